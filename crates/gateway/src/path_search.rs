@@ -1,5 +1,5 @@
-//! Search for the longest packet that the path to a peer carries, by probes that the other box
-//! acknowledges (RFC 8899, DPLPMTUD).
+//! Search for the path MTU of a peer with acknowledged probes: datagram packetization layer path
+//! MTU discovery (DPLPMTUD, RFC 8899).
 //!
 //! ```text
 //!                  MAX_PROBES lost, size <= PLPMTU: black hole, PLPMTU = BASE
@@ -10,55 +10,56 @@
 //!                 +------------- PMTU_RAISE_TIMER, other limit --------+
 //! ```
 //!
-//! It differs from the RFC in two points. Before the first search ends, packets are as long as the
-//! limit allows, because most paths carry them. And a probe counts as lost only if a short one
-//! sent after it, the witness, is acknowledged: an outage shrinks nothing, and neither does a peer
-//! that does not answer probes.
+//! It differs from the RFC in two points. Until the first search ends, packets may be as long as
+//! the limit allows, because most paths carry them. And a probe counts as lost only if a short
+//! packet sent after it, the witness, is acknowledged. So the MTU does not shrink in an outage, nor
+//! for a peer that does not answer probes.
 
 use ccplane_units::{Duration, Time};
 
-/// Every host takes packets of this size (RFC 791, section 3.1). Reports of less are ignored,
+/// Every host accepts packets of this size (RFC 791, section 3.1). Smaller reports are ignored,
 /// because they can be forged.
 pub const MIN_PLPMTU: u32 = 576;
 /// Size after a black hole (RFC 8899, section 5.1.2). Over IPv6 it fits every path.
 const BASE_PLPMTU: u32 = 1_200;
-/// Losses of a size in a row before it counts as too long (RFC 8899, section 5.1.2).
+/// Consecutive losses of a size before it counts as too long (RFC 8899, section 5.1.2).
 const MAX_PROBES: u8 = 3;
-/// Wait for an acknowledgement: at least 1 s (RFC 8899, section 5.1.1), and several round trips.
+/// Wait for an acknowledgement: the longer of 1 s (RFC 8899, section 5.1.1) and three smoothed
+/// RTTs.
 const PROBE_TIMER: Duration = Duration::from_secs(1);
 const PROBE_TIMER_RTTS: u64 = 3;
-/// Time between confirmations of the size in use, while long packets leave. A path that shrinks
-/// costs connections this time and five seconds.
+/// Interval between confirmations of the current MTU while long packets are sent. If the path MTU
+/// shrinks, connections stall for up to this time plus five seconds.
 const CONFIRMATION_TIMER: Duration = Duration::from_secs(10);
-/// Time after which longer packets are tried again (RFC 8899, section 5.1.1).
+/// Interval after which longer packets are tried again (RFC 8899, section 5.1.1).
 const PMTU_RAISE_TIMER: Duration = Duration::from_secs(600);
-/// Longest wait for a peer that acknowledges nothing.
+/// Upper bound of the backoff while the peer acknowledges nothing.
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
-/// The search ends when this few bytes are left to gain.
+/// The search ends when no more than this can be gained, bytes.
 const PRECISION: u32 = 8;
 
-/// Probe to be sent.
+/// A probe to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbePacket {
-    /// Bytes of the packet inside the tunnel; 0 for the shortest.
+    /// Bytes of the inner packet; 0 for the shortest possible.
     pub size: u32,
-    /// Number that the acknowledgement repeats.
+    /// Identifier that the acknowledgement echoes.
     pub token: u32,
 }
 
-/// State of a search, for status.
+/// State of a search, for the status output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SearchState {
-    /// The peer has acknowledged no probe.
+    /// The peer has not acknowledged any probe.
     Unconfirmed,
-    /// A size is being tried.
+    /// Sizes are being probed.
     Searching,
-    /// The size in use arrives, and no longer one did.
+    /// The current MTU is confirmed and no larger size works.
     Complete,
 }
 
 impl SearchState {
-    /// One word, as `status --json` has it.
+    /// Returns the name used by `status --json`.
     pub const fn name(self) -> &'static str {
         match self {
             SearchState::Unconfirmed => "unconfirmed",
@@ -68,25 +69,25 @@ impl SearchState {
     }
 }
 
-/// Meaning of an acknowledgement.
+/// Result of processing an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeOutcome {
-    /// The probe arrived.
+    /// The probe was delivered.
     Arrived,
-    /// The witness arrived, and the probe before it did not.
+    /// The witness was delivered, the probe before it was lost.
     Lost,
-    /// Nothing waits for it.
+    /// The acknowledgement matches nothing outstanding.
     Unknown,
 }
 
-/// Counts of a search.
+/// Counters of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SearchCounts {
-    /// Probes that were sent, without witnesses.
+    /// Probes sent, not counting witnesses.
     pub probes: u64,
-    /// Probes that were lost.
+    /// Probes lost.
     pub lost: u64,
-    /// Times that the size in use no longer arrived.
+    /// Times that the current MTU turned into a black hole.
     pub black_holes: u64,
 }
 
@@ -102,16 +103,16 @@ enum Phase {
     Complete { confirm_at: Time, raise_at: Time },
 }
 
-/// Search for the longest packet that a path carries.
+/// DPLPMTUD state of one path.
 #[derive(Clone, Debug)]
 pub struct PathSearch {
-    /// MAX_PLPMTU: what the configuration and the routers' messages allow.
+    /// MAX_PLPMTU: the lower of the configured MTU and the MTU that routers reported.
     limit: u32,
-    /// PLPMTU, the longest packet in use.
+    /// PLPMTU: MTU in use.
     mtu: u32,
-    /// Last size that arrived since the path is the same.
+    /// Last size confirmed on the current path.
     confirmed: Option<u32>,
-    /// Smallest size that did not arrive; one more than the limit if there is none.
+    /// Smallest size that was lost; `limit` + 1 if there is none.
     refused: u32,
     phase: Phase,
     /// PROBED_SIZE.
@@ -129,7 +130,7 @@ pub struct PathSearch {
 }
 
 impl PathSearch {
-    /// Begins with packets of `limit` bytes.
+    /// Starts a search with an MTU of `limit` bytes.
     pub fn new(limit: u32) -> PathSearch {
         PathSearch {
             limit,
@@ -150,22 +151,22 @@ impl PathSearch {
         }
     }
 
-    /// Bytes of the longest packet in use.
+    /// Returns the MTU in use, bytes.
     pub fn mtu(&self) -> u32 {
         self.mtu
     }
 
-    /// Bytes of the longest packet that is known to arrive.
+    /// Returns the largest confirmed size, bytes.
     pub fn confirmed(&self) -> Option<u32> {
         self.confirmed.filter(|_| self.answers)
     }
 
-    /// Smallest size that did not arrive, if any.
+    /// Returns the smallest size that was lost, if any.
     pub fn refused(&self) -> Option<u32> {
         (self.refused <= self.limit).then_some(self.refused)
     }
 
-    /// State, for status.
+    /// Returns the state of the search.
     pub fn state(&self) -> SearchState {
         match self.phase {
             _ if !self.answers => SearchState::Unconfirmed,
@@ -174,19 +175,19 @@ impl PathSearch {
         }
     }
 
-    /// Counts since the beginning.
+    /// Returns the counters since the start.
     pub fn counts(&self) -> SearchCounts {
         self.counts
     }
 
-    /// Records that a packet of the site of this size left.
+    /// Records a packet of the site. Only packets above the minimum size matter.
     #[inline]
     pub fn on_sent(&mut self, size: usize) {
         self.used |= size > MIN_PLPMTU as usize;
     }
 
-    /// Sets the limit. A longer one counts at once while the peer answers no probes, and is tried
-    /// first otherwise.
+    /// Sets the upper limit. A higher limit takes effect at once while the peer answers no probes;
+    /// otherwise it is probed first.
     pub fn set_limit(&mut self, now: Time, limit: u32) {
         if limit == self.limit {
             return;
@@ -198,8 +199,8 @@ impl PathSearch {
         self.restart(now);
     }
 
-    /// Begins again, because the path may be another one. The size in use stays until it is known
-    /// to be too long.
+    /// Restarts the search because the path may have changed. The current MTU stays in use until it
+    /// is known to be too large.
     pub fn restart(&mut self, now: Time) {
         self.confirmed = None;
         self.refused = self.limit.saturating_add(1);
@@ -208,12 +209,13 @@ impl PathSearch {
         (self.next_at, self.backoff) = (now, Duration::ZERO);
     }
 
-    /// Returns the packet that is to be sent now, if any.
+    /// Returns the probe or witness to be sent now, if any.
     pub fn poll(&mut self, now: Time, srtt: Duration) -> Option<ProbePacket> {
         let timer = PROBE_TIMER.max(srtt * PROBE_TIMER_RTTS);
         if let Some(witness) = self.witness {
             if now.since(witness.sent) >= timer {
-                // Packets of no size arrive.
+                // Not even the short packet was acknowledged, so the loss says nothing about the
+                // size.
                 (self.probe, self.witness) = (None, None);
                 self.backoff = (self.backoff * 2).max(timer).min(BACKOFF_MAX.max(timer));
                 self.next_at = now + self.backoff;
@@ -241,7 +243,8 @@ impl PathSearch {
         Some(probe)
     }
 
-    /// Returns true if the candidate is to be probed, and begins another search if that is due.
+    /// Returns whether the candidate is to be probed. Starts another search if the raise timer has
+    /// expired.
     fn is_due(&mut self, now: Time) -> bool {
         let Phase::Complete {
             confirm_at,
@@ -272,7 +275,7 @@ impl PathSearch {
         }
     }
 
-    /// Takes an acknowledgement: this probe arrived, with this size.
+    /// Processes an acknowledgement of the probe `token`, which was received with `size` bytes.
     pub fn on_ack(&mut self, now: Time, token: u32, size: u32) -> ProbeOutcome {
         let is = |sent: Option<Outstanding>| sent.is_some_and(|sent| sent.probe.token == token);
         let arrived = is(self.probe) && size == self.candidate;
@@ -324,7 +327,7 @@ impl PathSearch {
         (self.phase, self.candidate) = (Phase::Searching, self.mtu);
     }
 
-    /// Chooses the next size between the one in use and the smallest that is refused.
+    /// Chooses the next candidate between the current MTU and the smallest lost size.
     fn advance(&mut self, now: Time) {
         if self.confirmed.is_none() {
             self.candidate = self.mtu;
@@ -358,13 +361,13 @@ mod tests {
     const TICK: Duration = Duration::from_millis(250);
     const RTT: Duration = Duration::from_millis(40);
 
-    /// A path of a peer that acknowledges probes. It drops longer packets silently.
+    /// A path that silently drops packets above its MTU, with a peer that acknowledges probes.
     struct Path {
         search: PathSearch,
         now: Time,
-        /// Longest packet that arrives; 0 in an outage.
+        /// Path MTU, bytes; 0 in an outage.
         carries: u32,
-        /// Drops one packet in this many at random; 0: none.
+        /// Random loss of one packet in this many; 0 disables it.
         drops_one_in: u64,
         random: u64,
         acks: VecDeque<(Time, ProbePacket)>,
@@ -385,7 +388,7 @@ mod tests {
         }
 
         fn drops(&mut self) -> bool {
-            // The step of Knuth's MMIX generator.
+            // Step of Knuth's MMIX linear congruential generator.
             self.random = self
                 .random
                 .wrapping_mul(6_364_136_223_846_793_005)
@@ -393,7 +396,7 @@ mod tests {
             self.drops_one_in > 0 && (self.random >> 33).is_multiple_of(self.drops_one_in)
         }
 
-        /// Lets time pass, with long packets of the site if the path is in use.
+        /// Advances the time. If `used`, the site sends long packets.
         fn run(&mut self, time: Duration, used: bool) {
             let end = self.now + time;
             while self.now < end {
@@ -502,7 +505,7 @@ mod tests {
         path.run(seconds(60), true);
         let mtu = path.search.mtu();
         assert!((1_300..1_300 + PRECISION).contains(&mtu), "{mtu}");
-        // While the peer answers no probes, nothing else is known.
+        // A peer that answers no probes: a higher limit applies at once.
         let mut plain = PathSearch::new(LIMIT);
         plain.set_limit(Time::ZERO, 1_300);
         plain.set_limit(Time::ZERO, LIMIT);
@@ -525,8 +528,8 @@ mod tests {
     }
 
     proptest! {
-        /// The size in use ends within the precision of what the path carries, whatever it did
-        /// before.
+        /// Whatever the path did before, the MTU in use converges to within the precision of the
+        /// path MTU.
         #[test]
         fn any_path_is_found(
             steps in prop::collection::vec((prop_oneof![3 => MIN_PLPMTU..2_000_u32, 1 => Just(0)], 0..200_u64, any::<bool>()), 0..8),
@@ -538,14 +541,14 @@ mod tests {
                 path.run(seconds(time), used);
             }
             path.carries = last;
-            // The longest backoff, a raise and two searches.
+            // Covers the longest backoff, one raise timer and two searches.
             path.run(BACKOFF_MAX + PMTU_RAISE_TIMER + seconds(120), true);
             let mtu = path.search.mtu();
             let carried = last.min(LIMIT);
             prop_assert!(mtu <= carried && mtu + PRECISION >= carried, "{} of {}", mtu, carried);
         }
 
-        /// Random loss of up to a tenth does not keep the size in use below what the path carries.
+        /// Random loss of up to 10 % does not keep the MTU in use below the path MTU for long.
         #[test]
         fn random_loss_is_no_black_hole_for_long(one_in in 10..100_u64, carries in MIN_PLPMTU..2_000_u32, random: u64) {
             let mut path = Path::new(carries);
@@ -560,8 +563,8 @@ mod tests {
             prop_assert!(short * 5 <= samples, "{} of {} samples", short, samples);
         }
 
-        /// No sequence of acknowledgements raises the size in use above the limit or counts for a
-        /// size that was not sent.
+        /// No sequence of acknowledgements raises the MTU above the limit or confirms a size that
+        /// was not sent.
         #[test]
         fn any_acknowledgement_is_taken(
             acks in prop::collection::vec((0..8_u32, 0..3_000_u32, 0..5_000_u64, prop::option::of(100..9_000_u32)), 0..200),

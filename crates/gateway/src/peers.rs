@@ -1,24 +1,24 @@
-//! Which peer an inner address belongs to: cryptokey routing, as WireGuard has it. A packet goes to
-//! the peer whose prefix matches its destination longest, and is taken from a peer only if its
-//! source would go there.
+//! Cryptokey routing as in WireGuard. A packet is sent to the peer with the longest prefix that
+//! matches its destination, and accepted from a peer only if a reply to its source address would be
+//! routed to that peer.
 
 use std::net::IpAddr;
 
 use ccplane_units::Prefix;
 
-/// A peer by its place in the driver's table.
+/// Index of a peer in the gateway's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerId(pub u32);
 
-/// Longest-prefix match over disjoint ranges: one binary search a packet, however prefixes are
-/// nested.
+/// Longest-prefix match over disjoint address ranges: one binary search per lookup, whatever the
+/// nesting of prefixes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Routes {
     v4: Ranges,
     v6: Ranges,
 }
 
-/// Where each range begins, ascending, and whose it is. A range ends where the next begins.
+/// Start addresses, ascending, and owners of the ranges. A range ends where the next one starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Ranges {
     starts: Vec<u128>,
@@ -26,8 +26,8 @@ struct Ranges {
 }
 
 impl Routes {
-    /// The routes of these prefixes. Of a prefix that occurs twice the later one counts; a
-    /// configuration that was checked has none.
+    /// Builds the routes. If a prefix occurs twice, the later entry wins; a checked configuration
+    /// contains no duplicates.
     pub fn new(prefixes: impl IntoIterator<Item = (Prefix, PeerId)>) -> Routes {
         let (v4, v6): (Vec<_>, Vec<_>) = prefixes
             .into_iter()
@@ -38,7 +38,7 @@ impl Routes {
         }
     }
 
-    /// The peer that an inner address belongs to.
+    /// Returns the peer that owns an inner address.
     #[inline]
     pub fn owner(&self, address: IpAddr) -> Option<PeerId> {
         match address {
@@ -47,7 +47,7 @@ impl Routes {
         }
     }
 
-    /// Whether a packet from this inner address may have come from this peer.
+    /// Returns whether the peer may send packets from this inner address.
     #[inline]
     pub fn admits(&self, peer: PeerId, source: IpAddr) -> bool {
         self.owner(source) == Some(peer)
@@ -55,11 +55,11 @@ impl Routes {
 }
 
 impl Ranges {
-    /// A sweep over the prefixes from the lowest address: those that are open at a place are nested
-    /// in each other, the longest is the last, and it owns the place.
+    /// Sweeps over the prefixes in ascending order. The open prefixes at an address are nested; the
+    /// last one opened is the longest and owns the address.
     fn new(mut prefixes: Vec<(Prefix, PeerId)>, width: u32) -> Ranges {
-        // Sorted so that a prefix comes after those that it lies in. The sort is stable: of two
-        // equal ones the later one lies in the earlier.
+        // Sorts a prefix behind the prefixes that contain it. The sort is stable, so the later of
+        // two equal prefixes counts as nested in the earlier one.
         prefixes.sort_by_key(|(prefix, _)| (prefix.network(), prefix.bits()));
         let mut ranges = Ranges::default();
         let mut open: Vec<(u128, PeerId)> = Vec::new();
@@ -73,8 +73,8 @@ impl Ranges {
         ranges
     }
 
-    /// Closes the prefixes whose last address is `past`: what follows each belongs to the one
-    /// around it.
+    /// Closes the open prefixes whose last address is `past`. The addresses behind each belong to
+    /// its parent.
     fn close(&mut self, open: &mut Vec<(u128, PeerId)>, past: impl Fn(u128) -> bool, width: u32) {
         while let Some(&(last, _)) = open.last()
             && past(last)
@@ -86,8 +86,8 @@ impl Ranges {
         }
     }
 
-    /// From `start` on addresses belong to `owner`. Of two ranges that begin at the same place the
-    /// later one is what is left.
+    /// Assigns the addresses from `start` on to `owner`. A later range with the same start replaces
+    /// the earlier one.
     fn begin(&mut self, start: u128, owner: Option<PeerId>) {
         if self.starts.last() == Some(&start) {
             self.owners.pop();
@@ -108,7 +108,7 @@ fn highest(width: u32) -> u128 {
     u128::MAX >> (128 - width)
 }
 
-/// The first and the last address of a prefix.
+/// Returns the first and the last address of a prefix.
 fn bounds(prefix: &Prefix, width: u32) -> (u128, u128) {
     let first = match prefix.network() {
         IpAddr::V4(v4) => v4.to_bits().into(),
@@ -180,14 +180,15 @@ mod tests {
     }
 
     proptest! {
-        /// Against the definition: among the prefixes that contain an address, the longest.
+        /// Compares with the definition: the longest of all prefixes that contain the address.
         #[test]
         fn ranges_say_what_prefixes_say(
             v6: bool,
             nets in proptest::collection::vec((0..64_u128, 0..=7_u8), 0..12),
             probes in proptest::collection::vec(0..256_u128, 1..40),
         ) {
-            // All in the highest byte, so that they meet; and the width's ends are among them.
+            // Addresses differ in the highest byte only, so that prefixes overlap and the ends of
+            // the address space are covered.
             let address = |byte: u128| match v6 {
                 true => IpAddr::V6(Ipv6Addr::from_bits(byte << 120 | byte)),
                 false => IpAddr::V4(Ipv4Addr::from_bits((byte << 24 | byte) as u32)),

@@ -1,4 +1,4 @@
-//! What there is to see of a gateway, for people, scripts and tests.
+//! Status report of a gateway, for people, scripts and tests.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -10,101 +10,101 @@ use serde::Serialize;
 use super::forward::Shared;
 use super::pair::Pair;
 
-/// A gateway at a moment.
+/// Snapshot of a gateway.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// Seconds since it began.
+    /// Time since the start, seconds.
     pub uptime: f64,
-    /// Its device.
+    /// Name of the TUN device.
     pub device: String,
-    /// Where it listens.
+    /// Address of the UDP socket.
     pub listen: String,
-    /// It measures and limits nothing.
+    /// True if the gateway only measures and sets no limits.
     pub observe: bool,
-    /// Its peers, in the order of their places.
+    /// Peers, by index.
     pub peers: Vec<PeerReport>,
-    /// Datagrams that no peer sent.
+    /// Datagrams that match no session of any peer.
     pub datagrams_of_nobody: u64,
-    /// Handshakes of strangers beyond the limits.
+    /// Initiations and cookie replies dropped by rate limits.
     pub handshakes_dropped: u64,
-    /// Packets of the site to where no peer is.
+    /// Packets from the site without a route.
     pub packets_without_route: u64,
-    /// Packets of the site that found no memory.
+    /// Packets from the site dropped because the packet store was full.
     pub packets_without_memory: u64,
-    /// Packets for the site that its device did not take.
+    /// Packets for the site that the TUN device rejected.
     pub packets_refused: u64,
 }
 
-/// A peer at a moment. Times are in ms but where the name says seconds, rates in bits/s.
+/// Snapshot of a peer. Times are in ms unless the name ends in `seconds`; rates are in bits/s.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PeerReport {
-    /// Its name.
+    /// Name of the peer.
     pub name: String,
-    /// Its key.
+    /// Public key, base64.
     pub public_key: String,
-    /// Where it is, if that is known.
+    /// Current address, if known.
     pub endpoint: Option<String>,
-    /// Seconds since keys were agreed on; `None` without keys.
+    /// Age of the session, seconds; `None` without a session.
     pub keys_age_seconds: Option<f64>,
     /// `open`, `delay` or `passing`.
     pub mode: &'static str,
-    /// Why, in one word, as events have it; `plain` where no box answers, `no_address` where none
-    /// can.
+    /// Cause of the mode in one word, as in events; `plain` if the peer sends no feedback,
+    /// `no_address` if its tunnel address is unknown.
     pub reason: &'static str,
-    /// Why, as a sentence.
+    /// Cause of the mode as a sentence.
     pub why: String,
-    /// Seconds in this mode.
+    /// Time in this mode, seconds.
     pub since_seconds: f64,
-    /// The limit; `None`: no limit.
+    /// Rate limit; `None` if there is none.
     pub rate: Option<u64>,
-    /// S, what is sent.
+    /// S, the sending rate.
     pub sent: u64,
-    /// R, what arrives.
+    /// R, the receiving rate.
     pub received: u64,
-    /// The last round trip.
+    /// Latest RTT.
     pub rtt: f64,
-    /// The least one of 10 s.
+    /// Minimum RTT of the last 10 s.
     pub min_rtt: f64,
-    /// What packets wait in the network.
+    /// Queueing delay in the network.
     pub in_network: Option<f64>,
-    /// Packets in the queue here.
+    /// Packets queued in the sendbox.
     pub queue_packets: u64,
-    /// Their bytes.
+    /// Bytes queued in the sendbox.
     pub queue_bytes: u64,
-    /// Its classes, in the order of the configuration.
+    /// Traffic classes, in the order of the configuration.
     pub classes: Vec<ClassReport>,
-    /// The share of packets out of order of the last 10 s; `None` while too few came.
+    /// Fraction of out-of-order packets in the last 10 s; `None` if there were too few packets.
     pub out_of_order: Option<f64>,
-    /// Bytes of the longest packet to it.
+    /// Path MTU in use, bytes.
     pub mtu: u32,
-    /// Bytes of the longest packet that is known to arrive there.
+    /// Largest packet size that was confirmed, bytes.
     pub mtu_confirmed: Option<u32>,
-    /// `unconfirmed`, `searching` or `complete`.
+    /// State of the path MTU search: `unconfirmed`, `searching` or `complete`.
     pub mtu_search: &'static str,
-    /// A packet in so many is measured.
+    /// Epoch size: one packet in this many is measured.
     pub every: u32,
-    /// What the algorithm says.
+    /// Gauges of the algorithm.
     pub gauges: BTreeMap<&'static str, f64>,
-    /// Counts since the beginning.
+    /// Counters since the start.
     pub counts: BTreeMap<&'static str, u64>,
-    /// How often each reason changed the mode.
+    /// Number of mode changes by reason.
     pub changes: BTreeMap<&'static str, u64>,
 }
 
-/// A class of a peer's queue at a moment; counts are since there are these classes.
+/// Snapshot of a traffic class. Counters start again when the classes are reconfigured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ClassReport {
-    /// Its name.
+    /// Name of the class.
     pub name: String,
-    /// Packets that wait.
+    /// Packets queued.
     pub queue_packets: u64,
-    /// Their bytes.
+    /// Bytes queued.
     pub queue_bytes: u64,
-    /// Packets that left the queue.
+    /// Packets sent.
     pub sent_packets: u64,
-    /// Their bytes on the wire.
+    /// Bytes sent, as on the wire.
     pub sent_bytes: u64,
-    /// Packets that were dropped.
+    /// Packets dropped.
     pub dropped_packets: u64,
 }
 
@@ -234,7 +234,7 @@ impl PeerReport {
     }
 }
 
-/// Why a bundle is in its mode, for a person.
+/// Explains a mode in a sentence.
 fn sentence(mode: Mode, reason: Reason) -> &'static str {
     match (mode, reason) {
         (Mode::Delay, _) => "limited: the queue stands here",

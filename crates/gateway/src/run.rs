@@ -1,4 +1,4 @@
-//! A gateway as a whole: made, reloaded, stopped.
+//! Starting, reloading and stopping a gateway.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -21,25 +21,25 @@ use super::report::Report;
 use super::status::Socket;
 use super::tunnel::{Door, INITIATION};
 
-/// Routes into the tunnels are taken before those of this metric or more: who has another way for
-/// when the gateway is gone gives it a higher one.
+/// Metric of the routes into the tunnels. Backup routes for when the gateway is down need a higher
+/// metric.
 const METRIC: u16 = 50;
-/// Names of endpoints are asked for again so often while the peer does not answer.
+/// Interval between DNS lookups of a peer's endpoint while there is no session with it.
 const NAMES: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(200);
 
-/// A gateway that runs.
+/// A running gateway.
 pub struct Gateway {
     shared: Arc<Shared>,
     config: Mutex<Config>,
     threads: Vec<JoinHandle<Result<(), GatewayError>>>,
 }
 
-/// Sockets of a gateway, bound to one address.
+/// UDP sockets of a gateway, bound to one address.
 #[derive(Debug)]
 pub struct Listener {
     data: Udp,
-    /// Initiations arrive here.
+    /// Receives initiations.
     handshakes: Udp,
 }
 
@@ -55,7 +55,8 @@ impl Listener {
     }
 }
 
-/// A thread that ends, by a panic too, ends them all.
+/// Stops the gateway when dropped. Each thread owns one, so that all threads stop when one ends or
+/// panics.
 struct EndsAll(Arc<Shared>);
 
 impl Drop for EndsAll {
@@ -64,7 +65,7 @@ impl Drop for EndsAll {
     }
 }
 
-/// What a gateway is assembled of, beside its device.
+/// Everything a gateway consists of, except its device.
 struct Parts {
     shared: Arc<Shared>,
     listener: Listener,
@@ -74,10 +75,11 @@ struct Parts {
 }
 
 impl Gateway {
-    /// Starts it. `observe` measures and limits nothing; `socket` is where it answers.
+    /// Starts a gateway. With `observe` it measures but does not limit. `socket` is the path of its
+    /// status socket.
     ///
-    /// The device stays if the process is killed, and its addresses and routes with it: the next
-    /// start takes them over.
+    /// If the process is killed, the device, its addresses and its routes remain; the next start
+    /// adopts them.
     pub fn start(
         config: Config,
         key: &PrivateKey,
@@ -88,8 +90,9 @@ impl Gateway {
         Gateway::start_and_settle(config, key, makes, observe, socket, || Ok(()))
     }
 
-    /// The same; `settle` is called when all is done that takes more than `CAP_NET_ADMIN`, and
-    /// before any thread begins: it may give up all other capabilities.
+    /// Starts a gateway like [`start`](Gateway::start). Calls `settle` before any thread starts and
+    /// when only `CAP_NET_ADMIN` is still needed, so that the process can drop all other
+    /// capabilities.
     pub fn start_and_settle(
         config: Config,
         key: &PrivateKey,
@@ -108,9 +111,9 @@ impl Gateway {
         Gateway::launch(config, key, makes, observe, listener, Some(status))
     }
 
-    /// The same with sockets that are bound already to where the configuration listens, perhaps in
-    /// another namespace than the calling thread's, where the device comes to be. It answers nobody
-    /// but by [`report`](Gateway::report).
+    /// Starts a gateway with bound sockets, which may belong to another network namespace than the
+    /// calling thread. The device is created in the thread's namespace. There is no status socket;
+    /// use [`report`](Gateway::report).
     pub fn start_over(
         listener: Listener,
         config: Config,
@@ -172,7 +175,7 @@ impl Gateway {
             status,
         };
         Gateway::assemble(config, parts, tun).inspect_err(|_| {
-            // What does not start leaves nothing behind.
+            // Removes the device of a failed start.
             let _ = Tun::remove(&device);
         })
     }
@@ -218,7 +221,7 @@ impl Gateway {
             })?;
             gateway.threads.push(answers);
         }
-        // It is not waited for: a name server that does not answer holds it for long.
+        // Not joined by `stop`, because a DNS lookup can block for a long time.
         gateway.spawn("gateway-names", |shared| {
             find_names(shared);
             Ok(())
@@ -238,30 +241,30 @@ impl Gateway {
         thread.map_err(GatewayError::system("start a thread"))
     }
 
-    /// Whether it goes on: nobody has stopped it, and nothing went wrong.
+    /// Returns whether the gateway is running, neither stopped nor failed.
     pub fn is_running(&self) -> bool {
         !self.shared.stopped()
     }
 
-    /// Returns how long a thread that forwards packets has not begun another turn. Both begin one
-    /// in every 100 ms, also without packets, unless they are stuck.
+    /// Returns the time since a forwarding thread last started a turn. Even without packets both
+    /// threads start one at least every 100 ms, unless they are stuck.
     pub fn stuck_for(&self) -> Duration {
         self.shared.stuck_for().to_std()
     }
 
-    /// What there is to see.
+    /// Returns a snapshot of the gateway.
     pub fn report(&self) -> Report {
         Report::of(&self.shared)
     }
 
-    /// What says what there is to see, as [`report`](Gateway::report), for another thread.
+    /// Returns a closure that calls [`report`](Gateway::report), for use in another thread.
     pub fn reporter(&self) -> impl Fn() -> Report + Send + 'static {
         let shared = Arc::clone(&self.shared);
         move || Report::of(&shared)
     }
 
-    /// Goes over to another configuration; what was done. One that asks for a restart, or of which
-    /// something cannot be made, changes nothing.
+    /// Switches to another configuration and returns the changes. If a change needs a restart or
+    /// fails, nothing is changed.
     pub fn reload(&self, to: Config) -> Result<Vec<Change>, Refused> {
         let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
         let all = changes(&config, &to);
@@ -270,7 +273,7 @@ impl Gateway {
         }
         let moved = all.iter().filter_map(|change| match change {
             Change::Added(peer) => Some(&**peer),
-            // Under another preshared key the tunnel is a new one.
+            // A different preshared key needs a new tunnel.
             Change::Changed { from, to }
                 if from.endpoint != to.endpoint || from.preshared_key != to.preshared_key =>
             {
@@ -309,7 +312,8 @@ impl Gateway {
         Ok(all)
     }
 
-    /// What the sending thread says of an order. One that has ended says nothing.
+    /// Waits for the sending thread's result of a reload. Returns [`Refused::Stopping`] if the
+    /// gateway stops first.
     #[expect(clippy::disallowed_methods, reason = "who reloads waits in real time")]
     fn await_outcome(&self, outcome: &Receiver<Result<(), GatewayError>>) -> Result<(), Refused> {
         loop {
@@ -321,7 +325,7 @@ impl Gateway {
         }
     }
 
-    /// Stops it and takes the device away; what went wrong, if it stopped by itself.
+    /// Stops the gateway and removes its device. Returns the error that stopped it, if any.
     pub fn stop(mut self) -> Result<(), GatewayError> {
         self.end()
     }
@@ -352,23 +356,23 @@ impl Drop for Gateway {
     }
 }
 
-/// Why a reload changed nothing.
+/// Error of a reload, which has changed nothing.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// A setting that cannot be changed while it runs.
+    /// The setting cannot change while the gateway runs.
     #[error("{0}; nothing was changed")]
     Restart(String),
-    /// Something could not be made.
+    /// A resource could not be created.
     #[error(transparent)]
     Gateway(#[from] GatewayError),
-    /// The gateway ends.
+    /// The gateway is stopping.
     #[error("the gateway is stopping")]
     Stopping,
 }
 
 fn routes<'a>(config: &'a Config, peer: &'a Peer) -> impl Iterator<Item = Route> + 'a {
-    // What the device's own network covers the kernel knows by its address.
+    // The kernel derives the route to the device's own network from its address.
     let own = |prefix: &&Prefix| {
         let addresses = &config.site.addresses;
         addresses
@@ -391,7 +395,7 @@ fn add_routes(config: &Config, peer: &Peer) -> Result<(), GatewayError> {
     routes(config, peer).try_for_each(|route| route.add().map(|_| ()).map_err(GatewayError::from))
 }
 
-/// Takes away the routes to a peer that nobody has any more.
+/// Removes the routes to a peer that no current peer uses.
 fn remove_routes(config: &Config, peer: &Peer, now: &Config) {
     let wanted: Vec<Route> = now
         .peers
@@ -405,7 +409,7 @@ fn remove_routes(config: &Config, peer: &Peer, now: &Config) {
     }
 }
 
-/// Asks again for names of peers that do not answer.
+/// Repeats DNS lookups for peers without a session.
 #[expect(
     clippy::disallowed_methods,
     reason = "a name server is asked in real time"

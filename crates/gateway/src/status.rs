@@ -1,5 +1,5 @@
-//! The status socket: a question, a line of JSON, and its answers, a line each. Only its owner may
-//! ask.
+//! Status socket: the client sends a request as one line of JSON, the gateway replies with one line
+//! per result. Only the socket's owner can connect.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -19,56 +19,57 @@ use super::error::GatewayError;
 use super::forward::Shared;
 use super::report::Report;
 
-/// Where it is, unless told otherwise: in a folder of its own, which may be another user's than
-/// that of `attach`.
+/// Default path. The directory is separate from that of `attach`, because it may belong to another
+/// user.
 pub const SOCKET: &str = "/run/ccplane-gateway/gateway.sock";
 
-/// A question is one short line.
+/// Longest request, bytes.
 const LONGEST: u64 = 4 * 1024;
-/// Who asks at a time. More would be threads for nothing.
+/// Concurrent clients, each served by a thread.
 const ASKERS: usize = 16;
-/// How long a question may take to come, and an answer to go.
+/// Timeout for reading the request and for each write of the reply.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// A stop is seen within this.
+/// Interval between checks for a stop.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What may be asked.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Question {
-    /// A [`Report`].
+    /// Requests a [`Report`].
     Status,
-    /// The events after this number; for ever, if they are followed.
+    /// Requests the events after a number, and with `follow` also all future events.
     Events {
-        /// The last one that is known.
+        /// Number of the last event the client has.
         after: u64,
-        /// Go on.
+        /// Keep sending new events.
         follow: bool,
     },
-    /// Let a peer's traffic pass unlimited, or control it again.
+    /// Lets a peer's traffic pass without limit, or controls it again.
     ByHand {
-        /// Which.
+        /// Name or public key of the peer.
         peer: String,
-        /// Pass.
+        /// True to disable the limit.
         pass: bool,
     },
 }
 
-/// An answer that is no.
+/// Error reply.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct No {
-    /// Why.
+    /// Cause and fix.
     pub error: String,
 }
 
-/// The socket; its name goes with it.
+/// Listening socket. Dropping it removes the file.
 pub(crate) struct Socket {
     path: PathBuf,
     listener: UnixListener,
 }
 
 impl Socket {
-    /// Makes it, for its owner alone. What a dead gateway left is taken away.
+    /// Creates the socket, accessible to its owner only. Replaces a stale socket of a gateway that
+    /// has died.
     pub fn bind(path: &Path) -> Result<Socket, GatewayError> {
         let failed = |why| GatewayError::Status {
             path: path.display().to_string(),
@@ -82,7 +83,7 @@ impl Socket {
         }
         let listener = match UnixListener::bind(path) {
             Err(why) if why.kind() == io::ErrorKind::AddrInUse => {
-                // An ordinary file refuses too, and is somebody's.
+                // Connecting to a regular file is refused too; such a file must not be removed.
                 let socket =
                     fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
                 let dead = UnixStream::connect(path)
@@ -103,7 +104,7 @@ impl Socket {
         })
     }
 
-    /// Answers until the gateway stops.
+    /// Serves clients until the gateway stops.
     #[expect(clippy::disallowed_methods, reason = "it waits for who asks")]
     pub fn serve(self, shared: &Arc<Shared>) {
         let askers = Arc::new(AtomicUsize::new(0));
@@ -118,7 +119,7 @@ impl Socket {
             }
             let (shared, place) = (Arc::clone(shared), Arc::clone(&askers));
             let answer = move || {
-                // Who goes away in between wants no answer.
+                // Ignore errors: the client has disconnected.
                 let _ = answer(&shared, &stream);
                 place.fetch_sub(1, Ordering::Relaxed);
             };
@@ -191,7 +192,7 @@ fn answer(shared: &Shared, stream: &UnixStream) -> io::Result<()> {
     }
 }
 
-/// Whether who asked has left. Who only says no more still listens.
+/// Returns whether the client has closed its socket. A half-closed client still reads.
 fn is_gone(stream: &UnixStream) -> bool {
     let mut polled = [PollFd::new(stream.as_fd(), PollFlags::empty())];
     let _ = poll(&mut polled, PollTimeout::ZERO);
@@ -204,8 +205,8 @@ fn say(mut stream: &UnixStream, value: &impl Serialize) -> io::Result<()> {
     stream.write_all(&line)
 }
 
-/// Asks a gateway and gives each line of its answer to `take`, until that says false or the answer
-/// ends.
+/// Sends a request and passes each line of the reply to `take`, until `take` returns false or the
+/// reply ends.
 pub fn ask(path: &Path, question: &Question, mut take: impl FnMut(&str) -> bool) -> io::Result<()> {
     let stream = UnixStream::connect(path)?;
     say(&stream, question)?;
@@ -230,7 +231,7 @@ mod tests {
         assert!(Socket::bind(&path).is_err());
         assert_eq!(fs::read_to_string(&path).unwrap(), "somebody's");
         fs::remove_file(&path).unwrap();
-        // The standard library's leaves its name behind.
+        // Dropping the standard library's listener leaves the file.
         drop(UnixListener::bind(&path).unwrap());
         let alive = Socket::bind(&path).unwrap();
         assert!(Socket::bind(&path).is_err(), "one answers there");

@@ -1,7 +1,7 @@
-//! An algorithm of a gateway, in a thread of its own, and the bundles that it steers.
+//! An algorithm in a thread of its own, and the bundles it controls.
 //!
-//! A callback that takes long, or never returns, delays no packet: its bundles are open until it is
-//! heard again.
+//! A callback that is slow or hangs delays no packet: the bundles stay in open mode until the
+//! algorithm responds again.
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -19,19 +19,19 @@ use nix::poll::PollFlags;
 
 use super::error::GatewayError;
 
-/// What algorithms say of their bundles, by the bundle's number.
+/// Latest gauges of the algorithm's bundles, by bundle id.
 type Said = Arc<Mutex<BTreeMap<u64, Vec<(&'static str, f64)>>>>;
 
-/// The datapath's end of an algorithm.
+/// Datapath side of an algorithm.
 pub(crate) struct Steering {
     datapath: Datapath<Beside>,
     said: Said,
-    /// It ends with this.
+    /// Keeps the algorithm's thread alive; dropping it stops the thread.
     _thread: AgentThread,
 }
 
 impl Steering {
-    /// Starts the algorithm's thread.
+    /// Starts the algorithm in a new thread.
     pub fn start(now: Time, algorithm: Box<dyn DynAlgorithm>) -> Result<Steering, GatewayError> {
         let name = algorithm.name().to_owned();
         let failed = |why: String| GatewayError::Algorithm {
@@ -67,7 +67,7 @@ impl Steering {
         })
     }
 
-    /// A bundle begins, with packets of at most so many bytes on the wire.
+    /// Opens a bundle. `mtu`: bytes of a full packet on the wire.
     pub fn open(&mut self, now: Time, bundle: u64, mtu: u32) {
         let info = FlowInfo {
             mss: Bytes::new(mtu.into()),
@@ -77,28 +77,28 @@ impl Steering {
         self.datapath.turn(now);
     }
 
-    /// A bundle ends, of which so many bytes arrived and so many packets were lost.
+    /// Closes a bundle. `arrived` are bytes, `lost` packets.
     pub fn close(&mut self, now: Time, bundle: u64, arrived: u64, lost: u64) {
         self.datapath.close(now, bundle, Bytes::new(arrived), lost);
         locked(&self.said).remove(&bundle);
     }
 
-    /// A bundle, for a call of its sendbox.
+    /// Returns the bundle's flow, for calls of its sendbox.
     pub fn bundle(&mut self, bundle: u64) -> Option<Lent<'_, Beside, FlowInfo>> {
         self.datapath.flow(bundle)
     }
 
-    /// Takes what the algorithm ordered, and sends what it is to hear.
+    /// Applies the algorithm's commands and sends it the pending reports.
     pub fn turn(&mut self, now: Time) {
         self.datapath.turn(now);
     }
 
-    /// What the algorithm said last of a bundle.
+    /// Returns the latest gauges of a bundle.
     pub fn said(&self, bundle: u64) -> Vec<(&'static str, f64)> {
         locked(&self.said).get(&bundle).cloned().unwrap_or_default()
     }
 
-    /// What to wait on for orders.
+    /// Returns a descriptor that is readable when commands are pending.
     pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         self.datapath.way().as_fd()
     }
@@ -108,7 +108,7 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The agent's end, which notes what algorithms say of their bundles.
+/// Agent side of the channel. It stores the algorithm's gauges before it forwards a command.
 struct Overheard {
     served: Served,
     said: Said,

@@ -1,9 +1,9 @@
-//! What a router says to the sender of a packet that is too long for the next link: ICMP
-//! "fragmentation needed" (RFC 792, RFC 1191) and ICMPv6 "packet too big" (RFC 4443, section 3.2).
+//! ICMP "fragmentation needed" (RFC 792, RFC 1191) and ICMPv6 "packet too big" (RFC 4443, section
+//! 3.2) messages to the sender of a packet that exceeds the path MTU.
 //!
-//! The answer comes from the packet's destination. The gateway's own address would not do: a host
-//! drops what comes in from an address of its own, and some of these packets are the gateway
-//! host's.
+//! Their source address is the packet's destination and not the gateway's own address: a host drops
+//! incoming packets from one of its own addresses, and the gateway host sends some of these packets
+//! itself.
 
 use ccplane_host::checksum::{add, sum};
 
@@ -17,20 +17,20 @@ const UNREACHABLE: u8 = 3;
 const FRAGMENTATION_NEEDED: u8 = 4;
 const ICMP_V6: u8 = 58;
 const TOO_BIG: u8 = 2;
-/// Messages of ICMP that are errors: nobody answers these with another (RFC 1122, section 3.2.2).
+/// ICMP types that are error messages; these never trigger another one (RFC 1122, section 3.2.2).
 const ERRORS: [u8; 5] = [3, 4, 5, 11, 12];
-/// Those of ICMPv6 are below this (RFC 4443, section 2.1).
+/// First ICMPv6 type that is not an error message (RFC 4443, section 2.1).
 const FIRST_NO_ERROR: u8 = 128;
 
-/// No answer over IPv4 is longer (RFC 1812, section 4.3.2.3), so that it passes everywhere; ...
+/// Longest ICMP message over IPv4, which reaches every host (RFC 1812, section 4.3.2.3).
 const LONGEST_V4: usize = 576;
-/// ... and none over IPv6 (RFC 4443, section 3.2).
+/// Longest ICMPv6 message (RFC 4443, section 3.2).
 pub const LONGEST: usize = 1_280;
 
-/// Writes the answer to a packet that is longer than `mtu` bytes into `room` of at least
-/// [`LONGEST`] bytes, and says how long it is. `None` where none may be given: to errors, to
-/// fragments behind the first, to senders or receivers that are no single host, and where the
-/// packet may be fragmented instead.
+/// Writes the message for a packet longer than `mtu` bytes into `room`, which has at least
+/// [`LONGEST`] bytes, and returns its length. Returns `None` if no message may be sent: for ICMP
+/// errors, fragments other than the first, source or destination addresses that are not unicast,
+/// and packets that may be fragmented.
 pub fn answer(packet: &[u8], mtu: u32, room: &mut [u8]) -> Option<usize> {
     match packet.first()? >> 4 {
         4 => answer_v4(packet, mtu, room),
@@ -99,12 +99,13 @@ fn answer_v6(packet: &[u8], mtu: u32, room: &mut [u8]) -> Option<usize> {
     Some(V6_HEAD + length)
 }
 
-/// One host's address, that it may send from: not 0.0.0.0/8, a group's, nor 255.255.255.255.
+/// Returns whether an address can belong to a host: not in 0.0.0.0/8, multicast, reserved or
+/// broadcast.
 fn is_host_v4(address: &[u8]) -> bool {
     !matches!(address.first(), Some(0 | 224..))
 }
 
-/// Not `::`, nor a group's.
+/// Returns whether an address is neither `::` nor multicast.
 fn is_host_v6(address: &[u8]) -> bool {
     address[0] != 0xff && address.iter().any(|byte| *byte != 0)
 }
@@ -138,7 +139,7 @@ mod tests {
     }
 
     proptest! {
-        /// Read by `etherparse`, whose own checksums have to agree.
+        /// Parsed by `etherparse`, whose checksums must agree.
         #[test]
         fn the_sender_is_told_how_long_packets_may_be(v6: bool, payload in 0_usize..3_000, mtu in 576_u32..2_000) {
             let packet = datagram(v6, payload);
@@ -188,14 +189,14 @@ mod tests {
         let (v4, v6) = (datagram(false, 1_000), datagram(true, 1_000));
         assert!(told(&v4) && told(&v6));
         let changes: [fn(&mut Vec<u8>); 8] = [
-            |p| p[6] &= !0x40,              // it may be fragmented
-            |p| p[7] = 1,                   // it is a later fragment
-            |p| (p[9], p[20]) = (ICMP, 3),  // an error
-            |p| (p[9], p[20]) = (ICMP, 11), // another
-            |p| p[12..16].fill(0),          // from nobody
-            |p| p[12] = 224,                // from a group
-            |p| p[16..20].fill(255),        // to all
-            |p| p.truncate(19),             // cut off
+            |p| p[6] &= !0x40, // may be fragmented
+            |p| p[7] = 1, // not the first fragment
+            |p| (p[9], p[20]) = (ICMP, 3), // ICMP error
+            |p| (p[9], p[20]) = (ICMP, 11), // another ICMP error
+            |p| p[12..16].fill(0), // unspecified source
+            |p| p[12] = 224, // multicast source
+            |p| p[16..20].fill(255), // broadcast destination
+            |p| p.truncate(19), // truncated
         ];
         for (n, change) in changes.iter().enumerate() {
             let mut packet = v4.clone();

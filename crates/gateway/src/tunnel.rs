@@ -1,11 +1,11 @@
-//! WireGuard to one peer, by `boringtun`: packets to datagrams and back, handshakes, keepalives,
-//! new keys. No socket.
+//! WireGuard tunnel to one peer, implemented by `boringtun`: encryption, handshakes, rekeying and
+//! keepalives, without a socket.
 //!
-//! Every datagram of data carries its session and a counter within it. Both ends read the two from
-//! the header (WireGuard, section 5.4.6), so the boxes identify packets by them. New keys, every
-//! two minutes, start a new session, and the counter begins again.
+//! Every data message carries a session index and a counter. Both ends read them from the header
+//! (WireGuard, section 5.4.6), so sendbox and receivebox identify packets by them. Rekeying, every
+//! two minutes, starts a new session with a counter of 0.
 //!
-//! `boringtun` reads the clock by itself, so tunnels run in real time only.
+//! `boringtun` reads the system clock, so tunnels only work in real time.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,52 +19,53 @@ use boringtun::x25519;
 
 use super::keys::{PresharedKey, PrivateKey, PublicKey};
 
-/// What a datagram has more than its packet: a header of 16 bytes and a tag of 16.
+/// Bytes a data message adds to its packet: a header of 16 and a tag of 16.
 pub const OVERHEAD: usize = 32;
-/// No handshake is longer; so much room does a call want at least.
+/// Length of the longest handshake message; buffers must have at least this many bytes.
 const LONGEST_HANDSHAKE: usize = 148;
-/// How often [`Tunnel::tick`] is due. Later, and timers fire later than WireGuard has them; sooner
-/// is of no use.
+/// Interval between calls of [`Tunnel::tick`], the resolution of WireGuard's timers. `boringtun`
+/// does not benefit from a shorter interval.
 pub const TICK: Duration = Duration::from_millis(250);
-/// After so many ticks in which nothing was sealed comes a keepalive, so that an address
-/// translation keeps its entry (25 s, as WireGuard's own pages advise: most keep one for 30 s).
+/// Ticks without an outgoing packet before a keepalive is sent to keep NAT mappings alive: 25 s, as
+/// WireGuard's own pages recommend, because most NATs keep a mapping for 30 s.
 const QUIET: u128 = 25_000 / TICK.as_millis();
 
-/// Handshakes a second before they have to bring a cookie back, which says that they receive at
-/// their address. Each costs four multiplications on the curve, some 0.2 ms: fewer would slow the
-/// start of a large hub, more let forged ones cost a tenth of a core.
+/// Handshakes per second above which initiators must return a cookie, which proves that they
+/// receive at their address. A handshake costs four X25519 multiplications, about 0.2 ms. A lower
+/// limit would slow the start of a large hub; at a higher one, forged initiations could use more
+/// than a tenth of a core.
 const HANDSHAKES: u64 = 200;
-/// Age of keys at which the side that was called calls itself. The other side renews them after 120
-/// s (WireGuard, section 6.1). If a flood at this side hides its calls, the tunnel would end after
-/// 180 s.
+/// Session age at which the responder initiates a handshake itself. The initiator renews the
+/// session after 120 s (WireGuard, section 6.1); if a flood at this side drops its initiations, the
+/// session would expire after 180 s.
 const RENEW_AGE: Duration = Duration::from_secs(135);
 
-/// Bits of a session's number that say which peer of this gateway it belongs to; below them are 8
-/// of `boringtun`'s own.
+/// Bits of the session index that contain the peer index. The 8 bits below them belong to
+/// `boringtun`.
 const PLACE_BITS: u32 = 12;
 const PLACES: u32 = 1 << PLACE_BITS;
 
-/// Unconfirmed answers in a row from which on the peer is said to ignore them. The first may be
-/// lost.
+/// Consecutive unconfirmed responses after which the peer is reported to ignore them. A single one
+/// may simply be lost.
 const ANSWERS_IGNORED: u8 = 3;
 
-/// First byte of an initiation.
+/// Message type of an initiation.
 pub const INITIATION: u8 = 1;
 const RESPONSE: u8 = 2;
 const COOKIE: u8 = 3;
 const DATA: u8 = 4;
 
-/// Which packet of a tunnel. Both ends know it by the same number.
+/// Packet number of a data message, the same at both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Number {
-    /// Of which keys: the receiver's number of the session.
+    /// Receiver index of the session.
     pub session: u32,
-    /// Its count under these.
+    /// Counter within the session.
     pub counter: u64,
 }
 
 impl Number {
-    /// Of a datagram of data, from its header; `None` for a handshake or a cookie.
+    /// Reads the number from the header of a data message; returns `None` for other messages.
     pub fn of(datagram: &[u8]) -> Option<Number> {
         let header: &[u8; 16] = datagram.first_chunk()?;
         let &[
@@ -95,81 +96,81 @@ impl Number {
     }
 }
 
-/// What came of a packet that was to be sealed.
+/// Result of encrypting a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sealed {
-    /// A datagram of so many bytes is in the buffer.
+    /// The buffer contains a datagram.
     Datagram {
-        /// Of the datagram.
+        /// Length of the datagram.
         bytes: usize,
-        /// Its number.
+        /// Packet number of the datagram.
         number: Number,
     },
-    /// There are no keys yet: the packet has to wait. [`Tunnel::knock`] asks for some.
+    /// There is no session, so the packet has to wait. [`Tunnel::knock`] initiates a handshake.
     NoSession,
 }
 
-/// What a datagram held.
+/// Contents of a received datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opened {
-    /// A packet of so many bytes, now in the buffer; none for a keepalive.
+    /// A packet, now in the buffer, or a keepalive.
     Packet {
-        /// Of the packet.
+        /// Length of the packet; 0 for a keepalive.
         bytes: usize,
-        /// Its number.
+        /// Packet number.
         number: Number,
-        /// Its source address; `None` for a keepalive.
+        /// Source address of the packet; `None` for a keepalive.
         source: Option<IpAddr>,
     },
-    /// A handshake or a cookie; `answer` is how many bytes in the buffer are to be sent back.
+    /// A handshake message or a cookie reply. The buffer contains the response, if any.
     Handshake {
-        /// Bytes of the answer, 0 for none.
+        /// Length of the response; 0 if there is none.
         answer: usize,
-        /// Whether its sender has proved who it is.
+        /// True if the sender proved that it has the peer's key.
         authentic: bool,
     },
-    /// It is not the peer's, or was there before.
+    /// The datagram is not valid.
     Refused(Refusal),
 }
 
-/// Why a datagram was refused.
+/// Cause for refusing a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// A number that has come already, or one too far back to be known.
+    /// The counter was received before or is older than the replay window.
     Replayed,
-    /// Keys that are not there, or not any more.
+    /// The session does not exist or has expired.
     UnknownSession,
-    /// Not sealed or signed by the peer.
+    /// The authentication failed.
     Forged,
 }
 
-/// What all tunnels of a gateway have in common: its key, and how many handshakes it takes.
+/// State shared by all tunnels of a gateway: its keys and handshake rate limiters.
 #[derive(Clone)]
 pub struct Door {
     private: x25519::StaticSecret,
     public: x25519::PublicKey,
     limiter: Arc<RateLimiter>,
-    /// Checks handshakes that were admitted already.
+    /// Verifies handshakes that another limiter has already admitted.
     unlimited: Arc<RateLimiter>,
-    /// The upper bits of every session's number, random: after a restart the numbers are others.
+    /// Upper bits of every session index, random so that indices differ after a restart.
     epoch: u32,
 }
 
-/// Whom a datagram is for.
+/// Recipient of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum For {
-    /// The tunnel at this place.
+    /// The tunnel of the peer with this index.
     Place(u32),
-    /// The tunnel of this peer, which begins a handshake.
+    /// The tunnel of this peer, which initiates a handshake.
     Peer(PublicKey),
-    /// Nobody; so many bytes in the buffer are to be sent back.
+    /// No tunnel; the buffer contains a reply of this length.
     Answer(usize),
-    /// Nobody.
+    /// No tunnel.
     Nobody,
 }
 
 impl Door {
-    /// A gateway's. `random` has to differ from start to start.
+    /// Creates the state for a gateway's key. `random` must differ on every start.
     pub fn new(key: &PrivateKey, random: u32) -> Door {
         let private = key.secret();
         let public = x25519::PublicKey::from(&private);
@@ -182,9 +183,9 @@ impl Door {
         }
     }
 
-    /// A tunnel to this peer, at a place below 4,096 of the gateway's table. `keepalive`: keys are
-    /// there before a packet wants them, and an address translation on the way keeps its entry; for
-    /// a peer whose endpoint is known.
+    /// Creates the tunnel to a peer with an index below 4,096. With `keepalive`, a session is
+    /// established before a packet needs it and NAT mappings are kept alive; it is meant for peers
+    /// with a known endpoint.
     pub fn tunnel(
         &self,
         place: u32,
@@ -212,8 +213,8 @@ impl Door {
         }
     }
 
-    /// Returns the tunnel that a datagram of data or an answer names in its header. The tunnel
-    /// checks the rest.
+    /// Returns the tunnel named by the receiver index of a data message, response or cookie reply.
+    /// The tunnel itself verifies the message.
     pub fn place(&self, datagram: &[u8]) -> For {
         let session = match Tunn::parse_incoming_packet(datagram) {
             Ok(Packet::PacketData(data)) => data.receiver_idx,
@@ -227,16 +228,16 @@ impl Door {
         }
     }
 
-    /// Returns the peer that an initiation comes from, or beyond `HANDSHAKES` per second an answer
-    /// that asks for a cookie. `room` takes it, at least 148 bytes.
+    /// Returns the peer that sent an initiation, or, above `HANDSHAKES` per second, a cookie reply
+    /// in `room`, which has at least 148 bytes.
     ///
-    /// The sender's key is read here, which costs a multiplication on the curve: cookies are asked
-    /// for before.
+    /// Reading the sender's key costs an X25519 multiplication, so the cookie is checked first.
     pub fn whom(&self, from: IpAddr, datagram: &[u8], room: &mut [u8]) -> For {
         self.verify(&self.limiter, from, datagram, room)
     }
 
-    /// Returns the same without a limit. The caller has one.
+    /// Identifies the sender like [`whom`](Door::whom), without a rate limit; the caller enforces
+    /// its own.
     pub fn initiator(&self, from: IpAddr, datagram: &[u8], room: &mut [u8]) -> For {
         self.verify(&self.unlimited, from, datagram, room)
     }
@@ -254,37 +255,37 @@ impl Door {
         }
     }
 
-    /// Forgets how many handshakes came; it looks at the clock and does so once a second.
+    /// Resets the rate limiter's counter, at most once per second.
     pub fn tick(&self) {
         self.limiter.reset_count();
     }
 }
 
-/// A tunnel to one peer. Every call has room for a packet or a datagram, and says how much of it
-/// was used.
+/// A tunnel to one peer. Methods write a packet or a datagram into the caller's buffer and return
+/// its length.
 pub struct Tunnel {
     tunn: Tunn,
     keepalive: bool,
-    /// Ticks since something was sealed.
+    /// Ticks since the last outgoing packet.
     quiet: u128,
-    /// There are keys to seal with, as of the last handshake or tick.
+    /// There is a session to encrypt with, as of the last handshake or tick.
     established: bool,
-    /// Answers to the peer's initiations since something arrived under agreed keys.
+    /// Responses to the peer's initiations since the last authenticated data message.
     unconfirmed_answers: u8,
     fault: Option<HandshakeFault>,
 }
 
-/// Fault of the handshakes since something arrived under agreed keys.
+/// Handshake fault since the last authenticated data message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandshakeFault {
-    /// The peer's answer does not open. It is sealed with the preshared key.
+    /// The peer's response does not decrypt. It is encrypted with the preshared key.
     AnswerRejected,
-    /// The peer repeats its initiation: it rejects this side's answers, or they do not arrive.
+    /// The peer repeats its initiation: it rejects the responses, or they are lost.
     AnswerIgnored,
 }
 
 impl HandshakeFault {
-    /// One word, as `status --json` has it.
+    /// Returns the name used by `status --json`.
     pub const fn name(self) -> &'static str {
         match self {
             HandshakeFault::AnswerRejected => "answer_rejected",
@@ -292,7 +293,7 @@ impl HandshakeFault {
         }
     }
 
-    /// The likely cause and the fix.
+    /// Returns the likely cause and the fix.
     pub const fn explanation(self) -> &'static str {
         match self {
             HandshakeFault::AnswerRejected => {
@@ -308,35 +309,35 @@ impl HandshakeFault {
 }
 
 impl Tunnel {
-    /// Whether there are keys to seal with.
+    /// Returns whether there is a session to encrypt with.
     pub fn is_established(&self) -> bool {
         self.established
     }
 
-    /// From now on keys are there before a packet wants them, and keepalives go, or not.
+    /// Enables or disables proactive handshakes and keepalives.
     pub fn set_keepalive(&mut self, keepalive: bool) {
         self.keepalive = keepalive;
     }
 
-    /// How long ago keys were agreed on; `None` without any.
+    /// Returns the age of the session; `None` without one.
     pub fn age(&self) -> Option<Duration> {
-        // `boringtun` counts the eighth of its own unanswered answers in a row as keys.
+        // `boringtun` mistakes the eighth of its own unconfirmed responses in a row for a session.
         self.established
             .then(|| self.tunn.time_since_last_handshake())
             .flatten()
     }
 
-    /// Fault of the handshakes since something arrived under agreed keys, if any.
+    /// Returns the handshake fault since the last authenticated data message, if any.
     pub fn fault(&self) -> Option<HandshakeFault> {
         self.fault
     }
 
-    /// Records that a datagram arrived under agreed keys.
+    /// Records an authenticated data message or response.
     fn confirm(&mut self) {
         (self.established, self.unconfirmed_answers, self.fault) = (true, 0, None);
     }
 
-    /// Records an answer to an initiation.
+    /// Records a response to an initiation.
     fn count_answer(&mut self) {
         self.unconfirmed_answers = self.unconfirmed_answers.saturating_add(1);
         if self.unconfirmed_answers >= ANSWERS_IGNORED {
@@ -344,15 +345,15 @@ impl Tunnel {
         }
     }
 
-    /// Seals a packet into `room`, which is at least [`OVERHEAD`] bytes longer. An empty one is a
-    /// keepalive.
+    /// Encrypts a packet into `room`, which is at least [`OVERHEAD`] bytes longer. An empty packet
+    /// is a keepalive.
     pub fn seal(&mut self, packet: &[u8], room: &mut [u8]) -> Sealed {
         if !self.established || room.len() < (packet.len() + OVERHEAD).max(LONGEST_HANDSHAKE) {
             return Sealed::NoSession;
         }
         if self.age().is_none() {
-            // The keys went since the last tick. `boringtun` would queue the packet, which the
-            // caller counts as lost.
+            // The session expired since the last tick. `boringtun` would queue the packet, which
+            // the caller counts as lost.
             self.established = false;
             return Sealed::NoSession;
         }
@@ -366,9 +367,9 @@ impl Tunnel {
         })
     }
 
-    /// Opens a datagram from this address into `room`, which is at least as long.
+    /// Decrypts a datagram from this address into `room`, which is at least as long.
     pub fn open(&mut self, from: IpAddr, datagram: &[u8], room: &mut [u8]) -> Opened {
-        // To `boringtun` an empty one is no datagram.
+        // `boringtun` treats an empty datagram as a request for queued packets.
         if datagram.is_empty() || room.len() < datagram.len().max(LONGEST_HANDSHAKE) {
             return Opened::Refused(Refusal::Forged);
         }
@@ -376,7 +377,7 @@ impl Tunnel {
         let (bytes, source) = match self.tunn.decapsulate(Some(from), datagram, room) {
             TunnResult::WriteToTunnelV4(packet, source) => (packet.len(), Some(IpAddr::V4(source))),
             TunnResult::WriteToTunnelV6(packet, source) => (packet.len(), Some(IpAddr::V6(source))),
-            // A keepalive, or a cookie.
+            // Keepalive or cookie reply.
             TunnResult::Done => (0, None),
             TunnResult::WriteToNetwork(answer) => {
                 let authentic = answer.first() != Some(&COOKIE);
@@ -389,7 +390,8 @@ impl Tunnel {
                 return Opened::Handshake { answer, authentic };
             }
             TunnResult::Err(why) => {
-                // The answer names this initiation, and its checksum is right.
+                // The response refers to our initiation and its `mac1` is valid, so only the
+                // preshared key can differ.
                 if datagram.first() == Some(&RESPONSE)
                     && matches!(why, WireGuardError::InvalidAeadTag)
                 {
@@ -400,7 +402,7 @@ impl Tunnel {
         };
         match of {
             Some(number) => {
-                // The first packet under new keys shows that the caller has them too.
+                // The first packet of a new session confirms that the initiator has the keys.
                 self.confirm();
                 Opened::Packet {
                     bytes,
@@ -410,14 +412,14 @@ impl Tunnel {
             }
             None => Opened::Handshake {
                 answer: 0,
-                // Who has seen a call on its way can make a cookie for it.
+                // An attacker who has seen an initiation in transit can forge a cookie reply to it.
                 authentic: datagram.first() != Some(&COOKIE),
             },
         }
     }
 
-    /// The next of what waits to be sent after a handshake, a datagram in `room`; `None` when there
-    /// is nothing.
+    /// Writes the next datagram that was queued for the handshake into `room`; returns `None` if
+    /// there is none.
     pub fn rest(&mut self, room: &mut [u8]) -> Option<(usize, Option<Number>)> {
         match self.tunn.decapsulate(None, &[], room) {
             TunnResult::WriteToNetwork(datagram) => Some((datagram.len(), Number::of(datagram))),
@@ -425,13 +427,13 @@ impl Tunnel {
         }
     }
 
-    /// Asks for keys, because a packet waits for them: bytes of the handshake in `room`, if one is
-    /// not under way already.
+    /// Initiates a handshake because a packet is waiting. Returns the length of the initiation in
+    /// `room`, or `None` if a handshake is already in progress.
     pub fn knock(&mut self, room: &mut [u8]) -> Option<usize> {
         self.initiate(room, false)
     }
 
-    /// Asks for new keys, whatever there is.
+    /// Initiates a handshake even if there is a session or a handshake in progress.
     pub fn renew(&mut self, room: &mut [u8]) -> Option<usize> {
         self.initiate(room, true)
     }
@@ -446,8 +448,8 @@ impl Tunnel {
         }
     }
 
-    /// Its timers, due each [`TICK`]: a datagram to be sent, if any, in `room`: a handshake, or a
-    /// keepalive, which has a number.
+    /// Runs the timers; to be called every [`TICK`]. Returns the length of a datagram in `room`, if
+    /// one is to be sent, and its packet number if it is a keepalive.
     pub fn tick(&mut self, room: &mut [u8]) -> Option<(usize, Option<Number>)> {
         if room.len() < LONGEST_HANDSHAKE {
             return None;
@@ -458,12 +460,12 @@ impl Tunnel {
         };
         self.established = self.age().is_some();
         if sent.is_none() && self.keepalive && !self.established {
-            // WireGuard calls when a packet wants to go there, and gives up after 90 s; who keeps
-            // the way open does neither.
+            // WireGuard initiates a handshake only for a packet and gives up after 90 s. With
+            // keepalive, neither is wanted.
             return self.initiate(room, false).map(|bytes| (bytes, None));
         }
         if sent.is_none() && is_overdue(self.age()) {
-            // Nothing if a call is under way already.
+            // `None` if a handshake is already in progress.
             if let Some(bytes) = self.initiate(room, false) {
                 return Some((bytes, None));
             }
@@ -481,7 +483,7 @@ impl Tunnel {
     }
 }
 
-/// Returns true if keys of this age have missed their renewal by the other side.
+/// Returns whether the initiator should already have renewed a session of this age.
 fn is_overdue(age: Option<Duration>) -> bool {
     age.is_some_and(|age| age > RENEW_AGE)
 }

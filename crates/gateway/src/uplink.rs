@@ -1,46 +1,46 @@
-//! The site's uplink, which all peers share: never more than its rate, and equal parts for those
-//! who have packets.
+//! The site's uplink: limits the sum of all peers' rates and shares it equally among the peers that
+//! have packets.
 //!
-//! A line of that rate stands behind all sendboxes. While it is busy nobody's packets leave: they
-//! wait in their own sendbox, where they are scheduled by class. When it is free, turns go round by
-//! deficit (Shreedhar and Varghese, SIGCOMM 1995): bytes count, so that small packets are no
-//! disadvantage, and what a peer cannot use, because its own limit is lower, the others get.
+//! A [`Line`] at the uplink rate follows all sendboxes. While it is busy, packets wait in their own
+//! sendbox, where they are scheduled by class. When it is free, deficit round robin (Shreedhar and
+//! Varghese, SIGCOMM 1995) selects the peer. It counts bytes, so small packets are no disadvantage,
+//! and capacity that a peer cannot use because of its own rate limit goes to the others.
 
 use ccplane_qdisc::{Line, LineSpec};
 use ccplane_units::{Duration, Rate, Time};
 
 use ccplane_bundle::CATCH_UP;
 
-/// What the uplink carries in this time is a turn, and at least a full packet. Longer, and the
-/// others wait longer for theirs; shorter, and fewer packets leave in one call.
+/// Duration of a turn at the uplink rate; a turn is at least one full packet. Longer turns delay
+/// the other peers; shorter turns send fewer packets per system call.
 const TURN: Duration = Duration::from_millis(1);
 
-/// The uplink. Without a rate it lets all pass.
+/// The uplink. Without a rate it admits every packet.
 pub(crate) struct Uplink {
     line: Option<Line>,
-    /// What a turn adds to a peer's credit, bytes.
+    /// Bytes added to a peer's credit per turn (the DRR quantum).
     quantum: i64,
-    /// Whose turn it is, and whether it has begun.
+    /// Peer whose turn it is, and whether its turn has started.
     turn: u32,
     begun: bool,
-    /// Somebody's packets wait for the line: it has not been idle since it was free, only nobody
-    /// came to ask.
+    /// Packets were waiting for the line when it became free. It has been busy all along, and only
+    /// the thread's wake-up was late.
     late: bool,
 }
 
-/// A peer's part in it.
+/// Uplink state of one peer.
 #[derive(Debug, Default)]
 pub(crate) struct Share {
-    /// What it may send in its turn, bytes; below zero, what it has had too much.
+    /// Bytes the peer may send in its turn (the DRR deficit counter); negative after an overdraft.
     credit: i64,
-    /// Bytes of its life up to which all were charged; `None` before the first look.
+    /// Total bytes of the peer that have been charged; `None` before the first call.
     charged: Option<u64>,
-    /// Its packets wait for the line, or for its turn.
+    /// The peer has packets that wait for the line or for its turn.
     pub held: bool,
 }
 
 impl Uplink {
-    /// With packets of at most `largest` bytes.
+    /// Creates the uplink. `largest`: bytes of a full packet.
     pub fn new(now: Time, rate: Option<Rate>, largest: u32) -> Uplink {
         let turn = rate.map_or(0, |rate| rate.bytes_in(TURN).get());
         Uplink {
@@ -52,15 +52,16 @@ impl Uplink {
         }
     }
 
-    /// All peers are asked, from the one whose turn it is; `late`: some of them are held.
+    /// Starts a round and returns the peer whose turn it is, which is served first. `late`: some
+    /// peers were held.
     pub fn go_round(&mut self, late: bool) -> u32 {
         self.late = late;
         self.turn
     }
 
-    /// A peer is asked, of which so many bytes have left in its life.
+    /// Starts the service of a peer, which has sent `left` bytes in total.
     pub fn ask(&mut self, now: Time, place: u32, share: &mut Share, left: u64) {
-        // Feedback, which the other thread sends, is not held.
+        // Feedback, sent by the receiving thread, is never held but is charged here.
         self.charge(now, share, left);
         if self.is_free(now) && (self.turn != place || !self.begun) {
             (self.turn, self.begun) = (place, true);
@@ -68,12 +69,12 @@ impl Uplink {
         }
     }
 
-    /// Whether a packet of the peer that was asked may leave.
+    /// Returns whether a packet of the peer being served may be sent.
     pub fn admits(&self, now: Time, share: &Share) -> bool {
         self.line.is_none() || self.is_free(now) && share.credit > 0
     }
 
-    /// In all so many bytes of a peer have left, whoever sent them.
+    /// Charges the peer for its packets; `left` is the total sent by both threads, bytes.
     pub fn charge(&mut self, now: Time, share: &mut Share, left: u64) {
         let bytes = left.saturating_sub(share.charged.replace(left).unwrap_or(left));
         let Some(line) = self.line.as_mut().filter(|_| bytes > 0) else {
@@ -87,18 +88,18 @@ impl Uplink {
         );
     }
 
-    /// The peer that was asked has sent what it could; `more`: it has packets that would leave now.
+    /// Ends the service of a peer. `more`: it has packets that are due now.
     pub fn done(&mut self, place: u32, share: &mut Share, more: bool) {
         share.held = more;
         let goes_on = more && share.credit > 0;
         if self.begun && self.turn == place && !goes_on {
-            // Nothing is saved up, and what was overdrawn is not forgiven.
+            // Unused credit expires; an overdraft does not.
             share.credit = share.credit.min(0);
             (self.turn, self.begun) = (place + 1, false);
         }
     }
 
-    /// When the line is free again.
+    /// Returns the time at which the line becomes free.
     pub fn free_at(&self) -> Time {
         self.line
             .as_ref()
@@ -116,11 +117,12 @@ mod tests {
 
     use super::*;
 
-    /// 12 Mbit/s: a packet of 1,500 bytes a millisecond.
+    /// 12 Mbit/s, or one packet of 1,500 bytes per millisecond.
     const RATE: Rate = Rate::from_bytes_per_sec(1_500_000);
     const LARGEST: u32 = 1_500;
 
-    /// A peer: so large are its packets, and it may send one so often; each has one at the start.
+    /// A peer with packets of `bytes` bytes, sent at most once per `every`; one is due at the
+    /// start.
     struct Peer {
         share: Share,
         bytes: u64,
@@ -141,7 +143,8 @@ mod tests {
         }
     }
 
-    /// Serves them as the gateway does, which wakes up so many µs late; how much left, by time.
+    /// Serves the peers as the gateway does, with wake-ups that are `late` µs late in turn. Returns
+    /// the bytes sent at each time.
     fn run(peers: &mut [Peer], rate: Rate, late: &[u64], time: Duration) -> Vec<(Time, u64)> {
         let mut uplink = Uplink::new(Time::ZERO, Some(rate), LARGEST);
         let (mut now, mut sent, mut step) = (Time::ZERO, Vec::new(), 0);
@@ -167,7 +170,7 @@ mod tests {
                     peer.next
                 });
             }
-            // What is due is done without a sleep.
+            // Deadlines that have passed are served without sleeping.
             if due > now {
                 now = due + Duration::from_micros(late[step % late.len()]);
                 step += 1;
@@ -187,11 +190,11 @@ mod tests {
     #[test]
     fn equal_parts_whatever_the_packets_sizes_and_who_wants_less_gets_it() {
         let second = Duration::from_secs(1);
-        // Both want all of it.
+        // Both peers are backlogged.
         let mut peers = [Peer::new(1_500, 1), Peer::new(100, 1)];
         run(&mut peers, RATE, &[0], second);
         assert!((parts(&peers)[0] - 0.5).abs() < 0.01, "{:?}", parts(&peers));
-        // One sends 1.2 Mbit/s of the 12, two the rest.
+        // One peer sends 1.2 of the 12 Mbit/s; two share the rest.
         let mut peers = [
             Peer::new(1_500, 10_000),
             Peer::new(1_500, 1),
@@ -229,17 +232,17 @@ mod tests {
         uplink.charge(now, &mut share, 1_500);
         assert!(!uplink.admits(now, &share), "a packet a millisecond");
         assert_eq!(uplink.free_at(), now + Duration::from_millis(1));
-        // What the other thread sends counts as well.
+        // Packets of the receiving thread count too.
         uplink.charge(now, &mut share, 3_000);
         assert_eq!(uplink.free_at(), now + Duration::from_millis(2));
-        // Without a rate there is nothing to wait for.
+        // Without a rate nothing is held.
         let free = Uplink::new(now, None, LARGEST);
         assert!(free.admits(now, &share) && free.free_at() == Time::ZERO);
     }
 
     proptest! {
-        /// In any stretch of time no more leaves than the rate allows in it and in what is caught
-        /// up with, and a packet.
+        /// In any interval, the bytes sent are at most the rate times the interval plus `CATCH_UP`,
+        /// and one packet.
         #[test]
         fn never_more_than_the_rate(
             peers in proptest::collection::vec((60..=1_500_u64, 1..20_000_u64), 1..6),

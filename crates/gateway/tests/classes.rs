@@ -1,5 +1,5 @@
-//! Classes and the site's uplink, in gateways of namespaces: who waits for whom, and how much
-//! leaves.
+//! Traffic classes and the site's uplink, with gateways in network namespaces: delay per class and
+//! total rate.
 
 mod sites;
 
@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use sites::{Sites, endpoint, makes, peer, site};
 
-/// Calls are to port 4000 of the second site, and are served first.
+/// Calls use port 4000 of the second site and are served first.
 const CLASSES: &str = "[[class]]\nname = \"calls\"\nmatch = { proto = \"udp\", port = 4000 }\n\
                        [[class]]\nname = \"rest\"\nlevel = 1\nqueue = \"droptail:400kB\"\n";
 
-/// Sends datagrams of 1,200 bytes, 24 Mbit/s of them, until it is dropped.
+/// Sends 24 Mbit/s of 1,200-byte datagrams until it is dropped.
 struct Flood {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -58,7 +58,7 @@ fn bound(sites: &Sites, n: usize, address: &str) -> UdpSocket {
     socket
 }
 
-/// The median of eleven round trips to a socket that the test answers itself.
+/// Returns the median of eleven RTTs to a socket that the test itself echoes from.
 #[expect(clippy::disallowed_methods, reason = "gateways run in real time")]
 fn round_trip(a: &UdpSocket, b: &UdpSocket) -> Duration {
     let mut buffer = [0; 64];
@@ -98,15 +98,15 @@ fn a_call_does_not_wait_for_a_backup_and_a_reload_loses_none_of_what_waits() {
     let classes = sites.report(0).peers[0].classes.clone();
     let names: Vec<&str> = classes.iter().map(|class| class.name.as_str()).collect();
     assert_eq!(names, ["calls", "rest"]);
-    // Also those of the first round trip, before the flood.
+    // Includes the packets of the first RTT measurement, before the flood.
     assert_eq!(
         (classes[0].sent_packets, classes[0].dropped_packets),
         (22, 0)
     );
-    // 400 kB at 8 Mbit/s are 400 ms.
+    // 400 kB at 8 Mbit/s take 400 ms.
     assert!(beside < Duration::from_millis(100), "{beside:?}");
     drop(flood);
-    // All that waits is now of the first class; it stays where it is, and nothing is lost.
+    // The reload moves all queued packets to the first class without loss.
     let before = sites.report(0).peers[0].clone();
     let swapped = CLASSES
         .replace("port = 4000", "port = 5000")
@@ -130,7 +130,7 @@ fn a_call_does_not_wait_for_a_backup_and_a_reload_loses_none_of_what_waits() {
         "{before:?} {after:?}"
     );
     assert_eq!(after.counts["unreachable_packets"], 0);
-    // Without classes the call waits with the rest.
+    // Without classes the call shares the queue with the flood.
     sites.reload(0, &first);
     let _flood = Flood::to(bound(&sites, 0, "10.7.0.1:0"), "10.7.0.2:5000");
     sites.until("a queue", |sites| {
@@ -162,7 +162,7 @@ fn all_peers_together_get_the_uplink_and_each_its_part() {
         let target = ["", "10.7.0.2:5000", "10.7.0.3:5000"][n];
         Flood::to(bound(&sites, 0, "10.7.0.1:0"), target)
     };
-    // Bit/s to each over a second, by the count of what left.
+    // Rate to each peer over one second, bits per second, from the sent byte counters.
     #[expect(clippy::disallowed_methods, reason = "gateways run in real time")]
     let rates = || {
         let read = || {
@@ -186,7 +186,7 @@ fn all_peers_together_get_the_uplink_and_each_its_part() {
     });
     let [a, b] = rates();
     drop((one, two));
-    // What is caught up with, and a packet or two at the ends of a second.
+    // Allows for catching up and for one or two packets at the ends of the second.
     let most = 1.03 * uplink;
     assert!(alone < most && a + b < most, "{alone} {a} {b}");
     assert!(

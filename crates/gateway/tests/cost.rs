@@ -1,5 +1,5 @@
-//! What a tunnel costs: `cargo test --release -p ccplane-bundle --features gateway --test
-//! gateway_cost -- --ignored --nocapture`.
+//! Measures the cost of a tunnel: `cargo test --release -p ccplane-gateway --test cost -- --ignored
+//! --nocapture`.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Instant;

@@ -1,7 +1,7 @@
-//! Floods of forged initiations at a gateway whose tunnel carries traffic both ways.
+//! Floods of forged initiations against a gateway whose tunnel carries traffic in both directions.
 //!
-//! The two gateways are on a switch with the attacker. Each kind of source is compared with a run
-//! without a flood right before it.
+//! Both gateways and the attacker share a switch. For each kind of source address, goodput is
+//! compared with that of a run without a flood directly before it.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
@@ -19,9 +19,8 @@ use ccplane_gateway::{Gateway, Makes, Report};
 use ccplane_host::{Namespace, Wire, has_ipv6};
 
 const PAYLOAD: usize = 1_200;
-/// Settings of the measurement: `CCPLANE_FLOOD=50,20000,4` is 50 Mbit/s each way, 20,000
-/// initiations per second and runs of four seconds. The default fits two cores and a build without
-/// optimisation.
+/// Default of `CCPLANE_FLOOD`: Mbit/s per direction, initiations per second and seconds per run.
+/// `50,20000,4` is a heavier load; the default suits two cores and a debug build.
 const DEFAULT: [u64; 3] = [10, 5_000, 2];
 
 fn settings() -> [u64; 3] {
@@ -35,25 +34,26 @@ fn settings() -> [u64; 3] {
     numbers.try_into().unwrap()
 }
 
-/// Source addresses of a flood.
+/// Source addresses of the forged initiations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Origin {
     None,
-    /// Unused addresses of the switch's network: an answer waits for ARP.
+    /// Unused addresses in the switch's network: a reply waits for ARP.
     OnLink,
-    /// Addresses behind a router.
+    /// Addresses beyond a router.
     OffLink,
-    /// Unused addresses of the switch's IPv6 network: an answer waits for neighbour discovery.
+    /// Unused addresses in the switch's IPv6 network: a reply waits for neighbour discovery.
     OnLinkV6,
     /// The attacker's own address.
     Own,
-    /// The address and port of the established peer.
+    /// Address and port of the established peer.
     Peer,
-    /// The gateway's address.
+    /// The gateway's own address.
     Gateway,
 }
 
-/// The network of two sites, an attacker's interface at the second site, and the gateways.
+/// Namespaces of the switch and of both sites, with the gateways. The attacker sends from the
+/// switch.
 struct Net {
     switch: Namespace,
     sites: [Namespace; 2],
@@ -127,7 +127,7 @@ impl Net {
                 ip(site, &format!("addr add fd01::{last}/64 dev eth0 nodad"));
             }
         }
-        // A router that drops what it gets, and the attacker's own address.
+        // A router that drops all packets, and the attacker's own address.
         ip(&switch, "addr add 172.16.0.254/16 dev br0");
         ip(&switch, "addr add 172.16.0.253/16 dev br0");
         let dir =
@@ -176,7 +176,7 @@ impl Drop for Net {
     }
 }
 
-/// Sends paced datagrams from one site and counts them at the other. Returns sent and received.
+/// Sends paced datagrams from one site to the other. Returns the numbers sent and received.
 #[expect(
     clippy::disallowed_methods,
     reason = "a load generator runs in real time"
@@ -208,7 +208,7 @@ fn stream(from: &UdpSocket, to: &UdpSocket, mbit: u64, time: Duration) -> (u64, 
         while begin.elapsed() < time {
             let due = begin.elapsed().as_micros() as u64 * mbit / 8 / PAYLOAD as u64;
             while sent < due {
-                // What finds no room is lost, and counts as sent.
+                // Datagrams dropped at the sender count as sent.
                 let _ = from.send_to(&payload, address);
                 sent += 1;
             }
@@ -219,7 +219,7 @@ fn stream(from: &UdpSocket, to: &UdpSocket, mbit: u64, time: Duration) -> (u64, 
     })
 }
 
-/// Checksum of the Internet.
+/// Internet checksum (RFC 1071).
 fn checksum(parts: &[&[u8]]) -> u16 {
     let mut sum = 0_u32;
     for part in parts {
@@ -233,7 +233,7 @@ fn checksum(parts: &[&[u8]]) -> u16 {
     !(sum as u16)
 }
 
-/// A frame without its Ethernet header, behind an empty header of the packet socket.
+/// Builds a frame without its Ethernet header, after an empty packet socket header.
 fn frame(origin: Origin, n: u64, datagram: &[u8]) -> (u16, Vec<u8>) {
     let random = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     let port: u16 = if origin == Origin::Peer {
@@ -332,7 +332,7 @@ fn flood(net: &Net, origin: Origin, rate: u64, stop: &AtomicBool, count: &Atomic
     count.store(sent, Relaxed);
 }
 
-/// Runs both streams under a flood. Returns the fractions received, to and from the second site.
+/// Runs both streams under a flood. Returns the fractions delivered to and from the second site.
 fn run(net: &Net, origin: Origin, round: u16) -> [f64; 2] {
     let [mbit, rate, seconds] = settings();
     let (stop, count) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -359,8 +359,8 @@ fn run(net: &Net, origin: Origin, round: u16) -> [f64; 2] {
     results.map(|(sent, received)| received as f64 / sent as f64)
 }
 
-/// Goodput under a flood over that of the run before it, to and from the flooded site: the best of
-/// three, as the machine may pause.
+/// Returns the goodput under a flood divided by the goodput before it, to and from the flooded
+/// site. Takes the best of three runs, because the host may pause.
 #[expect(clippy::disallowed_methods, reason = "gateways run in real time")]
 fn ratios(net: &Net, origin: Origin) -> [f64; 2] {
     let deadline = Instant::now() + Duration::from_secs(15);
@@ -410,7 +410,7 @@ fn no_flood_of_forged_initiations_costs_a_tunnel_its_goodput() {
             "{} dropped by limits, {} of no peer, of the peer {} forged",
             report.handshakes_dropped, report.datagrams_of_nobody, peer["forged"]
         );
-        // The kernel itself drops what comes from its own address.
+        // The kernel itself drops packets from its own address.
         let seen = report.handshakes_dropped + report.datagrams_of_nobody;
         assert!(
             seen > 100 || origin == Origin::Gateway,

@@ -1,5 +1,5 @@
-//! What a gateway meets in operation: address translation, narrow ways, algorithms that hang, new
-//! keys under load, plain WireGuard.
+//! Operational conditions: NAT, small path MTUs, algorithms that hang, rekeying under load, plain
+//! WireGuard peers.
 #![expect(clippy::disallowed_methods, reason = "gateways run in real time")]
 
 #[path = "harness/inner_packet.rs"]
@@ -40,8 +40,8 @@ const SEEDS: &[&[u8]] = &[
 ];
 
 proptest! {
-    /// Random bytes seldom are a packet: most of these are the fuzz target's seeds with some bytes
-    /// changed.
+    /// Random bytes are rarely a valid packet, so most inputs are seeds of the fuzz target with
+    /// some bytes changed.
     #[test]
     fn no_packet_harms_what_looks_into_it(
         seed in prop::sample::select(SEEDS), changes in prop::collection::vec((0_usize..120, any::<u8>()), 0..6), mtu: u16,
@@ -58,14 +58,14 @@ proptest! {
     }
 }
 
-/// Sends a datagram again and again until it comes.
+/// Sends a datagram repeatedly until it is delivered.
 fn until_it_comes(what: &str, from: &UdpSocket, to: &UdpSocket, message: &[u8]) {
     let deadline = Instant::now() + Duration::from_secs(10);
     let mut buffer = vec![0; 70_000];
     to.set_read_timeout(Some(Duration::from_millis(100)))
         .unwrap();
     loop {
-        // The kernel refuses what it has learned is too long, once.
+        // The first send after the kernel learned a smaller path MTU fails with EMSGSIZE.
         let _ = from.send_to(message, to.local_addr().unwrap());
         match to.recv(&mut buffer) {
             Ok(bytes) => {
@@ -87,7 +87,8 @@ fn a_translation_that_changes_its_port_under_way_is_followed() {
     there_and_back(&a, &b, b"at its own port");
     for port in [40_001, 40_002] {
         sites.network.way.port.store(port, Relaxed);
-        // What is sent to the port before is lost, and the first that comes says where it is now.
+        // Datagrams to the old port are lost; the next one from the first site updates the
+        // endpoint.
         there_and_back(&a, &b, b"somewhere else");
         let endpoint = sites.report(1).peers[0].endpoint.clone().unwrap();
         assert_eq!(endpoint, format!("192.0.2.1:{port}"));
@@ -175,7 +176,7 @@ fn packets_of_1280_bytes_fit_a_way_of_60_more() {
 
 #[test]
 fn on_a_narrow_way_packets_are_told_of_divided_and_connections_fit() {
-    // Inside there is room for what IPv6 asks for, 1280 bytes.
+    // The inner MTU is still at least 1280, the minimum of IPv6.
     const OUTSIDE: u32 = 1_380;
     const INSIDE: u32 = OUTSIDE - 60;
     let Some(sites) = Sites::new("narrow") else {
@@ -184,7 +185,7 @@ fn on_a_narrow_way_packets_are_told_of_divided_and_connections_fit() {
     let (a, b) = (sites.udp(0, "10.7.0.1"), sites.udp(1, "10.7.0.2"));
     there_and_back(&a, &b, b"hello");
     sites.network.way.mtu.store(OUTSIDE, Relaxed);
-    // Linux lets nobody divide a datagram until it hears that it has to.
+    // Linux sets "don't fragment" until it learns a smaller path MTU.
     until_it_comes("a long datagram", &a, &b, &[1; 1_350]);
     let first = sites.report(0).peers[0].clone();
     assert_eq!(first.mtu, INSIDE);
@@ -197,7 +198,7 @@ fn on_a_narrow_way_packets_are_told_of_divided_and_connections_fit() {
             &[3; 1_350],
         );
     }
-    // From a host that lets its packets be divided, and is told nothing.
+    // A sender that allows fragmentation gets no ICMP message.
     let divides = |value: &str| {
         sites.spaces[1]
             .set_sysctl("net/ipv4/ip_no_pmtu_disc", value)
@@ -211,7 +212,7 @@ fn on_a_narrow_way_packets_are_told_of_divided_and_connections_fit() {
     assert_eq!((second.mtu, second.counts["too_big_packets"]), (INSIDE, 0));
     assert!(second.counts["divided_packets"] > 0, "{second:?}");
 
-    // And connections ask for no more than fits, though the second site's hosts have heard nothing.
+    // MSS clamping works although the second site's hosts have received no ICMP message.
     let refused = sites.network.way.refused.load(Relaxed);
     let listener = sites.spaces[1]
         .run(|| TcpListener::bind("10.7.0.2:0").unwrap())
@@ -237,7 +238,7 @@ fn on_a_narrow_way_packets_are_told_of_divided_and_connections_fit() {
     );
 }
 
-/// Bytes go through a connection, whose first full segments are too long for the path.
+/// Transfers data over a connection whose first full segments exceed the path MTU.
 #[test]
 fn a_connection_moves_data_over_a_path_that_drops_long_packets_silently() {
     const OUTSIDE: u32 = 1_300;
@@ -291,7 +292,7 @@ fn a_connection_moves_data_over_a_path_that_drops_long_packets_silently() {
             "{peer:?}"
         );
     }
-    // A new connection asks for no more than fits.
+    // A new connection negotiates an MSS that fits.
     let refused = way.refused.load(Relaxed);
     let stream = sites.spaces[0]
         .run(|| TcpStream::connect(to).unwrap())
@@ -305,8 +306,8 @@ fn a_connection_moves_data_over_a_path_that_drops_long_packets_silently() {
     assert_eq!(way.refused.load(Relaxed), refused);
 }
 
-/// What the site's hosts send is longer than the device takes: the kernel says so before the
-/// gateway sees it.
+/// Packets of the site's hosts that exceed the device's MTU are answered by the kernel; the gateway
+/// never sees them.
 #[test]
 fn the_kernel_answers_what_is_too_long_for_the_device() {
     let Some(sites) = Sites::new("host") else {
@@ -372,7 +373,7 @@ fn the_code_point_goes_outside_only_if_it_is_asked_for() {
     assert_eq!(sites.network.way.dscp.load(Relaxed), 46);
 }
 
-/// Answers reports until it is told to hang.
+/// Answers reports until `hangs` is set.
 struct Hangs {
     hangs: Arc<AtomicBool>,
 }
@@ -481,7 +482,7 @@ fn new_keys_under_load_lose_nothing() {
             }
         }
     });
-    // Who hears nothing asks for new keys, and gets them when the way is whole again.
+    // Without feedback the gateway renews the session, which succeeds once the path works again.
     sites.network.way.deaf.store(true, Relaxed);
     sites.until("silent", |sites| {
         sites.report(0).peers[0].reason == "silent"
@@ -522,7 +523,7 @@ fn nothing_is_left_behind() {
         let read = |name: &str| {
             std::fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap_or_default()
         };
-        // Of the table of IPv6, whose use counts change, where to and by what.
+        // IPv6 routes include use counts; compare only destination, prefix length and device.
         let here = move || {
             let fields = |line: &str| {
                 let all: Vec<&str> = line.split_whitespace().collect();
@@ -559,14 +560,14 @@ fn nothing_is_left_behind() {
     );
 }
 
-/// `wireguard-go` in a namespace, which ends with this value.
+/// `wireguard-go` in a namespace; dropping the value stops it.
 struct Plain {
     process: Child,
     socket: String,
 }
 
 impl Plain {
-    /// Starts it; `None` where it is not installed.
+    /// Starts the process; returns `None` if it is not installed.
     fn start(space: &Namespace, name: &str) -> Option<Plain> {
         let mut command = Command::new("wireguard-go");
         command
@@ -592,7 +593,7 @@ impl Plain {
         }
     }
 
-    /// Says something by WireGuard's own protocol for user space.
+    /// Sends a command in WireGuard's cross-platform userspace protocol.
     fn set(&self, text: &str) {
         let mut tries = 0;
         let mut stream = loop {
@@ -673,7 +674,7 @@ fn another_preshared_key_takes_effect_with_a_reload_and_a_mismatch_is_explained(
 #[test]
 fn traffic_with_a_plain_wireguard_peer_passes_and_status_says_why_it_is_unshaped() {
     const PRESHARED: [u8; 32] = [9; 32];
-    // The second site has no gateway of ours.
+    // The second site runs plain WireGuard.
     let preshared = format!("preshared_key = \"{}\"\n", STANDARD.encode(PRESHARED));
     let configs = [
         site(0) + &peer("plain", 1) + &endpoint(1) + &preshared,
@@ -723,7 +724,7 @@ fn traffic_with_a_plain_wireguard_peer_passes_and_status_says_why_it_is_unshaped
         (report.mtu_search, report.counts["mtu_probes"]),
         ("unconfirmed", 0)
     );
-    // Under another one `wireguard-go` gives no keys, and the fault has a name.
+    // With a different preshared key the handshake fails, and the fault is reported.
     sites.stop(0);
     let other = format!("preshared_key = \"{}\"\n", STANDARD.encode([8; 32]));
     sites.configs[0] = sites.configs[0].replace(&preshared, &other);

@@ -1,4 +1,4 @@
-//! Two gateways in namespaces of their own, over a wire between two more devices.
+//! Two gateways in network namespaces, connected by a link between two TUN devices.
 
 mod sites;
 
@@ -17,7 +17,7 @@ use ccplane_host::{Tun, has_ipv6};
 
 use sites::{Sites, endpoint, makes, parse, peer, site, there_and_back};
 
-/// The name of an algorithm that cannot be made.
+/// Name of an algorithm whose factory panics.
 const PANICS: &str = "panics";
 
 fn panics() -> Makes {
@@ -33,7 +33,8 @@ fn packets_of_two_sites_pass_and_both_boxes_measure() {
     let Some(sites) = Sites::new("pass") else {
         return;
     };
-    // The first packet waits for the keys. The longest are fragmented by the site's own kernel.
+    // The first packet waits for the handshake. The longest message is fragmented by the site's
+    // kernel.
     for message in [&b"hello"[..], &[7; 1_300], &[8; 4_000]] {
         there_and_back(
             &sites.udp(0, "10.7.0.1"),
@@ -111,8 +112,8 @@ fn a_connection_carries_megabytes_both_ways_and_goes_on_after_a_restart() {
     };
     round();
     for n in [0, 1] {
-        // The wire keeps the order, so what two threads of a gateway send has to leave in that of
-        // its numbers.
+        // The link preserves the order, so the gateway's two threads must send packets in the order
+        // of their numbers.
         let counts = &sites.report(n).peers[0].counts;
         assert_eq!(
             (counts["out_of_order_packets"], counts["replayed"]),
@@ -218,7 +219,7 @@ fn a_reload_that_cannot_be_made_changes_nothing() {
         Err(Refused::Gateway(_))
     ));
     assert_eq!((routes(), sites.report(0).peers.len()), (before.clone(), 1));
-    // What was refused once is as new as before.
+    // A peer that was refused once can still be added.
     assert_eq!(reload(peer("bundler")).unwrap().len(), 1);
     assert_eq!(
         (routes().len(), sites.report(0).peers.len()),
@@ -244,7 +245,7 @@ fn a_thread_that_ends_stops_the_gateway_and_no_reload_waits_for_it() {
         .unwrap();
     assert!(matches!(outcome, Err(Refused::Stopping)), "{outcome:?}");
     sites.until("stopped", |_| !gateway.is_running());
-    // Nobody takes this order.
+    // No thread is left to take the reload.
     let outcome = sites.spaces[0].run(|| gateway.reload(config)).unwrap();
     assert!(matches!(outcome, Err(Refused::Stopping)), "{outcome:?}");
     let panicked = sites.spaces[0]
@@ -317,7 +318,7 @@ fn a_source_that_is_not_the_peer_s_is_not_taken() {
     };
     let (a, b) = (sites.udp(0, "10.7.0.1"), sites.udp(1, "10.7.0.2"));
     there_and_back(&a, &b, b"hello");
-    // An address of the first site that the second knows nothing of.
+    // An address of the first site that the second site does not route to it.
     sites.spaces[0]
         .run(|| ccplane_host::add_address("lo:own", "10.6.0.1".parse().unwrap(), 32))
         .unwrap()
@@ -344,7 +345,7 @@ fn a_process_on_a_gateway_cannot_speak_as_its_box() {
     let every = Every::new(1).unwrap();
     let notice = Notice { session: 0, every }.encode();
     let far = ("10.7.0.2", PORT);
-    // Any user may bind the port, which is above 1023.
+    // The port is above 1023, so any user can bind it.
     let socket = sites.spaces[0]
         .run(|| UdpSocket::bind(("10.7.0.1", PORT)).unwrap())
         .unwrap();
@@ -359,7 +360,7 @@ fn a_process_on_a_gateway_cannot_speak_as_its_box() {
         b"again",
     );
     assert_eq!(of(1, "bad_messages"), 0);
-    // What goes to the port of another host of the site is a packet like any other.
+    // The port has no special meaning for other hosts of the site.
     let other = sites.udp(0, "10.7.0.1");
     other.send_to(b"hello", ("10.8.2.1", PORT)).unwrap();
     assert_eq!(of(0, "posed_messages"), 3);

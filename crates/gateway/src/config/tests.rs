@@ -19,7 +19,7 @@ fn parse(text: &str) -> Result<Config, Problem> {
     )
 }
 
-/// A site and a peer, with these lines more in each, and this behind.
+/// Returns a configuration with extra lines for the site and the peer, followed by `behind`.
 fn with(site: &str, peer: &str, behind: &str) -> String {
     format!(
         "[site]\nkey = \"a.key\"\nlisten = \"0.0.0.0:51820\"\naddresses = [\"10.7.0.1/24\"]\n{site}\n\
@@ -27,7 +27,7 @@ fn with(site: &str, peer: &str, behind: &str) -> String {
     )
 }
 
-/// A second peer.
+/// Returns a second peer with extra lines.
 fn second(lines: &str) -> String {
     format!("[[peer]]\npublic_key = \"{KEY_B}\"\n{lines}\n")
 }
@@ -66,7 +66,7 @@ fn the_examples_are_read() {
 
 #[test]
 fn a_setting_that_is_alone_wrong_is_named_with_its_line_and_what_to_write() {
-    // The lines of the site begin at 5, those of the peer at 10.
+    // The extra lines of the site start at line 5, those of the peer at line 10.
     for (site, peer, line, message, fix) in [
         ("mtu = 1000", "", 5, "too short", "at least 1280"),
         ("mtu = 70000", "", 5, "fit into no datagram", "at most"),
@@ -286,10 +286,10 @@ fn peers_do_not_share_a_name_a_key_or_a_network() {
             .message()
             .contains("the key of `b`")
     );
-    // Within each other is allowed: the longer one wins.
+    // Nested prefixes are allowed: the longest match wins.
     let nested = parse(&with("", "", &second("prefixes = [\"10.8.9.0/24\"]"))).unwrap();
     assert_eq!(nested.peers[1].name, "AAAAAAAA");
-    // Unless it takes what the boxes of another peer talk through.
+    // Refused if a nested prefix captures the tunnel address of another peer.
     let taken = with(
         "",
         "address = \"10.8.9.9\"",

@@ -45,7 +45,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(20);
 
 /// Rate limits for initiations.
 struct Admission {
-    /// Sources of the addresses that peers were last heard at.
+    /// Current endpoints of the peers, as source prefixes of the rate limiter.
     peers: HashSet<IpAddr>,
     reviewed: Option<Time>,
     of_peers: SourceLimiter,

@@ -5,13 +5,13 @@ use super::*;
 const A: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const B: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 
-/// Two gateways with a tunnel to each other.
+/// Two gateways with a tunnel between them.
 struct Two {
     doors: [Door; 2],
     tunnels: [Tunnel; 2],
 }
 
-/// An IPv4 packet of so many bytes, which begins its payload with this one.
+/// Builds an IPv4 packet of `bytes` bytes whose payload starts with `mark`.
 fn packet(bytes: usize, mark: u8) -> Vec<u8> {
     let mut packet = vec![0; bytes];
     packet[0] = 0x45;
@@ -36,14 +36,14 @@ impl Two {
         Two { doors, tunnels }
     }
 
-    /// With keys at both ends.
+    /// Returns two gateways with an established session.
     fn met() -> Two {
         let mut two = Two::new();
         two.handshake(false);
         two
     }
 
-    /// The first calls the second, and the keepalive that ends it arrives.
+    /// Runs a handshake initiated by the first gateway, including the final keepalive.
     fn handshake(&mut self, again: bool) {
         let mut room = [0; 256];
         let [a, b] = &mut self.tunnels;
@@ -123,7 +123,7 @@ fn a_packet_whose_keys_went_does_not_wait_inside() {
     a.established = true;
     assert_eq!(a.seal(&packet(100, 0), &mut room), Sealed::NoSession);
     assert!(!a.is_established());
-    // `handshake` finds nothing that waited.
+    // Fails if a packet was queued for the handshake.
     two.handshake(false);
 }
 
@@ -199,7 +199,7 @@ fn new_keys_are_a_new_session_that_counts_from_the_start() {
     assert!(after.counter < before.counter, "{after:?}");
     let (opened, _) = two.open(1, &datagram);
     assert!(matches!(opened, Opened::Packet { number, .. } if number == after));
-    // What was under way when the keys changed still arrives.
+    // A packet of the old session, in flight during the rekey, is still accepted.
     let (opened, received) = two.open(1, &late);
     assert!(
         matches!(opened, Opened::Packet { number, .. } if number == before),
@@ -237,7 +237,7 @@ fn a_flood_of_garbage_harms_no_tunnel() {
     };
     let mut room = [0; 2048];
     for n in 0..20_000_usize {
-        // All garbage, or a good one with some bytes changed, or cut off.
+        // Random bytes, or a valid datagram with some bytes changed or truncated.
         let datagram: Vec<u8> = match n % 4 {
             0 => (0..n % 300).map(|_| byte()).collect(),
             1 => [
@@ -304,14 +304,14 @@ fn many_calls_are_asked_for_a_cookie_and_a_caller_that_brings_it_is_let_in() {
             ..
         }
     ));
-    // The caller's own limit for peers admits without a cookie.
+    // The limiter for known peers requires no cookie.
     let bytes = a.renew(&mut room).unwrap();
     let initiation = room[..bytes].to_vec();
     assert!(matches!(
         two.doors[1].initiator(B, &initiation, &mut room),
         For::Peer(_)
     ));
-    // From another address the cookie is worth nothing.
+    // A cookie is bound to the source address.
     let bytes = a.renew(&mut room).unwrap();
     let initiation = room[..bytes].to_vec();
     assert!(matches!(
@@ -337,7 +337,7 @@ fn a_peer_that_is_kept_is_called_by_the_timer() {
 fn who_keeps_the_way_open_calls_at_once_and_is_never_silent_for_long() {
     let [_, mut other] = Two::new().tunnels;
     let mut room = [0; 256];
-    // A tunnel that keeps nothing open calls nobody by itself.
+    // Without keepalive, a tunnel never initiates a handshake by itself.
     assert_eq!(other.tick(&mut room), None);
     other.set_keepalive(true);
     assert!(matches!(other.tick(&mut room), Some((148, None))));
@@ -383,7 +383,7 @@ fn a_preshared_key_is_the_same_at_both_ends_or_both_name_the_fault() {
         let mut two = Two::with(secrets);
         let mut room = [0; 256];
         let [a, b] = &mut two.tunnels;
-        // `boringtun` keeps eight sessions: the answers go round once.
+        // `boringtun` keeps eight sessions; ten responses wrap around once.
         for n in 1..=10 {
             let bytes = a.renew(&mut room).expect("it calls");
             let initiation = room[..bytes].to_vec();

@@ -1,12 +1,12 @@
-//! Any bytes as a packet of a site on a way of any MTU: its segment size lowered, its sender
-//! answered, the packet in fragments. Sums hold, nobody answers an answer, and fragments are the
-//! packet again.
+//! Treats arbitrary bytes as a packet of a site on a path with an arbitrary MTU. Checks that MSS
+//! clamping and ICMP messages keep valid checksums, that no ICMP error triggers another one, and
+//! that the fragments reassemble to the packet.
 
 use ccplane_gateway::fragment::Fragments;
 use ccplane_gateway::{mss, too_big};
 use ccplane_host::checksum::sum;
 
-/// The first two bytes are the MTU, all others the packet.
+/// The first two bytes of `input` are the MTU, the rest is the packet.
 pub fn holds(input: &[u8]) {
     let Some((head, packet)) = input.split_first_chunk::<2>() else {
         return;

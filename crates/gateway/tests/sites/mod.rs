@@ -1,5 +1,5 @@
-//! Sites for tests: namespaces with a gateway each, on a network between them that a test can make
-//! slow, narrow or translating.
+//! Test sites: network namespaces with a gateway each, on a network that can limit the rate, reduce
+//! the MTU or translate addresses.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 mod network;
@@ -17,7 +17,7 @@ use ccplane_host::{Namespace, Offload, Tun, has_ipv6};
 
 pub use network::Network;
 
-/// What a gateway's algorithms are by name, unless the test has its own.
+/// Factory of all built-in algorithms.
 pub fn makes() -> Makes {
     Arc::new(|algorithm: &Algorithm| {
         ccplane_algorithms::by_name(&algorithm.name, &ccplane_algorithms::Parameters::new())
@@ -25,7 +25,7 @@ pub fn makes() -> Makes {
     })
 }
 
-/// A namespace for a test, unless this process may make none.
+/// Creates a namespace for a test, or skips the test if the process lacks the privilege.
 pub fn namespace(test: &str) -> Option<Namespace> {
     match Namespace::create(&format!("ccplane-{}-{test}", std::process::id())) {
         Ok(namespace) => Some(namespace),
@@ -42,12 +42,12 @@ pub fn parse(text: &str) -> Config {
         .unwrap_or_else(|problem| panic!("{problem}\n{text}"))
 }
 
-/// The private key of a site.
+/// Private key of site `n`.
 pub fn key(n: usize) -> PrivateKey {
     PrivateKey::from_bytes([n as u8 + 1; 32])
 }
 
-/// `[site]` of site `n`: 10.7.0.`n + 1` and fd07::`n + 1` in the tunnel, `gate0`.
+/// `[site]` section of site `n`: tunnel addresses 10.7.0.`n + 1` and fd07::`n + 1`, device `gate0`.
 pub fn site(n: usize) -> String {
     let last = n + 1;
     let v6 = if has_ipv6() {
@@ -60,8 +60,8 @@ pub fn site(n: usize) -> String {
     )
 }
 
-/// `[[peer]]` for site `n`: named `other` where it is the second of two, with 10.8.`n + 1`.0/24
-/// behind it, steered by `bundler`.
+/// `[[peer]]` section for site `n` with this name, the network 10.8.`n + 1`.0/24 and algorithm
+/// `bundler`.
 pub fn peer(name: &str, n: usize) -> String {
     let last = n + 1;
     let v6 = if has_ipv6() {
@@ -75,12 +75,12 @@ pub fn peer(name: &str, n: usize) -> String {
     )
 }
 
-/// `endpoint` of site `n` on the network.
+/// `endpoint` line for site `n` on the test network.
 pub fn endpoint(n: usize) -> String {
     format!("endpoint = \"192.0.2.{}:51820\"\n", n + 1)
 }
 
-/// Sites that run.
+/// Running sites.
 pub struct Sites {
     pub spaces: Vec<Namespace>,
     pub gateways: Vec<Option<Gateway>>,
@@ -92,9 +92,9 @@ pub struct Sites {
 }
 
 impl Sites {
-    /// Two, each the `other` of the other.
+    /// Starts two sites, each with the peer `other`.
     pub fn new(test: &str) -> Option<Sites> {
-        // The second is called, and learns where the first is.
+        // Only the first site knows an endpoint; the second learns it from the handshake.
         let configs = [
             site(0) + &peer("other", 1) + &endpoint(1),
             site(1) + &peer("other", 0),
@@ -102,18 +102,18 @@ impl Sites {
         Sites::of(test, &configs, makes())
     }
 
-    /// As many as there are configurations. Site `n` is 192.0.2.`n + 1` and fd01::`n + 1` on the
-    /// network.
+    /// Starts one site per configuration. Site `n` has the addresses 192.0.2.`n + 1` and fd01::`n +
+    /// 1` on the network.
     pub fn of(test: &str, configs: &[String], makes: Makes) -> Option<Sites> {
         let mut sites = Sites::quiet(test, configs, makes)?;
-        // A call that nobody hears is repeated after 5 s only: those that call come last.
+        // Sites with an endpoint start last: a lost initiation is retransmitted only after 5 s.
         for n in (0..configs.len()).rev() {
             sites.start(n);
         }
         Some(sites)
     }
 
-    /// The same, of which none has started.
+    /// Creates the sites without starting them.
     pub fn quiet(test: &str, configs: &[String], makes: Makes) -> Option<Sites> {
         let spaces: Option<Vec<Namespace>> = (0..configs.len())
             .map(|n| namespace(&format!("{test}-{n}")))
@@ -169,7 +169,7 @@ impl Sites {
         self.gateways[n].as_ref().unwrap().report()
     }
 
-    /// Reloads site `n`; the changes in words.
+    /// Reloads site `n` and returns a description of the changes.
     pub fn reload(&self, n: usize, text: &str) -> Vec<String> {
         let config = parse(text);
         let gateway = self.gateways[n].as_ref().unwrap();
@@ -180,7 +180,7 @@ impl Sites {
         changes.iter().map(ToString::to_string).collect()
     }
 
-    /// Waits until something is so.
+    /// Waits up to 15 s for a condition.
     #[expect(clippy::disallowed_methods, reason = "gateways run in real time")]
     pub fn until(&self, what: &str, holds: impl Fn(&Sites) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(15);
@@ -196,16 +196,17 @@ impl Sites {
         }
     }
 
-    /// Whether something was heard of the box at a peer of site `n`.
+    /// Returns whether site `n` has received feedback from a peer.
     pub fn is_measured(&self, n: usize, peer: usize) -> bool {
-        // On a busy machine there may be a queue at once.
+        // Any other reason means that there is feedback; on a busy host there may be a queue at
+        // once.
         !matches!(
             self.report(n).peers[peer].reason,
             "plain" | "no_keys" | "no_address"
         )
     }
 
-    /// A socket in site `n`'s namespace.
+    /// Binds a socket in site `n`'s namespace.
     pub fn udp(&self, n: usize, address: &str) -> UdpSocket {
         let socket = self.spaces[n]
             .run(|| UdpSocket::bind((address, 0)).unwrap())
@@ -226,7 +227,7 @@ impl Drop for Sites {
     }
 }
 
-/// A datagram goes from one socket to the other, and comes back.
+/// Sends a datagram from one socket to the other and back.
 pub fn there_and_back(a: &UdpSocket, b: &UdpSocket, message: &[u8]) {
     let mut buffer = vec![0; 70_000];
     a.send_to(message, b.local_addr().unwrap()).unwrap();

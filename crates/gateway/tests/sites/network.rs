@@ -1,5 +1,5 @@
-//! The network between sites: carries packets between devices by the last byte of their
-//! destination.
+//! Test network between sites: forwards packets between TUN devices by the last byte of the
+//! destination address.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -12,40 +12,39 @@ use ccplane_gateway::too_big;
 use ccplane_host::{Frame, LONGEST_FRAME, Tun};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-/// A slow network keeps no more than this.
+/// Longest queue of a rate-limited network.
 const QUEUE: Duration = Duration::from_millis(100);
-/// Where a gateway listens.
+/// UDP port of every gateway.
 const PORT: u16 = 51_820;
 const V4_HEAD: usize = 20;
 
-/// What a network does, as of now.
+/// Properties of the network, adjustable while it runs.
 #[derive(Debug)]
 pub struct Way {
-    /// Bytes a second to each site; 0: as fast as it can.
+    /// Rate to each site, bytes per second; 0 for no limit.
     pub rate: AtomicU64,
-    /// Bytes of the longest packet. A longer one is answered as a router does.
+    /// Path MTU, bytes. Longer packets are dropped with an ICMP message.
     pub mtu: AtomicU32,
-    /// A longer one is dropped without an answer.
+    /// Longer packets are dropped without an ICMP message.
     pub silent: AtomicBool,
-    /// The port that datagrams of the first site come from (IPv4), as behind an address
-    /// translation; 0: there is none.
+    /// Source port that a NAT assigns to datagrams of the first site (IPv4); 0 disables the NAT.
     pub port: AtomicU16,
-    /// Nothing comes to the first site.
+    /// Drops all packets to the first site.
     pub deaf: AtomicBool,
-    /// Packets that were too long, or for a port of an earlier translation.
+    /// Packets dropped because they exceeded the MTU or were sent to a port of an old NAT mapping.
     pub refused: AtomicU64,
-    /// The highest code point that an outer IPv4 header had.
+    /// Highest DSCP seen in an outer IPv4 header.
     pub dscp: AtomicU8,
 }
 
-/// Carries packets until it is dropped.
+/// The network; runs until it is dropped.
 pub struct Network {
     pub way: Arc<Way>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What is under way to a site.
+/// Packets in flight to a site.
 struct Line {
     busy: Instant,
     packets: VecDeque<(Instant, Vec<u8>)>,
@@ -123,7 +122,7 @@ fn carry(ends: &[Tun], way: &Way, stopped: &AtomicBool) {
     }
 }
 
-/// One packet of a site.
+/// Forwards one packet of a site.
 #[expect(clippy::disallowed_methods, reason = "a network runs in real time")]
 fn take(from: usize, frame: &mut [u8], ends: &[Tun], lines: &mut [Line], way: &Way) {
     let head = frame.len() - Frame::packet(frame).len();
@@ -173,8 +172,7 @@ fn take(from: usize, frame: &mut [u8], ends: &[Tun], lines: &mut [Line], way: &W
     }
 }
 
-/// Puts the translation's port in the place of the first site's own; `false` for a datagram to a
-/// port that it has no more.
+/// Applies the NAT. Returns false for a datagram to a port of an old mapping.
 fn translate(from: usize, to: usize, packet: &mut [u8], port: u16) -> bool {
     let is_udp = packet[0] == 0x45 && packet[9] == 17 && packet.len() >= V4_HEAD + 8;
     if port == 0 || !is_udp {
@@ -188,7 +186,7 @@ fn translate(from: usize, to: usize, packet: &mut [u8], port: u16) -> bool {
         (0, _) => return true,
         _ => return false,
     }
-    // Over IPv4 it may have no checksum (RFC 768).
+    // UDP over IPv4 may omit the checksum (RFC 768).
     udp[6..8].fill(0);
     true
 }
