@@ -1,9 +1,9 @@
 //! Path MTU of a peer: the site's `mtu`, or less if the path between the gateways has a smaller
 //! MTU.
 //!
-//! The kernel stores the MTU that routers report (RFC 1191, RFC 8201); we query it every second.
-//! Where routers drop packets silently, [`PathSearch`] finds the MTU with probes. IPv4 packets that
-//! are too long are fragmented if they allow it; otherwise their sender gets an ICMP message.
+//! The kernel stores the MTU that routers report (RFC 1191, RFC 8201); we query it every second. If
+//! routers drop packets silently, [`PathSearch`] finds the MTU with probes. IPv4 packets that are
+//! too long are fragmented if they allow it; otherwise their sender gets an ICMP message.
 
 use ccplane_host::{Frame, Tun, path_mtu};
 use ccplane_units::{Duration, Time};

@@ -214,8 +214,7 @@ impl PathSearch {
         let timer = PROBE_TIMER.max(srtt * PROBE_TIMER_RTTS);
         if let Some(witness) = self.witness {
             if now.since(witness.sent) >= timer {
-                // Not even the short packet was acknowledged, so the loss says nothing about the
-                // size.
+                // Not even the short packet was acknowledged: the size is not the cause.
                 (self.probe, self.witness) = (None, None);
                 self.backoff = (self.backoff * 2).max(timer).min(BACKOFF_MAX.max(timer));
                 self.next_at = now + self.backoff;

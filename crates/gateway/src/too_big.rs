@@ -189,14 +189,14 @@ mod tests {
         let (v4, v6) = (datagram(false, 1_000), datagram(true, 1_000));
         assert!(told(&v4) && told(&v6));
         let changes: [fn(&mut Vec<u8>); 8] = [
-            |p| p[6] &= !0x40, // may be fragmented
-            |p| p[7] = 1, // not the first fragment
-            |p| (p[9], p[20]) = (ICMP, 3), // ICMP error
+            |p| p[6] &= !0x40,              // may be fragmented
+            |p| p[7] = 1,                   // not the first fragment
+            |p| (p[9], p[20]) = (ICMP, 3),  // ICMP error
             |p| (p[9], p[20]) = (ICMP, 11), // another ICMP error
-            |p| p[12..16].fill(0), // unspecified source
-            |p| p[12] = 224, // multicast source
-            |p| p[16..20].fill(255), // broadcast destination
-            |p| p.truncate(19), // truncated
+            |p| p[12..16].fill(0),          // unspecified source
+            |p| p[12] = 224,                // multicast source
+            |p| p[16..20].fill(255),        // broadcast destination
+            |p| p.truncate(19),             // truncated
         ];
         for (n, change) in changes.iter().enumerate() {
             let mut packet = v4.clone();

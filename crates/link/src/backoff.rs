@@ -1,23 +1,22 @@
-//! Time between two attempts to connect to an agent.
+//! Exponential backoff between attempts to connect to an agent.
 
 use ccplane_agent::dice::Dice;
 use ccplane_units::{Duration, Time};
 
 use super::LinkError;
 
-/// The first wait. A shorter one makes many attempts while an agent restarts; a longer one leaves
+/// Initial wait. A shorter one causes many attempts while an agent restarts; a longer one keeps
 /// flows on the fallback.
 const WAIT_MIN: Duration = Duration::from_millis(100);
-/// The longest wait. A longer one leaves flows on the fallback after the agent is back; a shorter
-/// one troubles an agent that is overloaded.
+/// Upper bound of the wait. A longer one keeps flows on the fallback after the agent is back; a
+/// shorter one adds load to an overloaded agent.
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// A connection that lasts for this long is good: the wait after it is the first one again. With a
-/// shorter time, an agent that accepts connections and breaks them at once is connected to over and
-/// over.
+/// Lifetime after which a connection counts as successful and resets the wait. If it were shorter,
+/// an agent that accepts connections and closes them at once would be contacted without backoff.
 const GOOD_AFTER: Duration = Duration::from_secs(1);
 
-/// Waits that double with each failure, less up to half at random, so that the datapaths of an
-/// agent do not all come back at the same moment.
+/// Wait that doubles with each failure and is reduced by up to half at random, so that the
+/// datapaths of an agent do not reconnect at the same moment.
 #[derive(Debug)]
 pub(super) struct Backoff {
     wait: Duration,
@@ -27,7 +26,7 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// Allows the first attempt at once.
+    /// Creates a backoff that allows the first attempt immediately.
     pub fn new(dice: Dice) -> Backoff {
         Backoff {
             wait: WAIT_MIN,
@@ -37,12 +36,12 @@ impl Backoff {
         }
     }
 
-    /// When the next attempt may begin.
+    /// Returns the earliest time of the next attempt.
     pub fn until(&self) -> Time {
         self.until
     }
 
-    /// Refuses an attempt that would begin too early.
+    /// Returns an error if it is too early for an attempt.
     pub fn admit(&self, now: Time) -> Result<(), LinkError> {
         match now < self.until {
             true => Err(LinkError::Waiting(self.until.since(now))),
@@ -50,12 +49,12 @@ impl Backoff {
         }
     }
 
-    /// Records that a connection is there.
+    /// Records a successful connection.
     pub fn connected(&mut self, now: Time) {
         self.connected = Some(now);
     }
 
-    /// Records that an attempt failed or a connection was lost.
+    /// Records a failed attempt or a lost connection.
     pub fn failed(&mut self, now: Time) {
         if self
             .connected
@@ -68,8 +67,8 @@ impl Backoff {
         self.wait = (self.wait * 2).min(WAIT_MAX);
     }
 
-    /// Records that no agent serves on this host: the next attempt costs a system call, so the wait
-    /// does not grow.
+    /// Records that no agent serves on this host. An attempt costs only one system call, so the
+    /// wait does not grow.
     pub fn absent(&mut self, now: Time) {
         self.rest(now, WAIT_MIN);
     }

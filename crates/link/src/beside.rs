@@ -1,8 +1,9 @@
-//! An agent in another thread of this process: two queues, and what wakes either side.
+//! Channel to an agent in another thread of the same process: two queues, and an eventfd that wakes
+//! each side.
 //!
-//! [`beside`] makes the two ends. The datapath has [`Beside`]; the agent's thread gives [`Served`]
-//! to [`serve`](crate::serve). A callback that takes long delays nobody's packets here, as it would
-//! with [`Here`](ccplane_agent::datapath::Here).
+//! [`beside`] creates both ends. The datapath uses [`Beside`]; the agent's thread passes [`Served`]
+//! to [`serve`](crate::serve). A slow callback delays no packets here, unlike with
+//! [`Here`](ccplane_agent::datapath::Here).
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,16 +20,17 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::{Link, LinkError, Pollable};
 
-/// Reports that wait for the agent at most. Fewer would refuse those of a burst of flows while a
-/// callback runs; more would only grow old: what is refused stays in its flow and adds up there.
+/// Limit of queued reports. A lower limit would refuse reports of a burst of flows while a callback
+/// runs; at a higher one, reports would only become stale. Refused reports stay in their flow and
+/// are merged with later measurements.
 const MOST_REPORTS: usize = 4_096;
-/// Answers to commands are dropped while so much waits, so that an agent that asks without end and
-/// never listens fills no memory.
+/// Replies to commands are dropped above this queue length, so that an agent that sends commands
+/// but does not read cannot exhaust memory.
 const MOST_OWED: usize = 2 * MOST_REPORTS;
-/// A datapath for which so many commands wait takes none any more: it is given up.
+/// A datapath with this many pending commands is closed.
 const MOST_COMMANDS: usize = 1 << 16;
 
-/// The two ends of a way between threads.
+/// Creates the two ends of a channel between threads.
 pub fn beside() -> Result<(Beside, Served), LinkError> {
     let queue = Arc::new(Queues {
         to_agent: Mutex::new(VecDeque::with_capacity(MOST_REPORTS)),
@@ -67,12 +69,12 @@ struct Queues {
     datapath_gone: AtomicBool,
 }
 
-/// A queue, also where another thread panicked while it had it: messages are whole or not there.
+/// Locks a queue. Ignores poisoning: messages are pushed and popped as a whole.
 fn locked<T>(queue: &Mutex<T>) -> MutexGuard<'_, T> {
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes the other side look. A wake that is pending already is as good.
+/// Wakes the other side. A wake-up that is already pending is sufficient.
 fn signal(wake: &EventFd) {
     let _: Result<usize, Errno> = wake.write(1);
 }
@@ -80,7 +82,7 @@ fn signal(wake: &EventFd) {
 /// The datapath's end.
 pub struct Beside {
     queues: Arc<Queues>,
-    /// Something was queued since the last flush.
+    /// A message was queued since the last flush.
     told: bool,
     come: VecDeque<Command>,
 }
@@ -105,9 +107,9 @@ impl Way for Beside {
         }
         let mut queue = locked(&self.queues.to_agent);
         match event {
-            // An agent that does not keep up never hears of a flow that ended before it came to its
-            // beginning: what waits is bounded by the flows that live and those that it knows,
-            // however many come and go.
+            // If the agent does not keep up, a flow that ended before its opening was delivered is
+            // never reported. So the queue length is bounded by the live flows and the flows the
+            // agent already has, whatever the churn.
             Event::FlowClosed { flow, .. }
                 if queue.len() >= MOST_REPORTS && forget(&mut queue, flow) => {}
             Event::Installed { .. } | Event::Refused { .. } if queue.len() >= MOST_OWED => {}
@@ -117,7 +119,7 @@ impl Way for Beside {
     }
 
     fn look(&mut self, _now: Time) {
-        // Before the queue, so that what is queued after it wakes again.
+        // Clear the eventfd before taking the queue, so that later messages signal again.
         let _ = self.queues.datapath_wakes.read();
         self.come.append(&mut locked(&self.queues.from_agent));
     }
@@ -143,7 +145,7 @@ impl Pollable for Beside {
     }
 }
 
-/// Whether the beginning of a flow still waited; if so, nothing of it waits any more.
+/// Removes the messages of a closed flow if its opening is still queued. Returns whether it was.
 fn forget(queue: &mut VecDeque<Message>, closed: u64) -> bool {
     let begins = |message: &Message| matches!(message, Message::Other(Event::FlowOpened { flow, .. }) if *flow == closed);
     let waited = queue.iter().any(begins);
@@ -165,15 +167,15 @@ impl Drop for Beside {
     }
 }
 
-/// The agent's end: a link of one datapath.
+/// The agent's end, a link with one datapath.
 pub struct Served {
     queues: Arc<Queues>,
     id: DatapathId,
     told: bool,
-    /// The datapath is gone, or was given up, and the agent knows.
+    /// The datapath has disconnected or was closed, and the agent was notified.
     closed: bool,
-    /// What was taken from the queue, and room for what is handed over together. Both are empty
-    /// between calls.
+    /// Scratch buffers for the queue's contents and for the batch passed to the agent; both are
+    /// empty between calls.
     taken: VecDeque<Message>,
     together: Vec<Event<'static>>,
 }
@@ -185,7 +187,7 @@ impl Link for Served {
 
     fn receive(&mut self, agent: &mut Agent, now: Time) -> bool {
         let gone = self.queues.datapath_gone.load(Ordering::Acquire);
-        // Before the queue, so that what is queued after it wakes again.
+        // Clear the eventfd before taking the queue, so that later messages signal again.
         let _ = self.queues.agent_wakes.read();
         std::mem::swap(&mut self.taken, &mut locked(&self.queues.to_agent));
         let busy = !self.taken.is_empty();
@@ -265,7 +267,7 @@ mod tests {
     use super::*;
     use crate::{Clock, Waiting, serve};
 
-    /// Orders twice the acknowledged bytes, by the reports' sum.
+    /// Sets cwnd to twice the total of the reported acknowledged bytes.
     struct Doubles;
 
     impl Algorithm for Doubles {
@@ -334,7 +336,7 @@ mod tests {
             };
             let outcome = datapath.flow(7).unwrap().on_ack(&transport, &signals);
             window = outcome.cwnd.unwrap_or(window);
-            // Every order is twice a sum of whole segments.
+            // Twice a multiple of the segment size.
             assert_eq!(window % 2_000, 0);
             thread::yield_now();
         }
@@ -376,7 +378,7 @@ mod tests {
         let now = Time::ZERO;
         let (mut way, _served) = beside().unwrap();
         let stats = ccplane_wire::FlowStats::default();
-        // One that the agent will hear of, with all that it has to hear of it.
+        // The agent has received the opening of this flow, so it must receive the rest too.
         way.tell(
             now,
             Event::FlowOpened {

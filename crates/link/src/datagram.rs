@@ -1,9 +1,9 @@
 //! Existing CCP datapaths: version-1 messages over Unix datagrams.
 //!
-//! A datapath is known by the path that it bound and by the user of its process; an unbound sender
-//! cannot be answered and is dropped. What one peer does costs nobody else: garbage, or a queue
-//! that it does not read, closes that peer, and its next good message opens it again. Peers of a
-//! former agent on the same path are served from the start.
+//! A datapath is identified by the path its socket is bound to and by the user of its process.
+//! Unbound senders cannot be answered and are dropped. Peers do not affect each other: malformed
+//! messages or an unread queue close only that peer, and its next valid message opens it again.
+//! Peers of a previous agent on the same path are served from the start.
 
 mod peer;
 
@@ -30,14 +30,14 @@ use super::socket::{self, Bound};
 use super::warning::Warning;
 use super::{Link, LinkError};
 
-/// Datagrams taken with one system call. A Unix datagram socket queues 10 by default
+/// Datagrams received per system call. A Unix datagram socket queues 10 by default
 /// (net.unix.max_dgram_qlen).
 const BATCH: usize = 16;
-/// System calls before commands are sent: bounds how long an answer waits behind a flood.
+/// Receive calls before pending commands are sent; bounds the delay of a reply during a flood.
 const ROUNDS: usize = 8;
-/// Largest datagram: longer ones are cut by the kernel, which shows.
+/// Largest datagram; longer ones are truncated by the kernel and detected.
 const DATAGRAM: usize = 65_536;
-/// Peers at once; a datapath more is dropped, and the log says so.
+/// Maximum number of peers. Further datapaths are dropped with a warning.
 const PEERS: usize = 1 << 16;
 
 /// Serves CCP datapaths at a path.
@@ -47,33 +47,33 @@ pub struct Datagram {
     peers: Vec<Option<Peer>>,
     by_address: HashMap<Address, usize>,
     remembered: Remembered,
-    /// The remembered ones have been greeted.
+    /// The remembered datapaths have received this agent's programs.
     greeted: bool,
     warnings: Warnings,
-    /// The last look.
+    /// Time of the last `receive`.
     now: Time,
     buffer: Box<[u8]>,
     arrived: Vec<Arrived>,
-    /// The last look found something.
+    /// The last receive call returned a datagram.
     busy: bool,
-    /// More arrived than one at a time: take many with one call.
+    /// Several datagrams were pending, so receive in batches.
     flood: bool,
     dropped: u64,
 }
 
-/// What a flood must not repeat.
+/// Rate-limited warnings.
 #[derive(Default)]
 struct Warnings {
     receive: Warning,
     closed: Warning,
     garbage: Warning,
     full: Warning,
-    /// Said once.
+    /// Logged once.
     unbound: bool,
     stranger: bool,
 }
 
-/// What a datagram socket is known by: its path's bytes, or a 0 and its abstract name.
+/// Address of a datagram socket: its path, or a zero byte and its abstract name.
 type Address = Vec<u8>;
 
 struct Arrived {
@@ -110,13 +110,13 @@ impl Datagram {
         })
     }
 
-    /// Datagrams of senders that are not bound or of other users, and garbage of senders that are
-    /// not known.
+    /// Returns the number of dropped datagrams: from unbound senders and other users, and malformed
+    /// ones from unknown senders.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Takes one datagram, or several with one call; how many.
+    /// Receives one datagram, or a batch in flood mode. Returns how many.
     fn take(&mut self, now: Time) -> usize {
         self.arrived.clear();
         let fd = self.socket.fd.as_raw_fd();
@@ -146,7 +146,8 @@ impl Datagram {
     }
 
     fn take_many(&mut self, fd: i32) -> Result<(), Errno> {
-        // New headers each time: the kernel writes the length of an address over the room for it.
+        // Fresh headers for each call: the kernel overwrites the address length field, which gives
+        // the available space.
         let mut headers =
             MultiHeaders::<UnixAddr>::preallocate(BATCH, Some(cmsg_space!(UnixCredentials)));
         let mut chunks = self.buffer.chunks_exact_mut(DATAGRAM);
@@ -167,7 +168,7 @@ impl Datagram {
         Ok(())
     }
 
-    /// The peer of a datagram; a new one if it is not known yet and what it says is in order.
+    /// Returns the peer that sent a datagram. Adds a new peer if the message is valid.
     fn peer_of(&mut self, arrived: &Arrived, agent: &mut Agent, now: Time) -> Option<usize> {
         let Some((from, address)) = arrived.from.and_then(|from| Some((from, address(&from)?)))
         else {
@@ -187,8 +188,8 @@ impl Datagram {
             if arrived.uid == Some(known.uid) {
                 return Some(index);
             }
-            // A trusted user's READY on the path of another: the datapath was started again by
-            // somebody else.
+            // READY from a trusted user on another user's path: the datapath was restarted by a
+            // different user.
             if !ready || !arrived.is_trusted() {
                 return None;
             }
@@ -213,7 +214,8 @@ impl Datagram {
         }
         let index = self.add(from, address, arrived.uid?, now)?;
         if !ready {
-            // The agent restarted, or closed it: what is installed there is not known.
+            // The agent restarted, or closed this peer before, so the programs installed there are
+            // unknown.
             self.peers[index].as_mut()?.ready(agent, now);
         }
         Some(index)
@@ -244,8 +246,8 @@ impl Datagram {
         Some(index)
     }
 
-    /// Makes the datapaths of the former agent peers, so that they get this one's programs without
-    /// asking for them.
+    /// Adds the datapaths of the previous agent as peers, so that they get this agent's programs
+    /// without having to ask.
     fn greet(&mut self, agent: &mut Agent, now: Time) {
         for (path, uid) in self.remembered.paths() {
             let Ok(from) = UnixAddr::new(&path) else {
@@ -320,7 +322,7 @@ impl Link for Datagram {
             self.greet(agent, now);
         }
         if !self.flood {
-            // A datagram that comes singly is answered before the next look.
+            // A single datagram is answered before the next receive call, for low latency.
             let any = self.take(now) > 0;
             self.process(agent, now);
             self.flood = any && self.busy;
@@ -382,8 +384,8 @@ impl Arrived {
                 _ => None,
             })
         });
-        // Of a sender that is not bound the kernel gives no address, and nix panics when asked for
-        // the path of none.
+        // For unbound senders the kernel returns no address, and nix panics when asked for its
+        // path.
         let from = message
             .address
             .filter(|from| from.len() as usize > size_of::<nix::libc::sa_family_t>());
@@ -398,7 +400,7 @@ impl Arrived {
     }
 }
 
-/// Why a peer was closed.
+/// Cause for closing a peer.
 #[derive(Debug, thiserror::Error)]
 enum Closed {
     #[error("it sent what is no message: {0}")]
@@ -422,7 +424,7 @@ fn address(address: &UnixAddr) -> Option<Address> {
     }
 }
 
-/// Looks at the type alone; whether it is a good READY shows when it is read.
+/// Checks only the message type; the message may still be malformed.
 fn says_ready(datagram: &[u8]) -> bool {
     datagram.len() >= v1::HEADER && datagram.starts_with(&[5, 0])
 }

@@ -1,11 +1,11 @@
-//! The path to which portus 0.6 and 0.7 answer.
+//! Compatibility with portus 0.6 and 0.7, which reply to the wrong path.
 //!
-//! They take a datapath's address for a name in their own folder: a datapath bound to `/tmp/a.sock`
-//! gets its answers at `/tmp/ccp//tmp/a.sock`. A symbolic link there leads to the socket. Later
-//! versions answer to the address itself.
+//! These versions treat a datapath's address as a name in their own directory: a datapath bound to
+//! `/tmp/a.sock` gets its replies at `/tmp/ccp//tmp/a.sock`. We create a symbolic link there that
+//! points to the socket. Later versions reply to the address itself.
 //!
-//! The folder is the agent's and may be another user's. No step below it follows a symbolic link,
-//! so that nothing is made elsewhere.
+//! The directory belongs to the agent, possibly another user. No lookup below it follows symbolic
+//! links, so nothing can be created elsewhere.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,26 +16,26 @@ use nix::fcntl::{AT_FDCWD, OFlag, openat};
 use nix::sys::stat::{Mode, mkdirat};
 use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 
-/// A symbolic link to a socket, removed when this is dropped.
+/// A symbolic link to a socket; dropping this removes the link.
 #[derive(Debug)]
 pub(super) struct DerivedPath {
-    /// Folder and name of the link.
+    /// Directory and name of the link.
     link: (OwnedFd, OsString),
     _folders: Folders,
 }
 
-/// The folder of every portus agent.
+/// Default directory of portus agents.
 const PORTUS: &str = "/tmp/ccp";
 
 impl DerivedPath {
-    /// Links the path that an agent of portus at `agent` derives from `socket`, which is absolute.
-    /// An agent outside of portus' folder is none of portus, and needs no link.
+    /// Creates the link that a portus agent at `agent` derives from the absolute path `socket`.
+    /// Returns `None` for agents outside the portus directory, which need no link.
     pub(super) fn of(agent: &Path, socket: &Path) -> Option<Result<DerivedPath, Errno>> {
         let folder = agent.parent()?;
         (folder == Path::new(PORTUS)).then(|| DerivedPath::create(folder, socket))
     }
 
-    /// Links `folder` + `socket` to `socket`.
+    /// Creates a link at `folder` + `socket` that points to `socket`.
     fn create(folder: &Path, socket: &Path) -> Result<DerivedPath, Errno> {
         let mut names: Vec<OsString> = Vec::new();
         for component in socket.components() {
@@ -71,20 +71,20 @@ impl DerivedPath {
 impl Drop for DerivedPath {
     fn drop(&mut self) {
         let (folder, name) = &self.link;
-        // Nothing to do where the agent removed it.
+        // Ignore errors: the agent may have removed the link.
         let _ = unlinkat(folder, name.as_os_str(), UnlinkatFlags::NoRemoveDir);
     }
 }
 
-/// Folders that were made for a link, each with its parent, outermost first. They are removed when
-/// this is dropped.
+/// Directories created for a link, outermost first, each with its parent. Dropping this removes
+/// them.
 #[derive(Debug)]
 struct Folders(Vec<(OwnedFd, OsString)>);
 
 impl Drop for Folders {
     fn drop(&mut self) {
         for (parent, name) in self.0.drain(..).rev() {
-            // A folder with the links of other datapaths stays.
+            // Fails for a directory that contains links of other datapaths, which must stay.
             let _ = unlinkat(&parent, name.as_os_str(), UnlinkatFlags::RemoveDir);
         }
     }
@@ -109,7 +109,7 @@ mod tests {
         fs::create_dir_all(&place).unwrap();
         let socket = place.join("datapath.sock");
         let datapath = UnixDatagram::bind(&socket).unwrap();
-        // As its `send` makes it.
+        // The path that portus derives.
         let derived = format!("{}/{}", place.display(), socket.display());
         let made = [(); 2].map(|()| DerivedPath::create(&place, &socket));
         assert!(matches!(made, [Ok(_), Err(Errno::EEXIST)]));
@@ -128,7 +128,7 @@ mod tests {
         };
         assert_eq!(left(), ["datapath.sock"]);
 
-        // Nothing is made behind a link of the agent's.
+        // Nothing is created behind a symbolic link in the agent's directory.
         let other = place.join("other");
         fs::create_dir(&other).unwrap();
         let first = socket.components().nth(1).unwrap();

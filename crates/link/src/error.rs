@@ -1,4 +1,4 @@
-//! Why a link could not be set up.
+//! Errors of setting up or operating a link.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,76 +11,75 @@ use nix::errno::Errno;
 use super::AgentAddress;
 use super::tls::{FarError, KeyError, TlsAddress};
 
-/// Why a link could not be set up or went down as a whole. What single peers do wrong is logged,
-/// and costs only them.
+/// Error that affects a whole link. Faults of single peers are logged and affect only these.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
-    /// The socket could not be made or bound.
+    /// The socket could not be created or bound.
     #[error("cannot serve at {}: {what}: {why}", .path.display())]
     Bind {
-        /// Where.
+        /// Path of the socket.
         path: PathBuf,
-        /// Which step.
+        /// The step that failed.
         what: &'static str,
-        /// Why.
+        /// Cause.
         why: Errno,
     },
-    /// Somebody serves there.
+    /// Another agent serves at this path.
     #[error("another agent serves at {}: stop it, or choose another path", .0.display())]
     InUse(PathBuf),
-    /// There is something at the path that is no socket.
+    /// The path exists and is not a socket.
     #[error("{} exists and is no socket: remove it, or choose another path", .0.display())]
     NoSocket(PathBuf),
-    /// No agent is there.
+    /// No agent listens at this path.
     #[error("no agent answers at {}: {why}; start one with `ccplane agent --unix {}`", .path.display(), .path.display())]
     NoAgent {
-        /// Where.
+        /// Path of the agent's socket.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         why: Errno,
     },
-    /// The last attempt failed or the connection was lost; the next attempt begins after this time.
+    /// The last attempt failed or the connection was lost; the next attempt starts after this time.
     #[error("the agent was lost; the next attempt begins in {0}")]
     Waiting(Duration),
-    /// No CCP agent is there.
+    /// No CCP agent listens at this path.
     #[error("no CCP agent answers at {}: {why}; start one that binds this path, as portus binds /tmp/ccp/portus", .path.display())]
     NoCcpAgent {
-        /// Where.
+        /// Path of the agent's socket.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         why: Errno,
     },
-    /// An agent is there, and does not say what it runs.
+    /// The agent accepted the connection but did not list its algorithms.
     #[error(
         "the agent at {0} does not say which algorithms it runs: it hangs, or is of another version; `ccplane agent` of this one says it"
     )]
     Silent(AgentAddress),
-    /// It is not known yet whether an agent is there.
+    /// The connection is not established yet.
     #[error("an agent is being connected to")]
     Connecting,
-    /// No agent is there, on another host.
+    /// No agent answers on another host.
     #[error("no agent answers at {address}: {why}")]
     Far {
-        /// Where.
+        /// Address of the agent.
         address: TlsAddress,
-        /// Why.
+        /// Cause.
         why: Arc<FarError>,
     },
-    /// There is no key for another host.
+    /// The key for another host is missing or invalid.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// Datapaths of other hosts cannot be served.
+    /// The listening socket for other hosts could not be bound.
     #[error(
         "cannot serve at {address}: {why}; name an address of this host and a port that is free"
     )]
     Listen {
-        /// Where.
+        /// Local address.
         address: SocketAddr,
-        /// Why.
+        /// Cause.
         why: io::Error,
     },
-    /// Waiting failed.
+    /// `poll` failed.
     #[error("cannot wait for messages: {0}")]
     Wait(Errno),
 }

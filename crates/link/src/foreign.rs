@@ -1,4 +1,4 @@
-//! A datapath's end of a CCP agent's socket: version-1 messages over Unix datagrams.
+//! The datapath's end of a CCP agent's socket: version-1 messages over Unix datagrams.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -18,48 +18,48 @@ use super::random;
 use super::warning::Warning;
 use super::{LinkError, Remote, Sent, socket};
 
-/// Most bytes of a datagram for the agent: the reference's reads no more of one.
+/// Longest datagram for the agent, bytes; the reference agent's receive buffer is no larger.
 const MOST: usize = 1024;
-/// Datagrams taken at one look: an agent that never stops talking does not hold its datapath for
-/// ever.
+/// Limit of datagrams per call of `receive`, so that an agent that sends without pause cannot
+/// starve the datapath.
 const DATAGRAMS: usize = 64;
 
-/// A connection to a CCP agent's socket, made again when an agent is there again.
+/// A connection to a CCP agent's socket that is re-established when an agent returns.
 ///
-/// The agent answers to the path that this end binds, among the temporary files. It hears only the
-/// agent: the kernel keeps others from sending to a socket that is connected.
+/// The agent replies to the path this socket is bound to, in the directory for temporary files. The
+/// socket is connected, so the kernel rejects datagrams from anyone but the agent.
 #[derive(Debug)]
 pub struct CcpUplink {
     path: PathBuf,
     foreign: Foreign,
     socket: Option<End>,
-    /// Messages that leave with the next flush.
+    /// Messages to be sent with the next flush.
     datagram: Vec<u8>,
     buffer: Box<[u8]>,
     backoff: Backoff,
-    /// Time of the last call that had one.
+    /// Time of the last call that passed a time.
     now: Time,
     garbage: Warning,
 }
 
-/// This end, and the paths at which agents know it.
+/// The socket, and the paths under which agents reach it.
 #[derive(Debug)]
 struct End {
     fd: OwnedFd,
     path: PathBuf,
-    /// Link at the path to which portus 0.6 and 0.7 answer.
+    /// Symbolic link for portus 0.6 and 0.7.
     _derived: Option<DerivedPath>,
 }
 
 impl Drop for End {
     fn drop(&mut self) {
-        // Nothing to do where somebody removed it before.
+        // Ignore errors: the path may already be gone.
         let _ = unlink(&self.path);
     }
 }
 
 impl CcpUplink {
-    /// An end that is not connected yet, for flows of `algorithm`. `silence`: see [`Foreign`].
+    /// Creates an unconnected uplink for flows of `algorithm`. `silence`: see [`Foreign`].
     pub fn new(path: &Path, algorithm: &str, silence: Option<Duration>) -> CcpUplink {
         CcpUplink {
             path: path.to_owned(),
@@ -75,10 +75,10 @@ impl CcpUplink {
 
     fn open(&self) -> Result<End, Errno> {
         let fd = socket::open(SockType::Datagram)?;
-        // Before anybody can know where to send to.
+        // Connect before binding, so that nobody else can send to the socket.
         connect(fd.as_raw_fd(), &UnixAddr::new(&self.path)?)?;
-        // The agent may be another user's; the mode of a socket that is not bound yet is what its
-        // path gets, less the umask.
+        // The agent may run as another user. A socket's mode before `bind` is the mode of its path,
+        // less the umask.
         let all = Mode::S_IRUSR | Mode::S_IWUSR | Mode::S_IWGRP | Mode::S_IWOTH;
         fchmod(&fd, all)?;
         let path = own_path();
@@ -109,8 +109,8 @@ impl CcpUplink {
     }
 }
 
-/// A path of this connection alone. An agent remembers paths: one that is used again would be taken
-/// for the datapath before.
+/// Returns a path unique to this connection. Agents remember paths: a reused one would be taken for
+/// the previous datapath.
 fn own_path() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);

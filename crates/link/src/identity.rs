@@ -1,9 +1,8 @@
-//! Who a host is: a certificate that it made for itself, and the fingerprint by which others know
-//! it.
+//! TLS identity of a host: a self-signed certificate and the fingerprint that identifies it.
 //!
-//! No authority signs anything. A client is told the fingerprint with the address, as with SSH, and
-//! refuses every other certificate. A server that is told fingerprints of clients refuses all
-//! others.
+//! There is no certificate authority. As with SSH, a client is configured with the server's address
+//! and fingerprint and refuses every other certificate. A server with configured client
+//! fingerprints refuses all other clients.
 #![forbid(unsafe_code)]
 
 pub mod private;
@@ -30,16 +29,16 @@ use rustls::{
 
 use private::Unreadable;
 
-/// The name in certificates, and the one that clients ask for. It says nothing: the fingerprint
-/// does.
+/// Subject name in all certificates, and the server name that clients request. Only the fingerprint
+/// identifies a host.
 pub const NAME: &str = "ccplane";
 
-/// Bytes of the longest certificate. With it the whole flight of a server is at most three times
-/// the smallest first datagram of a client (548 bytes), which is all that may go to an address that
-/// has proved nothing. Those that are made here have some 300.
+/// Longest certificate, bytes. It keeps a QUIC server's first flight within three times the
+/// smallest first datagram of a client (548 bytes), the anti-amplification limit for an unvalidated
+/// address. Our own certificates have about 300 bytes.
 pub const MOST_CERTIFICATE: usize = 900;
 
-/// Bytes of a file that are read at most. What is larger is no identity.
+/// Limit of an identity file, bytes.
 const MOST_BYTES: u64 = 1 << 20;
 
 /// A certificate and its private key.
@@ -48,75 +47,75 @@ pub struct Identity {
     key: PrivateKeyDer<'static>,
 }
 
-/// SHA-256 of a certificate, as 64 hexadecimal digits.
+/// SHA-256 of a certificate, displayed as 64 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; SHA256_OUTPUT_LEN]);
 
-/// Why there is no identity.
+/// Error of loading or creating an identity.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityError {
     /// The file cannot be read or written.
     #[error("{path}: {why}")]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         why: io::Error,
     },
-    /// Others than its owner may read it.
+    /// Other users may read the file.
     #[error("{path} holds a private key and others may read it (mode {mode:o}): chmod 600 {path}")]
     Readable {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Its permissions.
+        /// Permission bits of the file.
         mode: u32,
     },
-    /// It is no identity.
+    /// The file does not contain an identity.
     #[error(
         "{path} is no identity (a certificate and a private key, PEM): remove it, and a new one is made. {why}"
     )]
     Garbage {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         why: String,
     },
-    /// Its certificate is for another time.
+    /// The certificate has expired or is not valid yet.
     #[error(
         "the certificate in {path} {when}: remove the file, and a new identity is made, with another fingerprint"
     )]
     Time {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with the validity period.
         when: &'static str,
     },
-    /// Its certificate does not fit a handshake.
+    /// The certificate is too long for the handshake.
     #[error(
         "the certificate in {path} has {bytes} bytes, {MOST_CERTIFICATE} are allowed: remove the file, and a new identity is made"
     )]
     Long {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Of the certificate, bytes.
+        /// Length of the certificate, bytes.
         bytes: usize,
     },
-    /// The system gives no random numbers, for example.
+    /// The certificate could not be created, for example for lack of random numbers.
     #[error("no certificate could be made: {0}")]
     Make(#[from] rcgen::Error),
-    /// TLS does not take it.
+    /// The TLS library refused the certificate.
     #[error("TLS does not take the certificate: {0}")]
     Tls(#[from] rustls::Error),
 }
 
-/// A text that is no fingerprint.
+/// Error of parsing a [`Fingerprint`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a fingerprint is 64 hexadecimal digits, as the receiver prints them; `{0}` has {len}", len = .0.chars().count())]
 pub struct BadFingerprint(String);
 
 impl Identity {
-    /// A new one, in memory.
+    /// Creates a new identity in memory.
     pub fn new() -> Result<Identity, IdentityError> {
         let (certificate, key) = make()?;
         let key = PrivateKeyDer::try_from(key.serialize_der())
@@ -127,7 +126,8 @@ impl Identity {
         })
     }
 
-    /// The one in a file, which is made where it is not there: for its owner alone.
+    /// Loads an identity from a file. If the file does not exist, creates one that only its owner
+    /// can read.
     pub fn load(path: &Path) -> Result<Identity, IdentityError> {
         let file = |why| IdentityError::File {
             path: path.to_owned(),
@@ -167,13 +167,13 @@ impl Identity {
         Ok(identity)
     }
 
-    /// By what others know it.
+    /// Returns the fingerprint of the certificate.
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(&self.certificate)
     }
 
-    /// TLS 1.3 as a server of this protocol (ALPN). Where there are `clients`, it serves nobody
-    /// else. Its secrets go to the file that `SSLKEYLOGFILE` names, if it does.
+    /// Returns a TLS 1.3 server configuration for an ALPN protocol. If `clients` is not empty, all
+    /// other clients are refused. Secrets are logged to the file named by `SSLKEYLOGFILE`, if set.
     pub fn server(
         &self,
         protocol: &[u8],
@@ -193,15 +193,15 @@ impl Identity {
             builder.with_single_cert(vec![self.certificate.clone()], self.key.clone_key())?;
         config.alpn_protocols = vec![protocol.to_vec()];
         config.key_log = Arc::new(KeyLogFile::new());
-        // A session is never resumed: each proves anew who it is with.
+        // No session resumption: every connection must prove its identity again.
         config.send_tls13_tickets = 0;
         Ok(config)
     }
 }
 
-/// TLS 1.3 as a client of this protocol (ALPN) that believes this fingerprint, or anybody where
-/// there is none. `own` is shown to servers that ask for it. Secrets go to the file that
-/// `SSLKEYLOGFILE` names, if it does.
+/// Returns a TLS 1.3 client configuration for an ALPN protocol. With `trusted`, only that server is
+/// accepted; otherwise any. `own` is presented to servers that request a certificate. Secrets are
+/// logged to the file named by `SSLKEYLOGFILE`, if set.
 pub fn client(
     protocol: &[u8],
     trusted: Option<Fingerprint>,
@@ -228,7 +228,7 @@ pub fn client(
     Ok(config)
 }
 
-/// The cryptography of all TLS here.
+/// Returns the cryptography provider of all TLS connections.
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
@@ -239,7 +239,7 @@ fn make() -> Result<(rcgen::Certificate, rcgen::KeyPair), IdentityError> {
     Ok((certificate, key))
 }
 
-/// RFC 7468: lines of 64 characters between a label's two.
+/// Encodes DER as PEM (RFC 7468), 64 characters per line.
 pub fn pem(label: &str, der: &[u8]) -> String {
     let text = STANDARD.encode(der);
     let lines = text.as_bytes().chunks(64).map(String::from_utf8_lossy);
@@ -247,22 +247,22 @@ pub fn pem(label: &str, der: &[u8]) -> String {
     format!("-----BEGIN {label}-----\n{body}-----END {label}-----\n")
 }
 
-/// A certificate and its private key.
+/// Encodes a certificate and its private key as PEM.
 pub fn pem_pair(certificate: &rcgen::Certificate, key: &rcgen::KeyPair) -> String {
     pem("CERTIFICATE", certificate.der()) + &pem_key(key)
 }
 
-/// Start of an Ed25519 key in PKCS#8 version 1 (RFC 8410, section 7). The 32 bytes of the seed
-/// follow.
+/// Prefix of an Ed25519 key in PKCS#8 version 1 (RFC 8410, section 7), followed by the 32-byte
+/// seed.
 const VERSION_1: [u8; 16] = [
     0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
 ];
 
-/// Encodes a private key for a file. `ring` encodes version 2 (RFC 5958), with the public key,
-/// which OpenSSL 3.0 does not read.
+/// Encodes a private key as PEM in PKCS#8 version 1. `ring` writes version 2 (RFC 5958), which
+/// includes the public key and which OpenSSL 3.0 cannot read.
 pub fn pem_key(key: &rcgen::KeyPair) -> String {
     let der = key.serialize_der();
-    // Before the seed only the length and the version differ.
+    // Up to the seed, the versions differ only in the length and version fields.
     let seed = der.get(VERSION_1.len()..VERSION_1.len() + 32);
     match seed.filter(|_| der.get(5..VERSION_1.len()) == VERSION_1.get(5..)) {
         Some(seed) => pem("PRIVATE KEY", &[&VERSION_1[..], seed].concat()),
@@ -271,7 +271,7 @@ pub fn pem_key(key: &rcgen::KeyPair) -> String {
 }
 
 impl Fingerprint {
-    /// That of a certificate, DER.
+    /// Returns the fingerprint of a certificate in DER.
     pub fn of(certificate: &[u8]) -> Fingerprint {
         let mut bytes = [0; SHA256_OUTPUT_LEN];
         bytes
@@ -293,7 +293,7 @@ impl FromStr for Fingerprint {
 
     fn from_str(text: &str) -> Result<Fingerprint, BadFingerprint> {
         let bad = || BadFingerprint(text.to_owned());
-        // Digits alone: `from_str_radix` takes a sign, too.
+        // `from_str_radix` alone would also accept a sign.
         if text.len() != 2 * SHA256_OUTPUT_LEN
             || !text.bytes().all(|digit| digit.is_ascii_hexdigit())
         {
@@ -308,8 +308,8 @@ impl FromStr for Fingerprint {
     }
 }
 
-/// What is wrong with a certificate's time, if anything is. Who signed it, for whom and for what,
-/// is not looked at.
+/// Returns what is wrong with a certificate's validity period, if anything. Issuer, subject and key
+/// usage are not checked.
 pub fn untimely(
     certificate: &CertificateDer<'_>,
     now: UnixTime,
@@ -319,7 +319,7 @@ pub fn untimely(
     let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build();
     let verifier = verifier.map_err(|why| rustls::Error::General(why.to_string()))?;
     let name = ServerName::try_from(NAME).map_err(|why| rustls::Error::General(why.to_string()))?;
-    // Time is looked at first. What else it finds is no matter.
+    // The verifier checks the validity period first; its other errors do not matter here.
     Ok(
         match verifier.verify_server_cert(certificate, &[], &name, &[], now) {
             Err(rustls::Error::InvalidCertificate(
@@ -333,7 +333,7 @@ pub fn untimely(
     )
 }
 
-/// Believes certificates by their fingerprints; any where there are none.
+/// Certificate verifier with pinned fingerprints; accepts any certificate if there are none.
 #[derive(Debug)]
 struct Pinned {
     trusted: Vec<Fingerprint>,
@@ -351,7 +351,7 @@ impl Pinned {
     }
 }
 
-/// What verifiers of servers and of clients have alike: how a handshake is signed.
+/// Signature checks shared by the server and client verifiers.
 macro_rules! signatures {
     () => {
         fn verify_tls12_signature(
@@ -426,7 +426,7 @@ mod tests {
 
     use super::*;
 
-    /// OpenSSL 3.0 refuses version 2 of PKCS#8, which `ring` writes.
+    /// OpenSSL 3.0 refuses PKCS#8 version 2, which `ring` writes.
     #[test]
     fn openssl_reads_the_key_of_an_identity() {
         use std::process::{Command, Stdio};
@@ -499,7 +499,7 @@ mod tests {
         fs::remove_dir_all(&folder).unwrap();
     }
 
-    /// A file with a certificate that `change` has changed.
+    /// Loads an identity whose certificate was created with parameters modified by `change`.
     fn changed(
         name: &str,
         change: impl FnOnce(&mut rcgen::CertificateParams),

@@ -1,9 +1,10 @@
-//! Channels between datapaths and agents, and the keys of hosts.
+//! Transports between datapaths and agents, and the TLS identities of hosts.
 //!
-//! [`serve`] runs an agent over any number of [`Link`]s on one thread. [`Datagram`] takes existing
-//! CCP datapaths (version-1 messages), [`Local`] those of ccplane over a Unix socket (version 2),
-//! [`TlsLink`] those on other hosts, and [`Served`] one in another thread of this process. The
-//! datapath's ends are [`There`], over an [`Uplink`] or a [`TlsUplink`], and [`Beside`].
+//! [`serve`] runs an agent over any number of [`Link`]s on one thread. The agent's ends are
+//! [`Datagram`] for existing CCP datapaths (version-1 messages), [`Local`] for ccplane datapaths on
+//! the same host (version 2 over a Unix socket), [`TlsLink`] for datapaths on other hosts, and
+//! [`Served`] for a datapath in another thread of the same process. The datapath's ends are
+//! [`There`], over an [`Uplink`] or a [`TlsUplink`], and [`Beside`].
 #![forbid(unsafe_code)]
 
 mod backoff;
@@ -58,46 +59,48 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use ccplane_agent::{Agent, DatapathId};
 
-/// A way to datapaths.
+/// The agent's end of a transport to one or more datapaths.
 pub trait Link {
-    /// Takes the numbers from `base` on, 2^24 of them, for its datapaths.
+    /// Assigns the range of datapath ids that starts at `base` and contains 2^24 ids.
     fn number_from(&mut self, base: u32);
 
-    /// Gives the agent what has arrived, some hundred messages at most; true if there was anything.
-    /// Never blocks.
+    /// Passes the messages that have arrived to the agent, a few hundred at most. Returns whether
+    /// there were any. Never blocks.
     fn receive(&mut self, agent: &mut Agent, now: Time) -> bool;
 
-    /// Takes a command for one of its datapaths, to be sent at the next flush.
+    /// Queues a command for one of the datapaths, to be sent with the next flush.
     fn send(&mut self, agent: &mut Agent, now: Time, to: DatapathId, command: &Command);
 
-    /// Sends what it took, as far as the receivers keep up. Never blocks. True while something
-    /// waits for a receiver that [`watch`](Link::watch) cannot watch, so that the flush is to be
-    /// tried again soon.
+    /// Sends the queued commands, as far as the receivers keep up. Never blocks. Returns true while
+    /// a receiver is full that [`watch`](Link::watch) cannot watch, so that the caller must retry
+    /// soon.
     fn flush(&mut self, agent: &mut Agent) -> bool;
 
-    /// When to call [`receive`](Link::receive) at the latest, where no message is to be waited for.
+    /// Returns the latest time for the next call of [`receive`](Link::receive), if no message
+    /// arrives before.
     fn next_deadline(&self) -> Option<Time> {
         None
     }
 
-    /// What to wait for: everything that arrives, and room where something could not be sent.
+    /// Adds the descriptors to poll: for incoming messages, and for writability where a send is
+    /// pending.
     fn watch<'a>(&'a self, watched: &mut Vec<(BorrowedFd<'a>, PollFlags)>);
 }
 
-/// How a thread waits for messages.
+/// Waiting strategy of a thread that serves links.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
-    /// For how long after the last message it looks for the next without sleeping. It saves a
-    /// wake-up, some 5 to 100 µs, from every exchange that follows within this time, and costs as
-    /// much CPU at most after each that does not. A thread that looks in vain does so for fewer and
-    /// fewer messages. Zero: never.
+    /// Time to busy-poll for the next message before sleeping; zero disables busy polling. If the
+    /// next message arrives within this time, a wake-up is saved (5 to 100 µs); otherwise up to
+    /// this much CPU time is wasted. After unsuccessful polls the thread polls less often, see
+    /// [`Spinner`].
     pub spin: Duration,
 }
 
 impl Default for Waiting {
-    /// 200 µs: twice what a wake-up of the other side takes where it is slow, in an idle virtual
-    /// machine, so that an answer finds this thread looking. With 50 µs both sides sleep there, and
-    /// an exchange takes the wake-ups of both (94 µs instead of 25).
+    /// 200 µs: twice the wake-up latency of the other side in an idle virtual machine, where it is
+    /// highest, so that a reply arrives while this thread is still polling. With 50 µs both sides
+    /// sleep there, and an exchange takes both wake-ups (94 µs instead of 25 µs).
     fn default() -> Waiting {
         Waiting {
             spin: Duration::from_micros(200),
@@ -105,13 +108,13 @@ impl Default for Waiting {
     }
 }
 
-/// Time since the thread began.
+/// Monotonic clock of an agent's or datapath's thread, starting at zero.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock(Instant);
 
 #[expect(clippy::disallowed_methods, reason = "the clock of the agent's driver")]
 impl Clock {
-    /// A clock that shows zero.
+    /// Starts a clock at zero.
     #[expect(
         clippy::new_without_default,
         reason = "two clocks made by default would differ"
@@ -120,7 +123,7 @@ impl Clock {
         Clock(Instant::now())
     }
 
-    /// The present.
+    /// Returns the current time.
     pub fn now(self) -> Time {
         Time::ZERO + Duration::from(self.0.elapsed())
     }
@@ -172,9 +175,9 @@ pub fn serve(
 }
 
 const LINK_BITS: u32 = 24;
-/// A stop is seen at the latest after this.
+/// Longest time before a stop is noticed.
 const STOP_SEEN_WITHIN: Duration = Duration::from_millis(100);
-/// How soon to try again where the kernel cannot say when there is room.
+/// Retry interval for sends whose readiness cannot be polled.
 const RETRY: Duration = Duration::from_millis(1);
 
 fn wait(links: &[&mut dyn Link], longest: Duration) -> Result<(), LinkError> {
@@ -184,7 +187,7 @@ fn wait(links: &[&mut dyn Link], longest: Duration) -> Result<(), LinkError> {
         .into_iter()
         .map(|(fd, flags)| PollFd::new(fd, flags))
         .collect();
-    // Rounded up: a deadline is never looked at early, over and over.
+    // Round up: if the deadline were rounded down, the loop would spin until it is reached.
     let ms = longest.as_nanos().div_ceil(1_000_000).min(60_000);
     match poll(&mut fds, PollTimeout::from(ms as u16)) {
         Ok(_) | Err(Errno::EINTR) => Ok(()),
@@ -192,32 +195,33 @@ fn wait(links: &[&mut dyn Link], longest: Duration) -> Result<(), LinkError> {
     }
 }
 
-/// Decides between looking again at once and sleeping.
+/// Decides between busy polling and sleeping.
 ///
-/// It looks as long as that pays. Where the other side needs this CPU to answer, looking only
-/// delays the answer: after a look in vain it sleeps for a number of messages that doubles with
-/// every further one. Looks that pay make it forget slowly: where some pay and some do not, as
-/// beside a busy process, the others would cost the slowest hundredth of all exchanges.
+/// It polls as long as that pays off. If the other side needs this CPU to reply, polling only
+/// delays the reply, so after an unsuccessful poll the spinner sleeps for a number of messages that
+/// doubles with every further failure. Successful polls reduce this penalty slowly: with mixed
+/// results, as next to a busy process, resetting it at once would slow down the slowest 1 % of
+/// exchanges.
 #[derive(Debug)]
 pub struct Spinner {
     spin: Duration,
     last: Time,
-    /// Messages for which it sleeps at once.
+    /// Messages left for which the thread sleeps without polling.
     sleeps: u32,
-    /// The next number of them.
+    /// Number of such messages after the next unsuccessful poll.
     penalty: u32,
     gave_up: bool,
 }
 
 const LEAST_PENALTY: u32 = 16;
 const MOST_PENALTY: u32 = 4_096;
-/// How many useful checks it takes until about two thirds of the penalty are forgotten. Fewer would
-/// try again too soon. More only delay the next try after a useless check, where sleeping costs a
-/// wake-up per message.
+/// Successful polls after which about two thirds of the penalty are gone. A smaller value would
+/// poll again too soon. A larger one only delays the next attempt after an unsuccessful poll, while
+/// each message costs a wake-up.
 const FORGETS: u32 = 64;
 
 impl Spinner {
-    /// For a thread that waits like this.
+    /// Creates a spinner for a thread with this waiting strategy.
     pub fn new(waiting: Waiting) -> Spinner {
         Spinner {
             spin: waiting.spin,
@@ -228,7 +232,7 @@ impl Spinner {
         }
     }
 
-    /// Whether to look again rather than to sleep; `busy`: the last look found something.
+    /// Returns whether to poll again instead of sleeping. `busy`: the last poll found messages.
     pub fn goes_on(&mut self, busy: bool, now: Time) -> bool {
         if busy {
             match (self.sleeps, self.gave_up) {

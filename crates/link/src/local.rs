@@ -1,7 +1,7 @@
-//! ccplane's own link on one host: version-2 packets over `SOCK_SEQPACKET`.
+//! Link to ccplane datapaths on the same host: version-2 packets over `SOCK_SEQPACKET`.
 //!
-//! A connection is a datapath: the kernel says whose process it is and when that is gone. Packets
-//! keep their borders, hold many messages, and arrive in order.
+//! Each connection is one datapath. The kernel reports the peer's user and when its process ends,
+//! and preserves packet boundaries and order. A packet contains many messages.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,21 +20,22 @@ use super::rest::Rest;
 use super::socket::{self, Bound};
 use super::{Link, LinkError};
 
-/// Packets taken from a connection before the next has its turn.
+/// Packets received from a connection before the next connection is served.
 const PACKETS: usize = 16;
-/// Packets that may wait for a datapath that does not read.
+/// Limit of packets queued for a datapath that does not read.
 const MOST_WAITING: usize = 256;
 
-/// Serves ccplane's datapaths at a path.
+/// Serves ccplane datapaths at a path.
 pub struct Local {
-    /// The standard library's, whose `accept` gives an owned socket; it asks nothing of the
-    /// socket's type.
+    /// The standard library's listener, whose `accept` returns an owned socket; it does not check
+    /// the socket type.
     listener: UnixListener,
-    /// Removes the path in the end.
+    /// Removes the path when dropped.
     _bound: Bound,
     rest: Rest,
     base: u32,
-    /// Numbers are not used again, so that a late command never reaches another datapath.
+    /// Id of the next datapath. Ids are never reused, so a late command cannot reach another
+    /// datapath.
     next: u32,
     connections: Vec<Connection>,
     buffer: Box<[u8]>,
@@ -275,7 +276,7 @@ impl Connection {
     }
 }
 
-/// Sends a packet; false if there is no room now.
+/// Sends a packet. Returns false if the socket buffer is full.
 fn give(socket: &OwnedFd, packet: &[u8]) -> Result<bool, Closed> {
     match send(
         socket.as_raw_fd(),

@@ -1,4 +1,4 @@
-//! Asks an agent in another process which algorithms it runs, before anything is set up for it.
+//! Queries the algorithms of an agent in another process before anything is set up for it.
 
 use std::sync::Arc;
 
@@ -9,33 +9,33 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::{AgentAddress, Clock, LinkError, Remote, Sent};
 
-/// An algorithm that an agent runs, with its programs.
+/// An algorithm of an agent, with its programs.
 #[derive(Clone, Debug)]
 pub struct Offered {
-    /// What it is called and what it needs.
+    /// Name and required capabilities.
     pub offer: Arc<Offer>,
-    /// Its programs, in order of declaration.
+    /// Programs in order of declaration.
     pub programs: Vec<Arc<Program>>,
 }
 
-/// For how long an agent may think about it. An agent that is about to start, or busy, answers
-/// within a second; one that says nothing in this time would not steer anything either.
+/// Timeout for the reply. An agent that is starting or busy replies within a second; one that does
+/// not reply in this time could not control flows either.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Algorithms, and programs of each, that are listened to: more than anyone has, and an agent that
-/// never ends fills no memory.
+/// Limit of algorithms, and of programs per algorithm, far above real numbers. Bounds the memory
+/// that a faulty agent can use.
 const MOST: usize = 256;
 
-/// What an agent said of itself.
+/// Reply of an agent.
 #[derive(Clone, Debug)]
 pub struct Offers {
-    /// Its algorithms, in the order in which they were added.
+    /// Algorithms in the order in which they were added.
     pub algorithms: Vec<Offered>,
-    /// The round trip to it, where it is on another host.
+    /// RTT to the agent; `None` if it is on this host.
     pub round_trip: Option<Duration>,
 }
 
-/// Asks the agent there, one of ccplane's, what it runs. `datapath` is what will connect to it
-/// later, with a time after which it falls back.
+/// Queries the algorithms of a ccplane agent. `datapath` describes the datapath that will connect
+/// later, including its fallback timeout.
 pub fn offers(address: &AgentAddress, datapath: DatapathInfo) -> Result<Offers, LinkError> {
     let silent = || LinkError::Silent(address.clone());
     let (mut uplink, clock) = (address.remote("", None), Clock::new());
@@ -44,7 +44,7 @@ pub fn offers(address: &AgentAddress, datapath: DatapathInfo) -> Result<Offers, 
         return Err(silent());
     }
     let mut offered: Vec<Offered> = Vec::new();
-    // Heartbeats follow when everything was said.
+    // The first heartbeat marks the end of the list.
     let mut complete = false;
     while !complete {
         let left = PATIENCE.saturating_sub(Duration::from_nanos(clock.now().as_nanos()));
@@ -52,7 +52,7 @@ pub fn offers(address: &AgentAddress, datapath: DatapathInfo) -> Result<Offers, 
             return Err(silent());
         };
         let ms = left.as_nanos().div_ceil(1_000_000).min(60_000) as u16;
-        // An error or an interruption: the next look finds out.
+        // Ignore errors and interruptions: `receive` detects them.
         let _ = poll(
             &mut [PollFd::new(fd, PollFlags::POLLIN)],
             PollTimeout::from(ms),
@@ -86,8 +86,8 @@ pub fn offers(address: &AgentAddress, datapath: DatapathInfo) -> Result<Offers, 
     }
 }
 
-/// Connects, and waits until it is known whether an agent is there; `now` is the time by its
-/// owner's clock.
+/// Connects and waits until the attempt has succeeded or failed. `now` is the time of the caller's
+/// clock.
 pub fn settle(remote: &mut dyn Remote, now: Time) -> Result<(), LinkError> {
     let clock = Clock::new();
     loop {
@@ -104,7 +104,7 @@ pub fn settle(remote: &mut dyn Remote, now: Time) -> Result<(), LinkError> {
                     .into_iter()
                     .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
                     .collect();
-                // An error or an interruption: the next look finds out.
+                // Ignore errors and interruptions: the next `connect` detects them.
                 let _ = poll(&mut watched, PollTimeout::from(ms));
             }
             known => return known,

@@ -1,13 +1,13 @@
-//! Descriptors on which a driver waits for the commands of an agent.
+//! Descriptors on which a driver waits for an agent's commands.
 
 use std::os::fd::BorrowedFd;
 
 use ccplane_agent::datapath::{Here, Way};
 
-/// A way to an agent for drivers that wait in `poll`.
+/// Channel to an agent for drivers that wait in `poll`.
 pub trait Pollable: Way {
-    /// Returns the descriptor that becomes readable when commands arrive. `None` where the agent
-    /// runs in the datapath's own thread, and while none is connected.
+    /// Returns the descriptor that becomes readable when commands arrive. `None` if the agent runs
+    /// in the datapath's own thread, or while no agent is connected.
     fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }

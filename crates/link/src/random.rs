@@ -1,16 +1,16 @@
-//! Random numbers that need not be secret.
+//! Random numbers that are not secret.
 
 use ccplane_agent::dice::Dice;
 
-/// Dice that draw other numbers in every process.
+/// Returns a generator with a seed that differs between processes.
 pub(super) fn dice() -> Dice {
     Dice(random())
 }
 
-/// A random number of the system.
+/// Returns a random number from the system.
 pub(super) fn random() -> u64 {
     let mut bytes = [0; 8];
-    // Without random numbers TLS fails, too, and reports it.
+    // Ignore errors: without random numbers TLS fails and reports it.
     let _ = crate::identity::provider().secure_random.fill(&mut bytes);
     u64::from_le_bytes(bytes)
 }

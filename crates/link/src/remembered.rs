@@ -1,10 +1,10 @@
-//! Datapaths that a next agent shall know: their paths, in a file beside the agent's socket.
+//! Paths of known datapaths, stored in a file next to the agent's socket for its next start.
 //!
-//! CCP's datapaths say READY once, when they start, and hear nothing of an agent that restarts. So
-//! an agent writes down who they are, and the next one installs its programs there without being
-//! asked. The file is `PATH.peers`, a path a line, for the owner only. It stays when the agent ends
-//! while datapaths live. Nothing is lost if it cannot be written: a datapath is also known by its
-//! next message.
+//! CCP datapaths send READY once, when they start, and do not notice that an agent restarts. So the
+//! agent stores their paths, and its successor installs its programs there without being asked. The
+//! file is `PATH.peers`, one path per line, readable by its owner only. It remains when the agent
+//! ends while datapaths are alive. Failing to write it is harmless: the next message of a datapath
+//! also identifies it.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -18,13 +18,13 @@ use nix::libc::O_NOFOLLOW;
 
 use super::socket;
 
-/// Paths at most: room for every datapath of a host. Fewer would forget some, more would let one
-/// that comes under ever new names fill the disk.
+/// Limit of stored paths, enough for all datapaths of a host. A lower limit would lose some;
+/// without one, a datapath that keeps changing its path could fill the disk.
 const MOST: usize = 1 << 12;
-/// Bytes of the file at most: a socket's path has up to 107, and ends a line.
+/// Limit of the file, bytes: up to 107 for a socket's path and one for the newline.
 const MOST_BYTES: u64 = 108 * MOST as u64;
 
-/// The paths that the file holds.
+/// The stored paths.
 #[derive(Debug)]
 pub(super) struct Remembered {
     file: PathBuf,
@@ -32,8 +32,8 @@ pub(super) struct Remembered {
 }
 
 impl Remembered {
-    /// What the former agent at `socket` wrote down, as far as it is still there: sockets of this
-    /// user or of root.
+    /// Reads the paths stored by the previous agent at `socket`. Keeps those that are still sockets
+    /// of this user or of root.
     pub fn read(socket: &Path) -> Remembered {
         let mut file = socket.as_os_str().to_owned();
         file.push(".peers");
@@ -58,7 +58,7 @@ impl Remembered {
         remembered
     }
 
-    /// The paths, each with the user who owns it.
+    /// Returns the paths with their owners.
     pub fn paths(&self) -> Vec<(PathBuf, u32)> {
         let owned = |path: &Vec<u8>| Some((PathBuf::from(OsStr::from_bytes(path)), owner(path)?));
         let mut all: Vec<_> = self.paths.iter().filter_map(owned).collect();
@@ -66,7 +66,7 @@ impl Remembered {
         all
     }
 
-    /// Writes a path down. Abstract names are not kept: whose they are cannot be known.
+    /// Stores a path. Abstract names are not stored, because their owner cannot be determined.
     pub fn add(&mut self, path: &[u8]) {
         let plain = path.starts_with(b"/") && !path.contains(&b'\n');
         if !plain || self.paths.len() >= MOST || !self.paths.insert(path.to_vec()) {
@@ -77,7 +77,7 @@ impl Remembered {
         self.warn(written);
     }
 
-    /// A text that somebody else could have written is not believed.
+    /// Reads the file. Fails if other users could have written it.
     fn text(&self) -> io::Result<Vec<u8>> {
         let file = OpenOptions::new()
             .read(true)
@@ -127,14 +127,14 @@ impl Remembered {
 
 impl Drop for Remembered {
     fn drop(&mut self) {
-        // Nobody is left whom a next agent could serve: no file either.
+        // All datapaths are gone, so the next agent needs no file.
         if !self.paths.is_empty() && self.paths.iter().all(|path| owner(path).is_none()) {
             let _ = fs::remove_file(&self.file);
         }
     }
 }
 
-/// Who owns the socket at `path`, where there is one of a trusted user.
+/// Returns the owner of the socket at `path` if it is a trusted user.
 fn owner(path: &[u8]) -> Option<u32> {
     let there = fs::symlink_metadata(Path::new(OsStr::from_bytes(path))).ok()?;
     (path.starts_with(b"/") && there.file_type().is_socket() && socket::is_trusted(there.uid()))

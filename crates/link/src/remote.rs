@@ -1,4 +1,4 @@
-//! An agent in another process, as a datapath sees it.
+//! The datapath's view of an agent in another process.
 
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
@@ -10,74 +10,76 @@ use ccplane_wire::{Command, Event};
 use super::tls::{TlsAddress, TlsUplink};
 use super::{LinkError, Several, Uplink};
 
-/// A datapath's way to an agent in another process.
+/// Transport from a datapath to an agent in another process.
 ///
-/// After each [`connect`](Remote::connect) that made a connection, the datapath announces itself
-/// and every live flow, since the agent may be a new one. Without a connection it tries again now
-/// and then, and its flows run the fallback.
+/// After each successful [`connect`](Remote::connect) the datapath announces itself and every live
+/// flow, because the agent may have restarted. Without a connection it retries with backoff, and
+/// its flows run the fallback.
 pub trait Remote: Send {
-    /// Connects, if it is not connected; an error when no agent is there, [`LinkError::Connecting`]
-    /// where that is not known yet. Never blocks: it goes as far as it can, and goes on when it is
-    /// called again.
+    /// Connects if not connected. Returns an error if no agent answers, or
+    /// [`LinkError::Connecting`] if the attempt is still in progress. Never blocks; call it again
+    /// to make progress.
     fn connect(&mut self, now: Time) -> Result<(), LinkError>;
 
-    /// How soon after `now` to call [`connect`](Remote::connect) again, where it was an error.
+    /// Returns the time from `now` after which to call [`connect`](Remote::connect) again if it
+    /// failed.
     fn next_attempt(&self, now: Time) -> Duration;
 
-    /// The shortest round trip that was measured to the agent, where it is on another host.
+    /// Returns the minimum RTT measured to an agent on another host.
     fn round_trip(&self) -> Option<Duration> {
         None
     }
 
-    /// True while an agent is there, as far as is known.
+    /// Returns whether an agent is connected, as far as is known.
     fn is_connected(&self) -> bool;
 
-    /// Takes an event for the agent. Where a report is not taken, leave it in the flow (do not call
-    /// [`report_queued`](ccplane_datapath::Flow::report_queued)): nothing measured is lost.
+    /// Queues an event for the agent. If a report is refused, leave it in the flow (do not call
+    /// [`report_queued`](ccplane_datapath::Flow::report_queued)), so that no measurement is lost.
     fn event(&mut self, event: &Event<'_>) -> Sent;
 
-    /// Sends what was taken, if there is room; true if nothing is left.
+    /// Sends queued events if there is room. Returns whether the queue is empty.
     fn flush(&mut self) -> bool;
 
-    /// Gives the commands that have arrived, and those that are due, to `sink`. Never blocks.
+    /// Passes the commands that have arrived and those that are due to `sink`. Never blocks.
     fn receive(&mut self, now: Time, sink: &mut dyn FnMut(Command));
 
-    /// When to call [`receive`](Remote::receive) and [`flush`](Remote::flush) at the latest.
+    /// Returns the latest time for the next call of [`receive`](Remote::receive) and
+    /// [`flush`](Remote::flush).
     fn next_deadline(&self) -> Option<Time> {
         None
     }
 
-    /// What to wait on for commands, and for room.
+    /// Returns the descriptor to poll, for commands and for writability.
     fn as_fd(&self) -> Option<BorrowedFd<'_>>;
 }
 
-/// What became of an event.
+/// Result of queueing an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Sent {
-    /// It goes with the next flush.
+    /// Queued for the next flush.
     Yes,
-    /// The agent does not keep up: the event was not taken.
+    /// Refused: the agent does not keep up.
     Full,
-    /// There is no agent: the event was not taken.
+    /// Refused: no agent is connected.
     NoAgent,
 }
 
-/// Where an agent serves, as a person writes it: `unix:PATH`, `ccp:PATH`, `tls://HOST:PORT`, or a
-/// path alone, which is `unix:`.
+/// Address of an agent: `unix:PATH`, `ccp:PATH`, `tls://HOST:PORT`, or a plain path, which means
+/// `unix:`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AgentAddress {
-    /// ccplane's own link, version 2.
+    /// ccplane agent on this host: version 2 over a Unix socket.
     Unix(PathBuf),
-    /// A CCP agent's datagram socket, version 1.
+    /// CCP agent: version 1 over a Unix datagram socket.
     Ccp(PathBuf),
-    /// An agent on another host, version 2 over TLS.
+    /// ccplane agent on another host: version 2 over TLS.
     Tls(TlsAddress),
-    /// Several, of which one steers: the first, and the next when it is gone.
+    /// Several agents, one of which is active: the first that answers, with failover to the next.
     Several(Vec<AgentAddress>),
 }
 
-/// Why an address could not be read.
+/// Error of parsing an [`AgentAddress`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "an agent's address is unix:PATH, of `ccplane agent --unix PATH`; tls://HOST:PORT, of `ccplane agent --tls`; or ccp:PATH, of a CCP agent \
@@ -121,8 +123,8 @@ impl std::fmt::Display for AgentAddress {
 }
 
 impl AgentAddress {
-    /// A way there, not connected yet, for flows of `algorithm`. `silence`: see
-    /// [`Foreign`](ccplane_agent::Foreign); ccplane's own agents say by heartbeats that they live.
+    /// Creates an unconnected transport for flows of `algorithm`. `silence` is for CCP agents, see
+    /// [`Foreign`](ccplane_agent::Foreign); ccplane agents send heartbeats instead.
     pub fn remote(&self, algorithm: &str, silence: Option<Duration>) -> Box<dyn Remote> {
         match self {
             AgentAddress::Unix(path) => Box::new(Uplink::new(path)),
@@ -136,7 +138,7 @@ impl AgentAddress {
         }
     }
 
-    /// That of these that is to steer; nothing where there is none.
+    /// Combines addresses into one with failover; `None` if there are none.
     pub fn one_of(mut all: Vec<AgentAddress>) -> Option<AgentAddress> {
         match all.len() {
             0 | 1 => all.pop(),
@@ -144,7 +146,7 @@ impl AgentAddress {
         }
     }
 
-    /// With this folder of keys, for agents on other hosts of which no other was said.
+    /// Sets the key directory for TLS addresses that do not name one.
     #[must_use]
     pub fn with_keys(self, folder: &Path) -> AgentAddress {
         match self {
@@ -159,7 +161,7 @@ impl AgentAddress {
         }
     }
 
-    /// Whether an agent is on another host: it is silent when the network is.
+    /// Returns whether an agent is on another host, so that network outages can silence it.
     pub fn is_far(&self) -> bool {
         match self {
             AgentAddress::Unix(_) | AgentAddress::Ccp(_) => false,

@@ -1,4 +1,4 @@
-//! A listener that could not accept is left alone for a moment.
+//! Pause after a listener failed to accept a connection.
 
 use std::io;
 
@@ -6,12 +6,12 @@ use ccplane_units::{Duration, Time};
 
 use super::warning::Warning;
 
-/// How long the listener rests after it could not accept, at the limit of descriptors for example.
-/// A connection that waits makes the listener readable all the time: much shorter would spin, much
-/// longer would keep datapaths waiting after the limit is raised or another datapath has gone.
+/// Pause after a failed `accept`, for example at the descriptor limit. The pending connection keeps
+/// the listener readable: a much shorter pause would spin; a much longer one would delay datapaths
+/// after a descriptor becomes free.
 const REST: Duration = Duration::from_millis(100);
 
-/// Whether a listener rests.
+/// Pause state of a listener.
 #[derive(Debug, Default)]
 pub(super) struct Rest {
     until: Option<Time>,
@@ -19,7 +19,7 @@ pub(super) struct Rest {
 }
 
 impl Rest {
-    /// It could not accept: it rests from now on.
+    /// Starts a pause after a failed `accept`.
     pub fn begin(&mut self, now: Time, why: &io::Error) {
         self.until = Some(now + REST);
         if let Some(times) = self.warning.due(now) {
@@ -27,13 +27,13 @@ impl Rest {
         }
     }
 
-    /// True while it rests. A rest that is over ends here.
+    /// Returns whether the pause lasts; ends it if it is over.
     pub fn lasts(&mut self, now: Time) -> bool {
         self.until = self.until.filter(|until| now < *until);
         self.until.is_some()
     }
 
-    /// True if it rested at the last look.
+    /// Returns whether the listener was paused at the last call of `lasts`.
     pub fn is_on(&self) -> bool {
         self.until.is_some()
     }

@@ -1,4 +1,4 @@
-//! Several agents for one datapath, of which one steers: the first, and the next when it is gone.
+//! Failover between several agents, of which one is active.
 
 use std::os::fd::BorrowedFd;
 
@@ -7,23 +7,23 @@ use ccplane_wire::{Command, Event};
 
 use super::{LinkError, Remote, Sent};
 
-/// Ways to several agents. The first that is there steers; when it is lost they are tried from the
-/// first on. One that steers is not left while it is there: a change costs every flow a moment on
-/// the fallback.
+/// Transports to several agents. The first that answers becomes active; when it is lost, they are
+/// tried again from the first on. There is no failback while the active agent is connected, because
+/// a switch puts every flow on the fallback for a moment.
 pub struct Several {
     all: Vec<One>,
-    /// Which one steers.
+    /// Index of the active agent.
     steers: Option<usize>,
 }
 
 struct One {
     remote: Box<dyn Remote>,
-    /// It was tried since an agent was lost, and was not there.
+    /// Was tried since the last agent was lost, and did not answer.
     failed: bool,
 }
 
 impl Several {
-    /// In the order in which they are tried.
+    /// Creates the transport. Agents are tried in this order.
     pub fn new(all: Vec<Box<dyn Remote>>) -> Several {
         let one = |remote| One {
             remote,
@@ -43,7 +43,7 @@ impl Several {
         Some(&mut self.all.get_mut(self.steers?)?.remote)
     }
 
-    /// Those that are tried now: the first, and each whose predecessors were not there.
+    /// Returns how many agents are being tried: the first, and each whose predecessors all failed.
     fn tried(&self) -> usize {
         let failed = self.all.iter().take_while(|one| one.failed).count();
         (failed + 1).min(self.all.len())
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
     use crate::Clock;
 
-    /// Agents that are there or not, and who heard what.
+    /// Agents that are reachable or not, and the recipients of events.
     #[derive(Clone, Default)]
     struct World {
         there: [Arc<AtomicBool>; 2],
@@ -180,7 +180,7 @@ mod tests {
         is_there(1, true);
         assert!(several.connect(now).is_ok());
         assert_eq!(several.event(&event), Sent::Yes);
-        // The first comes, and the second is not left for it.
+        // The first agent returns; there is no failback.
         is_there(0, true);
         assert!(several.connect(now).is_ok());
         assert_eq!(several.event(&event), Sent::Yes);

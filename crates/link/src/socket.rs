@@ -1,8 +1,8 @@
 //! Unix sockets that belong to one user.
 //!
-//! A path changes hands under a lock on its folder: who finds a dead agent's path, removes it and
-//! binds its own does so before anybody else looks. At its end an agent removes the path only if
-//! its own socket is still there.
+//! Ownership of a path changes under a lock on its directory, so replacing the socket of a dead
+//! agent is atomic with respect to other agents. On exit an agent removes the path only if it still
+//! refers to its own socket.
 
 use std::fs::{File, TryLockError};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -18,27 +18,26 @@ use nix::unistd::{Uid, unlink};
 
 use crate::LinkError;
 
-/// How often a lock that somebody holds is tried again, and how long between: a second in all.
-/// Holders keep it for some system calls. Fewer tries would fail on a busy machine; many more would
-/// let a process that never lets go keep an agent from saying so.
+/// Attempts to take the directory lock, and the pause between them: one second in total. The lock
+/// is held for a few system calls. Fewer attempts would fail on a busy host; many more would delay
+/// the error if a process never releases the lock.
 const LOCK_TRIES: u32 = 200;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
-/// A bound socket; its path goes when it goes.
+/// A bound socket; dropping it removes the path.
 #[derive(Debug)]
 pub(super) struct Bound {
     pub fd: OwnedFd,
     path: PathBuf,
-    /// What this socket is in its folder. The socket holds it, so that no other can have the same
-    /// number.
+    /// Device and inode of the socket's path. The open socket keeps the inode number from being
+    /// reused.
     inode: Option<Inode>,
 }
 
 type Inode = (u64, u64);
 
 impl Bound {
-    /// Binds to `path`, mode 0600 from the first moment on. A path left behind by a dead process is
-    /// taken over.
+    /// Binds to `path`, with mode 0600 from the start. Replaces the socket of a dead process.
     pub fn new(path: &Path, kind: SockType) -> Result<Bound, LinkError> {
         let failed = |what| {
             move |why| LinkError::Bind {
@@ -49,7 +48,7 @@ impl Bound {
         };
         let fd = open(kind).map_err(failed("socket"))?;
         let address = UnixAddr::new(path).map_err(failed("the path"))?;
-        // The mode of a socket that is not bound yet is what its path gets, less the umask.
+        // A socket's mode before `bind` is the mode of its path, less the umask.
         fchmod(&fd, Mode::S_IRUSR | Mode::S_IWUSR).map_err(failed("its mode"))?;
         let _lock = lock_folder(path).map_err(failed("the lock of its folder"))?;
         match bind(fd.as_raw_fd(), &address) {
@@ -66,7 +65,7 @@ impl Bound {
             inode: inode(path),
         };
         if kind == SockType::SeqPacket {
-            // Before the lock goes: a socket that does not listen yet looks dead.
+            // Listen while the lock is held: a socket that does not listen yet looks dead.
             let backlog = Backlog::new(128).unwrap_or(Backlog::MAXCONN);
             if let Err(why) = listen(&bound.fd, backlog) {
                 bound.remove();
@@ -76,10 +75,10 @@ impl Bound {
         Ok(bound)
     }
 
-    /// Removes the path if this socket is what it leads to; the folder is locked.
+    /// Removes the path if it refers to this socket. The caller holds the directory lock.
     fn remove(&self) {
         if self.inode.is_some() && inode(&self.path) == self.inode {
-            // Nothing to do where somebody removed it meanwhile.
+            // Ignore errors: the path may already be gone.
             let _ = unlink(&self.path);
         }
     }
@@ -87,7 +86,7 @@ impl Bound {
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        // Without the lock the path stays: the next agent finds it dead and takes it over.
+        // Without the lock, leave the path: the next agent finds it dead and replaces it.
         if let Ok(_lock) = lock_folder(&self.path) {
             self.remove();
         }
@@ -98,8 +97,8 @@ fn inode(path: &Path) -> Option<Inode> {
     stat(path).ok().map(|there| (there.st_dev, there.st_ino))
 }
 
-/// Locks the folder of `path` among agents, as long as the file lives. The folder itself is locked,
-/// so that no lock file stays behind.
+/// Takes the lock that agents use for the directory of `path`; dropping the file releases it. The
+/// directory itself is locked, so no lock file remains.
 #[expect(clippy::disallowed_methods, reason = "part of the agent's driver")]
 fn lock_folder(path: &Path) -> Result<File, Errno> {
     let folder = match path.parent() {
@@ -118,7 +117,7 @@ fn lock_folder(path: &Path) -> Result<File, Errno> {
     Err(Errno::EWOULDBLOCK)
 }
 
-/// A socket that never blocks and is not inherited.
+/// Opens a socket that is non-blocking and close-on-exec.
 pub(super) fn open(kind: SockType) -> Result<OwnedFd, Errno> {
     socket(
         AddressFamily::Unix,
@@ -147,12 +146,12 @@ fn remove_if_dead(path: &Path, address: &UnixAddr, kind: SockType) -> Result<(),
     }
 }
 
-/// Peers are processes of the same user or of root.
+/// Returns whether a peer's user is trusted: this process's user or root.
 pub(super) fn is_trusted(uid: u32) -> bool {
     uid == 0 || uid == Uid::effective().as_raw()
 }
 
-/// True for errors that pass by themselves.
+/// Returns whether an error is transient.
 pub(super) fn is_full(why: Errno) -> bool {
     matches!(why, Errno::EAGAIN | Errno::ENOBUFS | Errno::EINTR)
 }

@@ -1,4 +1,4 @@
-//! The link to an agent in another process: ccplane's own over a Unix socket, or CCP's version 1.
+//! Channel to an agent in another process, over any [`Remote`].
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -9,40 +9,39 @@ use ccplane_wire::Event;
 
 use crate::{LinkError, Pollable, Remote, Sent, settle};
 
-/// How soon to look whether an agent that does not keep up has room again. Sooner would cost CPU
-/// that it may need; later would keep new flows waiting for it.
+/// Retry interval while the agent does not keep up. A shorter one would take CPU time the agent may
+/// need; a longer one would delay new flows.
 const ROOM: Duration = Duration::from_millis(1);
 
-/// Answers to commands are dropped while so much waits for an agent that takes nothing. Fewer would
-/// lose those to a burst of commands; more would let an agent that asks without end and never
-/// listens fill memory.
+/// Replies to commands are dropped above this queue length. A lower limit would lose replies to a
+/// burst of commands; without one, an agent that sends commands but does not read could exhaust
+/// memory.
 const MOST_OWED: usize = 1024;
 
-/// The way to an agent in another process. Where the agent goes away it is looked for until it is
-/// there again.
+/// Channel to an agent in another process, with automatic reconnection.
 ///
-/// What the agent is to be told once it has room waits here: the beginnings and ends of flows, as
-/// many as there are flows, and answers, up to a limit. A report that finds no room stays with its
-/// flow, and none overtakes what is owed.
+/// Messages that the agent cannot take yet are queued here: openings and closings of flows, bounded
+/// by the number of flows, and replies up to a limit. A refused report stays in its flow; reports
+/// never overtake queued messages.
 pub struct There {
     remote: Box<dyn Remote>,
     owed: VecDeque<Event<'static>>,
     come: VecDeque<Brought>,
-    /// When to look for room.
+    /// Time of the next attempt to send queued messages.
     room: Time,
-    /// When to look for the agent.
+    /// Time of the next attempt to connect.
     retry: Time,
 }
 
 impl There {
-    /// An error when no agent is there now. Waits until that is known: an agent on another host has
-    /// seconds to answer.
+    /// Connects to an agent; fails if there is none. Blocks until the attempt has succeeded or
+    /// failed, which can take seconds for an agent on another host.
     pub fn connect(mut remote: Box<dyn Remote>, now: Time) -> Result<There, LinkError> {
         settle(&mut *remote, now)?;
         Ok(There::new(remote))
     }
 
-    /// To an agent that may come later.
+    /// Creates a channel to an agent that may start later.
     pub fn new(remote: Box<dyn Remote>) -> There {
         There {
             remote,
@@ -53,17 +52,17 @@ impl There {
         }
     }
 
-    /// True while an agent is there, as far as is known.
+    /// Returns whether an agent is connected, as far as is known.
     pub fn is_connected(&self) -> bool {
         self.remote.is_connected()
     }
 
-    /// The round trip to the agent, where it is on another host.
+    /// Returns the RTT to an agent on another host.
     pub fn round_trip(&self) -> Option<Duration> {
         self.remote.round_trip()
     }
 
-    /// Whether a flow's beginning was still owed.
+    /// Removes the queued opening of a closed flow. Returns whether there was one.
     fn forget(&mut self, closed: u64) -> bool {
         let before = self.owed.len();
         self.owed
@@ -71,13 +70,13 @@ impl There {
         self.owed.len() < before
     }
 
-    /// Hands over what is owed, as far as there is room.
+    /// Sends queued messages, as far as there is room.
     fn pay(&mut self) {
         while let Some(event) = self.owed.front() {
             match self.remote.event(event) {
                 Sent::Yes => drop(self.owed.pop_front()),
                 Sent::Full => return,
-                // The next agent is told of everything that lives then.
+                // All live flows are announced to the next agent anyway.
                 Sent::NoAgent => self.owed.clear(),
             }
         }
@@ -91,7 +90,7 @@ impl Way for There {
 
     fn tell(&mut self, _now: Time, event: Event<'static>) {
         match event {
-            // It never hears of a flow that ended before there was room for its beginning.
+            // The agent need not know of a flow that ended before its opening was sent.
             Event::FlowClosed { flow, .. } if self.forget(flow) => {}
             Event::Installed { .. } | Event::Refused { .. } if self.owed.len() >= MOST_OWED => {}
             event => self.owed.push_back(event),
@@ -160,7 +159,7 @@ mod tests {
 
     use super::*;
 
-    /// An agent that takes so many events, then has no room.
+    /// An agent that accepts a limited number of events.
     #[derive(Clone, Default)]
     struct Slow(Arc<Mutex<(usize, Vec<String>)>>);
 
@@ -214,7 +213,7 @@ mod tests {
         }
     }
 
-    /// Its datapath.
+    /// Returns a datapath connected to this agent.
     fn beside(slow: &Slow, now: Time) -> Datapath<There> {
         let link = There::connect(Box::new(slow.clone()), now).unwrap();
         let tables = Tables::new(Limits::default(), Capabilities::CWND);
@@ -230,7 +229,7 @@ mod tests {
             datapath.open(now, flow, FlowInfo::default());
         }
         assert_eq!(slow.heard(), ["ready", "1 opened"]);
-        // Its reports do not overtake its beginning; they stay with the flow.
+        // A report does not overtake its flow's opening; it stays in the flow.
         let report = Event::Report {
             flow: 1,
             program: 1,
@@ -257,7 +256,7 @@ mod tests {
         slow.allow(1);
         let mut datapath = beside(&slow, now);
         for flow in 0..10 * MOST_OWED as u64 {
-            // Of flows that are not there: each is refused.
+            // The flows do not exist, so each command is refused.
             let uid = 1;
             let updates = Default::default();
             let command = Command::SetProgram { flow, uid, updates };

@@ -1,4 +1,4 @@
-//! An agent in a thread of its own, for datapaths of the same process.
+//! An agent in a thread of its own, for datapaths in the same process.
 #![expect(
     clippy::disallowed_methods,
     reason = "the driver of the agent's thread"
@@ -14,11 +14,11 @@ use ccplane_units::Duration;
 
 use super::{Link, Waiting, serve};
 
-/// How often it is looked whether a thread has ended.
+/// Poll interval while waiting for the thread to end.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// A thread that runs an agent until this is dropped. A callback that never returns is left alone:
-/// its thread ends with the process.
+/// A thread that runs an agent until this is dropped. If a callback never returns, the thread is
+/// detached and ends with the process.
 #[derive(Debug)]
 pub struct AgentThread {
     stop: Arc<AtomicBool>,
@@ -26,7 +26,7 @@ pub struct AgentThread {
 }
 
 impl AgentThread {
-    /// Begins it. `name` is the thread's, 15 letters at most.
+    /// Starts the thread. `name` is the thread's name, at most 15 bytes.
     pub fn start(
         name: &str,
         mut agent: Agent,
@@ -35,7 +35,7 @@ impl AgentThread {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let body = move || {
-            // It has all the time between two reports: no need to look without sleeping.
+            // No busy polling: the agent has the whole report interval to respond.
             let waiting = Waiting {
                 spin: Duration::ZERO,
             };
@@ -52,7 +52,7 @@ impl AgentThread {
         })
     }
 
-    /// Ends it, and waits until it has ended, `longest` at most.
+    /// Stops the agent and waits up to `longest` for the thread to end.
     pub fn end(self, longest: Duration) {
         self.stop.store(true, Ordering::Relaxed);
         let mut waited = Duration::ZERO;
@@ -72,7 +72,7 @@ impl Drop for AgentThread {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take().filter(JoinHandle::is_finished) {
-            // A panic in there was shown when it happened.
+            // A panic of the thread was already reported when it occurred.
             let _ = thread.join();
         }
     }

@@ -1,7 +1,7 @@
-//! The link between hosts: version 2 in frames over TLS 1.3, each end with a key ([`make_keys`]).
-//! docs/remote.md is its page.
+//! Link between hosts: version-2 messages in frames over TLS 1.3, with a key at each end
+//! ([`make_keys`]). docs/remote.md describes it.
 //!
-//! [`TlsLink`] is an agent's end, [`TlsUplink`] a datapath's.
+//! [`TlsLink`] is the agent's end, [`TlsUplink`] the datapath's.
 
 mod keys;
 mod link;
@@ -28,21 +28,21 @@ use ccplane_units::Duration;
 use super::BadAddress;
 use super::random::random;
 
-/// Where an agent on another host serves, and where the key for it is.
+/// Address of an agent on another host, and the key for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsAddress {
-    /// Its name or its address.
+    /// DNS name or IP address.
     pub host: String,
-    /// Its port.
+    /// TCP port.
     pub port: u16,
-    /// The folder of keys; [`KEYS`] where nobody said.
+    /// Directory of the key files; `None` means [`KEYS`].
     pub keys: Option<PathBuf>,
 }
 
 impl FromStr for TlsAddress {
     type Err = BadAddress;
 
-    /// `HOST:PORT`, `[IPV6]:PORT`, with `?keys=DIR` behind it or without.
+    /// Parses `HOST:PORT` or `[IPV6]:PORT`, optionally followed by `?keys=DIR`.
     fn from_str(text: &str) -> Result<TlsAddress, BadAddress> {
         let (place, keys) = match text.split_once('?') {
             None => (text, None),
@@ -81,21 +81,21 @@ impl fmt::Display for TlsAddress {
     }
 }
 
-/// A far agent's silence after which flows fall back is so many round trips: a heartbeat on its
-/// way, one that is late, and the next.
+/// RTTs in the silence timeout of a remote agent: one heartbeat in flight, one delayed, and the
+/// next.
 const ROUND_TRIPS: u64 = 3;
-/// And this: what TCP waits at least before it sends again what was lost (200 ms, as Linux has RFC
-/// 6298). Less would take every lost packet of the connection for a dead agent; more would leave
-/// flows longer on their last window.
+/// Constant part of the silence timeout: TCP's minimum retransmission timeout (200 ms in Linux; RFC
+/// 6298). If it were shorter, every packet loss of the connection would look like a dead agent; if
+/// longer, flows would keep their last window for longer.
 const AND: Duration = Duration::from_millis(200);
 
-/// The silence of an agent on another host after which flows fall back, where their owner has not
-/// said it.
+/// Returns the default silence timeout of an agent on another host, after which flows run the
+/// fallback.
 pub fn far_silence(round_trip: Duration) -> Duration {
     round_trip * ROUND_TRIPS + AND
 }
 
-/// This process' number, drawn once.
+/// Returns a random number that identifies this process.
 fn process() -> u64 {
     static PROCESS: OnceLock<u64> = OnceLock::new();
     *PROCESS.get_or_init(random)

@@ -1,4 +1,4 @@
-//! A datapath's end of the [`Local`](super::Local) link.
+//! The datapath's end of the [`Local`](super::Local) link.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use super::backoff::Backoff;
 use super::random;
 use super::{LinkError, Remote, Sent, socket};
 
-/// A connection to an agent, made again when the agent is there again.
+/// A connection to an agent that is re-established when the agent returns.
 ///
-/// After each [`connect`](Uplink::connect) the datapath announces itself and every flow that lives,
-/// since the agent may be a new one. Reports that find no room are the caller's to keep: see
+/// After each [`connect`](Uplink::connect) the datapath announces itself and every live flow,
+/// because the agent may have restarted. The caller keeps reports that are refused, see
 /// [`Uplink::event`].
 #[derive(Debug)]
 pub struct Uplink {
@@ -24,16 +24,16 @@ pub struct Uplink {
     packet: v2::Packet,
     buffer: Box<[u8]>,
     backoff: Backoff,
-    /// Time of the last call that had one.
+    /// Time of the last call that passed a time.
     now: Time,
 }
 
-/// Packets taken at one look: an agent that never stops talking does not hold its datapath for
-/// ever.
+/// Limit of packets per call of `receive`, so that an agent that sends without pause cannot starve
+/// the datapath.
 const PACKETS: usize = 64;
 
 impl Uplink {
-    /// An end that is not connected yet.
+    /// Creates an unconnected uplink.
     pub fn new(path: &Path) -> Uplink {
         Uplink {
             path: path.to_owned(),
@@ -45,7 +45,7 @@ impl Uplink {
         }
     }
 
-    /// Connects, if it is not connected; an error when no agent is there.
+    /// Connects if not connected. Returns an error if there is no agent.
     pub fn connect(&mut self) -> Result<(), LinkError> {
         if self.socket.is_some() {
             return Ok(());
@@ -62,13 +62,13 @@ impl Uplink {
         Ok(())
     }
 
-    /// True while an agent is there, as far as is known.
+    /// Returns whether an agent is connected, as far as is known.
     pub fn is_connected(&self) -> bool {
         self.socket.is_some()
     }
 
-    /// Takes an event for the agent. Where a report is not taken, leave it in the flow (do not call
-    /// [`report_queued`](ccplane_datapath::Flow::report_queued)): nothing measured is lost.
+    /// Queues an event for the agent. If a report is refused, leave it in the flow (do not call
+    /// [`report_queued`](ccplane_datapath::Flow::report_queued)), so that no measurement is lost.
     pub fn event(&mut self, event: &Event<'_>) -> Sent {
         if self.socket.is_none() {
             return Sent::NoAgent;
@@ -84,7 +84,7 @@ impl Uplink {
         }
     }
 
-    /// Sends what was taken, if there is room; true if nothing is left.
+    /// Sends queued events if there is room. Returns whether the queue is empty.
     pub fn flush(&mut self) -> bool {
         let Some(socket) = &self.socket else {
             return false;
@@ -106,7 +106,7 @@ impl Uplink {
         }
     }
 
-    /// Gives the commands that have arrived to `sink`.
+    /// Passes the commands that have arrived to `sink`.
     pub fn receive(&mut self, sink: &mut dyn FnMut(Command)) {
         for _ in 0..PACKETS {
             let Some(socket) = &self.socket else { return };
@@ -124,7 +124,7 @@ impl Uplink {
         }
     }
 
-    /// What to wait on for commands.
+    /// Returns the descriptor to poll for commands.
     pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         self.socket.as_ref().map(AsFd::as_fd)
     }

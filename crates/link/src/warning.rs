@@ -1,12 +1,12 @@
-//! A warning that a flood cannot repeat: at most once a second, with how often it would have been
-//! said.
+//! Rate-limited warnings: at most one per second, with the number of occurrences since the last.
 
 use ccplane_units::{Duration, Time};
 
-/// Between two warnings. Shorter would fill a log, longer would hide that the trouble lasts.
+/// Interval between warnings. A shorter one would fill the log; a longer one would hide that the
+/// problem persists.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Counts what is worth a warning.
+/// Rate limiter of one kind of warning.
 #[derive(Debug, Default)]
 pub(super) struct Warning {
     count: u64,
@@ -14,7 +14,7 @@ pub(super) struct Warning {
 }
 
 impl Warning {
-    /// It happened; how often since the last warning, if another is due.
+    /// Counts an occurrence. Returns the number since the last warning if another one is due.
     pub fn due(&mut self, now: Time) -> Option<u64> {
         self.count += 1;
         if self.said.is_some_and(|said| now.since(said) < EVERY) {

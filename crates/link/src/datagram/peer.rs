@@ -1,4 +1,4 @@
-//! One CCP datapath behind a socket, and what waits to be sent to it.
+//! A CCP datapath behind a socket, and the messages queued for it.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -14,32 +14,32 @@ use nix::sys::socket::{
 use super::Closed;
 use crate::socket;
 
-/// Messages that may wait for a peer that does not read: a second of commands for thousands of
-/// flows.
+/// Limit of messages queued for a peer: one second of commands for thousands of flows.
 const MOST_WAITING: usize = 16_384;
-/// Messages sent with one system call.
+/// Messages sent per system call.
 const BATCH: usize = 64;
 
 pub(super) struct Peer {
     pub ccp: CcpDatapath,
     pub address: UnixAddr,
     pub uid: u32,
-    /// Connected to it, so that a send needs no look-up of the path; `None` where it refuses that.
+    /// Socket connected to the peer, which saves the path lookup per send. `None` if the peer
+    /// refuses connections.
     socket: Option<OwnedFd>,
     tried: bool,
-    /// It sends several messages in a datagram, and so is taken to read them as well; the
-    /// reference's datapaths read one.
+    /// The peer packs several messages into a datagram and is therefore assumed to parse them too.
+    /// The reference datapaths parse only one message per datagram.
     batches: bool,
     outbox: Outbox,
 }
 
-/// Messages one after the other.
+/// Queue of serialised messages.
 #[derive(Default)]
 struct Outbox {
     bytes: Vec<u8>,
-    /// Where each message ends.
+    /// End offset of each message.
     ends: Vec<usize>,
-    /// How many have been sent.
+    /// Number of messages already sent.
     sent: usize,
 }
 
@@ -56,7 +56,7 @@ impl Peer {
         }
     }
 
-    /// Gives the agent what a datagram holds.
+    /// Passes the messages of a datagram to the agent.
     pub fn receive(
         &mut self,
         datagram: &[u8],
@@ -66,21 +66,21 @@ impl Peer {
         let heard = self.ccp.handle(now, datagram, agent)?;
         self.batches |= heard.messages > 1;
         if heard.ready {
-            // A datapath that started again has a socket of its own at the path: the old one is
-            // dead.
+            // A restarted datapath has a new socket at the same path, so the connected socket is
+            // stale.
             (self.socket, self.tried) = (None, false);
             self.outbox.clear();
         }
         Ok(())
     }
 
-    /// It is not known what it has.
+    /// Handles a peer whose state is unknown as if it had sent READY.
     pub fn ready(&mut self, agent: &mut Agent, now: Time) {
         self.outbox.clear();
         self.ccp.ready(0, agent, now);
     }
 
-    /// Puts a command into the outbox. What CCP cannot say goes back to the agent as a refusal.
+    /// Queues a command. Commands that CCP cannot express are returned to the agent as refusals.
     pub fn send(&mut self, command: &Command, agent: &mut Agent, now: Time) -> Result<(), Closed> {
         let start = self.outbox.bytes.len();
         self.ccp
@@ -94,7 +94,7 @@ impl Peer {
         }
     }
 
-    /// Sends what the peer has room for.
+    /// Sends queued messages until the peer's receive queue is full.
     pub fn flush(&mut self, unconnected: &OwnedFd) -> Result<(), Closed> {
         while self.outbox.waiting() > 0 {
             self.connect();
@@ -109,7 +109,8 @@ impl Peer {
                     self.outbox.forget_sent();
                     return Ok(());
                 }
-                // It has connected its socket to ours: it hears only that.
+                // The peer has connected its socket to ours and accepts datagrams only from that
+                // one.
                 Err(Errno::EPERM) if self.socket.is_some() => self.socket = None,
                 Err(why) => return Err(Closed::Gone(why)),
             }
@@ -118,7 +119,7 @@ impl Peer {
         Ok(())
     }
 
-    /// The socket on which there will be room.
+    /// Returns the socket to poll for writability.
     pub fn waits_for(&self) -> Option<BorrowedFd<'_>> {
         self.socket
             .as_ref()
@@ -151,7 +152,7 @@ impl Outbox {
         self.sent = 0;
     }
 
-    /// Keeps a queue that never runs empty from growing.
+    /// Drops sent messages, so that a queue that never runs empty does not grow.
     fn forget_sent(&mut self) {
         let Some(last) = self.sent.checked_sub(1) else {
             return;
@@ -168,7 +169,7 @@ impl Outbox {
         &self.bytes[start..self.ends[index]]
     }
 
-    /// As many messages in one datagram as it takes.
+    /// Sends as many messages as fit into one datagram.
     fn send_together(&self, socket: &OwnedFd) -> Result<usize, Errno> {
         let start = self
             .sent
@@ -187,7 +188,8 @@ impl Outbox {
         .map(|_| count)
     }
 
-    /// Many messages with one call, each a datagram of its own: CCP datapaths read one from each.
+    /// Sends a batch of messages, each as a datagram of its own, for peers that parse one per
+    /// datagram.
     fn send(&self, socket: &OwnedFd) -> Result<usize, Errno> {
         if self.waiting() == 1 {
             return send(

@@ -1,28 +1,28 @@
-//! Files that their owner alone may read: private keys, and what lies beside them.
+//! Files that only their owner can read, for private keys and data stored with them.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Why a file with a secret was not read.
+/// Error of reading a file with a secret.
 #[derive(Debug)]
 pub enum Unreadable {
-    /// It cannot be read.
+    /// The file cannot be read.
     Failed(io::Error),
-    /// Others than its owner may read it: its permissions.
+    /// Other users may read the file; contains its permission bits.
     Exposed(u32),
 }
 
-/// Reads a file. More than `most` bytes are an error.
+/// Reads a file. Fails if it has more than `most` bytes.
 pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     all_of(File::open(path)?, most)
 }
 
-/// The same of a file with a secret, which its owner alone may read.
+/// Reads a file with a secret. Fails if users other than the owner may read it.
 pub fn read_secret(path: &Path, most: u64) -> Result<Vec<u8>, Unreadable> {
     let file = File::open(path).map_err(Unreadable::Failed)?;
-    // Of the open file, so that what was checked is what is read.
+    // Check the open file, not the path, so that the file checked is the file read.
     let mode = file
         .metadata()
         .map_err(Unreadable::Failed)?
@@ -45,8 +45,8 @@ fn all_of(file: File, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes a file for its owner alone, whole or not at all. One that is there already stays, also
-/// where another process is sooner: then it is false.
+/// Creates a file for its owner only, atomically. Returns false if the file exists, even if another
+/// process created it concurrently.
 pub fn write_new(path: &Path, text: &str) -> io::Result<bool> {
     let part = beside(path, text)?;
     let linked = fs::hard_link(&part, path);
@@ -57,14 +57,14 @@ pub fn write_new(path: &Path, text: &str) -> io::Result<bool> {
     }
 }
 
-/// Writes a file for its owner alone, whole or not at all, in place of one that is there.
+/// Creates or replaces a file for its owner only, atomically.
 pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     let part = beside(path, text)?;
     fs::rename(&part, path).inspect_err(|_| drop(fs::remove_file(&part)))
 }
 
-/// Writes a file beside `path`. It is a new one: of a file that somebody else had put there, others
-/// could read what is written.
+/// Writes a temporary file next to `path`. It must not exist: other users could read a file they
+/// had created in advance.
 fn beside(path: &Path, text: &str) -> io::Result<PathBuf> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}", std::process::id()));
@@ -80,7 +80,7 @@ fn beside(path: &Path, text: &str) -> io::Result<PathBuf> {
         .inspect_err(|_| drop(fs::remove_file(&part)))
 }
 
-/// Makes a folder for its owner alone, and those that lead to it.
+/// Creates a directory for its owner only, including missing parents.
 pub fn make_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
@@ -111,7 +111,7 @@ mod tests {
             read_secret(&path, 5),
             Err(Unreadable::Exposed(0o644))
         ));
-        // Somebody else's, where the part would be.
+        // Another process's file at the temporary path.
         let part = folder.join(format!("deep/key.{}", std::process::id()));
         fs::write(&part, "").unwrap();
         assert!(replace(&path, "four").is_err() && write_new(&path, "four").is_err());
