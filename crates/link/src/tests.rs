@@ -1,4 +1,4 @@
-//! Real sockets, real threads: each peer's faults are its own.
+//! Tests with real sockets and threads: the faults of a peer affect only that peer.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 use std::os::unix::net::UnixDatagram;
@@ -20,7 +20,7 @@ use nix::sys::stat::stat;
 use super::*;
 use crate::There;
 
-/// Adds to the window at every report, and keeps what it was told of flows.
+/// Increases the window at every report and stores the announced flows.
 #[derive(Default)]
 pub(super) struct Grow(pub(super) Arc<Mutex<Vec<FlowInfo>>>);
 
@@ -50,7 +50,7 @@ impl Algorithm for Grow {
     }
 }
 
-/// A directory of this test's own, removed in the end.
+/// A temporary directory of one test.
 struct Place(PathBuf);
 
 impl Place {
@@ -74,7 +74,7 @@ impl Drop for Place {
     }
 }
 
-/// Serves on a thread while `test` runs; what the algorithm did.
+/// Serves on a thread while `test` runs. Returns the algorithm's statistics.
 fn serving(link: &mut (dyn Link + Send), test: impl FnOnce()) -> AlgorithmStats {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -91,7 +91,7 @@ fn serving(link: &mut (dyn Link + Send), test: impl FnOnce()) -> AlgorithmStats 
     })
 }
 
-/// A datapath as the reference's are: bound to a path, unconnected, one message a datagram.
+/// A datapath like the reference's: bound to a path, not connected, one message per datagram.
 struct Ccp {
     socket: UnixDatagram,
     agent: PathBuf,
@@ -117,7 +117,7 @@ impl Ccp {
             .expect("the agent is there");
     }
 
-    /// READY, and the number of the program that the agent installs.
+    /// Sends READY and returns the id of the program that the agent installs.
     fn begin(&self) -> u32 {
         self.send(|out| v1::ready(out, 7));
         self.expect(|message| match message {
@@ -153,7 +153,7 @@ impl Ccp {
         })
     }
 
-    /// The first message that is wanted.
+    /// Receives until a message matches and returns the match.
     fn expect<T>(&self, wanted: impl Fn(&v1::Message<'_>) -> Option<T>) -> T {
         let mut buffer = vec![0; 65_536];
         loop {
@@ -183,7 +183,7 @@ fn a_ccp_datapath_is_served() {
         datapath.open(3);
         datapath.report(3, 1);
         assert_eq!(datapath.window(), 11_000);
-        // A report of a program that it never installed.
+        // A report for a program that was never installed.
         datapath.report(3, 77);
         // A report and a close in one datagram.
         datapath.send(|out| {
@@ -230,8 +230,8 @@ fn garbage_costs_its_sender_its_flows_until_its_next_good_message() {
             bad.send(|out| out.extend_from_slice(junk));
             good.report(1, 1);
             good.window();
-            // It says no READY, as no CCP datapath would: its next report gets programs and a
-            // window again.
+            // No READY, as a CCP datapath would not send one either: its next report gets programs
+            // and a window again.
             bad.report(1, 1);
             bad.expect(|message| {
                 matches!(message, v1::Message::ChangeProgram { flow: 1, .. }).then_some(())
@@ -265,7 +265,7 @@ fn a_datapath_that_stops_reading_delays_nobody_and_loses_its_connection() {
             datapath.begin();
             datapath.open(1);
         }
-        // Far more answers than may wait for it, none of which it reads.
+        // Far more replies than the queue limit, none of which the peer reads.
         let mut batch = Vec::new();
         (0..500).for_each(|_| v1::measure(&mut batch, 1, 1, &[1]).expect("it fits"));
         let mut slowest = StdDuration::ZERO;
@@ -277,7 +277,7 @@ fn a_datapath_that_stops_reading_delays_nobody_and_loses_its_connection() {
             slowest = slowest.max(start.elapsed());
         }
         assert!(slowest < StdDuration::from_secs(5), "{slowest:?}");
-        // It was closed; it may come back.
+        // The peer was closed, and can return.
         let mut buffer = vec![0; 65_536];
         stuck.socket.set_nonblocking(true).expect("a mode");
         while stuck.socket.recv(&mut buffer).is_ok() {}
@@ -323,7 +323,7 @@ fn after_a_restart_programs_go_to_every_datapath_that_is_remembered() {
     std::fs::remove_file(place.path("goes")).expect("it was bound");
     let mut link = Datagram::bind(&path).expect("it binds");
     serving(&mut link, || {
-        // It says nothing.
+        // The datapath sends nothing.
         stays.expect(|message| matches!(message, v1::Message::Install(_)).then_some(()));
     });
     let file = place.path("agent.peers");
@@ -388,7 +388,7 @@ fn one_path_one_agent() {
         Err(LinkError::Bind { .. })
     ));
     drop(first);
-    // What a killed agent leaves: a path that nobody answers.
+    // A killed agent leaves a path on which no process listens.
     drop(UnixDatagram::bind(&path).expect("it binds"));
     assert!(path.exists());
     drop(Datagram::bind(&path).expect("it takes over"));
@@ -415,7 +415,7 @@ fn of_many_that_take_over_a_dead_path_one_serves() {
     let place = Place::new();
     let path = place.path("agent");
     for _ in 0..50 {
-        // What a killed agent leaves.
+        // Left behind by a killed agent.
         drop(UnixDatagram::bind(&path).expect("it binds"));
         let start = std::sync::Barrier::new(4);
         let served: Vec<Result<Local, LinkError>> = thread::scope(|scope| {
@@ -445,7 +445,7 @@ fn of_many_that_take_over_a_dead_path_one_serves() {
     }
 }
 
-/// A datapath of ccplane's own with one flow, on the local link.
+/// A ccplane datapath with one flow, on the local link.
 struct Own {
     datapath: Datapath<There>,
     transport: Transport,
@@ -480,8 +480,8 @@ impl Own {
         }
     }
 
-    /// One turn of a datapath's loop: connect, take commands, an ACK; true when the fallback
-    /// steers.
+    /// Runs one iteration of a datapath's loop: connect, take commands, process an ACK. Returns
+    /// whether the fallback is in control.
     fn turn(&mut self) -> bool {
         let now = self.clock.now();
         self.datapath.turn(now);
@@ -595,7 +595,7 @@ fn garbage_on_the_local_link_closes_that_connection_only() {
     assert_eq!(stats.opened, 1);
 }
 
-/// In virtual time, a turn of the datapath per millisecond.
+/// In virtual time, with one datapath iteration per millisecond.
 #[test]
 fn an_agent_that_sends_garbage_is_connected_to_less_and_less_often() {
     use std::io::Write;
@@ -617,7 +617,7 @@ fn an_agent_that_sends_garbage_is_connected_to_less_and_less_often() {
             kept.push(socket);
         }
     }
-    // Waits of 100 ms, 200 ms, … 3.2 s and then 5 s, less up to half.
+    // Waits of 100 ms, 200 ms, … 3.2 s, then 5 s, each less up to half.
     assert!((15..=30).contains(&connections), "{connections}");
 }
 
@@ -644,8 +644,8 @@ fn looking_in_vain_is_given_up() {
     assert!(!never.goes_on(true, us(0)));
 }
 
-/// Beside a busy process some looks pay and some do not: the slowest hundredth of all exchanges is
-/// not those in vain.
+/// Next to a busy process, some polls succeed and some do not: less than 1 % of all exchanges may
+/// suffer from an unsuccessful poll.
 #[test]
 fn looks_that_pay_do_not_make_up_for_many_in_vain() {
     let spin = Duration::from_micros(200);

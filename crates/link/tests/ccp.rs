@@ -1,5 +1,5 @@
-//! The whole way to an existing CCP datapath and back: a datapath that understands version-1
-//! messages alone, and behaves as the reference's library does, is steered over a socket.
+//! End-to-end test with an existing CCP datapath: it understands only version-1 messages, behaves
+//! like the reference library, and is controlled over a socket.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use ccplane_link::{Datagram, Waiting, serve};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 use ccplane_wire::{Command, Event, v1};
 
-/// What CCP's library does with its messages, on the engine that ccplane's datapaths run.
+/// The message handling of CCP's library, on ccplane's datapath engine.
 struct Ccp {
     socket: UnixDatagram,
     agent: PathBuf,
@@ -63,12 +63,12 @@ impl Ccp {
             .expect("the agent is there");
     }
 
-    /// Takes messages of the agent until one is wanted.
+    /// Processes messages of the agent until one matches.
     fn take_until(&mut self, wanted: impl Fn(&v1::Message<'_>) -> bool) {
         let mut buffer = vec![0; v1::MAX_MESSAGE];
         loop {
             let length = self.socket.recv(&mut buffer).expect("an answer in time");
-            // The reference reads one message from a datagram.
+            // The reference reads one message per datagram.
             let message = v1::messages(&buffer[..length])
                 .next()
                 .expect("a message")
@@ -153,7 +153,7 @@ impl Ccp {
         );
     }
 
-    /// An ACK after `ms`; true if it was reported.
+    /// Processes an ACK after `ms` milliseconds. Returns whether it triggered a report.
     fn ack(&mut self, flow: u32, ms: u64) -> bool {
         let (_, state, transport) = self
             .flows
@@ -201,8 +201,8 @@ fn update(raw: v1::RawUpdate, report_vars: usize) -> Update {
     }
 }
 
-/// Reports every fifth ACK what was acknowledged; answers with windows, and a step of its own for
-/// each flow.
+/// Program that reports the acknowledged bytes every fifth ACK. The algorithm sets windows, with a
+/// step of its own for each flow.
 struct Steps;
 
 impl Algorithm for Steps {
@@ -292,7 +292,7 @@ fn a_ccp_datapath_is_steered() {
             );
         }
         ccp.send(|out| v1::measure(out, 1, 2, &[]).expect("it fits"));
-        // The close has been heard when a new flow has its program.
+        // When the new flow has its program, the close has been processed too.
         ccp.open(3);
         stop.store(true, Ordering::Relaxed);
         agent.join().expect("the algorithm agrees")

@@ -1,4 +1,4 @@
-//! The datapath's side of version 1: what a CCP agent hears and what comes of what it says.
+//! The datapath's side of version 1: messages for a CCP agent, and the effects of its replies.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ fn a_flow_is_created_set_a_program_updated_measured_and_ended() {
         [5, 0, 12, 0, 0, 0, 0, 0, 9, 0, 0, 0]
     );
 
-    // The datapath's numbers have 64 bits, the agent's 32. A flow that lives goes on from its
+    // The datapath's flow ids have 64 bits, the agent's 32. A live flow continues from its current
     // window.
     let flow = 7 << 40;
     let bytes = said(&mut foreign, &opened(flow, 25_000));
@@ -233,7 +233,7 @@ fn garbage_and_what_only_a_datapath_says_are_errors_and_change_nothing() {
     assert!(unknown.is_empty());
 }
 
-/// Sets a window that says how much was acknowledged.
+/// Sets the window to the acknowledged bytes.
 struct Echo;
 
 impl Algorithm for Echo {
@@ -252,7 +252,7 @@ impl Algorithm for Echo {
     }
 }
 
-/// An agent that serves version 1, until it is dropped.
+/// An agent that serves version 1 until it is dropped.
 struct Serving {
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -284,7 +284,7 @@ impl Drop for Serving {
     }
 }
 
-/// Looks for commands until there is one that is wanted.
+/// Receives commands until one matches.
 fn until(uplink: &mut CcpUplink, clock: Clock, wanted: impl Fn(&Command) -> bool) -> Command {
     let mut found = None;
     while found.is_none() {
@@ -312,7 +312,7 @@ fn over_the_socket_an_agent_steers_and_one_that_comes_back_is_told_of_the_flows_
     assert_eq!(uplink.event(&ready(None)), Sent::NoAgent);
     for round in 0..2 {
         let serving = Serving::at(&path);
-        // Not at once: it waits after an attempt that failed.
+        // Not immediately: the uplink backs off after a failed attempt.
         while uplink.connect(clock.now()).is_err() {
             assert!(
                 clock.now() < Time::ZERO + Duration::from_secs(20),
@@ -352,7 +352,7 @@ fn over_the_socket_an_agent_steers_and_one_that_comes_back_is_told_of_the_flows_
         assert_eq!(updates.as_slice()[0].value, 50_077 + round);
 
         drop(serving);
-        // The next thing that is said finds out.
+        // The next send detects the loss.
         while uplink.is_connected() {
             let _ = uplink.event(&report);
             uplink.flush();

@@ -1,17 +1,17 @@
-//! Keys of an agent and of datapaths on other hosts: a certificate each, signed by an authority
-//! that the owner makes.
+//! Certificates and private keys of agents and of datapaths on other hosts, signed by a certificate
+//! authority (CA) that the operator creates.
 //!
-//! A folder of keys has, from [`make`]:
+//! Layout of a key directory created by [`make`]:
 //!
 //! | | |
 //! | --- | --- |
-//! | `ca.pem`, `ca.key` | the authority: its certificate, and the key that signs, which stays where it was made |
-//! | `agent/` | what an agent's host needs: `ca.pem` and `key.pem`, certificate and private key |
-//! | `NAME/` | the same for a datapath |
-//! | `revoked` | keys that count no more: a fingerprint and a name a line |
+//! | `ca.pem`, `ca.key` | the CA's certificate, and its private key, which stays on the operator's host |
+//! | `agent/` | files for the agent's host: `ca.pem`, and `key.pem` with certificate and private key |
+//! | `NAME/` | the same files for a datapath's host |
+//! | `revoked` | revoked keys: one fingerprint and name per line |
 //!
-//! A certificate says what it is for: its extended key usage is a TLS server's for an agent, a TLS
-//! client's for a datapath (RFC 5280, section 4.2.1.12). Its name is a DNS name that is in no DNS.
+//! The extended key usage of a certificate states its role: TLS server for an agent, TLS client for
+//! a datapath (RFC 5280, section 4.2.1.12). Its subject is a name under `ccplane.internal`.
 
 use std::collections::HashMap;
 use std::fs;
@@ -28,32 +28,31 @@ use rcgen::{
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 
-/// Where keys are looked for when nobody says where.
+/// Default key directory.
 pub const KEYS: &str = "/etc/ccplane/keys";
-/// The folder of the agent's key, and the name in its certificate.
+/// Subdirectory with the agent's key.
 pub const AGENT: &str = "agent";
 
-/// How long before it is made a certificate is valid. A clock that is wrong by a day, or by a time
-/// zone, shall not keep a datapath from its agent. Much longer would help nobody.
+/// Validity before the creation time. A clock that is off by a day or a time zone must not keep a
+/// datapath from its agent; more is not needed.
 const BEFORE: Duration = Duration::from_secs(2 * 24 * 3600);
-/// How long it is valid then: ten years. A shorter time would end congestion control on some
-/// forgotten day; who loses a key revokes it.
+/// Validity after the creation time: ten years. A shorter validity would stop congestion control on
+/// some forgotten day; lost keys are revoked.
 const LASTS: Duration = Duration::from_secs(3650 * 24 * 3600);
-/// Bytes of a file that are read at most: room for 100,000 revoked keys. What is larger is no such
-/// file.
+/// Limit of a file, bytes: room for 100,000 revoked keys.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// What a key is for.
+/// Role of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It serves datapaths.
+    /// TLS server that serves datapaths.
     Agent,
-    /// It is served.
+    /// TLS client.
     Datapath,
 }
 
 impl Role {
-    /// What stands behind the name in a certificate.
+    /// Returns the domain of the names in certificates.
     fn domain(self) -> &'static str {
         match self {
             Role::Agent => "agent.ccplane.internal",
@@ -61,7 +60,8 @@ impl Role {
         }
     }
 
-    /// Names of certificates: a datapath's begins with its own, which one sees in logs.
+    /// Returns the DNS name in a certificate. A datapath's starts with its own name, which appears
+    /// in logs.
     fn dns_name(self, name: &str) -> String {
         match self {
             Role::Agent => self.domain().to_owned(),
@@ -70,74 +70,74 @@ impl Role {
     }
 }
 
-/// The name that a datapath asks an agent for.
+/// Returns the server name that datapaths request.
 pub(super) fn agents_name() -> &'static str {
     Role::Agent.domain()
 }
 
-/// Why there is no key.
+/// Error of loading, creating or revoking a key.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
     /// A file cannot be read or written.
     #[error("{}: {why}", .path.display())]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         why: io::Error,
     },
-    /// There is none.
+    /// The directory contains no key.
     #[error("no key is in {}: `ccplane keys DIR NAME` makes a folder for each host, to be copied there; --keys names it", .0.display())]
     None(PathBuf),
-    /// There are several.
+    /// The directory contains several keys.
     #[error("{} has the keys of several datapaths, {}: name one, as --keys {}/{}", .folder.display(), .names.join(", "), .folder.display(), .names[0])]
     Several {
-        /// Where.
+        /// Path of the directory.
         folder: PathBuf,
-        /// Whose.
+        /// Names of the keys.
         names: Vec<String>,
     },
-    /// Others than its owner may read it.
+    /// Other users may read the private key.
     #[error("{} holds a private key and others may read it (mode {mode:o}): chmod 600 {}", .path.display(), .path.display())]
     Readable {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Its permissions.
+        /// Permission bits of the file.
         mode: u32,
     },
-    /// It is not what it should be.
+    /// A file has invalid contents.
     #[error("{} is not {what}: {why}; remove it, and `ccplane keys` makes it anew", .path.display())]
     Garbage {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What it should be.
+        /// Expected contents.
         what: &'static str,
-        /// Why.
+        /// Cause.
         why: String,
     },
-    /// A name that is none.
+    /// The name is not allowed for a key.
     #[error(
         "`{0}` is no name for a key: 1 to 40 small letters, digits and `-`, a letter first, and neither `agent` nor `revoked`"
     )]
     Name(String),
-    /// A key that is to be revoked is not there.
+    /// There is no key with this name to revoke.
     #[error("{} has no key of `{name}`: it has {has}", .folder.display())]
     Unknown {
-        /// Where.
+        /// Path of the directory.
         folder: PathBuf,
-        /// Whose.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// Names of the existing keys.
         has: String,
     },
-    /// The system gives no random numbers, for example.
+    /// The certificate could not be created, for example for lack of random numbers.
     #[error("no certificate could be made: {0}")]
     Make(#[from] rcgen::Error),
-    /// TLS does not take it.
+    /// The TLS library refused the key.
     #[error("TLS does not take the key: {0}")]
     Tls(#[from] rustls::Error),
-    /// TLS does not take the authority.
+    /// The TLS library refused the CA certificate.
     #[error("TLS does not take the certificate of the authority: {0}")]
     Authority(String),
 }
@@ -147,21 +147,21 @@ fn file(path: &Path) -> impl FnOnce(io::Error) -> KeyError {
     move |why| KeyError::File { path, why }
 }
 
-/// What a host shows, and whom it believes.
+/// Key material of a host.
 pub struct Keys {
-    /// Its certificate.
+    /// Certificate of this host.
     pub(super) certificate: CertificateDer<'static>,
-    /// Its private key.
+    /// Private key of this host.
     pub(super) key: PrivateKeyDer<'static>,
-    /// Who signs.
+    /// CA certificate.
     pub(super) authority: CertificateDer<'static>,
-    /// Where keys are that count no more.
+    /// Path of the list of revoked keys.
     pub(super) revoked: PathBuf,
 }
 
 impl Keys {
-    /// The key of this role in a folder: what [`make`] left for one host, copied there, or all that
-    /// it left.
+    /// Loads the key for a role from a directory: either one that [`make`] created for a single
+    /// host, or the parent with all of them.
     pub fn load(folder: &Path, role: Role) -> Result<Keys, KeyError> {
         let own = place(folder, role)?;
         let (path, authority) = (own.join("key.pem"), own.join("ca.pem"));
@@ -185,7 +185,7 @@ impl Keys {
     }
 }
 
-/// The folder with `key.pem` for this role.
+/// Returns the directory that contains `key.pem` for this role.
 fn place(folder: &Path, role: Role) -> Result<PathBuf, KeyError> {
     if folder.join("key.pem").exists() {
         return Ok(folder.to_owned());
@@ -205,7 +205,7 @@ fn place(folder: &Path, role: Role) -> Result<PathBuf, KeyError> {
     }
 }
 
-/// Whose keys are in a folder.
+/// Returns the names of the keys in a directory.
 fn names(folder: &Path) -> Result<Vec<String>, KeyError> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -242,19 +242,19 @@ fn write(path: &Path, text: &str) -> Result<(), KeyError> {
     private::replace(path, text).map_err(file(path))
 }
 
-/// What [`make`] did for a host.
+/// Result of [`make`] for one host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Made {
-    /// Whose key it is.
+    /// Name of the key.
     pub name: String,
-    /// Its folder.
+    /// Directory of the key.
     pub folder: PathBuf,
-    /// False where it was there already.
+    /// False if the key already existed.
     pub new: bool,
 }
 
-/// Makes what `folder` lacks: an authority, a key for the agent, and one for each datapath of these
-/// names. A key that is there is left as it is, unless it was revoked or is not valid now.
+/// Creates what `folder` lacks: a CA, a key for the agent, and one for each named datapath.
+/// Existing keys are kept unless they are revoked or not valid at `now`.
 pub fn make(folder: &Path, names: &[String], now: SystemTime) -> Result<Vec<Made>, KeyError> {
     if let Some(bad) = names.iter().find(|name| !is_name(name)) {
         return Err(KeyError::Name(bad.clone()));
@@ -291,8 +291,7 @@ pub fn make(folder: &Path, names: &[String], now: SystemTime) -> Result<Vec<Made
     .collect()
 }
 
-/// Writes down that the key of `name` counts no more. An agent that uses `folder` ends its
-/// connections within a second.
+/// Revokes the key of `name`. An agent that uses `folder` closes its connections within a second.
 pub fn revoke(folder: &Path, name: &str) -> Result<(), KeyError> {
     let known = names(folder)?;
     if !known.iter().any(|one| one == name) {
@@ -317,7 +316,7 @@ pub fn revoke(folder: &Path, name: &str) -> Result<(), KeyError> {
     write(&path, &lines.concat())
 }
 
-/// The keys that count no more, with their names. None where the file is not there.
+/// Returns the fingerprints and names of the revoked keys; empty if the file does not exist.
 pub(super) fn revoked(path: &Path) -> Result<HashMap<Fingerprint, String>, KeyError> {
     let bytes = match read(path) {
         Ok(bytes) => bytes,
@@ -345,7 +344,7 @@ pub(super) fn revoked(path: &Path) -> Result<HashMap<Fingerprint, String>, KeyEr
         .collect()
 }
 
-/// The datapath's name in its certificate.
+/// Returns the datapath's name from its certificate.
 pub(super) fn name_of(certificate: &CertificateDer<'_>) -> Option<String> {
     let parsed = webpki::EndEntityCert::try_from(certificate).ok()?;
     let suffix = format!(".{}", Role::Datapath.domain());
@@ -366,7 +365,7 @@ fn folder_for_owner(folder: &Path) -> Result<(), KeyError> {
     private::make_folder(folder).map_err(file(folder))
 }
 
-/// Who signs.
+/// Certificate authority.
 struct Authority {
     certificate: String,
     params: CertificateParams,
@@ -374,7 +373,7 @@ struct Authority {
 }
 
 impl Authority {
-    /// That of a folder, made where there is none.
+    /// Opens the CA of a directory, or creates one.
     fn open(folder: &Path, now: SystemTime) -> Result<Authority, KeyError> {
         let (public, private) = (folder.join("ca.pem"), folder.join("ca.key"));
         let params = Authority::params(now);
@@ -404,7 +403,7 @@ impl Authority {
         let key = PrivateKeyDer::from_pem_slice(&secret(&private)?)
             .map_err(|why| no_key(why.to_string()))?;
         let key = KeyPair::try_from(&key).map_err(|why| no_key(why.to_string()))?;
-        // Whoever made the key may have been killed before it wrote the certificate.
+        // The process that created the key may have died before it wrote the certificate.
         let certificate = match public.exists() {
             true => String::from_utf8_lossy(&read(&public)?).into_owned(),
             false => Authority::certify(&params, &key, &public)?,
@@ -423,7 +422,7 @@ impl Authority {
         })
     }
 
-    /// Its own certificate, which is written.
+    /// Creates and writes the CA's own certificate.
     fn certify(params: &CertificateParams, key: &KeyPair, path: &Path) -> Result<String, KeyError> {
         let certificate = pem("CERTIFICATE", params.self_signed(key)?.der());
         write(path, &certificate)?;
@@ -440,7 +439,7 @@ impl Authority {
         params
     }
 
-    /// A certificate and its private key.
+    /// Creates a key and its certificate; returns both as PEM.
     fn sign(&self, name: &str, role: Role, now: SystemTime) -> Result<String, KeyError> {
         let mut params = valid(now);
         params.distinguished_name.push(DnType::CommonName, name);

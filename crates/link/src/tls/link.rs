@@ -1,4 +1,4 @@
-//! An agent's end: datapaths of other hosts over TLS, a connection each.
+//! The agent's end: datapaths on other hosts over TLS, one connection each.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -27,60 +27,61 @@ use crate::rest::Rest;
 use crate::warning::Warning;
 use crate::{Link, LinkError};
 
-/// Connections of all keys. Each takes some 100 KB; many more datapaths than an agent can steer
-/// would only take memory.
+/// Limit of connections in total. Each takes about 100 KB; more datapaths than an agent can handle
+/// would only use memory.
 const CONNECTIONS_MAX: usize = 1024;
-/// Connections that are accepted in a turn. With fewer, hosts that return together wait; with more,
-/// a flood delays datapaths.
+/// Connections accepted per turn. With fewer, hosts that reconnect together wait; with more, a
+/// flood delays the datapaths.
 const ACCEPTS_PER_TURN: usize = 16;
-/// Handshakes that go on in a turn. Each step costs up to a millisecond of signatures and key
+/// Handshakes that may progress per turn. Each step costs up to 1 ms of signatures and key
 /// exchange.
 const HANDSHAKES_PER_TURN: usize = 4;
-/// Time to show a key. Shorter would refuse hosts behind slow links; longer would hold a slot for a
-/// silent peer.
+/// Timeout for the handshake and the first message. A shorter one would refuse hosts behind slow
+/// links; a longer one would hold a slot for a silent peer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes that may wait for a datapath that does not read: the commands of a second for some
-/// thousand flows. Fewer would cut one that pauses; more would be memory for one that is gone.
+/// Limit of bytes queued for a datapath that does not read: one second of commands for some
+/// thousand flows. A lower limit would disconnect a datapath that pauses; a higher one would waste
+/// memory on dead ones.
 const UNSENT_MAX: usize = tenants::UNSENT_MAX / 4;
-/// Shortest silence after which a datapath may let its flows fall back. With a shorter one,
-/// heartbeats alone would keep the agent busy.
+/// Lower bound of a datapath's fallback timeout. With a shorter one, heartbeats alone would keep
+/// the agent busy.
 const FALLBACK_AFTER_MIN: Duration = Duration::from_millis(10);
-/// Numbers of datapaths that a link has. They are used again after the last one.
+/// Size of a link's range of datapath ids. Ids wrap around.
 const NUMBERS: u32 = 1 << 24;
 
-/// Serves datapaths of other hosts. Each shows a key; the key's certificate is of this agent's
-/// authority, is a datapath's, and was not revoked.
+/// Serves datapaths on other hosts. Each must present a datapath certificate that is signed by this
+/// agent's CA and not revoked.
 pub struct TlsLink {
     listener: TcpListener,
     config: Arc<ServerConfig>,
     revocations: Revocations,
-    /// Drawn for this process.
+    /// Random id of this process.
     process: u64,
     rest: Rest,
-    /// Time of the last receive.
+    /// Time of the last `receive`.
     now: Time,
     refusals: Warning,
     base: u32,
-    /// The number after the last one given.
+    /// Id to try next, relative to `base`.
     next: u32,
     strangers: Strangers<Stranger>,
     tenants: Tenants,
-    /// Turns, so that another datapath is the first in each.
+    /// Turn counter; rotates which datapath is served first.
     turns: usize,
-    /// In order of their numbers.
+    /// Sorted by id.
     datapaths: Vec<Datapath>,
     buffer: Box<[u8]>,
     fields: Vec<u64>,
 }
 
-/// A connection that has not said who it is.
+/// A connection whose handshake is not complete.
 struct Stranger {
     stream: Stream,
     peer: SocketAddr,
     since: Time,
 }
 
-/// One that has shown its key and was welcomed.
+/// An authenticated connection.
 struct Datapath {
     id: DatapathId,
     name: String,
@@ -89,20 +90,20 @@ struct Datapath {
     stream: Stream,
     peer: SocketAddr,
     packet: v2::Packet,
-    /// It has sent `Ready`.
+    /// The first `Ready` has arrived.
     began: bool,
-    /// It was logged that its key has too many flows.
+    /// A warning that the key has too many flows was logged.
     too_many_said: bool,
     closed: Option<Closed>,
 }
 
 impl TlsLink {
-    /// Listens at `address`, with the agent's key in the folder `keys`.
+    /// Listens at `address`, with the agent's key from the directory `keys`.
     pub fn bind(address: SocketAddr, keys: &Path) -> Result<TlsLink, LinkError> {
         TlsLink::with_clock(address, keys, Arc::new(DefaultTimeProvider))
     }
 
-    /// The same, by a clock that says whether certificates are valid.
+    /// Listens with a given clock for certificate validity.
     pub(super) fn with_clock(
         address: SocketAddr,
         keys: &Path,
@@ -133,30 +134,30 @@ impl TlsLink {
         })
     }
 
-    /// Where it listens.
+    /// Returns the local address.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// How many have not shown a key.
+    /// Returns the number of connections that are not authenticated.
     #[cfg(test)]
     pub(super) fn strangers(&self) -> usize {
         self.strangers.len()
     }
 
-    /// The datapath that was here first.
+    /// Returns the id of the first datapath.
     #[cfg(test)]
     pub(super) fn first(&self) -> Option<DatapathId> {
         self.datapaths.first().map(|one| one.id)
     }
 
-    /// Bytes that wait for that one.
+    /// Returns the bytes queued for the first datapath.
     #[cfg(test)]
     pub(super) fn unsent(&self) -> usize {
         self.datapaths.first().map_or(0, |one| one.stream.unsent())
     }
 
-    /// Says something to all, whether it is a frame or not.
+    /// Sends bytes to all datapaths, whether they form a frame or not.
     #[cfg(test)]
     pub(super) fn say_to_all(&mut self, bytes: &[u8]) {
         for datapath in &mut self.datapaths {
@@ -219,7 +220,7 @@ impl TlsLink {
         }
     }
 
-    /// Goes on with the handshakes of strangers; true if one sent anything.
+    /// Advances pending handshakes. Returns whether any of them made progress.
     fn greet(&mut self, agent: &mut Agent, now: Time) -> bool {
         let (mut welcomed, mut refused) = (Vec::new(), Vec::new());
         let mut any = false;
@@ -252,8 +253,8 @@ impl TlsLink {
         any
     }
 
-    /// Returns the name and the key of a stranger that may stay. Its connection counts from here
-    /// on.
+    /// Authenticates a connection and returns the name and fingerprint of its key. From here on the
+    /// connection counts towards the key's limits.
     fn know(
         &mut self,
         stranger: &Stranger,
@@ -280,7 +281,8 @@ impl TlsLink {
                 )));
             }
             if other.hello.way == hello.way {
-                // What became of the former connection, the datapath knows better.
+                // The datapath reconnected, so the old connection must be dead even if the agent
+                // has not noticed.
                 other.closed = Some(Closed::Ours("it connected anew".to_owned()));
             }
         }
@@ -301,7 +303,7 @@ impl TlsLink {
         Ok((name, key))
     }
 
-    /// A number that no datapath has, in use again only after all others.
+    /// Returns an unused datapath id. Ids are reused only after all others.
     fn number(&mut self, agent: &Agent) -> DatapathId {
         loop {
             let id = DatapathId(self.base + self.next);
@@ -354,7 +356,7 @@ impl TlsLink {
         self.datapaths.insert(at, datapath);
     }
 
-    /// Cuts those whose keys were revoked.
+    /// Closes the connections of revoked keys.
     fn look_at_revocations(&mut self, now: Time) {
         if !self.revocations.look(now) {
             return;
@@ -413,8 +415,7 @@ impl Link for TlsLink {
         self.now = now;
         any |= self.greet(agent, now);
         self.look_at_revocations(now);
-        // A key that has the agent for itself is read in larger chunks, as fewer system calls cost
-        // less.
+        // If only one key is connected, read in larger chunks to save system calls.
         let chunk = match self.tenants.begin_turn() {
             0 | 1 => CHUNK,
             _ => SHARED_CHUNK,
@@ -493,8 +494,8 @@ impl Link for TlsLink {
 }
 
 impl Stranger {
-    /// Goes on with the handshake. Returns whether anything arrived, and the peer's first message
-    /// once it is there.
+    /// Advances the handshake. Returns whether bytes arrived, and the peer's hello once it is
+    /// complete.
     fn hear(&mut self, buffer: &mut [u8], now: Time) -> Result<(bool, Option<Hello>), Closed> {
         if now.since(self.since) > PATIENCE {
             return Err(Closed::Ours("it did not show a key in time".to_owned()));
@@ -515,7 +516,7 @@ impl Stranger {
 }
 
 impl Datapath {
-    /// Reads one chunk; returns its bytes.
+    /// Reads one chunk and returns its length.
     fn receive(
         &mut self,
         buffer: &mut [u8],
@@ -540,7 +541,7 @@ impl Datapath {
             v2::read_events(packet, fields, &mut |mut event| {
                 match &mut event {
                     Event::Ready { datapath } => {
-                        // The first one belongs to the connection.
+                        // The first `Ready` was already charged with the connection.
                         if std::mem::replace(began, true)
                             && let Err(why) = tenant.begin(now)
                         {
@@ -594,7 +595,7 @@ impl Datapath {
         Ok(())
     }
 
-    /// Gives the packet to the stream.
+    /// Moves the packet to the stream's send queue.
     fn give(&mut self) -> Result<(), Closed> {
         if self.stream.unsent() + self.packet.as_bytes().len() > UNSENT_MAX {
             return Err(Closed::Ours(format!(

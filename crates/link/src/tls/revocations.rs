@@ -1,4 +1,4 @@
-//! The list of revoked keys.
+//! List of revoked keys.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -9,10 +9,9 @@ use super::{KeyError, keys};
 use crate::identity::Fingerprint;
 use crate::warning::Warning;
 
-/// How often the list of revoked keys is looked at: within a second of being revoked a key is to
-/// count no more.
+/// Interval between reads of the list; connections of a revoked key must be closed within a second.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// The list of revoked keys, as the file has it.
+/// The list as last read from its file.
 pub(super) struct Revocations {
     path: PathBuf,
     keys: HashMap<Fingerprint, String>,
@@ -35,8 +34,8 @@ impl Revocations {
         self.keys.contains_key(key)
     }
 
-    /// Looks at the file when it is time; true if it changed. One that cannot be read leaves what
-    /// was known.
+    /// Reads the file again if that is due. Returns whether it changed. If it cannot be read, the
+    /// last list stays in force.
     pub fn look(&mut self, now: Time) -> bool {
         if now < self.next {
             return false;

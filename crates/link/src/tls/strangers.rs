@@ -1,22 +1,22 @@
-//! Slots of connections that have not shown a key.
+//! Slots for connections that are not authenticated.
 //!
-//! No newcomer is refused: in the place of a silent connection it would be kept out for as long as
-//! that is silent. A random one leaves instead, of the network that has the most, as in random
-//! early drop (OpenSSH's `MaxStartups`). A handshake takes some round trips, so that a datapath is
-//! rarely hit even in a flood.
+//! Newcomers are never refused, because silent connections could then occupy all slots. Instead a
+//! newcomer replaces a random connection of the network that has the most, as in random early drop
+//! (OpenSSH's `MaxStartups`). A handshake takes only a few RTTs, so a datapath is rarely hit even
+//! during a flood.
 
 use std::net::IpAddr;
 
 use ccplane_agent::dice::Dice;
 
-/// Slots. Fewer would let a flood from many networks hit more handshakes; more would be memory for
-/// whoever has no key.
+/// Number of slots. With fewer, a flood from many networks would hit more handshakes; more would
+/// waste memory on unauthenticated peers.
 const SLOTS: usize = 128;
-/// Slots of one network. Fewer would keep hosts waiting that return together from behind one
-/// address.
+/// Slots per network. With fewer, hosts behind one address that reconnect together would have to
+/// wait.
 const NETWORK_SLOTS: usize = 16;
 
-/// Whom an address belongs to: one IPv4 address, or the /64 that a single IPv6 host has.
+/// Unit of address ownership: an IPv4 address, or the IPv6 /64 of a single host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Network {
     V4([u8; 4]),
@@ -35,7 +35,7 @@ impl From<IpAddr> for Network {
     }
 }
 
-/// Connections without a key, in the order in which they are served.
+/// Unauthenticated connections, in the order in which they are served.
 pub(super) struct Strangers<T> {
     slots: Vec<(Network, T)>,
     dice: Dice,
@@ -64,7 +64,7 @@ impl<T> Strangers<T> {
             .count()
     }
 
-    /// Takes a newcomer, and returns the one that leaves for it.
+    /// Adds a connection and returns the one it replaces, if any.
     pub fn admit(&mut self, network: Network, stranger: T) -> Option<T> {
         let all = 0..self.slots.len();
         let candidates: Vec<usize> = if self.count(network) >= NETWORK_SLOTS {
@@ -87,8 +87,9 @@ impl<T> Strangers<T> {
         leaves
     }
 
-    /// Calls `step` for each, until it was true `steps` times. Those for which it was go behind the
-    /// others, or leave. `step` returns the stranger if it stays, and whether it did something.
+    /// Calls `step` for each connection until `steps` of them made progress. Connections that did
+    /// move to the end, or are removed. `step` returns the connection if it stays, and whether it
+    /// made progress.
     pub fn serve(&mut self, steps: usize, mut step: impl FnMut(T) -> (Option<T>, bool)) {
         let mut served = Vec::new();
         let mut waiting = std::mem::take(&mut self.slots).into_iter();
@@ -113,8 +114,8 @@ impl<T> Strangers<T> {
 mod tests {
     use super::*;
 
-    /// Floods with connections from these addresses, which say nothing, and counts the handshakes
-    /// of a datapath that come to their end. A handshake takes the time of ten newcomers.
+    /// Floods the slots with silent connections from these addresses. Returns how many of a
+    /// datapath's 1,000 handshakes succeed, each of which lasts for ten newcomers.
     fn succeed(attackers: &[&str], datapath: &str) -> usize {
         let mut strangers = Strangers::new(Dice(1));
         let attackers: Vec<Network> = attackers
@@ -147,14 +148,14 @@ mod tests {
     fn silent_connections_keep_no_datapath_out() {
         let four = ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"];
         assert_eq!(succeed(&four, "198.51.100.1"), 1_000);
-        // Also one behind the address of an attacker.
+        // A datapath that shares the address of an attacker.
         let same = succeed(&four, "192.0.2.1");
         assert!(same > 800, "{same}");
-        // A host with a /64 is one network, whatever addresses it takes.
+        // A host with a /64 counts as one network.
         let hosts: Vec<String> = (0..256).map(|host| format!("2001:db8::{host:x}")).collect();
         let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
         assert_eq!(succeed(&hosts, "2001:db8:0:1::1"), 1_000);
-        // A flood from more networks than there are slots hits some.
+        // A flood from more networks than there are slots hits some handshakes.
         let many: Vec<String> = (0..1_000)
             .map(|net| format!("10.{}.{}.1", net / 256, net % 256))
             .collect();
@@ -192,7 +193,7 @@ mod tests {
         let mut turn = |steps| {
             let mut seen = Vec::new();
             strangers.serve(steps, |one| {
-                // Even ones are silent.
+                // Even numbers are silent.
                 if one % 2 == 1 {
                     seen.push(one);
                 }

@@ -1,4 +1,4 @@
-//! A connection: TLS over a socket that never blocks, frames in and packets out. Both ends use it.
+//! A non-blocking TLS connection that receives frames and sends packets, used by both ends.
 
 use std::io::{self, BufRead, IoSlice, Read, Write};
 use std::net::TcpStream;
@@ -12,32 +12,30 @@ use nix::sys::socket::{setsockopt, sockopt};
 use rustls::Connection;
 use rustls::pki_types::CertificateDer;
 
-/// Bytes read at once.
+/// Read size, bytes.
 pub(super) const CHUNK: usize = 64 << 10;
-/// Bytes read at once where others wait. A larger chunk would let one connection cause more work
-/// before the next has its turn; a smaller one costs a system call for less.
+/// Read size if several keys are connected, bytes. With a larger one, a single connection could
+/// cause more work before the next is served; a smaller one costs more system calls.
 pub(super) const SHARED_CHUNK: usize = 16 << 10;
-/// How long what was sent may stay unacknowledged, and how long a silent connection is believed in.
-/// Shorter would end connections that a network's hiccup holds up; longer would keep an agent
-/// steering flows of hosts that are gone.
+/// TCP user timeout and keepalive time. A shorter one would close connections during brief network
+/// outages; a longer one would let an agent control flows of dead hosts.
 const BELIEVED: Duration = Duration::from_secs(15);
 
-/// What TLS 1.3 adds to a record: its header, the type of its content and a tag (RFC 8446, section
-/// 5.2).
+/// Overhead of a TLS 1.3 record, bytes: header, content type and tag (RFC 8446, section 5.2).
 const RECORD: usize = 5 + 1 + 16;
-/// Bytes of a record's content at most (section 5.1).
+/// Maximum content of a record, bytes (RFC 8446, section 5.1).
 const CONTENT: usize = 1 << 14;
 
-/// One connection.
+/// A connection.
 pub(super) struct Stream {
     socket: TcpStream,
     tls: Connection,
     frames: Frames,
-    /// Bytes that were given and are not sent, as records.
+    /// Bytes queued and not sent yet, including the record overhead.
     unsent: usize,
 }
 
-/// Why a connection ended.
+/// Cause for closing a connection.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Closed {
     #[error("it closed the connection")]
@@ -50,13 +48,13 @@ pub(super) enum Closed {
     Failed(#[from] io::Error),
     #[error("it said: {0}")]
     Goodbye(String),
-    /// This end closes it, and says so.
+    /// Closed by this end, which sends the reason.
     #[error("{0}")]
     Ours(String),
 }
 
 impl Stream {
-    /// Over a connected socket.
+    /// Creates a stream over a connected socket.
     pub fn new(socket: TcpStream, mut tls: Connection) -> io::Result<Stream> {
         socket.set_nonblocking(true)?;
         socket.set_nodelay(true)?;
@@ -65,7 +63,7 @@ impl Stream {
         setsockopt(&socket, sockopt::KeepAlive, &true)?;
         setsockopt(&socket, sockopt::TcpKeepIdle, &(seconds / 3))?;
         setsockopt(&socket, sockopt::TcpKeepInterval, &(seconds / 3))?;
-        // What waits is bounded by who sends.
+        // Callers bound the queue themselves.
         tls.set_buffer_limit(None);
         Ok(Stream {
             socket,
@@ -79,7 +77,7 @@ impl Stream {
         self.tls.is_handshaking()
     }
 
-    /// The other end's certificate, once the handshake is done.
+    /// Returns the peer's certificate after the handshake.
     pub fn certificate(&self) -> Option<&CertificateDer<'static>> {
         self.tls.peer_certificates()?.first()
     }
@@ -88,8 +86,8 @@ impl Stream {
         self.socket.as_fd()
     }
 
-    /// Reads one chunk of at most the size of `buffer` and passes each frame to `sink`. Returns its
-    /// bytes, 0 where nothing has arrived.
+    /// Reads at most one chunk of the size of `buffer` and passes each complete frame to `sink`.
+    /// Returns the number of bytes, 0 if nothing has arrived.
     pub fn read(
         &mut self,
         buffer: &mut [u8],
@@ -110,7 +108,8 @@ impl Stream {
         }
     }
 
-    /// The socket and what to wait for: room, where something is unsent, and data, where `reads`.
+    /// Returns the socket and the events to poll: writability if bytes are queued, readability if
+    /// `reads`.
     pub fn watch(&self, reads: bool) -> (BorrowedFd<'_>, PollFlags) {
         let mut flags = PollFlags::empty();
         flags.set(PollFlags::POLLIN, reads);
@@ -125,13 +124,13 @@ impl Stream {
     ) -> Result<(), Closed> {
         while !bytes.is_empty() {
             if self.tls.read_tls(&mut bytes)? == 0 {
-                // It has said that it closes.
+                // The peer has sent a close_notify alert.
                 return Err(Closed::Gone);
             }
             let state = match self.tls.process_new_packets() {
                 Ok(state) => state,
                 Err(why) => {
-                    // Its alert tells the other end why.
+                    // Send the TLS alert so that the peer learns the cause.
                     let _ = self.flush();
                     return Err(why.into());
                 }
@@ -161,21 +160,21 @@ impl Stream {
         Ok(())
     }
 
-    /// True while something that was given waits for room.
+    /// Returns whether queued bytes wait for socket buffer space.
     pub fn waits(&self) -> bool {
         self.tls.wants_write()
     }
 
-    /// Bytes that were given and are not sent.
+    /// Returns the number of queued bytes.
     pub fn unsent(&self) -> usize {
         self.unsent
     }
 
-    /// Takes a packet; it goes with the next flush.
+    /// Queues a packet for the next flush.
     pub fn packet(&mut self, packet: &v2::Packet) -> Result<(), Closed> {
         let bytes = packet.as_bytes();
         let length = framed::length(bytes);
-        // One call: one TLS record where it fits.
+        // A single write, so that the packet becomes one TLS record if it fits.
         let parts = [IoSlice::new(&length), IoSlice::new(bytes)];
         let taken = self.tls.writer().write_vectored(&parts)?;
         debug_assert_eq!(taken, length.len() + bytes.len(), "there is no limit");
@@ -183,14 +182,14 @@ impl Stream {
         Ok(())
     }
 
-    /// Takes a whole frame.
+    /// Queues a complete frame.
     pub fn frame(&mut self, frame: &[u8]) -> Result<(), Closed> {
         self.tls.writer().write_all(frame)?;
         self.unsent += as_records(frame.len());
         Ok(())
     }
 
-    /// Sends what was taken; false if something is left for lack of room.
+    /// Sends queued bytes. Returns false if some remain because the socket is full.
     pub fn flush(&mut self) -> Result<bool, Closed> {
         while self.tls.wants_write() {
             match self.tls.write_tls(&mut self.socket) {
@@ -206,8 +205,7 @@ impl Stream {
         Ok(true)
     }
 
-    /// Ends the connection. Where it is this end that closes it, the other is told why, as far as
-    /// there is room.
+    /// Ends the connection. If this end closes it, sends the reason if there is room.
     pub fn end(mut self, why: &Closed) {
         let words = match why {
             Closed::Ours(why) => why.clone(),
@@ -216,17 +214,17 @@ impl Stream {
         };
         let said = self.frame(&framed::goodbye(&words));
         self.tls.send_close_notify();
-        // Where it is gone already it needs not be told.
+        // Ignore errors: the peer may already be gone.
         let _ = said.and_then(|()| self.flush());
     }
 }
 
-/// Bytes of the records that so many bytes become.
+/// Returns the length of the TLS records for this many bytes.
 fn as_records(bytes: usize) -> usize {
     bytes + bytes.div_ceil(CONTENT) * RECORD
 }
 
-/// Words of somebody else, for a log.
+/// Replaces control characters in a peer's message, for the log.
 fn printable(words: &str) -> String {
     words
         .chars()

@@ -1,7 +1,7 @@
-//! Limits per key, and the agent's time divided among the keys.
+//! Limits per key, and fair sharing of the agent's time between keys.
 //!
-//! The divider is deficit round robin (Shreedhar and Varghese, SIGCOMM 1995): in a turn each key
-//! may cause some work, and what a key's last read cost beyond that is taken off its next turns.
+//! Deficit round robin (Shreedhar and Varghese, SIGCOMM 1995): in each turn, every key gets a
+//! budget of work, and an overdraft by its last read reduces its next budgets.
 
 use std::collections::HashMap;
 
@@ -10,36 +10,36 @@ use ccplane_units::{Duration, Time};
 
 use crate::identity::Fingerprint;
 
-/// Connections of one key. A process has one per algorithm that it attaches; more would let one key
-/// hold all slots.
+/// Connections per key. A process has one per algorithm it attaches; with more, a single key could
+/// occupy all slots.
 pub(super) const CONNECTIONS_MAX: usize = 32;
-/// Flows of one key that are steered, twice what `attach` has room for by default. Further ones
-/// stay with their datapath's fallback.
+/// Flows per key that the agent controls, twice the default limit of `attach`. Further flows run
+/// their datapath's fallback.
 pub(super) const FLOWS_MAX: usize = 1 << 17;
-/// Bytes that wait for the datapaths of one key. One connection may have a fourth of it.
+/// Limit of bytes queued for the datapaths of one key. A single connection may use a quarter of it.
 pub(super) const UNSENT_MAX: usize = 4 << 20;
 
-/// Work of all keys in a turn, in units of [`Agent::work`]. More delays answers; less makes turns
-/// short, and each has a cost of its own.
+/// Work budget of all keys per turn, in units of [`Agent::work`]. A larger budget delays replies; a
+/// smaller one increases the overhead per turn.
 const TURN_WORK: i64 = 8_192;
-/// Work of one key in a turn, where there are several. With less than the lower bound, a chunk
-/// takes many turns; with more than the upper one, the others wait longer for a key that never
+/// Bounds of a key's budget per turn if several keys are connected. Below the lower bound a chunk
+/// would take many turns; above the upper one, other keys would wait longer for a key that never
 /// pauses.
 const KEY_WORK: (i64, i64) = (128, 1_024);
-/// Bytes that cost as much as one event, to receive and to decrypt.
+/// Bytes whose reception and decryption cost as much as one event.
 const BYTES_PER_WORK: u64 = 64;
 
-/// Bytes of one key per second, and at once: some hundred thousand reports a second. More would let
-/// one key use a core by what TLS alone costs.
+/// Rate (per second) and burst of bytes received per key: some hundred thousand reports per second.
+/// Above it, one key could use a whole core for TLS alone.
 const BYTES_PER_SECOND: u64 = 64 << 20;
 const BYTES_BURST: u64 = 8 << 20;
-/// Beginnings of one key per second, and at once: connections, and datapaths that begin anew on
-/// one. A begin costs as much as hundreds of reports, as all programs are installed. The burst has
-/// room for [`CONNECTIONS_MAX`] after an agent's restart.
+/// Rate (per second) and burst of starts per key: connections, and restarts of a datapath on a
+/// connection. A start costs as much as hundreds of reports, because all programs are installed.
+/// The burst covers [`CONNECTIONS_MAX`] reconnections after a restart of the agent.
 const BEGINS_PER_SECOND: u64 = 8;
 const BEGINS_BURST: u64 = 64;
 
-/// A rate limit. The state is the time at which the bucket is full again.
+/// Token bucket, stored as the time at which it is full again.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     per_second: u64,
@@ -62,29 +62,29 @@ impl Bucket {
         )
     }
 
-    /// Takes tokens, also more than there are.
+    /// Takes tokens, even more than are available.
     fn take(&mut self, now: Time, tokens: u64) {
         self.full = self.full.max(now) + self.time_for(tokens);
     }
 
-    /// When there is a token; a past time where there is one now.
+    /// Returns the time at which a token is available; a past time if one is available now.
     fn ready(&self) -> Time {
         Time::ZERO + self.full.since(Time::ZERO + self.time_for(self.burst - 1))
     }
 }
 
-/// What a key has and may do.
+/// Resources and budgets of a key.
 #[derive(Debug)]
 pub(super) struct Tenant {
     /// Connected datapaths.
     datapaths: Vec<DatapathId>,
-    /// Datapaths whose connection ended while the agent still closes their flows.
+    /// Disconnected datapaths whose flows the agent is still closing.
     closing: Vec<DatapathId>,
     begins: Bucket,
     bytes: Bucket,
-    /// Work that it may cause in this turn; negative where it caused more than it may.
+    /// Work it may still cause in this turn; negative after an overdraft.
     credit: i64,
-    /// Bytes that wait for its datapaths, as counted since the last flush.
+    /// Bytes queued for its datapaths, counted during the current flush.
     unsent: usize,
 }
 
@@ -100,7 +100,7 @@ impl Tenant {
         }
     }
 
-    /// Takes a beginning out of the budget, or returns why there is none.
+    /// Charges a start. Returns an error if the budget is exhausted.
     pub fn begin(&mut self, now: Time) -> Result<(), String> {
         if self.begins.ready() > now {
             return Err(format!(
@@ -111,7 +111,8 @@ impl Tenant {
         Ok(())
     }
 
-    /// Allows a connection of a key that has `open` connections, or returns why not.
+    /// Admits a connection of a key that has `open` connections, or returns the reason for refusing
+    /// it.
     pub fn connect(&mut self, now: Time, open: usize) -> Result<(), String> {
         if open >= CONNECTIONS_MAX {
             return Err(format!(
@@ -121,41 +122,41 @@ impl Tenant {
         self.begin(now)
     }
 
-    /// Records the datapath of a connection that was allowed.
+    /// Records the datapath of an admitted connection.
     pub fn connected(&mut self, datapath: DatapathId) {
         self.datapaths.push(datapath);
     }
 
-    /// Records that a connection ended, after the agent was told.
+    /// Records the end of a connection, after the agent was notified.
     pub fn disconnected(&mut self, agent: &Agent, datapath: DatapathId) {
         self.datapaths.retain(|id| *id != datapath);
         self.closing.push(datapath);
         self.closing.retain(|id| agent.flows_held(*id) > 0);
     }
 
-    /// Returns true while it may cause work in this turn.
+    /// Returns whether the key may cause more work in this turn.
     pub fn may_read(&self, now: Time) -> bool {
         self.credit > 0 && !self.is_throttled(now)
     }
 
-    /// Returns true while it has sent more bytes than it may.
+    /// Returns whether the key has exceeded its byte rate.
     pub fn is_throttled(&self, now: Time) -> bool {
         self.bytes.ready() > now
     }
 
-    /// Charges bytes that were read, and the work that they caused.
+    /// Charges bytes read and the work they caused.
     pub fn charge(&mut self, now: Time, bytes: usize, work: u64) {
         self.bytes.take(now, bytes as u64);
         self.credit -= (1 + bytes as u64 / BYTES_PER_WORK + work) as i64;
     }
 
-    /// Counts bytes that wait for a datapath. False where they are too many.
+    /// Counts bytes queued for a datapath. Returns false if the key exceeds its limit.
     pub fn add_unsent(&mut self, bytes: usize) -> bool {
         self.unsent += bytes;
         self.unsent <= UNSENT_MAX
     }
 
-    /// Flows of its other datapaths that take memory.
+    /// Returns the number of flows that the agent holds for the key's other datapaths.
     pub fn flows_of_others(&self, agent: &Agent, datapath: DatapathId) -> usize {
         let others = self
             .datapaths
@@ -166,13 +167,13 @@ impl Tenant {
     }
 }
 
-/// All keys that connected since the agent started: as many as the authority signed, at most. They
-/// are kept, so that a key gets no new budget by coming back.
+/// Budgets of all keys that connected since the agent started, at most as many as the CA signed.
+/// Kept after a disconnect, so that reconnecting does not renew a budget.
 #[derive(Debug, Default)]
 pub(super) struct Tenants(HashMap<Fingerprint, Tenant>);
 
 impl Tenants {
-    /// The tenant of a key.
+    /// Returns the tenant of a key.
     pub fn of(&mut self, key: Fingerprint) -> &mut Tenant {
         self.0.entry(key).or_insert_with(Tenant::new)
     }
@@ -181,7 +182,7 @@ impl Tenants {
         self.0.get(key)
     }
 
-    /// Begins a turn: every key gets its part of the work. Returns how many keys share it.
+    /// Starts a turn and assigns the work budgets. Returns the number of keys that share it.
     pub fn begin_turn(&mut self) -> usize {
         let connected = self
             .0
@@ -198,12 +199,13 @@ impl Tenants {
         connected
     }
 
-    /// Begins the count of bytes that wait.
+    /// Starts a new count of queued bytes.
     pub fn begin_flush(&mut self) {
         self.0.values_mut().for_each(|tenant| tenant.unsent = 0);
     }
 
-    /// When a throttled key may send again; `None` where no key is throttled.
+    /// Returns the time at which the first throttled key may send again; `None` if no key is
+    /// throttled.
     pub fn next_deadline(&self, now: Time) -> Option<Time> {
         let throttled = self
             .0
@@ -230,7 +232,7 @@ mod tests {
         for number in 1..=2 {
             tenants.of(key(number)).connected(DatapathId(number.into()));
         }
-        // One causes little work per chunk, the other much: per turn both get the same.
+        // One key causes little work per chunk, the other much; per turn both get the same.
         let (costs, mut caused) = ([100, 5_000], [0u64; 2]);
         for _ in 0..1_000 {
             tenants.begin_turn();
@@ -244,7 +246,7 @@ mod tests {
         }
         let ratio = caused[0] as f64 / caused[1] as f64;
         assert!((0.9..1.1).contains(&ratio), "{caused:?}");
-        // No more than a turn's part is saved.
+        // Unused budget is limited to one turn's share.
         for _ in 0..100 {
             tenants.begin_turn();
         }
@@ -270,7 +272,7 @@ mod tests {
         now += Duration::from_secs(2);
         let left = (0..1_000).take_while(|_| tenant.begin(now).is_ok()).count();
         assert_eq!(left, 2 * BEGINS_PER_SECOND as usize);
-        // In ten seconds the burst and ten seconds' bytes.
+        // Burst plus ten seconds at the byte rate.
         let (mut bytes, until) = (0, now + Duration::from_secs(10));
         while now < until {
             match tenants.next_deadline(now) {

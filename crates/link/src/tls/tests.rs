@@ -1,5 +1,5 @@
-//! Real sockets on loopback and real certificates. One thread plays both ends by turns, and says
-//! what time it is.
+//! Real sockets on loopback and real certificates. One thread runs both ends alternately and
+//! controls the time.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 use std::fs;
@@ -28,7 +28,7 @@ use crate::{Link, LinkError, Remote, Sent};
 
 mod tenants;
 
-/// A folder of this test's own, with keys of these datapaths.
+/// A temporary directory of one test, with keys for these datapaths.
 struct Place(PathBuf);
 
 impl Place {
@@ -58,7 +58,7 @@ impl Drop for Place {
     }
 }
 
-/// A clock that is wrong by so many days.
+/// A clock that is off by this many days.
 #[derive(Debug)]
 struct Wrong(i64);
 
@@ -126,7 +126,7 @@ impl World {
         self.link.flush(&mut self.agent);
     }
 
-    /// Turns until something is so.
+    /// Runs turns until a condition holds.
     fn until<T>(&mut self, what: &str, mut so: impl FnMut(&mut World) -> Option<T>) -> T {
         let began = Instant::now();
         loop {
@@ -139,7 +139,7 @@ impl World {
         }
     }
 
-    /// Connects, or says why not.
+    /// Connects, or returns the error.
     fn connect(&mut self, uplink: &mut TlsUplink) -> Result<(), String> {
         self.until(
             "it is known whether it is connected",
@@ -162,14 +162,14 @@ impl World {
         self.connect(&mut uplink).expect_err("it is refused")
     }
 
-    /// A datapath with a flow, through an uplink.
+    /// Creates a datapath with an uplink.
     fn datapath(&mut self, uplink: TlsUplink) -> Datapath<There> {
         let tables = Tables::new(Limits::default(), Capabilities::CWND);
         let shared = Shared::new(1, "test", tables, There::new(Box::new(uplink)));
         Datapath::new(self.now(), shared)
     }
 
-    /// A stream that has been welcomed, to say anything over.
+    /// Returns an authenticated stream for sending arbitrary bytes.
     fn stream(&mut self, keys: &Path) -> Stream {
         let keys = Keys::load(keys, Role::Datapath).unwrap();
         let config = trust::datapath(&keys, Arc::new(Wrong(0))).unwrap();
@@ -199,7 +199,7 @@ impl World {
     }
 }
 
-/// What a datapath begins with.
+/// First event of a datapath.
 fn ready() -> Event<'static> {
     let datapath = DatapathInfo {
         id: 1,
@@ -213,7 +213,7 @@ fn ready() -> Event<'static> {
     Event::Ready { datapath }
 }
 
-/// How a stream ends, from its other end.
+/// Returns why the peer closed a stream.
 fn end_of(world: &mut World, mut stream: Stream) -> String {
     world.until("it ends", |_| {
         let read = stream.read(&mut [0; 4096], &mut |_| Ok(()));
@@ -221,7 +221,7 @@ fn end_of(world: &mut World, mut stream: Stream) -> String {
     })
 }
 
-/// An ACK on a flow.
+/// Processes an ACK of a flow.
 fn ack(
     datapath: &mut Datapath<There>,
     now: Time,
@@ -338,7 +338,7 @@ fn a_key_that_is_not_valid_now_is_made_anew() {
 fn an_agent_steers_a_flow_over_tls_and_hears_of_its_tags() {
     let place = Place::new(&["web1"]);
     let mut world = World::new(&place.0);
-    // Also of all the keys that were made: there is one datapath's.
+    // Also works with the parent directory, if it contains only one datapath's key.
     let uplink = world.connected(&place.0);
     assert!(
         uplink
@@ -372,10 +372,10 @@ fn an_agent_steers_a_flow_over_tls_and_hears_of_its_tags() {
 fn a_certificate_that_is_not_trusted_is_refused_at_both_ends() {
     let (place, other) = (Place::new(&["web1"]), Place::new(&["web1"]));
     let mut world = World::new(&place.0);
-    // The datapath sees it first: the agent's is of another authority than its own.
+    // The datapath fails first: the agent's certificate is signed by another CA.
     let why = world.refused(&other.0, 0);
     assert!(why.contains("another authority"), "{why}");
-    // One that believes the agent, and shows a certificate of another authority.
+    // A datapath that trusts the agent's CA but presents a certificate of another one.
     fs::copy(place.of("ca.pem"), other.of("web1/ca.pem")).unwrap();
     let why = world.refused(&other.of("web1"), 0);
     assert!(why.contains("does not know the authority"), "{why}");
@@ -388,7 +388,7 @@ fn a_certificate_of_the_wrong_role_is_refused_at_both_ends() {
     let mut world = World::new(&place.0);
     let why = world.refused(&place.of("agent"), 0);
     assert!(why.contains("wrong role"), "{why}");
-    // A datapath that serves as if it were an agent.
+    // A datapath's key used as an agent's.
     let mut world = World::new(&place.of("web1"));
     let why = world.refused(&place.of("web1"), 0);
     assert!(why.contains("not that of an agent"), "{why}");
@@ -470,8 +470,8 @@ fn a_datapath_that_comes_back_replaces_its_former_connection() {
         datapath.turn(world.now());
         (world.agent.flows() == 1).then_some(())
     });
-    // The agent says nothing, for longer than the datapath waits: that looks for it anew while the
-    // old connection stands.
+    // The agent is silent for longer than the timeout, so the datapath reconnects while the old
+    // connection still exists.
     let late = world.now() + Duration::from_secs(3);
     let address = world.address();
     for ms in 0..2_000 {
@@ -540,7 +540,7 @@ fn an_agent_that_is_started_anew_hears_of_every_flow_that_lives() {
 fn an_agent_that_vanishes_in_the_middle_of_a_packet_is_looked_for_anew() {
     let place = Place::new(&["web1"]);
     let mut world = World::new(&place.0);
-    // A datapath that vanishes so: its flows close, and others are not touched.
+    // A datapath that disconnects within a packet: its flows close, others are not affected.
     let other = world.connected(&place.0);
     let mut stream = world.stream(&place.0);
     let mut packet = v2::Packet::new();
@@ -559,7 +559,7 @@ fn an_agent_that_vanishes_in_the_middle_of_a_packet_is_looked_for_anew() {
         (world.agent.flows() == 0).then_some(())
     });
     assert!(other.is_connected());
-    // An agent that does: nothing of half a packet counts, and the datapath sees that it is gone.
+    // An agent that does the same: the partial packet is ignored and the datapath detects the loss.
     let mut uplink = world.connected(&place.0);
     let half = [
         &framed::length(packet.as_bytes())[..],
@@ -608,7 +608,7 @@ fn what_is_no_message_costs_its_sender_the_connection() {
         let why = end_of(&mut world, stream);
         assert!(why.contains(words), "{why}");
     }
-    // Who does not speak TLS at all, or says nothing.
+    // A peer that does not speak TLS, and silent ones.
     let mut plain = TcpStream::connect(world.address()).unwrap();
     plain.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     plain.set_nonblocking(true).unwrap();
@@ -651,7 +651,7 @@ fn an_authority_that_was_killed_before_it_wrote_its_certificate_writes_it_later(
     let mut world = World::new(&place.0);
     fs::remove_file(place.of("ca.pem")).unwrap();
     place.make(&["web2"]);
-    // Of the same key: who trusted it before does so now.
+    // Signed by the same CA, so hosts with the old keys trust it.
     assert!(world.connected(&place.of("web1")).is_connected());
     assert!(world.connected(&place.of("web2")).is_connected());
 }
@@ -660,7 +660,7 @@ fn an_authority_that_was_killed_before_it_wrote_its_certificate_writes_it_later(
 fn a_peer_that_opens_a_million_flows_takes_its_share_of_memory() {
     let place = Place::new(&["web1"]);
     let mut world = World::new(&place.0);
-    // Over two connections: the share is the key's.
+    // Two connections: the limit applies to the key.
     let mut other = world.connected(&place.0);
     assert_eq!(other.event(&ready()), Sent::Yes);
     for flow in 0..100 {
@@ -697,7 +697,7 @@ fn a_peer_that_opens_a_million_flows_takes_its_share_of_memory() {
         uplink.receive(world.now(), &mut |_| ());
         (world.agent.flows() == most).then_some(())
     });
-    // With room again others are steered.
+    // Once there is room, further flows are controlled.
     assert_eq!(uplink.event(&close(0)), Sent::Yes);
     let info = FlowInfo::default();
     assert_eq!(
@@ -744,7 +744,7 @@ fn a_datapath_that_reads_slowly_is_not_cut() {
     let to = world.link.first().expect("it is there");
     let algorithm: Arc<str> = "x".repeat(200).into();
     let began = Instant::now();
-    // More than the sockets and what may wait hold together.
+    // More than the sockets and the queue hold together.
     for _ in 0..60_000 {
         let command = Command::Heartbeat {
             algorithm: Arc::clone(&algorithm),
@@ -774,7 +774,7 @@ fn a_packet_that_is_sent_in_part_is_not_forgotten() {
         urgent: true,
         fields: &fields,
     };
-    // The agent does not read: 80 MB are more than sockets hold.
+    // The agent does not read, and 80 MB exceed the socket buffers.
     for _ in 0..10_000 {
         assert_eq!(uplink.event(&report), Sent::Yes);
         assert_eq!(uplink.flush(), !uplink.waits());
@@ -790,7 +790,7 @@ fn a_packet_that_is_sent_in_part_is_not_forgotten() {
 #[test]
 fn the_addresses_of_a_name_are_tried_one_after_the_other() {
     let place = Place::new(&["web1"]);
-    // Where `localhost` is ::1 first, nobody is there.
+    // If `localhost` resolves to ::1 first, nothing listens there.
     let mut world = World::new(&place.0);
     let address = TlsAddress {
         host: "localhost".to_owned(),
@@ -818,7 +818,7 @@ fn reports_travel_together_and_urgent_ones_do_not_wait() {
         assert!(uplink.flush(), "what waits for company is not behind");
         uplink.next_deadline()
     };
-    // The first has nothing to wait for; the next ones have, as nobody has answered.
+    // The first report is sent at once; the next ones wait, because the agent has not responded.
     assert_eq!(give(now, false), None);
     let at = |us| now + Duration::from_micros(us);
     let due = give(at(100), false).expect("it waits");

@@ -1,5 +1,5 @@
-//! What both ends ask of each other: TLS 1.3, a certificate of the same authority, and the right
-//! role in it. And what it means when TLS refuses, in words that help.
+//! TLS configuration of both ends: TLS 1.3 and certificates of the same CA with the correct role.
+//! Also explains TLS errors in terms of the operator's keys.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use rustls::{
 
 use super::keys::{KeyError, Keys, agents_name};
 
-/// The protocol (ALPN): version 2 in frames.
+/// ALPN protocol: framed version 2.
 const PROTOCOL: &[u8] = b"ccplane/2";
 
 fn roots(keys: &Keys) -> Result<Arc<RootCertStore>, KeyError> {
@@ -23,7 +23,7 @@ fn roots(keys: &Keys) -> Result<Arc<RootCertStore>, KeyError> {
     Ok(Arc::new(roots))
 }
 
-/// TLS as an agent.
+/// Returns the TLS configuration of an agent.
 pub(super) fn agent(
     keys: &Keys,
     clock: Arc<dyn TimeProvider>,
@@ -37,13 +37,13 @@ pub(super) fn agent(
         .with_client_cert_verifier(verifier)
         .with_single_cert(vec![keys.certificate.clone()], keys.key.clone_key())?;
     config.alpn_protocols = vec![PROTOCOL.to_vec()];
-    // A connection lasts for days, and whoever comes again shows its key again.
+    // Connections last for days, so no resumption: every connection authenticates again.
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
     Ok(Arc::new(config))
 }
 
-/// TLS as a datapath.
+/// Returns the TLS configuration of a datapath.
 pub(super) fn datapath(
     keys: &Keys,
     clock: Arc<dyn TimeProvider>,
@@ -57,12 +57,12 @@ pub(super) fn datapath(
     Ok(Arc::new(config))
 }
 
-/// The name that a datapath wants to see in an agent's certificate, wherever that is.
+/// Returns the server name in every agent's certificate, which does not depend on its host.
 pub(super) fn agent_name() -> Result<ServerName<'static>, Error> {
     ServerName::try_from(agents_name()).map_err(|why| Error::General(why.to_string()))
 }
 
-/// What an error of TLS means. `other`: who is at the other end, `an agent` or `a datapath`.
+/// Explains a TLS error. `other` is the peer: `an agent` or `a datapath`.
 pub(super) fn in_words(why: &Error, other: &str) -> String {
     use AlertDescription as Alert;
     use CertificateError as Certificate;

@@ -1,4 +1,4 @@
-//! A datapath's end of the link between hosts.
+//! The datapath's end of the link between hosts.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -28,49 +28,50 @@ use crate::identity::Fingerprint;
 use crate::random;
 use crate::{Clock, LinkError, Remote, Sent};
 
-/// How long an attempt may take, to the agent's welcome, and the look-up of a name before it. A
-/// path of a second's round trip takes three of them.
+/// Timeout of a connection attempt up to the agent's welcome, and of the DNS lookup before it. On a
+/// path with an RTT of 1 s an attempt takes three RTTs.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// An agent that said nothing for so many times the silence after which flows fall back is looked
-/// for anew. A network that comes back after a moment lets TCP go on by itself; after a long one a
-/// new connection is there sooner than TCP's next attempt to send.
+/// Reconnect after the agent has been silent for this many fallback timeouts. After a short outage
+/// TCP recovers by itself; after a long one a new connection is faster than TCP's next
+/// retransmission.
 const SILENCES: u64 = 4;
-/// But not before this: a new connection announces every flow.
+/// Lower bound of the silence before a reconnect, because a new connection announces every flow
+/// again.
 const LEAST_SILENCE: Duration = Duration::from_secs(2);
-/// Chunks read before other work has its turn.
+/// Chunks read per call of `receive`.
 const CHUNKS: usize = 4;
-/// Between two looks at an attempt: this at least, and this at most.
+/// Bounds of the poll interval during an attempt.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
-/// How long reports may wait for others, of an agent that has not said it: as
+/// Batching delay of reports until the agent states its own, see
 /// [`Algorithm::latency`](ccplane_agent::Algorithm::latency).
 const LATENCY: Duration = Duration::from_millis(1);
 
-/// A connection to an agent on another host, made again when it was lost.
+/// A connection to an agent on another host that is re-established when it is lost.
 ///
-/// Reports that are not urgent travel together: they wait for the agent's next word, or for
-/// [`latency`](ccplane_agent::Algorithm::latency) since the last packet left. One that has nothing
-/// to wait for leaves at once.
+/// Reports that are not urgent are batched: they wait for the agent's next message, or until
+/// [`latency`](ccplane_agent::Algorithm::latency) after the last packet. If the agent has responded
+/// since the last packet, a report is sent at once.
 pub struct TlsUplink {
     address: TlsAddress,
     clock: Arc<dyn TimeProvider>,
-    /// What the owner calls now when [`Clock`] shows zero.
+    /// Owner's time at the moment when `since` was zero.
     epoch: Time,
     since: Clock,
     stage: Stage,
     backoff: Backoff,
     packet: v2::Packet,
-    /// Something in the packet does not wait.
+    /// The packet contains a message that must not wait.
     urgent: bool,
-    /// When the last packet left.
+    /// Time of the last packet sent.
     sent: Time,
-    /// The agent has said something since.
+    /// The agent has sent a message since then.
     answered: bool,
-    /// When the agent last said something.
+    /// Time of the agent's last message.
     heard: Time,
-    /// The silence after which it is looked for anew.
+    /// Silence after which to reconnect.
     silence: Option<Duration>,
     latency: Duration,
-    /// Of this process; another in a test.
+    /// Id of this process; tests set another.
     pub(super) process: u64,
     pub(super) way: u64,
     round_trip: Option<Duration>,
@@ -78,20 +79,20 @@ pub struct TlsUplink {
 }
 
 enum Stage {
-    /// Nothing before this moment. Why the last attempt failed, if one did.
+    /// Idle until this time, with the cause of the last failure.
     Waiting(Time, Option<Arc<FarError>>),
-    /// The name is looked up, in a thread of its own: that may take as long as the resolver does.
+    /// DNS lookup in a thread of its own, because the resolver can block for long.
     Naming(Receiver<io::Result<Addresses>>, Attempt),
     Connecting(OwnedFd, Attempt),
     Greeting(Stream, Greeting),
     Up(Stream),
 }
 
-/// Of a name.
+/// Addresses of a DNS name.
 type Addresses = IntoIter<SocketAddr>;
 
 impl Stage {
-    /// Its number: they follow each other, until one is made anew.
+    /// Returns the number of the stage, which increases until the attempt fails.
     fn number(&self) -> u8 {
         match self {
             Stage::Waiting(..) => 0,
@@ -104,9 +105,9 @@ impl Stage {
 }
 
 struct Attempt {
-    /// When the look-up began, then the connecting.
+    /// Start of the DNS lookup, then of the TCP connection.
     began: Time,
-    /// Addresses that were not tried.
+    /// Addresses not tried yet.
     rest: Addresses,
     config: Arc<ClientConfig>,
     keyring: Keyring,
@@ -119,39 +120,39 @@ struct Greeting {
     keyring: Keyring,
 }
 
-/// Which agents' keys count no more, as far as this host was told.
+/// Path of the list of revoked agent keys on this host.
 struct Keyring(PathBuf);
 
-/// Why an agent on another host cannot be reached.
+/// Cause for not reaching an agent on another host.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FarError {
-    /// The name has no address.
+    /// The DNS name does not resolve.
     #[error("the name has no address: {0}")]
     Name(io::Error),
-    /// Nobody answers there.
+    /// The TCP connection failed; with the port.
     #[error(
         "{0}; start one there with `ccplane agent --tls 0.0.0.0:{1}`, and let its firewall pass the port"
     )]
     Connect(io::Error, u16),
-    /// It takes too long.
+    /// The attempt timed out.
     #[error("it does not answer within {0}: the network between is cut or filtered, or it hangs")]
     Late(Duration),
-    /// TLS fails, or the connection does.
+    /// TLS or the connection failed.
     #[error("{0}")]
     Broken(String),
-    /// It was there, and is not now.
+    /// The connection was lost and is being re-established.
     #[error("the connection was lost; it is taken up again")]
     Lost,
 }
 
 impl TlsUplink {
-    /// An end that is not connected yet.
+    /// Creates an unconnected uplink.
     pub fn new(address: &TlsAddress) -> TlsUplink {
         TlsUplink::with_clock(address, Arc::new(DefaultTimeProvider))
     }
 
-    /// The same, by a clock that says whether certificates are valid.
+    /// Creates an unconnected uplink with a given clock for certificate validity.
     pub(super) fn with_clock(address: &TlsAddress, clock: Arc<dyn TimeProvider>) -> TlsUplink {
         TlsUplink {
             address: address.clone(),
@@ -174,24 +175,25 @@ impl TlsUplink {
         }
     }
 
-    /// Something that was sent waits for room.
+    /// Returns whether queued bytes wait for socket buffer space.
     #[cfg(test)]
     pub(super) fn waits(&self) -> bool {
         matches!(&self.stage, Stage::Up(stream) if stream.waits())
     }
 
-    /// The owner's time. It is asked where a call does not say it.
+    /// Returns the owner's time, for calls that do not pass it.
     fn now(&self) -> Time {
         self.epoch + Duration::from_nanos(self.since.now().as_nanos())
     }
 
-    /// The owner says what time it is.
+    /// Sets the owner's time.
     fn tell_time(&mut self, now: Time) {
         self.since = Clock::new();
         self.epoch = now;
     }
 
-    /// A first step: the key is read anew, as it may be a new one, and a name is looked up.
+    /// Starts an attempt: reads the key again, as it may have been replaced, and starts the DNS
+    /// lookup.
     fn begin(&mut self) -> Result<Stage, LinkError> {
         let folder = self.address.keys.as_deref().unwrap_or(Path::new(KEYS));
         let keys = Keys::load(folder, Role::Datapath)?;
@@ -207,7 +209,7 @@ impl TlsUplink {
             return self.start(attempt, vec![SocketAddr::new(address, port)].into_iter());
         }
         let (says, named) = sync_channel(1);
-        // Where it takes too long nobody waits for it any more, and it is for nothing.
+        // After a timeout the receiver is gone and the result is dropped.
         let look_up = move || drop(says.send((&*host, port).to_socket_addrs()));
         let thread = thread::Builder::new()
             .name("ccplane-name".to_owned())
@@ -220,7 +222,7 @@ impl TlsUplink {
         self.far(Arc::new(FarError::Name(why)))
     }
 
-    /// Begins to connect to the first of these addresses to which it can.
+    /// Starts to connect to the first address for which that is possible.
     fn start(&self, attempt: Attempt, mut addresses: Addresses) -> Result<Stage, LinkError> {
         let socket = self.next_of(&mut addresses, io::Error::other("there is none"))?;
         let attempt = Attempt {
@@ -231,8 +233,8 @@ impl TlsUplink {
         Ok(Stage::Connecting(socket, attempt))
     }
 
-    /// A socket that connects to the next of these addresses to which it can; `why` it could not to
-    /// the one before.
+    /// Starts to connect to the next address for which that is possible. `why` is the error of the
+    /// previous one.
     fn next_of(&self, addresses: &mut Addresses, mut why: io::Error) -> Result<OwnedFd, LinkError> {
         for address in addresses {
             match start(address) {
@@ -243,7 +245,7 @@ impl TlsUplink {
         Err(self.far(Arc::new(FarError::Connect(why, self.address.port))))
     }
 
-    /// Goes on with an attempt as far as it goes without waiting.
+    /// Advances an attempt as far as possible without blocking.
     fn step(&mut self, now: Time, stage: Stage) -> Result<Stage, LinkError> {
         match stage {
             Stage::Waiting(until, why) if now < until => {
@@ -301,7 +303,7 @@ impl TlsUplink {
                         welcomed = Some(hello);
                         Ok(())
                     }
-                    // Nothing has been asked yet.
+                    // No request has been sent yet, so only a hello is valid.
                     _ => Err(Closed::Ours("it did not begin with its welcome".to_owned())),
                 });
                 let read = read.and_then(|_| stream.flush());
@@ -333,7 +335,7 @@ impl TlsUplink {
         }
     }
 
-    /// An agent whose key was revoked is none.
+    /// Rejects an agent whose key was revoked.
     fn check(&self, stream: &Stream, keyring: &Keyring) -> Result<(), LinkError> {
         let revoked = keys::revoked(&keyring.0)?;
         let key = stream
@@ -352,7 +354,7 @@ impl TlsUplink {
         }
     }
 
-    /// What was sent at `since` has been answered.
+    /// Updates the minimum RTT with an exchange that started at `since`.
     fn measured(&mut self, since: Time) {
         let took = self.now().since(since);
         self.round_trip = Some(self.round_trip.map_or(took, |before| before.min(took)));
@@ -369,21 +371,21 @@ impl TlsUplink {
         self.far(Arc::new(FarError::Broken(in_words(why))))
     }
 
-    /// Waits before the next attempt.
+    /// Starts the backoff before the next attempt.
     fn rest(&mut self, now: Time, why: Option<Arc<FarError>>) {
         self.backoff.failed(now);
         self.stage = Stage::Waiting(self.backoff.until(), why);
     }
 
-    /// Sends the packet; false if something of it or of the one before is left for lack of room, or
-    /// there is no agent.
+    /// Sends the packet. Returns false if bytes remain because the socket is full, or if there is
+    /// no agent.
     fn send(&mut self) -> bool {
         let now = self.now();
         let Stage::Up(stream) = &mut self.stage else {
             return false;
         };
         let sent = stream.flush().and_then(|room| {
-            // One packet at most waits in the stream, and one here.
+            // At most one packet is queued in the stream and one here.
             if !room || self.packet.is_empty() {
                 return Ok(room);
             }
@@ -395,7 +397,7 @@ impl TlsUplink {
         match sent {
             Ok(sent) => sent,
             Err(why) => {
-                // What it said before it closed tells more.
+                // Read the agent's goodbye, which explains more than the send error.
                 let last = stream.read(&mut self.buffer, &mut |_| Ok(()));
                 let why = last
                     .err()
@@ -407,7 +409,7 @@ impl TlsUplink {
         }
     }
 
-    /// When the packet leaves that may wait for others.
+    /// Returns the time at which a batched packet is sent.
     fn due(&self) -> Time {
         self.sent + self.latency
     }
@@ -430,7 +432,7 @@ fn in_words(why: &Closed) -> String {
     }
 }
 
-/// A socket that has begun to connect.
+/// Opens a socket and starts a non-blocking connect.
 fn start(to: SocketAddr) -> io::Result<OwnedFd> {
     let family = match to {
         SocketAddr::V4(_) => AddressFamily::Inet,
@@ -539,7 +541,7 @@ impl Remote for TlsUplink {
     fn flush(&mut self) -> bool {
         let waits =
             !self.packet.is_empty() && !self.urgent && !self.answered && self.now() < self.due();
-        // What waits for company is not behind.
+        // A packet that waits for more reports does not count as unsent.
         waits || self.send()
     }
 

@@ -1,4 +1,4 @@
-//! Limits per key: a good tenant next to a hostile one.
+//! Limits per key: a well-behaved tenant next to a hostile one.
 
 use std::sync::atomic::AtomicBool;
 use std::thread;
@@ -6,10 +6,10 @@ use std::thread;
 use super::*;
 use crate::{Waiting, serve};
 
-/// What the good tenant saw.
+/// Measurements of the well-behaved tenant.
 #[derive(Debug)]
 struct Seen {
-    /// Times from a report to its answer, sorted.
+    /// Response times of reports, sorted.
     answers: Vec<StdDuration>,
     longest_gap: StdDuration,
 }
@@ -20,21 +20,21 @@ impl Seen {
     }
 }
 
-/// Flows fall back after this silence.
+/// Fallback timeout of the flows.
 const FALLBACK: StdDuration = StdDuration::from_millis(500);
 
-/// What a hostile tenant sends over its connections.
+/// Traffic of a hostile tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attack {
-    /// As many flows as it can open, then it begins anew.
+    /// Opens as many flows as possible, then restarts.
     Opens,
-    /// It begins anew over and over.
+    /// Restarts continuously.
     Readies,
-    /// Reports over as many connections as it gets, and as many heartbeats as there may be.
+    /// Sends reports over as many connections as possible, with the shortest heartbeat interval.
     Connections,
 }
 
-/// A connection of a datapath, in a thread next to the agent's.
+/// Connects a datapath from a thread next to the agent's.
 fn connect(address: &TlsAddress, began: Instant) -> Option<TlsUplink> {
     let mut uplink = TlsUplink::new(address);
     loop {
@@ -59,7 +59,7 @@ fn readies(fallback: StdDuration) -> Event<'static> {
     }
 }
 
-/// Attacks until `stop`.
+/// Attacks until `stop` is set.
 fn attack(attack: Attack, address: &TlsAddress, stop: &AtomicBool) {
     let began = Instant::now();
     let wanted = if attack == Attack::Connections {
@@ -105,7 +105,7 @@ fn attack(attack: Attack, address: &TlsAddress, stop: &AtomicBool) {
     }
 }
 
-/// Answers and heartbeats of a good tenant.
+/// Measures response times and heartbeats of a well-behaved tenant.
 fn good(address: &TlsAddress, exchanges: usize) -> Seen {
     let began = Instant::now();
     let now = || Time::ZERO + Duration::from(began.elapsed());
@@ -162,7 +162,7 @@ fn good(address: &TlsAddress, exchanges: usize) -> Seen {
     }
 }
 
-/// What a good tenant sees while another one attacks.
+/// Runs the well-behaved tenant next to an attack.
 fn next_to(hostile: Option<Attack>, exchanges: usize) -> Seen {
     let place = Place::new(&["good", "bad"]);
     let World {
@@ -195,7 +195,7 @@ fn next_to(hostile: Option<Attack>, exchanges: usize) -> Seen {
     })
 }
 
-/// Fills the socket of a datapath with events, as far as there is room.
+/// Fills the send path of a datapath with events. Returns their number.
 fn fill(uplink: &mut TlsUplink, event: impl Fn(u64) -> Event<'static>) -> u64 {
     let mut count = 0;
     while uplink.event(&event(count)) == Sent::Yes {
@@ -241,7 +241,7 @@ fn a_key_that_never_pauses_causes_bounded_work_per_turn_and_others_are_served_in
         sent += fill(uplink, opened);
     }
     assert!(sent > 10_000, "{sent}");
-    // What a key may cause, one chunk beyond it, and the good one's.
+    // The budget of a key, one chunk beyond it, and the good tenant's work.
     let (most, mut served) = (1_024 + (16 << 10) / 9 + 64, 0);
     for turn in 0..50 {
         assert_eq!(good.event(&report), Sent::Yes);
@@ -253,7 +253,7 @@ fn a_key_that_never_pauses_causes_bounded_work_per_turn_and_others_are_served_in
         assert!(work <= most, "{work} in turn {turn}");
         served += world.agent.stats("grow").expect("it is there").reports - reports;
     }
-    // On loopback a report is there in the same turn, or in the next one.
+    // On loopback a report arrives in the same turn or in the next one.
     assert!((49..=50).contains(&served), "{served}");
     assert!(
         world.agent.flows() > 1_000,
@@ -269,7 +269,7 @@ fn a_key_has_32_connections_and_another_key_still_connects() {
     let bad: Vec<TlsUplink> = (0..32).map(|_| world.connected(&place.of("bad"))).collect();
     let why = world.refused(&place.of("bad"), 0);
     assert!(why.contains("32 connections"), "{why}");
-    // One that comes back replaces its former connection.
+    // A connection that returns replaces its predecessor.
     let mut again = TlsUplink::new(&world.to(&place.of("bad")));
     again.way = bad[0].way;
     world
@@ -289,7 +289,7 @@ fn a_datapath_that_begins_anew_over_and_over_is_cut() {
     stream.flush().expect("connected");
     let why = end_of(&mut world, stream);
     assert!(why.contains("begins too often"), "{why}");
-    // One connection of 64 was taken by it, and what it caused is what 63 beginnings cause.
+    // The connection itself used one of 64 starts; the other 63 caused this work.
     assert!(world.agent.work() < 64 * 4, "{}", world.agent.work());
 }
 
@@ -319,7 +319,7 @@ fn a_datapath_that_allows_a_nanosecond_of_silence_gets_300_heartbeats_a_second()
     assert!((290..=301).contains(&heartbeats), "{heartbeats}");
 }
 
-/// A loaded machine can hold up one run, so that one of three counts. The tests above count work
+/// A loaded host can delay a run, so one success in three is enough. The tests above count work
 /// instead of time.
 #[test]
 fn a_good_tenant_does_not_fall_back_next_to_a_hostile_one() {
