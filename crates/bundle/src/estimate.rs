@@ -1,9 +1,10 @@
-//! What feedback says of the path: RTT, the rates S and R, losses, order, marks and queueing delay.
+//! Path estimates from feedback: RTT, the rates S and R, loss, reordering, CE marks and queueing
+//! delay.
 //!
-//! S and R are of the same packets: what left between two boundaries, by the sendbox' clock, and
-//! what arrived between them, by the receivebox'. No rate needs both clocks. They are taken over
-//! the last RTT, as the paper has them (section 4.5), or the last [`RATES_OVER`] where that is
-//! less.
+//! S and R cover the same packets: those sent between two boundaries, by the sendbox's clock, and
+//! those received between them, by the receivebox's clock. So neither rate depends on both clocks.
+//! They are averaged over the last RTT, as in the paper (section 4.5), but not over more than
+//! [`RATES_OVER`].
 
 use std::collections::VecDeque;
 
@@ -14,20 +15,21 @@ use ccplane_units::{Bytes, Duration, Rate, Time};
 use crate::feedback::Feedback;
 use crate::sent::Boundary;
 
-/// A minimum of RTTs covers the last 5 to 10 s (Copa's window). Shorter, and a standing queue is
-/// taken for the path. Longer, and a path that has become longer is taken for a queue for that
-/// long.
+/// The minimum RTT covers the last 5 to 10 s (Copa's window). With a shorter window, a standing
+/// queue would be mistaken for propagation delay; with a longer one, an increase of the propagation
+/// delay would be mistaken for a queue for that long.
 pub const MIN_RTT_WINDOW: Duration = Duration::from_secs(10);
-/// Rates are taken over at most this: half a period of the pulse of 5 Hz by which a bundle finds
-/// others. Over 130 ms, the RTT of 50 ms under a buffer of 80, the rates have less than half of the
-/// pulse in them, and over 200 ms nothing. Over less time they are those of bursts.
+/// Longest averaging time of the rates: half a period of the 5 Hz pulses that detect elastic cross
+/// traffic. Over 130 ms (a base RTT of 50 ms plus a buffer of 80 ms) the rates contain less than
+/// half of the pulse, and over 200 ms, a full period, none of it. Over a shorter time they would
+/// measure bursts.
 pub const RATES_OVER: Duration = Duration::from_millis(100);
-/// Epochs that rates are taken over at most: at one each 2 ms, 128 ms.
+/// Limit of stored epochs: 128 ms at one per 2 ms.
 const EPOCHS: usize = 64;
-/// Weight of a new RTT in the smoothed one (RFC 6298, section 2).
+/// Inverse weight of a new sample in the smoothed RTT (RFC 6298, section 2).
 const SRTT_GAIN: u64 = 8;
 
-/// The estimates of one direction of one pair of boxes.
+/// Estimates for one direction of a bundle.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Estimate {
     epochs: VecDeque<Epoch>,
@@ -40,7 +42,7 @@ pub(crate) struct Estimate {
     one_way: OneWay,
 }
 
-/// A boundary that left and arrived.
+/// Send and receive state at an acknowledged boundary.
 #[derive(Clone, Copy, Debug)]
 struct Epoch {
     left: Time,
@@ -50,8 +52,8 @@ struct Epoch {
 }
 
 impl Estimate {
-    /// Feedback came of a boundary that left, later than all before. False where it is of a
-    /// boundary that was heard of already.
+    /// Updates the estimates with feedback for `boundary`. Returns false if it is not newer than
+    /// the last one.
     pub fn take(&mut self, now: Time, boundary: &Boundary, feedback: &Feedback) -> bool {
         if self
             .epochs
@@ -91,15 +93,15 @@ impl Estimate {
         true
     }
 
-    /// The rates over so much time: from the youngest epoch that is at least as old, or from the
-    /// oldest there is.
+    /// Computes the rates over the given time: from the youngest epoch that is at least that old,
+    /// or else from the oldest one.
     fn measure(&mut self, over: Duration) {
         let Some(&newest) = self.epochs.back() else {
             return;
         };
         let before = |epoch: &Epoch| newest.left.since(epoch.left) >= over;
         let old = self.epochs.iter().take_while(|epoch| before(epoch)).count();
-        // What is older than the one that counts is of no use any more.
+        // Drop the epochs before that one.
         self.epochs.drain(..old.saturating_sub(1));
         if self.epochs.len() > EPOCHS {
             self.epochs.pop_front();
@@ -118,65 +120,66 @@ impl Estimate {
         }
     }
 
-    /// Another numbering begins: epochs of the one before do not go together with those of the new.
+    /// Drops the epochs: packet numbers restart after a rekey, and epochs must not span two
+    /// sessions.
     pub fn renumber(&mut self) {
         self.epochs.clear();
     }
 
-    /// Nothing that was measured says anything of now: after a silence, or on another path.
+    /// Resets all estimates, which are obsolete after a silence or a path change.
     pub fn forget(&mut self) {
         *self = Estimate::default();
     }
 
-    /// The last RTT, without the time that the receivebox held it.
+    /// Returns the last RTT, without the receivebox's hold time.
     pub fn rtt(&self) -> Option<Duration> {
         self.rtt
     }
 
-    /// Smoothed; zero before the first.
+    /// Returns the smoothed RTT; zero before the first sample.
     pub fn srtt(&self) -> Duration {
         self.srtt
     }
 
-    /// The least of the last [`MIN_RTT_WINDOW`].
+    /// Returns the minimum RTT of the last [`MIN_RTT_WINDOW`].
     pub fn min_rtt(&self) -> Option<Duration> {
         self.min.get()
     }
 
-    /// Adds the last RTT to its noise. Call it each tick in which there was one, so that samples
-    /// are as far apart as the algorithm's.
+    /// Adds the last RTT to the noise estimate. To be called in each tick with a new RTT, so that
+    /// the samples are spaced like the algorithm's.
     pub fn add_noise(&mut self) {
         if let Some(rtt) = self.rtt {
             self.noise.add(rtt.as_secs_f64());
         }
     }
 
-    /// Difference of RTTs that jitter makes; zero on a steady path.
+    /// Returns the RTT variation caused by jitter; zero on a steady path.
     pub fn jitter(&self) -> Duration {
         Duration::from_nanos((self.noise.range() * 1e9) as u64)
     }
 
-    /// S: the rate at which packets left; zero before two boundaries were heard of.
+    /// Returns S, the sending rate; zero before two boundaries have been acknowledged.
     pub fn sent(&self) -> Rate {
         self.sent
     }
 
-    /// R: the rate at which the same packets arrived.
+    /// Returns R, the receiving rate of the same packets.
     pub fn received(&self) -> Rate {
         self.received
     }
 
-    /// One-way delay and the queueing delay in it.
+    /// Returns the one-way delay estimate, including queueing delay.
     pub fn one_way(&self) -> &OneWay {
         &self.one_way
     }
 }
 
-/// An RTT below it is one in which a clock stood still: 1 µs.
+/// Lower bound of RTT samples; smaller values only occur if a clock did not advance.
 const LEAST_RTT: Duration = Duration::from_micros(1);
 
-/// The least of one to two halves of [`MIN_RTT_WINDOW`]. [`OneWay`] has one, too, of stamps that
-/// wrap: it knows no RTT above 2.1 s.
+/// Minimum filter over one to two halves of [`MIN_RTT_WINDOW`]. The filter in [`OneWay`] uses
+/// timestamps that wrap and covers RTTs only up to 2.1 s.
 #[derive(Clone, Copy, Debug, Default)]
 struct Least {
     recent: Option<Duration>,
@@ -201,23 +204,23 @@ impl Least {
     }
 }
 
-/// The share of packets that come out of order, over the last ten seconds.
+/// Fraction of packets that arrive out of order, over the last ten seconds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Order {
-    /// Packets and those out of order, by the second, the present one first.
+    /// Packets and out-of-order packets per second, the current second first.
     seconds: [(u64, u64); SECONDS],
-    /// When the present second ends.
+    /// End of the current second.
     ends: Time,
 }
 
-/// Time over which reordering is judged. The paper's figures are of runs of a minute; ours is how
-/// long a path may look split before it counts as split.
+/// Averaging time of the reordering fraction, in seconds. The paper's results are averages over one
+/// minute; we limit how long a multipath route goes unnoticed.
 pub const SECONDS: usize = 10;
-/// Fewer packets than this say nothing of a share of 5 %: ten of them.
+/// Minimum number of packets for a meaningful fraction: 5 % of them are ten packets.
 pub const ENOUGH: u64 = 200;
 
 impl Order {
-    /// So many packets came since the last time, so many of them out of order.
+    /// Adds packets that arrived since the last call, and how many of them were out of order.
     pub fn take(&mut self, now: Time, packets: u64, out_of_order: u64) {
         if now >= self.ends {
             let second = Duration::from_secs(1);
@@ -232,7 +235,7 @@ impl Order {
         *out += out_of_order.min(packets);
     }
 
-    /// The share; `None` while too few packets came.
+    /// Returns the fraction; `None` if there were too few packets.
     pub fn share(&self) -> Option<f64> {
         let (all, out) = self
             .seconds
@@ -267,8 +270,8 @@ mod tests {
         }
     }
 
-    /// Boundaries each 10 ms that leave at `sent` bytes a ms and arrive `way` ms later, at
-    /// `received`, by a clock 1000 s ahead.
+    /// Sends boundaries every 10 ms at `sent` bytes per ms and delivers them `way` ms later at
+    /// `received`, by a clock that is 1000 s ahead.
     fn run(estimate: &mut Estimate, from: u64, rounds: u64, sent: u64, received: u64, hold: u64) {
         for n in from..from + rounds {
             let boundary = Boundary {
@@ -276,7 +279,7 @@ mod tests {
                 at: ms(1_000 + 10 * n),
                 bytes: sent * 10 * n,
             };
-            // What arrives more slowly comes later, so that the bytes are the same.
+            // At a lower receiving rate the boundaries arrive later, so that the byte counts match.
             let came = ms(1_000_000 + 1_025 + 10 * n * sent / received);
             let back = ms(1_000 + 50 + 10 * n + hold);
             assert!(estimate.take(
@@ -299,14 +302,14 @@ mod tests {
         assert_eq!(estimate.min_rtt(), estimate.rtt());
         assert_eq!(estimate.sent(), Rate::from_bytes_per_sec(12_000_000));
         assert_eq!(estimate.received(), Rate::from_bytes_per_sec(6_000_000));
-        // Of 50 ms and no more: the rate of before is forgotten after as much.
+        // The window is 50 ms, so an older rate is forgotten after that time.
         assert_eq!(estimate.epochs.len(), 6);
     }
 
     #[test]
     fn rates_of_a_long_path_are_those_of_the_last_100_ms() {
         let mut estimate = Estimate::default();
-        // Half as fast from the 40th boundary on.
+        // The rate halves at the 40th boundary.
         for n in 0..60 {
             let boundary = Boundary {
                 number: n,

@@ -1,43 +1,43 @@
-//! What the boxes say to each other: an inner UDP datagram between the tunnel's addresses, so that
-//! it is sealed as all else.
+//! Messages between sendbox and receivebox, sent as UDP datagrams between the tunnel addresses, so
+//! that they are encrypted like all other packets.
 //!
-//! The receivebox sends [`Feedback`], the sendbox a [`Notice`]. Each sends a [`Probe`] of its path,
-//! and the other answers with a [`ProbeAck`]. Numbers are big-endian:
+//! The receivebox sends [`Feedback`], the sendbox sends a [`Notice`]. Either sends a [`Probe`] of
+//! its path, which the other acknowledges with a [`ProbeAck`]. Integers are big-endian:
 //!
 //! ```text
 //! byte   0  version, 1             0  version, 1
 //!        1  kind, 0: feedback      1  kind, 1: notice
 //!        2  0                      2  0
 //!        4  session                4  session
-//!        8  boundary               8  N
-//!       16  when it came, ns
-//!       24  bytes by then
+//!        8  boundary number        8  N
+//!       16  arrival time, ns
+//!       24  bytes received by then
 //!       32  hold time, ns
-//!       36  N in force
-//!       40  packets, 48 bytes, 56 out of order, 64 missing, 72 marked CE: of the session, by now
+//!       36  N in use
+//!       40  totals of the session: packets, 48 bytes, 56 out of order, 64 missing, 72 CE marks
 //!
 //! byte   0  version, 1             0  version, 1
-//!        1  kind, 2: probe         1  kind, 3: acknowledgement of a probe
+//!        1  kind, 2: probe         1  kind, 3: probe acknowledgement
 //!        2  0                      2  0
 //!        4  token                  4  token
-//!        8  any bytes              8  bytes of the packet that arrived
+//!        8  padding                8  bytes of the received packet
 //! ```
 
 use ccplane_units::{Duration, Time};
 
 use crate::mark::Every;
 
-/// The port of these datagrams, at both ends (that of the published receivebox).
+/// UDP port of the messages at both ends, the same as in the published receivebox.
 pub const PORT: u16 = 28_317;
 
-/// Bytes of an encoded [`Feedback`].
+/// Length of an encoded [`Feedback`].
 pub const FEEDBACK_BYTES: usize = 80;
-/// Bytes of an encoded [`Notice`].
+/// Length of an encoded [`Notice`].
 pub const NOTICE_BYTES: usize = 12;
 
-/// Bytes of the shortest [`Probe`].
+/// Length of the shortest [`Probe`].
 pub const PROBE_BYTES: usize = 8;
-/// Bytes of an encoded [`ProbeAck`].
+/// Length of an encoded [`ProbeAck`].
 pub const PROBE_ACK_BYTES: usize = 12;
 
 const VERSION: u8 = 1;
@@ -46,94 +46,95 @@ const NOTICE: u8 = 1;
 const PROBE: u8 = 2;
 const PROBE_ACK: u8 = 3;
 
-/// What a receivebox says at a boundary, or 25 ms after the last time it said something.
+/// Message of a receivebox, sent for a new boundary or 25 ms after the previous message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Feedback {
-    /// Of which numbering. A tunnel that agrees on new keys begins to count anew.
+    /// Session whose packets are counted. A rekey of the tunnel starts a new session with new
+    /// counts.
     pub session: u32,
-    /// The newest boundary that arrived.
+    /// Number of the newest boundary that arrived.
     pub boundary: u64,
-    /// When it did, by the receivebox' clock.
+    /// Arrival time of the boundary, by the receivebox's clock.
     pub came: Time,
-    /// Bytes of the session that had arrived by then, itself included.
+    /// Bytes of the session received up to and including the boundary.
     pub bytes_then: u64,
-    /// How long the receivebox kept this from then on.
+    /// Time from the boundary's arrival to the transmission of this message.
     pub hold: Duration,
-    /// N as the receivebox knows it.
+    /// Epoch size in use at the receivebox.
     pub every: Every,
-    /// Packets of the session that have arrived by now, and their bytes.
+    /// Packets of the session received so far.
     pub packets: u64,
-    /// See `packets`.
+    /// Bytes of the session received so far.
     pub bytes: u64,
-    /// Of these, packets that came after one with a higher number. With hashes: of no meaning, 0.
+    /// Packets that arrived after one with a higher number; 0 with [`Marks::Hash`](crate::Marks).
     pub out_of_order: u64,
-    /// Packets that have not arrived, though one that was sent 1,024 packets later has. With
-    /// hashes: 0.
+    /// Packets that have not arrived although a packet sent 1,024 packets later has; 0 with
+    /// [`Marks::Hash`](crate::Marks).
     pub missing: u64,
-    /// Packets that were marked CE on their way (RFC 3168).
+    /// Packets that arrived with a CE mark (RFC 3168).
     pub marked: u64,
 }
 
-/// What a sendbox says: which packets are to be boundaries. Sent when N changes, and once a second,
+/// Message of a sendbox that sets the epoch size. Sent when the size changes, and once per second,
 /// so that an idle tunnel is measured too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// Of which numbering.
+    /// Session to which it applies.
     pub session: u32,
-    /// N.
+    /// New epoch size.
     pub every: Every,
 }
 
-/// Probe of how long packets may be: the message is padded to the size that is tried.
+/// Probe of the path MTU; padded to the packet size to be tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// Number that the acknowledgement repeats.
+    /// Identifier that the acknowledgement echoes.
     pub token: u32,
 }
 
 /// Acknowledgement of a [`Probe`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeAck {
-    /// Number of the probe.
+    /// Identifier of the probe.
     pub token: u32,
-    /// Bytes of the packet that it arrived in, without the tunnel's.
+    /// Size of the packet that contained the probe, without encapsulation, bytes.
     pub size: u32,
 }
 
-/// One of the messages.
+/// A message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// From the receivebox.
+    /// Sent by the receivebox.
     Feedback(Feedback),
-    /// From the sendbox.
+    /// Sent by the sendbox.
     Notice(Notice),
-    /// From the sending box.
+    /// Sent to test the path MTU.
     Probe(Probe),
-    /// From the receiving box.
+    /// Sent by the receiver of a probe.
     ProbeAck(ProbeAck),
 }
 
-/// Why a datagram is no message.
+/// Error of decoding a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// Too short, or too long.
+    /// Wrong length for its kind: actual and expected bytes.
     #[error("{0} bytes, where a message of its kind has {1}")]
     Length(usize, usize),
-    /// Another version.
+    /// Unsupported version.
     #[error(
         "version {0}, where this side speaks {VERSION}: the other gateway is of another release"
     )]
     Version(u8),
-    /// Another kind of message.
+    /// Unknown kind.
     #[error("a message of kind {0}, which this release does not know")]
     Kind(u8),
-    /// N is none.
+    /// Invalid epoch size.
     #[error("a boundary in each {0} packets: it has to be a power of two up to 1,024")]
     Every(u32),
 }
 
 impl Feedback {
-    /// Its bytes.
+    /// Encodes the message.
     pub fn encode(&self) -> [u8; FEEDBACK_BYTES] {
         let mut bytes = [0; FEEDBACK_BYTES];
         let hold = u32::try_from(self.hold.as_nanos()).unwrap_or(u32::MAX);
@@ -160,7 +161,7 @@ impl Feedback {
 }
 
 impl Notice {
-    /// Its bytes.
+    /// Encodes the message.
     pub fn encode(&self) -> [u8; NOTICE_BYTES] {
         let mut bytes = [0; NOTICE_BYTES];
         bytes[..2].copy_from_slice(&[VERSION, NOTICE]);
@@ -171,8 +172,8 @@ impl Notice {
 }
 
 impl Probe {
-    /// Writes the message into `room`, all of it: the rest is zero. Returns false if there is no
-    /// room.
+    /// Encodes the message into `room` and pads all of it with zeros. Returns false if `room` is
+    /// too small.
     pub fn encode(&self, room: &mut [u8]) -> bool {
         room.fill(0);
         let Some(head) = room.first_chunk_mut::<PROBE_BYTES>() else {
@@ -185,7 +186,7 @@ impl Probe {
 }
 
 impl ProbeAck {
-    /// Its bytes.
+    /// Encodes the message.
     pub fn encode(&self) -> [u8; PROBE_ACK_BYTES] {
         let mut bytes = [0; PROBE_ACK_BYTES];
         bytes[..2].copy_from_slice(&[VERSION, PROBE_ACK]);
@@ -196,7 +197,7 @@ impl ProbeAck {
 }
 
 impl Message {
-    /// Reads one, from whoever is at the other end.
+    /// Decodes a message from an untrusted peer.
     pub fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
         let &[version, kind, ..] = bytes else {
             return Err(Malformed::Length(bytes.len(), NOTICE_BYTES));
@@ -311,7 +312,7 @@ mod tests {
         #[test]
         fn anything_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
             if let Ok(Message::Feedback(feedback)) = Message::decode(&bytes) {
-                // Bytes 2 and 3 are of no meaning yet.
+                // Bytes 2 and 3 are reserved.
                 prop_assert_eq!(&feedback.encode()[4..], &bytes[4..]);
             }
         }

@@ -1,5 +1,5 @@
-//! What left under which numbers, and what the receivebox says of it: whether that can be true, and
-//! what of it is new.
+//! Accounts of the packets sent per session. Checks feedback against them for plausibility and
+//! computes what is new in it.
 
 use ccplane_units::{Duration, Rate, Time};
 
@@ -7,41 +7,42 @@ use crate::feedback::{Feedback, Notice};
 use crate::mark::{Every, Marks};
 use crate::sent::{Boundary, Sent};
 
-/// N is told at least so often: it is the only packet of an idle bundle.
+/// Longest interval between notices, which are the only packets of an idle bundle.
 const NOTICE: Duration = Duration::from_secs(1);
-/// And no more often than this, though N may change with every tick.
+/// Shortest interval between notices, even if the epoch size changes with every tick.
 const NOTICE_SOONEST: Duration = Duration::from_millis(100);
-/// Weight of the last tick in the rate by which N is chosen: some 80 ms.
+/// Inverse weight of the last tick in the rate that determines the epoch size; averages over about
+/// 80 ms.
 const PACE_GAIN: u64 = 8;
 
-/// Feedback that cannot be true. It changes nothing and is counted.
+/// Error of implausible feedback, which is counted but otherwise ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unlikely {
-    /// Of a numbering that this sendbox does not have.
+    /// The session is unknown.
     #[error("feedback of session {0}, which this side does not have")]
     Session(u32),
-    /// Of a packet that did not leave.
+    /// The boundary was never sent.
     #[error("feedback of packet {0}, which did not leave")]
     NeverSent(u64),
-    /// More arrived than left, or more of it was marked or out of order than arrived.
+    /// The counts exceed what was sent, or more packets were marked or out of order than arrived.
     #[error("feedback of more packets or bytes than there were")]
     TooMuch,
-    /// Held longer than it was out.
+    /// The hold time exceeds the time since the boundary was sent.
     #[error("feedback that was held for longer than its packet was out")]
     TooSoon,
 }
 
-/// Numberings of a bundle: the present one, and for a while the one before.
+/// Sessions of a bundle: the current one, and the previous one for a while.
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger {
     marks: Marks,
     current: Numbering,
-    /// The numbering before, until then.
+    /// Previous session, and the time until which its feedback counts.
     before: Option<(Numbering, Time)>,
     every: Every,
-    /// When N was told last, and which; nothing of this numbering yet.
+    /// Time and epoch size of the last notice; `None` before the first of this session.
     told: Option<(Time, Every)>,
-    /// Bytes that left since the last tick, and per tick, smoothed, times [`PACE_GAIN`].
+    /// Bytes sent since the last tick, and smoothed bytes per tick times [`PACE_GAIN`].
     left: u64,
     pace: u64,
 }
@@ -50,12 +51,12 @@ pub(crate) struct Ledger {
 struct Numbering {
     session: u32,
     sent: Sent,
-    /// What the newest feedback said; `None` after a silence: the receivebox may be another by
-    /// then, whose counts begin anywhere.
+    /// Counts of the newest feedback. `None` after a silence, because the receivebox may have
+    /// restarted with other counts.
     heard: Option<Counts>,
 }
 
-/// Counts of a numbering as a receivebox has them, or how far they went.
+/// Counts of a session as reported by a receivebox, or the difference of two reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub packets: u64,
@@ -65,21 +66,21 @@ pub(crate) struct Counts {
     pub marked: u64,
 }
 
-/// What feedback brought.
+/// Result of processing feedback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
-    /// Newer feedback came before it.
+    /// Newer feedback was processed before.
     Late,
-    /// So much more arrived since the last.
+    /// Difference to the previous feedback.
     News {
         counts: Counts,
-        /// The boundary that it is of, if that is of the present numbering and still known.
+        /// The boundary, if it belongs to the current session and is still stored.
         boundary: Option<Boundary>,
     },
 }
 
 impl Ledger {
-    /// Nothing left yet; every packet is a boundary.
+    /// Creates an empty ledger with an epoch size of 1.
     pub fn new(marks: Marks) -> Ledger {
         Ledger {
             marks,
@@ -92,7 +93,7 @@ impl Ledger {
         }
     }
 
-    /// A packet left under this number.
+    /// Records a packet sent with this number.
     #[inline]
     pub fn left(&mut self, now: Time, number: u64, bytes: u32) {
         let boundary = self.every.is_boundary(number);
@@ -100,14 +101,14 @@ impl Ledger {
         self.left += u64::from(bytes);
     }
 
-    /// Packets are numbered anew; what is heard of the numbering before counts until then.
+    /// Starts a new session. Feedback for the previous one counts until `until`.
     pub fn renumber(&mut self, session: u32, until: Time) {
         let before = std::mem::replace(&mut self.current, Numbering::new(session, self.marks));
         self.before = Some((before, until));
         self.told = None;
     }
 
-    /// What the receivebox says.
+    /// Processes feedback.
     pub fn take(&mut self, now: Time, feedback: &Feedback) -> Result<Heard, Unlikely> {
         if self.before.as_ref().is_some_and(|(_, until)| now >= *until) {
             self.before = None;
@@ -121,7 +122,7 @@ impl Ledger {
         let boundary = numbering.check(now, feedback, self.marks)?;
         Ok(match numbering.count(feedback) {
             None => Heard::Late,
-            // The boundaries of two numberings make no epoch together.
+            // An epoch must not span two sessions.
             Some(counts) => Heard::News {
                 counts,
                 boundary: boundary.filter(|_| current),
@@ -129,12 +130,13 @@ impl Ledger {
         })
     }
 
-    /// After a silence nothing is known of who answers.
+    /// Forgets the last feedback after a silence: the receivebox may have been replaced.
     pub fn forget(&mut self) {
         self.current.heard = None;
     }
 
-    /// A tick, after `missed` that did not come: N follows what leaves and the shortest RTT.
+    /// Updates the epoch size from the sending rate and the minimum RTT. `missed` ticks were
+    /// skipped before this one.
     pub fn tick(&mut self, missed: u64, tick: Duration, min_rtt: Duration) {
         self.pace += self.left / (missed + 1);
         self.pace -= self.pace / PACE_GAIN;
@@ -146,12 +148,12 @@ impl Ledger {
         );
     }
 
-    /// N.
+    /// Returns the epoch size.
     pub fn every(&self) -> Every {
         self.every
     }
 
-    /// N is to be told the other side, in a packet of the bundle.
+    /// Returns a notice to be sent as a packet of the bundle, if one is due.
     pub fn notice(&mut self, now: Time) -> Option<Notice> {
         if self.notice_due() > now {
             return None;
@@ -163,7 +165,7 @@ impl Ledger {
         })
     }
 
-    /// When it is.
+    /// Returns the time of the next notice.
     pub fn notice_due(&self) -> Time {
         match self.told {
             None => Time::ZERO,
@@ -172,8 +174,8 @@ impl Ledger {
         }
     }
 
-    /// Packets and bytes that are not known to have arrived or to be missing; a missing packet
-    /// counts for `mss`.
+    /// Returns packets and bytes in flight, that is neither received nor missing. A missing packet
+    /// counts `mss` bytes.
     pub fn in_flight(&self, mss: u64) -> (u64, u64) {
         let (sent, heard) = (&self.current.sent, self.current.heard.unwrap_or_default());
         let missing = heard.missing;
@@ -197,7 +199,7 @@ impl Numbering {
         }
     }
 
-    /// Whether feedback can be true; the boundary that it is of, if that is still known.
+    /// Checks feedback for plausibility. Returns its boundary, if that is still stored.
     fn check(
         &self,
         now: Time,
@@ -224,7 +226,7 @@ impl Numbering {
         Ok(boundary)
     }
 
-    /// How far the counts went; `None` where newer feedback came before.
+    /// Returns the increase of the counts, or `None` if newer feedback was processed before.
     fn count(&mut self, feedback: &Feedback) -> Option<Counts> {
         let told = Counts {
             packets: feedback.packets,

@@ -1,11 +1,12 @@
-//! All that one site sends to another, as a bundle: its queue moves from the network to the site's
-//! own box, where it can be scheduled (Cangialosi et al., Bundler, EuroSys 2021).
+//! Bundler: all traffic from one site to another forms a bundle, whose queue moves from the network
+//! to the site's edge, where it can be scheduled (Cangialosi et al., EuroSys 2021).
 //!
-//! A [`Sendbox`] holds back what leaves the site, so that the queue stands in it. A [`Receivebox`]
-//! at the other site counts what arrives. Both recognise the same packets as boundaries, and the
-//! receivebox answers those with [`Feedback`]. The sendbox derives RTT and rates from it. An
-//! algorithm sets its rate: to the algorithm the bundle is a flow of a datapath. Neither box has a
-//! clock, a socket or a thread. The simulator and the gateway drive the same boxes.
+//! A [`Sendbox`] paces the traffic that leaves the site, so that the queue builds up in it. A
+//! [`Receivebox`] at the other site counts what arrives. Both select the same packets as epoch
+//! boundaries, for which the receivebox returns [`Feedback`]. From the feedback the sendbox
+//! computes RTT and rates. A congestion control algorithm sets the sending rate; to it, the bundle
+//! is a flow of a datapath. The boxes have no clock, socket or thread: the simulator and the
+//! gateway drive the same code.
 #![forbid(unsafe_code)]
 
 mod estimate;

@@ -1,42 +1,43 @@
-//! Which packets are epoch boundaries: those whose number is a multiple of N, a power of two
-//! (Bundler, section 4.3).
+//! Epoch boundaries: packets whose number is a multiple of N, a power of two (Bundler, section
+//! 4.3).
 //!
-//! The number is the tunnel's counter, or a hash of the header where there is no tunnel. In both
-//! the boundaries of a larger N are among those of a smaller one. So a box that has not heard of a
-//! new N yet measures less or more often, and nothing else.
+//! The number is the tunnel's packet counter, or a hash of the header if there is no tunnel. In
+//! both cases the boundaries for a larger N are a subset of those for a smaller N. So while the two
+//! boxes use different N, they only measure less often.
 
 use ccplane_units::{Duration, Rate};
 
-/// How the boxes know a packet again.
+/// Identification of packets at both boxes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Marks {
-    /// By the tunnel's counter: numbers rise by one a packet. Loss and order are known of every
-    /// packet.
+    /// By the tunnel's packet counter, which increases by one per packet. Loss and order are known
+    /// for every packet.
     #[default]
     Counter,
-    /// By a hash of the header, as the paper has it: numbers say nothing of order. What was lost
-    /// follows from bytes, and order is known of boundaries only.
+    /// By a hash of the header, as in the paper. Numbers are not ordered; losses are inferred from
+    /// byte counts, and only the order of boundaries is known.
     Hash,
 }
 
-/// N: a packet in so many is a boundary. A power of two from 1 to [`Every::MOST`].
+/// Epoch size N: one packet in N is a boundary. A power of two from 1 to [`Every::MOST`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Every(u32);
 
-/// The part of a bandwidth-delay product between two boundaries (paper: 0.25). Less makes more
-/// feedback than control needs, more leaves it without news for a good part of a round trip.
+/// Inverse of the epoch size as a fraction of the bandwidth-delay product (paper: 0.25). With
+/// shorter epochs there would be more feedback than the control loop needs; with longer ones it
+/// would lack feedback for much of an RTT.
 const BDP_PART: u64 = 4;
-/// Bytes of the packets that a bandwidth-delay product is counted in.
+/// Packet size for expressing a bandwidth-delay product in packets, bytes.
 const PACKET: u64 = 1_500;
 
 impl Every {
-    /// Every packet is one.
+    /// Every packet is a boundary.
     pub const ONE: Every = Every(1);
-    /// The largest N (reference: 1,024). More would bring fewer than 40 boundaries a second at 500
-    /// Mbit/s.
+    /// Largest epoch size (reference: 1,024). With larger epochs there would be fewer than 40
+    /// boundaries per second at 500 Mbit/s.
     pub const MOST: Every = Every(1_024);
 
-    /// This N; `None` if it is no power of two in the range.
+    /// Returns the epoch size `n`, or `None` if it is not a power of two in the range.
     pub const fn new(n: u32) -> Option<Every> {
         if n.is_power_of_two() && n <= Every::MOST.0 {
             Some(Every(n))
@@ -45,28 +46,28 @@ impl Every {
         }
     }
 
-    /// A quarter of the bandwidth-delay product, rounded down to powers of two: floor_pow2(rate ·
-    /// min RTT / 1500) / 4.
+    /// Computes the epoch size, a quarter of the bandwidth-delay product rounded down to a power of
+    /// two: floor_pow2(rate · min RTT / 1500) / 4.
     pub fn of(rate: Rate, min_rtt: Duration) -> Every {
         let packets = rate.bytes_in(min_rtt).get() / PACKET;
         let power = packets.checked_ilog2().map_or(0, |log| 1_u64 << log);
         Every((power / BDP_PART).clamp(1, u64::from(Every::MOST.0)) as u32)
     }
 
-    /// N.
+    /// Returns N.
     pub const fn get(self) -> u32 {
         self.0
     }
 
-    /// Whether the packet of this number is a boundary.
+    /// Returns whether the packet with this number is a boundary.
     #[inline]
     pub const fn is_boundary(self, number: u64) -> bool {
         number & (self.0 as u64 - 1) == 0
     }
 }
 
-/// The hash of a header's fields, for [`Marks::Hash`]: FNV-1a of 64 bits, of which the reference
-/// takes the low half.
+/// Hashes the fields of a header for [`Marks::Hash`]: the low 32 bits of 64-bit FNV-1a, as in the
+/// reference.
 pub fn hash(fields: impl IntoIterator<Item = u8>) -> u64 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;
@@ -89,7 +90,7 @@ mod tests {
             )
             .get()
         };
-        // 96 Mbit/s, 50 ms: 400 packets, 256, 64 (facts: 1.3).
+        // 96 Mbit/s and 50 ms: 400 packets, rounded to 256; a quarter is 64.
         assert_eq!(every(96, 50), 64);
         assert_eq!(every(1, 10), 1);
         assert_eq!(every(0, 50), 1);
@@ -112,7 +113,7 @@ mod tests {
 
     #[test]
     fn the_hash_is_fnv_1a() {
-        // The published test vector of "a": 0xaf63dc4c8601ec8c.
+        // Published test vector for "a": 0xaf63dc4c8601ec8c.
         assert_eq!(hash(*b"a"), 0x8601_ec8c);
     }
 }

@@ -1,55 +1,55 @@
-//! Whether a bundle is limited, and why: the modes and every way from one to another.
+//! Modes of a bundle, with and without a rate limit, and the transitions between them.
 //!
-//! A bundle is open, without a limit, until there is a queue in the network that could be moved. It
-//! opens again, at once, when its limit can no longer be right: when the other side is silent, when
-//! packets take several paths, when nobody steers. Opening never harms: it is what the site had
-//! before.
+//! A bundle starts in open mode, without a limit, and stays there until the network has a queue
+//! that can be moved to the sendbox. It returns to open mode at once when the limit is no longer
+//! justified: without feedback, on multiple paths, or without an agent. Open mode is always safe,
+//! because it is how the site's traffic behaves without a sendbox.
 //!
-//! A queue counts only if packets of the bundle stand in it. A ping behind the packets of others is
-//! no reason for a limit at the rate of pings, and the rate of an idle site is no measure of the
-//! line.
+//! Only a queue that contains packets of the bundle counts. A ping queued behind the traffic of
+//! others must not start a limit at the rate of pings, and the rate of an idle site does not
+//! measure the link.
 
 use std::collections::VecDeque;
 
 use ccplane_units::{Duration, Rate, Time};
 
-/// What the sendbox does.
+/// Mode of a sendbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
-    /// No limit: packets leave as they come.
+    /// No limit: packets are sent as they arrive.
     Open,
-    /// The rate keeps the network's queue short, so that the queue stands here.
+    /// The rate limit keeps the network's queue short, so the queue builds up in the sendbox.
     Delay,
-    /// Others fill the network's queue: traffic passes, with as much queue here as the pulses of
-    /// the rate need.
+    /// Elastic cross traffic fills the network's queue. Traffic passes through, with only the queue
+    /// in the sendbox that the rate pulses need.
     Passing,
 }
 
-/// Why it does.
+/// Reason for a mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
-    /// There has been no queue in the network yet that could be moved.
+    /// There has been no queue in the network that could be moved.
     Start,
-    /// There is one.
+    /// There is a queue in the network.
     Queue,
-    /// The cross traffic answers to the queue.
+    /// The cross traffic is elastic: it responds to the queue.
     Elastic,
-    /// It does no longer.
+    /// The cross traffic is no longer elastic.
     Inelastic,
-    /// The receivebox says nothing, though packets are out.
+    /// There is no feedback although packets are in flight.
     Silent,
-    /// Packets come out of order: they take several paths, and no single queue is theirs.
+    /// Packets arrive out of order, so they take several paths without a common queue.
     Multipath,
-    /// It is asked to observe and to limit nothing.
+    /// The sendbox is configured to observe only.
     Observe,
-    /// Someone said so.
+    /// The operator disabled the limit.
     ByHand,
-    /// The agent is silent.
+    /// The agent does not respond.
     Agent,
 }
 
 impl Reason {
-    /// All, in order.
+    /// All reasons, in order of their discriminants.
     pub const ALL: [Reason; 9] = [
         Reason::Start,
         Reason::Queue,
@@ -62,7 +62,7 @@ impl Reason {
         Reason::Agent,
     ];
 
-    /// One word, as events and metrics have it.
+    /// Returns the name used in events and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Reason::Start => "start",
@@ -79,7 +79,7 @@ impl Reason {
 }
 
 impl Mode {
-    /// One word, as events and metrics have it.
+    /// Returns the name used in events and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Mode::Open => "open",
@@ -89,75 +89,76 @@ impl Mode {
     }
 }
 
-/// Whether an algorithm lets traffic pass, by what it says of its bundle: the gauge `mode`, 1 where
-/// it does.
+/// Returns whether an algorithm has selected pass-through mode, which it reports as a value of 1 of
+/// its gauge `mode`.
 pub fn passes(gauges: &[(&str, f64)]) -> bool {
     gauges
         .iter()
         .any(|(name, value)| *name == "mode" && *value == 1.0)
 }
 
-/// A change, with what was known then.
+/// A mode change, with the path state at that time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ModeChange {
-    /// When.
+    /// Time of the change.
     pub at: Time,
-    /// Before.
+    /// Previous mode.
     pub from: Mode,
-    /// From now on.
+    /// New mode.
     pub to: Mode,
-    /// Why.
+    /// Reason for the change.
     pub reason: Reason,
-    /// What was known.
+    /// Path state at the time of the change.
     pub seen: Seen,
 }
 
-/// What is known of a path when its mode is judged.
+/// Path state on which the mode depends.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Seen {
-    /// The last RTT; zero before the first.
+    /// Last RTT; zero before the first sample.
     pub rtt: Duration,
-    /// The least of the last 10 s.
+    /// Minimum RTT of the last 10 s.
     pub min_rtt: Duration,
-    /// Difference of RTTs that jitter makes.
+    /// RTT variation caused by jitter.
     pub jitter: Duration,
-    /// S.
+    /// S, the sending rate.
     pub sent: Rate,
-    /// R.
+    /// R, the receiving rate.
     pub received: Rate,
-    /// The share of packets out of order; `None` while too few came.
+    /// Fraction of out-of-order packets; `None` if there were too few packets.
     pub out_of_order: Option<f64>,
-    /// Bytes that wait in the sendbox.
+    /// Bytes queued in the sendbox.
     pub waiting: u64,
 }
 
-/// A queue stands in the network when the RTT is above so much of the least ... (issue's 1.25, the
-/// target of BasicDelay: below it there is less queue than a limit would leave anyway).
+/// The network has a queue if the RTT exceeds the minimum RTT by this factor (1.25, the target of
+/// BasicDelay: a limit would leave a smaller queue than that anyway) ...
 const QUEUE_RATIO: (u64, u64) = (5, 4);
-/// ... and so much: on a path of a millisecond a quarter is a few packets.
+/// ... and by this time: on a path of 1 ms, a quarter is only a few packets.
 const QUEUE_SLACK: Duration = Duration::from_micros(500);
-/// Fewest bytes of the bundle in the network's queue for a queue that can be moved: four full
-/// packets. With fewer, a ping would begin a limit at its own rate, and a late packet would count
-/// as a queue. With more, slow lines would begin their limit late.
+/// Minimum bytes of the bundle in the network's queue for a queue that can be moved: four full
+/// packets. With fewer, a ping would start a limit at its own rate, and a single delayed packet
+/// would count as a queue. With more, the limit would start late on slow links.
 const OWN_QUEUE_BYTES: u64 = 6_000;
-/// Time without a queue, here or in the network, after which a bundle has no limit. If it is
-/// longer, the algorithm takes the rate of an idle site for the line's. If it is shorter, each
-/// pause of a busy site costs the queue of a slow start.
+/// Time without a queue, in the sendbox or in the network, after which the limit ends. If it were
+/// longer, the algorithm would take the rate of an idle site for the link's capacity; if it were
+/// shorter, each pause of a busy site would cost the queue of a slow start.
 const IDLE_TIME: Duration = Duration::from_secs(2);
-/// In so many feedbacks in a row. One may be a packet that was late; more would let the queue grow
-/// for longer.
+/// Consecutive feedback messages with a queue that start a limit. A single one may be a delayed
+/// packet; more would let the queue grow for longer.
 const IN_A_ROW: u8 = 2;
-/// From this share of packets out of order on, packets take several paths (paper, section 5.2: at
-/// most 0.4 % with one path, at least 20 % with several).
+/// Fraction of out-of-order packets above which packets take several paths (paper, section 5.2: at
+/// most 0.4 % on one path, at least 20 % on several).
 const MULTIPATH: f64 = 0.05;
-/// Below this share they take one again ...
+/// Fraction below which they take a single path again ...
 const ONE_PATH: f64 = 0.01;
-/// ... after so long. Shorter and a path that is split now and then would be limited in between.
+/// ... after this time. If it were shorter, a path that is split occasionally would be limited in
+/// between.
 const ONE_PATH_FOR: Duration = Duration::from_secs(30);
-/// Changes that are kept until someone asks.
+/// Limit of stored mode changes.
 const KEPT: usize = 64;
 
-/// The mode and all that it depends on.
+/// Mode state machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Modes {
     mode: Mode,
@@ -168,17 +169,17 @@ pub(crate) struct Modes {
     silent: bool,
     agent_gone: bool,
     multipath: bool,
-    /// Since when a multipath bundle has looked like one of a single path.
+    /// Time since which reordering has been low; `None` unless `multipath`.
     one_path_since: Option<Time>,
     congested: u8,
-    /// When packets of the bundle stood in a queue last, here or in the network.
+    /// Last time at which packets of the bundle were queued, in the sendbox or in the network.
     queued: Time,
-    /// No queue for [`IDLE_TIME`].
+    /// There has been no queue for [`IDLE_TIME`].
     idle: bool,
-    /// What the algorithm says: passing.
+    /// The algorithm has selected pass-through mode.
     passing: bool,
     events: VecDeque<ModeChange>,
-    /// How often each reason led to a change, in the order of [`Reason::ALL`].
+    /// Number of changes per reason, in the order of [`Reason::ALL`].
     counts: [u64; Reason::ALL.len()],
 }
 
@@ -227,12 +228,12 @@ impl Modes {
         self.silent
     }
 
-    /// The oldest change that nobody has asked for yet.
+    /// Returns the oldest mode change that was not returned before.
     pub fn event(&mut self) -> Option<ModeChange> {
         self.events.pop_front()
     }
 
-    /// Feedback of a new boundary came. Whether the bundle became limited with it.
+    /// Processes feedback for a new boundary. Returns whether a limit started.
     pub fn on_feedback(&mut self, now: Time, seen: &Seen) -> bool {
         self.silent = false;
         self.judge_order(now, seen.out_of_order);
@@ -248,7 +249,7 @@ impl Modes {
         } else {
             0
         };
-        // A limit that begins now is no idle one.
+        // A limit that starts now must not end at once for idleness.
         self.idle = now.since(self.queued) >= IDLE_TIME && self.congested < IN_A_ROW;
         if is_own || seen.waiting > 0 {
             self.queued = now;
@@ -256,13 +257,13 @@ impl Modes {
         self.settle(now, seen)
     }
 
-    /// The receivebox has said nothing for too long.
+    /// Records that feedback has been missing for too long.
     pub fn on_silence(&mut self, now: Time, seen: &Seen) {
         self.silent = true;
         self.settle(now, seen);
     }
 
-    /// Whether the agent steers.
+    /// Records whether the agent responds.
     pub fn on_agent(&mut self, now: Time, gone: bool, seen: &Seen) {
         if self.agent_gone != gone {
             self.agent_gone = gone;
@@ -270,7 +271,7 @@ impl Modes {
         }
     }
 
-    /// Whether the algorithm lets traffic pass.
+    /// Records whether the algorithm has selected pass-through mode.
     pub fn on_passing(&mut self, now: Time, passing: bool, seen: &Seen) {
         if self.passing != passing {
             self.passing = passing;
@@ -278,7 +279,7 @@ impl Modes {
         }
     }
 
-    /// Someone says that all is to pass, or that it is not.
+    /// Disables the limit for the operator, or enables it again.
     pub fn on_hand(&mut self, now: Time, pass: bool, seen: &Seen) {
         self.by_hand = pass;
         self.settle(now, seen);
@@ -300,7 +301,7 @@ impl Modes {
         }
     }
 
-    /// Why there can be no limit now, the strongest reason first.
+    /// Returns the most important reason for open mode, if any.
     fn opened_by(&self) -> Option<Reason> {
         let reasons = [
             (self.by_hand, Reason::ByHand),
@@ -315,8 +316,7 @@ impl Modes {
             .map(|(_, reason)| *reason)
     }
 
-    /// Goes to the mode that follows from all that is known; whether the bundle became limited with
-    /// it.
+    /// Updates the mode from the current state. Returns whether a limit started.
     fn settle(&mut self, now: Time, seen: &Seen) -> bool {
         let limited = if self.passing {
             Mode::Passing
@@ -326,7 +326,7 @@ impl Modes {
         let (to, reason) = match (self.opened_by(), self.mode) {
             (Some(reason), _) => (Mode::Open, reason),
             (None, Mode::Open) if self.congested >= IN_A_ROW => (limited, Reason::Queue),
-            // What opened it is over, but there is no queue to move yet.
+            // The reason for open mode is gone, but there is no queue to move yet.
             (None, Mode::Open) => (Mode::Open, Reason::Start),
             (None, Mode::Delay | Mode::Passing) if self.idle => (Mode::Open, Reason::Start),
             (None, Mode::Delay) if self.passing => (Mode::Passing, Reason::Elastic),
@@ -334,7 +334,7 @@ impl Modes {
             (None, mode) => (mode, self.reason),
         };
         if to == Mode::Open && reason != Reason::Start {
-            // What was seen before it opened does not count afterwards.
+            // A queue seen before open mode does not count afterwards.
             self.congested = 0;
         }
         if (to, reason) == (self.mode, self.reason) {
@@ -365,7 +365,7 @@ mod tests {
         Time::ZERO + Duration::from_millis(ms)
     }
 
-    /// An RTT of so many ms where the least is 50, at 96 Mbit/s.
+    /// Path state with this RTT in ms, a minimum RTT of 50 ms and 96 Mbit/s.
     fn seen(rtt: u64) -> Seen {
         Seen {
             rtt: Duration::from_millis(rtt),
@@ -382,7 +382,7 @@ mod tests {
         }
     }
 
-    /// One in which a queue was found.
+    /// Returns a bundle that is limited after two queue observations.
     fn limited() -> Modes {
         let mut modes = Modes::new(at(0), false);
         assert!(!modes.on_feedback(at(1), &seen(64)));
@@ -417,7 +417,7 @@ mod tests {
     #[test]
     fn a_limit_that_begins_after_an_idle_time_lasts() {
         let mut modes = Modes::new(at(0), false);
-        // By hand it stays open, and nothing waits for 3 s; then a queue is seen twice.
+        // The operator keeps it open without a queue for 3 s; then a queue is seen twice.
         modes.on_hand(at(0), true, &seen(50));
         assert!(!modes.on_feedback(at(3_000), &seen(64)));
         modes.on_hand(at(3_001), false, &seen(50));
@@ -437,7 +437,7 @@ mod tests {
         limited();
     }
 
-    /// A ping a second, of 100 bytes in an RTT.
+    /// One ping per second: 100 bytes per RTT.
     fn ping(rtt: u64) -> Seen {
         Seen {
             received: Rate::from_bytes_per_sec(2_000),
@@ -470,13 +470,13 @@ mod tests {
         modes.on_feedback(at(9_000), &ping(200));
         modes.on_feedback(at(11_000), &ping(200));
         assert_eq!((modes.mode(), modes.reason()), (Mode::Open, Reason::Start));
-        // The next queue begins a limit as the first one did.
+        // The next queue starts a limit like the first one.
         modes.on_feedback(at(20_000), &seen(64));
         assert!(modes.on_feedback(at(20_010), &seen(64)));
     }
 
-    /// Every transition: what happens to a limited bundle, the mode and reason after it, and those
-    /// after it is over.
+    /// Every transition: an event on a limited bundle, the mode and reason after it, and the mode
+    /// and reason after its end.
     #[test]
     fn every_transition() {
         type Step = fn(&mut Modes, bool, Time);
@@ -526,7 +526,7 @@ mod tests {
                 Reason::Start,
             ),
             (
-                // Observing is from the start on.
+                // Observing is set at the start and never ends.
                 |modes, on, now| {
                     if on {
                         *modes = Modes::new(now, true);
@@ -568,7 +568,7 @@ mod tests {
         modes.on_feedback(at(now + 1_000), &out_of_order(0.009));
         modes.on_feedback(at(now + 2_000), &out_of_order(0.009));
         assert_eq!(modes.reason(), Reason::Start);
-        // And then it needs a queue again.
+        // A new limit needs a new queue.
         modes.on_feedback(at(now + 3_000), &seen(64));
         modes.on_feedback(at(now + 4_000), &seen(64));
         assert_eq!(modes.mode(), Mode::Delay);
@@ -591,7 +591,7 @@ mod tests {
         );
         assert_eq!(modes.event(), None);
         assert_eq!(modes.counts()[Reason::Silent as usize], 1);
-        // What nobody asks for does not fill the memory.
+        // Unread changes do not accumulate.
         for n in 0..1_000 {
             modes.on_hand(at(n), n % 2 == 0, &seen(64));
         }

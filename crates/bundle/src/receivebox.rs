@@ -1,4 +1,4 @@
-//! The far end of a bundle: counts what arrives and says so at boundaries.
+//! Receiving end of a bundle: counts packets and sends feedback for boundaries.
 
 use ccplane_qdisc::Ecn;
 use ccplane_units::{Duration, Time};
@@ -6,31 +6,32 @@ use ccplane_units::{Duration, Time};
 use crate::feedback::{Feedback, Notice};
 use crate::mark::{Every, Marks};
 
-/// The least time between two feedbacks. Less would be more packets than control can use; more, and
-/// a control of each 10 ms would often be without news.
+/// Minimum interval between feedback messages. A shorter one would send more than the control loop
+/// can use; with a longer one, a loop with a period of 10 ms would often lack feedback.
 pub const SOONEST: Duration = Duration::from_millis(2);
-/// Feedback comes at least so often while data comes, of the last boundary if there is no new one.
-/// Shorter than the 250 ms after which silence counts, so that ten of them in a row have to be
-/// lost.
+/// Maximum interval between feedback messages while data arrives; repeats the last boundary if
+/// there is no new one. Silence is declared after 250 ms, so ten messages in a row must be lost for
+/// that.
 pub const LATEST: Duration = Duration::from_millis(25);
-/// A packet is missing when one arrives that was sent so many later. Fewer would count as lost what
-/// several paths only delay.
+/// Reordering window: a packet is missing when one sent this many packets later has arrived. With a
+/// smaller window, packets delayed by several paths would count as lost.
 pub const WINDOW: u64 = 1_024;
-/// Numbers that have a bit: those of the window, and as many that one arrival may skip.
+/// Numbers tracked in the bitmap: the window, plus as many that one arrival may skip.
 const BITS: u64 = 2 * WINDOW;
 
-/// Counts the packets of one numbering. A tunnel that agrees on new keys begins another: see
+/// Counts the packets of one session. A rekey of the tunnel starts a new one, see
 /// [`Receivebox::renumber`].
 #[derive(Clone, Debug)]
 pub struct Receivebox {
     marks: Marks,
     session: u32,
     every: Every,
-    /// One more than the highest number that arrived; 0 before the first.
+    /// Highest number received plus one; 0 before the first packet.
     next: u64,
-    /// Of the last [`BITS`] numbers below `next`, those that arrived, by number modulo `BITS`.
+    /// Bitmap of the received numbers among the last [`BITS`] below `next`, indexed by number
+    /// modulo `BITS`.
     arrived: [u64; (BITS / 64) as usize],
-    /// Numbers below this one are arrived or missing.
+    /// Lower numbers have either arrived or are counted as missing.
     judged: u64,
     packets: u64,
     bytes: u64,
@@ -38,11 +39,11 @@ pub struct Receivebox {
     missing: u64,
     marked: u64,
     boundary: Option<Boundary>,
-    /// There is a boundary that was not told yet.
+    /// There is a boundary for which no feedback was sent.
     fresh: bool,
-    /// Something arrived since the last feedback.
+    /// A packet has arrived since the last feedback.
     heard: bool,
-    /// When feedback was given last; zero before the first.
+    /// Time of the last feedback; zero before the first.
     told: Time,
 }
 
@@ -54,7 +55,7 @@ struct Boundary {
 }
 
 impl Receivebox {
-    /// Nothing has arrived yet. Until the sendbox says otherwise, every packet is a boundary.
+    /// Creates a receivebox. Every packet is a boundary until the first notice.
     pub fn new(marks: Marks) -> Receivebox {
         Receivebox {
             marks,
@@ -75,9 +76,8 @@ impl Receivebox {
         }
     }
 
-    /// From now on packets are numbered anew, under this session. What is still under way of the
-    /// numbering before is for the driver to tell apart; it may keep the box of before for two
-    /// RTTs.
+    /// Starts a new session with new packet numbers. The driver must filter out packets of the old
+    /// session that are still in flight; it may keep the old receivebox for two RTTs.
     pub fn renumber(&mut self, session: u32) {
         *self = Receivebox {
             session,
@@ -87,12 +87,12 @@ impl Receivebox {
         };
     }
 
-    /// The numbering that it counts.
+    /// Returns the session that is being counted.
     pub fn session(&self) -> u32 {
         self.session
     }
 
-    /// A packet arrived: its number, its bytes on the wire, and the ECN field that it came with.
+    /// Records a packet with its number, its bytes on the wire, and its ECN field at arrival.
     pub fn arrived(&mut self, now: Time, number: u64, bytes: u32, ecn: Ecn) {
         self.packets += 1;
         self.bytes += u64::from(bytes);
@@ -111,7 +111,7 @@ impl Receivebox {
         }
     }
 
-    /// Notes a number; whether it is the highest so far.
+    /// Records a number. Returns whether it is the highest so far.
     fn order(&mut self, number: u64) -> bool {
         if number < self.next {
             self.out_of_order += 1;
@@ -121,16 +121,16 @@ impl Receivebox {
             return false;
         }
         if self.packets == 1 {
-            // What was sent before the first that arrived may never have been for this box.
+            // Packets before the first one may not have been sent to this box.
             self.judged = number;
         } else if number - self.next >= WINDOW {
-            // None of what lies between has arrived, and all before is judged by it.
+            // No number in between has arrived, and all earlier ones leave the window.
             self.judge(self.next);
             self.missing += number - WINDOW - self.next;
             self.judged = number - WINDOW;
             self.arrived = [0; (BITS / 64) as usize];
         } else {
-            // In this order: the bits of what is judged are those of what comes.
+            // Judge before clearing: both use the same bits of the bitmap.
             self.judge(number.saturating_sub(WINDOW));
             (self.next..number).for_each(|skipped| self.clear(skipped));
         }
@@ -139,7 +139,7 @@ impl Receivebox {
         true
     }
 
-    /// What is below this number and has not arrived is missing.
+    /// Counts the numbers below `below` that have not arrived as missing.
     fn judge(&mut self, below: u64) {
         while self.judged < below {
             let (word, bit) = place(self.judged);
@@ -158,15 +158,15 @@ impl Receivebox {
         self.arrived[word] &= !bit;
     }
 
-    /// The sendbox says which packets are boundaries. One of another numbering is too late or too
-    /// early, and does not count.
+    /// Applies a notice. One for another session is early or late and has no effect.
     pub fn notice(&mut self, notice: &Notice) {
         if notice.session == self.session {
             self.every = notice.every;
         }
     }
 
-    /// What is to be told the sendbox now; the driver sends it at once.
+    /// Returns the feedback that is due; the driver must send it immediately, because it contains a
+    /// hold time.
     pub fn poll(&mut self, now: Time) -> Option<Feedback> {
         if self.next_deadline()? > now {
             return None;
@@ -188,7 +188,7 @@ impl Receivebox {
         })
     }
 
-    /// When to [`poll`](Receivebox::poll), if nothing more arrives.
+    /// Returns the time of the next [`poll`](Receivebox::poll) if no packet arrives before.
     pub fn next_deadline(&self) -> Option<Time> {
         let after = match (self.fresh, self.heard) {
             (true, _) => SOONEST,
@@ -233,7 +233,7 @@ mod tests {
         let mut receivebox = with(4);
         assert_eq!(receivebox.next_deadline(), None);
         let mut told = Vec::new();
-        // A packet a ms: a boundary each 4 ms.
+        // One packet per ms, a boundary every 4 ms.
         for n in 0..20 {
             receivebox.arrived(at(n + 1), n, 100, Ecn::NotEct);
             told.extend(
@@ -252,7 +252,7 @@ mod tests {
                 (16, 16, 1_700)
             ]
         );
-        // Packets 17 to 19 are none: the last one is told again, with what came since.
+        // Packets 17 to 19 are no boundaries, so the last boundary is repeated with the new totals.
         assert_eq!(receivebox.next_deadline(), Some(at(17 + 25)));
         assert_eq!(receivebox.poll(at(41)), None);
         let again = receivebox.poll(at(42)).expect("25 ms have passed");
@@ -293,7 +293,7 @@ mod tests {
     }
 
     proptest! {
-        /// Numbers in any order, with gaps of any size: counts are those of a plain set.
+        /// Numbers in any order with gaps of any size: the counts match a plain set.
         #[test]
         fn losses_and_order_are_counted_as_a_set_would(
             steps in prop::collection::vec((prop_oneof![8 => 0..4_u64, 1 => 1_000..1_100_u64, 1 => 2_000..2_100_u64,
@@ -304,7 +304,7 @@ mod tests {
             let first = highest;
             receivebox.arrived(at(1), first, 1, Ecn::NotEct);
             arrived.insert(first);
-            // What arrives after it was counted as missing stays missing.
+            // A packet that arrives after it was counted as missing stays counted.
             let (mut missing, mut judged) = (0, first);
             for (ahead, back) in steps {
                 let number = if back > 0 { highest.saturating_sub(back).max(first) } else { highest + 1 + ahead };

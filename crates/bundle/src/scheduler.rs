@@ -1,32 +1,32 @@
-//! The queues that stand in the sendbox, by class, and the rate at which it lets go.
+//! The sendbox's queues, one per class, and the rate limit behind them.
 
 use ccplane_qdisc::{
     Backlog, Classes, DropReason, Drops, LineSpec, Packet, Qdisc, Shaped, Verdict,
 };
 use ccplane_units::{Duration, Rate, Time};
 
-/// A late caller gets at most what was due within so long. So a driver's thread that had to wait
-/// for a processor makes up for it. One that was stopped, or held back by a slower uplink, does not
-/// send in one burst what the limit would have spread over all that time.
+/// Longest time that a late caller can make up for. A driver thread that was delayed by the OS
+/// scheduler catches up. One that was suspended, or held back by a slower uplink, does not send in
+/// one burst what the limit would have spread over all that time.
 pub const CATCH_UP: Duration = Duration::from_millis(20);
 
-/// Queues behind a rate, or behind none.
+/// Queues followed by a rate limiter.
 ///
-/// A new rate counts for what has not been sent of the packet on the line, and gives nothing away:
-/// the token bucket of Linux refills with every change, which at 100 changes a second let 22 to 63
-/// % more through than it was set to.
+/// A rate change applies to the unsent part of the packet on the line and grants no extra credit.
+/// Linux's token bucket filter refills on every change: at 100 changes per second it passed 22 to
+/// 63 % more than the configured rate.
 #[derive(Clone, Debug)]
 pub(crate) struct Scheduler<P> {
     queue: Shaped<P, Classes<P>>,
     rate: Option<Rate>,
-    /// A rate that counts from the next call on, and since when; what it drops needs someone to
-    /// take it.
+    /// Pending rate change and its time. Applied by the next call with a drop handler, because
+    /// serving the queue can drop packets.
     next: Option<(Option<Rate>, Time)>,
-    /// What went, by class.
+    /// Counters per class.
     gone: Box<[Gone]>,
 }
 
-/// What went of a class.
+/// Counters of a class.
 #[derive(Clone, Copy, Debug, Default)]
 struct Gone {
     packets: u64,
@@ -34,21 +34,21 @@ struct Gone {
     dropped: u64,
 }
 
-/// A class of a sendbox, at a moment.
+/// Snapshot of a traffic class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassStatus {
-    /// What waits in it.
+    /// Packets and bytes queued.
     pub backlog: Backlog,
-    /// Packets that left, and their bytes, since there are these classes.
+    /// Packets sent since the classes were configured.
     pub packets: u64,
-    /// See `packets`.
+    /// Bytes sent since the classes were configured.
     pub bytes: u64,
-    /// Packets that were dropped.
+    /// Packets dropped since the classes were configured.
     pub dropped: u64,
 }
 
 impl<P: Packet> Scheduler<P> {
-    /// Without a limit.
+    /// Creates a scheduler without a limit.
     pub fn new(queue: Classes<P>, now: Time) -> Scheduler<P> {
         Scheduler {
             gone: vec![Gone::default(); queue.count()].into(),
@@ -58,25 +58,25 @@ impl<P: Packet> Scheduler<P> {
         }
     }
 
-    /// The limit from now on; `None` lets all pass.
+    /// Sets the rate limit; `None` removes it.
     pub fn set_rate(&mut self, now: Time, rate: Option<Rate>) {
         let changes = rate != self.rate;
         self.next = changes.then_some((rate, now));
     }
 
-    /// The limit.
+    /// Returns the rate limit.
     pub fn rate(&self) -> Option<Rate> {
         self.next.map_or(self.rate, |(rate, _)| rate)
     }
 
-    /// Takes a packet in.
+    /// Enqueues a packet.
     pub fn enqueue(&mut self, now: Time, packet: P, drops: &mut impl Drops<P>) -> Verdict {
         self.settle(now, drops);
         self.queue
             .enqueue(now, packet, &mut counted(&mut self.gone, drops))
     }
 
-    /// The next packet that leaves by now.
+    /// Returns the next packet that may be sent at `now`.
     pub fn dequeue(&mut self, now: Time, drops: &mut impl Drops<P>) -> Option<P> {
         self.settle(now, drops);
         self.queue.forget_before(now - CATCH_UP);
@@ -89,27 +89,27 @@ impl<P: Packet> Scheduler<P> {
         Some(packet)
     }
 
-    /// When one leaves, or a new rate is to be taken.
+    /// Returns the time at which the next packet may be sent or a rate change applies.
     pub fn next_ready(&self) -> Option<Time> {
         let ready = self.queue.next_ready();
         match self.next {
-            // Without packets it can wait for the next one.
+            // Without queued packets the change can wait for the next one.
             Some((_, since)) => ready.map(|ready| ready.min(since)),
             None => ready,
         }
     }
 
-    /// What waits.
+    /// Returns the packets and bytes queued.
     pub fn backlog(&self) -> Backlog {
         self.queue.backlog()
     }
 
-    /// Packets that were dropped.
+    /// Returns the number of packets dropped.
     pub fn dropped(&self) -> u64 {
         self.gone.iter().map(|gone| gone.dropped).sum()
     }
 
-    /// Its classes, in their order.
+    /// Iterates over the classes in their order.
     pub fn classes(&self) -> impl Iterator<Item = ClassStatus> + '_ {
         let queue = self.queue.queue();
         let sending = self
@@ -146,13 +146,13 @@ impl<P: Packet> Scheduler<P> {
     }
 }
 
-/// The account of a packet's class; those beyond the last are in the last.
+/// Returns the counters of a packet's class. Out-of-range classes count as the last one.
 fn of<'a>(gone: &'a mut [Gone], packet: &impl Packet) -> &'a mut Gone {
     let last = gone.len() - 1;
     &mut gone[usize::from(packet.class()).min(last)]
 }
 
-/// Counts what is dropped, and hands it on.
+/// Wraps a drop handler so that drops are counted.
 fn counted<'a, P: Packet>(
     gone: &'a mut [Gone],
     drops: &'a mut impl Drops<P>,
@@ -188,7 +188,7 @@ mod tests {
         let start = Time::ZERO;
         let mut scheduler = unlimited(start);
         let mut drops = |_: Full, _| {};
-        // 48 Mbit/s and 6 up and down, for 10 s.
+        // Alternates between 48 + 6 and 48 - 6 Mbit/s for 10 s.
         let mut sent = 0_u64;
         for step in 0..1_000_u64 {
             let begins = start + Duration::from_millis(10 * step);
@@ -229,7 +229,7 @@ mod tests {
     fn who_asks_late_gets_no_more_than_the_last_milliseconds() {
         let mut scheduler = unlimited(Time::ZERO);
         let mut drops = |_: Full, _| {};
-        // A packet a millisecond.
+        // One packet per millisecond.
         scheduler.set_rate(Time::ZERO, Some(Rate::from_bytes_per_sec(1_500_000)));
         for _ in 0..1_000 {
             let _ = scheduler.enqueue(Time::ZERO, Full, &mut drops);

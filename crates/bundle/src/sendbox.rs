@@ -1,30 +1,29 @@
-//! The near end of a bundle: where its queue stands and is scheduled, at the rate that an algorithm
-//! sets.
+//! Sending end of a bundle: holds and schedules its queue, at the rate set by an algorithm.
 //!
-//! The driver gives it packets and the receivebox's feedback, sends what it releases, and runs the
-//! algorithm's program through [`Sendbox::drive`] every 10 ms. The sendbox decides whether there is
-//! a limit ([`Mode`]); the algorithm sets it.
+//! The driver passes it packets and the receivebox's feedback, sends the packets it releases, and
+//! runs the algorithm's program through [`Sendbox::drive`] every 10 ms. The sendbox decides whether
+//! there is a limit ([`Mode`]); the algorithm decides which.
 //!
-//! To the algorithm the bundle is a flow. What it is told each 10 ms:
+//! To the algorithm the bundle is a flow with these signals, updated every 10 ms:
 //!
-//! | signal | of a bundle |
+//! | signal | value for a bundle |
 //! | --- | --- |
-//! | `Ack.bytes_acked`, `packets_acked` | what arrived at the receivebox since the last time |
-//! | `Ack.lost_pkts_sample` | packets that became missing |
-//! | `Ack.ecn_bytes`, `ecn_packets` | packets that arrived marked; bytes by full packets |
-//! | `Flow.bytes_in_flight`, `packets_in_flight` | sent, and not known to have arrived or to be missing |
-//! | `Flow.bytes_pending` | **the sendbox' queue now** |
-//! | `Flow.rate_outgoing`, `rate_incoming` | S and R, of the same packets, over the last RTT, at most 100 ms |
-//! | `Flow.rtt_sample_us`, `srtt_us`, `min_rtt_us` | without the time that the receivebox held its feedback; the minimum of 10 s |
-//! | `Flow.was_timeout` | the receivebox fell silent |
-//! | `Flow.app_limited` | the queue was empty at some time since the last one |
-//! | `Flow.cwnd_limited` | there is a limit, and a queue behind it |
+//! | `Ack.bytes_acked`, `packets_acked` | received since the last tick |
+//! | `Ack.lost_pkts_sample` | newly missing packets |
+//! | `Ack.ecn_bytes`, `ecn_packets` | packets with a CE mark; bytes of as many full packets |
+//! | `Flow.bytes_in_flight`, `packets_in_flight` | sent, neither received nor missing |
+//! | `Flow.bytes_pending` | **current queue of the sendbox** |
+//! | `Flow.rate_outgoing`, `rate_incoming` | S and R over the last RTT, at most 100 ms |
+//! | `Flow.rtt_sample_us`, `srtt_us`, `min_rtt_us` | without hold time; minimum of 10 s |
+//! | `Flow.was_timeout` | feedback stopped |
+//! | `Flow.app_limited` | the queue was empty at some point since the last tick |
+//! | `Flow.cwnd_limited` | there is a limit, and a queue |
 //! | `Flow.paced` | there is a limit |
-//! | `Ack.owd_ns` … `Flow.queue_delay_ns` | from the stamps of boundaries, [`OneWay`](ccplane_datapath::OneWay) |
+//! | `Ack.owd_ns` … `Flow.queue_delay_ns` | [`OneWay`](ccplane_datapath::OneWay), per boundary |
 //! | `Flow.mss` | a full packet |
-//! | `Rate`, `Cwnd` | the limit in force, 0 while there is none; the window that makes it |
+//! | `Rate`, `Cwnd` | limit in force, or 0; the corresponding window |
 //!
-//! What a program or an agent sets while there is no limit has no effect.
+//! Rates and windows set by a program or an agent have no effect while there is no limit.
 
 use ccplane_datapath::{Capabilities, Outcome, Signals, SteeredFlow, Transport};
 use ccplane_qdisc::{
@@ -40,7 +39,7 @@ use crate::mode::{Mode, ModeChange, Modes, Reason, Seen};
 use crate::scheduler::{ClassStatus, Scheduler};
 use crate::sent::Boundary;
 
-/// What a bundle can do for its algorithm.
+/// Capabilities of a bundle as a flow of a datapath.
 pub const CAPABILITIES: Capabilities = Capabilities::CWND
     .with(Capabilities::PACING)
     .with(Capabilities::RTT)
@@ -50,46 +49,46 @@ pub const CAPABILITIES: Capabilities = Capabilities::CWND
     .with(Capabilities::ONE_WAY_DELAY)
     .with(Capabilities::KEEPS_WINDOW);
 
-/// Time between two runs of the algorithm's program (paper, section 6: 10 ms). A pulse of 6 Hz has
-/// 17 of them.
+/// Interval between runs of the algorithm's program (paper, section 6: 10 ms). A pulse of 6 Hz
+/// spans 17 of them.
 pub const TICK: Duration = Duration::from_millis(10);
-/// Silence is no feedback for so many RTTs ... (ours: feedback comes several times an RTT, so that
-/// 16 and more were lost in a row.)
+/// The receivebox is silent after this many RTTs without feedback (our choice: feedback is sent
+/// several times per RTT, so at least 16 messages in a row must be lost), ...
 const SILENT_RTTS: u64 = 4;
-/// ... and for so long, ten times the longest time between two.
+/// ... but not before this time, ten times the longest interval between two messages ...
 const SILENT: Duration = Duration::from_millis(250);
-/// With at least so many packets sent since the last feedback came: what a receivebox was not sent
-/// it cannot answer.
+/// ... and only if at least this many packets were sent since the last feedback, because a
+/// receivebox without packets sends none.
 const SILENT_PACKETS: u64 = 10;
-/// Feedback of a numbering that ended counts for so many RTTs more: what was under way.
+/// Feedback for the previous session counts for this many RTTs, for packets in flight.
 const OLD_RTTS: u64 = 2;
-/// A window is never told as less than this, packets (RFC 6928): while nothing is known.
+/// Lower bound of the window reported to the program while nothing is measured, packets (RFC 6928).
 const INITIAL_WINDOW: u64 = 10;
 
-/// How a sendbox is made.
+/// Configuration of a sendbox.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SendboxConfig {
-    /// What schedules the queue: a queue for each class, of which [`Packet::class`] says which.
-    /// Without classes it is one, as `spec.into()` makes it.
+    /// Queue per class; [`Packet::class`] selects the class. `spec.into()` creates a single class.
     pub queue: ClassesSpec,
-    /// Bytes of a full packet, on the wire.
+    /// Bytes of a full packet on the wire.
     pub mtu: u32,
-    /// The limit is never below this, whatever the algorithm says. Too low and a mistake stops the
-    /// site; too high and the queue stays in a network that is slower.
+    /// Lower bound of the limit, enforced against the algorithm. If it is too low, an error of the
+    /// algorithm can stop the site's traffic; if it is too high, the queue stays in a network with
+    /// less capacity.
     pub min: Rate,
-    /// Nor above this: the site's own uplink, where it is known.
+    /// Upper bound of the limit: the rate of the site's uplink, if known.
     pub max: Rate,
-    /// How packets are numbered.
+    /// Packet numbering.
     pub marks: Marks,
-    /// Measure and limit nothing.
+    /// Measure without ever setting a limit.
     pub observe: bool,
-    /// Queues that draw random numbers draw them from it.
+    /// Seed for queues that use random numbers.
     pub seed: u64,
 }
 
 impl SendboxConfig {
-    /// SFQ of 1.875 MB, as the published sendbox, with enough buckets that few of a thousand flows
-    /// share one.
+    /// SFQ with 1.875 MB as in the published sendbox. The number of buckets makes collisions rare
+    /// among a thousand flows.
     pub const QUEUE: QueueSpec = QueueSpec::Sfq {
         config: SfqConfig {
             depth: 1_250,
@@ -102,7 +101,8 @@ impl SendboxConfig {
 }
 
 impl Default for SendboxConfig {
-    /// [`QUEUE`](SendboxConfig::QUEUE) for all, and 1 Mbit/s at least, as the published sendbox.
+    /// [`QUEUE`](SendboxConfig::QUEUE) for all packets and a minimum of 1 Mbit/s, as in the
+    /// published sendbox.
     fn default() -> SendboxConfig {
         SendboxConfig {
             queue: SendboxConfig::QUEUE.into(),
@@ -116,7 +116,7 @@ impl Default for SendboxConfig {
     }
 }
 
-/// The near end of a bundle.
+/// Sending end of a bundle.
 #[derive(Clone, Debug)]
 pub struct Sendbox<P> {
     scheduler: Scheduler<P>,
@@ -128,90 +128,89 @@ pub struct Sendbox<P> {
     orders: Orders,
     since_tick: SinceTick,
     next_tick: Time,
-    /// Packets that left since the last feedback came, and when they became enough for silence to
-    /// count.
+    /// Packets sent since the last feedback, and the time at which they reached [`SILENT_PACKETS`].
     left_since: u64,
     unanswered: Option<Time>,
-    /// Of what was dropped, what queues before this one did.
+    /// Drops of queues that were replaced; the current queue counts its own.
     totals: Totals,
-    /// Probes of the path that are not known to have arrived.
+    /// Path MTU probes in flight.
     probes: u64,
 }
 
-/// What the algorithm ordered since there is a limit.
+/// Rate and window set by the algorithm since the limit started.
 #[derive(Clone, Copy, Debug, Default)]
 struct Orders {
-    /// R, when the limit began.
+    /// R at the start of the limit, bytes/s.
     start: u64,
     rate: Option<u64>,
     cwnd: Option<u64>,
 }
 
-/// What came since the last tick.
+/// Signals accumulated since the last tick.
 #[derive(Clone, Copy, Debug, Default)]
 struct SinceTick {
     counts: Counts,
-    /// The queue was empty at some time.
+    /// The queue was empty at some point.
     empty: bool,
     silent: bool,
-    /// A boundary was heard of.
+    /// A new boundary was acknowledged.
     fresh: bool,
 }
 
-/// Counts of a sendbox' life, all numberings together.
+/// Counters since the start, for all sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Packets that left, and their bytes.
+    /// Packets sent.
     pub packets: u64,
-    /// See `packets`.
+    /// Bytes sent, as on the wire.
     pub bytes: u64,
-    /// Packets that were dropped here.
+    /// Packets dropped by the sendbox's queues.
     pub dropped: u64,
-    /// Packets that arrived at the other side, and their bytes.
+    /// Packets received by the receivebox.
     pub arrived: u64,
-    /// See `arrived`.
+    /// Bytes received by the receivebox.
     pub arrived_bytes: u64,
-    /// Packets missing there.
+    /// Packets missing at the receivebox.
     pub missing: u64,
     /// Packets that arrived out of order.
     pub out_of_order: u64,
-    /// Packets that arrived marked CE.
+    /// Packets that arrived with a CE mark.
     pub marked: u64,
-    /// Feedback that came.
+    /// Feedback messages received.
     pub feedback: u64,
-    /// Of it, what came after newer one.
+    /// Feedback messages that arrived after newer ones.
     pub late: u64,
-    /// Of it, what could not be true.
+    /// Feedback messages that were implausible.
     pub unlikely: u64,
 }
 
-/// What there is to see of a sendbox.
+/// Snapshot of a sendbox.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Status {
-    /// The mode, why, and since when.
+    /// Current mode.
     pub mode: Mode,
-    /// See `mode`.
+    /// Reason for the mode.
     pub reason: Reason,
-    /// See `mode`.
+    /// Time of the last mode change.
     pub since: Time,
-    /// The limit, if there is one.
+    /// Rate limit; `None` if there is none.
     pub rate: Option<Rate>,
-    /// RTT, rates and order.
+    /// Path state.
     pub seen: Seen,
-    /// What the newest boundary waited in the network's queues, if it is known.
+    /// Queueing delay of the newest boundary in the network, if known.
     pub in_network: Option<Duration>,
-    /// What waits here.
+    /// Packets and bytes queued in the sendbox.
     pub backlog: Backlog,
-    /// N.
+    /// Epoch size.
     pub every: Every,
-    /// How often each reason changed the mode, in the order of [`Reason::ALL`].
+    /// Number of mode changes per reason, in the order of [`Reason::ALL`].
     pub changes: [u64; Reason::ALL.len()],
-    /// Counts.
+    /// Counters since the start.
     pub totals: Totals,
 }
 
 impl<P: Packet> Sendbox<P> {
-    /// A sendbox without packets, open.
+    /// Creates an empty sendbox in open mode.
     pub fn new(now: Time, config: &SendboxConfig) -> Result<Sendbox<P>, QueueSpecError> {
         let queue = config
             .queue
@@ -233,25 +232,26 @@ impl<P: Packet> Sendbox<P> {
         })
     }
 
-    /// Takes a packet in, or drops it or another.
+    /// Enqueues a packet. May drop it or another one.
     pub fn enqueue(&mut self, now: Time, packet: P, drops: &mut impl Drops<P>) -> Verdict {
         self.since_tick.empty |= self.scheduler.backlog().packets == 0;
         self.scheduler.enqueue(now, packet, drops)
     }
 
-    /// Whether a packet may leave by now.
+    /// Returns whether a packet may be sent at `now`.
     pub fn is_ready(&self, now: Time) -> bool {
         self.scheduler
             .next_ready()
             .is_some_and(|ready| ready <= now)
     }
 
-    /// The next packet that leaves by now. Whoever sends it says so by [`left`](Sendbox::left).
+    /// Returns the next packet that may be sent at `now`. The driver reports its transmission with
+    /// [`left`](Sendbox::left).
     pub fn dequeue(&mut self, now: Time, drops: &mut impl Drops<P>) -> Option<P> {
         self.scheduler.dequeue(now, drops)
     }
 
-    /// A packet left under this number, with so many bytes on the wire.
+    /// Records a packet sent with this number and this many bytes on the wire.
     pub fn left(&mut self, now: Time, number: u64, bytes: u32) {
         self.ledger.left(now, number, bytes);
         self.totals.packets += 1;
@@ -262,9 +262,9 @@ impl<P: Packet> Sendbox<P> {
         }
     }
 
-    /// Goes over to another queue, other classes perhaps. All that waits goes along, each packet as
-    /// `again` gives it back: who changes what a class is says anew of which each is. What finds no
-    /// room is dropped. What was measured and ordered stays.
+    /// Replaces the queues, possibly with other classes. Moves all queued packets, after `again`
+    /// has assigned each its new class. Packets that do not fit are dropped. Measurements and the
+    /// limit are kept.
     pub fn requeue(
         &mut self,
         now: Time,
@@ -276,7 +276,7 @@ impl<P: Packet> Sendbox<P> {
         let mut old = std::mem::replace(&mut self.scheduler, Scheduler::new(fresh, now));
         self.scheduler.set_rate(now, old.rate());
         old.set_rate(now, None);
-        // What a queue holds back for a time is taken as if that had come.
+        // Also move packets that the queue would hold back, as if their time had come.
         while let Some(ready) = old.next_ready() {
             if let Some(packet) = old.dequeue(now.max(ready), drops) {
                 let _ = self.scheduler.enqueue(now, again(packet), drops);
@@ -287,14 +287,14 @@ impl<P: Packet> Sendbox<P> {
         Ok(())
     }
 
-    /// Goes over to other bounds of the limit.
+    /// Sets the bounds of the limit.
     pub fn set_bounds(&mut self, now: Time, min: Rate, max: Rate) {
         (self.config.min, self.config.max) = (min, max);
         self.apply(now);
     }
 
-    /// Packets are numbered anew from now on. What is still heard of the numbering before counts
-    /// for two RTTs more.
+    /// Starts a new session with new packet numbers. Feedback for the previous session counts for
+    /// two more RTTs.
     pub fn renumber(&mut self, now: Time, session: u32) {
         self.probes = 0;
         let until = now + (self.estimate.srtt() * OLD_RTTS).max(SILENT);
@@ -302,7 +302,7 @@ impl<P: Packet> Sendbox<P> {
         self.estimate.renumber();
     }
 
-    /// What the receivebox says.
+    /// Processes feedback.
     pub fn feedback(&mut self, now: Time, feedback: &Feedback) -> Result<(), Unlikely> {
         self.totals.feedback += 1;
         match self.ledger.take(now, feedback) {
@@ -321,13 +321,12 @@ impl<P: Packet> Sendbox<P> {
         Ok(())
     }
 
-    /// Records that a probe of the path left. Its loss is no sign of congestion (RFC 8899, section
-    /// 3).
+    /// Records a path MTU probe. Its loss does not indicate congestion (RFC 8899, section 3).
     pub fn probe_left(&mut self) {
         self.probes += 1;
     }
 
-    /// Records that a probe arrived.
+    /// Records the acknowledgement of a probe.
     pub fn probe_arrived(&mut self) {
         self.probes = self.probes.saturating_sub(1);
     }
@@ -363,7 +362,7 @@ impl<P: Packet> Sendbox<P> {
         self.apply(now);
     }
 
-    /// A limit begins: at what arrives.
+    /// Starts a limit at the receiving rate.
     fn begin(&mut self) {
         self.orders = Orders {
             start: self.estimate.received().bytes_per_sec(),
@@ -371,7 +370,8 @@ impl<P: Packet> Sendbox<P> {
         };
     }
 
-    /// Runs the algorithm's program if a tick or its own deadline has come; whether it was a tick.
+    /// Runs the algorithm's program if a tick or its own deadline is due. Returns whether it was a
+    /// tick.
     pub fn drive(&mut self, now: Time, flow: &mut impl SteeredFlow) -> bool {
         let ticks = now >= self.next_tick;
         if ticks {
@@ -386,7 +386,8 @@ impl<P: Packet> Sendbox<P> {
         ticks
     }
 
-    /// What the program is told, each [`TICK`]. What came is counted from now on for the next one.
+    /// Returns the program's signals for a tick, due every [`TICK`], and starts accumulating the
+    /// next ones.
     pub fn tick(&mut self, now: Time) -> Signals {
         let missed = now.since(self.next_tick).as_nanos() / TICK.as_nanos();
         self.next_tick += TICK * (missed + 1);
@@ -429,7 +430,7 @@ impl<P: Packet> Sendbox<P> {
         signals
     }
 
-    /// Window and rate in force, as the program sees them.
+    /// Returns the window and rate in force, as the program sees them.
     pub fn transport(&self, now: Time) -> Transport {
         let rate = match self.modes.mode() {
             Mode::Open => 0,
@@ -446,7 +447,8 @@ impl<P: Packet> Sendbox<P> {
         }
     }
 
-    /// What the program or the agent wants. It counts while there is a limit.
+    /// Applies the rate and window set by the program or the agent. They have no effect without a
+    /// limit.
     pub fn steer(&mut self, now: Time, outcome: &Outcome) {
         let seen = self.seen();
         self.modes.on_agent(now, outcome.fallback, &seen);
@@ -457,7 +459,7 @@ impl<P: Packet> Sendbox<P> {
         self.apply(now);
     }
 
-    /// The algorithm lets traffic pass, or controls delay.
+    /// Records whether the algorithm has selected pass-through mode.
     pub fn passing(&mut self, now: Time, passing: bool) {
         let seen = self.seen();
         self.modes.on_passing(now, passing, &seen);
@@ -466,15 +468,15 @@ impl<P: Packet> Sendbox<P> {
         }
     }
 
-    /// Someone says that all is to pass, or that it is not any more.
+    /// Disables the limit for the operator, or enables it again.
     pub fn by_hand(&mut self, now: Time, pass: bool) {
         let seen = self.seen();
         self.modes.on_hand(now, pass, &seen);
         self.apply(now);
     }
 
-    /// The smaller of the rate that was ordered and of what keeps the window that was; or the rate
-    /// at which the limit began. Bytes/s.
+    /// Returns the limit in bytes/s: the lower of the rate that was set and the rate that keeps the
+    /// window in flight, or the initial rate if neither was set.
     fn limit(&self) -> u64 {
         let by_window = self.orders.cwnd.map(|window| self.by_window(window));
         let ordered = self.orders.rate.into_iter().chain(by_window).min();
@@ -487,10 +489,11 @@ impl<P: Packet> Sendbox<P> {
             .clamp(min.min(max), max)
     }
 
-    /// The rate that keeps a window in flight, bytes/s: what arrives, as an ACK clock would let go,
-    /// and over an RTT what is missing to the window or too much. The window over the RTT would not
-    /// keep it: that RTT is of an RTT ago, and while a queue grows more and more is in flight.
-    /// Under it Copa swung between 10 and 190 Mbit/s on a link of 96.
+    /// Returns the rate in bytes/s that keeps a window in flight: the receiving rate, as with an
+    /// ACK clock, corrected by the difference between window and bytes in flight, spread over one
+    /// RTT. Window divided by RTT would not work: the RTT is one RTT old, so while a queue grows,
+    /// more and more bytes are in flight. With it, Copa oscillated between 10 and 190 Mbit/s on a
+    /// 96 Mbit/s link.
     fn by_window(&self, window: u64) -> u64 {
         let received = self.estimate.received().bytes_per_sec();
         let (_, in_flight) = self.ledger.in_flight(u64::from(self.config.mtu));
@@ -503,7 +506,7 @@ impl<P: Packet> Sendbox<P> {
         }
     }
 
-    /// The scheduler gets the limit that follows from mode and orders.
+    /// Passes the limit that follows from the mode to the scheduler.
     fn apply(&mut self, now: Time) {
         let rate = match self.modes.mode() {
             Mode::Open => {
@@ -515,13 +518,13 @@ impl<P: Packet> Sendbox<P> {
         self.scheduler.set_rate(now, rate);
     }
 
-    /// Which packets are boundaries is to be told the other side, in a packet of the bundle.
+    /// Returns a notice to be sent as a packet of the bundle, if one is due.
     pub fn notice(&mut self, now: Time) -> Option<Notice> {
         self.ledger.notice(now)
     }
 
-    /// When something is to be done: a packet leaves, the program runs, a notice is due, or silence
-    /// begins.
+    /// Returns the next deadline: a packet, a run of the program, a notice, or the start of
+    /// silence.
     pub fn next_deadline(&self) -> Time {
         let times = [self.scheduler.next_ready(), self.silent_at()];
         times
@@ -530,8 +533,8 @@ impl<P: Packet> Sendbox<P> {
             .fold(self.next_tick.min(self.ledger.notice_due()), Time::min)
     }
 
-    /// Call it when [`next_deadline`](Sendbox::next_deadline) has come, beside whatever else is due
-    /// then.
+    /// Handles the start of silence. To be called at [`next_deadline`](Sendbox::next_deadline), in
+    /// addition to the calls for packets, program and notices.
     pub fn on_deadline(&mut self, now: Time) {
         if self.silent_at().is_some_and(|at| at <= now) {
             let seen = self.seen();
@@ -545,8 +548,8 @@ impl<P: Packet> Sendbox<P> {
         }
     }
 
-    /// When the receivebox has been silent for too long; `None` if it need say nothing, or is known
-    /// to be silent.
+    /// Returns the time at which missing feedback counts as silence; `None` if none is expected or
+    /// silence has already been declared.
     fn silent_at(&self) -> Option<Time> {
         let since = self.unanswered.filter(|_| !self.modes.silent())?;
         Some(since + (self.estimate.srtt() * SILENT_RTTS).max(SILENT))
@@ -564,47 +567,47 @@ impl<P: Packet> Sendbox<P> {
         }
     }
 
-    /// The oldest change of mode that nobody has asked for yet.
+    /// Returns the oldest mode change that was not returned before.
     pub fn event(&mut self) -> Option<ModeChange> {
         self.modes.event()
     }
 
-    /// What waits here.
+    /// Returns the packets and bytes queued.
     pub fn backlog(&self) -> Backlog {
         self.scheduler.backlog()
     }
 
-    /// Its classes, in their order.
+    /// Iterates over the classes in their order.
     pub fn classes(&self) -> impl Iterator<Item = ClassStatus> + '_ {
         self.scheduler.classes()
     }
 
-    /// How it schedules.
+    /// Returns the configuration of the queues.
     pub fn queue(&self) -> &ClassesSpec {
         &self.config.queue
     }
 
-    /// Bytes that left, on the wire, of all packets that have a number.
+    /// Returns the total bytes sent on the wire, of all numbered packets.
     pub fn left_bytes(&self) -> u64 {
         self.totals.bytes
     }
 
-    /// Smoothed RTT; zero before the first.
+    /// Returns the smoothed RTT; zero before the first sample.
     pub fn srtt(&self) -> Duration {
         self.estimate.srtt()
     }
 
-    /// When the program runs next.
+    /// Returns the time of the next run of the program.
     pub fn next_tick(&self) -> Time {
         self.next_tick
     }
 
-    /// The mode.
+    /// Returns the mode.
     pub fn mode(&self) -> Mode {
         self.modes.mode()
     }
 
-    /// What there is to see, at `now`.
+    /// Returns a snapshot at `now`.
     pub fn status(&self, now: Time) -> Status {
         let estimate = &self.estimate;
         Status {

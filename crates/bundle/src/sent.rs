@@ -1,5 +1,4 @@
-//! What a sendbox remembers of what it sent: the boundaries, when they left, and how many bytes had
-//! left by then.
+//! Send history of a session: the boundaries, their send times, and the bytes sent up to each.
 
 use std::collections::VecDeque;
 
@@ -7,28 +6,28 @@ use ccplane_units::Time;
 
 use crate::mark::Marks;
 
-/// Boundaries that are remembered. At one each 2 ms, as often as feedback comes, it is 8 s of them:
-/// more than any path takes. More would only be memory, 24 bytes each.
+/// Number of stored boundaries: 8 s at one per 2 ms, the feedback rate, which exceeds any RTT. Each
+/// takes 24 bytes.
 pub const REMEMBERED: usize = 4_096;
 
-/// A boundary that left.
+/// A boundary packet that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Boundary {
     pub number: u64,
     pub at: Time,
-    /// Bytes that had left, itself included.
+    /// Bytes of the session sent up to and including this packet.
     pub bytes: u64,
 }
 
-/// The boundaries of a session, the oldest first.
+/// Boundaries of a session, oldest first.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
     marks: Marks,
     boundaries: VecDeque<Boundary>,
-    /// Packets and bytes of the session so far.
+    /// Packets and bytes of the session sent so far.
     pub packets: u64,
     pub bytes: u64,
-    /// One more than the highest number that left.
+    /// Highest number sent plus one.
     pub next: u64,
 }
 
@@ -43,7 +42,7 @@ impl Sent {
         }
     }
 
-    /// A packet left; `boundary` says whether it is one.
+    /// Records a packet; `boundary` states whether it is one.
     #[inline]
     pub fn left(&mut self, now: Time, number: u64, bytes: u32, boundary: bool) {
         self.packets += 1;
@@ -61,7 +60,7 @@ impl Sent {
         }
     }
 
-    /// The boundary of this number.
+    /// Returns the boundary with this number.
     pub fn find(&self, number: u64) -> Option<Boundary> {
         let at = match self.marks {
             Marks::Counter => self

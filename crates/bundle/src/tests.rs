@@ -1,5 +1,5 @@
-//! Both boxes over a small network in virtual time: a FIFO of some rate, a delay each way, and
-//! whatever happens to feedback.
+//! Sendbox and receivebox over a small network in virtual time: a FIFO with a fixed rate, a delay
+//! in each direction, and faults that affect feedback.
 
 use ccplane_datapath::{Outcome, Signals};
 use ccplane_qdisc::{Ecn, Packet};
@@ -8,7 +8,7 @@ use ccplane_units::{Duration, Rate, Time};
 use crate::{Marks, Message, Mode, ModeChange, Reason, Receivebox, Sendbox, SendboxConfig, hash};
 
 const PACKET: u32 = 1_500;
-/// 96 Mbit/s, bytes/s.
+/// Link rate: 96 Mbit/s in bytes/s.
 const LINK: u64 = 12_000_000;
 const WAY: Duration = Duration::from_millis(25);
 const STEP: Duration = Duration::from_micros(50);
@@ -22,7 +22,7 @@ impl Packet for Full {
     }
 }
 
-/// What happens to a feedback: at which times it comes, in ms after it was sent. None: it is lost.
+/// Fate of a feedback message: its delivery times in ms after it was sent; empty if it is lost.
 type Fate = Box<dyn FnMut(u64) -> Vec<u64>>;
 
 struct Net {
@@ -30,27 +30,27 @@ struct Net {
     sendbox: Sendbox<Full>,
     receivebox: Receivebox,
     marks: Marks,
-    /// The site sends so many bytes/s.
+    /// Sending rate of the site, bytes/s.
     offered: u64,
     owed: u64,
-    /// The link's rate, and when it is free.
+    /// Link rate, bytes/s, and the time at which the link is free.
     link: u64,
     free: Time,
-    /// On the way there: number and arrival; and back.
+    /// Packets in flight, by arrival time and number; and messages in flight.
     there: Vec<(Time, u64, u64)>,
     back: Vec<(Time, Message)>,
     sent: u64,
-    /// The same under all numberings of all sendboxes.
+    /// Packets sent in all sessions of all sendboxes.
     ever: u64,
     fate: Fate,
-    /// The rate that the algorithm orders each tick; `None`: none.
+    /// Rate that the algorithm sets each tick, if any.
     order: Option<u64>,
-    /// The window that it orders, bytes.
+    /// Window that the algorithm sets, bytes.
     window: Option<u64>,
     agent_gone: bool,
     last: Signals,
     changes: Vec<ModeChange>,
-    /// The far clock is ahead by so much.
+    /// Offset of the receivebox's clock.
     ahead: Duration,
 }
 
@@ -101,8 +101,7 @@ impl Net {
             let _ = self.sendbox.enqueue(now, Full, &mut |_, _| {});
         }
         if let Some(notice) = self.sendbox.notice(now) {
-            // It travels as a packet of the bundle; what it says is heard when that arrives, which
-            // here is at once.
+            // A notice travels as a packet of the bundle; here it is delivered at once.
             self.receivebox.notice(&notice);
         }
         while self.sendbox.dequeue(now, &mut |_: Full, _| {}).is_some() {
@@ -186,7 +185,7 @@ fn below_capacity_it_stays_open_and_measures_all() {
         near("R", net.last.rate_incoming, 10_000_000, 0.03);
         near("RTT", net.last.rtt_sample_us, 50_125, 0.01);
         near("min RTT", net.last.min_rtt_us, 50_125, 0.01);
-        // 10 Mbyte/s and 50 ms are 333 packets: 256, 64.
+        // 10 MB/s and 50 ms are 333 packets, rounded to 256; a quarter is 64.
         assert_eq!(status.every.get(), 64);
         assert_eq!(
             (
@@ -213,13 +212,13 @@ fn a_queue_in_the_network_moves_here() {
         queue < Duration::from_millis(18),
         "a quarter of 50 ms, half a ms and two feedbacks: {queue}"
     );
-    // It begins with what arrives: the capacity.
+    // The limit starts at the receiving rate, which is the capacity.
     let near = |rate: Option<Rate>, expected: u64| {
         let rate = rate.expect("there is a limit").bytes_per_sec();
         assert!(rate.abs_diff(expected) < expected / 25, "{rate}");
     };
     near(net.sendbox.status(net.now).rate, LINK);
-    // The algorithm takes it down: the network's queue goes, and one stands here.
+    // The algorithm lowers the rate: the network's queue drains and the sendbox's queue builds up.
     net.order = Some(11_000_000);
     net.run(1_000);
     assert_eq!(
@@ -248,7 +247,7 @@ fn a_window_is_in_flight_and_never_much_more() {
     let mut net = Net::new(Marks::Counter);
     net.offered = 14_000_000;
     net.run(1_000);
-    // Of the path's 600 kB: half, then twice as much at once, which takes a queue of 50 ms.
+    // Half of the path's 600 kB, then twice as much, which takes a queue of 50 ms.
     for (window, rtt_ms) in [(300_000, 50), (1_200_000, 100), (300_000, 50)] {
         net.window = Some(window);
         let mut most = 0;
@@ -283,7 +282,7 @@ fn silence_opens_and_sound_begins_anew() {
     let change = net.changes.last().copied().expect("it opened");
     assert_eq!((change.to, change.reason), (Mode::Open, Reason::Silent));
     let after = change.at.since(silent);
-    // What was under way came for 25 ms more; then max(4 RTT, 250 ms).
+    // Packets in flight arrive for 25 ms more; silence follows after max(4 RTT, 250 ms).
     assert!(
         after > Duration::from_millis(250) && after < Duration::from_millis(300),
         "{after}"
@@ -306,8 +305,7 @@ fn an_idle_bundle_is_not_silent() {
     net.offered = 0;
     net.run(10_000);
     assert_eq!(net.reasons(), [Reason::Queue]);
-    // A packet now and then does not make it so. It opens, because it has no queue that could be
-    // moved.
+    // An occasional packet does not count as silence. The bundle opens for lack of a queue.
     net.offered = 15_000;
     net.run(10_000);
     assert_eq!(net.reasons(), [Reason::Queue, Reason::Start]);
@@ -334,8 +332,8 @@ fn new_keys_begin_a_new_numbering_and_nothing_opens() {
     net.order = Some(11_000_000);
     net.run(1_000);
     net.sendbox.renumber(net.now, 1);
-    // What is under way is of the old numbering, which this small network does not tell apart: it
-    // is lost.
+    // The packets in flight belong to the old session, which this network cannot distinguish, so
+    // they are dropped.
     net.there.clear();
     net.receivebox.renumber(1);
     net.sent = 0;
@@ -413,7 +411,7 @@ fn what_cannot_be_true_changes_nothing() {
     }
 }
 
-/// A stream of numbers of its own for each seed (xorshift, 13, 7, 17).
+/// Pseudo-random numbers per seed (xorshift with shifts 13, 7, 17).
 struct Draws(u64);
 
 impl Draws {
@@ -429,7 +427,7 @@ impl Draws {
     }
 }
 
-/// What becomes of feedback: lost, late, doubled, and so out of order.
+/// Loses, delays and duplicates feedback, and thereby reorders it.
 fn fate(mut draws: Draws) -> Fate {
     let (lost, late) = (draws.below(100), draws.below(200));
     Box::new(move |_| {
@@ -445,8 +443,8 @@ fn fate(mut draws: Draws) -> Fate {
 }
 
 impl Net {
-    /// A new sendbox, as after a restart of its process: what waited is gone, and its numbers begin
-    /// anew, which the receivebox does not know yet.
+    /// Replaces the sendbox as after a restart of its process: the queue is lost and numbers
+    /// restart without the receivebox's knowledge.
     fn restart_sendbox(&mut self) {
         let config = SendboxConfig {
             marks: self.marks,
@@ -457,8 +455,8 @@ impl Net {
         self.sent = 0;
     }
 
-    /// New keys: both boxes number anew, the far one when the first packet under them comes, which
-    /// here is at once.
+    /// Rekeys: both boxes start a new session. The receivebox does so with the first packet of it,
+    /// which here arrives at once.
     fn rekey(&mut self, session: u32) {
         self.sendbox.renumber(self.now, session);
         self.there.clear();
@@ -467,10 +465,10 @@ impl Net {
     }
 }
 
-/// A random life of a pair of boxes. Feedback is lost, late, out of order or duplicated. Either box
-/// restarts, and keys change. The agent comes and goes and orders anything. The site sends in
-/// bursts over a link of any rate. Whatever happens: no panic, no limit below the floor, and the
-/// box opens in time when it hears nothing.
+/// Runs a random scenario. Feedback is lost, delayed, reordered or duplicated; either box restarts;
+/// keys change; the agent comes and goes and sets arbitrary rates and windows; the site sends in
+/// bursts over a link of any rate. Invariants: no panic, no limit below the minimum, and open mode
+/// in time without feedback.
 fn live(seed: u64) {
     let mut draws = Draws::of(seed);
     let mut net = Net::new(if seed.is_multiple_of(4) {
@@ -504,7 +502,7 @@ fn live(seed: u64) {
             status.mode == Mode::Open,
             "seed {seed}"
         );
-        // What an old sendbox sent may arrive as a new one's, but nothing that was never sent.
+        // Packets of an old sendbox may be counted for a new one, but never more than were sent.
         assert!(
             status.totals.arrived <= net.ever,
             "seed {seed}: {:?}",
@@ -517,7 +515,7 @@ fn live(seed: u64) {
     net.offered = 10_000_000;
     net.link = LINK;
     net.run(200);
-    // Ten packets leave in 120 ms at the floor; then max(4 RTT, 250 ms).
+    // Ten packets take 120 ms at the minimum rate; silence follows after max(4 RTT, 250 ms).
     net.run(4 * net.last.srtt_us / 1_000 + 300);
     assert_eq!(
         net.sendbox.mode(),
@@ -531,28 +529,28 @@ fn whatever_happens_to_feedback() {
     (0..60).for_each(live);
 }
 
-/// The same at length. `cargo test --release -p ccplane-bundle --lib -- --ignored ten_thousand`
-/// runs it.
+/// The same test with 10,000 seeds: `cargo test --release -p ccplane-bundle --lib -- --ignored
+/// ten_thousand`.
 #[test]
 #[ignore = "ten thousand lives, minutes"]
 fn whatever_happens_to_feedback_ten_thousand_times() {
     (60..10_060).for_each(live);
 }
 
-/// The paper's marks, a hash of the header, and the tunnel's counter are two samples of the same
-/// packets: what both boxes measure with either is the same, but for where boundaries fall. Open,
-/// so that neither changes what is measured.
+/// Packet counters and the paper's header hashes sample the same packets differently. Both measure
+/// the same, except for the positions of the boundaries. The bundles stay open, so that the limit
+/// does not influence the measurement.
 #[test]
 fn sampled_and_counted_marks_measure_the_same() {
     let mut draws = Draws::of(1);
     let mut nets = [Marks::Counter, Marks::Hash].map(Net::new);
     let (mut rtt, mut sent, mut received) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..12 {
-        // Below the link's rate, at it, and above it: a queue comes and goes.
+        // Below, at and above the link rate: a queue builds up and drains.
         let (offered, parts) = (4_000_000 + draws.below(9_000_000), 20 + draws.below(60));
         for net in &mut nets {
             net.offered = offered;
-            // The agent is gone: the boxes measure, and nothing is limited.
+            // Without an agent the boxes measure but do not limit.
             net.agent_gone = true;
         }
         for _ in 0..parts {
@@ -570,8 +568,8 @@ fn sampled_and_counted_marks_measure_the_same() {
             }
         }
     }
-    // 64 packets lie between two boundaries of the counter, and 64 on average, geometrically, of
-    // the hash: at 96 Mbit/s 8 ms.
+    // With counters, 64 packets lie between two boundaries; with hashes, 64 on average,
+    // geometrically distributed. At 96 Mbit/s that is 8 ms.
     let p90 = |mut off: Vec<f64>| {
         off.sort_by(f64::total_cmp);
         off[off.len() * 9 / 10]

@@ -1,5 +1,5 @@
-//! Classes in a sendbox: nothing is lost or counted twice, whatever is changed under way, and the
-//! high level is served first.
+//! Traffic classes in a sendbox: no packet is lost or counted twice when classes are reconfigured,
+//! and the high-priority level is served first.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ fn sendbox(classes: &[(u8, u32, &str)]) -> Sendbox<Tagged> {
     Sendbox::new(Time::ZERO, &config).expect("possible")
 }
 
-/// Queues that drop when they are full, when they are asked, or hold packets back.
+/// Queues that drop on overflow, that drop on dequeue, or that hold packets back.
 const MIXES: &[&[(u8, u32, &str)]] = &[
     &[(0, 1, "sfq:limit=20p")],
     &[
@@ -73,7 +73,7 @@ enum Op {
         class: u8,
     },
     Ask,
-    /// The classes of another mix, and all packets so much further.
+    /// Switch to the classes of another mix and shift the class of all packets by `by`.
     Change {
         mix: usize,
         by: u8,
@@ -138,15 +138,15 @@ proptest! {
                 ..sum
             });
             prop_assert_eq!(sum.backlog, expected);
-            // Of what came since there are these classes; what was dropped at the change itself is
-            // in the counts of one or the other.
+            // Packets since the classes were configured. Drops during the change itself count for
+            // either the old or the new classes.
             prop_assert!(sum.packets + sum.backlog.packets <= inside_then + came_since);
             prop_assert!(sum.packets + sum.dropped + sum.backlog.packets >= inside_then + came_since);
         }
     }
 }
 
-/// What leaves one after the other, by class.
+/// Dequeues all packets and returns their classes in order.
 fn drained(sendbox: &mut Sendbox<Tagged>, now: Time) -> Vec<u8> {
     std::iter::from_fn(|| sendbox.dequeue(now, &mut |_, _| {}))
         .map(|packet| packet.class)
@@ -170,7 +170,7 @@ fn the_high_level_goes_first_but_for_a_twentieth_after_a_change_too() {
     fill(&mut sendbox, 1, 100);
     fill(&mut sendbox, 0, 100);
     let order = drained(&mut sendbox, Time::ZERO);
-    // One was on the line already.
+    // One packet was already on the line.
     let last_high = order.iter().rposition(|class| *class == 0).expect("some");
     let low_before = order[..last_high]
         .iter()
@@ -178,7 +178,7 @@ fn the_high_level_goes_first_but_for_a_twentieth_after_a_change_too() {
         .count();
     assert_eq!(order.len(), 200);
     assert!((4..=7).contains(&low_before), "{low_before}: {order:?}");
-    // The other way round from now on, and what waits is of its new class.
+    // Swap the priorities; queued packets move to their new class.
     fill(&mut sendbox, 0, 50);
     fill(&mut sendbox, 1, 50);
     let again = |packet: Tagged| Tagged {

@@ -119,7 +119,7 @@ pub enum Unusable {
     Read {
         /// Path of the configuration file.
         path: PathBuf,
-        /// Cause.
+        /// Underlying error.
         why: io::Error,
     },
     /// The file was read, but its contents are invalid.

@@ -20,7 +20,7 @@ pub enum GatewayError {
     Listen {
         /// Local address.
         address: SocketAddr,
-        /// Cause.
+        /// Underlying error.
         why: io::Error,
     },
     /// The status socket could not be bound.
@@ -30,7 +30,7 @@ pub enum GatewayError {
     Status {
         /// Path of the socket.
         path: String,
-        /// Cause.
+        /// Underlying error.
         why: io::Error,
     },
     /// A queue cannot be built.
@@ -38,7 +38,7 @@ pub enum GatewayError {
     Queue {
         /// Name of the peer.
         peer: String,
-        /// Cause.
+        /// Underlying error.
         why: QueueSpecError,
     },
     /// An algorithm cannot be started.
@@ -46,7 +46,7 @@ pub enum GatewayError {
     Algorithm {
         /// Name of the algorithm.
         algorithm: String,
-        /// Cause.
+        /// Underlying error.
         why: String,
     },
     /// The channel to an algorithm's thread failed.
@@ -57,7 +57,7 @@ pub enum GatewayError {
     System {
         /// The operation that failed.
         what: &'static str,
-        /// Cause.
+        /// Underlying error.
         why: io::Error,
     },
 }

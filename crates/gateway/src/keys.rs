@@ -52,7 +52,7 @@ pub enum KeyError {
     Read {
         /// Path of the file.
         path: PathBuf,
-        /// Cause.
+        /// Underlying error.
         why: io::Error,
     },
     /// Other users may read the file.
@@ -71,7 +71,7 @@ pub enum KeyError {
     Make {
         /// Path of the file.
         path: PathBuf,
-        /// Cause.
+        /// Underlying error.
         why: io::Error,
     },
 }

@@ -1,8 +1,8 @@
-//! The gateway: sendbox and receivebox between a site and a WireGuard tunnel.
+//! Gateway: a sendbox and a receivebox between a site and a WireGuard tunnel.
 //!
 //! ```text
-//! site ── TUN ── classify, Sendbox ── seal ── UDP ── the other site
-//!      ── TUN ── check source ── Receivebox ── open ── UDP ──
+//! site ── TUN ── classify, Sendbox ── encrypt ── UDP ── the other site
+//!      ── TUN ── check source ── Receivebox ── decrypt ── UDP ──
 //! ```
 //!
 //! [`Config`](config::Config) is the checked configuration and [`Gateway`] runs it. The gateway has

@@ -31,8 +31,8 @@ const SESSIONS_KEPT: usize = 4;
 /// Feedback is itself a packet of the reverse bundle. If only such packets arrive, feedback is sent
 /// after this many of them, but not more often than every `ALIKE_SOONEST`.
 const ALIKE: u32 = 8;
-/// Keeps two idle gateways from answering each other's feedback, yet short enough that ten
-/// intervals do not count as silence, which starts after 250 ms.
+/// Keeps two idle gateways from answering each other's feedback. Short enough that ten unanswered
+/// packets do not count as silence, which starts after 250 ms.
 const ALIKE_SOONEST: Duration = Duration::from_millis(200);
 
 /// A packet in the sendbox: its handle in the store and its size on the wire.

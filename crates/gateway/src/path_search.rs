@@ -5,9 +5,9 @@
 //!                  MAX_PROBES lost, size <= PLPMTU: black hole, PLPMTU = BASE
 //!                 +----------------------------------------------------+
 //!                 v                                                    |
-//!   start ---> Searching --- nothing left to try, or limit ---> Complete (confirms each 10 s)
+//!   start ---> Searching --- nothing left to try, or limit ---> Complete (confirms every 10 s)
 //!                 ^                                                    |
-//!                 +------------- PMTU_RAISE_TIMER, other limit --------+
+//!                 +------------ PMTU_RAISE_TIMER, new limit -----------+
 //! ```
 //!
 //! It differs from the RFC in two points. Until the first search ends, packets may be as long as

@@ -22,7 +22,7 @@ pub enum LinkError {
         path: PathBuf,
         /// The step that failed.
         what: &'static str,
-        /// Cause.
+        /// Underlying error.
         why: Errno,
     },
     /// Another agent serves at this path.
@@ -36,7 +36,7 @@ pub enum LinkError {
     NoAgent {
         /// Path of the agent's socket.
         path: PathBuf,
-        /// Cause.
+        /// Underlying error.
         why: Errno,
     },
     /// The last attempt failed or the connection was lost; the next attempt starts after this time.
@@ -47,7 +47,7 @@ pub enum LinkError {
     NoCcpAgent {
         /// Path of the agent's socket.
         path: PathBuf,
-        /// Cause.
+        /// Underlying error.
         why: Errno,
     },
     /// The agent accepted the connection but did not list its algorithms.
@@ -63,7 +63,7 @@ pub enum LinkError {
     Far {
         /// Address of the agent.
         address: TlsAddress,
-        /// Cause.
+        /// Underlying error.
         why: Arc<FarError>,
     },
     /// The key for another host is missing or invalid.
@@ -76,7 +76,7 @@ pub enum LinkError {
     Listen {
         /// Local address.
         address: SocketAddr,
-        /// Cause.
+        /// Underlying error.
         why: io::Error,
     },
     /// `poll` failed.

@@ -60,7 +60,7 @@ pub enum IdentityError {
     File {
         /// Path of the file.
         path: PathBuf,
-        /// Cause.
+        /// Underlying error.
         why: io::Error,
     },
     /// Other users may read the file.
@@ -78,7 +78,7 @@ pub enum IdentityError {
     Garbage {
         /// Path of the file.
         path: PathBuf,
-        /// Cause.
+        /// Underlying error.
         why: String,
     },
     /// The certificate has expired or is not valid yet.

@@ -5,8 +5,8 @@
 //!
 //! | | |
 //! | --- | --- |
-//! | `ca.pem`, `ca.key` | the CA's certificate, and its private key, which stays on the operator's host |
-//! | `agent/` | files for the agent's host: `ca.pem`, and `key.pem` with certificate and private key |
+//! | `ca.pem`, `ca.key` | certificate and private key of the CA; the key stays on this host |
+//! | `agent/` | for the agent's host: `ca.pem`, and `key.pem` with certificate and key |
 //! | `NAME/` | the same files for a datapath's host |
 //! | `revoked` | revoked keys: one fingerprint and name per line |
 //!
@@ -84,7 +84,7 @@ pub enum KeyError {
     File {
         /// Path of the file.
         path: PathBuf,
-        /// Cause.
+        /// Underlying error.
         why: io::Error,
     },
     /// The directory contains no key.
@@ -113,7 +113,7 @@ pub enum KeyError {
         path: PathBuf,
         /// Expected contents.
         what: &'static str,
-        /// Cause.
+        /// Underlying error.
         why: String,
     },
     /// The name is not allowed for a key.

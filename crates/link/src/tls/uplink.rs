@@ -115,7 +115,7 @@ struct Attempt {
 
 struct Greeting {
     began: Time,
-    /// When the datapath said who it is, with the last of the handshake.
+    /// Time at which the hello was sent, together with the end of the handshake; `None` before.
     said: Option<Time>,
     keyring: Keyring,
 }
