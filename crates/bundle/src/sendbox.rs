@@ -2,7 +2,7 @@
 //!
 //! The driver passes it packets and the receivebox's feedback, sends the packets it releases, and
 //! runs the algorithm's program through [`Sendbox::drive`] every 10 ms. The sendbox decides whether
-//! there is a limit ([`Mode`]); the algorithm decides which.
+//! there is a limit ([`Mode`]); the algorithm sets its value.
 //!
 //! To the algorithm the bundle is a flow with these signals, updated every 10 ms:
 //!

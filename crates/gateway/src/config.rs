@@ -85,9 +85,9 @@ pub struct Peer {
     /// Limit of the queue, as time at the highest possible rate; `None` keeps the limit of
     /// [`queue`](Peer::queue).
     pub buffer: Option<Duration>,
-    /// Lower bound of the rate.
+    /// Lower bound of the rate limit.
     pub min: Rate,
-    /// Upper bound of the rate. Without it, pass-through mode does not limit the rate.
+    /// Upper bound of the rate limit. In open mode there is no limit, so traffic may exceed it.
     pub max: Option<Rate>,
 }
 

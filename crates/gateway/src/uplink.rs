@@ -23,8 +23,8 @@ pub(crate) struct Uplink {
     /// Peer whose turn it is, and whether its turn has started.
     turn: u32,
     begun: bool,
-    /// Packets were waiting for the line when it became free. It has been busy all along, and only
-    /// the thread's wake-up was late.
+    /// Packets were waiting when the line became free. It counts as busy since then, because only
+    /// the wake-up of the thread was late.
     late: bool,
 }
 

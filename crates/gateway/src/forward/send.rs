@@ -44,8 +44,8 @@ const PATIENT: Duration = Duration::from_millis(10);
 /// Longest time that packets wait for a handshake. WireGuard retransmits its initiation after 5 s;
 /// after 7 s the senders have given up or retransmitted.
 const UNREACHABLE: Duration = Duration::from_secs(7);
-/// Memory for the packets of all queues. A queue of 1.875 MB uses more memory than that if packets
-/// are small or if one packet keeps a whole super-packet allocated.
+/// Memory for the packets of all queues, bytes. A 1.875 MB queue of 300-byte packets uses only part
+/// of it, but a single queued packet can keep a whole super-packet allocated.
 const MEMORY: u64 = 256 << 20;
 
 /// The sending thread.

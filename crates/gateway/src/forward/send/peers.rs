@@ -161,7 +161,7 @@ impl Sending {
         Ok(())
     }
 
-    /// Creates the algorithms and queues the new configuration needs. Returns the old table
+    /// Starts the algorithms and checks the queues of the new configuration. Returns the old table
     /// extended by the new peers.
     fn prepare(&mut self, now: Time, old: &Table, found: &Found) -> Result<Table, GatewayError> {
         for peer in self.config.peers.clone() {
