@@ -174,9 +174,9 @@ pub(crate) struct Modes {
     congested: u8,
     /// Last time at which packets of the bundle were queued, in the sendbox or in the network.
     queued: Time,
-    /// There has been no queue for [`IDLE_TIME`].
+    /// True if there has been no queue for [`IDLE_TIME`].
     idle: bool,
-    /// The algorithm has selected pass-through mode.
+    /// True if the algorithm has selected pass-through mode.
     passing: bool,
     events: VecDeque<ModeChange>,
     /// Number of changes per reason, in the order of [`Reason::ALL`].

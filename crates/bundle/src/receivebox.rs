@@ -39,9 +39,9 @@ pub struct Receivebox {
     missing: u64,
     marked: u64,
     boundary: Option<Boundary>,
-    /// There is a boundary for which no feedback was sent.
+    /// True if there is a boundary for which no feedback was sent.
     fresh: bool,
-    /// A packet has arrived since the last feedback.
+    /// True if a packet has arrived since the last feedback.
     heard: bool,
     /// Time of the last feedback; zero before the first.
     told: Time,

@@ -80,7 +80,7 @@ pub struct SendboxConfig {
     pub max: Rate,
     /// Packet numbering.
     pub marks: Marks,
-    /// Measure without ever setting a limit.
+    /// True to measure without ever setting a limit.
     pub observe: bool,
     /// Seed for queues that use random numbers.
     pub seed: u64,
@@ -150,10 +150,10 @@ struct Orders {
 #[derive(Clone, Copy, Debug, Default)]
 struct SinceTick {
     counts: Counts,
-    /// The queue was empty at some point.
+    /// True if the queue was empty at some point.
     empty: bool,
     silent: bool,
-    /// A new boundary was acknowledged.
+    /// True if a new boundary was acknowledged.
     fresh: bool,
 }
 

@@ -26,16 +26,16 @@ pub(crate) struct Batch {
     count: usize,
     size: usize,
     to: Option<(SocketAddr, Marks)>,
-    /// The last datagram was shorter than the others, so no further datagram may follow it.
+    /// True if the last datagram was shorter than the others, so that none may follow it.
     over: bool,
-    /// The socket was full and we have already waited for it in this turn.
+    /// True if a full socket has already been waited for in this turn.
     waited: bool,
 }
 
 /// Result of sending a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sent {
-    /// The path MTU is smaller than these datagrams.
+    /// True if the datagrams exceed the path MTU.
     pub too_long: bool,
 }
 

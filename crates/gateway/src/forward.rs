@@ -39,8 +39,8 @@ pub(crate) struct Shared {
     pub door: Door,
     pub makes: Makes,
     pub observe: bool,
-    /// Query the kernel for the path MTU of peers. Only valid if the socket is in this thread's
-    /// network namespace.
+    /// True if the kernel may be queried for the path MTU of peers, which requires that the socket
+    /// is in the network namespace of the threads.
     pub asks_ways: bool,
     pub events: Events,
     pub counts: Strays,

@@ -141,7 +141,7 @@ pub(crate) struct Half {
     pub probe_ack: Option<ProbeAck>,
     /// Gauges that the algorithm reports for the bundle.
     pub gauges: Vec<(&'static str, f64)>,
-    /// A packet has arrived that warrants feedback: one for the site, or a notice.
+    /// True if a packet has arrived that warrants feedback: one for the site, or a notice.
     news: bool,
     /// Other packets of the tunnel since the last feedback, and the time of that feedback.
     alike: u32,

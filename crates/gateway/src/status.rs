@@ -42,7 +42,7 @@ pub enum Question {
     Events {
         /// Number of the last event the client has.
         after: u64,
-        /// Keep sending new events.
+        /// True to keep sending new events.
         follow: bool,
     },
     /// Lets a peer's traffic pass without limit, or controls it again.

@@ -268,7 +268,7 @@ pub struct Tunnel {
     keepalive: bool,
     /// Ticks since the last outgoing packet.
     quiet: u128,
-    /// There is a session to encrypt with, as of the last handshake or tick.
+    /// True if there is a session to encrypt with, as of the last handshake or tick.
     established: bool,
     /// Responses to the peer's initiations since the last authenticated data message.
     unconfirmed_answers: u8,

@@ -23,8 +23,8 @@ pub(crate) struct Uplink {
     /// Peer whose turn it is, and whether its turn has started.
     turn: u32,
     begun: bool,
-    /// Packets were waiting when the line became free. It counts as busy since then, because only
-    /// the wake-up of the thread was late.
+    /// True if packets were waiting when the line became free. The line then counts as busy since
+    /// that time, because only the wake-up of the thread was late.
     late: bool,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Share {
     credit: i64,
     /// Total bytes of the peer that have been charged; `None` before the first call.
     charged: Option<u64>,
-    /// The peer has packets that wait for the line or for its turn.
+    /// True if the peer has packets that wait for the line or for its turn.
     pub held: bool,
 }
 

@@ -82,7 +82,7 @@ fn signal(wake: &EventFd) {
 /// The datapath's end.
 pub struct Beside {
     queues: Arc<Queues>,
-    /// A message was queued since the last flush.
+    /// True if a message was queued since the last flush.
     told: bool,
     come: VecDeque<Command>,
 }
@@ -172,7 +172,7 @@ pub struct Served {
     queues: Arc<Queues>,
     id: DatapathId,
     told: bool,
-    /// The datapath has disconnected or was closed, and the agent was notified.
+    /// True if the datapath has disconnected or was closed, and the agent was notified.
     closed: bool,
     /// Scratch buffers for the queue's contents and for the batch passed to the agent; both are
     /// empty between calls.

@@ -47,16 +47,16 @@ pub struct Datagram {
     peers: Vec<Option<Peer>>,
     by_address: HashMap<Address, usize>,
     remembered: Remembered,
-    /// The remembered datapaths have received this agent's programs.
+    /// True once the remembered datapaths have received this agent's programs.
     greeted: bool,
     warnings: Warnings,
     /// Time of the last `receive`.
     now: Time,
     buffer: Box<[u8]>,
     arrived: Vec<Arrived>,
-    /// The last receive call returned a datagram.
+    /// True if the last receive call returned a datagram.
     busy: bool,
-    /// Several datagrams were pending, so receive in batches.
+    /// True if several datagrams were pending, so that the next call receives a batch.
     flood: bool,
     dropped: u64,
 }
@@ -68,7 +68,7 @@ struct Warnings {
     closed: Warning,
     garbage: Warning,
     full: Warning,
-    /// Logged once.
+    /// Warnings that are logged only once.
     unbound: bool,
     stranger: bool,
 }

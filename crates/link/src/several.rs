@@ -18,7 +18,7 @@ pub struct Several {
 
 struct One {
     remote: Box<dyn Remote>,
-    /// Was tried since the last agent was lost, and did not answer.
+    /// True if it was tried since the last agent was lost and did not answer.
     failed: bool,
 }
 

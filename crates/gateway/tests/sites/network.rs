@@ -25,11 +25,11 @@ pub struct Way {
     pub rate: AtomicU64,
     /// Path MTU, bytes. Longer packets are dropped with an ICMP message.
     pub mtu: AtomicU32,
-    /// Longer packets are dropped without an ICMP message.
+    /// True to drop longer packets without an ICMP message.
     pub silent: AtomicBool,
     /// Source port that a NAT assigns to datagrams of the first site (IPv4); 0 disables the NAT.
     pub port: AtomicU16,
-    /// Drops all packets to the first site.
+    /// True to drop all packets to the first site.
     pub deaf: AtomicBool,
     /// Packets dropped because they exceeded the MTU or were sent to a port of an old NAT mapping.
     pub refused: AtomicU64,

@@ -27,8 +27,8 @@ pub(super) struct Peer {
     /// refuses connections.
     socket: Option<OwnedFd>,
     tried: bool,
-    /// The peer packs several messages into a datagram and is therefore assumed to parse them too.
-    /// The reference datapaths parse only one message per datagram.
+    /// True if the peer has packed several messages into a datagram and is therefore assumed to
+    /// parse them too. The reference datapaths parse only one message per datagram.
     batches: bool,
     outbox: Outbox,
 }

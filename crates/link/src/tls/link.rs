@@ -90,9 +90,9 @@ struct Datapath {
     stream: Stream,
     peer: SocketAddr,
     packet: v2::Packet,
-    /// The first `Ready` has arrived.
+    /// True once the first `Ready` has arrived.
     began: bool,
-    /// A warning that the key has too many flows was logged.
+    /// True once it was logged that the key has too many flows.
     too_many_said: bool,
     closed: Option<Closed>,
 }

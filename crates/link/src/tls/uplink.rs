@@ -60,11 +60,11 @@ pub struct TlsUplink {
     stage: Stage,
     backoff: Backoff,
     packet: v2::Packet,
-    /// The packet contains a message that must not wait.
+    /// True if the packet contains a message that must not wait.
     urgent: bool,
     /// Time of the last packet sent.
     sent: Time,
-    /// The agent has sent a message since then.
+    /// True if the agent has sent a message since then.
     answered: bool,
     /// Time of the agent's last message.
     heard: Time,
