@@ -2,8 +2,8 @@
 //! 4.3).
 //!
 //! The number is the tunnel's packet counter, or a hash of the header if there is no tunnel. In
-//! both cases the boundaries for a larger N are a subset of those for a smaller N. So while the two
-//! boxes use different N, they only measure less often.
+//! both cases the boundaries for a larger N are a subset of those for a smaller N. If the two boxes
+//! use different N for a while, only the number of samples changes.
 
 use ccplane_units::{Duration, Rate};
 

@@ -25,7 +25,6 @@ pub struct Event {
     pub text: String,
 }
 
-/// The events of a gateway.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     list: Mutex<(u64, VecDeque<Event>)>,

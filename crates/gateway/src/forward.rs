@@ -52,7 +52,6 @@ pub(crate) struct Shared {
     turns: [AtomicU64; 2],
 }
 
-/// A forwarding thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Direction {
     Send,

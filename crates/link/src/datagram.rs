@@ -1,4 +1,4 @@
-//! Existing CCP datapaths: version-1 messages over Unix datagrams.
+//! Link to existing CCP datapaths: version-1 messages over Unix datagrams.
 //!
 //! A datapath is identified by the path its socket is bound to and by the user of its process.
 //! Unbound senders cannot be answered and are dropped. Peers do not affect each other: malformed

@@ -98,7 +98,6 @@ impl Admission {
     }
 }
 
-/// The handshake thread.
 pub(crate) struct Handshakes {
     shared: Arc<Shared>,
     /// Receives initiations and sends replies to unknown addresses.

@@ -30,7 +30,6 @@ const MOVES_TOLD_EVERY: Duration = Duration::from_secs(1);
 /// Holds the longest datagram, or a handshake message.
 pub(super) const BUFFER_BYTES: usize = 1 << 16;
 
-/// The receiving thread.
 pub(crate) struct Receiving {
     shared: Arc<Shared>,
     socket: Socket,

@@ -48,7 +48,6 @@ const UNREACHABLE: Duration = Duration::from_secs(7);
 /// of it, but a single queued packet can keep a whole super-packet allocated.
 const MEMORY: u64 = 256 << 20;
 
-/// The sending thread.
 pub(crate) struct Sending {
     shared: Arc<Shared>,
     socket: Socket,

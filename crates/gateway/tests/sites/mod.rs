@@ -102,8 +102,8 @@ impl Sites {
         Sites::of(test, &configs, makes())
     }
 
-    /// Starts one site per configuration. Site `n` has the addresses 192.0.2.`n + 1` and fd01::`n +
-    /// 1` on the network.
+    /// Starts one site per configuration. Site 0 has the addresses 192.0.2.1 and fd01::1 on the
+    /// network, the next ones follow.
     pub fn of(test: &str, configs: &[String], makes: Makes) -> Option<Sites> {
         let mut sites = Sites::quiet(test, configs, makes)?;
         // Sites with an endpoint start last: a lost initiation is retransmitted only after 5 s.

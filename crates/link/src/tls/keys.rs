@@ -365,7 +365,6 @@ fn folder_for_owner(folder: &Path) -> Result<(), KeyError> {
     private::make_folder(folder).map_err(file(folder))
 }
 
-/// Certificate authority.
 struct Authority {
     certificate: String,
     params: CertificateParams,

@@ -26,7 +26,6 @@ const RECORD: usize = 5 + 1 + 16;
 /// Maximum content of a record, bytes (RFC 8446, section 5.1).
 const CONTENT: usize = 1 << 14;
 
-/// A connection.
 pub(super) struct Stream {
     socket: TcpStream,
     tls: Connection,
