@@ -1,42 +1,41 @@
-//! How much of the lower classes the kernel is given ahead of time.
+//! Limit on lower-class bytes queued in the kernel.
 //!
-//! What a socket has handed over cannot be called back: a packet of class 0 waits behind it in
-//! every queue of this host that does not know of classes, and in the driver's ring in any case. So
-//! lower classes are handed over only as long as little waits there, as much as the device sends
-//! until the next look. That is found as Linux' byte queue limits find it
-//! (lib/dynamic_queue_limits.c): the limit grows when the device has run dry, and shrinks while
-//! more than half of it is left at the next look. Class 0 then waits for less than two looks' worth
-//! of lower classes, whatever the device's rate. Devices that take everything at once, TUN and
-//! loopback among them, never hold anything back here: behind them, whoever queues has to know
-//! classes.
+//! A datagram that a socket has accepted cannot be recalled. A class 0 packet waits behind it in
+//! every classless queue of this host, and always in the driver's ring. Lower classes are therefore
+//! passed to the kernel only while little is queued there: as much as the device sends until the
+//! next check. The limit is found as in Linux' byte queue limits (lib/dynamic_queue_limits.c): it
+//! grows when the device has run dry, and shrinks while more than half of it is still queued at the
+//! next check. Class 0 then waits for at most two check intervals of lower-class traffic at any
+//! device rate. Devices that accept everything at once, such as TUN and loopback, are never limited
+//! here; classes have to be enforced by the queue behind them.
 
 use ccplane_units::{Duration, Time};
 
-/// Between two looks while something is held back. Shorter wakes the thread more often; longer
-/// keeps class 0 waiting for as long.
+/// Interval between checks while data is held back. A shorter interval wakes the thread more often;
+/// a longer one delays class 0 by as much.
 const LOOK: Duration = Duration::from_micros(500);
 
-/// The same where the socket's buffer is the limit: Linux' 208 KiB serve 5 Gbit/s then. A larger
-/// buffer would let class 0 fill the device's queue as it could not without lower classes.
+/// Check interval once the limit has reached half of the socket buffer: Linux' default of 208 KiB
+/// then sustains 5 Gbit/s. Raising the buffer instead would let lower classes fill the device queue
+/// ahead of class 0.
 const SOON: Duration = Duration::from_micros(100);
 
-/// The limit is never below this: four Ethernet packets with the kernel's overhead, 5 ms at 10
-/// Mbit/s.
+/// Lower bound of the limit: four Ethernet packets with the kernel's overhead, 5 ms at 10 Mbit/s.
 const LEAST: usize = 4 * 2_304;
-/// Initial size, large enough that a fast device does not wait for it to grow: 0.6 ms at 1 Gbit/s.
+/// Initial limit, large enough that a fast device does not wait for it to grow: 0.6 ms at 1 Gbit/s.
 const FIRST: usize = 8 * LEAST;
 
-/// See the [module](self).
+/// Byte limit for lower classes; see the [module](self).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ahead {
     limit: usize,
     most: usize,
-    /// Something is held back: the next look.
+    /// Time of the next check, while data is held back.
     look: Option<Time>,
 }
 
 impl Ahead {
-    /// Never more than half of what the socket's buffer takes: the other half is class 0's.
+    /// Creates a limit of at most half of the send buffer; the other half is reserved for class 0.
     pub fn new(send_buffer: usize) -> Ahead {
         let most = (send_buffer / 2).max(LEAST);
         Ahead {
@@ -46,7 +45,8 @@ impl Ahead {
         }
     }
 
-    /// Bytes, with the kernel's overhead, that may be handed over now, where so many wait.
+    /// Returns the bytes, including the kernel's overhead, that may be sent now. `waiting` returns
+    /// the bytes queued in the kernel.
     pub fn room(&mut self, now: Time, waiting: impl FnOnce() -> usize) -> usize {
         if self.look.is_some_and(|look| now < look) {
             return 0;
@@ -62,18 +62,18 @@ impl Ahead {
         self.limit.saturating_sub(waiting)
     }
 
-    /// There was more to hand over than room.
+    /// Schedules the next check because more was ready than there was room for.
     pub fn hold(&mut self, now: Time) {
         let wait = if self.limit == self.most { SOON } else { LOOK };
         self.look.get_or_insert(now + wait);
     }
 
-    /// Nothing is held back any more: nobody need look.
+    /// Cancels the next check: nothing is held back any more.
     pub fn forget(&mut self) {
         self.look = None;
     }
 
-    /// When to look again.
+    /// Returns the time of the next check.
     pub fn look(&self) -> Option<Time> {
         self.look
     }
@@ -83,8 +83,7 @@ impl Ahead {
 mod tests {
     use super::*;
 
-    /// A device that sends so many bytes between two looks is hardly idle, and not given much more
-    /// than it sends.
+    /// A device with a steady rate is hardly ever idle and is not given much more than it sends.
     #[test]
     fn the_limit_is_what_the_device_sends_between_two_looks() {
         for per_look in [10_000, 60_000, 600_000] {

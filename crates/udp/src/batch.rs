@@ -1,5 +1,4 @@
-//! Datagrams of one size and one destination, one behind the other, as the kernel takes them in one
-//! call.
+//! Batch of equally sized datagrams to one destination, sent in a single system call.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,33 +9,33 @@ use ccplane_units::Time;
 use super::departures::Departures;
 use super::socket::{LARGEST, Marks, Socket};
 
-/// What waits for the next call.
+/// Datagrams queued for the next send call.
 ///
-/// All of them have the size of the first but the last, which may be shorter. They are written
-/// where they are sent from.
+/// All have the size of the first, except the last, which may be shorter. They are encoded in
+/// place.
 pub(super) struct Batch {
     bytes: Box<[u8]>,
     filled: usize,
-    /// Bytes of the first; 0 while there is none.
+    /// Size of the first datagram in bytes; 0 if the batch is empty.
     size: usize,
     count: usize,
     most: usize,
     to: Option<SocketAddr>,
     marks: Marks,
-    /// A shorter one closed it.
+    /// Set once a shorter datagram has been added: GSO allows one only at the end.
     closed: bool,
-    /// What was written behind it and belongs to the next call.
+    /// Datagram written after the batch that belongs to the next call.
     behind: Option<(usize, SocketAddr, Marks, Option<Time>)>,
-    /// When each says that it was made, where the kernel is to say when it left.
+    /// Creation time carried by each datagram, if the kernel reports transmit timestamps.
     said: VecDeque<Option<Time>>,
 }
 
 impl Batch {
-    /// Room for one call of at most `most` datagrams.
+    /// Creates a batch of at most `most` datagrams per call.
     pub fn new(most: usize) -> Batch {
         Batch {
-            // One more datagram of the largest size is written behind a full batch before it is
-            // known not to belong to it.
+            // A datagram of the largest size may be written behind a full batch before it is known
+            // to belong to the next one.
             bytes: vec![0; 2 * LARGEST].into_boxed_slice(),
             filled: 0,
             size: 0,
@@ -50,7 +49,7 @@ impl Batch {
         }
     }
 
-    /// From now on at most so many datagrams a call.
+    /// Sets the maximum number of datagrams per call.
     pub fn limit(&mut self, most: usize) {
         self.most = most.max(1);
     }
@@ -59,15 +58,15 @@ impl Batch {
         self.filled == 0
     }
 
-    /// Where to write the next datagram.
+    /// Returns the buffer for the next datagram.
     pub fn room(&mut self) -> &mut [u8] {
         let end = (self.filled + LARGEST).min(self.bytes.len());
         &mut self.bytes[self.filled..end]
     }
 
-    /// Adds what was written there, `length` bytes. False where it does not belong to the same
-    /// call: it waits behind the others until they are [sent](Batch::send), and nothing may be
-    /// added before.
+    /// Adds the `length` bytes written to [`room`](Batch::room). Returns false if the datagram
+    /// cannot go into the same call; it is kept until the batch is [sent](Batch::send), and nothing
+    /// may be added before then.
     pub fn add(&mut self, length: usize, to: SocketAddr, marks: Marks, said: Option<Time>) -> bool {
         debug_assert!(
             self.behind.is_none(),
@@ -91,9 +90,9 @@ impl Batch {
         true
     }
 
-    /// Sends it, and tells `departures` the kernel's numbers of what says when it was made.
-    /// `WouldBlock` leaves what was not taken, any other error empties it, as the network might
-    /// have lost it.
+    /// Sends the batch and records the kernel's packet number of every timestamped datagram in
+    /// `departures`. On `WouldBlock` the unsent datagrams stay; any other error empties the batch,
+    /// as if the network had lost it.
     pub fn send(
         &mut self,
         socket: &mut Socket,
@@ -126,7 +125,7 @@ impl Batch {
             }
             Err(why) => Err(why),
         };
-        // A socket learns by a call what the device does not take.
+        // The socket lowers its limit when a call shows that the device cannot take it.
         self.limit(self.most.min(socket.batch()));
         if !matches!(&sent, Err(why) if why.kind() == io::ErrorKind::WouldBlock) {
             let filled = self.filled;
@@ -140,18 +139,17 @@ impl Batch {
         sent
     }
 
-    /// The first `taken` of several have left.
+    /// Removes the first `taken` datagrams, which were sent.
     fn forget(&mut self, taken: usize) {
         let gone = (taken * self.size).min(self.filled);
         let behind = self.behind.map_or(0, |(length, ..)| length);
         self.bytes.copy_within(gone..self.filled + behind, 0);
         self.filled -= gone;
         self.count -= taken;
-        // A shorter one may be alone now, and nothing shorter may come behind it than itself: it
-        // stays closed.
+        // The remaining datagram may be the shorter last one; the batch stays closed.
     }
 
-    /// Where the first of them goes, and how long it is.
+    /// Returns the destination and the size of the first datagram.
     pub fn first(&self) -> Option<(SocketAddr, usize)> {
         self.to.map(|to| (to, self.size))
     }
@@ -167,8 +165,8 @@ mod tests {
         let here = "127.0.0.1:0".parse().unwrap();
         let (mut sender, receiver) = (Socket::bind(here).unwrap(), Socket::bind(here).unwrap());
         let to = receiver.local();
-        // They change within runs of one size: what else could part 0 from 1, 5 from 6 and 9 from
-        // 10?
+        // The marks change within runs of equal size, so that only they can separate datagrams 0
+        // and 1, 5 and 6, 9 and 10.
         let marks_of = |index: usize| match index {
             0 => Marks { ecn: 2, dscp: 0 },
             1..6 => Marks { ecn: 3, dscp: 0 },

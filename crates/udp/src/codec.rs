@@ -1,35 +1,34 @@
-//! Bytes around [`Segment`]s: what a datagram holds.
+//! Wire format of [`Segment`]s and datagrams.
 //!
-//! A datagram is an [`Envelope`], in a handshake a [`Crypto`], a segment's header, and the payload
-//! to its end. Everything is big-endian and has one spelling only: what [`read`] takes,
-//! [`write`](fn@write) gives back byte for byte. The ECN field and the DSCP of a packet are in its
-//! IP header and not here: beside the class that its sender means, the driver tells the one that
-//! the DSCP says.
+//! A datagram is an [`Envelope`], in a handshake a [`Crypto`], a segment header, and the payload up
+//! to the end. Integers are big-endian. The encoding is canonical: [`write`](fn@write) reproduces
+//! byte for byte what [`read`] accepts. A packet's ECN field and DSCP are in its IP header, not
+//! here; the driver passes the class implied by the DSCP next to the class that the sender set.
 //!
 //! A segment:
 //!
 //! | bytes | field | in |
 //! | --- | --- | --- |
-//! | 1 | bits 0-2 kind: 0 Ack, 1 Data, 2 Open, 3 `OpenReply`, 4 Abort, 5 `PathProbe`, 6 `PathReply`; bit 3: an echo follows; bit 4: ECN counts follow; bits 5-7: in classes above 0, one more than the class in which what is being answered arrived, or 0; else 0 | all |
+//! | 1 | bits 0-2 kind: 0 Ack, 1 Data, 2 Open, 3 `OpenReply`, 4 Abort, 5 `PathProbe`, 6 `PathReply`; bit 3: an echo follows; bit 4: ECN counts follow; bits 5-7: in classes above 0, one more than the class in which the echoed segment arrived, or 0; else 0 | all |
 //! | 1 | bits 0-3 flags: FIN, PROOF, PROBE, SIDE; bits 4-7: priority class, 0 to 7 | all |
-//! | 1 | transmission: how many times it was sent | all |
+//! | 1 | transmission: number of times it was sent | all |
 //! | 4 | number | all |
-//! | 4 | ack: everything before has arrived | all |
+//! | 4 | cumulative ACK: all earlier numbers have arrived | all |
 //! | 4 | window, bytes | all |
 //! | 6 | offset of the payload in the stream | Data |
 //! | 2 | the sender's MSS | Open, `OpenReply` |
 //! | 2 | bytes of the probe's datagram | `PathReply` |
-//! | 2 | sum of the nonces of all that it acknowledges, SACK ranges included ([`Proof`]) | Ack, Data |
+//! | 2 | sum of the nonces of everything acknowledged, SACK ranges included ([`Proof`]) | Ack, Data |
 //! | 2 + 2 | nonce of its number, and mark of its transmission | Data |
-//! | 4 + 1 | number and transmission (not 0) of the segment that is being answered | where bit 3 says so |
-//! | 2 | mark of the segment that is being answered | Ack, Data; where bit 3 says so |
-//! | 4 + 4 | packets and bytes that arrived with CE, not both 0 | where bit 4 says so |
-//! | 1 | bits 0-2: ranges, at most 4; bit 3: the first of them is a duplicate; bit 4: time stamps follow; bit 5: a part follows; bits 6-7: 0 | SIDE |
+//! | 4 + 1 | number and transmission (not 0) of the echoed segment | if bit 3 is set |
+//! | 2 | mark of the echoed segment | Ack, Data; if bit 3 is set |
+//! | 4 + 4 | packets and bytes that arrived with CE, not both 0 | if bit 4 is set |
+//! | 1 | bits 0-2: ranges, at most 4; bit 3: the first range is a duplicate (D-SACK); bit 4: timestamps follow; bit 5: a part follows; bits 6-7: 0 | SIDE |
 //! | 8 each | ranges: start and end | SIDE |
 //! | 8, in Acks 24 | t1, or t1, t2, t3, ns | SIDE, bit 4 |
-//! | 2 + 2 | of a segment that leaves in parts: where in its payload this one begins, and bytes of all of it, not 0 | SIDE, bit 5, in Data |
+//! | 2 + 2 | for a segment sent in parts: offset of this part in its payload, and its total payload bytes, not 0 | SIDE, bit 5, in Data |
 //! | the rest | payload | Data |
-//! | the rest | padding that says nothing, so that no answer is larger than its request, and so that the path is tried | Open, `PathProbe` |
+//! | the rest | padding, ignored: keeps answers no larger than requests and probes the path MTU | Open, `PathProbe` |
 
 mod crypto;
 mod envelope;
@@ -46,16 +45,16 @@ use ccplane_units::Time;
 
 use ccplane_transport::{Kind, MAX_CLASSES, MAX_RANGES, Number, Part, Proof, Range, Segment, Side};
 
-/// Bytes of the longest header of a segment of data without SACK ranges, as [`write`](fn@write)
-/// makes it when `room` is short.
+/// Bytes of the longest data segment header without SACK ranges, as [`write`](fn@write) produces it
+/// when `room` is short.
 pub const MAX_DATA_HEADER: usize = COMMON + OFFSET + SUM + NONCES + ECHO + COUNTS + STAMPS;
-/// Bytes of an ordinary one: neither an echo nor ECN counts.
+/// Bytes of a data segment header without an echo or ECN counts.
 pub const DATA_HEADER: usize = COMMON + OFFSET + SUM + NONCES;
-/// Bytes of [`MAX_DATA_HEADER`] that time stamps take.
+/// Bytes of [`MAX_DATA_HEADER`] used by timestamps.
 pub const STAMPS: usize = 1 + STAMP;
-/// Bytes that saying that a segment is a part of another takes.
+/// Bytes of the part field, which marks a segment as a part of another.
 pub const PART: usize = 1 + 4;
-/// Bytes of the longest header of any segment.
+/// Bytes of the longest segment header.
 pub const MAX_HEADER: usize =
     COMMON + OFFSET + SUM + NONCES + ECHO + COUNTS + 1 + 8 * MAX_RANGES + 3 * STAMP;
 
@@ -75,42 +74,42 @@ const HAS_STAMPS: u8 = 1 << 4;
 const HAS_PART: u8 = 1 << 5;
 const FLAGS: u8 = Segment::FIN | Segment::PROOF | Segment::PROBE | Segment::SIDE;
 
-/// Why bytes are no segment.
+/// Error in a received datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {
-    /// They end too early.
+    /// The datagram is truncated.
     #[error("a datagram that ends within its header")]
     Short,
-    /// Another version.
+    /// Unsupported protocol version.
     #[error(
         "a datagram of version {0}, where version {VERSION} is spoken: the other side needs ccplane of the same version"
     )]
     Version(u8),
-    /// No such kind.
+    /// Unknown segment kind.
     #[error("a segment of unknown kind {0}")]
     Kind(u8),
-    /// No such class.
+    /// Invalid priority class.
     #[error("a segment of class {0}, of at most {last}", last = MAX_CLASSES - 1)]
     Class(u8),
-    /// Bits that have no meaning yet are set.
+    /// Reserved bits are set.
     #[error("a datagram with reserved bits set")]
     Reserved,
-    /// More SACK ranges than there can be.
+    /// Too many SACK ranges.
     #[error("{0} SACK ranges, at most {MAX_RANGES} are allowed")]
     Ranges(u8),
-    /// Something is spelled out that says nothing.
+    /// An optional field is present although it is empty; the encoding would not be canonical.
     #[error("a segment with an empty {0}")]
     Empty(&'static str),
-    /// Payload behind a segment that has none.
+    /// Payload after a segment that carries none.
     #[error("{0} bytes of payload behind a segment without data")]
     Payload(usize),
 }
 
-/// Writes a segment's header to the front of `out`, of which `room` bytes may be used. SACK ranges
-/// that do not fit are left out, the oldest first. `prove` is given the ranges that remain. Returns
-/// the bytes taken; `None` where even so it does not fit.
-// Left to itself the compiler calls it: 20 instructions a packet.
+/// Writes a segment header to the front of `out`, using at most `room` bytes. SACK ranges that do
+/// not fit are dropped, oldest first; `prove` receives the remaining ranges. Returns the length, or
+/// `None` if the header does not fit without any ranges.
+// Without the attribute the compiler emits a call, which costs 20 instructions per packet.
 #[inline(always)]
 pub fn write(
     segment: &Segment,
@@ -183,9 +182,9 @@ pub fn write(
     Some(out.at)
 }
 
-/// Reads a segment and its nonces, with the bytes that its header took; the payload is the rest of
-/// `bytes`. The segment's ECN field and [`band`](Segment::band) are left as they are by default:
-/// the IP header has them.
+/// Reads a segment and its nonces and returns the header length; the rest of `bytes` is the
+/// payload. The segment's ECN field and [`band`](Segment::band) keep their defaults, since they are
+/// in the IP header.
 #[inline]
 pub fn read(bytes: &[u8], side: &mut Side) -> Result<(Segment, Proof, usize), CodecError> {
     let mut rest = Reader { rest: bytes };
@@ -265,12 +264,12 @@ pub fn read(bytes: &[u8], side: &mut Side) -> Result<(Segment, Proof, usize), Co
     Ok((segment, proof, bytes.len() - payload))
 }
 
-/// Segments of this kind acknowledge data, and have to prove it.
+/// Returns true for segments that acknowledge data and have to prove it with nonces.
 fn proves(kind: Kind) -> bool {
     matches!(kind, Kind::Ack | Kind::Data)
 }
 
-/// Bytes of a segment's header.
+/// Returns the length of a segment's header in bytes.
 fn length(segment: &Segment, side: &Side) -> usize {
     let own = match segment.kind {
         Kind::Data => OFFSET + SUM + NONCES,
@@ -302,8 +301,8 @@ fn length(segment: &Segment, side: &Side) -> usize {
     COMMON + own + echo + counts + side
 }
 
-/// Bytes of a segment's time stamps: an acknowledgement answers with all three, anything else only
-/// says when it left.
+/// Returns the bytes of a segment's timestamps: an ACK carries all three, other segments only their
+/// transmit time.
 fn stamps(kind: Kind) -> usize {
     if kind == Kind::Ack { 3 * STAMP } else { STAMP }
 }

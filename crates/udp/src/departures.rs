@@ -1,37 +1,38 @@
-//! When packets really left: what they say of it was written before.
+//! Transmit times from the kernel, looked up by the timestamp that a packet carries.
 //!
-//! A packet carries the time at which it was made, and the kernel tells later when its driver had
-//! it. So each gets a time of its own (two made in the same nanosecond are told apart), the peer
-//! echoes it, and here it is looked up: what the packet said, or the peer changed, is only a name
-//! for what is known on this side. DX does the same for stamps that no packet can carry (two-step
-//! clocks in IEEE 1588).
+//! A packet carries the time at which it was built; the kernel reports only later when the driver
+//! sent it. Each packet therefore gets a unique timestamp (packets built within one nanosecond are
+//! told apart), which the peer echoes and which is looked up here. The echoed value serves only as
+//! a key, so a forged echo cannot distort a measurement. DX does the same for timestamps that no
+//! packet can carry (two-step clocks in IEEE 1588).
 
 use ccplane_units::{Duration, Time};
 
 use super::numbered::Numbered;
 
-/// Packets remembered, which are all that a path of 10 Gbit/s and 30 ms holds. Beyond it the oldest
-/// are forgotten: their acknowledgements bring no sample.
+/// Packets remembered, enough for a path of 10 Gbit/s and 30 ms. Beyond it the oldest are dropped,
+/// and their ACKs yield no sample.
 const MOST: usize = 1 << 15;
 
-/// The kernel is believed to stamp as long as it did it so lately. A driver that does not stamp at
-/// all leaves the times of user space.
+/// Time since the last kernel timestamp during which further ones are expected. If the driver does
+/// not timestamp at all, user-space times are used.
 const LATELY: Duration = Duration::from_secs(1);
 
-/// A packet leaves after it was made, give or take what two clocks can be told apart by. What the
-/// kernel says of an earlier packet of the same number, of before it counted anew, is not believed.
+/// Tolerance for a departure before the creation time, for differences between the two clocks. An
+/// earlier departure belongs to an older packet with the same number, from before the counter
+/// wrapped, and is ignored.
 const SLACK: Duration = Duration::from_micros(1);
 
-/// See the [module](self).
+/// Packets awaiting their kernel timestamps; see the [module](self).
 #[derive(Debug)]
 pub(super) struct Departures {
-    /// By the kernel's number, and so by what they said.
+    /// Ordered by the kernel's packet number, and so also by creation time.
     packets: Numbered<Packet>,
-    /// The last time given out.
+    /// Last creation time issued.
     last: Time,
-    /// When the kernel stamped last.
+    /// Time of the last kernel timestamp.
     stamped: Option<Time>,
-    /// Echoes without a departure, whose samples were dropped.
+    /// Echoes without a departure time; their samples were dropped.
     missed: u64,
 }
 
@@ -54,14 +55,14 @@ impl Default for Departures {
 }
 
 impl Departures {
-    /// A time that no other packet says, `now` or a little later.
+    /// Returns a unique creation time: `now`, or slightly later.
     pub fn name(&mut self, now: Time) -> Time {
         self.last = now.max(self.last + Duration::from_nanos(1));
         self.last
     }
 
-    /// The packet that said so, a datagram of so many bytes, was handed to the kernel, which
-    /// counted it as `number`.
+    /// Records that the packet with creation time `said`, a datagram of `bytes` bytes, was passed
+    /// to the kernel as packet `number`.
     pub fn sent(&mut self, said: Time, number: u32, bytes: u32) {
         let packet = Packet {
             said,
@@ -71,7 +72,8 @@ impl Departures {
         self.packets.sent(number, packet);
     }
 
-    /// The kernel's packet `number` left then, which may depend on how many bytes its datagram has.
+    /// Records the departure of the kernel's packet `number`. `at` computes the time from the
+    /// datagram's length in bytes.
     pub fn left(&mut self, number: u32, at: impl FnOnce(u32) -> Time) {
         if let Some(packet) = self.packets.of(number) {
             let at = at(packet.bytes);
@@ -82,7 +84,8 @@ impl Departures {
         }
     }
 
-    /// When the packet that said so left; `None` where that is not known and was to be.
+    /// Returns the departure time of the packet with creation time `said`; `None` if the kernel
+    /// should have reported one and did not.
     pub fn of(&mut self, said: Time, now: Time) -> Option<Time> {
         let found = self.packets.find(&said, |packet| packet.said);
         let left = found.and_then(|packet| packet.left);
@@ -98,7 +101,7 @@ impl Departures {
         }
     }
 
-    /// Echoes whose packet's departure was not known.
+    /// Returns the number of echoes whose departure time was unknown.
     pub fn missed(&self) -> u64 {
         self.missed
     }
@@ -118,11 +121,11 @@ mod tests {
         let said: Vec<Time> = (0..100).map(|_| departures.name(at(5))).collect();
         assert!(said.windows(2).all(|pair| pair[0] < pair[1]));
         assert_eq!(departures.name(at(6)), at(6));
-        let first = u32::MAX - 50; // the kernel's count goes round
+        let first = u32::MAX - 50; // the kernel's counter wraps
         for (index, said) in said.iter().enumerate() {
             departures.sent(*said, first.wrapping_add(index as u32), 1400);
         }
-        // Until the kernel stamps anything, user space's times serve.
+        // User-space times are used until the first kernel timestamp.
         assert_eq!(departures.of(said[3], at(10)), Some(said[3]));
         for index in (0..100u32).rev() {
             departures.left(first.wrapping_add(index), |_| at(10 + u64::from(index)));
@@ -130,7 +133,7 @@ mod tests {
         for (index, said) in said.iter().enumerate() {
             assert_eq!(departures.of(*said, at(200)), Some(at(10 + index as u64)));
         }
-        // What the peer made up brings no sample, and neither does what was forgotten.
+        // A forged or forgotten timestamp yields no sample.
         assert_eq!(departures.of(at(7), at(200)), None);
         departures.sent(at(150), 0, 99);
         assert_eq!(departures.of(said[0], at(200)), None);

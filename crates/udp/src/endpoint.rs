@@ -1,23 +1,23 @@
-//! Connections of one address: opens them without trusting anybody, tells their datagrams apart,
-//! drops and counts the rest.
+//! Connections of one local address. Opens them without trusting a source address, demultiplexes
+//! datagrams, and drops and counts invalid ones.
 //!
-//! A client's hello carries its random identifier and is padded to a full datagram. If nobody
-//! answers, further ones come in all sizes that paths have, and the largest that is answered is
-//! what this path carries.
+//! A client's hello carries its random identifier and is padded to a full datagram. If it is not
+//! answered, further hellos are sent in all common path MTU sizes; the largest that is answered
+//! gives the path MTU.
 //!
-//! With TLS the hello has the client's first flight, and the answer the server's: at most three
-//! times the bytes of the hello. The server keeps the handshake until the client has gone through
-//! with it, and only then is there a connection. It keeps 256 handshakes of strangers at a time.
-//! One more, or any if it was told so, is answered with a cookie alone, from nothing but a secret
-//! (see [`Cookies`]): it has to come back with the next hello, and proves that the client receives
+//! With TLS the hello carries the client's first flight and the answer the server's, which is at
+//! most three times as long as the hello. The server keeps the handshake until the client has
+//! completed it, and only then creates the connection. It keeps at most 256 handshakes of
+//! unverified clients. Beyond that limit, or always if configured so, it answers with a stateless
+//! cookie (see [`Cookies`]), which the next hello has to return as proof that the client receives
 //! at its address.
 //!
-//! Without TLS a hello is answered from that secret, always, and forgotten: the identifier in the
-//! answer proves to have been received when the client's first data carries it. So a forged address
-//! costs a hash and draws fewer bytes than it sent.
+//! Without TLS the answer to a hello is always stateless: the identifier in it is derived from a
+//! secret, and the client's first data proves that it was received. A forged address thus costs the
+//! server one hash and attracts fewer bytes than were sent.
 //!
-//! What has a connection's identifiers and, under TLS, its seal, belongs to the connection; nothing
-//! else moves it: neither data nor resets of who is not on the path.
+//! A datagram belongs to a connection if it has the connection's identifiers and, under TLS, a
+//! valid seal. Off-path senders can neither inject data nor reset a connection.
 
 mod cookie;
 mod flight;
@@ -49,27 +49,27 @@ use pending::{Waiting, encode};
 use session::{Heard, Session};
 use shares::Shares;
 
-/// Bytes of the smallest hello that TLS answers: the smallest of the [`sizes`]. Three times it
-/// holds our whole flight.
+/// Bytes of the smallest hello that is answered under TLS: the smallest of the [`sizes`]. Three
+/// times as many bytes hold the server's whole flight.
 const LEAST_HELLO: usize = LEAST;
-/// Bytes that may go to an address that has proved nothing, for each that came from it (RFC 9000,
+/// Bytes that may be sent to an unverified address per byte received from it (RFC 9000, section
 /// 8.1).
 const AMPLIFICATION: usize = 3;
 
-/// Identifiers of ended connections that are remembered while they could still open a new one.
-/// Beyond it the oldest are forgotten, and a copy of their first datagram that comes late opens a
-/// connection that ends by its idle timeout.
+/// Identifiers of closed connections that are remembered while they could still open a new one.
+/// Beyond the limit the oldest is forgotten; a late copy of its first datagram then opens a
+/// connection that ends by the idle timeout.
 const MOST_ENDED: usize = 4096;
 
-/// See the [module](self).
+/// Demultiplexer of all connections of a local address; see the [module](self).
 pub struct Endpoint {
     listening: Option<Listening>,
     tls: Option<Tls>,
-    /// Bytes of a datagram.
+    /// Bytes of a full datagram.
     size: usize,
     config: Arc<Config>,
     sessions: BTreeMap<u64, Session>,
-    /// When each was ended, the oldest first.
+    /// Closed connections with the time of closing, oldest first.
     ended: VecDeque<(Time, u64)>,
     counters: Counters,
 }
@@ -78,96 +78,96 @@ struct Listening {
     cookies: Cookies,
     shares: Shares,
     waiting: Waiting,
-    /// A client was turned away for want of a connection for any address.
+    /// Set when a client was rejected because of the limit on all connections.
     crowded: bool,
 }
 
-/// What became of a datagram.
+/// Outcome of a received datagram.
 #[derive(Debug)]
 pub enum Arrival {
-    /// A segment of connection `id` and its nonces; the payload is in this part of the datagram.
+    /// Segment of connection `id` with its nonces and the range of its payload in the datagram.
     Segment(u64, Segment, Proof, Range<usize>),
-    /// The same, of a client whose address is proved now: [`Connection::accept`] takes `open`, its
-    /// answer is not to be sent, and then the segment is to be handled.
+    /// First segment of a client whose address is now verified. The caller passes `open` to
+    /// [`Connection::accept`], discards the answer, and then handles `segment`.
     Accepted {
-        /// The new connection.
+        /// Identifier of the new connection.
         id: u64,
-        /// The hello, made again.
+        /// Reconstructed hello.
         open: Segment,
-        /// What came.
+        /// Received segment.
         segment: Segment,
-        /// Its nonces.
+        /// Nonces of the segment.
         proof: Proof,
-        /// Where its payload is.
+        /// Range of the payload in the datagram.
         payload: Range<usize>,
     },
-    /// An answer is in `out`: so many bytes, in datagrams of so many each, the last of which may be
-    /// shorter.
+    /// Answer in `out`: total bytes, and bytes per datagram; the last datagram may be shorter.
     Answer(usize, usize),
-    /// The same, of one datagram: the handshake of whoever is there has failed, and this tells why.
+    /// Answer of one datagram in `out`: a TLS alert that tells the peer why the handshake failed.
     Alert(usize),
-    /// It was part of a handshake, and nothing else is to be done.
+    /// Handshake datagram that needs no further action.
     Nothing,
-    /// The server asks client `id` for another hello, at once ([`Connection::open_again`]).
+    /// The server requests another hello of client `id` at once ([`Connection::open_again`]).
     Again(u64),
-    /// The handshake of client `id` has failed, as [`Endpoint::refused`] says.
+    /// The handshake of client `id` has failed; see [`Endpoint::refused`].
     Refused(u64),
-    /// So much that was forged has come for connection `id` that it must end (RFC 9001, 6.6).
+    /// Connection `id` has received so many forgeries that it must be closed (RFC 9001, section
+    /// 6.6).
     Spent(u64),
 }
 
-/// Why a datagram was dropped.
+/// Reason for which a datagram was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Dropped {
-    /// It is no datagram of ccplane's.
+    /// Not a valid datagram of this protocol.
     #[error("not one of ccplane's: {0}")]
     Malformed(CodecError),
-    /// It is not sealed, and this endpoint speaks TLS.
+    /// In plain text, and this endpoint requires TLS.
     #[error("not encrypted, and nothing else is taken here")]
     Plain,
-    /// It is sealed, or asks for TLS, and this endpoint speaks none.
+    /// Sealed, or a TLS hello, and this endpoint does not use TLS.
     #[error("encrypted, and nothing encrypted is taken here")]
     Sealed,
-    /// It was sealed with another key, or changed.
+    /// Sealed with another key, or modified.
     #[error("encrypted with another key, or changed on the way")]
     Forged,
-    /// As [`Dropped::Forged`], and with it so many that the connection's keys have to be given up.
+    /// Forged like [`Dropped::Forged`], and the connection has reached the limit of forgeries for
+    /// its keys.
     #[error("forged, and with it more than the keys bear")]
     Spent,
-    /// It is of a connection whose handshake is not over.
+    /// The handshake of its connection is not complete.
     #[error("from before the end of its handshake")]
     Early,
-    /// TLS does not take what it says.
+    /// TLS rejected the handshake.
     #[error(
         "its handshake fails, as its certificate is not one that --client names, or as it asks for what is not spoken here"
     )]
     Refused,
-    /// It came before.
+    /// Duplicate of an earlier datagram.
     #[error("a repetition")]
     Replayed,
-    /// No connection has its identifiers, and they open none.
+    /// No connection has its identifiers, and it cannot open one.
     #[error("of no connection")]
     Unknown,
-    /// The connection has another address.
+    /// The connection has another peer address.
     #[error("from another address than its connection's")]
     Moved,
-    /// There are as many connections as are allowed, of all or of this address.
+    /// Too many connections in total, or from this address.
     #[error("one connection too many")]
     Full,
-    /// Its sender has no port: nothing can be sent there, and an attempt would be an error of the
-    /// socket.
+    /// Source port 0: it cannot be answered, and trying to would be an error of the socket.
     #[error("from port 0, which cannot be answered")]
     Portless,
-    /// A hello for somebody who does not listen.
+    /// A hello to an endpoint that does not listen.
     #[error("a hello for a client")]
     Deaf,
-    /// A hello that is too small for its answer.
+    /// A hello smaller than its answer may be.
     #[error("a hello too small for its answer")]
     Small,
 }
 
-/// Datagrams dropped, by reason.
+/// Dropped datagrams by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// [`Dropped::Malformed`].
@@ -202,15 +202,15 @@ impl Counters {
         } += 1;
     }
 
-    /// All of them.
+    /// Returns the sum of all counters.
     pub fn total(&self) -> u64 {
         self.malformed + self.mismatched + self.forged + self.replayed + self.unknown + self.full
     }
 }
 
 impl Endpoint {
-    /// An endpoint whose datagrams have at most `size` bytes. `config` is every connection's, with
-    /// an MSS of no more than [`mss`] says.
+    /// Creates an endpoint whose datagrams have at most `size` bytes. `config` applies to all
+    /// connections; its MSS must not exceed [`mss`].
     pub fn new(config: Arc<Config>, size: usize, tls: Option<Tls>) -> Endpoint {
         Endpoint {
             listening: None,
@@ -223,7 +223,7 @@ impl Endpoint {
         }
     }
 
-    /// Lets clients open connections, within limits. The secret is random and new at each start.
+    /// Accepts connections, within limits. `secret` must be random and new at each start.
     pub fn listen(&mut self, secret: [u8; 32], limits: Limits) {
         self.listening = Some(Listening {
             cookies: Cookies::new(secret),
@@ -233,7 +233,7 @@ impl Endpoint {
         });
     }
 
-    /// Begins a connection under a random identifier; false where it is in use, or 0.
+    /// Starts a connection with the random identifier `id`. Returns false if `id` is in use, or 0.
     pub fn connect(&mut self, address: SocketAddr, id: u64) -> Result<bool, Refused> {
         if id == 0 || self.sessions.contains_key(&id) {
             return Ok(false);
@@ -243,8 +243,8 @@ impl Endpoint {
         Ok(true)
     }
 
-    /// Writes a segment of connection `id` as a datagram; `prove` gives its nonces, `fill` is given
-    /// the place of its payload. Its length and where it goes.
+    /// Encodes a segment of connection `id` into `out`. `prove` returns its nonces; `fill` writes
+    /// the payload. Returns the length and the destination.
     #[inline]
     pub fn write(
         &mut self,
@@ -260,8 +260,8 @@ impl Endpoint {
         Some((length, session.address))
     }
 
-    /// A client's handshake ends with a flight of its own, before a segment that proves its
-    /// address: whether there is one, which [`write_flight`](Endpoint::write_flight) writes.
+    /// Starts the client's last handshake flight if one has to precede `segment`, which proves the
+    /// client's address. [`write_flight`](Endpoint::write_flight) writes it.
     #[cold]
     pub fn begin_flight(&mut self, id: u64, segment: &Segment) {
         if let Some(session) = self.sessions.get_mut(&id) {
@@ -269,8 +269,8 @@ impl Endpoint {
         }
     }
 
-    /// Writes the next datagram of that flight: its length and where it goes; `None` when there is
-    /// no more.
+    /// Writes the next datagram of the flight and returns its length and destination; `None` at the
+    /// end.
     #[cold]
     pub fn write_flight(&mut self, id: u64, out: &mut [u8]) -> Option<(usize, SocketAddr)> {
         let session = self.sessions.get_mut(&id)?;
@@ -278,7 +278,7 @@ impl Endpoint {
         Some((length, session.address))
     }
 
-    /// Takes a datagram, which it may decrypt in place. `out` has room for an answer.
+    /// Processes a datagram, which may be decrypted in place. `out` must have room for an answer.
     #[inline]
     pub fn receive(
         &mut self,
@@ -339,7 +339,7 @@ impl Endpoint {
         }
     }
 
-    /// A datagram of no connection: it may become one.
+    /// Handles a datagram without a connection; it may open one.
     #[cold]
     fn take_of_none(
         &mut self,
@@ -364,7 +364,7 @@ impl Endpoint {
         }
     }
 
-    /// Answers a hello, and forgets it.
+    /// Answers a hello without keeping state.
     fn answer(
         &mut self,
         came: Came,
@@ -391,7 +391,7 @@ impl Endpoint {
         Ok(Arrival::Answer(length, length))
     }
 
-    /// Returns the listening side, if it has room for one more connection from this address.
+    /// Returns the listening side if it has room for another connection from this address.
     fn listening(&mut self, address: SocketAddr) -> Result<&mut Listening, Dropped> {
         let listening = self.listening.as_mut().ok_or(Dropped::Deaf)?;
         if listening.shares.has_room(address) {
@@ -401,18 +401,19 @@ impl Endpoint {
         Err(Dropped::Full)
     }
 
-    /// What a server answers to a hello.
+    /// Returns a server's answer to a hello.
     fn reply(&self, now: Time, open: &Segment) -> Result<Segment, Dropped> {
         let mut reply = Connection::accept(&self.config, now, open).ok_or(Dropped::Unknown)?;
         let mut segment = reply
             .transmit(now, 0, &mut Side::default())
             .ok_or(Dropped::Unknown)?;
-        // Which of several hellos it is tells the client what the path carries.
+        // The echoed transmission tells the client which of its hellos the path carried.
         (segment.echo, segment.echo_transmission) = (open.number, open.transmission);
         Ok(segment)
     }
 
-    /// Answers a hello with our side of the handshake, or asks for another one with a cookie.
+    /// Answers a hello with the server's handshake flight, or with a cookie that the next hello has
+    /// to return.
     fn greet(
         &mut self,
         came: Came,
@@ -484,7 +485,8 @@ impl Endpoint {
                     self.counters.count(Dropped::Refused);
                     return Ok(Arrival::Alert(length));
                 }
-                // The whole of it is in one datagram: nothing is put together for strangers.
+                // The client's first flight must fit into one datagram: nothing is reassembled for
+                // unverified clients.
                 if !handshake.has_keys() {
                     return Err(Dropped::Refused);
                 }
@@ -504,7 +506,7 @@ impl Endpoint {
         Ok(Arrival::Answer(length, each))
     }
 
-    /// Takes the last flight of a client's handshake.
+    /// Processes the last flight of a client's handshake.
     fn hear(
         &mut self,
         came: Came,
@@ -536,7 +538,7 @@ impl Endpoint {
         Ok(Arrival::Alert(length))
     }
 
-    /// Opens a connection for who comes with an identifier that was an answer to its address.
+    /// Opens a connection for a client that returns an identifier issued to its address.
     fn accept(
         &mut self,
         came: Came,
@@ -563,7 +565,7 @@ impl Endpoint {
         Ok(self.admit(id, session, source, (segment, proof, payload)))
     }
 
-    /// Opens a connection for who has gone through the handshake.
+    /// Opens a connection for a client that has completed the TLS handshake.
     fn accept_sealed(
         &mut self,
         came: Came,
@@ -597,7 +599,7 @@ impl Endpoint {
                 listening.waiting.remove(id);
                 Ok(self.admit(id, session, source, first))
             }
-            // It was somebody else's, perhaps: the client may still come.
+            // The datagram may have been forged; the client's own may still arrive.
             Err(why) => {
                 pending.keys = session.into_keys();
                 Err(why)
@@ -605,7 +607,7 @@ impl Endpoint {
         }
     }
 
-    /// There is a connection now, with its first segment.
+    /// Registers the connection together with its first segment.
     fn admit(
         &mut self,
         id: u64,
@@ -629,14 +631,14 @@ impl Endpoint {
         }
     }
 
-    /// Returns true if a client was turned away since the last call, as there are as many
-    /// connections as allowed of all addresses together.
+    /// Returns true if a client was rejected since the last call because of the limit on all
+    /// connections.
     pub fn was_crowded(&mut self) -> bool {
         let listening = self.listening.as_mut();
         listening.is_some_and(|listening| std::mem::take(&mut listening.crowded))
     }
 
-    /// Forgets a connection. What still comes for it is dropped.
+    /// Removes a connection. Later datagrams for it are dropped.
     pub fn remove(&mut self, now: Time, id: u64) {
         let Some(listening) = self.sessions.remove(&id).and(self.listening.as_mut()) else {
             return;
@@ -650,68 +652,68 @@ impl Endpoint {
         self.ended.push_back((now, id));
     }
 
-    /// Why the handshake of a client's connection has failed, if it has.
+    /// Returns the reason for which a client's handshake failed, if it did.
     pub fn refused(&self, id: u64) -> Option<&Refused> {
         self.sessions.get(&id)?.refused()
     }
 
-    /// How often the keys of a connection were renewed.
+    /// Returns the number of key updates of a connection.
     pub fn renewed(&self, id: u64) -> u64 {
         self.sessions.get(&id).map_or(0, Session::renewed)
     }
 
-    /// Whether a connection has sealed all that its keys bear: nothing more can be sent, and it has
-    /// to end.
+    /// Returns true if a connection has reached the confidentiality limit of its keys: it cannot
+    /// send any more and has to be closed.
     pub fn is_worn_out(&self, id: u64) -> bool {
         self.sessions.get(&id).is_some_and(Session::is_worn_out)
     }
 
-    /// Handshakes that are under way.
+    /// Returns the number of handshakes in progress.
     pub fn pending(&self) -> usize {
         self.listening
             .as_ref()
             .map_or(0, |listening| listening.waiting.len())
     }
 
-    /// The address at the other end of a connection.
+    /// Returns the peer address of a connection.
     pub fn address(&self, id: u64) -> Option<SocketAddr> {
         self.sessions.get(&id).map(|session| session.address)
     }
 
-    /// Bytes of a datagram that the path of a connection carries.
+    /// Returns the datagram size that the path of a connection carries, bytes.
     pub fn size(&self, id: u64) -> Option<usize> {
         self.sessions.get(&id).map(|session| session.size)
     }
 
-    /// Bytes of the largest that both of its ends take.
+    /// Returns the largest datagram size that both ends accept, bytes.
     pub fn most(&self, id: u64) -> Option<usize> {
         self.sessions.get(&id).map(|session| session.most)
     }
 
-    /// From now on datagrams of a connection have so many bytes at most; hellos and probes apart.
+    /// Limits the datagrams of a connection to `size` bytes, except for hellos and probes.
     pub fn resize(&mut self, id: u64, size: usize) {
         if let Some(session) = self.sessions.get_mut(&id) {
             session.size = size;
         }
     }
 
-    /// How many connections there are.
+    /// Returns the number of connections.
     pub fn len(&self) -> usize {
         self.sessions.len()
     }
 
-    /// Whether there is no connection.
+    /// Returns true if there are no connections.
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty()
     }
 
-    /// What was dropped so far.
+    /// Returns the counters of dropped datagrams.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 }
 
-/// A datagram that has come: when, from where, and its head.
+/// Received datagram: arrival time, source address and envelope.
 #[derive(Clone, Copy)]
 struct Came {
     now: Time,
@@ -720,7 +722,7 @@ struct Came {
     head: usize,
 }
 
-/// Asks for another hello, which has our identifier for a cookie.
+/// Writes a request for another hello, with the server's identifier as the cookie.
 fn retry(us: Source, client: u64, segment: &[u8], out: &mut [u8]) -> Option<usize> {
     let envelope = Envelope {
         to: client,

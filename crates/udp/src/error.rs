@@ -1,4 +1,4 @@
-//! What can go wrong with sockets and transfers over them.
+//! Errors of sockets and of the transfers over them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,52 +8,52 @@ use nix::errno::Errno;
 
 use crate::tls::Refused;
 
-/// Why the driver cannot go on.
+/// Fatal error of the UDP driver.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UdpError {
-    /// The socket could not be made.
+    /// The socket could not be opened.
     #[error("no UDP socket at {address}: {why}")]
     Bind {
-        /// Where.
+        /// Local address.
         address: SocketAddr,
-        /// Why.
+        /// Error of the operating system.
         why: io::Error,
     },
-    /// Datagrams of this size do not leave.
+    /// The path does not carry datagrams of this size.
     #[error(
         "datagrams of {size} bytes are too long for the path to {address}: choose a smaller --mtu"
     )]
     TooLong {
-        /// For whom.
+        /// Destination.
         address: SocketAddr,
         /// UDP payload, bytes.
         size: usize,
     },
-    /// The kernel does not stamp packets.
+    /// The kernel cannot timestamp packets.
     #[error("cannot have the kernel stamp packets: {0}")]
     Stamps(io::Error),
-    /// The socket does not work any more.
+    /// A socket operation failed.
     #[error("cannot {what}: {why}")]
     Socket {
-        /// What was tried.
+        /// Operation that failed.
         what: &'static str,
-        /// Why.
+        /// Error of the operating system.
         why: io::Error,
     },
-    /// The operating system has no random numbers.
+    /// The operating system's random number generator failed.
     #[error("no random numbers from the operating system: {0}")]
     Random(io::Error),
-    /// TLS does not begin.
+    /// TLS could not be configured.
     #[error(transparent)]
     Tls(#[from] Refused),
-    /// No agent to steer by.
+    /// The agent cannot be reached.
     #[error(transparent)]
     Agent(#[from] LinkError),
 }
 
-/// What a socket says of one datagram, or of the way there, and not of itself: the next one may
-/// pass. A forged source makes some of them.
+/// Returns true for errors of a single datagram or of the path, not of the socket: the next
+/// datagram may succeed. Some can be provoked with a forged source address.
 pub fn passes(why: &io::Error) -> bool {
     matches!(
         why.raw_os_error()
@@ -71,8 +71,8 @@ pub fn passes(why: &io::Error) -> bool {
             | Errno::ENOBUFS
             | Errno::ENOMEM
             | Errno::EINTR
-            // To port 0; and where `quinn-udp` has met a device without segmentation offload: it
-            // does without from now on.
+            // `EINVAL`: destination port 0. `EIO`: `quinn-udp` found a device without segmentation
+            // offload and disables it from now on.
             | Errno::EIO
             | Errno::EINVAL
     )

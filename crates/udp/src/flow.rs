@@ -1,4 +1,4 @@
-//! One connection of a [`Host`](super::Host): the state machine and the bytes of its two streams.
+//! One connection of a [`Host`](super::Host): its state machine and the buffers of its two streams.
 
 use ccplane_agent::FlowInfo;
 use ccplane_agent::datapath::Datapath;
@@ -11,50 +11,49 @@ use super::path::PathSize;
 use super::ring::Ring;
 use super::stamps::Delays;
 
-/// What decides a connection's window.
+/// Congestion control of a connection.
 #[derive(Clone, Debug)]
 pub enum Congestion {
-    /// One of the transport's own.
+    /// One of the transport's built-in algorithms.
     Native(Native),
     /// The agent's algorithm of this name.
     Steered(String),
 }
 
-/// The datapath of the connections that an agent steers.
+/// Datapath of the agent-controlled connections.
 pub(super) type Steering = Datapath<Box<dyn Pollable>>;
 
-/// Timeouts in a row after which a connection's peer is asked whether it is there. One more happens
-/// to every lossy path.
+/// Consecutive timeouts after which the peer is probed. A single extra timeout happens on every
+/// lossy path.
 const SUSPICIOUS: u8 = 2;
 
 pub(super) struct Flow {
     pub connection: Connection,
-    /// `None`: steered.
+    /// Built-in control; `None` if an agent controls the connection.
     native: Option<Native>,
-    /// Written and not yet acknowledged.
+    /// Sent stream data until it is acknowledged.
     sending: Ring,
-    /// Arrived and not yet taken by the application.
+    /// Received data until the application reads it.
     receiving: Ring,
-    /// Bytes that the application wrote, and took.
+    /// Bytes written by the application, and read by it.
     written: u64,
     taken: u64,
-    /// The other end stamps what it sends.
+    /// True if the peer sends timestamps.
     pub stamped: bool,
-    /// The other end sends data in classes below the ordinary one.
+    /// True if the peer sends data in lower-priority classes.
     pub low: bool,
-    /// When its peer was asked for a sign of life between timeouts, and how many of those there had
-    /// been in a row.
+    /// Time of the last liveness probe and the number of consecutive timeouts at that time.
     asked: Option<(Time, u8)>,
-    /// What its path carries, once it is open.
+    /// Path MTU discovery, once the connection is open.
     pub path: Option<PathSize>,
-    /// Segments that come in parts.
+    /// Reassembly of segments that arrive in parts.
     parts: Parts,
-    /// Of what was sent, once its stamps tell.
+    /// One-way queueing delays of sent packets, once timestamps are available.
     pub delays: Option<Box<Delays>>,
 }
 
-/// Runs `$run` with whatever controls `$flow`, as a variable `$control`; nothing where that is
-/// gone.
+/// Runs `$run` with the controller of `$flow` bound to `$control`; yields `None` if the controller
+/// is gone.
 macro_rules! controlled {
     ($flow:expr, $id:expr, $steering:expr, |$control:ident| $run:expr) => {
         match (
@@ -72,7 +71,7 @@ macro_rules! controlled {
 }
 
 impl Flow {
-    /// Returns a flow with `window` bytes for sending and as many for receiving.
+    /// Creates a flow with send and receive buffers of `window` bytes each.
     pub fn new(connection: Connection, native: Option<Native>, window: usize) -> Flow {
         Flow {
             connection,
@@ -90,7 +89,7 @@ impl Flow {
         }
     }
 
-    /// A segment arrived, now, or at another time by the host's stamps.
+    /// Processes a received segment. `arrived` is the kernel's receive timestamp if there is one.
     #[inline]
     pub fn handle(
         &mut self,
@@ -113,21 +112,21 @@ impl Flow {
         ));
     }
 
-    /// Keeps the payload of a part of a segment; the segment, once all of it is here.
+    /// Stores the payload of a part; returns the whole segment once all parts are here.
     #[cold]
     pub fn take_part(&mut self, segment: &Segment, part: Part, payload: &[u8]) -> Option<Segment> {
         self.keep(segment.offset(), payload);
         self.parts.take(segment, part, self.connection.received())
     }
 
-    /// Notes how the connection does, for an agent that is new to it.
+    /// Records the current state of the connection in `info`, for an agent that takes over.
     pub fn note(&self, info: &mut FlowInfo) {
         info.cwnd = Bytes::new(self.connection.cwnd());
         info.ssthresh = Bytes::new(self.connection.ssthresh());
         info.srtt = self.connection.srtt();
     }
 
-    /// Counts what the last acknowledgement told of queues.
+    /// Records the queueing delay measured by the last ACK.
     pub fn note_delay(&mut self, now: Time) {
         let connection = &self.connection;
         if let Some(delay) = connection.one_way().queue_delay(now, connection.srtt()) {
@@ -135,8 +134,8 @@ impl Flow {
         }
     }
 
-    /// Keeps payload that lies within the window. Whether it counts is for the connection to say,
-    /// which accepts nothing outside.
+    /// Stores payload that lies within the window. The connection decides separately whether the
+    /// segment is valid and accepts nothing outside the window.
     fn keep(&mut self, offset: u64, payload: &[u8]) {
         let end = offset.saturating_add(payload.len() as u64);
         if offset >= self.taken && end <= self.taken + self.receiving.capacity() as u64 {
@@ -144,10 +143,10 @@ impl Flow {
         }
     }
 
-    /// The next segment to send in a class.
+    /// Returns the next segment to send in a class.
     #[inline]
     pub fn transmit(&mut self, now: Time, class: u8, side: &mut Side) -> Option<Segment> {
-        // Below class 0 to look costs as much as to send.
+        // For lower classes the check costs as much as the attempt to send.
         if class != 0 || self.connection.has(now, class) {
             self.connection.transmit(now, class, side)
         } else {
@@ -155,13 +154,13 @@ impl Flow {
         }
     }
 
-    /// Copies payload that is to be sent.
+    /// Copies the payload of an outgoing segment to `out`.
     #[inline]
     pub fn fill(&self, segment: &Segment, out: &mut [u8]) {
         self.sending.copy_to(segment.offset(), out);
     }
 
-    /// Takes the deadlines that have come.
+    /// Runs the timers that have expired.
     pub fn on_time(&mut self, now: Time, id: u64, steering: &mut Option<Steering>) {
         if self.connection.next_timeout().is_some_and(|due| due <= now) {
             controlled!(self, id, steering, |control| self
@@ -178,8 +177,8 @@ impl Flow {
         }
     }
 
-    /// Whether the peer answers small questions while full segments do not arrive, time after time:
-    /// the path has become narrower, and no router says so (RFC 8899, 4.3: a black hole).
+    /// Returns true if the peer answers small probes while full segments are repeatedly lost: the
+    /// path MTU has shrunk without an ICMP message (a black hole, RFC 8899, section 4.3).
     pub fn is_stuck(&mut self, now: Time) -> bool {
         let timeouts = self.connection.timeouts_in_row();
         if timeouts < SUSPICIOUS || self.connection.outstanding() == 0 {
@@ -200,7 +199,7 @@ impl Flow {
         false
     }
 
-    /// When its path is to be looked at: at once where nothing is known of it yet.
+    /// Returns the time of the next path MTU check; zero if nothing is known about the path yet.
     #[inline]
     pub fn path_at(&self) -> Time {
         match self.connection.state() {
@@ -209,13 +208,13 @@ impl Flow {
         }
     }
 
-    /// When to look at this connection again, if nothing arrives.
+    /// Returns the next deadline if nothing arrives before.
     pub fn next(&mut self, now: Time, id: u64, steering: &mut Option<Steering>) -> Time {
         let deadlines = [
             self.connection.next_timeout(),
             self.connection.next_send(now),
             Some(self.path_at()),
-            // With nothing under way there is nothing to measure.
+            // With nothing in flight there is nothing to measure.
             self.control_deadline(id, steering)
                 .filter(|_| self.connection.outstanding() > 0),
         ];
@@ -227,7 +226,7 @@ impl Flow {
         controlled!(self, id, steering, |control| control.next_deadline()).flatten()
     }
 
-    /// A piece of the room for what the application writes next.
+    /// Returns a contiguous part of the free send buffer.
     pub fn room(&mut self) -> &mut [u8] {
         let free = self.sending.capacity() as u64
             - self
@@ -237,19 +236,19 @@ impl Flow {
         self.sending.piece_mut(self.written, free as usize)
     }
 
-    /// The application wrote so many bytes into [`room`](Flow::room).
+    /// Records that the application wrote `bytes` bytes to [`room`](Flow::room).
     pub fn wrote(&mut self, bytes: usize) {
         self.written += bytes as u64;
         self.connection.write(bytes as u64);
     }
 
-    /// What arrived in order and was not taken, in two pieces.
+    /// Returns the in-order data that the application has not read yet, in two slices.
     pub fn arrived(&self) -> (&[u8], &[u8]) {
         self.receiving
             .at(self.taken, self.connection.readable() as usize)
     }
 
-    /// The application took so many bytes of it.
+    /// Records that the application has read `bytes` bytes.
     pub fn take(&mut self, bytes: usize) {
         self.taken += self.connection.read(bytes as u64);
     }

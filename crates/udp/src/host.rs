@@ -1,5 +1,4 @@
-//! One UDP socket, its connections, and the loop that runs them: on the caller's thread, nothing in
-//! the background.
+//! One UDP socket, its connections, and the loop that drives them on the caller's thread.
 
 mod classes;
 mod handshakes;
@@ -36,56 +35,56 @@ use crate::stamped::Stamping;
 use crate::stamps::HostStamps;
 use crate::tls::{Refused, Tls};
 
-/// Bytes of the largest datagram that the path carries, without the IP and UDP headers, on an
-/// Ethernet: 1500 less 48 for IPv6. Under IPv4 20 more would fit; one size for both keeps a name
-/// that has both kinds of address simple.
+/// Default datagram size: UDP payload on Ethernet, 1500 bytes less 48 for IPv6 and UDP. IPv4 would
+/// leave 20 more; one size for both keeps names that resolve to both families simple.
 pub const DATAGRAM: usize = 1452;
 
-/// Calls to receive in one round.
+/// Receive calls per turn.
 const CALLS: usize = 4;
 
-/// The pacing quantum of a real clock: a thread wakes some 60 µs late, and one system call for many
-/// datagrams is what makes them cheap. Linux' own pacing sends about 1 ms at once. Longer is
-/// burstier for the network, shorter costs CPU.
+/// Pacing quantum on a real clock. A thread wakes about 60 µs late, and sending many datagrams per
+/// system call is what makes them cheap. Linux' own pacing sends about 1 ms at once. A longer
+/// quantum is burstier on the network, a shorter one costs CPU.
 const QUANTUM: Duration = Duration::from_micros(500);
 
-/// Bytes that a peer's datagram may have more than ours: none, unless it is no peer's.
+/// Receive buffer space beyond the local datagram size. Only datagrams from elsewhere can need it.
 const BEYOND: usize = 64;
 
-/// Room for an answer to a hello. Our side of a handshake takes less than three times the smallest
+/// Buffer for an answer to a hello. The server's flight takes less than three times the smallest
 /// hello, 1,644 bytes.
 const ANSWER: usize = 2048;
 
-/// What an owner chooses for a socket and its connections.
+/// Options of a socket and its connections.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where to bind. Port 0 is any free one.
+    /// Local address. Port 0 selects any free port.
     pub local: SocketAddr,
-    /// Bytes of a datagram without IP and UDP headers, [`LEAST`] at least; [`DATAGRAM`] unless the
-    /// path is known. Up to 65,507 on loopback.
+    /// Datagram size in bytes without IP and UDP headers: at least [`LEAST`]; [`DATAGRAM`] unless
+    /// the path is known. Up to 65,507 on loopback.
     pub datagram: usize,
-    /// Bytes of each connection that may be under way, in either direction: memory that a
-    /// connection takes at most, twice.
+    /// Send and receive buffer of each connection, bytes: the most data in flight in either
+    /// direction. A connection takes up to twice as much memory.
     pub window: usize,
-    /// Who this host is, and whom it believes; without it everything is for all to read.
+    /// Identity of this host and the peers it trusts; without it all data is sent in plain text.
     pub tls: Option<Tls>,
-    /// The Differentiated Services codepoint of what leaves, 0 to 63.
+    /// Differentiated Services codepoint of outgoing packets, 0 to 63.
     pub dscp: u8,
-    /// Whose time stamps are taken: of connections of ours where [`Config::stamps`] asks for them,
-    /// and of those of others whose data is stamped, for as long as there are any.
+    /// Source of timestamps: used for own connections if [`Config::stamps`] is set, and for others
+    /// while a peer sends timestamped data.
     pub stamping: Stamping,
-    /// The rate of this host's own link, if stamps of packets that were handed over or noticed
-    /// together are to be spread over what they take there ([`burst`](ccplane_datapath::burst)).
-    /// Too low, and stamps are off by up to a burst's length, so it is not guessed.
+    /// Rate of this host's own link, used to spread the timestamps of packets that were sent or
+    /// received in a burst over their serialization times ([`burst`](ccplane_datapath::burst)). It
+    /// is not guessed: with too low a rate, timestamps are off by up to the length of a burst.
     pub link: Option<Rate>,
-    /// The rest; MSS, header, receive buffer and pacing quantum follow from the above.
+    /// Transport configuration. MSS, header size, receive buffer and pacing quantum are derived
+    /// from the options above.
     pub config: Config,
-    /// What controls connections that others open.
+    /// Congestion control of accepted connections.
     pub accepted: Native,
 }
 
-/// A socket and its connections. Its loop runs on the caller's thread; nothing runs in the
-/// background.
+/// UDP socket and its connections. The loop runs on the caller's thread; there are no background
+/// threads.
 pub struct Host {
     socket: Socket,
     clock: Clock,
@@ -96,34 +95,34 @@ pub struct Host {
     datagram: usize,
     sealed: bool,
     endpoint: Endpoint,
-    /// Lent out while it is read.
+    /// Taken out while it is being read.
     inbox: Option<Box<Inbox>>,
     batch: Batch,
     answer: Box<[u8]>,
     flows: BTreeMap<u64, Flow>,
     accepted: VecDeque<u64>,
     steering: Option<Steering>,
-    /// Everything that had arrived was taken, and nothing is known to have arrived since.
+    /// Set if the socket was read until empty and has not been reported readable since.
     drained: bool,
-    /// The kernel has no room for the batch.
+    /// Set if the kernel's send buffer is full.
     blocked: bool,
     trouble: Option<io::Error>,
     refusals: u64,
     raise: Duration,
-    /// Whose probe of its path is being sent.
+    /// Connection whose path MTU probe is being sent.
     probing: Option<u64>,
     warned: Vec<Dropped>,
     stamping: Stamping,
     link: Option<Rate>,
-    /// While the kernel stamps.
+    /// Present while the kernel timestamps packets.
     stamps: Option<Box<HostStamps>>,
-    /// Somebody's data is stamped, and the kernel does not stamp yet.
+    /// A peer sends timestamped data, and kernel timestamps are not enabled yet.
     wants_stamps: bool,
-    /// What it does about classes below the ordinary one.
+    /// State of the lower priority classes.
     classes: Classes,
-    /// What went wrong while a datagram was answered.
+    /// Error while answering a datagram, returned after the receive call.
     broken: Option<UdpError>,
-    /// While it listens under TLS.
+    /// Present while listening under TLS.
     handshakes: Option<Box<Handshakes>>,
     unanswered: u64,
 }
@@ -139,7 +138,7 @@ impl Host {
         let datagram = options.datagram.clamp(LEAST, crate::socket::LARGEST);
         let window = options.window.next_power_of_two();
         let (sealed, stamps) = (options.tls.is_some(), options.config.stamps);
-        let headers = if local.is_ipv4() { 28 } else { 48 }; // of IP and UDP
+        let headers = if local.is_ipv4() { 28 } else { 48 }; // IP and UDP
         let config = Arc::new(Config {
             mss: mss(datagram, sealed, stamps),
             header_bytes: headers + overhead(sealed, stamps),
@@ -148,7 +147,8 @@ impl Host {
             discard: false,
             ..options.config
         });
-        // Pacing sleeps for less than the 50 µs that the kernel adds by default to spare wake-ups.
+        // Pacing sleeps for less than the kernel's default timer slack of 50 µs, which would delay
+        // every wake-up.
         let _ = nix::sys::prctl::set_timerslack(1_000);
         let clock = Clock::new();
         let mut kernel = None;
@@ -194,13 +194,13 @@ impl Host {
         })
     }
 
-    /// Lets others open connections, `most` at a time.
+    /// Accepts up to `most` connections at a time.
     pub fn listen(&mut self, most: usize) -> Result<(), UdpError> {
         self.listen_within(Limits::connections(most))
     }
 
-    /// Lets others open connections, within limits. Under TLS it binds a second socket to the same
-    /// address: the calling thread has to be in the network namespace of the first.
+    /// Accepts connections within limits. Under TLS it binds a second socket to the same address;
+    /// the calling thread must be in the network namespace of the first.
     pub fn listen_within(&mut self, limits: Limits) -> Result<(), UdpError> {
         let mut secret = [0; 32];
         random(&mut secret)?;
@@ -211,7 +211,7 @@ impl Host {
         Ok(())
     }
 
-    /// Lets an agent steer the connections that ask for it, within limits.
+    /// Sets the agent that controls [`Congestion::Steered`] connections, within limits.
     pub fn steer(&mut self, way: impl Pollable + 'static, limits: ccplane_datapath::Limits) {
         let tables = Tables::new(limits, self.capabilities());
         let shared = Shared::new(
@@ -223,7 +223,7 @@ impl Host {
         self.steering = Some(Datapath::new(self.now(), shared));
     }
 
-    /// Opens a connection, whose identifier it gives.
+    /// Opens a connection and returns its identifier.
     pub fn connect(&mut self, to: SocketAddr, congestion: Congestion) -> Result<u64, UdpError> {
         let failed = |why| UdpError::Socket {
             what: "hear of errors",
@@ -265,13 +265,13 @@ impl Host {
         Ok(id)
     }
 
-    /// The next connection that somebody opened.
+    /// Returns the next accepted connection.
     pub fn accepted(&mut self) -> Option<u64> {
         self.accepted.pop_front()
     }
 
-    /// Runs once through everything: receives, takes deadlines, sends. Where there was nothing to
-    /// do it waits for the next event, `longest` at most.
+    /// Runs one turn: receives, runs expired timers, sends. If there was nothing to do, waits up to
+    /// `longest` for the next event.
     pub fn turn(&mut self, longest: Duration) -> Result<(), UdpError> {
         if self.work()? {
             Ok(())
@@ -280,7 +280,7 @@ impl Host {
         }
     }
 
-    /// The same for several that share a thread: it waits where none of them had anything to do.
+    /// Runs one turn of several hosts on one thread; waits if none of them had anything to do.
     pub fn turn_all(hosts: &mut [Host], longest: Duration) -> Result<(), UdpError> {
         let mut busy = false;
         for host in hosts.iter_mut() {
@@ -293,7 +293,7 @@ impl Host {
         }
     }
 
-    /// Runs once through everything; whether there was anything to do.
+    /// Runs one turn without waiting. Returns true if there was anything to do.
     fn work(&mut self) -> Result<bool, UdpError> {
         let mut busy = !self.drained && self.receive()?;
         busy |= self.receive_handshakes()?;
@@ -313,7 +313,7 @@ impl Host {
                 flow.note(lent.beside());
             }
         }
-        // One in a round: the others are found in the next.
+        // One per turn; the others are handled in the next turns.
         if let Some(id) = narrower {
             self.narrow(now, id);
         }
@@ -325,17 +325,17 @@ impl Host {
         }
         if self.transmit()? {
             busy = true;
-            self.drained = false; // much may have come meanwhile
+            self.drained = false; // datagrams may have arrived meanwhile
         }
         Ok(busy)
     }
 
-    /// The present, by the clock of all this host's times.
+    /// Returns the current time of the clock that all of this host's times refer to.
     pub fn now(&self) -> Time {
         self.clock.now()
     }
 
-    /// What connections of this host can do for an algorithm.
+    /// Returns the datapath capabilities of this host's connections.
     pub fn capabilities(&self) -> Capabilities {
         if self.config.stamps {
             CAPABILITIES.with(Capabilities::ONE_WAY_DELAY)
@@ -344,106 +344,105 @@ impl Host {
         }
     }
 
-    /// The address that it is bound to.
+    /// Returns the local address.
     pub fn local(&self) -> SocketAddr {
         self.socket.local()
     }
 
-    /// The address of a connection's other end.
+    /// Returns the peer address of a connection.
     pub fn peer(&self, id: u64) -> Option<SocketAddr> {
         self.endpoint.address(id)
     }
 
-    /// Datagrams dropped, by reason.
+    /// Returns the counters of dropped datagrams.
     pub fn counters(&self) -> Counters {
         self.endpoint.counters()
     }
 
-    /// The last thing that the kernel said of a datagram that could not be delivered: why nobody
-    /// answers, perhaps.
+    /// Returns the kernel's last error about an undeliverable datagram. It may explain why a peer
+    /// does not answer.
     pub fn trouble(&self) -> Option<&io::Error> {
         self.trouble.as_ref()
     }
 
-    /// Returns true if a client was turned away since the last call, as there are as many
-    /// connections as allowed of all addresses together.
+    /// Returns true if a client was rejected since the last call because of the limit on all
+    /// connections.
     pub fn was_crowded(&mut self) -> bool {
         self.endpoint.was_crowded()
     }
 
-    /// How often a host has said that nobody listens where a datagram went.
+    /// Returns the number of "connection refused" errors (ICMP port unreachable).
     pub fn refusals(&self) -> u64 {
         self.refusals
     }
 
-    /// Why TLS did not come to be with a connection's peer, if it did not: the connection is over
-    /// then.
+    /// Returns the reason for which TLS failed, if it did; the connection is then closed.
     pub fn refused(&self, id: u64) -> Option<&Refused> {
         self.endpoint.refused(id)
     }
 
-    /// How often a connection's keys were renewed.
+    /// Returns the number of key updates of a connection.
     pub fn renewed(&self, id: u64) -> u64 {
         self.endpoint.renewed(id)
     }
 
-    /// Asks a connection's peer for a sign of life.
+    /// Sends a liveness probe to a connection's peer.
     pub fn probe(&mut self, id: u64) {
         if let Some(flow) = self.flows.get_mut(&id) {
             flow.connection.probe();
         }
     }
 
-    /// The state machine of a connection.
+    /// Returns the state machine of a connection.
     pub fn connection(&self, id: u64) -> Option<&Connection> {
         self.flows.get(&id).map(|flow| &flow.connection)
     }
 
-    /// Figures of a connection.
+    /// Returns the statistics of a connection.
     pub fn stats(&self, id: u64) -> Option<Stats> {
         self.connection(id).map(Connection::stats)
     }
 
-    /// Whether a connection that an agent steers is on its datapath's fallback; `None` for one that
-    /// none steers.
+    /// Returns true if an agent-controlled connection is in its datapath's fallback; `None` if no
+    /// agent controls it.
     pub fn in_fallback(&self, id: u64) -> Option<bool> {
         self.flows.get(&id)?;
         self.steering.as_ref()?.in_fallback(id)
     }
 
-    /// Room for the next payload, in one piece; empty while there is none. Tell
-    /// [`wrote`](Host::wrote) how much was used.
+    /// Returns a contiguous buffer for the next payload; empty if the send buffer is full. Call
+    /// [`wrote`](Host::wrote) with the bytes used.
     pub fn room(&mut self, id: u64) -> &mut [u8] {
         self.flows.get_mut(&id).map(Flow::room).unwrap_or_default()
     }
 
-    /// So many bytes of [`room`](Host::room) are to be sent.
+    /// Sends the first `bytes` bytes of [`room`](Host::room).
     pub fn wrote(&mut self, id: u64, bytes: usize) {
         if let Some(flow) = self.flows.get_mut(&id) {
             flow.wrote(bytes);
         }
     }
 
-    /// The stream ends here.
+    /// Ends the outgoing stream.
     pub fn finish(&mut self, id: u64) {
         if let Some(flow) = self.flows.get_mut(&id) {
             flow.connection.finish();
         }
     }
 
-    /// What arrived, in two pieces. [`take`](Host::take) says how much of it was used.
+    /// Returns received data in two slices. Call [`take`](Host::take) with the bytes used.
     pub fn arrived(&self, id: u64) -> (&[u8], &[u8]) {
         self.flows.get(&id).map(Flow::arrived).unwrap_or_default()
     }
 
-    /// So many bytes of [`arrived`](Host::arrived) were used.
+    /// Frees the first `bytes` bytes of [`arrived`](Host::arrived).
     pub fn take(&mut self, id: u64, bytes: usize) {
         if let Some(flow) = self.flows.get_mut(&id) {
             flow.take(bytes);
         }
     }
 
-    /// Gives a connection up, and tells the peer once.
+    /// Closes a connection and sends a single abort to the peer.
     pub fn abort(&mut self, id: u64) -> Result<(), UdpError> {
         if let Some(flow) = self.flows.get_mut(&id) {
             flow.connection.abort();
@@ -453,7 +452,7 @@ impl Host {
         Ok(())
     }
 
-    /// Forgets a connection.
+    /// Removes a connection.
     pub fn remove(&mut self, id: u64) {
         let now = self.now();
         self.endpoint.remove(now, id);
@@ -472,7 +471,7 @@ impl Host {
         }
     }
 
-    /// Takes what has arrived; whether there was anything.
+    /// Receives datagrams. Returns true if there were any.
     fn receive(&mut self) -> Result<bool, UdpError> {
         let mut busy = false;
         for _ in 0..CALLS {
@@ -486,9 +485,9 @@ impl Host {
         Ok(busy)
     }
 
-    /// Whether something came, and whether there may be more.
+    /// Makes one receive call. Returns true if anything arrived, and true if there may be more.
     fn receive_some(&mut self) -> Result<(bool, bool), UdpError> {
-        // Cannot be missing: it is lent out only below.
+        // Always present here: the inbox is taken only for the duration of this function.
         let mut inbox = self.inbox.take().unwrap_or_default();
         let came = if self.stamps.is_some() {
             self.receive_stamped(&mut inbox)
@@ -508,8 +507,8 @@ impl Host {
                 (true, true)
             }
         };
-        // What the kernel joined before would come as one: only with nothing left is it told not
-        // to.
+        // Datagrams coalesced before GRO is disabled would share a timestamp, so timestamps are
+        // enabled only when the socket is empty.
         if self.wants_stamps && !came.1 {
             self.begin_stamps();
         }
@@ -553,7 +552,7 @@ impl Host {
                 let Some(mut connection) = accept(&self.config, now, &open) else {
                     return self.endpoint.remove(now, id);
                 };
-                // Without a key no claim of the client could be checked.
+                // Without a key the client's acknowledgements could not be verified.
                 if let Err(why) = require_proof(&mut connection) {
                     self.broken.get_or_insert(why);
                     return self.endpoint.remove(now, id);
@@ -629,8 +628,8 @@ impl Host {
         }
         if stamped && !answers {
             self.wants_stamps = self.stamps.is_none() && self.stamping != Stamping::Off;
-            // Only class 0 is answered with its stamps. What came in a lower class waits for its
-            // turn.
+            // Only class 0 is acknowledged at once with its timestamps. In lower classes the
+            // acknowledgement waits for its turn.
             if segment.class == 0
                 && let Err(why) = self.acknowledge(id, now)
             {
@@ -639,8 +638,7 @@ impl Host {
         }
     }
 
-    /// An error of the socket: what the network says of an earlier datagram is remembered, anything
-    /// else is the end.
+    /// Handles a socket error: errors about an earlier datagram are recorded, any other is fatal.
     fn hear(&mut self, why: io::Error, what: &'static str) -> Result<(), UdpError> {
         if !passes(&why) {
             return Err(UdpError::Socket { what, why });
@@ -656,26 +654,26 @@ impl Host {
         self.trouble = Some(why);
     }
 
-    /// Whether a connection is over, well or not.
+    /// Returns true if a connection is closed, normally or not.
     pub fn is_over(&self, id: u64) -> bool {
         self.connection(id)
             .is_none_or(|c| c.state() == State::Closed)
     }
 
-    /// Bytes of a datagram.
+    /// Returns the full datagram size, bytes.
     pub fn datagram(&self) -> usize {
         self.datagram
     }
 }
 
-/// Returns a server's connection, whose answer the client has already.
+/// Returns a server's connection with its answer already consumed, since the client has it.
 fn accept(config: &Arc<Config>, now: Time, open: &Segment) -> Option<Connection> {
     let mut connection = Connection::accept(config, now, open)?;
     connection.transmit(now, 0, &mut Side::default());
     Some(connection)
 }
 
-/// Says once of each kind what a person can do something about.
+/// Logs the first datagram dropped for each reason that an operator can act on.
 fn warn(warned: &mut Vec<Dropped>, address: SocketAddr, why: Dropped) {
     let telling = matches!(
         why,
@@ -694,7 +692,7 @@ fn warn(warned: &mut Vec<Dropped>, address: SocketAddr, why: Dropped) {
     }
 }
 
-/// Has the peer prove what it acknowledges, by a key that nobody else knows.
+/// Makes the peer prove what it acknowledges, with a random secret key.
 fn require_proof(connection: &mut Connection) -> Result<(), UdpError> {
     let mut key = [0; 16];
     random(&mut key)?;

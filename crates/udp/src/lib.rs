@@ -1,9 +1,9 @@
-//! ccplane's transport over UDP: a [`Host`] is a socket with its connections, run by whoever calls
-//! [`Host::turn`].
+//! ccplane's transport over UDP. A [`Host`] owns one socket and its connections; the caller drives
+//! it with [`Host::turn`].
 //!
-//! Below it lie the parts that need no socket: `codec` puts bytes around segments, `tls` seals
-//! them, `endpoint` finds a datagram's connection, opens new ones and keeps strangers within
-//! bounds.
+//! The layers below need no socket: `codec` encodes segments, `tls` seals them, and `endpoint`
+//! demultiplexes datagrams, opens connections and limits the state that unverified clients can
+//! create.
 #![forbid(unsafe_code)]
 
 mod ahead;

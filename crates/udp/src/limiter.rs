@@ -1,4 +1,4 @@
-//! Token buckets for datagrams of strangers: one for all, and one per source.
+//! Token buckets for datagrams of unverified senders: one for all, and one per source.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -6,23 +6,24 @@ use std::net::IpAddr;
 
 use ccplane_units::{Duration, Time};
 
-/// Slots of a [`SourceLimiter`]. With 32 bytes each it takes 128 KiB.
+/// Number of slots of a [`SourceLimiter`]. At 32 bytes each they take 128 KiB.
 const SLOTS: usize = 4096;
-/// Slots that a source may use. A source that finds all of them in use replaces the least used.
+/// Slots in which a source may be stored (set associativity). If all are in use, a new source
+/// replaces the one that is least ahead.
 const WAYS: usize = 4;
 
-/// Token bucket, as the generic cell rate algorithm (ITU-T I.371).
+/// Token bucket, implemented as the generic cell rate algorithm (ITU-T I.371).
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket {
     interval: Duration,
-    /// Longest time that the theoretical arrival time may be ahead.
+    /// Largest lead of the theoretical arrival time over the current time.
     tolerance: Duration,
     /// Theoretical arrival time of the next datagram.
     next: Time,
 }
 
 impl Bucket {
-    /// Returns a full bucket of `burst` tokens that gets `rate` tokens per second.
+    /// Returns a full bucket of `burst` tokens that gains `rate` tokens per second.
     pub fn new(rate: u64, burst: u64) -> Bucket {
         let interval = Duration::from_nanos(1_000_000_000 / rate.max(1));
         Bucket {
@@ -43,11 +44,11 @@ impl Bucket {
     }
 }
 
-/// A token bucket per source: an IPv4 address, or an IPv6 /64.
+/// One token bucket per source, which is an IPv4 address or an IPv6 /64.
 ///
-/// Memory is bounded and allocated once. The hash is keyed, so that no peer chooses which sources
-/// share slots. A source that is replaced starts with a full bucket: forged sources evade a limiter
-/// per source anyway, and need a [`Bucket`] for all behind it.
+/// Memory is bounded and allocated once. The hash is keyed, so no peer can choose which sources
+/// share slots. A replaced source starts again with a full bucket. Forged sources evade a
+/// per-source limit anyway, so a [`Bucket`] for all sources has to follow it.
 #[derive(Debug)]
 pub struct SourceLimiter {
     hasher: RandomState,
@@ -82,7 +83,7 @@ impl SourceLimiter {
         let first = self.hasher.hash_one(source) as usize % (SLOTS / WAYS) * WAYS;
         let set = &mut self.slots[first..first + WAYS];
         let found = set.iter().position(|slot| slot.source == Some(source));
-        // The slot that is ahead the least loses the least.
+        // The source that is least ahead loses the least by being replaced.
         let least = || (0..WAYS).min_by_key(|way| set[*way].next).unwrap_or(0);
         let slot = match found {
             Some(way) => &mut set[way],
@@ -166,7 +167,7 @@ mod tests {
             admitted += u32::from(limiter.admit(at(5), loud));
         }
         assert_eq!(limiter.slots.len(), SLOTS);
-        // All slots are ahead by one token or more: a replaced source gets another burst.
+        // All slots are ahead by at least one token, so a replaced source gets another burst.
         assert!(admitted < 2 * SLOTS as u32, "{admitted}");
     }
 }

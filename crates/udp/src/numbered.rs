@@ -1,9 +1,9 @@
-//! What was handed to the kernel, by the numbers under which it tells when each of them left
+//! Sent packets by the numbers that the kernel assigns to them for transmit timestamps
 //! (`SOF_TIMESTAMPING_OPT_ID`).
 
 use std::collections::VecDeque;
 
-/// What was handed over last, so many at most: of more the oldest are forgotten.
+/// Bounded queue of sent packets; when full, the oldest is dropped.
 #[derive(Debug)]
 pub struct Numbered<T> {
     held: VecDeque<(u32, T)>,
@@ -11,7 +11,7 @@ pub struct Numbered<T> {
 }
 
 impl<T> Numbered<T> {
-    /// Of at most so many.
+    /// Creates a queue of at most `most` packets.
     pub fn new(most: usize) -> Numbered<T> {
         Numbered {
             held: VecDeque::new(),
@@ -19,8 +19,8 @@ impl<T> Numbered<T> {
         }
     }
 
-    /// The kernel counted `what` as `number`, later than all before. A number that is not larger is
-    /// of a kernel that counts anew: what was before is forgotten.
+    /// Appends `what` as the kernel's packet `number`. A number that is not larger than the last
+    /// one means that the kernel's counter was reset, so all earlier packets are dropped.
     pub fn sent(&mut self, number: u32, what: T) {
         if self
             .held
@@ -35,7 +35,7 @@ impl<T> Numbered<T> {
         self.held.push_back((number, what));
     }
 
-    /// What the kernel counted as `number`. Numbers go round at 2^32.
+    /// Returns the kernel's packet `number`. Numbers wrap at 2^32.
     pub fn of(&mut self, number: u32) -> Option<&mut T> {
         let first = self.held.front()?.0;
         let place = number.wrapping_sub(first);
@@ -45,13 +45,13 @@ impl<T> Numbered<T> {
         self.held.get_mut(found.ok()?).map(|(_, what)| what)
     }
 
-    /// By something else that ascends with the numbers.
+    /// Returns the packet with this key. Keys must ascend with the numbers.
     pub fn find<K: Ord>(&self, key: &K, of: impl Fn(&T) -> K) -> Option<&T> {
         let found = self.held.binary_search_by_key(key, |(_, what)| of(what));
         self.held.get(found.ok()?).map(|(_, what)| what)
     }
 
-    /// How many are held.
+    /// Returns the number of packets stored.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.held.len()

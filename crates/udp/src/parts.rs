@@ -1,18 +1,18 @@
-//! Segments that leave in parts, as their path has become narrower since they were cut: a segment
-//! keeps its number and its place in the stream, so the transport knows nothing of it. The other
-//! end takes a segment's parts in order. It keeps what came of a segment whose later parts are
-//! missing, so that the next transmission has only those to bring.
+//! Segments retransmitted in parts because the path MTU has shrunk since they were cut. A segment
+//! keeps its number and its offset in the stream, so the transport is not involved. The receiver
+//! accepts a segment's parts in order and keeps those that arrived, so the next transmission needs
+//! to deliver only the missing ones.
 
 use std::collections::BTreeMap;
 
 use ccplane_transport::{Ecn, Part, Segment};
 
-/// Segments of which a part has come, of a connection. More would be memory that a peer fills for
-/// nothing; what does not fit is as good as lost, and comes again.
+/// Incomplete segments per connection, which bounds the memory that a peer can fill. Further ones
+/// are dropped and will be retransmitted.
 const MOST: usize = 1024;
 
-/// The parts of a segment with so many bytes of payload, where each takes `step` bytes: where each
-/// begins and ends.
+/// Returns the start and end of each part of a segment with `length` payload bytes, at most `step`
+/// bytes per part.
 pub(crate) fn parts(length: u16, step: u16) -> impl Iterator<Item = (u16, u16)> {
     let step = step.max(1);
     (0..length.div_ceil(step)).map(move |n| {
@@ -23,7 +23,7 @@ pub(crate) fn parts(length: u16, step: u16) -> impl Iterator<Item = (u16, u16)> 
     })
 }
 
-/// What came of segments that are not complete, by their place in the stream.
+/// Incomplete segments, by their offset in the stream.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     come: BTreeMap<u64, Begun>,
@@ -31,15 +31,16 @@ pub(crate) struct Parts {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Begun {
-    /// Bytes from its beginning.
+    /// Contiguous bytes received from the start of the segment.
     bytes: u16,
-    /// One of its parts had CE: so has the whole, as with fragments (RFC 3168, 5.3).
+    /// Set if any part had CE: the whole segment then counts as marked, as with fragments (RFC
+    /// 3168, section 5.3).
     marked: bool,
 }
 
 impl Parts {
-    /// A part has arrived, whose payload is kept elsewhere. The segment, once it is complete.
-    /// `received`: bytes of the stream that arrived in order, before which nothing is missing.
+    /// Records a part, whose payload the caller stores. Returns the segment once it is complete.
+    /// `received` is the number of stream bytes received in order.
     pub fn take(&mut self, segment: &Segment, part: Part, received: u64) -> Option<Segment> {
         let end = part.begin.checked_add(segment.length)?;
         let offset = segment.offset().checked_sub(u64::from(part.begin))?;
@@ -93,14 +94,14 @@ mod tests {
         };
         assert_eq!(take((0, 600)), None);
         assert_eq!(take((1200, 1400)), None, "the one before it is missing");
-        // Again, and now cut otherwise: the first is lost.
+        // Retransmission with another cut, whose first part is lost.
         assert_eq!(take((500, 1000)), None);
         let whole = take((1000, 1400)).expect("it is complete");
         assert_eq!(
             (whole.offset(), whole.length, whole.number),
             (5000, 1400, Number(7))
         );
-        // All of it again is a segment that arrived twice, as the transport will find.
+        // A complete retransmission is a duplicate segment; the transport detects it.
         assert_eq!(take((0, 700)), None);
         assert!(take((700, 1400)).is_some());
     }
@@ -127,15 +128,15 @@ mod tests {
             assert_eq!(parts.take(&segment, part, 0), None);
         }
         assert_eq!(parts.come.len(), MOST);
-        // What has arrived otherwise makes room.
+        // Segments completed by other means make room.
         let (segment, part) = part(1 << 30, (0, 100), 2000);
         assert_eq!(parts.take(&segment, part, 1 << 29), None);
         assert_eq!(parts.come.len(), 1);
     }
 
     proptest! {
-        /// Parts lie side by side and are the whole; any number of transmissions, each losing some,
-        /// complete it once all have come.
+        /// Parts are contiguous and cover the whole segment; transmissions with losses complete it
+        /// once all parts have arrived.
         #[test]
         fn any_cut_comes_together(
             length in 1u16.., transmissions in prop::collection::vec((1u16..3000, any::<u64>()), 1..20), last in 1u16..,
@@ -157,7 +158,7 @@ mod tests {
             }
         }
 
-        /// What no honest sender makes is dropped.
+        /// Inconsistent parts, which no honest sender creates, are dropped.
         #[test]
         fn any_part_is_taken_without_a_panic(offset in 0u64..1 << 48, begin: u16, length: u16, whole: u16) {
             let (mut segment, _) = part(0, (0, 0), 0);

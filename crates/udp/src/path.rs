@@ -1,47 +1,48 @@
-//! What a connection's path carries while it is open: datagram packetization-layer path MTU
-//! discovery (RFC 8899, section 5), without its input and output.
+//! Datagram packetization layer path MTU discovery of an open connection (RFC 8899, section 5),
+//! without I/O.
 //!
-//! The handshake finds a size that is carried. From there the search goes upwards by a table, a
-//! probe at a time: a datagram padded to the next size, which the other end answers. A lost probe
-//! says nothing of congestion, and no data is in it. Where three of a size are not answered the
-//! search rests, and begins again after [`RAISE`]. Where full datagrams cease to arrive
-//! ([`Flow::is_stuck`](super::flow::Flow)) the size falls to [`BASE`], then to [`LEAST`], and the
-//! search begins at once.
+//! The handshake finds a size that the path carries. From there the search moves up a table of
+//! sizes with one probe at a time: a datagram padded to the next size, which the peer answers.
+//! Probes carry no data, and losing one is not a congestion signal. After three unanswered probes
+//! of a size the search pauses for [`RAISE`]. If full datagrams stop arriving
+//! ([`Flow::is_stuck`](super::flow::Flow)), the size falls to [`BASE`], then to [`LEAST`], and the
+//! search restarts at once.
 
 use ccplane_units::{Duration, Time};
 
 use crate::endpoint::{BASE, LEAST, sizes};
 
-/// Until the search begins again (RFC 8899, 5.1.1: `PMTU_RAISE_TIMER`, 600 s). Shorter finds a
-/// wider path sooner, and sends probes for nothing more often: three in this time.
+/// Pause of the search (`PMTU_RAISE_TIMER`, 600 s, RFC 8899, section 5.1.1). A shorter pause finds
+/// a larger path MTU sooner, but sends three useless probes more often.
 pub const RAISE: Duration = Duration::from_secs(600);
 
-/// Until a probe that was not answered is sent again, and three smoothed RTTs at least (RFC 8899,
-/// 5.1.1: `PROBE_TIMER`, 1 s at least where the RTT is known). Shorter takes a late answer for
-/// none, longer makes the search slower.
+/// Minimum time before an unanswered probe is repeated; at least three smoothed RTTs
+/// (`PROBE_TIMER`, RFC 8899, section 5.1.1: at least 1 s if the RTT is known). A shorter time
+/// mistakes late answers for losses; a longer one slows the search.
 const PROBE: Duration = Duration::from_secs(1);
 
-/// Probes of a size that are not answered before it is taken for too large (RFC 8899, 5.1.2:
-/// `MAX_PROBES`). Fewer mistake loss for a narrow path, more take longer.
+/// Unanswered probes after which a size counts as too large (`MAX_PROBES`, RFC 8899, section
+/// 5.1.2). With fewer, random loss looks like a small path MTU; with more, the search takes longer.
 const MOST_PROBES: u8 = 3;
 
-/// The search of one connection.
+/// Path MTU search of one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct PathSize {
-    /// Bytes of a datagram that the path carries, as far as is known.
+    /// Datagram size that the path is known to carry, bytes.
     size: usize,
-    /// Bytes of the largest that both ends take.
+    /// Largest datagram size that both ends accept, bytes.
     most: usize,
     raise: Duration,
-    /// What was tried last and not answered, and how often.
+    /// Size being probed, and the number of probes sent for it.
     trying: Option<usize>,
     tries: u8,
-    /// When something is to be done.
+    /// Time of the next action.
     due: Time,
 }
 
 impl PathSize {
-    /// Of a connection whose handshake found `size`, and that would take `most`.
+    /// Creates the search of a connection whose handshake found `size`, with an upper limit of
+    /// `most`.
     pub fn new(now: Time, size: usize, most: usize, raise: Duration) -> PathSize {
         let mut path = PathSize {
             size,
@@ -55,17 +56,17 @@ impl PathSize {
         path
     }
 
-    /// Bytes of a datagram that the path carries.
+    /// Returns the datagram size that the path carries, bytes.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// When [`probe`](PathSize::probe) has something to do.
+    /// Returns the time of the next [`probe`](PathSize::probe).
     pub fn next(&self) -> Time {
         self.due
     }
 
-    /// The datagram to try now, if one is due, bytes.
+    /// Returns the size of the probe to send now, in bytes, if one is due.
     pub fn probe(&mut self, now: Time, srtt: Duration) -> Option<usize> {
         if now < self.due {
             return None;
@@ -81,16 +82,16 @@ impl PathSize {
         Some(larger)
     }
 
-    /// Nothing can be sent now.
+    /// Postpones the probe because nothing can be sent now.
     pub fn put_off(&mut self, now: Time) {
         if self.due != Time::MAX {
             self.due = self.due.max(now + PROBE);
         }
     }
 
-    /// A probe of so many bytes has arrived; whether the path is wider than was known.
+    /// Handles the answer to a probe of `size` bytes. Returns true if the path MTU has grown.
     pub fn on_reply(&mut self, now: Time, size: usize) -> bool {
-        // What was tried before the path became narrower says nothing of it now.
+        // An answer to an earlier probe may predate a reduction of the path MTU.
         if self.trying != Some(size) {
             return false;
         }
@@ -99,12 +100,13 @@ impl PathSize {
         true
     }
 
-    /// This host's own link does not take what was tried.
+    /// Pauses the search because this host's own link rejected the probe.
     pub fn on_refused(&mut self, now: Time) {
         self.rest(now);
     }
 
-    /// Datagrams of the size that was known do not arrive any more; whether there is a smaller one.
+    /// Reduces the size after full datagrams have stopped arriving. Returns true if there was a
+    /// smaller one.
     pub fn on_black_hole(&mut self, now: Time) -> bool {
         let smaller = [BASE, LEAST].into_iter().find(|size| *size < self.size);
         if let Some(smaller) = smaller {
@@ -114,7 +116,7 @@ impl PathSize {
         smaller.is_some()
     }
 
-    /// The search goes on at `then` with the next size, if there is one.
+    /// Continues the search at `then` with the next size, if there is one.
     fn begin(&mut self, then: Time) {
         (self.trying, self.tries) = (None, 0);
         self.due = if self.size < self.most {
@@ -124,7 +126,7 @@ impl PathSize {
         };
     }
 
-    /// The search is over for now.
+    /// Pauses the search.
     fn rest(&mut self, now: Time) {
         self.begin(now + self.raise);
     }
@@ -138,8 +140,8 @@ mod tests {
 
     const RTT: Duration = Duration::from_millis(20);
 
-    /// Runs the search until `until` on a path that carries `carries` bytes at each time; when the
-    /// size changed, and to what.
+    /// Runs the search until `until` on a path that carries `carries` bytes at each time. Returns
+    /// the times and values of size changes, and the number of probes.
     fn search(
         path: &mut PathSize,
         from: Time,
@@ -199,11 +201,11 @@ mod tests {
         assert_eq!(path.size(), BASE);
         let (found, _) = search(&mut path, at(100), at(110), |_| 1400);
         assert_eq!((path.size(), found.len()), (1392, 5), "{found:?}");
-        // And again, to what nearly everything carries.
+        // A second black hole reduces the size to the minimum.
         assert!(path.on_black_hole(at(200)) && path.size() == BASE);
         assert!(path.on_black_hole(at(201)) && path.size() == LEAST);
         assert!(!path.on_black_hole(at(202)));
-        // It is wide again ten minutes after the last try.
+        // The full size is found again ten minutes after the last attempt.
         search(&mut path, at(202), at(900), |now| {
             if now < at(300) { 600 } else { 1500 }
         });
@@ -218,15 +220,15 @@ mod tests {
         assert!(!path.on_reply(at(601), 1472));
         assert!(path.on_black_hole(at(602)));
         assert!(!path.on_reply(at(602), 1252), "that was before");
-        // A link of this host that is too small ends the search.
+        // A probe that the local link rejects ends the search.
         assert_eq!(path.probe(at(604), RTT), Some(996));
         path.on_refused(at(604));
         assert_eq!(path.next(), at(1204));
     }
 
     proptest! {
-        /// Whatever the path does, the size stays within bounds and is one that was answered or is
-        /// taken to be carried by all.
+        /// Under arbitrary events, the size stays within bounds and is always one that was
+        /// answered, or one of the base sizes.
         #[test]
         fn the_size_is_never_one_that_was_not_answered(
             most in 600usize..9000, events in prop::collection::vec((0u8..4, 0u64..700), 0..60),

@@ -1,62 +1,61 @@
-//! The kernel's time stamps by the clock of a host.
+//! Conversion of kernel timestamps to the host's clock.
 //!
-//! The kernel stamps packets by `CLOCK_REALTIME` ("software"), and a network interface by its own
-//! clock ("hardware"). Everything else here counts from the host's start by `CLOCK_MONOTONIC`. The
-//! real-time clock and the monotonic one differ by a constant until somebody sets the real time:
-//! the same discipline steers both. The constant is measured with every batch, between two readings
-//! of the monotonic clock, and the tightest measurement is kept. Its error is at most half the time
-//! between those readings. It is the same for all stamps, so no difference of two stamps contains
-//! it. A measurement that differs by more than both errors means that the clock was set. Stamps
-//! from before that are read only now would be wrong by as much, so for [`SETTLE`] no stamp is
-//! believed.
+//! The kernel timestamps packets with `CLOCK_REALTIME` ("software"), and a network interface with
+//! its own clock ("hardware"). All other times here are `CLOCK_MONOTONIC` since the host's start.
+//! NTP disciplines both system clocks alike, so they differ by a constant until the real-time clock
+//! is set. The constant is measured with every batch, between two readings of the monotonic clock,
+//! and the most precise measurement is kept; its error is at most half the time between the two
+//! readings. All timestamps share the error, so it cancels in differences. If a measurement differs
+//! by more than both errors, the clock was set. Timestamps taken before the step and read after it
+//! would be wrong by as much, so all timestamps are rejected for [`SETTLE`].
 //!
-//! The clock of an interface has no constant: it drifts, by some 10 to 100 ppm. Its stamps are put
-//! where the first of them was, and put anew when they are [`APART`] from it: differences of
-//! hardware stamps are then free of the kernel's delays, at the price of a drift that whoever takes
-//! one-way delays has to bear with anyway.
+//! An interface's clock has no constant offset: it drifts by about 10 to 100 ppm. Its timestamps
+//! are aligned with the system clock at the first one, and realigned when they differ by [`APART`].
+//! Differences of hardware timestamps are then free of kernel delays, but contain a drift, which
+//! one-way delay measurements have to tolerate anyway.
 
 use ccplane_link::Clock;
 use ccplane_units::{Duration, Time};
 use nix::time::{ClockId, clock_gettime};
 
-/// No packet waits this long to be sent or read: an earlier stamp is from before a step of the
-/// clock, or nonsense. Longer would do without stamps for longer after somebody set the clock.
-/// Shorter would drop those of a process that was stopped.
+/// Maximum age of a timestamp. No packet waits this long to be sent or read; an older timestamp
+/// predates a clock step or is invalid. A larger value rejects timestamps for longer after a clock
+/// step; a smaller one rejects timestamps after the process was stopped.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// How far an interface's clock may drift from the system's, ns, before its stamps are put anew.
-/// Smaller makes more steps, which [`OneWay`](ccplane_datapath::OneWay) takes for a clock that was
-/// set; larger mistakes the age of stamps by as much.
+/// Drift of the interface's clock against the system's after which timestamps are realigned, ns. A
+/// smaller value causes more steps, which [`OneWay`](ccplane_datapath::OneWay) mistakes for a clock
+/// that was set; a larger one distorts the age of timestamps by as much.
 const APART: u64 = 1_000_000;
 
-/// Looks at the clocks for one measurement. One is enough unless the thread was interrupted in
-/// between.
+/// Clock readings per measurement. The second is needed only if the thread was interrupted during
+/// the first.
 const LOOKS: usize = 2;
 
-/// What the kernel said of one packet.
+/// Kernel timestamps of one packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelStamp {
-    /// When its driver had the packet, ns of `CLOCK_REALTIME`.
+    /// Time at which the driver had the packet, ns of `CLOCK_REALTIME`.
     pub software: Option<u64>,
-    /// When the interface had it, ns of the interface's clock.
+    /// Time at which the interface had the packet, ns of the interface's clock.
     pub hardware: Option<u64>,
 }
 
-/// Converts the kernel's time stamps, and a network interface's, to times of a host's clock.
+/// Converter from kernel and interface timestamps to the host's clock.
 #[derive(Debug)]
 pub struct Stamper {
     clock: Clock,
-    /// Real time less our clock's, ns, and the error of that.
+    /// Real-time clock minus the host's clock, and the error of the difference, ns.
     offset: i64,
     error: u64,
-    /// Until when no stamp is believed.
+    /// Time until which all timestamps are rejected.
     settles: Time,
-    /// The interface's time less our clock's, once it is known.
+    /// Interface clock minus the host's clock, once known, ns.
     interface: Option<i64>,
 }
 
 impl Stamper {
-    /// For a host whose times are of this clock.
+    /// Creates a converter to times of this clock.
     pub fn new(clock: Clock) -> Stamper {
         let mut stamper = Stamper {
             clock,
@@ -69,8 +68,8 @@ impl Stamper {
         stamper
     }
 
-    /// Looks at the clocks, as is to be done before any stamp of a batch is
-    /// [converted](Stamper::convert); the present.
+    /// Measures the clock offset; must be called before the timestamps of a batch are
+    /// [converted](Stamper::convert). Returns the current time.
     #[expect(
         clippy::disallowed_methods,
         reason = "the kernel's stamps are of this clock, and a driver converts them"
@@ -100,7 +99,7 @@ impl Stamper {
         now
     }
 
-    /// Real time was `offset` ahead of our clock, give or take `error`.
+    /// Records a measured offset between real time and the host's clock, with its error.
     fn measured(&mut self, offset: i64, error: u64, now: Time) {
         let first = self.error == u64::MAX;
         let stepped = offset.abs_diff(self.offset) > error.saturating_add(self.error);
@@ -112,8 +111,8 @@ impl Stamper {
         }
     }
 
-    /// When the packet was stamped, by our clock; `now` is the present. `None` where the stamp
-    /// cannot be believed, or where stamps of the interface are wanted and this packet has none.
+    /// Returns the packet's timestamp on the host's clock. `None` if it is implausible, or if
+    /// interface timestamps are in use and this packet has none.
     pub fn convert(&mut self, stamp: KernelStamp, now: Time) -> Option<Time> {
         let software = stamp
             .software
@@ -131,7 +130,8 @@ impl Stamper {
             }
         }
         let offset = self.interface?;
-        // The two clocks may be apart by now, so a stamp may seem to come from the near future.
+        // The clocks may have drifted apart, so a timestamp may appear to be slightly in the
+        // future.
         self.plausible(
             (hardware as i64).wrapping_sub(offset),
             now + Duration::from_nanos(APART),
@@ -145,7 +145,7 @@ impl Stamper {
         (settled && at <= now + slack && at + SETTLE >= now).then_some(at)
     }
 
-    /// Returns real time less the host's clock, ns.
+    /// Returns real time minus the host's clock, ns.
     #[cfg(test)]
     pub fn real_offset(&self) -> i64 {
         self.offset
@@ -206,7 +206,7 @@ mod tests {
             "two seconds old"
         );
         assert_eq!(stamper.convert(KernelStamp::default(), now), None);
-        // Noise of the measurement is no step; the tighter one is kept.
+        // Measurement noise is not a step; the more precise measurement is kept.
         stamper.measured(5 * S as i64 + 90, 60, now);
         assert_eq!(
             (stamper.offset, stamper.settles),
@@ -217,7 +217,7 @@ mod tests {
             (stamper.offset, stamper.settles),
             (5 * S as i64 - 20, Time::ZERO)
         );
-        // Somebody sets it back by 30 ms.
+        // The clock is set back by 30 ms.
         stamper.measured(5 * S as i64 - 30_000_000, 50, now);
         assert_eq!(stamper.settles, now + SETTLE);
         assert_eq!(stamper.convert(software(15 * S - 31_000_000), now), None);
@@ -233,7 +233,7 @@ mod tests {
             software: Some(software),
             hardware: Some(hardware),
         };
-        // The kernel is 4 µs, then 9 µs late; the interface's clock began at 7 ns.
+        // The kernel is 4 µs, then 9 µs late; the interface's clock started at 7 ns.
         let first = stamper.convert(both(15 * S, 7), at(10 * S)).unwrap();
         let second = stamper
             .convert(both(15 * S + 105_000, 100_007), at(10 * S + 200_000))
@@ -246,7 +246,8 @@ mod tests {
         };
         let third = stamper.convert(alone, at(10 * S + 300_000)).unwrap();
         assert_eq!(third.since(second), Duration::from_micros(100));
-        // It drifts by more than a millisecond: put anew, and the age is right again.
+        // After a drift of more than 1 ms the timestamps are realigned and their age is correct
+        // again.
         let late = stamper
             .convert(both(16 * S, S + 2_000_000), at(11 * S))
             .unwrap();

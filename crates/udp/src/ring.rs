@@ -1,27 +1,26 @@
-//! Bytes of a stream that are not yet acknowledged, or not yet in order: at most one window of
-//! them.
+//! Ring buffer for one window of stream bytes, sent or received.
 
-/// A window onto a stream, by absolute offset. Who uses it says which part of it is filled.
+/// Ring buffer addressed by absolute stream offset. The user keeps track of the valid range.
 #[derive(Debug)]
 pub struct Ring {
     bytes: Box<[u8]>,
 }
 
 impl Ring {
-    /// A window of `capacity` bytes, rounded up to a power of two. Memory that is never touched
-    /// costs nothing.
+    /// Creates a buffer of `capacity` bytes, rounded up to a power of two. Untouched pages take no
+    /// physical memory.
     pub fn new(capacity: usize) -> Ring {
         Ring {
             bytes: vec![0; capacity.next_power_of_two()].into_boxed_slice(),
         }
     }
 
-    /// Bytes that it holds.
+    /// Returns the capacity in bytes.
     pub fn capacity(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Copies stream bytes `offset..` out of it. No more than the capacity.
+    /// Copies stream bytes from `offset` on to `out`, at most the capacity.
     #[inline]
     pub fn copy_to(&self, offset: u64, out: &mut [u8]) {
         let (first, second) = self.at(offset, out.len());
@@ -30,7 +29,7 @@ impl Ring {
         b.copy_from_slice(second);
     }
 
-    /// Copies stream bytes `offset..` into it. No more than the capacity.
+    /// Copies `bytes` into the buffer at stream `offset`, at most the capacity.
     #[inline]
     pub fn copy_from(&mut self, offset: u64, bytes: &[u8]) {
         let start = self.index(offset);
@@ -40,7 +39,7 @@ impl Ring {
         self.bytes[..b.len()].copy_from_slice(b);
     }
 
-    /// Stream bytes `offset..offset + length`, which may go round the end.
+    /// Returns stream bytes `offset..offset + length`, in two slices because they may wrap.
     #[inline]
     pub fn at(&self, offset: u64, length: usize) -> (&[u8], &[u8]) {
         let start = self.index(offset);
@@ -51,7 +50,7 @@ impl Ring {
         )
     }
 
-    /// The part of `offset..offset + length` that lies in one piece, for a reader to fill.
+    /// Returns the contiguous first part of `offset..offset + length`, to be filled.
     pub fn piece_mut(&mut self, offset: u64, length: usize) -> &mut [u8] {
         let start = self.index(offset);
         let first = length.min(self.bytes.len() - start);

@@ -1,4 +1,4 @@
-//! A UDP socket that sends and receives many datagrams a system call, with their ECN codepoint and
+//! UDP socket that sends and receives many datagrams per system call, with their ECN codepoint and
 //! DSCP.
 
 use std::cell::Cell;
@@ -17,62 +17,62 @@ use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
 use super::realtime::KernelStamp;
 use super::stamped::{self, Arrived, Stamping, Stamps};
 
-/// Bytes of the largest UDP datagram over IPv4, and of a batch that the kernel cuts.
+/// Bytes of the largest UDP datagram over IPv4, and of the largest GSO batch.
 pub const LARGEST: usize = 65_507;
 
-/// Buffers a receiving call fills, each with what the kernel joined. More would spare calls on a
-/// host with many cores; eight are half a megabyte, which a core's cache holds.
+/// Buffers per receive call, each for one GRO batch. More would save calls on a host with many
+/// cores; eight take half a megabyte, which fits into a core's cache.
 const BUFFERS: usize = 8;
 const BUFFER: usize = 1 << 16;
 
-/// Requested size of the kernel's socket buffers, bytes. Below the bandwidth-delay product of the
-/// fastest path, a burst that arrives while this process is not running is lost. The kernel
-/// includes its own overhead in the size, and grants less without root.
+/// Requested size of the kernel's socket buffers, bytes. If it is smaller than the bandwidth-delay
+/// product of the fastest path, a burst that arrives while this process is not running is lost. The
+/// kernel counts its own overhead, and grants less without root.
 const KERNEL_BUFFER: usize = 32 << 20;
 
-/// Requested size of the receive buffer for handshakes, bytes: some 600 short datagrams, or 100 of
-/// full size. What a flood sends beyond it is dropped by the kernel.
+/// Requested receive buffer of the handshake socket, bytes: about 600 short or 100 full datagrams.
+/// The kernel drops what a flood sends beyond it.
 const HANDSHAKE_BUFFER: usize = 256 << 10;
-/// Requested size of the send buffer for answers to handshakes, bytes. The kernel doubles it and
-/// counts 768 bytes per short answer. So some 85 of them wait for ARP at a time, which keeps most
-/// of the 1,024 entries of the neighbour table for others.
+/// Requested send buffer of the handshake socket, bytes. The kernel doubles it and counts 768 bytes
+/// per short answer. At most about 85 answers thus wait for ARP at a time, which leaves most of the
+/// 1,024 entries of the neighbour table to others.
 const ANSWER_BUFFER: usize = 32 << 10;
 
-/// Pattern of the first byte of the datagrams that begin a handshake.
+/// Pattern of the first byte of handshake datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FirstByte {
     /// Bits to compare.
     pub mask: u8,
-    /// Their values.
+    /// Expected values of those bits.
     pub value: u8,
 }
 
-/// The socket.
+/// UDP socket with batched I/O.
 #[derive(Debug)]
 pub struct Socket {
     io: UdpSocket,
     state: UdpSocketState,
     local: SocketAddr,
     stamps: Option<Stamps>,
-    /// The kernel and the device cut a batch into datagrams.
+    /// Set while GSO works: the kernel or the device splits a batch into datagrams.
     cuts: Cell<bool>,
-    /// Datagrams in a batch where it is cut.
+    /// Datagrams per GSO batch.
     most: usize,
-    /// Nothing was refused yet.
+    /// Set until the first send error.
     smooth: Cell<bool>,
 }
 
-/// How a datagram is marked in its IP header.
+/// ECN and DSCP marks in the IP header of a datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
-    /// The two bits of ECN: 0 not capable, 1 ECT(1), 2 ECT(0), 3 congestion experienced.
+    /// ECN codepoint: 0 not ECN-capable, 1 ECT(1), 2 ECT(0), 3 congestion experienced.
     pub ecn: u8,
-    /// The six bits of the Differentiated Services codepoint (RFC 2474).
+    /// Differentiated Services codepoint, six bits (RFC 2474).
     pub dscp: u8,
 }
 
 impl Marks {
-    /// From the byte of the IP header (RFC 2474, RFC 3168).
+    /// Decodes the traffic-class byte of the IP header (RFC 2474, RFC 3168).
     pub(super) fn of(byte: u8) -> Marks {
         Marks {
             ecn: byte & 3,
@@ -81,24 +81,24 @@ impl Marks {
     }
 }
 
-/// Datagrams that came in one call.
+/// Buffers for the datagrams of one receive call.
 pub struct Inbox {
     buffers: Box<[u8]>,
     meta: [RecvMeta; BUFFERS],
-    /// With stamps each datagram has a buffer of its own.
+    /// Metadata of timestamped datagrams, each in a buffer of its own.
     arrived: Vec<Arrived>,
 }
 
 impl Socket {
-    /// Binds to an address; port 0 is any free one. Datagrams are never fragmented.
+    /// Binds to an address; port 0 selects any free port. Datagrams are never fragmented.
     pub fn bind(address: SocketAddr) -> io::Result<Socket> {
         let io = UdpSocket::bind(address)?;
         let state = UdpSocketState::new((&io).into())?;
         let most = state.max_gso_segments();
-        // `quinn-udp` asks for the time of arrival too, and has then room for one control message
-        // too few: of what the kernel joined, the ECN bits, which come last, would be lost.
+        // `quinn-udp` also enables receive timestamps but has one control message too few for them:
+        // on GRO batches the ECN bits, which come last, would be lost.
         setsockopt(&io, sockopt::ReceiveTimestampns, &false)?;
-        // With the permission to exceed the system's limit, or else up to it.
+        // With `CAP_NET_ADMIN` the size may exceed the system's limit.
         if setsockopt(&io, sockopt::RcvBufForce, &KERNEL_BUFFER).is_err() {
             setsockopt(&io, sockopt::RcvBuf, &KERNEL_BUFFER)?;
         }
@@ -114,12 +114,13 @@ impl Socket {
         })
     }
 
-    /// Binds a second socket to the same address, which from now on receives all datagrams that
-    /// begin with such a byte. A flood of them fills its buffers and not those of this socket, and
-    /// so do answers that are sent by it and wait for ARP. Both sockets have to be of one network
+    /// Binds a second socket to the same address, which from now on receives all datagrams whose
+    /// first byte matches `first`. A flood of handshakes, or answers that wait for ARP, then fills
+    /// the second socket's buffers and not this one's. Both sockets must be in the same network
     /// namespace.
     ///
-    /// The two form a reuseport group. This socket is bound exclusively, so nobody else is in it.
+    /// The two form a reuseport group. This socket was bound exclusively, so no other socket can be
+    /// in the group.
     pub fn split_handshakes(&self, first: FirstByte) -> io::Result<Socket> {
         setsockopt(&self.io, sockopt::ReusePort, &true)?;
         let family = match self.local {
@@ -132,11 +133,11 @@ impl Socket {
         setsockopt(&second, sockopt::SndBuf, &ANSWER_BUFFER)?;
         bind(second.as_raw_fd(), &SockaddrStorage::from(self.local))?;
         let second = UdpSocket::from(second);
-        // Fails if the second socket is in another namespace and has a group of its own.
+        // Fails if the second socket is in another namespace and thus in a group of its own.
         self.select_second(first)?;
         let state = UdpSocketState::new((&second).into())?;
         setsockopt(&second, sockopt::ReceiveTimestampns, &false)?;
-        // Datagrams that the kernel joins would be sorted by the first of them.
+        // A GRO batch would be classified by its first datagram.
         setsockopt(&second, sockopt::UdpGroSegment, &false)?;
         let split = Socket {
             most: state.max_gso_segments(),
@@ -147,14 +148,15 @@ impl Socket {
             cuts: Cell::new(true),
             smooth: Cell::new(true),
         };
-        // What came before the program was attached may be of either kind.
+        // Datagrams that arrived before the program was attached may be of either kind.
         let mut inbox = Inbox::new();
         while !split.receive(&mut inbox)?.is_empty() {}
         Ok(split)
     }
 
-    /// Attaches the program of the reuseport group: 1, the second socket, for a datagram that
-    /// begins a handshake, and 0 for any other. An empty one ends the program, which is 0 too.
+    /// Attaches the selection program of the reuseport group. It returns 1, the second socket, for
+    /// a handshake datagram, else 0. On an empty datagram the load aborts the program, which also
+    /// selects 0.
     fn select_second(&self, first: FirstByte) -> io::Result<()> {
         let step = |code: u32, jt, jf, k: u32| libc::sock_filter {
             code: code as u16,
@@ -190,8 +192,8 @@ impl Socket {
         )?)
     }
 
-    /// The same socket for another thread: what arrives comes to whoever asks first. Stamps are not
-    /// taken along.
+    /// Duplicates the socket for another thread; each datagram is delivered to one of the two.
+    /// Timestamps are not enabled on the copy.
     pub fn try_clone(&self) -> io::Result<Socket> {
         let io = self.io.try_clone()?;
         let state = UdpSocketState::new((&io).into())?;
@@ -208,13 +210,13 @@ impl Socket {
         })
     }
 
-    /// The address that it is bound to.
+    /// Returns the local address.
     pub fn local(&self) -> SocketAddr {
         self.local
     }
 
-    /// Makes the kernel stamp what arrives from now on, and what is sent if `departures` are
-    /// wanted. [`Stamping::Off`] ends it. Afterwards use `send_each` and `receive_each`.
+    /// Enables kernel timestamps for received datagrams, and for sent ones if `departures` is set;
+    /// [`Stamping::Off`] disables them. While enabled, use `send_each` and `receive_each`.
     pub fn stamp(&mut self, stamping: Stamping, departures: bool) -> io::Result<()> {
         self.stamps = match stamping {
             Stamping::Off => {
@@ -228,17 +230,17 @@ impl Socket {
         Ok(())
     }
 
-    /// Whether what arrives is stamped.
+    /// Returns true if received datagrams are timestamped.
     pub(crate) fn is_stamped(&self) -> bool {
         self.stamps.is_some()
     }
 
-    /// Whether what is sent is stamped too.
+    /// Returns true if sent datagrams are timestamped.
     pub(crate) fn stamps_departures(&self) -> bool {
         self.stamps.as_ref().is_some_and(Stamps::departures)
     }
 
-    /// How many datagrams one [`send`](Socket::send) may hold.
+    /// Returns the maximum number of datagrams per [`send`](Socket::send).
     pub fn batch(&self) -> usize {
         if self.is_stamped() {
             stamped::MOST
@@ -249,9 +251,10 @@ impl Socket {
         }
     }
 
-    /// Sends `contents`, cut into datagrams of `size` bytes and a last one of at most that, each a
-    /// packet of its own: how many of them the kernel took, and its number of the first, by which
-    /// [`departures`](Socket::departures) knows them. `WouldBlock` while there is no room.
+    /// Sends `contents` as datagrams of `size` bytes, the last of which may be shorter, each as a
+    /// packet of its own. Returns the number of datagrams accepted and the kernel's number of the
+    /// first, which identifies it in [`departures`](Socket::departures). `WouldBlock` if there is
+    /// no room.
     pub(crate) fn send_each(
         &mut self,
         to: SocketAddr,
@@ -265,24 +268,23 @@ impl Socket {
         }
     }
 
-    /// Takes what has arrived, with its marking in full, which [`receive`](Socket::receive) does
-    /// not tell.
+    /// Receives datagrams with their full marks; [`receive`](Socket::receive) does not report the
+    /// DSCP.
     pub fn receive_marked<'a>(&self, inbox: &'a mut Inbox) -> io::Result<Stamped<'a>> {
         self.receive_each(inbox, BUFFER)
     }
 
-    /// Bytes that were sent and wait in a queue or a driver of this host, with the kernel's
-    /// overhead.
+    /// Returns the bytes queued in this host's qdiscs and drivers, including the kernel's overhead.
     pub(crate) fn unsent(&self) -> io::Result<usize> {
         ccplane_host::unsent_bytes(self.io.as_fd())
     }
 
-    /// Bytes that may wait there before a [`send`](Socket::send) finds no room.
+    /// Returns the size of the send buffer in bytes.
     pub(crate) fn send_buffer(&self) -> usize {
         getsockopt(&self.io, sockopt::SndBuf).unwrap_or_default()
     }
 
-    /// Takes what has arrived, with the kernel's stamps; datagrams of at most `longest` bytes.
+    /// Receives datagrams of at most `longest` bytes with their kernel timestamps.
     pub(crate) fn receive_each<'a>(
         &self,
         inbox: &'a mut Inbox,
@@ -293,20 +295,20 @@ impl Socket {
         Ok(Stamped { inbox, size })
     }
 
-    /// Gives the numbers and stamps of what was sent, as far as they are known by now; and what the
-    /// network said of a datagram that could not be delivered, if anything.
+    /// Passes the numbers and timestamps of sent datagrams to `take`, as far as they are known.
+    /// Returns the last network error about an undeliverable datagram.
     pub(crate) fn departures(&self, take: impl FnMut(u32, KernelStamp)) -> Option<io::Error> {
         stamped::departures(&self.io, take)
     }
 
-    /// Sends `contents`, cut into datagrams of `size` bytes and a last one of at most that: how
-    /// many of them the kernel took, which is all but where it has to have them one by one and runs
-    /// out of room. `WouldBlock` while there is no room at all.
+    /// Sends `contents` as datagrams of `size` bytes, the last of which may be shorter. Returns the
+    /// number of datagrams accepted: all of them, unless they have to be sent one by one and the
+    /// buffer fills up. `WouldBlock` if there is no room at all.
     ///
-    /// `quinn-udp` allocates nothing for it. But it writes the whole traffic-class byte and offers
-    /// only its two ECN bits, loses a batch that is not cut, and after one refusal marks nothing
-    /// any more. So what has a DSCP, and all from the first refusal on, goes through `sendmsg` with
-    /// the byte in full.
+    /// `quinn-udp` sends without allocating. But it writes the entire traffic-class byte while it
+    /// offers only the two ECN bits, loses the batch if GSO fails, and stops marking after one
+    /// error. Datagrams with a DSCP, and all datagrams after the first error, are therefore sent
+    /// with `sendmsg` and the full byte.
     pub fn send(
         &self,
         to: SocketAddr,
@@ -338,8 +340,8 @@ impl Socket {
         }
     }
 
-    /// As one batch, or one by one where those are not cut: the kernel says so only when it is
-    /// given one.
+    /// Sends a batch, or single datagrams if GSO does not work, which the kernel reports only when
+    /// it is tried.
     fn send_marked(
         &self,
         to: SocketAddr,
@@ -364,13 +366,14 @@ impl Socket {
             }
         }
         if count > 1 {
-            // Each of them passes, so it was the cutting, and not their address.
+            // The single datagrams were accepted, so the error was due to GSO and not to the
+            // address.
             self.cuts.set(false);
         }
         Ok(taken)
     }
 
-    /// One call: one datagram, or one that is cut into such of `size` bytes.
+    /// Makes one system call for one datagram, or for a GSO batch of datagrams of `size` bytes.
     fn send_cut(
         &self,
         to: SocketAddr,
@@ -400,10 +403,10 @@ impl Socket {
         Ok(())
     }
 
-    /// Takes what has arrived, up to some hundred datagrams; false if there is nothing.
+    /// Receives up to about a hundred datagrams; empty if there are none.
     ///
-    /// `quinn-udp` gives the ECN bits of what was received but not its DSCP: who needs that calls
-    /// [`receive_marked`](Socket::receive_marked), at the price of some allocations a call.
+    /// `quinn-udp` reports the ECN bits of received datagrams but not their DSCP.
+    /// [`receive_marked`](Socket::receive_marked) does, at the cost of a few allocations per call.
     pub fn receive<'a>(&self, inbox: &'a mut Inbox) -> io::Result<Received<'a>> {
         let mut chunks = inbox.buffers.chunks_exact_mut(BUFFER);
         let mut slices: [IoSliceMut<'_>; BUFFERS] =
@@ -422,17 +425,16 @@ impl Socket {
         })
     }
 
-    /// Keeps what routers and other hosts say of datagrams that could not be delivered, for
-    /// `unreachable`. Anybody can forge that: it is for who has no connection yet.
+    /// Enables reports of undeliverable datagrams (ICMP errors) for `unreachable`. They can be
+    /// forged by anyone and are meant for connections that are not open yet.
     pub fn hear_errors(&self) -> io::Result<()> {
         self.state.enable_transport_errors((&self.io).into())
     }
 
-    /// What a router or the other host said of a datagram that could not be delivered, if anything
-    /// was said.
+    /// Returns the last network error about an undeliverable datagram.
     pub(crate) fn unreachable(&self) -> Option<io::Error> {
         if self.is_stamped() {
-            // With departures they come with those.
+            // With transmit timestamps, errors are read together with them.
             let alone = !self.stamps_departures();
             return alone.then(|| self.departures(|_, _| ())).flatten();
         }
@@ -451,7 +453,7 @@ impl AsFd for Socket {
 }
 
 impl Inbox {
-    /// Room for one call's datagrams, half a megabyte.
+    /// Allocates the buffers of one call, half a megabyte.
     pub fn new() -> Inbox {
         Inbox {
             buffers: vec![0; BUFFERS * BUFFER].into_boxed_slice(),
@@ -467,24 +469,24 @@ impl Default for Inbox {
     }
 }
 
-/// What one call received.
+/// Datagrams received by one call.
 pub struct Received<'a> {
     buffers: &'a mut [u8],
     meta: &'a [RecvMeta],
 }
 
 impl Received<'_> {
-    /// Whether there was anything.
+    /// Returns true if nothing was received.
     pub fn is_empty(&self) -> bool {
         self.meta.is_empty()
     }
 
-    /// As much as one call takes: there may be more.
+    /// Returns true if the call filled all buffers, so there may be more.
     pub fn is_full(&self) -> bool {
         self.meta.len() == BUFFERS
     }
 
-    /// Gives each datagram to `take`, with its sender's address and ECN bits.
+    /// Calls `take` with the sender's address, the ECN bits and the contents of each datagram.
     pub fn each(self, mut take: impl FnMut(SocketAddr, u8, &mut [u8])) {
         for (buffer, meta) in self.buffers.chunks_exact_mut(BUFFER).zip(self.meta) {
             let ecn = meta.ecn.map_or(0, |ecn| ecn as u8);
@@ -496,24 +498,24 @@ impl Received<'_> {
     }
 }
 
-/// What one call received, with stamps.
+/// Datagrams received by one call, with timestamps.
 pub struct Stamped<'a> {
     inbox: &'a mut Inbox,
     size: usize,
 }
 
 impl Stamped<'_> {
-    /// Whether there was anything.
+    /// Returns true if nothing was received.
     pub fn is_empty(&self) -> bool {
         self.inbox.arrived.is_empty()
     }
 
-    /// As much as one call takes: there may be more.
+    /// Returns true if the call filled all buffers, so there may be more.
     pub fn is_full(&self) -> bool {
         self.inbox.arrived.len() == stamped::MOST.min(self.inbox.buffers.len() / self.size)
     }
 
-    /// The stamp and length of each, in the order of arrival.
+    /// Calls `take` with the timestamp and length of each datagram, in the order of arrival.
     pub fn stamps(&self, mut take: impl FnMut(KernelStamp, usize)) {
         self.inbox
             .arrived
@@ -521,12 +523,12 @@ impl Stamped<'_> {
             .for_each(|arrived| take(arrived.stamp, arrived.length));
     }
 
-    /// Gives each datagram to `take`, with its sender's address, marking and stamp.
+    /// Calls `take` with the sender's address, marks, timestamp and contents of each datagram.
     pub fn each(self, mut take: impl FnMut(SocketAddr, Marks, KernelStamp, &mut [u8])) {
         let buffers = self.inbox.buffers.chunks_exact_mut(self.size);
         for (buffer, arrived) in buffers.zip(&self.inbox.arrived) {
             let length = arrived.length.min(buffer.len());
-            // An empty one has its place too.
+            // An empty datagram must be reported too, and `chunks_mut` would skip it.
             let (whole, rest) = buffer[..length].split_at_mut(arrived.each.min(length));
             take(arrived.from, arrived.marks, arrived.stamp, whole);
             for datagram in rest.chunks_mut(arrived.each.max(1)) {
@@ -540,8 +542,8 @@ impl Stamped<'_> {
 mod tests {
     use super::*;
 
-    /// Linux cuts no more than 128 datagrams a call (`UDP_MAX_SEGMENTS`, once 64): what it says of
-    /// more is what it says where a device cannot do what cutting needs.
+    /// Linux splits at most 128 datagrams per call (`UDP_MAX_SEGMENTS`, formerly 64). Beyond that
+    /// it returns the same error as for a device without the required offloads.
     #[test]
     fn a_batch_arrives_with_its_marks_where_the_kernel_does_not_cut_it() {
         for (ecn, dscp) in [(2, 3), (1, 0), (0, 0)] {
@@ -557,7 +559,7 @@ mod tests {
             .chain([7; 4])
             .collect();
 
-        // Nobody has port 0: nothing is learned of cutting.
+        // The error for port 0 must not be mistaken for missing GSO support.
         let nobody = SocketAddr::from(([127, 0, 0, 1], 0));
         let refused = sender.send(nobody, &contents[..20], 10, marks);
         assert_eq!(
@@ -589,7 +591,7 @@ mod tests {
         assert_eq!(found, [&contents[..], &contents[..15]].concat());
     }
 
-    /// Datagrams that wait in a socket.
+    /// Returns the datagrams queued in a socket.
     fn waiting(socket: &Socket) -> Vec<Vec<u8>> {
         let (mut inbox, mut found) = (Inbox::new(), Vec::new());
         loop {
@@ -623,7 +625,7 @@ mod tests {
                 sent.into_iter().partition(|sent| sent[0] & 0b110 == 0b100);
             assert_eq!(waiting(&second), begin);
             assert_eq!(waiting(&socket), rest);
-            // An answer comes from the address that was asked.
+            // Answers have the address of the listening socket as their source.
             second
                 .send(other.local_addr().unwrap(), b"answer", 6, Marks::default())
                 .unwrap();

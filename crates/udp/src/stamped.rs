@@ -1,15 +1,16 @@
-//! Datagrams with the kernel's time stamps (`SO_TIMESTAMPING`): when the driver, or the interface
-//! itself, had each of them.
+//! Datagrams with kernel timestamps (`SO_TIMESTAMPING`), taken when the driver or the interface had
+//! each of them.
 //!
-//! `quinn-udp` gives no stamps of departures and none of an interface, so the system calls are made
-//! here: many datagrams a call, in both directions, as it does. The difference is segmentation
-//! offload. A large packet that the kernel or the interface cuts, or that the receiver joins, has
-//! one stamp for all its datagrams: the burst error that DX's authors had to calibrate away. So
-//! each datagram is a packet of its own here, and passes the stack alone (docs/transfer.md has the
-//! cost). Where one interrupt brings many packets, their stamps are still too close together.
+//! `quinn-udp` reports neither transmit timestamps nor those of an interface, so the system calls
+//! are made here, also with many datagrams per call in both directions. The difference is
+//! segmentation offload: a large packet split by the kernel or the interface, or coalesced by the
+//! receiver, has a single timestamp for all its datagrams. DX's authors had to calibrate this burst
+//! error away. Here each datagram is a packet of its own and traverses the stack alone
+//! (docs/transfer.md gives the cost). If one interrupt delivers many packets, their timestamps are
+//! still too close together.
 //!
-//! The kernel counts what it sends on a socket, and queues the stamp of each with its number
-//! (`SOF_TIMESTAMPING_OPT_ID`), without the packet (`OPT_TSONLY`), as an error to be read.
+//! The kernel numbers the packets that it sends on a socket, and queues each timestamp with its
+//! number (`SOF_TIMESTAMPING_OPT_ID`) and without the packet (`OPT_TSONLY`) on the error queue.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
@@ -26,66 +27,66 @@ use nix::sys::time::TimeSpec;
 use super::realtime::KernelStamp;
 use super::socket::Marks;
 
-/// Datagrams a call, in either direction. More would spare calls; this many already leave less than
-/// a tenth of the cost to them.
+/// Datagrams per call, in either direction. At this number the calls already make up less than a
+/// tenth of the cost.
 pub(super) const MOST: usize = 32;
 
-/// Room for the control messages of a datagram: stamps 64, ECN 24, interface and address 40, and a
-/// report of an error 64.
+/// Buffer for a datagram's control messages, bytes: timestamps 64, ECN 24, interface and address
+/// 40, and an error report 64.
 const CONTROL: usize = 256;
 
-/// `SO_EE_ORIGIN_TIMESTAMPING` and `SCM_TSTAMP_SND` of linux/errqueue.h: a stamp and not an error,
-/// of when the driver had the packet.
+/// `SO_EE_ORIGIN_TIMESTAMPING` and `SCM_TSTAMP_SND` of linux/errqueue.h: the report is a timestamp
+/// and not an error, taken when the driver had the packet.
 const STAMP: u8 = 4;
 const SENT: u32 = 0;
 
-/// `SOF_TIMESTAMPING_OPT_TX_SWHW`: the kernel's stamp too where there is one of the interface
+/// `SOF_TIMESTAMPING_OPT_TX_SWHW`: requests the kernel's timestamp in addition to the interface's
 /// (Linux 4.13).
 const BOTH: u32 = 1 << 14;
 
-/// Whose stamps are wanted.
+/// Source of packet timestamps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stamping {
-    /// Nobody's: times are when user space sends and reads.
+    /// User space: the times of the send and receive calls.
     #[default]
     Off,
-    /// The kernel's, as its driver has a packet. Every interface that Linux knows gives them for
-    /// arrivals, nearly every one for departures.
+    /// Kernel: the time at which its driver has a packet. Every Linux interface supports it for
+    /// received packets, nearly every one for sent packets.
     Software,
-    /// The interface's, where it gives them and they are switched on, and otherwise the kernel's.
+    /// Network interface, if supported and enabled, else the kernel.
     Hardware,
 }
 
-/// Numbers of the kernel's stamps, and whether they can be relied on.
+/// Timestamping state of a socket.
 #[derive(Debug)]
 pub(super) struct Stamps {
     stamping: Stamping,
     departures: bool,
-    /// The number that the kernel will give the next datagram.
+    /// Number that the kernel assigns to the next datagram.
     next: u32,
-    /// A datagram that found no room has no number: since Linux 6.9.
+    /// Set if a datagram rejected for lack of room does not consume a number (since Linux 6.9).
     exact: bool,
 }
 
-/// A datagram that arrived.
+/// Metadata of a received datagram.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrived {
     pub from: SocketAddr,
     pub marks: Marks,
     pub length: usize,
-    /// Bytes of each datagram, where the kernel joined several; the last may be shorter.
+    /// Bytes of each datagram in a GRO batch; the last may be shorter.
     pub each: usize,
     pub stamp: KernelStamp,
 }
 
 impl Stamps {
-    /// Switches stamps on: of arrivals, and of departures if those are wanted too.
+    /// Enables timestamps for received datagrams, and for sent ones if `departures` is set.
     pub fn switch_on(
         socket: &UdpSocket,
         stamping: Stamping,
         departures: bool,
     ) -> io::Result<Stamps> {
-        // A datagram that the kernel joined to others would share their stamp.
+        // Datagrams coalesced by GRO would share a timestamp.
         let _ = setsockopt(socket, sockopt::UdpGroSegment, &false);
         set(socket, flags(stamping, departures))?;
         Ok(Stamps {
@@ -96,20 +97,20 @@ impl Stamps {
         })
     }
 
-    /// Switches them off again.
+    /// Disables timestamps.
     pub fn switch_off(socket: &UdpSocket) -> io::Result<()> {
         let _ = setsockopt(socket, sockopt::UdpGroSegment, &true);
         set(socket, TimestampingFlag::empty())
     }
 
-    /// Whether departures are stamped.
+    /// Returns true if sent datagrams are timestamped.
     pub fn departures(&self) -> bool {
         self.departures
     }
 
-    /// Sends `contents`, cut into datagrams of `size` bytes and a last one of at most that: how
-    /// many were taken, and the kernel's number of the first. Fewer than all, or `WouldBlock`,
-    /// while there is no room.
+    /// Sends `contents` as datagrams of `size` bytes, the last of which may be shorter. Returns the
+    /// number of datagrams accepted and the kernel's number of the first. If there is no room it
+    /// accepts fewer, or returns `WouldBlock`.
     pub fn send(
         &mut self,
         socket: &UdpSocket,
@@ -150,8 +151,8 @@ impl Stamps {
         };
         self.next = first.wrapping_add(count as u32);
         if count < slices.len() {
-            // The call does not say why it stopped. A socket that could take more did not stop for
-            // want of room.
+            // `sendmmsg` does not report why it stopped. If the socket is writable, the reason was
+            // not a full buffer.
             let why = if has_room(socket) {
                 Errno::ENOBUFS
             } else {
@@ -162,12 +163,13 @@ impl Stamps {
         Ok((count, first))
     }
 
-    /// A datagram was not taken: whether the kernel counted it depends on why, and on its version.
+    /// Resynchronizes the numbers after a rejected datagram. Whether the kernel counted it depends
+    /// on the error and on the kernel version.
     fn missed(&mut self, socket: &UdpSocket, why: Errno) -> io::Result<()> {
         if !self.departures || (self.exact && why == Errno::EAGAIN) {
             return Ok(());
         }
-        // The count begins anew when it is switched off and on.
+        // Disabling and enabling resets the kernel's counter.
         set(socket, flags(self.stamping, false))?;
         set(socket, flags(self.stamping, true))?;
         self.next = 0;
@@ -175,14 +177,13 @@ impl Stamps {
     }
 }
 
-/// Whether the kernel would take a datagram, as far as the socket's own memory goes.
+/// Returns true if the socket's send buffer has room.
 fn has_room(socket: &UdpSocket) -> bool {
     let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)];
     poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
 }
 
-/// Takes up to [`MOST`] datagrams, or what the kernel joined of them, each into its part of
-/// `buffers` of `size` bytes; none where nothing came.
+/// Receives up to [`MOST`] datagrams or GRO batches, each into its own `size` bytes of `buffers`.
 pub(super) fn receive(
     socket: &UdpSocket,
     buffers: &mut [u8],
@@ -222,7 +223,8 @@ pub(super) fn receive(
                 _ => {}
             }
         }
-        // One that is too long for us is none of ours; it keeps its place, empty.
+        // A datagram longer than the buffer is not from a peer; it is kept as an empty one so that
+        // indices still match.
         let length = if truncated { 0 } else { message.bytes };
         arrived.push(Arrived {
             from: from.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0))),
@@ -235,7 +237,7 @@ pub(super) fn receive(
     Ok(())
 }
 
-/// Reads the stamps of departures, and errors that the network reported: the last of them.
+/// Reads transmit timestamps and network errors from the error queue. Returns the last error.
 pub(super) fn departures(
     socket: &UdpSocket,
     mut take: impl FnMut(u32, KernelStamp),
@@ -283,8 +285,8 @@ pub(super) fn departures(
     }
 }
 
-/// New for every call: the kernel writes into them how much of the room it used, and only so much
-/// would be offered the next time.
+/// Allocates headers for one call. They cannot be reused: the kernel overwrites the control
+/// buffer's length with the length used.
 fn headers(count: usize) -> MultiHeaders<SockaddrStorage> {
     MultiHeaders::preallocate(count, Some(Vec::with_capacity(CONTROL)))
 }
@@ -338,8 +340,8 @@ fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
     })
 }
 
-/// Whether a datagram that finds no room is not counted: "make sk_tskey more predictable in error
-/// path", Linux 6.9.
+/// Returns true if the kernel does not count a datagram rejected for lack of room: "make sk_tskey
+/// more predictable in error path", Linux 6.9.
 fn has_exact_numbers() -> bool {
     let release =
         nix::sys::utsname::uname().map(|uname| uname.release().to_string_lossy().into_owned());

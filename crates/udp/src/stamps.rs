@@ -1,5 +1,5 @@
-//! What a host knows of its packets' time stamps: converts the kernel's, spreads those of a burst,
-//! remembers departures.
+//! Packet timestamps of a host: converts kernel timestamps, spreads the timestamps of a burst, and
+//! stores departure times.
 
 use ccplane_datapath::burst::{Forward, Passing, backward, on_ethernet};
 use ccplane_link::Clock;
@@ -9,15 +9,15 @@ use ccplane_units::{Duration, Rate, Time};
 use super::departures::Departures;
 use super::realtime::{KernelStamp, Stamper};
 
-/// Time stamps of one host.
+/// Timestamp state of one host.
 #[derive(Debug)]
 pub(super) struct HostStamps {
     stamper: Stamper,
     pub departures: Departures,
-    /// The rate of this host's own link, where it was told.
+    /// Rate of this host's own link, if configured.
     link: Option<Rate>,
     leaving: Forward,
-    /// Of the batch that is being received.
+    /// Packets of the batch being received.
     batch: Vec<Passing>,
     trusted: Vec<bool>,
 }
@@ -34,14 +34,15 @@ impl HostStamps {
         }
     }
 
-    /// A batch begins: the present.
+    /// Starts a batch and returns the current time.
     pub fn begin(&mut self) -> Time {
         self.batch.clear();
         self.trusted.clear();
         self.stamper.look()
     }
 
-    /// The kernel's packet `number`, with so many bytes of headers of IP and UDP, left.
+    /// Records the departure of the kernel's packet `number`, whose IP and UDP headers have
+    /// `headers` bytes.
     pub fn left(&mut self, number: u32, stamp: KernelStamp, now: Time, headers: u32) {
         if let Some(at) = self.stamper.convert(stamp, now) {
             let (link, leaving) = (self.link, &mut self.leaving);
@@ -52,8 +53,8 @@ impl HostStamps {
         }
     }
 
-    /// The next packet of the batch, of `bytes` with its headers. Without a stamp that can be
-    /// believed it came now.
+    /// Adds the next packet of the batch, of `bytes` bytes with its headers. Without a plausible
+    /// timestamp it counts as arriving now.
     pub fn came(&mut self, stamp: KernelStamp, now: Time, bytes: u32) {
         let at = self.stamper.convert(stamp, now);
         self.trusted.push(at.is_some());
@@ -63,7 +64,7 @@ impl HostStamps {
         });
     }
 
-    /// The batch is complete.
+    /// Completes the batch and spreads its timestamps.
     pub fn complete(&mut self) {
         if let Some(rate) = self.link
             && self.trusted.iter().all(|trusted| *trusted)
@@ -72,13 +73,13 @@ impl HostStamps {
         }
     }
 
-    /// When the packet at this place of the batch arrived.
+    /// Returns the arrival time of the packet at index `place` of the batch.
     pub fn arrival(&self, place: usize, now: Time) -> Time {
         self.batch.get(place).map_or(now, |packet| packet.stamp)
     }
 
-    /// An acknowledgement says t1 of what it answers: the true one instead, or no sample where that
-    /// is not known.
+    /// Replaces the timestamp t1 echoed in an ACK with the actual departure time, or removes the
+    /// sample if that is unknown.
     pub fn correct(&mut self, side: &mut Side, now: Time) {
         match self.departures.of(side.t1, now) {
             Some(left) => side.t1 = left,
@@ -87,18 +88,17 @@ impl HostStamps {
     }
 }
 
-/// Queueing delays of one connection, as its packets' stamps tell: how many fell into each of some
-/// ranges.
+/// Histogram of a connection's one-way queueing delays.
 ///
-/// 32 ranges to an octave of nanoseconds: a quantile is right to within 2 %. All delays below 2^32
-/// ns fit.
+/// It has 32 buckets per octave of nanoseconds, so a quantile is accurate to 2 %. Its range is all
+/// delays below 2^32 ns.
 #[derive(Clone, Debug)]
 pub struct Delays {
     counts: Box<[u32]>,
     total: u64,
 }
 
-/// log2 of the ranges to an octave.
+/// log2 of the buckets per octave.
 const FINE: u32 = 5;
 const RANGES: usize = ((32 - FINE as usize) << FINE) + (1 << FINE);
 
@@ -121,13 +121,13 @@ impl Delays {
         }
     }
 
-    /// How many there were.
+    /// Returns the number of delays counted.
     pub fn count(&self) -> u64 {
         self.total
     }
 
-    /// The delay that this share of all does not exceed, 0.5 for the median: the middle of its
-    /// range. `None` without any.
+    /// Returns the given quantile, 0.5 for the median, as the middle of its bucket; `None` if the
+    /// histogram is empty.
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let wanted = ((self.total as f64 * share).ceil() as u64).clamp(1, self.total.max(1));
         let mut seen = 0;
@@ -146,7 +146,7 @@ fn range(ns: u32) -> usize {
     ((octave as usize) << FINE) + (ns >> octave) as usize
 }
 
-/// The least delay of a range.
+/// Returns the lower bound of a bucket, ns.
 fn least(index: usize) -> u64 {
     let octave = (index >> FINE).saturating_sub(1);
     ((index - (octave << FINE)) as u64) << octave
@@ -190,7 +190,8 @@ mod tests {
         }
     }
 
-    /// Short packets, closer together than full ones could be, left when the kernel says.
+    /// Short packets that follow each other faster than full ones could keep the kernel's departure
+    /// times.
     #[test]
     fn departures_are_spread_by_what_each_takes() {
         let gigabit = Some(Rate::from_bits_per_sec(1_000_000_000));
@@ -206,7 +207,7 @@ mod tests {
         let told: Vec<KernelStamp> = (0..100).map(real).collect();
         let said: Vec<Time> = (0..100).map(|_| stamps.departures.name(begun)).collect();
         for (number, (said, stamp)) in said.iter().zip(&told).enumerate() {
-            // 90 bytes of a frame take 0.7 µs.
+            // A frame of 90 bytes takes 0.7 µs.
             stamps.departures.sent(*said, number as u32, 24);
             stamps.left(number as u32, *stamp, now, 28);
         }

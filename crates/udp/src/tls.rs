@@ -1,9 +1,9 @@
-//! TLS 1.3 for datagrams, as QUIC has it (RFC 9001): `rustls` makes the handshake's bytes and the
-//! keys, here is where both go.
+//! TLS 1.3 for datagrams as in QUIC (RFC 9001): `rustls` produces the handshake bytes and the keys,
+//! this module transports and applies them.
 //!
-//! The handshake's bytes travel in parts beside our own handshake. Then every packet is sealed in
-//! place under keys that both ends forget and replace by new ones long before they wear out.
-//! Identifiers, kinds of datagrams and lengths stay visible, nothing else.
+//! TLS handshake bytes are carried in fragments next to the transport's own handshake. After it,
+//! every packet is sealed in place, and both ends replace their keys long before they wear out.
+//! Only identifiers, datagram types and lengths remain visible.
 
 mod handshake;
 mod keys;
@@ -20,23 +20,23 @@ pub(crate) use keys::{Keys, Unopened};
 pub use keys::{TAG, Tampered};
 pub use replay::Replay;
 
-/// The protocol (ALPN): this transport, in its second version.
+/// ALPN protocol identifier: the second version of this transport.
 const PROTOCOL: &[u8] = b"ccplane/2";
 
-/// Who an endpoint is to others, and whom it believes.
+/// Identity of an endpoint and the peers it trusts.
 #[derive(Clone, Debug)]
 pub struct Tls {
     pub(crate) client: Option<Arc<ClientConfig>>,
     pub(crate) server: Option<Arc<ServerConfig>>,
-    /// Clients prove their address before TLS begins.
+    /// Clients have to prove their address before TLS starts.
     pub(crate) retry: bool,
-    /// Packets under one key, where a test asks for less than the cipher bears.
+    /// Packets per key, if a test sets fewer than the cipher allows.
     pub(crate) renew_after: Option<u64>,
 }
 
 impl Tls {
-    /// Of a client that believes this fingerprint, or anybody where there is none. It shows `own`
-    /// to a server that asks for it.
+    /// Creates a client's configuration that trusts the given fingerprint, or any server if there
+    /// is none. It presents `own` if the server asks for a certificate.
     pub fn client(
         trusted: Option<Fingerprint>,
         own: Option<&Identity>,
@@ -50,7 +50,7 @@ impl Tls {
         })
     }
 
-    /// Of a server. Where there are `clients`, it takes connections of nobody else.
+    /// Creates a server's configuration. If `clients` is not empty, only these clients may connect.
     pub fn server(identity: &Identity, clients: &[Fingerprint]) -> Result<Tls, IdentityError> {
         let config = identity.server(PROTOCOL, clients)?;
         Ok(Tls {
@@ -61,13 +61,14 @@ impl Tls {
         })
     }
 
-    /// A server's: every client proves its address before TLS begins, for one more round trip.
+    /// Makes every client prove its address before TLS starts, at the cost of another round trip.
     pub fn with_retry(mut self) -> Tls {
         self.retry = true;
         self
     }
 
-    /// Keys are renewed after so many packets: for tests, as the cipher's own limit is millions.
+    /// Updates keys after `packets` packets. For tests, since the cipher's limit is in the
+    /// millions.
     #[doc(hidden)]
     pub fn renewing_after(mut self, packets: u64) -> Tls {
         self.renew_after = Some(packets);

@@ -1,26 +1,27 @@
-//! Parts of what TLS has to say, in the datagrams of a handshake.
+//! Fragments of TLS handshake bytes in handshake datagrams.
 
 use super::CodecError;
 
-/// Bytes of a part's head.
+/// Bytes of a fragment header.
 pub const CRYPTO_HEAD: usize = 4;
 
-/// The offset that stands for a TLS alert (RFC 8446, 6): its one byte is the description, and the
-/// handshake is over.
+/// Reserved offset of a TLS alert (RFC 8446, section 6). Its one byte is the alert description; the
+/// handshake has failed.
 pub const ALERT: u16 = u16::MAX;
 
-/// As a CRYPTO frame of QUIC (RFC 9000, 19.6): a part of one side's handshake bytes of one level,
-/// plain or sealed. It is offset and length, 2 bytes each, and the bytes.
+/// Fragment of one side's handshake bytes at one level, plain or sealed, like a CRYPTO frame of
+/// QUIC (RFC 9000, section 19.6). Encoded as offset and length, 2 bytes each, then the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crypto<'a> {
-    /// Where it belongs in what this side says on this level; [`ALERT`] for an alert.
+    /// Offset in this side's handshake stream at this level; [`ALERT`] for an alert.
     pub offset: u16,
-    /// What is said there.
+    /// Handshake bytes at that offset.
     pub bytes: &'a [u8],
 }
 
 impl<'a> Crypto<'a> {
-    /// Writes it to the front of `out`; the bytes taken, or `None` where it does not fit.
+    /// Writes the fragment to the front of `out` and returns its length, or `None` if it does not
+    /// fit.
     pub fn write(&self, out: &mut [u8]) -> Option<usize> {
         let length = u16::try_from(self.bytes.len()).ok()?;
         let (offset, rest) = out.split_first_chunk_mut()?;
@@ -32,7 +33,7 @@ impl<'a> Crypto<'a> {
         Some(CRYPTO_HEAD + self.bytes.len())
     }
 
-    /// Reads it from the front of `bytes`, with the bytes that it took.
+    /// Reads a fragment from the front of `bytes` and returns it with its length.
     pub fn read(bytes: &'a [u8]) -> Result<(Crypto<'a>, usize), CodecError> {
         let (offset, rest) = bytes.split_first_chunk().ok_or(CodecError::Short)?;
         let (length, rest) = rest.split_first_chunk().ok_or(CodecError::Short)?;

@@ -1,67 +1,67 @@
-//! The head of every datagram: for whom it is, and how the rest is to be read.
+//! Header of every datagram: the connection and the encoding of the rest.
 
 use super::CodecError;
 use crate::socket::FirstByte;
 
-/// The version that this code speaks, in the high half of the first byte. Version 1 was sealed with
-/// a key that both ends were given; version 2 had no nonces.
+/// Protocol version, in the high half of the first byte. Version 1 used a pre-shared key; version 2
+/// had no nonces.
 pub const VERSION: u8 = 3;
 
 /// Bytes of the longest envelope: both identifiers and a packet number.
 pub const MAX_ENVELOPE: usize = 23;
 
-/// First byte of a datagram that begins a handshake of this version under TLS. Others are refused
-/// by it, and take nothing of what hellos may take.
+/// First byte of a TLS hello of this version. TLS rejects anything else, which therefore consumes
+/// nothing from the rate limit on hellos.
 pub(crate) const HELLO: FirstByte = FirstByte {
     mask: 0xf0 | COVER,
     value: VERSION << 4 | 2 << 1,
 };
 
-/// Bytes of a packet number as it is sent.
+/// Bytes of an encoded packet number.
 pub const NUMBER: usize = 4;
 
 const LONG: u8 = 0b0001;
 const COVER: u8 = 0b0110;
 pub(crate) const PHASE: u8 = 0b1000;
 
-/// The head of a datagram. All integers are big-endian.
+/// Header of a datagram. All integers are big-endian.
 ///
 /// | offset | bytes | field |
 /// | --- | --- | --- |
-/// | 0 | 1 | high half: version, 3; bit 0: `from` follows; bits 1-2: [`Cover`]; bit 3: key phase of what is sealed, else 0 |
-/// | 1 | 8 | `to`: the receiver's identifier of the connection; in a hello 0, or the server's cookie |
-/// | 9 | 8 + 2 | `from`: the sender's identifier and its MSS, where bit 0 says so: in the handshake, and in what the client sends until it has heard of the connection again |
-/// | … | 4 | the packet number's last 32 bits, where the whole rest is sealed |
-/// | … | | the rest, as the cover says |
+/// | 0 | 1 | high half: version, 3; bit 0: `from` follows; bits 1-2: [`Cover`]; bit 3: key phase if sealed, else 0 |
+/// | 1 | 8 | `to`: the receiver's connection identifier; in a hello 0, or the server's cookie |
+/// | 9 | 8 + 2 | `from`: the sender's identifier and MSS, if bit 0 is set: in the handshake, and from a client until the server has confirmed the connection |
+/// | … | 4 | low 32 bits of the packet number, if the entire rest is sealed |
+/// | … | | the rest, as given by the cover |
 ///
-/// Key phase and packet number are under header protection (RFC 9001, 5.4): on the wire they look
-/// like noise.
+/// Key phase and packet number have header protection (RFC 9001, section 5.4) and look random on
+/// the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope {
-    /// The receiver's identifier; 0 asks for a new connection.
+    /// Receiver's connection identifier; 0 requests a new connection.
     pub to: u64,
-    /// Who sends, where the receiver may not know it yet.
+    /// Sender, if the receiver may not have its identifier yet.
     pub from: Option<Source>,
-    /// How the rest is to be read.
+    /// Encoding of the rest.
     pub cover: Cover,
 }
 
-/// What is behind an envelope.
+/// Encoding of the bytes after an envelope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cover {
-    /// A segment (see [`codec`](super)), for all to read.
+    /// A segment in plain text (see [`codec`](super)).
     Plain,
     /// A sealed segment.
     Sealed {
-        /// The key phase: which of two neighbouring keys it is (RFC 9001, 6).
+        /// Key phase bit: selects one of two consecutive keys (RFC 9001, section 6).
         phase: bool,
-        /// The packet number's last 32 bits.
+        /// Low 32 bits of the packet number.
         number: u32,
     },
-    /// A [`Crypto`](super::Crypto) of the handshake, for all to read, and a segment.
+    /// A handshake [`Crypto`](super::Crypto) and a segment, both in plain text.
     Handshake,
-    /// A [`Crypto`](super::Crypto) of the handshake for all to read, a packet number, and sealed a
-    /// further part and a segment.
+    /// A handshake [`Crypto`](super::Crypto) in plain text, a packet number, then a second fragment
+    /// and a segment, both sealed.
     SealedHandshake,
 }
 
@@ -77,17 +77,17 @@ impl Cover {
     }
 }
 
-/// Who sends: all that a server has to know of a client to open the connection.
+/// Sender of a datagram: everything a server needs from a client to open the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// Its identifier of the connection.
+    /// Sender's connection identifier.
     pub id: u64,
-    /// Most payload that it takes in a segment, bytes.
+    /// Largest segment payload that the sender accepts, bytes.
     pub mss: u16,
 }
 
 impl Envelope {
-    /// Bytes that it takes.
+    /// Returns the encoded length in bytes.
     pub const fn bytes(&self) -> usize {
         let long = if self.from.is_some() { 10 } else { 0 };
         let sealed = if matches!(self.cover, Cover::Sealed { .. }) {
@@ -98,7 +98,8 @@ impl Envelope {
         9 + long + sealed
     }
 
-    /// Writes it to the front of `out`; the bytes taken, or `None` where `out` is too short.
+    /// Writes the envelope to the front of `out` and returns its length, or `None` if it does not
+    /// fit.
     #[inline]
     pub fn write(&self, out: &mut [u8]) -> Option<usize> {
         let length = self.bytes();
@@ -121,7 +122,7 @@ impl Envelope {
         Some(length)
     }
 
-    /// Reads it from the front of a datagram, with the bytes that it took.
+    /// Reads an envelope from the front of a datagram and returns it with its length.
     #[inline]
     pub fn read(datagram: &[u8]) -> Result<(Envelope, usize), CodecError> {
         let (&first, rest) = datagram.split_first().ok_or(CodecError::Short)?;

@@ -1,10 +1,10 @@
-//! The harness of the fuzz target `segment`: any bytes are read without a panic, and what is read
-//! is written back as it was.
+//! Harness of the fuzz target `segment`: arbitrary bytes are read without a panic, and whatever is
+//! read is re-encoded to the same bytes.
 
 use super::{Cover, Crypto, Envelope, MAX_ENVELOPE, MAX_HEADER, read, write};
 use ccplane_transport::Side;
 
-/// Takes any datagram.
+/// Reads an arbitrary datagram and checks that it is re-encoded to the same bytes.
 pub fn segment(datagram: &[u8]) {
     let Ok((envelope, head)) = Envelope::read(datagram) else {
         return;

@@ -108,8 +108,8 @@ proptest! {
         prop_assert_eq!(read(&out[head..], &mut found), Ok((segment, proof, written)));
         prop_assert_eq!(found, side);
         fuzz::segment(&out);
-        // Without its last byte a header is short. One byte more is payload, where there may be
-        // none.
+        // A header without its last byte is truncated. An extra byte counts as payload, which not
+        // every kind allows.
         prop_assert!(payload > 0 || read(&out[head..out.len() - 1], &mut found).is_err());
         out.push(0);
         prop_assert_eq!(read(&out[head..], &mut found).is_ok(), matches!(segment.kind, Kind::Data | Kind::Open | Kind::PathProbe));
@@ -136,13 +136,13 @@ proptest! {
         prop_assert!(written <= room);
         prop_assert!(side.ranges().starts_with(cut.ranges()));
         let left = side.ranges().len() - cut.ranges().len();
-        // The byte that counts them goes with the last of them.
+        // The byte with the range count is dropped together with the last range.
         let freed = if cut.is_empty() { 9 } else { 8 };
         prop_assert!(left == 0 || written + freed > room, "{left} ranges left away, {written} of {room} bytes used");
     }
 }
 
-/// The layout, spelled out: a change of it is a change of the version.
+/// Pins the layout byte for byte: a change requires a new version number.
 #[test]
 fn known_bytes() {
     let mut side = Side::default();

@@ -1,43 +1,45 @@
-//! The server's identifier of a connection, which proves that the client receives at its address.
+//! Server identifiers that prove that a client receives at its address.
 
 use std::net::{IpAddr, SocketAddr};
 
 use ccplane_units::{Duration, Time};
 
-/// How long a secret's output stays the same. An identifier is accepted during the slot that it was
-/// made in and the next: a client has at least this long to come back with it. Longer, and who read
-/// one on a path could use the address for longer.
+/// Lifetime of one output of the secret. An identifier is valid in its own slot and the next, so a
+/// client has at least this long to return it. A longer slot would extend the time in which an
+/// observer on the path can use the address.
 const SLOT: Duration = Duration::from_secs(10);
 
-/// For how long an identifier may open a connection, at most.
+/// Longest time for which an identifier may open a connection.
 pub const VALID: Duration = Duration::from_secs(20);
 
-/// Makes identifiers out of a client's address and identifier, its hello's parameters, the time and
-/// a secret, and knows them again, without keeping any.
+/// Stateless generator of connection identifiers from a client's address, its identifier, the time
+/// and a secret.
 ///
-/// It is a keyed hash (BLAKE3) cut to 64 bits: to a client as good as a random number, to who does
-/// not receive at the address as hard to guess as one, and needing no bytes of its own in what the
-/// client sends.
+/// An identifier is a keyed hash (BLAKE3) truncated to 64 bits. To a client it is as good as a
+/// random number; a sender that does not receive at the address cannot guess it. It needs no extra
+/// bytes in the client's datagrams.
 #[derive(Clone)]
 pub struct Cookies {
     secret: [u8; 32],
 }
 
 impl Cookies {
-    /// From a random secret, new at each start.
+    /// Creates a generator from a random secret, which must be new at each start.
     pub const fn new(secret: [u8; 32]) -> Cookies {
         Cookies { secret }
     }
 
-    /// The identifier for a client that asks now. Never 0, which asks for a new connection.
+    /// Returns the identifier for a client that asks at `now`. It is never 0, which requests a new
+    /// connection.
     pub fn issue(&self, now: Time, address: SocketAddr, client: u64) -> u64 {
         self.of(slot(now), address, client)
     }
 
-    /// Whether the identifier was issued to this client, not long ago.
+    /// Returns true if the identifier was issued to this client recently.
     pub fn knows(&self, now: Time, address: SocketAddr, client: u64, server: u64) -> bool {
         let slot = slot(now);
-        // Not in constant time, as an answer would have to be heard: what is wrong gets none.
+        // The comparison need not take constant time: wrong identifiers are not answered, so timing
+        // cannot be observed.
         self.of(slot, address, client) == server
             || slot
                 .checked_sub(1)
@@ -45,7 +47,7 @@ impl Cookies {
     }
 
     fn of(&self, slot: u64, address: SocketAddr, client: u64) -> u64 {
-        // An IPv4 address is the same on a socket of either family.
+        // An IPv4 address is the same on IPv4 and dual-stack sockets.
         let ip = match address.ip().to_canonical() {
             IpAddr::V4(v4) => v4.to_ipv6_mapped(),
             IpAddr::V6(v6) => v6,

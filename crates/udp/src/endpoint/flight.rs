@@ -1,11 +1,11 @@
-//! What one side says in a TLS handshake, in as many datagrams as it takes.
+//! Datagrams of one side's TLS handshake flight.
 
 use crate::codec::{ALERT, CRYPTO_HEAD, Cover, Crypto, Envelope, NUMBER};
 use crate::tls::{Handshake, Level, TAG};
 
-/// Writes one datagram, as long as `out` at most: `plain` for all to read, and sealed of what is to
-/// be said the bytes from `at` on, with a segment behind them. Its length, and where the next one
-/// begins.
+/// Writes one datagram of at most `out.len()` bytes: `plain` in plain text, then, sealed, handshake
+/// bytes from offset `at` on and a segment. Returns its length and the offset for the next
+/// datagram.
 pub(super) fn write_part(
     handshake: &mut Handshake,
     envelope: Envelope,
@@ -28,8 +28,7 @@ pub(super) fn write_part(
     Some((length, next))
 }
 
-/// Writes one datagram that says why the handshake is over: sealed once both sides have keys, and
-/// before for all to read.
+/// Writes one datagram with a TLS alert: sealed if both sides have keys, else in plain text.
 pub(super) fn write_alert(
     handshake: &mut Handshake,
     mut envelope: Envelope,
@@ -48,7 +47,8 @@ pub(super) fn write_alert(
     handshake.seal(out, head, end)
 }
 
-/// Envelope, what all may read, and room for the number; where the sealed rest begins.
+/// Writes the envelope and the plain-text fragment, leaves room for the packet number, and returns
+/// the start of the sealed part.
 fn begin(envelope: Envelope, plain: &[u8], out: &mut [u8]) -> Option<usize> {
     let head = envelope.write(out)?;
     let part = Crypto {

@@ -1,6 +1,7 @@
-//! An endpoint that listens, with TLS and without, among clients, strangers, copies and forgeries:
-//! no panic, no connection for who did not return the answer's identifier, no more of them and of
-//! handshakes than there are places, no more than three bytes for one. Runs under libFuzzer
+//! Fuzz harness of a listening endpoint, with and without TLS, that receives clients' datagrams,
+//! random bytes, copies and forgeries. Checks that nothing panics, that only clients that return
+//! the answer's identifier get a connection, that connections and handshakes stay within their
+//! limits, and that at most three bytes are sent per byte received. Runs under libFuzzer
 //! (`fuzz/fuzz_targets/endpoint.rs`) and, with seeded random bytes, under `cargo test`.
 
 use std::net::SocketAddr;
@@ -41,7 +42,8 @@ struct Client {
     from: SocketAddr,
 }
 
-/// Of the server, of clients that believe it, and of one that believes another.
+/// TLS configurations of the server, of clients that trust it, and of a client that trusts another
+/// server.
 fn parties() -> &'static [Tls; 3] {
     static PARTIES: OnceLock<[Tls; 3]> = OnceLock::new();
     PARTIES.get_or_init(|| {
@@ -63,7 +65,7 @@ fn address(host: usize) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, host as u8], 4000))
 }
 
-/// Does what `data` says with a server and its clients.
+/// Runs the actions in `data` against a server and its clients.
 pub fn endpoint(data: &[u8]) {
     let mut input = Input(data);
     let choice = input.byte();
@@ -94,7 +96,7 @@ pub fn endpoint(data: &[u8]) {
     );
     let mut clients: Vec<Client> = (1..=CLIENTS)
         .map(|n| {
-            // The last one may believe another server.
+            // The last client may trust another server.
             let whom = if n == CLIENTS && choice & 4 != 0 {
                 2
             } else {
@@ -114,7 +116,7 @@ pub fn endpoint(data: &[u8]) {
             }
         })
         .collect();
-    // What went over the network, for copies and forgeries.
+    // Recorded datagrams, for copies and forgeries.
     let mut seen: Vec<(SocketAddr, Vec<u8>)> = Vec::new();
     while !input.0.is_empty() {
         let what = input.byte();
@@ -159,7 +161,7 @@ pub fn endpoint(data: &[u8]) {
     }
 }
 
-/// What a client sends next: the end of its handshake, if it is due, and a segment.
+/// Returns a client's next datagrams: the end of its handshake if it is due, and a segment.
 fn send(client: &mut Client, now: Time) -> Vec<Vec<u8>> {
     let (mut side, mut datagrams, mut out) = (Side::default(), Vec::new(), vec![0; SIZE]);
     let Some(segment) = client.connection.transmit(now, 0, &mut side) else {
@@ -182,7 +184,7 @@ fn send(client: &mut Client, now: Time) -> Vec<Vec<u8>> {
     datagrams
 }
 
-/// A datagram comes to the server, and what that answers at once to whom it is for.
+/// Delivers a datagram to the server, and the server's immediate answer to the client.
 fn arrives(
     server: &mut Endpoint,
     clients: &mut [Client],

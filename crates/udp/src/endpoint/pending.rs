@@ -1,4 +1,4 @@
-//! Handshakes of a listening endpoint: what strangers make it hold, and no more of it than this.
+//! Handshakes in progress of a listening endpoint, within bounds.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -12,44 +12,44 @@ use super::shares::origin;
 use crate::codec::{CodecError, Cover, Crypto, Envelope, NUMBER, Source};
 use crate::tls::{Handshake, Keys, Level};
 
-/// Handshakes at a time of clients that have not proved their address, and as many of those that
-/// have. Each takes some 8 kB. With fewer, a flood of forged hellos sooner costs everybody one more
-/// round trip; more of them is memory that anybody can take.
+/// Maximum number of handshakes of unverified clients, and as many again of verified ones. Each
+/// takes about 8 kB. With a smaller limit, a flood of forged hellos sooner costs every client
+/// another round trip; a larger one gives more memory to anyone.
 pub const MOST_PENDING: usize = 256;
 
-/// Handshakes at a time of one address that is proved. With fewer, users behind one address keep
-/// each other out; with more, one host keeps out all others.
+/// Maximum number of handshakes per verified address. A smaller limit makes users behind one
+/// address exclude each other; a larger one lets one host exclude all others.
 const MOST_OF_ORIGIN: usize = 16;
 
-/// How long a handshake may take. A client gives up after 7 s; longer, and a flood keeps its places
-/// for longer.
+/// Time limit of a handshake. A client gives up after 7 s; with a longer limit a flood holds its
+/// slots for longer.
 const WITHIN: Duration = Duration::from_secs(10);
 
-/// One client's handshake.
+/// Handshake of one client.
 pub(super) struct Pending {
     pub address: SocketAddr,
-    /// Who says that it is the client.
+    /// Claimed client.
     pub client: Source,
-    /// It has shown that it receives at its address.
+    /// Set if the client has proved that it receives at its address.
     proved: bool,
     since: Time,
     pub handshake: Handshake,
-    /// Once it is over.
+    /// Connection keys, once the handshake is complete.
     pub keys: Option<Box<Keys>>,
 }
 
-/// All of them, by our identifiers.
+/// Handshakes by server identifier.
 #[derive(Default)]
 pub(super) struct Waiting(BTreeMap<u64, Box<Pending>>);
 
 impl Waiting {
-    /// Forgets those that take too long.
+    /// Removes handshakes that have timed out.
     pub fn expire(&mut self, now: Time) {
         self.0
             .retain(|_, pending| now.since(pending.since) <= WITHIN);
     }
 
-    /// The one that this client has begun already.
+    /// Returns the identifier of a handshake that this client has already started.
     pub fn find(&self, address: SocketAddr, client: u64) -> Option<u64> {
         let same = |pending: &Pending| pending.address == address && pending.client.id == client;
         self.0
@@ -66,17 +66,17 @@ impl Waiting {
         self.0.remove(&id)
     }
 
-    /// Whether one more client may begin without a proof of its address.
+    /// Returns true if another client may start without proof of its address.
     pub fn has_room_for_strangers(&self) -> bool {
         self.0.values().filter(|pending| !pending.proved).count() < MOST_PENDING
     }
 
-    /// Returns true if one more client may begin that has proved this address. If there are as many
-    /// handshakes as allowed, it ends another one to make room.
+    /// Returns true if a client with this verified address may start. At the limit it ends another
+    /// handshake to make room.
     ///
-    /// The victim is the next after `id`, which is a keyed hash: random for whoever sent it. So
-    /// many addresses that begin handshakes and end none keep nobody out who takes a round trip for
-    /// one.
+    /// The victim is the next handshake after `id`, which is a keyed hash and thus random to the
+    /// sender. Even a flood from many verified addresses therefore excludes no client that
+    /// completes within a round trip.
     pub fn make_room_for(&mut self, address: SocketAddr, id: u64) -> bool {
         let whose: IpAddr = origin(address);
         let proved = self.0.values().filter(|pending| pending.proved);
@@ -98,7 +98,7 @@ impl Waiting {
         true
     }
 
-    /// A client has begun, and said its hello.
+    /// Adds the handshake of a client whose hello was accepted.
     pub fn begin(
         &mut self,
         now: Time,
@@ -125,8 +125,8 @@ impl Waiting {
 }
 
 impl Pending {
-    /// Writes our side of the handshake in datagrams of `size` bytes, `segment` in each, at most
-    /// `most` bytes of them; all their bytes, and those of each but the last.
+    /// Writes the server's flight in datagrams of `size` bytes, each with `segment`, and at most
+    /// `most` bytes in all. Returns the total bytes and the bytes of every datagram but the last.
     pub fn answer(
         &mut self,
         us: Source,
@@ -145,7 +145,7 @@ impl Pending {
             let written = write_part(&mut self.handshake, envelope, plain, at, segment, place);
             let Some((length, next)) = written else { break };
             (at, filled) = (next, filled + length);
-            // The last one is shorter, or what is allowed ends here.
+            // This datagram is the last: it is shorter, or the amplification limit is reached.
             if length < size || filled == most {
                 break;
             }
@@ -153,7 +153,7 @@ impl Pending {
         (filled > 0).then_some((filled, size.min(filled)))
     }
 
-    /// Why the client's side of it is not taken, for the client to know.
+    /// Writes the alert that tells the client why its handshake failed.
     pub fn alert(&mut self, us: Source, out: &mut [u8]) -> Option<usize> {
         let alert = self.handshake.alert()?;
         let envelope = self.envelope(us);
@@ -168,7 +168,7 @@ impl Pending {
         }
     }
 
-    /// Takes a datagram of the client's last flight. False when it is refused.
+    /// Processes a datagram of the client's last flight. Returns false if TLS rejects it.
     pub fn hear(&mut self, head: usize, datagram: &mut [u8]) -> Result<bool, Dropped> {
         let short = Dropped::Malformed(CodecError::Short);
         if self.keys.is_some() {
@@ -192,7 +192,7 @@ impl Pending {
     }
 }
 
-/// The segment behind each part of an answer, as bytes.
+/// Encodes the segment that follows each fragment of an answer.
 pub(super) fn encode(segment: &Segment, out: &mut [u8]) -> Option<usize> {
     let room = out.len();
     crate::codec::write(segment, &mut Side::default(), out, room, |_| {

@@ -1,4 +1,4 @@
-//! Address, identifiers and keys of one connection: turns its segments into datagrams and back.
+//! Address, identifiers and keys of one connection: converts between segments and datagrams.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -12,19 +12,19 @@ use ccplane_transport::{Kind, LEAST_MSS, Proof, Segment, Side};
 use super::Dropped;
 use super::flight::write_part;
 
-/// Most payload of a segment where datagrams have `size` bytes. SACK ranges beside data have to do
-/// with what is left.
+/// Returns the largest segment payload for datagrams of `size` bytes. SACK ranges on data segments
+/// use only the space that is left.
 ///
-/// A client names itself (10 bytes) only until it has heard of the connection, and has nothing to
-/// echo and no marks to count (15) before that: no datagram has both.
+/// A client sends its identifier (10 bytes) only until the server has confirmed the connection, and
+/// has neither an echo nor ECN counts (15 bytes) before then; no datagram carries both.
 pub fn mss(size: usize, sealed: bool, stamps: bool) -> u16 {
     let reserve = codec::MAX_DATA_HEADER - codec::DATA_HEADER - codec::STAMPS;
     size.saturating_sub(usize::from(overhead(sealed, stamps)) + reserve)
         .clamp(1, usize::from(u16::MAX)) as u16
 }
 
-/// What a segment of data takes in its datagram beside the payload, bytes: of a sender that knows
-/// its peer, and gets neither data nor marks from it.
+/// Returns the bytes of a data segment's datagram besides its payload, for an established
+/// connection that receives neither data nor CE marks.
 pub fn overhead(sealed: bool, stamps: bool) -> u16 {
     const NAME: usize = 10;
     let envelope = MAX_ENVELOPE - NAME - if sealed { 0 } else { NUMBER };
@@ -32,77 +32,76 @@ pub fn overhead(sealed: bool, stamps: bool) -> u16 {
     (envelope + header + if sealed { TAG } else { 0 }) as u16
 }
 
-/// Datagrams that a path may carry where it does not carry full ones: over IPv4, packets of 28
-/// bytes more. Jumbo frames, Ethernet, PPPoE (1492), tunnels inside one another, IPv6's least
-/// (1280, in IPv6 a datagram of 1232), and what IPv4 promises (576).
+/// Datagram sizes of common paths, largest first; an IPv4 packet has 28 bytes more. They stand for
+/// jumbo frames, Ethernet, PPPoE (1492), nested tunnels, IPv6's minimum (1280, a datagram of 1232
+/// bytes) and IPv4's guarantee (576).
 const NARROWER: [usize; 17] = [
     8972, 4324, 2276, 1472, 1464, 1452, 1444, 1424, 1404, 1392, 1372, 1352, 1312, 1252, 1232, 996,
     548,
 ];
-/// A path that has become narrower in the middle carries these, mostly (RFC 8899, 5.1.2:
-/// `BASE_PLPMTU`).
+/// Datagram size used first when the path MTU has shrunk (`BASE_PLPMTU`, RFC 8899, section 5.1.2).
 pub const BASE: usize = 1232;
-/// And else these, or little else works on it either (`MIN_PLPMTU`).
+/// Smallest datagram size (`MIN_PLPMTU`): on a path that cannot carry it, little else works either.
 pub const LEAST: usize = 548;
 
-/// The sizes in which a hello is sent: the full one, and when that is not answered, smaller ones
-/// with it (RFC 8899, 5.3: a table).
+/// Returns the sizes of hellos: the full one, then, if it is not answered, smaller ones too (a
+/// table as in RFC 8899, section 5.3).
 pub fn sizes(full: usize) -> impl Iterator<Item = usize> {
     std::iter::once(full).chain(NARROWER.into_iter().filter(move |size| *size < full))
 }
 
-/// What a datagram is written into and read from. See [`Endpoint`](super::Endpoint).
+/// Datagram layer of one connection; see [`Endpoint`](super::Endpoint).
 pub(super) struct Session {
     pub address: SocketAddr,
-    /// Our identifier, by which the peer's datagrams find this.
+    /// Local identifier, which the peer's datagrams carry.
     pub local: u64,
-    /// The peer's; `None` while a client waits for it.
+    /// Peer's identifier; `None` while a client waits for the answer.
     pub remote: Option<u64>,
-    /// Our MSS, for the peer to know.
+    /// Local MSS, sent to the peer.
     pub mss: u16,
-    /// Bytes of a datagram that the path carries.
+    /// Datagram size that the path carries, bytes.
     pub size: usize,
-    /// Bytes of the largest that was tried.
+    /// Largest datagram size tried, bytes.
     full: usize,
-    /// Bytes of the largest that the peer takes too.
+    /// Largest datagram size that the peer accepts too, bytes.
     pub most: usize,
     secure: Option<Box<Secure>>,
 }
 
-/// TLS of a connection.
+/// TLS state of a connection.
 struct Secure {
-    /// Once the handshake is over.
+    /// Connection keys, once the handshake is complete.
     keys: Option<Box<Keys>>,
-    /// A client's, until the server has shown that it is over there, too.
+    /// A client's handshake, until the server has confirmed that it is complete.
     greeting: Option<Box<Greeting>>,
 }
 
-/// A client's part of the handshake.
+/// Client side of the handshake.
 struct Greeting {
     handshake: Handshake,
-    /// What the server asks to be shown in hellos.
+    /// Cookie that the server requested in further hellos.
     cookie: Option<u64>,
-    /// How much of the last flight has left; nothing while it is not due.
+    /// Bytes of the last flight already sent; `None` while it is not due.
     flight: Option<usize>,
-    /// It has left once.
+    /// Set once the last flight has been sent.
     flown: bool,
     refused: Option<Refused>,
 }
 
-/// What came of a datagram of a client's handshake.
+/// Outcome of a handshake datagram received by a client.
 pub(super) enum Heard {
-    /// There is more to come.
+    /// More datagrams are needed.
     More,
-    /// The server asks for another hello, with its cookie.
+    /// The server requests another hello with its cookie.
     Again,
-    /// It is over, and this is the server's answer.
+    /// The handshake is complete; contains the server's answer.
     Reply(Segment),
-    /// It has failed.
+    /// The handshake has failed.
     Refused,
 }
 
 impl Session {
-    /// A client's, before it knows the server's identifier.
+    /// Creates a client session; the server's identifier is not known yet.
     pub fn client(
         address: SocketAddr,
         local: u64,
@@ -137,7 +136,7 @@ impl Session {
         })
     }
 
-    /// A server's, with the keys of its handshake where there was one.
+    /// Creates a server session, with the handshake's keys under TLS.
     pub fn server(
         address: SocketAddr,
         local: u64,
@@ -145,7 +144,7 @@ impl Session {
         (mss, size): (u16, usize),
         keys: Option<Box<Keys>>,
     ) -> Session {
-        // The client takes no more than it says, and knows what the path to us carries.
+        // The client's MSS limits what it accepts, and its hello has shown what the path carries.
         let most = taken(size, mss, client.mss).min(size);
         Session {
             address,
@@ -164,22 +163,22 @@ impl Session {
         }
     }
 
-    /// Its keys, where it is not to be.
+    /// Returns the keys of a session that was not admitted.
     pub fn into_keys(self) -> Option<Box<Keys>> {
         self.secure?.keys
     }
 
-    /// Why the handshake has failed, if it has.
+    /// Returns the reason for which the handshake failed, if it did.
     pub fn refused(&self) -> Option<&Refused> {
         self.secure.as_ref()?.greeting.as_ref()?.refused.as_ref()
     }
 
-    /// How often its keys were renewed.
+    /// Returns the number of key updates.
     pub fn renewed(&self) -> u64 {
         self.keys().map_or(0, Keys::renewed)
     }
 
-    /// Its keys have sealed all that they may.
+    /// Returns true if the keys have reached their confidentiality limit.
     pub fn is_worn_out(&self) -> bool {
         self.keys().is_some_and(Keys::is_worn_out)
     }
@@ -188,9 +187,9 @@ impl Session {
         self.secure.as_ref()?.keys.as_deref()
     }
 
-    /// Writes a segment as a datagram; `prove` gives its nonces, `fill` is given the place of its
-    /// payload. Its length, `None` where it does not fit, which a segment of at most the [`mss`]
-    /// always does, or where the keys are worn out.
+    /// Encodes a segment into `out`. `prove` returns its nonces; `fill` writes the payload. Returns
+    /// the length; `None` if the keys are worn out or the segment does not fit, which cannot happen
+    /// up to the [`mss`].
     #[inline]
     pub fn write(
         &mut self,
@@ -231,7 +230,7 @@ impl Session {
         let mut end = head + header + payload;
         fill(out.get_mut(head + header..end)?);
         if segment.kind == Kind::PathProbe {
-            // Padding: it is its length that is tried.
+            // Padding: the datagram's length is what a probe tests.
             out.get_mut(end..text)?.fill(0);
             end = text;
         }
@@ -248,8 +247,8 @@ impl Session {
         }
     }
 
-    /// A hello is padded, so that the answer cannot be the larger one, and so that a path that does
-    /// not carry full datagrams shows at once and not in the middle.
+    /// Writes a padded hello. The padding keeps the answer no larger than the hello, and reveals at
+    /// once, not mid-transfer, if the path does not carry full datagrams.
     #[cold]
     fn write_hello(&mut self, segment: &Segment, side: &mut Side, out: &mut [u8]) -> Option<usize> {
         let greeting = self
@@ -278,14 +277,15 @@ impl Session {
         Some(size)
     }
 
-    /// The `n`-th of the [`sizes`], from 1: the full one where there is none such.
+    /// Returns the `n`-th of the [`sizes`], counted from 1; the full size if there is no such
+    /// entry.
     fn nth(&self, n: u8) -> usize {
         let step = usize::from(n.saturating_sub(1));
         sizes(self.full).nth(step).unwrap_or(self.full)
     }
 
-    /// A client's last flight leaves before what proves that it hears the server: the first time,
-    /// and when that is repeated.
+    /// Schedules the client's last flight before the segment that confirms the server's answer, and
+    /// again when that segment is retransmitted.
     pub fn begin_flight(&mut self, segment: &Segment) {
         let secure = self
             .secure
@@ -298,7 +298,7 @@ impl Session {
         }
     }
 
-    /// The next datagram of that flight.
+    /// Writes the next datagram of the flight.
     pub fn write_flight(&mut self, out: &mut [u8]) -> Option<usize> {
         let envelope = Envelope {
             to: self.remote?,
@@ -320,8 +320,8 @@ impl Session {
         Some(length)
     }
 
-    /// Reads a datagram whose identifier is this connection's, and opens it in place; with the
-    /// place of its payload.
+    /// Decrypts a datagram of this connection in place and reads it. Returns the segment, its
+    /// nonces and the range of the payload.
     #[inline]
     pub fn read(
         &mut self,
@@ -333,7 +333,7 @@ impl Session {
         let Some(remote) = self.remote else {
             return self.read_answer(envelope, head, datagram, side);
         };
-        // A server knows the client's identifier; a client that has its answer needs no other.
+        // A server has the client's identifier; a client with the server's answer accepts no other.
         if envelope.from.is_some_and(|source| source.id != remote) {
             return Err(Dropped::Unknown);
         }
@@ -343,14 +343,15 @@ impl Session {
                 let keys = secure.keys.as_mut().ok_or(Dropped::Early)?;
                 let end = keys.open(datagram, head)?;
                 if secure.greeting.is_some() {
-                    // The server has the client's last flight: it could not seal this otherwise.
+                    // Sealing this datagram required the client's last flight, so the server has
+                    // it.
                     secure.greeting = None;
                 }
                 end
             }
             (Some(_), Cover::Plain) => return Err(Dropped::Plain),
             (None, _) => return Err(Dropped::Sealed),
-            // Late.
+            // Late handshake datagram.
             (Some(_), _) => return Err(Dropped::Unknown),
         };
         let (segment, proof, payload) = parse(datagram, head..end, side)?;
@@ -360,7 +361,7 @@ impl Session {
         }
     }
 
-    /// The answer to a client's hello makes the server known, where there is no TLS.
+    /// Reads the answer to a client's hello without TLS, which contains the server's identifier.
     #[cold]
     fn read_answer(
         &mut self,
@@ -384,14 +385,14 @@ impl Session {
         Ok((self.take_reply(segment), proof, payload))
     }
 
-    /// An answer says which hello it is for, which tells what the path carries.
+    /// Sets the datagram size from the hello that was answered.
     fn take_size(&mut self, answer: &Segment) {
         let carries = self.nth(answer.echo_transmission);
         self.mss = self.mss.saturating_sub((self.full - carries) as u16).max(1);
         (self.full, self.size) = (carries, carries);
     }
 
-    /// The server's answer, which also says what it takes.
+    /// Applies the limits in the server's answer.
     fn take_reply(&mut self, mut segment: Segment) -> Segment {
         self.take_size(&segment);
         self.most = self.most.min(taken(self.full, self.mss, segment.length));
@@ -400,7 +401,7 @@ impl Session {
         segment
     }
 
-    /// Takes a datagram of the handshake, which is a server's.
+    /// Processes a handshake datagram of a server.
     #[cold]
     pub fn hear(
         &mut self,
@@ -413,7 +414,7 @@ impl Session {
             return Err(Dropped::Unknown);
         }
         let secure = self.secure.as_deref_mut().ok_or(Dropped::Sealed)?;
-        // Once the server has what it asked for, what it says comes late.
+        // After confirmation by the server, its handshake datagrams are late copies.
         let greeting = secure.greeting.as_deref_mut().ok_or(Dropped::Unknown)?;
         if greeting.refused.is_some() {
             return Err(Dropped::Unknown);
@@ -425,12 +426,12 @@ impl Session {
         let head = head + length;
         let outcome = if envelope.cover == Cover::Handshake {
             if greeting.handshake.has_keys() {
-                // The peer says nothing in the open any more: this is somebody else's, or late.
+                // The server has switched to sealed datagrams: this one is forged or late.
                 return Err(Dropped::Unknown);
             }
             match (part.offset, part.bytes) {
                 (ALERT, [alert]) => Err(Refused::by(*alert)),
-                // Asked for a cookie twice, it would go round for ever.
+                // A second cookie request is ignored, since it could loop forever.
                 (0, []) if greeting.cookie.is_none() => {
                     let mut side = Side::default();
                     let (segment, ..) = parse(datagram, head..datagram.len(), &mut side)?;
@@ -461,7 +462,7 @@ impl Session {
                 match (part.offset, part.bytes) {
                     (ALERT, [alert]) => Err(Refused::by(*alert)),
                     (ALERT, _) => return Err(Dropped::Malformed(CodecError::Short)),
-                    // It comes again although everything of it is here.
+                    // Retransmission of data we already have.
                     _ if secure.keys.is_some() => return Ok(Heard::More),
                     (offset, bytes) => greeting
                         .handshake
@@ -490,13 +491,14 @@ impl Session {
     }
 }
 
-/// Bytes of a datagram for a peer whose MSS is `theirs`, where one of `size` goes with an MSS of
-/// `ours`. A connection sends segments of [`LEAST_MSS`] to whoever takes less.
+/// Returns the datagram size for a peer whose MSS is `theirs`, if datagrams of `size` bytes
+/// correspond to an MSS of `ours`. Peers with a smaller MSS than [`LEAST_MSS`] still get segments
+/// of that size.
 fn taken(size: usize, ours: u16, theirs: u16) -> usize {
     size.saturating_sub(usize::from(ours)) + usize::from(theirs.max(LEAST_MSS))
 }
 
-/// The identifier by which a server is known.
+/// Returns the server's identifier from its envelope.
 fn server(envelope: &Envelope) -> Result<u64, Dropped> {
     let source = envelope.from.filter(|source| source.id != 0);
     source.map(|source| source.id).ok_or(Dropped::Unknown)
@@ -513,7 +515,7 @@ impl From<Unopened> for Dropped {
     }
 }
 
-/// Writes a server's answer to the hello of `client`, where there is no TLS.
+/// Writes a server's answer to the hello of `client` without TLS.
 pub(super) fn answer(
     server: Source,
     client: u64,
@@ -531,7 +533,7 @@ pub(super) fn answer(
     Some(head + codec::write(segment, side, &mut out[head..], room, |_| Proof::default())?)
 }
 
-/// Reads the segment in `datagram[text]` and its nonces, with the place of its payload.
+/// Reads the segment in `datagram[text]`. Returns it with its nonces and the range of its payload.
 pub(super) fn parse(
     datagram: &[u8],
     text: Range<usize>,

@@ -1,6 +1,5 @@
-//! What a [`Host`] does about classes below the ordinary one: it reads how they were marked on
-//! arrival, and hands over what leaves in them only where nothing of class 0 waits, and little of
-//! their own.
+//! Lower priority classes of a [`Host`]. Reads the DSCP with which their segments arrive, and sends
+//! them only while no class 0 data waits and little lower-class data is queued in the kernel.
 
 use std::io;
 
@@ -14,14 +13,14 @@ use crate::error::UdpError;
 use crate::socket::{Inbox, Marks, Socket};
 use ccplane_transport::{Kind, MAX_CLASSES, Segment, Side};
 
-/// Bytes of the kernel's memory that a datagram of at most an Ethernet packet takes while it waits.
+/// Kernel overhead in bytes of a queued datagram up to the size of an Ethernet packet.
 const OVERHEAD: usize = 832;
 
-/// How a datagram was marked when it arrived.
+/// IP header marks of a received datagram.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub ecn: u8,
-    /// `None` where nobody looked.
+    /// `None` if the DSCP was not read.
     pub dscp: Option<u8>,
 }
 
@@ -34,16 +33,16 @@ impl From<Marks> for Seen {
     }
 }
 
-/// What a host keeps for them.
+/// State of the lower classes of a host.
 pub(super) struct Classes {
-    /// Data came in one, or may leave in one: whoever has neither pays nothing.
+    /// Set if data arrives or may be sent in lower classes; otherwise they cost nothing.
     in_use: bool,
-    /// Whether data may leave in them.
+    /// Set if data may be sent in lower classes.
     sends: bool,
-    /// Somebody sends data in them, and is told how it was marked on arrival.
+    /// Set if a peer sends data in lower classes and gets the received DSCP reported.
     pub reads_marks: bool,
     pub ahead: Ahead,
-    /// Whose turn was the last one.
+    /// Connection that sent last in round-robin order.
     turn: u64,
 }
 
@@ -58,15 +57,15 @@ impl Classes {
         }
     }
 
-    /// Nobody sends data in them any more.
+    /// Disables the lower classes for receiving: no peer uses them any more.
     pub fn end(&mut self) {
         (self.in_use, self.reads_marks) = (self.sends, false);
     }
 }
 
 impl Host {
-    /// Notes in which class a segment that was sent in a lower one has arrived. Nobody looked at
-    /// the marks of the first that a peer sends: those are taken to be as they were.
+    /// Records the class in which a lower-class segment arrived. The DSCP is not read yet for the
+    /// first such segments of a peer; they are assumed to have kept their class.
     #[cold]
     pub(super) fn see(&mut self, segment: &mut Segment, dscp: Option<u8>) {
         segment.band = dscp.map_or(segment.class, marking::class_of);
@@ -75,7 +74,7 @@ impl Host {
         }
     }
 
-    /// Takes what has arrived with its marks, but without stamps.
+    /// Receives datagrams with their marks, but without timestamps.
     pub(super) fn receive_marked(&mut self, inbox: &mut Inbox) -> io::Result<(bool, bool)> {
         let now = self.clock.now();
         let received = self.socket.receive_marked(inbox)?;
@@ -87,9 +86,9 @@ impl Host {
         Ok(came)
     }
 
-    /// Sends what connections have in the lower classes, the highest of them first, as far as the
-    /// kernel is to be given any, and at most [`BURST`] of them: then class 0 has its turn again.
-    /// Whether there was anything.
+    /// Sends lower-class data, highest priority first, within the limit on bytes queued in the
+    /// kernel and at most [`BURST`] segments, so that class 0 is served again soon. Returns true if
+    /// there was anything.
     pub(super) fn transmit_low(&mut self) -> Result<bool, UdpError> {
         let now = self.clock.now();
         let waits = match self.classes.in_use && !self.blocked {
@@ -97,13 +96,13 @@ impl Host {
             false => 0,
         };
         if waits & !1 == 0 {
-            // A look that is due would end every wait at once, and nothing here would take it.
+            // A pending check would keep waking the host, since only the code below would reset it.
             self.classes.ahead.forget();
         }
         if waits & 1 != 0 || waits == 0 {
             return Ok(false);
         }
-        // What the batch holds of class 0 is to be counted, and to be before all of this.
+        // Class 0 data in the batch must be counted and sent before any lower-class data.
         self.flush()?;
         let mut sent = 0;
         while sent < BURST && !self.blocked {
@@ -120,7 +119,7 @@ impl Host {
                 break;
             }
             if count == room {
-                // A device that has taken all of it at once may have more.
+                // A device that has taken everything at once may be given more.
                 self.flush()?;
                 if self.socket.unsent().unwrap_or_default() > 0 || room == 0 {
                     if self.waiting_classes(now) != 0 {
@@ -133,14 +132,13 @@ impl Host {
         Ok(sent > 0)
     }
 
-    /// Classes in which anybody has something to send, a bit each.
+    /// Returns the classes in which any connection has data, as a bit set.
     fn waiting_classes(&self, now: Time) -> u8 {
         let each = self.flows.values().map(|flow| flow.connection.classes(now));
         each.fold(0, |all, classes| all | classes)
     }
 
-    /// Sends at most so many segments of a class, of one connection after the other, beginning
-    /// behind the one whose turn was the last.
+    /// Sends at most `most` segments of a class, round-robin over the connections.
     fn transmit_class(&mut self, class: u8, most: usize, now: Time) -> Result<usize, UdpError> {
         if most == 0 {
             return Ok(0);
@@ -195,8 +193,8 @@ mod tests {
         .unwrap()
     }
 
-    /// Reading marks and looking for what waits cost something with every turn: once the last peer
-    /// that sends in lower classes is gone, those that are left pay nothing.
+    /// Reading marks and checking for lower-class data costs something on every turn. Once the last
+    /// peer that uses lower classes is gone, the remaining ones pay nothing.
     #[test]
     fn lower_classes_cost_nothing_once_who_sent_in_them_is_gone() {
         let mut server = host(None);
@@ -235,8 +233,8 @@ mod tests {
         }
     }
 
-    /// What was held back may be gone before the look is due: the connection has ended, class 0 has
-    /// sent it, the socket's buffer is full.
+    /// Held-back data may be gone before the check is due: the connection has closed, class 0 has
+    /// sent it, or the socket buffer is full.
     #[test]
     fn a_look_that_nobody_waits_for_wakes_nobody() {
         for (rc3, blocked) in [
@@ -257,7 +255,7 @@ mod tests {
             let before = host.now();
             host.wait(Duration::from_millis(20)).unwrap();
             let waited = host.now().since(before);
-            // A socket with room to write is told so at once, and here it has room.
+            // A writable socket ends a blocked wait at once, and this one is writable.
             assert!(blocked || waited >= Duration::from_millis(19), "{waited:?}");
             assert_eq!(host.classes.ahead.look(), None);
         }

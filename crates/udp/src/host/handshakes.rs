@@ -1,8 +1,7 @@
-//! Hellos of strangers, apart from the datagrams of connections.
+//! Hellos of unverified clients, separate from the datagrams of connections.
 //!
-//! Under TLS a listening [`Host`] receives them at a socket of their own, which also sends what
-//! answers them. A flood fills the buffers of that socket only, and gets a part of the thread's
-//! time.
+//! Under TLS a listening [`Host`] receives them on a second socket, which also sends the answers. A
+//! flood fills only that socket's buffers and gets a bounded share of the thread's time.
 
 use std::net::SocketAddr;
 
@@ -16,32 +15,32 @@ use crate::error::{UdpError, passes};
 use crate::limiter::{Bucket, SourceLimiter};
 use crate::socket::{Inbox, Marks, Socket};
 
-/// Hellos of one source, per second and at once. A sender tries eleven sizes of a hello at most,
-/// and many senders may share an address.
+/// Hellos per second and burst of one source. A client tries at most eleven hello sizes, and many
+/// clients may share an address.
 const SOURCE_RATE: u64 = 50;
 const SOURCE_BURST: u64 = 100;
-/// Answers to all strangers, per second and at once. Most are cookies of 60 bytes.
+/// Answers per second and burst for all unverified clients. Most are cookies of 60 bytes.
 const ANSWER_RATE: u64 = 1_000;
 const ANSWER_BURST: u64 = 300;
-/// Hellos are not read for this multiple of the time that the last ones took: a flood gets a
-/// quarter of the thread at most.
+/// Pause after reading hellos, as a multiple of the time that it took: a flood gets at most a
+/// quarter of the thread.
 const PAUSE_FACTOR: u64 = 3;
-/// Longest such pause. A thread that was not scheduled for long does not make newcomers wait as
-/// long.
+/// Longest such pause. If the thread was descheduled while reading, new clients do not wait as long
+/// again.
 const PAUSE_MAX: Duration = Duration::from_millis(50);
-/// Time between two looks for hellos while the thread never waits.
+/// Interval between polls for hellos while the thread never waits.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The socket of hellos and its limits.
+/// Socket of the hellos and its rate limits.
 pub(super) struct Handshakes {
     pub socket: Socket,
-    /// Lent out while it is read.
+    /// Taken out while it is being read.
     inbox: Option<Box<Inbox>>,
     sources: SourceLimiter,
     answers: Bucket,
-    /// Nothing is read before.
+    /// End of the current pause.
     paused_until: Time,
-    /// The wait ended because something arrived.
+    /// Set when poll reported the socket readable.
     pub is_readable: bool,
     next_look: Time,
 }
@@ -115,8 +114,8 @@ impl Host {
         }
     }
 
-    /// Sends an answer to a stranger, in datagrams of `each` bytes. It is lost where there is no
-    /// room: the client asks again.
+    /// Sends an answer to an unverified client, in datagrams of `each` bytes. If the socket has no
+    /// room the answer is dropped, and the client will retry.
     pub(super) fn send_answer(&mut self, address: SocketAddr, length: usize, each: usize) {
         let now = self.clock.now();
         let answer = &self.answer[..length];
@@ -136,12 +135,13 @@ impl Host {
         self.unanswered += u64::from(!sent);
     }
 
-    /// Hellos that were not answered: beyond the limits, or for want of room.
+    /// Returns the number of unanswered hellos: over the rate limits, or without room in the
+    /// socket.
     pub fn unanswered(&self) -> u64 {
         self.unanswered
     }
 
-    /// Splits hellos off the socket.
+    /// Moves hellos to a socket of their own.
     pub(super) fn split_handshakes(&mut self) -> Result<(), UdpError> {
         let split = self.socket.split_handshakes(HELLO);
         let socket = split.map_err(|why| UdpError::Socket {

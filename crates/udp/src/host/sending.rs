@@ -1,5 +1,5 @@
-//! How a [`Host`] sends: connection by connection, into batches of one destination, size and
-//! marking.
+//! Send path of a [`Host`]: connection by connection, into batches of equal destination, size and
+//! marks.
 
 use std::io;
 
@@ -15,13 +15,12 @@ use crate::flow::Flow;
 use crate::socket::Marks;
 use ccplane_transport::{Kind, Segment, Side};
 
-/// Segments a connection sends before what has arrived is looked at again: a few of the kernel's
-/// batches. More, and acknowledgements wait while the burst grows; fewer, and each round of the
-/// loop does little.
+/// Segments sent per connection before the socket is read again: a few of the kernel's batches.
+/// With a larger burst ACKs wait longer; with a smaller one each turn of the loop does little.
 pub(super) const BURST: usize = 256;
 
 impl Host {
-    /// Sends what the connections have to send; whether there was anything.
+    /// Sends what the connections have to send. Returns true if there was anything.
     pub(super) fn transmit(&mut self) -> Result<bool, UdpError> {
         let mut busy = false;
         if self.blocked {
@@ -48,7 +47,7 @@ impl Host {
             .map(|(id, _)| *id)
     }
 
-    /// Sends what a connection has to send in class 0 now; whether there was anything.
+    /// Sends the class 0 data of a connection. Returns true if there was any.
     fn transmit_flow(&mut self, id: u64) -> Result<bool, UdpError> {
         let now = self.clock.now();
         let mut sent = 0;
@@ -58,9 +57,9 @@ impl Host {
         Ok(sent > 0)
     }
 
-    /// Puts the next segment of a connection in a class into the batch, if there is one, and sends
-    /// the batch first where it does not belong to it. The connection is looked up once: twice took
-    /// 20 instructions a packet more.
+    /// Adds the connection's next segment of a class to the batch, if there is one; sends the batch
+    /// first if the segment does not belong to it. The connection is looked up only once: a second
+    /// lookup costs 20 instructions per packet.
     #[inline]
     pub(super) fn transmit_one(&mut self, id: u64, class: u8, now: Time) -> Result<bool, UdpError> {
         let Some(flow) = self.flows.get_mut(&id) else {
@@ -115,8 +114,8 @@ impl Host {
         self.settle(outcome)
     }
 
-    /// The same for a segment that proves a client's address. Before it the end of the handshake
-    /// leaves, if it is due.
+    /// Sends a segment that proves a client's address, after the last handshake flight if that is
+    /// due.
     #[cold]
     fn transmit_proof(
         &mut self,
@@ -127,7 +126,7 @@ impl Host {
     ) -> Result<bool, UdpError> {
         self.end_handshake(id, segment, marks.0)?;
         if self.blocked {
-            // As if the network had lost it.
+            // The segment counts as lost in the network.
             return Ok(true);
         }
         let Some(flow) = self.flows.get_mut(&id) else {
@@ -144,8 +143,8 @@ impl Host {
         self.settle(outcome)
     }
 
-    /// Sends the batch where a segment did not belong to it; whether the connection has keys to go
-    /// on with.
+    /// Sends the batch if a segment did not belong to it. Returns false if the connection's keys
+    /// are worn out.
     #[inline]
     pub(super) fn settle(&mut self, outcome: Put) -> Result<bool, UdpError> {
         match outcome {
@@ -155,7 +154,7 @@ impl Host {
         }
     }
 
-    /// Sends the end of a client's handshake, if it is due.
+    /// Sends the last flight of a client's handshake, if it is due.
     fn end_handshake(&mut self, id: u64, segment: &Segment, marks: Marks) -> Result<(), UdpError> {
         self.endpoint.begin_flight(id, segment);
         while !self.blocked
@@ -164,7 +163,7 @@ impl Host {
             if !self.batch.add(length, to, marks, None) {
                 self.flush()?;
             }
-            // What follows may be longer, and would not belong to the same call.
+            // The next datagram may be longer, which would not fit into the same call.
             if !self.blocked {
                 self.flush()?;
             }
@@ -190,16 +189,16 @@ impl Host {
     }
 }
 
-/// What came of a segment that was to be put into the batch.
+/// Outcome of adding a segment to the batch.
 pub(super) enum Put {
     Added,
-    /// The batch has to leave first.
+    /// The batch must be sent first.
     Full,
-    /// The connection has used its keys up.
+    /// The connection's keys are worn out.
     Over,
 }
 
-/// Writes a segment into the batch.
+/// Encodes a segment into the batch.
 #[inline]
 pub(super) fn put(
     endpoint: &mut Endpoint,
@@ -216,7 +215,7 @@ pub(super) fn put(
             flow.connection.abort();
             return Put::Over;
         }
-        // Before there are keys nobody can be told of the end.
+        // Without keys the peer cannot be notified of the abort.
         let untold = segment.kind == Kind::Abort;
         debug_assert!(
             untold,

@@ -1,5 +1,5 @@
-//! What a [`Host`] does about time stamps: when its socket has them, what it reads of them, and who
-//! is answered at once.
+//! Timestamps of a [`Host`]: when its socket reports them, how they are read, and immediate ACKs of
+//! timestamped data.
 
 use std::io;
 
@@ -14,19 +14,20 @@ use crate::stamps::{Delays, HostStamps};
 use ccplane_transport::Side;
 
 impl Host {
-    /// One-way queueing delays of what a connection sent, as far as its stamps tell.
+    /// Returns the one-way queueing delays of a connection's packets, as far as timestamps are
+    /// known.
     pub fn delays(&self, id: u64) -> Option<&Delays> {
         self.flows.get(&id).and_then(|flow| flow.delays.as_deref())
     }
 
-    /// Acknowledgements that brought no sample, as the departure of what they answer was not known.
+    /// Returns the number of ACKs without a sample because the departure time was unknown.
     pub fn missed_departures(&self) -> u64 {
         self.stamps
             .as_ref()
             .map_or(0, |stamps| stamps.departures.missed())
     }
 
-    /// The same with the kernel's stamps.
+    /// Receives datagrams with kernel timestamps.
     pub(super) fn receive_stamped(&mut self, inbox: &mut Inbox) -> io::Result<(bool, bool)> {
         let received = self.socket.receive_each(inbox, self.datagram + BEYOND)?;
         let came = (!received.is_empty(), received.is_full());
@@ -53,8 +54,8 @@ impl Host {
         Ok(came)
     }
 
-    /// Reads what the kernel says of what was sent, before what came is looked at: what is answered
-    /// has left. The present.
+    /// Reads transmit timestamps, which must precede the processing of ACKs for the same packets.
+    /// Returns the current time.
     pub(super) fn read_departures(&mut self) -> Time {
         let Some(stamps) = &mut self.stamps else {
             return self.clock.now();
@@ -65,8 +66,8 @@ impl Host {
         } else {
             48
         };
-        // Without stamps of departures nothing but errors can be there, which come back from
-        // `receive` as well.
+        // Without transmit timestamps the error queue holds only errors, which `receive` also
+        // returns.
         if self.socket.stamps_departures()
             && let Some(why) = self
                 .socket
@@ -77,8 +78,7 @@ impl Host {
         now
     }
 
-    /// From now on the kernel stamps what comes. Where it does not, whoever asked has the times of
-    /// user space.
+    /// Enables kernel receive timestamps. If that fails, peers get user-space times.
     pub(super) fn begin_stamps(&mut self) {
         self.wants_stamps = false;
         if let Err(why) = self.socket.stamp(self.stamping, false) {
@@ -93,7 +93,7 @@ impl Host {
         self.stamps = Some(Box::new(HostStamps::new(self.clock, self.link)));
     }
 
-    /// Nobody's data is stamped any more: without stamps a packet costs less.
+    /// Disables timestamps, which make packets more expensive, once no peer sends timestamped data.
     pub(super) fn end_stamps(&mut self) {
         if self.socket.stamp(Stamping::Off, false).is_ok() {
             self.batch.limit(self.socket.batch());
@@ -101,10 +101,10 @@ impl Host {
         }
     }
 
-    /// Answers stamped data at once: what came behind it in the same call is to have an answer of
-    /// its own.
+    /// Acknowledges timestamped data at once, so that each datagram of a receive call gets an ACK
+    /// of its own.
     pub(super) fn acknowledge(&mut self, id: u64, now: Time) -> Result<(), UdpError> {
-        // Where data leaves as well, an acknowledgement follows it.
+        // If data is sent as well, the ACK follows it.
         for _ in 0..2 {
             if self.blocked || !self.transmit_one(id, 0, now)? {
                 break;
@@ -142,8 +142,8 @@ mod tests {
         .unwrap()
     }
 
-    /// Stamped data of class 0 is answered by the call that brings it. In a lower class an answer
-    /// waits until nothing of a higher one does, as data would.
+    /// Timestamped class 0 data is acknowledged by the call that receives it. In a lower class the
+    /// ACK waits until no higher class has anything to send, as data would.
     #[test]
     fn only_class_0_is_answered_at_once() {
         let (mut client, mut server) = (host(true), host(false));

@@ -1,5 +1,4 @@
-//! How a [`Host`] waits where there is nothing to do: for its socket, for its agent, until
-//! something is due.
+//! Idle wait of a [`Host`]: for its socket, its agent, or the next deadline.
 
 use std::os::fd::AsFd;
 
@@ -14,8 +13,8 @@ use super::Host;
 use crate::error::UdpError;
 
 impl Host {
-    /// Waits for the next event, `longest` at most. Allocates nothing: it ends every turn of a host
-    /// that keeps up.
+    /// Waits up to `longest` for the next event. Does not allocate, since a host that keeps up
+    /// calls it on every turn.
     pub(super) fn wait(&mut self, longest: Duration) -> Result<(), UdpError> {
         let longest = self.idle(longest);
         let handshakes = self.watched_handshakes();
@@ -37,7 +36,7 @@ impl Host {
         Ok(())
     }
 
-    /// The same for several that share a thread.
+    /// Waits for the next event of several hosts on one thread.
     pub(super) fn wait_all(hosts: &mut [Host], longest: Duration) -> Result<(), UdpError> {
         let longest = hosts
             .iter_mut()
@@ -59,9 +58,9 @@ impl Host {
         Ok(())
     }
 
-    /// How long nothing is due, `longest` at most.
+    /// Returns the time until the next deadline, at most `longest`.
     fn idle(&mut self, longest: Duration) -> Duration {
-        // What the kernel has to say of departures would end the wait at once.
+        // Unread transmit timestamps would end the wait at once.
         let now = self.read_departures();
         let mut due = now + longest;
         for (id, flow) in &mut self.flows {
@@ -82,7 +81,7 @@ impl Host {
         due.since(now)
     }
 
-    /// Socket of hellos, unless reading them pauses.
+    /// Returns the socket of hellos, unless reading is paused.
     fn watched_handshakes(&self) -> Option<PollFd<'_>> {
         let handshakes = self.handshakes.as_ref()?;
         let is_paused = handshakes.paused_until(self.now()).is_some();
@@ -95,7 +94,8 @@ impl Host {
         }
     }
 
-    /// What ends a wait: the socket, and the link to an agent where it has one.
+    /// Returns the descriptors that end a wait: the socket, and the channel to an agent if it has
+    /// one.
     fn watched(&self) -> (PollFd<'_>, Option<PollFd<'_>>) {
         let room = if self.blocked {
             PollFlags::POLLOUT
@@ -114,7 +114,7 @@ impl Host {
     }
 }
 
-/// False when a signal ended it, after which nothing is known.
+/// Polls. Returns false if a signal ended the wait, in which case the results are invalid.
 fn poll(fds: &mut [PollFd<'_>], longest: Duration) -> Result<bool, UdpError> {
     match ppoll(fds, Some(TimeSpec::from_duration(longest.to_std())), None) {
         Ok(_) => Ok(true),
@@ -126,7 +126,7 @@ fn poll(fds: &mut [PollFd<'_>], longest: Duration) -> Result<bool, UdpError> {
     }
 }
 
-/// Whether a socket told of room to write, or of nothing at all.
+/// Returns true if the socket was reported only writable, or not at all.
 fn nothing_came(socket: &PollFd<'_>) -> bool {
     socket
         .revents()

@@ -1,5 +1,5 @@
-//! What paths carry: found by hellos of all sizes, tried again while a connection is open
-//! ([`PathSize`]), and noticed when it becomes less.
+//! Path MTU of a [`Host`]'s connections: found by hellos of all sizes, probed again while a
+//! connection is open ([`PathSize`]), and reduced after a black hole.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,14 +17,15 @@ use crate::socket::Marks;
 use ccplane_transport::{Kind, Part, Proof, Segment, Side, State};
 
 impl Host {
-    /// How long the search for what a path carries rests where three probes were not answered, or a
-    /// handshake found less than full datagrams: [`RAISE`](crate::RAISE), unless this says
-    /// otherwise, before connections open. Shorter is for tests.
+    /// Sets the pause of the path MTU search after three unanswered probes, or after a handshake
+    /// that found a reduced size; [`RAISE`](crate::RAISE) by default. Applies to connections opened
+    /// later; shorter pauses are for tests.
     pub fn search_paths_after(&mut self, raise: Duration) {
         self.raise = raise;
     }
 
-    /// Bytes of the largest packet that the path of a connection carries, IP header included.
+    /// Returns the largest packet that the path of a connection carries, bytes including the IP
+    /// header.
     pub fn packet(&self, id: u64) -> Option<usize> {
         let headers = if self.socket.local().is_ipv4() {
             28
@@ -34,7 +35,7 @@ impl Host {
         Some(headers + self.endpoint.size(id)?)
     }
 
-    /// A hello that was not answered leaves again in every size that its path may carry.
+    /// Sends an unanswered hello again in every size that the path may carry.
     pub(super) fn search(
         &mut self,
         id: u64,
@@ -45,7 +46,8 @@ impl Host {
         let mut hello = *hello;
         let full = self.endpoint.size(id).unwrap_or(self.datagram);
         for step in 1..=sizes(full).count() {
-            // Nothing may be added before what waits has left: as if the network had lost the rest.
+            // The batch accepts nothing while it is blocked: the rest counts as lost in the
+            // network.
             if self.blocked {
                 return Ok(());
             }
@@ -63,13 +65,14 @@ impl Host {
             {
                 self.flush()?;
             }
-            // Each by itself: one that the device does not take is no loss to the others.
+            // Each hello is a batch of its own, so that one that the device rejects does not affect
+            // the others.
             self.flush()?;
         }
         Ok(())
     }
 
-    /// Sends the probes that are due, and begins the search of connections that have opened.
+    /// Sends due probes, and starts the search for newly opened connections.
     #[cold]
     pub(super) fn look_at_paths(&mut self, now: Time) -> Result<(), UdpError> {
         let mut after = None;
@@ -87,7 +90,7 @@ impl Host {
             let path = flow
                 .path
                 .get_or_insert_with(|| PathSize::new(now, size, most, raise));
-            // Where the kernel has no room a probe would be lost, and say nothing of the path.
+            // With a full send buffer the probe would be lost, which says nothing about the path.
             if self.blocked {
                 path.put_off(now);
             } else if let Some(size) = path.probe(now, flow.connection.srtt()) {
@@ -97,7 +100,7 @@ impl Host {
         Ok(())
     }
 
-    /// A datagram of so many bytes, by itself.
+    /// Sends a probe of `size` bytes in a batch of its own.
     fn send_probe(&mut self, id: u64, size: usize) -> Result<(), UdpError> {
         self.flush()?;
         self.probing = Some(id);
@@ -106,7 +109,7 @@ impl Host {
         sent
     }
 
-    /// The peer tries what the path carries, and a datagram of so many bytes has arrived.
+    /// Answers a probe of `size` bytes from the peer.
     #[cold]
     pub(super) fn answer_probe(&mut self, id: u64, size: usize) {
         if let Err(why) = self.send_about(id, Kind::PathReply, size) {
@@ -124,9 +127,9 @@ impl Host {
         self.send_alone(id, &segment, &mut Side::default(), marks)
     }
 
-    /// A segment without data, in no batch: a virtual network passes or drops one as a whole, and
-    /// what comes with it may be too long for the path. Where there is no room it is as good as
-    /// lost on the way.
+    /// Sends a segment without data in a batch of its own. A virtual network passes or drops a
+    /// batch as a whole, and other datagrams in it may be too long for the path. With a full send
+    /// buffer the segment counts as lost in the network.
     #[cold]
     pub(super) fn send_alone(
         &mut self,
@@ -155,7 +158,7 @@ impl Host {
         self.flush()
     }
 
-    /// A probe of so many bytes has arrived at the other end.
+    /// Handles the answer to a probe of `size` bytes.
     #[cold]
     pub(super) fn on_path_reply(&mut self, now: Time, id: u64, size: usize) {
         let Some(flow) = self.flows.get_mut(&id) else {
@@ -171,7 +174,7 @@ impl Host {
         }
     }
 
-    /// Full datagrams of a connection do not arrive any more.
+    /// Reduces the datagram size after full datagrams have stopped arriving.
     #[cold]
     pub(super) fn narrow(&mut self, now: Time, id: u64) {
         let Some(flow) = self.flows.get_mut(&id) else {
@@ -187,7 +190,7 @@ impl Host {
         }
     }
 
-    /// Datagrams and segments of a connection are as long as its path carries.
+    /// Applies the current path MTU to datagrams and segments.
     fn fit(&mut self, id: u64) {
         let Some(flow) = self.flows.get_mut(&id) else {
             return;
@@ -200,8 +203,8 @@ impl Host {
         flow.connection.set_mss(mss);
     }
 
-    /// What waits to be sent again was cut for a wider path: it leaves in parts, which have the
-    /// side data and the end with the last.
+    /// Retransmits a segment that was cut for a larger path MTU, in parts. The last part carries
+    /// the side data and FIN.
     #[cold]
     pub(super) fn transmit_parts(
         &mut self,
@@ -215,7 +218,8 @@ impl Host {
         };
         let step = (flow.connection.mss() as u16).saturating_sub(PART as u16);
         for (begin, end) in parts(segment.length, step) {
-            // Nothing may be added before what waits has left: as if the network had lost the rest.
+            // The batch accepts nothing while it is blocked: the rest counts as lost in the
+            // network.
             if self.blocked {
                 return Ok(());
             }
@@ -250,7 +254,7 @@ impl Host {
         Ok(())
     }
 
-    /// A datagram is longer than this host's own link takes.
+    /// Handles `EMSGSIZE`: a datagram is too long for this host's own link.
     pub(super) fn too_long(
         &mut self,
         first: Option<(SocketAddr, usize)>,
@@ -262,7 +266,7 @@ impl Host {
             path.into_iter().for_each(|path| path.on_refused(now));
             return Ok(());
         }
-        // A hello finds out what it takes.
+        // The hello search finds a size that the link takes.
         if self
             .flows
             .values()
@@ -274,14 +278,14 @@ impl Host {
         let Some((address, size)) = first else {
             return Ok(());
         };
-        // What was made before its path became narrower is lost, and made anew.
+        // Datagrams built before the size was reduced are lost and retransmitted.
         let mut after = None;
         while let Some(id) = self.next_flow(after) {
             after = Some(id);
             let carries = self.endpoint.size(id).filter(|carries| *carries >= size);
             if carries.is_some() && self.endpoint.address(id) == Some(address) {
                 self.narrow(now, id);
-                // There is nothing shorter to send to it; the others go on.
+                // There is no smaller size: only this connection fails.
                 if self.endpoint.size(id) == carries {
                     self.note_trouble(io::Error::other(UdpError::TooLong { address, size }));
                     if let Some(flow) = self.flows.get_mut(&id) {

@@ -1,4 +1,4 @@
-//! One side of a TLS handshake: its bytes in and out, by level, and the keys that come of it.
+//! One side of a TLS handshake: its bytes in and out, by level, and the resulting keys.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,40 +10,40 @@ use rustls::{AlertDescription, CertificateError};
 use super::keys::{Keys, LevelKeys, Unopened};
 use super::{Tampered, Tls};
 
-/// Bytes that a peer may say on one level: flights of ours have at most 1,600, and a stranger makes
-/// this side hold no more.
+/// Maximum bytes from a peer per level. Own flights have at most 1,600 bytes, and an unverified
+/// client cannot make this side store more.
 pub const MOST: usize = 2048;
 
-/// Pieces that are kept for their turn: a flight in datagrams of 548 bytes, which all come in the
-/// wrong order.
+/// Out-of-order fragments stored: a flight in datagrams of 548 bytes that arrive in the wrong
+/// order.
 const MOST_PIECES: usize = 8;
 
-/// Why there is no connection: the handshake has failed, here or there.
+/// Reason for which the handshake failed, locally or at the peer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// Its certificate is not the one that was asked for.
+    /// The server's certificate does not have the expected fingerprint.
     #[error("its certificate has another fingerprint")]
     Fingerprint,
-    /// It serves clients whose fingerprints it was told, and this is another one.
+    /// The server accepts only configured fingerprints, and this client's is not among them.
     #[error("it does not take anything from this host's certificate")]
     Unknown,
-    /// The same, and no certificate was shown.
+    /// The server accepts only configured fingerprints, and this client presented no certificate.
     #[error("it takes something only from hosts that show a certificate which it knows")]
     Nameless,
-    /// It gave the handshake up for another reason.
+    /// The peer aborted the handshake for another reason.
     #[error("it ended the handshake with TLS alert {0} (RFC 8446, 6)")]
     Alert(u8),
-    /// It says more than a handshake may.
+    /// The peer's handshake is too long.
     #[error("its side of the handshake is longer than {MOST} bytes: its certificate is too long")]
     Long,
-    /// It does not speak TLS 1.3 as this side does.
+    /// The peer's TLS is incompatible or its messages are invalid.
     #[error("the TLS handshake with it fails: {0}")]
     Failed(String),
 }
 
 impl Refused {
-    /// What the peer says in an alert.
+    /// Decodes a TLS alert of the peer.
     pub fn by(alert: u8) -> Refused {
         match AlertDescription::from(alert) {
             AlertDescription::AccessDenied => Refused::Unknown,
@@ -62,31 +62,32 @@ impl Refused {
     }
 }
 
-/// Who can read what is said.
+/// Encryption level of handshake bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
-    /// All: both hellos.
+    /// Plain text: both hellos.
     Plain = 0,
-    /// The peer alone: everything after.
+    /// Sealed for the peer: everything after the hellos.
     Sealed = 1,
 }
 
-/// See the [module](self).
+/// One side of a TLS handshake; see the [module](self).
 pub(crate) struct Handshake {
     tls: Connection,
-    /// What is to be said, by level.
+    /// Handshake bytes to send, by level.
     said: [Vec<u8>; 2],
     heard: [Heard; 2],
-    /// Keys of the second level, and the number of the next packet under them.
+    /// Keys of the sealed level, and the number of the next packet sealed with them.
     keys: Option<LevelKeys>,
     next: u64,
-    /// The connection's, until they are taken.
+    /// Connection keys, until they are taken.
     ready: Option<Box<(rustls::quic::Keys, Secrets)>>,
     renew_after: Option<u64>,
 }
 
 impl Handshake {
-    /// A client's, which begins: its identifier is in what TLS authenticates.
+    /// Creates a client's handshake and its first flight. The client's identifier is authenticated
+    /// by TLS.
     pub fn client(tls: &Tls, id: u64) -> Result<Handshake, Refused> {
         let config = tls.client.clone().ok_or_else(|| of_other_side("client"))?;
         let name = ServerName::try_from(ccplane_link::identity::NAME)
@@ -98,7 +99,7 @@ impl Handshake {
         Ok(handshake)
     }
 
-    /// A server's, that was said hello to.
+    /// Creates a server's handshake for a received hello.
     pub fn server(tls: &Tls, id: u64) -> Result<Handshake, Refused> {
         let config = tls.server.clone().ok_or_else(|| of_other_side("server"))?;
         let connection = ServerConnection::new(config, Version::V1, id.to_be_bytes().to_vec());
@@ -117,14 +118,14 @@ impl Handshake {
         }
     }
 
-    /// What this side says on a level.
+    /// Returns this side's handshake bytes at a level.
     pub fn said(&self, level: Level) -> &[u8] {
         &self.said[level as usize]
     }
 
-    /// Takes what the peer says there. What came before is left out, and what comes before its turn
-    /// is kept. Once both have said hello, nothing in the open is heard any more: TLS would take it
-    /// for what is sealed.
+    /// Processes the peer's handshake bytes at a level. Duplicates are ignored, and bytes out of
+    /// order are stored. Once both hellos have been exchanged, plain-text bytes are ignored,
+    /// because TLS would treat them as sealed.
     pub fn hear(&mut self, level: Level, offset: u16, bytes: &[u8]) -> Result<(), Refused> {
         if self.is_over(level) {
             return Ok(());
@@ -143,7 +144,7 @@ impl Handshake {
         level == Level::Plain && self.has_keys()
     }
 
-    /// Takes from TLS what it has to say, and its keys.
+    /// Pulls outgoing handshake bytes and keys from TLS.
     fn pull(&mut self) {
         loop {
             let level = if self.keys.is_none() {
@@ -161,8 +162,8 @@ impl Handshake {
         }
     }
 
-    /// What became of it, once there is nothing more to hear: the keys of the connection, and that
-    /// the peer is `id`, which it has said under TLS.
+    /// Returns the connection keys once the handshake is complete, and checks that the peer's
+    /// identifier, as authenticated by TLS, is `id`.
     pub fn finish(&mut self, id: u64) -> Result<Option<Box<Keys>>, Refused> {
         if self.tls.is_handshaking() {
             return Ok(None);
@@ -179,24 +180,24 @@ impl Handshake {
         }))
     }
 
-    /// Both sides have said hello: the rest is sealed.
+    /// Returns true once both hellos have been exchanged; all further bytes are sealed.
     pub fn has_keys(&self) -> bool {
         self.keys.is_some()
     }
 
-    /// What to tell the peer of a failure, by TLS (RFC 8446, 6).
+    /// Returns the TLS alert to send after a failure (RFC 8446, section 6).
     pub fn alert(&self) -> Option<u8> {
         self.tls.alert().map(u8::from)
     }
 
-    /// Seals `datagram[head..end]` in place, behind its number, which ends the head.
+    /// Seals `datagram[head..end]` in place. The packet number is written to the end of the header.
     pub fn seal(&mut self, datagram: &mut [u8], head: usize, end: usize) -> Option<usize> {
         let length = self.keys.as_ref()?.seal(self.next, datagram, head, end)?;
         self.next += 1;
         Some(length)
     }
 
-    /// Opens `datagram[head..]` in place; where it ends without the tag.
+    /// Decrypts `datagram[head..]` in place and returns the end of the plain text.
     pub fn open(&mut self, datagram: &mut [u8], head: usize) -> Result<usize, Unopened> {
         let keys = self.keys.as_ref().ok_or(Unopened::Early)?;
         keys.open(datagram, head)
@@ -208,10 +209,10 @@ fn of_other_side(which: &str) -> Refused {
     Refused::Failed(format!("this endpoint is no {which}"))
 }
 
-/// What a peer has said on a level.
+/// Reassembly buffer of the peer's handshake bytes at one level.
 #[derive(Default)]
 struct Heard {
-    /// Everything before was taken.
+    /// Bytes already passed to TLS.
     taken: usize,
     waiting: BTreeMap<usize, Vec<u8>>,
 }
@@ -235,7 +236,7 @@ impl Heard {
         Ok(())
     }
 
-    /// The next piece in order.
+    /// Returns the next fragment in order.
     fn next(&mut self) -> Option<Vec<u8>> {
         loop {
             let (&offset, _) = self
@@ -260,8 +261,8 @@ mod tests {
 
     use super::*;
 
-    /// Lets two sides talk until both have their keys, in pieces of so many bytes, each flight from
-    /// its last piece to its first.
+    /// Runs a handshake until both sides have their keys, in fragments of `piece` bytes; each
+    /// flight is delivered last fragment first.
     fn talk(
         client: &Tls,
         server: &Tls,
@@ -311,8 +312,8 @@ mod tests {
         let server = Identity::new().unwrap();
         let to = Tls::client(Some(server.fingerprint()), None).unwrap();
         let [mut ours, mut theirs] = talk(&to, &Tls::server(&server, &[]).unwrap(), MOST).unwrap();
-        // The limits of AES-GCM (RFC 9001, 6.6). The peer has never answered, so that the keys
-        // cannot be renewed.
+        // Limits of AES-GCM (RFC 9001, section 6.6). The peer has never answered, so the keys
+        // cannot be updated.
         let mut datagram = [0x32; 64];
         ours.age((1 << 23) - 1, 0);
         assert!(ours.seal_at(&mut datagram, 13, 20).is_some());
@@ -364,7 +365,7 @@ mod tests {
             .unwrap();
         let hello = server.said(Level::Plain).to_vec();
         let end = hello.len() as u16;
-        // Some of it comes before its turn.
+        // Some of it arrives out of order.
         client.hear(Level::Plain, end, &[9; 40]).unwrap();
         client.hear(Level::Plain, 0, &hello).unwrap();
         client.hear(Level::Plain, end, &[9; 80]).unwrap();
@@ -408,7 +409,7 @@ mod tests {
     }
 
     proptest! {
-        /// Parts that overlap, repeat and come in any order are heard once, and as they were said.
+        /// Fragments that overlap, repeat and arrive in any order are delivered once, unchanged.
         #[test]
         fn what_is_heard_is_what_was_said(parts in prop::collection::vec((0usize..1000, 1usize..300), 0..60)) {
             let said: Vec<u8> = (0..1300u32).map(|n| (n * 7) as u8).collect();

@@ -1,4 +1,4 @@
-//! Keys of a connection, what they do to a packet, and how they are renewed (RFC 9001, 5 and 6).
+//! Keys of a connection, packet protection and key updates (RFC 9001, sections 5 and 6).
 
 use std::fmt;
 
@@ -7,32 +7,33 @@ use rustls::quic::{HeaderProtectionKey, PacketKey, PacketKeySet, Secrets};
 use super::replay::{REMEMBERED, Replay};
 use crate::codec::{NUMBER, PHASE};
 
-/// Bytes that sealing adds behind the segment.
+/// Bytes of the authentication tag that sealing appends.
 pub const TAG: usize = 16;
 
-/// Bytes of sealed text that header protection takes for its sample (RFC 9001, 5.4.2).
+/// Bytes of ciphertext sampled for header protection (RFC 9001, section 5.4.2).
 const SAMPLE: usize = 16;
 
-/// A datagram that was not sealed with this key, or was changed on its way.
+/// Error for a datagram that was sealed with another key or modified in transit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not sealed with this key, or changed on the way")]
 pub struct Tampered;
 
-/// Why a datagram stays closed.
+/// Reason for which a datagram cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unopened {
-    /// It came before its key.
+    /// It arrived before its key.
     Early,
-    /// It was sealed with another key, or changed.
+    /// It was sealed with another key, or modified.
     Forged,
-    /// It came before.
+    /// It is a duplicate.
     Replayed,
-    /// So many were forged that the keys have to be given up (RFC 9001, 6.6).
+    /// It is forged, and the limit of forgeries for the keys is reached (RFC 9001, section 6.6).
     Spent,
 }
 
-/// Keys of the handshake's second level. The few numbers under them are for all to read: header
-/// keys would take a tenth of what a stranger may make a server hold.
+/// Keys of the handshake's sealed level. The few packet numbers under them are not protected:
+/// header protection keys would add a tenth to the memory that an unverified client can make a
+/// server hold.
 pub(crate) struct LevelKeys {
     local: Box<dyn PacketKey>,
     remote: Box<dyn PacketKey>,
@@ -46,8 +47,9 @@ impl LevelKeys {
         }
     }
 
-    /// Seals `datagram[head..end]` in place, behind its number, which ends the head. `None` also
-    /// where a stranger has asked for more answers than the key bears.
+    /// Seals `datagram[head..end]` in place and writes the packet number to the end of the header.
+    /// `None` also if an unverified client has requested more answers than the key's
+    /// confidentiality limit.
     pub fn seal(&self, number: u64, datagram: &mut [u8], head: usize, end: usize) -> Option<usize> {
         if number >= self.local.confidentiality_limit() {
             return None;
@@ -57,7 +59,7 @@ impl LevelKeys {
         encrypt(&*self.local, number, datagram, head, end)
     }
 
-    /// Opens `datagram[head..]` in place; where it ends without the tag.
+    /// Decrypts `datagram[head..]` in place and returns the end of the plain text.
     pub fn open(&self, datagram: &mut [u8], head: usize) -> Result<usize, Tampered> {
         let number = datagram
             .get(..head)
@@ -77,17 +79,17 @@ pub(crate) struct Keys {
     ours: Box<dyn HeaderProtectionKey>,
     theirs: Box<dyn HeaderProtectionKey>,
     packet: PacketKeySet,
-    /// Those of the next phase, made beforehand so that a packet of it takes no longer than others
-    /// (RFC 9001, 6.3), and what later ones are made of.
+    /// Keys of the next phase, derived in advance so that the first packet of a phase takes no
+    /// longer than others (RFC 9001, section 6.3), and the secrets for the phases after it.
     next: PacketKeySet,
     secrets: Secrets,
-    /// The peer's of the last phase, for packets that were overtaken.
+    /// Peer's key of the previous phase, for reordered packets.
     previous: Option<Previous>,
     phase: bool,
-    /// The number of the next packet, and of the first in this phase.
+    /// Number of the next packet, and of the first one in this phase.
     number: u64,
     first: u64,
-    /// The peer has used the keys of this phase.
+    /// Set once the peer has used the keys of this phase.
     confirmed: bool,
     renew_after: u64,
     replay: Replay,
@@ -95,17 +97,17 @@ pub(crate) struct Keys {
     renewed: u64,
 }
 
-/// A key that is not in use any more.
+/// Key of the previous phase.
 struct Previous {
     remote: Box<dyn PacketKey>,
-    /// The first number of the phase after it, once one was seen.
+    /// First packet number of the current phase, once one was received.
     until: Option<u64>,
 }
 
 impl Keys {
     pub fn new(keys: rustls::quic::Keys, mut secrets: Secrets, renew_after: Option<u64>) -> Keys {
-        // RFC 9001, 6.6: AES-GCM bears 2^23 packets under one key. At half of that there is time
-        // for the peer to follow.
+        // AES-GCM allows 2^23 packets per key (RFC 9001, section 6.6). Updating at half of it
+        // leaves the peer time to follow.
         let most = keys.local.packet.confidentiality_limit() / 2;
         Keys {
             ours: keys.local.header,
@@ -128,13 +130,13 @@ impl Keys {
         }
     }
 
-    /// How often they were renewed.
+    /// Returns the number of key updates.
     pub fn renewed(&self) -> u64 {
         self.renewed
     }
 
-    /// The key phase and the last bits of the number of the next packet. Where it is time for it,
-    /// the keys are new ones.
+    /// Returns the key phase and the low bits of the number of the next packet. Updates the keys
+    /// first if that is due.
     #[inline]
     pub fn next(&mut self) -> (bool, u32) {
         if self.number - self.first >= self.renew_after && self.confirmed {
@@ -143,9 +145,9 @@ impl Keys {
         (self.phase, self.number as u32)
     }
 
-    /// Seals `datagram[head..end]` in place as the [`next`](Keys::next) packet, whose envelope
-    /// `datagram[..head]` is; the length with the tag. `None` where there is no room for the tag,
-    /// or the keys are worn out because the peer does not follow.
+    /// Seals `datagram[head..end]` in place as the [`next`](Keys::next) packet, with the envelope
+    /// in `datagram[..head]`. Returns the length including the tag; `None` if there is no room for
+    /// the tag, or if the keys are worn out because the peer does not follow an update.
     #[inline]
     pub fn seal(&mut self, datagram: &mut [u8], head: usize, end: usize) -> Option<usize> {
         if self.is_worn_out() {
@@ -157,13 +159,13 @@ impl Keys {
         Some(length)
     }
 
-    /// Nothing more may be sealed with them.
+    /// Returns true if the keys have reached their confidentiality limit.
     pub fn is_worn_out(&self) -> bool {
         self.number - self.first >= self.packet.local.confidentiality_limit()
     }
 
-    /// Opens `datagram[head..]` in place, whose envelope `datagram[..head]` is; where it ends
-    /// without the tag.
+    /// Decrypts `datagram[head..]` in place, with the envelope in `datagram[..head]`, and returns
+    /// the end of the plain text.
     #[inline]
     pub fn open(&mut self, datagram: &mut [u8], head: usize) -> Result<usize, Unopened> {
         let (phase, number) = mask(&*self.theirs, datagram, head).ok_or(Unopened::Forged)?;
@@ -190,7 +192,7 @@ impl Keys {
             self.confirmed = true;
             if let Some(previous) = &mut self.previous {
                 let until = *previous.until.get_or_insert(number);
-                // What it could still open is too old to be taken.
+                // Any packet that the previous key could open is now too old for the replay window.
                 if number >= until.saturating_add(REMEMBERED) {
                     self.previous = None;
                 }
@@ -210,8 +212,8 @@ impl Keys {
         }
     }
 
-    /// Both directions go on to the next keys: by our will, or because the peer's packet `until` is
-    /// the first under them.
+    /// Updates the keys of both directions: on our initiative, or because the peer's packet `until`
+    /// is the first of the next phase.
     #[cold]
     fn renew(&mut self, until: Option<u64>) {
         let further = self.secrets.next_packet_keys();
@@ -227,7 +229,8 @@ impl Keys {
         self.renewed += 1;
     }
 
-    /// As if so many packets had been sealed under these keys, and so many forgeries had come.
+    /// Counts `sealed` packets and `forged` forgeries as if they had occurred under the current
+    /// keys.
     #[cfg(test)]
     pub fn age(&mut self, sealed: u64, forged: u64) {
         self.number += sealed;
@@ -243,7 +246,7 @@ impl Keys {
     }
 }
 
-/// Seals `datagram[head..end]` in place, and authenticates what is before it.
+/// Encrypts `datagram[head..end]` in place and authenticates the bytes before it.
 #[inline]
 fn encrypt(
     packet: &dyn PacketKey,
@@ -260,10 +263,10 @@ fn encrypt(
     Some(end + TAG)
 }
 
-/// Puts header protection on, or takes it off, which is the same (RFC 9001, 5.4.1): over the
-/// number, which ends the head, and the key phase in the first byte. What they are afterwards.
-/// QUIC's first byte has other bits than ours: it is made for the call, with a number of four
-/// bytes, whose length the mask leaves alone in both directions.
+/// Applies or removes header protection, which is the same operation (RFC 9001, section 5.4.1), on
+/// the packet number at the end of the header and the key phase in the first byte. Returns their
+/// new values. The first byte differs from QUIC's, so a QUIC first byte is composed for the call,
+/// with a packet number length of four bytes, which the mask does not change in either direction.
 #[inline]
 fn mask(header: &dyn HeaderProtectionKey, datagram: &mut [u8], head: usize) -> Option<(bool, u32)> {
     const LONG_FORM: u8 = 0x80;
@@ -295,7 +298,8 @@ fn decrypt(
     Ok(head + text.len())
 }
 
-/// The packet number with these last 32 bits that is nearest to the expected one (RFC 9000, A.3).
+/// Returns the packet number with these low 32 bits that is closest to the expected one (RFC 9000,
+/// appendix A.3).
 fn whole(number: u32, expected: u64) -> u64 {
     const WINDOW: u64 = 1 << 32;
     let candidate = expected & !(WINDOW - 1) | u64::from(number);

@@ -1,12 +1,11 @@
-//! Which packet numbers have been seen.
+//! Replay protection by packet number.
 
-/// Packet numbers behind the highest that are remembered one by one. Too few, and packets that the
-/// network reordered by more than this count as lost; each costs a bit. 4096 packets are 5 ms at 10
-/// Gbit/s.
+/// Size of the replay window in packets, one bit each. Packets reordered by more than this count as
+/// lost. 4096 packets are 5 ms at 10 Gbit/s.
 pub(super) const REMEMBERED: u64 = 4096;
 const WORDS: usize = (REMEMBERED / 64) as usize;
 
-/// A sliding window over packet numbers, as in RFC 4303, 3.4.3.
+/// Sliding window over packet numbers, as in RFC 4303, section 3.4.3.
 #[derive(Clone, Debug)]
 pub struct Replay {
     /// One more than the highest number seen; 0 before the first.
@@ -15,7 +14,7 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Nothing seen.
+    /// Creates an empty window.
     pub const fn new() -> Replay {
         Replay {
             next: 0,
@@ -23,12 +22,12 @@ impl Replay {
         }
     }
 
-    /// One more than the highest number seen.
+    /// Returns one more than the highest number seen.
     pub const fn next(&self) -> u64 {
         self.next
     }
 
-    /// Whether `number` is neither a repetition nor too old to know.
+    /// Returns true if `number` is neither a duplicate nor older than the window.
     pub fn is_fresh(&self, number: u64) -> bool {
         if number >= self.next {
             return number != u64::MAX;
@@ -36,11 +35,11 @@ impl Replay {
         self.next - number <= REMEMBERED && self.seen[word(number)] & bit(number) == 0
     }
 
-    /// Notes that `number` was seen. Only for a packet that proved to be genuine: a forged number
-    /// would push out the others.
+    /// Marks `number` as seen. Only for authenticated packets: a forged number would advance the
+    /// window.
     pub fn note(&mut self, number: u64) {
         if number >= self.next {
-            // The places between were used by numbers that are too old now.
+            // These bits belong to numbers that have left the window.
             let skipped = (number - self.next).min(REMEMBERED);
             for n in number - skipped..number {
                 self.seen[word(n)] &= !bit(n);
