@@ -1,4 +1,5 @@
-//! A transfer under a flood of forged hellos. Receiver, sender and attacker are on a switch.
+//! Goodput of a transfer under a flood of forged hellos. Receiver, sender and attacker are on one
+//! switch.
 #![expect(
     clippy::disallowed_methods,
     reason = "a load generator runs in real time"
@@ -21,8 +22,7 @@ use ccplane_udp::{Congestion, DATAGRAM, Host, Options, Stamping, Tls};
 use ccplane_units::{Duration, Rate, Time};
 use switch::{Origin, RECEIVER, SENDER, flood, network, settings};
 
-/// Settings that fit two cores and a build without optimisation: Mbit/s, hellos per second,
-/// seconds.
+/// Defaults for two cores and a debug build: Mbit/s, hellos per second, seconds.
 const DEFAULT: [u64; 3] = [10, 4_000, 2];
 const PORT: u16 = 4_790;
 const TURN: Duration = Duration::from_millis(5);
@@ -44,7 +44,7 @@ fn options(local: SocketAddr, tls: Tls, rate: Option<Rate>) -> Options {
     }
 }
 
-/// A hello in the smallest datagram that is answered.
+/// Returns a hello in the smallest datagram that is answered.
 fn hello() -> Vec<u8> {
     let config = Arc::new(Config {
         mss: mss(LEAST, true, false),
@@ -64,8 +64,8 @@ fn hello() -> Vec<u8> {
     out[..length].to_vec()
 }
 
-/// Receives for a run without a flood and a run with one. Returns the bytes of each, and hellos
-/// that were not answered.
+/// Receives without a flood, then with one. Returns the bytes of each run, and the number of
+/// unanswered hellos.
 fn receive(mut host: Host, seconds: u64, mut flood: impl FnMut()) -> ([u64; 2], u64) {
     let mut id = None;
     let mut count = |time: f64, id: &mut Option<u64>| {
@@ -82,7 +82,7 @@ fn receive(mut host: Host, seconds: u64, mut flood: impl FnMut()) -> ([u64; 2], 
         }
         (bytes, host.unanswered())
     };
-    // The window opens meanwhile.
+    // Slow start.
     count(2.5, &mut id);
     let (quiet, _) = count(seconds as f64, &mut id);
     flood();
@@ -142,7 +142,7 @@ fn no_flood_of_hellos_costs_a_transfer_its_goodput() {
     let mut failed = Vec::new();
     for origin in [Origin::OnLink, Origin::OffLink, Origin::Own] {
         let mut best = 0.0_f64;
-        // A pause of the machine costs one run, not all.
+        // Repeats the run, because the host may have paused.
         for _ in 0..3 {
             let ([quiet, flooded], unanswered) = run(&spaces, origin);
             best = best.max(flooded as f64 / quiet as f64);

@@ -1,4 +1,4 @@
-//! A receiver over UDP that conceals losses, under TLS: the sender gives it up.
+//! Under TLS a receiver that conceals losses is disconnected by the sender.
 #![expect(clippy::disallowed_methods, reason = "a test in real time")]
 
 #[path = "support/liar.rs"]
@@ -52,7 +52,7 @@ fn a_receiver_that_conceals_losses_is_disconnected_with_the_reason() {
         host.turn(Duration::from_millis(10))
             .expect("the socket works");
         let connection = host.connection(id).expect("it is there");
-        // Without a proof the sender goes on for as long as it is lied to.
+        // Without nonces the sender would continue for as long as it receives false ACKs.
         assert!(
             connection.stats().acked < 100_000_000,
             "{:?}",
@@ -68,7 +68,7 @@ fn a_receiver_that_conceals_losses_is_disconnected_with_the_reason() {
         text.contains("acknowledged data that it did not get"),
         "{text}"
     );
-    // The receiver is told that it is over.
+    // The receiver gets the sender's reset.
     host.turn(Duration::ZERO).expect("the socket works");
     let deadline = std::time::Duration::from_millis(100);
     thread::sleep(deadline);

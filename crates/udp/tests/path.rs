@@ -1,5 +1,5 @@
-//! A path whose MTU falls and rises while a connection is open: two namespaces with a router
-//! between them, which says nothing of what it drops and lets no fragment pass.
+//! A path whose MTU shrinks and grows while a connection is open: two namespaces behind a router
+//! that sends no ICMP errors and drops fragments.
 #![expect(clippy::disallowed_methods, reason = "a test in real time")]
 
 use std::fs::File;
@@ -14,7 +14,7 @@ use ccplane_udp::{Congestion, DATAGRAM, Host, Options, Stamping};
 use ccplane_units::{Duration, Rate};
 
 const NAMES: [&str; 3] = ["ccplane-width-a", "ccplane-width-r", "ccplane-width-b"];
-/// Of the path at first, IP header included.
+/// Initial MTU of the path.
 const FULL: usize = DATAGRAM + 28;
 const RAISE: Duration = Duration::from_secs(2);
 const WAIT: Duration = Duration::from_millis(5);
@@ -50,14 +50,14 @@ impl Routed {
             "-c",
             "echo 1 > /proc/sys/net/ipv4/ip_forward",
         ]);
-        // What is too long is dropped without a word, and what comes in fragments too.
+        // Oversized packets are dropped silently, and so are fragments.
         let silent = "add table ip hole; add chain ip hole out { type filter hook output priority 0; }; add rule ip hole out ip protocol icmp drop; \
                       add chain ip hole way { type filter hook forward priority 0; }; add rule ip hole way ip frag-off & 0x3fff != 0 drop";
         ip(&["netns", "exec", r, "nft", silent]);
         routed
     }
 
-    /// What the router's way to the receiver takes.
+    /// Sets the MTU of the router's link to the receiver.
     fn carries(&self, mtu: usize) {
         ip(&[
             "-n",
@@ -90,7 +90,7 @@ fn ip(arguments: &[&str]) {
     assert!(status.success(), "ip {arguments:?}");
 }
 
-/// From now on this thread is in that namespace.
+/// Moves this thread to the namespace.
 fn enter(name: &str) {
     let namespace = File::open(format!("/run/netns/{name}")).expect("it was made");
     nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET).expect("root may");
@@ -118,7 +118,7 @@ fn byte(at: u64) -> u8 {
     (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
-/// Takes one stream to its end, of which every byte has to be right; how many there were.
+/// Receives one stream and checks every byte; returns its length.
 fn receive(mut host: Host) -> u64 {
     let (mut id, mut at) = (None, 0);
     loop {
@@ -136,7 +136,7 @@ fn receive(mut host: Host) -> u64 {
         assert_eq!(connection.failure(), None);
         if connection.received_all() {
             host.finish(id);
-            // The last acknowledgements.
+            // Leaves time for the last ACKs.
             let end = Instant::now();
             while end.elapsed().as_millis() < 500 {
                 host.turn(WAIT).expect("it goes on");
@@ -179,8 +179,8 @@ fn a_path_that_becomes_narrower_and_wider_again_is_found_and_nothing_is_fragment
         let (began, mut at) = (Instant::now(), 0);
         let mut sizes = vec![FULL];
         let mut stage = 0;
-        // Narrower after a second; wider once a size below is found; the end once the full one is
-        // back.
+        // The MTU shrinks after one second and grows again once a smaller size was found; the test
+        // ends when the full size is back.
         while stage < 3 {
             assert!(
                 began.elapsed().as_secs() < 60,

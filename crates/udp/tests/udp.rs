@@ -1,4 +1,4 @@
-//! The UDP driver over loopback: two hosts, each on its thread, and whoever else sends to them.
+//! UDP driver over loopback: hosts on threads of their own, and other senders.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
@@ -18,7 +18,7 @@ use ccplane_wire::Event;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
-/// TLS of a server and of a client that believes it; or neither.
+/// Returns the TLS configurations of a server and of a client that trusts it, or none.
 fn pair(tls: bool) -> [Option<Tls>; 2] {
     if !tls {
         return [None, None];
@@ -54,8 +54,7 @@ fn byte(seed: u8, at: u64) -> u8 {
     (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8 ^ seed
 }
 
-/// A listening host, on a thread of its own, that says back how many bytes came and whether they
-/// were right.
+/// Listening host on its own thread. Checks received bytes and answers with their number.
 struct Server {
     address: SocketAddr,
     stop: std::sync::Arc<AtomicBool>,
@@ -81,7 +80,7 @@ impl Server {
                     let pieces = [first.to_vec(), second.to_vec()].concat();
                     for (index, found) in pieces.iter().enumerate() {
                         let place = *at + index as u64;
-                        // The first byte says which stream it is.
+                        // The first byte may vary per stream and is not checked.
                         assert!(
                             place == 0 || *found == byte(0, place),
                             "byte {place} is wrong"
@@ -119,7 +118,7 @@ impl Server {
     }
 }
 
-/// Writes the stream on, as far as there is room, to `end`.
+/// Writes the stream up to `end`, as far as there is room.
 fn feed(host: &mut Host, id: u64, at: &mut u64, end: u64) {
     while *at < end {
         let room = host.room(id);
@@ -135,7 +134,7 @@ fn feed(host: &mut Host, id: u64, at: &mut u64, end: u64) {
     }
 }
 
-/// Sends so many bytes, and waits for the answer.
+/// Sends `bytes` bytes and waits for the answer.
 fn send(
     host: &mut Host,
     to: SocketAddr,
@@ -192,8 +191,7 @@ fn streams_of_many_lengths_arrive_with_and_without_tls() {
     }
 }
 
-/// Keys are renewed every 500 packets, and the first hello is answered with a cookie alone: nothing
-/// of either is to be seen in the stream.
+/// Key updates every 500 packets, and a cookie before the handshake, do not disturb the stream.
 #[test]
 fn a_stream_goes_on_over_new_keys_and_begins_with_a_cookie() {
     let [ours, theirs] = pair(true).map(|tls| tls.map(|tls| tls.renewing_after(500).with_retry()));
@@ -233,7 +231,7 @@ fn a_server_in_the_place_of_another_is_refused_at_once() {
     server.end();
 }
 
-/// Four hosts on one thread: two streams cross, and where nobody has anything to do nobody turns.
+/// Four hosts on one thread carry two streams; when idle, they do not turn.
 #[test]
 fn several_hosts_share_a_thread() {
     let mut hosts: Vec<Host> = (0..4).map(|_| Host::bind(options(None)).unwrap()).collect();
@@ -264,7 +262,7 @@ fn several_hosts_share_a_thread() {
             }
         }
     }
-    // Acknowledgements are still under way, and then there is nothing.
+    // The last ACKs may still be in flight.
     let before = hosts[0].now();
     let mut turns = 0;
     while hosts[0].now().since(before) < Duration::from_millis(200) {
@@ -300,8 +298,8 @@ fn every_kind_of_datagram_carries_a_stream() {
     }
 }
 
-/// A path of 10 ms each way between a client and a server, which keeps the marking of packets or
-/// strips it, and counts datagrams by codepoint and whether they have any of ECN's bits.
+/// Relay with 10 ms of delay in each direction that keeps or clears the DSCP and records the marks
+/// of the client's datagrams.
 struct Relay {
     address: SocketAddr,
     stop: std::sync::Arc<AtomicBool>,
@@ -344,7 +342,7 @@ impl Relay {
                     } else {
                         Marks { dscp: 0, ..marks }
                     };
-                    // One that finds no room is lost, as on any path.
+                    // A datagram that finds no room is lost, as on any path.
                     let _ = ends[end].send(to.unwrap(), &text, text.len(), marks);
                 }
                 let wake = TimeSpec::from_duration(std::time::Duration::from_micros(200));
@@ -368,8 +366,8 @@ impl Relay {
     }
 }
 
-/// Sends 2 MB with the second loop over a relay; what the loop did, and how what was sent had been
-/// marked.
+/// Sends 2 MB with the second loop over a relay. Returns the loop's statistics and the marks of the
+/// sent datagrams.
 fn second_loop(keeps: bool) -> (Rc3Stats, Vec<Marks>) {
     const BYTES: u64 = 2_000_000;
     let server = Server::start(options(None));
@@ -396,14 +394,14 @@ fn second_loop(keeps: bool) -> (Rc3Stats, Vec<Marks>) {
     (stats, relay.end())
 }
 
-/// The server is not told of the second loop: it looks at the marks of what it gets as soon as
-/// there is any.
+/// The server is not configured for the second loop; it starts to read marks when lower-class data
+/// arrives.
 #[test]
 fn the_second_loop_brings_the_tail_with_a_marking_for_each_of_its_levels_and_none_of_ecn() {
     let (stats, seen) = second_loop(true);
     assert_eq!(stats.stopped, None);
-    // 2 MB are some 1,400 segments: 40 from the end in class 1, 400 more in class 2, the rest in
-    // class 3.
+    // 2 MB are about 1,400 segments: the last 40 in class 1, 400 more in class 2, the rest in class
+    // 3.
     assert!(
         stats.sent[0] >= 40 && stats.sent[1] >= 300 && stats.sent[2] >= 500,
         "{stats:?}"
@@ -430,15 +428,15 @@ fn the_second_loop_stops_where_its_marking_is_stripped_and_the_stream_arrives() 
     );
 }
 
-/// The server is not told of stamps: it answers those that it sees. On loopback nothing waits for
-/// long.
+/// The server is not configured for timestamps; it answers those that arrive. On loopback queues
+/// stay short.
 #[test]
 fn stamps_of_either_kind_tell_the_queueing_delay_of_every_packet() {
     for (stamping, tls) in [
         (Stamping::Off, false),
         (Stamping::Software, false),
         (Stamping::Software, true),
-        (Stamping::Hardware, false), // which loopback has none of
+        (Stamping::Hardware, false), // loopback has no hardware timestamps
     ] {
         let what = format!("{stamping:?}, TLS {tls}");
         let bytes = 3_000_000;
@@ -446,7 +444,7 @@ fn stamps_of_either_kind_tell_the_queueing_delay_of_every_packet() {
         let server = Server::start(options(ours));
         let mut stamped = options(theirs);
         (stamped.config.stamps, stamped.stamping) = (true, stamping);
-        // Below what loopback carries, so that what waits is the noise of the stack.
+        // Below the capacity of loopback, so that queueing delays are only the noise of the stack.
         stamped.config.max_rate = Some(Rate::from_bits_per_sec(50_000_000));
         let mut client = Host::bind(stamped).unwrap();
         for round in 0..2 {
@@ -459,7 +457,8 @@ fn stamps_of_either_kind_tell_the_queueing_delay_of_every_packet() {
             }
             let packets = u64::from(client.stats(id).unwrap().delivered);
             let delays = client.delays(id).expect("samples");
-            // Some of the first are user space's: the kernel stamps for who asks, from then on.
+            // Some of the first timestamps are from user space, because the server enables the
+            // kernel's on demand.
             assert!(
                 delays.count() * 10 >= packets * 9,
                 "{what}: {} of {packets}",
@@ -482,7 +481,7 @@ fn stamps_of_either_kind_tell_the_queueing_delay_of_every_packet() {
     }
 }
 
-/// An agent that takes everything and says nothing.
+/// Agent channel that accepts everything and never sends a command.
 #[derive(Debug)]
 struct Mute;
 
@@ -519,7 +518,7 @@ fn a_connection_whose_agent_is_silent_is_known_to_be_on_the_fallback() {
     let native = host.connect(server.address, cubic()).unwrap();
     let mut at = 0;
     for _ in 0..1_000 {
-        // Some bytes at a time, so that there are ACKs for longer than the agent may be silent.
+        // A few bytes at a time, so that ACKs arrive for longer than the agent timeout.
         let next = at + 20_000;
         feed(&mut host, steered, &mut at, next);
         host.turn(WAIT).unwrap();
@@ -570,7 +569,8 @@ fn ipv6_carries_a_stream() {
 #[test]
 fn who_does_not_answer_is_told_from_who_refuses() {
     let mut client = Host::bind(options(None)).unwrap();
-    // Somebody is there and says nothing; nobody is there and the kernel says so.
+    // First an open socket that never answers, then a closed port, for which the kernel reports an
+    // error.
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let failed = send(&mut client, silent.local_addr().unwrap(), 10, cubic()).unwrap_err();
     assert!(matches!(failed, Failure::NoAnswer(_)), "{failed}");
@@ -590,9 +590,9 @@ fn who_does_not_answer_is_told_from_who_refuses() {
     assert_eq!(trouble.kind(), std::io::ErrorKind::ConnectionRefused);
 }
 
-/// What a connection under a limit reaches in half a second and in the best tenth of a second of
-/// it, as parts of the limit, headers included: from a tenth of the stream on, so that slow start
-/// does not count.
+/// Returns the rate of a limited connection over half a second, and over its best tenth of a
+/// second, as fractions of the limit with headers included. Skips the first tenth of the stream to
+/// exclude slow start.
 fn parts_of(limit: Rate) -> (f64, f64) {
     let server = Server::start(options(None));
     let mut limited = options(None);
@@ -637,7 +637,7 @@ fn parts_of(limit: Rate) -> (f64, f64) {
 fn a_limit_is_kept_and_reached() {
     for mbit in [100, 1000] {
         let limit = Rate::from_bits_per_sec(mbit * 1_000_000);
-        // A machine that does something else meanwhile may be too slow, but never too fast.
+        // Other load on the host can make it too slow, but never too fast.
         let mut best = 0.0f64;
         for _ in 0..40 {
             let (all, part) = parts_of(limit);
@@ -666,11 +666,11 @@ fn a_packet_in_steady_state_allocates_nothing() {
                 assert!(client.connection(id).unwrap().failure().is_none());
             }
         };
-        // Until the window has filled the ring once, and all that grows has grown.
+        // Warm-up: the window has filled the ring once, and all buffers have grown.
         let (warm, measured) = (12_000_000, 6_000_000);
         send_until(&mut client, warm);
-        // Where the machine does something else meanwhile a segment may seem lost, and its repair
-        // takes memory: again then.
+        // Other load on the host can cause a spurious loss, whose repair allocates; then the
+        // measurement is repeated.
         let mut counts = Vec::new();
         for round in 1..=8 {
             let before = client.stats(id).unwrap().delivered;
@@ -679,7 +679,7 @@ fn a_packet_in_steady_state_allocates_nothing() {
             let packets = client.stats(id).unwrap().delivered - before;
             assert!(u64::from(packets) >= measured / 1500, "{packets} packets");
             counts.push(counted.count_total);
-            // A ring that the window outgrows is made anew, twice as large: a few times in a
+            // A ring that the window outgrows is reallocated at twice the size, a few times in a
             // connection's life.
             if counted.count_total <= 4 {
                 break;

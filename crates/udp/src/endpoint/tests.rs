@@ -1,5 +1,4 @@
-//! An endpoint against clients, strangers and copies, without a socket: datagrams are handed over
-//! in memory.
+//! Endpoint tests without sockets: clients, forgeries and copies, with datagrams passed in memory.
 
 use ccplane_link::identity::Identity;
 use ccplane_transport::{LEAST_MSS, Native};
@@ -25,7 +24,7 @@ fn config() -> Arc<Config> {
     })
 }
 
-/// TLS of a server and of a client that believes it; or neither.
+/// Returns the TLS configurations of a server and of a client that trusts it, or none.
 fn pair(tls: bool) -> [Option<Tls>; 2] {
     let identity = Identity::new().unwrap();
     let pair = || {
@@ -43,7 +42,7 @@ fn server(tls: Option<Tls>, most: usize) -> Endpoint {
     endpoint
 }
 
-/// A client with a connection of its own that has written `bytes`.
+/// Client with one connection that has written `bytes`.
 struct Client {
     endpoint: Endpoint,
     connection: Connection,
@@ -65,7 +64,7 @@ impl Client {
         }
     }
 
-    /// The next segment, and before it the end of the handshake, where that is due.
+    /// Returns the next datagrams: the last handshake flight if it is due, then a segment.
     fn send_all(&mut self, now: Time) -> Vec<Vec<u8>> {
         let (mut side, mut datagrams, mut out) = (Side::default(), Vec::new(), vec![0; SIZE]);
         let Some(segment) = self.connection.transmit(now, 0, &mut side) else {
@@ -92,7 +91,7 @@ impl Client {
         self.send_all(now).pop().unwrap()
     }
 
-    /// Takes a datagram: whether it was the server's answer, or data.
+    /// Processes a datagram from the server.
     fn take(&mut self, now: Time, datagram: &[u8]) -> Result<Arrival, Dropped> {
         let (mut side, mut datagram) = (Side::default(), datagram.to_vec());
         let arrival =
@@ -111,7 +110,7 @@ impl Client {
     }
 }
 
-/// What the server makes of a datagram, and the datagrams that it answers.
+/// Returns the server's outcome for a datagram, and its answers.
 fn hand(
     endpoint: &mut Endpoint,
     now: Time,
@@ -128,7 +127,7 @@ fn hand(
     Ok((arrival, answers))
 }
 
-/// A client that was answered, with the end of its handshake and its first data.
+/// Runs a client up to the server's answer; returns its last handshake flight and first data.
 fn opened(server: &mut Endpoint, client: &mut Client, from: SocketAddr) -> Vec<Vec<u8>> {
     let hello = client.send(at(0));
     let (_, answers) = hand(server, at(1), from, &hello).unwrap();
@@ -147,7 +146,7 @@ fn opened(server: &mut Endpoint, client: &mut Client, from: SocketAddr) -> Vec<V
     first
 }
 
-/// Hands over several, and says what became of the last.
+/// Delivers several datagrams and returns the outcome of the last.
 fn hand_all(
     server: &mut Endpoint,
     now: Time,
@@ -172,7 +171,7 @@ fn state_comes_with_the_first_data_of_a_proved_address() {
             if tls { (2, 1) } else { (1, 0) },
             "the end of a handshake goes before"
         );
-        // Not from elsewhere, and not later than the identifier is good for.
+        // From another address, or after the identifier has expired.
         assert!(hand_all(&mut server, at(3), address(6), &first).is_err());
         if !tls {
             assert!(hand_all(&mut server, at(60_000), address(5), &first).is_err());
@@ -192,7 +191,7 @@ fn state_comes_with_the_first_data_of_a_proved_address() {
         );
         assert_eq!((open.length, server.pending()), (config().mss, 0));
 
-        // The connection made anew goes on as if it had never been forgotten.
+        // The reconstructed connection continues as if the server had kept its state.
         let mut connection = Connection::accept(&config(), at(3), &open).unwrap();
         let reply = connection.transmit(at(3), 0, &mut Side::default()).unwrap();
         assert_eq!(reply.kind, Kind::OpenReply);
@@ -200,13 +199,13 @@ fn state_comes_with_the_first_data_of_a_proved_address() {
         connection.handle(at(3), &segment, &Side::default(), &mut control);
         assert_eq!(connection.readable(), u64::from(segment.length));
 
-        // More data of it is a segment, an exact copy is not under TLS.
+        // A retransmission is accepted as a segment; under TLS an exact copy is a replay.
         let again = hand_all(&mut server, at(4), address(5), &first);
         match tls {
             false => assert!(matches!(again, Ok(Arrival::Segment(found, ..)) if found == id)),
             true => assert_eq!(again.unwrap_err(), Dropped::Replayed),
         }
-        // What ended does not begin again by a copy that comes late.
+        // A late copy does not reopen a closed connection.
         server.remove(at(5), id);
         assert!(hand_all(&mut server, at(6), address(5), &first).is_err());
         assert_eq!(server.len(), 0);
@@ -224,8 +223,8 @@ fn nobody_moves_a_connection_without_its_identifiers_and_its_keys() {
             panic!("{arrival:?}")
         };
 
-        // A reset by somebody who guesses: of wrong identifiers, of right ones but from elsewhere,
-        // of right ones without the keys.
+        // Forged resets: wrong identifiers; correct ones from another address; correct ones without
+        // the keys.
         let mut abort = Segment::default();
         abort.kind = Kind::Abort;
         let forged = |to: u64, from: Option<Source>, cover: Cover| {
@@ -391,7 +390,7 @@ fn strangers_begin_256_handshakes_and_then_have_to_come_back_with_a_cookie() {
         "a handshake holds {each} bytes"
     );
 
-    // The next one's answer is small, and makes no state.
+    // The next client gets a small stateless answer.
     let mut client = Client::new(&theirs, 78, 5000);
     let hello = client.send(at(1));
     let (_, answers) = hand(&mut server, at(2), address(5), &hello).unwrap();
@@ -400,7 +399,7 @@ fn strangers_begin_256_handshakes_and_then_have_to_come_back_with_a_cookie() {
     let arrival = client.take(at(3), &answers[0]).unwrap();
     assert!(matches!(arrival, Arrival::Again(78)), "{arrival:?}");
 
-    // With the cookie it goes on, from its address alone.
+    // With the cookie the handshake continues, but only from the client's address.
     let hello = client.send(at(3));
     assert_eq!(
         hand(&mut server, at(4), address(6), &hello).unwrap_err(),
@@ -412,7 +411,7 @@ fn strangers_begin_256_handshakes_and_then_have_to_come_back_with_a_cookie() {
     let arrival = hand_all(&mut server, at(6), address(5), &first).unwrap();
     assert!(matches!(arrival, Arrival::Accepted { .. }), "{arrival:?}");
 
-    // Those who never came back are forgotten.
+    // Abandoned handshakes have expired.
     let mut late = Client::new(&theirs, 79, 5000);
     let (_, answers) = hand(&mut server, at(20_000), address(7), &late.send(at(20_000))).unwrap();
     assert!(answers[0].len() > 500);
@@ -501,7 +500,7 @@ fn a_handshake_in_small_datagrams_in_any_order_comes_to_its_end() {
     let hello = client.send(at(0));
     let (_, answers) = hand(&mut server, at(1), address(5), &hello).unwrap();
     assert!(answers.len() >= 2, "{} datagrams", answers.len());
-    // The later ones cannot be opened before the first, and come again.
+    // Later datagrams cannot be opened before the first; they are retransmitted.
     for answer in answers.iter().rev() {
         let _ = client.take(at(2), answer);
     }
@@ -518,7 +517,7 @@ fn a_handshake_in_small_datagrams_in_any_order_comes_to_its_end() {
     let mut first = client.send_all(at(5));
     let data = first.pop().unwrap();
     assert!(!first.is_empty(), "its certificate comes before its data");
-    // Cut short they say nothing, and in the wrong order they say the same.
+    // Truncated datagrams are rejected; the order does not matter.
     for datagram in first.iter().rev() {
         assert!(
             hand(
@@ -538,7 +537,7 @@ fn a_handshake_in_small_datagrams_in_any_order_comes_to_its_end() {
     assert!(matches!(arrival, Arrival::Accepted { .. }), "{arrival:?}");
 }
 
-/// The buffer of an answer is a driver's, and much smaller than the largest hello.
+/// A driver's answer buffer is much smaller than the largest hello.
 #[test]
 fn hellos_of_all_sizes_are_answered_into_a_small_buffer() {
     for size in [LEAST_HELLO, 600, 1472, 9000, 65_507] {
@@ -687,15 +686,15 @@ fn an_address_that_has_its_share_is_refused_and_another_one_is_not() {
     assert!(hand(&mut server, at(4), address(6), &hello).is_ok());
 }
 
-/// As [`opened`], where there are connections already.
+/// Like [`opened`], for a server that already has connections.
 fn opened_beside(server: &mut Endpoint, client: &mut Client) -> Vec<Vec<u8>> {
     let (_, answers) = hand(server, at(1), address(5), &client.send(at(0))).unwrap();
     client.take(at(2), &answers[0]).unwrap();
     client.send_all(at(2))
 }
 
-/// The path drops what is longer than 1,020 bytes: of the hellos of all sizes the one of 996 is the
-/// longest that is answered.
+/// The path drops datagrams longer than 1,020 bytes, so the hello of 996 bytes is the largest that
+/// is answered.
 #[test]
 fn the_longest_hello_that_is_answered_says_what_the_path_carries() {
     for (tls, retry) in [(false, false), (true, false), (true, true)] {
@@ -773,8 +772,8 @@ fn the_longest_hello_that_is_answered_says_what_the_path_carries() {
     }
 }
 
-/// Keys are renewed every few packets in both directions, while packets are overtaken, lost and
-/// repeated: all that is new is opened.
+/// Frequent key updates in both directions with reordered, lost and duplicated packets: every new
+/// packet can be opened.
 #[test]
 fn keys_are_renewed_while_packets_come_in_any_order() {
     let [ours, theirs] = pair(true);
@@ -866,7 +865,7 @@ fn a_probe_has_the_size_that_is_tried_and_its_answer_is_small() {
         let Arrival::Accepted { id, .. } = arrival else {
             panic!("{arrival:?}")
         };
-        // The connection has smaller datagrams meanwhile: probes have not.
+        // The connection uses smaller datagrams meanwhile; probes do not.
         client.endpoint.resize(client.id, 600);
         let mut probe = Segment::default();
         (probe.kind, probe.length) = (Kind::PathProbe, SIZE as u16);
@@ -906,7 +905,7 @@ fn a_probe_has_the_size_that_is_tried_and_its_answer_is_small() {
         assert!(
             matches!(arrival, Ok(Arrival::Segment(_, segment, ..)) if segment.length == SIZE as u16)
         );
-        // Neither is anything to the connection itself.
+        // The connection itself ignores path probes and replies.
         let before = client.connection.stats();
         client
             .connection
@@ -958,7 +957,7 @@ fn a_server_that_takes_less_gets_less() {
     assert_eq!(sizes, (Some(SIZE - 200), Some(SIZE - 200)));
 }
 
-/// A connection sends segments of 48 bytes to whoever says that it takes less: its datagrams have
+/// Segments have at least 48 bytes even if the peer announces a smaller MSS; datagrams must have
 /// room for them.
 #[test]
 fn a_client_that_takes_next_to_nothing_gets_the_least() {

@@ -1,4 +1,4 @@
-//! A receiver over UDP that conceals losses.
+//! UDP receiver that conceals losses.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -8,11 +8,10 @@ use ccplane_udp::endpoint::{Arrival, Endpoint, Limits, mss};
 use ccplane_udp::{DATAGRAM, Tls};
 use ccplane_units::{Duration, Time};
 
-/// One datagram in so many is lost on the way to the receiver.
+/// One of this many datagrams to the receiver is dropped.
 pub const LOST: u64 = 50;
 
-/// A receiver that acknowledges everything up to the last segment that came, whatever was lost
-/// before it.
+/// Receiver that acknowledges everything up to the highest segment received, including lost ones.
 pub struct Liar {
     pub socket: UdpSocket,
     endpoint: Endpoint,

@@ -7,14 +7,14 @@ use std::time::Instant;
 
 use ccplane_host::{Namespace, Wire};
 
-/// Addresses of the host that sends and of the one that receives.
+/// Addresses of the sending and the receiving host.
 pub const SENDER: [u8; 4] = [172, 16, 0, 1];
 pub const RECEIVER: [u8; 4] = [172, 16, 0, 2];
 
 /// Source addresses of a flood.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Origin {
-    /// Unused addresses of the switch's network: an answer waits for ARP.
+    /// Unused addresses of the switch's network: answers wait for ARP.
     OnLink,
     /// Addresses behind a router.
     OffLink,
@@ -22,8 +22,8 @@ pub enum Origin {
     Own,
 }
 
-/// Settings of a measurement: `CCPLANE_FLOOD=50,20000,4` is 50 Mbit/s, 20,000 datagrams per second
-/// and runs of four seconds.
+/// Returns the settings of a measurement. `CCPLANE_FLOOD=50,20000,4` means 50 Mbit/s, 20,000
+/// datagrams per second, and runs of four seconds.
 pub fn settings(default: [u64; 3]) -> [u64; 3] {
     let Ok(text) = std::env::var("CCPLANE_FLOOD") else {
         return default;
@@ -46,7 +46,8 @@ fn ip(space: &Namespace, arguments: &str) {
     assert!(status.success(), "ip {arguments}");
 }
 
-/// The switch, the sender's namespace and the receiver's. `None` where this host cannot have them.
+/// Creates the namespaces of the switch, the sender and the receiver; `None` if this host does not
+/// support them.
 pub fn network(test: &str) -> Option<[Namespace; 3]> {
     let space = |name: &str| match Namespace::create(&format!(
         "ccplane-{}-{test}{name}",
@@ -81,7 +82,7 @@ pub fn network(test: &str) -> Option<[Namespace; 3]> {
     Some(spaces)
 }
 
-/// A frame without its Ethernet header, behind an empty header of the packet socket.
+/// Returns an IP packet without its Ethernet header, after an empty header of the packet socket.
 fn frame(origin: Origin, n: u64, to_port: u16, datagram: &[u8]) -> Vec<u8> {
     let random = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     let [low, high] = [random as u8, (random >> 8) as u8];
@@ -103,12 +104,12 @@ fn frame(origin: Origin, n: u64, to_port: u16, datagram: &[u8]) -> Vec<u8> {
     header[10..12].copy_from_slice(&(!(sum as u16)).to_be_bytes());
     let port = 1_024 + (random % 60_000) as u16;
     let length = datagram.len() as u16 + 8;
-    // Over IPv4 a datagram may have no checksum.
+    // UDP checksums are optional over IPv4.
     let udp = [port, to_port, length, 0].map(u16::to_be_bytes).concat();
     [&[0; 10][..], &header, &udp, datagram].concat()
 }
 
-/// Sends these datagrams in turn to a port of the receiver, so many per second.
+/// Sends the datagrams cyclically to a port of the receiver, `rate` per second.
 pub fn flood(
     switch: &Namespace,
     origin: Origin,
