@@ -1,43 +1,43 @@
-//! Why a plane could not be made.
+//! Errors of [`Plane`](crate::Plane).
 
 use std::io;
 
 use ccplane_agent::AddError;
 use ccplane_link::LinkError;
 
-/// Why a plane could not be made.
+/// Error while creating a plane.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlaneError {
-    /// The algorithm asks for what the stack cannot do.
+    /// The algorithm needs capabilities that the stack lacks.
     #[error(
         "{algorithm} needs {missing}, which {stack}'s congestion-control hook does not have; {instead}"
     )]
     Missing {
-        /// Its name.
+        /// Name of the algorithm.
         algorithm: String,
-        /// What it needs and the stack lacks.
+        /// Missing capabilities.
         missing: String,
-        /// The stack's name.
+        /// Name of the stack.
         stack: &'static str,
-        /// What has it: other stacks, or the other datapaths.
+        /// Alternatives that have them: other stacks or other datapaths.
         instead: String,
     },
-    /// The algorithm is none: its programs do not compile, for example.
+    /// The algorithm is invalid, for example because its programs do not compile.
     #[error("the algorithm cannot be used: {0}")]
     Algorithm(#[from] AddError),
-    /// No agent is there, or there is no way to one.
+    /// There is no agent, or it cannot be reached.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// The system gives no thread.
+    /// The operating system cannot create a thread.
     #[error("a thread could not be begun: {0}")]
     Thread(#[from] io::Error),
-    /// The plane was made for another stack.
+    /// The plane was created for another stack.
     #[error("the plane was made for {of}, and {asked} cannot do the same: make one for {asked}")]
     WrongStack {
-        /// What it was made for.
+        /// Stack of the plane.
         of: &'static str,
-        /// What asked for it.
+        /// Stack that requested it.
         asked: &'static str,
     },
 }

@@ -1,23 +1,23 @@
-//! A path under any order of calls: no panic, a window within bounds, nothing counted twice. Runs
-//! under libFuzzer (`fuzz/fuzz_targets/quic_path.rs`) and, with seeded random bytes, under `cargo
-//! test`.
+//! Fuzz harness of a path under arbitrary sequences of calls: no panic, a window within bounds,
+//! nothing counted twice. Runs under libFuzzer (`fuzz/fuzz_targets/quic_path.rs`) and, with seeded
+//! random bytes, under `cargo test`.
 
 use ccplane_datapath::Outcome;
 use ccplane_units::{Duration, Time};
 
 use crate::Path;
 
-/// What the stack knows of a packet.
+/// Packet as the stack stores it.
 #[derive(Clone, Copy)]
 struct Sent {
     number: u64,
     at: Time,
     bytes: u16,
-    /// It is in flight, as far as the stack has told.
+    /// Set while the stack considers it in flight.
     out: bool,
 }
 
-/// Feeds a path with what `data` says.
+/// Calls a path as encoded in `data`.
 pub fn quic_path(data: &[u8]) {
     let mut input = data.iter().copied();
     let mut byte = || input.next();
@@ -30,7 +30,8 @@ pub fn quic_path(data: &[u8]) {
         let chosen = (!sent.is_empty()).then(|| sent.len() - 1 - usize::from(which) % sent.len());
         match what {
             0..=99 => {
-                // Numbers begin anew now and then, as in another space; some are left out.
+                // Numbers sometimes restart, as in another packet number space, and some are
+                // skipped.
                 next = if what == 0 {
                     0
                 } else {
@@ -65,7 +66,7 @@ pub fn quic_path(data: &[u8]) {
             190 => {
                 let (number, at) = (u64::from(which), Time::from_micros(u64::from(which)));
                 path.acked(now, number, at);
-                // By chance it is one that was sent.
+                // It may match a packet that was sent.
                 if let Some(packet) = sent
                     .iter_mut()
                     .find(|packet| (packet.number, packet.at) == (number, at))
@@ -81,7 +82,7 @@ pub fn quic_path(data: &[u8]) {
             191 => path.lost(now, u64::MAX - u64::from(which), which.into()),
             203 => path.lost_until(now, now, u64::from(which) * 50),
             204 => {
-                // It may be any of those that left then.
+                // Any packet sent at that time may be chosen.
                 if let Some(packet) = chosen.and_then(|at| sent.get(at)) {
                     path.acked_one_of(now, packet.at);
                     told += u64::from(u16::MAX);
@@ -107,7 +108,7 @@ pub fn quic_path(data: &[u8]) {
             197..=198 => path.spurious(),
             199 => path.set_mss(u16::from(which) * 257),
             200 => path.limited_by_window(),
-            // A clock that goes back.
+            // A clock that runs backwards.
             201 => path.acked(Time::ZERO, next, Time::MAX),
             202 => path = path.successor(),
             _ => {

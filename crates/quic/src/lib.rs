@@ -1,9 +1,9 @@
-//! QUIC stacks as datapaths: any of ccplane's algorithms, or one's own, behind a stack's
+//! QUIC stacks as datapaths: runs ccplane's algorithms, or custom ones, behind a stack's
 //! congestion-control hook.
 //!
-//! A [`Plane`] steers all paths of a process: by an algorithm in a thread of its own, or by an
-//! agent in another process. Each path of each connection is a flow, with the same reports as on
-//! kernel TCP. Where the agent is silent, its paths run NewReno and go on.
+//! A [`Plane`] controls all paths of a process, with an algorithm on a thread of its own or through
+//! an agent in another process. Each path of each connection is a flow with the same reports as
+//! kernel TCP. If the agent times out, its paths continue with NewReno.
 //!
 //! ```
 //! # #[cfg(feature = "noq")] {
@@ -18,8 +18,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`Path`] is what all stacks have in common, without any of them: it has no clock, no thread and
-//! no lock.
+//! [`Path`] is the part that all stacks share. It depends on none of them and has no clock, thread
+//! or lock.
 #![forbid(unsafe_code)]
 
 mod error;

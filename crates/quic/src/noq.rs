@@ -1,10 +1,10 @@
 //! noq's hook: `transport.congestion_controller_factory(plane.noq()?)`.
 //!
-//! An acknowledgement comes as [`on_ack`](Controller::on_ack) for each packet and one
-//! [`on_end_acks`](Controller::on_end_acks); what it shows to be lost comes after it, as
-//! [`on_packet_lost`](Controller::on_packet_lost) for each packet and one
-//! [`on_congestion_event`](Controller::on_congestion_event). Lost probes for the path's MTU, and
-//! what is dropped with the keys of the handshake, it does not tell.
+//! An ACK results in one [`on_ack`](Controller::on_ack) per packet and one
+//! [`on_end_acks`](Controller::on_end_acks). The losses that it reveals follow as one
+//! [`on_packet_lost`](Controller::on_packet_lost) per packet and one
+//! [`on_congestion_event`](Controller::on_congestion_event). Lost path MTU probes, and packets
+//! dropped with the handshake keys, are not reported.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use noq_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
 use crate::{Plane, PlaneError, Stack, Steered};
 
 impl Plane {
-    /// The plane as noq takes it: a controller for each path of each connection.
+    /// Returns a factory for noq that creates a controller for each path of each connection.
     pub fn noq(&self) -> Result<Arc<dyn ControllerFactory + Send + Sync>, PlaneError> {
         match self.stack() {
             Stack::Noq => Ok(Arc::new(Noq(self.clone()))),
@@ -36,7 +36,7 @@ impl ControllerFactory for Noq {
     }
 }
 
-/// The controller of one path.
+/// Controller of one path.
 #[derive(Debug)]
 struct Control(Steered);
 
@@ -92,7 +92,7 @@ impl Controller for Control {
         let now = self.0.time(now);
         let path = self.0.path_mut();
         if is_ecn {
-            // At least one.
+            // The count is not reported; at least one packet was marked.
             path.marked(1, path.mss());
         }
         if is_persistent_congestion {
@@ -101,7 +101,7 @@ impl Controller for Control {
         self.0.end_of_event(now, false);
     }
 
-    /// Told before the acknowledgement that shows it, in whose call it counts.
+    /// Called before the ACK that reveals it; takes effect in the ACK's call.
     fn on_spurious_congestion_event(&mut self) {
         self.0.path_mut().spurious();
     }
@@ -114,7 +114,7 @@ impl Controller for Control {
         self.0.path().window()
     }
 
-    /// Without an ordered rate noq paces by itself, at 1.25 windows an RTT.
+    /// If the control has set no rate, noq paces at 1.25 windows per RTT.
     fn metrics(&self) -> ControllerMetrics {
         let path = self.0.path();
         let mut metrics = ControllerMetrics::default();

@@ -1,24 +1,23 @@
-//! One path of one QUIC connection, as a state machine: what a stack tells of packets goes in,
-//! window and pacing rate come out.
+//! State machine of one path of a QUIC connection: packet events in, window and pacing rate out.
 //!
-//! A stack's congestion-control hook tells less than a datapath's flow wants to know. What is
-//! missing is made here, once for all stacks: samples of the delivery rate and the RTT, when a
-//! reduction begins and ends, proportional rate reduction towards the agent's threshold, and what
-//! undoes it. How the signals are derived, where that differs from ccplane's transport
+//! A stack's congestion-control hook reports less than a datapath flow needs. The rest is derived
+//! here, once for all stacks: samples of delivery rate and RTT, the start and end of reductions,
+//! proportional rate reduction towards the agent's threshold, and undoing a reduction. The table
+//! lists how signals are derived where that differs from ccplane's transport
 //! (`crates/transport/src/control.rs`):
 //!
 //! | signal | derivation |
 //! | --- | --- |
-//! | `Ack.bytes_acked`, `packets_acked` | what the left edge newly passed: bytes, those that were misordered before included; packets, without them |
+//! | `Ack.bytes_acked`, `packets_acked` | newly passed by the left edge: bytes including those previously reported as misordered; packets without them |
 //! | `Ack.bytes_misordered`, `packets_misordered` | acknowledged while an older packet is outstanding |
-//! | `Ack.ecn_bytes`, `ecn_packets` | marks as the stack counts them; one packet for an event where it does not count |
-//! | `Ack.lost_pkts_sample` | packets that the stack declared lost; it does so after the acknowledgement that shows it, so in a call of its own |
-//! | `Flow.bytes_pending` | no stack says it; what is in flight, and a packet more unless the application has nothing more to send |
-//! | `Flow.rtt_sample_us` | time since the sending of the latest newly acknowledged packet, the peer's delay included |
-//! | `Flow.was_timeout` | 1 in the call that brings persistent congestion (RFC 9002, 7.6); what was acknowledged with it is told in the next |
-//! | `Flow.mss` | the largest UDP payload that the path carries; all bytes are of UDP payload |
-//! | `Flow.in_recovery` | 1 from a loss or mark until a packet that was sent since is acknowledged |
-//! | `Flow.paced` | always 1: each stack paces, also without an ordered rate (RFC 9002, 7.7) |
+//! | `Ack.ecn_bytes`, `ecn_packets` | CE marks as counted by the stack; one packet per event if it does not count them |
+//! | `Ack.lost_pkts_sample` | packets that the stack declared lost; it does so after the ACK that reveals them, in a call of its own |
+//! | `Flow.bytes_pending` | reported by no stack; bytes in flight, plus one packet unless the application has nothing more to send |
+//! | `Flow.rtt_sample_us` | time since the latest newly acknowledged packet was sent, the peer's ACK delay included |
+//! | `Flow.was_timeout` | 1 in the call that reports persistent congestion (RFC 9002, section 7.6); packets acknowledged with it are reported in the next call |
+//! | `Flow.mss` | largest UDP payload that the path carries; all bytes are UDP payload |
+//! | `Flow.in_recovery` | 1 from a loss or mark until a packet sent after it is acknowledged |
+//! | `Flow.paced` | always 1: each stack paces, even if no rate is set (RFC 9002, section 7.7) |
 //! | one-way delays | never |
 
 mod packets;
@@ -32,56 +31,55 @@ use ccplane_wire::FlowInfo;
 use packets::{Packets, Settled, forgotten_before};
 use window::{Brought, Window};
 
-/// A packet that was lost may still arrive for so many retransmission timeouts after it left, which
-/// undoes a reduction. Less misses long reordering; more keeps 32 bytes for each lost packet that
-/// much longer.
+/// Time in RTOs after sending for which a lost packet is remembered: if all lost packets arrive
+/// after all, the reduction is undone. A shorter time misses long reordering; a longer one keeps 32
+/// bytes per lost packet.
 const KEEP_LOST: u64 = 2;
 
-/// The smallest packet size that a path has (RFC 9000, 14: 1200 bytes), for stacks that say less.
+/// Smallest packet size of a path (RFC 9000, section 14), for stacks that report less, bytes.
 const LEAST_MSS: u16 = 1_200;
 
-/// One path: its packets in flight, its window, and what a call has gathered so far.
+/// One path: packets in flight, window, and events of the current call.
 #[derive(Clone, Debug)]
 pub struct Path {
     packets: Packets,
     window: Window,
     rate: DeliveryRate,
     rtt: Rtt,
-    /// The latest moment that the stack told. Its clock must not go back; where it does, this
-    /// stands still.
+    /// Latest time reported by the stack; it never decreases, even if the stack's clock does.
     now: Time,
-    /// The latest packet acknowledged so far: when it left. And the latest before the call under
-    /// way, by which the stack has judged what is lost.
+    /// Send time of the latest packet acknowledged so far, and the same before the current call,
+    /// which is the time up to which the stack has detected losses.
     latest_sent: Time,
     judged_by: Time,
     gathered: Gathered,
-    /// What was acknowledged with persistent congestion, for the next call.
+    /// Packets acknowledged together with persistent congestion, to be reported in the next call.
     held: Acked,
-    /// How the window was used in this round, which ends when the left edge comes to `round_end`
-    /// (Linux' `tcp_cwnd_validate`).
+    /// Window usage of the current round, which ends when the left edge reaches `round_end` (Linux'
+    /// `tcp_cwnd_validate`).
     most_flying: u32,
     round_end: u64,
     cwnd_limited: bool,
-    /// Acknowledged in the latest call, at that time, and not yet counted by a reduction: its
-    /// losses come in a call of their own.
+    /// Time of the latest call, and its acknowledged packets that no reduction has counted yet:
+    /// their losses are reported in a separate call.
     uncounted: (Time, u32),
     acked_bytes: u64,
     lost_packets: u64,
     strays: u64,
 }
 
-/// What came since the last call of the control.
+/// Events since the last call of the control.
 #[derive(Clone, Copy, Debug, Default)]
 struct Gathered {
     newly: u32,
     newly_bytes: u64,
-    /// Of them, behind the left edge: they had been taken for lost.
+    /// Acknowledged packets behind the left edge, which had been declared lost.
     late: u32,
     late_bytes: u64,
     latest: Option<Latest>,
     largest: Option<u64>,
     lost: u32,
-    /// The latest packet that was lost, in the order of sending.
+    /// Latest lost packet, in the order of sending.
     largest_lost: Option<u64>,
     marks: u32,
     mark_bytes: u64,
@@ -89,7 +87,7 @@ struct Gathered {
     spurious: bool,
 }
 
-/// What a call tells of acknowledgements: in order, and out of it.
+/// Acknowledgements of a call, in order and out of order.
 #[derive(Clone, Copy, Debug, Default)]
 struct Acked {
     packets: u32,
@@ -107,7 +105,7 @@ impl Acked {
     }
 }
 
-/// Of the newly acknowledged packets the one that left last.
+/// Newly acknowledged packet that was sent last.
 #[derive(Clone, Copy, Debug)]
 struct Latest {
     at: Time,
@@ -117,7 +115,8 @@ struct Latest {
 }
 
 impl Path {
-    /// A path of packets of at most `mss` bytes, with RFC 9002's initial window (7.2).
+    /// Creates a path for packets of at most `mss` bytes with the initial window of RFC 9002
+    /// (section 7.2).
     pub fn new(now: Time, mss: u16) -> Path {
         let mss = u64::from(mss.max(LEAST_MSS));
         Path {
@@ -140,8 +139,8 @@ impl Path {
         }
     }
 
-    /// The path after this one: it keeps what is known of window and round-trip time, and has sent
-    /// nothing (RFC 9000, 9.4 lets a stack do so where only the port changed).
+    /// Returns the path that replaces this one after a migration: it keeps window and RTT, and has
+    /// sent nothing. RFC 9000, section 9.4 allows this if only the port changed.
     #[must_use]
     pub fn successor(&self) -> Path {
         let mut path = Path::new(self.now, 0);
@@ -152,80 +151,82 @@ impl Path {
         path
     }
 
-    /// The most bytes that may be in flight.
+    /// Returns the congestion window, bytes.
     pub fn window(&self) -> u64 {
         self.window.cwnd
     }
 
-    /// The slow-start threshold, bytes; `u64::MAX` before the first reduction.
+    /// Returns the slow-start threshold in bytes; `u64::MAX` before the first reduction.
     pub fn ssthresh(&self) -> u64 {
         self.window.ssthresh
     }
 
-    /// The pacing rate that the control ordered; nothing where it ordered none, and the stack paces
-    /// as it does by itself.
+    /// Returns the pacing rate set by the control; `None` if it set none and the stack chooses its
+    /// own.
     pub fn pacing(&self) -> Option<Rate> {
         (self.window.rate != 0).then(|| Rate::from_bytes_per_sec(self.window.rate))
     }
 
-    /// Most bytes that may leave at once at that rate: what is due in a millisecond, from two
-    /// packets to 64 KiB. Fewer wake a fast sender more often, more overflow short queues.
+    /// Returns the largest burst at the pacing rate, bytes: one millisecond's worth, between two
+    /// packets and 64 KiB. A smaller burst wakes a fast sender more often, a larger one overflows
+    /// short queues.
     pub fn quantum(&self) -> u64 {
         self.quantum_at(Rate::from_bytes_per_sec(self.window.rate))
     }
 
-    /// The same at another rate.
+    /// Returns the largest burst at the given rate, bytes.
     pub fn quantum_at(&self, rate: Rate) -> u64 {
         let due = rate.bytes_in(Duration::from_millis(1)).get();
         due.min(1 << 16).max(2 * self.window.mss)
     }
 
-    /// The largest UDP payload that the path carries, bytes.
+    /// Returns the largest UDP payload that the path carries, bytes.
     pub fn mss(&self) -> u64 {
         self.window.mss
     }
 
-    /// Bytes in flight.
+    /// Returns the bytes in flight.
     pub fn bytes_in_flight(&self) -> u64 {
         self.packets.flying_bytes()
     }
 
-    /// Smoothed RTT; zero before the first sample.
+    /// Returns the smoothed RTT; zero before the first sample.
     pub fn srtt(&self) -> Duration {
         self.rtt.smoothed()
     }
 
-    /// The least RTT of the last five minutes; zero before the first sample.
+    /// Returns the smallest RTT of the last five minutes; zero before the first sample.
     pub fn min_rtt(&self) -> Duration {
         self.rtt.least()
     }
 
-    /// From a loss or mark until its reduction is over.
+    /// Returns true from a loss or mark until its reduction ends.
     pub fn in_recovery(&self) -> bool {
         self.window.in_recovery()
     }
 
-    /// The latest moment that the stack told.
+    /// Returns the latest time reported by the stack.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// Bytes acknowledged so far.
+    /// Returns the total of acknowledged bytes.
     pub fn acked_bytes(&self) -> u64 {
         self.acked_bytes
     }
 
-    /// Packets lost so far.
+    /// Returns the total of lost packets.
     pub fn lost_packets(&self) -> u64 {
         self.lost_packets
     }
 
-    /// What the stack told of packets that this path never sent, or that had settled before.
+    /// Returns the number of events for packets that this path never sent, or that were already
+    /// acknowledged or lost.
     pub fn strays(&self) -> u64 {
         self.strays
     }
 
-    /// What an agent is told when it begins to steer the path.
+    /// Returns the description of the flow for an agent that starts to control it.
     pub fn info(&self, live: bool) -> FlowInfo {
         FlowInfo {
             init_cwnd: Bytes::new(self.window.cwnd),
@@ -239,18 +240,18 @@ impl Path {
         }
     }
 
-    /// Bytes in memory, its own size included.
+    /// Returns the memory used, including the struct itself, bytes.
     pub fn memory_bytes(&self) -> usize {
         size_of::<Path>() + self.packets.heap_bytes()
     }
 
-    /// The path carries packets of another size.
+    /// Sets the largest packet size of the path, bytes.
     pub fn set_mss(&mut self, mss: u16) {
         self.window.set_mss(u64::from(mss.max(LEAST_MSS)));
     }
 
-    /// A packet left that asks for an acknowledgement. One that is larger than the path is known to
-    /// carry is a probe for that: it takes no part in congestion control.
+    /// Records an ack-eliciting packet. A packet larger than the path's known MTU is an MTU probe
+    /// and does not take part in congestion control.
     pub fn sent(&mut self, now: Time, number: u64, bytes: u16) {
         self.advance(now);
         if u64::from(bytes) > self.window.mss {
@@ -263,13 +264,13 @@ impl Path {
         self.note_usage(self.packets.flying_bytes() + self.window.mss > self.window.cwnd);
     }
 
-    /// The stack had data to send, and the window kept it back.
+    /// Records that the window kept the stack from sending data.
     pub fn limited_by_window(&mut self) {
         self.note_usage(true);
     }
 
-    /// A packet that left at `sent` is acknowledged. Numbers begin anew in each space, so that one
-    /// is believed only with its time.
+    /// Records that a packet sent at `sent` was acknowledged. The time is needed because numbers
+    /// restart in each packet number space.
     pub fn acked(&mut self, now: Time, number: u64, sent: Time) {
         self.advance(now);
         let edge = self.packets.edge();
@@ -279,7 +280,8 @@ impl Path {
         }
     }
 
-    /// One of the packets that left at `sent` is acknowledged, of a stack that tells no numbers.
+    /// Records that one of the packets sent at `sent` was acknowledged, for stacks that do not
+    /// report numbers.
     pub fn acked_one_of(&mut self, now: Time, sent: Time) {
         self.advance(now);
         let edge = self.packets.edge();
@@ -289,9 +291,9 @@ impl Path {
         }
     }
 
-    /// An acknowledgement brought so many bytes, of packets that are no newer than this one, which
-    /// left at `sent`: the newest that are outstanding, of a stack that tells no others. What they
-    /// have more (negative) or fewer bytes than were told, for the next call.
+    /// Records an ACK of `bytes` bytes whose newest packet is this one, for stacks that report
+    /// nothing else. The newest outstanding packets up to this one are assumed to be acknowledged.
+    /// Returns `bytes` minus their size, at most zero, to be added in the next call.
     pub fn acked_no_later(&mut self, now: Time, number: u64, sent: Time, bytes: i64) -> i64 {
         self.advance(now);
         let (mut left, mut next) = (bytes, self.packets.order_of(number, sent));
@@ -308,9 +310,8 @@ impl Path {
         left
     }
 
-    /// The stack takes this packet for lost, which left at `sent`. Where an earlier acknowledgement
-    /// was believed to be its own, that was the one of an older packet: the newest of those that
-    /// are outstanding is the lost one.
+    /// Records the loss of a packet sent at `sent`. If an earlier ACK was wrongly attributed to it,
+    /// the newest outstanding packet before it is lost instead.
     pub fn lost_no_later(&mut self, now: Time, number: u64, sent: Time) {
         self.advance(now);
         match self.packets.lost_no_later(number, sent) {
@@ -319,8 +320,8 @@ impl Path {
         }
     }
 
-    /// The stack has dropped so many bytes, as with the keys of the handshake, and they were not
-    /// lost: the oldest.
+    /// Removes the oldest packets, `bytes` bytes in all, which the stack discarded without a loss,
+    /// for example with the handshake keys.
     pub fn dropped(&mut self, bytes: u64) {
         let mut left = bytes;
         while left > 0 {
@@ -331,7 +332,7 @@ impl Path {
         }
     }
 
-    /// The stack takes a packet for lost.
+    /// Records that the stack declared a packet lost.
     pub fn lost(&mut self, now: Time, number: u64, bytes: u16) {
         self.advance(now);
         let Some(order) = self.packets.lost(number, bytes) else {
@@ -341,8 +342,8 @@ impl Path {
         self.note_lost(order);
     }
 
-    /// So many bytes were lost, of packets that left no later than `until`: the oldest, of a stack
-    /// that does not say which.
+    /// Records the loss of `bytes` bytes of packets sent no later than `until`, for stacks that do
+    /// not report which: the oldest are assumed lost.
     pub fn lost_until(&mut self, now: Time, until: Time, bytes: u64) {
         self.advance(now);
         let mut left = bytes;
@@ -356,24 +357,25 @@ impl Path {
         }
     }
 
-    /// What was lost lasted for long enough to be persistent congestion (RFC 9002, 7.6).
+    /// Records that the losses amount to persistent congestion (RFC 9002, section 7.6).
     pub fn persistent(&mut self) {
         self.gathered.persistent = true;
     }
 
-    /// So many packets, of so many bytes, arrived with CE.
+    /// Records packets that arrived with CE.
     pub fn marked(&mut self, packets: u32, bytes: u64) {
         self.gathered.marks = self.gathered.marks.saturating_add(packets);
         self.gathered.mark_bytes = self.gathered.mark_bytes.saturating_add(bytes);
     }
 
-    /// The stack found that everything that it took for lost in the last reduction has arrived.
+    /// Records that all packets declared lost in the last reduction have arrived.
     pub fn spurious(&mut self) {
         self.gathered.spurious = true;
     }
 
-    /// All that one acknowledgement, or one timer, brought has been told: the control is called,
-    /// once, if it was anything. `app_limited`: the application has nothing more to send.
+    /// Ends an event: everything that one ACK or timer revealed has been recorded. Calls the
+    /// control once if there was anything. `app_limited` is set if the application has nothing more
+    /// to send.
     pub fn end_of_event(
         &mut self,
         now: Time,
@@ -405,8 +407,8 @@ impl Path {
         };
         acked.add(&std::mem::take(&mut self.held));
         if gathered.persistent {
-            // As a retransmission timeout it comes without an acknowledgement: a program that adds
-            // what is acknowledged would answer it with that.
+            // Like a retransmission timeout it is reported without an ACK; otherwise a program that
+            // adds acknowledged bytes would grow its window in response.
             self.held = std::mem::take(&mut acked);
         }
 
@@ -464,13 +466,14 @@ impl Path {
     }
 }
 
-/// The machinery.
+/// Internals.
 impl Path {
     fn advance(&mut self, now: Time) {
         self.now = self.now.max(now);
     }
 
-    /// A packet is acknowledged; before the call the left edge was at `edge`.
+    /// Adds an acknowledged packet to the event. `edge` is the left edge before it was
+    /// acknowledged.
     fn gather(&mut self, settled: &Settled, edge: u64) {
         if settled.was_lost {
             self.window.on_wrong();
@@ -515,7 +518,7 @@ impl Path {
         (rtt, sample)
     }
 
-    /// Ends, undoes and begins reductions; whether one was undone.
+    /// Ends, undoes and starts reductions. Returns true if one was undone.
     fn judge(&mut self, gathered: &Gathered) -> bool {
         let undone = self.window.undo(gathered.spurious);
         if let Some(largest) = gathered.largest {
@@ -538,9 +541,9 @@ impl Path {
         undone
     }
 
-    /// What a reduction counts as newly acknowledged in this call. An acknowledgement and the
-    /// losses that it shows are two calls at one time: where the second begins the reduction, it
-    /// counts what the first brought.
+    /// Returns the packets that a reduction counts as newly acknowledged in this call. An ACK and
+    /// the losses that it reveals are two calls at the same time; if the second starts a reduction,
+    /// it counts the packets of the first.
     fn take_uncounted(&mut self, newly: u32) -> u32 {
         let (at, before) = self.uncounted;
         let counts = if newly == 0 && at == self.now {
@@ -562,8 +565,8 @@ impl Path {
         }
     }
 
-    /// The window limited sending in this round; in slow start it does while more than half of it
-    /// is used (Linux' `tcp_is_cwnd_limited`).
+    /// Returns true if the window limited sending in this round; in slow start also if more than
+    /// half of it was used (Linux' `tcp_is_cwnd_limited`).
     fn is_cwnd_limited(&self) -> bool {
         let slow_start = self.window.cwnd < self.window.ssthresh;
         self.cwnd_limited

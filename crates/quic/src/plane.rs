@@ -1,10 +1,10 @@
-//! What steers the paths of a process: an algorithm in a thread of its own, or an agent in another
+//! Control of all paths of a process: an algorithm on a thread of its own, or an agent in another
 //! process.
 //!
-//! A path's call takes one lock, of the datapath: for the time that its program takes, some hundred
-//! nanoseconds. No agent holds that lock while a callback runs, so that one that takes long, or
-//! never returns, delays no packet: its paths fall back to NewReno and go on. Reports and commands
-//! go over queues. A thread of the plane's own waits for commands and gives them to the paths.
+//! An event of a path takes one lock, the datapath's, while its program runs, for a few hundred
+//! nanoseconds. No agent holds this lock during a callback, so an agent that is slow or hangs
+//! delays no packet: its paths fall back to NewReno. Reports and commands are passed through
+//! queues. A thread of the plane receives commands and applies them to the paths.
 #![expect(
     clippy::disallowed_methods,
     reason = "the driver of the paths' clock and of the agent's thread"
@@ -27,11 +27,11 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::{Path, PlaneError, Stack};
 
-/// The plane's threads see within this time that nobody needs them any more.
+/// Time within which the plane's threads end after its last user is gone.
 const END_SEEN_WITHIN: Duration = Duration::from_millis(100);
 
-/// Steers the paths of a process. Clones are the same plane; with the last of it and of its paths
-/// its threads end.
+/// Handle to the control of all paths of a process. Clones share the plane; its threads end with
+/// the last clone and the last path.
 #[derive(Clone)]
 pub struct Plane(Arc<Inner>);
 
@@ -44,25 +44,26 @@ struct Inner {
     closed: AtomicU64,
     reports: AtomicU64,
     fallbacks: AtomicU64,
-    /// The algorithm's. It ends with this.
+    /// Thread of the algorithm, which ends when it is dropped.
     _thread: Option<AgentThread>,
 }
 
-/// What a plane has done so far.
+/// Totals of a plane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlaneStats {
-    /// Paths that were steered.
+    /// Paths opened as flows.
     pub opened: u64,
-    /// Of them, those that have ended.
+    /// Of those, paths that were closed.
     pub closed: u64,
-    /// Reports to the agent.
+    /// Reports sent to the agent.
     pub reports: u64,
-    /// How often a path fell back to NewReno.
+    /// Number of times that a path fell back to NewReno.
     pub fallbacks: u64,
 }
 
 impl Plane {
-    /// An algorithm in a thread of its own, for paths of this stack and within the owner's limits.
+    /// Creates a plane that runs an algorithm on a thread of its own, for paths of `stack` and
+    /// within `limits`.
     pub fn in_process(
         stack: Stack,
         algorithm: Box<dyn DynAlgorithm>,
@@ -78,10 +79,10 @@ impl Plane {
         Ok(plane)
     }
 
-    /// An agent in another process, for flows of `algorithm`. It has to be there now; where it goes
-    /// away later, the plane looks for it until it is back. What the algorithm needs and the stack
-    /// lacks is refused by the agent. `silence`: how long a CCP agent, which has no heartbeats, may
-    /// say nothing.
+    /// Creates a plane controlled by an agent in another process, for flows of `algorithm`. The
+    /// agent must be reachable now; if the connection is lost later, the plane reconnects. The
+    /// agent rejects algorithms that need capabilities which the stack lacks. `silence` is the
+    /// timeout of a CCP agent, which sends no heartbeats.
     pub fn agent(
         stack: Stack,
         address: &AgentAddress,
@@ -95,8 +96,9 @@ impl Plane {
         Ok(plane)
     }
 
-    /// A plane without threads, whose owner calls [`turn`](Plane::turn): for virtual time, with an
-    /// agent [`Here`](ccplane_agent::datapath::Here). Time counts from `epoch`.
+    /// Creates a plane without threads, driven by calls of [`turn`](Plane::turn): for virtual time,
+    /// with an agent on the same thread ([`Here`](ccplane_agent::datapath::Here)). `epoch` is time
+    /// zero.
     pub fn driven(stack: Stack, way: Box<dyn Pollable>, limits: Limits, epoch: Instant) -> Plane {
         Plane::new(stack, way, limits, epoch, None)
     }
@@ -123,12 +125,12 @@ impl Plane {
         }))
     }
 
-    /// Takes what the agent said, and sends what is to be sent. Only where no thread does.
+    /// Receives the agent's commands and sends pending messages. Only for planes without threads.
     pub fn turn(&self, now: Instant) {
         self.0.locked().turn(self.time(now));
     }
 
-    /// What it has done so far.
+    /// Returns the totals.
     pub fn stats(&self) -> PlaneStats {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         PlaneStats {
@@ -139,17 +141,17 @@ impl Plane {
         }
     }
 
-    /// The stack whose paths it steers.
+    /// Returns the stack of the plane.
     pub fn stack(&self) -> Stack {
         self.0.stack
     }
 
-    /// A moment of the stack's clock as the paths' time.
+    /// Converts a time of the stack's clock to the paths' time.
     pub fn time(&self, at: Instant) -> Time {
         Time::ZERO + Duration::from(at.saturating_duration_since(self.0.epoch))
     }
 
-    /// Begins the thread that takes commands.
+    /// Starts the thread that receives commands.
     fn pump(&self) -> Result<(), PlaneError> {
         let plane = Arc::downgrade(&self.0);
         thread::Builder::new()
@@ -169,14 +171,14 @@ impl fmt::Debug for Plane {
 }
 
 impl Inner {
-    /// The datapath, also where a thread panicked while it had it: a call leaves a flow whole or
-    /// does not touch it.
+    /// Locks the datapath. A poisoned lock is accepted, since a panic leaves each flow either
+    /// updated or unchanged.
     fn locked(&self) -> MutexGuard<'_, Datapath<Box<dyn Pollable>>> {
         self.datapath.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Gives commands to the paths as they come, until the plane is gone.
+/// Applies commands to the paths as they arrive, until the plane is dropped.
 fn pump(plane: &Weak<Inner>) {
     while let Some(inner) = plane.upgrade() {
         let plane = Plane(inner);
@@ -187,7 +189,7 @@ fn pump(plane: &Weak<Inner>) {
             let due = datapath
                 .next_deadline()
                 .map_or(END_SEEN_WITHIN, |due| due.since(now));
-            // Its own, since another call may open the link anew meanwhile.
+            // Duplicated, since another call may reopen the connection while this thread waits.
             let fd = datapath
                 .way()
                 .as_fd()
@@ -205,29 +207,29 @@ fn wait(fd: Option<&OwnedFd>, longest: Duration) {
             longest.as_nanos().max(1_000_000),
         ));
     };
-    // Rounded up: a deadline is never looked at early, over and over.
+    // Rounded up, so that the thread does not wake early and spin.
     let ms = longest.as_nanos().div_ceil(1_000_000).min(60_000) as u16;
-    // Whatever went wrong with it, the next turn finds out.
+    // The next turn handles any error.
     let _ = poll(
         &mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)],
         PollTimeout::from(ms),
     );
 }
 
-/// One path and the plane that steers it: what an adapter embeds.
+/// Path together with its plane, for use in a stack's adapter.
 #[derive(Debug)]
 pub struct Steered {
     plane: Plane,
     path: Path,
-    /// Its number, once the peer has answered: a connection before its handshake is no flow yet.
+    /// Flow number, once the peer has answered; before the handshake the path is not a flow yet.
     flow: Option<u64>,
-    /// It goes on from a path before.
+    /// Set if the path continues an earlier one.
     live: bool,
     fallback: bool,
 }
 
 impl Steered {
-    /// A path that begins now.
+    /// Creates a path that starts now.
     pub fn new(plane: &Plane, now: Instant, mss: u16) -> Steered {
         Steered {
             plane: plane.clone(),
@@ -238,8 +240,7 @@ impl Steered {
         }
     }
 
-    /// The path after this one, which a stack makes where the peer's address changed a little. It
-    /// is a flow of its own.
+    /// Returns the path that replaces this one after a migration. It becomes a flow of its own.
     #[must_use]
     pub fn successor(&self) -> Steered {
         Steered {
@@ -251,27 +252,27 @@ impl Steered {
         }
     }
 
-    /// The path.
+    /// Returns the path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The path, to tell what happened to its packets.
+    /// Returns the path, to record packet events.
     pub fn path_mut(&mut self) -> &mut Path {
         &mut self.path
     }
 
-    /// A moment of the stack's clock.
+    /// Converts a time of the stack's clock to the path's time.
     pub fn time(&self, at: Instant) -> Time {
         self.plane.time(at)
     }
 
-    /// It runs NewReno, since nobody steers it.
+    /// Returns true while the path runs NewReno because no agent controls it.
     pub fn in_fallback(&self) -> bool {
         self.fallback
     }
 
-    /// The peer is there: the path becomes a flow, if it is none yet.
+    /// Opens the path as a flow on the first answer of the peer.
     pub fn open(&mut self, now: Time) {
         if self.flow.is_some() {
             return;
@@ -286,8 +287,7 @@ impl Steered {
         self.flow = Some(flow);
     }
 
-    /// All that one acknowledgement, or one timer, brought has been told; see
-    /// [`Path::end_of_event`].
+    /// Ends an event; see [`Path::end_of_event`].
     pub fn end_of_event(&mut self, now: Time, app_limited: bool) {
         let (flow, inner) = (self.flow, &self.plane.0);
         let mut fallback = self.fallback;
@@ -309,7 +309,7 @@ impl Steered {
                     }
                     None => Outcome::default(),
                 };
-                // A report that left wakes the agent; without one this costs nothing.
+                // Wakes the agent if a report was sent; otherwise costs nothing.
                 datapath.flush(transport.now);
                 fallback = outcome.fallback;
                 outcome
@@ -350,7 +350,7 @@ mod tests {
 
     use super::*;
 
-    /// A way on which an agent appears when it is told to, and everything is overheard.
+    /// Agent channel on which an agent appears on request and which records opened flows.
     #[derive(Clone, Default)]
     struct Overheard(Arc<Mutex<(bool, Vec<FlowInfo>)>>);
 
@@ -381,7 +381,7 @@ mod tests {
         let (way, epoch) = (Overheard::default(), Instant::now());
         let plane = Plane::driven(Stack::Noq, Box::new(way.clone()), Limits::default(), epoch);
         let mut steered = Steered::new(&plane, epoch, 1_200);
-        // Nobody steers it: from half a second on it is NewReno's, in slow start.
+        // Without an agent, NewReno controls the path from half a second on, in slow start.
         for number in 0..200u64 {
             let sent = Time::from_micros(number * 10_000);
             let now = sent + Duration::from_millis(5);
@@ -406,7 +406,7 @@ mod tests {
         );
     }
 
-    /// A way to an agent of this thread that has no room for reports at times.
+    /// Channel to an agent on this thread that has no room for reports at times.
     struct Narrow(Here, Arc<AtomicBool>);
 
     impl Way for Narrow {
@@ -437,7 +437,7 @@ mod tests {
 
     impl Pollable for Narrow {}
 
-    /// Counts reports, and the bytes in them.
+    /// Counts reports and the bytes in them.
     #[derive(Default)]
     struct Counts(Arc<(AtomicU64, AtomicU64)>);
 
@@ -479,7 +479,8 @@ mod tests {
         let plane = Plane::driven(Stack::Noq, Box::new(way), Limits::default(), epoch);
         let mut steered = Steered::new(&plane, epoch, 1_200);
         let mut before = 0;
-        // An acknowledgement every 10 ms for 62 s: in the first and the last second there is room.
+        // An ACK every 10 ms for 62 s, with room in the queue only in the first and the last
+        // second.
         for number in 0..6_200u64 {
             let sent = Time::from_micros(number * 10_000);
             let now = sent + Duration::from_millis(5);
@@ -496,7 +497,7 @@ mod tests {
                 _ => {}
             }
         }
-        // The first acknowledgement opens the flow, before its program is there.
+        // The first ACK opens the flow before its program is installed.
         let (reports, bytes) = (
             heard.0.load(Ordering::Relaxed),
             heard.1.load(Ordering::Relaxed),

@@ -1,10 +1,9 @@
 //! quinn's hook: `transport.congestion_controller_factory(plane.quinn()?)`.
 //!
-//! It is an older form of noq's, which tells less. What leaves is told by the batch, what is
-//! acknowledged by the time at which it left, and of losses only how many bytes there were: the
-//! oldest packets are taken for them. Acknowledgements that leave alone are told as packets, and
-//! never acknowledged; they are forgotten after one and a half round trips. It paces by itself, at
-//! 1.25 windows an RTT.
+//! It is an older form of noq's and reports less: sent bytes per batch, acknowledged packets by
+//! send time, and only the number of lost bytes, which are assumed to be the oldest packets.
+//! ACK-only packets are reported as sent but never acknowledged; they are forgotten after one and a
+//! half RTTs. quinn paces on its own at 1.25 windows per RTT.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
 use crate::{Plane, PlaneError, Stack, Steered};
 
 impl Plane {
-    /// The plane as quinn takes it: a controller for each path of each connection.
+    /// Returns a factory for quinn that creates a controller for each path of each connection.
     pub fn quinn(&self) -> Result<Arc<dyn ControllerFactory + Send + Sync>, PlaneError> {
         match self.stack() {
             Stack::Quinn => Ok(Arc::new(Quinn(self.clone()))),
@@ -39,11 +38,11 @@ impl ControllerFactory for Quinn {
     }
 }
 
-/// The controller of one path.
+/// Controller of one path.
 #[derive(Debug)]
 struct Control {
     steered: Steered,
-    /// The number of the next packet, of our own counting.
+    /// Own number of the next packet.
     next: u64,
 }
 
@@ -84,7 +83,7 @@ impl Controller for Control {
         self.steered.end_of_event(now, app_limited);
     }
 
-    /// Without lost bytes it is a mark.
+    /// An event without lost bytes is an ECN mark.
     fn on_congestion_event(
         &mut self,
         now: Instant,

@@ -1,10 +1,10 @@
 //! s2n-quic's hook: `Server::builder().with_congestion_controller(plane.s2n()?)?`.
 //!
-//! An acknowledgement is the losses that it shows, packet by packet, then the count of its marks,
-//! then its newest packet and how many bytes it brought: the newest packets that are outstanding
-//! are taken for them. What a timer finds lost ends with nothing, so that it is told to the control
-//! with the next packet that leaves or is acknowledged. s2n-quic does not pace: it asks when the
-//! next packet may leave.
+//! For an ACK it reports the losses that it reveals, packet by packet, then the number of CE marks,
+//! then the newest acknowledged packet and the number of bytes; the newest outstanding packets are
+//! assumed to be the acknowledged ones. Losses detected by a timer have no end-of-event call, so
+//! the control is called with the next packet that is sent or acknowledged. s2n-quic does not pace;
+//! it asks for the earliest departure time of the next packet.
 #![expect(
     clippy::disallowed_methods,
     reason = "s2n-quic's time has no epoch: a look at the clock for each path sets it"
@@ -19,17 +19,17 @@ use s2n_quic::provider::congestion_controller::{
 
 use crate::{Path, Plane, PlaneError, Stack, Steered};
 
-/// A packet delays the next by at most this, as in ccplane's transport: the next order may be
-/// higher, and what has left is not computed anew. More stalls a path after a rate that was low for
-/// a moment; less exceeds ordered rates of less than a packet in that time.
+/// Longest pacing delay of a packet, as in ccplane's transport. The rate may be raised while a
+/// packet waits, and delays already computed are not updated. A longer limit stalls a path after a
+/// momentarily low rate; a shorter one exceeds rates below one packet per second.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Below this RTT what has no ordered rate is not paced: a timer would take longer than a packet
-/// and its acknowledgement.
+/// Smallest RTT at which packets are paced if the control sets no rate. Below it, a timer would
+/// take longer than a round trip.
 const PACED_FROM: Duration = Duration::from_millis(2);
 
 impl Plane {
-    /// The plane as s2n-quic takes it: a controller for each path of an endpoint's connections.
+    /// Returns an endpoint for s2n-quic that creates a controller for each path of each connection.
     pub fn s2n(&self) -> Result<impl Endpoint + use<>, PlaneError> {
         match self.stack() {
             Stack::S2n => Ok(S2n(self.clone())),
@@ -56,11 +56,11 @@ impl Endpoint for S2n {
     }
 }
 
-/// The controller of one path.
+/// Controller of one path.
 #[derive(Clone, Debug)]
 struct Control {
     told: Told,
-    /// A moment of s2n-quic's clock, and the same of ours.
+    /// A time of s2n-quic's clock with the corresponding time of the plane's.
     clock: Option<(Timestamp, Time)>,
 }
 
@@ -91,7 +91,8 @@ impl CongestionController for Control {
             < clamped(self.told.path().mss())
     }
 
-    /// At once after a loss, before the window follows (RFC 9002, 7.3.2).
+    /// One packet may be retransmitted at once after a loss, before the window is reduced (RFC
+    /// 9002, section 7.3.2).
     fn requires_fast_retransmission(&self) -> bool {
         self.told.unended && !self.told.path().in_recovery()
     }
@@ -176,37 +177,37 @@ impl CongestionController for Control {
     }
 }
 
-/// What s2n-quic keeps of each packet for us: our own number of it, and when it left.
+/// Packet information that s2n-quic stores for the controller: our packet number and the send time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sent {
     number: u64,
     at: Time,
 }
 
-/// One path, as s2n-quic tells of it.
+/// One path as reported by s2n-quic.
 #[derive(Debug)]
 struct Told {
     steered: Steered,
-    /// The newest packet that takes part in congestion control.
+    /// Newest packet that takes part in congestion control.
     newest: Sent,
-    /// As s2n-quic counts it, probes for the MTU included.
+    /// Bytes in flight as counted by s2n-quic, including MTU probes.
     in_flight: u64,
-    /// Bytes that acknowledgements brought beyond whole packets; negative where the packets taken
-    /// for them had more.
+    /// Acknowledged bytes not attributed to packets yet; negative if the attributed packets were
+    /// larger.
     rest: i64,
-    /// The size of a probe for the MTU that is under way, and of one that arrived and whose
-    /// acknowledgement is still to be told.
+    /// Size of the MTU probe in flight, and of probes that arrived but whose ACK was not reported
+    /// yet.
     probe: Option<u64>,
     probed: u64,
-    /// Losses or marks were told, and not yet the end of their event.
+    /// Set if losses or marks were reported without an end of the event.
     unended: bool,
     app_limited: bool,
-    /// When everything that has left would have, at the rate alone.
+    /// Time by which all sent packets would have departed at the pacing rate.
     paid: Time,
 }
 
 impl Clone for Told {
-    /// The path after this one: a flow of its own, with nothing in flight.
+    /// Returns the path after a migration: a flow of its own, with nothing in flight.
     fn clone(&self) -> Told {
         Told::new(self.steered.successor())
     }
@@ -236,7 +237,7 @@ impl Told {
             self.end_of_event(now);
         }
         self.app_limited = app_limited.unwrap_or(false);
-        // One with nothing but acknowledgements.
+        // ACK-only packet.
         if bytes == 0 {
             return self.newest;
         }
@@ -295,7 +296,7 @@ impl Told {
         self.steered.path_mut().set_mss(mss);
     }
 
-    /// A lost probe for the MTU, or what went with the keys of the handshake.
+    /// Handles a lost MTU probe, or packets dropped with the handshake keys.
     fn discarded(&mut self, bytes: u64) {
         self.leave(bytes);
         if self.probe.take_if(|probe| *probe == bytes).is_none() {
@@ -312,9 +313,9 @@ impl Told {
         self.in_flight = self.in_flight.saturating_sub(bytes);
     }
 
-    /// The ordered rate; without one two windows a smoothed RTT in slow start and 1.25 after, as
-    /// s2n-quic's own controls have it (RFC 9002, 7.7: a little more than one, so that pacing alone
-    /// does not keep the window empty).
+    /// Returns the pacing rate. If the control sets none: two windows per smoothed RTT in slow
+    /// start and 1.25 after, like s2n-quic's own controllers (RFC 9002, section 7.7: slightly above
+    /// one, so that pacing does not leave the window unused).
     fn rate(&self) -> Option<Rate> {
         let path = self.path();
         if let Some(ordered) = path.pacing() {
@@ -333,22 +334,22 @@ impl Told {
         Some(Rate::of(Bytes::new(window + ahead), srtt))
     }
 
-    /// When the next packet may leave: with what the rate gives until then, no more than a quantum
-    /// leaves at once.
+    /// Returns the earliest departure time of the next packet, so that at most one quantum leaves
+    /// in a burst.
     fn next_departure(&self) -> Option<Time> {
         let (rate, path) = (self.rate()?, self.path());
-        // With this packet it is a quantum.
+        // The next packet completes the quantum.
         let ahead = path.quantum_at(rate) - path.mss();
         Some(self.paid - pause(rate, ahead))
     }
 }
 
-/// The time that so many bytes take.
+/// Returns the serialization time of `bytes` bytes, at most [`LONGEST_PAUSE`].
 fn pause(rate: Rate, bytes: u64) -> Duration {
     rate.time_for(Bytes::new(bytes)).min(LONGEST_PAUSE)
 }
 
-/// What s2n-quic has 32 bits for.
+/// Clamps a value to s2n-quic's 32 bits.
 fn clamped(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }
@@ -364,14 +365,14 @@ mod tests {
 
     const MSS: u64 = 1_200;
 
-    /// A plane whose time begins now.
+    /// Plane in virtual time.
     struct Steers {
         plane: Plane,
         epoch: Instant,
     }
 
     impl Steers {
-        /// Commands come to the paths.
+        /// Delivers commands to the paths.
         fn turn(&self, now: Time) {
             self.plane.turn(self.epoch + now.since(Time::ZERO).to_std());
         }
@@ -419,20 +420,20 @@ mod tests {
         assert!(control.is_congestion_limited());
     }
 
-    /// One packet is late: what is acknowledged beyond it is known by its newest and by bytes, and
-    /// the hole stays outstanding.
+    /// One packet is reordered: the packets acknowledged beyond it are identified by the newest one
+    /// and the bytes, and the gap stays outstanding.
     #[test]
     fn what_an_acknowledgement_brought_is_told_from_its_newest_packet_and_its_bytes() {
         let (_plane, mut told) = told("reno", &Parameters::default());
         let packets: Vec<Sent> = (0..8).map(|n| told.sent(at(n), MSS, Some(false))).collect();
         told.acked(at(20), packets[1], 2 * MSS);
-        // The third is late, and overtaken.
+        // The third packet is reordered.
         told.acked(at(22), packets[4], 2 * MSS);
         assert_eq!(
             (told.in_flight, told.path().bytes_in_flight()),
             (4 * MSS, 4 * MSS)
         );
-        // It is there, with one that is newer.
+        // It arrives together with a newer packet.
         told.acked(at(23), packets[5], 2 * MSS);
         assert_eq!(
             (told.in_flight, told.path().bytes_in_flight()),
@@ -453,7 +454,7 @@ mod tests {
     fn a_wrong_guess_is_put_right_when_a_packet_that_was_believed_to_have_arrived_is_lost() {
         let (_plane, mut told) = told("reno", &Parameters::default());
         let packets: Vec<Sent> = (0..6).map(|n| told.sent(at(n), MSS, Some(false))).collect();
-        // Those of 0, 1 and 3: believed to be 1, 2 and 3.
+        // Packets 0, 1 and 3 were acknowledged; 1, 2 and 3 are assumed.
         told.acked(at(20), packets[3], 3 * MSS);
         told.lost(at(25), packets[2], MSS, false);
         told.acked(at(25), packets[5], 2 * MSS);
@@ -476,7 +477,7 @@ mod tests {
             (told.in_flight, told.path().acked_bytes(), told.path().mss()),
             (0, MSS, 1_472)
         );
-        // A probe that is lost.
+        // A lost probe.
         told.sent(at(21), 1_472, Some(false));
         told.sent(at(22), 9_000, Some(false));
         told.discarded(9_000);
@@ -484,7 +485,7 @@ mod tests {
             (told.in_flight, told.path().bytes_in_flight()),
             (1_472, 1_472)
         );
-        // The keys of the handshake.
+        // The handshake keys are dropped.
         told.discarded(1_472);
         assert_eq!((told.in_flight, told.path().bytes_in_flight()), (0, 0));
         assert_eq!((told.path().lost_packets(), told.path().strays()), (0, 0));
@@ -528,7 +529,7 @@ mod tests {
         let first = told.sent(at(0), MSS, Some(false));
         order(&mut told, first, at(10), 1);
         told.sent(at(10), MSS, Some(false));
-        // A quantum is two packets.
+        // The quantum is two packets.
         assert_eq!(told.next_departure(), Some(at(10)));
         let last = told.sent(at(10), MSS, Some(false));
         assert_eq!(told.next_departure(), Some(at(1_010)));
@@ -536,8 +537,8 @@ mod tests {
         assert!(told.next_departure().unwrap() <= at(2_010));
     }
 
-    /// In any two milliseconds what the rate gives, and a quantum. The stack takes a moment that is
-    /// less than a millisecond away for due.
+    /// Checks that in any 2 ms at most the rate's bytes plus one quantum are sent. The stack treats
+    /// a time less than 1 ms away as due.
     #[test]
     fn an_ordered_rate_paces_what_leaves() {
         let parameters = Parameters::new()

@@ -1,24 +1,24 @@
-//! What each QUIC stack's hook can do for whoever steers it.
+//! Capabilities of each QUIC stack's congestion-control hook.
 
 use ccplane_agent::DynAlgorithm;
 use ccplane_datapath::Capabilities;
 
 use crate::PlaneError;
 
-/// A QUIC stack.
+/// QUIC stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stack {
     /// noq, n0's successor of quinn.
     Noq,
-    /// quinn: it paces by itself, at 1.25 windows an RTT, and says of losses only how many bytes
-    /// there were.
+    /// quinn. It paces on its own at 1.25 windows per RTT, and reports only the number of lost
+    /// bytes.
     Quinn,
-    /// s2n-quic: a control for each endpoint. It counts marks, and of an acknowledgement it says
-    /// the newest packet and how many bytes.
+    /// s2n-quic, with a controller per path. It counts CE marks and reports the newest packet and
+    /// the bytes of an ACK.
     S2n,
 }
 
-/// What every stack can, with what [`Path`](crate::Path) adds to it.
+/// Capabilities of every stack, including those that [`Path`](crate::Path) adds.
 const ALL: Capabilities = Capabilities::CWND
     .with(Capabilities::RTT)
     .with(Capabilities::DELIVERY_RATE)
@@ -26,10 +26,10 @@ const ALL: Capabilities = Capabilities::CWND
     .with(Capabilities::KEEPS_WINDOW);
 
 impl Stack {
-    /// All of them.
+    /// All stacks.
     pub const ALL: [Stack; 3] = [Stack::Noq, Stack::Quinn, Stack::S2n];
 
-    /// An error where the algorithm needs what the stack lacks.
+    /// Returns an error if the algorithm needs capabilities that the stack lacks.
     pub fn can_run(self, algorithm: &dyn DynAlgorithm) -> Result<(), PlaneError> {
         let missing = algorithm.needs().missing_from(self.capabilities());
         if missing.is_empty() {
@@ -44,7 +44,7 @@ impl Stack {
         })
     }
 
-    /// Its name, as people write it.
+    /// Returns the name for messages.
     pub const fn name(self) -> &'static str {
         match self {
             Stack::Noq => "noq",
@@ -53,7 +53,7 @@ impl Stack {
         }
     }
 
-    /// What an algorithm may ask of it.
+    /// Returns the capabilities available to an algorithm.
     pub const fn capabilities(self) -> Capabilities {
         match self {
             Stack::Noq => ALL.with(Capabilities::PACING),
@@ -62,7 +62,7 @@ impl Stack {
         }
     }
 
-    /// What runs an algorithm of these needs instead, for people.
+    /// Returns alternatives that can run an algorithm with these needs, for an error message.
     fn with(needs: Capabilities) -> String {
         let can = |stack: &Stack| needs.missing_from(stack.capabilities()).is_empty();
         let names: Vec<&str> = Stack::ALL
@@ -111,7 +111,7 @@ mod tests {
         fn on_report(&mut self, _flow: &mut (), _report: &Report<'_>, _control: &mut Control<'_>) {}
     }
 
-    /// No stack calls a controller without a packet, so that nothing would wake a program's timer.
+    /// No stack calls a controller without a packet event, so nothing could fire a program's timer.
     #[test]
     fn what_needs_a_timer_is_refused_by_every_stack() {
         let wants = boxed(Wants(Capabilities::TIMERS));

@@ -1,22 +1,22 @@
-//! What a path has sent and not yet settled, in the order of sending.
+//! Sent packets of a path that are not settled yet, in the order of sending.
 //!
-//! A packet settles when it is acknowledged or lost. The left edge is the oldest that is still
-//! outstanding: what is acknowledged before it is acknowledged in order, what is acknowledged
-//! beyond it is misordered, as with SACK. A lost packet holds the edge no longer, since its number
-//! never comes again.
+//! A packet is settled once it is acknowledged or lost. The left edge is the oldest outstanding
+//! packet: packets acknowledged before it are in order, packets acknowledged beyond it are
+//! misordered, as with SACK. A lost packet does not hold the edge back, since QUIC never reuses its
+//! number.
 
 use std::collections::VecDeque;
 
 use ccplane_transport::Stamp;
 use ccplane_units::{Duration, Time};
 
-/// One packet.
+/// Sent packet.
 #[derive(Clone, Copy, Debug)]
 struct Packet {
     at: Time,
-    /// The low half of its number.
+    /// Low 32 bits of its packet number.
     number: u32,
-    /// The call that acknowledged it.
+    /// Call that acknowledged it.
     call: u32,
     stamp: Stamp,
     bytes: u16,
@@ -24,11 +24,10 @@ struct Packet {
     app_limited: bool,
 }
 
-/// A ring that grows by half has room for half as much again at most: 48 bytes a packet.
+/// The ring grows by half, so a packet takes at most 48 bytes of memory.
 const _: () = assert!(size_of::<Packet>() <= 32);
 
-/// Packets that a ring has room for at least, and that one keeps room for when nothing is in
-/// flight.
+/// Minimum capacity of the ring in packets, and the capacity kept when nothing is in flight.
 const LEAST: usize = 16;
 const KEPT: usize = 256;
 
@@ -37,69 +36,68 @@ enum State {
     Outstanding,
     Acked,
     Lost,
-    /// The stack has dropped it without a word: of keys that are no more, or a probe for the path's
-    /// MTU.
+    /// Dropped by the stack without a report: with its keys, or as a lost MTU probe.
     Forgotten,
 }
 
-/// What became known of a packet.
+/// Packet that was acknowledged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settled {
-    /// Its place in the order of sending.
+    /// Index in the order of sending.
     pub order: u64,
     pub at: Time,
     pub stamp: Stamp,
     pub app_limited: bool,
     pub bytes: u64,
-    /// It had been taken for lost.
+    /// True if it had been declared lost.
     pub was_lost: bool,
 }
 
-/// What the left edge passed.
+/// Acknowledged packets passed by the left edge.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Passed {
     /// Acknowledged in this call: packets and bytes.
     pub packets: u32,
     pub bytes: u64,
-    /// Acknowledged in earlier calls, out of order then.
+    /// Acknowledged in earlier calls, as misordered.
     pub earlier_bytes: u64,
 }
 
-/// The packets of a path.
+/// Sent packets of a path.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Packets {
     ring: VecDeque<Packet>,
-    /// The order of the ring's first.
+    /// Order of the first packet in the ring.
     first: u64,
-    /// The order of the left edge.
+    /// Order of the left edge.
     edge: u64,
-    /// Nothing of an order before this is outstanding. The edge moves only at the end of a call,
-    /// and a call may lose a whole window packet by packet.
+    /// Order before which no packet is outstanding. Unlike the edge, which moves only at the end of
+    /// a call, it advances during a call, which may lose an entire window packet by packet.
     searched: u64,
-    /// Neither acknowledged nor lost.
+    /// Packets neither acknowledged nor lost.
     flying: u32,
     flying_bytes: u64,
-    /// Counts the calls, so that what was acknowledged in this one is known without a scan.
+    /// Number of the current call; tells without a scan which packets it acknowledged.
     call: u32,
 }
 
 impl Packets {
-    /// In flight, packets.
+    /// Returns the packets in flight.
     pub fn flying(&self) -> u32 {
         self.flying
     }
 
-    /// In flight, bytes.
+    /// Returns the bytes in flight.
     pub fn flying_bytes(&self) -> u64 {
         self.flying_bytes
     }
 
-    /// The order of the next packet.
+    /// Returns the order of the next packet.
     pub fn next(&self) -> u64 {
         self.first + self.ring.len() as u64
     }
 
-    /// Everything before this has settled.
+    /// Returns the left edge: all packets before it are settled.
     pub fn edge(&self) -> u64 {
         self.edge
     }
@@ -121,22 +119,21 @@ impl Packets {
         self.flying_bytes += u64::from(bytes);
     }
 
-    /// Acknowledges the packet of this number that left at this time; nothing where there is none,
-    /// or it was acknowledged before.
+    /// Acknowledges the packet with this number and send time; `None` if there is none or it was
+    /// already acknowledged.
     pub fn acked(&mut self, number: u64, at: Time) -> Option<Settled> {
         let place = self.find_at(number, at)?;
         self.acked_at(place)
     }
 
-    /// The place in the order of sending of the packet of this number that left at this time;
-    /// nothing where it is gone: then everything before it has settled.
+    /// Returns the order of the packet with this number and send time; `None` if it was removed, in
+    /// which case all packets before it are settled.
     pub fn order_of(&self, number: u64, at: Time) -> Option<u64> {
         Some(self.first + self.find_at(number, at)? as u64)
     }
 
-    /// Acknowledges the newest packet that is outstanding and of this order at most; nothing where
-    /// there is none. For stacks that tell the newest packet of an acknowledgement, and how many
-    /// bytes it brought.
+    /// Acknowledges the newest outstanding packet up to `order`. For stacks that report only the
+    /// newest packet and the bytes of an ACK.
     pub fn acked_no_later(&mut self, order: u64) -> Option<Settled> {
         let place = self.outstanding_no_later(order)?;
         self.acked_at(place)
@@ -164,8 +161,8 @@ impl Packets {
         })
     }
 
-    /// Acknowledges the first packet that left at this time and is outstanding, for stacks that
-    /// tell no numbers.
+    /// Acknowledges the first outstanding packet with this send time, for stacks that do not report
+    /// numbers.
     pub fn acked_of(&mut self, at: Time) -> Option<Settled> {
         let mut place = self.ring.partition_point(|packet| packet.at < at);
         let number = loop {
@@ -178,7 +175,8 @@ impl Packets {
         self.acked(number.into(), at)
     }
 
-    /// Marks the oldest outstanding packet lost, if it left no later than this: its order and size.
+    /// Marks the oldest outstanding packet as lost if it was sent no later than `until`. Returns
+    /// its order and size.
     pub fn oldest_lost(&mut self, until: Time) -> Option<(u64, u64)> {
         let place = self.oldest_outstanding()?;
         let left = self.ring.get(place)?.at;
@@ -188,29 +186,28 @@ impl Packets {
         self.settle_at(place, State::Lost)
     }
 
-    /// Marks the newest packet lost that is outstanding and no newer than that of this number,
-    /// which left at this time: its order and size.
+    /// Marks the newest outstanding packet up to the given one as lost. Returns its order and size.
     pub fn lost_no_later(&mut self, number: u64, at: Time) -> Option<(u64, u64)> {
         let place = self.outstanding_no_later(self.order_of(number, at)?)?;
         self.settle_at(place, State::Lost)
     }
 
-    /// The stack has dropped the oldest outstanding packet: its order and size.
+    /// Removes the oldest outstanding packet, which the stack dropped. Returns its order and size.
     pub fn oldest_dropped(&mut self) -> Option<(u64, u64)> {
         let place = self.oldest_outstanding()?;
         self.settle_at(place, State::Forgotten)
     }
 
-    /// Marks a packet lost; its order. The stacks do not say when it left, so that its size has to
-    /// do.
+    /// Marks a packet as lost and returns its order. It is found by number and size, since stacks
+    /// do not report its send time.
     pub fn lost(&mut self, number: u64, bytes: u16) -> Option<u64> {
         let place = self.find_sized(number, bytes)?;
         self.settle_at(place, State::Lost).map(|(order, _)| order)
     }
 
-    /// Ends a call: moves the edge over what has settled. What left before `forget` and is still
-    /// outstanding was dropped by the stack; what was lost and left before `keep` will not come any
-    /// more.
+    /// Ends a call and moves the edge past settled packets. Packets sent before `forget` that are
+    /// still outstanding were dropped by the stack; lost packets sent before `keep` are not
+    /// expected to arrive any more.
     pub fn settle(&mut self, forget: Time, keep: Time) -> Passed {
         let mut passed = Passed::default();
         while let Some(packet) = self.ring.get_mut((self.edge - self.first) as usize) {
@@ -249,12 +246,12 @@ impl Packets {
         passed
     }
 
-    /// Bytes on the heap.
+    /// Returns the heap memory, bytes.
     pub fn heap_bytes(&self) -> usize {
         self.ring.capacity() * size_of::<Packet>()
     }
 
-    /// An outstanding packet flies no longer: its order and size.
+    /// Takes an outstanding packet out of flight. Returns its order and size.
     fn settle_at(&mut self, place: usize, state: State) -> Option<(u64, u64)> {
         let packet = self
             .ring
@@ -277,7 +274,7 @@ impl Packets {
         }
     }
 
-    /// The newest that is outstanding and of this order at most.
+    /// Returns the newest outstanding packet up to `order`.
     fn outstanding_no_later(&self, order: u64) -> Option<usize> {
         let newest = order.checked_sub(self.first)? as usize;
         let from = (self.edge - self.first) as usize;
@@ -293,7 +290,8 @@ impl Packets {
         self.flying_bytes -= u64::from(bytes);
     }
 
-    /// By number and time: numbers begin anew in each space, and stacks do not say which.
+    /// Finds a packet by number and send time. Numbers restart in each packet number space, and
+    /// stacks do not report the space.
     fn find_at(&self, number: u64, at: Time) -> Option<usize> {
         let number = number as u32;
         let is = |place: &usize| {
@@ -325,22 +323,22 @@ impl Packets {
             .guess(number)
             .filter(fits)
             .or_else(|| sorted().filter(fits));
-        // Only beside packets of another space.
+        // Needed only while several packet number spaces are in use.
         found.or_else(|| self.ring.iter().position(is))
     }
 
-    /// Where a number is if none between was left out.
+    /// Returns the index of a number if no number was skipped.
     fn guess(&self, number: u32) -> Option<usize> {
         let front = self.ring.front()?;
         Some(number.wrapping_sub(front.number) as usize)
     }
 }
 
-/// What left before this and is still outstanding, the stack has dropped. Something that left
-/// later, at `judged_by`, was acknowledged in an earlier call, so that the stack has looked for
-/// losses since: it would have found this one after 9/8 of the greater RTT, or a millisecond (RFC
-/// 9002, 6.1.2). Half as much again is for a timer that is late; a packet forgotten too early
-/// counts again when it is acknowledged.
+/// Returns the time before which an outstanding packet must have been dropped by the stack. A
+/// packet sent later, at `judged_by`, was acknowledged in an earlier call, so the stack has run
+/// loss detection since. It would have declared the older packet lost after 9/8 of the larger RTT,
+/// or one millisecond (RFC 9002, section 6.1.2). The factor of 1.5 allows for a late timer; a
+/// packet removed too early is counted again when it is acknowledged.
 pub(crate) fn forgotten_before(now: Time, judged_by: Time, srtt: Duration, rtt: Duration) -> Time {
     let longest = srtt.max(rtt) / 2 * 3 + Duration::from_millis(2);
     judged_by.min(now - longest)
@@ -377,7 +375,7 @@ mod tests {
             (packets.flying(), packets.flying_bytes(), packets.edge()),
             (0, 0, 4)
         );
-        // It had arrived all the same.
+        // The packet declared lost arrives after all.
         assert!(
             packets
                 .acked(1, at(1))

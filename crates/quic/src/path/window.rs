@@ -1,70 +1,70 @@
-//! The window of a path, and what a reduction does to it.
+//! Congestion window of a path, and its reductions.
 //!
-//! The rules are those of ccplane's transport (`crates/transport/src/send/recovery.rs`) and of its
-//! datapath in Linux. A loss or a mark begins a reduction. The threshold is half the window until
-//! the control says another; proportional rate reduction (RFC 9937) leads the window there. After
-//! persistent congestion the window is the least at once (RFC 9002, 7.6.2). A reduction that proves
-//! spurious is undone. It ends as RFC 9002, 7.3.2 has it: when a packet that was sent since is
-//! acknowledged.
+//! The rules are the same as in ccplane's transport (`crates/transport/src/send/recovery.rs`) and
+//! its Linux datapath. A loss or a mark starts a reduction. Its target is half the window unless
+//! the control sets another threshold, and proportional rate reduction (RFC 9937) moves the window
+//! there. After persistent congestion the window falls to the minimum at once (RFC 9002, section
+//! 7.6.2). A reduction that proves spurious is undone. It ends when a packet sent after its start
+//! is acknowledged (RFC 9002, section 7.3.2).
 
 use ccplane_datapath::Outcome;
 use ccplane_transport::{Phase, Prr};
 
-/// The least window, packets (RFC 9002, 7.2).
+/// Minimum window, packets (RFC 9002, section 7.2).
 const LEAST: u64 = 2;
 
-/// The greatest window, bytes: 281 TB, so that sums of windows and packets stay within 64 bits.
+/// Maximum window, bytes: 281 TB, so that sums of windows and packets fit into 64 bits.
 const MOST: u64 = 1 << 48;
 
 /// Window, threshold and rate of a path.
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
-    /// Most bytes in a packet.
+    /// Largest packet, bytes.
     pub mss: u64,
-    /// The window in force, bytes.
+    /// Current window, bytes.
     pub cwnd: u64,
-    /// `u64::MAX` before the first reduction.
+    /// Slow-start threshold, bytes; `u64::MAX` before the first reduction.
     pub ssthresh: u64,
-    /// The ordered pacing rate, bytes/s; 0: none.
+    /// Pacing rate set by the control, bytes/s; 0 if none.
     pub rate: u64,
     phase: Phase,
-    /// The window after the reduction under way.
+    /// Window after the current reduction, bytes.
     target: u64,
-    /// It ends when this packet, in the order of sending, or a later one is acknowledged.
+    /// Order of the packet whose acknowledgement ends the reduction.
     end: u64,
     prr: Prr,
-    /// Window and threshold before; nothing where there is nothing to undo.
+    /// Window and threshold before the reduction; `None` if there is nothing to undo.
     before: Option<(u64, u64)>,
-    /// Packets that were marked lost in it, and how many of them arrived after all.
+    /// Packets declared lost in the reduction, and how many of them arrived after all.
     marks: u32,
     wrong: u32,
-    /// The control has set a window since the last persistent congestion.
+    /// Set once the control has set a window since the last persistent congestion.
     answered: bool,
     withheld: Withheld,
-    /// The control's window while it is withheld.
+    /// Window set by the control while it is withheld.
     asked: Option<u64>,
 }
 
-/// Stage of persistent congestion in which the control's window is not in force.
+/// Stage of persistent congestion in which the control's window is withheld.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Withheld {
     No,
-    /// The call that reports it.
+    /// In the call that reports it.
     Reporting,
-    /// From then to the next acknowledgement.
+    /// From that call until the next ACK.
     Waiting,
 }
 
-/// What one call brought, as far as the window is concerned.
+/// Events of one call that affect the window.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Brought {
-    /// Packets newly acknowledged that no earlier call has told.
+    /// Packets newly acknowledged and not counted by an earlier call.
     pub newly: u32,
-    /// The left edge advanced, and nothing was lost.
+    /// "safeACK" of RFC 9937: the left edge advanced and nothing was lost.
     pub safe: bool,
-    /// Packets found lost in this call.
+    /// Packets declared lost in this call.
     pub lost: u32,
-    /// In flight, packets and bytes.
+    /// Packets and bytes in flight.
     pub flying: u32,
     pub flying_bytes: u64,
 }
@@ -89,17 +89,17 @@ impl Window {
         }
     }
 
-    /// From a loss or a mark until its reduction is over.
+    /// Returns true from a loss or mark until its reduction ends.
     pub fn in_recovery(&self) -> bool {
         self.phase != Phase::Open
     }
 
-    /// Proportional rate reduction is under way.
+    /// Returns true during proportional rate reduction.
     pub fn is_reducing(&self) -> bool {
         matches!(self.phase, Phase::Reduction | Phase::Recovery)
     }
 
-    /// What a control sees, and sets, as the window: during a reduction where it leads to.
+    /// Returns the window as the control sees and sets it: during a reduction, its target.
     pub fn steered(&self) -> u64 {
         if self.is_reducing() && self.prr.began() {
             self.within(self.target)
@@ -108,31 +108,31 @@ impl Window {
         }
     }
 
-    /// Another size of packets: the window keeps its bytes.
+    /// Sets the packet size; the window keeps its bytes.
     pub fn set_mss(&mut self, mss: u64) {
         self.mss = mss;
         self.set(self.cwnd);
     }
 
-    /// A packet leaves.
+    /// Records that a packet was sent.
     pub fn on_sent(&mut self) {
         if self.is_reducing() {
             self.prr.on_sent();
         }
     }
 
-    /// A packet that had been taken for lost arrived.
+    /// Records that a packet declared lost has arrived.
     pub fn on_wrong(&mut self) {
         self.wrong = self.wrong.saturating_add(1);
     }
 
-    /// Whether a loss or mark of the packet of this order begins a reduction: none is under way,
-    /// and the last had not begun when it left.
+    /// Returns true if the loss of the packet with this order starts a reduction: none is in
+    /// progress, and the packet was sent after the start of the last one.
     pub fn is_news(&self, order: u64) -> bool {
         !self.in_recovery() && order >= self.end
     }
 
-    /// A reduction begins; the next packet will have the order `next`.
+    /// Starts a reduction. `next` is the order of the next packet.
     pub fn begin(&mut self, phase: Phase, next: u64) {
         let half = (self.cwnd / 2 / self.mss).max(LEAST) * self.mss;
         self.before = Some((self.cwnd, self.ssthresh));
@@ -145,7 +145,7 @@ impl Window {
         (self.withheld, self.asked) = (Withheld::No, None);
     }
 
-    /// So many packets were found lost in the reduction under way.
+    /// Records packets declared lost during the reduction.
     pub fn on_lost(&mut self, packets: u32) {
         self.marks = self.marks.saturating_add(packets);
         if self.phase == Phase::Reduction && packets > 0 {
@@ -153,7 +153,7 @@ impl Window {
         }
     }
 
-    /// Persistent congestion: whatever was under way, the window starts over.
+    /// Starts over after persistent congestion.
     pub fn collapse(&mut self, next: u64) {
         if !self.in_recovery() {
             self.begin(Phase::Loss, next);
@@ -165,7 +165,8 @@ impl Window {
         self.asked = None;
     }
 
-    /// The control was called with persistent congestion. The window is the least, whatever it set.
+    /// Sets the minimum window after the control was called with persistent congestion, whatever it
+    /// set.
     pub fn restart(&mut self) {
         if self.phase == Phase::Loss {
             self.set(LEAST * self.mss);
@@ -173,8 +174,8 @@ impl Window {
         }
     }
 
-    /// Keeps the control's window back until the acknowledgement after the one that showed
-    /// persistent congestion. Returns whether the outcome needs nothing else.
+    /// Withholds the control's window until the first ACK after the one that revealed persistent
+    /// congestion. Returns true if the outcome needs no further handling.
     fn withhold(&mut self, outcome: &Outcome, newly: u32) -> bool {
         if self.withheld == Withheld::No {
             return false;
@@ -194,8 +195,8 @@ impl Window {
         true
     }
 
-    /// A packet of this order is acknowledged: a reduction that began before it left is over. The
-    /// window is what it aimed at, in whole packets, as the reduction itself counts.
+    /// Ends the reduction if the acknowledged packet was sent after its start. The window becomes
+    /// the target, rounded down to whole packets as in the reduction itself.
     pub fn on_acked(&mut self, order: u64) {
         if !self.in_recovery() || order < self.end {
             return;
@@ -206,8 +207,8 @@ impl Window {
         self.phase = Phase::Open;
     }
 
-    /// Undoes the last reduction where it proved spurious: everything that was marked lost has
-    /// arrived, or the stack says so.
+    /// Undoes the last reduction if it was spurious: all packets declared lost have arrived, or the
+    /// stack reports it.
     pub fn undo(&mut self, stack_says_so: bool) -> bool {
         let all_wrong = self.marks > 0 && self.wrong >= self.marks;
         if !(all_wrong || stack_says_so) {
@@ -225,7 +226,7 @@ impl Window {
         true
     }
 
-    /// Puts what the control asked for into force.
+    /// Applies the control's outcome.
     pub fn apply(&mut self, outcome: &Outcome, brought: &Brought) {
         self.rate = outcome.rate.unwrap_or(self.rate);
         if self.is_reducing() {
@@ -243,14 +244,15 @@ impl Window {
         }
         let unanswered = outcome.cwnd.is_none() || outcome.limited;
         if self.phase == Phase::Loss && unanswered && !self.answered && self.cwnd < self.ssthresh {
-            // Slow start up to the threshold, until the control says otherwise.
+            // Slow start up to the threshold, until the control sets a window.
             self.set((self.cwnd + u64::from(brought.newly) * self.mss).min(self.ssthresh));
         }
     }
 
-    /// During a reduction a control sees and sets the window that will hold after it. It may lower
-    /// it there; a program that adds what is acknowledged does not know of reductions. One that
-    /// sets the threshold to infinity has no use for them (BBR): its window is in force at once.
+    /// Applies the outcome during a reduction, in which the control sees and sets the window after
+    /// it. The control may lower it, but not raise it, since a program that adds acknowledged bytes
+    /// is not aware of the reduction. A control that sets an infinite threshold (BBR) does not use
+    /// reductions; its window takes effect at once.
     fn apply_reducing(&mut self, outcome: &Outcome, brought: &Brought) {
         let seen = self.steered();
         if let Some(ssthresh) = outcome.ssthresh {
@@ -276,15 +278,14 @@ impl Window {
             flying,
             ..
         } = *brought;
-        // What was in flight when it began includes what was found lost then (RFC 9937, section 6:
-        // RecoverFS).
+        // RecoverFS includes the packets just declared lost (RFC 9937, section 6).
         match self.prr.window(target, flying, flying + lost, newly, safe) {
             Some(packets) => {
                 let more = u64::from(packets.saturating_sub(flying)) * self.mss;
                 self.set(brought.flying_bytes + more);
             }
-            // Losses in a call of their own: what may leave is what the acknowledgement before them
-            // let go.
+            // Losses in a separate call: the allowance is still the one granted by the preceding
+            // ACK.
             None => self.set(self.cwnd.saturating_sub(u64::from(lost) * self.mss)),
         }
     }
@@ -314,8 +315,8 @@ mod tests {
         }
     }
 
-    /// RFC 9937, section 7, first example: the window follows what is in flight down to the target,
-    /// without a burst.
+    /// First example of RFC 9937, section 7: the window follows the packets in flight down to the
+    /// target without a burst.
     #[test]
     fn a_reduction_leads_the_window_to_the_threshold() {
         let mut window = Window::new(MSS, 20 * MSS);
@@ -383,8 +384,8 @@ mod tests {
             cwnd: Some(7 * MSS),
             ..Outcome::default()
         };
-        // Persistent congestion shows at an acknowledgement, which says nothing of the path as it
-        // is now.
+        // Persistent congestion is revealed by an ACK, which does not reflect the current state of
+        // the path.
         window.apply(&outcome, &brought(1, 0));
         window.restart();
         assert_eq!((window.cwnd, window.steered()), (2 * MSS, 7 * MSS));
