@@ -1,5 +1,4 @@
-//! An algorithm of one's own behind noq: a server that sends, a client that takes, both in this
-//! process.
+//! A custom algorithm behind noq: a server that sends and a client that receives, in one process.
 //!
 //! `cargo run --release -p ccplane-quic --example noq`
 
@@ -10,11 +9,11 @@ use ccplane_quic::{Limits, Plane, Stack};
 use ccplane_units::Bytes;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 
-/// One packet more for each RTT without loss, half the window with one.
+/// Adds one packet per RTT without loss and halves the window on a loss.
 struct Mine;
 
 impl Algorithm for Mine {
-    /// The window, and the size of a packet.
+    /// Window and packet size, bytes.
     type Flow = (u64, u64);
 
     fn name(&self) -> &str {
@@ -54,7 +53,7 @@ impl Algorithm for Mine {
 async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let plane = Plane::in_process(Stack::Noq, ccplane_agent::boxed(Mine), Limits::default())?;
     let mut transport = noq::TransportConfig::default();
-    transport.congestion_controller_factory(plane.noq()?); // the one line that an application adds
+    transport.congestion_controller_factory(plane.noq()?); // the only line that an application has to add
 
     let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()])?;
     let private = PrivatePkcs8KeyDer::from(key.signing_key.serialize_der());

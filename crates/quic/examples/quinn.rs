@@ -1,4 +1,4 @@
-//! An algorithm behind quinn: a server that sends, a client that takes, both in this process.
+//! A custom algorithm behind quinn: a server that sends and a client that receives, in one process.
 //!
 //! `cargo run --release -p ccplane-quic --features quinn --example quinn`
 
@@ -10,12 +10,12 @@ use ccplane_units::Bytes;
 use quinn::{ClientConfig, Endpoint, ServerConfig, TransportConfig};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 
-/// An eighth more for each RTT while packets wait less than 5 ms, an eighth less otherwise; half
-/// after a loss.
+/// Grows the window by an eighth per RTT while queueing delay is below 5 ms, else shrinks it by an
+/// eighth; halves it on a loss.
 struct Mine;
 
 impl Algorithm for Mine {
-    type Flow = (u64, u64); // the window, and the size of a packet
+    type Flow = (u64, u64); // window and packet size, bytes
 
     fn name(&self) -> &str {
         "mine"
@@ -56,7 +56,7 @@ impl Algorithm for Mine {
 async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let plane = Plane::in_process(Stack::Quinn, ccplane_agent::boxed(Mine), Limits::default())?;
     let mut transport = TransportConfig::default();
-    transport.congestion_controller_factory(plane.quinn()?); // the one line that an application adds
+    transport.congestion_controller_factory(plane.quinn()?); // the only line that an application has to add
     let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()])?;
     let private = PrivatePkcs8KeyDer::from(key.signing_key.serialize_der());
     let mut server = ServerConfig::with_single_cert(vec![key.cert.der().clone()], private.into())?;

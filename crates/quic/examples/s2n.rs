@@ -1,4 +1,5 @@
-//! An algorithm behind s2n-quic: a server that sends, a client that takes, both in this process.
+//! A custom algorithm behind s2n-quic: a server that sends and a client that receives, in one
+//! process.
 //!
 //! `cargo run --release -p ccplane-quic --features s2n --example s2n`
 
@@ -8,11 +9,12 @@ use ccplane_units::{Bytes, Rate};
 use s2n_quic::client::Connect;
 use s2n_quic::{Client, Server};
 
-/// As much as arrived in the last RTT, and a twentieth more; half after a loss. Paced at that.
+/// Sets the window to 1.05 times the bytes acknowledged in the last RTT, halves it on a loss, and
+/// paces accordingly.
 struct Mine;
 
 impl Algorithm for Mine {
-    type Flow = u64; // the window
+    type Flow = u64; // window, bytes
 
     fn name(&self) -> &str {
         "mine"
@@ -55,7 +57,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let mut server = Server::builder()
         .with_tls((&*certificate, &*private))?
         .with_io("127.0.0.1:0")?
-        .with_congestion_controller(plane.s2n()?)? // the one line that an application adds
+        .with_congestion_controller(plane.s2n()?)? // the only line that an application has to add
         .start()?;
     let address = server.local_addr()?;
     let sending = tokio::spawn(async move {

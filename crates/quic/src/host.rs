@@ -1,9 +1,9 @@
-//! QUIC connections on a UDP socket, run by whoever calls [`Host::turn`]: a connection has one
-//! stream, in both directions.
+//! QUIC connections on a UDP socket, driven by calls of [`Host::turn`]. Each connection has one
+//! bidirectional stream.
 //!
-//! It is what `ccplane quic` and experiments use, on any stack that is built in, with any control:
-//! the stack's own, or a [`Plane`](crate::Plane)'s. An application has a driver of its own, noq's
-//! for example, and needs nothing but [`Plane`](crate::Plane).
+//! It serves `ccplane quic` and experiments, on any stack that is built in and with any congestion
+//! control: the stack's own or a [`Plane`](crate::Plane)'s. An application that uses a stack's own
+//! driver, such as noq's, needs only a [`Plane`](crate::Plane).
 #![expect(
     clippy::disallowed_methods,
     reason = "it waits for deadlines of a clock"
@@ -32,146 +32,147 @@ use crate::{PlaneError, Stack};
 
 pub use congestion::{Congestion, Native, UnknownNative};
 
-/// The protocol (ALPN): a file a stream.
+/// ALPN protocol identifier: one file per stream.
 const PROTOCOL: &[u8] = b"ccplane-quic/1";
 
-/// Part of all connections that peers may hold who have not proved their address.
+/// Divisor of the connection limit that gives the limit for peers with unverified addresses.
 const UNPROVED_PART: usize = 4;
 
-/// How a host is set up.
+/// Options of a host.
 #[derive(Debug)]
 pub struct Options {
-    /// The QUIC stack; see [`built_in`].
+    /// QUIC stack; see [`built_in`].
     pub stack: Stack,
-    /// Where to bind.
+    /// Local address.
     pub local: SocketAddr,
-    /// Bytes under way that a connection has room for, at either end.
+    /// Flow-control window of a connection in either direction, bytes.
     pub window: usize,
-    /// How long a peer may be silent; for ever where there is none.
+    /// Time without packets from the peer after which a connection fails; `None` disables the
+    /// timeout.
     pub idle_timeout: Option<Duration>,
-    /// The stack's own limit on what a connection sends, whatever decides its window; nothing is no
-    /// limit. noq alone has one.
+    /// Rate limit per connection, enforced by the stack whatever the congestion control; supported
+    /// only by noq.
     pub max_rate: Option<Rate>,
-    /// A folder for a qlog of each connection, `client-N.sqlog` or `server-N.sqlog`; made where it
-    /// is not there.
+    /// Directory for one qlog file per connection, `client-N.sqlog` or `server-N.sqlog`; created if
+    /// it does not exist.
     pub qlog: Option<PathBuf>,
-    /// Connections at once at most; one more is refused. Each may hold twice the window.
+    /// Maximum number of connections; further ones are refused. Each may hold twice the window.
     pub most: usize,
-    /// Connections of one address at once at most, where the stack is noq; an IPv6 /64 counts as
-    /// one address.
+    /// Maximum number of connections per address, or per IPv6 /64. Supported only by noq.
     pub per_address: usize,
-    /// What decides the windows of its connections, whoever opened them.
+    /// Congestion control of all connections.
     pub congestion: Congestion,
 }
 
 impl Options {
-    /// The window as the stacks take it: 32 bits, as s2n-quic has no more for what is to be sent.
+    /// Returns the window in 32 bits, the limit of s2n-quic's send buffer.
     fn window(&self) -> u32 {
         u32::try_from(self.window).unwrap_or(u32::MAX)
     }
 
-    /// Connections at once whose peer has not proved its address. With more of them, a peer has to
-    /// prove it by a Retry packet (RFC 9000, 8.1.2), which costs it a round trip.
+    /// Returns the maximum number of connections from unverified addresses. Beyond it a peer has to
+    /// verify its address with a Retry packet (RFC 9000, section 8.1.2), which costs a round trip.
     fn unproved_max(&self) -> usize {
         (self.most / UNPROVED_PART).max(1)
     }
 }
 
-/// Why a host cannot be made, or go on.
+/// Error of a host.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
-    /// The stack is not in this build.
+    /// The stack is not part of this build.
     #[error("{stack} is not built in: it needs the feature `{feature}`")]
     NotBuiltIn {
-        /// Its name.
+        /// Name of the stack.
         stack: &'static str,
-        /// The feature of the command that brings it.
+        /// Cargo feature of the command that enables it.
         feature: &'static str,
     },
-    /// The stack has no such control of its own.
+    /// The stack does not have this congestion control.
     #[error(transparent)]
     Native(#[from] UnknownNative),
-    /// The stack has no limit of its own.
+    /// The stack has no rate limit.
     #[error("{stack} has no limit of its own on what a connection sends: noq has")]
     NoLimit {
-        /// Its name.
+        /// Name of the stack.
         stack: &'static str,
     },
-    /// The socket could not be made.
+    /// The socket could not be opened.
     #[error("no UDP socket at {address}: {why}")]
     Bind {
-        /// Where.
+        /// Local address.
         address: SocketAddr,
-        /// Why.
+        /// Error of the operating system.
         why: io::Error,
     },
-    /// The socket does not work any more.
+    /// A socket operation failed.
     #[error("cannot {what}: {why}")]
     Socket {
-        /// What was tried.
+        /// Operation that failed.
         what: &'static str,
-        /// Why.
+        /// Error of the operating system.
         why: io::Error,
     },
-    /// A log cannot be made.
+    /// The log directory or file could not be created.
     #[error("no qlog in {folder}: {why}")]
     Log {
-        /// The folder.
+        /// Log directory.
         folder: PathBuf,
-        /// Why.
+        /// Error of the operating system.
         why: io::Error,
     },
-    /// No certificate.
+    /// The certificate could not be loaded or created.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// The plane is of another stack.
+    /// The plane was created for another stack.
     #[error(transparent)]
     Plane(#[from] PlaneError),
-    /// The stack cannot begin.
+    /// The stack could not be started.
     #[error("{stack} cannot begin: {why}")]
     Start {
-        /// Its name.
+        /// Name of the stack.
         stack: &'static str,
-        /// Why.
+        /// Reason.
         why: String,
     },
-    /// The stack runs no more: its socket failed, or it panicked.
+    /// The stack's thread has ended: its socket failed, or it panicked.
     #[error("{stack} has ended by itself")]
     Ended {
-        /// Its name.
+        /// Name of the stack.
         stack: &'static str,
     },
-    /// No connection can be begun there.
+    /// The connection could not be started.
     #[error("no connection to {to}: {why}")]
     Connect {
-        /// Where to.
+        /// Remote address.
         to: SocketAddr,
-        /// Why.
+        /// Reason.
         why: String,
     },
 }
 
-/// A connection in figures. What its stack does not tell is zero, or nothing.
+/// Statistics of a connection. Values that the stack does not report are zero or `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Smoothed RTT.
     pub srtt: Duration,
-    /// The window, bytes.
+    /// Congestion window, bytes.
     pub cwnd: u64,
-    /// The slow-start threshold, bytes; nothing where the control has none.
+    /// Slow-start threshold, bytes; `None` if the control has none.
     pub ssthresh: Option<u64>,
-    /// The ordered pacing rate, bytes/s; nothing where the stack paces by itself, or does not say.
+    /// Pacing rate set by the control, bytes/s; `None` if the stack chooses its own or does not
+    /// report it.
     pub pacing_rate: Option<u64>,
-    /// The largest UDP payload, bytes.
+    /// Largest UDP payload, bytes.
     pub mtu: u16,
     /// Packets sent.
     pub sent: u64,
-    /// Packets lost, without probes for the MTU.
+    /// Packets lost, without MTU probes.
     pub lost: u64,
 }
 
-/// Whether a host can be made of this stack; else an error that names the feature.
+/// Returns an error that names the missing Cargo feature if the stack is not built in.
 pub fn built_in(stack: Stack) -> Result<(), HostError> {
     let (is, feature) = match stack {
         Stack::Noq => (true, "noq"),
@@ -186,22 +187,21 @@ pub fn built_in(stack: Stack) -> Result<(), HostError> {
     }
 }
 
-/// The error code with which a connection is closed that is not needed any more, or that its
-/// application gives up.
+/// Returns the application error code of CONNECTION_CLOSE: 0 for a normal end, 1 for an abort.
 const fn code(well: bool) -> u32 {
     if well { 0 } else { 1 }
 }
 
-/// Which side of its connections a host is on.
+/// Role of a host in its connections.
 enum Side<'i> {
     Opens(Option<Fingerprint>),
     Accepts(&'i Identity),
 }
 
-/// Why a host that listens opens no connection.
+/// Error for `connect` on a listening host.
 const LISTENS: &str = "this host accepts connections";
 
-/// A socket and its connections, of one stack.
+/// Socket and connections of one stack.
 trait Driver: Send {
     fn local(&self) -> SocketAddr;
     fn connect(&mut self, to: SocketAddr) -> Result<u64, HostError>;
@@ -216,31 +216,32 @@ trait Driver: Send {
     fn stats(&mut self, id: u64) -> Option<Stats>;
     fn close(&mut self, id: u64, well: bool);
     fn count(&self) -> usize;
-    /// Runs once through everything, without waiting; whether there was anything to do.
+    /// Runs one turn without waiting. Returns true if there was anything to do.
     fn work(&mut self) -> Result<bool, HostError>;
-    /// Returns true if a peer was refused since the last call, as there are as many connections as
-    /// allowed.
+    /// Returns true if a peer was refused since the last call because of the limit on all
+    /// connections.
     fn was_crowded(&mut self) -> bool {
         false
     }
-    /// What ends the wait for more to do: an event, or a moment.
+    /// Returns the descriptor, events and deadline to wait for.
     fn awaits(&self) -> (BorrowedFd<'_>, PollFlags, Option<Instant>);
-    /// Socket of strangers, which ends it too when it is readable.
+    /// Returns the socket of unverified peers, whose readability also ends the wait.
     fn awaits_strangers(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 }
 
-/// A socket and its connections.
+/// QUIC socket with its connections.
 pub struct Host(Box<dyn Driver>);
 
 impl Host {
-    /// A host that opens connections to hosts of this fingerprint, or to whoever is there.
+    /// Creates a host that opens connections to servers with the fingerprint `trusted`, or to any
+    /// server.
     pub fn bind(options: Options, trusted: Option<Fingerprint>) -> Result<Host, HostError> {
         Host::new(options, &Side::Opens(trusted))
     }
 
-    /// A host that accepts them, under this identity.
+    /// Creates a host that accepts connections under `identity`.
     pub fn listen(options: Options, identity: &Identity) -> Result<Host, HostError> {
         Host::new(options, &Side::Accepts(identity))
     }
@@ -265,84 +266,85 @@ impl Host {
         Ok(Host(driver))
     }
 
-    /// Where it is bound.
+    /// Returns the local address.
     pub fn local(&self) -> SocketAddr {
         self.0.local()
     }
 
-    /// Begins a connection. Whether it comes to be is seen later.
+    /// Starts a connection; later calls report whether it was established.
     pub fn connect(&mut self, to: SocketAddr) -> Result<u64, HostError> {
         self.0.connect(to)
     }
 
-    /// The next connection that a peer has opened.
+    /// Returns the next accepted connection.
     pub fn accepted(&mut self) -> Option<u64> {
         self.0.accepted()
     }
 
-    /// Writes to a connection's stream as much as there is room for; how much.
+    /// Writes to a connection's stream as far as there is room and returns the number of bytes.
     pub fn write(&mut self, id: u64, bytes: &[u8]) -> usize {
         self.0.write(id, bytes)
     }
 
-    /// The stream ends with what was written.
+    /// Ends the outgoing stream.
     pub fn finish(&mut self, id: u64) {
         self.0.finish(id);
     }
 
-    /// Reads what has arrived, `most` bytes at most; how many.
+    /// Passes up to `most` received bytes to `take` and returns their number.
     pub fn read(&mut self, id: u64, most: usize, mut take: impl FnMut(&[u8])) -> usize {
         self.0.read(id, most, &mut take)
     }
 
-    /// Everything that was written, and the stream's end, is acknowledged.
+    /// Returns true if all written data and the end of the stream are acknowledged.
     pub fn has_sent_all(&self, id: u64) -> bool {
         self.0.has_sent_all(id)
     }
 
-    /// Everything that the peer wrote was read, and its end.
+    /// Returns true if the peer's stream was read to its end.
     pub fn has_read_all(&self, id: u64) -> bool {
         self.0.has_read_all(id)
     }
 
-    /// Its handshake is over.
+    /// Returns true once the handshake is complete.
     pub fn is_connected(&self, id: u64) -> bool {
         self.0.is_connected(id)
     }
 
-    /// Why it ended early, if it did.
+    /// Returns the reason for which the connection failed, if it did.
     pub fn failure(&self, id: u64) -> Option<&str> {
         self.0.failure(id)
     }
 
-    /// A connection in figures.
+    /// Returns the statistics of a connection.
     pub fn stats(&mut self, id: u64) -> Option<Stats> {
         self.0.stats(id)
     }
 
-    /// Returns true if a peer was refused since the last call, as there are as many connections as
-    /// allowed. noq alone reports it.
+    /// Returns true if a peer was refused since the last call because of the limit on all
+    /// connections. Only noq reports it.
     pub fn was_crowded(&mut self) -> bool {
         self.0.was_crowded()
     }
 
-    /// Ends a connection: `well`, or given up. The peer is told at the next turns.
+    /// Closes a connection, normally if `well` is set, else with an abort. The next turns notify
+    /// the peer.
     pub fn close(&mut self, id: u64, well: bool) {
         self.0.close(id, well);
     }
 
-    /// Connections that live, those included whose peer is still to hear of their end.
+    /// Returns the number of connections, including closed ones whose peer is not notified yet.
     pub fn count(&self) -> usize {
         self.0.count()
     }
 
-    /// Runs once through everything: receives, takes deadlines, sends. Where there was nothing to
-    /// do it waits for the next event, `longest` at most.
+    /// Runs one turn: receives, runs expired timers, sends. If there was nothing to do, waits up to
+    /// `longest` for the next event.
     pub fn turn(&mut self, longest: Duration) -> Result<(), HostError> {
         Host::turn_all(std::slice::from_mut(self), longest)
     }
 
-    /// The same for several that share a thread.
+    /// Runs one turn of several hosts on one thread.
     pub fn turn_all(hosts: &mut [Host], longest: Duration) -> Result<(), HostError> {
         let mut busy = false;
         for host in hosts.iter_mut() {

@@ -1,5 +1,5 @@
-//! A transfer over QUIC, and another sender's handshake, under a flood of forged Initial packets.
-//! Receiver, senders and attacker are on a switch.
+//! Goodput of a QUIC transfer, and another client's handshake, under a flood of forged Initial
+//! packets. Receiver, senders and attacker are on one switch.
 #![cfg(feature = "host")]
 #![expect(
     clippy::disallowed_methods,
@@ -25,22 +25,21 @@ use noq_proto::crypto::rustls::QuicClientConfig;
 use noq_proto::{ClientConfig, Endpoint, EndpointConfig};
 use switch::{Origin, RECEIVER, SENDER, flood, network, settings};
 
-/// Settings that fit two cores and a build without optimisation: Mbit/s, Initials per second,
-/// seconds.
+/// Defaults for two cores and a debug build: Mbit/s, Initial packets per second, seconds.
 const DEFAULT: [u64; 3] = [10, 2_000, 2];
 const PORT: u16 = 4_791;
-/// Initials per second of a flood that fills 16 slots in a second: 0.13 Mbit/s. From 28 per second
-/// on, answers to unused addresses of the own link fill the send buffer while they wait for ARP,
-/// and most answers to others are dropped (`ANSWER_BUFFER` of `ccplane-udp`).
+/// Initial packets per second of a flood that fills 16 slots within about a second: 0.13 Mbit/s.
+/// From 28 per second on, answers to unused on-link addresses fill the send buffer while they wait
+/// for ARP, and most answers to other clients are dropped (`ANSWER_BUFFER` of `ccplane-udp`).
 const SLOW_FLOOD: u64 = 14;
-/// Time that a flood has before a sender comes.
+/// Head start of the flood before the client connects.
 const FLOOD_LEAD: std::time::Duration = std::time::Duration::from_secs(2);
-/// Longest handshake in a flood. Initials that are lost are sent again after 1, 2 and 4 s.
+/// Longest handshake in a flood. Lost Initial packets are retransmitted after 1, 2 and 4 s.
 const HANDSHAKE_MAX: std::time::Duration = std::time::Duration::from_secs(20);
 const TURN: Duration = Duration::from_millis(5);
-/// Different Initials of a flood.
+/// Number of distinct Initial packets.
 const INITIALS: usize = 2_000;
-/// What the sender writes at a time.
+/// Data per write of the sender.
 const PIECE: [u8; 16_384] = [7; 16_384];
 
 fn options(local: SocketAddr, max_rate: Option<Rate>) -> Options {
@@ -51,14 +50,14 @@ fn options(local: SocketAddr, max_rate: Option<Rate>) -> Options {
         idle_timeout: Some(Duration::from_secs(10)),
         max_rate,
         qlog: None,
-        // As `ccplane quic recv` has it.
+        // Defaults of `ccplane quic recv`.
         most: 16,
         per_address: 4,
         congestion: Congestion::Native(Native::Cubic),
     }
 }
 
-/// First packets of clients that will not hear the answer.
+/// Returns first packets of clients that never process the answer.
 fn initials() -> Vec<Vec<u8>> {
     let mut endpoint = Endpoint::new(Arc::new(EndpointConfig::default()), None, true);
     let tls = ccplane_link::identity::client(b"ccplane-quic/1", None, None).unwrap();
@@ -81,8 +80,8 @@ fn initials() -> Vec<Vec<u8>> {
     (0..INITIALS).map(one).collect()
 }
 
-/// Receives for a run without a flood and a run with one. Returns the bytes of each, and the most
-/// connections at a time.
+/// Receives without a flood, then with one. Returns the bytes of each run, and the peak number of
+/// connections.
 fn receive(mut host: Host, seconds: u64, mut flood: impl FnMut()) -> ([u64; 2], usize) {
     let (mut id, mut most) = (None, 0);
     let mut count = |time: f64| {
@@ -99,7 +98,7 @@ fn receive(mut host: Host, seconds: u64, mut flood: impl FnMut()) -> ([u64; 2], 
         }
         bytes
     };
-    // The window opens meanwhile.
+    // Slow start.
     count(2.5);
     let quiet = count(seconds as f64);
     flood();
@@ -108,7 +107,7 @@ fn receive(mut host: Host, seconds: u64, mut flood: impl FnMut()) -> ([u64; 2], 
     ([quiet, flooded], most)
 }
 
-/// A host that receives, and one that sends to it at this rate at most.
+/// Creates a receiver, and a sender limited to `rate`.
 fn hosts([_, sender, receiver]: &[Namespace; 3], rate: Option<Rate>) -> [Host; 2] {
     let identity = Identity::new().unwrap();
     let listens = || Host::listen(options((RECEIVER, PORT).into(), None), &identity);
@@ -144,7 +143,7 @@ fn run(spaces: &[Namespace; 3], origin: Origin, initials: &[Vec<u8>]) -> ([u64; 
     })
 }
 
-/// Opens a connection in a flood, as often as it takes. Returns the time until it is there.
+/// Opens a connection during a flood, with retries. Returns the time until it is established.
 fn join(
     spaces: &[Namespace; 3],
     origin: Origin,
@@ -159,7 +158,7 @@ fn join(
         let joined = loop {
             Host::turn_all(&mut hosts, TURN).unwrap();
             match id {
-                // The flood is there before.
+                // The flood starts first.
                 None if called.elapsed() > FLOOD_LEAD => {
                     called = Instant::now();
                     id = hosts[1].connect((RECEIVER, PORT).into()).ok();
@@ -188,7 +187,7 @@ fn no_flood_of_initials_costs_a_transfer_its_goodput() {
     let mut failed = Vec::new();
     for origin in [Origin::OnLink, Origin::OffLink, Origin::Own] {
         let mut best = 0.0_f64;
-        // A pause of the machine costs one run, not all.
+        // Repeats the run, because the host may have paused.
         for _ in 0..3 {
             let ([quiet, flooded], most) = run(&spaces, origin, &initials);
             best = best.max(flooded as f64 / quiet as f64);
@@ -209,7 +208,7 @@ fn no_flood_of_initials_costs_a_transfer_its_goodput() {
     assert!(failed.is_empty(), "{failed:?}");
 }
 
-/// The flood would fill a receiver without Retry before the sender comes.
+/// Without Retry the flood would fill the receiver before the client connects.
 #[test]
 fn a_slow_flood_of_initials_keeps_no_sender_out() {
     let Some(spaces) = network("join") else {

@@ -1,4 +1,4 @@
-//! Transfers over loopback, by real sockets and an algorithm in a thread of its own.
+//! Transfers over loopback with real sockets and an algorithm on a thread of its own.
 #![cfg(feature = "host")]
 #![expect(clippy::disallowed_methods, reason = "a test of a driver has a clock")]
 
@@ -32,7 +32,7 @@ fn options(congestion: Congestion) -> Options {
     }
 }
 
-/// Two hosts of a stack: one that listens, under the stack's own Cubic, and one that sends.
+/// Creates a server with the stack's own Cubic and a client with the given congestion control.
 fn pair(identity: &Identity, stack: Stack, congestion: &Congestion) -> [Host; 2] {
     let of = |congestion| Options {
         stack,
@@ -51,19 +51,19 @@ fn plane(stack: Stack, name: &str) -> Plane {
     Plane::in_process(stack, algorithm, Limits::default()).unwrap()
 }
 
-/// The stacks that are built in.
+/// Returns the stacks that are built in.
 fn stacks() -> impl Iterator<Item = Stack> {
     Stack::ALL
         .into_iter()
         .filter(|stack| built_in(*stack).is_ok())
 }
 
-/// The byte at a place of the pattern that is sent.
+/// Returns the byte of the test pattern at this offset.
 fn pattern(place: u64) -> u8 {
     (place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
-/// Sends so many bytes from the second host to the first, on as many connections as wanted.
+/// Sends `bytes` bytes from the second host to the first on each of `connections` connections.
 fn carry(hosts: &mut [Host; 2], bytes: u64, connections: usize) {
     let to = hosts[0].local();
     let ids: Vec<u64> = (0..connections)
@@ -115,7 +115,7 @@ fn carry(hosts: &mut [Host; 2], bytes: u64, connections: usize) {
     }
 }
 
-/// Begins a connection from each of these addresses of the loopback network, and goes away.
+/// Starts a connection from each of these loopback addresses and abandons it.
 fn call_and_leave(host: &mut Host, addresses: impl Iterator<Item = u8>) {
     for address in addresses {
         let from = Options {
@@ -234,7 +234,7 @@ fn what_is_sent_arrives_whoever_decides_the_window() {
     }
 }
 
-/// So many flows were opened, and all of them end.
+/// Waits until `flows` flows were opened and closed.
 fn ends(plane: &Plane, flows: u64) {
     let late = Instant::now() + LATE;
     while plane.stats().closed < flows && Instant::now() < late {
@@ -270,7 +270,7 @@ fn two_planes_at_one_agents_socket_are_both_steered() {
     let planes: Vec<Plane> = (stacks().chain([Stack::Noq]))
         .map(|stack| Plane::agent(stack, &address, "cubic", None, Limits::default()).unwrap())
         .collect();
-    // All at once: flows of every plane have the same numbers.
+    // Run in parallel: flows of all planes have the same numbers.
     std::thread::scope(|scope| {
         for plane in &planes {
             let identity = &identity;
@@ -370,7 +370,7 @@ fn what_a_stack_cannot_do_is_refused_by_its_name() {
     }
 }
 
-/// Also while the handshake of the first is under way.
+/// The limit includes connections in a handshake.
 #[test]
 fn connections_too_many_are_refused() {
     let identity = Identity::new().unwrap();
@@ -423,11 +423,11 @@ fn the_threads_of_a_plane_end_with_it() {
         }
     };
     let plane = plane(Stack::Noq, "cubic");
-    // A thread gives itself its name.
+    // A thread sets its name only once it runs.
     until(&|| threads() > 0);
     assert!(threads() > 0);
     drop(plane);
     until(&|| threads() == 0);
-    // Other tests have planes of their own; theirs end too.
+    // Other tests have planes too; their threads also end.
     assert_eq!(threads(), 0);
 }

@@ -19,7 +19,7 @@ use pair::{Link, Outcome, between, run};
 
 const LASTS: Duration = Duration::from_secs(10);
 
-/// A run of an algorithm, whose agent is in the same virtual time.
+/// Runs an algorithm whose agent is in the same virtual time.
 fn steered(name: &str, link: Link) -> (Outcome, PlaneStats) {
     let epoch = Instant::now();
     let plane = plane(name, &Parameters::default(), epoch);
@@ -27,7 +27,7 @@ fn steered(name: &str, link: Link) -> (Outcome, PlaneStats) {
     (outcome, plane.stats())
 }
 
-/// A plane in virtual time, whose agent runs this algorithm.
+/// Creates a plane in virtual time whose agent runs this algorithm.
 fn plane(name: &str, parameters: &Parameters, epoch: Instant) -> Plane {
     let algorithm = Registry::builtin().by_name(name, parameters).unwrap();
     let mut agent = Agent::new(Options::default());
@@ -106,7 +106,7 @@ fn every_algorithm_fills_a_link_behind_noq() {
     }
 }
 
-/// 0.1 % of loss costs Cubic much and Copa and BBR little, as on every datapath.
+/// A loss rate of 0.1 % slows Cubic down much and Copa and BBR little, as on every datapath.
 #[test]
 fn random_loss_is_answered_as_each_algorithm_does() {
     let link = Link {
@@ -114,7 +114,8 @@ fn random_loss_is_answered_as_each_algorithm_does() {
         ..Link::ordinary()
     };
     let [cubic, bbr, copa] = ["cubic", "bbr", "copa"].map(|name| steered(name, link).0);
-    // A window of some 39 packets: sqrt(3 / 2p), as Cubic has on short paths (RFC 9438, 4.3).
+    // Equilibrium window of about 39 packets: sqrt(3 / 2p), since Cubic is Reno-friendly on short
+    // paths (RFC 9438, section 4.3).
     let own = native(link);
     let ratio = mbit(&cubic) / mbit(&own);
     println!(
@@ -133,7 +134,7 @@ fn random_loss_is_answered_as_each_algorithm_does() {
     assert!(mbit(&copa) > 80.0, "copa: {:.1} Mbit/s", mbit(&copa));
 }
 
-/// noq tells of a reordered packet that it was lost after all; the reduction is undone.
+/// noq reports a spurious loss for a reordered packet, and the reduction is undone.
 #[test]
 fn reordering_is_undone() {
     let link = Link {
@@ -196,7 +197,7 @@ fn the_same_run_twice_is_the_same() {
     assert_eq!(steered("cubic", link), steered("cubic", link));
 }
 
-/// What left in any two milliseconds: at most what the rate gives, and noq's burst of ten packets.
+/// Any 2 ms contain at most the bytes due at the rate, plus noq's burst of ten packets.
 #[test]
 fn an_ordered_rate_paces_what_leaves() {
     let epoch = Instant::now();
@@ -227,8 +228,8 @@ fn an_ordered_rate_paces_what_leaves() {
     assert!((19.5..20.3).contains(&mean), "{mean:.2} Mbit/s");
 }
 
-/// Each time the client's port changes the server's path is cloned: a flow of its own, which ends
-/// with it.
+/// On each change of the client's port the server's path is cloned: a flow of its own, which ends
+/// with the path.
 #[test]
 fn migrations_leave_no_flow_behind() {
     let epoch = Instant::now();
@@ -242,7 +243,7 @@ fn migrations_leave_no_flow_behind() {
     });
     let stats = plane.stats();
     println!("{stats:?}, {} bytes", outcome.arrived);
-    // The client's path, and eleven of the server's.
+    // One path of the client and eleven of the server.
     assert_eq!(stats.opened, 12, "{stats:?}");
     assert_eq!(
         (stats.opened, stats.fallbacks),
@@ -252,7 +253,7 @@ fn migrations_leave_no_flow_behind() {
     assert!(outcome.arrived > 90_000_000, "{} bytes", outcome.arrived);
 }
 
-/// As long as noq needs to validate a path it goes on, however often the address changes.
+/// The address changes often, but leaves noq enough time to validate each path.
 #[test]
 fn a_thousand_migrations_leave_no_flow_behind() {
     let epoch = Instant::now();
@@ -279,8 +280,8 @@ fn a_thousand_migrations_leave_no_flow_behind() {
         (stats.opened, 0),
         "{stats:?}"
     );
-    // The client's path, and one of the server's for each address; one that comes and goes between
-    // two packets is not seen.
+    // One path of the client, and one of the server per address; an address used between two
+    // packets only is not observed.
     assert!((950..=1_002).contains(&stats.opened), "{stats:?}");
     assert!(
         outcome.last > lasts - Duration::from_secs(1),
@@ -290,11 +291,11 @@ fn a_thousand_migrations_leave_no_flow_behind() {
     assert!(outcome.arrived > 10_000_000, "{} bytes", outcome.arrived);
 }
 
-/// noq 1.4 by itself, with its own Cubic. It acknowledges nothing on a path that is not validated
-/// (`scheduling_info` in its `connection/mod.rs`), and a sender whose window is full then sends its
-/// answer to the challenge with its next probe only. Where the address changes before that, no path
-/// is ever validated, and nothing moves. Where this fails noq has mended it: then docs/open.md has
-/// a line too many.
+/// noq 1.4 with its own Cubic. It acknowledges nothing on a path that is not validated
+/// (`scheduling_info` in its `connection/mod.rs`), and a sender with a full window sends its
+/// PATH_RESPONSE only with its next probe. If the address changes before then, no path is ever
+/// validated and the transfer stalls. If this test fails, noq has been fixed and the entry in
+/// docs/open.md can be removed.
 #[test]
 fn noq_stands_still_while_addresses_change_faster_than_it_validates_them() {
     let run = |every: u64| {

@@ -19,7 +19,7 @@ async fn what_is_sent_arrives_under_algorithms_that_set_windows() {
     for name in ["cubic", "reno", "copa"] {
         let plane = plane(Stack::Quinn, name);
         let Ok(plane) = plane else {
-            // Copa paces.
+            // Copa requires pacing.
             assert!(name == "copa", "{name}: {plane:?}");
             continue;
         };

@@ -14,7 +14,7 @@ fn plane(stack: Stack, name: &str, parameters: &Parameters) -> Result<Plane, Pla
     Plane::in_process(stack, algorithm, Limits::default())
 }
 
-/// Sends so much from a server that the plane steers.
+/// Sends `bytes` bytes from a server controlled by the plane.
 async fn carry(plane: &Plane, bytes: usize) {
     let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let (certificate, private) = (key.cert.der().to_vec(), key.signing_key.serialize_der());
@@ -75,7 +75,7 @@ async fn an_ordered_rate_is_kept() {
     let plane = plane(Stack::S2n, "constant", &parameters).unwrap();
     let begun = Instant::now();
     carry(&plane, 5_000_000).await;
-    // A second for the stream alone, at that rate.
+    // The stream alone takes one second at that rate.
     let seconds = begun.elapsed().as_secs_f64();
     assert!((0.95..3.0).contains(&seconds), "{seconds:.3} s");
 }
@@ -112,7 +112,7 @@ fn a_plane_of_another_stack_is_refused_by_name() {
     );
 }
 
-/// What a stack lacks is named with a stack that has it.
+/// The error names a stack that has the missing capability.
 #[test]
 fn what_another_stack_cannot_do_is_refused_with_one_that_can() {
     let refused = |stack, name| {

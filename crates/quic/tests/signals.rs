@@ -1,9 +1,9 @@
-//! Every signal that the transport gives to programs, against what the simulation knows: packets
-//! sent, dropped, marked and arrived, and when. The table in `transport/src/control.rs` says what
-//! each has to be.
+//! Every signal that the transport passes to programs, compared with the simulation's ground truth:
+//! packets sent, dropped, marked and received, and their times. The table in
+//! `transport/src/control.rs` specifies the signals.
 //!
-//! The same packets go over the path of a QUIC connection, which has to find the same signals, but
-//! for those that its table says to differ.
+//! The same packets are also passed to the path of a QUIC connection, which has to derive the same
+//! signals, except where its own table differs.
 
 #[path = "signals/quic.rs"]
 mod quic;
@@ -23,7 +23,7 @@ use ccplane_wire::FlowInfo;
 
 const MSS: u64 = 1448;
 
-/// All signals; a program has room for 16 variables, so that each half takes a run of its own.
+/// All signals. A program has room for 16 variables, so each half takes a run of its own.
 const HALVES: [&[&str]; 2] = [
     &[
         "Ack.now",
@@ -55,10 +55,10 @@ const HALVES: [&[&str]; 2] = [
     ],
 ];
 
-/// The signals of one call, by name.
+/// Signals of one call, by name.
 type Row = BTreeMap<&'static str, u64>;
 
-/// Reports every call and holds the window at so many packets.
+/// Reports every call and keeps the window constant, in packets.
 struct Watcher {
     fields: &'static [&'static str],
     window: u64,
@@ -103,14 +103,14 @@ impl Algorithm for Watcher {
     }
 }
 
-/// A packet at one end of the path.
+/// Event at one end of the path.
 #[derive(Clone, Debug)]
 enum Moment {
     /// The sender sends segment `number` for the n-th time.
     Sent { number: u32, transmission: u8 },
-    /// It comes to the receiver.
+    /// The receiver gets it.
     Arrived { number: u32, transmission: u8 },
-    /// The sender hears; also how many marks the receiver has seen so far.
+    /// The sender gets an ACK. `marks` is the number of CE marks seen by the receiver so far.
     Heard {
         ack: u32,
         sacked: Vec<(u32, u32)>,
@@ -119,7 +119,7 @@ enum Moment {
     },
 }
 
-/// What happens at both ends, in order, and how many packets of data the path drops.
+/// Events at both ends in order, and the number of data packets dropped.
 #[derive(Default)]
 struct Trace {
     moments: Vec<(Time, Moment)>,
@@ -131,7 +131,7 @@ impl Tracer for Trace {
         let segment = seen.segment;
         let data = segment.kind == Kind::Data && !seen.backward;
         match seen.step {
-            // The first link is the sender's own.
+            // The first link belongs to the sender.
             Step::Queued if data && seen.link.index() == 0 => self.moments.push((
                 now,
                 Moment::Sent {
@@ -140,7 +140,7 @@ impl Tracer for Trace {
                 },
             )),
             Step::Dropped(_) if data => self.dropped += 1,
-            // The third is the one to the receiver.
+            // The third link leads to the receiver.
             Step::Arrived if data && seen.link.index() == 2 => self.moments.push((
                 now,
                 Moment::Arrived {
@@ -168,25 +168,25 @@ impl Tracer for Trace {
     }
 }
 
-/// A change of the path at so many ms.
+/// Change of the path at a time in ms.
 type Planned = (u64, fn(LinkId) -> Change);
 
-/// A path and what is sent over it.
+/// Path and transfer of a test.
 struct Case {
-    /// Mbit/s; the path is 40 ms long.
+    /// Bottleneck rate, Mbit/s; the base RTT is 40 ms.
     rate: u64,
     queue: &'static str,
     loss: LossModel,
     ecn: Ecn,
-    /// Packets.
+    /// Constant window, packets.
     window: u64,
-    /// Packets; none: without end.
+    /// Length, packets; `None` for an unlimited transfer.
     length: Option<u64>,
-    /// Packets that are written after 1 s.
+    /// Packets written after 1 s.
     later: u64,
-    /// When, ms, and what.
+    /// Changes with their times in ms.
     changes: Vec<Planned>,
-    /// ms
+    /// Duration, ms.
     until: u64,
 }
 
@@ -206,7 +206,7 @@ impl Default for Case {
     }
 }
 
-/// What a case left: both halves of the signals at each call, and the truth.
+/// Result of a case: all signals at each call, and the ground truth.
 struct Outcome {
     rows: Vec<Row>,
     moments: Vec<(Time, Moment)>,
@@ -216,7 +216,7 @@ struct Outcome {
 
 const ONE_WAY: Duration = Duration::from_millis(20);
 
-/// The handshake is a sample too: 40 ms and the transmission of 52 bytes at 20 Mbit/s.
+/// RTT sample of the handshake: 40 ms plus the serialization of 52 bytes at 20 Mbit/s.
 const HANDSHAKE_US: u64 = 40_020;
 
 fn run(case: &Case) -> Outcome {
@@ -243,7 +243,7 @@ fn run(case: &Case) -> Outcome {
 }
 
 impl Outcome {
-    /// What the path of a QUIC connection tells of the same packets.
+    /// Returns the signals of a QUIC connection's path for the same packets.
     fn over_quic(&self, case: &Case) -> Vec<Row> {
         quic::rows(case, &self.moments)
     }
@@ -304,23 +304,23 @@ fn one(case: &Case, fields: &'static [&'static str]) -> (Vec<Row>, Simulation<Tr
     (rows, sim, link)
 }
 
-/// What the sender can know, from what it sent and heard.
+/// Sender's state reconstructed from sent packets and received ACKs.
 #[derive(Default)]
 struct Model {
-    /// When each segment was sent last, and how often.
+    /// Last transmission time and transmission count per segment.
     sent: BTreeMap<u32, (Time, u8)>,
     una: u32,
     next: u32,
     sacked: BTreeSet<u32>,
-    /// Sent again.
+    /// Retransmissions.
     repeated: u64,
-    /// Marked lost, by the reports.
+    /// Segments reported lost.
     lost: u64,
-    /// Repair goes on until everything before this is acknowledged.
+    /// Recovery lasts until everything before this number is acknowledged.
     repair_until: Option<u32>,
 }
 
-/// Counts, times and flights at every single ACK of a transfer that loses one packet in a hundred.
+/// Compares counts, times and packets in flight at every ACK of a transfer with 1 % loss.
 #[test]
 fn every_ack_is_told_as_it_was() {
     let outcome = run(&Case {
@@ -369,15 +369,15 @@ fn every_ack_is_told_as_it_was() {
                 is("Ack.packets_acked", covered.len() as u64);
                 is("Ack.packets_misordered", fresh.len() as u64);
                 is("Ack.bytes_misordered", fresh.len() as u64 * MSS);
-                // Known lost and not yet sent again are not in flight.
+                // Packets known to be lost and not retransmitted yet are not in flight.
                 let lost = row["Ack.lost_pkts_sample"];
                 model.lost += lost;
                 let outstanding = u64::from(model.next - model.una) - model.sacked.len() as u64;
                 let flying = outstanding - (model.lost - model.repeated);
                 is("Flow.packets_in_flight", flying);
                 is("Flow.bytes_in_flight", flying * MSS);
-                // The newly delivered segment that was sent last, if it is known which transmission
-                // arrived.
+                // Newly delivered segment that was sent last, if the transmission that arrived is
+                // known.
                 let latest = covered
                     .iter()
                     .chain(&fresh)
@@ -412,7 +412,7 @@ fn every_ack_is_told_as_it_was() {
         "{checked} calls, {} losses",
         model.lost
     );
-    // Losses of the last round-trip time are not known yet.
+    // Losses of the last RTT are not detected yet.
     assert!(
         (outcome.dropped - 3..=outcome.dropped).contains(&model.lost),
         "{} of {}",
@@ -421,9 +421,10 @@ fn every_ack_is_told_as_it_was() {
     );
 }
 
-/// Where both tell of an acknowledgement they tell the same. A path's edge does not wait for what
-/// is lost, so that in order and beyond are told apart otherwise until that is repaired, its
-/// recovery ends sooner, and of a packet that is sent again it knows which one arrived.
+/// Both report the same for an ACK that both report, with three exceptions. A path's left edge does
+/// not wait for lost packets, so until a loss is repaired its in-order and misordered counts
+/// differ; its recovery ends sooner; and for a retransmitted segment it identifies the transmission
+/// that arrived.
 #[test]
 fn a_path_of_quic_is_told_the_same_at_every_ack() {
     let case = Case {
@@ -436,7 +437,7 @@ fn a_path_of_quic_is_told_the_same_at_every_ack() {
         .into_iter()
         .map(|row| (row["Ack.now"], row))
         .collect();
-    // A timer's losses are calls of their own.
+    // Losses detected by a timer are reported in separate calls.
     let mut losses = path
         .values()
         .map(|row| (row["Ack.now"], row["Ack.lost_pkts_sample"]))
@@ -473,7 +474,7 @@ fn a_path_of_quic_is_told_the_same_at_every_ack() {
         for (sum, row) in bytes.iter_mut().zip([row, own]) {
             *sum += row["Ack.bytes_acked"];
         }
-        // The call that ends a repair tells of all that was beyond it.
+        // The call that ends recovery reports everything beyond the repaired loss.
         let was_calm = recoveries.iter().all(|(repairing, _)| !repairing);
         if calm && was_calm && theirs_lost == ours_lost {
             [
@@ -527,7 +528,7 @@ fn a_path_of_quic_is_told_the_same_at_every_ack() {
     assert!(ours >= theirs && theirs > 10, "{theirs} reductions, {ours}");
 }
 
-/// More window than the path holds: the line decides the rate, and the window the queue.
+/// With a window larger than the BDP, the bottleneck determines the rate, and the window the queue.
 #[test]
 fn rates_and_round_trips_are_those_of_a_full_bottleneck() {
     let case = Case {
@@ -559,7 +560,7 @@ fn rates_and_round_trips_are_those_of_a_full_bottleneck() {
     }
 }
 
-/// Less to send than the window allows, and later some more.
+/// Less data than the window allows, and more data later.
 #[test]
 fn an_application_that_has_no_more_is_told() {
     let (length, later) = (40, 20);
@@ -576,7 +577,7 @@ fn an_application_that_has_no_more_is_told() {
             acked += row["Ack.bytes_acked"];
             let more = row["Ack.now"] > 1_000_000;
             let written = if more { length + later } else { length };
-            // A QUIC stack does not say how much waits: there it is what is in flight.
+            // A QUIC stack does not report unsent data, so the signal equals the bytes in flight.
             let pending = if is_quic {
                 row["Flow.bytes_in_flight"]
             } else {
@@ -584,14 +585,15 @@ fn an_application_that_has_no_more_is_told() {
             };
             assert_eq!(row["Flow.bytes_pending"], pending);
             assert_eq!(row["Flow.cwnd_limited"], 0, "{row:?}");
-            // The first packets left before the application had no more, the later ones after that.
+            // The first packets were sent before the application ran out of data, the later ones
+            // after it.
             assert_eq!(row["Flow.app_limited"], u64::from(more), "{row:?}");
         }
         assert_eq!(acked, (length + later) * MSS);
     }
 }
 
-/// Marks are told one for one.
+/// Every CE mark is counted exactly once.
 #[test]
 fn every_mark_is_told_once() {
     let case = Case {
@@ -611,8 +613,8 @@ fn every_mark_is_told_once() {
     }
 }
 
-/// An outage of a second is a timeout or several; a delay that grows by a second is one that proves
-/// spurious.
+/// An outage of a second causes one or more timeouts; a delay that grows by a second causes a
+/// spurious one.
 #[test]
 fn timeouts_are_told_and_undone_where_they_were_wrong() {
     let outage: Vec<Planned> = vec![(2_000, Change::Down), (3_000, Change::Up)];
@@ -625,7 +627,7 @@ fn timeouts_are_told_and_undone_where_they_were_wrong() {
     let timeouts = sum(&outcome.rows, "Flow.was_timeout");
     assert!((2..=4).contains(&timeouts), "{timeouts}");
     assert_eq!(sum(&outcome.rows, "Flow.undone"), 0);
-    // A stack does not tell of probe timeouts, but that congestion persisted, once.
+    // A QUIC stack reports persistent congestion once instead of probe timeouts.
     let path = outcome.over_quic(&case);
     assert_eq!(
         (sum(&path, "Flow.was_timeout"), sum(&path, "Flow.undone")),
@@ -643,7 +645,7 @@ fn timeouts_are_told_and_undone_where_they_were_wrong() {
     assert!(sum(&outcome.rows, "Flow.was_timeout") >= 1);
     assert_eq!(sum(&outcome.rows, "Flow.undone"), 1);
     assert_eq!(outcome.dropped, 0);
-    // It has nothing to undo: without an acknowledgement it takes nothing for lost.
+    // Without an ACK the stack declares no losses, so there is nothing to undo.
     let path = outcome.over_quic(&case);
     let told =
         ["Ack.lost_pkts_sample", "Flow.was_timeout", "Flow.undone"].map(|name| sum(&path, name));

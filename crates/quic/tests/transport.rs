@@ -1,5 +1,5 @@
-//! A path beside a connection of ccplane's transport: the same packets leave, arrive and are lost,
-//! the same law decides, and the windows are the same through every reduction.
+//! A path compared with a connection of ccplane's transport: with the same packets, losses and
+//! control law, windows are the same throughout every reduction.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -14,11 +14,12 @@ use rand_pcg::rand_core::Rng;
 const MSS: u16 = 1_448;
 const DELAY: Duration = Duration::from_millis(10);
 
-/// Slow start, then a packet a round; seven tenths after a loss. It sees only what both tell alike.
+/// Control law: slow start, then one packet per RTT; 0.7 times the window after a loss. It uses
+/// only signals that both report alike.
 #[derive(Clone, Default)]
 struct Law {
     recovering: bool,
-    /// Of the last call.
+    /// Losses reported in the last call.
     lost: u64,
     calls: u64,
 }
@@ -59,22 +60,23 @@ impl Control for Law {
     }
 }
 
-/// The transport's two ends, and the path that is told of the sender's packets.
+/// Two ends of the transport, and a path that observes the sender's packets.
 struct Both {
     now: Time,
     ends: [Connection; 2],
     law: Law,
     receiver: Native,
-    /// What is on its way: when it arrives, where, and what.
+    /// Packets in flight: arrival time, destination and contents.
     wire: VecDeque<(Time, usize, Segment, Side)>,
     path: Path,
     of_path: Law,
-    /// Acknowledgements and losses are two calls, as a stack makes them.
+    /// Report ACKs and losses in two calls, as a QUIC stack does.
     apart: bool,
     packets: u64,
-    /// By segment that is not acknowledged: its latest packet, and when that left.
+    /// Latest packet and its send time, per unacknowledged segment.
     sent: BTreeMap<u32, (u64, Time)>,
-    /// Segments whose first transmission is lost, and those that the transport has marked so far.
+    /// Segments whose first transmission is lost, and the number that the transport has declared
+    /// lost so far.
     drops: BTreeSet<u32>,
     marked: usize,
     compared: u64,
@@ -92,7 +94,7 @@ impl Both {
         client.write(1 << 40);
         let mut both = Both {
             now,
-            // Its place is taken by the one that accepts.
+            // Placeholder until the connection is accepted.
             ends: [client, Connection::connect(&config, now)],
             law: Law::default(),
             receiver: Native::new_reno(),
@@ -113,7 +115,7 @@ impl Both {
         both
     }
 
-    /// Everything that may leave does.
+    /// Sends everything that may be sent.
     fn flush(&mut self) {
         for from in 0..2 {
             while self.ends[from].has(self.now, 0) {
@@ -165,11 +167,11 @@ impl Both {
                 law.decide(transport, signals)
             });
         }
-        // Packets arrive in order, so that what is marked lost are the dropped ones, in their
+        // Packets arrive in order, so the segments declared lost are the dropped ones, in the same
         // order.
         let lost = if told { self.law.lost as usize } else { 0 };
         for number in self.drops.iter().skip(self.marked).take(lost) {
-            // The one that left first: its repair has another number.
+            // The first transmission; its retransmission has another packet number.
             let (packet, _) = self.sent[number];
             self.path.lost(at, packet, MSS);
         }
@@ -194,8 +196,8 @@ impl Both {
             (self.path.bytes_in_flight() / u64::from(MSS)) as u32,
             self.path.ssthresh() / u64::from(MSS),
         );
-        // A path's reduction ends with the first packet that was sent since, the transport's with
-        // the last that was repaired.
+        // A path's reduction ends with the first packet sent after its start, the transport's when
+        // the last loss is repaired.
         if connection.in_recovery() != self.path.in_recovery() || self.path.srtt() == Duration::ZERO
         {
             return;
@@ -206,8 +208,7 @@ impl Both {
             self.now, self.drops
         );
         if self.apart {
-            // The law hears of the acknowledgement before the loss, and has let the window grow by
-            // its packet.
+            // The law sees the ACK before the loss, so its window has grown by one packet.
             let near = |a: u64, b: u64| a.abs_diff(b) <= 2;
             assert!(
                 ours.1 == theirs.1 && near(ours.0, theirs.0) && near(ours.2, theirs.2),
@@ -223,7 +224,7 @@ impl Both {
 fn a_reduction_after_one_loss_is_that_of_the_transport_packet_for_packet() {
     for seed in 0..150 {
         let mut random = Pcg32::new(seed, 1);
-        // From the middle of slow start to avoidance, one loss each few rounds.
+        // From mid slow start to congestion avoidance, with one loss every few rounds.
         let first = 15 + random.next_u32() % 300;
         let drops = BTreeSet::from([first, first + 1_500 + random.next_u32() % 500]);
         let mut both = Both::new(drops, seed % 2 == 0);

@@ -1,32 +1,32 @@
-//! Who decides the windows of a host's connections.
+//! Congestion control of a host's connections.
 
 use crate::{Plane, Stack};
 
-/// What decides a connection's window.
+/// Congestion control of a connection.
 #[derive(Clone, Debug)]
 pub enum Congestion {
-    /// One of the stack's own.
+    /// One of the stack's own algorithms.
     Native(Native),
-    /// A plane.
+    /// Controlled by a plane.
     Steered(Plane),
 }
 
-/// Congestion controls that stacks have of their own.
+/// Congestion-control algorithms built into the stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Native {
-    /// NewReno, as RFC 9002 has it.
+    /// NewReno of RFC 9002.
     NewReno,
     /// Cubic (RFC 9438).
     Cubic,
-    /// BBR version 1, as quinn has it.
+    /// BBR version 1, in quinn.
     Bbr,
-    /// BBR version 2, as s2n-quic has it.
+    /// BBR version 2, in s2n-quic.
     Bbr2,
     /// BBR version 3.
     Bbr3,
 }
 
-/// A name that is none of the stack's.
+/// Error for an algorithm that the stack does not have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{stack} has no congestion control `{name}`; it has {known}")]
 pub struct UnknownNative {
@@ -36,7 +36,7 @@ pub struct UnknownNative {
 }
 
 impl Native {
-    /// A stack's own control of this name.
+    /// Returns the stack's algorithm of this name.
     pub fn of(stack: Stack, name: &str) -> Result<Native, UnknownNative> {
         let known = Native::all(stack);
         let found = known.iter().find(|native| native.name() == name);
@@ -45,7 +45,7 @@ impl Native {
             .ok_or_else(|| UnknownNative::new(stack, name))
     }
 
-    /// The error where a stack is asked for one that is not its own.
+    /// Returns the error for an algorithm that the stack does not have.
     pub(super) fn not_of(self, stack: Stack) -> UnknownNative {
         UnknownNative::new(stack, self.name())
     }
@@ -58,7 +58,7 @@ impl Native {
         }
     }
 
-    /// Its name, as people write it.
+    /// Returns the name used in options and messages.
     pub const fn name(self) -> &'static str {
         match self {
             Native::NewReno => "reno",

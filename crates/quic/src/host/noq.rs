@@ -1,4 +1,4 @@
-//! noq's state machines on a UDP socket, run by whoever calls.
+//! Host that drives noq's state machines on a UDP socket.
 #![expect(
     clippy::disallowed_methods,
     reason = "the driver of the connections' clock"
@@ -34,25 +34,25 @@ use connection::Connection;
 use line::Line;
 use strangers::Strangers;
 
-/// Batches of one connection before the others have their turn.
+/// Batches sent per connection before the next one is served.
 const BATCHES: usize = 32;
 
-/// A socket and its connections.
+/// UDP socket with its noq connections.
 pub(super) struct Noq {
     options: Options,
     endpoint: Endpoint,
-    /// For connections that it opens.
+    /// Configuration of outgoing connections.
     client: Option<ClientConfig>,
     line: Line,
     inbox: Inbox,
     connections: BTreeMap<u64, Connection>,
-    /// The numbers of connections by noq's handles.
+    /// Connection identifiers by noq's handles.
     numbers: HashMap<ConnectionHandle, u64>,
     next: u64,
     accepted: VecDeque<u64>,
-    /// Answers of the endpoint itself.
+    /// Buffer for responses of the endpoint.
     answer: Vec<u8>,
-    /// While it accepts connections.
+    /// Present while connections are accepted.
     strangers: Option<Strangers>,
     crowded: bool,
 }
@@ -118,7 +118,7 @@ impl Noq {
         id
     }
 
-    /// Receives datagrams of connections, and then some of strangers unless those pause.
+    /// Receives datagrams of connections, then those of unverified peers unless they are paused.
     fn receive(&mut self) -> Result<bool, HostError> {
         let any = self.receive_from(false)?;
         let begin = Instant::now();
@@ -205,8 +205,8 @@ impl Noq {
         Ok(any)
     }
 
-    /// Sends an answer that belongs to no connection, by the socket of strangers where there is
-    /// one.
+    /// Sends a response that belongs to no connection, through the socket of unverified peers if
+    /// there is one.
     fn respond(
         &mut self,
         now: Instant,
@@ -222,8 +222,8 @@ impl Noq {
         }
     }
 
-    /// Accepts a connection, or answers by a Retry packet while many peers have not proved their
-    /// address. Those take no slot of the others.
+    /// Accepts a connection, or answers with a Retry packet while there are many unverified peers.
+    /// Unverified connections do not count against the limit on the others.
     fn accept(&mut self, incoming: Incoming, now: Instant) -> Result<(), HostError> {
         let proved = incoming.remote_address_validated();
         let address = incoming.remote_address();
@@ -450,7 +450,7 @@ fn transport(options: &Options) -> Result<TransportConfig, HostError> {
     Ok(config)
 }
 
-/// TLS that QUIC cannot use: without TLS 1.3's first cipher suite.
+/// Converts the error for a TLS configuration without the initial cipher suite that QUIC requires.
 fn unusable(why: impl std::fmt::Display) -> HostError {
     HostError::Start {
         stack: Stack::Noq.name(),

@@ -1,10 +1,12 @@
-//! A qlog of a connection: its windows, rates, RTTs and losses, as a JSON text sequence (RFC 7464).
+//! qlog of a connection with its windows, rates, RTTs and losses, as a JSON text sequence (RFC
+//! 7464).
 //!
-//! The file follows draft-ietf-quic-qlog-main-schema and has one event of
+//! The file follows draft-ietf-quic-qlog-main-schema and contains one event type of
 //! draft-ietf-quic-qlog-quic-events-14, `quic:recovery_metrics_updated`, with the metrics that
-//! changed, at most once a millisecond. Its extension field `ccplane_packets_lost` counts the
-//! packets lost since the event before: no stack reports which ones. The last event is
-//! `quic:connection_closed`, with the reason. A write error ends the file, not the connection.
+//! changed, at most once per millisecond. The extension field `ccplane_packets_lost` counts the
+//! packets lost since the previous event, because no stack reports which packets were lost. The
+//! last event is `quic:connection_closed` with the reason. A write error ends the file, not the
+//! connection.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -16,17 +18,17 @@ use serde_json::{Map, Value, json};
 
 use super::Stats;
 
-/// Between two records of a connection. A busy one changes its window with each acknowledgement:
-/// more records would cost more than they tell.
+/// Minimum interval between records of a connection. A busy connection changes its window with
+/// every ACK; logging each change would cost more than it is worth.
 const EVERY: Duration = Duration::from_millis(1);
 
-/// The end of a connection, in the words of the schema.
+/// End of a connection, in terms of the schema.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Closed {
     /// `local` or `remote`.
     pub initiator: Option<&'static str>,
     pub error: Option<CloseError>,
-    /// The stack's or the peer's text.
+    /// Text from the stack or the peer.
     pub reason: String,
     pub trigger: Option<&'static str>,
 }
@@ -40,7 +42,7 @@ pub(super) enum CloseError {
 }
 
 impl Closed {
-    /// The end of a connection that its application closes with this code.
+    /// Describes a close by the local application.
     pub fn by_application(code: u32) -> Closed {
         Closed {
             initiator: Some("local"),
@@ -50,7 +52,7 @@ impl Closed {
         }
     }
 
-    /// The end of a connection of which only the stack's text is known.
+    /// Describes an end of which only the stack's text is known.
     #[cfg(any(test, feature = "host-runtime"))]
     pub fn for_reason(reason: &str) -> Closed {
         Closed {
@@ -61,7 +63,8 @@ impl Closed {
 }
 
 impl CloseError {
-    /// Name of a transport error in the schema. The schema has a code only with unknown names.
+    /// Returns the name of a transport error in the schema, which allows a numeric code only with
+    /// the name "unknown".
     fn name(code: u64) -> &'static str {
         const NAMES: [&str; 17] = [
             "no_error",
@@ -87,7 +90,7 @@ impl CloseError {
     }
 }
 
-/// The log of one connection.
+/// Log of one connection.
 pub(super) struct Qlog {
     out: Option<BufWriter<File>>,
     begun: Instant,
@@ -96,8 +99,8 @@ pub(super) struct Qlog {
 }
 
 impl Qlog {
-    /// The log of a host's connection, where the host has a folder for logs. A connection goes on
-    /// without its log.
+    /// Creates the log of a connection if the host has a log directory. If that fails, the
+    /// connection continues without a log.
     pub fn of(folder: Option<&Path>, id: u64, client: bool, begun: Instant) -> Option<Qlog> {
         let folder = folder?;
         let name = format!("{}-{id}", if client { "client" } else { "server" });
@@ -106,7 +109,7 @@ impl Qlog {
             .ok()
     }
 
-    /// A file of its own in the folder.
+    /// Creates a file in the directory.
     fn create(folder: &Path, name: &str, client: bool, begun: Instant) -> io::Result<Qlog> {
         let mut log = Qlog {
             out: Some(BufWriter::new(File::create(
@@ -130,13 +133,13 @@ impl Qlog {
         Ok(log)
     }
 
-    /// Whether it is time for another look.
+    /// Returns true if the minimum interval has passed.
     pub fn is_due(&self, now: Instant) -> bool {
         let at = Duration::from(now.saturating_duration_since(self.begun));
         self.out.is_some() && (at.saturating_sub(self.last) >= EVERY || self.last == Duration::ZERO)
     }
 
-    /// Notes what changed since the last look.
+    /// Records the metrics that have changed.
     pub fn note(&mut self, now: Instant, stats: &Stats) {
         let at = Duration::from(now.saturating_duration_since(self.begun));
         self.last = at;
@@ -165,7 +168,7 @@ impl Qlog {
             ssthresh.into(),
         );
         let rate = stats.pacing_rate;
-        // Bits a second.
+        // Bits per second.
         changed(
             "pacing_rate",
             rate.is_some() && rate != seen.pacing_rate,
@@ -181,7 +184,7 @@ impl Qlog {
         self.seen = *stats;
     }
 
-    /// Notes the end of the connection, and ends the file.
+    /// Records the end of the connection and closes the file.
     pub fn close(mut self, now: Instant, closed: &Closed) {
         let mut data = Map::new();
         let mut set = |key: &str, value: Value| drop(data.insert(key.to_owned(), value));
@@ -196,7 +199,7 @@ impl Qlog {
                     set("error_code", code.into());
                 }
             }
-            // ccplane's protocol has no names in the schema.
+            // The schema has no names for ccplane's application errors.
             Some(CloseError::Application(code)) => {
                 set("application_error", "unknown".into());
                 set("error_code", code.into());
@@ -261,8 +264,7 @@ mod tests {
 
     #[test]
     fn the_last_event_has_the_reason_of_the_end() {
-        // What noq does with an acknowledgement of a packet number that it skipped (RFC 9000,
-        // section 21.4).
+        // noq's error for an ACK of a packet number that it skipped (RFC 9000, section 21.4).
         let false_receipt = noq_proto::TransportError::new(
             noq_proto::TransportErrorCode::PROTOCOL_VIOLATION,
             "unsent packet acked".to_owned(),

@@ -1,9 +1,9 @@
-//! Stacks that bring a driver of their own, quinn and s2n-quic: they run in an asynchronous runtime
-//! on a thread of the host's, and only bytes and figures cross over.
+//! Host for stacks with their own drivers, quinn and s2n-quic: they run in an async runtime on a
+//! separate thread, and only bytes and statistics are exchanged with it.
 //!
-//! A connection has a pipe: what the application wrote waits in it for the stack, what has arrived
-//! waits for the application. Either side wakes the other, by an event of the kernel in one
-//! direction and of the runtime in the other.
+//! Each connection has a pipe that buffers written data for the stack and received data for the
+//! application. The runtime wakes the application with an eventfd, the application wakes the
+//! runtime with a `Notify`.
 #![expect(clippy::disallowed_methods, reason = "the times of its logs")]
 
 mod pipe;
@@ -34,17 +34,17 @@ use super::{Driver, HostError, LISTENS, Options, Stats, code};
 use pipe::{Pipe, ROOM, Shared, State};
 use serve::{Endpoint, serve};
 
-/// The socket's buffer for what arrives, as ccplane's own sockets have it.
+/// Size of the socket's receive buffer, bytes.
 const KERNEL_BUFFER: usize = 4 << 20;
 
-/// A host whose stack runs on another thread.
+/// Host whose stack runs on another thread.
 pub(super) struct Runtime {
     stack: &'static str,
     local: SocketAddr,
     client: bool,
     qlog: Option<PathBuf>,
     shared: Arc<Shared>,
-    /// The thread ends when this is dropped.
+    /// Requests to connect; the thread ends when the sender is dropped.
     orders: Option<UnboundedSender<(SocketAddr, Arc<Pipe>)>>,
     thread: Option<thread::JoinHandle<()>>,
     connections: BTreeMap<u64, Connection>,
@@ -52,16 +52,16 @@ pub(super) struct Runtime {
     next: u64,
 }
 
-/// A connection, as the application sees it.
+/// Application side of a connection.
 struct Connection {
     pipe: Arc<Pipe>,
-    /// A copy of the pipe's.
+    /// Copy of the pipe's failure.
     failure: Option<String>,
     log: Option<Qlog>,
 }
 
 impl Runtime {
-    /// Begins a stack of this name on a thread of its own. `make` is called there, in the runtime.
+    /// Starts a stack on a thread of its own. `make` runs there, inside the runtime.
     fn start<E: Endpoint>(
         options: &Options,
         client: bool,
@@ -74,7 +74,7 @@ impl Runtime {
         let address = options.local;
         let bind = |why| HostError::Bind { address, why };
         let socket = UdpSocket::bind(address).map_err(bind)?;
-        // With the permission to exceed the system's limit, or else up to it.
+        // With `CAP_NET_ADMIN` the size may exceed the system's limit.
         if setsockopt(&socket, sockopt::RcvBufForce, &KERNEL_BUFFER).is_err() {
             setsockopt(&socket, sockopt::RcvBuf, &KERNEL_BUFFER).map_err(|why| bind(why.into()))?;
         }
@@ -100,7 +100,7 @@ impl Runtime {
                 LocalSet::new().block_on(&runtime, async move {
                     match make(socket) {
                         Ok(endpoint) => {
-                            // Who waits for it is there.
+                            // The receiver is waiting in this call.
                             let _ = began.send(Ok(()));
                             serve(endpoint, taken, &of_thread, most).await;
                         }
@@ -147,7 +147,7 @@ impl Drop for Runtime {
     fn drop(&mut self) {
         drop(self.orders.take());
         if let Some(thread) = self.thread.take() {
-            // It ends soon, and if it panicked there is nobody left to tell.
+            // The thread ends soon; a panic cannot be reported any more.
             let _ = thread.join();
         }
     }
@@ -294,7 +294,7 @@ impl Driver for Runtime {
             }
             !over
         });
-        // It ends after this, or by itself, and then nothing more comes from it.
+        // The thread ends only after the host, or on a failure of the stack.
         if self
             .thread
             .as_ref()

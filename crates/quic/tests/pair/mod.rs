@@ -1,4 +1,5 @@
-//! Two noq endpoints in virtual time, and a link between them: same seed, same run.
+//! Two noq endpoints in virtual time with a link between them; runs with the same seed are
+//! identical.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -13,31 +14,30 @@ use noq_proto::{
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
-/// The way from the client to the server; the way back has the same delay and no limit.
+/// Path from the client to the server; the reverse path has the same delay and no rate limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Link {
-    /// bytes/s.
+    /// Rate, bytes/s.
     pub rate: u64,
-    /// One way.
+    /// One-way delay.
     pub delay: Duration,
-    /// Bytes that wait at most.
+    /// Queue capacity, bytes.
     pub buffer: u64,
-    /// Every so many'th datagram is lost; 0: none.
+    /// Drops every n-th datagram; 0 disables it.
     pub loses: u64,
-    /// Datagrams are marked with CE when more bytes wait.
+    /// Queue length above which datagrams are marked with CE, bytes.
     pub marks: u64,
-    /// Every so many'th datagram comes 5 ms later than it should, so that others overtake it; 0:
-    /// none.
+    /// Delays every n-th datagram by 5 ms, so that others overtake it; 0 disables it.
     pub delays: u64,
-    /// The client's port is another one so often, so many times: what the server sends goes over a
-    /// new path then.
+    /// Interval and number of changes of the client's port, each of which gives the server a new
+    /// path.
     pub rebinds: Option<(Duration, u16)>,
-    /// Between these nothing gets through.
+    /// Start and end of an outage.
     pub out: Option<(Duration, Duration)>,
 }
 
 impl Link {
-    /// 96 Mbit/s, a round-trip time of 20 ms, a buffer of one BDP.
+    /// Returns a path of 96 Mbit/s, 20 ms RTT and a buffer of one BDP.
     pub fn ordinary() -> Link {
         Link {
             rate: 12_000_000,
@@ -52,26 +52,26 @@ impl Link {
     }
 }
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Datagrams that the link took and dropped.
+    /// Datagrams forwarded and dropped by the link.
     pub carried: u64,
     pub dropped: u64,
-    /// Bytes of the stream that arrived.
+    /// Stream bytes received.
     pub arrived: u64,
-    /// When the last of them did.
+    /// Time of the last receipt.
     pub last: Duration,
-    /// The most bytes that waited in the second half, and the mean at arrivals there.
+    /// Longest queue in the second half of the run, and its mean at arrivals there, bytes.
     pub queue_max: u64,
     pub queue_mean: u64,
-    /// The window at every 10 ms.
+    /// Congestion window, sampled every 10 ms.
     pub windows: Vec<u64>,
-    /// Why the connection ended before, if it did.
+    /// Error that ended the connection early, if any.
     pub ended: Option<String>,
     pub lost: u64,
     pub spurious: u64,
-    /// What left the client: when, and how many bytes.
+    /// Times and sizes of the client's datagrams.
     pub departures: Vec<(Duration, u64)>,
 }
 
@@ -80,7 +80,7 @@ struct End {
     connection: Option<(ConnectionHandle, Connection)>,
     inbound: VecDeque<(Instant, bool, Vec<u8>)>,
     remote: SocketAddr,
-    /// Why its connection ended, if it did.
+    /// Error that ended its connection, if any.
     ended: Option<String>,
 }
 
@@ -97,7 +97,7 @@ impl End {
         }
     }
 
-    /// Takes what has arrived by now, and what is due.
+    /// Processes datagrams that have arrived and timers that are due.
     fn take(&mut self, now: Instant) {
         let mut answer = Vec::new();
         while self.inbound.front().is_some_and(|(at, ..)| *at <= now) {
@@ -173,8 +173,8 @@ impl End {
     }
 }
 
-/// Runs a transfer without end for so long, to a server with noq's own control. `turn` is called at
-/// every step, for an agent in virtual time.
+/// Runs an unlimited transfer for the duration `lasts` to a server with noq's default control.
+/// `turn` is called at every step, for an agent in virtual time.
 #[allow(dead_code, reason = "not every test that has this file uses it")]
 pub fn run(
     link: Link,
@@ -186,7 +186,7 @@ pub fn run(
     between(link, sender, TransportConfig::default(), epoch, lasts, turn)
 }
 
-/// The same to a server of this configuration.
+/// Runs an unlimited transfer to a server with this configuration.
 pub fn between(
     link: Link,
     sender: TransportConfig,
@@ -247,7 +247,7 @@ pub fn between(
     let chunk = vec![7u8; 1 << 16];
     let mut next_window = epoch;
     let (mut queue_sum, mut queue_count) = (0u64, 0u64);
-    // Not during the handshake.
+    // The port does not change during the handshake.
     let mut rebinds = link
         .rebinds
         .map(|(every, times)| (every, times, epoch + Duration::from_millis(200)));
@@ -339,8 +339,7 @@ pub fn between(
             .flatten()
             .min()
             .unwrap();
-        // A timer may be due at once; the clock moves all the same, or a timer that is never
-        // satisfied would stop it.
+        // Advance the clock even if a timer is due now: a timer that stays due would stop it.
         now = due.max(now + Duration::from_micros(10));
     }
     outcome.ended = client_end.ended.take().or(server.ended.take());

@@ -1,5 +1,5 @@
-//! The same packets over [`Path`]: a QUIC stack beside the simulated sender numbers what leaves,
-//! and takes the acknowledgements that come back for those of the packets that had arrived.
+//! The same packets on a [`Path`]: a QUIC stack next to the simulated sender numbers the packets
+//! and treats received ACKs as ACKs of the packets that had arrived.
 
 use std::collections::BTreeMap;
 
@@ -9,36 +9,36 @@ use ccplane_units::{Duration, Time};
 
 use super::{Case, HANDSHAKE_US, MSS, Moment, Row};
 
-/// Packets that overtake one before it is lost (RFC 9002, 6.1.1).
+/// Packet threshold of loss detection (RFC 9002, section 6.1.1).
 const THRESHOLD: u64 = 3;
 
 struct Packet {
     segment: u32,
     transmission: u8,
     at: Time,
-    /// It is lost, as far as the stack knows.
+    /// Declared lost by the stack.
     lost: bool,
 }
 
 struct Stack {
     path: Path,
-    /// What has not been acknowledged, by number.
+    /// Unacknowledged packets by number.
     packets: BTreeMap<u64, Packet>,
     next: u64,
     largest_acked: Option<u64>,
     latest_rtt: Duration,
-    /// Of each segment, the transmission that arrived first.
+    /// First transmission that arrived, per segment.
     arrived: BTreeMap<u32, u8>,
     marks: u32,
     window: u64,
-    /// Packets that the application writes until this time, and after.
+    /// Packets written by the application until 1 s, and after.
     written: [u64; 2],
     segments: u64,
     rows: Vec<Row>,
 }
 
-/// The signals at each call of a path that is told of these packets; what came at one time is one
-/// row.
+/// Returns the signals of each call of a path for these packets; calls at the same time are merged
+/// into one row.
 pub fn rows(case: &Case, moments: &[(Time, Moment)]) -> Vec<Row> {
     let (begun, _) = moments.first().expect("something is sent");
     let handshake = Duration::from_micros(HANDSHAKE_US);
@@ -56,7 +56,7 @@ pub fn rows(case: &Case, moments: &[(Time, Moment)]) -> Vec<Row> {
         segments: 0,
         rows: Vec::new(),
     };
-    // The handshake, after which the window is the program's.
+    // The handshake, after which the program sets the window.
     stack.path.sent(*begun - handshake, 0, 52);
     stack.path.acked(*begun, 0, *begun - handshake);
     stack.end_of_event(*begun);
@@ -133,7 +133,7 @@ impl Stack {
         self.detect(now);
     }
 
-    /// The loss timer.
+    /// Runs the loss timer.
     fn timer(&mut self, now: Time) {
         let Some(due) = self.due() else { return };
         if due <= now {
@@ -155,7 +155,7 @@ impl Stack {
         open.map(|(_, packet)| packet.at + longest).min()
     }
 
-    /// RFC 9002, 6.1 and 7.6.
+    /// Runs loss detection (RFC 9002, sections 6.1 and 7.6).
     fn detect(&mut self, now: Time) {
         let Some(largest) = self.largest_acked else {
             return;
@@ -175,7 +175,7 @@ impl Stack {
         for (number, _) in &lost {
             self.path.lost(now, *number, MSS as u16);
         }
-        // Without a variance: the path does not tell it.
+        // RTT variation is omitted, since the path does not expose it.
         if last.since(first) > self.path.srtt() * 6 {
             self.path.persistent();
         }
@@ -206,7 +206,7 @@ impl Stack {
     }
 }
 
-/// What an acknowledgement and the losses that it shows tell together.
+/// Merges the row of the losses that an ACK reveals into the row of the ACK.
 fn merge(into: &mut Row, more: &Row) {
     for (name, value) in more {
         let known = into.get_mut(name).expect("all rows have all signals");

@@ -1,4 +1,4 @@
-//! One connection of a [`Noq`](super::Noq): its one stream in both directions.
+//! Connection of a [`Noq`](super::Noq) host with its one bidirectional stream.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -14,21 +14,21 @@ use crate::host::{Stats, code};
 pub(super) struct Connection {
     pub handle: ConnectionHandle,
     pub state: State,
-    /// The client opens the stream.
+    /// True for the client, which opens the stream.
     opens: bool,
     pub connected: bool,
     stream: Option<StreamId>,
     finished: bool,
-    /// Everything that was written, and the end, is acknowledged.
+    /// All written data and the end of the stream are acknowledged.
     sent_all: bool,
-    /// Everything that the peer wrote was read, and its end.
+    /// The peer's stream was read to its end.
     read_all: bool,
     pub failure: Option<String>,
-    /// Its owner has no more to do with it: it lives until the peer knows.
+    /// Closed by the application; kept until the peer is notified.
     pub removed: bool,
-    /// Host or network of a peer that opened it.
+    /// Host or network of the peer, for accepted connections.
     pub source: Option<IpAddr>,
-    /// The peer had proved its address before the handshake.
+    /// The peer's address was validated before the handshake.
     pub proved: bool,
     pub log: Option<Qlog>,
 }
@@ -88,12 +88,12 @@ impl Connection {
         }
     }
 
-    /// Returns true while anybody may have forged the address of the peer that opened it.
+    /// Returns true while the address of a connecting peer may be forged.
     pub fn is_unproved(&self) -> bool {
         self.source.is_some() && !self.proved && !self.connected
     }
 
-    /// Takes what happened to it.
+    /// Processes noq's events.
     pub fn events(&mut self, now: Instant) {
         while let Some(event) = self.state.poll() {
             match event {
@@ -112,7 +112,7 @@ impl Connection {
         }
     }
 
-    /// Its stream, once there may be one.
+    /// Returns the stream, once it can be opened or accepted.
     fn stream(&mut self) -> Option<StreamId> {
         if self.stream.is_none() && self.connected {
             let mut streams = self.state.streams();
@@ -125,12 +125,12 @@ impl Connection {
         self.stream
     }
 
-    /// Writes as much as there is room for; how much.
+    /// Writes as far as there is room and returns the number of bytes.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
         let Some(stream) = self.stream() else {
             return 0;
         };
-        // Blocked, or over, which its events tell.
+        // On an error the stream is blocked, or its end is reported by an event.
         self.state.send_stream(stream).write(bytes).unwrap_or(0)
     }
 
@@ -138,13 +138,13 @@ impl Connection {
         if let Some(stream) = self.stream()
             && !self.finished
         {
-            // One that the peer stopped is over, which its events tell.
+            // On an error the peer has stopped the stream, which an event reports.
             let _ = self.state.send_stream(stream).finish();
             self.finished = true;
         }
     }
 
-    /// Reads what has arrived, `most` bytes at most; how many.
+    /// Passes up to `most` received bytes to `take` and returns their number.
     pub fn read(&mut self, most: usize, mut take: impl FnMut(&[u8])) -> usize {
         let Some(stream) = self.stream() else {
             return 0;
@@ -167,7 +167,7 @@ impl Connection {
                 Err(ReadError::Blocked | ReadError::Reset(_)) => break,
             }
         }
-        // Whether there is now something to send is looked at anyway.
+        // The result can be ignored, since transmission is polled on every turn.
         let _ = chunks.finalize();
         count
     }
@@ -180,7 +180,7 @@ impl Connection {
         self.read_all
     }
 
-    /// Ends it, well or not, and tells the peer.
+    /// Closes the connection and notifies the peer.
     pub fn close(&mut self, now: Instant, well: bool) {
         self.removed = true;
         if !self.state.is_closed() {
@@ -192,7 +192,7 @@ impl Connection {
         }
     }
 
-    /// Notes in its log what changed, where it has one.
+    /// Logs changed metrics, if there is a log.
     pub fn note(&mut self, now: Instant) {
         if self.log.as_ref().is_none_or(|log| !log.is_due(now)) {
             return;

@@ -1,4 +1,4 @@
-//! The socket of a host as what leaves sees it: batches, and one that waits for room.
+//! Send side of a host's socket: batches, and one that waits for room.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -9,13 +9,13 @@ use noq_proto::Transmit;
 
 use crate::host::HostError;
 
-/// Datagrams in one system call: what noq's own driver has. More would be made at once although an
-/// acknowledgement may come meanwhile.
+/// Datagrams per system call, as in noq's own driver. A larger batch would be built at once
+/// although an ACK may arrive meanwhile.
 const BATCH: usize = 10;
 
 pub(super) struct Line {
     pub socket: Socket,
-    /// What the socket had no room for.
+    /// Batch for which the socket had no room.
     unsent: Option<(Transmit, Vec<u8>)>,
     buffer: Vec<u8>,
 }
@@ -29,12 +29,12 @@ impl Line {
         }
     }
 
-    /// Something waits for room.
+    /// Returns true if a batch waits for room.
     pub fn is_blocked(&self) -> bool {
         self.unsent.is_some()
     }
 
-    /// Sends what waited for room; false while there is none.
+    /// Sends the waiting batch. Returns false if there is still no room.
     pub fn resume(&mut self) -> Result<bool, HostError> {
         match self.unsent.take() {
             Some((transmit, contents)) => self.give(transmit, contents),
@@ -42,8 +42,8 @@ impl Line {
         }
     }
 
-    /// Sends the next batch of a connection; nothing where it has none. False where the socket has
-    /// no room: then the batch waits for that.
+    /// Sends a connection's next batch; `None` if it has none. Returns false if the socket has no
+    /// room; the batch is then kept.
     pub fn send(
         &mut self,
         next: impl FnOnce(NonZeroUsize, &mut Vec<u8>) -> Option<Transmit>,
@@ -60,7 +60,7 @@ impl Line {
         }
     }
 
-    /// Sends an answer that belongs to no connection. The next one may pass where this does not.
+    /// Sends a response that belongs to no connection. It may be lost, since the peer retries.
     pub fn respond(&mut self, transmit: &Transmit, contents: &[u8]) -> Result<(), HostError> {
         let contents = contents.get(..transmit.size).unwrap_or(contents);
         let size = contents.len().max(1);
@@ -95,8 +95,8 @@ impl Line {
                 self.unsent = Some((transmit, contents));
                 Ok(false)
             }
-            // It is lost, as in the network; a probe for the MTU may be too long for this host
-            // already.
+            // Other errors lose the batch as in the network; `EMSGSIZE` is an MTU probe that is too
+            // long for the local link.
             Err(why) if !passes(&why) && why.raw_os_error() != Some(Errno::EMSGSIZE as i32) => {
                 Err(HostError::Socket { what: "send", why })
             }

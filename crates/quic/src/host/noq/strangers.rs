@@ -1,4 +1,4 @@
-//! Datagrams of hosts without a connection: the socket that takes them, and their limits.
+//! Datagrams of peers without a connection: their socket and its rate limits.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -7,27 +7,28 @@ use ccplane_udp::{Bucket, FirstByte, Inbox, Marks, Socket, SourceLimiter};
 use ccplane_units::{Duration, Time};
 use noq_proto::Transmit;
 
-/// First byte of an Initial packet of QUIC version 1 (RFC 9000, 17.2.2).
+/// First byte of an Initial packet of QUIC version 1 (RFC 9000, section 17.2.2).
 const INITIAL: FirstByte = FirstByte {
     mask: 0xf0,
     value: 0xc0,
 };
-/// Initials of one source, per second and at once, for each connection that it may hold. A
-/// handshake takes three.
+/// Initial packets per second and burst of one source, per connection that it may hold. A handshake
+/// takes three.
 const SOURCE_RATE: u64 = 8;
 const SOURCE_BURST: u64 = 16;
-/// Time for which a flood counts as one after its last datagram beyond a limit.
+/// Duration of flood mode after the last datagram over a limit.
 const FLOOD_HOLD: std::time::Duration = std::time::Duration::from_secs(1);
-/// Answers to all strangers, per second and at once. Most are Retry packets of some 150 bytes.
+/// Responses per second and burst for all unverified peers. Most are Retry packets of about 150
+/// bytes.
 const ANSWER_RATE: u64 = 1_000;
 const ANSWER_BURST: u64 = 300;
-/// In a flood, Initials are not read for this multiple of the time that the last ones took: a flood
-/// gets a quarter of the thread at most.
+/// Pause after reading Initial packets in a flood, as a multiple of the time that it took: a flood
+/// gets at most a quarter of the thread.
 const PAUSE_FACTOR: u32 = 3;
 /// Longest such pause.
 const PAUSE_MAX: std::time::Duration = std::time::Duration::from_millis(50);
 
-/// Socket of Initial packets of a host that accepts connections.
+/// Socket for Initial packets of a listening host.
 pub(super) struct Strangers {
     pub socket: Socket,
     pub inbox: Inbox,
@@ -39,7 +40,7 @@ pub(super) struct Strangers {
 }
 
 impl Strangers {
-    /// Splits Initial packets off the socket of connections.
+    /// Moves Initial packets from the socket of connections to a socket of their own.
     pub fn new(
         connections: &Socket,
         per_address: usize,
@@ -71,7 +72,7 @@ impl Strangers {
         admitted
     }
 
-    /// Notes that a stranger was beyond a limit.
+    /// Enters flood mode after a peer has exceeded a limit.
     pub fn note_flood(&mut self, now: Instant) {
         self.flooded_until = now + FLOOD_HOLD;
     }
@@ -81,7 +82,7 @@ impl Strangers {
         (self.paused_until > now).then_some(self.paused_until)
     }
 
-    /// Begins the pause after Initials that were read from `begin` to `end`, in a flood.
+    /// Starts a pause in flood mode, after Initial packets were read from `begin` to `end`.
     pub fn pause(&mut self, begin: Instant, end: Instant) {
         if self.flooded_until <= end {
             return;
@@ -90,8 +91,8 @@ impl Strangers {
         self.paused_until = end + (spent * PAUSE_FACTOR).min(PAUSE_MAX);
     }
 
-    /// Sends an answer. It is lost beyond the limit and where there is no room: the client asks
-    /// again.
+    /// Sends a response. Over the rate limit or without room it is dropped, and the client will
+    /// retry.
     pub fn respond(&mut self, now: Instant, transmit: &Transmit, contents: &[u8]) {
         let time = self.time(now);
         if self.answers.admit(time) {

@@ -1,5 +1,5 @@
-//! What crosses between the application's thread and the stack's: of each connection a pipe, and an
-//! event for all of them.
+//! Shared state of the application's thread and the stack's: one pipe per connection, and one event
+//! for all.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,18 +12,18 @@ use tokio::sync::Notify;
 
 use crate::host::Stats;
 
-/// Bytes that wait in a pipe in each direction. With fewer the two threads wake each other more
-/// often; more hide longer from the sender what the stack has room for.
+/// Bytes buffered per pipe and direction. With less, the threads wake each other more often; more
+/// delays the stack's backpressure to the sender.
 pub(super) const ROOM: usize = 256 << 10;
 
-/// What tells the figures of a connection.
+/// Function that returns a connection's statistics.
 pub(super) type Figures = Arc<dyn Fn() -> Stats + Send + Sync>;
 
-/// What the two threads share.
+/// State shared by the two threads.
 pub(super) struct Shared {
-    /// Something happened on the runtime's side.
+    /// Signals the application's thread.
     event: EventFd,
-    /// It is set, so that it need not be set again.
+    /// Set while the event is signalled, to avoid further writes.
     rung: AtomicBool,
     accepted: Mutex<VecDeque<Arc<Pipe>>>,
 }
@@ -38,37 +38,39 @@ impl Shared {
         })
     }
 
-    /// Becomes readable when something happens on the runtime's side.
+    /// Returns the descriptor that becomes readable on an event of the runtime.
     pub fn event(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
 
-    /// Whether it was rung since it was last asked.
+    /// Returns true if there was an event since the last call.
     pub fn was_rung(&self) -> bool {
         let rung = self.rung.swap(false, Ordering::AcqRel);
-        // Also where it was not rung: who rang last may have written after the look before.
+        // Read even if the flag is not set: the last writer may have written after the previous
+        // read.
         let written = self.event.read().is_ok();
         rung || written
     }
 
-    /// Connections that peers have opened and the application has not taken.
+    /// Returns accepted connections that the application has not taken yet.
     pub fn accepted(&self) -> MutexGuard<'_, VecDeque<Arc<Pipe>>> {
         self.accepted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn ring(&self) {
         if !self.rung.swap(true, Ordering::AcqRel) {
-            // It cannot be full: it is read whenever it was rung.
+            // The counter cannot overflow, since it is read after every signal.
             let _ = self.event.write(1);
         }
     }
 }
 
-/// What crosses over of one connection.
+/// Pipe of one connection.
 pub(super) struct Pipe {
     pub shared: Arc<Shared>,
     state: Mutex<State>,
-    /// The application wrote, ended its stream, or closed; and it made room for what arrives.
+    /// Notifications of the application: it wrote or ended its stream; it made room for received
+    /// data; it closed the connection.
     pub wrote: Notify,
     pub took: Notify,
     pub closed: Notify,
@@ -78,14 +80,14 @@ pub(super) struct Pipe {
 pub(super) struct State {
     pub connected: bool,
     pub figures: Option<Figures>,
-    /// To the stack, and from it.
+    /// Data for the stack, and from the stack.
     pub out: Vec<u8>,
     pub arrived: VecDeque<u8>,
-    /// The application's stream ends here; its owner has no more to do with it: well, or not.
+    /// The application ended its stream; the application closed the connection, normally or not.
     pub finished: bool,
     pub close: Option<bool>,
     pub sent_all: bool,
-    /// The peer's stream has ended, which is read once nothing of it waits any more.
+    /// The peer's stream has ended; all data was read once `arrived` is empty.
     pub ended: bool,
     pub failure: Option<String>,
     pub over: bool,
@@ -106,7 +108,7 @@ impl Pipe {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The runtime's side changes something that the application wants to know.
+    /// Updates the state from the runtime and signals the application.
     pub fn tell(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.state());
         self.shared.ring();

@@ -1,4 +1,4 @@
-//! quinn, by its own driver.
+//! quinn on its own driver.
 
 use std::future::Future;
 use std::net::{SocketAddr, UdpSocket};
@@ -18,7 +18,7 @@ use super::serve::{Endpoint, Link, Sending};
 use crate::Stack;
 use crate::host::{Congestion, HostError, Native, Options, PROTOCOL, Side, Stats};
 
-/// A host whose connections are quinn's.
+/// Creates a host whose connections are quinn's.
 pub fn host(options: Options, side: &Side<'_>) -> Result<Runtime, HostError> {
     let transport = Arc::new(transport(&options)?);
     let (mut client, mut server) = (None, None);
@@ -63,7 +63,7 @@ pub fn host(options: Options, side: &Side<'_>) -> Result<Runtime, HostError> {
 struct Quinn {
     endpoint: ::quinn::Endpoint,
     accepts: bool,
-    /// A clone for each handshake of a peer that has not proved its address.
+    /// Cloned for each handshake of a peer with an unverified address.
     unproved: Rc<()>,
     unproved_max: usize,
 }
@@ -92,7 +92,7 @@ impl Endpoint for Quinn {
             let incoming = self.endpoint.accept().await?;
             let proved = incoming.remote_address_validated();
             if !proved && Rc::strong_count(&self.unproved) > self.unproved_max {
-                // Cannot fail for an address that is not proved.
+                // Cannot fail, since the address is unverified.
                 let _ = incoming.retry();
                 continue;
             }
@@ -184,7 +184,7 @@ fn transport(options: &Options) -> Result<TransportConfig, HostError> {
     Ok(config)
 }
 
-/// TLS that QUIC cannot use: without TLS 1.3's first cipher suite.
+/// Converts the error for a TLS configuration without the initial cipher suite that QUIC requires.
 fn unusable(why: impl std::fmt::Display) -> HostError {
     HostError::Start {
         stack: Stack::Quinn.name(),

@@ -1,4 +1,4 @@
-//! s2n-quic, by its own driver.
+//! s2n-quic on its own driver.
 
 use std::future::Future;
 use std::net::{SocketAddr, UdpSocket};
@@ -22,7 +22,7 @@ use super::serve::{Endpoint, Link, Sending};
 use crate::Stack;
 use crate::host::{Congestion, HostError, Native, Options, PROTOCOL, Side, Stats};
 
-/// A host whose connections are s2n-quic's.
+/// Creates a host whose connections are s2n-quic's.
 pub fn host(options: Options, side: &Side<'_>) -> Result<Runtime, HostError> {
     match options.congestion.clone() {
         Congestion::Steered(plane) => with(&options, side, plane.s2n()?),
@@ -79,9 +79,8 @@ fn line(socket: UdpSocket) -> Result<io::tokio::Provider, String> {
     line.build().map_err(text)
 }
 
-/// Longer than any run. Zero would be no timeout (RFC 9000, 18.2), but s2n-quic asserts that a
-/// connection always waits for something: with nothing to send and no timeout it does not, and a
-/// debug build panics.
+/// Idle timeout longer than any run. Zero would disable the timeout (RFC 9000, section 18.2), but
+/// s2n-quic asserts that a connection always has a timer or data to send, and a debug build panics.
 const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
 
 fn limits(options: &Options) -> Result<Limits, String> {
@@ -106,8 +105,8 @@ fn limits(options: &Options) -> Result<Limits, String> {
     limits.with_max_idle_timeout(idle).map_err(text)
 }
 
-/// No more connections at once than the host takes, those included whose handshake is under way.
-/// Else as s2n-quic has it by itself.
+/// Limits the number of connections, including those in a handshake; otherwise applies s2n-quic's
+/// default limits.
 struct AtMost {
     most: usize,
     ordinary: endpoint_limits::Default,
@@ -150,15 +149,15 @@ impl Endpoint for S2n {
 
     async fn settle(&mut self) {
         match self {
-            // An error is of one of its connections.
+            // An error concerns only one of the connections.
             S2n::Opens(client) => drop(client.wait_idle().await),
-            // It has nothing to wait for: what was closed leaves with its next turn.
+            // Servers have no such wait; closes are sent within the next iterations of the driver.
             S2n::Accepts(_) => tokio::time::sleep(Duration::from_millis(20)).await,
         }
     }
 }
 
-/// A connection, and what is counted of it.
+/// Connection with its counters.
 struct One {
     connection: Connection,
     handle: Handle,
@@ -217,7 +216,7 @@ impl Sending for SendStream {
     }
 }
 
-/// Counts what happens on each connection.
+/// Event subscriber that counts packets and losses of each connection.
 struct Meter;
 
 #[derive(Default)]

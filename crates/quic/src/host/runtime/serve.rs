@@ -1,4 +1,4 @@
-//! The stack's thread: an endpoint, and a task for each connection that moves bytes between its
+//! Thread of the stack: an endpoint, and one task per connection that moves bytes between its
 //! stream and its pipe.
 
 use std::cell::RefCell;
@@ -13,52 +13,51 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use super::pipe::{Figures, Pipe, ROOM, Shared};
 use crate::host::code;
 
-/// How long a host that goes away waits at most until the peers of its connections may have heard
-/// of it.
+/// Longest wait for the peers to be notified when a host is dropped.
 const FAREWELL: std::time::Duration = std::time::Duration::from_millis(200);
 
-/// An endpoint of a stack.
+/// Endpoint of a stack.
 pub(super) trait Endpoint: 'static {
     type Link: Link;
 
     fn connect(&self, to: SocketAddr)
     -> impl Future<Output = Result<Self::Link, String>> + 'static;
 
-    /// The next connection that a peer opens, with its handshake to come: dropped before that, it
-    /// is refused. Nothing once the endpoint is over. An endpoint that opens connections waits for
-    /// ever.
+    /// Returns the next incoming connection as a future of its handshake; dropping the future
+    /// refuses the connection. `None` if the endpoint has ended. Never completes on a client
+    /// endpoint.
     fn accept(
         &mut self,
     ) -> impl Future<Output = Option<impl Future<Output = Result<Self::Link, String>> + 'static>>;
 
-    /// Until the peers may have heard that their connections are over.
+    /// Waits until the peers have probably been notified of closed connections.
     fn settle(&mut self) -> impl Future<Output = ()>;
 }
 
-/// A connection of a stack.
+/// Connection of a stack.
 pub(super) trait Link: 'static {
     type Sending: Sending;
     type Receiving: AsyncRead + Unpin;
 
-    /// Its one stream: the client opens it.
+    /// Opens the connection's only stream on the client, accepts it on the server.
     fn stream(
         &mut self,
         client: bool,
     ) -> impl Future<Output = Result<(Self::Sending, Self::Receiving), String>>;
 
-    /// What tells its figures, from any thread.
+    /// Returns a function that reads the statistics from any thread.
     fn figures(&self) -> Figures;
 
     fn close(&self, code: u32);
 }
 
-/// The half of a stream that sends.
+/// Send half of a stream.
 pub(super) trait Sending: AsyncWrite + Unpin {
-    /// Ends it, and waits until everything is acknowledged.
+    /// Ends the stream and waits until everything is acknowledged.
     fn finish(&mut self) -> impl Future<Output = Result<(), String>>;
 }
 
-/// Runs an endpoint until its host is gone.
+/// Runs an endpoint until its host is dropped.
 pub(super) async fn serve<E: Endpoint>(
     mut endpoint: E,
     mut orders: UnboundedReceiver<(SocketAddr, Arc<Pipe>)>,
@@ -66,7 +65,7 @@ pub(super) async fn serve<E: Endpoint>(
     most: usize,
 ) {
     let pipes: Rc<RefCell<Vec<Weak<Pipe>>>> = Rc::default();
-    // A clone for each connection that a peer opens, from before its handshake to its end.
+    // Cloned for each incoming connection, from before its handshake until its end.
     let accepted = Rc::new(());
     loop {
         tokio::select! {
@@ -79,13 +78,13 @@ pub(super) async fn serve<E: Endpoint>(
             incoming = endpoint.accept() => {
                 let Some(incoming) = incoming else { break };
                 if Rc::strong_count(&accepted) > most {
-                    // Dropped here.
+                    // Dropping the future refuses the connection.
                     continue;
                 }
                 let (shared, pipes, counted) = (Arc::clone(shared), Rc::clone(&pipes), Rc::clone(&accepted));
                 tokio::task::spawn_local(async move {
                     let _counted = counted;
-                    // Of one whose handshake fails nobody hears.
+                    // Failed incoming handshakes are not reported.
                     let Ok(link) = incoming.await else { return };
                     let pipe = Pipe::new(&shared);
                     note(&pipes, &pipe);
@@ -95,7 +94,7 @@ pub(super) async fn serve<E: Endpoint>(
             }
         }
     }
-    // What is still open is given up.
+    // Aborts connections that are still open.
     for pipe in pipes.borrow().iter().filter_map(Weak::upgrade) {
         pipe.state().close.get_or_insert(false);
         pipe.closed.notify_one();
@@ -104,14 +103,15 @@ pub(super) async fn serve<E: Endpoint>(
     let _ = tokio::time::timeout(FAREWELL, endpoint.settle()).await;
 }
 
-/// Keeps sight of a connection, for the end.
+/// Registers a connection, so that it can be aborted at the end.
 fn note(pipes: &RefCell<Vec<Weak<Pipe>>>, pipe: &Arc<Pipe>) {
     let mut pipes = pipes.borrow_mut();
     pipes.retain(|pipe| pipe.strong_count() > 0);
     pipes.push(Arc::downgrade(pipe));
 }
 
-/// What runs a connection. However it ends, also by a panic of the stack's, the owner hears of it.
+/// Guard of a connection's task: reports its end to the application, even after a panic of the
+/// stack.
 struct Task(Arc<Pipe>);
 
 impl Drop for Task {
@@ -127,7 +127,7 @@ impl Drop for Task {
     }
 }
 
-/// Runs a connection until its owner closes it.
+/// Runs a connection until the application closes it.
 async fn run<L: Link>(
     begun: impl Future<Output = Result<L, String>>,
     pipe: Arc<Pipe>,
@@ -157,7 +157,7 @@ async fn run<L: Link>(
             }
             let well = pipe.state().close == Some(true);
             link.close(code(well));
-            // The last figures stay; what they were taken from does not.
+            // Keeps the final statistics, but not the connection.
             let figures = pipe.state().figures.take();
             let last = figures.map(|figures| figures());
             pipe.tell(|state| state.figures = last.map(|last| Arc::new(move || last) as Figures));
@@ -169,7 +169,7 @@ async fn run<L: Link>(
     }
 }
 
-/// Carries a connection's stream in both directions.
+/// Moves a connection's stream data in both directions.
 async fn carry<L: Link>(link: &mut L, pipe: &Pipe, client: bool) -> Result<(), String> {
     let (sending, receiving) = link.stream(client).await?;
     tokio::try_join!(send(sending, pipe), receive(receiving, pipe))?;

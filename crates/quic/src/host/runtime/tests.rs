@@ -1,4 +1,4 @@
-//! A host beside a stack that fails.
+//! Hosts whose stack fails.
 
 use std::future::{Ready, ready};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::*;
 use crate::Stack;
 use crate::host::{Congestion, Native};
 
-/// A stack whose connections panic as they begin; or it has ended at once.
+/// Stack whose connections panic when they open their stream, or that has already ended.
 struct Broken {
     ended: bool,
 }
@@ -71,7 +71,7 @@ fn host(ended: bool) -> Runtime {
     Runtime::start(&options, true, move |_| Ok(Broken { ended })).unwrap()
 }
 
-/// Waits for ten seconds at most.
+/// Polls for up to ten seconds.
 fn eventually(mut is: impl FnMut() -> bool) -> bool {
     (0..2_000).any(|_| {
         thread::sleep(Duration::from_millis(5));
