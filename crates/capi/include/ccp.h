@@ -1,11 +1,10 @@
-// The declarations of CCP's library, libccp, over ccplane's interpreter: docs/c.md, "A datapath
-// written against libccp".
+// Interface of CCP's library, libccp, on ccplane's interpreter; see docs/c.md, "A datapath written
+// against libccp".
 //
-// A datapath that includes the reference's <ccp.h> is built with this one by -I and -lccp. Structs
-// and their fields are the reference's, in its order, and so are the names of functions and codes.
-// What is wrong in a message of the agent is refused as a whole and counted: ccp_get_counts, which
-// the reference does not have. For programs in user space; a kernel module cannot be linked with
-// it.
+// A datapath that includes libccp's <ccp.h> is built with ccplane by means of -I and -lccp.
+// Structs, their fields and order, functions and error codes are the same as in libccp. An invalid
+// message of the agent is rejected as a whole and counted, see ccp_get_counts, which libccp does
+// not have. For programs in user space; a kernel module cannot be linked with it.
 #ifndef CCP_H
 #define CCP_H
 
@@ -24,11 +23,10 @@ typedef uint64_t u64;
 extern "C" {
 #endif
 
-// Bytes of an algorithm's name, with the 0 at its end.
+// Bytes of an algorithm's name including the terminating null byte.
 #define MAX_CONG_ALG_SIZE 64
 
-// What the datapath measured since the last ccp_invoke. Fill in `prims` of a connection before
-// each.
+// Measurements since the last ccp_invoke. Fill in a connection's `prims` before each call.
 struct ccp_primitives {
     u32 bytes_acked;         // newly acknowledged in order
     u32 packets_acked;
@@ -36,19 +34,19 @@ struct ccp_primitives {
     u32 packets_misordered;
     u32 ecn_bytes;           // acknowledged with an ECN mark
     u32 ecn_packets;
-    u32 lost_pkts_sample;    // newly taken for lost
-    bool was_timeout;        // a retransmission timeout
-    u64 rtt_sample_us;       // 0: none
-    u64 rate_outgoing;       // bytes/s, of sending
-    u64 rate_incoming;       // bytes/s, of delivery
+    u32 lost_pkts_sample;    // newly declared lost
+    bool was_timeout;        // retransmission timeout
+    u64 rtt_sample_us;       // 0: no sample
+    u64 rate_outgoing;       // send rate, bytes/s
+    u64 rate_incoming;       // delivery rate, bytes/s
     u32 bytes_in_flight;
     u32 packets_in_flight;
-    u32 snd_cwnd;            // the window in force, bytes
-    u64 snd_rate;            // the pacing rate in force, bytes/s; 0: not paced
+    u32 snd_cwnd;            // current window, bytes
+    u64 snd_rate;            // current pacing rate, bytes/s; 0: not paced
     u32 bytes_pending;       // written by the application, not acknowledged
 };
 
-// What the agent is told of a connection.
+// Description of a connection for the agent.
 struct ccp_datapath_info {
     u32 init_cwnd;           // bytes
     u32 mss;                 // bytes
@@ -61,89 +59,90 @@ struct ccp_datapath_info {
 
 struct ccp_datapath;
 
-// A connection, in memory of the caller's, all 0 at first.
+// Connection, in memory of the caller, initialized to 0.
 struct ccp_connection {
-    u16 index;               // its number; 0: the place is free
+    u16 index;               // connection number; 0: the slot is free
     u64 last_create_msg_sent;
     struct ccp_primitives prims;
     struct ccp_datapath_info flow_info;
-    void *state;             // the library's
-    void *impl;              // the caller's
+    void *state;             // owned by the library
+    void *impl;              // owned by the caller
     struct ccp_datapath *datapath;
 };
 
 enum ccp_log_level { TRACE, DEBUG, INFO, WARN, ERROR };
 
-// A datapath, in memory of the caller's. What is marked * has to be filled in before ccp_init.
+// Datapath, in memory of the caller. Fields marked * must be set before ccp_init.
 struct ccp_datapath {
-    // * What the agent ordered. Called within ccp_invoke where it is another than `prims` say.
+    // * Applies the agent's settings. Called within ccp_invoke if they differ from `prims`.
     void (*set_cwnd)(struct ccp_connection *conn, u32 cwnd);
     void (*set_rate_abs)(struct ccp_connection *conn, u32 rate);
-    // * Sends a message to the agent; below 0 where it was not taken.
+    // * Sends a message to the agent; returns a negative value on failure.
     int (*send_msg)(struct ccp_datapath *dp, char *msg, int msg_size);
-    // Or null.
+    // May be null.
     void (*log)(struct ccp_datapath *dp, enum ccp_log_level level, const char *msg, int msg_size);
     u64 time_zero;
-    // * The time, in any unit; microseconds since a time; the time in so many microseconds.
+    // * Current time in any unit; microseconds since a time; time in `usecs` microseconds.
     u64 (*now)(void);
     u64 (*since_usecs)(u64 then);
     u64 (*after_usecs)(u64 usecs);
-    // * Places for connections.
+    // * Slots for connections.
     size_t max_connections;
     struct ccp_connection *ccp_active_connections;
-    // * After a message that was not taken, ccp_invoke goes on for so long, us.
+    // * Time for which ccp_invoke still works after a message could not be sent, us.
     u64 fto_us;
     u64 last_msg_sent;
     bool _in_fallback;
-    // * Programs at once, 1024 at most.
+    // * Maximum number of programs, at most 1024.
     size_t max_programs;
-    void *programs;          // the library's
-    void *impl;              // the caller's
+    void *programs;          // owned by the library
+    void *impl;              // owned by the caller
 };
 
-// Begins a datapath and tells the agent so. A code below 0: something is not filled in.
+// Initializes a datapath and announces it to the agent. Returns a negative code if a field is
+// missing.
 int ccp_init(struct ccp_datapath *datapath, u32 id);
 
-// Ends it, and what is left of its connections.
+// Frees a datapath with its remaining connections.
 void ccp_free(struct ccp_datapath *datapath);
 
-// A connection begins. Null: no place is free.
+// Starts a connection. Returns null if no slot is free.
 struct ccp_connection *ccp_connection_start(struct ccp_datapath *datapath, void *impl, struct ccp_datapath_info *flow_info);
 
-// It ends.
+// Ends a connection.
 void ccp_connection_free(struct ccp_datapath *datapath, u16 sid);
 
-// The connection of a number, or null.
+// Returns the connection with this number, or null.
 struct ccp_connection *ccp_connection_lookup(struct ccp_datapath *datapath, u16 sid);
 
-// What the caller keeps with it.
+// Gets and sets the caller's data of a connection.
 void *ccp_get_impl(struct ccp_connection *conn);
 void ccp_set_impl(struct ccp_connection *conn, void *ptr);
 
-// A message of the agent; the first, where there are several.
+// Processes the agent's message; only the first, if there are several.
 int ccp_read_msg(struct ccp_datapath *datapath, char *buf, int bufsize);
 
-// An ACK or a timeout: runs the connection's program on `conn->prims`. LIBCCP_FALLBACK_TIMED_OUT:
-// the agent is gone.
+// Processes an ACK or a timeout: runs the connection's program on `conn->prims`. Returns
+// LIBCCP_FALLBACK_TIMED_OUT if the agent is gone.
 int ccp_invoke(struct ccp_connection *conn);
 
-// The timer of `fto_us`: started, asked, stopped.
+// Starts, checks and stops the `fto_us` timer.
 void _update_fto_timer(struct ccp_datapath *datapath);
 bool _check_fto(struct ccp_datapath *datapath);
 void _turn_off_fto_timer(struct ccp_datapath *datapath);
 
-// Not of the reference: what was heard from the agent, and what of it was refused.
+// Counts of received and rejected messages. Not part of libccp.
 struct ccp_counts {
     u64 messages;
-    u64 refused;             // of them, for one of the next reasons
-    u64 malformed;           // cut, of a wrong length, or of a type that an agent does not send
-    u64 programs;            // too large, or with what does not exist
-    u64 table_full;          // no room for a program
-    u64 updates;             // of what a program does not have or an agent may not set
-    u64 unknown;             // for a connection or a program that is not there
-    u64 reports;             // that left
-    u64 reports_kept;        // that send_msg did not take: what they say stayed in the connection
-    u64 faults;              // operations without a result, such as x/0, of connections that have ended
+    u64 refused;             // of those, rejected for one of the next five reasons
+    u64 malformed;           // truncated, of a wrong length, or of a type that an agent does not send
+    u64 programs;            // too large, or with unknown registers or operations
+    u64 table_full;          // no room for the program
+    u64 updates;             // of a variable that does not exist or that an agent may not set
+    u64 unknown;             // for an unknown connection or program
+    u64 reports;             // sent
+    u64 reports_kept;        // rejected by send_msg; their values were kept in the connection
+    u64 faults;              // arithmetic faults, such as x/0, of closed connections
 };
 int ccp_get_counts(struct ccp_datapath *datapath, struct ccp_counts *counts);
 

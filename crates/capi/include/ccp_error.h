@@ -1,4 +1,5 @@
-// The codes of CCP's library. Those that this one never gives are there for who compares with them.
+// Error codes of CCP's library. Codes that ccplane never returns are included for programs that
+// compare with them.
 #ifndef CCP_ERROR_H
 #define CCP_ERROR_H
 

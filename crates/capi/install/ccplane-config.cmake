@@ -1,4 +1,5 @@
-# find_package(ccplane): targets ccplane::ccplane, ccplane::static, and ccplane::libccp for what includes <ccp.h>.
+# find_package(ccplane) defines ccplane::ccplane, ccplane::static, and ccplane::libccp for programs
+# that include <ccp.h>.
 get_filename_component(CCPLANE_PREFIX "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 if(NOT TARGET ccplane::ccplane)
   add_library(ccplane::ccplane SHARED IMPORTED)

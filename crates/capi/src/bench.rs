@@ -1,5 +1,5 @@
-//! What an ACK costs through the functions of C: `ccplane bench capi`. Here, as only this crate
-//! calls them.
+//! Cost of an ACK through the C functions, for `ccplane bench capi`. It is in this crate because no
+//! other calls them.
 
 use std::ffi::{c_char, c_int};
 use std::hint::black_box;
@@ -13,12 +13,12 @@ use ccplane_wire::v1;
 use crate::plane::Plane;
 use crate::*;
 
-/// Between two ACKs, ns: a delayed ACK on 192 Mbit/s.
+/// Interval between two ACKs, ns: delayed ACKs at 192 Mbit/s.
 const GAP_NS: u64 = 125_000;
-/// The window that stands, bytes.
+/// Constant window, bytes.
 const CWND: u64 = 231_680;
 
-/// Runs one program, and orders nothing.
+/// Algorithm that installs one program and sends no commands.
 struct Runs(String);
 
 impl Algorithm for Runs {
@@ -39,8 +39,8 @@ impl Algorithm for Runs {
     fn on_report(&mut self, _flow: &mut (), _report: &Report<'_>, _control: &mut Control<'_>) {}
 }
 
-/// Runs a program of CCP's language by `ccplane_on_ack`: ns an ACK in each of so many runs of so
-/// many, by this clock. An error: it does not compile, or never reported.
+/// Measures `ccplane_on_ack` with a program in CCP's language. Returns the ns per ACK of each run
+/// of `acks` ACKs, by this clock. Fails if the program does not compile or never reports.
 pub fn on_ack(
     program: &str,
     runs: usize,
@@ -57,7 +57,8 @@ pub fn on_ack(
         Capabilities(u64::MAX),
     );
     let datapath = ccplane_datapath::new(plane);
-    // SAFETY: 0 is a value of all that C's structs have.
+    // SAFETY: all fields of the C struct are integers and nullable pointers, for which zero is
+    // valid.
     let info = unsafe { std::mem::zeroed::<ccplane_flow_info>() };
     let info = ccplane_flow_info {
         size: size_of::<ccplane_flow_info>(),
@@ -65,7 +66,8 @@ pub fn on_ack(
         ..info
     };
     let mut flow = 0;
-    // SAFETY: a datapath, and all is there.
+    // SAFETY: `datapath` comes from `ccplane_datapath::new`, and `info` and `flow` are live locals
+    // with a correct size.
     unsafe {
         ccplane_flow_open(datapath, 1, &info, &mut flow);
         ccplane_turn(datapath, 1);
@@ -77,7 +79,7 @@ pub fn on_ack(
         rate: 12_000_000,
         ssthresh: u64::MAX,
     };
-    // SAFETY: as above.
+    // SAFETY: all fields of the C struct are integers, for which zero is valid.
     let signals = unsafe { std::mem::zeroed::<ccplane_signals>() };
     let signals = ccplane_signals {
         size: size_of::<ccplane_signals>(),
@@ -104,9 +106,9 @@ pub fn on_ack(
     let mut failed = 0;
     let samples = timed(runs, acks, clock_ns, |n| {
         transport.now_ns += GAP_NS;
-        // SAFETY: a datapath, and all is there.
+        // SAFETY: `datapath` is open, and all structs are live locals with correct sizes.
         failed |= unsafe {
-            // Now and then its reports are taken, as a transport does it.
+            // Reports are received at intervals, as in a transport.
             if n % 512 == 0 {
                 ccplane_turn(datapath, transport.now_ns);
             }
@@ -127,12 +129,12 @@ pub fn on_ack(
         reports: 0,
         fallbacks: 0,
     };
-    // SAFETY: a datapath.
+    // SAFETY: `datapath` is open, and `stats` is a live local with a correct size.
     failed |= unsafe { ccplane_get_stats(datapath, &mut stats) | ccplane_close(datapath) };
     judged(samples, failed, stats.reports)
 }
 
-/// The same by `ccp_invoke`, as a datapath of the reference's calls it.
+/// Measures `ccp_invoke`, as called by a libccp datapath.
 pub fn dropin_on_ack(
     program: &str,
     runs: usize,
@@ -140,7 +142,8 @@ pub fn dropin_on_ack(
     clock_ns: fn() -> u64,
 ) -> Result<Vec<f64>, String> {
     let messages = messages_of(program)?;
-    // SAFETY: 0 is a value of all that C's structs have.
+    // SAFETY: all fields of the C struct are integers and nullable pointers, for which zero is
+    // valid.
     let mut conn = unsafe { std::mem::zeroed::<ccp_connection>() };
     let mut datapath = ccp_datapath {
         set_cwnd: Some(set),
@@ -161,11 +164,12 @@ pub fn dropin_on_ack(
         impl_: null_mut(),
     };
     let dp = &raw mut datapath;
-    // SAFETY: as above.
+    // SAFETY: all fields of the C struct are integers, for which zero is valid.
     let mut info = unsafe { std::mem::zeroed::<ccp_datapath_info>() };
     let mut failed = 0;
     let mut counts = ccp_counts::default();
-    // SAFETY: a datapath that is filled in, its connection, and messages that are there.
+    // SAFETY: the datapath is fully initialized, its only connection and the messages outlive all
+    // calls, and nothing else accesses them.
     let samples = unsafe {
         failed |= ccp_init(dp, 1);
         let conn = ccp_connection_start(dp, null_mut(), &mut info);
@@ -215,7 +219,7 @@ fn judged(samples: Vec<f64>, failed: c_int, reports: u64) -> Result<Vec<f64>, St
     }
 }
 
-/// INSTALL of a program as number 1, and CHANGEPROG to it.
+/// Returns INSTALL of the program as number 1, and CHANGEPROG to it.
 fn messages_of(program: &str) -> Result<[Vec<u8>; 2], String> {
     let compiled = ccplane_lang::compile(program, &ccplane_lang::Limits::default())
         .map_err(|why| why.to_string())?;
@@ -226,7 +230,7 @@ fn messages_of(program: &str) -> Result<[Vec<u8>; 2], String> {
 }
 
 thread_local! {
-    /// Microseconds.
+    /// Virtual clock, µs.
     static CLOCK: std::cell::Cell<u64> = const { std::cell::Cell::new(1) };
 }
 

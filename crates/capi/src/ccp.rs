@@ -1,11 +1,11 @@
-//! The reference's library, by its own declarations (`include/ccp.h`): a datapath written against
-//! it is built with this one by changing `-I` and `-l`.
+//! libccp's interface (`include/ccp.h`): a datapath written for CCP's library is built with ccplane
+//! by changing `-I` and `-l`.
 //!
-//! Beneath are this project's interpreter and messages of version 1, with
-//! [`Compat::Libccp`](ccplane_datapath::Compat): programs do what they do there. What goes wrong
-//! there is refused and counted here: `ccp_get_counts`. `layout` has the declarations, `shared`
-//! what the connections of a datapath have in common, in safe Rust, `connection` one of them,
-//! `functions` the calls, `hear` what the agent says.
+//! It uses ccplane's interpreter and messages of version 1, with
+//! [`Compat::Libccp`](ccplane_datapath::Compat), so that programs behave as in libccp. Messages
+//! that corrupt libccp's state are rejected and counted here: `ccp_get_counts`. `layout` contains
+//! the declarations, `shared` the state that a datapath's connections share, in safe Rust,
+//! `connection` a single connection, `functions` the calls, and `hear` the agent's messages.
 
 mod connection;
 mod functions;

@@ -1,5 +1,5 @@
-//! What comes from C, looked at before anything else does: structs that say their size, texts, and
-//! the way back out of a call.
+//! Validation of data from C before anything else uses it: structs with a size field, strings, and
+//! panics at the boundary.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::mem::{MaybeUninit, forget, offset_of};
@@ -7,63 +7,67 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::types::*;
 
-/// A code of `ccplane.h` that is no success.
+/// Error code of `ccplane.h`.
 pub(crate) type Code = c_int;
 
-/// No struct of any version is as large. One that says so was not set up.
+/// Upper bound of a struct's size in any version, bytes. A larger size means that the struct was
+/// not initialized.
 const MOST: usize = 4096;
 
-/// A struct of the header.
+/// Struct of the C header.
 ///
 /// # Safety
-/// It is `repr(C)`, its first field is a `usize`, it has no padding, and every pattern of bits is a
-/// value.
+///
+/// The type is `repr(C)`, its first field is a `usize`, it has no padding, and every bit pattern is
+/// valid.
 pub(crate) unsafe trait Struct: Copy {
-    /// Bytes without which it is of no use.
+    /// Smallest useful size in bytes.
     const LEAST: usize;
 }
 
-/// A struct of this size has everything up to this field.
+/// Size of a struct that ends with this field.
 macro_rules! upto {
     ($kind:ident, $field:ident) => {
         offset_of!($kind, $field) + 8
     };
 }
 
-// SAFETY: as the trait asks; fields are 8 bytes each, `ccplane_outcome` has two of 4, and bytes
-// stand at the end of `ccplane_error`.
+// SAFETY: the struct is `repr(C)` and starts with `size: usize`. Its other fields are 8-byte
+// integers or pointers; `ccplane_outcome` has two 4-byte integers, and `ccplane_error` ends with a
+// byte array whose length is a multiple of 8. There is no padding and all bit patterns are valid.
 unsafe impl Struct for ccplane_options {
     const LEAST: usize = upto!(ccplane_options, capabilities);
 }
-// SAFETY: as above.
+// SAFETY: see `ccplane_options`.
 unsafe impl Struct for ccplane_error {
     const LEAST: usize = upto!(ccplane_error, code);
 }
-// SAFETY: as above.
+// SAFETY: see `ccplane_options`.
 unsafe impl Struct for ccplane_flow_info {
     const LEAST: usize = upto!(ccplane_flow_info, mss);
 }
-// SAFETY: as above.
+// SAFETY: see `ccplane_options`.
 unsafe impl Struct for ccplane_transport {
     const LEAST: usize = upto!(ccplane_transport, ssthresh);
 }
-// SAFETY: as above.
+// SAFETY: see `ccplane_options`.
 unsafe impl Struct for ccplane_signals {
     const LEAST: usize = upto!(ccplane_signals, was_timeout);
 }
-// SAFETY: as above.
+// SAFETY: see `ccplane_options`.
 unsafe impl Struct for ccplane_outcome {
     const LEAST: usize = upto!(ccplane_outcome, ssthresh);
 }
-// SAFETY: as above.
+// SAFETY: see `ccplane_options`.
 unsafe impl Struct for ccplane_stats {
     const LEAST: usize = upto!(ccplane_stats, opened);
 }
 
-/// The size that a struct says, if it can be that.
+/// Returns the size stored in a struct, if it is plausible.
 ///
 /// # Safety
-/// `of` is null, or a `usize` can be read there.
+///
+/// `of` is null or valid for reading a `usize`.
 unsafe fn said<T: Struct>(of: *const T) -> Result<usize, Code> {
     if of.is_null() {
         return Err(CCPLANE_ENULL);
@@ -71,7 +75,8 @@ unsafe fn said<T: Struct>(of: *const T) -> Result<usize, Code> {
     if !of.is_aligned() {
         return Err(CCPLANE_EVALUE);
     }
-    // SAFETY: it is not null, and the caller says that its first field can be read.
+    // SAFETY: `of` is not null and aligned, and the caller guarantees that its first field is
+    // readable.
     let size = unsafe { of.cast::<usize>().read() };
     if size < T::LEAST || size > MOST || size % 8 != 0 {
         return Err(CCPLANE_ESIZE);
@@ -79,76 +84,84 @@ unsafe fn said<T: Struct>(of: *const T) -> Result<usize, Code> {
     Ok(size)
 }
 
-/// A struct as this library knows it. One of an older header is continued with zeros in `room`; one
-/// of a newer header will do as long as what it has more is 0.
+/// Returns a struct in this library's version. A struct of an older header is extended with zeros
+/// in `room`; one of a newer header is accepted if its additional fields are 0.
 ///
 /// # Safety
-/// `of` is null, or so many bytes can be read there as its first field says, for as long as the
-/// reference lives.
+///
+/// `of` is null, or valid for reading as many bytes as its first field states, for the lifetime of
+/// the reference.
 #[inline(always)]
 pub(crate) unsafe fn view<T: Struct>(of: *const T, room: &mut MaybeUninit<T>) -> Result<&T, Code> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `of` is null or that its first field is readable.
     let size = unsafe { said(of) }?;
     if size == size_of::<T>() {
-        // SAFETY: not null, aligned, as long as T by the caller's word; T takes every pattern of
-        // bits.
+        // SAFETY: `of` is not null, aligned and, by the caller's guarantee, valid for `size` bytes,
+        // which is the size of `T`; every bit pattern of `T` is valid (`Struct`).
         return Ok(unsafe { &*of });
     }
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `of` is valid for `size` bytes; `said` has checked that it
+    // is not null.
     unsafe { other_size(of, size, room) }
 }
 
+/// Converts a struct of another version's size.
+///
 /// # Safety
-/// As [`view`], and `of` is not null.
+///
+/// Same as [`view`], and `of` is not null.
 #[cold]
 unsafe fn other_size<T: Struct>(
     of: *const T,
     size: usize,
     room: &mut MaybeUninit<T>,
 ) -> Result<&T, Code> {
-    // SAFETY: the caller's word: so many bytes can be read.
+    // SAFETY: the caller guarantees that `of` is valid for reading `size` bytes.
     let bytes = unsafe { std::slice::from_raw_parts(of.cast::<u8>(), size) };
     let (known, more) = bytes.split_at(size.min(size_of::<T>()));
     if more.iter().any(|byte| *byte != 0) {
         return Err(CCPLANE_ESIZE);
     }
     *room = MaybeUninit::zeroed();
-    // SAFETY: `room` is as long as T, `known` no longer, and neither lies in the other: `room` is a
-    // local of ours.
+    // SAFETY: `room` has the size of `T`, `known` is at most as long, and they do not overlap
+    // because `room` is a local of the calling function.
     unsafe {
         room.as_mut_ptr()
             .cast::<u8>()
             .copy_from_nonoverlapping(known.as_ptr(), known.len())
     };
-    // SAFETY: all of it was written, and T takes every pattern of bits.
+    // SAFETY: all bytes were initialized, and every bit pattern of `T` is valid (`Struct`).
     Ok(unsafe { room.assume_init_ref() })
 }
 
-/// A struct that the caller wants filled.
+/// Output struct of the caller.
 pub(crate) struct Room<T> {
     to: *mut T,
     size: usize,
 }
 
 impl<T: Struct> Room<T> {
+    /// Prepares an output struct.
+    ///
     /// # Safety
-    /// `to` is null, or so many bytes can be read and written there as its first field says, until
-    /// [`Room::fill`].
+    ///
+    /// `to` is null, or valid for reading and writing as many bytes as its first field states,
+    /// until [`Room::fill`].
     #[inline(always)]
     pub unsafe fn at(to: *mut T) -> Result<Room<T>, Code> {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees that `to` is null or that its first field is readable.
         let size = unsafe { said(to.cast_const()) }?;
         Ok(Room { to, size })
     }
 
-    /// Fills as much of it as there is. Its size stays as the caller said it.
+    /// Copies `value` up to the size of the caller's struct, except for its size field.
     #[inline(always)]
     pub fn fill(self, value: &T) {
         let copy = |bytes: usize| {
             let from = (&raw const *value).cast::<u8>();
-            // SAFETY: by the word given to `at` and the checks there, `size` bytes can be written
-            // at `to`; `value` has as many, and is a local of ours. The first field is left out on
-            // both sides.
+            // SAFETY: the caller of `at` guarantees that `to` is valid for `size` bytes, and
+            // `bytes` exceeds neither `size` nor the size of `value`, which is a local and cannot
+            // overlap. The first field is skipped on both sides.
             unsafe {
                 let to = self.to.cast::<u8>().add(size_of::<usize>());
                 to.copy_from_nonoverlapping(
@@ -157,7 +170,7 @@ impl<T: Struct> Room<T> {
                 );
             }
         };
-        // A length that the compiler knows takes a few moves, and no call.
+        // A constant length compiles to a few moves instead of a call to memcpy.
         if self.size == size_of::<T>() {
             copy(size_of::<T>());
         } else {
@@ -166,33 +179,34 @@ impl<T: Struct> Room<T> {
     }
 }
 
-/// A text, or nothing where it is null.
+/// Converts a C string; `None` if it is null.
 ///
 /// # Safety
-/// `text` is null, or a text that ends with a 0 and lives as long as the reference.
+///
+/// `text` is null, or a string that ends with a null byte and lives as long as the reference.
 pub(crate) unsafe fn text<'a>(text: *const c_char) -> Result<Option<&'a str>, Code> {
     if text.is_null() {
         return Ok(None);
     }
-    // SAFETY: the caller's word.
+    // SAFETY: `text` is not null; the caller guarantees a terminated string that lives long enough.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_str().map(Some).map_err(|_| CCPLANE_EVALUE)
 }
 
-/// Runs a call. A panic becomes a value here, and never reaches C.
+/// Runs a call and returns `panicked` if it panics, since a panic must not unwind into C.
 #[inline(always)]
 pub(crate) fn guarded<T>(body: impl FnOnce() -> T, panicked: T) -> T {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(value) => value,
         Err(payload) => {
-            // Its own drop could panic again.
+            // Dropping the payload could panic again.
             forget(payload);
             panicked
         }
     }
 }
 
-/// The code of a call.
+/// Runs a call and returns its error code.
 #[inline(always)]
 pub(crate) fn call(body: impl FnOnce() -> Result<(), Code>) -> c_int {
     match guarded(body, Err(CCPLANE_EPANIC)) {
@@ -217,7 +231,7 @@ mod tests {
 
     fn seen<T: Struct>(of: *const T) -> Result<T, Code> {
         let mut room = MaybeUninit::uninit();
-        // SAFETY: the tests say sizes that are there.
+        // SAFETY: the tests pass null, implausible sizes, or sizes of memory that exists.
         unsafe { view(of, &mut room) }.copied()
     }
 
@@ -253,7 +267,7 @@ mod tests {
     fn what_does_not_fit_is_not_written() {
         let mut stats = [1_u64; 5];
         stats[0] = 24;
-        // SAFETY: 24 of 40 bytes.
+        // SAFETY: the array has 40 bytes, of which 24 are offered.
         let room = unsafe { Room::at(stats.as_mut_ptr().cast::<ccplane_stats>()) }.unwrap();
         room.fill(&ccplane_stats {
             size: 0,

@@ -1,5 +1,5 @@
-//! The functions of `ccplane.h`. Each looks at what it was given, calls the plane, and gives a code
-//! back.
+//! Functions of `ccplane.h`. Each validates its arguments, calls the plane, and returns an error
+//! code.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::mem::{MaybeUninit, offset_of};
@@ -13,25 +13,28 @@ use crate::handle::{Entered, ccplane_datapath};
 use crate::plane::{Plane, Wanted, address};
 use crate::types::*;
 
-/// Every capability of the header.
+/// All capabilities of the header.
 const ALL: u64 = 255;
 
-/// Opens a datapath: starts the algorithm's thread, or connects to an agent. Null where that was
-/// not possible: `error` says why, unless it is null itself.
+/// Opens a datapath: starts the algorithm's thread, or connects to an agent. Returns null on
+/// failure and stores the reason in `error`, unless that is null.
 ///
 /// # Safety
-/// Both structs are null or as large as they say, their texts end with a 0.
+///
+/// Both structs are null or as large as their size fields state, and their strings are
+/// null-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ccplane_open(
     options: *const ccplane_options,
     error: *mut ccplane_error,
 ) -> *mut ccplane_datapath {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `options` is null or as large as stated, with
+    // null-terminated strings.
     let open = || unsafe { open(options) };
     match guarded(open, Err((CCPLANE_EPANIC, String::new()))) {
         Ok(plane) => ccplane_datapath::new(plane),
         Err((code, why)) => {
-            // SAFETY: the caller's word.
+            // SAFETY: the caller guarantees that `error` is null or as large as stated.
             if let Ok(room) = unsafe { Room::at(error) } {
                 let why = if why.is_empty() {
                     words(code).to_string_lossy().into_owned()
@@ -45,11 +48,12 @@ pub unsafe extern "C" fn ccplane_open(
     }
 }
 
-/// A flow begins: `*flow` is its number, which is never 0.
+/// Opens a flow and stores its number, which is never 0, in `*flow`.
 ///
 /// # Safety
-/// `datapath` is null or of ccplane_open, `info` null or as large as it says, `flow` null or a
-/// place for a number.
+///
+/// `datapath` is null or from ccplane_open, `info` is null or as large as its size field states,
+/// and `flow` is null or valid for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ccplane_flow_open(
     datapath: *mut ccplane_datapath,
@@ -59,25 +63,29 @@ pub unsafe extern "C" fn ccplane_flow_open(
 ) -> c_int {
     call(|| {
         let mut room = MaybeUninit::uninit();
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees that `datapath` is null or from ccplane_open, and that
+        // `info` is null or as large as stated.
         let (mut plane, info) = unsafe { (Entered::enter(datapath)?, view(info, &mut room)?) };
         if flow.is_null() {
             return Err(CCPLANE_ENULL);
         }
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees that the strings of `info` are null-terminated.
         let info = unsafe { flow_info(info) }?;
         let number = plane.open_flow(Time::from_nanos(now_ns), info)?;
-        // SAFETY: not null, and a place for a number by the caller's word; it need not be aligned.
+        // SAFETY: `flow` is not null, and the caller guarantees that it is valid for writing; it
+        // need not be aligned.
         unsafe { flow.write_unaligned(number) };
         Ok(())
     })
 }
 
-/// An ACK or a timeout: call it for each of them, once. It does not wait for the algorithm, and
-/// allocates nothing.
+/// Processes an ACK or a timeout; call it exactly once for each. It does not wait for the algorithm
+/// and does not allocate.
 ///
 /// # Safety
-/// `datapath` is null or of ccplane_open, the structs null or as large as they say.
+///
+/// `datapath` is null or from ccplane_open, and the structs are null or as large as their size
+/// fields state.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ccplane_on_ack(
     datapath: *mut ccplane_datapath,
@@ -88,7 +96,8 @@ pub unsafe extern "C" fn ccplane_on_ack(
 ) -> c_int {
     call(|| {
         let (mut room, mut more) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees that `datapath` is null or from ccplane_open, and that the
+        // structs are null or as large as stated.
         let (transport, signals, to, mut plane) = unsafe {
             (
                 view(transport, &mut room)?,
@@ -104,10 +113,11 @@ pub unsafe extern "C" fn ccplane_on_ack(
     })
 }
 
-/// A flow's deadline has come. Calling it early, or twice, does no harm.
+/// Processes a flow's deadline. Early or repeated calls are harmless.
 ///
 /// # Safety
-/// As ccplane_on_ack.
+///
+/// Same as ccplane_on_ack.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ccplane_on_deadline(
     datapath: *mut ccplane_datapath,
@@ -117,7 +127,8 @@ pub unsafe extern "C" fn ccplane_on_deadline(
 ) -> c_int {
     call(|| {
         let mut room = MaybeUninit::uninit();
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees that `datapath` is null or from ccplane_open, and that the
+        // structs are null or as large as stated.
         let (transport, to, mut plane) = unsafe {
             (
                 view(transport, &mut room)?,
@@ -132,15 +143,17 @@ pub unsafe extern "C" fn ccplane_on_deadline(
     })
 }
 
-/// When to call ccplane_on_deadline for a flow, if no ACK comes before, ns; of flow 0: when to call
-/// ccplane_turn at the latest. UINT64_MAX: never, also where there is no such flow.
+/// Returns the time at which to call ccplane_on_deadline for a flow if no ACK arrives before, ns;
+/// for flow 0, the latest time of the next ccplane_turn. UINT64_MAX if there is no deadline or no
+/// such flow.
 ///
 /// # Safety
-/// `datapath` is null or of ccplane_open.
+///
+/// `datapath` is null or from ccplane_open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ccplane_next_deadline(datapath: *mut ccplane_datapath, flow: u64) -> u64 {
     let next = || {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees that `datapath` is null or from ccplane_open.
         let mut plane = unsafe { Entered::enter(datapath) }?;
         plane.next_deadline(flow)
     };
@@ -150,30 +163,33 @@ pub unsafe extern "C" fn ccplane_next_deadline(datapath: *mut ccplane_datapath, 
     }
 }
 
-/// Takes what the agent said, and sends it what waits. Call it when ccplane_fd is readable, when
-/// ccplane_next_deadline of flow 0 has come, and at least three times within `fallback_after_ns`:
-/// it is how the agent is heard to live.
+/// Receives the agent's commands and sends pending messages. Call it when ccplane_fd is readable,
+/// when the deadline of flow 0 (ccplane_next_deadline) has passed, and at least three times per
+/// `fallback_after_ns`, since it also processes the agent's heartbeats.
 ///
 /// # Safety
-/// `datapath` is null or of ccplane_open.
+///
+/// `datapath` is null or from ccplane_open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ccplane_turn(datapath: *mut ccplane_datapath, now_ns: u64) -> c_int {
     call(|| {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees that `datapath` is null or from ccplane_open.
         let mut plane = unsafe { Entered::enter(datapath) }?;
         plane.turn(Time::from_nanos(now_ns));
         Ok(())
     })
 }
 
-/// What to wait on for ccplane_turn: readable when the agent said something. Ask again after every
-/// turn, since a new connection to an agent has another. Do not read it, or close it.
+/// Returns a descriptor that becomes readable when ccplane_turn has commands to receive. Call it
+/// again after every turn, since a new connection to an agent has another descriptor. Do not read
+/// or close it.
 ///
 /// # Safety
-/// `datapath` is null or of ccplane_open.
+///
+/// `datapath` is null or from ccplane_open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ccplane_fd(datapath: *mut ccplane_datapath) -> c_int {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `datapath` is null or from ccplane_open.
     let fd = || unsafe { Entered::enter(datapath) }.map(|plane| plane.fd());
     match guarded(fd, Err(CCPLANE_EPANIC)) {
         Ok(fd) => fd.unwrap_or(CCPLANE_ENOFD),
@@ -181,11 +197,11 @@ pub unsafe extern "C" fn ccplane_fd(datapath: *mut ccplane_datapath) -> c_int {
     }
 }
 
-/// A flow ends, of which so many bytes were acknowledged and so many packets lost; 0 where that is
-/// not counted.
+/// Closes a flow, with the totals of acknowledged bytes and lost packets; 0 if not counted.
 ///
 /// # Safety
-/// `datapath` is null or of ccplane_open.
+///
+/// `datapath` is null or from ccplane_open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ccplane_flow_close(
     datapath: *mut ccplane_datapath,
@@ -195,7 +211,7 @@ pub unsafe extern "C" fn ccplane_flow_close(
     packets_lost: u64,
 ) -> c_int {
     call(|| {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees that `datapath` is null or from ccplane_open.
         let mut plane = unsafe { Entered::enter(datapath) }?;
         plane.close_flow(
             Time::from_nanos(now_ns),
@@ -206,17 +222,20 @@ pub unsafe extern "C" fn ccplane_flow_close(
     })
 }
 
-/// What a datapath has done so far.
+/// Stores the totals of a datapath in `stats`.
 ///
 /// # Safety
-/// `datapath` is null or of ccplane_open, `stats` null or as large as it says.
+///
+/// `datapath` is null or from ccplane_open, and `stats` is null or as large as its size field
+/// states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ccplane_get_stats(
     datapath: *mut ccplane_datapath,
     stats: *mut ccplane_stats,
 ) -> c_int {
     call(|| {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees that `datapath` is null or from ccplane_open, and that
+        // `stats` is null or as large as stated.
         let (room, plane) = unsafe { (Room::at(stats)?, Entered::enter(datapath)?) };
         let done = plane.stats();
         room.fill(&ccplane_stats {
@@ -230,27 +249,28 @@ pub unsafe extern "C" fn ccplane_get_stats(
     })
 }
 
-/// Closes a datapath and what is left of its flows, and ends its thread. Calls with it are
-/// CCPLANE_ECLOSED from then on.
+/// Closes a datapath with its remaining flows and ends its thread. Later calls with it return
+/// CCPLANE_ECLOSED.
 ///
 /// # Safety
-/// `datapath` is null or of ccplane_open.
+///
+/// `datapath` is null or from ccplane_open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ccplane_close(datapath: *mut ccplane_datapath) -> c_int {
     call(|| {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees that `datapath` is null or from ccplane_open.
         drop(unsafe { Entered::enter(datapath) }?.close());
         Ok(())
     })
 }
 
-/// A code in words. Never null.
+/// Returns the description of an error code; never null.
 #[unsafe(no_mangle)]
 pub extern "C" fn ccplane_strerror(code: c_int) -> *const c_char {
     words(code).as_ptr()
 }
 
-/// The version of the library, `0.1.0`.
+/// Returns the version of the library, such as `0.1.0`.
 #[unsafe(no_mangle)]
 pub extern "C" fn ccplane_version() -> *const c_char {
     const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
@@ -279,14 +299,17 @@ fn words(code: Code) -> &'static CStr {
     }
 }
 
+/// Opens a plane with validated options.
+///
 /// # Safety
-/// As [`ccplane_open`].
+///
+/// Same as [`ccplane_open`].
 unsafe fn open(options: *const ccplane_options) -> Result<Plane, (Code, String)> {
     let plain = |code: Code| (code, String::new());
     let mut room = MaybeUninit::uninit();
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `options` is null or as large as stated.
     let options = unsafe { view(options, &mut room) }.map_err(plain)?;
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that the strings are null or null-terminated.
     let (algorithm, agent) = unsafe { (text(options.algorithm), text(options.agent)) };
     let or = |value: u64, default: u64| if value == 0 { default } else { value };
     let default = Limits::default();
@@ -330,7 +353,7 @@ fn said(code: Code, why: &str) -> ccplane_error {
         code: code.into(),
         message: [0; 496],
     };
-    // The last byte stays 0, and no character is cut.
+    // The last byte stays 0, and no UTF-8 character is cut.
     let most = error.message.len() - 1;
     let end = (0..=most.min(why.len()))
         .rev()
@@ -342,8 +365,11 @@ fn said(code: Code, why: &str) -> ccplane_error {
     error
 }
 
+/// Converts the description of a flow.
+///
 /// # Safety
-/// Its texts end with a 0.
+///
+/// The strings of `info` are null or null-terminated.
 unsafe fn flow_info(info: &ccplane_flow_info) -> Result<FlowInfo, Code> {
     if info.mss == 0 || info.mss > 1 << 20 || info.live > 1 {
         return Err(CCPLANE_EVALUE);
@@ -353,7 +379,7 @@ unsafe fn flow_info(info: &ccplane_flow_info) -> Result<FlowInfo, Code> {
     } else {
         info.init_cwnd
     });
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that the strings are null or null-terminated.
     let (local, peer) = unsafe { (text(info.local)?, text(info.peer)?) };
     Ok(FlowInfo {
         algorithm: String::new(),
@@ -429,13 +455,13 @@ const _: () = {
     );
 };
 
-/// The signals in C's struct are laid out as the engine's own: nothing is copied.
+/// Reinterprets C's struct as the engine's signals, which have the same layout; nothing is copied.
 #[inline(always)]
 fn signals_of(signals: &ccplane_signals) -> &Signals {
     let start: *const ccplane_signals = signals;
-    // SAFETY: the fields from `bytes_acked` on are those of Signals in the same order, as checked
-    // above, and all are `u64`. The pointer comes from the whole struct, so it may reach all of
-    // them.
+    // SAFETY: from `bytes_acked` on, the fields are those of `Signals` in the same order and all
+    // are `u64`, as asserted above. The pointer is derived from the whole struct, so it may access
+    // all of them.
     unsafe {
         &*start
             .byte_add(offset_of!(ccplane_signals, bytes_acked))

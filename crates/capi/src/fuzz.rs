@@ -1,7 +1,7 @@
-//! The functions of `ccplane.h` under any order of calls with any structs: no panic, limits kept,
-//! nothing written that was not offered. Runs under libFuzzer (`fuzz/fuzz_targets/capi.rs`), with
-//! AddressSanitizer where the compiler is a nightly, and, with seeded random bytes, under `cargo
-//! test`.
+//! Fuzz harness of the functions of `ccplane.h` with arbitrary calls and structs. Checks that
+//! nothing panics, that limits are enforced, and that only offered memory is written. Runs under
+//! libFuzzer (`fuzz/fuzz_targets/capi.rs`), with AddressSanitizer on a nightly compiler, and, with
+//! seeded random bytes, under `cargo test`.
 
 mod libccp;
 
@@ -12,16 +12,16 @@ use std::ptr::{null, null_mut};
 
 use crate::*;
 
-/// Words of memory behind a struct that claims more than any size that is not refused.
+/// Size of a struct's buffer in words: larger than any size that is accepted.
 const WORDS: usize = 520;
-/// What is in memory that nobody offered.
+/// Value of memory that is not offered to the library.
 const CANARY: u64 = 0x5a5a_5a5a_5a5a_5a5a;
-/// The limits of the owner.
+/// Configured limits.
 const MIN_CWND: u64 = 3_000;
 const MAX_CWND: u64 = 1_000_000;
 const MAX_RATE: u64 = 10_000_000;
 
-/// Algorithms with windows, with rates, with timers; and none.
+/// Algorithms with windows, rates and timers, and one that does not exist.
 const ALGORITHMS: [&CStr; 6] = [
     c"reno",
     c"cubic:report=10ms",
@@ -31,7 +31,7 @@ const ALGORITHMS: [&CStr; 6] = [
     c"nobody",
 ];
 
-/// Numbers at the ends of what is sensible, and beyond.
+/// Boundary values.
 const ODD: [u64; 8] = [
     0,
     1,
@@ -43,7 +43,7 @@ const ODD: [u64; 8] = [
     u64::MAX,
 ];
 
-/// What the bytes say next.
+/// Reader of the input bytes.
 struct Input<'d>(std::slice::Iter<'d, u8>);
 
 impl Input<'_> {
@@ -51,7 +51,7 @@ impl Input<'_> {
         self.0.next().copied()
     }
 
-    /// A number, small ones and odd ones more often than chance would have them.
+    /// Returns a number; small and boundary values are more frequent than at random.
     fn number(&mut self) -> u64 {
         let (kind, low, high) = (self.small(), self.small(), self.small());
         match kind % 4 {
@@ -65,9 +65,9 @@ impl Input<'_> {
         u64::from(self.byte().unwrap_or(0))
     }
 
-    /// Memory that begins with a struct of `size` bytes, or says that it does; and how much of it
-    /// was offered. It ends where the struct says that it ends, so that AddressSanitizer finds an
-    /// access beyond.
+    /// Returns memory that starts with a struct of `size` bytes, or claims to, and the number of
+    /// words offered. The allocation ends where the struct claims to end, so that AddressSanitizer
+    /// finds an access beyond it.
     fn memory(
         &mut self,
         size: usize,
@@ -84,7 +84,7 @@ impl Input<'_> {
         for (word, value) in memory.iter_mut().enumerate().take(said.min(size) / 8) {
             *value = likely(word, self);
         }
-        // What a newer header has: as a rule nothing of it is used.
+        // Fields of a newer header, usually all zero.
         let newer = if self.small() < 200 { 0 } else { 1 };
         let offered = if said < WORDS * 8 { said / 8 } else { 0 };
         memory
@@ -97,7 +97,7 @@ impl Input<'_> {
     }
 }
 
-/// Calls what `data` says.
+/// Runs the calls in `data`.
 pub fn capi(data: &[u8]) {
     let mut input = Input(data.iter());
     let algorithm = ALGORITHMS[input.small() as usize % ALGORITHMS.len()];
@@ -112,12 +112,12 @@ pub fn capi(data: &[u8]) {
         max_rate: MAX_RATE,
         fallback_after_ns: 0,
     };
-    // SAFETY: the options are as large as they say; nobody asks why.
+    // SAFETY: `options` is a live local with a correct size, and `error` may be null.
     let datapath = unsafe { ccplane_open(&options, null_mut()) };
     assert_eq!(datapath.is_null(), algorithm == c"nobody");
     let (mut flows, mut opened, mut closed, mut now) = (Vec::new(), 0, 0, 0_u64);
     while let (Some(what), Some(which)) = (input.byte(), input.byte()) {
-        // Time stands still, goes on, and now and then back.
+        // Time stands still, advances, and sometimes runs backwards.
         now = match which {
             0 => input.number(),
             1 => now.saturating_sub(1_000_000),
@@ -136,7 +136,7 @@ pub fn capi(data: &[u8]) {
             30..=199 => on_ack(datapath, flow, known, now, what < 190, &mut input),
             200..=219 => told(unsafe_turn(datapath, now), datapath),
             220..=229 => {
-                // SAFETY: the datapath is null or of ccplane_open.
+                // SAFETY: `datapath` is null or from `ccplane_open`.
                 let code = unsafe {
                     ccplane_flow_close(datapath, now, flow, input.number(), input.number())
                 };
@@ -148,16 +148,17 @@ pub fn capi(data: &[u8]) {
                 }
             }
             230..=239 => {
-                // SAFETY: as above.
+                // SAFETY: `datapath` is null or from `ccplane_open`.
                 let due = unsafe { ccplane_next_deadline(datapath, flow) };
                 assert!(known || flow == 0 || due == u64::MAX);
             }
             240..=247 => count(datapath, (opened, closed), &mut input),
-            // SAFETY: as above.
+            // SAFETY: `datapath` is null or from `ccplane_open`.
             248..=251 => {
                 assert!([CCPLANE_ENOFD, CCPLANE_ENULL].contains(&unsafe { ccplane_fd(datapath) }))
             }
-            // SAFETY: every pointer may be null.
+            // SAFETY: `datapath` is null or from `ccplane_open`, and the other pointers may be
+            // null.
             _ => unsafe {
                 assert_eq!(
                     ccplane_on_ack(null_mut(), flow, null(), null(), null_mut()),
@@ -173,7 +174,7 @@ pub fn capi(data: &[u8]) {
         }
     }
     if !datapath.is_null() {
-        // SAFETY: as above; a closed one stays a place that can be asked.
+        // SAFETY: `datapath` is from `ccplane_open`; a handle stays valid after it is closed.
         unsafe {
             assert_eq!(ccplane_close(datapath), CCPLANE_OK);
             assert_eq!(ccplane_close(datapath), CCPLANE_ECLOSED);
@@ -182,18 +183,18 @@ pub fn capi(data: &[u8]) {
     }
 }
 
-/// A code that may be.
+/// Checks that an error code is plausible.
 fn told(code: c_int, datapath: *const ccplane_datapath) {
     assert!((CCPLANE_EFULL..=CCPLANE_OK).contains(&code), "{code}");
     assert_eq!(datapath.is_null(), code == CCPLANE_ENULL, "{code}");
 }
 
 fn unsafe_turn(datapath: *mut ccplane_datapath, now: u64) -> c_int {
-    // SAFETY: the datapath is null or of ccplane_open.
+    // SAFETY: `datapath` is null or from `ccplane_open`.
     unsafe { ccplane_turn(datapath, now) }
 }
 
-/// Whether a flow was opened.
+/// Opens a flow. Returns true on success.
 fn open_flow(
     datapath: *mut ccplane_datapath,
     now: u64,
@@ -202,7 +203,7 @@ fn open_flow(
 ) -> bool {
     let size = size_of::<ccplane_flow_info>();
     let (memory, _) = input.memory(size, |word, input| match word {
-        // Addresses are texts of the caller's, or null.
+        // Addresses are static strings or null.
         7 => [c"192.0.2.1:1", c"", c"[::1]:9", c"nonsense"][input.small() as usize % 4].as_ptr()
             as u64,
         8 => 0,
@@ -210,8 +211,8 @@ fn open_flow(
         _ => input.number(),
     });
     let mut flow = 0;
-    // SAFETY: so much memory is there as any size that is not refused; its texts end with a 0 or
-    // are null.
+    // SAFETY: `memory` covers any size that is accepted, and its strings are null-terminated or
+    // null.
     let code = unsafe { ccplane_flow_open(datapath, now, memory.as_ptr().cast(), &mut flow) };
     assert_ne!(code, CCPLANE_EPANIC);
     assert_eq!(code == CCPLANE_OK, flow != 0);
@@ -222,7 +223,7 @@ fn open_flow(
     flow != 0
 }
 
-/// An ACK, or a deadline.
+/// Processes an ACK or a deadline.
 fn on_ack(
     datapath: *mut ccplane_datapath,
     flow: u64,
@@ -238,7 +239,7 @@ fn on_ack(
     let (signals, _) = input.memory(size_of::<ccplane_signals>(), |_, input| input.number());
     let (mut outcome, offered) = input.memory(size_of::<ccplane_outcome>(), |_, _| CANARY);
     let before = outcome.clone();
-    // SAFETY: so much memory is there as any size that is not refused.
+    // SAFETY: all buffers cover any size that is accepted.
     let code = unsafe {
         let (transport, outcome) = (transport.as_ptr().cast(), outcome.as_mut_ptr().cast());
         if ack {
@@ -271,7 +272,7 @@ fn on_ack(
 fn count(datapath: *mut ccplane_datapath, expected: (u64, u64), input: &mut Input<'_>) {
     let (mut stats, offered) = input.memory(size_of::<ccplane_stats>(), |_, _| CANARY);
     let before = stats.clone();
-    // SAFETY: so much memory is there as any size that is not refused.
+    // SAFETY: `stats` covers any size that is accepted.
     let code = unsafe { ccplane_get_stats(datapath, stats.as_mut_ptr().cast()) };
     assert_ne!(code, CCPLANE_EPANIC);
     assert_eq!(
@@ -302,11 +303,11 @@ mod tests {
     fn each_random_caller(call: &dyn Fn(&[u8])) {
         let mut state = 1_u64;
         let mut data = Vec::new();
-        // Miri takes some tenths of a second for a caller.
+        // A caller takes a few tenths of a second under Miri.
         let callers = if cfg!(miri) { 20 } else { 10_000 };
         for _ in 0..callers {
             data.clear();
-            // A generator of Marsaglia's (xorshift): any will do that is the same every time.
+            // Marsaglia's xorshift; any deterministic generator would do.
             for _ in 0..400 {
                 state ^= state << 13;
                 state ^= state >> 7;

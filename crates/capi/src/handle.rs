@@ -1,8 +1,8 @@
-//! What C has of a datapath: a pointer that is checked at every call.
+//! Handle of a datapath for C: a pointer that is checked on every call.
 //!
-//! It is never freed, so that a call with a closed one is an error rather than undefined: some 24
-//! bytes stay for each datapath that was opened. One call at a time has it. A second thread is
-//! refused rather than made to wait.
+//! It is never freed, so that a call with a closed handle is an error and not undefined behaviour;
+//! about 24 bytes per opened datapath are leaked. Only one call at a time may use it. A concurrent
+//! call from a second thread is rejected, not delayed.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -14,7 +14,7 @@ use crate::foreign::Code;
 use crate::plane::Plane;
 use crate::types::*;
 
-/// A datapath. One thread at a time may call for it.
+/// Handle of a datapath. Only one thread at a time may use it.
 #[allow(non_camel_case_types, reason = "the name of C")]
 pub struct ccplane_datapath {
     state: AtomicU32,
@@ -25,19 +25,19 @@ const READY: u32 = 0x6363_7001;
 const BUSY: u32 = 0x6363_7002;
 const CLOSED: u32 = 0x6363_7003;
 
-// SAFETY: `plane` is touched only by who took `state` from READY to BUSY, which one thread does at
-// a time; what is in it may move between threads.
+// SAFETY: `plane` is accessed only by the call that changed `state` from READY to BUSY, which one
+// thread does at a time. `Plane` is `Send`, as asserted below.
 unsafe impl Sync for ccplane_datapath {}
 const _: () = {
     const fn sent<T: Send>() {}
     sent::<Plane>();
 };
 
-/// So that tools that look for leaks see that somebody knows of them.
+/// Keeps all handles reachable for leak checkers.
 static ALL: Mutex<Vec<&'static ccplane_datapath>> = Mutex::new(Vec::new());
 
 impl ccplane_datapath {
-    /// A new one.
+    /// Leaks a new handle.
     pub(crate) fn new(plane: Plane) -> *mut ccplane_datapath {
         let handle: &'static ccplane_datapath = Box::leak(Box::new(ccplane_datapath {
             state: AtomicU32::new(READY),
@@ -50,11 +50,11 @@ impl ccplane_datapath {
     }
 }
 
-/// A datapath for the time of a call.
+/// Exclusive access to a datapath during a call.
 pub(crate) struct Entered {
     handle: &'static ccplane_datapath,
     /// Not a reference: as an argument of [`Entered::close`] it would have to outlive that call,
-    /// which takes the plane away.
+    /// which removes the plane.
     plane: NonNull<Plane>,
 }
 
@@ -62,10 +62,12 @@ impl Entered {
     /// Enters a call.
     ///
     /// # Safety
-    /// `handle` is null, or [`ccplane_datapath::new`] gave it.
+    ///
+    /// `handle` is null or was returned by [`ccplane_datapath::new`].
     #[inline(always)]
     pub unsafe fn enter(handle: *const ccplane_datapath) -> Result<Entered, Code> {
-        // SAFETY: where it is not null it was leaked by `new`, and nothing takes `&mut` of it.
+        // SAFETY: the caller guarantees that a non-null handle was leaked by `new`; no exclusive
+        // reference to it is ever created.
         let handle: &'static ccplane_datapath = unsafe { handle.as_ref() }.ok_or(CCPLANE_ENULL)?;
         let taken =
             handle
@@ -76,23 +78,25 @@ impl Entered {
             Err(BUSY) => return Err(CCPLANE_EBUSY),
             Err(_) => return Err(CCPLANE_ECLOSED),
         }
-        // SAFETY: whoever made it BUSY has it alone, until `drop` or `close`.
+        // SAFETY: this call changed the state to BUSY and has exclusive access until `drop` or
+        // `close`.
         let plane = unsafe { &mut *handle.plane.get() };
         match plane.as_deref_mut() {
             Some(plane) => Ok(Entered {
                 handle,
                 plane: NonNull::from(plane),
             }),
-            // Not reached: it is taken out only with CLOSED.
+            // Unreachable: the plane is removed only together with a change to CLOSED.
             None => Err(CCPLANE_ECLOSED),
         }
     }
 
-    /// Ends it for ever.
+    /// Closes the datapath permanently.
     pub fn close(self) -> Box<Plane> {
         let handle = self.handle;
         std::mem::forget(self);
-        // SAFETY: this call made it BUSY and has it alone; no reference to the plane lives.
+        // SAFETY: this call changed the state to BUSY and has exclusive access; `self` is consumed,
+        // so no reference to the plane exists.
         let plane = unsafe { &mut *handle.plane.get() }.take();
         handle.state.store(CLOSED, Ordering::Release);
         plane.expect("it was entered")
@@ -110,7 +114,8 @@ impl Deref for Entered {
     type Target = Plane;
 
     fn deref(&self) -> &Plane {
-        // SAFETY: `enter` made it of a plane that this call has alone until `self` ends.
+        // SAFETY: `enter` created the pointer from a plane to which this call has exclusive access
+        // until `self` is dropped.
         unsafe { self.plane.as_ref() }
     }
 }
@@ -118,7 +123,7 @@ impl Deref for Entered {
 impl DerefMut for Entered {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut Plane {
-        // SAFETY: as in `deref`, and `self` is borrowed exclusively.
+        // SAFETY: see `deref`; `self` is borrowed exclusively.
         unsafe { self.plane.as_mut() }
     }
 }

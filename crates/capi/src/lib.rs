@@ -1,13 +1,12 @@
-//! ccplane for datapaths that are written in C: the functions of `ccplane.h`, and the reference's
-//! `ccp.h`.
+//! ccplane for datapaths written in C: the functions of `ccplane.h`, and libccp's `ccp.h`.
 //!
-//! `types` and `functions` are the header: cbindgen makes `include/ccplane.h` of them. `foreign`
-//! looks at what comes from C before anything else does. `plane` is what the functions call, in
-//! safe Rust: a datapath of [`ccplane_agent::datapath`], and the algorithm beside it. `ccp` has the
-//! declarations of CCP's library over the same interpreter and messages.
+//! `types`, `handle` and `functions` define the header; cbindgen generates `include/ccplane.h` from
+//! them. `foreign` validates data from C. `plane` implements the functions in safe Rust: a datapath
+//! of [`ccplane_agent::datapath`] and the algorithm that controls it. `ccp` implements the
+//! interface of CCP's library with the same interpreter and messages.
 //!
-//! This is one of the few crates with `unsafe`: C's pointers are taken at their word where nothing
-//! can check them. `docs/c.md` has what a caller owes, and what is checked instead of trusted.
+//! This is one of the few crates with `unsafe`: pointers from C are trusted if nothing can check
+//! them. `docs/c.md` lists what callers must guarantee, and what is checked.
 #![deny(unsafe_op_in_unsafe_fn)]
 
 #[doc(hidden)]

@@ -1,5 +1,5 @@
-//! What the functions of the header call: the flows of a program, and the algorithm that steers
-//! them, in this process or elsewhere.
+//! Implementation of the header's functions: the flows of a program, and the algorithm that
+//! controls them, in this process or in an agent.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
@@ -15,14 +15,14 @@ use ccplane_units::{Bytes, Duration, Time};
 use crate::foreign::Code;
 use crate::types::*;
 
-/// Flows at once at most: their numbers have 32 bits for the place.
+/// Maximum number of flows: a flow number has 32 bits for the slot.
 const MOST_FLOWS: usize = u32::MAX as usize;
 
-/// A thread in a callback of its algorithm is waited for so long when its datapath is closed. It is
-/// left alone then, and ends with the process.
+/// Time to wait for the algorithm's thread when its datapath is closed. If a callback takes longer,
+/// the thread is left running and ends with the process.
 const LONGEST_END: Duration = Duration::from_millis(100);
 
-/// How a plane is to be.
+/// Options of a plane.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted<'a> {
     pub algorithm: Option<&'a str>,
@@ -30,12 +30,12 @@ pub(crate) struct Wanted<'a> {
     pub capabilities: Capabilities,
     pub same_thread: bool,
     pub limits: Limits,
-    /// The owner has said how long an agent may be silent; else it is by the round trip to one on
-    /// another host.
+    /// Set if the fallback time was configured; otherwise it depends on the round-trip time to a
+    /// remote agent.
     pub silence_said: bool,
 }
 
-/// Why there is none.
+/// Error while opening a plane.
 #[derive(Debug, thiserror::Error)]
 #[error("{why}")]
 pub(crate) struct Failure {
@@ -48,15 +48,15 @@ fn failed(code: Code, why: impl ToString) -> Failure {
     Failure { code, why }
 }
 
-/// A datapath and its flows.
+/// Datapath with its flows.
 pub(crate) struct Plane {
     shared: Shared<Box<dyn Pollable>>,
     flows: Vec<Place>,
     free: Vec<u32>,
-    /// What flows ask for.
+    /// Algorithm that flows request.
     asks_for: String,
-    /// Sends reports at once. An agent of the same thread waits for the next turn instead: it would
-    /// run within the call of an ACK.
+    /// Sends reports at once. Not for an agent on the same thread, which would then run within the
+    /// call for an ACK; it waits for the next turn.
     prompt: bool,
     stats: Stats,
     agent: Option<AgentThread>,
@@ -70,21 +70,20 @@ pub(crate) struct Stats {
     pub fallbacks: u64,
 }
 
-/// A place for a flow, and how often it was taken: a number of an earlier flow is none of this
-/// one's.
+/// Slot of a flow with its generation, which makes the numbers of earlier flows invalid.
 struct Place {
     generation: u32,
     flow: Option<Local<Kept>>,
 }
 
-/// What is kept with a flow.
+/// User data of a flow.
 struct Kept {
     info: FlowInfo,
     fallback: bool,
 }
 
 impl Plane {
-    /// Opens one. Where an agent is asked for, it has to be there.
+    /// Opens a plane. A requested agent must be reachable.
     pub fn open(wanted: &Wanted<'_>) -> Result<Plane, Failure> {
         let asks_for = match (wanted.agent, wanted.algorithm) {
             (Some(_), Some(algorithm)) => algorithm.to_owned(),
@@ -126,7 +125,7 @@ impl Plane {
         Ok(plane)
     }
 
-    /// One whose agent is at the end of this way, in the same thread.
+    /// Creates a plane whose agent is on the same thread, at the other end of `way`.
     pub fn through(way: Box<dyn Pollable>, limits: Limits, capabilities: Capabilities) -> Plane {
         let tables = Tables::new(limits, capabilities);
         let mut plane = Plane {
@@ -143,7 +142,7 @@ impl Plane {
         plane
     }
 
-    /// A flow begins. Its number is never 0, and no other flow ever has it.
+    /// Opens a flow and returns its number, which is unique and never 0.
     pub fn open_flow(&mut self, now: Time, mut info: FlowInfo) -> Result<u64, Code> {
         info.algorithm.clone_from(&self.asks_for);
         let index = match self.free.pop() {
@@ -170,7 +169,7 @@ impl Plane {
         Ok(number)
     }
 
-    /// A flow ends.
+    /// Closes a flow.
     pub fn close_flow(
         &mut self,
         now: Time,
@@ -184,7 +183,7 @@ impl Plane {
         let index = number as u32;
         let place = &mut self.flows[index as usize];
         place.flow = None;
-        // A place whose generations are used up is not taken again.
+        // A slot whose generations are exhausted is not reused.
         if place.generation < u32::MAX {
             self.free.push(index);
         }
@@ -192,8 +191,8 @@ impl Plane {
         Ok(())
     }
 
-    /// An ACK or a timeout. Allocates nothing, unless an agent of the same thread has more reports
-    /// waiting than ever before.
+    /// Processes an ACK or a timeout. Allocates only if an agent on the same thread has more
+    /// reports waiting than ever before.
     #[inline]
     pub fn on_ack(
         &mut self,
@@ -208,7 +207,7 @@ impl Plane {
         Ok(outcome)
     }
 
-    /// A flow's deadline has come.
+    /// Processes a flow's deadline.
     pub fn on_deadline(&mut self, number: u64, transport: &Transport) -> Result<Outcome, Code> {
         let flow = find(&mut self.flows, number).ok_or(CCPLANE_ENOFLOW)?;
         let outcome = self.shared.lend(number, flow).on_deadline(transport);
@@ -217,7 +216,7 @@ impl Plane {
         Ok(outcome)
     }
 
-    /// When a flow's deadline is; of 0, when the next turn is due at the latest.
+    /// Returns a flow's deadline; for flow 0, the latest time of the next turn.
     pub fn next_deadline(&mut self, number: u64) -> Result<Option<Time>, Code> {
         if number == 0 {
             return Ok(self.shared.way.next_deadline());
@@ -226,7 +225,7 @@ impl Plane {
         Ok(flow.flow().next_deadline())
     }
 
-    /// Takes what the agent said, and sends what is to be sent.
+    /// Receives the agent's commands and sends pending messages.
     pub fn turn(&mut self, now: Time) {
         self.shared.way.look(now);
         while let Some(brought) = self.shared.way.bring(now) {
@@ -242,7 +241,7 @@ impl Plane {
         self.shared.way.flush(now);
     }
 
-    /// What to wait on for a turn.
+    /// Returns the descriptor to wait for before a turn.
     pub fn fd(&self) -> Option<RawFd> {
         self.shared.way.as_fd().map(|fd| fd.as_raw_fd())
     }
@@ -280,7 +279,7 @@ fn find(flows: &mut [Place], number: u64) -> Option<&mut Local<Kept>> {
 }
 
 impl Kept {
-    /// An agent that comes later is told of the flow as it is then.
+    /// Records the state of the flow, for an agent that takes over.
     #[inline(always)]
     fn note(&mut self, transport: &Transport, outcome: &Outcome, stats: &mut Stats) {
         note(&mut self.info, transport, outcome);
@@ -297,7 +296,7 @@ fn there(address: &str, asks_for: &str) -> Result<There, Failure> {
         .map_err(|why| failed(CCPLANE_EAGENT, why))
 }
 
-/// An agent of this one algorithm: `cubic`, `cubic:report=10ms`, `./mine.ccp:gain=2`.
+/// Creates an agent for one algorithm: `cubic`, `cubic:report=10ms`, `./mine.ccp:gain=2`.
 fn agent_of(text: &str, capabilities: Capabilities) -> Result<Agent, Failure> {
     let unknown = |why: &dyn ToString| failed(CCPLANE_EALGORITHM, why.to_string());
     let mut parts = text.trim().split(':');
@@ -334,19 +333,19 @@ fn can_run(algorithm: &dyn DynAlgorithm, capabilities: Capabilities) -> Result<(
 }
 
 impl Drop for Plane {
-    /// The thread ends when its datapath is gone: that goes first. A library that is unloaded
-    /// leaves no thread in it.
+    /// Closes the channel before waiting for the thread, which ends when its datapath is gone. No
+    /// thread may remain in a library that is unloaded.
     fn drop(&mut self) {
         let Some(thread) = self.agent.take() else {
             return;
         };
-        // The way wakes the thread as it is dropped.
+        // Dropping the channel wakes the thread.
         self.shared.way = Box::new(Gone);
         thread.end(LONGEST_END);
     }
 }
 
-/// A way that leads nowhere, of a datapath that is being closed.
+/// Channel of a datapath that is being closed.
 struct Gone;
 
 impl Way for Gone {
@@ -367,7 +366,7 @@ impl Way for Gone {
 
 impl Pollable for Gone {}
 
-/// A flow's address as it is written, unspecified where there is none.
+/// Parses a flow's address; unspecified if there is none.
 pub(crate) fn address(text: Option<&str>) -> Result<SocketAddr, Code> {
     match text {
         None => Ok(FlowInfo::default().local),

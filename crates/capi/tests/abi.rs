@@ -1,5 +1,4 @@
-//! The functions of `ccplane.h` as C calls them: what is right, and everything that a caller can do
-//! wrong.
+//! Functions of `ccplane.h` as called from C, with valid and invalid arguments.
 
 use std::ffi::{CStr, CString, c_int};
 use std::os::fd::BorrowedFd;
@@ -30,19 +29,19 @@ fn options(algorithm: &CStr, flags: u64) -> ccplane_options {
     }
 }
 
-/// Opens a datapath; where it fails, code and words.
+/// Opens a datapath. Returns the error code and message on failure.
 fn open(options: *const ccplane_options) -> Result<*mut ccplane_datapath, (i64, String)> {
     let mut error = ccplane_error {
         size: size_of::<ccplane_error>(),
         code: 0,
         message: [1; 496],
     };
-    // SAFETY: both are as large as they say, or wrong on purpose within what is there.
+    // SAFETY: both structs are live and as large as stated; wrong sizes stay within live memory.
     let datapath = unsafe { ccplane_open(options, &mut error) };
     if !datapath.is_null() {
         return Ok(datapath);
     }
-    // SAFETY: it was filled, and ends with a 0.
+    // SAFETY: the library filled the message and terminated it.
     let why = unsafe { CStr::from_ptr(error.message.as_ptr()) };
     Err((error.code, why.to_str().expect("UTF-8").to_owned()))
 }
@@ -67,7 +66,7 @@ fn info() -> ccplane_flow_info {
 
 fn flow_of(datapath: *mut ccplane_datapath, now: u64) -> u64 {
     let mut flow = 0;
-    // SAFETY: all is there.
+    // SAFETY: all pointers are to live locals with correct sizes.
     let code = unsafe { ccplane_flow_open(datapath, now, &info(), &mut flow) };
     assert_eq!(code, CCPLANE_OK);
     assert_ne!(flow, 0);
@@ -97,7 +96,7 @@ fn signals(acked: u64) -> ccplane_signals {
         packets_in_flight: 10,
         bytes_in_flight: 10 * MSS,
         bytes_pending: 1 << 20,
-        // SAFETY: numbers, for which 0 is a value.
+        // SAFETY: all fields are integers, for which zero is valid.
         ..unsafe { std::mem::zeroed() }
     }
 }
@@ -120,19 +119,19 @@ fn ack(
     acked: u64,
 ) -> ccplane_outcome {
     let mut outcome = outcome();
-    // SAFETY: all is there.
+    // SAFETY: all structs are live with correct sizes.
     let code = unsafe { ccplane_on_ack(datapath, flow, transport, &signals(acked), &mut outcome) };
     assert_eq!(code, CCPLANE_OK);
     outcome
 }
 
 fn turn(datapath: *mut ccplane_datapath, now: u64) -> c_int {
-    // SAFETY: null or a datapath.
+    // SAFETY: `datapath` is null or from `ccplane_open`.
     unsafe { ccplane_turn(datapath, now) }
 }
 
 fn close(datapath: *mut ccplane_datapath) -> c_int {
-    // SAFETY: null or a datapath, closed or not.
+    // SAFETY: `datapath` is null or from `ccplane_open`, closed or not.
     unsafe { ccplane_close(datapath) }
 }
 
@@ -144,7 +143,7 @@ fn stats(datapath: *mut ccplane_datapath) -> ccplane_stats {
         reports: 0,
         fallbacks: 0,
     };
-    // SAFETY: all is there.
+    // SAFETY: `stats` is a live local with a correct size.
     assert_eq!(
         unsafe { ccplane_get_stats(datapath, &mut stats) },
         CCPLANE_OK
@@ -170,7 +169,7 @@ fn an_algorithm_of_the_same_thread_steers_a_flow_in_virtual_time() {
     );
     let (seen, told) = (transport(now, cwnd), signals(0));
     let mut lost = outcome();
-    // SAFETY: all is there.
+    // SAFETY: all structs are live with correct sizes.
     let code = unsafe {
         ccplane_on_ack(
             datapath,
@@ -194,10 +193,10 @@ fn an_algorithm_of_the_same_thread_steers_a_flow_in_virtual_time() {
         "{}",
         done.reports
     );
-    // SAFETY: a datapath.
+    // SAFETY: `datapath` is open.
     assert_eq!(unsafe { ccplane_fd(datapath) }, CCPLANE_ENOFD);
     turn(datapath, now);
-    // SAFETY: a datapath.
+    // SAFETY: `datapath` is open.
     let due = unsafe { ccplane_next_deadline(datapath, 0) };
     assert!(
         due > now && due < now + 500_000_000,
@@ -210,10 +209,10 @@ fn an_algorithm_of_the_same_thread_steers_a_flow_in_virtual_time() {
 fn an_algorithm_in_its_own_thread_is_heard_through_the_descriptor() {
     let datapath = open(&options(c"cubic:report=10ms", 0)).unwrap();
     let flow = flow_of(datapath, 1);
-    // SAFETY: a datapath.
+    // SAFETY: `datapath` is open.
     let fd = unsafe { ccplane_fd(datapath) };
     assert!(fd >= 0);
-    // SAFETY: it is open as long as its datapath.
+    // SAFETY: the descriptor stays open until the datapath is closed.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     let mut waited = [PollFd::new(fd, PollFlags::POLLIN)];
     let woken = poll(&mut waited, 5_000_u16);
@@ -228,7 +227,7 @@ fn an_algorithm_in_its_own_thread_is_heard_through_the_descriptor() {
         ack(datapath, flow, &transport(*now, 10 * MSS), 1).cwnd == 11 * MSS
     });
     let begun = runs.expect("its program runs");
-    // Nothing is allocated for an ACK, reports included.
+    // Processing an ACK does not allocate, reports included.
     let mut cwnd = 10 * MSS;
     let allocated = allocation_counter::measure(|| {
         for n in 1..10_000 {
@@ -307,8 +306,7 @@ fn what_cannot_be_opened_says_why() {
             "a pointer is null that must not be".into()
         ))
     );
-    // Nobody asked why.
-    // SAFETY: null is refused.
+    // SAFETY: null pointers are rejected. Without an error struct the reason is discarded.
     assert!(unsafe { ccplane_open(null(), null_mut()) }.is_null());
 }
 
@@ -317,7 +315,7 @@ fn null_is_an_error_everywhere() {
     let datapath = reno();
     let flow = flow_of(datapath, 1);
     let (seen, told, mut room) = (transport(2, 10 * MSS), signals(1), outcome());
-    // SAFETY: what is not null is there.
+    // SAFETY: pointers that are not null are to live locals with correct sizes.
     unsafe {
         let mut number = 0;
         assert_eq!(
@@ -388,8 +386,8 @@ fn a_struct_of_no_size_or_an_impossible_one_is_refused_and_an_older_one_is_not()
             size: room,
             ..outcome()
         };
-        // SAFETY: they are larger than they say, or say what is refused before more than the size
-        // is read.
+        // SAFETY: the structs are at least as large as stated, or state a size that is rejected
+        // before more than the size is read.
         unsafe { ccplane_on_ack(datapath, flow, &seen, &told, &mut room) }
     };
     let (seen, told, room) = (
@@ -402,7 +400,7 @@ fn a_struct_of_no_size_or_an_impossible_one_is_refused_and_an_older_one_is_not()
         assert_eq!(on_ack(seen, wrong, room), CCPLANE_ESIZE, "{wrong}");
         assert_eq!(on_ack(seen, told, wrong), CCPLANE_ESIZE, "{wrong}");
     }
-    // CCP's signals alone.
+    // Only CCP's signals.
     assert_eq!(on_ack(seen, 16 * 8, room), CCPLANE_OK);
     assert_eq!(on_ack(seen, told, room), CCPLANE_OK);
     let mut number = 0;
@@ -411,7 +409,7 @@ fn a_struct_of_no_size_or_an_impossible_one_is_refused_and_an_older_one_is_not()
         mss,
         ..info()
     };
-    // SAFETY: as above.
+    // SAFETY: the structs are at least as large as stated.
     unsafe {
         assert_eq!(
             ccplane_flow_open(datapath, 1, &sized(16, MSS), &mut number),
@@ -443,7 +441,7 @@ fn a_flow_that_ended_is_unknown_and_its_place_gets_another_number() {
     let first = flow_of(datapath, 1);
     let call = |flow| {
         let mut room = outcome();
-        // SAFETY: all is there.
+        // SAFETY: all structs are live with correct sizes.
         unsafe {
             ccplane_on_ack(
                 datapath,
@@ -455,7 +453,7 @@ fn a_flow_that_ended_is_unknown_and_its_place_gets_another_number() {
         }
     };
     let end = |flow| {
-        // SAFETY: a datapath.
+        // SAFETY: `datapath` is open.
         unsafe { ccplane_flow_close(datapath, 3, flow, 1, 2) }
     };
     assert_eq!(call(first), CCPLANE_OK);
@@ -474,7 +472,7 @@ fn a_flow_that_ended_is_unknown_and_its_place_gets_another_number() {
             "{unknown}"
         );
     }
-    // SAFETY: a datapath.
+    // SAFETY: `datapath` is open.
     assert_eq!(unsafe { ccplane_next_deadline(datapath, first) }, u64::MAX);
     let done = stats(datapath);
     assert_eq!((done.opened, done.closed), (2, 1));
@@ -491,7 +489,7 @@ fn a_datapath_that_was_closed_stays_closed() {
         (CCPLANE_ECLOSED, CCPLANE_ECLOSED)
     );
     let mut room = outcome();
-    // SAFETY: a datapath that was closed is still one.
+    // SAFETY: a handle stays valid after it is closed.
     let code =
         unsafe { ccplane_on_ack(datapath, flow, &transport(2, MSS), &signals(1), &mut room) };
     assert_eq!(code, CCPLANE_ECLOSED);
@@ -500,7 +498,8 @@ fn a_datapath_that_was_closed_stays_closed() {
 #[test]
 fn a_second_thread_is_refused_and_harms_nothing() {
     struct Shared(*mut ccplane_datapath);
-    // SAFETY: what the test is about.
+    // SAFETY: handles may be used from any thread; concurrent calls are rejected, which this test
+    // checks.
     unsafe impl Sync for Shared {}
     let datapath = Shared(reno());
     let shared = &datapath;
@@ -542,7 +541,7 @@ fn a_silent_agent_loses_its_flows_and_gets_them_back() {
     let at = |now| ack(datapath, flow, &transport(now, 20 * MSS), 1).flags & CCPLANE_FALLBACK;
     assert_eq!(at(second / 10), 0);
     assert_eq!(at(second), CCPLANE_FALLBACK, "no turn for a second");
-    // SAFETY: all is there.
+    // SAFETY: all structs are live with correct sizes.
     let code = unsafe {
         ccplane_on_deadline(
             datapath,
@@ -562,7 +561,7 @@ fn a_silent_agent_loses_its_flows_and_gets_them_back() {
 #[test]
 fn every_code_has_words() {
     let words = |code| {
-        // SAFETY: never null, and a text.
+        // SAFETY: the result is never null and is null-terminated.
         unsafe { CStr::from_ptr(ccplane_strerror(code)) }
             .to_str()
             .unwrap()
@@ -572,12 +571,12 @@ fn every_code_has_words() {
         (CCPLANE_EPANIC..=CCPLANE_OK).map(words).collect();
     assert_eq!(all.len(), 14);
     assert_eq!(words(7), words(c_int::MIN));
-    // SAFETY: as above.
+    // SAFETY: the result is never null and is null-terminated.
     let version = unsafe { CStr::from_ptr(ccplane_version()) };
     assert_eq!(version.to_str(), Ok(env!("CARGO_PKG_VERSION")));
 }
 
-/// An agent of another process, as far as the datapath can tell.
+/// Runs an agent as if it were in another process.
 fn serving(path: &Path, stop: &AtomicBool) {
     let mut agent = Agent::new(Options::default());
     let reno = Registry::builtin()
@@ -595,7 +594,8 @@ fn an_agent_elsewhere_steers_and_may_go_and_come_back() {
     let mut options = options(c"", 0);
     (options.agent, options.algorithm) = (address.as_ptr(), null());
     options.fallback_after_ns = 200_000_000;
-    // Opened once the agent is there; then what the flow runs, in real time, until it is as wanted.
+    // Opens the datapath once the agent is reachable, then runs the flow in real time until the
+    // condition holds.
     let (mut datapath, mut flow, begun) = (null_mut::<ccplane_datapath>(), 0, Clock::new());
     let mut until = |what: &str, wanted: &dyn Fn(u32, u64) -> bool| {
         for _ in 0..10_000 {

@@ -1,5 +1,5 @@
-//! The header is what cbindgen makes of the sources. `CCPLANE_HEADER=write cargo test -p
-//! ccplane-capi --test header` writes it anew.
+//! Compares the header with cbindgen's output for the sources. `CCPLANE_HEADER=write cargo test -p
+//! ccplane-capi --test header` regenerates it.
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,7 @@ fn the_header_is_of_these_sources() {
         .expect("cbindgen reads them");
     let mut made = Vec::new();
     bindings.write(&mut made);
-    // What Rust owes and C is told in docs/c.md.
+    // Safety sections are for Rust callers; docs/c.md lists the requirements for C.
     let made = without_safety(&String::from_utf8(made).expect("a text"));
     let kept = home.join("include/ccplane.h");
     if std::env::var_os("CCPLANE_HEADER").is_some_and(|word| word == "write") {
@@ -33,7 +33,7 @@ fn the_header_is_of_these_sources() {
     );
 }
 
-/// Leaves out the sections `# Safety` of the functions' comments.
+/// Removes the `# Safety` sections from the functions' comments.
 fn without_safety(header: &str) -> String {
     let mut out: Vec<&str> = Vec::new();
     let mut inside = false;

@@ -1,5 +1,5 @@
-//! Programs in C, compiled against the headers and linked with the library, under AddressSanitizer
-//! and UBSan where the compiler has them.
+//! C programs compiled against the headers and linked with the library, under AddressSanitizer and
+//! UBSan if the compiler supports them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +11,7 @@ use ccplane_sim::{Congestion, FlowSpec, LinkSpec, SimOptions, Simulation, SteerO
 use ccplane_units::{Duration, Rate, Time};
 use ccplane_wire::v1;
 
-/// A folder of these tests alone: the one that cargo gives is every crate's.
+/// Returns a directory for these tests; cargo's is shared by all crates.
 fn folder() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("capi");
     std::fs::create_dir_all(&folder).expect("a folder");
@@ -29,7 +29,8 @@ fn compiler() -> Command {
     compiler
 }
 
-/// Whether there is a compiler; without one the tests say so, or fail where nothing may be skipped.
+/// Returns true if there is a C compiler. Without one the tests are skipped, or fail if skipping is
+/// disabled.
 fn has_compiler() -> bool {
     let there = compiler().arg("--version").output().is_ok();
     if !there {
@@ -42,8 +43,7 @@ fn has_compiler() -> bool {
     there
 }
 
-/// Compiles a program of this name, source and the library, and gives its path; nothing without a
-/// compiler.
+/// Compiles a program and links it with the library. Returns its path; `None` without a compiler.
 fn program(name: &str, source: &str) -> Option<PathBuf> {
     program_of(name, &[source], &[])
 }
@@ -53,7 +53,7 @@ fn program_of(name: &str, sources: &[&str], flags: &[&str]) -> Option<PathBuf> {
         return None;
     }
     let to = folder().join(name);
-    // Beside the tests lies what was built with them.
+    // The library is in the same directory as the test binary.
     let library = std::env::current_exe()
         .expect("it runs")
         .with_file_name("libccplane_capi.a");
@@ -83,7 +83,7 @@ fn program_of(name: &str, sources: &[&str], flags: &[&str]) -> Option<PathBuf> {
     Some(to)
 }
 
-/// Runs it to its end; what it says.
+/// Runs a program and returns its output.
 fn run(program: &Path, words: &[&str]) -> String {
     let said = Command::new(program).args(words).output().expect("it runs");
     let errors = String::from_utf8_lossy(&said.stderr);
@@ -96,7 +96,7 @@ fn run(program: &Path, words: &[&str]) -> String {
     String::from_utf8(said.stdout).expect("a text")
 }
 
-/// The number behind `"name": ` in a line of JSON.
+/// Returns the number after `"name": ` in a line of JSON.
 fn number(json: &str, name: &str) -> f64 {
     let (_, rest) = json
         .split_once(&format!("\"{name}\": "))
@@ -107,8 +107,8 @@ fn number(json: &str, name: &str) -> f64 {
 
 const SECONDS: u64 = 10;
 
-/// What the same algorithm gets through the same link in the simulator, Mbit/s, and how long
-/// packets wait there on average, ms.
+/// Runs the algorithm on the same link in the simulator. Returns its goodput in Mbit/s, and the
+/// mean queueing delay in ms.
 fn simulated(name: &str) -> (f64, f64) {
     let rtt = Duration::from_millis(20);
     let access = LinkSpec::new(Rate::from_bits_per_sec(1_000_000_000), Duration::ZERO);
@@ -134,12 +134,12 @@ fn simulated(name: &str) -> (f64, f64) {
         .expect("no stall");
     let received = sim.flow(flow).expect("it is there").received;
     let link = sim.link(bottleneck).expect("it is there");
-    // A packet's own time on the line is no waiting: 1500 bytes.
+    // Subtracts the serialization time of a packet of 1500 bytes.
     let waited = link.sojourn_sum.as_nanos() as f64 / 1e6 / link.accepted as f64 - 0.5;
     (received as f64 * 8.0 / SECONDS as f64 / 1e6, waited)
 }
 
-/// The output of the example in docs/c.md is what the example prints.
+/// The output shown in docs/c.md is the example's output.
 #[test]
 fn the_page_shows_what_the_example_prints() {
     let Some(udp) = program("udp-page", "../../examples/c/udp.c") else {
@@ -158,8 +158,8 @@ fn the_page_shows_what_the_example_prints() {
     );
 }
 
-/// A datapath that paces has longer trains of ACKs, and HyStart waits for one of a whole RTT, as in
-/// Linux. Slow start then overshoots further. docs/c.md has both numbers.
+/// A datapath that paces has longer ACK trains, and HyStart waits for a train as long as an RTT, as
+/// in Linux. Slow start thus overshoots further. docs/c.md gives both numbers.
 #[test]
 fn the_losses_of_the_example_are_those_of_a_paced_slow_start() {
     let source =
@@ -197,8 +197,8 @@ fn the_losses_of_the_example_are_those_of_a_paced_slow_start() {
     }
 }
 
-/// The example has loss detection, retransmission and pacing of its own, and its packets go through
-/// sockets. Its time is virtual here.
+/// The example has its own loss detection, retransmission and pacing, and sends packets through
+/// sockets. Here it runs in virtual time.
 #[test]
 fn algorithms_fill_a_link_behind_a_transport_in_c_as_they_do_behind_ours() {
     let Some(udp) = program("udp", "../../examples/c/udp.c") else {
@@ -218,7 +218,7 @@ fn algorithms_fill_a_link_behind_a_transport_in_c_as_they_do_behind_ours() {
             (0.8..=1.25).contains(&(goodput / ours)),
             "{goodput} beside {ours}: {said}"
         );
-        // Within a fifth, or half a packet's time where next to nothing waits.
+        // Within 20 %, or half a packet's serialization time if the queue is nearly empty.
         let apart = (waited - waited_ours).abs();
         assert!(
             apart <= f64::max(0.2 * waited_ours, 0.25),
@@ -234,7 +234,7 @@ fn algorithms_fill_a_link_behind_a_transport_in_c_as_they_do_behind_ours() {
     }
 }
 
-/// And with the algorithm in a thread, in real time, for a moment.
+/// Briefly runs in real time with the algorithm on a thread.
 #[test]
 fn the_example_runs_in_real_time() {
     let Some(udp) = program("udp-real", "../../examples/c/udp.c") else {
@@ -259,8 +259,8 @@ fn calls_in_any_order_and_structs_of_any_size_read_no_byte_too_many() {
     );
 }
 
-/// A program of the reference's kind: a fold, a report at a loss and after a time, a window and a
-/// rate that the agent sets.
+/// A typical CCP program: a fold, reports on a loss and at an interval, and a window and a rate set
+/// by the agent.
 const FOLD: &str = "
 (def (Report (volatile acked 0) (volatile loss 0) (volatile timeout false) (volatile rtt +infinity)) (reportTime 5000) (cap 100))
 (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (:= Report.loss (+ Report.loss Ack.lost_pkts_sample))
@@ -268,8 +268,8 @@ const FOLD: &str = "
 (when (|| Report.timeout (> Report.loss 0)) (:= Cwnd (* cap 1460)) (report) (:= Micros 0))
 (when (> Micros reportTime) (:= Rate (/ Report.acked 3)) (report) (:= Micros 0))";
 
-/// What a version-1 agent says: two programs, one of them set on a connection with a value, updates
-/// of values, window and rate.
+/// Returns messages of a version 1 agent: two programs, one of them set on a connection with a
+/// variable, and updates of variables, window and rate.
 fn an_agents_words() -> Vec<u8> {
     let compiled = |source| ccplane_lang::compile(source, &Limits::default()).expect("it compiles");
     let fold = compiled(FOLD);
@@ -293,8 +293,8 @@ fn an_agents_words() -> Vec<u8> {
     words
 }
 
-/// Every byte of every message changed, and every message cut at every length: refused and counted,
-/// nothing read or written beside, and the datapath goes on.
+/// Each message is truncated at every length and modified in every byte. It must be rejected and
+/// counted without an access outside its bounds, and the datapath must continue to work.
 #[test]
 fn a_datapath_of_the_reference_survives_whatever_its_agent_says() {
     let Some(dropin) = program("dropin", "tests/c/dropin.c") else {
@@ -310,8 +310,8 @@ fn a_datapath_of_the_reference_survives_whatever_its_agent_says() {
     }
 }
 
-/// Compiles the example for picoquic against the declarations in `tests/c/picoquic` and drives it
-/// without picoquic: each loss counts once, also for a packet longer than the present MTU.
+/// Compiles the picoquic example against the declarations in `tests/c/picoquic` and runs it without
+/// picoquic. Each loss counts once, even if the packet is longer than the current MTU.
 #[test]
 fn the_picoquic_example_compiles_and_follows_its_algorithm() {
     let sources = [
@@ -339,7 +339,7 @@ fn the_picoquic_example_compiles_and_follows_its_algorithm() {
     }
 }
 
-/// Runs a line of shell. A failure is one of the test.
+/// Runs a shell command; a failure fails the test.
 fn shell(line: &str) {
     let said = Command::new("sh")
         .args(["-ec", line])
@@ -364,7 +364,7 @@ add_executable(fixed native.c)
 target_link_libraries(fixed ccplane::static)
 ";
 
-/// What is installed is found by -lccp, pkg-config and CMake, and runs.
+/// The installed library is found by -lccp, pkg-config and CMake, and works.
 #[test]
 fn what_is_installed_is_found_as_people_look_for_it() {
     if !has_compiler() {

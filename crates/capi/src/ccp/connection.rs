@@ -1,5 +1,5 @@
-//! A connection: its flow, and the messages that it makes. Safe Rust: the calls hand over what they
-//! read from C.
+//! State of a connection: its flow and the messages that it sends. In safe Rust; the calls pass
+//! data that they have read from C.
 
 use std::ffi::c_int;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,21 +14,21 @@ use super::shared::{Shared, Table};
 /// Bytes of the longest report.
 const LONGEST: usize = 16 + 8 * MAX_VARS;
 
-/// What the library keeps of a connection.
+/// Library state of a connection.
 pub(crate) struct Connection {
     flow: Flow<MAX_VARS>,
-    /// Where its program is, once it has one.
+    /// Index of the table that holds its program, if it has one.
     table: usize,
-    /// The agent was told of it.
+    /// Set once CREATE was sent.
     pub announced: bool,
-    /// Room for its messages, taken while one is on its way.
+    /// Message buffer, taken while a message is being sent.
     room: Vec<u8>,
 }
 
-/// What an invocation asks for.
+/// Result of an invocation.
 pub(crate) struct Asked {
     pub outcome: Outcome,
-    /// A report, and the program that made it. Give it back with [`Connection::sent`].
+    /// Report, and the program that made it. Pass it to [`Connection::sent`] afterwards.
     pub report: Option<(Vec<u8>, u32)>,
 }
 
@@ -42,7 +42,7 @@ impl Connection {
         }
     }
 
-    /// The number of its program.
+    /// Returns the number of the connection's program.
     pub fn program(&self) -> Option<u32> {
         self.flow.program_uid()
     }
@@ -51,7 +51,7 @@ impl Connection {
         self.flow.faults()
     }
 
-    /// Runs its program on what the datapath measured.
+    /// Runs the connection's program on the datapath's measurements.
     pub fn invoke(
         &mut self,
         now: Time,
@@ -72,8 +72,8 @@ impl Connection {
         if outcome.report.is_some() {
             let mut message = std::mem::take(&mut self.room);
             message.clear();
-            // One without fields would say that the connection ended. A program of this size always
-            // fits.
+            // A report without fields would mean that the connection has ended. A report of this
+            // size always fits.
             let fields = self.flow.report(table);
             if !fields.is_empty()
                 && v1::measure(&mut message, index.into(), program, fields).is_ok()
@@ -87,10 +87,11 @@ impl Connection {
         Ok(Asked { outcome, report })
     }
 
-    /// A report left, or was not taken: then its values stay, and it is offered again.
+    /// Records that a report was sent. If sending failed, its values are kept and sent with the
+    /// next report.
     pub fn sent(&mut self, (message, program): (Vec<u8>, u32), left: bool, shared: &Shared) {
         self.room = message;
-        // The agent may have answered already, with another program.
+        // The agent may already have responded with another program.
         if left
             && self.flow.program_uid() == Some(program)
             && let Some(table) = shared.table(self.table)
@@ -99,7 +100,7 @@ impl Connection {
         }
     }
 
-    /// Sets values of its program, window or rate, from the next invocation on.
+    /// Sets program variables, window or rate, effective from the next invocation on.
     pub fn update(
         &mut self,
         now: Time,
@@ -116,7 +117,7 @@ impl Connection {
         applied.inspect_err(|_| shared.counts.updates += 1)
     }
 
-    /// Sets its program, and values with it.
+    /// Sets the program together with its variables.
     pub fn change(
         &mut self,
         now: Time,
@@ -179,8 +180,8 @@ fn signals(prims: &ccp_primitives) -> Signals {
     }
 }
 
-/// The CREATE of a connection. Its name is cut where the message has no room for it, and left out
-/// where it is no text.
+/// Returns the CREATE message of a connection. The algorithm's name is truncated to the message's
+/// field, and omitted if it is not UTF-8.
 pub(crate) fn create(index: u16, info: &ccp_datapath_info) -> Vec<u8> {
     let name: Vec<u8> = info
         .congAlg
@@ -189,7 +190,7 @@ pub(crate) fn create(index: u16, info: &ccp_datapath_info) -> Vec<u8> {
         .take_while(|c| *c != 0)
         .collect();
     let name = name.get(..v1::ALGORITHM - 1).unwrap_or(&name);
-    // The address' bytes stand as the caller has them. A port that is none says nothing to anybody.
+    // The address has the caller's byte order. An invalid port is sent as 0.
     let address = |ip: u32, port: u32| {
         let ip = Ipv4Addr::from(ip.to_le_bytes());
         SocketAddr::new(ip.into(), u16::try_from(port).unwrap_or(0))
@@ -202,7 +203,7 @@ pub(crate) fn create(index: u16, info: &ccp_datapath_info) -> Vec<u8> {
         algorithm: std::str::from_utf8(name).unwrap_or_default(),
     };
     let mut message = Vec::with_capacity(v1::CREATE);
-    // It is IPv4, and the name has room.
+    // Cannot fail: the addresses are IPv4, and the name fits.
     let _ = v1::create(&mut message, index.into(), &create);
     message
 }

@@ -1,8 +1,8 @@
-//! The calls of `ccp.h`. The structs are the caller's memory, and its callbacks may call back:
-//! nothing of them is borrowed while one runs.
+//! Functions of `ccp.h`. The structs are memory of the caller, and its callbacks may call the
+//! library again, so nothing in them is borrowed during a callback.
 //!
-//! As in the reference, calls for one datapath have to be serialised by the caller, and memory of
-//! connections begins as zeros.
+//! As in libccp, the caller has to serialize the calls for a datapath and initialize the memory of
+//! connections to zero.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -17,20 +17,22 @@ use super::shared::Shared;
 use crate::foreign::guarded;
 use crate::types::CCPLANE_EPANIC;
 
-/// A CREATE that was not taken is sent again after this, µs.
+/// Interval after which a CREATE that could not be sent is retried, µs.
 const CREATE_AGAIN_US: u64 = 100_000;
 
 const INFO: c_int = 2;
 const WARN: c_int = 3;
 
-/// Begins a datapath, and tells the agent so. `datapath` is filled in as `ccp.h` says.
+/// Initializes a datapath and announces it to the agent. `datapath` must be filled in as described
+/// in `ccp.h`.
 ///
 /// # Safety
-/// `datapath` is null or one that is filled in; it and its connections stay where they are until
-/// [`ccp_free`].
+///
+/// `datapath` is null or fully initialized; it and its connections are neither moved nor freed
+/// before [`ccp_free`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ccp_init(datapath: *mut ccp_datapath, id: u32) -> c_int {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `datapath` is null or initialized.
     status(|| unsafe {
         let filled = datapath.as_ref().is_some_and(|dp| {
             let calls = dp.set_cwnd.is_some() && dp.set_rate_abs.is_some() && dp.send_msg.is_some();
@@ -60,14 +62,15 @@ pub unsafe extern "C" fn ccp_init(datapath: *mut ccp_datapath, id: u32) -> c_int
     })
 }
 
-/// Ends a datapath, and what is left of its connections.
+/// Frees a datapath with its remaining connections.
 ///
 /// # Safety
-/// `datapath` is null or of [`ccp_init`].
+///
+/// `datapath` is null or was passed to [`ccp_init`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ccp_free(datapath: *mut ccp_datapath) {
-    // SAFETY: the caller's word; what was boxed in `ccp_init` and `ccp_connection_start` is unboxed
-    // once, since its place is null then.
+    // SAFETY: the caller guarantees that `datapath` is null or initialized. Pointers boxed by
+    // `ccp_init` and `ccp_connection_start` are freed once, since they are null afterwards.
     status(|| unsafe {
         lives(datapath)?;
         for place in 0..places(datapath) {
@@ -83,18 +86,20 @@ pub unsafe extern "C" fn ccp_free(datapath: *mut ccp_datapath) {
     });
 }
 
-/// A connection begins; null where no place is free. The agent is told, now or at a later
+/// Starts a connection; null if no slot is free. The agent is notified now or by a later
 /// [`ccp_invoke`].
 ///
 /// # Safety
-/// `datapath` is null or of [`ccp_init`], `flow_info` null or there.
+///
+/// `datapath` is null or was passed to [`ccp_init`]; `flow_info` is null or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ccp_connection_start(
     datapath: *mut ccp_datapath,
     r#impl: *mut c_void,
     flow_info: *mut ccp_datapath_info,
 ) -> *mut ccp_connection {
-    // SAFETY: the caller's word. A place belongs to who changed its index from 0.
+    // SAFETY: the caller guarantees that the pointers are null or valid. A slot is owned by the
+    // call that changed its index from 0.
     let start = || unsafe {
         lives(datapath).ok()?;
         let info = *flow_info.as_ref()?;
@@ -122,20 +127,21 @@ pub unsafe extern "C" fn ccp_connection_start(
     guarded(start, None).unwrap_or(std::ptr::null_mut())
 }
 
-/// A connection ends. The agent is told.
+/// Ends a connection and notifies the agent.
 ///
 /// # Safety
-/// `datapath` is null or of [`ccp_init`].
+///
+/// `datapath` is null or was passed to [`ccp_init`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ccp_connection_free(datapath: *mut ccp_datapath, sid: u16) {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `datapath` is null or initialized.
     status(|| unsafe {
         let conn = lookup(datapath, sid.into())?;
         if let Some(state) = take_state(conn) {
             shared_of(datapath)?.counts.faults += u64::from(state.faults());
         }
         let mut closed = Vec::new();
-        // Without fields it is short, and always fits.
+        // Cannot fail: a message without fields always fits.
         let _ = v1::measure(&mut closed, sid.into(), 0, &[]);
         send(datapath, &closed);
         AtomicU16::from_ptr(&raw mut (*conn).index).store(0, Ordering::Release);
@@ -143,16 +149,17 @@ pub unsafe extern "C" fn ccp_connection_free(datapath: *mut ccp_datapath, sid: u
     });
 }
 
-/// The connection of this number; null where there is none.
+/// Returns the connection with this number; null if there is none.
 ///
 /// # Safety
-/// `datapath` is null or of [`ccp_init`].
+///
+/// `datapath` is null or was passed to [`ccp_init`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ccp_connection_lookup(
     datapath: *mut ccp_datapath,
     sid: u16,
 ) -> *mut ccp_connection {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `datapath` is null or initialized.
     guarded(
         || unsafe { lookup(datapath, sid.into()) },
         Err(CCPLANE_EPANIC),
@@ -160,40 +167,44 @@ pub unsafe extern "C" fn ccp_connection_lookup(
     .unwrap_or(std::ptr::null_mut())
 }
 
-/// What the caller keeps with a connection.
+/// Returns the caller's data of a connection.
 ///
 /// # Safety
-/// `conn` is null or of [`ccp_connection_start`].
+///
+/// `conn` is null or from [`ccp_connection_start`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ccp_get_impl(conn: *mut ccp_connection) -> *mut c_void {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `conn` is null or valid.
     unsafe { conn.as_ref() }.map_or(std::ptr::null_mut(), |conn| conn.impl_)
 }
 
-/// Keeps something with a connection.
+/// Sets the caller's data of a connection.
 ///
 /// # Safety
-/// `conn` is null or of [`ccp_connection_start`].
+///
+/// `conn` is null or from [`ccp_connection_start`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ccp_set_impl(conn: *mut ccp_connection, ptr: *mut c_void) {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `conn` is null or valid.
     if let Some(conn) = unsafe { conn.as_mut() } {
         conn.impl_ = ptr;
     }
 }
 
-/// A message of the agent. What is wrong with it is refused as a whole, counted, and said in the
-/// code.
+/// Processes a message of the agent. An invalid message is rejected as a whole and counted, and the
+/// code gives the reason.
 ///
 /// # Safety
-/// `datapath` is null or of [`ccp_init`], `buf` null or so many bytes.
+///
+/// `datapath` is null or was passed to [`ccp_init`]; `buf` is null or valid for `bufsize` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ccp_read_msg(
     datapath: *mut ccp_datapath,
     buf: *mut c_char,
     bufsize: c_int,
 ) -> c_int {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `datapath` is null or initialized, and that `buf` is null
+    // or valid for `bufsize` bytes.
     status(|| unsafe {
         lives(datapath)?;
         if buf.is_null() {
@@ -207,7 +218,7 @@ pub unsafe extern "C" fn ccp_read_msg(
         if let Err(code) = heard {
             counts.refused += 1;
             let refused = counts.refused;
-            // An agent that sends nothing else does not fill the log.
+            // Limits the log of an agent that sends only invalid messages.
             if refused.is_power_of_two() {
                 let words = format!("a message of the agent was refused: {code}; {refused} so far");
                 log(datapath, WARN, &words);
@@ -217,13 +228,14 @@ pub unsafe extern "C" fn ccp_read_msg(
     })
 }
 
-/// An ACK or a timeout: runs the connection's program on `conn->prims`.
+/// Processes an ACK or a timeout: runs the connection's program on `conn->prims`.
 ///
 /// # Safety
-/// `conn` is null or of [`ccp_connection_start`].
+///
+/// `conn` is null or from [`ccp_connection_start`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ccp_invoke(conn: *mut ccp_connection) -> c_int {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `conn` is null or valid, and that its datapath is live.
     status(|| unsafe {
         if conn.is_null() {
             return Err(code::NULL_ARG);
@@ -247,7 +259,7 @@ pub unsafe extern "C" fn ccp_invoke(conn: *mut ccp_connection) -> c_int {
             return Ok(());
         }
         let asked = state.invoke(now, (*conn).index, &(*conn).prims, shared_of(datapath)?)?;
-        // Callbacks from here on: nothing is borrowed.
+        // Callbacks may follow from here on, so nothing is borrowed.
         let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
         if let (Some(cwnd), Some(set)) = (asked.outcome.cwnd, (*datapath).set_cwnd) {
             set(conn, narrow(cwnd));
@@ -257,7 +269,7 @@ pub unsafe extern "C" fn ccp_invoke(conn: *mut ccp_connection) -> c_int {
         }
         if let Some(report) = asked.report {
             let sent = send(datapath, &report.0);
-            // The callback may have ended either of them.
+            // The callback may have freed the connection or the datapath.
             let shared = shared_of(datapath)?;
             let count = if sent < 0 {
                 &mut shared.counts.reports_kept
@@ -273,16 +285,17 @@ pub unsafe extern "C" fn ccp_invoke(conn: *mut ccp_connection) -> c_int {
     })
 }
 
-/// What was heard from the agent, and what of it was refused. Not of the reference.
+/// Stores the counts of received and rejected messages. Not part of libccp.
 ///
 /// # Safety
-/// `datapath` is null or of [`ccp_init`], `counts` null or a place for them.
+///
+/// `datapath` is null or was passed to [`ccp_init`]; `counts` is null or valid for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ccp_get_counts(
     datapath: *mut ccp_datapath,
     counts: *mut ccp_counts,
 ) -> c_int {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that both pointers are null or valid.
     status(|| unsafe {
         let shared = shared_of(datapath)?;
         *counts.as_mut().ok_or(code::NULL_ARG)? = shared.counts;
@@ -290,13 +303,14 @@ pub unsafe extern "C" fn ccp_get_counts(
     })
 }
 
-/// A message could not be sent: from now on `fto_us` counts.
+/// Starts the `fto_us` timer after a message could not be sent.
 ///
 /// # Safety
-/// `datapath` is null or of [`ccp_init`].
+///
+/// `datapath` is null or was passed to [`ccp_init`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _update_fto_timer(datapath: *mut ccp_datapath) {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `datapath` is null or initialized.
     status(|| unsafe {
         lives(datapath)?;
         if (*datapath).last_msg_sent == 0 {
@@ -306,26 +320,28 @@ pub unsafe extern "C" fn _update_fto_timer(datapath: *mut ccp_datapath) {
     });
 }
 
-/// Whether it has counted down.
+/// Returns true if the timer has expired.
 ///
 /// # Safety
-/// `datapath` is null or of [`ccp_init`].
+///
+/// `datapath` is null or was passed to [`ccp_init`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _check_fto(datapath: *mut ccp_datapath) -> bool {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `datapath` is null or initialized.
     guarded(
         || unsafe { lives(datapath).is_ok() && timed_out(datapath) },
         false,
     )
 }
 
-/// The agent was heard.
+/// Stops the timer after a message from the agent.
 ///
 /// # Safety
-/// `datapath` is null or of [`ccp_init`].
+///
+/// `datapath` is null or was passed to [`ccp_init`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _turn_off_fto_timer(datapath: *mut ccp_datapath) {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `datapath` is null or initialized.
     status(|| unsafe {
         lives(datapath)?;
         if (*datapath)._in_fallback != 0 {
@@ -344,24 +360,28 @@ fn status(body: impl FnOnce() -> Result<(), c_int>) -> c_int {
     }
 }
 
-/// What its connections have in common.
+/// Returns the state shared by a datapath's connections.
 ///
 /// # Safety
-/// `datapath` is null or of [`ccp_init`], and nobody else has what this gives while it is used.
+///
+/// `datapath` is null or was passed to [`ccp_init`], and no other reference to the shared state is
+/// live while the result is used.
 pub(super) unsafe fn shared_of<'a>(datapath: *mut ccp_datapath) -> Result<&'a mut Shared, c_int> {
     if datapath.is_null() {
         return Err(code::NULL_ARG);
     }
-    // SAFETY: the caller's word: null, or boxed by `ccp_init`.
+    // SAFETY: the caller guarantees that `datapath` is initialized; `programs` is null or was boxed
+    // by `ccp_init`, and the caller holds no other reference to it.
     unsafe { (*datapath).programs.cast::<Shared>().as_mut() }.ok_or(code::PROG_IS_NULL)
 }
 
-/// An error where it was not begun, or was ended.
+/// Returns an error if the datapath is null, not initialized or freed.
 ///
 /// # Safety
-/// `datapath` is null or of [`ccp_init`].
+///
+/// `datapath` is null or was passed to [`ccp_init`].
 unsafe fn lives(datapath: *mut ccp_datapath) -> Result<(), c_int> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `datapath` is null or valid.
     match unsafe { datapath.as_ref() } {
         None => Err(code::NULL_ARG),
         Some(dp) if dp.programs.is_null() => Err(code::PROG_IS_NULL),
@@ -369,22 +389,27 @@ unsafe fn lives(datapath: *mut ccp_datapath) -> Result<(), c_int> {
     }
 }
 
-/// Places for connections: their numbers have 16 bits, and 0 is none.
+/// Returns the number of connection slots: numbers have 16 bits, and 0 is invalid.
 ///
 /// # Safety
-/// `datapath` is of [`ccp_init`].
+///
+/// `datapath` was passed to [`ccp_init`].
 pub(super) unsafe fn places(datapath: *mut ccp_datapath) -> usize {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `datapath` is valid.
     unsafe { (*datapath).max_connections }.min(usize::from(u16::MAX) - 1)
 }
 
+/// Returns the live connection with this number.
+///
 /// # Safety
-/// `datapath` is null or of [`ccp_init`].
+///
+/// `datapath` is null or was passed to [`ccp_init`].
 pub(super) unsafe fn lookup(
     datapath: *mut ccp_datapath,
     sid: u32,
 ) -> Result<*mut ccp_connection, c_int> {
-    // SAFETY: the caller's word; the place is one of its places.
+    // SAFETY: the caller guarantees that `datapath` is null or initialized; the index is checked
+    // against the number of slots.
     unsafe {
         lives(datapath)?;
         let place = (sid as usize)
@@ -398,32 +423,40 @@ pub(super) unsafe fn lookup(
     }
 }
 
+/// Removes the library's state from a connection.
+///
 /// # Safety
-/// `conn` is a place for a connection.
+///
+/// `conn` is a slot of the datapath.
 unsafe fn take_state(conn: *mut ccp_connection) -> Option<Box<Connection>> {
-    // SAFETY: it is null, or was boxed by `ccp_connection_start`, and is null from now on.
+    // SAFETY: the caller guarantees a valid slot. `state` is null or was boxed by
+    // `ccp_connection_start`, and is set to null here.
     unsafe {
         let state = std::mem::replace(&mut (*conn).state, std::ptr::null_mut());
         (!state.is_null()).then(|| Box::from_raw(state.cast::<Connection>()))
     }
 }
 
-/// Time since [`ccp_init`].
+/// Returns the time since [`ccp_init`].
 ///
 /// # Safety
-/// `datapath` is of [`ccp_init`].
+///
+/// `datapath` was passed to [`ccp_init`].
 pub(super) unsafe fn time(datapath: *mut ccp_datapath) -> Time {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `datapath` is valid.
     unsafe {
         let zero = (*datapath).time_zero;
         Time::from_micros((*datapath).since_usecs.map_or(0, |since| since(zero)))
     }
 }
 
+/// Returns true if the fallback timer has expired, and logs it once.
+///
 /// # Safety
-/// `datapath` is of [`ccp_init`].
+///
+/// `datapath` was passed to [`ccp_init`].
 unsafe fn timed_out(datapath: *mut ccp_datapath) -> bool {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `datapath` is valid.
     unsafe {
         let since = (*datapath).last_msg_sent;
         let out = since != 0
@@ -442,13 +475,15 @@ unsafe fn timed_out(datapath: *mut ccp_datapath) -> bool {
     }
 }
 
-/// Gives a message to the caller's `send_msg`. Nothing may be borrowed: it may call back.
+/// Passes a message to the caller's `send_msg`. Nothing may be borrowed, since the callback may
+/// call the library.
 ///
 /// # Safety
-/// `datapath` is of [`ccp_init`].
+///
+/// `datapath` was passed to [`ccp_init`].
 unsafe fn send(datapath: *mut ccp_datapath, message: &[u8]) -> c_int {
-    // SAFETY: the caller's word. The callback takes a `char *` for want of `const`, as in the
-    // reference.
+    // SAFETY: the caller guarantees that `datapath` is valid. The callback takes `char *` only
+    // because libccp's declaration lacks `const`.
     unsafe {
         let Some(send) = (*datapath).send_msg else {
             return code::MISSING_ARG;
@@ -465,12 +500,13 @@ unsafe fn send(datapath: *mut ccp_datapath, message: &[u8]) -> c_int {
     }
 }
 
-/// Tells the agent of a connection, unless that was tried a moment ago.
+/// Announces a connection to the agent, unless that was attempted recently.
 ///
 /// # Safety
-/// Both are alive.
+///
+/// Both pointers are valid, and nothing in them is borrowed.
 unsafe fn announce(datapath: *mut ccp_datapath, conn: *mut ccp_connection) {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that both pointers are valid.
     unsafe {
         let last = (*conn).last_create_msg_sent;
         let passed = (*datapath).since_usecs.map_or(0, |since| since(last));
@@ -487,15 +523,19 @@ unsafe fn announce(datapath: *mut ccp_datapath, conn: *mut ccp_connection) {
 
 unsafe extern "C" fn silent(_: *mut ccp_datapath, _: c_int, _: *const c_char, _: c_int) {}
 
+/// Passes a line to the caller's log.
+///
 /// # Safety
-/// `datapath` is of [`ccp_init`]. Nothing may be borrowed: the callback may call back.
+///
+/// `datapath` was passed to [`ccp_init`]. Nothing may be borrowed, since the callback may call the
+/// library.
 unsafe fn log(datapath: *mut ccp_datapath, level: c_int, words: &str) {
     let Ok(words) = CString::new(words) else {
         return;
     };
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `datapath` is valid.
     if let Some(log) = unsafe { (*datapath).log } {
-        // SAFETY: as above.
+        // SAFETY: the callback is the caller's, and `words` lives during the call.
         unsafe {
             log(
                 datapath,

@@ -1,4 +1,4 @@
-//! A message of the agent: read, checked, and done or refused as a whole.
+//! Messages of the agent: each is read, validated, and applied or rejected as a whole.
 
 use std::ffi::c_int;
 
@@ -8,23 +8,26 @@ use super::connection::Connection;
 use super::functions::{_turn_off_fto_timer, lookup, places, shared_of, time};
 use super::layout::{ccp_counts, ccp_datapath, code};
 
-/// Takes the first message of these bytes, as the reference does. What is refused is counted by its
+/// Processes the first message in `bytes`, as libccp does. A rejected message is counted by its
 /// reason.
 ///
 /// # Safety
-/// `datapath` is of [`ccp_init`].
+///
+/// `datapath` was passed to [`ccp_init`].
 pub(super) unsafe fn hear(datapath: *mut ccp_datapath, bytes: &[u8]) -> Result<(), c_int> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees that `datapath` is valid, and no reference to the shared state
+    // is live.
     let shared = unsafe { shared_of(datapath) }?;
     let message = first(bytes).inspect_err(|_| shared.counts.malformed += 1)?;
-    // SAFETY: the caller's word. It logs, and the log is a callback: what is borrowed is borrowed
-    // anew.
+    // SAFETY: the caller guarantees that `datapath` is valid. Stopping the timer may call the log
+    // callback, so the shared state is borrowed again afterwards.
     let (shared, now) = unsafe {
         _turn_off_fto_timer(datapath);
         let now = time(datapath);
         (shared_of(datapath)?, now)
     };
-    // SAFETY: the caller's word; a connection's state and what is shared are two things.
+    // SAFETY: the caller guarantees that `datapath` is valid. The state of a connection and the
+    // shared state are separate allocations.
     let state = |sid: u32| unsafe {
         let conn = lookup(datapath, sid)?;
         (*conn)
@@ -36,7 +39,7 @@ pub(super) unsafe fn hear(datapath: *mut ccp_datapath, bytes: &[u8]) -> Result<(
     let known = |sid: u32, counts: &mut ccp_counts| state(sid).inspect_err(|_| counts.unknown += 1);
     match message {
         v1::Message::Install(install) => {
-            // SAFETY: the caller's word.
+            // SAFETY: the caller guarantees that `datapath` is valid.
             let places = unsafe { places(datapath) } as u32;
             let runs = |uid| {
                 (1..=places).any(|sid| state(sid).is_ok_and(|state| state.program() == Some(uid)))
@@ -51,12 +54,12 @@ pub(super) unsafe fn hear(datapath: *mut ccp_datapath, bytes: &[u8]) -> Result<(
             program,
             updates,
         } => known(flow, &mut shared.counts)?.change(now, program, updates, shared),
-        // `first` lets no other pass.
+        // Unreachable: `first` accepts no other type.
         _ => Err(code::READ_INVALID_HEADER_TYPE),
     }
 }
 
-/// The first message of these bytes, its lengths checked.
+/// Returns the first message in `bytes`, with validated lengths.
 fn first(bytes: &[u8]) -> Result<v1::Message<'_>, c_int> {
     let &[k0, k1, l0, l1, ..] = bytes else {
         return Err(code::BUFSIZE_TOO_SMALL);

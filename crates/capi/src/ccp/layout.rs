@@ -1,4 +1,4 @@
-//! The structs of `ccp.h`, field for field as the reference has them, and its codes.
+//! Structs of `ccp.h` with libccp's fields in libccp's order, and its error codes.
 #![allow(
     non_camel_case_types,
     non_snake_case,
@@ -9,7 +9,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::offset_of;
 
-/// What the reference says where something is wrong; `ccp.h` has all of its codes.
+/// Error codes used here; `ccp.h` lists all of libccp's.
 pub(crate) mod code {
     use std::ffi::c_int;
 
@@ -37,7 +37,7 @@ pub(crate) mod code {
     pub const FALLBACK_TIMED_OUT: c_int = -101;
 }
 
-/// What the datapath measured since the last `ccp_invoke`.
+/// Measurements since the last `ccp_invoke`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ccp_primitives {
@@ -48,7 +48,7 @@ pub struct ccp_primitives {
     pub ecn_bytes: u32,
     pub ecn_packets: u32,
     pub lost_pkts_sample: u32,
-    /// C's `bool`, taken as a byte: what a caller wrote there need not be 0 or 1.
+    /// C's `bool` as a byte, since the caller may have stored a value other than 0 and 1.
     pub was_timeout: u8,
     pub rtt_sample_us: u64,
     pub rate_outgoing: u64,
@@ -60,7 +60,7 @@ pub struct ccp_primitives {
     pub bytes_pending: u32,
 }
 
-/// What the agent is told of a flow.
+/// Description of a flow for the agent.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ccp_datapath_info {
@@ -73,23 +73,23 @@ pub struct ccp_datapath_info {
     pub congAlg: [c_char; 64],
 }
 
-/// A connection, in memory of the caller's.
+/// Connection, in memory of the caller.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ccp_connection {
-    /// Its number, from 1 on; 0: the place is free.
+    /// Number of the connection, from 1 on; 0 if the slot is free.
     pub index: u16,
     pub last_create_msg_sent: u64,
     pub prims: ccp_primitives,
     pub flow_info: ccp_datapath_info,
-    /// This library's.
+    /// Owned by this library.
     pub state: *mut c_void,
-    /// The caller's.
+    /// Owned by the caller.
     pub impl_: *mut c_void,
     pub datapath: *mut ccp_datapath,
 }
 
-/// A datapath, in memory of the caller's.
+/// Datapath, in memory of the caller.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ccp_datapath {
@@ -105,44 +105,44 @@ pub struct ccp_datapath {
     pub ccp_active_connections: *mut ccp_connection,
     pub fto_us: u64,
     pub last_msg_sent: u64,
-    /// C's `bool`, as a byte.
+    /// C's `bool` as a byte.
     pub _in_fallback: u8,
     pub max_programs: usize,
-    /// This library's.
+    /// Owned by this library.
     pub programs: *mut c_void,
-    /// The caller's.
+    /// Owned by the caller.
     pub impl_: *mut c_void,
 }
 
-/// What was heard from the agent, and what of it was refused. Not of the reference.
+/// Counts of received and rejected messages. Not part of libccp.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ccp_counts {
-    /// Messages that came.
+    /// Messages received.
     pub messages: u64,
-    /// Of them, those that were refused, for one of the next reasons.
+    /// Of those, messages rejected for one of the following five reasons.
     pub refused: u64,
-    /// Cut, of a wrong length, or of a type that an agent does not send.
+    /// Truncated, of a wrong length, or of a type that an agent does not send.
     pub malformed: u64,
-    /// Programs that the check did not pass: too many instructions, variables or temporaries,
-    /// registers or operations that do not exist.
+    /// Invalid programs: too many instructions, variables or temporaries, or unknown registers or
+    /// operations.
     pub programs: u64,
     /// Programs for which there was no room.
     pub table_full: u64,
-    /// Updates of what a program does not have or an agent may not set.
+    /// Updates of a variable that does not exist or that an agent may not set.
     pub updates: u64,
-    /// For a connection or a program that is not there.
+    /// Messages for an unknown connection or program.
     pub unknown: u64,
-    /// Reports that left.
+    /// Reports sent.
     pub reports: u64,
-    /// Reports that `send_msg` did not take: what they say stayed in the connection.
+    /// Reports that `send_msg` rejected; their values were kept in the connection.
     pub reports_kept: u64,
-    /// Operations without a result, for which another value was taken, of connections that have
-    /// ended: `(/ x 0)`, for example.
+    /// Arithmetic faults of closed connections, such as `(/ x 0)`, for which a substitute value was
+    /// used.
     pub faults: u64,
 }
 
-// Where the reference's own header puts them on a 64-bit machine.
+// Offsets in libccp's header on a 64-bit machine.
 #[cfg(target_pointer_width = "64")]
 const _: () = {
     assert!(size_of::<ccp_primitives>() == 88 && offset_of!(ccp_primitives, rtt_sample_us) == 32);

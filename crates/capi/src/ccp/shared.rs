@@ -1,5 +1,5 @@
-//! What the connections of a datapath have in common: the agent's programs, and what was refused of
-//! what it said.
+//! State shared by a datapath's connections: the agent's programs, and the counts of rejected
+//! messages.
 
 use std::ffi::c_int;
 
@@ -10,23 +10,22 @@ use ccplane_wire::{WireError, v1};
 
 use super::layout::{ccp_counts, code};
 
-/// Programs of one table. A table is 90 kB, and is made when the one before is full.
+/// Programs per table. A table has 90 kB and is allocated when the previous one is full.
 const PLACES: usize = 8;
-/// Programs at most, whatever the caller allows: an agent that installs without end fills no
-/// memory.
+/// Maximum number of programs, whatever the caller allows, which bounds the memory that an agent
+/// can use.
 const MOST: usize = 1024;
-/// Instructions at most: the reference counts them in a byte and loops for ever at 256.
+/// Maximum number of instructions: libccp counts them in a byte and loops forever at 256.
 const MOST_INSTRS: usize = 255;
 
-/// A table of programs.
+/// Table of programs.
 pub(crate) type Table = ProgramTable<PLACES>;
 
-/// Programs, by the agent's numbers, and counts.
+/// Programs by the agent's numbers, and counts.
 pub(crate) struct Shared {
     tables: Vec<Box<Table>>,
     most: usize,
-    /// Numbers of what an agent before this one installed, oldest first. They make room where there
-    /// is none.
+    /// Programs of previous agents, oldest first. They are evicted if there is no room.
     old: Vec<u32>,
     pub counts: ccp_counts,
 }
@@ -41,21 +40,22 @@ impl Shared {
         }
     }
 
-    /// The place of the table that has this program. It stays there while a connection runs it.
+    /// Returns the index of the table with this program. It does not change while a connection runs
+    /// the program.
     pub fn place_of(&self, uid: u32) -> Option<usize> {
         self.tables
             .iter()
             .position(|table| table.get(uid).is_some())
     }
 
-    /// The table at a place.
+    /// Returns the table at an index.
     #[inline]
     pub fn table(&self, place: usize) -> Option<&Table> {
         self.tables.get(place).map(|table| &**table)
     }
 
-    /// Installs a program in place of the one of its number. `runs` says whether a connection runs
-    /// one.
+    /// Installs a program and replaces one with the same number. `runs` returns true if a
+    /// connection runs the given program.
     pub fn install(
         &mut self,
         install: &v1::program::Install<'_>,
@@ -65,7 +65,7 @@ impl Shared {
             .decode(install)
             .inspect_err(|_| self.counts.programs += 1)?;
         let uid = program.uid();
-        // An agent that starts counts from 1: what is there is of one before.
+        // A new agent counts from 1, so all existing programs belong to previous ones.
         if uid == 1 {
             self.old = self.programs().map(Program::uid).collect();
         }
@@ -106,7 +106,7 @@ impl Shared {
         self.tables.iter().flat_map(|table| table.programs())
     }
 
-    /// The table that has this number, or room for it.
+    /// Returns the table with this program, or with room for it.
     fn table_for(&mut self, uid: u32) -> &mut Table {
         let room = || {
             self.tables
@@ -114,7 +114,7 @@ impl Shared {
                 .position(|table| table.programs().count() < PLACES)
         };
         let place = self.place_of(uid).or_else(room).unwrap_or_else(|| {
-            // The reference never falls back by silence, and knows no owner's limits.
+            // libccp has neither an agent timeout nor configured limits.
             let limits = Limits {
                 min_cwnd: 0,
                 max_cwnd: u64::MAX,

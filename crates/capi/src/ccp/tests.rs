@@ -1,4 +1,4 @@
-//! A datapath as the reference's users write one, and an agent that is right, wrong or gone.
+//! A datapath as written for libccp, and an agent that sends valid or invalid messages or is gone.
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int};
@@ -14,7 +14,7 @@ use super::layout::code;
 use super::*;
 
 thread_local! {
-    /// Microseconds.
+    /// Virtual clock, µs.
     static CLOCK: Cell<u64> = const { Cell::new(1_000) };
 }
 
@@ -30,29 +30,29 @@ unsafe extern "C" fn after(us: u64) -> u64 {
     CLOCK.get() + us
 }
 
-/// What the callbacks have seen, and how they behave.
+/// Recorded callbacks and their configuration.
 #[derive(Default)]
 struct Seen {
     cwnd: Vec<u32>,
     rate: Vec<u32>,
     sent: Vec<Vec<u8>>,
     gone: bool,
-    /// Said to the datapath from within `send_msg`.
+    /// Messages passed to the datapath from within `send_msg`.
     answers: Vec<Vec<u8>>,
 }
 
 unsafe fn seen<'a>(datapath: *mut ccp_datapath) -> &'a mut Seen {
-    // SAFETY: `Host` put it there, and lives.
+    // SAFETY: `Host::new` stored a boxed `Seen` there, which lives as long as the host.
     unsafe { &mut *(*datapath).impl_.cast::<Seen>() }
 }
 
 unsafe extern "C" fn set_cwnd(conn: *mut ccp_connection, cwnd: u32) {
-    // SAFETY: a connection of `Host`.
+    // SAFETY: the library passes a live connection of `Host`.
     unsafe { seen((*conn).datapath) }.cwnd.push(cwnd);
 }
 
 unsafe extern "C" fn set_rate(conn: *mut ccp_connection, rate: u32) {
-    // SAFETY: a connection of `Host`.
+    // SAFETY: the library passes a live connection of `Host`.
     unsafe { seen((*conn).datapath) }.rate.push(rate);
 }
 
@@ -61,8 +61,8 @@ unsafe extern "C" fn send_msg(
     message: *mut c_char,
     size: c_int,
 ) -> c_int {
-    // SAFETY: so many bytes are there; the answers are taken out before the library is called
-    // again.
+    // SAFETY: the library guarantees `size` bytes. The answers are taken out before the library is
+    // called again, so no reference to `Seen` is live.
     unsafe {
         if seen(datapath).gone {
             return -11;
@@ -77,7 +77,7 @@ unsafe extern "C" fn send_msg(
 }
 
 unsafe fn say(datapath: *mut ccp_datapath, message: &[u8]) -> c_int {
-    // SAFETY: so many bytes; the library writes none.
+    // SAFETY: `message` has the stated length, and the library does not write to it.
     unsafe {
         ccp_read_msg(
             datapath,
@@ -87,7 +87,7 @@ unsafe fn say(datapath: *mut ccp_datapath, message: &[u8]) -> c_int {
     }
 }
 
-/// A datapath and its memory.
+/// Datapath with its memory.
 struct Host {
     datapath: *mut ccp_datapath,
     conns: *mut [ccp_connection],
@@ -95,7 +95,7 @@ struct Host {
 
 impl Host {
     fn new(connections: usize, programs: usize) -> Host {
-        // SAFETY: numbers and pointers, for which 0 is a value.
+        // SAFETY: all fields are integers and nullable pointers, for which zero is valid.
         let zero: ccp_connection = unsafe { std::mem::zeroed() };
         let conns = Box::into_raw(vec![zero; connections].into_boxed_slice());
         let datapath = Box::into_raw(Box::new(ccp_datapath {
@@ -116,13 +116,13 @@ impl Host {
             programs: null_mut(),
             impl_: Box::into_raw(Box::<Seen>::default()).cast(),
         }));
-        // SAFETY: it is filled in.
+        // SAFETY: the datapath is fully initialized and lives until `drop`.
         assert_eq!(unsafe { ccp_init(datapath, 7) }, code::OK);
         Host { datapath, conns }
     }
 
     fn seen(&mut self) -> &mut Seen {
-        // SAFETY: one at a time, and no call of the library runs.
+        // SAFETY: `self` is borrowed exclusively, and no call of the library is in progress.
         unsafe { seen(self.datapath) }
     }
 
@@ -139,18 +139,18 @@ impl Host {
         for (to, from) in info.congAlg.iter_mut().zip(b"reno") {
             *to = *from as c_char;
         }
-        // SAFETY: all is there.
+        // SAFETY: the datapath is live, and `info` is a live local.
         unsafe { ccp_connection_start(self.datapath, null_mut(), &mut info) }
     }
 
     fn say(&mut self, message: &[u8]) -> c_int {
-        // SAFETY: a datapath.
+        // SAFETY: the datapath is live.
         unsafe { say(self.datapath, message) }
     }
 
     fn counts(&mut self) -> ccp_counts {
         let mut counts = ccp_counts::default();
-        // SAFETY: all is there.
+        // SAFETY: the datapath is live, and `counts` is a live local.
         assert_eq!(
             unsafe { ccp_get_counts(self.datapath, &mut counts) },
             code::OK
@@ -161,7 +161,8 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // SAFETY: made by `new`, and used by nobody any more.
+        // SAFETY: all pointers were created by `Box::into_raw` in `new` and are not used
+        // afterwards.
         unsafe {
             ccp_free(self.datapath);
             drop(Box::from_raw((*self.datapath).impl_.cast::<Seen>()));
@@ -171,10 +172,10 @@ impl Drop for Host {
     }
 }
 
-/// A millisecond later, an ACK of so many bytes.
+/// Advances the clock by one millisecond and processes an ACK of `acked` bytes.
 fn invoke(conn: *mut ccp_connection, acked: u32) -> c_int {
     CLOCK.set(CLOCK.get() + 1_000);
-    // SAFETY: a connection.
+    // SAFETY: the connection's memory is live.
     unsafe {
         (*conn).prims.bytes_acked = acked;
         (*conn).prims.snd_cwnd = 14_600;
@@ -189,7 +190,7 @@ fn install(uid: u32, source: &str) -> Vec<u8> {
     message
 }
 
-/// CHANGEPROG or UPDATE_FIELD with updates of this type, register and value.
+/// Returns CHANGEPROG or UPDATE_FIELD with updates given as register type, index and value.
 fn updates(kind: u16, sid: u32, uid: Option<u32>, updates: &[(u8, u32, u64)]) -> Vec<u8> {
     let mut body = uid.map_or(Vec::new(), |uid| uid.to_le_bytes().to_vec());
     body.extend((updates.len() as u32).to_le_bytes());
@@ -213,7 +214,7 @@ fn update(sid: u32, what: &[(u8, u32, u64)]) -> Vec<u8> {
     updates(3, sid, None, what)
 }
 
-/// Fields of a MEASURE.
+/// Returns the fields of a MEASURE message.
 fn fields(message: &[u8]) -> Vec<u64> {
     match v1::messages(message).next() {
         Some(Ok(v1::Message::Measure { fields, .. })) => fields.iter().collect(),
@@ -235,10 +236,10 @@ fn an_agent_hears_of_the_datapath_its_connections_and_their_ends() {
     assert_eq!((flow, create.algorithm, create.mss), (1, "reno", 1_460));
     assert_eq!(create.destination.to_string(), "10.0.0.2:443");
     assert_eq!(invoke(conn, 1), code::PROG_IS_NULL, "no program yet");
-    // Every place can be taken, and is given back.
+    // Every slot can be used, and is reusable.
     let second = host.start();
     assert!(!second.is_null() && host.start().is_null());
-    // SAFETY: a datapath and its connections.
+    // SAFETY: the datapath and its connections are live.
     unsafe {
         assert_eq!(ccp_connection_lookup(host.datapath, 1), conn);
         ccp_connection_free(host.datapath, 1);
@@ -268,8 +269,7 @@ fn programs_run_report_and_are_updated() {
     assert_eq!(invoke(conn, 100), code::OK);
     let sent = std::mem::take(&mut host.seen().sent);
     assert_eq!([fields(&sent[0]), fields(&sent[1])], [[200], [500]]);
-    // A rate above what the callback's 32 bits hold is as much as they hold: the reference sets
-    // another.
+    // A rate above 32 bits is clamped to the callback's range; libccp truncates it.
     assert_eq!(host.seen().cwnd, [29_200]);
     assert_eq!(host.seen().rate, [u32::MAX]);
     assert_eq!(
@@ -282,10 +282,10 @@ fn programs_run_report_and_are_updated() {
     );
 }
 
-/// A register: type and index. Then an instruction: operation, result, left, right.
+/// Register as type and index. An instruction is an operation, a result, and two operands.
 type Reg = (u8, u32);
 
-/// An INSTALL as the reference's compiler writes it; ours makes up for what its datapath does.
+/// Returns an INSTALL as written by CCP's compiler; ours compensates for libccp's behaviour.
 fn raw(uid: u32, events: &[[u32; 4]], instrs: &[(u8, Reg, Reg, Reg)]) -> Vec<u8> {
     let mut body = [uid, events.len() as u32, instrs.len() as u32]
         .map(u32::to_le_bytes)
@@ -335,13 +335,13 @@ fn what_the_reference_takes_to_its_harm_is_refused_and_counted() {
     let conn = host.start();
     host.say(&install(1, SUM));
     host.say(&change(1, 1));
-    // 256 definitions: the reference's counter of a byte never comes to the end.
+    // 256 definitions: libccp's byte counter would never reach the end.
     let many: Vec<_> = (0..256)
         .map(|n| (DEF, (5, n % 60), (5, n % 60), (1, 0)))
         .collect();
     let many = raw(9, &[], &many);
     assert_eq!(host.say(&many), code::INSTALL_TOO_MANY_INSTR);
-    // A ninth temporary, whose writes it drops.
+    // Ninth temporary register, to which libccp ignores writes.
     let mut ninth = install(1, SUM);
     let temp = ninth
         .windows(5)
@@ -349,7 +349,7 @@ fn what_the_reference_takes_to_its_harm_is_refused_and_counted() {
         .expect("there is one");
     ninth[temp + 1] = 8;
     assert_eq!(host.say(&ninth), code::READ_REG_NOT_ALLOWED);
-    // Out of its memory.
+    // Registers outside libccp's memory.
     for (class, index) in [
         (0, 5_000),
         (0, 1),
@@ -405,7 +405,7 @@ fn what_the_reference_takes_to_its_harm_is_refused_and_counted() {
         ),
         (2, 9, 3, 5)
     );
-    // Not one of the updates that came with a wrong one counts, and the connection goes on.
+    // None of the updates in a rejected message is applied, and the connection continues.
     host.seen().sent.clear();
     invoke(conn, 100);
     assert_eq!(fields(&host.seen().sent[0]), [100]);
@@ -433,7 +433,7 @@ fn a_program_of_the_same_number_replaces_and_a_full_table_says_so() {
     invoke(conn, 1);
     let sent = std::mem::take(&mut host.seen().sent);
     assert_eq!([fields(&sent[0]), fields(&sent[1])], [[2], [9]]);
-    // Another agent counts from 1: what no connection runs makes room, what one runs does not.
+    // A new agent counts from 1 and may evict programs that no connection runs.
     for uid in [1, 4, 5] {
         let said = host.say(&install(uid, &constant(uid)));
         assert_eq!(
@@ -498,7 +498,7 @@ fn a_connection_that_was_not_announced_is_announced_later() {
     assert_eq!(host.seen().sent.len(), sent + 1);
 }
 
-/// Our own agent, as it serves CCP's datapaths: the messages of both go through bytes.
+/// ccplane's agent with its support for CCP datapaths; all messages are exchanged as bytes.
 #[test]
 fn our_agent_steers_a_connection_by_messages_of_version_1() {
     let mut host = Host::new(1, 10);
@@ -526,7 +526,7 @@ fn our_agent_steers_a_connection_by_messages_of_version_1() {
     exchange(&mut host);
     let mut ack = |host: &mut Host, lost: u32| {
         CLOCK.set(CLOCK.get() + 1_000);
-        // SAFETY: a connection.
+        // SAFETY: the connection's memory is live.
         let code = unsafe {
             let window = host.seen().cwnd.last().copied().unwrap_or(14_600);
             (*conn).prims = ccp_primitives {
@@ -590,14 +590,14 @@ fn arithmetic_without_a_result_goes_on_and_is_counted() {
         "the reference sends no report, and sets nothing"
     );
     assert_eq!(fields(&host.seen().sent[0]), [0, 0]);
-    // SAFETY: a datapath.
+    // SAFETY: the datapath is live.
     unsafe { ccp_connection_free(host.datapath, 1) };
     assert_eq!(host.counts().faults, 2);
 }
 
 #[test]
 fn null_and_what_was_not_begun_are_errors() {
-    // SAFETY: null, or memory that is there.
+    // SAFETY: all pointers are null or to live memory.
     unsafe {
         assert_eq!(ccp_init(null_mut(), 1), code::MISSING_ARG);
         assert_eq!(ccp_read_msg(null_mut(), null_mut(), 0), code::NULL_ARG);

@@ -1,6 +1,6 @@
-//! The functions of `ccp.h` under any order of calls, with any messages of an agent: no panic, and
-//! every refusal has one reason. Every struct and message is an allocation of its own, so that
-//! AddressSanitizer finds an access beyond it.
+//! Fuzz harness of the functions of `ccp.h` with arbitrary calls and agent messages. Checks that
+//! nothing panics and that every rejection is counted under exactly one reason. Every struct and
+//! message is an allocation of its own, so that AddressSanitizer finds an access beyond it.
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int};
@@ -15,9 +15,9 @@ use super::Input;
 use crate::ccp::*;
 
 thread_local! {
-    /// Microseconds.
+    /// Virtual clock, µs.
     static CLOCK: Cell<u64> = const { Cell::new(1) };
-    /// `send_msg` takes nothing.
+    /// Makes `send_msg` fail.
     static REFUSES: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -34,17 +34,17 @@ unsafe extern "C" fn after(us: u64) -> u64 {
 }
 
 unsafe extern "C" fn set_cwnd(conn: *mut ccp_connection, cwnd: u32) {
-    // SAFETY: the library calls it with a connection that lives.
+    // SAFETY: the library calls this only with a live connection.
     unsafe { (*conn).prims.snd_cwnd = cwnd };
 }
 
 unsafe extern "C" fn set_rate(conn: *mut ccp_connection, rate: u32) {
-    // SAFETY: as above.
+    // SAFETY: the library calls this only with a live connection.
     unsafe { (*conn).prims.snd_rate = rate.into() };
 }
 
 unsafe extern "C" fn send_msg(_: *mut ccp_datapath, message: *mut c_char, size: c_int) -> c_int {
-    // SAFETY: the library offers this many bytes.
+    // SAFETY: the library guarantees that `message` has `size` bytes.
     let bytes = unsafe { std::slice::from_raw_parts(message.cast::<u8>(), size as usize) };
     assert!(
         v1::messages(bytes).all(|message| message.is_ok()),
@@ -60,7 +60,7 @@ const FOLD: &str = "
 (when (> Report.loss 0) (:= Cwnd (* cap 1460)) (report) (:= Micros 0))
 (when (> Micros reportTime) (:= Rate (/ Report.acked 3)) (report) (:= Micros 0))";
 
-/// Messages of an agent that are right, for connection 1.
+/// Valid messages of an agent for connection 1.
 fn right() -> &'static [Vec<u8>] {
     static RIGHT: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
     RIGHT.get_or_init(|| {
@@ -84,7 +84,7 @@ fn right() -> &'static [Vec<u8>] {
     })
 }
 
-/// A message: a right one as a rule, with some bytes changed, or cut.
+/// Returns a message: usually a valid one, possibly modified or truncated.
 fn message(input: &mut Input<'_>) -> Box<[u8]> {
     let kind = input.small() as usize;
     let mut bytes = match right().get(kind % 5) {
@@ -104,11 +104,11 @@ fn message(input: &mut Input<'_>) -> Box<[u8]> {
     bytes.into()
 }
 
-/// Calls what `data` says.
+/// Runs the calls in `data`.
 pub fn libccp(data: &[u8]) {
     let mut input = Input(data.iter());
     let places = 1 + input.small() as usize % 4;
-    // SAFETY: all fields are numbers and pointers, which may be 0.
+    // SAFETY: all fields are integers and nullable pointers, for which zero is valid.
     let mut connections =
         vec![unsafe { std::mem::zeroed::<ccp_connection>() }; places].into_boxed_slice();
     let connections = connections.as_mut_ptr();
@@ -141,8 +141,8 @@ pub fn libccp(data: &[u8]) {
             0 => input.number() as u16,
             _ => 1 + u16::from(which) % places as u16,
         };
-        // SAFETY: pointers are null, of this function, or of the library. A message has as many
-        // bytes as are said.
+        // SAFETY: pointers are null, to live locals of this function, or from the library. Messages
+        // have the stated size.
         unsafe {
             match what {
                 0..=39 => {
@@ -153,7 +153,7 @@ pub fn libccp(data: &[u8]) {
                         src_port: 0,
                         dst_ip: 0,
                         dst_port: 0,
-                        // Without a 0 at its end, or with one.
+                        // Null-terminated or not.
                         congAlg: [input.small() as c_char; 64],
                     });
                     let started = ccp_connection_start(datapath, null_mut(), &mut *info);
@@ -199,7 +199,7 @@ pub fn libccp(data: &[u8]) {
             }
         }
     }
-    // SAFETY: as above. What was freed may be asked.
+    // SAFETY: the datapath and its connections are still live; calls after `ccp_free` are allowed.
     unsafe {
         let mut counts = ccp_counts::default();
         assert_eq!(ccp_get_counts(datapath, &mut counts), 0);

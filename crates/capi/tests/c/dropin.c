@@ -1,6 +1,6 @@
-// A datapath written against libccp's declarations, and what an agent may say to it: what is right,
-// then each of it cut at every length and with every byte changed. The messages come from a file,
-// one after the other. Run under AddressSanitizer and UBSan.
+// A datapath written for libccp, and messages of its agent: valid ones, then each of them truncated
+// at every length and with every byte modified. The messages are read from a file. Run under
+// AddressSanitizer and UBSan.
 #include <assert.h>
 #include <ccp.h>
 #include <stddef.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Where the reference has its fields.
+// Offsets in libccp's header.
 _Static_assert(sizeof(struct ccp_primitives) == 88 && offsetof(struct ccp_primitives, snd_rate) == 72, "primitives");
 _Static_assert(sizeof(struct ccp_connection) == 216 && offsetof(struct ccp_connection, state) == 192, "connection");
 _Static_assert(offsetof(struct ccp_datapath, max_programs) == 104 && sizeof(struct ccp_datapath) == 128, "datapath");
@@ -28,7 +28,7 @@ static int send_msg(struct ccp_datapath *dp, char *msg, int size) {
     (void)dp;
     assert(size >= 8);
     memcpy(head, msg, sizeof head);
-    assert(head[1] == size);  // all of it is read, so that ASan sees it
+    assert(head[1] == size);  // reads the entire message for ASan
     if (head[0] == 1) {
         memcpy(&fields, msg + 12, sizeof fields);
         assert(size == 16 + 8 * (int)fields);
@@ -45,7 +45,7 @@ static void log_line(struct ccp_datapath *dp, enum ccp_log_level level, const ch
     logged++;
 }
 
-// A copy of just so many bytes: whoever reads one more is seen.
+// Copies exactly `size` bytes, so that ASan detects an access beyond the end.
 static int say(struct ccp_datapath *dp, const char *bytes, size_t size) {
     char *copy = malloc(size ? size : 1);
     assert(copy);
@@ -84,7 +84,7 @@ int main(int argc, char **argv) {
     struct ccp_connection *conn = ccp_connection_start(&dp, &mine, &info);
     assert(conn && conn->index == 1 && ccp_get_impl(conn) == &mine && messages == 2);
 
-    // As an agent says it.
+    // Valid messages.
     for (size_t at = 0, size; at < length; at += size) {
         u16 head[2];
         memcpy(head, file + at, sizeof head);
@@ -100,7 +100,7 @@ int main(int argc, char **argv) {
     assert(ccp_get_counts(&dp, &counts) == LIBCCP_OK && counts.refused == 0);
     assert(windows && rates && reports);
 
-    // As nobody should. Every byte takes every value that differs in one bit, and the extremes.
+    // Invalid messages: every byte takes all values that differ in one bit, and extreme values.
     u64 accepted = 0, tried = 0;
     for (size_t at = 0, size; at < length; at += size) {
         u16 head[2];
@@ -122,7 +122,7 @@ int main(int argc, char **argv) {
             }
             file[at + byte] = right;
         }
-        // A connection that ends while programs change is another one's place.
+        // Reuse the slot of a connection while programs change.
         ccp_connection_free(&dp, conn->index);
         conn = ccp_connection_start(&dp, &mine, &info);
         assert(conn && conn->index == 1);
@@ -132,7 +132,7 @@ int main(int argc, char **argv) {
     assert(counts.messages - before == tried && counts.refused == tried - accepted);
     assert(counts.refused == counts.malformed + counts.programs + counts.table_full + counts.updates + counts.unknown);
 
-    // It does what it did.
+    // The valid messages still work.
     for (size_t at = 0, size; at < length; at += size) {
         u16 head[2];
         memcpy(head, file + at, sizeof head);

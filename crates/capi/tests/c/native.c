@@ -1,5 +1,5 @@
-// The functions of ccplane.h under AddressSanitizer and UBSan: structs in memory of just their
-// size, every argument wrong in turn, and the calls in any order.
+// Functions of ccplane.h under AddressSanitizer and UBSan: structs in exactly sized allocations,
+// each argument wrong in turn, and calls in random order.
 #include <assert.h>
 #include <ccplane.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@ static uint64_t draw(uint64_t below) {
     return (seed >> 33) % below;
 }
 
-// A struct of so many bytes that says so, on the heap.
+// Allocates a struct of `size` bytes whose size field is `says`.
 static void *sized(const void *from, size_t size, size_t says) {
     size_t *copy = malloc(size);
     assert(copy);
@@ -25,7 +25,7 @@ int main(void) {
     assert(strlen(ccplane_version()) > 4 && strcmp(ccplane_strerror(CCPLANE_OK), ccplane_strerror(CCPLANE_ENULL)));
     ccplane_error error = {.size = sizeof error};
     ccplane_options options = {.size = sizeof options, .algorithm = "reno", .capabilities = 255, .flags = CCPLANE_SAME_THREAD};
-    // An older struct, without what came after the capabilities' flags, and one that is too short.
+    // An older struct that ends before `min_cwnd`, and one that is too short.
     ccplane_options *shorter = sized(&options, offsetof(ccplane_options, min_cwnd), offsetof(ccplane_options, min_cwnd));
     ccplane_datapath *datapath = ccplane_open(shorter, &error);
     assert(datapath);
@@ -61,7 +61,7 @@ int main(void) {
             assert(code == CCPLANE_OK || code == CCPLANE_ENOFLOW);
             break;
         case 4: {
-            // Sizes of all kinds, each in memory of that size: who reads more is seen.
+            // Various sizes, each exactly allocated, so that ASan detects an access beyond the end.
             size_t size = draw(sizeof signals / 8 + 1) * 8;
             if (size < 8) size = 8;
             ccplane_signals *some = sized(&signals, size, draw(4) ? size : draw(size));

@@ -1,4 +1,4 @@
-// Declarations as in picoquic.h.
+// Declarations as in picoquic's cc_common.h; see picoquic.h.
 #ifndef CC_COMMON_H
 #define CC_COMMON_H
 

@@ -1,5 +1,5 @@
-// Calls examples/picoquic as picoquic does, with acknowledgements, losses and a timeout, and checks
-// the window.
+// Drives examples/picoquic as picoquic does, with ACKs, losses and a timeout, and checks the
+// window.
 #define _GNU_SOURCE
 #include <assert.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@ static uint64_t sequence, acked;
 static unsigned paced;
 static uint64_t losses, losses_passed_on;
 
-// The linker's --wrap puts this function between the example and the library.
+// Interposed between the example and the library by the linker's --wrap.
 int __real_ccplane_on_ack(struct ccplane_datapath *, uint64_t, struct ccplane_transport const *, struct ccplane_signals const *, struct ccplane_outcome *);
 int __wrap_ccplane_on_ack(struct ccplane_datapath *datapath, uint64_t flow, struct ccplane_transport const *transport,
     struct ccplane_signals const *signals, struct ccplane_outcome *outcome) {
@@ -52,14 +52,14 @@ int main(int argc, char **argv) {
     uint64_t most = 0, least = UINT64_MAX;
     for (int n = 0; n < 3000; n++) {
         picoquic_per_ack_state_t ack = {.rtt_measurement = 20000 + n % 7 * 100, .one_way_delay = 10000 + n % 7 * 100};
-        // The algorithm is in a thread of its own: its time is the real one.
+        // The algorithm runs on its own thread and thus in real time.
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
         now = clock_us();
         sequence = n + 20;
         acked = n;
         path.bytes_in_transit = path.cwin - path.send_mtu;
         if (n % 500 == 499) {
-            // The packet left before the path's MTU was cut.
+            // The packet was sent before the path MTU was reduced.
             ack.nb_bytes_newly_lost = path.send_mtu + 160;
             algorithm->alg_notify(NULL, &path, n == 2499 ? picoquic_congestion_notification_timeout : picoquic_congestion_notification_repeat, &ack, now);
             if (path.cwin < least) least = path.cwin;

@@ -1,5 +1,5 @@
-// The declarations of picoquic's headers that examples/picoquic uses, as of commit d199d45b (August
-// 2026), in our own words. The test that compiles the example needs no picoquic.
+// Declarations from picoquic's headers that examples/picoquic uses, as of commit d199d45b (August
+// 2026), rewritten so that the test can compile the example without picoquic.
 #ifndef PICOQUIC_H
 #define PICOQUIC_H
 

@@ -1,4 +1,4 @@
-// Declarations as in picoquic.h.
+// Declarations as in picoquic's picoquic_internal.h; see picoquic.h.
 #ifndef PICOQUIC_INTERNAL_H
 #define PICOQUIC_INTERNAL_H
 
