@@ -1,12 +1,13 @@
-// A transport of its own on UDP sockets, steered by any of ccplane's algorithms: sequence numbers,
-// acknowledgements, loss detection, retransmission, pacing. Between its two sockets the same
-// program emulates a bottleneck: a rate, a delay, a queue that drops its tail.
+// A custom transport on UDP sockets, controlled by any of ccplane's algorithms. It has sequence
+// numbers, acknowledgements, loss detection, retransmission and pacing. Between its two sockets the
+// program also emulates a bottleneck with a rate, a delay and a drop-tail queue.
 //
-//     cc -O2 examples/c/udp.c $(pkg-config --cflags --libs ccplane) -o udp && ./udp cubic --seconds 10
+//     cc -O2 examples/c/udp.c $(pkg-config --cflags --libs ccplane) -o udp && ./udp cubic --seconds
+//     10
 //
-// It says what arrived as a line of JSON. Time is virtual unless --real is given: the sockets are
-// real in both, and with virtual time the result depends on no other process. What a datapath has
-// to do for ccplane is in `struct sender`, from `acknowledged` on.
+// It prints the results as a line of JSON. Time is virtual unless --real is given. The sockets are
+// real in both cases; with virtual time the result does not depend on other processes. The part
+// that a datapath needs for ccplane is `struct sender`, from `acknowledged` on.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <ccplane.h>
@@ -20,10 +21,10 @@
 #include <unistd.h>
 
 enum {
-    PAYLOAD = 1448,          // bytes in a packet after its header: 1500 with it, UDP and IPv4
-    RING = 1 << 14,          // packets that may be under way
+    PAYLOAD = 1448,          // bytes after the packet header: 1500 with it, UDP and IPv4
+    RING = 1 << 14,          // maximum packets in flight
     LEAST_WINDOW = 2,        // packets (RFC 9002, 7.2)
-    REORDERING = 3,          // later packets that arrive before one is taken for lost (RFC 9002, 6.1.1)
+    REORDERING = 3,          // packet threshold of loss detection (RFC 9002, 6.1.1)
 };
 #define MSS ((uint64_t)PAYLOAD)
 #define NEVER UINT64_MAX
@@ -38,17 +39,17 @@ static void fail(const char *what) {
     exit(1);
 }
 
-// ---- On the wire ----
+// ---- Wire format ----
 
-// A packet of data has its own number, and says which piece of the stream it carries: a piece that
-// is sent again has a new number.
+// Data packet with its own number and the number of the piece of the stream that it carries. A
+// retransmitted piece gets a new packet number.
 struct data {
     uint64_t number, piece, unused;
     unsigned char payload[PAYLOAD];
 };
 
-// Packets that arrived: `newest`, and of the 64 before it those whose bit is set. `next` is the
-// first piece that is missing.
+// Received packets: `newest`, and those of the 64 before it whose bit is set. `next` is the first
+// missing piece.
 struct ack {
     uint64_t newest, before, next;
 };
@@ -64,7 +65,7 @@ static int open_socket(struct sockaddr_in *address) {
     return fd;
 }
 
-// ---- The bottleneck: a pair of sockets in the middle ----
+// ---- Bottleneck: a pair of sockets in the middle ----
 
 struct held {
     uint64_t due, queued;
@@ -72,10 +73,10 @@ struct held {
     struct data datagram;
 };
 
-// One direction. What it holds is in order of `due`.
+// One direction. Datagrams are held in the order of `due`.
 struct link {
-    uint64_t rate, delay, most;  // bytes/s, or 0: no bottleneck; ns; bytes that may wait
-    uint64_t free, dropped;      // when the line is free
+    uint64_t rate, delay, most;  // bytes/s, or 0: no bottleneck; ns; queue limit, bytes
+    uint64_t free, dropped;      // time at which the link is idle
     size_t first, count;
     struct held *held;
 };
@@ -109,7 +110,7 @@ static const struct held *link_due(struct link *link, uint64_t now) {
 
 static uint64_t link_next(const struct link *link) { return link->count ? link->held[link->first].due : NEVER; }
 
-// ---- The receiver ----
+// ---- Receiver ----
 
 struct receiver {
     uint64_t newest, before, next, arrived, corrupt;
@@ -134,33 +135,33 @@ static struct ack receiver_take(struct receiver *r, const struct data *data) {
     return (struct ack){.newest = r->newest, .before = r->before, .next = r->next};
 }
 
-// ---- The sender ----
+// ---- Sender ----
 
-enum state { SETTLED, FLYING, EARLY };  // EARLY: acknowledged while an older packet was under way
+enum state { SETTLED, FLYING, EARLY };  // EARLY: acknowledged while an older packet is in flight
 enum phase { OPEN, RECOVERY, TIMEOUT };
 
 struct packet {
     enum state state;
     uint64_t piece, sent;
-    // For the delivery rate: what had been delivered when it left, when that was, and when what was
-    // delivered last had left.
+    // For the delivery rate: packets delivered when this one was sent, the time of that delivery,
+    // and the send time of the packet delivered last.
     uint64_t delivered, delivered_at, first_sent;
 };
 
 struct sender {
     ccplane_datapath *plane;
     uint64_t flow;
-    bool open;                     // the handshake was answered
+    bool open;                     // the handshake is complete
     struct packet packets[RING];
-    uint64_t edge, next;           // the oldest packet under way, and the next number
+    uint64_t edge, next;           // the oldest packet in flight, and the next number
     uint64_t flying;               // packets
-    uint64_t again[RING];          // pieces to send again
+    uint64_t again[RING];          // pieces to retransmit
     size_t again_first, again_count;
-    uint64_t piece, limit;         // the next new piece; the receiver has room for those below the limit
-    uint64_t cwnd, ssthresh, rate; // bytes, bytes, bytes/s as ordered
+    uint64_t piece, limit;         // next new piece; the receiver accepts pieces below the limit
+    uint64_t cwnd, ssthresh, rate; // bytes, bytes, bytes/s as set by the algorithm
     uint64_t srtt, variation, min_rtt;
     uint64_t delivered, delivered_at, first_sent;
-    // A reduction: it ends when a packet that was sent since is acknowledged. Proportional rate
+    // Reduction. It ends when a packet sent after its start is acknowledged; proportional rate
     // reduction (RFC 9937) leads to `target`.
     enum phase phase;
     uint64_t target, end, prr_flight, prr_delivered, prr_out;
@@ -173,7 +174,7 @@ struct sender {
 
 static bool reducing(const struct sender *s) { return s->phase == RECOVERY; }
 
-// What the algorithm sees, and sets, as the window: during a reduction the one that it leads to.
+// Window as the algorithm sees and sets it: during a reduction, its target.
 static uint64_t steered(const struct sender *s) { return reducing(s) && s->prr_flight ? s->target : s->cwnd; }
 
 static void set_window(struct sender *s, uint64_t cwnd) {
@@ -204,7 +205,7 @@ static void prr(struct sender *s, uint64_t newly, bool safe) {
     set_window(s, (s->flying + (more > 0 ? (uint64_t)more : 0)) * MSS);
 }
 
-// Puts what the algorithm wants into force.
+// Applies the algorithm's outcome.
 static void apply(struct sender *s, const ccplane_outcome *outcome, uint64_t newly, bool safe) {
     bool window = outcome->flags & CCPLANE_CWND, threshold = outcome->flags & CCPLANE_SSTHRESH;
     uint64_t seen = steered(s);
@@ -218,7 +219,7 @@ static void apply(struct sender *s, const ccplane_outcome *outcome, uint64_t new
         prr(s, newly, safe);
         return;
     }
-    if (reducing(s)) {  // An algorithm without a threshold has no use for the reduction (BBR): its window counts at once.
+    if (reducing(s)) {  // No threshold (BBR): the window applies at once.
         s->target = outcome->cwnd;
         s->prr_flight = 0;
     }
@@ -292,8 +293,8 @@ static uint64_t timeout_of(const struct sender *s) {
     return (s->srtt ? s->srtt + max_of(4 * s->variation, 200 * MS) : SECOND) << min_of(s->backoff, 6);
 }
 
-// An acknowledgement: what it settles, what it shows to be lost, what it says of time and rate;
-// then the algorithm is told.
+// Processes an ACK: acknowledged packets, revealed losses, and samples of RTT and rate. Then calls
+// the algorithm.
 static void acknowledged(struct sender *s, uint64_t now, const struct ack *ack) {
     ccplane_signals signals = {0};
     struct packet latest = {0};
@@ -325,7 +326,7 @@ static void acknowledged(struct sender *s, uint64_t now, const struct ack *ack) 
     uint64_t rtt = now - latest.sent, patience = max_of(rtt, s->srtt) * 9 / 8;
     rtt_sample(s, rtt);
     signals.rtt_sample_us = rtt / 1000;
-    // draft-cheng-iccrg-delivery-rate-estimation.
+    // Delivery rate, see draft-cheng-iccrg-delivery-rate-estimation.
     s->delivered += newly;
     s->delivered_at = now;
     s->first_sent = latest.sent;
@@ -357,7 +358,7 @@ static void acknowledged(struct sender *s, uint64_t now, const struct ack *ack) 
     tell(s, now, &signals, newly);
 }
 
-// Nothing came back for too long: all that is under way is lost.
+// Retransmission timeout: everything in flight is lost.
 static void timed_out(struct sender *s, uint64_t now) {
     ccplane_signals signals = {.was_timeout = 1};
     for (uint64_t number = s->edge; number < s->next; number++)
@@ -370,8 +371,7 @@ static void timed_out(struct sender *s, uint64_t now) {
     tell(s, now, &signals, 0);
 }
 
-// The rate at which packets leave: as ordered, or so that a window takes most of a round trip, as
-// Linux does it.
+// Pacing rate: as set by the algorithm, or a multiple of one window per RTT as in Linux.
 static uint64_t pacing(const struct sender *s) {
     if (s->rate) return s->rate;
     return s->srtt ? s->cwnd * (s->cwnd < s->ssthresh ? 200 : 120) / 100 * SECOND / s->srtt : 0;
@@ -404,13 +404,13 @@ static size_t next_packet(struct sender *s, uint64_t now, struct data *data) {
     if (reducing(s)) s->prr_out++;
     if (s->timeout == NEVER) s->timeout = now + timeout_of(s);
     uint64_t rate = pacing(s);
-    // What the clock was late may be made up, two packets' worth.
+    // A late clock may be compensated by up to two packets.
     uint64_t gap = rate ? MSS * SECOND / rate : 0;
     s->pace = max_of(s->pace, now > 2 * gap ? now - 2 * gap : 0) + gap;
     return sizeof *data;
 }
 
-// ---- All of it ----
+// ---- Main loop ----
 
 static bool virtual_time = true;
 static uint64_t virtual_now = SECOND;
@@ -422,8 +422,7 @@ static uint64_t clock_now(void) {
     return (uint64_t)now.tv_sec * SECOND + (uint64_t)now.tv_nsec;
 }
 
-// In virtual time a datagram that was sent is waited for: nothing else is to happen before it is
-// there.
+// In virtual time, waits for each sent datagram, since nothing else may happen before it arrives.
 static ssize_t take(int fd, void *datagram, size_t room, unsigned *sent) {
     if (virtual_time && !*sent) return -1;
     ssize_t length = recv(fd, datagram, room, virtual_time ? 0 : MSG_DONTWAIT);
@@ -485,8 +484,7 @@ int main(int argc, char **argv) {
 
 #define SEND(from, to, bytes, length, count) \
     do { if (sendto(from, bytes, length, 0, (struct sockaddr *)&(to), sizeof(to)) < 0) fail("sendto"); (count)++; } while (0)
-    // A handshake of two small packets: the shortest RTT, without a queue that the flow makes
-    // itself.
+    // Handshake of two small packets: measures the minimum RTT before the flow fills a queue.
     SEND(sender_fd, at_link, &(struct ack){.newest = NEVER}, sizeof(struct ack), to_link);
     while ((now = clock_now()) < end) {
         struct data data;
@@ -520,7 +518,7 @@ int main(int argc, char **argv) {
             s.open = true;
         }
 
-        // Until something is due, or, in real time, something comes.
+        // Waits for the next deadline or, in real time, for a datagram.
         uint64_t due = min_of(min_of(link_next(&forth), link_next(&back)), min_of(s.timeout, end));
         due = min_of(due, min_of(ccplane_next_deadline(s.plane, s.flow), ccplane_next_deadline(s.plane, 0)));
         if (may_send(&s)) due = min_of(due, s.pace);

@@ -1,22 +1,23 @@
-// Any of ccplane's algorithms behind picoquic, through its hook picoquic_congestion_algorithm_t.
-// Written for picoquic's commit d199d45b (August 2026) and run with it.
+// ccplane's algorithms as a congestion control of picoquic, through its hook
+// picoquic_congestion_algorithm_t. Written for picoquic's commit d199d45b (August 2026) and run
+// with it.
 //
-// ccplane's tests compile this file against their own copy of the declarations it uses, and drive
-// it without picoquic.
+// ccplane's tests compile this file against a copy of the declarations it uses, and drive it
+// without picoquic.
 //
 // Notifications and their effect:
 //
 //     acknowledgement    bytes and packets acknowledged, RTT, delivery rate, one-way delay
 //     repeat             one packet is lost; recovery lasts until the acknowledgement of a packet
-//                        that was sent after the loss was found
+//                        that was sent after the loss was detected
 //     timeout            one packet is lost by a retransmission timeout
-//     spurious_repeat    the last loss was none: the window before it is back
-//     ecn_ec             a mark
+//     spurious_repeat    the last loss was spurious: the previous window is restored
+//     ecn_ec             one packet was marked
 //     cwin_blocked       the window limits sending
 //
-// A loss brings the window to the threshold that the algorithm says, at once (RFC 9002, 7.3.2):
-// picoquic has no proportional rate reduction. There is no timer in the hook either: deadlines are
-// looked at with every notification.
+// After a loss the window is set to the algorithm's threshold at once (RFC 9002, 7.3.2), since
+// picoquic has no proportional rate reduction. The hook has no timer, so deadlines are checked on
+// every notification.
 #include "ccplane_cc.h"
 
 #include <ccplane.h>
@@ -27,10 +28,9 @@
 #include "cc_common.h"
 #include "picoquic_internal.h"
 
-// How often the algorithm is listened to at most, us. Each time costs a system call.
+// Minimum interval between turns, us. Each turn costs a system call.
 #define TURN_US 1000
-// The least one-way delay is one of this long, us. Clocks drift apart: an older one is no delay any
-// more.
+// Window of the minimum one-way delay, us. Clocks drift, so older minimums become invalid.
 #define WINDOW_US 10000000
 
 static ccplane_datapath *plane;
@@ -39,8 +39,8 @@ static uint64_t last_turn;
 struct path {
     uint64_t flow;
     uint64_t ssthresh, rate;
-    uint64_t before_cwnd, before_ssthresh;  // before the last loss; 0: nothing to go back to
-    uint64_t recovery_end;                  // repairing until a packet of this number is acknowledged
+    uint64_t before_cwnd, before_ssthresh;  // before the last loss; 0: nothing to undo
+    uint64_t recovery_end;                  // recovery ends when this packet number is acknowledged
     uint64_t least_delay, least_since, recent_delay;
     uint64_t acked, lost;
     int recovering, timed_out, limited;
@@ -56,8 +56,8 @@ static void begin(picoquic_path_t *path_x, uint64_t now) {
     memset(path, 0, sizeof *path);
     path->ssthresh = UINT64_MAX;
     path_x->is_ssthresh_initialized = 0;
-    // A flow that cannot be opened is 0, which no flow is: every call for it fails, and the window
-    // stays as it is.
+    // On failure the flow number stays 0, which is invalid: all calls fail, and the window is
+    // unchanged.
     ccplane_flow_open(plane, now * 1000, &info, &path->flow);
 }
 
@@ -77,8 +77,8 @@ static void end(picoquic_path_t *path_x) {
     path_x->congestion_alg_state = NULL;
 }
 
-// One-way delay: only differences count, so the clocks need not agree. Its least is of the last ten
-// to twenty seconds.
+// One-way delay. Only differences matter, so the clocks need not be synchronized. The minimum
+// covers the last ten to twenty seconds.
 static void delays(struct path *path, uint64_t delay_us, uint64_t now, ccplane_signals *signals) {
     if (delay_us == 0) return;
     if (path->least_delay == 0 || now - path->least_since > WINDOW_US) {
@@ -94,16 +94,15 @@ static void delays(struct path *path, uint64_t delay_us, uint64_t now, ccplane_s
     signals->queue_delay_valid = 1;
 }
 
-// While losses are repaired, an algorithm sees and sets the window that will hold after it: it may
-// lower it, and programs that add what is acknowledged do not know of repairs. One without a
-// threshold has no use for that (BBR): its window counts at once.
+// Applies an outcome. During recovery an algorithm sees and sets the window after it; it may only
+// lower it, since programs that add acknowledged bytes are not aware of recovery. An algorithm
+// without a threshold (BBR) does not use reductions; its window applies at once.
 static void in_force(picoquic_path_t *path_x, struct path *path, ccplane_outcome const *outcome, int begins) {
     int window = outcome->flags & CCPLANE_CWND, threshold = outcome->flags & CCPLANE_SSTHRESH;
     path->ssthresh = outcome->ssthresh;
     path->rate = outcome->rate;
-    // From the end of startup on, picoquic stores the path's window and RTT with the session ticket
-    // and asks for fewer acknowledgements. Algorithms without a threshold end startup by lowering
-    // the window.
+    // After startup, picoquic stores the path's window and RTT with the session ticket and requests
+    // fewer ACKs. Algorithms without a threshold end startup by lowering the window.
     if (path->ssthresh != UINT64_MAX || outcome->cwnd < path_x->cwin) path_x->is_ssthresh_initialized = 1;
     if (path->recovering && !path->timed_out && path->ssthresh != UINT64_MAX) {
         if (window && outcome->cwnd < path_x->cwin) path_x->cwin = outcome->cwnd;
@@ -114,7 +113,7 @@ static void in_force(picoquic_path_t *path_x, struct path *path, ccplane_outcome
         path_x->cwin = outcome->cwnd;
     }
     if (path->rate) {
-        // What is due in a millisecond leaves at once, two packets at least.
+        // One millisecond's worth of data, at least two packets, may be sent as a burst.
         uint64_t quantum = path->rate / 1000, least = 2 * path_x->send_mtu;
         picoquic_update_pacing_rate(path_x, (double)path->rate, quantum > least ? quantum : least);
     } else {
@@ -149,8 +148,8 @@ static void notify(picoquic_cnx_t *cnx, picoquic_path_t *path_x, picoquic_conges
         signals.was_timeout = 1;
         /* fall through */
     case picoquic_congestion_notification_repeat:
-        // A notification is about one packet. Its bytes do not count packets: after an MTU cut, a
-        // lost packet is longer than send_mtu.
+        // A notification concerns one packet. Its bytes cannot be converted to packets: after an
+        // MTU reduction, a lost packet may be longer than send_mtu.
         signals.lost_pkts_sample = 1;
         begins = !path->recovering || (signals.was_timeout && !path->timed_out);
         if (begins) {
@@ -159,7 +158,7 @@ static void notify(picoquic_cnx_t *cnx, picoquic_path_t *path_x, picoquic_conges
             path->recovery_end = picoquic_cc_get_sequence_number(cnx, path_x);
             path->before_cwnd = path_x->cwin;
             path->before_ssthresh = path->ssthresh;
-            // Half, unless the algorithm says another.
+            // Half, unless the algorithm sets another threshold.
             path->ssthresh = path_x->cwin / 2 > PICOQUIC_CWIN_MINIMUM ? path_x->cwin / 2 : PICOQUIC_CWIN_MINIMUM;
         }
         path->lost += signals.lost_pkts_sample;
@@ -189,8 +188,8 @@ static void notify(picoquic_cnx_t *cnx, picoquic_path_t *path_x, picoquic_conges
     }
     signals.bytes_in_flight = path_x->bytes_in_transit;
     signals.packets_in_flight = packets_of(path_x, path_x->bytes_in_transit);
-    // picoquic does not say what the application has written: what is in flight, and a packet more
-    // unless that is all.
+    // picoquic does not report unsent application data: use the bytes in flight, plus one packet
+    // unless the application is the limit.
     signals.bytes_pending = path_x->bytes_in_transit + (signals.app_limited ? 0 : path_x->send_mtu);
     signals.srtt_us = path_x->smoothed_rtt;
     signals.min_rtt_us = path_x->rtt_min;
@@ -198,7 +197,7 @@ static void notify(picoquic_cnx_t *cnx, picoquic_path_t *path_x, picoquic_conges
     signals.in_recovery = path->recovering;
     signals.cwnd_limited = path->limited;
     signals.paced = 1;
-    // From now on: the window is full, or in slow start more than half full (Linux'
+    // For the next ACK: the window is full or, in slow start, more than half full (Linux'
     // tcp_is_cwnd_limited).
     if (signals.bytes_acked)
         path->limited = path_x->bytes_in_transit + path_x->send_mtu > path_x->cwin ||

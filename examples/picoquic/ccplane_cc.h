@@ -1,12 +1,12 @@
-// Any of ccplane's algorithms as a congestion control of picoquic's.
+// ccplane's algorithms as a congestion control of picoquic.
 #ifndef CCPLANE_CC_H
 #define CCPLANE_CC_H
 
 #include "picoquic.h"
 
-// The algorithm of this name, `cubic:report=10ms` or `./mine.ccp`, for
-// picoquic_set_default_congestion_algorithm. Null: `why` says so, in words. Call it once, from the
-// thread that runs picoquic.
+// Returns the algorithm with this name, such as `cubic:report=10ms` or `./mine.ccp`, for
+// picoquic_set_default_congestion_algorithm. Returns null on failure and stores the reason in
+// `why`. Call it once, on the thread that runs picoquic.
 picoquic_congestion_algorithm_t const *ccplane_picoquic(char const *algorithm, char *why, size_t room);
 
 #endif
