@@ -1,11 +1,10 @@
-//! Reader of qlog files, for the tests that write them.
+//! qlog reader for the tests that write qlogs.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Reads a file with the `qlog` crate, which types every event that has a name and data of the
-/// schema. The reader is a package of its own: the crate would change the order of JSON keys in
-/// every test.
+/// Checks that the `qlog` crate can type all events of a file. The reader is a separate package,
+/// because the crate would change the order of JSON keys in every test.
 pub fn typed_by_the_qlog_crate(file: &Path, events: usize) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());

@@ -1,4 +1,4 @@
-//! Counts the events of a qlog that the `qlog` crate types, and the others.
+//! Counts the events of a qlog that the `qlog` crate can type, and the others.
 
 use qlog::reader::{Event, QlogSeqReader};
 
