@@ -134,8 +134,8 @@ void _turn_off_fto_timer(struct ccp_datapath *datapath);
 // Counts of received and rejected messages. Not part of libccp.
 struct ccp_counts {
     u64 messages;
-    u64 refused;             // of those, rejected for one of the next five reasons
-    u64 malformed;           // truncated, of a wrong length, or of a type that an agent does not send
+    u64 refused;             // rejected, for one of the next five reasons
+    u64 malformed;           // truncated, of a wrong length, or of a type that no agent sends
     u64 programs;            // too large, or with unknown registers or operations
     u64 table_full;          // no room for the program
     u64 updates;             // of a variable that does not exist or that an agent may not set

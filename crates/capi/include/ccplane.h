@@ -266,7 +266,7 @@ typedef struct ccplane_stats {
   size_t size;
   // Flows opened.
   uint64_t opened;
-  // Of those, flows closed.
+  // Flows closed.
   uint64_t closed;
   // Reports sent to the agent.
   uint64_t reports;
@@ -317,7 +317,7 @@ int ccplane_turn(struct ccplane_datapath *datapath,
 
 // Returns a descriptor that becomes readable when ccplane_turn has commands to receive. Call it
 // again after every turn, since a new connection to an agent has another descriptor. Do not read
-// or close it.
+// or close it. Returns a negative code if there is none.
 int ccplane_fd(struct ccplane_datapath *datapath);
 
 // Closes a flow, with the totals of acknowledged bytes and lost packets; 0 if not counted.

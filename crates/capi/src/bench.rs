@@ -1,5 +1,5 @@
-//! Cost of an ACK through the C functions, for `ccplane bench capi`. It is in this crate because no
-//! other calls them.
+//! Cost of an ACK through the C functions, for `ccplane bench capi`. It is part of this crate
+//! because no other crate calls them.
 
 use std::ffi::{c_char, c_int};
 use std::hint::black_box;

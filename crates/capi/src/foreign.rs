@@ -267,7 +267,7 @@ mod tests {
     fn what_does_not_fit_is_not_written() {
         let mut stats = [1_u64; 5];
         stats[0] = 24;
-        // SAFETY: the array has 40 bytes, of which 24 are offered.
+        // SAFETY: 24 of the array's 40 bytes are offered.
         let room = unsafe { Room::at(stats.as_mut_ptr().cast::<ccplane_stats>()) }.unwrap();
         room.fill(&ccplane_stats {
             size: 0,

@@ -182,7 +182,7 @@ pub unsafe extern "C" fn ccplane_turn(datapath: *mut ccplane_datapath, now_ns: u
 
 /// Returns a descriptor that becomes readable when ccplane_turn has commands to receive. Call it
 /// again after every turn, since a new connection to an agent has another descriptor. Do not read
-/// or close it.
+/// or close it. Returns a negative code if there is none.
 ///
 /// # Safety
 ///

@@ -15,7 +15,7 @@ use ccplane_units::{Bytes, Duration, Time};
 use crate::foreign::Code;
 use crate::types::*;
 
-/// Maximum number of flows: a flow number has 32 bits for the slot.
+/// Maximum number of flows: 32 bits of a flow number are the slot.
 const MOST_FLOWS: usize = u32::MAX as usize;
 
 /// Time to wait for the algorithm's thread when its datapath is closed. If a callback takes longer,

@@ -244,7 +244,7 @@ pub struct ccplane_stats {
     pub size: usize,
     /// Flows opened.
     pub opened: u64,
-    /// Of those, flows closed.
+    /// Flows closed.
     pub closed: u64,
     /// Reports sent to the agent.
     pub reports: u64,

@@ -53,7 +53,7 @@ impl Algorithm for Mine {
 async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let plane = Plane::in_process(Stack::Noq, ccplane_agent::boxed(Mine), Limits::default())?;
     let mut transport = noq::TransportConfig::default();
-    transport.congestion_controller_factory(plane.noq()?); // the only line that an application has to add
+    transport.congestion_controller_factory(plane.noq()?); // the only line to add
 
     let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()])?;
     let private = PrivatePkcs8KeyDer::from(key.signing_key.serialize_der());

@@ -56,7 +56,7 @@ impl Algorithm for Mine {
 async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let plane = Plane::in_process(Stack::Quinn, ccplane_agent::boxed(Mine), Limits::default())?;
     let mut transport = TransportConfig::default();
-    transport.congestion_controller_factory(plane.quinn()?); // the only line that an application has to add
+    transport.congestion_controller_factory(plane.quinn()?); // the only line to add
     let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()])?;
     let private = PrivatePkcs8KeyDer::from(key.signing_key.serialize_der());
     let mut server = ServerConfig::with_single_cert(vec![key.cert.der().clone()], private.into())?;

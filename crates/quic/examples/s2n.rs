@@ -57,7 +57,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let mut server = Server::builder()
         .with_tls((&*certificate, &*private))?
         .with_io("127.0.0.1:0")?
-        .with_congestion_controller(plane.s2n()?)? // the only line that an application has to add
+        .with_congestion_controller(plane.s2n()?)? // the only line to add
         .start()?;
     let address = server.local_addr()?;
     let sending = tokio::spawn(async move {

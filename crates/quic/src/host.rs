@@ -50,8 +50,8 @@ pub struct Options {
     /// Time without packets from the peer after which a connection fails; `None` disables the
     /// timeout.
     pub idle_timeout: Option<Duration>,
-    /// Rate limit per connection, enforced by the stack whatever the congestion control; supported
-    /// only by noq.
+    /// Rate limit per connection, enforced by the stack independently of the congestion control;
+    /// supported only by noq.
     pub max_rate: Option<Rate>,
     /// Directory for one qlog file per connection, `client-N.sqlog` or `server-N.sqlog`; created if
     /// it does not exist.

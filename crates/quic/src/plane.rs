@@ -53,7 +53,7 @@ struct Inner {
 pub struct PlaneStats {
     /// Paths opened as flows.
     pub opened: u64,
-    /// Of those, paths that were closed.
+    /// Paths closed.
     pub closed: u64,
     /// Reports sent to the agent.
     pub reports: u64,

@@ -5,7 +5,7 @@
 //! passed to the kernel only while little is queued there: as much as the device sends until the
 //! next check. The limit is found as in Linux' byte queue limits (lib/dynamic_queue_limits.c): it
 //! grows when the device has run dry, and shrinks while more than half of it is still queued at the
-//! next check. Class 0 then waits for at most two check intervals of lower-class traffic at any
+//! next check. Class 0 then waits for less than two check intervals of lower-class traffic at any
 //! device rate. Devices that accept everything at once, such as TUN and loopback, are never limited
 //! here; classes have to be enforced by the queue behind them.
 

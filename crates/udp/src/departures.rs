@@ -1,8 +1,8 @@
 //! Transmit times from the kernel, looked up by the timestamp that a packet carries.
 //!
 //! A packet carries the time at which it was built; the kernel reports only later when the driver
-//! sent it. Each packet therefore gets a unique timestamp (packets built within one nanosecond are
-//! told apart), which the peer echoes and which is looked up here. The echoed value serves only as
+//! sent it. Each packet therefore gets a unique timestamp (even packets built within one
+//! nanosecond), which the peer echoes and which is looked up here. The echoed value serves only as
 //! a key, so a forged echo cannot distort a measurement. DX does the same for timestamps that no
 //! packet can carry (two-step clocks in IEEE 1588).
 

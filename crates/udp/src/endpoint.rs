@@ -103,7 +103,7 @@ pub enum Arrival {
     },
     /// Answer in `out`: total bytes, and bytes per datagram; the last datagram may be shorter.
     Answer(usize, usize),
-    /// Answer of one datagram in `out`: a TLS alert that tells the peer why the handshake failed.
+    /// Answer of one datagram in `out`: a TLS alert with the reason for a failed handshake.
     Alert(usize),
     /// Handshake datagram that needs no further action.
     Nothing,
@@ -111,7 +111,7 @@ pub enum Arrival {
     Again(u64),
     /// The handshake of client `id` has failed; see [`Endpoint::refused`].
     Refused(u64),
-    /// Connection `id` has received so many forgeries that it must be closed (RFC 9001, section
+    /// Connection `id` has reached the limit of forgeries and must be closed (RFC 9001, section
     /// 6.6).
     Spent(u64),
 }
@@ -407,7 +407,7 @@ impl Endpoint {
         let mut segment = reply
             .transmit(now, 0, &mut Side::default())
             .ok_or(Dropped::Unknown)?;
-        // The echoed transmission tells the client which of its hellos the path carried.
+        // From the echoed transmission the client learns which of its hellos the path carried.
         (segment.echo, segment.echo_transmission) = (open.number, open.transmission);
         Ok(segment)
     }

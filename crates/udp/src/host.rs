@@ -47,7 +47,7 @@ const CALLS: usize = 4;
 /// quantum is burstier on the network, a shorter one costs CPU.
 const QUANTUM: Duration = Duration::from_micros(500);
 
-/// Receive buffer space beyond the local datagram size. Only datagrams from elsewhere can need it.
+/// Receive buffer space beyond the local datagram size, bytes. A peer's datagrams never need it.
 const BEYOND: usize = 64;
 
 /// Buffer for an answer to a hello. The server's flight takes less than three times the smallest

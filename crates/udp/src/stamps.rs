@@ -90,8 +90,8 @@ impl HostStamps {
 
 /// Histogram of a connection's one-way queueing delays.
 ///
-/// It has 32 buckets per octave of nanoseconds, so a quantile is accurate to 2 %. Its range is all
-/// delays below 2^32 ns.
+/// Each octave of nanoseconds is divided into 32 buckets, so a quantile is accurate to 2 %. The
+/// range is 0 to 2^32 ns.
 #[derive(Clone, Debug)]
 pub struct Delays {
     counts: Box<[u32]>,

@@ -1,4 +1,4 @@
-//! TLS 1.3 for datagrams as in QUIC (RFC 9001): `rustls` produces the handshake bytes and the keys,
+//! TLS 1.3 for datagrams as in QUIC (RFC 9001): `rustls` produces the handshake bytes and the keys;
 //! this module transports and applies them.
 //!
 //! TLS handshake bytes are carried in fragments next to the transport's own handshake. After it,

@@ -80,7 +80,7 @@ impl Server {
                     let pieces = [first.to_vec(), second.to_vec()].concat();
                     for (index, found) in pieces.iter().enumerate() {
                         let place = *at + index as u64;
-                        // The first byte may vary per stream and is not checked.
+                        // The first byte may identify the stream; it is not checked.
                         assert!(
                             place == 0 || *found == byte(0, place),
                             "byte {place} is wrong"

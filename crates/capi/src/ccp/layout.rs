@@ -120,7 +120,7 @@ pub struct ccp_datapath {
 pub struct ccp_counts {
     /// Messages received.
     pub messages: u64,
-    /// Of those, messages rejected for one of the following five reasons.
+    /// Messages rejected, for one of the following five reasons.
     pub refused: u64,
     /// Truncated, of a wrong length, or of a type that an agent does not send.
     pub malformed: u64,

@@ -10,10 +10,9 @@ use ccplane_wire::{WireError, v1};
 
 use super::layout::{ccp_counts, code};
 
-/// Programs per table. A table has 90 kB and is allocated when the previous one is full.
+/// Programs per table. A table takes 90 kB and is allocated when the previous one is full.
 const PLACES: usize = 8;
-/// Maximum number of programs, whatever the caller allows, which bounds the memory that an agent
-/// can use.
+/// Upper limit of the caller's `max_programs`, which bounds the memory that an agent can use.
 const MOST: usize = 1024;
 /// Maximum number of instructions: libccp counts them in a byte and loops forever at 256.
 const MOST_INSTRS: usize = 255;

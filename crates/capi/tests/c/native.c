@@ -1,5 +1,5 @@
 // Functions of ccplane.h under AddressSanitizer and UBSan: structs in exactly sized allocations,
-// each argument wrong in turn, and calls in random order.
+// each argument invalid in turn, and calls in random order.
 #include <assert.h>
 #include <ccplane.h>
 #include <stdio.h>

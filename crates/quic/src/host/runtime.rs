@@ -2,7 +2,7 @@
 //! separate thread, and only bytes and statistics are exchanged with it.
 //!
 //! Each connection has a pipe that buffers written data for the stack and received data for the
-//! application. The runtime wakes the application with an eventfd, the application wakes the
+//! application. The runtime wakes the application with an eventfd; the application wakes the
 //! runtime with a `Notify`.
 #![expect(clippy::disallowed_methods, reason = "the times of its logs")]
 

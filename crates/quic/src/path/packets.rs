@@ -77,7 +77,7 @@ pub(crate) struct Packets {
     /// Packets neither acknowledged nor lost.
     flying: u32,
     flying_bytes: u64,
-    /// Number of the current call; tells without a scan which packets it acknowledged.
+    /// Number of the current call, stored with packets that it acknowledges to avoid a scan.
     call: u32,
 }
 

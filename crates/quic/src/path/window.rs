@@ -4,8 +4,8 @@
 //! its Linux datapath. A loss or a mark starts a reduction. Its target is half the window unless
 //! the control sets another threshold, and proportional rate reduction (RFC 9937) moves the window
 //! there. After persistent congestion the window falls to the minimum at once (RFC 9002, section
-//! 7.6.2). A reduction that proves spurious is undone. It ends when a packet sent after its start
-//! is acknowledged (RFC 9002, section 7.3.2).
+//! 7.6.2). A reduction that proves spurious is undone. Otherwise it ends when a packet sent after
+//! its start is acknowledged (RFC 9002, section 7.3.2).
 
 use ccplane_datapath::Outcome;
 use ccplane_transport::{Phase, Prr};
@@ -165,8 +165,8 @@ impl Window {
         self.asked = None;
     }
 
-    /// Sets the minimum window after the control was called with persistent congestion, whatever it
-    /// set.
+    /// Sets the minimum window after the control was called with persistent congestion, and
+    /// overrides the control's own.
     pub fn restart(&mut self) {
         if self.phase == Phase::Loss {
             self.set(LEAST * self.mss);
@@ -284,8 +284,8 @@ impl Window {
                 let more = u64::from(packets.saturating_sub(flying)) * self.mss;
                 self.set(brought.flying_bytes + more);
             }
-            // Losses in a separate call: the allowance is still the one granted by the preceding
-            // ACK.
+            // Losses in a separate call: the window shrinks with the packets in flight, so the room
+            // granted by the preceding ACK is unchanged.
             None => self.set(self.cwnd.saturating_sub(u64::from(lost) * self.mss)),
         }
     }

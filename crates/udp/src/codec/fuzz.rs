@@ -1,5 +1,5 @@
-//! Harness of the fuzz target `segment`: arbitrary bytes are read without a panic, and whatever is
-//! read is re-encoded to the same bytes.
+//! Harness of the fuzz target `segment`: arbitrary bytes are read without a panic, and valid input
+//! is re-encoded to the same bytes.
 
 use super::{Cover, Crypto, Envelope, MAX_ENVELOPE, MAX_HEADER, read, write};
 use ccplane_transport::Side;

@@ -153,7 +153,7 @@ impl Pending {
         (filled > 0).then_some((filled, size.min(filled)))
     }
 
-    /// Writes the alert that tells the client why its handshake failed.
+    /// Writes the alert with the reason for the client's failed handshake.
     pub fn alert(&mut self, us: Source, out: &mut [u8]) -> Option<usize> {
         let alert = self.handshake.alert()?;
         let envelope = self.envelope(us);

@@ -90,7 +90,8 @@ impl Host {
             let path = flow
                 .path
                 .get_or_insert_with(|| PathSize::new(now, size, most, raise));
-            // With a full send buffer the probe would be lost, which says nothing about the path.
+            // With a full send buffer the probe would be lost without any information about the
+            // path.
             if self.blocked {
                 path.put_off(now);
             } else if let Some(size) = path.probe(now, flow.connection.srtt()) {

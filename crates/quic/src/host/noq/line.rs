@@ -95,8 +95,8 @@ impl Line {
                 self.unsent = Some((transmit, contents));
                 Ok(false)
             }
-            // Other errors lose the batch as in the network; `EMSGSIZE` is an MTU probe that is too
-            // long for the local link.
+            // Fatal. Errors that concern only this batch drop it, as the network might; `EMSGSIZE`
+            // is an MTU probe that is too long for the local link.
             Err(why) if !passes(&why) && why.raw_os_error() != Some(Errno::EMSGSIZE as i32) => {
                 Err(HostError::Socket { what: "send", why })
             }
