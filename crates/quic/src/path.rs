@@ -466,7 +466,6 @@ impl Path {
     }
 }
 
-/// Internals.
 impl Path {
     fn advance(&mut self, now: Time) {
         self.now = self.now.max(now);

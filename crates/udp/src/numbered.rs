@@ -51,7 +51,6 @@ impl<T> Numbered<T> {
         self.held.get(found.ok()?).map(|(_, what)| what)
     }
 
-    /// Returns the number of packets stored.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.held.len()

@@ -15,7 +15,6 @@ impl Ring {
         }
     }
 
-    /// Returns the capacity in bytes.
     pub fn capacity(&self) -> usize {
         self.bytes.len()
     }

@@ -9,7 +9,6 @@ use ccplane_units::{Duration, Rate, Time};
 use super::departures::Departures;
 use super::realtime::{KernelStamp, Stamper};
 
-/// Timestamp state of one host.
 #[derive(Debug)]
 pub(super) struct HostStamps {
     stamper: Stamper,

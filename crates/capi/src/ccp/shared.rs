@@ -17,7 +17,6 @@ const MOST: usize = 1024;
 /// Maximum number of instructions: libccp counts them in a byte and loops forever at 256.
 const MOST_INSTRS: usize = 255;
 
-/// Table of programs.
 pub(crate) type Table = ProgramTable<PLACES>;
 
 /// Programs by the agent's numbers, and counts.

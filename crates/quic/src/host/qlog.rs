@@ -90,7 +90,6 @@ impl CloseError {
     }
 }
 
-/// Log of one connection.
 pub(super) struct Qlog {
     out: Option<BufWriter<File>>,
     begun: Instant,

@@ -10,7 +10,6 @@ use std::collections::VecDeque;
 use ccplane_transport::Stamp;
 use ccplane_units::{Duration, Time};
 
-/// Sent packet.
 #[derive(Clone, Copy, Debug)]
 struct Packet {
     at: Time,
@@ -63,7 +62,6 @@ pub(crate) struct Passed {
     pub earlier_bytes: u64,
 }
 
-/// Sent packets of a path.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Packets {
     ring: VecDeque<Packet>,
@@ -82,12 +80,10 @@ pub(crate) struct Packets {
 }
 
 impl Packets {
-    /// Returns the packets in flight.
     pub fn flying(&self) -> u32 {
         self.flying
     }
 
-    /// Returns the bytes in flight.
     pub fn flying_bytes(&self) -> u64 {
         self.flying_bytes
     }
@@ -246,7 +242,6 @@ impl Packets {
         passed
     }
 
-    /// Returns the heap memory, bytes.
     pub fn heap_bytes(&self) -> usize {
         self.ring.capacity() * size_of::<Packet>()
     }

@@ -133,7 +133,6 @@ impl Stack {
         self.detect(now);
     }
 
-    /// Runs the loss timer.
     fn timer(&mut self, now: Time) {
         let Some(due) = self.due() else { return };
         if due <= now {

@@ -65,7 +65,6 @@ impl Shared {
     }
 }
 
-/// Pipe of one connection.
 pub(super) struct Pipe {
     pub shared: Arc<Shared>,
     state: Mutex<State>,

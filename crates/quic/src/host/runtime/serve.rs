@@ -16,7 +16,6 @@ use crate::host::code;
 /// Longest wait for the peers to be notified when a host is dropped.
 const FAREWELL: std::time::Duration = std::time::Duration::from_millis(200);
 
-/// Endpoint of a stack.
 pub(super) trait Endpoint: 'static {
     type Link: Link;
 
