@@ -3,9 +3,9 @@
 //!
 //! It uses ccplane's interpreter and messages of version 1, with
 //! [`Compat::Libccp`](ccplane_datapath::Compat), so that programs behave as in libccp. Messages
-//! that corrupt libccp's state are rejected and counted here: `ccp_get_counts`. `layout` contains
-//! the declarations, `shared` the state that a datapath's connections share, in safe Rust,
-//! `connection` a single connection, `functions` the calls, and `hear` the agent's messages.
+//! that would corrupt libccp's state are rejected and counted here, see `ccp_get_counts`. `layout`
+//! contains the declarations and `functions` the calls. `shared` (state common to a datapath's
+//! connections) and `connection` are in safe Rust. `hear` processes the agent's messages.
 
 mod connection;
 mod functions;

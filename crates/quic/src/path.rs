@@ -168,7 +168,7 @@ impl Path {
     }
 
     /// Returns the largest burst at the pacing rate, bytes: one millisecond's worth, between two
-    /// packets and 64 KiB. A smaller burst wakes a fast sender more often, a larger one overflows
+    /// packets and 64 KiB. A smaller burst wakes a fast sender more often; a larger one overflows
     /// short queues.
     pub fn quantum(&self) -> u64 {
         self.quantum_at(Rate::from_bytes_per_sec(self.window.rate))

@@ -16,8 +16,8 @@ use ccplane_units::{Duration, Time};
 const LOOK: Duration = Duration::from_micros(500);
 
 /// Check interval once the limit has reached half of the socket buffer: Linux' default of 208 KiB
-/// then sustains 5 Gbit/s. Raising the buffer instead would let lower classes fill the device queue
-/// ahead of class 0.
+/// then sustains 5 Gbit/s. A larger buffer instead would let class 0 itself build a longer queue in
+/// the device than without lower classes.
 const SOON: Duration = Duration::from_micros(100);
 
 /// Lower bound of the limit: four Ethernet packets with the kernel's overhead, 5 ms at 10 Mbit/s.

@@ -108,7 +108,7 @@ pub enum CodecError {
 
 /// Writes a segment header to the front of `out`, using at most `room` bytes. SACK ranges that do
 /// not fit are dropped, oldest first; `prove` receives the remaining ranges. Returns the length, or
-/// `None` if the header does not fit without any ranges.
+/// `None` if the header does not fit even without ranges.
 // Without the attribute the compiler emits a call, which costs 20 instructions per packet.
 #[inline(always)]
 pub fn write(

@@ -44,7 +44,7 @@ const CALLS: usize = 4;
 
 /// Pacing quantum on a real clock. A thread wakes about 60 µs late, and sending many datagrams per
 /// system call is what makes them cheap. Linux' own pacing sends about 1 ms at once. A longer
-/// quantum is burstier on the network, a shorter one costs CPU.
+/// quantum is burstier on the network; a shorter one costs CPU.
 const QUANTUM: Duration = Duration::from_micros(500);
 
 /// Receive buffer space beyond the local datagram size, bytes. A peer's datagrams never need it.

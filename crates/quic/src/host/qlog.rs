@@ -1,12 +1,11 @@
 //! qlog of a connection with its windows, rates, RTTs and losses, as a JSON text sequence (RFC
 //! 7464).
 //!
-//! The file follows draft-ietf-quic-qlog-main-schema and contains one event type of
-//! draft-ietf-quic-qlog-quic-events-14, `quic:recovery_metrics_updated`, with the metrics that
-//! changed, at most once per millisecond. The extension field `ccplane_packets_lost` counts the
-//! packets lost since the previous event, because no stack reports which packets were lost. The
-//! last event is `quic:connection_closed` with the reason. A write error ends the file, not the
-//! connection.
+//! The file follows draft-ietf-quic-qlog-main-schema. It contains `quic:recovery_metrics_updated`
+//! of draft-ietf-quic-qlog-quic-events-14 with the metrics that changed, at most once per
+//! millisecond. The extension field `ccplane_packets_lost` counts the packets lost since the
+//! previous event, because no stack reports which ones were lost. The last event is
+//! `quic:connection_closed` with the reason. A write error ends the file, not the connection.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

@@ -493,7 +493,7 @@ impl Session {
 
 /// Returns the datagram size for a peer whose MSS is `theirs`, if datagrams of `size` bytes
 /// correspond to an MSS of `ours`. Peers with a smaller MSS than [`LEAST_MSS`] still get segments
-/// of that size.
+/// of that minimum.
 fn taken(size: usize, ours: u16, theirs: u16) -> usize {
     size.saturating_sub(usize::from(ours)) + usize::from(theirs.max(LEAST_MSS))
 }
