@@ -1,22 +1,23 @@
-//! Base delay of full-sized packets, for algorithms whose target is a multiple of it.
+//! Base RTT of full-sized packets, for algorithms whose target delay is a multiple of it.
 
 use ccplane_datapath::INFINITY;
 
-/// Condition for a new RTT sample of full-sized packets. A sample of smaller packets lacks the time
-/// that a full one takes at each link; seven eighths of the MSS are full, because QUIC packets vary
-/// by their headers. A run by timer repeats the last sample, without packets.
+/// Condition for a new RTT sample of full-sized packets. A smaller packet has a shorter
+/// serialization delay at each link. Seven eighths of the MSS count as full-sized because QUIC
+/// headers vary in length. A timer run repeats the last sample and acknowledges no packets, so it
+/// does not count.
 pub(crate) const FULL_SAMPLE: &str = "(&& (< Flow.rtt_sample_us +infinity) (> (+ Ack.packets_acked Ack.packets_misordered) 0)
         (>= (* 8 (+ Ack.bytes_acked Ack.bytes_misordered)) (* 7 Flow.mss (+ Ack.packets_acked Ack.packets_misordered))))";
 
-/// Base delay of full-sized packets: the least RTT of the flow's life, µs.
+/// Base RTT of full-sized packets, µs: the minimum over the flow's lifetime.
 ///
 /// The transport's own minimum includes the handshake, whose packets are small. At 100 Mbit/s and
-/// 20 µs a handshake takes 20 µs and a full packet 140 µs, so a target that is a multiple of the
-/// handshake's RTT is below what a single packet takes.
+/// 20 µs of propagation delay, a handshake takes 20 µs and a full packet 140 µs: a target computed
+/// as a multiple of the handshake's RTT is shorter than the serialization of one packet.
 ///
-/// It does not expire. An algorithm that holds a queue never sees the empty path again, so a
-/// minimum of the last five minutes, as transports keep it, grows by the queue every five minutes,
-/// and the target with it.
+/// The minimum does not expire. An algorithm that keeps a standing queue never samples the empty
+/// path again. A five-minute minimum, such as transports keep, would therefore absorb the queue
+/// every five minutes and raise the target with it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BaseRtt {
     full: u64,
@@ -31,9 +32,9 @@ impl BaseRtt {
         }
     }
 
-    /// Takes the least RTT of full-sized packets since the last report and the transport's minimum,
-    /// [`INFINITY`] where there is none. Returns the base delay: the transport's minimum while
-    /// every packet was small.
+    /// Updates with the minimum RTT of full-sized packets since the last report and the transport's
+    /// minimum, each [`INFINITY`] if unknown. Returns the base RTT. The transport's minimum is used
+    /// until a full-sized packet has been sampled.
     pub fn update(&mut self, full_rtt: u64, min_rtt: u64) -> Option<u64> {
         self.full = self.full.min(full_rtt);
         self.any = self.any.min(min_rtt);
@@ -45,8 +46,8 @@ impl BaseRtt {
         (base < INFINITY).then_some(base)
     }
 
-    /// Time that a full-sized packet takes at the links of the path beyond the time of a small one;
-    /// 0 while that is unknown.
+    /// Extra serialization delay of a full-sized packet over a small one, summed over the links of
+    /// the path, µs; 0 if unknown.
     pub fn packet_time(&self) -> u64 {
         match self.full {
             INFINITY => 0,

@@ -1,5 +1,5 @@
-//! A constant rate, a constant window, or both: what does not control, for calibration and for
-//! cross traffic.
+//! Constant rate, constant window, or both: no congestion control. For calibration and as cross
+//! traffic.
 
 use std::str::FromStr;
 
@@ -35,15 +35,14 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     }))
 }
 
-/// Holds what it was given, through losses and timeouts too. A flow of it can keep a link's queue
-/// full for ever: it is for networks of one's own.
+/// Keeps its rate and window through losses and timeouts. One such flow can keep a queue full
+/// forever, so use it only on networks you own.
 pub struct Constant {
-    /// The rate to hold, if any.
     rate: Option<Rate>,
     window: Window,
 }
 
-/// The window to hold.
+/// Window to hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Window {
     #[default]
@@ -95,7 +94,7 @@ impl Algorithm for Constant {
         }
     }
 
-    /// Rate and window are fixed.
+    /// Neither rate nor window ever changes.
     fn wants(&self) -> Capabilities {
         self.needs().with(Capabilities::KEEPS_WINDOW)
     }
@@ -118,11 +117,11 @@ impl Algorithm for Constant {
     fn on_report(&mut self, (): &mut (), _report: &Report<'_>, _control: &mut Control<'_>) {}
 }
 
-/// The program's text; it has only what the parameters need, so that a datapath which cannot do
-/// more is not refused. `window` 0 stands for twice what the rate carries in a smoothed RTT, so
-/// that the pacing limits and not the window, but no less than the flow began with. While the
-/// datapath repairs a loss, the threshold says where its reduction leads: nowhere. It reports once
-/// a second, for those who watch; nothing is decided from it.
+/// Returns the program. It declares only what the parameters require, so that a datapath with fewer
+/// capabilities is accepted. A `window` of 0 stands for twice the rate's bandwidth-delay product on
+/// the smoothed RTT, and at least the initial window: pacing is then the limit. In recovery the
+/// program sets ssthresh to the window it wants, so that the datapath does not reduce it. It
+/// reports once a second for monitoring only.
 fn program(rate: Option<Rate>, window: Window) -> String {
     let pace = if rate.is_some() {
         "\n    (:= Rate rate)"
@@ -174,7 +173,8 @@ mod tests {
             let mut script = Script::new("constant", parameters);
             script.ack(MS, |_| {});
             assert_eq!(script.window(), window, "{parameters}");
-            // A repair begins: the transport has halved the threshold, and does the window.
+            // A recovery begins: the transport has halved ssthresh and is about to reduce the
+            // window to it.
             script.transport.ssthresh = window * MSS / 2;
             let outcome = script.ack(MS, |s| (s.in_recovery, s.lost_pkts_sample) = (1, 1));
             assert_eq!(

@@ -1,4 +1,4 @@
-//! Cubic: RFC 9438.
+//! Cubic, RFC 9438.
 
 use ccplane_agent::{DynAlgorithm, FlowInfo};
 use ccplane_units::Time;
@@ -39,7 +39,7 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
 
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
     let split = Split::read(parameters)?;
-    // HyStart looks at single ACKs, so it is part of the program.
+    // HyStart examines single ACKs, so it runs in the datapath program.
     let exit = match split {
         Split::Datapath => parameters.choice("hystart", Exit::default(), &Exit::WORDS)?,
         Split::Agent => Exit::Off,
@@ -57,43 +57,47 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     Ok(made(cubic, split, options, exit))
 }
 
-/// Default of `report`. The cubic is a function of time: with reports once a round trip of 20 ms
-/// the growth after a loss is late, and the queueing delay on a link with random losses is not the
-/// native one's. Intervals below 10 ms cost wake-ups, and were not nearer to it in ten seeds. On
-/// paths below 10 ms, 10 ms is several round trips: growth that was right for the first fills the
-/// queue in the others.
+/// Default of `report`. The cubic function depends on time. With one report per RTT of 20 ms,
+/// growth after a loss is late, and the queueing delay on a link with random losses differs from
+/// native Cubic's. Intervals below 10 ms cost wake-ups and were no closer to native in ten seeds.
+/// Where the RTT is shorter than 10 ms, a 10 ms interval spans several rounds: growth computed for
+/// the first would fill the queue in the others.
 const REPORT: Reporting = Reporting::AtMost(INTERVAL);
 
-/// C, segments/s³ (RFC 9438, 5.1). Larger probes sooner after a loss and is less fair to Reno.
+/// C, segments/s³ (RFC 9438, 5.1). A larger C probes sooner after a loss and is less fair to Reno.
 const C: f64 = 0.4;
-/// β_cubic (RFC 9438, 4.6): what is kept at a loss. The program's text has the same.
+/// β_cubic, the multiplicative decrease factor (RFC 9438, 4.6). The program repeats it as a
+/// decimal.
 const BETA: f64 = 0.7;
-/// α_cubic (RFC 9438, 4.3, equation 4): growth of the Reno-friendly estimate that, with β_cubic,
-/// has Reno's mean window.
+/// α_cubic (RFC 9438, 4.3): the additive increase that gives the Reno-friendly window Reno's mean
+/// size with a decrease by β_cubic.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
-/// What `friendly` may be, and α from the window before the loss on with it.
+/// Values of `friendly`, with the α that applies once W_est has reached cwnd_prior.
 const ALPHAS: [(&str, f64); 2] = [("linux", ALPHA), ("rfc9438", 1.0)];
-/// Most that the window grows in an RTT (RFC 9438, 4.2: target is at most 1.5 cwnd).
+/// Upper bound of the growth per RTT as a fraction of cwnd (RFC 9438, 4.2: target is at most 1.5
+/// cwnd).
 const MOST_GROWTH: f64 = 0.5;
-/// Linux, while no loss has shown the capacity: `cnt` at most 20, so at least a twentieth an RTT.
+/// Lower bound of the growth per RTT before the first loss, as a fraction of cwnd. Linux caps `cnt`
+/// at 20 there.
 const LINUX_GROWTH_BEFORE_LOSS: f64 = 0.05;
 
-/// The law of RFC 9438. Windows in segments, time in seconds.
+/// Cubic. Windows are in segments, times in seconds.
 pub struct Cubic {
     fast_convergence: bool,
-    /// α once W_est has reached the window before the reduction. 1 says the RFC (4.3): from there
-    /// on as Reno. Linux, and so most of those that a flow meets, stays with α_cubic; with 1 a flow
-    /// has 5 to 10 % more where losses are rare and random.
+    /// α once W_est ≥ cwnd_prior. RFC 9438, 4.3 sets it to 1, the increase of Reno. Linux, which
+    /// most competing flows run, keeps α_cubic. With 1, a flow gets 5 to 10 % more where losses are
+    /// rare and random.
     alpha_from_prior: f64,
-    /// Least growth an RTT, as a part of the window, until a first loss; 0 as the RFC has it.
+    /// Lower bound of the growth per RTT before the first loss, as a fraction of cwnd; 0 in the
+    /// RFC.
     growth_before_loss: f64,
 }
 
 impl Cubic {
-    /// What is kept of the window at a loss.
+    /// Fraction of the window kept at a loss.
     pub(crate) const KEPT: f64 = BETA;
 
-    /// As Linux has it, with its growth before a first loss.
+    /// Cubic with Linux' minimum growth before the first loss.
     pub(crate) fn linux() -> Cubic {
         Cubic {
             growth_before_loss: LINUX_GROWTH_BEFORE_LOSS,
@@ -101,7 +105,7 @@ impl Cubic {
         }
     }
 
-    /// The law alone, for those who compete by it in a part of their time.
+    /// Cubic as in the RFC, for algorithms that use it in their competitive mode.
     pub(crate) fn standard() -> Cubic {
         Cubic {
             fast_convergence: true,
@@ -115,36 +119,36 @@ impl Cubic {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct State {
     now: Memory,
-    /// As it was before the last reduction, in case that was spurious (RFC 9438, 4.9).
+    /// State before the last reduction, restored if the reduction was spurious (RFC 9438, 4.9).
     before: Memory,
-    /// The last report, to know how long nothing counted.
+    /// Time of the last report, to measure application-limited periods.
     last: Time,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Memory {
-    /// W_max; 0 when no loss has shown one.
+    /// W_max; 0 before the first loss.
     w_max: f64,
     /// cwnd_prior: the window before the last reduction.
     prior: f64,
     epoch: Option<Epoch>,
 }
 
-/// A stage of congestion avoidance, from the end of a recovery or of slow start.
+/// Congestion avoidance stage: from the end of recovery or slow start.
 #[derive(Clone, Copy, Debug)]
 struct Epoch {
-    /// t = 0; moves on while the application limits sending (5.8).
+    /// epoch_start. Advances while the flow is application-limited (RFC 9438, 5.8).
     start: Time,
-    /// The plateau: W_max, or the window at the start where it was above that already.
+    /// Plateau of the cubic: W_max, or the window at epoch_start if that was larger.
     origin: f64,
-    /// When the plateau is reached, seconds.
+    /// K: time from epoch_start to the plateau, seconds.
     k: f64,
     /// W_est: the window that Reno would have.
     friendly: f64,
 }
 
 impl Epoch {
-    /// Equation 2: K is the time that the cubic needs from the window at the start to the plateau.
+    /// RFC 9438, equation 2: K = cbrt((W_max − cwnd_epoch)/C).
     fn new(start: Time, window: f64, w_max: f64) -> Epoch {
         let origin = w_max.max(window);
         Epoch {
@@ -155,7 +159,7 @@ impl Epoch {
         }
     }
 
-    /// Equation 1.
+    /// RFC 9438, equation 1: W_cubic(t) = C(t − K)³ + W_max.
     fn w_cubic(&self, t: f64) -> f64 {
         let x = t - self.k;
         C * x * x * x + self.origin
@@ -180,14 +184,15 @@ impl Law for Cubic {
     fn growth(&self, state: &mut State, round: &Round) -> f64 {
         let memory = &mut state.now;
         let window = round.window.max(1.0);
-        // A stage begins with the first segment that counts: after the recovery, not in it.
+        // The stage begins with the first segment counted for growth, after recovery.
         if memory.epoch.is_none() && round.counted == 0.0 {
             return 0.0;
         }
         let epoch = memory
             .epoch
             .get_or_insert_with(|| Epoch::new(round.now, window, memory.w_max));
-        // Where no ACK came the path stood still, and not the application.
+        // ACKs that do not count mean an application-limited flow, and the clock stops. No ACKs at
+        // all mean that the path was stalled, and the clock runs on.
         if round.counted == 0.0 && round.acked > 0.0 {
             epoch.start += round.now.since(state.last.max(epoch.start));
         }
@@ -221,7 +226,7 @@ impl Law for Cubic {
 
     fn reduced(&self, state: &mut State, before: f64) {
         state.before = state.now;
-        // Section 4.7. Linux compares in the same way.
+        // Fast convergence, RFC 9438, 4.7. The comparison is Linux'.
         let gives_way = self.fast_convergence && before < state.now.w_max;
         let w_max = if gives_way {
             before * (1.0 + BETA) / 2.0
@@ -236,7 +241,7 @@ impl Law for Cubic {
     }
 
     fn timed_out(&self, state: &mut State) {
-        // Section 4.8: the next stage has K = 0 and its plateau where it begins.
+        // RFC 9438, 4.8: the next stage starts at its plateau, so K = 0.
         state.now.w_max = 0.0;
         state.now.epoch = None;
     }
@@ -250,13 +255,13 @@ impl Law for Cubic {
 mod tests {
     use super::*;
 
-    /// Where a path stands still, time goes on; where the application sends less than it may, it
-    /// does not (RFC 9438, 5.8).
+    /// RFC 9438, 5.8: time runs on while the path is stalled, and stops while the flow is
+    /// application-limited.
     #[test]
     fn reports_without_an_ack_do_not_stop_the_clock() {
         let cubic = Cubic::standard();
-        // A second of reports every 10 ms, of which some are without an ACK, or with ACKs that do
-        // not count.
+        // Reports every 10 ms for one second. Nine of ten have `acked` segments acknowledged, of
+        // which `counted` count for growth.
         let after_a_second = |acked: f64, counted: f64| -> f64 {
             let mut state = State::default();
             cubic.reduced(&mut state, 100.0);

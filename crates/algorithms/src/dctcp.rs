@@ -1,8 +1,8 @@
-//! DCTCP: RFC 8257.
+//! DCTCP, RFC 8257.
 //!
-//! All of it runs in the datapath: on a path of 20 µs an answer of the agent would come two windows
-//! late, and α moves once a window. The agent sees α and the marks in each report, and steers
-//! nothing but Reno's growth.
+//! All of it runs in the datapath. At an RTT of 20 µs an action of the agent would arrive two
+//! windows late, and α changes once per window. The agent receives α and the marks in each report
+//! and controls only Reno's growth.
 
 use std::str::FromStr;
 
@@ -35,12 +35,13 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     )))
 }
 
-/// 1/g, windows (RFC 8257, 4.2: 1/16 is in use; 1 would not smooth). Smaller follows each window's
-/// marks and halves at a burst; larger needs more windows than a short flow has.
+/// 1/g, windows (RFC 8257, 4.2: 1/16 is in use; 1 would not smooth). A smaller value follows the
+/// marks of each window and halves the window at a burst. A larger one takes more windows to
+/// converge than a short flow has.
 const GAIN: u64 = 16;
 
-/// α = 1 in the program's fixed point. Linux keeps 10 bits, which end the decay of α where it is
-/// below 1/64; with 20 it ends below 1/65536, less than a packet of any window here.
+/// α = 1 in the program's fixed-point format. With Linux' 10 bits, α stops decaying below 1/64.
+/// With 20 bits it stops below 1/65536, less than one packet of any window here.
 const ONE: u64 = 1 << 20;
 
 /// 1/g.
@@ -58,8 +59,8 @@ impl FromStr for Gain {
     }
 }
 
-/// Reno's growth (RFC 8257, 3.4) and answer to losses (3.5); a reduction for marks leaves 1 - α/2
-/// (3.3).
+/// Reno's growth (RFC 8257, 3.4) and reaction to losses (3.5). A reduction for marks multiplies the
+/// window by 1 − α/2 (3.3).
 struct Dctcp {
     gain: Gain,
 }
@@ -75,12 +76,12 @@ impl Law for Dctcp {
         "0.5"
     }
 
-    /// RFC 8257, 3.3. A window of data ends when what was in flight at its beginning is
-    /// acknowledged (steps 4 and 7). M is the share of its packets that were marked (step 5; in
-    /// packets as Linux has it, where the RFC counts bytes). α becomes α(1-g) + gM (step 6), can
-    /// fall to 0, and is clamped (4.2). It begins at 1, so a first mark halves the window. A
-    /// reduction takes the whole segments of α/2 away (step 9), none where that is less than one,
-    /// as Linux. For a loss it takes half, as conventional TCP (3.5).
+    /// RFC 8257, 3.3. An observation window ends when the data in flight at its start is
+    /// acknowledged (steps 4 and 7). M is the fraction of its packets that were marked (step 5,
+    /// where the RFC counts bytes; packets as in Linux). α ← α(1−g) + gM (step 6), clamped (4.2),
+    /// and can reach 0. It starts at 1, so the first mark halves the window. A reduction removes
+    /// α/2 of the window in whole segments (step 9), none if that is less than one, as in Linux. A
+    /// loss halves the window, as in conventional TCP (3.5).
     fn own(&self) -> Own {
         let Gain(gain) = self.gain;
         Own {
@@ -127,8 +128,8 @@ mod tests {
 
     const RTT: Duration = Duration::from_millis(20);
 
-    /// A flow of 100 segments in congestion avoidance, its window acknowledged `windows` times by
-    /// one ACK, `marked` of 100 packets with CE.
+    /// Returns a flow of 100 segments in congestion avoidance after `windows` windows, each
+    /// acknowledged by one ACK with `marked` of its 100 packets CE-marked.
     fn after(windows: usize, marked: u64) -> Script {
         let mut script = Script::new("dctcp", "");
         (script.transport.cwnd, script.transport.ssthresh) = (100_000, 50_000);
@@ -144,7 +145,8 @@ mod tests {
         (s.ecn_packets, s.ecn_bytes, s.cwnd_limited) = (marked, marked * 1_000, 0);
     }
 
-    /// What a transport does when a mark begins a reduction: it halves the threshold, then asks.
+    /// Acts as a transport at the start of a reduction for a mark: halves ssthresh, then runs the
+    /// program.
     fn reduce(script: &mut Script, change: impl FnOnce(&mut Signals)) -> f64 {
         let before = script.transport.cwnd;
         script.transport.ssthresh = before / 2;
@@ -160,12 +162,12 @@ mod tests {
         script.transport.ssthresh as f64 / before as f64
     }
 
-    /// α = (15/16)^n after n windows without marks; what is left is 1 - α/2.
+    /// α = (15/16)^n after n windows without marks; the window is multiplied by 1 − α/2.
     #[test]
     fn alpha_decays_by_a_sixteenth_a_window() {
         for (windows, alpha) in [(1, 0.9375), (16, 0.356_07), (100, 0.001_57)] {
             let kept = reduce(&mut after(windows, 0), |_| {});
-            // In whole segments of a hundred.
+            // The result is rounded to whole segments of 100.
             assert!(
                 (kept - (1.0 - alpha / 2.0)).abs() < 1e-2,
                 "{windows}: {kept}"
@@ -173,7 +175,7 @@ mod tests {
         }
     }
 
-    /// α = F + (1 - F)(15/16)^n where a fraction F of each window is marked.
+    /// α = F + (1 − F)(15/16)^n if a fraction F of each window is marked.
     #[test]
     fn alpha_moves_to_the_fraction_of_marks() {
         for (windows, fraction) in [(1, 0.2), (10, 0.5), (200, 0.3)] {
@@ -196,8 +198,8 @@ mod tests {
         assert_eq!(reduce(&mut after(100, 0), |s| s.lost_pkts_sample = 1), 0.5);
     }
 
-    /// The transport ends a reduction and begins the next in one call: the program never sees a
-    /// time outside of recovery.
+    /// The transport ends a reduction and begins the next in one call, so the program never runs
+    /// outside of recovery.
     #[test]
     fn marks_of_the_next_window_reduce_again() {
         let mut script = after(16, 0);

@@ -1,6 +1,6 @@
-//! Every algorithm behind an agent, told anything at all by a datapath: no panic, no overflow,
-//! whatever a report says. Runs under libFuzzer (`fuzz/fuzz_targets/agent.rs`) and, with seeded
-//! random bytes, under `cargo test`.
+//! Feeds arbitrary reports and events to every algorithm behind an agent and checks for panics and
+//! overflow. Runs under libFuzzer (`fuzz/fuzz_targets/agent.rs`) and, with seeded random bytes,
+//! under `cargo test`.
 
 use std::net::SocketAddr;
 
@@ -23,7 +23,7 @@ impl Input<'_> {
         *first
     }
 
-    /// Numbers of every size, and those on both sides of a limit more often than others.
+    /// Returns a number of any magnitude, with values next to integer limits over-represented.
     fn number(&mut self) -> u64 {
         const EDGES: [u64; 8] = [
             0,
@@ -51,7 +51,7 @@ impl Input<'_> {
     }
 }
 
-/// Feeds an algorithm with what `data` says. The first byte chooses it.
+/// Runs one algorithm on the events encoded in `data`. The first byte selects the algorithm.
 pub fn agent(data: &[u8]) {
     let mut input = Input(data);
     let registry = Registry::builtin();
@@ -59,7 +59,7 @@ pub fn agent(data: &[u8]) {
     let doc = docs[usize::from(input.byte()) % docs.len()];
     let mut parameters = Parameters::new();
     let choice = input.byte();
-    // One of its parameters with one of its words; most words of most parameters are values.
+    // Sets one parameter to one of its documented words. Most of the words are valid values.
     if choice & 1 != 0 && !doc.parameters.is_empty() {
         let parameter = &doc.parameters[usize::from(choice >> 1) % doc.parameters.len()];
         let words: Vec<_> = parameter.values.split(" | ").collect();
@@ -84,7 +84,7 @@ pub fn agent(data: &[u8]) {
         kind: "fuzz".to_owned(),
         capabilities: match input.byte() {
             0..=199 => Capabilities(u64::MAX),
-            // A gateway, which repairs no losses: some do otherwise there.
+            // Without RECOVERY, as on a gateway: some algorithms take a different branch there.
             200..=227 => Capabilities(!Capabilities::RECOVERY.0),
             bits => Capabilities(u64::from(bits) << (bits % 8)),
         },
@@ -94,7 +94,7 @@ pub fn agent(data: &[u8]) {
         fallback_after: Some(Duration::from_secs(1)),
     };
     agent.handle(now, DATAPATH, Event::Ready { datapath });
-    // The program that each flow runs.
+    // Program currently installed on each flow.
     let mut running = [programs[0].0; FLOWS];
     while !input.0.is_empty() {
         let what = input.byte();
@@ -120,7 +120,7 @@ pub fn agent(data: &[u8]) {
                 let (flow, program) = (Some(flow as u64), running[flow]);
                 agent.handle(now, DATAPATH, Event::Refused { flow, program, why });
             }
-            // To the end of time, too.
+            // Large steps reach the end of the time range.
             3 if flow == 0 => now += Duration::from_nanos(input.number()),
             3 => now += Duration::from_nanos(input.number() >> 24),
             4 => now += Duration::from_millis(u64::from(input.byte())),
@@ -182,12 +182,12 @@ mod tests {
                     let mut dice = Dice(seed);
                     let mut data = vec![algorithm];
                     data.extend((0..1_500).map(|_| dice.below(256) as u8));
-                    // Without a parameter and with one, in turns of two seeds. A flow is there from
-                    // the beginning.
+                    // Seeds alternate in pairs between no parameter and one. The first event opens
+                    // a flow.
                     let with_parameter = seed / 2 % 2;
                     data[1] = data[1] & !1 | with_parameter as u8;
                     let at = 2 + with_parameter as usize;
-                    // On a transport and on a gateway, which a byte of 200 is, in turns.
+                    // Even seeds run on a transport, odd ones on a gateway (200 clears RECOVERY).
                     (data[at], data[at + 1]) = (if seed % 2 == 0 { 0 } else { 200 }, 0);
                     super::agent(&data);
                 }

@@ -1,20 +1,20 @@
-//! The least RTT of a long time, in little memory.
+//! Windowed minimum RTT over long windows, in constant memory.
 
 use std::collections::VecDeque;
 
 use ccplane_datapath::INFINITY;
 use ccplane_units::{Duration, Time};
 
-/// Parts of the time over which it looks (RFC 6817, 4.2: BASE_HISTORY). Fewer, and a large part of
-/// the history goes at once.
+/// Sub-windows per window (RFC 6817, 4.2: BASE_HISTORY). With fewer, a large part of the history
+/// expires at once.
 const PARTS: u64 = 10;
 
-/// The least sample of the last nine to ten tenths of a time, µs: a minimum for each tenth, as RFC
-/// 6817's `update_base_delay` keeps one for each minute.
+/// Minimum of the last nine to ten tenths of the window, µs. One minimum is stored per tenth, as
+/// RFC 6817's `update_base_delay` stores one per minute.
 #[derive(Clone, Debug)]
 pub(crate) struct Least {
     over: Duration,
-    /// Beginnings of parts and their minima.
+    /// Start time and minimum of each sub-window.
     parts: VecDeque<(Time, u64)>,
 }
 
@@ -26,8 +26,8 @@ impl Least {
         }
     }
 
-    /// Takes a sample, [`INFINITY`] where there is none. The least, or nothing while there was no
-    /// sample.
+    /// Adds a sample, [`INFINITY`] if there is none. Returns the minimum, or `None` before the
+    /// first sample.
     pub fn update(&mut self, now: Time, rtt: u64) -> Option<u64> {
         if rtt < INFINITY {
             match self.parts.back_mut() {
@@ -37,7 +37,7 @@ impl Least {
                 _ => self.parts.push_back((now, rtt)),
             }
         }
-        // The last stays, however old it is: it is the best there is.
+        // The newest sub-window never expires: an old minimum is better than none.
         while self.parts.len() > 1
             && self
                 .parts
@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(least.update(at(601), 60), Some(50));
         assert_eq!(least.parts.len(), 10);
         assert_eq!(least.update(at(602), INFINITY), Some(50));
-        // After a long silence nothing of before counts.
+        // After a long gap, earlier minima have expired.
         assert_eq!(least.update(at(9_000), 90), Some(90));
         assert_eq!(
             least.update(at(19_000), INFINITY),

@@ -1,9 +1,9 @@
-//! LEDBAT++: draft-irtf-iccrg-ledbat-plus-plus, the less-than-best-effort control of Windows, on
-//! top of LEDBAT (RFC 6817).
+//! LEDBAT++: draft-irtf-iccrg-ledbat-plus-plus, the less-than-best-effort control of Windows, based
+//! on LEDBAT (RFC 6817).
 //!
-//! The program grows and shrinks the window at each ACK by the queueing delay, and goes through a
-//! slowdown by itself once the agent orders one. The agent keeps ten minutes of base delays, sets
-//! the gain that follows from them, and decides when to slow down.
+//! The program adjusts the window on each ACK by the queueing delay and performs a slowdown when
+//! the agent requests one. The agent keeps ten minutes of base delays, sets the gain derived from
+//! them, and schedules the slowdowns.
 
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
 use ccplane_datapath::{Capabilities, INFINITY};
@@ -36,23 +36,22 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     Ok(boxed(LedbatPlusPlus { target }))
 }
 
-/// The draft's target delay (section 4.5; RFC 6817 has 100 ms at most). Less, and noise in the RTT
-/// stops the flow; more, and those who share the link feel it.
+/// Target queueing delay (draft section 4.5; RFC 6817 allows at most 100 ms). With a smaller
+/// target, RTT noise stops the flow. With a larger one, other flows on the link notice the queue.
 const TARGET: Duration = Duration::from_millis(60);
-/// Most by which growth is slower than Reno's (section 4.2).
+/// Upper bound of 1/GAIN: growth is at most this many times slower than Reno's (section 4.2).
 const MOST_DIVISOR: u64 = 16;
-/// A slowdown comes this many times its predecessor's duration after that ended (section 4.4): a
-/// tenth of the capacity at most. More often costs capacity, more rarely leaves newcomers longer
-/// with a wrong base delay.
+/// Time between slowdowns as a multiple of the last one's duration (section 4.4). Slowdowns then
+/// take at most a tenth of the capacity. A smaller factor costs more capacity. A larger one leaves
+/// a latecomer with a wrong base delay for longer.
 const QUIET: u64 = 9;
-/// The first comes so many RTTs after the initial slow start (section 4.4).
+/// RTTs from the end of the initial slow start to the first slowdown (section 4.4).
 const FIRST_AFTER: u64 = 2;
-/// The base delay is the least RTT of so long (RFC 6817, section 4.2: ten minutes). Shorter, and a
-/// queue that others keep is soon taken for the path; longer, and a longer path after a change of
-/// route is taken for a queue.
+/// Window of the base delay (RFC 6817, section 4.2: ten minutes). A shorter window soon absorbs a
+/// queue kept by other flows. A longer one mistakes a route change to a longer path for a queue.
 const BASE_HISTORY: Duration = Duration::from_secs(600);
 
-/// The algorithm.
+/// LEDBAT++.
 pub struct LedbatPlusPlus {
     target: Duration,
 }
@@ -60,24 +59,24 @@ pub struct LedbatPlusPlus {
 /// State of a flow.
 pub struct Flow {
     base: Least,
-    /// What the program has: base delay in µs, divisor of the gain.
+    /// Values installed in the program: base delay in µs, and 1/GAIN.
     told: (u64, u64),
     phase: Phase,
 }
 
-/// Where a flow is in its cycle.
+/// Phase of the slowdown cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// In the initial slow start.
+    /// Initial slow start.
     Starting,
     /// Until the next slowdown is due.
     Steady { next: Time },
-    /// A slowdown was ordered at this time, when so many had been made.
+    /// Slowdown requested at `since`, when the program had begun `made` slowdowns.
     Slowing { since: Time, made: u64 },
 }
 
-/// 1/GAIN = min(16, ceil(2·TARGET/base)), section 4.2: on a path as long as twice the target as
-/// fast as Reno, on shorter ones slower.
+/// 1/GAIN = min(16, ceil(2·TARGET/base)), section 4.2. Equals Reno's growth from a base delay of
+/// twice the target on, and is slower on shorter paths.
 fn divisor(target_us: u64, base_us: u64) -> u64 {
     target_us
         .saturating_mul(2)
@@ -86,8 +85,8 @@ fn divisor(target_us: u64, base_us: u64) -> u64 {
 }
 
 impl Phase {
-    /// What a report makes of it: `avoiding` whether the window has reached the threshold, `made`
-    /// the number of slowdowns that the program began, `srtt` in µs.
+    /// Returns the phase after a report. `avoiding`: the window has reached ssthresh. `made`:
+    /// slowdowns that the program has begun. `srtt`: smoothed RTT, µs.
     fn after(self, now: Time, avoiding: bool, made: u64, srtt: u64) -> Phase {
         match self {
             Phase::Starting if avoiding => Phase::Steady {
@@ -161,15 +160,15 @@ impl Algorithm for LedbatPlusPlus {
     }
 }
 
-/// The program's text. Sections are the draft's.
+/// Returns the program. Section numbers are the draft's.
 ///
-/// The queueing delay (4.5, on the RTT in place of the one-way delay) is the least of the last four
-/// samples (RFC 6817's CURRENT_FILTER), less the base. The window grows by GAIN per RTT: one
-/// segment for each `divisor` windows acknowledged (4.3). Above the target it loses the part
-/// (delay/target − 1) for each window acknowledged, at most half (4.3 with Constant 1), and never
-/// falls below two segments. Slow start grows by GAIN of what is acknowledged. The initial one ends
-/// when the delay passes three quarters of the target (4.1). A slowdown (4.4) keeps the window as
-/// threshold, holds two segments for two RTTs, and returns by slow start.
+/// The queueing delay (4.5: from the RTT instead of the one-way delay) is the minimum of the last
+/// four samples (RFC 6817's CURRENT_FILTER) minus the base. The window grows by GAIN per RTT: one
+/// segment per `divisor` windows acknowledged (4.3). Above the target it shrinks by the fraction
+/// (delay/target − 1) per window acknowledged, at most by half (4.3 with Constant 1), and never
+/// below two segments. Slow start grows by GAIN times the data acknowledged. The initial slow start
+/// ends when the delay exceeds three quarters of the target (4.1). A slowdown (4.4) sets ssthresh
+/// to the window, holds two segments for two RTTs, and returns by slow start.
 fn program() -> String {
     let (target, halve) = (TARGET.as_micros(), halve());
     format!(

@@ -1,8 +1,7 @@
-//! Congestion-control algorithms, one file each, and the [`Registry`] by which a command line finds
-//! them.
+//! Congestion-control algorithms, one per file, and the [`Registry`] that finds them by name.
 //!
-//! All time comes from the agent's `now`, and transcendental functions from `libm`: a simulation
-//! gives the same bytes on every machine.
+//! Results are bit-identical on every machine: time comes only from the agent's `now`, and
+//! transcendental functions from `libm`.
 #![forbid(unsafe_code)]
 
 mod agent_only;
@@ -54,11 +53,11 @@ pub use window::{LossBased, Reporting, Split, WindowOptions};
 
 use ccplane_agent::DynAlgorithm;
 
-/// Algorithms for a gateway's bundle, which is one "flow" of many connections. On a single TCP
-/// connection they do not work.
+/// Algorithms that control a gateway's bundle, an aggregate of many connections. They do not work
+/// on a single TCP connection.
 pub const FOR_GATEWAYS: [&str; 2] = [autorate::DOC.name, bundler::DOC.name];
 
-/// A built-in algorithm by name, see [`Registry::by_name`].
+/// Returns a built-in algorithm, see [`Registry::by_name`].
 pub fn by_name(
     name: &str,
     parameters: &Parameters,
@@ -66,7 +65,7 @@ pub fn by_name(
     Registry::builtin().by_name(name, parameters)
 }
 
-/// Names of the built-in algorithms.
+/// Returns the names of the built-in algorithms.
 pub fn names() -> Vec<String> {
     Registry::builtin().names().map(str::to_owned).collect()
 }

@@ -1,4 +1,4 @@
-//! Parameters of algorithms as people write them: `report=10ms,hystart=off`.
+//! Algorithm parameters as users write them: `report=10ms,hystart=off`.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -6,54 +6,54 @@ use std::str::FromStr;
 
 use ccplane_units::{Duration, Rate};
 
-/// Names and values, not yet understood.
+/// Names and unparsed values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parameters(BTreeMap<String, String>);
 
-/// What a parameter is, for a person.
+/// Documentation of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParameterDoc {
-    /// Its name.
+    /// Name.
     pub name: &'static str,
-    /// Its value when it is not given.
+    /// Default value.
     pub default: &'static str,
-    /// What it may be, with the unit.
+    /// Accepted values, with their unit.
     pub values: &'static str,
-    /// What it does.
+    /// Effect, in one line.
     pub doc: &'static str,
 }
 
-/// A parameter that could not be used.
+/// Rejected parameter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadParameter {
     /// Not of the form `name=value`.
     #[error("`{0}` is not of the form name=value")]
     Form(String),
-    /// The algorithm has no such parameter.
+    /// Unknown to the algorithm.
     #[error("`{algorithm}` has no parameter `{name}`; it has {}", list(.known))]
     Unknown {
-        /// The algorithm.
+        /// Name of the algorithm.
         algorithm: String,
-        /// What was given.
+        /// Parameter given.
         name: String,
-        /// What there is.
+        /// Parameters of the algorithm.
         known: Vec<String>,
     },
-    /// The value cannot be used.
+    /// Invalid value.
     #[error("`{value}` is no value for `{name}`: {expected}")]
     Value {
-        /// The parameter.
+        /// Name of the parameter.
         name: String,
-        /// What was given.
+        /// Value given.
         value: String,
-        /// What it may be.
+        /// Description of the accepted values.
         expected: String,
     },
 }
 
 impl BadParameter {
-    /// A value that cannot be used, and what it may be.
+    /// Creates the error for an invalid value; `expected` describes the accepted ones.
     pub fn value(
         name: &str,
         value: impl Into<String>,
@@ -76,36 +76,36 @@ fn list(names: &[String]) -> String {
 }
 
 impl Parameters {
-    /// None: every parameter has its default.
+    /// Creates an empty set: every parameter has its default.
     pub fn new() -> Parameters {
         Parameters::default()
     }
 
-    /// Names and values.
+    /// Returns names and values, sorted by name.
     pub fn all(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// One more, or another value for the same.
+    /// Sets a parameter, replacing an earlier value.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, value: impl Into<String>) -> Parameters {
         self.0.insert(name.into(), value.into());
         self
     }
 
-    /// The value given for `name`.
+    /// Returns the value given for `name`.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// The names given.
+    /// Returns the names given.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
 
-    /// The value of `name`, read as a `T`; `default` where none is given.
+    /// Parses the value of `name`; `default` if not given.
     pub fn read<T>(&self, name: &str, default: T) -> Result<T, BadParameter>
     where
         T: FromStr,
@@ -119,7 +119,7 @@ impl Parameters {
             .map_err(|why: T::Err| BadParameter::value(name, value, why.to_string()))
     }
 
-    /// What the value of `name` stands for, one of these words.
+    /// Maps the value of `name` to the choice listed for that word.
     pub(crate) fn choice<T: Copy>(
         &self,
         name: &str,
@@ -136,7 +136,7 @@ impl Parameters {
         })
     }
 
-    /// The number that `name` has, above `least` and not above `most`.
+    /// Parses a number in (`least`, `most`].
     pub(crate) fn within(
         &self,
         name: &str,
@@ -157,7 +157,7 @@ impl Parameters {
         }
     }
 
-    /// The duration that `name` has, µs; nothing where it is `auto` or not given.
+    /// Parses a duration, µs; `None` for `auto` or if not given.
     pub(crate) fn micros_or_auto(&self, name: &str) -> Result<Option<f64>, BadParameter> {
         let Some(value) = self.get(name).filter(|value| *value != "auto") else {
             return Ok(None);
@@ -172,7 +172,7 @@ impl Parameters {
         }
     }
 
-    /// The rate that `name` has; nothing where it is `word` or not given.
+    /// Parses a rate; `None` for `word` or if not given.
     pub(crate) fn rate_or(&self, name: &str, word: &str) -> Result<Option<Rate>, BadParameter> {
         let Some(value) = self.get(name).filter(|value| *value != word) else {
             return Ok(None);
@@ -186,7 +186,7 @@ impl Parameters {
 impl FromStr for Parameters {
     type Err = BadParameter;
 
-    /// `name=value`, separated by `,` or `+`.
+    /// Parses `name=value` pairs separated by `,` or `+`.
     fn from_str(text: &str) -> Result<Parameters, BadParameter> {
         let mut parameters = Parameters::new();
         for part in text

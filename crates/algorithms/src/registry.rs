@@ -1,4 +1,4 @@
-//! Which algorithms there are: the built-in ones, and those that a user's own program adds.
+//! Registry of algorithms: the built-in ones and those added by a user's program.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,16 +13,14 @@ use crate::{
     dx, group, ledbat, nimbus, reno, swift, text, timely, vegas, vivace,
 };
 
-/// Algorithms by name. A value, so that a user's own `main` can add to it what the command then
-/// offers everywhere.
+/// Algorithms by name. A value, so that a custom `main` can add algorithms to every subcommand.
 pub struct Registry {
     entries: Vec<Entry>,
     files: Option<Files>,
     python: Option<(PathBuf, Box<Python>)>,
 }
 
-/// Texts by their paths. A file is read once: what changes it meanwhile changes no run that has
-/// begun.
+/// Program files by path. Each file is read once, so an edit does not affect a run in progress.
 struct Files {
     read: Box<Read>,
     known: Mutex<BTreeMap<String, Arc<TextAlgorithm>>>,
@@ -33,9 +31,9 @@ type Read = dyn Fn(&str) -> io::Result<String> + Send + Sync;
 type Python =
     dyn Fn(&str, &Parameters) -> Result<Box<dyn DynAlgorithm>, UnknownAlgorithm> + Send + Sync;
 
-/// How the path of a text ends.
+/// Suffix of program files.
 const TEXT: &str = ".ccp";
-/// And that of a Python file.
+/// Suffix of Python files.
 const PYTHON: &str = ".py";
 
 struct Entry {
@@ -45,35 +43,35 @@ struct Entry {
 
 type Make = dyn Fn(&Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> + Send + Sync;
 
-/// What an algorithm is, for a person.
+/// Documentation of an algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AlgorithmDoc {
-    /// Its name.
+    /// Name.
     pub name: &'static str,
-    /// One line.
+    /// Description, in one line.
     pub doc: &'static str,
-    /// Its parameters.
+    /// Parameters.
     pub parameters: &'static [ParameterDoc],
 }
 
-/// Why no algorithm could be made.
+/// Failure to create an algorithm.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnknownAlgorithm {
-    /// No such name.
+    /// Unknown name.
     #[error("there is no algorithm `{name}`{}; there are {}", closest.as_ref().map(|c| format!(", did you mean `{c}`?")).unwrap_or_default(), .known.join(", "))]
     Name {
-        /// What was asked for.
+        /// Name requested.
         name: String,
-        /// The name that is most like it.
+        /// Most similar known name.
         closest: Option<String>,
-        /// What there is.
+        /// Known names.
         known: Vec<String>,
     },
-    /// A text that is none, or cannot be read: a line for each thing wrong with it.
+    /// Program file that is unreadable or invalid, with one line per problem.
     #[error("{0}")]
     Text(String),
-    /// The algorithm is there, a parameter is not right.
+    /// Invalid parameter of a known algorithm.
     #[error(transparent)]
     Parameter(#[from] BadParameter),
 }
@@ -85,7 +83,7 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// No algorithms.
+    /// Creates a registry without algorithms.
     pub fn empty() -> Registry {
         Registry {
             entries: Vec::new(),
@@ -94,7 +92,7 @@ impl Registry {
         }
     }
 
-    /// Those of this crate.
+    /// Creates a registry with the algorithms of this crate.
     pub fn builtin() -> Registry {
         Registry::empty()
             .add(reno::DOC, reno::make)
@@ -116,7 +114,7 @@ impl Registry {
             .add(group::DOC, group::make)
     }
 
-    /// One more; it replaces one of the same name.
+    /// Adds an algorithm, replacing one of the same name.
     #[must_use]
     pub fn add(
         mut self,
@@ -134,7 +132,7 @@ impl Registry {
         self
     }
 
-    /// And texts: a name that ends in `.ccp` is the path of one, which `read` gets.
+    /// Enables program files: names that end in `.ccp` are paths, whose contents `read` returns.
     #[must_use]
     pub fn with_files(
         self,
@@ -150,8 +148,8 @@ impl Registry {
         }
     }
 
-    /// And Python files: a name that ends in `.py` is the path of one, of which `read` makes the
-    /// algorithm. `python` is the interpreter that this is in.
+    /// Enables Python files: names that end in `.py` are paths, from which `read` creates the
+    /// algorithm. `python` is the path of the running interpreter.
     #[must_use]
     pub fn with_python(
         self,
@@ -167,12 +165,12 @@ impl Registry {
         }
     }
 
-    /// The interpreter, where it makes algorithms of Python files.
+    /// Returns the path of the interpreter if Python files are enabled.
     pub fn python(&self) -> Option<&Path> {
         self.python.as_ref().map(|(python, _)| python.as_path())
     }
 
-    /// Makes an algorithm. A parameter that it does not have is an error that lists those it has.
+    /// Creates an algorithm. Parameters that the algorithm does not have are rejected.
     pub fn by_name(
         &self,
         name: &str,
@@ -207,17 +205,17 @@ impl Registry {
         Ok((entry.make)(parameters)?)
     }
 
-    /// All names, in order of addition.
+    /// Returns all names, in order of addition.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().map(|entry| entry.doc.name)
     }
 
-    /// What there is, for a person.
+    /// Returns the documentation of every algorithm, in order of addition.
     pub fn docs(&self) -> impl Iterator<Item = &AlgorithmDoc> {
         self.entries.iter().map(|entry| &entry.doc)
     }
 
-    /// The name at the smallest edit distance, if that is at most 2.
+    /// Returns the name at the smallest edit distance, up to a distance of 2.
     fn closest(&self, name: &str) -> Option<String> {
         let (distance, closest) = self
             .names()
@@ -227,7 +225,7 @@ impl Registry {
     }
 }
 
-/// Parameters that the algorithm does not have are an error.
+/// Rejects parameters that the algorithm does not have.
 fn no_strays<'k>(
     algorithm: &str,
     parameters: &Parameters,
@@ -248,7 +246,7 @@ fn no_strays<'k>(
 
 impl Files {
     fn text(&self, path: &str) -> Result<Arc<TextAlgorithm>, UnknownAlgorithm> {
-        // Nothing panics while it holds the lock.
+        // No code path panics while holding the lock, so a poisoned lock is still consistent.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(text) = known.get(path) {
             return Ok(text.clone());

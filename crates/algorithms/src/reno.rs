@@ -1,4 +1,4 @@
-//! Reno with NewReno's one reduction per recovery: RFC 5681 and RFC 6582.
+//! NewReno, with one reduction per recovery: RFC 5681 and RFC 6582.
 
 use ccplane_agent::{DynAlgorithm, FlowInfo};
 
@@ -20,9 +20,9 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     Ok(made(Reno, Split::read(parameters)?, options, Exit::Off))
 }
 
-/// One segment for each window acknowledged (RFC 5681, 3.1), half the window at a loss (equation 4;
-/// the window, not the data in flight, as Linux has it, since a program's growth stops while the
-/// application limits sending).
+/// One segment per RTT (RFC 5681, 3.1) and half the window at a loss (equation 4). The reduction
+/// starts from the window instead of FlightSize, as in Linux: the window does not grow while the
+/// flow is application-limited.
 pub struct Reno;
 
 impl Law for Reno {

@@ -1,30 +1,32 @@
-//! What programs do about losses: the clauses that reduce the window, as text.
+//! Program clauses that react to losses.
 //!
-//! For datapaths that repair losses themselves
-//! ([`RECOVERY`](ccplane_datapath::Capabilities::RECOVERY)): a program tells them the threshold,
-//! they bring the window there; after a timeout the program raises it again from one segment.
+//! They require a datapath that performs loss recovery itself
+//! ([`RECOVERY`](ccplane_datapath::Capabilities::RECOVERY)). The program sets ssthresh, and the
+//! datapath reduces the window to it. After a timeout the program grows the window again from one
+//! segment.
 
-/// Declarations that the clauses need. The first line belongs into the `Report` block.
+/// Report variables that the clauses use. They belong in the `Report` block.
 pub(crate) const REPORTED: &str =
     "(volatile timeouts 0) (volatile reductions 0) (cwnd 0) (ssthresh 0)";
-/// See [`REPORTED`]. `recovering`: the last call was in a repair; `in_loss`: that began with a
-/// timeout; `before`: the window before a reduction. At a timeout the transport has changed it
-/// already, so the last one counts.
+/// Other variables that the clauses use. `recovering`: the previous run was in recovery. `in_loss`:
+/// that recovery began with a timeout. `before`: the window before the reduction. A timeout has
+/// already changed the window when the program runs, so the value of the previous run is kept.
 pub(crate) const DECLARED: &str = "(recovering false) (in_loss false) (before 0)";
 
-/// At the start of a repair, half the window (RFC 5681, equation 4, with the window for the data in
-/// flight), once.
+/// Returns the clauses that halve the window once, at the start of a recovery. RFC 5681, equation
+/// 4, with the window in place of FlightSize.
 pub(crate) fn halve() -> String {
     reduce("before", "(/ before 2)", "")
 }
 
-/// At the start of a repair what is `kept` of the window, once. `before` is the variable for the
-/// window before: at a timeout the transport has changed it already, so the last one counts. `also`
-/// is done with it.
+/// Returns the clauses that reduce the window to `kept` once, at the start of a recovery. `before`
+/// names the variable that holds the window before the reduction. A timeout has already changed the
+/// window when the program runs, so the value of the previous run is kept. `also` is appended to
+/// the reduction.
 ///
-/// The threshold is whole packets, as a transport that counts packets has it. A fraction would stay
-/// in the window until the next loss: of two losses at the same number of packets, the second would
-/// then look earlier than the first or later.
+/// ssthresh is rounded down to whole segments, as in a transport that counts packets. A fraction
+/// would survive in the window until the next loss. Of two losses at the same number of packets,
+/// one would then look like a loss at a smaller window than the other.
 pub(crate) fn reduce(before: &str, kept: &str, also: &str) -> String {
     format!(
         "(when (! (|| recovering Flow.was_timeout))
@@ -43,7 +45,7 @@ pub(crate) fn reduce(before: &str, kept: &str, also: &str) -> String {
     )
 }
 
-/// After everything that looks at `recovering` or changes window or threshold.
+/// Clause that follows every clause that reads `recovering` or changes the window or ssthresh.
 pub(crate) const REMEMBER: &str = "(when true
     (:= recovering (|| Flow.in_recovery Flow.was_timeout))
     (:= in_loss (&& in_loss recovering))
@@ -51,13 +53,13 @@ pub(crate) const REMEMBER: &str = "(when true
     (:= Report.ssthresh Ssthresh)
     (fallthrough))";
 
-/// Whether the window may grow: something is acknowledged in order, the window limits sending, and
-/// no fast recovery is under way.
+/// Condition for growth: the ACK advances, the flow is cwnd-limited, and it is not in fast
+/// recovery. RFC 5681, 3.1; slow start after a timeout is allowed.
 pub(crate) const MAY_GROW: &str = "(&& (> Ack.bytes_acked 0) Flow.cwnd_limited (|| in_loss (! (|| Flow.in_recovery recovering))))";
 
-/// By what it grows: packets newly delivered, as Linux counts (`acked_sacked`). After a timeout,
-/// one ACK for all that was SACKed before it says nothing new of the path; counted in bytes it
-/// would open the window at once.
+/// Amount of growth in slow start: packets newly delivered, as in Linux (`acked_sacked`). After a
+/// timeout, the ACK that fills the hole also covers data that was SACKed earlier. Counted in bytes,
+/// it would open the window at once.
 pub(crate) const DELIVERED: &str = "(* Flow.mss (+ Ack.packets_acked Ack.packets_misordered))";
 
 #[cfg(test)]
@@ -67,7 +69,7 @@ mod tests {
 
     use crate::script::Script;
 
-    /// A window of 322.97 segments, and what is left after a loss.
+    /// Returns ssthresh after a loss with a window of 322.97 segments.
     fn left(mut script: Script) -> u64 {
         (script.transport.cwnd, script.transport.ssthresh) = (322_970, 100_000);
         let _ = script.ack(Duration::from_millis(1), |s| {
@@ -101,7 +103,7 @@ mod tests {
         let _ = script.ack(Duration::from_millis(1), |s| {
             (s.lost_pkts_sample, s.bytes_in_flight) = (1, 100_000)
         });
-        // Program and agent know the segment as 1,000 bytes.
+        // Program and agent both use a segment size of 1,000 bytes.
         assert_eq!(
             script.transport.cwnd % 1_000,
             0,

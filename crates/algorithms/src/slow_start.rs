@@ -1,29 +1,29 @@
-//! Slow start: where it runs, and when it ends before the first loss.
+//! Slow start: which side grows the window, and how it ends before the first loss.
 //!
-//! The exits are clauses of the datapath program, because they look at single ACKs: reports once an
-//! RTT could not see an ACK train, and would see a rise of the delay one RTT late.
+//! The exits are clauses of the datapath program because they examine single ACKs. With one report
+//! per RTT, an agent could not see an ACK train and would see a delay increase one RTT late.
 
-/// Who raises the window in slow start.
+/// Side that grows the window in slow start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SlowStart {
-    /// The program, to the byte and never beyond ssthresh.
+    /// The program, exact to the byte and never beyond ssthresh.
     #[default]
     Datapath,
-    /// The agent asks for growth report by report: it may pass ssthresh by what is acknowledged
-    /// until its next answer.
+    /// The agent, report by report. The window may overshoot ssthresh by the data acknowledged
+    /// before the agent's next action.
     Agent,
 }
 
-/// When slow start ends before the first loss.
+/// Condition that ends slow start before the first loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Exit {
-    /// HyStart as Linux 4.20 and later have it, and, as there, growth of at least 5 % an RTT from
-    /// then to the first loss. What native Cubic does, and so what to compare with it.
+    /// HyStart as in Linux 4.20 and later, with Linux' minimum growth of 5 % per RTT from the exit
+    /// to the first loss. Matches native Cubic, so it is the one to compare with it.
     #[default]
     Linux,
     /// HyStart++, RFC 9406.
     Rfc9406,
-    /// At the first loss only.
+    /// No exit before the first loss.
     Off,
 }
 
@@ -41,7 +41,7 @@ impl Exit {
         ("off", Exit::Off),
     ];
 
-    /// Declarations that the clauses need, beside those of the window program.
+    /// Variables that the clauses need in addition to those of the window program.
     pub(crate) fn declarations(self) -> &'static str {
         match self {
             Exit::Linux => LINUX_DECLARATIONS,
@@ -50,7 +50,8 @@ impl Exit {
         }
     }
 
-    /// By what the growth of slow start is divided: conservative slow start of RFC 9406.
+    /// Divisor of the growth in slow start: CSS_GROWTH_DIVISOR in the conservative slow start of
+    /// RFC 9406, otherwise 1.
     pub(crate) fn divisor(self) -> &'static str {
         match self {
             Exit::Rfc9406 => "(+ 1 (* 3 (min css_rounds 1)))",
@@ -58,7 +59,7 @@ impl Exit {
         }
     }
 
-    /// Clauses before the growth of the window. They end slow start by `(:= Ssthresh Cwnd)`.
+    /// Clauses that run before the window grows. They end slow start with `(:= Ssthresh Cwnd)`.
     pub(crate) fn clauses(self) -> &'static str {
         match self {
             Exit::Linux => LINUX,
@@ -72,17 +73,21 @@ const LINUX_DECLARATIONS: &str = "
     (round_size 0) (round_acked 0) (round_start 0) (last_ack 0) (round_rtt +infinity) (samples 0)
     (train 0) (fresh false) (sampled false) (near false)";
 
-/// Constants and order of `hystart_update` in Linux' tcp_cubic.c: from 16 segments on
-/// (`hystart_low_window`); ACKs at most 2000 µs apart form a train (`hystart_ack_delta_us`); a
-/// train longer than the shortest RTT, plus at most 1000 µs for what offloading sends at once
-/// (`hystart_ack_delay`: 4 * 65536 bytes at the pacing rate of slow start, 2 * cwnd/srtt), fills
-/// the pipe, half of it where nobody paces the flow: pacing alone makes a train of half an RTT; the
-/// delay rises when the least of a round's first 8 samples and later (`HYSTART_MIN_SAMPLES`) is an
-/// eighth over the shortest RTT, in 4 to 16 ms (`HYSTART_DELAY_MIN`, `_MAX`). A round ends when
-/// more is acknowledged than was in flight at its start. In congestion avoidance all of it costs
-/// one comparison.
+/// `hystart_update` of Linux' tcp_cubic.c, with its constants and order:
 ///
-/// A run by timer sees the RTT of the last ACK again, so a sample counts only with packets
+/// - HyStart runs from a window of 16 segments (`hystart_low_window`).
+/// - ACKs at most 2000 µs apart form a train (`hystart_ack_delta_us`). A train longer than the
+///   minimum RTT fills the pipe. Up to 1000 µs are added for segmentation offload
+///   (`hystart_ack_delay`: 4 * 65536 bytes at slow start's pacing rate of 2 * cwnd/srtt). Without
+///   pacing, half of that length suffices. Pacing alone stretches the train to half an RTT.
+/// - The delay has increased once a round has more than 8 samples (`HYSTART_MIN_SAMPLES`) and their
+///   minimum exceeds the minimum RTT by an eighth, clamped to 4 to 16 ms (`HYSTART_DELAY_MIN`,
+///   `_MAX`).
+///
+/// A round ends when more is acknowledged than was in flight at its start. In congestion avoidance,
+/// the clause costs one comparison.
+///
+/// A timer run sees the RTT of the last ACK again, so a sample counts only if packets were
 /// acknowledged.
 const LINUX: &str = "
 (when (< Cwnd Ssthresh)
@@ -111,11 +116,11 @@ const RFC9406_DECLARATIONS: &str = "
     (round_size 0) (round_acked 0) (round_rtt +infinity) (last_round_rtt +infinity) (samples 0)
     (css_rounds 0) (css_rtt +infinity) (fresh false) (sampled false) (slower false)";
 
-/// RFC 9406 section 4.2 and its constants (4.3): MIN_RTT_THRESH 4 ms, MAX_RTT_THRESH 16 ms,
+/// RFC 9406, section 4.2, with the constants of 4.3: MIN_RTT_THRESH 4 ms, MAX_RTT_THRESH 16 ms,
 /// MIN_RTT_DIVISOR 8, N_RTT_SAMPLE 8, CSS_GROWTH_DIVISOR 4, CSS_ROUNDS 5. `css_rounds` counts the
-/// rounds of conservative slow start, 0 outside of it. Only in the initial slow start, while
-/// ssthresh is unlimited; without the limit L for each ACK, as the transport sends on its ACK
-/// clock.
+/// rounds of conservative slow start and is 0 outside of it. Applies only to the initial slow
+/// start, while ssthresh is unlimited. The per-ACK limit L is omitted because the transport is
+/// ACK-clocked.
 const RFC9406: &str = "
 (when (> Ssthresh +infinity)
     (:= round_acked (+ round_acked Ack.bytes_acked))

@@ -1,4 +1,5 @@
-//! Every combination of parameters makes programs that compile, within what a datapath takes.
+//! Properties of every algorithm and every parameter value: programs compile within the limits, and
+//! no report breaks them.
 
 use ccplane_agent::{Agent, DatapathId, DatapathInfo, FlowInfo, Options};
 use ccplane_datapath::Capabilities;
@@ -8,7 +9,7 @@ use ccplane_wire::{Command, Event};
 use crate::script::{Script, everything};
 use crate::{Parameters, Registry};
 
-/// Each parameter of each algorithm with each of its words, one at a time, and reports by interval.
+/// Returns one parameter set per documented word of each parameter, and one with a report interval.
 fn variants(name: &str) -> Vec<Parameters> {
     let registry = Registry::builtin();
     let doc = registry
@@ -73,8 +74,8 @@ fn no_program_of_ours_says_what_nobody_means() {
     }
 }
 
-/// Reports to a flow of this algorithm with segments of so many bytes, at these times: each value
-/// in all fields, and in all but one, which is 0.
+/// Sends reports to a flow with this segment size at the given times: each value in all fields,
+/// then in all fields but one, which is 0.
 fn tell(name: &str, mss: u64, times: &[Time], values: &[u64]) {
     let (began, datapath) = (Time::from_micros(1), DatapathId(0));
     let mut agent = Agent::new(Options::default());
@@ -135,7 +136,7 @@ fn tell(name: &str, mss: u64, times: &[Time], values: &[u64]) {
     }
 }
 
-/// The segment size of a flow is the datapath's word, and may be anything.
+/// The datapath supplies the segment size, so it is untrusted.
 #[test]
 fn no_segment_size_ends_a_window_based_algorithm() {
     for name in ["reno", "cubic", "dctcp"] {
@@ -145,7 +146,7 @@ fn no_segment_size_ends_a_window_based_algorithm() {
     }
 }
 
-/// A C program's clock, for example, may say anything.
+/// A datapath supplies the clock, so it is untrusted.
 #[test]
 fn no_algorithm_waits_for_a_time_after_the_last() {
     let before = Time::from_nanos(u64::MAX - 5_000_000);
@@ -159,13 +160,13 @@ fn no_algorithm_waits_for_a_time_after_the_last() {
     }
 }
 
-/// A run without an acknowledgement, by timer or by a datapath that repeats its state, takes no RTT
-/// sample: it does the same whether the last sample is still there or not.
+/// A run without an acknowledgement, whether by timer or because a datapath repeats its state,
+/// takes no RTT sample: the outcome is the same whether or not the previous sample is repeated.
 #[test]
 fn no_sample_counts_twice() {
     let all = everything();
     let without_recovery = Capabilities(all.0 & !Capabilities::RECOVERY.0);
-    // The programs of BBR have no timers, and leave it to the datapath that each sample comes once.
+    // BBR's programs have no timers and rely on the datapath to present each sample once.
     let mut cases: Vec<(Capabilities, String, &str)> = Registry::builtin()
         .names()
         .filter(|name| !name.starts_with("bbr"))
@@ -194,8 +195,9 @@ fn no_sample_counts_twice() {
     }
 }
 
-/// State of a flow after each run, in which the RTT moves between 20 and 50 ms, and every window is
-/// followed by runs without an acknowledgement. `repeats`: those runs see the last sample again.
+/// Returns a flow's state after each run. The RTT varies between 20 and 50 ms, and each window is
+/// followed by runs without an acknowledgement. With `repeats`, those runs see the last sample
+/// again.
 fn life(
     capabilities: Capabilities,
     name: &str,

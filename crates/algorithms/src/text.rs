@@ -1,5 +1,5 @@
-//! Algorithms that are text files: the datapath's program decides everything, and nothing waits for
-//! an agent.
+//! Algorithms defined by a program file. The datapath program makes every decision, and the agent
+//! only installs it.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use ccplane_lang::{Limits, TextAlgorithm, compile};
 
 use crate::{BadParameter, Parameters};
 
-/// The name of the only program.
+/// Name of the only program.
 const PROGRAM: &str = "text";
 
-/// The algorithm of a text that flows choose by its path, with these values of its parameters.
+/// Creates the algorithm of the program file at `path`. Flows select it by that path.
 pub(crate) fn make(
     path: &str,
     text: &Arc<TextAlgorithm>,
@@ -24,8 +24,8 @@ pub(crate) fn make(
         value: bad.value,
         expected: bad.expected,
     })?;
-    // It compiled with its defaults; a value of the same kind changes no more than a number, which
-    // folding may find too large.
+    // The program compiled with its defaults. A value of the same kind changes only a constant,
+    // which may overflow in constant folding.
     let compiled = compile(&program, &Limits::default()).map_err(|why| {
         let (name, value) = given.first().copied().unwrap_or_default();
         BadParameter::value(
@@ -42,7 +42,7 @@ pub(crate) fn make(
     }))
 }
 
-/// What an agent has of it: a program to install, and nothing to decide.
+/// Agent side of a program file: installs the program and ignores its reports.
 struct Text {
     path: String,
     text: Arc<TextAlgorithm>,
@@ -70,8 +70,8 @@ impl Algorithm for Text {
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) {
-        // A flow that is taken over has begun already: its window is the path's, and not to begin
-        // again.
+        // A flow that is taken over keeps its window instead of starting again from the initial
+        // one.
         let begun = (TextAlgorithm::BEGUN, u64::from(info.live));
         let set = [begun];
         control.program(PROGRAM, if self.text.begins() { &set } else { &[] });

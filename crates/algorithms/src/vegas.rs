@@ -1,9 +1,8 @@
 //! TCP Vegas: Brakmo and Peterson, "TCP Vegas: End to End Congestion Avoidance on a Global
-//! Internet", IEEE JSAC 13(8), 1995, in the form that Linux gives it (`net/ipv4/tcp_vegas.c`).
+//! Internet", IEEE JSAC 13(8), 1995, in the variant of Linux (`net/ipv4/tcp_vegas.c`).
 //!
-//! The program measures each round trip, doubles the window until a queue shows, and reports at the
-//! end of a round. The agent decides whether the next round has one segment more, one less, or as
-//! many.
+//! The program measures each round trip, doubles the window until a queue builds up, and reports at
+//! the end of each round. The agent then adds a segment, removes one, or holds the window.
 
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
 use ccplane_datapath::Capabilities;
@@ -53,25 +52,26 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     Ok(boxed(vegas))
 }
 
-/// α, β, γ of Linux, segments (the paper's section 4.3 has 1 and 3, or 2 and 4; section 4.4 has γ
-/// 1). With a smaller α the link is idle when an ACK is late. With a larger β the queue is longer,
-/// and flows that came later, which take a queue for the path's own delay, hold more of it.
+/// α, β and γ of Linux, segments. The paper uses 1 and 3, or 2 and 4, for α and β (section 4.3),
+/// and 1 for γ (section 4.4). With a smaller α the link idles when an ACK is late. With a larger β
+/// the queue is longer, and flows that start later, which mistake that queue for propagation delay,
+/// hold more of it.
 const ALPHA: u64 = 2;
 const BETA: u64 = 4;
 const GAMMA: u64 = 1;
 
-/// So many RTT samples and fewer say nothing of a round: they may all be of delayed ACKs. Then the
-/// flow is Reno's.
+/// A round with this many RTT samples or fewer is not conclusive because all of them may be from
+/// delayed ACKs. The window then grows as in Reno.
 const FEW_SAMPLES: u64 = 2;
 
-/// The law, with its thresholds in segments.
+/// Vegas, with thresholds in segments.
 pub struct Vegas {
     alpha: u64,
     beta: u64,
     gamma: u64,
 }
 
-/// What becomes of the window. The numbers are the program's.
+/// Change of the window by one segment. The discriminants are the program's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Hold = 0,
@@ -80,8 +80,8 @@ enum Step {
 }
 
 impl Vegas {
-    /// The paper's Diff, (expected − actual)·BaseRTT, is what waits in the queue: window·(rtt −
-    /// base)/base segments. Integers, as Linux has them.
+    /// The paper's Diff · BaseRTT, (Expected − Actual) · BaseRTT, estimates the flow's segments in
+    /// the queue: window · (rtt − base)/base. Integer arithmetic, as in Linux.
     fn step(&self, window: u64, samples: u64, rtt: u64, base: u64) -> Step {
         if samples <= FEW_SAMPLES {
             return Step::Up;
@@ -99,7 +99,7 @@ impl Vegas {
 }
 
 impl Algorithm for Vegas {
-    /// The segment size, bytes.
+    /// Segment size, bytes.
     type Flow = u64;
 
     fn name(&self) -> &str {
@@ -138,7 +138,7 @@ impl Algorithm for Vegas {
         else {
             return;
         };
-        // Slow start is the program's, and a reduction has answered what this round saw.
+        // The program handles slow start, and a reduction supersedes this round's measurement.
         if rounds == 0 || reductions > 0 || cwnd < ssthresh {
             return;
         }
@@ -149,14 +149,14 @@ impl Algorithm for Vegas {
     }
 }
 
-/// The program's text. A round ends when more is acknowledged than was in flight at its start
-/// (Linux: an ACK beyond `beg_snd_nxt`), but lasts a millisecond at least: below that, wake-ups
-/// cost more than a segment less or more. Rounds with a repair in them measure nothing
+/// Returns the program. A round ends when more is acknowledged than was in flight at its start
+/// (Linux: an ACK beyond `beg_snd_nxt`), and lasts at least a millisecond: below that, wake-ups
+/// cost more than a change of one segment. Rounds that include a recovery are not measured
 /// (`vegas_disable`).
 ///
-/// Slow start grows at each ACK, as in Linux (the paper's grows every other round). It ends when
-/// more than γ segments wait at the end of a round: the window falls to what the round's rate
-/// carries in the base RTT, and one segment more.
+/// Slow start grows on every ACK, as in Linux (in the paper, every other round). It ends at the end
+/// of a round with more than γ segments in the queue. The window then falls to the round's rate
+/// times the base RTT, plus one segment.
 fn program() -> String {
     let halve = halve();
     format!(

@@ -1,15 +1,15 @@
-//! What loss-based algorithms share: a datapath program that acts at every ACK, and an agent that
-//! steers its growth.
+//! Common part of the loss-based algorithms: a datapath program that acts on every ACK, and an
+//! agent that sets its growth.
 //!
-//! The program does at once what cannot wait for an agent: slow start, one reduction at the start
-//! of each recovery, and growth by whole segments, one for each `segment_every` bytes acknowledged
-//! while the window limits sending. Each report, the agent sets `segment_every` anew: this is its
-//! law of growth. So the window moves as smoothly as a native one, an answer that is late by an RTT
-//! costs an RTT's change of the law, and nothing that the agent says can race with a reduction.
+//! The program does what cannot wait for the agent: slow start, one reduction at the start of each
+//! recovery, and growth by whole segments, one per `segment_every` bytes acknowledged while the
+//! flow is cwnd-limited. On each report the agent recomputes `segment_every` from its growth law.
+//! The window therefore moves as smoothly as a native one. An action that is an RTT late costs one
+//! RTT's change of the growth rate, and no action can race with a reduction.
 //!
-//! There are two programs with the same report. `window` is for datapaths that repair losses
-//! themselves ([`Capabilities::RECOVERY`]): it tells them the threshold, they bring the window
-//! there. `portable` uses nothing but what CCP's datapaths have and reduces the window itself.
+//! Two programs share one report layout. `window` is for datapaths that perform loss recovery
+//! themselves ([`Capabilities::RECOVERY`]): it sets ssthresh, and the datapath reduces the window
+//! to it. `portable` uses only what CCP's datapaths provide and reduces the window itself.
 
 use std::str::FromStr;
 
@@ -20,56 +20,54 @@ use ccplane_units::{Duration, Time};
 use crate::repair::{DELIVERED, MAY_GROW, REMEMBER, reduce};
 use crate::{AgentOnly, BadParameter, Exit, ParameterDoc, Parameters, SlowStart};
 
-/// What differs between loss-based algorithms. Windows are in segments, fractions included.
+/// Growth law and reduction of a loss-based algorithm. Windows are in segments, with fractions.
 pub trait Law: Send {
     /// State of a flow.
     type State: Send;
 
-    /// The algorithm's name.
+    /// Name of the algorithm.
     fn name(&self) -> &'static str;
 
-    /// The factor of a reduction, as a decimal of the program's text.
+    /// Multiplicative decrease factor, as a decimal literal for the program.
     fn beta(&self) -> &'static str;
 
-    /// What its program has beside the shared text.
+    /// Additions to the shared program.
     fn own(&self) -> Own {
         Own::default()
     }
 
-    /// A flow began or is taken over.
+    /// Called when a flow opens or is taken over.
     fn open(&self, info: &FlowInfo) -> Self::State;
 
-    /// By how many segments the window is to grow while one window is acknowledged, in congestion
-    /// avoidance.
+    /// Returns the growth in segments per window acknowledged, in congestion avoidance.
     fn growth(&self, state: &mut Self::State, round: &Round) -> f64;
 
-    /// The flow is in slow start, where it needs no law.
+    /// Called instead of [`growth`](Law::growth) for reports from slow start.
     fn in_slow_start(&self, _state: &mut Self::State, _now: Time) {}
 
-    /// The window was reduced from `before`, at the start of a recovery.
+    /// Called at the start of a recovery; `before` is the window before the reduction.
     fn reduced(&self, _state: &mut Self::State, _before: f64) {}
 
-    /// A retransmission timeout, after `reduced` where it began a recovery.
+    /// Called at a retransmission timeout, after `reduced` if the timeout began the recovery.
     fn timed_out(&self, _state: &mut Self::State) {}
 
-    /// The last reduction was spurious and the transport has undone it.
+    /// Called when the transport has undone the last reduction as spurious.
     fn undone(&self, _state: &mut Self::State) {}
 }
 
-/// A law's own part of the program.
+/// Additions of one algorithm to the shared program.
 #[derive(Clone, Debug, Default)]
 pub struct Own {
-    /// Declarations of report variables, after the shared ones.
+    /// Declarations of report variables, placed after the shared ones.
     pub report: String,
     /// Declarations of other variables.
     pub declarations: String,
-    /// Clauses before a reduction.
+    /// Clauses that run before the reduction.
     pub clauses: String,
-    /// What a reduction leaves of `Report.before`, bytes; `(* Report.before BETA)` where it is
-    /// empty. `MSS` stands for the segment size, which has another name in each of the two
-    /// programs.
+    /// Window after a reduction, bytes; `(* Report.before BETA)` if empty. `MSS` is replaced by the
+    /// segment size, whose name differs between the two programs.
     pub kept: String,
-    /// The flow offers ECN, and marks are congestion.
+    /// The flow negotiates ECN, and CE marks are congestion signals.
     pub ecn: bool,
 }
 
@@ -82,41 +80,39 @@ impl Own {
     }
 }
 
-/// What happened since the last report.
+/// Measurements since the last report.
 #[derive(Clone, Copy, Debug)]
 pub struct Round {
-    /// The present.
+    /// Current time.
     pub now: Time,
-    /// The window, segments.
+    /// Window, segments.
     pub window: f64,
     /// Segments acknowledged.
     pub acked: f64,
-    /// Of them those that count for growth: those of times when the window limited sending.
+    /// Acknowledged segments that count for growth: those acknowledged while cwnd-limited.
     pub counted: f64,
-    /// Smoothed RTT, seconds; 0 when unknown.
+    /// Smoothed RTT, seconds; 0 if unknown.
     pub rtt: f64,
 }
 
-/// When the program reports. Losses, timeouts and undos are reported at once in any case.
+/// Schedule of reports. Losses, timeouts and undos are always reported at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reporting {
-    /// At every ACK.
+    /// On every ACK.
     Ack,
-    /// Once a smoothed RTT, but not more often than every millisecond: below that, wake-ups cost
-    /// more than the law of growth changes.
+    /// Once per smoothed RTT, at most once per millisecond.
     #[default]
     Rtt,
     /// At a fixed interval.
     Every(Duration),
-    /// At an interval, or once a smoothed RTT where that is shorter, but not more often than every
-    /// millisecond.
+    /// At this interval, or once per smoothed RTT if that is shorter; at most once per millisecond.
     AtMost(Duration),
 }
 
-/// Shortest interval that depends on the RTT. Below it, wake-ups cost more than the law of growth
-/// changes; the timers of kernel TCP, of UDP and of QUIC hold a millisecond.
+/// Lower bound of RTT-based intervals. Below it, wake-ups cost more than the growth rate changes.
+/// The timers of kernel TCP, UDP and QUIC have millisecond resolution.
 const INTERVAL_MIN: Duration = Duration::from_millis(1);
-/// Interval of algorithms that steer by time, where the RTT is longer.
+/// Interval of algorithms that depend on time, if the RTT is longer.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(10);
 
 impl FromStr for Reporting {
@@ -140,18 +136,18 @@ impl FromStr for Reporting {
 /// Division of an algorithm between datapath and agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Split {
-    /// The program raises the window in slow start and reduces it at losses; the agent steers its
-    /// growth.
+    /// The program grows the window in slow start and reduces it at losses. The agent sets the
+    /// growth rate.
     #[default]
     Datapath,
-    /// The program only measures; the agent computes every window ([`AgentOnly`]).
+    /// The program only measures, and the agent computes every window ([`AgentOnly`]).
     Agent,
 }
 
 impl Split {
     const WORDS: [(&str, Split); 2] = [("datapath", Split::Datapath), ("agent", Split::Agent)];
 
-    /// Reads the parameter. With `agent`, a parameter of the program is refused.
+    /// Reads the parameter. Rejects parameters of the program with `split=agent`.
     pub(crate) fn read(parameters: &Parameters) -> Result<Split, BadParameter> {
         let split = parameters.choice("split", Split::default(), &Split::WORDS)?;
         for (name, value) in [("slow_start", "agent"), ("hystart", "off")] {
@@ -166,12 +162,12 @@ impl Split {
     }
 }
 
-/// Parameters of all loss-based algorithms.
+/// Parameters common to the loss-based algorithms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WindowOptions {
-    /// When the program reports.
+    /// Schedule of reports.
     pub report: Reporting,
-    /// Who raises the window in slow start.
+    /// Side that grows the window in slow start.
     pub slow_start: SlowStart,
 }
 
@@ -196,7 +192,7 @@ impl WindowOptions {
         doc: "who decides: `agent` leaves only measuring to the datapath, and the agent computes every window",
     };
 
-    /// The parameters, with this default of `report`.
+    /// Reads the parameters, with `report` as that parameter's default.
     pub(crate) fn read(
         parameters: &Parameters,
         report: Reporting,
@@ -208,14 +204,14 @@ impl WindowOptions {
     }
 }
 
-/// An algorithm made of a `Law`.
+/// Loss-based algorithm with growth law `L`.
 pub struct LossBased<L> {
     law: L,
     options: WindowOptions,
     exit: Exit,
 }
 
-/// Makes the algorithm of a law with this split. `exit` holds where the program raises the window.
+/// Builds the algorithm. `exit` applies only if the program grows the window.
 pub(crate) fn made<L: Law + 'static>(
     law: L,
     split: Split,
@@ -232,12 +228,12 @@ pub(crate) fn made<L: Law + 'static>(
 pub struct Flow<S> {
     law: S,
     mss: f64,
-    /// What the program has now, bytes.
+    /// Value installed in the program, bytes.
     segment_every: u64,
 }
 
 impl<L: Law> LossBased<L> {
-    /// The algorithm of this law.
+    /// Creates the algorithm.
     pub fn new(law: L, options: WindowOptions, exit: Exit) -> LossBased<L> {
         LossBased { law, options, exit }
     }
@@ -277,8 +273,7 @@ impl<L: Law> Algorithm for LossBased<L> {
             .missing_from(control.capabilities())
             .is_empty()
         {
-            // A flow taken over may be in the middle of a recovery, whose reduction was made
-            // already.
+            // A flow that is taken over may be in recovery. Its window has already been reduced.
             control.program("window", &[("recovering", u64::from(info.live))]);
         } else {
             control.program("portable", &[("mss", info.mss.get())]);
@@ -326,10 +321,10 @@ impl<L: Law> Algorithm for LossBased<L> {
             };
             return self.steer(flow, segment_every, control);
         }
-        // At the start of a recovery the window that is to grow is the one at its end.
+        // At the start of a recovery, growth applies to the window at its end.
         let window = if reductions > 0 { ssthresh } else { cwnd } as f64;
-        // Credit that has not yet made a segment is part of what the law sees, else it would be
-        // granted twice.
+        // The law's window includes credit for the unfinished segment. Otherwise that growth would
+        // be granted twice.
         let fraction = credit as f64 / flow.segment_every as f64;
         let round = Round {
             now: control.now(),
@@ -343,13 +338,13 @@ impl<L: Law> Algorithm for LossBased<L> {
             },
         };
         let growth = self.law.growth(&mut flow.law, &round);
-        // A window's worth of ACKs covers whole segments.
+        // `segment_every` divides the window into `growth` equal parts.
         let segment_every = if growth > 0.0 {
             window / growth
         } else {
             f64::INFINITY
         };
-        // At least one segment: more than one for a segment acknowledged is slow start.
+        // At least one segment: faster growth would be slow start.
         self.steer(
             flow,
             segment_every.max(flow.mss).min(INFINITY as f64) as u64,
@@ -358,16 +353,16 @@ impl<L: Law> Algorithm for LossBased<L> {
     }
 }
 
-/// The program's text. `recovering` is whether the last call was in a recovery, `in_loss` whether
-/// that began with a timeout.
+/// Returns the program. `recovering`: the previous run was in recovery. `in_loss`: that recovery
+/// began with a timeout.
 ///
-/// Growth in Linux' order. Slow start fills up to ssthresh, and the rest of the ACK counts for
-/// congestion avoidance (`tcp_slow_start`, `tcp_cong_avoid_ai`). No growth while the application
-/// limits sending (RFC 9438 5.8, RFC 7661). None in fast recovery, where the transport brings the
-/// window to ssthresh. Slow start after a timeout.
+/// Growth follows Linux. Slow start fills the window up to ssthresh, and the rest of the ACK counts
+/// for congestion avoidance (`tcp_slow_start`, `tcp_cong_avoid_ai`). The window does not grow while
+/// the flow is application-limited (RFC 9438, 5.8; RFC 7661), nor in fast recovery, where the
+/// transport brings it to ssthresh. After a timeout it grows by slow start.
 fn program(beta: &str, own: &Own, options: WindowOptions, exit: Exit) -> String {
     let (declarations, exit, divisor) = (exit.declarations(), exit.clauses(), exit.divisor());
-    // Credit was earned at the old pace.
+    // Credit was earned at the rate before the reduction.
     let reduction = reduce(
         "Report.before",
         &own.kept(beta, "Flow.mss"),
@@ -422,18 +417,19 @@ fn program(beta: &str, own: &Own, options: WindowOptions, exit: Exit) -> String 
     )
 }
 
-/// Where marks of every window are the rule a transport may end one reduction and begin the next in
-/// one call, with no time outside of recovery in between. It shows in the threshold, which the
-/// transport halves before it asks; a difference below a segment is the kernel's rounding.
+/// With marks in every window, a transport can end one reduction and begin the next within one
+/// call, so the program never runs outside of recovery. The new reduction shows in ssthresh, which
+/// the transport halves before it runs the program. A difference below one segment is rounding in
+/// the kernel.
 const AGAIN: &str = "
 (when (&& (! Flow.was_timeout) (<= Ssthresh (diff Report.ssthresh Flow.mss)))
     (:= recovering false)
     (fallthrough))";
 
-/// The same for a datapath that knows nothing of recoveries, in the words of CCP alone. The program
-/// takes it that a recovery lasts until what was in flight at its start is acknowledged (`hold`,
-/// RFC 6582's "recover"), sets the window itself, and takes the window to limit sending while more
-/// than half of it is in flight. Slow start ends at a loss.
+/// Returns the program for datapaths without [`Capabilities::RECOVERY`], restricted to CCP's
+/// variables. It treats a recovery as lasting until the data in flight at its start is acknowledged
+/// (`hold`, RFC 6582's "recover"). It sets the window itself, and treats the flow as cwnd-limited
+/// while more than half of the window is in flight. Slow start ends at a loss.
 fn portable(beta: &str, own: &Own, options: WindowOptions) -> String {
     let kept = own.kept(beta, "mss");
     let Own {
@@ -502,7 +498,7 @@ fn portable(beta: &str, own: &Own, options: WindowOptions) -> String {
     )
 }
 
-/// The condition of a report. `srtt` is a smoothed RTT in µs.
+/// Returns the condition for a report. `srtt` is the name of the smoothed RTT variable, µs.
 pub(crate) fn due(report: Reporting, srtt: &str) -> String {
     match report {
         Reporting::Ack => "(> (+ Ack.bytes_acked Ack.bytes_misordered) 0)".to_owned(),

@@ -56,7 +56,8 @@ fn slowdowns_take_a_tenth_of_the_time() {
     assert_eq!(phase.after(at(20), true, 1, 20_000), phase);
 }
 
-/// In congestion avoidance with so many segments, on a base of 20 ms, with the gain that follows.
+/// Returns a flow in congestion avoidance with this window, on a base of 20 ms and with the gain
+/// derived from it.
 fn avoiding(segments: u64) -> Script {
     let mut script = Script::new("ledbat++", "");
     script.round(RTT);
@@ -65,7 +66,8 @@ fn avoiding(segments: u64) -> Script {
     script
 }
 
-/// A window's ACKs with this RTT, in no time: no report, no slowdown.
+/// Delivers the ACKs of one window with this RTT within microseconds, so that no report or slowdown
+/// occurs. Returns the change in segments.
 fn window_of_acks(script: &mut Script, rtt_us: u64) -> f64 {
     let before = script.transport.cwnd;
     for _ in 0..before / MSS {
@@ -86,13 +88,13 @@ fn a_sixth_of_a_segment_an_rtt_below_the_target() {
 #[test]
 fn above_the_target_it_shrinks_by_the_excess_and_at_most_by_half() {
     let mut script = avoiding(100);
-    // The least of four samples counts.
+    // The filter takes the minimum of four samples.
     (0..3).for_each(|_| {
         script.ack(Duration::ZERO, |s| {
             (s.rtt_sample_us, s.bytes_acked) = (86_000, 1)
         });
     });
-    // 66 ms are a tenth over 60.
+    // 66 ms exceeds the target of 60 ms by a tenth.
     let moved = window_of_acks(&mut script, 86_000);
     assert!((-10.0..=-9.0).contains(&moved), "{moved}");
     let mut script = avoiding(100);
@@ -152,7 +154,7 @@ fn a_slowdown_drains_the_queue_and_comes_back() {
         (20..=40).contains(&back),
         "from 2 to 100 at 7/6 a round trip: {back}"
     );
-    // Nine times as long until the next.
+    // The next slowdown follows after nine times that duration.
     let next = windows[first + back..]
         .iter()
         .position(|window| *window == 2);

@@ -16,7 +16,7 @@ fn linux() -> Vegas {
 
 #[test]
 fn two_to_four_segments_wait() {
-    // 100 segments on 20 ms: a segment in the queue is 0.2 ms.
+    // 100 segments over 20 ms: one queued segment adds 0.2 ms.
     let step = |rtt| linux().step(100, 3, rtt, 20_000);
     assert_eq!(step(20_000), Step::Up);
     assert_eq!(step(20_399), Step::Up, "1.99");
@@ -36,12 +36,12 @@ fn two_to_four_segments_wait() {
 fn slow_start_ends_when_two_segments_wait() {
     let mut script = Script::new("vegas", "");
     (0..3).for_each(|_| script.round(RTT));
-    // 10 segments at first; the round trip of a window is longer than the base by what waits.
+    // The window starts at 10 segments. The RTT exceeds the base by the queueing delay.
     assert_eq!(script.window(), 80, "doubles");
     assert_eq!(script.transport.ssthresh, u64::MAX);
     script.round(Duration::from_micros(20_400));
     script.round(Duration::from_micros(20_400));
-    // 1.6 to 3.2 segments wait: the window becomes what its rate carries in 20 ms, and one.
+    // 1.6 to 3.2 segments are queued: the window becomes its rate times 20 ms, plus one segment.
     assert!(
         script.transport.ssthresh <= 163 * MSS,
         "{}",
@@ -51,13 +51,13 @@ fn slow_start_ends_when_two_segments_wait() {
     assert_eq!(script.transport.ssthresh, script.transport.cwnd);
 }
 
-/// In congestion avoidance with so many segments.
+/// Returns a flow in congestion avoidance with this window.
 fn avoiding(segments: u64) -> Script {
     let mut script = Script::new("vegas", "");
     script.round(RTT);
     script.round(RTT);
     (script.transport.cwnd, script.transport.ssthresh) = (segments * MSS, segments * MSS);
-    // A round begun before has the window of before.
+    // Finishes the round that began with the old window.
     script.round(RTT);
     script
 }
@@ -70,7 +70,7 @@ fn one_segment_more_or_less_a_round() {
         let before = script.window() as i64;
         (0..10).for_each(|_| script.round(Duration::from_micros(rtt)));
         let moved = script.window() as i64 - before;
-        // Rounds of ACKs and rounds by what was in flight need not meet: one of ten may slip.
+        // Script rounds and the program's rounds are not aligned, so one of ten may be missing.
         assert!((moved - 10 * change).abs() <= 1, "{rtt}: {moved}");
     }
     assert_eq!(script.faults(), 0);
