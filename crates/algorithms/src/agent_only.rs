@@ -1,14 +1,14 @@
-//! Loss-based algorithms with every decision in the agent (`split=agent`), as CCP's own Reno and
-//! Cubic have it.
+//! Loss-based algorithms with every decision in the agent (`split=agent`), as in CCP's own Reno and
+//! Cubic.
 //!
-//! The datapath program only measures. It reports once per interval, and at once when a repair
-//! begins, a timeout expires or a reduction is undone. The agent computes each window and
-//! threshold, in slow start and at losses too. Between two answers the window stands still.
+//! The datapath program only measures. It reports once per interval, and at once when a recovery
+//! begins, a timeout expires or a reduction is undone. The agent computes each window and ssthresh,
+//! including slow start and the reduction at a loss. The window is constant between two actions.
 //!
-//! The rest stays in the datapath's transport: which packets are lost, when a repair begins and
-//! ends, and proportional rate reduction (RFC 9937) towards the agent's threshold. Until the agent
-//! has answered a loss, the target of the reduction is the window before it, so that packets leave
-//! one for one. After a timeout the transport starts again from one segment.
+//! Loss detection, the start and end of recovery, and proportional rate reduction (RFC 9937)
+//! towards the agent's ssthresh remain in the datapath's transport. Until the agent has acted on a
+//! loss, the target of the reduction is the window before it, so one packet is sent per packet
+//! delivered. After a timeout the transport restarts from one segment.
 
 use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report};
 use ccplane_datapath::{Capabilities, INFINITY};
@@ -18,10 +18,10 @@ use crate::Reporting;
 use crate::repair::{DELIVERED, MAY_GROW, REMEMBER};
 use crate::window::{Law, Round, due};
 
-/// A loss-based law applied by the agent alone.
+/// Loss-based algorithm with growth law `L`, run entirely by the agent.
 pub struct AgentOnly<L> {
     law: L,
-    /// Fraction of the window that a loss leaves.
+    /// Factor applied to the window at a loss.
     beta: f64,
     report: Reporting,
     urgent: bool,
@@ -31,29 +31,29 @@ pub struct AgentOnly<L> {
 pub struct Flow<S> {
     law: S,
     mss: f64,
-    /// The datapath repairs losses and has a threshold of its own.
+    /// The datapath performs loss recovery and has its own ssthresh.
     recovery: bool,
     decided: Decision,
-    /// The decision before the last reduction.
+    /// Decision before the last reduction, restored by an undo.
     before: Decision,
-    /// Window and threshold in the latest answer, bytes.
+    /// Window and ssthresh last sent, bytes.
     sent: (u64, u64),
-    /// Number of answers, modulo 2^32.
+    /// Number of actions sent, modulo 2^32.
     answers: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Decision {
     window: f64,
-    /// Infinite until a loss.
+    /// Infinite before the first loss.
     ssthresh: f64,
 }
 
-/// Segments that a window has at least after a loss (RFC 5681, 3.1, equation 4).
+/// Minimum window after a loss, segments (RFC 5681, 3.1, equation 4).
 const WINDOW_MIN_SEGMENTS: f64 = 2.0;
 
 impl<L: Law> AgentOnly<L> {
-    /// Applies this law, with reports at these times.
+    /// Creates the algorithm with this report schedule.
     pub fn new(law: L, report: Reporting) -> AgentOnly<L> {
         AgentOnly {
             beta: law.beta().parse().unwrap_or(0.5),
@@ -63,22 +63,22 @@ impl<L: Law> AgentOnly<L> {
         }
     }
 
-    /// Leaves losses and timeouts to the next regular report.
+    /// Defers losses and timeouts to the next regular report.
     #[must_use]
     pub fn without_urgent_reports(mut self) -> AgentOnly<L> {
         self.urgent = false;
         self
     }
 
-    /// Records the start of a repair. `window` is the window before it, segments.
+    /// Reduces the window at the start of a recovery. `window`: the window before it, segments.
     fn reduce(&self, flow: &mut Flow<L::State>, window: f64) {
         flow.before = Decision {
             window,
             ..flow.decided
         };
         self.law.reduced(&mut flow.law, window);
-        // Whole segments, as a transport counts. The term keeps a product such as 69.99999999999999
-        // from losing one.
+        // Whole segments, as in a transport that counts packets. The added term keeps rounding
+        // errors, such as 69.99999999999999, from losing a segment.
         let kept = libm::floor(window * self.beta + 1e-9).max(WINDOW_MIN_SEGMENTS);
         flow.decided = Decision {
             window: kept,
@@ -86,7 +86,7 @@ impl<L: Law> AgentOnly<L> {
         };
     }
 
-    /// Applies the law to what was acknowledged since the last report.
+    /// Applies the growth law to the data acknowledged since the last report.
     fn grow(&self, flow: &mut Flow<L::State>, round: &Round) {
         let Decision { window, ssthresh } = flow.decided;
         if window < ssthresh {
@@ -95,12 +95,12 @@ impl<L: Law> AgentOnly<L> {
             return;
         }
         let growth = self.law.growth(&mut flow.law, round);
-        // More than a segment per segment acknowledged is slow start.
+        // Growth by more than a segment per segment acknowledged would be slow start.
         flow.decided.window += (growth / window).clamp(0.0, 1.0) * round.counted;
     }
 
-    /// Sends the decision, unless it is in force or already sent. `seen`: window and threshold in
-    /// the report; `current`: the report is later than the latest answer.
+    /// Sends the decision unless it is in effect or already sent. `seen`: window and ssthresh in
+    /// the report. `current`: the report was made after the last action took effect.
     fn answer(
         &self,
         flow: &mut Flow<L::State>,
@@ -149,12 +149,12 @@ impl<L: Law> Algorithm for AgentOnly<L> {
             .missing_from(control.capabilities())
             .is_empty();
         match recovery {
-            // A flow taken over may be in the middle of a repair, whose reduction was made already.
+            // A flow that is taken over may be in recovery. Its window has already been reduced.
             true => control.program("measure", &[("recovering", u64::from(info.live))]),
             false => control.program("portable", &[]),
         }
-        // A datapath may claim any size; a larger one would leave no window between one segment and
-        // the largest window.
+        // The datapath may claim any segment size. A larger one would leave no valid window between
+        // one segment and the largest window.
         let mss = info.mss.get().clamp(1, INFINITY);
         let cwnd = info.cwnd.get();
         let decided = Decision {
@@ -197,8 +197,8 @@ impl<L: Law> Algorithm for AgentOnly<L> {
             true => segments(ssthresh),
             false => f64::INFINITY,
         };
-        // The datapath has the latest answer. Where its window is another one, the transport has
-        // changed it: after an idle time, at the operator's limit, or in the time of a fallback.
+        // The datapath has applied the last action. A different window means that the transport
+        // changed it: after an idle period, at the operator's limit, or during a fallback.
         let current = answered == u64::from(flow.answers);
         let event = timeouts > 0 || repairs > 0 || undos > 0;
         if current && !event {
@@ -245,7 +245,7 @@ impl<L: Law> Algorithm for AgentOnly<L> {
     }
 }
 
-/// The end of a clause that records an event.
+/// Returns the end of a clause that records an event.
 fn at_once(urgent: bool) -> &'static str {
     match urgent {
         true => "\n    (report)\n    (fallthrough)",
@@ -253,8 +253,8 @@ fn at_once(urgent: bool) -> &'static str {
     }
 }
 
-/// The program for datapaths that repair losses themselves. It sets one value: at the start of a
-/// repair the threshold becomes the window, so that the transport does not halve it by itself.
+/// Returns the program for datapaths that perform loss recovery. It sets one value: at the start of
+/// a recovery ssthresh becomes the window, so that the transport does not halve it.
 fn measure(report: Reporting, urgent: bool) -> String {
     let (due, at_once) = (due(report, "Flow.srtt_us"), at_once(urgent));
     format!(
@@ -293,9 +293,10 @@ fn measure(report: Reporting, urgent: bool) -> String {
     )
 }
 
-/// The program for a datapath that knows nothing of recoveries, in the words of CCP alone. A repair
-/// lasts until what was in flight at its start is acknowledged (`hold`, RFC 6582's "recover"). The
-/// window counts as the limit while more than half of it is in flight.
+/// Returns the program for datapaths without [`Capabilities::RECOVERY`], restricted to CCP's
+/// variables. A recovery lasts until the data in flight at its start is acknowledged (`hold`, RFC
+/// 6582's "recover"). The flow counts as cwnd-limited while more than half of the window is in
+/// flight.
 fn portable(report: Reporting, urgent: bool) -> String {
     let (due, at_once) = (due(report, "Report.srtt"), at_once(urgent));
     format!(
@@ -345,7 +346,7 @@ mod tests {
     const RTT: Duration = Duration::from_millis(20);
     const SHORT: Duration = Duration::from_micros(10);
 
-    /// A flow of 100 segments in congestion avoidance whose agent knows it.
+    /// Returns a flow of 100 segments in congestion avoidance whose window the agent has adopted.
     fn steady(parameters: &str) -> Script {
         let mut script = Script::new("reno", &format!("split=agent,{parameters}"));
         (script.transport.cwnd, script.transport.ssthresh) = (100_000, 50_000);
@@ -371,10 +372,10 @@ mod tests {
             changes += u32::from(asked.cwnd.is_some());
             windows.push(script.window());
         }
-        // 100 ms in steps of 20 ms: the answers to the four reports before the last one are in
-        // force.
+        // 100 ms in steps of 20 ms: the actions for the four reports before the last one have taken
+        // effect.
         assert!((4..=5).contains(&changes), "{windows:?}");
-        // An ACK per 500 µs: each report counts about 40 segments.
+        // One ACK per 500 µs: each report counts about 40 segments.
         assert!((120..=180).contains(&script.window()), "{windows:?}");
         assert_eq!(script.faults(), 0);
     }
@@ -398,12 +399,12 @@ mod tests {
         let asked = script.ack(SHORT, |s| {
             (s.in_recovery, s.lost_pkts_sample, s.cwnd_limited) = (1, 1, 0);
         });
-        // The datapath does not reduce by itself.
+        // The datapath does not reduce the window itself.
         assert_eq!((asked.cwnd, asked.ssthresh), (None, Some(100_000)));
         assert_eq!(asked.report, Some(Urgency::Urgent));
         assert_eq!(script.orders.get("cwnd"), Some(&50_000));
         assert_eq!(script.orders.get("ssthresh"), Some(&50_000));
-        // Once per repair.
+        // Only once per recovery.
         for _ in 0..50 {
             let _ = script.ack(RTT, |s| {
                 (s.in_recovery, s.lost_pkts_sample, s.cwnd_limited) = (1, 1, 0);
@@ -444,7 +445,7 @@ mod tests {
         assert_eq!(asked.report, Some(Urgency::Urgent));
         assert_eq!(script.orders.get("cwnd"), Some(&1_000));
         assert_eq!(script.orders.get("ssthresh"), Some(&50_000));
-        // Another timeout of the same repair changes no threshold.
+        // Another timeout in the same recovery leaves ssthresh unchanged.
         let _ = script.ack(RTT, |s| {
             (s.was_timeout, s.in_recovery, s.bytes_acked, s.packets_acked) = (1, 1, 0, 0);
         });
@@ -452,7 +453,7 @@ mod tests {
             script.orders.get("ssthresh").copied().unwrap_or(50_000),
             50_000
         );
-        // Slow start up to the threshold, then a segment per round trip.
+        // Slow start up to ssthresh, then one segment per round trip.
         for _ in 0..12 {
             script.round(RTT);
         }
@@ -475,8 +476,8 @@ mod tests {
         }
     }
 
-    /// A transport restarts after an idle time, and an operator's limit holds: the agent goes on
-    /// from there.
+    /// The transport resets the window after an idle period or at an operator's limit. The agent
+    /// continues from that window.
     #[test]
     fn a_window_that_the_transport_lowered_is_adopted() {
         let mut script = steady("");

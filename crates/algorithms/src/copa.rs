@@ -1,13 +1,13 @@
 //! Copa: Arun and Balakrishnan, "Copa: Practical Delay-Based Congestion Control for the Internet",
 //! NSDI 2018.
 //!
-//! Copa moves its window towards the rate 1/(δ·d_q), d_q the queueing delay: so each flow keeps
-//! about 1/δ packets in the queue, which a crowd of Copa flows empties once in five round trips.
-//! Where it does not empty, somebody fills buffers, and Copa raises 1/δ as Reno would raise a
-//! window (section 2.2).
+//! Copa moves its window towards the target rate 1/(δ·d_q), where d_q is the queueing delay. Each
+//! flow then keeps about 1/δ packets in the queue, and a group of Copa flows empties the queue once
+//! in five round trips. If the queue does not empty, a buffer-filling flow shares it. Copa then
+//! adapts 1/δ by AIMD (section 2.2).
 //!
-//! The program compares rates and moves the window at each ACK. The agent keeps the least RTT of
-//! ten seconds, the velocity, and δ, once a round trip.
+//! The program compares rates and moves the window on each ACK. Once per round trip, the agent
+//! updates the ten-second minimum RTT, the velocity and δ.
 
 use std::collections::VecDeque;
 use std::str::FromStr;
@@ -60,55 +60,58 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     }))
 }
 
-/// δ of the default mode (section 2.1). Larger keeps less in the queue and loses throughput to
-/// noise in the RTT.
+/// δ of the default mode (section 2.1). A larger δ keeps fewer packets in the queue and loses
+/// throughput to RTT noise.
 const DELTA: f64 = 0.5;
-/// RTT_min is the least over so long (section 2.1). Shorter, and a queue that does not empty is
-/// soon taken for the path; longer, and a longer path after a change of route is taken for a queue.
+/// Window of RTT_min (section 2.1). A shorter window soon mistakes a standing queue for propagation
+/// delay. A longer one mistakes a route change to a longer path for a queue.
 const RTT_MIN_OVER: Duration = Duration::from_secs(10);
-/// The velocity doubles once the direction remained the same for so many RTTs: three in section
-/// 2.1, and one more because RTT_standing, a minimum, shows a queue that shrinks at once but one
-/// that grows late (as `mvfst` has it). Fewer, and it doubles in the ordinary oscillation of five
-/// RTTs; more, and it is slow to find a new rate.
+/// RTTs with the same direction before the velocity doubles. Section 2.1 has three. One is added
+/// because RTT_standing is a minimum: it shows a shrinking queue at once but a growing one late (as
+/// in `mvfst`). With fewer, the velocity doubles in the ordinary oscillation of five RTTs. With
+/// more, Copa is slow to find a new rate.
 const SAME_BEFORE_DOUBLING: u32 = 4;
-/// Without a nearly empty queue in so many RTTs others fill it (section 2.2): Copa flows alone
-/// empty it once in five.
+/// A queue that was not nearly empty in this many RTTs is filled by other flows (section 2.2). Copa
+/// flows alone empty it once in five.
 const EMPTY_WITHIN: usize = 5;
-/// RTT_max is the largest of so many RTTs (section 2.2).
+/// Window of RTT_max, RTTs (section 2.2).
 const RTT_MAX_OVER: usize = 4;
-/// "Nearly empty": d_q below this part of RTT_max − RTT_min (section 2.2).
+/// "Nearly empty": d_q is below this fraction of RTT_max − RTT_min (section 2.2).
 const NEARLY_EMPTY: f64 = 0.1;
-/// A queue with less than this many of the flow's own packets counts as empty, too (ours, not the
-/// paper's). Where n flows share a link, a queue that all of them take for empty has about one
-/// packet of each. A tenth of an oscillation of few packets is less than that. More would overlook
-/// others who fill a buffer; a flow beside them has 1/δ there.
+/// A queue that holds fewer of the flow's own packets than this also counts as empty (not in the
+/// paper). When n flows share a link, the queue that all of them consider empty holds about one
+/// packet of each. If the oscillation is only a few packets, a tenth of it is less than that. A
+/// larger value would overlook buffer-filling flows: next to them, a flow has 1/δ packets in the
+/// queue.
 const OWN_IN_EMPTY: f64 = 1.0;
-/// Beyond this part of packets lost the window shrinks, in any mode: the authors' code, not the
-/// paper. Less would answer losses that are not congestion; more would keep a small buffer
-/// overflowing.
+/// Loss rate above which the window shrinks in every mode. From the authors' code, not the paper. A
+/// lower limit would react to losses that are not congestion. A higher one would keep a small
+/// buffer overflowing.
 const SUSTAINED_LOSS: f64 = 0.1;
-/// To this part (authors' code).
+/// Factor applied to the window at sustained loss (authors' code).
 const AFTER_SUSTAINED_LOSS: f64 = 0.7;
-/// Packets over which losses are counted, at least: a lost packet of few is no loss rate.
+/// Minimum number of packets for a loss rate: with fewer, one lost packet is not significant.
 const LOSS_OVER: f64 = 20.0;
-/// Round trips that jitter is measured over: as many as flows take to empty the queue once, so that
-/// one of them is without their own movement. Fewer take a movement for jitter; more hold on to
-/// jitter that has gone.
+/// Window of the jitter estimate, round trips: the period in which flows empty the queue once, so
+/// that at least one of them is free of their own queue changes. A shorter window mistakes queue
+/// changes for jitter. A longer one keeps jitter that has ended.
 const JITTER_ROUNDS: usize = 5;
-/// Bias of RTT_standing over the smallest mean above the least RTT, and over the mean step between
-/// least RTTs. The smaller product is 0.9 to 3 times the bias for evenly distributed jitter of ±5
-/// ms at 1,000 to 8,000 packets/s and RTTs of 15 to 100 ms, in order and out of order. Less takes
-/// jitter for a queue; more leaves a queue of the difference.
+/// Bias of RTT_standing relative to two measures: the smallest mean excess over the round's minimum
+/// RTT, and the mean step between successive minima. The smaller product is 0.9 to 3 times the true
+/// bias for uniform jitter of ±5 ms at 1,000 to 8,000 packets/s and RTTs of 15 to 100 ms, both in
+/// order and reordered. Smaller factors mistake jitter for a queue. Larger ones leave a queue of
+/// the difference.
 const ABOVE_LEAST: f64 = 3.0;
 const LEAST_STEPS: f64 = 8.0;
-/// Part of the bound that is the flow's own movement of its queue, over the time of 1/δ packets.
-/// Less takes the movement for jitter: with 1.0 the queue of ten packets at 24 Mbit/s was 1.5
-/// packets longer. More misses jitter of the difference.
+/// Factor of the allowance for queue changes caused by the flow itself, relative to the
+/// serialization time of 1/δ packets. A smaller factor mistakes them for jitter: with 1.0, a queue
+/// of ten packets at 24 Mbit/s was 1.5 packets longer. A larger one misses jitter of the
+/// difference.
 const OWN_MOVEMENT: f64 = 1.5;
-/// Most that 1/δ becomes, packets. As many in a queue as a large window; where this is little, so
-/// is the flow's share.
+/// Upper bound of 1/δ, packets: as much as a large window. If it is too small, the flow's share is
+/// too.
 const MOST_PATIENCE: f64 = 65_536.0;
-/// Least window, packets (authors' code): with one, a delayed ACK would stop the flow.
+/// Minimum window, packets (authors' code). With one packet, a delayed ACK would stall the flow.
 const LEAST_WINDOW: f64 = 2.0;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,13 +121,14 @@ enum Mode {
     Default,
 }
 
-/// How the window shrinks. The program's text has the excess.
+/// Decrease of the window. The program implements `Excess`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Descent {
-    /// By half of the flow's excess in the queue an RTT, by 1/δ packets at least. Ours.
+    /// By half of the flow's excess in the queue per RTT, at least by 1/δ packets. Not in the
+    /// paper.
     #[default]
     Excess,
-    /// By v/δ packets an RTT (section 2.1).
+    /// By v/δ packets per RTT (section 2.1).
     Velocity,
 }
 
@@ -140,7 +144,7 @@ impl FromStr for Delta {
     }
 }
 
-/// The algorithm.
+/// Copa.
 pub struct Copa {
     mode: Mode,
     /// 1/δ of the default mode, packets.
@@ -156,19 +160,19 @@ pub struct Flow {
     velocity: Velocity,
     rounds: Rounds,
     jitter: Jitter,
-    /// 1/δ now, packets.
+    /// Current 1/δ, packets.
     patience: f64,
-    /// Packets acknowledged and lost since losses were last judged.
+    /// Packets acknowledged and lost since the loss rate was last evaluated.
     acked: f64,
     lost: f64,
-    /// 1/δ was last halved.
+    /// Time at which 1/δ was last halved.
     halved: Time,
-    /// The window last shrank for sustained loss.
+    /// Time at which the window last shrank for sustained loss.
     retreated: Time,
     told: Orders,
 }
 
-/// What the program has.
+/// Variables installed in the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Orders {
     base: u64,
@@ -178,14 +182,14 @@ struct Orders {
     upwards: u64,
 }
 
-/// How fast the window moves, in units of 1/δ packets an RTT.
+/// Velocity of the window, in units of 1/δ packets per RTT.
 #[derive(Clone, Copy, Debug)]
 struct Velocity {
     value: f64,
     upwards: bool,
-    /// RTTs in which the window went the same way.
+    /// RTTs in a row in which the window moved in the same direction.
     same: u32,
-    /// Window at the last look, bytes.
+    /// Window at the last update, bytes.
     window: u64,
 }
 
@@ -199,8 +203,8 @@ impl Velocity {
         }
     }
 
-    /// A round trip ended with this window. `most` bounds the velocity so that the window at most
-    /// doubles or vanishes in an RTT (authors' code).
+    /// Updates the velocity at the end of a round trip with this window. `most` bounds it so that
+    /// the window at most doubles or vanishes in an RTT (authors' code).
     fn update(&mut self, window: u64, most: f64) {
         let upwards = window > self.window;
         self.window = window;
@@ -216,7 +220,7 @@ impl Velocity {
     }
 }
 
-/// Least and largest RTT (µs) of the last round trips.
+/// Minimum and maximum RTT of the last round trips, µs.
 #[derive(Clone, Debug, Default)]
 struct Rounds(VecDeque<(u64, u64)>);
 
@@ -226,8 +230,8 @@ impl Rounds {
         self.0.truncate(EMPTY_WITHIN);
     }
 
-    /// Whether the queue was nearly empty in one of them, for a flow of so many packets. While they
-    /// are too few to tell, it was.
+    /// Returns true if the queue was nearly empty in one of the rounds, for a flow with this window
+    /// in packets, or if there are too few rounds to decide.
     fn was_nearly_empty(&self, base: u64, window: f64) -> bool {
         let most = self
             .0
@@ -246,7 +250,7 @@ impl Rounds {
     }
 }
 
-/// Least RTT of the last round trips, and their mean RTT above it, µs: what jitter shows of itself.
+/// Jitter estimate. Per round trip: the minimum RTT, and the excess of the mean over it, µs.
 #[derive(Clone, Debug, Default)]
 struct Jitter(VecDeque<(u64, u64)>);
 
@@ -260,13 +264,13 @@ impl Jitter {
         self.0.truncate(JITTER_ROUNDS);
     }
 
-    /// Bound of what jitter adds to RTT_standing, the least RTT of half a round trip, over RTT_min
-    /// where there is no queue; µs.
+    /// Upper bound of the bias of RTT_standing, the minimum RTT of half a round trip, over RTT_min
+    /// due to jitter on an empty queue, µs.
     ///
-    /// Where packets keep their order, each waits for those before it, and small RTTs are rare: the
-    /// bias follows the mean of a round trip above its least RTT. Where packets overtake, every
-    /// round trip has some that were not delayed, and the bias follows how far the least RTTs of
-    /// successive round trips differ.
+    /// If the path preserves packet order, each packet waits for those before it, and small RTTs
+    /// are rare: the bias follows the excess of the mean over the round's minimum. If the path
+    /// reorders packets, every round trip includes some that were not delayed, and the bias follows
+    /// the difference between the minima of successive rounds.
     fn bias(&self) -> f64 {
         if self.0.len() < JITTER_ROUNDS {
             return 0.0;
@@ -280,8 +284,8 @@ impl Jitter {
 }
 
 impl Flow {
-    /// A round trip ended: mode and δ (section 2.2), velocity (2.1), and what the program is to
-    /// have.
+    /// Updates mode and δ (section 2.2), velocity (section 2.1) and the program's variables at the
+    /// end of a round trip.
     fn round(&mut self, copa: &Copa, now: Time, round: &Round) {
         let base = self.base.update(now, round.least).unwrap_or(round.least);
         self.told.base = base;
@@ -312,8 +316,8 @@ impl Flow {
         self.told.upwards = u64::from(self.velocity.upwards);
     }
 
-    /// A loss halves 1/δ where Copa competes, once an RTT; never below that of the default mode ("δ
-    /// ≤ 0.5").
+    /// Halves 1/δ after a loss in competitive mode, at most once per RTT and not below the default
+    /// mode's value (section 2.2: "δ ≤ 0.5").
     fn halve(&mut self, copa: &Copa, now: Time, srtt: Duration) {
         if self.patience > copa.patience && now.since(self.halved) > srtt {
             self.halved = now;
@@ -322,8 +326,8 @@ impl Flow {
         }
     }
 
-    /// The window after sustained loss, if that is what there is; bytes. Once an RTT: what is lost
-    /// before the smaller window shows says nothing of it.
+    /// Returns the window after sustained loss, bytes, if the loss rate exceeds the limit. At most
+    /// once per RTT: losses that occur before the smaller window takes effect do not count.
     fn retreat(
         &mut self,
         now: Time,
@@ -352,7 +356,7 @@ impl Flow {
     }
 }
 
-/// What a report says of a round trip.
+/// Measurements of one round trip. Times in µs, `cwnd` in bytes.
 struct Round {
     least: u64,
     most: u64,
@@ -372,8 +376,8 @@ impl Algorithm for Copa {
         Programs::new().with("copa", PROGRAM)
     }
 
-    /// Not that losses are repaired: it has no reduction for them that a datapath would have to
-    /// carry out. A bundle repairs nothing.
+    /// RECOVERY is not required: Copa has no loss reduction that the datapath would have to carry
+    /// out. A bundle has no loss recovery.
     fn needs(&self) -> Capabilities {
         Capabilities::CWND
             .with(Capabilities::PACING)
@@ -436,10 +440,10 @@ impl Algorithm for Copa {
         }
         let acked = acked as f64 / flow.mss;
         let retreat = flow.retreat(now, srtt.unwrap_or_default(), acked, lost as f64, cwnd);
-        // After a timeout the program has begun anew.
+        // After a timeout the program has already restarted in slow start.
         if let Some(window) = retreat.filter(|_| timeouts == 0) {
             control.cwnd(window);
-            // Behind a policer there is never a queue that would end slow start.
+            // Behind a policer there is no queue whose growth would end slow start.
             control.set("slow", 0);
             control.set("extra", 0);
         }
@@ -478,29 +482,30 @@ impl Algorithm for Copa {
     }
 }
 
-/// The program's text. `unit` is mss/δ in bytes, so that 1/δ packets; `base` is RTT_min.
+/// The program. `unit` is mss/δ in bytes, that is 1/δ packets. `base` is RTT_min.
 ///
-/// RTT_standing is the least sample of the last srtt/2, kept in two buckets of srtt/4. The window
-/// grows while cwnd/RTT_standing is at most 1/(δ·d_q), that is cwnd·d_q ≤ RTT_standing·unit, by v/δ
-/// packets for each window acknowledged, and shrinks else; `credit` keeps what is less than a byte.
+/// RTT_standing is the minimum sample of the last srtt/2, kept in two buckets of srtt/4. The window
+/// grows while cwnd/RTT_standing ≤ 1/(δ·d_q), that is cwnd·d_q ≤ RTT_standing·unit, by v/δ packets
+/// per window acknowledged, and otherwise shrinks. `credit` holds the fraction of a byte.
 ///
-/// With `by_excess` it shrinks by half of the excess for each window acknowledged: of the flow's
-/// bytes in the queue, cwnd·d_q/RTT_standing, beyond `unit`. A change shows one RTT and a half
-/// later (the path, and RTT_standing). A part of less than a quarter would never empty the queue,
-/// which the mode's rule waits for; all of it would swing for ever, as the velocity does, which
-/// passes the aim by what it moves until the aim shows.
+/// With `by_excess` it shrinks by half of the excess per window acknowledged. The excess is the
+/// flow's bytes in the queue, cwnd·d_q/RTT_standing, beyond `unit`. A change takes effect one and a
+/// half RTTs later (the path, and RTT_standing). With less than a quarter of the excess, the queue
+/// would never empty, which the mode switch relies on. With all of it, the window would oscillate,
+/// as it does with the velocity, which overshoots by the amount it moves until the change takes
+/// effect.
 ///
-/// `noise` is what jitter adds to RTT_standing over `base`; the agent measures it. Receivers that
-/// acknowledge more than four packets at once (`burst`, which falls by 1/64 per ACK) make a window
-/// of w packets send w − burst in some RTTs and then nothing, so that the next ACK waits for the
-/// receiver's timer and its RTT looks like a queue. Then the flow paces at the rate the paper
-/// compares, w/RTT_standing, and `Cwnd` has room for `extra` bytes more, which wait for an ACK at
-/// the receiver.
+/// `noise` is the bias of RTT_standing over `base` due to jitter; the agent measures it. Receivers
+/// that acknowledge more than four packets at once (`burst`, which decays by 1/64 per ACK) make a
+/// window of w packets send w − burst packets in some RTTs and then none. The next ACK then waits
+/// for the receiver's timer, and its RTT looks like a queue. In that case the flow paces at the
+/// rate that the paper compares, w/RTT_standing, and `Cwnd` is `extra` bytes larger to cover the
+/// packets that await an ACK at the receiver.
 ///
-/// A direction that is not the one for which the agent set the velocity has velocity 1 at once.
-/// Otherwise it paces at 2·cwnd/RTT_standing. While a repair runs, window and target are told by
-/// the threshold: Copa does not reduce for a loss, and what the datapath takes for the end of its
-/// reduction is the window that Copa wants.
+/// If the direction differs from the one that the agent's velocity applies to, the velocity is 1 at
+/// once. Without `extra` the flow paces at 2·cwnd/RTT_standing. In recovery the program sets
+/// ssthresh to the window that Copa wants, which makes it the target of the datapath's reduction:
+/// Copa does not reduce for a loss.
 const PROGRAM: &str = "(def
     (Report
         (volatile acked 0) (volatile lost 0) (volatile timeouts 0) (volatile rounds 0) (least +infinity)

@@ -1,12 +1,11 @@
-//! Windows that come from outside: what steps a simulation from decision to decision, as an
-//! environment for learning does.
+//! External control: an environment for reinforcement learning steps a simulation from decision to
+//! decision.
 //!
-//! [`Outside`] is the algorithm. Each of its flows has a seat: when the flow's program reports, the
-//! seat has what happened since its last decision, and a simulation stops there
-//! (`Simulation::run_until_decision`). Whoever holds the [`Seats`] decides, and goes on; the
-//! decision takes the way of every other command. [`Observer`] and [`Actor`] are what stands
-//! between reports and numbers that are learned from. They are the same where a learned policy runs
-//! on real packets.
+//! [`Outside`] is the algorithm. Each of its flows has a seat. When the flow's program reports, the
+//! seat holds the measurements since the last decision, and the simulation stops
+//! (`Simulation::run_until_decision`). The owner of the [`Seats`] decides and resumes. The decision
+//! reaches the datapath like any other command. [`Observer`] and [`Actor`] convert between reports
+//! and the policy's numbers. They are the same where a trained policy runs on real packets.
 
 mod act;
 mod observe;
@@ -23,25 +22,25 @@ pub use observe::{Feature, Interval, LEAST, MOST, Observer, Totals};
 
 use crate::AlgorithmDoc;
 
-/// What a registry says of it.
+/// Registry entry of the algorithm.
 pub const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "outside",
     doc: "windows and rates come from outside of the agent",
     parameters: &[],
 };
 
-/// The name of its program.
+/// Name of the only program.
 pub const PROGRAM: &str = "outside";
 
-/// When a decision is due.
+/// Condition for a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Each time so much time has passed, whatever arrives. Far below an RTT, most steps see
-    /// nothing new.
+    /// At a fixed interval, with or without new ACKs. If it is far below an RTT, most steps carry
+    /// no new measurement.
     Every(Duration),
-    /// Once a smoothed RTT.
+    /// Once per smoothed RTT.
     RoundTrip,
-    /// Once a smoothed RTT, and at once at losses and timeouts.
+    /// Once per smoothed RTT, and at once at losses and timeouts.
     Report,
 }
 
@@ -61,7 +60,7 @@ impl FromStr for Step {
 }
 
 impl Step {
-    /// The text of the program that reports when a decision is due.
+    /// Returns the program that reports when a decision is due.
     pub fn program(self) -> String {
         let decide = match self {
             Step::Every(every) => format!("(>= Micros {})", every.as_nanos() / 1000),
@@ -75,23 +74,24 @@ impl Step {
     }
 }
 
-/// What is decided for a flow. What is `None` stays as it is.
+/// Action on a flow. `None` leaves a value unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// The window.
+    /// Window.
     pub cwnd: Option<Bytes>,
-    /// The pacing rate.
+    /// Pacing rate.
     pub rate: Option<Rate>,
 }
 
-/// A flow that is steered from outside.
+/// Externally controlled flow.
 #[derive(Clone, Debug)]
 pub struct Seat {
-    /// The flow, as its agent knows it.
+    /// Identifier in the agent.
     pub flow: FlowId,
-    /// What was known of it when it opened.
+    /// Description of the flow when it opened.
     pub info: FlowInfo,
-    /// When a decision became due, and what had happened since the last; `None` while none is.
+    /// Time at which a decision became due, and the measurements since the last one; `None` if no
+    /// decision is due.
     pub due: Option<(Time, Totals)>,
     /// The flow has ended.
     pub closed: bool,
@@ -99,27 +99,27 @@ pub struct Seat {
 }
 
 impl Seat {
-    /// Decides. It comes into force when the simulation goes on.
+    /// Sets the decision. It takes effect when the simulation resumes.
     pub fn decide(&mut self, decision: Decision) {
         self.due = None;
         self.decision = Some(decision);
     }
 }
 
-/// The seats of all flows of an [`Outside`], in the order in which these opened. Clones are the
-/// same seats.
+/// Seats of all flows of an [`Outside`], in the order in which the flows opened. Clones share the
+/// seats.
 #[derive(Clone, Debug, Default)]
 pub struct Seats(Arc<Mutex<Vec<Seat>>>);
 
 impl Seats {
-    /// All of them.
+    /// Locks and returns all seats.
     pub fn lock(&self) -> MutexGuard<'_, Vec<Seat>> {
-        // Nothing panics while it holds the lock.
+        // No code path panics while holding the lock, so a poisoned lock is still consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The algorithm. Flows that nobody decides for keep the window that they began with.
+/// Algorithm without a law of its own. A flow without decisions keeps its initial window.
 #[derive(Debug)]
 pub struct Outside {
     step: Step,
@@ -127,7 +127,7 @@ pub struct Outside {
 }
 
 impl Outside {
-    /// One whose flows take these seats.
+    /// Creates the algorithm; its flows add themselves to `seats`.
     pub fn new(step: Step, seats: Seats) -> Outside {
         Outside { step, seats }
     }
@@ -165,12 +165,12 @@ impl Algorithm for Outside {
 
     fn on_report(&mut self, flow: &mut FlowId, report: &Report<'_>, control: &mut Control<'_>) {
         let mut seats = self.seats.lock();
-        // A flow's number is free for another when it has ended: the seat is the last of that
-        // number.
+        // Flow identifiers are reused after a flow ends, so the last matching seat is the current
+        // one.
         let seat = seats.iter_mut().rev().find(|seat| seat.flow == *flow);
         if let (Some(seat), Some(totals)) = (seat, report.read::<Totals>()) {
             seat.due = Some((control.now(), totals));
-            // What is decided comes into force at the same moment, and before anything later.
+            // The decision takes effect at the same simulated time, before any later event.
             control.after(Duration::ZERO);
         }
     }

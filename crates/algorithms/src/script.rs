@@ -1,5 +1,5 @@
-//! For unit tests: an algorithm on its own agent and datapath, under signals that a test writes
-//! down ACK by ACK.
+//! Test harness: one algorithm on its own agent and datapath, driven ACK by ACK with scripted
+//! signals.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(crate) const MSS: u64 = 1_000;
 const DATAPATH: DatapathId = DatapathId(0);
 const FLOW: u64 = 1;
 
-/// Everything that a datapath can do.
+/// Returns all capabilities that a datapath can have.
 pub(crate) fn everything() -> Capabilities {
     use Capabilities as C;
     [
@@ -32,7 +32,7 @@ pub(crate) fn everything() -> Capabilities {
     .fold(C::CWND, Capabilities::with)
 }
 
-/// What the flow asked of its transport.
+/// Requests of the flow to its transport.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
     pub cwnd: Option<u64>,
@@ -40,37 +40,36 @@ pub(crate) struct Asked {
     pub report: Option<datapath::Urgency>,
 }
 
-/// One flow. Its transport does what it is asked, and repairs nothing by itself.
+/// One flow. Its transport applies every request and performs no loss recovery.
 pub(crate) struct Script {
     agent: Agent,
     programs: ProgramTable<8>,
     flow: datapath::Flow<32>,
     pub transport: Transport,
-    /// What an ACK carries that a test does not say.
+    /// Default signals of an ACK.
     pub usual: Signals,
-    /// Commands that the agent gave since the last ACK: program variables by number, window and the
-    /// like by name.
+    /// Values that the agent set since the last ACK: program variables by number, others by name.
     pub orders: BTreeMap<String, u64>,
     pub reports: usize,
-    /// A program needs more than the datapath can do.
+    /// A program exceeds the capabilities of the datapath.
     refused: bool,
 }
 
 impl Script {
-    /// A fresh flow of ten segments of [`MSS`].
+    /// Creates a flow with a window of ten segments of [`MSS`].
     pub fn new(algorithm: &str, parameters: &str) -> Script {
         Script::on(everything(), algorithm, parameters)
             .expect("a datapath that can do everything suffices")
     }
 
-    /// The same where the datapath can do only so much; `None` where the algorithm refuses it.
+    /// Same on a datapath with these capabilities; `None` if the algorithm rejects them.
     pub fn on(capabilities: Capabilities, algorithm: &str, parameters: &str) -> Option<Script> {
         let parameters: Parameters = parameters.parse().expect("well-formed");
         let made = Registry::builtin().by_name(algorithm, &parameters);
         Script::with(capabilities, made.unwrap_or_else(|why| panic!("{why}")))
     }
 
-    /// A fresh flow of this algorithm, on a datapath that can do everything.
+    /// Creates a flow of this algorithm on a datapath with all capabilities.
     pub fn of(algorithm: Box<dyn DynAlgorithm>) -> Option<Script> {
         Script::with(everything(), algorithm)
     }
@@ -175,14 +174,14 @@ impl Script {
         }
     }
 
-    /// One ACK with these signals, this long after the last.
+    /// Runs the program on one ACK with these signals, `after` the last run.
     pub fn call(&mut self, after: Duration, signals: &Signals) -> Asked {
         self.transport.now += after;
         let outcome = self.flow.on_ack(&self.transport, signals, &self.programs);
         self.carry(outcome)
     }
 
-    /// A run by timer, this long after the last run.
+    /// Runs the program by timer, `after` the last run.
     #[cfg(test)]
     pub fn timer(&mut self, after: Duration) -> Asked {
         self.transport.now += after;
@@ -190,7 +189,8 @@ impl Script {
         self.carry(outcome)
     }
 
-    /// Applies what a run asked for, and takes its report to the agent and the answer back.
+    /// Applies the requests of a run, sends its report to the agent and applies the agent's
+    /// commands.
     fn carry(&mut self, outcome: Outcome) -> Asked {
         let now = self.transport.now;
         self.transport.cwnd = outcome.cwnd.unwrap_or(self.transport.cwnd);
@@ -217,14 +217,14 @@ impl Script {
         }
     }
 
-    /// One ACK as usual but for `change`.
+    /// Runs the program on one ACK with the default signals, modified by `change`.
     pub fn ack(&mut self, after: Duration, change: impl FnOnce(&mut Signals)) -> Asked {
         let mut signals = self.usual;
         change(&mut signals);
         self.call(after, &signals)
     }
 
-    /// A round trip of this length: one ACK for each segment of the window, evenly.
+    /// Runs one round trip of length `rtt`: one ACK per segment of the window, evenly spaced.
     pub fn round(&mut self, rtt: Duration) {
         let acks = (self.transport.cwnd / MSS).max(1);
         for _ in 0..acks {
@@ -237,12 +237,12 @@ impl Script {
         }
     }
 
-    /// The window in segments, rounded down.
+    /// Window in segments, rounded down.
     pub fn window(&self) -> u64 {
         self.transport.cwnd / MSS
     }
 
-    /// The report variables as they are.
+    /// Returns the current report variables.
     #[cfg(test)]
     pub fn report(&self) -> Vec<u64> {
         self.flow.report(&self.programs).to_vec()
@@ -252,7 +252,7 @@ impl Script {
         self.flow.faults()
     }
 
-    /// What the algorithm said of its flow last under this name.
+    /// Returns the algorithm's gauge of this name.
     pub fn gauge(&self, name: &str) -> Option<f64> {
         let id = FlowId {
             datapath: DATAPATH,
@@ -273,10 +273,10 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// What an agent orders at most, bytes/s: eight times what a petabit link carries.
+    /// Upper bound of an agent's rate, bytes/s: eight times a petabit link.
     const MOST_RATE: u64 = 1 << 50;
 
-    /// Small numbers, large ones, and those at the edges.
+    /// Small numbers, large ones, and limits.
     fn any_number() -> impl Strategy<Value = u64> {
         prop_oneof![
             0..3_000u64,
@@ -322,7 +322,7 @@ pub(crate) mod tests {
         })
     }
 
-    /// Every algorithm, and forms of some whose law or program is another.
+    /// Every algorithm, and variants with a different law or program.
     fn forms() -> Vec<(String, &'static str)> {
         let others = [
             ("bundler", "law=basic,pulse=always"),
@@ -369,7 +369,7 @@ pub(crate) mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Whatever a datapath says: no panic, and windows, rates and orders within bounds.
+        /// No signals cause a panic, and windows, rates and commands stay within bounds.
         #[test]
         fn no_signals_do_harm(calls in prop::collection::vec((0..100_000_000u64, any_signals()), 1..60)) {
             for (algorithm, parameters) in forms() {
@@ -381,11 +381,11 @@ pub(crate) mod tests {
                     let ordered = |what| script.orders.get(what).copied();
                     prop_assert!(ordered("cwnd") != Some(0), "{algorithm}");
                     prop_assert!(ordered("rate") != Some(0), "{algorithm}");
-                    // BBR, which does not know a path yet, may order what no path carries: it is
-                    // not paced then.
+                    // BBR may set any rate before it has a sample of the path; the flow is then not
+                    // paced.
                     let most = if algorithm.starts_with("bbr") { u64::MAX } else { MOST_RATE };
                     prop_assert!(ordered("rate").is_none_or(|rate| rate <= most), "{algorithm}");
-                    // Its program has the rate in a variable.
+                    // Vivace's program stores the rate in a variable.
                     prop_assert!(algorithm != "vivace" || script.transport.rate <= MOST_RATE, "{algorithm}");
                 }
             }

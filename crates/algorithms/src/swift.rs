@@ -1,19 +1,20 @@
 //! Swift: G. Kumar et al., "Swift: Delay is Simple and Effective for Congestion Control in the
 //! Datacenter", SIGCOMM 2020.
 //!
-//! The program is the paper's algorithm 1: at each ACK the window grows while the RTT is below the
-//! target, and falls, once an RTT, by how far it is above. The agent sets the target, which depends
-//! on the window (section 3.5) and needs a square root: an answer that comes some RTTs late is of a
-//! window that was little different. Windows below a packet are paced.
+//! The program is the paper's algorithm 1: on each ACK the window grows while the RTT is below the
+//! target, and it shrinks by the relative excess at most once per RTT. The agent sets the target,
+//! which depends on the window (section 3.5) and needs a square root. An action that is a few RTTs
+//! late is computed from a window that differs little. Windows below one packet are paced.
 //!
-//! The paper has no slow start. Here the window doubles each RTT until the target delay is reached
-//! for the first time: a packet an RTT takes minutes to fill 100 ms at 1 Gbit/s. A window W sends 2
-//! W in a round, of which the last wait for W; the first of them that waits for a quarter of the
-//! BDP is acknowledged when the window is 1 to 1.5 BDP, so that little queues beyond the target.
+//! The paper has no slow start. Here the window doubles each RTT until the target delay is first
+//! reached, because one packet per RTT takes minutes to fill a path of 100 ms at 1 Gbit/s. A window
+//! W sends 2 W in a round, whose last packets wait for W. The first packet that waits for a quarter
+//! of the BDP is acknowledged when the window is 1 to 1.5 BDP, so the queue hardly exceeds the
+//! target.
 //!
-//! The paper splits the RTT by timestamps of both NICs into fabric and endpoint delay, with a
-//! window each (section 3.2). No datapath here has them: the whole RTT is held to the fabric's
-//! target, so a slow receiver is taken for a queue.
+//! The paper splits the RTT into fabric and endpoint delay with timestamps from both NICs and keeps
+//! a window for each (section 3.2). No datapath here has these timestamps. The whole RTT is
+//! compared with the fabric target, so a slow receiver looks like a queue.
 
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
 use ccplane_datapath::{Capabilities, INFINITY};
@@ -101,45 +102,48 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     }))
 }
 
-// The paper prints names, not values, for most constants. These are what the packet simulator htsim
-// has (facts/dx.md 6), whose authors call them guesses; `hops` counts from 0 as `auto` measures the
-// path with its switches.
+// The paper names most constants without giving values. These are the values of the packet
+// simulator htsim (facts/dx.md 6), whose authors call them guesses. `hops` starts from 0 because
+// `auto` measures the path including its switches.
 
-/// Packets an RTT. Larger finds room sooner and overshoots the target by more.
+/// Additive increase, packets per RTT. A larger one takes free capacity sooner and overshoots the
+/// target by more.
 const AI: f64 = 1.0;
-/// β. Smaller drains a queue over more RTTs.
+/// β. With a smaller one, a queue takes more RTTs to drain.
 const BETA: f64 = 0.8;
-/// One decrease at most halves. Larger lets one late sample empty the path.
+/// Upper bound of one decrease. A larger bound lets a single late sample empty the path.
 const MAX_MDF: f64 = 0.5;
-/// ħ, htsim's base target of 20 µs over 6.55. Smaller starves flows over more switches, larger
-/// grants them longer queues.
+/// ħ: htsim's base target of 20 µs divided by 6.55. A smaller ħ starves flows that cross more
+/// switches. A larger one allows them longer queues.
 const HOP: Duration = Duration::from_micros(3);
-/// Packets: `fs_min_cwnd`, `fs_max_cwnd`. A wider span spreads the same range over more windows.
+/// `fs_min_cwnd` and `fs_max_cwnd`, packets. A wider span spreads the same range over more window
+/// sizes.
 const FS_MIN: f64 = 0.1;
 const FS_MAX: f64 = 100.0;
-/// `fs_range` over the base target. Less, and the window of many flows hunts about the target
-/// (section 3.5).
+/// `fs_range` relative to the base target. With less, the windows of many flows oscillate around
+/// the target (section 3.5).
 const RANGE: f64 = 5.0;
-/// `auto` base target over the least RTT: a quarter of an RTT of queue. Less and noise keeps the
-/// link from filling; ours.
+/// Base target of `auto` relative to the minimum RTT: a quarter of an RTT of queueing. With less,
+/// noise keeps the link from filling. Not in the paper.
 const HEADROOM: f64 = 1.25;
-/// Timeouts in a row after which the window is the least (RETX_RESET_THRESHOLD); htsim's. Fewer
-/// gives up after a burst.
+/// Consecutive timeouts after which the window drops to the minimum (RETX_RESET_THRESHOLD, htsim's
+/// value). With fewer, a burst of losses resets it.
 const RESET_AFTER: u64 = 5;
-/// Consecutive samples at or above the target that end slow start. Fewer end it for noise; more let
-/// the window grow longer. Ours.
+/// Consecutive samples at or above the target that end slow start. With fewer, noise ends it. With
+/// more, the window grows for longer. Not in the paper.
 const LATE_SAMPLES: u64 = 4;
-/// The least window, in hundredths of a packet: a packet in 100 RTTs. More fills the queue of an
-/// incast of as many flows as the path holds packets; less makes a flow deaf for long. Ours.
+/// Minimum window in hundredths of a packet: one packet per 100 RTTs. A larger minimum fills the
+/// queue in an incast of as many flows as the path holds packets. A smaller one leaves a flow
+/// without feedback for too long. Not in the paper.
 const LEAST_PERCENT: u64 = 1;
-/// The target until the first report, µs: beyond any, so that a flow begins with growth.
+/// Target before the first report, µs: larger than any RTT, so that a flow starts by growing.
 const UNKNOWN: u64 = INFINITY;
-/// The window in the program: 1/1024 byte, so that growth by less than a byte an ACK is not lost;
-/// at most 1 GiB.
+/// Unit of the program's window: 1/1024 byte, so that growth by less than a byte per ACK
+/// accumulates. The window is at most 1 GiB.
 const FRACTION: f64 = 1024.0;
 const MOST: u64 = 1 << 40;
 
-/// The target delay (section 3.5). Times in µs, windows in packets.
+/// Target delay (section 3.5). Times in µs, windows in packets.
 #[derive(Clone, Copy, Debug)]
 struct Target {
     base: Option<f64>,
@@ -150,8 +154,8 @@ struct Target {
 }
 
 impl Target {
-    /// base + hops·ħ + max(0, min(α/√cwnd + β, fs_range)), where α = fs_range / (1/√fs_min -
-    /// 1/√fs_max) and β = -α/√fs_max.
+    /// Section 3.5: base + hops·ħ + max(0, min(α/√cwnd + β, fs_range)), with α = fs_range /
+    /// (1/√fs_min − 1/√fs_max) and β = −α/√fs_max.
     fn delay(&self, window: f64, least_rtt: f64) -> f64 {
         let base = self.base.unwrap_or(least_rtt * HEADROOM);
         let range = self.range.unwrap_or(base * RANGE);
@@ -173,7 +177,7 @@ struct Swift {
 struct Flow {
     mss: f64,
     base: BaseRtt,
-    /// Target delay of the program, µs.
+    /// Target delay installed in the program, µs.
     target: u64,
 }
 
@@ -196,7 +200,7 @@ impl Algorithm for Swift {
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
-        // A flow that is taken over has found its rate.
+        // A flow that is taken over skips slow start.
         control.program("swift", &[("slow", u64::from(!info.live))]);
         Flow {
             mss: info.mss.get().max(1) as f64,
@@ -225,7 +229,7 @@ impl Algorithm for Swift {
         let target = self
             .target
             .delay(window as f64 / FRACTION / flow.mss, base as f64);
-        // The cast saturates; a target is 1 µs at least.
+        // The cast saturates. The target is at least 1 µs.
         let target = (libm::rint(target) as u64).clamp(1, UNKNOWN);
         if target != flow.target {
             flow.target = target;
@@ -235,12 +239,12 @@ impl Algorithm for Swift {
 }
 
 impl Swift {
-    /// Algorithm 1. `window` is in 1/1024 byte, parts of it in 1/1024. It reports when the window
-    /// has moved by a quarter, which moves the scaling by an eighth, and once an RTT or
-    /// millisecond.
+    /// Returns the program: algorithm 1. `window` is in 1/1024 byte, and factors are in units of
+    /// 1/1024. It reports once per RTT, at most once per millisecond, and whenever the window has
+    /// moved by a quarter, which changes the flow scaling by an eighth.
     ///
-    /// In flight are two packets at least, so that receivers that delay ACKs answer; a window below
-    /// two packets is a rate. 1000gbit ends the pacing.
+    /// Cwnd is at least two packets, so that receivers that delay ACKs respond. Smaller windows are
+    /// enforced by the pacing rate. 1000gbit disables pacing.
     fn program(&self) -> String {
         let parts = |share: f64| libm::rint(share * 1024.0) as u64;
         let (ai, beta, least_kept) = (
@@ -330,7 +334,7 @@ mod tests {
         });
     }
 
-    /// A flow in slow start that knows its target: the first report has been made and answered.
+    /// Returns a flow in slow start with its target installed: the first report has been acted on.
     fn starting() -> Script {
         let mut script = Script::new("swift", PLAIN);
         script.round(RTT);
@@ -338,7 +342,7 @@ mod tests {
         script
     }
 
-    /// A flow after slow start, whose last decrease was 300 ms ago.
+    /// Returns a flow after slow start whose last decrease was 300 ms ago.
     fn settled() -> Script {
         let mut script = starting();
         for _ in 0..LATE_SAMPLES {
@@ -358,7 +362,7 @@ mod tests {
             script.round(RTT);
             assert_eq!(script.window(), 2 * before);
         }
-        // Fewer late samples in a row are noise.
+        // Fewer consecutive late samples are treated as noise.
         for _ in 1..LATE_SAMPLES {
             rtt(&mut script, Duration::from_millis(1), 40);
         }
@@ -377,8 +381,8 @@ mod tests {
         );
     }
 
-    /// Handshake 20 µs, full packets 140 µs: the target is of the latter, and a small packet
-    /// changes nothing.
+    /// 20 µs for the handshake and 140 µs for full packets: the target follows the latter, and a
+    /// small packet does not change it.
     #[test]
     fn the_base_delay_is_that_of_full_packets() {
         let mut script = Script::new("swift", "fs_range=1us");
@@ -416,7 +420,8 @@ mod tests {
         assert_eq!(script.faults(), 0);
     }
 
-    /// 1 - 0.8 (40 - 30)/40 = 0.8; at 300 ms it would be 0.28, but max_mdf keeps half.
+    /// 1 − 0.8 · (40 − 30)/40 = 0.8. At 300 ms the formula gives 0.28, but max_mdf limits the
+    /// decrease to half.
     #[test]
     fn above_it_the_window_falls_by_the_excess_once_an_rtt() {
         for (millis, kept) in [(40, 0.8), (300, 0.5)] {
@@ -452,7 +457,7 @@ mod tests {
             });
         }
         assert_eq!(script.window(), 2, "two packets are in flight at least");
-        // A hundredth of a packet of 1000 bytes in 20 ms.
+        // A hundredth of a packet of 1000 bytes per 20 ms.
         assert_eq!(script.transport.rate, 10 * 1_000_000 / 20_000);
     }
 
@@ -462,7 +467,7 @@ mod tests {
         for _ in 0..5 {
             rtt(&mut script, Duration::from_millis(400), 300);
         }
-        // 24 packets, halved five times: 0.75 packets in 300 ms.
+        // 24 packets halved five times: 0.75 packets per 300 ms.
         let rate = script.transport.rate;
         assert_eq!(script.window(), 2);
         assert!((2_000..=2_700).contains(&rate), "{rate}");
@@ -491,7 +496,7 @@ mod tests {
         }
     }
 
-    /// By hand: 1/√0.1 - 1/√100 = 3.1623 - 0.1 = 3.0623, so α = 100/3.0623 = 32.656 and β = -3.2656
+    /// By hand: 1/√0.1 − 1/√100 = 3.1623 − 0.1 = 3.0623, so α = 100/3.0623 = 32.656 and β = −3.2656
     /// for a range of 100 µs.
     #[test]
     fn the_target_is_the_papers_curve() {

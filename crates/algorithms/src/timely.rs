@@ -1,11 +1,11 @@
 //! TIMELY: R. Mittal et al., "TIMELY: RTT-based Congestion Control for the Datacenter", SIGCOMM
-//! 2015; and its variant with a fixed point: Y. Zhu, M. Ghobadi, V. Misra, J. Padhye, "ECN or
-//! Delay", CoNEXT 2016, section 4.3.
+//! 2015; and its variant with a unique fixed point: Y. Zhu, M. Ghobadi, V. Misra, J. Padhye, "ECN
+//! or Delay", CoNEXT 2016, section 4.3.
 //!
-//! TIMELY is rate-based. The program reports at each completion of a segment (section 4 of the
-//! paper: 16 to 64 KB), with the RTT of its last packet. The agent's law moves the rate by the sign
-//! and size of the RTT's gradient. TIMELY has no window: the agent limits what is in flight to
-//! twice what the rate fills.
+//! TIMELY is rate-based. The program reports each segment completion (section 4 of the paper: 16 to
+//! 64 KB) with the RTT of its last packet. The agent adjusts the rate by the sign and size of the
+//! RTT gradient. TIMELY has no window, so the agent limits the data in flight to twice the
+//! bandwidth-delay product of the rate.
 
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
 use ccplane_datapath::{Capabilities, INFINITY};
@@ -63,40 +63,42 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     ],
 };
 
-// The paper's values as HPCC's ns-3 code has them (facts/dx.md 6).
+// Values of the paper as in HPCC's ns-3 code (facts/dx.md 6).
 
-/// α. Less smooths noise and answers later.
+/// α. A smaller α smooths more noise and reacts later.
 const ALPHA: f64 = 0.875;
-/// β, and of the patched law (CoNEXT 2016). Larger empties the link at a single rise.
+/// β of the paper and of the patched algorithm (CoNEXT 2016). A larger β empties the link at a
+/// single RTT increase.
 const BETA: f64 = 0.8;
 const PATCHED_BETA: f64 = 0.008;
-/// T_low and T_high over the least RTT: 50 and 500 µs at 20 µs. T_low is the burst that is
-/// tolerated: lower, and bursts of segments count as queues. T_high bounds the delay: lower, and
-/// the gradient has no room to work.
+/// T_low and T_high relative to the minimum RTT: 50 and 500 µs at 20 µs. T_low is the burst
+/// tolerated: if lower, segment bursts count as queues. T_high bounds the delay: if lower, the
+/// gradient has no range to act in.
 const LOW: f64 = 2.5;
 const HIGH: f64 = 25.0;
-/// The gradient is the change of the RTT over the base delay, and at least over the time of this
-/// many full packets. With fewer, a single packet in the queue of a slow link looks like a
-/// congested one; 16 packets at 10 Gbit/s are the paper's 20 µs.
+/// The RTT gradient is normalized by the base RTT, but at least by the serialization time of this
+/// many full packets. With fewer, a single packet in the queue of a slow link looks like
+/// congestion. 16 packets at 10 Gbit/s are the paper's 20 µs.
 const GRADIENT_PACKETS: f64 = 16.0;
-/// δ. Larger takes free bandwidth sooner, and adds as much queue.
+/// δ. A larger δ takes free bandwidth sooner and adds as much to the queue.
 const DELTA: Rate = Rate::from_bytes_per_sec(1_250_000);
-/// Completions without a rise of the RTT after which the increase is this many times δ (hyperactive
-/// increase, 5.1).
+/// Completions without an RTT increase before hyperactive increase, and its multiple of δ (section
+/// 5.1).
 const HYPERACTIVE: u32 = 5;
-/// A segment, bytes: the smallest of the paper's. Larger means fewer reports and longer bursts at
-/// low rates.
+/// Segment size, bytes: the smallest in the paper. A larger one means fewer reports and longer
+/// bursts at low rates.
 const SEGMENT: Bytes = Bytes::new(16 << 10);
-/// The paper's networks lose nothing. Here a loss halves the rate, at most once an RTT, as TCP
-/// does.
+/// Factor applied to the rate at a loss, at most once per RTT as in TCP. The paper's networks are
+/// lossless.
 const KEPT_AT_LOSS: f64 = 0.5;
-/// The window is that of this many times rate and RTT: with less the window, not the rate, would
-/// shape the traffic. At least as many segments, so that a low rate does not wait for delayed ACKs.
+/// Window as a multiple of rate · RTT. With less, the window instead of the rate would shape the
+/// traffic. The minimum in segments keeps a low rate from waiting for delayed ACKs.
 const WINDOWS: f64 = 2.0;
 const LEAST_WINDOW: u64 = 10;
-/// No rate below δ over this: a flow that stopped would measure nothing. Larger recovers slower.
+/// Minimum rate, as the divisor of δ: a stopped flow would receive no feedback. A larger divisor
+/// recovers more slowly.
 const LEAST_RATE: f64 = 10.0;
-/// No rate above, bytes/s: 10 Tbit/s.
+/// Maximum rate, bytes/s: 10 Tbit/s.
 const MOST_RATE: f64 = 1.25e12;
 
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
@@ -145,7 +147,7 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     }))
 }
 
-/// Which of the two.
+/// Variant of the algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Law {
     #[default]
@@ -155,7 +157,7 @@ enum Law {
 
 struct Timely {
     law: Law,
-    /// µs; `None`: by the least RTT.
+    /// Thresholds, µs; `None` derives them from the minimum RTT.
     low: Option<f64>,
     high: Option<f64>,
     /// bytes/s
@@ -172,20 +174,20 @@ struct Flow {
     mss: u64,
     base: BaseRtt,
     initial: f64,
-    /// 0 before the first RTT.
+    /// 0 before the first RTT sample.
     rate: f64,
     previous: f64,
-    /// Average difference of two RTTs.
+    /// rtt_diff: moving average of the difference between successive RTTs.
     difference: f64,
-    /// Completions in a row without a rise.
+    /// Completions in a row without an RTT increase.
     calm: u32,
-    /// The last answer to a loss.
+    /// Time of the last reduction for a loss.
     answered: Time,
 }
 
 impl Timely {
-    /// Algorithm 1 of the paper, or algorithm 2 of Zhu et al.: the rate after a completion with
-    /// this RTT.
+    /// Updates the rate after a completion with this RTT: algorithm 1 of the paper, or algorithm 2
+    /// of Zhu et al.
     fn completed(&self, flow: &mut Flow, rtt: f64, base: f64, grows: bool) {
         let difference = if flow.previous > 0.0 {
             rtt - flow.previous
@@ -222,7 +224,7 @@ impl Timely {
                 }
                 Law::Original => flow.rate * (1.0 - self.beta * gradient.min(1.0)),
                 Law::Patched => {
-                    // Linear between gradients of -1/4 and 1/4.
+                    // The weight is linear between gradients of −1/4 and 1/4.
                     let weight = (2.0 * gradient + 0.5).clamp(0.0, 1.0);
                     let error = (rtt - low) / low;
                     delta * (1.0 - weight) + flow.rate * (1.0 - self.beta * weight * error).max(0.0)
@@ -254,7 +256,7 @@ impl Algorithm for Timely {
             .with(Capabilities::RTT)
     }
 
-    /// It paces at a rate of its own, so that an idle time ends without a burst.
+    /// TIMELY paces at its own rate, so an idle period is not followed by a burst.
     fn wants(&self) -> Capabilities {
         self.needs().with(Capabilities::KEEPS_WINDOW)
     }
@@ -285,8 +287,7 @@ impl Algorithm for Timely {
         }
         let (rtt, base) = (rtt as f64, (base as f64).min(rtt as f64).max(1.0));
         if flow.rate == 0.0 {
-            // The rate that the flow began with: its window, or that at which it was taken over, in
-            // an RTT.
+            // Initial rate: the window at the start, or at takeover, per RTT.
             flow.rate = flow.initial / rtt * 1e6;
             self.bound(flow);
         }
@@ -376,7 +377,7 @@ mod tests {
     #[test]
     fn below_and_above_the_thresholds_the_gradient_does_not_count() {
         assert_eq!(after(Law::Original, 20.0, 49.0), 1e9 + 1.25e6);
-        // 1 - 0.8 (1 - 500/1000) = 0.6
+        // 1 − 0.8 · (1 − 500/1000) = 0.6
         assert!((after(Law::Original, 2000.0, 1000.0) - 0.6e9).abs() < 1.0);
     }
 
@@ -387,7 +388,7 @@ mod tests {
             1e9 + 1.25e6,
             "falling: increase"
         );
-        // A rise of 8 µs: difference 7 µs, gradient 0.35: 1 - 0.8 * 0.35 = 0.72
+        // An increase of 8 µs: rtt_diff is 7 µs and the gradient 0.35, so 1 − 0.8 · 0.35 = 0.72.
         assert!((after(Law::Original, 92.0, 100.0) - 0.72e9).abs() < 1.0);
         assert!(
             after(Law::Original, 60.0, 400.0) >= 0.2e9 - 1.0,
@@ -408,11 +409,11 @@ mod tests {
         assert_eq!(steps, [1.25e6, 1.25e6, 1.25e6, 1.25e6, 6.25e6, 6.25e6]);
     }
 
-    /// Where the gradient is 0 the weight is 1/2: δ/2 more against β/2 of the error, so one RTT
-    /// holds a rate.
+    /// At gradient 0 the weight is 1/2: an increase of δ/2 balances a decrease by β/2 times the
+    /// error, so each rate has one equilibrium RTT.
     #[test]
     fn the_patched_law_rests_at_one_rtt() {
-        // 1.25e6 / 2 = 1e9 * 0.008 / 2 * error, so error = 0.15625 and the RTT 50 * 1.15625.
+        // 1.25e6 / 2 = 1e9 · 0.008 / 2 · error, so the error is 0.15625 and the RTT 50 · 1.15625.
         let rests = 50.0 * 1.156_25;
         assert!((after(Law::Patched, rests, rests) - 1e9).abs() < 1.0);
         assert!(after(Law::Patched, 55.0, 55.0) > 1e9 && after(Law::Patched, 60.0, 60.0) < 1e9);
@@ -422,12 +423,12 @@ mod tests {
     fn the_agent_orders_rate_and_window_at_completions() {
         use crate::script::{MSS, Script, everything};
         let mut script = Script::new("timely", "t_low=50ms,t_high=500ms,segment=2kB");
-        // The first RTT begins at the first ACK; what the agent orders at its end counts from the
-        // next one on.
+        // The first RTT starts at the first ACK. The agent's action at its end takes effect from
+        // the next ACK.
         script.round(Duration::from_millis(20));
         let _ = script.ack(Duration::from_millis(2), |_| {});
         let _ = script.ack(Duration::ZERO, |_| {});
-        // 10 segments in 20 ms, and δ; a window of twice that.
+        // 10 segments per 20 ms, plus δ; the window is twice that.
         assert_eq!(script.transport.rate, 500_000 + 1_250_000);
         assert_eq!(script.transport.cwnd, 2 * 35_000);
         let _ = script.ack(Duration::from_millis(1), |s| s.lost_pkts_sample = 1);

@@ -1,14 +1,14 @@
-//! PCC Vivace: online learning of the rate (Dong, Meng, Zarchy, Arslan, Gilad, Godfrey, Schapira,
-//! "PCC Vivace: Online-Learning Congestion Control", NSDI 2018). Names in `k…` are constants of the
-//! authors' code (PCCproject/PCC-Uspace).
+//! PCC Vivace: Dong, Meng, Zarchy, Arslan, Gilad, Godfrey, Schapira, "PCC Vivace: Online-Learning
+//! Congestion Control", NSDI 2018. Constants named `k…` are from the authors' code
+//! (PCCproject/PCC-Uspace).
 //!
-//! Time is cut into monitor intervals. Two of them, at 5 % above and below the rate, in random
-//! order, tell in which direction [`Utility`] grows; [`Ascent`] follows.
+//! Time is divided into monitor intervals. A pair of intervals, at 5 % above and below the rate in
+//! random order, yields the gradient of [`Utility`], which [`Ascent`] follows.
 //!
-//! The program does both intervals by itself, at the rates that the agent ordered, and goes on at
-//! the rate between them until the next order comes: an agent that is late, by an RTT or more,
-//! costs time and never a wrong attribution. A sample belongs to the interval in which its packet
-//! was sent, which the RTT tells.
+//! The program runs both intervals at the rates that the agent set, then continues at the mean rate
+//! until the next action arrives. An agent that is late by an RTT or more costs time but never
+//! causes a wrong attribution. Each sample is attributed to the interval in which its packet was
+//! sent, derived from its RTT.
 
 mod ascent;
 mod utility;
@@ -44,46 +44,47 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     }))
 }
 
-/// ε: how far the two rates of a pair are from the one between them (section 4.1;
-/// `kProbingStepSize`). Smaller drowns in noise, larger loses more by probing.
+/// ε: distance of a pair's rates from the base rate (section 4.1; `kProbingStepSize`). A smaller ε
+/// is lost in noise. A larger one costs more during probing.
 const APART: f64 = 0.05;
-/// Least packets of a monitor interval, which is an RTT otherwise (section 4.1): 5 % of fewer is
-/// not a packet.
+/// Minimum packets in a monitor interval, which otherwise lasts an RTT (section 4.1): 5 % of fewer
+/// is less than one packet.
 const PACKETS: f64 = 20.0;
-/// Least length of one, seconds: below it reports cost more than they tell (ours).
+/// Minimum length of an interval, seconds. Below it, reports cost more than they contribute. Not in
+/// the paper.
 const SHORTEST: f64 = 0.001;
-/// Longest, seconds.
+/// Maximum length of an interval, seconds.
 const LONGEST: f64 = 10.0;
-/// RTTs that an interval lasts at most to tell a slope from the noise. The error falls with the
-/// length to the power of 1.5: four times as long is an eighth. Longer learns slowly and lets a
-/// queue grow for as long.
+/// Maximum length of an interval, RTTs, when extended to separate the slope from noise. The error
+/// decreases with the length to the power of 1.5: four times the length gives an eighth. Longer
+/// intervals learn slowly and let a queue grow for longer.
 const RTTS_MAX: f64 = 4.0;
-/// ACKs in an interval at least: with none it would teach nothing.
+/// Minimum ACKs in an interval: without ACKs it yields no measurement.
 const ACKS_MIN: f64 = 2.0;
-/// RTT samples in an interval at least, within [`RTTS_MAX`]. Of fewer the error of the slope is
+/// Minimum RTT samples in an interval, within [`RTTS_MAX`]. With fewer, the error of the slope is
 /// unknown.
 const SAMPLES_MIN: f64 = 8.0;
-/// Part of the largest burst of acknowledged packets that an interval keeps.
+/// Decay per interval of the largest burst of acknowledged packets.
 const BURST_KEPT: f64 = 0.9;
-/// Weight of an interval in the average of the length that would suffice.
+/// Gain of the moving average of the sufficient length.
 const LENGTH_GAIN: f64 = 0.25;
-/// Window over rate · RTT: the rate is what limits.
+/// Window relative to rate · RTT, so that the rate is the limit.
 const ROOM: f64 = 2.0;
-/// Least window, segments: that of a new flow (RFC 6928).
+/// Minimum window, segments: the initial window of RFC 6928.
 const LEAST_SEGMENTS: f64 = 10.0;
-/// An interval in which less than this part of its rate was sent, and some packets less, was held
-/// back by something else, a window or the peer's: a rate beyond that would be worth ever more, as
-/// nothing comes of it (ours).
+/// An interval that sent less than this fraction of its rate, and at least [`SOME_PACKETS`] less,
+/// was limited by something else, such as the peer's window. Higher rates would then appear to have
+/// ever higher utility because they have no effect. Not in the paper.
 const LEAST_HELD: f64 = 0.75;
-/// How many packets: pacing and delayed acknowledgements are not more exact.
+/// Tolerance in packets: the precision of pacing and delayed ACKs.
 const SOME_PACKETS: f64 = 4.0;
-/// Least rate, segments in an RTT (RFC 5681's least window).
+/// Minimum rate, segments per RTT (minimum window of RFC 5681).
 const LEAST_RATE: f64 = 2.0;
-/// Most, Mbit/s: beyond every link.
+/// Maximum rate, Mbit/s: beyond every link.
 const MOST_RATE: f64 = 1e9;
 const BYTES_PER_MBIT: f64 = 125_000.0;
 
-/// The algorithm.
+/// PCC Vivace.
 pub struct Vivace {
     utility: Utility,
 }
@@ -91,44 +92,45 @@ pub struct Vivace {
 /// State of a flow.
 pub struct Flow {
     mss: f64,
-    /// Of the pseudo-random order of the pairs.
+    /// Seed of the pseudo-random order of pairs.
     id: u64,
     round: u64,
-    /// The window that the flow began with, bytes.
+    /// Initial window, bytes.
     initial: f64,
-    /// The rate between the two of a pair, Mbit/s; 0 before the first RTT.
+    /// Base rate of the pair, Mbit/s; 0 before the first RTT.
     rate: f64,
     stage: Stage,
     ascent: Ascent,
-    /// Average length of an interval whose slope is as exact as the two rates are apart, seconds.
+    /// Moving average of the interval length at which the slope is as precise as the distance of
+    /// the two rates, seconds.
     sufficient: f64,
-    /// Most packets that one ACK acknowledged; falls slowly.
+    /// Maximum packets acknowledged by one ACK, with slow decay.
     burst: f64,
     /// Average time between ACKs, seconds.
     ack_interval: f64,
 }
 
-/// Where a flow stands.
+/// Phase of the rate control.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Stage {
-    /// Doubling while that pays (section 4.1); the utility of the last interval, and whether a fall
-    /// of it is being checked.
+    /// Slow start: doubles while the utility increases (section 4.1). Holds the utility of the last
+    /// interval, and whether a decrease is being checked by a second interval.
     Starting { last: Option<f64>, doubted: bool },
-    /// Pairs; what the first of the pair was worth, the faster one first or not.
+    /// Probing with pairs. Holds the order of the rates and the outcome of the first interval.
     Learning { faster_first: bool, first: Worth },
 }
 
-/// What an interval taught.
+/// Outcome of an interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Worth {
     Known(Measured),
-    /// Something else than the rate held sending back, at so many Mbit/s.
+    /// Sending was limited by something other than the rate, at this throughput in Mbit/s.
     Held(f64),
-    /// The application sent less, or nothing arrived.
+    /// The application was the limit, or no samples arrived.
     Unknown,
 }
 
-/// An interval at a rate, Mbit/s.
+/// Measurement of an interval sent at `rate`, Mbit/s.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Measured {
     rate: f64,
@@ -136,7 +138,7 @@ struct Measured {
     losses: Losses,
 }
 
-/// A monitor interval as the program reports it.
+/// Monitor interval as reported by the program.
 struct Seen {
     losses: Losses,
     samples: Regression,
@@ -145,7 +147,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// What it teaches, where it was to be sent at this rate, Mbit/s.
+    /// Evaluates the interval, whose target rate was `rate`, Mbit/s.
     fn worth(&self, rate: f64, mss: f64) -> Worth {
         let seconds = self.span_us.max(1) as f64 / 1e6;
         let (sent, ordered) = (
@@ -165,8 +167,8 @@ impl Seen {
         }
     }
 
-    /// Length at which the tolerance of the slope would be the difference of the two rates,
-    /// seconds. The error of a slope falls with the length to the power of 1.5.
+    /// Returns the length at which the tolerance of the slope would equal the distance of the two
+    /// rates, seconds. The error of a slope decreases with the length to the power of 1.5.
     fn sufficient(&self) -> f64 {
         let seconds = self.span_us as f64 / 1e6;
         let Slope { tolerance, .. } = self.samples.slope();
@@ -181,7 +183,7 @@ impl Seen {
 }
 
 impl Flow {
-    /// The rates of the two intervals of this round; none for the second in the beginning.
+    /// Returns the rates of the two intervals of this round; the second is 0 in slow start.
     fn rates(&self) -> [f64; 2] {
         match self.stage {
             Stage::Starting { .. } => [self.rate, 0.0],
@@ -192,7 +194,7 @@ impl Flow {
         }
     }
 
-    /// What an interval was worth; whether it was the last of its round.
+    /// Processes the outcome of an interval. Returns true if it was the last of its round.
     fn learn(&mut self, which: u64, worth: Worth, utility: Utility) -> bool {
         if let (
             Stage::Starting {
@@ -202,7 +204,7 @@ impl Flow {
             Worth::Held(_),
         ) = (self.stage, worth)
         {
-            // The window of this interval had no room yet for what waits for an ACK.
+            // This interval's window did not yet include room for the packets that await an ACK.
             self.stage = Stage::Starting {
                 last,
                 doubted: true,
@@ -269,7 +271,8 @@ impl Flow {
         }
     }
 
-    /// The next round is a pair, in an order that nobody can know beforehand and every run repeats.
+    /// Starts a pair in pseudo-random order, which other flows cannot predict and every run
+    /// repeats.
     fn pair(&mut self) {
         self.stage = Stage::Learning {
             faster_first: scatter(self.id ^ self.round.rotate_left(32)) & 1 == 1,
@@ -326,7 +329,7 @@ impl Algorithm for Vivace {
             .with(Capabilities::PACING)
     }
 
-    /// It paces at a rate of its own, so that an idle time ends without a burst.
+    /// Vivace paces at its own rate, so an idle period is not followed by a burst.
     fn wants(&self) -> Capabilities {
         self.needs().with(Capabilities::KEEPS_WINDOW)
     }
@@ -351,7 +354,8 @@ impl Algorithm for Vivace {
         };
         let srtt = info.srtt.as_secs_f64();
         if info.live && srtt > 0.0 {
-            // What it sends now is about right: no slow start.
+            // The current rate of a flow that is taken over is about right, so slow start is
+            // skipped.
             flow.rate = info.cwnd.get() as f64 / srtt / BYTES_PER_MBIT;
             flow.pair();
             flow.order(srtt, control);
@@ -388,8 +392,8 @@ impl Algorithm for Vivace {
             if flow.rate == 0.0 {
                 flow.rate = flow.initial / srtt / BYTES_PER_MBIT;
             } else {
-                // A timeout, for which the authors' code has no word: what was measured is void,
-                // and the rate halves.
+                // Timeout, which the authors' code does not handle: measurements are discarded and
+                // the rate is halved.
                 flow.rate /= 2.0;
                 flow.ascent = Ascent::default();
                 flow.pair();
@@ -422,13 +426,13 @@ impl Algorithm for Vivace {
     }
 }
 
-/// A new `go` is an order. `phase` is 1 while the first interval is sent, 2 in the second, 3 after
-/// them. `a`, `b` and `c` are when the first began, when it ended, and when the second ended.
-/// `first_sent` and `second_sent` count the packets that left in each, as the growth of what was
-/// delivered, lost or is in flight. `interval` is the one whose ACKs arrive: 1, 2, or 3 for none.
-/// Losses count for it once one of its packets has arrived. A report of interval 0 asks for an
-/// order, or tells of a timeout. A threshold of infinity asks for no reduction of the window in a
-/// recovery, since the rate is what limits.
+/// The program. A new `go` starts a round. `phase` is 1 while the first interval is sent, 2 in the
+/// second, and 3 afterwards. `a`, `b` and `c` are the start of the first interval, its end, and the
+/// end of the second. `first_sent` and `second_sent` count the packets sent in each, as the growth
+/// of delivered + lost + in flight. `interval` is the one whose ACKs arrive: 1, 2, or 3 for none.
+/// Losses count for it once one of its packets has been acknowledged. A report of interval 0
+/// requests an action or signals a timeout. An infinite ssthresh keeps the datapath from reducing
+/// the window in recovery because the rate is the limit.
 const PROGRAM: &str = "(def
     (Report
         (round 0) (which 0) (volatile lost 0) (volatile n 0) (volatile x 0) (volatile y 0) (volatile xx 0) (volatile xy 0)

@@ -45,12 +45,12 @@ fn a_queue_that_never_empties_shows_in_five_round_trips() {
     assert!(rounds.was_nearly_empty(20_000, 100.0), "it was the fifth");
     rounds.push(40_000, 60_000);
     assert!(!rounds.was_nearly_empty(20_000, 100.0));
-    // The measure is of four: a fifth, noisier round no longer counts.
+    // RTT_max covers four rounds, so a fifth, noisier one expires.
     rounds.push(40_000, 300_000);
     assert!(rounds.was_nearly_empty(20_000, 100.0), "20 of 280");
     (0..4).for_each(|_| rounds.push(40_000, 60_000));
     assert!(!rounds.was_nearly_empty(20_000, 100.0));
-    // 0.4 ms of 20.4 are two of a hundred packets, and one of forty-nine.
+    // 0.4 ms of 20.4 ms is two packets of a window of 100, and one of a window of 49.
     (0..5).for_each(|_| rounds.push(20_400, 22_000));
     assert!(!rounds.was_nearly_empty(20_000, 100.0));
     assert!(rounds.was_nearly_empty(20_000, 49.0));
@@ -84,10 +84,10 @@ fn jitter_shows_in_round_trips_that_differ_and_spread() {
     ];
     // 3 times 1.9 ms, and 8 times (0.8 + 1 + 0.6 + 0.3) / 4 ms.
     assert_eq!(rounds(in_order).bias(), 5_400.0);
-    // Packets that overtake: the least RTTs hardly differ.
+    // With reordering, the minimum RTTs hardly differ.
     let overtaking = [40_000, 40_100, 40_000, 40_100, 40_000].map(|least| (least, least + 5_000));
     assert_eq!(rounds(overtaking).bias(), 800.0);
-    // A queue that stands, or one that grows in four of five round trips, is no jitter.
+    // Neither a standing queue nor one that grows in four of five round trips is jitter.
     assert_eq!(rounds([(60_000, 60_000); 5]).bias(), 0.0);
     let grows = [40_000, 40_000, 45_000, 50_000, 55_000]
         .map(|least| (least, if least > 40_000 { least + 2_500 } else { least }));
@@ -113,10 +113,10 @@ fn receivers_that_stretch_acks_do_not_stop_the_flow() {
         });
     };
     (0..8).for_each(|_| stretched(&mut script));
-    // The window and an ACK more; the pace is that of the window.
+    // The window plus one stretch ACK, paced at the window's rate.
     let window = script.transport.cwnd - 24 * MSS;
     assert_eq!(script.transport.rate, 1_000_000 * window / 20_000);
-    // It grows by two packets in an RTT, not by the packets of an ACK.
+    // Growth is two packets per RTT, independent of the packets per ACK.
     (0..4).for_each(|_| stretched(&mut script));
     let grown = script.transport.cwnd - 24 * MSS - window;
     assert!((1..=8 * MSS).contains(&grown), "{grown}");
@@ -211,7 +211,7 @@ fn losses_of_one_round_trip_shrink_the_window_once() {
     );
 }
 
-/// A flow of a hundred segments out of slow start, on a base of 20 ms.
+/// Returns a flow with a window of 100 segments after slow start, on a base of 20 ms.
 fn steady(parameters: &str) -> Script {
     let mut script = Script::new("copa", parameters);
     script.round(RTT);
@@ -226,13 +226,13 @@ fn slow_start_doubles_until_two_packets_wait() {
     let mut script = Script::new("copa", "");
     (0..3).for_each(|_| script.round(RTT));
     assert_eq!(script.window(), 80);
-    // Pacing is twice the window in a standing RTT.
+    // The pacing rate is twice the window per RTT_standing.
     assert_eq!(
         script.transport.rate,
         2_000_000 * script.transport.cwnd / 20_000
     );
-    // 1/δ = 2 packets: at 80 segments on 20 ms a packet in the queue is 0.25 ms. cwnd·d_q <=
-    // RTT_s·2·mss holds up to 0.51.
+    // 1/δ = 2 packets: with 80 segments over 20 ms, a queued packet adds 0.25 ms. cwnd·d_q ≤
+    // RTT_standing·2·mss holds up to 0.51 ms.
     script.round(Duration::from_micros(20_400));
     assert!(script.window() > 100, "{}", script.window());
     let before = script.window();
@@ -246,8 +246,8 @@ fn slow_start_doubles_until_two_packets_wait() {
     assert!(script.reports > 3 && script.faults() == 0);
 }
 
-/// By how many packets a window of ACKs with this RTT (µs) moves a window of a hundred, within one
-/// smoothed RTT, so that no report changes the velocity.
+/// Returns the change in packets of a window of 100 after a window of ACKs with this RTT (µs),
+/// within one smoothed RTT, so that no report changes the velocity.
 fn moved_in_a_window(parameters: &str, rtt: u64) -> f64 {
     let mut script = steady(parameters);
     for _ in 0..100 {
@@ -280,16 +280,16 @@ fn by_the_velocity_the_window_shrinks_as_it_grows() {
     }
 }
 
-/// 60 ms of RTT over 20 ms: two thirds of the window are in the queue, and the RTT stays so while
-/// the window shrinks.
+/// 60 ms of RTT over a base of 20 ms: two thirds of the window are queued. The RTT stays constant
+/// while the window shrinks.
 #[test]
 fn the_window_shrinks_by_half_of_the_excess_a_window() {
     let moved = moved_in_a_window("mode=default", 60_000);
-    // dw = -(2w/3 - 2)/2 · dn/w over a hundred ACKs of one packet: a little more than a third of
-    // the window as it shrinks.
+    // dw = −(2w/3 − 2)/2 · dn/w over 100 ACKs of one packet each: a little more than a third,
+    // because the window shrinks meanwhile.
     assert!((-36.0..-28.0).contains(&moved), "{moved}");
-    // Two and a half packets in the queue, two of them wanted: as by the velocity, not by a quarter
-    // of a packet.
+    // Two and a half packets are queued, and the target is two: it shrinks as with the velocity,
+    // not by a quarter of a packet.
     let moved = moved_in_a_window("mode=default", 20_510);
     assert!((-2.5..-1.0).contains(&moved), "{moved}");
 }
@@ -305,7 +305,7 @@ fn a_loss_leaves_the_window_where_copa_wants_it() {
     assert_eq!(outcome.report, Some(ccplane_datapath::Urgency::Urgent));
 }
 
-/// The cumulative ACK that ends a repair covers segments that were SACKed before, and moved the
+/// The cumulative ACK that ends a recovery covers segments that were SACKed earlier and moved the
 /// window then.
 #[test]
 fn what_was_sacked_before_does_not_move_the_window_again() {
@@ -360,7 +360,7 @@ fn where_nobody_repairs_a_loss_changes_neither_window_nor_threshold() {
     let mut script = Script::on(without, "copa", "mode=default").expect("a bundle suffices");
     let mut with = Script::new("copa", "mode=default");
     for round in 0..60 {
-        // One of a hundred is no sustained loss.
+        // A loss rate of 1 % is below the limit of sustained loss.
         let lost = u64::from(round % 10 == 9);
         for script in [&mut script, &mut with] {
             script.ack(RTT, |s| (s.lost_pkts_sample, s.packets_acked) = (lost, 10));
@@ -371,7 +371,7 @@ fn where_nobody_repairs_a_loss_changes_neither_window_nor_threshold() {
     assert!(script.window() > 10);
 }
 
-/// Behind a policer no queue ends slow start: sustained loss does.
+/// Behind a policer slow start ends at sustained loss because no queue builds up.
 #[test]
 fn sustained_loss_ends_slow_start() {
     let mut script = Script::new("copa", "");

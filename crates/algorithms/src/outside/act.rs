@@ -1,4 +1,4 @@
-//! From actions to windows and rates.
+//! Conversion of actions to windows and rates.
 
 use std::str::FromStr;
 
@@ -6,17 +6,17 @@ use ccplane_units::{Bytes, Rate};
 
 use super::{Decision, Interval};
 
-/// What an action changes. Each of its numbers is from −1 to 1 and multiplies by 2 to that power: a
-/// step at most halves or doubles. A larger base would make fine steps a matter of the third
-/// decimal; a smaller one would need many steps where capacity changes.
+/// Kind of action. Each number is in [−1, 1] and scales its target by 2 to that power, so a step at
+/// most halves or doubles. A larger base would require fine steps in the third decimal. A smaller
+/// one would need many steps after a change in capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// The window; the flow is not paced.
+    /// Scales the window; the flow is not paced.
     CwndFactor,
-    /// The pacing rate; the window is twice what it carries in a smoothed RTT, so that the rate
-    /// limits.
+    /// Scales the pacing rate. The window is twice the rate times the smoothed RTT, so that the
+    /// rate is the limit.
     RateFactor,
-    /// The window, and the pacing rate.
+    /// Scales the window and the pacing rate.
     CwndRate,
 }
 
@@ -36,7 +36,7 @@ impl FromStr for Act {
 }
 
 impl Act {
-    /// How many numbers an action has.
+    /// Returns the number of values in an action.
     pub fn numbers(self) -> usize {
         match self {
             Act::CwndFactor | Act::RateFactor => 1,
@@ -45,23 +45,23 @@ impl Act {
     }
 }
 
-/// Windows are at least two segments, as RFC 5681 (section 3.1) has ssthresh: with one, a delayed
-/// ACK costs 40 ms each round trip.
+/// Minimum window, as for ssthresh in RFC 5681, 3.1. With one segment, a delayed ACK costs 40 ms
+/// per round trip.
 const LEAST_SEGMENTS: f64 = 2.0;
-/// And at most so many BDPs, of the highest goodput and the least RTT so far. A policy that does
-/// not know better doubles for ever, and its packets are dropped by the hundred thousand: a
-/// simulation of such a one took minutes. Doubling each round trip needs two BDPs; four would cut
-/// what a policy can show of a long queue.
+/// Maximum window in BDPs, with the highest goodput and the minimum RTT so far. An untrained policy
+/// may double forever, and its packets are then dropped by the hundred thousand: one such
+/// simulation took minutes. Doubling each round trip needs two BDPs. Four would limit what a policy
+/// can learn about long queues.
 const MOST_BDPS: f64 = 8.0;
-/// Whatever was measured, so many segments may be on the way: enough to begin with on 100 Mbit/s
-/// and 10 ms.
+/// Maximum window before measurements allow a larger one: enough to start with at 100 Mbit/s and 10
+/// ms.
 const FIRST_SEGMENTS: f64 = 128.0;
-/// Rates are at least this, bytes/s: 12 kbit/s, a packet a second.
+/// Minimum rate, bytes/s: 12 kbit/s, a packet per second.
 const LEAST_RATE: f64 = 1_500.0;
-/// A rate without an RTT is that of the initial window in this, s.
+/// RTT assumed before the first sample, s.
 const FIRST_RTT: f64 = 0.1;
 
-/// A flow's window and rate, and how actions change them.
+/// Window and rate of a flow, to which actions apply.
 #[derive(Clone, Copy, Debug)]
 pub struct Actor {
     act: Act,
@@ -71,7 +71,7 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// Of a flow with this segment size and initial window, bytes.
+    /// Creates the state of a flow with this segment size and initial window, bytes.
     pub fn new(act: Act, mss: u64, init_cwnd: u64) -> Actor {
         Actor {
             act,
@@ -81,8 +81,8 @@ impl Actor {
         }
     }
 
-    /// What an action means, after this interval. What is no number changes nothing; numbers beyond
-    /// −1 and 1 count as these.
+    /// Applies an action after this interval. NaN or a missing number changes nothing; values are
+    /// clamped to [−1, 1].
     pub fn decide(&mut self, action: &[f32], interval: &Interval) -> Decision {
         let factor = |n: usize| {
             let given = action
@@ -173,7 +173,7 @@ mod tests {
     fn a_rate_has_a_window_that_does_not_bind() {
         let mut actor = Actor::new(Act::RateFactor, MSS, 10 * MSS);
         let decision = actor.decide(&[1.0], &after(0.02));
-        // 14,480 bytes in 20 ms are 724,000 bytes/s.
+        // 14,480 bytes per 20 ms are 724,000 bytes/s.
         assert_eq!(decision.rate, Some(Rate::from_bytes_per_sec(1_448_000)));
         assert_eq!(decision.cwnd, Some(Bytes::new(57_920)));
     }

@@ -1,63 +1,62 @@
-//! From what a program added up to numbers of one size, that can be learned from.
+//! Conversion of a program's totals to normalized features for learning.
 
 use std::str::FromStr;
 
 use ccplane_agent::Fields;
 use ccplane_units::Time;
 
-/// What the program reports, in its order.
+/// Report of the program, in its order of variables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Fields)]
 pub struct Totals {
-    /// Bytes that arrived since the last decision: acknowledged in order or out of order, each
-    /// once.
+    /// Bytes delivered since the last decision, in or out of order, each counted once.
     pub arrived: u64,
     /// Packets marked lost.
     pub lost: u64,
     /// Retransmission timeouts.
     pub timeouts: u64,
-    /// RTT samples.
+    /// Number of RTT samples.
     pub samples: u64,
-    /// Their sum, µs.
+    /// Sum of the RTT samples, µs.
     pub rtt_sum: u64,
-    /// The rate at which what was acknowledged last had been sent, bytes/s; 0 where unknown.
+    /// Send rate of the data acknowledged last, bytes/s; 0 if unknown.
     pub sent: u64,
-    /// Its delivery rate, bytes/s.
+    /// Delivery rate of the data acknowledged last, bytes/s; 0 if unknown.
     pub delivered: u64,
-    /// The window, bytes.
+    /// Window, bytes.
     pub cwnd: u64,
     /// Bytes in flight.
     pub in_flight: u64,
-    /// The least RTT of a while, µs; `UNKNOWN` before the first sample.
+    /// Windowed minimum RTT, µs; `UNKNOWN` before the first sample.
     pub base: u64,
     /// Payload of a full segment, bytes.
     pub mss: u64,
 }
 
-/// What an unknown time reads as (`+infinity` of the language).
+/// Value of an unknown time (`+infinity` in the language).
 const UNKNOWN: u64 = 4_294_967_295;
 
-/// Bounds of features. A network that a flow just fills has features around 1 and below. Much
-/// tighter bounds would hide the difference between a bad state and a very bad one. Much wider ones
-/// let single steps outweigh everything else that a gradient learns from.
+/// Lower bound of a feature. On a path that a flow just fills, features are around 1 or below. Much
+/// tighter bounds would hide the difference between a bad state and a very bad one. With much wider
+/// bounds, single steps would dominate the gradient.
 pub const LEAST: f32 = -10.0;
-/// See [`LEAST`].
+/// Upper bound of a feature, see [`LEAST`].
 pub const MOST: f32 = 10.0;
 
-/// One number of an observation. Unknown is 0.
+/// One number of an observation; 0 if unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Feature {
-    /// RTT / least RTT − 1: the queue, in round trips.
+    /// RTT / minimum RTT − 1: the queueing delay in minimum RTTs.
     RttRatio,
-    /// How fast the RTT grows, seconds a second ("latency gradient" of Jay et al., "A Deep
-    /// Reinforcement Learning Perspective on Internet Congestion Control", ICML 2019).
+    /// Rate of change of the RTT, s/s ("latency gradient" of Jay et al., "A Deep Reinforcement
+    /// Learning Perspective on Internet Congestion Control", ICML 2019).
     RttGradient,
-    /// What was lost, of what was lost or arrived.
+    /// Loss rate: lost / (lost + delivered).
     Loss,
-    /// Rate sent / rate delivered − 1 (there "sending ratio", from 1 on).
+    /// Send rate / delivery rate − 1 (Jay et al.: "sending ratio", which starts from 1).
     SendRatio,
-    /// Goodput / the highest goodput of the flow so far.
+    /// Goodput / highest goodput of the flow so far.
     Delivery,
-    /// cwnd / (highest goodput × least RTT).
+    /// cwnd / (highest goodput × minimum RTT).
     Window,
     /// Bytes in flight / cwnd.
     InFlight,
@@ -65,12 +64,12 @@ pub enum Feature {
     Timeout,
     /// log10 of the goodput in Mbit/s.
     LogRate,
-    /// log10 of the least RTT in ms.
+    /// log10 of the minimum RTT in ms.
     LogRtt,
 }
 
 impl Feature {
-    /// All, with their names.
+    /// All features with their names.
     pub const ALL: [(Feature, &'static str); 10] = [
         (Feature::RttRatio, "rtt_ratio"),
         (Feature::RttGradient, "rtt_gradient"),
@@ -97,24 +96,24 @@ impl FromStr for Feature {
     }
 }
 
-/// What happened between two decisions, in units.
+/// Measurements between two decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Interval {
-    /// How long it was, s.
+    /// Length of the interval, s.
     pub elapsed: f64,
-    /// Bytes that arrived a second.
+    /// Goodput, bytes/s.
     pub goodput: f64,
-    /// The highest of these so far.
+    /// Highest goodput so far, bytes/s.
     pub best: f64,
-    /// Mean RTT, s; of an interval without a sample, the last known one; 0 before the first.
+    /// Mean RTT, s. Without a sample, the RTT of the previous interval; 0 before the first sample.
     pub rtt: f64,
-    /// The least RTT so far, s; 0 before the first sample.
+    /// Minimum RTT so far, s; 0 before the first sample.
     pub base: f64,
-    /// What was lost, of what was lost or arrived.
+    /// Loss rate: lost / (lost + delivered).
     pub loss: f64,
-    /// Rate sent / rate delivered of what was acknowledged last; 1 where that is not known.
+    /// Send rate / delivery rate of the data acknowledged last; 1 if unknown.
     pub send_ratio: f64,
-    /// The window, bytes.
+    /// Window, bytes.
     pub cwnd: f64,
     /// Bytes in flight.
     pub in_flight: f64,
@@ -122,19 +121,19 @@ pub struct Interval {
     pub timeouts: f64,
 }
 
-/// Makes observations of a flow's reports: the features of the last decisions, the oldest first.
+/// Converts a flow's reports to observations: the features of the last decisions, oldest first.
 #[derive(Clone, Debug)]
 pub struct Observer {
     features: Vec<Feature>,
-    /// The observation: features of the oldest remembered decision first.
+    /// Observation: features of the last decisions, oldest first.
     kept: Vec<f32>,
     last: Option<Time>,
     interval: Interval,
 }
 
 impl Observer {
-    /// Of a flow that has not reported yet; `history` decisions are remembered, at least one. How
-    /// long the first interval was is not known.
+    /// Creates the observer of a new flow with a history of this many decisions, at least one. The
+    /// length of the first interval is unknown.
     pub fn new(features: &[Feature], history: usize) -> Observer {
         Observer {
             features: features.to_vec(),
@@ -144,10 +143,10 @@ impl Observer {
         }
     }
 
-    /// Takes what a report says.
+    /// Adds a report.
     pub fn observe(&mut self, now: Time, totals: &Totals) {
         let before = self.interval;
-        // In microseconds: what an agent in another process is told of the time.
+        // Rounded to µs, the resolution that an agent in another process sees.
         let now = Time::from_nanos(now.as_nanos() / 1000 * 1000);
         let elapsed = self
             .last
@@ -214,18 +213,18 @@ impl Observer {
         (value as f32).clamp(LEAST, MOST)
     }
 
-    /// The observation.
+    /// Returns the observation.
     pub fn values(&self) -> &[f32] {
         &self.kept
     }
 
-    /// The same of the last interval, in units.
+    /// Returns the measurements of the last interval.
     pub fn interval(&self) -> &Interval {
         &self.interval
     }
 }
 
-/// The quotient; 0 where there is none.
+/// Returns the quotient, or 0 if the divisor is not positive.
 fn over(a: f64, b: f64) -> f64 {
     if b > 0.0 { a / b } else { 0.0 }
 }
@@ -275,7 +274,7 @@ mod tests {
                 );
             }
         };
-        // 100 Mbit/s, 30 ms over 20; a window of two BDPs, half of it in flight.
+        // 100 Mbit/s, 30 ms over 20 ms; a window of two BDPs, half of it in flight.
         near(
             before,
             [

@@ -1,31 +1,32 @@
-//! From utilities to rates: gradient ascent with a confidence amplifier and a dynamic change
-//! boundary (Vivace section 4).
+//! Gradient ascent on the utility, with a confidence amplifier and a dynamic change boundary
+//! (Vivace, section 4).
 
-/// θ0: how much of a gradient becomes a change, in (Mbit/s)² per unit of utility (section 4.2; the
-/// authors' code has 1).
+/// θ0: conversion factor from gradient to rate change, (Mbit/s)² per unit of utility (section 4.2;
+/// 1 in the authors' code).
 const STEP: f64 = 1.0;
-/// ω0: most that one change may be, as a part of the rate (section 4.3; `kInitialMaxStepSize`).
+/// ω0: initial boundary of one change, as a fraction of the rate (section 4.3;
+/// `kInitialMaxStepSize`).
 const BOUND: f64 = 0.05;
-/// δ: what is added to that for each change in a row that reached it (section 4.3; the authors'
-/// later code has 0.05).
+/// δ: increment of the boundary per consecutive change that reached it (section 4.3; 0.05 in the
+/// authors' later code).
 const WIDER: f64 = 0.1;
 
-/// Most that one change may be after all: a doubling or a halving and no more, whatever came before
-/// (ours).
+/// Upper bound of the boundary, as a fraction of the rate: limits any change to a factor between
+/// 0.5 and 1.5. Not in the paper.
 const MOST: f64 = 0.5;
 
-/// The state of the ascent of one flow.
+/// State of the ascent of a flow.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ascent {
-    /// Changes in a row in one direction, and which.
+    /// Consecutive changes in one direction, and the direction.
     row: u32,
     up: bool,
-    /// k: how many times the boundary was widened.
+    /// k: number of times the boundary was widened.
     wider: u32,
 }
 
 impl Ascent {
-    /// The rate that follows on `rate` (Mbit/s), given dU/dx there.
+    /// Returns the rate after `rate` (Mbit/s) for the gradient dU/dx there.
     pub fn follow(&mut self, rate: f64, gradient: f64) -> f64 {
         if gradient == 0.0 || gradient.is_nan() {
             *self = Ascent::default();
@@ -46,7 +47,7 @@ impl Ascent {
             self.wider = (self.wider + 1).min(10);
             change
         } else {
-            // The narrowest boundary that allows it.
+            // The narrowest boundary that allows the change.
             self.wider = (0..=self.wider)
                 .find(|wider| change <= bound(*wider))
                 .unwrap_or(self.wider);
@@ -56,7 +57,7 @@ impl Ascent {
     }
 }
 
-/// m(τ): 1, 2, 3, 5, 7, … (section 4.2): slow while a direction is new, fast when it has held.
+/// m(τ): 1, 2, 3, 5, 7, … (section 4.2). Slow in a new direction, faster once it has persisted.
 fn amplifier(row: u32) -> f64 {
     let row = f64::from(row);
     if row <= 3.0 { row } else { 2.0 * row - 3.0 }
@@ -88,7 +89,8 @@ mod tests {
             parts.push(((100.0 - ascent.follow(100.0, -1e6)) * 10.0).round() / 10.0);
         }
         assert_eq!(parts, [5.0, 15.0, 25.0, 35.0, 45.0, 50.0, 50.0]);
-        // A small change narrows it again to what the change needs; a turn begins anew.
+        // A small change narrows the boundary to the change's size. A change of direction resets
+        // it.
         assert!((ascent.follow(100.0, -0.5) - (100.0 - 0.5 * 13.0)).abs() < 1e-9);
         assert_eq!(ascent.wider, 1);
         assert_eq!(ascent.follow(100.0, 1e6), 105.0);

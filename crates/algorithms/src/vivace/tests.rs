@@ -9,21 +9,21 @@ const RTT_US: u64 = 20_000;
 /// Capacity of the path, bytes/s: 96 Mbit/s.
 const CAPACITY: f64 = 12e6;
 
-/// A path with one queue behind a flow that sends at its rate: an ACK each 0.5 ms. The delay is
-/// what the queue was one RTT ago, when the packet was sent, and losses are known after one.
+/// Path with one queue behind a flow that sends at its rate, with one ACK per 0.5 ms. The delay is
+/// that of the queue one RTT ago, when the packet was sent. Losses are detected after one RTT.
 struct Path {
     script: Script,
     queue: f64,
     past: std::collections::VecDeque<(f64, f64)>,
     now_us: u64,
-    /// What is lost of all that is sent.
+    /// Random loss rate.
     loss: f64,
     owed: f64,
     sent: f64,
     rates: Vec<f64>,
-    /// Largest random addition to an RTT.
+    /// Maximum of the uniform jitter added to each RTT, µs.
     jitter_us: u64,
-    /// Steps of 0.5 ms from an ACK to the next, and packets and losses since the last one.
+    /// Steps of 0.5 ms between ACKs. Steps, packets and losses since the last ACK.
     steps_per_ack: u32,
     waiting: (u32, f64, f64),
 }
@@ -51,8 +51,8 @@ impl Path {
         for _ in 0..(seconds / 0.0005) as u32 {
             let rate = self.script.transport.rate as f64;
             self.queue = (self.queue + (rate - CAPACITY) * 0.0005).clamp(0.0, 480_000.0);
-            // What is sent counts as delivered at once: nothing is in flight, and the program
-            // counts the same packets.
+            // Packets count as delivered as soon as they are sent. Nothing is in flight, so the
+            // program counts the same packets.
             self.sent += rate * 0.0005 / MSS as f64;
             let packets = self.sent.floor();
             self.sent -= packets;
@@ -94,7 +94,7 @@ impl Path {
 fn it_begins_with_its_window_and_doubles() {
     let mut path = Path::new("");
     path.run(0.002);
-    // Ten segments of 1000 bytes in 20 ms are 500,000 bytes/s.
+    // Ten segments of 1000 bytes per 20 ms are 500,000 bytes/s.
     assert_eq!(path.script.transport.rate, 500_000);
     let mut seen = vec![500_000.0];
     path.run(0.25);
@@ -119,7 +119,7 @@ fn rates_of_a_pair_are_five_percent_apart_on_either_side_and_one_interval_long()
             _ => steps.push((*rate, 1)),
         }
     }
-    // Somewhere: one rate, 10 % more or less, and back to the middle.
+    // Finds one rate, another 10 % higher or lower, and the base rate between them.
     let pair = steps[1..].windows(3).find(|w| {
         let [first, second, middle] = [w[0], w[1], w[2]];
         [first, second]
@@ -129,7 +129,7 @@ fn rates_of_a_pair_are_five_percent_apart_on_either_side_and_one_interval_long()
     let pair = pair.unwrap_or_else(|| panic!("{steps:?}"));
     let (up, down) = (pair[0].0.max(pair[1].0), pair[0].0.min(pair[1].0));
     assert!((up / down - 1.05 / 0.95).abs() < 1e-3, "{pair:?}");
-    // 20 ms in steps of 0.5 ms, and the queue's delay.
+    // 20 ms in steps of 0.5 ms, plus the queueing delay.
     assert!(
         pair[..2].iter().all(|(_, count)| (40..=45).contains(count)),
         "{pair:?}"
@@ -200,7 +200,7 @@ fn without_pacing_it_is_refused() {
     assert!(Script::on(rest, "vivace", "").is_some());
 }
 
-/// RTTs of up to 4 ms more, evenly distributed, of every packet by itself.
+/// Up to 4 ms of jitter, uniform and independent per packet.
 #[test]
 fn jitter_does_not_hold_it_back() {
     let mut path = Path::new("");
@@ -213,7 +213,7 @@ fn jitter_does_not_hold_it_back() {
     );
 }
 
-/// An ACK covers all packets of 10 ms: three of them in a round trip at most.
+/// One ACK covers the packets of 10 ms: at most three ACKs per round trip.
 #[test]
 fn stretch_acks_do_not_hold_it_back() {
     let mut path = Path::new("");

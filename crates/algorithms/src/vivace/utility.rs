@@ -1,31 +1,31 @@
-//! The utility of a monitor interval.
+//! Utility of a monitor interval.
 
-/// Which utility (Vivace section 3 and 6.1: one function, two settings of b).
+/// Utility function (Vivace, sections 3 and 6.1: one function with two settings of b).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Utility {
-    /// Vivace-Latency: a rising delay costs.
+    /// Vivace-Latency: RTT increases and losses reduce the utility.
     #[default]
     Latency,
-    /// Vivace-Loss: only losses cost.
+    /// Vivace-Loss: only losses reduce the utility.
     Loss,
 }
 
-/// t, the exponent of the rate (section 3.1). Below 1, so that many flows have one fair
+/// t, the exponent of the rate (section 3.1). Below 1, so that any number of flows has one fair
 /// equilibrium.
 const EXPONENT: f64 = 0.9;
-/// b: what a rise of the RTT costs, with the rate in Mbit/s (section 3.1; `kLatencyCoefficient`).
-/// Smaller leaves longer queues.
+/// b, the coefficient of the RTT gradient, with the rate in Mbit/s (section 3.1;
+/// `kLatencyCoefficient`). A smaller b leaves longer queues.
 const LATENCY: f64 = 900.0;
-/// c: what losses cost (section 3.1; `kVivaceLossCoefficient`): a flow gives way above 5 % of loss.
-/// Larger takes random loss for congestion.
+/// c, the coefficient of the loss rate (section 3.1; `kVivaceLossCoefficient`): a flow yields above
+/// 5 % of loss. A larger c mistakes random loss for congestion.
 const LOSS: f64 = 11.35;
-/// A slope of less than this, either way, is noise (section 5, low-pass filter of the RTT
+/// Gradients smaller than this in magnitude are noise (section 5, low-pass filter of the RTT
 /// gradient).
 const FLAT: f64 = 0.01;
 
 impl Utility {
-    /// x^t - b·x·dRTT/dt - c·x·L for a rate in Mbit/s, the slope of the RTT, and the part that was
-    /// lost.
+    /// Section 3.1: x^t − b·x·dRTT/dt − c·x·L, for a rate x in Mbit/s, the RTT gradient and the
+    /// loss rate L.
     pub fn of(self, rate: f64, slope: f64, lost: f64) -> f64 {
         let latency = match self {
             Utility::Latency if slope.abs() >= FLAT => LATENCY * slope,
@@ -35,28 +35,28 @@ impl Utility {
     }
 }
 
-/// Packets of an interval.
+/// Packets sent and lost in an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// Sent.
+    /// Packets sent.
     pub sent: u64,
-    /// Of these lost.
+    /// Packets lost.
     pub lost: u64,
 }
 
-/// Standard deviations by which two intervals' losses have to differ.
+/// Standard deviations by which the loss rates of two intervals must differ to be significant.
 const SIGNIFICANT: f64 = 2.0;
 
 impl Losses {
-    /// L: the part that was lost.
+    /// L, the loss rate.
     pub fn part(self) -> f64 {
         (self.lost as f64 / self.sent.max(1) as f64).min(1.0)
     }
 
-    /// L of both intervals of a pair: that of the two together, unless they differ by more than
-    /// chance would make them. In the hundred packets of an interval a random loss of 1 % is 1 ± 1,
-    /// and c·x times that is several times what 5 % of rate is worth: the ascent would be a random
-    /// walk (ours; the paper has a filter for the RTT alone).
+    /// L of both intervals of a pair: their common loss rate, unless the difference is significant.
+    /// In an interval of a hundred packets, random loss of 1 % is 1 ± 1 packets. Multiplied by c·x,
+    /// that is several times the utility of 5 % of the rate, and the ascent would be a random walk.
+    /// Not in the paper, which filters only the RTT.
     pub fn parts(one: Losses, other: Losses) -> [f64; 2] {
         let both = Losses {
             sent: one.sent.saturating_add(other.sent),
@@ -73,53 +73,53 @@ impl Losses {
     }
 }
 
-/// Standard errors by which a slope must differ from 0 to count. Less follows the jitter of the
-/// path; more overlooks a queue that grows by a few percent of the rate.
+/// Standard errors by which a slope must differ from 0 to be significant. A smaller value follows
+/// the path's jitter. A larger one misses a queue that grows by a few percent of the rate.
 const SURE: f64 = 2.0;
-/// Added to [`SURE`] for an interval with one degree of freedom, and less for more: the error is an
-/// estimate, too. Approximates the 97.5 % quantile of Student's distribution.
+/// Addition to [`SURE`] at one degree of freedom, in inverse proportion for more, because the error
+/// is itself an estimate. Approximates the 97.5 % quantile of Student's t distribution.
 const FEW_SAMPLES: f64 = 3.0;
-/// Largest correlation of neighbouring samples that the error accounts for: a line with a kink, of
-/// a queue that fills or empties within the interval, also has residuals that resemble each other.
+/// Largest correlation of neighbouring samples that the error accounts for. The kinked line of a
+/// queue that fills or empties within the interval also has correlated residuals.
 const CORRELATION_MAX: f64 = 0.9;
 
-/// Sums of a linear regression of the RTT (µs above the shortest) over the time of sending (µs).
+/// Sums of a linear regression of the RTT (µs above the minimum) on the send time (µs).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Regression {
-    /// Samples.
+    /// Number of samples.
     pub n: u64,
-    /// Sum of the times.
+    /// Sum of the send times.
     pub x: u64,
     /// Sum of the RTTs.
     pub y: u64,
-    /// Sum of the squares of the times.
+    /// Sum of the squared send times.
     pub xx: u64,
     /// Sum of the products.
     pub xy: u64,
-    /// Sum of the squares of the RTTs.
+    /// Sum of the squared RTTs.
     pub yy: u64,
     /// Sum of the squared differences of successive RTTs.
     pub steps: u64,
 }
 
-/// Slope of the RTT and how far chance may have moved it.
+/// RTT gradient and its tolerance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slope {
-    /// dRTT/dt, least squares; 0 where no two samples have different times.
+    /// dRTT/dt by least squares; 0 unless two samples have different send times.
     pub value: f64,
-    /// Smallest absolute slope that counts, of this many samples with this noise. Infinite below
-    /// three samples.
+    /// Smallest absolute slope that is significant for this number of samples and this noise.
+    /// Infinite below three samples.
     pub tolerance: f64,
 }
 
 impl Regression {
-    /// The slope with its tolerance (PCC Proteus, SIGCOMM 2020, section 5, "per-interval
-    /// tolerance": a gradient that is smaller than the regression's error is ignored).
+    /// Returns the slope with its tolerance (PCC Proteus, SIGCOMM 2020, section 5, "per-interval
+    /// tolerance": a gradient smaller than the regression's error is ignored).
     ///
-    /// The tolerance is a multiple of the slope's standard error. Jitter keeps the order of
-    /// packets, so that neighbouring samples resemble each other and count as fewer: as n·(1 −
-    /// ρ)/(1 + ρ), where ρ is the correlation of neighbours. It follows from the mean squared step,
-    /// which is 2·(1 − ρ) times the variance.
+    /// The tolerance is a multiple of the slope's standard error. Jitter preserves packet order, so
+    /// neighbouring samples are correlated and count as fewer: n·(1 − ρ)/(1 + ρ), where ρ is the
+    /// correlation of neighbours. ρ follows from the mean squared step, which is 2·(1 − ρ) times
+    /// the variance.
     pub fn slope(&self) -> Slope {
         let [n, x, y, xx, xy, yy] =
             [self.n, self.x, self.y, self.xx, self.xy, self.yy].map(|sum| sum as f64);
@@ -154,7 +154,7 @@ impl Regression {
 }
 
 impl Slope {
-    /// The slope, or 0 where chance could have made it.
+    /// Returns the slope, or 0 if it is not significant.
     pub fn significant(self) -> f64 {
         if self.value.abs() > self.tolerance {
             self.value
@@ -163,7 +163,7 @@ impl Slope {
         }
     }
 
-    /// True if the slope counts and twice the noise would have made it.
+    /// Returns true if the slope is significant, but would not be with twice the noise.
     pub fn is_marginal(self) -> bool {
         self.significant() != 0.0 && self.value.abs() < 2.0 * self.tolerance
     }
@@ -198,12 +198,12 @@ mod tests {
 
     #[test]
     fn more_is_better_up_to_five_percent_of_loss() {
-        // d/dx (x^0.9 - 11.35 x L) at a fixed capacity C, where L = 1 - C/x: all of x beyond C is
+        // d/dx (x^0.9 − 11.35 x L) at a fixed capacity C, with L = 1 − C/x: everything beyond C is
         // lost.
         let beyond = |x: f64| Utility::Loss.of(x, 0.0, 1.0 - 100.0 / x);
         assert!(beyond(101.0) < beyond(100.0));
-        // Random loss that does not depend on the rate: of 5 % it pays to send more at 10 Mbit/s,
-        // of 9 % it does not.
+        // Random loss independent of the rate: at 10 Mbit/s and 5 % a higher rate has a higher
+        // utility, at 9 % it does not.
         let random = |x: f64, lost: f64| Utility::Loss.of(x, 0.0, lost);
         assert!(random(10.5, 0.05) > random(9.5, 0.05));
         assert!(random(10.5, 0.09) < random(9.5, 0.09));
@@ -212,9 +212,9 @@ mod tests {
     #[test]
     fn chance_does_not_tell_two_intervals_apart_and_an_overflow_does() {
         let losses = |lost| Losses { sent: 160, lost };
-        // 1 % of 320 packets: each of the two has 1.6 ± 1.3 of them.
+        // 1 % of 320 packets: 1.6 ± 1.3 in each interval.
         assert_eq!(Losses::parts(losses(3), losses(0)), [3.0 / 320.0; 2]);
-        // 5 % more than fits are 8 packets.
+        // 5 % above capacity loses 8 packets.
         assert_eq!(Losses::parts(losses(8), losses(0)), [0.05, 0.0]);
         assert_eq!(
             Losses::parts(Losses::default(), Losses::default()),
@@ -222,7 +222,7 @@ mod tests {
         );
     }
 
-    /// The sums of these samples, times and RTTs in µs.
+    /// Returns the sums of these (send time, RTT) samples, µs.
     fn sums(samples: impl IntoIterator<Item = (u64, u64)>) -> Regression {
         let mut sums = Regression::default();
         let mut last = None;
@@ -264,8 +264,7 @@ mod tests {
         assert!(odd.slope().value.is_finite() && !odd.slope().significant().is_nan());
     }
 
-    /// RTTs of 160 packets in 40 ms, each delayed by up to 10 ms more and none before its
-    /// predecessor.
+    /// RTTs of 160 packets in 40 ms with up to 10 ms of jitter, in order.
     fn jittered(seed: u64, growth: f64) -> Slope {
         let (mut arrived, mut state) = (0, seed);
         let samples: Vec<(u64, u64)> = (0..160)
