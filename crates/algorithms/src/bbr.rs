@@ -1,18 +1,20 @@
-//! BBR: a model of the path, its bandwidth and its shortest round trip, instead of losses.
+//! BBR: congestion control based on a model of the path, its bandwidth and its round-trip
+//! propagation delay, instead of losses.
 //!
-//! Two versions. [`Bbr`] is version 1 as Linux 6.x has it (`net/ipv4/tcp_bbr.c`). [`Bbr3`] is
-//! version 3 as draft-ietf-ccwg-bbr has it (the working group's copy at commit 007dbe1 of 2026,
-//! later than -06; sections are quoted by their titles).
+//! Two versions: [`Bbr`] is version 1 as in Linux 6.x (`net/ipv4/tcp_bbr.c`). [`Bbr3`] is version 3
+//! as in draft-ietf-ccwg-bbr (the working group's copy at commit 007dbe1 of 2026, later than -06;
+//! sections are cited by title).
 //!
-//! The *program* ([`program`]) does what every ACK needs. It measures: greatest delivery rate,
-//! least RTT, packet-timed rounds, losses, and how far ACKs run ahead of the bandwidth. It keeps
-//! window and pacing rate at the model times the gains in force. It raises the bandwidth and lowers
-//! the RTT of its copy of the model at once. It ends what has to end within a round: a drained
-//! queue, and in version 1 a phase of the gain cycle. It reports once a round. The *agent* decides
-//! what lasts rounds or seconds: the filters over 10 rounds or 10 s, whether the pipe is full, the
-//! next state, and the answer to losses. So an answer that is a round trip late prolongs a state by
-//! a round trip, and leaves rate and window right meanwhile. A model that lags still holds the best
-//! of the last 10 rounds.
+//! The *program* ([`program`]) handles each ACK. It measures the maximum delivery rate, the minimum
+//! RTT, packet-timed rounds, losses and ACK aggregation. It keeps the window and the pacing rate at
+//! the model times the current gains, and at once raises the bandwidth or lowers the RTT in its
+//! copy of the model. It ends whatever must end within a round: the draining of a queue, and in
+//! version 1 a phase of the gain cycle. It reports once per round.
+//!
+//! The *agent* decides what takes rounds or seconds: the filters over 10 rounds or 10 s, full-pipe
+//! detection, state transitions and the reaction to losses. An action that is a round trip late
+//! prolongs a state by one round trip, with the rate and the window still valid. A late model still
+//! holds the maximum of the last 10 rounds.
 
 mod filter;
 mod full_pipe;
@@ -47,7 +49,7 @@ const PROBE_RTT_INTERVAL: ParameterDoc = ParameterDoc {
     doc: "how long the shortest RTT is believed; then the window is cut for 200 ms to measure it anew",
 };
 
-/// The value of [`PROBE_RTT_INTERVAL`], µs.
+/// Parses [`PROBE_RTT_INTERVAL`], µs.
 fn probe_rtt_us(parameters: &Parameters) -> Result<u64, BadParameter> {
     struct Interval(Duration);
     impl FromStr for Interval {
@@ -65,44 +67,44 @@ fn probe_rtt_us(parameters: &Parameters) -> Result<u64, BadParameter> {
     Ok(interval.0.as_micros())
 }
 
-/// What both versions need of a datapath.
+/// Capabilities that both versions require.
 const NEEDS: Capabilities = Capabilities::CWND
     .with(Capabilities::PACING)
     .with(Capabilities::RTT)
     .with(Capabilities::DELIVERY_RATE);
 
-/// Gains in programs are in this part of one. Products with it of rates up to 10^15 bytes/s do not
+/// Unit of gains in programs, 1/10,000. Its product with rates up to 10^15 bytes/s does not
 /// overflow.
 const GAIN: u64 = 10_000;
 
-/// BBR paces 1 % below what its model says (`bbr_pacing_margin_percent`; the draft's
-/// BBR.PacingMarginPercent): without it an estimate that is a little high keeps a queue that never
-/// drains; more wastes the link.
+/// Returns a pacing gain minus the pacing margin of 1 % (`bbr_pacing_margin_percent`; the draft's
+/// BBR.PacingMarginPercent). Without a margin, a slightly high estimate keeps a queue that never
+/// drains. A larger one wastes capacity.
 const fn paced(gain: u64) -> u64 {
     gain * 99 / 100
 }
 
-/// The pacing gain 1.
+/// The pacing gain 1, with the pacing margin.
 const UNITY: u64 = paced(GAIN);
 
 /// No bound.
 const NONE: u64 = u64::MAX;
 
-/// Fewest segments in flight with which an endpoint that acknowledges every other segment keeps
-/// ACKs coming (`bbr_cwnd_min_target`; the draft's BBR.MinPipeCwnd).
+/// Minimum window, segments: an endpoint that acknowledges every other segment then keeps sending
+/// ACKs (`bbr_cwnd_min_target`; the draft's BBR.MinPipeCwnd).
 const LEAST_SEGMENTS: u64 = 4;
 
-/// bytes/s over µs, in bytes.
+/// Returns `rate` (bytes/s) times `us` (µs), bytes.
 fn volume(rate: u64, us: u64) -> u64 {
     u64::try_from(u128::from(rate) * u128::from(us) / 1_000_000).unwrap_or(u64::MAX)
 }
 
-/// `value` times `num`/`den`, without overflow on the way.
+/// Returns `value`·`num`/`den` without intermediate overflow.
 fn scale(value: u64, num: u64, den: u64) -> u64 {
     u64::try_from(u128::from(value) * u128::from(num) / u128::from(den.max(1))).unwrap_or(u64::MAX)
 }
 
-/// What an agent's decisions are written to: a flow's control, or a test.
+/// Receiver of the agent's commands: a flow's control, or a test.
 trait Orders {
     /// Sets a control variable of the program.
     fn set(&mut self, variable: &'static str, value: u64);

@@ -1,12 +1,12 @@
-//! Nimbus: delay control that knows when it may (Goyal, Narayan, Cangialosi, Narayana, Alizadeh,
+//! Nimbus: delay control with elasticity detection (Goyal, Narayan, Cangialosi, Narayana, Alizadeh,
 //! Balakrishnan, "Elasticity Detection: A Building Block for Internet Congestion Control", SIGCOMM
-//! 2022, arXiv 1802.08730; constants from its reference ccp-project/nimbus, branch queue-control,
-//! as Bundler uses it).
+//! 2022, arXiv 1802.08730). "Reference" is the authors' code, ccp-project/nimbus, branch
+//! queue-control, which Bundler uses.
 //!
-//! The rate always carries a [`Pulse`]. Every 10 ms the program reports what was sent and what
-//! arrived. A [`Detector`] tells whether the cross traffic answers to the pulse. A [`Switch`]
-//! chooses between delay control and competition. The parts know nothing of flows and programs:
-//! they serve everything that controls a bottleneck's queue by a rate.
+//! The rate always carries a [`Pulse`]. Every 10 ms the program reports the send rate and the
+//! receive rate. A [`Detector`] decides whether the cross traffic responds to the pulse, and a
+//! [`Switch`] selects delay control or competitive mode. These parts are independent of flows and
+//! programs, so any controller that regulates a bottleneck's queue by a rate can use them.
 
 mod capacity;
 mod competitive;
@@ -66,39 +66,39 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     )))
 }
 
-/// What the flow does beside elastic cross traffic.
+/// Behaviour in the presence of elastic cross traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Competitive {
     /// Cubic (RFC 9438).
     #[default]
     Cubic,
-    /// Nothing: delay control always.
+    /// Delay control only.
     Off,
 }
 
-/// Samples between two spectra: two transforms of 512 points a tenth of a second, where the
-/// reference has them each sample. η moves over seconds.
+/// Samples between two spectra: two 512-point FFTs per 100 ms. The reference computes them for
+/// every sample, but η changes over seconds.
 const READ_EVERY: u32 = 10;
-/// Least rate as a part of the capacity (reference): enough to see an answer again.
+/// Minimum rate as a fraction of the capacity (reference): enough to detect a response again.
 const LEAST: f64 = 0.05;
-/// Most rate as a part of the capacity: an estimate that is too low by half still grows to the
-/// right one.
+/// Maximum rate as a fraction of the capacity, so that an estimate that is too low by half can
+/// still grow to the true value.
 const MOST: f64 = 2.0;
-/// The window holds so many times rate · RTT (reference): the rate is what limits.
+/// Window as a multiple of rate · RTT, so that the rate is the limit (reference).
 const ROOM: f64 = 2.0;
-/// Packets of an ACK above which the window has room for those that wait for one.
+/// Packets per ACK above which the window includes room for packets that await an ACK.
 const STRETCHED: f64 = 4.0;
-/// Part of the largest burst of acknowledged packets that a report keeps.
+/// Decay per report of the largest burst of acknowledged packets.
 const BURST_KEPT: f64 = 0.995;
-/// Least window, segments.
+/// Minimum window, segments.
 const LEAST_SEGMENTS: f64 = 4.0;
-/// Most rate, bytes/s, and most window, bytes: beyond every link.
+/// Maximum rate, bytes/s, and maximum window, bytes: beyond every link.
 const MOST_RATE: f64 = 1e15;
-/// Intervals to which a flow that comes to compete goes back for its rate: before the spectrum
-/// could show that others came (reference: 5 s).
+/// Age in intervals of the receive rate from which competitive mode starts: before the new cross
+/// traffic could show in the spectrum (reference: 5 s).
 const BEFORE: usize = 500;
 
-/// The algorithm.
+/// Nimbus.
 pub struct Nimbus {
     delay: DelayMode,
     competitive: Competitive,
@@ -106,16 +106,17 @@ pub struct Nimbus {
     fourier: Fourier,
 }
 
-/// State of a flow: 6 KiB of samples and less than 1 KiB beside, for as long as it lives.
+/// State of a flow: 6 KiB of samples and less than 1 KiB of other state, constant over its
+/// lifetime.
 pub struct Flow {
     mss: f64,
-    /// Where pulses are counted from.
+    /// Start of the pulse train.
     born: Time,
-    /// When the next sample is due.
+    /// Time of the next sample.
     due: Time,
     last: Time,
     unread: u32,
-    /// Without the pulse, bytes/s; 0 while the program is in slow start.
+    /// Rate without the pulse, bytes/s; 0 while the program is in slow start.
     rate: f64,
     detector: Detector,
     capacity: Estimate,
@@ -123,29 +124,29 @@ pub struct Flow {
     basic: Basic,
     copa: Copa,
     competitor: Competitor,
-    /// Most packets that one ACK acknowledged; falls slowly.
+    /// Maximum packets acknowledged by one ACK, with slow decay.
     burst: f64,
-    /// Mean send rate, delivery rate (bytes/s) and RTT (seconds) of the ACKs of the last report
-    /// that had any; 0 before the first.
+    /// Mean send rate, receive rate (bytes/s) and RTT (seconds) of the last report that contained
+    /// ACKs; 0 before the first.
     sent: f64,
     received: f64,
     rtt: f64,
-    /// Least RTT of the last ACKs: jitter adds to the others.
+    /// Recent minimum RTT, which is free of most jitter.
     standing: Standing,
 }
 
-/// Least RTT of the last `ENOUGH` samples or more, seconds.
+/// Minimum RTT of at least the last `ENOUGH` samples, seconds.
 #[derive(Clone, Copy, Debug)]
 struct Standing {
-    /// Least RTT of the last samples that were enough.
+    /// Minimum RTT of the previous full group of samples.
     before: f64,
-    /// Least RTT of those since, and their number.
+    /// Minimum RTT and number of samples in the current group.
     least: f64,
     samples: u64,
 }
 
-/// RTT samples of which the least shows the queue (HyStart has as many). With fewer, jitter looks
-/// like a queue where a report has two ACKs; with more, a slow flow notices a queue later.
+/// RTT samples whose minimum measures the queue (as many as in HyStart). With fewer, jitter looks
+/// like a queue when a report has two ACKs. With more, a slow flow notices a queue later.
 const ENOUGH: u64 = 8;
 
 impl Default for Standing {
@@ -159,7 +160,7 @@ impl Default for Standing {
 }
 
 impl Standing {
-    /// A report's least RTT, seconds, of so many samples.
+    /// Adds a report's minimum RTT, seconds, of this many samples.
     fn add(&mut self, least: f64, samples: u64) {
         if self.samples >= ENOUGH {
             *self = Standing {
@@ -181,7 +182,7 @@ impl Standing {
 }
 
 impl Nimbus {
-    /// The algorithm with these laws.
+    /// Creates the algorithm with these control laws.
     pub fn new(delay: DelayMode, competitive: Competitive) -> Nimbus {
         Nimbus {
             delay,
@@ -191,14 +192,14 @@ impl Nimbus {
         }
     }
 
-    /// Samples for the time that has passed, and, when it is time, what their spectrum says.
+    /// Adds the samples due at `now` and evaluates the spectrum when it is due.
     fn observe(&mut self, flow: &mut Flow, now: Time, sample: Sample, rtt: f64, base: f64) {
-        // After a silence the old samples are not of the same pulse train.
+        // After a long gap, the old samples belong to a different pulse train.
         if now.since(flow.due) > INTERVAL * (WINDOW as u64 / 4) {
             flow.detector.clear();
             flow.due = now;
         }
-        // At the end of time there is no next sample.
+        // `Time::MAX` has no next sample.
         while flow.due <= now && flow.due < Time::MAX {
             flow.due += INTERVAL;
             flow.detector.push(sample);
@@ -234,7 +235,7 @@ impl Flow {
         }
     }
 
-    /// The mode changed, at this RTT and the shortest, seconds.
+    /// Initializes the controller of the new mode, given the RTT and the base RTT, seconds.
     fn change(&mut self, rtt: f64, base: f64) {
         match self.switch.mode() {
             Mode::Competitive => {
@@ -245,7 +246,7 @@ impl Flow {
         }
     }
 
-    /// The rate to send at now, bytes/s.
+    /// Returns the rate with the pulse, bytes/s.
     fn pulsed(&self, now: Time) -> f64 {
         let capacity = self.capacity.get();
         let periods = now.since(self.born).as_secs_f64() * self.frequency();
@@ -269,15 +270,14 @@ impl Algorithm for Nimbus {
         Capabilities::CWND.with(Capabilities::RTT).with(rates)
     }
 
-    /// It paces at a rate of its own, so that an idle time ends without a burst.
+    /// Nimbus paces at its own rate, so an idle period is not followed by a burst.
     fn wants(&self) -> Capabilities {
         self.needs().with(Capabilities::KEEPS_WINDOW)
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
         let now = control.now();
-        // A flow that is taken over goes on from its window; nothing is known of the path yet but
-        // that.
+        // A flow that is taken over continues from its window, the only information about the path.
         let rate = match info.srtt.as_secs_f64() {
             srtt if info.live && srtt > 0.0 => info.cwnd.get() as f64 / srtt,
             _ => 0.0,
@@ -411,21 +411,21 @@ impl Algorithm for Nimbus {
     }
 }
 
-/// The agent sets the rate every 10 ms. Slow start doubles windows that are paced at twice their
-/// rate. It ends at a loss, or once all of `SAMPLES` packets in a row have an RTT a quarter above
-/// the shortest, and the flow continues at the delivery rate of that moment. With one sample,
-/// jitter of ±5 ms ends it at a tenth of the link; with eight, the longer queue that it leaves
-/// loses a hundred packets in a buffer of one BDP.
+/// The program; the agent sets the rate every 10 ms. Slow start doubles the window and paces at
+/// twice its rate. It ends at a loss, or when all of `SAMPLES` packets in a row have an RTT a
+/// quarter above the minimum, and the flow continues at the receive rate of that moment. With one
+/// sample, jitter of ±5 ms ends slow start at a tenth of the link's rate. With eight, the longer
+/// queue loses a hundred packets in a buffer of one BDP.
 ///
-/// A report has the sums of the rates and RTTs of its ACKs, and the agent takes their means. A
-/// datapath without a timer reports at the first ACK after 10 ms. That ACK is more often a late
-/// one, whose RTT is high and whose delivery rate is low: taken alone, it held the rate at 8 % of a
-/// link with ±5 ms of jitter. The queue is measured by the least of eight RTTs, since jitter of ±5
-/// ms raises the mean to the target of a path of 40 ms.
+/// A report holds the sums of the rates and RTTs of its ACKs, and the agent takes their means. A
+/// datapath without timers reports on the first ACK after 10 ms. That ACK is often a late one, with
+/// a high RTT and a low receive rate: on its own, it held the rate at 8 % of a link with ±5 ms of
+/// jitter. The queue is measured by the minimum of eight RTTs because ±5 ms of jitter raises the
+/// mean to the target of a 40 ms path.
 ///
-/// While competing, the program does the first reduction of each recovery; the agent's own follows
-/// with the report. It sets the threshold to infinity and so asks for no reduction of the window in
-/// a recovery, since the rate is what limits.
+/// In competitive mode the program makes the first reduction of each recovery, and the agent's own
+/// follows with the report. An infinite ssthresh keeps the datapath from reducing the window in
+/// recovery because the rate is the limit.
 const PROGRAM: &str = "(def
     (Report
         (volatile acked 0) (volatile lost 0) (volatile reductions 0) (volatile timeouts 0) (volatile undos 0)

@@ -1,14 +1,14 @@
-//! The greatest value of a window.
+//! Windowed maximum filter.
 
 use std::collections::VecDeque;
 
-/// The greatest of the values of the last `window` units of a time that only updates move: while
-/// nothing is worth an update, nothing grows old (as Linux' `minmax_running_max`, which is exact
-/// for the greatest and approximates its successors; this is exact for all).
+/// Maximum of the last `window` time units, where only updates advance time: without updates,
+/// values do not expire. Linux' `minmax_running_max` approximates the runners-up; this filter is
+/// exact.
 #[derive(Clone, Debug)]
 pub(super) struct MaxFilter {
     window: u64,
-    /// Times rising, values falling; at most one entry for each unit of time.
+    /// Increasing times and decreasing values, with at most one entry per time unit.
     best: VecDeque<(u64, u64)>,
 }
 
@@ -20,7 +20,7 @@ impl MaxFilter {
         }
     }
 
-    /// Takes a value; the greatest that is still young enough. Time does not go back.
+    /// Adds a value and returns the maximum of the window. `now` does not decrease.
     pub fn update(&mut self, now: u64, value: u64) -> u64 {
         self.best
             .retain(|(at, _)| now.saturating_sub(*at) <= self.window);
@@ -33,12 +33,12 @@ impl MaxFilter {
         self.get()
     }
 
-    /// The greatest; 0 before the first.
+    /// Returns the maximum; 0 before the first value.
     pub fn get(&self) -> u64 {
         self.best.front().map_or(0, |(_, value)| *value)
     }
 
-    /// From the next update on another window counts.
+    /// Changes the window from the next update on.
     pub fn set_window(&mut self, window: u64) {
         self.window = window;
     }

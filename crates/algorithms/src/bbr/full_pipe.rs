@@ -1,12 +1,11 @@
-//! Whether the pipe is full: more in flight brings no more bandwidth.
+//! Full-pipe detection: more data in flight yields no more bandwidth.
 
 use super::scale;
 
-/// `bbr_check_full_bw_reached`; the draft's CheckFullBWReached: whether a rising rate still finds
-/// more bandwidth.
+/// `bbr_check_full_bw_reached`; the draft's CheckFullBWReached.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FullPipe {
-    /// The bandwidth that growth is measured from, bytes/s.
+    /// BBR.full_bw: baseline of the growth, bytes/s.
     from: u64,
     rounds: u64,
     /// BBR.full_bw_now.
@@ -14,12 +13,12 @@ pub(super) struct FullPipe {
 }
 
 impl FullPipe {
-    /// `bbr_full_bw_thresh`, `bbr_full_bw_cnt`: three rounds in which the bandwidth does not grow
-    /// by a quarter. Fewer take a receive window that is still growing for a full pipe.
+    /// `bbr_full_bw_cnt`, `bbr_full_bw_thresh`: three rounds in which the bandwidth grows by less
+    /// than a quarter. With fewer, a growing receive window looks like a full pipe.
     const ROUNDS: u64 = 3;
     const GROWTH: (u64, u64) = (5, 4);
 
-    /// ResetFullBW, with a bandwidth to begin from.
+    /// ResetFullBW, with `bw` as the baseline.
     pub fn from(bw: u64) -> FullPipe {
         FullPipe {
             from: bw,
@@ -27,8 +26,8 @@ impl FullPipe {
         }
     }
 
-    /// Takes the bandwidth of so many rounds, which the application did not limit. Several rounds
-    /// in one report without growth count as so many.
+    /// Adds the bandwidth of this many rounds that were not application-limited. All rounds of one
+    /// report without growth count.
     pub fn update(&mut self, bw: u64, rounds: u64) {
         if self.now {
             return;

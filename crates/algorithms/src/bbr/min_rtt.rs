@@ -1,17 +1,17 @@
-//! The shortest RTT: believed for 10 s, then measured anew with a nearly empty pipe.
+//! Minimum RTT filter over 10 s, and PROBE_RTT, which measures it anew with a nearly empty pipe.
 
 use ccplane_datapath::INFINITY;
 
-/// How long the pipe is kept nearly empty (`bbr_probe_rtt_mode_ms`; BBR.ProbeRTTDuration), µs: long
-/// enough that flows that begin at different times overlap, 2 % of 10 s.
+/// Duration of PROBE_RTT (`bbr_probe_rtt_mode_ms`; the draft's BBR.ProbeRTTDuration), µs: long
+/// enough that those of different flows overlap, and 2 % of 10 s.
 const DIP_US: u64 = 200_000;
 
-/// Rounds of a dip after which all that is in flight was sent in it: the first ends with what was
-/// sent before it. A gateway hears late of what arrived, and counts more in flight than the dip's
-/// window for as long as the dip lasts.
+/// Rounds after which all data in flight was sent in PROBE_RTT: the first ends with data sent
+/// before it. A gateway learns late about deliveries and therefore counts more than PROBE_RTT's
+/// window in flight throughout.
 const OWN_ROUNDS: u64 = 2;
 
-/// The least RTT of the last `window_us`.
+/// Minimum RTT of the last `window_us`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MinRtt {
     /// µs; [`INFINITY`] before the first sample.
@@ -29,8 +29,8 @@ impl MinRtt {
         }
     }
 
-    /// Whether the estimate was too old, before `sample_us` (infinity: none) was taken. An old one
-    /// is replaced by whatever comes, a young one by a smaller one only.
+    /// Adds a sample (infinity: none). Returns true if the estimate had expired before it. An
+    /// expired estimate is replaced by any sample, a valid one only by a smaller one.
     pub fn update(&mut self, sample_us: u64, now_us: u64) -> bool {
         let expired = self.us < INFINITY && now_us.saturating_sub(self.since_us) > self.window_us;
         if sample_us < INFINITY && (sample_us < self.us || expired) {
@@ -40,22 +40,22 @@ impl MinRtt {
         expired
     }
 
-    /// The estimate is as good as new: it was just probed.
+    /// Restarts the window: the estimate has just been probed.
     pub fn renew(&mut self, now_us: u64) {
         self.since_us = now_us;
     }
 }
 
-/// A dip of the window that lets the queue drain (PROBE_RTT).
+/// Reduced window that lets the queue drain (PROBE_RTT).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dip {
-    /// The window during it, bytes.
+    /// Window during PROBE_RTT, bytes.
     pub window: u64,
-    /// The window before it, which returns.
+    /// Window to restore at the end, bytes.
     pub before: u64,
-    /// The round in which it began.
+    /// Round in which PROBE_RTT began.
     began: u64,
-    /// When it may end, and the round that must have passed.
+    /// Earliest end, µs, and the round that must have ended.
     until: Option<(u64, u64)>,
 }
 
@@ -69,8 +69,8 @@ impl Dip {
         }
     }
 
-    /// Whether it is over: at least 200 ms and a round after what is in flight came down to the
-    /// window of the dip.
+    /// Returns true if PROBE_RTT is complete: at least 200 ms and a round after the data in flight
+    /// fell to its window.
     pub fn is_over(&mut self, flight: u64, rounds: u64, now_us: u64) -> bool {
         match self.until {
             None if flight <= self.window || rounds > self.began + OWN_ROUNDS => {

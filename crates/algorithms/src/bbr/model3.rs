@@ -1,20 +1,20 @@
-//! What losses say in version 3: bounds of rate and flight, on two time scales ("Network Path Model
-//! Parameters").
+//! Version 3's bounds of rate and data in flight from losses, on two time scales ("Network Path
+//! Model Parameters").
 //!
-//! The short term holds from a loss until the flow next refills the pipe, and follows what is
-//! delivered; the long term is the flight at which a probe lost too much.
+//! The short-term bounds apply from a loss until the flow refills the pipe, and follow the data
+//! delivered. The long-term bound is the data in flight at which a probe lost too much.
 
 use super::{GAIN, LEAST_SEGMENTS, NONE, scale};
 
-/// BBR.LossThresh: more than 2 % of a flight lost, while probing, was too much. Lower gives way to
-/// random loss; higher keeps shallow buffers full.
+/// BBR.LossThresh: a probe that loses more than 2 % of the data in flight has too much in flight. A
+/// lower threshold yields to random loss. A higher one keeps shallow buffers full.
 pub(super) const LOSS: (u64, u64) = (2, 100);
-/// BBR.Beta: no reduction goes below 0.7, which is Cubic's.
+/// BBR.Beta: a reduction keeps at least 0.7, as Cubic does.
 const BETA: u64 = 7_000;
-/// BBR.Headroom: 15 % of the flight that was too much stay free for others, while the flow cruises.
+/// BBR.Headroom: 15 % of the long-term bound is left free for other flows while cruising.
 const HEADROOM: u64 = 1_500;
 
-/// Bounds; [`NONE`] where there is none.
+/// Bounds; [`NONE`] if there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bounds {
     /// BBR.bw_shortterm, bytes/s.
@@ -41,8 +41,8 @@ impl Bounds {
         (self.bw_short, self.short) = (NONE, NONE);
     }
 
-    /// AdaptLowerBoundsFromCongestion, once for each round with a loss in which the flow did not
-    /// probe: down to what was delivered, or to 0.7.
+    /// AdaptLowerBoundsFromCongestion, once per loss round outside of bandwidth probing: reduces to
+    /// the data delivered, at most to 0.7.
     pub fn shorten(&mut self, max_bw: u64, window: u64, delivered_bw: u64, delivered: u64) {
         if self.bw_short == NONE {
             self.bw_short = max_bw;
@@ -54,7 +54,8 @@ impl Bounds {
         self.short = delivered.max(scale(self.short, BETA, GAIN));
     }
 
-    /// HandleInflightTooHigh: a probe with so much in flight lost too much.
+    /// HandleInflightTooHigh: sets the long-term bound after a probe with `flight` bytes lost too
+    /// much.
     pub fn too_high(&mut self, flight: u64, target: u64) {
         self.long = flight.max(scale(target, BETA, GAIN));
     }
@@ -70,7 +71,7 @@ impl Bounds {
             .max(mss.saturating_mul(LEAST_SEGMENTS))
     }
 
-    /// HandleSpuriousLossDetection: no bound is lower than before the losses that were none.
+    /// HandleSpuriousLossDetection: raises each bound to its value before the spurious losses.
     pub fn undo(&mut self, before: &Bounds) {
         self.bw_short = self.bw_short.max(before.bw_short);
         self.short = self.short.max(before.short);

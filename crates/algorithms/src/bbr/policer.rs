@@ -1,27 +1,28 @@
-//! Long-term bandwidth: finding a policer, which passes bursts and then drops what is above a rate
-//! (`bbr_lt_bw_sampling`).
+//! Policer detection by long-term bandwidth (`bbr_lt_bw_sampling`). A policer passes bursts and
+//! drops the traffic above its rate.
 //!
-//! Two intervals in a row, each at least 4 rounds long, bounded by losses, with a loss rate of a
-//! fifth, that agree on the delivery rate: then that rate is used, without gain, for 48 rounds. An
-//! interval begins and ends with the ACK that reports a loss, as in Linux: the program reports from
-//! the round [`Policer::due`] on.
+//! If two consecutive intervals agree on the delivery rate, the flow sends at that rate without
+//! gain for 48 rounds. An interval lasts at least 4 rounds, starts and ends with losses, and has a
+//! loss rate of at least a fifth. As in Linux, it starts and ends with the ACK that detects a loss:
+//! the program reports losses at once from the round [`Policer::due`] on.
 
 use super::NONE;
 
-/// Shortest interval, rounds (`bbr_lt_intvl_min_rtts`). An interval four times as long is given up.
+/// Minimum interval, rounds (`bbr_lt_intvl_min_rtts`). An interval of four times that is abandoned.
 const INTERVAL_ROUNDS: u64 = 4;
-/// 50 of 256 lost (`bbr_lt_loss_thresh`). Lower takes random loss for a policer; higher misses
-/// policers.
+/// 50 of 256 lost (`bbr_lt_loss_thresh`). A lower threshold mistakes random loss for a policer. A
+/// higher one misses policers.
 const LOSS: (u64, u64) = (50, 256);
-/// Intervals agree within an eighth (`bbr_lt_bw_ratio`) or 4 kbit/s (`bbr_lt_bw_diff`), bytes/s.
+/// Maximum difference of two intervals: an eighth (`bbr_lt_bw_ratio`), or 4 kbit/s
+/// (`bbr_lt_bw_diff`), in bytes/s.
 const AGREE: (u64, u64) = (8, 500);
-/// How long the rate is used before the flow probes again, rounds (`bbr_lt_bw_max_rtts`).
+/// Rounds at the policer's rate before the flow probes again (`bbr_lt_bw_max_rtts`).
 const USED_ROUNDS: u64 = 48;
 
-/// A search for a policer, or its result.
+/// Search for a policer, or its result.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Policer {
-    /// The rate of the last interval, bytes/s; 0: none.
+    /// Rate of the last interval, bytes/s; 0 if there is none.
     rate: u64,
     used: bool,
     interval: Option<Interval>,
@@ -36,38 +37,38 @@ struct Interval {
     start_us: u64,
 }
 
-/// What a round brought: totals, bytes.
+/// Progress since the last report, and totals. Volumes are in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Passed {
-    /// Rounds that began since the last report, and in all.
+    /// Rounds since the last report, and in total.
     pub rounds: u64,
     pub round: u64,
     pub delivered: u64,
     pub lost: u64,
-    /// Bytes lost since the last look.
+    /// Bytes lost since the last report.
     pub newly_lost: u64,
     pub app_limited: bool,
     pub now_us: u64,
 }
 
 impl Policer {
-    /// The round from which on a loss may begin or end an interval.
+    /// Returns the round from which a loss may start or end an interval.
     pub fn due(&self) -> u64 {
         if self.used { NONE } else { self.due }
     }
 
-    /// The policer's rate, bytes/s, while it is used.
+    /// Returns the policer's rate, bytes/s, while it is in use.
     pub fn rate(&self) -> Option<u64> {
         self.used.then_some(self.rate)
     }
 
-    /// Forgets everything.
+    /// Discards intervals and rate.
     pub fn reset(&mut self) {
         *self = Policer::default();
     }
 
-    /// Takes a round. `cycling`: the flow is in PROBE_BW, where the rounds of use are counted. True
-    /// when the use ended.
+    /// Processes a report. `cycling`: the flow is in PROBE_BW, where rounds at the policer's rate
+    /// are counted. Returns true when the use of the rate ends.
     pub fn update(&mut self, passed: &Passed, cycling: bool) -> bool {
         if self.used {
             self.rounds = self
@@ -102,7 +103,7 @@ impl Policer {
         let us = passed.now_us.saturating_sub(interval.start_us);
         let heavy = lost.saturating_mul(LOSS.1) >= delivered.saturating_mul(LOSS.0);
         if passed.newly_lost == 0 || delivered == 0 || !heavy || us < 1_000 {
-            // Once more in the next round: the share of losses changes little within one.
+            // Checked again in the next round: the loss rate changes little within one.
             self.due = self
                 .due
                 .max(passed.round + u64::from(passed.newly_lost > 0));
@@ -139,7 +140,8 @@ impl Policer {
 mod tests {
     use super::*;
 
-    /// Rounds of 100 ms of a path that delivers `rate` and drops `lost_percent` of what arrives.
+    /// Runs `n` rounds of 100 ms on a path that delivers `rate` and drops `lost_percent` of the
+    /// packets.
     fn rounds(policer: &mut Policer, n: u64, rate: u64, lost_percent: u64, from: u64) -> bool {
         let delivered = rate / 10;
         let lost = delivered * lost_percent / (100 - lost_percent);
@@ -160,8 +162,8 @@ mod tests {
     #[test]
     fn two_intervals_of_four_rounds_that_agree_find_it() {
         let mut policer = Policer::default();
-        // The first round with a loss begins the first interval, which ends 4 rounds later; the
-        // second 4 after that.
+        // The first round with a loss starts the first interval, which ends 4 rounds later, and the
+        // second ends 4 rounds after that.
         assert!(!rounds(&mut policer, 8, 1_000_000, 25, 1));
         assert_eq!(policer.rate(), None);
         assert!(!rounds(&mut policer, 1, 1_000_000, 25, 9));

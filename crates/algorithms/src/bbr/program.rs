@@ -1,46 +1,44 @@
-//! The programs. Both versions measure and steer alike; between the two each has clauses of its
-//! own.
+//! The datapath programs. Both versions share measurement and control, and each adds its own
+//! clauses between the two.
 //!
-//! Two things that Linux knows for each packet are counted here instead:
+//! Two quantities that Linux tracks per packet are derived from counters here:
 //!
-//! - A round ends with the first ACK of a packet that was sent after it began. `round_end` is what
-//!   will have left the flight, delivered or lost, when everything then in flight has: the first
-//!   packet beyond is that packet. This stays exact when packets are lost.
-//! - What ACKs run ahead of the bandwidth is a bucket that fills with what is delivered and leaks
-//!   at the bandwidth (Linux' epochs, begun anew where it is empty, without their limit of 2^20
-//!   packets).
+//! - A round ends with the first ACK of a packet sent after the round began. `round_end` is the
+//!   total of delivered and lost data once everything in flight at the start of the round has been
+//!   delivered or lost. The first packet beyond it ends the round. This is exact even with losses.
+//! - ACK aggregation is a leaky bucket that fills with delivered data and leaks at the bandwidth.
+//!   It corresponds to Linux' epochs, restarted when empty, without their limit of 2^20 packets.
 //!
-//! Losses as such reduce nothing: while the datapath repairs them the program sets no threshold, so
-//! that its window stays in force. After it (and before a first loss) the threshold is the window,
-//! so that a datapath that falls back for want of an agent goes on from there and not with slow
-//! start.
+//! Losses by themselves do not reduce the window. In recovery ssthresh is infinite, so the window
+//! remains in effect. Outside of recovery, ssthresh equals the window, so that a datapath whose
+//! agent times out continues from there instead of entering slow start.
 
 use super::seen::Events;
 use super::{LEAST_SEGMENTS, UNITY};
 
-/// What differs.
+/// Parts of the program that differ between the versions.
 pub(super) struct Version<'a> {
-    /// Pacing and window gains of the start, in parts of [`GAIN`](super::GAIN).
+    /// Initial pacing and window gains, in units of 1/[`GAIN`](super::GAIN).
     pub gains: (u64, u64),
-    /// More report variables, and more control variables.
+    /// Additional report variables and control variables.
     pub report: &'static str,
     pub control: &'static str,
-    /// More statements of the measuring clause, where `bw` is the sample of this ACK.
+    /// Additional statements of the measuring clause, where `bw` is this ACK's sample.
     pub sample: String,
-    /// More clauses between measuring and steering.
+    /// Additional clauses between measurement and control.
     pub clauses: String,
-    /// How much in flight is a drained queue (`bdp` and `budget`: what offloading needs), and the
-    /// window.
+    /// Data in flight of a drained queue, and the target window, as expressions of `bdp` and
+    /// `budget`, the allowance for offloading.
     pub drained: &'a str,
     pub target: &'a str,
-    /// Window that remains after the losses of an ACK, before the ACK's deliveries are added.
+    /// Window after this ACK's losses, before its deliveries are added.
     pub kept: &'static str,
-    /// More statements of the beginning of a repair, and after the window is found.
+    /// Additional statements at the start of a recovery and after the window is computed.
     pub repair: &'static str,
     pub conserve: &'static str,
 }
 
-/// A program's text.
+/// Returns the program.
 pub(super) fn text(version: &Version<'_>) -> String {
     let Version {
         gains: (gain, cwnd_gain),

@@ -1,16 +1,16 @@
-//! The fields of a report.
+//! Fields of a report.
 
-/// More than any count of bytes, µs or rounds: sums of what a broken datapath reports do not
+/// Upper bound of counts of bytes, µs and rounds, so that sums of a faulty datapath's values do not
 /// overflow.
 const MOST: u64 = 1 << 60;
 
-/// The fields that both versions report, in the order of the program's declarations.
+/// Fields that both versions report, in the order of the program's declarations.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seen {
-    /// Greatest delivery rate since the last report, bytes/s; 0 where the application limited all
-    /// samples.
+    /// Maximum delivery rate since the last report, bytes/s; 0 if all samples were
+    /// application-limited.
     pub bw: u64,
-    /// Least RTT since the last report, µs; infinity without a sample.
+    /// Minimum RTT since the last report, µs; infinity without a sample.
     pub rtt: u64,
     /// Packet-timed rounds so far.
     pub rounds: u64,
@@ -18,49 +18,49 @@ pub(super) struct Seen {
     pub delivered: u64,
     /// Bytes marked lost so far.
     pub lost: u64,
-    /// Most bytes by which ACKs ran ahead of the bandwidth since the last report.
+    /// Maximum excess of ACKs over the bandwidth since the last report, bytes.
     pub extra: u64,
-    /// Since the last report.
+    /// Events since the last report.
     pub events: Events,
-    /// The datapath's clock, µs.
+    /// Clock of the datapath, µs.
     pub now: u64,
-    /// Bytes in flight when the last ACK came.
+    /// Bytes in flight at the last ACK.
     pub flight: u64,
-    /// The window in force, or that after the repair under way, bytes.
+    /// Current window, or the window after the recovery in progress, bytes.
     pub window: u64,
-    /// What version 3 reports beyond that.
+    /// Additional fields of version 3.
     pub losses: Losses,
 }
 
-/// The rounds of losses of version 3.
+/// Loss rounds of version 3.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Losses {
-    /// Rounds, from a first loss or mark on, that are over.
+    /// Completed rounds that started with a first loss or mark.
     pub rounds: u64,
-    /// Greatest delivery rate since the last report, whoever limited it, bytes/s.
+    /// Maximum delivery rate since the last report, including application-limited samples, bytes/s.
     pub bw: u64,
-    /// Greatest volume delivered in a round trip since the last report, bytes.
+    /// Maximum volume delivered in a round trip since the last report, bytes.
     pub volume: u64,
-    /// Bytes that arrived with an ECN mark so far.
+    /// Bytes delivered with a CE mark so far.
     pub marked: u64,
 }
 
-/// Counts, a byte of the report's field each.
+/// Event counters, one byte of the report's field each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Events(pub u64);
 
 impl Events {
     /// Retransmission timeouts.
     pub const TIMEOUT: u64 = 1;
-    /// Reductions that proved spurious.
+    /// Reductions found to be spurious.
     pub const UNDO: u64 = 1 << 8;
-    /// The queue was drained.
+    /// Detections of a drained queue.
     pub const DRAINED: u64 = 1 << 16;
-    /// Nothing was left to send or to wait for.
+    /// Periods with nothing to send or in flight.
     pub const IDLE: u64 = 1 << 24;
-    /// A precautionary probe came to its bound.
+    /// Precautionary probes that reached their bound.
     pub const STOPPED: u64 = 1 << 32;
-    /// The application limited a delivery-rate sample; set, not counted.
+    /// Application-limited delivery rate samples; a flag instead of a counter.
     pub const LIMITED: u64 = 1 << 40;
 
     pub fn has(self, event: u64) -> bool {
@@ -69,7 +69,7 @@ impl Events {
 }
 
 impl Seen {
-    /// Reads a report of version 1 or 3; `None` for anything else.
+    /// Parses a report of version 1 or 3; `None` for any other length.
     pub fn read(fields: &[u64]) -> Option<Seen> {
         let (common, more) = fields.split_first_chunk::<10>()?;
         let [

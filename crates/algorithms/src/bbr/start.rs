@@ -1,4 +1,4 @@
-//! The pacing rate of a flow whose bandwidth is not known.
+//! Initial pacing rate, before the bandwidth is known.
 
 use ccplane_agent::FlowInfo;
 use ccplane_datapath::INFINITY;
@@ -6,12 +6,12 @@ use ccplane_datapath::INFINITY;
 use super::seen::Seen;
 use super::{GAIN, Orders, scale};
 
-/// The window in a round trip, or in 1 ms where none is known (`bbr_init_pacing_rate_from_rtt`; the
-/// draft's InitPacingRate), times the gain of the start.
+/// Window per round trip, or per 1 ms if the RTT is unknown, times the startup gain
+/// (`bbr_init_pacing_rate_from_rtt`; the draft's InitPacingRate).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Start {
     gain: u64,
-    /// A rate that rests on an RTT was set.
+    /// The rate has been set from an RTT.
     done: bool,
 }
 
@@ -20,13 +20,13 @@ impl Start {
         Start { gain, done: false }
     }
 
-    /// The flow begins or is taken over.
+    /// Sets the rate when the flow opens or is taken over.
     pub fn open(&mut self, info: &FlowInfo, orders: &mut impl Orders) {
         let window = if info.live { info.cwnd } else { info.init_cwnd };
         self.pace(window.get(), info.srtt.as_micros(), orders);
     }
 
-    /// With the first RTT the rate is set again.
+    /// Sets the rate again with the first RTT sample.
     pub fn see(&mut self, seen: &Seen, mss: u64, orders: &mut impl Orders) {
         if !self.done && seen.rtt < INFINITY {
             self.pace(seen.window.max(mss.saturating_mul(10)), seen.rtt, orders);
@@ -67,7 +67,7 @@ mod tests {
             ..Seen::default()
         };
         start.see(&seen, 1448, &mut orders);
-        // 10 * 1448 bytes in 20 ms are 724,000 bytes/s.
+        // 10 · 1448 bytes per 20 ms are 724,000 bytes/s.
         assert_eq!(orders.get("pace"), Some(724_000 * 2885 / 1000));
         orders.clear();
         start.see(&seen, 1448, &mut orders);

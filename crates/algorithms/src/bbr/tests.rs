@@ -1,4 +1,4 @@
-//! What both versions keep, whatever they are told.
+//! Properties of both versions under arbitrary input, and of their programs on a path.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::Orders;
 use crate::script::{MSS, Script};
 use crate::{Parameters, Registry};
 
-/// Orders, the latest of each.
+/// Latest value of each command.
 #[derive(Debug, Default)]
 pub(super) struct Recorder(BTreeMap<&'static str, u64>);
 
@@ -90,7 +90,7 @@ fn report() -> impl Strategy<Value = Vec<u64>> {
 }
 
 proptest! {
-    /// Reports of arbitrary fields: no panic, and what goes to the program keeps it within its
+    /// Reports with arbitrary fields cause no panic, and commands keep the program within its
     /// arithmetic.
     #[test]
     fn arbitrary_reports_do_no_harm(reports in prop::collection::vec(report(), 1..60)) {
@@ -115,7 +115,7 @@ proptest! {
     }
 }
 
-/// A flow whose path delivers 5 MB/s in 20 ms: 100 segments. ACKs of five segments come each
+/// Flow over a path that delivers 5 MB/s at 20 ms: 100 segments, with an ACK of five segments per
 /// millisecond.
 struct Path {
     script: Script,
@@ -144,7 +144,7 @@ impl Path {
         });
     }
 
-    /// Until the pipe is found full and the queue drained.
+    /// Runs until the pipe is full and the queue is drained.
     fn cruising(algorithm: &str) -> Path {
         let mut path = Path::new(algorithm);
         (0..200).for_each(|_| path.ack(|_| ()));
@@ -165,7 +165,7 @@ fn it_starts_with_a_gain_and_grows_by_what_is_acknowledged() {
         path.ack(|_| ());
         assert_eq!(path.rate(), BW * gain / 10_000, "{algorithm}");
         assert_eq!(path.script.window(), 10 + 2 * 5);
-        // The application limits the sample: it says nothing, unless it is the best.
+        // An application-limited sample does not count unless it is the maximum.
         path.ack(|s| (s.rate_incoming, s.app_limited) = (BW / 2, 1));
         assert_eq!(path.rate(), BW * gain / 10_000);
         path.ack(|s| (s.rate_incoming, s.rate_outgoing, s.app_limited) = (2 * BW, 2 * BW, 1));
@@ -179,7 +179,7 @@ fn reports_come_once_a_round() {
         let mut path = Path::cruising(algorithm);
         let before = path.script.reports;
         (0..200).for_each(|_| path.ack(|_| ()));
-        // Rounds of 100 segments in flight and the one that follows; version 1 nothing else,
+        // A round is the 100 segments in flight and the next one. Version 1 sends no other reports;
         // version 3 may end DOWN.
         assert!(
             (9..=11).contains(&(path.script.reports - before)),
@@ -199,7 +199,7 @@ fn the_gain_cycle_takes_eight_times_the_shortest_rtt() {
     );
     let mut rates = Vec::new();
     for _ in 0..1_000 {
-        // What is sent faster is in flight, and gone when it is sent slower.
+        // Sending faster raises the data in flight, and sending slower lowers it.
         path.flight = if path.rate() == up {
             2 * BDP
         } else {
@@ -235,7 +235,7 @@ fn the_window_is_two_bdp_and_what_offloading_and_aggregation_need() {
     for algorithm in ["bbr", "bbr3"] {
         let path = Path::cruising(algorithm);
         let window = path.script.transport.cwnd;
-        // Aggregation: the five segments that come at once. Offloading: three bursts of a
+        // Aggregation: the five segments that arrive at once. Offloading: three bursts of a
         // millisecond, in version 1 only.
         assert!(
             (2 * BDP..=2 * BDP + 10_000 + 25_000).contains(&window),
@@ -265,7 +265,8 @@ fn losses_come_off_the_window_of_version_1_while_it_starts() {
     let before = path.script.window();
     path.ack(|s| s.lost_pkts_sample = 8);
     assert_eq!(path.script.window(), before - 8 + 5);
-    // For a round of repair the window is what is in flight; then the same again.
+    // In the first round of recovery the window equals the data in flight; then losses reduce it as
+    // before.
     (0..30).for_each(|_| path.ack(|s| s.in_recovery = 1));
     let before = path.script.window();
     path.ack(|s| (s.in_recovery, s.lost_pkts_sample) = (1, 8));
@@ -284,8 +285,8 @@ fn a_loss_that_begins_or_ends_the_interval_of_a_policer_is_reported_at_once() {
         .map(|ack| reported(u64::from(ack % 2 == 1) * 3))
         .collect();
     let early = each[..80].iter().sum::<usize>();
-    // The first loss begins the interval. Then once a round, until four rounds later the next loss
-    // ends it.
+    // The first loss starts the interval. Then there is one report per round until the next loss,
+    // four rounds later, ends it.
     assert_eq!(each[1], 1, "{each:?}");
     assert!((4..=7).contains(&early), "{each:?}");
     let mut without = Path::new("bbr");
@@ -312,7 +313,7 @@ fn a_repair_reduces_nothing_but_in_version_1_for_a_round() {
         assert_eq!(path.script.transport.cwnd, expected, "{algorithm}");
         (0..19).for_each(|_| path.ack(|s| s.in_recovery = 1));
         assert_eq!(path.script.transport.cwnd, expected, "{algorithm}: a round");
-        // In version 3 the round of losses ends here, and has its say.
+        // In version 3 the loss round ends here and takes effect.
         if !conserves {
             continue;
         }
@@ -337,7 +338,7 @@ fn after_a_timeout_the_window_grows_from_one_segment_and_returns_with_the_repair
             (s.was_timeout, s.in_recovery, s.lost_pkts_sample) = (1, 1, 100);
             (s.packets_acked, s.bytes_acked, s.bytes_in_flight) = (0, 0, 0);
         });
-        // One segment is below what the datapath's owner allows, which is two here.
+        // The datapath's minimum window is two segments here.
         assert!(
             path.script.transport.cwnd <= 2 * MSS,
             "{algorithm}: {}",

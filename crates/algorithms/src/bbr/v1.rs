@@ -1,4 +1,4 @@
-//! BBR version 1, as Linux 6.x has it. Names in code quotes are those of `net/ipv4/tcp_bbr.c`.
+//! BBR version 1, as in Linux 6.x. Names in code quotes are from `net/ipv4/tcp_bbr.c`.
 
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
 use ccplane_datapath::Capabilities;
@@ -37,25 +37,25 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     }))
 }
 
-/// `bbr_high_gain`, 2/ln 2: the least that doubles the rate each round while ACKs tell of it one
-/// round late.
+/// `bbr_high_gain`, 2/ln 2: the smallest gain that doubles the rate each round, with ACKs one round
+/// late.
 const STARTUP: u64 = 28_850;
-/// `bbr_drain_gain`, its inverse: the queue of a round of STARTUP drains in about a round.
+/// `bbr_drain_gain`, its inverse: drains the queue of one STARTUP round in about a round.
 const DRAIN: u64 = 3_466;
-/// `bbr_pacing_gain`, the first two of the cycle of eight; the others are 1. More than 1.25 finds
-/// bandwidth faster and makes a deeper queue; the second takes away what the first made.
+/// `bbr_pacing_gain`: the first two of the cycle's eight gains; the others are 1. A gain above 1.25
+/// finds bandwidth faster but builds a deeper queue. The second gain drains the queue of the first.
 const UP: u64 = 12_500;
 const DOWN: u64 = 7_500;
-/// `CYCLE_LEN`; as a phase it means that there is no cycle.
+/// `CYCLE_LEN`; as a phase, it stands for no cycle.
 const CYCLE: u64 = 8;
-/// `bbr_cwnd_gain`: one BDP for the pipe, one for ACKs that are delayed or come in lumps.
+/// `bbr_cwnd_gain`: one BDP for the pipe, and one for delayed or aggregated ACKs.
 const WINDOW: u64 = 20_000;
-/// `bbr_bw_rtts`: a cycle and two rounds. Shorter forgets the bandwidth found by the last probe
-/// before the next.
+/// `bbr_bw_rtts`: a cycle and two rounds. A shorter window forgets the bandwidth of the last probe
+/// before the next one.
 const BANDWIDTH_ROUNDS: u64 = CYCLE + 2;
-/// `bbr_extra_acked_win_rtts`: two windows of 5 rounds, of which the greater counts.
+/// `bbr_extra_acked_win_rtts`: two windows of 5 rounds, of which the maximum counts.
 const EXTRA_ROUNDS: u64 = 5;
-/// `bbr_extra_acked_max_us`: at most what is delivered in 100 ms.
+/// `bbr_extra_acked_max_us`: at most the data delivered in 100 ms.
 const EXTRA_MAX_US: u64 = 100_000;
 
 /// BBR version 1.
@@ -79,7 +79,8 @@ pub struct Flow {
     dice: Dice,
     last: Seen,
     bandwidth: MaxFilter,
-    /// Samples count from this round on: the dip of PROBE_RTT does not say what the path can carry.
+    /// First round whose bandwidth samples count: those of PROBE_RTT do not measure the path's
+    /// capacity.
     samples_from: u64,
     min_rtt: MinRtt,
     pipe: FullPipe,
@@ -87,14 +88,15 @@ pub struct Flow {
     extra: [u64; 2],
     extra_rounds: u64,
     policer: Policer,
-    /// Greatest bandwidth that the reports of this round had, bytes/s.
+    /// Maximum bandwidth in the reports of this round, bytes/s.
     round_bw: u64,
     start: Start,
-    /// What the program holds: its greatest bandwidth, the policer's rate, the window's surplus.
+    /// Values installed in the program: maximum bandwidth, policer rate, and window allowance for
+    /// aggregation.
     told_bw: u64,
     told_cap: u64,
     told_bonus: u64,
-    /// The round from which on it reports losses at once.
+    /// Installed value of the round from which losses are reported at once.
     told_due: u64,
 }
 
@@ -138,7 +140,7 @@ impl Algorithm for Bbr {
         NEEDS
     }
 
-    /// It paces at a rate of its own, so that an idle time ends without a burst.
+    /// BBR paces at its own rate, so an idle period is not followed by a burst.
     fn wants(&self) -> Capabilities {
         self.needs().with(Capabilities::KEEPS_WINDOW)
     }
@@ -190,7 +192,7 @@ impl Bbr {
     }
 }
 
-/// What `bbr_update_model` has, report by report.
+/// `bbr_update_model`, report by report.
 impl Flow {
     fn bw(&self) -> u64 {
         self.policer
@@ -220,7 +222,7 @@ impl Flow {
             delivered: seen.delivered,
             lost: seen.lost,
             newly_lost: seen.lost.saturating_sub(self.last.lost),
-            // Linux marks what it sends in PROBE_RTT as limited by the application.
+            // Linux marks data sent in PROBE_RTT as application-limited.
             app_limited: seen.events.has(Events::LIMITED) || matches!(self.mode, Mode::ProbeRtt(_)),
             now_us: seen.now,
         };
@@ -278,7 +280,7 @@ impl Flow {
                 orders.set("gain", paced(DRAIN));
                 orders.set("draining", NONE);
             }
-            // The program saw it, and paces at the bandwidth since.
+            // The program detected the drained queue and already paces at the bandwidth.
             Mode::Drain if seen.events.has(Events::DRAINED) => self.probe_bandwidth(seen, orders),
             _ => {}
         }
@@ -291,7 +293,7 @@ impl Flow {
         if self.min_rtt.us > before {
             orders.set("min_rtt", self.min_rtt.us);
         }
-        // After an idle time the first samples are as good as those of a dip.
+        // After an idle period, the first samples are as good as those of PROBE_RTT.
         let idle = seen.events.has(Events::IDLE) || self.last.events.has(Events::IDLE);
         if let Mode::ProbeRtt(dip) = &mut self.mode {
             if dip.is_over(seen.flight, seen.rounds, seen.now) {
@@ -313,8 +315,8 @@ impl Flow {
         self.min_rtt.renew(seen.now);
         orders.set("cap", NONE);
         orders.window(window.max(seen.window));
-        // A round until what is sent from now on is acknowledged, and one until that round's ACKs
-        // are all in.
+        // One round until data sent from now on is acknowledged, and one until all ACKs of that
+        // round have arrived.
         self.samples_from = seen.rounds + 2;
         if self.full {
             self.probe_bandwidth(seen, orders);
@@ -330,8 +332,8 @@ impl Flow {
         self.cycle(seen, orders);
     }
 
-    /// `bbr_reset_probe_bw_mode`: the cycle begins anywhere but in the phase that drains, so that
-    /// flows differ. While a policer's rate is used there is no cycle.
+    /// `bbr_reset_probe_bw_mode`: the cycle starts in a random phase other than the draining one,
+    /// to desynchronize flows. At a policer's rate there is no cycle.
     fn cycle(&mut self, seen: &Seen, orders: &mut impl Orders) {
         let phase = match self.policer.rate() {
             Some(_) => CYCLE,
@@ -343,9 +345,9 @@ impl Flow {
     }
 }
 
-/// The gain cycle (`bbr_is_next_cycle_phase`): a phase lasts the shortest RTT; the first also until
-/// there is a loss or 1.25 BDP in flight, the second not longer than until there is no more than a
-/// BDP.
+/// Returns the program with the gain cycle (`bbr_is_next_cycle_phase`): a phase lasts the minimum
+/// RTT. The first one also lasts until there is a loss or 1.25 BDP in flight. The second ends early
+/// once at most a BDP is in flight.
 fn text() -> String {
     let (up, down) = (paced(UP), paced(DOWN));
     program::text(&Version {
@@ -379,7 +381,7 @@ fn text() -> String {
             quantized("(/ (* bdp cwnd_gain) 10000) bonus budget")
         ),
         kept: "(max Flow.mss (diff Cwnd (* Ack.lost_pkts_sample Flow.mss)))",
-        // Packet conservation for a round, as losses may mean that others came
+        // Packet conservation for one round, because losses may mean that new flows arrived
         // (`bbr_set_cwnd_to_recover_or_restore`).
         repair: "
     (:= conserving (if Flow.was_timeout 0 (+ Report.rounds 1)))
@@ -392,8 +394,8 @@ fn text() -> String {
     })
 }
 
-/// A sum of bytes, rounded up to an even number of segments (`bbr_quantization_budget`): with a BDP
-/// of less than two segments, a window rounded down is too small for ACKs that cover two.
+/// Rounds a sum of bytes up to an even number of segments (`bbr_quantization_budget`): with a BDP
+/// below two segments, a window rounded down is too small for ACKs that cover two.
 fn quantized(terms: &str) -> String {
     format!("(* (* 2 Flow.mss) (/ (+ {terms} (- (* 2 Flow.mss) 1)) (* 2 Flow.mss)))")
 }

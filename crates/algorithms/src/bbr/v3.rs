@@ -1,4 +1,4 @@
-//! BBR version 3. Names in code quotes are those of draft-ietf-ccwg-bbr (see [`super`]).
+//! BBR version 3. Names in code quotes are from draft-ietf-ccwg-bbr (see [`super`]).
 
 mod probe;
 #[cfg(test)]
@@ -32,27 +32,26 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     }))
 }
 
-/// `BBR.StartupPacingGain`, 4 ln 2: the least that doubles the rate each round.
+/// `BBR.StartupPacingGain`, 4 ln 2: the smallest gain that doubles the rate each round.
 const STARTUP: u64 = 27_700;
-/// `BBR.DrainPacingGain`, one over the window's gain: the queue that the start made drains in about
-/// a round.
+/// `BBR.DrainPacingGain`, the inverse of the window gain: drains the queue of Startup in about a
+/// round.
 const DRAIN: u64 = 5_000;
-/// Pacing gains of ProbeBW_DOWN and ProbeBW_UP ("ProbeBW"): 0.9 is the least that lets flows
-/// converge with 1.25.
+/// Pacing gains of ProbeBW_DOWN and ProbeBW_UP ("ProbeBW"). With 1.25, 0.9 is the lowest gain with
+/// which flows converge.
 const DOWN: u64 = 9_000;
 const UP: u64 = 12_500;
-/// `BBR.DefaultCwndGain`; in ProbeBW_UP 2.25, so that the window does not keep the probe from
-/// sending faster.
+/// `BBR.DefaultCwndGain`; 2.25 in ProbeBW_UP, so that the window does not limit the probe.
 const WINDOW: u64 = 20_000;
 const UP_WINDOW: u64 = 22_500;
 /// `BBR.ProbeRTTCwndGain`: half a BDP drains the queue and keeps the link half busy.
 const PROBE_RTT_WINDOW: u64 = 5_000;
-/// `BBRStartupFullLossCnt`: ranges lost in a round that end the start; here ACKs that told of
-/// losses, as in Linux' version 3.
+/// `BBRStartupFullLossCnt`: lost ranges in a round that end Startup. Counted here as ACKs that
+/// detect losses, as in Linux' version 3.
 const STARTUP_LOSSES: u64 = 6;
-/// Drain gives up after 3 rounds, when the bandwidth was overestimated ("Drain").
+/// Drain ends after 3 rounds in case the bandwidth was overestimated ("Drain").
 const DRAIN_ROUNDS: u64 = 3;
-/// `BBR.ExtraAckedFilterLen`; a round only during the start.
+/// `BBR.ExtraAckedFilterLen`; one round in Startup.
 const EXTRA_ROUNDS: u64 = 10;
 
 /// BBR version 3.
@@ -71,7 +70,7 @@ pub(super) enum State {
     ProbeRtt(Dip),
 }
 
-/// What the ACKs that come now tell of (`BBR.ack_phase`).
+/// Phase of the ACKs currently arriving (`BBR.ack_phase`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Acks {
     Ordinary,
@@ -80,7 +79,7 @@ enum Acks {
     Stopping,
 }
 
-/// What a reaction to losses changed, in case they were none.
+/// State before a reaction to losses, restored if they were spurious.
 #[derive(Clone, Copy, Debug, Default)]
 struct Undo {
     bounds: Bounds,
@@ -88,7 +87,7 @@ struct Undo {
     from_up: bool,
 }
 
-/// What the program holds, of what the agent alone sets.
+/// Values installed in the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Told {
     cap: u64,
@@ -104,7 +103,7 @@ pub struct Flow {
     acks: Acks,
     dice: Dice,
     last: Seen,
-    /// Greatest bandwidth of the cycle before, and of this one (`BBR.max_bw_filter`).
+    /// Maximum bandwidth of the previous and the current probing cycle (`BBR.max_bw_filter`).
     bandwidth: [u64; 2],
     told_bw: u64,
     min_rtt: MinRtt,
@@ -113,25 +112,24 @@ pub struct Flow {
     full: bool,
     bounds: Bounds,
     undo: Undo,
-    /// A round of losses is under way; ACKs that told of losses in it; what was lost or marked
-    /// before it.
+    /// Loss round: in progress, ACKs with losses in it, and the total lost or marked before it.
     losing: bool,
     losses: u64,
     lost_before: u64,
     /// `BBR.bw_latest` and `BBR.inflight_latest`.
     latest: (u64, u64),
-    /// At the beginning of this round: in flight; lost or marked so far.
+    /// At the start of this round: data in flight, and the total lost or marked.
     round_flight: u64,
     round_lost: u64,
-    /// The round in which the state began: a round later its first packets are acknowledged.
+    /// Round in which the state began. Its first packets are acknowledged one round later.
     since_round: u64,
-    /// `BBR.cycle_stamp`, `BBR.bw_probe_wait`, `BBR.rounds_since_probe_up`.
+    /// `BBR.cycle_stamp`, `BBR.bw_probe_wait` and `BBR.rounds_since_probe_up`.
     cycle_us: u64,
     wait_us: u64,
     rounds_since_up: u64,
     /// `BBR.bw_probe_up_rounds`.
     up_rounds: u32,
-    /// `BBR.is_bw_probe_sample`, `BBR.prev_probe_too_high`, `BBR.prev_probe_precautionary`.
+    /// `BBR.is_bw_probe_sample`, `BBR.prev_probe_too_high` and `BBR.prev_probe_precautionary`.
     probe_sample: bool,
     too_high: bool,
     precautionary: bool,
@@ -197,7 +195,7 @@ impl Algorithm for Bbr3 {
         NEEDS
     }
 
-    /// It paces at a rate of its own, so that an idle time ends without a burst.
+    /// BBR paces at its own rate, so an idle period is not followed by a burst.
     fn wants(&self) -> Capabilities {
         self.needs().with(Capabilities::KEEPS_WINDOW)
     }
@@ -221,7 +219,7 @@ impl Algorithm for Bbr3 {
 }
 
 impl Flow {
-    /// UpdateModelAndState, report by report.
+    /// `UpdateModelAndState`, report by report.
     pub(super) fn decide(&mut self, seen: &Seen, orders: &mut impl Orders) {
         let rounds = seen.rounds.saturating_sub(self.last.rounds);
         self.start.see(seen, self.mss, orders);
@@ -247,7 +245,7 @@ impl Flow {
         self.bandwidth[0].max(self.bandwidth[1])
     }
 
-    /// `BBR.bdp`, bytes; before the first RTT nobody asks.
+    /// `BBR.bdp`, bytes. Ten segments before the first RTT sample, when it is not used.
     fn bdp(&self) -> u64 {
         if self.min_rtt.us == INFINITY {
             return self.mss.saturating_mul(10);
@@ -255,7 +253,7 @@ impl Flow {
         volume(self.max_bw().min(self.bounds.bw_short), self.min_rtt.us)
     }
 
-    /// `UpdateMaxBw`, `UpdateACKAggregation`, `UpdateLatestDeliverySignals`.
+    /// `UpdateMaxBw`, `UpdateACKAggregation` and `UpdateLatestDeliverySignals`.
     fn measure(&mut self, seen: &Seen, rounds: u64) {
         self.bandwidth[1] = self.bandwidth[1].max(seen.bw);
         self.told_bw = self.told_bw.max(seen.bw);
@@ -263,8 +261,8 @@ impl Flow {
         self.extra
             .set_window(if self.full { EXTRA_ROUNDS } else { 1 });
         self.extra.update(seen.rounds, seen.extra);
-        // A round without trouble begins the measurement anew; one with trouble goes on to the end
-        // of its round of losses.
+        // A round without losses or marks restarts the measurement. Otherwise it continues to the
+        // end of the loss round.
         if rounds > 0 && !self.losing {
             self.latest = (0, 0);
         }
@@ -272,8 +270,8 @@ impl Flow {
         self.latest.1 = self.latest.1.max(seen.losses.volume);
     }
 
-    /// `NoteLoss`, and at the end of a round with losses `AdaptLowerBoundsFromCongestion`. An ECN
-    /// mark is a loss here ("ECN").
+    /// `NoteLoss`, and `AdaptLowerBoundsFromCongestion` at the end of a loss round. A CE mark
+    /// counts as a loss ("ECN").
     fn note_losses(&mut self, seen: &Seen) {
         let new = troubles(seen) > troubles(&self.last);
         if new && !self.losing {
@@ -299,7 +297,8 @@ impl Flow {
         }
     }
 
-    /// `CheckStartupHighLoss`: a round of losses is over, of more than 2 %, in at least six ACKs.
+    /// `CheckStartupHighLoss`: a loss round ended with more than 2 % lost, detected by at least six
+    /// ACKs.
     fn check_start_losses(&mut self, seen: &Seen) {
         let lost = troubles(seen).saturating_sub(self.lost_before);
         if self.losses >= STARTUP_LOSSES && is_too_much(lost, self.round_flight) {
@@ -343,7 +342,7 @@ impl Flow {
         }
     }
 
-    /// `CheckStartupDone`, `CheckDrainDone`.
+    /// `CheckStartupDone` and `CheckDrainDone`.
     fn check_start_and_drain(&mut self, seen: &Seen, orders: &mut impl Orders) {
         match self.state {
             State::Startup if self.full => {
@@ -370,11 +369,11 @@ impl Flow {
         orders.set("draining", 0);
     }
 
-    /// `UpdateMinRTT`, `CheckProbeRTT`.
+    /// `UpdateMinRTT` and `CheckProbeRTT`.
     fn check_rtt(&mut self, seen: &Seen, orders: &mut impl Orders) {
         let before = self.min_rtt.us;
-        // From the RTT before it expires: a queue that stands would make the dip too wide to drain
-        // it.
+        // Uses the RTT before it expires. With a standing queue, a new RTT would make ProbeRTT's
+        // window too large to drain it.
         let dip_window =
             scale(self.bdp(), PROBE_RTT_WINDOW, GAIN).max(self.mss.saturating_mul(LEAST_SEGMENTS));
         let expired = self.min_rtt.update(seen.rtt, seen.now);
@@ -421,10 +420,10 @@ impl Flow {
             .max(self.mss.saturating_mul(LEAST_SEGMENTS))
     }
 
-    /// Sets what changed.
+    /// Sends the values that changed.
     fn tell(&mut self, seen: &Seen, orders: &mut impl Orders) {
-        // While the flow starts, and while it probes, each ACK with losses is of interest; a
-        // precautionary probe ends where the last one lost too much.
+        // Every ACK with losses matters in Startup and while probing. A precautionary probe ends at
+        // the data in flight at which the last probe lost too much.
         let probing = match self.state {
             State::Up if self.too_high && self.bounds.long < NONE => 2,
             State::Startup => 1,
@@ -454,7 +453,7 @@ impl Flow {
     }
 }
 
-/// Lost or marked so far, bytes.
+/// Returns the total lost or marked, bytes.
 fn troubles(seen: &Seen) -> u64 {
     seen.lost.saturating_add(seen.losses.marked)
 }
@@ -464,8 +463,8 @@ fn is_too_much(lost: u64, flight: u64) -> bool {
     lost > scale(flight, LOSS.0, LOSS.1)
 }
 
-/// Version 3 measures rounds of losses too: from a first loss until what is sent after it is
-/// acknowledged. `marks`: the datapath counts ECN marks.
+/// Returns the program, which also measures loss rounds: from the first loss until data sent after
+/// it is acknowledged. `marks`: the datapath counts ECN marks.
 fn text(marks: bool) -> String {
     let stopped = Events::STOPPED;
     let (marked_bytes, marked_packets) = if marks {

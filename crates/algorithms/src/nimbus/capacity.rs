@@ -1,47 +1,48 @@
-//! What the bottleneck carries, as far as one sender can know.
+//! Estimate of the bottleneck capacity from the measurements of one sender.
 //!
-//! Nothing arrives faster than the bottleneck sends, so the largest R is a lower bound, and the
-//! capacity where we filled the link alone at some time (what the paper and its reference take, the
-//! latter for ever). Beside others that bound decays to our share, and with too small a capacity
-//! our own pulse shows up in ẑ = µ·S/R − S as if others answered. Therefore the pulse is asked too
-//! ([`Reading::capacity`](super::elasticity::Reading)): beside traffic that does not answer it
-//! shows the capacity, and alone it shows it exactly, also one that has become less.
+//! Data never arrives faster than the bottleneck sends, so the maximum of R is a lower bound, and
+//! equals the capacity if the flow filled the link alone at some time. (The paper uses this
+//! maximum; its reference never expires it.) Next to other flows the maximum decays to the flow's
+//! share, and with µ too low, the flow's own pulse appears in ẑ = µ·S/R − S as if the cross traffic
+//! were elastic. Therefore the pulse is evaluated too
+//! ([`Reading::capacity`](super::elasticity::Reading)). Next to inelastic traffic it yields the
+//! capacity. Alone it yields the exact capacity, even after a decrease.
 
 use ccplane_units::{Duration, Time};
 
 use super::elasticity;
 
-/// How long an estimate holds, in parts: a rate that was seen two parts ago still counts. Long
-/// enough that every 5 s window in it may have been disturbed; a capacity that fell is known sooner
-/// where we are alone.
+/// Length of one part of the maximum filter; a rate expires after [`PARTS`] of them. Long enough
+/// that every 5 s window in it may have been disturbed. If the flow is alone, a decrease of the
+/// capacity is recognized sooner.
 const PART: Duration = Duration::from_secs(10);
 const PARTS: usize = 3;
-/// Weight of a new sample of R in its average (reference, branch master): 50 ms, so that a burst of
-/// ACKs is not a capacity.
+/// Gain of the moving average of R (reference, branch master): 50 ms, so that a burst of ACKs is
+/// not taken for the capacity.
 const GAIN: f64 = 0.2;
 
-/// `Shared` readings in a row, a tenth of a second apart, that have to agree ...
+/// Consecutive `Shared` readings, 100 ms apart, that must agree ...
 const AGREE: u32 = 30;
-/// ... within this part: while others come and go the pulse shows anything, for as long as they are
-/// in its window.
+/// ... within this fraction. While cross traffic changes, readings are arbitrary until the change
+/// has left the window.
 const WITHIN: f64 = 0.05;
 
-/// The estimate.
+/// Capacity estimate.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Estimate {
-    /// R, averaged.
+    /// Moving average of R.
     received: f64,
-    /// The largest of each part, the current one first, bytes/s.
+    /// Maximum of each part, the current part first, bytes/s.
     most: [f64; PARTS],
     since: Time,
-    /// What the pulse showed first of readings that agree, bytes/s, and how many do.
+    /// First of the agreeing `Shared` readings, bytes/s, and their number.
     shown: f64,
     agree: u32,
 }
 
 impl Estimate {
-    /// A sample of R, bytes/s, each interval. `ages`: time counts. While others compete it does
-    /// not, since what we receive then is our share and says nothing of the link.
+    /// Adds a sample of R, bytes/s, once per interval. With `ages` false, the filter does not
+    /// expire: next to competing flows R is only the flow's share of the link.
     pub fn push(&mut self, now: Time, received: f64, ages: bool) {
         self.received = if self.received == 0.0 {
             received
@@ -58,7 +59,7 @@ impl Estimate {
         self.raise(self.received);
     }
 
-    /// What the pulse says. Whether it has said it for long enough to be believed.
+    /// Processes a reading. Returns true if it updated the estimate.
     pub fn learn(&mut self, reading: elasticity::Capacity) -> bool {
         match reading {
             elasticity::Capacity::Alone(rate) => {
@@ -78,7 +79,7 @@ impl Estimate {
         false
     }
 
-    /// µ, bytes/s; 0 before the first sample.
+    /// Returns µ, bytes/s; 0 before the first sample.
     pub fn get(&self) -> f64 {
         self.most.iter().copied().fold(0.0, f64::max)
     }
@@ -115,7 +116,7 @@ mod tests {
         (0..100).for_each(|_| estimate.push(at(0), 12e6, true));
         (1..1000).for_each(|second| estimate.push(at(second), 3e6, false));
         assert!(estimate.get() > 11e6);
-        // From then on time counts again.
+        // From here on the filter expires again.
         (1000..1009).for_each(|second| estimate.push(at(second), 3e6, true));
         assert!(estimate.get() > 11e6);
     }

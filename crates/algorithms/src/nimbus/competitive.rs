@@ -1,25 +1,25 @@
-//! The mode beside those who fill the queue: Cubic's law, as a rate.
+//! Competitive mode: Cubic, sent as a rate.
 
 use ccplane_units::Time;
 
 use crate::cubic::{Cubic, State};
 use crate::window::{Law, Round};
 
-/// Cubic's window of one flow, in segments. It is sent as a rate, window over RTT, so that the
-/// pulse can stand on it.
+/// Cubic window of one flow, segments. It is sent as the rate window/RTT, to which the pulse is
+/// added.
 #[derive(Clone, Copy, Debug)]
 pub struct Competitor {
     window: f64,
-    /// The window before the last reduction, in case that was spurious.
+    /// Window before the last reduction, restored if the reduction was spurious.
     before: f64,
     state: State,
 }
 
-/// Least window, segments (RFC 9438, 4.6: a reduction ends at two).
+/// Minimum window, segments (RFC 9438, 4.6: a reduction stops at two).
 const LEAST: f64 = 2.0;
 
 impl Competitor {
-    /// Begins in congestion avoidance, its plateau where it begins.
+    /// Starts congestion avoidance at this window, which is also the plateau.
     pub fn at(window: f64) -> Competitor {
         Competitor {
             window: window.max(LEAST),
@@ -28,12 +28,12 @@ impl Competitor {
         }
     }
 
-    /// The window, segments.
+    /// Returns the window, segments.
     pub fn window(&self) -> f64 {
         self.window
     }
 
-    /// So many segments were acknowledged.
+    /// Grows the window by the segments acknowledged.
     pub fn acked(&mut self, law: &Cubic, now: Time, acked: f64, rtt: f64) {
         let round = Round {
             now,
@@ -43,12 +43,11 @@ impl Competitor {
             rtt,
         };
         let growth = law.growth(&mut self.state, &round);
-        // Late reports bring several windows at once: no more than Cubic's growth in one.
+        // A late report may cover several windows. Growth is limited to that of one.
         self.window += growth * (acked / self.window).min(1.0);
     }
 
-    /// A recovery began, by a timeout or not. What is kept is whole segments, as in Cubic's
-    /// program.
+    /// Reduces the window at the start of a recovery, to whole segments as in Cubic's program.
     pub fn reduce(&mut self, law: &Cubic, timeout: bool) {
         self.before = self.window;
         law.reduced(&mut self.state, self.window.floor());
@@ -58,7 +57,7 @@ impl Competitor {
         self.window = (self.window * Cubic::KEPT).floor().max(LEAST);
     }
 
-    /// The last reduction was spurious.
+    /// Undoes the last reduction, which was spurious.
     pub fn undo(&mut self, law: &Cubic) {
         law.undone(&mut self.state);
         self.window = self.window.max(self.before);
@@ -77,7 +76,8 @@ mod tests {
         let mut competitor = Competitor::at(320.0);
         competitor.reduce(&law, false);
         assert!((competitor.window() - 224.0).abs() < 1e-9);
-        // RFC 9438, equation 2: K = cbrt((320 - 224) / 0.4) = 6.2 s; ten reports an RTT of 100 ms.
+        // RFC 9438, equation 2: K = cbrt((320 − 224) / 0.4) = 6.2 s, with ten reports per RTT of
+        // 100 ms.
         let mut now = Time::ZERO;
         for _ in 0..620 {
             now += Duration::from_millis(10);

@@ -1,52 +1,53 @@
-//! The mode that keeps the queue short: BasicDelay, or Nimbus' simple Copa. Each has a state, and
-//! gives a rate for what is seen now. They know nothing of flows and programs: they serve
-//! everything that controls a bottleneck's queue by a rate.
+//! Delay control: BasicDelay, or the reference's simplified Copa. Each holds its state and computes
+//! a rate from current measurements. Independent of flows and programs, so any controller that
+//! regulates a bottleneck's queue by a rate can use them.
 
-/// Which law.
+/// Delay-control law.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DelayMode {
-    /// Nimbus' own.
+    /// BasicDelay, Nimbus' own law.
     #[default]
     Basic,
-    /// The window of Copa's form that the reference has.
+    /// Simplified Copa of the reference.
     Copa,
 }
 
-/// What a law looks at; rates in bytes/s, times in seconds.
+/// Inputs of a delay-control law. Rates in bytes/s, times in seconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
-    /// S: the rate at which we sent what was acknowledged last.
+    /// S: send rate of the data acknowledged last.
     pub sent: f64,
-    /// ẑ: the cross traffic.
+    /// ẑ: cross traffic.
     pub cross: f64,
-    /// µ: the capacity.
+    /// µ: capacity.
     pub capacity: f64,
-    /// RTT.
+    /// Current RTT.
     pub rtt: f64,
-    /// RTT of an empty queue.
+    /// Base RTT.
     pub base: f64,
-    /// Bytes acknowledged since the last time.
+    /// Bytes acknowledged since the last update.
     pub acked: f64,
-    /// Segment, bytes.
+    /// Segment size, bytes.
     pub mss: f64,
-    /// Bounds of the queue that a law aims at.
+    /// Bounds of the target queueing delay.
     pub aim: Aim,
 }
 
-/// Bounds of the queue that a law aims at, seconds. A law's own aim is a part of the shortest RTT.
+/// Bounds of the target queueing delay, seconds. Each law's own target is a fraction of the base
+/// RTT.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Aim {
-    /// At least so much.
+    /// Lower bound.
     pub least: f64,
-    /// At most so much.
+    /// Upper bound.
     pub most: f64,
-    /// And Copa's window moves in an RTT by at most such a part of it: on short paths its velocity
-    /// is more than the window.
+    /// Maximum change of Copa's window per RTT, as a fraction of the window. On short paths its
+    /// velocity would exceed the window.
     pub step: f64,
 }
 
 impl Aim {
-    /// The law's own (what Nimbus does).
+    /// No bounds, as in Nimbus.
     pub const FREE: Aim = Aim {
         least: 0.0,
         most: f64::INFINITY,
@@ -54,42 +55,40 @@ impl Aim {
     };
 }
 
-/// α: how fast spare capacity is taken (arXiv 1802.08730, 4.1, and the reference).
+/// α: gain for spare capacity (arXiv 1802.08730, 4.1, and the reference).
 const ALPHA: f64 = 0.8;
-/// β: how fast the queue is brought to its target.
+/// β: gain for the deviation from the target delay.
 const BETA: f64 = 0.5;
-/// The target as a part of the shortest RTT (reference: `init_delay_threshold`). Below it the pulse
-/// would empty the queue, and ẑ would mean nothing.
+/// Target RTT relative to the base RTT (reference: `init_delay_threshold`). Below it the pulse
+/// would empty the queue, which invalidates ẑ.
 pub const TARGET: f64 = 1.25;
-/// By how much the target comes down after each interval of 10 ms, where it began above.
+/// Decrease of a raised target per interval of 10 ms.
 const COMES_DOWN: f64 = 0.005;
-/// By how much it comes up again each interval after losses brought it down: 0.05 a second.
+/// Recovery of a lowered target per interval: 0.05 per second.
 const COMES_UP: f64 = 0.000_5;
-/// Losses above this part of what is sent show that the buffer ends below the target: random ones
-/// are fewer.
+/// Loss rate that indicates a buffer shorter than the target. Random loss is lower.
 const TOO_MANY_LOST: f64 = 0.02;
-/// What is kept of the counts of losses after an interval: half a second of them.
+/// Decay of the loss counters per interval: a time constant of half a second.
 const LOSSES_KEPT: f64 = 0.98;
-/// A queue grows where S is so many times R: losses at another time are not an overflow.
+/// S/R above which the queue grows. Losses at other times are not an overflow.
 const GROWS: f64 = 1.05;
-/// Least target above the shortest RTT, packets at the capacity: below it one packet, or one
-/// acknowledgement for two, looks like a queue that is too long (ours, for slow links and short
-/// paths).
+/// Minimum target queue, packets at the capacity: below it, one packet or one delayed ACK looks
+/// like an excessive queue. Not in the reference; for slow links and short paths.
 const LEAST_QUEUE: f64 = 4.0;
 
-/// BasicDelay's state.
+/// State of BasicDelay.
 #[derive(Clone, Copy, Debug)]
 pub struct Basic {
-    /// The RTT aimed at, over the shortest.
+    /// Target RTT over the base RTT.
     target: f64,
-    /// Bytes of the last half second: lost, and all.
+    /// Bytes lost, and bytes lost or acknowledged, over the last half second.
     lost: f64,
     all: f64,
 }
 
 impl Basic {
-    /// At an RTT of so many times the shortest: the target comes down from there, so that taking
-    /// over a full queue does not stop the flow.
+    /// Starts at an RTT of `ratio` times the base RTT. The target decreases from there, so that
+    /// taking over a full queue does not stall the flow.
     pub fn at(ratio: f64) -> Basic {
         Basic {
             target: ratio.max(TARGET),
@@ -98,13 +97,13 @@ impl Basic {
         }
     }
 
-    /// An interval in which so many bytes were lost. In a buffer that is shorter than the target
-    /// (which the source does not think of) the law would fill it for ever: the target goes to the
-    /// middle between an empty queue and this one.
+    /// Updates the target after an interval with `lost` bytes. In a buffer shorter than the target,
+    /// which the source does not consider, the law would keep the buffer full. The target is then
+    /// set halfway between an empty queue and the current one.
     pub fn interval(&mut self, now: &Now, lost: f64) {
         self.lost = LOSSES_KEPT * self.lost + lost;
         self.all = LOSSES_KEPT * self.all + lost + now.acked;
-        // ẑ + S over µ is S over R.
+        // (ẑ + S)/µ equals S/R.
         let grows = now.cross + now.sent > GROWS * now.capacity;
         let usual = TARGET.min(1.0 + now.aim.most / now.base);
         if lost > 0.0 && grows && self.lost > TOO_MANY_LOST * self.all {
@@ -117,7 +116,7 @@ impl Basic {
         }
     }
 
-    /// S + α(µ − z − S) − β µ/RTT (RTT − target): equation 4 of the paper.
+    /// Equation 4 of the paper: S + α(µ − z − S) − β·µ/RTT·(RTT − target).
     pub fn rate(&self, now: &Now) -> f64 {
         let least = now.aim.least.max(LEAST_QUEUE * now.mss / now.capacity);
         let target = (self.target * now.base).max(now.base + least);
@@ -126,26 +125,25 @@ impl Basic {
     }
 }
 
-/// Reference: a queueing delay below 1.2 times the shortest RTT does not count.
+/// Reference: queueing up to 1.2 times the base RTT does not count.
 const COPA_TARGET: f64 = 1.2;
-/// Reference: 1.9/2, which stands where Copa has δ.
+/// Reference: 1.9/2, in the role of Copa's δ.
 const COPA_DELTA: f64 = 0.95;
-/// Reference: the step is v segments in half a window acknowledged.
+/// Reference: the window moves by v segments per half window acknowledged.
 const COPA_STEP: f64 = 0.5;
-/// Most velocity (branch queue-control; master has 100,000).
+/// Maximum velocity (branch queue-control; 100,000 in master).
 const COPA_FASTEST: f64 = 32.0;
-/// Least window, bytes.
+/// Minimum window, bytes.
 const COPA_LEAST: f64 = 15_000.0;
 
-/// The reference's law of Copa's form. It is not Copa's published one (that is the algorithm
-/// `copa`): its target is counted from 1.2 times the shortest RTT, its δ is 0.95, and velocity
-/// doubles every RTT.
+/// Simplified Copa of the reference. It differs from the published Copa (algorithm `copa`):
+/// queueing is measured from 1.2 times the base RTT, δ is 0.95, and the velocity doubles every RTT.
 #[derive(Clone, Copy, Debug)]
 pub struct Copa {
     /// Bytes.
     window: f64,
     velocity: f64,
-    /// Reports up less reports down in this RTT, and the sign of the RTT before.
+    /// Increases minus decreases in this RTT, and their sign in the previous RTT.
     direction: i32,
     before: i32,
     /// Seconds since the RTT began.
@@ -153,7 +151,7 @@ pub struct Copa {
 }
 
 impl Copa {
-    /// From a window in bytes.
+    /// Starts with this window, bytes.
     pub fn at(window: f64) -> Copa {
         Copa {
             window: window.max(COPA_LEAST),
@@ -164,13 +162,13 @@ impl Copa {
         }
     }
 
-    /// Its window is held at so many bytes at least: one that went on falling would have to come
-    /// back first.
+    /// Raises the window to at least `window` bytes. A window that kept decreasing would have to
+    /// recover first.
     pub fn hold(&mut self, window: f64) {
         self.window = self.window.max(window);
     }
 
-    /// The rate, `elapsed` seconds after the last call.
+    /// Updates the window and returns the rate; `elapsed` seconds have passed since the last call.
     pub fn rate(&mut self, now: &Now, elapsed: f64) -> f64 {
         let target = (COPA_TARGET * now.base)
             .min(now.base + now.aim.most)
@@ -212,18 +210,19 @@ mod tests {
 
     #[test]
     fn basic_delay_by_hand() {
-        // 10 + 0.8 * 2 - 0.5 * 12 / 50 ms * (50 ms - 62.5 ms) = 11.6 + 1.5 Mbyte/s.
+        // 10 + 0.8 · 2 − 0.5 · 12 / 50 ms · (50 ms − 62.5 ms) = 11.6 + 1.5 MB/s.
         let close =
             |rate: f64, expected: f64| assert!((rate - expected).abs() < 1.0, "{rate} {expected}");
         close(Basic::at(1.0).rate(&NOW), 13.1e6);
-        // At the target and with nothing to spare it stays where it is.
+        // At the target without spare capacity, the rate is constant.
         let settled = Now {
             cross: 2e6,
             rtt: 0.0625,
             ..NOW
         };
         close(Basic::at(1.0).rate(&settled), 10e6);
-        // Taken over at twice the RTT, it is settled there, and 0.5 a second from it afterwards.
+        // Started at twice the RTT it is in equilibrium there, and the target then decreases by 0.5
+        // per second.
         let mut basic = Basic::at(2.0);
         close(
             basic.rate(&Now {
@@ -239,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_packet_is_not_a_queue() {
-        // 1 Mbit/s: a packet takes 12 ms, four of them more than a quarter of 50 ms.
+        // At 1 Mbit/s a packet takes 12 ms, and four of them more than a quarter of 50 ms.
         let slow = Now {
             sent: 0.0,
             capacity: 125_000.0,
@@ -253,7 +252,8 @@ mod tests {
     #[test]
     fn a_buffer_shorter_than_the_target_brings_it_down() {
         let mut basic = Basic::at(1.0);
-        // A tenth of an RTT of buffer, a tenth lost of what is sent above the capacity.
+        // A buffer of a tenth of an RTT, with a tenth of the traffic lost while sending above the
+        // capacity.
         let over = Now {
             sent: 13e6,
             rtt: 0.055,
@@ -261,7 +261,8 @@ mod tests {
         };
         (0..20).for_each(|_| basic.interval(&over, 10_000.0));
         assert!((1.04..1.06).contains(&basic.target), "{}", basic.target);
-        // Neither random loss of 1 % does, nor more of it while the queue does not grow.
+        // Random loss of 1 % does not lower the target, nor does a higher loss rate while the queue
+        // is stable.
         let mut random = Basic::at(1.0);
         (0..10_000).for_each(|i| random.interval(&over, if i % 10 == 0 { 10_000.0 } else { 0.0 }));
         (0..10_000).for_each(|_| random.interval(&NOW, 10_000.0));
@@ -279,8 +280,8 @@ mod tests {
             most: 0.010,
             step: f64::INFINITY,
         };
-        // 100 ms: Basic would aim at 25 ms, Copa at 20. Taken over from there, Basic comes down to
-        // 10.
+        // At 100 ms, BasicDelay would target 25 ms and Copa 20 ms. Started there, BasicDelay
+        // decreases to 10 ms.
         let long = Now {
             cross: 2e6,
             rtt: 0.11,
@@ -298,11 +299,12 @@ mod tests {
             aim,
             ..NOW
         };
-        // A packet of 1,500 bytes in 100,000 is 1.7 ms of the RTT, which Copa has above its aim.
+        // A packet of 1,500 bytes in a window of 100,000 is 1.7 ms of the RTT, which Copa allows
+        // above its target.
         assert!(
             up(&at(0.1, 0.011, aim)) && !up(&at(0.1, 0.012, aim)) && up(&at(0.1, 0.020, Aim::FREE))
         );
-        // 5 ms: a fifth is less than two.
+        // At 5 ms, a fifth of the base RTT is below the lower bound of 2 ms.
         assert!(
             up(&at(0.005, 0.001_9, aim))
                 && !up(&at(0.005, 0.002_2, aim))
@@ -313,10 +315,10 @@ mod tests {
     #[test]
     fn copa_by_hand() {
         let mut copa = Copa::at(100_000.0);
-        // Below 1.2 base it goes up: by 1 * 1500 * 100,000 / 50,000 = 3,000.
+        // Below 1.2 times the base RTT it increases by 1 · 1500 · 100,000 / 50,000 = 3,000.
         assert!((copa.rate(&NOW, 0.01) * 0.05 - 103_000.0).abs() < 1e-6);
-        // At 200 ms: 0.2 * 1500 = 300 against 0.14 * 0.95 * 103,000 = 13,699: down, by 1500 *
-        // 100,000 / 51,500 = 2,912.6.
+        // At 200 ms, 0.2 · 1500 = 300 is less than 0.14 · 0.95 · 103,000 = 13,699: it decreases by
+        // 1500 · 100,000 / 51,500 = 2,912.6.
         let full = Now { rtt: 0.2, ..NOW };
         assert!((copa.rate(&full, 0.01) * 0.2 - 100_087.4).abs() < 0.1);
     }

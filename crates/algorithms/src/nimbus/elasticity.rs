@@ -1,106 +1,106 @@
-//! Elasticity detection: does the cross traffic at the bottleneck give way when we send more, and
-//! take when we send less?
+//! Elasticity detection: does the cross traffic at the bottleneck send less when we send more, and
+//! more when we send less?
 //!
-//! The sender pulses its rate at a known frequency ([`super::Pulse`]). From what it sent (S) and
-//! what arrived (R), measured over the same packets, the cross traffic is ẑ = µ·S/R − S (Nimbus,
-//! SIGCOMM 2022 and arXiv 1802.08730, equation 1: two flows of a FIFO leave it in the proportion in
-//! which they came; it holds while the queue is not empty). Traffic that answers to the queue, as
-//! Cubic's ACK clock does, carries the pulse in ẑ; traffic that does not know of us has none. η is
-//! how much higher the spectrum of ẑ is at the pulse than beside it.
+//! The sender pulses its rate at a known frequency ([`super::Pulse`]). From its send rate S and
+//! receive rate R, measured over the same packets, the cross traffic is ẑ = µ·S/R − S (Nimbus,
+//! SIGCOMM 2022 and arXiv 1802.08730, equation 1: flows leave a FIFO in the proportion in which
+//! they arrive, as long as the queue is not empty). Elastic traffic, such as an ACK-clocked Cubic
+//! flow, carries the pulse in ẑ. Inelastic traffic does not. η is the ratio of the spectrum of ẑ at
+//! the pulse frequency to the spectrum at neighbouring frequencies.
 //!
-//! [`Detector`] takes samples and keeps 5.12 s of them, 12 bytes each: 6 KiB a flow, whatever its
-//! age.
+//! [`Detector`] keeps the last 5.12 s of samples, 12 bytes each: 6 KiB per flow at any age.
 
 use ccplane_units::Duration;
 
 use super::spectrum::{Fourier, Part, Spectra, band, over};
 
-/// Time between samples (the reference's `measurement_interval`). Ten times faster than the pulse's
-/// first harmonic; more would give rates of less than one packet at some Mbit/s.
+/// Sampling interval (the reference's `measurement_interval`): fine enough for the pulse's first
+/// harmonic. Shorter intervals would measure rates of less than one packet at a few Mbit/s.
 pub const INTERVAL: Duration = Duration::from_millis(10);
-/// Samples that one spectrum is made of: 5.12 s, bins of 0.195 Hz (paper: FFT over 5 s). Less and
-/// noise hides the peak, more and detection takes longer.
+/// Samples per spectrum: 5.12 s, with bins of 0.195 Hz (paper: FFT over 5 s). With fewer, noise
+/// hides the peak. With more, detection takes longer.
 pub const WINDOW: usize = 512;
-/// One measurement, of the packets acknowledged in one interval.
+/// Measurement of the packets acknowledged in one interval.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sample {
-    /// S: the rate at which they were sent, bytes/s.
+    /// S: send rate, bytes/s.
     pub sent: f32,
-    /// R: the rate at which they arrived, bytes/s.
+    /// R: receive rate, bytes/s.
     pub received: f32,
     /// Queueing delay, seconds.
     pub queueing: f32,
 }
 
-/// The last [`WINDOW`] samples.
+/// Ring of the last [`WINDOW`] samples.
 #[derive(Clone, Debug)]
 pub struct Detector {
     samples: Box<[Sample]>,
-    /// Where the next one goes: the oldest.
+    /// Index of the next sample, which replaces the oldest.
     next: usize,
     filled: usize,
 }
 
-/// What a spectrum says.
+/// Result of one spectrum.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reading {
-    /// η: ẑ at the pulse over ẑ beside it; below 1 where ẑ moves little. Threshold 2 in the paper.
+    /// η: ẑ at the pulse frequency over ẑ at neighbouring frequencies. Below 1 if ẑ hardly varies;
+    /// the paper's threshold is 2.
     pub eta: f64,
     /// Mean of ẑ over the last quarter of the window, bytes/s.
     pub cross: f64,
-    /// The same over all of it.
+    /// Mean of ẑ over the whole window, bytes/s.
     pub standing: f64,
-    /// ẑ at the pulse over R at the pulse.
+    /// ẑ over R, both at the pulse frequency.
     pub answer: f64,
-    /// R at the pulse over R beside it.
+    /// R at the pulse frequency over R at neighbouring frequencies.
     pub prominence: f64,
-    /// The part of the window in which there was a queue. Without one ẑ is only what the link has
-    /// to spare.
+    /// Fraction of the window with a queue. Without a queue, ẑ is only the link's spare capacity.
     pub busy: f64,
-    /// The same of the last half second.
+    /// Fraction of the last half second with a queue.
     pub busy_now: f64,
-    /// The capacity as the pulse itself shows it, bytes/s; see [`Capacity`].
+    /// Capacity derived from the pulse, see [`Capacity`].
     pub capacity: Capacity,
 }
 
-/// What our own pulse says of the link's capacity.
+/// Link capacity derived from the flow's own pulse, bytes/s.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Capacity {
-    /// R stays flat while S swings: the queue is ours alone, and R is the capacity.
+    /// R is flat while S varies: the flow is alone in the queue, and R is the capacity.
     Alone(f64),
-    /// R follows S in part, without delay: so does a FIFO shared with traffic z that does not
-    /// answer, R = µ·S/(S + z), of which dR/dS is z/(S + z) of R/S; µ = R/(1 − that part).
+    /// R follows S partially and without delay, as in a FIFO shared with inelastic traffic z: R =
+    /// µ·S/(S + z), where dR/dS is the fraction z/(S + z) of R/S. The capacity is µ = R/(1 − that
+    /// fraction).
     Shared(f64),
-    /// Neither: the queue was empty at times, or others answer to us, or we did not pulse.
+    /// Neither: the queue was empty at times, cross traffic is elastic, or there was no pulse.
     Unknown,
 }
 
-/// How far from its frequency a pulse counts, Hz (reference). RTTs that change spread it.
+/// Half-width of the pulse's band, Hz (reference). RTT variation spreads the pulse.
 pub const WIDE: f64 = 0.5;
-/// R is flat when its standard deviation is below this part of S's (each over its mean). Alone it
-/// is some percent of it (quantisation), beside traffic that does not answer it is that traffic's
-/// part of the link.
+/// R is flat if its relative standard deviation is below this fraction of S's. Alone in the queue
+/// the fraction is a few percent (quantization). Next to inelastic traffic it is that traffic's
+/// share of the link.
 const FLAT: f64 = 0.12;
-/// Least relative standard deviation of S that can be told from noise; the pulse makes 0.10 of it.
+/// Minimum relative standard deviation of S above noise. The pulse alone contributes 0.10.
 const SWINGS: f64 = 0.03;
-/// Largest part of S that R may follow for `Shared`: near 1 the queue is empty, and the quotient
-/// all noise.
+/// Maximum fraction of S that R may follow for `Shared`. Near 1 the queue is empty, and the
+/// quotient is dominated by noise.
 const MOST_FOLLOWED: f64 = 0.8;
-/// Largest part of S that R may follow a quarter period late, which traffic that does not answer
-/// would not make.
+/// Maximum fraction of S that R may follow a quarter period late. Inelastic traffic causes no such
+/// delay.
 const MOST_LATE: f64 = 0.1;
-/// A pulse is seen where the spectrum at it is so many times higher than beside it (the reference's
-/// 2.0).
+/// The pulse is detected if the spectrum at its frequency exceeds the neighbouring spectrum by this
+/// factor (the reference's 2.0).
 const SEEN: f64 = 2.0;
-/// Queueing delay above which the link counts as busy, seconds: above what one packet's own time
-/// makes at some Mbit/s.
+/// Queueing delay above which the link is busy, seconds: more than the serialization of one packet
+/// at a few Mbit/s.
 const BUSY: f32 = 0.000_5;
-/// Part of the time in which it has to be.
+/// Minimum fraction of time with a busy link.
 const MOSTLY: f64 = 0.95;
-/// Samples that say whether there is a queue now.
+/// Samples that determine whether there is a queue now.
 const NOW: usize = 50;
-/// Samples that say whether we are alone: half the window, so that a capacity that fell is known
-/// before the spectrum of an ẑ that is wrong by it looks like an answer.
+/// Samples that determine whether the flow is alone: half the window, so that a decrease of the
+/// capacity is recognized before the resulting error of ẑ looks like elastic traffic.
 const LATELY: usize = WINDOW / 2;
 
 impl Default for Detector {
@@ -110,15 +110,15 @@ impl Default for Detector {
 }
 
 impl Reading {
-    /// Whether the pulse is seen in what arrived. If not, nothing is known of how others answer to
-    /// it.
+    /// Returns true if the receive rate shows the pulse. Otherwise nothing is known about the
+    /// elasticity of the cross traffic.
     pub fn pulse_arrives(&self) -> bool {
         self.prominence >= SEEN
     }
 }
 
 impl Detector {
-    /// Without samples.
+    /// Creates an empty detector.
     pub fn new() -> Detector {
         Detector {
             samples: vec![Sample::default(); WINDOW].into_boxed_slice(),
@@ -127,8 +127,7 @@ impl Detector {
         }
     }
 
-    /// The sample of one [`INTERVAL`]. One without a rate, or that is not a number, is as if the
-    /// last one held on.
+    /// Adds the sample of one [`INTERVAL`]. A sample without valid rates repeats the previous one.
     pub fn push(&mut self, sample: Sample) {
         let good = |rate: f32| rate.is_finite() && rate > 0.0;
         let sample = match good(sample.sent) && good(sample.received) {
@@ -141,25 +140,24 @@ impl Detector {
         self.filled = (self.filled + 1).min(WINDOW);
     }
 
-    /// Forgets everything: after a time without samples the rest would be of another age.
+    /// Removes all samples. After a gap, old samples would belong to a different time.
     pub fn clear(&mut self) {
         (self.next, self.filled) = (0, 0);
     }
 
-    /// Whether there are enough samples for a reading.
+    /// Returns true if the window is full.
     pub fn is_full(&self) -> bool {
         self.filled == WINDOW
     }
 
-    /// The sample of so many intervals ago, 1 for the last; the oldest there is where that is
-    /// later.
+    /// Returns the sample `intervals` ago, 1 for the last. Limited to the oldest sample.
     pub fn ago(&self, intervals: usize) -> Sample {
         let back = intervals.clamp(1, self.filled.max(1));
         self.samples[(self.next + WINDOW - back) % WINDOW]
     }
 
-    /// The spectra of the last so many samples alone, given the capacity µ that is assumed,
-    /// bytes/s. `None` until there are as many.
+    /// Returns the spectra of the last `last` samples for an assumed capacity µ, bytes/s; `None`
+    /// until there are as many.
     pub fn spectra<'a>(
         &self,
         fourier: &'a mut Fourier,
@@ -174,14 +172,14 @@ impl Detector {
         Some(fourier.transform(samples, last, capacity))
     }
 
-    /// Looks at the window, given the capacity µ that is assumed, bytes/s, and the frequency of the
-    /// pulse, Hz. `None` until the window is full.
+    /// Evaluates the window for an assumed capacity µ, bytes/s, and the pulse's frequency, Hz;
+    /// `None` until the window is full.
     pub fn read(&self, fourier: &mut Fourier, capacity: f64, frequency: f64) -> Option<Reading> {
         self.read_within(fourier, capacity, frequency, WIDE, WINDOW)
     }
 
-    /// The same of the last so many samples alone, where the pulse counts within so many Hz of its
-    /// frequency: less than [`WIDE`] where others pulse near it.
+    /// Same over the last `last` samples, with `width` Hz as the half-width of the pulse's band:
+    /// less than [`WIDE`] if other flows pulse at nearby frequencies.
     pub fn read_within(
         &self,
         fourier: &mut Fourier,
@@ -209,7 +207,7 @@ impl Detector {
         if answer < LEAST_ANSWER {
             eta = eta.min(3.0) * (answer / LEAST_ANSWER);
         }
-        // The mean of the last so many.
+        // Mean of ẑ over the last `count` samples.
         let cross = |count: usize| {
             let each = samples().skip(last - count);
             let each = each.map(|s| f64::from(s.sent / s.received) - f64::from(s.sent) / capacity);
@@ -271,13 +269,14 @@ impl Detector {
     }
 }
 
-/// Where ẑ at the pulse is less than this part of R there, the answer is too weak for its peak to
-/// mean much (the reference's 0.25): η counts at most 3, and less the weaker it is.
+/// ẑ at the pulse frequency, relative to R there, below which the response is too weak for its peak
+/// to be reliable (the reference's 0.25). η is then at most 3, and scaled down further with the
+/// response.
 const LEAST_ANSWER: f64 = 0.25;
-/// How many times the capacity that was assumed a single reading may give.
+/// Upper bound of the capacity from one reading, relative to the assumed capacity.
 const MOST_RAISED: f64 = 2.0;
 
-/// The part of these samples in which there was a queue.
+/// Returns the fraction of these samples with a queue.
 fn busy(samples: impl Iterator<Item = Sample> + Clone) -> f64 {
     samples.clone().filter(|s| s.queueing > BUSY).count() as f64 / samples.count().max(1) as f64
 }
@@ -315,7 +314,8 @@ mod tests {
     const MU: f64 = 12e6;
     const HZ: f64 = 6.0;
 
-    /// A FIFO of capacity `MU`: we send `base` and pulse, others send `cross(t, S)`.
+    /// FIFO of capacity `MU`: the flow sends `base` plus the pulse, and cross traffic sends
+    /// `cross(t, S)`.
     fn shared(base: f64, cross: impl Fn(f64, f64) -> f64) -> Detector {
         let mut detector = Detector::new();
         for i in 0..WINDOW {
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn cross_traffic_that_gives_way_is_elastic() {
-        // What was taken from it one RTT of 100 ms ago it sends less now.
+        // Cross traffic responds one RTT of 100 ms later to the share it lost.
         let reading = read(
             &shared(MU / 2.0, |t, _| {
                 MU / 2.0 - Pulse::at((t - 0.1) * HZ) * 0.125 * MU
@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     fn alone_the_rate_that_arrives_is_the_capacity() {
-        // Whatever was believed before: half as much, twice as much.
+        // The assumed capacity does not matter: half, exact, or double.
         for believed in [MU / 2.0, MU, 2.0 * MU] {
             let reading = read(&shared(MU, |_, _| 0.0), believed);
             let Capacity::Alone(capacity) = reading.capacity else {
@@ -388,7 +388,8 @@ mod tests {
             let Capacity::Shared(capacity) = reading.capacity else {
                 panic!("{cross} {reading:?}")
             };
-            // The pulse is large, and R no straight line of S: up to an eighth too little.
+            // R is not linear in S over a pulse this large: the estimate is up to an eighth too
+            // low.
             assert!(
                 (0.85..1.05).contains(&(capacity / MU)),
                 "{cross} {reading:?}"

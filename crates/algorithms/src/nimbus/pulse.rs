@@ -1,28 +1,28 @@
-//! The pulse on the rate.
+//! Pulse added to the rate.
 
 use std::f64::consts::PI;
 
-/// An asymmetric pulse of mean 0: half a sine up in the first quarter of the period, half a sine of
-/// a third of the height down in the rest (arXiv 1802.08730, 3.4). So the queue that it needs is
-/// small, and a flow of a twelfth of the link and more can pulse.
+/// Asymmetric pulse of mean 0: half a sine up in the first quarter of the period, and half a sine
+/// of a third of the height down in the rest (arXiv 1802.08730, 3.4). It needs only a small queue,
+/// and a flow with a twelfth of the link can pulse.
 #[derive(Clone, Copy, Debug)]
 pub struct Pulse;
 
-/// Height of the pulse as a part of the capacity (reference: `pulse_size`). It fills the queue by
-/// height · T / 2π, 8 ms of the link at 5 Hz. Lower and the answer drowns in noise, higher and the
-/// pulse itself is what delays.
+/// Height of the pulse as a fraction of the capacity (reference: `pulse_size`). It adds height · T
+/// / 2π to the queue, 8 ms of the link at 5 Hz. A lower pulse is lost in noise. A higher one is
+/// itself the main delay.
 pub const HEIGHT: f64 = 0.25;
-/// While delay is controlled, Hz (reference). The two differ so that flows could tell each other's
-/// mode.
+/// Pulse frequency in delay control, Hz (reference). The frequencies differ so that flows can
+/// recognize each other's mode.
 pub const DELAY_HZ: f64 = 6.0;
-/// While competing, Hz. A period has to be longer than the RTT over which rates are measured, or
-/// the mean over it is 0.
+/// Pulse frequency in competitive mode, Hz. The period must exceed the RTT over which rates are
+/// measured, because the pulse averages to 0 over a period.
 pub const COMPETITIVE_HZ: f64 = 5.0;
-/// The part of a period that goes up.
+/// Fraction of the period with a positive pulse.
 const UP: f64 = 0.25;
 
 impl Pulse {
-    /// The pulse at a time in periods, from -1/3 to 1.
+    /// Returns the pulse at a time in periods, from −1/3 to 1.
     pub fn at(periods: f64) -> f64 {
         let phase = periods - periods.floor();
         if phase < UP {

@@ -1,10 +1,10 @@
-//! The spectra of what was sent, what arrived, and the cross traffic.
+//! Spectra of the send rate, the receive rate and the cross traffic.
 //!
-//! [`Fourier`] is the transform's plan and work space, one for any number of detectors.
+//! [`Fourier`] holds the FFT's plan and buffers, shared by any number of detectors.
 //!
-//! Every number is the same on every machine: the plan is `rustfft`'s scalar one, in `f32`, so that
-//! its sines and cosines, which come from the platform in `f64`, are the same after rounding (a
-//! test looks at each).
+//! Results are bit-identical on every machine: the plan is `rustfft`'s scalar one in `f32`. Its
+//! sines and cosines come from the platform in `f64` and are identical after rounding (a test
+//! checks each of them).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use rustfft::{Fft, FftPlannerScalar};
 
 use super::elasticity::{Sample, WINDOW};
 
-/// Bins a Hz.
+/// Bins per Hz.
 pub const BINS_PER_HZ: f64 = 5.12;
 
-/// Bins of the frequencies from `low`, itself excluded, to `high`.
+/// Returns the bins of the frequencies in (`low`, `high`].
 pub fn band(low: f64, high: f64) -> Range<usize> {
     let bin = |hz: f64| ((hz * BINS_PER_HZ).max(0.0) as usize + 1).min(WINDOW / 2);
     bin(low)..bin(high)
 }
 
-/// A quotient in steps of 1/1024, so that no last bit of a division decides; a thousand where there
-/// is nothing to divide by.
+/// Returns the quotient in steps of 1/1024, so that the last bit of a division has no effect; 1000
+/// if the divisor is not positive.
 pub(crate) fn over(a: f64, b: f64) -> f64 {
     let quotient = if b > 0.0 { (a / b).min(1000.0) } else { 1000.0 };
     libm::round(quotient * 1024.0) / 1024.0
@@ -34,10 +34,10 @@ fn magnitude(value: Complex<f32>) -> f64 {
     f64::from(value.norm_sqr()).sqrt()
 }
 
-/// Plan and work space of the transform.
+/// Plan and buffers of the FFT.
 pub struct Fourier {
     plan: Arc<dyn Fft<f32>>,
-    /// S as the real part, R as the imaginary: one transform for both.
+    /// S in the real part and R in the imaginary part: one FFT computes both.
     rates: Vec<Complex<f32>>,
     /// S/R.
     ratio: Vec<Complex<f32>>,
@@ -57,7 +57,7 @@ impl Default for Fourier {
 }
 
 impl Fourier {
-    /// Plans the transform: some ten µs, once.
+    /// Plans the FFT, once: about 10 µs.
     pub fn new() -> Fourier {
         let plan = FftPlannerScalar::new().plan_fft_forward(WINDOW);
         let zero = Complex::new(0.0, 0.0);
@@ -69,9 +69,8 @@ impl Fourier {
         }
     }
 
-    /// The spectra of so many samples, the oldest first, with their means subtracted. Missing
-    /// samples count as 0. Rates are in parts of `capacity`, so single precision suffices for any
-    /// link.
+    /// Returns the spectra of `count` samples, oldest first, with their means removed and zero
+    /// padding. Rates are relative to `capacity`, so that single precision suffices for any link.
     pub(super) fn transform(
         &mut self,
         samples: impl Iterator<Item = Sample> + Clone,
@@ -107,25 +106,25 @@ impl Fourier {
     }
 }
 
-/// Which spectrum.
+/// Selector of a spectrum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// S, what was sent.
+    /// S, the send rate.
     Sent,
-    /// R, what arrived.
+    /// R, the receive rate.
     Received,
     /// ẑ, the cross traffic.
     Cross,
 }
 
-/// The three spectra, taken apart again.
+/// The three spectra, separated.
 pub struct Spectra<'a> {
     rates: &'a [Complex<f32>],
     ratio: &'a [Complex<f32>],
 }
 
 impl Spectra<'_> {
-    /// How strong one is in a bin, up to the window's half.
+    /// Returns the magnitude in a bin, up to half the window.
     pub fn strength(&self, part: Part, bin: usize) -> f64 {
         magnitude(match part {
             Part::Sent => self.sent(bin),
@@ -134,14 +133,14 @@ impl Spectra<'_> {
         })
     }
 
-    /// How strong it is where it is strongest.
+    /// Returns the maximum magnitude in these bins.
     pub fn peak(&self, part: Part, bins: &Range<usize>) -> f64 {
         bins.clone()
             .map(|bin| self.strength(part, bin))
             .fold(0.0, f64::max)
     }
 
-    /// The spectrum of a real part is even, of an imaginary part odd.
+    /// The FFT of a real signal has Hermitian symmetry, which separates S from R.
     pub(super) fn sent(&self, bin: usize) -> Complex<f32> {
         (self.rates[bin] + self.rates[(WINDOW - bin) % WINDOW].conj()) * 0.5
     }
@@ -164,7 +163,7 @@ mod tests {
 
     #[test]
     fn the_band_is_open_below_and_closed_above() {
-        // 6.5 Hz are bin 33.28, 5.5 Hz bin 28.16.
+        // 6.5 Hz is bin 33.28, 5.5 Hz bin 28.16.
         assert_eq!(band(5.5, 6.5), 29..34);
         assert_eq!(band(7.5, 11.5), 39..59);
         assert_eq!(band(-1.0, 1e9), 1..256);
@@ -172,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_part_of_the_window_is_a_window_of_its_own() {
-        // 6.25 Hz are 32 bins. For the first half it is in S, for the second in R.
+        // 6.25 Hz is bin 32. The oscillation is in S for the first half and in R for the second.
         let mut detector = Detector::new();
         for i in 0..WINDOW {
             let swing = 1e6 * libm::sin(TAU * 6.25 * i as f64 * 0.01);
@@ -204,13 +203,13 @@ mod tests {
             late.strength(Part::Received, 32),
         );
         assert!(sent < 0.001 * received, "{sent} {received}");
-        // Half of 256 samples of a tenth of the capacity.
+        // Half of 256 samples of amplitude 0.1, relative to the capacity.
         assert!((late.peak(Part::Received, &band(5.5, 6.5)) - 12.8).abs() < 0.1);
     }
 
-    /// `rustfft` has its factors from the platform's `f64` sine and cosine, which may differ in the
-    /// last bits from machine to machine. None is so near the middle between two `f32` that four
-    /// such bits would change what it is rounded to.
+    /// `rustfft` computes its twiddle factors from the platform's `f64` sine and cosine, whose last
+    /// bits may differ between machines. None is so close to the midpoint of two `f32` values that
+    /// four such bits would change its rounding.
     #[test]
     fn the_factors_are_the_same_on_every_machine() {
         for index in 0..WINDOW {

@@ -1,59 +1,61 @@
-//! When to control delay and when to compete: η over time, with hysteresis. Constants are the
-//! reference's (ccp-project/nimbus, branch queue-control); the paper's text has one threshold, 2.
+//! Switch between delay control and competitive mode: smoothed η with hysteresis. Constants are the
+//! reference's (ccp-project/nimbus, branch queue-control). The paper has a single threshold of 2.
 
 use ccplane_units::{Duration, Time};
 
 use super::elasticity::Reading;
 
-/// Above this, cross traffic is elastic.
+/// Above this η, cross traffic is elastic.
 const ELASTIC: f64 = 2.25;
-/// Below this it is not. The gap keeps noise from switching to and fro.
+/// Below this η, cross traffic is inelastic. The gap prevents noise from toggling the mode.
 const INELASTIC: f64 = 2.0;
-/// How long a competitor stays one at least: the pulse's frequency changes with the mode, and a
-/// window of 5 s has to fill with the new one before its spectrum means anything.
+/// Minimum time in competitive mode. The pulse frequency changes with the mode, and the 5 s window
+/// must fill with the new one before its spectrum is valid.
 const STAYS: Duration = Duration::from_secs(5);
-/// No switch before this age: the window still has slow start in it (the reference waits 15 s, of
-/// which 5 s for its fixed rate).
+/// Minimum age before the first switch: until then the window includes slow start. (The reference
+/// waits 15 s, of which 5 s for its fixed rate.)
 const YOUNG: Duration = Duration::from_secs(10);
-/// Weight of a new η for each sample interval: one second's average.
+/// Gain of the moving average of η per sample interval: a time constant of one second.
 const GAIN: f64 = 0.01;
-/// Cross traffic of less than this part of the link cannot matter: there is none.
+/// Cross traffic below this fraction of the capacity is treated as absent.
 const NOBODY: f64 = 0.1;
-/// Of more than this part: we are starved, as beside a competitor ...
+/// Cross traffic above this fraction means that the flow is starved, as if by elastic traffic ...
 const STARVED: f64 = 0.9;
-/// ... of this η.
+/// ... with this η.
 const STARVED_ETA: f64 = 6.0;
-/// Where there was a queue in less than this part of 5 s, nobody fills it, whatever ẑ seems to be
-/// (ours: the reference competes on with what has gone until its own window has filled the link).
+/// If there was a queue in less than this fraction of 5 s, no other flow fills it, regardless of ẑ.
+/// Not in the reference, which continues to compete with traffic that has ended until its own
+/// window fills the link.
 const IDLE: f64 = 0.1;
-/// And while there is one in less than this part of half a second, readings do not count: when the
-/// link has become faster, ẑ is large until the rate has grown.
+/// Readings with a queue in less than this fraction of the last half second do not count: after an
+/// increase of the capacity, ẑ is large until the rate has grown.
 const BUSY: f64 = 0.5;
-/// η where our pulse does not arrive: other traffic is so strong that it is best taken for elastic.
+/// η assumed while the receive rate does not show the pulse: traffic that strong is best treated as
+/// elastic.
 const UNSEEN_ETA: f64 = 3.0;
 
-/// What a flow does.
+/// Control mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Keeps the queue short.
     Delay,
-    /// Takes its part beside others who fill the queue.
+    /// Competes with buffer-filling flows for a fair share.
     Competitive,
 }
 
-/// The mode and what led to it.
+/// Current mode and smoothed η.
 #[derive(Clone, Copy, Debug)]
 pub struct Switch {
     mode: Mode,
-    /// η, averaged.
+    /// Smoothed η.
     eta: f64,
-    /// No switch before.
+    /// Earliest time of the first switch.
     ripe: Time,
     switched: Time,
 }
 
 impl Switch {
-    /// A flow that begins now controls delay.
+    /// Creates the switch of a new flow, in delay control.
     pub fn new(now: Time) -> Switch {
         Switch {
             mode: Mode::Delay,
@@ -63,18 +65,18 @@ impl Switch {
         }
     }
 
-    /// The mode in force.
+    /// Returns the current mode.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// η, averaged.
+    /// Returns the smoothed η.
     pub fn eta(&self) -> f64 {
         self.eta
     }
 
-    /// A reading, `intervals` samples after the last, given the capacity in bytes/s. Whether the
-    /// mode changed.
+    /// Processes a reading, `intervals` samples after the last one. `capacity` is in bytes/s.
+    /// Returns true if the mode changed.
     pub fn judge(&mut self, now: Time, reading: &Reading, intervals: u32, capacity: f64) -> bool {
         let cross = reading.cross / capacity;
         if cross < NOBODY || reading.busy < IDLE {
@@ -125,7 +127,8 @@ mod tests {
         }
     }
 
-    /// Readings each 100 ms for so long from `from`; when the mode changed, in ms.
+    /// Delivers readings every 100 ms for `seconds`, starting at `from`. Returns the time of the
+    /// mode change, ms.
     fn run(switch: &mut Switch, from: u64, seconds: u64, reading: Reading) -> Option<u64> {
         (0..seconds * 10)
             .map(|i| from * 1000 + i * 100)
@@ -136,7 +139,7 @@ mod tests {
     fn elastic_traffic_is_met_within_seconds_and_left_after_five_at_least() {
         let mut switch = Switch::new(Time::ZERO);
         assert_eq!(run(&mut switch, 0, 20, reading(1.0, 0.5)), None);
-        // One second's average from 1 towards 4 passes 2.25 after ln(3 / 1.75) = 0.54 s.
+        // With a time constant of 1 s, η from 1 towards 4 passes 2.25 after ln(3 / 1.75) = 0.54 s.
         assert_eq!(run(&mut switch, 20, 5, reading(4.0, 0.5)), Some(20_500));
         assert_eq!(switch.mode(), Mode::Competitive);
         assert_eq!(run(&mut switch, 21, 20, reading(1.0, 0.5)), Some(25_500));

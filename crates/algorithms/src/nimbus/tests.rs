@@ -6,8 +6,8 @@ use ccplane_units::Duration;
 use super::HEIGHT;
 use crate::script::{MSS, Script, everything};
 
-/// An ACK each millisecond for so many of them, of a flow that sends and receives at these rates;
-/// the rates ordered.
+/// Delivers `count` ACKs, one per millisecond, of a flow with these send and receive rates. Returns
+/// the pacing rate after each.
 fn acks(script: &mut Script, count: u32, sent: u64, received: u64, rtt_us: u64) -> Vec<f64> {
     let mut rates = Vec::new();
     for _ in 0..count {
@@ -21,7 +21,7 @@ fn acks(script: &mut Script, count: u32, sent: u64, received: u64, rtt_us: u64) 
     rates
 }
 
-/// Packets that all have to be late to end slow start.
+/// Consecutive late packets that end slow start.
 const SAMPLES: u32 = 4;
 
 /// Slow start paces at twice the window per RTT.
@@ -37,16 +37,15 @@ fn slow_start_doubles_at_twice_its_rate_until_the_queue_grows() {
         assert_eq!(script.window(), doubled);
         assert_eq!(script.transport.rate, 2 * doubled * MSS * 50);
     }
-    // 25 ms and the slack of 0.5 ms are not above a quarter more.
+    // 25.5 ms is the limit: a quarter above 20 ms, plus 0.5 ms of slack.
     acks(&mut script, SAMPLES, 9_000_000, 9_000_000, 25_500);
     assert!(in_slow_start(&script, 25_500));
-    // Nor is one late packet, or all but one, a queue.
+    // Fewer late packets than `SAMPLES` in a row are not a queue.
     acks(&mut script, SAMPLES - 1, 9_000_000, 5_000_000, 25_501);
     acks(&mut script, 1, 9_000_000, 5_000_000, 25_500);
     assert!(in_slow_start(&script, 25_500));
     acks(&mut script, 2 * SAMPLES - 1, 9_000_000, 5_000_000, 25_501);
-    // What arrives, or by then already the agent's rate: 0.05 to 2 times the capacity that it takes
-    // that for.
+    // The receive rate, or already the agent's rate: 0.05 to 2 times its capacity estimate.
     assert!(
         (250_000..=10_000_000).contains(&script.transport.rate),
         "{}",
@@ -54,16 +53,16 @@ fn slow_start_doubles_at_twice_its_rate_until_the_queue_grows() {
     );
 }
 
-/// An ACK that comes after a gap triggers the report. Its RTT and delivery rate are those of a late
-/// packet, and count as one sample of the interval.
+/// An ACK after a gap triggers the report. Its RTT and receive rate are those of a late packet and
+/// count as one sample of the interval.
 #[test]
 fn a_late_ack_that_triggers_the_report_counts_as_one_sample() {
     let mut script = Script::new("nimbus", "");
     acks(&mut script, 100, 10_000_000, 10_000_000, 26_000);
     let mut rates = Vec::new();
     for _ in 0..200 {
-        // Five ACKs 1 ms apart, then one that comes 6 ms later. The shortest RTT is 20 ms, the
-        // target 25 ms, the mean of each interval 22 ms.
+        // Five ACKs 1 ms apart, then one 6 ms later. The minimum RTT is 20 ms, the target 25 ms,
+        // and the mean of each interval 22 ms.
         acks(&mut script, 5, 10_000_000, 10_000_000, 20_000);
         let _ = script.ack(Duration::from_millis(6), |s| {
             (s.rate_outgoing, s.rate_incoming) = (10_000_000, 8_000_000);
@@ -76,14 +75,14 @@ fn a_late_ack_that_triggers_the_report_counts_as_one_sample() {
     assert!(mean > 10e6, "below its target the rate rises: {mean}");
 }
 
-/// A queue delays every packet of an interval, jitter delays some of them.
+/// A queue delays every packet of an interval; jitter delays only some.
 #[test]
 fn jitter_is_not_a_queue() {
     let mut script = Script::new("nimbus", "");
     acks(&mut script, 100, 10_000_000, 10_000_000, 26_000);
     let mut rates = Vec::new();
     for _ in 0..500 {
-        // The shortest RTT is 20 ms and the target 25 ms. The mean of each interval is 26 ms.
+        // The minimum RTT is 20 ms, the target 25 ms, and the mean of each interval 26 ms.
         rates.extend(acks(&mut script, 1, 10_000_000, 10_000_000, 20_000));
         rates.extend(acks(&mut script, 1, 10_000_000, 10_000_000, 32_000));
     }
@@ -91,7 +90,7 @@ fn jitter_is_not_a_queue() {
     assert!(mean > 10.5e6, "below its target the rate rises: {mean}");
 }
 
-/// Ten packets are fewer than the receiver waits for: its timer acknowledges them, 45 ms late.
+/// Ten packets are fewer than the receiver waits for, so its timer acknowledges them 45 ms late.
 #[test]
 fn the_timer_of_a_receiver_that_stretches_acks_does_not_end_slow_start() {
     let mut script = Script::new("nimbus", "");
@@ -111,7 +110,7 @@ fn at_its_target_the_rate_is_what_is_sent_and_the_pulse_on_it() {
     let mut script = Script::new("nimbus", "");
     acks(&mut script, 100, 10_000_000, 10_000_000, 26_000);
     acks(&mut script, 50, 10_000_000, 10_000_000, 25_000);
-    // Six periods of 6 Hz. 25 ms are 1.25 times 20.
+    // Six periods at 6 Hz. 25 ms is 1.25 times 20 ms.
     let rates = acks(&mut script, 1000, 10_000_000, 10_000_000, 25_000);
     let mean = rates.iter().sum::<f64>() / 1000.0;
     let most = rates.iter().copied().fold(0.0, f64::max);

@@ -9,7 +9,7 @@ fn bbr() -> (Bbr, Flow) {
     (Bbr::standard(), Flow::new(MSS, Dice(1), 10_000_000))
 }
 
-/// A report of one round.
+/// Report of round `n`.
 fn round(n: u64, bw: u64) -> Seen {
     Seen {
         bw,
@@ -31,7 +31,7 @@ fn the_pipe_is_full_after_three_rounds_without_a_quarter_more() {
         bbr.decide(&mut flow, &round(n, bw), &mut orders);
         assert!(!flow.full, "round {n}");
     }
-    // 4999 is less than 1.25 * 4000, three times.
+    // 4999 is less than 1.25 · 4000, three times.
     bbr.decide(&mut flow, &round(6, 4999), &mut orders);
     assert!(flow.full && matches!(flow.mode, Mode::Drain));
     assert_eq!(orders.get("full"), Some(1));
@@ -113,7 +113,8 @@ fn the_rtt_is_probed_after_ten_seconds_for_200_ms() {
         (Some(4 * MSS), Some(9900))
     );
 
-    // The queue drains, then 200 ms and a round at four segments; their rate is no bandwidth.
+    // The queue drains, then 200 ms and a round with four segments. Their delivery rate is not a
+    // bandwidth sample.
     orders.clear();
     for n in 503..=514 {
         let mut dip = round(n, 300_000);
@@ -154,7 +155,7 @@ fn a_policer_s_rate_is_used_without_gain() {
         lossy.lost = (n - 6) * 100_000;
         bbr.decide(&mut flow, &lossy, &mut orders);
     }
-    // 200,000 bytes each 20 ms.
+    // 200,000 bytes per 20 ms.
     assert_eq!(orders.get("cap_bw"), Some(10_000_000));
     assert_eq!(
         (orders.get("phase"), orders.get("gain")),

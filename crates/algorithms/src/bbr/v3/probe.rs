@@ -1,20 +1,19 @@
-//! Probing for bandwidth: the states of ProbeBW, when each ends, and the long-term bound that
-//! probes find.
+//! Bandwidth probing: the states of ProbeBW, their transitions, and the long-term bound.
 
 use super::{Acks, DOWN, Flow, State, UP, UP_WINDOW, WINDOW, is_too_much, troubles};
 use crate::bbr::full_pipe::FullPipe;
 use crate::bbr::seen::{Events, Seen};
 use crate::bbr::{LEAST_SEGMENTS, NONE, Orders, UNITY, paced};
 
-/// T_bbr is 2 to 3 s, T_reno at most 62 or 63 rounds ("Time Scale for Bandwidth Probing"): longer
-/// finds free bandwidth late, shorter takes from Reno and Cubic what they need long times without
-/// loss to reach.
+/// T_bbr is 2 to 3 s, and T_reno at most 62 or 63 rounds ("Time Scale for Bandwidth Probing").
+/// Longer intervals find free bandwidth late. Shorter ones take capacity that Reno and Cubic can
+/// only reach after long periods without loss.
 const WAIT_US: u64 = 2_000_000;
 const WAIT_RANDOM_US: u64 = 1_000_000;
 const RENO_ROUNDS: u64 = 63;
 
 impl Flow {
-    /// `AdaptLongTermModel`; true where it decided the next state.
+    /// `AdaptLongTermModel`. Returns true if it changed the state.
     pub(super) fn adapt_long_term(
         &mut self,
         seen: &Seen,
@@ -54,8 +53,8 @@ impl Flow {
         false
     }
 
-    /// `HandleInflightTooHigh`. In flight when the lost packets were sent was what the round began
-    /// with.
+    /// `HandleInflightTooHigh`. The data in flight when the lost packets were sent is that at the
+    /// start of the round.
     fn handle_too_high(&mut self, seen: &Seen, orders: &mut impl Orders) -> bool {
         self.too_high = true;
         self.probe_sample = false;
@@ -69,7 +68,7 @@ impl Flow {
         false
     }
 
-    /// The window is as large as the bound that the program holds, and in use.
+    /// Returns true if the flow fills its window and the long-term bound limits that window.
     fn is_limited_by_long_term(&self, seen: &Seen) -> bool {
         let used = seen
             .flight
@@ -78,8 +77,8 @@ impl Flow {
         used && seen.window >= self.told.cap
     }
 
-    /// `RaiseInflightLongtermSlope` and `ProbeInflightLongtermUpward`: by 1, 2, 4… segments, round
-    /// by round. The draft spreads them over the round; here they come at its beginning.
+    /// `RaiseInflightLongtermSlope` and `ProbeInflightLongtermUpward`: by 1, 2, 4, … segments per
+    /// round. The draft spreads them over the round; here the increase comes at its start.
     fn raise_long_term(&mut self) {
         let growth = self.mss.saturating_mul(1 << self.up_rounds);
         self.bounds.long = self.bounds.long.saturating_add(growth);

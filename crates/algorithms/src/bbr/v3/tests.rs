@@ -32,7 +32,7 @@ fn drained(round: u64) -> Seen {
     }
 }
 
-/// Cruises from round 5 on.
+/// Returns a flow that cruises from round 5 on.
 fn cruising() -> Flow {
     let mut flow = Flow::new(MSS, Dice(3), 10_000_000);
     let mut orders = Recorder::default();
@@ -43,7 +43,7 @@ fn cruising() -> Flow {
         (Some(1), Some(4_950))
     );
     assert_eq!(orders.get("draining"), Some(NONE));
-    // DOWN begins and, since the queue is drained, is over.
+    // DOWN begins and ends at once because the queue is drained.
     flow.decide(&drained(5), &mut orders);
     assert!(matches!(flow.state, State::Cruise), "{:?}", flow.state);
     assert_eq!(
@@ -53,8 +53,8 @@ fn cruising() -> Flow {
     flow
 }
 
-/// Probes: the first round that cruising allows, a round of refilling, then up. The round in which
-/// UP began.
+/// Returns a flow in UP, after the first probe that cruising allows and a round of REFILL, and the
+/// round in which UP began.
 fn probing(orders: &mut Recorder) -> (Flow, u64) {
     let mut flow = cruising();
     let mut round = 6;
@@ -70,7 +70,7 @@ fn probing(orders: &mut Recorder) -> (Flow, u64) {
 fn it_probes_after_63_rounds_at_most_and_refills_first() {
     let mut orders = Recorder::default();
     let (flow, round) = probing(&mut orders);
-    // Counted from DOWN in round 5, from 0 or 1; then a round of REFILL.
+    // Counted from DOWN in round 5, starting from 0 or 1, plus a round of REFILL.
     assert!((5 + 63..=5 + 64).contains(&round), "{round}");
     assert_eq!(
         (orders.get("gain"), orders.get("cwnd_gain")),
@@ -111,7 +111,7 @@ fn a_probe_that_loses_more_than_2_percent_bounds_the_flight() {
         "15 % less"
     );
 
-    // The next probe is a precaution: it ends where this one lost.
+    // The next probe is precautionary: it ends where the last one lost too much.
     let mut round = round + 2;
     while !matches!(flow.state, State::Up) {
         let mut quiet = if matches!(flow.state, State::Down) {
@@ -128,7 +128,7 @@ fn a_probe_that_loses_more_than_2_percent_bounds_the_flight() {
     (stopped.lost, stopped.events) = (4_401, Events(Events::STOPPED));
     flow.decide(&stopped, &mut orders);
     assert!(matches!(flow.state, State::Down) && flow.precautionary);
-    // A round without losses later it probes in earnest.
+    // After a round without losses, a regular probe follows.
     let mut quiet = seen(round + 1);
     quiet.lost = 4_401;
     flow.decide(&quiet, &mut orders);
@@ -220,7 +220,7 @@ fn the_rtt_is_probed_with_half_a_bdp() {
     let mut late = seen(502);
     late.rtt = 30_000;
     flow.decide(&late, &mut orders);
-    // It may be time to probe for bandwidth too; the RTT goes first.
+    // Bandwidth probing may be due as well, but ProbeRTT takes precedence.
     assert!(matches!(flow.state, State::ProbeRtt(_)));
     assert_eq!(orders.get("cap"), Some(BDP / 2), "of the RTT before");
     assert_eq!(orders.get("min_rtt"), Some(30_000));
