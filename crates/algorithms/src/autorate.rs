@@ -1,11 +1,11 @@
-//! cake-autorate's law (github.com/lynxthecat/cake-autorate, as of version 3: `defaults.sh`, and
-//! "Update shaper rates" in `cake-autorate.sh`), for comparison: what people run today where a
-//! link's rate varies.
+//! cake-autorate's control law, for comparison: the current practice on links of variable rate
+//! (github.com/lynxthecat/cake-autorate, version 3: `defaults.sh`, and "Update shaper rates" in
+//! `cake-autorate.sh`).
 //!
-//! It is given three rates. It raises its own while the link is loaded and the delay is low. It
-//! lowers it by 1 to 25 % when 3 of the last 6 delay samples are 30 ms above their baseline. While
-//! there is little load it returns to the middle one of the three. Delay and load come from the
-//! datapath; the original pings reflectors.
+//! It has three configured rates. It raises its rate while the load is high and the delay low. It
+//! lowers it by 1 to 25 % when 3 of the last 6 delay samples exceed their baseline by 30 ms. At low
+//! load it returns to the base rate. Delay and load come from the datapath; the original pings
+//! reflectors.
 
 use std::str::FromStr;
 
@@ -67,54 +67,54 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     Ok(boxed(Autorate { least, base, most }))
 }
 
-// All from `defaults.sh`.
+// Constants of `defaults.sh`.
 
-/// Time between two samples of the delay: 6 pingers, each every 300 ms.
+/// Interval between delay samples: 6 pingers, each every 300 ms.
 const SAMPLE: Duration = Duration::from_millis(50);
-/// A sample is delayed when it is so far above the baseline, seconds (`owd_delta_delay_thr_ms`).
+/// Delay above the baseline that counts as delayed, seconds (`owd_delta_delay_thr_ms`).
 const DELAYED: f64 = 0.030;
-/// Samples that are looked at, and how many delayed ones of them are bufferbloat
+/// Samples in the detection window, and delayed samples that mean bufferbloat
 /// (`bufferbloat_detection_window`, `_thr`).
 const WINDOW: usize = 6;
 const BLOATED: usize = 3;
-/// What is left of the rate then: from the first, at a mean delay of [`DELAYED`], to the second at
-/// the third, seconds (`shaper_rate_min_adjust_down_bufferbloat`, `_max_`,
+/// Factor applied to the rate on bufferbloat: from the first at a mean delay of [`DELAYED`] to the
+/// second at the third, seconds (`shaper_rate_min_adjust_down_bufferbloat`, `_max_`,
 /// `avg_owd_delta_max_adjust_down_thr_ms`).
 const DOWN_LEAST: f64 = 0.99;
 const DOWN_MOST: f64 = 0.75;
 const DOWN_FULL: f64 = 0.060;
-/// No other change for so long after it (`bufferbloat_refractory_period_ms`): as long as the window
-/// takes to fill anew.
+/// Time after a decrease without another change (`bufferbloat_refractory_period_ms`): as long as
+/// the window takes to refill.
 const RESTS: Duration = Duration::from_millis(300);
-/// By what the rate is raised at high load, from a mean delay of the third, seconds, or less, to
-/// [`DELAYED`] (`shaper_rate_max_adjust_up_load_high`, `_min_`,
+/// Factor applied to the rate at high load: from the first at a mean delay of the third, seconds,
+/// or less, to the second at [`DELAYED`] (`shaper_rate_max_adjust_up_load_high`, `_min_`,
 /// `avg_owd_delta_max_adjust_up_thr_ms`).
 const UP_MOST: f64 = 1.04;
 const UP_LEAST: f64 = 1.0;
 const UP_FULL: f64 = 0.010;
-/// The load is measured over so long (`monitor_achieved_rates_interval_ms`), and the rate is raised
-/// once for each measurement.
+/// Interval of load measurements (`monitor_achieved_rates_interval_ms`), each of which allows one
+/// increase.
 const LOAD: Duration = Duration::from_millis(200);
-/// And it is high above this part of the rate (`high_load_thr`).
+/// Load above this fraction of the rate is high (`high_load_thr`).
 const HIGH: f64 = 0.75;
-/// While it is not, the rate goes towards the base by so much (`shaper_rate_adjust_down_load_low`,
-/// `_up_`) ...
+/// Factor by which the rate approaches the base rate at low load
+/// (`shaper_rate_adjust_down_load_low`, `_up_`) ...
 const DECAY_DOWN: f64 = 0.99;
 const DECAY_UP: f64 = 1.01;
-/// ... every so often (`decay_refractory_period_ms`).
+/// ... once per this interval (`decay_refractory_period_ms`).
 const DECAYS: Duration = Duration::from_secs(1);
 /// Weight of a sample below and above the baseline (`alpha_baseline_decrease`, `_increase`).
 const BASELINE_DOWN: f64 = 0.9;
 const BASELINE_UP: f64 = 0.001;
 
-/// On a transport the window is so many times rate · RTT, and at least so many segments, so that
-/// the rate is what limits. A shaper has none.
+/// Window of a transport as a multiple of rate · RTT, and minimum in segments, so that the rate is
+/// the limit. A shaper has no window.
 const ROOM: f64 = 2.0;
 const LEAST_SEGMENTS: f64 = 10.0;
-/// Most rate, bytes/s: beyond every link.
+/// Maximum rate, bytes/s: beyond every link.
 const MOST_RATE: f64 = 1e15;
 
-/// The algorithm: three rates, bytes/s.
+/// cake-autorate's law with its three rates, bytes/s.
 pub struct Autorate {
     least: f64,
     base: f64,
@@ -124,22 +124,22 @@ pub struct Autorate {
 /// State of a flow.
 pub struct Flow {
     mss: f64,
-    /// It is a transport's own flow, which has a window.
+    /// A transport's own flow, which has a window.
     own: bool,
-    /// The shaper's, bytes/s.
+    /// Rate of the shaper, bytes/s.
     rate: f64,
-    /// Delay, seconds; 0 before the first sample.
+    /// Baseline delay, seconds; 0 before the first sample.
     baseline: f64,
-    /// Delays above it, and which is the oldest.
+    /// Delays above the baseline, and the index of the oldest.
     deltas: [f64; WINDOW],
     oldest: usize,
-    /// When the next sample is due, and when the load was measured last.
+    /// Time of the next delay sample, and of the last load measurement.
     due: Time,
     loaded: Time,
     bytes: f64,
-    /// When something arrived last.
+    /// Time of the last delivery.
     heard: Time,
-    /// The load, bytes/s; whether it has been used.
+    /// Load, bytes/s, and whether it has not yet led to an increase.
     achieved: f64,
     fresh: bool,
     bloated: Time,
@@ -147,7 +147,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// A sample of the delay, seconds.
+    /// Adds a delay sample, seconds.
     fn sample(&mut self, now: Time, delay: f64, limits: &Autorate) {
         if self.baseline == 0.0 {
             self.baseline = delay;
@@ -160,7 +160,7 @@ impl Flow {
         self.baseline += weight * (delay - self.baseline);
         self.deltas[self.oldest] = delay - self.baseline;
         self.oldest = (self.oldest + 1) % WINDOW;
-        // Thresholds count from what a packet takes at this rate.
+        // Thresholds include the serialization time of a packet at this rate.
         let packet = self.mss / self.rate;
         let threshold = DELAYED + packet;
         let delayed = self
@@ -193,7 +193,7 @@ impl Flow {
         self.rate = self.rate.clamp(limits.least, limits.most);
     }
 
-    /// Bytes that arrived since the last time.
+    /// Adds bytes delivered since the last call.
     fn load(&mut self, now: Time, bytes: f64) {
         self.bytes += bytes;
         let over = now.since(self.loaded);
@@ -257,13 +257,13 @@ impl Algorithm for Autorate {
         }
         if rtt < INFINITY && now >= flow.due {
             flow.due = now + SAMPLE;
-            // Only the way there has our queue: what the RTT is above the shortest is all of it.
+            // Only the forward path has this queue, so the excess of the RTT is the one-way
+            // queueing delay.
             if flow.baseline == 0.0 && base < INFINITY {
                 flow.baseline = base.min(rtt).max(1) as f64 / 1e6;
             }
             let rtt = rtt.max(1) as f64 / 1e6;
-            // While nothing arrives the RTT is the last one still, and the queue that made it is
-            // gone.
+            // Without deliveries the RTT is the last one, and the queue that caused it has drained.
             let idle = now.since(flow.heard).as_secs_f64() > SAMPLE.as_secs_f64().max(2.0 * rtt);
             let delay = if idle && flow.baseline > 0.0 {
                 flow.baseline
@@ -288,9 +288,9 @@ impl Algorithm for Autorate {
     }
 }
 
-/// The rate and the window are the agent's, and it hears each 10 ms. Where a gateway begins to
-/// limit, at the rate that arrives, that rate stays and the agent goes on from it. `Micros` is in
-/// no condition of a clause, so that a gateway's tick, and no timer, runs it.
+/// The program. The agent sets rate and window and receives a report every 10 ms. When a gateway
+/// starts to limit at the receive rate, the agent continues from that rate. `Micros` is not part of
+/// a clause's condition, so that a gateway's tick runs the program, and no timer does.
 const PROGRAM: &str = "(def
     (Report (volatile acked 0) (rtt +infinity) (base +infinity) (volatile began 0))
     (const INTERVAL 9ms)
@@ -348,8 +348,8 @@ mod tests {
         Time::ZERO + Duration::from_millis(ms)
     }
 
-    /// Samples each 50 ms of a delay above the baseline at a load, from one second on; the rate
-    /// after them.
+    /// Delivers samples every 50 ms with this delay above the baseline and this load, starting at
+    /// one second. Returns the final rate.
     fn run(flow: &mut Flow, samples: u64, above: f64, load: f64) -> f64 {
         for n in 0..samples {
             let now = at(1_000 + 50 * n);
@@ -362,12 +362,12 @@ mod tests {
 
     #[test]
     fn three_delayed_samples_of_six_lower_the_rate_by_how_much_they_are_delayed() {
-        // Two are not enough; with the third the mean of six is still below the threshold, and 1 %
-        // goes.
+        // Two are not enough. With the third, the mean of six is still below the threshold, so the
+        // rate falls by 1 %.
         assert_eq!(run(&mut flow(4e6), 2, 0.05, 0.0), 4e6);
         assert!((run(&mut flow(4e6), 3, 0.05, 0.0) / 3.96e6 - 1.0).abs() < 0.001);
-        // Once in 300 ms: the next one, of a mean that is the sample's, comes 350 ms later. At
-        // twice the threshold a quarter goes.
+        // Once per 300 ms: the next decrease, with a mean equal to the samples, follows 350 ms
+        // later. At twice the threshold it is a quarter.
         let rate = run(&mut flow(4e6), 10, 0.061, 0.0);
         assert!((rate / (3.96e6 * 0.75) - 1.0).abs() < 0.01, "{rate}");
         let rate = run(&mut flow(4e6), 10, 0.045, 0.0);
@@ -380,7 +380,8 @@ mod tests {
         let rate = run(&mut flow(1e6), 40, 0.0, 1e9);
         let times = (rate / 1e6).ln_by(UP_MOST);
         assert!((9.0..=11.0).contains(&times), "{times}");
-        // Half way between 10 and 30 ms it is half as much, and at the threshold nothing.
+        // Halfway between 10 and 30 ms the increase is half as large, and at the threshold it is
+        // zero.
         let half = run(&mut flow(1e6), 40, 0.02, 1e9);
         assert!((half / 1e6).ln_by(1.02) > 8.0 && half < rate, "{half}");
         assert!(run(&mut flow(1e6), 40, 0.029_9, 1e9) < 1.06e6);
@@ -397,7 +398,7 @@ mod tests {
             run(&mut flow(4e6), 200, 0.0, 0.0),
             run(&mut flow(1e6), 200, 0.0, 0.0),
         );
-        // About one percent a second, ten seconds.
+        // About 1 % per second, for ten seconds.
         assert!((0.89..0.92).contains(&(down / 4e6)), "{down}");
         assert!((1.09..1.12).contains(&(up / 1e6)), "{up}");
         assert_eq!(run(&mut flow(4e6), 4_000, 0.0, 0.0), 2e6);
@@ -463,7 +464,7 @@ mod tests {
         assert!(Script::on(everything(), "autorate", "min=1mbit,base=1mbit,max=1mbit").is_some());
     }
 
-    /// Logarithms of the tests.
+    /// Logarithm to an arbitrary base.
     trait LnBy {
         fn ln_by(self, base: f64) -> f64;
     }

@@ -1,15 +1,15 @@
-//! Bundler: what a gateway runs for all that its site sends to another (Cangialosi, Narayan, Goyal,
-//! Mittal, Alizadeh, Balakrishnan, "Site-to-Site Internet Traffic Control", EuroSys 2021), of
-//! Nimbus' parts.
+//! Bundler, the control of a gateway's site-to-site aggregate (Cangialosi, Narayan, Goyal, Mittal,
+//! Alizadeh, Balakrishnan, "Site-to-Site Internet Traffic Control", EuroSys 2021), built from
+//! Nimbus' components.
 //!
-//! A bundle is a flow whose datapath, the gateway, has a queue of its own. In delay mode a law
-//! keeps the queue in the network short, so that the queue stands in the gateway, which schedules
-//! it. Beside others who fill the network's queue that would give them the link; there the gateway
-//! lets traffic pass. It keeps 8.5 ms of the link, which is what the pulse needs that shows whether
-//! those others are still there.
+//! A bundle is a flow whose datapath, the gateway, has its own queue. In delay mode a control law
+//! keeps the queue in the network short, so that the queue builds up in the gateway, which
+//! schedules it. Next to buffer-filling flows, delay control would yield the link to them, so the
+//! gateway lets traffic pass. It then keeps a queue of 8.5 ms of the link rate, enough for the
+//! pulse that detects whether the buffer-filling flows are still there.
 //!
-//! When to limit at all is the gateway's own decision: until it does, `Rate` is 0, the algorithm
-//! only watches, and nothing that it says has an effect.
+//! The gateway decides whether to limit at all. Until it does, `Rate` is 0, and the algorithm only
+//! measures.
 
 mod election;
 mod flow;
@@ -120,42 +120,43 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     }))
 }
 
-/// The gateway's queue while traffic passes, in time of the whole link: what a pulse of a quarter
-/// of the link takes at 4.7 Hz, the lowest tone. At a share of 85 % packets wait 10 ms for it,
-/// which is the Bundler paper's q_T (section 5.1). Shorter and the pulse ends with the queue,
-/// longer and everybody waits for nothing.
+/// Queue of the gateway in traffic-passing mode, as time of the whole link: the volume of a pulse
+/// of a quarter of the link at 4.7 Hz, the lowest tone. With 85 % of the link, packets wait 10 ms
+/// for it, the Bundler paper's q_T (section 5.1). A shorter queue truncates the pulse. A longer one
+/// only adds delay.
 const TARGET: Duration = Duration::from_micros(8_500);
-/// Samples between two spectra: η moves over seconds.
+/// Samples between two spectra: η changes over seconds.
 const READ_EVERY: u32 = 10;
-/// How far from its frequency the pulse counts in delay mode, Hz: a bin on either side. The next
-/// tone is two away, and is no answer. In passing the RTT moves by more and spreads the answer, and
-/// there it is [`WIDE`].
+/// Half-width of the pulse's band in delay mode, Hz: one bin on each side. The next tone is two
+/// bins away and is not a response. In traffic-passing mode larger RTT variation spreads the
+/// response, so [`WIDE`] applies there.
 const NARROW: f64 = 0.2;
-/// While it passes, a flat R is the capacity only below this part of what that was.
+/// In traffic-passing mode, a flat R is taken for the capacity only below this fraction of the
+/// previous estimate.
 const SLOWER: f64 = 0.7;
-/// Pulses of less than this do not fill the window yet: what it shows is of before as well.
+/// Time until the window holds only pulsed samples.
 const FULL: Duration = Duration::from_millis(5_120);
-/// When a limit begins, µ is what arrives, and beside others that is a share. So it pulses first,
-/// until the pulse has shown µ, but no longer than this, seconds: a window to fill and three
-/// seconds in which readings agree, and as much again.
+/// Maximum time of the initial pulse, seconds. When a limit begins, µ is the receive rate, which is
+/// only a share next to other flows. The bundle therefore pulses until the pulse has shown µ.
+/// Filling the window and three seconds of agreeing readings take half of this time.
 const LOOKS: f64 = 16.0;
-/// A transport's window is more than the rate needs, so that the rate is what limits.
+/// Window of a transport as a multiple of rate · RTT, so that the rate is the limit.
 const ROOM: f64 = 2.0;
-/// Least window, segments.
+/// Minimum window, segments.
 const LEAST_SEGMENTS: f64 = 10.0;
-/// Most rate, bytes/s, and most window, bytes: beyond every link.
+/// Maximum rate, bytes/s, and maximum window, bytes: beyond every link.
 const MOST_RATE: f64 = 1e15;
 
-/// When to pulse.
+/// Schedule of pulses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pulses {
-    /// While there may be somebody to find.
+    /// While there may be cross traffic to detect.
     Auto,
     Always,
     Off,
 }
 
-/// The algorithm.
+/// Bundler.
 pub struct Bundler {
     law: DelayMode,
     pulses: Pulses,
@@ -169,7 +170,7 @@ pub struct Bundler {
 }
 
 impl Bundler {
-    /// Whether this bundle is to find out what others are.
+    /// Returns true if this bundle should probe the elasticity of the cross traffic.
     fn wants(&self, flow: &Flow, now: Time) -> bool {
         let asked = match self.pulses {
             Pulses::Off => false,
@@ -182,7 +183,7 @@ impl Bundler {
         asked && self.switching && !flow.own
     }
 
-    /// What the spectra of the last samples say, each tenth of a second.
+    /// Evaluates the spectra of the last samples, every 100 ms.
     fn read(&mut self, flow: &mut Flow, tick: &Tick) {
         let (now, count) = (tick.now, flow.unread);
         flow.unread = 0;
@@ -206,8 +207,8 @@ impl Bundler {
             let shows = flow.election.pulsing(now) >= FULL && !flow.election.is_foreign();
             let shown = match reading.capacity {
                 Capacity::Shared(_) if !shows => Capacity::Unknown,
-                // Beside little elastic traffic R is nearly flat, too. A link that became slower is
-                // much slower.
+                // Next to little elastic traffic R is nearly flat, too. Only a much lower R
+                // indicates a slower link.
                 Capacity::Alone(rate) if mode == Mode::Competitive && rate > SLOWER * capacity => {
                     Capacity::Unknown
                 }
@@ -221,7 +222,7 @@ impl Bundler {
         }
     }
 
-    /// A pulser that passes finds out whether others still answer.
+    /// Decides whether a pulser in traffic-passing mode leaves it.
     fn judge(&mut self, flow: &mut Flow, tick: &Tick, reading: Option<Reading>, count: u32) {
         if !self.wants(flow, tick.now) {
             flow.election.stop(tick.now);
@@ -231,7 +232,7 @@ impl Bundler {
             return;
         };
         let capacity = flow.capacity(tick);
-        // All of these samples are of its own tone, and of nobody else's.
+        // All of these samples carry only this bundle's tone.
         let ripe = flow.election.pulsing(tick.now) >= INTERVAL * LATELY as u64
             && !flow.election.is_foreign();
         let frequency = flow.election.frequency(Mode::Competitive);
@@ -248,7 +249,7 @@ impl Bundler {
         }
     }
 
-    /// A watcher follows the pulse that it hears, or begins one.
+    /// Follows a detected pulse, or starts to pulse.
     fn watch(&mut self, flow: &mut Flow, tick: &Tick, count: u32) {
         if flow.own {
             return;
@@ -270,17 +271,18 @@ impl Bundler {
             let turned = flow
                 .election
                 .as_watcher(&spectra, mode, tick.received / capacity, count);
-            // What nobody is there to compete for, no pulse of others makes worth it.
+            // Do not follow another bundle into traffic-passing mode without cross traffic to
+            // compete with.
             let turned = turned.filter(|next| *next == Mode::Delay || flow.need.somebody());
             if let Some(next) = turned.filter(|_| self.switching) {
                 flow.change(tick, next, self.law);
             }
         }
-        // One whose queue its law does not move does not trust what it hears.
+        // A watcher whose law cannot shorten the queue does not rely on the detected pulse.
         let free = !flow.election.hears() || (mode == Mode::Delay && flow.need.suffers(now));
         let measured =
             scatter(tick.sent.to_bits()) ^ scatter(tick.received.to_bits()) ^ tick.rtt.to_bits();
-        // What it had before the others came: by now they may have taken it.
+        // Rate before the cross traffic started, which may have taken it by now.
         let had = tick.sent.max(f64::from(flow.detector.ago(BEFORE).received));
         let urgent = flow.need.pulses(now) || mode == Mode::Competitive;
         if wants
@@ -308,7 +310,7 @@ impl Bundler {
         let passes = flow.passage.mode() == Mode::Competitive;
         let bytes = |value: f64| value.clamp(0.0, MOST_RATE) as u64;
         let most = law::most(capacity);
-        // A gateway needs none: there the rate is all.
+        // A gateway has no window.
         let window = match flow.own {
             true => (ROOM * (most + HEIGHT * capacity) * tick.rtt).max(LEAST_SEGMENTS * flow.mss),
             false => 0.0,
@@ -329,7 +331,7 @@ impl Bundler {
         }
     }
 
-    /// For people.
+    /// Exports gauges for monitoring.
     fn tell(&self, flow: &Flow, tick: &Tick, control: &mut Control<'_>) {
         let capacity = flow.capacity(tick);
         let passes = flow.passage.mode() == Mode::Competitive;
@@ -401,7 +403,7 @@ impl Algorithm for Bundler {
             flow.path.free(now, base.max(1) as f64 / 1e6);
             if !flow.open {
                 flow.end(now);
-                // What the next limit begins with.
+                // Mode in which the next limit begins.
                 let passes = self.start == Mode::Competitive && !flow.own;
                 control.gauge("mode", f64::from(u8::from(passes)));
                 control.gauge("pulser", 0.0);

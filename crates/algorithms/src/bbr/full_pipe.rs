@@ -2,7 +2,8 @@
 
 use super::scale;
 
-/// `bbr_check_full_bw_reached`; the draft's CheckFullBWReached.
+/// `bbr_check_full_bw_reached`; the draft's CheckFullBWReached ("Exiting Acceleration Based on
+/// Bandwidth Plateau").
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FullPipe {
     /// BBR.full_bw: baseline of the growth, bytes/s.

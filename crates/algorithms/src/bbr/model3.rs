@@ -41,8 +41,9 @@ impl Bounds {
         (self.bw_short, self.short) = (NONE, NONE);
     }
 
-    /// AdaptLowerBoundsFromCongestion, once per loss round outside of bandwidth probing: reduces to
-    /// the data delivered, at most to 0.7.
+    /// AdaptLowerBoundsFromCongestion, once per loss round outside of bandwidth probing ("When not
+    /// Probing for Bandwidth"): bw_shortterm = max(bw_latest, Beta·bw_shortterm), and likewise for
+    /// inflight_shortterm.
     pub fn shorten(&mut self, max_bw: u64, window: u64, delivered_bw: u64, delivered: u64) {
         if self.bw_short == NONE {
             self.bw_short = max_bw;
@@ -54,8 +55,8 @@ impl Bounds {
         self.short = delivered.max(scale(self.short, BETA, GAIN));
     }
 
-    /// HandleInflightTooHigh: sets the long-term bound after a probe with `flight` bytes lost too
-    /// much.
+    /// HandleInflightTooHigh ("Probing for Bandwidth In ProbeBW"): sets the long-term bound after a
+    /// probe with `flight` bytes lost too much.
     pub fn too_high(&mut self, flight: u64, target: u64) {
         self.long = flight.max(scale(target, BETA, GAIN));
     }

@@ -34,11 +34,11 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
 
 /// `BBR.StartupPacingGain`, 4 ln 2: the smallest gain that doubles the rate each round.
 const STARTUP: u64 = 27_700;
-/// `BBR.DrainPacingGain`, the inverse of the window gain: drains the queue of Startup in about a
+/// `BBR.DrainPacingGain`, the inverse of Startup's window gain: drains its queue within about a
 /// round.
 const DRAIN: u64 = 5_000;
-/// Pacing gains of ProbeBW_DOWN and ProbeBW_UP ("ProbeBW"). With 1.25, 0.9 is the lowest gain with
-/// which flows converge.
+/// Pacing gains of ProbeBW_DOWN and ProbeBW_UP. Given 1.25, 0.9 is the lowest gain with which flows
+/// converge to approximate fairness ("ProbeBW_DOWN").
 const DOWN: u64 = 9_000;
 const UP: u64 = 12_500;
 /// `BBR.DefaultCwndGain`; 2.25 in ProbeBW_UP, so that the window does not limit the probe.
@@ -219,7 +219,7 @@ impl Algorithm for Bbr3 {
 }
 
 impl Flow {
-    /// `UpdateModelAndState`, report by report.
+    /// `UpdateModelAndState` ("Per-ACK Steps"), report by report.
     pub(super) fn decide(&mut self, seen: &Seen, orders: &mut impl Orders) {
         let rounds = seen.rounds.saturating_sub(self.last.rounds);
         self.start.see(seen, self.mss, orders);
@@ -270,8 +270,8 @@ impl Flow {
         self.latest.1 = self.latest.1.max(seen.losses.volume);
     }
 
-    /// `NoteLoss`, and `AdaptLowerBoundsFromCongestion` at the end of a loss round. A CE mark
-    /// counts as a loss ("ECN").
+    /// `NoteLoss`, and `AdaptLowerBoundsFromCongestion` at the end of a loss round ("When not
+    /// Probing for Bandwidth"). A CE mark counts as a loss ("ECN").
     fn note_losses(&mut self, seen: &Seen) {
         let new = troubles(seen) > troubles(&self.last);
         if new && !self.losing {
@@ -297,8 +297,8 @@ impl Flow {
         }
     }
 
-    /// `CheckStartupHighLoss`: a loss round ended with more than 2 % lost, detected by at least six
-    /// ACKs.
+    /// `CheckStartupHighLoss` ("Exiting Startup Based on Packet Loss"): a loss round ended with
+    /// more than 2 % lost, detected by at least six ACKs.
     fn check_start_losses(&mut self, seen: &Seen) {
         let lost = troubles(seen).saturating_sub(self.lost_before);
         if self.losses >= STARTUP_LOSSES && is_too_much(lost, self.round_flight) {
@@ -308,7 +308,7 @@ impl Flow {
         }
     }
 
-    /// `HandleSpuriousLossDetection`.
+    /// `HandleSpuriousLossDetection` ("Handling a Spurious Loss Recovery").
     fn take_back(&mut self, seen: &Seen, orders: &mut impl Orders) {
         let Undo {
             bounds,
@@ -369,7 +369,7 @@ impl Flow {
         orders.set("draining", 0);
     }
 
-    /// `UpdateMinRTT` and `CheckProbeRTT`.
+    /// `UpdateMinRTT` and `CheckProbeRTT` ("ProbeRTT Logic").
     fn check_rtt(&mut self, seen: &Seen, orders: &mut impl Orders) {
         let before = self.min_rtt.us;
         // Uses the RTT before it expires. With a standing queue, a new RTT would make ProbeRTT's
@@ -395,7 +395,7 @@ impl Flow {
         }
     }
 
-    /// `ExitProbeRTT`.
+    /// `ExitProbeRTT` ("Exiting ProbeRTT").
     fn end_probe_rtt(&mut self, window: u64, seen: &Seen, orders: &mut impl Orders) {
         self.min_rtt.renew(seen.now);
         self.bounds.forget_short();
@@ -408,7 +408,7 @@ impl Flow {
         }
     }
 
-    /// `BoundCwndForModel`.
+    /// `BoundCwndForModel` ("Bounding cwnd Based on Recent Congestion").
     fn cap(&self) -> u64 {
         let cap = match self.state {
             State::Startup | State::Drain => NONE,
@@ -422,8 +422,9 @@ impl Flow {
 
     /// Sends the values that changed.
     fn tell(&mut self, seen: &Seen, orders: &mut impl Orders) {
-        // Every ACK with losses matters in Startup and while probing. A precautionary probe ends at
-        // the data in flight at which the last probe lost too much.
+        // Every ACK with losses matters in Startup and while probing. A precautionary probe
+        // ("Precautionary Bandwidth Probing") ends at the data in flight at which the last probe
+        // lost too much.
         let probing = match self.state {
             State::Up if self.too_high && self.bounds.long < NONE => 2,
             State::Startup => 1,
@@ -458,7 +459,7 @@ fn troubles(seen: &Seen) -> u64 {
     seen.lost.saturating_add(seen.losses.marked)
 }
 
-/// `IsInflightTooHigh`.
+/// `IsInflightTooHigh` ("Probing for Bandwidth In ProbeBW").
 fn is_too_much(lost: u64, flight: u64) -> bool {
     lost > scale(flight, LOSS.0, LOSS.1)
 }

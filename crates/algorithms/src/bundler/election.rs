@@ -1,114 +1,116 @@
-//! Election: which of several bundles at a bottleneck pulses.
+//! Election of the pulser among the bundles at a bottleneck.
 //!
-//! Bundles that pulse at one bottleneck take each other's pulses for answers. Each finds the others
-//! elastic and gives in, and the queue that all of them were to move stands in the network. So one
-//! pulses and the others watch (section 5 of the Nimbus paper; constants of the reference's branch
-//! master, `switch_to_master` and `switch_to_slave`, unless said). Nobody sends a message: a pulse
-//! is heard in R.
+//! Bundles that pulse at the same bottleneck mistake each other's pulses for elastic traffic. Each
+//! would yield, and the queue that they should move would remain in the network. Therefore one
+//! bundle pulses, the pulser, and the others are watchers (Nimbus paper, section 5; constants from
+//! the reference's branch master, `switch_to_master` and `switch_to_slave`, unless noted). Bundles
+//! exchange no messages: a pulse is detected in R.
 //!
-//! Three things are ours, because the reference's rules were never evaluated (its evaluation had
-//! them off) and two that pulse at the same frequency and not in phase are not told from elastic
-//! traffic by them.
+//! Three rules are not the reference's. Its own rules were never evaluated (its evaluation disabled
+//! them), and they cannot distinguish two bundles that pulse at the same frequency and out of phase
+//! from elastic traffic.
 //!
-//! * *Listen first.* A bundle begins as a watcher, and one that needs no pulse is one again.
-//! * *A tone.* Who begins to pulse draws one of three frequencies near that of its mode, a whole
-//!   number of bins of half a window, so that none leaks into another. A peak of ẑ where S has none
-//!   is another's pulse, never an answer, since an answer has the pulse's frequency.
-//! * *Who passes stays, and of one mode the higher tone.* Both of two pulsers hear the other's
-//!   tone, so they agree at once which of them is to watch.
+//! * *Listen first.* A bundle starts as a watcher, and returns to that role when it needs no pulse.
+//! * *Tones.* A new pulser draws one of three frequencies near the frequency of its mode, each a
+//!   whole number of bins of half a window, so that none leaks into another. A peak of ẑ at a
+//!   frequency without S is another bundle's pulse, never a response, because a response has the
+//!   pulse's frequency.
+//! * *Rank.* A pulser in traffic-passing mode stays. Within a mode, the higher tone stays. Both
+//!   pulsers detect the other's tone, so they agree at once which one becomes a watcher.
 
 use ccplane_agent::dice::{Dice, scatter};
 use ccplane_units::{Duration, Time};
 
 use crate::nimbus::{BINS_PER_HZ, Mode, Part, Spectra, band};
 
-/// Samples in which others are listened to (reference: 2.5 s).
+/// Samples in which other bundles are detected (reference: 2.5 s).
 pub(super) const LISTENS: usize = 256;
-/// What a swing of amplitude 1 is in their spectrum.
+/// Magnitude in their spectrum of an oscillation with amplitude 1.
 const HALF: f64 = LISTENS as f64 / 2.0;
-/// Their time: whoever pulsed is deaf for as long, since it hears itself.
+/// Duration of these samples. A former pulser cannot detect others for this long because the
+/// samples contain its own pulse.
 const DEAF: Duration = Duration::from_millis(2_560);
-/// Tones, in bins of the whole window, around 6 Hz (5.66, 6.05, 6.45) and around 5 Hz (4.69, 5.08,
-/// 5.47).
+/// Tones, as bins of the whole window, around 6 Hz (5.66, 6.05, 6.45) and 5 Hz (4.69, 5.08, 5.47).
 const DELAY: [usize; 3] = [29, 31, 33];
 const PASSING: [usize; 3] = [24, 26, 28];
-/// Frequencies of all of them, Hz (reference).
+/// Band of all tones, Hz (reference).
 const LOW: f64 = 4.5;
 const HIGH: f64 = 6.5;
-/// Where no tone and none of their harmonics is, on both sides, Hz (reference: 7 to 15, which has
-/// the second harmonic of every pulse, and nothing below, where all is louder when others come or
-/// go).
+/// Bands on both sides without tones or their harmonics, Hz. The reference has 7 to 15, which
+/// includes the second harmonic of every pulse, and no lower band, where the spectrum is higher
+/// whenever traffic starts or ends.
 const ABOVE: (f64, f64) = (7.5, 9.0);
 const BELOW: (f64, f64) = (2.9, 4.1);
-/// |ẑ| over |R| above which it is another's pulse and no answer (reference). Pure ACK clocks answer with 1: what arrives of us is what
-/// they do not get.
+/// |ẑ| over |R| above which a peak is another bundle's pulse and not a response (reference). Ideal ACK-clocked traffic responds with 1: it loses what this bundle gains.
 const FOREIGN: f64 = 2.0;
-/// Another bundle's tone counts only where it is so many times higher than the spectrum beside it
-/// (ours): bursty traffic has peaks everywhere.
+/// Another bundle's tone counts only if it exceeds the neighbouring spectrum by this factor,
+/// because bursty traffic has peaks everywhere. Not in the reference.
 const PROMINENT: f64 = 3.0;
-/// R at a pulse over R beside, above which somebody pulses (reference).
+/// R at a pulse frequency over the neighbouring R above which there is a pulser (reference).
 const HEARD: f64 = 1.5;
-/// And so large a part has to swing, of R where R is heard, of µ where ẑ is: a pulse makes about 15
-/// % of either, whatever the shares (ours). Less, and the last bits of a quiet link are heard.
+/// Minimum relative amplitude, of R for pulses in R and of µ for those in ẑ. A pulse amounts to
+/// about 15 % of either for any shares. Without it, rounding noise on a quiet link is detected. Not
+/// in the reference.
 const LOUD: f64 = 0.02;
-/// R at the other mode's frequencies over R at its own above which a watcher changes (reference).
+/// R at the other mode's frequencies over R at its own above which a watcher changes its mode
+/// (reference).
 const OTHER: f64 = 1.25;
-/// Weights of a new reading for each sample (reference).
+/// Gains of the moving averages per sample (reference).
 const GAIN: f64 = 0.02;
 const GAIN_HEARD: f64 = 0.01;
-/// Chance that a pulser which hears its own tone from another gives up, for each sample
-/// (reference): both may, so it is small.
+/// Probability per sample that a pulser yields when it detects another one at its own tone
+/// (reference). Low, because both may yield.
 const GIVES_UP: f64 = 0.005;
-/// The same where the tones say which of the two it has to be (ours).
+/// Same if the tones determine which one must yield. Not in the reference.
 const YIELDS: f64 = 0.02;
-/// Chance that a watcher which hears nobody begins, for each sample, times S/µ, so that the larger
-/// bundle, whose pulse arrives better, is more often the one. The reference has 0.005: at half of
-/// the link it would wait 4 s of the 5 in which cross traffic is to be found. With 0.02 it waits
-/// one, and two of half of the link begin within what they need to hear each other, 0.7 s, in every
-/// third case; by their tones they end that.
+/// Probability per sample that a watcher that detects no pulse starts to pulse, multiplied by S/µ,
+/// so that larger bundles, whose pulses are stronger, are preferred. With the reference's 0.005, a
+/// bundle with half of the link would wait 4 of the 5 s in which cross traffic should be detected.
+/// With 0.02 it waits 1 s. In one of three cases, two such bundles start within the 0.7 s that they
+/// need to detect each other; their tones resolve that.
 const BEGINS: f64 = 0.02;
-/// The same of one that has no need, and only wants to know its µ: there is time, and two that
-/// begin together take each other for elastic where their tones are the same (ours).
+/// Same for a bundle that only wants to measure µ. It is not urgent, and two that start together
+/// with the same tone mistake each other for elastic traffic. Not in the reference.
 const LOOKS: f64 = 0.002;
-/// The other one, too, gives up when the other has stayed for so long: it may not hear us.
+/// Time after which the bundle that should stay yields as well, because the other one may not
+/// detect it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a bundle does in the election.
+/// Role of a bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Its rate carries the pulse, and what it finds holds for all.
+    /// Its rate carries the pulse, and its findings apply to all.
     Pulser,
-    /// It listens, and has no echo of the pulse in its rate.
+    /// Listens, and filters the pulse out of its rate.
     Watcher,
 }
 
-/// The state of one bundle.
+/// Election state of one bundle.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Election {
     role: Role,
-    /// It listens at all: one that never does hears nobody.
+    /// False if the bundle takes no part in the election and detects no other.
     listens: bool,
-    /// When it took the role, or the tones of its mode.
+    /// Start of the role, or of the tones of its mode.
     since: Time,
-    /// When its own pulse was in its rate last.
+    /// Last time that its rate carried its own pulse.
     pulsed: Option<Time>,
     tone: usize,
-    /// How sure a pulser is that another pulses too, 0 to 1; whether it heard so just now; since
-    /// when.
+    /// Pulser: confidence that another bundle pulses, 0 to 1; detected in the last reading.
     foreign: f64,
     hears_tone: bool,
-    /// That one is to give way.
+    /// The other pulser is the one that must yield.
     lower: bool,
     quiet: Time,
-    /// R at pulses over R beside, averaged, of a watcher.
+    /// Watcher: averaged R at pulse frequencies over neighbouring R.
     heard: f64,
-    /// R at the other mode's frequencies over that at its own, averaged, of a watcher.
+    /// Watcher: averaged R at the other mode's frequencies over R at its own.
     other: f64,
     dice: Dice,
 }
 
 impl Election {
-    /// A watcher, which listens first, if it ever does.
+    /// Creates a watcher; `listens` is false to take no part in the election.
     pub fn new(now: Time, dice: Dice, listens: bool) -> Election {
         Election {
             role: Role::Watcher,
@@ -126,12 +128,12 @@ impl Election {
         }
     }
 
-    /// Its role.
+    /// Returns the role.
     pub fn role(&self) -> Role {
         self.role
     }
 
-    /// How long it has pulsed at these tones.
+    /// Returns the time it has pulsed at these tones.
     pub fn pulsing(&self, now: Time) -> Duration {
         match self.role {
             Role::Pulser => now.since(self.since),
@@ -139,17 +141,17 @@ impl Election {
         }
     }
 
-    /// The frequency of its pulse, Hz.
+    /// Returns the frequency of its pulse, Hz.
     pub fn frequency(&self, mode: Mode) -> f64 {
         tones(mode)[self.tone] as f64 / BINS_PER_HZ
     }
 
-    /// Another pulses, too: nothing that looks like an answer is one.
+    /// Returns true if another bundle pulses as well, so that nothing can be taken for a response.
     pub fn is_foreign(&self) -> bool {
         self.role == Role::Pulser && (self.hears_tone || self.foreign > 0.25)
     }
 
-    /// Takes the role of a pulser, without asking.
+    /// Becomes the pulser unconditionally.
     pub fn begin(&mut self, now: Time) {
         if self.role == Role::Watcher {
             self.tone = self.dice.below(DELAY.len() as u64) as usize;
@@ -157,7 +159,7 @@ impl Election {
         }
     }
 
-    /// Takes the role of a watcher, without asking.
+    /// Becomes a watcher unconditionally.
     pub fn stop(&mut self, now: Time) {
         if self.role == Role::Pulser {
             self.pulsed = Some(now);
@@ -165,8 +167,8 @@ impl Election {
         }
     }
 
-    /// The mode is another from now on, and so are the tones. The one of this bundle is drawn anew:
-    /// of two that have the same, each takes the other for an answer.
+    /// Switches to the tones of a new mode. The tone is drawn anew: two bundles with the same tone
+    /// mistake each other for elastic traffic.
     pub fn retune(&mut self, now: Time) {
         (self.since, self.quiet) = (now, now);
         (self.foreign, self.hears_tone) = (0.0, false);
@@ -178,33 +180,33 @@ impl Election {
         self.role = role;
         (self.since, self.quiet) = (now, now);
         (self.foreign, self.hears_tone) = (0.0, false);
-        // Somebody pulses until the contrary has been heard.
+        // Assumes a pulser until the samples show none.
         (self.heard, self.other) = (2.0 * HEARD, 0.0);
     }
 
-    /// Whether a watcher can hear others: its own pulse is no longer in what it listens to.
+    /// Returns true if a watcher can detect others: its samples no longer contain its own pulse.
     pub fn listens(&self, now: Time, rtt: Duration) -> bool {
         self.role == Role::Watcher && self.pulsed.is_none_or(|last| now.since(last) > DEAF + rtt)
     }
 
-    /// Whether a watcher hears a pulse.
+    /// Returns true if a watcher detects a pulse.
     pub fn hears(&self) -> bool {
         self.listens && self.heard >= HEARD
     }
 
-    /// Whether it watches the pulse of another, which is not to come back in its rate.
+    /// Returns true if the bundle watches another's pulse, which it must filter out of its rate.
     pub fn follows(&self) -> bool {
         self.role == Role::Watcher && self.hears()
     }
 
-    /// What the last [`LISTENS`] samples, of which `count` are new, say to a pulser, and whether it
-    /// gives up.
+    /// Evaluates the last [`LISTENS`] samples, of which `count` are new, as a pulser. May yield the
+    /// role.
     pub fn as_pulser(&mut self, now: Time, spectra: &Spectra<'_>, mode: Mode, count: u32) {
         let mine = tones(mode)[self.tone];
         let all = band(LOW, HIGH);
         let least = (PROMINENT * beside(spectra, Part::Cross)).max(LOUD * HALF);
         let strength = |bin: usize| spectra.strength(Part::Cross, bin);
-        // Two bins are where our own pulse ends in half a window.
+        // In half a window, this bundle's own pulse spreads over less than two bins.
         let stranger = all
             .filter(|bin| bin.abs_diff(mine) >= 2)
             .max_by(|a, b| strength(*a).total_cmp(&strength(*b)))
@@ -232,8 +234,8 @@ impl Election {
         }
     }
 
-    /// What they say to a watcher; the mode that it is to take where that is another. `part` is R
-    /// over the capacity.
+    /// Evaluates the samples as a watcher. Returns the mode to switch to, if any. `part` is R over
+    /// the capacity.
     pub fn as_watcher(
         &mut self,
         spectra: &Spectra<'_>,
@@ -270,8 +272,9 @@ impl Election {
         })
     }
 
-    /// Whether a watcher that may begin does, at a share of so much of the link. Two hosts may give
-    /// their flows the same numbers and seeds: what they measured sets their dice apart.
+    /// Decides whether a watcher that may start to pulse does so, given its share of the link. Two
+    /// hosts may have equal flow identifiers and seeds; their measurements make the random
+    /// sequences differ.
     pub fn begins(&mut self, share: f64, urgent: bool, count: u32, measured: u64) -> bool {
         self.dice.0 ^= scatter(measured);
         let chance = if urgent { BEGINS } else { LOOKS };
@@ -283,7 +286,7 @@ impl Election {
     }
 }
 
-/// The strongest beside all tones.
+/// Returns the maximum of the spectrum outside of all tones.
 fn beside(spectra: &Spectra<'_>, part: Part) -> f64 {
     let peak = |(low, high): (f64, f64)| spectra.peak(part, &band(low, high));
     peak(ABOVE).max(peak(BELOW))
@@ -296,7 +299,7 @@ fn tones(mode: Mode) -> [usize; 3] {
     }
 }
 
-/// What a weight for one sample is for so many.
+/// Converts a gain per sample to a gain per `count` samples.
 fn weight(gain: f64, count: u32) -> f64 {
     1.0 - libm::pow(1.0 - gain, f64::from(count))
 }
@@ -310,7 +313,7 @@ mod tests {
 
     const MU: f64 = 12e6;
 
-    /// Half of the link: S with its tone, and the rest, which swings with another, both in bins.
+    /// Half of the link: S with tone `mine`, and cross traffic with tone `others`, both in bins.
     fn detector(mine: Option<usize>, others: Option<usize>, phase: f64) -> Detector {
         let mut detector = Detector::new();
         let swing = |bin: Option<usize>, i: usize, phase: f64| {
@@ -337,7 +340,7 @@ mod tests {
         election
     }
 
-    /// When a pulser of this tone gave up, in seconds of at most so many.
+    /// Returns when a pulser with this tone yields, within `seconds`.
     fn gives_up(tone: usize, others: Option<usize>, phase: f64, seconds: u64) -> Option<f64> {
         let detector = detector(Some(DELAY[tone]), others, phase);
         let (mut fourier, mut election) = (Fourier::new(), pulser(tone));
@@ -361,10 +364,11 @@ mod tests {
             assert!(gives_up(0, Some(DELAY[1]), phase, 20).is_some());
             assert_eq!(gives_up(1, Some(DELAY[0]), phase, 9), None);
             assert!(gives_up(1, Some(DELAY[2]), phase, 20).is_some());
-            // One that passes and one that does not hear each other as well: the latter gives way.
+            // A pulser in traffic-passing mode and one in delay mode detect each other as well, and
+            // the latter yields.
             assert!(gives_up(1, Some(PASSING[1]), phase, 20).is_some());
         }
-        // But not for ever: the other may not hear us.
+        // But not forever: the other may not detect this one.
         assert!(gives_up(2, Some(DELAY[0]), 0.0, 60).is_some_and(|at| at > 10.0));
     }
 
@@ -375,7 +379,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_no_tone_of_another() {
-        // ẑ gives way to S, a quarter of a period late and as much as it can.
+        // ẑ responds to S at maximum strength, a quarter of a period late.
         let mut detector = Detector::new();
         for i in 0..512 {
             let swing =
@@ -402,7 +406,7 @@ mod tests {
         assert!(election.role() == Role::Pulser && !election.is_foreign());
     }
 
-    /// What a watcher in this mode hears after so many tenths of a second.
+    /// Returns what a watcher in this mode has detected after `tenths` of a second.
     fn watches(mode: Mode, others: Option<usize>, tenths: u64) -> (bool, Option<Mode>) {
         let detector = detector(None, others, 0.0);
         let (mut fourier, mut election) =
@@ -434,7 +438,7 @@ mod tests {
             );
         }
         assert_eq!(watches(Mode::Delay, None, 50), (false, None));
-        // 8 Hz are nobody's.
+        // 8 Hz is no bundle's tone.
         assert_eq!(watches(Mode::Delay, Some(41), 50), (false, None));
     }
 
@@ -448,7 +452,7 @@ mod tests {
         };
         let mean =
             |share: f64| (0..200).map(|other| begins(share, other)).sum::<u64>() as f64 / 200.0;
-        // 0.02 a sample: 0.18 a reading of ten at all of the link.
+        // 0.02 per sample: 0.18 per reading of ten samples with the whole link.
         assert!((3.0..6.5).contains(&mean(1.0)), "{}", mean(1.0));
         assert!((35.0..65.0).contains(&mean(0.1)), "{}", mean(0.1));
         assert!((0..20).any(|other| begins(0.5, other) != begins(0.5, other + 1)));

@@ -1,5 +1,4 @@
-//! A bundle as the algorithm knows it: what it keeps of the reports, and the rate of the delay
-//! mode.
+//! State of a bundle: measurements from the reports, and the rate of the delay mode.
 
 use ccplane_agent::dice::Dice;
 use ccplane_units::Time;
@@ -14,57 +13,58 @@ use crate::nimbus::{
     DelayMode, Detector, Estimate, HEIGHT, INTERVAL, Mode, Now, Pulse, Sample, WINDOW,
 };
 
-/// Without an acknowledged byte for so long there is no queue to look at, seconds, or two RTTs.
+/// Time without an acknowledged byte after which the RTT is outdated, seconds; at least two RTTs.
 const IDLE: f64 = 0.25;
-/// A watcher's rate is low-passed at 4 Hz (ours), or the pulse, which moves its RTT, would come
-/// back in its rate and look like an answer. Two such filters in a row leave 0.3 of 6 Hz and 0.4 of
-/// 5 Hz; lower, and the law is late.
+/// Cutoff of a watcher's low-pass filter. Not in the reference. Without it, the pulse, which
+/// modulates the RTT, would reappear in the watcher's rate and look like elastic traffic. Two of
+/// these filters in series pass 0.3 of 6 Hz and 0.4 of 5 Hz. A lower cutoff delays the control law.
 const LOW_PASS_HZ: f64 = 4.0;
-/// Time over which R is averaged for the capacity, in parts of the RTT's noise: R over 100 ms is
-/// off by the noise at either end, 6 % at 48 Mbit/s and ±20 ms. With less, the largest of 30 s is
-/// too large, which looks like cross traffic. With more, a capacity that rose is known later.
+/// Averaging time of R for the capacity, as a multiple of the RTT noise: R over 100 ms is off by
+/// the noise at either end, 6 % at 48 Mbit/s and ±20 ms. With less, the maximum over 30 s is too
+/// large, which looks like cross traffic. With more, an increase of the capacity is recognized
+/// later.
 const OVER_NOISES: f64 = 60.0;
-/// Intervals to which a bundle goes back for the rate at which it begins to pass: before the
-/// spectrum could show that others came (reference: 5 s).
+/// Age in intervals of the receive rate from which traffic-passing mode starts: before the new
+/// cross traffic could show in the spectrum (reference: 5 s).
 pub(super) const BEFORE: usize = 500;
 
-/// State of a bundle: 6 KiB of samples and less than 1 KiB beside.
+/// State of a bundle: 6 KiB of samples and less than 1 KiB of other state.
 pub struct Flow {
     pub(super) mss: f64,
-    /// It is a transport's own flow, which repairs its losses and has no queue of others.
+    /// A transport's own flow, with loss recovery and without a gateway's queue.
     pub(super) own: bool,
     pub(super) last: Time,
-    /// When the next sample is due.
+    /// Time of the next sample.
     due: Time,
     pub(super) unread: u32,
-    /// When something arrived last.
+    /// Time of the last delivery.
     pub(super) heard: Time,
     pub(super) open: bool,
-    /// No pulse will say what others are, nor what µ is.
+    /// Pulses are disabled, so neither the cross traffic nor µ can be measured with them.
     blind: bool,
     pub(super) path: Path,
     pub(super) detector: Detector,
     pub(super) capacity: Estimate,
-    /// A pulse has shown µ since the limit began; how long it has been looked for, seconds.
+    /// A pulse has shown µ since the limit began; time spent on it, seconds.
     pub(super) known: bool,
     pub(super) looked: f64,
     pub(super) need: Need,
     pub(super) passage: Passage,
     pub(super) election: Election,
     law: Law,
-    /// Of the delay mode, without the pulse, bytes/s.
+    /// Rate of the delay mode without the pulse, bytes/s.
     rate: f64,
-    /// The low-passes of a watcher, bytes/s.
+    /// Low-pass filters of a watcher, bytes/s.
     smooth: [f64; 2],
-    /// R, averaged over [`OVER_NOISES`], bytes/s.
+    /// R averaged over [`OVER_NOISES`], bytes/s.
     received: f64,
-    /// Of the pulse, in periods.
+    /// Phase of the pulse, in periods.
     phase: f64,
-    /// Where passing begins, bytes/s.
+    /// Initial rate of traffic-passing mode, bytes/s.
     pub(super) from: f64,
 }
 
-/// A report, in seconds and bytes.
+/// Report, in seconds and bytes.
 pub(super) struct Tick {
     pub(super) now: Time,
     pub(super) elapsed: f64,
@@ -77,7 +77,7 @@ pub(super) struct Tick {
 }
 
 impl Flow {
-    /// One without a limit, of which nothing has been reported yet.
+    /// Creates a bundle without a limit or measurements.
     pub(super) fn new(now: Time, mss: f64, own: bool, election: Election, law: DelayMode) -> Flow {
         Flow {
             mss,
@@ -114,12 +114,12 @@ impl Flow {
         capacity * tick.sent / tick.received - tick.sent
     }
 
-    /// Nothing arrives, and the RTT is of before.
+    /// Returns true if nothing has been delivered recently, so that the RTT is outdated.
     pub(super) fn idle(&self, tick: &Tick) -> bool {
         tick.now.since(self.heard).as_secs_f64() > IDLE.max(2.0 * tick.rtt)
     }
 
-    /// The queue in the network, seconds; none where nothing arrives.
+    /// Returns the queue in the network, seconds; 0 when idle.
     fn queueing(&self, tick: &Tick) -> f64 {
         if self.idle(tick) {
             0.0
@@ -128,7 +128,7 @@ impl Flow {
         }
     }
 
-    /// A limit is in force from now on: there is a queue to move.
+    /// Starts a limit: there is a queue to move.
     pub(super) fn begin(&mut self, tick: &Tick, algorithm: &Bundler, dice: Dice) {
         self.open = false;
         self.blind = self.own || !algorithm.switching || algorithm.pulses == Pulses::Off;
@@ -147,14 +147,14 @@ impl Flow {
         self.from = tick.received;
     }
 
-    /// Nothing is limited from now on: no mode is in force, and nobody pulses.
+    /// Ends the limit: no mode applies, and the bundle does not pulse.
     pub(super) fn end(&mut self, now: Time) {
         self.open = true;
         self.passage = Passage::of(Mode::Delay);
         self.election.stop(now);
     }
 
-    /// The mode is another from now on.
+    /// Switches the mode.
     pub(super) fn change(&mut self, tick: &Tick, next: Mode, law: DelayMode) {
         self.passage = Passage::of(next);
         self.election.retune(tick.now);
@@ -168,7 +168,7 @@ impl Flow {
         }
     }
 
-    /// The samples of this tick into everything that keeps them.
+    /// Stores the samples of this tick.
     pub(super) fn keep(&mut self, tick: &Tick) {
         let queueing = self.queueing(tick);
         let sample = Sample {
@@ -176,20 +176,21 @@ impl Flow {
             received: tick.received as f32,
             queueing: queueing as f32,
         };
-        // After a silence the old samples are not of the same time.
+        // After a long gap, the old samples are outdated.
         if tick.now.since(self.due) > INTERVAL * (WINDOW as u64 / 4) {
             self.detector.clear();
             self.due = tick.now;
         }
-        // Beside others what arrives is a share, and says nothing of the link. While nothing is
-        // limited it is what the site sends. Without a pulse nothing tells others from a µ that is
-        // too large, which would then be too large for ever. Nor does what arrives while the site
-        // sends less than it may.
+        // The capacity estimate expires only when R can reveal a lower capacity. Next to cross
+        // traffic R is only a share. Without a pulse, however, cross traffic cannot be
+        // distinguished from an excessive µ, which would then persist, so the estimate expires
+        // regardless. Without a limit R is the site's rate. While the site sends less than its
+        // limit, the estimate does not expire.
         let delays = self.passage.mode() == Mode::Delay && !self.need.somebody();
         let ages = self.open || (!tick.limited && (self.blind || delays));
         let interval = INTERVAL.as_secs_f64();
         let gain = interval / (interval + OVER_NOISES * self.path.noise());
-        // At the end of time there is no next sample.
+        // `Time::MAX` has no next sample.
         while self.due <= tick.now && self.due < Time::MAX {
             self.due += INTERVAL;
             self.detector.push(sample);
@@ -203,29 +204,29 @@ impl Flow {
             .seen(tick.now, tick.elapsed, (cross, tick.rtt), queueing, aim);
     }
 
-    /// Nobody is there, so that no pulse needs a queue, and Copa's form does with less. BasicDelay
-    /// does not: in the model of the tests 3 ms cost it 2 % of the link. A transport's own flow has
-    /// the queue that it always had.
+    /// Returns true without cross traffic, when no pulse needs a queue and Copa works with a
+    /// shorter one. BasicDelay does not: in the tests' model, 3 ms cost it 2 % of the link. A
+    /// transport's own flow keeps the regular target.
     fn alone(&self, now: Time) -> bool {
         let short = matches!(self.law, Law::Copa(_)) && !self.own;
         short && self.election.role() == Role::Watcher && !self.need.pulses(now)
     }
 
-    /// The queue that the law aims at now, seconds.
+    /// Returns the current target queue, seconds.
     pub(super) fn aim(&self, now: Time, capacity: f64) -> f64 {
         let base = self.path.base();
         self.law
             .aim(base, Law::bounds(capacity, self.mss, base, self.alone(now)))
     }
 
-    /// The most that it ever aims at, by which a queue is too long, seconds.
+    /// Returns the maximum target queue, which defines an excessive queue, seconds.
     fn most(&self, capacity: f64) -> f64 {
         let base = self.path.base();
         self.law
             .aim(base, Law::bounds(capacity, self.mss, base, false))
     }
 
-    /// The rate of the delay mode from what was measured, bytes/s.
+    /// Computes the rate of the delay mode, bytes/s.
     pub(super) fn steer(&mut self, tick: &Tick, capacity: f64) -> f64 {
         if self.path.drains() {
             return (path::LEFT * self.rate).max(law::floor(capacity));
@@ -247,7 +248,7 @@ impl Flow {
         if self.passage.mode() == Mode::Delay {
             self.keep_part(tick, capacity);
         }
-        // x/(1 + x) of the way for x = 2πf·t is this filter's step.
+        // Step of a first-order low-pass filter: x/(1 + x) for x = 2πf·t.
         let step = std::f64::consts::TAU * LOW_PASS_HZ * tick.elapsed;
         let gain = step / (1.0 + step);
         self.smooth[0] += gain * (self.rate - self.smooth[0]);
@@ -259,8 +260,7 @@ impl Flow {
         }
     }
 
-    /// Beside others the law does not leave everything at once: until it is known whether they
-    /// answer.
+    /// Keeps a part of the rate next to cross traffic until its elasticity is known.
     fn keep_part(&mut self, tick: &Tick, capacity: f64) {
         let hinders = !self.blind && self.need.pulses(tick.now);
         let least = match hinders {
@@ -277,7 +277,7 @@ impl Flow {
             .seen(tick.now, queue, self.most(capacity), wants_less);
     }
 
-    /// What the pulse adds now, bytes/s.
+    /// Returns the pulse to add to the rate, bytes/s.
     pub(super) fn pulse(&mut self, tick: &Tick, capacity: f64) -> f64 {
         if self.election.role() == Role::Watcher {
             self.phase = 0.0;

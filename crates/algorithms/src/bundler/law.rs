@@ -1,43 +1,44 @@
-//! The law of the delay mode: one of Nimbus', within a bundle's bounds.
+//! Control law of the delay mode: one of Nimbus' laws, within a bundle's bounds.
 
 use crate::nimbus::{Aim, Basic, Copa, DelayMode, Now};
 
-/// The longest queue that a law aims at, seconds (ours: a fifth of 200 ms would be 40 ms of
-/// everybody's time). A pulse of a quarter of the link takes 6.6 ms at 6 Hz. With 6 ms a bundle
-/// ceased to pass beside a Cubic flow in one of ten runs (seeds 1 to 10). With 10 ms everybody
-/// waits longer for nothing.
+/// Maximum target queue, seconds. Not in the reference, where a fifth of 200 ms would be 40 ms of
+/// delay for everyone. A pulse of a quarter of the link needs 6.6 ms at 6 Hz. With 6 ms, a bundle
+/// left traffic-passing mode next to a Cubic flow in one of ten runs (seeds 1 to 10). With 10 ms,
+/// everyone waits longer without benefit.
 const LONGEST: f64 = 0.008;
-/// On long paths it is such a part of the shortest RTT (ours). Less leaves the link empty at times.
-/// With more, everybody waits longer on paths below 160 ms, which do not need it ...
+/// Maximum on long paths, as a fraction of the base RTT. Not in the reference. With less, the link
+/// is idle at times. With more, paths below 160 ms have an unnecessarily long queue ...
 const LONG: f64 = 0.05;
-/// ... up to so much, seconds.
+/// ... up to this limit, seconds.
 const LONGEST_EVER: f64 = 0.010;
-/// While nobody is there no pulse needs a queue, and the law aims at such a part of the shortest
-/// RTT (ours). More is time that every exchange waits: at 50 ms an aim of 4 ms adds 0.8 ms to that
-/// of 3 ms (seeds 1 to 5).
+/// Target without cross traffic, as a fraction of the base RTT: no pulse needs a queue then. Not in
+/// the reference. A longer queue delays every exchange: at 50 ms, a target of 4 ms adds 0.8 ms over
+/// 3 ms (seeds 1 to 5).
 const ALONE: f64 = 0.06;
-/// It aims at so much at least, seconds. Less gains nothing that is seen: 3 and 2 ms are as good at
-/// half load (seeds 1 to 5).
+/// Minimum of that target, seconds. Lower values have no visible benefit: 3 and 2 ms perform alike
+/// at half load (seeds 1 to 5).
 const ALONE_LEAST: f64 = 0.003;
-/// The shortest, packets at the capacity: below it one packet looks like a queue that is too long.
+/// Minimum target queue, packets at the capacity: below it, a single packet looks like an excessive
+/// queue.
 const PACKETS: f64 = 4.0;
-/// The part of its window by which Copa's moves at most for each second of the shortest RTT, in an
-/// RTT (ours): an eighth at 50 ms, where it is what the velocity of 32 makes of 96 Mbit/s. An
-/// answer takes an RTT and two ticks; without a bound the queue swings from empty to six times its
-/// aim at 20 ms. Less is slower to take what others leave.
+/// Maximum change of Copa's window per RTT, as a fraction per second of base RTT. Not in the
+/// reference. An eighth at 50 ms, where it equals a velocity of 32 at 96 Mbit/s. A response takes
+/// an RTT and two ticks. Without this bound, the queue oscillates between empty and six times its
+/// target at 20 ms. A lower bound is slower to use capacity that other flows leave.
 const STEP: f64 = 2.5;
-/// Parts of the shortest RTT that the laws aim at (the reference's 1.2 and 1.25).
+/// Target queue as a fraction of the base RTT (the reference's 1.2 and 1.25).
 const COPA: f64 = 0.20;
 const BASIC: f64 = 0.25;
-/// Least rate as a part of the capacity (reference).
+/// Minimum rate as a fraction of the capacity (reference).
 const LEAST: f64 = 0.05;
-/// Least rate, bytes/s: 1 Mbit/s, the floor of Bundler's sendbox.
+/// Minimum rate, bytes/s: 1 Mbit/s, the lower bound of Bundler's sendbox.
 pub(super) const FLOOR: f64 = 125_000.0;
-/// Most rate as a part of the capacity: an estimate that is too low by half still grows to the
-/// right one.
+/// Maximum rate as a fraction of the capacity, so that an estimate that is too low by half can
+/// still grow to the true value.
 const MOST: f64 = 2.0;
 
-/// The law and its state.
+/// Control law with its state.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Law {
     Copa(Copa),
@@ -45,7 +46,7 @@ pub(super) enum Law {
 }
 
 impl Law {
-    /// From a rate, bytes/s, at this RTT and that of the empty path, seconds.
+    /// Starts at a rate, bytes/s, with this RTT and base RTT, seconds.
     pub fn at(which: DelayMode, rate: f64, rtt: f64, base: f64) -> Law {
         match which {
             DelayMode::Copa => Law::Copa(Copa::at(rate * rtt)),
@@ -53,8 +54,8 @@ impl Law {
         }
     }
 
-    /// The bounds of its aim where the capacity is so many bytes/s, on a path of so many seconds.
-    /// `alone`: nobody is there whom a pulse would have to find.
+    /// Returns the bounds of the target queue for a capacity, bytes/s, and a base RTT, seconds.
+    /// `alone`: there is no cross traffic that a pulse would have to detect.
     pub fn bounds(capacity: f64, mss: f64, base: f64, alone: bool) -> Aim {
         let longest = (LONG * base).clamp(LONGEST, LONGEST_EVER);
         let most = match alone {
@@ -68,7 +69,7 @@ impl Law {
         }
     }
 
-    /// The queue that it aims at, seconds.
+    /// Returns the target queue, seconds.
     pub fn aim(&self, base: f64, bounds: Aim) -> f64 {
         let part = match self {
             Law::Copa(_) => COPA,
@@ -77,9 +78,9 @@ impl Law {
         (part * base).min(bounds.most).max(bounds.least)
     }
 
-    /// The rate after `elapsed` seconds in which so many bytes were lost. Where the site sends less
-    /// than it may (`limited`), the rate of now is not what was tried: Copa's window then only
-    /// falls. A burst stands in the site's own queue, not in the network.
+    /// Returns the rate after `elapsed` seconds with `lost` bytes. If the site sends less than its
+    /// rate (`limited`), the current rate has not been tested, so Copa's window may only decrease.
+    /// A burst then builds up in the site's own queue, not in the network.
     pub fn rate(&mut self, now: &Now, elapsed: f64, lost: f64, limited: bool, rate: f64) -> f64 {
         let next = match self {
             Law::Copa(copa) => {
@@ -100,7 +101,7 @@ impl Law {
         next.clamp(floor(now.capacity), most(now.capacity))
     }
 
-    /// The rate is held at so many bytes/s, at this RTT, seconds.
+    /// Raises the law to at least `rate`, bytes/s, at this RTT, seconds.
     pub fn hold(&mut self, rate: f64, rtt: f64) {
         if let Law::Copa(copa) = self {
             copa.hold(rate * rtt);
@@ -108,12 +109,12 @@ impl Law {
     }
 }
 
-/// The least rate, bytes/s.
+/// Returns the minimum rate, bytes/s.
 pub(super) fn floor(capacity: f64) -> f64 {
     (LEAST * capacity).max(FLOOR)
 }
 
-/// The most, bytes/s.
+/// Returns the maximum rate, bytes/s.
 pub(super) fn most(capacity: f64) -> f64 {
     (MOST * capacity).max(FLOOR)
 }

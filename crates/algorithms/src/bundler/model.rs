@@ -1,11 +1,11 @@
-//! A bottleneck, bundles and others, as a fluid in steps of a tick: what the program and the agent
-//! together make of it.
+//! Fluid model of a bottleneck with bundles and cross traffic, in steps of a tick, that runs the
+//! program and the agent together.
 //!
-//! The bottleneck is a FIFO: what arrives in a tick leaves after what stands before it, everybody's
-//! in the proportion in which it came. A bundle's gateway has a queue that its site fills, and
-//! knows what it would know: S and R of the same bytes over an RTT, the RTT, its own queue. Others
-//! are a constant rate, or flows of Cubic's kind: a window, sent as an ACK clock has it, that grows
-//! and is cut at a loss.
+//! The bottleneck is a FIFO: the arrivals of a tick leave after the backlog, in the proportion in
+//! which they arrived. Each bundle's gateway has a queue that its site fills, and measures what a
+//! real one would: S and R of the same bytes over an RTT, the RTT, and its own queue. Cross traffic
+//! is a constant rate, or Cubic-like flows with an ACK-clocked window that grows and is reduced at
+//! a loss.
 
 use std::collections::VecDeque;
 
@@ -15,19 +15,19 @@ use ccplane_units::Duration;
 use crate::script::{Script, everything};
 
 pub(super) const TICK: f64 = 0.01;
-/// Others pace at so many times window/RTT, as Linux does: a hole that a loss left would otherwise
-/// go round for ever.
+/// Pacing of cross traffic as a multiple of window/RTT, as in Linux. Without it, the gap left by a
+/// loss would recur forever.
 const PACED: f64 = 1.2;
-/// A packet, as a bundle's datapath says it.
+/// Segment size of a bundle's datapath.
 const MSS: f64 = 1_500.0;
 
-/// What a gateway's datapath can do: all but repair losses.
+/// Returns the capabilities of a gateway's datapath: all but loss recovery.
 fn gateway() -> Capabilities {
     Capabilities(everything().0 & !Capabilities::RECOVERY.0)
 }
 
-/// What left in one tick: bytes that arrive of it, when it left the gateway and the bottleneck, and
-/// when that is known.
+/// Data sent in one tick: bytes that arrive, and the times at which the last left the gateway, left
+/// the bottleneck and was acknowledged.
 #[derive(Clone, Copy)]
 struct Batch {
     bytes: f64,
@@ -37,11 +37,11 @@ struct Batch {
     rtt: f64,
 }
 
-/// What a site sends.
+/// Traffic of a site.
 pub(super) enum Site {
-    /// A constant rate, bytes/s.
+    /// Constant rate, bytes/s.
     Constant(f64),
-    /// A flow of Cubic's kind, which has so many bytes under way.
+    /// Cubic-like flow, with its bytes in flight.
     Elastic(Window, f64),
 }
 
@@ -49,20 +49,20 @@ pub(super) enum Site {
 pub(super) struct Bundle {
     pub script: Script,
     pub site: Site,
-    /// Its gateway's queue, bytes, and the most it holds.
+    /// Gateway's queue and its capacity, bytes.
     pub queue: f64,
     room: f64,
-    /// Whether it limits; it begins by itself when there is a queue in the network.
+    /// The gateway limits. Starts when there is a queue in the network.
     pub limits: bool,
-    /// What left in each tick and has not come back, and what came back over the last RTT.
+    /// Batches in flight, and batches acknowledged within the last RTT.
     flying: VecDeque<Batch>,
     back: VecDeque<Batch>,
     shortest: f64,
-    /// Bytes that arrived in all.
+    /// Total bytes delivered.
     pub delivered: f64,
-    /// The gateway's queue at each tick, seconds of the link.
+    /// Gateway's queue at each tick, as time of the link.
     pub own: Vec<f64>,
-    /// Whether it passed at each tick, and whether it pulsed.
+    /// Whether the bundle passed, and whether it pulsed, at each tick.
     pub passed: Vec<bool>,
     pub pulsed: Vec<bool>,
 }
@@ -90,7 +90,7 @@ impl Bundle {
         }
     }
 
-    /// What it sends in a tick, bytes; whether its queue was empty at some time.
+    /// Returns the bytes sent in a tick, and whether the queue was empty at some time.
     fn sends(&mut self) -> (f64, bool) {
         let comes = match &mut self.site {
             Site::Constant(rate) => *rate * TICK,
@@ -113,7 +113,7 @@ impl Bundle {
         (sent, has <= may)
     }
 
-    /// So many bytes of the site's were lost.
+    /// Removes lost bytes of the site.
     fn is_lost(&mut self, bytes: f64) {
         if let Site::Elastic(window, under_way) = &mut self.site {
             *under_way -= bytes;
@@ -124,14 +124,14 @@ impl Bundle {
     }
 }
 
-/// A window of Cubic's kind.
+/// Cubic-like window.
 pub(super) struct Window {
     bytes: f64,
-    /// The window before the last cut, bytes, and seconds since.
+    /// Window before the last reduction, bytes, and seconds since then.
     before: f64,
     since: f64,
-    /// Where a cut leads, by three tenths of what arrives (RFC 9937: nothing else, or a hole goes
-    /// round and round).
+    /// Target of the reduction, approached by three tenths of the data delivered (as RFC 9937;
+    /// otherwise a gap would recur).
     cut: f64,
 }
 
@@ -145,8 +145,8 @@ impl Window {
         }
     }
 
-    /// So many bytes arrived: slow start, then growth towards the window before the cut and beyond
-    /// it.
+    /// Grows the window: slow start, then the cubic function around the window before the
+    /// reduction.
     fn acked(&mut self, bytes: f64) {
         if self.bytes > self.cut {
             self.bytes = (self.bytes - 0.3 * bytes).max(self.cut);
@@ -162,7 +162,7 @@ impl Window {
         };
     }
 
-    /// A loss, at most once in 200 ms.
+    /// Reduces the window at a loss, at most once per 200 ms.
     fn cut(&mut self) {
         if self.since > 0.2 {
             self.before = self.bytes;
@@ -172,10 +172,10 @@ impl Window {
     }
 }
 
-/// A flow beside the bundles.
+/// Cross-traffic flow.
 pub(super) struct Elastic {
     window: Window,
-    /// Its path is so much longer than the bundles', seconds.
+    /// RTT in addition to the bundles', seconds.
     farther: f64,
     flying: VecDeque<(f64, f64)>,
 }
@@ -190,16 +190,16 @@ impl Elastic {
     }
 }
 
-/// The bottleneck and all who use it.
+/// The bottleneck and all its traffic.
 pub(super) struct Link {
     pub rate: f64,
     pub rtt: f64,
     pub buffer: f64,
     pub bundles: Vec<Bundle>,
     pub elastic: Vec<Elastic>,
-    /// Others' constant rate, bytes/s.
+    /// Constant cross traffic, bytes/s.
     pub constant: f64,
-    /// Each direction delays a packet by up to so much more or less, seconds, in order.
+    /// Maximum deviation of the delay per direction due to jitter, seconds; order is preserved.
     pub jitter: f64,
     draws: u64,
     now: f64,
@@ -232,9 +232,9 @@ impl Link {
         }
     }
 
-    /// Delay by jitter of a direction whose packets are so many seconds apart, above the least. A
-    /// packet in order waits for the slowest of those just before it: the delay is less than the
-    /// most, 2 J, by more than x with a probability of exp(−x² / 4 J g).
+    /// Returns the jitter delay, above the minimum, of a direction whose packets are `gap` seconds
+    /// apart. With order preserved, a packet waits for the slowest of those just before it: the
+    /// delay is below the maximum, 2 J, by more than x with probability exp(−x² / 4 J g).
     fn delayed(&mut self, gap: f64) -> f64 {
         self.draws = ccplane_agent::dice::scatter(self.draws);
         let part = (self.draws >> 11) as f64 / (1_u64 << 53) as f64;
@@ -242,7 +242,7 @@ impl Link {
             .max(0.0)
     }
 
-    /// The mean of the last so many seconds of a course.
+    /// Returns the mean over the last `seconds` of a time series.
     pub fn lately<T: Copy>(course: &[T], seconds: f64, value: impl Fn(T) -> f64) -> f64 {
         let last = &course[course.len() - ((seconds / TICK).round() as usize).min(course.len())..];
         last.iter().map(|v| value(*v)).sum::<f64>() / last.len().max(1) as f64
@@ -251,7 +251,7 @@ impl Link {
     fn tick(&mut self) {
         self.now += TICK;
         let now = self.now;
-        // Everybody sends.
+        // All senders send.
         let sent: Vec<(f64, bool)> = self.bundles.iter_mut().map(Bundle::sends).collect();
         for flow in &mut self.elastic {
             while flow.flying.front().is_some_and(|(at, _)| *at <= now) {
@@ -273,7 +273,8 @@ impl Link {
         let all = sent.iter().map(|(bytes, _)| bytes).sum::<f64>()
             + others.iter().sum::<f64>()
             + self.constant * TICK;
-        // A FIFO: what came in this tick has left when the backlog before it and itself have.
+        // FIFO: this tick's arrivals have left when the backlog before them and they themselves
+        // have.
         let over = self.backlog + all - self.rate * self.buffer;
         let lost = if over > 0.0 {
             (over / all).min(1.0)
@@ -281,7 +282,8 @@ impl Link {
             0.0
         };
         let kept = all * (1.0 - lost);
-        // It comes over the tick, and the last of it leaves when what is before it has.
+        // Arrivals are spread over the tick, and the last of them leaves when the data before it
+        // has.
         let first = now - TICK + self.backlog / self.rate;
         self.backlog = (self.backlog + kept - self.rate * TICK).max(0.0);
         let out = now + self.backlog / self.rate;
@@ -317,7 +319,7 @@ impl Link {
             bundle.tick(now, self.rtt, self.rate, lost * bytes, *empty);
         }
         for (flow, bytes) in self.elastic.iter_mut().zip(&others) {
-            // It comes back as it left, over some ticks.
+            // The ACKs arrive as spread out as the data left.
             let ticks = ((out - first) / TICK).round().max(1.0);
             for tick in 1..=(ticks as u32) {
                 let at = first + (out - first) * f64::from(tick) / ticks + self.rtt + flow.farther;
@@ -333,7 +335,7 @@ impl Link {
 }
 
 impl Bundle {
-    /// The gateway's tick: what has come back by now, and the program.
+    /// Runs the gateway's tick: processes the batches acknowledged by now, then the program.
     fn tick(&mut self, now: f64, path: f64, link: f64, lost: f64, empty: bool) {
         let mut bytes = 0.0;
         while self.flying.front().is_some_and(|batch| batch.back <= now) {
@@ -342,8 +344,8 @@ impl Bundle {
                 self.back.push_back(batch);
             }
         }
-        // From one batch to another an RTT later: the bytes after the first, over the time between
-        // them at either end.
+        // Rates between batches one RTT apart: the bytes after the first, over the time between the
+        // two at either end.
         while self.back.len() > 2
             && self
                 .back
@@ -389,7 +391,7 @@ impl Bundle {
                 }
             }
         };
-        // A gateway limits when the RTT shows a queue; until then nothing that is ordered counts.
+        // The gateway limits once the RTT shows a queue; until then, commands have no effect.
         let queue = signals.rtt_sample_us as f64 > 1.25 * signals.min_rtt_us as f64 + 500.0;
         if !self.limits && queue {
             self.limits = true;

@@ -1,47 +1,51 @@
-//! Whether a bundle has a reason to pulse: signs of cross traffic.
+//! Signs of cross traffic that make pulses necessary.
 //!
-//! A pulse costs 8 ms of queue, so a bundle that is alone on its link does not pulse. Without a
-//! pulse it learns from its ordinary measurements that others have come. Either the cross traffic ẑ
-//! = µ·S/R − S is above a tenth of the link, on average over half a second in which the link was
-//! busy. Less cannot matter, and the detector ignores it, too. Or the queue in the network stays
-//! above twice its aim for two seconds. Then the law cannot move it: it is somebody else's, or µ is
-//! too small, which hides ẑ, and the pulse will show µ. A capacity that fell looks like cross
-//! traffic, too, and the pulse shows that at once.
+//! A pulse needs 8 ms of queue, so a bundle that is alone on its link does not pulse. Without a
+//! pulse, its regular measurements reveal other flows in two ways:
 //!
-//! Once needed, pulses last for at least a whole window of the detector.
+//! - The cross traffic ẑ = µ·S/R − S exceeds a tenth of the link, averaged over half a second in
+//!   which the link was busy. Less is irrelevant and ignored by the detector as well.
+//! - The queue in the network exceeds twice its target for two seconds, so the law cannot shorten
+//!   it. Either other flows fill it, or µ is too low, which hides ẑ and which the pulse will
+//!   correct.
+//!
+//! A decrease of the capacity also looks like cross traffic, until the pulse shows the new
+//! capacity.
+//!
+//! Once necessary, pulses continue for at least a full window of the detector.
 
 use ccplane_units::{Duration, Time};
 
-/// Cross traffic that matters, as a part of µ (the same as the reference's detector has). Less, and
-/// noise makes pulses.
+/// Minimum relevant cross traffic as a fraction of µ, as in the reference's detector. With less,
+/// noise triggers pulses.
 const SOMEBODY: f64 = 0.1;
-/// Time over which ẑ and the queue are averaged, seconds: a few round trips.
+/// Time constant of the averages of ẑ and the queue, seconds: a few round trips.
 const OVER: f64 = 0.5;
-/// A queue of less than this is none, seconds, and ẑ is then only what the link has to spare.
+/// Minimum queue of a busy link, seconds. Below it, ẑ is only spare capacity.
 const BUSY: f64 = 0.000_5;
-/// A queue of so many times its aim ...
+/// A queue of this multiple of its target ...
 const TOO_LONG: f64 = 2.0;
-/// ... for so long is not the law's. A law that begins needs about a second.
+/// ... for this long is not due to the control law, which needs about a second to settle.
 const FOR_LONG: Duration = Duration::from_secs(2);
-/// How long after the last reason: the detector's window.
+/// Duration of pulses after the last sign: the detector's window.
 const LASTS: Duration = Duration::from_millis(5_120);
 
-/// What was measured, and when it last gave a reason.
+/// Averaged measurements, and the time of the last sign.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Need {
-    /// ẑ over µ, averaged.
+    /// Averaged ẑ over µ.
     cross: f64,
-    /// Queue over its aim, averaged.
+    /// Averaged queue over its target.
     queue: f64,
-    /// When that was last short, and when there was none at all.
+    /// Last time that this average was not excessive, and last time without a queue.
     short: Time,
     empty: Time,
-    /// The last reason.
+    /// Time of the last sign.
     reason: Option<Time>,
 }
 
 impl Need {
-    /// Nothing is known, as when a limit begins.
+    /// Starts without measurements, when a limit begins.
     pub fn since(now: Time) -> Need {
         Need {
             short: now,
@@ -50,9 +54,9 @@ impl Need {
         }
     }
 
-    /// What `elapsed` seconds showed: cross traffic as a part of µ, over an RTT of so many seconds,
-    /// and the queue in the network and its aim, seconds. Where the queue was empty at some time in
-    /// two RTTs, the rates over one have spare capacity in them.
+    /// Adds the measurements of `elapsed` seconds: cross traffic as a fraction of µ, measured over
+    /// an RTT in seconds, and the queue in the network and its target, seconds. If the queue was
+    /// empty at some time in two RTTs, the rates over one RTT include spare capacity.
     pub fn seen(
         &mut self,
         now: Time,
@@ -77,23 +81,23 @@ impl Need {
         }
     }
 
-    /// ẑ as a part of µ.
+    /// Returns ẑ as a fraction of µ.
     pub fn cross(&self) -> f64 {
         self.cross
     }
 
-    /// Others share the link.
+    /// Returns true if other flows share the link.
     pub fn somebody(&self) -> bool {
         self.cross > SOMEBODY
     }
 
-    /// The queue in the network has been too long for so long that somebody should have done
-    /// something.
+    /// Returns true if the queue in the network has been excessive for so long that the pulser
+    /// should have reacted.
     pub fn suffers(&self, now: Time) -> bool {
         now.since(self.short) >= LASTS
     }
 
-    /// Pulses are needed.
+    /// Returns true if pulses are necessary.
     pub fn pulses(&self, now: Time) -> bool {
         self.reason.is_some_and(|last| now.since(last) < LASTS)
     }
@@ -105,7 +109,7 @@ mod tests {
 
     const AIM: f64 = 0.01;
 
-    /// When pulses were first needed, ms, of so many.
+    /// Returns when pulses first become necessary, ms, within `millis`.
     fn first(need: &mut Need, from: u64, millis: u64, cross: f64, queue: f64) -> Option<u64> {
         (from..from + millis).step_by(10).find(|ms| {
             let now = Time::ZERO + Duration::from_millis(*ms);
@@ -118,7 +122,7 @@ mod tests {
     fn alone_there_is_none() {
         let mut need = Need::since(Time::ZERO);
         assert_eq!(first(&mut need, 0, 60_000, 0.0, 0.012), None);
-        // An empty link has capacity to spare, which is nobody's.
+        // An idle link has spare capacity, which is not cross traffic.
         assert_eq!(first(&mut need, 60_000, 60_000, 0.5, 0.000_1), None);
     }
 
@@ -126,7 +130,7 @@ mod tests {
     fn cross_traffic_is_noticed_within_a_second_and_forgotten_after_a_window() {
         let mut need = Need::since(Time::ZERO);
         first(&mut need, 0, 10_000, 0.0, 0.012);
-        // Half of the link: a fifth of a half-second's average.
+        // Half of the link: a fifth of the average over half a second.
         let when = first(&mut need, 10_000, 5_000, 0.5, 0.012).expect("it is noticed");
         assert!((10_050..10_300).contains(&when), "{when}");
         let gone = (when + 10..30_000).step_by(10).find(|ms| {

@@ -1,64 +1,65 @@
-//! When a bundle lets traffic pass, and when no longer.
+//! Transitions into and out of traffic-passing mode.
 //!
-//! The mode *passes* when delay control is useless. Traffic that fills the queue takes what the law
-//! leaves, and the queue stays: a law that went on would leave everything within two seconds. So
-//! beside others the bundle keeps two fifths of its rate of 5 s ago. It passes where the law wants
-//! less than that and the queue is still twice its aim after a second. Traffic that does not answer
-//! gets what it needs of the rest, and the queue goes. Nimbus' η comes later, since a pulse takes
-//! seconds to fill its window, and finds other bundles elastic. Beside this rule it found nobody
-//! else.
+//! A bundle *enters* the mode when delay control is futile. Buffer-filling traffic takes whatever
+//! the law yields, and the queue remains: within two seconds a law would yield everything. Next to
+//! cross traffic the bundle therefore keeps two fifths of its rate of 5 s ago. It enters the mode
+//! if the law demands less than that and the queue is still twice its target after a second.
+//! Inelastic traffic takes what it needs of the rest, and the queue drains. Nimbus' η reacts later,
+//! because a pulse takes seconds to fill its window, and it mistakes other bundles for elastic
+//! traffic. It detected no case that this rule missed.
 //!
-//! It *leaves* passing only on evidence that no answering traffic is there. That nothing is seen is
-//! no evidence. For traffic with an ACK clock ẑ mirrors R at every frequency: what arrives of the
-//! one does not arrive of the other. For traffic that does not answer only our pulse is in R, and
-//! none of it in ẑ. So |ẑ| over |R| at the pulse, where that stands out of R, is near 1 or near 0.
-//! η compares ẑ with itself at other frequencies, which it mirrors too, and is 0.6 to 6 beside one
-//! Cubic flow.
+//! A bundle *leaves* the mode only on evidence that there is no elastic traffic; the absence of a
+//! signal is not evidence. For ACK-clocked traffic, ẑ mirrors R at every frequency, since what
+//! arrives of one does not arrive of the other. For inelastic traffic, R contains only the pulse,
+//! and ẑ none of it. |ẑ| over |R| at the pulse frequency, provided that the pulse is prominent in
+//! R, is therefore near 1 or near 0. η compares ẑ with itself at other frequencies, at which it
+//! mirrors R too, and is 0.6 to 6 next to a single Cubic flow.
 
 use ccplane_units::{Duration, Time};
 
 use crate::nimbus::{Mode, Reading};
 
-/// What is kept beside others of the rate of 5 s ago. Less, and the site starves before it passes.
-/// More, and traffic that does not answer and wants half of the link, as a second bundle does,
-/// keeps the queue.
+/// Fraction of the rate of 5 s ago to keep next to cross traffic. With less, the site starves
+/// before it passes. With more, inelastic traffic that needs half of the link, such as a second
+/// bundle, keeps the queue.
 const KEEPS: f64 = 0.4;
-/// A queue of so many times its aim ...
+/// A queue of this multiple of its target ...
 const TOO_LONG: f64 = 2.0;
-/// ... for so long, while the law wants less than is kept, is somebody's who does not give way. The
-/// law itself takes less to shorten it.
+/// ... for this long, while the law demands less than is kept, belongs to traffic that does not
+/// yield. The law alone shortens a queue faster.
 const IN_VAIN: Duration = Duration::from_secs(1);
-/// Where there was a queue in less than this part of 5 s, whoever filled it has gone (Nimbus'
-/// switch).
+/// If there was a queue in less than this fraction of 5 s, the traffic that filled it has ended
+/// (Nimbus' switch).
 const GONE: f64 = 0.1;
-/// Cross traffic of less than this part of the link on average over 5 s is nobody. Beside a busy
-/// site a Cubic flow has a tenth, and for seconds a twentieth.
+/// Cross traffic below this fraction of the link, averaged over 5 s, is treated as absent. Next to
+/// a busy site a Cubic flow has a tenth, and at times a twentieth.
 const NOBODY: f64 = 0.03;
-/// The pulse stands out of R where R is so many times higher at it than beside. Less, and R there
-/// is noise, which ẑ mirrors.
+/// The pulse is prominent if R at its frequency exceeds the neighbouring R by this factor.
+/// Otherwise R there is noise, which ẑ mirrors.
 const STANDS_OUT: f64 = 3.0;
-/// What of R is in ẑ, below which nobody answers. ACK clocks have 0.5 to 1.5, a constant rate 0 to
-/// 0.1, Poisson arrivals up to 0.3.
+/// |ẑ| over |R| below which there is no elastic traffic: 0.5 to 1.5 with ACK-clocked traffic, 0 to 0.1 with a constant rate, up to 0.3 with Poisson arrivals.
 const NO_ANSWER: f64 = 0.3;
-/// Samples in which an answer is looked for: 2.56 s, in which those who went are not for long. A
-/// bundle is back 0.4 to 0.8 s later by 3.2 s, and leaves as seldom while others are there (seeds
-/// 101 to 140); 5.12 s kept the answers of who had gone for as long.
+/// Samples in which a response is measured: 2.56 s, so that traffic that has ended soon expires.
+/// With 3.2 s a bundle returns 0.4 to 0.8 s later, and leaves as rarely while other traffic remains
+/// (seeds 101 to 140). With 5.12 s, responses of traffic that had ended persisted for that long.
 pub(super) const LATELY: usize = 256;
-/// Weight of a new answer for each sample interval: one second's average (as η's in the reference).
+/// Gain of the moving average of the response per sample interval: a time constant of one second,
+/// as for η in the reference.
 const GAIN: f64 = 0.01;
 
-/// The mode and what speaks against it.
+/// Mode, and the evidence against it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Passage {
     mode: Mode,
-    /// Since when the queue has been too long though the law wants less than is kept.
+    /// Time since which the queue has been excessive although the law demands less than is kept.
     in_vain: Option<Time>,
-    /// |ẑ| over |R| at the pulse, averaged. Others answer until the contrary has been seen.
+    /// Averaged |ẑ| over |R| at the pulse frequency. Starts at 1: traffic is elastic until proven
+    /// otherwise.
     answer: f64,
 }
 
 impl Passage {
-    /// In this mode, about which nothing is known.
+    /// Starts in this mode, without evidence.
     pub fn of(mode: Mode) -> Passage {
         Passage {
             mode,
@@ -67,12 +68,13 @@ impl Passage {
         }
     }
 
-    /// The mode in force.
+    /// Returns the mode.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// How much of the pulse in R others answered with, 0 to 1; 0 in delay mode.
+    /// Returns the fraction of the pulse in R to which cross traffic responds, 0 to 1; 0 in delay
+    /// mode.
     pub fn answer(&self) -> f64 {
         match self.mode {
             Mode::Delay => 0.0,
@@ -80,13 +82,14 @@ impl Passage {
         }
     }
 
-    /// The rate that a bundle keeps beside others when it had so much 5 s ago, bytes/s, of a link
-    /// of this capacity.
+    /// Returns the rate to keep next to cross traffic, given the rate of 5 s ago and the capacity,
+    /// bytes/s.
     pub fn keeps(had: f64, capacity: f64) -> f64 {
         KEEPS * had.min(capacity)
     }
 
-    /// The queue and its aim, seconds, and whether the law wants less than is kept.
+    /// Updates with the queue and its target, seconds, and whether the law demands less than is
+    /// kept.
     pub fn seen(&mut self, now: Time, queue: f64, aim: f64, wants_less: bool) {
         if queue < TOO_LONG * aim {
             self.in_vain = None;
@@ -95,7 +98,7 @@ impl Passage {
         }
     }
 
-    /// Whether a bundle in delay mode is to pass.
+    /// Returns true if a bundle in delay mode should pass.
     pub fn enters(&self, now: Time) -> bool {
         self.mode == Mode::Delay
             && self
@@ -103,9 +106,9 @@ impl Passage {
                 .is_some_and(|since| now.since(since) >= IN_VAIN)
     }
 
-    /// In passing: whether it is to leave. `reading` is of the whole window, `count` samples after
-    /// the last reading. `lately` is of the last [`LATELY`] samples, in which this bundle pulsed
-    /// all the time.
+    /// Returns true if a bundle in traffic-passing mode should leave it. `reading` covers the whole
+    /// window, `count` samples after the last reading. `lately` covers the last [`LATELY`] samples,
+    /// in which this bundle always pulsed.
     pub fn leaves(
         &mut self,
         reading: &Reading,
@@ -123,7 +126,7 @@ impl Passage {
         reading.standing < NOBODY * capacity || self.answer < NO_ANSWER
     }
 
-    /// The queue in the network is gone, whatever the pulse shows.
+    /// Returns true if the queue in the network is gone, regardless of the pulse.
     pub fn is_over(reading: &Reading) -> bool {
         reading.busy < GONE
     }
@@ -153,7 +156,7 @@ mod tests {
         }
     }
 
-    /// When it leaves, in tenths of a second, of so many.
+    /// Returns when the mode ends, in tenths of a second, within `tenths`.
     fn leaves(reading: Reading, tenths: u32) -> Option<u32> {
         let mut passage = Passage::of(Mode::Competitive);
         (1..=tenths).find(|_| passage.leaves(&reading, &reading, MU, 10))
@@ -166,9 +169,9 @@ mod tests {
             passage.seen(at(10 * n), queue, 0.01, wants_less);
             passage.enters(at(10 * n))
         };
-        // Long, but the law has not given way as far as it may.
+        // The queue is long, but the law has not yielded as far as it may.
         assert!((0..300).all(|n| !enters(n, 0.05, false)));
-        // It goes now and then: then it is the law's.
+        // The queue drains now and then, so it is the law's own.
         assert!((300..1_300).all(|n| !enters(n, if n % 90 == 0 { 0.015 } else { 0.05 }, true)));
         assert!(!enters(1_300, 0.015, true));
         assert_eq!(
@@ -181,7 +184,8 @@ mod tests {
     #[test]
     fn no_answer_to_a_pulse_that_arrives_is_a_reason_to_leave_and_an_unseen_one_is_none() {
         assert_eq!(leaves(reading(0.8, 5.0, 0.2), 1_000), None);
-        // One second's average from 1 to 0.1 passes 0.3 after ln(0.9 / 0.2) = 1.5 s.
+        // With a time constant of 1 s, the average from 1 to 0.1 passes 0.3 after ln(0.9 / 0.2) =
+        // 1.5 s.
         assert_eq!(leaves(reading(0.1, 5.0, 0.2), 1_000), Some(15));
         assert_eq!(leaves(reading(0.1, 2.0, 0.2), 1_000), None);
         assert_eq!(

@@ -1,70 +1,70 @@
-//! The RTT of the empty path, and how it stays known.
+//! Base RTT, and how it stays valid under a standing queue.
 //!
-//! A law that holds a queue sees no empty path. A windowed minimum then rises by the queue with
-//! every window, and the law adds its queue on top, again and again. So the shortest RTT counts
-//! until it is measured anew: every 10 s the rate is halved until the RTT falls no further, as BBR
-//! does with its window (its PROBE_RTT). The site's own queue keeps what is not sent meanwhile, and
-//! the link runs empty for about an RTT: 0.3 % of its time at 50 ms.
+//! A control law that holds a queue never samples the empty path. A windowed minimum then absorbs
+//! the queue with every window, and the law adds its queue on top each time. The base RTT is
+//! therefore kept until it is measured anew: every 10 s the rate is halved until the RTT stops
+//! decreasing, as BBR reduces its window in PROBE_RTT. The site's own queue absorbs what is not
+//! sent meanwhile, and the link is idle for about an RTT: 0.3 % of the time at 50 ms.
 //!
-//! A path with jitter delays packets by more the denser they are, without a queue ([`RttNoise`]).
-//! The RTT of the empty path is therefore not the least RTT. It is the RTT of the slowest packets
-//! of the empty path, which is the same for every load: by the mean and the noise while little is
-//! sent, and in a drain the greatest RTT once the RTT falls no further. The law aims at its queue
-//! above that. The noise of the busy path is therefore in the target.
+//! A path with jitter delays packets more when they are denser, even without a queue
+//! ([`RttNoise`]). The base RTT is therefore not the minimum RTT but the RTT of the slowest packets
+//! on the empty path, which does not depend on the load. At low load it is derived from the mean
+//! and the noise, and in a drain it is the maximum RTT once the RTT has stopped decreasing. The
+//! law's target is relative to it and thus includes the noise of the loaded path.
 
 use ccplane_datapath::RttNoise;
 use ccplane_units::{Duration, Time};
 
-/// How often (Copa's and BBR's window of the shortest RTT). Shorter costs more, longer and a route
-/// that became longer is taken for a queue for that time.
+/// Interval between drains (the minimum RTT window of Copa and BBR). A shorter interval costs more.
+/// A longer one mistakes a longer route for a queue until it ends.
 const EVERY: Duration = Duration::from_secs(10);
-/// What is left of the rate meanwhile. A queue of 10 ms is gone after 20 ms where we are alone, and
-/// where ten share the link after 200.
+/// Factor applied to the rate in a drain. A queue of 10 ms drains in 20 ms if the flow is alone,
+/// and in 200 ms if ten flows share the link.
 pub(super) const LEFT: f64 = 0.5;
-/// An RTT within this of the shortest is the shortest: there is no need to look.
+/// An RTT within this factor of the base RTT confirms it, so no drain is necessary.
 const NEAR: f64 = 1.03;
-/// A drain that found no new least RTT for so many RTTs is over: it shows an RTT after it began.
+/// RTTs without a new minimum that end a drain, whose effect is visible one RTT after its start.
 const STILL: f64 = 1.5;
-/// The longest drain: beside others who fill the queue it never ends.
+/// Maximum length of a drain: next to buffer-filling flows it would never end.
 const LONGEST: Duration = Duration::from_secs(1);
-/// Beside others the RTT at a drain's end may be their queue. It is believed when nothing shorter
-/// was seen for so long: three drains.
+/// Next to other flows, the RTT at the end of a drain may include their queue. It is accepted if no
+/// shorter RTT was measured for this long: three drains.
 const BELIEVED: Duration = Duration::from_secs(30);
-/// Time over which the RTT is averaged for the shortest, in parts of the noise. Over less time a
-/// few fast packets in a row look like a shorter path. Over more, a law that swings hides the empty
-/// path.
+/// Averaging time of the RTT for the base RTT, as a multiple of the noise. With less, a few fast
+/// packets in a row look like a shorter path. With more, an oscillating law hides the empty path.
 const AVERAGED: f64 = 16.0;
-/// Time without a backlog after which the mean RTT has no queue of ours in it: that of the noise's
-/// samples. After less it has a queue in it, which is then taken for the path until the next drain.
-/// With more, a site that pauses for less is held to the fastest packets for longer.
+/// Time without a backlog after which the mean RTT contains no queue of this site: the window of
+/// the noise samples. With less, it contains a queue that is then taken for the path until the next
+/// drain. With more, a site that pauses for less is held to the fastest packets for longer.
 const QUIET: Duration = Duration::from_secs(1);
-/// The shortest RTT while nothing is limited is of the last one to two of these, as the datapath's
-/// own is.
+/// Sub-window of the base RTT without a limit: the last one to two of these, as in the datapath's
+/// own minimum.
 const HALF: Duration = Duration::from_secs(5);
 
-/// What is known of the path.
+/// State of the path.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Path {
     noise: RttNoise,
-    /// The RTT, averaged, seconds; 0 before the first.
+    /// Averaged RTT, seconds; 0 before the first sample.
     rtt: f64,
-    /// The last RTT, seconds.
+    /// Last RTT, seconds.
     last: f64,
-    /// RTT of the empty path, seconds; 0 before the first RTT.
+    /// Base RTT, seconds; 0 before the first sample.
     shortest: f64,
-    /// While nothing is limited: the shortest of this and of the last [`HALF`], seconds, and the
-    /// end of this one.
+    /// Without a limit: minimum of the current and of the previous [`HALF`], seconds, and the end
+    /// of the current one.
     recent: f64,
     before: f64,
     ends: Time,
-    /// True if the noise was known when the shortest was measured. A limit may begin before that.
-    /// Then it is measured when the site has sent less than it may for [`QUIET`], or by a drain.
+    /// True if the noise was known when the base RTT was measured. A limit may begin before that.
+    /// The base RTT is then measured once the site has sent less than its rate for [`QUIET`], or by
+    /// a drain.
     checked: bool,
-    /// When the site last had a backlog.
+    /// Last time with a backlog.
     busy: Time,
-    /// When an RTT was near it.
+    /// Last time with an RTT near the base RTT.
     near: Time,
-    /// When the last drain ended.
+    /// End of the last drain.
     drained: Time,
     drain: Option<Drain>,
 }
@@ -72,25 +72,25 @@ pub(super) struct Path {
 #[derive(Clone, Copy, Debug)]
 struct Drain {
     began: Time,
-    /// The least RTT since, seconds, and when.
+    /// Minimum RTT in the drain, seconds, and its time.
     least: f64,
     at: Time,
-    /// The greatest RTT since then, seconds.
+    /// Maximum RTT since that minimum, seconds.
     slowest: f64,
 }
 
 impl Path {
-    /// The RTT of the empty path, seconds.
+    /// Returns the base RTT, seconds.
     pub fn base(&self) -> f64 {
         self.shortest
     }
 
-    /// Noise of the RTT, seconds.
+    /// Returns the noise of the RTT, seconds.
     pub fn noise(&self) -> f64 {
         self.noise.get()
     }
 
-    /// Whether the rate is to be halved now.
+    /// Returns true during a drain, when the rate is to be halved.
     pub fn drains(&self) -> bool {
         self.drain.is_some()
     }
@@ -105,8 +105,8 @@ impl Path {
         self.rtt += elapsed / (elapsed + AVERAGED * self.noise.get()) * (rtt - self.rtt);
     }
 
-    /// While nothing is limited no queue of ours is in the RTT. `told` is the datapath's own
-    /// windowed minimum.
+    /// Updates the base RTT without a limit, when the RTT includes no queue of this bundle. `told`
+    /// is the datapath's windowed minimum.
     pub fn free(&mut self, now: Time, told: f64) {
         (self.near, self.drained, self.busy, self.drain) = (now, now, now, None);
         self.checked = self.noise.is_known();
@@ -128,9 +128,9 @@ impl Path {
         self.shortest = self.recent.min(self.before);
     }
 
-    /// RTT of the slowest packets by what is known now, seconds. The noise takes a second to rise
-    /// where the load falls, and the RTT falls at once: without a backlog the RTT is the mean of as
-    /// long.
+    /// Returns the RTT of the slowest packets, seconds. When the load decreases, the noise takes a
+    /// second to rise while the RTT decreases at once. Without a backlog the RTT is therefore
+    /// averaged over the same time.
     fn slowest(&self, backlogged: bool) -> f64 {
         self.noise.slowest(if backlogged {
             self.rtt
@@ -139,9 +139,9 @@ impl Path {
         })
     }
 
-    /// Looks at the RTT while a limit is in force. `backlogged`: the limit is what the site sends.
-    /// `alone`: no others share the link. `may`: a drain would help, as it does not where others
-    /// keep the queue full.
+    /// Updates the state under a limit. `backlogged`: the limit determines the site's rate.
+    /// `alone`: no other flows share the link. `may`: a drain could help, which it cannot if other
+    /// flows keep the queue full.
     pub fn seen(&mut self, now: Time, backlogged: bool, alone: bool, may: bool) {
         let rtt = self.last;
         let known = self.noise.is_known();
@@ -190,7 +190,7 @@ mod tests {
 
     use super::*;
 
-    /// Each 10 ms for so long, RTTs from what the path has now.
+    /// Runs for `seconds` with an RTT sample per 10 ms.
     fn run(
         path: &mut Path,
         from: &mut Time,
@@ -209,7 +209,7 @@ mod tests {
         drained
     }
 
-    /// Some seconds without a limit on an empty path of 50 ms.
+    /// Runs for 8 s without a limit on an empty path of 50 ms.
     fn free(path: &mut Path, now: Time) {
         for _ in 0..800 {
             path.measured(0.05, 0.01);
@@ -225,12 +225,12 @@ mod tests {
     fn a_standing_queue_does_not_become_the_path() {
         let (mut path, mut now) = (Path::default(), Time::ZERO);
         free(&mut path, now);
-        // The queue stands at 10 ms and goes when the rate is halved.
+        // The queue is constant at 10 ms and drains when the rate is halved.
         let drained = run(&mut path, &mut now, 100.0, true, |drains| {
             if drains { 0.05 } else { 0.06 }
         });
         assert!(close(path.base(), 0.05), "{}", path.base());
-        // Nine times about an RTT and a half: 1 % of the time at half the rate.
+        // Nine drains of about 1.5 RTTs: 1 % of the time at half the rate.
         assert!((50..=110).contains(&drained), "{drained}");
     }
 
@@ -249,7 +249,7 @@ mod tests {
             if drains { 0.08 } else { 0.09 }
         });
         assert!(close(path.base(), 0.08), "{}", path.base());
-        // Beside others it takes three, since it may be their queue.
+        // Next to other flows it takes three drains, because it may be their queue.
         free(&mut path, now);
         run(&mut path, &mut now, 25.0, false, |drains| {
             if drains { 0.08 } else { 0.09 }
@@ -266,7 +266,7 @@ mod tests {
         let (mut path, mut now) = (Path::default(), Time::ZERO);
         let mut dice = Dice(1);
         let mut draw = |range: f64| range * dice.below(1_000_000) as f64 / 1e6;
-        // Idle packets take 40 to 60 ms, those of a busy site 56 to 60.
+        // The RTT is 40 to 60 ms when idle and 56 to 60 ms under load.
         for _ in 0..1_000 {
             now += Duration::from_millis(10);
             path.measured(0.04 + draw(0.02), 0.01);
@@ -279,7 +279,7 @@ mod tests {
             path.seen(now, true, true, true);
         }
         assert!((0.058..0.063).contains(&path.base()), "{}", path.base());
-        // The site falls idle. The path is as slow as before for the packets to come.
+        // The site becomes idle. For later packets the path is as slow as before.
         for _ in 0..1_000 {
             now += Duration::from_millis(10);
             path.measured(0.04 + draw(0.02), 0.01);
@@ -293,7 +293,7 @@ mod tests {
         let (mut path, mut now) = (Path::default(), Time::ZERO);
         free(&mut path, now);
         let others = std::cell::Cell::new(0.2);
-        // Somebody else's queue falls and falls.
+        // A queue of other flows that keeps decreasing.
         let drained = run(&mut path, &mut now, 20.5, false, |_| {
             others.set(others.get() * 0.999_9);
             others.get()

@@ -1,29 +1,29 @@
-//! What runs in the datapath: the figures of each tick, the rate, and in traffic-passing mode the
-//! queue's controller.
+//! The datapath program: measurements of each tick, the rate, and the queue controller of
+//! traffic-passing mode.
 
-/// The queue's controller, in proportion to the queue and to its change (the Bundler paper's
-/// section 5.1): dr/dt = α(q − q_T) + β dq/dt with α = 20 s⁻² (ours; the paper has 10) and β = 10
-/// s⁻¹, q and r in bytes. Its characteristic roots are -2.8 and -7.2 s⁻¹: it settles within a
-/// second, and takes 3 % off a pulse of 5 Hz. A larger β takes more of the pulse. A smaller α is
-/// slower to find the rate: the paper's has a root of -1.1 s⁻¹, and what stood in the gateway when
-/// it began to pass stays for so long. It runs here because it needs the queue of now.
+/// The program. Its queue controller is a PI controller (Bundler paper, section 5.1): dr/dt = α(q −
+/// q_T) + β dq/dt with α = 20 s⁻² (the paper has 10) and β = 10 s⁻¹, q and r in bytes. Its
+/// characteristic roots are −2.8 and −7.2 s⁻¹: it settles within a second and attenuates a 5 Hz
+/// pulse by 3 %. A larger β attenuates the pulse more. A smaller α finds the rate more slowly: the
+/// paper's has a root of −1.1 s⁻¹, and the gateway's initial queue takes that long to drain. The
+/// controller runs in the datapath because it needs the current queue.
 ///
-/// It is its own state: at a bound it stays there, and nothing adds up behind it.
+/// The rate is the controller's only state: it stays at a bound without windup.
 ///
-/// `calm` is true for a watcher that follows another's pulse. Then the controller's rate is
-/// low-passed at 4 Hz, twice: a fifth of the way each tick. The end hosts have ACK clocks, so that
-/// what they send swings with the other's pulse. At 5 Hz the controller lets 0.31 of that swing
-/// through, and 0.14 while calm. More, and the other takes it for elastic traffic and passes
-/// because of it. The controller's roots are then -2.5, -38 and -5 ± 10i s⁻¹.
+/// `calm` is set for a watcher that follows another bundle's pulse. The controller's rate is then
+/// low-passed twice at 4 Hz, by a fifth per tick. End hosts are ACK-clocked, so their rate follows
+/// the other bundle's pulse. The controller passes 0.31 of that oscillation at 5 Hz, and 0.14 with
+/// `calm`. With more, the pulser mistakes it for elastic traffic and enters traffic-passing mode.
+/// The controller's roots are then −2.5, −38 and −5 ± 10i s⁻¹.
 ///
-/// `Rate` is 0 while nothing is limited: then everything that an agent said is void, so that
-/// nothing of it is in force when a limit comes. A gateway alone decides that it comes. On a
-/// transport the program does slow start, and the limit comes as in a gateway, when the RTT is a
-/// quarter and 0.5 ms over the shortest, or with a loss: at the rate that arrives.
+/// `Rate` is 0 without a limit. All values from the agent are cleared then, so that none applies
+/// when a limit begins. A gateway decides that by itself. On a transport the program performs slow
+/// start, and the limit begins as in a gateway, when the RTT exceeds the minimum by a quarter and
+/// 0.5 ms, or at a loss: at the receive rate.
 ///
-/// `Micros` stands in no condition of a clause, so that it is no timer: a run by timer sees the
-/// queue of the last tick. An interval is a tenth shorter than a tick of 10 ms, so that a tick that
-/// is early counts.
+/// `Micros` is not part of a clause's condition and therefore sets no timer: a timer run would see
+/// the queue of the last tick. An interval is a tenth shorter than the 10 ms tick, so that an early
+/// tick counts.
 pub(super) const PROGRAM: &str = "(def
     (Report
         (volatile acked 0) (volatile lost 0) (sent 0) (received 0) (rtt +infinity) (base +infinity)

@@ -8,13 +8,12 @@ use super::model::{Bundle, Elastic, Link, Site, Window};
 use crate::script::tests::any_signals;
 use crate::script::{MSS, Script, everything};
 
-/// A site that fills its link, over a bottleneck of 96 Mbit/s and 50 ms.
+/// Returns a site that fills its link, over a bottleneck of 96 Mbit/s and 50 ms.
 fn full(parameters: &str) -> Bundle {
     Bundle::new(parameters, Site::Elastic(Window::new(), 0.0))
 }
 
-/// Three flows of Cubic's kind, at different distances: a single one would resound with its own
-/// round trip.
+/// Returns three Cubic-like flows with different RTTs. A single one would resonate at its own RTT.
 fn others() -> Vec<Elastic> {
     [0.0, 0.012, 0.027].map(Elastic::new).into()
 }
@@ -23,8 +22,8 @@ fn one(course: bool) -> f64 {
     f64::from(u8::from(course))
 }
 
-/// The mean of a gateway's queue, of the last so many ticks, where it has passed for eight seconds:
-/// what stood there before has left.
+/// Returns the gateway's mean queue over those of the last `ticks` at which it had been passing for
+/// eight seconds, so that the queue from before has drained.
 fn settled(bundle: &Bundle, ticks: usize) -> f64 {
     let from = bundle.passed.len() - ticks;
     let long = (from..bundle.passed.len())
@@ -33,14 +32,14 @@ fn settled(bundle: &Bundle, ticks: usize) -> f64 {
     queues.iter().sum::<f64>() / queues.len() as f64
 }
 
-/// How much of the link a bundle had in the last so many seconds.
+/// Runs for `seconds` and returns the bundle's share of the link.
 fn share(link: &mut Link, bundle: usize, seconds: f64) -> f64 {
     let before = link.bundles[bundle].delivered;
     link.run(seconds);
     (link.bundles[bundle].delivered - before) / (link.rate * seconds)
 }
 
-/// Seconds until the bundle passes (or does not).
+/// Runs until the first bundle passes, or stops passing, and returns the time in seconds.
 fn until(link: &mut Link, passes: bool, most: f64) -> f64 {
     let mut seconds = 0.0;
     while seconds < most && link.bundles[0].passed.last() != Some(&passes) {
@@ -113,7 +112,7 @@ fn jitter_does_not_strangle_a_site() {
 
 #[test]
 fn a_standing_queue_is_not_taken_for_the_path() {
-    // Three minutes are eighteen windows of the shortest RTT, each of which could add its queue.
+    // Three minutes are eighteen windows of the minimum RTT, each of which could absorb the queue.
     let mut link = Link::new(vec![full("")]);
     link.run(150.0);
     let share = share(&mut link, 0, 30.0);
@@ -160,8 +159,7 @@ fn a_gateway_that_opens_again_forgets_the_mode_and_the_next_limit_begins_anew() 
     link.elastic = others();
     assert!(until(&mut link, true, 30.0) < 8.0);
     link.run(5.0);
-    // Both queues run empty, and before it can find out that the others have gone the gateway
-    // opens.
+    // Both queues drain, and the gateway opens before it detects that the cross traffic has ended.
     link.elastic.clear();
     link.bundles[0].site = Site::Constant(3e6);
     link.run(2.0);
@@ -177,7 +175,7 @@ fn a_gateway_that_opens_again_forgets_the_mode_and_the_next_limit_begins_anew() 
         (bundle.passed.last(), bundle.pulsed.last()),
         (Some(&false), Some(&false))
     );
-    // What is known of the link ages as it does before the first limit.
+    // Estimates of the link now expire as before the first limit.
     link.run(40.0);
     assert!(!link.bundles[0].limits);
     let capacity = link.bundles[0].script.gauge("capacity").unwrap_or_default();
@@ -380,7 +378,7 @@ fn switching_off_holds_the_mode_that_it_starts_in() {
     }
 }
 
-/// A tick of a bundle whose gateway limits, at a queue of its own, bytes.
+/// Runs a tick of a limited bundle with `pending` bytes in the gateway's queue.
 fn tick(script: &mut Script, rtt_us: u64, pending: u64) {
     let _ = script.ack(Duration::from_millis(10), |s| {
         (s.rate_outgoing, s.rate_incoming, s.bytes_acked) = (6_000_000, 6_000_000, 60_000);
@@ -417,7 +415,7 @@ fn while_the_gateway_is_open_nothing_is_in_force_and_a_limit_begins_where_it_say
         script.transport.cwnd, window,
         "the rate is all that a gateway is told"
     );
-    // Nor of the limit before, once it has been open again.
+    // Nor does a previous limit have an effect once the gateway has opened again.
     script.transport.rate = 0;
     for _ in 0..100 {
         tick(&mut script, 50_000, 0);
@@ -432,13 +430,13 @@ fn while_the_gateway_is_open_nothing_is_in_force_and_a_limit_begins_where_it_say
 fn the_program_moves_the_rate_by_the_queue_and_its_change() {
     let mut script = gateway("start=passing,pulse=off,target=10ms,election=off");
     script.transport.rate = 6_000_000;
-    // 10 ms of 6 Mbyte/s are 60,000 bytes: at them the rate is what arrived.
+    // 10 ms at 6 MB/s are 60,000 bytes: with this queue, the rate is the receive rate.
     tick(&mut script, 60_000, 60_000);
     tick(&mut script, 60_000, 60_000);
     assert_eq!(script.transport.rate, 6_000_000);
     tick(&mut script, 60_000, 60_000);
     assert_eq!(script.transport.rate, 6_000_000);
-    // 6,000 bytes more: 10 for each of the change, and a fifth of each a tick.
+    // 6,000 bytes more: 10 per byte of the change, and a fifth of a byte per byte and tick.
     tick(&mut script, 60_000, 66_000);
     assert_eq!(script.transport.rate, 6_061_200);
     tick(&mut script, 60_000, 66_000);
@@ -447,14 +445,14 @@ fn the_program_moves_the_rate_by_the_queue_and_its_change() {
     assert_eq!(script.transport.rate, 6_002_400);
     tick(&mut script, 60_000, 54_000);
     assert_eq!(script.transport.rate, 5_941_200);
-    // At a bound it stays, and comes back at once.
+    // The rate stays at a bound and leaves it at once.
     for (pending, rate) in [
         (10_000_000, 12_000_000),
         (10_000_000, 12_000_000),
-        // It shrinks by less than it is too long.
+        // The queue shrinks by less than its excess.
         (9_990_000, 12_000_000),
-        // And here by more: 1,938,000 up for the length and 2,400,000 down for the change, from the
-        // bound at once.
+        // Here it shrinks by more: 1,938,000 up for the excess and 2,400,000 down for the change,
+        // immediately from the bound.
         (9_750_000, 11_538_000),
         (0, 125_000),
         (0, 125_000),
@@ -468,13 +466,13 @@ fn the_program_moves_the_rate_by_the_queue_and_its_change() {
 
 #[test]
 fn a_watcher_that_passes_has_the_rate_low_passed() {
-    // It listens first, and takes it that somebody pulses.
+    // A watcher starts by listening, and assumes a pulser meanwhile.
     let mut script = gateway("start=passing,pulse=off,target=10ms");
     script.transport.rate = 6_000_000;
     for _ in 0..3 {
         tick(&mut script, 60_000, 60_000);
     }
-    // The controller's 6,061,200 and 6,062,400, a fifth of the way twice each.
+    // The controller's 6,061,200 and 6,062,400, each low-passed twice by a fifth.
     tick(&mut script, 60_000, 66_000);
     assert_eq!(script.transport.rate, 6_002_448);
     tick(&mut script, 60_000, 66_000);
@@ -495,7 +493,7 @@ fn the_rtt_of_before_a_silence_is_not_the_path() {
         }
         script.gauge("target").unwrap_or_default()
     };
-    // A quarter of the path.
+    // A quarter of the base RTT.
     assert!((run(1, 20_000, 60_000) - 0.005).abs() < 1e-6);
     assert!((run(1, 30_000, 60_000) - 0.005).abs() < 1e-6);
     assert!((run(30, 30_000, 0) - 0.005).abs() < 1e-6);
@@ -513,7 +511,7 @@ fn a_tick_makes_one_report() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Whatever a gateway says in between: the limit stays, and what is told is a number.
+    /// Arbitrary signals in between: the limit persists, and gauges are finite.
     #[test]
     fn no_signals_do_harm_to_a_gateway(odd in prop::collection::vec((0..1_200u32, any_signals()), 1..12)) {
         for parameters in ["", "start=passing,pulse=always", "law=basic,pulse=off"] {
@@ -549,8 +547,8 @@ fn a_transport_starts_by_doubling_and_never_passes() {
         });
         assert_ne!(script.gauge("pulser"), Some(1.0));
         assert_ne!(script.gauge("mode"), Some(1.0));
-        // Later the drain finds no shorter RTT, so that there is no queue, and the most is twice
-        // what arrives.
+        // Later the drain finds no shorter RTT, so there is no queue, and the maximum is twice the
+        // receive rate.
         let (rate, most) = (
             script.transport.rate,
             if ms < 3_000 { 5_000_000 } else { 10_000_000 },

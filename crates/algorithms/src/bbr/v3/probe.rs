@@ -5,15 +5,15 @@ use crate::bbr::full_pipe::FullPipe;
 use crate::bbr::seen::{Events, Seen};
 use crate::bbr::{LEAST_SEGMENTS, NONE, Orders, UNITY, paced};
 
-/// T_bbr is 2 to 3 s, and T_reno at most 62 or 63 rounds ("Time Scale for Bandwidth Probing").
-/// Longer intervals find free bandwidth late. Shorter ones take capacity that Reno and Cubic can
-/// only reach after long periods without loss.
+/// T_bbr is 2 to 3 s, and T_reno at most 62 or 63 rounds ("Design Considerations for Choosing
+/// Constant Parameters"). Longer intervals find free bandwidth late. Shorter ones cause losses too
+/// often for Reno and Cubic to reach their share.
 const WAIT_US: u64 = 2_000_000;
 const WAIT_RANDOM_US: u64 = 1_000_000;
 const RENO_ROUNDS: u64 = 63;
 
 impl Flow {
-    /// `AdaptLongTermModel`. Returns true if it changed the state.
+    /// `AdaptLongTermModel` ("ProbeBW Algorithm Details"). Returns true if it changed the state.
     pub(super) fn adapt_long_term(
         &mut self,
         seen: &Seen,
@@ -53,8 +53,8 @@ impl Flow {
         false
     }
 
-    /// `HandleInflightTooHigh`. The data in flight when the lost packets were sent is that at the
-    /// start of the round.
+    /// `HandleInflightTooHigh` ("Probing for Bandwidth In ProbeBW"). The data in flight when the
+    /// lost packets were sent is that at the start of the round.
     fn handle_too_high(&mut self, seen: &Seen, orders: &mut impl Orders) -> bool {
         self.too_high = true;
         self.probe_sample = false;
@@ -85,7 +85,7 @@ impl Flow {
         self.up_rounds = (self.up_rounds + 1).min(30);
     }
 
-    /// `UpdateProbeBWCyclePhase`.
+    /// `UpdateProbeBWCyclePhase` ("ProbeBW Algorithm Details").
     pub(super) fn probe_bandwidth(&mut self, seen: &Seen, rounds: u64, orders: &mut impl Orders) {
         match self.state {
             State::Down | State::Cruise if self.is_time_to_probe(seen) => self.refill(seen, orders),
@@ -110,7 +110,8 @@ impl Flow {
         }
     }
 
-    /// `IsTimeToProbeBW`.
+    /// `IsTimeToProbeBW` ("Design Considerations for Choosing Constant Parameters"). `reno_rounds`
+    /// is `IsRenoCoexistenceProbeTime`'s.
     fn is_time_to_probe(&self, seen: &Seen) -> bool {
         let reno_rounds = (self.bdp().min(seen.window) / self.mss).min(RENO_ROUNDS);
         seen.now > self.cycle_us.saturating_add(self.wait_us) || self.rounds_since_up >= reno_rounds
