@@ -1,10 +1,10 @@
 //! DX: C. Lee, C. Park, K. Jang, S. Moon, D. Han, "Accurate Latency-based Congestion Feedback for
-//! Datacenters", USENIX ATC 2015 (the slides of the talk, papers/dx-slides).
+//! Datacenters", USENIX ATC 2015 (slides of the talk: papers/dx-slides).
 //!
-//! The window moves by what packets waited in queues on their way, and by nothing else: a packet
-//! more while they did not wait, and otherwise less by as much as empties the queue and leaves the
-//! link full. All of that is the program's, as on a path of 20 µs an answer of the agent comes two
-//! windows late. The agent says how much of what is measured is noise.
+//! The window depends only on the queueing delay of packets: it grows by a packet while there is
+//! none, and otherwise shrinks by the amount that drains the queue and leaves the link full (slides
+//! 21 and 22). All of this runs in the program, because at an RTT of 20 µs an action of the agent
+//! is two windows late. The agent only estimates the noise of the measurements.
 
 mod noise;
 mod program;
@@ -66,14 +66,14 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     }))
 }
 
-/// What tells of queues.
+/// Source of the queueing delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Delay {
-    /// Stamps where there are any, else the RTT.
+    /// Time stamps if available, else the RTT.
     Auto,
-    /// Stamps; a datapath without them is refused.
+    /// Time stamps; a datapath without them is rejected.
     Stamps,
-    /// The RTT; stamps are not asked for.
+    /// RTT; time stamps are not requested.
     Rtt,
 }
 
@@ -85,10 +85,10 @@ impl Delay {
     ];
 }
 
-/// How much delay counts as no queue.
+/// Queueing delay that is treated as none.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Headroom {
-    /// What is noise, and a part of the path: `BURSTS` in `program.rs`.
+    /// Noise plus a fraction of the path: `BURSTS` in `program.rs`.
     Auto,
     Time(Duration),
     Packets(f64),
@@ -112,14 +112,14 @@ impl FromStr for Headroom {
     }
 }
 
-/// Which packets a decision averages.
+/// Samples that a decision averages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Samples {
-    /// A window of those that left after the last decision.
+    /// One window of packets sent after the last decision.
     After,
-    /// All since the last decision, those that were under way at the time too.
+    /// All since the last decision, including packets in flight at that time.
     Window,
-    /// The first that left after it.
+    /// The first packet sent after the last decision.
     Freshest,
 }
 
@@ -131,14 +131,14 @@ impl Samples {
     ];
 }
 
-/// What becomes of parts of a packet.
+/// Treatment of fractions of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Window {
     /// Kept.
     Fractional,
-    /// Each decision cuts them off.
+    /// Rounded down by each decision.
     Floor,
-    /// Each decision fills them up.
+    /// Rounded up by each decision.
     Ceil,
 }
 
@@ -163,9 +163,9 @@ struct Dx {
 struct Flow {
     mss: f64,
     noise: Noise,
-    /// What the program has now, ns.
+    /// Noise installed in the program, ns.
     told: u64,
-    /// The last report's delay was of stamps; nothing before the first.
+    /// The last report's delay was from time stamps; `None` before the first report.
     stamped: Option<bool>,
 }
 
@@ -199,10 +199,10 @@ impl Algorithm for Dx {
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
-        // A flow taken over has found its path already.
+        // A flow that is taken over skips slow start.
         let mut start = vec![("slow", u64::from(!info.live))];
         if self.rate.is_none() {
-            // The first acknowledgement ends one of which nothing is known, and begins the next.
+            // The first ACK ends a train of unknown length and starts the next.
             start.push(("train", info.mss.get().saturating_mul(TRAIN)));
         }
         control.program("dx", &start);
@@ -234,7 +234,7 @@ impl Algorithm for Dx {
         };
         let stamped = stamped != 0;
         if flow.stamped != Some(stamped) {
-            // A first report without stamps may come before the first of them.
+            // The first report may precede the first time stamp.
             let lost = flow.stamped.is_some() || decisions > 0;
             if lost && !stamped && self.delay != Delay::Rtt {
                 tracing::info!(
@@ -267,11 +267,11 @@ impl Algorithm for Dx {
     }
 }
 
-/// What packets of many paced flows wait although their rates fit the link, ns. Below one packet a
-/// window is a pace, and nothing orders the flows: the queue of N periodic ones at full load is the
-/// highest point of a Brownian bridge over √N packets, on average √(π/8)·√N of them. As everywhere
-/// in DX the others are taken to have the same window: N·W = R/D. Without it a link shared by more
-/// flows than it holds packets runs at four fifths.
+/// Returns the queueing delay of many paced flows whose rates fit the link, ns. Below one packet
+/// the window is a pacing rate, and the flows' phases are random. The queue of N periodic flows at
+/// full load is the maximum of a Brownian bridge over √N packets, on average √(π/8)·√N packets. As
+/// elsewhere in DX, all flows are assumed to have the same window: N·W = R/D. Without this term, a
+/// link shared by more flows than it holds packets is used to four fifths.
 fn scatter(window: f64, base: u64, packet: u64) -> u64 {
     if window >= 1.0 || packet >= INFINITY {
         return 0;

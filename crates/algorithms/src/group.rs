@@ -1,13 +1,12 @@
-//! Flows of any number of hosts that share one limit, or one fair share of a bottleneck.
+//! Flows of any number of hosts that share one rate limit, or one fair share of a bottleneck.
 //!
-//! This is what an agent off the datapath can do that no sender alone can: CCP's authors expect it
-//! to enable "control policies across groups of hosts" (Narayan et al., SIGCOMM 2018). The agent
-//! hears all members, on whatever datapath they are, and tells each its part, by weight.
+//! Only an agent off the datapath can provide this: CCP's authors expect it to enable "control
+//! policies across groups of hosts" (Narayan et al., SIGCOMM 2018). The agent receives reports from
+//! all members, on any datapath, and assigns each its part by weight.
 //!
-//! With `as=K` the group has one window, that of K Cubic flows ([`window`]), whatever the number of
-//! members. With `rate` it has one rate, which the members share by their pacing; beside it each
-//! has a Cubic window of its own, unless `as` says otherwise. A member that cannot use its part
-//! leaves it to the others ([`share`]).
+//! With `as=K` the group has one window, that of K Cubic flows ([`window`]), for any number of
+//! members. With `rate` it has one rate, which the members share by pacing; each also has its own
+//! Cubic window, unless `as` is set. What a member cannot use goes to the others ([`share`]).
 
 mod matching;
 mod member;
@@ -84,51 +83,52 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     Ok(boxed(Group::read(parameters)?))
 }
 
-/// As how many flows a group may count at most: each costs some work at every report.
+/// Maximum of `as`: each flow costs work at every report.
 const MOST_FLOWS: u32 = 64;
 /// Default of `report`, as Cubic's.
 const REPORT: Reporting = Reporting::AtMost(INTERVAL);
-/// Least window of a member, segments: with one alone, each would wait for the timer of a delayed
-/// ACK (RFC 5681, 4.2).
+/// Minimum window of a member, segments: with one, every segment would wait for the delayed-ACK
+/// timer (RFC 5681, 4.2).
 const LEAST_SEGMENTS: f64 = 2.0;
-/// Segments that a flow has in flight though they have arrived, on average: a receiver says nothing
-/// of every second one before the next comes (RFC 5681, 4.2). Eight members have eight such halves,
-/// and the one flow that they are to be has one. With 0 they had 0.951 [0.925, 0.979] of the flow
-/// beside them, 150 segments each, and 0.985 [0.952, 1.020] with a half (seeds 1 to 10). With more,
-/// or where every segment is acknowledged, the group has more than one flow has.
+/// Average number of segments per flow that have arrived but are not yet acknowledged, because a
+/// receiver may delay the ACK of every other segment (RFC 5681, 4.2). Eight members have eight such
+/// halves; the single flow that they stand for has one. Without the correction they had 0.951
+/// [0.925, 0.979] of the throughput of a competing flow at 150 segments each, and 0.985 [0.952,
+/// 1.020] with a half (seeds 1 to 10). With more, or if every segment is acknowledged, the group
+/// gets more than one flow.
 const UNSAID: f64 = 0.5;
-/// Most that a group's window is, segments: beyond every path, and few enough to be counted one by
-/// one.
+/// Maximum window of a group, segments: beyond every path, and small enough that the f64 arithmetic
+/// is exact to a segment.
 const MOST_SEGMENTS: f64 = 1e8;
-/// A member that does not use its part may always send so many segments a round trip. With these it
-/// begins again, beyond the limit until the agent hears of it. Linux lets two packets go, and then
-/// waits for as long as they take at the pace that it had. With fewer, that wait is longer than a
-/// round trip, and the member looks idle once more. With more, a crowd that begins at once sends
-/// more than the limit until it is told.
+/// Segments per round trip that a member that does not use its part may always send. It starts
+/// again with them, in excess of the limit until the agent learns of it. Linux sends two packets
+/// and then waits for their time at the old pacing rate. With fewer, that wait exceeds a round
+/// trip, and the member appears idle again. With more, many members that start at once exceed the
+/// limit by more until they are updated.
 const BEGINS: f64 = 2.0;
-/// The round trip of a member of which nothing was heard, seconds. Shorter lets a crowd send more;
-/// longer makes the first one wait.
+/// RTT assumed for a member without a sample, seconds. A shorter one lets many new members send
+/// more. A longer one delays the first.
 const UNHEARD: f64 = 0.1;
-/// Least rate of a member, bytes/s: a segment a second. With less its retransmission timer fires
-/// for want of an ACK (RFC 6298, 2.4).
+/// Minimum rate of a member, bytes/s: a segment per second. With less, its retransmission timer
+/// expires for lack of ACKs (RFC 6298, 2.4).
 const LEAST_RATE: f64 = 1_448.0;
-/// Flows that live already when an agent begins bring their windows with them for so long. Shorter,
-/// and those of a host that connects later bring none. Longer, and one that comes from another
-/// agent adds to a window that has grown meanwhile.
+/// Time after the group's start in which live flows contribute their windows. With less, those of a
+/// host that connects later contribute none. With more, a flow that moves from another agent adds
+/// to a window that has grown meanwhile.
 const TAKES_OVER: Duration = Duration::from_secs(1);
-/// Time between two looks for members that have fallen silent, at least and at most. Shorter is
-/// work for nothing; longer, and the part of one that is idle is lost for as long.
+/// Minimum and maximum interval of the checks for idle members. A shorter interval wastes work. A
+/// longer one wastes the part of an idle member for longer.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
 
-/// Members of one TLS key. Each takes time of every division, and a key can have any number of
-/// flows. Further ones get the least that a member can have.
+/// Maximum members per TLS key. Each costs time in every division, and a key can have any number of
+/// flows. Flows beyond the maximum get the minimum of a member.
 const KEY_MEMBERS_MAX: usize = 1_024;
-/// Members that are looked at for one moment of the agent before the rest of the work waits for the
-/// end of that moment. A smaller number changes what groups of some dozen members are told at one
-/// moment; a larger one lets reports of one key hold up the flows of others.
+/// Members processed per timestamp before further divisions are deferred to the end of that
+/// timestamp. A smaller number changes the results of groups of a few dozen members. A larger one
+/// lets the reports of one key delay the flows of others.
 const LOOKS_PER_MOMENT: usize = 4_096;
 
-/// The algorithm.
+/// Group of flows.
 pub struct Group {
     from: Prefixes,
     to: Prefixes,
@@ -136,26 +136,27 @@ pub struct Group {
     weights: Weights,
     report: Reporting,
     limit: Option<Rate>,
-    /// As how many flows the whole counts.
+    /// Number of Cubic flows that the group's window stands for.
     flows: Option<u32>,
-    /// The window of the whole, while it has members.
+    /// Window of the group, while it has members.
     shared: Option<Window>,
-    /// In the order of their numbers, so that a run is the same every time. Those outside of the
-    /// group are here too.
+    /// Members by flow identifier, so that a run is deterministic. Includes flows outside of the
+    /// group.
     members: BTreeMap<FlowId, Member>,
-    /// When the first member came.
+    /// Time at which the first member joined.
     began: Time,
     timer: Option<Time>,
-    /// It was said that there are too many members for the window, and for the rate.
+    /// A warning about too many members was logged, for the window and for the rate.
     crowded: [bool; 2],
-    /// Owners by key, `None` for all datapaths without one. They stay: there are as many as keys.
+    /// Owner index by key, `None` for datapaths without one. Never removed: their number is bounded
+    /// by the number of keys.
     owners: BTreeMap<Option<Arc<str>>, usize>,
     shares: Vec<Owner>,
-    /// The moment of the last division, and the members looked at in it.
+    /// Timestamp of the last division, and the members processed at it.
     moment: (Time, usize),
 }
 
-/// There is less than its members need at least.
+/// The members' minimum exceeds the window or the rate.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 enum Crowded {
     #[error(
@@ -204,7 +205,7 @@ impl Group {
         })
     }
 
-    /// Takes in what a member reported.
+    /// Processes a member's report.
     fn hear(&mut self, now: Time, id: FlowId, report: &Report<'_>) {
         let Some(heard) = Heard::read(report.fields()) else {
             return;
@@ -219,7 +220,8 @@ impl Group {
             .as_ref()
             .or(self.shared.as_ref())
             .is_some_and(Window::is_starting);
-        // Both look at all members, so only where a slow start ends or a timer fired.
+        // Both sum over all members, so they are computed only when slow start ends or a timer
+        // expired.
         let begins = match (starting && !heard.slow, own) {
             (false, _) => None,
             (true, true) => Some(member.segments()),
@@ -251,21 +253,21 @@ impl Group {
         self.members.values().filter(|member| member.inside)
     }
 
-    /// The members' windows together, segments.
+    /// Returns the sum of the members' windows, segments.
     fn sum(&self) -> f64 {
         self.inside().map(Member::segments).sum()
     }
 
-    /// What the members have in flight though it has arrived, beyond what as many flows as they
-    /// count for would have; segments.
+    /// Returns the segments that have arrived but are not yet acknowledged, in excess of those of
+    /// the flows that the members stand for.
     fn unsaid(&self) -> f64 {
         let sending = self.inside().filter(|member| !member.idle).count();
         let flows = self.shared.as_ref().map_or(sending, Window::flows);
         UNSAID * sending.saturating_sub(flows) as f64
     }
 
-    /// Divides what there is, and tells those who get another part than they have. Where this
-    /// moment has had its share of work, that waits for the timer at the end of the moment.
+    /// Divides the window and the rate, and updates members whose part changed. If this timestamp
+    /// has exhausted its work limit, that is deferred to a timer at the end of the timestamp.
     fn settle(&mut self, control: &mut Control<'_>) {
         if self.may_divide(control.now()) {
             self.divide(control.now());
@@ -288,7 +290,7 @@ impl Group {
         control.after(Duration::ZERO);
     }
 
-    /// The owner of flows of this key.
+    /// Returns the index of the owner of this key's flows.
     fn owner(&mut self, key: Option<Arc<str>>) -> usize {
         let Group {
             owners,
@@ -303,7 +305,7 @@ impl Group {
         })
     }
 
-    /// Tells those whose part is another than they have, and sees that it looks for silent members.
+    /// Updates members whose part changed, and schedules the next check for idle members.
     fn tell(&mut self, control: &mut Control<'_>) {
         let count = self.inside().count() as f64;
         let total = self
@@ -347,8 +349,8 @@ impl Group {
         self.complain(crowded);
     }
 
-    /// Parts of one window are in proportion to weight and RTT, so that the rates are in proportion
-    /// to the weights. `Some` where the members need more at least than there is.
+    /// Divides the window in proportion to weight and RTT, so that rates are in proportion to the
+    /// weights. Returns an error if the members' minimum exceeds the window.
     fn divide_window(&mut self, now: Time) -> Option<Crowded> {
         let unsaid = self.unsaid();
         let window = self.shared.as_mut()?;
@@ -358,7 +360,7 @@ impl Group {
             weights += member.weight;
             rtts += member.weight * member.rtt;
         }
-        // What the flow that the group is would see; 0 before anybody knows.
+        // RTT of the flow that the group stands for; 0 before the first sample.
         let rtt = if weights > 0.0 { rtts / weights } else { 0.0 };
         window.grow(now, rtt);
         self.shares.iter_mut().for_each(Owner::clear);
@@ -377,7 +379,7 @@ impl Group {
             self.shares[member.owner].push(member.weight, part);
         }
         let total = (window.total() + unsaid).min(MOST_SEGMENTS);
-        // A remainder goes to others after each reduction.
+        // The remainder goes to different members after each reduction.
         let (starting, epoch) = (window.is_starting(), window.epoch());
         let fits = starting || share::divide_among(total, &mut self.shares, Some(epoch as usize));
         let crowded = self
@@ -403,7 +405,7 @@ impl Group {
         crowded
     }
 
-    /// As [`Group::divide_window`] with the rate.
+    /// Divides the rate, like [`Group::divide_window`].
     fn divide_rate(&mut self) -> Option<Crowded> {
         let limit = self.limit?;
         let total = limit.bytes_per_sec() as f64;
@@ -424,7 +426,7 @@ impl Group {
             let (at, owner) = (&mut next[member.owner], &self.shares[member.owner]);
             let part = owner.parts.get(*at).copied().unwrap_or_default();
             *at += 1;
-            // A limit is one: where there is less than the least of all, everybody gets less.
+            // The limit is strict: if it is less than the sum of the minimums, each gets less.
             let scale = match owner.fits {
                 true => 1.0,
                 false => owner.gets / (LEAST_RATE * owner.parts.len() as f64),
@@ -451,8 +453,7 @@ impl Group {
         })
     }
 
-    /// Says once of the window, and once of the rate, that there is too little, and again when it
-    /// was enough in between.
+    /// Logs a warning when the window or the rate becomes too small for the members.
     fn complain(&mut self, crowded: [Option<Crowded>; 2]) {
         for (crowded, said) in crowded.into_iter().zip(&mut self.crowded) {
             if let Some(why) = crowded.filter(|_| !*said) {
@@ -462,8 +463,8 @@ impl Group {
         }
     }
 
-    /// Opens a flow of a key that has as many members as one may have. Inside the group it has the
-    /// least of a member, so that the limit holds; outside, it stays with its datapath's fallback.
+    /// Opens a flow of a key that has the maximum number of members. Inside the group it gets a
+    /// member's minimum, so that the limit holds. Outside, it stays with its datapath's fallback.
     fn open_beyond(&mut self, info: &FlowInfo, inside: bool, control: &mut Control<'_>) {
         if !inside {
             return;
@@ -481,7 +482,7 @@ impl Group {
         }
     }
 
-    /// A flow that others steered before goes on with what it had.
+    /// Continues a live flow with the window it had under another agent.
     fn take_over(&mut self, now: Time, member: &mut Member, info: &FlowInfo) {
         let slow = info.ssthresh.get() >= INFINITY;
         if !info.live || slow {
@@ -545,8 +546,8 @@ impl Algorithm for Group {
             Some(flows) => (self.shared, self.began) = (Some(Window::new(flows)), now),
         }
         self.take_over(now, &mut member, info);
-        // One who joins a group in slow start begins with a part of what that has, and not with as
-        // much again.
+        // A member that joins a group in slow start begins with a part of the group's window
+        // instead of adding to it.
         let joins = member.own.is_none() && !info.live;
         if joins && self.shared.as_ref().is_some_and(Window::is_starting) {
             let (had, others) = (self.sum(), self.inside().count());
@@ -558,7 +559,7 @@ impl Algorithm for Group {
         }
         let divides = self.may_divide(now);
         if !divides {
-            // Until the division at the end of this moment.
+            // Applies until the division at the end of this timestamp.
             member.pace = if inside && self.limit.is_some() {
                 LEAST_RATE as u64
             } else {

@@ -1,4 +1,4 @@
-//! `docs/algorithms/costs.md` says what the compiler counts of every program.
+//! Checks that `docs/algorithms/costs.md` lists the compiler's costs of every program.
 
 use std::fmt::Write;
 use std::path::Path;

@@ -1,6 +1,6 @@
-//! Windows per round-trip time, in segments, in a model of rounds: each round acknowledges one
-//! window, two segments at a time, evenly over the RTT. What happens in each round is scripted; the
-//! datapath and the agent are the real ones.
+//! Windows per round trip, in segments, in a round-based model: each round acknowledges one window,
+//! two segments at a time, evenly spaced over the RTT. Events are scripted; datapath and agent are
+//! the real ones.
 
 use ccplane_agent::datapath::{Datapath, Here, Shared};
 use ccplane_agent::{Agent, FlowInfo, Options, Tables};
@@ -14,14 +14,14 @@ const FLOW: u64 = 7;
 struct Rounds {
     datapath: Datapath<Here>,
     transport: Transport,
-    /// RTT of an empty queue, and the window that fills the path: more makes the RTT longer.
+    /// Base RTT, and the window that fills the path; a larger window lengthens the RTT.
     base: Duration,
     bdp: u64,
     srtt_us: u64,
-    /// The datapath repairs losses itself, and says so.
+    /// The datapath performs loss recovery and declares it.
     repairs: bool,
     in_recovery: bool,
-    /// Its host paces the flow.
+    /// The host paces the flow.
     paced: bool,
     windows: Vec<u64>,
 }
@@ -76,7 +76,7 @@ impl Rounds {
         rounds
     }
 
-    /// Carries reports to the agent and commands to the datapath, which refuses none.
+    /// Delivers reports to the agent and commands to the datapath, which rejects none.
     fn turn(&mut self) {
         self.datapath.turn(self.transport.now);
         let agent = &self.datapath.way().agent;
@@ -90,7 +90,7 @@ impl Rounds {
         let outcome = flow.on_ack(&self.transport, &signals);
         assert!(!outcome.fallback, "the agent is alive");
         self.transport.ssthresh = outcome.ssthresh.unwrap_or(self.transport.ssthresh);
-        // As Linux: whole segments.
+        // Whole segments, as in Linux.
         self.transport.cwnd = outcome.cwnd.unwrap_or(self.transport.cwnd) / MSS * MSS;
         self.turn();
         outcome
@@ -115,8 +115,8 @@ impl Rounds {
         self.base + self.base * queue / self.bdp
     }
 
-    /// A round in which every segment arrives; `limited`: the window and not the application limits
-    /// sending.
+    /// Runs a round in which every segment arrives. `limited`: the flow is cwnd-limited instead of
+    /// application-limited.
     fn round(&mut self, limited: bool) {
         let (rtt, packets) = (self.rtt(), self.transport.cwnd / MSS);
         let acks = packets.div_ceil(2);
@@ -159,8 +159,7 @@ impl Rounds {
         self
     }
 
-    /// A segment is lost: a round of recovery, at whose end the transport has the window at
-    /// ssthresh.
+    /// Loses a segment: a round of recovery, at whose end the transport's window equals ssthresh.
     fn loss(&mut self) -> &mut Rounds {
         if !self.repairs {
             return self.loss_that_the_program_repairs();
@@ -199,7 +198,7 @@ impl Rounds {
         self
     }
 
-    /// The same on a datapath that leaves it to the program: the window falls at once, and once.
+    /// Same on a datapath without loss recovery: the window is reduced at once, and only once.
     fn loss_that_the_program_repairs(&mut self) -> &mut Rounds {
         let before = self.transport.cwnd;
         let lost = Signals {
@@ -225,8 +224,8 @@ impl Rounds {
         self
     }
 
-    /// A retransmission timeout: the transport goes to one segment and repairs until `rounds` have
-    /// passed.
+    /// Runs a retransmission timeout: the transport goes to one segment and recovers for `rounds`
+    /// rounds.
     fn timeout(&mut self, rounds: usize) -> &mut Rounds {
         self.in_recovery = self.repairs;
         self.transport.now += Duration::from_millis(200);
@@ -240,7 +239,7 @@ impl Rounds {
         self
     }
 
-    /// The last reduction was spurious: the transport puts window and threshold back.
+    /// Undoes the last reduction as spurious: the transport restores window and ssthresh.
     fn undo(&mut self, cwnd: u64, ssthresh: u64) -> &mut Rounds {
         self.in_recovery = false;
         (self.transport.cwnd, self.transport.ssthresh) = (cwnd * MSS, ssthresh * MSS);
@@ -260,8 +259,8 @@ impl Rounds {
     }
 }
 
-/// Windows of a life with everything in it: slow start, a loss, growth, a timeout, an undo, a
-/// limited application.
+/// Returns the windows of a scripted flow: slow start, loss, growth, timeout, undo, and an
+/// application-limited period.
 fn life(repairs: Capabilities, algorithm: &str, parameters: &str) -> String {
     let mut rounds = Rounds::on(repairs, algorithm, parameters, 200);
     let mut lines = vec![format!("slow start        {:?}", rounds.rounds(5).take())];
@@ -326,8 +325,8 @@ fn cubic_is_back_at_the_old_window_after_k() {
     rounds.base = Duration::from_millis(100);
     rounds.rounds(5).loss().take();
     assert_eq!(rounds.ssthresh(), 224, "0.7 of 320");
-    // RFC 9438, equation 2: K = cbrt((320 - 224) / 0.4) = 6.2 s = 62 RTTs, where Reno's pace would
-    // be at 224 + 62 * 0.53.
+    // RFC 9438, equation 2: K = cbrt((320 − 224) / 0.4) = 6.2 s = 62 RTTs, when Reno would be at
+    // 224 + 62 · 0.53.
     let windows = rounds.rounds(80).take();
     assert_eq!(windows[62], 320, "{windows:?}");
     assert!(windows[20] > 224 + 2 * 20, "fast at first: {windows:?}");
@@ -336,8 +335,8 @@ fn cubic_is_back_at_the_old_window_after_k() {
 
 #[test]
 fn cubic_keeps_reno_s_pace_where_that_is_faster() {
-    // Section 4.3: 3 * (1 - 0.7) / (1 + 0.7) = 0.53 a round until the old window, 24 more; then the
-    // same, or 1.
+    // RFC 9438, 4.3: 3 · (1 − 0.7) / (1 + 0.7) = 0.53 per round up to the old window, 24 more; then
+    // the same, or 1.
     for (friendly, expected) in [("linux", 32), ("rfc9438", 24 + (60 - 45))] {
         let mut rounds = Rounds::new("cubic", &format!("hystart=off,friendly={friendly}"), 10_000);
         rounds.base = Duration::from_millis(5);
@@ -370,7 +369,7 @@ fn fast_convergence_remembers_less_after_an_early_loss() {
 fn hystart_leaves_slow_start_when_the_delay_rises() {
     for (parameters, most) in [("hystart=linux", 220), ("hystart=rfc9406", 450)] {
         let mut rounds = Rounds::new("cubic", parameters, 100);
-        // ACKs too far apart for a train.
+        // ACKs are too far apart to form a train.
         rounds.base = Duration::from_millis(400);
         rounds.rounds(30).take();
         assert!(
@@ -394,14 +393,14 @@ fn hystart_leaves_slow_start_when_an_ack_train_fills_half_the_shortest_rtt_and_a
             rounds.rounds(6);
             rounds.transport.ssthresh / MSS
         };
-        // 17 segments and more, two each 2.2 ms and less: the train of the second round is longer
-        // than 10 ms.
+        // From 17 segments on, in ACKs of two per 2.2 ms or less: the train of the second round
+        // exceeds 10 ms.
         assert!(
             (16..=40).contains(&left(false)),
             "{algorithm}: {}",
             left(false)
         );
-        // A round's ACKs come within a round trip, and not within more.
+        // A round's ACKs span at most one round trip.
         assert!(left(true) > 10_000, "{algorithm}: {}", left(true));
     }
 }

@@ -1,7 +1,7 @@
-# BBR version 1 with nothing outside of the datapath. As the algorithm `bbr` with `policer=false`,
-# whose agent decides what lasts rounds; what that adds to the window for ACKs that come in lumps
-# has no room here. Gains are in parts of 10,000, those of pacing 1 % lower. Names in quotes are
-# Linux' (tcp_bbr.c).
+# BBR version 1 entirely in the datapath. Same as the algorithm `bbr` with `policer=false`, whose
+# agent decides what takes rounds, but without its window allowance for ACK aggregation, for which
+# there is no room. Gains are in units of 1/10,000, pacing gains 1 % lower. Quoted names are from
+# Linux (tcp_bbr.c).
 (algorithm text_bbr
     (about "BBR version 1, as in Linux 6.x, without policers and without a surplus for ACKs in lumps")
     (needs cwnd pacing rtt delivery_rate)
@@ -14,7 +14,7 @@
     (passed 0) (round_end 0) (sample 0) (bw_now 0) (bw_before 0) (bw_rounds 0) (counts_from 0) (grown_from 0) (same 0)
     (prior 0) (conserving 0))
 
-# Measures. A sample that the application limited counts only where it is the best.
+# Measurement. An application-limited sample counts only if it is the maximum.
 (when true
     (:= newly (* (+ Ack.packets_acked Ack.packets_misordered) Flow.mss))
     (:= left (+ newly (* Ack.lost_pkts_sample Flow.mss)))
@@ -22,17 +22,17 @@
     (:= bw (if (> Flow.rate_outgoing 0) (min Flow.rate_incoming Flow.rate_outgoing) Flow.rate_incoming))
     (if (|| (! Flow.app_limited) (>= bw Report.bw)) (:= sample (max sample bw)))
     (:= bw (max Report.bw sample))
-    # Until the bandwidth is known: the window in a round trip, times 2/ln 2.
+    # Until the bandwidth is known: the window per round trip, times 2/ln 2.
     (if (&& (== Report.min_rtt +infinity) (< Flow.rtt_sample_us +infinity))
         (:= Rate (/ (* 2885000 (max Cwnd (* 10 Flow.mss))) Flow.rtt_sample_us)))
     (if (|| Flow.was_timeout Flow.undone) (:= grown_from 0))
-    # The least RTT is believed for so long, and then whatever comes (`bbr_update_min_rtt`).
+    # An expired minimum RTT is replaced by any sample (`bbr_update_min_rtt`).
     (:= due (&& (< Flow.rtt_sample_us +infinity) (> (diff Ack.now rtt_since) probe_rtt_interval) (< Report.min_rtt +infinity)))
     (if (|| due (< Flow.rtt_sample_us Report.min_rtt))
         (do (:= Report.min_rtt Flow.rtt_sample_us)
             (:= rtt_since Ack.now)))
     (fallthrough))
-# Then four segments are in flight for 200 ms, after the round trips that empty the pipe.
+# Then PROBE_RTT: four segments in flight for 200 ms, after the round trips that empty the pipe.
 (when (&& due (== dip_until 0) (! Flow.app_limited))
     (:= prior (max Report.window prior))
     (:= dip_until (+ Ack.now 200000 (* 2 Flow.srtt_us)))
@@ -44,8 +44,8 @@
     (if full (:= phase 9))
     (fallthrough))
 
-# A round began: an ACK of what was sent after the last one did. The bandwidth is the greatest of
-# six to twelve rounds (`bbr_bw_rtts`: ten), without those of a dip.
+# A round ends with the first ACK of data sent after it began. The bandwidth is the maximum of six
+# to twelve rounds (`bbr_bw_rtts`: ten), excluding those of PROBE_RTT.
 (when (> passed round_end)
     (:= round_end (+ passed Flow.bytes_in_flight))
     (if (&& (> sample 0) (|| (>= sample Report.bw) (&& (== dip_until 0) (> passed counts_from))))
@@ -54,8 +54,8 @@
             (:= bw_now (max bw_now sample))))
     (:= Report.bw (max bw_now bw_before))
     (:= bw Report.bw)
-    # The pipe is full after three rounds that find less than a quarter more
-    # (`bbr_check_full_bw_reached`); then what is queued drains.
+    # The pipe is full after three rounds with less than a quarter more bandwidth
+    # (`bbr_check_full_bw_reached`). Then the queue drains.
     (if (&& (> sample 0) (! full) (== dip_until 0))
         (if (>= bw (* grown_from 1.25))
             (do (:= grown_from bw) (:= same 0))
@@ -69,8 +69,8 @@
     (:= bdp (if (< Report.min_rtt +infinity) (/ (* bw Report.min_rtt) 1000000) (* 10 Flow.mss)))
     (:= budget (* 3 (max (min (/ Rate 1024) 64000) (* (if (< Rate 150000) 1 2) Flow.mss))))
     (fallthrough))
-# The queue is drained. The gain cycle begins anywhere but in the phase that drains
-# (`bbr_reset_probe_bw_mode`): the clock draws where.
+# The queue is drained. The gain cycle starts in any phase but the draining one
+# (`bbr_reset_probe_bw_mode`), chosen by the clock.
 (when (&& (> draining 0) (<= Flow.bytes_in_flight (min draining (+ bdp budget))))
     (:= draining 0)
     (:= phase 9)
@@ -82,8 +82,8 @@
     (if (== phase 8) (:= phase 0))
     (:= Report.gain (if (== phase 0) 12375 9900))
     (fallthrough))
-# A phase lasts the least RTT; the first also until there is a loss or 1.25 BDP in flight, the
-# second not longer than until there is no more than a BDP (`bbr_is_next_cycle_phase`).
+# A phase lasts the minimum RTT. The first one also lasts until there is a loss or 1.25 BDP in
+# flight. The second ends early once at most a BDP is in flight (`bbr_is_next_cycle_phase`).
 (when (< phase 8)
     (:= due (> (diff Ack.now stamp) Report.min_rtt))
     (if (== phase 0)
@@ -96,13 +96,13 @@
             (:= Report.gain (if (== phase 0) 12375 (if (== phase 1) 7425 9900)))))
     (fallthrough))
 
-# Paces, in a dip and after an idle time without gain. Until the pipe is full the rate only rises.
+# Pacing, without gain in PROBE_RTT and after an idle period. Until the pipe is full the rate only
+# increases.
 (when true
     (:= bw (/ (* bw (if (|| (== Flow.bytes_pending 0) (> dip_until 0)) 9900 Report.gain)) 10000))
     (if (|| full (> bw Rate)) (:= Rate bw))
     (fallthrough))
-# A repair of losses begins: packets are conserved for a round, and the window before it returns
-# with its end.
+# A recovery begins: packet conservation for one round. The window before it is restored at its end.
 (when (&& (|| Flow.in_recovery Flow.was_timeout) (== prior 0))
     (:= prior (max Report.window Cwnd))
     (:= round_end (+ passed Flow.bytes_in_flight))
@@ -117,8 +117,8 @@
     (:= Cwnd (max Cwnd prior))
     (:= prior 0)
     (fallthrough))
-# The window: towards the model's by what is delivered, and not beyond it once the pipe was full. No
-# threshold while losses are repaired.
+# The window grows by the data delivered towards the model's, and not beyond it once the pipe is
+# full. ssthresh is infinite in recovery.
 (when true
     (:= target (+ (/ (* bdp cwnd_gain) 10000) budget (if (== phase 0) (* 2 Flow.mss) 0)))
     (if full

@@ -1,6 +1,6 @@
-# Copa's default mode with nothing outside of the datapath. As the algorithm `copa` with
-# `mode=default`, whose agent keeps the least RTT and the velocity. It does not compete where others
-# fill the buffer.
+# Copa's default mode entirely in the datapath. Same as the algorithm `copa` with `mode=default`,
+# whose agent keeps RTT_min and the velocity. It has no competitive mode for buffer-filling cross
+# traffic.
 (algorithm text_copa
     (about "Copa (NSDI 2018), default mode: 1/delta packets in the queue")
     (needs cwnd pacing rtt)
@@ -20,8 +20,8 @@
     (:= unit (* packets Flow.mss))
     (fallthrough))
 
-# RTT_min is the least of 5 to 10 s, RTT_standing of a quarter to half a smoothed RTT, each kept in
-# two buckets (section 2.1).
+# RTT_min is the minimum of the last 5 to 10 s, RTT_standing that of the last quarter to half of a
+# smoothed RTT, each kept in two buckets (section 2.1).
 (when (&& (< Flow.rtt_sample_us +infinity) (> (+ Ack.bytes_acked Ack.bytes_misordered) 0))
     (if (> (diff Ack.now base_began) 5s)
         (do (:= base_older base_recent)
@@ -36,7 +36,7 @@
             (:= bucket Ack.now)))
     (:= recent (min recent Flow.rtt_sample_us))
     (:= Report.standing (min recent older))
-    # The flow's bytes in the queue. The window is to grow while they are at most 1/delta packets.
+    # The flow's bytes in the queue. The window grows while they are at most 1/delta packets.
     (:= Report.queued (/ (* Cwnd (diff Report.standing Report.base)) Report.standing))
     (:= up (<= Report.queued unit))
     (fallthrough))
@@ -47,8 +47,8 @@
     (:= credit 0)
     (fallthrough))
 
-# Slow start ends when the queue is as long as it is to be. From then on the window moves by
-# velocity/delta packets an RTT; downwards by half of the excess, which does not swing on long and
+# Slow start ends when the queue reaches its target. From then on the window moves by velocity/delta
+# packets per RTT. Downwards it moves by half of the excess, which does not oscillate on long and
 # fast paths.
 (when true
     (:= slow (&& slow up))
@@ -61,15 +61,15 @@
             (:= credit (diff credit (* step Cwnd)))))
     (:= window (if up (+ Cwnd (if Flow.cwnd_limited step 0)) (max (diff Cwnd step) (* 2 Flow.mss))))
     (:= in_loss (&& in_loss (|| Flow.in_recovery Flow.was_timeout)))
-    # No reduction for a loss: what the datapath takes for the end of its own is the window that is
-    # wanted.
+    # No reduction for a loss: ssthresh, the target of the datapath's reduction, is the window that
+    # Copa wants.
     (if (&& Flow.in_recovery (! in_loss)) (:= Ssthresh window) (:= Cwnd window))
     (if (< Report.standing +infinity) (:= Rate (/ (* 2000000 window) Report.standing)))
     (:= Report.cwnd window)
     (fallthrough))
 
-# Once a round trip: the velocity doubles when the window went the same way four times, and at most
-# doubles the window.
+# Once per round trip: the velocity doubles if the window moved in the same direction four times,
+# and at most doubles the window.
 (when (> Micros (max Flow.srtt_us 1ms))
     (:= Micros 0)
     (report)

@@ -1,6 +1,6 @@
-# Cubic with nothing outside of the datapath. As the algorithm `cubic` with `hystart=off`. All is
-# whole numbers: times in ms, windows in bytes. The cube root comes by Newton's method, one step at
-# each ACK: from the last stage's it is exact long before it matters.
+# Cubic entirely in the datapath. Same as the algorithm `cubic` with `hystart=off`. Integer
+# arithmetic: times in ms, windows in bytes. The cube root is computed by Newton's method, one step
+# per ACK: starting from the last stage's value, it converges long before it matters.
 (algorithm text_cubic
     (about "Cubic (RFC 9438), without HyStart")
     (needs cwnd rtt recovery)
@@ -17,8 +17,8 @@
     (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
     (fallthrough))
 
-# One reduction for each recovery. A window below the last plateau is a sign of others, who get more
-# room (section 4.7).
+# One reduction per recovery. A window below the last plateau indicates new flows, to which it
+# yields more (fast convergence, RFC 9438, 4.7).
 (when (! (|| recovering Flow.was_timeout))
     (:= before Cwnd)
     (fallthrough))
@@ -30,12 +30,12 @@
     (:= credit 0)
     (report)
     (fallthrough))
-# A reduction that was spurious is forgotten (section 4.9); the transport has undone it.
+# Restores the plateau after a spurious reduction (section 4.9), which the transport has undone.
 (when Flow.undone
     (:= Report.w_max w_before)
     (:= running false)
     (fallthrough))
-# After a timeout the next stage has its plateau where it begins (section 4.8).
+# After a timeout the next stage starts at its plateau (section 4.8).
 (when Flow.was_timeout
     (:= in_loss true)
     (:= Report.w_max 0)
@@ -47,8 +47,8 @@
     (:= slow (min left (diff Ssthresh Cwnd)))
     (:= Cwnd (+ Cwnd slow))
     (:= left (- left slow))
-    # A stage begins with the first byte that counts. K^3 = (W_max - cwnd) / C segments, C = 0.4 a
-    # second cubed (equation 2).
+    # The stage begins with the first byte that counts. K^3 = (W_max - cwnd) / C segments, C = 0.4
+    # segments/s^3 (equation 2).
     (if (&& (> left 0) (! running))
         (do (:= running true)
             (:= began Ack.now)
@@ -57,7 +57,7 @@
             (:= cube (/ (* (diff Report.w_max Cwnd) 2500000000) Flow.mss))))
     (:= k (max 1 (/ (+ (* 2 k) (/ cube (* k k))) 3)))
     (:= Report.k_ms k)
-    # W_cubic(t) = W_max + C (t - K)^3 (equation 1), now and a round trip ahead.
+    # W_cubic(t) = W_max + C (t - K)^3 (equation 1), now and one RTT ahead.
     (:= t (/ (diff Ack.now began) 1000))
     (:= apart (max (diff t k) (diff k t)))
     (:= cubic (/ (* Flow.mss apart apart apart) 2500000000))
@@ -66,11 +66,10 @@
     (:= apart (max (diff t k) (diff k t)))
     (:= ahead (/ (* Flow.mss apart apart apart) 2500000000))
     (:= ahead (if (< t k) (diff Report.w_max ahead) (+ Report.w_max ahead)))
-    # The window of a Reno that gives back as little: 3 (1 - 0.7) / (1 + 0.7) segments an RTT
-    # (equation 4).
+    # W_est, the Reno-friendly window: 3 (1 - 0.7) / (1 + 0.7) segments per RTT (section 4.3).
     (:= friendly (+ friendly (/ (* 9 Flow.mss left) (* 17 Cwnd))))
     (:= target (if (< cubic friendly) (+ friendly (/ (* 9 Flow.mss) 17)) ahead))
-    # At most half a window more an RTT (section 4.2); nothing where the window is there already.
+    # At most half a window more per RTT (section 4.2). No growth if the window is above the target.
     (:= target (min target (/ (* 3 Cwnd) 2)))
     (:= every (max Flow.mss (/ (* Cwnd Flow.mss) (max 1 (diff target Cwnd)))))
     (:= credit (+ (min credit every) left))

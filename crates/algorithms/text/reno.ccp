@@ -1,5 +1,5 @@
-# NewReno with nothing outside of the datapath. As the algorithm `reno`, whose growth an agent
-# steers once a round trip.
+# NewReno entirely in the datapath. Same as the algorithm `reno`, whose growth an agent sets once
+# per round trip.
 (algorithm text_reno
     (about "NewReno (RFC 5681, RFC 6582): one segment an RTT, half the window at a loss")
     (needs cwnd rtt recovery)
@@ -15,9 +15,9 @@
     (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
     (fallthrough))
 
-# One reduction for each recovery (RFC 6582), of the window before it: at a timeout the transport
-# has changed it already. The threshold is whole segments, as a transport that counts packets has
-# it.
+# One reduction per recovery (RFC 6582), from the window before it, because a timeout has already
+# changed the window. ssthresh is rounded down to whole segments, as in a transport that counts
+# packets.
 (when (! (|| recovering Flow.was_timeout))
     (:= before Cwnd)
     (fallthrough))
@@ -30,8 +30,8 @@
     (:= in_loss true)
     (fallthrough))
 
-# Slow start up to the threshold; what is left of the ACK counts for a segment more when a window is
-# acknowledged (RFC 5681, 3.1).
+# Slow start up to ssthresh; the rest of the ACK counts towards one segment per window acknowledged
+# (RFC 5681, 3.1).
 (when (&& (> Ack.bytes_acked 0) Flow.cwnd_limited (|| in_loss (! (|| Flow.in_recovery recovering))))
     (:= left (* Flow.mss (+ Ack.packets_acked Ack.packets_misordered)))
     (:= slow (min left (diff Ssthresh Cwnd)))

@@ -1,5 +1,5 @@
-# Vegas with nothing outside of the datapath. As the algorithm `vegas`, whose agent says after each
-# round trip whether the next has a segment more or less.
+# Vegas entirely in the datapath. Same as the algorithm `vegas`, whose agent decides after each
+# round trip whether to add or remove a segment.
 (algorithm text_vegas
     (about "Vegas (Brakmo and Peterson 1995, as Linux has it): 2 to 4 segments in the queue")
     (needs cwnd rtt recovery)
@@ -20,12 +20,12 @@
             (:= round_rtt (min round_rtt Flow.rtt_sample_us))
             (:= round_samples (+ round_samples 1))))
     (:= round_acked (+ round_acked Ack.bytes_acked))
-    # More is acknowledged than was in flight when it began; below a millisecond a round says
-    # little.
+    # A round ends when more is acknowledged than was in flight at its start. Rounds below a
+    # millisecond measure too little.
     (:= fresh (|| Flow.in_recovery (&& (> round_acked round_size) (> (diff Ack.now round_began) 1ms))))
     (fallthrough))
 
-# Half the window, once for each recovery.
+# Half the window, once per recovery.
 (when (! (|| recovering Flow.was_timeout))
     (:= before Cwnd)
     (fallthrough))
@@ -36,16 +36,15 @@
     (:= in_loss true)
     (fallthrough))
 
-# A round is over, with more than two samples: fewer may all be of delayed ACKs. What waits is
-# window * (rtt - base) / base.
+# End of a round with more than two samples: fewer may all be from delayed ACKs. The queue holds
+# window * (rtt - base) / base segments.
 (when (&& fresh (! (|| Flow.in_recovery recovering)))
     (:= Report.rounds (+ Report.rounds 1))
     (:= Report.rtt round_rtt)
     (:= Report.waiting (/ (* (/ Cwnd Flow.mss) (diff round_rtt Report.base)) Report.base))
     (report)
     (if (< Cwnd Ssthresh)
-        # Slow start ends with a queue: at what the round's rate carries without it, and one segment
-        # more.
+        # Slow start ends with a queue, at the round's rate times the base RTT plus one segment.
         (if (&& (> round_samples 2) (> Report.waiting gamma))
             (do (:= Cwnd (min Cwnd (+ (/ (* Cwnd Report.base) round_rtt) Flow.mss)))
                 (:= Ssthresh (min Ssthresh Cwnd))))

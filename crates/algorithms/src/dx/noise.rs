@@ -1,37 +1,37 @@
-//! How much of what the stamps say is noise.
+//! Estimate of the noise in time stamps.
 //!
-//! A packet that did not wait shows a delay all the same: stamps are taken before a packet leaves
-//! and after it came, and the least delay ever seen is the luckiest one. So the mean of samples
-//! without a queue is above zero, and a decision that compares with less takes noise for a queue at
-//! every turn. How far above cannot be seen on the way there, where a queue that stands looks the
-//! same: a flow that took that for noise would tolerate ever longer queues. The way back has stamps
-//! of the same two hosts and no part in the queue: its mean above its least is the same bias.
+//! A packet that was not queued still shows a delay: time stamps are taken before a packet leaves
+//! and after it arrives, and the minimum delay is that of the luckiest packet. The mean of samples
+//! without a queue is therefore above zero, and a decision with a lower threshold mistakes noise
+//! for a queue. The bias cannot be measured on the forward path, where a standing queue looks the
+//! same: a flow that took it for noise would tolerate ever longer queues. The reverse path has time
+//! stamps of the same hosts but not the queue, so its mean above its minimum has the same bias.
 
 use ccplane_datapath::INFINITY;
 use ccplane_units::{Duration, Time};
 
 use crate::least::Least;
 
-/// For so long the least of the way back counts: as the least of the way there does
-/// (`WINDOW` in `one_way.rs`).
+/// Window of the reverse path's minimum, the same as the forward path's (`WINDOW` in `one_way.rs`).
 const LEAST_OVER: Duration = Duration::from_secs(10);
 
-/// Reports in each half of the time over which the least mean and the least spread count. Fewer
-/// take a queue on the way back, which comes and goes, for noise; more hold on to the quiet of
-/// before.
+/// Reports per half of the window of the minimum mean and spread. With fewer, a temporary queue on
+/// the reverse path counts as noise. With more, the estimate keeps an earlier quiet period for
+/// longer.
 const HALF: u32 = 32;
 
-/// E|X - Y| of two normal samples is 2σ/√π: a spread times this is σ. For exponential jitter of
-/// both hosts it is within a tenth.
+/// σ per spread: E|X − Y| of two normal samples is 2σ/√π. For exponential jitter of both hosts it
+/// is accurate to a tenth.
 const SIGMA: f64 = 0.886;
 
-/// A bias is at most so many spreads: the mean of normal samples is 3.9 σ above the least of ten
-/// thousand, and the least spread of some hundred blocks is a fifth below their mean. Exponential
-/// jitter has a longer tail on the way back, where late and early stamps differ, and needs half of
-/// this: less starves flows whose stamps are normal, more is a longer queue for the others.
+/// Maximum bias in spreads. The mean of normal samples is 3.9 σ above the minimum of ten thousand,
+/// and the minimum spread of a few hundred blocks is a fifth below their mean. Exponential jitter
+/// has a longer tail on the reverse path, where late and early time stamps differ, and needs half
+/// of this. A smaller limit starves flows with normal jitter. A larger one lengthens the queue for
+/// the others.
 const MOST_SPREADS: f64 = 4.5;
 
-/// What is known of the noise of one flow's samples.
+/// Noise estimate of one flow.
 #[derive(Clone, Debug)]
 pub(super) struct Noise {
     back_least: Least,
@@ -39,14 +39,14 @@ pub(super) struct Noise {
     spread: Halves,
 }
 
-/// What a report says, ns; [`INFINITY`] where there was no block of samples.
+/// Fields of a report, ns; [`INFINITY`] without a block of samples.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
-    /// The least mean difference of neighbouring samples.
+    /// Minimum mean difference of successive samples.
     pub spread: u64,
-    /// The least mean of the way back.
+    /// Minimum mean of the reverse path.
     pub back: u64,
-    /// Its least sample.
+    /// Minimum sample of the reverse path.
     pub back_least: u64,
 }
 
@@ -61,8 +61,8 @@ impl Default for Noise {
 }
 
 impl Noise {
-    /// Takes a report. What noise adds to the mean of so many `samples`, ns: its bias and its
-    /// error.
+    /// Adds a report. Returns the contribution of noise to the mean of this many `samples`, ns:
+    /// bias plus error.
     pub fn update(&mut self, now: Time, seen: Seen, stamped: bool, samples: f64) -> u64 {
         let least = self.back_least.update(now, seen.back_least);
         self.back.update(seen.back);
@@ -72,8 +72,8 @@ impl Noise {
         else {
             return 0;
         };
-        // The RTT form takes the least of a round, which has no bias, and has no way back of its
-        // own.
+        // The RTT form uses the minimum of a round, which has no bias, and has no separate reverse
+        // path.
         let bias = match stamped {
             true => (back.saturating_sub(least) as f64).min(spread as f64 * MOST_SPREADS),
             false => 0.0,
@@ -82,7 +82,7 @@ impl Noise {
     }
 }
 
-/// The least of the last 32 to 64 reports.
+/// Minimum of the last 32 to 64 reports.
 #[derive(Clone, Copy, Debug, Default)]
 struct Halves {
     before: Option<u64>,

@@ -1,93 +1,100 @@
-//! The datapath program: it samples, decides, and paces what is less than a packet.
+//! The datapath program: it samples the delay, decides, and paces windows below a packet.
 
 use super::{Delay, Dx, Headroom, Samples, Window};
 use crate::repair::DELIVERED;
 
-/// The least window: a packet in 100 RTTs. More fills the queue of an incast of as many flows
-/// as the path holds packets; less makes a flow deaf for long. As Swift's here.
+/// Minimum window: one packet per 100 RTTs, as in this crate's Swift. A larger minimum fills the
+/// queue in an incast of as many flows as the path holds packets. A smaller one leaves a flow
+/// without feedback for too long.
 const LEAST: &str = "(/ Flow.mss 100)";
 
-/// The most, bytes: its products with 10⁹ and with 2³² ns stay within 64 bits.
+/// Maximum window, bytes: products with 10⁹ and with 2³² ns fit in 64 bits.
 const MOST: u64 = 1 << 32;
 
-/// So many packets whose mean is above the headroom end slow start. Of fewer, two flows whose
-/// packets meet end it; with more, the window has grown by as many before it does.
+/// Packets whose mean delay must exceed the headroom to end slow start. With fewer, a collision of
+/// two flows' packets ends it. With more, the window grows by that many packets before it ends.
 const FEW: u64 = 4;
 
-/// Packets of a train, whose mean says what one takes at most. A token bucket lets a burst through
-/// at once: of 32, 2½ packets make an error of a twelfth, of fewer a larger one. More, and a window
-/// of a packet needs as many round trips to know its path.
+/// Packets per train, whose mean interarrival time is an upper bound of the packet time. A token
+/// bucket passes a burst at once: with 32 packets, a burst of 2½ causes an error of a twelfth. A
+/// shorter train has a larger error. With a longer one, a window of one packet takes as many round
+/// trips to measure its path.
 pub(super) const TRAIN: u64 = 32;
 
-/// What slow start leaves of the window. The packet that found a queue left a round trip ago, and
-/// the window has grown since, to 1.76 times as much: paced at W/R, it grows as fast as W did an
-/// RTT before, and e^x = 1/x at x = 0.567, e^0.567 = 1.76. Less leaves the link idle until additive
-/// increase has filled it, more a queue.
+/// Factor applied to the window at the end of slow start. The packet that saw the queue was sent a
+/// round trip ago. Since then, paced at W/R, the window has grown by a factor of 1.76: growth
+/// follows W one RTT earlier, so e^x = 1/x at x = 0.567, and e^0.567 = 1.76. A smaller factor
+/// leaves the link idle until additive increase has filled it. A larger one leaves a queue.
 const LEFT: &str = "9/16";
 
-/// Samples that make a mean and a spread for the agent. Fewer are further from the truth than half
-/// their spread; more take a flow of few packets too long.
+/// Samples per block, from which the agent gets a mean and a spread. With fewer, the error exceeds
+/// half the spread. With more, a flow of few packets takes too long.
 const BLOCK: u64 = 64;
 
-/// Half of the steps between them: samples rise as much as they fall, and only the rises are added.
+/// Half of the steps in a block: increases and decreases balance, and only increases are summed.
 const STEPS: u64 = (BLOCK - 1) / 2;
 
-/// What of a packet a window may lack of its next whole one: the datapath takes whole packets.
-/// Rounded up always, many small flows hold a packet too much each; rounded down, the link is idle
-/// by a part of one (`window=floor` is that at its worst).
+/// Fraction of a packet by which a window may fall short of the next integer and still be rounded
+/// up, as the datapath takes whole packets. Always rounding up gives each of many small flows a
+/// packet too much. Rounding down leaves the link idle by a fraction of a packet (`window=floor` is
+/// the extreme case).
 const ROUND: &str = "(* Flow.mss 3/4)";
 
-/// Below four packets the window grows by a quarter of itself and not by a packet, which would be
-/// more than all of a small path's share; by a sixteenth of a packet at least, so that the smaller
-/// of two shares grows faster. Ours: DX ends at one packet.
+/// Increase below four packets: a quarter of the window, because a whole packet would exceed the
+/// total share on a small path. At least a sixteenth of a packet, so that the smaller of two shares
+/// grows faster. Not in DX, whose minimum is one packet.
 const GROW: &str = "(min Flow.mss (max (/ Flow.mss 16) (/ Report.window 4)))";
 
-/// The least headroom: a part of the empty path's RTT, and at most so many packets. The bursts of
-/// others, ten packets when a flow begins (RFC 6928), are no queue that a decrease would empty.
-/// Less, and large flows lose to them (`ccplane paper dx-fattree`: at a packet they take up to
-/// twice as long as DCTCP's); more is that much longer a queue, which on a path of 100 ms would be
-/// one of 6 ms. Ours.
+/// Minimum headroom: a fraction of the base RTT, up to 10 packets. Bursts of other flows, ten
+/// packets at their start (RFC 6928), are not a queue that a decrease would drain. With less, long
+/// flows lose throughput to them (`ccplane paper dx-fattree`: with one packet they take up to twice
+/// as long as DCTCP's). With more, the queue is longer; on a path of 100 ms it would be 6 ms. Not
+/// in DX.
 const BURSTS: &str = "(min (/ Report.base 16) (* 10 Report.packet))";
 
-/// Delay of this packet and its ACK inside both hosts, ns: TCP's RTT less the stamps'. A queue of
-/// this length counts as none. A busy host handles several ACKs at once and sends a burst, whose
-/// packets wait for each other: without this headroom two flows use a tenth of 1 Gbit/s (`ccplane
-/// bench dx`, table in docs/performance.md). Hosts that answer at once add nothing. Ours.
+/// Delay of this packet and its ACK inside both hosts, ns: TCP's RTT minus the RTT from time
+/// stamps. A queue of this length is treated as none. A busy host processes several ACKs at once
+/// and sends a burst, whose packets queue behind each other. Without this headroom, two flows use a
+/// tenth of 1 Gbit/s (`ccplane bench dx`, table in docs/performance.md). It is zero for hosts that
+/// respond immediately. Not in DX.
 const HOSTS: &str = "(diff (* 1000 Flow.rtt_sample_us) Ack.rtt_ns)";
 
-/// A decrease below two packets, where V is infinite: by half of what drains the queue, W·Q/(R+Q)
-/// ([`super`], `V = R + Q`), as the next packet was given its time before this decision. Ours.
+/// Decrease below two packets, where V diverges: half of the amount that drains the queue,
+/// W·Q/(R+Q), which is `V = R + Q`. Half, because the next packet was scheduled before this
+/// decision. Not in DX.
 const CUT_SMALL: &str = "(/ (* Report.window Report.queue) (* 2 (+ Report.base Report.queue)))";
 
-/// A decrease: W·Q/V = (W - 1)·Q/R, where V = R·W/(W - 1). Q/V stays below 1 as Q counts up to R.
+/// Decrease: W·Q/V = (W − 1)·Q/R with V = R·W/(W − 1), derived from slide 24. Q is limited to R, so
+/// Q/V stays below 1.
 ///
-/// All of Q counts, and not only what is above the headroom, although the link would then never be
-/// idle and large flows lost less: a flow that begins has to find the queue empty at times, or it
-/// takes what stands for its path, and each of many that begin one after the other leaves its own
-/// headroom standing (30 at 10 Gbit/s: 118 µs, and some get nothing).
+/// The whole of Q counts, not only the part above the headroom, which would keep the link from ever
+/// being idle and cost long flows less. A new flow must find the queue empty at times. Otherwise it
+/// takes the standing queue for propagation delay, and each of many flows that start one after the
+/// other leaves its own headroom standing (30 flows at 10 Gbit/s: 118 µs, and some starve).
 const CUT: &str =
     "(/ (* (diff Report.window Flow.mss) (min Report.queue Report.base)) Report.base)";
 
 impl Dx {
-    /// The text. `left` counts delivered bytes down: first those that were under way at the last
-    /// decision, then the window that is sampled. `sum` is of delays by stamps, and the least of
-    /// those by RTT.
+    /// Returns the program. `left` counts delivered bytes down: first those in flight at the last
+    /// decision, then the sampled window. `sum` is the sum of delays from time stamps, or the
+    /// minimum of those from the RTT.
     ///
-    /// The time of a packet at the slowest link (`packet`) is measured in two ways. Each
-    /// measurement moves it by a step, as a quantile of a fifth: 1/16 down against 1/64 up. The
-    /// first is taken as it is. Not the least: a single stamp that is too late makes the next train
+    /// The packet time at the slowest link (`packet`) is measured in two ways. Each measurement
+    /// moves it by a step, which tracks the 20 % quantile: 1/16 down or 1/64 up. The first one is
+    /// taken as is. A minimum would not be robust: a single late time stamp makes the next train
     /// too short by any amount.
     ///
-    /// A train: its packets' mean time between arrivals at the receiver. The arrival is the ACK's
-    /// less TCP's RTT without the queue, so neither the way back nor either host's own delays have
-    /// a part in it. It is too long where others share the link.
+    /// A train yields its packets' mean interarrival time at the receiver. The arrival is the ACK's
+    /// arrival minus TCP's RTT without the queue, so neither the reverse path nor delays inside the
+    /// hosts affect it. It is too long if other flows share the link.
     ///
-    /// Two packets, once for each step by which the window grows (`pair`). While the link is busy
-    /// between them, it sends the second that time after the first. The time is the difference of
-    /// what they waited and what lies between their departures, as a sender takes some of it to
-    /// send the second. Arrivals count whole microseconds, so that one is taken off, and what they
-    /// waited alone is the least. The first must have waited for half of it: behind a token bucket
-    /// with tokens left, the second follows sooner. A time that noise could be is none.
+    /// A pair of packets is sent for each step of the window's growth (`pair`). If the link is busy
+    /// between them, it sends the second one packet time after the first. The packet time is the
+    /// difference of their queueing delays plus the time between their departures, since the sender
+    /// needs some of it to send the second. Arrivals are in whole microseconds, so one is
+    /// subtracted, and the difference of the delays alone is the lower bound. The first must have
+    /// been queued for half of the packet time: behind a token bucket with tokens left, the second
+    /// follows sooner. A time within the noise is discarded.
     pub(super) fn program(&self) -> String {
         let valid = match self.delay {
             Delay::Rtt => "false",
@@ -99,7 +106,7 @@ impl Dx {
             Headroom::Packets(packets) => format!("(* Report.packet {packets:?})"),
         };
         let told = match self.rate {
-            // Headers are a thirteenth of what an Ethernet frame takes of the link at most.
+            // Headers are at most a thirteenth of an Ethernet frame's time on the link.
             Some(rate) => format!(
                 "
     (:= Report.packet (/ (* Flow.mss 1080000000) {}))",
@@ -147,7 +154,8 @@ impl Dx {
     (:= Report.window (* Flow.mss (/ (+ Report.window (- Flow.mss 1)) Flow.mss)))"
             }
         };
-        // With delayed acknowledgements one packet in flight would wait for its second.
+        // Without time stamps ACKs may be delayed, and a single packet in flight would wait for a
+        // second one.
         let fewest = "(if Report.stamped Flow.mss (* 2 Flow.mss))";
         format!(
             "(def

@@ -7,11 +7,11 @@ use super::*;
 use crate::Registry;
 use crate::script::{MSS, Script, everything};
 
-/// RTT of the empty path, µs, and the path's length in packets: a packet takes 100/60 µs.
+/// Base RTT, µs, and BDP in packets: a packet takes 100/60 µs.
 const RTT: u64 = 100;
 const BDP: u64 = 60;
 
-/// An ACK of a stamped packet that waited so many ns, and what a transport says beside it.
+/// Signals of an ACK for a time-stamped packet with this queueing delay, ns.
 fn waited(s: &mut Signals, queue: u64) {
     (s.owd_ns, s.min_owd_ns) = (RTT * 500 + queue, RTT * 500);
     (s.rtt_ns, s.min_rtt_ns) = (RTT * 1_000 + queue, RTT * 1_000);
@@ -19,14 +19,14 @@ fn waited(s: &mut Signals, queue: u64) {
     by_rtt(s, queue);
 }
 
-/// The same of a packet without stamps.
+/// Same for a packet without time stamps.
 fn by_rtt(s: &mut Signals, queue: u64) {
     (s.rtt_sample_us, s.srtt_us, s.min_rtt_us) = (RTT + queue / 1_000, RTT, RTT);
     let rate = BDP * MSS * 1_000_000 / RTT;
     (s.rate_incoming, s.rate_outgoing) = (rate, rate);
 }
 
-/// A flow of so many packets that has left slow start.
+/// Returns a flow with this window that has left slow start.
 fn avoiding(parameters: &str, packets: u64) -> Script {
     let mut script = Script::new("dx", parameters);
     script.usual.bytes_in_flight = packets * MSS;
@@ -34,7 +34,7 @@ fn avoiding(parameters: &str, packets: u64) -> Script {
     script
 }
 
-/// One ACK of a packet that waited so long; the window in packets after it.
+/// Delivers one ACK of a packet with this queueing delay, ns. Returns the window in packets.
 fn ack(script: &mut Script, queue: u64) -> u64 {
     let in_flight = script.transport.cwnd;
     script.ack(Duration::from_micros(RTT) / script.window().max(1), |s| {
@@ -44,7 +44,7 @@ fn ack(script: &mut Script, queue: u64) -> u64 {
     script.window()
 }
 
-/// ACKs until the window moves, and where to.
+/// Delivers ACKs until the window changes. Returns their number and the new window.
 fn moved(script: &mut Script, queue: u64) -> (u64, u64) {
     let before = script.window();
     (1..10_000)
@@ -53,8 +53,8 @@ fn moved(script: &mut Script, queue: u64) -> (u64, u64) {
         .unwrap_or_default()
 }
 
-/// A host that was busy answers late and then sends a burst, whose packets wait for each other. As
-/// long as it kept an ACK counts as no queue; what is longer is one.
+/// A busy host answers late and then sends a burst, whose packets queue behind each other. A queue
+/// as long as the host's own delay is treated as none; a longer one is not.
 #[test]
 fn what_the_hosts_kept_counts_as_headroom() {
     for (kept, waited_for, grows) in [(0, 30_000, false), (40, 30_000, true), (40, 90_000, false)] {
@@ -75,12 +75,12 @@ fn what_the_hosts_kept_counts_as_headroom() {
     }
 }
 
-/// Slide 24: three senders of 20 packets fill a path of 60, and one more of each is a queue of
-/// three. W·Q/V is one packet.
+/// Slide 24: three senders with 20 packets each fill a path of 60, and one more from each makes a
+/// queue of three. W·Q/V is one packet.
 #[test]
 fn three_senders_of_twenty_and_one_go_back_to_twenty() {
     let mut script = avoiding("headroom=0us", 21);
-    // 3 packet times are 5 µs; all that was under way, then a window.
+    // 3 packet times are 5 µs. The decision follows after the data in flight plus one window.
     assert_eq!(moved(&mut script, 5_000), (22, 20));
     assert_eq!(script.faults(), 0);
 }
@@ -97,7 +97,7 @@ fn a_packet_more_a_decision_while_nobody_waits_for_longer_than_the_headroom() {
         moved(&mut script, queue);
         for _ in 0..5 {
             let before = script.window();
-            // What was under way at the decision, and then the window that left after it.
+            // The data in flight at the decision, and then the window sent after it.
             let (acks, after) = moved(&mut script, queue);
             assert_eq!(after, before + 1, "{queue} ns under {headroom}");
             assert!(
@@ -125,8 +125,7 @@ fn samples_say_when_a_decision_is() {
     }
 }
 
-/// The queue that the last decision was about is still in what was under way: it does not count
-/// again.
+/// The queue of the last decision still affects the data in flight and does not count again.
 #[test]
 fn what_was_under_way_at_a_decision_is_not_cut_again() {
     let mut script = avoiding("", 40);
@@ -138,8 +137,8 @@ fn what_was_under_way_at_a_decision_is_not_cut_again() {
     assert_eq!(after, once + 1, "those sent since did not wait");
 }
 
-/// W(1 - Q/V) = W - (W - 1)·Q/R, down to one packet, where Q/V stays below 1. The headroom says
-/// when, not how much.
+/// W(1 − Q/V) = W − (W − 1)·Q/R, down to one packet, where Q/V stays below 1. The headroom
+/// determines whether to decrease, not by how much.
 #[test]
 fn decreases_are_what_the_formula_says() {
     for (headroom, window, queue, expected) in [
@@ -163,7 +162,7 @@ fn decreases_are_what_the_formula_says() {
 fn parts_of_a_packet_add_up_unless_they_are_cut_off() {
     let shrunk = |window: &str| {
         let mut script = avoiding(&format!("headroom=0us,window={window}"), 20);
-        // (W - 1)·Q/R of 2.5 µs: half a packet at each decision.
+        // (W − 1)·Q/R at 2.5 µs: half a packet per decision.
         for _ in 0..160 {
             ack(&mut script, 2_500);
         }
@@ -177,10 +176,10 @@ fn parts_of_a_packet_add_up_unless_they_are_cut_off() {
     assert_eq!(ceil, 20, "half a packet less is none less");
 }
 
-/// Below a packet the window is a pace: of W·mss/R.
+/// Below a packet the window is a pacing rate of W·mss/R.
 #[test]
 fn below_one_packet_the_window_is_a_rate() {
-    // As it would be known from a train.
+    // As if measured from a train.
     let mut script = avoiding("rate=4.8gbit", 2);
     for _ in 0..60 {
         script.ack(Duration::from_micros(400), |s| {
@@ -190,7 +189,7 @@ fn below_one_packet_the_window_is_a_rate() {
     }
     assert_eq!(script.window(), 1);
     let rate = script.transport.rate;
-    // Some hundredths of a packet of 1000 bytes in 100 µs.
+    // A few hundredths of a packet of 1000 bytes per 100 µs.
     assert!((100_000..5_000_000).contains(&rate), "{rate} bytes/s");
     for _ in 0..100 {
         script.ack(Duration::from_micros(400), |s| {
@@ -216,7 +215,7 @@ fn slow_start_ends_at_a_queue_and_not_at_one_packet_that_waited() {
         grown >= 200 && script.transport.ssthresh == u64::MAX,
         "{grown}"
     );
-    // A pace of a window in an RTT, so that what it sends makes no queue by itself.
+    // Paced at one window per RTT, the flow's own packets build no queue.
     let rate = script.transport.rate * RTT / 1_000_000 / MSS;
     assert!(rate.abs_diff(grown) <= 1, "{rate} packets in an RTT");
     for _ in 0..5 {
@@ -230,9 +229,9 @@ fn slow_start_ends_at_a_queue_and_not_at_one_packet_that_waited() {
     assert_eq!(script.transport.ssthresh, script.transport.cwnd);
 }
 
-/// What a packet takes is not known before a rate is, which messages that leave at once have none
-/// of, or two packets that left together say it. Until then, and from then on, no pace and no
-/// headroom are made of seconds.
+/// The packet time is unknown until there is a delivery rate, which short messages do not yield, or
+/// until a pair of packets has measured it. Neither before nor after may the pacing rate or the
+/// headroom be derived from an unknown packet time.
 #[test]
 fn a_path_of_which_no_rate_is_known_is_not_a_slow_one() {
     for (every_second, rate_after) in [(1_600, 1_000), (0, 100)] {
@@ -308,8 +307,8 @@ fn a_loss_halves_once_and_a_timeout_is_raised_again() {
     assert_eq!(script.window(), 10, "up to the threshold and no further");
 }
 
-/// A timeout that proves spurious, as at the beginning of a path longer than the initial RTO,
-/// leaves slow start as it was.
+/// A spurious timeout, as at the start on a path longer than the initial RTO, leaves slow start
+/// unchanged.
 #[test]
 fn an_undo_restores_slow_start() {
     for timeout in [true, false] {
@@ -359,8 +358,8 @@ fn nothing_grows_while_the_application_limits_sending() {
     assert_eq!(moved(&mut script, 0), (0, 0));
 }
 
-/// A flow whose stamps stop goes on with the RTT from the ACK on that says so, and back with the
-/// first stamp.
+/// A flow whose time stamps stop switches to the RTT with the first ACK without one, and back with
+/// the first time stamp.
 #[test]
 fn without_stamps_it_is_the_rtt() {
     let mut script = avoiding("headroom=0us", 40);
@@ -391,7 +390,7 @@ fn what_a_datapath_has_to_be_able_to_do() {
         assert!(Script::on(without(missing), "dx", "").is_none());
     }
     assert!(Script::on(without(C::TIMERS.with(C::DELIVERY_RATE)), "dx", "").is_some());
-    // Time stamps: used where they are there, demanded, or not asked for.
+    // Time stamps: used if available, required, or not requested.
     let made = |parameters: &str| {
         let parameters = parameters.parse().expect("well-formed");
         Registry::builtin()
@@ -440,8 +439,8 @@ fn parameters_that_make_no_sense_are_refused() {
     assert!(why("samples=all").contains("`after` or `window` or `freshest`"));
 }
 
-/// Both hosts stamp late by exponential jitter of this mean, ns, and nothing waits: what the stamps
-/// say, block by block.
+/// Simulates time stamps delayed by exponential jitter of this mean, ns, at both hosts, without a
+/// queue. Returns the noise estimate and the mean measured delay.
 fn noise(mean: f64, samples: f64) -> (u64, f64) {
     let mut dice = Dice(7);
     let mut late =
@@ -452,7 +451,7 @@ fn noise(mean: f64, samples: f64) -> (u64, f64) {
     for block in 0..BLOCKS {
         let mut ways = Vec::new();
         for n in 0..64 {
-            // A host stamps what it sends too early, and what it gets too late.
+            // A host stamps outgoing packets too early and incoming packets too late.
             let t1 = 1_000_000_000 + (block * 64 + n) * 2_000;
             let t2 = t1 + 50_000 + late() + late();
             let (t3, t4) = (t2 + 3_000, t2 + 53_000 + late() + late());
@@ -481,14 +480,14 @@ fn noise(mean: f64, samples: f64) -> (u64, f64) {
     (headroom, seen_mean)
 }
 
-/// What it adds to one packet covers the bias of the mean but for a fifth, and a third of its
-/// error, and is not more than three times either.
+/// The headroom for one packet covers four fifths of the bias and a third of the error, and at most
+/// three times their sum.
 #[test]
 fn the_headroom_covers_the_bias_of_noisy_stamps_and_the_error_of_a_mean() {
     for mean in [0.0, 200.0, 2_000.0, 20_000.0] {
         for samples in [1.0, 8.0, 40.0] {
             let (headroom, bias) = noise(mean, samples);
-            // Two exponential stamps a sample.
+            // Each sample has two exponential time stamps.
             let error = libm::sqrt(2.0) * mean / libm::sqrt(samples);
             let (least, most) = (0.8 * bias + 0.3 * error, 3.0 * (bias + error));
             println!(
@@ -502,7 +501,7 @@ fn the_headroom_covers_the_bias_of_noisy_stamps_and_the_error_of_a_mean() {
     }
 }
 
-/// Each of them adds to the program, which a datapath takes up to 256 instructions of.
+/// Parameters add to the program, and a datapath takes at most 256 instructions.
 #[test]
 fn every_combination_of_parameters_is_a_program_that_a_datapath_takes() {
     for delay in ["auto", "stamps", "rtt"] {
@@ -521,11 +520,11 @@ fn every_combination_of_parameters_is_a_program_that_a_datapath_takes() {
     }
 }
 
-/// A token bucket that lets a packet through in 120 µs, of 2½ packets behind a path of 15 µs, as
-/// `tc` has one: how much of it a flow uses in the last three of four seconds, and the median of
-/// what packets waited, ns. A turn of its timer comes up to so `late`; packets that leave together
-/// are so far `apart`; the receiver's host holds up every eighth packet, and what comes behind it,
-/// for up to so long (`held`).
+/// Simulates a token bucket as in `tc`, with 120 µs per packet and a depth of 2½ packets, behind a
+/// path of 15 µs. Its timer expires up to `late` ns late, packets sent together are `apart` ns
+/// apart, and the receiver delays every eighth packet and those behind it by up to `held` ns.
+/// Returns the link's utilization and the median queueing delay, ns, over the last three of four
+/// seconds.
 fn behind_a_bucket(seed: u64, late: u64, apart: u64, held: u64) -> (f64, u64) {
     const PACKET: u64 = MSS * 120;
     const EMPTY: u64 = 15_000;
@@ -533,7 +532,7 @@ fn behind_a_bucket(seed: u64, late: u64, apart: u64, held: u64) -> (f64, u64) {
     let mut dice = Dice(seed);
     let mut script = Script::new("dx", "");
     let start = script.transport.now.as_nanos();
-    // Tokens as the time they take; `full` is when the bucket is full again.
+    // Tokens are in units of time; `full` is the time at which the bucket is full again.
     let (mut now, mut full, mut free, mut paced, mut seen) = (start, start, start, start, start);
     let mut under_way = std::collections::VecDeque::new();
     let (mut least, mut waits, mut got, mut acknowledged) = (u64::MAX, Vec::new(), 0_u64, 0);
@@ -548,7 +547,7 @@ fn behind_a_bucket(seed: u64, late: u64, apart: u64, held: u64) -> (f64, u64) {
             };
             full = full.max(goes) + PACKET;
             free = goes;
-            // 2 µs a packet where a host takes several at once.
+            // A host that takes several packets at once spends 2 µs on each.
             let hold = if held > 0 && dice.below(8) == 0 {
                 dice.below(held)
             } else {
@@ -593,10 +592,10 @@ fn behind_a_bucket(seed: u64, late: u64, apart: u64, held: u64) -> (f64, u64) {
     (got as f64 * PACKET as f64 / 3e9, waits[waits.len() / 2])
 }
 
-/// What passes the bucket at once says nothing of what a packet takes behind it, and neither does
-/// what the second of two packets waited longer than the first, where the sender took a part of
-/// that time to send it, or one that a late timer or a busy host sends right behind another. Taken
-/// for it, DX left part of the link idle.
+/// A burst that passes the bucket at once does not measure the packet time behind it. Neither does
+/// the difference of two packets' queueing delays if the sender spent a part of that time sending
+/// the second, or if a late timer or a busy host sends it right behind the first. When DX used
+/// these, it left part of the link idle.
 #[test]
 fn a_token_bucket_is_used_although_bursts_pass_it_at_once() {
     for (late, apart, held) in [

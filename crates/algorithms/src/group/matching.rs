@@ -1,4 +1,4 @@
-//! Which flows are members, and what each weighs.
+//! Membership and weights of flows.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -9,12 +9,12 @@ use ccplane_agent::FlowInfo;
 use ccplane_units::{Prefix, PrefixError};
 use ccplane_wire::Tag;
 
-/// The weights that there may be: with more between two members the lighter one has less than a
-/// packet of any window.
+/// Valid weights: with a larger ratio, the lighter of two members has less than a packet of any
+/// window.
 const WEIGHTS: std::ops::RangeInclusive<f64> = 0.001..=1000.0;
 
-/// Reads `10.1.0.0/16`, `[2001:db8::]/32`, or an address alone. The brackets are because colons
-/// divide an algorithm's parameters.
+/// Parses `10.1.0.0/16`, `[2001:db8::]/32` or a single address. IPv6 needs brackets because colons
+/// separate an algorithm's parameters.
 fn prefix(text: &str) -> Result<Prefix, String> {
     let wrong = |why: &dyn Display| {
         format!("`{text}` is no prefix such as `10.1.0.0/16` or `[2001:db8::]/32`: {why}")
@@ -33,13 +33,13 @@ fn prefix(text: &str) -> Result<Prefix, String> {
     }
 }
 
-/// Prefixes with `;` between them; none where nothing was said.
+/// Prefixes separated by `;`; empty matches every address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Prefixes(Vec<Prefix>);
 
 impl Prefixes {
-    /// Whether an address is of one of these; every address is where there are none. An IPv4
-    /// address inside an IPv6 one counts as itself.
+    /// Returns true if the address is in one of the prefixes, or if there are none. An IPv4-mapped
+    /// IPv6 address counts as IPv4.
     pub fn contain(&self, address: IpAddr) -> bool {
         self.0.is_empty()
             || self
@@ -63,12 +63,12 @@ impl FromStr for Prefixes {
     }
 }
 
-/// Tags with `;` between them, of which a flow has one at least; none where nothing was said.
+/// Tags separated by `;`, of which a flow must have one; empty matches every flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tagged(Vec<Tag>);
 
 impl Tagged {
-    /// Whether a flow has one of these; every flow has where there are none.
+    /// Returns true if the flow has one of the tags, or if there are none.
     pub fn has(&self, info: &FlowInfo) -> bool {
         self.0.is_empty() || self.0.iter().any(|tag| info.tags.as_slice().contains(tag))
     }
@@ -89,7 +89,7 @@ impl FromStr for Tagged {
     }
 }
 
-/// Whom a rule is for.
+/// Subject of a weight rule.
 #[derive(Clone, Debug, PartialEq)]
 enum Named {
     Senders(Prefix),
@@ -97,12 +97,12 @@ enum Named {
     Key(String),
 }
 
-/// What members weigh: the first rule that names a flow decides.
+/// Weight rules; the first match applies.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Weights(Vec<(Named, f64)>);
 
 impl Weights {
-    /// What a flow weighs; 1 where no rule names it.
+    /// Returns the weight of a flow; 1 without a matching rule.
     pub fn of(&self, info: &FlowInfo) -> f64 {
         let names = |who: &Named| match who {
             Named::Senders(prefix) => prefix.contains(info.local.ip().to_canonical()),
@@ -113,8 +113,8 @@ impl Weights {
         rule.map_or(1.0, |(_, weight)| *weight)
     }
 
-    /// Weight of a TLS key, next to other keys and to the datapaths without one; 1 where no rule
-    /// names it.
+    /// Returns the weight of a TLS key relative to other keys and to datapaths without one; 1
+    /// without a matching rule.
     pub fn of_key(&self, name: Option<&str>) -> f64 {
         let names = |who: &Named| matches!(who, Named::Key(key) if Some(&**key) == name);
         let rule = self.0.iter().find(|(who, _)| names(who));
@@ -125,8 +125,8 @@ impl Weights {
 impl FromStr for Weights {
     type Err = String;
 
-    /// `10.1.0.0/16=3;site=paris=2;@web1=4`: senders by prefix, flows by tag, or a TLS key by name,
-    /// and the weight of each.
+    /// Parses `10.1.0.0/16=3;site=paris=2;@web1=4`: weights of senders by prefix, of flows by tag,
+    /// and of TLS keys by name.
     fn from_str(text: &str) -> Result<Weights, String> {
         if text == "equal" {
             return Ok(Weights::default());
@@ -153,7 +153,7 @@ impl FromStr for Weights {
                     ));
                 }
                 Some(key) => Named::Key(key.to_owned()),
-                // A prefix has no `=`, and a tag has one.
+                // A tag contains `=`, a prefix does not.
                 None if who.contains('=') => {
                     Named::Tagged(who.parse().map_err(|why| format!("{why}"))?)
                 }

@@ -1,4 +1,4 @@
-//! A member: what it reported, what it can use, and what it was told.
+//! Member: its measurements, its demand, and the values sent to it.
 
 use ccplane_agent::{Control, FlowInfo};
 use ccplane_datapath::INFINITY;
@@ -7,51 +7,51 @@ use ccplane_units::{Duration, Time};
 use super::LEAST_SEGMENTS;
 use super::window::Window;
 
-/// Of a new smoothed RTT in what is kept. Parts are in proportion to it: with more they would move
-/// with every queue, which is the same for all.
+/// Gain of the moving average of the smoothed RTT. Parts are proportional to it. A larger gain
+/// would move them with every queue, which all members share.
 const GAIN: f64 = 1.0 / 16.0;
-/// Least time over which it is judged what a member can use; else a round trip. Shorter and one
-/// burst decides.
+/// Minimum time over which the demand is measured, otherwise a round trip. With less, a single
+/// burst is decisive.
 const PERIOD: Duration = Duration::from_millis(10);
-/// One that sends less than this part of its pace, though it has more to send, is held by something
-/// else. Near 1 a late ACK looks like that; far below it, what it leaves is lost.
+/// A member that sends less than this fraction of its pacing rate, with more to send, has another
+/// bottleneck. Near 1, a late ACK looks like one. Far below 1, the unused rate is wasted.
 const SHORT: f64 = 0.8;
-/// So many periods on end, that is. A pace that rose needs some to be reached; with more, what it
-/// leaves is lost for as long.
+/// Consecutive periods of that. A higher pacing rate takes a few to be reached. With more, the
+/// unused rate is wasted for longer.
 const SHORT_PERIODS: u32 = 8;
-/// A member whom its application or the network holds may have so much more than it used, to grow.
-/// With less it is slower to find that it could use more; with more, more is lost to the others.
+/// Room to grow for a member limited by its application or the network, relative to its usage. With
+/// less, it discovers additional capacity more slowly. With more, the others lose more.
 const ROOM: f64 = 1.25;
-/// Without a word for so many round trips, it is idle. With fewer, a lost packet at the end of a
-/// window makes it idle; with more, its part is lost for as long.
+/// Round trips without a delivery after which a member is idle. With fewer, a loss at the end of a
+/// window makes it idle. With more, its part is wasted for longer.
 const SILENT: f64 = 4.0;
-/// Nobody who has just come is idle before this, seconds: a handshake, and an agent that is far.
+/// Time before a new member can be idle, seconds: a handshake, and a distant agent.
 const PATIENCE: f64 = 1.0;
-/// Smaller rises of a pace are not worth a command; falls always are, for the sum keeps to the
-/// limit.
+/// Smaller increases of the pacing rate are not sent. Decreases always are, so that the sum keeps
+/// to the limit.
 const RISE: f64 = 1.005;
 
-/// A report of the program, in its order.
+/// Report of the program, in its order of variables.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heard {
-    /// Bytes delivered, and those of them that count for growth, and those while the application
-    /// had more.
+    /// Bytes delivered; those that count for growth; those delivered while the application had more
+    /// to send.
     pub acked: u64,
     pub counted: u64,
     pub busy: u64,
-    /// Packets lost that may be of a new round trip, and others.
+    /// Packets lost that may belong to a new round trip, and others.
     pub lost: u64,
     pub late: u64,
-    /// Most bytes in flight.
+    /// Maximum bytes in flight.
     pub flight: u64,
     pub timeouts: u64,
     pub undos: u64,
     pub srtt: u64,
-    /// The window; in a recovery the one before.
+    /// Window; in a recovery, the window before it.
     pub cwnd: u64,
-    /// Reductions that it made by itself, ever.
+    /// Reductions by the program itself, in total.
     pub cuts: u64,
-    /// Reductions of the group that it had heard of.
+    /// Reductions of the group that the program had received.
     pub epoch: u64,
     pub slow: bool,
 }
@@ -78,7 +78,7 @@ impl Heard {
     }
 }
 
-/// What its program is told.
+/// Values sent to the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Order {
     wish: u64,
@@ -88,7 +88,7 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// By the names of the program's variables.
+    /// Returns the values with the names of the program's variables.
     pub fn named(&self) -> [(&'static str, u64); 4] {
         [
             ("wish", self.wish),
@@ -99,44 +99,44 @@ impl Order {
     }
 }
 
-/// A flow of the algorithm.
+/// Flow of the algorithm.
 pub(super) struct Member {
-    /// Of the group. Others have windows of their own.
+    /// Member of the group. Other flows have their own windows.
     pub inside: bool,
-    /// Index of the owner of its key.
+    /// Index of its key's owner.
     pub owner: usize,
     pub weight: f64,
     pub mss: f64,
-    /// Where its window is no part of the group's.
+    /// Its own window, if it has no part of the group's.
     pub own: Option<Window>,
     /// Bytes.
     pub cwnd: f64,
-    /// Smoothed, seconds; 0 before the first.
+    /// Smoothed RTT, seconds; 0 before the first sample.
     pub rtt: f64,
-    /// Fell silent.
+    /// No recent delivery.
     pub idle: bool,
-    /// Most that it can use: segments, and bytes/s.
+    /// Demand: segments, and bytes/s.
     pub wants_segments: f64,
     pub wants_rate: f64,
-    /// Its part of the rate, bytes/s; 0 without one.
+    /// Part of the rate, bytes/s; 0 without a limit.
     pub pace: u64,
-    /// Its part of a window, segments.
+    /// Part of the window, segments.
     pub part: f64,
     wish: u64,
     stamp: u64,
     cuts: u64,
     told: Option<Order>,
     came: Time,
-    /// When something was delivered last; nothing yet.
+    /// Time of the last delivery, if any.
     heard: Option<Time>,
-    /// Since when the next three are counted.
+    /// Start of the period in which the next three are counted.
     since: Time,
     acked: f64,
     busy: f64,
     flight: f64,
-    /// Periods on end in which it was short of its pace.
+    /// Consecutive periods below its pacing rate.
     short: u32,
-    /// Something else than its pace holds it.
+    /// Its bottleneck is something other than its pacing rate.
     held: bool,
 }
 
@@ -170,12 +170,12 @@ impl Member {
         }
     }
 
-    /// Its window in segments.
+    /// Returns the window in segments.
     pub fn segments(&self) -> f64 {
         self.cwnd / self.mss
     }
 
-    /// Takes a report in. True when it gave way by itself since the last.
+    /// Processes a report. Returns true if the program has reduced its part since the last one.
     pub fn hear(&mut self, now: Time, heard: &Heard) -> bool {
         if (1..INFINITY).contains(&heard.srtt) {
             let rtt = heard.srtt as f64 / 1e6;
@@ -189,7 +189,7 @@ impl Member {
         let cut = heard.cuts > self.cuts;
         self.cuts = heard.cuts;
         if heard.acked > 0 && self.idle {
-            // It begins anew: what it sent in the time of silence says nothing of what it can use.
+            // Starts a new period: an idle period does not measure the demand.
             self.idle = false;
             self.since = now;
             (self.acked, self.busy, self.flight) = (0.0, 0.0, 0.0);
@@ -200,7 +200,7 @@ impl Member {
         self.flight = self.flight.max(heard.flight as f64);
         if heard.acked > 0 {
             self.heard = Some(now);
-            // At once, where it is its application that had less before.
+            // Restores full demand at once if only the application was the limit before.
             if heard.busy >= heard.acked / 2 && !self.held {
                 self.wants_all();
             }
@@ -214,7 +214,7 @@ impl Member {
         cut
     }
 
-    /// What it can use, by a period.
+    /// Updates the demand at the end of a period.
     fn judge(&mut self, elapsed: f64) {
         if self.acked == 0.0 {
             return;
@@ -234,7 +234,7 @@ impl Member {
         };
         let wants = ROOM * rate;
         if self.held && wants > pace * RISE {
-            // It is its part that holds it now.
+            // The pacing rate is the limit again.
             (self.short, self.held) = (0, false);
             self.wants_all();
         } else if self.held || self.short >= SHORT_PERIODS {
@@ -247,7 +247,7 @@ impl Member {
         (self.wants_rate, self.wants_segments) = (f64::INFINITY, f64::INFINITY);
     }
 
-    /// Whether it fell silent. `every`: seconds between its reports.
+    /// Checks whether the member is idle. `every`: seconds between its reports.
     pub fn look(&mut self, now: Time, every: f64) {
         let silent = match self.heard {
             Some(heard) => now.since(heard).as_secs_f64() > SILENT * self.rtt.max(every),
@@ -260,7 +260,7 @@ impl Member {
         }
     }
 
-    /// Sets its part of a window: so many segments, or slow start.
+    /// Sets its part of a window: `segments`, or slow start.
     pub fn wish(&mut self, starting: bool, segments: f64, epoch: u64) {
         self.stamp = epoch;
         self.part = if starting {
@@ -274,7 +274,7 @@ impl Member {
         };
     }
 
-    /// What it is to be told, which counts as told.
+    /// Returns the values to send, and marks them as sent.
     pub fn order(&mut self) -> Order {
         let order = Order {
             wish: self.wish,
@@ -286,7 +286,7 @@ impl Member {
         order
     }
 
-    /// The same where it is news.
+    /// Returns the values to send if they changed.
     pub fn news(&mut self) -> Option<Order> {
         let told = self.told?;
         let rises = self.pace > told.pace && (self.pace as f64) < told.pace as f64 * RISE;
@@ -297,7 +297,7 @@ impl Member {
         Some(self.order())
     }
 
-    /// For people.
+    /// Exports gauges for monitoring.
     pub fn tell(&self, members: f64, window: Option<f64>, control: &mut Control<'_>) {
         if !self.inside {
             return;

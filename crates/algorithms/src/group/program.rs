@@ -1,28 +1,29 @@
-//! The program of a member: it keeps to its part of the group, and gives way at a loss without
-//! asking.
+//! The program of a member: it keeps to its part of the group and reduces it at a loss without
+//! waiting for the agent.
 
 use crate::repair::{DELIVERED, MAY_GROW};
 use crate::window::due;
 use crate::{Cubic, Exit, Reporting};
 
-/// The program's text.
+/// Returns the program.
 ///
-/// The agent says `wish`, the member's part in bytes; +infinity stands for slow start, in which the
-/// window doubles until HyStart or a loss ends it. It says with it how many `cuts` of this member
-/// it has `seen`: a wish that crossed a cut on its way is of before it, and is not taken. `stamp`
-/// is how many reductions the group has made. When the member hears of a new one, what it has in
-/// flight was sent before (`hold`): losses of that are of the same round trip, and are no reason to
-/// give way once more.
+/// The agent sets `wish`, the member's part in bytes. +infinity means slow start, which doubles the
+/// window until HyStart or a loss ends it. `seen` is the number of this member's `cuts` that the
+/// agent knew of: a wish that crossed a cut in flight is outdated and ignored. `stamp` is the
+/// number of reductions of the group. When the member receives a new one, its data in flight was
+/// sent before that (`hold`). Losses of this data belong to the same congestion event and cause no
+/// further reduction.
 ///
-/// Growth towards a higher part doubles the window in a round trip at most, as slow start does, so
-/// that a member who gets another's part sends no burst. A lower part holds at once.
+/// Growth towards a larger part at most doubles the window per round trip, as in slow start, so
+/// that a member that takes over another's part sends no burst. A smaller part applies at once.
 ///
-/// `lost` and `late` are losses that may be of a new round trip, and those that are not; `busy` is
-/// what was delivered while the application had more than it was let send.
+/// `lost` and `late` count losses that may belong to a new round trip, and those that do not.
+/// `busy` is the data delivered while the application had more than it could send.
 pub(super) fn text(report: Reporting, paced: bool) -> String {
     let exit = Exit::Linux;
     let (declarations, hystart) = (exit.declarations(), exit.clauses());
-    // Where the pace limits, the window does not, and says nothing of what the application has.
+    // With pacing the window is not the limit, so cwnd_limited does not show whether the
+    // application has data.
     let (pace, busy) = match paced {
         true => (
             "\n    (if (> pace 0) (:= Rate pace))",

@@ -1,31 +1,31 @@
-//! Who gets how much of what a group has.
+//! Division of a group's window or rate among its members.
 //!
 //! Weighted max-min fairness (Bertsekas and Gallager, "Data Networks", section 6.5.2): one level
-//! for all, times the weight; whoever wants less gets what it wants, and the level rises by what it
-//! leaves. So nothing that somebody wants is kept from him.
+//! for all, scaled by weight. A member that needs less gets what it needs, and the level rises by
+//! the rest. No demand is refused while capacity is unused.
 
-/// A member's part.
+/// Part of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Part {
     /// Above 0.
     pub weight: f64,
-    /// Most that it can use; infinity where it uses all it gets.
+    /// Demand; infinity if it uses all it gets.
     pub wants: f64,
-    /// Least that it gets.
+    /// Minimum.
     pub least: f64,
-    /// What it gets.
+    /// Result of the division.
     pub gets: f64,
-    /// What it had, where that is to stay if it can.
+    /// Previous part, kept if possible.
     pub had: f64,
-    /// What it would get if parts were not whole.
+    /// Part before rounding to whole segments.
     pub ideal: f64,
 }
 
-/// Halvings of the level: a double has no more digits.
+/// Bisection steps for the level: enough for every bit of an f64.
 const HALVINGS: u32 = 64;
 
-/// Divides `total`. False where the least of all parts is more than there is: then each gets its
-/// least, and together they have more.
+/// Divides `total`. Returns false if the sum of the minimums exceeds it; each then gets its
+/// minimum, and their sum exceeds `total`.
 pub(super) fn divide(total: f64, parts: &mut [Part]) -> bool {
     if parts.is_empty() {
         return true;
@@ -38,7 +38,7 @@ pub(super) fn divide(total: f64, parts: &mut [Part]) -> bool {
     let wants: f64 = parts.iter().map(|part| part.wants.max(part.least)).sum();
     let weights: f64 = parts.iter().map(|part| part.weight).sum();
     if wants <= total {
-        // What nobody wants is room for whoever wants more next.
+        // Unused capacity is room for members whose demand grows.
         for part in parts.iter_mut() {
             part.gets = part.wants.max(part.least) + (total - wants) * part.weight / weights;
         }
@@ -49,7 +49,7 @@ pub(super) fn divide(total: f64, parts: &mut [Part]) -> bool {
         .iter()
         .map(|part| part.weight)
         .fold(f64::INFINITY, f64::min);
-    // At the higher level the lightest alone would have all.
+    // At the upper level, the lightest member alone would get everything.
     let (mut low, mut high) = (0.0, total / lightest);
     for _ in 0..HALVINGS {
         let level = low + (high - low) / 2.0;
@@ -62,15 +62,15 @@ pub(super) fn divide(total: f64, parts: &mut [Part]) -> bool {
     true
 }
 
-/// Makes whole numbers of what was divided, which together are no more than `total`. A part stays
-/// as it was (`had`) while that is less than one away: a segment that went from one member to
-/// another and back at every report would be sent by the one before the other holds it back, and
-/// find the queue full. What is to be given or taken goes where most is missing, or too much; of
-/// equals, to the first from `first` on in a circle.
+/// Rounds the parts to whole numbers whose sum is at most `total`. A part keeps its previous value
+/// (`had`) while that is less than one off. Otherwise a segment could alternate between two members
+/// with each report. The previous holder would send it before the other stops using it, and
+/// overflow the queue. A difference goes to the part that is furthest off. Ties go to the first
+/// part from `first` on, cyclically.
 pub(super) fn whole(total: f64, parts: &mut [Part], first: usize) {
     let mut sum = 0.0;
     for part in parts.iter_mut() {
-        // Whole but for the last bits of the halvings.
+        // Integers up to rounding errors of the bisection.
         let near = part.gets.round();
         let exact = if (part.gets - near).abs() < 1e-6 {
             near
@@ -86,13 +86,13 @@ pub(super) fn whole(total: f64, parts: &mut [Part], first: usize) {
     let count = parts.len();
     let circle = |n: usize| (first % count.max(1) + n) % count.max(1);
     let mut left = (total + 1e-6).floor() - sum;
-    // No part is off by one or more, so one step for each is enough.
+    // No part is off by one or more, so one step per part suffices.
     for _ in 0..count {
         if left.abs() < 1.0 {
             break;
         }
         let step = left.signum();
-        // How far a part would be behind what it is to have.
+        // Shortfall of a part in the direction of the step.
         let lacks = |part: &Part| (part.ideal - part.gets) * step;
         let may = |part: &Part| match step > 0.0 {
             true => part.gets + 1.0 <= part.wants,
@@ -118,21 +118,21 @@ pub(super) fn whole(total: f64, parts: &mut [Part], first: usize) {
 pub(super) struct Owner {
     /// Above 0.
     pub weight: f64,
-    /// Its members.
+    /// Number of members.
     pub members: usize,
-    /// Filled for a division, in the order of the members.
+    /// Inputs of a division, in the order of the members.
     pub parts: Vec<Part>,
-    /// Sum of the members' weights in `parts`, before they were multiplied with a round trip.
+    /// Sum of the members' weights in `parts`, before scaling by RTT.
     weights: f64,
-    /// What its members get together.
+    /// Result of the division, for all its members.
     pub gets: f64,
-    /// False where its members need more than that.
+    /// False if the members' minimum exceeds it.
     pub fits: bool,
 }
 
-/// Divides `total` among owners by weight, and what an owner gets among its members: members that
-/// one owner invents take nothing from the others. `circle` makes parts whole, see [`whole`].
-/// Returns true where all members get their least.
+/// Divides `total` among owners by weight, and each owner's part among its members, so that
+/// additional members of one owner take nothing from others. With `circle`, parts are rounded, see
+/// [`whole`]. Returns true if all members get their minimum.
 pub(super) fn divide_among(total: f64, owners: &mut [Owner], circle: Option<usize>) -> bool {
     let mut owners: Vec<&mut Owner> = owners
         .iter_mut()
@@ -166,19 +166,19 @@ impl Owner {
         }
     }
 
-    /// Begins a division.
+    /// Starts a division.
     pub fn clear(&mut self) {
         self.parts.clear();
         self.weights = 0.0;
     }
 
-    /// Adds a member of this weight; that of its part may have the member's round trip as a factor.
+    /// Adds a member. `weight` excludes the RTT by which `part.weight` may be scaled.
     pub fn push(&mut self, weight: f64, part: Part) {
         self.weights += weight;
         self.parts.push(part);
     }
 
-    /// Its part as if it were one member, with the mean of its members' factors.
+    /// Returns the owner's part as if it were one member, with its members' mean scale.
     fn share(&self) -> Part {
         let sum = |of: fn(&Part) -> f64| self.parts.iter().map(of).sum::<f64>();
         Part {
@@ -238,7 +238,7 @@ mod tests {
             given(12.0, &[part(5.0, 1.0), part(1.0, 4.0), part(1.0, all)]),
             [1.0, 4.0, 7.0]
         );
-        // And what nobody wants is room for all.
+        // Unused capacity is divided among all.
         assert_eq!(given(12.0, &[part(1.0, 2.0), part(1.0, 4.0)]), [5.0, 7.0]);
     }
 
@@ -286,7 +286,8 @@ mod tests {
         assert_eq!(gets(25.0, &[all(12.0, 1.0), all(13.0, 1.0)]), [12.0, 13.0]);
         assert_eq!(gets(25.0, &[all(12.0, 1.04), all(13.0, 1.0)]), [12.0, 13.0]);
         assert_eq!(gets(25.0, &[all(12.0, 1.2), all(13.0, 1.0)]), [13.0, 12.0]);
-        // One more goes where most is missing, one less is taken where there is most too much.
+        // An additional segment goes to the part that lacks most, and a removed one is taken from
+        // the part with the largest excess.
         assert_eq!(gets(26.0, &[all(13.0, 1.0), all(12.0, 1.0)]), [13.0, 13.0]);
         assert_eq!(gets(24.0, &[all(12.0, 1.0), all(13.0, 1.0)]), [12.0, 12.0]);
     }
@@ -326,7 +327,7 @@ mod tests {
         );
         assert!(owners[0].fits && !owners[1].fits && owners[2].fits);
         assert_eq!((owners[1].gets, owners[1].parts[7].gets), (100.0, 2.0));
-        // What an owner cannot use, the others have.
+        // What an owner cannot use goes to the others.
         owners[1]
             .parts
             .iter_mut()
@@ -338,7 +339,7 @@ mod tests {
             "{:?}",
             owners[0].gets
         );
-        // One owner has everything.
+        // A single owner gets everything.
         let mut one = [owner(5.0, 3, 0.0)];
         assert!(divide_among(25.0, &mut one, Some(0)));
         assert_eq!(gets(&one[0]).iter().sum::<f64>(), 25.0);
@@ -373,12 +374,12 @@ mod tests {
                 prop_assert!(parts.iter().map(|part| part.least).sum::<f64>() > total);
                 return Ok(());
             }
-            // All of it, and no more.
+            // The sum equals the total.
             prop_assert!((sum - total).abs() <= 1e-6 * total.max(1.0), "{sum} of {total}");
             let wants: f64 = parts.iter().map(|part| part.wants.max(part.least)).sum();
             if wants > total {
-                // Nobody is behind another who has more than its least, unless it has all that it
-                // wants.
+                // No part is at a lower level than another above its minimum, unless its demand is
+                // met.
                 let level = |part: &Part| part.gets / part.weight;
                 let most = parts.iter().filter(|part| part.gets > part.least * 1.000_001).map(level).fold(0.0, f64::max);
                 for part in &parts {
@@ -391,7 +392,7 @@ mod tests {
             let sum: f64 = parts.iter().map(|part| part.gets).sum();
             prop_assert!(sum <= total * 1.000_001 + 1e-3, "{sum} of {total}");
             for (part, before) in parts.iter().zip(&before) {
-                // One may have more, where others want no whole one.
+                // A part may be larger if others demand no whole segment.
                 prop_assert!(part.gets > before.gets - 1.001 && part.gets.fract() == 0.0, "{part:?} {before:?}");
             }
         }

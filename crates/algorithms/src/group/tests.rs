@@ -1,4 +1,4 @@
-//! A group behind an agent, with members on several datapaths that a test speaks for.
+//! A group behind an agent, with members on several datapaths that the tests simulate.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use crate::{Parameters, Registry};
 
 const MSS: u64 = 1_000;
 const RTT: Duration = Duration::from_millis(20);
-/// The pace of a member that is idle, two segments a round trip, bytes/s; and of one of which
-/// nothing was heard.
+/// Pacing rate of an idle member, two segments per round trip, bytes/s, and of one without an RTT
+/// sample.
 const BEGINS: u64 = 2 * MSS * 50;
 const UNHEARD: u64 = 2 * MSS * 10;
 
-/// What a member was told last.
+/// Values last sent to a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Told {
     wish: u64,
@@ -28,7 +28,7 @@ struct Told {
     cwnd: u64,
 }
 
-/// A report, by its parts that matter.
+/// Report of a member, in segments.
 #[derive(Clone, Copy, Debug)]
 struct Said {
     segments: u64,
@@ -44,7 +44,7 @@ struct Said {
     undos: u64,
 }
 
-/// A member that uses a window of so many segments.
+/// Report of a member that uses a window of this many segments.
 fn busy(cwnd: u64) -> Said {
     Said {
         segments: cwnd,
@@ -77,7 +77,7 @@ fn id(host: u32, flow: u64) -> FlowId {
 }
 
 impl Hosts {
-    /// Two hosts, 10.1.0.1 and 10.2.0.1, whose agent has the algorithm with these parameters.
+    /// Creates an agent with this algorithm and two hosts, 10.1.0.1 and 10.2.0.1.
     fn new(parameters: &str) -> Hosts {
         let mut agent = Agent::new(Options::default());
         let parameters: Parameters = parameters.parse().expect("well-formed");
@@ -207,7 +207,7 @@ impl Hosts {
         self.now = until;
     }
 
-    /// A round trip in which each of these members uses its part.
+    /// Runs a round trip in which these members use their parts.
     fn round(&mut self, members: &[(u32, u64)]) {
         self.wait(RTT);
         for (host, flow) in members {
@@ -240,7 +240,7 @@ impl Hosts {
 
 const FOUR: [(u32, u64); 4] = [(1, 1), (1, 2), (2, 1), (2, 2)];
 
-/// Four members on two hosts, which have left slow start with 40 segments each.
+/// Returns four members on two hosts that have left slow start with 40 segments each.
 fn four(parameters: &str) -> Hosts {
     let mut hosts = Hosts::new(parameters);
     for (host, flow) in FOUR {
@@ -303,7 +303,7 @@ fn half_a_segment_of_each_member_waits_for_its_acknowledgement_and_of_one_flow_o
         [158],
         "160 less three halves, in whole segments"
     );
-    // Four members that count as two flows have two halves too many.
+    // Four members that stand for two flows have two halves too many.
     let mut hosts = four("as=2");
     for (host, flow) in &FOUR[1..] {
         hosts.close(*host, *flow);
@@ -342,7 +342,7 @@ fn a_loss_of_one_makes_all_give_way_and_those_of_the_same_round_trip_count_no_mo
         1,
         "it hears that its cut was seen"
     );
-    // In the next round trip it is another.
+    // In the next round trip it counts again.
     hosts.say(1, 2, Said { epoch: 1, ..lost });
     assert!(
         hosts.wishes().iter().sum::<u64>() <= 79,
@@ -382,7 +382,7 @@ fn others_are_flows_of_their_own() {
         "still in its own slow start"
     );
     hosts.say(2, 1, busy(50));
-    // The group has 80, of the two that are its members.
+    // The group has 80 segments, the sum of its two members.
     assert_eq!(hosts.wishes(), [40, 40, 50, INFINITY / MSS]);
     let mut hosts = four("to=10.9.0.0/16");
     hosts.say(2, 2, busy(30));
@@ -428,8 +428,8 @@ fn a_member_whose_application_has_little_leaves_the_rest() {
     assert!(wishes[..3].iter().all(|wish| *wish >= 49), "{wishes:?}");
 }
 
-/// Members of a key on host 1 and as many as it likes on host 2, of another key, which has a limit
-/// of 12.5 MB/s.
+/// Returns two members of one key on host 1, and `crowd` members of another key on host 2. The
+/// limit is 12.5 MB/s with `rate=100mbit`.
 fn next_to_a_crowd(parameters: &str, crowd: u64) -> Hosts {
     let mut hosts = Hosts::new(parameters);
     hosts.agent.set_tenant(DatapathId(1), "good".into());
@@ -461,7 +461,7 @@ fn members_that_one_key_invents_leave_another_key_its_share() {
     for (parameters, share) in [
         ("rate=100mbit", 6_250_000),
         ("rate=100mbit,weights=@good=3", 9_375_000),
-        // What the other's flows claim to be counts among them alone.
+        // Weights of the other key's flows apply only within that key.
         ("rate=100mbit,weights=10.2.0.0/16=1000", 6_250_000),
     ] {
         let few = of_good(&next_to_a_crowd(parameters, 1));
@@ -471,7 +471,7 @@ fn members_that_one_key_invents_leave_another_key_its_share() {
             "{parameters}: {few} {many}"
         );
     }
-    // A window is divided so, too.
+    // A window is divided in the same way.
     let hosts = next_to_a_crowd("", 2_000);
     let window = |host: u32, flows: u64| {
         (0..flows)
@@ -500,7 +500,7 @@ fn a_key_has_1024_members_and_further_ones_get_the_least() {
     );
 }
 
-/// Counts the commands that divisions cause.
+/// Counts the commands caused by divisions.
 #[test]
 fn many_reports_at_one_moment_are_answered_together() {
     let mut hosts = Hosts::new("rate=100mbit");
@@ -539,8 +539,7 @@ fn many_reports_at_one_moment_are_answered_together() {
         "the rest is done at the end of this moment"
     );
     hosts.wait(Duration::ZERO);
-    // A division can change the part of each: in the worst case five commands per member, one
-    // report each.
+    // A division may change every part: at worst five commands per member, plus one report each.
     let work = hosts.agent.work() - before;
     assert!(work <= 6_000, "{work}");
 }
@@ -561,7 +560,7 @@ fn members_come_and_go() {
     for (host, flow) in &FOUR[1..] {
         hosts.close(*host, *flow);
     }
-    // The next group begins anew.
+    // The next group starts anew.
     hosts.open(1, 9);
     assert_eq!(hosts.told[&id(1, 9)].wish, INFINITY);
 }
@@ -595,7 +594,7 @@ fn an_agent_that_begins_again_goes_on_with_what_the_members_have() {
 fn a_limit_is_shared_and_what_a_member_cannot_use_goes_to_the_others() {
     let mut hosts = four("rate=80mbit");
     assert_eq!(hosts.paces(), [2_500_000; 4]);
-    // One gets through no more than a tenth of its part, whatever holds it.
+    // One member achieves only a tenth of its part, for whatever reason.
     for _ in 0..30 {
         hosts.round(&FOUR[..3]);
         hosts.say(2, 2, busy(5));
@@ -603,7 +602,8 @@ fn a_limit_is_shared_and_what_a_member_cannot_use_goes_to_the_others() {
     let paces = hosts.paces();
     assert!((300_000..400_000).contains(&paces[3]), "{paces:?}");
     assert!(paces[..3].iter().all(|pace| *pace > 3_100_000), "{paces:?}");
-    // And falls silent: the others have all of it, and it begins with two segments a round trip.
+    // It becomes idle: the others get all of it, and it starts again with two segments per round
+    // trip.
     for _ in 0..8 {
         hosts.round(&FOUR[..3]);
     }
@@ -612,8 +612,8 @@ fn a_limit_is_shared_and_what_a_member_cannot_use_goes_to_the_others() {
     assert!(paces[..3].iter().all(|pace| *pace > 3_332_000), "{paces:?}");
     hosts.say(2, 2, busy(1));
     assert_eq!(hosts.paces(), [2_500_000; 4]);
-    // So it does where the first that it sends is counted as its application's: that and the
-    // silence before say nothing.
+    // The same if its first data is counted as application-limited: that data and the idle period
+    // carry no information.
     for _ in 0..20 {
         hosts.round(&FOUR[..3]);
     }
@@ -625,8 +625,8 @@ fn a_limit_is_shared_and_what_a_member_cannot_use_goes_to_the_others() {
     };
     hosts.say(2, 2, little);
     assert_eq!(hosts.paces(), [2_500_000; 4]);
-    // And one of little use has no pace of nothing, at which its host would let nothing go for
-    // seconds.
+    // A member with little traffic keeps the minimum pacing rate. With almost none, its host would
+    // send nothing for seconds.
     for _ in 0..4 {
         hosts.round(&FOUR[..3]);
         hosts.say(
@@ -643,7 +643,7 @@ fn a_limit_is_shared_and_what_a_member_cannot_use_goes_to_the_others() {
 
 #[test]
 fn members_that_ask_for_more_than_there_is_are_told_and_kept_within_it() {
-    // 8 kbit/s are 1,000 bytes/s: less than a segment a second for one, and much less for four.
+    // 8 kbit/s is 1,000 bytes/s: less than a segment per second for one member, let alone four.
     let hosts = four("rate=8kbit");
     assert_eq!(hosts.paces(), [250; 4]);
     let why = super::Crowded::Rate {
@@ -718,7 +718,7 @@ fn a_datapath_that_repairs_no_losses_is_refused() {
     assert!(Script::on(C::CWND.with(C::RTT), "group", "").is_none());
 }
 
-/// What happens to a group.
+/// Event of a group.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Open(u32, u64),
@@ -743,7 +743,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// The parts keep to the limit, and nobody's is nothing.
+    /// The parts keep to the limit, and every part is above zero.
     #[test]
     fn whatever_members_do_the_sum_keeps_to_the_limit(steps in prop::collection::vec(any_step(), 1..80)) {
         const LIMIT: u64 = 10_000_000;
@@ -766,8 +766,8 @@ proptest! {
                 _ => {}
             }
             let paces = hosts.paces();
-            // Of one that does not use its part the least counts: the segments with which it begins
-            // are beyond the limit.
+            // A member that does not use its part counts with its minimum, because the segments
+            // with which it starts again exceed the limit.
             let counts = |pace: &u64| if [BEGINS, UNHEARD].contains(pace) { 1_448 } else { *pace };
             prop_assert!(paces.iter().map(counts).sum::<u64>() <= LIMIT, "{paces:?}");
             prop_assert!(paces.iter().all(|pace| *pace >= 1_448), "{paces:?}");

@@ -1,14 +1,15 @@
-//! One window for a whole group: that of as many Cubic flows as the group is to be.
+//! One window for a whole group, that of K Cubic flows.
 //!
-//! The members' reports feed it together, as in the Congestion Manager (RFC 3124; Balakrishnan,
-//! Rahul, Seshan, SIGCOMM 1999): one state for all flows on a path. Losses of one round trip are
-//! one congestion event, whichever members they are of (as in the conservative algorithm for
-//! coupled flows of RFC 8699, section 5.3.2). Each member's datapath reduces its own part at once,
-//! since an agent that is far would be late; what the others have to give follows with the agent's
-//! next word.
+//! The members' reports feed it jointly, as in the Congestion Manager (RFC 3124; Balakrishnan,
+//! Rahul, Seshan, SIGCOMM 1999): one congestion state for all flows on a path. Losses within one
+//! round trip are one congestion event, whichever members they affect (as in the conservative
+//! algorithm for coupled flows of RFC 8699, section 5.3.2). Each member's datapath reduces its own
+//! part at once, because a distant agent would be late. The other members' reductions follow with
+//! the agent's next command.
 //!
-//! A group that is to be K flows has K Cubic windows. A lost packet is one of theirs, drawn by
-//! their sizes, since which member sent it says nothing; and each is reduced once in a round trip.
+//! The group has K Cubic windows. A lost packet is attributed to one of them at random, weighted by
+//! size, because the member that sent it is irrelevant. Each window is reduced at most once per
+//! round trip.
 
 use ccplane_agent::dice::Dice;
 use ccplane_units::{Duration, Time};
@@ -17,25 +18,24 @@ use crate::Cubic;
 use crate::cubic::State;
 use crate::window::{Law, Round};
 
-/// Least window of a flow, segments (RFC 9438, 4.6).
+/// Minimum window of a flow, segments (RFC 9438, 4.6).
 const LEAST: f64 = 2.0;
-/// Draws for the losses of one report: with four for each window at most 2 % of the windows are
-/// missed that so many losses would hit.
+/// Maximum random draws per window for the losses of one report. With four, at most 2 % of the
+/// windows that all losses would hit are missed.
 const DRAWS: u64 = 4;
 
-/// It grows in steps of this. Longer is coarser than Cubic's own reports; shorter is work for
-/// nothing.
+/// Growth interval. A longer one is coarser than Cubic's own reports. A shorter one wastes work.
 const STEP: Duration = Duration::from_millis(5);
 
-/// The window of a group, segments.
+/// Window of a group, segments.
 pub(super) struct Window {
     law: Cubic,
     flows: Vec<Flow>,
-    /// The members are in slow start, each by itself, and the group has what they have.
+    /// Each member is in its own slow start, and the group's window is their sum.
     starting: bool,
-    /// How many reductions there were.
+    /// Number of reductions so far.
     epoch: u64,
-    /// Cuts that members made by themselves in this one.
+    /// Members that reduced their own part in this epoch.
     cuts: u32,
     acked: f64,
     counted: f64,
@@ -43,17 +43,17 @@ pub(super) struct Window {
     dice: Dice,
 }
 
-/// One of the Cubic flows that the group is.
+/// One of the Cubic flows that the group stands for.
 #[derive(Clone, Copy, Debug, Default)]
 struct Flow {
     law: State,
     window: f64,
-    /// Its window before it was reduced in this epoch.
+    /// Window before its reduction in this epoch.
     before: Option<f64>,
 }
 
 impl Window {
-    /// That of so many flows, which are in slow start.
+    /// Creates the window of this many flows, in slow start.
     pub fn new(flows: u32) -> Window {
         Window {
             law: Cubic::linux(),
@@ -68,18 +68,18 @@ impl Window {
         }
     }
 
-    /// Whether the members are in slow start.
+    /// Returns true if the members are in slow start.
     pub fn is_starting(&self) -> bool {
         self.starting
     }
 
-    /// Slow start is over; together the members have so many segments.
+    /// Ends slow start; the members' windows sum to `total` segments.
     pub fn begin(&mut self, total: f64) {
         self.starting = false;
         self.set(total);
     }
 
-    /// A member that others steered before brings its window.
+    /// Adds the window of a live flow that joins.
     pub fn add(&mut self, segments: f64) {
         self.set(self.total() + segments);
     }
@@ -91,28 +91,29 @@ impl Window {
             .for_each(|flow| flow.window = each.max(LEAST));
     }
 
-    /// The whole, segments.
+    /// Returns the sum of all windows, segments.
     pub fn total(&self) -> f64 {
         self.flows.iter().map(|flow| flow.window).sum()
     }
 
-    /// As how many flows it counts.
+    /// Returns the number of flows that the group stands for.
     pub fn flows(&self) -> usize {
         self.flows.len()
     }
 
-    /// How many reductions there were: what a member has heard of is what its losses are judged by.
+    /// Returns the number of reductions. A member's losses are attributed by the reductions it has
+    /// seen.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// So many segments were acknowledged, and so many of them while a window limited sending.
+    /// Adds segments acknowledged, and those of them that count for growth.
     pub fn heard(&mut self, acked: f64, counted: f64) {
         self.acked += acked;
         self.counted += counted;
     }
 
-    /// Grows by what was heard since the last step, where it is time for one. `rtt` in seconds.
+    /// Grows by the segments added since the last step, if a step is due. `rtt` in seconds.
     pub fn grow(&mut self, now: Time, rtt: f64) {
         if self.starting || now.since(self.grown) < STEP {
             return;
@@ -131,14 +132,13 @@ impl Window {
                 rtt,
             };
             let growth = self.law.growth(&mut flow.law, &round);
-            // More than a segment for one that was acknowledged is slow start.
+            // Growth by more than a segment per segment acknowledged would be slow start.
             flow.window += (growth * counted / window).min(counted);
         }
     }
 
-    /// Losses that a member saw, which had heard of `heard` reductions. `cut`: it has reduced its
-    /// own part for them. `timed_out`: they came to light by a timeout, when nothing of the whole
-    /// group was under way.
+    /// Processes losses of a member that has seen `heard` reductions. `cut`: it has reduced its own
+    /// part. `timed_out`: a timeout detected the losses, with nothing of the whole group in flight.
     pub fn lost(&mut self, packets: u64, heard: u64, cut: bool, timed_out: bool) {
         if self.starting || packets == 0 {
             return;
@@ -148,7 +148,7 @@ impl Window {
             self.cuts = 0;
             self.flows.iter_mut().for_each(|flow| flow.before = None);
         } else if self.flows.iter().all(|flow| flow.before.is_none()) {
-            // Of before the first reduction, without one.
+            // Losses from before the first reduction, without a reduction.
             return;
         }
         self.cuts += u32::from(cut);
@@ -166,10 +166,10 @@ impl Window {
         }
     }
 
-    /// The reduction was for nothing, as its member found out; where it was that of others, too, it
-    /// stays.
+    /// Undoes the last reduction, which its member found to be spurious, unless other members
+    /// reduced as well.
     pub fn undo(&mut self, heard: u64) {
-        // The member may have heard of the reduction that it began, or not yet.
+        // The member may or may not have seen the reduction that it started.
         if self.cuts != 1 || heard.saturating_add(1) < self.epoch {
             return;
         }
@@ -182,7 +182,7 @@ impl Window {
         }
     }
 
-    /// A flow, by the sizes of their windows.
+    /// Draws a flow at random, weighted by window.
     fn draw(&mut self) -> usize {
         if self.flows.len() == 1 {
             return 0;
@@ -211,11 +211,11 @@ mod tests {
         let mut window = begun(1, 100.0);
         window.lost(1, 0, true, false);
         assert_eq!((window.total(), window.epoch()), (70.0, 1));
-        // Other members lose of what they sent before they heard of it.
+        // Other members lose data sent before they saw the reduction.
         window.lost(5, 0, true, false);
         window.lost(3, 1, false, false);
         assert_eq!((window.total(), window.epoch()), (70.0, 1));
-        // One that had heard of it loses again.
+        // A member that has seen it loses again.
         window.lost(1, 1, true, false);
         assert_eq!((window.total(), window.epoch()), (49.0, 2));
     }
@@ -230,7 +230,7 @@ mod tests {
         window.lost(1, 1, true, false);
         window.undo(1);
         assert_eq!(window.total(), 70.0);
-        // An old one is not that of now.
+        // An undo of an earlier reduction does not apply to the current one.
         window.lost(1, 2, true, false);
         window.undo(0);
         assert_eq!(window.total(), 49.0);
@@ -248,7 +248,7 @@ mod tests {
         assert!((window.total() - 700.0).abs() < 31.0, "{}", window.total());
     }
 
-    /// Two flows of half the window grow as one flow of half the window does, twice.
+    /// Two flows with half the window each grow like two separate flows.
     #[test]
     fn it_grows_as_its_flows_do() {
         let grown = |flows: u32| {
