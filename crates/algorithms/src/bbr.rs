@@ -8,8 +8,8 @@
 //! The *program* ([`program`]) handles each ACK. It measures the maximum delivery rate, the minimum
 //! RTT, packet-timed rounds, losses and ACK aggregation. It keeps the window and the pacing rate at
 //! the model times the current gains, and at once raises the bandwidth or lowers the RTT in its
-//! copy of the model. It ends whatever must end within a round: the draining of a queue, and in
-//! version 1 a phase of the gain cycle. It reports once per round.
+//! copy of the model. It ends what cannot wait a round for the agent: the draining of a queue, and
+//! in version 1 a phase of the gain cycle. It reports once per round.
 //!
 //! The *agent* decides what takes rounds or seconds: the filters over 10 rounds or 10 s, full-pipe
 //! detection, state transitions and the reaction to losses. An action that is a round trip late

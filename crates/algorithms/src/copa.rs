@@ -81,7 +81,7 @@ const NEARLY_EMPTY: f64 = 0.1;
 /// A queue that holds fewer of the flow's own packets than this also counts as empty (not in the
 /// paper). When n flows share a link, the queue that all of them consider empty holds about one
 /// packet of each. If the oscillation is only a few packets, a tenth of it is less than that. A
-/// larger value would overlook buffer-filling flows: next to them, a flow has 1/δ packets in the
+/// larger value would overlook buffer-filling flows: next to them, a flow keeps 1/δ packets in the
 /// queue.
 const OWN_IN_EMPTY: f64 = 1.0;
 /// Loss rate above which the window shrinks in every mode. From the authors' code, not the paper. A

@@ -60,8 +60,8 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
 /// Default of `report`. The cubic function depends on time. With one report per RTT of 20 ms,
 /// growth after a loss is late, and the queueing delay on a link with random losses differs from
 /// native Cubic's. Intervals below 10 ms cost wake-ups and were no closer to native in ten seeds.
-/// Where the RTT is shorter than 10 ms, a 10 ms interval spans several rounds: growth computed for
-/// the first would fill the queue in the others.
+/// On paths with an RTT below 10 ms, a 10 ms interval spans several rounds: growth computed for the
+/// first would fill the queue in the others.
 const REPORT: Reporting = Reporting::AtMost(INTERVAL);
 
 /// C, segments/s³ (RFC 9438, 5.1). A larger C probes sooner after a loss and is less fair to Reno.
@@ -69,8 +69,8 @@ const C: f64 = 0.4;
 /// β_cubic, the multiplicative decrease factor (RFC 9438, 4.6). The program repeats it as a
 /// decimal.
 const BETA: f64 = 0.7;
-/// α_cubic (RFC 9438, 4.3): the additive increase that gives the Reno-friendly window Reno's mean
-/// size with a decrease by β_cubic.
+/// α_cubic, the additive increase of W_est (RFC 9438, 4.3, equation 4): with a decrease by β_cubic,
+/// it gives W_est Reno's mean window.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 /// Values of `friendly`, with the α that applies once W_est has reached cwnd_prior.
 const ALPHAS: [(&str, f64); 2] = [("linux", ALPHA), ("rfc9438", 1.0)];

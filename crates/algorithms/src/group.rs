@@ -4,9 +4,9 @@
 //! policies across groups of hosts" (Narayan et al., SIGCOMM 2018). The agent receives reports from
 //! all members, on any datapath, and assigns each its part by weight.
 //!
-//! With `as=K` the group has one window, that of K Cubic flows ([`window`]), for any number of
-//! members. With `rate` it has one rate, which the members share by pacing; each also has its own
-//! Cubic window, unless `as` is set. What a member cannot use goes to the others ([`share`]).
+//! With `as=K` the group has the window of K Cubic flows ([`window`]), for any number of members.
+//! With `rate` it has one rate, which the members share by pacing; each also has its own Cubic
+//! window, unless `as` is set. What a member cannot use goes to the others ([`share`]).
 
 mod matching;
 mod member;
@@ -112,7 +112,7 @@ const UNHEARD: f64 = 0.1;
 /// Minimum rate of a member, bytes/s: a segment per second. With less, its retransmission timer
 /// expires for lack of ACKs (RFC 6298, 2.4).
 const LEAST_RATE: f64 = 1_448.0;
-/// Time after the group's start in which live flows contribute their windows. With less, those of a
+/// Time after the group's start in which live flows contribute their windows. With less, flows of a
 /// host that connects later contribute none. With more, a flow that moves from another agent adds
 /// to a window that has grown meanwhile.
 const TAKES_OVER: Duration = Duration::from_secs(1);
@@ -258,8 +258,8 @@ impl Group {
         self.inside().map(Member::segments).sum()
     }
 
-    /// Returns the segments that have arrived but are not yet acknowledged, in excess of those of
-    /// the flows that the members stand for.
+    /// Returns the segments that have arrived but are not yet acknowledged, beyond the number that
+    /// the flows of the group's window would have.
     fn unsaid(&self) -> f64 {
         let sending = self.inside().filter(|member| !member.idle).count();
         let flows = self.shared.as_ref().map_or(sending, Window::flows);

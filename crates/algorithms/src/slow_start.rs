@@ -41,7 +41,7 @@ impl Exit {
         ("off", Exit::Off),
     ];
 
-    /// Variables that the clauses need in addition to those of the window program.
+    /// Variables that the clauses add to the window program.
     pub(crate) fn declarations(self) -> &'static str {
         match self {
             Exit::Linux => LINUX_DECLARATIONS,

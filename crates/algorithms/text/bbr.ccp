@@ -45,7 +45,7 @@
     (fallthrough))
 
 # A round ends with the first ACK of data sent after it began. The bandwidth is the maximum of six
-# to twelve rounds (`bbr_bw_rtts`: ten), excluding those of PROBE_RTT.
+# to twelve rounds (`bbr_bw_rtts`: ten), excluding PROBE_RTT.
 (when (> passed round_end)
     (:= round_end (+ passed Flow.bytes_in_flight))
     (if (&& (> sample 0) (|| (>= sample Report.bw) (&& (== dip_until 0) (> passed counts_from))))

@@ -20,8 +20,8 @@
     (:= unit (* packets Flow.mss))
     (fallthrough))
 
-# RTT_min is the minimum of the last 5 to 10 s, RTT_standing that of the last quarter to half of a
-# smoothed RTT, each kept in two buckets (section 2.1).
+# RTT_min is the minimum of the last 5 to 10 s, RTT_standing the minimum of the last quarter to half
+# of a smoothed RTT, each kept in two buckets (section 2.1).
 (when (&& (< Flow.rtt_sample_us +infinity) (> (+ Ack.bytes_acked Ack.bytes_misordered) 0))
     (if (> (diff Ack.now base_began) 5s)
         (do (:= base_older base_recent)

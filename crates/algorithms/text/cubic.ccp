@@ -66,7 +66,8 @@
     (:= apart (max (diff t k) (diff k t)))
     (:= ahead (/ (* Flow.mss apart apart apart) 2500000000))
     (:= ahead (if (< t k) (diff Report.w_max ahead) (+ Report.w_max ahead)))
-    # W_est, the Reno-friendly window: 3 (1 - 0.7) / (1 + 0.7) segments per RTT (section 4.3).
+    # W_est, the Reno-friendly window: 3 (1 - 0.7) / (1 + 0.7) segments per RTT (section 4.3,
+    # equation 4).
     (:= friendly (+ friendly (/ (* 9 Flow.mss left) (* 17 Cwnd))))
     (:= target (if (< cubic friendly) (+ friendly (/ (* 9 Flow.mss) 17)) ahead))
     # At most half a window more per RTT (section 4.2). No growth if the window is above the target.

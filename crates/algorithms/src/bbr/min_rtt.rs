@@ -3,7 +3,7 @@
 use ccplane_datapath::INFINITY;
 
 /// Duration of PROBE_RTT (`bbr_probe_rtt_mode_ms`; the draft's BBR.ProbeRTTDuration), µs: long
-/// enough that those of different flows overlap, and 2 % of 10 s.
+/// enough for the PROBE_RTT of different flows to overlap, and 2 % of 10 s.
 const DIP_US: u64 = 200_000;
 
 /// Rounds after which all data in flight was sent in PROBE_RTT: the first ends with data sent

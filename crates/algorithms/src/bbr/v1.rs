@@ -79,7 +79,7 @@ pub struct Flow {
     dice: Dice,
     last: Seen,
     bandwidth: MaxFilter,
-    /// First round whose bandwidth samples count: those of PROBE_RTT do not measure the path's
+    /// First round whose bandwidth samples count. Samples from PROBE_RTT do not measure the path's
     /// capacity.
     samples_from: u64,
     min_rtt: MinRtt,
@@ -293,7 +293,7 @@ impl Flow {
         if self.min_rtt.us > before {
             orders.set("min_rtt", self.min_rtt.us);
         }
-        // After an idle period, the first samples are as good as those of PROBE_RTT.
+        // After an idle period, the first samples measure an empty path, as in PROBE_RTT.
         let idle = seen.events.has(Events::IDLE) || self.last.events.has(Events::IDLE);
         if let Mode::ProbeRtt(dip) = &mut self.mode {
             if dip.is_over(seen.flight, seen.rounds, seen.now) {

@@ -36,12 +36,13 @@ const PASSING: [usize; 3] = [24, 26, 28];
 /// Band of all tones, Hz (reference).
 const LOW: f64 = 4.5;
 const HIGH: f64 = 6.5;
-/// Bands on both sides without tones or their harmonics, Hz. The reference has 7 to 15, which
+/// Bands on both sides without tones or their harmonics, Hz. The reference uses 7 to 15, which
 /// includes the second harmonic of every pulse, and no lower band, where the spectrum is higher
 /// whenever traffic starts or ends.
 const ABOVE: (f64, f64) = (7.5, 9.0);
 const BELOW: (f64, f64) = (2.9, 4.1);
-/// |ẑ| over |R| above which a peak is another bundle's pulse and not a response (reference). Ideal ACK-clocked traffic responds with 1: it loses what this bundle gains.
+/// Ratio |ẑ|/|R| above which a peak is another bundle's pulse and not a response (reference). Ideal
+/// ACK-clocked traffic responds with 1: it loses what this bundle gains.
 const FOREIGN: f64 = 2.0;
 /// Another bundle's tone counts only if it exceeds the neighbouring spectrum by this factor,
 /// because bursty traffic has peaks everywhere. Not in the reference.

@@ -184,8 +184,8 @@ impl Flow {
         // The capacity estimate expires only when R can reveal a lower capacity. Next to cross
         // traffic R is only a share. Without a pulse, however, cross traffic cannot be
         // distinguished from an excessive µ, which would then persist, so the estimate expires
-        // regardless. Without a limit R is the site's rate. While the site sends less than its
-        // limit, the estimate does not expire.
+        // regardless. Without a limit, R is the site's rate, and the estimate follows it. While the
+        // site sends less than its limit, R is too low, and the estimate does not expire.
         let delays = self.passage.mode() == Mode::Delay && !self.need.somebody();
         let ages = self.open || (!tick.limited && (self.blind || delays));
         let interval = INTERVAL.as_secs_f64();

@@ -62,7 +62,7 @@ pub(super) struct Bundle {
     pub delivered: f64,
     /// Gateway's queue at each tick, as time of the link.
     pub own: Vec<f64>,
-    /// Whether the bundle passed, and whether it pulsed, at each tick.
+    /// Traffic-passing mode and pulser role at each tick.
     pub passed: Vec<bool>,
     pub pulsed: Vec<bool>,
 }

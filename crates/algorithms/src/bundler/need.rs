@@ -91,8 +91,8 @@ impl Need {
         self.cross > SOMEBODY
     }
 
-    /// Returns true if the queue in the network has been excessive for so long that the pulser
-    /// should have reacted.
+    /// Returns true if the queue in the network has been excessive for a full window of the
+    /// detector: the pulser should have reacted.
     pub fn suffers(&self, now: Time) -> bool {
         now.since(self.short) >= LASTS
     }

@@ -1,7 +1,7 @@
 //! Transitions into and out of traffic-passing mode.
 //!
-//! A bundle *enters* the mode when delay control is futile. Buffer-filling traffic takes whatever
-//! the law yields, and the queue remains: within two seconds a law would yield everything. Next to
+//! A bundle *enters* the mode when delay control is futile. Buffer-filling traffic takes what the
+//! law yields, and the queue remains: within two seconds a law would yield everything. Next to
 //! cross traffic the bundle therefore keeps two fifths of its rate of 5 s ago. It enters the mode
 //! if the law demands less than that and the queue is still twice its target after a second.
 //! Inelastic traffic takes what it needs of the rest, and the queue drains. Nimbus' η reacts later,
@@ -37,7 +37,8 @@ const NOBODY: f64 = 0.03;
 /// The pulse is prominent if R at its frequency exceeds the neighbouring R by this factor.
 /// Otherwise R there is noise, which ẑ mirrors.
 const STANDS_OUT: f64 = 3.0;
-/// |ẑ| over |R| below which there is no elastic traffic: 0.5 to 1.5 with ACK-clocked traffic, 0 to 0.1 with a constant rate, up to 0.3 with Poisson arrivals.
+/// Ratio |ẑ|/|R| below which there is no elastic traffic: 0.5 to 1.5 with ACK-clocked traffic, 0 to
+/// 0.1 with a constant rate, up to 0.3 with Poisson arrivals.
 const NO_ANSWER: f64 = 0.3;
 /// Samples in which a response is measured: 2.56 s, so that traffic that has ended soon expires.
 /// With 3.2 s a bundle returns 0.4 to 0.8 s later, and leaves as rarely while other traffic remains

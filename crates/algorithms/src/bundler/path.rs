@@ -105,8 +105,8 @@ impl Path {
         self.rtt += elapsed / (elapsed + AVERAGED * self.noise.get()) * (rtt - self.rtt);
     }
 
-    /// Updates the base RTT without a limit, when the RTT includes no queue of this bundle. `told`
-    /// is the datapath's windowed minimum.
+    /// Updates the base RTT without a limit, when the RTT includes no queue of this bundle. The
+    /// argument `told` is the datapath's windowed minimum.
     pub fn free(&mut self, now: Time, told: f64) {
         (self.near, self.drained, self.busy, self.drain) = (now, now, now, None);
         self.checked = self.noise.is_known();

@@ -2,7 +2,7 @@
 //! traffic-passing mode.
 
 /// The program. Its queue controller is a PI controller (Bundler paper, section 5.1): dr/dt = α(q −
-/// q_T) + β dq/dt with α = 20 s⁻² (the paper has 10) and β = 10 s⁻¹, q and r in bytes. Its
+/// q_T) + β dq/dt with α = 20 s⁻² (10 in the paper) and β = 10 s⁻¹, q and r in bytes. Its
 /// characteristic roots are −2.8 and −7.2 s⁻¹: it settles within a second and attenuates a 5 Hz
 /// pulse by 3 %. A larger β attenuates the pulse more. A smaller α finds the rate more slowly: the
 /// paper's has a root of −1.1 s⁻¹, and the gateway's initial queue takes that long to drain. The

@@ -22,8 +22,8 @@ fn one(course: bool) -> f64 {
     f64::from(u8::from(course))
 }
 
-/// Returns the gateway's mean queue over those of the last `ticks` at which it had been passing for
-/// eight seconds, so that the queue from before has drained.
+/// Returns the gateway's mean queue over the last `ticks`, restricted to ticks at which it had been
+/// passing for eight seconds, so that the earlier queue has drained.
 fn settled(bundle: &Bundle, ticks: usize) -> f64 {
     let from = bundle.passed.len() - ticks;
     let long = (from..bundle.passed.len())

@@ -1,7 +1,7 @@
 //! Estimate of the noise in time stamps.
 //!
 //! A packet that was not queued still shows a delay: time stamps are taken before a packet leaves
-//! and after it arrives, and the minimum delay is that of the luckiest packet. The mean of samples
+//! and after it arrives, and the minimum delay belongs to the luckiest packet. The mean of samples
 //! without a queue is therefore above zero, and a decision with a lower threshold mistakes noise
 //! for a queue. The bias cannot be measured on the forward path, where a standing queue looks the
 //! same: a flow that took it for noise would tolerate ever longer queues. The reverse path has time

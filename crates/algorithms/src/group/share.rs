@@ -327,7 +327,7 @@ mod tests {
         );
         assert!(owners[0].fits && !owners[1].fits && owners[2].fits);
         assert_eq!((owners[1].gets, owners[1].parts[7].gets), (100.0, 2.0));
-        // What an owner cannot use goes to the others.
+        // The unused part of an owner goes to the others.
         owners[1]
             .parts
             .iter_mut()

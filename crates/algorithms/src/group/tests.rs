@@ -382,7 +382,7 @@ fn others_are_flows_of_their_own() {
         "still in its own slow start"
     );
     hosts.say(2, 1, busy(50));
-    // The group has 80 segments, the sum of its two members.
+    // The group's window is 80 segments, the sum of its two members.
     assert_eq!(hosts.wishes(), [40, 40, 50, INFINITY / MSS]);
     let mut hosts = four("to=10.9.0.0/16");
     hosts.say(2, 2, busy(30));
@@ -594,7 +594,7 @@ fn an_agent_that_begins_again_goes_on_with_what_the_members_have() {
 fn a_limit_is_shared_and_what_a_member_cannot_use_goes_to_the_others() {
     let mut hosts = four("rate=80mbit");
     assert_eq!(hosts.paces(), [2_500_000; 4]);
-    // One member achieves only a tenth of its part, for whatever reason.
+    // One member achieves only a tenth of its part.
     for _ in 0..30 {
         hosts.round(&FOUR[..3]);
         hosts.say(2, 2, busy(5));

@@ -1,4 +1,4 @@
-//! One window for a whole group, that of K Cubic flows.
+//! One window for a whole group: the sum of K Cubic windows.
 //!
 //! The members' reports feed it jointly, as in the Congestion Manager (RFC 3124; Balakrishnan,
 //! Rahul, Seshan, SIGCOMM 1999): one congestion state for all flows on a path. Losses within one
@@ -107,7 +107,7 @@ impl Window {
         self.epoch
     }
 
-    /// Adds segments acknowledged, and those of them that count for growth.
+    /// Adds segments acknowledged; `counted` of them count for growth.
     pub fn heard(&mut self, acked: f64, counted: f64) {
         self.acked += acked;
         self.counted += counted;

@@ -43,7 +43,7 @@ impl Competitor {
             rtt,
         };
         let growth = law.growth(&mut self.state, &round);
-        // A late report may cover several windows. Growth is limited to that of one.
+        // A late report may cover several windows. Growth is limited to one window's.
         self.window += growth * (acked / self.window).min(1.0);
     }
 

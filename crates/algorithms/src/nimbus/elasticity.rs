@@ -14,8 +14,9 @@ use ccplane_units::Duration;
 
 use super::spectrum::{Fourier, Part, Spectra, band, over};
 
-/// Sampling interval (the reference's `measurement_interval`): fine enough for the pulse's first
-/// harmonic. Shorter intervals would measure rates of less than one packet at a few Mbit/s.
+/// Sampling interval (the reference's `measurement_interval`): ten times the frequency of the
+/// pulse's first harmonic. Shorter intervals would measure rates of less than one packet at a few
+/// Mbit/s.
 pub const INTERVAL: Duration = Duration::from_millis(10);
 /// Samples per spectrum: 5.12 s, with bins of 0.195 Hz (paper: FFT over 5 s). With fewer, noise
 /// hides the peak. With more, detection takes longer.

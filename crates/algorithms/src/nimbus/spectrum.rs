@@ -2,8 +2,8 @@
 //!
 //! [`Fourier`] holds the FFT's plan and buffers, shared by any number of detectors.
 //!
-//! Results are bit-identical on every machine: the plan is `rustfft`'s scalar one in `f32`. Its
-//! sines and cosines come from the platform in `f64` and are identical after rounding (a test
+//! Results are bit-identical on every machine: the plan is `rustfft`'s scalar one in `f32`. It
+//! takes sines and cosines from the platform in `f64` and are identical after rounding (a test
 //! checks each of them).
 
 use std::ops::Range;

@@ -53,7 +53,7 @@ fn slow_start_doubles_at_twice_its_rate_until_the_queue_grows() {
     );
 }
 
-/// An ACK after a gap triggers the report. Its RTT and receive rate are those of a late packet and
+/// An ACK after a gap triggers the report. Its RTT and receive rate belong to a late packet and
 /// count as one sample of the interval.
 #[test]
 fn a_late_ack_that_triggers_the_report_counts_as_one_sample() {

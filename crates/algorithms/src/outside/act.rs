@@ -6,9 +6,9 @@ use ccplane_units::{Bytes, Rate};
 
 use super::{Decision, Interval};
 
-/// Kind of action. Each number is in [−1, 1] and scales its target by 2 to that power, so a step at
-/// most halves or doubles. A larger base would require fine steps in the third decimal. A smaller
-/// one would need many steps after a change in capacity.
+/// Kind of action. Each number is between −1 and 1 and scales its target by 2 to that power, so a
+/// step at most halves or doubles. A larger base would require fine steps in the third decimal. A
+/// smaller one would need many steps after a change in capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     /// Scales the window; the flow is not paced.
@@ -82,7 +82,7 @@ impl Actor {
     }
 
     /// Applies an action after this interval. NaN or a missing number changes nothing; values are
-    /// clamped to [−1, 1].
+    /// clamped to −1 and 1.
     pub fn decide(&mut self, action: &[f32], interval: &Interval) -> Decision {
         let factor = |n: usize| {
             let given = action

@@ -9,8 +9,8 @@ const RTT_US: u64 = 20_000;
 /// Capacity of the path, bytes/s: 96 Mbit/s.
 const CAPACITY: f64 = 12e6;
 
-/// Path with one queue behind a flow that sends at its rate, with one ACK per 0.5 ms. The delay is
-/// that of the queue one RTT ago, when the packet was sent. Losses are detected after one RTT.
+/// Path with one queue behind a flow that sends at its rate, with one ACK per 0.5 ms. The delay
+/// follows from the queue one RTT ago, when the packet was sent. Losses are detected after one RTT.
 struct Path {
     script: Script,
     queue: f64,
