@@ -131,8 +131,8 @@ const READ_EVERY: u32 = 10;
 /// bins away and is not a response. In traffic-passing mode larger RTT variation spreads the
 /// response, so [`WIDE`] applies there.
 const NARROW: f64 = 0.2;
-/// In traffic-passing mode, a flat R is taken for the capacity only below this fraction of the
-/// previous estimate.
+/// Fraction of the previous capacity estimate below which a flat R is taken for the capacity in
+/// traffic-passing mode.
 const SLOWER: f64 = 0.7;
 /// Time until the window holds only pulsed samples.
 const FULL: Duration = Duration::from_millis(5_120);
@@ -150,7 +150,7 @@ const MOST_RATE: f64 = 1e15;
 /// Schedule of pulses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pulses {
-    /// While there may be cross traffic to detect.
+    /// Pulses while there may be cross traffic to detect.
     Auto,
     Always,
     Off,

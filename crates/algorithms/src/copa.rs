@@ -124,11 +124,10 @@ enum Mode {
 /// Decrease of the window. The program implements `Excess`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Descent {
-    /// By half of the flow's excess in the queue per RTT, at least by 1/δ packets. Not in the
-    /// paper.
+    /// Half of the flow's excess in the queue per RTT, at least 1/δ packets. Not in the paper.
     #[default]
     Excess,
-    /// By v/δ packets per RTT (section 2.1).
+    /// v/δ packets per RTT (section 2.1).
     Velocity,
 }
 

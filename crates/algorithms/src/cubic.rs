@@ -198,6 +198,7 @@ impl Law for Cubic {
         }
         state.last = round.now;
 
+        // W_est, equation 4; α may change once W_est reaches cwnd_prior (4.3).
         let alpha = if epoch.friendly >= memory.prior {
             self.alpha_from_prior
         } else {
@@ -205,6 +206,7 @@ impl Law for Cubic {
         };
         epoch.friendly += alpha * round.counted / window;
 
+        // Reno-friendly region (4.3) if W_cubic(t) < W_est, otherwise W_cubic(t + RTT) (4.4, 4.5).
         let t = round.now.since(epoch.start).as_secs_f64();
         let target = if epoch.w_cubic(t) < epoch.friendly {
             epoch.friendly + alpha
@@ -216,6 +218,7 @@ impl Law for Cubic {
         } else {
             0.0
         };
+        // The target is at most 1.5 cwnd (4.2).
         (target - window).clamp(least, MOST_GROWTH * window)
     }
 

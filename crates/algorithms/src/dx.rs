@@ -117,7 +117,7 @@ impl FromStr for Headroom {
 enum Samples {
     /// One window of packets sent after the last decision.
     After,
-    /// All since the last decision, including packets in flight at that time.
+    /// Every packet since the last decision, including packets in flight at that time.
     Window,
     /// The first packet sent after the last decision.
     Freshest,

@@ -62,7 +62,7 @@ impl Script {
             .expect("a datapath that can do everything suffices")
     }
 
-    /// Same on a datapath with these capabilities; `None` if the algorithm rejects them.
+    /// Creates a flow on a datapath with these capabilities; `None` if the algorithm rejects them.
     pub fn on(capabilities: Capabilities, algorithm: &str, parameters: &str) -> Option<Script> {
         let parameters: Parameters = parameters.parse().expect("well-formed");
         let made = Registry::builtin().by_name(algorithm, &parameters);

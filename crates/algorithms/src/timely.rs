@@ -409,8 +409,8 @@ mod tests {
         assert_eq!(steps, [1.25e6, 1.25e6, 1.25e6, 1.25e6, 6.25e6, 6.25e6]);
     }
 
-    /// At gradient 0 the weight is 1/2: an increase of δ/2 balances a decrease by β/2 times the
-    /// error, so each rate has one equilibrium RTT.
+    /// Each rate has one equilibrium RTT: at gradient 0 the weight is 1/2, and an increase of δ/2
+    /// balances a decrease by β/2 times the error.
     #[test]
     fn the_patched_law_rests_at_one_rtt() {
         // 1.25e6 / 2 = 1e9 · 0.008 / 2 · error, so the error is 0.15625 and the RTT 50 · 1.15625.

@@ -417,10 +417,10 @@ fn program(beta: &str, own: &Own, options: WindowOptions, exit: Exit) -> String 
     )
 }
 
-/// With marks in every window, a transport can end one reduction and begin the next within one
-/// call, so the program never runs outside of recovery. The new reduction shows in ssthresh, which
-/// the transport halves before it runs the program. A difference below one segment is rounding in
-/// the kernel.
+/// Clause for marks in every window: a transport can end one reduction and begin the next within
+/// one call, so the program never runs outside of recovery. The new reduction shows in ssthresh,
+/// which the transport halves before it runs the program. A difference below one segment is
+/// rounding in the kernel.
 const AGAIN: &str = "
 (when (&& (! Flow.was_timeout) (<= Ssthresh (diff Report.ssthresh Flow.mss)))
     (:= recovering false)

@@ -198,7 +198,8 @@ impl Rounds {
         self
     }
 
-    /// Same on a datapath without loss recovery: the window is reduced at once, and only once.
+    /// Loses a segment on a datapath without loss recovery: the window is reduced at once, and only
+    /// once.
     fn loss_that_the_program_repairs(&mut self) -> &mut Rounds {
         let before = self.transport.cwnd;
         let lost = Signals {

@@ -36,7 +36,7 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    /// ResetShortTermModel.
+    /// ResetShortTermModel ("When not Probing for Bandwidth").
     pub fn forget_short(&mut self) {
         (self.bw_short, self.short) = (NONE, NONE);
     }
@@ -61,7 +61,7 @@ impl Bounds {
         self.long = flight.max(scale(target, BETA, GAIN));
     }
 
-    /// InflightWithHeadroom.
+    /// InflightWithHeadroom ("ProbeBW Algorithm Details").
     pub fn with_headroom(&self, mss: u64) -> u64 {
         if self.long == NONE {
             return NONE;

@@ -1,4 +1,9 @@
 //! BBR version 1, as in Linux 6.x. Names in code quotes are from `net/ipv4/tcp_bbr.c`.
+//!
+//! ```text
+//! Startup ──full──> Drain ──drained──> ProbeBw
+//! any state ──min RTT expired──> ProbeRtt ──200 ms and a round──> ProbeBw, or Startup until full
+//! ```
 
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
 use ccplane_datapath::Capabilities;

@@ -1,4 +1,11 @@
 //! BBR version 3. Names in code quotes are from draft-ietf-ccwg-bbr (see [`super`]).
+//!
+//! ```text
+//! Startup ──full──> Drain ──drained──> Down ──drained──> Cruise
+//! Down, Cruise ──time to probe──> Refill ──one round──> Up ──full, or too much loss──> Down
+//! any state ──min RTT expired──> ProbeRtt ──200 ms and a round──> Cruise, or Startup until full
+//! spurious loss ──> Refill if the loss ended Up, Startup if it ended Startup
+//! ```
 
 mod probe;
 #[cfg(test)]
@@ -118,7 +125,7 @@ pub struct Flow {
     lost_before: u64,
     /// `BBR.bw_latest` and `BBR.inflight_latest`.
     latest: (u64, u64),
-    /// At the start of this round: data in flight, and the total lost or marked.
+    /// Data in flight at the start of this round, and the total lost or marked until then.
     round_flight: u64,
     round_lost: u64,
     /// Round in which the state began. Its first packets are acknowledged one round later.

@@ -62,7 +62,8 @@ const GAIN_HEARD: f64 = 0.01;
 /// Probability per sample that a pulser yields when it detects another one at its own tone
 /// (reference). Low, because both may yield.
 const GIVES_UP: f64 = 0.005;
-/// Same if the tones determine which one must yield. Not in the reference.
+/// Probability per sample of yielding if the tones determine which pulser must yield. Not in the
+/// reference.
 const YIELDS: f64 = 0.02;
 /// Probability per sample that a watcher that detects no pulse starts to pulse, multiplied by S/µ,
 /// so that larger bundles, whose pulses are stronger, are preferred. With the reference's 0.005, a
@@ -70,8 +71,8 @@ const YIELDS: f64 = 0.02;
 /// With 0.02 it waits 1 s. In one of three cases, two such bundles start within the 0.7 s that they
 /// need to detect each other; their tones resolve that.
 const BEGINS: f64 = 0.02;
-/// Same for a bundle that only wants to measure µ. It is not urgent, and two that start together
-/// with the same tone mistake each other for elastic traffic. Not in the reference.
+/// Probability per sample of starting to pulse only to measure µ. It is not urgent, and two that
+/// start together with the same tone mistake each other for elastic traffic. Not in the reference.
 const LOOKS: f64 = 0.002;
 /// Time after which the bundle that should stay yields as well, because the other one may not
 /// detect it.
@@ -80,7 +81,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Role of a bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Its rate carries the pulse, and its findings apply to all.
+    /// Carries the pulse in its rate. Its findings apply to all bundles.
     Pulser,
     /// Listens, and filters the pulse out of its rate.
     Watcher,

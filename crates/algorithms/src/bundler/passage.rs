@@ -28,8 +28,8 @@ const TOO_LONG: f64 = 2.0;
 /// ... for this long, while the law demands less than is kept, belongs to traffic that does not
 /// yield. The law alone shortens a queue faster.
 const IN_VAIN: Duration = Duration::from_secs(1);
-/// If there was a queue in less than this fraction of 5 s, the traffic that filled it has ended
-/// (Nimbus' switch).
+/// Fraction of 5 s with a queue below which the traffic that filled the queue has ended (Nimbus'
+/// switch).
 const GONE: f64 = 0.1;
 /// Cross traffic below this fraction of the link, averaged over 5 s, is treated as absent. Next to
 /// a busy site a Cubic flow has a tenth, and at times a twentieth.

@@ -51,8 +51,8 @@ pub(super) struct Path {
     last: f64,
     /// Base RTT, seconds; 0 before the first sample.
     shortest: f64,
-    /// Without a limit: minimum of the current and of the previous [`HALF`], seconds, and the end
-    /// of the current one.
+    /// Minimum of the current and of the previous [`HALF`] without a limit, seconds, and the end of
+    /// the current one.
     recent: f64,
     before: f64,
     ends: Time,

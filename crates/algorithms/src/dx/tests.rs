@@ -19,7 +19,7 @@ fn waited(s: &mut Signals, queue: u64) {
     by_rtt(s, queue);
 }
 
-/// Same for a packet without time stamps.
+/// Signals of an ACK for a packet without time stamps.
 fn by_rtt(s: &mut Signals, queue: u64) {
     (s.rtt_sample_us, s.srtt_us, s.min_rtt_us) = (RTT + queue / 1_000, RTT, RTT);
     let rate = BDP * MSS * 1_000_000 / RTT;
@@ -176,7 +176,7 @@ fn parts_of_a_packet_add_up_unless_they_are_cut_off() {
     assert_eq!(ceil, 20, "half a packet less is none less");
 }
 
-/// Below a packet the window is a pacing rate of W·mss/R.
+/// A window below a packet is a pacing rate of W·mss/R.
 #[test]
 fn below_one_packet_the_window_is_a_rate() {
     // As if measured from a train.

@@ -107,13 +107,13 @@ pub(super) struct Member {
     pub owner: usize,
     pub weight: f64,
     pub mss: f64,
-    /// Its own window, if it has no part of the group's.
+    /// Window of a flow that has no part of the group's.
     pub own: Option<Window>,
     /// Bytes.
     pub cwnd: f64,
     /// Smoothed RTT, seconds; 0 before the first sample.
     pub rtt: f64,
-    /// No recent delivery.
+    /// True without a recent delivery.
     pub idle: bool,
     /// Demand: segments, and bytes/s.
     pub wants_segments: f64,
@@ -136,7 +136,7 @@ pub(super) struct Member {
     flight: f64,
     /// Consecutive periods below its pacing rate.
     short: u32,
-    /// Its bottleneck is something other than its pacing rate.
+    /// True if its bottleneck is something other than its pacing rate.
     held: bool,
 }
 

@@ -7,7 +7,7 @@
 /// Part of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Part {
-    /// Above 0.
+    /// Weight, above 0.
     pub weight: f64,
     /// Demand; infinity if it uses all it gets.
     pub wants: f64,
@@ -116,7 +116,7 @@ pub(super) fn whole(total: f64, parts: &mut [Part], first: usize) {
 /// Members of one TLS key, or of the datapaths without one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Owner {
-    /// Above 0.
+    /// Weight, above 0.
     pub weight: f64,
     /// Number of members.
     pub members: usize,

@@ -31,7 +31,7 @@ const STEP: Duration = Duration::from_millis(5);
 pub(super) struct Window {
     law: Cubic,
     flows: Vec<Flow>,
-    /// Each member is in its own slow start, and the group's window is their sum.
+    /// True in slow start, which each member performs itself; the group's window is their sum.
     starting: bool,
     /// Number of reductions so far.
     epoch: u64,

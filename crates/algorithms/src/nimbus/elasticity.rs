@@ -179,7 +179,7 @@ impl Detector {
         self.read_within(fourier, capacity, frequency, WIDE, WINDOW)
     }
 
-    /// Same over the last `last` samples, with `width` Hz as the half-width of the pulse's band:
+    /// Evaluates the last `last` samples, with `width` Hz as the half-width of the pulse's band:
     /// less than [`WIDE`] if other flows pulse at nearby frequencies.
     pub fn read_within(
         &self,

@@ -5,9 +5,9 @@ use ccplane_units::{Duration, Time};
 
 use super::elasticity::Reading;
 
-/// Above this η, cross traffic is elastic.
+/// η above which cross traffic is elastic.
 const ELASTIC: f64 = 2.25;
-/// Below this η, cross traffic is inelastic. The gap prevents noise from toggling the mode.
+/// η below which cross traffic is inelastic. The gap prevents noise from toggling the mode.
 const INELASTIC: f64 = 2.0;
 /// Minimum time in competitive mode. The pulse frequency changes with the mode, and the 5 s window
 /// must fill with the new one before its spectrum is valid.
@@ -23,9 +23,9 @@ const NOBODY: f64 = 0.1;
 const STARVED: f64 = 0.9;
 /// ... with this η.
 const STARVED_ETA: f64 = 6.0;
-/// If there was a queue in less than this fraction of 5 s, no other flow fills it, regardless of ẑ.
-/// Not in the reference, which continues to compete with traffic that has ended until its own
-/// window fills the link.
+/// Fraction of 5 s with a queue below which no other flow fills the queue, regardless of ẑ. Not in
+/// the reference, which continues to compete with traffic that has ended until its own window fills
+/// the link.
 const IDLE: f64 = 0.1;
 /// Readings with a queue in less than this fraction of the last half second do not count: after an
 /// increase of the capacity, ẑ is large until the rate has grown.

@@ -69,7 +69,7 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// All features with their names.
+    /// Names of all features.
     pub const ALL: [(Feature, &'static str); 10] = [
         (Feature::RttRatio, "rtt_ratio"),
         (Feature::RttGradient, "rtt_gradient"),
