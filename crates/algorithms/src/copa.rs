@@ -63,8 +63,8 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
 /// δ of the default mode (section 2.1). A larger δ keeps fewer packets in the queue and loses
 /// throughput to RTT noise.
 const DELTA: f64 = 0.5;
-/// Window of RTT_min (section 2.1). A shorter window soon mistakes a standing queue for propagation
-/// delay. A longer one mistakes a route change to a longer path for a queue.
+/// Filter window of RTT_min (section 2.1). A shorter window soon mistakes a standing queue for
+/// propagation delay. A longer one mistakes a route change to a longer path for a queue.
 const RTT_MIN_OVER: Duration = Duration::from_secs(10);
 /// RTTs with the same direction before the velocity doubles. Section 2.1 has three. One is added
 /// because RTT_standing is a minimum: it shows a shrinking queue at once but a growing one late (as
@@ -74,7 +74,7 @@ const SAME_BEFORE_DOUBLING: u32 = 4;
 /// A queue that was not nearly empty in this many RTTs is filled by other flows (section 2.2). Copa
 /// flows alone empty it once in five.
 const EMPTY_WITHIN: usize = 5;
-/// Window of RTT_max, RTTs (section 2.2).
+/// Filter window of RTT_max, RTTs (section 2.2).
 const RTT_MAX_OVER: usize = 4;
 /// "Nearly empty": d_q is below this fraction of RTT_max − RTT_min (section 2.2).
 const NEARLY_EMPTY: f64 = 0.1;
@@ -92,9 +92,9 @@ const SUSTAINED_LOSS: f64 = 0.1;
 const AFTER_SUSTAINED_LOSS: f64 = 0.7;
 /// Minimum number of packets for a loss rate: with fewer, one lost packet is not significant.
 const LOSS_OVER: f64 = 20.0;
-/// Window of the jitter estimate, round trips: the period in which flows empty the queue once, so
-/// that at least one of them is free of their own queue changes. A shorter window mistakes queue
-/// changes for jitter. A longer one keeps jitter that has ended.
+/// Filter window of the jitter estimate, round trips: the period in which flows empty the queue
+/// once, so that at least one of them is free of their own queue changes. A shorter window mistakes
+/// queue changes for jitter. A longer one keeps jitter that has ended.
 const JITTER_ROUNDS: usize = 5;
 /// Bias of RTT_standing relative to two measures: the smallest mean excess over the round's minimum
 /// RTT, and the mean step between successive minima. The smaller product is 0.9 to 3 times the true

@@ -47,8 +47,9 @@ const MOST_DIVISOR: u64 = 16;
 const QUIET: u64 = 9;
 /// RTTs from the end of the initial slow start to the first slowdown (section 4.4).
 const FIRST_AFTER: u64 = 2;
-/// Window of the base delay (RFC 6817, section 4.2: ten minutes). A shorter window soon absorbs a
-/// queue kept by other flows. A longer one mistakes a route change to a longer path for a queue.
+/// Filter window of the base delay (RFC 6817, section 4.2: ten minutes). A shorter window soon
+/// absorbs a queue kept by other flows. A longer one mistakes a route change to a longer path for a
+/// queue.
 const BASE_HISTORY: Duration = Duration::from_secs(600);
 
 /// LEDBAT++.

@@ -53,8 +53,8 @@ pub(crate) const REMEMBER: &str = "(when true
     (:= Report.ssthresh Ssthresh)
     (fallthrough))";
 
-/// Condition for growth: the ACK advances, the flow is cwnd-limited, and it is not in fast
-/// recovery. RFC 5681, 3.1; slow start after a timeout is allowed.
+/// Condition for growth: the ACK acknowledges new data (RFC 5681, 3.1), the flow is cwnd-limited,
+/// and it is not in fast recovery. Slow start after a timeout is allowed.
 pub(crate) const MAY_GROW: &str = "(&& (> Ack.bytes_acked 0) Flow.cwnd_limited (|| in_loss (! (|| Flow.in_recovery recovering))))";
 
 /// Amount of growth in slow start: packets newly delivered, as in Linux (`acked_sacked`). After a

@@ -1,7 +1,7 @@
 # BBR version 1 entirely in the datapath. Same as the algorithm `bbr` with `policer=false`, whose
-# agent decides what takes rounds, but without its window allowance for ACK aggregation, for which
-# there is no room. Gains are in units of 1/10,000, pacing gains 1 % lower. Quoted names are from
-# Linux (tcp_bbr.c).
+# agent decides what takes rounds, except for the window allowance for ACK aggregation, which does
+# not fit. Gains are in units of 1/10,000, pacing gains 1 % lower. Quoted names are from Linux
+# (tcp_bbr.c).
 (algorithm text_bbr
     (about "BBR version 1, as in Linux 6.x, without policers and without a surplus for ACKs in lumps")
     (needs cwnd pacing rtt delivery_rate)

@@ -12,7 +12,8 @@ use ccplane_units::{Duration, Time};
 
 use crate::least::Least;
 
-/// Window of the reverse path's minimum, the same as the forward path's (`WINDOW` in `one_way.rs`).
+/// Filter window of the reverse path's minimum, the same as the forward path's (`WINDOW` in
+/// `one_way.rs`).
 const LEAST_OVER: Duration = Duration::from_secs(10);
 
 /// Reports per half of the window of the minimum mean and spread. With fewer, a temporary queue on

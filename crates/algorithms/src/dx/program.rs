@@ -64,8 +64,8 @@ const HOSTS: &str = "(diff (* 1000 Flow.rtt_sample_us) Ack.rtt_ns)";
 /// decision. Not in DX.
 const CUT_SMALL: &str = "(/ (* Report.window Report.queue) (* 2 (+ Report.base Report.queue)))";
 
-/// Decrease: W·Q/V = (W − 1)·Q/R with V = R·W/(W − 1), derived from slide 24. Q is limited to R, so
-/// Q/V stays below 1.
+/// Decrease: W·Q/V = (W − 1)·Q/R with V = R·W/(W − 1) (facts/dx.md 1.3, which reproduces the
+/// example of slide 24). Q is limited to R, so Q/V stays below 1.
 ///
 /// The whole of Q counts, not only the part above the headroom, which would keep the link from ever
 /// being idle and cost long flows less. A new flow must find the queue empty at times. Otherwise it
