@@ -1,5 +1,5 @@
-//! Every queue in one type, so that a link can hold whichever its description names without a call
-//! through a pointer.
+//! `AnyQdisc`: an enum over every queue of this crate. A link stores it inline and calls it without
+//! dynamic dispatch.
 
 use ccplane_units::Time;
 
@@ -10,7 +10,7 @@ use crate::{
 
 macro_rules! queues {
     ($($(#[$doc:meta])* $name:ident($queue:ty),)*) => {
-        /// One of the queues of this crate; [`QueueSpec::build`](crate::QueueSpec::build) makes it.
+        /// One of the queues of this crate, built by [`QueueSpec::build`](crate::QueueSpec::build).
         #[derive(Clone, Debug)]
         #[non_exhaustive]
         pub enum AnyQdisc<P> {
@@ -38,26 +38,26 @@ macro_rules! queues {
 }
 
 queues! {
-    /// First in, first out.
+    /// FIFO with tail drop.
     DropTail(DropTail<P>),
-    /// Strict priority.
+    /// Strict priority over FIFO bands.
     Prio(Prio<P>),
-    /// DCTCP's threshold.
+    /// FIFO with DCTCP's marking threshold.
     EcnStep(EcnStep<P>),
-    /// Stochastic fairness.
+    /// Stochastic fairness queueing.
     Sfq(Sfq<P>),
     /// Controlled delay.
     Codel(Codel<P>),
-    /// Controlled delay for every flow.
+    /// CoDel per flow, with deficit round robin.
     FqCodel(FqCodel<P>),
     /// Random early detection.
     Red(Red<P>),
-    /// Coupled queues for L4S and the rest.
+    /// Coupled queues for L4S and classic traffic.
     DualPi2(DualPi2<P>),
-    /// A token bucket before a drop-tail queue.
+    /// Token bucket in front of a drop-tail queue.
     Tbf(Tbf<P, DropTail<P>>),
-    /// A token bucket that drops what finds no tokens.
+    /// Token bucket without a queue: drops packets that find too few tokens.
     Policer(Policer<P>),
-    /// Rates stamped on packets.
+    /// RCP: stamps the flows' fair rate on packets.
     Rcp(Rcp<P>),
 }

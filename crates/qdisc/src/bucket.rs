@@ -1,17 +1,17 @@
-//! Which bucket of a fair queue a flow falls into.
+//! Hash buckets of the fair queues.
 
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
-/// The stream of random numbers that perturbations are drawn from.
+/// PCG stream of the perturbation.
 const STREAM: u64 = 0x6275636b;
 
-/// 2³² divided by the golden ratio, made odd: numbers that follow each other fall far apart (Knuth,
-/// The Art of Computer Programming 3, section 6.4).
+/// 2³² divided by the golden ratio, made odd, for Knuth's multiplicative hashing: consecutive
+/// hashes land far apart (The Art of Computer Programming 3, section 6.4).
 const GOLDEN: u32 = 0x9e37_79b1;
 
-/// A mapping from flow hashes to buckets, another for every seed, so that no two flows share a
-/// bucket in all runs.
+/// Mapping from flow hashes to buckets. It is perturbed by a seed, so that two flows that collide
+/// in one run do not collide in all of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Buckets {
     count: u32,

@@ -1,57 +1,55 @@
-//! Classes: strict levels, shares by weight within a level, and in each class a queue of its own
-//! kind.
+//! Class-based scheduling: strict priority between levels, weighted sharing within a level, and any
+//! queue in each class.
 //!
-//! [`Prio`](crate::Prio) has plain FIFOs in its bands and lets a low one starve. This is the
-//! general form, as Linux' `ets` over other queues. Within a level turns go round by deficit
-//! (Shreedhar and Varghese, Efficient Fair Queuing Using Deficit Round-Robin, SIGCOMM 1995). As in
-//! SFQ, a class may overdraw its turn by a packet, and pays in the next.
+//! [`Prio`](crate::Prio) has plain FIFO bands and lets the low ones starve. [`Classes`] is the
+//! general form, like Linux' `ets` over other queues. Classes of one level share by deficit round
+//! robin (Shreedhar and Varghese, Efficient Fair Queuing Using Deficit Round-Robin, SIGCOMM 1995).
+//! As in SFQ, a class may overdraw its deficit by one packet and pays for it in the next round.
 
 use ccplane_units::{Duration, Rate, Time};
 
 use crate::{AnyQdisc, Backlog, Drops, Packet, Qdisc, QueueSpec, QueueSpecError, Verdict};
 
-/// While a level and one below it both have packets, those below get this many hundredths of the
-/// bytes that leave: 5 %. Our choice; DualPI2 guards its classic queue with 10 % (RFC 9332, Linux'
+/// Share of the bytes, in per cent, that goes to the levels below a level while both have packets.
+/// 5 % is our choice; DualPI2 reserves 10 % for its classic queue (RFC 9332, Linux'
 /// `classic_protection`).
 ///
-/// Too small, and what is below waits so long that its connections time out instead of going
-/// slowly: at 5 % of 10 Mbit/s a full packet gets its turn every 24 ms, at 0.5 % every 240 ms,
-/// which is beyond a TCP's least timeout of 200 ms. Too large, and the upper level is not served
-/// first any more: it pays for every packet of the guard's with that packet's time.
+/// A smaller share makes connections of the lower levels time out instead of slowing down: at 5 %
+/// of 10 Mbit/s a full-sized packet is sent every 24 ms, at 0.5 % every 240 ms, above TCP's minimum
+/// RTO of 200 ms. A larger share weakens the priority: the upper level waits one transmission time
+/// for every packet of the guard.
 const GUARD: i64 = 5;
-/// The hundredths in a whole.
+/// `GUARD` is in hundredths.
 const WHOLE: i64 = 100;
 
-/// As many as [`Packet::class`] can tell apart.
+/// [`Packet::class`] is a `u8`.
 const MOST_CLASSES: usize = 256;
 
-/// One class before its link is known.
+/// Description of one class, independent of its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassSpec {
-    /// 0 is served first.
+    /// Priority level; 0 is served first.
     pub level: u8,
-    /// Its share of what its level gets, against the weights of the level's other classes that have
-    /// packets: from 1 to a million.
+    /// Weight relative to the other backlogged classes of the level, from 1 to 1,000,000.
     pub weight: u32,
-    /// The queue inside. A size in bandwidth-delay products is one of the whole link's.
+    /// Queue of the class. A size in bandwidth-delay products refers to the rate of the whole link.
     pub queue: QueueSpec,
 }
 
 impl ClassSpec {
-    /// The largest weight: a packet's cost, its bytes times a weight, stays far from the end of a
-    /// number.
+    /// Largest weight. It keeps deficits, which are bytes times weights, far from overflow.
     pub const MOST_WEIGHT: u32 = 1_000_000;
 }
 
-/// All classes, in the order of [`Packet::class`].
+/// Descriptions of all classes, in the order of [`Packet::class`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassesSpec {
-    /// At least one and at most 256, in any order of levels.
+    /// Between 1 and 256 classes; levels may be in any order.
     pub classes: Vec<ClassSpec>,
 }
 
 impl From<QueueSpec> for ClassesSpec {
-    /// One class, of all packets.
+    /// Puts all packets into one class.
     fn from(queue: QueueSpec) -> ClassesSpec {
         let all = ClassSpec {
             level: 0,
@@ -63,9 +61,8 @@ impl From<QueueSpec> for ClassesSpec {
 }
 
 impl ClassesSpec {
-    /// The queue itself, for a link of `rate` with packets of at most `mtu` bytes on a path whose
-    /// round trip takes `rtt` when nothing waits. Every class's queue draws its random numbers from
-    /// a seed of its own, derived from `seed`.
+    /// Builds the scheduler for a link of `rate` whose packets have at most `mtu` bytes, on a path
+    /// with the base RTT `rtt`. Each class's queue gets its own seed, derived from `seed`.
     pub fn build<P: Packet>(
         &self,
         rate: Option<Rate>,
@@ -115,59 +112,59 @@ impl ClassesSpec {
     }
 }
 
-/// Queues by class: a level is served while those above it have nothing that may leave, classes of
-/// one level share by weight, and a guard of 5 % keeps the lower levels from starving.
-/// [`Packet::class`] is the class; those beyond the last are in the last.
+/// Class scheduler. A level is served while no higher level has a packet ready, classes of one
+/// level share by weight, and a guard of 5 % keeps the lower levels from starving.
+/// [`Packet::class`] selects the class; packets with a larger number go to the last one.
 ///
-/// Work conserving: what a class cannot use, because it is empty, waits for a token or drops
-/// everything, the next one gets, and nothing of it is saved up. A decision looks at every class:
-/// made for some dozens, not for a class a flow.
+/// Work conserving: what a class cannot use, because it is empty, waits for tokens or drops all its
+/// packets, goes to the next class, and the unused share does not accumulate. Every dequeue visits
+/// all classes, so this suits some dozens of classes, not one per flow.
 #[derive(Clone, Debug)]
 pub struct Classes<P> {
-    /// From the highest.
+    /// Ordered by priority, highest first.
     levels: Vec<Level<P>>,
-    /// Of each class, its level and its place there.
+    /// Per class: index of its level and index within the level.
     places: Vec<(usize, usize)>,
 }
 
 #[derive(Clone, Debug)]
 struct Level<P> {
     classes: Vec<Class<P>>,
-    /// Whose turn it is.
+    /// Class whose turn it is.
     turn: usize,
-    /// What a byte costs a class: the largest weight, so that the heaviest class may send one
-    /// largest packet in its turn. Less would only make more turns; more lets the others wait
-    /// longer for theirs.
+    /// Cost of a byte in deficit units: the largest weight of the level, so that the heaviest class
+    /// can send one MTU per round. A lower cost would only add rounds; a higher one makes the other
+    /// classes wait longer.
     heaviest: i64,
-    /// What the guard owes the levels below, in hundredths of bytes; below zero what they have had
-    /// too much.
+    /// Debt of the guard to the levels below, in hundredths of bytes. Negative if they got more
+    /// than their share.
     owed: i64,
-    /// Something may leave now.
+    /// Set by `choose`: the level has a packet that may be sent now.
     ready: bool,
 }
 
 #[derive(Clone, Debug)]
 struct Class<P> {
     queue: AnyQdisc<P>,
-    /// What a turn adds to the allotment: largest packet × weight.
+    /// Deficit added per round: MTU × weight.
     quantum: i64,
-    /// What it may still send in its turn: bytes × the level's largest weight.
+    /// Remaining deficit: bytes × the level's largest weight.
     allotment: i64,
 }
 
 impl<P: Packet> Classes<P> {
-    /// How many classes there are.
+    /// Returns the number of classes.
     pub fn count(&self) -> usize {
         self.places.len()
     }
 
-    /// The class that a packet is served in.
+    /// Returns the class that a packet is queued in.
     #[inline]
     pub fn class_of(&self, packet: &P) -> usize {
         usize::from(packet.class()).min(self.places.len() - 1)
     }
 
-    /// What waits in one class.
+    /// Returns the backlog of one class.
     pub fn class_backlog(&self, class: usize) -> Backlog {
         let place = self.places.get(class);
         place.map_or_else(Backlog::default, |&(level, place)| {
@@ -175,9 +172,9 @@ impl<P: Packet> Classes<P> {
         })
     }
 
-    /// The level to serve at `now`: the highest with something to send, or one below it that is
-    /// owed more than nothing. The guard holds between every level and all below it, so that the
-    /// lowest of three gets its part of the guard's part.
+    /// Chooses the level to serve at `now`: the highest with a packet ready, or a lower one to
+    /// which the guard owes bytes. The guard applies between each level and all levels below it, so
+    /// the lowest of three levels gets 5 % of 5 %.
     fn choose(&mut self, now: Time) -> Option<usize> {
         for level in &mut self.levels {
             level.ready = level.classes.iter().any(|class| class.may_send(now));
@@ -195,9 +192,9 @@ impl<P: Packet> Classes<P> {
         (from..self.levels.len()).find(|&level| self.levels[level].ready)
     }
 
-    /// A packet of this size has left from level `from`: keeps the guard's accounts. They run only
-    /// where both sides could have sent; otherwise a time in which the lower levels had the line
-    /// for themselves would be counted against them, or one in which they had nothing for them.
+    /// Updates the guard's accounts after level `from` sent a packet. An account runs only while
+    /// both sides have packets ready: a lower level neither pays for the time in which it had the
+    /// link to itself nor earns credit while it was empty.
     fn account(&mut self, from: usize, bytes: u32) {
         for index in 0..=from {
             let below = self.next_ready_level(index + 1).is_some();
@@ -213,7 +210,7 @@ impl<P: Packet> Classes<P> {
         }
     }
 
-    /// The queue of the only class: where there are no others there is nothing to decide.
+    /// Returns the queue if there is one class only, in which case no scheduling is needed.
     #[inline]
     fn only(&self) -> Option<&AnyQdisc<P>> {
         match self.levels.as_slice() {
@@ -246,10 +243,11 @@ impl<P: Packet> Level<P> {
         }
     }
 
-    /// The next packet by deficit; `None` if the queues drop all that may leave.
+    /// Returns the next packet by deficit round robin, or `None` if the queues dropped everything
+    /// that was ready.
     fn dequeue(&mut self, now: Time, drops: &mut impl Drops<P>) -> Option<P> {
-        // Each time nobody has anything left of his turn there is a new one, and after each
-        // somebody sends or drops what he had.
+        // A pass without a packet ends with a new round, and each round sends or drops packets of
+        // at least one class, so one round per class is enough.
         for _ in 0..=self.classes.len() {
             for _ in 0..self.classes.len() {
                 let class = &mut self.classes[self.turn];
@@ -259,7 +257,8 @@ impl<P: Packet> Level<P> {
                         class.allotment -= i64::from(packet.bytes()) * self.heaviest;
                     }
                     if class.queue.backlog().packets == 0 {
-                        // Nothing is saved up, and what was overdrawn is not forgiven.
+                        // An idle class keeps no deficit, but it still has to pay back an
+                        // overdraft.
                         class.allotment = class.allotment.min(0);
                     }
                     if packet.is_some() {
@@ -273,7 +272,7 @@ impl<P: Packet> Level<P> {
         None
     }
 
-    /// Gives every class that may send as many turns at once as it takes until one of them can.
+    /// Adds as many quanta to every ready class as the first of them needs to send again.
     fn new_turns(&mut self, now: Time) {
         let waiting = || self.classes.iter().filter(|class| class.may_send(now));
         let missing = waiting().map(|class| (-class.allotment).max(0) / class.quantum + 1);
@@ -281,7 +280,7 @@ impl<P: Packet> Level<P> {
         for class in self.classes.iter_mut().filter(|class| class.may_send(now)) {
             class.allotment += turns * class.quantum;
         }
-        // In the same order every time, so that nobody has two turns in a row.
+        // Restarting at 0 keeps the order of the classes, so none has two turns in a row.
         self.turn = 0;
     }
 }
@@ -307,8 +306,7 @@ impl<P: Packet> Qdisc<P> for Classes<P> {
         if let Some(only) = self.only_mut() {
             return only.dequeue(now, drops);
         }
-        // A level whose queues drop all that they have is done with, and the next one has its
-        // chance.
+        // If the queues of a level drop all their packets, the next level is tried.
         for _ in 0..=self.levels.len() {
             let level = self.choose(now)?;
             if let Some(packet) = self.levels[level].dequeue(now, drops) {

@@ -1,5 +1,5 @@
-//! CoDel: drops, ever faster, while the shortest wait of an interval stays above a target (RFC
-//! 8289).
+//! CoDel (RFC 8289): drops at an increasing rate while the minimum sojourn time of an interval
+//! stays above a target.
 
 use std::collections::VecDeque;
 
@@ -8,34 +8,34 @@ use ccplane_units::{Duration, Time};
 use crate::qdisc::try_mark;
 use crate::{Backlog, DropReason, Drops, Limit, Packet, Qdisc, Verdict};
 
-/// Settings of CoDel (RFC 8289 sections 4.2 and 4.3 for what they do and their defaults).
+/// Settings of CoDel; sections 4.2 and 4.3 of RFC 8289 explain them and their defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodelConfig {
-    /// The standing wait that is acceptable, 5 ms: 5 to 10 % of the interval. Below it links idle
-    /// at times, above it only delay grows.
+    /// Acceptable standing queue delay, 5 ms: 5 to 10 % of the interval. A lower target lets the
+    /// link idle at times; a higher one adds delay without throughput.
     pub target: Duration,
-    /// How long the wait may stay above the target before anything is dropped, 100 ms: about the
-    /// largest round-trip time in use. Shorter drops what would have drained by itself; longer lets
-    /// a queue stand. It may be below the target: 100 ms and 5 ms leave a queue of up to 100 ms
-    /// alone, as a drop-tail queue of that size, and thin out a longer one at once.
+    /// Time for which the sojourn time may exceed the target before the first drop, 100 ms: about
+    /// the largest RTT in use. A shorter interval drops from bursts that would have drained; a
+    /// longer one tolerates standing queues. An interval below the target is allowed: with a target
+    /// of 100 ms and an interval of 5 ms, CoDel leaves a queue of up to 100 ms alone, like a
+    /// drop-tail queue of that size, and starts dropping soon above it.
     pub interval: Duration,
-    /// Whether packets that understand marks are marked instead of dropped (section 1 allows it; as
-    /// Linux does it).
+    /// Marks ECN-capable packets instead of dropping them (optional in section 1; Linux does it).
     pub ecn: bool,
 }
 
 impl CodelConfig {
-    /// The defaults.
+    /// Defaults of RFC 8289.
     pub const DEFAULT: CodelConfig = CodelConfig {
         target: Duration::from_millis(5),
         interval: Duration::from_millis(100),
         ecn: false,
     };
 
-    /// When to drop next, `count` drops after the first: the interval over the square root of the
-    /// count, so that the rate of drops grows linearly with time and throughput falls linearly with
-    /// it (sections 3.3 and 5.6). Exact, rounded down to the nanosecond, where Linux takes 16 bits
-    /// of Newton's approximation.
+    /// Returns the time of the next drop: `from` plus the interval over the square root of the drop
+    /// count, so that the drop rate grows linearly with time and throughput falls linearly
+    /// (sections 3.3 and 5.6). The square root is exact, rounded down to the nanosecond, while
+    /// Linux uses a 16-bit Newton approximation.
     fn control_law(&self, from: Time, count: u32) -> Time {
         let interval = u128::from(self.interval.as_nanos());
         let wait = (interval * interval / u128::from(count.max(1))).isqrt();
@@ -43,7 +43,7 @@ impl CodelConfig {
     }
 }
 
-/// One queue under CoDel.
+/// FIFO queue managed by CoDel.
 #[derive(Clone, Debug)]
 pub struct Codel<P> {
     config: CodelConfig,
@@ -53,8 +53,8 @@ pub struct Codel<P> {
 }
 
 impl<P: Packet> Codel<P> {
-    /// An empty queue that also drops what finds it at `limit`. A backlog of at most `mtu` bytes,
-    /// the largest packet, is left alone, so that a slow line is never starved.
+    /// Creates an empty queue with a hard limit of `limit`. CoDel never drops from a backlog of at
+    /// most `mtu` bytes, the size of the largest packet, so that it does not starve a slow link.
     pub fn new(config: CodelConfig, limit: Limit, mtu: u32) -> Codel<P> {
         Codel {
             config,
@@ -88,17 +88,18 @@ impl<P: Packet> Qdisc<P> for Codel<P> {
     }
 }
 
-/// Packets in order with the state of the control law: all of CoDel, or one flow's of FQ-CoDel.
+/// FIFO with the state of CoDel's control law: the queue of CoDel, or of one flow in FQ-CoDel.
 #[derive(Clone, Debug)]
 pub(crate) struct Controlled<P> {
     waiting: VecDeque<(Time, P)>,
     pub(crate) backlog: Backlog,
-    /// When the wait will have been above the target for an interval, if it is above now.
+    /// Time at which the sojourn time will have been above the target for one interval; `None`
+    /// while it is below.
     first_above: Option<Time>,
     drop_next: Time,
-    /// Drops since dropping began.
+    /// Drops since the dropping state was entered.
     count: u32,
-    /// What `count` began with when dropping began last.
+    /// Value of `count` when the dropping state was last entered.
     last_count: u32,
     dropping: bool,
 }
@@ -123,7 +124,7 @@ impl<P: Packet> Controlled<P> {
         self.waiting.push_back((now, packet));
     }
 
-    /// The oldest packet and when it came, past the control law.
+    /// Removes the oldest packet and its arrival time without consulting the control law.
     pub(crate) fn pop(&mut self) -> Option<(Time, P)> {
         let (arrived, packet) = self.waiting.pop_front()?;
         self.backlog.remove(packet.bytes());
@@ -141,7 +142,7 @@ impl<P: Packet> Controlled<P> {
         let (mut packet, mut ok_to_drop) = self.next(config, mtu, now);
         if self.dropping {
             self.dropping = ok_to_drop;
-            // A large backlog may want several drops at once.
+            // With a large backlog several drops can be due at once.
             while self.dropping && now >= self.drop_next {
                 self.count = self.count.saturating_add(1);
                 if self.mark_or_drop(config, &mut packet, drops) {
@@ -159,8 +160,7 @@ impl<P: Packet> Controlled<P> {
                 (packet, _) = self.next(config, mtu, now);
             }
             self.dropping = true;
-            // If the wait went above the target soon after it fell below, the rate of drops that
-            // held it the last time is a good one to begin with.
+            // If the dropping state was left only recently, its drop rate is a good starting point.
             let delta = self.count.saturating_sub(self.last_count);
             let recent = now.since(self.drop_next) < config.interval * 16;
             self.count = if delta > 1 && recent { delta } else { 1 };
@@ -170,8 +170,8 @@ impl<P: Packet> Controlled<P> {
         packet
     }
 
-    /// `dodequeue` of section 5.6: the next packet, and whether the wait has been above the target
-    /// for an interval.
+    /// `dodequeue` of section 5.6. Returns the next packet, and whether the sojourn time has
+    /// exceeded the target for a whole interval.
     fn next(&mut self, config: &CodelConfig, mtu: u32, now: Time) -> (Option<P>, bool) {
         let Some((arrived, packet)) = self.pop() else {
             self.first_above = None;
@@ -185,7 +185,7 @@ impl<P: Packet> Controlled<P> {
         (Some(packet), now >= first_above)
     }
 
-    /// Marks the packet and leaves it, or drops it.
+    /// Marks the packet and returns true, or drops it and returns false.
     fn mark_or_drop(
         &self,
         config: &CodelConfig,

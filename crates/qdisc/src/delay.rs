@@ -1,62 +1,61 @@
-//! Propagation: how long packets are under way behind the line, always the same or spread at
-//! random.
+//! Propagation delay behind the line: fixed, or with random jitter.
 
 use ccplane_units::{Duration, Time};
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
-/// The stream of random numbers that jitter is drawn from.
+/// PCG stream of the jitter.
 const STREAM: u64 = 0x006a_6974;
 
-/// Where a normal distribution is cut off, in standard deviations: one packet in 16 000 is beyond.
-/// Without an end there would be no least delay, which a simulation looks ahead by.
+/// Truncation of the normal distribution, in standard deviations; one packet in 16,000 lies beyond.
+/// Truncation gives a minimum delay, which the simulator needs as its lookahead.
 const CUT: u64 = 4;
 
-/// How long packets take.
+/// Distribution of the one-way delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DelayModel {
-    /// Every packet the same.
+    /// The same delay for every packet.
     Fixed(Duration),
-    /// Every packet its own.
+    /// An independent delay for every packet.
     Jitter {
-        /// The mean.
+        /// Mean delay.
         delay: Duration,
-        /// How far packets are from it; nothing takes less than no time.
+        /// Half width or standard deviation, depending on `shape`. Delays are never negative.
         spread: Duration,
-        /// How they are distributed.
+        /// Shape of the distribution.
         shape: Shape,
-        /// Whether a packet may overtake those before it. Otherwise it waits for them, so that
-        /// delays that differ much between packets close together come out longer than drawn.
+        /// Allows packets to overtake each other. Otherwise a packet waits for its predecessors,
+        /// which raises the mean delay if the jitter is large compared with the packet spacing.
         reorder: bool,
     },
 }
 
-/// How delays are distributed.
+/// Shape of the jitter distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Evenly within the spread around the mean.
+    /// Uniform within ±`spread` around the mean.
     Uniform,
-    /// Normally, the spread being the standard deviation; cut off at four of them.
+    /// Normal with the standard deviation `spread`, truncated at four of them.
     Normal,
 }
 
-/// A delay that may be changed while packets are under way. The delay of the n-th packet depends on
-/// the seed and on n only.
+/// Delay line whose delay can change while packets are in flight. The delay of the n-th packet
+/// depends only on the seed and on n.
 #[derive(Clone, Debug)]
 pub struct Delay {
     model: DelayModel,
-    /// When the packet before arrives.
+    /// Latest arrival time so far.
     last: Time,
     draws: Pcg32,
 }
 
 impl Delay {
-    /// A fixed delay that no packet has passed yet.
+    /// Creates a delay line with a fixed delay.
     pub fn new(delay: Duration) -> Delay {
         Delay::with_model(DelayModel::Fixed(delay), 0)
     }
 
-    /// Any delay that no packet has passed yet.
+    /// Creates a delay line with any model.
     pub fn with_model(model: DelayModel, seed: u64) -> Delay {
         Delay {
             model,
@@ -65,20 +64,21 @@ impl Delay {
         }
     }
 
-    /// When the next packet arrives that departs then: after the delay, but, unless packets may
-    /// overtake, not before the packet before it, which may have set out under a longer one.
+    /// Returns the arrival time of the next packet, which departs at `departs`. Without reordering
+    /// it is not earlier than the arrival of the previous packet, even if the delay was reduced in
+    /// between.
     pub fn arrives(&mut self, departs: Time) -> Time {
         let arrives = departs + self.next();
         self.last = self.last.max(arrives);
         if self.reorders() { arrives } else { self.last }
     }
 
-    /// Whether packets may overtake.
+    /// Returns true if packets may overtake each other.
     pub fn reorders(&self) -> bool {
         matches!(self.model, DelayModel::Jitter { reorder: true, .. })
     }
 
-    /// What the packets to come take at least.
+    /// Returns the minimum delay of future packets.
     pub fn least(&self) -> Duration {
         match self.model {
             DelayModel::Fixed(delay) => delay,
@@ -94,24 +94,24 @@ impl Delay {
         }
     }
 
-    /// Changes the delay, or the mean delay, for the packets to come.
+    /// Changes the delay, or the mean delay, of future packets.
     pub fn set(&mut self, to: Duration) {
         match &mut self.model {
             DelayModel::Fixed(delay) | DelayModel::Jitter { delay, .. } => *delay = to,
         }
     }
 
-    /// Changes how long the packets to come take.
+    /// Changes the delay model of future packets.
     pub fn set_model(&mut self, model: DelayModel) {
         self.model = model;
     }
 
-    /// Plans anew from the packet on that follows one which arrives at `last`.
+    /// Resets the latest arrival to `last`, so that the packets after it can be planned again.
     pub fn replan_after(&mut self, last: Time) {
         self.last = last;
     }
 
-    /// What the next packet takes.
+    /// Draws the delay of the next packet.
     fn next(&mut self) -> Duration {
         let (delay, spread, shape) = match self.model {
             DelayModel::Fixed(delay) => return delay,
@@ -126,7 +126,7 @@ impl Delay {
             Shape::Uniform => {
                 let width = u128::from(spread.as_nanos()) * 2 + 1;
                 let into = ((width * u128::from(self.draws.next_u32())) >> 32) as u64;
-                // Below the mean first, so that nothing overflows.
+                // Adds before it subtracts, to stay in the unsigned range.
                 (delay + Duration::from_nanos(into)).saturating_sub(spread)
             }
             Shape::Normal => {
@@ -141,8 +141,8 @@ impl Delay {
         }
     }
 
-    /// A number of the standard normal distribution, cut off (Box and Muller, Annals of
-    /// Mathematical Statistics 29(2), 1958). `libm` computes the same everywhere.
+    /// Draws a truncated standard normal variate (Box and Muller, Annals of Mathematical Statistics
+    /// 29(2), 1958). `libm` gives the same result on every platform.
     fn normal(&mut self) -> f64 {
         let mut uniform = || (f64::from(self.draws.next_u32()) + 0.5) / 4_294_967_296.0;
         let radius = (-2.0 * libm::log(uniform())).sqrt();
@@ -178,7 +178,7 @@ mod tests {
         );
     }
 
-    /// Arrivals of packets that depart 10 µs after each other, and what each of them took, in ms.
+    /// Returns arrival times of packets sent 10 µs apart, and the delay of each in ms.
     fn run(shape: Shape, reorder: bool, seed: u64) -> (Vec<Time>, Vec<f64>) {
         let model = DelayModel::Jitter {
             delay: Duration::from_millis(10),
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn jitter_has_the_mean_and_the_deviation_that_it_should() {
-        // A uniform distribution of half width 2 has deviation 2/√3.
+        // The standard deviation of a uniform distribution of half width 2 is 2/√3.
         for (shape, expected, most) in [
             (Shape::Uniform, 2.0 / 3_f64.sqrt(), 12.0),
             (Shape::Normal, 2.0, 18.0),

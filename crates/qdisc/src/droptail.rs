@@ -1,4 +1,4 @@
-//! First in, first out; what finds the queue full is dropped.
+//! FIFO queue with tail drop.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ pub struct DropTail<P> {
 }
 
 impl<P: Packet> DropTail<P> {
-    /// An empty queue with this limit.
+    /// Creates an empty queue.
     pub fn new(limit: Limit) -> DropTail<P> {
         DropTail {
             limit,

@@ -1,5 +1,5 @@
-//! DualPI2: one queue for traffic that answers marks finely (L4S) and one for the rest, coupled so
-//! that flows in both get alike rates (RFC 9332, appendix A).
+//! DualPI2 (RFC 9332, appendix A): a low-latency queue for L4S traffic and a queue for classic
+//! traffic, coupled so that flows in both get about the same rate.
 
 use std::collections::VecDeque;
 
@@ -8,45 +8,45 @@ use ccplane_units::{Duration, Time};
 use crate::qdisc::try_mark;
 use crate::{Backlog, DropReason, Drops, Ecn, Limit, Packet, Qdisc, Verdict};
 
-/// 1, as parts of 2³².
+/// Probability 1 in fixed point (32 fractional bits).
 const ONE: u64 = 1 << 32;
 
-/// Updates made up for in one call, a minute's worth: in that time without a call everything has
-/// settled.
+/// Maximum number of updates per call, about a minute's worth. After a minute without calls the
+/// controller has settled.
 const UPDATES_AT_ONCE: u32 = 1 << 12;
 
-/// Settings of DualPI2; names and defaults are those of Linux' `dualpi2`, which are the RFC's for a
-/// largest round-trip time of 100 ms (appendix A.1), rounded.
+/// Settings of DualPI2. Names and defaults follow Linux' `dualpi2`, which rounds the RFC's
+/// for a maximum RTT of 100 ms (appendix A.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DualPi2Config {
-    /// The wait that the classic queue is held at, 15 ms. Smaller and the line idles under few
-    /// flows.
+    /// Target delay of the classic queue, 15 ms. With a lower one the link idles under few flows.
     pub target: Duration,
-    /// How often the probability is updated, 16 ms.
+    /// Update interval of the probability, 16 ms.
     pub tupdate: Duration,
-    /// Integral gain, mHz: 160, from 0.1 × `tupdate` / (100 ms)². Larger overshoots, smaller finds
-    /// the target slowly.
+    /// Integral gain, mHz: 160, from 0.1 × `tupdate` / (100 ms)². A larger gain overshoots; a
+    /// smaller one converges slowly.
     pub alpha: u64,
-    /// Proportional gain, mHz: 3200, about 0.3 / 100 ms. Larger oscillates, smaller lets bursts
-    /// stand.
+    /// Proportional gain, mHz: 3200, about 0.3 / 100 ms. A larger gain oscillates; a smaller one
+    /// lets bursts build a queue.
     pub beta: u64,
-    /// k, 2: what marks of the low-latency queue are more likely than the root of the classic
-    /// probability. A scalable flow and a Reno flow of one round-trip time then get the same rate
-    /// (section 2.1; 2 is the nearest whole number).
+    /// Coupling factor k, 2: ratio of the low-latency marking probability to the square root of the
+    /// classic drop probability. With 2 a scalable flow and a Reno flow of the same RTT get about
+    /// equal rates (section 2.1; 2 is the nearest integer).
     pub coupling_factor: u64,
-    /// From this wait on packets of the low-latency queue are marked, 1 ms, if another waits
-    /// behind: too small for what one packet takes on the line would mark everything.
+    /// Sojourn time above which low-latency packets are marked, 1 ms, provided that another packet
+    /// is waiting. A threshold below the transmission time of one packet would otherwise mark
+    /// everything.
     pub step_thresh: Duration,
-    /// Over this much more waiting the marks become certain (a ramp, as in the RFC: 400 µs from 800
-    /// µs on); zero is a step, as in Linux.
+    /// Width of the marking ramp above `step_thresh` (the RFC's ramp covers 400 µs from 800 µs on).
+    /// Zero is a step, as in Linux.
     pub range: Duration,
-    /// Per cent of the line for the classic queue while both have packets, 10: an L4S flow that
-    /// does not answer marks takes no more than the rest.
+    /// Share of the link for the classic queue while both queues have packets, 10 %. It bounds the
+    /// damage of an L4S flow that ignores marks.
     pub classic_protection: u64,
 }
 
 impl DualPi2Config {
-    /// The defaults.
+    /// Defaults of Linux' `dualpi2`.
     pub const DEFAULT: DualPi2Config = DualPi2Config {
         target: Duration::from_millis(15),
         tupdate: Duration::from_millis(16),
@@ -59,24 +59,25 @@ impl DualPi2Config {
     };
 }
 
-/// A pair of queues under DualPI2.
+/// Pair of queues managed by DualPI2.
 ///
-/// Drops and marks come at even distances, by the RFC's `recur`, so that no random number is drawn.
+/// Drops and marks are spaced evenly by the RFC's `recur` function instead of drawn at random.
 #[derive(Clone, Debug)]
 pub struct DualPi2<P> {
     config: DualPi2Config,
-    /// Of both together.
+    /// Limit on both queues together.
     limit: Limit,
     mtu: u32,
     low_latency: Half<P>,
     classic: Half<P>,
-    /// p', the linear probability, in parts of 2³².
+    /// Base probability p', 32-bit fixed point.
     base: u64,
-    /// The longer of the two waits at the last update.
+    /// The longer of the two queue delays at the last update.
     last_wait: Duration,
     /// `None` before the first packet.
     next_update: Option<Time>,
-    /// What the classic queue is owed, in bytes × per cent: it is served while this is above zero.
+    /// Credit of the classic queue, bytes × per cent. It is served first while the credit is
+    /// positive.
     credit: i64,
 }
 
@@ -84,7 +85,7 @@ pub struct DualPi2<P> {
 struct Half<P> {
     waiting: VecDeque<(Time, P)>,
     bytes: u64,
-    /// The part of a signal that has come together so far, in parts of 2³².
+    /// Accumulated probability for `recur`, 32-bit fixed point.
     count: u64,
 }
 
@@ -108,14 +109,14 @@ impl<P: Packet> Half<P> {
         Some((arrived, packet))
     }
 
-    /// How long the oldest packet has waited.
+    /// Returns the sojourn time of the oldest packet.
     fn wait(&self, now: Time) -> Duration {
         self.waiting
             .front()
             .map_or(Duration::ZERO, |(arrived, _)| now.since(*arrived))
     }
 
-    /// Whether the next signal is due, which come with this likelihood.
+    /// Accumulates `likelihood` and returns true whenever a signal is due.
     fn recur(&mut self, likelihood: u64) -> bool {
         self.count += likelihood.min(ONE);
         let due = self.count > ONE;
@@ -127,8 +128,7 @@ impl<P: Packet> Half<P> {
 }
 
 impl<P: Packet> DualPi2<P> {
-    /// A pair of empty queues for packets of at most `mtu` bytes, which together hold at most
-    /// `limit`.
+    /// Creates two empty queues for packets of at most `mtu` bytes; `limit` applies to their sum.
     pub fn new(config: DualPi2Config, limit: Limit, mtu: u32) -> DualPi2<P> {
         let config = DualPi2Config {
             classic_protection: config.classic_protection.min(100),
@@ -150,18 +150,18 @@ impl<P: Packet> DualPi2<P> {
         queue
     }
 
-    /// p'², with which classic packets are dropped or marked, in parts of 2³².
+    /// Returns p'², the drop or mark probability of classic packets, 32-bit fixed point.
     pub fn classic_probability(&self) -> u64 {
         ((u128::from(self.base) * u128::from(self.base)) >> 32) as u64
     }
 
-    /// k p', with which the classic queue makes low-latency packets be marked, in parts of 2³²; 1
-    /// or more is overload.
+    /// Returns k p', the marking probability that the classic queue imposes on low-latency packets,
+    /// 32-bit fixed point. 1 or more means overload.
     pub fn coupled_probability(&self) -> u64 {
         self.base.saturating_mul(self.config.coupling_factor)
     }
 
-    /// `dualpi2_update`, for every interval that has passed.
+    /// `dualpi2_update`, run once for every interval that has passed.
     fn update(&mut self, now: Time) {
         let mut next = self.next_update.unwrap_or(now + self.config.tupdate);
         let mut updates = 0;
@@ -172,7 +172,7 @@ impl<P: Packet> DualPi2<P> {
             let ns = |duration: Duration| i128::from(duration.as_nanos());
             let integral = i128::from(self.config.alpha) * (ns(wait) - ns(self.config.target));
             let proportional = i128::from(self.config.beta) * (ns(wait) - ns(self.last_wait));
-            // mHz × ns.
+            // The gains are in mHz and the delays in ns.
             let change = (integral + proportional) * i128::from(ONE) / 1_000_000_000_000;
             self.base = (i128::from(self.base) + change).clamp(0, i128::from(ONE)) as u64;
             self.last_wait = wait;
@@ -181,7 +181,7 @@ impl<P: Packet> DualPi2<P> {
         self.next_update = Some(next);
     }
 
-    /// The native likelihood of a mark in the low-latency queue for a packet that waited so long.
+    /// Returns the native marking probability of a low-latency packet with the sojourn time `wait`.
     fn native(&self, wait: Duration) -> u64 {
         let threshold = self.config.step_thresh;
         if wait < threshold || self.low_latency.waiting.is_empty() {
@@ -194,9 +194,9 @@ impl<P: Packet> DualPi2<P> {
             .map_or(ONE, |ramp| ramp.min(u128::from(ONE)) as u64)
     }
 
-    /// Whether the low-latency queue is next. It has priority, except for the classic queue's share
-    /// by weighted round robin. Section 4.2.2 asks for some protection from starvation; the weights
-    /// are Linux'.
+    /// Returns true if the low-latency queue is served next. It has priority except for the classic
+    /// queue's share, kept by weighted round robin. Section 4.2.2 requires some protection from
+    /// starvation; the weights follow Linux.
     fn low_latency_is_next(&self) -> bool {
         let (low_latency, classic) = (&self.low_latency.waiting, &self.classic.waiting);
         !low_latency.is_empty() && (classic.is_empty() || self.credit <= 0)
@@ -206,7 +206,7 @@ impl<P: Packet> DualPi2<P> {
         self.credit = (2 * self.config.classic_protection as i64 - 100) * i64::from(self.mtu);
     }
 
-    /// A low-latency packet past its queue; `None` if it was dropped.
+    /// Applies marking and dropping to a low-latency packet; `None` if it was dropped.
     fn pass_low_latency(
         &mut self,
         wait: Duration,
@@ -221,7 +221,7 @@ impl<P: Packet> DualPi2<P> {
             }
             return Some(packet);
         }
-        // Overload: marks no longer help, and this queue drops as the other does (appendix A.2).
+        // Overload: marks are not enough, so this queue drops like the classic one (appendix A.2).
         if self.low_latency.recur(self.classic_probability()) {
             drops.dropped(packet, DropReason::Aqm);
             return None;
@@ -232,7 +232,7 @@ impl<P: Packet> DualPi2<P> {
         Some(packet)
     }
 
-    /// A classic packet past its queue; `None` if it was dropped.
+    /// Applies marking and dropping to a classic packet; `None` if it was dropped.
     fn pass_classic(&mut self, mut packet: P, drops: &mut impl Drops<P>) -> Option<P> {
         if self.classic.recur(self.classic_probability()) {
             let overload = self.coupled_probability() >= ONE;
@@ -248,8 +248,8 @@ impl<P: Packet> DualPi2<P> {
 impl<P: Packet> Qdisc<P> for DualPi2<P> {
     fn enqueue(&mut self, now: Time, packet: P, drops: &mut impl Drops<P>) -> Verdict {
         self.update(now);
-        // Room for the largest packet, so that large ones are not at a disadvantage (figure 3, line
-        // 2).
+        // Requires room for an MTU, so that large packets are not dropped more often than small
+        // ones (figure 3, line 2).
         if !self
             .limit
             .admits(self.backlog(), self.mtu.max(packet.bytes()))

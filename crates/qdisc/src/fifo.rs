@@ -1,5 +1,4 @@
-//! A drop-tail queue and its line in one: because nothing overtakes, a packet's departure is known
-//! when it comes.
+//! Drop-tail queue and line in one type: in a FIFO the departure time is known on arrival.
 
 use std::collections::VecDeque;
 
@@ -7,54 +6,56 @@ use ccplane_units::Time;
 
 use crate::{Backlog, DropReason, Limit, Line, LineSpec};
 
-/// A FIFO link. It keeps sizes, times and a number a packet; the caller keeps the packets.
+/// FIFO link. It stores the size, departure time and a number per packet; the caller stores the
+/// packets.
 ///
-/// A caller with a queue of its own in the same order calls [`enqueue`](FifoLink::enqueue), and the
-/// link forgets what has left. A caller without one gives each packet a number with
-/// [`admit`](FifoLink::admit), and gets it back in order: [`head`](FifoLink::head) tells when the
-/// oldest packet leaves, [`take`](FifoLink::take) takes it out, when it has left or when it has
-/// also crossed the wire behind the link. A waiting packet costs 16 bytes either way.
+/// A caller that keeps its packets in a queue of the same order uses
+/// [`enqueue`](FifoLink::enqueue), and the link forgets packets that have departed. Otherwise the
+/// caller passes a number for each packet to [`admit`](FifoLink::admit) and gets the numbers back
+/// in order: [`head`](FifoLink::head) returns the departure time of the oldest packet, and
+/// [`take`](FifoLink::take) removes it, after its departure or after its propagation delay. Both
+/// ways take 16 bytes per queued packet.
 ///
-/// A change of the line plans anew for what has not left ([`set_line`](FifoLink::set_line)):
-/// nothing is flushed, and what a packet being sent has already put on the line stays sent.
+/// A change of the line ([`set_line`](FifoLink::set_line)) replans the packets that have not
+/// departed. No packet is dropped, and bytes already transmitted stay transmitted.
 ///
-/// The whole is 128 bytes: two cache lines.
+/// The struct takes 128 bytes, two cache lines.
 #[derive(Clone, Debug)]
 pub struct FifoLink {
     line: Line,
-    /// Bytes that have not left, the packet being sent included.
+    /// Bytes that have not departed, including the packet in transmission.
     inside: u64,
     limit: Bound,
     mark_above: Bound,
     packets: Ring,
-    /// On a line whose packets do not begin as soon as the one before has left (a trace): when
-    /// those that have not left begin. Everywhere else the first of them has begun.
+    /// Start times of the packets that have not departed. Used only on traces, where a packet does
+    /// not start when its predecessor departs; on all other lines the first packet has always
+    /// started.
     starts: Option<Box<Starts>>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Starts(VecDeque<Time>);
 
-/// What [`FifoLink::admit`] says of a packet that it took.
+/// Result of [`FifoLink::admit`] for an accepted packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admitted {
-    /// When its last bit will have left.
+    /// Time at which the last bit departs.
     pub departs: Time,
-    /// Whether it found more waiting than the threshold for marks, and is to be marked if it
-    /// understands marks.
+    /// The backlog was above the marking threshold: mark the packet if it is ECN-capable.
     pub mark: bool,
-    /// Whether it is the only packet that has not been taken: the [`head`](FifoLink::head).
+    /// The packet is now the [`head`](FifoLink::head).
     pub first: bool,
 }
 
 impl FifoLink {
-    /// An empty link; a trace begins at `now`.
+    /// Creates an empty link; a trace starts at `now`.
     pub fn new(line: &LineSpec, limit: Limit, now: Time) -> FifoLink {
         FifoLink::marking(line, limit, Limit::Unlimited, now)
     }
 
-    /// [`new`](FifoLink::new), with marks for what finds more than `mark_above` waiting: the queue
-    /// of [`EcnStep`](crate::EcnStep).
+    /// Creates a link that also marks packets that find more than `mark_above` waiting, like
+    /// [`EcnStep`](crate::EcnStep).
     pub fn marking(line: &LineSpec, limit: Limit, mark_above: Limit, now: Time) -> FifoLink {
         FifoLink {
             line: Line::new(line, now),
@@ -66,15 +67,15 @@ impl FifoLink {
         }
     }
 
-    /// Takes a packet and says when its last bit will have left, or that the queue is full. Forgets
-    /// what has left.
+    /// Enqueues a packet and returns the departure time of its last bit, or an error if the queue
+    /// is full. Forgets departed packets.
     #[inline]
     pub fn enqueue(&mut self, now: Time, bytes: u32) -> Result<Time, DropReason> {
         self.advance(now);
         self.admit(now, bytes, 0).map(|admitted| admitted.departs)
     }
 
-    /// Takes a packet under a number of the caller's choice, or says that the queue is full.
+    /// Enqueues a packet under a number chosen by the caller.
     #[inline(always)]
     pub fn admit(&mut self, now: Time, bytes: u32, number: u32) -> Result<Admitted, DropReason> {
         let Some(line) = self.line.as_constant() else {
@@ -85,7 +86,7 @@ impl FifoLink {
             self.inside = 0;
             self.packets.departed = self.packets.end;
         } else {
-            // The line is busy, so that something is inside, and the first of it has begun.
+            // The line is busy, so there is a packet in transmission.
             let first = self.packets.depart(now, &mut self.inside);
             let waiting = Backlog {
                 packets: u64::from(self.packets.inside()).saturating_sub(1),
@@ -110,7 +111,7 @@ impl FifoLink {
         })
     }
 
-    /// The same on a line that is not of constant rate.
+    /// [`admit`](FifoLink::admit) for lines that are not of constant rate.
     #[inline(never)]
     fn admit_elsewhere(
         &mut self,
@@ -121,7 +122,7 @@ impl FifoLink {
         self.depart(now);
         let starts = self.line.next_start(now);
         let mut mark = false;
-        // A packet that begins at once never waits.
+        // A packet that starts at once finds no queue.
         if starts > now {
             let waiting = self.waiting(now);
             if self.limit.is_below(waiting.with(bytes)) {
@@ -146,15 +147,15 @@ impl FifoLink {
         })
     }
 
-    /// When the oldest packet that has not been taken leaves or left, and its number.
+    /// Returns the departure time and the number of the oldest packet that has not been taken.
     #[inline]
     pub fn head(&self) -> Option<(Time, u32)> {
         let head = self.packets.head()?;
         Some((head.departs, head.number))
     }
 
-    /// Takes out the oldest packet: when it left, and its number. One that has not left by the last
-    /// call goes as if it had.
+    /// Removes the oldest packet and returns its departure time and number. A packet that has not
+    /// departed yet counts as departed.
     #[inline(always)]
     pub fn take(&mut self) -> Option<(Time, u32)> {
         let head = *self.packets.head()?;
@@ -169,22 +170,22 @@ impl FifoLink {
         Some((head.departs, head.number))
     }
 
-    /// [`take`](FifoLink::take) and [`head`](FifoLink::head) in one: the number of the oldest
-    /// packet, and when the one behind it leaves.
+    /// Removes the oldest packet. Returns its number and the departure time of its successor:
+    /// [`take`](FifoLink::take) and [`head`](FifoLink::head) in one call.
     #[inline(always)]
     pub fn take_next(&mut self) -> Option<(u32, Option<Time>)> {
         let (_, number) = self.take()?;
         Some((number, self.packets.head().map(|head| head.departs)))
     }
 
-    /// Forgets what has left by `now`.
+    /// Forgets packets that have departed by `now`.
     #[inline]
     pub fn advance(&mut self, now: Time) {
         self.depart(now);
         self.packets.forget_departed();
     }
 
-    /// Changes the line at `now`. [`departures`](FifoLink::departures) then has the new plan.
+    /// Changes the line at `now` and recomputes the [`departures`](FifoLink::departures).
     pub fn set_line(&mut self, now: Time, line: &LineSpec) {
         self.depart(now);
         let first_began = self.first_began(now);
@@ -213,14 +214,14 @@ impl FifoLink {
         }
     }
 
-    /// Departures of everything that has not left by the last call, in order.
+    /// Returns the departure times of all packets inside at the last call, in order.
     pub fn departures(&self) -> impl ExactSizeIterator<Item = Time> + '_ {
         let first = self.packets.departed;
         (0..self.packets.inside())
             .map(move |index| self.packets.at(first.wrapping_add(index)).departs)
     }
 
-    /// What has not left by the last call, the packet being sent included.
+    /// Returns the backlog at the last call, including the packet in transmission.
     pub fn backlog(&self) -> Backlog {
         Backlog {
             packets: u64::from(self.packets.inside()),
@@ -228,7 +229,7 @@ impl FifoLink {
         }
     }
 
-    /// What has not left by `now`, which is not before the last call.
+    /// Returns the backlog at `now`, which must not be earlier than the last call.
     pub fn backlog_at(&self, now: Time) -> Backlog {
         let mut backlog = self.backlog();
         let first = self.packets.departed;
@@ -242,19 +243,19 @@ impl FifoLink {
         backlog
     }
 
-    /// How many packets have not been taken or forgotten.
+    /// Returns the number of packets that have been neither taken nor forgotten.
     #[inline]
     pub fn len(&self) -> usize {
         self.packets.end.wrapping_sub(self.packets.head) as usize
     }
 
-    /// Whether there are none.
+    /// Returns true if all packets were taken or forgotten.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Memory apart from the link itself.
+    /// Returns the heap memory of the link.
     pub fn heap_bytes(&self) -> usize {
         let starts = self.starts.as_ref().map_or(0, |starts| {
             size_of::<Starts>() + starts.0.capacity() * size_of::<Time>()
@@ -262,7 +263,7 @@ impl FifoLink {
         size_of_val::<[Planned]>(&self.packets.slots) + starts
     }
 
-    /// Counts out what has left.
+    /// Removes the packets that have departed by `now` from the backlog.
     #[inline]
     fn depart(&mut self, now: Time) {
         let before = self.packets.departed;
@@ -273,7 +274,7 @@ impl FifoLink {
         }
     }
 
-    /// What waits behind the packet being sent.
+    /// Returns the backlog without the packet in transmission.
     #[inline]
     fn waiting(&self, now: Time) -> Backlog {
         let mut waiting = self.backlog();
@@ -294,12 +295,12 @@ impl FifoLink {
     }
 }
 
-/// Room for starts, on a line where they have to be kept.
+/// Allocates the start times if the line needs them.
 fn starts_apart(line: &LineSpec) -> Option<Box<Starts>> {
     matches!(line, LineSpec::Trace(_)).then(Box::default)
 }
 
-/// A [`Limit`] in eight bytes: the highest bit says that the others count bytes, not packets.
+/// A [`Limit`] in eight bytes. The highest bit selects bytes instead of packets.
 #[derive(Clone, Copy, Debug)]
 struct Bound(u64);
 
@@ -333,21 +334,21 @@ struct Planned {
     number: u32,
 }
 
-/// Packets in order: taken | departed and not taken | inside. Positions count on and wrap; the
-/// number of slots is a power of two, so that a position's slot is a mask away.
+/// Ring buffer: taken | departed but not taken | inside. Positions increase and wrap; the number of
+/// slots is a power of two, so that a mask maps a position to its slot.
 #[derive(Clone, Debug, Default)]
 struct Ring {
     slots: Box<[Planned]>,
-    /// The oldest that has not been taken.
+    /// Position of the oldest packet that has not been taken.
     head: u32,
-    /// The oldest that has not departed.
+    /// Position of the oldest packet that has not departed.
     departed: u32,
-    /// Behind the newest.
+    /// One past the newest packet.
     end: u32,
 }
 
 impl Ring {
-    /// Puts a packet at the end, and says whether it is the only one.
+    /// Appends a packet and returns true if it is the only one.
     #[inline(always)]
     fn push(&mut self, planned: Planned) -> bool {
         let held = self.end.wrapping_sub(self.head);
@@ -360,7 +361,8 @@ impl Ring {
         held == 0
     }
 
-    /// Lets go what has left by `now`, off `bytes`; the size of the first that has not, or 0.
+    /// Advances past the packets that departed by `now` and subtracts their sizes from `bytes`.
+    /// Returns the size of the first remaining packet, or 0.
     #[inline(always)]
     fn depart(&mut self, now: Time, bytes: &mut u64) -> u32 {
         while let Some(first) = self.next() {
@@ -378,7 +380,7 @@ impl Ring {
         (self.head != self.end).then(|| self.at(self.head))
     }
 
-    /// The first that has not departed.
+    /// Returns the oldest packet that has not departed.
     #[inline]
     fn next(&self) -> Option<&Planned> {
         (self.departed != self.end).then(|| self.at(self.departed))
@@ -394,7 +396,7 @@ impl Ring {
         self.head = self.departed;
     }
 
-    /// How many have not departed.
+    /// Returns the number of packets that have not departed.
     fn inside(&self) -> u32 {
         self.end.wrapping_sub(self.departed)
     }
@@ -414,7 +416,7 @@ impl Ring {
         position as usize & self.slots.len().wrapping_sub(1)
     }
 
-    /// Twice the slots; packets keep their order and positions begin at zero.
+    /// Doubles the slots, keeps the packets in order and restarts the positions at zero.
     #[cold]
     fn grow(&mut self) {
         let held = self.end.wrapping_sub(self.head);
@@ -444,7 +446,8 @@ mod tests {
 
     #[test]
     fn departures_do_not_drift() {
-        // 7 000 003 bytes/s divides nothing, so that every departure has a remainder.
+        // 7,000,003 bytes/s divides no transmission time evenly, so every departure has a
+        // remainder.
         let mut link = FifoLink::new(&rate(7_000_003), Limit::Unlimited, Time::ZERO);
         let mut bytes = 0_u128;
         for n in 0..1_000_000_u32 {
@@ -460,14 +463,14 @@ mod tests {
 
     #[test]
     fn a_queue_of_one_bdp_holds_160_packets_behind_the_one_being_sent() {
-        // 96 Mbit/s and 20 ms: 240 000 bytes, 125 µs a packet.
+        // 96 Mbit/s and 20 ms: 240,000 bytes, 125 µs per packet.
         let mut link = FifoLink::new(&rate(12_000_000), Limit::Bytes(240_000), Time::ZERO);
         let admitted = (0..1_000)
             .filter(|_| link.enqueue(Time::ZERO, 1_500).is_ok())
             .count();
         assert_eq!(admitted, 161);
         assert_eq!(link.departures().last(), Some(Time::from_micros(161 * 125)));
-        // One leaves, one may come.
+        // One packet departs and makes room for one.
         assert!(link.enqueue(Time::from_micros(125), 1_500).is_ok());
         assert!(link.enqueue(Time::from_micros(125), 1_500).is_err());
     }
@@ -478,8 +481,8 @@ mod tests {
         for _ in 0..3 {
             link.enqueue(Time::ZERO, 1_500).expect("no limit");
         }
-        // After 1.5 ms the second packet is half sent; the rest of it takes 5 times as long, and so
-        // does the third.
+        // After 1.5 ms the second packet is half sent. Its second half and the third packet take 5
+        // times as long.
         link.set_line(Time::from_micros(1_500), &rate(300_000));
         let plan: Vec<_> = link.departures().collect();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! FQ-CoDel: a queue under CoDel for every flow, served in turn, new flows first (RFC 8290).
+//! FQ-CoDel (RFC 8290): one CoDel queue per flow, deficit round robin, new flows first.
 
 use std::collections::VecDeque;
 
@@ -8,26 +8,26 @@ use crate::bucket::Buckets;
 use crate::codel::Controlled;
 use crate::{Backlog, CodelConfig, DropReason, Drops, Limit, Packet, Qdisc, Verdict};
 
-/// When the queue is over its limit, the fattest flow loses up to this many packets, or half its
-/// bytes: finding it takes a look at every flow, which one packet would not be worth (section 4.1;
-/// as in Linux).
+/// Maximum number of packets dropped from the fattest flow when the queue is over its limit (it
+/// loses at most half its bytes). Finding the fattest flow scans all queues, so drops are batched
+/// (section 4.1; Linux' value).
 const BATCH: u32 = 64;
 
-/// Settings of FQ-CoDel (RFC 8290 section 5.2 for the defaults).
+/// Settings of FQ-CoDel; the defaults follow RFC 8290 section 5.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FqCodelConfig {
-    /// Every flow's CoDel; marks by default.
+    /// CoDel settings of every flow queue; ECN is on by default.
     pub codel: CodelConfig,
-    /// How many queues, 1024. Flows whose hashes meet share one: with n flows and m queues one in
-    /// m/n does.
+    /// Number of flow queues, 1024. Flows whose hashes collide share one. Of n flows over m queues,
+    /// about one in m/n collides.
     pub flows: u32,
-    /// Bytes that a flow may send in its turn, 1514: one full frame. Less gives small packets an
-    /// advantage.
+    /// Bytes per round, 1514: one full-sized Ethernet frame. A smaller quantum favours small
+    /// packets.
     pub quantum: u32,
 }
 
 impl FqCodelConfig {
-    /// The defaults.
+    /// Defaults of RFC 8290.
     pub const DEFAULT: FqCodelConfig = FqCodelConfig {
         codel: CodelConfig {
             ecn: true,
@@ -38,7 +38,7 @@ impl FqCodelConfig {
     };
 }
 
-/// A queue under FQ-CoDel.
+/// Queue managed by FQ-CoDel.
 #[derive(Clone, Debug)]
 pub struct FqCodel<P> {
     config: FqCodelConfig,
@@ -46,9 +46,9 @@ pub struct FqCodel<P> {
     mtu: u32,
     buckets: Buckets,
     flows: Vec<Flow<P>>,
-    /// Flows that have just begun to send, by index.
+    /// Indices of the flows that have just started to send.
     new: VecDeque<u32>,
-    /// Flows that have had a turn.
+    /// Indices of the flows that have had a turn.
     old: VecDeque<u32>,
     backlog: Backlog,
 }
@@ -56,15 +56,15 @@ pub struct FqCodel<P> {
 #[derive(Clone, Debug)]
 struct Flow<P> {
     queue: Controlled<P>,
-    /// Bytes that it may still send in its turn.
+    /// Remaining deficit, bytes.
     credits: i64,
-    /// It is on one of the lists.
+    /// The flow is in `new` or `old`.
     listed: bool,
 }
 
 impl<P: Packet> FqCodel<P> {
-    /// An empty queue for packets of at most `mtu` bytes; what waits in all flows together is at
-    /// most `limit`, and the seed decides which flows share a queue.
+    /// Creates an empty queue for packets of at most `mtu` bytes. `limit` applies to all flows
+    /// together; the seed perturbs the flow hash.
     pub fn new(config: FqCodelConfig, limit: Limit, mtu: u32, seed: u64) -> FqCodel<P> {
         let config = FqCodelConfig {
             flows: config.flows.max(1),
@@ -88,14 +88,14 @@ impl<P: Packet> FqCodel<P> {
         }
     }
 
-    /// Drops from the head of the flow with the most bytes, and says whether the packet that has
-    /// just come to the tail of flow `arriving` was among them.
+    /// Drops from the head of the flow with the most bytes. Returns true if the packet that was
+    /// just enqueued on flow `arriving` was dropped.
     fn drop_from_fattest(&mut self, arriving: usize, drops: &mut impl Drops<P>) -> bool {
         let size = |index: &usize| {
             let backlog = self.flows[*index].queue.backlog;
             (backlog.bytes, backlog.packets)
         };
-        // The first of the fattest, so that it is always the same one.
+        // Ties go to the lowest index, to be deterministic.
         let fattest = (0..self.flows.len())
             .rev()
             .max_by_key(size)
@@ -161,8 +161,8 @@ impl<P: Packet> Qdisc<P> for FqCodel<P> {
             }
             list.pop_front();
             if is_new {
-                // A flow that is empty for a moment does not become new again before the old ones
-                // had their turn (section 4.2: otherwise it could starve them).
+                // A flow that empties goes through the old list before it can be new again.
+                // Otherwise it could starve the old flows (section 4.2).
                 self.old.push_back(index);
             } else {
                 flow.listed = false;

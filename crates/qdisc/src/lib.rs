@@ -1,34 +1,34 @@
-//! Queues and links as values: what a bottleneck does to packets, with no clock, no socket and no
-//! thread of its own.
+//! Queues and links as plain values: the behaviour of a bottleneck without a clock, sockets or
+//! threads of its own.
 //!
-//! The simulator drives these types in virtual time, the emulator and the gateway in real time.
-//! Everything takes `now`, counts in integers and keeps the remainder below the nanosecond, so that
-//! the same input gives the same departures everywhere and nothing drifts.
+//! The simulator drives these types in virtual time, the emulator and the gateway in real time. All
+//! methods take `now` and compute in integers with a remainder below the nanosecond, so that the
+//! same input gives the same departures on every platform and rounding errors do not accumulate.
 //!
-//! * [`Line`]: what serves a queue: a constant rate, rates that change at known times
-//!   ([`Piecewise`]), a trace of delivery opportunities ([`Trace`], Mahimahi's files), or no limit.
-//! * [`FifoLink`]: a drop-tail queue and its line in one; the departure is known when the packet
-//!   comes.
-//! * [`Qdisc`] and [`Shaped`]: the same link built from any queue that decides when it is asked.
-//!   Both forms give the same departures where both can be.
-//! * [`QueueSpec`]: a queue as people write it, `droptail:1bdp` or `fq_codel:target=5ms`, built to
-//!   an [`AnyQdisc`].
-//! * [`Loss`] and [`Delay`]: what happens behind the line, drawn from a seed.
+//! * [`Line`]: the server of a queue: a constant rate, rates that change at known times
+//!   ([`Piecewise`]), a trace of delivery opportunities ([`Trace`], Mahimahi's format), or no
+//!   limit.
+//! * [`FifoLink`]: drop-tail queue and line in one; the departure time is known on arrival.
+//! * [`Qdisc`] and [`Shaped`]: a link built from any queue. Where both forms are possible, they
+//!   give the same departures.
+//! * [`QueueSpec`]: textual form of a queue, such as `droptail:1bdp` or `fq_codel:target=5ms`,
+//!   which builds an [`AnyQdisc`].
+//! * [`Loss`] and [`Delay`]: random loss and propagation delay behind the line, drawn from a seed.
 //!
-//! | queue | what it does | source | decides at |
+//! | queue | behaviour | source | acts at |
 //! |---|---|---|---|
-//! | [`DropTail`] | first in, first out; drops what finds it full | | enqueue |
-//! | [`EcnStep`] | marks what finds more than K waiting | Alizadeh et al., DCTCP, SIGCOMM 2010 | enqueue |
+//! | [`DropTail`] | FIFO, drops when full | | enqueue |
+//! | [`EcnStep`] | marks packets that find more than K waiting | Alizadeh et al., DCTCP, SIGCOMM 2010 | enqueue |
 //! | [`Prio`] | strict priority; a shared buffer pushes out from the lowest band | RC3's routers (Mittal et al., NSDI 2014); Linux `prio` | enqueue drops, dequeue schedules |
-//! | [`Sfq`] | a queue a flow, turns of bytes, drops from the longest | McKenney, INFOCOM 1990; Linux `sfq` | enqueue drops, dequeue schedules |
-//! | [`Red`] | drops or marks by the average queue, gently | Floyd and Jacobson, ToN 1993 | enqueue |
-//! | [`Codel`] | drops or marks by how long packets waited | RFC 8289 | dequeue |
-//! | [`FqCodel`] | CoDel a flow, new flows first, drops from the fattest | RFC 8290 | dequeue; enqueue when full |
-//! | [`DualPi2`] | a queue for L4S, one for the rest, coupled | RFC 9332; Linux `dualpi2` | dequeue |
-//! | [`Tbf`] | a token bucket before another queue | Linux `tbf` | as the queue inside; holds packets back |
-//! | [`Policer`] | a token bucket that drops what finds no tokens | RFC 2475; Linux `police` | enqueue |
-//! | [`Classes`] | strict levels, shares by weight within one, any of these in each class | Shreedhar and Varghese, SIGCOMM 1995 | as the queues inside; dequeue schedules |
-//! | [`Rcp`] | offers every flow the same rate, stamped on packets | Dukkipati and McKeown, CCR 2006 | dequeue stamps |
+//! | [`Sfq`] | one queue per flow, byte-based round robin, drops from the longest | McKenney, INFOCOM 1990; Linux `sfq` | enqueue drops, dequeue schedules |
+//! | [`Red`] | drops or marks by the average queue size ("gentle") | Floyd and Jacobson, ToN 1993 | enqueue |
+//! | [`Codel`] | drops or marks by sojourn time | RFC 8289 | dequeue |
+//! | [`FqCodel`] | CoDel per flow, new flows first, drops from the fattest | RFC 8290 | dequeue; enqueue when full |
+//! | [`DualPi2`] | one queue for L4S, one for classic traffic, coupled | RFC 9332; Linux `dualpi2` | dequeue |
+//! | [`Tbf`] | token bucket in front of another queue | Linux `tbf` | as the inner queue; delays packets |
+//! | [`Policer`] | token bucket that drops packets without tokens | RFC 2475; Linux `police` | enqueue |
+//! | [`Classes`] | strict levels, weighted sharing within a level, any of these queues in each class | Shreedhar and Varghese, SIGCOMM 1995 | as the inner queues; dequeue schedules |
+//! | [`Rcp`] | stamps the same fair rate on packets of all flows | Dukkipati and McKeown, CCR 2006 | dequeue stamps |
 #![forbid(unsafe_code)]
 
 mod any;

@@ -1,4 +1,4 @@
-//! What serves a queue: when a packet can begin to leave, and when its last bit has gone.
+//! The line that serves a queue: start and end of each transmission.
 
 use std::sync::Arc;
 
@@ -8,30 +8,28 @@ use crate::piecewise::{Progress, nanobytes};
 use crate::trace::Cursor;
 use crate::{Piecewise, Trace};
 
-/// Nanobytes in a byte: work is counted in bytes × 10⁻⁹, so that rate (bytes/s) × time (ns) is
-/// exact.
+/// Nanobytes per byte. Work is counted in nanobytes, so that rate (bytes/s) × time (ns) is exact.
 pub(crate) const NANO: u64 = 1_000_000_000;
 
-/// The fastest line, 8 exabytes per second: so that two remainders fit in 64 bits.
+/// Maximum rate, 8 EB/s: the sum of two remainders must fit in 64 bits.
 pub(crate) const FASTEST: u64 = u64::MAX / 2;
 
-/// What kind of line.
+/// Kind of line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LineSpec {
-    /// So many bytes per second, always. Zero counts as one byte per second, so that time stays
-    /// finite.
+    /// Constant rate. Zero counts as one byte per second, to keep times finite.
     Constant(Rate),
-    /// Delivery opportunities at recorded times, from the moment the line starts, over and over.
+    /// Recorded delivery opportunities, starting when the line starts and repeated.
     Trace(Arc<Trace>),
-    /// Rates that change at known times, from the moment the line starts.
+    /// Rates that change at known times, counted from the start of the line.
     Piecewise(Arc<Piecewise>),
-    /// A packet has gone the moment it came.
+    /// No limit: a packet departs when it arrives.
     Unlimited,
 }
 
 impl LineSpec {
-    /// Mean rate; `None` when there is no limit. Of a piecewise line that is not repeated, the
-    /// highest.
+    /// Returns the mean rate, or `None` without a limit. For a piecewise line that does not repeat,
+    /// returns the highest rate.
     pub fn mean_rate(&self) -> Option<Rate> {
         match self {
             LineSpec::Constant(rate) => Some(*rate),
@@ -42,12 +40,12 @@ impl LineSpec {
     }
 }
 
-/// A line and where it is in its work. It carries one packet at a time, in the order it is given
-/// them.
+/// A line and its progress. It transmits one packet at a time, in the order given.
 #[derive(Clone, Debug)]
 pub struct Line(State);
 
-/// The usual kind is inline, in 64 bytes with its tag; the others are behind a pointer.
+/// The constant rate, by far the most common kind, is stored inline in 64 bytes with the tag; the
+/// others are boxed.
 #[derive(Clone, Debug)]
 enum State {
     Constant(Constant),
@@ -57,7 +55,7 @@ enum State {
 }
 
 impl Line {
-    /// A line that is idle at `now`; a trace and a piecewise line begin then.
+    /// Creates a line that is idle at `now`. Traces and piecewise lines start at `now`.
     pub fn new(spec: &LineSpec, now: Time) -> Line {
         Line(match spec {
             LineSpec::Constant(rate) => State::Constant(Constant {
@@ -77,7 +75,7 @@ impl Line {
         })
     }
 
-    /// The line, if it is of the usual kind, so that a link need not ask at every step.
+    /// Returns the state of a constant-rate line, so that a link can dispatch once per packet.
     #[inline(always)]
     pub(crate) fn as_constant(&mut self) -> Option<&mut Constant> {
         match &mut self.0 {
@@ -86,8 +84,8 @@ impl Line {
         }
     }
 
-    /// When a packet that waits at `now` can begin to leave. When that is at once, all before it
-    /// have left.
+    /// Returns the time at which a packet that is waiting at `now` can start. If it equals `now`,
+    /// all previous packets have departed.
     #[inline]
     pub fn next_start(&self, now: Time) -> Time {
         match &self.0 {
@@ -98,9 +96,9 @@ impl Line {
         }
     }
 
-    /// Carries a packet that begins at `start`, which [`next_start`](Line::next_start) returned.
-    /// Returns when its last bit has gone, in whole nanoseconds, rounded down. The remainder counts
-    /// for the next packet.
+    /// Transmits a packet that starts at `start`, a result of [`next_start`](Line::next_start).
+    /// Returns the departure time of its last bit, rounded down to the nanosecond; the remainder is
+    /// carried over to the next packet.
     #[inline]
     pub fn send(&mut self, start: Time, bytes: u32) -> Time {
         match &mut self.0 {
@@ -111,8 +109,7 @@ impl Line {
         }
     }
 
-    /// [`send`](Line::send) for the rest of a packet, in nanobytes, on a line that is idle until
-    /// `start`.
+    /// Transmits the rest of a packet, in nanobytes, on a line that is idle until `start`.
     pub(crate) fn send_rest(&mut self, start: Time, work: u128) -> Time {
         match &mut self.0 {
             State::Constant(line) => line.send_rest(start, work),
@@ -125,7 +122,7 @@ impl Line {
         }
     }
 
-    /// Nanobytes that the line will have carried after `now` when it has done all it was given.
+    /// Returns the work that is left after `now`, in nanobytes.
     pub(crate) fn work_after(&self, now: Time) -> u128 {
         match &self.0 {
             State::Constant(line) if line.until >= now => {
@@ -141,28 +138,27 @@ impl Line {
     }
 }
 
-/// A constant rate: busy until `until` + `remainder`/`rate` ns.
+/// Constant rate, busy until `until` + `remainder`/`rate` ns.
 #[derive(Clone, Debug)]
 pub(crate) struct Constant {
     rate: u64,
     pub(crate) until: Time,
     remainder: u64,
-    /// What the last small and the last large packet took: most packets of a link have one of two
-    /// sizes, those of acknowledgements and of full segments, and a division is what costs most.
+    /// Cached transmission times of the last small and the last large packet. Most packets of a
+    /// link have one of two sizes, ACKs and full segments, and the division dominates the cost.
     sizes: [Transmission; 2],
 }
 
-/// How long a packet takes: `ns` + `rest`/rate nanoseconds.
+/// Transmission time of a packet: `ns` + `rest`/rate nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Transmission {
     bytes: u32,
-    /// Slow transmissions, of more than 4 s, are not kept.
+    /// Times above 4 s do not fit and are not cached.
     ns: u32,
     rest: u64,
 }
 
-/// Above this many bytes a packet is large. Anything between an acknowledgement and a full segment
-/// does.
+/// Largest size of a small packet, bytes. Any value between an ACK and a full segment works.
 const SMALL: u32 = 256;
 
 impl Constant {
@@ -186,7 +182,7 @@ impl Constant {
         self.until
     }
 
-    /// What a size takes that is not kept: it is from now on.
+    /// Computes and caches the transmission time of a size.
     #[cold]
     fn transmission(&mut self, bytes: u32) -> (u64, u64) {
         let work = u64::from(bytes) * NANO;
@@ -205,7 +201,7 @@ impl Constant {
     }
 }
 
-/// A trace and how far it has been used.
+/// A trace and the position in it.
 #[derive(Clone, Debug)]
 struct Replay {
     trace: Arc<Trace>,

@@ -1,26 +1,27 @@
-//! Which of many queues is the longest, told again in steps of the logarithm of how many there are.
+//! Finds the longest of many queues in logarithmic time.
 //!
-//! A knockout tournament (Knuth, The Art of Computer Programming 3, section 5.2.3): each inner node
-//! of a binary tree has the winner of the two below it. Who changed plays its matches again, from
-//! its leaf up. That is put off until somebody asks: a queue that never is full pays for a note
-//! only.
+//! This is a tournament tree (Knuth, The Art of Computer Programming 3, section 5.2.3): each inner
+//! node stores the winner of its two children. A changed queue replays the matches from its leaf to
+//! the root, but only when the longest queue is asked for, so that a queue that never fills up pays
+//! only for recording the change.
 
-/// So many changes at most are noted by name. After more everybody plays again, which takes as long
-/// as some tens of them.
+/// Maximum number of recorded changes. Beyond it the whole tree is replayed, which costs about as
+/// much as some tens of changes.
 const NOTED: usize = 64;
 
-/// The tournament of the queues 0, 1, 2, …
+/// Tournament tree over the queues 0, 1, 2, …
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Longest {
-    /// The winner of each inner node, the root at 1; as many as there are leaves, a power of two.
+    /// Winner of each inner node, with the root at 1. The length is the number of leaves, a power
+    /// of two.
     winners: Vec<u32>,
-    /// Whose matches have to be played again; where they are too many, all.
+    /// Queues whose matches have to be replayed; `all` replaces the list when it is full.
     changed: Vec<u32>,
     all: bool,
 }
 
 impl Longest {
-    /// A queue is longer or shorter than it was, has another turn, or is new.
+    /// Records that a queue was added or that its key changed.
     #[inline]
     pub fn changes(&mut self, queue: usize) {
         if self.changed.len() < NOTED {
@@ -30,8 +31,8 @@ impl Longest {
         }
     }
 
-    /// The one of `count` queues whose `key` is the greatest. Keys are those of the last call but
-    /// where [`changes`](Longest::changes) said otherwise, and none is the same as another's.
+    /// Returns the queue with the greatest key among `count` queues. Keys must be distinct, and
+    /// must not change between calls except for queues passed to [`changes`](Longest::changes).
     pub fn of<K: Ord>(&mut self, count: usize, key: impl Fn(usize) -> K) -> usize {
         let leaves = count.next_power_of_two();
         if self.winners.len() != leaves {
@@ -56,7 +57,7 @@ impl Longest {
         self.winners.get(1).map_or(0, |winner| *winner as usize)
     }
 
-    /// The match at an inner node.
+    /// Replays the match of an inner node.
     #[inline]
     fn play<K: Ord>(&mut self, node: usize, count: usize, key: &impl Fn(usize) -> K) {
         let leaves = self.winners.len();
@@ -65,8 +66,8 @@ impl Longest {
             None => self.winners[below] as usize,
         };
         let (left, right) = (of(2 * node), of(2 * node + 1));
-        // A leaf beyond the last has nobody, and its winner may be anybody: to the left there is
-        // somebody.
+        // Leaves beyond the last queue never win, except against each other: the left child is
+        // valid wherever the match matters.
         let right_wins = right < count && key(right) > key(left);
         self.winners[node] = if right_wins { right } else { left } as u32;
     }

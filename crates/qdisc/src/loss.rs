@@ -1,4 +1,4 @@
-//! Random loss, the same for the same seed.
+//! Random loss, deterministic for a given seed.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,37 +9,37 @@ use rand_pcg::rand_core::Rng;
 
 use crate::setting::{Setting, excerpt};
 
-/// The stream of random numbers that losses are drawn from; another purpose takes another stream,
-/// so that the two are independent under one seed.
+/// PCG stream of the losses. Every purpose uses a different stream, so that they are independent
+/// under one seed.
 const STREAM: u64 = 0x6c6f7373;
 
-/// How packets are lost. Written `0.1%`, or `gilbert:p=1%:r=25%` with, if it is to be Gilbert and
-/// Elliott's, `:h=…` and `:k=…`.
+/// Loss model. Written as `0.1%`, or `gilbert:p=1%:r=25%` for Gilbert's model with the optional
+/// settings `:h=…` and `:k=…` for Gilbert and Elliott's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossModel {
-    /// Every packet is lost with the same probability, whatever became of the others.
+    /// Independent losses, all with the same probability.
     Bernoulli(Probability),
-    /// Losses come in bursts. The channel is good or bad, and may change after each packet
+    /// Bursty losses. The channel is in a good or a bad state and may change after each packet
     /// (Gilbert, Bell System Technical Journal 39(5), 1960; Elliott, 42(5), 1963). The letters are
-    /// theirs, and those of tc's netem.
+    /// used in the papers and in tc's netem.
     ///
-    /// The share of packets in the bad state is p / (p + r), a stay in it lasts 1 / r packets on
-    /// average, so that (p (1 - h) + r (1 - k)) / (p + r) of all packets are lost. With h = 0 and k
-    /// = 1 it is Gilbert's simple model: all is lost in the bad state and nothing in the good one.
+    /// The bad state holds for p / (p + r) of the packets and lasts 1 / r packets on average, so
+    /// that (p (1 - h) + r (1 - k)) / (p + r) of all packets are lost. With h = 0 and k = 1 this is
+    /// Gilbert's simple model: everything is lost in the bad state, nothing in the good one.
     GilbertElliott {
-        /// From good to bad.
+        /// Transition probability from good to bad.
         p: Probability,
-        /// From bad to good.
+        /// Transition probability from bad to good.
         r: Probability,
-        /// A packet passes in the bad state.
+        /// Probability that a packet is delivered in the bad state.
         h: Probability,
-        /// A packet passes in the good state.
+        /// Probability that a packet is delivered in the good state.
         k: Probability,
     },
 }
 
 impl LossModel {
-    /// Nothing is lost.
+    /// No loss.
     pub const NONE: LossModel = LossModel::Bernoulli(Probability::NEVER);
 }
 
@@ -49,15 +49,15 @@ impl From<Probability> for LossModel {
     }
 }
 
-/// What is not a model of losses.
+/// Error of parsing a loss model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{text}` is not a model of losses: {reason}; write `0.1%`, `gilbert:p=1%:r=25%` or `gilbert:p=1%:r=25%:h=10%:k=99.9%`"
 )]
 pub struct LossModelError {
-    /// What was written.
+    /// Excerpt of the input.
     text: String,
-    /// What is wrong with it.
+    /// Reason.
     reason: String,
 }
 
@@ -116,20 +116,20 @@ impl fmt::Display for LossModel {
     }
 }
 
-/// Seeds of a link's random numbers, one stream for each purpose. Two links with the same seeds
-/// lose the same packets, counted from the first.
+/// Seeds of a link's random number generators, one per purpose. Two links with the same seeds lose
+/// the same packets, counted from the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkSeeds {
     /// Seed of [`Loss`].
     pub loss: u64,
-    /// Seed of a queue that draws, such as RED.
+    /// Seed of a randomised queue such as RED.
     pub queue: u64,
     /// Seed of [`Delay`](crate::Delay).
     pub delay: u64,
 }
 
 impl LinkSeeds {
-    /// One seed for all three.
+    /// Uses one seed for all three.
     pub const fn all(seed: u64) -> LinkSeeds {
         LinkSeeds {
             loss: seed,
@@ -139,26 +139,26 @@ impl LinkSeeds {
     }
 }
 
-/// Losses drawn from a model.
+/// Loss generator.
 ///
-/// The fate of the n-th packet depends on the seed and on n only, not on times or sizes. Under
-/// Bernoulli loss each packet takes one draw whatever the probability: what was lost at 1 % is lost
-/// at 2 % too.
+/// The fate of the n-th packet depends only on the seed and on n, not on times or sizes. Bernoulli
+/// loss takes one draw per packet whatever the probability: a packet that is lost at 1 % is also
+/// lost at 2 %.
 #[derive(Clone, Debug)]
 pub struct Loss {
     model: LossModel,
-    /// The channel is in its bad state.
+    /// The channel is in the bad state.
     bad: bool,
     draws: Pcg32,
 }
 
 impl Loss {
-    /// Bernoulli loss that starts with the first packet.
+    /// Creates a generator of Bernoulli loss.
     pub fn new(probability: Probability, seed: u64) -> Loss {
         Loss::with_model(LossModel::Bernoulli(probability), seed)
     }
 
-    /// Loss by any model; the channel is good at first.
+    /// Creates a generator for any model, with the channel in the good state.
     pub fn with_model(model: LossModel, seed: u64) -> Loss {
         Loss {
             model,
@@ -167,7 +167,7 @@ impl Loss {
         }
     }
 
-    /// Whether the next packet is lost.
+    /// Draws the fate of the next packet; true if it is lost.
     pub fn next_is_lost(&mut self) -> bool {
         let draw = self.draws.next_u32();
         match self.model {
@@ -180,12 +180,12 @@ impl Loss {
         }
     }
 
-    /// Changes the loss of the packets to come to Bernoulli's with this probability.
+    /// Changes the model of future packets to Bernoulli loss with this probability.
     pub fn set_probability(&mut self, probability: Probability) {
         self.set_model(LossModel::Bernoulli(probability));
     }
 
-    /// Changes the model for the packets to come; the channel keeps its state.
+    /// Changes the model of future packets; the channel keeps its state.
     pub fn set_model(&mut self, model: LossModel) {
         self.model = model;
     }
@@ -202,13 +202,13 @@ mod tests {
 
     #[test]
     fn the_stream_never_changes() {
-        // Results published with a seed must come out again with any later version.
+        // Later versions must reproduce published results from their seeds.
         let one_percent = (1 << 32) / 100;
         assert_eq!(lost(one_percent, 7, 600), GOLDEN_7);
         assert_eq!(lost(one_percent, 8, 600), GOLDEN_8);
     }
 
-    /// From an independent PCG-XSH-RR 64/32 (O'Neill 2014, section 6.3).
+    /// Computed with an independent implementation of PCG-XSH-RR 64/32 (O'Neill 2014, section 6.3).
     const GOLDEN_7: &[usize] = &[174, 190, 224, 530];
     const GOLDEN_8: &[usize] = &[390];
 
@@ -246,8 +246,8 @@ mod tests {
         let lost = gilbert("gilbert:p=1%:r=25%", packets);
         let count = lost.iter().filter(|&&lost| lost).count() as f64;
         let bursts = lost.windows(2).filter(|pair| !pair[0] && pair[1]).count() as f64;
-        // p / (p + r) = 1/26, and 4 packets a burst: 9615 bursts, whose number and length vary by
-        // about one per cent.
+        // p / (p + r) = 1/26 and 4 packets per burst give 9615 bursts; their number and length vary
+        // by about 1 %.
         let share = count / packets as f64;
         assert!((share - 1.0 / 26.0).abs() < 0.05 / 26.0, "{share}");
         assert!((count / bursts - 4.0).abs() < 0.2, "{}", count / bursts);

@@ -1,38 +1,37 @@
-//! How classes are marked on the wire: one table of Differentiated Services codepoints for whoever
-//! sends, queues, or configures queues.
+//! DSCPs of the classes: one table for senders, queues and configuration.
 //!
-//! | class | DSCP | bits | what it is | byte without ECN |
+//! | class | DSCP | bits | meaning | byte without ECN |
 //! | --- | --- | --- | --- | --- |
 //! | 0 | 0 | `000000` | default forwarding (RFC 2474) | 0x00 |
-//! | 1 | 1 | `000001` | lower effort (LE, RFC 8622): networks that know it serve it last | 0x04 |
+//! | 1 | 1 | `000001` | lower effort (LE, RFC 8622): served last by networks that support it | 0x04 |
 //! | 2 | 3 | `000011` | local use (RFC 2474, section 6, pool 2) | 0x0c |
 //! | 3 | 11 | `001011` | local use, pool 2 | 0x2c |
 //! | 4 | 19 | `010011` | local use, pool 2 | 0x4c |
 //!
-//! Below class 0 a packet must never be served before it, wherever nobody was asked. Three old
-//! readings of the byte decide which of the codepoints for local use remain:
+//! No unconfigured device may serve a packet of a lower class before one of class 0. Three legacy
+//! interpretations of the byte restrict the choice of local-use codepoints:
 //!
-//! - the low-delay bit of RFC 791's TOS is 4 in the DSCP, and Linux' `ip_tos2prio` takes whatever
-//!   has it for interactive traffic, which `pfifo_fast` and `prio` serve first. RC3's own marking
-//!   (DSCP 1 to 4) has that in its lowest level. None of these has it: they are best effort there,
-//!   or bulk;
-//! - Wi-Fi takes the upper three bits for the 802.11 user priority: 0 is best effort, 1 and 2 are
-//!   background, from 4 on come video and voice. So these bits are 0, 1 and 2 here. A router that
-//!   still weighs by RFC 791's precedence sees classes 3 and 4 a little above routine: the one
-//!   reading that is not met;
-//! - hops that clear the precedence bits (RFC 9435 has who does) leave 1 as it is and make 3 of all
-//!   others: still low.
+//! - The low-delay bit of RFC 791's TOS is bit 4 of the DSCP. Linux' `ip_tos2prio` maps it to
+//!   interactive traffic, which `pfifo_fast` and `prio` serve first. RC3's own marking (DSCP 1 to
+//!   4) sets it for its lowest level. No codepoint of the table sets it: Linux treats them as best
+//!      effort or bulk.
+//! - Wi-Fi uses the upper three bits as the 802.11 user priority: 0 is best effort, 1 and 2 are
+//!   background, 4 and above are video and voice. Here these bits are 0, 1 and 2. A router that
+//!   still weighs by RFC 791's precedence serves classes 3 and 4 slightly better than routine
+//!   traffic; this is the one interpretation that cannot be satisfied.
+//! - Hops that clear the precedence bits (RFC 9435 lists them) leave 1 unchanged and turn all
+//!   others into 3, which is still low.
 //!
-//! The ECN bits beside it are no part of the marking: who compares the whole byte misses every
-//! packet of a flow that uses ECN.
+//! The two ECN bits of the byte are not part of the marking: compare only the upper six bits, or
+//! all packets of ECN-capable flows are missed.
 
 /// Classes below the ordinary one.
 pub const LOW_CLASSES: u8 = 4;
 
-/// By class, as the [module](self) has it.
+/// DSCP by class (see the [module](self)).
 const DSCP: [u8; 1 + LOW_CLASSES as usize] = [0, 1, 3, 11, 19];
 
-/// The codepoint of a class. Classes beyond the last one have that of the last.
+/// Returns the DSCP of a class; classes beyond the last share its DSCP.
 #[inline]
 pub const fn dscp_of(class: u8) -> u8 {
     let last = DSCP.len() - 1;
@@ -40,7 +39,7 @@ pub const fn dscp_of(class: u8) -> u8 {
     DSCP[if class < last { class } else { last }]
 }
 
-/// The class of a codepoint: 0 of all that are not in the table.
+/// Returns the class of a DSCP; 0 if it is not in the table.
 #[inline]
 pub const fn class_of(dscp: u8) -> u8 {
     match dscp {
@@ -56,9 +55,9 @@ pub const fn class_of(dscp: u8) -> u8 {
 mod tests {
     use super::*;
 
-    /// `ip_tos2prio` of net/ipv4/route.c, by the TOS bits without the last, and the band of each
-    /// priority in `pfifo_fast` and in `prio` as `tc` sets it up: 0 is served first, and best
-    /// effort is in 1.
+    /// `ip_tos2prio` of net/ipv4/route.c, indexed by the TOS bits without the last, and the band of
+    /// each priority in `pfifo_fast` and in `tc`'s default `prio`: band 0 is served first, and best
+    /// effort is in band 1.
     const PRIORITY_OF_TOS: [usize; 16] = [0, 0, 0, 0, 2, 2, 2, 2, 6, 6, 6, 6, 4, 4, 4, 4];
     const BAND_OF_PRIORITY: [u8; 16] = [1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
 
@@ -81,7 +80,7 @@ mod tests {
                 "class {class} becomes ordinary where precedence is cleared"
             );
         }
-        // RC3's own: the lowest level would be served first.
+        // RC3's own marking would have its lowest level served first.
         assert_eq!(legacy_band(4, 0), 0);
     }
 

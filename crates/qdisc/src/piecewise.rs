@@ -1,4 +1,5 @@
-//! Lines whose rate changes at known times: constant between them, an outage where it is zero.
+//! Lines whose rate changes at known times. Between the changes it is constant; a rate of zero is
+//! an outage.
 
 use std::sync::Arc;
 
@@ -6,75 +7,75 @@ use ccplane_units::{Duration, Rate, Time};
 
 use crate::line::{FASTEST, NANO};
 
-/// Rates and when each begins, counted from the moment the line starts.
+/// List of rates with the time at which each begins, counted from the start of the line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piecewise {
-    /// Never empty; the first begins at zero, and every one after that before it.
+    /// Never empty and strictly increasing in time; the first piece begins at zero.
     pieces: Vec<Piece>,
-    /// After which the pieces begin again; later than the last of them begins. Without it the last
-    /// one lasts.
+    /// Time after which the pieces repeat; later than the begin of the last piece. Without it the
+    /// last piece lasts for ever.
     period: Option<u64>,
-    /// Nanobytes in a period.
+    /// Work per period, nanobytes.
     period_work: u128,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
-    /// ns
+    /// Nanoseconds.
     begins: u64,
     /// Bytes per second.
     rate: u64,
 }
 
-/// Why a list of rates is not a line. Steps are counted from 1.
+/// Error of a list of rates. Steps are counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PiecewiseError {
-    /// There is no rate.
+    /// The list is empty.
     #[error("there is no step; give at least one, as in `0s 10mbit`")]
     Empty,
-    /// Nothing says what the rate is in the beginning.
+    /// The rate at the start is not given.
     #[error("step 1 begins at {begins}; the first step must begin at 0s")]
     FirstNotAtZero {
-        /// When it begins.
+        /// Time of the first step.
         begins: Duration,
     },
-    /// Time stands still or runs backwards.
+    /// A step does not begin later than the previous one.
     #[error("step {step} begins at {begins}, not after step {} at {before}; sort the steps and give each its own time", .step - 1)]
     NotLater {
-        /// The step.
+        /// Number of the step.
         step: usize,
-        /// When it begins.
+        /// Time of the step.
         begins: Duration,
-        /// When the one before it begins.
+        /// Time of the previous step.
         before: Duration,
     },
-    /// The pieces do not fit into their period.
+    /// The steps do not fit into the period.
     #[error(
         "step {step} begins at {begins}, but the steps begin again at {period}; make the period longer"
     )]
     PeriodTooShort {
-        /// The last step.
+        /// Number of the last step.
         step: usize,
-        /// When it begins.
+        /// Time of the last step.
         begins: Duration,
-        /// The period.
+        /// Given period.
         period: Duration,
     },
-    /// Packets would wait for ever.
+    /// The line ends in an outage, and packets would wait for ever.
     #[error(
         "step {step}, which lasts for ever, has rate 0; end with a rate above 0, or repeat the steps"
     )]
     NeverAgain {
-        /// The last step.
+        /// Number of the last step.
         step: usize,
     },
 }
 
 impl Piecewise {
-    /// Each rate from its time on; the last one for ever or, with a `period`, until the steps begin
-    /// again. A rate of zero is an outage: what is being sent stops where it is and goes on
-    /// afterwards.
+    /// Creates a line from rates and their start times. The last rate lasts for ever or, with a
+    /// `period`, until the steps repeat. At a rate of zero the packet in transmission pauses and
+    /// continues afterwards.
     pub fn new(
         steps: &[(Duration, Rate)],
         period: Option<Duration>,
@@ -127,8 +128,8 @@ impl Piecewise {
         })
     }
 
-    /// Mean rate over a period. Steps that are not repeated have no mean that lasts; for them it is
-    /// the highest rate, which a queue sized by it has to serve.
+    /// Returns the mean rate over a period. Without a period there is no long-term mean, so this is
+    /// the highest rate, for which a queue has to be sized.
     pub fn mean_rate(&self) -> Rate {
         let rate = match self.period {
             Some(period) => {
@@ -145,20 +146,20 @@ impl Piecewise {
     }
 }
 
-/// A piecewise line and where it is in its work: busy until `until` + `remainder`/rate ns.
+/// Progress on a piecewise line, which is busy until `until` + `remainder`/rate ns.
 #[derive(Clone, Debug)]
 pub(crate) struct Progress {
     line: Arc<Piecewise>,
-    /// When the line started.
+    /// Start of the line.
     origin: Time,
     until: Time,
     remainder: u64,
 }
 
-/// A stretch of constant rate.
+/// Interval of constant rate.
 struct Stretch {
     rate: u128,
-    /// `None`: it lasts for ever.
+    /// `None` if the interval does not end.
     ends: Option<Time>,
 }
 
@@ -172,13 +173,13 @@ impl Progress {
         }
     }
 
-    /// When the line is free.
+    /// Returns the time at which the line becomes free.
     pub(crate) fn until(&self) -> Time {
         self.until
     }
 
-    /// Carries so many nanobytes from `start` on, which is not before the line is free; the result
-    /// is when the last of them has gone.
+    /// Transmits `work` nanobytes from `start`, at which the line must be free. Returns the time at
+    /// which the last of them departs.
     pub(crate) fn carry(&mut self, start: Time, work: u128) -> Time {
         if start > self.until {
             self.until = start;
@@ -208,7 +209,7 @@ impl Progress {
         self.until
     }
 
-    /// Nanobytes that the line will have carried after `now` when it has done all it was given.
+    /// Returns the work that is left after `now`, in nanobytes.
     pub(crate) fn work_after(&self, now: Time) -> u128 {
         if self.until < now {
             return 0;
@@ -216,7 +217,7 @@ impl Progress {
         let mut work = u128::from(self.remainder);
         let mut at = now;
         if let Some(period) = self.line.period {
-            // A whole period carries the same wherever it begins.
+            // Every interval of one period carries the same work.
             let periods = self.until.since(now).as_nanos() / period;
             work += u128::from(periods) * self.line.period_work;
             at += Duration::from_nanos(periods * period);
@@ -230,8 +231,8 @@ impl Progress {
         work
     }
 
-    /// Moves on by as many whole periods as `left` fills with something left over, and says what
-    /// they carry.
+    /// Advances by as many whole periods as fit into `left` with some work remaining. Returns the
+    /// work that they carry.
     fn whole_periods(&mut self, left: u128) -> u128 {
         let Some(period) = self.line.period else {
             return 0;
@@ -247,11 +248,11 @@ impl Progress {
         periods * self.line.period_work
     }
 
-    /// The stretch that `at` is in; it does not end at `at`.
+    /// Returns the interval of constant rate that contains `at` and ends after it.
     fn stretch(&self, at: Time) -> Stretch {
         let since = at.since(self.origin).as_nanos();
         let into = self.line.period.map_or(since, |period| since % period);
-        // The first piece begins at 0, so that there is one before every point.
+        // The first piece begins at 0, so `next` is at least 1.
         let next = self
             .line
             .pieces
@@ -269,7 +270,7 @@ impl Progress {
     }
 }
 
-/// What `bytes` are in nanobytes.
+/// Converts bytes to nanobytes.
 pub(crate) fn nanobytes(bytes: u32) -> u128 {
     u128::from(bytes) * u128::from(NANO)
 }
@@ -289,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_packet_goes_on_after_an_outage() {
-        // 1 byte/µs for 1 ms, nothing for 1 ms, and again.
+        // 1 byte/µs for 1 ms, an outage of 1 ms, repeated.
         let list = steps(&[(0, 1_000_000), (1_000_000, 0)]);
         let line = Piecewise::new(&list, Some(Duration::from_millis(2))).expect("a good line");
         assert_eq!(line.mean_rate(), Rate::from_bytes_per_sec(500_000));
@@ -352,7 +353,7 @@ mod tests {
             let mut piecewise = FifoLink::new(&LineSpec::Piecewise(Arc::new(line)), Limit::Unlimited, Time::ZERO);
             let constant = |rate| LineSpec::Constant(Rate::from_bytes_per_sec(rate));
             let mut changed = FifoLink::new(&constant(pieces[0].1), Limit::Unlimited, Time::ZERO);
-            // Changes of the second link: (when, to what), endless if repeated.
+            // Changes of the second link as (time, rate), endless if repeated.
             let mut changes = (0_u64..)
                 .flat_map(|round| list.iter().map(move |&(begins, rate)| (round * at + begins, rate)))
                 .take(if repeat { usize::MAX } else { list.len() })

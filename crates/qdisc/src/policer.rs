@@ -1,13 +1,14 @@
-//! A policer: what goes over a contract's rate is dropped, and nothing waits for it.
+//! Policer: drops traffic above a contracted rate instead of delaying it.
 
 use ccplane_units::{Bytes, Rate, Time};
 
 use crate::tokens::Tokens;
 use crate::{Backlog, DropReason, DropTail, Drops, Limit, Packet, Qdisc, Verdict};
 
-/// A token bucket that drops what finds too few tokens, before a drop-tail queue for the link
-/// behind (RFC 2475, section 2.3.3.3; Linux `tc … action police`). On a link that is faster than
-/// the rate there is loss without delay: no sender sees a queue before it loses packets.
+/// Token bucket that drops packets without tokens, followed by a drop-tail queue for the link
+/// behind it (RFC 2475, section 2.3.3.3; Linux `tc … action police`). If the link is faster than
+/// the policed rate there is loss without delay: senders get no queueing signal before they lose
+/// packets.
 #[derive(Clone, Debug)]
 pub struct Policer<P> {
     tokens: Tokens,
@@ -15,7 +16,7 @@ pub struct Policer<P> {
 }
 
 impl<P: Packet> Policer<P> {
-    /// A full bucket of `burst`, and a queue of `limit`.
+    /// Creates a policer with a full bucket of `burst` and a queue of `limit`.
     pub fn new(rate: Rate, burst: Bytes, limit: Limit) -> Policer<P> {
         Policer {
             tokens: Tokens::new(rate, burst),
@@ -60,14 +61,14 @@ mod tests {
 
     #[test]
     fn what_is_over_the_rate_is_dropped_and_what_is_not_goes_at_once() {
-        // A megabyte a second: one packet a millisecond, and three at once.
+        // 1 MB/s is one packet per millisecond; the burst is three packets.
         let mut policer = Policer::new(
             Rate::from_bytes_per_sec(1_000_000),
             Bytes::new(3_000),
             Limit::Unlimited,
         );
         let mut passed = Vec::new();
-        // Two packets each millisecond for ten of them.
+        // Two packets per millisecond for 10 ms.
         for half in 0..20 {
             let now = Time::from_micros(500 * half);
             let verdict = policer.enqueue(now, Full, &mut |_, why| {
@@ -81,7 +82,7 @@ mod tests {
                 );
             }
         }
-        // The burst and what came meanwhile: 3, and 9.5 in 9.5 ms.
+        // The burst and the tokens of 9.5 ms: 3 + 9.5 packets.
         assert_eq!(passed.len(), 12, "{passed:?}");
         assert_eq!(passed[..5], [0, 1, 2, 3, 4], "the burst first");
     }

@@ -1,5 +1,4 @@
-//! Strict priority: a band is served only while every band above it is empty; within a band, first
-//! in, first out.
+//! Strict priority: a band is served only while all higher bands are empty. Each band is a FIFO.
 
 use std::collections::VecDeque;
 
@@ -7,21 +6,20 @@ use ccplane_units::Time;
 
 use crate::{Backlog, DropReason, Drops, Limit, Packet, Qdisc, Verdict};
 
-/// How the bands share memory.
+/// Buffer sharing between the bands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Buffer {
-    /// Every band has this much of its own, as in Linux' `prio` with its default inner queues: a
-    /// full high band drops while a low one has room.
+    /// Each band has a buffer of this size, as in Linux' `prio` with its default inner queues: a
+    /// full high band drops packets while a low band has room.
     PerBand(Limit),
-    /// All bands share this much. A packet that finds it full pushes packets out of the tail of the
-    /// lowest band that is not empty and is strictly below its own, until it fits. If that does not
-    /// suffice it is dropped itself. RC3's routers are such queues: the low-priority loop never
-    /// costs a normal packet its place.
+    /// All bands share a buffer of this size. A packet that finds it full pushes packets out of the
+    /// tail of the lowest backlogged band, provided it is lower than its own, until the packet
+    /// fits; otherwise the packet is dropped. RC3's routers work this way: low-priority packets
+    /// never cost a normal packet its buffer space.
     Shared(Limit),
 }
 
-/// A strict-priority queue; [`Packet::class`] is the band, and those beyond the last one are in the
-/// last.
+/// Strict-priority queue. [`Packet::class`] is the band; larger classes go to the last band.
 #[derive(Clone, Debug)]
 pub struct Prio<P> {
     buffer: Buffer,
@@ -36,7 +34,7 @@ struct Band<P> {
 }
 
 impl<P: Packet> Prio<P> {
-    /// An empty queue of so many bands, at least one.
+    /// Creates an empty queue with `bands` bands, at least one.
     pub fn new(bands: u8, buffer: Buffer) -> Prio<P> {
         let empty = || Band {
             waiting: VecDeque::new(),
@@ -49,14 +47,14 @@ impl<P: Packet> Prio<P> {
         }
     }
 
-    /// What waits in one band.
+    /// Returns the backlog of one band.
     pub fn band_backlog(&self, band: u8) -> Backlog {
         self.bands
             .get(usize::from(band))
             .map_or_else(Backlog::default, |band| band.backlog)
     }
 
-    /// Whether the arrival fits, after what it may push out has been.
+    /// Pushes out lower-priority packets as needed. Returns true if the arriving packet fits.
     fn make_room(&mut self, band: usize, bytes: u32, drops: &mut impl Drops<P>) -> bool {
         let limit = match self.buffer {
             Buffer::PerBand(limit) => return limit.admits(self.bands[band].backlog, bytes),
@@ -208,7 +206,7 @@ mod tests {
                 full += 1
             });
         }
-        // Band 2 does not exist; its packets are in band 1.
+        // There are only bands 0 and 1, so class 2 goes to band 1.
         assert_eq!(
             (
                 full,
@@ -220,7 +218,7 @@ mod tests {
     }
 
     proptest! {
-        /// The router of RC3's authors, in the plainest form.
+        /// Reference model: RC3's router, in the simplest form.
         #[test]
         fn push_out_is_that_of_rc3(
             steps in proptest::collection::vec(prop_oneof![(0_u8..5, 40_u32..1_501).prop_map(Some), Just(None)], 1..200),

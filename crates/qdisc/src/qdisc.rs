@@ -1,28 +1,28 @@
-//! What every queue has in common: packets, backlog, limits, and the [`Qdisc`] trait.
+//! Parts common to all queues: packets, backlogs, limits and the [`Qdisc`] trait.
 
 use ccplane_units::{Duration, Rate, Time};
 
-/// Priority classes that a packet can have: 0, the highest, to 7, as 802.1p has them.
+/// Number of priority classes, from 0 (highest) to 7, as in 802.1p.
 pub const MAX_CLASSES: u8 = 8;
 
-/// The two ECN bits of a packet (RFC 3168 section 5; RFC 9331 section 4 for what ECT(1) and CE say
-/// of L4S).
+/// ECN field of a packet (RFC 3168 section 5; RFC 9331 section 4 for the L4S meaning of ECT(1) and
+/// CE).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Ecn {
-    /// 00: its transport does not understand marks; congestion can only drop it.
+    /// 00: the transport is not ECN-capable; a queue can only drop the packet.
     #[default]
     NotEct = 0b00,
-    /// 01: it understands marks, and answers them as a scalable congestion control does (L4S).
+    /// 01: ECN-capable, with scalable congestion control (L4S).
     Ect1 = 0b01,
-    /// 10: it understands marks, and answers one as it would a loss.
+    /// 10: ECN-capable; the transport responds to a mark as to a loss.
     Ect0 = 0b10,
-    /// 11: marked; congestion was experienced.
+    /// 11: congestion experienced.
     Ce = 0b11,
 }
 
 impl Ecn {
-    /// From the two lowest bits of the traffic class (the TOS byte).
+    /// Decodes the two low bits of the traffic class (TOS byte).
     pub const fn from_bits(bits: u8) -> Ecn {
         match bits & 0b11 {
             0b00 => Ecn::NotEct,
@@ -32,54 +32,52 @@ impl Ecn {
         }
     }
 
-    /// Whether a mark will be understood, so that a queue may mark instead of drop.
+    /// Returns true if a queue may mark the packet instead of dropping it.
     pub const fn is_capable(self) -> bool {
         !matches!(self, Ecn::NotEct)
     }
 }
 
-/// What a packet of the Rate Control Protocol carries for [`Rcp`](crate::Rcp) queues on its way.
+/// RCP header of a packet, read and written by [`Rcp`](crate::Rcp) queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// The lowest rate that the queues passed so far offer to the flow; the sender begins with what
-    /// it would like.
+    /// Lowest rate offered by the queues so far. The sender initialises it with its desired rate.
     pub rate: Rate,
-    /// The round-trip time that the sender measured last; zero while it knows none.
+    /// RTT last measured by the sender; zero if unknown.
     pub rtt: Duration,
 }
 
-/// What a queue needs to know about a packet. Only the size is something every packet has; the rest
-/// is for the queues that look at it.
+/// Properties of a packet that queues use. Only the size is required; the other methods serve
+/// particular queues.
 pub trait Packet {
-    /// Size in bytes, everything that the line has to carry included.
+    /// Returns the size in bytes as it occupies the line.
     fn bytes(&self) -> u32;
 
-    /// A number that packets of one flow share and others most likely do not: fair queues tell
-    /// flows apart by it.
+    /// Returns a hash of the flow. Fair queues classify packets by it.
     fn flow_hash(&self) -> u32 {
         0
     }
 
-    /// The band in a strict-priority queue: 0 is served first.
+    /// Returns the priority class: 0 is served first.
     fn class(&self) -> u8 {
         0
     }
 
-    /// The ECN field.
+    /// Returns the ECN field.
     fn ecn(&self) -> Ecn {
         Ecn::NotEct
     }
 
-    /// Sets the ECN field to [`Ecn::Ce`]. Queues call it for packets that are capable of it only.
+    /// Sets the ECN field to [`Ecn::Ce`]. Queues call it on ECN-capable packets only.
     fn mark_ce(&mut self) {}
 
-    /// What RCP queues read and write, if the packet has it.
+    /// Returns the RCP header, if there is one.
     fn rate_stamp(&mut self) -> Option<&mut Stamp> {
         None
     }
 }
 
-/// Marks the packet if it understands marks; otherwise the queue has to drop it.
+/// Marks the packet if it is ECN-capable. If it returns false, the queue has to drop the packet.
 pub(crate) fn try_mark(packet: &mut impl Packet) -> bool {
     let capable = packet.ecn().is_capable();
     if capable {
@@ -88,23 +86,23 @@ pub(crate) fn try_mark(packet: &mut impl Packet) -> bool {
     capable
 }
 
-/// What waits in a queue.
+/// Backlog of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
-    /// Packets waiting.
+    /// Number of packets.
     pub packets: u64,
-    /// Bytes waiting.
+    /// Number of bytes.
     pub bytes: u64,
 }
 
 impl Backlog {
-    /// One more packet of this size waits.
+    /// Adds a packet of this size.
     pub fn add(&mut self, bytes: u32) {
         self.packets += 1;
         self.bytes += u64::from(bytes);
     }
 
-    /// This and one more packet of this size.
+    /// Returns the backlog with a packet of this size added.
     #[inline]
     pub(crate) fn with(self, bytes: u32) -> Backlog {
         Backlog {
@@ -113,31 +111,30 @@ impl Backlog {
         }
     }
 
-    /// A packet of this size no longer waits.
+    /// Removes a packet of this size.
     pub fn remove(&mut self, bytes: u32) {
         self.packets -= 1;
         self.bytes -= u64::from(bytes);
     }
 }
 
-/// How much a queue holds before it drops what comes.
+/// Buffer size of a queue.
 ///
-/// Only waiting packets count. The packet being sent has left the queue, as in a router whose
-/// transmitter holds it. Too small a limit leaves the line idle after each loss. Too large a one
-/// only adds delay. One bandwidth-delay product is what a single Reno flow needs to keep the line
-/// busy.
+/// Only waiting packets count. The packet in transmission has left the queue, as in a router whose
+/// transmitter holds it. With too small a limit the link idles after each loss; too large a limit
+/// only adds delay. A single Reno flow needs one bandwidth-delay product to keep the link busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// At most this many packets wait.
+    /// Maximum number of packets.
     Packets(u64),
-    /// At most this many bytes wait.
+    /// Maximum number of bytes.
     Bytes(u64),
-    /// Nothing is ever dropped.
+    /// No limit: the queue never overflows.
     Unlimited,
 }
 
 impl Limit {
-    /// Whether one more packet of this size may wait.
+    /// Returns true if a packet of this size fits next to `waiting`.
     #[inline]
     pub fn admits(self, waiting: Backlog, bytes: u32) -> bool {
         match self {
@@ -147,7 +144,7 @@ impl Limit {
         }
     }
 
-    /// Whether more than this waits.
+    /// Returns true if `waiting` is over the limit.
     #[inline]
     pub fn exceeded(self, waiting: Backlog) -> bool {
         match self {
@@ -157,7 +154,7 @@ impl Limit {
         }
     }
 
-    /// As people read it, in bytes and in full packets of `mtu` bytes.
+    /// Formats the limit for people, in bytes and in packets of `mtu` bytes.
     pub fn describe(self, mtu: u32) -> String {
         let mtu = u64::from(mtu.max(1));
         match self {
@@ -170,37 +167,37 @@ impl Limit {
     }
 }
 
-/// Why a packet was dropped.
+/// Reason of a packet drop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DropReason {
-    /// The queue was at its limit.
+    /// The queue was full.
     Full,
-    /// It waited, and had to make room for a packet that the queue prefers: of higher priority or
-    /// of a thinner flow.
+    /// The packet was queued, but had to make room for a packet of higher priority or of a flow
+    /// with a shorter queue.
     PushedOut,
-    /// It is larger than anything that the queue ever lets go.
+    /// The packet is larger than the burst of a token bucket.
     TooLarge,
-    /// Active queue management dropped it, as a signal of congestion.
+    /// Active queue management dropped it as a congestion signal.
     Aqm,
-    /// It was over the rate of a policer.
+    /// The packet exceeded the rate of a policer.
     Policed,
-    /// Random loss on the path, [`Loss`](crate::Loss).
+    /// Random loss on the path ([`Loss`](crate::Loss)).
     Lost,
 }
 
-/// What a queue did with the packet it was given.
+/// Result of enqueuing a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It waits.
+    /// The packet was queued.
     Queued,
-    /// It was dropped, and given to [`Drops`].
+    /// The packet was dropped and passed to [`Drops`].
     Dropped(DropReason),
 }
 
-/// Where a queue puts the packets that it drops, its own arrival or others'.
+/// Receiver of dropped packets, both the arriving packet and packets that were queued.
 pub trait Drops<P> {
-    /// Takes a dropped packet.
+    /// Receives a dropped packet.
     fn dropped(&mut self, packet: P, reason: DropReason);
 }
 
@@ -210,20 +207,20 @@ impl<P, F: FnMut(P, DropReason)> Drops<P> for F {
     }
 }
 
-/// A queue. Calls come with times that never decrease, and the caller takes what is ready
-/// (`next_ready() <= now`) before it adds more.
+/// Queueing discipline. Times of successive calls must not decrease, and the caller dequeues what
+/// is ready (`next_ready() <= now`) before it enqueues more.
 pub trait Qdisc<P: Packet> {
-    /// Takes a packet in, or drops it or another; whatever is dropped comes back through `drops`.
+    /// Enqueues a packet. Packets that are dropped as a result, including this one, go to `drops`.
     fn enqueue(&mut self, now: Time, packet: P, drops: &mut impl Drops<P>) -> Verdict;
 
-    /// The next packet that leaves at or before `now`. `None` if there is none: active queue
-    /// management may drop everything that waited.
+    /// Returns the next packet that is ready at `now`. `None` if there is none: active queue
+    /// management may drop the whole backlog.
     fn dequeue(&mut self, now: Time, drops: &mut impl Drops<P>) -> Option<P>;
 
-    /// When to call [`dequeue`](Qdisc::dequeue) next; `None` if nothing is queued. A queue that
-    /// never makes a packet wait says [`Time::ZERO`].
+    /// Returns the time of the next [`dequeue`](Qdisc::dequeue), or `None` if the queue is empty. A
+    /// queue that never delays packets returns [`Time::ZERO`].
     fn next_ready(&self) -> Option<Time>;
 
-    /// What is queued.
+    /// Returns the backlog.
     fn backlog(&self) -> Backlog;
 }

@@ -1,5 +1,5 @@
-//! The Rate Control Protocol's router: it offers every flow the same rate, and writes it on the
-//! packets that pass.
+//! Router of the Rate Control Protocol: computes one fair rate for all flows and stamps it on
+//! packets.
 //!
 //! Dukkipati, Kobayashi, Zhang-Shen and McKeown, Processor Sharing Flows in the Internet, IWQoS
 //! 2005; Dukkipati and McKeown, Why Flow-Completion Time is the Right Metric for Congestion
@@ -7,46 +7,46 @@
 //!
 //! > R ← R (1 + (T/d) (α (C − y) − β q/d) / C)
 //!
-//! with the line's rate C, the rate y of what came in since the last time, the queue q and the
-//! average round-trip time d of the flows. The average is the authors' simulator's: the mean
-//! round-trip time that packets carried in the interval, weighted by bytes, moves d by T/d where it
-//! is longer and by (R/C) (mean/d) (T/d) where it is shorter.
+//! where C is the capacity of the line, y the arrival rate since the last update, q the queue
+//! length and d the average RTT of the flows. The average is computed as in the authors' simulator:
+//! the byte-weighted mean of the RTTs carried by the packets of an interval moves d with a gain of
+//! T/d if it is longer, and of (R/C) (mean/d) (T/d) if it is shorter.
 
 use ccplane_units::{Duration, Rate, Time};
 
 use crate::{Backlog, DropTail, Drops, Limit, Packet, Qdisc, Verdict};
 
-/// The longest time between two updates: so that a long round trip does not make the router slow.
+/// Maximum update interval, which keeps the router responsive at long RTTs.
 const UPDATE: Duration = Duration::from_millis(10);
 
-/// The average round-trip time before any packet told one.
+/// Average RTT before the first sample.
 const FIRST_RTT: Duration = Duration::from_millis(200);
 
-/// No flow is ever offered less, bytes per second: one that has got so little must still come back.
-/// As the authors'.
+/// Minimum offered rate, bytes per second, so that every flow keeps sending. The authors' value.
 const LEAST: u64 = 16_000;
 
-/// Shortest round-trip time that counts: below it an update would take more than it is worth.
+/// Minimum average RTT. Below it the updates would cost more than they gain.
 const SHORTEST_RTT: Duration = Duration::from_micros(1);
 
-/// Updates made up for in one call: what a longer silence would still change is less than rounding.
+/// Maximum number of updates per call. After that many without a call the remaining change is below
+/// rounding.
 const UPDATES_AT_ONCE: u32 = 1 << 12;
 
-/// Settings of RCP's queue.
+/// Settings of RCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RcpConfig {
-    /// α, thousandths: 400. How fast spare capacity is handed out.
+    /// α, thousandths: 400. Gain on spare capacity.
     pub alpha: u64,
-    /// β, thousandths: 400. How fast a queue is drained; stable for all delays with α = β = 0.4
+    /// β, thousandths: 400. Gain on the queue. With α = β = 0.4 the system is stable for all delays
     /// (2005, section 3).
     pub beta: u64,
-    /// Per cent of the capacity that the first flows are offered, 5. More starts flows faster and,
-    /// when many start, overflows the queue; RC3's authors compare with 100.
+    /// Initial rate in per cent of the capacity, 5. A higher rate starts flows faster but overflows
+    /// the queue when many start; RC3's authors compare with 100.
     pub init: u64,
 }
 
 impl RcpConfig {
-    /// The defaults.
+    /// Defaults of the authors.
     pub const DEFAULT: RcpConfig = RcpConfig {
         alpha: 400,
         beta: 400,
@@ -54,30 +54,30 @@ impl RcpConfig {
     };
 }
 
-/// A drop-tail queue that stamps rates.
+/// Drop-tail queue with RCP.
 #[derive(Clone, Debug)]
 pub struct Rcp<P> {
     config: RcpConfig,
-    /// C
+    /// C.
     capacity: Rate,
     queue: DropTail<P>,
     /// R, bytes per second.
     rate: u64,
-    /// d
+    /// d.
     rtt: Duration,
     /// `None` before the first packet.
     next_update: Option<Time>,
-    /// T of the interval that runs.
+    /// T of the current interval.
     interval: Duration,
-    /// Bytes since the last update: all, and those that carried a round-trip time.
+    /// Bytes that arrived since the last update, in total and with an RTT sample.
     came: u64,
     timed: u64,
-    /// Σ round-trip time in ns × bytes of the latter.
+    /// Σ RTT in ns × bytes of the packets with a sample.
     rtt_sum: u128,
 }
 
 impl<P: Packet> Rcp<P> {
-    /// An empty queue for a line that carries `capacity`.
+    /// Creates an empty queue for a line of rate `capacity`.
     pub fn new(config: RcpConfig, capacity: Rate, limit: Limit) -> Rcp<P> {
         let first = u128::from(capacity.bytes_per_sec()) * u128::from(config.init) / 100;
         Rcp {
@@ -94,17 +94,17 @@ impl<P: Packet> Rcp<P> {
         }
     }
 
-    /// The rate that flows are offered.
+    /// Returns the rate offered to every flow.
     pub fn rate(&self) -> Rate {
         Rate::from_bytes_per_sec(self.rate)
     }
 
-    /// The average round-trip time.
+    /// Returns the average RTT.
     pub fn rtt(&self) -> Duration {
         self.rtt
     }
 
-    /// Every update that is due by `now`.
+    /// Runs all updates that are due by `now`.
     fn update(&mut self, now: Time) {
         let mut next = self.next_update.unwrap_or(now + self.interval);
         let mut updates = 0;
@@ -132,7 +132,8 @@ impl<P: Packet> Rcp<P> {
         let d = if mean >= d {
             d + ((mean - d) * t / d)
         } else {
-            // d (1 - g) + g mean, g = (R/C) (mean/d) (T/d): the two ratios below 1 in parts of 2³².
+            // d (1 - g) + g mean, g = (R/C) (mean/d) (T/d). The two ratios below 1 are in 32-bit
+            // fixed point.
             let share = (u128::from(self.rate) << 32) / capacity;
             let gain = ((share * ((mean << 32) / d)) >> 32) * t / d;
             d - (((d - mean) * gain.min(1 << 32)) >> 32)
@@ -157,7 +158,7 @@ impl<P: Packet> Rcp<P> {
     }
 }
 
-/// A rate that may be offered: from the least to the capacity.
+/// Clamps a rate to between the minimum and the capacity.
 fn within(rate: i128, capacity: Rate) -> u64 {
     let most = capacity.bytes_per_sec();
     rate.clamp(i128::from(LEAST.min(most)), i128::from(most)) as u64
@@ -222,9 +223,8 @@ mod tests {
 
     const CAPACITY: u64 = 125_000_000;
 
-    /// So many flows of 40 ms RTT send at the rate that they were offered half a round trip ago.
-    /// Returns the rate offered in the end, the average queue of the last quarter, and the average
-    /// round-trip time.
+    /// Runs `flows` flows of 40 ms RTT that send at the rate offered half an RTT ago. Returns the
+    /// final rate, the mean queue of the last quarter and the average RTT.
     fn run(flows: u64) -> (u64, u64, Duration) {
         let mut queue = Rcp::new(
             RcpConfig::DEFAULT,
@@ -234,7 +234,7 @@ mod tests {
         let mut offers = std::collections::VecDeque::from(vec![CAPACITY / 20; 200]);
         let (mut owed, mut served, mut queued) = (0, 0, 0);
         let steps = 40_000;
-        // Every 100 µs.
+        // Steps of 100 µs.
         for step in 0..steps {
             let now = Time::from_micros(step * 100);
             let offered = offers.pop_front().expect("200 of them");
@@ -277,8 +277,8 @@ mod tests {
                 queued < CAPACITY / 1_000,
                 "{queued} bytes, a millisecond or more"
             );
-            // The average falls slowly where each flow has little of the line: the gain is the
-            // authors'.
+            // The average falls slowly if each flow has a small share of the line (the authors'
+            // gain).
             let most = if flows == 2 { 42 } else { 190 };
             assert!(
                 (40..most).contains(&rtt.as_millis()),
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn the_average_round_trip_rises_faster_than_it_falls() {
-        // From 200 ms, with T = 10 ms and R/C = 1/20.
+        // Starts at 200 ms with T = 10 ms and R/C = 1/20.
         for (rtt_ms, expected_us) in [
             (400, 200_000 + 200_000 / 20),
             (40, 200_000 - 160_000 / 20 / 5 / 20),

@@ -1,5 +1,5 @@
-//! RED: drops or marks at random, more likely the longer the queue is on average (Floyd and
-//! Jacobson, Random Early Detection Gateways for Congestion Avoidance, IEEE/ACM Transactions on
+//! RED: drops or marks at random, with a probability that grows with the average queue size (Floyd
+//! and Jacobson, Random Early Detection Gateways for Congestion Avoidance, IEEE/ACM Transactions on
 //! Networking 1(4), 1993).
 
 use std::collections::VecDeque;
@@ -11,58 +11,57 @@ use rand_pcg::rand_core::Rng;
 use crate::qdisc::try_mark;
 use crate::{Backlog, DropReason, Drops, Limit, Packet, Qdisc, Verdict};
 
-/// The stream of random numbers that decisions are drawn from.
+/// PCG stream of the decisions.
 const STREAM: u64 = 0x0072_6564;
 
-/// 1, as parts of 2³².
+/// Probability 1 in fixed point (32 fractional bits).
 const ONE: u64 = Probability::ALWAYS.parts();
 
-/// Places behind the point of the average: fine enough that a weight of 0.002 sees the last packet.
+/// Fractional bits of the average: with a weight of 0.002 a single packet must still change it.
 const PLACES: u32 = 24;
 
-/// Settings of RED (section 6 of the paper for the first four).
+/// Settings of RED; section 6 of the paper discusses the first four.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RedConfig {
-    /// Below this average nothing is dropped. Too small, and bursts are dropped that would have
+    /// Average queue below which no packet is dropped. Too low a value drops bursts that would have
     /// drained.
     pub min: u64,
-    /// From this average on, twice as steeply and more (the "gentle" variant, Floyd 2000): up to
-    /// twice `max`, where everything is dropped. At least twice `min`, so that flows are not hit
-    /// together.
+    /// Average queue from which the probability rises from `probability` to 1 at twice `max` (the
+    /// "gentle" variant, Floyd 2000). At least twice `min`, to avoid synchronised losses.
     pub max: u64,
-    /// Whether `min` and `max` count bytes; otherwise packets. A packet's size does not change what
-    /// becomes of it (RFC 7141).
+    /// `min` and `max` count bytes instead of packets. The drop probability does not depend on the
+    /// size of the packet (RFC 7141).
     pub in_bytes: bool,
-    /// The probability at `max`.
+    /// Probability at `max`.
     pub probability: Probability,
-    /// How much the present queue counts in the average, 0.002. Larger follows bursts, smaller
-    /// comes too late.
+    /// Weight of the current queue in the average, 0.002. A larger weight follows bursts; a smaller
+    /// one responds too late.
     pub weight: Probability,
-    /// What a typical packet takes on the line: in that time an idle queue ages the average by one
-    /// packet.
+    /// Transmission time of a typical packet. While the queue is idle, the average decays once per
+    /// this time.
     pub packet_time: Duration,
-    /// Whether packets that understand marks are marked instead of dropped, up to twice `max`.
+    /// Marks ECN-capable packets instead of dropping them, up to an average of twice `max`.
     pub ecn: bool,
-    /// What waits at most.
+    /// Hard limit.
     pub limit: Limit,
 }
 
-/// A queue under RED.
+/// Queue managed by RED.
 #[derive(Clone, Debug)]
 pub struct Red<P> {
     config: RedConfig,
     waiting: VecDeque<P>,
     backlog: Backlog,
-    /// Times 2^[`PLACES`].
+    /// Average queue in fixed point with [`PLACES`] fractional bits.
     average: u128,
-    /// Packets since the last one that was dropped or marked, or since the average rose above
-    /// `min`; -1 below it.
+    /// Packets since the last drop or mark, or since the average exceeded `min`; -1 while it is
+    /// below.
     count: i64,
     idle_since: Option<Time>,
     draws: Pcg32,
 }
 
-/// What becomes of an arrival.
+/// Decision on an arriving packet.
 enum Fate {
     Passes,
     Signals,
@@ -70,7 +69,7 @@ enum Fate {
 }
 
 impl<P: Packet> Red<P> {
-    /// An empty queue.
+    /// Creates an empty queue.
     pub fn new(config: RedConfig, seed: u64) -> Red<P> {
         Red {
             config: RedConfig {
@@ -86,12 +85,12 @@ impl<P: Packet> Red<P> {
         }
     }
 
-    /// The average queue, rounded down, in the unit of the thresholds.
+    /// Returns the average queue, rounded down, in the unit of the thresholds.
     pub fn average(&self) -> u64 {
         (self.average >> PLACES) as u64
     }
 
-    /// avg ← (1 - w) avg + w q; after an idle time of m packets, avg ← (1 - w)^m avg.
+    /// Computes avg ← (1 - w) avg + w q or, after an idle time of m packets, avg ← (1 - w)^m avg.
     fn update_average(&mut self, now: Time) {
         let weight = u128::from(self.config.weight.parts());
         if let Some(since) = self.idle_since.take() {
@@ -128,8 +127,8 @@ impl<P: Packet> Red<P> {
             return Fate::Dropped;
         };
         self.count += 1;
-        // p / (1 - count p), so that the packets between two signals are distributed uniformly
-        // (section 7), without dividing.
+        // Equivalent to p / (1 - count p) without a division. It spreads the signals uniformly
+        // (section 7).
         let spread =
             u128::from(ONE).saturating_sub(u128::from(self.count.unsigned_abs()) * likelihood);
         let draw = u128::from(self.draws.next_u32());
@@ -183,7 +182,7 @@ impl<P: Packet> Qdisc<P> for Red<P> {
     }
 }
 
-/// `base` to the power of `exponent`, both base and result as parts of 2³².
+/// Raises `base` to `exponent`; base and result are in 32-bit fixed point.
 fn power(base: u64, exponent: u64) -> u64 {
     let multiply = |a: u64, b: u64| ((u128::from(a) * u128::from(b)) >> 32) as u64;
     let (mut result, mut square, mut left) = (ONE, base, exponent);
@@ -234,8 +233,8 @@ mod tests {
     }
 
     proptest! {
-        /// Figure 2 of the paper with the gentle part, in floating point, on the same random
-        /// numbers.
+        /// Reference model: figure 2 of the paper with the gentle part, in floating point, on the
+        /// same random numbers.
         #[test]
         fn it_does_what_the_paper_says(steps in proptest::collection::vec((any::<bool>(), 0_u64..3_000_000), 1..600)) {
             let mut red = Red::new(config(), 9);
@@ -288,7 +287,8 @@ mod tests {
                 };
                 let verdict = red.enqueue(at, Plain(Ecn::NotEct), &mut |_, _| {});
                 prop_assert!((red.average as f64 / (1 << PLACES) as f64 - avg).abs() < 1e-3);
-                // At a threshold or beside a draw the two kinds of number may differ.
+                // Close to a threshold or a draw, fixed point and floating point may decide
+                // differently.
                 let near = |threshold: f64| (avg - threshold).abs() < 1e-3;
                 prop_assume!(!close && !near(min) && !near(max) && !near(2.0 * max));
                 prop_assert_eq!(verdict == Verdict::Dropped(DropReason::Aqm), dropped);
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn what_is_signalled_grows_with_the_average() {
-        // The queue is held at a length; the average follows.
+        // The queue is held at a constant length, and the average converges to it.
         let signalled = |length: usize, ecn: bool| {
             let mut red = Red::new(RedConfig { ecn, ..config() }, 1);
             let (mut marked, mut dropped) = (0, 0);
@@ -320,8 +320,8 @@ mod tests {
             (marked, dropped)
         };
         assert_eq!(signalled(4, false), (0, 0), "below min");
-        // At 10, p is 0.05; spread evenly over 1 to 1/p packets, one of 10.5 is signalled (section
-        // 7 of the paper).
+        // At an average of 10, p is 0.05. With uniform spacing between 1 and 1/p, one packet in
+        // 10.5 is signalled (section 7 of the paper).
         let (_, half_way) = signalled(10, false);
         assert!((1_700..2_100).contains(&half_way), "{half_way}");
         let (marked, dropped) = signalled(10, true);

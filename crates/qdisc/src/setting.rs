@@ -1,9 +1,9 @@
-//! Settings of a queue or a loss model as people write them: `target=5ms:ecn`.
+//! Parser for the settings of queues and loss models, such as `target=5ms:ecn`.
 
 use std::fmt::Display;
 use std::str::FromStr;
 
-/// One setting: `name=value`, or a `name` alone.
+/// One setting: `name=value`, or a bare `name`.
 pub(crate) struct Setting<'a> {
     pub(crate) name: &'a str,
     text: &'a str,
@@ -11,7 +11,7 @@ pub(crate) struct Setting<'a> {
 }
 
 impl<'a> Setting<'a> {
-    /// All settings in a text, separated by colons; no name occurs twice.
+    /// Parses settings separated by colons and rejects duplicate names.
     pub(crate) fn all(text: &'a str) -> Result<Vec<Setting<'a>>, String> {
         let mut settings: Vec<Setting<'a>> = Vec::new();
         if text.is_empty() {
@@ -30,12 +30,12 @@ impl<'a> Setting<'a> {
         Ok(settings)
     }
 
-    /// The value, read as what the setting is.
+    /// Parses the value.
     pub(crate) fn value<T: FromStr<Err: Display>>(&self) -> Result<T, String> {
         self.read(|value| value.parse().map_err(|error: T::Err| error.to_string()))
     }
 
-    /// The value, read by a function of its own.
+    /// Parses the value with the given function.
     pub(crate) fn read<T>(
         &self,
         read: impl FnOnce(&str) -> Result<T, String>,
@@ -46,7 +46,7 @@ impl<'a> Setting<'a> {
         read(value).map_err(|reason| format!("`{}`: {reason}", excerpt(self.text)))
     }
 
-    /// That the setting stands without a value.
+    /// Checks that the setting has no value.
     pub(crate) fn flag(&self) -> Result<(), String> {
         match self.value {
             None => Ok(()),
@@ -54,7 +54,7 @@ impl<'a> Setting<'a> {
         }
     }
 
-    /// That there is no such setting.
+    /// Formats the error for an unknown setting.
     pub(crate) fn unknown(&self, names: &[&'static str]) -> String {
         format!(
             "there is no setting `{}`{}",
@@ -64,7 +64,7 @@ impl<'a> Setting<'a> {
     }
 }
 
-/// `; did you mean …`, if one of the names is close, otherwise all of them.
+/// Suggests the closest name, as in `; did you mean …`, or lists all names.
 pub(crate) fn did_you_mean(text: &str, names: &[&'static str]) -> String {
     let text = excerpt(text);
     let distance = |name: &&'static str| (strsim::damerau_levenshtein(&text, name), *name);
@@ -77,7 +77,7 @@ pub(crate) fn did_you_mean(text: &str, names: &[&'static str]) -> String {
     }
 }
 
-/// A whole number within bounds.
+/// Parses an integer within bounds.
 pub(crate) fn number(text: &str, least: u64, most: u64) -> Result<u64, String> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let number = digits.then(|| text.parse().ok()).flatten();
@@ -86,7 +86,7 @@ pub(crate) fn number(text: &str, least: u64, most: u64) -> Result<u64, String> {
         .ok_or_else(|| format!("`{}` is not a number from {least} to {most}", excerpt(text)))
 }
 
-/// A decimal number with at most three places, up to a million, times a thousand.
+/// Parses a decimal number of at most a million with at most three decimals, in thousandths.
 pub(crate) fn thousandths(text: &str) -> Option<u64> {
     let (whole, places) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
@@ -99,13 +99,13 @@ pub(crate) fn thousandths(text: &str) -> Option<u64> {
     (number <= 1_000_000_000).then_some(number)
 }
 
-/// [`thousandths`], printed.
+/// Formats [`thousandths`] as a decimal number.
 pub(crate) fn decimal(thousandths: u64) -> String {
     let text = format!("{}.{:03}", thousandths / 1_000, thousandths % 1_000);
     text.trim_end_matches('0').trim_end_matches('.').to_string()
 }
 
-/// The beginning of a text, fit for a terminal.
+/// Returns the first 60 characters, escaped for a terminal.
 pub(crate) fn excerpt(text: &str) -> String {
     text.chars().take(60).flat_map(char::escape_debug).collect()
 }

@@ -1,9 +1,9 @@
-//! Stochastic fairness queueing: a queue for every flow, served in turn, the longest losing what
-//! does not fit.
+//! Stochastic fairness queueing: one queue per flow hash, round robin, drops from the longest
+//! queue.
 //!
-//! McKenney, Stochastic Fairness Queueing, INFOCOM 1990, with Linux' choices. Turns count bytes, by
-//! deficit (Shreedhar and Varghese, SIGCOMM 1995). The hash keeps its perturbation, which the seed
-//! decides here.
+//! McKenney, Stochastic Fairness Queueing, INFOCOM 1990, with Linux' choices. Turns are counted in
+//! bytes, by deficit round robin (Shreedhar and Varghese, SIGCOMM 1995). The hash is perturbed
+//! once, by the seed.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -14,24 +14,23 @@ use crate::bucket::Buckets;
 use crate::longest::Longest;
 use crate::{Backlog, DropReason, Drops, Limit, Packet, Qdisc, Verdict};
 
-/// Settings of SFQ; the defaults are those of Linux' `sfq`.
+/// Settings of SFQ; the defaults follow Linux' `sfq`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SfqConfig {
-    /// What waits in one queue, 127 packets, whatever the unit of the limit of all. A flow of full
-    /// packets alone on the line gets no longer queue than 190 kB by it: raise it with the limit
-    /// where one flow has to fill a long path.
+    /// Maximum length of one queue, 127 packets, even if the total limit is in bytes. It limits a
+    /// single flow of full-sized packets to 190 kB; raise it together with the limit if one flow
+    /// has to fill a long path.
     pub depth: u32,
-    /// How many flows can wait at a time, 127. A packet of one more is dropped.
+    /// Maximum number of backlogged flows, 127. Packets of further flows are dropped.
     pub flows: u32,
-    /// How many buckets the hashes fall into, 1024. Flows that fall into the same share a queue.
+    /// Number of hash buckets, 1024. Flows in the same bucket share a queue.
     pub divisor: u32,
-    /// Bytes that a flow may send in its turn; `None`: one full packet. Less gives small packets an
-    /// advantage.
+    /// Bytes per turn; `None` means one MTU. A smaller quantum favours small packets.
     pub quantum: Option<u32>,
 }
 
 impl SfqConfig {
-    /// The defaults.
+    /// Defaults of Linux' `sfq`.
     pub const DEFAULT: SfqConfig = SfqConfig {
         depth: 127,
         flows: 127,
@@ -40,47 +39,46 @@ impl SfqConfig {
     };
 }
 
-/// A stochastically fair queue.
+/// Stochastic fairness queue.
 #[derive(Clone, Debug)]
 pub struct Sfq<P> {
     config: SfqConfig,
     limit: Limit,
     quantum: i64,
     buckets: Buckets,
-    /// The slot of each bucket with packets, or [`NONE`].
+    /// Slot of each backlogged bucket, or [`NONE`].
     slot_of: Vec<u32>,
     slots: Vec<Slot<P>>,
-    /// Slots without packets.
+    /// Unused slots.
     free: Vec<u32>,
-    /// Slots with packets, in the order of their turns.
+    /// Backlogged slots in round-robin order.
     turns: VecDeque<u32>,
-    /// Turns so far.
+    /// Counter of turns.
     turn: u64,
     longest: Longest,
     backlog: Backlog,
 }
 
-/// No slot. A sendbox has many buckets, most of them without one, in half the memory that an
-/// `Option` takes.
+/// Marks a bucket without a slot. Most of a sendbox's many buckets have none, and an `Option<u32>`
+/// would take twice the memory.
 const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Debug)]
 struct Slot<P> {
     bucket: usize,
     waiting: VecDeque<P>,
-    /// What waits.
+    /// Bytes waiting.
     bytes: u64,
-    /// Bytes that it may still send in its turn.
+    /// Remaining deficit, bytes.
     allotment: i64,
-    /// Which turn that is, counted up.
+    /// Value of the turn counter when the current turn was assigned.
     turn: u64,
 }
 
 impl<P: Packet> Sfq<P> {
-    /// An empty queue for packets of at most `mtu` bytes; what waits in all flows together is at
-    /// most `limit`, and the seed decides which flows share a bucket. Linux' limit is 127 packets:
-    /// too small for a fast line with many flows, where Bundler's sendbox takes 1.875 MB, 156 ms of
-    /// 96 Mbit/s.
+    /// Creates an empty queue for packets of at most `mtu` bytes. `limit` applies to all flows
+    /// together; the seed perturbs the flow hash. Linux' limit of 127 packets is too small for a
+    /// fast link with many flows: Bundler's sendbox uses 1.875 MB, 156 ms at 96 Mbit/s.
     pub fn new(config: SfqConfig, limit: Limit, mtu: u32, seed: u64) -> Sfq<P> {
         let config = SfqConfig {
             divisor: config.divisor.max(1),
@@ -102,7 +100,8 @@ impl<P: Packet> Sfq<P> {
         }
     }
 
-    /// The slot of a bucket, a fresh one if it has none; `None` if there are too many flows.
+    /// Returns the slot of a bucket and allocates one if needed; `None` if there are too many
+    /// flows.
     fn slot(&mut self, bucket: usize) -> Option<usize> {
         if self.slot_of[bucket] != NONE {
             return Some(self.slot_of[bucket] as usize);
@@ -125,8 +124,8 @@ impl<P: Packet> Sfq<P> {
         Some(slot as usize)
     }
 
-    /// The longest queue, the first of those in the order of turns. Length is in the unit of the
-    /// limit: what there is too much of is taken from who has most of it.
+    /// Returns the longest queue; ties go to the earliest turn. The length is measured in the unit
+    /// of the limit, so that the flow that uses most of the scarce resource loses packets.
     fn longest(&mut self) -> usize {
         let in_bytes = matches!(self.limit, Limit::Bytes(_));
         let slots = &self.slots;
@@ -141,7 +140,7 @@ impl<P: Packet> Sfq<P> {
         })
     }
 
-    /// Drops the last packet of the longest queue, and says which it was.
+    /// Drops the last packet of the longest queue and returns the slot of that queue.
     fn drop_from_longest(&mut self, arriving: usize, drops: &mut impl Drops<P>) -> usize {
         let longest = self.longest();
         if let Some(packet) = self.slots[longest].waiting.pop_back() {
@@ -165,7 +164,7 @@ impl<P: Packet> Sfq<P> {
         longest
     }
 
-    /// Frees a slot whose last packet has gone.
+    /// Frees the slot of a queue that became empty.
     fn release(&mut self, slot: usize) {
         self.slot_of[self.slots[slot].bucket] = NONE;
         self.free.push(slot as u32);
@@ -193,8 +192,8 @@ impl<P: Packet> Qdisc<P> for Sfq<P> {
             self.turns.push_back(slot as u32);
         }
         self.longest.changes(slot);
-        // One packet over the limit is one packet too many; one byte over it may be several small
-        // ones.
+        // A limit in packets is exceeded by one packet at most; a limit in bytes may take several
+        // small packets to restore.
         while self.limit.exceeded(self.backlog) {
             if self.drop_from_longest(slot, drops) == slot {
                 return Verdict::Dropped(DropReason::Full);
@@ -257,7 +256,7 @@ mod tests {
     }
 
     proptest! {
-        /// As a look at all of them finds it.
+        /// Reference model: a linear scan over all queues.
         #[test]
         fn it_is_the_longest_that_loses(
             in_bytes: bool, steps in proptest::collection::vec((0_u32..30, 1_u32..4, 0_u32..3, any::<bool>()), 1..400),

@@ -1,26 +1,26 @@
-//! A queue that decides when it is asked, and the line that asks it.
+//! Link built from a queue and a line.
 
 use ccplane_units::Time;
 
 use crate::{Backlog, Drops, Line, LineSpec, Packet, Qdisc, Verdict};
 
-/// A link made of any [`Qdisc`] and a [`Line`]: whenever the line is free it takes the next packet
-/// from the queue.
+/// Link made of any [`Qdisc`] and a [`Line`]. Whenever the line is free, it dequeues the next
+/// packet.
 ///
-/// With a [`DropTail`](crate::DropTail) inside, departures are those of a
-/// [`FifoLink`](crate::FifoLink), at the price of one more event a packet.
+/// With a [`DropTail`](crate::DropTail) queue the departures are the same as in a
+/// [`FifoLink`](crate::FifoLink), at the cost of one more event per packet.
 #[derive(Clone, Debug)]
 pub struct Shaped<P, Q> {
     queue: Q,
     line: Line,
-    /// The packet being sent and when it will have left.
+    /// Packet in transmission and its departure time.
     sending: Option<(P, Time)>,
-    /// When the line can take the next packet, if one waits and none is being sent.
+    /// Next time at which the idle line can start a packet, if any is waiting.
     begins: Option<Time>,
 }
 
 impl<P: Packet, Q: Qdisc<P>> Shaped<P, Q> {
-    /// An idle link; a trace begins at `now`.
+    /// Creates an idle link; a trace starts at `now`.
     pub fn new(queue: Q, line: &LineSpec, now: Time) -> Shaped<P, Q> {
         Shaped {
             queue,
@@ -30,18 +30,18 @@ impl<P: Packet, Q: Qdisc<P>> Shaped<P, Q> {
         }
     }
 
-    /// The queue before the line.
+    /// Returns the queue.
     pub fn queue(&self) -> &Q {
         &self.queue
     }
 
-    /// The packet being sent.
+    /// Returns the packet in transmission.
     pub fn sending(&self) -> Option<&P> {
         self.sending.as_ref().map(|(packet, _)| packet)
     }
 
-    /// What was due before `since` and nobody has asked for is due then, so that who asks late does
-    /// not get all of it at once.
+    /// Moves overdue departures to `since`, so that a driver that was delayed does not get the
+    /// whole backlog in one burst.
     pub fn forget_before(&mut self, since: Time) {
         if let Some((_, departs)) = &mut self.sending {
             *departs = since.max(*departs);
@@ -49,7 +49,7 @@ impl<P: Packet, Q: Qdisc<P>> Shaped<P, Q> {
         self.begins = self.begins.map(|at| at.max(since));
     }
 
-    /// Changes the line at `now`; what the packet being sent has already put on the line stays
+    /// Changes the line at `now`. Bytes of the packet in transmission that were already sent stay
     /// sent.
     pub fn set_line(&mut self, now: Time, line: &LineSpec, drops: &mut impl Drops<P>) {
         let rest = self.line.work_after(now);
@@ -60,7 +60,7 @@ impl<P: Packet, Q: Qdisc<P>> Shaped<P, Q> {
         self.begin(now, drops);
     }
 
-    /// Lets the line take the next packet, if it is free at `at`.
+    /// Starts the next packet if the line is free at `at`.
     fn begin(&mut self, at: Time, drops: &mut impl Drops<P>) {
         self.begins = None;
         if self.sending.is_some() {
@@ -76,7 +76,7 @@ impl<P: Packet, Q: Qdisc<P>> Shaped<P, Q> {
             let departs = self.line.send(starts, packet.bytes());
             self.sending = Some((packet, departs));
         } else {
-            // It dropped all it had, or holds back what it has.
+            // The queue dropped everything, or holds its packets back.
             let later = self.queue.next_ready().filter(|&ready| ready > at);
             self.begins = later.map(|ready| self.line.next_start(ready));
         }
@@ -102,7 +102,7 @@ impl<P: Packet, Q: Qdisc<P>> Qdisc<P> for Shaped<P, Q> {
             return None;
         }
         let (packet, _) = self.sending.take()?;
-        // Whoever asks late still gets the departures that a caller on time would have had.
+        // Starting at the departure time makes the schedule independent of late calls.
         self.begin(departs, drops);
         Some(packet)
     }

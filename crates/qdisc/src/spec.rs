@@ -1,4 +1,4 @@
-//! Which queue, before its link is known: what people write, [`QueueSpec::build`]s to a queue.
+//! Specification of a queue, independent of its link; [`QueueSpec::build`] creates the queue.
 
 mod text;
 
@@ -11,170 +11,172 @@ use crate::{
     Tbf,
 };
 
-/// A queue before its link is known. Written as `name:setting:setting`, names as `tc` has them:
+/// Specification of a queue, independent of its link. Written as `name:setting:setting`, with the
+/// names of `tc`:
 ///
 /// | text | queue |
 /// |---|---|
 /// | `droptail:1bdp`, `droptail:160p`, `droptail:240kB`, `droptail:inf` | [`DropTail`] |
-/// | `prio:3:1bdp`, `prio:5:shared:1bdp` | [`Prio`]: bands, a buffer each or one that all share |
+/// | `prio:3:1bdp`, `prio:5:shared:1bdp` | [`Prio`]: number of bands, then the limit per band or of a shared buffer |
 /// | `ecn:65p`, `ecn:65p:1bdp` | [`EcnStep`]: threshold, limit |
 /// | `sfq`, `sfq:limit=1000p:depth=127:flows=127:divisor=1024:quantum=1514`, `sfq:limit=1.875MB:depth=1000` | [`Sfq`] |
 /// | `codel`, `codel:target=5ms:interval=100ms:limit=1000p:ecn` | [`Codel`]; the interval may be below the target |
 /// | `fq_codel`, `fq_codel:target=5ms:interval=100ms:limit=10240p:flows=1024:quantum=1514:noecn` | [`FqCodel`] |
 /// | `red:min=30p:max=90p:limit=1bdp:probability=2%:weight=0.2%:ecn` | [`Red`] |
 /// | `dualpi2`, `dualpi2:target=15ms:tupdate=16ms:alpha=0.16:beta=3.2:limit=10000p:…` | [`DualPi2`], also `coupling_factor=2`, `step_thresh=1ms`, `range=0ms`, `classic_protection=10` |
-/// | `tbf:rate=96mbit:burst=32kB:limit=1bdp` | [`Tbf`] before a drop-tail queue |
-/// | `policer:rate=50mbit:burst=250kB`, `policer:rate=50mbit:burst=250kB:limit=1bdp` | [`Policer`] before a drop-tail queue |
+/// | `tbf:rate=96mbit:burst=32kB:limit=1bdp` | [`Tbf`] in front of a drop-tail queue |
+/// | `policer:rate=50mbit:burst=250kB`, `policer:rate=50mbit:burst=250kB:limit=1bdp` | [`Policer`] in front of a drop-tail queue |
 /// | `rcp`, `rcp:limit=1bdp:alpha=0.4:beta=0.4:init=5` | [`Rcp`] |
 ///
-/// What is not given has the default of the queue's configuration.
+/// Omitted settings take the defaults of the queue's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QueueSpec {
-    /// First in, first out, dropping what finds it full.
+    /// FIFO with tail drop.
     DropTail(Size),
-    /// Strict priority.
+    /// Strict priority over FIFO bands.
     Prio {
-        /// How many bands, at least one.
+        /// Number of bands, at least one.
         bands: u8,
-        /// Whether the bands share the limit, with push-out; otherwise each has it for itself.
+        /// Bands share one buffer, with push-out; otherwise each has its own.
         shared: bool,
-        /// How much waits, in all or in a band.
+        /// Limit of the shared buffer, or of each band.
         limit: Size,
     },
-    /// First in, first out, marking above a threshold.
+    /// FIFO with a marking threshold.
     Ecn {
-        /// Above this, arriving packets are marked.
+        /// Backlog above which arriving packets are marked.
         threshold: Size,
-        /// At this, they are dropped.
+        /// Backlog at which they are dropped.
         limit: Size,
     },
-    /// Stochastic fairness.
+    /// Stochastic fairness queueing.
     Sfq {
-        /// Everything but the limit.
+        /// All settings except the limit.
         config: SfqConfig,
-        /// 127 packets, in all flows together.
+        /// Limit on all flows together; 127 packets by default.
         limit: Size,
     },
     /// Controlled delay.
     Codel {
-        /// Everything but the limit.
+        /// All settings except the limit.
         config: CodelConfig,
-        /// 1000 packets.
+        /// Hard limit; 1000 packets by default.
         limit: Size,
     },
-    /// Controlled delay for every flow.
+    /// CoDel per flow, with deficit round robin.
     FqCodel {
-        /// Everything but the limit.
+        /// All settings except the limit.
         config: FqCodelConfig,
-        /// 10 240 packets, in all flows together.
+        /// Limit on all flows together; 10,240 packets by default.
         limit: Size,
     },
     /// Random early detection.
     Red(RedSpec),
-    /// Coupled queues for L4S and the rest.
+    /// Coupled queues for L4S and classic traffic.
     DualPi2 {
-        /// Everything but the limit.
+        /// All settings except the limit.
         config: DualPi2Config,
-        /// 10 000 packets, in both queues together.
+        /// Limit on both queues together; 10,000 packets by default.
         limit: Size,
     },
-    /// A token bucket before a drop-tail queue.
+    /// Token bucket in front of a drop-tail queue.
     Tbf {
-        /// Of the tokens.
+        /// Token rate.
         rate: Rate,
-        /// What the bucket holds.
+        /// Bucket size.
         burst: Bytes,
-        /// What waits.
+        /// Limit of the drop-tail queue.
         limit: Size,
     },
-    /// A token bucket that drops what finds no tokens, before a drop-tail queue.
+    /// Token bucket that drops packets without tokens, in front of a drop-tail queue.
     Policer {
-        /// Of the tokens.
+        /// Token rate.
         rate: Rate,
-        /// What the bucket holds.
+        /// Bucket size.
         burst: Bytes,
-        /// 1000 packets.
+        /// Limit of the drop-tail queue; 1000 packets by default.
         limit: Size,
     },
-    /// Rates stamped on packets.
+    /// RCP: stamps the flows' fair rate on packets.
     Rcp {
-        /// Everything but the limit.
+        /// All settings except the limit.
         config: RcpConfig,
-        /// One bandwidth-delay product.
+        /// Limit; one bandwidth-delay product by default.
         limit: Size,
     },
 }
 
-/// RED before its link is known; see [`RedConfig`].
+/// Specification of RED, independent of its link; see [`RedConfig`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RedSpec {
-    /// Below this average nothing is dropped.
+    /// Average queue below which nothing is dropped.
     pub min: Size,
-    /// At this average the probability is `probability`; in the same unit.
+    /// Average queue at which the probability is `probability`, in the same unit as `min`.
     pub max: Size,
-    /// What waits at most; unlimited if not given: at twice `max` RED drops everything anyway.
+    /// Hard limit. Unlimited by default, since RED drops everything above an average of twice
+    /// `max`.
     pub limit: Size,
-    /// 2 %.
+    /// Probability at `max`; 2 % by default.
     pub probability: Probability,
-    /// 0.2 %.
+    /// Weight of the current queue in the average; 0.2 % by default.
     pub weight: Probability,
-    /// Whether to mark.
+    /// Marks ECN-capable packets instead of dropping them.
     pub ecn: bool,
 }
 
-/// How long a queue may get.
+/// Size of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// This many packets.
+    /// Number of packets.
     Packets(u64),
-    /// This many bytes.
+    /// Number of bytes.
     Bytes(u64),
-    /// This many thousandths of the bandwidth-delay product, mean rate of the link × round-trip
-    /// time of the path.
+    /// Thousandths of the bandwidth-delay product: mean rate of the link × base RTT of the path.
     MilliBdp(u64),
-    /// As long as it likes.
+    /// No limit.
     Unlimited,
 }
 
-/// A queue whose packets' departures are known when they come, so that a
-/// [`FifoLink`](crate::FifoLink) can be it.
+/// Parameters of a queue that a [`FifoLink`](crate::FifoLink) can implement, because its departure
+/// times are known on arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FifoLimit {
-    /// What it holds.
+    /// Queue limit.
     pub limit: Limit,
-    /// Above which it marks; [`Limit::Unlimited`] for one that does not.
+    /// Marking threshold; [`Limit::Unlimited`] if the queue does not mark.
     pub mark_above: Limit,
 }
 
-/// Why a queue cannot be made.
+/// Error of a queue specification.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueueSpecError {
-    /// Not a queue.
+    /// The text is not a queue.
     #[error("`{text}` is not a queue: {reason}")]
     Syntax {
-        /// What was written.
+        /// Excerpt of the input.
         text: String,
-        /// What is wrong with it, and what to write.
+        /// Reason, with a correct example.
         reason: String,
     },
-    /// The bandwidth-delay product, or RCP, of a link without a rate.
+    /// The queue needs a link rate (for a bandwidth-delay product, or for RCP), but the link has
+    /// none.
     #[error(
         "the queue needs the link's rate, but the link has none; give it one, or a queue in packets or bytes"
     )]
     NoRate,
-    /// Settings that cannot all be meant.
+    /// Contradictory settings.
     #[error("{0}")]
     Contradiction(String),
-    /// No packet would fit.
+    /// The limit is below one packet.
     #[error("the queue holds {bytes} bytes, less than one packet of {mtu} bytes{}", hint(*.bdp))]
     TooSmall {
-        /// What it would hold.
+        /// Size of the queue.
         bytes: u64,
-        /// The largest packet.
+        /// Size of the largest packet.
         mtu: u32,
-        /// The rate whose bandwidth-delay product gave the size, if one did.
+        /// Link rate, if the size was given in bandwidth-delay products.
         bdp: Option<Rate>,
     },
 }
@@ -193,14 +195,14 @@ fn hint(bdp: Option<Rate>) -> String {
 }
 
 impl QueueSpec {
-    /// One bandwidth-delay product: what a single Reno flow needs to keep the link busy.
+    /// Drop-tail queue of one bandwidth-delay product, which a single Reno flow needs to keep the
+    /// link busy.
     pub const ONE_BDP: QueueSpec = QueueSpec::DropTail(Size::MilliBdp(1_000));
-    /// Never drops.
+    /// Drop-tail queue without a limit.
     pub const UNLIMITED: QueueSpec = QueueSpec::DropTail(Size::Unlimited);
 
-    /// The queue itself, for a link of `rate` with packets of at most `mtu` bytes on a path whose
-    /// round trip takes `rtt` when nothing waits. Queues that draw random numbers draw them from
-    /// `seed`.
+    /// Builds the queue for a link of `rate` whose packets have at most `mtu` bytes, on a path with
+    /// the base RTT `rtt`. `seed` drives queues with random decisions.
     pub fn build<P: Packet>(
         &self,
         rate: Option<Rate>,
@@ -252,7 +254,8 @@ impl QueueSpec {
         })
     }
 
-    /// What a [`FifoLink`](crate::FifoLink) needs to be this queue; `None` if it cannot be.
+    /// Returns the parameters of an equivalent [`FifoLink`](crate::FifoLink), or `None` if the
+    /// queue is not a FIFO.
     pub fn fifo_limit(
         &self,
         rate: Option<Rate>,
@@ -268,8 +271,8 @@ impl QueueSpec {
         Ok(Some(FifoLimit { limit, mark_above }))
     }
 
-    /// The limit of this queue on a link of `rate` with packets of at most `mtu` bytes, for a path
-    /// whose round trip takes `rtt` when nothing waits.
+    /// Returns the limit of this queue on a link of `rate` whose packets have at most `mtu` bytes,
+    /// on a path with the base RTT `rtt`.
     pub fn limit(
         &self,
         rate: Option<Rate>,
@@ -328,7 +331,7 @@ impl RedSpec {
 }
 
 impl Size {
-    /// The limit that this is, at least one packet.
+    /// Resolves the size to a limit and checks that it holds at least one packet.
     fn limit(self, rate: Option<Rate>, rtt: Duration, mtu: u32) -> Result<Limit, QueueSpecError> {
         let limit = self.threshold(rate, rtt)?;
         let bytes = match limit {
@@ -340,7 +343,7 @@ impl Size {
         Err(QueueSpecError::TooSmall { bytes, mtu, bdp })
     }
 
-    /// The same for a threshold within a queue, which may be zero.
+    /// Resolves the size of a threshold, which may be zero.
     fn threshold(self, rate: Option<Rate>, rtt: Duration) -> Result<Limit, QueueSpecError> {
         Ok(match self {
             Size::Unlimited => Limit::Unlimited,

@@ -1,18 +1,17 @@
-//! The queue of a data-centre switch for DCTCP: first in, first out, marking what finds more than K
-//! waiting.
+//! DCTCP's switch queue: a FIFO that marks packets that find more than K waiting.
 
 use ccplane_units::Time;
 
 use crate::qdisc::try_mark;
 use crate::{Backlog, DropTail, Drops, Limit, Packet, Qdisc, Verdict};
 
-/// A drop-tail queue that marks an arriving packet if more than a threshold waits at that instant,
-/// no average and no probability (Alizadeh et al., Data Center TCP, SIGCOMM 2010, section 3.1).
-/// Packets that do not understand marks pass unmarked until the queue is full.
+/// Drop-tail queue that marks arriving packets while the instantaneous backlog exceeds a threshold,
+/// without an average or a probability (Alizadeh et al., Data Center TCP, SIGCOMM 2010, section
+/// 3.1). Packets that are not ECN-capable pass unmarked until the queue is full.
 ///
-/// Too low a threshold empties the queue between marks and loses throughput. The paper asks for
-/// more than a seventh of the bandwidth-delay product; it used 20 packets at 1 Gbit/s and 65 at 10
-/// Gbit/s. Too high a one only adds delay.
+/// Too low a threshold empties the queue between marks and loses throughput; too high a threshold
+/// only adds delay. The paper requires more than a seventh of the bandwidth-delay product, and used
+/// 20 packets at 1 Gbit/s and 65 at 10 Gbit/s.
 #[derive(Clone, Debug)]
 pub struct EcnStep<P> {
     threshold: Limit,
@@ -20,7 +19,7 @@ pub struct EcnStep<P> {
 }
 
 impl<P: Packet> EcnStep<P> {
-    /// An empty queue that marks above `threshold` and drops at `limit`.
+    /// Creates an empty queue that marks above `threshold` and drops at `limit`.
     pub fn new(threshold: Limit, limit: Limit) -> EcnStep<P> {
         EcnStep {
             threshold,

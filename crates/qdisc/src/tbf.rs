@@ -1,28 +1,26 @@
-//! A token bucket in front of any queue: so many bytes per second on average, and at most a burst
-//! at once.
+//! Token bucket in front of any queue: limits the mean rate and the burst size.
 
 use ccplane_units::{Bytes, Rate, Time};
 
 use crate::tokens::Tokens;
 use crate::{Backlog, DropReason, Drops, Packet, Qdisc, Verdict};
 
-/// A queue whose packets leave when there are tokens for all their bytes, as in Linux' `tbf`.
+/// Token bucket filter, as Linux' `tbf`: a packet leaves when there are tokens for all its bytes.
 ///
-/// The packet whose turn it is waits for its tokens outside the queue, so that a scheduler inside
-/// decides one packet ahead, and its limit does not count that packet. A [`Line`](crate::Line) of
-/// the same rate differs in that it never saves up: a bucket lets a burst pass at once after a
-/// pause.
+/// The head packet waits for its tokens outside the inner queue, so an inner scheduler decides one
+/// packet ahead and its limit does not count that packet. Unlike a [`Line`](crate::Line) of the
+/// same rate, a bucket accumulates tokens while idle and then lets a burst pass at once.
 #[derive(Clone, Debug)]
 pub struct Tbf<P, Q> {
     inner: Q,
-    /// Whose turn it is.
+    /// Next packet, already dequeued from `inner`.
     head: Option<P>,
     tokens: Tokens,
 }
 
 impl<P: Packet, Q: Qdisc<P>> Tbf<P, Q> {
-    /// A full bucket before an inner queue. A packet larger than the burst is dropped. A burst much
-    /// smaller than what the rate carries between two visits of a driver cannot reach the rate.
+    /// Creates a full bucket in front of `inner`. Packets larger than the burst are dropped. The
+    /// burst must cover the tokens of a driver's polling interval, or the rate is not reached.
     pub fn new(inner: Q, rate: Rate, burst: Bytes) -> Tbf<P, Q> {
         Tbf {
             inner,
@@ -31,17 +29,18 @@ impl<P: Packet, Q: Qdisc<P>> Tbf<P, Q> {
         }
     }
 
-    /// Changes the rate from `now` on. Tokens stay: a change neither grants nor takes a burst.
+    /// Changes the rate from `now` on and keeps the tokens, so that a change neither grants nor
+    /// removes a burst.
     pub fn set_rate(&mut self, now: Time, rate: Rate) {
         self.tokens.set_rate(now, rate);
     }
 
-    /// The queue inside.
+    /// Returns the inner queue.
     pub fn inner(&self) -> &Q {
         &self.inner
     }
 
-    /// Takes the next packet out of the inner queue, if none has its turn.
+    /// Dequeues the next packet from the inner queue if there is no head packet.
     fn draw(&mut self, now: Time, drops: &mut impl Drops<P>) {
         if self.head.is_none() && self.inner.next_ready().is_some_and(|ready| ready <= now) {
             self.head = self.inner.dequeue(now, drops);
@@ -104,7 +103,7 @@ mod tests {
         Tbf::new(inner, Rate::from_bytes_per_sec(rate), Bytes::new(burst))
     }
 
-    /// When each of the packets that wait leaves.
+    /// Returns the departure time of each waiting packet, as (ns, bytes).
     fn drain(bucket: &mut Tbf<Sized, DropTail<Sized>>) -> Vec<(u64, u32)> {
         let mut left = Vec::new();
         while let Some(ready) = bucket.next_ready() {
@@ -124,8 +123,7 @@ mod tests {
             .iter()
             .map(|(at, _)| at / 1_000)
             .collect();
-        // Three at once (whose times say only that they may go), and one a millisecond from then
-        // on.
+        // The burst of three leaves at once, then one packet per millisecond.
         assert!(at[..3].iter().all(|&us| us <= 10));
         assert_eq!(
             at[3..],
@@ -142,7 +140,7 @@ mod tests {
         }
         assert!(bucket.dequeue(Time::ZERO, &mut |_, _| {}).is_some());
         assert!(bucket.dequeue(Time::ZERO, &mut |_, _| {}).is_some());
-        // Half of the next packet's tokens have come; the other half takes ten times as long.
+        // Half of the next packet's tokens are there; the other half takes ten times as long.
         bucket.set_rate(Time::from_micros(500), Rate::from_bytes_per_sec(100_000));
         assert_eq!(bucket.next_ready(), Some(Time::from_micros(500 + 5_000)));
     }

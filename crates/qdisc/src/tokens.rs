@@ -1,18 +1,18 @@
-//! A bucket of tokens: it fills at a rate, up to a burst, and what leaves takes as many as it has
+//! Token bucket. It fills at a rate up to a burst size, and a packet takes as many tokens as it has
 //! bytes.
 
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
 use crate::line::{FASTEST, NANO};
 
-/// The bucket, full at first.
+/// Token bucket, initially full.
 #[derive(Clone, Debug)]
 pub(crate) struct Tokens {
     /// Bytes per second.
     rate: u64,
     /// Nanobytes.
     burst: u128,
-    /// Nanobytes, at `filled`.
+    /// Tokens at the time `filled`, nanobytes.
     level: u128,
     filled: Time,
 }
@@ -28,18 +28,19 @@ impl Tokens {
         }
     }
 
-    /// Changes the rate from `now` on. Tokens stay: a change neither grants nor takes a burst.
+    /// Changes the rate from `now` on and keeps the tokens, so that a change neither grants nor
+    /// removes a burst.
     pub fn set_rate(&mut self, now: Time, rate: Rate) {
         self.fill(now);
         self.rate = rate.bytes_per_sec().clamp(1, FASTEST);
     }
 
-    /// Whether there are ever as many.
+    /// Returns true if the bucket can ever hold that many tokens.
     pub fn ever(&self, bytes: u32) -> bool {
         cost(bytes) <= self.burst
     }
 
-    /// Takes as many, if there are.
+    /// Takes the tokens if there are enough.
     pub fn take(&mut self, now: Time, bytes: u32) -> bool {
         self.fill(now);
         let there = cost(bytes) <= self.level;
@@ -49,7 +50,7 @@ impl Tokens {
         there
     }
 
-    /// When there are as many, unless others take some before.
+    /// Returns the time at which there will be enough tokens, if none are taken before.
     pub fn ready(&self, bytes: u32) -> Time {
         let missing = cost(bytes)
             .saturating_sub(self.level)

@@ -1,25 +1,25 @@
-//! Recorded links in Mahimahi's format: one line per delivery opportunity, the millisecond at which
-//! it occurs.
+//! Recorded links in Mahimahi's format: each line of the file is the time of a delivery opportunity
+//! in milliseconds.
 //!
-//! Each opportunity carries up to [`OPPORTUNITY_BYTES`]. What the queue cannot use is lost. A
-//! packet may span several opportunities, and several small ones may share one. After the last line
-//! the trace begins again, with the last time as its period (Netravali et al., Mahimahi, USENIX ATC
-//! 2015, section 3.2).
+//! Each opportunity carries up to [`OPPORTUNITY_BYTES`]; capacity that the queue cannot use is
+//! lost. A packet may span several opportunities, and several small packets may share one. The
+//! trace repeats, with its last time as the period (Netravali et al., Mahimahi, USENIX ATC 2015,
+//! section 3.2).
 
 use ccplane_units::{Rate, Time};
 
-/// What one opportunity carries: a full packet of the usual MTU.
+/// Capacity of a delivery opportunity: one packet of the usual MTU.
 const OPPORTUNITY_BYTES: u32 = 1_500;
 
-/// A recorded link.
+/// Recorded link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// Nanoseconds since the beginning of the period; never decreasing, the last one is the period
-    /// and above zero.
+    /// Nanoseconds since the start of the period, in non-decreasing order. The last is the period
+    /// and is positive.
     times: Vec<u64>,
 }
 
-/// Why a trace could not be read.
+/// Error of parsing a trace.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
@@ -29,29 +29,29 @@ pub enum TraceError {
          delivery opportunity of 1500 bytes"
     )]
     NotATime {
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
-        /// The line, or its beginning.
+        /// Excerpt of the line.
         text: String,
     },
-    /// Time runs backwards.
+    /// Times decrease.
     #[error(
         "line {line}: {time} ms comes after {before} ms; the times of a trace must not decrease (sort the file)"
     )]
     Decreasing {
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
-        /// The time on that line.
+        /// Time on this line, ms.
         time: u64,
-        /// The time on the line before.
+        /// Time on the previous line, ms.
         before: u64,
     },
-    /// There is no line with a time.
+    /// The file has no times.
     #[error(
         "the trace is empty; it needs at least one line with the time of a delivery opportunity in milliseconds"
     )]
     Empty,
-    /// Every opportunity is at 0 ms.
+    /// All opportunities are at 0 ms.
     #[error(
         "the trace lasts 0 ms: every opportunity is at time 0; its last time is its period and must be above 0"
     )]
@@ -59,8 +59,7 @@ pub enum TraceError {
 }
 
 impl Trace {
-    /// Reads a trace. Empty lines at the end are allowed, anything else that is not a time is an
-    /// error.
+    /// Parses a trace. Only trailing blank lines are allowed.
     pub fn parse(text: &str) -> Result<Trace, TraceError> {
         let mut times = Vec::new();
         let mut before = 0;
@@ -93,30 +92,29 @@ impl Trace {
         }
     }
 
-    /// Bytes per second over the whole period, rounded down.
+    /// Returns the mean rate over a period, rounded down.
     pub fn mean_rate(&self) -> Rate {
         let bytes = self.times.len() as u128 * u128::from(OPPORTUNITY_BYTES);
         let per_sec = bytes * 1_000_000_000 / u128::from(self.period());
         Rate::from_bytes_per_sec(u64::try_from(per_sec).unwrap_or(u64::MAX))
     }
 
-    /// The number of delivery opportunities in a period.
+    /// Returns the number of delivery opportunities per period.
     pub fn opportunities(&self) -> usize {
         self.times.len()
     }
 
     fn period(&self) -> u64 {
-        // `parse` made sure that there is a last time and that it is not zero; 1 keeps division
-        // total.
+        // `parse` rejects empty traces and a last time of zero; 1 only avoids a division by zero.
         self.times.last().copied().unwrap_or(1)
     }
 
-    /// The first opportunity of a trace that begins at `now`.
+    /// Returns the first opportunity of a trace that starts at `now`.
     pub(crate) fn start(&self, now: Time) -> Cursor {
         self.at(now.as_nanos(), 0)
     }
 
-    /// The first opportunity at or after both `cursor` and `now` with something left.
+    /// Returns the first opportunity with capacity left that is not before `cursor` or `now`.
     pub(crate) fn seek(&self, cursor: Cursor, now: Time) -> Cursor {
         let cursor = if cursor.left == 0 {
             self.step(cursor)
@@ -130,7 +128,8 @@ impl Trace {
         }
     }
 
-    /// Takes `bytes` from `cursor` on; the result is the opportunity that carried the last of them.
+    /// Consumes `bytes` starting at `cursor`. Returns the opportunity that carries the last of
+    /// them.
     pub(crate) fn consume(&self, cursor: Cursor, bytes: u64) -> Cursor {
         let mut at = cursor;
         let mut bytes = bytes;
@@ -142,7 +141,7 @@ impl Trace {
         at
     }
 
-    /// Bytes of the opportunities after `now` that have been used when `cursor` is reached.
+    /// Returns the capacity, in bytes, used between `now` and `cursor`.
     pub(crate) fn bytes_between(&self, now: Time, cursor: Cursor) -> u64 {
         if cursor.time <= now {
             return 0;
@@ -159,11 +158,12 @@ impl Trace {
         opportunities * u64::from(OPPORTUNITY_BYTES) - u64::from(cursor.left)
     }
 
-    /// The first opportunity at or after `ns`, which is not before the period that begins at
-    /// `cycle`.
+    /// Returns the first opportunity at or after `ns`, which is not before `cycle`, the start of a
+    /// period.
     fn first_from(&self, cycle: u64, ns: u64) -> Cursor {
         let since = ns.saturating_sub(cycle);
-        // The last opportunity of a period is at its very end, so `into` runs from 1 to the period.
+        // The last opportunity is at the very end of its period, so `into` is between 1 and the
+        // period.
         let cycles = since.saturating_sub(1) / self.period();
         let into = since - cycles * self.period();
         let index = self.times.partition_point(|&time| time < into);
@@ -193,20 +193,20 @@ impl Trace {
     }
 }
 
-/// The beginning of a line, fit for a terminal.
+/// Returns the first 40 characters, escaped for a terminal.
 fn excerpt(text: &str) -> String {
     text.chars().take(40).flat_map(char::escape_debug).collect()
 }
 
-/// A place in a trace that repeats: an opportunity and what is left of it.
+/// Position in a repeating trace: an opportunity and its remaining capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cursor {
-    /// When the opportunity occurs.
+    /// Time of the opportunity.
     pub(crate) time: Time,
-    /// When its period began, ns.
+    /// Start of its period, ns.
     cycle: u64,
     index: usize,
-    /// Bytes that it can still carry.
+    /// Remaining capacity, bytes.
     left: u32,
 }
 
@@ -240,13 +240,13 @@ mod tests {
             departures(text, &[(0, 1_500), (0, 1_500), (0, 1_500), (0, 1_500)]),
             [2, 5, 5, 9]
         );
-        // Small packets share one; a large one takes the rest of it and what it needs of the next.
+        // Small packets share an opportunity. A large one uses the rest of it and part of the next.
         assert_eq!(
             departures(text, &[(0, 700), (0, 700), (0, 700), (0, 1_500)]),
             [2, 2, 5, 5]
         );
         assert_eq!(departures(text, &[(0, 4_000)]), [5]);
-        // At 4 ms the opportunity of 2 ms has passed.
+        // At 4 ms the opportunity at 2 ms has passed.
         assert_eq!(
             departures(text, &[(4, 100), (6, 100), (6, 1_450)]),
             [5, 9, 11]
@@ -262,7 +262,7 @@ mod tests {
             ),
             [13, 20, 30, 10_000_000]
         );
-        // An opportunity at 0 belongs to every period, the first included.
+        // An opportunity at 0 belongs to every period, including the first.
         assert_eq!(
             departures("0\n10\n", &[(0, 1_500), (0, 1_500), (0, 1_500), (0, 1_500)]),
             [0, 10, 10, 20]
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_trace_has_a_mean_rate() {
-        // A packet every millisecond.
+        // One packet per millisecond.
         let text: String = (1..=1_000).map(|ms| format!("{ms}\n")).collect();
         assert_eq!(
             trace(&text).mean_rate(),

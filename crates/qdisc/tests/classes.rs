@@ -1,5 +1,5 @@
-//! What classes promise: nothing lost, no time wasted, shares by weight, and strictness up to the
-//! guard.
+//! Properties of [`Classes`](ccplane_qdisc::Classes): no packet is lost or duplicated, the
+//! scheduler is work conserving, classes share by weight, and levels are strict up to the guard.
 
 use std::collections::BTreeMap;
 
@@ -34,8 +34,7 @@ fn of_class(id: u32, class: u8, bytes: u32) -> Full {
     }
 }
 
-/// Levels in any order, queues that drop when they are full, when they are asked, or hold packets
-/// back.
+/// Levels in any order, with queues that drop on enqueue, drop on dequeue or delay packets.
 const MIXES: &[&[(u8, u32, &str)]] = &[
     &[(0, 1, "droptail:10p")],
     &[
@@ -69,7 +68,7 @@ const MIXES: &[&[(u8, u32, &str)]] = &[
     ],
 ];
 
-/// The sum over all classes, which has to be the whole.
+/// Returns the sum of the class backlogs, which must equal the total backlog.
 fn by_class(queue: &Classes<Full>, classes: usize) -> Backlog {
     (0..classes).fold(Backlog::default(), |sum, class| {
         let Backlog { packets, bytes } = queue.class_backlog(class);
@@ -103,8 +102,8 @@ proptest! {
                     let ready = queue.next_ready().is_some_and(|ready| ready <= now);
                     let left = queue.dequeue(now, &mut drops);
                     prop_assert!(ready || left.is_none(), "a packet left before it was ready");
-                    // Only those who drop everything, or had said nothing of tokens yet, may leave
-                    // the line idle.
+                    // The line may idle only if the queue dropped its whole backlog or waits for
+                    // tokens.
                     let idle_is_right = queue.next_ready().is_none_or(|ready| ready > now);
                     prop_assert!(left.is_some() || idle_is_right, "idle, and a packet is ready");
                     prop_assert!(dropped.iter().all(|(_, reason)| *reason == DropReason::Aqm));
@@ -143,8 +142,8 @@ proptest! {
                 match *op {
                     Op::Arrive(gap, packet) => {
                         now += Duration::from_nanos(gap);
-                        // Marks and classes split flows where the queue looks at them: there is one
-                        // of each here.
+                        // Classes and ECN fields can reorder packets of one flow, so each flow has
+                        // a fixed one here.
                         let packet = Full {
                             class: (packet.flow % 4) as u8,
                             ecn: Ecn::from_bits(packet.flow as u8),
@@ -164,8 +163,8 @@ proptest! {
         }
     }
 
-    /// Between any two moments, two classes of a level that have packets all the time get bytes by
-    /// their weights, up to one turn and one packet of each.
+    /// Over any interval, two backlogged classes of one level get bytes in proportion to their
+    /// weights, up to one turn and one packet of each.
     #[test]
     fn shares_are_those_of_the_weights_within_a_turn(
         weights in proptest::collection::vec(1_u32..40, 2..5),
@@ -180,7 +179,7 @@ proptest! {
         let mut before = sent.clone();
         let begin = (sizes.len() as f64 * begin) as usize;
         for (step, &bytes) in sizes.iter().enumerate() {
-            // Every class always has ten packets.
+            // Every class always has ten packets waiting.
             for class in 0..weights.len() {
                 while queue.class_backlog(class).packets < 10 {
                     let size = sizes[(step + id as usize) % sizes.len()].max(bytes / 2);
@@ -194,7 +193,7 @@ proptest! {
             let packet = queue.dequeue(Time::ZERO, &mut |_, _| {}).expect("ten wait");
             sent[usize::from(packet.class)] += u64::from(packet.bytes);
         }
-        // In turns: what a class may send in one is its weight's part of a full packet.
+        // In units of turns: a class may send an MTU times its relative weight per turn.
         let turn = |class: usize| 1_500.0 * f64::from(weights[class]) / heaviest;
         let turns = |class: usize| (sent[class] - before[class]) as f64 / turn(class);
         for one in 0..weights.len() {
@@ -206,8 +205,8 @@ proptest! {
         }
     }
 
-    /// In any stretch of time in which both wait, the lower level gets 5 % of the bytes up to one
-    /// packet more or less.
+    /// Over any interval in which both levels are backlogged, the lower level gets 5 % of the
+    /// bytes, give or take one packet.
     #[test]
     fn the_upper_level_gets_all_but_the_guard_s_part(sizes in proptest::collection::vec(40_u32..1_501, 200..600)) {
         let mut queue = build(&[(3, 1, "droptail:inf"), (7, 1, "droptail:inf")]);
@@ -221,7 +220,7 @@ proptest! {
             let packet = queue.dequeue(Time::ZERO, &mut |_, _| {}).expect("many wait");
             all += i64::from(packet.bytes);
             low += i64::from(packet.bytes) * i64::from(packet.class);
-            // In hundredths of bytes.
+            // Hundredths of bytes.
             let more = 100 * low - 5 * all;
             apart = (apart.0.min(more), apart.1.max(more));
         }
@@ -229,7 +228,7 @@ proptest! {
     }
 }
 
-/// Bytes per class of `packets` that leave while all classes always have some.
+/// Returns the bytes sent per class after `packets` packets while all classes are backlogged.
 fn saturated(queue: &mut Classes<Full>, classes: u8, packets: u32) -> Vec<u64> {
     let mut sent = vec![0; usize::from(classes)];
     for id in 0..packets {
@@ -259,7 +258,7 @@ fn a_level_alone_is_strict_and_the_order_of_classes_is_not_that_of_levels() {
     let order: Vec<u8> = std::iter::from_fn(|| queue.dequeue(Time::ZERO, &mut |_, _| {}))
         .map(|packet| packet.class)
         .collect();
-    // 5 % of one packet is owed after the first, and is paid with the second.
+    // The first packet creates a debt of 5 % of its size, which the second packet pays.
     assert_eq!(order, [1, 0, 1, 1, 1, 0, 0, 0]);
 }
 
@@ -302,7 +301,7 @@ fn weights_are_shares_whatever_they_are() {
         (0, 250_000, "droptail:inf"),
     ]);
     let sent = saturated(&mut queue, 3, 100_000);
-    // A millionth: nothing but its first packet.
+    // With a weight of one millionth it sends only its first packet.
     assert_eq!(sent[1], 1_000);
     let share = sent[0] as f64 / sent[2] as f64;
     assert!((share - 4.0).abs() < 0.01, "{sent:?}");
@@ -323,7 +322,7 @@ fn what_is_left_of_a_turn_goes_with_the_last_packet() {
     let order: Vec<u8> = std::iter::from_fn(|| queue.dequeue(Time::ZERO, &mut |_, _| {}))
         .map(|packet| packet.class)
         .collect();
-    // Three packets a turn, also for who had used only a third of one.
+    // Each turn has three packets, even for a class that used a third of its previous turn.
     assert_eq!(order, [0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 1]);
 }
 
@@ -332,7 +331,7 @@ fn what_was_overdrawn_is_paid_by_a_class_that_is_empty_in_between() {
     let mut queue = build(&[(0, 3, "droptail:inf"), (0, 1, "droptail:inf")]);
     let mut sent = [0; 2];
     for id in 0..4_000 {
-        // The second class never has more than one packet, thrice its turn.
+        // The second class never has more than one packet waiting, of three times its quantum.
         for (class, most) in [(0, 3), (1, 1)] {
             while queue.class_backlog(class.into()).packets < most {
                 queue.enqueue(Time::ZERO, of_class(id, class, 1_500), &mut |_, _| {});
@@ -361,8 +360,8 @@ fn a_class_that_drops_all_it_has_leaves_its_turn_to_the_next() {
             &mut |_, _| {},
         );
     }
-    // After a second every packet of those two is to be dropped, but for the first of each, which
-    // only begins to count.
+    // After a second CoDel drops every packet of those two classes except the first of each, which
+    // only starts its interval.
     let now = Time::from_micros(1_000_000);
     let (mut dropped, mut left) = (0, [0; 3]);
     while queue.backlog().packets > 0 {
@@ -388,7 +387,7 @@ fn a_level_that_waits_for_tokens_leaves_the_line_to_those_below() {
             .dequeue(Time::from_micros(us), &mut |_, _| {})
             .map(|packet| packet.class)
     };
-    // 1.5 ms a packet of the upper one.
+    // A packet of the upper level takes 1.5 ms.
     assert_eq!(
         [0, 0, 10, 1_500].map(&mut ask),
         [Some(0), Some(1), Some(1), Some(0)]

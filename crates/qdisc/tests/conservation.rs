@@ -1,5 +1,5 @@
-//! What must hold for every queue, whatever comes and whenever it is asked: nothing is lost,
-//! invented, or done twice.
+//! Invariants of every queue under arbitrary arrivals and dequeues: no packet is lost, invented or
+//! delivered twice.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use ccplane_qdisc::{AnyQdisc, DropReason, Ecn, Qdisc, QueueSpec, Verdict};
 use ccplane_units::{Duration, Rate, Time};
 use proptest::prelude::*;
 
-/// Every kind, in sizes that make it do all it can.
+/// All kinds of queues, sized so that every code path is reached.
 const QUEUES: &[&str] = &[
     "droptail:10p",
     "droptail:9kB",
@@ -43,7 +43,7 @@ fn build(text: &str) -> AnyQdisc<Full> {
         .expect(text)
 }
 
-/// Packets inside by id, checked against everything that the queue says and does.
+/// Packets inside by id, checked against every result of the queue.
 #[derive(Default)]
 struct Ledger {
     inside: BTreeMap<u32, Full>,
@@ -52,8 +52,8 @@ struct Ledger {
 }
 
 impl Ledger {
-    /// Takes out a packet that left or was dropped. It is the one that came, but for a mark and a
-    /// stamp.
+    /// Removes a packet that was delivered or dropped and compares it with the original, except for
+    /// its ECN mark and RCP header.
     fn remove(&mut self, packet: &Full) {
         let came = self
             .inside
@@ -135,7 +135,7 @@ fn run(text: &str, ops: &[Op]) -> Ledger {
             "{text}"
         );
     }
-    // Whoever goes on asking gets everything.
+    // Repeated dequeues drain the queue.
     for _ in 0..ledger.inside.len() {
         let Some(ready) = queue.next_ready() else {
             break;
@@ -170,7 +170,8 @@ proptest! {
 
     #[test]
     fn packets_of_a_flow_keep_their_order(ops in ops(200)) {
-        // Marks and classes split flows where the queue looks at them: there is one of each here.
+        // Classes and ECN fields can reorder packets of one flow, so each flow has a fixed one
+        // here.
         for text in QUEUES {
             let mut queue = build(text);
             let (mut now, mut last) = (Time::ZERO, BTreeMap::new());
@@ -203,7 +204,7 @@ proptest! {
 }
 
 proptest! {
-    // Long silences are updates made up for, thousands a call.
+    // Long idle times cause thousands of catch-up updates per call, so there are few cases.
     #![proptest_config(ProptestConfig::with_cases(6))]
 
     #[test]

@@ -1,4 +1,5 @@
-//! What active queue management is for: flows that answer its signals, and the queue that results.
+//! Closed-loop tests of active queue management: flows respond to its signals, and the resulting
+//! queue is measured.
 
 use std::collections::VecDeque;
 
@@ -6,17 +7,17 @@ use crate::common::Full;
 use ccplane_qdisc::{AnyQdisc, Drops, Ecn, LineSpec, Qdisc, QueueSpec, Shaped};
 use ccplane_units::{Duration, Rate, Time};
 
-/// 48 Mbit/s and 1500 bytes: 4000 packets a second.
+/// 48 Mbit/s with 1500-byte packets: 4000 packets per second.
 const RATE: u64 = 6_000_000;
 const RTT: Duration = Duration::from_millis(50);
 
-/// How a flow answers a mark or a loss.
+/// Response of a flow to a mark or a loss.
 #[derive(Clone, Copy, PartialEq)]
 enum Answer {
-    /// Halves its window once a round trip, as Reno.
+    /// Halves the window once per RTT, like Reno.
     Halve,
-    /// Takes half a segment off its window for every mark, as a scalable congestion control does on
-    /// average.
+    /// Reduces the window by half a segment per mark, the average response of a scalable congestion
+    /// control.
     Scale,
 }
 
@@ -25,7 +26,7 @@ struct Flow {
     answer: Answer,
     window: f64,
     in_flight: f64,
-    /// No second halving before this.
+    /// End of the recovery period; the window is not halved again before it.
     recovers: Time,
 }
 
@@ -42,16 +43,15 @@ impl Sojourn {
 }
 
 struct Outcome {
-    /// By ECN field of the flow: [not capable or ECT(0), ECT(1)].
+    /// Indexed by the flow's ECN field: not capable or ECT(0), then ECT(1).
     sojourn: [Sojourn; 2],
-    /// Bytes by flow.
+    /// Bytes sent, by flow.
     sent: Vec<u64>,
     utilisation: f64,
 }
 
-/// The flows send through the queue for so many seconds; the first fifth of the time does not
-/// count. An acknowledgement, or the news of a loss, comes a round-trip time after its packet left
-/// the queue.
+/// Runs the flows through the queue for `seconds` and discards the first fifth of the time. An ACK,
+/// or a loss notification, arrives one RTT after its packet left the queue.
 fn run(text: &str, seconds: u64, mut flows: Vec<Flow>) -> Outcome {
     let spec: QueueSpec = text.parse().expect(text);
     let rate = Rate::from_bytes_per_sec(RATE);
@@ -64,7 +64,7 @@ fn run(text: &str, seconds: u64, mut flows: Vec<Flow>) -> Outcome {
         sent: vec![0; flows.len()],
         utilisation: 0.0,
     };
-    // (when, flow, signalled)
+    // Feedback as (time, flow, signalled).
     let mut news: VecDeque<(Time, usize, bool)> = VecDeque::new();
     let mut arrived: Vec<Time> = Vec::new();
     let mut now = Time::ZERO;
@@ -102,7 +102,7 @@ fn run(text: &str, seconds: u64, mut flows: Vec<Flow>) -> Outcome {
             }
         }
         for (index, flow) in flows.iter_mut().enumerate() {
-            // Two packets at a time, so that no flow is a burst.
+            // At most two packets at a time, to avoid bursts.
             for _ in 0..2 {
                 if flow.in_flight + 1.0 > flow.window {
                     break;
@@ -155,7 +155,7 @@ fn renos(count: usize, ecn: Ecn) -> Vec<Flow> {
 
 #[test]
 fn codel_holds_the_queue_near_its_target() {
-    // Drop-tail with two BDP of buffer stands at many times that.
+    // Drop-tail with two BDPs of buffer keeps a standing queue many times larger.
     let tail = run("droptail:2bdp", 60, renos(4, Ecn::NotEct));
     assert!(
         tail.sojourn[0].mean_ms() > 40.0,
@@ -185,15 +185,16 @@ fn fq_codel_protects_flows_from_one_that_hardly_answers() {
         share("droptail:1bdp") > 0.6,
         "alone with them, it takes most"
     );
-    // A quarter, and what the others leave while they recover from CoDel's drops.
+    // A quarter of the link, plus what the other flows leave unused while they recover from CoDel's
+    // drops.
     let fair = share("fq_codel");
     assert!((0.25..0.37).contains(&fair), "{fair}");
 }
 
 #[test]
 fn red_keeps_the_average_low_and_the_line_busy() {
-    // Flows of 70 packets need a signal in 3000 packets: the average settles just above min, 50
-    // packets or 12.5 ms, and swings around it as windows do.
+    // With windows of 70 packets the flows need one signal per 3000 packets: the average settles
+    // just above `min`, 50 packets or 12.5 ms, and oscillates with the windows.
     let red = run(
         "red:min=50p:max=150p:probability=5%:limit=1000p",
         60,

@@ -1,4 +1,4 @@
-//! What must hold for every link, whatever packets come and however its line changes.
+//! Invariants of every link under arbitrary arrivals and line changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// After so many ns a packet of so many bytes comes.
+    /// Arrival of a packet: ns since the last step, bytes.
     Packet(u64, u32),
-    /// After so many ns the line becomes another.
+    /// Change of the line, after this many ns.
     Change(u64, LineSpec),
 }
 
-/// What became of the packets, by their number of arrival.
+/// Fate of the packets, by order of arrival.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Outcome {
     departures: BTreeMap<usize, Time>,
@@ -105,7 +105,7 @@ fn limit() -> impl Strategy<Value = Limit> {
     ]
 }
 
-/// The form that knows the departure when the packet comes.
+/// Runs the link that computes departures on arrival.
 fn run_fifo(line: &LineSpec, limit: Limit, mark_above: Limit, steps: &[Step]) -> Outcome {
     let mut outcome = Outcome::default();
     let mut link = FifoLink::marking(line, limit, mark_above, Time::ZERO);
@@ -151,7 +151,7 @@ fn run_fifo(line: &LineSpec, limit: Limit, mark_above: Limit, steps: &[Step]) ->
     outcome
 }
 
-/// The form that asks its queue whenever the line is free.
+/// Runs the link that dequeues whenever the line is free.
 fn run_shaped(line: &LineSpec, limit: Limit, mark_above: Limit, steps: &[Step]) -> Outcome {
     let mut outcome = Outcome::default();
     let mut link = Shaped::new(EcnStep::new(mark_above, limit), line, Time::ZERO);
@@ -207,7 +207,7 @@ fn take_ready(
     while let Some(ready) = link.next_ready()
         && ready <= now
     {
-        // A caller that is late must not change anything: asked at `now`, not at `ready`.
+        // Dequeues at `now` instead of `ready`: a late caller must not change the schedule.
         match link.dequeue(now, drops) {
             Some(packet) => {
                 assert!(outcome.departures.insert(packet.number, ready).is_none());
@@ -292,7 +292,7 @@ proptest! {
             let mut bytes = 0;
             for (at, size) in sent.iter().skip(first + 1) {
                 bytes += size;
-                // The times are rounded down to whole ns, each by less than one.
+                // Times are rounded down to whole nanoseconds, each by less than one.
                 let ns = at - sent[first].0 + 1;
                 prop_assert!(u128::from(bytes) * 1_000_000_000 <= u128::from(ns) * u128::from(rate));
             }
@@ -311,7 +311,7 @@ proptest! {
             link.enqueue(Time::ZERO, *bytes).expect("no limit");
         }
         let mut last = link.departures().last().expect("all of them wait");
-        // Nanobytes that the line can have carried.
+        // Work that the line can have carried, nanobytes.
         let (mut now, mut rate, mut carried) = (Time::ZERO, first, 0);
         for (gap, next) in changes {
             let then = now + Duration::from_nanos(gap);

@@ -1,4 +1,4 @@
-//! CoDel against the pseudo-code of RFC 8289, sections 5.5 and 5.6, written down line by line.
+//! CoDel against a literal transcription of the pseudo-code in RFC 8289, sections 5.5 and 5.6.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ const TARGET: u64 = 1_000_000;
 const INTERVAL: u64 = 6_000_000;
 const MAXPACKET: u64 = 1_500;
 
-/// `codel_queue_t`; times are in ns, and 0 is "none" as there.
+/// `codel_queue_t`. Times are in ns, and 0 means none, as in the RFC.
 #[derive(Default)]
 struct Literal {
     queue: VecDeque<(u64, Full)>,
@@ -31,8 +31,8 @@ impl Literal {
         self.queue.push_back((now, packet));
     }
 
-    /// t + INTERVAL / sqrt(count), by trying: the largest wait whose square, times the count, is
-    /// not above INTERVAL².
+    /// Computes t + INTERVAL / sqrt(count) by bisection: the largest wait with wait² × count ≤
+    /// INTERVAL².
     fn control_law(t: u64, count: u32) -> u64 {
         let (mut low, mut high) = (0_u128, u128::from(INTERVAL) + 1);
         while high - low > 1 {
@@ -64,7 +64,7 @@ impl Literal {
         (Some(packet), ok_to_drop)
     }
 
-    /// Whether it was marked, and so need not be dropped.
+    /// Marks the packet and returns true, or returns false if it must be dropped.
     fn marked(&self, packet: &mut Option<Full>) -> bool {
         match packet {
             Some(packet) if self.ecn && packet.ecn != Ecn::NotEct => {
@@ -148,7 +148,7 @@ proptest! {
 
 #[test]
 fn drops_come_at_the_interval_over_the_root_of_the_count() {
-    // A queue that stands for ever, asked every 10 µs.
+    // A standing queue, dequeued every 10 µs.
     let mut codel = Codel::new(CodelConfig::DEFAULT, Limit::Unlimited, 1_500);
     for id in 0..200_000 {
         codel.enqueue(Time::ZERO, Full::new(id, 1_500), &mut |_, _| {});
@@ -158,8 +158,8 @@ fn drops_come_at_the_interval_over_the_root_of_the_count() {
         let now = Time::from_micros(us);
         codel.dequeue(now, &mut |_: Full, _| drops.push(us));
     }
-    // Above the target from 5 ms on, dropping an interval later; then after 100/√1, 100/√2, 100/√3
-    // … ms.
+    // The sojourn time exceeds the target from 5 ms on; drops start one interval later and continue
+    // after 100/√1, 100/√2, 100/√3 … ms.
     let mut expected = 105_000.0;
     for (count, &at) in drops.iter().take(20).enumerate() {
         assert!(
@@ -171,23 +171,22 @@ fn drops_come_at_the_interval_over_the_root_of_the_count() {
     assert!(drops.len() > 20);
 }
 
-/// The bottleneck of Bundler's experiments.
+/// Bottleneck of Bundler's experiments.
 const BUNDLER: CodelConfig = CodelConfig {
     target: Duration::from_millis(100),
     interval: Duration::from_millis(5),
     ecn: false,
 };
 
-/// When packets are dropped, in ms, of a queue in which everything waits `wait`: one comes and one
-/// is asked for every 10 µs.
+/// Returns the drop times, in ms, of a queue with a constant sojourn time of `wait`: one arrival
+/// and one dequeue every 10 µs.
 fn drops_of_a_standing_queue(wait: u64, ms: u64) -> Vec<f64> {
     let mut codel = Codel::new(BUNDLER, Limit::Packets(20_000), 1_500);
     let mut drops = Vec::new();
     for step in 0..ms * 100 {
         let now = Time::from_micros(step * 10);
         codel.enqueue(now, Full::new(step as u32, 1_500), &mut |_, _| {});
-        // What has waited long enough; a drop takes the next packet's time with it, so that the
-        // wait never grows.
+        // A drop also takes the next packet's transmission slot, so the sojourn time does not grow.
         while codel.backlog().packets * 10 > wait * 1_000 {
             codel.dequeue(now, &mut |_: Full, _| drops.push(step as f64 / 100.0));
         }
@@ -204,8 +203,8 @@ fn with_the_interval_below_the_target_a_queue_of_60_ms_stands() {
 fn with_the_interval_below_the_target_a_queue_of_150_ms_loses_a_packet_after_5_ms_and_then_ever_more()
  {
     let drops = drops_of_a_standing_queue(150, 1_000);
-    // The first wait of 150 ms ends at 150 ms; dropping begins an interval later, and goes on after
-    // 5/√1, 5/√2, 5/√3 … ms.
+    // The first packet with a sojourn time of 150 ms leaves at 150 ms; drops start one interval
+    // later and continue after 5/√1, 5/√2, 5/√3 … ms.
     let mut expected = 155.0;
     for (count, &at) in drops.iter().take(100).enumerate() {
         assert!(

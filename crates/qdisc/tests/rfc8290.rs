@@ -1,5 +1,5 @@
-//! FQ-CoDel against RFC 8290, section 4, written down line by line, and what it and SFQ promise to
-//! flows.
+//! FQ-CoDel against a literal transcription of RFC 8290, section 4, and fairness properties of
+//! FQ-CoDel and SFQ.
 
 use std::collections::VecDeque;
 
@@ -21,7 +21,7 @@ fn codel() -> CodelConfig {
     }
 }
 
-/// Queues are by flow, as if no two hashes ever met.
+/// One queue per flow, without hash collisions.
 struct Literal {
     queues: Vec<(Codel<Full>, i64)>,
     new: VecDeque<usize>,
@@ -50,7 +50,8 @@ impl Literal {
             // "If that queue has a negative number of credits (i.e., it has already dequeued at
             // least a quantum of bytes), it is given an additional quantum of credits, the queue is
             // put onto the end of the list of old queues, and the routine selects the next queue
-            // and starts again." What has dequeued exactly a quantum has none left.
+            // and starts again." A flow that dequeued exactly a quantum has no credits left either,
+            // hence `<= 0`.
             if *credits <= 0 {
                 *credits += QUANTUM;
                 if from_new {
@@ -132,7 +133,8 @@ fn two_flows_get_the_same_bytes_whatever_their_packets() {
         let mut sent = [0_u64; 2];
         for step in 0..20_000_u64 {
             let now = Time::from_micros(step * 100);
-            // Both send more than their share, one of them three times as many bytes.
+            // Both flows send more than their share, one of them three times as many bytes as the
+            // other.
             for id in 0..3 {
                 queue.enqueue(now, of_flow(id, 0, 1_500), &mut |_, _| {});
             }
@@ -159,7 +161,7 @@ fn a_sparse_flow_goes_first() {
             .dequeue(Time::ZERO, &mut |_, _| {})
             .map(|packet| packet.flow)
     };
-    // The bulk flow uses its first quantum, and is an old one from then on.
+    // The bulk flow uses up its first quantum and moves to the old list.
     assert_eq!(ask(&mut queue), Some(0));
     assert_eq!(ask(&mut queue), Some(0));
     queue.enqueue(Time::ZERO, of_flow(100, 1, 100), &mut |_, _| {});
@@ -175,7 +177,7 @@ fn a_flow_cannot_become_new_again_and_again_to_starve_the_others() {
     }
     let mut served = [0; 2];
     for id in 0..500 {
-        // Its one packet is there whenever the line asks.
+        // The flow always has exactly one packet when the line dequeues.
         queue.enqueue(Time::ZERO, of_flow(id, 1, 1_500), &mut |_, _| {});
         let packet = queue
             .dequeue(Time::ZERO, &mut |_, _| {})
@@ -197,7 +199,7 @@ fn the_fattest_flow_loses_half_of_what_it_has_or_64_packets() {
     let mut dropped = Vec::new();
     let mut drops =
         |packet: Full, reason: DropReason| dropped.push((packet.flow, packet.id, reason));
-    // A thin flow makes it one too many.
+    // A packet of a thin flow exceeds the limit by one.
     assert_eq!(
         queue.enqueue(Time::ZERO, of_flow(0, 2, 100), &mut drops),
         Verdict::Queued
@@ -233,7 +235,8 @@ fn sfq_drops_from_the_longest_queue() {
     );
 }
 
-/// A flow of few large packets and one of many small ones: which is the longer depends on the unit.
+/// One flow with few large packets and one with many small ones: the longest queue depends on the
+/// unit.
 #[test]
 fn with_a_limit_in_bytes_the_longest_queue_has_the_most_bytes() {
     let fill = |limit: &str| {
@@ -253,7 +256,7 @@ fn with_a_limit_in_bytes_the_longest_queue_has_the_most_bytes() {
     let (dropped, left) = fill("16p");
     assert_eq!(dropped, [(19, DropReason::PushedOut)]);
     assert_eq!((left.packets, left.bytes), (16, 10_900));
-    // 10 000 bytes wait.
+    // The backlog is 10,000 bytes.
     let (dropped, left) = fill("10kB");
     assert_eq!(dropped, [(5, DropReason::PushedOut)]);
     assert_eq!((left.packets, left.bytes), (16, 9_500));
@@ -275,7 +278,7 @@ fn one_large_packet_may_cost_several_small_ones_and_is_lost_itself_where_its_flo
         .map(|id| (id, DropReason::PushedOut))
         .into();
     assert_eq!(dropped, expected, "from the two in turn");
-    // With 2000 bytes its queue would be the longest; the others have 1200 and 1300.
+    // With 2000 bytes its own queue would be the longest; the others have 1200 and 1300.
     let own = queue.enqueue(Time::ZERO, of_flow(41, 2, 1_500), &mut |_: Full, _| {});
     assert_eq!(own, Verdict::Dropped(DropReason::Full));
     assert_eq!(queue.backlog().bytes, 3_000);

@@ -1,4 +1,4 @@
-//! DualPI2 against the pseudo-code of RFC 9332, appendix A, written down line by line.
+//! DualPI2 against a literal transcription of the pseudo-code in RFC 9332, appendix A.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use ccplane_qdisc::{DualPi2, DualPi2Config, Ecn, Limit, Qdisc};
 use ccplane_units::{Duration, Time};
 use proptest::prelude::*;
 
-/// Likelihoods are in parts of 2³², times in ns.
+/// Likelihoods are in 32-bit fixed point, times in ns.
 const ONE: i128 = 1 << 32;
 const MTU: i64 = 1_500;
 
@@ -65,7 +65,7 @@ impl Literal {
         (wc - (100 - wc)) * MTU
     }
 
-    /// A timer that fires every Tupdate from the first packet on.
+    /// Fires every Tupdate, starting with the first packet.
     fn timer(&mut self, now: u64) {
         let mut next = *self
             .next_update
@@ -95,7 +95,7 @@ impl Literal {
     fn laqm(&self, qdelay: i128) -> i128 {
         let min_th = i128::from(self.config.step_thresh.as_nanos());
         let range = i128::from(self.config.range.as_nanos());
-        // "Zeroed if the queue is only 1 packet": the one that is being dequeued.
+        // "Zeroed if the queue is only 1 packet": the packet being dequeued.
         if self.lq.packets.is_empty() {
             0
         } else if qdelay >= min_th + range {
@@ -207,7 +207,7 @@ fn the_defaults_are_those_of_100_ms() {
 
 #[test]
 fn both_queues_get_their_shares() {
-    // Both always have packets: nine tenths and one tenth, as long as nothing is signalled.
+    // Both queues are always backlogged; without signals they get nine tenths and one tenth.
     let mut queue = DualPi2::new(DualPi2Config::DEFAULT, Limit::Unlimited, 1_500);
     let mut sent = [0_u32; 2];
     for id in 0..20_000 {

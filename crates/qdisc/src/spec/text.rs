@@ -1,4 +1,4 @@
-//! How a queue is read and printed.
+//! Parser and formatter of queue specifications.
 
 use std::fmt::{self, Display};
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use super::{QueueSpec, QueueSpecError, RedSpec, Size};
 use crate::setting::{Setting, decimal, did_you_mean, excerpt, number, thousandths};
 use crate::{CodelConfig, DualPi2Config, FqCodelConfig, RcpConfig, SfqConfig};
 
-/// Names of all queues, with what to write as an example.
+/// Names of all queues, each with an example for error messages.
 const QUEUES: &[(&str, &str)] = &[
     (
         "droptail",
@@ -39,7 +39,7 @@ const QUEUES: &[(&str, &str)] = &[
     ("rcp", "`rcp` or `rcp:limit=1bdp:alpha=0.4:beta=0.4`"),
 ];
 
-/// Limits where none is given, as in Linux; RCP's as in its authors' simulations.
+/// Default limits as in Linux; for RCP, as in its authors' simulations.
 const SFQ_LIMIT: Size = Size::Packets(127);
 const CODEL_LIMIT: Size = Size::Packets(1_000);
 const FQ_CODEL_LIMIT: Size = Size::Packets(10_240);
@@ -121,7 +121,7 @@ fn sfq(settings: &str) -> Result<QueueSpec, String> {
     Ok(QueueSpec::Sfq { config, limit })
 }
 
-/// A size, or a bare number: `tc` counts this queue's limit in packets.
+/// Parses a size or a bare number of packets, the unit of `tc`'s `sfq limit`.
 fn sfq_limit(text: &str) -> Result<Size, String> {
     match number(text, 1, u64::from(u32::MAX)) {
         Ok(packets) => Ok(Size::Packets(packets)),
@@ -162,7 +162,7 @@ fn fq_codel(settings: &str) -> Result<QueueSpec, String> {
     Ok(QueueSpec::FqCodel { config, limit })
 }
 
-/// Takes a setting of CoDel's, if it is one.
+/// Applies a CoDel setting; returns false if it is not one.
 fn codel_setting(config: &mut CodelConfig, setting: &Setting) -> Result<bool, String> {
     match setting.name {
         "target" => config.target = setting.value()?,
@@ -176,8 +176,8 @@ fn codel_setting(config: &mut CodelConfig, setting: &Setting) -> Result<bool, St
     Ok(true)
 }
 
-/// The interval may be below the target: the wait then has to stay above the target for a short
-/// time only, and drops come fast. Published bottlenecks are set so (Bundler's: 100 ms and 5 ms).
+/// Rejects zero times. An interval below the target is valid and in use (Bundler's bottleneck: 5 ms
+/// and 100 ms): CoDel then starts to drop soon after the sojourn time exceeds the target.
 fn check_codel(config: &CodelConfig) -> Result<(), String> {
     let CodelConfig {
         target, interval, ..
@@ -275,7 +275,7 @@ fn dualpi2(settings: &str) -> Result<QueueSpec, String> {
     Ok(QueueSpec::DualPi2 { config, limit })
 }
 
-/// A token bucket that holds back, or one that drops.
+/// Parses `tbf` and `policer`, which differ in their default limit.
 fn bucket(kind: &str, settings: &str) -> Result<QueueSpec, String> {
     let (mut rate, mut burst, mut limit) = (None, None, None);
     for setting in Setting::all(settings)? {
@@ -312,7 +312,7 @@ fn rcp(settings: &str) -> Result<QueueSpec, String> {
 }
 
 impl fmt::Display for QueueSpec {
-    /// What is not as it would be anyway.
+    /// Omits settings that have their default value.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             QueueSpec::DropTail(size) => write!(f, "droptail:{size}"),
@@ -458,7 +458,7 @@ fn size(text: &str) -> Result<Size, String> {
             format!("`{text_shown}` is not a number of BDPs, to a thousandth, up to a million")
         });
     }
-    // A bare number could be either.
+    // A bare number would be ambiguous.
     if text.bytes().all(|b| b.is_ascii_digit()) {
         return Err(format!(
             "`{text_shown}` needs a unit, `p` for packets or `B`, `kB`, `k` for bytes"

@@ -1,4 +1,4 @@
-//! A packet with everything that a queue may look at.
+//! Test packet that implements every method of `Packet`.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use ccplane_qdisc::{Ecn, Packet, Stamp};
@@ -64,13 +64,14 @@ impl Packet for Full {
 
 #[derive(Clone, Copy, Debug)]
 pub enum Op {
-    /// After so many ns this packet comes.
+    /// Arrival of a packet after this many ns.
     Arrive(u64, Full),
-    /// After so many ns the line asks for a packet.
+    /// Dequeue after this many ns.
     Ask(u64),
 }
 
-/// Packets and requests, more of the former at first so that queues stand; ids count up.
+/// Generates arrivals and dequeues, with more arrivals at first so that queues build up. Packet ids
+/// increase.
 pub fn ops(most: usize) -> impl Strategy<Value = Vec<Op>> {
     let gap = prop_oneof![3 => Just(0), 3 => 0_u64..2_000_000, 1 => 0_u64..60_000_000];
     let packet = (

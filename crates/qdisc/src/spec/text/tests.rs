@@ -12,7 +12,7 @@ fn limit(text: &str, mbit: u64, ms: u64) -> Result<Limit, QueueSpecError> {
 
 #[test]
 fn sizes_are_read_as_people_write_them() {
-    // 96 Mbit/s, 20 ms: 160 packets of 1500 bytes.
+    // 96 Mbit/s × 20 ms are 160 packets of 1500 bytes.
     assert_eq!(limit("droptail:1bdp", 96, 20), Ok(Limit::Bytes(240_000)));
     assert_eq!(limit("droptail:0.5bdp", 96, 20), Ok(Limit::Bytes(120_000)));
     assert_eq!(
@@ -37,7 +37,7 @@ fn the_limit_of_fair_queues_has_any_unit() {
         limit("fq_codel:limit=1.875MB", 96, 20),
         Ok(Limit::Bytes(1_875_000))
     );
-    // As tc writes it; its other sizes have units.
+    // A bare number, as `tc` writes the limit; the other sizes have units.
     assert_eq!(limit("sfq:limit=1000", 96, 20), Ok(Limit::Packets(1_000)));
 }
 
@@ -71,7 +71,7 @@ fn a_queue_that_holds_no_packet_is_refused() {
             && text.contains("check the rate and the delay")
     );
     assert!(text.contains("mean rate of 96mbit"), "{text}");
-    // A line of the trace at 1 ms, and the next after 136 years.
+    // The trace has one opportunity at 1 ms and the next after 136 years.
     let trace = crate::Trace::parse(include_str!("../../../../../tests/cases/12-slow.trace"))
         .expect("a trace");
     let queue: QueueSpec = "droptail:1bdp".parse().expect("a queue");
@@ -146,7 +146,7 @@ fn every_queue_is_read_and_printed() {
         let built: AnyQdisc<Plain> = build(&spec).expect(text);
         assert_eq!(format!("{built:?}").split('(').next(), Some(kind(&spec)));
     }
-    // What is as it would be anyway may be said.
+    // Default values are accepted and not printed.
     assert_eq!(
         "codel:target=5ms:noecn"
             .parse::<QueueSpec>()
@@ -267,7 +267,7 @@ fn a_fifo_is_known_by_its_limits() {
     assert_eq!(limits("codel"), None);
 }
 
-/// Texts that look like queues.
+/// Generates texts that resemble queue specifications.
 fn likely() -> impl Strategy<Value = String> {
     let names: Vec<_> = QUEUES.iter().map(|(name, _)| *name).collect();
     let setting = prop_oneof![
