@@ -1,10 +1,9 @@
-//! Quantities with their units in the type: [`Time`], [`Duration`], [`Bytes`], [`Packets`],
-//! [`Rate`], [`Probability`]; and networks: [`Prefix`].
+//! Quantities with typed units: [`Time`], [`Duration`], [`Bytes`], [`Packets`], [`Rate`] and
+//! [`Probability`]; and IP prefixes: [`Prefix`].
 //!
-//! `no_std`, no allocation. Time counts nanoseconds from an epoch that the driver chose; arithmetic
-//! between a time and a duration saturates, so that no input can make a state machine panic.
-//! `parse` reads quantities as people write them (`96mbit`, `20ms`), `Display` prints them the same
-//! way.
+//! `no_std`, without allocation. Times are nanoseconds since an epoch chosen by the driver.
+//! Arithmetic on times and durations saturates, so that no input makes a state machine panic. The
+//! types parse the usual notation (`96mbit`, `20ms`), and `Display` prints it.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
@@ -19,22 +18,22 @@ pub use prefix::{Prefix, PrefixError};
 
 use core::ops::{Add, AddAssign, Div, Mul, Sub, SubAssign};
 
-/// Nanoseconds since the epoch of whoever drives the clock.
+/// Nanoseconds since the driver's epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(u64);
 
 impl Time {
     /// The driver's epoch.
     pub const ZERO: Time = Time(0);
-    /// Later than every time that occurs: 584 years.
+    /// Latest representable time, 584 years after the epoch.
     pub const MAX: Time = Time(u64::MAX);
 
-    /// A time `ns` nanoseconds after the epoch.
+    /// Returns the time `ns` nanoseconds after the epoch.
     pub const fn from_nanos(ns: u64) -> Time {
         Time(ns)
     }
 
-    /// A time `us` microseconds after the epoch; saturates.
+    /// Returns the time `us` microseconds after the epoch; saturates.
     pub const fn from_micros(us: u64) -> Time {
         Time(us.saturating_mul(1_000))
     }
@@ -49,12 +48,12 @@ impl Time {
         self.0 / 1_000
     }
 
-    /// Seconds since the epoch, for people and pictures.
+    /// Seconds since the epoch, for output.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
-    /// How long ago `earlier` was; zero if it lies ahead.
+    /// Duration since `earlier`; zero if `earlier` is in the future.
     pub const fn since(self, earlier: Time) -> Duration {
         Duration(self.0.saturating_sub(earlier.0))
     }
@@ -80,14 +79,14 @@ impl Sub<Duration> for Time {
     }
 }
 
-/// A span of time in nanoseconds.
+/// Duration in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Duration(u64);
 
 impl Duration {
-    /// No time at all.
+    /// Zero duration.
     pub const ZERO: Duration = Duration(0);
-    /// Longer than any span that occurs.
+    /// Longest representable duration, 584 years.
     pub const MAX: Duration = Duration(u64::MAX);
 
     /// `ns` nanoseconds.
@@ -125,17 +124,17 @@ impl Duration {
         self.0 / 1_000_000
     }
 
-    /// Seconds, for people and pictures.
+    /// Seconds, for output.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
-    /// The standard library's form, for drivers.
+    /// Converts to the standard library's type.
     pub const fn to_std(self) -> core::time::Duration {
         core::time::Duration::from_nanos(self.0)
     }
 
-    /// This much less `other`, or zero.
+    /// Subtracts `other`; saturates at zero.
     pub const fn saturating_sub(self, other: Duration) -> Duration {
         Duration(self.0.saturating_sub(other.0))
     }
@@ -163,13 +162,13 @@ impl Mul<u64> for Duration {
 
 impl Div<u64> for Duration {
     type Output = Duration;
-    /// Division by zero gives the longest duration.
+    /// Division by zero returns [`Duration::MAX`].
     fn div(self, by: u64) -> Duration {
         Duration(self.0.checked_div(by).unwrap_or(u64::MAX))
     }
 }
 
-/// An amount of data in bytes.
+/// Amount of data in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes(u64);
 
@@ -200,7 +199,7 @@ impl AddAssign for Bytes {
 
 impl Sub for Bytes {
     type Output = Bytes;
-    /// Never below zero.
+    /// Saturates at zero.
     fn sub(self, other: Bytes) -> Bytes {
         Bytes(self.0.saturating_sub(other.0))
     }
@@ -212,7 +211,7 @@ impl SubAssign for Bytes {
     }
 }
 
-/// A number of packets (segments).
+/// Number of packets (segments).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Packets(u64);
 
@@ -228,7 +227,7 @@ impl Packets {
     }
 }
 
-/// A data rate in bytes per second.
+/// Data rate in bytes per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rate(u64);
 
@@ -255,8 +254,8 @@ impl Rate {
         self.0.saturating_mul(8)
     }
 
-    /// How long `amount` takes at this rate, rounded down; the longest duration at rate zero.
-    /// A link that must not drift keeps the remainder itself.
+    /// Transmission time of `amount`, rounded down; [`Duration::MAX`] at rate zero. A link that
+    /// must not drift has to carry the remainder over itself.
     pub const fn time_for(self, amount: Bytes) -> Duration {
         if self.0 == 0 {
             return Duration::MAX;
@@ -269,8 +268,7 @@ impl Rate {
         })
     }
 
-    /// The rate at which `amount` passes in `time`, rounded down; saturates, and is the highest
-    /// where there is no time.
+    /// Rate of `amount` per `time`, rounded down; saturates, also for a zero `time`.
     pub const fn of(amount: Bytes, time: Duration) -> Rate {
         if time.0 == 0 {
             return Rate(u64::MAX);
@@ -283,8 +281,7 @@ impl Rate {
         })
     }
 
-    /// How much passes at this rate in `time`, rounded down; saturates. `rate.bytes_in(rtt)` is the
-    /// BDP.
+    /// Amount transmitted in `time`, rounded down; saturates. `rate.bytes_in(rtt)` is the BDP.
     pub const fn bytes_in(self, time: Duration) -> Bytes {
         let bytes = self.0 as u128 * time.0 as u128 / NANOS_PER_SEC;
         Bytes(if bytes > u64::MAX as u128 {
@@ -295,18 +292,17 @@ impl Rate {
     }
 }
 
-/// A probability in parts of 2^32: one comparison with a random u32 decides, without floating
-/// point.
+/// Probability in units of 2^-32: a comparison with a random u32 decides, without floating point.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Probability(u64);
 
 impl Probability {
-    /// 0
+    /// Probability 0.
     pub const NEVER: Probability = Probability(0);
-    /// 1
+    /// Probability 1.
     pub const ALWAYS: Probability = Probability(1 << 32);
 
-    /// `parts` of 2^32; more are 1.
+    /// Returns the probability `parts` / 2^32; larger values are clamped to 1.
     pub const fn from_parts(parts: u64) -> Probability {
         Probability(if parts > Self::ALWAYS.0 {
             Self::ALWAYS.0
@@ -315,17 +311,17 @@ impl Probability {
         })
     }
 
-    /// Parts of 2^32.
+    /// Probability × 2^32.
     pub const fn parts(self) -> u64 {
         self.0
     }
 
-    /// Whether this draw of a uniform random number is a hit.
+    /// Returns true with this probability, for a uniformly distributed `random`.
     pub const fn hits(self, random: u32) -> bool {
         (random as u64) < self.0
     }
 
-    /// Between 0 and 1, for people and pictures.
+    /// Value between 0 and 1, for output.
     pub fn as_f64(self) -> f64 {
         self.0 as f64 / (1u64 << 32) as f64
     }

@@ -1,14 +1,14 @@
-//! Quantities as people write them: a number and a unit, without a space, as iproute2 takes them.
+//! Parser for quantities: a number and a unit, in iproute2's notation.
 //!
-//! Numbers are read exactly, as decimals, never through floating point: `Display` then `FromStr`
-//! gives the same value.
+//! Numbers are parsed exactly, as decimals without floating point: `Display` followed by `FromStr`
+//! returns the same value.
 
 use core::fmt;
 use core::str::FromStr;
 
 use crate::{Bytes, Duration, Packets, Probability, Rate, Time};
 
-/// Why a quantity could not be read, and what would have been one.
+/// Error of parsing a quantity: the reason, and the expected form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParseError {
     reason: &'static str,
@@ -16,12 +16,12 @@ pub struct ParseError {
 }
 
 impl ParseError {
-    /// What is wrong with the text.
+    /// Returns the reason.
     pub const fn reason(self) -> &'static str {
         self.reason
     }
 
-    /// What to write instead.
+    /// Returns the expected form.
     pub const fn expected(self) -> &'static str {
         self.expected
     }
@@ -43,15 +43,15 @@ const PACKETS: &str = "write a number of packets as 160p";
 const PROBABILITY: &str = "write a probability as 0.01%, 0.0001 or 1e-4, between 0 and 1";
 const PERCENT: &str = "write 1% for one in a hundred, 100% for always";
 
-/// A decimal: `digits / 10^places`.
+/// Decimal number `digits / 10^places`.
 #[derive(Clone, Copy)]
 struct Decimal {
     digits: u128,
     places: u32,
 }
 
-/// Most digits taken: enough for every u64 with nine places, few enough that no product below
-/// overflows.
+/// Maximum number of digits: enough for every u64 with nine decimals, and few enough that no
+/// product below overflows.
 const MAX_DIGITS: usize = 29;
 
 impl Decimal {
@@ -76,7 +76,7 @@ impl Decimal {
         for byte in text.bytes() {
             match byte {
                 b'0'..=b'9' => {
-                    // Leading zeros are free.
+                    // Leading zeros do not count.
                     count += usize::from(count > 0 || byte != b'0');
                     if count > MAX_DIGITS {
                         return fail("too many digits");
@@ -98,14 +98,14 @@ impl Decimal {
         Ok((Decimal { digits, places }, text[end..].trim_start()))
     }
 
-    /// Times `num / den`, in whole units; none when it does not fit. Rounds down.
+    /// Multiplies by `num / den` and rounds down; `None` if the result does not fit.
     fn scaled(self, num: u64, den: u64) -> Option<u64> {
         let product = self.digits.checked_mul(u128::from(num))?;
         u64::try_from(product / u128::from(den) / 10u128.pow(self.places)).ok()
     }
 }
 
-/// Reads a number with one of `units`: name, and what one of it is worth as `num / den`.
+/// Parses a number with one of `units`, given as name and value `num / den`.
 fn quantity(
     text: &str,
     units: &[(&str, u64, u64)],
@@ -147,9 +147,10 @@ const TI: u64 = 1 << 40;
 impl FromStr for Rate {
     type Err = ParseError;
 
-    /// `96mbit`, `1.5gbit`, `10 Mbit/s`, `12MB/s`: `bit` units are bits/s, as in tc, `B/s` units
-    /// bytes/s, with `k m g t` of 1000 and `ki mi gi ti` of 1024, in any case. `bps` is bytes/s to
-    /// tc and bits/s to everybody else: an error. Rounds down to whole bytes/s; zero is an error.
+    /// Parses `96mbit`, `1.5gbit`, `10 Mbit/s` or `12MB/s`. `bit` units are bits/s, as in tc, and
+    /// `B/s` units bytes/s, with the prefixes `k m g t` (1000) and `ki mi gi ti` (1024) in any
+    /// case. `bps` is an error, because it means bytes/s in tc and bits/s everywhere else. Rounds
+    /// down to whole bytes/s; zero is an error.
     fn from_str(text: &str) -> Result<Rate, ParseError> {
         const UNITS: [(&str, u64, u64); 23] = [
             ("bit", 1, 8),
@@ -190,7 +191,7 @@ impl FromStr for Rate {
                 expected: BPS,
             });
         }
-        // Whether b is a bit or a byte depends on who writes it.
+        // A lower-case `b` is ambiguous between bit and byte.
         if ends("b/s") && !trimmed.ends_with("B/s") {
             return Err(ParseError {
                 reason: "a small b is a bit to most, and a byte to some",
@@ -210,7 +211,7 @@ impl FromStr for Rate {
 impl FromStr for Duration {
     type Err = ParseError;
 
-    /// `20ms`, `1.5s`, `10us`, `100ns`, `2m`. Rounds down to whole nanoseconds.
+    /// Parses `20ms`, `1.5s`, `10us`, `100ns` or `2m`. Rounds down to whole nanoseconds.
     fn from_str(text: &str) -> Result<Duration, ParseError> {
         const UNITS: [(&str, u64, u64); 8] = [
             ("ns", 1, 1),
@@ -229,7 +230,7 @@ impl FromStr for Duration {
 impl FromStr for Time {
     type Err = ParseError;
 
-    /// A time since the driver's epoch, written as a [`Duration`].
+    /// Parses a time since the driver's epoch, in the notation of [`Duration`].
     fn from_str(text: &str) -> Result<Time, ParseError> {
         text.parse::<Duration>().map(|since| Time::ZERO + since)
     }
@@ -238,8 +239,8 @@ impl FromStr for Time {
 impl FromStr for Bytes {
     type Err = ParseError;
 
-    /// `1500b`; `64k`, `1m` (powers of 1024, as in tc); `150kB`, `2MB` (powers of 1000); `64KiB`,
-    /// `1MiB`.
+    /// Parses `1500b`; `64k`, `1m` (powers of 1024, as in tc); `150kB`, `2MB` (powers of 1000);
+    /// `64KiB`, `1MiB`.
     fn from_str(text: &str) -> Result<Bytes, ParseError> {
         const UNITS: [(&str, u64, u64); 19] = [
             ("b", 1, 1),
@@ -269,7 +270,7 @@ impl FromStr for Bytes {
 impl FromStr for Packets {
     type Err = ParseError;
 
-    /// `160p`, `160pkt`, `160 packets`, or the bare number: what is counted needs no unit.
+    /// Parses `160p`, `160pkt`, `160 packets` or a bare number.
     fn from_str(text: &str) -> Result<Packets, ParseError> {
         let fail = |reason| ParseError {
             reason,
@@ -292,8 +293,8 @@ impl FromStr for Packets {
 impl FromStr for Probability {
     type Err = ParseError;
 
-    /// `0.01%`, `0.0001`, `1e-4`; rounds to the nearest of 2^32 parts. A number from 1 on needs its
-    /// `%`: `1` alone is 1 % to one reader and 100 % to another.
+    /// Parses `0.01%`, `0.0001` or `1e-4` and rounds to the nearest multiple of 2^-32. A number of
+    /// 1 or more needs a `%`, because a bare `1` could mean 1 % or 100 %.
     fn from_str(text: &str) -> Result<Probability, ParseError> {
         let fail = |reason| ParseError {
             reason,
@@ -335,7 +336,7 @@ impl FromStr for Probability {
     }
 }
 
-/// The nearest whole number to `num / den`.
+/// Divides and rounds to the nearest integer.
 pub(crate) fn round_div(num: u128, den: u128) -> u128 {
     num / den + u128::from(num % den * 2 >= den)
 }

@@ -1,32 +1,31 @@
-//! Networks: `10.8.0.0/16`, `fd08::/48`, or one address.
+//! IP prefixes: `10.8.0.0/16`, `fd08::/48`, or a single address.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::str::FromStr;
 
-/// Addresses that share their first bits: an address whose other bits are zero, and how many bits
-/// it fixes.
+/// IP prefix: a network address, whose host bits are zero, and the prefix length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
     network: IpAddr,
     bits: u8,
 }
 
-/// Why a text is no [`Prefix`], and what would be one.
+/// Error of parsing a [`Prefix`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefixError {
-    /// No address before the slash.
+    /// There is no address before the slash.
     Address,
-    /// No number of bits after the slash, or more than the address has.
+    /// The prefix length is missing, or longer than the address.
     Bits {
-        /// What the address has.
+        /// Maximum prefix length of the address family.
         most: u8,
     },
-    /// An address within a network.
+    /// The host bits of the address are not zero.
     Within {
-        /// The address.
+        /// Address in the text.
         address: IpAddr,
-        /// The network that it lies in.
+        /// Network that contains it.
         network: Prefix,
     },
 }
@@ -52,7 +51,8 @@ impl fmt::Display for PrefixError {
 impl core::error::Error for PrefixError {}
 
 impl Prefix {
-    /// The network that this address lies in, of so many bits; `None` if no address has as many.
+    /// Returns the prefix of this length that contains `address`; `None` if the length is too
+    /// large.
     #[inline]
     pub fn of(address: IpAddr, bits: u8) -> Option<Prefix> {
         let network = match address {
@@ -72,8 +72,8 @@ impl Prefix {
         Some(Prefix { network, bits })
     }
 
-    /// An address and how many of its bits are its network's, as `10.7.0.1/24`; all of them where
-    /// none are said.
+    /// Parses an address with a prefix length, as in `10.7.0.1/24`; without one, the length is that
+    /// of a host.
     pub fn split(text: &str) -> Result<(IpAddr, u8), PrefixError> {
         let (address, bits) = match text.trim().split_once('/') {
             Some((address, bits)) => (address, Some(bits)),
@@ -81,7 +81,7 @@ impl Prefix {
         };
         let address: IpAddr = address.parse().map_err(|_| PrefixError::Address)?;
         let most = if address.is_ipv4() { 32 } else { 128 };
-        // Digits alone: Rust's integers may have a sign.
+        // Only digits: Rust's integer parser accepts a sign.
         let digits = |bits: &&str| bits.bytes().all(|byte| byte.is_ascii_digit());
         let bits = match bits {
             None => Some(most),
@@ -93,28 +93,28 @@ impl Prefix {
         }
     }
 
-    /// Its first address.
+    /// Returns the network address.
     pub fn network(&self) -> IpAddr {
         self.network
     }
 
-    /// How many bits it fixes.
+    /// Returns the prefix length.
     pub fn bits(&self) -> u8 {
         self.bits
     }
 
-    /// Whether it is one address.
+    /// Returns true if the prefix is a single address.
     pub fn is_host(&self) -> bool {
         self.bits == if self.network.is_ipv4() { 32 } else { 128 }
     }
 
-    /// Whether an address lies in it. A gateway asks for each packet.
+    /// Returns true if the prefix contains the address. On the gateway's per-packet path.
     #[inline]
     pub fn contains(&self, address: IpAddr) -> bool {
         self.network.is_ipv4() == address.is_ipv4() && Prefix::of(address, self.bits) == Some(*self)
     }
 
-    /// Whether all of another one lies in it.
+    /// Returns true if the prefix contains all addresses of another.
     pub fn covers(&self, other: &Prefix) -> bool {
         self.bits <= other.bits && self.contains(other.network)
     }
@@ -123,7 +123,7 @@ impl Prefix {
 impl FromStr for Prefix {
     type Err = PrefixError;
 
-    /// `10.8.0.0/16`; one address needs no bits.
+    /// Parses `10.8.0.0/16`; a single address needs no prefix length.
     fn from_str(text: &str) -> Result<Prefix, PrefixError> {
         let (address, bits) = Prefix::split(text)?;
         let network = Prefix::of(address, bits).ok_or(PrefixError::Address)?;

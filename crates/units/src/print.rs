@@ -1,12 +1,12 @@
-//! Quantities as people read them: in the largest unit of which there is at least one, exactly, or
-//! with as many places as the format asks for (`{:.1}`).
+//! Formatter for quantities: in the largest unit in which the value is at least one, exactly, or
+//! with the requested number of decimals (`{:.1}`).
 
 use core::fmt;
 
 use crate::parse::round_div;
 use crate::{Bytes, Duration, Packets, Probability, Rate, Time};
 
-/// Writes `value / one` with the unit's name.
+/// Writes `value / one` and the unit.
 fn decimal(f: &mut fmt::Formatter<'_>, value: u128, one: u128, unit: &str) -> fmt::Result {
     let Some(places) = f.precision() else {
         write!(f, "{}", value / one)?;
@@ -23,7 +23,7 @@ fn decimal(f: &mut fmt::Formatter<'_>, value: u128, one: u128, unit: &str) -> fm
     f.write_str(unit)
 }
 
-/// The digits after the point, none where there are none. `one` is a power of ten.
+/// Writes the decimals of `rest / one`, if any. `one` is a power of ten.
 fn fraction(f: &mut fmt::Formatter<'_>, mut rest: u128, mut one: u128) -> fmt::Result {
     if rest != 0 {
         f.write_str(".")?;
@@ -36,7 +36,7 @@ fn fraction(f: &mut fmt::Formatter<'_>, mut rest: u128, mut one: u128) -> fmt::R
     Ok(())
 }
 
-/// The largest of `units` that is not above `value`, else the last.
+/// Returns the largest of `units` not above `value`, or else the last.
 fn largest<'u>(value: u128, units: &[(u128, &'u str)]) -> (u128, &'u str) {
     let fits = units.iter().find(|(one, _)| value >= *one);
     fits.or(units.last()).copied().unwrap_or((1, ""))
@@ -77,7 +77,7 @@ impl fmt::Display for Duration {
 }
 
 impl fmt::Display for Time {
-    /// As a duration since the driver's epoch.
+    /// Writes the duration since the driver's epoch.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.since(Time::ZERO).fmt(f)
     }
@@ -115,11 +115,11 @@ impl fmt::Display for Packets {
 }
 
 impl fmt::Display for Probability {
-    /// In per cent, with the fewest places that tell it from its neighbours.
+    /// Writes per cent with the fewest decimals that identify the value.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = u128::from(self.parts());
         let rounded = |scale: u128| round_div(parts * scale, 1 << 32);
-        // Eight places of a per cent are finer than half a part of 2^32: the search always ends.
+        // Eight decimals of a per cent are finer than 2^-33, so the search always succeeds.
         let scale = (0..=8)
             .map(|places| 10u128.pow(places + 2))
             .find(|&scale| round_div(rounded(scale) << 32, scale) == parts)

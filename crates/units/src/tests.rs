@@ -1,4 +1,4 @@
-//! Reading, printing, and that one undoes the other.
+//! Tests of parsing, formatting and round trips.
 
 use proptest::prelude::*;
 
@@ -25,7 +25,7 @@ fn rates_are_read_as_tc_reads_them() {
     assert_eq!(rate("96mbit"), Ok(12_000_000));
     assert_eq!(rate("1.5gbit"), Ok(187_500_000));
     assert_eq!(rate("100kbit"), Ok(12_500));
-    // As pages and tables print them.
+    // Notations of web pages and published tables.
     assert_eq!(rate("10 Mbit/s"), Ok(1_250_000));
     assert_eq!(rate("1.5 Gbit/s"), rate("1500mbit"));
     assert_eq!(rate("8bit"), Ok(1));
@@ -177,7 +177,7 @@ fn a_rate_is_an_amount_over_a_time() {
     let of = |bytes, ms| Rate::of(Bytes::new(bytes), Duration::from_millis(ms)).bytes_per_sec();
     assert_eq!((of(1_500, 1), of(0, 1), of(1, 3)), (1_500_000, 0, 333));
     assert_eq!((of(7, 0), of(u64::MAX, 1)), (u64::MAX, u64::MAX));
-    // And back.
+    // Inverse of `bytes_in`.
     let rate = Rate::from_bytes_per_sec(12_000_000);
     let time = Duration::from_millis(50);
     assert_eq!(Rate::of(rate.bytes_in(time), time), rate);

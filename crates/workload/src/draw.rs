@@ -1,51 +1,50 @@
-//! Random numbers of workloads: one stream each, the same for the same seed on every machine.
+//! Random number streams of workloads: one per workload, reproducible on every platform.
 
 use ccplane_units::Duration;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 
-/// The purpose in a workload's seed, so that no other user of the simulation's seed draws the same
-/// numbers.
+/// Purpose tag, which separates workloads from other users of the simulation's seed.
 const PURPOSE: u64 = 0x776f_726b_6c6f_6164;
 
-/// The random numbers of the `which`-th workload. Another workload before or after it changes
-/// nothing for it as long as its own place stays the same.
+/// Returns the generator of the workload with index `which`. It does not depend on the other
+/// workloads.
 pub(super) fn random(seed: u64, which: u32) -> Pcg64 {
     Pcg64::new(u128::from(mix(seed ^ PURPOSE)), u128::from(which))
 }
 
-/// The stream of how late flows start, of the first workload.
+/// PCG stream of the random start offsets of the first workload.
 const LATE: u128 = 0x6d61_6e79;
 
-/// The random numbers of how much later than planned the flows of the `which`-th workload start.
+/// Returns the generator of the start offsets of the workload with index `which`.
 pub(super) fn late(seed: u64, which: u32) -> Pcg64 {
     Pcg64::new(u128::from(seed), LATE + u128::from(which))
 }
 
-/// The stream of connections of the first workload.
+/// PCG stream of the connection choices of the first workload.
 const SERVERS: u128 = 0x7365_7276_6572;
 
-/// The random numbers by which the `which`-th workload draws connections.
+/// Returns the generator of the connection choices of the workload with index `which`.
 pub(super) fn servers(seed: u64, which: u32) -> Pcg64 {
     Pcg64::new(u128::from(seed), SERVERS + u128::from(which))
 }
 
-/// A draw from the exponential distribution of this mean, to the nearest nanosecond.
+/// Draws from the exponential distribution with this mean, to the nearest nanosecond.
 ///
-/// By inversion: -mean · ln(u), u uniform over (0, 1] in steps of 2^-53, so that no draw exceeds 37
-/// times the mean.
+/// By inversion: -mean · ln(u) with u uniform over (0, 1] in steps of 2^-53, so that no draw
+/// exceeds 37 times the mean.
 pub(super) fn exponential(random: &mut Pcg64, mean_ns: f64) -> Duration {
     let u = ((random.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
     Duration::from_nanos((-mean_ns * libm::log(u) + 0.5) as u64)
 }
 
-/// A draw from the whole numbers below `count`, all alike to within 2^-32; 0 where there are none.
+/// Draws an integer below `count`, uniform to within 2^-32; 0 if `count` is 0.
 pub(super) fn below(random: &mut Pcg64, count: usize) -> usize {
     ((u128::from(random.next_u64()) * count as u128) >> 64) as usize
 }
 
-/// Spreads a number over all 64 bits: the finaliser of SplitMix64 (Steele, Lea and Flood 2014,
-/// figure 16, with David Stafford's constants "Mix13").
+/// Mixes the bits of a seed: the finaliser of SplitMix64 (Steele, Lea and Flood 2014, figure 16,
+/// with David Stafford's constants "Mix13").
 const fn mix(mut z: u64) -> u64 {
     z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,10 +1,10 @@
-//! Workloads: who sends what to whom, and when, as state machines.
+//! Workload generators as state machines.
 //!
-//! A [`WorkloadSpec`] says what is wanted. [`Running`], the machine made of it, is told the time
-//! and what arrived. It answers with flows to open, bytes to write and datagrams to send
-//! ([`Action`]). It knows no clock, socket or simulation: the simulator and real packets drive the
-//! same machines. Random numbers are its own: the same seed and the same place among the workloads
-//! give the same flows, times and sizes, whatever else happens.
+//! A [`WorkloadSpec`] describes the traffic. [`Running`], the machine built from it, is driven with
+//! times and deliveries and returns [`Action`]s: flows to open, bytes to write and datagrams to
+//! send. It has no clock or sockets, so the simulator and real packets drive the same machines.
+//! Each workload has its own random numbers: the same seed and index give the same flows, times and
+//! sizes, independent of the rest of the run.
 #![forbid(unsafe_code)]
 
 mod draw;
@@ -26,306 +26,306 @@ pub use pairs::Pairs;
 pub use requests::Exchange;
 pub use sizes::{SizeTable, SizeTableError};
 
-/// A host, by the number that its network gives it.
+/// Host identifier, assigned by the network.
 ///
-/// A workload does not look at it: it names hosts as its pairs do, and who drives it knows which
-/// hosts these are.
+/// Workloads only pass it through; the driver maps it to a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u32);
 
 impl NodeId {
-    /// Nodes are numbered from 0 in the order in which they were added to their network.
+    /// Returns the index: nodes are numbered from 0 in the order in which they were added to their
+    /// network.
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// A workload: a kind of demand, for some pairs of hosts, over some time.
+/// Workload: a traffic pattern for some pairs of hosts over an interval of time.
 #[derive(Clone, Debug)]
 pub struct WorkloadSpec {
-    /// What it is called in results and errors.
+    /// Name in results and errors.
     pub name: String,
-    /// Who sends to whom. A [`Workload::Trace`] has its own hosts; its pairs are not looked at.
+    /// Sender and receiver pairs. Ignored by [`Workload::Trace`], whose flows name their hosts.
     pub pairs: Pairs,
-    /// What they send.
+    /// Traffic pattern.
     pub kind: Workload,
-    /// Nothing before this.
+    /// Start time.
     pub start: Time,
-    /// No new flow, request or byte of a paced source from this time on; what was written before is
-    /// still delivered. Flows without end are given up at this time.
+    /// Time after which no flow, request or byte of a paced source starts. Data written before is
+    /// still delivered; flows without a size are aborted.
     pub stop: Option<Time>,
 }
 
-/// What a workload sends.
+/// Traffic pattern.
 #[derive(Clone, Debug)]
 pub enum Workload {
-    /// Each pair: flows that send as fast as they may.
+    /// Bulk transfers of each pair, sent as fast as the transport allows.
     Bulk {
-        /// Flows a pair.
+        /// Flows per pair.
         flows: u32,
-        /// Bytes of each; `None`: without end.
+        /// Size of each flow; `None` for flows without end.
         bytes: Option<Bytes>,
-        /// From the start of one flow to that of the next, over all pairs: the first flow of every
+        /// Interval between the starts of successive flows over all pairs: the first flow of every
         /// pair, then the second of every pair, and so on.
         stagger: Duration,
-        /// Each flow starts up to so much later than that, evenly distributed.
+        /// Maximum of a uniform random offset added to each start.
         spread: Duration,
-        /// Each flow without end is given up so long after its start, `spread` not counted; `None`:
-        /// none before the stop.
+        /// Duration after which a flow without a size is aborted, not counting `spread`; `None` for
+        /// no limit before `stop`.
         lasts: Option<Duration>,
     },
-    /// Each pair: an application that produces data at a rate of its own, or packets that heed no
-    /// congestion.
+    /// Application of each pair that produces data at its own rate, or datagrams without congestion
+    /// control.
     Paced {
-        /// While it is on: bytes of the application, or bytes of packets on the wire.
+        /// Rate while on: application bytes, or bytes on the wire for datagrams.
         rate: Rate,
-        /// When it is on.
+        /// On and off times.
         duty: Duty,
-        /// What carries the data.
+        /// Stream or datagrams.
         carrier: Carrier,
     },
-    /// Over all pairs: flows that arrive as a Poisson process, each between a pair drawn at random.
+    /// Flows that arrive as a Poisson process, each for a random pair.
     Poisson {
-        /// How many there are.
+        /// Arrival rate.
         arrivals: Arrivals,
-        /// How large they are.
+        /// Distribution of flow sizes.
         sizes: SizeTable,
-        /// No more than so many.
+        /// Maximum number of flows.
         flows: Option<u64>,
     },
-    /// Each pair: connections that persist; on each of them a request, its response, a pause, and
+    /// Closed loop on persistent connections of each pair: request, response, think time, and
     /// again.
     Requests {
-        /// Connections a pair.
+        /// Connections per pair.
         connections: u32,
-        /// Sizes of requests.
+        /// Distribution of request sizes.
         request: SizeTable,
-        /// Sizes of responses.
+        /// Distribution of response sizes.
         response: SizeTable,
-        /// The pause between a response and the next request.
+        /// Think time between a response and the next request.
         think: Pause,
     },
-    /// Over all pairs: messages that arrive as a Poisson process, each for a pair drawn at random,
-    /// over persistent connections.
+    /// Messages over persistent connections; they arrive as a Poisson process, each for a random
+    /// pair.
     Messages {
         /// Connections per pair.
         connections: u32,
-        /// Choice of the connection among those of the pair.
+        /// Policy that chooses one of the pair's connections.
         pick: Pick,
-        /// How many messages there are.
+        /// Arrival rate.
         arrivals: Arrivals,
-        /// How large they are.
+        /// Distribution of message sizes.
         sizes: SizeTable,
-        /// No more than so many.
+        /// Maximum number of messages.
         messages: Option<u64>,
-        /// Each answers a request of its receiver's, whose way belongs to its time. The request is
-        /// no packet: who drives the workload knows the way and adds it.
+        /// Each message answers a request of its receiver, whose one-way delay counts towards the
+        /// completion time. The request is not sent as a packet: the driver, which knows the path,
+        /// adds the delay.
         requested: bool,
     },
-    /// Incast: at one moment every pair starts a flow, and some time later again.
+    /// Incast: every pair starts a flow at the same time, periodically.
     Bursts {
-        /// How large the flows are.
+        /// Distribution of flow sizes.
         sizes: SizeTable,
-        /// From one burst to the next.
+        /// Interval between bursts.
         every: Duration,
-        /// No more than so many bursts.
+        /// Maximum number of bursts.
         bursts: Option<u64>,
     },
-    /// Each pair: flows of these sizes at these times.
+    /// Listed flows, started by each pair.
     List {
-        /// When, from the workload's start on, and how large; in the order of their times.
+        /// Start times, relative to the workload's start, and sizes; sorted by time.
         flows: Vec<(Duration, Bytes)>,
     },
-    /// Flows one by one, in the order of their times.
+    /// Listed flows, each with its own hosts.
     Trace {
-        /// All of them.
+        /// The flows, sorted by time.
         flows: Vec<TraceFlow>,
     },
 }
 
-/// A length of time that is always the same, or exponentially distributed.
+/// Fixed or exponentially distributed duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {
-    /// Always this one.
+    /// Fixed duration.
     Fixed(Duration),
-    /// Exponentially distributed with this mean.
+    /// Exponential distribution with this mean.
     Exponential(Duration),
 }
 
-/// When a paced source produces.
+/// Duty cycle of a paced source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Duty {
-    /// Always.
+    /// Always on.
     Always,
-    /// By turns; it begins on.
+    /// Alternates between on and off, starting with on.
     OnOff {
-        /// How long it is on.
+        /// On time.
         on: Pause,
-        /// How long it is off.
+        /// Off time.
         off: Pause,
     },
 }
 
-/// What carries the data of a paced source.
+/// Transport of a paced source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
-    /// A connection of the transport, with its congestion control; so many bytes are written at a
-    /// time. One segment's payload makes the smoothest flow at one more event a segment.
+    /// Connection with congestion control. The application writes `write` bytes at a time: one
+    /// segment gives the smoothest flow, at the cost of one event per segment.
     Stream {
-        /// Bytes a write.
+        /// Bytes per write.
         write: u32,
     },
-    /// Packets of this size without a connection, which nothing slows down: cross traffic as of
-    /// UDP.
+    /// Datagrams of this size without a connection or congestion control: UDP cross traffic.
     Datagrams {
-        /// Bytes of a packet on the wire, headers included.
+        /// Size of a packet on the wire, including headers.
         bytes: u32,
-        /// Whether they leave as a Poisson process of that rate; else they are evenly spaced.
+        /// Sends at Poisson times of the same mean rate; otherwise packets are evenly spaced.
         poisson: bool,
     },
 }
 
-/// How often flows arrive.
+/// Arrival rate of flows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Arrivals {
-    /// So many a second on average.
+    /// Mean number of arrivals per second.
     PerSecond(f64),
-    /// So many that their bytes make this rate on average. Headers and retransmissions come on top.
+    /// Mean rate of the flows' bytes, without headers and retransmissions.
     Rate(Rate),
-    /// So many that their bytes make this share of a link's rate on average.
+    /// Mean rate of the flows' bytes as a share of a link rate.
     Load {
-        /// From 0; 1 is all of it.
+        /// Share between 0 and 1.
         share: f64,
-        /// The link's rate.
+        /// Link rate.
         of: Rate,
     },
 }
 
-/// A flow of a [`Workload::Trace`].
+/// Flow of a [`Workload::Trace`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceFlow {
-    /// When it starts, from the workload's start on.
+    /// Start time, relative to the workload's start.
     pub at: Duration,
-    /// Its sender.
+    /// Sender.
     pub from: NodeId,
-    /// Its receiver.
+    /// Receiver.
     pub to: NodeId,
-    /// Its size.
+    /// Size.
     pub bytes: Bytes,
 }
 
-/// Why a workload cannot be.
+/// Error of a workload specification.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkloadError {
-    /// Nobody to send.
+    /// There is no pair of two different hosts.
     #[error("the workload `{0}` has no pair of two different hosts; name senders and receivers")]
     NoPairs(String),
-    /// It would never send anything.
+    /// The workload would never send anything.
     #[error("the workload `{name}` sends nothing: {why}")]
     Nothing {
-        /// The workload.
+        /// Name of the workload.
         name: String,
-        /// Why, and what to do.
+        /// Reason and fix.
         why: &'static str,
     },
-    /// More than can be kept apart.
+    /// The workload exceeds a limit.
     #[error("the workload `{name}` has {count} {what}, and {limit} are the most; make it smaller")]
     TooMany {
-        /// The workload.
+        /// Name of the workload.
         name: String,
-        /// What there is too much of.
+        /// Kind of object that there are too many of.
         what: &'static str,
-        /// How many there are.
+        /// Number in the specification.
         count: u64,
-        /// How many there may be.
+        /// Maximum.
         limit: u64,
     },
-    /// A trace or list that is not in order.
+    /// A trace or list is not sorted by time.
     #[error(
         "the workload `{name}`: flow {index} of the {what} starts before the one above it; sort the {what} by time"
     )]
     Backwards {
-        /// The workload.
+        /// Name of the workload.
         name: String,
         /// `trace` or `list`.
         what: &'static str,
-        /// The flow, from 0.
+        /// Index of the flow, from 0.
         index: usize,
     },
 }
 
-/// Flows that a workload keeps open at one time: each is some hundred bytes of state here and in
-/// the transport.
+/// Maximum number of open flows of a workload. Each has some hundred bytes of state here and in the
+/// transport.
 const MOST_CONNECTIONS: u64 = 1 << 24;
 
-/// Exchanges or messages of which a record is kept: 40 bytes each, 670 MB in all. Later ones
-/// happen, without a record.
+/// Maximum number of recorded exchanges or messages: 40 bytes each, 670 MB in all. Later ones run
+/// without a record.
 const MOST_RECORDS: usize = 1 << 24;
 
-/// What a workload wants done.
+/// Action requested by a workload.
 ///
-/// A flow is named by its slot: the number of flows that were opened with `follow` before it. Flows
-/// without `follow` have none; nobody refers to them again.
+/// A slot identifies a flow: the first flow opened with `follow` gets slot 0, the next slot 1.
+/// Flows opened without `follow` have no slot and are never referred to again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Open a connection and write so many bytes, or without end.
+    /// Open a connection and write to it.
     Open {
-        /// Who opens it and sends.
+        /// Host that opens the connection and sends.
         from: NodeId,
-        /// Who accepts it and receives.
+        /// Host that accepts the connection and receives.
         to: NodeId,
-        /// Bytes to write at once, perhaps 0; `None`: as many as the connection takes, without end.
+        /// Bytes to write at once, possibly 0; `None` to send without end.
         bytes: Option<u64>,
-        /// Nothing is written after these: the sender ends its stream.
+        /// End the stream after these bytes.
         finish: bool,
-        /// The flow gets the next slot: the workload wants to hear of it or to write more.
+        /// Assign the next slot: the workload needs notifications of this flow or will write more.
         follow: bool,
     },
-    /// Write to a flow, from its opener or back to it.
+    /// Write to a flow, in either direction.
     Write {
-        /// Which flow.
+        /// Slot of the flow.
         slot: u32,
-        /// From the host that accepted it to the one that opened it.
+        /// Write from the accepting host to the opening host.
         back: bool,
-        /// How many bytes; 0 only where it finishes.
+        /// Number of bytes; 0 only together with `finish`.
         bytes: u64,
-        /// These are the last of this direction.
+        /// End this direction of the stream after these bytes.
         finish: bool,
     },
-    /// Give a flow up, whatever is under way.
+    /// Abort a flow, even with data in flight.
     Abandon {
-        /// Which flow.
+        /// Slot of the flow.
         slot: u32,
     },
-    /// Send a packet without a connection.
+    /// Send a datagram.
     Datagram {
-        /// From here.
+        /// Sender.
         from: NodeId,
-        /// To there.
+        /// Receiver.
         to: NodeId,
-        /// Bytes on the wire, headers included.
+        /// Size on the wire, including headers.
         bytes: u32,
     },
 }
 
-/// A workload at work.
+/// Workload generator.
 ///
-/// Who drives it (a simulation, threads with sockets) keeps to these verbs, with a time that never
-/// goes back:
+/// A driver (a simulation, or threads with sockets) uses it as follows, with times that never
+/// decrease:
 ///
-/// 1. [`new`](Running::new), and then wait for [`next_time`](Running::next_time).
-/// 2. When that has come, and after each `received`: [`poll`](Running::poll) with the time until it
-///    gives nothing more, and do each [`Action`] in this order. Then ask for `next_time` again. A
-///    driver that is late loses nothing: actions come as they were due.
-/// 3. [`received`](Running::received) for a flow with a slot, once for each `Open` and `Write` with
-///    bytes, in their order, when the other end has read the last of these bytes. A flow that fails
-///    is not reported, and a write to it is dropped.
+/// 1. Create it with [`new`](Running::new) and wait for [`next_time`](Running::next_time).
+/// 2. At that time, and after each `received`, call [`poll`](Running::poll) with the current time
+///    until it returns `None`, and execute each [`Action`] in order. Then call `next_time` again. A
+///    late driver gets all actions in the order in which they were due.
+/// 3. For a flow with a slot, call [`received`](Running::received) once per `Open` and `Write` with
+///    bytes, in order, when the other end has read the last of those bytes. Failed flows are not
+///    reported, and the driver drops writes to them.
 ///
-/// [`exchanges`](Running::exchanges) and [`messages`](Running::messages) have the results that the
-/// workload itself accounts for. Of all other flows the driver knows size, start and end. A run
-/// that lasts until all is done is over when the workload has [`ended`](Running::ended) and each of
-/// its flows with a `finish` has arrived or failed.
+/// [`exchanges`](Running::exchanges) and [`messages`](Running::messages) return the results that
+/// the workload records itself. For all other flows the driver knows size, start and end. A run
+/// until completion is over when the workload has [`ended`](Running::ended) and each of its flows
+/// with `finish` has arrived or failed.
 #[derive(Debug)]
 pub struct Running {
     pairs: Pairs,
@@ -341,8 +341,8 @@ enum Machine {
 }
 
 impl Running {
-    /// The `which`-th workload of a run with this seed, counted from 0. Seed and place decide all
-    /// random numbers.
+    /// Creates the workload with index `which` (from 0) of a run with this seed. Seed and index
+    /// determine all random numbers.
     pub fn new(spec: WorkloadSpec, seed: u64, which: u32) -> Result<Running, WorkloadError> {
         let WorkloadSpec {
             name,
@@ -449,7 +449,7 @@ impl Running {
         Ok(Running { pairs, machine })
     }
 
-    /// The next action that is due. Ask until it returns none, at each
+    /// Returns the next due action. Call it until it returns `None`, at each
     /// [`next_time`](Running::next_time) and after each [`received`](Running::received).
     pub fn poll(&mut self, now: Time) -> Option<Action> {
         match &mut self.machine {
@@ -460,8 +460,8 @@ impl Running {
         }
     }
 
-    /// When there is something to be done next, if nothing arrives before; it may have passed.
-    /// `None`: never, unless something arrives.
+    /// Returns the time of the next action, possibly in the past. `None` if there is none until
+    /// something is received.
     pub fn next_time(&self) -> Option<Time> {
         match &self.machine {
             Machine::Open(open) => open.next_time(),
@@ -482,7 +482,7 @@ impl Running {
         }
     }
 
-    /// The exchanges that were completed, in the order of their ends.
+    /// Returns the completed exchanges, ordered by completion time.
     pub fn exchanges(&self) -> &[Exchange] {
         match &self.machine {
             Machine::Requests(requests) => requests.done(),
@@ -490,7 +490,7 @@ impl Running {
         }
     }
 
-    /// The messages that have arrived, in the order of their ends.
+    /// Returns the received messages, ordered by completion time.
     pub fn messages(&self) -> &[Message] {
         match &self.machine {
             Machine::Messages(messages) => messages.done(),
@@ -498,7 +498,7 @@ impl Running {
         }
     }
 
-    /// Requests without their responses, and messages that wait or are under way.
+    /// Returns the number of requests without a response and of messages not yet received.
     pub fn unfinished(&self) -> u64 {
         match &self.machine {
             Machine::Requests(requests) => requests.unfinished(),
@@ -507,9 +507,8 @@ impl Running {
         }
     }
 
-    /// Whether it opens no flow with an end any more, and nothing of which it keeps account is
-    /// under way. One that sends without end, as a paced source, has none: it ended before it
-    /// began.
+    /// Returns true if the workload will open no more finite flows and has no recorded exchange or
+    /// message outstanding. Always true for workloads without end, such as paced sources.
     pub fn ended(&self) -> bool {
         match &self.machine {
             Machine::Open(open) => open.ended(),
@@ -520,7 +519,7 @@ impl Running {
     }
 }
 
-/// From when to when.
+/// Interval in which a workload is active.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     start: Time,
@@ -528,14 +527,14 @@ struct Span {
 }
 
 impl Span {
-    /// Whether something at this time is too late.
+    /// Returns true if `at` is at or after the stop time.
     fn over(self, at: Time) -> bool {
         self.stop.is_some_and(|stop| at >= stop)
     }
 }
 
-/// The first flow of a trace or list that starts before the one above it, and which of the two it
-/// is.
+/// Returns the first flow that starts before its predecessor, and whether it is in a trace or a
+/// list.
 fn backwards(kind: &Workload) -> Option<(&'static str, usize)> {
     let (what, index) = match kind {
         Workload::Trace { flows } => (
@@ -564,14 +563,14 @@ fn room(name: &str, what: &'static str, count: u64) -> Result<(), WorkloadError>
 }
 
 impl Pause {
-    /// The longest or mean length.
+    /// Returns the fixed or mean duration.
     fn length(self) -> Duration {
         match self {
             Pause::Fixed(length) | Pause::Exponential(length) => length,
         }
     }
 
-    /// The next one.
+    /// Draws a duration.
     fn draw(self, random: &mut rand_pcg::Pcg64) -> Duration {
         match self {
             Pause::Fixed(length) => length,

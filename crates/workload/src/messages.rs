@@ -1,4 +1,4 @@
-//! Messages over persistent connections: they arrive in an open loop, and wait behind others.
+//! Open-loop messages over persistent connections, with queueing at the sender.
 
 use std::collections::VecDeque;
 
@@ -24,7 +24,7 @@ pub struct Message {
     pub bytes: Bytes,
 }
 
-/// Choice of a connection among those of a pair.
+/// Policy that chooses the connection of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pick {
     /// The idle connection that was busy last, as connection pools do. If all are busy, the message
@@ -37,7 +37,7 @@ pub enum Pick {
     Random,
 }
 
-/// Senders of messages. Each pair has its own connections. They are opened at the start, without
+/// Message generator. Each pair has its own connections, which are opened at the start without
 /// data.
 #[derive(Debug)]
 pub(crate) struct Messages {
@@ -49,8 +49,8 @@ pub(crate) struct Messages {
     most: u64,
     span: Span,
     random: Pcg64,
-    /// Random numbers of [`Pick::Random`]: the same seed gives the same arrivals and sizes whatever
-    /// the pick.
+    /// Random numbers of [`Pick::Random`], separate so that arrivals and sizes do not depend on the
+    /// policy.
     servers: Pcg64,
     /// Arrival time of the next message.
     next: Option<Time>,
@@ -65,7 +65,7 @@ pub(crate) struct Messages {
     desks: Vec<Desk>,
     /// Indexed by slot.
     open: Vec<Connection>,
-    /// The last message has arrived: each connection ends when it has nothing left to do.
+    /// Set after the last arrival: each connection ends when it becomes idle.
     closing: bool,
     ready: VecDeque<Action>,
     done: Vec<Message>,
@@ -93,7 +93,7 @@ struct Connection {
     place: u32,
     /// Messages that were written and have not been received, oldest first.
     written: VecDeque<Waiting>,
-    /// Time since which the oldest of them is served.
+    /// Start of service of the oldest of them.
     since: Time,
 }
 
@@ -150,7 +150,7 @@ impl Messages {
     }
 
     pub fn next_time(&self) -> Option<Time> {
-        // Without a single message no connection is opened.
+        // Without messages no connection is opened.
         let begins = self.next.filter(|_| self.considered == 0);
         let next = self.next.map(|next| match self.opened {
             // A connection takes messages from the moment after it was opened.
@@ -194,7 +194,7 @@ impl Messages {
         self.ready.pop_front()
     }
 
-    /// The oldest message that was written to the connection has been received.
+    /// Handles the delivery of the oldest message written to the connection.
     pub fn received(&mut self, now: Time, slot: u32, back: bool) {
         let Some(connection) = self.open.get_mut(slot as usize).filter(|_| !back) else {
             return;
@@ -234,17 +234,17 @@ impl Messages {
         &self.done
     }
 
-    /// Messages that have arrived at their sender and not at their receiver.
+    /// Returns the number of messages that have arrived but have not been received.
     pub fn unfinished(&self) -> u64 {
         self.arrived - self.finished
     }
 
-    /// Returns whether every message there will be has been received.
+    /// Returns true if all messages, including future ones, have been received.
     pub fn ended(&self) -> bool {
         self.next.is_none() && self.unfinished() == 0
     }
 
-    /// Draws the arrival after one at `at`; none after the last, or when the time is over.
+    /// Draws the arrival time after `at`; `None` after the last message or at the stop time.
     fn after(&mut self, at: Time) -> Option<Time> {
         if self.arrived >= self.most {
             return None;
@@ -264,7 +264,7 @@ impl Messages {
             let Some((place, desk)) =
                 pair.and_then(|(place, _)| Some((place, self.desks.get_mut(place as usize)?)))
             else {
-                // There are pairs, and each has its desk.
+                // Unreachable: there are pairs, and each has a desk.
                 self.finished += 1;
                 continue;
             };
@@ -380,8 +380,8 @@ mod tests {
         spec
     }
 
-    /// Runs the workload to its end on connections that each carry this rate, with a driver that is
-    /// `late`. Returns its actions.
+    /// Runs the workload to its end on connections of the given rate, with a driver that is `late`.
+    /// Returns its actions.
     fn drive(running: &mut Running, rate: Rate, late: Duration) -> Vec<(Time, Action)> {
         let mut under_way: BTreeSet<(Time, u32)> = BTreeSet::new();
         let (mut done, mut now, mut slots) = (Vec::new(), Time::ZERO, 0);
@@ -423,8 +423,8 @@ mod tests {
         done
     }
 
-    /// One connection, one size: an M/D/1 queue, in which a message waits ρ / 2(1 - ρ) of its
-    /// service on average (Pollaczek and Khinchine).
+    /// With one connection and one message size this is an M/D/1 queue: the mean wait is ρ / 2(1 -
+    /// ρ) service times (Pollaczek and Khinchine).
     #[test]
     fn waiting_is_as_queueing_theory_says() {
         for (load, tolerance) in [(0.3, 0.05), (0.7, 0.08)] {
@@ -478,13 +478,13 @@ mod tests {
         let (last, random) = (messages(last.clone()), messages(drawn(last)));
         let demand = |all: &[Message]| all.iter().map(|m| (m.arrived, m.bytes)).collect::<Vec<_>>();
         assert_eq!(demand(&last), demand(&random));
-        // 500 for each of 40 connections: six standard deviations are 134.
+        // 500 messages on each of 40 connections; six standard deviations are 134.
         let mut counts = [0; 40];
         random
             .iter()
             .for_each(|m| counts[m.connection as usize] += 1);
         assert!(counts.iter().all(|n| (366..634).contains(n)), "{counts:?}");
-        // The pool needs few: 1,000 messages a second of 4 ms each are four busy connections on
+        // The pool needs few connections: 1,000 messages per second of 4 ms each keep four busy on
         // average.
         let mut counts = [0; 40];
         last.iter().for_each(|m| counts[m.connection as usize] += 1);
@@ -494,8 +494,8 @@ mod tests {
         );
     }
 
-    /// A small message waits behind a large one on its connection and follows it without a pause; a
-    /// pool has no such wait.
+    /// A small message waits behind a large one on its connection and follows without a pause; in a
+    /// pool there is no such wait.
     #[test]
     fn a_message_on_a_drawn_connection_is_written_at_once_and_waits_in_its_stream() {
         let late = Duration::from_micros(1);
@@ -598,7 +598,7 @@ mod tests {
         );
         assert!(ends.clone().all(|(at, _)| Some(*at) >= last));
         assert!(running.ended() && running.unfinished() == 0 && running.messages().len() > 50);
-        // What nobody asked for changes nothing.
+        // Unexpected deliveries are ignored.
         running.received(opened, 0, true);
         running.received(opened, 0, false);
         running.received(opened, 99, false);
@@ -608,9 +608,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(96))]
 
-        /// No message is lost, a connection serves one at a time, and messages are served in the
-        /// order of their arrival: of a pair with `Last`, where none waits while a connection of
-        /// the pair is idle, and of a connection with `Random`.
+        /// Every message is delivered, a connection serves one message at a time, and messages are
+        /// served in order of arrival: per pair with `Last`, where none waits while a connection of
+        /// the pair is idle, and per connection with `Random`.
         #[test]
         fn every_message_is_served_in_its_turn(
             connections in 1_u32..5,
@@ -660,7 +660,7 @@ mod tests {
                     prop_assert!(m.arrived <= m.started && m.started < m.finished);
                     prop_assert!(Some(m.arrived) < spec.stop);
                     if m.started > m.arrived + late && !random {
-                        // All were busy until then.
+                        // All connections were busy until then.
                         let busy = of_pair.iter().filter(|o| o.started < m.started && o.finished >= m.started);
                         prop_assert!(busy.count() >= connections as usize, "{m:?} of {of_pair:?}");
                     }
@@ -672,7 +672,7 @@ mod tests {
                 prop_assert!(of_slot.windows(2).all(|w| w[0].finished <= w[1].started), "{of_slot:?}");
                 prop_assert!(of_slot.windows(2).all(|w| w[0].arrived <= w[1].arrived || !random), "{of_slot:?}");
                 if random {
-                    // At once, or when the message before it ends.
+                    // The message is served at once, or when its predecessor ends.
                     let at_once = late * 2 + Duration::from_nanos(1);
                     let served = |w: &[&Message]| w[1].started <= w[0].finished.max(w[1].arrived + at_once);
                     prop_assert!(of_slot.windows(2).all(served), "{of_slot:?}");

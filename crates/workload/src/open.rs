@@ -1,5 +1,5 @@
-//! Flows that start at times of their own, whatever became of those before: bulk, Poisson arrivals,
-//! bursts, lists, traces.
+//! Open-loop workloads, whose flows start at times independent of earlier flows: bulk, Poisson
+//! arrivals, bursts, lists and traces.
 
 use std::collections::BTreeSet;
 
@@ -11,17 +11,17 @@ use super::draw::exponential;
 use super::planned::Planned;
 use super::{Action, Arrivals, Pairs, SizeTable, Span, TraceFlow, Workload};
 
-/// Starts flows.
+/// Open-loop generator of flows.
 #[derive(Debug)]
 pub(super) struct OpenLoop {
     plan: Plan,
     span: Span,
     random: Pcg64,
-    /// When the next flow starts.
+    /// Start time of the next flow.
     next: Option<Time>,
-    /// How many starts there were.
+    /// Number of flows started.
     count: u64,
-    /// Flows without end that are given up: when, and their slots; and how many slots there were.
+    /// Abort times and slots of the flows without a size.
     leaving: BTreeSet<(Time, u32)>,
     slots: u32,
 }
@@ -29,16 +29,15 @@ pub(super) struct OpenLoop {
 #[derive(Debug)]
 enum Plan {
     Bulk {
-        /// Starts in all.
+        /// Total number of starts.
         flows: u64,
         bytes: Option<u64>,
         planned: Planned,
-        /// Where starts are spread: the place and the start of each flow, in the order of their
-        /// starts.
+        /// With `spread`: the place and start time of each flow, in order of start.
         drawn: Option<Vec<(u64, Time)>>,
     },
     Poisson {
-        /// Nanoseconds between arrivals.
+        /// Mean interval between arrivals, ns.
         gap: f64,
         sizes: SizeTable,
         flows: u64,
@@ -46,13 +45,13 @@ enum Plan {
     Bursts {
         sizes: SizeTable,
         every: Duration,
-        /// Starts in a burst, and in all.
+        /// Flows per burst, and in total.
         burst: u64,
         flows: u64,
     },
     List {
         flows: Vec<(Duration, Bytes)>,
-        /// Starts at each time.
+        /// Flows per list entry, one per pair.
         each: u64,
     },
     Trace(Vec<TraceFlow>),
@@ -172,13 +171,14 @@ impl OpenLoop {
         }
     }
 
-    /// Whether no flow starts any more.
+    /// Returns true if no more flows will start.
     pub fn ended(&self) -> bool {
         self.next.is_none_or(|at| self.span.over(at))
     }
 
     pub fn poll(&mut self, now: Time, pairs: &Pairs) -> Option<Action> {
-        // What was due first comes first; at one time a flow starts before another is given up.
+        // Actions are returned in the order in which they were due; at equal times, starts go
+        // before aborts.
         loop {
             let starts = self.next.filter(|at| *at <= now && !self.span.over(*at));
             let leaves = self.leaving.first().copied().filter(|(at, _)| *at <= now);
@@ -200,7 +200,7 @@ impl OpenLoop {
         }
     }
 
-    /// When the flow after `count` others starts, the last of which did so `at`.
+    /// Returns the start time of the flow after the last one, which started at `at`.
     fn after(&mut self, at: Time) -> Option<Time> {
         let (count, start) = (self.count, self.span.start);
         match &self.plan {
@@ -227,7 +227,7 @@ impl OpenLoop {
         }
     }
 
-    /// The next flow; none where its place holds no pair.
+    /// Returns the action that starts the next flow; `None` if its place holds no pair.
     fn start(&mut self, pairs: &Pairs) -> Option<Action> {
         let number = match &self.plan {
             Plan::Bulk {
@@ -268,7 +268,7 @@ impl OpenLoop {
             _ => None,
         };
         if let Some(at) = leaves {
-            // One that is late by more than it lasts is given up as it starts.
+            // A flow whose start is late by more than its duration is aborted when it starts.
             let at = self.next.map_or(at, |starts| at.max(starts));
             self.leaving.insert((at, self.slots));
             self.slots += 1;
@@ -283,7 +283,7 @@ impl OpenLoop {
     }
 }
 
-/// Nanoseconds between arrivals.
+/// Returns the mean interval between arrivals, ns.
 pub(crate) fn gap(arrivals: Arrivals, sizes: &SizeTable) -> Result<f64, &'static str> {
     let rate = match arrivals {
         Arrivals::PerSecond(rate) => rate,

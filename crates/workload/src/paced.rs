@@ -1,5 +1,4 @@
-//! Sources with a rate of their own: constant bit rate, on-off, and packets that heed no
-//! congestion.
+//! Paced sources: constant bit rate, on-off, and datagrams without congestion control.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,12 +9,12 @@ use rand_pcg::Pcg64;
 use super::draw::{below, exponential};
 use super::{Action, Carrier, Duty, Pairs, Span};
 
-/// One source a pair.
+/// Paced sources, one per pair.
 ///
-/// While it is on, the data of the next interval is written, or the next packet sent, at the
-/// interval's beginning. The n-th interval begins n times its length after the source came on, to
-/// the nanosecond, so that no rounding adds up. Sources of one workload are out of phase: each
-/// starts within the first interval, at a time drawn at random.
+/// While a source is on, it writes the data of an interval, or sends a packet, at the start of the
+/// interval. Interval n starts n interval lengths after the source was turned on, to the
+/// nanosecond, so rounding errors do not accumulate. Each source has a random phase within the
+/// first interval.
 #[derive(Debug)]
 pub(super) struct Paced {
     rate: Rate,
@@ -24,21 +23,21 @@ pub(super) struct Paced {
     span: Span,
     random: Pcg64,
     sources: Vec<Source>,
-    /// When each is due: time, and its number.
+    /// Due time and index of each source.
     due: BinaryHeap<Reverse<(Time, u32)>>,
     opened: u32,
 }
 
 #[derive(Clone, Debug)]
 struct Source {
-    /// Its place among the pairs.
+    /// Index of the pair.
     place: u32,
-    /// The slot of its connection, once it is open.
+    /// Slot of the connection, once open.
     slot: Option<u32>,
-    /// When it came on, and until when it is.
+    /// Start and end of the current on period.
     on: Time,
     until: Time,
-    /// Intervals since then.
+    /// Intervals since `on`.
     count: u64,
 }
 
@@ -92,7 +91,7 @@ impl Paced {
 
     pub fn next_time(&self) -> Option<Time> {
         let Reverse((at, _)) = self.due.peek()?;
-        // A source that is due after the end still has to end its stream, then.
+        // A source that is due only after the stop still has to end its stream at the stop.
         Some(self.span.stop.map_or(*at, |stop| stop.min(*at)))
     }
 
@@ -123,7 +122,7 @@ impl Paced {
         None
     }
 
-    /// The source is due.
+    /// Returns the action of a source that is due.
     fn produce(&mut self, at: Time, number: u32, pairs: &Pairs) -> Option<Action> {
         let source = self.sources.get_mut(number as usize)?;
         let (from, to) = pairs.get(source.place as usize)?;
@@ -156,7 +155,7 @@ impl Paced {
             }
             Carrier::Stream { write: bytes } => {
                 let next = next(bytes);
-                // What the application produces before it goes off or ends.
+                // The last interval is cut short when the source goes off or stops.
                 let end = self
                     .span
                     .stop
@@ -197,7 +196,7 @@ fn write(slot: u32, bytes: u64, finish: bool) -> Action {
     }
 }
 
-/// When a source that came on at this time goes off.
+/// Returns the end of the on period that starts at `on`.
 fn until(duty: Duty, on: Time, random: &mut Pcg64) -> Time {
     match duty {
         Duty::Always => Time::MAX,
@@ -205,7 +204,7 @@ fn until(duty: Duty, on: Time, random: &mut Pcg64) -> Time {
     }
 }
 
-/// How long so many bytes take at this rate, rounded down.
+/// Returns the time for `bytes` at this rate, in ns, rounded down.
 fn nanos(bytes: u64, rate: Rate) -> u64 {
     let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.bytes_per_sec().max(1));
     u64::try_from(nanos).unwrap_or(u64::MAX)

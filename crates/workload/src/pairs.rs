@@ -1,4 +1,4 @@
-//! Who sends to whom.
+//! Pairs of sender and receiver.
 
 use rand_pcg::Pcg64;
 
@@ -8,10 +8,9 @@ use crate::NodeId;
 /// Pairs of sender and receiver.
 #[derive(Clone, Debug)]
 pub enum Pairs {
-    /// These.
+    /// Explicit list of pairs.
     Each(Vec<(NodeId, NodeId)>),
-    /// Every one of `from` with every one of `to`, itself excepted. Takes the room of its lists,
-    /// not of all pairs.
+    /// Every sender with every other receiver. Takes memory for the two lists only.
     Every {
         /// Senders.
         from: Vec<NodeId>,
@@ -21,16 +20,15 @@ pub enum Pairs {
 }
 
 impl Pairs {
-    /// One pair.
+    /// Creates a single pair.
     pub fn one(from: NodeId, to: NodeId) -> Pairs {
         Pairs::Each(vec![(from, to)])
     }
 
-    /// A random permutation without fixed points: each host sends to one other and receives from
-    /// one other.
+    /// Creates a random permutation without fixed points: each host sends to one other host and
+    /// receives from one other host.
     ///
-    /// Sattolo's algorithm (1986): one cycle through all hosts, every such cycle as likely as any
-    /// other.
+    /// Sattolo's algorithm (1986): a single cycle through all hosts, drawn uniformly.
     pub fn permutation(hosts: &[NodeId], seed: u64) -> Pairs {
         let mut draws = random(seed, u32::MAX);
         let mut to = hosts.to_vec();
@@ -41,8 +39,7 @@ impl Pairs {
         Pairs::Each(pairs.filter(|(from, to)| from != to).collect())
     }
 
-    /// How many places there are for a pair; `get` has none at those where a host would meet
-    /// itself.
+    /// Returns the number of places for a pair. Places that pair a host with itself are empty.
     pub(super) fn places(&self) -> usize {
         match self {
             Pairs::Each(pairs) => pairs.len(),
@@ -50,7 +47,7 @@ impl Pairs {
         }
     }
 
-    /// The pair at this place.
+    /// Returns the pair at this place.
     pub(super) fn get(&self, place: usize) -> Option<(NodeId, NodeId)> {
         match self {
             Pairs::Each(pairs) => pairs.get(place).copied(),
@@ -62,19 +59,19 @@ impl Pairs {
         }
     }
 
-    /// Whether there is no pair at all.
+    /// Returns true if there is no pair.
     pub(super) fn is_empty(&self) -> bool {
         match self {
             Pairs::Each(pairs) => pairs.is_empty(),
-            // Two different hosts on either side, or two that differ from each other, are enough.
+            // A single sender that differs from a receiver is enough.
             Pairs::Every { from, to } => !from.iter().any(|a| to.iter().any(|b| a != b)),
         }
     }
 
-    /// A pair drawn at random, every one as likely as any other; the pairs are not empty.
+    /// Draws a pair uniformly.
     pub(super) fn draw(&self, random: &mut Pcg64) -> Option<(u32, (NodeId, NodeId))> {
-        // Half of all places at least hold a pair, unless the hosts are very few: then a few more
-        // draws find one.
+        // At least half of the places hold a pair, or there are very few hosts: a few draws find
+        // one.
         for _ in 0..1_000 {
             let place = below(random, self.places());
             if let Some(pair) = self.get(place) {
@@ -138,7 +135,7 @@ mod tests {
         for _ in 0..9_000 {
             counts[pairs.draw(&mut random).expect("there are pairs").0 as usize] += 1;
         }
-        // 1,000 each: six standard deviations are 180.
+        // The expected count is 1,000 each; six standard deviations are 180.
         assert!(
             counts.iter().all(|&n| n == 0 || (820..1_180).contains(&n)),
             "{counts:?}"

@@ -1,11 +1,11 @@
-//! When flows without end are there, as it is planned: what opens them and what looks at results
-//! agree on it.
+//! Planned lifetimes of flows without end, shared by the generator that opens them and the code
+//! that evaluates them.
 
 use ccplane_units::{Duration, Time};
 
 use crate::{Carrier, Span, Workload};
 
-/// The times of flows that come one after the other.
+/// Planned times of staggered flows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Planned {
     span: Span,
@@ -22,12 +22,12 @@ impl Planned {
         }
     }
 
-    /// When the `n`-th flow is to start, counted from 0.
+    /// Returns the planned start of flow `n`, counted from 0.
     pub fn starts(self, n: u64) -> Time {
         self.span.start + self.stagger * n
     }
 
-    /// When it is given up if it has no end; `None`: not before the run's end.
+    /// Returns the abort time of flow `n`, or `None` if it lasts until the end of the run.
     pub fn leaves(self, n: u64) -> Option<Time> {
         let own = self.lasts.map(|lasts| self.starts(n) + lasts);
         match (own, self.span.stop) {
@@ -38,9 +38,8 @@ impl Planned {
 }
 
 impl Workload {
-    /// When the `n`-th flow without end of such a workload is to start, counted from 0, and when it
-    /// is given up where that is before the run's end; `None` where its flows have ends. By how
-    /// much a flow starts later is drawn.
+    /// Returns the planned start of flow `n` (counted from 0) and its abort time, if any. `None` if
+    /// the workload's flows have a size. The random offset of `spread` is not included.
     pub fn planned(&self, n: u64, start: Time, stop: Option<Time>) -> Option<(Time, Option<Time>)> {
         let span = Span { start, stop };
         let planned = match self {

@@ -1,4 +1,4 @@
-//! A closed loop over persistent connections: request, response, pause, again.
+//! Closed-loop requests over persistent connections.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -8,14 +8,14 @@ use rand_pcg::Pcg64;
 
 use super::{Action, MOST_RECORDS, Pairs, Pause, SizeTable, Span};
 
-/// A request and its response.
+/// Request and response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exchange {
-    /// The connection, in the order in which the workload opened them.
+    /// Connection, numbered in the order in which the workload opened them.
     pub connection: u32,
-    /// When the request was written.
+    /// Time at which the request was written.
     pub started: Time,
-    /// When the last byte of the response arrived.
+    /// Time at which the last byte of the response was received.
     pub finished: Time,
     /// Size of the request.
     pub request: Bytes,
@@ -23,7 +23,7 @@ pub struct Exchange {
     pub response: Bytes,
 }
 
-/// Clients and servers of one workload.
+/// Closed-loop clients and servers.
 #[derive(Debug)]
 pub(super) struct Requests {
     request: SizeTable,
@@ -31,14 +31,14 @@ pub(super) struct Requests {
     think: Pause,
     span: Span,
     random: Pcg64,
-    /// Connections a pair, and how many of all were looked at for opening.
+    /// Connections per pair, and the number of connections considered for opening so far.
     connections: u64,
     considered: u64,
     open: Vec<Connection>,
-    /// Connections in their pause: its end, and the slot.
+    /// Connections in their think time: its end, and the slot.
     thinking: BinaryHeap<Reverse<(Time, u32)>>,
     ready: VecDeque<Action>,
-    /// Connections whose both ends have said that nothing more comes.
+    /// Number of connections closed in both directions.
     ended: usize,
     done: Vec<Exchange>,
 }
@@ -53,11 +53,11 @@ struct Connection {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The request is under way.
+    /// The request is in flight.
     Asking,
-    /// The response is under way.
+    /// The response is in flight.
     Answering,
-    /// Neither.
+    /// Idle.
     Quiet,
 }
 
@@ -136,7 +136,8 @@ impl Requests {
         None
     }
 
-    /// The request reached the server, or the response the client.
+    /// Handles the delivery of a request to the server (`back` is false) or of a response to the
+    /// client.
     pub fn received(&mut self, now: Time, slot: u32, back: bool) {
         let Some(connection) = self.open.get_mut(slot as usize) else {
             return;
@@ -174,7 +175,7 @@ impl Requests {
         &self.done
     }
 
-    /// Requests without their responses.
+    /// Returns the number of requests without a response.
     pub fn unfinished(&self) -> u64 {
         let open = self
             .open
@@ -183,12 +184,12 @@ impl Requests {
         open.count() as u64
     }
 
-    /// Whether no request is to come, and none is without its response.
+    /// Returns true if no more requests will be sent and all have been answered.
     pub fn ended(&self) -> bool {
         self.span.over(self.span.start) || (self.considered > 0 && self.ended == self.open.len())
     }
 
-    /// A request to be written now.
+    /// Creates the state of a request written now.
     fn ask(&mut self, now: Time) -> Connection {
         Connection {
             state: State::Asking,
@@ -198,7 +199,7 @@ impl Requests {
         }
     }
 
-    /// Both ends have nothing more to say.
+    /// Ends both directions of a connection.
     fn end(&mut self, slot: u32) {
         self.ended += 1;
         self.ready.push_back(write(slot, false, 0, true));

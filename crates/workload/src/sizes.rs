@@ -1,4 +1,4 @@
-//! How large flows are: tables of cumulative shares, drawn from without floating point.
+//! Flow size distributions: cumulative tables, sampled in integer arithmetic.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,10 +9,11 @@ use rand_pcg::rand_core::Rng;
 
 use super::tables::{NS2_PACKET, TABLES};
 
-/// A distribution of sizes: points (size, share of all sizes up to it), linear between them.
+/// Distribution of sizes, given as points (size, cumulative share) with linear interpolation.
 ///
-/// A first point with a share above 0, and two points of one size, are atoms. Shares are kept as
-/// 63-bit fractions, so that the same draws give the same sizes on every machine. Cheap to clone.
+/// A first point with a share above 0, and two points of the same size, are atoms. Shares are
+/// stored as 63-bit fractions, so that the same draws give the same sizes on every platform.
+/// Cloning is cheap.
 ///
 /// ```
 /// use ccplane_workload::SizeTable;
@@ -24,49 +25,49 @@ use super::tables::{NS2_PACKET, TABLES};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SizeTable {
     points: Arc<[Point]>,
-    /// Sizes are whole multiples of so many bytes.
+    /// All sizes are multiples of this many bytes.
     unit: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Point {
-    /// In units.
+    /// Size in units.
     size: u64,
-    /// Share of all sizes up to it, of [`ONE`].
+    /// Cumulative share, as a fraction of [`ONE`].
     share: u64,
 }
 
-/// The share of everything: a power of two, so that a share given in binary floating point is kept
-/// as it is.
+/// Cumulative share of 1. A power of two represents shares given in binary floating point exactly.
 const ONE: u64 = 1 << 63;
 
-/// Shares are written with a few digits: the last is 1 to within this.
+/// Tolerance of the last share, which is published with few digits.
 const ROUNDING: f64 = 1e-9;
 
-/// The largest size of a table, 281 TB: what a stream can be long.
+/// Largest size, 281 TB: the maximum length of a stream.
 const LARGEST: u64 = 1 << 48;
 
-/// Why points make no distribution.
+/// Error of a size table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}; {fix}")]
 pub struct SizeTableError {
-    /// Which point, from 0; in a text, which line, from 1.
+    /// Index of the point, from 0; in a text, line number from 1.
     pub index: usize,
-    /// What is wrong with it.
+    /// Reason.
     pub why: String,
-    /// Whether it is the point's share that is wrong, or else its size.
+    /// The error concerns the share of the point, not its size.
     pub share: bool,
-    /// What to write instead.
+    /// Correct form.
     pub fix: &'static str,
 }
 
 impl SizeTable {
-    /// A table of points (bytes, share of all sizes up to it): both rise, the last share is 1.
+    /// Creates a table from points (bytes, cumulative share). Both columns increase, and the last
+    /// share is 1.
     pub fn new(points: &[(u64, f64)]) -> Result<SizeTable, SizeTableError> {
         SizeTable::in_units(points, 1)
     }
 
-    /// Every size is this one; one byte at least.
+    /// Creates a table with a single size of at least one byte.
     pub fn fixed(bytes: Bytes) -> SizeTable {
         let size = bytes.get().clamp(1, LARGEST);
         SizeTable {
@@ -75,20 +76,20 @@ impl SizeTable {
         }
     }
 
-    /// A published table; [`SizeTable::names`] has all of them.
+    /// Returns a published table; [`SizeTable::names`] lists them.
     pub fn named(name: &str) -> Option<SizeTable> {
         let table = TABLES.iter().find(|table| table.name == name)?;
         SizeTable::in_units(table.points, table.unit).ok()
     }
 
-    /// The names of the published tables, each with its source.
+    /// Returns the names of the published tables with their sources.
     pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
         TABLES.iter().map(|table| (table.name, table.source))
     }
 
-    /// Reads a table as it is published: lines `bytes share`, with shares up to 1 or up to 100 (%),
-    /// or ns-2's lines `packets number share`, in packets of 1,460 bytes. `#` begins a comment. An
-    /// error's `index` is the line.
+    /// Parses a table as published: lines `bytes share`, with shares up to 1 or up to 100 (%), or
+    /// ns-2's lines `packets number share`, in packets of 1,460 bytes. `#` starts a comment. The
+    /// `index` of an error is the line number.
     pub fn parse(text: &str) -> Result<SizeTable, SizeTableError> {
         let (mut points, mut lines, mut columns) = (Vec::new(), Vec::new(), None);
         for (n, line) in (1..).zip(text.lines()) {
@@ -142,13 +143,12 @@ impl SizeTable {
         })
     }
 
-    /// The mean size, bytes: exact but for the last rounding.
+    /// Returns the mean size in bytes, exact except for the final rounding.
     pub fn mean(&self) -> f64 {
-        // Twice the sum of size × share; a size is below 2^48 and all shares together are 2^63.
+        // Twice the sum of size × share; a size is below 2^48 and the shares sum to 2^63.
         let mut twice: u128 = 0;
         for (before, point) in self.steps() {
-            // In whole packets, each of those after `before` up to `point` is as likely as the
-            // others.
+            // In whole packets the sizes after `before` up to `point` are equally likely.
             let first = if self.unit > 1 && before.size < point.size {
                 before.size + 1
             } else {
@@ -159,14 +159,14 @@ impl SizeTable {
         twice as f64 / (2.0 * ONE as f64) * self.unit as f64
     }
 
-    /// The smallest size that so large a share of all sizes does not exceed; `share` from 0 to 1.
+    /// Returns the smallest size whose cumulative share is at least `share`, between 0 and 1.
     pub fn quantile(&self, share: f64) -> Bytes {
         self.at(fraction(share.clamp(0.0, 1.0)).min(ONE - 1))
     }
 
-    /// The share of sizes up to this one.
+    /// Returns the cumulative share of this size.
     pub fn share_up_to(&self, bytes: Bytes) -> f64 {
-        // In whole packets a part of a packet holds nothing more.
+        // In whole packets a partial packet does not count.
         let size = bytes.get() / self.unit;
         let mut share = 0;
         for (before, point) in self.steps() {
@@ -181,16 +181,16 @@ impl SizeTable {
         share as f64 / ONE as f64
     }
 
-    /// The next size drawn from `random`.
+    /// Draws a size.
     pub(crate) fn draw(&self, random: &mut Pcg64) -> Bytes {
         self.at(random.next_u64() >> 1)
     }
 
-    /// The size that the share `at`, below [`ONE`], of all sizes does not exceed.
+    /// Returns the size at the cumulative share `at`, below [`ONE`].
     fn at(&self, at: u64) -> Bytes {
         let next = self.points.partition_point(|point| point.share <= at);
         let (Some(point), Some(before)) = (self.points.get(next), next.checked_sub(1)) else {
-            // Below the first point's share, which is an atom (or, never, at the last one's).
+            // Within the atom of the first point (`next` is never past the last point).
             return Bytes::new(
                 self.points
                     .first()
@@ -201,7 +201,7 @@ impl SizeTable {
         let before = self.points.get(before).copied().unwrap_or(*point);
         let up = u128::from(point.size - before.size) * u128::from(at - before.share);
         let width = u128::from(point.share - before.share);
-        // A part of a packet is a packet.
+        // Partial packets are rounded up.
         let up = if self.unit > 1 {
             up / width + 1
         } else {
@@ -211,7 +211,7 @@ impl SizeTable {
         Bytes::new((size * self.unit).max(1))
     }
 
-    /// Each point with the one before it; the first is an atom.
+    /// Returns each point with its predecessor; the first is an atom.
     fn steps(&self) -> impl Iterator<Item = (Point, Point)> + '_ {
         let first = self.points.first().map(|first| {
             let before = Point { share: 0, ..*first };
@@ -296,7 +296,7 @@ impl SizeTable {
                     share: fraction(share),
                 };
                 let mut points: Vec<Point> = points.iter().map(point).collect();
-                // What is left out by rounding belongs to the largest size.
+                // The rounding error goes to the largest size.
                 if let Some(last) = points.last_mut() {
                     last.share = ONE;
                 }
@@ -310,7 +310,7 @@ impl SizeTable {
 }
 
 impl fmt::Display for SizeTable {
-    /// Its name, or that it is a table of its own, and its mean.
+    /// Writes the name of a published table, or the number of points and the mean.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let known =
             SizeTable::names().find(|(name, _)| SizeTable::named(name).as_ref() == Some(self));
@@ -322,7 +322,7 @@ impl fmt::Display for SizeTable {
     }
 }
 
-/// A share as a fraction of [`ONE`].
+/// Converts a share to a fraction of [`ONE`].
 fn fraction(share: f64) -> u64 {
     ((share * ONE as f64) as u64).min(ONE)
 }
@@ -336,10 +336,10 @@ mod tests {
     #[test]
     fn tables_are_read_as_others_publish_them() {
         let shares = "0 0\n10000 0.15\n20000 0.6\n1000000 1\n";
-        // HPCC's, in percent.
+        // HPCC's format, in per cent.
         let percent = include_str!("../../../tests/cases/13-percent.cdf");
         assert_eq!(SizeTable::parse(percent), SizeTable::parse(shares));
-        // pFabric's, for ns-2: packets, a number that is not read, the share.
+        // pFabric's format for ns-2: packets, an ignored number, share.
         let table = TABLES
             .iter()
             .find(|table| table.name == "websearch-packets")
@@ -366,14 +366,13 @@ mod tests {
         }
     }
 
-    /// The means that go with the tables where they were published, or are computed from their
-    /// points.
+    /// Means as published with the tables, or computed from their points.
     #[test]
     fn published_means() {
         for (name, mean, within) in [
             ("websearch", 1_711_250.0, 1.0),
-            // 1,141 packets, as the scripts' mean; whole packets are half a packet more where the
-            // line is oblique.
+            // The scripts give a mean of 1,141 packets; rounding up to whole packets adds half a
+            // packet on sloped segments.
             ("websearch-packets", 1_141.4 * 1_460.0, 100.0),
             ("websearch-kaist", 1_710_004.4, 1.0),
             ("datamining", 12_658_198.6, 1.0),
@@ -472,7 +471,7 @@ mod tests {
     }
 
     proptest! {
-        /// Quantile and share are each other's inverse, for any table.
+        /// `quantile` and `share_up_to` are inverse for any table.
         #[test]
         fn share_of_a_quantile(
             mut sizes in prop::collection::vec(1_u64..1 << 40, 1..12),

@@ -1,22 +1,22 @@
-//! Published distributions of flow sizes, as numbers.
+//! Published flow size distributions.
 //!
-//! All tables come from public code or configuration files, of the papers' authors or of those who
-//! repeated the experiments. A curve in a figure leads to several encodings, and each is here under
-//! its own name. Distributions of which only a mean was published (Facebook's web servers and cache
-//! followers: 63,735 and 701,490 bytes) are not here.
+//! All tables are from public code or configuration files, by the authors of the papers or of
+//! replications. Where one published curve has several encodings, each has its own name.
+//! Distributions published only by their mean (Facebook's web servers and cache followers: 63,735
+//! and 701,490 bytes) are not included.
 
-/// A published distribution: `points` are (size, share of all flows up to it), sizes in units of
+/// Published distribution. `points` are (size, cumulative share of flows), with sizes in units of
 /// `unit` bytes.
 #[derive(Debug)]
 pub(super) struct Published {
     pub name: &'static str,
     pub source: &'static str,
-    /// 1, or the payload of a packet where sizes were published in whole packets.
+    /// 1, or the payload of a packet if sizes were published in whole packets.
     pub unit: u64,
     pub points: &'static [(u64, f64)],
 }
 
-/// Payload of a packet in the ns-2 scripts that count flows in packets.
+/// Payload of a packet in the ns-2 scripts that count flows in packets, bytes.
 pub(super) const NS2_PACKET: u64 = 1_460;
 
 pub(super) const TABLES: &[Published] = &[

@@ -1,4 +1,4 @@
-//! What workloads ask for, without a simulation: a script answers them.
+//! Tests of the generators, driven by a script instead of a simulation.
 
 use ccplane_units::{Bytes, Duration, Rate, Time};
 use proptest::prelude::*;
@@ -23,8 +23,8 @@ fn seconds(s: u64) -> Time {
     Time::ZERO + Duration::from_secs(s)
 }
 
-/// What an open loop does until a time: each action with its moment. Machines never ask to be woken
-/// in the past.
+/// Returns the actions of an open-loop workload up to a time. Checks that `next_time` never lies in
+/// the past.
 fn run(spec: WorkloadSpec, seed: u64, until: Time) -> Vec<(Time, Action)> {
     let mut running = Running::new(spec, seed, 0).expect("a sound workload");
     let mut done = Vec::new();
@@ -36,7 +36,7 @@ fn run(spec: WorkloadSpec, seed: u64, until: Time) -> Vec<(Time, Action)> {
         while let Some(action) = running.poll(now) {
             done.push((now, action));
         }
-        // A wake-up may find nothing (a source goes off), but then a later one is wanted.
+        // A wake-up may produce no action (a source goes off), but then `next_time` must advance.
         assert!(
             done.len() > before || running.next_time() != Some(now),
             "it is woken at {now:?} again and again"
@@ -54,7 +54,7 @@ fn sizes_of(actions: &[(Time, Action)]) -> Vec<u64> {
     bytes.collect()
 }
 
-/// The Kolmogorov-Smirnov distance between sizes and the table that they were drawn from.
+/// Returns the Kolmogorov-Smirnov distance between sizes and their table.
 fn distance(mut sizes: Vec<u64>, table: &SizeTable) -> f64 {
     sizes.sort_unstable();
     let n = sizes.len() as f64;
@@ -62,8 +62,7 @@ fn distance(mut sizes: Vec<u64>, table: &SizeTable) -> f64 {
     let mut below = 0;
     for group in sizes.chunk_by(|a, b| a == b) {
         let size = Bytes::new(group[0]);
-        // Just below a size the empirical share is what lies below it, at the size what lies up to
-        // it.
+        // Compares both sides of the step in the empirical distribution.
         let before = table.share_up_to(Bytes::new(size.get() - 1));
         worst = worst.max((before - below as f64 / n).abs());
         below += group.len();
@@ -84,9 +83,8 @@ fn sizes_follow_their_tables() {
         };
         let sizes = sizes_of(&run(spec(poisson), 5, Time::MAX));
         assert_eq!(sizes.len() as u64, count);
-        // The distance exceeds 1.95 / sqrt(n) once in a thousand times (Kolmogorov). Sizes are
-        // rounded down to a byte, which moves small sizes of `caida` by up to 1/10,000 of the share
-        // there.
+        // The distance exceeds 1.95 / sqrt(n) with probability 0.001 (Kolmogorov). Rounding sizes
+        // down to a byte shifts the small sizes of `caida` by up to 1/10,000 in share.
         let distance = distance(sizes, &table);
         assert!(
             distance < 1.95 / (count as f64).sqrt() + 1e-4,
@@ -117,10 +115,10 @@ fn poisson_arrivals_have_exponential_gaps_of_the_right_mean() {
         .map(|gap| (gap - mean) * (gap - mean))
         .sum::<f64>()
         / n;
-    // Bundler's workload at 84 Mbit/s: 499.4 requests a second.
+    // Bundler's workload at 84 Mbit/s: 499.4 requests per second.
     let expected = 1e9 / (0.875 * 12_000_000.0 / 21_025.0);
     assert!(((1e9 / expected) - 499.43_f64).abs() < 0.1);
-    // Four standard errors: of the mean 1/sqrt(n), of the variance sqrt(8/n).
+    // Four standard errors: 1/sqrt(n) for the mean, sqrt(8/n) for the variance.
     assert!(
         (mean / expected - 1.0).abs() < 4.0 / n.sqrt(),
         "mean {mean}, not {expected}"
@@ -129,8 +127,7 @@ fn poisson_arrivals_have_exponential_gaps_of_the_right_mean() {
         (variance / (expected * expected) - 1.0).abs() < 4.0 * (8.0 / n).sqrt(),
         "variance {variance}"
     );
-    // And the distribution is exponential: 1 - 1/e of the gaps are below the mean, by half a per
-    // cent.
+    // The distribution is exponential: 1 - 1/e of the gaps are below the mean, to half a per cent.
     let below = gaps.iter().filter(|gap| **gap < expected).count() as f64 / n;
     assert!((below - 0.632_12).abs() < 0.008, "{below}");
 }
@@ -148,8 +145,8 @@ fn load_is_the_share_of_the_link_that_its_bytes_take() {
     };
     let bytes: u64 = sizes_of(&run(spec(poisson), 9, seconds(100))).iter().sum();
     let load = bytes as f64 / 100.0 / link.bytes_per_sec() as f64;
-    // The sizes' standard deviation is some 5 times their mean, and about 32,800 flows come: 0.5 ±
-    // 4 × 5 / 181 × 0.5.
+    // The standard deviation of the sizes is about 5 times their mean, and there are about 32,800
+    // flows: 0.5 ± 4 × 5 / 181 × 0.5.
     assert!((load - 0.5).abs() < 0.055, "{load}");
 }
 
@@ -180,7 +177,7 @@ fn bulk_flows_start_one_after_the_other_and_end_when_told() {
     ];
     expected.extend((0..4).map(|slot| (seconds(10), Action::Abandon { slot })));
     assert_eq!(run(bulk.clone(), 1, Time::MAX), expected);
-    // What would start too late does not, and with a size nothing is abandoned.
+    // Flows that would start after the stop do not start; flows with a size are not aborted.
     bulk.stop = Some(seconds(3));
     bulk.kind = Workload::Bulk {
         flows: 2,
@@ -192,8 +189,7 @@ fn bulk_flows_start_one_after_the_other_and_end_when_told() {
     assert_eq!(sizes_of(&run(bulk, 1, Time::MAX)), [5, 5]);
 }
 
-/// They leave in the order in which they came, whatever they were late by; the stop ends who would
-/// last longer.
+/// Flows end in the order of their starts despite the random offsets; `stop` aborts the rest.
 #[test]
 fn flows_that_last_a_time_leave_one_after_the_other() {
     let bulk = |spread| {
@@ -239,7 +235,7 @@ fn flows_that_last_a_time_leave_one_after_the_other() {
     assert_ne!(late, actions);
 }
 
-/// Each pair has a flow, in the order of drawn starts, and another seed draws others.
+/// Each pair has one flow, in the order of the drawn starts, and another seed draws other starts.
 #[test]
 fn starts_are_spread() {
     let mut bulk = spec(Workload::Bulk {
@@ -350,7 +346,7 @@ fn every_pair_plays_the_list() {
         (1_050, 1, 30),
     ];
     assert_eq!(told, expected);
-    // What would start too late does not.
+    // Flows that would start after the stop do not start.
     list.stop = Some(seconds(1) + Duration::from_millis(50));
     let mut running = Running::new(list.clone(), 1, 0).expect("a sound workload");
     assert!(!running.ended());
@@ -395,14 +391,14 @@ fn a_constant_rate_does_not_drift() {
         _ => 0,
     });
     let bytes = opened + written.sum::<u64>();
-    // 875,000 bytes/s from the first write, which is within an interval of the start, to the stop.
+    // 875,000 bytes/s from the first write, which is within one interval of the start, to the stop.
     assert!(first.as_nanos() < 1_448 * 1_000_000_000 / 875_000 + 1);
     let expected = seconds(1_000).since(first).as_nanos() as u128 * 875_000 / 1_000_000_000;
     assert!(
         u128::from(bytes).abs_diff(expected) <= 1,
         "{bytes} bytes, not {expected}"
     );
-    // All gaps but the last are the same to a nanosecond.
+    // All gaps but the last are equal to within a nanosecond.
     let gap = |pair: &[(Time, Action)]| pair[1].0.since(pair[0].0).as_nanos();
     assert!(
         actions[..actions.len() - 1]
@@ -431,7 +427,8 @@ fn on_off_sources_send_while_on() {
         duty,
         carrier: Carrier::Stream { write: 3_000 },
     };
-    // 10,000 bytes each time: three writes of 3 ms, and what is left for the last millisecond.
+    // 10,000 bytes per on period: three writes of 3 ms each, and the remainder for the last
+    // millisecond.
     let actions = run(spec(on_off), 1, seconds(1));
     let phase = actions[0].0.as_nanos();
     assert!(phase < 3_000_000);
@@ -464,7 +461,7 @@ fn on_off_sources_send_while_on() {
         .collect::<Vec<_>>()
     );
 
-    // With exponential times the long-term rate is the duty cycle's share.
+    // With exponential times the long-term rate is the rate times the duty cycle.
     let duty = Duty::OnOff {
         on: Pause::Exponential(Duration::from_millis(10)),
         off: Pause::Exponential(Duration::from_millis(30)),
@@ -497,7 +494,7 @@ fn datagrams_of_a_poisson_process() {
         },
     };
     let actions = run(spec(poisson), 2, seconds(5));
-    // 10,000 a second; counts of windows of 10 ms have a variance of their mean, 100.
+    // 10,000 packets per second; the counts of 10 ms windows have variance and mean 100.
     let mut counts = [0_f64; 500];
     for (at, action) in &actions {
         assert!(matches!(action, Action::Datagram { bytes: 1_000, .. }));
@@ -563,7 +560,7 @@ fn requests_go_round_in_a_closed_loop() {
             None => break,
         }
     }
-    // Asked at 0, 10 and 20 ms; at 30 ms the time is over, and both ends say so.
+    // Requests at 0, 10 and 20 ms; at 30 ms the stop has passed, and both ends close.
     let of_first: Vec<_> = log
         .iter()
         .filter(|entry| entry.1 == 0)
@@ -589,7 +586,7 @@ fn requests_go_round_in_a_closed_loop() {
         assert_eq!(exchange.request, Bytes::new(200));
         assert!((1_000..=2_000).contains(&exchange.response.get()));
     }
-    // An answer that nobody asked for changes nothing.
+    // Unexpected deliveries are ignored.
     running.received(now, 0, true);
     running.received(now, 99, false);
     assert_eq!((running.poll(now), running.exchanges().len()), (None, 6));
@@ -724,7 +721,8 @@ fn any_kind() -> impl Strategy<Value = Workload> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Same seed, same flows; nothing happens before the start, and after the stop only ends.
+    /// The same seed gives the same flows. Nothing happens before the start, and after the stop
+    /// streams only end.
     #[test]
     fn is_a_function_of_its_seed_and_keeps_its_time(kind in any_kind(), seed: u64, stop in 1_u64..1_500) {
         let lasts = matches!(kind, Workload::Bulk { lasts: Some(_), .. });
@@ -752,14 +750,14 @@ proptest! {
                 Action::Abandon { slot } => prop_assert!((late || lasts) && *slot < slots),
             }
         }
-        // Every stream is ended, every endless flow given up, exactly once.
+        // Every stream is ended and every endless flow aborted exactly once.
         let ends = actions.iter().filter(|(_, action)| {
             matches!(action, Action::Write { finish: true, .. } | Action::Abandon { .. })
         });
         prop_assert_eq!(ends.count() as u32, slots);
     }
 
-    /// Another seed or another place gives other times.
+    /// Another seed or another index gives other times.
     #[test]
     fn workloads_are_independent(seed: u64) {
         let poisson = |seed, which| {
