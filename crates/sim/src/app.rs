@@ -1,5 +1,5 @@
-//! What makes flows while a simulation runs: applications, woken at times of their choice and at
-//! the end of their flows.
+//! Applications: code that adds flows while a simulation runs. It is woken at chosen times and at
+//! events of its flows.
 
 use std::any::Any;
 
@@ -8,31 +8,31 @@ use ccplane_units::Time;
 use crate::event::Kind;
 use crate::{Direction, FlowId, SimError, World};
 
-/// An application, numbered in the order in which they were added.
+/// Application, numbered in the order of addition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AppId(pub(crate) u32);
 
-/// Why an application is woken.
+/// Reason for which an application is woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The time that it asked for has come.
+    /// The requested time was reached.
     Time,
-    /// The bytes of one write in this direction of one of its flows have arrived: once per write,
-    /// in order.
+    /// The bytes of one write in this direction of a flow have arrived. Reported once per write, in
+    /// order.
     Received(FlowId, Direction),
-    /// One of its flows was given up.
+    /// A flow failed.
     Failed(FlowId),
 }
 
-/// An application. It may look at everything and add flows, its own ones by [`World::add_flow_of`].
+/// Application. It can inspect the whole simulation and add flows; [`World::add_flow_of`] adds its
+/// own.
 pub trait App: Any + Send {
-    /// The application is woken. It answers when it wants to be woken next for the
-    /// [time](Cause::Time). Of several such answers the last counts. `None` leaves things as they
-    /// are.
+    /// Wakes the application. Returns the time of its next [`Cause::Time`], which replaces an
+    /// earlier request; `None` keeps the earlier request.
     fn wake(&mut self, now: Time, me: AppId, cause: Cause, world: &mut World) -> Option<Time>;
 }
 
-/// An application and its next event.
+/// Application with the time of its next wake-up.
 pub(crate) struct Installed {
     pub app: Option<Box<dyn App>>,
     pub next: Time,
@@ -47,7 +47,7 @@ impl std::fmt::Debug for Installed {
 }
 
 impl World {
-    /// Adds an application, which is woken first at this time.
+    /// Adds an application, which is woken first at `first`.
     pub fn add_app(&mut self, app: Box<dyn App>, first: Time) -> AppId {
         let id = self.apps.len() as u32;
         let first = first.max(self.now);
@@ -59,18 +59,18 @@ impl World {
         AppId(id)
     }
 
-    /// An application, as what it is.
+    /// Returns an application, downcast to its type.
     pub fn app<A: App>(&self, id: AppId) -> Option<&A> {
         let app = self.apps.get(id.0 as usize)?.app.as_deref()?;
         (app as &dyn Any).downcast_ref()
     }
 
-    /// Ends the run with an error: for applications, which have nobody else to tell.
+    /// Ends the run with an error. Applications report errors this way.
     pub fn fail(&mut self, error: SimError) {
         self.failed.get_or_insert(error);
     }
 
-    /// An application is woken.
+    /// Wakes an application and schedules its next wake-up.
     pub(crate) fn wake(&mut self, app: u32, cause: Cause) {
         let Some(mut woken) = self
             .apps

@@ -1,10 +1,10 @@
-//! Bundles at switches: a sendbox at one, a receivebox at another, and all that goes from the one
-//! to the other in between.
+//! Bundles between switches: a sendbox at one switch, a receivebox at another, and the tunnel
+//! between them.
 //!
-//! The boxes are those of `ccplane-bundle`, as the gateway has them. What comes to the sendbox'
-//! switch for a host behind the receivebox' waits in the sendbox, leaves under a number, and is
-//! counted where it arrives. Feedback goes back as a packet of the network, which queues and gets
-//! lost as any other. The bundle is a flow of an agent of the simulation.
+//! The boxes are the gateway's, from `ccplane-bundle`. A packet that arrives at the sendbox's
+//! switch for a host behind the receivebox queues in the sendbox, leaves with a packet number, and
+//! is recorded at the receivebox. Feedback is sent back as a packet of the network, which can be
+//! queued and lost. To its agent, a bundle is a flow.
 
 mod aside;
 mod way;
@@ -29,47 +29,45 @@ use crate::packet::{NONE, Packet};
 use crate::steer::{AgentId, Steered};
 use crate::{SimError, Simulation, Tracer, World};
 
-/// A bundle of a simulation, numbered in the order in which they were added.
+/// Bundle, numbered in the order of addition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BundleId(pub(crate) u32);
 
-/// A bundle: where its boxes are, and who steers it.
+/// Description of a bundle: its boxes and its agent.
 #[derive(Clone, Debug)]
 pub struct BundleSpec {
-    /// The sendbox' switch.
+    /// Switch of the sendbox.
     pub from: NodeId,
-    /// The receivebox'.
+    /// Switch of the receivebox.
     pub to: NodeId,
-    /// The agent that steers it, and by which of its algorithms; `None`: nobody does, and it only
-    /// measures.
+    /// Agent and name of the algorithm; `None` for a bundle that only measures.
     pub agent: Option<(AgentId, String)>,
-    /// Its queue, limits and marks.
+    /// Queue, limits and packet numbering.
     pub sendbox: SendboxConfig,
-    /// Bytes that the tunnel adds to each packet. 0 is the paper's; WireGuard over IPv4 adds 60.
+    /// Bytes that the tunnel adds to each packet. 0 as in the paper; WireGuard over IPv4 adds 60.
     pub overhead: u32,
 }
 
-/// Numbers of bundles' flows begin here: those of flows have 32 bits.
+/// First flow number of a bundle; flows have 32-bit numbers.
 pub(crate) const FIRST: u64 = 1 << 32;
 
-/// So many hashes are tried when a bundle is made: of two ways of equal length, all of them take
-/// one once in 2^63 cases.
+/// Number of flow hashes whose paths are checked when a bundle is added. With two equal-cost paths,
+/// all hashes take the same one with probability 2^-63.
 const WAYS: u32 = 64;
 
-/// IPv4 and UDP headers of a message between the boxes.
+/// IPv4 and UDP headers of a message between the boxes, bytes.
 const HEADERS: u32 = 28;
 
 /// All bundles.
 #[derive(Debug, Default)]
 pub(crate) struct Bundles {
     all: Vec<Bundle>,
-    /// Of each switch with a sendbox: the bundle of what goes to each host, [`NONE`] where it is in
-    /// none.
+    /// Per switch with a sendbox: the bundle of each destination host, or [`NONE`].
     enters: Vec<Option<Box<[u32]>>>,
-    /// Packets that boxes made, and those that they took: messages between them.
+    /// Messages that boxes created and consumed, in packets.
     pub made: u64,
     pub taken: u64,
-    /// Packets that sendboxes dropped.
+    /// Packets dropped by sendboxes.
     pub dropped: u64,
 }
 
@@ -77,20 +75,20 @@ pub(crate) struct Bundles {
 struct Bundle {
     from: u32,
     to: u32,
-    /// Hosts that messages go to: where the boxes are on the way.
+    /// Destination hosts of messages, which lie behind the sendbox and behind the receivebox.
     home: u32,
     away: u32,
     overhead: u32,
-    /// Bytes of a full packet.
+    /// MTU, bytes.
     mtu: u32,
     marks: Marks,
     agent: u32,
-    /// None where nobody steers.
+    /// `None` without an agent.
     flow: Option<Steered>,
     sendbox: Sendbox<Waiting>,
     receivebox: Receivebox,
     next_number: u64,
-    /// When the next event is planned.
+    /// Time of the next event.
     due: Time,
     changes: Vec<ModeChange>,
 }
@@ -101,7 +99,7 @@ impl Bundles {
         !self.all.is_empty()
     }
 
-    /// Packets that wait in sendboxes.
+    /// Returns the number of packets queued in sendboxes.
     pub fn held(&self) -> u64 {
         self.all
             .iter()
@@ -109,7 +107,7 @@ impl Bundles {
             .sum()
     }
 
-    /// Whether a box is at this switch.
+    /// Returns true if there is a box at this switch.
     pub fn at(&self, node: u32) -> bool {
         self.all
             .iter()
@@ -124,7 +122,7 @@ impl Bundles {
             .filter(|bundle| *bundle != NONE)
     }
 
-    /// What agents that may be new are told of the bundles that they steer.
+    /// Returns the bundles of an agent, to be announced when the agent (re)connects.
     pub fn announced(&self, agent: u32) -> impl Iterator<Item = (u64, FlowInfo)> {
         let mine = move |bundle: &&Bundle| bundle.agent == agent && bundle.flow.is_some();
         self.all
@@ -147,8 +145,7 @@ fn info(sendbox: &Sendbox<Waiting>, mtu: u32, algorithm: &str) -> FlowInfo {
 }
 
 impl World {
-    /// Adds a bundle. From its first packet on it is open; its algorithm limits it when there is a
-    /// queue to move.
+    /// Adds a bundle. It starts open; its algorithm limits the rate once there is a queue to move.
     pub fn add_bundle(&mut self, spec: BundleSpec) -> Result<BundleId, SimError> {
         let refused = |why: String| Err(SimError::Bundle(why));
         let nodes = self.network.nodes.len();
@@ -175,8 +172,8 @@ impl World {
         let hosts: Vec<u32> = (0..nodes as u32)
             .filter(|node| self.network.nodes[*node as usize].host)
             .collect();
-        // Of the ways that flows of different hashes take; hosts that no way leads to are in no
-        // bundle.
+        // Counts the paths from `at` to `host` that cross `by`, over the flow hashes. Hosts without
+        // a path are in no bundle.
         let ways = |at: u32, host: u32, by: u32| {
             let over = |hash: &u32| {
                 let path =
@@ -254,7 +251,7 @@ impl World {
                 (agent.0, Some(flow))
             }
         };
-        // From here on nothing fails.
+        // No errors are possible from here on.
         if self.bundles.enters.len() < nodes {
             self.bundles.enters.resize(nodes, None);
         }
@@ -290,7 +287,7 @@ impl World {
         Ok(BundleId(index))
     }
 
-    /// What there is to see of a bundle.
+    /// Returns the state of a bundle.
     pub fn bundle(&self, bundle: BundleId) -> Option<Status> {
         Some(
             self.bundles
@@ -301,7 +298,7 @@ impl World {
         )
     }
 
-    /// Every change of a bundle's mode so far.
+    /// Returns the mode changes of a bundle so far.
     pub fn bundle_changes(&self, bundle: BundleId) -> &[ModeChange] {
         self.bundles
             .all
@@ -309,7 +306,7 @@ impl World {
             .map_or(&[], |bundle| &bundle.changes)
     }
 
-    /// What a bundle's algorithm says of it, by name.
+    /// Returns the gauges reported by a bundle's algorithm, by name.
     pub fn bundle_gauges(&self, bundle: BundleId) -> &[(&'static str, f64)] {
         let agent = self
             .bundles
@@ -323,7 +320,7 @@ impl World {
         })
     }
 
-    /// Sees that a bundle has its event.
+    /// Schedules the next event of a bundle, if it is earlier than the planned one.
     fn plan_bundle(&mut self, index: u32) {
         let Some(bundle) = self.bundles.all.get_mut(index as usize) else {
             return;
@@ -343,16 +340,16 @@ impl World {
         }
     }
 
-    /// A message between the boxes becomes a packet.
+    /// Creates the packet of a message between the boxes.
     fn message(&mut self, from: u32, to: u32, bytes: u32) -> u32 {
         let mut segment = Segment::default();
-        // As of a datagram: nothing else tells where it comes from.
+        // The source, as in a datagram; a message has no flow to derive it from.
         segment.echo = Number(from);
         let (id, place, _) = self.packets.place();
         *place = Packet {
             segment,
             end: NONE,
-            // Of no application: it never comes to a host.
+            // No flow: the packet never reaches a host.
             flow: NONE,
             to,
             hash: 0,
@@ -366,7 +363,8 @@ impl World {
 }
 
 impl<T: Tracer> Simulation<T> {
-    /// A packet has come to a switch, and there are bundles. Whether a box has it now, or took it.
+    /// Handles a packet at a switch while there are bundles. Returns true if a box queued or
+    /// consumed it.
     #[cold]
     pub(crate) fn at_box(&mut self, node: u32, id: u32) -> bool {
         let world = &mut self.world;
@@ -381,8 +379,7 @@ impl<T: Tracer> Simulation<T> {
                     return false;
                 }
                 if let Some(feedback) = world.packets.asides.receive(place) {
-                    // What cannot be true is counted by the sendbox, and there is nobody else to
-                    // tell.
+                    // The sendbox counts implausible feedback, so the result is not needed.
                     let _ = bundle.sendbox.feedback(now, &feedback);
                 }
                 self.end_message(id);
@@ -411,7 +408,8 @@ impl<T: Tracer> Simulation<T> {
             } => {
                 let bundle = &mut world.bundles.all[index as usize];
                 if bundle.to != node {
-                    // What is in one tunnel enters no other: it has one number.
+                    // A packet inside a tunnel enters no other tunnel: it can carry one number
+                    // only.
                     return false;
                 }
                 let packet = world.packets.get_mut(id);
@@ -450,13 +448,13 @@ impl<T: Tracer> Simulation<T> {
         true
     }
 
-    /// A message has reached its box.
+    /// Removes a message that reached its box.
     fn end_message(&mut self, id: u32) {
         self.world.bundles.taken += 1;
         self.world.packets.drop(id);
     }
 
-    /// Packets that a sendbox dropped are no more.
+    /// Removes and counts the packets that a sendbox dropped.
     fn drop_boxed(&mut self, mut dropped: Vec<(u32, DropReason)>) {
         for (id, _) in dropped.drain(..) {
             self.world.counters.dropped += 1;
@@ -466,7 +464,7 @@ impl<T: Tracer> Simulation<T> {
         self.world.box_drops = dropped;
     }
 
-    /// The event of a bundle.
+    /// Handles the event of a bundle.
     #[cold]
     pub(crate) fn on_bundle(&mut self, index: u32) {
         let bundle = &mut self.world.bundles.all[index as usize];
@@ -478,7 +476,7 @@ impl<T: Tracer> Simulation<T> {
         self.serve(index);
     }
 
-    /// The receivebox says what it has to say.
+    /// Sends feedback of the receivebox that is due.
     fn answer(&mut self, index: u32) {
         let world = &mut self.world;
         let bundle = &mut world.bundles.all[index as usize];
@@ -491,7 +489,7 @@ impl<T: Tracer> Simulation<T> {
         self.world.plan_bundle(index);
     }
 
-    /// The sendbox does what is due: its program runs, notices and packets leave.
+    /// Runs everything that is due at the sendbox: its program, notices and departures.
     fn serve(&mut self, index: u32) {
         let world = &mut self.world;
         let now = world.now;
@@ -520,7 +518,7 @@ impl<T: Tracer> Simulation<T> {
             }
             None => {
                 if bundle.sendbox.next_tick() <= now {
-                    // Nobody is told; what is measured is there to be seen.
+                    // There is no agent to notify; the measurements are available in the status.
                     let _ = bundle.sendbox.tick(now);
                 }
             }
@@ -534,7 +532,7 @@ impl<T: Tracer> Simulation<T> {
         world.plan_bundle(index);
     }
 
-    /// What leaves the sendbox by now is on its way.
+    /// Sends the notices and packets that may leave the sendbox by now.
     fn let_go(&mut self, index: u32) {
         let now = self.world.now;
         loop {
@@ -583,7 +581,7 @@ impl<T: Tracer> Simulation<T> {
         }
     }
 
-    /// A command came for a bundle.
+    /// Handles an agent's command for a bundle.
     pub(crate) fn steer_bundle(
         &mut self,
         agent: u32,
@@ -618,7 +616,7 @@ impl<T: Tracer> Simulation<T> {
 }
 
 impl Bundle {
-    /// The number of the next packet.
+    /// Returns the number of the next packet.
     fn number(&mut self) -> u64 {
         let count = self.next_number;
         self.next_number += 1;

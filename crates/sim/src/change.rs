@@ -1,4 +1,4 @@
-//! What may change in a network while it runs.
+//! Changes of a network at run time.
 
 use ccplane_qdisc::{DelayModel, LineSpec, LossModel};
 use ccplane_units::Time;
@@ -7,27 +7,28 @@ use crate::network::{LinkId, NodeId, Route};
 use crate::routing::{self, Routing};
 use crate::{SimError, World};
 
-/// A change of the network.
+/// Change of the network.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// Another line serves the link's queue. What waits is planned anew; what has been sent stays
-    /// sent.
+    /// Replaces the line of a link. Queued packets are replanned; bytes already transmitted stay
+    /// transmitted.
     Line(LinkId, LineSpec),
-    /// Another delay, for what has not left the queue. Nothing overtakes because of it.
+    /// Replaces the delay of a link for packets that have not left the queue. It causes no
+    /// reordering.
     Delay(LinkId, DelayModel),
-    /// Other random loss.
+    /// Replaces the random loss of a link.
     Loss(LinkId, LossModel),
-    /// The link takes no more packets: those that come are lost, routes lead round it where they
-    /// can. What is on it still arrives.
+    /// Takes a link down: packets sent to it are lost, and routes avoid it where possible. Packets
+    /// on the link still arrive.
     Down(LinkId),
-    /// The link is back.
+    /// Brings a link up.
     Up(LinkId),
-    /// At this node, what is on its way to this host goes over this link from now on.
+    /// Routes packets at the first node for the second over this link.
     Route(NodeId, NodeId, LinkId),
 }
 
 impl Change {
-    /// The link that changes.
+    /// Returns the link that changes.
     pub(crate) fn link(&self) -> Option<LinkId> {
         match self {
             Change::Line(link, _) | Change::Delay(link, _) | Change::Loss(link, _) => Some(*link),

@@ -1,16 +1,16 @@
-//! Packets come from somewhere and go somewhere: counted at every link, at every node and in all.
+//! Conservation of packets, per link, per node and in total.
 
 use crate::SimError;
 use crate::network::LinkId;
 use crate::world::World;
 
 impl World {
-    /// Whether every packet is accounted for; [`run_until`](crate::Simulation::run_until) looks
-    /// after every run.
+    /// Checks that every packet is accounted for. [`run_until`](crate::Simulation::run_until) calls
+    /// it after every run.
     ///
-    /// Conservation of packets. What came to a link was queued or dropped. What came out of the
-    /// links into a switch went into its links, or had no route. Hosts took what reached them.
-    /// Packets sent are packets taken, dropped or in flight.
+    /// Packets that arrive at a link are queued or dropped. Packets that arrive at a switch are
+    /// forwarded or have no route. Hosts receive the packets delivered to them. In total, the
+    /// packets sent are received, dropped or in flight.
     pub fn check(&self) -> Result<(), SimError> {
         let wrong = |place: String, why: String| {
             Err(SimError::NotConserved {
@@ -20,8 +20,7 @@ impl World {
             })
         };
         let nodes = self.network.nodes.len();
-        // Of each node: packets that came out of links to it, and those that were offered to links
-        // from it.
+        // Per node: packets delivered to it by links, and packets that it offered to links.
         let mut came = vec![0_u64; nodes];
         let mut went = vec![0_u64; nodes];
         let (mut inside, mut dropped) = (0, 0);
@@ -41,7 +40,7 @@ impl World {
             inside += view.inside;
             dropped += view.queue_drops + view.losses;
         }
-        // At switches with boxes, messages begin and end, and packets wait and are dropped.
+        // At switches with boxes, messages begin and end, and packets are queued and dropped.
         let bundles = &self.bundles;
         let (mut taken, mut sent, mut lost) = (0, 0, 0);
         for (index, node) in self.network.nodes.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Packets that nothing answers: cross traffic without a connection.
+//! Datagrams: cross traffic without connections.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,33 +11,33 @@ use crate::packet::{NONE, Packet};
 use crate::random::{self, Purpose};
 use crate::{SimError, World, event::Kind};
 
-/// What became of an application's datagrams.
+/// Counters of an application's datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DatagramStats {
     /// Packets sent.
     pub sent: u64,
-    /// Packets that arrived.
+    /// Packets received.
     pub received: u64,
-    /// Bytes of those.
+    /// Bytes received.
     pub received_bytes: u64,
-    /// Sum of the times that they were on their way.
+    /// Sum of the one-way delays.
     pub delay_sum: Duration,
 }
 
-/// Datagrams of all applications, and those that wait for the moment to end in which they were
-/// made, by host.
+/// Datagrams of all applications. `waiting` holds, per host, the datagrams created at the current
+/// time, which are sent at its end.
 #[derive(Debug, Default)]
 pub(crate) struct Datagrams {
     stats: Vec<DatagramStats>,
     waiting: BTreeMap<u32, VecDeque<Packet>>,
 }
 
-/// The time of sending travels in the 48 bits of a segment's offset.
+/// The send time is stored in the 48-bit offset field of the segment.
 const CLOCK: u64 = (1 << 48) - 1;
 
 impl World {
-    /// Sends a packet of so many bytes on the wire, in this band of queues that know priorities.
-    /// The host's link takes it at once, whatever else waits there.
+    /// Sends a datagram of `bytes` on the wire in this priority band. It goes to the host's link
+    /// immediately, ahead of queued segments.
     pub fn datagram(
         &mut self,
         app: AppId,
@@ -58,7 +58,7 @@ impl World {
         segment.kind = SegmentKind::Data;
         segment.band = band.min(MAX_CLASSES - 1);
         segment.number = Number(stats.sent as u32);
-        // Nothing else tells where it comes from.
+        // Source: a datagram has no flow to derive it from.
         segment.echo = Number(from);
         segment.set_offset(self.now.as_nanos() & CLOCK);
         stats.sent += 1;
@@ -77,7 +77,7 @@ impl World {
         Ok(())
     }
 
-    /// What became of an application's datagrams.
+    /// Returns the counters of an application's datagrams.
     pub fn datagrams(&self, app: AppId) -> DatagramStats {
         self.datagrams
             .stats
@@ -88,12 +88,12 @@ impl World {
 }
 
 impl Datagrams {
-    /// The next one that a host sends: in the order in which they were made.
+    /// Returns the next datagram of a host, in order of creation.
     pub fn next(&mut self, host: u32) -> Option<Packet> {
         self.waiting.get_mut(&host)?.pop_front()
     }
 
-    /// A datagram has arrived.
+    /// Records the arrival of a datagram.
     pub fn arrived(&mut self, now: Time, packet: &Packet) {
         if let Some(stats) = self.stats.get_mut(packet.flow as usize) {
             stats.received += 1;

@@ -1,6 +1,6 @@
-//! A digest: one number that changes when any of many numbers does.
+//! Digest of a run: a hash that changes when any recorded value changes.
 
-/// FNV-1a of 64 bits over numbers in little-endian bytes (Fowler, Noll and Vo; draft-eastlake-fnv).
+/// FNV-1a with 64 bits over little-endian numbers (Fowler, Noll and Vo; draft-eastlake-fnv).
 #[derive(Clone, Copy, Debug)]
 pub struct Digest(u64);
 
@@ -18,7 +18,7 @@ impl Digest {
         }
     }
 
-    /// What all that was added comes to.
+    /// Returns the hash of all numbers so far.
     pub fn value(self) -> u64 {
         self.0
     }
@@ -30,8 +30,8 @@ mod tests {
 
     #[test]
     fn is_fnv_1a() {
-        // The published value for the text "foobar" needs six bytes; for eight, an independent
-        // calculation.
+        // The published vector "foobar" has six bytes, so the reference for eight is computed
+        // independently.
         let mut digest = Digest::default();
         digest.add(u64::from_le_bytes(*b"foobar12"));
         let reference = b"foobar12"

@@ -1,4 +1,4 @@
-//! One end of a flow: what comes to it, what its timers do, what it sends.
+//! Endpoint of a flow: arriving packets, timers and transmission.
 
 use std::sync::Arc;
 
@@ -16,69 +16,67 @@ use crate::stamps::{self, Clocks};
 use crate::steer::Steered;
 use crate::{Simulation, Tracer, World};
 
-/// One end of a flow.
+/// Endpoint of a flow.
 #[derive(Debug)]
 pub(crate) struct End {
-    /// None at the receiving end before it is asked.
+    /// `None` at the receiver before the first segment arrives.
     pub connection: Option<Connection>,
-    /// The earliest look at the timers that is planned, and a later one that is planned as well.
+    /// Time of the earliest scheduled timeout event, and of a later one that is also scheduled.
     pub armed: Time,
     pub armed_later: Time,
-    /// When the next paced packet is planned.
+    /// Time of the scheduled pacing event.
     pub paced: Time,
-    /// Bytes written at the other end, up to the end of the oldest write that has not arrived;
-    /// later ones are in [`World::writes`].
+    /// End of the oldest write of the peer that has not arrived, in bytes; later writes are in
+    /// [`World::writes`].
     pub written: u64,
     pub flow: u32,
-    /// The host at the other end, and the link by which this one sends.
+    /// Host of the peer, and the link on which this endpoint sends.
     pub to: u32,
     pub nic: u32,
-    /// By which the paths of its packets are chosen.
+    /// Flow hash, which selects the path.
     pub hash: u32,
     pub control: Controller,
-    /// Bytes of headers.
+    /// Header bytes.
     pub header: u16,
-    /// A set of the `End::` constants.
+    /// Set of the `End::` constants.
     pub flags: u16,
 }
 
-/// Where in [`End::flags`] the band is, and the flags of classes that wait.
+/// Bit positions in [`End::flags`] of the band and of the queued flags of lower classes.
 const BAND_SHIFT: u32 = 4;
 const LOW_SHIFT: u32 = 7;
 
 impl End {
-    /// It waits for its turn at the host's link, with something of class 0.
+    /// Queued at the host's link with a packet of class 0.
     pub const QUEUED: u16 = 1;
-    /// The application has to read what arrives.
+    /// Data has to be read by the application on arrival.
     pub const READS: u16 = 2;
-    /// An application waits for a write to arrive.
+    /// An application awaits the arrival of a write.
     pub const AWAITS: u16 = 4;
-    /// It may send in classes below class 0: what RC3 sends of its stream, and acknowledgements of
-    /// the other end's.
+    /// May send in classes below class 0: RC3's low-priority data, and ACKs of the peer's.
     pub const RC3: u16 = 8;
-    /// Bits of the band in which its packets of class 0 go.
+    /// Bits of the band for packets of class 0.
     pub const BAND: u16 = 7 << BAND_SHIFT;
-    /// It may send in bands below the highest.
+    /// May send in bands below the highest.
     pub const LOW: u16 = End::RC3 | End::BAND;
-    /// Its flow is under RCP: packets carry stamps.
+    /// The flow is controlled by RCP: packets carry rate stamps.
     pub const OFFERED: u16 = 1 << 15;
-    /// It waits for its turn with something of a band below the highest: a flag for each class.
+    /// Queued at the host's link with packets of lower bands; one flag per class.
     pub const LOW_QUEUED: u16 = 0x7f80;
 
-    /// The flag of one that waits for its turn with something of this class, in a band below the
-    /// highest.
+    /// Returns the queued flag of this class in the lower bands.
     #[inline(always)]
     pub fn low_queued(class: u8) -> u16 {
         1 << (LOW_SHIFT + u32::from(class & (MAX_CLASSES - 1)))
     }
 
-    /// The band in which its packets of class 0 go.
+    /// Returns the band for packets of class 0.
     #[inline(always)]
     pub fn band(&self) -> u8 {
         ((self.flags & End::BAND) >> BAND_SHIFT) as u8
     }
 
-    /// Sets it, from 0 to 7.
+    /// Sets the band, 0 to 7.
     pub fn set_band(&mut self, band: u8) {
         self.flags = self.flags & !End::BAND | u16::from(band) << BAND_SHIFT & End::BAND;
     }
@@ -97,7 +95,7 @@ impl End {
         };
     }
 
-    /// Whether it has something to send in this class.
+    /// Returns true if there is something to send in this class.
     #[inline(always)]
     pub fn has(&self, now: Time, class: u8) -> bool {
         self.connection
@@ -105,8 +103,8 @@ impl End {
             .is_some_and(|connection| connection.has(now, class))
     }
 
-    /// In which classes it has something to send in a band below the highest and does not wait with
-    /// it, a bit each.
+    /// Returns a bit mask of the classes that have something to send in a lower band and are not
+    /// queued yet.
     pub fn low_classes(&self, now: Time) -> u8 {
         let classes = self
             .connection
@@ -120,8 +118,8 @@ impl End {
         low & !(self.flags >> LOW_SHIFT) as u8
     }
 
-    /// The next packet that it sends in this class, to the other end of its flow, and its bytes.
-    /// With `spray`, each packet has a path of its own.
+    /// Creates the next packet of this class, addressed to the peer. Returns its id and size. With
+    /// `spray`, each packet hashes to its own path.
     #[inline(always)]
     pub fn send(
         &mut self,
@@ -148,7 +146,7 @@ impl End {
         if with_side && side.stamped && !clocks.exact() {
             let left = clocks.departure(self.nic, now, bytes);
             match packet.segment.kind {
-                // As nothing waits for a late stamp, what is answered may have one that is later.
+                // A late timestamp delays nothing, so an ACK may carry a later one.
                 SegmentKind::Ack => side.t3 = stamps::later(left, side.t2),
                 _ => side.t1 = left,
             }
@@ -176,8 +174,8 @@ impl End {
         Some((id, bytes))
     }
 
-    /// Sees that its deadlines have their events, and says whether it is over. A deadline that
-    /// moves to later keeps its earlier event.
+    /// Schedules events for the deadlines; returns true if the connection is closed. A deadline
+    /// that moves later keeps its earlier event.
     #[inline(always)]
     pub fn plan(
         &mut self,
@@ -212,7 +210,7 @@ impl End {
 }
 
 impl<T: Tracer> Simulation<T> {
-    /// A packet has come to its host.
+    /// Handles a packet that arrived at its host.
     #[inline(always)]
     pub(crate) fn take(&mut self, id: u32) {
         if self.world.packets.receipts.any() {
@@ -310,7 +308,7 @@ impl<T: Tracer> Simulation<T> {
         self.pump(e);
     }
 
-    /// Data has come: is it all that was awaited?
+    /// Reads arrived data and reports completed writes.
     fn received(&mut self, e: u32) {
         let end = &mut self.world.ends[e as usize];
         let (reads, awaits) = (end.is(End::READS), end.is(End::AWAITS));
@@ -326,7 +324,7 @@ impl<T: Tracer> Simulation<T> {
         }
     }
 
-    /// A server is asked for a connection.
+    /// Creates a server's connection for its first segment.
     #[cold]
     fn accept(&mut self, id: u32) {
         let now = self.world.now;
@@ -389,8 +387,8 @@ impl<T: Tracer> Simulation<T> {
 }
 
 impl World {
-    /// Bands are the network's, and an end knows of classes: what it is told counts from the band
-    /// of its peer's class 0.
+    /// Makes the band of a packet relative to its sender's own band: bands belong to the network,
+    /// and a connection only knows classes relative to class 0.
     #[cold]
     fn count_from_own_band(&mut self, id: u32) {
         let packet = self.packets.get_mut(id);
@@ -400,7 +398,7 @@ impl World {
         }
     }
 
-    /// A packet that no end of a flow takes.
+    /// Handles a packet without an endpoint: a datagram, or a segment of a finished flow.
     #[cold]
     fn take_other(&mut self, id: u32) {
         let packet = self.packets.get(id);
@@ -413,7 +411,7 @@ impl World {
     }
 }
 
-/// A connection takes a segment. Without `CHECKED` it has no nonces.
+/// Passes a segment to a connection. Without `CHECKED` there are no nonces.
 #[inline(always)]
 fn handle<const CHECKED: bool>(
     connection: &mut Connection,
@@ -429,25 +427,25 @@ fn handle<const CHECKED: bool>(
     }
 }
 
-/// Whether its program still has its timers. When both streams are through nothing is sent any
-/// more, and there is nothing to measure: of thousands of short flows most are in that state.
+/// Returns true if the flow's program still runs its timers. Once both streams are complete there
+/// is nothing to send or measure; among thousands of short flows, most are in that state.
 #[inline(always)]
 fn measures(connection: &Connection) -> bool {
     !matches!(connection.state(), State::Draining | State::Closed)
 }
 
-/// What controls an end, in four bytes.
+/// Congestion controller of an endpoint, packed into four bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Controller(u32);
 
-/// The same, to look at.
+/// Unpacked [`Controller`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Steer {
-    /// Nothing: it only receives.
+    /// None: the endpoint only receives.
     Nobody,
-    /// Place of the native control.
+    /// Index of the native controller.
     Native(usize),
-    /// Place of the steered flow.
+    /// Index of the steered flow.
     Agent(usize),
 }
 
@@ -475,7 +473,7 @@ impl Controller {
     }
 }
 
-/// The control of an end that only receives. The end of its empty stream is all that it ever sends.
+/// Controller of an endpoint that only receives; the FIN of its empty stream is all that it sends.
 pub(crate) struct Nobody;
 
 impl Control for Nobody {
@@ -485,7 +483,7 @@ impl Control for Nobody {
     }
 }
 
-/// A fresh control of the same kind.
+/// Returns a new controller of the same kind.
 pub(crate) fn same_kind(native: &Native) -> Native {
     match native {
         Native::NewReno(_) => Native::new_reno(),

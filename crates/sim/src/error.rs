@@ -1,138 +1,138 @@
-//! What can be wrong with a simulation.
+//! Errors of a simulation.
 
 use ccplane_qdisc::QueueSpecError;
 use ccplane_units::Time;
 use ccplane_workload::WorkloadError;
 
-/// Why a simulation cannot be made, or cannot go on.
+/// Error of building or running a simulation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimError {
-    /// Two nodes of one name.
+    /// Two nodes have the same name.
     #[error("there are two nodes called `{0}`; give each its own name")]
     DuplicateName(String),
-    /// A link from a node to itself.
+    /// A link leads from a node to itself.
     #[error("a link leads from `{0}` to itself; it would carry nothing")]
     SelfLink(String),
-    /// A flow from or to what is not a host.
+    /// A flow starts or ends at a switch.
     #[error("`{0}` is a switch; flows begin and end at hosts")]
     NotAHost(String),
-    /// A node, link, flow or agent of another simulation.
+    /// A node, link, flow or agent does not exist in this simulation.
     #[error("there is no {what} {number} in this simulation; it has {count}")]
     Unknown {
-        /// What was asked for.
+        /// Kind of object.
         what: &'static str,
-        /// Its number.
+        /// Number of the object.
         number: u32,
-        /// How many there are.
+        /// Number of existing objects.
         count: usize,
     },
-    /// A line that never carries anything.
+    /// A line has a rate of zero.
     #[error("the link `{0}` has a rate of zero; give it one, or `unlimited`")]
     ZeroRate(String),
-    /// A queue that cannot be built.
+    /// A queue cannot be built.
     #[error("the queue of the link `{link}` cannot be: {why}")]
     Queue {
-        /// The link.
+        /// Name of the link.
         link: String,
-        /// Why.
+        /// Error of the queue.
         why: QueueSpecError,
     },
-    /// No path.
+    /// There is no path between two hosts.
     #[error(
         "no path leads from `{from}` to `{to}`; add links in that direction (hosts do not forward)"
     )]
     NoRoute {
-        /// Where it would begin.
+        /// Source.
         from: String,
-        /// Where it would end.
+        /// Destination.
         to: String,
     },
-    /// Explicit routes that lead round.
+    /// Explicit routes form a loop.
     #[error(
         "the routes to `{to}` lead round in a circle: {through}; change one of the explicit routes"
     )]
     RouteLoop {
-        /// The destination.
+        /// Destination.
         to: String,
-        /// The nodes of the circle.
+        /// Nodes of the loop.
         through: String,
     },
-    /// An explicit route over a link that does not begin there.
+    /// An explicit route uses a link that starts at another node.
     #[error(
         "the route at `{at}` to `{to}` is over the link `{link}`, which does not begin at `{at}`"
     )]
     RouteOverForeignLink {
-        /// Where.
+        /// Node of the route.
         at: String,
-        /// To what host.
+        /// Destination of the route.
         to: String,
-        /// The link.
+        /// Name of the link.
         link: String,
     },
-    /// More than the memory allowed.
+    /// The memory limit would be exceeded.
     #[error(
         "{what} would take about {needed} MB of memory and {limit} MB are allowed; make it smaller, or raise `memory_limit`"
     )]
     TooLarge {
-        /// What is large.
+        /// Object that is too large.
         what: String,
-        /// MB it would take.
+        /// Memory needed, MB.
         needed: u64,
-        /// MB allowed.
+        /// Memory limit, MB.
         limit: u64,
     },
-    /// A topology of a shape that does not exist.
+    /// A topology has an invalid shape.
     #[error("{0}")]
     Shape(String),
-    /// A flow that can never do anything.
+    /// A flow could never make progress.
     #[error("the flow from `{from}` to `{to}` cannot be: {why}")]
     Flow {
-        /// Where it begins.
+        /// Source.
         from: String,
-        /// Where it ends.
+        /// Destination.
         to: String,
-        /// What is wrong.
+        /// Reason.
         why: String,
     },
-    /// A change that comes too late.
+    /// A link change was added after the link's first packet.
     #[error("a change of the link `{0}` has to be scheduled before its first packet")]
     LateChange(String),
-    /// Events, but no progress.
+    /// Events occur without progress.
     #[error("the simulation stands still at {at} (seed {seed}): {why}", at = .at.as_secs_f64())]
     Stalled {
-        /// The seed that repeats it.
+        /// Seed to reproduce it.
         seed: u64,
-        /// When.
+        /// Simulated time.
         at: Time,
-        /// What was seen.
+        /// Observation.
         why: String,
     },
-    /// Packets that came from nowhere or went nowhere: an error in the simulator.
+    /// Packets are not conserved: a bug in the simulator.
     #[error(
         "packets are not conserved at {place} (seed {seed}): {why}; this is a defect of ccplane, please report it"
     )]
     NotConserved {
-        /// The seed that repeats it.
+        /// Seed to reproduce it.
         seed: u64,
-        /// Where.
+        /// Link, node or total.
         place: String,
-        /// What was counted.
+        /// Counts that disagree.
         why: String,
     },
-    /// More events or time than can be told apart.
+    /// The run exceeds the range of times or event numbers.
     #[error("the simulation is too long: {0}")]
     TooLong(&'static str),
-    /// An agent did not accept an algorithm, or a flow wants one that it lacks.
+    /// An agent rejected an algorithm, or a flow needs one that its agent lacks.
     #[error("no agent of this simulation offers `{0}`")]
     UnknownAlgorithm(String),
-    /// A bundle that cannot be.
+    /// A bundle is invalid.
     #[error("the bundle cannot be: {0}")]
     Bundle(String),
-    /// A workload that cannot be.
+    /// A workload is invalid.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
-    /// A probe that cannot be.
+    /// A probe is invalid.
     #[error("the probe cannot be: {0}")]
     Probe(&'static str),
 }

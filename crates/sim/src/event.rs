@@ -1,11 +1,10 @@
-//! What is going to happen, in order of time.
+//! Event queue.
 //!
-//! An event is one 128-bit number: its time, what it is, and whose it is. Events of one moment
-//! happen in the order of these numbers and not in that in which they were scheduled. So no count
-//! that all parts of a network would have to share decides anything, and a network that is divided
-//! over threads can give the same digest as one that is not. Events that agree in everything are
-//! the same event, so that it does not matter which of them is first. They wait in a timing wheel,
-//! which costs the same whatever their number.
+//! An event is a 128-bit number: its time, kind, rank and object. Simultaneous events are ordered
+//! by this number, not by the order of scheduling. The order therefore needs no global counter, and
+//! a network partitioned over threads gives the same digest as on one thread. Events with equal
+//! numbers are identical, so their order is irrelevant. Pending events are kept in a timing wheel,
+//! whose cost per event does not depend on their number.
 
 mod heap;
 #[cfg(test)]
@@ -16,49 +15,49 @@ use ccplane_units::Time;
 
 use wheel::Wheel;
 
-/// What happens. Of what happens at one moment, the first of these is first.
+/// Kind of an event. Simultaneous events are handled in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// The oldest packet on a link comes to its end.
+    /// The oldest packet on a link arrives at the far end.
     Arrive,
-    /// A link whose queue decides at departure has something to do.
+    /// A link whose queue decides on dequeue has work to do.
     LinkReady,
-    /// A host's interface can take packets again.
+    /// A host's interface can send again.
     NicReady,
-    /// A deadline of one end of a flow.
+    /// Timeout of an endpoint.
     Timeout,
-    /// One end of a flow may send its next paced packet.
+    /// An endpoint may send its next paced packet.
     Pace,
-    /// One end of a flow has been given something to send.
+    /// An endpoint got data to send.
     Kick,
     /// A host sends a datagram.
     Datagram,
-    /// A flow begins.
+    /// A flow starts.
     Start,
-    /// An application asked to be woken.
+    /// Wake-up of an application.
     App,
     /// The network changes.
     Change,
-    /// Reports come to the agents, or commands from them.
+    /// Reports reach the agents, or commands reach the datapaths.
     Steer,
-    /// The agents have something to do.
+    /// Deadline of an agent.
     AgentDeadline,
-    /// A bundle's boxes have something to do.
+    /// Deadline of a bundle's boxes.
     Bundle,
 }
 
-/// An event: time (56 bits, ns), kind (4 bits), rank (40 bits), which one (28 bits).
+/// Event: time (56 bits, ns), kind (4 bits), rank (40 bits), object (28 bits).
 ///
-/// What is the network's own (a link, a host, an agent) keeps its number for the whole run, and has
-/// rank 0. The place of a flow's end does not: which place is free depends on what else has ended.
-/// Its events are ranked by the flow's number.
+/// Links, hosts and agents keep their numbers for the whole run and have rank 0. The index of an
+/// endpoint is reused and depends on which other flows have ended, so its events are ranked by the
+/// flow's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Event(u128);
 
-/// The last moment that a simulation can reach: 833 days.
+/// Latest possible time of a simulation: 833 days.
 pub(crate) const LAST: Time = Time::from_nanos((1 << 56) - 1);
-/// Links, hosts, packets, ends of flows: of each at most so many.
+/// Maximum number of links, hosts, packets and endpoints, each.
 pub(crate) const MOST: usize = 1 << 28;
 
 impl Event {
@@ -73,13 +72,13 @@ impl Event {
         (self.0 >> 72) as u64
     }
 
-    /// When it happens.
+    /// Returns the time of the event.
     #[inline(always)]
     pub fn at(self) -> Time {
         Time::from_nanos(self.nanos())
     }
 
-    /// What happens.
+    /// Returns the kind of the event.
     #[inline(always)]
     pub fn kind(self) -> Kind {
         const KINDS: [Kind; 16] = [
@@ -96,7 +95,7 @@ impl Event {
             Kind::Steer,
             Kind::AgentDeadline,
             Kind::Bundle,
-            // Never made.
+            // Unused values of the 4-bit field.
             Kind::Bundle,
             Kind::Bundle,
             Kind::Bundle,
@@ -104,14 +103,14 @@ impl Event {
         KINDS[(self.0 >> 68) as usize & 15]
     }
 
-    /// To which link, host, packet or end.
+    /// Returns the index of the link, host, packet or endpoint.
     #[inline(always)]
     pub fn which(self) -> u32 {
         self.0 as u32 & (MOST as u32 - 1)
     }
 }
 
-/// Everything that is going to happen.
+/// Queue of pending events.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     wheel: Wheel,
@@ -119,13 +118,13 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Schedules an event; one that lies beyond [`LAST`] never happens.
+    /// Schedules an event. An event later than [`LAST`] is discarded.
     #[inline(always)]
     pub fn push(&mut self, at: Time, kind: Kind, which: u32) {
         self.push_ranked(at, kind, 0, which);
     }
 
-    /// The same for an end of a flow: `e` is its place, which is even at the sender.
+    /// Schedules an event of an endpoint. `e` is its index, which is even at the sender.
     #[inline(always)]
     pub fn push_end(&mut self, at: Time, kind: Kind, flow: u32, e: u32) {
         self.push_ranked(at, kind, u64::from(flow) << 1 | u64::from(e & 1), e);
@@ -140,23 +139,23 @@ impl Events {
         self.scheduled += 1;
     }
 
-    /// The next event, if it happens by `until`.
+    /// Removes the next event if it is due by `until`.
     #[inline(always)]
     pub fn pop(&mut self, until: Time) -> Option<Event> {
         self.wheel.pop(until.as_nanos())
     }
 
-    /// How many have happened.
+    /// Returns the number of events handled.
     pub fn happened(&self) -> u64 {
         self.wheel.popped()
     }
 
-    /// How many wait.
+    /// Returns the number of pending events.
     pub fn len(&self) -> usize {
         (self.scheduled - self.wheel.popped()) as usize
     }
 
-    /// Bytes of memory taken.
+    /// Returns the memory used, bytes.
     pub fn memory(&self) -> usize {
         self.wheel.memory()
     }
@@ -182,7 +181,7 @@ mod tests {
             (event.at(), event.kind(), event.which()),
             (Time::from_nanos(7), Kind::Pace, 3)
         );
-        // Time first, then the kind, then the flow, and its place last.
+        // Ordered by time, kind, flow and finally index.
         let ordered = [
             Event::new(Time::from_nanos(7), Kind::Arrive, rank, most),
             Event::new(Time::from_nanos(7), Kind::Timeout, 1, most),
@@ -194,12 +193,11 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes in whatever order, and however many wait, events leave by time, then by
-        /// kind, then by whose they are.
+        /// Events leave in order of time, kind and rank, whatever the order and number of
+        /// insertions.
         #[test]
         fn leave_by_time_then_by_kind_then_by_rank(
-            // How far ahead each is scheduled (log scale), what it is, and whether one is taken
-            // after it.
+            // Per step: log scale of the delay, object, and whether an event is removed afterwards.
             steps in prop::collection::vec((0_u32..40, any::<u32>(), any::<bool>(), 0_u64..1 << 33, 0_u8..3), 1..3_000),
         ) {
             let mut events = Events::default();
@@ -210,7 +208,7 @@ mod tests {
                 let kind = if app { Kind::App } else { Kind::Pace };
                 events.push_ranked(Time::from_nanos(now + ahead), kind, rank, n as u32);
                 model.insert((now + ahead, kind as u8, rank, n as u32));
-                // Mostly more come than go, so that the wheel is used.
+                // More insertions than removals on average, so that the wheel fills up.
                 if takes == 0 || n % 500 > 400 {
                     let until = now + (1 << 20);
                     let expected = model.first().copied().filter(|(at, ..)| *at <= until);

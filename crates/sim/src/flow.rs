@@ -1,4 +1,4 @@
-//! Flows: what is to be sent, from where to where, and how.
+//! Flows: description and state.
 
 use std::sync::Arc;
 
@@ -10,65 +10,65 @@ use crate::end::End;
 use crate::network::NodeId;
 use crate::steer::AgentId;
 
-/// A flow, numbered from 0 in the order in which flows were added.
+/// Flow, numbered from 0 in the order of addition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowId(pub(crate) u32);
 
 impl FlowId {
-    /// Its number.
+    /// Returns the number of the flow.
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// What decides a flow's window.
+/// Congestion control of a flow.
 #[derive(Clone, Debug)]
 pub enum Congestion {
-    /// A control built into the transport.
+    /// Native to the transport.
     Native(Native),
-    /// An algorithm of an agent of this simulation, by its name; an empty name is the agent's
-    /// first.
+    /// Algorithm of an agent of this simulation, by name; an empty name selects the agent's first.
     Steered(AgentId, Arc<str>),
 }
 
-/// A direction of a flow's data.
+/// Direction of a flow's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Direction {
-    /// From the host that asked for the connection.
+    /// From the host that opened the connection.
     Forward,
-    /// To it.
+    /// To the host that opened the connection.
     Backward,
 }
 
-/// A flow to come.
+/// Description of a flow.
 #[derive(Clone, Debug)]
 pub struct FlowSpec {
-    /// The host that sends.
+    /// Sending host.
     pub from: NodeId,
-    /// The host that receives.
+    /// Receiving host.
     pub to: NodeId,
-    /// When the connection is asked for.
+    /// Time at which the connection is opened.
     pub start: Time,
-    /// Bytes to send; `None`: without end.
+    /// Bytes to send; `None` to send without end.
     pub bytes: Option<u64>,
-    /// The connection closes after them. One that does not may be [written](crate::World::write) to
-    /// again.
+    /// Closes the connection after these bytes. Otherwise more data may be
+    /// [written](crate::World::write) later.
     pub finish: bool,
-    /// What decides the window.
+    /// Congestion control.
     pub congestion: Congestion,
-    /// The transport's settings, shared by flows that have the same.
+    /// Transport settings, shared between flows with equal ones.
     pub transport: Arc<Config>,
-    /// The band of strict-priority queues, also of the host's own link, that the sender's packets
-    /// of class 0 go in; those of lower classes go in bands below it, and in 7 where there is none.
-    /// 0 is the highest, 7 the lowest. What comes back goes in band 0.
+    /// Band in strict-priority queues, including the host's own, for the sender's packets of class
+    /// 0; lower classes use the bands below it, at most 7. 0 is the highest band. The receiver's
+    /// packets use band 0.
     ///
-    /// In 7 a second loop would stand beside class 0: it stops as where the path does not keep the
-    /// marking. Above that, classes that share 7 count as remarked.
+    /// In band 7, RC3's low-priority loop would share the band of class 0, so it stops as it does
+    /// on paths that clear the marking. In higher bands, classes that share band 7 count as
+    /// remarked.
     pub band: u8,
 }
 
 impl FlowSpec {
-    /// A flow without end from the beginning, under native Cubic with the transport's usual
+    /// Creates a flow without end from time 0, under native Cubic with the default transport
     /// settings.
     pub fn new(from: NodeId, to: NodeId) -> FlowSpec {
         FlowSpec {
@@ -83,13 +83,13 @@ impl FlowSpec {
         }
     }
 
-    /// The same from this time on.
+    /// Sets the start time.
     #[must_use]
     pub fn at(self, start: Time) -> FlowSpec {
         FlowSpec { start, ..self }
     }
 
-    /// The same with so many bytes.
+    /// Sets the number of bytes.
     #[must_use]
     pub fn bytes(self, bytes: u64) -> FlowSpec {
         FlowSpec {
@@ -98,26 +98,26 @@ impl FlowSpec {
         }
     }
 
-    /// The same under this control.
+    /// Sets the congestion control.
     #[must_use]
     pub fn under(self, congestion: Congestion) -> FlowSpec {
         FlowSpec { congestion, ..self }
     }
 
-    /// The same in this band.
+    /// Sets the band.
     #[must_use]
     pub fn in_band(self, band: u8) -> FlowSpec {
         FlowSpec { band, ..self }
     }
 
-    /// The same with these settings of the transport.
+    /// Sets the transport settings.
     #[must_use]
     pub fn with(self, transport: Arc<Config>) -> FlowSpec {
         FlowSpec { transport, ..self }
     }
 }
 
-/// The transport's usual settings, for an application that takes every byte at once.
+/// Returns the default transport settings for an application that reads every byte immediately.
 pub fn settings() -> Arc<Config> {
     Arc::new(Config {
         discard: true,
@@ -125,50 +125,51 @@ pub fn settings() -> Arc<Config> {
     })
 }
 
-/// What a flow did so far.
+/// State of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowView {
-    /// The host that sends.
+    /// Sending host.
     pub from: NodeId,
-    /// The host that receives.
+    /// Receiving host.
     pub to: NodeId,
-    /// When the connection was, or will be, asked for.
+    /// Time at which the connection was or will be opened.
     pub started: Time,
-    /// When the receiver had the last byte: the completion time counts from `started` to here.
+    /// Time at which the receiver had the last byte. The flow completion time runs from `started`
+    /// to `finished`.
     pub finished: Option<Time>,
-    /// Why it ended early.
+    /// Reason of a premature end.
     pub failure: Option<Failure>,
-    /// Bytes to send; `None`: without end.
+    /// Bytes to send; `None` without end.
     pub bytes: Option<u64>,
-    /// The application that it belongs to.
+    /// Application that owns the flow.
     pub app: Option<AppId>,
-    /// Bytes that arrived in order.
+    /// Bytes received in order.
     pub received: u64,
     /// Bytes acknowledged.
     pub acked: u64,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub retransmitted: u64,
-    /// Segments taken for lost.
+    /// Segments declared lost.
     pub lost: u64,
     /// Retransmission timeouts.
     pub timeouts: u64,
-    /// The window, bytes.
+    /// Congestion window, bytes.
     pub cwnd: u64,
-    /// The slow-start threshold, bytes; `u64::MAX` before the first reduction.
+    /// Slow-start threshold, bytes; `u64::MAX` before the first reduction.
     pub ssthresh: u64,
     /// Smoothed RTT; zero before the first sample.
     pub srtt: Duration,
-    /// Least RTT.
+    /// Minimum RTT.
     pub min_rtt: Duration,
-    /// The pacing rate, bytes/s; 0 when not paced.
+    /// Pacing rate, bytes/s; 0 without pacing.
     pub rate: u64,
-    /// Packets on their way, as far as the sender knows.
+    /// Packets in flight, by the sender's estimate.
     pub in_flight: u32,
-    /// It runs on the datapath's fallback, because its agent is silent.
+    /// The datapath's fallback controls the flow, because the agent timed out.
     pub in_fallback: bool,
 }
 
-/// A flow as the simulation keeps it, before, during and after its life.
+/// Record of a flow, before, during and after its lifetime.
 #[derive(Debug)]
 pub(crate) struct Flow {
     pub start: Time,
@@ -179,27 +180,27 @@ pub(crate) struct Flow {
     pub rest: Option<Box<Rest>>,
     pub from: u32,
     pub to: u32,
-    /// Where its two ends are while it lives.
+    /// Index of the two endpoints while the flow is open.
     pub ends: u32,
-    /// What is told of its end.
+    /// Application notified of the end.
     pub app: u32,
     pub finish: bool,
     pub band: u8,
 }
 
-/// What an open flow under a native control takes in memory, both ends of it, without what its
-/// connections have on the [heap](crate::World::connection_heap_bytes), bytes.
+/// Memory of an open flow under native control: both endpoints, without the
+/// [heap](crate::World::connection_heap_bytes) of its connections, bytes.
 pub const FLOW_BYTES: usize = 2 * size_of::<End>() + size_of::<Native>() + size_of::<Flow>();
 
-/// What is known of a flow only before or after its life.
+/// Data of a flow that is only needed before or after its lifetime.
 #[derive(Debug)]
 pub(crate) enum Rest {
     Waiting(Wanted),
-    /// With what its second loop did, if it had one.
+    /// Final state, with the statistics of RC3's low-priority loop, if any.
     Over(FlowView, Option<Box<(Rc3Stats, Rc3Arrivals)>>),
 }
 
-/// What a flow that has not begun is to be controlled by.
+/// Requested congestion control of a flow that has not started.
 #[derive(Debug)]
 pub(crate) enum Wanted {
     Native(Native),

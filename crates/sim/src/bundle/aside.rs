@@ -1,31 +1,31 @@
-//! What packets of bundles carry beside themselves: their number, or a message between the boxes.
-//! Few simulations have bundles, so it is kept apart from the packets.
+//! Per-packet data of bundles: the packet number, or a message between the boxes. Stored apart from
+//! the packets, because few simulations have bundles.
 
 use ccplane_bundle::{Feedback, Notice};
 
-/// What one packet carries.
+/// Bundle data of one packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Aside {
-    /// Nothing: it is in no bundle now.
+    /// The packet is in no bundle.
     #[default]
     Nothing,
-    /// It is the packet of this number in a bundle.
+    /// Data packet with its number in the bundle.
     Number { bundle: u32, number: u64 },
-    /// It is a bundle's own, with what the sendbox says, under a number too.
+    /// Notice from the sendbox, which also has a number.
     Notice {
         bundle: u32,
         number: u64,
         notice: Notice,
     },
-    /// It is from a receivebox; which feedback, of those that are under way.
+    /// Feedback from the receivebox; `place` is its index in [`Asides::feedback`].
     Feedback { bundle: u32, place: u32 },
 }
 
-/// What all packets carry, by their places.
+/// Bundle data of all packets, indexed by packet.
 #[derive(Debug, Default)]
 pub(crate) struct Asides {
     of: Vec<Aside>,
-    /// Feedback under way, and places of it that are free.
+    /// Feedback in flight, and free slots.
     feedback: Vec<Option<Feedback>>,
     free: Vec<u32>,
 }
@@ -44,7 +44,7 @@ impl Asides {
         self.of[at] = aside;
     }
 
-    /// A packet carries this feedback from now on.
+    /// Attaches feedback to a packet.
     pub fn send(&mut self, packet: u32, bundle: u32, feedback: Feedback) {
         let place = self.free.pop().unwrap_or_else(|| {
             self.feedback.push(None);
@@ -54,12 +54,12 @@ impl Asides {
         self.set(packet, Aside::Feedback { bundle, place });
     }
 
-    /// The feedback that a packet carried there.
+    /// Returns the feedback in this slot.
     pub fn receive(&mut self, place: u32) -> Option<Feedback> {
         self.feedback.get(place as usize).copied().flatten()
     }
 
-    /// The packet is no more.
+    /// Clears the data of a packet that left the network.
     #[inline(always)]
     pub fn forget(&mut self, packet: u32) {
         if let Some(aside) = self.of.get_mut(packet as usize)

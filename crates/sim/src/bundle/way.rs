@@ -1,4 +1,4 @@
-//! The empty ways between a bundle's boxes, beside which its measurements can be set.
+//! Base delays between a bundle's boxes, the reference for its measurements.
 
 use ccplane_units::Duration;
 
@@ -6,20 +6,20 @@ use super::BundleId;
 use crate::World;
 use crate::network::LinkId;
 
-/// What the ways between a bundle's boxes take without queues.
+/// Delays of the paths between a bundle's boxes without queueing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BundleWay {
     /// From the sendbox to the receivebox.
     pub there: Duration,
-    /// And back.
+    /// From the receivebox to the sendbox.
     pub back: Duration,
-    /// Of `there`, from a link's queue on.
+    /// Part of `there` behind the queue of a given link.
     pub after: Duration,
 }
 
 impl World {
-    /// What the ways between a bundle's boxes take without queues, and what of it comes after this
-    /// link's queue. `None` where its packets do not cross that link.
+    /// Returns the delays between a bundle's boxes without queueing, and the part behind the queue
+    /// of `link`. `None` if the bundle does not cross `link`.
     pub fn bundle_way(&self, bundle: BundleId, link: LinkId) -> Option<BundleWay> {
         let bundle = self.bundles.all.get(bundle.0 as usize)?;
         let links = |from: u32, to: u32, host: u32| -> Option<Vec<u32>> {

@@ -1,11 +1,9 @@
-//! A heap in which every parent has four children: half as deep as with two, and four children
-//! share a cache line.
+//! 4-ary heap: half as deep as a binary heap, and four siblings share a cache line.
 
 use super::Event;
 
-/// The smallest event is at the root. After [`pop`](Heap::pop) the root is left open for the next
-/// [`push`](Heap::push), which is what most events do: it saves moving the last leaf to the root
-/// and down again.
+/// Min-heap of events. [`pop`](Heap::pop) leaves the root open for the next [`push`](Heap::push),
+/// which follows most events and then skips moving the last leaf to the root and down again.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Heap {
     events: Vec<Event>,
@@ -28,7 +26,7 @@ impl Heap {
         }
     }
 
-    /// The first event, if its time is at most `until` ns.
+    /// Removes the first event if its time is at most `until` ns.
     #[inline]
     pub fn pop(&mut self, until: u64) -> Option<Event> {
         let first = self.first().filter(|first| first.nanos() <= until)?;
@@ -36,7 +34,7 @@ impl Heap {
         Some(first)
     }
 
-    /// The first event, which stays.
+    /// Returns the first event without removing it.
     #[inline]
     pub fn first(&mut self) -> Option<Event> {
         if self.open {
@@ -49,7 +47,7 @@ impl Heap {
         self.events.first().copied()
     }
 
-    /// Puts `event` in the place of the root, and down to where it belongs.
+    /// Sifts `event` down from the root.
     #[inline]
     fn down(&mut self, event: Event) {
         let events = &mut self.events[..];

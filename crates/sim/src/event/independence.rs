@@ -1,5 +1,5 @@
-//! Tests that results depend neither on the order in which events were scheduled, nor on which slot
-//! of a flow's end is free. A thread for each part of a network would change both.
+//! Tests that the results do not depend on the order of scheduling or on the choice of free
+//! endpoint slots, both of which a partition over threads would change.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use super::{Event, Events, LAST};
 use crate::network::{LinkSpec, Network, Spread};
 use crate::{Congestion, FlowSpec, SimOptions, Simulation, topology};
 
-/// What a division over threads does to the order in which things come.
+/// Permutation of the pending events and the free slots, as threads might cause.
 type Interleave = fn(&mut [Event], &mut [u32]);
 
 impl Events {
-    /// Schedules everything that waits anew, and says in which order.
+    /// Reschedules all pending events in another order.
     fn again(&mut self, order: impl FnOnce(&mut [Event])) {
         let mut events: Vec<Event> = std::iter::from_fn(|| self.pop(LAST)).collect();
         order(&mut events);
@@ -28,15 +28,16 @@ impl Events {
     }
 }
 
-/// When flows begin again, µs: those before are over, so that there are places to choose from.
+/// Start of the second round of flows, µs. The first round has ended and leaves free slots to
+/// choose from.
 const SECOND: u64 = 10_000_000;
 
-/// Flows of one size that begin at one moment, on links that are all alike: nearly all that happens
-/// is simultaneous.
+/// Returns the digest of equal flows that start simultaneously on equal links, so that nearly all
+/// events are simultaneous.
 fn digest(network: Network, to_one: bool, interleave: Interleave) -> u64 {
     let mut sim = Simulation::new(network, SimOptions::seeded(7)).expect("a valid network");
     let hosts: Vec<_> = sim.network().hosts().collect();
-    // So many ask at once that some are lost, and their timers end together.
+    // Enough simultaneous flows to cause losses, whose timeouts coincide.
     for start in [[0; 6], [SECOND; 6]].concat() {
         for (n, from) in hosts.iter().enumerate().skip(1) {
             let to = if to_one { hosts[0] } else { hosts[n - 1] };
@@ -68,7 +69,7 @@ fn digest(network: Network, to_one: bool, interleave: Interleave) -> u64 {
     sim.digest()
 }
 
-/// In the order of a hash of the event.
+/// Orders by a hash of the event.
 fn scattered(events: &mut [Event], free: &mut [u32]) {
     events.sort_by_key(|event| crate::random::mix(event.0 as u64 ^ (event.0 >> 64) as u64));
     free.sort_by_key(|place| crate::random::mix(u64::from(*place)));

@@ -1,9 +1,9 @@
-//! A timing wheel: slots of time, sorted when their turn comes.
+//! Timing wheel: an array of time slots, each sorted when it is reached.
 //!
-//! The first ring has 4096 slots, each some nanoseconds wide (a power of two). The second has 4096
+//! The first ring has 4096 slots, whose width is a power of two in ns. The second ring has 4096
 //! slots, each as long as the first ring. Later events wait in a heap. An event moves at most
-//! twice. The width follows the density of events, so that a slot holds a few. Too wide, and slots
-//! take long to sort. Too narrow, and most are empty.
+//! twice. The slot width adapts to the event density so that a slot holds a few events: wide slots
+//! take long to sort, and narrow slots are mostly empty.
 
 use super::Event;
 use super::heap::Heap;
@@ -11,37 +11,36 @@ use super::heap::Heap;
 const BITS: u32 = 12;
 const SLOTS: usize = 1 << BITS;
 const MASK: u64 = SLOTS as u64 - 1;
-/// The width at first, as a power of two in ns: 64 ns is half a packet at 100 Gbit/s.
+/// Initial width as a power of two in ns: 64 ns is half a packet at 100 Gbit/s.
 const WIDTH: u32 = 6;
-/// The width stays below 2^20 ns, so that the second ring stays below 5 hours.
+/// Maximum width, 2^20 ns: the second ring then spans 5 hours.
 const WIDEST: u32 = 20;
 const NONE: u32 = u32::MAX;
 
-/// See the module.
+/// Timing wheel; see the module.
 #[derive(Debug)]
 pub(super) struct Wheel {
-    /// Width of a slot of the first ring: 2^`width` ns.
+    /// Slot width of the first ring: 2^`width` ns.
     width: u32,
-    /// The slot, counted from time 0, that was opened last: what comes into it now comes into
-    /// `open`.
+    /// Current slot, counted from time 0. Events scheduled into it go to `open`.
     now: u64,
-    /// Events of the slot `now`, the next one last.
+    /// Events of the slot `now`, sorted with the next one last.
     open: Vec<Event>,
     near: Ring,
     nodes: Nodes,
     later: Ring,
     far: Heap,
-    /// How many events left so far.
+    /// Number of events removed so far.
     popped: u64,
-    /// Since the width was last judged: `popped` then, turns, events that shared a slot, and slots
-    /// of those.
+    /// Statistics since the width was last adapted: `popped` at that time, turns of the ring,
+    /// events in shared slots, and number of shared slots.
     judged: u64,
     turns: u32,
     crowd: u32,
     crowded: u32,
 }
 
-/// Events in lists, the one added last first.
+/// Linked lists of events, newest first.
 #[derive(Debug)]
 struct Nodes {
     nodes: Vec<Node>,
@@ -55,11 +54,11 @@ struct Node {
     next: u32,
 }
 
-/// A list of events for each slot.
+/// One list of events per slot.
 #[derive(Debug)]
 struct Ring {
     heads: Box<[u32; SLOTS]>,
-    /// Which slots hold anything.
+    /// Bitmap of the slots that are not empty.
     full: [u64; SLOTS / 64],
 }
 
@@ -86,7 +85,7 @@ impl Default for Wheel {
 }
 
 impl Wheel {
-    /// How many events left so far.
+    /// Returns the number of events removed so far.
     pub fn popped(&self) -> u64 {
         self.popped
     }
@@ -102,7 +101,7 @@ impl Wheel {
     #[inline(always)]
     pub fn push(&mut self, event: Event) {
         let slot = event.nanos() >> self.width;
-        // Slots in the past and the present wrap to a large number.
+        // Past and current slots wrap to large numbers.
         if slot.wrapping_sub(self.now).wrapping_sub(1) < MASK {
             self.near.push(slot, event, &mut self.nodes);
         } else {
@@ -110,7 +109,7 @@ impl Wheel {
         }
     }
 
-    /// The first event, if its time is at most `until` ns.
+    /// Removes the first event if its time is at most `until` ns.
     #[inline(always)]
     pub fn pop(&mut self, until: u64) -> Option<Event> {
         if self.open.is_empty() {
@@ -147,22 +146,22 @@ impl Wheel {
         }
     }
 
-    /// An event of the slot that is being emptied takes its place among the others.
+    /// Inserts an event into the sorted current slot.
     fn push_open(&mut self, event: Event) {
         let at = self.open.partition_point(|other| *other > event);
         self.open.insert(at, event);
     }
 
-    /// The next slot, if it holds one event alone, and that.
+    /// Returns the next slot of this turn if it holds exactly one event, and the event.
     #[inline(always)]
     fn lone(&self) -> Option<(u64, Event)> {
-        // What is left of this turn of the first ring.
+        // Only the rest of the current turn of the first ring.
         let slot = self.near.next((self.now & MASK) + 1)?;
         let node = &self.nodes.nodes[self.near.heads[slot as usize] as usize];
         (node.next == NONE).then(|| ((self.now & !MASK) | slot, node.event()))
     }
 
-    /// Opens the next slot that holds anything, if it begins by `until`.
+    /// Opens the next non-empty slot that begins by `until`.
     #[inline(never)]
     fn refill(&mut self, until: u64) -> bool {
         while self.open.is_empty() {
@@ -183,7 +182,7 @@ impl Wheel {
                 else {
                     return false;
                 };
-                // Another width makes another turn of it.
+                // A new width changes the slots, so look again.
                 if !self.judge() {
                     self.begin(turn);
                 }
@@ -201,7 +200,7 @@ impl Wheel {
     fn next_turn(&mut self) -> Option<u64> {
         let now = self.now >> BITS;
         if self.near.next(0).is_some() {
-            // The ring reaches less than one turn ahead.
+            // The first ring reaches less than one turn ahead.
             return Some(now + 1);
         }
         let later = match self.later.next((now & MASK) + 1) {
@@ -218,10 +217,10 @@ impl Wheel {
         later.into_iter().chain(far).min()
     }
 
-    /// Begins a turn of the first ring: events of the second ring and the heap that belong to it
-    /// are put in their slots.
+    /// Starts a turn of the first ring: distributes the events of this turn from the second ring
+    /// and the heap over its slots.
     fn begin(&mut self, turn: u64) {
-        // What the first slot holds is open from now on.
+        // The first slot of the turn becomes the current one.
         self.open_slot(turn << BITS);
         let mut events = Vec::new();
         self.later.take(turn, &mut self.nodes, &mut events);
@@ -234,12 +233,11 @@ impl Wheel {
         }
     }
 
-    /// Changes the width where slots hold many events, or whole turns hold few; says whether it
-    /// did.
+    /// Adapts the width if slots hold many events or turns hold few. Returns true if it changed.
     fn judge(&mut self) -> bool {
         self.turns += 1;
         let taken = self.popped - self.judged;
-        // Enough to judge by: some turns, or a great many events.
+        // Requires some turns, or very many events, for a decision.
         if self.turns < 16 && taken < 1 << 16 {
             return false;
         }
@@ -324,12 +322,12 @@ impl Ring {
         self.full[index / 64] |= 1 << (index % 64);
     }
 
-    /// The first slot that holds anything, from `index` on.
+    /// Returns the first non-empty slot from `index` on.
     #[inline(always)]
     fn next(&self, index: u64) -> Option<u64> {
         let mut word = (index / 64) as usize;
         let mut rest = self.full.get(word)? & (u64::MAX << (index % 64));
-        // Slots are as wide as makes the next full one mostly near.
+        // The adapted width keeps the next non-empty slot close.
         while rest == 0 {
             word += 1;
             rest = *self.full.get(word)?;
@@ -348,7 +346,7 @@ impl Ring {
         }
     }
 
-    /// Empties a slot; the head of its list.
+    /// Empties a slot and returns the head of its list.
     #[inline(always)]
     fn clear(&mut self, slot: u64) -> u32 {
         let index = (slot & MASK) as usize;
