@@ -1,8 +1,8 @@
-//! A host's link, and who waits for it.
+//! Network interface of a host and the scheduling of its endpoints.
 //!
-//! A host gives its link a packet only when the link can take one soon. What is not sent yet stays
-//! with its connection, which may still decide otherwise. Flows take turns. Classes have strict
-//! priority: a lower class sends only when nothing of a higher one waits.
+//! A host hands its link a packet only when the link can send it soon. Unsent data stays with its
+//! connection, which can still change its mind. Flows are served round robin. Classes have strict
+//! priority: a lower class sends only when no higher class has data waiting.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,32 +14,32 @@ use crate::event::{Events, Kind};
 use crate::link::Offered;
 use crate::{Simulation, Tracer, World};
 
-/// Full packets that may wait behind the one that a host's link is sending. With none, each packet
-/// would need an event of its own. With many, a packet of high priority would wait behind them.
+/// Full-sized packets that may wait behind the one in transmission on a host's link. With none,
+/// every packet would need its own event; with many, a high-priority packet would queue behind
+/// them.
 pub(crate) const RING: u64 = 2;
 
-/// The link by which a host sends, as the host sees it.
+/// Interface by which a host sends.
 #[derive(Debug)]
 pub(crate) struct Nic {
     pub link: u32,
-    /// When all it was given will have left.
+    /// Time at which the link will have sent everything it was given.
     pub until: Time,
-    /// It can take another packet when what it has takes no longer than this.
+    /// The interface can take another packet if the link's work takes no longer than this.
     pub slack: Duration,
-    /// Most bytes in a queue that decides at departure, and so has no `until`.
+    /// Maximum backlog in bytes, for a queue that decides on dequeue and therefore has no `until`.
     pub room: u64,
-    /// An event for it is planned.
+    /// An event is scheduled.
     pub armed: bool,
-    /// Ends that have something to send in class 0, in turn.
+    /// Endpoints with packets of class 0, in round-robin order.
     pub waiting: VecDeque<u32>,
 }
 
-/// A cache line, and its place in a list is found by a shift.
+/// One cache line, and a shift computes its index.
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Nic>() == 64);
 
-/// Ends that have something to send in a band below the highest, in turn, by their host's link and
-/// the band.
+/// Endpoints with packets in bands below the highest, in round-robin order, by interface and band.
 #[derive(Debug, Default)]
 pub(crate) struct Low(BTreeMap<(u32, u8), VecDeque<u32>>);
 
@@ -55,19 +55,20 @@ impl Nic {
         }
     }
 
-    /// Whether it can take a packet.
+    /// Returns true if the interface can take a packet.
     #[inline(always)]
     pub fn takes(&self, now: Time) -> bool {
         self.until <= now + self.slack
     }
 
-    /// Whether it can take a packet of a class below class 0: nothing is to wait behind that.
+    /// Returns true if the interface can take a packet of a lower class. It must be idle, since no
+    /// higher-priority packet may wait behind it.
     fn takes_low(&self, now: Time) -> bool {
         self.until <= now
     }
 
-    /// Sees that it has its event, when it has sent all, since someone waits for it with classes
-    /// below class 0.
+    /// Schedules an event for the time at which the link is idle, because lower classes are
+    /// waiting.
     fn arm_low(&mut self, now: Time, me: u32, events: &mut Events) {
         if !self.armed && self.until != Time::MAX {
             self.armed = true;
@@ -75,8 +76,8 @@ impl Nic {
         }
     }
 
-    /// Sees that it has its event, since someone waits for it: the next packets are fetched when
-    /// all but the last of those that it has been given are sent.
+    /// Schedules an event for the time at which all but the last given packet are sent, because
+    /// endpoints are waiting.
     pub fn arm(&mut self, now: Time, me: u32, events: &mut Events) {
         if !self.armed && self.until != Time::MAX {
             self.armed = true;
@@ -90,7 +91,7 @@ impl Nic {
 }
 
 impl Low {
-    /// Whether someone waits at this link with something of this band or a higher one.
+    /// Returns true if an endpoint waits at this interface in this band or a higher one.
     fn has(&self, nic: u32, band: u8) -> bool {
         let mut at_link = self.0.range((nic, 0)..=(nic, band));
         at_link.any(|(_, waiting)| !waiting.is_empty())
@@ -100,19 +101,19 @@ impl Low {
         self.0.entry((nic, band)).or_default().push_back(e);
     }
 
-    /// Whose turn it is at this link, and in what band.
+    /// Removes the next endpoint of the highest band, and returns it with the band.
     fn pop(&mut self, nic: u32) -> Option<(u32, u8)> {
         let mut at_link = self.0.range_mut((nic, 0)..=(nic, u8::MAX));
         at_link.find_map(|((_, band), waiting)| Some((waiting.pop_front()?, *band)))
     }
 
-    /// An end is no more.
+    /// Removes an endpoint.
     pub fn forget(&mut self, nic: u32, e: u32) {
         let at_link = self.0.range_mut((nic, 0)..=(nic, u8::MAX));
         at_link.for_each(|(_, waiting)| waiting.retain(|waiting| *waiting != e));
     }
 
-    /// Bytes on the heap, about.
+    /// Approximate heap memory, bytes.
     pub fn heap_bytes(&self) -> usize {
         let waiting: usize = self.0.values().map(VecDeque::capacity).sum();
         self.0.len() * size_of::<((u32, u8), VecDeque<u32>)>() + waiting * size_of::<u32>()
@@ -120,7 +121,7 @@ impl Low {
 }
 
 impl<T: Tracer> Simulation<T> {
-    /// An end sends what it may, and its timers are planned.
+    /// Sends what an endpoint may send and schedules its timers.
     #[inline(always)]
     pub(crate) fn pump(&mut self, e: u32) {
         while let Some((nic, id, offered)) = self.pump_until_rare(e) {
@@ -128,7 +129,8 @@ impl<T: Tracer> Simulation<T> {
         }
     }
 
-    /// An end sends until something other than a departure comes of it, which is for the caller.
+    /// Sends until an offered packet needs more than the common handling, which is left to the
+    /// caller.
     #[inline(always)]
     fn pump_until_rare(&mut self, e: u32) -> Option<(u32, u32, Offered)> {
         let world = &mut self.world;
@@ -171,7 +173,7 @@ impl<T: Tracer> Simulation<T> {
         None
     }
 
-    /// What is left to do for an end that sends in bands below the highest, or is over.
+    /// Handles endpoints that send in lower bands or are closed.
     #[cold]
     #[inline(never)]
     fn finish_pump(&mut self, e: u32) {
@@ -181,14 +183,14 @@ impl<T: Tracer> Simulation<T> {
         self.world.plan_end(e);
     }
 
-    /// An end sends what it may in bands below the highest.
+    /// Sends what an endpoint may send in lower bands.
     fn pump_low(&mut self, e: u32) {
         loop {
             let world = &mut self.world;
             let now = world.now;
             let end = &mut world.ends[e as usize];
             let place = end.nic;
-            // The highest of those in which it does not wait already.
+            // The highest class that is not queued yet.
             let classes = end.low_classes(now);
             let class = classes.trailing_zeros() as u8;
             if class >= MAX_CLASSES {
@@ -219,7 +221,7 @@ impl<T: Tracer> Simulation<T> {
         }
     }
 
-    /// What comes of a packet that a host has given its link.
+    /// Handles the result of offering a packet to the host's link.
     fn settle(&mut self, nic: u32, id: u32, offered: Offered) {
         let link = self.world.nics[nic as usize].link;
         self.note(link, id, offered);
@@ -230,7 +232,7 @@ impl<T: Tracer> Simulation<T> {
         }
     }
 
-    /// A host's link takes packets from those that wait, in turn.
+    /// Takes packets from the waiting endpoints in turn.
     pub(crate) fn fetch(&mut self, nic: u32) {
         let now = self.world.now;
         while self.world.nics[nic as usize].takes(now) {
@@ -263,7 +265,7 @@ impl<T: Tracer> Simulation<T> {
                 world.nics[nic as usize].waiting.push_back(e);
             }
             if end.is(End::LOW) {
-                // What is next may be of another class than what it waited with.
+                // The next packet may be of another class.
                 let classes = end.low_classes(now);
                 world.wait_low(e, classes);
             }
@@ -288,7 +290,7 @@ impl<T: Tracer> Simulation<T> {
 }
 
 impl World {
-    /// An end waits for its turn with these classes, in bands below the highest.
+    /// Queues an endpoint with these classes in lower bands.
     fn wait_low(&mut self, e: u32, classes: u8) {
         let end = &mut self.ends[e as usize];
         let nic = end.nic;
@@ -302,14 +304,14 @@ impl World {
         }
     }
 
-    /// Sees to an end's deadlines, and to its end.
+    /// Schedules an endpoint's deadlines, and closes it if it is finished.
     fn plan_end(&mut self, e: u32) {
         if self.ends[e as usize].plan(self.now, e, &self.steered, &mut self.events) {
             self.closed(e);
         }
     }
 
-    /// A host's link whose queue decides at departure has room for so much.
+    /// Updates an interface whose queue decides on dequeue.
     pub(crate) fn note_room(&mut self, nic: u32) {
         let n = &mut self.nics[nic as usize];
         if let Some(backlog) = self.links.waiting(n.link) {

@@ -1,14 +1,14 @@
-//! The discrete-event simulator: networks of queues and links, hosts that run the transport, agents
-//! that steer it, in virtual time.
+//! Discrete-event simulator: networks of queues and links, hosts that run the transport, and agents
+//! that control it, in virtual time.
 //!
-//! A [`Network`] describes hosts, switches and links; [`topology`] has the usual ones. A
-//! [`Simulation`] runs it. [Flows](FlowSpec) are added, [agents](World::host_agent) steer some of
-//! them, [changes](Change) happen at their time, and [applications](App) make flows while it runs.
-//! [`run_until`](Simulation::run_until) lets time pass. The same network, flows and seed give the
-//! same bytes of result on every machine.
+//! A [`Network`] describes hosts, switches and links; [`topology`] builds the usual ones. A
+//! [`Simulation`] runs a network with [flows](FlowSpec), [agents](World::host_agent) that control
+//! them, scheduled [changes](Change), and [applications](App) that add flows at run time.
+//! [`run_until`](Simulation::run_until) advances the time. The same network, flows and seed give
+//! bit-identical results on every platform.
 //!
-//! Queues and links are those of `ccplane-qdisc`, connections those of `ccplane-transport`,
-//! workloads those of `ccplane-workload`: what is simulated is the code that runs on real packets.
+//! Queues and links are from `ccplane-qdisc`, connections from `ccplane-transport` and workloads
+//! from `ccplane-workload`: the simulator runs the code that also runs on real packets.
 #![forbid(unsafe_code)]
 
 mod address;

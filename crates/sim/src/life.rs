@@ -1,4 +1,4 @@
-//! The life of a flow: it is added, begins when its time comes, may be written to, and ends.
+//! Lifecycle of a flow: addition, start, writes and end.
 
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::random::{self, Purpose};
 use crate::{SimError, Simulation, Tracer, World, address};
 
 impl World {
-    /// Adds a flow. One whose time has passed begins at once.
+    /// Adds a flow. If its start time has passed, it starts immediately.
     pub fn add_flow(&mut self, spec: FlowSpec) -> Result<FlowId, SimError> {
         self.add(NONE, spec)
     }
 
-    /// Adds a flow whose application is told what becomes of it.
+    /// Adds a flow whose application is notified of received writes and of failure.
     pub fn add_flow_of(&mut self, app: AppId, spec: FlowSpec) -> Result<FlowId, SimError> {
         self.add(app.0, spec)
     }
@@ -87,8 +87,8 @@ impl World {
         Ok(id)
     }
 
-    /// Adds bytes to a stream of a flow that lives; with `finish` they are its last. False when the
-    /// flow has not begun or is over.
+    /// Appends bytes to a stream of an open flow; `finish` ends the stream. Returns false if the
+    /// flow has not started or has ended.
     pub fn write(&mut self, flow: FlowId, direction: Direction, bytes: u64, finish: bool) -> bool {
         let Some(pair) = self
             .flows
@@ -125,7 +125,7 @@ impl World {
             end.set(End::AWAITS, true);
         }
         if self.ends[writer as usize].control == Controller::NOBODY {
-            // An end that was only to receive answers under a control of the same kind.
+            // An endpoint that was a pure receiver gets a controller of the sender's kind.
             let native = match self.ends[pair as usize].control.get() {
                 Steer::Native(place) => same_kind(&self.natives[place]),
                 Steer::Agent(_) | Steer::Nobody => Native::cubic(),
@@ -136,8 +136,8 @@ impl World {
         true
     }
 
-    /// Gives a flow up, at its sender; the receiver is told by a packet. False when it has not
-    /// begun or is over.
+    /// Aborts a flow at its sender; a packet notifies the receiver. Returns false if the flow has
+    /// not started or has ended.
     pub fn abort(&mut self, flow: FlowId) -> bool {
         let pair = self.flows.get(flow.index()).map_or(NONE, |flow| flow.ends);
         let sender = self
@@ -154,7 +154,7 @@ impl World {
 }
 
 impl<T: Tracer> Simulation<T> {
-    /// A flow begins.
+    /// Starts a flow.
     #[cold]
     pub(crate) fn start(&mut self, number: u32) {
         let world = &mut self.world;
@@ -242,7 +242,7 @@ impl<T: Tracer> Simulation<T> {
 }
 
 impl World {
-    /// Wakes the application once for each write whose bytes an end has received.
+    /// Wakes the application once per write that an endpoint has received completely.
     #[cold]
     pub(crate) fn writes_received(&mut self, e: u32, received: u64) {
         while self
@@ -290,7 +290,7 @@ impl World {
         }
     }
 
-    /// An end is over; when both are, their place is free.
+    /// Handles the end of an endpoint. When both endpoints are closed, their slots become free.
     #[cold]
     pub(crate) fn closed(&mut self, e: u32) {
         let pair = e & !1;
@@ -360,8 +360,8 @@ impl World {
         })
     }
 
-    /// The place among the hosts' links of this one, or, where there is no way now, of the host's
-    /// first.
+    /// Returns the index of the interface of this link or, without a route, of the host's first
+    /// link.
     fn nic_at(&self, host: u32, link: Option<u32>) -> u32 {
         let links = &self.network.links;
         let first = || {
@@ -375,7 +375,7 @@ impl World {
             .unwrap_or(0)
     }
 
-    /// By which the paths of an end's packets are chosen.
+    /// Returns the hash that selects the paths of an endpoint's packets.
     fn hash_of(&self, flow: u32, backward: bool) -> u32 {
         let which = match self.network.spread {
             Spread::Symmetric => flow * 2,

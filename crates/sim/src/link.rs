@@ -1,8 +1,8 @@
-//! Links: what becomes of a packet between one node and the next.
+//! Links: queue, transmission, loss and propagation of packets.
 //!
-//! On most links a packet's departure is known when it arrives ([`FifoLink`]). Only the oldest
-//! packet in flight has an event; the next one gets its own when that has arrived. A link with
-//! random loss, a queue that decides at departure, or changes to come is [`Special`].
+//! On most links the departure time is known when a packet arrives ([`FifoLink`]). Only the oldest
+//! packet in flight has an event; its arrival schedules the next one. Links with random loss, with
+//! a queue that decides on dequeue, or with changes are [`Special`].
 
 mod special;
 
@@ -32,13 +32,13 @@ struct Link {
     special: u32,
     accepted: u64,
     bytes: u64,
-    /// Sum and most of the time from coming to having left, ns.
+    /// Sum and maximum of the sojourn times, ns.
     sojourn: u64,
     longest: u64,
     drops: Drops,
 }
 
-/// What did not get through, and what was marked.
+/// Counters of dropped and marked packets.
 #[derive(Clone, Copy, Debug, Default)]
 struct Drops {
     queue: u64,
@@ -47,35 +47,35 @@ struct Drops {
     marked: u64,
 }
 
-/// What a link did so far.
+/// Counters and state of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkView {
-    /// Packets that came.
+    /// Packets offered to the link.
     pub arrived: u64,
-    /// Packets that have come out at its end.
+    /// Packets delivered at the far end.
     pub delivered: u64,
-    /// Packets that were let in, and their bytes.
+    /// Packets accepted by the queue.
     pub accepted: u64,
-    /// Bytes of the packets that were let in.
+    /// Bytes of the accepted packets.
     pub accepted_bytes: u64,
-    /// Packets that the queue dropped.
+    /// Packets dropped by the queue.
     pub queue_drops: u64,
-    /// Packets lost at random, or while the link was down.
+    /// Packets lost at random or while the link was down.
     pub losses: u64,
-    /// Bytes of both.
+    /// Bytes of the dropped and lost packets.
     pub dropped_bytes: u64,
     /// Packets marked with CE.
     pub marked: u64,
-    /// What has not left the queue, the packet being sent included.
+    /// Queue backlog, including the packet in transmission.
     pub backlog: Backlog,
-    /// Packets that have left the queue and are still on the wire, or wait in it.
+    /// Packets in the queue and on the wire.
     pub inside: u64,
-    /// Sum, over the packets let in, of the time from coming to having left; their mean is this
-    /// over `accepted`. Of a queue that decides at departure, over those that have left.
+    /// Sum of the sojourn times (arrival to departure) of the accepted packets; divide by
+    /// `accepted` for the mean. A queue that decides on dequeue counts packets when they depart.
     pub sojourn_sum: Duration,
-    /// The longest of these times.
+    /// Maximum sojourn time.
     pub sojourn_max: Duration,
-    /// Bytes that the line can carry in a second; `None` without a limit.
+    /// Rate of the line, bytes per second; `None` without a limit.
     pub rate: Option<u64>,
 }
 
@@ -87,14 +87,14 @@ pub(crate) struct Links {
     lines: Vec<LineSpec>,
 }
 
-/// What became of a packet that was offered to a link.
+/// Result of offering a packet to a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Offered {
-    /// It will have left then, as far as is known.
+    /// Departs at this time, unless the link changes.
     Departs(Time),
-    /// It waits in a queue that decides later.
+    /// Waits in a queue that decides on dequeue.
     Waits,
-    /// It did not get in.
+    /// Dropped on arrival.
     Dropped(DropReason),
 }
 
@@ -154,7 +154,7 @@ impl Links {
         Ok(all)
     }
 
-    /// A packet of so many bytes comes to a link. One that is dropped is still the caller's.
+    /// Offers a packet to a link. If it is dropped, the caller keeps it.
     #[inline(always)]
     pub fn offer(
         &mut self,
@@ -190,7 +190,8 @@ impl Links {
         Offered::Departs(admitted.departs)
     }
 
-    /// The oldest packet on the link, which arrives now, and where; the next one gets its event.
+    /// Removes the packet that arrives now, schedules the arrival of the next one, and returns the
+    /// packet with its destination node.
     #[inline(always)]
     pub fn arrive(&mut self, now: Time, at: u32, events: &mut Events) -> Option<(u32, u32)> {
         let link = &mut self.links[at as usize];
@@ -204,7 +205,7 @@ impl Links {
         Some((id, link.to))
     }
 
-    /// What the link did so far, as of `now`.
+    /// Returns the counters and state as of `now`.
     pub fn view(&self, now: Time, at: u32) -> LinkView {
         let link = &self.links[at as usize];
         let (inside, backlog) = match self.specials.get(link.special as usize) {
@@ -230,7 +231,7 @@ impl Links {
         }
     }
 
-    /// The time that so many bytes take on the line; none where it has no limit.
+    /// Returns the transmission time of `bytes`; zero without a rate.
     pub fn time_for(&self, at: u32, bytes: u64) -> Duration {
         let rate = self.lines[at as usize].mean_rate();
         rate.map_or(Duration::ZERO, |rate| {
@@ -246,13 +247,13 @@ impl Links {
         self.links[at as usize].delay
     }
 
-    /// Whether anything was ever offered to it.
+    /// Returns true if a packet was ever offered to the link.
     pub fn used(&self, at: u32) -> bool {
         let link = &self.links[at as usize];
         link.accepted + link.drops.queue + link.drops.lost > 0
     }
 
-    /// Hops so far: packets that came out at the end of a link.
+    /// Returns the number of hops so far: packets delivered by links.
     pub fn hops(&self) -> u64 {
         self.links
             .iter()
@@ -266,7 +267,7 @@ impl Links {
             .sum()
     }
 
-    /// Bytes of memory taken.
+    /// Returns the memory used, bytes.
     pub fn memory(&self) -> usize {
         let heap: usize = self.links.iter().map(|link| link.fifo.heap_bytes()).sum();
         let specials: usize = self.specials.iter().map(Special::heap_bytes).sum();
@@ -277,7 +278,7 @@ impl Links {
             + self.lines.capacity() * size_of::<LineSpec>()
     }
 
-    /// The link as one with more than the ordinary.
+    /// Returns the rarely used part of a link, created on first use.
     pub fn special(&mut self, at: u32) -> &mut Special {
         let link = &mut self.links[at as usize];
         if link.special == NONE {
@@ -287,19 +288,19 @@ impl Links {
         &mut self.specials[link.special as usize]
     }
 
-    /// Records every packet that leaves it from now on, with the time that it took.
+    /// Starts to record every departing packet with its sojourn time.
     pub fn observe(&mut self, at: u32) {
         self.special(at).crossings.get_or_insert_default();
     }
 
-    /// Keeps the times that packets take through a link, as a histogram.
+    /// Starts to record a histogram of the sojourn times.
     pub fn observe_sojourns(&mut self, at: u32) {
         self.special(at)
             .sojourns
             .get_or_insert_with(|| Box::new(Sojourns::new()));
     }
 
-    /// What [`observe_sojourns`](Links::observe_sojourns) has recorded.
+    /// Returns the histogram of [`observe_sojourns`](Links::observe_sojourns).
     pub fn sojourns(&self, at: u32) -> Option<&Sojourns> {
         let link = self.links.get(at as usize)?;
         self.specials
@@ -308,7 +309,7 @@ impl Links {
             .as_deref()
     }
 
-    /// What [`observe`](Links::observe) has recorded.
+    /// Returns the records of [`observe`](Links::observe).
     pub fn crossings(&self, at: u32) -> &[Crossing] {
         self.specials
             .get(self.links[at as usize].special as usize)
@@ -317,7 +318,7 @@ impl Links {
     }
 }
 
-/// Links with more than the ordinary.
+/// Handling of special links.
 impl Links {
     #[cold]
     fn offer_special(
@@ -392,7 +393,7 @@ impl Links {
         Some((crossed.id, link.to))
     }
 
-    /// A queue that decides at departure has something to do. Says what it dropped through
+    /// Serves a queue that decides on dequeue. Packets that it drops are returned by
     /// [`Links::dropped`].
     pub fn ready(&mut self, now: Time, at: u32, packets: &mut Packets, events: &mut Events) {
         let link = &mut self.links[at as usize];
@@ -420,8 +421,8 @@ impl Links {
         special.rearm(at, events);
     }
 
-    /// The next packet that the queue of this link has dropped, one that was let in before; it is
-    /// the caller's again.
+    /// Returns the next packet that was accepted and then dropped by the queue of this link. The
+    /// caller has to free it.
     pub fn dropped(&mut self, at: u32, packets: &Packets) -> Option<(u32, DropReason)> {
         let link = &mut self.links[at as usize];
         let (id, why) = self
@@ -437,7 +438,7 @@ impl Links {
         Some((id, why))
     }
 
-    /// What waits in a queue that decides at departure; `None` for any other link.
+    /// Returns the backlog of a queue that decides on dequeue; `None` for other links.
     pub fn waiting(&self, at: u32) -> Option<Backlog> {
         let link = &self.links[at as usize];
         match self

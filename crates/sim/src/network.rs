@@ -1,5 +1,5 @@
-//! What a network is made of: hosts, switches, links. A description;
-//! [`Simulation`](crate::Simulation) brings it to life.
+//! Description of a network: hosts, switches and links. A [`Simulation`](crate::Simulation) runs
+//! it.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +11,18 @@ pub use ccplane_workload::NodeId;
 use crate::SimError;
 use crate::random::{self, Purpose};
 
-/// A link, in one direction.
+/// One direction of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub(crate) u32);
 
 impl LinkId {
-    /// Links are numbered from 0 in the order in which they were added.
+    /// Returns the number of the link, counted from 0 in the order of addition.
     pub fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// The link's seeds in a run with this seed. A link under real packets that takes them loses
-    /// and delays the same packets as the simulated one, counted from the first.
+    /// Returns the link's seeds for a run seed. An emulated link with the same seeds loses and
+    /// delays the same packets, counted from the first.
     pub fn seeds(self, run: u64) -> LinkSeeds {
         LinkSeeds {
             loss: random::seed(run, Purpose::Loss, self.0),
@@ -32,55 +32,54 @@ impl LinkId {
     }
 }
 
-/// One direction of a link: a queue, the line that serves it, the wire behind it.
+/// One direction of a link: a queue, the line that serves it, and the propagation delay behind it.
 ///
-/// A new packet is lost at random, queued, or dropped by the queue. The line sends it, and it
-/// arrives `delay` after its last bit left. A host's own link asks the host for the next packet
-/// only when the line can take it, so the queue there stays short, as with Linux' byte queue
-/// limits.
+/// A packet is lost at random, queued, or dropped by the queue. It arrives `delay` after its last
+/// bit was sent. The first link of a host requests packets only when the line can send them, so its
+/// queue stays short, as with Linux' byte queue limits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkSpec {
-    /// What serves the queue.
+    /// Line that serves the queue.
     pub line: LineSpec,
-    /// Propagation.
+    /// Propagation delay.
     pub delay: DelayModel,
     /// The queue.
     pub queue: QueueSpec,
-    /// Random loss of what comes, before the queue.
+    /// Random loss, applied before the queue.
     pub loss: LossModel,
-    /// The round-trip time that a queue in BDPs is counted by.
+    /// Base RTT, for queues sized in BDPs.
     pub rtt: Duration,
-    /// The largest packet, bytes: a queue that does not hold one is refused.
+    /// MTU, bytes. A queue that cannot hold one such packet is rejected.
     pub mtu: u32,
-    /// What becomes of the class that a packet's marking says, before it comes to the queue.
+    /// Change of the class marking before the queue.
     pub remark: Remark,
 }
 
-/// In a [`Remark`]: packets of the class are dropped.
+/// Value in a [`Remark`] for classes whose packets are dropped.
 const DROPPED: u8 = u8::MAX;
 
-/// What a router makes of the class that a packet's marking (its DSCP) says. What the sender meant
-/// stays in the packet, where only its receiver looks.
+/// Treatment of the class marking (DSCP) by a router. The sender's original class stays in the
+/// simulated packet, for its receiver only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remark([u8; MAX_CLASSES as usize]);
 
 impl Remark {
-    /// It leaves the marking alone.
+    /// Keeps the marking.
     pub const KEEP: Remark = Remark([0, 1, 2, 3, 4, 5, 6, 7]);
-    /// It removes the marking: all packets are of class 0 from here on ("bleaching").
+    /// Clears the marking ("bleaching"): all packets become class 0.
     pub const STRIP: Remark = Remark([0; MAX_CLASSES as usize]);
 
-    /// It drops packets of classes above 0.
+    /// Drops packets of classes above 0.
     pub const REFUSE: Remark = Remark([
         0, DROPPED, DROPPED, DROPPED, DROPPED, DROPPED, DROPPED, DROPPED,
     ]);
 
-    /// It makes `classes[n]` of class n, and drops what would be of a class that there is not.
+    /// Maps class n to `classes[n]`, and drops packets that would get an invalid class.
     pub fn new(classes: [u8; MAX_CLASSES as usize]) -> Remark {
         Remark(classes.map(|class| if class < MAX_CLASSES { class } else { DROPPED }))
     }
 
-    /// The class that it makes of this one; `None`: it drops it.
+    /// Returns the new class, or `None` if the packet is dropped.
     pub(crate) fn of(self, class: u8) -> Option<u8> {
         let class = self.0[usize::from(class.min(MAX_CLASSES - 1))];
         (class != DROPPED).then_some(class)
@@ -88,7 +87,7 @@ impl Remark {
 }
 
 impl LinkSpec {
-    /// A link of this rate and delay whose queue never drops.
+    /// Creates a link with an unlimited queue.
     pub fn new(rate: Rate, delay: Duration) -> LinkSpec {
         LinkSpec {
             line: LineSpec::Constant(rate),
@@ -96,7 +95,7 @@ impl LinkSpec {
         }
     }
 
-    /// A link without a rate: packets take this long and never wait.
+    /// Creates a link without a rate limit: packets are only delayed.
     pub fn wire(delay: Duration) -> LinkSpec {
         LinkSpec {
             line: LineSpec::Unlimited,
@@ -109,53 +108,53 @@ impl LinkSpec {
         }
     }
 
-    /// The same with this queue; where it is given in BDPs, `rtt` is the path's.
+    /// Sets the queue. `rtt` is the base RTT of the path, for sizes in BDPs.
     #[must_use]
     pub fn with_queue(self, queue: QueueSpec, rtt: Duration) -> LinkSpec {
         LinkSpec { queue, rtt, ..self }
     }
 
-    /// The same with this loss.
+    /// Sets the random loss.
     #[must_use]
     pub fn with_loss(self, loss: LossModel) -> LinkSpec {
         LinkSpec { loss, ..self }
     }
 
-    /// The same with this delay instead.
+    /// Sets the delay model.
     #[must_use]
     pub fn with_delay(self, delay: DelayModel) -> LinkSpec {
         LinkSpec { delay, ..self }
     }
 
-    /// The same with a router before it that changes markings.
+    /// Sets the treatment of class markings.
     #[must_use]
     pub fn with_remark(self, remark: Remark) -> LinkSpec {
         LinkSpec { remark, ..self }
     }
 
-    /// The same for packets of up to so many bytes.
+    /// Sets the MTU, bytes.
     #[must_use]
     pub fn with_mtu(self, mtu: u32) -> LinkSpec {
         LinkSpec { mtu, ..self }
     }
 }
 
-/// Which of several shortest paths a packet takes.
+/// Load balancing over equal-cost paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spread {
-    /// All packets of a flow take one, those of its other direction perhaps another.
+    /// One path per flow and direction.
     #[default]
     PerFlow,
-    /// Both directions of a flow take the same path, where the network is the same seen from both
-    /// ends.
+    /// One path per flow, the same in both directions if the topology is symmetric.
     Symmetric,
-    /// Each packet takes any.
+    /// A random path per packet.
     PerPacket,
 }
 
-/// A network under construction.
+/// Builder of a network.
 ///
-/// Mistakes are told when the simulation is made, all in terms of the names given here.
+/// Errors in the description are reported when the simulation is created, in terms of the names
+/// given here.
 #[derive(Clone, Debug, Default)]
 pub struct Network {
     pub(crate) nodes: Vec<Node>,
@@ -164,7 +163,7 @@ pub struct Network {
     pub(crate) names: BTreeMap<Box<str>, NodeId>,
     pub(crate) link_names: BTreeMap<Box<str>, LinkId>,
     pub(crate) routes: Vec<Route>,
-    /// Which of several shortest paths packets take.
+    /// Load balancing over equal-cost paths.
     pub spread: Spread,
     error: Option<SimError>,
 }
@@ -189,18 +188,18 @@ pub(crate) struct Route {
 }
 
 impl Network {
-    /// Without nodes.
+    /// Creates an empty network.
     pub fn new() -> Network {
         Network::default()
     }
 
-    /// Adds a host: flows begin and end there, and nothing passes through.
+    /// Adds a host. Flows start and end at hosts; hosts do not forward.
     pub fn host(&mut self, name: impl Into<String>) -> NodeId {
         self.node_named(name.into(), true)
     }
 
-    /// Adds a switch (or router): packets pass through it in no time, and wait at the links that
-    /// leave it.
+    /// Adds a switch or router. It forwards packets without delay; they queue at its outgoing
+    /// links.
     pub fn switch(&mut self, name: impl Into<String>) -> NodeId {
         self.node_named(name.into(), false)
     }
@@ -226,7 +225,7 @@ impl Network {
         id
     }
 
-    /// Adds a link in either direction: `forward` from `a` to `b`, `backward` from `b` to `a`.
+    /// Adds a pair of links: `forward` from `a` to `b`, `backward` from `b` to `a`.
     pub fn duplex(
         &mut self,
         a: NodeId,
@@ -237,7 +236,7 @@ impl Network {
         (self.link(a, b, forward), self.link(b, a, backward))
     }
 
-    /// Gives a link a name beside `from->to`.
+    /// Names a link, in addition to `from->to`.
     pub fn name_link(&mut self, link: LinkId, name: impl Into<String>) {
         let name = name.into();
         if self.link_names.insert(name.clone().into(), link).is_some() {
@@ -245,8 +244,7 @@ impl Network {
         }
     }
 
-    /// Sends what comes to `at` on its way to the host `to` over `link`, whatever the shortest path
-    /// is.
+    /// Routes packets at `at` for the host `to` over `link`, instead of a shortest path.
     pub fn route(&mut self, at: NodeId, to: NodeId, link: LinkId) {
         self.routes.push(Route {
             at: at.0,
@@ -255,22 +253,22 @@ impl Network {
         });
     }
 
-    /// The node of this name.
+    /// Returns the node with this name.
     pub fn node(&self, name: &str) -> Option<NodeId> {
         self.names.get(name).copied()
     }
 
-    /// The name of a node.
+    /// Returns the name of a node.
     pub fn name(&self, node: NodeId) -> &str {
         self.nodes.get(node.index()).map_or("?", |node| &node.name)
     }
 
-    /// Whether it is a host.
+    /// Returns true if the node is a host.
     pub fn is_host(&self, node: NodeId) -> bool {
         self.nodes.get(node.index()).is_some_and(|node| node.host)
     }
 
-    /// The link of this name: one given, or `from->to`, which is the first such link.
+    /// Returns the link with this name, or the first link `from->to`.
     pub fn link_named(&self, name: &str) -> Option<LinkId> {
         if let Some(link) = self.link_names.get(name) {
             return Some(*link);
@@ -284,7 +282,7 @@ impl Network {
         Some(LinkId(at as u32))
     }
 
-    /// The name of a link: the one given, or `from->to`.
+    /// Returns the name of a link: the given one, or `from->to`.
     pub fn link_name(&self, link: LinkId) -> String {
         if let Some((name, _)) = self.link_names.iter().find(|(_, named)| **named == link) {
             return name.to_string();
@@ -295,42 +293,42 @@ impl Network {
         }
     }
 
-    /// The ends of a link.
+    /// Returns the source and destination of a link.
     pub fn ends(&self, link: LinkId) -> Option<(NodeId, NodeId)> {
         self.links
             .get(link.index())
             .map(|l| (NodeId(l.from), NodeId(l.to)))
     }
 
-    /// All nodes.
+    /// Returns all nodes.
     pub fn nodes(&self) -> impl ExactSizeIterator<Item = NodeId> + use<> {
         (0..self.nodes.len() as u32).map(NodeId)
     }
 
-    /// All hosts.
+    /// Returns all hosts.
     pub fn hosts(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.nodes().filter(|node| self.is_host(*node))
     }
 
-    /// All links.
+    /// Returns all links.
     pub fn links(&self) -> impl ExactSizeIterator<Item = LinkId> + use<> {
         (0..self.links.len() as u32).map(LinkId)
     }
 
-    /// The description of a link, for changes before the simulation is made.
+    /// Returns the description of a link for modification.
     pub fn spec_mut(&mut self, link: LinkId) -> Option<&mut LinkSpec> {
         self.specs.get_mut(link.index())
     }
 
-    /// The description of a link.
+    /// Returns the description of a link.
     pub fn spec(&self, link: LinkId) -> Option<&LinkSpec> {
         self.specs.get(link.index())
     }
 
-    /// Bytes of memory taken, but for the descriptions of links.
+    /// Returns the memory used, bytes, without the link descriptions.
     pub(crate) fn memory(&self) -> usize {
         let names: usize = self.nodes.iter().map(|node| 2 * node.name.len()).sum();
-        // A B-tree's nodes are two thirds full on average.
+        // B-tree nodes are two thirds full on average.
         let map = self.names.len() * (size_of::<(Box<str>, NodeId)>() * 3 / 2);
         self.nodes.capacity() * size_of::<Node>()
             + self.links.capacity() * size_of::<Wire>()
@@ -352,7 +350,7 @@ impl Network {
         self.error.get_or_insert(error);
     }
 
-    /// The first mistake in the description.
+    /// Returns the first error in the description.
     pub(crate) fn check(&self) -> Result<(), SimError> {
         if let Some(error) = &self.error {
             return Err(error.clone());

@@ -1,6 +1,5 @@
-//! What packets of flows under RCP carry beside their segments: towards the receiver the lowest
-//! rate that routers offered so far, and back to the sender what came there. Few simulations have
-//! such flows, so it is kept apart.
+//! RCP headers of packets: the lowest rate offered by the routers towards the receiver, echoed to
+//! the sender. Stored apart from the packets, because few simulations use RCP.
 
 use ccplane_qdisc::Stamp;
 use ccplane_transport::{Kind, Native};
@@ -9,16 +8,16 @@ use ccplane_units::{Duration, Rate, Time};
 use crate::World;
 use crate::end::{End, Steer};
 
-/// What all packets and ends of flows under RCP carry and know.
+/// RCP headers of all packets and endpoints.
 #[derive(Debug, Default)]
 pub(crate) struct Offers {
-    /// By the packet's place.
+    /// Indexed by packet.
     carried: Vec<Offer>,
-    /// By the end's place: what the last packet that came there said.
+    /// Last header received, indexed by endpoint.
     heard: Vec<Offer>,
 }
 
-/// A stamp, and when the packet was sent that was stamped.
+/// RCP header with the send time of the packet that was stamped.
 #[derive(Clone, Copy, Debug)]
 struct Offer {
     stamp: Stamp,
@@ -28,11 +27,11 @@ struct Offer {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// Nothing is carried.
+    /// No header.
     None,
-    /// To the receiver: queues lower it.
+    /// Towards the receiver: queues lower the rate.
     Out,
-    /// To the sender: nobody touches it.
+    /// Echo to the sender: queues leave it unchanged.
     Back,
 }
 
@@ -48,14 +47,14 @@ impl Default for Offer {
 }
 
 impl Offers {
-    /// Whether any packet carries a stamp.
+    /// Returns true if any packet carries a header.
     #[inline(always)]
     pub fn any(&self) -> bool {
         !self.carried.is_empty()
     }
 
-    /// The end at this place sends this packet: the sender asks for all there is, the receiver
-    /// returns what it heard.
+    /// Sets the header of a packet that endpoint `e` sends: the sender requests an unlimited rate,
+    /// the receiver echoes the last header received.
     pub fn stamp(&mut self, now: Time, id: u32, e: u32, rtt: Duration) {
         let offer = if e & 1 == 0 {
             let rate = Rate::from_bytes_per_sec(u64::MAX);
@@ -78,19 +77,19 @@ impl Offers {
         *place(&mut self.carried, id) = offer;
     }
 
-    /// What a queue may lower.
+    /// Returns the stamp that queues may lower.
     #[inline(always)]
     pub fn stamp_of(&self, id: u32) -> Option<Stamp> {
         let offer = self.carried.get(id as usize)?;
         (offer.way == Way::Out).then_some(offer.stamp)
     }
 
-    /// A queue has stamped the packet.
+    /// Stores the stamp lowered by a queue.
     pub fn lower(&mut self, id: u32, stamp: Stamp) {
         place(&mut self.carried, id).stamp = stamp;
     }
 
-    /// The packet is no more.
+    /// Clears the header of a packet that left the network.
     #[inline(always)]
     pub fn forget(&mut self, id: u32) {
         if let Some(offer) = self.carried.get_mut(id as usize) {
@@ -103,7 +102,7 @@ impl Offers {
     }
 }
 
-/// The place of this number, which is made where there is none.
+/// Returns the entry at this index and grows the list if needed.
 fn place(offers: &mut Vec<Offer>, at: u32) -> &mut Offer {
     let at = at as usize;
     if offers.len() <= at {
@@ -113,7 +112,7 @@ fn place(offers: &mut Vec<Offer>, at: u32) -> &mut Offer {
 }
 
 impl World {
-    /// A packet has come to its host, and may carry a stamp.
+    /// Processes the RCP header of a packet that arrived at its host.
     #[cold]
     pub(crate) fn hear_offer(&mut self, id: u32) {
         let offer = self
@@ -141,8 +140,8 @@ impl World {
                     && let Native::Rcp(rcp) = native
                 {
                     rcp.offer(offer.stamp.rate, self.now.since(offer.sent));
-                    // The answer of a server brings the rate to begin with; ACKs tell the control
-                    // by themselves.
+                    // The server's reply carries the initial rate. ACKs trigger the controller
+                    // themselves.
                     if kind == Kind::OpenReply
                         && let Some(connection) = &mut end.connection
                     {

@@ -1,4 +1,4 @@
-//! Packets on their way: 64 bytes each, in a slab, with SACK ranges and time stamps aside.
+//! Packets in flight: 64 bytes each, in a slab, with SACK ranges and timestamps stored separately.
 
 use ccplane_qdisc::Ecn;
 use ccplane_transport::{Segment, Side};
@@ -9,53 +9,51 @@ use crate::receipt::Receipts;
 
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// A packet: one cache line.
+/// Packet of one cache line.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct Packet {
     pub segment: Segment,
-    /// The end of a flow that it is for, and the flow, by which a late packet of a flow that is
-    /// gone is known.
+    /// Destination endpoint, and the flow. The flow identifies late packets whose flow has ended.
     pub end: u32,
     pub flow: u32,
-    /// The host that it is for.
+    /// Destination host.
     pub to: u32,
-    /// By which paths are chosen.
+    /// Hash that selects the path.
     pub hash: u32,
-    /// Its SACK ranges and time stamps, if it has any.
+    /// Index of the SACK ranges and timestamps, or [`NONE`].
     pub side: u32,
     /// Size on the wire, bytes.
     pub bytes: u32,
 }
 
-/// What a packet takes in memory, bytes.
+/// Memory of a packet, bytes.
 pub const PACKET_BYTES: usize = size_of::<Packet>();
 const _: () = assert!(PACKET_BYTES == 64);
 
-/// All packets that are on their way.
+/// All packets in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Packets {
     pub(crate) packets: Vec<Packet>,
     free: Vec<u32>,
     pub(crate) sides: Vec<Side>,
     free_sides: Vec<u32>,
-    /// The side of packets without one: empty, but for the moment in which a packet with one is
-    /// made.
+    /// Empty side, for packets without one. It also holds the side of a packet under construction.
     pub no_side: Side,
-    /// What packets of flows under RCP carry.
+    /// RCP headers.
     pub offers: Offers,
-    /// What packets of bundles carry.
+    /// Bundle data of packets.
     pub asides: Asides,
-    /// Nonces in packets of flows that prove receipt.
+    /// Nonces of flows that prove receipt.
     pub receipts: Receipts,
-    /// How many were ever made, and of those how many are no more.
+    /// Number of packets ever created, and of packets freed.
     pub made: u64,
     pub gone: u64,
 }
 
 impl Packets {
-    /// The place of the next packet, to be written before it is [`made`](Packets::made), and that
-    /// of its side.
+    /// Returns the slot of the next packet and of its side, to be filled before
+    /// [`made`](Packets::made) allocates them.
     #[inline(always)]
     pub fn place(&mut self) -> (u32, &mut Packet, &mut Side) {
         let id = match self.free.last() {
@@ -65,8 +63,8 @@ impl Packets {
         (id, &mut self.packets[id as usize], &mut self.no_side)
     }
 
-    /// The packet that was written to its [`place`](Packets::place) is one, perhaps with what was
-    /// written to that of its side.
+    /// Allocates the packet that was written to its [`place`](Packets::place), with its side if
+    /// `with_side`.
     #[inline(always)]
     pub fn made(&mut self, id: u32, with_side: bool) {
         self.free.pop();
@@ -76,7 +74,7 @@ impl Packets {
         }
     }
 
-    /// Twice the room at every growth would leave half of it empty in a large network.
+    /// Grows by an eighth: doubling would leave up to half of the memory of a large network unused.
     #[cold]
     #[inline(never)]
     fn grow(&mut self) -> u32 {
@@ -99,7 +97,7 @@ impl Packets {
         &mut self.packets[id as usize]
     }
 
-    /// The packet is no more.
+    /// Frees a packet.
     #[inline(always)]
     pub fn drop(&mut self, id: u32) {
         self.gone += 1;
@@ -112,7 +110,7 @@ impl Packets {
         }
     }
 
-    /// The side of a packet, if it has one.
+    /// Returns the side of a packet, if it has one.
     #[inline(always)]
     pub fn side(&self, side: u32) -> Option<&Side> {
         match side {
@@ -130,12 +128,12 @@ impl Packets {
         capable
     }
 
-    /// How many are on their way.
+    /// Returns the number of packets in flight.
     pub fn len(&self) -> usize {
         self.packets.len() - self.free.len()
     }
 
-    /// Bytes of memory taken.
+    /// Returns the memory used, bytes.
     pub fn memory(&self) -> usize {
         self.packets.capacity() * size_of::<Packet>()
             + self.sides.capacity() * size_of::<Side>()

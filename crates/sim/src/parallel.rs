@@ -1,14 +1,13 @@
-//! Many simulations at once, one a thread: the results are the same, and in the same order, as one
-//! after the other.
+//! Parallel runs: independent simulations on several threads, with the results of sequential
+//! execution.
 
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Runs `one` for every seed on so many threads; results are in the order of the seeds.
+/// Runs `one` for every seed on `threads` threads and returns the results in order of the seeds.
 ///
-/// A simulation does not share anything with another, so that it does not matter which thread runs
-/// it, or when.
+/// Simulations share no state, so the assignment to threads does not affect the results.
 pub fn run<R: Send>(seeds: Range<u64>, threads: usize, one: impl Fn(u64) -> R + Sync) -> Vec<R> {
     let next = AtomicU64::new(seeds.start);
     let results = Mutex::new(Vec::with_capacity(
@@ -25,7 +24,7 @@ pub fn run<R: Send>(seeds: Range<u64>, threads: usize, one: impl Fn(u64) -> R + 
                     let result = one(seed);
                     match results.lock() {
                         Ok(mut results) => results.push((seed, result)),
-                        // Another thread has panicked, and its panic is passed on by the scope.
+                        // Another thread has panicked; the scope propagates the panic.
                         Err(_) => break,
                     }
                 }

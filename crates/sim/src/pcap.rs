@@ -1,10 +1,10 @@
-//! Packet logs that Wireshark reads.
+//! Packet logs in pcapng format, for Wireshark.
 //!
-//! A [`PacketLog`] is a [`Tracer`] that writes a pcapng file with one interface for every watched
-//! link. Each packet appears once, with the time at which it reached the link's queue, in ns. Where
-//! it was dropped, then or later, a comment says why. Packets get IPv4 and TCP headers that say
-//! what the simulator's packets say, so Wireshark's TCP analysis works. Datagrams are UDP. There is
-//! no payload.
+//! A [`PacketLog`] is a [`Tracer`] that writes a pcapng file with one interface per watched link.
+//! Each packet appears once, with the time at which it reached the link's queue, in ns. If the
+//! packet is dropped, a comment gives the reason. The IPv4 and TCP headers are derived from the
+//! simulated segments, so that Wireshark's TCP analysis works. Datagrams are written as UDP. The
+//! payload is omitted.
 
 mod headers;
 mod sequence;
@@ -27,14 +27,13 @@ use crate::trace::{Seen, Step, Tracer};
 use crate::{LinkId, Network};
 use headers::Headers;
 
-/// Time stamps count 10^-9 s (option if_tsresol, draft-ietf-opsawg-pcapng, section 4.2).
+/// Timestamp resolution of 10^-9 s (option if_tsresol, draft-ietf-opsawg-pcapng, section 4.2).
 const NANOSECONDS: u8 = 9;
 
-/// The smallest and usual number of bytes kept of a packet: headers of IPv4 and TCP with all the
-/// options that there are take 100.
+/// Minimum and default snapshot length, bytes: IPv4 and TCP headers with the maximum of options.
 const SNAPLEN: u32 = 100;
 
-/// Writes what happens to packets at some links.
+/// Tracer that logs packets at selected links.
 ///
 /// ```no_run
 /// use ccplane_sim::{LinkSpec, PacketLog, SimOptions, Simulation, topology};
@@ -53,20 +52,20 @@ const SNAPLEN: u32 = 100;
 /// ```
 pub struct PacketLog<W: Write> {
     writer: PcapNgWriter<W>,
-    /// Of each link: its interface.
+    /// Interface of each link.
     interfaces: Vec<Option<u32>>,
     headers: Headers,
     snaplen: u32,
-    /// Packets in the order of their coming, from the first whose fate is not known.
+    /// Packets in order of arrival, starting with the first whose fate is unknown.
     waiting: VecDeque<Waiting>,
-    /// Of each packet whose fate is not known: how many came before it.
+    /// Sequence number of each packet whose fate is unknown.
     undecided: BTreeMap<u32, u64>,
     packets: u64,
-    /// The first thing that went wrong: nothing is written after it.
+    /// First error; nothing is written after it.
     error: Option<PcapError>,
 }
 
-/// A packet to be written.
+/// Packet to be written.
 #[derive(Debug)]
 struct Waiting {
     came: Time,
@@ -77,8 +76,8 @@ struct Waiting {
     comment: Option<&'static str>,
 }
 
-/// So many packets may wait for the fate of one, at some 150 bytes each; then that one is written
-/// without.
+/// Maximum number of packets held back by a packet of unknown fate, about 150 bytes each. Beyond
+/// it, that packet is written without a comment.
 const MOST_WAITING: usize = 1 << 20;
 
 impl<W: Write> std::fmt::Debug for PacketLog<W> {
@@ -89,31 +88,31 @@ impl<W: Write> std::fmt::Debug for PacketLog<W> {
     }
 }
 
-/// Why a packet log could not be written.
+/// Error of a packet log.
 #[derive(Debug, thiserror::Error)]
 pub enum PacketLogError {
-    /// The file took no more.
+    /// Writing to the file failed.
     #[error(
         "the packet log could not be written after {packets} packets: {why}; look for room on its disk"
     )]
     Write {
-        /// Packets that are in the file.
+        /// Packets in the file.
         packets: u64,
-        /// What the writer said.
+        /// Error of the writer.
         why: String,
     },
-    /// A link of another network.
+    /// A link belongs to another network.
     #[error("there is no link {number} to log; the network has {count}")]
     UnknownLink {
-        /// Its number.
+        /// Number of the link.
         number: usize,
-        /// How many there are.
+        /// Number of links in the network.
         count: usize,
     },
 }
 
 impl<W: Write> PacketLog<W> {
-    /// A log of these links of a network, with the headers of each packet.
+    /// Creates a log of these links with the headers of each packet.
     pub fn new(
         writer: W,
         network: &Network,
@@ -122,8 +121,8 @@ impl<W: Write> PacketLog<W> {
         PacketLog::with_snaplen(writer, network, links, SNAPLEN)
     }
 
-    /// The same with up to so many bytes of each packet, at least all the headers; beyond them are
-    /// zeros, as in the payloads of the simulation.
+    /// Creates a log with up to `snaplen` bytes of each packet, but at least all headers. The
+    /// payload is zeros, as in the simulation.
     pub fn with_snaplen(
         writer: W,
         network: &Network,
@@ -162,7 +161,7 @@ impl<W: Write> PacketLog<W> {
             options
                 .extend(rate.map(|rate| InterfaceDescriptionOption::IfSpeed(rate.bits_per_sec())));
             let interface = InterfaceDescriptionBlock {
-                // Not LINKTYPE_RAW: libpcap (1.10) refuses a second interface of that type.
+                // libpcap (1.10) rejects a second interface with LINKTYPE_RAW.
                 linktype: DataLink::IPV4,
                 snaplen,
                 options,
@@ -181,15 +180,14 @@ impl<W: Write> PacketLog<W> {
         })
     }
 
-    /// How many packets were written; those whose fate is open are not yet.
+    /// Returns the number of packets written; packets of unknown fate are not written yet.
     pub fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// Gives the writer back, flushed, with the number of packets written; or the first error since
-    /// the beginning.
+    /// Flushes and returns the writer and the number of packets written, or the first error.
     pub fn finish(mut self) -> Result<(W, u64), PacketLogError> {
-        // What is still on its way at the end has no other fate.
+        // Packets still in flight were not dropped.
         while let Some(packet) = self.waiting.pop_front() {
             self.write(packet);
         }
@@ -205,7 +203,7 @@ impl<W: Write> PacketLog<W> {
         }
     }
 
-    /// A packet comes to a link.
+    /// Records a packet that reached a watched link.
     fn came(&mut self, now: Time, interface: u32, seen: &Seen<'_>) {
         let (headers, length) = self.headers.of(seen);
         self.undecided
@@ -220,7 +218,7 @@ impl<W: Write> PacketLog<W> {
         });
     }
 
-    /// Its fate is known; whatever waited only for it is written.
+    /// Records the fate of a packet, and writes all packets that waited for it.
     fn decided(&mut self, id: u32, comment: Option<&'static str>) {
         let place = self
             .undecided
@@ -262,8 +260,7 @@ impl<W: Write> PacketLog<W> {
 
 impl<W: Write> Tracer for PacketLog<W> {
     fn see(&mut self, now: Time, seen: &Seen<'_>) {
-        // Everything that passes anywhere tells how segments are numbered, for the acknowledgements
-        // that pass here.
+        // Learns the sequence numbers from all links, because ACKs that pass here refer to them.
         self.headers.learn(seen);
         let interface = self.interfaces.get(seen.link.index()).copied().flatten();
         let Some(interface) = interface.filter(|_| self.error.is_none()) else {
@@ -282,7 +279,7 @@ impl<W: Write> Tracer for PacketLog<W> {
     }
 }
 
-/// Why a file could not be written.
+/// Returns the reason of a failed write.
 fn reason(error: &PcapError) -> String {
     match error {
         PcapError::IoError(error) => error.to_string(),
@@ -290,7 +287,7 @@ fn reason(error: &PcapError) -> String {
     }
 }
 
-/// What a dropped packet's comment says.
+/// Returns the comment of a dropped packet.
 fn told(why: DropReason) -> &'static str {
     match why {
         DropReason::Full => "dropped: the queue was full",

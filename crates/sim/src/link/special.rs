@@ -1,5 +1,4 @@
-//! What some links have beyond a queue whose departures are known: loss, queues that decide at
-//! departure, changes.
+//! Rarely used features of a link: loss, queues that decide on dequeue, and changes.
 
 use std::collections::VecDeque;
 
@@ -13,33 +12,33 @@ use crate::event::{Events, Kind};
 use crate::network::Remark;
 use crate::probe::Sojourns;
 
-/// A packet that left an observed link.
+/// Packet that left an observed link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crossing {
-    /// When its last bit left the queue.
+    /// Departure time of the last bit.
     pub left: Time,
-    /// How long that took from its coming.
+    /// Time from arrival to departure.
     pub sojourn: Duration,
-    /// Its size.
+    /// Size of the packet.
     pub bytes: u32,
 }
 
-/// See the module.
+/// State of a special link; see the module.
 #[derive(Debug)]
 pub(crate) struct Special {
     pub down: bool,
     pub loss: Option<Loss>,
     pub remark: Remark,
     pub queue: Queue,
-    /// Packets whose departure is known, in the order in which they arrive. Unless packets
-    /// overtake, the last ones wait in the queue and the others are past it.
+    /// Packets whose departure is known, in order of arrival at the far end. Without reordering,
+    /// the last ones are still in the queue and the others on the wire.
     pipe: VecDeque<Piped>,
     delay: Delay,
-    /// When the packet before the oldest one arrived.
+    /// Arrival time of the last packet that left the pipe.
     last_due: Time,
-    /// When the queue's next event is.
+    /// Time of the queue's next event.
     pub ready_at: Time,
-    /// What the queue has dropped and nobody has taken.
+    /// Packets dropped by the queue and not yet collected.
     pub dropped: Vec<(u32, DropReason)>,
     pub crossings: Option<Vec<Crossing>>,
     pub sojourns: Option<Box<Sojourns>>,
@@ -47,13 +46,13 @@ pub(crate) struct Special {
 
 #[derive(Debug)]
 pub(crate) enum Queue {
-    /// The link's own.
+    /// FIFO of the link.
     Fifo,
-    /// One that decides at departure.
+    /// Queue that decides on dequeue.
     Shaped(Box<Shaped<Waiting, AnyQdisc<Waiting>>>),
 }
 
-/// A packet in a queue that decides at departure.
+/// Packet in a queue that decides on dequeue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiting {
     pub id: u32,
@@ -62,7 +61,7 @@ pub(crate) struct Waiting {
     pub class: u8,
     pub ecn: Ecn,
     pub since: Time,
-    /// Of a flow under RCP, on its way to the receiver.
+    /// Rate stamp of a flow under RCP, towards the receiver.
     pub stamp: Option<Stamp>,
 }
 
@@ -101,7 +100,7 @@ struct Piped {
     bytes: u32,
 }
 
-/// A packet that has come out at the end.
+/// Packet that arrived at the far end.
 pub(crate) struct Crossed {
     pub id: u32,
     pub sojourn: Duration,
@@ -128,7 +127,8 @@ impl Special {
         self.delay = Delay::with_model(delay, seed);
     }
 
-    /// A packet's departure is known. The packet that arrives first has the link's event.
+    /// Adds a packet with a known departure to the pipe. The first packet to arrive has the link's
+    /// event.
     pub fn wire(
         &mut self,
         came: Time,
@@ -156,7 +156,7 @@ impl Special {
         self.pipe.insert(before, packet);
     }
 
-    /// The oldest packet, if it arrives now: an event may be one that was planned before a change.
+    /// Removes the first packet if it arrives now. After a change, an event may be obsolete.
     pub fn arrive(&mut self, now: Time, at: u32, events: &mut Events) -> Option<Crossed> {
         let first = *self.pipe.front().filter(|first| first.due <= now)?;
         self.pipe.pop_front();
@@ -200,7 +200,7 @@ impl Special {
         }
     }
 
-    /// Sees that the queue has its event.
+    /// Schedules the queue's next event.
     pub fn rearm(&mut self, at: u32, events: &mut Events) {
         let Queue::Shaped(shaped) = &self.queue else {
             return;
@@ -250,15 +250,15 @@ impl Special {
         self.plan(fifo, at, events);
     }
 
-    /// Plans again for packets that are still in the queue. Those past it arrive as planned.
+    /// Replans the packets that are still in the queue. Packets on the wire arrive as planned.
     fn plan(&mut self, fifo: &FifoLink, at: u32, events: &mut Events) {
-        // By departure, as in the queue. A packet that has been overtaken is due later in any case.
+        // Sorted by departure, like the queue. An overtaken packet keeps its later arrival.
         self.pipe
             .make_contiguous()
             .sort_by_key(|packet| packet.departs);
         let departures = fifo.departures();
         let past = self.pipe.len().saturating_sub(departures.len());
-        // The last to arrive, which is not the last to have left where packets overtook.
+        // With reordering, the last packet to arrive is not the last one that departed.
         let last_past = self.pipe.iter().take(past).map(|packet| packet.due).max();
         self.delay.replan_after(last_past.unwrap_or(self.last_due));
         for (packet, departs) in self.pipe.iter_mut().skip(past).zip(departures) {
@@ -271,7 +271,7 @@ impl Special {
         }
     }
 
-    /// Packets inside in all, and what has not left the queue.
+    /// Returns the number of packets inside, and the queue backlog.
     pub fn inside(&self, fifo: &FifoLink, now: Time) -> (u64, Backlog) {
         match &self.queue {
             Queue::Fifo => (self.pipe.len() as u64, fifo.backlog_at(now)),

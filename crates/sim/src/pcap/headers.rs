@@ -1,4 +1,4 @@
-//! Headers of IPv4, TCP and UDP for the simulator's packets.
+//! IPv4, TCP and UDP headers for simulated packets.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +10,22 @@ use super::sequence::Sequence;
 use crate::trace::Seen;
 use crate::{FlowId, NodeId, address};
 
-/// The IPv4 header, and TCP's with as many bytes of options as it can have.
+/// Length of the IPv4 header, of the TCP header, and of TCP's options at most, bytes.
 const IP: u32 = 20;
 const TCP: u32 = 20;
 const MOST_OPTIONS: usize = 40;
 
-/// Windows are shown in steps of 2^14 bytes, the largest scale of RFC 7323 (section 2.3): up to 1
-/// GB.
+/// Window scale, the maximum of RFC 7323 (section 2.3): windows up to 1 GB in steps of 2^14 bytes.
 const WINDOW_SCALE: u8 = 14;
 
-/// Where receivers of datagrams listen.
+/// Destination port of datagrams (discard, RFC 863).
 const DISCARD_PORT: u16 = 9;
 
-/// Makes headers. It remembers what numbers mean in each flow.
+/// Builds headers. It keeps the mapping from packet numbers to sequence numbers of each flow.
 #[derive(Debug, Default)]
 pub(super) struct Headers {
     flows: BTreeMap<FlowId, Directions>,
-    /// Identification of the IP header, counting.
+    /// Counter for the IP identification field.
     identification: u16,
 }
 
@@ -34,7 +33,7 @@ pub(super) struct Headers {
 struct Directions {
     forward: Sequence,
     backward: Sequence,
-    /// CE counts that the last acknowledgements told, of data forward and backward.
+    /// CE packet counts of the last ACKs, of forward and backward data.
     told: [u32; 2],
 }
 
@@ -49,7 +48,7 @@ impl Directions {
 }
 
 impl Headers {
-    /// Takes in what a packet tells about the numbers of its flow.
+    /// Records the packet number and stream offset of a segment.
     pub fn learn(&mut self, seen: &Seen<'_>) {
         let Some(flow) = seen.flow else { return };
         let segment = seen.segment;
@@ -69,7 +68,7 @@ impl Headers {
         }
     }
 
-    /// A packet's headers, and the length of all of it.
+    /// Returns the headers of a packet and its total length.
     pub fn of(&mut self, seen: &Seen<'_>) -> (Vec<u8>, u32) {
         self.identification = self.identification.wrapping_add(1);
         match seen.flow {
@@ -82,7 +81,7 @@ impl Headers {
         let segment = seen.segment;
         let opens = matches!(segment.kind, Kind::Open | Kind::OpenReply);
         let directions = self.flows.entry(flow).or_default();
-        // The acknowledged data goes the other way.
+        // An ACK refers to the data of the opposite direction.
         let acked = directions.sequence(!seen.backward);
         let ack = acked.of(segment.ack) as u32;
         let ranges = seen.side.map_or(vec![], |side| sacked(side, acked));
@@ -113,19 +112,19 @@ impl Headers {
         tcp.fin = segment.kind == Kind::Data && segment.has(Segment::FIN);
         tcp.psh = tcp.fin;
         tcp.rst = segment.kind == Kind::Abort;
-        // As DCTCP's receivers do: set on the acknowledgements that tell of marks (RFC 8257,
-        // section 3.2).
+        // As a DCTCP receiver does: ECE is set on ACKs that report new marks (RFC 8257, section
+        // 3.2).
         tcp.ece = marks;
         let payload = if segment.kind == Kind::Data {
             u32::from(segment.length)
         } else {
             0
         };
-        // What the simulator counts as headers is filled up, so that a packet is as long as it was.
+        // Pads the options to the simulated header size, so that the packet keeps its length.
         let fill = (seen.bytes.saturating_sub(payload + IP + TCP) as usize).min(MOST_OPTIONS);
         let options = options(segment, opens, ranges);
         let used: usize = options.iter().map(length).sum();
-        // They fit: four ranges take 36 bytes, the options of a SYN 10.
+        // The options fit: four ranges take 36 bytes, the options of a SYN 10.
         if tcp.set_options(&options).is_ok() {
             let mut raw = tcp
                 .options
@@ -189,13 +188,13 @@ impl Headers {
     }
 }
 
-/// A payload.
+/// Returns a payload of zeros.
 fn zeros(length: u32) -> &'static [u8] {
     static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
     ZEROS.get(..length as usize).unwrap_or(&ZEROS)
 }
 
-/// What a segment says beside its fixed header.
+/// Returns the TCP options of a segment.
 fn options(segment: &Segment, opens: bool, mut ranges: Vec<(u32, u32)>) -> Vec<TcpOptionElement> {
     if opens {
         return vec![
@@ -218,8 +217,8 @@ fn options(segment: &Segment, opens: bool, mut ranges: Vec<(u32, u32)>) -> Vec<T
     ]
 }
 
-/// Fills options up to `length` bytes. Four NOPs in a row would look like options that a router
-/// removed, so that more than three bytes are one option of kind 253, for experiments (RFC 4727),
+/// Pads the options to `length` bytes. Wireshark interprets four NOPs in a row as options removed
+/// by a router, so more than three bytes become one option of the experimental kind 253 (RFC 4727)
 /// with an unassigned identifier.
 fn pad(options: &mut Vec<u8>, length: usize) {
     const EXPERIMENT: u8 = 253;
@@ -233,7 +232,7 @@ fn pad(options: &mut Vec<u8>, length: usize) {
     }
 }
 
-/// Bytes that an option takes.
+/// Returns the length of an option, bytes.
 fn length(option: &TcpOptionElement) -> usize {
     match option {
         TcpOptionElement::Noop => 1,
@@ -247,7 +246,7 @@ fn length(option: &TcpOptionElement) -> usize {
     }
 }
 
-/// SACK ranges in bytes; what arrived twice comes first (RFC 2883, section 4).
+/// Returns the SACK ranges as sequence numbers, with the D-SACK range first (RFC 2883, section 4).
 fn sacked(side: &Side, sequence: &Sequence) -> Vec<(u32, u32)> {
     let ranges = side
         .duplicate()
@@ -263,7 +262,7 @@ fn sacked(side: &Side, sequence: &Sequence) -> Vec<(u32, u32)> {
         .collect()
 }
 
-/// A host's address.
+/// Returns the IP address of a host.
 fn address(node: NodeId) -> [u8; 4] {
     address::host(node.index() as u32).octets()
 }
