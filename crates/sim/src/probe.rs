@@ -1,9 +1,9 @@
-//! Probes: links and flows, looked at again and again while a simulation runs.
+//! Probes: periodic samples of links and flows while a simulation runs.
 //!
-//! A probe is an application: each look is one event, and nothing else in the simulation knows of
-//! it. What it sees goes into columns. Counts are kept as they are, running, so that every second
-//! look can be left out without losing anything: when a probe's memory is full it does so, and
-//! looks half as often from then on.
+//! A probe is an application. Each sample is one event and has no effect on the rest of the
+//! simulation. Samples are stored in columns. Counters are stored as running totals, so that every
+//! second sample can be discarded without losing counts: when its memory is full, a probe does so
+//! and halves its sampling rate.
 
 mod sojourns;
 
@@ -14,37 +14,37 @@ pub use sojourns::Sojourns;
 use crate::app::{App, AppId, Cause};
 use crate::{FlowId, LinkId, SimError, World};
 
-/// What a probe looks at, and how often.
+/// Description of a probe.
 #[derive(Clone, Debug)]
 pub struct ProbeSpec {
-    /// Between two looks. The first is one of these after the probe was added.
+    /// Sampling interval. The first sample is taken one interval after the probe is added.
     pub every: Duration,
-    /// Links to look at.
+    /// Sampled links.
     pub links: Vec<LinkId>,
-    /// Flows to look at.
+    /// Sampled flows.
     pub flows: Followed,
-    /// Bytes that the columns may take. Too little, and there are few looks; it is not taken before
-    /// it is needed.
+    /// Memory limit of the columns, bytes. A low limit gives few samples. The memory is allocated
+    /// as needed.
     pub memory_limit: u64,
 }
 
-/// Flows that a probe looks at.
+/// Flows sampled by a probe.
 #[derive(Clone, Debug)]
 pub enum Followed {
-    /// These.
+    /// Listed flows.
     These(Vec<FlowId>),
-    /// The first so many of the simulation, from when they exist.
+    /// The first flows of the simulation, up to this number, as they are added.
     First(usize),
 }
 
-/// A probe's memory unless its owner says otherwise: 64 MB.
+/// Default memory limit of a probe, bytes.
 const MEMORY: u64 = 64_000_000;
 
-/// Fewer looks than these make no series; a probe whose memory is too small for them is refused.
+/// Minimum number of samples. A probe whose memory is too small for them is rejected.
 const FEWEST: u64 = 16;
 
 impl ProbeSpec {
-    /// Looks at nothing yet, every so often, in 64 MB.
+    /// Creates a probe without links and flows, with a memory limit of 64 MB.
     pub fn new(every: Duration) -> ProbeSpec {
         ProbeSpec {
             every,
@@ -54,71 +54,71 @@ impl ProbeSpec {
         }
     }
 
-    /// The same at this link too.
+    /// Adds a link.
     #[must_use]
     pub fn link(mut self, link: LinkId) -> ProbeSpec {
         self.links.push(link);
         self
     }
 
-    /// The same at these flows.
+    /// Sets the flows.
     #[must_use]
     pub fn flows(self, flows: Followed) -> ProbeSpec {
         ProbeSpec { flows, ..self }
     }
 }
 
-/// Columns of one link. All have a value for every look; counts run from the simulation's
-/// beginning.
+/// Time series of a link. All columns have one value per sample; counters start at the beginning of
+/// the simulation.
 #[derive(Clone, Debug)]
 pub struct LinkSeries {
-    /// The link.
+    /// Sampled link.
     pub link: LinkId,
-    /// When it was looked at, ns.
+    /// Times of the samples, ns.
     pub time: Vec<u64>,
-    /// Bytes that have not left the queue, the packet being sent included.
+    /// Queue backlog in bytes, including the packet in transmission.
     pub backlog_bytes: Vec<u64>,
-    /// Packets that have not left it.
+    /// Queue backlog in packets.
     pub backlog_packets: Vec<u64>,
-    /// Packets let in, so far.
+    /// Packets accepted so far.
     pub accepted: Vec<u64>,
-    /// Bytes that have left the queue, so far.
+    /// Bytes that have departed so far.
     pub left_bytes: Vec<u64>,
-    /// Packets dropped or lost, so far.
+    /// Packets dropped or lost so far.
     pub dropped: Vec<u64>,
-    /// Packets marked, so far.
+    /// Packets marked so far.
     pub marked: Vec<u64>,
-    /// Sum of the packets' times from coming to having left, so far, ns.
+    /// Sum of the sojourn times so far, ns.
     pub sojourn_sum: Vec<u64>,
-    /// Bytes a second that the line could carry then; 0 without a limit.
+    /// Rate of the line at the time of the sample, bytes/s; 0 without a limit.
     pub rate: Vec<u64>,
 }
 
-/// Columns of one flow, from the first look that found it begun to the first that found it over.
+/// Time series of a flow, from the first sample after its start to the first after its end.
 #[derive(Clone, Debug)]
 pub struct FlowSeries {
-    /// The flow.
+    /// Sampled flow.
     pub flow: FlowId,
-    /// When it was looked at, ns.
+    /// Times of the samples, ns.
     pub time: Vec<u64>,
-    /// Bytes that have arrived in order, so far.
+    /// Bytes received in order so far.
     pub received: Vec<u64>,
-    /// The window, bytes.
+    /// Congestion window, bytes.
     pub cwnd: Vec<u64>,
-    /// Packets on their way, as far as the sender knows.
+    /// Packets in flight, by the sender's estimate.
     pub in_flight: Vec<u64>,
     /// Smoothed RTT, ns; 0 before the first sample.
     pub srtt: Vec<u64>,
-    /// The pacing rate, bytes/s; 0 when not paced.
+    /// Pacing rate, bytes/s; 0 without pacing.
     pub rate: Vec<u64>,
-    /// Segments sent again, so far.
+    /// Segments retransmitted so far.
     pub retransmitted: Vec<u64>,
     over: bool,
 }
 
 impl LinkSeries {
-    /// The share of the line's rate that was used before each look but the first; of a line that
-    /// changes, by its rate at the look. `None` where the line has no rate.
+    /// Returns the utilisation of the line in each interval between samples, relative to its rate
+    /// at the end of the interval. `None` without a rate.
     pub fn utilisation(&self) -> impl Iterator<Item = Option<f64>> + '_ {
         let rates = self.rate.iter().skip(1).map(|rate| *rate as f64);
         per_second(&self.time, &self.left_bytes)
@@ -126,8 +126,8 @@ impl LinkSeries {
             .map(|(used, rate)| (rate > 0.0).then(|| used / rate))
     }
 
-    /// The mean time from coming to having left before each look but the first, ns: what the sum
-    /// grew by, over the packets let in. `None` where none was.
+    /// Returns the mean sojourn time of the packets accepted in each interval between samples, ns.
+    /// `None` if there were none.
     pub fn mean_sojourn(&self) -> impl Iterator<Item = Option<f64>> + '_ {
         let sums = self.sojourn_sum.windows(2).map(grown);
         let packets = self.accepted.windows(2).map(grown);
@@ -137,13 +137,13 @@ impl LinkSeries {
 }
 
 impl FlowSeries {
-    /// Bytes a second that arrived in order before each look but the first.
+    /// Returns the bytes per second received in order in each interval between samples.
     pub fn goodput(&self) -> impl Iterator<Item = f64> + '_ {
         per_second(&self.time, &self.received)
     }
 }
 
-/// Growth of a count between looks, a second.
+/// Returns the growth of a counter per second in each interval.
 fn per_second<'a>(time: &'a [u64], count: &'a [u64]) -> impl Iterator<Item = f64> + 'a {
     let times = time.windows(2).map(grown);
     let counts = count.windows(2).map(grown);
@@ -157,7 +157,7 @@ fn grown(pair: &[u64]) -> f64 {
     }
 }
 
-/// Columns of a link, and of a flow.
+/// Number of columns of a link, and of a flow.
 const LINK_COLUMNS: usize = 9;
 const FLOW_COLUMNS: usize = 7;
 
@@ -220,34 +220,35 @@ impl FlowSeries {
     }
 }
 
-/// A probe of a simulation, and what it has seen.
+/// Probe with its samples.
 #[derive(Debug)]
 pub struct Probe {
-    /// When it was added.
+    /// Time at which the probe was added.
     start: Time,
     every: Duration,
-    /// Looks since then at that interval.
+    /// Number of samples since `start` at the current interval.
     looks: u64,
-    /// The most rows that a series may have.
+    /// Maximum number of rows of a series.
     rows: u64,
     links: Vec<LinkSeries>,
     flows: Vec<FlowSeries>,
-    /// Of the simulation's first so many flows, those that exist are in `flows`.
+    /// Number of flows to be sampled under [`Followed::First`]; those already added are in `flows`.
     first: usize,
 }
 
 impl Probe {
-    /// Between two looks, now: twice, four times … what was asked for once its memory was full.
+    /// Returns the current sampling interval: the requested one, doubled each time the memory was
+    /// full.
     pub fn every(&self) -> Duration {
         self.every
     }
 
-    /// Its links, in the order of the specification.
+    /// Returns the links, in the order of the description.
     pub fn links(&self) -> &[LinkSeries] {
         &self.links
     }
 
-    /// Its flows, in the order of the specification or of their numbers.
+    /// Returns the flows, in the order of the description or of their numbers.
     pub fn flows(&self) -> &[FlowSeries] {
         &self.flows
     }
@@ -297,7 +298,7 @@ impl Probe {
         }
     }
 
-    /// Leaves out every second look.
+    /// Discards every second sample and doubles the interval.
     fn thin(&mut self) {
         self.every = self.every * 2;
         self.looks /= 2;
@@ -324,7 +325,7 @@ impl Probe {
     }
 }
 
-/// Adds a row. Columns grow by doubling, but never beyond so many rows.
+/// Appends a row. Columns grow by doubling, up to `rows`.
 fn push<const N: usize>(columns: [&mut Vec<u64>; N], row: [u64; N], rows: u64) {
     for (column, value) in columns.into_iter().zip(row) {
         if column.len() == column.capacity() {
@@ -355,7 +356,7 @@ impl App for Probe {
 }
 
 impl World {
-    /// Adds a probe; see [`World::probe`] for what it has seen.
+    /// Adds a probe; [`World::probe`] returns its samples.
     pub fn add_probe(&mut self, spec: ProbeSpec) -> Result<AppId, SimError> {
         if spec.every == Duration::ZERO {
             return Err(SimError::Probe(
@@ -405,7 +406,7 @@ impl World {
         Ok(self.add_app(Box::new(probe), first))
     }
 
-    /// A probe; `None` where the application is something else.
+    /// Returns a probe, or `None` if the application is something else.
     pub fn probe(&self, id: AppId) -> Option<&Probe> {
         self.app(id)
     }

@@ -1,8 +1,7 @@
-//! Random numbers: a stream for every purpose, so that drawing more for one changes nothing for
-//! another.
+//! Seeds: a separate stream per purpose, so that more draws for one do not affect the others.
 
-/// Spreads a number over all 64 bits: the finaliser of SplitMix64 (Steele, Lea and Flood 2014,
-/// figure 16, with David Stafford's constants "Mix13").
+/// Mixes the bits of a seed: the finaliser of SplitMix64 (Steele, Lea and Flood 2014, figure 16,
+/// with David Stafford's constants "Mix13").
 #[inline(always)]
 pub(crate) const fn mix(mut z: u64) -> u64 {
     z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -11,13 +10,13 @@ pub(crate) const fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A number below `count` from a uniform one, by multiplication (Lemire 2019).
+/// Maps a uniform number to one below `count` by multiplication (Lemire 2019).
 #[inline(always)]
 pub(crate) const fn below(uniform: u32, count: u32) -> u32 {
     ((uniform as u64 * count as u64) >> 32) as u32
 }
 
-/// What random numbers are for.
+/// Purpose of a random number stream.
 #[derive(Clone, Copy, Debug)]
 #[repr(u64)]
 pub(crate) enum Purpose {
@@ -29,7 +28,7 @@ pub(crate) enum Purpose {
     Nonces = 6,
 }
 
-/// The seed of the `which`-th user of random numbers for this purpose.
+/// Returns the seed of the user `which` for this purpose.
 pub(crate) const fn seed(seed: u64, purpose: Purpose, which: u32) -> u64 {
     mix(mix(seed ^ ((purpose as u64) << 56)).wrapping_add(which as u64))
 }

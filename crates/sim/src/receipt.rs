@@ -1,5 +1,5 @@
-//! Proof of receipt: the nonces that packets carry next to their segments, and receivers that
-//! conceal losses. Few simulations have either, so both are stored apart from packets and ends.
+//! Proof of receipt: nonces of packets, and receivers that conceal losses. Stored apart from
+//! packets and endpoints, because few simulations use them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,13 +15,13 @@ use crate::{SimError, World};
 pub(crate) struct Receipts {
     /// Flows prove receipt, or hosts conceal losses.
     is_on: bool,
-    /// Flows that begin from now on prove receipt.
+    /// Flows that start from now on prove receipt.
     is_required: bool,
     /// Hosts whose receivers conceal losses.
     concealing: BTreeSet<u32>,
-    /// By packet; empty where no flow proves receipt.
+    /// Indexed by packet; empty if no flow proves receipt.
     carried: Vec<Proof>,
-    /// By end of a concealing host: its flow, and the number after the furthest segment that
+    /// Per endpoint of a concealing host: its flow, and the number after the furthest segment that
     /// arrived.
     furthest: BTreeMap<u32, (u32, Number)>,
 }
@@ -33,7 +33,7 @@ impl Receipts {
         self.is_on
     }
 
-    /// Nonces of a packet; zero where no flow proves receipt.
+    /// Returns the nonces of a packet; zero if no flow proves receipt.
     #[inline]
     pub fn proof(&self, packet: u32) -> Proof {
         match self.carried.get(packet as usize) {
@@ -42,7 +42,7 @@ impl Receipts {
         }
     }
 
-    /// An end of this flow begins at this host. Ends of earlier flows had the same number.
+    /// Initialises the state of an endpoint. Its index may have belonged to an earlier flow.
     pub fn begin(&mut self, e: u32, flow: u32, host: u32, first: Number) {
         self.furthest.remove(&e);
         if self.concealing.contains(&host) {
@@ -57,7 +57,7 @@ impl Receipts {
 }
 
 impl Packets {
-    /// Notes the arrival of a segment at an end that conceals losses.
+    /// Records the arrival of a segment at an endpoint that conceals losses.
     #[cold]
     #[inline(never)]
     pub fn note_arrival(&mut self, id: u32) {
@@ -73,8 +73,8 @@ impl Packets {
         }
     }
 
-    /// Adds the nonces to a packet that an end has made. An end that conceals losses acknowledges
-    /// all up to the furthest segment and reports no holes.
+    /// Adds the nonces to a packet of an endpoint. An endpoint that conceals losses acknowledges
+    /// everything up to the furthest segment and reports no SACK ranges.
     #[cold]
     #[inline(never)]
     pub fn prove(&mut self, id: u32, e: u32, connection: &Connection) {
@@ -106,15 +106,15 @@ impl Packets {
 }
 
 impl World {
-    /// Makes all receivers of flows that begin from now on prove receipt, as the transport over UDP
-    /// does.
+    /// Requires receivers of flows that start from now on to prove receipt, as the transport over
+    /// UDP does.
     pub fn require_proof(&mut self) {
         let receipts = &mut self.packets.receipts;
         (receipts.is_required, receipts.is_on) = (true, true);
     }
 
-    /// Makes the receivers at this host conceal losses in flows that begin from now on: they
-    /// acknowledge everything up to the furthest segment that arrived.
+    /// Makes receivers at this host conceal losses in flows that start from now on: they
+    /// acknowledge everything up to the furthest segment received.
     pub fn conceal_losses(&mut self, host: NodeId) -> Result<(), SimError> {
         let host = self.host_of(host)?;
         self.packets.receipts.concealing.insert(host);
@@ -122,7 +122,7 @@ impl World {
         Ok(())
     }
 
-    /// Requires the peer of an end to prove receipt, where flows do.
+    /// Requires the peer of an endpoint to prove receipt, if that is enabled.
     #[inline]
     pub(crate) fn require_proof_of(&self, e: u32, flow: u32, connection: &mut Connection) {
         if self.packets.receipts.is_required {

@@ -1,8 +1,8 @@
-//! Which link a packet takes next: shortest paths by number of hops, in flat tables.
+//! Routing: shortest paths by hop count, in flat tables.
 //!
-//! Hosts that hang on the same switch are one destination to all others, so that the tables of a
-//! fat tree stay within the processor's cache. Where several links lead to the destination equally
-//! fast, the packet's hash chooses.
+//! Hosts with the same access switch share one destination entry at all other nodes, so that the
+//! tables of a fat tree fit into the processor's cache. Among equal-cost links the packet's hash
+//! decides.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,31 +11,32 @@ use crate::{SimError, random};
 
 const NONE: u32 = u32::MAX;
 
-/// Tables of all nodes.
+/// Routing tables of all nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Routing {
-    /// Of each node: its row of the table; none for hosts with one link.
+    /// Row of each node in the table; [`NONE`] for hosts with one link.
     rows: Vec<u32>,
     destinations: Vec<Destination>,
     groups: usize,
     table: Vec<Choice>,
-    /// Links, one list after the other.
+    /// Concatenated lists of links.
     next: Vec<u32>,
     symmetric: bool,
 }
 
-/// Where packets to a node go.
+/// Destination entry of a node.
 #[derive(Clone, Copy, Debug)]
 struct Destination {
     group: u32,
-    /// The switch that it hangs on, if on one alone, and the link from there.
+    /// Access switch, if there is exactly one, and the link from it to the host.
     switch: u32,
     down: u32,
-    /// Its own link, if it has one.
+    /// Only outgoing link, or [`NONE`].
     up: u32,
 }
 
-/// Links of one row to one group: `count` from `first` on, all `left` hops from the destination.
+/// Equal-cost links of a row towards a group: `count` entries from `first`, at `left` hops from the
+/// destination.
 #[derive(Clone, Copy, Debug, Default)]
 struct Choice {
     first: u32,
@@ -44,13 +45,13 @@ struct Choice {
 }
 
 impl Routing {
-    /// Bytes that the tables of such a network take.
+    /// Returns the estimated size of a network's tables, bytes.
     pub fn estimate(network: &Network) -> u64 {
         let (rows, groups) = Shape::of(network).size(network);
         (rows * groups) as u64 * size_of::<Choice>() as u64 + network.nodes.len() as u64 * 24
     }
 
-    /// Finds the shortest paths over the links that are `up`.
+    /// Computes the shortest paths over the links that are `up`.
     pub fn new(network: &Network, up: impl Fn(u32) -> bool) -> Result<Routing, SimError> {
         let shape = Shape::of(network);
         let mut routing = shape.routing(network);
@@ -98,7 +99,7 @@ impl Routing {
         Ok(routing)
     }
 
-    /// The link that a packet at `node` takes on its way to the host `to`.
+    /// Returns the link that a packet at `node` takes towards the host `to`.
     #[inline(always)]
     pub fn next(&self, node: u32, to: u32, hash: u32) -> Option<u32> {
         let destination = &self.destinations[to as usize];
@@ -108,7 +109,7 @@ impl Routing {
         self.choose(node, destination, hash)
     }
 
-    /// The same at a node that the destination does not hang on.
+    /// Returns the next link at a node that is not the destination's access switch.
     fn choose(&self, node: u32, destination: &Destination, hash: u32) -> Option<u32> {
         let row = self.rows[node as usize];
         if row == NONE {
@@ -120,7 +121,7 @@ impl Routing {
             0 => return None,
             1 => 0,
             count => {
-                // Different at each hop, or else all flows that met once would stay together.
+                // Salted per hop; otherwise flows that shared one link would share all later ones.
                 let salt = if self.symmetric {
                     u32::from(choice.left)
                 } else {
@@ -135,7 +136,7 @@ impl Routing {
         self.next.get((choice.first + pick) as usize).copied()
     }
 
-    /// The links from one host to another, for a flow of this hash.
+    /// Returns the path between two hosts for a flow with this hash.
     pub fn path(
         &self,
         network: &Network,
@@ -161,7 +162,7 @@ impl Routing {
         Ok(path)
     }
 
-    /// Bytes of memory taken.
+    /// Returns the memory used, bytes.
     pub fn memory(&self) -> usize {
         self.rows.capacity() * 4
             + self.destinations.capacity() * size_of::<Destination>()
@@ -169,7 +170,7 @@ impl Routing {
             + self.next.capacity() * 4
     }
 
-    /// Puts the explicit routes in place, and sees that none of them leads round.
+    /// Applies the explicit routes and checks that they form no loop.
     fn explicit(&mut self, network: &Network) -> Result<(), SimError> {
         let mut hosts = Vec::new();
         for route in &network.routes {
@@ -193,7 +194,7 @@ impl Routing {
             .try_for_each(|to| self.circle(network, to))
     }
 
-    /// Whether anything that is on its way to `to` would come by the same node twice.
+    /// Returns an error if the routes to `to` contain a loop.
     fn circle(&self, network: &Network, to: u32) -> Result<(), SimError> {
         #[derive(Clone, Copy, PartialEq)]
         enum Seen {
@@ -216,7 +217,7 @@ impl Routing {
         };
         let mut seen = vec![Seen::No; network.nodes.len()];
         for start in 0..network.nodes.len() as u32 {
-            // The path so far: a node, and which of its links comes next.
+            // Path so far, as (node, index of its next link).
             let mut path = vec![(start, 0)];
             while let Some((node, index)) = path.last_mut() {
                 let node = *node;
@@ -254,12 +255,12 @@ impl Routing {
     }
 }
 
-/// Neighbours, and which destinations are one.
+/// Adjacency lists and destination groups of a network.
 struct Shape {
     out: Vec<Vec<u32>>,
     into: Vec<Vec<u32>>,
     destinations: Vec<Destination>,
-    /// The node that stands for each group: the switch that its hosts hang on, or a host.
+    /// Representative node of each group: the access switch of its hosts, or a host.
     targets: Vec<u32>,
 }
 
@@ -312,7 +313,7 @@ impl Shape {
         }
     }
 
-    /// Whether the node chooses between links.
+    /// Returns true if the node needs a row because it may have to choose between links.
     fn has_row(&self, network: &Network, node: usize) -> bool {
         !network.nodes[node].host || self.out[node].len() > 1
     }
@@ -347,7 +348,7 @@ impl Shape {
     }
 }
 
-/// Mistakes in explicit routes that need no tables to be seen.
+/// Checks the explicit routes as far as possible without tables.
 pub(crate) fn check(network: &Network) -> Result<(), SimError> {
     for route in &network.routes {
         let unknown = |what, number, count| {

@@ -1,4 +1,4 @@
-//! A network that runs: events happen, packets move, flows begin and end.
+//! Main loop: handles events in order of time.
 
 use std::ops::{Deref, DerefMut};
 
@@ -13,10 +13,11 @@ use crate::{AgentId, SimError};
 
 /// So many events happen between two looks at whether there is any progress.
 const BATCH: u32 = 1 << 12;
-/// So many batches without time, or without a packet, moving on are a simulation that stands still.
+/// Number of batches without progress in time or packets after which the simulation counts as
+/// stalled.
 const IDLE_BATCHES: u32 = 1 << 10;
 
-/// A simulation. What can be asked of it and added to it is the [`World`]'s; this runs it.
+/// Simulation. It dereferences to the [`World`], which has the state; this type runs it.
 #[derive(Debug)]
 pub struct Simulation<T = ()> {
     pub(crate) world: World,
@@ -38,14 +39,14 @@ impl<T> DerefMut for Simulation<T> {
 }
 
 impl Simulation {
-    /// A network at time 0, without flows.
+    /// Creates a simulation of a network at time 0, without flows.
     pub fn new(network: Network, options: SimOptions) -> Result<Simulation, SimError> {
         Simulation::with_tracer(network, options, ())
     }
 }
 
 impl<T: Tracer> Simulation<T> {
-    /// The same, with a tracer that sees every packet.
+    /// Creates a simulation with a tracer that sees every packet.
     pub fn with_tracer(
         network: Network,
         options: SimOptions,
@@ -57,26 +58,26 @@ impl<T: Tracer> Simulation<T> {
         })
     }
 
-    /// The tracer.
+    /// Returns the tracer.
     pub fn tracer(&self) -> &T {
         &self.tracer
     }
 
-    /// The tracer, at the end.
+    /// Returns the tracer by value.
     pub fn into_tracer(self) -> T {
         self.tracer
     }
 
-    /// Runs until this time: what happens then has happened. A simulation that stands still is an
-    /// error, and so is one in which packets came from nowhere or went nowhere.
+    /// Runs until this time, including its events. Fails if the simulation stalls or does not
+    /// conserve packets.
     pub fn run_until(&mut self, until: Time) -> Result<(), SimError> {
         self.run::<false>(until, false)?;
         self.world.now = until.min(LAST);
         Ok(())
     }
 
-    /// Runs until all of these workloads have [ended](crate::WorkloadApp::ended), but not beyond
-    /// this time; whether they have. It stops with the event by which the last one did.
+    /// Runs until all of these workloads have [ended](crate::WorkloadApp::ended), but at most until
+    /// this time. Returns true if they have. Stops at the event that ended the last one.
     pub fn run_workloads(&mut self, workloads: &[AppId], until: Time) -> Result<bool, SimError> {
         let not_ended = |app: &AppId| {
             self.world
@@ -95,8 +96,8 @@ impl<T: Tracer> Simulation<T> {
         Ok(ended)
     }
 
-    /// Runs until every flow with an end has finished, and then a little longer, but not beyond
-    /// this time; whether they have.
+    /// Runs until every flow with a size has finished, up to the end of the batch of events, but at
+    /// most until this time. Returns true if they have.
     pub fn run_flows(&mut self, until: Time) -> Result<bool, SimError> {
         self.run::<false>(until, true)?;
         if self.world.unfinished > 0 {
@@ -105,10 +106,10 @@ impl<T: Tracer> Simulation<T> {
         Ok(self.world.unfinished == 0)
     }
 
-    /// Runs until an algorithm waits for a decision from outside
-    /// ([`Algorithm::undecided`](ccplane_agent::Algorithm::undecided)), but not beyond this time:
-    /// whose agent it is. What is decided then comes into force when the simulation goes on, at the
-    /// same moment.
+    /// Runs until an algorithm waits for an external decision
+    /// ([`Algorithm::undecided`](ccplane_agent::Algorithm::undecided)), but at most until this
+    /// time. Returns its agent. The decision takes effect when the simulation continues, at the
+    /// same simulated time.
     pub fn run_until_decision(&mut self, until: Time) -> Result<Option<AgentId>, SimError> {
         let until = until.min(LAST);
         let mut still = 0;
@@ -145,8 +146,8 @@ impl<T: Tracer> Simulation<T> {
         Ok(None)
     }
 
-    /// One event, if it happens by `until`; whether there was one. Who runs a simulation by steps
-    /// looks after its progress himself.
+    /// Handles one event if it is due by `until`; returns true if there was one. The caller is
+    /// responsible for detecting a stall.
     pub fn step(&mut self, until: Time) -> Result<bool, SimError> {
         let Some(event) = self.world.events.pop(until) else {
             self.world.now = until.min(LAST);
@@ -158,7 +159,7 @@ impl<T: Tracer> Simulation<T> {
         self.world.failed.take().map_or(Ok(true), Err)
     }
 
-    /// `AWAITS` is whether it ends when no workload is awaited any more.
+    /// `AWAITS`: stops when no awaited workload is left.
     fn run<const AWAITS: bool>(&mut self, until: Time, flows: bool) -> Result<(), SimError> {
         let until = until.min(LAST);
         let mut still = 0;
@@ -191,7 +192,7 @@ impl<T: Tracer> Simulation<T> {
         self.world.check()
     }
 
-    /// Up to so many events; whether there may be more by this time.
+    /// Handles up to [`BATCH`] events; returns false if none is left by this time.
     #[inline(never)]
     fn batch<const AWAITS: bool>(&mut self, until: Time) -> Result<bool, SimError> {
         for _ in 0..BATCH {
@@ -212,7 +213,7 @@ impl<T: Tracer> Simulation<T> {
         Ok(true)
     }
 
-    /// Everything but the arrival of a packet.
+    /// Handles all events except the arrival of a packet.
     #[inline(never)]
     fn other(&mut self, event: Event) -> Result<(), SimError> {
         let (now, which) = (self.world.now, event.which());

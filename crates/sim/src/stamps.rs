@@ -1,17 +1,18 @@
-//! Clocks of hosts, as their time stamps show them: noise of the stack, batches, offset and drift.
+//! Host clocks as seen in timestamps: stack noise, batching, offset and drift.
 //!
-//! The stamps t1 to t4 of a connection are exact unless its host has a [`StampModel`]. A model
-//! changes what is stamped, and never when anything moves: with and without it the same packets
-//! pass at the same times, as long as the congestion control does not look at stamps.
+//! The timestamps t1 to t4 of a connection are exact unless its host has a [`StampModel`]. A model
+//! changes timestamps only, never the schedule: with and without it, the same packets are sent at
+//! the same times, unless the congestion control uses timestamps.
 //!
-//! A stamp is made in four steps. First batching: departures within [`batch`](StampModel::batch)
-//! share the time of the first, as a stack hands over a burst at once (DX, slide 14). Arrivals
-//! share the batch's end, as a NIC reports several together (slide 16, and the interrupt timer of
-//! every NIC, which the first packet starts). Then [`jitter`](StampModel::jitter), drawn once for a
-//! batch, or for each packet without one. Then the host's clock, with its offset and drift. At last
-//! [`calibrate`](StampModel::calibrate) spreads the packets of a burst over the time that they take
-//! on the host's link ([`ccplane_datapath::burst`]). Departures are spread in full. Arrivals are
-//! spread only within a batch, as each is acknowledged before the rest of its batch has arrived.
+//! A timestamp is made in four steps. First, batching: departures within
+//! [`batch`](StampModel::batch) share the time of the first, as a stack hands over a burst at once
+//! (DX, slide 14). Arrivals share the end of the batch, as a NIC coalesces interrupts with a timer
+//! that the first packet starts (slide 16). Second, [`jitter`](StampModel::jitter), drawn once per
+//! batch, or per packet without batching. Third, the host's clock with its offset and drift. Last,
+//! [`calibrate`](StampModel::calibrate) spreads the packets of a burst over their transmission
+//! times on the host's link ([`ccplane_datapath::burst`]). Departures are spread completely,
+//! arrivals only within a batch, since each is acknowledged before the rest of its batch has
+//! arrived.
 
 use ccplane_datapath::burst::Forward;
 use ccplane_units::{Duration, Rate, Time};
@@ -22,39 +23,39 @@ use crate::network::NodeId;
 use crate::random::{self, Purpose};
 use crate::{SimError, World};
 
-/// How a host's time stamps differ from the truth.
+/// Error model of a host's timestamps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StampModel {
-    /// How far stamps are from the truth, by the stack, the interrupts, the scheduler: a standard
-    /// deviation. Each is drawn for itself, so that long pauses, which shift many packets together,
-    /// are not in it.
+    /// Standard deviation of the errors caused by the stack, interrupts and the scheduler. Draws
+    /// are independent, so long pauses that shift many packets together are not modelled.
     pub jitter: Duration,
-    /// How that is distributed.
+    /// Distribution of the jitter.
     pub shape: JitterShape,
-    /// Packets within so long of the first of a batch share its stamp; zero: each has its own.
+    /// Packets within this time of the first one of a batch share its timestamp; zero disables
+    /// batching.
     pub batch: Duration,
-    /// How far the clock is ahead, ns, at the beginning.
+    /// Initial clock offset, ns; positive if the clock is ahead.
     pub offset_ns: i64,
-    /// How much too fast it is, parts in 10^9.
+    /// Clock drift, parts in 10^9; positive if the clock is fast.
     pub drift_ppb: i64,
-    /// Whether burst calibration is applied, with the rate of the host's link.
+    /// Applies burst calibration, at the rate of the host's link.
     pub calibrate: bool,
 }
 
-/// How jitter is distributed.
+/// Distribution of timestamp jitter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JitterShape {
-    /// Exponentially, the standard deviation being the mean, and to one side: packets leave after
-    /// they were stamped, and are stamped after they arrived. p50 is 0.69 of the mean, p99 4.6, at
-    /// most 37.
+    /// Exponential and one-sided, with a mean equal to the standard deviation: packets leave after
+    /// they were stamped, and are stamped after they arrived. The median is 0.69 times the mean,
+    /// the 99th percentile 4.6, the maximum 37.
     #[default]
     Exponential,
-    /// Normally, to both sides.
+    /// Normal, two-sided.
     Normal,
 }
 
 impl StampModel {
-    /// Stamps that are true.
+    /// Exact timestamps.
     pub const EXACT: StampModel = StampModel {
         jitter: Duration::ZERO,
         shape: JitterShape::Exponential,
@@ -66,7 +67,7 @@ impl StampModel {
 }
 
 impl World {
-    /// What a host's time stamps are like from now on.
+    /// Sets the error model of a host's timestamps.
     pub fn set_stamps(&mut self, host: NodeId, model: StampModel) -> Result<(), SimError> {
         let node = self.host_of(host)?;
         let rate = |link: usize| self.links.rate(link as u32).unwrap_or_default();
@@ -77,7 +78,7 @@ impl World {
         let into = all()
             .filter(|(_, wire)| wire.to == node)
             .map(|(link, _)| rate(link));
-        // Of several links the fastest: a bound that holds for all of them.
+        // With several links the fastest rate is used, a bound that holds for all of them.
         let rates = [out.max(), into.max()].map(Option::unwrap_or_default);
         let clock = StampClock::new(model, self.options.seed, node, rates);
         if self.clocks.hosts.is_empty() {
@@ -92,22 +93,22 @@ impl World {
     }
 }
 
-/// The clocks of all hosts that have one of their own; empty where none has.
+/// Clocks of the hosts that have a model; empty if none has.
 #[derive(Debug, Default)]
 pub(crate) struct Clocks {
     hosts: Vec<Option<Box<StampClock>>>,
-    /// The host of each host's link.
+    /// Host of each interface.
     of_nic: Vec<u32>,
 }
 
 impl Clocks {
-    /// No host has one.
+    /// Returns true if no host has a model.
     #[inline(always)]
     pub fn exact(&self) -> bool {
         self.hosts.is_empty()
     }
 
-    /// The stamp of a packet of so many bytes that leaves by this link.
+    /// Returns the timestamp of a packet that departs on this interface.
     #[cold]
     #[inline(never)]
     pub fn departure(&mut self, nic: u32, now: Time, bytes: u32) -> Time {
@@ -116,7 +117,7 @@ impl Clocks {
             .map_or(now, |clock| clock.departure(now, bytes))
     }
 
-    /// The stamp of a packet that has come to this host.
+    /// Returns the timestamp of a packet that arrived at this host.
     #[cold]
     #[inline(never)]
     pub fn arrival(&mut self, host: u32, now: Time, bytes: u32) -> Time {
@@ -128,7 +129,7 @@ impl Clocks {
         self.hosts.get_mut(host as usize)?.as_deref_mut()
     }
 
-    /// Bytes on the heap.
+    /// Returns the heap memory, bytes.
     pub fn heap_bytes(&self) -> usize {
         let own = self.hosts.iter().flatten().count() * size_of::<StampClock>();
         own + self.hosts.capacity() * size_of::<Option<Box<StampClock>>>()
@@ -136,17 +137,17 @@ impl Clocks {
     }
 }
 
-/// The clock of a host: what it stamps at the true times that it is asked for, in their order.
+/// Clock of a host. The true times of successive calls must not decrease.
 #[derive(Debug)]
 pub struct StampClock {
     model: StampModel,
-    /// Departures, arrivals.
+    /// Departures and arrivals.
     ways: [Way; 2],
 }
 
 impl StampClock {
-    /// Of the `which`-th host with this seed; its links out and in have these rates, 0 where there
-    /// is none.
+    /// Creates the clock of the host with index `which`. `rates` are the rates of its outgoing and
+    /// incoming link, 0 if there is none.
     pub fn new(model: StampModel, seed: u64, which: u32, rates: [Rate; 2]) -> StampClock {
         let seed = random::seed(seed, Purpose::Stamps, 0);
         let way = |way: u8, rate| Way::new(seed, u128::from(which) * 2 + u128::from(way), rate);
@@ -157,7 +158,7 @@ impl StampClock {
         }
     }
 
-    /// The stamp of a packet of so many bytes that leaves.
+    /// Returns the timestamp of a departing packet.
     pub fn departure(&mut self, now: Time, bytes: u32) -> Time {
         let [way, _] = &mut self.ways;
         let (begins, jitter) = way.batch(&self.model, now);
@@ -168,7 +169,7 @@ impl StampClock {
         }
     }
 
-    /// The stamp of one that has come.
+    /// Returns the timestamp of an arriving packet.
     pub fn arrival(&mut self, now: Time, bytes: u32) -> Time {
         let [_, way] = &mut self.ways;
         let (begins, jitter) = way.batch(&self.model, now);
@@ -180,12 +181,12 @@ impl StampClock {
     }
 }
 
-/// One direction of a host's link.
+/// Timestamp state of one direction of a host's link.
 #[derive(Debug)]
 struct Way {
     random: Pcg64,
     rate: Rate,
-    /// When the batch began, and what is added to its stamp, ns.
+    /// Start of the current batch, and its jitter in ns.
     batch: Option<(Time, i64)>,
     forward: Forward,
 }
@@ -200,7 +201,7 @@ impl Way {
         }
     }
 
-    /// When the batch of a packet began, and its jitter.
+    /// Returns the start of the packet's batch and its jitter.
     fn batch(&mut self, model: &StampModel, now: Time) -> (Time, i64) {
         let open = self
             .batch
@@ -226,19 +227,19 @@ impl Way {
         libm::round(deviation * drawn) as i64
     }
 
-    /// A draw from (0, 1].
+    /// Draws uniformly from (0, 1].
     fn uniform(&mut self) -> f64 {
         ((self.random.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64
     }
 }
 
-/// What the clock shows at a time. It wraps, as stamps may.
+/// Returns the clock reading at a true time. It may wrap, as timestamps do.
 fn shown(model: &StampModel, at: Time) -> Time {
     let gained = i128::from(at.as_nanos()) * i128::from(model.drift_ppb) / 1_000_000_000;
     moved(at, model.offset_ns.wrapping_add(gained as i64))
 }
 
-/// The later of two stamps.
+/// Returns the later of two timestamps that may have wrapped.
 pub(crate) fn later(a: Time, b: Time) -> Time {
     let ahead = a.as_nanos().wrapping_sub(b.as_nanos()) as i64;
     if ahead >= 0 { a } else { b }

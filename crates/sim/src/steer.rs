@@ -1,7 +1,7 @@
-//! Agents inside the simulation, and the datapath flows that they steer.
+//! Agents in the simulation and the datapath flows that they control.
 //!
-//! A steered flow runs its program at every ACK at once. Its reports reach the agent, and the
-//! agent's commands the flow, after a delay each: reading, deciding and writing take time outside a
+//! A steered flow runs its program on every ACK without delay. Its reports to the agent, and the
+//! agent's commands, have a delay each, which models the time to read, decide and write outside a
 //! simulation.
 
 mod announce;
@@ -19,29 +19,28 @@ use crate::flow::FlowId;
 use crate::packet::NONE;
 use crate::{Simulation, Tracer, World};
 
-/// An agent of a simulation, numbered in the order in which they were added.
+/// Agent, numbered in the order of addition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AgentId(pub(crate) u32);
 
-/// How an agent is connected to the flows that it steers.
+/// Connection between an agent and its flows.
 #[derive(Clone, Copy, Debug)]
 pub struct SteerOptions {
-    /// How old a report is when the agent sees it.
+    /// Delay of reports.
     pub to_agent: Duration,
-    /// How long a command takes to the flow.
+    /// Delay of commands.
     pub from_agent: Duration,
-    /// What the owner of the hosts allows.
+    /// Limits set by the operator of the hosts.
     pub limits: Limits,
-    /// What its flows can do: what a connection can, or, for an agent that steers bundles, what a
-    /// bundle can.
+    /// Capabilities of the flows: of a connection or, for an agent that controls bundles, of a
+    /// bundle.
     pub capabilities: Capabilities,
-    /// Of the reports that the agent gets, so many are kept, the first ones ([`World::heard`]); 0
-    /// costs nothing.
+    /// Number of reports to record, from the first ([`World::heard`]); 0 has no cost.
     pub keep_reports: usize,
 }
 
 impl Default for SteerOptions {
-    /// For connections, 20 µs each way: what CCP's authors measured between a kernel and its agent
+    /// For connections: 20 µs each way, as CCP's authors measured between a kernel and its agent
     /// (papers/ccp-evaluation).
     fn default() -> SteerOptions {
         SteerOptions {
@@ -54,30 +53,30 @@ impl Default for SteerOptions {
     }
 }
 
-/// A report, as an agent got it.
+/// Report as received by an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeardReport {
-    /// When.
+    /// Time of receipt.
     pub at: Time,
-    /// Of which flow.
+    /// Flow of the report.
     pub flow: FlowId,
-    /// The identity of the program that made it.
+    /// Identity of the program.
     pub program: u32,
-    /// A loss, a timeout or an undo made it.
+    /// The report was caused by a loss, a timeout or an undo.
     pub urgent: bool,
     /// Values in the order of the program's fields.
     pub fields: Vec<u64>,
 }
 
-/// An agent's datapath: what the flows that it steers share.
+/// Datapath of an agent: the part that all its flows share.
 pub(crate) struct Host {
     pub shared: Shared<Out>,
-    /// The number of the host that keeps the agent, where this is another datapath of it.
+    /// Index of the host that stores the agent, if this is another datapath of the same agent.
     with: Option<u32>,
     keep_reports: usize,
     heard: Vec<HeardReport>,
-    /// When the next of what goes either way is due, if that is planned, and when the agent's next
-    /// deadline is.
+    /// Time of the scheduled event for messages in either direction, and of the agent's next
+    /// deadline.
     pub due: Time,
     pub deadline: Time,
 }
@@ -90,25 +89,26 @@ impl std::fmt::Debug for Host {
     }
 }
 
-/// A steered flow; beside it the number of its [`Host`].
+/// Steered flow, with the index of its [`Host`] as user data.
 pub(crate) type Steered = Local<u32>;
 
-/// What a steered flow takes in memory more than one under a native control, bytes.
+/// Additional memory of a steered flow over one under native control, bytes.
 pub const STEERED_FLOW_EXTRA_BYTES: usize = size_of::<Option<Steered>>() - size_of::<Native>();
 
-/// To an agent and back.
+/// Channel between the datapath and its agent.
 pub(crate) struct Out {
-    /// The agent. There is none in it where something stands in its place.
+    /// The agent, stored inline; empty if `instead` is used.
     here: Here,
     instead: Option<Box<dyn Way>>,
 }
 
-/// A flow's stamps are switched on in its transport's configuration.
+/// The transport configuration of a flow enables its timestamps.
 const CAPABILITIES: Capabilities =
     ccplane_transport::CAPABILITIES.with(Capabilities::ONE_WAY_DELAY);
 
 impl Host {
-    /// One whose agent is there before the simulation begins: its programs are in place at time 0.
+    /// Creates a host with an agent that was connected before the simulation starts: its programs
+    /// are installed at time 0.
     pub fn new(agent: Agent, options: SteerOptions, index: u32) -> Host {
         let mut host = Host::through(agent, None, options, index);
         let datapath = host.shared.describe();
@@ -120,7 +120,7 @@ impl Host {
         host
     }
 
-    /// One whose agents are where the flows do not see them.
+    /// Creates a host whose agents are behind a channel.
     pub fn behind(way: Box<dyn Way>, options: SteerOptions, index: u32) -> Host {
         Host::through(Agent::default(), Some(way), options, index)
     }
@@ -147,7 +147,8 @@ impl Host {
         }
     }
 
-    /// Whether it has an algorithm of this name; an empty one is the first.
+    /// Returns true if the agent has an algorithm of this name; an empty name matches its first
+    /// algorithm.
     pub fn offers(&self, algorithm: &str) -> bool {
         let mut hosted = match self.shared.way.instead {
             Some(_) => return true,
@@ -167,7 +168,7 @@ impl Host {
         &mut self.shared.way.here.agent
     }
 
-    /// When something reaches either side next.
+    /// Returns the time at which the next message arrives at either side.
     #[inline]
     pub fn next_due(&self) -> Time {
         match &self.shared.way.instead {
@@ -180,8 +181,8 @@ impl Host {
         self.agent().next_deadline().unwrap_or(Time::MAX)
     }
 
-    /// The agent gets what has come by now. `other` is the host that keeps the agent, where that is
-    /// another one.
+    /// Delivers the messages due by now to the agent. `other` is the host that stores the agent, if
+    /// it is another one.
     pub fn deliver(&mut self, now: Time, other: Option<&mut Host>) {
         let (heard, most) = (&mut self.heard, self.keep_reports);
         let see = |event: &Event<'_>| {
@@ -212,12 +213,13 @@ impl Host {
         }
     }
 
-    /// The agent's deadline has come.
+    /// Handles the agent's deadline.
     pub fn on_deadline(&mut self, now: Time) {
         self.shared.way.here.on_deadline(now);
     }
 
-    /// What reaches the datapath now. Commands that are for no flow are done at once.
+    /// Returns the next message that arrives at the datapath now. Commands that concern no flow are
+    /// executed immediately.
     pub fn next_brought(&mut self, now: Time) -> Option<Brought> {
         loop {
             let brought = self.shared.way.bring(now)?;
@@ -232,7 +234,7 @@ impl Host {
         }
     }
 
-    /// Does what a command says, to its flow where that lives.
+    /// Executes a command, on its flow if that is still open.
     pub fn take(&mut self, now: Time, command: &Command, flow: Option<&mut Steered>) {
         self.shared.take(now, command, |_| flow);
     }
@@ -270,7 +272,7 @@ impl Way for Out {
 }
 
 impl World {
-    /// Adds an agent and its algorithms.
+    /// Adds an agent with its algorithms.
     pub fn host_agent(&mut self, agent: Agent, options: SteerOptions) -> AgentId {
         let id = self.hosts.len() as u32;
         let host = Host::new(agent, options, id);
@@ -279,9 +281,9 @@ impl World {
         AgentId(id)
     }
 
-    /// Adds a way to agents, wherever these are: a link that loses messages, agents that die. It is
-    /// asked for what it brings from the time that it says on; [`Way::look`] and [`Way::flush`] are
-    /// not called.
+    /// Adds a channel to agents outside of the simulator's control, for example one that loses
+    /// messages, or whose agents crash. It is polled from its deadline on; [`Way::look`] and
+    /// [`Way::flush`] are not called.
     pub fn host_behind(&mut self, way: Box<dyn Way>, options: SteerOptions) -> AgentId {
         let id = self.hosts.len() as u32;
         self.hosts.push(Host::behind(way, options, id));
@@ -289,9 +291,9 @@ impl World {
         AgentId(id)
     }
 
-    /// Adds another datapath of an agent that is here: that of another host, with delays of its
-    /// own. The same agent steers flows under the returned id. `None` where there is no such agent,
-    /// or it is [behind a way](World::host_behind).
+    /// Adds another datapath to an existing agent: another host, with its own delays. The agent
+    /// controls the flows under the returned id. `None` if the agent does not exist or is [behind a
+    /// channel](World::host_behind).
     pub fn host_also(&mut self, agent: AgentId, options: SteerOptions) -> Option<AgentId> {
         let with = self.keeper(agent.0);
         let keeper = self.hosts.get(with as usize)?;
@@ -307,7 +309,7 @@ impl World {
         self.hosts[keeper]
             .agent_mut()
             .handle(self.now, DatapathId(id), Event::Ready { datapath });
-        // Its programs are in place at once, as those of the first are.
+        // Programs are installed immediately, as on the first datapath.
         while let Some((to, command)) = self.hosts[keeper].agent_mut().poll() {
             if let Some(host) = self.hosts.get_mut(to.0 as usize) {
                 host.take(self.now, &command, None);
@@ -318,7 +320,7 @@ impl World {
         Some(AgentId(id))
     }
 
-    /// The number of the host that keeps this one's agent: mostly this one.
+    /// Returns the index of the host that stores this host's agent, usually itself.
     pub(crate) fn keeper(&self, agent: u32) -> u32 {
         self.hosts
             .get(agent as usize)
@@ -326,7 +328,7 @@ impl World {
             .unwrap_or(agent)
     }
 
-    /// An agent gets what has come by now from one of its datapaths.
+    /// Delivers the messages due from one of an agent's datapaths.
     fn deliver(&mut self, agent: u32) {
         let (now, keeper) = (self.now, self.keeper(agent));
         match self
@@ -334,17 +336,17 @@ impl World {
             .get_disjoint_mut([agent as usize, keeper as usize])
         {
             Ok([host, keeper]) => host.deliver(now, Some(keeper)),
-            // They are one: the host keeps its agent itself.
+            // The indices are equal: the host stores its agent itself.
             Err(_) => self.hosts[agent as usize].deliver(now, None),
         }
         self.pass_on(keeper);
-        // For `agent` itself `steer` plans, when it has taken what is due.
+        // `steer` schedules `agent` itself after it has handled what is due.
         if keeper != agent {
             self.plan_agent(keeper);
         }
     }
 
-    /// What an agent said to datapaths of other hosts than its keeper goes to them.
+    /// Passes an agent's commands for other hosts on to them.
     pub(crate) fn pass_on(&mut self, keeper: u32) {
         let now = self.now;
         while let Some((to, command)) = self.hosts[keeper as usize].shared.way.here.next_elsewhere()
@@ -356,24 +358,24 @@ impl World {
         }
     }
 
-    /// What an algorithm of an agent did so far.
+    /// Returns the statistics of an agent's algorithm.
     pub fn algorithm(&self, agent: AgentId, algorithm: &str) -> Option<AlgorithmStats> {
         self.agent(agent)?.stats(algorithm)
     }
 
-    /// The reports that an agent got, as many as its [`SteerOptions`] keep.
+    /// Returns the recorded reports of an agent; see [`SteerOptions::keep_reports`].
     pub fn heard(&self, agent: AgentId) -> &[HeardReport] {
         self.hosts
             .get(agent.0 as usize)
             .map_or(&[], |host| &host.heard)
     }
 
-    /// The agent itself.
+    /// Returns an agent.
     pub fn agent(&self, agent: AgentId) -> Option<&Agent> {
         Some(self.hosts.get(self.keeper(agent.0) as usize)?.agent())
     }
 
-    /// Sees that what goes to and from an agent has its event, and the agent's deadline.
+    /// Schedules the next message of an agent and its deadline.
     pub(crate) fn plan_agent(&mut self, agent: u32) {
         let host = &mut self.hosts[agent as usize];
         let due = host.next_due();
@@ -403,7 +405,7 @@ impl World {
 }
 
 impl<T: Tracer> Simulation<T> {
-    /// Reports come to an agent, commands to its flows.
+    /// Delivers reports to an agent and commands to its flows.
     pub(crate) fn steer(&mut self, agent: u32) {
         let now = self.world.now;
         let host = &mut self.world.hosts[agent as usize];
@@ -455,7 +457,7 @@ impl<T: Tracer> Simulation<T> {
     }
 }
 
-/// The number of the flow or bundle that a command is for; none has the highest of either.
+/// Returns the flow or bundle of a command; the highest number for commands that concern none.
 fn flow_of(command: &Command) -> u64 {
     match command {
         Command::SetProgram { flow, .. }

@@ -1,4 +1,4 @@
-//! Networks that are used again and again.
+//! Common topologies.
 
 use ccplane_qdisc::{QueueSpec, Size};
 use ccplane_units::{Duration, Rate};
@@ -6,11 +6,11 @@ use ccplane_units::{Duration, Rate};
 use crate::SimError;
 use crate::network::{LinkSpec, Network, NodeId, Spread};
 
-/// A topology whose description alone would take more than this is refused: 8 GB.
+/// Maximum memory of a topology's description, bytes.
 const MOST_MEMORY: u64 = 8_000_000_000;
 
-/// Hosts `left1..` and `right1..` at the routers `left` and `right`; the link `bottleneck` leads to
-/// the right, the link `reverse` back.
+/// Dumbbell: hosts `left1..` and `right1..` at the routers `left` and `right`. The link
+/// `bottleneck` leads to the right, the link `reverse` to the left.
 pub fn dumbbell(
     pairs: u32,
     access: &LinkSpec,
@@ -40,9 +40,9 @@ pub fn dumbbell(
     Ok(network)
 }
 
-/// Routers `router1..` in a row, one more than there are `bottlenecks`. The host `source` is at the
-/// first, `sink` at the last. The link across the n-th bottleneck is `bottleneck<n>`, with the
-/// hosts `in<n>` and `out<n>` at its ends.
+/// Parking lot: a row of routers `router1..`, one more than there are `bottlenecks`. The host
+/// `source` is at the first router, `sink` at the last. Bottleneck n is the link `bottleneck<n>`,
+/// with the hosts `in<n>` and `out<n>` at its ends.
 pub fn parking_lot(
     bottlenecks: u32,
     access: &LinkSpec,
@@ -74,8 +74,8 @@ pub fn parking_lot(
     Ok(network)
 }
 
-/// Hosts `sender1..` at one switch, `switch`, and the host `receiver` behind the link `bottleneck`;
-/// the way back has the bottleneck's line and delay and a queue that never drops.
+/// Incast: hosts `sender1..` at one switch, `switch`, and the host `receiver` behind the link
+/// `bottleneck`. The reverse link has the same line and delay, and an unlimited queue.
 pub fn incast(senders: u32, access: &LinkSpec, bottleneck: LinkSpec) -> Result<Network, SimError> {
     let n = u64::from(senders);
     room("the incast", n + 1, 1, 2 * n + 2, 1)?;
@@ -94,8 +94,8 @@ pub fn incast(senders: u32, access: &LinkSpec, bottleneck: LinkSpec) -> Result<N
     Ok(network)
 }
 
-/// `leaves` switches with `hosts` hosts each, every one of them linked to every one of `spines`.
-/// Names: `leaf<i>`, `spine<j>`, `host<i>-<n>`.
+/// Leaf-spine fabric: `leaves` switches with `hosts` hosts each, all linked to all `spines`. Names:
+/// `leaf<i>`, `spine<j>`, `host<i>-<n>`.
 pub fn leaf_spine(
     leaves: u32,
     spines: u32,
@@ -124,8 +124,8 @@ pub fn leaf_spine(
     Ok(network)
 }
 
-/// A fat tree of `k`-port switches (Al-Fares et al., SIGCOMM 2008, section 3): k pods of k/2 edge
-/// and k/2 aggregation switches, k²/4 cores, k³/4 hosts. Names: `edge<pod>-<n>`,
+/// Fat tree of `k`-port switches (Al-Fares et al., SIGCOMM 2008, section 3): k pods of k/2 edge and
+/// k/2 aggregation switches, k²/4 cores, k³/4 hosts. Names: `edge<pod>-<n>`,
 /// `aggregation<pod>-<n>`, `core<n>`, `host<pod>-<edge>-<n>`.
 pub fn fat_tree(k: u32, access: &LinkSpec, fabric: &LinkSpec) -> Result<Network, SimError> {
     if k < 2 || !k.is_multiple_of(2) {
@@ -172,19 +172,19 @@ pub fn fat_tree(k: u32, access: &LinkSpec, fabric: &LinkSpec) -> Result<Network,
     Ok(network)
 }
 
-/// The three-tier tree of 192 hosts and 56 switches that stands in for the one of DX (slides, 30):
-/// 8 cores, 16 aggregation switches, and 32 top-of-rack switches with 6 hosts each. All links have
-/// 10 Gbit/s. A pod is 4 racks and 2 aggregation switches: the first has the even cores, the second
-/// the odd ones. Delays (4 µs a link, 1 µs more at a host) and buffers (250 packets of 1538 bytes a
-/// port) are those of the same group's ExpressPass (2017). Paths are chosen per flow, and both
-/// directions take the same.
+/// Three-tier tree of 192 hosts and 56 switches, modelled on the one of DX (slide 30): 8 cores, 16
+/// aggregation switches, and 32 top-of-rack switches with 6 hosts each. All links have 10 Gbit/s. A
+/// pod has 4 racks and 2 aggregation switches, the first connected to the even cores, the second to
+/// the odd ones. Delays (4 µs per link, plus 1 µs at a host) and buffers (250 packets of 1538 bytes
+/// per port) follow the same group's ExpressPass (2017). Paths are chosen per flow and are
+/// symmetric.
 pub fn tree_192(queue: QueueSpec) -> Network {
     tree_192_with(queue, TREE_192_HOST_DELAY, TREE_192_FABRIC_DELAY)
 }
 
-/// [`tree_192`] with other delays: of a host's link, and of those between switches.
+/// [`tree_192`] with other delays for access links and for links between switches.
 pub fn tree_192_with(queue: QueueSpec, access: Duration, fabric: Duration) -> Network {
-    // The longest way there and back: two links of hosts and four of switches.
+    // RTT of the longest path: two access links and four fabric links each way.
     let rtt = (access * 2 + fabric * 4) * 2;
     let link = |delay| {
         LinkSpec::new(Rate::from_bits_per_sec(10_000_000_000), delay)
@@ -221,23 +221,23 @@ pub fn tree_192_with(queue: QueueSpec, access: Duration, fabric: Duration) -> Ne
     network
 }
 
-/// The delay of a host's link in [`tree_192`], of which 1 µs is the host's.
+/// Delay of an access link in [`tree_192`], including 1 µs in the host.
 pub const TREE_192_HOST_DELAY: Duration = Duration::from_micros(5);
-/// The delay of a link between its switches.
+/// Delay of a link between switches in [`tree_192`].
 pub const TREE_192_FABRIC_DELAY: Duration = Duration::from_micros(4);
 
-/// The port buffer of [`tree_192`]: 250 packets of 1538 bytes.
+/// Port buffer of [`tree_192`]: 250 packets of 1538 bytes.
 pub const TREE_192_QUEUE: QueueSpec = QueueSpec::DropTail(Size::Bytes(250 * 1_538));
 
-/// The Internet-2 network of RC3's simulations: routers `core0..core9` and 16 links of 10 ms. Their
-/// rates (Mbit/s) are those of the authors' `wan-internet2` scripts, which make every link's load
-/// the same. Each router has ten hosts `host<core>-<n>` at 1 Gbit/s and 1 ms. `queue` is a
-/// router's; the paper used 5 MB.
+/// Internet-2 network of RC3's simulations: routers `core0..core9` and 16 links of 10 ms. The link
+/// rates (Mbit/s) are taken from the authors' `wan-internet2` scripts and equalise the load of all
+/// links. Each router has ten hosts `host<core>-<n>` at 1 Gbit/s and 1 ms. `queue` is the queue of
+/// a router; the paper used 5 MB.
 ///
-/// The rates are whole multiples of 1111 Mbit/s, what the ten hosts of a router send to those of
-/// one of the nine others at full load, and so say how many pairs of routers a link serves. Exactly
-/// one choice among the shortest paths gives every link as many: where two routers have several,
-/// those are the explicit routes here.
+/// The rates are multiples of 1111 Mbit/s, the traffic from the ten hosts of a router to one of the
+/// nine others at full load, so they give the number of router pairs that a link serves. Exactly
+/// one selection of shortest paths agrees with them. The explicit routes set it up where two
+/// routers have several shortest paths.
 pub fn internet2(queue: QueueSpec) -> Network {
     const LINKS: [(usize, usize, u64); 16] = [
         (0, 1, 5_556),
@@ -257,7 +257,7 @@ pub fn internet2(queue: QueueSpec) -> Network {
         (8, 9, 2_223),
         (7, 9, 7_778),
     ];
-    /// Router, destination, next router, wherever several are equally near.
+    /// (Router, destination, next router), wherever several shortest paths exist.
     const ROUTES: [(usize, usize, usize); 32] = [
         (0, 4, 2),
         (0, 5, 1),
@@ -327,10 +327,10 @@ pub fn internet2(queue: QueueSpec) -> Network {
     network
 }
 
-/// The buffer of a router in RC3's simulations.
+/// Router buffer in RC3's simulations.
 pub const INTERNET2_QUEUE: QueueSpec = QueueSpec::DropTail(Size::Bytes(5_000_000));
 
-/// Hangs hosts on a switch.
+/// Connects hosts to a switch.
 fn hang(
     network: &mut Network,
     switch: NodeId,
@@ -343,8 +343,8 @@ fn hang(
     }
 }
 
-/// Refuses what would not fit in memory: by the bytes that a host, a link and an entry of the
-/// routes take.
+/// Rejects a topology that exceeds [`MOST_MEMORY`], from the approximate bytes per node, link and
+/// routing entry.
 fn room(what: &str, hosts: u64, switches: u64, links: u64, groups: u64) -> Result<(), SimError> {
     let needed = [
         (hosts + switches, 200),
@@ -370,7 +370,7 @@ mod tests {
     use super::*;
     use crate::routing::Routing;
 
-    /// A link has 1111 Mbit/s for each pair of routers whose traffic it carries.
+    /// Each link has 1111 Mbit/s per router pair whose traffic it carries.
     #[test]
     fn internet2_has_rates_that_its_routes_load_alike() {
         let network = internet2(INTERNET2_QUEUE);

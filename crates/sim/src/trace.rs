@@ -1,5 +1,4 @@
-//! Looking at every packet. It costs nothing where nobody looks: the simulation is compiled without
-//! it.
+//! Packet tracing. Without a tracer it is compiled out.
 
 use ccplane_qdisc::DropReason;
 use ccplane_transport::{Segment, Side};
@@ -7,52 +6,52 @@ use ccplane_units::Time;
 
 use crate::{FlowId, LinkId, NodeId};
 
-/// What happens to a packet at a link.
+/// Event of a packet at a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It comes to the link's queue and is let in.
+    /// Accepted by the link's queue.
     Queued,
-    /// It is dropped, by the queue or at random, also after it was let in.
+    /// Dropped by the queue or lost at random, possibly after it was accepted.
     Dropped(DropReason),
-    /// It comes out at the link's end.
+    /// Delivered at the far end of the link.
     Arrived,
 }
 
-/// A packet as a tracer sees it.
+/// Packet event, as passed to a tracer.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
-    /// What happens to it.
+    /// Kind of event.
     pub step: Step,
-    /// Where.
+    /// Link of the event.
     pub link: LinkId,
-    /// By which it is known as long as it is under way; later packets have the same number again.
+    /// Packet id, unique among the packets in flight; ids are reused.
     pub id: u32,
-    /// The flow that it belongs to; none for a datagram.
+    /// Flow of the packet; `None` for a datagram.
     pub flow: Option<FlowId>,
-    /// It goes from the receiver to the sender.
+    /// The packet travels from the receiver to the sender.
     pub backward: bool,
-    /// The host that sent it.
+    /// Sending host.
     pub from: NodeId,
-    /// The host that it is for.
+    /// Receiving host.
     pub to: NodeId,
     /// Size on the wire, bytes.
     pub bytes: u32,
-    /// What it says.
+    /// Segment in the packet.
     pub segment: &'a Segment,
-    /// SACK ranges and time stamps, where it has them.
+    /// SACK ranges and timestamps, if any.
     pub side: Option<&'a Side>,
 }
 
-/// Sees every packet at every link.
+/// Observer of every packet at every link.
 pub trait Tracer {
-    /// Whether there is anything to see it.
+    /// Enables tracing.
     const ON: bool = true;
 
-    /// Something happens to a packet.
+    /// Handles a packet event.
     fn see(&mut self, now: Time, seen: &Seen<'_>);
 }
 
-/// Nobody looks.
+/// No tracing.
 impl Tracer for () {
     const ON: bool = false;
 

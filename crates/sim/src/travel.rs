@@ -1,4 +1,4 @@
-//! A packet's way through the network: over links, past switches, to its host or to its end.
+//! Forwarding of a packet: over links and switches to its host.
 
 use crate::link::Offered;
 use crate::packet::NONE;
@@ -6,7 +6,7 @@ use crate::trace::{Seen, Step};
 use crate::{FlowId, LinkId, NodeId, Simulation, Tracer};
 
 impl<T: Tracer> Simulation<T> {
-    /// A packet comes to the end of a link.
+    /// Handles the arrival of a packet at the end of a link.
     #[inline(always)]
     pub(crate) fn arrive(&mut self, link: u32) {
         let world = &mut self.world;
@@ -23,7 +23,7 @@ impl<T: Tracer> Simulation<T> {
         }
     }
 
-    /// A packet at a node goes on its way.
+    /// Forwards a packet at a node.
     #[inline(always)]
     pub(crate) fn forward(&mut self, node: u32, id: u32) {
         let world = &mut self.world;
@@ -69,7 +69,7 @@ impl<T: Tracer> Simulation<T> {
         }
     }
 
-    /// The tracer sees what became of a packet at a link. A dropped packet ends here.
+    /// Traces the result of offering a packet to a link, and frees dropped packets.
     #[cold]
     pub(crate) fn note(&mut self, link: u32, id: u32, offered: Offered) {
         if T::ON {
@@ -89,7 +89,7 @@ impl<T: Tracer> Simulation<T> {
         }
     }
 
-    /// What a queue that decides at departure has dropped is no more.
+    /// Frees the packets dropped by a queue that decides on dequeue.
     #[cold]
     fn drop_from(&mut self, link: u32) {
         while let Some((id, why)) = self.world.links.dropped(link, &self.world.packets) {

@@ -1,5 +1,4 @@
-//! What can be seen of a simulation: its flows and links, what it counted, and the number that
-//! stands for all of it.
+//! Read access to a simulation: flows, links, counters and the digest.
 
 use ccplane_transport::{Connection, Failure, Native, OneWay, Rc3Arrivals, Rc3Stats};
 use ccplane_units::{Duration, Rate, Time};
@@ -16,41 +15,41 @@ use crate::probe::Sojourns;
 use crate::steer::Steered;
 use crate::{SimError, World};
 
-/// What a simulation did so far.
+/// Counters of a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Events that happened.
+    /// Events handled.
     pub events: u64,
-    /// Packets that crossed a link.
+    /// Hops: packets delivered by links.
     pub hops: u64,
-    /// Packets that hosts sent.
+    /// Packets sent by hosts.
     pub sent: u64,
-    /// Packets that hosts took.
+    /// Packets received by hosts.
     pub taken: u64,
     /// Packets dropped by links.
     pub dropped: u64,
-    /// Packets that came to a switch that knew no way on.
+    /// Packets discarded by switches without a route.
     pub unroutable: u64,
-    /// Packets of flows that were over.
+    /// Packets of flows that had ended.
     pub late: u64,
 }
 
-/// A path through the network.
+/// Path through the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
-    /// Links on it.
+    /// Number of links.
     pub links: usize,
-    /// Sum of the delays.
+    /// Sum of the propagation delays.
     pub delay: Duration,
-    /// The lowest rate; `None` where no link has one.
+    /// Lowest rate; `None` if no link has one.
     pub rate: Option<Rate>,
-    /// The link with that rate, the last of several.
+    /// Link with the lowest rate, the last one if there are several.
     pub bottleneck: Option<LinkId>,
 }
 
 impl World {
-    /// Records every packet that crosses this link from now on: see [`World::crossings`]. It has to
-    /// be called before the link's first packet.
+    /// Starts to record every packet that crosses this link ([`World::crossings`]). Must be called
+    /// before the link's first packet.
     pub fn observe(&mut self, link: LinkId) -> Result<(), SimError> {
         self.known_link(link)?;
         if self.links.used(link.0) {
@@ -60,8 +59,8 @@ impl World {
         Ok(())
     }
 
-    /// Keeps a histogram of the times that packets take through this link from now on: see
-    /// [`World::sojourns`]. It has to be called before the link's first packet.
+    /// Starts to record a histogram of this link's sojourn times ([`World::sojourns`]). Must be
+    /// called before the link's first packet.
     pub fn observe_sojourns(&mut self, link: LinkId) -> Result<(), SimError> {
         self.known_link(link)?;
         if self.links.used(link.0) {
@@ -71,23 +70,23 @@ impl World {
         Ok(())
     }
 
-    /// The times that packets took through a link; `None` for one that is not observed.
+    /// Returns the sojourn times of a link; `None` if they are not recorded.
     pub fn sojourns(&self, link: LinkId) -> Option<&Sojourns> {
         self.links.sojourns(link.0)
     }
 
-    /// What crossed an observed link, in order.
+    /// Returns the packets that crossed an observed link, in order.
     pub fn crossings(&self, link: LinkId) -> &[Crossing] {
         self.links.crossings(link.0)
     }
 
-    /// What a link did so far; `None` for a link of another simulation.
+    /// Returns the counters of a link; `None` for a link of another simulation.
     pub fn link(&self, link: LinkId) -> Option<LinkView> {
         self.known_link(link).ok()?;
         Some(self.links.view(self.now, link.0))
     }
 
-    /// What a flow did so far; `None` for a flow of another simulation.
+    /// Returns the state of a flow; `None` for a flow of another simulation.
     pub fn flow(&self, flow: FlowId) -> Option<FlowView> {
         let flow = self.flows.get(flow.index())?;
         Some(match flow.rest.as_deref() {
@@ -96,15 +95,15 @@ impl World {
         })
     }
 
-    /// What time stamps say of queues on a flow's way, as its sender knows it; nothing before it
-    /// has begun or once it is over.
+    /// Returns the one-way queueing delays that a flow's sender derives from timestamps; `None`
+    /// before the flow's start and after its end.
     pub fn one_way(&self, flow: FlowId) -> Option<OneWay> {
         let ends = self.flows.get(flow.index())?.ends;
         let sender = self.ends.get(ends as usize)?;
         Some(sender.connection.as_ref()?.one_way())
     }
 
-    /// The connections of a flow that lives: its sender's, and its receiver's once that was asked.
+    /// Returns the connections of an open flow: the sender's, and the receiver's once it exists.
     pub fn connections(&self, flow: FlowId) -> Option<(&Connection, Option<&Connection>)> {
         let pair = self.flows.get(flow.index())?.ends as usize;
         let [sender, receiver] = self.ends.get(pair..pair.checked_add(2)?)? else {
@@ -113,8 +112,8 @@ impl World {
         Some((sender.connection.as_ref()?, receiver.connection.as_ref()))
     }
 
-    /// Whether a flow that lives is on its datapath's fallback; `None` for one that no agent
-    /// steers.
+    /// Returns true if an open flow is controlled by its datapath's fallback; `None` if no agent
+    /// controls it.
     pub fn in_fallback(&self, flow: FlowId) -> Option<bool> {
         let pair = self.flows.get(flow.index())?.ends as usize;
         match self.ends.get(pair)?.control.get() {
@@ -123,8 +122,8 @@ impl World {
         }
     }
 
-    /// What is left of flows: packets on their way, ends that are not over, controls and steered
-    /// flows that are in use.
+    /// Returns the numbers of resources in use: packets in flight, open endpoints, native
+    /// controllers and steered flows.
     pub fn left(&self) -> [(&'static str, usize); 4] {
         [
             ("packets", self.packets.len()),
@@ -134,12 +133,12 @@ impl World {
         ]
     }
 
-    /// All flows.
+    /// Returns all flows.
     pub fn flows(&self) -> impl ExactSizeIterator<Item = FlowId> + use<> {
         (0..self.flows.len() as u32).map(FlowId)
     }
 
-    /// The path of most flows from one host to another, without queues.
+    /// Returns the path of most flows between two hosts, without queueing.
     pub fn path(&self, from: NodeId, to: NodeId) -> Result<Path, SimError> {
         let (from, to) = (self.host_of(from)?, self.host_of(to)?);
         let links = self.routing.path(&self.network, from, to, 0)?;
@@ -156,7 +155,7 @@ impl World {
         })
     }
 
-    /// What the simulation did so far.
+    /// Returns the counters of the simulation.
     pub fn counters(&self) -> Counters {
         Counters {
             events: self.events.happened(),
@@ -166,7 +165,7 @@ impl World {
         }
     }
 
-    /// Bytes of memory that the simulation takes, by the capacity of everything that it holds.
+    /// Returns the memory of the simulation in bytes, from the capacities of its containers.
     pub fn memory(&self) -> usize {
         let live = self.ends.iter().filter_map(|end| end.connection.as_ref());
         let connections: usize = live
@@ -192,8 +191,7 @@ impl World {
             + self.steered.capacity() * size_of::<Option<Steered>>()
     }
 
-    /// Bytes on the heap that the connections of these flows take, by the flows' place in the order
-    /// in which they were added.
+    /// Returns the heap memory, in bytes, of the connections of these flows, given by number.
     pub fn connection_heap_bytes(&self, flows: std::ops::Range<usize>) -> usize {
         let pairs = self
             .flows
@@ -209,8 +207,7 @@ impl World {
             .sum()
     }
 
-    /// A number that stands for everything that was simulated: the same for the same scenario and
-    /// seed, anywhere.
+    /// Returns the digest of the simulation: equal for equal scenarios and seeds on every platform.
     pub fn digest(&self) -> u64 {
         let mut digest = Digest::default();
         let counters = self.counters();
@@ -289,7 +286,7 @@ impl World {
         if let Some([sender, receiver]) = pair {
             if let Some(connection) = &sender.connection {
                 let stats = connection.stats();
-                // The end that gave the connection up has the reason.
+                // The endpoint that aborted the connection has the reason.
                 let failure = connection.failure();
                 let given_up = receiver
                     .connection
@@ -319,8 +316,8 @@ impl World {
         view
     }
 
-    /// What the second loop of a flow's sender did so far, and what of it came to the receiver.
-    /// `None` where it never sent.
+    /// Returns the statistics of RC3's low-priority loop at a flow's sender and receiver. `None` if
+    /// the loop never sent.
     pub fn rc3(&self, flow: FlowId) -> Option<(Rc3Stats, Rc3Arrivals)> {
         let flow = self.flows.get(flow.index())?;
         if let Some(Rest::Over(_, rc3)) = flow.rest.as_deref() {

@@ -1,4 +1,4 @@
-//! Workloads inside a simulation.
+//! Workloads in a simulation.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::app::{App, AppId, Cause};
 use crate::flow::{Congestion, Direction, FlowId, FlowSpec};
 use crate::{SimError, World};
 
-/// A workload of a simulation.
+/// Workload of a simulation.
 #[derive(Debug)]
 pub struct WorkloadApp {
     name: String,
@@ -18,43 +18,44 @@ pub struct WorkloadApp {
     congestion: Congestion,
     transport: Arc<Config>,
     band: u8,
-    /// Flows by their slots. They were made in this order, so that their numbers rise.
+    /// Flows by slot. Their numbers increase with the slot.
     followed: Vec<FlowId>,
     opened: u64,
-    /// Flows with an end that have neither arrived nor failed, of those without a slot.
+    /// Finite flows without a slot that have neither arrived nor failed.
     under_way: u64,
-    /// When it asked to be woken.
+    /// Time of the requested wake-up.
     planned: Option<Time>,
 }
 
 impl WorkloadApp {
-    /// Its name.
+    /// Returns the name of the workload.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How many flows it has opened.
+    /// Returns the number of flows opened.
     pub fn opened(&self) -> u64 {
         self.opened
     }
 
-    /// Requests with their responses, in the order of their ends. Empty for workloads of another
-    /// kind.
+    /// Returns the completed exchanges, ordered by completion time. Empty for other kinds of
+    /// workloads.
     pub fn exchanges(&self) -> &[Exchange] {
         self.running.exchanges()
     }
 
-    /// Messages that have arrived, in the order of their ends. Empty for workloads of another kind.
+    /// Returns the received messages, ordered by completion time. Empty for other kinds of
+    /// workloads.
     pub fn messages(&self) -> &[Message] {
         self.running.messages()
     }
 
-    /// Requests without their responses, and messages that wait or are under way.
+    /// Returns the number of requests without a response and of messages not yet received.
     pub fn unfinished(&self) -> u64 {
         self.running.unfinished()
     }
 
-    /// Whether all of its flows with an end, requests and messages are over, and no more will come.
+    /// Returns true if all finite flows, requests and messages are complete and no more will start.
     pub fn ended(&self) -> bool {
         self.under_way == 0 && self.running.ended()
     }
@@ -102,7 +103,7 @@ impl WorkloadApp {
                 } else {
                     Direction::Forward
                 };
-                // A flow that was given up takes no more; nothing is to be done about it.
+                // Writes to failed flows are ignored.
                 if let Some(flow) = self.followed.get(slot as usize) {
                     world.write(*flow, direction, bytes, finish);
                 }
@@ -155,8 +156,8 @@ impl App for WorkloadApp {
 }
 
 impl World {
-    /// Adds a workload. Its flows are under this control and have these settings;
-    /// [`FlowView::app`](crate::FlowView) tells them from others.
+    /// Adds a workload with this congestion control and transport configuration.
+    /// [`FlowView::app`](crate::FlowView) identifies its flows.
     pub fn add_workload(
         &mut self,
         spec: WorkloadSpec,
@@ -166,7 +167,7 @@ impl World {
         self.add_workload_in_band(spec, congestion, transport, 0)
     }
 
-    /// The same with all its flows and datagrams in this [band](FlowSpec::band).
+    /// Adds a workload whose flows and datagrams use this [band](FlowSpec::band).
     pub fn add_workload_in_band(
         &mut self,
         spec: WorkloadSpec,
@@ -195,13 +196,13 @@ impl World {
         Ok(self.add_app(Box::new(app), first))
     }
 
-    /// A workload; `None` where the application is something else.
+    /// Returns a workload, or `None` if the application is something else.
     pub fn workload(&self, id: AppId) -> Option<&WorkloadApp> {
         self.app(id)
     }
 }
 
-/// Every host that a workload names.
+/// Returns every host that a workload names.
 fn hosts(spec: &WorkloadSpec) -> Vec<NodeId> {
     match (&spec.kind, &spec.pairs) {
         (Workload::Trace { flows }, _) => {

@@ -1,5 +1,4 @@
-//! Everything in a simulation: the network, flows, agents and applications, and the time it is
-//! there.
+//! State of a simulation: network, flows, agents, applications and the current time.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -24,17 +23,17 @@ use crate::stamps::Clocks;
 use crate::steer::{Host, Steered};
 use crate::view::Counters;
 
-/// How a simulation runs.
+/// Options of a simulation.
 #[derive(Clone, Debug)]
 pub struct SimOptions {
-    /// All random numbers follow from it.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// Bytes that the network may take; a network that needs more is refused before it is made.
+    /// Memory limit of the network, bytes; a larger network is rejected before it is built.
     pub memory_limit: u64,
 }
 
 impl SimOptions {
-    /// That seed, and the rest as [`Default`] has it.
+    /// Returns the default options with this seed.
     pub fn seeded(seed: u64) -> SimOptions {
         SimOptions {
             seed,
@@ -44,7 +43,7 @@ impl SimOptions {
 }
 
 impl Default for SimOptions {
-    /// Seed 1, and 4 GB.
+    /// Seed 1 and 4 GB.
     fn default() -> SimOptions {
         SimOptions {
             seed: 1,
@@ -53,7 +52,7 @@ impl Default for SimOptions {
     }
 }
 
-/// See the module. [`Simulation`](crate::Simulation) runs it.
+/// State of a simulation. [`Simulation`](crate::Simulation) runs it.
 #[derive(Debug)]
 pub struct World {
     pub(crate) now: Time,
@@ -65,16 +64,15 @@ pub struct World {
     pub(crate) events: Events,
     pub(crate) nics: Vec<Nic>,
     pub(crate) low: Low,
-    /// Of each link that leaves a host: its place in `nics`.
+    /// Index in `nics` of each link that starts at a host.
     pub(crate) nic_of: Vec<u32>,
     pub(crate) ends: Vec<End>,
-    /// By receiving end: total bytes after each write behind the one that [`End::written`] is the
-    /// end of.
+    /// Per receiving endpoint: stream offsets of the ends of all writes after [`End::written`].
     pub(crate) writes: BTreeMap<u32, VecDeque<u64>>,
-    /// Places of pairs of ends that are free.
+    /// Free slots for pairs of endpoints.
     pub(crate) free: Vec<u32>,
     pub(crate) flows: Vec<Flow>,
-    /// Flows that have not finished.
+    /// Number of finite flows that have not finished.
     pub(crate) unfinished: u64,
     pub(crate) hosts: Vec<Host>,
     pub(crate) natives: Vec<Native>,
@@ -87,13 +85,13 @@ pub struct World {
     pub(crate) clocks: Clocks,
     pub(crate) counters: Counters,
     pub(crate) bundles: Bundles,
-    /// Room for what a sendbox drops in one call, kept so that a call allocates nothing.
+    /// Buffer for the packets that a sendbox drops in one call, reused to avoid allocations.
     pub(crate) box_drops: Vec<(u32, DropReason)>,
-    /// Each packet has a path of its own.
+    /// Every packet hashes to its own path.
     pub(crate) spray: bool,
-    /// Why an application cannot go on: the run ends with it.
+    /// Error of an application, which ends the run.
     pub(crate) failed: Option<SimError>,
-    /// Workloads that a run waits for, and that have not ended.
+    /// Workloads that the current run waits for.
     pub(crate) awaited: Vec<AppId>,
 }
 
@@ -160,22 +158,22 @@ impl World {
         })
     }
 
-    /// The present moment.
+    /// Returns the current time.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// The seed.
+    /// Returns the seed.
     pub fn seed(&self) -> u64 {
         self.options.seed
     }
 
-    /// The network: its nodes, links and names. Descriptions of its links are no longer in it.
+    /// Returns the network: nodes, links and names, without the link descriptions.
     pub fn network(&self) -> &Network {
         &self.network
     }
 
-    /// Changes the network at a time to come. Changes of a link have to be scheduled before its
+    /// Schedules a change of the network. A change of a link has to be scheduled before the link's
     /// first packet.
     pub fn schedule(&mut self, at: Time, change: Change) -> Result<(), SimError> {
         change.check(self)?;

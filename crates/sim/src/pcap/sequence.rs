@@ -1,35 +1,36 @@
-//! From numbers of segments to TCP's sequence numbers.
+//! Mapping from packet numbers to TCP sequence numbers.
 
 use ccplane_transport::Number;
 
 /// One direction of a flow.
 ///
-/// Segments are numbered one by one and all but the last of a write are full, so that a sequence
-/// number is a product; where a shorter segment is seen, a mark is set from which to count on.
+/// Packets are numbered consecutively, and all but the last of a write are full-sized, so a
+/// sequence number is a product. A shorter segment sets a mark, from which the following ones are
+/// counted.
 #[derive(Debug, Default)]
 pub(super) struct Sequence {
-    /// (number, its sequence number), in order of the numbers. Marks that are far behind are
+    /// Pairs of (packet number, sequence number), ordered by number. Marks far in the past are
     /// dropped.
     marks: Vec<(Number, u64)>,
-    /// Bytes of a full segment: the longest seen.
+    /// Payload of a full-sized segment, bytes: the longest seen.
     full: u64,
 }
 
-/// No window is so large that an acknowledgement needs an older mark.
+/// Maximum number of marks: no window is so large that an ACK refers to an older one.
 const MOST_MARKS: usize = 4_096;
 
-/// The SYN takes the sequence number 0 (RFC 9293, section 3.4).
+/// Sequence number of the first byte; the SYN takes 0 (RFC 9293, section 3.4).
 const FIRST: u64 = 1;
 
 impl Sequence {
-    /// A direction of a connection begins: the number of its first segment.
+    /// Starts a direction of a connection with the number of its first segment.
     pub fn begin(&mut self, first: Number) {
         if self.marks.is_empty() {
             self.marks.push((first, FIRST));
         }
     }
 
-    /// A segment of so many bytes begins at this offset in the stream; with `fin` it is the last.
+    /// Records a segment that starts at `offset` in the stream; with `fin` it is the last.
     pub fn learn(&mut self, number: Number, offset: u64, length: u64, fin: bool) {
         self.begin(Number(0));
         self.full = self.full.max(length);
@@ -37,7 +38,7 @@ impl Sequence {
         if self.of(number) != at {
             self.mark(number, at);
         }
-        // A FIN takes a sequence number too.
+        // A FIN takes one sequence number.
         let end = at + length + u64::from(fin);
         let next = number.plus(1);
         if self.of(next) != end && (fin || length < self.full) {
@@ -45,7 +46,7 @@ impl Sequence {
         }
     }
 
-    /// The sequence number of the first byte of this segment.
+    /// Returns the sequence number of the first byte of this segment.
     pub fn of(&self, number: Number) -> u64 {
         let after = self.marks.partition_point(|mark| !number.before(mark.0));
         match after.checked_sub(1).and_then(|last| self.marks.get(last)) {
@@ -75,8 +76,8 @@ mod tests {
         let mut sequence = Sequence::default();
         sequence.begin(Number(u32::MAX));
         assert_eq!(sequence.of(Number(u32::MAX)), 1);
-        // Segments of 1,000 bytes but for the third, of 200; then a lost one, and the last of 5
-        // with FIN.
+        // Segments of 1,000 bytes except the third, of 200; then a lost one, and the last of 5
+        // bytes with FIN.
         let n = |n: u32| Number(u32::MAX).plus(n);
         sequence.learn(n(0), 0, 1_000, false);
         sequence.learn(n(1), 1_000, 1_000, false);
@@ -85,7 +86,7 @@ mod tests {
         sequence.learn(n(1), 1_000, 1_000, false);
         let all: Vec<u64> = (0..6).map(|i| sequence.of(n(i))).collect();
         assert_eq!(all, [1, 1_001, 2_001, 2_201, 3_201, 3_207]);
-        // Where the short one itself was not seen, what follows tells.
+        // The short segment itself is missing; the next one reveals its length.
         let mut sequence = Sequence::default();
         sequence.learn(Number(0), 0, 1_000, false);
         sequence.learn(Number(2), 1_200, 1_000, false);

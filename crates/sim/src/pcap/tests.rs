@@ -1,5 +1,4 @@
-//! Logs are read back: by the crate that reads pcapng, the crate that reads headers, and tshark
-//! where it is installed.
+//! Reads logs back with a pcapng reader, a header parser, and tshark where it is installed.
 
 use std::collections::{BTreeMap, HashSet};
 use std::process::Command;
@@ -16,7 +15,7 @@ use crate::{
     Workload, WorkloadSpec,
 };
 
-/// A packet of a log.
+/// Packet of a log.
 #[derive(Debug)]
 struct Logged {
     interface: u32,
@@ -26,7 +25,7 @@ struct Logged {
     comment: Option<String>,
 }
 
-/// The interfaces' names, and the packets.
+/// Returns the names of the interfaces and the packets.
 fn read(log: &[u8]) -> (Vec<String>, Vec<Logged>) {
     let mut reader = PcapNgReader::new(log).expect("it begins as pcapng does");
     let (mut names, mut packets) = (Vec::new(), Vec::new());
@@ -60,8 +59,8 @@ fn read(log: &[u8]) -> (Vec<String>, Vec<Logged>) {
     (names, packets)
 }
 
-/// Two flows of 300 kB over 10 Mbit/s and a queue of 15 packets, with random loss on the way back,
-/// and some datagrams.
+/// Two flows of 300 kB over 10 Mbit/s and a queue of 15 packets, with random loss on the reverse
+/// path, and some datagrams.
 fn lossy() -> (Simulation<PacketLog<Vec<u8>>>, [LinkId; 2], AppId) {
     let ms = Duration::from_millis;
     let forward = LinkSpec::new(Rate::from_bits_per_sec(10_000_000), ms(10)).with_queue(
@@ -165,14 +164,14 @@ fn what_is_logged_is_what_happened() {
     assert!(flows.iter().all(|flow| flow.finished.is_some()));
 }
 
-/// Headers of a packet of which only the beginning was kept; checksums are right.
+/// Parser for headers of truncated packets; verifies the checksums.
 trait Headed {
     fn from_ip_slice_lax(packet: &Logged) -> (etherparse::Ipv4Header, TransportHeader);
 }
 
 impl Headed for PacketHeaders<'_> {
     fn from_ip_slice_lax(packet: &Logged) -> (etherparse::Ipv4Header, TransportHeader) {
-        // What was cut off are zeros.
+        // The truncated payload is zeros.
         let mut whole = packet.captured.clone();
         whole.resize(packet.length as usize, 0);
         let headers = PacketHeaders::from_ip_slice(&whole).expect("sound headers");
@@ -199,7 +198,7 @@ impl Headed for PacketHeaders<'_> {
 /// One direction of a connection in a log.
 #[derive(Debug, Default)]
 struct Stream {
-    /// Sequence numbers up to which it was sent, and acknowledged.
+    /// Highest sequence numbers sent and acknowledged.
     sent: u32,
     acked: u32,
     repeated: u32,
@@ -229,8 +228,8 @@ fn sequence_numbers_and_acknowledgements_fit() {
         let ends = (tcp.source_port, tcp.destination_port);
         let stream = streams.entry(ends).or_default();
         let end = tcp.sequence_number + payload + u32::from(tcp.syn) + u32::from(tcp.fin);
-        // Nothing is sent beyond a gap: what is new follows what was sent. (A lost packet is in the
-        // log too.)
+        // The log also has the lost packets, so new data must follow the data sent before without a
+        // gap.
         if end > tcp.sequence_number {
             stream.repeated += u32::from(end <= stream.sent);
             assert!(tcp.sequence_number <= stream.sent, "{packet:?}");
@@ -267,7 +266,7 @@ fn sequence_numbers_and_acknowledgements_fit() {
     assert_eq!(streams.len(), 4);
     let mut repeated = 0;
     for ((from, _), stream) in &streams {
-        // SYN, the bytes, FIN.
+        // SYN, data and FIN.
         let bytes = if *from == SERVER { 0 } else { 300_000 };
         assert_eq!(
             (stream.sent, stream.acked),
@@ -281,7 +280,7 @@ fn sequence_numbers_and_acknowledgements_fit() {
         "{repeated} {retransmitted}"
     );
     assert!(sacks > 10, "{sacks}");
-    // Full segments and acknowledgements have the sizes that they had in the simulation.
+    // Full-sized segments and ACKs have their simulated sizes.
     assert!(sizes[&1_500] >= 400 && sizes[&52] > 100, "{sizes:?}");
 }
 
@@ -311,12 +310,12 @@ fn a_longer_snaplen_keeps_zeros() {
         .find(|packet| packet.length == 1_500)
         .expect("there is one");
     assert_eq!(data.captured.len(), 400);
-    // The SYN comes to the link after 1 ms, the answer to the client after 6 ms, the data to the
-    // link 1 ms later.
+    // The SYN reaches the link after 1 ms, the SYN-ACK the client after 6 ms, and the data the link
+    // 1 ms later.
     assert_eq!((packets[0].at, data.at), (1_000_000, 7_000_000));
 }
 
-/// A file that takes so many bytes.
+/// Writer that accepts a limited number of bytes.
 struct Full(usize);
 
 impl Write for Full {
@@ -365,8 +364,8 @@ fn a_full_disk_is_told_at_the_end() {
     );
 }
 
-/// tshark also calls a retransmission within a round trip out of order. The log has the same bytes
-/// before it.
+/// tshark also reports retransmissions within one RTT as out of order; here the same bytes occur
+/// earlier in the log.
 #[test]
 fn wireshark_finds_no_reordering_where_packets_are_dropped() {
     let (sim, _, _) = lossy();
@@ -422,15 +421,14 @@ fn wireshark_finds_no_reordering_where_packets_are_dropped() {
     );
 }
 
-/// Where Wireshark or tcpdump is installed, their readers have to agree; elsewhere there is nobody
-/// to ask.
+/// Wireshark's and tcpdump's readers have to agree where they are installed.
 #[test]
 fn other_readers_agree() {
     let (sim, _, _) = lossy();
     let (log, written) = sim.into_tracer().finish().expect("memory takes it");
     let path = std::env::temp_dir().join(format!("ccplane-{}.pcapng", std::process::id()));
     std::fs::write(&path, log).expect("there is room");
-    // Lines that a program prints of the packets that pass a filter.
+    // Output lines of a program for the packets that pass a filter.
     let lines = |program: &str, filter: &[&str]| {
         let output = Command::new(program)
             .arg("-nr")
@@ -467,7 +465,7 @@ fn other_readers_agree() {
         assert!(retransmissions > 10, "{retransmissions}");
     }
     if let [Some(all), Some(udp)] = tcpdump {
-        // 100 packets a second for a second.
+        // 100 packets per second for one second.
         assert_eq!((all, udp), (written, 100));
     }
 }

@@ -1,19 +1,17 @@
-//! How long packets took through a link: a histogram, for runs whose every crossing would be too
-//! much to keep.
+//! Histogram of sojourn times, for runs with too many packets to record each.
 
 use ccplane_units::Duration;
 use hdrhistogram::Histogram;
 
-/// Values are kept to one part in a thousand.
+/// Significant digits of the histogram.
 const DIGITS: u8 = 3;
 
-/// The times that packets took from coming to a link to having left its queue, each to one part in
-/// a thousand.
+/// Sojourn times of the packets of a link, with a resolution of one part in a thousand.
 ///
-/// Some hundred kilobytes at most, however many packets there are.
+/// Takes some hundred kilobytes at most, however many packets there are.
 #[derive(Clone, Debug)]
 pub struct Sojourns {
-    /// In ns. `None` would be a histogram that cannot be made; three digits always can.
+    /// Times in ns. Creating a histogram with three digits never fails, so this is never `None`.
     times: Option<Histogram<u64>>,
 }
 
@@ -27,29 +25,29 @@ impl Sojourns {
     #[inline]
     pub(crate) fn add(&mut self, sojourn: Duration) {
         if let Some(times) = &mut self.times {
-            // It grows with its values, up to 2^63 ns, which no simulation reaches: there is no
-            // error to be told.
+            // The histogram resizes up to 2^63 ns, which no simulation reaches, so recording never
+            // fails.
             times.record(sojourn.as_nanos()).ok();
         }
     }
 
-    /// How many packets.
+    /// Returns the number of packets.
     pub fn count(&self) -> u64 {
         self.times.as_ref().map_or(0, Histogram::len)
     }
 
-    /// The time that so large a share of the packets did not exceed; `share` from 0 to 1.
+    /// Returns the quantile `share` (0 to 1) of the sojourn times.
     pub fn quantile(&self, share: f64) -> Duration {
         let times = self.times.as_ref().filter(|times| !times.is_empty());
         Duration::from_nanos(times.map_or(0, |times| times.value_at_quantile(share)))
     }
 
-    /// The longest time.
+    /// Returns the maximum sojourn time.
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.times.as_ref().map_or(0, Histogram::max))
     }
 
-    /// Their mean, ns.
+    /// Returns the mean sojourn time, ns.
     pub fn mean(&self) -> f64 {
         self.times.as_ref().map_or(0.0, Histogram::mean)
     }

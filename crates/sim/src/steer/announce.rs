@@ -1,4 +1,4 @@
-//! A datapath announces itself and its flows to an agent that may be new.
+//! Announcement of a datapath and its flows to an agent that (re)connects.
 
 use ccplane_agent::FlowInfo;
 use ccplane_units::{Bytes, Rate};
@@ -7,10 +7,10 @@ use crate::end::Steer;
 use crate::{World, address};
 
 impl World {
-    /// Tells an agent that may be new what there is.
+    /// Announces all flows and bundles to an agent.
     pub(super) fn announce(&mut self, agent: u32) {
         let steered = &self.steered;
-        // Senders are at even places.
+        // Senders have even indices.
         let flows = self.ends.iter().step_by(2).filter_map(|end| {
             let Steer::Agent(place) = end.control.get() else {
                 return None;
