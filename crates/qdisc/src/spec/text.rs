@@ -275,7 +275,7 @@ fn dualpi2(settings: &str) -> Result<QueueSpec, String> {
     Ok(QueueSpec::DualPi2 { config, limit })
 }
 
-/// Parses `tbf` and `policer`, which differ in their default limit.
+/// Parses `tbf`, which requires a limit, and `policer`, which has a default limit.
 fn bucket(kind: &str, settings: &str) -> Result<QueueSpec, String> {
     let (mut rate, mut burst, mut limit) = (None, None, None);
     for setting in Setting::all(settings)? {
