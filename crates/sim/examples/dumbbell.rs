@@ -1,4 +1,4 @@
-//! Two Cubic flows share a bottleneck of 96 Mbit/s for a minute.
+//! Example: two Cubic flows share a bottleneck of 96 Mbit/s for a minute.
 
 use ccplane_sim::{FlowSpec, LinkSpec, SimError, SimOptions, Simulation, topology};
 use ccplane_units::{Duration, Rate, Time};
@@ -10,7 +10,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The goodput of each flow, Mbit/s.
+/// Returns the goodput of each flow, Mbit/s.
 fn goodputs() -> Result<Vec<f64>, Box<dyn std::error::Error>> {
     let rtt = Duration::from_millis(20);
     let access = LinkSpec::new("1gbit".parse()?, Duration::ZERO);
@@ -50,7 +50,7 @@ mod tests {
     fn the_two_flows_fill_the_link_and_share_it() {
         let goodputs = super::goodputs().expect("a valid network");
         let sum: f64 = goodputs.iter().sum();
-        // 96 Mbit/s, of which 1448 bytes in 1500 are payload.
+        // Of each 1500 bytes on the wire, 1448 are payload.
         assert!((91.0..92.7).contains(&sum), "{goodputs:?}");
         assert!(
             goodputs.iter().all(|mbit| *mbit > 0.3 * sum),

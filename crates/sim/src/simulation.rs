@@ -11,7 +11,7 @@ use crate::trace::Tracer;
 use crate::world::{SimOptions, World};
 use crate::{AgentId, SimError};
 
-/// So many events happen between two looks at whether there is any progress.
+/// Number of events between two checks for progress.
 const BATCH: u32 = 1 << 12;
 /// Number of batches without progress in time or packets after which the simulation counts as
 /// stalled.

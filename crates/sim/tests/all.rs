@@ -1,4 +1,4 @@
-//! All tests of the crate that need no process of their own, in one binary.
+//! Integration tests of the crate, in one binary.
 
 mod bundle;
 mod classes;

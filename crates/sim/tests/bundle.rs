@@ -1,4 +1,4 @@
-//! Bundles at switches: what a site sends waits in its own box, and packets are conserved.
+//! Bundles at switches: the queue of a site moves into its sendbox, and packets are conserved.
 
 use ccplane_agent::{
     Agent, Algorithm, Control, DynAlgorithm, FlowInfo, Options, Programs, Report, boxed,
@@ -12,10 +12,10 @@ use ccplane_sim::{
 };
 use ccplane_units::{Duration, Rate, Time};
 
-/// 96 Mbit/s, bytes/s.
+/// 96 Mbit/s in bytes/s.
 const LINK: u64 = 12_000_000;
 
-/// Keeps a bundle at 11 of the link's 12 Mbyte/s.
+/// Limits a bundle to 11 of the link's 12 MB/s.
 struct Fixed;
 
 impl Algorithm for Fixed {
@@ -49,8 +49,8 @@ impl Algorithm for Fixed {
     }
 }
 
-/// Two senders behind a box, one beside it, over one bottleneck of 96 Mbit/s and 50 ms to a
-/// receiver behind a box and one beside it.
+/// Two senders behind a sendbox and one without, over a bottleneck of 96 Mbit/s and 50 ms, to a
+/// receiver behind a receivebox and one without.
 struct Site {
     network: Network,
     senders: [NodeId; 2],
@@ -105,7 +105,7 @@ fn cubic(from: NodeId, to: NodeId) -> FlowSpec {
     FlowSpec::new(from, to).under(Congestion::Native(Native::cubic()))
 }
 
-/// The network with a bundle and a Cubic flow from each sender.
+/// Creates the network with a bundle and a Cubic flow from each sender.
 fn bundled(config: SendboxConfig, overhead: u32) -> (Simulation, Site, BundleId) {
     let (mut sim, site, bundle) = idle(boxed(Fixed), config, overhead);
     for sender in site.senders {
@@ -114,7 +114,7 @@ fn bundled(config: SendboxConfig, overhead: u32) -> (Simulation, Site, BundleId)
     (sim, site, bundle)
 }
 
-/// The network with a bundle under an algorithm, and no flow yet.
+/// Creates the network with a bundle under an algorithm, without flows.
 fn idle(
     algorithm: Box<dyn DynAlgorithm>,
     config: SendboxConfig,
@@ -152,7 +152,7 @@ fn the_queue_moves_into_the_box_and_packets_are_conserved() {
         let (mut sim, site, bundle) = bundled(config, overhead);
         sim.observe_sojourns(site.bottleneck)
             .expect("no packet yet");
-        // Beside it, a flow that is in no bundle.
+        // A flow outside of the bundle.
         sim.add_flow(cubic(site.cross.0, site.cross.1).bytes(50_000))
             .expect("a path");
         sim.run_until(seconds(10)).expect("packets are conserved");
@@ -201,8 +201,8 @@ fn the_queue_moves_into_the_box_and_packets_are_conserved() {
     }
 }
 
-/// Three pings that wait behind others leave the line unlimited, at the start and after a transfer,
-/// so the next transfer begins as the first one did.
+/// Three pings that queue behind cross traffic leave the bundle unlimited, at the start and after a
+/// transfer, so that the next transfer starts like the first.
 #[test]
 fn pings_beside_others_do_not_limit_the_next_transfer() {
     for before in [0, 60_000_000] {
@@ -212,7 +212,7 @@ fn pings_beside_others_do_not_limit_the_next_transfer() {
             sim.add_flow(cubic(site.senders[1], site.receiver).bytes(before))
                 .expect("a path");
         }
-        // Others fill the queue for 4 s.
+        // Cross traffic fills the queue for 4 s.
         sim.add_flow(
             cubic(site.cross.0, site.cross.1)
                 .at(seconds(10))
@@ -275,7 +275,7 @@ fn the_same_seed_gives_the_same_bytes_and_observing_changes_none() {
     assert_ne!(digest(false), digest(true));
 }
 
-/// A second bundle on a part of the way of the first: what is in the first tunnel stays in it.
+/// A second bundle on a part of the first one's path: packets of the first tunnel stay in it.
 #[test]
 fn what_is_in_one_bundle_enters_no_other() {
     let (mut sim, site, outer) = bundled(SendboxConfig::default(), 60);
@@ -331,7 +331,7 @@ fn bundles_that_cannot_be_are_refused_with_the_reason() {
         ..spec.clone()
     };
     assert!(refused(&mut sim, beside).contains("no host is behind"));
-    // One that is refused at its end leaves nothing behind.
+    // A bundle rejected at the last check leaves no state behind.
     let mut agent = Agent::new(Options::default());
     agent.add(Fixed).expect("its program compiles");
     let agent = sim.host_agent(agent, SteerOptions::default());

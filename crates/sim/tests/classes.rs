@@ -1,4 +1,4 @@
-//! Classes at a host: a lower one is sent only when nothing of a higher one waits.
+//! Classes at a host: a lower class is sent only when no higher class has data waiting.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,8 @@ use ccplane_sim::{
 use ccplane_transport::Rc3;
 use ccplane_units::{Duration, Rate, Time};
 
-/// A host whose own link, of 10 Mbit/s, is the bottleneck: 40 ms to a host far away, and back.
+/// Creates a host whose own link of 10 Mbit/s is the bottleneck, with 40 ms to the receiver and
+/// back.
 fn network(queue: QueueSpec) -> (Network, NodeId, NodeId, LinkId) {
     let rtt = Duration::from_millis(80);
     let link = LinkSpec::new(Rate::from_bits_per_sec(10_000_000), rtt / 2);
@@ -20,7 +21,7 @@ fn network(queue: QueueSpec) -> (Network, NodeId, NodeId, LinkId) {
     (network, from, to, own)
 }
 
-/// A flow whose tail is sent in class 1.
+/// Creates a flow whose tail is sent in class 1.
 fn with_rc3(from: NodeId, to: NodeId, bytes: u64) -> FlowSpec {
     FlowSpec::new(from, to).bytes(bytes).with(Arc::new(Config {
         rc3: Some(Rc3 {
@@ -31,10 +32,10 @@ fn with_rc3(from: NodeId, to: NodeId, bytes: u64) -> FlowSpec {
     }))
 }
 
-/// When data came to which link, of which flow and which class.
+/// Time, link, flow and class of a data packet.
 type Came = (Time, LinkId, FlowId, u8);
 
-/// All of it.
+/// Data packets seen.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<Came>>>);
 
@@ -50,7 +51,7 @@ impl Tracer for Log {
 }
 
 impl Log {
-    /// How many of this class came to this link in this time.
+    /// Returns the number of packets of this class on this link in this interval.
     fn count(&self, link: LinkId, class: u8, from: Time, until: Time) -> usize {
         let all = self.0.lock().expect("one thread");
         all.iter()
@@ -71,8 +72,8 @@ fn a_tail_uses_what_nobody_else_wants_and_nothing_more() {
         let mut sim =
             Simulation::with_tracer(network, SimOptions::default(), log.clone()).expect("valid");
         let long = sim.add_flow(with_rc3(from, to, 4_000_000)).expect("a path");
-        // With another one, after a few round trips, something of class 0 always waits, until that
-        // is sent.
+        // With the other flow, from a few RTTs after its start until its end, there is always data
+        // of class 0 waiting.
         let other = FlowSpec::new(from, to).bytes(2_000_000).at(ms(100));
         let other = sim.add_flow(other).expect("a path");
         assert!(sim.run_flows(ms(20_000)).expect("no stall"), "{queue}");
@@ -81,7 +82,7 @@ fn a_tail_uses_what_nobody_else_wants_and_nothing_more() {
             .iter()
             .filter(|(_, on, flow, _)| *on == own && *flow == other);
         let last = of_other.map(|(at, ..)| *at).max().expect("it sent");
-        // A packet takes 1.2 ms. Beside the first windows there is room for the tail.
+        // A packet takes 1.2 ms. During the first windows there is room for the tail.
         let before = log.count(own, 1, ms(80), ms(400));
         assert!(before > 60, "{queue}: {before} of the tail");
         let (busy, quiet) = (ms(600), Time::from_micros(last.as_micros() - 20_000));
@@ -101,7 +102,7 @@ fn a_tail_uses_what_nobody_else_wants_and_nothing_more() {
     }
 }
 
-/// Also when it begins while the link could take a packet and is about to fetch one of class 0.
+/// The flow with the tail starts at various times around a fetch of the other flow's next packet.
 #[test]
 fn a_new_tail_does_not_slip_in_before_class_0() {
     for begins in (600_000..602_400).step_by(200).map(Time::from_micros) {
@@ -137,8 +138,8 @@ fn a_tail_is_done_sooner_where_the_link_is_free() {
     };
     let plain = time(|from, to, bytes| FlowSpec::new(from, to).bytes(bytes));
     let with_tail = time(with_rc3);
-    // 104 segments: slow start from 10 takes four rounds of 80 ms beside the handshake. With the
-    // tail one round does.
+    // 104 segments: slow start from 10 takes four RTTs of 80 ms plus the handshake, with RC3 one
+    // RTT.
     let saved = plain.since(with_tail);
     assert!(
         saved >= Duration::from_millis(2 * 80),
@@ -146,8 +147,8 @@ fn a_tail_is_done_sooner_where_the_link_is_free() {
     );
 }
 
-/// A flow in a lower band gives way to one in the highest, at its own host's link, in either order,
-/// and has it back.
+/// At its own host's link, a flow in a lower band yields to one in the highest band and recovers
+/// afterwards, in either order of start.
 #[test]
 fn a_flow_in_a_lower_band_takes_what_is_left() {
     for queue in ["droptail:inf", "prio:4:1bdp"] {

@@ -1,4 +1,4 @@
-//! One agent with the datapaths of several hosts.
+//! One agent that controls the datapaths of several hosts.
 
 use ccplane_agent::datapath::Here;
 use ccplane_agent::{Agent, Options};
@@ -12,8 +12,8 @@ use ccplane_units::{Duration, Rate, Time};
 
 const LIMIT: f64 = 40e6;
 
-/// Two hosts that send to a third over 96 Mbit/s and 20 ms, steered by one agent, which the second
-/// is further away from. Their flows are one group of 40 Mbit/s.
+/// Two hosts that send to a third over 96 Mbit/s and 20 ms, controlled by one agent with a larger
+/// delay to the second host. Their flows form one group of 40 Mbit/s.
 struct Two {
     sim: Simulation,
     hosts: [AgentId; 2],
@@ -73,7 +73,7 @@ fn two(parameters: &str) -> Two {
 }
 
 impl Two {
-    /// Mbit/s of each flow until this time.
+    /// Returns the rate of each flow until this time, Mbit/s.
     fn rates(&mut self, until: u64) -> Vec<f64> {
         let received = |two: &Two| -> Vec<u64> {
             let flow = |flow: &FlowId| two.sim.flow(*flow).map_or(0, |view| view.received);
@@ -102,7 +102,7 @@ fn what_the_agent_hears_of_one_host_it_tells_the_other() {
             .all(|rate| (rate / (LIMIT / 2.0) - 1.0).abs() < 0.01),
         "{rates:?}"
     );
-    // One is gone, and the other, of another host, has all of it.
+    // After one flow has ended, the flow of the other host gets the whole rate.
     assert!(two.sim.abort(two.flows[0]));
     two.rates(3_200);
     let rates = two.rates(5_000);
@@ -117,10 +117,10 @@ fn what_the_agent_hears_of_one_host_it_tells_the_other() {
     assert_eq!((stats.opened, stats.flows, stats.refusals), (2, 1, 0));
 }
 
-/// The members of a group are told apart by the addresses that simulated hosts have.
+/// Groups select their members by the addresses of the simulated hosts.
 #[test]
 fn flows_have_addresses() {
-    // The nodes are numbered as they were made: the router, the receiver, and the two.
+    // Nodes are numbered in order of creation: router, receiver, and the two senders.
     let mut two = two("rate=10mbit,prefix=10.0.0.3");
     two.rates(2_000);
     let rates = two.rates(4_000);

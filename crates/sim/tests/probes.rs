@@ -1,4 +1,4 @@
-//! Probes see what happens, within their memory, and change nothing.
+//! Probes: accuracy, memory limit, and no effect on the simulation.
 
 use ccplane_qdisc::QueueSpec;
 use ccplane_sim::{
@@ -15,7 +15,7 @@ fn at(ms: u64) -> Time {
     Time::ZERO + Duration::from_millis(ms)
 }
 
-/// 96 Mbit/s, 20 ms, one BDP; one endless flow and one of 1 MB that begins after a second.
+/// 96 Mbit/s, 20 ms, one BDP; one endless flow, and one of 1 MB that starts after a second.
 fn network() -> (Simulation, LinkId) {
     let bottleneck = LinkSpec::new(Rate::from_bits_per_sec(96_000_000), ms(10)).with_queue(
         "droptail:1bdp".parse::<QueueSpec>().expect("it is a queue"),
@@ -61,7 +61,7 @@ fn columns_say_what_the_counters_say() {
     assert_eq!(link.dropped.last(), Some(&view.queue_drops));
     assert_eq!(link.sojourn_sum.last(), Some(&view.sojourn_sum.as_nanos()));
     assert_eq!(link.backlog_bytes.last(), Some(&view.backlog.bytes));
-    // Once the window is open the link is busy; a look may find a packet half sent.
+    // Once the window is open the link is busy; a sample may see a packet half sent.
     let used: Vec<f64> = link
         .utilisation()
         .map(|share| share.expect("it has a rate"))
@@ -71,7 +71,7 @@ fn columns_say_what_the_counters_say() {
         used[100..].iter().all(|share| (0.98..1.02).contains(share)),
         "{used:?}"
     );
-    // The queue holds 20 ms at most, and the packet itself takes 125 µs.
+    // The queue holds at most 20 ms, and the transmission takes 125 µs.
     let waited: Vec<f64> = link.mean_sojourn().flatten().collect();
     assert!(
         waited[100..]
@@ -92,7 +92,7 @@ fn columns_say_what_the_counters_say() {
     let mean = rates.iter().sum::<f64>() / rates.len() as f64;
     let (first, last) = (long.received[0], long.received[999]);
     assert!((mean - (last - first) as f64 / 9.99).abs() < 1.0);
-    // The short flow's series covers its life and its last look has all of it.
+    // The series of the short flow covers its lifetime, and the last sample includes all its data.
     let flow = sim.flow(short.flow).expect("it is one of its flows");
     assert_eq!(short.time.first(), Some(&1_010_000_000));
     let over = short.time.last().expect("there were some looks");
@@ -108,7 +108,7 @@ fn columns_say_what_the_counters_say() {
 fn a_full_probe_keeps_every_second_look() {
     let (all, every) = probed(ProbeSpec::new(ms(10)), 10_000);
     let all = all.probe(every).expect("it is one");
-    // Room for 100 looks: 8 bytes, 9 columns of a link, 7 of each flow.
+    // Memory for 100 samples of 8 bytes: 9 columns of a link, and 7 of each flow.
     let spec = ProbeSpec {
         memory_limit: 100 * 8 * (9 + 14),
         ..ProbeSpec::new(ms(10))
@@ -121,7 +121,7 @@ fn a_full_probe_keeps_every_second_look() {
         link.time,
         (1..=62).map(|n| n * 160_000_000).collect::<Vec<u64>>()
     );
-    // Its rows are those of the other one.
+    // Its rows are a subset of the other probe's.
     for (row, time) in link.time.iter().enumerate() {
         let other = all.links()[0]
             .time
@@ -226,7 +226,7 @@ fn sojourns_are_those_of_the_crossings() {
         let mean = times.iter().sum::<u64>() as f64 / times.len() as f64;
         assert!((sojourns.mean() / mean - 1.0).abs() < 0.001);
         assert!(sojourns.max().as_nanos() >= times[times.len() - 1]);
-        // It is too late for a link that packets have passed.
+        // The link has already carried packets.
         assert!(matches!(
             sim.observe_sojourns(link),
             Err(SimError::LateChange(_))

@@ -1,5 +1,5 @@
-//! RC3's second loop over queues: what it brings, and that class 0 does not feel it. Corner cases
-//! by their number, as `crates/transport/tests/rc3` has the others.
+//! RC3's low-priority loop over queues: its gain, and the absence of harm to class 0. The corner
+//! cases have the numbers of `crates/transport/tests/rc3`.
 
 use std::sync::{Arc, Mutex};
 
@@ -23,7 +23,7 @@ fn queue(text: &str) -> QueueSpec {
     text.parse().expect("a queue")
 }
 
-/// With or without the second loop; every packet is acknowledged.
+/// With or without RC3; every packet is acknowledged.
 fn transport(rc3: Option<Rc3>) -> Arc<Config> {
     Arc::new(Config {
         rc3,
@@ -39,7 +39,8 @@ const RC3: Option<Rc3> = Some(Rc3 {
     verify: true,
 });
 
-/// Pairs of hosts over one link of this rate and 20 ms, with this queue, which may change markings.
+/// Pairs of hosts over one link of this rate and an RTT of 20 ms, with this queue and treatment of
+/// class markings.
 fn dumbbell(pairs: u32, rate: Rate, own: &str, remark: Remark) -> Network {
     let access = LinkSpec::new(mbit(10_000), Duration::ZERO);
     let link = LinkSpec::new(rate, ms(10))
@@ -73,7 +74,7 @@ fn rc3_of(sim: &Simulation, flow: FlowId) -> Rc3Stats {
     sim.rc3(flow).expect("it had one").0
 }
 
-/// How long one flow takes alone.
+/// Runs a single flow and returns its completion time and RC3 statistics.
 fn alone(
     rate: Rate,
     own: &str,
@@ -94,8 +95,8 @@ fn alone(
     (took(&sim, flow), sim.rc3(flow).map(|(sent, _)| sent))
 }
 
-/// The paper's flow of 1.46 MB over 20 ms: with the second loop a round and a half and its own
-/// length, as the model has it.
+/// The paper's flow of 1.46 MB over 20 ms: with RC3 it takes one and a half RTTs plus its
+/// transmission time, as in the model.
 #[test]
 fn a_flow_takes_a_round_trip_and_its_own_length() {
     for (rate, most) in [(mbit(10_000), 32), (mbit(1_000), 43)] {
@@ -105,7 +106,7 @@ fn a_flow_takes_a_round_trip_and_its_own_length() {
         assert!(without > ms(145), "{without:?}");
         let rc3 = rc3.expect("there was one");
         assert_eq!((rc3.stopped, rc3.flying), (None, 0));
-        // Of what both loops sent it may be unknown whose came.
+        // For data sent by both loops, it can be unknown which copy arrived.
         assert!(
             rc3.missing().iter().sum::<u64>() <= rc3.duplicates + 1,
             "{rc3:?}"
@@ -113,9 +114,9 @@ fn a_flow_takes_a_round_trip_and_its_own_length() {
     }
 }
 
-/// Lost before the first link, the second loop changes nothing. Lost behind it, a packet of class 0
-/// waits for one of a lower class at most at each hop, as links do not pre-empt; in each round
-/// trip, since acknowledgements pass the wait on.
+/// If its packets are lost on the first link, RC3 changes nothing. If they are lost later, a packet
+/// of class 0 waits for at most one lower-class packet per hop, since links do not preempt; this
+/// recurs every RTT, since ACK clocking propagates the delay.
 #[test]
 fn case_07_what_is_lost_of_it_costs_a_packet_a_hop_in_a_round_trip_at_most() {
     let network = |own: Remark, behind: Remark| {
@@ -144,7 +145,7 @@ fn case_07_what_is_lost_of_it_costs_a_packet_a_hop_in_a_round_trip_at_most() {
             plain,
             "{bytes} bytes"
         );
-        // Two hops of 1500 bytes at 100 Mbit/s before the one that drops it.
+        // Two hops of 1500 bytes at 100 Mbit/s before the router that drops it.
         let later = run(Remark::KEEP, Remark::REFUSE, RC3, bytes);
         let rounds = plain.as_millis() / 18;
         let most = Duration::from_micros(2 * 120 * rounds);
@@ -155,28 +156,27 @@ fn case_07_what_is_lost_of_it_costs_a_packet_a_hop_in_a_round_trip_at_most() {
     }
 }
 
-/// A network without priorities: the second loop sees that class 0 waits, or that its marking is
-/// gone, and stops.
+/// Networks without priorities: the sender detects that class 0 is delayed, or that the marking is
+/// removed, and stops the low-priority loop.
 #[test]
 fn case_17_a_network_that_ignores_or_strips_priorities() {
     let rate = mbit(100);
     let bytes = 20_000_000;
-    // A queue that does not look at classes. The stream is longer than what leaves in the first
-    // round trips.
+    // The queue ignores classes. The stream is longer than the data sent in the first RTTs.
     let (_, rc3) = alone(rate, "droptail:1bdp", Remark::KEEP, bytes, RC3);
     let stopped = rc3.and_then(|rc3| rc3.stopped);
     assert!(
         matches!(stopped, Some(Rc3Stop::Delay { with, without }) if with > without),
         "{rc3:?}"
     );
-    // One that looks, behind a router that strips.
+    // The queue uses classes, but is behind a router that strips them.
     let (_, rc3) = alone(rate, "prio:5:shared:1bdp", Remark::STRIP, bytes, RC3);
     let rc3 = rc3.expect("there was one");
     assert!(
         matches!(rc3.stopped, Some(Rc3Stop::Marking { .. })),
         "{rc3:?}"
     );
-    // Nobody looks: it goes on to the end.
+    // Without verification the loop runs to its end.
     let blind = RC3.map(|rc3| Rc3 {
         verify: false,
         ..rc3
@@ -184,8 +184,8 @@ fn case_17_a_network_that_ignores_or_strips_priorities() {
     let (_, blind) = alone(rate, "prio:5:shared:1bdp", Remark::STRIP, bytes, blind);
     let blind = blind.expect("there was one");
     assert!(blind.stopped.is_none() && blind.sent.iter().sum::<u64>() >= rc3.sent.iter().sum());
-    // All classes below the ordinary one made one of, or turned around: no harm to class 0, so it
-    // goes on, and the bytes arrive.
+    // Merged or reversed lower classes do not harm class 0: the loop continues, and the bytes
+    // arrive.
     for remark in [
         Remark::new([0, 1, 1, 1, 1, 1, 1, 1]),
         Remark::new([0, 4, 3, 2, 1, 5, 6, 7]),
@@ -196,7 +196,7 @@ fn case_17_a_network_that_ignores_or_strips_priorities() {
     }
 }
 
-/// The highest band that data was in when it came to a link.
+/// Records the highest band in which data arrived at a link.
 #[derive(Clone)]
 struct Highest(Arc<Mutex<u8>>);
 
@@ -215,21 +215,20 @@ impl Tracer for Highest {
     }
 }
 
-/// A flow of a lower band counts its classes from there: none of them is taken for another or is
-/// served before the flow's own class 0, and a router that makes that of them has removed the
-/// marking.
+/// A flow in a lower band counts its classes from there: no lower class is mistaken for another or
+/// served before the flow's own class 0, and a router that maps them to it has removed the marking.
 #[test]
 fn case_17_classes_count_from_the_flows_own_band() {
     let (link, own) = ("prio:8:shared:4bdp", 3);
     let bleach = Remark::new([0, 1, 2, 3, 3, 3, 3, 3]);
-    // The second loop reaches class 4, which is band 7 of a flow whose class 0 is in band 3.
+    // The loop uses classes up to 4, which is band 7 for a flow with class 0 in band 3.
     for (band, remark, strips) in [
         (0, Remark::KEEP, false),
         (own, Remark::KEEP, false),
         (own, bleach, true),
         (own, Remark::STRIP, true),
         (5, Remark::KEEP, false),
-        // There is no band below the last: the tail stands beside class 0.
+        // There is no band below the last, so the tail shares the band of class 0.
         (7, Remark::KEEP, true),
     ] {
         let network = dumbbell(1, mbit(1_000), link, remark);
@@ -262,8 +261,8 @@ fn case_17_classes_count_from_the_flows_own_band() {
     }
 }
 
-/// Flows of class 0 beside one whose marking is lost, at a host whose link is as fast as the one
-/// that they share: the check limits the harm.
+/// Flows of class 0 next to an RC3 flow whose marking is removed, at a host whose link is as fast
+/// as the shared one: verification limits the harm.
 #[test]
 fn case_17_the_check_limits_the_harm_to_others() {
     let harmed = |remark, rc3| {
@@ -318,8 +317,7 @@ fn case_17_the_check_limits_the_harm_to_others() {
     );
 }
 
-/// Buffers of the bands' own or one that all share, smaller than the burst, and a link that class 0
-/// fills.
+/// Per-band or shared buffers smaller than the burst, and a link that class 0 saturates.
 #[test]
 fn case_18_buffers_smaller_than_the_burst_and_a_link_that_is_full() {
     for own in [
@@ -328,7 +326,7 @@ fn case_18_buffers_smaller_than_the_burst_and_a_link_that_is_full() {
         "prio:5:shared:1bdp",
         "prio:5:1bdp",
     ] {
-        // The whole burst meets a link of a hundredth of its rate.
+        // The whole burst arrives at a link of a hundredth of its rate.
         let (with, rc3) = alone(mbit(100), own, Remark::KEEP, 3_000_000, RC3);
         let (without, _) = alone(mbit(100), own, Remark::KEEP, 3_000_000, None);
         assert!(
@@ -341,8 +339,7 @@ fn case_18_buffers_smaller_than_the_burst_and_a_link_that_is_full() {
         }
         assert_eq!(rc3.stopped, None, "{own}");
     }
-    // Class 0 fills the link: of the second loop hardly anything arrives, and class 0 is what it
-    // was.
+    // Class 0 saturates the link: hardly any low-priority data arrives, and class 0 is unaffected.
     let full = |rc3| {
         let mut sim = Simulation::new(
             dumbbell(2, mbit(50), "prio:5:shared:1bdp", Remark::KEEP),
@@ -367,8 +364,8 @@ fn case_18_buffers_smaller_than_the_burst_and_a_link_that_is_full() {
     assert!(sent.delivered_bytes < 1_500_000, "{sent:?}");
 }
 
-/// A short flow is in class 1 throughout, so the long one's lower classes do not stand in its way;
-/// and plain flows take as long as beside plain ones.
+/// A short flow has all its tail in class 1, so the long flow's lower classes do not delay it;
+/// plain flows take as long as next to plain flows.
 #[test]
 fn case_19_short_beside_long_and_plain_beside_rc3() {
     let mut sim = Simulation::new(
@@ -430,7 +427,7 @@ fn case_19_short_beside_long_and_plain_beside_rc3() {
     );
 }
 
-/// Given up with a tail that waits for the host's link: nothing of it is left there.
+/// A flow aborted while its tail is queued at the host's link leaves nothing behind.
 #[test]
 fn case_22_a_flow_is_given_up_with_a_tail_that_waits() {
     let mut sim = Simulation::new(
@@ -453,8 +450,8 @@ fn case_22_a_flow_is_given_up_with_a_tail_that_waits() {
     sim.check().expect("packets are conserved");
 }
 
-/// Ten thousand at once share a link: all arrive, none in a class-0 queue that is longer for it, in
-/// memory that is bounded.
+/// Ten thousand simultaneous flows share a link: all complete, the class 0 queue does not grow, and
+/// memory is bounded.
 #[test]
 fn ten_thousand_flows_at_once() {
     let flows = 10_000;
@@ -482,8 +479,8 @@ fn ten_thousand_flows_at_once() {
         sim.run_flows(Time::ZERO + Duration::from_secs(60))
             .expect("no stall")
     );
-    // A flow has 44 segments: 2 KB for its scoreboard, 1.5 KB for both connections and their second
-    // loop, and its packets.
+    // A flow has 44 segments: 2 KB for its scoreboard, 1.5 KB for both connections and RC3 state,
+    // plus its packets.
     assert!(most < flows as usize * 20_000, "{most} bytes");
     println!("{} bytes a flow at most", most / flows as usize);
     sim.check().expect("packets are conserved");

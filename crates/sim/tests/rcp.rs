@@ -1,4 +1,4 @@
-//! RCP: routers offer rates, senders keep to them.
+//! RCP: routers offer rates, and senders follow them.
 
 use ccplane_qdisc::{QueueSpec, RcpConfig, Size};
 use ccplane_sim::{
@@ -7,8 +7,8 @@ use ccplane_sim::{
 };
 use ccplane_units::{Duration, Rate, Time};
 
-/// Two hosts that send to a third over a router's link of 100 Mbit/s and 20 ms there and back,
-/// which first offers `init` per cent of itself.
+/// Two hosts that send to a third over a router's link of 100 Mbit/s and an RTT of 20 ms; `init` is
+/// the initial offer in per cent of the link.
 fn simulation(init: u64) -> (Simulation, Vec<FlowSpec>) {
     let rate = Rate::from_bits_per_sec(100_000_000);
     let config = RcpConfig {
@@ -47,7 +47,7 @@ fn ms(ms: u64) -> Time {
     Time::from_micros(ms * 1_000)
 }
 
-/// The handshake tells the rate: the flow has all of the link from its first packet on.
+/// The handshake returns the rate, so the flow uses the whole link from its first packet on.
 #[test]
 fn a_flow_alone_takes_a_round_trip_and_a_half_and_its_bytes() {
     let (mut sim, mut flows) = simulation(100);
@@ -66,8 +66,8 @@ fn a_flow_alone_takes_a_round_trip_and_a_half_and_its_bytes() {
     assert_eq!((view.retransmitted, view.timeouts), (0, 0));
 }
 
-/// With a first offer of a twentieth it begins slowly, and the router raises its offer until the
-/// link is used.
+/// With an initial offer of a twentieth the flow starts slowly, and the router raises the offer
+/// until the link is used.
 #[test]
 fn the_offer_follows_what_is_spare() {
     let (mut sim, mut flows) = simulation(5);
@@ -83,8 +83,8 @@ fn the_offer_follows_what_is_spare() {
     assert!(used > 0.9, "{used}");
 }
 
-/// A second flow: the router halves what it offers, both get the same, and the queue of the first
-/// moment drains.
+/// When a second flow starts, the router halves its offer, both flows get the same rate, and the
+/// initial queue drains.
 #[test]
 fn two_flows_get_the_same() {
     let (mut sim, mut flows) = simulation(100);

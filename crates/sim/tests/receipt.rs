@@ -12,7 +12,7 @@ use ccplane_sim::{
 use ccplane_units::{Duration, Rate, Time};
 
 const LINK_BITS: u64 = 10_000_000;
-/// The sender's own link, which bounds what it can send.
+/// Rate of the sender's own link, which bounds its sending rate.
 const ACCESS_BITS: u64 = 100_000_000;
 const SECONDS: u64 = 5;
 
@@ -35,7 +35,7 @@ impl Path {
             network.host("to"),
         );
         let access = LinkSpec::new(Rate::from_bits_per_sec(ACCESS_BITS), rtt / 4);
-        // Narrower than the receiver's own link, so that packets are lost here.
+        // Narrower than the receiver's own link, so that packets are dropped here.
         let back = LinkSpec::new(Rate::from_bits_per_sec(LINK_BITS), rtt / 4)
             .with_queue(QueueSpec::ONE_BDP, rtt);
         network.duplex(from, router, access, back);
@@ -79,7 +79,7 @@ impl Path {
         self.sim.flow(flow).expect("the flow was added")
     }
 
-    /// Bytes that arrived at the narrow link over what it carries in the whole run.
+    /// Returns the offered load of the narrow link over the whole run, relative to its capacity.
     fn load(&self) -> f64 {
         let view = self.sim.link(self.link).expect("the link is there");
         let packet = 1_500.0;
@@ -129,7 +129,7 @@ fn proof_of_receipt_ends_the_connection_of_a_receiver_that_conceals_losses() {
             "{congestion}: {} times what the link carries",
             path.load()
         );
-        // The receiver was informed, and nothing of the flow is left.
+        // The receiver was notified, and no state of the flow is left.
         path.sim
             .run_until(Time::ZERO + Duration::from_secs(2 * SECONDS))
             .expect("no stall");
@@ -141,7 +141,7 @@ fn proof_of_receipt_ends_the_connection_of_a_receiver_that_conceals_losses() {
     }
 }
 
-/// Nonces take no room in packets.
+/// Nonces do not change packet sizes.
 #[test]
 fn proof_of_receipt_changes_nothing_between_honest_ends() {
     let own = settings();
@@ -179,7 +179,7 @@ fn proof_of_receipt_changes_nothing_between_honest_ends() {
     }
 }
 
-/// The end that gives up has the reason, whichever it is.
+/// The endpoint that aborts has the reason, whichever it is.
 #[test]
 fn a_client_that_conceals_losses_of_the_answer_ends_the_flow() {
     let mut path = Path::new(1);

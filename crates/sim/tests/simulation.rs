@@ -1,5 +1,5 @@
-//! The simulator as a whole: times known by hand, packets conserved, the same bytes every time,
-//! mistakes told.
+//! End-to-end tests of the simulator: known times, conservation of packets, determinism, and error
+//! messages.
 
 use std::sync::{Arc, Mutex};
 
@@ -24,7 +24,7 @@ fn node(network: &Network, name: &str) -> NodeId {
     network.node(name).expect("a node of the topology")
 }
 
-/// A dumbbell of 96 Mbit/s and 20 ms with this queue.
+/// Dumbbell of 96 Mbit/s and 20 ms with this queue.
 fn dumbbell(pairs: u32, queue: &str) -> Network {
     let rtt = Duration::from_millis(20);
     let access = LinkSpec::new(mbit(1_000), Duration::ZERO);
@@ -33,7 +33,7 @@ fn dumbbell(pairs: u32, queue: &str) -> Network {
     topology::dumbbell(pairs, &access, link.clone().with_queue(queue, rtt), link).expect("small")
 }
 
-/// Bulk flows over all pairs of a dumbbell.
+/// Adds bulk flows over all pairs of a dumbbell.
 fn bulk(network: Network, pairs: u32, seed: u64) -> Simulation {
     let mut sim = Simulation::new(network, SimOptions::seeded(seed)).expect("a valid network");
     for n in 1..=pairs {
@@ -46,7 +46,7 @@ fn bulk(network: Network, pairs: u32, seed: u64) -> Simulation {
     sim
 }
 
-/// When packets arrived where, as a tracer sees it.
+/// Tracer that logs arrivals as (time, segment kind, bytes).
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<(u64, String, u32)>>>);
 
@@ -65,8 +65,8 @@ impl Tracer for Log {
 
 #[test]
 fn packets_arrive_when_a_hand_says_they_do() {
-    // 1 Gbit/s and 10 µs to a switch, 100 Mbit/s and 1 ms to the other host: a byte takes 8 ns and
-    // 80 ns.
+    // 1 Gbit/s and 10 µs to a switch, 100 Mbit/s and 1 ms to the other host: 8 ns and 80 ns per
+    // byte.
     let mut network = Network::new();
     let (a, switch, b) = (network.host("a"), network.switch("s"), network.host("b"));
     let first = LinkSpec::new(mbit(1_000), Duration::from_micros(10));
@@ -81,19 +81,19 @@ fn packets_arrive_when_a_hand_says_they_do() {
     sim.run_until(us(4_500)).expect("no stall");
     let log = log.0.lock().expect("one thread");
 
-    // The request for a connection: 52 bytes, 416 ns and 4160 ns on the lines.
+    // The SYN: 52 bytes, 416 ns and 4160 ns of transmission.
     let (one, two) = (416 + 10_000, 416 + 10_000 + 4_160 + 1_000_000);
     assert_eq!(log[0], (one, "Open".into(), 52));
     assert_eq!(log[1], (two, "Open".into(), 52));
-    // The answer comes back over the same lines.
+    // The SYN-ACK returns over the same links.
     let (three, four) = (
         two + 4_160 + 1_000_000,
         two + 4_160 + 1_000_000 + 416 + 10_000,
     );
     assert_eq!(log[2], (three, "OpenReply".into(), 52));
     assert_eq!(log[3], (four, "OpenReply".into(), 52));
-    // Three segments leave back to back, the last one of 104 bytes: each waits for the one before
-    // on the slow line.
+    // Three segments are sent back to back, the last of 104 bytes; each queues behind the previous
+    // one at the slow link.
     let data: Vec<u64> = log
         .iter()
         .filter(|e| e.1 == "Data" && e.2 > 52)
@@ -152,7 +152,7 @@ fn packets_are_conserved_whatever_the_links_do() {
             .expect("a link");
         sim.schedule(us(2_600_000), Change::Up(bottleneck))
             .expect("a link");
-        // Looked at again and again, so also while packets wait and fly.
+        // Checked repeatedly, so also while packets are queued and in flight.
         for ms in 1..=40 {
             sim.run_until(us(ms * 100_000))
                 .unwrap_or_else(|error| panic!("{queue}: {error}"));
@@ -171,7 +171,7 @@ fn packets_are_conserved_whatever_the_links_do() {
     }
 }
 
-/// What overtook, and what was overtaken, is on its way when packets stop overtaking.
+/// Overtaking and overtaken packets are in flight when reordering is switched off.
 #[test]
 fn time_never_goes_back_whatever_becomes_of_a_delay() {
     let mut network = dumbbell(3, "droptail:1bdp");
@@ -250,7 +250,7 @@ fn an_agent_steers_flows_with_stale_reports() {
     }
     sim.run_until(us(20_000_000)).expect("no stall");
     let stats = sim.algorithm(id, "cubic").expect("it is there");
-    // Two flows, twenty seconds, a report in about 30 ms.
+    // Two flows, twenty seconds, a report about every 30 ms.
     assert!(stats.flows == 2 && stats.reports > 800, "{stats:?}");
     assert_eq!(
         (stats.refusals, stats.stale_reports > 50),
@@ -263,7 +263,7 @@ fn an_agent_steers_flows_with_stale_reports() {
         (88.0..92.7).contains(&mbit) && views.iter().all(|view| !view.in_fallback),
         "{mbit}"
     );
-    // An algorithm that nobody offers is told at once.
+    // An unknown algorithm is an immediate error.
     let unknown = flow(&sim, 1).under(Congestion::Steered(id, "nonesuch".into()));
     assert_eq!(
         sim.add_flow(unknown),
@@ -288,7 +288,7 @@ fn short_flows_finish_and_give_their_place_back() {
         let view = sim.flow(flow).expect("it is there");
         assert_eq!(Some(view.received), view.bytes);
         let took = view.finished.expect("all have").since(view.started);
-        // A round trip for the handshake and half a one for the data, at least.
+        // At least one RTT for the handshake and half an RTT for the data.
         assert!(took >= Duration::from_millis(30), "{took:?}");
     }
     let before = sim.memory();
@@ -302,7 +302,7 @@ fn short_flows_finish_and_give_their_place_back() {
         .expect("a path");
     }
     sim.run_flows(us(120_000_000)).expect("no stall");
-    // What is new is the record of each flow, not the room for its ends.
+    // Only the records of the flows are new; the slots of their endpoints are reused.
     assert!(
         sim.memory() - before < 200 * 400,
         "{} {}",
@@ -410,7 +410,7 @@ fn mistakes_are_told_by_name() {
         "{error}"
     );
 
-    // A way there, and none back.
+    // A path in one direction only.
     let mut network = Network::new();
     let (a, b) = (network.host("a"), network.host("b"));
     network.link(a, b, link.clone());
@@ -428,7 +428,7 @@ fn mistakes_are_told_by_name() {
         Err(SimError::Flow { .. })
     ));
 
-    // s sends what is for b to t, and t back to s.
+    // s routes packets for b to t, and t back to s.
     let mut network = Network::new();
     let (a, b) = (network.host("a"), network.host("b"));
     let (s, t) = (network.switch("s"), network.switch("t"));
@@ -464,7 +464,7 @@ fn mistakes_are_told_by_name() {
 
 #[test]
 fn what_stands_still_is_an_error_with_its_seed() {
-    // A link that loses everything: the handshake is given up, and the flow with it, which is not a
+    // On a link that loses everything the handshake fails and the flow with it, which is not a
     // stall.
     let mut network = dumbbell(1, "droptail:1bdp");
     let bottleneck = network.link_named("bottleneck").expect("it is there");
@@ -482,7 +482,7 @@ fn what_stands_still_is_an_error_with_its_seed() {
         "{view:?}"
     );
 
-    // An application that asks to be woken at once, for ever.
+    // An application that asks to be woken immediately, for ever.
     struct Restless;
     impl ccplane_sim::App for Restless {
         fn wake(
@@ -560,7 +560,8 @@ fn topologies_have_the_shape_that_they_are_known_by() {
 
 #[test]
 fn a_host_gives_its_link_packets_in_turn() {
-    // Ten flows of one host: its link is the bottleneck, nothing is lost, and all get the same.
+    // Ten flows of one host: its link is the bottleneck, nothing is lost, and all flows get the
+    // same rate.
     let link = LinkSpec::new(mbit(100), Duration::from_millis(1));
     let mut network = Network::new();
     let (from, switch, to) = (
@@ -578,7 +579,7 @@ fn a_host_gives_its_link_packets_in_turn() {
     sim.run_until(us(5_000_000)).expect("no stall");
     let view = sim.link(own).expect("it is there");
     assert_eq!(view.queue_drops, 0);
-    // At most the packet being sent, two that wait behind it and the one that was let in last.
+    // At most the packet in transmission, two packets waiting behind it, and the last accepted one.
     assert!(
         view.sojourn_max <= Duration::from_micros(4 * 120),
         "{:?}",
@@ -596,7 +597,8 @@ fn a_host_gives_its_link_packets_in_turn() {
     assert!(*most as f64 / (*least as f64) < 1.1, "{received:?}");
 }
 
-/// Holds its flow to two segments, gives it up after two seconds, and takes it back after four.
+/// Limits its flow to two segments, releases it after two seconds, and takes control again after
+/// four.
 #[derive(Default)]
 struct Leaves(Option<ccplane_agent::FlowId>, bool);
 
@@ -648,7 +650,7 @@ fn a_flow_that_its_algorithm_gives_up_runs_newreno_until_it_takes_it_back() {
     let flow = FlowSpec::new(from, to).under(Congestion::Steered(id, "leaves".into()));
     let flow = sim.add_flow(flow).expect("offered");
     let mut received = 0;
-    // Two segments in 20 ms are 1.2 Mbit/s; NewReno has slow start before it.
+    // Two segments per 20 ms are 1.2 Mbit/s; NewReno goes through slow start first.
     for (second, in_fallback, mbit) in [
         (2, false, 0.0..1.5),
         (4, true, 20.0..96.0),

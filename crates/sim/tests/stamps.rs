@@ -1,4 +1,5 @@
-//! Noise of time stamps: it is as described, it moves nothing, and the same seed makes the same.
+//! Timestamp noise: it follows its distribution, changes no schedule, and is deterministic per
+//! seed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,8 +13,8 @@ use ccplane_sim::{
 use ccplane_transport::Kind;
 use ccplane_units::{Duration, Rate, Time};
 
-/// What the stamps of every packet of data say, and the truth, by its number; and every exchange as
-/// its sender has it.
+/// Timestamps of every data packet with the true times, by packet number, and every exchange as
+/// seen by its sender.
 #[derive(Default)]
 struct Stamped {
     sent: BTreeMap<u32, u64>,
@@ -21,7 +22,7 @@ struct Stamped {
     data: Vec<[u64; 4]>,
     last_arrival: Option<(u32, u64)>,
     moves: u64,
-    /// Acknowledgements as they arrive, and the stamps of that exchange.
+    /// ACKs as they arrive, with the timestamps of the exchange.
     answers: Vec<(Time, Stamps)>,
 }
 
@@ -43,7 +44,7 @@ impl Tracer for Stamped {
                 self.last_arrival = Some((segment.number.0, now.as_nanos()))
             }
             (Step::Queued, Kind::Ack) if seen.link.index() == 2 => {
-                // It answers what arrived last.
+                // The ACK echoes the last arrival.
                 let Some((number, arrived)) = self.last_arrival else {
                     return;
                 };
@@ -71,7 +72,7 @@ impl Tracer for Stamped {
 }
 
 /// A sender and a receiver on either side of a switch, links of 1 Gbit/s and 10 µs: 20 ms of Cubic
-/// with stamps in every packet, paced at 200 Mbit/s or as fast as it goes.
+/// with timestamps in every packet, paced at 200 Mbit/s or unpaced.
 fn run(
     seed: u64,
     sender: Option<StampModel>,
@@ -81,7 +82,7 @@ fn run(
     run_from(1_000_000_000, seed, [sender, receiver], paced)
 }
 
-/// The same with a sender whose own link has so many bit/s.
+/// The same with the rate of the sender's own link, bit/s.
 fn run_from(
     access: u64,
     seed: u64,
@@ -172,7 +173,7 @@ fn the_same_seed_makes_the_same_noise() {
     let stamps = |seed| run(seed, Some(noise), Some(noise), true).into_tracer().data;
     assert_eq!(stamps(1), stamps(1));
     assert_ne!(stamps(1), stamps(2));
-    // Each end draws for itself.
+    // Each endpoint has its own random numbers.
     let only = run(1, None, Some(noise), true).into_tracer().data;
     let both = stamps(1);
     assert!(
@@ -182,7 +183,7 @@ fn the_same_seed_makes_the_same_noise() {
     );
 }
 
-/// Departures are early and arrivals late, by as much as the distribution says.
+/// Departure timestamps are early and arrival timestamps late, by the distribution.
 #[test]
 fn jitter_is_distributed_as_described() {
     let jitter = Duration::from_micros(5);
@@ -228,8 +229,8 @@ fn jitter_is_distributed_as_described() {
     );
 }
 
-/// A batch shares one stamp: of its beginning when sent, of its end when received. Calibrated
-/// packets at line rate are spaced as they were, less a thousandth.
+/// A batch shares one timestamp: its start when sent, its end when received. With calibration,
+/// packets at line rate keep their spacing to within a thousandth.
 #[test]
 fn batches_share_a_stamp_and_calibration_takes_them_apart() {
     let batch = Duration::from_micros(100);
@@ -272,8 +273,8 @@ fn batches_share_a_stamp_and_calibration_takes_them_apart() {
     assert!(mean(&data, 2, 3) < 15_000.0, "{}", mean(&data, 2, 3));
 }
 
-/// Clocks far apart that drift: the stamps are off by seconds, the queueing delay by the drift over
-/// a minimum's age at most.
+/// Clocks with a large offset and drift: timestamps are off by seconds, but the queueing delay only
+/// by the drift over the age of the minimum.
 #[test]
 fn offset_and_drift_leave_the_queueing_delay() {
     let queues = |sender: Option<StampModel>, receiver: Option<StampModel>| {
@@ -281,7 +282,7 @@ fn offset_and_drift_leave_the_queueing_delay() {
         let mut one_way = OneWay::default();
         let mut queues = Vec::new();
         for (now, answer) in &sim.tracer().answers {
-            // The exact clock's t4 serves where the sender has no model, as here.
+            // Without a model at the sender, as here, t4 is exact.
             assert!(one_way.sample(*now, answer));
             queues.push(
                 one_way

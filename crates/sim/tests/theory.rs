@@ -1,6 +1,6 @@
-//! The simulator against theory, closed forms of throughput, windows, delays and completion times
-//! that others have proved or published, and against another simulator. `docs/validation.md` has
-//! the method and the figures.
+//! The simulator against theory: published closed forms of throughput, windows, delays and
+//! completion times, and against another simulator. `docs/validation.md` has the method and the
+//! results.
 #![expect(
     clippy::disallowed_methods,
     reason = "formulas that results are compared with; no simulation reaches them"

@@ -1,4 +1,4 @@
-//! Workloads in simulations: what they ask for arrives, in time.
+//! Workloads in simulations: their traffic arrives, in time.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ fn at(ms: u64) -> Time {
     Time::ZERO + Duration::from_millis(ms)
 }
 
-/// `pairs` senders and receivers across 96 Mbit/s; 20 ms there and back.
+/// `pairs` senders and receivers across 96 Mbit/s with an RTT of 20 ms.
 fn dumbbell(pairs: u32, seed: u64) -> Simulation {
     let bottleneck = LinkSpec::new(Rate::from_bits_per_sec(96_000_000), ms(10)).with_queue(
         "droptail:1bdp".parse::<QueueSpec>().expect("it is a queue"),
@@ -80,7 +80,7 @@ fn poisson_flows_finish_and_load_the_link() {
     let app = add(&mut sim, spec);
     sim.run_until(at(40_000)).expect("it runs");
     let flows = flows_of(&sim, app);
-    // 285.4 a second for 20 s.
+    // 285.4 per second for 20 s.
     assert!((5_400..6_000).contains(&flows.len()), "{}", flows.len());
     assert_eq!(
         sim.workload(app).expect("it is one").opened(),
@@ -89,10 +89,11 @@ fn poisson_flows_finish_and_load_the_link() {
     for flow in &flows {
         let finished = flow.finished.expect("20 s are enough");
         assert_eq!(Some(flow.received), flow.bytes);
-        // A handshake and the data: three times across at least.
+        // The handshake and the data take at least three one-way delays.
         assert!(finished.since(flow.started) >= ms(30), "{flow:?}");
     }
-    // Short flows meet an empty link half of the time: three times across and their own bits.
+    // Half of the time, short flows meet an empty link: three one-way delays and their own
+    // transmission.
     let mut short: Vec<u64> = flows
         .iter()
         .filter(|flow| flow.bytes <= Some(10_000))
@@ -126,7 +127,7 @@ fn a_constant_rate_arrives_at_that_rate_and_ends() {
         .collect();
     sim.run_until(at(2_000)).expect("it runs");
     for (flow, before) in flows_of(&sim, app).iter().zip(before) {
-        // 1 MB a second, in writes of a segment.
+        // 1 MB per second, in writes of one segment.
         assert!(
             (flow.received - before).abs_diff(1_000_000) <= u64::from(MSS),
             "{}",
@@ -176,8 +177,7 @@ fn datagrams_heed_no_congestion() {
     sim.run_until(at(10_000)).expect("it runs");
     let stats = sim.datagrams(cross);
     assert!((39_000..41_000).contains(&stats.sent), "{stats:?}");
-    // The elastic flow fills what is left, and the queue; some datagrams are dropped with its
-    // packets.
+    // The elastic flow fills the remaining capacity and the queue, so some datagrams are dropped.
     assert!(stats.received > stats.sent * 95 / 100 && stats.received <= stats.sent);
     assert_eq!(stats.received_bytes, stats.received * 1_500);
     assert!(stats.delay_sum / stats.received > ms(10));
@@ -229,8 +229,8 @@ fn requests_and_responses_alternate() {
     sim.run_until(at(12_000)).expect("it runs");
     assert_eq!(flows_of(&sim, app).len(), 6);
     let exchanges = sim.workload(app).expect("it is one").exchanges();
-    // The way back is without a limit: 20 ms for each, 40 ms with the handshake, and 50 ms to think
-    // on average; a response fits into the first window.
+    // The reverse path has no rate limit: 20 ms per exchange, 40 ms with the handshake, and a mean
+    // think time of 50 ms. A response fits into the initial window.
     let first: Vec<u64> = exchanges[..6]
         .iter()
         .map(|e| e.finished.since(e.started).as_micros())
@@ -245,8 +245,8 @@ fn requests_and_responses_alternate() {
             .iter()
             .all(|e| (20_000..21_000).contains(&e.finished.since(e.started).as_micros()))
     );
-    // Six connections, one exchange every 70 ms each: 857; the standard deviation of their number
-    // is about 17.
+    // Six connections with one exchange per 70 ms each: 857 exchanges, with a standard deviation of
+    // about 17.
     assert!((790..930).contains(&exchanges.len()), "{}", exchanges.len());
     assert!(
         flows_of(&sim, app)
@@ -298,7 +298,7 @@ fn a_run_can_wait_for_workloads() {
     };
     let messages = start(messages, &mut sim);
     start(bulk(None), &mut sim);
-    // Not by then, but later: the time is that of the last arrival.
+    // Not by 10 ms, but later; the end time is that of the last arrival.
     assert!(
         !sim.run_workloads(&[finite, messages], at(10))
             .expect("it runs")
@@ -323,14 +323,14 @@ fn a_run_can_wait_for_workloads() {
     let last_message = served.last().map(|message| message.finished);
     assert_eq!(Some(sim.now()), last.max(last_message));
     assert_eq!(sim.workload(messages).expect("it is one").unfinished(), 0);
-    // What has ended is not waited for.
+    // A workload that has ended is not awaited.
     let now = sim.now();
     assert!(sim.run_workloads(&[finite], at(60_000)).expect("it runs"));
     assert_eq!(sim.now(), now);
 }
 
-/// Messages on one connection form one stream: a burst takes the time of its bytes and one way, and
-/// each end is reported.
+/// Messages on one connection form one stream: a burst takes its transmission time and one one-way
+/// delay, and the end of each message is reported.
 #[test]
 fn a_burst_on_a_drawn_connection_has_no_pauses() {
     let mut sim = dumbbell(1, 1);
@@ -352,8 +352,8 @@ fn a_burst_on_a_drawn_connection_has_no_pauses() {
             .windows(2)
             .all(|w| w[0].arrived <= w[1].arrived && w[0].finished <= w[1].finished)
     );
-    // Once the window fills the path, a message takes the link's time for ten packets, not a round
-    // trip.
+    // Once the window fills the path, a message takes the transmission time of ten packets, not an
+    // RTT.
     let took = |m: &Message| m.finished.since(m.started);
     let late: Vec<Duration> = served[100..].iter().map(took).collect();
     let mean = late.iter().map(|t| t.as_nanos()).sum::<u64>() / late.len() as u64;
@@ -396,7 +396,7 @@ fn mistakes_are_told_with_the_workloads_name() {
         error.to_string(),
         "the workload `cross` has no pair of two different hosts; name senders and receivers"
     );
-    // What shows only when a flow begins ends the run.
+    // Errors that appear only when a flow starts end the run.
     let left = node(&sim, "left1");
     let config = Config {
         mss: 0,

@@ -1,5 +1,5 @@
-//! A simulated stream socket: packets pass in the frames of `ccplane_wire::framed`, in pieces of
-//! any size.
+//! Simulated stream socket: packets travel in the frames of `ccplane_wire::framed`, cut into pieces
+//! of any size.
 
 use std::collections::VecDeque;
 
@@ -8,38 +8,39 @@ use ccplane_wire::framed::{self, Frame, Frames};
 
 use crate::draw::Draw;
 
-/// Pieces of a frame. Each is a write that found room for a part.
+/// Maximum number of pieces of a frame. Each models a partial write.
 const PIECES_MAX: u64 = 8;
 
-/// What a plan says of the sockets between hosts.
+/// Parameters of the sockets between hosts.
 #[derive(Clone, Copy, Debug)]
 pub struct Bus {
-    /// Bytes that may be on their way before a write has to wait.
+    /// Send buffer, bytes: data in flight before a write has to wait.
     pub send_buffer: usize,
-    /// Bytes of a read.
+    /// Read buffer, bytes.
     pub read_buffer: usize,
-    /// Time that a byte takes.
+    /// One-way delay.
     pub delay: Duration,
     pub seed: u64,
 }
 
-/// One direction of a connection, from its first byte on.
+/// One direction of a connection.
 #[derive(Debug)]
 pub struct Stream {
     bus: Bus,
     draw: Draw,
-    /// Pieces on their way, by the time of their arrival.
+    /// Pieces in flight, with their arrival times.
     pieces: VecDeque<(Time, Vec<u8>)>,
-    /// Pieces that take room in the send buffer, and their bytes together.
+    /// Pieces that occupy the send buffer, with their arrival times and sizes; `in_buffer` is the
+    /// sum of the sizes.
     unacknowledged: VecDeque<(Time, usize)>,
     in_buffer: usize,
     frames: Frames,
-    /// Packets that were read and not taken, and when they were read.
+    /// Packets read from the stream but not taken yet, and the time of the read.
     read: VecDeque<Vec<u8>>,
     read_at: Time,
-    /// Packets that were sent and not read.
+    /// Packets sent but not read yet.
     sent: VecDeque<Vec<u8>>,
-    /// Bytes that are no frame were sent or read.
+    /// Bytes that form no valid frame were sent or read.
     garbage: bool,
     broken: bool,
 }
@@ -61,20 +62,19 @@ impl Stream {
         }
     }
 
-    /// The same socket for the next connection. What was on its way is lost, a part of a frame as
-    /// well.
+    /// Resets the stream for the next connection. Data in flight is lost, including partial frames.
     pub fn reset(&mut self) {
         let draw = self.draw.clone();
         *self = Stream::new(self.bus);
         self.draw = draw;
     }
 
-    /// Packets that were sent and not taken.
+    /// Returns the number of packets sent but not taken.
     pub fn waiting(&self) -> usize {
         self.sent.len() + self.read.len()
     }
 
-    /// When there is something to read.
+    /// Returns the time at which data can be read.
     pub fn next(&self) -> Time {
         match (self.read.is_empty(), self.pieces.front()) {
             (false, _) => self.read_at,
@@ -83,14 +83,14 @@ impl Stream {
         }
     }
 
-    /// Sends a packet whose first byte arrives at `due` where nothing is before it.
+    /// Sends a packet. Its first byte arrives at `due`, or after the data sent before.
     pub fn send(&mut self, due: Time, packet: Vec<u8>) {
         let frame = [&framed::length(&packet)[..], &packet].concat();
         self.sent.push_back(packet);
         self.write(due, &frame);
     }
 
-    /// Sends bytes that are no frame.
+    /// Sends bytes that form no valid frame.
     pub fn send_garbage(&mut self, due: Time, bytes: &[u8]) {
         self.garbage = true;
         self.write(due, bytes);
@@ -111,7 +111,7 @@ impl Stream {
             if self.draw.hits(300) {
                 due += Duration::from_micros(self.draw.log(1, 1_000));
             }
-            // A piece leaves when an earlier one has arrived and its sender has been told so.
+            // A piece leaves when an earlier one has arrived and its ACK has returned.
             while self.in_buffer + length > self.bus.send_buffer
                 && let Some((arrived, bytes)) = self.unacknowledged.pop_front()
             {
@@ -125,8 +125,8 @@ impl Stream {
         }
     }
 
-    /// Takes the next packet that has arrived by now. Bytes that are no frame come as an empty
-    /// packet, which nobody can read.
+    /// Returns the next packet that has arrived by now. Invalid bytes are returned as an empty
+    /// packet, which no decoder accepts.
     pub fn receive(&mut self, now: Time) -> Result<Option<Vec<u8>>, String> {
         while self.read.is_empty()
             && !self.broken

@@ -1,6 +1,5 @@
-//! A simulated disk for what a run writes, the packet log and the log of the agents: writes take a
-//! part of what they are given, are interrupted, and fail from the moment on at which the disk is
-//! full.
+//! Simulated disk for the packet log and the agents' log: writes are partial, are interrupted, and
+//! fail once the disk is full.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,19 +12,19 @@ use tracing_subscriber::fmt::MakeWriter;
 use crate::check::Wrong;
 use crate::check::stream::Streams;
 
-/// Writes between two that are interrupted.
+/// Every n-th write is interrupted.
 const INTERRUPTED: u64 = 7;
 
-/// What a plan says of the disk.
+/// Parameters of the disk.
 #[derive(Clone, Copy, Debug)]
 pub struct Space {
-    /// Bytes until it is full.
+    /// Capacity, bytes.
     pub room: usize,
-    /// Bytes that one write takes.
+    /// Maximum size of a write, bytes.
     pub write: usize,
 }
 
-/// A file on a disk.
+/// File on the disk.
 #[derive(Clone, Debug)]
 pub struct File(Arc<Mutex<Contents>>);
 
@@ -82,7 +81,7 @@ impl MakeWriter<'_> for File {
     }
 }
 
-/// Runs with the agents' log on a disk. A run without a disk has no log.
+/// Runs `run` with the agents' log on the disk, or without a log.
 pub fn logged<T>(space: Option<Space>, run: impl FnOnce() -> T) -> T {
     let Some(space) = space else { return run() };
     let log = tracing_subscriber::fmt()
@@ -95,12 +94,13 @@ pub fn logged<T>(space: Option<Space>, run: impl FnOnce() -> T) -> T {
     tracing::subscriber::with_default(log, run)
 }
 
-/// Looks at every packet, and writes those of one link to a packet log where there is a disk.
+/// Tracer that passes every packet to `Streams` and, with a disk, writes the packets of one link to
+/// a packet log.
 #[derive(Debug)]
 pub struct Recorder {
     streams: Streams,
     log: Option<(PacketLog<File>, File)>,
-    /// The log could not even be begun.
+    /// Error of creating the log, if the disk was too small even for that.
     refused: Option<(PacketLogError, File)>,
 }
 
@@ -126,8 +126,8 @@ impl Recorder {
         recorder
     }
 
-    /// Ends the packet log: it fails if the disk was full and only then, and has as many packets as
-    /// it says.
+    /// Finishes the packet log. It must fail if and only if the disk was full, and contain as many
+    /// packets as it reports.
     pub fn check(self) -> Result<(), Wrong> {
         let (finished, file) = match (self.log, self.refused) {
             (Some((log, file)), _) => (log.finish().map(|(_, packets)| packets), file),

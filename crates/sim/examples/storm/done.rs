@@ -1,14 +1,16 @@
-//! Which seeds are done: a file of ranges, so that a great many can be done over several days.
+//! Record of the seeds that are done: a file of ranges, so that a long series can be spread over
+//! several days.
 //!
-//! A line is `A..B`, the seeds from A on and below B; what begins with `#` is a remark. Lines are
-//! added, never changed: what was not written when a run was stopped is done again.
+//! A line `A..B` means the seeds from A up to but excluding B; a line that starts with `#` is a
+//! comment. The file is append-only: seeds that were not recorded when a run was interrupted are
+//! run again.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::ops::Range;
 use std::path::Path;
 
-/// The file, or none.
+/// Ranges of finished seeds and the file, if any.
 #[derive(Debug, Default)]
 pub struct Done {
     ranges: Vec<Range<u64>>,
@@ -16,7 +18,7 @@ pub struct Done {
 }
 
 impl Done {
-    /// What a file says, which need not exist.
+    /// Reads the file, if it exists.
     pub fn read(path: &Path) -> io::Result<Done> {
         let text = match std::fs::read_to_string(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
@@ -41,7 +43,7 @@ impl Done {
         self.ranges.iter().any(|range| range.contains(&seed))
     }
 
-    /// How many seeds are done in all.
+    /// Returns the number of distinct finished seeds.
     pub fn count(&self) -> u64 {
         let mut ranges: Vec<&Range<u64>> = self.ranges.iter().collect();
         ranges.sort_by_key(|range| range.start);
@@ -54,14 +56,14 @@ impl Done {
         count
     }
 
-    /// Notes that these are done.
+    /// Records a range of finished seeds.
     pub fn add(&mut self, range: Range<u64>) -> io::Result<()> {
         self.note(&format!("{}..{}", range.start, range.end))?;
         self.ranges.push(range);
         Ok(())
     }
 
-    /// Writes a line.
+    /// Appends a line.
     pub fn note(&mut self, line: &str) -> io::Result<()> {
         match &mut self.file {
             Some(file) => file.write_all(format!("{line}\n").as_bytes()),
@@ -70,7 +72,7 @@ impl Done {
     }
 }
 
-/// `A..B`.
+/// Parses `A..B`.
 pub fn range(text: &str) -> Option<Range<u64>> {
     let (start, end) = text.split_once("..")?;
     let range = start.trim().parse().ok()?..end.trim().parse().ok()?;

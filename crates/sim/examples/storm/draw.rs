@@ -1,12 +1,12 @@
-//! Random numbers of a seed: a stream for every purpose, so that a fault that is dropped changes
-//! nothing for the others.
+//! Random numbers: a separate stream per purpose, so that dropping one fault does not affect the
+//! others.
 
-/// A stream. SplitMix64 (Steele, Lea and Flood 2014).
+/// Random number stream: SplitMix64 (Steele, Lea and Flood 2014).
 #[derive(Clone, Debug)]
 pub struct Draw(u64);
 
 impl Draw {
-    /// The stream of a seed for this purpose.
+    /// Creates the stream of a seed for this purpose.
     pub fn new(seed: u64, purpose: u64) -> Draw {
         let mut draw = Draw(seed ^ purpose.wrapping_mul(0xd134_2543_de82_ef95));
         draw.next();
@@ -21,29 +21,29 @@ impl Draw {
         z ^ (z >> 31)
     }
 
-    /// A number below `count`.
+    /// Draws a number below `count`.
     pub fn below(&mut self, count: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(count)) >> 64) as u64
     }
 
-    /// A number from `least` to `most`.
+    /// Draws a number from `least` to `most`.
     pub fn from(&mut self, least: u64, most: u64) -> u64 {
         least + self.below(most - least + 1)
     }
 
-    /// The same, where each doubling is as likely as the next.
+    /// Draws a number from `least` to `most`, with equal weight for each power of two.
     pub fn log(&mut self, least: u64, most: u64) -> u64 {
         let doublings = (most / least).max(1).ilog2();
         let low = least << self.below(u64::from(doublings) + 1);
         self.from(low, low.saturating_mul(2).min(most).max(low))
     }
 
-    /// True in so many of a thousand cases.
+    /// Returns true with probability `of_thousand` / 1000.
     pub fn hits(&mut self, of_thousand: u64) -> bool {
         self.below(1_000) < of_thousand
     }
 
-    /// One of them.
+    /// Draws an element of the slice.
     pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.below(of.len() as u64) as usize]
     }

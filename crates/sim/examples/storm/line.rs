@@ -1,5 +1,5 @@
-//! The link between flows and their agents: every message is bytes, and suffers what the plan says.
-//! So do the agents.
+//! Channel between flows and their agents. Messages are encoded to bytes and are subject to the
+//! faults of the plan; so are the agents.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,61 +17,59 @@ use crate::plan::{Fault, Harm, Plan, What};
 use crate::speech::Speech;
 use crate::tenant::Tenant;
 
-/// An agent that is not there is looked for again after this time, as `agent::datapath::There`
-/// does.
+/// Retry interval of a connection to an absent agent, as in `agent::datapath::There`.
 const RETRY: Duration = Duration::from_millis(100);
-/// So many messages wait for an agent; then a report stays in its flow, and anything else is lost,
-/// as on a full socket.
+/// Maximum number of messages that wait for an agent. Beyond it a report stays in its flow, and
+/// other messages are lost, as on a full socket.
 pub const MOST_WAITING: usize = 200;
-/// Messages of a datapath that an agent reads in a turn, as `link::Local` does.
+/// Messages of a datapath that an agent reads per turn, as in `link::Local`.
 pub const MESSAGES_PER_TURN: usize = 16;
-/// So much may be done at one moment. More is a line, or an agent, that has begun to turn in
-/// circles.
+/// Maximum number of calls at one time. More indicates an endless loop of messages.
 const MOST_AT_ONCE: u32 = 20_000;
-/// Agents' clocks begin here, so that a step back does not lead beyond the beginning of time.
+/// Start of the agents' clocks, ns, so that a step back does not reach negative times.
 const EPOCH: i64 = 1_000_000_000_000;
 
-/// The line, as the simulation and whoever checks it hold it.
+/// Channel, shared between the simulation and the checks.
 #[derive(Clone, Debug)]
 pub struct Line(Arc<Mutex<Inner>>);
 
-/// See [`Line`].
+/// State of [`Line`].
 #[derive(Debug)]
 pub struct Inner {
     plan: Arc<Plan>,
     seats: Vec<Seat>,
     draw: Draw,
     next_datapath: u32,
-    /// Commands that have come to the datapath, and wait until it has done the one before.
+    /// Commands that have arrived at the datapath and wait for the completion of the previous one.
     ready: VecDeque<Command>,
-    /// Which agent the datapath announces itself to at this moment.
+    /// Agent to which the datapath is announcing itself.
     announcing: Option<usize>,
-    /// The latest moment, and how often something was asked for then.
+    /// Latest time, and the number of calls at that time.
     busy: (Time, u32),
-    /// What the datapath was told and has answered, for those who check.
+    /// Record of the datapath's commands and events, for the checks.
     pub model: Model,
-    /// Messages that were sent, and of those how many suffered something.
+    /// Messages sent, and messages affected by a fault.
     pub messages: u64,
     pub harmed: u64,
     pub wrong: Option<String>,
 }
 
-/// A place for an agent.
+/// Agent and its connection.
 struct Seat {
     agent: Agent,
-    /// From when to when the agent is here.
+    /// Start and end of the agent's lifetime.
     here: (Time, Time),
     datapath: DatapathId,
     speech: Speech,
-    /// When to look for the agent. It counts as connected when there is nothing to look for.
+    /// Time of the next connection attempt; `None` while connected.
     look: Option<Time>,
-    /// Since when it is connected.
+    /// Time of the connection.
     since: Time,
     to_agent: Way,
     to_flows: Way,
     /// Hostile datapaths at the same agent.
     tenants: Vec<Tenant>,
-    /// End of the agent's present turn.
+    /// End of the agent's current turn.
     free: Time,
 }
 
@@ -83,16 +81,16 @@ impl std::fmt::Debug for Seat {
     }
 }
 
-/// Messages on their way in one direction, by the time at which they arrive.
+/// Messages in flight in one direction, by arrival time.
 #[derive(Debug, Default)]
 pub struct Way {
     under_way: BTreeMap<(Time, u64), Vec<u8>>,
     sent: u64,
-    /// The latest arrival of those that keep their order.
+    /// Latest arrival time of the messages that keep their order.
     last: Time,
-    /// The socket, where messages pass as a stream of bytes.
+    /// Stream socket, if messages travel as a byte stream.
     stream: Option<Stream>,
-    /// What came out of the socket and did not go in.
+    /// Error: the socket delivered data that was not sent.
     wrong: Option<String>,
 }
 
@@ -111,7 +109,7 @@ impl Line {
             harmed: 0,
             wrong: None,
         };
-        // One after the other where the first is to be, and others beside it for a time.
+        // Successive agents for the first seat, and additional ones for limited times.
         let mut from = Time::ZERO;
         let mut algorithm = plan.algorithms[0];
         let mut deaths: Vec<&Fault> = plan
@@ -133,7 +131,7 @@ impl Line {
                 inner.seat(algorithm, fault.at, fault.end());
             }
         }
-        // Whatever was, in the end one agent is there that knows nothing of it.
+        // At the end there is one new agent without any state.
         inner.seat(algorithm, plan.calm, Time::MAX);
         Line(Arc::new(Mutex::new(inner)))
     }
@@ -164,7 +162,7 @@ impl datapath::Way for Line {
 impl Inner {
     fn seat(&mut self, algorithm: &str, from: Time, until: Time) {
         let mut agent = Agent::new(Options::default());
-        // Every built-in algorithm has defaults that it accepts; tests of the registry say so.
+        // Every built-in algorithm accepts its defaults, as tests of the registry ensure.
         let made = Registry::builtin().by_name(algorithm, &Parameters::new());
         match made.map(|made| agent.add_boxed(made)) {
             Ok(Ok(())) => {}
@@ -185,7 +183,7 @@ impl Inner {
         });
     }
 
-    /// Flows that agents know of at the end.
+    /// Returns the number of flows that the agents have.
     pub fn known_flows(&self, now: Time) -> usize {
         let here = self.seats.iter().filter(|seat| seat.is_here(now));
         here.map(Seat::flows).sum()
@@ -296,7 +294,7 @@ impl Inner {
         Some(Brought::Command(command))
     }
 
-    /// Connects to an agent that is looked for now, and sees who has gone.
+    /// Connects to agents that are due, and disconnects from those that are gone.
     fn look(&mut self, now: Time) -> Option<usize> {
         let plan = Arc::clone(&self.plan);
         for index in 0..self.seats.len() {
@@ -305,7 +303,7 @@ impl Inner {
                 && let Some((given_up, next)) = plan.given_up(seat.since)
                 && now >= given_up
             {
-                // The agent hears of it when the datapath is back.
+                // The agent is notified when the datapath reconnects.
                 seat.lose_messages();
                 seat.look = Some(next);
             }
@@ -313,7 +311,7 @@ impl Inner {
                 seat.cut_off(now);
             }
             if seat.look.is_none() && now >= seat.here.1 {
-                // It is gone, and what was on its way to it with it.
+                // The agent is gone, and messages in flight to it are lost.
                 seat.look = Some(Time::MAX);
                 seat.lose_messages();
             }
@@ -339,14 +337,14 @@ impl Inner {
 }
 
 impl Seat {
-    /// Flows that the agent knows, but for those of hostile datapaths that are still connected.
+    /// Returns the agent's flows, without those of connected hostile datapaths.
     fn flows(&self) -> usize {
         let hostile: usize = self
             .tenants
             .iter()
             .map(|tenant| tenant.flows(&self.agent))
             .sum();
-        // Those that are being closed take memory, and count no more.
+        // Flows that are being closed are counted by `flows_held` only.
         self.agent.flows().saturating_sub(hostile)
     }
 
@@ -358,7 +356,7 @@ impl Seat {
         self.look.is_none() && self.is_here(now)
     }
 
-    /// Until when the agent hangs, if it does.
+    /// Returns the end of the agent's current hang, if any.
     fn hangs_until(&self, plan: &Plan, now: Time) -> Option<Time> {
         let hangs = plan
             .faults
@@ -398,7 +396,7 @@ impl Seat {
         all.into_iter().fold(own, Time::min)
     }
 
-    /// How far the agent's clock is from ours at this time, ns.
+    /// Returns the offset of the agent's clock from the simulation's, ns.
     fn ahead(plan: &Plan, now: Time) -> i64 {
         let steps = plan
             .faults
@@ -417,7 +415,7 @@ impl Seat {
         Time::from_nanos((now.as_nanos() as i64 + Seat::ahead(plan, now)).max(0) as u64)
     }
 
-    /// When the agent's clock will show `due`, from `now` on.
+    /// Returns the time at which the agent's clock reaches `due`, not before `now`.
     fn by_our_clock(plan: &Plan, now: Time, due: Time) -> Time {
         let steps = plan
             .faults
@@ -437,8 +435,8 @@ impl Seat {
         Time::MAX
     }
 
-    /// A turn of the agent, as `link::serve` has it: some messages of each datapath, what is due,
-    /// commands. They leave at its end.
+    /// Runs a turn of the agent, as in `link::serve`: some messages of each datapath, deadlines,
+    /// then commands, which leave at the end of the turn.
     fn run(
         &mut self,
         now: Time,
@@ -494,7 +492,7 @@ impl Seat {
         }
     }
 
-    /// The datapath reads what has come.
+    /// Reads the messages that have arrived at the datapath.
     fn receive(&mut self, now: Time, plan: &Plan, ready: &mut VecDeque<Command>) {
         while self.look.is_none()
             && let Some(bytes) = self.to_flows.arrived(now)
@@ -513,7 +511,7 @@ impl Seat {
         self.to_flows.reset();
     }
 
-    /// The connection ends: what is on its way is lost, and the datapath looks for the agent again.
+    /// Ends the connection: messages in flight are lost, and the datapath will reconnect.
     fn cut_off(&mut self, now: Time) {
         self.agent.disconnected(self.datapath);
         self.lose_messages();
@@ -529,7 +527,7 @@ impl Way {
         }
     }
 
-    /// Loses what is on its way.
+    /// Drops the messages in flight.
     pub fn reset(&mut self) {
         let mut stream = self.stream.take();
         if let Some(stream) = &mut stream {
@@ -574,10 +572,11 @@ impl Way {
         Some(first.remove())
     }
 
-    /// Sends a message; whether it suffers anything.
+    /// Sends a message. Returns true if a fault affected it.
     fn send(&mut self, now: Time, plan: &Plan, draw: &mut Draw, bytes: &[u8]) -> bool {
         let mut bytes = bytes.to_vec();
-        // Draws are the message's own, so that what one suffers changes nothing for the next.
+        // Each message has its own stream of random numbers, so that a fault of one does not affect
+        // the next.
         let own = draw.next();
         let (mut copies, mut late, mut overtaken, mut harmed) = (1, Duration::ZERO, false, false);
         for fault in plan.faults.iter().filter(|fault| fault.is_on(now)) {
@@ -607,7 +606,7 @@ impl Way {
                 }
             }
         }
-        // TCP sends again what did not pass.
+        // TCP retransmits after the cut.
         if let Some(end) = plan.cut_until(now) {
             harmed = true;
             late = late + end.since(now);
@@ -618,7 +617,7 @@ impl Way {
         harmed
     }
 
-    /// Sends bytes that are no message.
+    /// Sends bytes that are no valid message.
     pub fn put_garbage(&mut self, due: Time, bytes: Vec<u8>) {
         match &mut self.stream {
             Some(stream) => stream.send_garbage(due, &bytes),
@@ -626,7 +625,7 @@ impl Way {
         }
     }
 
-    /// Lets bytes arrive at a time, `in_order` not before those sent earlier.
+    /// Schedules the arrival of bytes; `in_order` means not before earlier ones.
     pub fn put(&mut self, mut due: Time, in_order: bool, bytes: Vec<u8>) {
         if in_order {
             due = due.max(self.last);

@@ -1,9 +1,9 @@
-//! Storms: everything in one simulation, agents, their links, datapaths, transport and network, and
+//! Storm tests: agents, their channels, datapaths, transport and network in one simulation, with
 //! faults in all of them.
 //!
-//! `storm --seeds A..B [--threads N] [--done FILE]` runs the seeds from A on and below B; with a
-//! file, those that it does not have. `storm --seed N [--without 1,4]` runs one, without these of
-//! its faults, and says what it drew. See `docs/storm.md`.
+//! `storm --seeds A..B [--threads N] [--done FILE]` runs the seeds from A up to but excluding B,
+//! except those that FILE records as done. `storm --seed N [--without 1,4]` runs a single seed
+//! without these of its faults, and prints its plan. See `docs/storm.md`.
 
 mod bus;
 mod check;
@@ -28,11 +28,11 @@ use done::Done;
 use plan::Plan;
 use storm::Outcome;
 
-/// Seeds that are noted together as done: more write less often, fewer lose less when a run is
-/// stopped.
+/// Seeds recorded as done in one step. A larger number writes less often; a smaller one loses less
+/// when a run is interrupted.
 const TOGETHER: u64 = 100;
 
-/// What the command line says.
+/// Command-line arguments.
 struct Args {
     seeds: Range<u64>,
     without: Vec<u64>,
@@ -89,9 +89,9 @@ fn args() -> Result<Args, Box<dyn Error>> {
     Ok(args)
 }
 
-/// Runs what was asked for; how many failed.
+/// Runs the requested seeds and returns the number of failures.
 fn run(args: Args) -> Result<u64, Box<dyn Error>> {
-    // A panic is a failure that is told in one line.
+    // A panic is reported in the one line of its failure.
     if !args.one {
         std::panic::set_hook(Box::new(|_| ()));
     }
@@ -124,7 +124,7 @@ fn run(args: Args) -> Result<u64, Box<dyn Error>> {
     Ok(sum.failed)
 }
 
-/// What many runs came to.
+/// Totals of many runs.
 struct Sum {
     done: Done,
     seeds: u64,
@@ -132,7 +132,7 @@ struct Sum {
     total: Outcome,
 }
 
-/// Runs all these seeds that are not done.
+/// Runs those of the seeds that are not done.
 fn all(
     seeds: &Range<u64>,
     threads: usize,
@@ -211,7 +211,7 @@ mod tests {
 
     use super::*;
 
-    /// What CI does. A failure is its one line.
+    /// Test of CI; each failure is one line.
     #[test]
     fn two_thousand_storms_do_no_harm() {
         let told = Mutex::new(Vec::new());
@@ -251,7 +251,7 @@ mod tests {
         );
     }
 
-    /// A full disk costs the packet log and the agents' log, and nothing else.
+    /// A full disk affects the packet log and the agents' log only.
     #[test]
     fn a_full_disk_changes_nothing_for_flows() {
         let space = disk::Space {
@@ -267,7 +267,7 @@ mod tests {
         }
     }
 
-    /// Frames come out as they went in, however writes and reads cut them, and a part of one does
+    /// Frames are delivered unchanged however writes and reads split them, and partial frames do
     /// not survive a reset.
     #[test]
     fn a_stream_keeps_the_borders_of_packets() {
@@ -314,8 +314,8 @@ mod tests {
         );
     }
 
-    /// The check finds what it is for: an agent that takes a hundred times as long for a message as
-    /// hostile tenants allow.
+    /// The check detects its fault: an agent that takes a hundred times as long per message as
+    /// plans with hostile tenants allow.
     #[test]
     fn an_agent_that_a_tenant_keeps_busy_is_found() {
         let slow = |seed| {

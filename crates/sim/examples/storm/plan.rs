@@ -1,4 +1,4 @@
-//! What a seed draws: a network, flows, an owner's limits, agents, and the faults that befall them.
+//! Plan of a seed: network, flows, the operator's limits, agents, and faults.
 
 use std::sync::Arc;
 
@@ -11,12 +11,11 @@ use crate::bus::Bus;
 use crate::disk::Space;
 use crate::draw::Draw;
 
-/// Everything that a seed says.
+/// Everything that a seed determines.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub seed: u64,
-    /// 0: a dumbbell; 1: a parking lot of two bottlenecks; 2: an incast; 3: a fabric of leaves and
-    /// spines.
+    /// 0: dumbbell; 1: parking lot with two bottlenecks; 2: incast; 3: leaf-spine fabric.
     pub shape: u64,
     pub rate: Rate,
     pub delay: Duration,
@@ -24,38 +23,38 @@ pub struct Plan {
     pub config: Arc<Config>,
     pub flows: Vec<FlowPlan>,
     pub limits: Limits,
-    /// By what the agent and its successors steer.
+    /// Algorithms of the agent and its successors.
     pub algorithms: Vec<&'static str>,
-    /// What agents and datapath speak.
+    /// Version of the messages between agents and datapath.
     pub version: Version,
-    /// How long a message takes.
+    /// One-way delay of a message.
     pub message: Duration,
-    /// In version 2 a peer that says what is no message is cut off, as on the Unix link; otherwise
-    /// the message is passed over, as where messages are datagrams.
+    /// In version 2: a peer that sends an invalid message is disconnected, as on the Unix socket.
+    /// Otherwise the message is ignored, as on datagram sockets.
     pub strict: bool,
-    /// The sockets to agents on another host; without them messages keep their borders.
+    /// Stream sockets to agents on another host; without them messages keep their boundaries.
     pub bus: Option<Bus>,
-    /// The disk of the packet log and of the agents' log, each; without one neither is written.
+    /// Disk of the packet log and another of the agents' log; without one, neither is written.
     pub disk: Option<Space>,
-    /// Time that an agent takes to read a message, and for each unit of its work
-    /// (`Agent::work`). Zero where no tenant is hostile.
+    /// Time that an agent takes per message read and per unit of work (`Agent::work`). Zero without
+    /// hostile tenants.
     pub work: Duration,
-    /// From now on there are no faults: agents are there, links are as they were.
+    /// Time after which there are no faults: agents are present and links are restored.
     pub calm: Time,
     pub faults: Vec<Fault>,
 }
 
-/// A version of messages.
+/// Version of the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     Two,
-    /// CCP's, in which an agent has no heartbeats and counts as silent after this long, if ever.
+    /// CCP's version 1. Its agents send no heartbeats, and count as silent after this time, if set.
     One {
         silence: Option<Duration>,
     },
 }
 
-/// A flow.
+/// Flow.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowPlan {
     pub from: u64,
@@ -64,10 +63,10 @@ pub struct FlowPlan {
     pub bytes: u64,
 }
 
-/// What goes wrong, from when on and for how long.
+/// Fault with its start and duration.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
-    /// Its place among the seed's faults, also where others are left out.
+    /// Index among the seed's faults, independent of faults left out.
     pub id: u64,
     pub at: Time,
     pub lasts: Duration,
@@ -76,50 +75,50 @@ pub struct Fault {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// The agent is gone. It returns with this algorithm.
+    /// The agent dies. Its successor runs this algorithm.
     Dies(&'static str),
-    /// The agent neither hears nor speaks.
+    /// The agent neither receives nor sends.
     Hangs,
-    /// Another agent is there beside it, with this algorithm.
+    /// An additional agent is present, with this algorithm.
     Second(&'static str),
-    /// The agent's clock steps by so many µs.
+    /// The agent's clock steps by this many µs.
     Clock(i64),
-    /// Every report comes so many times.
+    /// Every report is sent this many times.
     Flood(u64),
-    /// Of a thousand messages so many suffer this.
+    /// This many of a thousand messages are affected.
     Messages(Harm, u64),
     /// A bottleneck is down.
     Down,
-    /// A bottleneck has this many percent of its rate.
+    /// A bottleneck has this percentage of its rate.
     Slow(u64),
-    /// Of a thousand packets so many are lost.
+    /// This many of a thousand packets are lost.
     Loss(u64),
-    /// Packets overtake each other, by up to so many percent of the delay.
+    /// Packets are reordered by jitter of up to this percentage of the delay.
     Reorder(u64),
-    /// Nothing passes between the datapath and its agents, which are far.
+    /// No message passes between the datapath and its remote agents.
     Cut,
-    /// The connections to agents on another host end, wherever in a frame they are.
+    /// Connections to remote agents are reset, possibly within a frame.
     Reset,
-    /// A second datapath at the same agents sends this many messages per second.
+    /// A hostile datapath at the same agents sends this many messages per second.
     Hostile(Attack, u64),
 }
 
 /// Messages of a hostile tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attack {
-    /// Flows that do not exist begin and end, some under the numbers of the other tenant's flows.
+    /// Opens and closes flows that do not exist, some with the numbers of the other tenant's flows.
     Flows,
-    /// Reports, refusals and ends of flows that the tenant does not have.
+    /// Reports, refusals and flow ends for flows that the tenant does not have.
     Reports,
     /// Messages of unknown types.
     Unknown,
     /// Random bytes.
     Garbage,
-    /// Messages that cause a line of the log each, and datapaths that begin anew over and over.
+    /// Messages that each cause a line in the log, and datapaths that reconnect over and over.
     Log,
 }
 
-/// What a message suffers.
+/// Effect of a fault on a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Harm {
     Late,
@@ -135,7 +134,7 @@ const ALGORITHMS: [&str; 13] = [
     "reno", "cubic", "bbr", "bbr3", "dctcp", "swift", "timely", "constant", "vegas", "copa",
     "ledbat++", "nimbus", "vivace",
 ];
-/// Those whose programs version 1 can say.
+/// Algorithms whose programs can be expressed in version 1.
 const OF_VERSION_1: [&str; 3] = ["reno", "cubic", "dctcp"];
 const QUEUES: [&str; 6] = [
     "droptail:8p",
@@ -162,7 +161,7 @@ const HARMS: [Harm; 6] = [
 ];
 
 impl Plan {
-    /// What this seed draws.
+    /// Draws the plan of this seed.
     pub fn new(seed: u64) -> Plan {
         let mut draw = Draw::new(seed, 1);
         let delay = Duration::from_micros(draw.log(500, 40_000));
@@ -180,12 +179,12 @@ impl Plan {
             },
             ack_every: draw.from(1, 2) as u8,
             first_number: if draw.hits(300) { u32::MAX - 50 } else { 0 },
-            // Nobody gives up, so that every flow has to be through in the end: a server waits this
-            // long for a client, longer than any outage.
+            // Endpoints never give up, since every flow must complete: a server waits for its
+            // client for longer than any outage.
             max_rto: Duration::from_secs(5),
             max_retries: u8::MAX,
             open_retries: u8::MAX,
-            // But a peer that is gone is not waited for.
+            // An absent peer is given up after the idle timeout, however.
             idle_timeout: Duration::from_secs(60),
             ..Config::default()
         };
@@ -229,7 +228,7 @@ impl Plan {
             calm,
             faults,
         };
-        // Drawn apart, so that it changes nothing for those who speak version 2.
+        // Drawn from separate streams, so that plans with version 2 stay the same.
         let (mut first, mut second) = (Draw::new(seed, 99), Draw::new(seed, 98));
         let mut plan = match (first.hits(250), second.hits(250)) {
             (true, _) => plan.in_version_1(&mut first),
@@ -248,8 +247,8 @@ impl Plan {
         }
     }
 
-    /// Adds a hostile tenant. In half of the plans the agent suffers nothing else, so that a
-    /// fallback has no other cause.
+    /// Adds a hostile tenant. In half of these plans the agents have no other faults, so that
+    /// nothing else can cause a fallback.
     fn with_hostile_tenant(mut self, draw: &mut Draw) -> Plan {
         self.work = Duration::from_nanos(draw.log(500, 4_000));
         if draw.hits(500) {
@@ -268,8 +267,9 @@ impl Plan {
         self
     }
 
-    /// Returns true where a tenant is hostile and agents suffer nothing else: then no flow may fall
-    /// back. In version 1 with a silence flows also fall back where their agent has nothing to say.
+    /// Returns true if there is a hostile tenant and no fault that affects the agents: then no flow
+    /// may fall back. In version 1 with an agent timeout, flows also fall back when their agent has
+    /// nothing to send.
     pub fn only_hostile(&self) -> bool {
         if matches!(self.version, Version::One { silence: Some(_) }) {
             return false;
@@ -278,17 +278,17 @@ impl Plan {
         self.faults.iter().any(hostile) && !self.faults.iter().any(Fault::silences_agents)
     }
 
-    /// With agents on another host, over a connection that brings everything whole and in order, or
-    /// breaks.
+    /// Moves the agents to another host, behind connections that deliver everything in order, or
+    /// break.
     fn far(mut self, draw: &mut Draw) -> Plan {
         self.message = Duration::from_micros(draw.log(500, 50_000));
-        // 3 round trips and 200 ms, as where nobody says it.
+        // The default: 3 RTTs plus 200 ms.
         self.limits.fallback_after = self.message * 6 + Duration::from_millis(200);
         self.strict = true;
         self.faults
             .retain(|fault| !matches!(fault.what, What::Messages(harm, _) if harm != Harm::Late));
-        // Flows begin while the network is cut, and a connection that was given up comes back
-        // before all is calm.
+        // Flows start while the network is cut, and an abandoned connection is re-established
+        // before the calm.
         let begin = self.calm.as_micros();
         self.calm += Duration::from_secs(6);
         let calm = self.calm.as_micros();
@@ -318,7 +318,7 @@ impl Plan {
         self
     }
 
-    /// When connections that began at `since` are reset.
+    /// Returns the time at which connections established at `since` are reset.
     pub fn reset_after(&self, since: Time) -> Time {
         let resets = self
             .faults
@@ -327,7 +327,7 @@ impl Plan {
         resets.map(|reset| reset.at).min().unwrap_or(Time::MAX)
     }
 
-    /// When nothing is cut any more, if something is now.
+    /// Returns the end of the current cut, if there is one.
     pub fn cut_until(&self, now: Time) -> Option<Time> {
         let cuts = self
             .faults
@@ -336,9 +336,9 @@ impl Plan {
         cuts.map(Fault::end).max()
     }
 
-    /// When a connection is given up that was made at `since`, and when the next one is there: as
-    /// `link::TlsUplink` does, after four silences, 2 s at least, with attempts that wait longer
-    /// and longer.
+    /// Returns the time at which a connection established at `since` is abandoned, and the time of
+    /// the next one: as in `link::TlsUplink`, after four agent timeouts but at least 2 s, with
+    /// exponential backoff between attempts.
     pub fn given_up(&self, since: Time) -> Option<(Time, Time)> {
         let patience = (self.limits.fallback_after * 4).max(Duration::from_secs(2));
         let cuts = self
@@ -352,7 +352,7 @@ impl Plan {
             wait = (wait * 2).min(Duration::from_secs(5));
             next += wait;
         }
-        // TCP's handshake, TLS', and the welcome.
+        // Handshakes of TCP and TLS, and the welcome message.
         Some((given_up, next + self.message * 6))
     }
 
@@ -372,15 +372,17 @@ impl Plan {
         self
     }
 
-    /// Whether messages may say what nobody meant: then no flow has to come through.
+    /// Returns true if messages can be corrupted without being detected: then flows need not
+    /// complete.
     pub fn lies(&self) -> bool {
         self.faults
             .iter()
             .any(|fault| matches!(fault.what, What::Messages(Harm::Flipped, _)))
     }
 
-    /// Whether an algorithm steers that is for data centres: it takes the delay of these paths for
-    /// a queue, and its window goes to a hundredth of a packet (Swift) or its rate to the least.
+    /// Returns true if a data-centre algorithm is used. It mistakes the delay of these paths for
+    /// queueing and reduces its window to a hundredth of a packet (Swift) or its rate to the
+    /// minimum (TIMELY).
     pub fn crawls(&self) -> bool {
         let steered = self.faults.iter().filter_map(|fault| match fault.what {
             What::Dies(algorithm) | What::Second(algorithm) => Some(algorithm),
@@ -390,7 +392,7 @@ impl Plan {
         all.any(|algorithm| matches!(algorithm, "swift" | "timely"))
     }
 
-    /// The same without these faults.
+    /// Returns the plan without these faults.
     #[must_use]
     pub fn without(&self, ids: &[u64]) -> Plan {
         let faults = self
@@ -405,7 +407,7 @@ impl Plan {
         }
     }
 
-    /// The name of the link that suffers.
+    /// Returns the name of the link that the faults affect.
     pub fn bottleneck(&self) -> &'static str {
         match self.shape {
             0 | 2 => "bottleneck",
@@ -414,10 +416,10 @@ impl Plan {
         }
     }
 
-    /// The network.
+    /// Builds the network.
     pub fn network(&self) -> Result<Network, SimError> {
-        // No queue and no loss where packets come from and go to: what leaves a host and what comes
-        // to it is seen there.
+        // Access links have no loss and a sufficient queue, so that the packets seen there are all
+        // packets sent and received by the hosts.
         let access = LinkSpec::new(
             Rate::from_bits_per_sec(100_000_000),
             Duration::from_micros(50),
@@ -436,7 +438,7 @@ impl Plan {
         }
     }
 
-    /// The hosts of a flow, between which there is a path.
+    /// Returns the source and destination host of a flow.
     pub fn hosts(&self, flow: &FlowPlan, network: &Network) -> Option<(NodeId, NodeId)> {
         let hosts: Vec<NodeId> = network.hosts().collect();
         let named = |name: String| network.node(&name);
@@ -457,7 +459,7 @@ impl Plan {
         })
     }
 
-    /// How packets are delayed under [`What::Reorder`].
+    /// Returns the delay model of [`What::Reorder`].
     pub fn jitter(&self, percent: u64) -> DelayModel {
         DelayModel::Jitter {
             delay: self.delay,
@@ -496,8 +498,8 @@ impl Fault {
         }
     }
 
-    /// Returns true where a fault may keep an agent's heartbeats from its flows. A flood of
-    /// reports, a hostile tenant and what happens to packets may not.
+    /// Returns true if the fault can delay or drop an agent's heartbeats. Floods of reports,
+    /// hostile tenants and faults of the packet network must not.
     fn silences_agents(&self) -> bool {
         match self.what {
             What::Dies(_) | What::Hangs | What::Second(_) | What::Clock(_) | What::Messages(..) => {
@@ -517,7 +519,7 @@ impl Fault {
         self.at + self.lasts
     }
 
-    /// Whether it is so now.
+    /// Returns true if the fault is active.
     pub fn is_on(&self, now: Time) -> bool {
         self.at <= now && now < self.end()
     }

@@ -1,4 +1,4 @@
-//! A failure with as few faults as it takes.
+//! Minimisation of failing plans.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -7,7 +7,7 @@ use ccplane_units::Time;
 use crate::plan::Plan;
 use crate::storm::{self, Failure, Outcome};
 
-/// Runs a plan; a panic is a failure like any other.
+/// Runs a plan; a panic counts as a failure.
 pub fn attempt(plan: &Plan) -> Result<Outcome, Failure> {
     catch_unwind(AssertUnwindSafe(|| storm::run(plan))).unwrap_or_else(|panic| {
         let said = panic.downcast_ref::<String>().map(String::as_str);
@@ -21,8 +21,7 @@ pub fn attempt(plan: &Plan) -> Result<Outcome, Failure> {
     })
 }
 
-/// Leaves out every fault without which the plan fails as well; the faults left out, and how it
-/// fails then.
+/// Removes faults while the plan still fails. Returns the removed faults and the last failure.
 pub fn shrink(plan: &Plan, mut failure: Failure, mut without: Vec<u64>) -> (Vec<u64>, Failure) {
     let mut again = true;
     while std::mem::take(&mut again) {
@@ -46,7 +45,7 @@ pub fn shrink(plan: &Plan, mut failure: Failure, mut without: Vec<u64>) -> (Vec<
     (without, failure)
 }
 
-/// The one line that says what failed and how to see it again.
+/// Formats a failure in one line, with the command to reproduce it.
 pub fn line(plan: &Plan, without: &[u64], failure: &Failure) -> String {
     let list: Vec<String> = without.iter().map(u64::to_string).collect();
     let without = match list.is_empty() {

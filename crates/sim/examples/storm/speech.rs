@@ -1,5 +1,5 @@
-//! How agent and datapath say things to each other: as bytes of version 2, or of version 1 with
-//! what either end makes of it.
+//! Encoding of messages between agent and datapath: version 2, or version 1 with the translation at
+//! both ends.
 
 use std::collections::VecDeque;
 
@@ -9,22 +9,23 @@ use ccplane_wire::{Command, Event, v1, v2};
 
 use crate::plan::Version;
 
-/// Flows ask for no algorithm in particular; this is what those of a CCP agent are kept under.
+/// Name under which the datapath keeps the programs of a CCP agent; its flows request no algorithm
+/// by name.
 const OF_CCP: &str = "ccp";
 
-/// Both ends of a connection, without what lies between them.
+/// Codec of both ends of a connection.
 #[derive(Debug)]
 pub enum Speech {
     Two,
     One(Box<Ends>),
 }
 
-/// Of version 1: what each end makes of what it hears.
+/// State of version 1 at both ends.
 #[derive(Debug)]
 pub struct Ends {
     datapath: Foreign,
     agent: CcpDatapath,
-    /// The agent has heard of this datapath.
+    /// The agent has registered the datapath.
     known: bool,
 }
 
@@ -40,7 +41,7 @@ impl Speech {
         }
     }
 
-    /// The datapath has found an agent, which knows it by `id` from now on.
+    /// Starts a connection: the agent knows the datapath by `id`.
     pub fn connected(&mut self, now: Time, id: DatapathId) {
         if let Speech::One(ends) = self {
             ends.datapath.connected(now);
@@ -48,7 +49,7 @@ impl Speech {
         }
     }
 
-    /// What the datapath sends; nothing where its version has no word for it.
+    /// Encodes an event of the datapath; empty if its version has no such message.
     pub fn event(&mut self, event: &Event<'_>) -> Result<Vec<u8>, String> {
         match self {
             Speech::Two => {
@@ -68,7 +69,7 @@ impl Speech {
         }
     }
 
-    /// Gives the agent what came. False when that is no message.
+    /// Delivers bytes to the agent. Returns false if they are no valid message.
     pub fn hear(&mut self, clock: Time, id: DatapathId, bytes: &[u8], agent: &mut Agent) -> bool {
         match self {
             Speech::Two => {
@@ -80,7 +81,7 @@ impl Speech {
                     v1::messages(bytes).next(),
                     Some(Ok(v1::Message::Ready { .. }))
                 );
-                // It is a datapath from its first message on that can be read, as over a socket.
+                // As over a socket, a datapath is registered with its first valid message.
                 if !ends.known && v1::messages(bytes).any(|message| message.is_err()) {
                     return true;
                 }
@@ -91,13 +92,13 @@ impl Speech {
                     agent.disconnected(id);
                     (ends.agent, ends.known) = (CcpDatapath::new(id), false);
                 }
-                // The datapath does not notice.
+                // The datapath is not notified.
                 true
             }
         }
     }
 
-    /// What the agent sends, if its version has a word for it.
+    /// Encodes a command of the agent; `None` if its version has no such message.
     pub fn command(
         &mut self,
         clock: Time,
@@ -118,14 +119,14 @@ impl Speech {
         }
     }
 
-    /// The datapath reads what came. False when that is no message.
+    /// Decodes bytes at the datapath. Returns false if they are no valid message.
     pub fn read(&mut self, now: Time, bytes: &[u8], ready: &mut VecDeque<Command>) -> bool {
         match self {
             Speech::Two => {
                 v2::read_commands(bytes, &mut |command| ready.push_back(command)).is_ok()
             }
             Speech::One(ends) => {
-                // What is no message is passed over: an agent that sends it may send better ones.
+                // Invalid messages are ignored; the agent may send valid ones later.
                 let _ = ends.datapath.handle(now, bytes);
                 ready.extend(std::iter::from_fn(|| ends.datapath.poll()));
                 true
@@ -133,7 +134,7 @@ impl Speech {
         }
     }
 
-    /// When the datapath's end has something to do.
+    /// Returns the next deadline of the datapath's end.
     pub fn next_deadline(&self) -> Option<Time> {
         match self {
             Speech::Two => None,
@@ -141,7 +142,7 @@ impl Speech {
         }
     }
 
-    /// Does what the datapath's end has to do by now.
+    /// Handles the deadlines of the datapath's end.
     pub fn on_deadline(&mut self, now: Time, ready: &mut VecDeque<Command>) {
         if let Speech::One(ends) = self {
             ends.datapath.on_deadline(now);

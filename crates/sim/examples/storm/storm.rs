@@ -1,4 +1,4 @@
-//! One run: what a plan says happens, and after every event everyone looks.
+//! Run of a plan, with all checks after every event.
 
 use std::sync::Arc;
 
@@ -15,45 +15,45 @@ use crate::disk::{self, Recorder};
 use crate::line::Line;
 use crate::plan::{Plan, What};
 
-/// When all is calm, flows have so long to come through; most take some seconds. Of an algorithm
-/// that crawls on such paths ([`Plan::crawls`]) one that moves is given up then; any other is a
-/// failure.
+/// Time for flows to complete after the calm; most take some seconds. Afterwards, flows of
+/// algorithms that crawl on such paths ([`Plan::crawls`]) are aborted if they progress; any other
+/// incomplete flow is a failure.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// A flow that has received nothing for so long stands still: far longer than the longest timeout,
-/// or than a segment takes at 100 bytes/s.
+/// A flow that has received nothing for this long is stuck: far longer than the longest RTO, or
+/// than a segment takes at 100 bytes/s.
 const STILL: Duration = Duration::from_secs(100);
-/// After the last flow has closed, what is under way has so long to arrive.
+/// Time after the close of the last flow for packets and messages in flight.
 const AFTERWARDS: Duration = Duration::from_secs(2);
-/// So many events between two looks at all counters of all links, which take longer than an event.
+/// Events between two checks of all link counters, which take longer than an event.
 const SELDOM: u64 = 64;
-/// So many events at one moment are a simulation that stands still.
+/// Maximum number of events at one time, for a simulation to count as stalled.
 const MOST_AT_ONCE: u64 = 200_000;
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Stands for everything that happened.
+    /// Digest of the simulation.
     pub digest: u64,
     pub events: u64,
     pub messages: u64,
     pub harmed: u64,
 }
 
-/// What went wrong, and when.
+/// Violated invariant, with its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     pub at: Time,
     pub what: Wrong,
 }
 
-/// A run under way.
+/// Run in progress.
 struct Storm<'a> {
     plan: &'a Plan,
     sim: Simulation<Recorder>,
     line: Line,
     streams: Streams,
     flows: Vec<FlowId>,
-    /// Flows were given up, so that not every byte has to arrive.
+    /// Flows were aborted, so not every byte has to arrive.
     given_up: bool,
 }
 
@@ -113,7 +113,7 @@ impl<'a> Storm<'a> {
         Ok(storm)
     }
 
-    /// What befalls packets.
+    /// Schedules the faults of the network.
     fn schedule(&mut self) -> Result<(), SimError> {
         let plan = self.plan;
         let Some(link) = self.sim.network().link_named(plan.bottleneck()) else {
@@ -185,7 +185,7 @@ impl<'a> Storm<'a> {
                 self.living().join("; ")
             ));
         }
-        // An agent behind a cut network hears of an end when that is back.
+        // Behind a cut, the agent is notified of a flow's end only when the network is restored.
         let is_far = self.plan.faults.iter().any(|fault| fault.what == What::Cut);
         let back = if is_far { self.plan.calm } else { Time::ZERO };
         let until = self.sim.now().max(back) + AFTERWARDS;
@@ -203,7 +203,7 @@ impl<'a> Storm<'a> {
         })
     }
 
-    /// Gives up what has not come through; one that stands still is a failure.
+    /// Aborts incomplete flows; a stuck flow is a failure.
     fn give_up(&mut self, moving: bool) -> Result<(), Wrong> {
         self.given_up = true;
         let streams = self.streams.inner();
@@ -221,7 +221,7 @@ impl<'a> Storm<'a> {
         Ok(())
     }
 
-    /// Flows that live, in words.
+    /// Describes the open flows.
     fn living(&self) -> Vec<String> {
         let living = self
             .flows
@@ -249,7 +249,7 @@ impl<'a> Storm<'a> {
         Ok(more)
     }
 
-    /// What is looked at after every event.
+    /// Runs the checks of every event.
     fn look(&self, lies: bool) -> Result<(), Wrong> {
         let Storm { plan, sim, .. } = self;
         let streams = self.streams.inner();
@@ -290,7 +290,7 @@ impl<'a> Storm<'a> {
         Ok(())
     }
 
-    /// What takes longer.
+    /// Runs the slower checks.
     fn look_seldom(&self) -> Result<(), Wrong> {
         let streams = self.streams.inner();
         for (index, flow) in self.flows.iter().enumerate() {
@@ -302,7 +302,7 @@ impl<'a> Storm<'a> {
         self.sim.check().map_err(|error| error.to_string())
     }
 
-    /// Every flow has begun and ended.
+    /// Returns true if every flow has started and ended.
     fn all_over(&self) -> bool {
         let mut flows = self.plan.flows.iter().zip(&self.flows);
         flows.all(|(plan, flow)| {
@@ -310,7 +310,7 @@ impl<'a> Storm<'a> {
         }) && self.sim.left()[1].1 == 0
     }
 
-    /// Every byte has arrived, unless flows were given up.
+    /// Checks that every byte arrived, unless flows were aborted.
     fn came_through(&self) -> Result<(), Wrong> {
         let streams = self.streams.inner();
         for (index, (plan, flow)) in self.plan.flows.iter().zip(&self.flows).enumerate() {

@@ -1,4 +1,4 @@
-//! A hostile tenant: a datapath at the same agent that sends what harms others.
+//! Hostile tenant: a datapath at the same agent whose messages try to harm other tenants.
 
 use ccplane_agent::{Agent, DatapathId};
 use ccplane_datapath::Capabilities;
@@ -10,19 +10,19 @@ use crate::line::{MESSAGES_PER_TURN, Way};
 use crate::plan::{Attack, Fault, Plan, Version, What};
 use crate::speech::Speech;
 
-/// Time between two bursts of messages.
+/// Interval between bursts of messages.
 const BURST: Duration = Duration::from_millis(1);
-/// Events of a packet of version 2.
+/// Maximum number of events in a packet of version 2.
 const EVENTS_PER_PACKET: u64 = 8;
 
-/// The hostile datapath of one fault at one agent. It reads no commands.
+/// Hostile datapath of one fault at one agent. It reads no commands.
 #[derive(Debug)]
 pub struct Tenant {
     fault: Fault,
     attack: Attack,
     messages_per_second: u64,
     draw: Draw,
-    /// The connection, where there is one.
+    /// Current connection, if any.
     datapath: Option<DatapathId>,
     speech: Speech,
     to_agent: Way,
@@ -30,7 +30,7 @@ pub struct Tenant {
 }
 
 impl Tenant {
-    /// Those of a plan, for one agent.
+    /// Creates the hostile tenants of a plan, for one agent.
     pub fn all(plan: &Plan) -> Vec<Tenant> {
         let tenant = |fault: &Fault| match fault.what {
             What::Hostile(attack, messages_per_second) => Some(Tenant {
@@ -48,13 +48,13 @@ impl Tenant {
         plan.faults.iter().filter_map(tenant).collect()
     }
 
-    /// Flows that the agent knows of it while it is connected.
+    /// Returns the number of flows that the agent keeps for the tenant while it is connected.
     pub fn flows(&self, agent: &Agent) -> usize {
         self.datapath
             .map_or(0, |datapath| agent.flows_held(datapath))
     }
 
-    /// When the agent has something to do for it.
+    /// Returns the time of the next burst, arrival or end.
     pub fn next_due(&self) -> Time {
         let burst = match self.next_burst < self.fault.end() {
             true => self.next_burst,
@@ -67,8 +67,8 @@ impl Tenant {
         burst.min(end).min(self.to_agent.next())
     }
 
-    /// Sends what is due, and gives the agent some of what has arrived. `clock` is the agent's
-    /// time. Adds what the agent reads to `read`.
+    /// Sends due messages and delivers some of those that have arrived. `clock` is the agent's
+    /// time. Adds the number of messages that the agent read to `read`.
     pub fn turn(
         &mut self,
         (now, clock): (Time, Time),
@@ -112,7 +112,7 @@ impl Tenant {
         }
     }
 
-    /// Begins a connection, as a rule with the message that it has to begin with.
+    /// Starts a connection, usually with the mandatory first message.
     fn connect(&mut self, now: Time, next_datapath: &mut u32) {
         let id = DatapathId(*next_datapath);
         *next_datapath += 1;
@@ -124,7 +124,7 @@ impl Tenant {
         }
     }
 
-    /// Ends the connection; another begins with the next burst.
+    /// Ends the connection; the next burst starts another one.
     fn end(&mut self, agent: &mut Agent, read: &mut u64) {
         self.to_agent.reset();
         if let Some(datapath) = self.datapath.take() {
@@ -133,7 +133,7 @@ impl Tenant {
         }
     }
 
-    /// The bytes of one message.
+    /// Creates a message.
     fn packet(&mut self, plan: &Plan) -> Vec<u8> {
         match self.attack {
             Attack::Garbage => self.garbage(),
@@ -149,7 +149,7 @@ impl Tenant {
             .collect()
     }
 
-    /// A message whose frame is right and whose type does not exist.
+    /// Creates a message with a valid frame and an unknown type.
     fn unknown(&mut self, version: Version) -> Vec<u8> {
         let kind = self.draw.from(0x80, 0xff) as u8;
         match version {
@@ -168,8 +168,7 @@ impl Tenant {
         }
     }
 
-    /// The beginning of a datapath, with a long name and a demand for as many heartbeats as there
-    /// can be.
+    /// Creates a Ready event with a long name and a request for frequent heartbeats.
     fn ready(&mut self) -> Vec<u8> {
         let datapath = DatapathInfo {
             id: self.draw.next() as u32,
@@ -197,7 +196,7 @@ impl Tenant {
     }
 
     fn event<'f>(&mut self, fields: &'f [u64]) -> Event<'f> {
-        // The other tenant's flows have the first numbers.
+        // The other tenant's flows have the lowest numbers.
         let flow = match self.draw.hits(300) {
             true => self.draw.below(5),
             false => self.draw.next(),
@@ -250,7 +249,7 @@ impl Tenant {
         }
     }
 
-    /// Events as bytes. Those that a version has no message for become garbage.
+    /// Encodes events; garbage if the version has no such messages.
     fn say(&mut self, events: &[Event<'_>]) -> Vec<u8> {
         let mut bytes = match &mut self.speech {
             Speech::Two => {

@@ -1,5 +1,5 @@
-//! Queues that hold their delay: CoDel's law of drops and its standing queue (RFC 8289), DualPI2's
-//! set-points (RFC 9332).
+//! Delay-based AQM: CoDel's control law and standing queue (RFC 8289), DualPI2's set points (RFC
+//! 9332).
 
 use ccplane_qdisc::{DropReason, Ecn};
 use ccplane_sim::{
@@ -10,7 +10,7 @@ use ccplane_units::{Duration, Time};
 
 use super::path::{Path, at, config, mbit, within};
 
-/// When a queue dropped.
+/// Times of the drops.
 #[derive(Default)]
 struct Drops(Vec<Time>);
 
@@ -22,9 +22,8 @@ impl Tracer for Drops {
     }
 }
 
-/// Under an overload that heeds nothing, the first drop comes an interval after the wait exceeded
-/// the target, and n drops later the next one interval / sqrt(n) after that (RFC 8289, section
-/// 3.2).
+/// Under an unresponsive overload, the first drop is one interval after the sojourn time exceeded
+/// the target, and the drop after n drops is interval / sqrt(n) later (RFC 8289, section 3.2).
 #[test]
 fn codel_drops_faster_and_faster_under_overload() {
     let (line, load, bytes) = (12.0, 1.1, 1500);
@@ -56,7 +55,7 @@ fn codel_drops_faster_and_faster_under_overload() {
     };
     let congestion = Congestion::Native(Native::new_reno());
     sim.add_workload(workload, congestion, settings()).unwrap();
-    // After 2 s the drops take as much as the overload brings, and the law has done its work.
+    // After 2 s the drop rate equals the overload, and the control law has settled.
     sim.run_until(at(2.0)).unwrap();
     let drops: Vec<f64> = sim
         .tracer()
@@ -64,14 +63,14 @@ fn codel_drops_faster_and_faster_under_overload() {
         .iter()
         .map(|drop| drop.as_secs_f64())
         .collect();
-    // What leaves at t came at t / load.
+    // A packet that leaves at t arrived at t / load.
     let first = target / (1.0 - 1.0 / load) + interval;
     assert!(
         (0.0..transmission).contains(&(drops[0] - first)),
         "the first drop at {}",
         drops[0]
     );
-    // A drop waits for the transmission under way, and the next one does not count from there.
+    // A drop waits for the end of a transmission, which does not shift the next one.
     let mut expected = drops[0];
     let count = drops.len();
     for (n, drop) in (1..).zip(drops) {
@@ -85,7 +84,7 @@ fn codel_drops_faster_and_faster_under_overload() {
     assert!((90..=110).contains(&count), "{count} drops");
 }
 
-/// Mean time in the queue, ms, and utilisation of the line, after 20 s.
+/// Returns the mean queueing delay, ms, and the utilisation of the line, after 20 s.
 fn standing(
     queue: &str,
     flows: u32,
@@ -114,9 +113,9 @@ fn standing(
     )
 }
 
-/// A few flows leave about CoDel's target, 5 ms, standing in its queue. CoDel holds the least wait
-/// of an interval at the target. With more flows, whose windows matter less each, the mean is above
-/// it.
+/// A few flows leave a standing queue of about CoDel's target, 5 ms. CoDel holds the minimum
+/// sojourn time of an interval at the target. With more flows, each of which has less effect, the
+/// mean is above it.
 #[test]
 fn codel_holds_a_standing_queue_near_its_target() {
     for native in [Native::new_reno(), Native::cubic()] {
@@ -126,7 +125,7 @@ fn codel_holds_a_standing_queue_near_its_target() {
     }
 }
 
-/// The classic queue is held at 15 ms by an integral controller, which has no error that stays.
+/// An integral controller holds the classic queue at 15 ms without a steady-state error.
 #[test]
 fn dualpi2_holds_the_classic_queue_at_its_target() {
     for ecn in [Ecn::NotEct, Ecn::Ect0] {
@@ -140,8 +139,8 @@ fn dualpi2_holds_the_classic_queue_at_its_target() {
     }
 }
 
-/// Low-latency packets are marked once they wait for 1 ms: many flows stay close below, a few swing
-/// below it.
+/// Low-latency packets are marked from a sojourn time of 1 ms on: many flows stay just below it, a
+/// few oscillate below it.
 #[test]
 fn dualpi2_holds_the_low_latency_queue_below_its_step() {
     let (delay, utilisation) = standing("dualpi2", 20, &Native::dctcp(), Ecn::Ect1, (96.0, 20));

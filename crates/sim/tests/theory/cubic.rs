@@ -1,5 +1,5 @@
-//! Cubic against RFC 9438: the window between losses, the mean window for a given rate of losses,
-//! the share against Reno in the Reno-friendly region.
+//! Cubic against RFC 9438: the window between losses, the mean window at a given loss rate, and the
+//! share against Reno in the Reno-friendly region.
 
 use ccplane_qdisc::{DelayModel, QueueSpec, Shape, Size};
 use ccplane_sim::{Change, FlowId, LinkSpec, Native};
@@ -12,17 +12,17 @@ use super::path::{MSS, Path, at, config, mbit, within};
 const C: f64 = 0.4;
 const BETA: f64 = 0.7;
 
-/// The window at some time.
+/// Sample of the window.
 #[derive(Clone, Copy, Debug)]
 struct Look {
-    /// s
+    /// Seconds.
     at: f64,
-    /// packets
+    /// Packets.
     window: f64,
     threshold: f64,
 }
 
-/// The window from `from` to `until`, looked at every `step` (s).
+/// Samples the window from `from` to `until` every `step` seconds.
 fn watch(path: &mut Path, flow: FlowId, from: f64, until: f64, step: f64) -> Vec<Look> {
     let packets = |bytes: u64| bytes as f64 / f64::from(MSS);
     (0..((until - from) / step) as u64)
@@ -39,9 +39,9 @@ fn watch(path: &mut Path, flow: FlowId, from: f64, until: f64, step: f64) -> Vec
         .collect()
 }
 
-/// Packets are lost every 6.95 s, when the window has just come back to where it was: the
-/// deterministic model of section 5.1, in which the plateau stays the same. The pipe holds more
-/// than the window, so that the round-trip time is constant.
+/// One packet is lost every 6.95 s, when the window has returned to its previous maximum: the
+/// deterministic model of section 5.1, with a constant plateau. The pipe is larger than the window,
+/// so the RTT is constant.
 #[test]
 fn the_window_between_losses_is_the_cubic() {
     let (rtt, step) = (Duration::from_millis(100), 0.002);
@@ -61,7 +61,7 @@ fn the_window_between_losses_is_the_cubic() {
             .unwrap();
     }
     let flow = path.flow(Native::cubic_without_hystart(), config());
-    // The first loss is in slow start, and its cycle is not looked at.
+    // The first loss is in slow start, so its cycle is skipped.
     let mut w_max = last(&watch(&mut path, flow, 0.0, first + period, step)).window;
     for n in 1..losses {
         let begin = first + f64::from(n) * period;
@@ -76,7 +76,7 @@ fn the_window_between_losses_is_the_cubic() {
             (threshold - (BETA * w_max).floor()).abs() < 1.0,
             "kept of {w_max}: {threshold}"
         );
-        // The stage begins when the repair has brought the window to the threshold.
+        // Congestion avoidance starts when recovery has reduced the window to the threshold.
         let stage = cycle
             .iter()
             .rposition(|look| look.window <= threshold)
@@ -98,9 +98,8 @@ fn the_window_between_losses_is_the_cubic() {
             "plateau {w_max}, K {k:.3} s: the window is at most {off:.2} packets off the cubic"
         );
         assert!(off < 0.01 * w_max);
-        // Equation 5, with a loss in every `packets`. The cycle is longer than K by the round-trip
-        // times of the repair, for which the formula has no room: 4 % of the time, 3 % of the
-        // window.
+        // Equation 5, with one loss per `packets`. The cycle exceeds K by the RTTs of the recovery,
+        // which the formula neglects: 4 % of the time, 3 % of the window.
         let mean = cycle.iter().map(|look| look.window).sum::<f64>() / cycle.len() as f64;
         let factor = (C * (3.0 + BETA) / (4.0 * (1.0 - BETA))).powf(0.25);
         let formula = factor * (rtt.as_secs_f64() * packets as f64).powf(0.75);
@@ -113,8 +112,8 @@ fn last(looks: &[Look]) -> Look {
     looks[looks.len() - 1]
 }
 
-/// Section 4.3: where Reno's window would be above the cubic, Cubic has the mean window that Reno
-/// has, here under the same random losses.
+/// Section 4.3: where Reno's window would exceed the cubic function, Cubic has Reno's mean window,
+/// here under the same random losses.
 #[test]
 fn in_the_reno_friendly_region_cubic_gets_what_reno_gets() {
     for (rtt, p) in [(0.01, 1e-2), (0.01, 1e-3), (0.02, 3e-3), (0.04, 1e-2)] {
@@ -129,9 +128,9 @@ fn in_the_reno_friendly_region_cubic_gets_what_reno_gets() {
     }
 }
 
-/// The same side by side in one short queue. The longer the path, the more of a cycle is above
-/// Reno. Without jitter it is the start that decides in a queue of 17 packets: one flow's losses
-/// fall into the same place of the other's pattern for ever.
+/// The same with both flows in one short queue. On longer paths more of a cycle is above Reno.
+/// Without jitter the start times would decide in a queue of 17 packets: one flow's losses stay at
+/// the same phase of the other's cycle.
 #[test]
 fn cubic_and_reno_share_a_short_path_about_evenly() {
     for (rate, ms) in [(10.0, 20), (20.0, 10)] {

@@ -1,7 +1,6 @@
 //! The simulator against ns-3 (ns-3-dev of July 2026): a dumbbell with one flow, 96 Mbit/s, 20 ms,
-//! drop-tail of 160 packets of 1502 bytes, hosts at 1 Gbit/s, MSS 1448, an ACK for every second
-//! packet, 60 s, statistics after 5 s. Both queues count what waits behind the packet that is being
-//! sent.
+//! drop-tail of 160 packets of 1502 bytes, hosts at 1 Gbit/s, MSS 1448, delayed ACKs (every second
+//! packet), 60 s, statistics after 5 s. Both queues exclude the packet in transmission.
 
 use std::sync::Arc;
 
@@ -13,20 +12,20 @@ use ccplane_units::Duration;
 
 use super::path::{at, config, mbit, within};
 
-/// What one simulator measured.
+/// Results of one simulator.
 #[derive(Clone, Copy, Debug)]
 struct Figures {
-    /// Mbit/s
+    /// Mbit/s.
     goodput: f64,
-    /// ms from coming to the begin of the own transmission.
+    /// Time from arrival to the start of transmission, ms: mean and maximum.
     delay: f64,
     longest: f64,
-    /// In all of the 60 s, and after 5 s.
+    /// In all 60 s, and after 5 s.
     drops: f64,
     late_drops: f64,
-    /// Between losses, s.
+    /// Period of the sawtooth, s.
     period: f64,
-    /// Window at its largest and after the reduction, packets.
+    /// Window at its maximum and after the reduction, packets.
     top: f64,
     bottom: f64,
 }
@@ -86,9 +85,9 @@ fn simulated(native: Native) -> Figures {
     }
 }
 
-/// ns-3's `TcpLinuxReno` counts the packets that an ACK covers, as Linux does and we do. (Its
-/// `TcpNewReno` counts ACKs, so that the window grows by half a packet a round-trip time and the
-/// sawtooth is 10.9 s long.)
+/// ns-3's `TcpLinuxReno` counts the packets covered by an ACK, as Linux and this transport do. (Its
+/// `TcpNewReno` counts ACKs, so that the window grows by half a packet per RTT and the sawtooth is
+/// 10.9 s long.)
 #[test]
 fn one_reno_flow_does_what_it_does_in_ns_3() {
     let ours = simulated(Native::new_reno());
@@ -105,8 +104,8 @@ fn one_reno_flow_does_what_it_does_in_ns_3() {
     assert_eq!((ours.top, ours.bottom), (322.0, 161.0));
 }
 
-/// Drops are not compared: nearly all of ns-3's 164 are of the overshoot of slow start, which
-/// Linux' HyStart, ours, leaves in time. After that there is one a cycle.
+/// Drops are not compared: nearly all of ns-3's 164 are caused by the overshoot of slow start,
+/// which HyStart, as in Linux, avoids here. Afterwards there is one per cycle.
 #[test]
 fn one_cubic_flow_does_what_it_does_in_ns_3() {
     let ours = simulated(Native::cubic());
@@ -131,9 +130,9 @@ fn one_cubic_flow_does_what_it_does_in_ns_3() {
     );
 }
 
-/// 50 flows to one host, 10 Gbit/s, 20 µs, 250 packets, the first 0.1 s. ns-3's figures are those
-/// of `TcpNewReno`, whose windows grow half as fast and lose less often (1,533 packets): what the
-/// full queue decides is the same.
+/// 50 flows to one host, 10 Gbit/s, 20 µs, 250 packets, the first 0.1 s. ns-3's results are for
+/// `TcpNewReno`, whose windows grow half as fast and lose less often (1,533 packets). The results
+/// that depend on the full queue are the same.
 #[test]
 fn fifty_flows_to_one_host_do_what_they_do_in_ns_3() {
     let rtt = Duration::from_micros(20);

@@ -1,4 +1,4 @@
-//! The path that all these tests take, and what is measured on it.
+//! Path used by all these tests, and its measurements.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use ccplane_sim::{
 };
 use ccplane_units::{Duration, Rate, Time};
 
-/// Payload and header bytes of a full packet: 1500 bytes on the wire.
+/// Payload of a packet of 1500 bytes on the wire.
 pub const MSS: u16 = 1448;
 
-/// A sender, a switch beside it, a receiver: `forward` leads from the switch to the receiver,
-/// `backward` back.
+/// A sender, a switch next to it, and a receiver: the link `forward` leads from the switch to the
+/// receiver, `backward` from the receiver to the switch.
 pub struct Path {
     pub sim: Simulation,
     pub sender: NodeId,
@@ -41,7 +41,7 @@ impl Path {
         }
     }
 
-    /// A flow from the beginning, without end.
+    /// Adds a flow without end that starts at time 0.
     pub fn flow(&mut self, native: Native, config: Config) -> FlowId {
         let spec = FlowSpec::new(self.sender, self.receiver)
             .under(Congestion::Native(native))
@@ -62,7 +62,7 @@ impl Path {
     }
 }
 
-/// Whoever receives takes every byte at once.
+/// Returns a configuration whose receiver reads every byte immediately.
 pub fn config() -> Config {
     Config {
         discard: true,
@@ -79,7 +79,7 @@ pub fn mbit(rate: f64) -> Rate {
     Rate::from_bits_per_sec((rate * 1e6) as u64)
 }
 
-/// Whether `measured` is within so many per cent of `expected`; prints both.
+/// Returns true if `measured` is within `percent` of `expected`, and prints both.
 pub fn within(what: &str, measured: f64, expected: f64, percent: f64) -> bool {
     let error = (measured / expected - 1.0) * 100.0;
     println!(

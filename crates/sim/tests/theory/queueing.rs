@@ -1,5 +1,5 @@
 //! A queue with Poisson arrivals and packets of one size against M/D/1 (Pollaczek and Khinchine):
-//! packets wait for rho / (2 (1 - rho)) transmissions on average before their own begins.
+//! the mean wait before transmission is rho / (2 (1 - rho)) transmission times.
 
 use ccplane_sim::{
     Carrier, Congestion, Duty, LinkSpec, Native, Pairs, Workload, WorkloadSpec, settings,
@@ -8,7 +8,7 @@ use ccplane_units::{Duration, Time};
 
 use super::path::{Path, at, mbit, within};
 
-/// Bytes, and Mbit/s: 120 µs a packet.
+/// Packet size, bytes, and line rate, Mbit/s: 120 µs per packet.
 const BYTES: u32 = 1500;
 const LINE: f64 = 100.0;
 const SERVICE: f64 = BYTES as f64 * 8.0 / (LINE * 1e6);
@@ -17,7 +17,7 @@ fn expected(load: f64) -> f64 {
     load / (2.0 * (1.0 - load)) * SERVICE
 }
 
-/// Mean wait, s, of so many packets at this load.
+/// Returns the mean wait, s, of this many packets at this load.
 fn simulated(load: f64, packets: f64, seed: u64) -> f64 {
     let mut path = Path::new(
         LinkSpec::new(mbit(LINE), Duration::ZERO),
@@ -47,8 +47,8 @@ fn simulated(load: f64, packets: f64, seed: u64) -> f64 {
     link.sojourn_sum.as_secs_f64() / link.accepted as f64 - SERVICE
 }
 
-/// The closer to 1 the load, the longer a queue remembers, and the more packets a mean takes: over
-/// 8 seeds the figures below have standard deviations of 0.5, 0.9 and 1.0 %.
+/// The higher the load, the longer the queue's memory, and the more packets a mean requires. Over 8
+/// seeds the means below have standard deviations of 0.5, 0.9 and 1.0 %.
 #[test]
 fn packets_wait_as_long_as_in_an_m_d_1_queue() {
     for (load, packets) in [(0.5, 1e6), (0.8, 2e6), (0.95, 16e6)] {

@@ -1,4 +1,4 @@
-//! Completion times of flows that slow start alone decides, against the closed form of RC3's
+//! Flow completion times that slow start alone determines, against the closed form of RC3's
 //! analysis (Mittal et al., NSDI 2014, section 2), checked against the authors' own data.
 
 use std::sync::Arc;
@@ -8,22 +8,22 @@ use ccplane_units::Duration;
 
 use super::path::{Path, at, config, mbit, within};
 
-/// Round-trip time without a queue, s.
+/// Base RTT, s.
 const R: f64 = 0.040;
-/// Spare capacity, Mbit/s.
+/// Available bandwidth, Mbit/s.
 const A: f64 = 700.0;
 /// Initial window, packets.
 const I: u64 = 4;
-/// Payload, and bytes on the wire.
+/// Payload and size on the wire, bytes.
 const MSS: u16 = 1460;
 const WIRE: f64 = 1500.0;
 
-/// The sizes of the authors' figure, packets.
+/// Flow sizes of the authors' figure, packets.
 const SIZES: [u64; 11] = [1, 2, 3, 5, 7, 40, 72, 137, 267, 1187, 2107];
 
-/// Completion time, s, of `n` packets: handshake and the way of the last packet (1.5 R), a
-/// round-trip time for each window of i, 2i, 4i… that leaves something to send and does not fill
-/// the pipe, the rest at the line's rate.
+/// Returns the completion time, s, of `n` packets: handshake and propagation of the last packet
+/// (1.5 R), one RTT for each window of i, 2i, 4i… that leaves data unsent and does not fill the
+/// pipe, and the rest at the line rate.
 fn closed_form(n: u64) -> f64 {
     let rate = A * 1e6 / 8.0 / WIRE;
     let (mut rounds, mut sent, mut window) = (0.0, 0, I);
@@ -35,7 +35,7 @@ fn closed_form(n: u64) -> f64 {
     1.5 * R + rounds * R + (n - sent) as f64 / rate
 }
 
-/// The form itself against what the authors' data file shows, ms.
+/// The closed form against the authors' data file, ms.
 #[test]
 fn the_closed_form_gives_the_published_times() {
     let published = [
@@ -43,7 +43,7 @@ fn the_closed_form_gives_the_published_times() {
     ];
     for (n, published) in SIZES.into_iter().zip(published) {
         let ms = closed_form(n) * 1e3;
-        // The table leaves out the transmission of flows of one window.
+        // The data omit the transmission time of flows of one window.
         assert!(
             (ms - published).abs() < 0.1,
             "{n} packets: {ms} ms, published {published} ms"

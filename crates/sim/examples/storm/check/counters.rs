@@ -1,11 +1,11 @@
-//! Counters add up: what was sent is acknowledged, in flight, or waits to be sent again.
+//! Invariant of the counters: data sent is acknowledged, in flight, or waiting for retransmission.
 
 use ccplane_sim::Connection;
 
 use super::Wrong;
 use super::stream::Stream;
 
-/// Looks at a sender beside what was seen of its packets.
+/// Compares a sender's counters with the packets seen on the network.
 pub fn check(sender: &Connection, stream: &Stream) -> Result<(), Wrong> {
     let stats = sender.stats();
     let wrong = |what: String| Err(what);

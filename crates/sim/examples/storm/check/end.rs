@@ -1,11 +1,13 @@
-//! When all is closed, nothing is left: in the network, in the datapath, with the agents.
+//! Invariant at the end: with all flows closed, nothing is left in the network, in the datapath or
+//! at the agents.
 
 use ccplane_sim::World;
 
 use super::Wrong;
 use crate::line::Line;
 
-/// Looks at what is left. Where agents were told lies, they may know of flows that never were.
+/// Checks for leftovers. With corrupted messages (`lies`), agents may have flows that never
+/// existed.
 pub fn check(world: &World, line: &Line, lies: bool) -> Result<(), Wrong> {
     if let Some((what, count)) = world.left().into_iter().find(|(_, count)| *count > 0) {
         return Err(format!("{count} {what} are left"));

@@ -1,7 +1,8 @@
-//! A flow whose agent is silent is on the fallback within its time, and comes back with the agent.
+//! Invariant of the fallback: a flow whose agent is silent enters the fallback within the agent
+//! timeout, and leaves it when the agent returns.
 //!
-//! The model knows what the datapath was told and what it answered, and nothing of how the datapath
-//! judges.
+//! The model records the datapath's commands and events only and is independent of the datapath's
+//! own logic.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,28 +11,28 @@ use ccplane_wire::{Command, Event};
 
 use super::Wrong;
 
-/// See the module.
+/// Model of the datapath; see the module.
 #[derive(Debug)]
 pub struct Model {
     fallback_after: Duration,
-    /// By algorithm, in the order in which they were heard of: the last sign of life, and the
+    /// Per algorithm, in order of appearance: its name, the time of its last heartbeat, and its
     /// programs.
     tables: Vec<(String, Option<Time>, BTreeSet<u32>)>,
-    /// In which table a flow's program is.
+    /// Index into `tables` of each flow's program.
     flows: BTreeMap<u64, usize>,
-    /// What the datapath is doing, and whether it has refused.
+    /// Command in execution, and whether it was refused.
     doing: Option<(Command, bool)>,
     seen: BTreeMap<u64, Seen>,
 }
 
-/// What was seen of a flow.
+/// Observations of a flow.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    /// In which table its program was.
+    /// Index into `tables` of its program.
     table: Option<usize>,
-    /// From when on it has been there.
+    /// Time of the last change of `table`.
     since: Time,
-    /// The last sign of life, and what was acknowledged by then.
+    /// Last heartbeat, and the bytes acknowledged at the first check after it.
     heard: Option<Time>,
     acked: u64,
 }
@@ -47,7 +48,7 @@ impl Model {
         }
     }
 
-    /// The datapath gets a command now.
+    /// Records a command to the datapath.
     pub fn command(&mut self, now: Time, command: &Command) {
         if let Command::Heartbeat { algorithm } | Command::Install { algorithm, .. } = command {
             if !self.tables.iter().any(|(name, ..)| **name == **algorithm) {
@@ -65,7 +66,7 @@ impl Model {
         self.doing = Some((command.clone(), false));
     }
 
-    /// The datapath says something.
+    /// Records an event of the datapath.
     pub fn answer(&mut self, event: &Event<'_>) {
         match (event, &mut self.doing) {
             (Event::Refused { .. }, Some((_, refused))) => *refused = true,
@@ -77,7 +78,7 @@ impl Model {
         }
     }
 
-    /// The datapath has done what it was told.
+    /// Records the completion of the last command.
     pub fn settle(&mut self) {
         match self.doing.take() {
             Some((Command::Install { algorithm, program }, false)) => {
@@ -102,8 +103,8 @@ impl Model {
         }
     }
 
-    /// Looks at a flow that is open, and was begun at `opened`. Where agents `lie`, its program may
-    /// be one that cannot run.
+    /// Checks an open flow that started at `opened`. With corrupted messages (`lie`), its program
+    /// may be unable to run.
     pub fn check(
         &mut self,
         now: Time,

@@ -1,21 +1,21 @@
-//! Windows and rates are within what the owner allows, whatever the agents say.
+//! Invariant of the limits: windows and rates stay within the operator's limits, whatever the
+//! agents send.
 
 use ccplane_datapath::Limits;
 use ccplane_sim::Connection;
 
 use super::Wrong;
 
-/// So many packets may be out beyond the window: probes of a lost tail, and the one that began
-/// before the window was full.
+/// Packets that may be in flight beyond the window: tail loss probes, and the packet that was
+/// started before the window was full.
 const BEYOND: u64 = 3;
 
-/// Looks at the sender of a steered flow. What was acknowledged first was the first that the
-/// datapath heard of: its owner's limits hold from then on.
+/// Checks the sender of a steered flow. The datapath applies the operator's limits from the first
+/// ACK (`heard`) on.
 pub fn check(limits: &Limits, initial: u64, heard: bool, sender: &Connection) -> Result<(), Wrong> {
     let (cwnd, rate, mss) = (sender.cwnd(), sender.rate(), sender.mss());
     if heard {
-        // What a repair leaves room for, and the one segment after a timeout, is the transport's
-        // affair.
+        // In recovery and after a timeout (one segment) the transport determines the window.
         let (least, most) = match sender.in_recovery() {
             true => (
                 mss,
@@ -24,8 +24,8 @@ pub fn check(limits: &Limits, initial: u64, heard: bool, sender: &Connection) ->
                     .saturating_mul(2)
                     .saturating_add(BEYOND * mss),
             ),
-            // Where a repair ends the window is whole segments, and lets out what the least one
-            // does.
+            // After recovery the window is a whole number of segments, and never below the number
+            // that `min_cwnd` allows.
             false => (limits.min_cwnd / mss * mss, limits.max_cwnd),
         };
         if cwnd < least || cwnd > most {
@@ -40,7 +40,8 @@ pub fn check(limits: &Limits, initial: u64, heard: bool, sender: &Connection) ->
             ));
         }
     }
-    // What a repair that proves needless has sent is in flight beside what it was for.
+    // After a spurious retransmission, both the original packets and the retransmissions are in
+    // flight.
     let most = limits
         .max_cwnd
         .max(initial)

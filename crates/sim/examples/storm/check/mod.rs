@@ -1,5 +1,4 @@
-//! Those who look after every event whether all is as it has to be. Each knows one thing, by counts
-//! of its own.
+//! Invariants, checked after every event. Each module checks one of them with its own counters.
 
 pub mod counters;
 pub mod end;
@@ -7,5 +6,5 @@ pub mod fallback;
 pub mod limits;
 pub mod stream;
 
-/// What is wrong, in words.
+/// Description of a violated invariant.
 pub type Wrong = String;

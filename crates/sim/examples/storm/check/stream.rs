@@ -1,5 +1,5 @@
-//! No byte is lost, repeated or out of order: what a receiver says it has is what has come to its
-//! host, from the beginning on and without a gap.
+//! Invariant of the byte stream: the data that a receiver reports is the data that arrived at its
+//! host, from offset 0 without a gap, a duplicate or a reordering.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,30 +10,30 @@ use ccplane_units::Time;
 
 use super::Wrong;
 
-/// What was seen of every flow's packets, where they leave their host and where they come to one.
+/// Packets of every flow as seen at their sending and receiving hosts.
 #[derive(Clone, Debug)]
 pub struct Streams(Arc<Mutex<Inner>>);
 
-/// See [`Streams`].
+/// State of [`Streams`].
 #[derive(Debug, Default)]
 pub struct Inner {
-    /// From where to where each link leads.
+    /// Source and destination node of each link.
     links: Vec<(NodeId, NodeId)>,
     pub flows: Vec<Stream>,
     pub wrong: Option<Wrong>,
 }
 
-/// A flow's.
+/// Observations of a flow.
 #[derive(Clone, Debug, Default)]
 pub struct Stream {
-    /// Where each segment of data begins and how long it is, by its number from the first on.
+    /// Offset and length of each data segment, by packet number.
     segments: BTreeMap<u32, (u64, u16)>,
-    /// How many segments of data left, those sent again included.
+    /// Data segments sent, including retransmissions.
     pub sent: u64,
-    /// What came without a gap, bytes, and what came beyond that.
+    /// Contiguous bytes received, and ranges received beyond them.
     pub whole: u64,
     beyond: BTreeMap<u64, u64>,
-    /// When the latest came.
+    /// Arrival time of the latest data.
     pub latest: Time,
 }
 
@@ -87,7 +87,7 @@ impl Tracer for Streams {
 }
 
 impl Stream {
-    /// Segments that were sent at least once.
+    /// Returns the number of distinct segments sent.
     pub fn segments(&self) -> u64 {
         self.segments.len() as u64
     }
@@ -108,7 +108,8 @@ impl Stream {
         }
     }
 
-    /// Looks at what the receiver says it has, and at what the sender takes for acknowledged.
+    /// Compares the receiver's count of received bytes and the sender's of acknowledged bytes with
+    /// the observations.
     pub fn check(&self, received: u64, acked: u64) -> Result<(), Wrong> {
         if received != self.whole {
             return Err(format!(
