@@ -35,7 +35,7 @@ pub enum DelayModel {
 pub enum Shape {
     /// Uniform within ±`spread` around the mean.
     Uniform,
-    /// Normal with the standard deviation `spread`, truncated at four of them.
+    /// Normal with the standard deviation `spread`, truncated at four standard deviations.
     Normal,
 }
 

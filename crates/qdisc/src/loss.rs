@@ -49,15 +49,13 @@ impl From<Probability> for LossModel {
     }
 }
 
-/// Error of parsing a loss model.
+/// Error from parsing a loss model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{text}` is not a model of losses: {reason}; write `0.1%`, `gilbert:p=1%:r=25%` or `gilbert:p=1%:r=25%:h=10%:k=99.9%`"
 )]
 pub struct LossModelError {
-    /// Excerpt of the input.
     text: String,
-    /// Reason.
     reason: String,
 }
 

@@ -27,7 +27,7 @@ struct Piece {
     rate: u64,
 }
 
-/// Error of a list of rates. Steps are counted from 1.
+/// Invalid list of rates. Steps are counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PiecewiseError {
@@ -270,7 +270,6 @@ impl Progress {
     }
 }
 
-/// Converts bytes to nanobytes.
 pub(crate) fn nanobytes(bytes: u32) -> u128 {
     u128::from(bytes) * u128::from(NANO)
 }

@@ -58,12 +58,12 @@ impl RcpConfig {
 #[derive(Clone, Debug)]
 pub struct Rcp<P> {
     config: RcpConfig,
-    /// C.
+    /// C in the equation above.
     capacity: Rate,
     queue: DropTail<P>,
     /// R, bytes per second.
     rate: u64,
-    /// d.
+    /// d in the equation above.
     rtt: Duration,
     /// `None` before the first packet.
     next_update: Option<Time>,

@@ -30,7 +30,6 @@ impl<'a> Setting<'a> {
         Ok(settings)
     }
 
-    /// Parses the value.
     pub(crate) fn value<T: FromStr<Err: Display>>(&self) -> Result<T, String> {
         self.read(|value| value.parse().map_err(|error: T::Err| error.to_string()))
     }

@@ -148,7 +148,7 @@ pub struct FifoLimit {
     pub mark_above: Limit,
 }
 
-/// Error of a queue specification.
+/// Invalid queue specification.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueueSpecError {

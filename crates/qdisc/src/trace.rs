@@ -19,7 +19,7 @@ pub struct Trace {
     times: Vec<u64>,
 }
 
-/// Error of parsing a trace.
+/// Error from parsing a trace.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {

@@ -50,7 +50,7 @@ mod tests {
     fn the_two_flows_fill_the_link_and_share_it() {
         let goodputs = super::goodputs().expect("a valid network");
         let sum: f64 = goodputs.iter().sum();
-        // Of each 1500 bytes on the wire, 1448 are payload.
+        // A packet of 1500 bytes on the wire carries 1448 bytes of payload.
         assert!((91.0..92.7).contains(&sum), "{goodputs:?}");
         assert!(
             goodputs.iter().all(|mbit| *mbit > 0.3 * sum),

@@ -13,7 +13,6 @@ pub(crate) fn host(node: u32) -> Ipv4Addr {
     Ipv4Addr::new(10, a, b, c)
 }
 
-/// Returns the port of a flow's sender.
 pub(crate) fn client_port(flow: u32) -> u16 {
     (FIRST_CLIENT_PORT + flow % CLIENT_PORTS) as u16
 }

@@ -58,7 +58,6 @@ const WAYS: u32 = 64;
 /// IPv4 and UDP headers of a message between the boxes, bytes.
 const HEADERS: u32 = 28;
 
-/// All bundles.
 #[derive(Debug, Default)]
 pub(crate) struct Bundles {
     all: Vec<Bundle>,
@@ -464,7 +463,6 @@ impl<T: Tracer> Simulation<T> {
         self.world.box_drops = dropped;
     }
 
-    /// Handles the event of a bundle.
     #[cold]
     pub(crate) fn on_bundle(&mut self, index: u32) {
         let bundle = &mut self.world.bundles.all[index as usize];
@@ -616,7 +614,6 @@ impl<T: Tracer> Simulation<T> {
 }
 
 impl Bundle {
-    /// Returns the number of the next packet.
     fn number(&mut self) -> u64 {
         let count = self.next_number;
         self.next_number += 1;

@@ -28,7 +28,6 @@ pub enum Change {
 }
 
 impl Change {
-    /// Returns the link that changes.
     pub(crate) fn link(&self) -> Option<LinkId> {
         match self {
             Change::Line(link, _) | Change::Delay(link, _) | Change::Loss(link, _) => Some(*link),

@@ -1,10 +1,10 @@
-//! Errors of a simulation.
+//! Simulation errors.
 
 use ccplane_qdisc::QueueSpecError;
 use ccplane_units::Time;
 use ccplane_workload::WorkloadError;
 
-/// Error of building or running a simulation.
+/// Error from building or running a simulation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimError {
@@ -35,7 +35,7 @@ pub enum SimError {
     Queue {
         /// Name of the link.
         link: String,
-        /// Error of the queue.
+        /// Error from the queue.
         why: QueueSpecError,
     },
     /// There is no path between two hosts.

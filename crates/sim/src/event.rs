@@ -31,19 +31,16 @@ pub(crate) enum Kind {
     Pace,
     /// An endpoint got data to send.
     Kick,
-    /// A host sends a datagram.
     Datagram,
-    /// A flow starts.
     Start,
     /// Wake-up of an application.
     App,
-    /// The network changes.
     Change,
     /// Reports reach the agents, or commands reach the datapaths.
     Steer,
     /// Deadline of an agent.
     AgentDeadline,
-    /// Deadline of a bundle's boxes.
+    /// Deadline of a sendbox or a receivebox.
     Bundle,
 }
 
@@ -110,7 +107,6 @@ impl Event {
     }
 }
 
-/// Queue of pending events.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     wheel: Wheel,

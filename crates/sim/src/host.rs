@@ -35,7 +35,7 @@ pub(crate) struct Nic {
     pub waiting: VecDeque<u32>,
 }
 
-/// One cache line, and a shift computes its index.
+/// A `Nic` fills one cache line, and indexing is a shift.
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Nic>() == 64);
 

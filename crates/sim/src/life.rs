@@ -154,7 +154,6 @@ impl World {
 }
 
 impl<T: Tracer> Simulation<T> {
-    /// Starts a flow.
     #[cold]
     pub(crate) fn start(&mut self, number: u32) {
         let world = &mut self.world;

@@ -79,7 +79,6 @@ pub struct LinkView {
     pub rate: Option<u64>,
 }
 
-/// All links.
 #[derive(Debug)]
 pub(crate) struct Links {
     links: Vec<Link>,

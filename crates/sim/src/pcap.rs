@@ -88,7 +88,7 @@ impl<W: Write> std::fmt::Debug for PacketLog<W> {
     }
 }
 
-/// Error of a packet log.
+/// Error from writing a packet log.
 #[derive(Debug, thiserror::Error)]
 pub enum PacketLogError {
     /// Writing to the file failed.
@@ -98,7 +98,7 @@ pub enum PacketLogError {
     Write {
         /// Packets in the file.
         packets: u64,
-        /// Error of the writer.
+        /// Error from the writer.
         why: String,
     },
     /// A link belongs to another network.
@@ -279,7 +279,6 @@ impl<W: Write> Tracer for PacketLog<W> {
     }
 }
 
-/// Returns the reason of a failed write.
 fn reason(error: &PcapError) -> String {
     match error {
         PcapError::IoError(error) => error.to_string(),

@@ -236,8 +236,8 @@ pub const TREE_192_QUEUE: QueueSpec = QueueSpec::DropTail(Size::Bytes(250 * 1_53
 ///
 /// The rates are multiples of 1111 Mbit/s, the traffic from the ten hosts of a router to one of the
 /// nine others at full load, so they give the number of router pairs that a link serves. Exactly
-/// one selection of shortest paths agrees with them. The explicit routes set it up where two
-/// routers have several shortest paths.
+/// one choice of shortest paths matches these numbers. Explicit routes select it where two routers
+/// have several shortest paths.
 pub fn internet2(queue: QueueSpec) -> Network {
     const LINKS: [(usize, usize, u64); 16] = [
         (0, 1, 5_556),

@@ -202,7 +202,6 @@ impl World {
     }
 }
 
-/// Returns every host that a workload names.
 fn hosts(spec: &WorkloadSpec) -> Vec<NodeId> {
     match (&spec.kind, &spec.pairs) {
         (Workload::Trace { flows }, _) => {

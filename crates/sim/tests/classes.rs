@@ -35,7 +35,6 @@ fn with_rc3(from: NodeId, to: NodeId, bytes: u64) -> FlowSpec {
 /// Time, link, flow and class of a data packet.
 type Came = (Time, LinkId, FlowId, u8);
 
-/// Data packets seen.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<Came>>>);
 

@@ -82,7 +82,7 @@ fn run(
     run_from(1_000_000_000, seed, [sender, receiver], paced)
 }
 
-/// The same with the rate of the sender's own link, bit/s.
+/// Runs [`run`]'s scenario with `access`, the rate of the sender's own link in bit/s.
 fn run_from(
     access: u64,
     seed: u64,

@@ -298,7 +298,7 @@ fn a_run_can_wait_for_workloads() {
     };
     let messages = start(messages, &mut sim);
     start(bulk(None), &mut sim);
-    // Not by 10 ms, but later; the end time is that of the last arrival.
+    // They have not ended by 10 ms. Later, the run stops at the time of the last arrival.
     assert!(
         !sim.run_workloads(&[finite, messages], at(10))
             .expect("it runs")

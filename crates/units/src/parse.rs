@@ -8,7 +8,7 @@ use core::str::FromStr;
 
 use crate::{Bytes, Duration, Packets, Probability, Rate, Time};
 
-/// Error of parsing a quantity: the reason, and the expected form.
+/// Error from parsing a quantity: the reason, and the expected form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParseError {
     reason: &'static str,

@@ -11,7 +11,7 @@ pub struct Prefix {
     bits: u8,
 }
 
-/// Error of parsing a [`Prefix`].
+/// Error from parsing a [`Prefix`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefixError {
     /// There is no address before the slash.

@@ -214,7 +214,7 @@ pub struct TraceFlow {
     pub bytes: Bytes,
 }
 
-/// Error of a workload specification.
+/// Invalid workload specification.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkloadError {
@@ -570,7 +570,6 @@ impl Pause {
         }
     }
 
-    /// Draws a duration.
     fn draw(self, random: &mut rand_pcg::Pcg64) -> Duration {
         match self {
             Pause::Fixed(length) => length,

@@ -47,7 +47,6 @@ impl Pairs {
         }
     }
 
-    /// Returns the pair at this place.
     pub(super) fn get(&self, place: usize) -> Option<(NodeId, NodeId)> {
         match self {
             Pairs::Each(pairs) => pairs.get(place).copied(),
@@ -59,7 +58,6 @@ impl Pairs {
         }
     }
 
-    /// Returns true if there is no pair.
     pub(super) fn is_empty(&self) -> bool {
         match self {
             Pairs::Each(pairs) => pairs.is_empty(),

@@ -5,7 +5,6 @@ use ccplane_units::{Duration, Time};
 
 use crate::{Carrier, Span, Workload};
 
-/// Planned times of staggered flows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Planned {
     span: Span,

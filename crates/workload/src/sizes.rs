@@ -46,7 +46,7 @@ const ROUNDING: f64 = 1e-9;
 /// Largest size, 281 TB: the maximum length of a stream.
 const LARGEST: u64 = 1 << 48;
 
-/// Error of a size table.
+/// Invalid size table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}; {fix}")]
 pub struct SizeTableError {
@@ -181,7 +181,6 @@ impl SizeTable {
         share as f64 / ONE as f64
     }
 
-    /// Draws a size.
     pub(crate) fn draw(&self, random: &mut Pcg64) -> Bytes {
         self.at(random.next_u64() >> 1)
     }

@@ -11,7 +11,6 @@ use crate::draw::Draw;
 /// Maximum number of pieces of a frame. Each models a partial write.
 const PIECES_MAX: u64 = 8;
 
-/// Parameters of the sockets between hosts.
 #[derive(Clone, Copy, Debug)]
 pub struct Bus {
     /// Send buffer, bytes: data in flight before a write has to wait.

@@ -15,7 +15,6 @@ use crate::check::stream::Streams;
 /// Every n-th write is interrupted.
 const INTERRUPTED: u64 = 7;
 
-/// Parameters of the disk.
 #[derive(Clone, Copy, Debug)]
 pub struct Space {
     /// Capacity, bytes.
@@ -24,7 +23,6 @@ pub struct Space {
     pub write: usize,
 }
 
-/// File on the disk.
 #[derive(Clone, Debug)]
 pub struct File(Arc<Mutex<Contents>>);
 
@@ -100,7 +98,7 @@ pub fn logged<T>(space: Option<Space>, run: impl FnOnce() -> T) -> T {
 pub struct Recorder {
     streams: Streams,
     log: Option<(PacketLog<File>, File)>,
-    /// Error of creating the log, if the disk was too small even for that.
+    /// Error from creating the log, if the disk was too small even for that.
     refused: Option<(PacketLogError, File)>,
 }
 

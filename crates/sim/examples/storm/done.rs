@@ -56,14 +56,12 @@ impl Done {
         count
     }
 
-    /// Records a range of finished seeds.
     pub fn add(&mut self, range: Range<u64>) -> io::Result<()> {
         self.note(&format!("{}..{}", range.start, range.end))?;
         self.ranges.push(range);
         Ok(())
     }
 
-    /// Appends a line.
     pub fn note(&mut self, line: &str) -> io::Result<()> {
         match &mut self.file {
             Some(file) => file.write_all(format!("{line}\n").as_bytes()),
@@ -72,7 +70,6 @@ impl Done {
     }
 }
 
-/// Parses `A..B`.
 pub fn range(text: &str) -> Option<Range<u64>> {
     let (start, end) = text.split_once("..")?;
     let range = start.trim().parse().ok()?..end.trim().parse().ok()?;

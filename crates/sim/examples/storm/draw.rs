@@ -21,7 +21,6 @@ impl Draw {
         z ^ (z >> 31)
     }
 
-    /// Draws a number below `count`.
     pub fn below(&mut self, count: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(count)) >> 64) as u64
     }
@@ -43,7 +42,6 @@ impl Draw {
         self.below(1_000) < of_thousand
     }
 
-    /// Draws an element of the slice.
     pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.below(of.len() as u64) as usize]
     }

@@ -33,7 +33,6 @@ const EPOCH: i64 = 1_000_000_000_000;
 #[derive(Clone, Debug)]
 pub struct Line(Arc<Mutex<Inner>>);
 
-/// State of [`Line`].
 #[derive(Debug)]
 pub struct Inner {
     plan: Arc<Plan>,
@@ -57,13 +56,12 @@ pub struct Inner {
 /// Agent and its connection.
 struct Seat {
     agent: Agent,
-    /// Start and end of the agent's lifetime.
+    /// Lifetime of the agent.
     here: (Time, Time),
     datapath: DatapathId,
     speech: Speech,
     /// Time of the next connection attempt; `None` while connected.
     look: Option<Time>,
-    /// Time of the connection.
     since: Time,
     to_agent: Way,
     to_flows: Way,

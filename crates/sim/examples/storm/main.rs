@@ -32,7 +32,6 @@ use storm::Outcome;
 /// when a run is interrupted.
 const TOGETHER: u64 = 100;
 
-/// Command-line arguments.
 struct Args {
     seeds: Range<u64>,
     without: Vec<u64>,
@@ -132,7 +131,7 @@ struct Sum {
     total: Outcome,
 }
 
-/// Runs those of the seeds that are not done.
+/// Runs the seeds that are not done.
 fn all(
     seeds: &Range<u64>,
     threads: usize,

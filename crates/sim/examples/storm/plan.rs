@@ -44,7 +44,6 @@ pub struct Plan {
     pub faults: Vec<Fault>,
 }
 
-/// Version of the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     Two,
@@ -54,7 +53,6 @@ pub enum Version {
     },
 }
 
-/// Flow.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowPlan {
     pub from: u64,
@@ -63,7 +61,6 @@ pub struct FlowPlan {
     pub bytes: u64,
 }
 
-/// Fault with its start and duration.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
     /// Index among the seed's faults, independent of faults left out.
@@ -103,16 +100,13 @@ pub enum What {
     Hostile(Attack, u64),
 }
 
-/// Messages of a hostile tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attack {
     /// Opens and closes flows that do not exist, some with the numbers of the other tenant's flows.
     Flows,
     /// Reports, refusals and flow ends for flows that the tenant does not have.
     Reports,
-    /// Messages of unknown types.
     Unknown,
-    /// Random bytes.
     Garbage,
     /// Messages that each cause a line in the log, and datapaths that reconnect over and over.
     Log,
@@ -126,7 +120,6 @@ pub enum Harm {
     Doubled,
     Overtaken,
     Truncated,
-    /// Flipped bits.
     Flipped,
 }
 
@@ -161,7 +154,6 @@ const HARMS: [Harm; 6] = [
 ];
 
 impl Plan {
-    /// Draws the plan of this seed.
     pub fn new(seed: u64) -> Plan {
         let mut draw = Draw::new(seed, 1);
         let delay = Duration::from_micros(draw.log(500, 40_000));
@@ -392,7 +384,6 @@ impl Plan {
         all.any(|algorithm| matches!(algorithm, "swift" | "timely"))
     }
 
-    /// Returns the plan without these faults.
     #[must_use]
     pub fn without(&self, ids: &[u64]) -> Plan {
         let faults = self
@@ -416,7 +407,6 @@ impl Plan {
         }
     }
 
-    /// Builds the network.
     pub fn network(&self) -> Result<Network, SimError> {
         // Access links have no loss and a sufficient queue, so that the packets seen there are all
         // packets sent and received by the hosts.
@@ -519,7 +509,6 @@ impl Fault {
         self.at + self.lasts
     }
 
-    /// Returns true if the fault is active.
     pub fn is_on(&self, now: Time) -> bool {
         self.at <= now && now < self.end()
     }

@@ -29,7 +29,6 @@ const SELDOM: u64 = 64;
 /// Maximum number of events at one time, for a simulation to count as stalled.
 const MOST_AT_ONCE: u64 = 200_000;
 
-/// Result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Digest of the simulation.
@@ -46,7 +45,6 @@ pub struct Failure {
     pub what: Wrong,
 }
 
-/// Run in progress.
 struct Storm<'a> {
     plan: &'a Plan,
     sim: Simulation<Recorder>,
@@ -57,7 +55,6 @@ struct Storm<'a> {
     given_up: bool,
 }
 
-/// Runs a plan to its end.
 pub fn run(plan: &Plan) -> Result<Outcome, Failure> {
     disk::logged(plan.disk, || {
         let mut storm = Storm::new(plan).map_err(|error| Failure {

@@ -133,7 +133,6 @@ impl Tenant {
         }
     }
 
-    /// Creates a message.
     fn packet(&mut self, plan: &Plan) -> Vec<u8> {
         match self.attack {
             Attack::Garbage => self.garbage(),

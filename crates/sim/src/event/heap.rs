@@ -47,7 +47,6 @@ impl Heap {
         self.events.first().copied()
     }
 
-    /// Sifts `event` down from the root.
     #[inline]
     fn down(&mut self, event: Event) {
         let events = &mut self.events[..];

@@ -188,7 +188,6 @@ impl Headers {
     }
 }
 
-/// Returns a payload of zeros.
 fn zeros(length: u32) -> &'static [u8] {
     static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
     ZEROS.get(..length as usize).unwrap_or(&ZEROS)
@@ -232,7 +231,6 @@ fn pad(options: &mut Vec<u8>, length: usize) {
     }
 }
 
-/// Returns the length of an option, bytes.
 fn length(option: &TcpOptionElement) -> usize {
     match option {
         TcpOptionElement::Noop => 1,
@@ -262,7 +260,6 @@ fn sacked(side: &Side, sequence: &Sequence) -> Vec<(u32, u32)> {
         .collect()
 }
 
-/// Returns the IP address of a host.
 fn address(node: NodeId) -> [u8; 4] {
     address::host(node.index() as u32).octets()
 }

@@ -15,7 +15,6 @@ use crate::{
     Workload, WorkloadSpec,
 };
 
-/// Packet of a log.
 #[derive(Debug)]
 struct Logged {
     interface: u32,

@@ -10,7 +10,6 @@ use ccplane_units::{Duration, Time};
 
 use super::path::{Path, at, config, mbit, within};
 
-/// Times of the drops.
 #[derive(Default)]
 struct Drops(Vec<Time>);
 

@@ -128,7 +128,7 @@ fn in_the_reno_friendly_region_cubic_gets_what_reno_gets() {
     }
 }
 
-/// The same with both flows in one short queue. On longer paths more of a cycle is above Reno.
+/// Both flows share one short queue. On longer paths more of Cubic's cycle is above Reno.
 /// Without jitter the start times would decide in a queue of 17 packets: one flow's losses stay at
 /// the same phase of the other's cycle.
 #[test]

@@ -25,7 +25,6 @@ pub struct Model {
     seen: BTreeMap<u64, Seen>,
 }
 
-/// Observations of a flow.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     /// Index into `tables` of its program.
@@ -48,7 +47,6 @@ impl Model {
         }
     }
 
-    /// Records a command to the datapath.
     pub fn command(&mut self, now: Time, command: &Command) {
         if let Command::Heartbeat { algorithm } | Command::Install { algorithm, .. } = command {
             if !self.tables.iter().any(|(name, ..)| **name == **algorithm) {

@@ -14,7 +14,6 @@ use super::Wrong;
 #[derive(Clone, Debug)]
 pub struct Streams(Arc<Mutex<Inner>>);
 
-/// State of [`Streams`].
 #[derive(Debug, Default)]
 pub struct Inner {
     /// Source and destination node of each link.
@@ -23,7 +22,6 @@ pub struct Inner {
     pub wrong: Option<Wrong>,
 }
 
-/// Observations of a flow.
 #[derive(Clone, Debug, Default)]
 pub struct Stream {
     /// Offset and length of each data segment, by packet number.
