@@ -19,7 +19,7 @@ use crate::{AnyQdisc, Backlog, Drops, Packet, Qdisc, QueueSpec, QueueSpecError, 
 /// RTO of 200 ms. A larger share weakens the priority: the upper level waits one transmission time
 /// for every packet of the guard.
 const GUARD: i64 = 5;
-/// Denominator of [`GUARD`].
+/// Denominator of the guard's share.
 const WHOLE: i64 = 100;
 
 /// [`Packet::class`] is a `u8`.

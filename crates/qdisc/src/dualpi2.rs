@@ -15,7 +15,7 @@ const ONE: u64 = 1 << 32;
 /// controller has settled.
 const UPDATES_AT_ONCE: u32 = 1 << 12;
 
-/// Settings of DualPI2. Names and defaults follow Linux' `dualpi2`, which rounds the RFC's
+/// Settings of DualPI2. Names and defaults follow Linux' `dualpi2`, which rounds the RFC's values
 /// for a maximum RTT of 100 ms (appendix A.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DualPi2Config {

@@ -18,8 +18,8 @@ const BATCH: u32 = 64;
 pub struct FqCodelConfig {
     /// CoDel settings of every flow queue; ECN is on by default.
     pub codel: CodelConfig,
-    /// Number of flow queues, 1024. Flows whose hashes collide share one. With n flows and m queues,
-    /// about n/m of the flows share a queue with another.
+    /// Number of flow queues, 1024. Flows whose hashes collide share one. With n flows and m
+    /// queues, about n/m of the flows share a queue with another.
     pub flows: u32,
     /// Bytes per round, 1514: one full-sized Ethernet frame. A smaller quantum favours small
     /// packets.

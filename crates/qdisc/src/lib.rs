@@ -15,20 +15,29 @@
 //!   which builds an [`AnyQdisc`].
 //! * [`Loss`] and [`Delay`]: random loss and propagation delay behind the line, drawn from a seed.
 //!
-//! | queue | behaviour | source | acts at |
-//! |---|---|---|---|
-//! | [`DropTail`] | FIFO, drops when full | | enqueue |
-//! | [`EcnStep`] | marks packets that find more than K waiting | Alizadeh et al., DCTCP, SIGCOMM 2010 | enqueue |
-//! | [`Prio`] | strict priority; a shared buffer pushes out from the lowest band | RC3's routers (Mittal et al., NSDI 2014); Linux `prio` | enqueue drops, dequeue schedules |
-//! | [`Sfq`] | one queue per flow, byte-based round robin, drops from the longest | McKenney, INFOCOM 1990; Linux `sfq` | enqueue drops, dequeue schedules |
-//! | [`Red`] | drops or marks by the average queue size ("gentle") | Floyd and Jacobson, ToN 1993 | enqueue |
-//! | [`Codel`] | drops or marks by sojourn time | RFC 8289 | dequeue |
-//! | [`FqCodel`] | CoDel per flow, new flows first, drops from the fattest | RFC 8290 | dequeue; enqueue when full |
-//! | [`DualPi2`] | one queue for L4S, one for classic traffic, coupled | RFC 9332; Linux `dualpi2` | dequeue |
-//! | [`Tbf`] | token bucket in front of another queue | Linux `tbf` | as the inner queue; delays packets |
-//! | [`Policer`] | token bucket that drops packets without tokens | RFC 2475; Linux `police` | enqueue |
-//! | [`Classes`] | strict levels, weighted sharing within a level, any of these queues in each class | Shreedhar and Varghese, SIGCOMM 1995 | as the inner queues; dequeue schedules |
-//! | [`Rcp`] | stamps the same fair rate on packets of all flows | Dukkipati and McKeown, CCR 2006 | dequeue stamps |
+//! # Queues
+//!
+//! * [`DropTail`]: FIFO, drops when full.
+//! * [`EcnStep`]: FIFO that marks packets that find more than K waiting (Alizadeh et al., DCTCP,
+//!   SIGCOMM 2010).
+//! * [`Prio`]: strict priority; a shared buffer pushes out from the lowest band (RC3's routers,
+//!   Mittal et al., NSDI 2014; Linux `prio`).
+//! * [`Sfq`]: one queue per flow, byte-based round robin, drops from the longest (McKenney, INFOCOM
+//!   1990; Linux `sfq`).
+//! * [`Red`]: drops or marks on enqueue by the average queue size, with the "gentle" slope (Floyd
+//!   and Jacobson, ToN 1993).
+//! * [`Codel`]: drops or marks on dequeue by sojourn time (RFC 8289).
+//! * [`FqCodel`]: CoDel per flow, new flows first, drops from the fattest flow when full (RFC
+//!   8290).
+//! * [`DualPi2`]: one queue for L4S and one for classic traffic, coupled; marks and drops on
+//!   dequeue (RFC 9332; Linux `dualpi2`).
+//! * [`Tbf`]: token bucket in front of another queue; delays packets (Linux `tbf`).
+//! * [`Policer`]: token bucket that drops packets without tokens on enqueue (RFC 2475; Linux
+//!   `police`).
+//! * [`Classes`]: strict levels, weighted sharing within a level, any of these queues in each class
+//!   (Shreedhar and Varghese, SIGCOMM 1995).
+//! * [`Rcp`]: drop-tail queue that stamps the same fair rate on packets of all flows on dequeue
+//!   (Dukkipati and McKeown, CCR 2006).
 #![forbid(unsafe_code)]
 
 mod any;

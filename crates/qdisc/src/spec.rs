@@ -14,19 +14,23 @@ use crate::{
 /// Specification of a queue, independent of its link. Written as `name:setting:setting`, with the
 /// names of `tc`:
 ///
-/// | text | queue |
-/// |---|---|
-/// | `droptail:1bdp`, `droptail:160p`, `droptail:240kB`, `droptail:inf` | [`DropTail`] |
-/// | `prio:3:1bdp`, `prio:5:shared:1bdp` | [`Prio`]: number of bands, then the limit per band or of a shared buffer |
-/// | `ecn:65p`, `ecn:65p:1bdp` | [`EcnStep`]: threshold, limit |
-/// | `sfq`, `sfq:limit=1000p:depth=127:flows=127:divisor=1024:quantum=1514`, `sfq:limit=1.875MB:depth=1000` | [`Sfq`] |
-/// | `codel`, `codel:target=5ms:interval=100ms:limit=1000p:ecn` | [`Codel`]; the interval may be below the target |
-/// | `fq_codel`, `fq_codel:target=5ms:interval=100ms:limit=10240p:flows=1024:quantum=1514:noecn` | [`FqCodel`] |
-/// | `red:min=30p:max=90p:limit=1bdp:probability=2%:weight=0.2%:ecn` | [`Red`] |
-/// | `dualpi2`, `dualpi2:target=15ms:tupdate=16ms:alpha=0.16:beta=3.2:limit=10000p:…` | [`DualPi2`], also `coupling_factor=2`, `step_thresh=1ms`, `range=0ms`, `classic_protection=10` |
-/// | `tbf:rate=96mbit:burst=32kB:limit=1bdp` | [`Tbf`] in front of a drop-tail queue |
-/// | `policer:rate=50mbit:burst=250kB`, `policer:rate=50mbit:burst=250kB:limit=1bdp` | [`Policer`] in front of a drop-tail queue |
-/// | `rcp`, `rcp:limit=1bdp:alpha=0.4:beta=0.4:init=5` | [`Rcp`] |
+/// * `droptail:1bdp`, `droptail:160p`, `droptail:240kB`, `droptail:inf`: [`DropTail`].
+/// * `prio:3:1bdp`, `prio:5:shared:1bdp`: [`Prio`] with the number of bands, then the limit per
+///   band or of a shared buffer.
+/// * `ecn:65p`, `ecn:65p:1bdp`: [`EcnStep`] with its threshold and limit.
+/// * `sfq`, `sfq:limit=1000p:depth=127:flows=127:divisor=1024:quantum=1514`,
+///   `sfq:limit=1.875MB:depth=1000`: [`Sfq`].
+/// * `codel`, `codel:target=5ms:interval=100ms:limit=1000p:ecn`: [`Codel`]. The interval may be
+///   below the target.
+/// * `fq_codel`, `fq_codel:target=5ms:interval=100ms:limit=10240p:flows=1024:quantum=1514:noecn`:
+///   [`FqCodel`].
+/// * `red:min=30p:max=90p:limit=1bdp:probability=2%:weight=0.2%:ecn`: [`Red`].
+/// * `dualpi2`, `dualpi2:target=15ms:tupdate=16ms:alpha=0.16:beta=3.2:limit=10000p`: [`DualPi2`],
+///   also with `coupling_factor=2`, `step_thresh=1ms`, `range=0ms` and `classic_protection=10`.
+/// * `tbf:rate=96mbit:burst=32kB:limit=1bdp`: [`Tbf`] in front of a drop-tail queue.
+/// * `policer:rate=50mbit:burst=250kB`, `policer:rate=50mbit:burst=250kB:limit=1bdp`: [`Policer`]
+///   in front of a drop-tail queue.
+/// * `rcp`, `rcp:limit=1bdp:alpha=0.4:beta=0.4:init=5`: [`Rcp`].
 ///
 /// Omitted settings take the defaults of the queue's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

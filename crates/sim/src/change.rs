@@ -23,7 +23,7 @@ pub enum Change {
     Down(LinkId),
     /// Brings a link up.
     Up(LinkId),
-    /// Routes packets at the first node for the second over this link.
+    /// Routes packets at the first node over this link if they are for the second, a host.
     Route(NodeId, NodeId, LinkId),
 }
 

@@ -35,7 +35,7 @@ impl LinkId {
 /// One direction of a link: a queue, the line that serves it, and the propagation delay behind it.
 ///
 /// A packet is lost at random, queued, or dropped by the queue. It arrives `delay` after its last
-/// bit was sent. The first link of a host requests packets only when the line can send them, so its
+/// bit was sent. A host's own link requests packets only when the line can send them, so its
 /// queue stays short, as with Linux' byte queue limits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkSpec {
@@ -43,7 +43,7 @@ pub struct LinkSpec {
     pub line: LineSpec,
     /// Propagation delay.
     pub delay: DelayModel,
-    /// The queue.
+    /// Queue in front of the line.
     pub queue: QueueSpec,
     /// Random loss, applied before the queue.
     pub loss: LossModel,

@@ -21,7 +21,7 @@ pub(crate) struct Packet {
     pub to: u32,
     /// Hash that selects the path.
     pub hash: u32,
-    /// Index of the SACK ranges and timestamps, or [`NONE`].
+    /// Index of the SACK ranges and timestamps, if any.
     pub side: u32,
     /// Size on the wire, bytes.
     pub bytes: u32,

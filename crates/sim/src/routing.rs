@@ -14,7 +14,7 @@ const NONE: u32 = u32::MAX;
 /// Routing tables of all nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Routing {
-    /// Row of each node in the table; [`NONE`] for hosts with one link.
+    /// Row of each node in the table; none for hosts with one link.
     rows: Vec<u32>,
     destinations: Vec<Destination>,
     groups: usize,
@@ -31,7 +31,7 @@ struct Destination {
     /// Access switch, if there is exactly one, and the link from it to the host.
     switch: u32,
     down: u32,
-    /// Only outgoing link, or [`NONE`].
+    /// The outgoing link, if there is exactly one.
     up: u32,
 }
 

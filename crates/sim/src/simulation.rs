@@ -192,7 +192,7 @@ impl<T: Tracer> Simulation<T> {
         self.world.check()
     }
 
-    /// Handles up to [`BATCH`] events; returns false if none is left by this time.
+    /// Handles a batch of events; returns false if none is left by this time.
     #[inline(never)]
     fn batch<const AWAITS: bool>(&mut self, until: Time) -> Result<bool, SimError> {
         for _ in 0..BATCH {

@@ -343,7 +343,7 @@ fn hang(
     }
 }
 
-/// Rejects a topology that exceeds [`MOST_MEMORY`], from the approximate bytes per node, link and
+/// Rejects a topology that exceeds the memory limit, by the approximate bytes per node, link and
 /// routing entry.
 fn room(what: &str, hosts: u64, switches: u64, links: u64, groups: u64) -> Result<(), SimError> {
     let needed = [

@@ -114,9 +114,9 @@ fn a_flow_takes_a_round_trip_and_its_own_length() {
     }
 }
 
-/// If its packets are lost on the first link, RC3 changes nothing. If they are lost later, a packet
-/// of class 0 waits for at most one lower-class packet per hop, since links do not preempt; this
-/// recurs every RTT, since ACK clocking propagates the delay.
+/// If its packets are dropped before the first link, RC3 changes nothing. If they are lost later, a
+/// packet of class 0 waits for at most one lower-class packet per hop, since links do not preempt;
+/// this recurs every RTT, since ACK clocking propagates the delay.
 #[test]
 fn case_07_what_is_lost_of_it_costs_a_packet_a_hop_in_a_round_trip_at_most() {
     let network = |own: Remark, behind: Remark| {

@@ -1,5 +1,5 @@
-//! Invariant of the limits: windows and rates stay within the operator's limits, whatever the
-//! agents send.
+//! Invariant of the limits: windows and rates stay within the operator's limits, even if agents
+//! request other values.
 
 use ccplane_datapath::Limits;
 use ccplane_sim::Connection;
@@ -11,7 +11,7 @@ use super::Wrong;
 const BEYOND: u64 = 3;
 
 /// Checks the sender of a steered flow. The datapath applies the operator's limits from the first
-/// ACK (`heard`) on.
+/// ACK on; `heard` is true after it.
 pub fn check(limits: &Limits, initial: u64, heard: bool, sender: &Connection) -> Result<(), Wrong> {
     let (cwnd, rate, mss) = (sender.cwnd(), sender.rate(), sender.mss());
     if heard {
