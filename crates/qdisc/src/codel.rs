@@ -18,7 +18,7 @@ pub struct CodelConfig {
     /// the largest RTT in use. A shorter interval drops from bursts that would have drained; a
     /// longer one tolerates standing queues. An interval below the target is allowed: with a target
     /// of 100 ms and an interval of 5 ms, CoDel leaves a queue of up to 100 ms alone, like a
-    /// drop-tail queue of that size, and starts dropping soon above it.
+    /// drop-tail queue of that size, and starts to drop soon after the queue grows longer.
     pub interval: Duration,
     /// Marks ECN-capable packets instead of dropping them (optional in section 1; Linux does it).
     pub ecn: bool,

@@ -140,7 +140,7 @@ impl LinkSeeds {
 /// Loss generator.
 ///
 /// The fate of the n-th packet depends only on the seed and on n, not on times or sizes. Bernoulli
-/// loss takes one draw per packet whatever the probability: a packet that is lost at 1 % is also
+/// loss takes one draw per packet at any probability: a packet that is lost at 1 % is also
 /// lost at 2 %.
 #[derive(Clone, Debug)]
 pub struct Loss {

@@ -11,10 +11,10 @@
 //! No unconfigured device may serve a packet of a lower class before one of class 0. Three legacy
 //! interpretations of the byte restrict the choice of local-use codepoints:
 //!
-//! - The low-delay bit of RFC 791's TOS is bit 4 of the DSCP. Linux' `ip_tos2prio` maps it to
-//!   interactive traffic, which `pfifo_fast` and `prio` serve first. RC3's own marking (DSCP 1 to
-//!   4) sets it for its lowest level. No codepoint of the table sets it: Linux treats them as best
-//!      effort or bulk.
+//! - The low-delay bit of RFC 791's TOS has the value 4 in the DSCP. Linux' `ip_tos2prio` maps it to
+//!   interactive traffic, which `pfifo_fast` and `prio` serve first. RC3's own marking (DSCPs 1–4)
+//!   sets it for its lowest level. No codepoint of the table sets it, so Linux treats them all as
+//!   best effort or bulk.
 //! - Wi-Fi uses the upper three bits as the 802.11 user priority: 0 is best effort, 1 and 2 are
 //!   background, 4 and above are video and voice. Here these bits are 0, 1 and 2. A router that
 //!   still weighs by RFC 791's precedence serves classes 3 and 4 slightly better than routine
@@ -25,7 +25,7 @@
 //! The two ECN bits of the byte are not part of the marking: compare only the upper six bits, or
 //! all packets of ECN-capable flows are missed.
 
-/// Classes below the ordinary one.
+/// Number of classes below class 0.
 pub const LOW_CLASSES: u8 = 4;
 
 /// DSCP by class (see the [module](self)).

@@ -12,7 +12,7 @@ use crate::line::{FASTEST, NANO};
 pub struct Piecewise {
     /// Never empty and strictly increasing in time; the first piece begins at zero.
     pieces: Vec<Piece>,
-    /// Time after which the pieces repeat; later than the begin of the last piece. Without it the
+    /// Time after which the pieces repeat; later than the start of the last piece. Without it the
     /// last piece lasts for ever.
     period: Option<u64>,
     /// Work per period, nanobytes.

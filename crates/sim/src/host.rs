@@ -1,8 +1,8 @@
 //! Network interface of a host and the scheduling of its endpoints.
 //!
 //! A host hands its link a packet only when the link can send it soon. Unsent data stays with its
-//! connection, which can still change its mind. Flows are served round robin. Classes have strict
-//! priority: a lower class sends only when no higher class has data waiting.
+//! connection, which decides what to send at the last moment. Flows are served round robin. Classes
+//! have strict priority: a lower class sends only when no higher class has data waiting.
 
 use std::collections::{BTreeMap, VecDeque};
 

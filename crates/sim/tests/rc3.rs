@@ -145,7 +145,7 @@ fn case_07_what_is_lost_of_it_costs_a_packet_a_hop_in_a_round_trip_at_most() {
             plain,
             "{bytes} bytes"
         );
-        // Two hops of 1500 bytes at 100 Mbit/s before the router that drops it.
+        // Two hops of 1500 bytes at 100 Mbit/s before the router that drops RC3's packets.
         let later = run(Remark::KEEP, Remark::REFUSE, RC3, bytes);
         let rounds = plain.as_millis() / 18;
         let most = Duration::from_micros(2 * 120 * rounds);

@@ -313,8 +313,8 @@ mod tests {
         );
     }
 
-    /// The check detects its fault: an agent that takes a hundred times as long per message as
-    /// plans with hostile tenants allow.
+    /// The check detects an agent that takes a hundred times as long per message as plans with
+    /// hostile tenants allow.
     #[test]
     fn an_agent_that_a_tenant_keeps_busy_is_found() {
         let slow = |seed| {
