@@ -3,7 +3,7 @@
 //! | class | DSCP | bits | meaning | byte without ECN |
 //! | --- | --- | --- | --- | --- |
 //! | 0 | 0 | `000000` | default forwarding (RFC 2474) | 0x00 |
-//! | 1 | 1 | `000001` | lower effort (LE, RFC 8622): served last by networks that support it | 0x04 |
+//! | 1 | 1 | `000001` | lower effort (LE, RFC 8622): served last where supported | 0x04 |
 //! | 2 | 3 | `000011` | local use (RFC 2474, section 6, pool 2) | 0x0c |
 //! | 3 | 11 | `001011` | local use, pool 2 | 0x2c |
 //! | 4 | 19 | `010011` | local use, pool 2 | 0x4c |
@@ -11,9 +11,9 @@
 //! No unconfigured device may serve a packet of a lower class before one of class 0. Three legacy
 //! interpretations of the byte restrict the choice of local-use codepoints:
 //!
-//! - The low-delay bit of RFC 791's TOS has the value 4 in the DSCP. Linux' `ip_tos2prio` maps it to
-//!   interactive traffic, which `pfifo_fast` and `prio` serve first. RC3's own marking (DSCPs 1–4)
-//!   sets it for its lowest level. No codepoint of the table sets it, so Linux treats them all as
+//! - The low-delay bit of RFC 791's TOS has the value 4 in the DSCP. Linux' `ip_tos2prio` maps it
+//!   to interactive traffic, which `pfifo_fast` and `prio` serve first. RC3's own marking (DSCPs
+//!   1–4) sets it for its lowest level. No codepoint of the table sets it, so Linux treats them all as
 //!   best effort or bulk.
 //! - Wi-Fi uses the upper three bits as the 802.11 user priority: 0 is best effort, 1 and 2 are
 //!   background, 4 and above are video and voice. Here these bits are 0, 1 and 2. A router that
