@@ -13,8 +13,8 @@
 //!
 //! - The low-delay bit of RFC 791's TOS has the value 4 in the DSCP. Linux' `ip_tos2prio` maps it
 //!   to interactive traffic, which `pfifo_fast` and `prio` serve first. RC3's own marking (DSCPs
-//!   1–4) sets it for its lowest level. No codepoint of the table sets it, so Linux treats them all as
-//!   best effort or bulk.
+//!   1–4) sets it for its lowest level. No codepoint of the table sets it, so Linux treats them all
+//!   as best effort or bulk.
 //! - Wi-Fi uses the upper three bits as the 802.11 user priority: 0 is best effort, 1 and 2 are
 //!   background, 4 and above are video and voice. Here these bits are 0, 1 and 2. A router that
 //!   still weighs by RFC 791's precedence serves classes 3 and 4 slightly better than routine
