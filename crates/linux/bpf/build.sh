@@ -1,6 +1,7 @@
 #!/bin/sh
-# Builds the BPF objects that the crate ships (prebuilt/), with clang 14 as Debian 12 has it, so that users need no
-# clang. `build.sh --check` builds beside them and compares byte for byte: a stale or tampered object fails.
+# Builds the BPF objects in prebuilt/, which the crate ships so that users need no clang. Needs
+# clang 14, Debian 12's. `build.sh --check` builds into a temporary directory and compares byte for
+# byte, so that a stale or tampered object fails.
 set -eu
 cd "$(dirname "$0")"
 clang=${CLANG:-clang-14}
@@ -16,7 +17,8 @@ for tool in "$clang" "$strip"; do
 done
 for source in *.bpf.c; do
 	object=$out/${source%.c}.o
-	# Everything that could carry the build host into the object is pinned: target, CPU, paths, standard include paths.
+	# Pins everything that could carry the build host into the object: target, CPU, paths and
+	# standard include paths.
 	"$clang" -target bpfel -mcpu=v3 -O2 -g -nostdinc -Wall -Wextra -Werror -Wno-unused-variable -Wno-unused-parameter \
 		-ffile-prefix-map="$PWD"=. -fdebug-compilation-dir=. -c "$source" -o "$object"
 	"$strip" -g "$object"

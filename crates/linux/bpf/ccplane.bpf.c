@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* Kernel TCP as a datapath: one registration of `struct tcp_congestion_ops`, named ccp_<algorithm>.
  *
- * At every ACK and timeout: signals into the registers (signals.h), what the agent wrote on top
- * (control.h), the flow's program over them (fold.h), its window and rate into force with the
- * repair of losses done here (recovery.h), a report where the program asked for one (report.h).
- * While the agent is silent NewReno steers, and the program still runs. A program that decides
- * everything needs no agent (own.h): then NewReno is for its faults only.
+ * Every ACK and every timeout reads the signals into registers (signals.h), merges the agent's
+ * control words (control.h), runs the flow's program (fold.h), applies its window and rate or
+ * performs loss recovery (recovery.h), and sends a report if the program asked for one (report.h).
+ * While the agent is silent, NewReno sets the window and the program keeps running. A program that
+ * computes window and rate itself needs no agent (own.h) and falls back to NewReno only on
+ * arithmetic faults.
  */
 #include "control.h"
 #include "echo.h"
@@ -15,14 +16,16 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* Agent, or NewReno? Silence is a heartbeat older than the owner's limit. */
+/* Switches the flow between the agent and NewReno. An agent is silent once its heartbeat is older
+ * than `fallback_after_ns`.
+ */
 INLINE void look_for_agent(struct tcp_sock *tp, struct flow *f, struct ccp_slot *s, __u64 now_us)
 {
 	__s64 silence = now_us * 1000 - READ_ONCE(plane.heartbeat_ns);
 	bool silent = silence > (__s64)READ_ONCE(plane.fallback_after_ns);
 	__u32 agent = READ_ONCE(plane.agent);
 	if (f->agent != agent) {
-		/* A new agent reads the table, so it knows this flow, and begins from its window of now. */
+		/* A new agent has read the flow from the table. It starts from the current window. */
 		f->agent = agent;
 		f->fallback = 0;
 		f->owned = 0;
@@ -30,7 +33,7 @@ INLINE void look_for_agent(struct tcp_sock *tp, struct flow *f, struct ccp_slot 
 		f->barrier = 0;
 		f->told = f->epoch;
 	}
-	/* NewReno has it whether the agent lives or not, and nobody is to be told. */
+	/* A released flow stays with NewReno whatever the agent does, and nothing is announced. */
 	if (f->released)
 		return;
 	if (silent && !f->fallback) {
@@ -49,7 +52,7 @@ INLINE void look_for_agent(struct tcp_sock *tp, struct flow *f, struct ccp_slot 
 	}
 }
 
-/* Runs the flow's program over its registers. True when that set the clock. */
+/* Runs the flow's program over its registers. Returns true if the program set Micros. */
 INLINE bool run_program(struct flow *f, __u64 now_us)
 {
 	__u64 *regs = f->ctx.regs;
@@ -71,13 +74,14 @@ INLINE bool run_program(struct flow *f, __u64 now_us)
 	return clock_set;
 }
 
-/* Window, rate and threshold into force. `said`: CTL_SET_* that the agent set in this call; `cwnd`, `ssthresh`, `rate`:
- * what the program saw. While a repair runs it sees, and sets, the window that will hold after it
- * (in the call that begins the repair: the window before it); there the program may lower, since a
- * fold that adds what is acknowledged does not know of repairs, and the agent may set what it
- * likes. A program that sets the threshold to infinity does not want to be led anywhere. Between a
- * timeout and the first delivery after it the kernel's one packet is in force, whatever is asked
- * for (RFC 5681 section 3.1).
+/* Applies window, rate and threshold. `said`: the CTL_SET_* of the agent in this call; `cwnd`,
+ * `ssthresh` and `rate`: the values that the program saw.
+ *
+ * During recovery the program sees, and sets, the window that takes effect when recovery ends (in
+ * the call that enters recovery: the window before it). The program may only lower this window,
+ * since a fold that adds acknowledged bytes is unaware of recovery; the agent may set any value. A
+ * program that sets an infinite threshold opts out of the reduction. Between a timeout and the
+ * first delivery after it the kernel's window of one packet stays in force (RFC 5681 section 3.1).
  */
 INLINE void apply(struct tcp_sock *tp, struct flow *f, __u32 said, __u64 cwnd, __u64 ssthresh, __u64 rate, __u32 newly)
 {
@@ -97,7 +101,7 @@ INLINE void apply(struct tcp_sock *tp, struct flow *f, __u32 said, __u64 cwnd, _
 				f->target = clamp_cwnd(regs[REG_SSTHRESH]);
 		}
 		if (withhold(tp, f, regs[REG_WAS_TIMEOUT] ? 0 : newly, cwnd_said, clamp_cwnd(asked), repairing)) {
-			/* what was asked for waits, or is in force now */
+			/* the requested window is stored, or was applied by withhold() */
 		} else if (cwnd_said && repairing) {
 			if (said & CTL_SET_CWND || asked < cwnd)
 				f->target = clamp_cwnd(asked);
@@ -109,7 +113,7 @@ INLINE void apply(struct tcp_sock *tp, struct flow *f, __u32 said, __u64 cwnd, _
 		}
 	}
 	if (repairing && f->owned && regs[REG_SSTHRESH] == NO_LIMIT) {
-		/* no threshold, no reduction: the program's window is in force, and stays */
+		/* no threshold, no reduction: the program's window applies at once and stays */
 		f->target = clamp_cwnd(asked ? asked : cwnd);
 		set_asked(tp, f, f->target);
 		f->recover_fs = 0;
@@ -118,7 +122,8 @@ INLINE void apply(struct tcp_sock *tp, struct flow *f, __u32 said, __u64 cwnd, _
 	else if (!f->owned)
 		grow(tp, regs[REG_BYTES_ACKED] ? newly : 0, true);
 	else if (!f->answered && regs[REG_BYTES_ACKED])
-		grow(tp, newly, false); /* after a timeout, until somebody says otherwise: slow start up to ssthresh */
+		/* after a timeout, slow start up to ssthresh until program or agent sets a window */
+		grow(tp, newly, false);
 	pace(tp, f);
 }
 
@@ -169,8 +174,8 @@ INLINE void report_and_reset(struct flow *f, __u64 now_us)
 		reset_vars(f->ctx.regs, p, f->volatiles);
 }
 
-/* One ACK or one timeout. Where the flow's timer is at work and does not end, it is left to the next: what is counted by
- * differences is counted then.
+/* Handles one ACK or one timeout. If the flow's timer callback is running and does not finish, the
+ * work is left to the next call: counters are read as differences, so nothing is lost.
  */
 static NOINLINE int on_call(struct tcp_sock *tp, struct flow *f, struct rate_sample *rs, bool timeout)
 {
@@ -229,7 +234,7 @@ INLINE void on_ack(struct tcp_sock *tp, struct rate_sample *rs)
 	struct flow *f = start_flow(tp);
 	if (f)
 		on_call(tp, f, rs, false);
-	else /* no memory: NewReno without a state of its own, halved by ssthresh below */
+	else /* no memory: stateless NewReno, halved by ssthresh() below */
 		grow(tp, rs->delivered > 0 ? rs->delivered : 0, true);
 }
 
@@ -241,7 +246,7 @@ int cong_control(__u64 *ctx)
 	return 0;
 }
 
-/* Before: (sk, rate_sample). */
+/* Linux before 6.10: (sk, rate_sample). */
 SEC("struct_ops/cong_control")
 int cong_control_2(__u64 *ctx)
 {
@@ -259,7 +264,9 @@ int init(__u64 *ctx)
 		return 0;
 	if (!run_alone(f, f->opened_us))
 		look_for_agent(tp, f, s, f->opened_us);
-	/* The place of a program that runs is not given away, also before the first ACK. */
+	/* The loader must not reuse the entry of a running program, even before the flow's first
+	 * ACK.
+	 */
 	s->shown.program = f->program;
 	s->shown.tag = f->tag;
 	return 0;
@@ -278,8 +285,9 @@ int release(__u64 *ctx)
 	return 0;
 }
 
-/* A reduction begins: by half, until program or agent says otherwise, which PRR has a round trip to
- * follow. */
+/* Enters a reduction. Returns half of the window; program or agent have the round trip that PRR
+ * takes to set another target.
+ */
 SEC("struct_ops/ssthresh")
 int ssthresh(__u64 *ctx)
 {
@@ -298,8 +306,9 @@ int ssthresh(__u64 *ctx)
 	return half;
 }
 
-/* The reduction was spurious: back to the window before it (RFC 5682, RFC 3708 and time stamps tell
- * the kernel). */
+/* Undoes a spurious reduction: restores the window before it. The kernel detects one by F-RTO (RFC
+ * 5682), DSACK (RFC 3708) or timestamps.
+ */
 SEC("struct_ops/undo_cwnd")
 int undo_cwnd(__u64 *ctx)
 {
@@ -340,7 +349,7 @@ int set_state(__u64 *ctx)
 		}
 		on_call(tp, f, NULL, true);
 	} else if (state < TCP_CA_CWR && (before == TCP_CA_CWR || before == TCP_CA_RECOVERY)) {
-		/* repaired: the window is what the reduction aimed at, unless it was undone */
+		/* recovery is over: the window becomes the target of the reduction, unless it was undone */
 		if (!f->restored)
 			set_asked(tp, f, whole(f->target, mss_of(tp)));
 		f->recover_fs = 0;
@@ -363,10 +372,10 @@ int cwnd_event(__u64 *ctx)
 	return 0;
 }
 
-/* As receiver: a packet with a stamp is answered at once and by itself. A sender with a window of a packet or two, which is
- * all that a short path holds, would wait for the timer of a delayed ACK, and half of the stamps
- * would never come back. The kernel calls this for every segment, before it looks whether an ACK is
- * due.
+/* As a receiver: acknowledges a stamped packet at once and alone. With a window of one or two
+ * packets, which is all that a short path holds, the sender would otherwise wait for the
+ * delayed-ACK timer, and half of the stamps would never be echoed. The kernel calls this for every
+ * segment, before it decides whether an ACK is due.
  */
 SEC("struct_ops/in_ack_event")
 int in_ack_event(__u64 *ctx)
@@ -378,8 +387,8 @@ int in_ack_event(__u64 *ctx)
 	return 0;
 }
 
-/* The loader sets name and flags, and creates the one whose cong_control the kernel has; it takes
- * in_ack_event away from algorithms that want no stamps.
+/* The loader sets name and flags, and registers the variant whose cong_control has the kernel's
+ * signature. It removes in_ack_event for algorithms without timestamps.
  */
 SEC(".struct_ops.link")
 struct tcp_congestion_ops ccplane_ops = {

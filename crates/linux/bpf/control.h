@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Taking the control words that the agent wrote: whole or not at all, each set once, none that is meant for another
- * flow or that was decided in ignorance.
+/* Applies the agent's control words: a set is taken whole or not at all, and exactly once. Words
+ * for another flow, or decided before a reduction that the agent had not seen, are dropped.
  */
 #ifndef CCPLANE_CONTROL_H
 #define CCPLANE_CONTROL_H
@@ -8,8 +8,9 @@
 #include "flow.h"
 #include "fold.h"
 
-/* The agent decided this before it heard of the reduction under way, or of an undo less than a round trip ago: its
- * window would undo the reduction, or repeat it. Variables and programs are taken all the same.
+/* Returns true if the agent decided before it knew of the reduction in progress, or of a reduction
+ * or undo less than a round trip ago. Its window would cancel the reduction or repeat it. Variables
+ * and programs are applied nevertheless.
  */
 INLINE bool ignorant(struct tcp_sock *tp, struct flow *f, __u32 epoch, __u64 now_us)
 {
@@ -18,7 +19,7 @@ INLINE bool ignorant(struct tcp_sock *tp, struct flow *f, __u32 epoch, __u64 now
 	return f->ca_state >= TCP_CA_CWR || now_us - f->event_us < tp->srtt_us >> 3;
 }
 
-/* Volatile variables back to their initial values; all of them for a new program. */
+/* Resets the variables in mask `which` to their initial values. */
 INLINE void reset_vars(__u64 *regs, struct ccp_program *p, __u64 which)
 {
 	for (__u32 i = 0; i < CCP_VARS; i++) {
@@ -44,7 +45,7 @@ INLINE bool set_program(struct flow *f, __u32 index, __u32 tag, __u64 now_us)
 	return true;
 }
 
-/* NewReno has the flow, from its window of now, until it is set a program. */
+/* Hands the flow to NewReno, from its current window, until a program is set. */
 INLINE void give_up(struct flow *f, struct ccp_slot *s, __u64 now_us)
 {
 	f->program = CCP_NO_PROGRAM;
@@ -61,8 +62,9 @@ INLINE void give_up(struct flow *f, struct ccp_slot *s, __u64 now_us)
 	COUNT(fallbacks, 1);
 }
 
-/* Puts what waits into the registers. The CTL_SET_* of what was set; Cwnd, Rate and Ssthresh must
- * be in place before. */
+/* Applies pending control words to the registers. Returns the CTL_SET_* that were applied. The
+ * caller has already stored the flow's own Cwnd, Rate and Ssthresh.
+ */
 static NOINLINE __u32 take_control(struct tcp_sock *tp, struct flow *f, struct ccp_slot *s)
 {
 	struct ccp_control *c = &s->control;
@@ -80,7 +82,7 @@ static NOINLINE __u32 take_control(struct tcp_sock *tp, struct flow *f, struct c
 		f->staged[i] = READ_ONCE(c->vars[i]);
 	}
 	if (__sync_val_compare_and_swap(&c->lock, lock, lock & ~(__u64)CTL_PENDING) != lock)
-		return 0; /* the agent began to write again: at the next call */
+		return 0; /* the agent is writing again: retried on the next call */
 	if (generation != f->generation || (__s32)(epoch - f->barrier) < 0)
 		return 0;
 	if (set & CTL_RELEASE) {

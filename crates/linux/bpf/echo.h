@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The receiver's side of an algorithm that needs ECN: RFC 8257 section 3.2. ACKs carry ECE while data comes with CE, not,
- * as in RFC 3168, until the sender answers: so the sender learns which packets were marked, delayed
- * ACKs or not. When the codepoint changes, what waits for an ACK is acknowledged as what it was,
- * and the change itself at once. The kernel calls this for every segment of data where the
- * congestion control needs ECN and the two ends agreed on it.
+/* ECN echo at the receiver, RFC 8257 section 3.2, for algorithms that need ECN. ECE is set on ACKs
+ * for data marked CE, and not, as in RFC 3168, until the sender responds, so the sender learns
+ * which packets were marked even with delayed ACKs. When the codepoint changes, data still waiting
+ * for a delayed ACK is acknowledged with the old ECE state, and the change is acknowledged at once.
+ * The kernel calls this for every data segment if the congestion control needs ECN and both ends
+ * negotiated it.
  */
 #ifndef CCPLANE_ECHO_H
 #define CCPLANE_ECHO_H

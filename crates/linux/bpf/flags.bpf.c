@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Another program on the same sockets, which asks to be called for every option and writes none.
- * Only tests load it. */
+/* A second program on the same sockets, which requests the callbacks for all options and writes
+ * none. Loaded only by tests.
+ */
 #include "sockops.h"
 
 
 #define PARSE_ALL_OPTIONS 16
 
-/* The emulator's addresses are 10.77.0.0/30: nobody else's connections are touched. */
+/* Only the emulator's subnet, 10.77.0.0/30: other connections are left alone. */
 #define EMULATED __builtin_bswap32(0x0a4d0000)
 #define PREFIX __builtin_bswap32(0xfffffffc)
 

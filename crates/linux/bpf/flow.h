@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* A flow: its state beside the socket, its slot in the mapped table, its birth and its death. */
+/* Per-flow state in socket storage, the flow's slot in the mapped table, and its start and end. */
 #ifndef CCPLANE_FLOW_H
 #define CCPLANE_FLOW_H
 
@@ -11,71 +11,78 @@
 #define NO_SLOT 0xffffffff
 #define NO_LIMIT (~0ULL)
 
-/* Per-flow state. The window in force is kept in bytes beside the kernel's, which counts packets, so that growth by
- * less than a packet an ACK is not lost.
+/* Per-flow state. The window is kept in bytes alongside the kernel's, which counts packets, so that
+ * growth of less than a packet per ACK is not lost.
  */
 struct flow {
 	struct fold_ctx ctx;
-	__u64 cwnd; /* bytes; means tp->snd_cwnd while cwnd / mss says the same */
-	__u64 rate; /* bytes/s that program or agent set; 0: none */
-	__u64 target; /* bytes: the window after the repair under way */
-	__u64 asked; /* bytes: the window of program or agent while it is `withheld`; 0: none set since */
-	__u64 resume_limit; /* bytes: after an idle time, the largest window in force now, and */
-	__u64 resume_until; /* the window before, at which the restart is over */
-	__u64 clock_us; /* Micros counts from here */
-	__u64 event_us; /* the last reduction or undo */
+	__u64 cwnd; /* bytes; valid while cwnd / mss equals tp->snd_cwnd */
+	__u64 rate; /* bytes/s set by program or agent; 0: none */
+	__u64 target; /* bytes: window after the recovery in progress */
+	/* bytes: latest window requested by program or agent while `withheld` is set; 0: none */
+	__u64 asked;
+	__u64 resume_limit; /* bytes: largest window allowed so far after an idle period */
+	__u64 resume_until; /* bytes: window before the idle period, which ends the restart */
+	__u64 clock_us; /* origin of Micros */
+	__u64 event_us; /* time of the last reduction or undo */
 	__u64 opened_us;
-	__u64 asked_us; /* when it last looked for a slot */
-	__u64 acked; /* tp->bytes_acked that the fold has seen; likewise: */
+	__u64 asked_us; /* last attempt to take a slot */
+	/* last values of the tp counters that the fold has seen, up to sacked_out */
+	__u64 acked;
 	__u32 delivered;
 	__u32 delivered_ce;
 	__u32 lost;
 	__u32 sacked_out;
 	__u32 slot;
-	__u32 share; /* the entry of plane.shares that its slot counts in; SHARE_HOME: none */
+	__u32 share; /* index in plane.shares that the slot is charged to; SHARE_HOME: none */
 	__u32 generation;
-	/* Counts reductions, undos and fallbacks. A record tells the agent; control words carry the last one told: what
-	 * an agent decided before it knew of a loss must not undo the reduction (control.h). */
+	/* Counts reductions, undos and fallbacks. Records carry it to the agent, and control words
+	 * carry the last value that the agent received: a decision made before the agent knew of a loss
+	 * must not undo the reduction (control.h).
+	 */
 	__u32 epoch;
-	__u32 told; /* the epoch that records carry: stands still until an end of the fallback is announced */
-	__u32 barrier; /* words of an epoch before this are dropped: decided before a fallback */
-	__u32 agent; /* plane.agent when it was last looked at */
+	/* epoch in records; not advanced in fallback until the flow is announced again */
+	__u32 told;
+	__u32 barrier; /* control words with an older epoch predate a fallback and are dropped */
+	__u32 agent; /* plane.agent at the last check */
 	__u32 program;
 	__u32 tag;
-	__u32 recover_fs; /* packets; 0 until the first ACK of a repair */
+	__u32 recover_fs; /* packets; 0 until the first ACK of a recovery */
 	__u32 prr_delivered; /* packets */
-	__u32 report_vars; /* of the program, here so that no look-up is needed per ACK: */
+	/* this and `volatiles` are copied from the program, to save a lookup per ACK */
+	__u32 report_vars;
 	__u64 volatiles;
-	__u64 staged[CCP_VARS]; /* control words on their way from the slot to the registers */
+	__u64 staged[CCP_VARS]; /* control words being copied from the slot to the registers */
 	__u64 reports;
 	__u64 fallbacks;
-	__u64 faults_us; /* when the second began in which faults are counted, and how many there were before it */
+	/* start of the one-second window for counting faults, and the fault count at its start */
+	__u64 faults_us;
 	__u64 faults_before;
 	struct one_way one_way;
-	__u32 samples; /* of `one_way`, by the count beside the stamps */
-	__u32 own; /* the tag of the program that it began by itself; 0: an agent steers */
-	__u32 rcv_nxt; /* as receiver: at the last data, and */
-	__u8 ce; /* whether that came with CE */
+	__u32 samples; /* stamped.samples at the last sample taken */
+	__u32 own; /* tag of the program that runs without an agent; 0: an agent controls the flow */
+	__u32 rcv_nxt; /* as a receiver: rcv_nxt at the last data segment */
+	__u8 ce; /* that segment was marked CE */
 	__u8 started;
 	__u8 announced;
 	__u8 fallback;
-	__u8 owned; /* the agent has spoken since the flow began or came back */
+	__u8 owned; /* the agent has set something since the flow started or was announced again */
 	__u8 ca_state;
-	__u8 undone; /* not told to the program yet */
-	__u8 restored; /* undone within the repair under way */
-	__u8 answered; /* program or agent set a window since the timeout */
-	__u8 owed; /* an urgent report found the ring full */
-	__u8 paced; /* it was us who switched pacing on */
-	__u8 timeout; /* not told to the program yet */
-	__u8 released; /* given up: NewReno has it until a program is set */
-	__u8 withheld; /* WITHHELD_*: the reason why the window in force is less than the one asked for */
+	__u8 undone; /* undo not yet seen by the program */
+	__u8 restored; /* the reduction of this recovery was undone */
+	__u8 answered; /* program or agent has set a window since the timeout */
+	__u8 owed; /* an urgent report did not fit in the ring */
+	__u8 paced; /* pacing was enabled by this program */
+	__u8 timeout; /* timeout not yet seen by the program */
+	__u8 released; /* left to NewReno until a program is set */
+	__u8 withheld; /* WITHHELD_*: why the window in force is below the requested one */
 };
 
 enum {
 	WITHHELD_NOT,
-	/* a timeout, and nothing was delivered since: the kernel's one packet is in force */
+	/* nothing delivered since a timeout: the kernel's window of one packet is in force */
 	WITHHELD_TIMEOUT,
-	/* a restart after an idle time: the window in force grows by what is delivered */
+	/* restart after idle: the window in force grows by the bytes delivered */
 	WITHHELD_IDLE,
 };
 
@@ -94,7 +101,7 @@ struct {
 	MAP_UINT(map_flags, F_MMAPABLE);
 } table SEC(".maps");
 
-/* Slots that were in use and are free again. */
+/* Slots that were used before and are free. */
 struct {
 	MAP_UINT(type, QUEUE_MAP);
 	MAP_UINT(max_entries, 4096);
@@ -103,8 +110,9 @@ struct {
 
 struct ccp_plane plane SEC(".data.plane");
 
-/* Whether the algorithm wants time stamps; the loader says so, and the verifier drops what is not
- * reached. */
+/* The algorithm wants timestamps. Set by the loader as a constant, so the verifier prunes the
+ * unused branches.
+ */
 const volatile __u32 stamped SEC(".rodata.stamped");
 
 INLINE struct ccp_counters *counters(void)
@@ -128,7 +136,7 @@ INLINE struct ccp_slot *slot_of(struct flow *f)
 INLINE __u64 mss_of(struct tcp_sock *tp)
 {
 	__u32 mss = tp->mss_cache;
-	return mss ? mss : 1; /* 0 only in a socket that is being torn down */
+	return mss ? mss : 1; /* 0 only while a socket is being destroyed */
 }
 
 INLINE __u64 ssthresh_bytes(struct tcp_sock *tp)
@@ -137,7 +145,7 @@ INLINE __u64 ssthresh_bytes(struct tcp_sock *tp)
 	return packets >= TCP_INFINITE_SSTHRESH ? NO_LIMIT : packets * mss_of(tp);
 }
 
-/* Within the owner's limits, which hold for whoever steers. */
+/* Limits of the operator, which apply to agent, program and NewReno alike. */
 INLINE __u64 clamp_cwnd(__u64 cwnd)
 {
 	__u64 least = READ_ONCE(plane.min_cwnd), most = READ_ONCE(plane.max_cwnd);
@@ -152,7 +160,7 @@ INLINE __u64 clamp_rate(__u64 rate)
 	return rate > most ? most : rate;
 }
 
-/* Bytes to whole packets, at least one. */
+/* Converts bytes to whole packets, at least one. */
 INLINE __u32 packets(__u64 bytes, __u64 mss)
 {
 	__u64 n = bytes / mss;
@@ -161,16 +169,16 @@ INLINE __u32 packets(__u64 bytes, __u64 mss)
 	return n ? n : 1;
 }
 
-/* Without the fraction of a packet: a reduction ends at whole packets, as the kernel's own. A fraction would stay in the
- * window until the next loss, and of two losses at the same number of packets the second would look
- * earlier or later.
+/* Rounds down to whole packets, as the kernel does at the end of a reduction. A fraction would
+ * persist until the next loss, and two losses at the same number of packets would appear to be at
+ * different windows.
  */
 INLINE __u64 whole(__u64 bytes, __u64 mss)
 {
 	return packets(bytes, mss) * mss;
 }
 
-/* Puts a window into force. */
+/* Sets the congestion window. */
 INLINE void set_cwnd(struct tcp_sock *tp, struct flow *f, __u64 bytes)
 {
 	__u64 mss = mss_of(tp);
@@ -180,7 +188,9 @@ INLINE void set_cwnd(struct tcp_sock *tp, struct flow *f, __u64 bytes)
 	tp->snd_cwnd = n > most && most ? most : n;
 }
 
-/* The window in force: the kernel may have changed its own since (after a timeout, by an undo). */
+/* Returns the window in force. The kernel may have changed snd_cwnd, after a timeout or by an
+ * undo.
+ */
 INLINE __u64 cwnd_of(struct tcp_sock *tp, struct flow *f)
 {
 	__u64 mss = mss_of(tp);
@@ -190,7 +200,7 @@ INLINE __u64 cwnd_of(struct tcp_sock *tp, struct flow *f)
 	return f->cwnd;
 }
 
-/* The window that program and agent see and set, outside of repairs. */
+/* Returns the window that program and agent see and set outside recovery. */
 INLINE __u64 steered_cwnd(struct tcp_sock *tp, struct flow *f)
 {
 	__u64 in_force = cwnd_of(tp, f);
@@ -215,20 +225,21 @@ INLINE void write_addresses(struct tcp_sock *tp, struct ccp_shown *shown)
 	}
 }
 
-/* How long a flow that found no slot waits before it looks again. Shorter would cost every ACK of the flows beyond a full
- * table a look at the queue; longer leaves them unsteered while slots are free.
+/* Interval at which a flow without a slot retries. A shorter one would cost every ACK of those
+ * flows an access to the queue; a longer one leaves flows without control while slots are free.
  */
 #define ASK_EVERY_US 1000000
 
-/* Results of take_slot(). */
+/* Return values of take_slot(). */
 enum {
 	SLOT_TAKEN,
 	SLOT_NONE,
 	SLOT_BEYOND_SHARE,
 };
 
-/* Takes a slot: one that became vacant, else one that was never in use. The agent of now has not
- * seen it in the table. */
+/* Takes a vacant slot, or one that was never used. The current agent has not yet seen the flow in
+ * the table.
+ */
 static NOINLINE int take_slot(struct tcp_sock *tp, struct flow *f)
 {
 	__u32 slot = NO_SLOT, free;
@@ -237,7 +248,7 @@ static NOINLINE int take_slot(struct tcp_sock *tp, struct flow *f)
 	f->share = share_of(tp);
 	if (!enter_share(f->share))
 		return SLOT_BEYOND_SHARE;
-	if (!map_pop(&vacant, &free)) /* a pop that fails writes 0 */
+	if (!map_pop(&vacant, &free)) /* a failed pop sets `free` to 0 */
 		slot = free;
 	else if (READ_ONCE(plane.fresh) < READ_ONCE(plane.slots))
 		slot = __sync_fetch_and_add(&plane.fresh, 1);
@@ -277,16 +288,18 @@ static NOINLINE int take_slot(struct tcp_sock *tp, struct flow *f)
 	return SLOT_TAKEN;
 }
 
-/* The state of a socket's flow; NULL where it has none. A socket that is reset is released and then set to TCP_CA_Open:
- * what starts a flow there is never released.
+/* Returns the flow of a socket, or NULL. Must not create one: when a socket is reset, the kernel
+ * releases the congestion control and then sets TCP_CA_Open, so a flow created there would never be
+ * released.
  */
 INLINE struct flow *flow_of(struct tcp_sock *tp)
 {
 	return storage_get(&states, tp, NULL, 0);
 }
 
-/* The same, started when it is new; NULL without memory. Only for callbacks that a released socket
- * does not get. */
+/* Returns the flow of a socket and starts it if it is new; NULL without memory. Only for callbacks
+ * that a released socket does not receive.
+ */
 INLINE struct flow *start_flow(struct tcp_sock *tp)
 {
 	struct flow *f = storage_get(&states, tp, NULL, STORAGE_CREATE);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Running a program over a flow's registers: in a pad that the loader filled with generated code, or, for a program
- * that came later or does not fit, in the interpreter. Both give what crates/datapath gives, bit
- * for bit.
+/* Runs a program over a flow's registers: in a pad that the loader filled with generated code, or
+ * in the interpreter if the program was installed later or does not fit. Both are bit-exact with
+ * crates/datapath.
  */
 #ifndef CCPLANE_FOLD_H
 #define CCPLANE_FOLD_H
@@ -17,8 +17,9 @@ struct {
 	MAP_UINT(map_flags, F_MMAPABLE);
 } programs SEC(".maps");
 
-/* A pad: room that the loader overwrites, up to the last instruction, with code for one program. Every instruction of
- * the room can be reached and does nothing, so an untouched pad passes the verifier.
+/* A pad: space that the loader overwrites, up to the last instruction, with the code of one
+ * program. Each placeholder instruction is reachable and has no effect, so an unfilled pad passes
+ * the verifier.
  */
 #define STRING(x) #x
 #define NUMBER(x) STRING(x)
@@ -34,7 +35,7 @@ PAD(1)
 PAD(2)
 PAD(3)
 
-/* The operations of `Op` in crates/datapath, in its order, and the end of a clause. */
+/* The operations of `Op` in crates/datapath, in the same order, and the end of a clause. */
 enum {
 	OP_MOVE,
 	OP_ADD,
@@ -61,13 +62,13 @@ enum {
 	OP_EWMA,
 	OP_EWMA_VAR,
 	OP_SKIP_IF_ZERO,
-	OP_END = 255, /* stop unless (fallthrough) was said, and clear it */
+	OP_END = 255, /* stop unless (fallthrough) was called; clears the flag */
 };
 
 #define SATURATED (~0ULL)
 
-/* (hi·2^32 + lo) / den, saturated at 2^64 - 1, where lo is any u64 that did not fit 32 bits: schoolbook division in
- * limbs of 32 bits, since BPF has no 128-bit arithmetic. hi + (lo >> 32) does not overflow for the
+/* (hi·2^32 + lo) / den, saturated at 2^64 - 1, where `lo` may exceed 32 bits: schoolbook division
+ * in 32-bit limbs, since BPF has no 128-bit arithmetic. hi + (lo >> 32) does not overflow for the
  * callers below.
  */
 INLINE __u64 divide_96(__u64 hi, __u64 lo, __u64 den)
@@ -80,14 +81,15 @@ INLINE __u64 divide_96(__u64 hi, __u64 lo, __u64 den)
 	return (high << 32) + (((hi % den) << 32 | lo) / den);
 }
 
-/* a·num/den in 96 bits; num and den are below 2^32. */
+/* a·num/den in 96 bits; num, den < 2^32. */
 INLINE __u64 mul_ratio(__u64 a, __u64 num, __u64 den)
 {
 	return divide_96((a >> 32) * num, (a & 0xffffffff) * num, den);
 }
 
-/* (num·old + (den-num)·sample)/den in 96 bits: the weights add up to den < 2^32, so each sum of
- * limbs fits 64 bits. */
+/* (num·old + (den-num)·sample)/den in 96 bits. The weights sum to den < 2^32, so each sum of limbs
+ * fits in 64 bits.
+ */
 INLINE __u64 ewma(__u64 old, __u64 sample, __u64 num, __u64 den)
 {
 	__u64 rest = den - num;
@@ -138,7 +140,7 @@ static long step(__u32 turn, void *data)
 	case OP_MUL:
 		if (a) {
 			__u64 most = SATURATED / a;
-			/* else the compiler makes it a 128-bit multiplication, which BPF has not */
+			/* keeps the compiler from emitting a 128-bit multiplication, which BPF lacks */
 			asm volatile("" : "+r"(most));
 			fault = b > most;
 		}
@@ -164,7 +166,7 @@ static long step(__u32 turn, void *data)
 		}
 		a = (__u32)a;
 		b = (__u32)b;
-		/* the later by the shorter way around; at exactly half the circle the smaller number */
+		/* the later one in modulo-2^32 order; the smaller number if they are exactly 2^31 apart */
 		num = (__u32)(b - a);
 		if (num == 0x80000000)
 			result = a < b ? a : b;
@@ -226,7 +228,8 @@ static long step(__u32 turn, void *data)
 		break;
 	case OP_SKIP_IF_ZERO:
 		if (!a)
-			pc += (__u32)i->imm & 0x3ff; /* a distance is below CCP_CODE; a pc beyond the code ends the run */
+			/* a distance is below CCP_CODE; a pc past the end of the code ends the run */
+			pc += (__u32)i->imm & 0x3ff;
 		break;
 	case OP_END:
 		if (!ctx->regs[REG_CONTINUE])
@@ -251,8 +254,8 @@ NOINLINE int ccp_interpret(struct fold_ctx *ctx, __u32 index)
 	return 0;
 }
 
-/* Bit n: pad n has code in this object. A program installed later may have one in the next object of its registration,
- * which new flows run, and none in this one: here it is interpreted. Set by the loader.
+/* Bit n: pad n contains code in this object. Set by the loader. A program installed later is in the
+ * pad of the next object, which new flows use; flows of this object interpret it.
  */
 const volatile __u32 filled_pads SEC(".rodata.pads") = (1 << CCP_PADS) - 1;
 

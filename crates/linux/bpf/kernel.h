@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The few kernel types that the object reads, by name: with preserve_access_index the loader finds where each field is
- * in the running kernel (CO-RE), so neither the order nor the gaps here matter, and the object does
- * not depend on the kernel of the host that built it. Beside them, the BPF helpers in use, by their
- * frozen numbers.
+/* The kernel types and BPF helpers in use. With preserve_access_index the loader relocates each
+ * field access to the running kernel by name (CO-RE), so order and gaps do not matter here, and the
+ * object does not depend on the kernel of the build host. Helper numbers are stable ABI.
  */
 #ifndef CCPLANE_KERNEL_H
 #define CCPLANE_KERNEL_H
@@ -42,8 +41,9 @@ typedef __u8 bool;
 #define CA_EVENT_ECN_IS_CE 5
 #define ICSK_ACK_TIMER 2
 #define ICSK_ACK_NOW 16
-#define TCP_ECN_OK 1 /* RFC 3168's ECN was agreed on; not accurate ECN, which counts marks by itself */
-#define TCP_ECN_DEMAND_CWR 4 /* ACKs carry ECE */
+/* RFC 3168 ECN was negotiated, not AccECN, which counts marks by itself */
+#define TCP_ECN_OK 1
+#define TCP_ECN_DEMAND_CWR 4 /* set ECE on ACKs */
 #define TCP_INFINITE_SSTHRESH 0x7fffffff
 #define CLOCK_IS_MONOTONIC 1
 #define SK_PACING_NONE 0
@@ -66,8 +66,8 @@ struct ns_common {
 };
 struct user_namespace {
 	struct user_namespace *parent;
-	int level; /* 0: the first one */
-	kuid_t owner; /* as the first user namespace numbers users */
+	int level; /* 0: the initial namespace */
+	kuid_t owner; /* in the numbering of the initial user namespace */
 	struct ns_common ns;
 };
 struct net {
@@ -115,7 +115,7 @@ struct minmax {
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
 	__u64 bytes_acked;
-	__u64 tcp_mstamp; /* µs of CLOCK_MONOTONIC, refreshed before every callback */
+	__u64 tcp_mstamp; /* µs of CLOCK_MONOTONIC, updated before every callback */
 	__u32 snd_una;
 	__u32 rcv_nxt;
 	__u32 write_seq;
@@ -138,7 +138,7 @@ struct tcp_sock {
 	__u32 delivered_ce;
 	__u32 lost;
 	__u32 lsndtime; /* jiffies */
-	__u32 rate_delivered; /* packets of the last delivery rate, within: */
+	__u32 rate_delivered; /* packets of the last rate sample, over rate_interval_us */
 	__u32 rate_interval_us;
 	__u8 is_cwnd_limited : 1;
 	__u8 ecn_flags;
@@ -154,12 +154,12 @@ struct rate_sample {
 };
 #pragma clang attribute pop
 
-/* What the kernel keeps of a timer in a map's value; it knows it by this name. */
+/* Timer in a map value. The kernel identifies it by this type name. */
 struct bpf_timer {
 	__u64 opaque[2];
 };
 
-/* Members are matched with the kernel's by name; of a function only the name counts. */
+/* Members are matched with the kernel's by name. Function signatures are not checked. */
 struct tcp_congestion_ops {
 	__u32 (*ssthresh)(void);
 	void (*set_state)(void);
@@ -173,8 +173,9 @@ struct tcp_congestion_ops {
 	void (*in_ack_event)(void);
 };
 
-/* A bit-field where the running kernel has it: the compiler leaves its place, width and shifts to
- * the loader. */
+/* Reads a bit-field at its position in the running kernel: offset, width and shifts are relocated
+ * by the loader.
+ */
 #define BITFIELD(s, field)                                                                                             \
 	({                                                                                                             \
 		void *p = (void *)(s) + __builtin_preserve_field_info((s)->field, 0);                                  \

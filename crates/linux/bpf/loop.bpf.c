@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* A datapath without TCP, to measure the way to the agent and back: `post` sends what lies in `outbox` through the ring
- * of a registration, and says when. Only `ccplane bench control-loop` loads it.
+/* A datapath without TCP, to measure the latency from datapath to agent and back: `post` sends the
+ * record in `outbox` through the ring of a registration and stores the time. Loaded only by
+ * `ccplane bench control-loop`.
  */
 #include "kernel.h"
 #include "layout.h"
@@ -19,7 +20,7 @@ struct {
 	MAP_UINT(map_flags, F_MMAPABLE);
 } outbox SEC(".maps");
 
-/* The loader puts the registration's ring in its place. */
+/* The loader substitutes the ring of the registration. */
 struct {
 	MAP_UINT(type, RINGBUF_MAP);
 	MAP_UINT(max_entries, 1 << 20);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* A middlebox that does not like the option of time stamps, on a device without a header of its
- * own. Only tests load it. */
+/* A middlebox that modifies the timestamp option, on a device without a link-layer header. Loaded
+ * only by tests.
+ */
 #include "option.h"
 
-/* As in stamp.bpf.c; what is between is not looked at. */
+/* As in stamp.bpf.c, with the fields between omitted. */
 struct packet {
 	__u32 unused0[19];
 	__u32 data;
@@ -12,9 +13,9 @@ struct packet {
 
 static long (*replace_checksum)(void *packet, __u32 offset, __u64 from, __u64 to, __u64 flags) = (void *)11;
 
-#define STRIP 1 /* every word becomes NOPs */
-#define SHORTEN 2 /* its length says 12, NOPs behind */
-#define JUMP 3 /* the echo is half a second off, now one way, now the other */
+#define STRIP 1 /* overwrite the option with NOPs */
+#define SHORTEN 2 /* set its length to 12 and append NOPs */
+#define JUMP 3 /* shift the echo by half a second, in alternating directions */
 #define IP4_HEADER 20
 #define TCP_CHECKSUM 16
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* one_way.h without TCP around it: `exchange` takes one exchange after the other, as user space wrote them, and leaves
- * what the registers of a program would hold. Only tests load it.
+/* one_way.h without TCP: `exchange` processes timestamp exchanges written by user space, in order,
+ * and stores the register values that a program would see. Loaded only by tests.
  */
 #include "one_way.h"
 
@@ -8,7 +8,7 @@
 
 struct exchange {
 	__u64 at_ns;
-	__u64 now_ns; /* of the call that reads it */
+	__u64 now_ns; /* time of the call that reads it */
 	__u64 rtt_ns;
 	__u32 forward;
 	__u32 back;

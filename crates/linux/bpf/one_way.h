@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* One-way queueing delay from time stamps: `OneWay` of crates/datapath/src/one_way.rs, which says why and with what
- * error. The same arithmetic modulo 2^32, the same windows; a test runs both over the same
- * exchanges.
+/* One-way queueing delay from timestamps: `OneWay` of crates/datapath/src/one_way.rs, which
+ * explains the method and its error. The arithmetic modulo 2^32 and the windows are identical; a
+ * test runs both on the same exchanges.
  *
- * The reference takes four stamps, here come two differences, `forward` = t2 - t1 and `back` = t4 -
- * t3: the option has no room for more (stamps.h). Their sum is the same round trip; how long the
- * peer held the answer is not known, so of exchanges that cannot be true those are dropped whose
- * round trip is not above zero.
+ * The reference takes four timestamps. Here only two differences are available, `forward` = t2 - t1
+ * and `back` = t4 - t3, since the option has no room for more (stamps.h). Their sum is the round
+ * trip without the peer's processing time. The processing time itself is unknown, so the only
+ * plausibility check is that the round trip is above zero.
  */
 #ifndef CCPLANE_ONE_WAY_H
 #define CCPLANE_ONE_WAY_H
@@ -14,33 +14,33 @@
 #include "kernel.h"
 #include "layout.h"
 
-#define UNKNOWN 0xffffffffULL /* a time that is not known, CCP's +infinity */
-#define LEAST_HALF 5000000000ULL /* ns: half of the window that a minimum is of */
+#define UNKNOWN 0xffffffffULL /* unknown time, CCP's +infinity */
+#define LEAST_HALF 5000000000ULL /* ns: half of the window of a minimum */
 
-/* The least of a value that counts modulo 2^32, over one to two halves of the window. */
+/* Windowed minimum of a value modulo 2^32, over one to two half windows. */
 struct least {
-	__u64 ends; /* ns, when this half ends; 0 before the first sample */
-	__u32 value; /* of this half and the one before */
-	__u32 recent; /* of this half */
+	__u64 ends; /* ns, end of the current half; 0 before the first sample */
+	__u32 value; /* minimum of this half and the previous one */
+	__u32 recent; /* minimum of this half */
 };
 
 struct one_way {
 	struct least forward;
 	struct least both;
-	__u64 at_ns; /* when the last sample was taken, CLOCK_MONOTONIC, and what it said: */
-	__u32 above; /* ns above the least forward delay */
+	__u64 at_ns; /* time of the last sample, CLOCK_MONOTONIC; the following fields are its values */
+	__u32 above; /* ns above the minimum forward delay */
 	__u32 rtt; /* ns */
 	__u32 queue; /* ns */
 	__u32 dropped;
 };
 
-/* The lesser of two values at most 2^31 apart. */
+/* Returns the smaller of two values at most 2^31 apart. */
 INLINE __u32 lesser(__u32 a, __u32 b)
 {
 	return (__s32)(a - b) < 0 ? a : b;
 }
 
-/* Takes a value; how far it is above the least. */
+/* Adds a value and returns its distance above the minimum. */
 INLINE __u32 above(struct least *l, __u32 value, __u64 now_ns)
 {
 	if (!l->ends) {
@@ -48,7 +48,7 @@ INLINE __u32 above(struct least *l, __u32 value, __u64 now_ns)
 		l->recent = value;
 		l->ends = now_ns + LEAST_HALF;
 	} else if (now_ns >= l->ends) {
-		/* After a silence of a whole window nothing is left of it. */
+		/* After a gap of a whole window both halves are stale. */
 		bool stale = now_ns >= l->ends + LEAST_HALF;
 		l->value = stale ? value : lesser(l->recent, value);
 		l->recent = value;
@@ -60,7 +60,7 @@ INLINE __u32 above(struct least *l, __u32 value, __u64 now_ns)
 	return value - l->value;
 }
 
-/* Takes the stamps of an exchange; false where they cannot be true, which is counted. */
+/* Adds an exchange. Returns false, and counts a drop, if its timestamps are impossible. */
 INLINE bool one_way_sample(struct one_way *o, __u32 forward, __u32 back, __u64 at_ns)
 {
 	__u32 rtt = forward + back;
@@ -85,8 +85,9 @@ INLINE __u64 finite(__u64 ns)
 	return ns < UNKNOWN ? ns : UNKNOWN - 1;
 }
 
-/* Registers 22 to 27. `fresh`: this ACK brought the last sample; `rtt_ns`: for how long that is
- * valid. */
+/* Writes registers 22 to 27. `fresh`: this ACK carried the last sample; `rtt_ns`: how long the
+ * queueing delay stays valid.
+ */
 INLINE void one_way_write(struct one_way *o, __u64 *regs, __u64 now_ns, __u64 rtt_ns, bool fresh)
 {
 	__u64 least = o->both.value;

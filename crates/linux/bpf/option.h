@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The TCP option that carries time stamps: an experiment's (RFC 4727, kind 253) under our identifier (RFC 6994), "DX".
+/* The TCP option that carries timestamps: the experimental kind 253 (RFC 4727) with our experiment
+ * identifier (RFC 6994), "DX".
  *
- *   SYN, SYN-ACK   [253][4][DX]                              the offer and its acceptance
- *   afterwards     [253][16][DX][sent][echo][arrived]        32 bits each, ns of the sender's clock modulo 2^32
+ *   SYN, SYN-ACK   [253][4][DX]                              offer and acceptance
+ *   afterwards     [253][16][DX][sent][echo][arrived]        32 bits each, ns modulo 2^32
  *
- * `sent` is when this packet left, `echo` the `sent` of the packet that it answers and `arrived`
- * when that arrived; 0 means that there is none. Each stamp is echoed once: an echo that came twice
- * would be two samples of one packet. 16 bytes leave room for the kernel's time stamps (12) and one
- * block of SACK (12); the kernel gives its own options their room first.
+ * `sent` is the departure time of this packet, `echo` the `sent` of the packet that it answers, and
+ * `arrived` the arrival time of that packet; 0 means none. Each timestamp is echoed once: a second
+ * echo would be a second sample of the same packet. 16 bytes leave room for the kernel's timestamps
+ * (12) and one SACK block (12); the kernel reserves space for its own options first.
  *
- * Where a packet arrives its option is rewritten in place to
+ * On arrival the option is rewritten in place to
  *
- *                  [253][16][Dx][sent][arrived - echo][when this packet arrived here]
+ *                  [253][16][Dx][sent][arrived - echo][arrival time of this packet]
  *
- * which is what the socket reads. The other identifier tells that it was: a packet that came by a
- * device where nobody stamps gives no sample, instead of a wrong one, and none is rewritten twice.
+ * which the socket reads. The different identifier marks a rewritten option: a packet that arrived
+ * through a device without stamping yields no sample rather than a wrong one, and no option is
+ * rewritten twice.
  */
 #ifndef CCPLANE_OPTION_H
 #define CCPLANE_OPTION_H
@@ -40,10 +42,10 @@ struct option {
 
 #define TCP_HEADER 20
 #define KERNEL_TIMESTAMPS BIG32(0x0101080a)
-#define KERNEL_SACK 0x01010500 /* and the length of the option, 10 to 34 */
+#define KERNEL_SACK 0x01010500 /* plus the length of the option, 10 to 34 */
 
-/* The option of a TCP header, whichever its identifier: it is the last of them, and what Linux puts before it is known, so
- * no option list is walked and no other option is mistaken for it.
+/* Returns the option of a TCP header, with either identifier. It is always the last option, after a
+ * known layout of Linux's own, so no option list is walked and no other option is mistaken for it.
  */
 INLINE struct option *option_of(void *tcp, void *end)
 {
@@ -70,7 +72,7 @@ INLINE struct option *option_of(void *tcp, void *end)
 	return option->id == ON_THE_WIRE || option->id == STAMPED_HERE ? option : NULL;
 }
 
-/* 0 says that there is none. */
+/* Avoids 0, which means that there is no timestamp. */
 INLINE __u32 stamp(__u32 ns)
 {
 	return ns ? ns : 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The pads and the interpreter of ccplane.bpf.c without TCP around them: `probe` runs a program over register files
- * that user space wrote. Only tests load it.
+/* The pads and the interpreter of ccplane.bpf.c without TCP: `probe` runs a program over register
+ * files written by user space. Loaded only by tests.
  */
 #include "fold.h"
 
@@ -23,7 +23,8 @@ SEC("syscall")
 int probe(void *unused)
 {
 	for (__u32 i = 0; i < PROBES; i++) {
-		__u32 key = i; /* what has an address is no loop counter to the verifier */
+		/* a copy: the verifier does not bound a loop counter whose address is taken */
+		__u32 key = i;
 		struct probe *p = map_lookup(&probes, &key);
 		if (p)
 			fold(&p->ctx, p->program);

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the kernel leaves to a congestion control that has `cong_control`: the reduction itself (PRR), growth when nobody
- * else steers (NewReno), the pacing rate, the restart after an idle time. The kernel still decides
- * when a repair begins and ends, marks losses, retransmits, and undoes.
+/* Duties that the kernel leaves to a `cong_control` callback: the reduction itself (PRR),
+ * NewReno growth in fallback, the pacing rate, and the restart after idle. The kernel still enters
+ * and leaves recovery, marks losses, retransmits and undoes.
  */
 #ifndef CCPLANE_RECOVERY_H
 #define CCPLANE_RECOVERY_H
 
 #include "signals.h"
 
-/* Proportional rate reduction, RFC 9937 section 6: as many packets leave as were delivered, in the proportion of the
- * target to what was in flight when the repair began; below the target one for one, and one more
- * while the repair gets on ("safeACK": the cumulative ACK advances and nothing more was lost). The
- * kernel counts prr_out. RFC 6937 left the choice of the bound below the target to the implementer
- * and reduced from the window in force; RFC 9937 chooses by safeACK, and reduces from what really
- * was in flight (RecoverFS).
+/* Proportional rate reduction, RFC 9937 section 6. Above the target, packets are sent in proportion
+ * to those delivered: target over the packets in flight when recovery began (RecoverFS). Below it,
+ * one for one, plus one for a "safeACK": the cumulative ACK advances and no further loss is found.
+ * The kernel counts prr_out. RFC 6937 left the bound below the target to the implementer and
+ * reduced from the window in force; RFC 9937 selects it by safeACK and reduces from RecoverFS.
  */
 INLINE void proportional_reduction(struct tcp_sock *tp, struct flow *f, __u32 newly, bool safe_ack)
 {
@@ -41,7 +40,7 @@ INLINE void proportional_reduction(struct tcp_sock *tp, struct flow *f, __u32 ne
 		if (count > target - flying)
 			count = target - flying;
 	}
-	/* force a fast retransmit when the repair begins */
+	/* force a fast retransmit when recovery begins */
 	if (!out && count < 1)
 		count = 1;
 	if (count < 0)
@@ -51,8 +50,8 @@ INLINE void proportional_reduction(struct tcp_sock *tp, struct flow *f, __u32 ne
 	f->cwnd = tp->snd_cwnd * mss_of(tp);
 }
 
-/* NewReno's growth (RFC 5681 section 3.1) as the kernel's own: by what was delivered in slow start, then by a packet a
- * window, and only while the window is what limits sending. Works without per-flow state.
+/* NewReno growth (RFC 5681 section 3.1) as in the kernel: by the packets delivered in slow start,
+ * then by one packet per window, and only while the window limits sending. Needs no per-flow state.
  */
 INLINE void grow(struct tcp_sock *tp, __u32 newly, bool avoid)
 {
@@ -82,13 +81,14 @@ INLINE void grow(struct tcp_sock *tp, __u32 newly, bool avoid)
 	tp->snd_cwnd = cwnd < most ? cwnd : most;
 }
 
-/* Rate from which on nothing is paced, bytes/s (1000gbit). The kernel starts a timer for every paced
- * packet, even for the 12 ns between two packets at this rate.
+/* Rate at which pacing is switched off, bytes/s (1000 Gbit/s). The kernel arms a timer per paced
+ * packet, even for the 12 ns between packets at this rate.
  */
 #define UNPACED_RATE 125000000000ULL
 
-/* The rate that program or agent set; else 200 % of cwnd/srtt in slow start and 120 % after it, as the kernel does for
- * those without `cong_control` (it sizes TSO bursts by it even where nothing is paced).
+/* Sets the pacing rate: the one of program or agent, or else 200 % of cwnd/srtt in slow start and
+ * 120 % after it, as the kernel does without `cong_control`. The rate also determines the size of
+ * TSO bursts, even if nothing is paced.
  */
 INLINE void pace(struct tcp_sock *tp, struct flow *f)
 {
@@ -118,10 +118,10 @@ INLINE void pace(struct tcp_sock *tp, struct flow *f)
 	}
 }
 
-/* Whether the algorithm keeps its window over idle times; the loader sets it. */
+/* The algorithm keeps its window over idle periods. Set by the loader. */
 const volatile __u32 keeps_window SEC(".rodata.keeps");
 
-/* Puts the window of program or agent into force, as far as a restart after an idle time allows. */
+/* Applies the window of program or agent, up to the limit of a restart after idle. */
 INLINE void set_asked(struct tcp_sock *tp, struct flow *f, __u64 bytes)
 {
 	if (f->withheld == WITHHELD_IDLE) {
@@ -132,13 +132,13 @@ INLINE void set_asked(struct tcp_sock *tp, struct flow *f, __u64 bytes)
 	set_cwnd(tp, f, bytes);
 }
 
-/* Keeps back the window that program or agent ask for (`said`: they set `bytes` in this call). True when that settles the
- * window of this call.
+/* Holds back the requested window (`said`: `bytes` was set in this call). Returns true if no
+ * further window update is needed in this call.
  *
- * Between a timeout and the first delivery after it the kernel's one packet is in force: nothing
- * shows that the path carries more, whatever was computed meanwhile (RFC 5681 section 3.1). After
- * an idle time the window in force grows by what is delivered, as in slow start, until it reaches
- * the window before.
+ * Between a timeout and the first delivery after it the kernel's window of one packet is in force,
+ * since nothing shows that the path carries more (RFC 5681 section 3.1). After idle the window in
+ * force grows by the packets delivered, as in slow start, until it reaches the window before the
+ * idle period.
  */
 INLINE bool withhold(struct tcp_sock *tp, struct flow *f, __u32 newly, bool said, __u64 bytes, bool repairing)
 {
@@ -167,10 +167,10 @@ INLINE bool withhold(struct tcp_sock *tp, struct flow *f, __u32 newly, bool said
 	return false;
 }
 
-/* After an idle time longer than the RTO the window halves for every RTO (RFC 5681 section 4.1, RFC 2861, as
- * tcp_cwnd_restart()), where net.ipv4.tcp_slow_start_after_idle is set and the algorithm does not
- * keep its window. A program or an agent that sets the old window again gets it as fast as slow
- * start would.
+/* Restarts after idle: halves the window once per RTO of idle time (RFC 5681 section 4.1, RFC 2861,
+ * tcp_cwnd_restart()), if net.ipv4.tcp_slow_start_after_idle is set and the algorithm does not keep
+ * its window. A program or agent that requests the old window again reaches it at the pace of slow
+ * start.
  */
 INLINE void restart_after_idle(struct tcp_sock *tp, struct flow *f)
 {

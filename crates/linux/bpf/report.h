@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Records to the agent, through the ring buffer. Who wakes the reader: what is urgent, always; the first record after a
- * silence, when the reader sleeps until woken; nothing else, since a reader that has reports to
- * expect looks by itself after the latency that its algorithm allows. A wake-up per report costs a
- * quarter of the throughput of loopback.
+/* Records to the agent through the ring buffer. An urgent record always wakes the reader, and so
+ * does the first record after a reader went to sleep without a timeout. Other records do not: a
+ * reader that expects reports polls at the latency bound of its algorithm. A wake-up per report
+ * costs a quarter of the throughput of loopback.
  */
 #ifndef CCPLANE_REPORT_H
 #define CCPLANE_REPORT_H
@@ -36,8 +36,9 @@ INLINE void header(struct flow *f, struct ccp_record *r, __u16 kind, bool urgent
 	r->time_us = now_us;
 }
 
-/* Tells of a new flow, or of one that is back to an agent after the fallback; tried at every call
- * until the ring takes it. */
+/* Announces a new flow, or one that returns to an agent after fallback. Retried on every call until
+ * the ring has room.
+ */
 INLINE void announce(struct flow *f, __u64 now_us)
 {
 	struct ccp_record r;
@@ -50,8 +51,9 @@ INLINE void announce(struct flow *f, __u64 now_us)
 		f->announced = 1;
 }
 
-/* Sends the report variables. They lie behind the last temporaries, which nobody reads after a run: the header is
- * written there, so that header and values go out in one piece. True when the ring took it.
+/* Sends the report variables. They follow the last temporaries, which are dead after a run, so the
+ * header is written there and header and values are sent in one piece. Returns true if the ring had
+ * room.
  */
 INLINE bool report(struct flow *f, __u32 fields, bool urgent, __u64 now_us)
 {
@@ -72,8 +74,9 @@ INLINE bool report(struct flow *f, __u32 fields, bool urgent, __u64 now_us)
 	return true;
 }
 
-/* The same for a program that runs without an agent: whether somebody reads changes nothing for it.
- * */
+/* Sends a report of a program without an agent, for which a missing reader or a full ring is not an
+ * error.
+ */
 INLINE void report_unasked(struct flow *f, __u32 fields, bool urgent, __u64 now_us)
 {
 	__u32 size = sizeof(struct ccp_record) + 8 * (fields > CCP_VARS ? CCP_VARS : fields);
@@ -85,7 +88,7 @@ INLINE void report_unasked(struct flow *f, __u32 fields, bool urgent, __u64 now_
 	COUNT(reports, 1);
 }
 
-/* Adds what a flow did to what those that ended did. */
+/* Adds the counters of a flow to the totals of ended flows. */
 INLINE void add_up(struct tcp_sock *tp, struct ccp_slot *s)
 {
 	struct ccp_totals *t = ended();
@@ -95,7 +98,7 @@ INLINE void add_up(struct tcp_sock *tp, struct ccp_slot *s)
 	sample(t, tp->srtt_us >> 3, s ? s->shown.delivered_rate : 0);
 }
 
-/* Tells of the end, and gives the slot back. */
+/* Sends the closing record and frees the slot. */
 INLINE void close(struct tcp_sock *tp, struct flow *f)
 {
 	struct ccp_slot *s = slot_of(f);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Which connections are steered: `choose` gives new ones of a cgroup their congestion control, `move` takes live ones
- * from one congestion control to another.
+/* Selects the connections to control. `choose` sets the congestion control of new connections of a
+ * cgroup; `move` switches live connections to another congestion control.
  *
- * Where a share is steered, `choose` has two arms watched: those that it steers, and as many others
- * that keep their own congestion control. What both did is added up when they end, and by `look`
- * whenever that is read.
+ * If only a percentage is selected, `choose` watches two arms: the selected connections, and an
+ * equal share of the others, which keep their congestion control. Totals are updated when
+ * connections end, and by `look` whenever they are read.
  */
 #include "sockops.h"
 #include "totals.h"
@@ -13,25 +13,27 @@ static __u32 (*random32)(void) = (void *)7;
 static void *(*to_tcp_sock)(void *socket) = (void *)137;
 static long (*output)(void *seq, const void *data, __u32 length) = (void *)127;
 
-/* What is wanted; src/select.rs mirrors it. IPv4 addresses are written as IPv6 has them, ::ffff:a.b.c.d, since a socket
- * of IPv6 may speak IPv4 too.
+/* The rule; src/select.rs mirrors it. IPv4 addresses are written as IPv4-mapped IPv6,
+ * ::ffff:a.b.c.d, since an IPv6 socket may use IPv4.
  */
 const volatile struct {
-	union name from; /* move only; empty: every ccp_* */
+	/* `move` only; empty: every ccp_* */
+	union name from;
 	union name to;
 	__u32 prefix[4];
 	__u32 mask[4]; /* all zero: any address */
 	__u32 percent; /* of the connections to the prefix */
-	__u32 first_port; /* the server's */
+	__u32 first_port; /* first server port */
 	__u32 last_port;
-	__u32 arm; /* where the steered are added up, and behind it the others; NO_ARM: nowhere */
+	/* arm of the selected connections; the next one has the control group; NO_ARM: none */
+	__u32 arm;
 } wanted;
 
 #define NO_ARM (~0U)
 #define ARMS 64
 #define TCP_CLOSE 7
 
-/* A connection that is watched: what of it was added up already. */
+/* A watched connection, with the counts that are already in the totals. */
 struct watched {
 	__u32 arm;
 	__u32 ended;
@@ -54,7 +56,9 @@ struct {
 	MAP_TYPE(value, (struct ccp_totals){});
 } arms SEC(".maps");
 
-/* Adds what a count grew by since it was last added. The looks and the end may run at once. */
+/* Adds the growth of a counter since the last call. `look` and the end of the connection may run
+ * concurrently.
+ */
 #define ADD_GROWTH(t, w, what, now)                                                                                    \
 	do {                                                                                                           \
 		__u64 new = now, old = __sync_lock_test_and_set(&(w)->what, new);                                      \
@@ -75,7 +79,7 @@ INLINE void add_up(struct tcp_sock *tp, struct watched *w)
 	sample(t, tp->srtt_us >> 3, interval_us ? packets * tp->mss_cache * 1000000 / interval_us : 0);
 }
 
-/* From now on it is watched. */
+/* Starts to watch a connection. */
 INLINE void watch(struct sock_ops *socket, __u32 arm)
 {
 	void *sk = (void *)socket->sk;
@@ -88,7 +92,9 @@ INLINE void watch(struct sock_ops *socket, __u32 arm)
 	set_flags(socket, READ_ONCE(socket->flags) | STATE_CHANGES);
 }
 
-/* Its end. Every rule of a cgroup is called for it, so that one alone adds it up. */
+/* Adds the counters of an ended connection. Every rule of a cgroup is called for it, and only the
+ * first adds.
+ */
 INLINE void ended(struct sock_ops *socket)
 {
 	void *sk = (void *)socket->sk;
@@ -118,8 +124,9 @@ int choose(struct sock_ops *socket)
 	}
 	if (op != SOCK_OPS_TCP_CONNECT && op != SOCK_OPS_PASSIVE_ESTABLISHED)
 		return 1;
-	/* Both are read first: behind a branch the compiler would make one access at a computed offset of
-	 * the two. */
+	/* Both are read unconditionally: after a branch the compiler would merge them into one access
+	 * at a computed offset, which the verifier rejects for this context.
+	 */
 	__u32 v4 = READ_ONCE(socket->remote_ip4);
 	__u32 remote[4] = { READ_ONCE(socket->remote_ip6[0]), READ_ONCE(socket->remote_ip6[1]),
 			    READ_ONCE(socket->remote_ip6[2]), READ_ONCE(socket->remote_ip6[3]) };
@@ -132,18 +139,20 @@ int choose(struct sock_ops *socket)
 	for (int i = 0; i < 4; i++)
 		if ((remote[i] & wanted.mask[i]) != wanted.prefix[i])
 			return 1;
-	/* The server's port: the other end's of a connection that is made here, this end's of one that was
-	 * accepted. */
+	/* The server's port: the remote one of an outgoing connection, the local one of an accepted
+	 * connection.
+	 */
 	__u32 peer_port = __builtin_bswap32(READ_ONCE(socket->remote_port)), own_port = READ_ONCE(socket->local_port);
 	__u32 port = op == SOCK_OPS_TCP_CONNECT ? peer_port : own_port;
 	if (port < wanted.first_port || port > wanted.last_port)
 		return 1;
-	/* One that an earlier rule has, or leaves as it is to compare with, stays as it is. */
+	/* A connection that an earlier rule selected, or watches as a control, is left alone. */
 	void *sk = (void *)socket->sk;
 	if (sk && storage_get(&watched, sk, NULL, 0))
 		return 1;
-	/* So does a socket that has chosen one of ours by itself, or was given one by a narrower cgroup.
-	 * */
+	/* So is a socket that has one of our algorithms already, by its own choice or from a narrower
+	 * cgroup.
+	 */
 	union name name = {};
 	if (get_option(socket, SOL_TCP, TCP_CONGESTION, &name, NAME) == 0 && is_ours(&name))
 		return 1;
@@ -155,7 +164,7 @@ int choose(struct sock_ops *socket)
 	}
 	name.words[0] = wanted.to.words[0];
 	name.words[1] = wanted.to.words[1];
-	/* If the name is not registered any more, the socket keeps what it has. */
+	/* If the name is no longer registered, the socket keeps its congestion control. */
 	if (set_option(socket, SOL_TCP, TCP_CONGESTION, &name, NAME) == 0 && wanted.arm != NO_ARM)
 		watch(socket, wanted.arm);
 	return 1;
@@ -172,8 +181,9 @@ struct bpf_iter__tcp {
 };
 #pragma clang attribute pop
 
-/* Adds up what every watched connection did since the last look. An iterator of the storage would see these alone, but not
- * every kernel loads one: Linux 6.18 on a virtual machine said EPERM.
+/* Adds the counters of all watched connections since the last call. An iterator over the socket
+ * storage would visit only these, but it does not load everywhere: Linux 6.18 on a virtual machine
+ * returned EPERM.
  */
 SEC("iter/tcp")
 int look(struct bpf_iter__tcp *ctx)
@@ -188,7 +198,7 @@ int look(struct bpf_iter__tcp *ctx)
 	return 0;
 }
 
-/* Puts out one byte for each socket that it moved. */
+/* Writes one byte for each socket it switched. */
 SEC("iter/tcp")
 int move(struct bpf_iter__tcp *ctx)
 {

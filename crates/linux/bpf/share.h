@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Shares of the flow table. Network namespaces other than the agent's hold at most a quarter of the
- * slots each and three quarters together, so that at least a quarter is left for the host, whatever
- * a container or an unprivileged user does.
+ * slots each and three quarters together, so that no container and no unprivileged user can take
+ * the last quarter from the host.
  *
  * A user may create any number of user namespaces and network namespaces without privileges. The
  * flows of all of them count in one share, which belongs to the user.
@@ -20,8 +20,9 @@ enum {
 	OWNER_USER_NAMESPACE,
 };
 
-/* The entry of plane.shares of a socket's network namespace. Two owners in one entry have one
- * share; 1 of 1,024 pairs do. */
+/* Returns the index in plane.shares of a socket's network namespace. Two owners with the same
+ * index, 1 in 1,024 pairs, have one share between them.
+ */
 INLINE __u32 share_of(struct tcp_sock *tp)
 {
 	struct net *net = tp->inet_conn.icsk_inet.sk.__sk_common.skc_net.net;
@@ -30,20 +31,21 @@ INLINE __u32 share_of(struct tcp_sock *tp)
 	if (cookie == READ_ONCE(plane.home))
 		return SHARE_HOME;
 	if (user->level == 0) {
-		/* A privileged process made the network namespace. */
+		/* The network namespace was created by a privileged process. */
 		key = cookie << 2 | OWNER_NETWORK_NAMESPACE;
 	} else {
 		for (int i = 0; i < MAX_USER_NAMESPACE_LEVEL && user->level > 1; i++)
 			user = user->parent;
 		__u64 owner = user->owner.val, id = user->ns.inum;
-		/* Root makes one for each container, and a user inside cannot leave it. */
+		/* Root creates one user namespace per container, and a user inside cannot leave it. */
 		key = owner ? owner << 2 | OWNER_USER : id << 2 | OWNER_USER_NAMESPACE;
 	}
 	return key * GOLDEN_RATIO_64 >> 54 & (CCP_SHARES - 1);
 }
 
-/* Counts a slot in a share. Returns false, and counts nothing, if the share or all shares together
- * are in use. */
+/* Charges a slot to a share. Returns false, and charges nothing, if the share or the total of all
+ * shares is used up.
+ */
 INLINE bool enter_share(__u32 share)
 {
 	__u32 slots = READ_ONCE(plane.slots), quarter = slots / 4;

@@ -1,27 +1,30 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Signals from tcp_sock and rate_sample, as the first registers of the fold (crates/datapath/src/signals.rs).
+/* Signals from tcp_sock and rate_sample in the first registers of the fold
+ * (crates/datapath/src/signals.rs).
  *
- * Counts are differences since the fold last ran, so nothing is missed when losses are marked, or
- * an ACK is processed, without a call in between; a call without an RTT or a rate sample loses none
- * either.
+ * Counts are differences since the fold last ran, so losses marked and ACKs processed between two
+ * calls are not missed, and a call without an RTT or a rate sample loses nothing.
  *
  *   Ack.bytes_acked        tp->bytes_acked (RFC 4898 tcpEStatsAppHCThruOctetsAcked)
  *   Ack.packets_misordered growth of tp->sacked_out, at least 0; bytes: times the MSS
- *   Ack.packets_acked      tp->delivered, less packets_misordered: a packet SACKed before it is acknowledged counts once
+ *   Ack.packets_acked      tp->delivered less packets_misordered, so a SACKed packet counts once
  *   Ack.ecn_packets        tp->delivered_ce; bytes: times the MSS
  *   Ack.lost_pkts_sample   tp->lost: packets marked lost, also by a timeout
- *   Flow.rate_*            rs->delivered packets times the MSS, over rs->snd_interval_us (outgoing) and
- *                          rs->rcv_interval_us (incoming), bytes/s; 0 where this ACK gives no valid sample
- *   Flow.rtt_sample_us     rs->rtt_us; "not known" where negative or 0
- *   Flow.srtt_us           tp->srtt_us, which the kernel keeps times 8
+ *   Flow.rate_*            rs->delivered packets times the MSS, over rs->snd_interval_us (outgoing)
+ *                          and rs->rcv_interval_us (incoming), bytes/s; 0 if this ACK has no
+ *                          valid sample
+ *   Flow.rtt_sample_us     rs->rtt_us; unknown if negative or 0
+ *   Flow.srtt_us           tp->srtt_us, which the kernel scales by 8
  *   Flow.min_rtt_us        tp->rtt_min, over net.ipv4.tcp_min_rtt_wlen seconds
  *   in flight              packets_out - sacked_out - lost_out + retrans_out
  *   Flow.bytes_pending     write_seq - snd_una
  *   Flow.in_recovery       1 in TCP_CA_CWR, TCP_CA_Recovery and TCP_CA_Loss
  *   Flow.cwnd_limited      as tcp_is_cwnd_limited()
- *   Flow.paced             sk->sk_pacing_status, as this ACK finds it: a rate of the program, SO_MAX_PACING_RATE, or fq
- *   one-way delay          from the stamps beside the socket (stamps.h), where this ACK or one less than a smoothed RTT
- *                          ago brought some; a sample that says more than TCP itself measured is dropped and counted
+ *   Flow.paced             sk->sk_pacing_status before this ACK: paced by the program's rate,
+ *                          SO_MAX_PACING_RATE or fq
+ *   one-way delay          from the socket's timestamps (stamps.h), if this ACK or one less than a
+ *                          smoothed RTT ago carried some; a sample above TCP's own RTT is dropped
+ *                          and counted
  */
 #ifndef CCPLANE_SIGNALS_H
 #define CCPLANE_SIGNALS_H
@@ -34,7 +37,7 @@ INLINE __u32 in_flight(struct tcp_sock *tp)
 	return tp->packets_out - left + tp->retrans_out;
 }
 
-/* In slow start the window may also grow while it is less than twice what was in flight. */
+/* In slow start the window may also grow while it is less than twice the packets in flight. */
 INLINE bool cwnd_limited(struct tcp_sock *tp)
 {
 	if (BITFIELD(tp, is_cwnd_limited))
@@ -48,19 +51,19 @@ INLINE __u64 known(__u64 us)
 	return us ? us : UNKNOWN;
 }
 
-/* A packet cannot have been under way for longer than TCP, which counts the stacks and the time at the peer as well, took
- * to see it acknowledged. This much more is let pass: the packet that was stamped last need not be
- * the one that TCP timed.
+/* Allowance of a timestamp RTT over TCP's own, µs. TCP's includes both stacks and the peer's
+ * processing time, so it is an upper bound, except that the last stamped packet need not be the one
+ * that TCP timed.
  */
 #define STAMP_SLACK_US 1000
 
-/* Registers 22 to 27. */
+/* Writes registers 22 to 27. */
 INLINE void read_stamps(struct tcp_sock *tp, struct flow *f, struct rate_sample *rs, __u64 now_us)
 {
 	bool fresh = false;
 	struct stamped *st = stamped ? storage_get(&stamps, tp, NULL, 0) : NULL;
 	if (!st) {
-		/* of a peer that does not stamp, or of an algorithm that does not ask */
+		/* the peer does not stamp, or the algorithm does not ask for stamps */
 #pragma unroll
 		for (int i = REG_OWD; i < REG_QUEUE_DELAY_VALID; i++)
 			f->ctx.regs[i] = UNKNOWN;
@@ -81,7 +84,7 @@ INLINE void read_stamps(struct tcp_sock *tp, struct flow *f, struct rate_sample 
 	one_way_write(&f->one_way, f->ctx.regs, now_us * 1000, (__u64)(tp->srtt_us >> 3) * 1000, fresh);
 }
 
-/* Fills the registers; packets newly delivered are returned, for recovery and growth. */
+/* Fills the signal registers. Returns the packets newly delivered, for recovery and growth. */
 INLINE __u32 gather(struct tcp_sock *tp, struct flow *f, struct rate_sample *rs, bool timeout, __u64 now_us)
 {
 	__u64 *regs = f->ctx.regs;

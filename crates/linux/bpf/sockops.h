@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What a program on a cgroup's sockets is called for, with what, and what it may ask for. */
+/* Events, context and helpers of sock_ops programs. */
 #ifndef CCPLANE_SOCKOPS_H
 #define CCPLANE_SOCKOPS_H
 
 #include "kernel.h"
 
-#define NAME 16 /* the kernel's names are padded with zeros */
+#define NAME 16 /* the kernel pads names with zeros */
 #define SOL_TCP 6
 #define TCP_CONGESTION 13
 #define SOCK_OPS_TCP_CONNECT 3
@@ -21,8 +21,9 @@
 #define WRITE_OPTIONS 64
 #define OPTION_OF_THE_SYN 1
 
-/* The context of a sock_ops program: the kernel rewrites accesses by their offsets, which are
- * frozen. */
+/* Context of a sock_ops program. The kernel rewrites accesses by their offsets, which are stable
+ * ABI.
+ */
 struct sock_ops {
 	__u32 op;
 	__u32 args[4];
@@ -59,10 +60,10 @@ struct sock_ops {
 	__u32 sk_txhash;
 	__u64 bytes_received;
 	__u64 bytes_acked;
-	__u64 sk; /* a pointer, as the next two */
+	__u64 sk; /* this and the next two are pointers */
 	__u64 segment; /* the TCP header */
-	__u64 segment_end; /* its end */
-	__u32 segment_bytes; /* with payload */
+	__u64 segment_end; /* end of the TCP header */
+	__u32 segment_bytes; /* including payload */
 	__u32 segment_flags; /* TCP_FLAG_* */
 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Four time stamps on the kernel's TCP. `option` offers the option on the SYN, writes it and reads it, on the sockets of a
- * cgroup; `depart` stamps what leaves by a device, after TCP and before the device's queue;
- * `arrive` stamps what comes in, before TCP. The socket then has both differences beside it
- * (stamps.h) when the congestion control is called for the ACK.
+/* Four timestamps for kernel TCP. `option` offers the option on the SYN, writes it and reads it, on
+ * the sockets of a cgroup; `depart` stamps packets at a device's egress, after TCP and before the
+ * device's queue; `arrive` stamps packets at ingress, before TCP. Both differences are then in
+ * socket storage (stamps.h) when the congestion control is called for the ACK.
  */
 #include "option.h"
 #include "sockops.h"
@@ -11,7 +11,7 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* The context of a program on a device, its offsets frozen as those of sock_ops. */
+/* Context of a program on a device. Its offsets are stable, as in sock_ops. */
 struct packet {
 	__u32 bytes;
 	__u32 unused0[3];
@@ -32,7 +32,7 @@ static long (*reserve_option)(void *socket, __u32 bytes, __u64 flags) = (void *)
 
 struct ccp_stamp_plane plane SEC(".data.stamps");
 
-/* Whether the arrivals are told, for a comparison with what a link did. */
+/* Arrivals are recorded, for comparison with the link emulator's log. */
 const volatile __u32 recording SEC(".rodata.recording");
 
 struct {
@@ -45,14 +45,15 @@ struct {
 /* ------------------------------------------------------------------ devices */
 
 #define ETHERNET 14
-#define IP4_HEADER 20 /* a header with options is let pass, without a stamp */
+#define IP4_HEADER 20 /* a packet with IP options is not stamped */
 #define IP6_HEADER 40
 #define IP_TCP 6
 #define TCP_CHECKSUM 16
 #define LONGEST_HEADERS (ETHERNET + IP6_HEADER + 60)
 
-/* Where a packet's TCP header begins; 0 for what is no TCP. `link`: bytes of the device's own
- * header. */
+/* Returns the offset of the TCP header, or 0 if the packet is not TCP. `link`: length of the
+ * link-layer header, bytes.
+ */
 INLINE __u32 tcp_at(struct packet *p, __u32 link)
 {
 	void *data = (void *)(__u64)p->data, *end = (void *)(__u64)p->data_end;
@@ -70,15 +71,16 @@ INLINE __u32 tcp_at(struct packet *p, __u32 link)
 	return 0;
 }
 
-/* The sum that a checksum over both changes by, folded. */
+/* Folds a checksum difference to 32 bits. */
 INLINE __u32 difference(__u64 sum)
 {
 	sum = (sum & 0xffffffff) + (sum >> 32);
 	return (sum & 0xffffffff) + (sum >> 32);
 }
 
-/* The checksum follows what was written. Where the device or nobody is to compute it, this does
- * nothing. */
+/* Updates the TCP checksum for the changed words. The helper does nothing if the checksum is
+ * offloaded or not needed.
+ */
 INLINE void follow(struct packet *p, __u32 tcp, __u64 sum)
 {
 	replace_checksum(p, tcp + TCP_CHECKSUM, 0, difference(sum), 0);
@@ -91,7 +93,7 @@ INLINE int stamp_departure(struct packet *p, __u32 tcp)
 	if (!o || o->id != ON_THE_WIRE || o->sent)
 		return 0;
 	if (p->segments > 1) {
-		/* Its segments leave one after the other and would share this stamp. */
+		/* Its segments leave one after another and would share one timestamp. */
 		COUNT(bursts);
 		return 0;
 	}
@@ -120,7 +122,7 @@ INLINE int stamp_arrival(struct packet *p, __u32 tcp)
 	return 0;
 }
 
-/* The offset is a constant in each branch, which the verifier can follow. */
+/* The offset is a constant in each branch, so that the verifier can track it. */
 INLINE int depart(struct packet *p, __u32 link)
 {
 	__u32 tcp = tcp_at(p, link);
@@ -133,7 +135,7 @@ INLINE int depart(struct packet *p, __u32 link)
 
 INLINE int arrive(struct packet *p, __u32 link)
 {
-	/* Some drivers leave the headers of a packet outside its linear part. */
+	/* Some drivers leave packet headers outside the linear part. */
 	if (p->data_end - p->data < LONGEST_HEADERS && p->bytes > p->data_end - p->data)
 		pull_data(p, p->bytes < LONGEST_HEADERS ? p->bytes : LONGEST_HEADERS);
 	__u32 tcp = tcp_at(p, link);
@@ -144,7 +146,8 @@ INLINE int arrive(struct packet *p, __u32 link)
 	return 0;
 }
 
-#define NEXT (-1) /* TC_ACT_UNSPEC, TCX_NEXT: as if we were not here */
+/* TC_ACT_UNSPEC, TCX_NEXT: continue with the next program */
+#define NEXT (-1)
 
 SEC("tc")
 int depart_ether(struct packet *p)
@@ -160,7 +163,7 @@ int arrive_ether(struct packet *p)
 	return NEXT;
 }
 
-/* Devices without a header of their own: tun, ipip, wireguard. */
+/* Devices without a link-layer header: tun, ipip, wireguard. */
 SEC("tc")
 int depart_ip(struct packet *p)
 {
@@ -179,10 +182,11 @@ int arrive_ip(struct packet *p)
 
 #define TCP_FLAG_SYN 2
 #define TCP_FLAG_ACK 16
-#define CURRENT_MSS 1 /* args[0] of HDR_OPT_LEN: how much room, not for a segment */
+/* args[0] of HDR_OPT_LEN: an MSS calculation, not a segment */
+#define CURRENT_MSS 1
 #define NOT_FOUND (-42) /* -ENOMSG */
 
-/* The sockets of these namespaces; of every one where none is named. */
+/* Returns true if the socket is in a listed network namespace, or none is listed. */
 INLINE bool is_here(struct sock_ops *ctx)
 {
 	if (!plane.netns[0])
@@ -195,7 +199,7 @@ INLINE bool is_here(struct sock_ops *ctx)
 	return false;
 }
 
-/* The socket's congestion control is one of those that want stamps. */
+/* Returns true if the socket's congestion control wants timestamps. */
 INLINE bool wants(struct sock_ops *ctx)
 {
 	union name name = {};
@@ -209,7 +213,7 @@ INLINE bool wants(struct sock_ops *ctx)
 	return false;
 }
 
-/* The SYN, or the SYN-ACK, that the kernel shows now carries the offer. */
+/* Returns true if the SYN or SYN-ACK at hand carries the offer. */
 INLINE bool offered(struct sock_ops *ctx, __u64 which)
 {
 	__u32 found = OFFER;
@@ -221,9 +225,9 @@ INLINE struct option *shown_option(struct sock_ops *ctx)
 	return option_of((void *)ctx->segment, (void *)ctx->segment_end);
 }
 
-/* The handshake is over. Without both ends' consent this was an ordinary connection, and remains one: the flag goes, so that
- * nothing is called for its segments any more. Another program that writes options has to set it
- * again.
+/* Ends the negotiation. If the two ends did not agree, the connection stays an ordinary one: the
+ * flag is cleared, so that its segments cause no further calls. Another program that writes options
+ * has to set it again.
  */
 INLINE void established(struct sock_ops *ctx, bool agreed)
 {
@@ -248,8 +252,8 @@ INLINE struct stamped *stamps_of(struct sock_ops *ctx)
 	return sk ? storage_get(&stamps, sk, NULL, 0) : NULL;
 }
 
-/* Whether this SYN, or SYN-ACK, has the offer. The flags that call us are one set per socket, so another program may have
- * asked for the call.
+/* Returns true if this SYN or SYN-ACK carries the offer. The callback flags are shared by all
+ * programs on a socket, so the call may be due to another program.
  */
 INLINE bool says(struct sock_ops *ctx)
 {
@@ -257,8 +261,9 @@ INLINE bool says(struct sock_ops *ctx)
 		return false;
 	if (ctx->segment_flags & TCP_FLAG_ACK)
 		return offered(ctx, OPTION_OF_THE_SYN);
-	/* From the second retransmission on without: something on the way may drop what it does not know. The kernel has
-	 * counted the retransmission by the time it asks. */
+	/* From the second retransmission on the offer is omitted, since a middlebox may drop unknown
+	 * options. The kernel has counted the retransmission by the time of the call.
+	 */
 	return ctx->total_retrans <= 1 && wants(ctx);
 }
 
@@ -290,7 +295,7 @@ INLINE void write(struct sock_ops *ctx)
 	}
 }
 
-/* What no device stamped, or what is not as it should be. */
+/* Counts an option that no device stamped, or that is malformed. */
 INLINE void refuse(struct sock_ops *ctx, struct option *o)
 {
 	struct option found = { .id = BIG32(0xfd044458) };
@@ -314,7 +319,7 @@ INLINE bool has_payload(struct sock_ops *ctx)
 struct arrival {
 	__u64 at_ns;
 	__u32 sent;
-	__u32 bytes; /* header and payload of TCP */
+	__u32 bytes; /* TCP header and payload */
 	__u32 local_port;
 	__u32 remote_port;
 };
@@ -331,7 +336,7 @@ INLINE void read(struct sock_ops *ctx)
 	}
 	__u32 sent = BIG32(o->sent), forward = BIG32(o->echo), arrived = BIG32(o->arrived);
 	if (!sent)
-		return; /* the other end's device does not stamp */
+		return; /* the peer's device does not stamp */
 	__u64 now = clock_ns(), at = now - (__u32)((__u32)now - arrived);
 	s->echo = sent;
 	s->arrived = arrived;
@@ -358,8 +363,9 @@ int option(struct sock_ops *ctx)
 {
 	switch (ctx->op) {
 	case SOCK_OPS_TCP_CONNECT:
-		/* Whether it wants stamps is looked at when the SYN is made: who else has a program here has
-		 * chosen by then. */
+		/* The congestion control is checked when the SYN is built: programs that choose it have run
+		 * by then.
+		 */
 		if (is_here(ctx))
 			set_flags(ctx, ctx->flags | WRITE_OPTIONS);
 		break;
@@ -371,7 +377,9 @@ int option(struct sock_ops *ctx)
 		established(ctx, offered(ctx, 0));
 		break;
 	case SOCK_OPS_PASSIVE_ESTABLISHED:
-		/* By the ACK, not by the SYN: the kernel need not save that, and SYN cookies do not matter. */
+		/* Checked on the ACK, not on the SYN: the kernel need not save the SYN, and SYN cookies do
+		 * not matter.
+		 */
 		established(ctx, shown_option(ctx) != NULL);
 		break;
 	case SOCK_OPS_HDR_OPT_LEN:

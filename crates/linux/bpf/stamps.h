@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Time stamps of a connection, beside its socket: stamp.bpf.c writes them, the congestion control reads them on the same
- * ACK, because the kernel shows the options of a segment to BPF before it processes its
+/* Timestamps of a connection, in socket storage. stamp.bpf.c writes them and the congestion control
+ * reads them on the same ACK: the kernel passes a segment's options to BPF before it processes the
  * acknowledgement.
  */
 #ifndef CCPLANE_STAMPS_H
@@ -9,12 +9,12 @@
 #include "kernel.h"
 
 struct stamped {
-	__u32 echo; /* the peer's stamp to answer with, 0: none */
-	__u32 arrived; /* when the packet that carried it arrived here */
-	__u32 samples; /* counts; what follows is of the last */
-	__u32 forward; /* ns: t2 - t1, with the offset of the clocks */
-	__u32 back; /* ns: t4 - t3, with the opposite offset */
-	__u32 answer; /* 1: the packet with that stamp had payload, and waits for its ACK */
+	__u32 echo; /* the peer's timestamp to echo; 0: none */
+	__u32 arrived; /* arrival time of the packet that carried it */
+	__u32 samples; /* number of samples; the following fields are the last one */
+	__u32 forward; /* ns: t2 - t1, including the clock offset */
+	__u32 back; /* ns: t4 - t3, including the opposite offset */
+	__u32 answer; /* 1: the packet with that timestamp had payload and awaits its ACK */
 	__u64 at_ns; /* t4, CLOCK_MONOTONIC */
 };
 

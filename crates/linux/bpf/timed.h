@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Programs that run at a time without an ACK: where a guard waits for Micros, and the algorithm wants timers.
+/* Programs that run by timer without an ACK: a guard waits for Micros, and the algorithm wants
+ * timers.
  *
- * A timer cannot reach the socket, and the registers lie beside the socket. So each ACK leaves a
- * copy of what a run needs in an array, by slot, and sets the timer to the next deadline; the timer
- * runs the program over the copy, and sends its report. The next ACK or timeout takes back what the
- * timer changed: its window, rate and threshold come into force then and not before, and so do the
- * words that the agent wrote meanwhile.
+ * A timer callback cannot access the socket or its storage, where the registers are. So each ACK
+ * leaves a copy of the state that a run needs in an array, indexed by slot, and arms the timer for
+ * the next deadline. The callback runs the program over the copy and sends its report. The next ACK
+ * or timeout merges the results: window, rate and threshold take effect only then, as do the
+ * control words that the agent wrote meanwhile.
  */
 #ifndef CCPLANE_TIMED_H
 #define CCPLANE_TIMED_H
@@ -13,25 +14,25 @@
 #include "control.h"
 #include "report.h"
 
-/* Least time between two runs by timer, TIMER_SPACING of crates/datapath/src/flow.rs. Also how soon a timer that met an ACK
- * at work, or a full ring, tries again.
+/* Minimum time between two timer runs, TIMER_SPACING of crates/datapath/src/flow.rs. Also the retry
+ * interval if an ACK holds the copy or the ring is full.
  */
 #define TIMER_SPACING_US 100
 
-/* Turns of an ACK that waits for a timer to end its run, which takes a microsecond or two. Fewer would leave more ACKs to the
- * next one; more would let an ACK wait for long where the timer's processor is a guest's that does
- * not run.
+/* Spins of an ACK that waits for a timer run, which takes a microsecond or two. Fewer would defer
+ * more ACKs to the next one; more would stall an ACK while the timer's CPU is a descheduled virtual
+ * CPU.
  */
 #define WAIT_TURNS 256
 
 struct timed {
 	struct bpf_timer timer;
-	__u32 busy; /* an ACK or the timer is at work on the rest */
+	__u32 busy; /* lock: an ACK or the timer is using the rest */
 	__u32 generation; /* of the flow; 0: none */
-	__u32 ran; /* the timer ran since the last ACK */
-	__u32 set; /* CTL_SET_* of what it changed */
-	__u64 armed_us; /* when the timer comes; 0: it is not set */
-	__u64 due_us; /* when the program is to run; 0: not without an ACK */
+	__u32 ran; /* the timer has run since the last ACK */
+	__u32 set; /* CTL_SET_* changed by the timer */
+	__u64 armed_us; /* expiry of the timer; 0: not armed */
+	__u64 due_us; /* next run of the program; 0: none without an ACK */
 	struct {
 		__u32 slot;
 		__u32 epoch;
@@ -41,16 +42,17 @@ struct timed {
 		__u32 report_vars;
 		__u64 volatiles;
 		__u64 clock_us;
-		__u64 reports; /* that the timer sent */
-		__u32 sends; /* the agent listens, or the flow is on the fallback */
-		__u32 own; /* the program needs no agent: what it reports is lost where nobody reads */
+		__u64 reports; /* reports sent by the timer */
+		__u32 sends; /* the agent is listening, or the flow is in fallback */
+		/* the program needs no agent: its reports are dropped if there is no reader */
+		__u32 own;
 		__u32 owed;
 		__u32 unused;
 	} flow;
 	struct fold_ctx ctx;
 };
 
-/* An entry for each slot where `timed` is set, else one that nothing uses. */
+/* One entry per slot if `timed` is set, else a single unused one. */
 struct {
 	MAP_UINT(type, ARRAY_MAP);
 	MAP_UINT(max_entries, 1);
@@ -58,7 +60,7 @@ struct {
 	MAP_TYPE(value, (struct timed){});
 } timers SEC(".maps");
 
-/* Whether the algorithm wants timers; the loader says so. */
+/* The algorithm wants timers. Set by the loader. */
 const volatile __u32 timed SEC(".rodata.timed");
 
 INLINE void release_timed(struct timed *t)
@@ -66,8 +68,8 @@ INLINE void release_timed(struct timed *t)
 	__sync_lock_test_and_set(&t->busy, 0);
 }
 
-/* When the program is to run again: once Micros exceeds what a guard waits for. A guard that held waits anew where the run
- * set the clock. 0: nothing to wait for.
+/* Returns the time of the next run: when Micros exceeds the value a guard waits for. A guard that
+ * fired waits again if the run set Micros. 0: nothing to wait for.
  */
 INLINE __u64 next_due(struct fold_ctx *ctx, __u64 clock_us, bool clock_set, __u64 now_us)
 {
@@ -86,7 +88,7 @@ INLINE void set_timer(struct timed *t, __u64 at_us, __u64 now_us)
 	timer_start(&t->timer, (at_us - now_us) * 1000, 0);
 }
 
-/* The program over the copy, without events. */
+/* Runs the program over the copy, with all event registers cleared. */
 INLINE void run_timed(struct timed *t, __u64 now_us)
 {
 	struct fold_ctx *ctx = &t->ctx;
@@ -125,7 +127,7 @@ INLINE void run_timed(struct timed *t, __u64 now_us)
 	t->due_us = next_due(ctx, t->flow.clock_us, clock_set, now_us);
 }
 
-/* Sends the report that the program asked for, and resets. */
+/* Sends the report that the program asked for, and resets the volatile variables. */
 INLINE void report_timed(struct timed *t, __u64 now_us)
 {
 	__u64 *regs = t->ctx.regs;
@@ -164,7 +166,7 @@ static int on_timer(void *map, __u32 *key, struct timed *t)
 	__u64 now_us = clock_ns() / 1000;
 	WRITE_ONCE(t->armed_us, 0);
 	if (__sync_lock_test_and_set(&t->busy, 1)) {
-		/* An ACK is at work. It may have taken the timer for set. */
+		/* An ACK holds the copy. It may have seen the timer as armed. */
 		set_timer(t, now_us + TIMER_SPACING_US, now_us);
 		return 0;
 	}
@@ -182,14 +184,14 @@ static int on_timer(void *map, __u32 *key, struct timed *t)
 	return 0;
 }
 
-/* The entry of a flow; NULL where it has none. */
+/* Returns the flow's entry, or NULL if there is none. */
 INLINE struct timed *timed_of(struct flow *f)
 {
 	__u32 slot = f->slot;
 	return timed ? map_lookup(&timers, &slot) : NULL;
 }
 
-/* False where the timer does not end its run. */
+/* Locks the entry. Returns false if the timer run did not finish in time. */
 INLINE bool hold_timed(struct timed *t)
 {
 	for (int i = 0; i < WAIT_TURNS; i++)
@@ -198,8 +200,8 @@ INLINE bool hold_timed(struct timed *t)
 	return false;
 }
 
-/* Takes back what the timer changed. The CTL_SET_* of what comes into force; nothing of a window that was decided before a
- * reduction.
+/* Merges the results of timer runs. Returns the CTL_SET_* to apply; none if a reduction happened
+ * since the copy was made.
  */
 INLINE __u32 take_timed(struct flow *f, struct timed *t)
 {
@@ -225,15 +227,16 @@ INLINE __u32 take_timed(struct flow *f, struct timed *t)
 	return set;
 }
 
-/* Leaves the copy for the timer, and sets it. Where nothing is in flight and nothing waits to be sent there is nothing to
- * measure, and no timer.
+/* Leaves the copy for the timer and arms it. A flow with nothing in flight and nothing to send has
+ * nothing to measure, so it gets no timer.
  */
 INLINE void leave_timed(struct tcp_sock *tp, struct flow *f, struct timed *t, bool clock_set, __u64 now_us)
 {
 	__u64 *from = f->ctx.regs, *to = t->ctx.regs;
 	if (t->generation != f->generation) {
-		/* The callback is set anew for every flow: the one of an earlier object would hold that in
-		 * memory. */
+		/* The callback is set anew for every flow, since one from an earlier object would keep that
+		 * object in memory.
+		 */
 		timer_init(&t->timer, &timers, CLOCK_IS_MONOTONIC);
 		timer_set_callback(&t->timer, on_timer);
 		t->generation = f->generation;
@@ -271,7 +274,9 @@ INLINE void leave_timed(struct tcp_sock *tp, struct flow *f, struct timed *t, bo
 		set_timer(t, t->due_us, now_us);
 }
 
-/* The flow ends; a timer that is at work finds out when it comes again. */
+/* Detaches the ending flow. A timer that is running finds the generation cleared when it next
+ * expires.
+ */
 INLINE void forget_timed(struct flow *f)
 {
 	struct timed *t = timed_of(f);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What connections did in sum, without saying which. src/totals.rs mirrors it. Buckets double: number i holds what is at most
- * 2^(base + i), the last one the rest.
+/* Totals over connections, without their identity. src/map/totals.rs mirrors it. Bucket i counts
+ * values up to 2^(base + i); the last bucket counts all larger ones.
  */
 #ifndef CCPLANE_TOTALS_H
 #define CCPLANE_TOTALS_H
@@ -42,8 +42,7 @@ INLINE __u32 bucket_of(__u64 v, __u32 base)
 	return i < CCP_BUCKETS ? i : CCP_BUCKETS - 1;
 }
 
-/* One look at a connection: its smoothed RTT in µs and its delivery rate in bytes/s; 0: not
- * measured. */
+/* Adds a connection's smoothed RTT (µs) and delivery rate (bytes/s); 0: not measured. */
 INLINE void sample(struct ccp_totals *t, __u64 rtt_us, __u64 rate)
 {
 	if (rtt_us) {
