@@ -1,8 +1,8 @@
-//! How long a decision takes over the memory link: report into the ring, through the agent, words
-//! in the table.
+//! Latency of a decision over mapped memory: from a report in the ring, through the agent, to the
+//! control words in the table.
 //!
-//! The kernel's side is played by a BPF program without TCP (`bpf/loop.bpf.c`) and by the thread
-//! that calls it; ring, table, agent and driver are the real ones. Both sides poll.
+//! A BPF program without TCP (`bpf/loop.bpf.c`), and the thread that calls it, stand in for the
+//! kernel; ring, table, agent and driver are the real ones. Both sides poll.
 
 mod decision;
 
@@ -27,7 +27,7 @@ use crate::registration::load::{AlgorithmSpec, Options};
 
 static OBJECT: &[u8] = include_bytes!("../bpf/prebuilt/loop.bpf.o");
 
-/// `struct outbox`
+/// Mirrors `struct outbox`.
 #[repr(C)]
 struct Outbox {
     sent_ns: AtomicU64,
@@ -35,11 +35,12 @@ struct Outbox {
     words: [AtomicU64; 32],
 }
 
-// SAFETY: atomics only.
+// SAFETY: `Outbox` is `repr(C)` and consists of atomics only, so every bit pattern is valid and
+// concurrent writes are no data race.
 unsafe impl Plain for Outbox {}
 
-/// Answers every report with a window; under a name of each bench's, as names are global to the
-/// host.
+/// Answers every report with a window. The benches use different names, since names are global to
+/// the host.
 struct Echo(&'static str);
 
 impl Algorithm for Echo {
@@ -66,13 +67,14 @@ impl Algorithm for Echo {
     }
 }
 
-/// The one flow that there is.
+/// Generation of the only flow.
 const GENERATION: u32 = 1;
-/// Not measured: caches, page tables and branch predictors of both sides.
+/// Exchanges before the measurement, to warm up caches, page tables and branch predictors of both
+/// sides.
 const WARM_UP: usize = 1000;
 
-/// Times `exchanges`, from the report's submission in the kernel to the window's arrival in the
-/// table, with `hogs` other threads that compute without pause: each exchange's time.
+/// Returns the time of each of `exchanges`, from submission of the report in the kernel to arrival
+/// of the window in the table, while `hogs` other threads keep CPUs busy.
 pub fn mapped_times(exchanges: usize, hogs: usize) -> Result<Vec<std::time::Duration>, LoadError> {
     let mut agent = Agent::default();
     agent
@@ -112,7 +114,7 @@ pub fn mapped_times(exchanges: usize, hogs: usize) -> Result<Vec<std::time::Dura
     })
 }
 
-/// `run_agent` without sleep.
+/// Like `run_agent`, but polls without sleeping.
 fn spin(kernel: &mut Kernel, agent: &mut Agent, stop: &AtomicBool) {
     let datapath = kernel.info();
     agent.handle(clock::now(), DatapathId(0), Event::Ready { datapath });
@@ -124,7 +126,7 @@ fn spin(kernel: &mut Kernel, agent: &mut Agent, stop: &AtomicBool) {
     }
 }
 
-/// The kernel's side.
+/// The kernel's side of an exchange.
 struct Datapath<'a> {
     object: libbpf_rs::Object,
     outbox: Shared<Outbox>,
@@ -221,12 +223,12 @@ impl<'a> Datapath<'a> {
         }
     }
 
-    /// True when words wait for [`answer`](Datapath::answer).
+    /// Returns true if control words are pending for [`answer`](Datapath::answer).
     fn is_answered(&self) -> bool {
         self.slot.control.lock.load(Acquire) & (layout::WRITING | PENDING) == PENDING
     }
 
-    /// Waits for words and takes them, as the kernel does.
+    /// Waits for control words and takes them, as the kernel does.
     fn answer(&self) {
         let lock = &self.slot.control.lock;
         loop {

@@ -1,8 +1,7 @@
-//! A checked program to eBPF, with the same result bit for bit as the interpreter of
-//! `ccplane-datapath`.
+//! Compiles a checked program to eBPF, bit-exact with the interpreter of `ccplane-datapath`.
 //!
-//! A pad of the BPF object takes the code (`pad`); what does not fit runs in the object's
-//! interpreter. Both start from the same flat list of steps.
+//! The code goes into a pad of the BPF object (`pad`). A program that does not fit runs in the
+//! object's interpreter. Both back ends start from the same flat list of steps.
 
 pub(crate) mod asm;
 mod emit;
@@ -19,32 +18,34 @@ use ccplane_datapath::{Instr, Op, Program, reg};
 use crate::codegen::asm::{Insn, longest_path};
 use crate::codegen::emit::emit;
 
-/// Room of a pad for a program: `CCP_PAD_INSNS` in `bpf/layout.h` less what `pad` adds.
+/// Instruction slots for a program in a pad: `CCP_PAD_INSNS` in `bpf/layout.h` less the overhead of
+/// `pad`.
 pub const ROOM: usize = 2048 - crate::codegen::pad::OVERHEAD;
 
-/// A program that does not fit the room there is for it.
+/// A program that exceeds the pad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the compiled program takes {needed} eBPF instructions, but the pad has room for {room}; it runs in the interpreter instead"
 )]
 pub struct TooLarge {
-    /// Slots that the program takes.
+    /// Slots the program needs.
     pub needed: usize,
-    /// Slots that there are.
+    /// Slots available.
     pub room: usize,
 }
 
-/// One step of a program whose clauses are flattened: what both back ends in the kernel start from.
+/// One step of a program with flattened clauses, the input of both back ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// An instruction of the program, or one that a clause turned into.
+    /// An instruction of the program, or one generated for a clause.
     Run(Instr),
-    /// A clause ends, and with it the run unless its body said `(fallthrough)`; then that is
-    /// cleared for the next.
+    /// End of a clause. The run stops unless the body called `(fallthrough)`, whose flag is then
+    /// cleared.
     End,
 }
 
-/// Each clause becomes: its guard, a skip over the rest where the flag is 0, its body, an end.
+/// Flattens each clause into its guard, a skip over the rest if the flag is 0, its body, and an
+/// end.
 fn flatten(program: &Program) -> Vec<Step> {
     let instrs = program.instrs();
     let range = |from: u16, to: u16| {
@@ -72,12 +73,12 @@ fn flatten(program: &Program) -> Vec<Step> {
     steps
 }
 
-/// The code of [`Step::End`] in the interpreter: `OP_END` in `bpf/fold.h`.
+/// Opcode of [`Step::End`] in the interpreter: `OP_END` in `bpf/fold.h`.
 const OP_END: u8 = 255;
 
-/// The program as `struct ccp_insn`s for the interpreter in the BPF object; at most `CCP_CODE` of
-/// them, which is [`ccplane_datapath::MAX_INSTRS`] and two for each clause. Its caller has cleared
-/// [`reg::SHOULD_CONTINUE`].
+/// Encodes the program as `struct ccp_insn`s for the interpreter in the BPF object. There are at
+/// most `CCP_CODE`, which is [`ccplane_datapath::MAX_INSTRS`] plus two per clause. The
+/// interpreter's caller has cleared [`reg::SHOULD_CONTINUE`].
 pub fn interpreter_code(program: &Program) -> Vec<[u8; 16]> {
     let encode = |step| {
         let mut bytes = [0; 16];
@@ -100,9 +101,11 @@ pub fn interpreter_code(program: &Program) -> Vec<[u8; 16]> {
     flatten(program).into_iter().map(encode).collect()
 }
 
-/// The program as eBPF for a pad: to be run with a pointer to a `struct fold_ctx` (or null: then it
-/// does nothing) in r1. The caller has cleared [`reg::SHOULD_CONTINUE`]. It ends by running off its
-/// end, with nothing promised of r0 to r7. What needs more than [`ROOM`] is refused.
+/// Compiles the program to eBPF for a pad. The code takes a pointer to a `struct fold_ctx` in r1
+/// and does nothing if it is null. The caller has cleared [`reg::SHOULD_CONTINUE`]. The code ends
+/// by running off its end, with r0 to r7 undefined.
+///
+/// # Errors [`TooLarge`] if the code exceeds [`ROOM`].
 pub fn compile(program: &Program) -> Result<Vec<Insn>, TooLarge> {
     let code = generate(program);
     if code.len() > ROOM {
@@ -118,12 +121,12 @@ fn generate(program: &Program) -> Vec<Insn> {
     emit(&flatten(program), |_| ())
 }
 
-/// The most eBPF instructions that one run of `program` can execute.
+/// Returns the largest number of eBPF instructions that one run of `program` can execute.
 pub fn worst_case(program: &Program) -> usize {
     longest_path(&generate(program))
 }
 
-/// The program's steps, each with the eBPF that it became, as `ccplane check` prints them.
+/// Returns the program's steps, each followed by its eBPF, as printed by `ccplane check`.
 pub fn listing(program: &Program) -> String {
     let steps = flatten(program);
     let mut starts = Vec::with_capacity(steps.len());
@@ -191,7 +194,7 @@ mod tests {
     use super::*;
     use crate::codegen::oracle::{self, Outcome, Registers, reference};
 
-    /// Runs generated code in a user-space machine.
+    /// Runs generated code in a user-space eBPF machine.
     fn run(code: &[Insn], regs: &mut Registers) -> Outcome {
         let mut context = [0u8; 131 * 8];
         context[129 * 8..].fill(0xff);

@@ -1,8 +1,8 @@
 //! The default congestion control of network namespaces, `net.ipv4.tcp_congestion_control`.
 //!
-//! The kernel looks the name up once, when the sysctl is written, and keeps the object from then
-//! on. A default therefore outlives its registration: new sockets run an orphan that no agent
-//! steers and that `flows` does not show, also after another registration took its name.
+//! The kernel resolves the name once, when the sysctl is written, and keeps a reference to the
+//! object. A default therefore outlives its registration: new sockets use an orphan that no agent
+//! controls and that `flows` does not show, even after another registration has taken its name.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,18 +14,18 @@ use crate::registration::pin;
 
 const DEFAULT: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
-/// Successors after the default of this process' namespace. Every kernel has Reno, and every
-/// namespace may use it; Cubic may be restricted.
+/// Replacements, tried after the default of this process's namespace. Every kernel has Reno, and
+/// every namespace may use it; Cubic may be restricted.
 const NATIVE: [&str; 2] = ["cubic", "reno"];
 
 /// The default of one network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DefaultControl {
-    /// The namespace's file; `None` for the namespace of this process.
+    /// Path of the namespace's file; `None` for the namespace of this process.
     pub namespace: Option<PathBuf>,
-    /// The congestion control's name.
+    /// Name of the congestion control.
     pub control: String,
-    /// Whether the registration of this name is gone.
+    /// The registration of this name no longer exists.
     pub orphaned: bool,
 }
 
@@ -38,7 +38,7 @@ impl DefaultControl {
         )
     }
 
-    /// The shell command that writes the default.
+    /// Returns the shell command that writes the default.
     pub fn command(&self, to: &str) -> String {
         let enter = self.namespace.as_deref().map_or_else(String::new, |path| {
             format!("nsenter --net={} ", path.display())
@@ -66,7 +66,7 @@ pub struct DefaultError {
     pub default: DefaultControl,
     /// The congestion control that was to replace it.
     pub to: String,
-    /// The cause.
+    /// Error of the system call.
     #[source]
     pub source: io::Error,
 }
@@ -100,12 +100,11 @@ pub fn defaults() -> Vec<DefaultControl> {
     here.into_iter().chain(others).collect()
 }
 
-/// Replaces the registration `only` wherever it is the default; without it, every attached
-/// registration and every orphan of ccplane's. Returns the former defaults, each with its
-/// successor.
+/// Replaces the registration `only` wherever it is the default. Without `only`, replaces every
+/// attached registration and every orphan of ccplane. Returns the former defaults, each with its
+/// replacement.
 ///
-/// # Errors
-/// The first default that could not be replaced. The others are replaced nevertheless.
+/// # Errors The first default that could not be replaced. The others are replaced nevertheless.
 pub fn restore(
     only: Option<&str>,
     to: Option<&str>,
@@ -140,7 +139,7 @@ pub fn restore(
     failed.map_or(Ok(restored), |error| Err(Box::new(error)))
 }
 
-/// Writes the first of `candidates` that the namespace takes.
+/// Writes the first of `candidates` that the namespace accepts.
 fn replace(default: &DefaultControl, candidates: &[&str]) -> Result<String, DefaultError> {
     let mut failed = None;
     for to in candidates {
@@ -157,10 +156,10 @@ fn replace(default: &DefaultControl, candidates: &[&str]) -> Result<String, Defa
     })
 }
 
-/// Binds defaults with the name of a new registration to it: the kernel still has the one before.
+/// Rewrites every default with the name of a new registration, since the kernel still refers to the
+/// previous object.
 ///
-/// # Errors
-/// The first default that could not be written.
+/// # Errors The first default that could not be written.
 pub fn rebind(name: &str) -> Result<(), Box<DefaultError>> {
     let bound = defaults()
         .into_iter()

@@ -1,4 +1,4 @@
-//! The driver: runs an agent's algorithms over kernel TCP, in one thread.
+//! The driver: runs an agent's algorithms over kernel TCP in one thread.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,30 +10,30 @@ use crate::clock;
 use crate::kernel::Kernel;
 use crate::privilege;
 
-/// Looks on, for samples and logs. Called in the loop: what it does delays the algorithms.
+/// Receives events and commands, for samples and logs. Runs in the driver's loop, so its work
+/// delays the algorithms.
 pub trait Observer {
-    /// An event, before the agent has it.
+    /// Called for an event, before the agent handles it.
     fn event(&mut self, _now: Time, _event: &Event<'_>) {}
-    /// A command, before the kernel has it.
+    /// Called for a command, before the kernel applies it.
     fn command(&mut self, _now: Time, _command: &Command) {}
-    /// Callbacks of one batch of events, or of timers that were due, have returned to their agent
-    /// after so long.
+    /// Called after the callbacks of one batch of events, or of expired timers. `_took`: time in
+    /// the callbacks.
     fn called(&mut self, _took: Duration, _agent: &Agent) {}
 }
 
 impl Observer for () {}
 
-/// The agent has one datapath here.
+/// The only datapath of the agent.
 const KERNEL: DatapathId = DatapathId(0);
-/// How long `stop` may go unseen.
+/// Longest delay in noticing `stop`.
 pub(crate) const ATTENTION: Duration = Duration::from_millis(50);
 
-/// Runs until `stop`. This thread runs the callbacks, and so it is the one that writes their
-/// heartbeat: an algorithm that hangs is silent.
+/// Runs until `stop` is set. This thread runs the callbacks and writes the heartbeat, so an
+/// algorithm that hangs counts as silent.
 ///
-/// It also asks for a better place in the scheduler's queue for this thread, and goes on without
-/// where it may not: behind hundreds of busy senders on few cores an agent of equal rank would look
-/// silent.
+/// The thread requests a higher scheduling priority and continues without it if not permitted: next
+/// to hundreds of busy senders on few cores, an agent of equal priority would appear silent.
 pub fn run_agent(
     kernel: &mut Kernel,
     agent: &mut Agent,
@@ -44,9 +44,11 @@ pub fn run_agent(
     steer(kernel, agent, stop, observer);
 }
 
-/// [`run_agent`] in a thread that first gives up every capability, for good, but only after it has
-/// its place in the scheduler's queue, which may need one. Other threads keep theirs: drop `kernel`
-/// in one of them. An error: this thread could not give them up, and nothing ran.
+/// Like [`run_agent`], in a thread that first drops all capabilities permanently, after it has
+/// raised its scheduling priority, which may need one. Other threads keep theirs: drop `kernel` in
+/// one of them.
+///
+/// # Errors The capabilities could not be dropped. Nothing was run.
 pub fn run_agent_unprivileged(
     kernel: &mut Kernel,
     agent: &mut Agent,
@@ -84,7 +86,7 @@ fn steer(kernel: &mut Kernel, agent: &mut Agent, stop: &AtomicBool, observer: &m
         let due = agent
             .next_deadline()
             .map_or(ATTENTION, |due| due.since(now));
-        // Two reports at one look: there will be more, so that it pays to let them gather.
+        // Two reports in one poll: more will follow, so batching pays.
         kernel.sleep(due.min(ATTENTION), events >= 2);
     }
 }
@@ -96,8 +98,8 @@ fn obey(kernel: &mut Kernel, agent: &mut Agent, observer: &mut impl Observer) {
     }
 }
 
-/// Shows `observer` what comes out of the kernel, until `stop`. It is for programs that need no
-/// agent: they go on while this stands still.
+/// Passes events from the kernel to `observer` until `stop` is set. For programs that need no
+/// agent: they continue to run when the reader does not.
 pub fn run_reader(kernel: &mut Kernel, stop: &AtomicBool, observer: &mut impl Observer) {
     loop {
         let stopped = stop.load(Ordering::Relaxed);

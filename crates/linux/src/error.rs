@@ -1,12 +1,13 @@
-//! Why kernel TCP could not be steered: what, where, the kernel's own reason, and the likely fix.
+//! Errors of the kernel datapath. Each message states what failed, where, the kernel's reason and
+//! the likely fix.
 
 use crate::codegen::pad::PadError;
 
-/// Why an algorithm could not be registered, adopted or detached.
+/// An algorithm could not be registered, adopted or detached.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// The name is not one that the kernel takes.
+    /// The kernel does not accept the name.
     #[error(
         "`{0}` cannot be the name of a congestion control: the kernel takes 1 to 15 letters, digits, `_` and `.`; give the algorithm a shorter kernel name"
     )]
@@ -16,65 +17,66 @@ pub enum LoadError {
         "`{name}` is served by process {pid} already: names are global to the host; stop that process, or `ccplane detach --to cubic` removes what it left"
     )]
     Running {
-        /// The name.
+        /// Name of the congestion control.
         name: String,
-        /// Who holds it.
+        /// Process that holds the name.
         pid: String,
     },
-    /// Another process, whose lock lies in another folder, steers what is pinned here.
+    /// A process with another state folder, and so another lock, controls the algorithm pinned
+    /// here.
     #[error(
         "{} is steered by another ccplane process, with another --state: give it the same --state, or choose another --bpffs and --kernel-name",
         .path.display()
     )]
     Steered {
-        /// The folder of the pins.
+        /// Folder of the pins.
         path: std::path::PathBuf,
     },
-    /// The kernel has a congestion control of this name that is not ours to remove.
+    /// The kernel has a congestion control of this name that is not ccplane's.
     #[error(
         "the kernel has a congestion control `{0}` already, and it is not held by a ccplane process: `bpftool struct_ops list` shows it; remove it there, or choose another kernel name"
     )]
     NameTaken(String),
-    /// Pins of this name exist.
+    /// The name is pinned already.
     #[error("`{name}` is attached already ({path} exists): `ccplane detach` removes it")]
     Attached {
-        /// The name.
+        /// Name of the congestion control.
         name: String,
-        /// Where the pins are.
+        /// Folder of the pins.
         path: std::path::PathBuf,
     },
-    /// There is nothing to adopt.
+    /// There is no pinned algorithm to adopt.
     #[error("`{name}` is not attached: {path} does not exist; `ccplane attach` makes it")]
     NotAttached {
-        /// The name.
+        /// Name of the congestion control.
         name: String,
-        /// Where the pins would be.
+        /// Folder where the pins would be.
         path: std::path::PathBuf,
     },
     /// It is the default congestion control of a network namespace and cannot be replaced there.
     #[error(transparent)]
     Default(#[from] Box<crate::default_control::DefaultError>),
-    /// One of its pins is missing.
+    /// A pin is missing.
     #[error(
         "`{name}` is attached, but {pin} is missing, without which it cannot be taken over: `ccplane detach {name}` removes the rest; then attach anew"
     )]
     Incomplete {
-        /// The name.
+        /// Name of the congestion control.
         name: String,
-        /// The pin.
+        /// Path of the missing pin.
         pin: std::path::PathBuf,
     },
-    /// Time stamps at a device that cannot be reached to be undone.
+    /// Timestamps are attached to a device that cannot be reached to detach them.
     #[error(
         "the time stamps of `{name}` are at a device of a network namespace that cannot be found from here: no process in /proc is in it, and /run/netns has no name of it. If it is gone its device is too, and `rm -r {path}` removes what is left; where a mount or an open file elsewhere holds it, `nsenter --net=FILE ccplane detach` removes them"
     )]
     Elsewhere {
-        /// The congestion control that wants them.
+        /// Congestion control that uses the timestamps.
         name: String,
-        /// Where the pins are.
+        /// Folder of the pins.
         path: std::path::PathBuf,
     },
-    /// Filters that stamp are at the device.
+    /// The device has timestamp filters already.
     #[error(
         "device {0} has time stamps already: `ccplane detach` removes them; if it finds none, `tc filter del dev {0} egress pref 3275` and the same for ingress do"
     )]
@@ -84,80 +86,80 @@ pub enum LoadError {
         "this process may not load BPF programs (missing: {missing}): run it as root, or grant it CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN"
     )]
     NotPermitted {
-        /// The capabilities that it lacks.
+        /// Missing capabilities.
         missing: String,
     },
-    /// The kernel does not describe its types.
+    /// The kernel has no BTF type information.
     #[error(
         "the kernel has no type information (/sys/kernel/btf/vmlinux): it needs CONFIG_DEBUG_INFO_BTF=y; Debian's and Ubuntu's own kernels have it"
     )]
     NoBtf,
-    /// The kernel cannot do it.
+    /// The kernel lacks a required feature.
     #[error(
         "this kernel ({release}) cannot take a TCP congestion control in BPF: {missing}; Linux 6.0 is the oldest that can"
     )]
     OldKernel {
-        /// `uname -r`
+        /// Release as in `uname -r`.
         release: String,
-        /// What it lacks.
+        /// Missing feature.
         missing: String,
     },
-    /// The kernel refused a program.
+    /// The verifier rejected a program.
     #[error(
         "the kernel's verifier refused the BPF program `{program}`; please report it with `uname -r`. Its reason:\n{reason}"
     )]
     Refused {
-        /// Which program of the object.
+        /// Name of the program in the object.
         program: String,
-        /// The last lines of the verifier.
+        /// Last lines of the verifier log.
         reason: String,
     },
-    /// The object is not the one that belongs to this crate.
+    /// The object does not belong to this crate.
     #[error(transparent)]
     Pad(#[from] PadError),
-    /// The program that flows are to run by themselves is not taken.
+    /// The kernel datapath has no room for a standalone program.
     #[error(
         "the program of {name} has no place in the kernel: {why}; `ccplane detach {name}` frees those of earlier ones"
     )]
     NoPlace {
-        /// The congestion control.
+        /// Name of the congestion control.
         name: String,
-        /// Why not.
+        /// Reason of the refusal.
         why: ccplane_wire::Refusal,
     },
-    /// The program that flows are to run by themselves needs what they do not have.
+    /// The datapath lacks a capability that a standalone program needs.
     #[error(
         "{name} cannot steer its flows: {why}; --dev attaches time stamps for one-way delay, and what an earlier `attach` \
          registered without these gets them after `ccplane detach {name}`"
     )]
     Lacks {
-        /// The congestion control.
+        /// Name of the congestion control.
         name: String,
-        /// What is missing.
+        /// Missing capabilities.
         why: ccplane_wire::Refusal,
     },
-    /// An object of the kernel does not look as this crate made it.
+    /// A BPF object does not have the expected contents.
     #[error(
         "the BPF object does not fit this crate: {0}; rebuild it with crates/linux/bpf/build.sh"
     )]
     Mismatch(String),
-    /// Anything else in the loader.
+    /// Any other error of the loader.
     #[error("{what} failed: {source}{}", said(log))]
     Bpf {
-        /// What was tried.
+        /// Operation that failed.
         what: &'static str,
-        /// The loader's words.
+        /// Log of the loader.
         log: String,
-        /// Its error.
+        /// Error of the loader.
         #[source]
         source: libbpf_rs::Error,
     },
     /// A system call failed.
     #[error("{what} failed: {source}")]
     Io {
-        /// What was tried.
+        /// Operation that failed.
         what: String,
-        /// The error.
+        /// Error of the system call.
         #[source]
         source: std::io::Error,
     },

@@ -1,5 +1,5 @@
-//! Kernel TCP as a datapath of the agent: events out of rings and tables, commands into mapped
-//! words.
+//! Kernel TCP as a datapath of the agent: events from rings and tables, commands into mapped
+//! memory.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,11 +22,12 @@ use crate::registration::load::{self, AlgorithmSpec, Loaded, Options};
 use crate::registration::lock::NameLock;
 use crate::registration::registered::Registered;
 
-/// What the kernel datapath does for every algorithm. [`Capabilities::ONE_WAY_DELAY`] too, where
-/// registrations read time stamps ([`Options::stamps`]), and [`Capabilities::TIMERS`] for
-/// algorithms that want them ([`AlgorithmSpec::wants`]): elsewhere a guard on `Micros` is looked at
-/// on the ACK clock, which spares every ACK a copy of the registers. A timer cannot reach the
-/// socket: it reports in time, and what it sets comes into force with the next ACK or timeout.
+/// Capabilities of the kernel datapath for every algorithm. [`Capabilities::ONE_WAY_DELAY`] is
+/// added if registrations use timestamps ([`Options::stamps`]), and [`Capabilities::TIMERS`] if
+/// algorithms want timers ([`AlgorithmSpec::wants`]). Without timers a guard on `Micros` is
+/// evaluated only on ACKs, which saves copying the registers on each. A timer cannot access the
+/// socket: its report is sent on time, but window and rate that it sets take effect with the next
+/// ACK or timeout.
 pub const CAPABILITIES: Capabilities = Capabilities::CWND
     .with(Capabilities::PACING)
     .with(Capabilities::RTT)
@@ -37,57 +38,56 @@ pub const CAPABILITIES: Capabilities = Capabilities::CWND
 
 /// Algorithms registered with this host's kernel.
 ///
-/// Flows are numbered `generation << 32 | algorithm << 24 | slot`: unique among those that live,
-/// and a number of a flow that ended is recognised. When this is dropped the algorithms are
-/// unregistered, unless they were pinned; sockets that use them keep their connections and go on
-/// under the fallback.
+/// Flow numbers are `generation << 32 | algorithm << 24 | slot`: they are unique among live flows,
+/// and the number of an ended flow is recognised. Dropping this unregisters the algorithms unless
+/// they are pinned. Sockets that use them keep their connections and continue in fallback.
 ///
-/// Only loading, adopting and detaching need capabilities. Using it needs none, so it may move to a
-/// thread without ([`run_agent_unprivileged`](crate::run_agent_unprivileged)). Programs that are
+/// Only loading, adopting and detaching need capabilities. Afterwards it can be used by an
+/// unprivileged thread ([`run_agent_unprivileged`](crate::run_agent_unprivileged)). Programs
 /// installed later are compiled by a thread that [`load`](Kernel::load) starts with its caller's
 /// capabilities.
 pub struct Kernel {
     algorithms: Vec<Registered>,
     epoll: Epoll,
     limits: Limits,
-    /// [`CAPABILITIES`], and one-way delay where time stamps are read.
+    /// [`CAPABILITIES`] and those that depend on the registrations.
     capabilities: Capabilities,
-    /// Answers to commands, for the next [`poll`](Kernel::poll).
+    /// Answers to commands, delivered by the next [`poll`](Kernel::poll).
     answers: VecDeque<Event<'static>>,
 }
 
-/// Counters of one algorithm, since it was registered.
+/// Counters of one algorithm since its registration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Flows that live now.
+    /// Live flows.
     pub flows: u64,
     /// Flows opened.
     pub opened: u64,
     /// Reports sent.
     pub reports: u64,
-    /// Reports that found the ring full; their values went out with a later one.
+    /// Reports that did not fit in the ring. A later report carries their values.
     pub ring_lost: u64,
-    /// Flows that fell back to NewReno: because the agent was silent or gave them up, or their
-    /// program needs no agent and faults.
+    /// Flows that fell back to NewReno: the agent was silent or released them, or their standalone
+    /// program faulted.
     pub fallbacks: u64,
-    /// Faults of programs.
+    /// Arithmetic faults of programs.
     pub faults: u64,
-    /// Live flows without a slot of the table: they run NewReno, unseen by the agent, until they
-    /// find one.
+    /// Live flows without a table slot. They run NewReno, invisible to the agent, until they get
+    /// one.
     pub without_slot: u64,
     /// Flows that found the table full when they began.
     pub table_full: u64,
-    /// `table_full` where slots were free, but the share of the flow's network namespace was in
-    /// use.
+    /// Part of `table_full`: the share of the flow's network namespace was used up although slots
+    /// were free.
     pub share_full: u64,
-    /// Exchanges of time stamps that gave a one-way delay.
+    /// Timestamp exchanges that gave a one-way delay.
     pub stamps: u64,
-    /// Exchanges of time stamps that cannot be true.
+    /// Timestamp exchanges that are impossible.
     pub stamps_dropped: u64,
 }
 
 impl Kernel {
-    /// Registers every algorithm, or none: the first that fails takes the others with it.
+    /// Registers all algorithms, or none: if one fails, the others are unregistered.
     pub fn load(algorithms: &[AlgorithmSpec], options: &Options) -> Result<Kernel, LoadError> {
         crate::privilege::require()?;
         let mut kernel = Kernel::empty(options.limits)?;
@@ -141,8 +141,8 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// Takes over algorithms that an earlier process attached with [`Options::pin`]: their live
-    /// flows are announced, with their windows of now, at the next [`poll`](Kernel::poll).
+    /// Takes over algorithms that an earlier process attached with [`Options::pin`]. Their live
+    /// flows are announced with their current windows at the next [`poll`](Kernel::poll).
     pub fn adopt(algorithms: &[AlgorithmSpec], limits: &Limits) -> Result<Kernel, LoadError> {
         crate::privilege::require()?;
         let mut kernel = Kernel::empty(*limits)?;
@@ -185,8 +185,8 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// What every flow is announced with from now on, also those that live and wait to be
-    /// announced.
+    /// Sets the tags of all flows announced from now on, including live flows whose announcement is
+    /// pending.
     pub fn tag(&mut self, tags: &Tags) {
         for algorithm in &mut self.algorithms {
             algorithm.tags = tags.clone();
@@ -198,7 +198,7 @@ impl Kernel {
         }
     }
 
-    /// Says who steers the algorithm that was added last.
+    /// Sets whether an agent or a standalone program controls the algorithm added last.
     fn steer_last(&mut self) -> Result<(), LoadError> {
         let Some(algorithm) = self.algorithms.last_mut() else {
             return Ok(());
@@ -209,9 +209,8 @@ impl Kernel {
             .map_err(|why| LoadError::NoPlace { name, why })
     }
 
-    /// Puts another program into force where flows run one by themselves, for live flows too. Live
-    /// flows have it interpreted. New ones run it compiled as soon as it is, where a pad is free. A
-    /// refusal leaves what is in force.
+    /// Replaces the standalone program, for live flows too. Live flows interpret it. New flows run
+    /// it compiled once it is, if a pad is free. On a refusal the previous program stays.
     pub fn replace(&mut self, spec: &AlgorithmSpec) -> Result<(), Refusal> {
         let of_that_name = |algorithm: &Registered| algorithm.spec.kernel_name == spec.kernel_name;
         let unknown = || {
@@ -230,8 +229,8 @@ impl Kernel {
         self.algorithms[index].replace(spec)
     }
 
-    /// Whether flows have what a program needs that they run by themselves. For others an agent
-    /// looks at that, flow by flow. `timed`: they have timers.
+    /// Checks that the datapath has the capabilities that a standalone program needs. For other
+    /// programs the agent checks, per flow. `timed`: the flows have timers.
     fn allows(&self, spec: &AlgorithmSpec, timed: bool) -> Result<(), Refusal> {
         let timers = match timed {
             true => Capabilities::TIMERS,
@@ -244,7 +243,7 @@ impl Kernel {
         }
     }
 
-    /// Timers are said to be there where all algorithms have them.
+    /// Adds the timer capability if all algorithms have timers.
     fn find_timers(&mut self) {
         let mut planes = self
             .algorithms
@@ -255,8 +254,8 @@ impl Kernel {
         }
     }
 
-    /// The far ends of its memory, for the bench that plays the datapath: the ring's descriptor,
-    /// the table once more.
+    /// Returns the datapath's view of the shared memory, for the bench: the ring's descriptor and a
+    /// second mapping of the table.
     pub(crate) fn bench_ends(&self) -> Result<(OwnedFd, Shared<Slot>), LoadError> {
         let mismatch = || LoadError::Mismatch("nothing is registered".to_owned());
         let holder = self
@@ -281,8 +280,8 @@ impl Kernel {
     }
 
     fn add(&mut self, algorithm: Registered) -> Result<(), LoadError> {
-        // Edge-triggered: what wakes is the kernel's decision to wake (bpf/report.h), not that
-        // something waits.
+        // Edge-triggered: the kernel decides when to wake the reader (bpf/report.h), not the
+        // presence of data.
         let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 0);
         self.epoll
             .add(algorithm.memory.ring.as_fd(), event)
@@ -292,8 +291,8 @@ impl Kernel {
         Ok(())
     }
 
-    /// Another agent steers from now on, to whom nothing was said yet: the live flows are announced
-    /// to it, with their windows of now, at the next [`poll`](Kernel::poll).
+    /// Prepares for a new agent: the live flows are announced to it, with their current windows, at
+    /// the next [`poll`](Kernel::poll).
     pub fn announce(&mut self) {
         self.answers.clear();
         for (index, algorithm) in self.algorithms.iter_mut().enumerate() {
@@ -301,15 +300,14 @@ impl Kernel {
         }
     }
 
-    /// Has [`sleep`](Kernel::sleep) end when there is something to read here, too. It forgets what
-    /// is closed.
+    /// Makes [`sleep`](Kernel::sleep) return also when `fd` is readable. Closing `fd` removes it.
     pub fn wake_on(&self, fd: BorrowedFd<'_>) -> std::io::Result<()> {
         Ok(self
             .epoll
             .add(fd, EpollEvent::new(EpollFlags::EPOLLIN, 0))?)
     }
 
-    /// What it says of itself to the agent, as [`Event::Ready`].
+    /// Returns the description of this datapath for [`Event::Ready`].
     pub fn info(&self) -> DatapathInfo {
         DatapathInfo {
             id: std::process::id(),
@@ -322,8 +320,8 @@ impl Kernel {
         }
     }
 
-    /// Hands every event that waits to `sink`, those that came together in one list, without
-    /// waiting and without a system call. The number of events.
+    /// Passes all pending events to `sink`, in batches, without waiting and without a system call.
+    /// Returns the number of events.
     pub fn drain(&mut self, sink: &mut impl FnMut(Vec<Event<'_>>)) -> usize {
         let mut events = 0;
         let mut count = |batch: Vec<Event<'_>>| {
@@ -346,9 +344,9 @@ impl Kernel {
         events
     }
 
-    /// Sleeps until something urgent happens, a first report comes after a silence, or `timeout`
-    /// passes. `busy`: reports keep coming, so rather than being woken by each, sleep for as long
-    /// as the algorithms allow them to wait.
+    /// Sleeps until an urgent record, the first report after a period without any, or `timeout`.
+    /// With `busy`, reports are frequent: instead of waking for each, sleeps up to the latency that
+    /// the algorithms allow.
     pub fn sleep(&self, timeout: Duration, busy: bool) {
         let latency = self
             .algorithms
@@ -361,8 +359,8 @@ impl Kernel {
             true => self.set_reader(layout::READER_POLLING),
             false => self.set_reader(layout::READER_IDLE),
         }
-        // A report that looked at the reader's state just before it changed wakes nobody: the short
-        // sleep's end finds it.
+        // A report that read the reader's state just before it changed wakes nobody. The end of the
+        // short sleep finds it.
         let wait = |timeout| crate::map::memory::epoll_wait(&self.epoll.0, timeout);
         if !self.has_work(busy) && !wait(short) && !busy && !self.has_work(busy) {
             wait(timeout.saturating_sub(short));
@@ -377,7 +375,7 @@ impl Kernel {
         fence(SeqCst);
     }
 
-    /// Something is to be drained; `busy`: something urgent.
+    /// Returns true if events are pending; with `busy`, urgent ones.
     fn has_work(&self, busy: bool) -> bool {
         let mut rings = self.algorithms.iter().map(|a| &a.memory.ring);
         !self.answers.is_empty()
@@ -390,8 +388,7 @@ impl Kernel {
             })
     }
 
-    /// [`drain`](Kernel::drain), after a [`sleep`](Kernel::sleep) of at most `timeout` where
-    /// nothing waited.
+    /// Like [`drain`](Kernel::drain), but sleeps up to `timeout` first if nothing is pending.
     pub fn poll(&mut self, timeout: Duration, sink: &mut impl FnMut(Vec<Event<'_>>)) -> usize {
         match self.drain(sink) {
             0 if timeout > Duration::ZERO => {
@@ -402,7 +399,7 @@ impl Kernel {
         }
     }
 
-    /// Does as the agent says, without a system call. A refusal comes back as an event.
+    /// Applies a command of the agent without a system call. A refusal is returned as an event.
     pub fn apply(&mut self, command: &Command) {
         let (flow, program, result) = match command {
             Command::Offer(_) => return,
@@ -445,7 +442,7 @@ impl Kernel {
         }
     }
 
-    /// The thread that runs the callbacks of `algorithm` is alive.
+    /// Renews the heartbeat of `algorithm`: the thread that runs its callbacks is alive.
     pub fn heartbeat(&self, algorithm: &str) {
         for registered in self
             .algorithms
@@ -479,7 +476,7 @@ impl Kernel {
         )
     }
 
-    /// The flows that live, as the kernel shows them.
+    /// Returns the live flows, as published by the kernel.
     pub fn flows(&self) -> impl Iterator<Item = FlowView> {
         let algorithms = self.algorithms.iter().enumerate();
         algorithms.flat_map(|(index, algorithm)| {
@@ -490,14 +487,14 @@ impl Kernel {
         })
     }
 
-    /// The mapped tables of its algorithms.
+    /// Returns the mapped tables of the algorithms.
     pub(crate) fn tables(&self) -> impl Iterator<Item = &crate::map::table::Table> {
         self.algorithms
             .iter()
             .map(|algorithm| &algorithm.memory.table)
     }
 
-    /// The same for another thread.
+    /// Returns the flows for use by another thread.
     pub fn watch(&self) -> Flows {
         let table = |algorithm: &Registered| {
             (
@@ -508,7 +505,7 @@ impl Kernel {
         Flows(self.algorithms.iter().map(table).collect())
     }
 
-    /// Counters by algorithm: its name, its kernel name, its counts.
+    /// Returns name, kernel name and counters of each algorithm.
     pub fn counters(&self) -> impl Iterator<Item = (&str, &str, Counters)> {
         self.algorithms.iter().map(|a| {
             (
@@ -519,15 +516,15 @@ impl Kernel {
         })
     }
 
-    /// True when new flows run program `uid` as generated code, not in the interpreter. A program
-    /// that is installed later becomes so within a moment, where it fits a pad and one is free.
+    /// Returns true if new flows run program `uid` as generated code. A program installed later is
+    /// compiled within a moment, if it fits a pad and one is free.
     pub fn is_compiled(&self, uid: u32) -> bool {
         self.algorithms
             .iter()
             .any(|algorithm| algorithm.is_compiled(uid))
     }
 
-    /// Puts other limits into force, for live flows too.
+    /// Sets new limits, for live flows too.
     pub fn set_limits(&mut self, limits: &Limits) {
         self.limits = *limits;
         for algorithm in &self.algorithms {
@@ -535,12 +532,12 @@ impl Kernel {
         }
     }
 
-    /// How many flows the table of each algorithm holds.
+    /// Returns the table size of each algorithm, in flows.
     pub fn slots(&self) -> impl Iterator<Item = usize> {
         self.algorithms.iter().map(|a| a.memory.table.len())
     }
 
-    /// Where the pinned algorithms are pinned.
+    /// Returns the folders of the pinned algorithms.
     pub fn pins(&self) -> impl Iterator<Item = &PathBuf> {
         self.algorithms.iter().filter_map(|a| a.pins.as_ref())
     }

@@ -1,14 +1,14 @@
 //! Kernel TCP as a datapath, through BPF and without a kernel module.
 //!
-//! [`Kernel::load`] registers an algorithm as a congestion control of its own, `ccp_<name>`. Its
-//! programs run in the kernel at every ACK, as code that this crate generates. Reports come out of
-//! a ring buffer. Windows, rates and variables go in through a mapped flow table, without a system
-//! call. [`run_agent`] drives an [`Agent`](ccplane_agent::Agent) with both, and
-//! [`run_agent_unprivileged`] does so in a thread without capabilities. [`run_relay`] passes both
-//! on to an agent in another process. A program that decides everything ([`Alone`]) needs none of
-//! them; [`run_reader`] looks on.
+//! [`Kernel::load`] registers each algorithm as a congestion control `ccp_<name>`. Its programs run
+//! in the kernel on every ACK, as code that this crate generates. Reports arrive through a ring
+//! buffer. Windows, rates and variables are written to a mapped flow table, without a system call.
+//! [`run_agent`] drives an [`Agent`](ccplane_agent::Agent) with both, and
+//! [`run_agent_unprivileged`] does so in a thread without capabilities. [`run_relay`] forwards both
+//! to an agent in another process. A program that computes window and rate itself ([`Alone`]) needs
+//! none of them; [`run_reader`] only observes it.
 //!
-//! `bpf/` has the kernel's side, prebuilt: users need no clang.
+//! `bpf/` contains the kernel's side, with prebuilt objects: users need no clang.
 
 pub mod bench;
 mod clock;

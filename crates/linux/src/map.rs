@@ -1,5 +1,5 @@
-//! Memory that the kernel's programs and this process share: its layout, the flow table, the ring
-//! of reports, and sums.
+//! Memory shared by the kernel's programs and this process: its layout, the flow table, the ring of
+//! reports, and the totals.
 
 pub(crate) mod layout;
 pub(crate) mod memory;

@@ -1,9 +1,9 @@
-//! What a decision costs an agent in the process that maps the kernel's memory, and one in a
+//! Cost of a decision for an agent in the process that maps the kernel's memory, and for one in a
 //! process of its own.
 //!
-//! One thread plays everybody by turns, so that no wake-up and no scheduler is in it: what remains
-//! is the work, system calls included. The kernel's side is the bench's, ring, table, relay, link
-//! and agent are the real ones.
+//! One thread runs all parties in sequence, which excludes wake-ups and the scheduler: the
+//! remainder is work, including system calls. The kernel's side is the bench's; ring, table, relay,
+//! link and agent are the real ones.
 
 use ccplane_agent::Agent;
 use ccplane_datapath::Limits;
@@ -19,16 +19,16 @@ use crate::map::layout;
 use crate::registration::load::{AlgorithmSpec, Options};
 use crate::relay::Relay;
 
-/// Nanoseconds from a report in the ring to its answer in the table; medians.
+/// Median time from a report in the ring to its answer in the table, ns.
 #[derive(Clone, Copy, Debug)]
 pub struct DecisionCost {
-    /// By an agent in this process.
+    /// For an agent in this process.
     pub mapped_ns: f64,
-    /// By one behind the Unix link, with the relay's part.
+    /// For an agent behind the Unix link, including the relay.
     pub relayed_ns: f64,
 }
 
-/// Has `decisions` made, of which `together` wait in the ring at each look.
+/// Measures `decisions` decisions, in batches of `together` reports per poll.
 pub fn decision_cost(decisions: usize, together: usize) -> Result<DecisionCost, LoadError> {
     let (mut agent, specs) = echo()?;
     let options = Options {
@@ -61,8 +61,8 @@ pub fn decision_cost(decisions: usize, together: usize) -> Result<DecisionCost, 
     let (mut agent, _) = echo()?;
     let (mut uplink, mut nobody) = (Uplink::new(&path), ());
     let mut relay = Relay::new(&mut kernel, &mut uplink, &mut nobody);
-    // Connected, it forgets what was in the ring. The flow is announced to the new agent as one
-    // that is back.
+    // Connecting discards the contents of the ring. The flow is announced to the new agent as
+    // resumed.
     relay.turn();
     datapath.post(layout::REC_RESUME, 0, &[])?;
     let relayed_ns = datapath.decide(decisions, together, || {
@@ -93,7 +93,8 @@ fn echo() -> Result<(Agent, Vec<AlgorithmSpec>), LoadError> {
 }
 
 impl Datapath<'_> {
-    /// `turn` is to take what is in the ring to its answer. Nanoseconds of a decision.
+    /// Returns the median time of a decision in nanoseconds. `turn` must process the ring until the
+    /// answers are in the table.
     fn decide(
         &self,
         decisions: usize,

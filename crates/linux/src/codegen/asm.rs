@@ -1,10 +1,10 @@
 //! A small eBPF assembler: the dozen instructions that compiled programs use, labels for forward
-//! jumps, and the listing that `ccplane check` prints. Encodings follow RFC 9669.
+//! jumps, and the listing printed by `ccplane check`. Encodings follow RFC 9669.
 
 use std::fmt;
 
-/// A machine register. `R0` is the result, `R1` to `R5` are arguments and scratch, `R6` to `R9` the
-/// callee saves.
+/// A machine register. `R0` is the result, `R1` to `R5` are arguments and scratch, `R6` and up are
+/// callee-saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs)]
@@ -19,7 +19,7 @@ pub enum Reg {
     R7,
 }
 
-/// 64-bit arithmetic, unsigned. The discriminant is the upper half of the opcode.
+/// 64-bit unsigned arithmetic. The discriminant is the upper half of the opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs)]
@@ -27,14 +27,14 @@ pub enum Alu {
     Add = 0x00,
     Sub = 0x10,
     Mul = 0x20,
-    /// Division; by a register that holds 0 it gives 0.
+    /// Division; by a register that is 0 it yields 0.
     Div = 0x30,
     Or = 0x40,
     LeftShift = 0x60,
     RightShift = 0x70,
 }
 
-/// The condition of a jump, unsigned. The discriminant is the upper half of the opcode.
+/// Condition of a jump, unsigned. The discriminant is the upper half of the opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs)]
@@ -47,18 +47,19 @@ pub enum Cond {
     Le = 0xb0,
 }
 
-/// A second operand.
+/// The second operand of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
     /// A register.
     Reg(Reg),
-    /// A constant; the machine extends its sign to 64 bits.
+    /// A constant, sign-extended to 64 bits.
     Imm(i32),
 }
 
 impl Operand {
-    /// `value` as an immediate, if it is below 2^31. (Large numbers that sign extension gives back
-    /// would do as well, but machines differ in how they compare with a negative immediate.)
+    /// Returns `value` as an immediate if it is below 2^31. Large values that sign extension
+    /// reproduces would be valid too, but implementations differ in comparisons with a negative
+    /// immediate.
     pub fn constant(value: u64) -> Option<Operand> {
         i32::try_from(value).ok().map(Operand::Imm)
     }
@@ -84,7 +85,7 @@ const STORE_IMM: u8 = CLASS_ST | SIZE_U64 | MODE_MEM;
 const LOAD_IMM64: u8 = CLASS_LD | SIZE_U64;
 const EXIT: u8 = CLASS_JMP | JMP_EXIT;
 
-/// One slot of 8 bytes. A 64-bit constant takes two, the second with opcode 0.
+/// One slot of 8 bytes. A 64-bit constant takes two slots, the second with opcode 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Insn {
     opcode: u8,
@@ -95,7 +96,7 @@ pub struct Insn {
 }
 
 impl Insn {
-    /// `r0 = 0`: what an empty pad is made of.
+    /// `r0 = 0`, the filler of an empty pad.
     pub const CLEAR_RESULT: Insn = Insn {
         opcode: CLASS_ALU64 | ALU_MOV,
         dst: 0,
@@ -123,7 +124,7 @@ impl Insn {
         }
     }
 
-    /// The slot as the kernel reads it on a little-endian machine.
+    /// Encodes the slot for a little-endian kernel.
     pub fn to_bytes(self) -> [u8; 8] {
         let mut bytes = [self.opcode, self.src << 4 | self.dst, 0, 0, 0, 0, 0, 0];
         bytes[2..4].copy_from_slice(&self.offset.to_le_bytes());
@@ -136,7 +137,7 @@ impl Insn {
     }
 }
 
-/// A place in the code to jump to.
+/// A jump target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label(usize);
 
@@ -144,18 +145,18 @@ pub struct Label(usize);
 #[derive(Debug, Default)]
 pub struct Assembler {
     insns: Vec<Insn>,
-    /// Per label, the jumps that wait for its place.
+    /// Jumps to each label that are not yet resolved.
     waiting: Vec<Vec<usize>>,
 }
 
 impl Assembler {
-    /// A label without a place yet.
+    /// Creates an unbound label.
     pub fn label(&mut self) -> Label {
         self.waiting.push(Vec::new());
         Label(self.waiting.len() - 1)
     }
 
-    /// Puts `label` here. True if any jump leads to it.
+    /// Binds `label` to the current position. Returns true if any jump targets it.
     pub fn bind(&mut self, label: Label) -> bool {
         let here = self.insns.len();
         let jumps = std::mem::take(&mut self.waiting[label.0]);
@@ -166,12 +167,12 @@ impl Assembler {
         !jumps.is_empty()
     }
 
-    /// Slots so far.
+    /// Returns the number of slots emitted.
     pub fn slots(&self) -> usize {
         self.insns.len()
     }
 
-    /// The code. Every label that was jumped to must be bound.
+    /// Returns the code. All labels that are jumped to must be bound.
     pub fn finish(self) -> Vec<Insn> {
         debug_assert!(
             self.waiting.iter().all(Vec::is_empty),
@@ -215,7 +216,7 @@ impl Assembler {
         self.push_with(CLASS_ALU64 | ALU_MOV, dst, src);
     }
 
-    /// `dst = value`, in one slot where value is a 32-bit number of either sign extension, else in
+    /// `dst = value`, in one slot if a 32-bit immediate of either extension yields `value`, else in
     /// two.
     pub fn mov_constant(&mut self, dst: Reg, value: u64) {
         if let Ok(imm) = i32::try_from(value as i64) {
@@ -257,8 +258,8 @@ impl Assembler {
     }
 }
 
-/// The most instructions that one run of `code` can execute: its longest path, since jumps go
-/// forward only. A 64-bit constant counts as one.
+/// Returns the largest number of instructions that one run of `code` can execute: its longest path,
+/// since all jumps are forward. A 64-bit constant counts as one.
 pub fn longest_path(code: &[Insn]) -> usize {
     let mut longest = vec![0; code.len() + 1];
     for (at, insn) in code.iter().enumerate().rev() {
@@ -279,7 +280,7 @@ pub fn longest_path(code: &[Insn]) -> usize {
 }
 
 impl fmt::Display for Insn {
-    /// In the notation of the kernel's verifier.
+    /// Writes the instruction in the notation of the kernel's verifier.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (dst, src, offset, imm) = (self.dst, self.src, self.offset, self.imm);
         let source = |wide: char| match self.opcode & SOURCE_REG {
@@ -339,7 +340,7 @@ mod tests {
         asm.mov_constant(Reg::R3, 0xffff_ffff);
         asm.bind(end);
         let bytes: Vec<[u8; 8]> = asm.finish().into_iter().map(Insn::to_bytes).collect();
-        // The same lines assembled by clang 14.
+        // Assembled by clang 14 from the same source.
         assert_eq!(
             bytes,
             [

@@ -1,30 +1,29 @@
 //! The eBPF of each operation.
 //!
-//! The code gets a pointer to a `struct fold_ctx` (`bpf/layout.h`) in r1 and works in place: every
-//! value, temporaries too, lives in that memory. The verifier does not track what memory of this
-//! kind holds, so the two arms of a branch leave equal states behind and are pruned where they
-//! join: verification is linear in the length of the code, on old kernels too. The last value
-//! written stays in r0 as well, which spares the next instruction the load.
+//! The code takes a pointer to a `struct fold_ctx` (`bpf/layout.h`) in r1 and works in place: all
+//! values, including temporaries, live in that memory. The verifier does not track the contents of
+//! such memory, so both arms of a branch end in equal states and are pruned where they join.
+//! Verification is therefore linear in the length of the code, on old kernels too. The last value
+//! written also stays in r0, which saves the next instruction a load.
 //!
-//! eBPF has no 128-bit numbers. Ratios and averages have a factor below 2^32, so a product fits in
-//! 96 bits. A quotient takes two steps of long division in base 2^32, both exact in 64 bits. Where
-//! all values are below 2^32, which is the rule, everything fits in 64 bits and a shorter path is
-//! taken.
+//! eBPF has no 128-bit arithmetic. Ratios and averages have a factor below 2^32, so products fit in
+//! 96 bits. A quotient takes two steps of long division in base 2^32, both exact in 64 bits. If all
+//! values are below 2^32, as is usual, 64 bits suffice and a shorter path is taken.
 
 use ccplane_datapath::{Instr, Op, reg};
 
 use crate::codegen::Step;
 use crate::codegen::asm::{Alu, Assembler, Cond, Insn, Label, Operand, Reg};
 
-/// Where `struct fold_ctx` counts faults: behind the 128 registers.
+/// Offset of the fault counter in `struct fold_ctx`, after the 128 registers.
 const FAULTS: i16 = 128 * 8;
-/// Where it keeps what guards wait for: the least that `Micros` was not above, and the least that
-/// it was.
+/// Offsets of the guards' thresholds: the smallest one that `Micros` has not exceeded, and the
+/// smallest one that it has.
 const WAITS: i16 = FAULTS + 8;
 const WAITED: i16 = FAULTS + 16;
 
-/// The code of `steps`, which ends by running off its end. `note` gets the slot at which each step
-/// begins.
+/// Emits the code of `steps`, which ends by running off its end. `note` is called with the first
+/// slot of each step.
 pub(crate) fn emit(steps: &[Step], note: impl FnMut(usize)) -> Vec<Insn> {
     let mut code = Code::default();
     code.program(steps, note);
@@ -37,12 +36,12 @@ const fn slot(register: u8) -> i16 {
     register as i16 * 8
 }
 
-/// `(numerator, denominator)` of an instruction's ratio.
+/// Returns numerator and denominator of an instruction's ratio.
 fn ratio(imm: u64) -> (u64, u64) {
     (imm >> 32, imm & 0xffff_ffff)
 }
 
-/// The weight of an average, below 2^32.
+/// Weight of an average, below 2^32.
 #[derive(Clone, Copy)]
 enum Factor {
     Constant(u64),
@@ -52,7 +51,7 @@ enum Factor {
 #[derive(Default)]
 struct Code {
     asm: Assembler,
-    /// The register of the file whose value r0 holds too.
+    /// The register whose value is also in r0.
     in_r0: Option<u8>,
 }
 
@@ -60,7 +59,7 @@ impl Code {
     fn program(&mut self, steps: &[Step], mut note: impl FnMut(usize)) {
         let stop = self.asm.label();
         self.asm.jump_if(Cond::Eq, CONTEXT, Operand::Imm(0), stop);
-        // Jumps under way: the step that each leads to.
+        // Pending jumps and the steps that they target.
         let mut skips = vec![(steps.len(), stop)];
         for (at, step) in steps.iter().enumerate() {
             for (_, label) in skips.extract_if(.., |(target, _)| *target == at) {
@@ -74,7 +73,7 @@ impl Code {
                         skips.push((at + 1 + distance, label));
                     }
                 }
-                // After the last clause it stops anyway.
+                // After the last clause the run stops anyway.
                 Step::End if at + 1 < steps.len() => {
                     let end = self.skip_if_zero(reg::SHOULD_CONTINUE);
                     skips.push((steps.len(), end));
@@ -88,7 +87,7 @@ impl Code {
         }
     }
 
-    /// Binds a label at which r0 may hold something else than on the way that fell through.
+    /// Binds a label. If a jump reaches it, the contents of r0 are unknown.
     fn join(&mut self, label: Label) {
         if self.asm.bind(label) {
             self.in_r0 = None;
@@ -103,8 +102,8 @@ impl Code {
         label
     }
 
-    /// Loads a register of the file, from r0 if it is there. Loading something else into r0 forgets
-    /// what was there.
+    /// Loads a register of the file, from r0 if its value is there. Loading another one into r0
+    /// invalidates the cached value.
     fn load(&mut self, to: Reg, register: u8) {
         match (self.in_r0 == Some(register), to) {
             (true, Reg::R0) => (),
@@ -118,8 +117,8 @@ impl Code {
         }
     }
 
-    /// The second operand: an immediate, or `scratch` with its value. Comes before anything else
-    /// takes r0.
+    /// Returns the second operand: an immediate, or `scratch` loaded with the value. Must precede
+    /// anything that overwrites r0.
     fn second(&mut self, instr: &Instr, scratch: Reg) -> Operand {
         if !instr.has_imm {
             self.load(scratch, instr.b);
@@ -145,14 +144,14 @@ impl Code {
         }
     }
 
-    /// Adds one to the faults; takes r3.
+    /// Increments the fault counter. Clobbers r3.
     fn fault(&mut self) {
         self.asm.load(Reg::R3, CONTEXT, FAULTS);
         self.asm.alu(Alu::Add, Reg::R3, Operand::Imm(1));
         self.asm.store(CONTEXT, FAULTS, Operand::Reg(Reg::R3));
     }
 
-    /// One instruction. For a skip it gives the distance and leaves the jump to the caller.
+    /// Emits one instruction. For a skip it returns the distance and leaves the jump to the caller.
     fn instr(&mut self, instr: &Instr) -> Option<usize> {
         match instr.op {
             Op::SkipIfZero => return Some(usize::try_from(instr.imm).unwrap_or(usize::MAX)),
@@ -172,7 +171,7 @@ impl Code {
         self.write(instr.dst, value);
     }
 
-    /// `dst = b`, skipped where `a` compares to 0 as `skip` says.
+    /// `dst = b`, skipped if `a` compares to 0 as `skip` states.
     fn copy_unless(&mut self, instr: &Instr, skip: Cond) {
         let end = self.asm.label();
         self.load(Reg::R2, instr.a);
@@ -181,7 +180,7 @@ impl Code {
         self.join(end);
     }
 
-    /// Computes into r0 what the instruction writes.
+    /// Computes the result of an instruction into r0.
     fn result(&mut self, instr: &Instr) {
         match instr.op {
             Op::Add => self.add(instr),
@@ -210,7 +209,7 @@ impl Code {
         }
     }
 
-    /// Operands of most operations: `a` in r0, `b` as it comes.
+    /// Loads `a` into r0 and returns `b`, the operands of most operations.
     fn operands(&mut self, instr: &Instr) -> Operand {
         let b = self.second(instr, Reg::R2);
         self.load(Reg::R0, instr.a);
@@ -254,8 +253,8 @@ impl Code {
         self.asm.bind(end);
     }
 
-    /// Two factors below 2^32 cannot overflow; otherwise the product divided by one must give the
-    /// other.
+    /// Two factors below 2^32 cannot overflow. Otherwise the product divided by one factor must
+    /// equal the other.
     fn multiply(&mut self, instr: &Instr) {
         let end = self.asm.label();
         let b = self.operands(instr);
@@ -276,7 +275,7 @@ impl Code {
 
     fn divide(&mut self, instr: &Instr) {
         if instr.has_imm && instr.imm == 0 {
-            // As an immediate the verifier refuses it.
+            // The verifier rejects division by an immediate 0.
             self.fault();
             return self.asm.mov(Reg::R0, Operand::Imm(0));
         }
@@ -308,7 +307,7 @@ impl Code {
         self.asm.bind(end);
     }
 
-    /// `r0 = Micros > b`, and notes what the guard waits for, or waited.
+    /// `r0 = Micros > b`, and records the guard's threshold.
     fn after(&mut self, instr: &Instr) {
         let (above, end) = (self.asm.label(), self.asm.label());
         match instr.has_imm {
@@ -327,7 +326,8 @@ impl Code {
         self.asm.bind(end);
     }
 
-    /// The word at `offset` becomes r2 where that is less; else on to `end`. Takes r3.
+    /// Stores r2 at `offset` if it is smaller than the word there, else jumps to `end`. Clobbers
+    /// r3.
     fn keep_least(&mut self, offset: i16, end: Label) {
         self.asm.load(Reg::R3, CONTEXT, offset);
         self.asm
@@ -335,7 +335,7 @@ impl Code {
         self.asm.store(CONTEXT, offset, Operand::Reg(Reg::R2));
     }
 
-    /// `decided` as soon as one operand compares to 0 as `cond` says, else the opposite.
+    /// Yields `decided` if either operand compares to 0 as `cond` states, else the opposite.
     fn logic(&mut self, instr: &Instr, cond: Cond, decided: i32) {
         let end = self.asm.label();
         self.load(Reg::R3, instr.a);
@@ -366,7 +366,7 @@ impl Code {
         self.asm.bind(end);
     }
 
-    /// `r0 = register op value`, with r5 for a constant that is no immediate.
+    /// `dst = dst op value`, using r5 if the constant does not fit an immediate.
     fn alu_constant(&mut self, op: Alu, dst: Reg, value: u64) {
         let value = self.constant(value, Reg::R5);
         self.asm.alu(op, dst, value);
@@ -383,8 +383,8 @@ impl Code {
         self.alu_constant(Alu::Div, Reg::R0, den);
         self.asm.jump(end);
 
-        // With a = high * 2^32 + low, the product is (r3 = high * num + carry) * 2^32 + (r0 = the
-        // low half).
+        // With a = high * 2^32 + low, the product is r3 * 2^32 + r0, where r3 = high * num + carry
+        // and r0 is the low half.
         self.asm.bind(wide);
         self.asm.mov_low32(Reg::R0, Reg::R0);
         self.alu_constant(Alu::Mul, Reg::R0, num);
@@ -395,7 +395,7 @@ impl Code {
         self.asm.mov_low32(Reg::R0, Reg::R0);
         let divisor = self.constant(den, Reg::R5);
         self.long_division(divisor);
-        // r4 is the quotient's upper half; above 2^32 the quotient does not fit.
+        // r4 is the quotient's upper half. From 2^32 on the quotient does not fit.
         self.asm.mov(Reg::R2, Operand::Reg(Reg::R4));
         self.asm.alu(Alu::RightShift, Reg::R2, Operand::Imm(32));
         let fits = self.asm.label();
@@ -407,8 +407,8 @@ impl Code {
         self.asm.bind(end);
     }
 
-    /// Divides `r3 * 2^32 + r0` (r0 below 2^32) by `divisor` (in r5 or constant, below 2^32):
-    /// quotient in r4 * 2^32 + r3. The remainder of the first step is below the divisor, so the
+    /// Divides `r3 * 2^32 + r0` (r0 below 2^32) by `divisor` (r5 or a constant, below 2^32). The
+    /// quotient is r4 * 2^32 + r3. The remainder of the first step is below the divisor, so the
     /// second dividend fits and its quotient is below 2^32.
     fn long_division(&mut self, divisor: Operand) {
         self.asm.mov(Reg::R4, Operand::Reg(Reg::R3));
@@ -428,8 +428,8 @@ impl Code {
         self.asm.mov(Reg::R0, Operand::Reg(Reg::R4));
     }
 
-    /// The later of two sequence numbers, by the shorter way around; at exactly half the circle the
-    /// smaller number.
+    /// Yields the later of two numbers in modulo-2^32 order, or the smaller one if they are exactly
+    /// 2^31 apart.
     fn later(&mut self, instr: &Instr) {
         let (other, end) = (self.asm.label(), self.asm.label());
         if instr.has_imm {
@@ -486,8 +486,8 @@ impl Code {
         self.weighted(Factor::Reg(Reg::R6), Factor::Reg(Reg::R7), 10);
     }
 
-    /// `r0 = (keep * r0 + take * r2) / den`, or r2 where r0 is 0; `keep + take = den`, so no sum
-    /// leaves its range.
+    /// `r0 = (keep * r0 + take * r2) / den`, or r2 if r0 is 0. Since `keep + take = den`, no sum
+    /// overflows.
     fn weighted(&mut self, keep: Factor, take: Factor, den: u64) {
         let (some, wide, end) = (self.asm.label(), self.asm.label(), self.asm.label());
         self.asm.jump_if(Cond::Ne, Reg::R0, Operand::Imm(0), some);
@@ -504,7 +504,7 @@ impl Code {
         self.alu_constant(Alu::Div, Reg::R0, den);
         self.asm.jump(end);
 
-        // Halves apart: r0 the low sum, r3 the high sum with the carry of the low one.
+        // Separate halves: r0 is the low sum, r3 the high sum plus the carry of the low one.
         self.asm.bind(wide);
         self.asm.mov(Reg::R3, Operand::Reg(Reg::R0));
         self.asm.alu(Alu::RightShift, Reg::R3, Operand::Imm(32));

@@ -1,15 +1,15 @@
-//! Random programs and register files, and the reference that everything in the kernel is compared
-//! with.
+//! Random programs and register files, and the reference implementation for all tests of code in
+//! the kernel.
 
 use ccplane_datapath::{Clause, Instr, Op, Program, Var, reg};
 use proptest::prelude::*;
 
-/// What a program works on; `struct fold_ctx`.
+/// The registers of `struct fold_ctx`.
 pub type Registers = [u64; 128];
 
 const VARS: u8 = 6;
 
-/// Raw material of an instruction; whatever it is, `Builder` makes something valid of it.
+/// Raw material of an instruction. `Builder` turns any value into a valid instruction.
 #[derive(Clone, Debug)]
 struct Gene {
     op: u8,
@@ -55,8 +55,8 @@ fn gene() -> impl Strategy<Value = Gene> {
         })
 }
 
-/// Any valid program, up to `clauses` clauses of up to `length` instructions in guard and body
-/// each.
+/// Generates a valid program of up to `clauses` clauses, with up to `length` instructions in each
+/// guard and each body.
 pub fn program(clauses: usize, length: usize) -> impl Strategy<Value = Program> {
     let genes = || prop::collection::vec(gene(), 0..=length);
     prop::collection::vec((any::<u8>(), genes(), genes()), 0..=clauses).prop_map(|clauses| {
@@ -70,13 +70,13 @@ pub fn program(clauses: usize, length: usize) -> impl Strategy<Value = Program> 
     })
 }
 
-/// A register file with values that programs meet and such that they should not. Made from one
-/// seed, since a tree of strategies for every register would take most of a test's time.
+/// Generates a register file of ordinary and extreme values. It derives from one seed, since a
+/// strategy tree per register would dominate the run time of the tests.
 pub fn registers() -> impl Strategy<Value = Registers> {
     registers_of(VARS)
 }
 
-/// The same with so many variables.
+/// Like [`registers`], with `vars` variables.
 pub fn registers_of(vars: u8) -> impl Strategy<Value = Registers> {
     any::<u64>().prop_map(move |mut seed| {
         let mut regs = [0; 128];
@@ -101,7 +101,7 @@ pub fn registers_of(vars: u8) -> impl Strategy<Value = Registers> {
     })
 }
 
-/// The next number of the generator SplitMix64 (Steele, Lea and Flood, 2014).
+/// Returns the next number of the SplitMix64 generator (Steele, Lea and Flood, 2014).
 fn split_mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
@@ -132,8 +132,8 @@ impl Builder {
         });
     }
 
-    /// Appends a guard or body; gives the temporaries that are written at its end whatever was
-    /// skipped.
+    /// Appends a guard or a body. Returns the temporaries that are certainly written at its end,
+    /// whichever instructions were skipped.
     fn range(&mut self, genes: &[Gene], guard: bool) -> Vec<u8> {
         let mut written = Vec::new();
         let mut skipped_until = 0;
@@ -150,7 +150,7 @@ impl Builder {
                 (reg::TEMPS..reg::TEMPS + 4).collect()
             };
             if !guard {
-                // Flags such as "report" may be written only.
+                // Flags such as "report" are write-only.
                 targets.extend(
                     reg::MICROS..if reads_dst {
                         reg::SHOULD_REPORT
@@ -225,13 +225,13 @@ fn op(code: u8) -> Op {
     Op::ALL[usize::from(code)]
 }
 
-/// What a run leaves beside the registers.
+/// Results of a run other than the registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub faults: u64,
-    /// The least that a guard found `Micros` not above; the largest number where none did.
+    /// Smallest guard threshold that `Micros` has not exceeded; `u64::MAX` if there is none.
     pub waits: u64,
-    /// The least that a guard found it above; likewise.
+    /// Smallest guard threshold that `Micros` has exceeded; `u64::MAX` if there is none.
     pub waited: u64,
 }
 
@@ -344,8 +344,8 @@ fn reference_range(instrs: &[Instr], regs: &mut Registers, outcome: &mut Outcome
     }
 }
 
-/// What a run is for: temporaries are dead after it, and so is the flag that decides which clause
-/// comes next.
+/// Returns the registers that matter after a run. Temporaries are dead by then, and so is the
+/// fallthrough flag.
 pub fn visible(regs: &Registers) -> Vec<u64> {
     let dead = |register: u8| {
         register == reg::SHOULD_CONTINUE || (reg::TEMPS..reg::TEMPS_END).contains(&register)

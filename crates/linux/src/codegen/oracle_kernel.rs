@@ -1,5 +1,5 @@
-//! In the running kernel: generated code in a pad, and the interpreter in the same object, against
-//! the reference.
+//! Compares generated code in a pad and the interpreter of the same object, both in the running
+//! kernel, with the reference.
 
 use ccplane_datapath::{Clause, Instr, MAX_INSTRS, Op, Program, reg};
 use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
@@ -13,16 +13,16 @@ use crate::map::layout::{PADS, ProgramSlot};
 use crate::testing;
 
 const OBJECT: &[u8] = include_bytes!("../../bpf/prebuilt/probe.bpf.o");
-/// `PROBES` in `bpf/probe.bpf.c`: register files in one go.
+/// Register files per call, `PROBES` in `bpf/probe.bpf.c`.
 const PROBES: usize = 64;
 const PROGRAMS: usize = 60;
 const PAD: u32 = 3;
-/// The interpreter runs the programs behind those of the pads.
+/// Index of an interpreted program: the first one without a pad.
 const INTERPRETED: u32 = PADS as u32;
 const CODE_LEN: usize = std::mem::offset_of!(ProgramSlot, code_len);
 const CODE: usize = std::mem::offset_of!(ProgramSlot, code);
 
-/// The probe with `program` in a pad and for the interpreter.
+/// Loads the probe with `program` both in a pad and for the interpreter.
 fn load(program: &Program) -> Object {
     let mut bytes = OBJECT.to_vec();
     let code = compile(program).expect("a small program fits its pad");
@@ -50,7 +50,7 @@ fn map<'a>(object: &'a Object, name: &str) -> impl MapCore + use<'a> {
         .expect("the object has this map")
 }
 
-/// Runs program number `program` over every register file, which it changes.
+/// Runs the program at index `program` over every register file, in place.
 fn run(object: &Object, program: u32, all: &mut [Registers]) -> Vec<Outcome> {
     let probes = map(object, "probes");
     for (n, regs) in (0u32..).zip(all.iter()) {
@@ -129,8 +129,8 @@ fn kernel_does_what_the_reference_does() {
     }
 }
 
-/// Algorithms that are texts decide everything in here: ten thousand states of each, four ACKs on
-/// from each.
+/// Shipped program files compute window and rate in the kernel: ten thousand states of each, and
+/// four ACKs from each state.
 #[test]
 fn shipped_texts_do_in_the_kernel_what_the_reference_does() {
     if let Some(missing) = testing::cannot_load() {
@@ -189,8 +189,8 @@ fn shipped_texts_do_in_the_kernel_what_the_reference_does() {
     }
 }
 
-/// The verifier follows both arms of every branch: were they not alike where they join, the work
-/// would double with each.
+/// The verifier follows both arms of every branch. If their states differed where they join, the
+/// work would double with each one.
 #[test]
 fn the_fullest_pad_passes_the_verifier() {
     if let Some(missing) = testing::cannot_load() {

@@ -1,50 +1,50 @@
-//! Writes generated code into a pad of the compiled BPF object, before it is loaded.
+//! Writes generated code into a pad of the compiled BPF object before it is loaded.
 //!
-//! A pad is a global function `ccp_fold_N` whose body is many times `r0 = 0`. Code of any length
-//! can take the place of some of them without moving anything else, so that the object's
-//! relocations, line and type information stay valid. Behind the code stands `r0 = 0; if r0 == 0
-//! goto <end of the pad>`: to the verifier's first pass the unused tail is reachable (it refuses
-//! dead code there), to its second the jump is always taken, and it removes the tail.
+//! A pad is a global function `ccp_fold_N` whose body repeats `r0 = 0`. Code of any length can
+//! overwrite part of it without moving anything else, so the object's relocations, line and type
+//! information stay valid. The code is followed by `r0 = 0; if r0 == 0 goto <end of the pad>`: in
+//! the verifier's first pass, which rejects dead code, the unused tail is reachable; in its second
+//! pass the jump is always taken, and the tail is removed.
 
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection, ObjectSymbol};
 
 use crate::codegen::asm::Insn;
 
-/// Slots of a pad that generated code cannot have: `r0 = 0`, the jump, and the place it jumps to.
+/// Slots of a pad that are not available to generated code: `r0 = 0`, the jump, and its target.
 pub const OVERHEAD: usize = 3;
 
 const SLOT: usize = 8;
 
-/// Why a pad could not be filled. Each means that the object is not the one this crate was built
+/// A pad could not be filled. In each case the object is not the one that this crate was built
 /// with.
 #[derive(Debug, thiserror::Error)]
 pub enum PadError {
-    /// The bytes are no ELF object.
+    /// The bytes are not an ELF object.
     #[error("the BPF object cannot be read: {0}; rebuild it with crates/linux/bpf/build.sh")]
     Object(#[from] object::Error),
-    /// There is no such pad.
+    /// The pad does not exist.
     #[error("the BPF object has no function {symbol}; rebuild it with crates/linux/bpf/build.sh")]
     Missing {
-        /// The function looked for.
+        /// Name of the missing function.
         symbol: String,
     },
-    /// The pad has fewer slots in a row than the code needs: it is smaller than expected or was
-    /// filled before.
+    /// The pad has fewer consecutive free slots than the code needs: it is smaller than expected,
+    /// or filled already.
     #[error(
         "{symbol} in the BPF object has {room} free instruction slots and {needed} are needed; fill a fresh copy of the object"
     )]
     NoRoom {
-        /// The pad's function.
+        /// Name of the pad's function.
         symbol: String,
-        /// Slots of generated code that it can take.
+        /// Slots available to generated code.
         room: usize,
         /// Slots of the generated code.
         needed: usize,
     },
 }
 
-/// Puts `code` into pad number `pad` of a copy of the object.
+/// Writes `code` into pad number `pad` of a copy of the object.
 pub fn patch(object: &mut [u8], pad: usize, code: &[Insn]) -> Result<(), PadError> {
     let symbol = format!("ccp_fold_{pad}");
     let (start, slots) = empty_slots(object, &symbol)?;
@@ -56,7 +56,7 @@ pub fn patch(object: &mut [u8], pad: usize, code: &[Insn]) -> Result<(), PadErro
             needed,
         });
     }
-    // The last empty slot stays as it is: the jump lands there.
+    // The last empty slot is kept as the target of the jump.
     let over_tail = slots - code.len() - OVERHEAD;
     let distance = i16::try_from(over_tail).map_err(|_| PadError::NoRoom {
         symbol,
@@ -71,7 +71,7 @@ pub fn patch(object: &mut [u8], pad: usize, code: &[Insn]) -> Result<(), PadErro
     Ok(())
 }
 
-/// Where the pad's empty slots begin in the file, and how many follow each other.
+/// Returns the file offset of the pad's first empty slot and the number of consecutive empty slots.
 fn empty_slots(object: &[u8], symbol: &str) -> Result<(usize, usize), PadError> {
     let missing = || PadError::Missing {
         symbol: symbol.to_owned(),
@@ -88,7 +88,7 @@ fn empty_slots(object: &[u8], symbol: &str) -> Result<(usize, usize), PadError> 
         .data_range(function.address(), function.size())?
         .ok_or_else(missing)?;
     let start = usize::try_from(offset + function.address()).map_err(|_| missing())?;
-    // The compiler may save the argument first; r1 keeps it.
+    // The compiler may spill the argument first; r1 keeps it.
     let occupied = |slot: &&[u8]| **slot != Insn::CLEAR_RESULT.to_bytes();
     let prologue = body.chunks_exact(SLOT).take_while(occupied).count();
     let slots = body
@@ -106,7 +106,7 @@ mod tests {
 
     static OBJECT: &[u8] = include_bytes!("../../bpf/prebuilt/ccplane.bpf.o");
 
-    /// Slots that differ from the shipped object's.
+    /// Slots that differ from the shipped object.
     fn changed(object: &[u8]) -> Vec<[u8; SLOT]> {
         let slots = object.chunks(SLOT).zip(OBJECT.chunks(SLOT));
         let changed = slots
@@ -124,7 +124,7 @@ mod tests {
             let code = [Insn::skip_if_result_is_zero(1), Insn::EXIT];
             patch(&mut object, pad, &code).expect("the object has four pads");
             let over_tail = i16::try_from(ROOM - code.len()).expect("it is below 2048");
-            // The clearing of r0 before the jump is what stood there already.
+            // The `r0 = 0` before the jump is unchanged filler.
             let expected =
                 [code[0], code[1], Insn::skip_if_result_is_zero(over_tail)].map(Insn::to_bytes);
             assert_eq!(changed(&object), expected);
@@ -151,7 +151,7 @@ mod tests {
         assert!(matches!(refused, PadError::Missing { .. }), "{refused}");
         assert!(matches!(patch(&mut [], 0, &[]), Err(PadError::Object(_))));
         for length in (0..OBJECT.len()).step_by(997) {
-            // Never a panic; most are refused.
+            // Must not panic; most prefixes are rejected.
             let _ = patch(&mut OBJECT[..length].to_vec(), 0, &[Insn::EXIT]);
         }
     }
