@@ -30,7 +30,7 @@ pub struct DefaultControl {
 }
 
 impl DefaultControl {
-    /// The namespace in words.
+    /// Describes the namespace for a message.
     pub fn place(&self) -> String {
         self.namespace.as_deref().map_or_else(
             || "this network namespace".to_owned(),
@@ -62,9 +62,9 @@ impl DefaultControl {
     .default.place(), .default.control, .default.command(.to)
 )]
 pub struct DefaultError {
-    /// The default.
+    /// The default that could not be replaced.
     pub default: DefaultControl,
-    /// The congestion control that was to replace it.
+    /// Name of the intended replacement.
     pub to: String,
     /// Error of the system call.
     #[source]

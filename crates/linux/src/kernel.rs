@@ -75,7 +75,7 @@ pub struct Counters {
     /// Live flows without a table slot. They run NewReno, invisible to the agent, until they get
     /// one.
     pub without_slot: u64,
-    /// Flows that found the table full when they began.
+    /// Flows that got no slot when they started.
     pub table_full: u64,
     /// Part of `table_full`: the share of the flow's network namespace was used up although slots
     /// were free.

@@ -1,5 +1,5 @@
-//! Network namespaces: which there are, work inside, and the cookie by which BPF programs, and
-//! notes of devices, know one.
+//! Network namespaces: enumeration, running code inside one, and the cookies that identify them to
+//! BPF programs and in pinned state.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,15 +11,15 @@ use std::path::PathBuf;
 
 use nix::sched::{CloneFlags, setns};
 
-/// asm-generic/socket.h
+/// From asm-generic/socket.h.
 const SO_NETNS_COOKIE: libc::c_int = 71;
 
-/// That of the calling thread.
+/// Opens the network namespace of the calling thread.
 pub(crate) fn own() -> io::Result<File> {
     File::open("/proc/thread-self/ns/net")
 }
 
-/// Every network namespace that a process lives in or that has a name, opened, each once.
+/// Opens every network namespace that has a process or a name, each once.
 pub(crate) fn all() -> Vec<File> {
     all_by_path()
         .into_iter()
@@ -27,7 +27,7 @@ pub(crate) fn all() -> Vec<File> {
         .collect()
 }
 
-/// The same with their paths: of its name where it has one, of a process otherwise.
+/// Like [`all`], with paths: under its name if it has one, else under a process.
 pub(crate) fn all_by_path() -> Vec<(PathBuf, File)> {
     let entries = |path: &str| {
         std::fs::read_dir(path)
@@ -50,7 +50,7 @@ pub(crate) fn all_by_path() -> Vec<(PathBuf, File)> {
     all.into_values().collect()
 }
 
-/// Does `work` inside, in a thread of its own, because that moves there.
+/// Runs `work` inside the namespace, in a thread of its own, since setns(2) moves the thread.
 pub(crate) fn inside<T: Send>(
     namespace: &impl AsFd,
     work: impl FnOnce() -> io::Result<T> + Send,
@@ -64,12 +64,12 @@ pub(crate) fn inside<T: Send>(
         .unwrap_or_else(|_| Err(io::Error::other("the thread that went there panicked")))
 }
 
-/// Its cookie, which no other gets while the host runs.
+/// Returns the namespace's cookie, which is unique until the host reboots.
 pub(crate) fn cookie(namespace: &impl AsFd) -> io::Result<u64> {
     inside(namespace, own_cookie)
 }
 
-/// Cookie of the calling thread's network namespace. Needs no privilege.
+/// Returns the cookie of the calling thread's network namespace. Needs no privilege.
 pub(crate) fn own_cookie() -> io::Result<u64> {
     let socket = UdpSocket::bind("0.0.0.0:0")?;
     let mut cookie = 0u64;
@@ -88,7 +88,8 @@ pub(crate) fn own_cookie() -> io::Result<u64> {
     Ok(cookie)
 }
 
-/// The one with this cookie, if the calling thread or a process is in it, or it has a name.
+/// Finds the namespace with this cookie if the calling thread or a process is in it, or it has a
+/// name.
 pub(crate) fn with_cookie(wanted: u64) -> Option<File> {
     own()
         .into_iter()

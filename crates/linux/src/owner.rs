@@ -1,17 +1,17 @@
-//! The owner's control over registered algorithms, from another thread than theirs.
+//! The operator's control over registered algorithms, from a thread other than the driver's.
 
 use ccplane_datapath::Limits;
 
 use crate::kernel::Kernel;
 use crate::map::table::Table;
 
-/// Changes what an owner may change while the algorithms run, also while one hangs.
+/// Changes limits while the algorithms run, even if one of them hangs.
 #[derive(Clone)]
 pub struct Owner(Vec<Table>);
 
 impl Owner {
-    /// Puts other limits on window (bytes) and rate (bytes/s) into force, for live flows too. The
-    /// time of silence stays: the agents were told of it when they began.
+    /// Sets new limits on window (bytes) and rate (bytes/s), for live flows too. The agent timeout
+    /// is unchanged: agents learned it when they started.
     pub fn set_limits(&self, limits: &Limits) {
         for table in &self.0 {
             crate::registration::load::set_window_and_rate(table.plane(), limits);
@@ -20,7 +20,7 @@ impl Owner {
 }
 
 impl Kernel {
-    /// Its owner's hand.
+    /// Returns a handle for changing the limits from another thread.
     pub fn owner(&self) -> Owner {
         Owner(self.tables().cloned().collect())
     }

@@ -1,4 +1,4 @@
-//! What the process may do, and giving up what it no longer needs.
+//! Capabilities and scheduling priority of the process, and dropping capabilities.
 
 use crate::error::LoadError;
 
@@ -8,7 +8,7 @@ const NET_ADMIN: u32 = 12;
 const SYS_ADMIN: u32 = 21;
 const DAC_OVERRIDE: u32 = 1;
 
-/// The capabilities that loading needs and this process lacks, by name; empty when none.
+/// Returns the names of the capabilities that loading needs and this process lacks.
 pub(crate) fn missing() -> String {
     let effective = status("CapEff:");
     let has = |bit: u32| effective >> bit & 1 == 1;
@@ -19,7 +19,7 @@ pub(crate) fn missing() -> String {
     names.join(", ")
 }
 
-/// An error before anything is touched.
+/// Checks the capabilities for loading, before anything is changed.
 pub(crate) fn require() -> Result<(), LoadError> {
     match missing() {
         none if none.is_empty() => Ok(()),
@@ -27,7 +27,7 @@ pub(crate) fn require() -> Result<(), LoadError> {
     }
 }
 
-/// A set of this thread's capabilities.
+/// Reads a capability set of this thread.
 fn status(set: &str) -> u64 {
     std::fs::read_to_string("/proc/thread-self/status")
         .ok()
@@ -38,7 +38,7 @@ fn status(set: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// _LINUX_CAPABILITY_VERSION_3: one [`Header`], two [`Data`].
+/// _LINUX_CAPABILITY_VERSION_3: one [`Header`] and two [`Data`].
 pub(crate) const VERSION: u32 = 0x2008_0522;
 
 #[repr(C)]
@@ -55,24 +55,24 @@ pub(crate) struct Data {
     inheritable: u32,
 }
 
-/// Drops every capability of this thread, and of threads and processes that it starts from now on;
-/// other threads keep theirs. What is mapped and open keeps working: the agent needs no privilege
-/// after loading, only to pin, to detach and to load again.
+/// Drops all capabilities of this thread, and of threads and processes that it starts from now on;
+/// other threads keep theirs. Mapped memory and open descriptors keep working: after loading, the
+/// agent needs privileges only to pin, to detach and to load again.
 ///
-/// It guards against mistakes, not against malice: threads share their memory and their files, and
-/// the user stays.
+/// This guards against mistakes, not against malice: threads share memory and files, and the user
+/// ID is unchanged.
 pub fn drop_capabilities() -> std::io::Result<()> {
     keep(0)
 }
 
-/// [`drop_capabilities`], but for the one that opens other users' files, where this thread has it.
+/// Like [`drop_capabilities`], but keeps CAP_DAC_OVERRIDE, if held, to open files of other users.
 pub(crate) fn keep_access_to_files() -> std::io::Result<()> {
     keep(1 << DAC_OVERRIDE)
 }
 
-/// Keeps what loading, looking and detaching need of this thread's capabilities, drops the others,
-/// and forbids itself and what it starts to get any by running a program. `also`: more to keep
-/// where it is there, by numbers.
+/// Keeps those of this thread's capabilities that loading, observing and detaching need, and those
+/// numbered in `also`. Drops the others, and sets no_new_privs so that neither this thread nor its
+/// children gain any by running a program.
 pub fn keep_capabilities(also: &[u32]) -> std::io::Result<()> {
     let needed = NEEDED.iter().map(|(bit, _)| *bit).chain([NET_ADMIN]);
     keep(
@@ -82,19 +82,19 @@ pub fn keep_capabilities(also: &[u32]) -> std::io::Result<()> {
     )
 }
 
-/// Drops all capabilities as [`drop_capabilities`] does, except `CAP_NET_ADMIN` where this thread
-/// has it: for callers that change devices and routes while they run. Also shrinks the bounding
-/// set, where it may.
+/// Drops all capabilities like [`drop_capabilities`] but keeps `CAP_NET_ADMIN`, if held, for
+/// callers that change devices and routes while they run. Also reduces the bounding set if
+/// permitted.
 pub fn keep_net_admin() -> std::io::Result<()> {
     bound(1 << NET_ADMIN)?;
     keep(1 << NET_ADMIN)
 }
 
-/// Takes all but these out of the bounding set of this thread. Without `CAP_SETPCAP` the set stays
-/// as it is, and is of no use to anybody who may get no new privileges.
+/// Removes all other capabilities from this thread's bounding set. Without `CAP_SETPCAP` the set
+/// stays unchanged, which is harmless with no_new_privs.
 fn bound(wanted: u64) -> std::io::Result<()> {
     for bit in 0..u64::BITS {
-        // SAFETY: no memory is passed; both concern the calling thread.
+        // SAFETY: no memory is passed, and both calls concern the calling thread only.
         let (there, dropped) = unsafe {
             let there = libc::prctl(libc::PR_CAPBSET_READ, bit);
             let drops = there == 1 && wanted >> bit & 1 == 0;
@@ -108,7 +108,7 @@ fn bound(wanted: u64) -> std::io::Result<()> {
             )
         };
         if there < 0 {
-            // Beyond the last one that the kernel knows.
+            // Past the last capability of this kernel.
             break;
         }
         if dropped < 0 {
@@ -123,9 +123,9 @@ fn bound(wanted: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// No program that this thread, or what it starts, runs from now on has more privileges than it.
+/// Sets no_new_privs: programs run by this thread and its children gain no privileges.
 pub fn no_new_privileges() -> std::io::Result<()> {
-    // SAFETY: no memory is passed; it concerns the calling thread.
+    // SAFETY: no memory is passed, and the call concerns the calling thread only.
     match unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()),
@@ -133,7 +133,7 @@ pub fn no_new_privileges() -> std::io::Result<()> {
 }
 
 fn keep(wanted: u64) -> std::io::Result<()> {
-    // Else a program that root starts has all capabilities again.
+    // Otherwise a program run by root would regain all capabilities.
     no_new_privileges()?;
     let kept = wanted & status("CapPrm:");
     let header = Header {
@@ -145,7 +145,7 @@ fn keep(wanted: u64) -> std::io::Result<()> {
         permitted: part,
         inheritable: 0,
     });
-    // SAFETY: both structures are as capset(2) version 3 wants them (one header, two data) and
+    // SAFETY: both structures have the layout of capset(2) version 3 (one header, two data) and
     // outlive the call.
     let result = unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) };
     if result == 0 {
@@ -167,10 +167,9 @@ struct Scheduling {
     period_ns: u64,
 }
 
-/// A better place in the scheduler's queue for this thread: nice -10, where the process may
-/// (CAP_SYS_NICE) and has no better one, and slices of 100 µs, for which Linux 6.12 and later
-/// interrupt a thread with longer ones when this one wakes. Somebody who gave it another policy
-/// knows better.
+/// Raises the scheduling priority of this thread: nice -10 if permitted (CAP_SYS_NICE) and not
+/// better already, and slices of 100 µs, for which Linux 6.12 and later preempt threads with longer
+/// slices on wake-up. A thread with another scheduling policy is left alone.
 pub(crate) fn prefer_this_thread() {
     // SAFETY: neither call passes memory; 0 is the calling thread.
     let (policy, nice) = unsafe {
@@ -194,7 +193,8 @@ pub(crate) fn prefer_this_thread() {
     };
     for nice in [nice.min(-10), nice] {
         wanted.nice = nice;
-        // SAFETY: a sched_attr of its first version, whose size it states; 0 is the calling thread.
+        // SAFETY: `wanted` is a sched_attr of the first version, whose size it states, and outlives
+        // the call; 0 is the calling thread.
         if unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const wanted, 0) } == 0 {
             return;
         }

@@ -1,5 +1,5 @@
-//! The driver for an agent in another process: what the kernel says goes on to it, and what it says
-//! to the kernel.
+//! The driver for an agent in another process: forwards events to the agent and commands to the
+//! kernel.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -15,11 +15,10 @@ use crate::drive::{ATTENTION, Observer};
 use crate::kernel::Kernel;
 use crate::privilege;
 
-/// Relays until `stop`. While no agent is there the flows run the fallback; one that comes back
-/// hears of every flow that lives.
+/// Relays until `stop` is set. Without an agent the flows run the fallback. An agent that
+/// reconnects gets an announcement of every live flow.
 ///
-/// As [`run_agent`](crate::run_agent), it asks for a better place in the scheduler's queue for this
-/// thread.
+/// Like [`run_agent`](crate::run_agent), it requests a higher scheduling priority for this thread.
 pub fn run_relay(
     kernel: &mut Kernel,
     remote: &mut dyn Remote,
@@ -30,9 +29,8 @@ pub fn run_relay(
     Relay::new(kernel, remote, observer).run(stop);
 }
 
-/// [`run_relay`] in a thread that keeps no capability but that to reach another user's socket
-/// (CAP_DAC_OVERRIDE): it connects again when an agent comes back. What it reads was written by
-/// somebody who may be hostile.
+/// Like [`run_relay`], in a thread that keeps only CAP_DAC_OVERRIDE, to reach another user's socket
+/// when it reconnects. The commands it reads are untrusted input.
 pub fn run_relay_unprivileged(
     kernel: &mut Kernel,
     remote: &mut dyn Remote,
@@ -49,13 +47,13 @@ pub(crate) struct Relay<'a, O> {
     kernel: &'a mut Kernel,
     remote: &'a mut dyn Remote,
     observer: &'a mut O,
-    /// Events that found no room, with their fields. While there are some the kernel's ring is left
-    /// alone, so that these are at most one ring's; where that is full, the flows keep what they
-    /// measured.
+    /// Events that did not fit in the agent's socket, with their fields. While there are any, the
+    /// kernel's ring is not read, so they are bounded by one batch of the ring; when the ring is
+    /// full, the flows keep their measurements.
     kept: VecDeque<(Event<'static>, Vec<u64>)>,
-    /// Something waits for room in the agent's socket.
+    /// Data is waiting for room in the agent's socket.
     behind: bool,
-    /// When to look for the agent again.
+    /// Time of the next connection attempt.
     retry: Time,
 }
 
@@ -82,7 +80,8 @@ impl<'a, O: Observer> Relay<'a, O> {
         }
     }
 
-    /// Passes on what there is, in both directions, without waiting; how many events that were.
+    /// Forwards everything pending in both directions, without waiting. Returns the number of
+    /// events.
     pub fn turn(&mut self) -> usize {
         let now = clock::now();
         if !self.remote.is_connected() && now >= self.retry {
@@ -96,8 +95,8 @@ impl<'a, O: Observer> Relay<'a, O> {
             ..
         } = self;
         remote.receive(clock::now(), &mut |command| {
-            // An agent installs its programs for every algorithm that it has; this kernel may have
-            // one of them.
+            // An agent installs programs for all of its algorithms; this kernel may have only some
+            // of them.
             if let Command::Install { algorithm, .. } = &command
                 && !kernel.counters().any(|(name, _, _)| *name == **algorithm)
             {
@@ -127,7 +126,7 @@ impl<'a, O: Observer> Relay<'a, O> {
         self.kernel.announce();
     }
 
-    /// Hands on what the kernel says; how many events that were.
+    /// Forwards events of the kernel. Returns their number.
     fn pass_on(&mut self) -> usize {
         let Relay {
             kernel,
@@ -184,14 +183,14 @@ impl<'a, O: Observer> Relay<'a, O> {
         }
         match self.remote.as_fd() {
             Some(fd) if self.behind => wait_for_room(fd, longest),
-            // Two events at one look: there will be more, so that it pays to let them gather.
+            // Two events in one poll: more will follow, so batching pays.
             _ => self.kernel.sleep(longest, events >= 2),
         }
     }
 }
 
-/// Gives an event to the agent, or keeps it for later. Without an agent it is forgotten: a new one
-/// is told of everything.
+/// Sends an event to the agent, or keeps it for later. Without an agent it is dropped: a new agent
+/// gets an announcement of all flows.
 fn give(
     remote: &mut dyn Remote,
     kept: &mut VecDeque<(Event<'static>, Vec<u64>)>,
@@ -227,7 +226,7 @@ fn give(
 
 fn wait_for_room(fd: BorrowedFd<'_>, longest: Duration) {
     let ms = longest.as_nanos().div_ceil(1_000_000).clamp(1, 1000) as u16;
-    // An error or an interruption: as good as the end of the time.
+    // An error or an interruption counts as a timeout.
     let _ = poll(
         &mut [PollFd::new(fd, PollFlags::POLLIN | PollFlags::POLLOUT)],
         PollTimeout::from(ms),

@@ -1,11 +1,10 @@
-//! Processes that are not trusted: namespaces, another user, and a supervisor that ends with the
-//! caller.
+//! Untrusted processes: namespaces, another user, and a supervisor that ends with the caller.
 //!
 //! [`start`] clones a supervisor into new namespaces and a session of its own. The supervisor
-//! starts the program and waits for its end or for the caller's. It is the first process of its PID
-//! namespace, so that its end kills every other process there. The caller holds one end of a pipe:
-//! the supervisor kills the program when that end closes, also after the caller was killed, and
-//! although the caller may have no right to signal the program.
+//! starts the program and waits for its end or the caller's. It is the first process of its PID
+//! namespace, so its end kills every other process there. The caller holds one end of a pipe. When
+//! that end closes, even because the caller was killed, the supervisor kills the program, which the
+//! caller may not be permitted to signal.
 
 mod cgroup;
 mod refusal;
@@ -32,7 +31,8 @@ use crate::privilege::{Data, Header, VERSION};
 pub use cgroup::Cgroup;
 pub use refusal::report_refused_calls;
 
-/// Tasks of the user namespace. A lower limit stops linear algebra on hosts with many processors.
+/// Limit of tasks in the user namespace. A lower one breaks linear algebra libraries on hosts with
+/// many processors.
 const TASKS: u64 = 512;
 
 /// Program to start.
@@ -44,13 +44,13 @@ pub struct Program<'a> {
     pub arguments: Vec<OsString>,
     /// Whole environment.
     pub environment: Vec<(OsString, OsString)>,
-    /// User and group; `None` for the caller's. Others take root.
+    /// User and group; `None` for the caller's. Others require root.
     pub user: Option<(u32, u32)>,
     /// Cgroup to start in.
     pub cgroup: Option<&'a Cgroup>,
 }
 
-/// Namespaces that a process has of its own.
+/// Private namespaces of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Namespaces(c_int);
 
@@ -83,16 +83,16 @@ impl Namespaces {
 pub struct Sandboxed {
     /// Namespaces of the program.
     pub namespaces: Namespaces,
-    /// Error of the move to the cgroup; the program runs outside.
+    /// Error of the move to the cgroup; the program then runs outside.
     pub outside_cgroup: Option<io::Error>,
     supervisor: Pid,
-    /// The supervisor kills the program when it closes.
+    /// Closing it makes the supervisor kill the program.
     life: Mutex<Option<PipeWriter>>,
     status: PipeReader,
     refused: PipeReader,
 }
 
-/// The other ends of the program's standard descriptors.
+/// The caller's ends of the program's standard streams.
 #[derive(Debug)]
 pub struct Streams {
     /// Standard input.
@@ -103,12 +103,12 @@ pub struct Streams {
     pub errors: PipeReader,
 }
 
-/// Record in the pipe of the supervisor: a step of the start that failed with an `errno`, or
-/// [`ENDED`] with the program's wait status.
+/// Record in the supervisor's pipe: a failed step of the start with its `errno`, or [`ENDED`] with
+/// the program's wait status.
 type Record = [i32; 2];
 const ENDED: i32 = -1;
 
-/// Steps of a start, by the numbers in records.
+/// Steps of a start, indexed by the step in a record.
 const STEPS: [&str; 7] = [
     "move the descriptors",
     "start a session",
@@ -145,7 +145,7 @@ pub fn namespaces(user: Option<(u32, u32)>) -> Namespaces {
         let pipes = Pipes::new()?;
         let child = clone_supervisor(&Plan::new(&program, *namespaces, &pipes)?)?;
         let admitted = admit(child, &program, *namespaces);
-        // The supervisor ends, as nobody lets it go on.
+        // Without the byte in `go` the supervisor exits.
         drop(pipes);
         let _ = waitpid(child, None);
         admitted
@@ -155,10 +155,10 @@ pub fn namespaces(user: Option<(u32, u32)>) -> Namespaces {
     found.unwrap_or(Namespaces(0))
 }
 
-/// Highest version of Landlock's interface that this kernel has; 0 without Landlock.
+/// Returns the highest Landlock ABI version of this kernel; 0 without Landlock.
 pub fn landlock_abi() -> u32 {
     const VERSION: c_int = 1;
-    // SAFETY: with this flag the kernel reads no memory, only answers its version.
+    // SAFETY: with this flag the kernel reads no memory and only returns its version.
     let abi = unsafe {
         libc::syscall(
             libc::SYS_landlock_create_ruleset,
@@ -211,12 +211,12 @@ fn start_in(program: &Program<'_>, namespaces: Namespaces) -> io::Result<(Sandbo
     Ok((sandboxed, streams))
 }
 
-/// Writes the maps of the user namespace.
+/// Writes the ID maps of the user namespace.
 fn admit(supervisor: Pid, program: &Program<'_>, namespaces: Namespaces) -> io::Result<()> {
     let file = |name: &str| format!("/proc/{supervisor}/{name}");
     if namespaces.has(libc::CLONE_NEWUSER) {
-        // Root is also there: the program sees whose the files and the peers are. To become root
-        // takes a capability, which it has not.
+        // Root is mapped too, so that the program sees the owners of files and peers. Becoming root
+        // takes a capability that it lacks.
         let map = |id: u32| match id {
             0 => "0 0 1".to_owned(),
             id => format!("{id} {id} 1\n0 0 1"),
@@ -238,7 +238,9 @@ fn admit(supervisor: Pid, program: &Program<'_>, namespaces: Namespaces) -> io::
 }
 
 impl Sandboxed {
-    /// Waits for the program's end, at most this long. An error if it could not be started.
+    /// Waits for the end of the program, at most `longest`.
+    ///
+    /// # Errors The program could not be started.
     pub fn wait(&self, longest: Duration) -> io::Result<Option<ExitStatus>> {
         let mut waited = [PollFd::new(self.status.as_fd(), PollFlags::POLLIN)];
         let timeout = PollTimeout::try_from(longest).unwrap_or(PollTimeout::MAX);
@@ -249,7 +251,7 @@ impl Sandboxed {
         }
         let mut bytes = [0; size_of::<Record>()];
         if (&self.status).read_exact(&mut bytes).is_err() {
-            // The supervisor was killed, and the program with it.
+            // The supervisor was killed, and so was the program.
             return Ok(Some(ExitStatus::from_raw(libc::SIGKILL)));
         }
         let (kind, value) = bytes.split_at(4);
@@ -267,14 +269,14 @@ impl Sandboxed {
         }
     }
 
-    /// Returns the number of the refused system call that ended the program.
+    /// Returns the number of the rejected system call that ended the program.
     pub fn refused(&self) -> Option<i64> {
         let mut number = [0; size_of::<c_int>()];
         let read = (&self.refused).read(&mut number).ok()?;
         (read == number.len()).then(|| c_int::from_ne_bytes(number).into())
     }
 
-    /// Has the supervisor kill the program, and waits up to this long for the supervisor.
+    /// Makes the supervisor kill the program, and waits up to `longest` for the supervisor.
     #[expect(clippy::disallowed_methods, reason = "it waits for another process")]
     pub fn end(&self, longest: Duration) {
         drop(
@@ -301,7 +303,7 @@ impl Drop for Sandboxed {
     }
 }
 
-/// Pipes of a program and its supervisor, reading end first.
+/// Pipes of a program and its supervisor, read end first.
 struct Pipes {
     input: (PipeReader, PipeWriter),
     output: (PipeReader, PipeWriter),
@@ -309,7 +311,7 @@ struct Pipes {
     refused: (PipeReader, PipeWriter),
     status: (PipeReader, PipeWriter),
     life: (PipeReader, PipeWriter),
-    /// A byte lets the supervisor go on.
+    /// One byte releases the supervisor.
     go: (PipeReader, PipeWriter),
 }
 
@@ -330,19 +332,19 @@ impl Pipes {
     }
 }
 
-/// Everything that the supervisor needs, allocated before it is cloned: a copy of a process with
-/// other threads cannot allocate.
+/// Everything that the supervisor needs, allocated before the clone: a copy of a multi-threaded
+/// process must not allocate.
 struct Plan {
-    /// Own the strings of the vectors below.
+    /// Owns the strings that the vectors below point to.
     _strings: Vec<CString>,
     arguments: Vec<*const c_char>,
     environment: Vec<*const c_char>,
     user: Option<(u32, u32)>,
     namespaces: Namespaces,
-    /// Descriptors that become 0, 1 and so on: input, output, errors, refused, life, status.
+    /// Become descriptors 0 to 5: input, output, errors, refused, life, status.
     descriptors: [RawFd; 6],
     go: RawFd,
-    /// Ends of the caller.
+    /// The caller's ends of `go` and `life`.
     foreign: [RawFd; 2],
 }
 
@@ -390,35 +392,34 @@ impl Plan {
 }
 
 fn clone_supervisor(plan: &Plan) -> io::Result<Pid> {
-    // SAFETY: the copy calls only `supervise`, whose contract this is: it never returns to this
-    // code.
+    // SAFETY: the child calls only `supervise`, which makes system calls only and never returns.
     let pid = unsafe { fork(plan.namespaces.0) };
     match pid {
-        // SAFETY: this is the copy, with one thread.
+        // SAFETY: this is the fresh, single-threaded child.
         0 => unsafe { supervise(plan) },
         -1 => Err(io::Error::last_os_error()),
         pid => Ok(Pid::from_raw(pid as i32)),
     }
 }
 
-/// Copies the process without the handlers of the C library, which may wait for other threads.
+/// Forks without the C library's atfork handlers, which may wait for other threads.
 ///
-/// # Safety
-/// The copy may only make system calls: it must not allocate, lock or return to the caller's code.
+/// # Safety The child may only make system calls: it must not allocate, lock or return to the
+/// caller's code.
 unsafe fn fork(namespaces: c_int) -> c_long {
     let flags = c_long::from(namespaces | libc::SIGCHLD);
-    // SAFETY: without CLONE_VM the copy has memory of its own, and a null stack stands for the same
-    // one.
+    // SAFETY: without CLONE_VM the child has a copy of the memory, and a null stack means the same
+    // stack address.
     unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) }
 }
 
 /// Prepares the process, starts the program, and waits for its end or the caller's.
 ///
-/// # Safety
-/// For a fresh copy of a process: it makes system calls only, by numbers where the C library would
-/// address threads that the copy does not have.
+/// # Safety Must run in a fresh child of [`fork`]. It makes system calls only, and by number where
+/// the C library would address threads that the child does not have.
 unsafe fn supervise(plan: &Plan) -> ! {
-    // SAFETY: see above. Pointers passed are to locals or to `plan`.
+    // SAFETY: the caller guarantees a fresh child. All pointers passed are to locals or into
+    // `plan`.
     unsafe {
         for descriptor in plan.foreign {
             libc::close(descriptor);
@@ -433,7 +434,7 @@ unsafe fn supervise(plan: &Plan) -> ! {
         let none: libc::sigset_t = std::mem::zeroed();
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
 
-        // First above the numbers that they get, so that none is overwritten before it is moved.
+        // Moved above the target numbers first, so that none is overwritten before it is moved.
         let mut high = [0; 6];
         for (to, from) in high.iter_mut().zip(plan.descriptors) {
             *to = libc::fcntl(from, libc::F_DUPFD_CLOEXEC, 16);
@@ -475,12 +476,12 @@ unsafe fn supervise(plan: &Plan) -> ! {
     }
 }
 
-/// Becomes the program.
+/// Executes the program.
 ///
-/// # Safety
-/// As [`supervise`].
+/// # Safety Same contract as [`supervise`].
 unsafe fn run(plan: &Plan) -> ! {
-    // SAFETY: see above. The vectors of pointers end with null, and `plan` owns the strings.
+    // SAFETY: same contract as `supervise`. The pointer vectors end with null, and `plan` owns the
+    // strings.
     unsafe {
         // Without a PID namespace the end of the supervisor does not end this process.
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
@@ -493,8 +494,8 @@ unsafe fn run(plan: &Plan) -> ! {
             check(5, c_long::from(libc::setrlimit(resource, &raw const limit)));
         };
         bound(libc::RLIMIT_CORE, 0);
-        // The count of a user namespace begins with it. Elsewhere all processes of the user count,
-        // and no number would be right.
+        // The count of a user namespace starts at zero. Elsewhere all processes of the user count,
+        // and no fixed limit is right.
         if plan.namespaces.has(libc::CLONE_NEWUSER) {
             bound(libc::RLIMIT_NPROC, TASKS);
         }
@@ -507,12 +508,11 @@ unsafe fn run(plan: &Plan) -> ! {
     }
 }
 
-/// Waits for the program or the caller to end, and ends the program's process group.
+/// Waits for the program or the caller to end, and kills the program's process group.
 ///
-/// # Safety
-/// As [`supervise`]. `child` is a child of this process that was not waited for.
+/// # Safety Same contract as [`supervise`]. `child` must be an unreaped child of this process.
 unsafe fn watch(child: libc::pid_t) -> ! {
-    // SAFETY: see above. Pointers passed are to locals.
+    // SAFETY: same contract as `supervise`. All pointers passed are to locals.
     unsafe {
         for descriptor in 0..=REFUSED {
             libc::close(descriptor);
@@ -526,7 +526,7 @@ unsafe fn watch(child: libc::pid_t) -> ! {
         };
         let mut waited = [entry(LIFE, 0), entry(ended as c_int, libc::POLLIN)];
         while libc::poll(waited.as_mut_ptr(), 2, -1) < 0 {}
-        // Before it is waited for, as its number may be another's afterwards.
+        // Kills before reaping, since the PID may be reused afterwards.
         libc::kill(-child, libc::SIGKILL);
         libc::kill(child, libc::SIGKILL);
         let mut status = 0;
@@ -540,11 +540,10 @@ unsafe fn watch(child: libc::pid_t) -> ! {
 
 /// Ends the process with a record if the result of a system call is an error.
 ///
-/// # Safety
-/// As [`supervise`].
+/// # Safety Same contract as [`supervise`].
 unsafe fn check(step: i32, result: c_long) {
     if result < 0 {
-        // SAFETY: see above.
+        // SAFETY: same contract as `supervise`; `record` gets a local.
         unsafe {
             record([step, *libc::__errno_location()]);
             libc::_exit(1);
@@ -552,8 +551,7 @@ unsafe fn check(step: i32, result: c_long) {
     }
 }
 
-/// # Safety
-/// As [`supervise`].
+/// # Safety Same contract as [`supervise`].
 unsafe fn record(record: Record) {
     // SAFETY: `record` is a local of this size. A short write cannot happen in an empty pipe.
     unsafe {
@@ -568,7 +566,7 @@ mod tests {
 
     use super::*;
 
-    /// Starts a shell in these namespaces, as a user without files if the test is root's.
+    /// Starts a shell in these namespaces, as an unprivileged user if the test runs as root.
     fn shell(namespaces: Namespaces, text: &str) -> (Sandboxed, Streams) {
         let program = Program {
             path: Path::new("/bin/sh"),
@@ -583,7 +581,7 @@ mod tests {
         start_in(&program, namespaces).unwrap()
     }
 
-    /// All namespaces that this host permits, and none.
+    /// The namespaces that this host permits, and none.
     fn both() -> [Namespaces; 2] {
         [namespaces(None), Namespaces(0)]
     }
@@ -605,7 +603,7 @@ mod tests {
         text
     }
 
-    /// Processes of this host that sleep for this long.
+    /// Counts processes of this host that run `sleep SECONDS`.
     fn sleepers(seconds: &str) -> usize {
         let processes = fs::read_dir("/proc").unwrap().flatten();
         let commands =
@@ -616,7 +614,7 @@ mod tests {
             .count()
     }
 
-    /// Waits until no process sleeps for this long. A killed process takes a moment to disappear.
+    /// Waits until no process runs `sleep SECONDS`. A killed process takes a moment to disappear.
     #[expect(clippy::disallowed_methods, reason = "it waits for other processes")]
     fn no_sleepers(seconds: &str) {
         let begun = Instant::now();
@@ -632,7 +630,7 @@ mod tests {
     #[test]
     fn what_a_program_leaves_behind_ends_with_it() {
         for namespaces in both() {
-            // One of its children leaves the session, and a PID namespace ends it all the same.
+            // One child leaves the session; a PID namespace ends it nevertheless.
             let escapes = if namespaces.has(libc::CLONE_NEWPID) {
                 "setsid sleep 3141 &"
             } else {
@@ -659,7 +657,7 @@ mod tests {
                 Ok(None)
             ));
             assert!(sleepers("2718") > 0);
-            // As the kernel does when the caller is killed.
+            // Simulates the kill of the caller.
             drop(sandboxed.life.lock().unwrap().take());
             assert_eq!(ended(&sandboxed).signal(), Some(libc::SIGKILL));
             drop(sandboxed);
@@ -683,7 +681,7 @@ mod tests {
         if nix::unistd::geteuid().is_root() {
             assert_eq!(lines[0], "54321 54322", "{told}{errors}");
         }
-        // 3 is the pipe of refusals, and 4 the folder that `ls` reads.
+        // 3 is the pipe for rejected calls, and 4 the folder that `ls` reads.
         assert_eq!(lines[1], "0 1 2 3 4", "{told}{errors}");
         assert!(
             lines[2].contains("ONLY=this") && !lines[2].contains("CARGO"),

@@ -1,11 +1,12 @@
-//! Which connections are steered: a cgroup, addresses, the whole system, or a share of these.
+//! Selection of the connections to control: a cgroup, addresses, the whole system, or a percentage
+//! of these.
 //!
-//! New connections get their congestion control from a `sock_ops` program on a cgroup, when they
-//! connect or are accepted. It is pinned, so that the choice outlives the process that made it;
-//! removing the pin ends it at once and for good. A socket that chose a `ccp_*` by itself keeps it.
-//! Live connections are moved by a socket iterator.
+//! New connections get their congestion control from a `sock_ops` program on a cgroup when they
+//! connect or are accepted. Its link is pinned, so the rule outlives the process that made it;
+//! removing the pin ends it immediately. A socket that selected a `ccp_*` itself keeps it. Live
+//! connections are switched by a socket iterator.
 //!
-//! Several choices may hold at once ([`replace`]): the first that takes a connection has it.
+//! Several rules may be active at once ([`replace`]); the first that matches a connection applies.
 
 pub(crate) mod arms;
 
@@ -29,26 +30,25 @@ use crate::select::arms::{Arms, NO_ARM};
 /// Built by `bpf/build.sh`.
 static OBJECT: &[u8] = include_bytes!("../bpf/prebuilt/select.bpf.o");
 
-/// Where choices are pinned, as `NAME-NUMBER` by the congestion control chosen. Names of congestion
-/// controls have no `-`.
+/// Folder of the rules' pins, named `NAME-NUMBER` after the congestion control. Names of congestion
+/// controls contain no `-`.
 fn pins() -> PathBuf {
     crate::registration::places::bpffs().join("ccplane/select")
 }
 
-/// Connections to be steered: all conditions hold together.
+/// Connections to control. All conditions must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
-    /// Sockets that processes of this cgroup (version 2) and of those below it made; `None`: of
-    /// every process.
+    /// Sockets of processes in this cgroup (version 2) and those below it; `None`: of every
+    /// process.
     pub cgroup: Option<PathBuf>,
-    /// The peer's address.
+    /// Address of the peer.
     pub to: Option<Prefix>,
-    /// The server's port: the peer's of a connection that is made here, this host's of one that is
-    /// accepted.
+    /// Port of the server: remote on outgoing connections, local on accepted ones.
     pub ports: Option<RangeInclusive<u16>>,
-    /// Said for the whole system where none of the above narrows it.
+    /// Explicit request for the whole system, if nothing above narrows it.
     pub system: bool,
-    /// This share of them, chosen at random for each connection, 1 to 100.
+    /// Percentage of the matching connections, 1 to 100, drawn at random per connection.
     pub percent: u8,
 }
 
@@ -77,7 +77,7 @@ impl fmt::Display for Selection {
     }
 }
 
-/// Address and mask as an IPv6 socket has them.
+/// Returns address and mask in IPv6 form.
 fn words(to: &Prefix) -> (u128, u128) {
     let (address, bits) = match to.network() {
         IpAddr::V4(v4) => (v4.to_ipv6_mapped(), 96 + u32::from(to.bits())),
@@ -89,24 +89,24 @@ fn words(to: &Prefix) -> (u128, u128) {
     )
 }
 
-/// Why connections could not be chosen or moved.
+/// Connections could not be selected or switched.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SelectError {
-    /// Not a share.
+    /// The percentage is out of range.
     #[error("{0} % of the connections cannot be chosen: the share is 1 to 100")]
     BadPercent(u8),
-    /// Not a cgroup.
+    /// The path is not a cgroup.
     #[error(
         "{path} is no cgroup of version 2: {reason}; `systemd-cgls` or `cat /proc/PID/cgroup` shows those there are"
     )]
     NotACgroup {
-        /// What was given.
+        /// The given path.
         path: PathBuf,
-        /// Why not.
+        /// Reason.
         reason: String,
     },
-    /// No hierarchy of cgroups.
+    /// No cgroup hierarchy of version 2 is mounted.
     #[error(
         "no cgroup hierarchy of version 2 is mounted: `mount -t cgroup2 none /sys/fs/cgroup` mounts it"
     )]
@@ -119,12 +119,12 @@ pub enum SelectError {
     /// Loading or pinning failed.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// The cgroup did not take the program, or the iterator did not run.
+    /// The program could not be attached, or the iterator did not run.
     #[error("{what} failed: {source}")]
     Bpf {
-        /// What was tried.
+        /// Operation that failed.
         what: String,
-        /// The loader's error.
+        /// Error of the loader.
         #[source]
         source: libbpf_rs::Error,
     },
@@ -135,7 +135,7 @@ pub(crate) fn bpf(what: impl Into<String>) -> impl FnOnce(libbpf_rs::Error) -> S
     move |source| SelectError::Bpf { what, source }
 }
 
-/// What the BPF programs look for: `wanted` in `bpf/select.bpf.c`.
+/// Configuration of the BPF programs: `wanted` in `bpf/select.bpf.c`.
 #[derive(Default)]
 pub(crate) struct Wanted {
     from: [u8; 16],
@@ -143,14 +143,14 @@ pub(crate) struct Wanted {
     prefix: u128,
     mask: u128,
     percent: u32,
-    /// From the first to the last.
+    /// First and last port.
     ports: [u32; 2],
-    /// Where those that are steered are added up.
+    /// Arm of the selected connections.
     arm: u32,
 }
 
 impl Wanted {
-    /// Addresses go in network order.
+    /// Encodes the configuration, with addresses in network byte order.
     fn to_bytes(&self) -> Vec<u8> {
         let (prefix, mask) = (self.prefix.to_be_bytes(), self.mask.to_be_bytes());
         let numbers = [self.percent, self.ports[0], self.ports[1], self.arm].map(u32::to_ne_bytes);
@@ -158,12 +158,12 @@ impl Wanted {
     }
 }
 
-/// Whether `selection` can be made, before anything is registered for it.
+/// Checks whether `selection` is possible, before anything is registered for it.
 pub fn check(selection: &Selection) -> Result<(), SelectError> {
     place(selection).map(drop)
 }
 
-/// The directory of its cgroup.
+/// Returns the folder of the selection's cgroup.
 fn place(selection: &Selection) -> Result<PathBuf, SelectError> {
     if !(1..=100).contains(&selection.percent) {
         return Err(SelectError::BadPercent(selection.percent));
@@ -171,18 +171,17 @@ fn place(selection: &Selection) -> Result<PathBuf, SelectError> {
     cgroup(selection.cgroup.as_deref())
 }
 
-/// New connections that get one congestion control.
+/// A rule that gives new connections a congestion control.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// The congestion control, as the kernel knows it.
+    /// Kernel name of the congestion control.
     pub kernel_name: String,
-    /// The connections.
+    /// Connections that the rule matches.
     pub selection: Selection,
 }
 
-/// From now on new connections of `selection` get the congestion control `kernel_name`, also after
-/// this process ended, until [`detach`]. An earlier choice of the same congestion control is
-/// replaced.
+/// Gives new connections of `selection` the congestion control `kernel_name` until [`detach`], even
+/// after this process has ended. An earlier rule for the same congestion control is replaced.
 pub fn attach(kernel_name: &str, selection: &Selection) -> Result<(), SelectError> {
     let kernel_name = kernel_name.to_owned();
     let selection = selection.clone();
@@ -196,11 +195,12 @@ pub fn attach(kernel_name: &str, selection: &Selection) -> Result<(), SelectErro
     )
 }
 
-/// From now on `choices` replace all earlier ones of the congestion controls `names`, also after
-/// this process has ended, until [`detach`]. A connection goes to the first choice that takes it.
-/// Choices of a narrower cgroup come before those of a wider one. With `arms`, choices of a share
-/// have as many connections watched as they steer. After an error the earlier choices hold as
-/// before, and none of the new ones does.
+/// Replaces all rules of the congestion controls `names` by `choices`, until [`detach`], even after
+/// this process has ended. The first rule that matches a connection applies. Rules of a narrower
+/// cgroup precede those of a wider one. With `arms`, rules with a percentage also watch an equal
+/// number of unselected connections.
+///
+/// # Errors The earlier rules remain in force, and none of the new ones is.
 pub fn replace(
     names: &[String],
     choices: &[Choice],
@@ -231,12 +231,12 @@ pub fn replace(
         }
         made.push(pin);
     }
-    // The new choices hold by now, so that no connection is missed while the old ones go.
+    // The new rules are active by now, so no connection is missed while the old ones are removed.
     earlier.iter().for_each(|(pin, _)| remove_link(pin));
     Ok(())
 }
 
-/// Has one choice hold for as long as the link is there.
+/// Attaches one rule, which is active as long as the link exists.
 fn link(choice: &Choice, arms: Option<&Arms>) -> Result<Link, SelectError> {
     let selection = &choice.selection;
     let path = place(selection)?;
@@ -261,7 +261,7 @@ fn link(choice: &Choice, arms: Option<&Arms>) -> Result<Link, SelectError> {
         .map_err(bpf(format!("attaching to {}", path.display())))
 }
 
-/// A pin for one more choice of this congestion control.
+/// Returns an unused pin for a rule of this congestion control.
 fn vacant(kernel_name: &str) -> PathBuf {
     let pin = |number: u32| pins().join(format!("{kernel_name}-{number}"));
     (0..)
@@ -270,7 +270,7 @@ fn vacant(kernel_name: &str) -> PathBuf {
         .unwrap_or_else(|| pin(0))
 }
 
-/// Every pinned choice, with the congestion control chosen.
+/// Returns every pinned rule with its congestion control.
 fn pinned() -> impl Iterator<Item = (PathBuf, String)> {
     let entries = std::fs::read_dir(pins()).into_iter().flatten().flatten();
     entries.filter_map(|entry| {
@@ -280,8 +280,8 @@ fn pinned() -> impl Iterator<Item = (PathBuf, String)> {
     })
 }
 
-/// Ends every choice, or those of the congestion control `only`, also when the process that made
-/// them was killed. The names of the congestion controls that were chosen.
+/// Removes every rule, or those of the congestion control `only`, even if the process that made
+/// them was killed. Returns the names of the congestion controls.
 pub fn detach(only: Option<&str>) -> Result<Vec<String>, SelectError> {
     let mut removed: Vec<String> = pinned()
         .filter(|(_, name)| only.is_none_or(|only| only == name))
@@ -291,13 +291,13 @@ pub fn detach(only: Option<&str>) -> Result<Vec<String>, SelectError> {
     removed.sort();
     removed.dedup();
     for directory in pins().ancestors().take(2) {
-        // Fails, as it should, where something else is still pinned there.
+        // Fails, as intended, if something else is still pinned there.
         let _ = std::fs::remove_dir(directory);
     }
     Ok(removed)
 }
 
-/// The congestion controls that are chosen for some connections.
+/// Returns the congestion controls that have rules.
 pub fn chosen() -> Vec<String> {
     let mut names: Vec<String> = pinned().map(|(_, name)| name).collect();
     names.sort();
@@ -305,9 +305,9 @@ pub fn chosen() -> Vec<String> {
     names
 }
 
-/// Gives live connections, in every network namespace of this host, the congestion control `to`:
-/// those that run `only`, or any `ccp_*`. Listening sockets too, so that what they accept follows.
-/// Windows are kept. How many were moved.
+/// Switches live connections in every network namespace of this host to the congestion control
+/// `to`: those that use `only`, or any `ccp_*`. Includes listening sockets, so that connections
+/// they accept follow. Windows are kept. Returns the number of sockets switched.
 pub fn move_flows(only: Option<&str>, to: &str) -> Result<usize, SelectError> {
     let wanted = Wanted {
         from: only.map(padded).transpose()?.unwrap_or_default(),
@@ -321,16 +321,16 @@ pub fn move_flows(only: Option<&str>, to: &str) -> Result<usize, SelectError> {
         .map_err(bpf("attaching the socket iterator"))?;
     let mut moved = 0;
     for namespace in namespace::all() {
-        // The iterator walks the namespace of the thread that opens it. One that is gone by now has
-        // no sockets.
+        // The iterator walks the namespace of the thread that opens it. A namespace that no longer
+        // exists has no sockets.
         let walked = namespace::inside(&namespace, || Ok(walk(&link)));
         moved += walked.unwrap_or(Ok(0))?;
     }
     Ok(moved)
 }
 
-/// Runs the iterator over every socket of this thread's namespace; it puts out a byte for each that
-/// it moved.
+/// Runs the iterator over every socket of this thread's namespace. It outputs one byte per switched
+/// socket.
 fn walk(link: &Link) -> Result<usize, SelectError> {
     let mut sockets = Iter::new(link).map_err(bpf("opening the socket iterator"))?;
     let mut moved = 0;
@@ -350,7 +350,7 @@ fn walk(link: &Link) -> Result<usize, SelectError> {
     }
 }
 
-/// An error where the kernel has no congestion control of this name.
+/// Checks that the kernel has a congestion control of this name.
 fn registered(name: &str) -> Result<(), SelectError> {
     let available = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
     match available {
@@ -370,8 +370,8 @@ fn padded(name: &str) -> Result<[u8; 16], SelectError> {
     Ok(padded)
 }
 
-/// The directory of a cgroup, given as such or as `/proc/PID/cgroup` names it; of the root where
-/// none is given.
+/// Returns the folder of a cgroup, given as a path or as in `/proc/PID/cgroup`; without one, the
+/// root cgroup.
 pub(crate) fn cgroup(path: Option<&Path>) -> Result<PathBuf, SelectError> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let mounted = mounts.lines().find_map(|line| {
@@ -400,7 +400,7 @@ pub(crate) fn cgroup(path: Option<&Path>) -> Result<PathBuf, SelectError> {
     Ok(found)
 }
 
-/// Loads one program of the object, with the maps of `arms` for its own.
+/// Loads one program of the object, using the maps of `arms`.
 pub(crate) fn load(
     name: &str,
     wanted: &Wanted,

@@ -1,12 +1,12 @@
-//! Socket options that the libraries in use do not offer.
+//! Socket options missing in the libraries in use.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// `SO_RCVLOWAT`: wakes the reader of `socket` only once `bytes` wait for it. The kernel takes at
-/// most half the receive buffer.
+/// Sets `SO_RCVLOWAT`: the reader of `socket` wakes only once `bytes` are available. The kernel
+/// caps this at half the receive buffer.
 pub fn wake_reader_at(socket: &impl AsFd, bytes: i32) -> io::Result<()> {
-    // SAFETY: the option's value is an int, which outlives the call and whose size is stated.
+    // SAFETY: the option's value is an int that outlives the call, and its size is passed.
     let result = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),

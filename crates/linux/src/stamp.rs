@@ -1,17 +1,17 @@
-//! Time stamps of both ends on the kernel's own TCP: a TCP option that the SYN offers, programs
-//! that stamp packets where they leave and arrive at devices, and the samples that the congestion
-//! control reads on the same ACK.
+//! Timestamps of both ends for kernel TCP: a TCP option offered on the SYN, programs that stamp
+//! packets where they leave and enter devices, and the samples that the congestion control reads on
+//! the same ACK.
 //!
-//! [`Stamps::load`] loads the programs. [`Options::stamps`](crate::Options::stamps) lets
-//! registrations read what they leave beside sockets. Then they are attached to sockets
-//! ([`Stamps::attach_sockets`]) and to devices ([`Stamps::attach_device`]). They stay for as long
-//! as the value lives, or, where they are [pinned](Stamps::pinned) and [kept](Stamps::keep), until
+//! [`Stamps::load`] loads the programs. [`Options::stamps`](crate::Options::stamps) gives
+//! registrations access to the samples. The programs are then attached to sockets
+//! ([`Stamps::attach_sockets`]) and to devices ([`Stamps::attach_device`]). They stay attached as
+//! long as the value lives, or, if [pinned](Stamps::pinned) and [kept](Stamps::keep), until
 //! [`detach`].
 //!
-//! When the process is killed, links go with it unless they are pinned. What does not go with it,
-//! that devices take one segment a packet, and before Linux 6.6 the filters, is undone by
-//! [`detach`] from notes, which are pinned before a device is touched. Without pins it stays: those
-//! are for devices that go with the process too.
+//! When the process is killed, unpinned links are removed with it. Two changes remain: the limit of
+//! one segment per packet, and the filters before Linux 6.6. [`detach`] undoes them from notes that
+//! are pinned before a device is changed. Without pins they remain, which suits only devices that
+//! end with the process.
 
 mod device;
 mod netlink;
@@ -45,13 +45,14 @@ use crate::registration::log::Listener;
 /// Built by `bpf/build.sh`.
 static OBJECT: &[u8] = include_bytes!("../bpf/prebuilt/stamp.bpf.o");
 
-/// Bytes of the ring of arrivals: a second of full packets at 1 Gbit/s.
+/// Size of the ring of arrivals in bytes: one second of full-sized packets at 1 Gbit/s.
 const RING: usize = 1 << 22;
 
-// SAFETY: atomics, and private padding that nobody reads; any bits are valid.
+// SAFETY: `Plane` is `repr(C)` and consists of atomics and private padding that is never read, so
+// every bit pattern is valid.
 unsafe impl Plain for Plane {}
 
-/// Programs that stamp, and what they are attached to.
+/// The timestamp programs and their attachments.
 pub struct Stamps {
     devices: Vec<Device>,
     sockets: Option<Link>,
@@ -61,7 +62,7 @@ pub struct Stamps {
     arrivals: Option<Ring>,
 }
 
-/// Where the stamps of a socket are, for the registrations that read them.
+/// The socket storage that holds the timestamps, for registrations that read them.
 #[derive(Clone, Debug)]
 pub struct Storage(Arc<OwnedFd>);
 
@@ -71,24 +72,24 @@ impl AsFd for Storage {
     }
 }
 
-/// A stamped packet that arrived: what the receiver knows of its way.
+/// Arrival of a stamped packet, as seen by the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// When it arrived, CLOCK_MONOTONIC nanoseconds.
+    /// Arrival time, CLOCK_MONOTONIC, ns.
     pub at_ns: u64,
-    /// When it left, by its sender's clock, nanoseconds modulo 2^32.
+    /// Departure time by the sender's clock, ns modulo 2^32.
     pub sent: u32,
-    /// Its TCP header and payload, bytes.
+    /// Size of TCP header and payload, bytes.
     pub bytes: u32,
-    /// The receiver's port.
+    /// Port of the receiver.
     pub local_port: u16,
-    /// The sender's port.
+    /// Port of the sender.
     pub remote_port: u16,
 }
 
 impl Stamps {
-    /// Loads the programs, for sockets under these congestion controls. With `record` every arrival
-    /// is kept for [`arrivals`](Stamps::arrivals).
+    /// Loads the programs, for sockets with these congestion controls. With `record`, every arrival
+    /// is recorded for [`arrivals`](Stamps::arrivals).
     pub fn load(kernel_names: &[&str], record: bool) -> Result<Stamps, LoadError> {
         crate::privilege::require()?;
         if let Some(name) = kernel_names.get(NAMES) {
@@ -104,7 +105,7 @@ impl Stamps {
             let name = map.name().to_string_lossy().into_owned();
             let fitted = match name.as_str() {
                 ".rodata.recording" => map.set_initial_value(&u32::from(record).to_ne_bytes()),
-                // A ring has at least a page.
+                // A ring has at least one page.
                 "arrivals" => map.set_max_entries(if record { RING as u32 } else { 4096 }),
                 _ => Ok(()),
             };
@@ -133,16 +134,17 @@ impl Stamps {
         })
     }
 
-    /// Loads the programs, for sockets under one congestion control, and pins them under its name.
-    /// Later attachments are pinned as soon as they are made. Dropping this removes all of it,
-    /// unless it is [kept](Stamps::keep). After a kill [`detach`] removes it.
+    /// Loads the programs for sockets with one congestion control, and pins them under its name.
+    /// Later attachments are pinned as they are made. Dropping this removes all of them, unless it
+    /// is [kept](Stamps::keep). After a kill, [`detach`] removes them.
     pub fn pinned(kernel_name: &str) -> Result<Stamps, LoadError> {
         let mut stamps = Stamps::load(&[kernel_name], false)?;
         stamps.pins = Some(Pins::make(kernel_name, &stamps.object)?);
         Ok(stamps)
     }
 
-    /// Leaves everything that is pinned as it is, also after this process ended, until [`detach`].
+    /// Leaves everything that is pinned in place, even after this process has ended, until
+    /// [`detach`].
     pub fn keep(mut self) {
         if let Some(pins) = &mut self.pins {
             pins.keep();
@@ -150,13 +152,13 @@ impl Stamps {
         }
     }
 
-    /// What a registration needs to read the samples.
+    /// Returns the storage from which a registration reads the samples.
     pub fn storage(&self) -> Result<Storage, LoadError> {
         Ok(Storage(Arc::new(map_fd(&self.object, "stamps")?)))
     }
 
-    /// Only sockets of this namespace take part; said again, of that one too. Before
-    /// [`attach_sockets`](Stamps::attach_sockets).
+    /// Limits the programs to sockets of this namespace. Each further call adds a namespace. Must
+    /// precede [`attach_sockets`](Stamps::attach_sockets).
     pub fn confine(&mut self, namespace: &impl AsFd) -> Result<(), LoadError> {
         let cookie = namespace::cookie(namespace).map_err(LoadError::io(
             "asking for the cookie of a network namespace",
@@ -172,8 +174,8 @@ impl Stamps {
         Ok(())
     }
 
-    /// Takes part with the sockets, listening ones included, that processes of this cgroup (version
-    /// 2) and of those below it make from now on. Without a cgroup: of every process.
+    /// Attaches to the sockets, including listening ones, that processes in this cgroup (version 2)
+    /// and below create from now on; without a cgroup, to those of every process.
     pub fn attach_sockets(
         &mut self,
         cgroup: Option<&Path>,
@@ -194,8 +196,8 @@ impl Stamps {
         Ok(())
     }
 
-    /// What leaves and comes by this device of the calling thread's namespace is stamped, and goes
-    /// in packets of one segment, so that each has its own stamp.
+    /// Stamps packets that leave and enter by this device of the calling thread's namespace, and
+    /// limits packets to one segment, so that each has its own timestamp.
     pub fn attach_device(&mut self, name: &str) -> Result<(), LoadError> {
         let (place, kind) = device::find(name)?;
         let [depart, arrive] = device::programs(kind).ok_or_else(|| {
@@ -232,8 +234,7 @@ impl Stamps {
         }
     }
 
-    /// A device as it was before. Where that fails its note is what [`detach`] tries again with,
-    /// and stays with all that is pinned.
+    /// Restores a device. If that fails, its note and all pins stay, so that [`detach`] can retry.
     fn put_back(&mut self, mut device: Device) {
         match device.put_back() {
             Ok(()) => self.slot(device.number).clear(),
@@ -247,13 +248,13 @@ impl Stamps {
         }
     }
 
-    /// What happened so far.
+    /// Returns the counters.
     pub fn counters(&self) -> StampCounters {
         self.plane[0].counters()
     }
 
-    /// Hands over the packets that arrived since the last call, where they are recorded. They wait
-    /// in a ring of 4 MiB, and what finds it full is not kept.
+    /// Passes the packets that arrived since the last call to `each`, if arrivals are recorded.
+    /// They are queued in a ring of 4 MiB and dropped when it is full.
     pub fn arrivals(&mut self, mut each: impl FnMut(Arrival)) {
         let Some(ring) = &mut self.arrivals else {
             return;
@@ -279,9 +280,9 @@ impl Stamps {
         }
     }
 
-    /// What the kernel's own statistics say of each program since it was loaded. They only count
-    /// while `kernel.bpf_stats_enabled` is 1, and include what the counting itself takes, some tens
-    /// of ns a call.
+    /// Returns the kernel's run-time statistics of each program since it was loaded. They count
+    /// only while `kernel.bpf_stats_enabled` is 1, and include their own overhead of some tens of
+    /// ns per call.
     pub fn costs(&self) -> Vec<Cost> {
         let ours: Vec<u32> = self
             .object
@@ -307,14 +308,14 @@ impl Drop for Stamps {
     }
 }
 
-/// What a program took.
+/// Run time of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Its name in `bpf/stamp.bpf.c`.
+    /// Name in `bpf/stamp.bpf.c`.
     pub program: String,
-    /// All calls together, nanoseconds.
+    /// Total run time, ns.
     pub ns: u64,
-    /// How often it was called.
+    /// Number of calls.
     pub calls: u64,
 }
 

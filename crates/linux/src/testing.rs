@@ -1,8 +1,8 @@
-//! What tests of this crate share.
+//! Helpers shared by the tests of this crate.
 
 use std::path::Path;
 
-/// What this host lacks to load BPF programs.
+/// Returns the reason why this host cannot load BPF programs, if any.
 pub fn cannot_load() -> Option<String> {
     if !nix::unistd::geteuid().is_root() {
         return Some("it loads BPF programs: run it as root".to_owned());
@@ -11,19 +11,19 @@ pub fn cannot_load() -> Option<String> {
     (!btf.exists()).then(|| format!("this kernel has no {}", btf.display()))
 }
 
-/// Says loudly that `test` did not run, or fails where that is not allowed.
+/// Reports that `test` was skipped, or fails if skipping is not allowed.
 pub fn skip(test: &str, reason: &str) {
     assert!(!must_run(), "SKIPPED: {test}: {reason}");
     eprintln!("SKIPPED: {test}: {reason}");
 }
 
-/// Nothing may be skipped.
+/// Returns true if no test may be skipped.
 pub fn must_run() -> bool {
     std::env::var_os("CCPLANE_NO_SKIP").is_some_and(|value| value == "1")
 }
 
-/// Held by whoever registers a congestion control, or loads what other tests count: one at a time
-/// over the whole host.
+/// Locks the host for a test that registers a congestion control or loads objects that other tests
+/// count.
 pub fn lock_host() -> nix::fcntl::Flock<std::fs::File> {
     let file = std::fs::File::options()
         .create(true)

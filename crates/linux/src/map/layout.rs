@@ -1,37 +1,37 @@
-//! The memory that the BPF object, its loader and the agent share: `bpf/layout.h` in Rust.
+//! Memory shared by the BPF object, its loader and the agent: `bpf/layout.h` in Rust.
 //!
-//! What both sides touch while traffic runs is atomic here. A test compares the sizes with those of
-//! the object.
+//! Fields that both sides access while traffic runs are atomic. A test compares the sizes with
+//! those of the object.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 use crate::map::totals::BUCKETS;
 
-/// Part of the path of pinned objects, those of time stamps too: an agent never adopts memory that
-/// it would misread. `CCP_LAYOUT`.
+/// `CCP_LAYOUT`, part of the path of all pinned objects, including timestamps, so that an agent
+/// never maps memory of another layout.
 pub const LAYOUT: u32 = 9;
-/// Programs that run as generated code. `CCP_PADS`.
+/// `CCP_PADS`: programs with generated code.
 pub const PADS: usize = 4;
-/// Programs in all. `CCP_PROGRAMS`.
+/// `CCP_PROGRAMS`: programs in total.
 pub const PROGRAMS: usize = 12;
-/// Instructions of an interpreted program. `CCP_CODE`.
+/// `CCP_CODE`: instructions of an interpreted program.
 pub const CODE: usize = 384;
-/// Entries of the shares of network namespaces. `CCP_SHARES`.
+/// `CCP_SHARES`: entries for shares of network namespaces.
 pub const SHARES: usize = 1024;
-/// Variables of a program. `CCP_VARS`.
+/// `CCP_VARS`: variables of a program.
 pub const VARS: usize = 64;
 
-/// `CTL_*`: who holds the control words.
+/// `CTL_*`: bits of the lock of the control words.
 pub const WRITING: u64 = 1;
 pub const PENDING: u64 = 2;
 pub const STEP: u64 = 4;
-/// `CTL_SET_*`: what is set.
+/// `CTL_SET_*`: control words that are set.
 pub const SET_PROGRAM: u32 = 1;
 pub const SET_CWND: u32 = 2;
 pub const SET_RATE: u32 = 4;
 pub const SET_SSTHRESH: u32 = 8;
 pub const SET_MICROS: u32 = 16;
-/// `CTL_RELEASE`: NewReno has the flow until a program is set.
+/// `CTL_RELEASE`: NewReno controls the flow until a program is set.
 pub const RELEASE: u32 = 32;
 
 /// `FLOW_LIVE`.
@@ -54,7 +54,7 @@ pub const REC_REPORT: u16 = 3;
 pub const REC_CLOSE: u16 = 4;
 pub const REC_URGENT: u16 = 1;
 
-/// `struct ccp_control`
+/// Mirrors `struct ccp_control`.
 #[repr(C)]
 pub struct Control {
     pub lock: AtomicU64,
@@ -73,7 +73,7 @@ pub struct Control {
     pad: [u64; 7],
 }
 
-/// `struct ccp_shown`
+/// Mirrors `struct ccp_shown`.
 #[repr(C)]
 pub struct Shown {
     pub generation: AtomicU32,
@@ -107,14 +107,14 @@ pub struct Shown {
     pad: [u64; 2],
 }
 
-/// `struct ccp_slot`
+/// Mirrors `struct ccp_slot`.
 #[repr(C)]
 pub struct Slot {
     pub control: Control,
     pub shown: Shown,
 }
 
-/// `struct ccp_counters`
+/// Mirrors `struct ccp_counters`.
 #[repr(C)]
 pub struct CpuCounters {
     pub flows: AtomicU64,
@@ -131,7 +131,7 @@ pub struct CpuCounters {
     unused: [u64; 5],
 }
 
-/// `struct ccp_plane`
+/// Mirrors `struct ccp_plane`.
 #[repr(C)]
 pub struct Plane {
     pub heartbeat_ns: AtomicU64,
@@ -146,7 +146,7 @@ pub struct Plane {
     pub fresh: AtomicU32,
     pub timed: AtomicU32,
     pub guests: AtomicU32,
-    /// [`own`]
+    /// Encoded by [`own`].
     pub own: AtomicU64,
     /// Cookie of the agent's network namespace.
     pub home: AtomicU64,
@@ -156,13 +156,13 @@ pub struct Plane {
     pub shares: [AtomicU32; SHARES],
 }
 
-/// `OWN_*`: the program in this place, which flows run by themselves.
+/// Encodes `ccp_plane.own` (`OWN_*`): the standalone program at index `place`.
 pub fn own(tag: u32, place: usize, begun: Option<u8>, paces: bool) -> u64 {
     let begun = begun.map_or(0, |variable| u64::from(variable) + 1);
     u64::from(tag) << 32 | u64::from(paces) << 16 | begun << 8 | (place as u64 & 0xff)
 }
 
-/// `struct ccp_totals`
+/// Mirrors `struct ccp_totals`.
 #[repr(C)]
 pub struct CpuTotals {
     pub acked: AtomicU64,
@@ -175,7 +175,7 @@ pub struct CpuTotals {
     unused: [u64; 3],
 }
 
-/// `struct ccp_program`, its code as words
+/// Mirrors `struct ccp_program`, with the code as words.
 #[repr(C)]
 pub struct ProgramSlot {
     pub tag: AtomicU32,
@@ -187,7 +187,7 @@ pub struct ProgramSlot {
     pub code: [[AtomicU64; 2]; CODE],
 }
 
-/// `struct ccp_record`
+/// Mirrors `struct ccp_record`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Record {
@@ -201,12 +201,12 @@ pub struct Record {
     pub time_us: u64,
 }
 
-/// Words of a [`Record`].
+/// Size of a [`Record`] in 64-bit words.
 pub const RECORD_WORDS: usize = size_of::<Record>() / 8;
 
 impl Record {
-    /// The header of a record, and what follows it. `None` when it is too short, which no object of
-    /// this layout sends.
+    /// Splits words into the header of a record and its payload. `None` if they are too short,
+    /// which no object of this layout sends.
     pub fn split(words: &[u64]) -> Option<(Record, &[u64])> {
         let (&[a, b, c, time_us], rest) = words.split_first_chunk::<RECORD_WORDS>()?;
         let record = Record {
@@ -223,7 +223,7 @@ impl Record {
     }
 }
 
-/// What follows the header of `REC_CLOSE`: `struct ccp_closing`, in order.
+/// Word offsets in the payload of `REC_CLOSE`: `struct ccp_closing` without its header.
 pub mod closing {
     pub const OPENED_US: usize = 0;
     pub const ACKED: usize = 1;
@@ -231,7 +231,7 @@ pub mod closing {
     pub const REPORTS: usize = 3;
 }
 
-/// Where the loader finds the two members that it sets in the object's `struct tcp_congestion_ops`.
+/// Byte offsets in the object's `struct tcp_congestion_ops` of the members that the loader sets.
 pub mod ops {
     /// `name[16]`
     pub const NAME: std::ops::Range<usize> = 40..56;
@@ -239,11 +239,11 @@ pub mod ops {
     pub const FLAGS: std::ops::Range<usize> = 56..60;
     /// `in_ack_event`
     pub const IN_ACK_EVENT: std::ops::Range<usize> = 80..88;
-    /// The size of the object's own definition.
+    /// Size of the object's own definition.
     pub const SIZE: usize = 88;
-    /// `TCP_CONG_NON_RESTRICTED`: processes without CAP_NET_ADMIN may choose it.
+    /// `TCP_CONG_NON_RESTRICTED`: processes without CAP_NET_ADMIN may select it.
     pub const NON_RESTRICTED: u32 = 1;
-    /// `TCP_CONG_NEEDS_ECN`: connections offer and use ECN.
+    /// `TCP_CONG_NEEDS_ECN`: connections negotiate ECN.
     pub const NEEDS_ECN: u32 = 2;
 }
 
@@ -252,7 +252,7 @@ mod tests {
     use super::*;
     use libbpf_rs::ObjectBuilder;
 
-    /// The same structures on both sides: the sizes that the object's own type information states.
+    /// Compares the sizes with the object's own type information.
     #[test]
     fn the_object_has_this_layout() {
         let object = include_bytes!("../../bpf/prebuilt/ccplane.bpf.o");

@@ -1,37 +1,36 @@
-//! Memory shared with the kernel: a BPF array mapped into this process.
+//! Memory shared with the kernel: BPF arrays mapped into this process.
 
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-/// `len` values of `T`, shared with the kernel's programs. Dereferences to a slice.
-///
-/// `T` must be plain shared memory: made of atomics (or never read), valid for every bit pattern.
+/// A mapped array of `len` values of `T`, shared with the kernel's programs. Dereferences to a
+/// slice.
 pub struct Shared<T> {
     start: NonNull<T>,
     len: usize,
     bytes: usize,
 }
 
-/// Types that may stand in memory that others write: any bits are valid and all access is atomic.
+/// Types that may lie in memory that the kernel writes.
 ///
-/// # Safety
-/// Every field that this process reads or writes is an atomic, and there is no invalid bit pattern.
+/// # Safety Every bit pattern must be valid, and every field that this process accesses must be an
+/// atomic.
 pub unsafe trait Plain {}
 
-// SAFETY: integers and atomics only; the plain integers among them are private padding that nobody
-// reads.
+// SAFETY: `Slot` is `repr(C)` and consists of integers and atomics. The plain integers are private
+// padding that is never read.
 unsafe impl Plain for crate::map::layout::Slot {}
-// SAFETY: as above.
+// SAFETY: as for `Slot`.
 unsafe impl Plain for crate::map::layout::Plane {}
-// SAFETY: as above.
+// SAFETY: as for `Slot`.
 unsafe impl Plain for crate::map::layout::ProgramSlot {}
 
-/// What this process may do with shared memory.
+/// Access of this process to the shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It looks on; a write would end the process.
+    /// Read only; a write would raise SIGSEGV.
     Read,
-    /// It steers.
+    /// Read and write, to control flows.
     Write,
 }
 
@@ -52,8 +51,8 @@ impl<T: Plain> std::ops::Deref for Shared<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: `map` mapped `len` values from the start of a page; they stay mapped until
-        // `drop`, and `Plain` makes shared references sound while the kernel writes.
+        // SAFETY: `map` mapped `len` values from the start of a page. They stay mapped until
+        // `drop`, and `Plain` guarantees that concurrent writes of the kernel are no data race.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -64,12 +63,12 @@ impl<T> Drop for Shared<T> {
     }
 }
 
-// SAFETY: the memory belongs to nobody's thread, and all access is atomic (`Plain`).
+// SAFETY: the mapping is not bound to a thread, and all access is atomic (`Plain`).
 unsafe impl<T: Plain> Send for Shared<T> {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl<T: Plain> Sync for Shared<T> {}
 
-/// Maps `bytes` of `fd` from `offset` on, shared.
+/// Maps `bytes` bytes of `fd` at `offset`, shared.
 pub fn map_pages(
     fd: BorrowedFd<'_>,
     offset: usize,
@@ -80,7 +79,7 @@ pub fn map_pages(
     let bytes = std::num::NonZeroUsize::new(bytes).ok_or(std::io::ErrorKind::InvalidInput)?;
     let mut protection = ProtFlags::PROT_READ;
     protection.set(ProtFlags::PROT_WRITE, access == Access::Write);
-    // SAFETY: a new mapping at an address that the kernel chooses; nothing else lies there.
+    // SAFETY: the kernel chooses the address of the new mapping, so it overlaps no other memory.
     let start = unsafe {
         mmap(
             None,
@@ -94,13 +93,13 @@ pub fn map_pages(
     Ok(start.cast())
 }
 
-/// Gives back what [`map_pages`] mapped.
+/// Unmaps memory mapped by [`map_pages`].
 pub fn unmap_pages(start: NonNull<u8>, bytes: usize) {
-    // SAFETY: the callers own the mapping and drop it here, once.
+    // SAFETY: the callers own the mapping and unmap it once, when they are dropped.
     let _ = unsafe { nix::sys::mman::munmap(start.cast(), bytes) };
 }
 
-/// Waits for an event of an epoll instance, to the nanosecond, as `epoll_wait` cannot. Whether
+/// Waits for an event with nanosecond resolution, which `epoll_wait` does not have. Returns true if
 /// there was one.
 pub fn epoll_wait(epoll: &std::os::fd::OwnedFd, timeout: ccplane_units::Duration) -> bool {
     use std::os::fd::AsRawFd;
@@ -110,9 +109,9 @@ pub fn epoll_wait(epoll: &std::os::fd::OwnedFd, timeout: ccplane_units::Duration
         tv_nsec: (ns % 1_000_000_000) as i64,
     };
     let mut event = libc::epoll_event { events: 0, u64: 0 };
-    // SAFETY: one event fits `event`, the timeout outlives the call, a null signal mask changes
-    // none. An error is an interruption by a signal, as good as the end of the time: the caller
-    // looks at everything anyway.
+    // SAFETY: `event` has room for one event, the timeout outlives the call, and a null signal mask
+    // is valid. An error can only be an interruption by a signal, which counts as a timeout: the
+    // caller checks everything anyway.
     let events = unsafe {
         libc::syscall(
             libc::SYS_epoll_pwait2,

@@ -1,4 +1,4 @@
-//! The reader of the BPF ring buffer: records in place, without a copy and without a system call.
+//! Reader of the BPF ring buffer: records in place, without a copy and without a system call.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -7,40 +7,40 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::map::layout::{REC_URGENT, Record};
 use crate::map::memory::{Access, map_pages, unmap_pages};
 
-/// The kernel marks a record that is being written, and one that was given up.
+/// Flags that the kernel sets on a record being written, and on a discarded one.
 const BUSY: u32 = 1 << 31;
 const DISCARDED: u32 = 1 << 30;
 const HEADER: u64 = 8;
 
-/// A ring buffer, of which this is the only reader.
+/// A ring buffer with this as its only reader.
 pub struct Ring {
     fd: OwnedFd,
     pages: Pages,
     access: Access,
 }
 
-/// Memory of a ring buffer. Whoever makes one keeps both areas for as long as it exists.
+/// Memory of a ring buffer. The creator keeps both areas mapped for as long as this exists.
 struct Pages {
-    /// One page, written here: how far it was read.
+    /// One page with the read position, written by this process.
     consumer: NonNull<u8>,
-    /// One page written by the kernel, how far it was filled, and the data, twice in a row so that
-    /// no record is split.
+    /// One page with the write position, written by the kernel, followed by the data. The data is
+    /// mapped twice in a row, so that no record is split.
     producer: NonNull<u8>,
     page: usize,
     size: usize,
 }
 
-/// Records in place.
+/// Consecutive records, borrowed from the ring.
 pub struct Batch<'a> {
-    /// Each as words, its header first.
+    /// The words of each record, header first.
     pub records: Vec<&'a [u64]>,
-    /// Where the next batch begins.
+    /// Position after the last record.
     pub end: u64,
 }
 
 impl Ring {
-    /// Maps a ring buffer map of `size` bytes (a power of two). With [`Access::Read`] it has no
-    /// records: the kernel overwrites those that another process has read.
+    /// Maps a ring buffer of `size` bytes (a power of two). With [`Access::Read`] it yields no
+    /// records, since the kernel overwrites those that another process has released.
     pub fn new(fd: OwnedFd, size: usize, access: Access) -> std::io::Result<Ring> {
         let page =
             nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)?.unwrap_or(4096) as usize;
@@ -64,7 +64,7 @@ impl Ring {
         })
     }
 
-    /// Returns the complete records in place, at most `limit`. They stay until they are released,
+    /// Returns the complete records in place, at most `limit`. They stay valid until released,
     /// which the exclusive borrow prevents meanwhile.
     pub fn batch(&mut self, limit: usize) -> Batch<'_> {
         self.pages.batch(match self.access {
@@ -73,37 +73,37 @@ impl Ring {
         })
     }
 
-    /// Frees everything before `end`, the end of a batch; how many bytes that were.
+    /// Frees everything before `end`, the end of a batch. Returns the number of bytes freed.
     pub fn release(&mut self, end: u64) -> usize {
         let freed = end - self.pages.read();
         self.pages.set_read(end);
         freed as usize
     }
 
-    /// Its size in bytes.
+    /// Returns the size of the data area in bytes.
     pub fn capacity(&self) -> usize {
         self.pages.size
     }
 
-    /// Drops everything that is in the ring.
+    /// Discards everything in the ring.
     pub fn skip(&mut self) {
         let end = self.batch(usize::MAX).end;
         self.release(end);
     }
 
-    /// True when nothing waits.
+    /// Returns true if the ring has no data.
     pub fn is_empty(&self) -> bool {
         self.pages.read() == self.pages.filled()
     }
 
-    /// True when something waits that must not.
+    /// Returns true if the ring has an urgent record.
     pub fn has_urgent(&self) -> bool {
         self.pages.has_urgent()
     }
 }
 
 impl Pages {
-    /// The complete records, at most `limit`.
+    /// Returns the complete records, at most `limit`.
     fn batch(&self, limit: usize) -> Batch<'_> {
         let mut batch = Batch {
             records: Vec::new(),
@@ -124,7 +124,7 @@ impl Pages {
         let end = self.filled();
         while position < end {
             match self.record(position) {
-                // It is being written: in a moment it is known what it is.
+                // Being written, so possibly urgent.
                 None => return true,
                 Some((words, next)) => {
                     let urgent = |(record, _): (Record, _)| record.flags & REC_URGENT != 0;
@@ -138,15 +138,15 @@ impl Pages {
         false
     }
 
-    /// The record at `position`, `None` inside for one given up, and where the next begins; `None`
-    /// when there is no complete one.
+    /// Returns the record at `position` and the position of the next one. The inner value is `None`
+    /// for a discarded record, the result is `None` if there is no complete record.
     fn record(&self, position: u64) -> Option<(Option<&[u64]>, u64)> {
         if position >= self.filled() {
             return None;
         }
         let offset = self.page + (position as usize & (self.size - 1));
-        // SAFETY: the offset is below page + size, a multiple of 8, and 2·size bytes are mapped
-        // from page on.
+        // SAFETY: the offset is a multiple of 8 below page + size, and 2·size bytes are mapped
+        // after the page.
         let header = unsafe { self.producer.add(offset).cast::<AtomicU32>().as_ref() }
             .load(Ordering::Acquire);
         if header & BUSY != 0 {
@@ -157,9 +157,9 @@ impl Pages {
         if header & DISCARDED != 0 || len > self.size {
             return Some((None, next));
         }
-        // SAFETY: the data area is mapped twice in a row, so `len` <= size bytes behind the header
-        // are mapped; the kernel writes them no more until `set_read` passes them, and records are
-        // 8-aligned.
+        // SAFETY: the data area is mapped twice in a row, so `len` <= size bytes after the header
+        // are mapped. The kernel does not write them until `set_read` passes them, and records are
+        // 8-byte aligned.
         let words = unsafe {
             let data = self.producer.add(offset + HEADER as usize).cast::<u64>();
             std::slice::from_raw_parts(data.as_ptr(), len / 8)
@@ -168,17 +168,18 @@ impl Pages {
     }
 
     fn read(&self) -> u64 {
-        // SAFETY: the page is mapped and aligned; only this process writes the word.
+        // SAFETY: the page is mapped and aligned, and only this process writes the word.
         unsafe { self.consumer.cast::<AtomicU64>().as_ref() }.load(Ordering::Relaxed)
     }
 
     fn set_read(&self, position: u64) {
-        // SAFETY: as in `read`; the page is mapped writable.
+        // SAFETY: as in `read`; with `Access::Write`, which releasing requires, the page is
+        // writable.
         unsafe { self.consumer.cast::<AtomicU64>().as_ref() }.store(position, Ordering::Release);
     }
 
     fn filled(&self) -> u64 {
-        // SAFETY: the page is mapped and aligned; the kernel writes the word atomically.
+        // SAFETY: the page is mapped and aligned, and the kernel writes the word atomically.
         unsafe { self.producer.cast::<AtomicU64>().as_ref() }.load(Ordering::Acquire)
     }
 }
@@ -202,7 +203,7 @@ impl Drop for Ring {
     }
 }
 
-// SAFETY: the mapping belongs to no thread, and `&mut` guards what is not atomic.
+// SAFETY: the mapping is not bound to a thread, and `&mut` guards the non-atomic accesses.
 unsafe impl Send for Ring {}
 
 #[cfg(test)]
@@ -212,7 +213,7 @@ mod tests {
     const PAGE: usize = 4096;
     const SIZE: usize = 256;
 
-    /// A ring buffer in memory of this process, and the kernel's part of it. Also run by Miri:
+    /// A ring buffer in memory of this process, with the kernel's side of it. Also run under Miri:
     /// `scripts/miri`.
     struct Kernel {
         pages: Pages,
@@ -237,23 +238,23 @@ mod tests {
             }
         }
 
-        /// Writes a word of the data, in both copies.
+        /// Writes a word of the data area, in both copies.
         fn write(&self, position: u64, word: u64) {
             let at = PAGE + (position as usize & (SIZE - 1));
             for at in [at, at + SIZE] {
-                // SAFETY: the word lies in the second area, and no reference to it lives.
+                // SAFETY: the word lies in the second area, and no reference to it is alive.
                 unsafe { self.pages.producer.add(at).cast::<u64>().write(word) };
             }
         }
 
-        /// Appends a record with this header.
+        /// Appends a record with the header flags `flags`.
         fn put(&mut self, flags: u32, words: &[u64]) {
             self.write(self.filled, u64::from(flags | (8 * words.len()) as u32));
             for (index, word) in (1..).zip(words) {
                 self.write(self.filled + 8 * index, *word);
             }
             self.filled += HEADER + 8 * words.len() as u64;
-            // SAFETY: the first word of the second area.
+            // SAFETY: the word is the first one of the second area, which is mapped and aligned.
             unsafe { self.pages.producer.cast::<AtomicU64>().as_ref() }
                 .store(self.filled, Ordering::Release);
         }
@@ -268,7 +269,7 @@ mod tests {
 
     impl Drop for Kernel {
         fn drop(&mut self) {
-            // SAFETY: made by `Box::into_raw`, and freed once.
+            // SAFETY: the areas come from `Box::into_raw`, and are freed once.
             self.memory
                 .iter()
                 .for_each(|area| drop(unsafe { Box::from_raw(*area) }));

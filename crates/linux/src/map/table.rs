@@ -1,4 +1,4 @@
-//! The mapped flow table: what the kernel shows of a flow, and the words that steer it.
+//! The mapped flow table: the state that the kernel publishes, and the control words.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -11,32 +11,32 @@ use ccplane_wire::{FlowInfo, Tags};
 use crate::map::layout::{self, Control, LIVE, PENDING, Plane, STEP, Shown, Slot, VARS, WRITING};
 use crate::map::memory::Shared;
 
-/// A flow as its datapath shows it at the moment.
+/// State of a flow as currently published by the datapath.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowView {
-    /// Its number, see [`crate::Kernel`].
+    /// Flow number, see [`crate::Kernel`].
     pub flow: u64,
-    /// The algorithm's kernel name.
+    /// Kernel name of the algorithm.
     pub algorithm: String,
-    /// The sender's address, which is this host's.
+    /// Address of the sender, this host.
     pub local: SocketAddr,
-    /// The receiver's address.
+    /// Address of the receiver.
     pub peer: SocketAddr,
-    /// When it began, on CLOCK_MONOTONIC.
+    /// Start of the flow, on CLOCK_MONOTONIC.
     pub opened: Time,
-    /// Its last ACK or timeout.
+    /// Time of the last ACK or timeout.
     pub last: Time,
-    /// The uid of its program; `None` before one was set.
+    /// Uid of the program; `None` before one is set.
     pub program: Option<u32>,
     /// Congestion window.
     pub cwnd: Bytes,
     /// Slow-start threshold; `u64::MAX` before the first loss.
     pub ssthresh: Bytes,
-    /// The pacing rate that program or agent set; 0 where none did.
+    /// Pacing rate set by program or agent; 0 if none is set.
     pub rate: Rate,
     /// Smoothed RTT.
     pub srtt: Duration,
-    /// The delivery rate of its last sample.
+    /// Delivery rate of the last sample.
     pub delivered_rate: Rate,
     /// Payload of a full segment.
     pub mss: Bytes,
@@ -44,56 +44,57 @@ pub struct FlowView {
     pub acked: Bytes,
     /// Packets marked lost.
     pub lost: u64,
-    /// Packets sent again, as of its last ACK of a repair.
+    /// Retransmitted packets, as of the last ACK during recovery.
     pub retransmits: u64,
-    /// Reports made.
+    /// Reports of the program.
     pub reports: u64,
-    /// Faults that its programs met.
+    /// Arithmetic faults of the flow's programs.
     pub faults: u64,
-    /// How often it fell back to NewReno.
+    /// Number of fallbacks to NewReno.
     pub fallbacks: u64,
-    /// When it last did, on CLOCK_MONOTONIC.
+    /// Start of the last fallback, on CLOCK_MONOTONIC.
     pub fallback_at: Option<Time>,
-    /// NewReno steers it now: the agent is silent or gave it up, or its program needs no agent and
+    /// NewReno controls the flow: the agent is silent or released it, or its standalone program
     /// faults.
     pub fallback: bool,
-    /// The agent has spoken and steers.
+    /// The agent has set something and controls the flow.
     pub owned: bool,
-    /// Its queueing delay is known from time stamps of both ends, not older than a round trip.
+    /// The queueing delay is known from timestamps of both ends, no older than a round trip.
     pub stamped: bool,
     /// Linux's `tcp_ca_state`: 0 open, 1 disorder, 2 CWR, 3 recovery, 4 loss.
     pub ca_state: u16,
 }
 
-/// What is to be set, gathered from one command.
+/// Control words of one command.
 #[derive(Default)]
 pub(crate) struct Words<'a> {
-    /// The program's slot and its tag.
+    /// Index of the program and its tag.
     pub program: Option<(u32, u32)>,
-    /// The flow is given up; what was to be set is not.
+    /// Releases the flow; pending words are discarded.
     pub release: bool,
     pub updates: &'a [Update],
 }
 
-/// A flow's number: unique among those that live, and that of one that ended is recognised.
+/// Returns the number of a flow: unique among live flows, and an ended flow is recognised by its
+/// generation.
 pub(crate) fn number(algorithm: usize, slot: usize, generation: u32) -> u64 {
     u64::from(generation) << 32 | (algorithm as u64) << 24 | slot as u64
 }
 
-/// The table of a registration's flows, as its memory is mapped. Clones share the mapping.
+/// The mapped flow table of a registration. Clones share the mapping.
 #[derive(Clone)]
 pub(crate) struct Table {
     plane: Arc<Shared<Plane>>,
     slots: Arc<Shared<Slot>>,
 }
 
-/// The flows of a kernel's algorithms, for whoever looks on from another thread: also while an
+/// The flows of a kernel's algorithms, for observers in other threads. Usable even while an
 /// algorithm hangs.
 #[derive(Clone)]
 pub struct Flows(pub(crate) Vec<(String, Table)>);
 
 impl Flows {
-    /// Those that live, as the kernel shows them.
+    /// Returns the live flows, as published by the kernel.
     pub fn live(&self) -> impl Iterator<Item = FlowView> {
         let tables = self.0.iter().enumerate();
         tables.flat_map(|(index, (algorithm, table))| table.flows(index, algorithm))
@@ -120,7 +121,7 @@ impl Table {
         &self.plane[0]
     }
 
-    /// Slots and generations of the flows that live.
+    /// Returns slot and generation of every live flow.
     pub fn live(&self) -> impl Iterator<Item = (usize, u32)> {
         let used = (self.plane().fresh.load(Relaxed) as usize).min(self.len());
         self[..used]
@@ -130,7 +131,7 @@ impl Table {
             .map(|(index, slot)| (index, slot.shown.generation.load(Relaxed)))
     }
 
-    /// What the kernel shows of them.
+    /// Returns the published state of the live flows.
     pub fn flows(&self, index: usize, algorithm: &str) -> impl Iterator<Item = FlowView> {
         self.live().map(move |(slot, generation)| {
             self[slot].view(number(index, slot, generation), algorithm)
@@ -139,7 +140,7 @@ impl Table {
 }
 
 impl Slot {
-    /// True while flow `generation` lives here.
+    /// Returns true if flow `generation` is alive in this slot.
     pub fn holds(&self, generation: u32) -> bool {
         self.shown.state.load(Acquire) == LIVE && self.shown.generation.load(Relaxed) == generation
     }
@@ -176,7 +177,7 @@ impl Slot {
         }
     }
 
-    /// What an agent is told at the beginning, or when it takes over.
+    /// Returns the description of a flow for an agent, at its start or at a takeover.
     pub fn info(&self, algorithm: &str, tags: &Tags, live: bool) -> FlowInfo {
         let shown = &self.shown;
         let mss = u64::from(shown.mss.load(Relaxed));
@@ -206,7 +207,7 @@ impl Shown {
         let ip: IpAddr = if i32::from(self.family.load(Relaxed)) == libc::AF_INET {
             Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]).into()
         } else {
-            // An IPv4 peer of an IPv6 socket reads as what it is.
+            // Shows an IPv4 peer of an IPv6 socket as IPv4.
             Ipv6Addr::from(bytes).to_canonical()
         };
         SocketAddr::new(ip, port.load(Relaxed))
@@ -214,12 +215,12 @@ impl Shown {
 }
 
 impl Control {
-    /// Writes words for flow `generation`, merged with what it did not take yet. One writer per
-    /// table.
+    /// Writes control words for flow `generation`, merged with words that it has not taken yet.
+    /// There is one writer per table.
     ///
-    /// `epoch`: of the last record of the flow that the agent has seen.
+    /// `epoch`: epoch of the last record of the flow that the agent has seen.
     pub fn write(&self, generation: u32, epoch: u32, words: &Words) {
-        // From here on the kernel takes nothing; what it took before, it took whole
+        // From here on the kernel takes no words. A set that it took before, it took whole
         // (bpf/control.h).
         let before = self.lock.fetch_or(WRITING, AcqRel);
         let waits = before & PENDING != 0 && self.generation.load(Relaxed) == generation;
@@ -235,7 +236,7 @@ impl Control {
             self.tag.store(tag, Relaxed);
             set |= layout::SET_PROGRAM;
             set &= !layout::RELEASE;
-            // Variables of another program; and its clock starts when it is set.
+            // Pending variables belong to another program, and its clock starts when it is set.
             set &= !layout::SET_MICROS;
             mask = 0;
         }
@@ -250,7 +251,7 @@ impl Control {
                     mask |= 1 << index;
                     continue;
                 }
-                // As everywhere, 0 leaves a window, rate or threshold as it is.
+                // By convention, 0 leaves a window, rate or threshold unchanged.
                 Target::Cwnd | Target::Rate | Target::Ssthresh if update.value == 0 => continue,
                 Target::Cwnd => (&self.cwnd, layout::SET_CWND),
                 Target::Rate => (&self.rate, layout::SET_RATE),
@@ -266,7 +267,7 @@ impl Control {
         self.lock.store(count | PENDING, Release);
     }
 
-    /// Takes back what waits: its writer is gone.
+    /// Discards pending words, whose writer no longer exists.
     pub fn clear(&self) {
         let before = self.lock.fetch_or(WRITING, AcqRel);
         let count = (before & !(WRITING | PENDING)).wrapping_add(STEP);

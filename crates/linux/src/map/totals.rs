@@ -1,4 +1,4 @@
-//! What connections did in sum: `bpf/totals.h` in Rust.
+//! Totals over connections: `bpf/totals.h` in Rust.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -7,32 +7,33 @@ use ccplane_units::{Bytes, Duration, Rate};
 
 use crate::map::layout::{CpuTotals, Plane};
 
-/// Buckets of a histogram. `CCP_BUCKETS`.
+/// `CCP_BUCKETS`: buckets of a histogram.
 pub const BUCKETS: usize = 20;
-/// Histograms of RTTs, in µs, begin at 64 µs. `CCP_RTT_BASE`.
+/// `CCP_RTT_BASE`: RTT histograms, in µs, start at 64 µs.
 pub const RTTS: u32 = 6;
-/// Histograms of delivery rates, in bytes/s, begin at 16 KiB/s. `CCP_RATE_BASE`.
+/// `CCP_RATE_BASE`: delivery rate histograms, in bytes/s, start at 16 KiB/s.
 pub const RATES: u32 = 14;
-/// Histograms of the time that callbacks take, in ns, begin at 1.024 µs.
+/// Histograms of callback times, in ns, start at 1.024 µs.
 pub const TIMES: u32 = 10;
 
-/// Counts by size. Bucket `i` holds what is at most 2^(base + i), the last one the rest.
+/// A histogram with power-of-two buckets. Bucket `i` counts values up to 2^(base + i); the last one
+/// counts all larger values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
-    /// How many are in each.
+    /// Values per bucket.
     pub counts: [u64; BUCKETS],
-    /// The sum of what was counted.
+    /// Sum of all values.
     pub sum: u64,
 }
 
 impl Histogram {
-    /// Counts a value. `base` is that of all values of this histogram.
+    /// Counts a value. `base` must be the same for all values of a histogram.
     pub fn add(&mut self, base: u32, value: u64) {
         self.counts[Histogram::bucket(base, value)] += 1;
         self.sum = self.sum.wrapping_add(value);
     }
 
-    /// The bucket of a value.
+    /// Returns the bucket index of a value.
     pub fn bucket(base: u32, value: u64) -> usize {
         let above = value
             .saturating_sub(1)
@@ -41,12 +42,12 @@ impl Histogram {
         (above.saturating_sub(base) as usize).min(BUCKETS - 1)
     }
 
-    /// The largest value of each bucket but the last.
+    /// Returns the upper bound of each bucket except the last.
     pub fn bounds(base: u32) -> impl Iterator<Item = u64> {
         (0..BUCKETS as u32 - 1).map(move |bucket| 1 << (base + bucket))
     }
 
-    /// Both together.
+    /// Returns the sum of both histograms.
     #[must_use]
     pub fn with(&self, other: &Histogram) -> Histogram {
         Histogram {
@@ -56,23 +57,23 @@ impl Histogram {
     }
 }
 
-/// What connections did.
+/// Totals over connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Bytes acknowledged.
     pub acked: u64,
-    /// Packets sent again.
+    /// Retransmitted packets.
     pub retransmits: u64,
     /// Packets marked lost.
     pub lost: u64,
-    /// Smoothed RTTs, µs, from [`RTTS`] on: one at each look at a connection.
+    /// Smoothed RTTs in µs, base [`RTTS`], one per sample of a connection.
     pub rtt: Histogram,
-    /// Delivery rates, bytes/s, from [`RATES`] on, likewise.
+    /// Delivery rates in bytes/s, base [`RATES`], one per sample of a connection.
     pub rate: Histogram,
 }
 
 impl Totals {
-    /// One look at a connection; what is 0 was not measured.
+    /// Adds a sample of a connection; 0 means not measured.
     pub fn sample(&mut self, rtt: Duration, rate: Rate) {
         if rtt.as_micros() > 0 {
             self.rtt.add(RTTS, rtt.as_micros());
@@ -82,14 +83,14 @@ impl Totals {
         }
     }
 
-    /// Adds counts of a connection.
+    /// Adds the counters of a connection.
     pub fn count(&mut self, acked: Bytes, retransmits: u64, lost: u64) {
         self.acked += acked.get();
         self.retransmits += retransmits;
         self.lost += lost;
     }
 
-    /// Both together.
+    /// Returns the sum of both totals.
     #[must_use]
     pub fn with(&self, other: &Totals) -> Totals {
         Totals {
@@ -101,7 +102,7 @@ impl Totals {
         }
     }
 
-    /// As the words of a `struct ccp_totals` say; words that are missing are 0.
+    /// Reads the words of a `struct ccp_totals`; missing words are 0.
     pub(crate) fn from_words(words: impl Iterator<Item = u64>) -> Totals {
         let mut words = words;
         let mut next = || words.next().unwrap_or(0);
@@ -121,7 +122,7 @@ impl Totals {
     }
 }
 
-/// What flows of a plane did that ended, all CPUs together.
+/// Returns the totals of a plane's ended flows over all CPUs.
 pub(crate) fn of(plane: &Plane) -> Totals {
     plane
         .ended

@@ -1,4 +1,4 @@
-//! The counters of a plane, which every CPU keeps for itself.
+//! Counters of a plane, which are per CPU.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -7,7 +7,8 @@ use crate::kernel::Counters;
 use crate::map::layout::{CpuCounters, Plane};
 use crate::registration::load::Memory;
 
-/// All CPUs together, and how many of the live flows are not in the table.
+/// Returns the counters summed over all CPUs, and the number of live flows that are not in the
+/// table.
 pub(crate) fn of(memory: &Memory) -> Counters {
     let counters = sum(memory.plane());
     Counters {
@@ -42,7 +43,7 @@ fn sum(plane: &Plane) -> Counters {
     }
 }
 
-/// Flows whose end found the ring full.
+/// Returns the number of flows whose closing record did not fit in the ring.
 pub(crate) fn close_lost(plane: &Plane) -> u64 {
     plane
         .counters

@@ -1,10 +1,10 @@
-//! What holds a registration in the kernel, and its replacement while traffic runs: a program that
-//! was installed later is interpreted for flows that live, and compiled for new ones once another
-//! object stands behind the same name.
+//! Holds a registration in the kernel, and replaces its object while traffic runs. A program
+//! installed later is interpreted for live flows, and runs compiled for new flows once a new object
+//! is registered under the same name.
 //!
-//! A thread does this, and does it for as long as the registration is held. It has the capabilities
-//! of the thread that loaded, which compiling needs and the agent's thread has perhaps given up;
-//! and its priority, not the agent's.
+//! A thread compiles and replaces for as long as the registration is held. It keeps the
+//! capabilities of the thread that loaded, which the agent's thread may have dropped, and runs at
+//! normal priority rather than the agent's.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
@@ -21,35 +21,35 @@ use crate::map::layout::Slot;
 use crate::map::memory::{Access, Shared};
 use crate::registration::load::{self, AlgorithmSpec, KernelFeatures, Options, Pads};
 
-/// A held registration, and its programs' way to the thread that compiles them.
+/// A held registration, and the channel to the thread that compiles its programs.
 pub(crate) struct Holder {
     registration: Arc<Registration>,
-    /// What the next object has in its pads.
+    /// Programs for the pads of the next object.
     pads: Pads,
-    /// Nothing where no thread could be started.
+    /// `None` if the thread could not be started.
     compiler: Option<Compiler>,
 }
 
-/// The thread that compiles; it ends with its orders.
+/// The compiling thread, which ends when its channel is closed.
 struct Compiler {
     orders: mpsc::Sender<Pads>,
     thread: JoinHandle<()>,
 }
 
-/// What the agent's thread and the compiling one have in common.
+/// State shared by the agent's thread and the compiling thread.
 struct Registration {
     held: Mutex<Held>,
-    /// The pads, a bit each, that have code in the object which new flows run.
+    /// Bit per pad: filled in the object that new flows run.
     filled: AtomicU32,
     spec: AlgorithmSpec,
     options: Options,
     features: KernelFeatures,
 }
 
-/// The registration and the object behind it.
+/// The registration and its object.
 struct Held {
-    /// Before the object: without real links (before Linux 6.4) it stands on the object's
-    /// descriptor. `None` after a replacement that failed half-way, which only such kernels have.
+    /// Dropped before the object: before Linux 6.4 (no links) it uses the object's descriptor.
+    /// `None` after a replacement that failed halfway, which is possible only on such kernels.
     link: Option<Link>,
     object: Object,
 }
@@ -85,8 +85,8 @@ impl Holder {
         }
     }
 
-    /// True where a later program can be compiled: it fits a pad, and the registration can be
-    /// replaced. A pinned one before Linux 6.4 cannot, as its pin is the old object.
+    /// Returns true if `program` can be compiled later: it fits a pad, and the registration can be
+    /// replaced. A pinned registration before Linux 6.4 cannot, since its pin is the old object.
     pub fn takes(&self, program: &Program) -> bool {
         let Registration {
             features, options, ..
@@ -95,7 +95,7 @@ impl Holder {
         replaceable && self.compiler.is_some() && codegen::compile(program).is_ok()
     }
 
-    /// True where the object that new flows run has code in the pad of this place.
+    /// Returns true if the object that new flows run has code in pad `place`.
     pub fn has(&self, place: usize) -> bool {
         let filled = self.registration.filled.load(Acquire);
         filled
@@ -103,8 +103,8 @@ impl Holder {
             .is_some_and(|bits| bits & 1 == 1)
     }
 
-    /// Has an object made with `program` in `pad`. Loading takes tens of milliseconds, in which the
-    /// agent goes on.
+    /// Requests an object with `program` in `pad`. Loading takes tens of milliseconds, during which
+    /// the agent continues.
     pub fn compile(&mut self, pad: usize, program: &Arc<Program>) {
         self.pads[pad] = Some(program.clone());
         if let Some(compiler) = &self.compiler
@@ -116,7 +116,7 @@ impl Holder {
         }
     }
 
-    /// The ring, and the table once more.
+    /// Returns the ring and a second mapping of the table.
     pub fn bench_ends(&self) -> Result<(OwnedFd, Shared<Slot>), LoadError> {
         let held = self.registration.held();
         let table = load::map_fd(&held.object, "table")?;
@@ -158,10 +158,10 @@ impl Compiler {
 }
 
 impl Registration {
-    /// Compiles until nobody can order any more.
+    /// Compiles until the channel is closed.
     fn serve(&self, orders: &mpsc::Receiver<Pads>) {
         while let Ok(order) = orders.recv() {
-            // Each order has the programs of those before it.
+            // Each order contains the programs of all earlier ones.
             let pads = orders.try_iter().last().unwrap_or(order);
             if let Err(error) = self.compile(&pads) {
                 tracing::warn!(name = self.spec.kernel_name, %error, "later programs stay in the interpreter");
@@ -183,7 +183,7 @@ impl Registration {
         match &mut held.link {
             Some(link) if self.features.links => load::replace(link, &mut object, self.features)?,
             link => {
-                // Unregister, register: in between no socket can choose the name.
+                // Unregister, then register: between the two no socket can select the name.
                 *link = None;
                 *link = Some(load::register(&mut object, &self.spec, self.features)?);
             }

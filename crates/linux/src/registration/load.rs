@@ -1,5 +1,5 @@
-//! Opens the BPF object, fits it to this kernel and to an algorithm's programs, loads and registers
-//! it.
+//! Opens the BPF object, adapts it to this kernel and to an algorithm's programs, loads it and
+//! registers it.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -21,52 +21,52 @@ use crate::registration::log::{Listener, verifier_reason};
 use crate::stamp::Storage;
 use crate::{clock, codegen};
 
-/// Built by `bpf/build.sh`, which also checks that it is what the sources make.
+/// Built by `bpf/build.sh`, whose `--check` verifies that it matches the sources.
 static OBJECT: &[u8] = include_bytes!("../../bpf/prebuilt/ccplane.bpf.o");
 
-/// `BPF_F_LINK`: the registration hangs on a link, and goes with it.
+/// `BPF_F_LINK`: the registration belongs to a link and ends with it.
 const F_LINK: u32 = 1 << 13;
 
-/// One algorithm, as the kernel gets it.
+/// One algorithm, as registered with the kernel.
 #[derive(Clone, Debug)]
 pub struct AlgorithmSpec {
-    /// The name by which the agent knows it.
+    /// Name of the algorithm in the agent.
     pub name: Arc<str>,
-    /// The name by which sockets choose it, `ccp_<name>`; at most 15 bytes.
+    /// Name by which sockets select it, `ccp_<name>`; at most 15 bytes.
     pub kernel_name: String,
-    /// Its programs: the first four run as generated code where they fit a pad, others in the
+    /// Programs: the first four run as generated code if they fit a pad, the others in the
     /// interpreter.
     pub programs: Vec<Arc<Program>>,
-    /// How long a report that is not urgent may wait.
+    /// Longest delay of a report that is not urgent.
     pub latency: Duration,
-    /// What it needs; with [`Capabilities::ECN`] its connections use ECN.
+    /// Required capabilities; [`Capabilities::ECN`] enables ECN on its connections.
     pub needs: Capabilities,
-    /// What it needs, and what it uses where it is there; with [`Capabilities::TIMERS`] its
-    /// programs run at a time without an ACK too, and with [`Capabilities::KEEPS_WINDOW`] the
-    /// window stays as it is over idle times.
+    /// Required and optional capabilities. With [`Capabilities::TIMERS`] its programs also run by
+    /// timer, without an ACK; with [`Capabilities::KEEPS_WINDOW`] the window is kept over idle
+    /// periods.
     pub wants: Capabilities,
-    /// The program that decides everything, where one does: flows run it without an agent.
+    /// The standalone program, if the algorithm needs no agent.
     pub alone: Option<Alone>,
 }
 
-/// A program that flows run by themselves.
+/// A program that flows run without an agent.
 #[derive(Clone, Debug)]
 pub struct Alone {
-    /// It.
+    /// The program.
     pub program: Arc<Program>,
-    /// Its variable that is 1 on a flow that lived before.
+    /// Index of the variable that is set to 1 on a flow that ran before.
     pub begun: Option<u8>,
-    /// It sets pacing rates, so that the rate of what steered before need not be lifted.
+    /// The program sets pacing rates; otherwise an earlier program's rate is cleared.
     pub paces: bool,
 }
 
 impl AlgorithmSpec {
-    /// True when its flows have timers.
+    /// Returns true if its flows have timers.
     pub(crate) fn timed(&self) -> bool {
         self.wants.contains(Capabilities::TIMERS)
     }
 
-    /// True when its flows keep their window over idle times.
+    /// Returns true if its flows keep their window over idle periods.
     fn keeps_window(&self) -> bool {
         self.wants.contains(Capabilities::KEEPS_WINDOW)
     }
@@ -94,26 +94,26 @@ impl From<&ccplane_agent::Hosted> for AlgorithmSpec {
     }
 }
 
-/// How to register.
+/// Options of a registration.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The owner's limits, which hold for algorithm and fallback.
+    /// Limits of the operator, for algorithm and fallback alike.
     pub limits: Limits,
-    /// Flows that the table of an algorithm holds, a slot each. One more runs the fallback, is
-    /// counted, and looks for a free slot again every second. Network namespaces other than the one
-    /// of the thread that loads or adopts hold at most a quarter each, and three quarters together.
+    /// Flows that the table of an algorithm holds, one slot each. A flow without a slot runs the
+    /// fallback, is counted, and retries every second. Network namespaces other than the one of the
+    /// loading or adopting thread hold at most a quarter each, and three quarters together.
     pub flows: u32,
-    /// Bytes of an algorithm's ring of reports, a power of two. At 100,000 reports/s of 100 bytes a
-    /// reader that pauses for 100 ms needs one MiB; a report that finds no room keeps its values
-    /// for the next.
+    /// Size of an algorithm's report ring in bytes, a power of two. At 100,000 reports/s of 100
+    /// bytes, a reader that pauses for 100 ms needs 1 MiB. If the ring is full, a report's values
+    /// are carried over to the next one.
     pub ring_bytes: u32,
-    /// Keep the registration when this process ends, so that a new agent takes the live flows over
-    /// ([`crate::Kernel::adopt`]).
+    /// Keeps the registration when this process ends, so that a new agent can take over the live
+    /// flows ([`crate::Kernel::adopt`]).
     pub pin: bool,
-    /// Let processes without CAP_NET_ADMIN choose the algorithm.
+    /// Lets processes without CAP_NET_ADMIN select the algorithm.
     pub unrestricted: bool,
-    /// Read the time stamps that [`Stamps`](crate::stamp::Stamps) leaves beside sockets; without it
-    /// nothing is spent on them.
+    /// Reads the timestamps that [`Stamps`](crate::stamp::Stamps) leaves in socket storage. `None`
+    /// costs nothing.
     pub stamps: Option<Storage>,
 }
 
@@ -130,12 +130,12 @@ impl Default for Options {
     }
 }
 
-/// Bytes that a table of [`most_flows`] may take. More would be memory that few hosts miss but all
-/// pay for.
+/// Upper limit of a table of [`most_flows`], bytes: a larger one would cost every host memory that
+/// few need.
 const TABLE_BYTES: usize = 64 << 20;
 
-/// The largest power of two of flows, up to 65,536, whose table stays within 64 MB. Timers take as
-/// much again.
+/// Returns the largest power of two of flows, up to 65,536, whose table stays within 64 MiB. Timers
+/// take the same amount again.
 pub const fn most_flows() -> u32 {
     let mut flows = 1 << 16;
     while flows as usize * size_of::<Slot>() > TABLE_BYTES {
@@ -144,10 +144,9 @@ pub const fn most_flows() -> u32 {
     flows
 }
 
-/// A registered object: what holds it in the kernel, and its mapped memory.
+/// A registered object: its handle in the kernel, and its mapped memory.
 pub(crate) struct Loaded {
-    /// Before the object: without real links (before Linux 6.4) it stands on the object's file
-    /// descriptor.
+    /// Dropped before the object: before Linux 6.4 (no links) it uses the object's descriptor.
     pub link: Link,
     pub object: Object,
     pub memory: Memory,
@@ -155,20 +154,20 @@ pub(crate) struct Loaded {
     pub features: KernelFeatures,
 }
 
-/// Which program's code each pad of an object has.
+/// The program in each pad of an object.
 pub(crate) type Pads = [Option<Arc<Program>>; PADS];
 
-/// The object's mask of pads with code.
+/// Bit mask of filled pads.
 const FILLED: &str = ".rodata.pads";
-/// Whether it reads time stamps, and the map where they are.
+/// Flag that enables timestamps, and the map that holds them.
 const STAMPED: &str = ".rodata.stamped";
 const STAMPS: &str = "stamps";
-/// Whether flows have timers, and the map where those are.
+/// Flag that enables timers.
 const TIMED: &str = ".rodata.timed";
-/// Flows keep their window over idle times.
+/// Flag that keeps the window over idle periods.
 const KEEPS: &str = ".rodata.keeps";
 const TIMERS: &str = "timers";
-/// The maps that objects of one registration have in common.
+/// Maps shared by all objects of one registration.
 const SHARED: [&str; 7] = [
     ".data.plane",
     "table",
@@ -179,25 +178,25 @@ const SHARED: [&str; 7] = [
     TIMERS,
 ];
 
-/// The memory of one registration.
+/// Mapped memory of one registration.
 pub(crate) struct Memory {
     pub table: Table,
     pub programs: Shared<ProgramSlot>,
     pub ring: Ring,
 }
 
-/// What the running kernel has, from its type information.
+/// Features of the running kernel, from its type information.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelFeatures {
-    /// `cong_control` takes (sk, ack, flag, rate_sample), since Linux 6.10; before, (sk,
+    /// `cong_control` takes (sk, ack, flag, rate_sample), as since Linux 6.10; before, (sk,
     /// rate_sample).
     pub four_arguments: bool,
-    /// Registrations hang on links, since Linux 6.4.
+    /// Registrations are links, as since Linux 6.4.
     pub links: bool,
 }
 
 impl KernelFeatures {
-    /// Reads them.
+    /// Detects the features of the running kernel.
     pub fn detect() -> Result<KernelFeatures, LoadError> {
         let btf = Btf::from_vmlinux().map_err(|_| LoadError::NoBtf)?;
         let old = |missing: &str| LoadError::OldKernel {
@@ -231,7 +230,7 @@ impl KernelFeatures {
     }
 }
 
-/// True for a name that the kernel takes.
+/// Returns true for a name that the kernel accepts.
 pub(crate) fn valid_name(name: &str) -> bool {
     (1..16).contains(&name.len())
         && name
@@ -260,8 +259,8 @@ pub(crate) fn load(spec: &AlgorithmSpec, options: &Options) -> Result<Loaded, Lo
     })
 }
 
-/// The object with the programs' code in its pads, loaded; over maps that are there already, or
-/// over new ones.
+/// Builds and loads an object with the programs' code in its pads, over the maps in `shared` or new
+/// ones.
 pub(crate) fn build(
     spec: &AlgorithmSpec,
     pads: &Pads,
@@ -272,7 +271,7 @@ pub(crate) fn build(
     let mut bytes = OBJECT.to_vec();
     let mut filled = 0u32;
     for (index, program) in pads.iter().enumerate() {
-        // Who chose the pads knows that it fits.
+        // The caller has checked that the programs fit.
         if let Some(code) = program
             .as_deref()
             .and_then(|program| codegen::compile(program).ok())
@@ -291,7 +290,7 @@ pub(crate) fn build(
         .map_err(failure("loading the BPF object", &listener))
 }
 
-/// Makes the kernel offer it to sockets.
+/// Registers the congestion control, so that sockets can select it.
 pub(crate) fn register(
     object: &mut Object,
     spec: &AlgorithmSpec,
@@ -306,8 +305,8 @@ pub(crate) fn register(
         })
 }
 
-/// Puts another object behind a registration: new flows run it, live ones go on in the one they
-/// began with.
+/// Replaces the object of a registration: new flows run it, live ones continue in the object they
+/// started with.
 pub(crate) fn replace(
     link: &mut Link,
     object: &mut Object,
@@ -315,8 +314,8 @@ pub(crate) fn replace(
 ) -> Result<(), LoadError> {
     let listener = Listener::new();
     let map = operations_map(object, features)?;
-    // SAFETY: both are live objects of libbpf; the link was made by `attach_struct_ops`, the kind
-    // that this takes.
+    // SAFETY: both pointers are live libbpf objects, borrowed for the call; the link was made by
+    // `attach_struct_ops`, as `bpf_link__update_map` requires.
     let result = unsafe {
         libbpf_rs::libbpf_sys::bpf_link__update_map(
             link.as_libbpf_object().as_ptr(),
@@ -337,7 +336,7 @@ fn operations_map(object: &mut Object, features: KernelFeatures) -> Result<MapMu
     map.ok_or_else(|| LoadError::Mismatch(format!("it has no map {name}")))
 }
 
-/// An error of the loader, with the verifier's reason where it was the verifier.
+/// Converts an error of the loader, with the verifier's reason if it rejected a program.
 pub(crate) fn failure(
     what: &'static str,
     listener: &Listener,
@@ -365,7 +364,7 @@ fn operations(features: KernelFeatures) -> &'static str {
     }
 }
 
-/// Sizes, name, flags; and of the two variants the one that this kernel takes.
+/// Sets sizes, name and flags, and selects the variant that this kernel accepts.
 fn fit(
     open: &mut OpenObject,
     spec: &AlgorithmSpec,
@@ -432,12 +431,12 @@ fn name_operations(value: &mut [u8], spec: &AlgorithmSpec, options: &Options) {
     }
     value[ops::FLAGS].copy_from_slice(&flags.to_ne_bytes());
     if options.stamps.is_none() {
-        // No program where there is nothing to answer.
+        // Without timestamps no ACK is forced.
         value[ops::IN_ACK_EVENT].fill(0);
     }
 }
 
-/// Second descriptors of what every object of a registration works on.
+/// Duplicates the descriptors of the maps shared by a registration's objects.
 pub(crate) fn shared_maps(object: &Object) -> Result<Vec<(&'static str, OwnedFd)>, LoadError> {
     SHARED
         .iter()
@@ -465,7 +464,7 @@ impl Memory {
         )
     }
 
-    /// Maps the memory of a registration from its maps.
+    /// Maps the memory of a registration.
     pub fn map(
         plane: OwnedFd,
         table: OwnedFd,
@@ -509,8 +508,8 @@ fn prepare(memory: &Memory, pads: &Pads, spec: &AlgorithmSpec, options: &Options
     }
 }
 
-/// Leaves the part of the table that other network namespaces cannot take to the one of this
-/// thread.
+/// Reserves the part of the table that other network namespaces cannot take for this thread's
+/// namespace.
 pub(crate) fn set_home(plane: &Plane) -> Result<(), LoadError> {
     let cookie = crate::namespace::own_cookie();
     let cookie = cookie.map_err(LoadError::io(
@@ -522,7 +521,7 @@ pub(crate) fn set_home(plane: &Plane) -> Result<(), LoadError> {
     Ok(())
 }
 
-/// Puts the owner's limits into force, for live flows too.
+/// Sets the operator's limits, for live flows too.
 pub(crate) fn set_limits(plane: &Plane, limits: &Limits) {
     use std::sync::atomic::Ordering::Relaxed;
     plane.fallback_after_ns.store(
@@ -532,7 +531,7 @@ pub(crate) fn set_limits(plane: &Plane, limits: &Limits) {
     set_window_and_rate(plane, limits);
 }
 
-/// Those that may change while an agent runs.
+/// Sets the limits that may change while an agent runs.
 pub(crate) fn set_window_and_rate(plane: &Plane, limits: &Limits) {
     use std::sync::atomic::Ordering::Relaxed;
     plane.min_cwnd.store(limits.min_cwnd, Relaxed);

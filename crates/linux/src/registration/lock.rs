@@ -1,5 +1,4 @@
-//! One process per name: names of congestion controls are global to the host, over all its
-//! namespaces.
+//! One process per name: names of congestion controls are global to the host, across namespaces.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{Read, Seek, Write};
@@ -11,19 +10,19 @@ use nix::fcntl::{Flock, FlockArg};
 use crate::error::LoadError;
 use crate::registration::places::state;
 
-/// How often a file may vanish between opening and locking it, because its last holder went.
+/// Retries if a lock file disappears between opening and locking, because its holder exited.
 const RETRIES: usize = 100;
 
-/// Held while this process serves the name; the kernel gives it back however the process ends.
+/// Lock on a name, held while this process serves it. The kernel releases it however the process
+/// ends.
 pub(crate) struct NameLock {
     path: PathBuf,
     _file: Flock<File>,
-    /// The folder of the pins, once there is one.
+    /// Lock on the folder of the pins, once it exists.
     pins: Option<Flock<File>>,
 }
 
-/// Permissions of a lock file. Another user who can open it can lock it, and keep the next agent
-/// out.
+/// Permissions of a lock file. A user who can open it could lock it and keep the next agent out.
 const OWNER_ONLY: u32 = 0o600;
 
 impl NameLock {
@@ -44,11 +43,11 @@ impl NameLock {
                 .mode(OWNER_ONLY)
                 .open(&path);
             let mut file = match file {
-                // The directory went with the last lock in it.
+                // The folder was removed with the last lock in it.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 file => file.map_err(failed("opening"))?,
             };
-            // A file left by an earlier version is readable by all.
+            // Earlier versions left files that everybody could read.
             file.set_permissions(Permissions::from_mode(OWNER_ONLY))
                 .map_err(failed("setting the permissions of"))?;
             let mut pid = String::new();
@@ -60,7 +59,8 @@ impl NameLock {
                 }
             })?;
             if !is_at(&held, &path) {
-                continue; // its holder removed it as it went, and somebody may hold another of that name
+                // removed by its holder; another process may hold a new file of this name
+                continue;
             }
             let write = |file: &mut File| {
                 file.set_len(0)?;
@@ -78,7 +78,7 @@ impl NameLock {
     }
 
     /// Locks the folder of the pins as well. Otherwise two processes with different `--state`
-    /// folders would steer the same table of flows.
+    /// folders could control the same flow table.
     pub fn hold_pins(&mut self, directory: &Path) -> Result<(), LoadError> {
         let failed = LoadError::io(format!("opening {}", directory.display()));
         let folder = File::open(directory).map_err(failed)?;
@@ -92,8 +92,8 @@ impl NameLock {
     }
 }
 
-/// Removes the lock file of a name that this process holds, for when it ends without dropping the
-/// holder. Another process may take the name from then on.
+/// Removes the lock file of a name held by this process, for an exit without dropping the holder.
+/// Another process may take the name from then on.
 pub fn abandon_name(name: &str) {
     let path = state().join(format!("{name}.lock"));
     if std::fs::read_to_string(&path).is_ok_and(|pid| pid.trim() == std::process::id().to_string())
@@ -112,9 +112,10 @@ fn is_at(file: &File, path: &Path) -> bool {
 
 impl Drop for NameLock {
     fn drop(&mut self) {
-        // While it is held: whoever opened it before finds in `take` that it is gone.
+        // While the lock is held: a process that opened the file before sees in `take` that it is
+        // gone.
         let _ = std::fs::remove_file(&self.path);
-        // Fails, as it should, while others hold names.
+        // Fails, as intended, while other names are held.
         let _ = std::fs::remove_dir(state());
     }
 }

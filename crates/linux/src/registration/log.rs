@@ -1,18 +1,19 @@
-//! What libbpf says while it works, kept so that an error can carry the verifier's reason.
+//! Captures libbpf's log, so that an error can include the verifier's reason.
 
 use std::sync::{Mutex, MutexGuard};
 
 use libbpf_rs::PrintLevel;
 
-/// libbpf has one printer for the whole process: whoever listens holds this.
+/// libbpf has one print callback per process; a listener holds this lock.
 static LISTENING: Mutex<()> = Mutex::new(());
 static LINES: Mutex<String> = Mutex::new(String::new());
 
-/// Enough for the verifier's reason and the way to it; its whole log can have megabytes.
+/// Bytes kept: enough for the verifier's reason and the path to it. Its whole log can have
+/// megabytes.
 const KEPT: usize = 256 * 1024;
 const SHOWN: usize = 12;
 
-/// Collects what libbpf says until it is dropped.
+/// Collects libbpf's log until it is dropped.
 pub(crate) struct Listener {
     _only: MutexGuard<'static, ()>,
     before: Option<(PrintLevel, libbpf_rs::PrintCallback)>,
@@ -20,7 +21,7 @@ pub(crate) struct Listener {
 
 impl Listener {
     pub fn new() -> Listener {
-        // A panic elsewhere while listening leaves nothing behind that could be wrong here.
+        // The lock guards no data that a panic could corrupt.
         let only = LISTENING
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -32,7 +33,7 @@ impl Listener {
         }
     }
 
-    /// Everything since `new`.
+    /// Returns the log since `new`.
     pub fn text(&self) -> String {
         lines().clone()
     }
@@ -54,7 +55,7 @@ fn keep(level: PrintLevel, text: String) {
     tracing::trace!(?level, "{}", text.trim_end());
     let mut lines = lines();
     let room = KEPT.saturating_sub(lines.len());
-    // Of a text that is too long the end matters: there the verifier says why.
+    // Keeps the end of an oversized text, where the verifier states the reason.
     let mut start = text.len().saturating_sub(room);
     while !text.is_char_boundary(start) {
         start += 1;
@@ -62,7 +63,7 @@ fn keep(level: PrintLevel, text: String) {
     lines.push_str(&text[start..]);
 }
 
-/// The program that the verifier refused, and its last words.
+/// Returns the name of the rejected program and the verifier's last lines.
 pub(crate) fn verifier_reason(log: &str) -> Option<(String, String)> {
     let begin = log.find("-- BEGIN PROG LOAD LOG --")?;
     let program = log[..begin]
@@ -91,8 +92,8 @@ mod tests {
     use crate::codegen::asm::{Assembler, Reg};
     use crate::testing::{cannot_load, skip};
 
-    /// A real refusal by this kernel's verifier: a pad that reads through a register that was never
-    /// set.
+    /// A real rejection by this kernel's verifier: a pad that reads through an uninitialised
+    /// register.
     #[test]
     fn the_verifiers_own_words_come_through() {
         if let Some(reason) = cannot_load() {

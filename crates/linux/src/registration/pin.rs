@@ -1,6 +1,6 @@
-//! Registrations that outlive the process which made them: pinned under bpffs, adopted by the next
-//! agent, removed by `detach`. And registrations that a dead process left where the kernel has no
-//! links (before Linux 6.4).
+//! Registrations that outlive their process: pinned under bpffs, adopted by the next agent, removed
+//! by `detach`. Also removes registrations left by a dead process on kernels without links (before
+//! Linux 6.4).
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -18,27 +18,27 @@ use crate::registration::load::Memory;
 use crate::registration::places::bpffs;
 
 const LINK: &str = "link";
-/// Maps by the names of their pins and in the object.
+/// Maps by the names of their pins and their names in the object.
 const MAPS: [(&str, &str); 5] = [
     ("plane", ".data.plane"),
     ("table", "table"),
     ("programs", "programs"),
     ("ring", "ring"),
-    // Nobody opens it: timers end where neither a process nor a pin holds their map.
+    // Never opened, only kept: timers end when neither a process nor a pin holds their map.
     ("timers", "timers"),
 ];
 
-/// Where all registrations of this layout are pinned.
+/// Folder of all pinned registrations of this layout.
 fn root() -> PathBuf {
     bpffs().join("ccplane").join(LAYOUT.to_string())
 }
 
-/// Where the registration `name` is pinned.
+/// Folder of the pins of registration `name`.
 fn directory(name: &str) -> PathBuf {
     root().join(name)
 }
 
-/// Mounts bpffs where it is not.
+/// Mounts bpffs unless it is mounted.
 pub(crate) fn mount_bpffs() -> Result<(), LoadError> {
     let mounted = nix::sys::statfs::statfs(bpffs())
         .is_ok_and(|fs| fs.filesystem_type() == nix::sys::statfs::FsType(libc::BPF_FS_MAGIC as _));
@@ -59,7 +59,7 @@ pub(crate) fn mount_bpffs() -> Result<(), LoadError> {
     )))
 }
 
-/// Pins a registration: all of it or nothing.
+/// Pins a registration, completely or not at all.
 pub(crate) fn pin(
     name: &str,
     link: &mut Link,
@@ -96,7 +96,7 @@ pub(crate) fn pin(
     }
 }
 
-/// Reopens the memory of a pinned registration.
+/// Opens the memory of a pinned registration.
 pub(crate) fn open(name: &str, access: Access) -> Result<(PathBuf, Memory), LoadError> {
     let directory = directory(name);
     let looked = presence_in(&directory);
@@ -134,13 +134,13 @@ pub(crate) fn open(name: &str, access: Access) -> Result<(PathBuf, Memory), Load
     Ok((directory, memory))
 }
 
-/// An attached algorithm, looked at from outside: its agent may be another process, or dead.
+/// An attached algorithm, observed from outside. Its agent may be another process, or dead.
 pub struct Observed {
     name: String,
     memory: Memory,
 }
 
-/// Every attached algorithm; empty where none is.
+/// Opens every attached algorithm.
 pub fn observe() -> Result<Vec<Observed>, LoadError> {
     let root = root();
     let paths = listed(&root).map_err(LoadError::io(format!("listing {}", root.display())))?;
@@ -153,7 +153,7 @@ pub fn observe() -> Result<Vec<Observed>, LoadError> {
 }
 
 impl Observed {
-    /// The registration of this kernel name.
+    /// Opens the registration `kernel_name`.
     pub fn open(kernel_name: &str) -> Result<Observed, LoadError> {
         let (_, memory) = open(kernel_name, Access::Read)?;
         Ok(Observed {
@@ -162,27 +162,27 @@ impl Observed {
         })
     }
 
-    /// Its kernel name.
+    /// Returns the kernel name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The flows that live, as the kernel shows them.
+    /// Returns the live flows, as published by the kernel.
     pub fn flows(&self) -> impl Iterator<Item = FlowView> {
         self.memory.table.flows(0, &self.name)
     }
 
-    /// Its counters.
+    /// Returns the counters.
     pub fn counters(&self) -> Counters {
         crate::registration::counters::of(&self.memory)
     }
 
-    /// What its flows did that ended.
+    /// Returns the totals of ended flows.
     pub fn ended(&self) -> crate::Totals {
         crate::map::totals::of(self.memory.plane())
     }
 
-    /// Its flows run a program that needs no agent.
+    /// Returns true if the flows run a program that needs no agent.
     pub fn alone(&self) -> bool {
         self.memory
             .plane()
@@ -191,12 +191,12 @@ impl Observed {
             != 0
     }
 
-    /// How long its agent has given no sign of life.
+    /// Returns the time since the agent's last heartbeat.
     pub fn silence(&self) -> ccplane_units::Duration {
         crate::clock::now().since(self.heartbeat())
     }
 
-    /// Silence of the agent after which flows fall back.
+    /// Returns the agent timeout, after which flows fall back.
     pub fn fallback_after(&self) -> ccplane_units::Duration {
         let plane = self.memory.plane();
         let nanos = plane
@@ -205,7 +205,7 @@ impl Observed {
         ccplane_units::Duration::from_nanos(nanos)
     }
 
-    /// The last sign of life of its agent, on CLOCK_MONOTONIC.
+    /// Returns the time of the agent's last heartbeat, on CLOCK_MONOTONIC.
     pub fn heartbeat(&self) -> Time {
         Time::from_nanos(
             self.memory
@@ -216,7 +216,7 @@ impl Observed {
     }
 }
 
-/// An error where `name` is pinned already.
+/// Fails if `name` is pinned already.
 pub(crate) fn refuse_attached(name: &str) -> Result<(), LoadError> {
     let path = directory(name);
     match path.exists() {
@@ -228,19 +228,20 @@ pub(crate) fn refuse_attached(name: &str) -> Result<(), LoadError> {
     }
 }
 
-/// What there is of a registration under bpffs.
+/// Presence of a registration under bpffs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// All of its pins.
+    /// All pins exist.
     Present,
-    /// Some of them, without this one.
+    /// Some pins exist, but not this one.
     Partial(PathBuf),
-    /// None: it was detached.
+    /// No pin exists: the registration was detached.
     Gone,
 }
 
-/// Whether the registration `name` of this layout is there. An error: that cannot be told now. It
-/// takes no descriptor.
+/// Checks for the registration `name` of this layout, without opening a descriptor.
+///
+/// # Errors The folder could not be read, so the presence is unknown.
 pub fn presence(name: &str) -> std::io::Result<Presence> {
     presence_in(&directory(name))
 }
@@ -251,7 +252,7 @@ fn presence_in(directory: &Path) -> std::io::Result<Presence> {
     }
     for pin in MAPS.iter().map(|(pin, _)| *pin).chain([LINK]) {
         let pin = directory.join(pin);
-        // Whoever detaches removes the pins first, and then the directory.
+        // Detaching removes the pins first and then the folder.
         if !pin.try_exists()? && directory.try_exists()? {
             return Ok(Presence::Partial(pin));
         }
@@ -262,12 +263,12 @@ fn presence_in(directory: &Path) -> std::io::Result<Presence> {
     })
 }
 
-/// The kernel names that are attached, by this layout or another's.
+/// Returns the attached kernel names of all layouts.
 pub fn attached() -> Vec<String> {
     names(registrations())
 }
 
-/// The last parts of paths, each once.
+/// Returns the last components of the paths, sorted and without duplicates.
 pub(crate) fn names(paths: impl Iterator<Item = PathBuf>) -> Vec<String> {
     let mut names: Vec<String> = paths
         .filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()))
@@ -277,7 +278,7 @@ pub(crate) fn names(paths: impl Iterator<Item = PathBuf>) -> Vec<String> {
     names
 }
 
-/// What is in a directory: nothing in one that does not exist. An error: that cannot be told.
+/// Lists a folder. One that does not exist is empty; any other error is returned.
 fn listed(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     match std::fs::read_dir(path) {
         Ok(entries) => entries
@@ -300,12 +301,12 @@ fn registrations() -> impl Iterator<Item = PathBuf> {
     of_all_layouts(&bpffs().join("ccplane"))
 }
 
-/// What is pinned below `root` by a layout, of every layout.
+/// Returns everything pinned below `root` by any layout.
 pub(crate) fn of_all_layouts(root: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let layouts: Vec<PathBuf> = entries(root).collect();
     layouts
         .into_iter()
-        // Layouts are numbers; other parts of ccplane may pin beside them.
+        // Layouts are numbers; other parts of ccplane may have pins next to them.
         .filter(|path| {
             path.file_name()
                 .and_then(|n| n.to_str())
@@ -314,11 +315,12 @@ pub(crate) fn of_all_layouts(root: &Path) -> impl Iterator<Item = PathBuf> + use
         .flat_map(move |layout| entries(&layout).collect::<Vec<_>>())
 }
 
-/// Removes what is attached, of this layout and of others, also when the process that attached it
-/// was killed: everything, or the registration `only`. New sockets cannot choose it any more. Live
-/// ones run under the fallback to their end. Returns the names of what was removed. Network
-/// namespaces of which it is the default get a native one first; where that fails, nothing is
-/// removed.
+/// Detaches all registrations, or only `only`, of every layout, even if the process that attached
+/// them was killed. New sockets can no longer select them. Live ones run the fallback until they
+/// end. Returns the removed names.
+///
+/// Network namespaces that have one as their default get a native congestion control first. If that
+/// fails, nothing is removed.
 pub fn detach(only: Option<&str>) -> Result<Vec<String>, LoadError> {
     crate::default_control::restore(only, None)?;
     let mut removed = Vec::new();
@@ -346,19 +348,19 @@ pub fn detach(only: Option<&str>) -> Result<Vec<String>, LoadError> {
         }
         remove_pins(&directory);
         remove_leftover(&name)?;
-        // The lock file of an agent that was killed; one that lives keeps it.
+        // Removes the lock file of a killed agent; a live one keeps it.
         drop(crate::registration::lock::NameLock::take(&name));
         removed.push(name);
     }
     for path in [root(), bpffs().join("ccplane")] {
-        // Fails, as it should, where something else is still pinned there.
+        // Fails, as intended, if something else is still pinned there.
         let _ = std::fs::remove_dir(path);
     }
     Ok(removed)
 }
 
-/// Live flows do not run a program by themselves any longer: NewReno takes them. Of a layout that
-/// is not ours nothing is known.
+/// Stops the standalone program of live flows, which then run NewReno. Skips other layouts, whose
+/// memory cannot be interpreted.
 fn end_program(directory: &Path) {
     if directory.parent() == Some(&root())
         && let Ok(map) = MapHandle::from_pinned_path(directory.join("plane"))
@@ -375,20 +377,20 @@ fn remove_pins(directory: &Path) {
     let _ = std::fs::remove_dir(directory);
 }
 
-/// Removes a pinned link, if there is one.
+/// Removes a pinned link if it exists.
 pub(crate) fn remove_link(pin: &Path) {
     if pin.exists()
         && let Ok(link) = Link::open(pin)
     {
-        // The kernel detaches it in any case once the pin is gone; this way it does so before we
-        // return.
+        // The kernel detaches it once the pin is gone; an explicit detach is complete before this
+        // returns.
         let _ = link.detach();
     }
     let _ = std::fs::remove_file(pin);
 }
 
-/// Unregisters what a dead process left of `name` where registrations do not hang on links. The
-/// caller holds the name's lock, so that no living process serves it.
+/// Unregisters `name` if a dead process left it registered on a kernel without links. The caller
+/// holds the name's lock, so no live process serves it.
 pub(crate) fn remove_leftover(name: &str) -> Result<(), LoadError> {
     let mut wanted = [0; 16];
     wanted[..name.len().min(15)].copy_from_slice(&name.as_bytes()[..name.len().min(15)]);
@@ -404,7 +406,7 @@ pub(crate) fn remove_leftover(name: &str) -> Result<(), LoadError> {
             .ok()
             .flatten();
         if value.is_some_and(|value| value.windows(wanted.len()).any(|part| part == wanted)) {
-            // With links this is refused, and there is nothing to do: it goes with its link.
+            // With links the kernel refuses, and the registration ends with its link anyway.
             let _ = map.delete(&0u32.to_ne_bytes());
         }
     }
@@ -436,7 +438,7 @@ mod tests {
             std::fs::write(directory.join(pin), "").unwrap();
         }
         assert_eq!(presence_in(&directory).unwrap(), Presence::Present);
-        // Below a file nothing can be looked up.
+        // Lookups below a file fail.
         assert!(listed(&directory.join(LINK)).is_err());
         remove_pins(&directory);
         assert!(listed(&directory).unwrap().is_empty());

@@ -1,16 +1,15 @@
-//! Where registrations are pinned and where their locks lie. Whoever may not write to the usual
-//! places chooses others.
+//! Folders of pins and locks. Users without access to the defaults choose others.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// Two folders, the same for every process that attaches, looks at or detaches the same
-/// registrations.
+/// Folders of pins and locks. Every process that attaches, observes or detaches a registration must
+/// use the same ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Places {
-    /// Locks, one a name.
+    /// Folder of the lock files, one per name.
     pub state: PathBuf,
-    /// Pins: a mounted bpffs, or a folder of one.
+    /// Folder of the pins: a bpffs mount, or a folder in one.
     pub bpffs: PathBuf,
 }
 
@@ -25,7 +24,8 @@ impl Default for Places {
 
 static PLACES: OnceLock<Places> = OnceLock::new();
 
-/// Chooses for this process, before anything is attached or looked at. False: it is too late.
+/// Sets the folders of this process, before any are used. Returns false if others are in use
+/// already.
 #[must_use]
 pub fn choose_places(places: Places) -> bool {
     PLACES.set(places.clone()).is_ok() || *chosen() == places

@@ -1,4 +1,4 @@
-//! The mapped programs: what the datapath needs of each beside its code.
+//! The mapped programs: metadata and interpreter code.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::fence;
@@ -9,9 +9,9 @@ use crate::map::layout::{CODE, ProgramSlot, VARS};
 
 const _: () = assert!(MAX_VARS <= VARS);
 
-/// Writes a program into a free slot. `code` is for the interpreter; a pad's program needs none.
-/// Its uid is its tag: flows are set to slot and tag together, so a flow that still means an
-/// earlier program of the slot does not run this one.
+/// Writes a program into a free slot. `code` is for the interpreter; a program in a pad needs none.
+/// The uid is the tag: flows are set to slot and tag together, so a flow with a stale tag does not
+/// run a later program of the slot.
 pub(crate) fn write(slot: &ProgramSlot, program: &Program, code: &[[u8; 16]]) {
     slot.tag.store(0, Relaxed);
     fence(Release);
@@ -24,7 +24,7 @@ pub(crate) fn write(slot: &ProgramSlot, program: &Program, code: &[[u8; 16]]) {
         init.store(0, Relaxed);
     }
     for (to, from) in slot.code.iter().zip(code) {
-        // Each half of 16 bytes has 8.
+        // Two 8-byte halves.
         let (low, high) = from.split_at(8);
         to[0].store(
             u64::from_le_bytes(low.try_into().expect("8 bytes")),

@@ -1,5 +1,4 @@
-//! One registered algorithm: its mapped memory, its programs, and what its agent knows of its
-//! flows.
+//! One registered algorithm: its mapped memory, its programs, and the flows known to the agent.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,22 +16,22 @@ use crate::registration::load::{AlgorithmSpec, Memory};
 use crate::registration::lock::NameLock;
 use crate::registration::programs;
 
-/// Records in a batch: enough to make its costs vanish, few enough that the ring has room while the
-/// agent works.
+/// Records per batch: enough to amortise the overhead, few enough to leave room in the ring while
+/// the agent works.
 const BATCH: usize = 256;
 
 pub(crate) struct Registered {
     pub spec: AlgorithmSpec,
     pub memory: Memory,
     pub pins: Option<PathBuf>,
-    /// What the agent is told of each of its flows.
+    /// Tags announced with each flow.
     pub tags: Tags,
     programs: [Option<Arc<Program>>; PROGRAMS],
-    /// What the agent knows of the flow in each slot.
+    /// The flow in each slot as known to the agent.
     known: Vec<Known>,
-    /// `close_lost` when the table was last looked through for flows that ended unheard.
+    /// `close_lost` when the table was last scanned for flows without a closing record.
     close_lost: u64,
-    /// Nothing for an adopted one, which its pins hold.
+    /// `None` for an adopted registration, which its pins hold.
     pub holder: Option<Holder>,
     _lock: NameLock,
 }
@@ -42,7 +41,7 @@ pub(crate) struct Registered {
 struct Known {
     generation: u32,
     epoch: u32,
-    /// Place of the program last set by the agent, plus 1; 0: none.
+    /// Index of the program last set by the agent, plus 1; 0: none.
     program: u32,
 }
 
@@ -68,10 +67,11 @@ impl Registered {
         }
     }
 
-    /// The first look of a new agent: nothing that was said to the one before it counts.
+    /// Starts over for a new agent: announces all live flows and discards pending commands and
+    /// records.
     pub fn take_over(&mut self, index: usize) -> Vec<Event<'static>> {
         let plane = self.memory.plane();
-        // Heartbeat before takeover: no flow may see the new agent and call it silent.
+        // Heartbeat before takeover: no flow may see the new agent and consider it silent.
         plane.heartbeat_ns.store(clock::now().as_nanos(), SeqCst);
         plane.agent.fetch_add(1, SeqCst);
         self.memory.ring.skip();
@@ -93,8 +93,8 @@ impl Registered {
         opened.collect()
     }
 
-    /// Hands over what came, a batch at a time: while the agent works on one, the kernel has the
-    /// rest of the ring.
+    /// Passes all records to `sink`, in batches: while the agent works on one, the kernel can use
+    /// the rest of the ring.
     pub fn drain(&mut self, index: usize, sink: &mut impl FnMut(Vec<Event<'_>>)) {
         let Registered {
             memory,
@@ -121,7 +121,7 @@ impl Registered {
             sink(events.collect());
             let end = batch.end;
             left = left.saturating_sub(ring.release(end));
-            // A kernel that writes as fast as this reads does not hold it forever.
+            // Bounds the loop if the kernel writes as fast as this reads.
             if left == 0 {
                 break;
             }
@@ -129,7 +129,7 @@ impl Registered {
         self.find_lost_closings(index, sink);
     }
 
-    /// Flows that ended while the ring was full.
+    /// Reports flows that ended while the ring was full.
     fn find_lost_closings(&mut self, index: usize, sink: &mut impl FnMut(Vec<Event<'_>>)) {
         let lost = crate::registration::counters::close_lost(self.memory.plane());
         if lost == self.close_lost {
@@ -153,8 +153,8 @@ impl Registered {
         sink(ended.collect());
     }
 
-    /// Keeps a program where it is. A new one goes to a pad's place, interpreted until an object
-    /// has it compiled; without a free pad it stays in the interpreter.
+    /// Installs a program, which keeps its index. It gets a free pad if possible and is interpreted
+    /// until an object with its code is registered; without a free pad it stays in the interpreter.
     pub fn install(&mut self, program: &Arc<Program>) -> Result<(), Refusal> {
         if self.place(program.uid()).is_some() {
             return Ok(());
@@ -181,16 +181,16 @@ impl Registered {
         Ok(())
     }
 
-    /// True when new flows run it as generated code.
+    /// Returns true if new flows run the program as generated code.
     pub fn is_compiled(&self, uid: u32) -> bool {
         self.place(uid).is_some_and(|place| match &self.holder {
             Some(holder) => holder.has(place),
-            // An adopted one: what never was interpreted has its pad.
+            // Adopted: a program in a pad without interpreter code is compiled.
             None => place < PADS && self.memory.programs[place].code_len.load(Relaxed) == 0,
         })
     }
 
-    /// An earlier agent's program that no flow runs any more.
+    /// Returns true if the index holds an earlier agent's program that no flow runs.
     fn is_abandoned(&self, place: usize) -> bool {
         let runs = |slot: usize| self.memory.table[slot].shown.program.load(Relaxed) as usize;
         self.programs[place].is_none()
@@ -207,7 +207,7 @@ impl Registered {
             .position(|p| p.as_ref().is_some_and(|p| p.uid() == uid))
     }
 
-    /// Writes a command for the flow of this generation in this slot.
+    /// Writes a command for flow `generation` in `slot`.
     pub fn command(
         &mut self,
         slot: usize,
@@ -257,7 +257,7 @@ impl Registered {
         Ok(())
     }
 
-    /// Gives the flow of this generation in this slot to NewReno, until it is set a program.
+    /// Releases flow `generation` in `slot` to NewReno until a program is set.
     pub fn release(&mut self, slot: usize, generation: u32) -> Result<(), Refusal> {
         let known = self.known.get_mut(slot);
         let known = known.filter(|known| known.generation == generation && generation != 0);
@@ -273,8 +273,8 @@ impl Registered {
         Ok(())
     }
 
-    /// Has every flow run the algorithm's program by itself, where it has one that decides
-    /// everything; live flows from their next ACK on. Else an agent steers.
+    /// Makes all flows run the standalone program, live flows from their next ACK on. Without one
+    /// an agent controls the flows.
     pub fn steer(&mut self) -> Result<(), Refusal> {
         let own = match self.spec.alone.clone() {
             None => 0,
@@ -286,7 +286,7 @@ impl Registered {
             }
         };
         let plane = self.memory.plane();
-        // Whoever reads says so (Kernel::drain).
+        // `Kernel::drain` overwrites this if there is a reader.
         let reader = if own == 0 {
             layout::READER_IDLE
         } else {
@@ -297,7 +297,7 @@ impl Registered {
         Ok(())
     }
 
-    /// Has flows run another program by themselves. The one before it may give up its place.
+    /// Replaces the standalone program and frees the index of the previous one.
     pub fn replace(&mut self, spec: &AlgorithmSpec) -> Result<(), Refusal> {
         let before = std::mem::replace(&mut self.spec, spec.clone());
         if let Err(why) = self.steer() {
@@ -317,9 +317,9 @@ impl Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        // Sockets keep the object that they run: without this their flows would run the program on,
-        // where nobody can end it. The same holds where another process detached it, and a changed
-        // program was put into force after that.
+        // Sockets keep the object that they run. Unless `own` is cleared, their flows would run the
+        // program with no means to stop it. The same applies if another process detached it and a
+        // changed program was set afterwards.
         let gone = |pins: &PathBuf| pins.try_exists().is_ok_and(|there| !there);
         if self.pins.as_ref().is_none_or(gone) {
             self.memory.plane().own.store(0, SeqCst);
@@ -327,7 +327,7 @@ impl Drop for Registered {
     }
 }
 
-/// A record as an event, and what it makes known.
+/// Converts a record to an event and updates the known flow.
 fn translate<'a>(
     index: usize,
     record: &Record,
@@ -339,13 +339,13 @@ fn translate<'a>(
     let flow = number(index, record.slot as usize, record.generation);
     match record.kind {
         layout::REC_OPEN if known.generation == record.generation => {
-            // The table told of it already, at a takeover.
+            // Announced already, at a takeover.
             known.epoch = record.epoch;
             None
         }
         layout::REC_OPEN | layout::REC_RESUME => {
             if !entry.holds(record.generation) {
-                return None; // it ended already
+                return None; // ended already
             }
             *known = Known {
                 generation: record.generation,
@@ -355,7 +355,7 @@ fn translate<'a>(
             let info = entry.info(algorithm, tags, record.kind == layout::REC_RESUME);
             Some(Event::FlowOpened { flow, info })
         }
-        // Of a flow that was never announced, or whose end was.
+        // The flow was never announced, or has been closed.
         _ if known.generation != record.generation => None,
         layout::REC_REPORT => {
             known.epoch = record.epoch;

@@ -1,4 +1,4 @@
-//! What is registered for an agent in another process.
+//! Registrations for an agent in another process.
 
 use std::sync::Arc;
 
@@ -11,33 +11,33 @@ use ccplane_wire::DatapathInfo;
 use crate::kernel::CAPABILITIES;
 use crate::registration::load::AlgorithmSpec;
 
-/// How long a CCP agent's reports that are not urgent may wait: as those of ccplane's algorithms
-/// that say nothing.
+/// Longest delay of a CCP agent's non-urgent reports, the same as the default of ccplane's
+/// algorithms.
 const LATENCY: Duration = Duration::from_millis(1);
 
-/// Why nothing can be registered for an agent.
+/// Nothing can be registered for the agent.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RemoteError {
-    /// It is not there, or does not answer.
+    /// The agent is absent or does not answer.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// A CCP agent, and no name.
+    /// A CCP agent, without a name of an algorithm.
     #[error(
         "a CCP agent does not say which algorithms it runs: name one, as --alg reno, which sockets choose as ccp_reno"
     )]
     Unnamed,
-    /// It has no algorithm of this name.
+    /// The agent has no algorithm of this name.
     #[error("the agent at {agent} has no {name}: it has {has}")]
     Lacks {
-        /// Where.
+        /// Address of the agent.
         agent: AgentAddress,
-        /// What was asked for.
+        /// Requested algorithm.
         name: String,
-        /// What there is.
+        /// Algorithms that the agent has.
         has: String,
     },
-    /// Its algorithm wants a name that is not for it.
+    /// The agent's algorithm requests a kernel name outside ccplane's.
     #[error(
         "the agent at {agent} wants to be called {name:?} by the kernel: such names begin with ccp_ and have 15 letters, digits, `_` and `.` \
          at most"
@@ -50,17 +50,18 @@ pub enum RemoteError {
     },
 }
 
-/// What the agent there is asked to steer with.
+/// The agent's answer: the algorithms to register.
 #[derive(Debug)]
 pub struct Asked {
-    /// Its algorithms.
+    /// Algorithms to register.
     pub algorithms: Vec<AlgorithmSpec>,
-    /// The round trip to it, where it is on another host.
+    /// Round-trip time to the agent, if it is on another host.
     pub round_trip: Option<Duration>,
 }
 
-/// What the agent there is asked to steer with: the algorithms of these names, or all that it has
-/// where there are none. An error when no agent is there now.
+/// Asks the agent for the algorithms in `names`, or for all that it has if `names` is empty.
+///
+/// # Errors No agent is reachable now, or it does not offer what was requested.
 pub fn remote_algorithms(
     address: &AgentAddress,
     names: &[&str],
@@ -70,7 +71,7 @@ pub fn remote_algorithms(
         AgentAddress::Unix(_) | AgentAddress::Tls(_) => {
             return offered(address, names, fallback_after);
         }
-        // Of one kind: the first that answers speaks for all.
+        // All have the same algorithms: the first answer counts.
         AgentAddress::Several(all) => {
             let mut first = None;
             for one in all {
@@ -109,7 +110,7 @@ fn offered(
     };
     let offers = offers(agent, datapath)?;
     let offered = &offers.algorithms;
-    // The agent may be anybody's: no name outside of ours is registered for it.
+    // The agent is untrusted: only names of ccplane are registered for it.
     if let Some(foreign) = offered
         .iter()
         .find(|one| !is_kernel_name(&one.offer.kernel_name))
@@ -141,8 +142,8 @@ fn offered(
     })
 }
 
-/// Whether an algorithm of ccplane's may have this name in the kernel: `ccp_` and letters, digits,
-/// `_` and `.`, 15 bytes at most.
+/// Returns true if an algorithm of ccplane may have this kernel name: `ccp_` followed by letters,
+/// digits, `_` and `.`, at most 15 bytes.
 pub fn is_kernel_name(kernel_name: &str) -> bool {
     kernel_name.starts_with("ccp_") && crate::registration::load::valid_name(kernel_name)
 }
@@ -159,7 +160,7 @@ fn spec(offered: &Offered) -> AlgorithmSpec {
     }
 }
 
-/// An algorithm of which only the name is known: its programs come later.
+/// An algorithm of which only the name is known; its programs are installed later.
 fn named(name: &str) -> AlgorithmSpec {
     let allowed = name
         .chars()
@@ -170,7 +171,7 @@ fn named(name: &str) -> AlgorithmSpec {
         programs: Vec::new(),
         latency: LATENCY,
         needs: Capabilities::CWND,
-        // CCP's own datapath has no clock but the ACKs either.
+        // As in CCP's own datapath, programs run only on ACKs.
         wants: Capabilities::CWND,
         alone: None,
     }

@@ -1,4 +1,4 @@
-//! A cgroup that bounds the memory and tasks of one process and its children.
+//! A cgroup that limits memory and tasks of one process and its children.
 
 use std::fs;
 use std::io;
@@ -8,17 +8,18 @@ use std::time::Duration;
 
 use nix::unistd::Pid;
 
-/// Controllers that the bounds need.
+/// Controllers required for the limits.
 const CONTROLLERS: [&str; 2] = ["memory", "pids"];
-/// Names of the cgroups begin so. The number of their process follows.
+/// Prefix of the cgroups' names, followed by the PID of the creator.
 const PREFIX: &str = "ccplane-sandbox-";
 
-/// A cgroup. Dropping it kills what is in it and removes it.
+/// A cgroup. Dropping it kills the processes in it and removes it.
 #[derive(Debug)]
 pub struct Cgroup(PathBuf);
 
 impl Cgroup {
-    /// Makes a cgroup of version 2 with these bounds: in this process's own one, or next to it.
+    /// Creates a cgroup (version 2) with these limits, below this process's own cgroup or next to
+    /// it.
     pub fn create(memory_bytes: u64, tasks: u64) -> io::Result<Cgroup> {
         let missing = |what: &str| io::Error::new(io::ErrorKind::Unsupported, what.to_owned());
         let mounts = fs::read_to_string("/proc/self/mounts")?;
@@ -60,7 +61,7 @@ impl Cgroup {
         Ok(cgroup)
     }
 
-    /// Moves a process into it.
+    /// Moves a process into the cgroup.
     pub(super) fn add(&self, process: Pid) -> io::Result<()> {
         fs::write(self.0.join("cgroup.procs"), process.to_string())
     }
@@ -69,8 +70,8 @@ impl Cgroup {
 impl Drop for Cgroup {
     #[expect(clippy::disallowed_methods, reason = "it waits for other processes")]
     fn drop(&mut self) {
-        // Before Linux 5.14 there is no such file, and the end of the supervisor has ended the
-        // others.
+        // The file exists since Linux 5.14. Before, the end of the supervisor has ended the other
+        // processes.
         let _ = fs::write(self.0.join("cgroup.kill"), "1");
         for _ in 0..50 {
             match fs::remove_dir(&self.0) {
@@ -83,7 +84,7 @@ impl Drop for Cgroup {
     }
 }
 
-/// True if children of this cgroup can have the bounds.
+/// Returns true if the controllers are enabled for children of this cgroup.
 fn passes_on(folder: &Path) -> bool {
     let list = fs::read_to_string(folder.join("cgroup.subtree_control")).unwrap_or_default();
     let has = |wanted: &&str| {
@@ -93,7 +94,7 @@ fn passes_on(folder: &Path) -> bool {
     CONTROLLERS.iter().all(has)
 }
 
-/// Removes cgroups of processes that were killed.
+/// Removes cgroups of processes that no longer exist.
 fn sweep(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();

@@ -1,4 +1,4 @@
-//! The report of the refused system call that ends a process.
+//! Reporting the rejected system call that ends a process.
 
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -6,7 +6,7 @@ use std::{mem, ptr};
 
 use super::REFUSED;
 
-/// Head of a `siginfo_t` of SIGSYS, as 64-bit kernels lay it out.
+/// Head of a `siginfo_t` of SIGSYS in the layout of 64-bit kernels.
 #[repr(C)]
 struct RefusedCall {
     signal: c_int,
@@ -17,12 +17,12 @@ struct RefusedCall {
     number: c_int,
 }
 
-/// Has the process report a system call that a filter answers with SIGSYS, for
-/// [`Sandboxed::refused`](super::Sandboxed::refused), and end by that signal. For processes that
-/// [`start`](super::start) has started.
+/// Makes the process report a system call that a filter answers with SIGSYS, for
+/// [`Sandboxed::refused`](super::Sandboxed::refused), and then end by that signal. For processes
+/// started by [`start`](super::start).
 pub fn report_refused_calls() -> io::Result<()> {
-    // SAFETY: the handler makes system calls only. The structure is zeroed, which stands for no
-    // flags and an empty mask, and outlives the call.
+    // SAFETY: the handler makes async-signal-safe calls only. A zeroed structure is valid (no
+    // flags, empty mask) and outlives the call.
     let result = unsafe {
         let mut action: libc::sigaction = mem::zeroed();
         action.sa_sigaction = handler as *const () as usize;
@@ -36,12 +36,13 @@ pub fn report_refused_calls() -> io::Result<()> {
 }
 
 extern "C" fn handler(signal: c_int, information: *mut libc::siginfo_t, _: *mut c_void) {
-    // SAFETY: the kernel passes a valid `siginfo_t`, which begins as `RefusedCall` does for SIGSYS.
-    // The calls are safe in a handler.
+    // SAFETY: the kernel passes a valid `siginfo_t`, which for SIGSYS starts with the layout of
+    // `RefusedCall`. The calls are async-signal-safe.
     unsafe {
         let number = (*information.cast::<RefusedCall>()).number;
         libc::write(REFUSED, (&raw const number).cast(), size_of::<c_int>());
-        // The filter ends a process that changes this action. Without a filter the signal does.
+        // If the filter denies changing this action, the filter ends the process; otherwise the
+        // signal does.
         libc::signal(signal, libc::SIG_DFL);
         libc::raise(signal);
     }

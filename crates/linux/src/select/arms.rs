@@ -1,6 +1,6 @@
-//! Two arms of connections for comparison: those that a rule steers, and as many others that keep
-//! their own congestion control. The programs of all rules share the maps. A reader of the figures
-//! first triggers a look at the watched connections.
+//! Two arms of connections for comparison: the connections selected by a rule, and an equal number
+//! that keep their own congestion control. The programs of all rules share the maps. Readers first
+//! call `look`, which updates the totals.
 
 use std::cell::Cell;
 use std::io::{ErrorKind, Read};
@@ -11,36 +11,37 @@ use crate::error::LoadError;
 use crate::map::totals::Totals;
 use crate::select::{self, SelectError};
 
-/// Entries of the map. `ARMS`.
+/// Entries of the map, `ARMS`.
 const ENTRIES: usize = 64;
-/// `NO_ARM`: a rule whose connections are not watched.
+/// `NO_ARM`: the rule's connections are not watched.
 pub(crate) const NO_ARM: u32 = u32::MAX;
 
-/// How connections of one algorithm's rules did.
+/// Results of the rules of one algorithm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arm {
-    /// The congestion control, as the kernel knows it.
+    /// Kernel name of the congestion control.
     pub algorithm: String,
-    /// Those that were steered.
+    /// Totals of the selected connections.
     pub steered: Totals,
-    /// Those that kept their own.
+    /// Totals of the control group.
     pub control: Totals,
 }
 
-/// What is watched, from when this was made.
+/// The watched connections, counted from its creation.
 pub struct Arms {
     names: Vec<String>,
     watched: MapHandle,
     arms: MapHandle,
     look: Link,
-    /// A connection may be watched.
+    /// A rule may be watching connections.
     used: Cell<bool>,
     _object: Object,
 }
 
 impl Arms {
-    /// For rules of these congestion controls. An error: the kernel does not take the program, or a
-    /// capability is missing.
+    /// Creates the arms for rules of these congestion controls.
+    ///
+    /// # Errors The kernel rejects the program, or a capability is missing.
     pub fn new(names: &[String]) -> Result<Arms, SelectError> {
         let object = select::load("look", &select::Wanted::default(), None)?;
         let handle = |name: &str| {
@@ -62,9 +63,9 @@ impl Arms {
         })
     }
 
-    /// Looks at every watched connection of this thread's network namespace once: what it did since
-    /// the last time is added, its RTT and rate are counted. Those of other namespaces are added up
-    /// at their end.
+    /// Updates the totals from every watched connection of this thread's network namespace: adds
+    /// the growth of the counters and one sample of RTT and rate. Connections of other namespaces
+    /// are added only when they end.
     pub fn look(&self) -> Result<(), SelectError> {
         if !self.used.get() {
             return Ok(());
@@ -88,7 +89,7 @@ impl Arms {
         }
     }
 
-    /// What they did.
+    /// Returns the results per algorithm.
     pub fn read(&self) -> Result<Vec<Arm>, SelectError> {
         let totals = |entry: usize| -> Result<Totals, SelectError> {
             let value = self
@@ -115,7 +116,7 @@ impl Arms {
             .collect()
     }
 
-    /// Where connections of rules for this congestion control are added up.
+    /// Returns the entry for selected connections of rules for this congestion control.
     pub(crate) fn entry(&self, name: &str) -> u32 {
         self.used.set(true);
         let index = self
@@ -126,7 +127,7 @@ impl Arms {
         index.map_or(NO_ARM, |index| 2 * index as u32)
     }
 
-    /// The map of this name, for another object.
+    /// Returns the map of this name, for use by another object.
     pub(crate) fn map(&self, name: &std::ffi::OsStr) -> Option<&MapHandle> {
         match name.to_str() {
             Some("watched") => Some(&self.watched),

@@ -1,8 +1,9 @@
-//! Stamps at a device: two programs at its traffic-control hooks, and super-packets of one segment.
+//! Timestamping at a device: two programs at its traffic-control hooks, and a limit of one segment
+//! per super-packet.
 //!
-//! Where the kernel has tcx (Linux 6.6) each program hangs on a link, which goes with its last
-//! holder. On older kernels they are filters of a clsact qdisc, which are removed when the device
-//! is put back. Other filters there stay, and so does the qdisc then.
+//! With tcx (Linux 6.6) each program is attached by a link, which ends with its last holder. On
+//! older kernels the programs are filters of a clsact qdisc, which are removed when the device is
+//! restored. If it has other filters, those and the qdisc stay.
 
 use std::fs::File;
 use std::io;
@@ -16,39 +17,38 @@ use super::pins::Slot;
 use crate::error::LoadError;
 use crate::namespace;
 
-/// `ARPHRD_ETHER`, `ARPHRD_LOOPBACK`: an Ethernet header on each packet.
+/// `ARPHRD_ETHER`, `ARPHRD_LOOPBACK`: packets have an Ethernet header.
 const ETHERNET: [u16; 2] = [1, 772];
-/// `ARPHRD_NONE`, `ARPHRD_RAWIP`, and the tunnels over IPv4 and IPv6: packets begin with the IP
-/// header.
+/// `ARPHRD_NONE`, `ARPHRD_RAWIP`, and tunnels over IPv4 and IPv6: packets start with the IP header.
 const BARE: [u16; 4] = [0xfffe, 519, 768, 769];
-/// Of our filters, where there is no tcx: so that `detach` finds them, and nobody else's.
+/// Handle and priority of our filters without tcx, by which `detach` identifies them.
 const HANDLE: u32 = 0xccb;
 const PRIORITY: u32 = 0xccb;
 
-/// One device with stamps.
+/// A device with timestamp programs.
 pub(crate) struct Device {
-    /// Of its note.
+    /// Index of its note.
     pub number: usize,
     pub place: Place,
     links: Vec<OwnedFd>,
 }
 
-/// Which device, and what it was before.
+/// The device and its previous configuration.
 pub(crate) struct Place {
     pub index: u32,
-    /// Its namespace.
+    /// Network namespace of the device.
     pub namespace: File,
-    /// By which others find that.
+    /// Cookie of the namespace.
     pub cookie: u64,
-    /// Segments of a super-packet before.
+    /// Previous limit of segments per super-packet.
     pub gso_max_segs: u32,
-    /// Filters, not links, have the programs: [`Hook::bit`] of each.
+    /// Programs attached as filters rather than links: [`Hook::bit`] of each.
     pub filters: u32,
-    /// And the clsact qdisc that they are at was made for them.
+    /// The clsact qdisc of the filters was created by us.
     pub made_clsact: bool,
 }
 
-/// The programs for a kind of device: what stamps departures, what stamps arrivals.
+/// Returns the programs for a kind of device: for departures and for arrivals.
 pub(crate) fn programs(kind: u16) -> Option<[&'static str; 2]> {
     if ETHERNET.contains(&kind) {
         Some(["depart_ether", "arrive_ether"])
@@ -59,13 +59,15 @@ pub(crate) fn programs(kind: u16) -> Option<[&'static str; 2]> {
     }
 }
 
-/// The device of this name in the calling thread's namespace, and its kind.
+/// Finds the device of this name in the calling thread's namespace. Returns its configuration and
+/// kind.
 pub(crate) fn find(name: &str) -> Result<(Place, u16), LoadError> {
     let failed = |what: &str| LoadError::io(format!("{what} the device {name}"));
     let all = if_nameindex()
         .map_err(io::Error::from)
         .map_err(failed("finding"))?;
-    // By this list and not `if_nametoindex`, which takes `lo:1` for `lo`: so a device has one name.
+    // `if_nametoindex` would accept the alias `lo:1` for `lo`; with this list a device has one
+    // name.
     let index = all
         .iter()
         .find(|device| device.name().to_bytes() == name.as_bytes())
@@ -91,7 +93,7 @@ pub(crate) fn find(name: &str) -> Result<(Place, u16), LoadError> {
 }
 
 impl Device {
-    /// None yet, to be [attached](Device::attach).
+    /// Creates the value without programs, for [`attach`](Device::attach).
     pub fn new(place: Place, number: usize) -> Device {
         Device {
             number,
@@ -100,9 +102,10 @@ impl Device {
         }
     }
 
-    /// Attaches in the calling thread's namespace, and limits super-packets to one segment, for
-    /// connections from now on: a socket asks its device when it chooses its route. The note in
-    /// `slot` is ahead of whatever is done. Where this fails the device is to be put back.
+    /// Attaches the programs in the calling thread's namespace and limits super-packets to one
+    /// segment. The limit affects connections from now on, since a socket reads it when it selects
+    /// its route. The note in `slot` is written before each change. If this fails, the caller must
+    /// restore the device.
     pub fn attach(
         &mut self,
         name: &str,
@@ -132,7 +135,7 @@ impl Device {
         netlink::set_gso_max_segs(index, 1).map_err(failed("limiting super-packets of"))
     }
 
-    /// As it was before, but for the pins in its slot.
+    /// Restores the device, except for the pins in its slot.
     pub fn put_back(&mut self) -> io::Result<()> {
         self.links.clear();
         self.place.restore()
@@ -147,8 +150,8 @@ impl Place {
         slot: &Slot<'_>,
         programs: [(Hook, &ProgramMut<'_>); 2],
     ) -> Result<(), LoadError> {
-        // Noted first, and again where it turns out that it was not so. A kill in between would
-        // cost somebody a qdisc without filters.
+        // The note is written first and corrected afterwards. A kill in between could remove an
+        // administrator's qdisc that has no filters.
         self.made_clsact = true;
         slot.note.write(self);
         let made = make_clsact(self.index);
@@ -174,10 +177,11 @@ impl Place {
         Ok(())
     }
 
-    /// Super-packets as before, and no filters of ours. A device that is gone needs neither.
+    /// Restores the super-packet limit and removes our filters. A device that no longer exists
+    /// needs neither.
     pub fn restore(&self) -> io::Result<()> {
         let restored = namespace::inside(&self.namespace, || {
-            // Who raised it meanwhile knows better.
+            // A limit changed in the meantime is left alone.
             if netlink::device(self.index)?.gso_max_segs == 1 {
                 netlink::set_gso_max_segs(self.index, self.gso_max_segs)?;
             }
@@ -189,11 +193,10 @@ impl Place {
         }
     }
 
-    /// Removes our filters, and the qdisc where it was made for them and nobody else has any. What
-    /// was noted and is not there may never have been, and the kernel has two words for that,
-    /// ENOENT and EINVAL.
+    /// Removes our filters, and the qdisc if it was created for them and has no others. Something
+    /// noted may never have been attached, which the kernel reports as ENOENT or EINVAL.
     fn remove_filters(&self) -> io::Result<()> {
-        // Which program it was does not matter, only that something is open.
+        // The program does not matter, but the call needs an open descriptor.
         let nothing = File::open("/dev/null")?;
         for hook in [Hook::Egress, Hook::Ingress] {
             if self.filters & hook.bit() != 0
@@ -205,7 +208,7 @@ impl Place {
         }
         if self.made_clsact && !netlink::has_filters(self.index)? {
             let mut hook = clsact(self.index);
-            // SAFETY: a whole structure that states its size and outlives the call.
+            // SAFETY: `hook` is a complete structure that states its size and outlives the call.
             let code = unsafe { libbpf_sys::bpf_tc_hook_destroy(&raw mut hook) };
             if ![0, -libc::ENOENT, -libc::EINVAL].contains(&code) {
                 return Err(io::Error::from_raw_os_error(-code));
@@ -215,7 +218,7 @@ impl Place {
     }
 }
 
-/// Where at a device.
+/// Attachment point at a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hook {
     Egress,
@@ -223,7 +226,7 @@ pub(super) enum Hook {
 }
 
 impl Hook {
-    /// In `filters` of a note.
+    /// Returns the bit in `filters` of a note.
     fn bit(self) -> u32 {
         match self {
             Hook::Egress => 1,
@@ -232,8 +235,8 @@ impl Hook {
     }
 }
 
-/// Hangs a program on a link. The one for arrivals is the first of its device, the one for
-/// departures the last: nearest to the wire.
+/// Attaches a program by a link. Arrivals are stamped by the first program of the device and
+/// departures by the last one: both closest to the wire.
 fn tcx(program: &ProgramMut<'_>, index: u32, hook: Hook) -> io::Result<OwnedFd> {
     let kind = match hook {
         Hook::Egress => libbpf_sys::BPF_TCX_EGRESS,
@@ -248,8 +251,8 @@ fn tcx(program: &ProgramMut<'_>, index: u32, hook: Hook) -> io::Result<OwnedFd> 
         },
         ..Default::default()
     };
-    // SAFETY: the program's descriptor is open, and the options are a whole structure that states
-    // its size and outlives the call, which keeps no pointer.
+    // SAFETY: the program's descriptor is open, and the options are a complete structure that
+    // states its size and outlives the call, which keeps no pointer.
     let fd = unsafe {
         libbpf_sys::bpf_link_create(
             program.as_fd().as_raw_fd(),
@@ -261,14 +264,14 @@ fn tcx(program: &ProgramMut<'_>, index: u32, hook: Hook) -> io::Result<OwnedFd> 
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(-fd));
     }
-    // SAFETY: the call has just made this descriptor, and nobody else has it.
+    // SAFETY: the call has just created this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A clsact qdisc at the device; true when there was none.
+/// Creates a clsact qdisc at the device. Returns true if there was none.
 fn make_clsact(index: u32) -> Result<bool, LoadError> {
     let mut hook = clsact(index);
-    // SAFETY: a whole structure that states its size and outlives the call.
+    // SAFETY: `hook` is a complete structure that states its size and outlives the call.
     match unsafe { libbpf_sys::bpf_tc_hook_create(&raw mut hook) } {
         0 => Ok(true),
         code if code == -libc::EEXIST => Ok(false),
@@ -287,7 +290,8 @@ fn clsact(index: u32) -> libbpf_sys::bpf_tc_hook {
     }
 }
 
-/// The place of our filter, which is nobody else's; attached only where there is none.
+/// Returns the hook with our filter's handle and priority. Attaching fails if a filter is already
+/// there.
 fn hook_at(fd: std::os::fd::BorrowedFd<'_>, index: u32, hook: Hook) -> TcHook {
     let mut builder = TcHookBuilder::new(fd);
     builder
@@ -321,7 +325,7 @@ mod tests {
         }
     }
 
-    /// As before Linux 6.6, whatever this kernel has.
+    /// The path before Linux 6.6, whatever this kernel has.
     #[test]
     fn filters_of_others_stay_and_ours_are_not_taken_over() {
         const TEST: &str = "filters_of_others_stay_and_ours_are_not_taken_over";
@@ -375,7 +379,7 @@ mod tests {
         let mut other = TcHookBuilder::new(arrive.as_fd());
         let mut other = other.ifindex(1).handle(7).priority(7).hook(TC_INGRESS);
         other.attach().expect("beside ours");
-        // From the note, as `detach` does.
+        // From the note, as in `detach`.
         note.write(&first);
         let noted = || note.place(namespace::own().expect("it is there"));
         noted().restore().expect("it is there");
@@ -384,7 +388,7 @@ mod tests {
         other.detach().expect("it is there");
         noted().restore().expect("it is there");
         assert!(make_clsact(1).expect("as root"), "the qdisc was left");
-        // Noted, and not there: with the qdisc, and without one.
+        // Noted but not attached: with the qdisc, and without it.
         for _ in 0..2 {
             noted().restore().expect("nothing is to be done");
         }
@@ -407,7 +411,7 @@ mod tests {
             stamps
                 .attach_device("lo")
                 .unwrap_or_else(|error| panic!("{error}"));
-            // As when the kernel refuses it: nobody can go to this namespace.
+            // Simulates a refusal of the kernel: this namespace cannot be entered.
             stamps.devices[0].place.namespace = File::open("/dev/null").expect("it is there");
             drop(stamps);
             assert_eq!((attached(), limit()), (vec![NAME.to_owned()], 1));

@@ -1,5 +1,5 @@
-//! What rtnetlink tells of a device of the calling thread's network namespace and of the filters
-//! there, and the one thing that is set.
+//! Minimal rtnetlink: queries a device and its filters in the calling thread's network namespace,
+//! and sets its super-packet limit.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -8,7 +8,7 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket,
 };
 
-// linux/netlink.h, linux/rtnetlink.h, linux/if_link.h, linux/pkt_sched.h
+// From linux/netlink.h, linux/rtnetlink.h, linux/if_link.h and linux/pkt_sched.h.
 const NLMSG_ERROR: u16 = 2;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_ACK: u16 = 4;
@@ -17,30 +17,30 @@ const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
 const RTM_NEWTFILTER: u16 = 44;
 const RTM_GETTFILTER: u16 = 46;
-/// Where filters of a clsact qdisc are: what comes in, what leaves.
+/// Parents of the filters of a clsact qdisc: ingress and egress.
 const CLSACT: [u32; 2] = [0xffff_fff2, 0xffff_fff3];
 const IFLA_GSO_MAX_SEGS: u16 = 40;
 const HEADER: usize = 16;
 const LINK: usize = 16;
 const ATTRIBUTE: usize = 4;
 
-/// A device.
+/// Attributes of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Device {
-    /// `ARPHRD_*`: which header of its own each packet has.
+    /// `ARPHRD_*`: type of the link-layer header.
     pub kind: u16,
-    /// Segments that the kernel hands it in one super-packet, at most.
+    /// Maximum segments of a super-packet.
     pub gso_max_segs: u32,
 }
 
-/// Asks about a device.
+/// Queries a device.
 pub(crate) fn device(index: u32) -> io::Result<Device> {
     let answer = exchange(RTM_GETLINK, NLM_F_REQUEST, index, &link(&[]))?;
     parse(&answer)
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "an answer that is no device"))
 }
 
-/// Limits the super-packets that the kernel hands it.
+/// Sets the maximum segments of a super-packet.
 pub(crate) fn set_gso_max_segs(index: u32, segments: u32) -> io::Result<()> {
     let mut attribute = Vec::with_capacity(ATTRIBUTE + 4);
     attribute.extend(((ATTRIBUTE + 4) as u16).to_ne_bytes());
@@ -55,14 +55,14 @@ pub(crate) fn set_gso_max_segs(index: u32, segments: u32) -> io::Result<()> {
     .map(drop)
 }
 
-/// Whether its clsact qdisc has any filters; false too where it has no such qdisc.
+/// Returns true if the device has a clsact qdisc with filters.
 pub(crate) fn has_filters(index: u32) -> io::Result<bool> {
     for parent in CLSACT {
         let mut filter = Vec::with_capacity(12);
         filter.extend([0; 4]); // any handle
         filter.extend(parent.to_ne_bytes());
         filter.extend([0; 4]); // any priority and protocol
-        // The first message answers it: a filter, or that there is none.
+        // The first message is either a filter or the end of the list.
         let answer = exchange(RTM_GETTFILTER, NLM_F_REQUEST | NLM_F_DUMP, index, &filter)?;
         if half(&answer, 4) == Some(RTM_NEWTFILTER) {
             return Ok(true);
@@ -71,13 +71,13 @@ pub(crate) fn has_filters(index: u32) -> io::Result<bool> {
     Ok(false)
 }
 
-/// What follows the index in a message of a device.
+/// Builds the part of a link message after the index.
 fn link(attributes: &[u8]) -> Vec<u8> {
-    // Flags, and which of them change.
+    // Flags and change mask.
     [&[0; 8], attributes].concat()
 }
 
-/// One question and the first part of its answer.
+/// Sends one request and returns the first part of its answer.
 fn exchange(kind: u16, flags: u16, index: u32, rest: &[u8]) -> io::Result<Vec<u8>> {
     let socket: OwnedFd = socket(
         AddressFamily::Netlink,
@@ -90,8 +90,8 @@ fn exchange(kind: u16, flags: u16, index: u32, rest: &[u8]) -> io::Result<Vec<u8
     message.extend((length as u32).to_ne_bytes());
     message.extend(kind.to_ne_bytes());
     message.extend(flags.to_ne_bytes());
-    message.extend([0; 8]); // sequence and port: one question a socket needs neither
-    message.extend([0; 4]); // family, padding, and the type of a device
+    message.extend([0; 8]); // sequence number and port: not needed with one request per socket
+    message.extend([0; 4]); // family, padding, and device type
     message.extend(index.to_ne_bytes());
     message.extend(rest);
     sendto(

@@ -1,5 +1,5 @@
-//! In the running kernel: one-way delay from time stamps (`bpf/one_way.h`) against the reference,
-//! `OneWay` of `ccplane-datapath`, over the same exchanges.
+//! Compares the one-way delay from timestamps (`bpf/one_way.h`) in the running kernel with the
+//! reference, `OneWay` of `ccplane-datapath`, on the same exchanges.
 
 use ccplane_datapath::{OneWay, Signals, Stamps};
 use ccplane_units::{Duration, Time};
@@ -12,10 +12,10 @@ const OBJECT: &[u8] = include_bytes!("../../bpf/prebuilt/one_way.bpf.o");
 const BATCH: usize = 64;
 const INFINITY: u64 = 0xffff_ffff;
 
-/// `struct exchange`, as words.
+/// `struct exchange` as words.
 type Words = [u64; 12];
 
-/// The next number of the generator SplitMix64 (Steele, Lea and Flood, 2014).
+/// Returns the next number of the SplitMix64 generator (Steele, Lea and Flood, 2014).
 fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
@@ -24,8 +24,8 @@ fn next(state: &mut u64) -> u64 {
     z ^ z >> 31
 }
 
-/// A connection's exchanges in time order: clocks with any offset that drift, queues both ways,
-/// silences of up to two windows, clocks that are set, and now and then stamps that cannot be true.
+/// A connection's exchanges in time order: clocks with arbitrary offset and drift, queues in both
+/// directions, gaps of up to two windows, clock steps, and occasional impossible timestamps.
 struct Exchanges {
     seed: u64,
     now: u64,
@@ -173,7 +173,7 @@ fn kernel_and_reference_say_the_same_of_stamps() {
         }
         dropped += reference.dropped();
     }
-    // Both kinds came.
+    // Both valid and impossible exchanges occurred.
     assert!(
         dropped > 500 && valid > 5_000,
         "{dropped} dropped, {valid} valid"

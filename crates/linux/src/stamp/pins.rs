@@ -1,5 +1,5 @@
-//! Stamps that outlive the process which attached them: pinned under bpffs, looked at from outside,
-//! removed by `detach`.
+//! Timestamps that outlive the process that attached them: pinned under bpffs, observed from
+//! outside, removed by `detach`.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -20,7 +20,7 @@ use crate::namespace;
 use crate::registration::load::map_fd;
 use crate::registration::pin::{bpf, entries, mount_bpffs, names, of_all_layouts, remove_link};
 
-/// By layout, and then by the congestion control that wants them.
+/// Folder of the pins, with one subfolder per layout and, below, per congestion control.
 fn pins() -> PathBuf {
     crate::registration::places::bpffs().join("ccplane/stamps")
 }
@@ -33,21 +33,21 @@ fn directory(kernel_name: &str) -> PathBuf {
     pins().join(LAYOUT.to_string()).join(kernel_name)
 }
 
-/// Every directory of pins, of whatever layout; those of the first versions are beside the layouts.
+/// Returns every folder of pins, of all layouts. The first versions had no subfolder per layout.
 fn directories() -> impl Iterator<Item = PathBuf> {
     let first = entries(&pins()).filter(|directory| directory.join(PLANE).is_file());
     of_all_layouts(&pins()).chain(first)
 }
 
-/// Where what is attached is pinned as soon as it is made. All of it goes when this is dropped,
-/// unless it is to be kept.
+/// The folder where attachments are pinned as they are made. Dropping it removes them, unless
+/// `keep` was called.
 pub(super) struct Pins {
     directory: PathBuf,
     keep: bool,
 }
 
 impl Pins {
-    /// Pins the maps: the notes of devices among them, before there are any.
+    /// Pins the maps, including the notes of devices before any are written.
     pub fn make(kernel_name: &str, object: &Object) -> Result<Pins, LoadError> {
         mount_bpffs()?;
         let directory = directory(kernel_name);
@@ -91,7 +91,7 @@ impl Drop for Pins {
     }
 }
 
-/// Of a device: the note of what it was, and where its links are pinned.
+/// Note and pins of one device.
 pub(super) struct Slot<'a> {
     pub note: &'a DeviceNote,
     pub number: usize,
@@ -106,7 +106,7 @@ impl Slot<'_> {
         }
     }
 
-    /// The device is as it was.
+    /// Removes the note and the pins of a restored device.
     pub fn clear(&self) {
         self.note.clear();
         for hook in [Hook::Egress, Hook::Ingress] {
@@ -130,21 +130,21 @@ fn pin_fd(fd: &OwnedFd, path: &Path) -> Result<(), LoadError> {
     let text = CString::new(path.as_os_str().as_bytes())
         .map_err(std::io::Error::from)
         .map_err(failed())?;
-    // SAFETY: an open descriptor and a string with its zero, which outlive the call.
+    // SAFETY: the descriptor is open and the string NUL-terminated, and both outlive the call.
     match unsafe { libbpf_sys::bpf_obj_pin(fd.as_raw_fd(), text.as_ptr()) } {
         0 => Ok(()),
         code => Err(failed()(std::io::Error::from_raw_os_error(-code))),
     }
 }
 
-/// Stamps that are attached, looked at from outside.
+/// Attached timestamps, observed from outside.
 pub struct ObservedStamps {
     name: String,
     plane: Shared<Plane>,
 }
 
 impl ObservedStamps {
-    /// Those of this congestion control; `None` where it has none.
+    /// Opens the timestamps of this congestion control; `None` if it has none.
     pub fn open(kernel_name: &str) -> Result<Option<ObservedStamps>, LoadError> {
         let plane = open_plane(&directory(kernel_name))?;
         Ok(plane.map(|plane| ObservedStamps {
@@ -153,19 +153,19 @@ impl ObservedStamps {
         }))
     }
 
-    /// The congestion control.
+    /// Returns the name of the congestion control.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What happened so far.
+    /// Returns the counters.
     pub fn counters(&self) -> StampCounters {
         self.plane[0].counters()
     }
 }
 
-/// The plane in a directory of pins; `None` where it has none, or one of another size, which nobody
-/// here could read.
+/// Opens the plane in a folder of pins; `None` if there is none, or one of another size, which
+/// cannot be interpreted.
 fn open_plane(directory: &Path) -> Result<Option<Shared<Plane>>, LoadError> {
     let path = directory.join(PLANE);
     if !path.exists() {
@@ -181,12 +181,12 @@ fn open_plane(directory: &Path) -> Result<Option<Shared<Plane>>, LoadError> {
         .map_err(LoadError::io("mapping the counters of time stamps"))
 }
 
-/// The congestion controls whose time stamps are attached, by this layout or another's.
+/// Returns the congestion controls with attached timestamps, of all layouts.
 pub fn attached() -> Vec<String> {
     names(directories())
 }
 
-/// Every pinned set of stamps of this layout.
+/// Opens all attached timestamps of this layout.
 pub fn observe() -> Result<Vec<ObservedStamps>, LoadError> {
     attached()
         .iter()
@@ -194,16 +194,18 @@ pub fn observe() -> Result<Vec<ObservedStamps>, LoadError> {
         .collect()
 }
 
-/// Where the stamps of an attached registration are.
+/// Returns the timestamp storage of an attached registration.
 pub(crate) fn storage(kernel_name: &str) -> Option<Storage> {
     let map = MapHandle::from_pinned_path(directory(kernel_name).join(STORAGE)).ok()?;
     Some(Storage(Arc::new(map.as_fd().try_clone_to_owned().ok()?)))
 }
 
-/// Removes pinned stamps, all or those of `only`, also when the process that attached them was
-/// killed. Puts their devices back, whichever namespace they are in. Returns the names of the
-/// congestion controls that had some. Where a device cannot be put back, its whole set stays, with
-/// the notes that a later call needs. All other sets go, and the first reason is returned.
+/// Removes pinned timestamps, all or those of `only`, even if the process that attached them was
+/// killed, and restores their devices in all namespaces. Returns the names of the congestion
+/// controls that had some.
+///
+/// # Errors The first reason why a device could not be restored. The pins of its set stay, with the
+/// notes that a retry needs; all other sets are removed.
 pub fn detach(only: Option<&str>) -> Result<Vec<String>, LoadError> {
     let wanted = |path: &PathBuf| only.is_none_or(|only| path.ends_with(only));
     let mut removed = Vec::new();
@@ -224,8 +226,7 @@ pub fn detach(only: Option<&str>) -> Result<Vec<String>, LoadError> {
     }
 }
 
-/// Puts the devices of a directory of pins back as they were; none of them where one cannot be
-/// found.
+/// Restores the devices noted in a folder of pins, or none if one of them cannot be found.
 fn put_back(directory: &Path) -> Result<(), LoadError> {
     for place in places(directory)? {
         let what = || {
@@ -242,7 +243,7 @@ fn put_back(directory: &Path) -> Result<(), LoadError> {
     Ok(())
 }
 
-/// The devices that the notes in a directory of pins name, but for those that are gone.
+/// Returns the devices noted in a folder of pins, except those that no longer exist.
 fn places(directory: &Path) -> Result<Vec<Place>, LoadError> {
     let ours = directory
         .parent()
@@ -286,7 +287,7 @@ fn places(directory: &Path) -> Result<Vec<Place>, LoadError> {
         .collect()
 }
 
-/// A link whose device is gone.
+/// Returns true for a link whose device no longer exists.
 fn is_idle(pin: &Path) -> bool {
     let info = Link::open(pin).and_then(|link| link.info());
     info.is_ok_and(|info| matches!(info.info, LinkTypeInfo::Tcx(tcx) if tcx.ifindex == 0))
@@ -304,13 +305,13 @@ fn remove(directory: &Path) {
     let _ = std::fs::remove_dir(directory);
 }
 
-/// Removes what is empty of the directories above.
+/// Removes empty parent folders.
 fn tidy() {
     let pins = pins();
     let layouts = std::fs::read_dir(&pins).into_iter().flatten().flatten();
     let above = pins.ancestors().take(2).map(Path::to_owned);
     for directory in layouts.map(|layout| layout.path()).chain(above) {
-        // Fails, as it should, where something is still pinned there.
+        // Fails, as intended, if something is still pinned there.
         let _ = std::fs::remove_dir(directory);
     }
 }

@@ -1,4 +1,4 @@
-//! The memory that `bpf/stamp.bpf.c` and its loader share: `bpf/stamp_plane.h` in Rust.
+//! Memory shared by `bpf/stamp.bpf.c` and its loader: `bpf/stamp_plane.h` in Rust.
 
 use std::fs::File;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::device::Place;
 
-/// Congestion controls that may want stamps. `CCP_STAMP_NAMES`.
+/// `CCP_STAMP_NAMES`: congestion controls that may use timestamps.
 pub(crate) const NAMES: usize = 8;
-/// Namespaces that may be named. `CCP_STAMP_NAMESPACES`.
+/// `CCP_STAMP_NAMESPACES`: network namespaces that may be listed.
 pub(crate) const NAMESPACES: usize = 4;
 
-/// Devices that are remembered. `CCP_STAMP_DEVICES`.
+/// `CCP_STAMP_DEVICES`: devices with a note.
 pub(crate) const DEVICES: usize = 8;
 
-/// `struct ccp_stamp_plane`
+/// Mirrors `struct ccp_stamp_plane`.
 #[repr(C)]
 pub(crate) struct Plane {
     pub names: [[AtomicU64; 2]; NAMES],
@@ -24,8 +24,8 @@ pub(crate) struct Plane {
     pub counters: [CpuCounters; 64],
 }
 
-/// What a device was before, for whoever detaches: what [`Place`] says, where a kill does not reach
-/// it.
+/// Previous configuration of a device, as in [`Place`], in memory that survives a kill of the
+/// process.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct DeviceNote {
@@ -45,14 +45,14 @@ impl DeviceNote {
         self.index.store(0, Release);
     }
 
-    /// Written before the device is touched: whenever this process is killed, what it did by then
-    /// can be undone.
+    /// Writes the note before the device is changed, so that a kill at any time leaves enough to
+    /// undo the changes.
     pub fn write(&self, place: &Place) {
         self.netns.store(place.cookie, Relaxed);
         self.gso_max_segs.store(place.gso_max_segs, Relaxed);
         self.filters.store(place.filters, Relaxed);
         self.made_clsact.store(place.made_clsact.into(), Relaxed);
-        // Last, because it says that there is a note.
+        // Last, because a non-zero index marks the note as valid.
         self.index.store(place.index, Release);
     }
 
@@ -60,12 +60,12 @@ impl DeviceNote {
         self.netns.load(Relaxed)
     }
 
-    /// Filters, not links, have its programs.
+    /// Returns true if its programs are filters rather than links.
     pub fn has_filters(&self) -> bool {
         self.filters.load(Relaxed) != 0
     }
 
-    /// The device, in its namespace.
+    /// Returns the device, given its namespace.
     pub fn place(&self, namespace: File) -> Place {
         Place {
             index: self.index.load(Acquire),
@@ -78,7 +78,7 @@ impl DeviceNote {
     }
 }
 
-/// `struct ccp_stamp_counters`
+/// Mirrors `struct ccp_stamp_counters`.
 #[repr(C)]
 pub(crate) struct CpuCounters {
     departed: AtomicU64,
@@ -94,29 +94,30 @@ pub(crate) struct CpuCounters {
     unused: [u64; 6],
 }
 
-/// What happened to time stamps since they were attached.
+/// Timestamp counters since attachment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StampCounters {
-    /// Packets stamped as they left.
+    /// Packets stamped on departure.
     pub departed: u64,
-    /// Super-packets that were not stamped, because their segments would have shared one stamp.
+    /// Super-packets, not stamped because their segments would share one timestamp.
     pub bursts: u64,
-    /// Packets stamped as they came.
+    /// Packets stamped on arrival.
     pub arrived: u64,
-    /// SYN and SYN-ACK that carried the option.
+    /// SYN and SYN-ACK packets with the option.
     pub offers: u64,
-    /// Connections whose two ends agreed on stamps, counted at each end that is here.
+    /// Connections that agreed on timestamps, counted at each end on this host.
     pub agreed: u64,
-    /// Connections that wanted stamps and whose peer does not know them.
+    /// Connections that offered timestamps to a peer that does not support them.
     pub not_agreed: u64,
-    /// Exchanges of stamps that arrived whole.
+    /// Complete exchanges of timestamps.
     pub samples: u64,
-    /// Options that came in by a device that does not stamp.
+    /// Options that arrived through a device without stamping.
     pub unstamped: u64,
-    /// Options that are not as they should be.
+    /// Invalid options.
     pub malformed: u64,
-    /// Segments whose other options, such as SACK, left too little room: a lost sample. Not those
-    /// whose other options left none at all, for which the kernel does not call the program.
+    /// Segments whose other options, such as SACK, left too little room, which costs a sample.
+    /// Segments with no room at all are not counted, since the kernel does not call the program for
+    /// them.
     pub no_room: u64,
 }
 
@@ -142,7 +143,7 @@ impl Plane {
         }
     }
 
-    /// Sockets of these congestion controls ask for stamps.
+    /// Sets the congestion controls whose sockets request timestamps.
     pub fn want(&self, kernel_names: &[&str]) {
         for (slot, name) in self.names.iter().zip(kernel_names) {
             let mut bytes = [0; 16];
