@@ -1,5 +1,5 @@
-//! Flows that run a program by themselves: no agent, no heartbeat, nobody who has to read. NewReno
-//! is for faults.
+//! Flows with a standalone program: no agent, no heartbeat and no reader. NewReno takes over only
+//! on faults.
 
 mod common;
 
@@ -16,7 +16,7 @@ use common::*;
 
 const LIMIT: StdDuration = StdDuration::from_secs(20);
 
-/// So many segments in flight; 5 where the flow lived before.
+/// Keeps `count` segments in flight, or half as many if the flow ran before.
 fn segments(uid: u32, count: u32) -> Arc<Program> {
     let text = format!(
         "(def (Report (volatile acked 0)) (lived false) (n {count}))
@@ -26,7 +26,7 @@ fn segments(uid: u32, count: u32) -> Arc<Program> {
     program(uid, &text)
 }
 
-/// The place of `lived` among its variables.
+/// Index of the variable `lived`.
 const LIVED: u8 = 1;
 
 fn alone(name: &str, program: Arc<Program>) -> AlgorithmSpec {
@@ -53,7 +53,7 @@ fn a_program_that_needs_no_agent_steers_and_a_changed_one_takes_its_place() {
         return;
     }
     let _host = lock_host();
-    // Any agent would be silent before the first look.
+    // Any agent would time out before the first poll.
     let mut kernel = Kernel::load(&[alone("t_alone", segments(1, 12))], &options(1))
         .unwrap_or_else(|e| panic!("{e}"));
     let watch = kernel.watch();
@@ -69,7 +69,7 @@ fn a_program_that_needs_no_agent_steers_and_a_changed_one_takes_its_place() {
         "{flow:?}"
     );
 
-    // Live flows run the changed one, and know that they lived.
+    // Live flows switch to the replacement, with `lived` set.
     for (uid, count) in [(2, 16), (3, 20), (4, 24), (5, 28), (6, 32), (7, 36)] {
         kernel
             .replace(&alone("t_alone", segments(uid, count)))
@@ -80,12 +80,12 @@ fn a_program_that_needs_no_agent_steers_and_a_changed_one_takes_its_place() {
                 .any(|flow| runs(&flow, uid, u64::from(count) / 2))
         });
     }
-    // A new flow begins with it, and does not.
+    // A new flow starts with it, with `lived` clear.
     let other = Sender::start(sink.address, "ccp_t_alone");
     eventually(LIMIT, "a new flow runs it", || {
         watch.live().any(|flow| runs(&flow, 7, 36))
     });
-    // Places are used again, as often as somebody writes.
+    // Program indices are reused indefinitely.
     for uid in 8..40 {
         kernel
             .replace(&alone("t_alone", segments(uid, 10)))
@@ -104,7 +104,7 @@ fn a_program_that_needs_no_agent_steers_and_a_changed_one_takes_its_place() {
         (0, 0),
         "nobody reads, and nothing is lost"
     );
-    // Who unregisters ends the program too: nobody could do it later.
+    // Unregistering ends the program, since nothing could end it later.
     drop(kernel);
     eventually(LIMIT, "NewReno has both", || {
         watch.live().filter(|flow| flow.fallback).count() == 2
@@ -152,7 +152,7 @@ fn faults_give_a_flow_to_newreno_until_the_program_changes() {
     sender.join();
 }
 
-/// Without an agent nobody else would notice.
+/// Without an agent only the refusal would reveal it.
 #[test]
 fn a_program_that_needs_what_flows_do_not_have_is_refused() {
     if !can_run("a_program_that_needs_what_flows_do_not_have_is_refused") {
@@ -179,7 +179,7 @@ fn a_program_that_needs_what_flows_do_not_have_is_refused() {
     assert_eq!(name, "ccp_t_needing");
 }
 
-/// Counts what it sees.
+/// Counts opened flows and acknowledged bytes.
 #[derive(Clone, Default)]
 struct Seen(Arc<[AtomicU64; 2]>);
 
@@ -211,14 +211,14 @@ fn who_reads_sees_all_reports_and_nobody_waits_for_it() {
     });
     let sink = Sink::start("127.0.0.1");
     let [opened, acked] = &*seen.0;
-    // It reads: before, a flow has nobody to report to.
+    // The reader is running; before, flows send no records.
     eventually(LIMIT, "a flow is seen", || {
         send(sink.address, "ccp_t_read", 1, &AtomicBool::new(false)).expect("it completes");
         opened.load(Relaxed) > 0
     });
     pause(100);
     let (opened_before, acked_before) = (opened.load(Relaxed), acked.load(Relaxed));
-    // Loopback carries a megabyte and more in the millisecond after the last report.
+    // Loopback carries more than a megabyte in the millisecond after the last report.
     let bytes = send(
         sink.address,
         "ccp_t_read",
@@ -267,7 +267,7 @@ fn a_ring_that_nobody_reads_any_more_is_not_filled() {
         (opened, reports) = (opened + new.0, reports + new.1);
         opened == 1 && reports > 10
     });
-    // From here on nobody reads, as after `attach` without `--metrics` took over.
+    // The reader stops here, as after an `attach` without `--metrics` that took over.
     drained(&mut kernel);
     kernel.replace(&spec).unwrap_or_else(|why| panic!("{why}"));
     pause(500);
@@ -276,7 +276,7 @@ fn a_ring_that_nobody_reads_any_more_is_not_filled() {
         left < 50,
         "{left} reports were sent to nobody in half a second"
     );
-    // Who reads again misses nothing from then on.
+    // A new reader receives reports again.
     let mut again = 0;
     eventually(LIMIT, "reports come again", || {
         again += drained(&mut kernel).1;

@@ -1,5 +1,5 @@
-//! What time stamps are attached to, and what is left of that: when devices vanish, when the
-//! process that attached them ends or is killed, wherever `detach` is called.
+//! Attachments of timestamps, and their clean-up: when devices vanish, when the attaching process
+//! ends or is killed, and wherever `detach` is called.
 
 mod common;
 
@@ -16,7 +16,7 @@ use common::direct::{program, spec};
 use common::stamped::*;
 use common::*;
 
-/// Programs of stamp.bpf.c in this kernel.
+/// Returns the number of loaded programs of stamp.bpf.c.
 fn ours_loaded() -> usize {
     let names = ["depart_ether", "arrive_ether", "depart_ip", "arrive_ip"];
     libbpf_rs::query::ProgInfoIter::default()
@@ -40,7 +40,7 @@ fn a_flow_goes_on_without_its_stamps() {
     bed.direct
         .turn_until("it runs", |direct| direct.reports.len() > 200);
     assert!(bed.valid(0) > 100);
-    // As when the process that attached them is killed.
+    // Simulates the kill of the attaching process.
     let emulator = bed.emulator;
     drop(bed.stamps);
     bed.direct.turn_for(200);
@@ -59,8 +59,8 @@ fn a_flow_goes_on_without_its_stamps() {
     emulator.finish().expect("it ends");
 }
 
-/// A second way between the two ends of a bed, nearer than the first. It goes when this is dropped,
-/// and its devices with it.
+/// A second, preferred path between the two ends of a bed. Dropping it removes the path and its
+/// devices.
 struct Detour {
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -140,7 +140,7 @@ fn a_flow_outlives_the_devices_that_stamp() {
     assert_eq!(bed.stamps.counters().unstamped, 0);
 
     drop(detour);
-    // It is sent again over the link that is left, whose devices do not stamp.
+    // The data is retransmitted over the remaining link, whose devices do not stamp.
     let from = bed.direct.reports.len();
     bed.direct
         .turn_until("it goes on", |direct| direct.reports.len() > from + 100);
@@ -160,14 +160,14 @@ fn a_flow_outlives_the_devices_that_stamp() {
     );
     assert!(after.unstamped > between.unstamped + 50, "{after:?}");
     bed.end(flow);
-    // There is nothing to be put back, and that does no harm.
+    // There is nothing to restore, which must do no harm.
     drop(bed.stamps);
     eventually(PATIENCE, "no program of ours is left", || {
         ours_loaded() == 0
     });
 }
 
-/// Runs a test of this binary that is none, in a process of its own, until it says `word`.
+/// Runs an ignored test of this binary in a process of its own, until it prints `word`.
 fn spawn(test: &str, variable: (&str, &str), word: &str) -> Child {
     let mut child = Command::new(std::env::current_exe().expect("this binary"))
         .args(["--exact", test, "--ignored", "--nocapture"])
@@ -222,11 +222,11 @@ fn a_killed_process_leaves_nothing() {
     );
 }
 
-/// Of these tests' stamps, which are pinned. No registration reads them, only what they do is of
-/// interest.
+/// Congestion control of the pinned timestamps. No registration reads them; only their effects are
+/// tested.
 const PINNED: &str = "reno";
 
-/// At a namespace's loopback device, and its sockets.
+/// Attaches to the loopback device and the sockets of a namespace.
 fn attach(name: &str, namespace: &Namespace) -> Stamps {
     let mut stamps = Stamps::pinned(name).unwrap_or_else(|error| panic!("{error}"));
     stamps
@@ -242,7 +242,7 @@ fn attach(name: &str, namespace: &Namespace) -> Stamps {
     stamps
 }
 
-/// A namespace whose loopback device stamps. What is pinned for it goes with it.
+/// A namespace whose loopback device stamps. Dropping it removes its pins.
 struct Place(Namespace);
 
 impl Place {
@@ -252,7 +252,7 @@ impl Place {
         )
     }
 
-    /// Segments of a super-packet of its loopback device.
+    /// Returns the segment limit of the loopback device.
     fn limit(&self) -> u32 {
         let ask = || {
             Command::new("ip")
@@ -273,7 +273,7 @@ impl Place {
         attach(PINNED, &self.0)
     }
 
-    /// A few packets through the device.
+    /// Sends a few packets through the device.
     fn exchange(&self) {
         let exchange = || {
             let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
@@ -313,7 +313,7 @@ fn pinned_stamps_outlive_their_process_until_they_are_detached() {
     let _host = lock_host();
     let place = Place::create("pin");
     let before = place.limit();
-    // Not kept: gone with the value, and the device is as before.
+    // Not kept: removed with the value, and the device is restored.
     drop(place.attach());
     assert_eq!(place.limit(), before);
     assert!(stamp::attached().is_empty());
@@ -325,14 +325,14 @@ fn pinned_stamps_outlive_their_process_until_they_are_detached() {
     let first = counters();
     assert!(first.agreed == 2 && first.departed > 20, "{first:?}");
 
-    // Others do not take them over, and take nothing of them along as they go.
+    // Others do not take them over, and removing others leaves them in place.
     assert!(matches!(
         Stamps::pinned(PINNED),
         Err(LoadError::Attached { .. })
     ));
     let mut other = Stamps::load(&["ccp_other"], false).unwrap_or_else(|error| panic!("{error}"));
     match place.0.run(|| other.attach_device("lo")).expect("inside") {
-        // Filters, before Linux 6.6: one set. Links stand beside each other, and the first stamps.
+        // Filters (before Linux 6.6): one set. Links coexist, and the first stamps.
         Ok(()) | Err(LoadError::Stamped(_)) => {}
         Err(error) => panic!("{error}"),
     }
@@ -367,12 +367,12 @@ fn stamps_are_detached_where_they_are() {
     let _host = lock_host();
     let place = Place::create("where");
     let before = place.limit();
-    // From another namespace, where the index is another device's.
+    // From another namespace, where the index belongs to another device.
     place.attach().keep();
     assert_eq!(stamp::detach(None).expect("it is found"), [PINNED]);
     assert_eq!(place.limit(), before);
 
-    // A namespace that cannot be found is not given up, nor what is known of its device.
+    // If the namespace cannot be found, neither it nor the note of its device is given up.
     place.attach().keep();
     std::fs::remove_file(format!("/run/netns/{}", place.0.name())).expect("its name");
     assert!(matches!(
@@ -386,7 +386,7 @@ fn stamps_are_detached_where_they_are() {
     assert_eq!(inside.expect("it works"), [PINNED]);
     assert_eq!(place.limit(), before);
 
-    // One that is gone took its device along, which the kernel does in a moment.
+    // A namespace that no longer exists took its device with it, within a moment.
     let gone = Namespace::create(&format!("ccplane-gone-{}", std::process::id())).expect("as root");
     attach(PINNED, &gone).keep();
     drop(gone);
@@ -395,7 +395,7 @@ fn stamps_are_detached_where_they_are() {
         "what is left is removed",
         || match stamp::detach(None) {
             Ok(names) => names == [PINNED],
-            // Before Linux 6.6 nothing tells that its device is gone, and the error says what to
+            // Before Linux 6.6 nothing shows that the device is gone, and the error states what to
             // do.
             Err(LoadError::Elsewhere { path, .. }) => {
                 !path.join("depart-0").exists() && std::fs::remove_dir_all(path).is_ok()
@@ -415,8 +415,8 @@ fn a_device_out_of_reach_keeps_no_other_from_being_put_back() {
     let _host = lock_host();
     let [first, lost, last] = ["first", "lost", "last"].map(Place::create);
     let before = [&first, &last].map(Place::limit);
-    // In the middle, by name and by time, so that one of the others is looked at after it in any
-    // case.
+    // In the middle, by name and by time, so that one of the others is processed after it in either
+    // order.
     attach("a_first", &first.0).keep();
     lost.attach().keep();
     attach("z_last", &last.0).keep();
@@ -449,7 +449,7 @@ fn notes_of_another_version_are_not_read() {
     }
     let _host = lock_host();
     let pins = std::path::Path::new("/sys/fs/bpf/ccplane/stamps");
-    // The first versions had no layouts there.
+    // The first versions had no layouts in the path.
     for (what, layout) in [("other", "0"), ("first", "")] {
         let place = Place::create(what);
         place.attach().keep();
@@ -463,7 +463,7 @@ fn notes_of_another_version_are_not_read() {
         assert_eq!(stamp::attached(), [PINNED]);
         assert!(stamp::observe().expect("bpffs").is_empty());
         let limit = place.limit();
-        // The links go, what is not known stays.
+        // The links are removed; the unknown notes are left.
         assert_eq!(stamp::detach(Some(PINNED)).expect("as root"), [PINNED]);
         assert_eq!(place.limit(), limit);
         assert!(stamp::attached().is_empty() && !pins.exists());
@@ -475,7 +475,7 @@ fn notes_of_another_version_are_not_read() {
     }
 }
 
-/// Not a test: a process that is killed before it is done attaching.
+/// Not a test: a process that is killed while it is attaching.
 #[test]
 #[ignore = "the process that is killed"]
 fn attaching_process() {

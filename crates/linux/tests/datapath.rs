@@ -1,5 +1,4 @@
-//! The kernel datapath over loopback: programs, control words, limits, wake-ups, and what is
-//! refused.
+//! The kernel datapath over loopback: programs, control words, limits, wake-ups and refusals.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 mod common;
@@ -49,8 +48,8 @@ fn a_program_installed_later_is_interpreted_then_compiled() {
     let first = by(&direct, 1);
     direct.turn_for(50);
     assert_eq!(by(&direct, 1), first, "the first runs no more");
-    // Behind the same name stands an object that has it compiled; the old flow goes on in the old
-    // one.
+    // The name now refers to an object with the compiled program; the old flow continues in the old
+    // object.
     assert!(direct.kernel.is_compiled(1));
     direct.turn_until("the second is compiled", |direct| {
         direct.kernel.is_compiled(2)
@@ -80,7 +79,7 @@ fn a_program_installed_later_is_interpreted_then_compiled() {
     let faults: u64 = direct.kernel.flows().map(|flow| flow.faults).sum();
     assert_eq!(faults, 0);
     assert!(direct.reports.iter().all(|report| report.3[MSS] > 1000));
-    // Twelve programs fit, no more; what cannot be is refused and named.
+    // Twelve programs fit; further ones, and impossible commands, are refused by name.
     for uid in 10..21 {
         let algorithm: Arc<str> = "t_later".into();
         direct.kernel.apply(&Command::Install {
@@ -127,8 +126,8 @@ fn a_program_installed_later_is_interpreted_then_compiled() {
     direct.end(sender);
 }
 
-/// Reports from before a fallback wait in the ring together with the flow's return: what an agent
-/// makes of them is refused as too late, not as an error of its program.
+/// Reports from before a fallback are in the ring together with the flow's return. Commands derived
+/// from them are refused as late, not as errors of the program.
 #[test]
 fn what_is_said_of_the_time_before_a_fallback_is_too_late() {
     if !can_run("what_is_said_of_the_time_before_a_fallback_is_too_late") {
@@ -204,7 +203,7 @@ fn the_owners_limits_and_the_agents_rate_hold() {
             .flows()
             .any(|flow| flow.rate.bytes_per_sec() == 2_500_000)
     });
-    direct.turn_for(200); // what the socket's buffer took before
+    direct.turn_for(200); // data already in the socket's buffer
     let (before, started) = (sink.received(), Instant::now());
     direct.turn_for(1000);
     let rate = (sink.received() - before) as f64 / started.elapsed().as_secs_f64();
@@ -214,7 +213,7 @@ fn the_owners_limits_and_the_agents_rate_hold() {
     }
     let flow = direct.kernel.flows().next().expect("one flow");
     assert!(flow.cwnd.get() <= 300_000, "{flow:?}");
-    // The owner changes his mind while it runs.
+    // The operator changes the limits while the flow runs.
     let mut limits = options.limits;
     limits.max_rate = 500_000;
     direct.kernel.set_limits(&limits);
@@ -296,7 +295,7 @@ fn a_flow_beyond_the_table_is_steered_once_a_slot_is_free_and_is_counted_until_t
     direct.turn_until("two opened", |direct| direct.opened.len() == 2);
     let full = counters(&direct);
     assert_eq!((full.flows, full.without_slot, full.table_full), (6, 4, 4));
-    // Those that have the slots go; at later ACKs others find them.
+    // Flows with a slot end; others take their slots on later ACKs.
     drop(flows.drain(..2));
     direct.turn_until("two of the others opened", |direct| {
         for stream in &mut flows {
@@ -320,12 +319,12 @@ fn what_is_urgent_wakes_the_agent_and_what_is_not_waits() {
     }
     let _host = lock_host();
     let mut lazy = spec("t_wake", vec![program(1, WATCHER)]);
-    // Longer than a busy host stands still, so that what is woken at once and what waits differ
+    // Longer than pauses of a busy host, so that immediate and delayed wake-ups are distinguishable
     // there too.
     lazy.latency = Duration::from_millis(1_500);
     let kernel = Kernel::load(&[lazy], &patient()).unwrap_or_else(|error| panic!("{error}"));
     let mut direct = Direct::over(kernel, "t_wake", 1);
-    // Nothing happens: it sleeps for as long as it may, and not by the latency.
+    // Without events it sleeps for the timeout rather than the latency.
     let started = Instant::now();
     direct.kernel.sleep(Duration::from_secs(2), false);
     assert!(
@@ -334,8 +333,8 @@ fn what_is_urgent_wakes_the_agent_and_what_is_not_waits() {
         started.elapsed()
     );
 
-    // Half of what fits an emulated path: nothing is lost, and no busy host makes it look as if
-    // something were.
+    // Half of what fits the emulated path: nothing is lost, and a busy host causes no apparent
+    // loss.
     direct.updates = vec![Update {
         target: Target::Cwnd,
         value: 25_000,
@@ -347,7 +346,7 @@ fn what_is_urgent_wakes_the_agent_and_what_is_not_waits() {
         .run(|| Sink::start(&address))
         .expect("inside");
 
-    // A flow that opens is urgent: it ends a sleep between reports.
+    // An opening flow is urgent: it ends a sleep between reports.
     let name = direct.kernel_name();
     let address = sink.address;
     let stream = emulator
@@ -369,9 +368,9 @@ fn what_is_urgent_wakes_the_agent_and_what_is_not_waits() {
     let sender = stream.join().expect("no panic");
     direct.turn_until("reports", |direct| direct.reports.len() > 5);
 
-    // Reports every 10 ms are not: they gather for as long as the algorithm allows. (A wake-up that
-    // was on its way when the last sleep ended may end the first at once; a timeout after the host
-    // stood still, another.)
+    // Reports every 10 ms are not urgent: they accumulate for as long as the algorithm allows. (A
+    // wake-up pending from the last sleep may end the first one at once; a timeout after a pause of
+    // the host, another.)
     let slept = (0..4).any(|_| {
         direct.turn();
         let started = Instant::now();
@@ -384,7 +383,7 @@ fn what_is_urgent_wakes_the_agent_and_what_is_not_waits() {
     let gathered = direct.reports.len() - before;
     assert!(gathered > 5, "{gathered} reports in 1.5 s");
 
-    // But the first after a silence is heard at once.
+    // The first report after a quiet period wakes immediately.
     direct.turn();
     let started = Instant::now();
     direct.kernel.sleep(Duration::from_secs(5), false);
@@ -406,7 +405,7 @@ fn a_process_without_privilege_is_told_what_it_lacks_and_a_loaded_one_needs_none
     let kernel = Kernel::load(&[spec("t_drop", vec![program(1, WATCHER)])], &patient());
     let kernel = kernel.unwrap_or_else(|error| panic!("{error}"));
     let sink = Sink::start("127.0.0.1");
-    // Capabilities belong to threads: this one loses them, the test's others keep theirs.
+    // Capabilities are per thread: this one drops them, the test's others keep theirs.
     let thread = std::thread::spawn(move || {
         ccplane_linux::drop_capabilities().expect("giving up is always allowed");
         match Kernel::load(&[spec("t_dropped", vec![])], &Options::default()).map(drop) {
@@ -416,7 +415,7 @@ fn a_process_without_privilege_is_told_what_it_lacks_and_a_loaded_one_needs_none
         let mut direct = Direct::over(kernel, "t_drop", 1);
         let sender = Sender::start(sink.address, &direct.kernel_name());
         direct.turn_until("reports", |direct| direct.reports.len() > 10);
-        // Who compiles a program that comes later has what the thread that loaded had.
+        // The compiling thread has the capabilities of the thread that loaded.
         direct.kernel.apply(&Command::Install {
             algorithm: "t_drop".into(),
             program: program(2, WATCHER),
@@ -457,7 +456,7 @@ fn what_cannot_be_loaded_says_why_and_leaves_nothing() {
         );
     }
     let kernel = load("t_twice").unwrap_or_else(|error| panic!("{error}"));
-    // The same process, another instance: the lock knows.
+    // Another instance in the same process is refused by the lock.
     match load("t_twice").map(drop) {
         Err(LoadError::Running { name, pid }) => {
             assert_eq!(
@@ -467,11 +466,11 @@ fn what_cannot_be_loaded_says_why_and_leaves_nothing() {
         }
         other => panic!("{other:?}"),
     }
-    // One of two fails: neither stays.
+    // If one of two fails, neither stays.
     let both = [spec("t_other", vec![]), spec("t_twice", vec![])];
     assert!(Kernel::load(&both, &Options::default()).is_err());
     assert!(available("ccp_t_twice") && !available("ccp_t_other"));
-    // The kernel's own are not ours to replace.
+    // The kernel's own congestion controls cannot be replaced.
     let mut taken = spec("t_taken", vec![]);
     taken.kernel_name = "cubic".to_owned();
     match Kernel::load(&[taken], &Options::default()).map(drop) {
@@ -488,8 +487,8 @@ fn what_cannot_be_loaded_says_why_and_leaves_nothing() {
     }
 }
 
-/// A reset connection is released and then told of another state: that must not begin a flow which
-/// never ends.
+/// The kernel releases a reset connection and then calls set_state, which must not start a flow
+/// that never ends.
 #[test]
 fn reset_connections_leave_no_flow_behind() {
     if !can_run("reset_connections_leave_no_flow_behind") {
@@ -534,7 +533,7 @@ fn a_pinned_registration_outlives_its_process_and_is_adopted() {
     let sender = Sender::start(sink.address, name);
     direct.turn_until("reports", |direct| direct.reports.len() > 5);
     let first = direct.opened[0].0;
-    // Gone in an orderly way, as on SIGTERM; what it attached stays until it is detached.
+    // An orderly exit, as on SIGTERM; the registration stays until it is detached.
     drop(direct);
     assert!(available(name) && attached().contains(&name.to_owned()));
     match Kernel::load(&specs, &pinned).map(drop) {

@@ -1,4 +1,4 @@
-//! Window after an idle time and after timeouts, on real packets through an emulated link.
+//! Window after idle periods and after timeouts, on real packets through an emulated link.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 mod common;
@@ -15,14 +15,14 @@ use ccplane_units::{Duration, Rate};
 use common::direct::*;
 use common::*;
 
-/// Keeps a window of its own, as algorithms with a model do, and sets it at every call and every 20
-/// ms.
+/// Maintains a window of its own, as model-based algorithms do, and sets it on every call and every
+/// 20 ms.
 const OWN_WINDOW: &str = "
 (def (Report (volatile acked 0)) (window 150000))
 (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (:= Cwnd window) (fallthrough))
 (when (> Micros 20000) (:= Micros 0) (report))
 ";
-/// Segments of that window.
+/// The window in segments.
 const WINDOW: u32 = 150_000 / 1_448;
 
 fn link() -> Config {
@@ -51,7 +51,7 @@ fn in_flight(info: &libc::tcp_info) -> u32 {
     (info.tcpi_unacked + info.tcpi_retrans) - info.tcpi_sacked - info.tcpi_lost
 }
 
-/// Segments that leave at once when a steered flow sends again after 1.5 s, and the window then.
+/// Returns the segments that are sent at once when a flow resumes after 1.5 s, and the window then.
 fn after_idle(name: &str, sysctl: bool, wants: Capabilities) -> (u32, u32) {
     let mut direct = start(name, wants);
     let emulator = Emulator::start(link()).expect("it starts");
@@ -93,12 +93,12 @@ fn after_idle(name: &str, sysctl: bool, wants: Capabilities) -> (u32, u32) {
     outcome.expect("inside")
 }
 
-/// Segments that leave after a restart before the first ACK: the window of 10, and what a first
-/// burst of offloading adds.
+/// Largest number of segments sent before the first ACK of a restart: the window of 10, plus a
+/// first offload burst.
 const RESTARTED_MAX: u32 = 16;
 
-/// RFC 5681, 4.1: as the namespace's `tcp_slow_start_after_idle` says. The first burst of
-/// offloading leaves before the kernel says that sending begins again, and counts.
+/// RFC 5681, section 4.1, according to the namespace's `tcp_slow_start_after_idle`. The first
+/// offload burst leaves before the kernel signals the restart, and is counted.
 #[test]
 fn a_steered_flow_restarts_after_an_idle_time() {
     if !can_run("a_steered_flow_restarts_after_an_idle_time") {
@@ -123,8 +123,8 @@ fn a_steered_flow_restarts_after_an_idle_time() {
     );
 }
 
-/// RFC 5681, 3.1: while the link is down one segment is in flight, although the program's timer
-/// sets its window every 20 ms and the application goes on writing.
+/// RFC 5681, section 3.1: while the link is down one segment is in flight, although the program's
+/// timer sets its window every 20 ms and the application keeps writing.
 #[test]
 fn one_segment_is_in_flight_between_a_timeout_and_the_next_delivery() {
     if !can_run("one_segment_is_in_flight_between_a_timeout_and_the_next_delivery") {

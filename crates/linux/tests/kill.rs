@@ -1,6 +1,6 @@
 //! An agent that dies (SIGKILL) or hangs (SIGSTOP) under load: every transfer completes, every flow
-//! runs the fallback at its first ACK after the fallback time, a new agent takes the live flows
-//! over, and `detach` leaves nothing behind.
+//! runs the fallback at its first ACK after the agent timeout, a new agent takes over the live
+//! flows, and `detach` leaves nothing behind.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 mod common;
@@ -22,7 +22,7 @@ use nix::unistd::Pid;
 const FALLBACK_MS: u64 = 150;
 const PATIENCE: StdDuration = StdDuration::from_secs(10);
 
-/// Not a test: the body of the agent's process, which is this binary once more.
+/// Not a test: the body of the agent's process, which runs this binary again.
 #[test]
 #[ignore = "the agent's process"]
 fn agent_process() {
@@ -37,14 +37,14 @@ fn agent_process() {
     run_agent(&mut kernel, &mut agent, &AtomicBool::new(false), &mut ());
 }
 
-/// The agent's process; whatever happens to the test, it and what it attached go.
+/// The agent's process. Dropping it ends the process and detaches its registration.
 struct AgentProcess {
     child: Child,
     kernel_name: String,
 }
 
 impl AgentProcess {
-    /// Pins its registration.
+    /// Starts an agent that pins its registration.
     fn attach(name: &str) -> AgentProcess {
         let process = AgentProcess::start(name, &[]);
         eventually(PATIENCE, "the agent attaches", || {
@@ -53,7 +53,7 @@ impl AgentProcess {
         process
     }
 
-    /// Does not: what it registers is to go with it.
+    /// Starts an agent whose registration ends with it.
     fn run(name: &str) -> AgentProcess {
         let process = AgentProcess::start(name, &[("CCPLANE_TEST_RUN", "1")]);
         eventually(PATIENCE, "the agent registers", || {
@@ -95,7 +95,7 @@ impl Drop for AgentProcess {
     }
 }
 
-/// Connections that keep sending until told to stop, and then finish properly.
+/// Connections that send until stopped, and then finish in order.
 struct Load {
     stop: Arc<AtomicBool>,
     sender: Option<std::thread::JoinHandle<u64>>,
@@ -108,7 +108,7 @@ impl Load {
         let streams: Vec<TcpStream> = (0..flows)
             .map(|n| {
                 let stream = TcpStream::connect(sink.address).expect("it listens");
-                // No more than a listener's backlog holds.
+                // One at a time, so that the listener's backlog suffices.
                 eventually(PATIENCE, "it is accepted", || sink.connections() > n);
                 choose(&stream, kernel_name).expect("registered");
                 stream.set_nonblocking(true).expect("a socket");
@@ -125,7 +125,7 @@ impl Load {
         }
     }
 
-    /// Every transfer completes.
+    /// Checks that every transfer completes.
     fn finish(mut self) {
         self.stop.store(true, Ordering::Relaxed);
         let total = self
@@ -146,8 +146,8 @@ impl Drop for Load {
     }
 }
 
-/// Sends a little over each in turn until `stop`, then waits until the other ends have read
-/// everything. The bytes sent.
+/// Sends small chunks over each stream in turn until `stop`, then waits until the peers have read
+/// everything. Returns the number of bytes sent.
 fn send_over(mut streams: Vec<TcpStream>, stop: &AtomicBool) -> u64 {
     let chunk = vec![0x55; 8 << 10];
     let mut total = 0;
@@ -165,13 +165,13 @@ fn send_over(mut streams: Vec<TcpStream>, stop: &AtomicBool) -> u64 {
             .shutdown(std::net::Shutdown::Write)
             .expect("connected");
         stream.set_nonblocking(false).expect("a socket");
-        // The other end closes when it has read everything.
+        // The peer closes after it has read everything.
         assert_eq!(stream.read(&mut [0]).expect("it ends well"), 0);
     }
     total
 }
 
-/// Those of our senders (the other end of a connection runs the host's default).
+/// Checks all flows of our senders (the other ends use the host's default).
 fn all(watch: &Observed, flows: usize, is: impl Fn(&FlowView) -> bool) -> bool {
     watch.flows().count() == flows && watch.flows().all(|flow| is(&flow))
 }
@@ -196,7 +196,7 @@ fn falls_back_in_time(watch: &Observed, flows: usize) {
     let heartbeat = watch.heartbeat();
     for flow in watch.flows() {
         let at = flow.fallback_at.expect("it fell back");
-        // The kernel's time stamps are in µs.
+        // The kernel's timestamps have a resolution of 1 µs.
         let waited = at.since(heartbeat) + Duration::from_micros(1);
         assert!(
             waited >= Duration::from_millis(FALLBACK_MS),
@@ -240,7 +240,7 @@ fn killed_with(flows: usize, name: &'static str) {
     eventually(PATIENCE, "the new agent steers every flow", || {
         all(&watch, flows, |flow| flow.owned && !flow.fallback)
     });
-    // Each was announced once, and once more where a slow machine kept the new agent silent for too
+    // Each flow was announced once, and again if a slow machine kept the new agent silent for too
     // long.
     let announced = openings.live.load(Ordering::Relaxed);
     let again = watch.counters().fallbacks - fallbacks;
@@ -309,7 +309,7 @@ fn an_agent_that_hangs_loses_its_flows_and_gets_them_back() {
         all(&watch, FLOWS, |flow| flow.owned && !flow.fallback)
     });
     load.finish();
-    // Killed, not told: detach works all the same.
+    // Killed without notice: detach works nevertheless.
     let kernel_name = process.kernel_name.clone();
     process.signal(Signal::SIGKILL);
     let started = Instant::now();
@@ -329,8 +329,8 @@ fn what_a_killed_run_left_is_no_hindrance() {
     let load = Load::start(4, &kernel_name);
     process.signal(Signal::SIGKILL);
     process.child.wait().expect("our child");
-    // With links the kernel unregisters by itself, before Linux 6.4 the next start does; live flows
-    // hold neither up.
+    // With links the kernel unregisters; before Linux 6.4 the next start does. Live flows prevent
+    // neither.
     let agent = agent_of("t_left", 1000);
     let kernel = common::load(&agent, &patient());
     assert!(available(&kernel_name));

@@ -1,4 +1,5 @@
-//! The loop on real packets over loopback: program in the kernel, reports, decisions, windows.
+//! The control loop on real packets over loopback: program in the kernel, reports, decisions,
+//! windows.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 mod common;

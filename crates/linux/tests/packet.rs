@@ -1,5 +1,5 @@
-//! Packets as a stranger may make them, at a device with stamps: each is stamped or left alone as
-//! the model says.
+//! Adversarial packets at a device with timestamp programs: each is stamped or left alone as the
+//! model predicts.
 
 mod common;
 #[path = "harness/packet.rs"]
@@ -9,7 +9,7 @@ use packet::{Device, Seen};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-/// What stands before our option, rarely as it should.
+/// Options before ours, usually malformed.
 fn before() -> impl Strategy<Value = Vec<u8>> {
     let time_stamps = Just(vec![1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2]);
     let sack = |blocks: u8| {
@@ -32,7 +32,7 @@ fn before() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// The option itself, and what may be mistaken for it.
+/// Our option, and lookalikes.
 fn option() -> impl Strategy<Value = Vec<u8>> {
     let word = || prop_oneof![Just(0u32), any::<u32>()];
     let id = prop_oneof![
@@ -47,7 +47,7 @@ fn option() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// A packet over Ethernet or without a device's header, over both versions of IP, cut anywhere.
+/// A packet over Ethernet or without link-layer header, over IPv4 or IPv6, truncated anywhere.
 fn packets() -> impl Strategy<Value = Vec<u8>> {
     let payload = proptest::collection::vec(any::<u8>(), 0..40);
     let odd = (0..16u8, any::<bool>(), 0..40usize);
@@ -63,8 +63,8 @@ fn packets() -> impl Strategy<Value = Vec<u8>> {
             packet[ip] = if six { 0x60 } else { 0x45 };
             packet[ip + if six { 6 } else { 9 }] = 6;
             if bare {
-                // What the kernel takes for the type of a frame: here a part of the source's
-                // address.
+                // The kernel takes these bytes as the frame's type; here they are part of the
+                // source address.
                 packet[12..14].copy_from_slice(if six { &[0x86, 0xdd] } else { &[0x08, 0x00] });
             }
             let options = before.len() + option.len();
@@ -103,6 +103,6 @@ fn each_packet_is_stamped_or_left_alone_as_the_model_says() {
             Ok(())
         })
         .unwrap_or_else(|failure| panic!("{failure}"));
-    // A generator whose packets are all let pass would test nothing.
+    // Guards against a generator whose packets all pass unchanged.
     assert!(stamped.get() > 5_000, "only {} were stamped", stamped.get());
 }

@@ -1,4 +1,4 @@
-//! Repair of losses on real packets through an emulated link, beside the kernel's own Reno.
+//! Loss recovery on real packets through an emulated link, compared with the kernel's Reno.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 mod common;
@@ -39,12 +39,12 @@ struct Outcome {
     windows: Vec<u32>,
 }
 
-/// A host that stands still for half of TCP's smallest timer (200 ms) may make it fire, whoever
-/// steers.
+/// Pause of the host from which a run is repeated: half of TCP's minimum RTO (200 ms), which such a
+/// pause may trigger under any congestion control.
 const STILL: Duration = Duration::from_millis(100);
 
-/// One bulk flow for a few seconds; again, five times at most, where the host stood still, which
-/// says nothing about repair.
+/// Runs one bulk flow for a few seconds. Repeats up to five times if the host paused, since such a
+/// run says nothing about recovery.
 fn run(name: &str, loss: Probability) -> Outcome {
     let mut tries = 5;
     loop {
@@ -57,7 +57,7 @@ fn run(name: &str, loss: Probability) -> Outcome {
     }
 }
 
-/// What came of it, and how late the emulator was at most.
+/// Returns the outcome of a run, and the emulator's largest delay.
 fn once(name: &str, loss: Probability) -> (Outcome, Duration) {
     let emulator = Emulator::start(link(loss)).expect("it starts");
     let address = emulator.receiver_addr().to_string();
@@ -96,7 +96,7 @@ fn once(name: &str, loss: Probability) -> (Outcome, Duration) {
     (outcome, report.audit.lateness_max)
 }
 
-/// The largest fall of the window between two samples, as a share of it.
+/// Returns the largest relative drop of the window between two samples.
 fn deepest_fall(windows: &[u32]) -> f64 {
     let falls = windows
         .windows(2)
@@ -114,7 +114,7 @@ fn the_fallback_and_an_agent_do_as_well_as_the_kernels_reno() {
     for loss in [Probability::NEVER, some_loss] {
         let native = run("reno", loss);
 
-        // Nobody speaks: NewReno in the datapath.
+        // No agent: NewReno in the datapath.
         let agent = agent_of("t_rec", 1000);
         let kernel: Kernel = load(&agent, &options(1));
         std::thread::sleep(StdDuration::from_millis(5));
@@ -162,7 +162,7 @@ fn reno_and_cubic_do_as_well_as_the_kernels() {
             .by_name(name, &Default::default())
             .expect("built in");
         agent.add_boxed(algorithm).expect("it compiles");
-        // A name of its own: the host may be using theirs.
+        // Unique names: the host may be using the algorithms' own.
         let kernel_name = format!("ccp_t_{name}");
         let mut specs = specs(&agent);
         specs[0].kernel_name.clone_from(&kernel_name);

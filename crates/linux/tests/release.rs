@@ -1,5 +1,4 @@
-//! A flow that its agent gives up: the kernel's NewReno has it, and no other, until it is set a
-//! program again.
+//! A flow that its agent releases runs NewReno in the kernel, alone, until a program is set again.
 
 mod common;
 
@@ -16,19 +15,19 @@ use ccplane_units::Duration;
 use common::direct::Sender;
 use common::*;
 
-/// Keeps ten segments in flight, which no NewReno would on this path.
+/// Keeps ten segments in flight, which NewReno would not on this path.
 const TEN: &str = "
 (def (Report (volatile acked 0)))
 (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (:= Cwnd (* 10 Flow.mss)) (fallthrough))
 (when (> Micros 1000) (:= Micros 0) (report))
 ";
 
-/// What the test asks of the algorithm, and sees of it.
+/// Requests of the test to the algorithm, and its results.
 #[derive(Default)]
 struct Asked {
-    /// The port of the flow that is to be given up; 0: none.
+    /// Local port of the flow to release; 0: none.
     give_up: AtomicU16,
-    /// All flows are to run the program again.
+    /// Makes all flows run the program again.
     again: AtomicBool,
     refused: AtomicBool,
 }
@@ -90,7 +89,7 @@ fn agent(name: &'static str, asked: &Arc<Asked>) -> Agent {
     agent
 }
 
-/// Two flows of an attached algorithm, of which one is given up and taken up again.
+/// Releases and takes back one of two flows of an attached algorithm.
 fn one_of_two(name: &'static str, watch: &Flows, asked: &Asked) {
     let limit = StdDuration::from_secs(20);
     let sink = Sink::start("127.0.0.1");
@@ -109,7 +108,7 @@ fn one_of_two(name: &'static str, watch: &Flows, asked: &Asked) {
             .expect("both live")
     };
     asked.give_up.store(of(true).local.port(), Relaxed);
-    // Reports that were on their way do not give it back, and NewReno opens the window.
+    // Reports in transit do not take it back, and NewReno opens the window.
     eventually(limit, "NewReno has the one", || {
         let flow = of(true);
         flow.fallback
@@ -180,7 +179,7 @@ fn an_agent_behind_the_relay_gives_a_flow_up_as_well() {
         run_relay(&mut kernel, &mut *remote, &seen, &mut ());
         kernel
     });
-    // Its end also where the test fails.
+    // Ends the relay even if the test fails.
     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         one_of_two("t_relayed", &watch, &asked)
     }));

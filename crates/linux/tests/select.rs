@@ -1,6 +1,5 @@
-//! Which connections are steered: those of a cgroup, to addresses, a share of them; and live ones
-//! that are moved. Over loopback, from processes in a cgroup of the test's own, so that nobody
-//! else's connections are touched.
+//! Selection of connections by cgroup, addresses and percentage, and switching of live ones. Over
+//! loopback, from processes in a cgroup of the test, so that no other connections are affected.
 
 mod common;
 
@@ -19,7 +18,7 @@ use nix::sys::socket::{getsockopt, sockopt};
 
 const NAME: &str = "ccp_t_select";
 
-/// A cgroup of the test's own; gone with it.
+/// A cgroup of the test. Dropping it removes the cgroup.
 struct Cgroup(PathBuf);
 
 impl Cgroup {
@@ -29,8 +28,8 @@ impl Cgroup {
         Cgroup(path)
     }
 
-    /// The congestion controls of connections to `addresses` that a process in the cgroup makes,
-    /// and of what it accepts.
+    /// Returns the congestion controls of connections to `addresses` that a process in the cgroup
+    /// opens, and of their accepted ends.
     fn connect(&self, addresses: &[&str]) -> Vec<(String, String)> {
         let child = Command::new(std::env::current_exe().expect("this binary"))
             .args([
@@ -82,8 +81,8 @@ impl Drop for Cgroup {
     }
 }
 
-/// Not a test: a process that enters the cgroup, then connects to itself and tells what each end
-/// got.
+/// Not a test: a process that enters the cgroup, connects to itself and prints the congestion
+/// control of each end.
 #[test]
 #[ignore = "the process in the cgroup"]
 fn process_in_the_cgroup() {
@@ -94,7 +93,7 @@ fn process_in_the_cgroup() {
         return;
     };
     std::fs::write(PathBuf::from(cgroup).join("cgroup.procs"), "0").expect("as root");
-    // The harness has begun this line.
+    // The test harness has started this line.
     println!();
     for address in addresses.split(' ') {
         let listener = listen(address);
@@ -115,12 +114,12 @@ fn control_of(socket: &impl AsFd) -> String {
         .into_owned()
 }
 
-/// What both ends of a connection got.
+/// Returns the expected result if both ends have `control`.
 fn both(control: &str) -> (String, String) {
     (control.to_owned(), control.to_owned())
 }
 
-/// Chooses [`NAME`] for these connections.
+/// Selects [`NAME`] for these connections.
 fn steer(selection: &Selection) {
     select::attach(NAME, selection).unwrap_or_else(|e| panic!("{e}"));
 }
@@ -167,7 +166,7 @@ fn connections_are_chosen_by_cgroup_address_and_share() {
         "this process is in another cgroup"
     );
 
-    // Chosen once more, otherwise: the second choice replaces the first.
+    // A second selection of the same name replaces the first.
     let to = |prefix: &str| Selection {
         to: Some(prefix.parse().expect("a prefix")),
         ..cgroup.selection()
@@ -209,7 +208,7 @@ fn connections_are_chosen_by_cgroup_address_and_share() {
     );
     assert!(select::chosen().iter().all(|name| name != NAME));
 
-    // The whole system, but nobody else connects to this address.
+    // The whole system, at an address that only this test uses.
     let system = Selection {
         cgroup: None,
         system: true,
@@ -296,8 +295,8 @@ fn live_connections_move_in_every_namespace() {
     assert!(matches!(error, select::SelectError::Unknown(_)), "{error}");
 }
 
-/// A default outlives its registration in the kernel. Detaching replaces it, an orphan is found and
-/// bound to the next registration of its name.
+/// The kernel keeps a default beyond its registration. Detaching replaces it; an orphan is found
+/// and bound to the next registration of its name.
 #[test]
 fn a_default_does_not_outlive_its_registration() {
     if !can_run("a_default_does_not_outlive_its_registration") {
@@ -343,7 +342,7 @@ fn a_default_does_not_outlive_its_registration() {
     ccplane_linux::detach(Some(NAME)).expect("as root");
     assert_eq!(default().control, native_control());
 
-    // A registration without pins goes with its process.
+    // A registration without pins ends with its process.
     let kernel = register(false);
     set();
     drop(kernel);

@@ -1,4 +1,4 @@
-//! Shares of the flow table: what other network namespaces hold leaves slots for the host.
+//! Shares of the flow table: other network namespaces leave slots for the host.
 
 mod common;
 
@@ -16,14 +16,14 @@ use common::*;
 /// connections.
 const NAME: &str = "CCPLANE_TENANT_NAME";
 const CONNECTIONS: &str = "CCPLANE_TENANT_CONNECTIONS";
-/// Nobody, and another user.
+/// The user `nobody`, and another one.
 const USERS: [u32; 2] = [65_534, 65_533];
 
-/// A process of an unprivileged user in user and network namespaces of its own, with connections
-/// over its loopback.
+/// A process of an unprivileged user in its own user and network namespaces, with connections over
+/// its loopback.
 struct Tenant {
     child: Child,
-    /// Its end ends the process, also where this one is killed.
+    /// Closing it ends the process, even if this one is killed.
     _stdin: Option<ChildStdin>,
 }
 
@@ -32,7 +32,7 @@ impl Tenant {
         let mut command = Command::new("unshare");
         command
             .args(["--user", "--map-root-user", "--net"])
-            // A folder of root holds the test program: it is run through a descriptor that stays
+            // The test program is in a folder of root: it is run through a descriptor that stays
             // open.
             .args([
                 "/proc/self/fd/3",
@@ -48,7 +48,7 @@ impl Tenant {
             .stdout(Stdio::piped());
         let program = std::fs::File::open("/proc/self/exe").expect("this program");
         let descriptor = std::os::fd::IntoRawFd::into_raw_fd(program);
-        // SAFETY: system calls only, which are safe between fork and exec.
+        // SAFETY: the closure makes only async-signal-safe system calls between fork and exec.
         unsafe {
             command.pre_exec(move || {
                 if libc::dup2(descriptor, 3) < 0 || libc::setgroups(0, std::ptr::null()) < 0 {
@@ -81,7 +81,7 @@ impl Drop for Tenant {
     }
 }
 
-/// Connections over loopback, both ends, with this congestion control.
+/// Opens connections over loopback with this congestion control. Returns both ends.
 fn connect(name: &str, connections: usize) -> Vec<[TcpStream; 2]> {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback interface");
     let address = listener.local_addr().expect("bound");
@@ -94,7 +94,7 @@ fn connect(name: &str, connections: usize) -> Vec<[TcpStream; 2]> {
     (0..connections).map(pair).collect()
 }
 
-/// Not a test: what a [`Tenant`] runs.
+/// Not a test: the body of a [`Tenant`].
 #[test]
 #[ignore = "a part of the other tests, in a process of its own"]
 fn tenant() {
@@ -119,7 +119,7 @@ fn counters(direct: &Direct) -> Counters {
     direct.kernel.counters().next().expect("one").2
 }
 
-/// True where an unprivileged user can make user namespaces.
+/// Returns true if an unprivileged user can create user namespaces.
 fn user_namespaces(test: &str) -> bool {
     let allowed = [
         "/proc/sys/user/max_user_namespaces",
@@ -145,7 +145,7 @@ fn a_namespace_that_fills_its_share_leaves_the_hosts_flows_steered() {
     let _host = lock_host();
     let mut options = patient();
     options.flows = 64;
-    // Only a process with CAP_NET_ADMIN may choose the algorithm, which the tenant has in its own
+    // Only a process with CAP_NET_ADMIN may select the algorithm; the tenant has it in its own
     // namespaces.
     options.unrestricted = false;
     let mut direct = Direct::new("t_share", vec![program(1, WATCHER)], 1, &options);
@@ -162,14 +162,14 @@ fn a_namespace_that_fills_its_share_leaves_the_hosts_flows_steered() {
     let again = Tenant::start(USERS[0], &name, 10);
     direct.turn_for(50);
     assert_eq!(counters(&direct).without_slot, 94);
-    // Another user has one.
+    // Another user does.
     let other = Tenant::start(USERS[1], &name, 10);
     direct.turn_for(50);
     assert_eq!(
         (counters(&direct).without_slot, counters(&direct).flows),
         (94, 120)
     );
-    // The host has all that is left.
+    // The host gets the remaining slots.
     let host = connect(&name, 38);
     direct.turn_until("all flows of the host are steered", |direct| {
         direct.opened.len() == 16 + 10 + 38
@@ -181,7 +181,7 @@ fn a_namespace_that_fills_its_share_leaves_the_hosts_flows_steered() {
         (all.without_slot, all.table_full, all.share_full),
         (95, 95, share)
     );
-    // Slots that a tenant gives back are free again, for the host and for its own share.
+    // Slots released by a tenant are free for the host and for the tenant's share.
     drop((tenant, again, other, beyond));
     direct.turn_until("the tenants' flows end", |direct| {
         counters(direct).flows == 38

@@ -1,4 +1,5 @@
-//! What the kernel's TCP tells a program, on an emulated link: units, timeouts, undone timeouts.
+//! Signals of kernel TCP as seen by a program, on an emulated link: units, timeouts, undone
+//! timeouts.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 mod common;
@@ -21,7 +22,7 @@ fn signals_are_in_their_units() {
     }
     let _host = lock_host();
     let mut direct = Direct::new("t_sig", vec![program(7, WATCHER)], 7, &patient());
-    // Twice what fits the path: it fills the line, and waits in the queue.
+    // Twice the capacity of the path: fills the link and the queue.
     direct.updates = vec![Update {
         target: Target::Cwnd,
         value: 80_000,
@@ -45,12 +46,12 @@ fn signals_are_in_their_units() {
     );
     let close = direct.closed[0];
     assert_eq!(close.0, flow);
-    // The closing handshake has a sequence number, not a byte, of its own.
+    // The closing handshake consumes a sequence number, not a byte.
     assert!(
         close.1.bytes_acked.get().abs_diff(sent) <= 2,
         "{close:?}, sent {sent}"
     );
-    // All but the last, unfinished interval is in the reports.
+    // The reports cover everything but the last, incomplete interval.
     assert!(
         direct.sum(ACKED) <= sent + 2 && direct.sum(ACKED) > sent * 8 / 10,
         "{} of {sent}",
@@ -64,7 +65,7 @@ fn signals_are_in_their_units() {
     );
     if !emulated() {
         assert!((20_000..80_000).contains(&srtt), "smoothed RTT {srtt} us");
-        // 20 Mbit/s less headers; the largest of many samples is above the mean. Windows leave in
+        // 20 Mbit/s less headers; the largest of many samples exceeds the mean. Windows are sent in
         // bursts, so the rate over the send interval only has a lower bound.
         let [incoming, outgoing] = [IN, OUT].map(|field| direct.last(field) * 8);
         assert!(
@@ -98,7 +99,7 @@ fn a_program_is_told_whether_its_flow_is_paced_by_whomever() {
         };
         own.run(connected).expect("inside")
     };
-    // A socket that begins with BBR, which may be the host's default, is paced for good.
+    // A socket that starts with BBR, possibly the host's default, stays paced.
     let shell = |script: &'static str| {
         let done = own.run(|| Command::new("sh").args(["-ec", script]).status());
         assert!(
@@ -107,7 +108,7 @@ fn a_program_is_told_whether_its_flow_is_paced_by_whomever() {
         );
     };
     shell("ip link set lo up; echo reno >/proc/sys/net/ipv4/tcp_congestion_control");
-    // What the program reads after some ACKs: the agent's orders need one to come into force.
+    // The signal after some ACKs: the agent's commands need one to take effect.
     let told = |direct: &mut Direct, stream: &mut TcpStream| {
         direct.reports.clear();
         direct.turn_until("twenty reports", |direct| {
@@ -122,7 +123,7 @@ fn a_program_is_told_whether_its_flow_is_paced_by_whomever() {
     ccplane_host::pace(&stream, 100_000_000).expect("a TCP socket");
     assert!(told(&mut direct, &mut stream), "by the socket's own limit");
 
-    // From 1000gbit on nothing is paced: the kernel would start a timer for each packet.
+    // From 1000 Gbit/s on nothing is paced: the kernel would arm a timer per packet.
     for (rate, paced) in [(100_000_000, true), (125_000_000_000, false)] {
         direct.updates = vec![Update {
             target: Target::Rate,
@@ -136,7 +137,7 @@ fn a_program_is_told_whether_its_flow_is_paced_by_whomever() {
         );
     }
 
-    // Only Debian's kernel, in emulation, is known to have fq.
+    // Only Debian's kernel, in emulation, is certain to have fq.
     if emulated() {
         direct.updates.clear();
         shell("/sbin/tc qdisc add dev lo root fq");
@@ -164,8 +165,8 @@ fn a_timeout_is_reported_at_once_and_the_flow_recovers() {
             .iter()
             .any(|(_, _, urgent, fields)| *urgent && fields[TIMEOUT] == 1)
     });
-    // On a host that stood still, the first timer may be one that acknowledgements on their way
-    // undo: the next is true, and nothing passes that could end it.
+    // If the host paused, the first timeout may be undone by ACKs in flight. The next one is
+    // genuine, and nothing passes that could end it.
     direct.turn_until("it is in the timeout", |direct| {
         direct
             .kernel
@@ -180,7 +181,7 @@ fn a_timeout_is_reported_at_once_and_the_flow_recovers() {
         .control()
         .set_loss(Way::Forward, Probability::NEVER)
         .expect("it runs");
-    // Nobody sets a window: the datapath itself grows it again, to the threshold at least.
+    // No window is set: the datapath itself grows it again, at least to the threshold.
     direct.turn_until("it is open again", |direct| {
         let flow = direct.kernel.flows().next().expect("it lives");
         flow.ca_state == 0 && flow.cwnd.get() + flow.mss.get() >= flow.ssthresh.get()
@@ -199,7 +200,7 @@ fn a_spurious_timeout_is_undone() {
     let mut direct = Direct::new("t_undo", vec![program(1, WATCHER)], 1, &patient());
     direct.updates = vec![Update {
         target: Target::Cwnd,
-        value: 40_000, // less than fits the path: nothing is lost before
+        value: 40_000, // below the capacity of the path: nothing is lost before
     }];
     let (emulator, _sink, sender) = direct.send_over_link();
     direct.turn_until("it runs", |direct| direct.reports.len() > 50);
@@ -212,8 +213,8 @@ fn a_spurious_timeout_is_undone() {
     };
     let before = window(&direct);
     assert!((20_000..=40_000).contains(&before), "{before}");
-    // Nothing is lost, everything is late: the timer fires, then time stamps tell that it was wrong
-    // (RFC 3522).
+    // Nothing is lost but everything is delayed: the timer fires, and timestamps then prove it
+    // wrong (RFC 3522).
     let delay = |ms| {
         let delay = Duration::from_millis(ms);
         emulator
@@ -235,9 +236,9 @@ fn a_spurious_timeout_is_undone() {
         if seen(&direct.reports[late..], TIMEOUT) {
             break;
         }
-        // A host that stood still has left a timer longer than the delay: it shrinks within some
-        // round trips. And a sandbox's kernel may call no BPF where the timer has interrupted a
-        // process that it protects: nobody is told of that timeout.
+        // A pause of the host leaves an RTO longer than the delay, which shrinks within some round
+        // trips. Also, a sandbox's kernel may not call BPF if the timer has interrupted a process
+        // that it protects, and that timeout goes unreported.
         delay(10);
         direct.turn_until("the path is short again", |direct| {
             direct.last(SRTT) < 40_000
@@ -255,7 +256,7 @@ fn a_spurious_timeout_is_undone() {
         .iter()
         .find(|(.., fields)| fields[UNDONE] == 1);
     let after = undo.map_or(0, |(.., fields)| fields[WINDOW]);
-    // The kernel puts back whole packets.
+    // The kernel restores whole packets.
     assert!(after + 1500 > before, "{after} after, {before} before");
     delay(10);
     direct.end(sender);

@@ -1,6 +1,6 @@
-//! Time stamps of both ends on the kernel's TCP, over emulated links: what a program sees of the
-//! queue beside what the link did, and everything that a peer, a middlebox or another program may
-//! do to the option.
+//! Timestamps of both ends for kernel TCP over emulated links: the queue seen by a program compared
+//! with the link's log, and everything that a peer, a middlebox or another program may do to the
+//! option.
 
 mod common;
 
@@ -30,10 +30,10 @@ fn arrivals(stamps: &mut Stamps) -> Vec<Arrival> {
     all
 }
 
-/// How far the queueing delay of full packets, from their two stamps, is from what they waited in
-/// the link, ns; and how many packets were found in both.
+/// Returns the errors, ns, of the queueing delay of full-sized packets from their two timestamps,
+/// compared with their wait in the link, for each packet found in both.
 fn errors(arrivals: &[Arrival], log: &LinkLog, epoch: Duration) -> Vec<u64> {
-    // Both clocks are this host's here, so when it left is known in full.
+    // Both clocks are this host's, so the full departure time is known.
     let left = |a: &Arrival| a.at_ns - u64::from((a.at_ns as u32).wrapping_sub(a.sent));
     let full: Vec<&Arrival> = arrivals.iter().filter(|a| a.bytes > 1400).collect();
     let waited = |a: &Arrival| a.at_ns - left(a);
@@ -49,7 +49,7 @@ fn errors(arrivals: &[Arrival], log: &LinkLog, epoch: Duration) -> Vec<u64> {
     let mut errors = Vec::new();
     for arrival in full {
         let left = left(arrival) - epoch.as_nanos();
-        // The packet that came to the link first after it was stamped.
+        // The first packet to reach the link after it was stamped.
         while records
             .get(next)
             .is_some_and(|r| r.arrived.as_nanos() < left)
@@ -102,9 +102,9 @@ fn samples_are_what_packets_waited() {
         counters.samples > 100 && counters.departed > counters.samples,
         "{counters:?}"
     );
-    // What left has arrived, but for what was on its way when this was counted.
+    // Everything that departed has arrived, except packets in flight at the time of counting.
     assert!(counters.departed - counters.arrived < 200, "{counters:?}");
-    // Almost every ACK brings a sample, and all after the first are valid.
+    // Almost every ACK carries a sample, and all after the first are valid.
     let fresh = bed.known(0, RTT).len();
     assert!(fresh > reports * 9 / 10, "{fresh} of {reports}");
     assert!(
@@ -173,12 +173,12 @@ fn ipv6_is_stamped_like_ipv4() {
     assert_eq!(bed.stamps.counters().agreed, 2);
 }
 
-/// A segment that a packet socket saw.
+/// A segment captured by a packet socket.
 struct Segment {
     syn: bool,
-    /// Bytes of the option of kind 253.
+    /// Length of the option of kind 253, bytes.
     ours: Option<u8>,
-    /// Bytes of the TCP header.
+    /// Length of the TCP header, bytes.
     header: usize,
     payload: usize,
 }
@@ -215,7 +215,7 @@ fn segments_seen(capture: &OwnedFd) -> Vec<Segment> {
     seen
 }
 
-/// What the SYN and SYN-ACK among them offer.
+/// Returns the lengths of our option on the SYN and SYN-ACK.
 fn offers(seen: &[Segment]) -> Vec<Option<u8>> {
     seen.iter().filter(|s| s.syn).map(|s| s.ours).collect()
 }
@@ -255,7 +255,7 @@ fn a_peer_without_stamps_sees_ordinary_tcp() {
         let syns = offers(&seen);
         let (counters, valid) = (bed.stamps.counters(), bed.valid(0));
         match ends {
-            // It offers, nobody answers.
+            // This end offers, the peer does not answer.
             [true, false] => {
                 assert_eq!((syns, after), (vec![Some(4), None], 0), "{counters:?}");
                 assert_eq!(
@@ -263,7 +263,7 @@ fn a_peer_without_stamps_sees_ordinary_tcp() {
                     (0, 1, 0)
                 );
             }
-            // It would answer, nobody asks.
+            // This end would accept, the peer does not offer.
             [false, true] => {
                 assert_eq!((syns, after), (vec![None, None], 0), "{counters:?}");
                 assert_eq!(
@@ -274,7 +274,8 @@ fn a_peer_without_stamps_sees_ordinary_tcp() {
             }
             _ => {
                 assert_eq!(syns, vec![Some(4), Some(4)], "{counters:?}");
-                // What follows the handshake carries it, but for the few that close the connection.
+                // Everything after the handshake carries the option, except the few segments that
+                // close the connection.
                 assert!(
                     after + counters.no_room as usize + 4 >= seen.len() - 2 && valid > 100,
                     "{after} of {}, {counters:?}",
@@ -286,8 +287,8 @@ fn a_peer_without_stamps_sees_ordinary_tcp() {
     }
 }
 
-/// A connection whose first SYNs the link loses, so many of them, and what was seen of it; `None`
-/// where this machine stood still until it had lost one more.
+/// Opens a connection whose first `lost` SYNs are lost, and captures it. `None` if the machine
+/// paused until one more was lost.
 fn behind_lost_syns(lost: u64) -> Option<(Bed, Vec<Segment>)> {
     let [all, none] = ["100%", "0%"].map(|share| share.parse::<Probability>().expect("a share"));
     let mut bed = Bed::new("t_syn", [true, true]);
@@ -296,7 +297,7 @@ fn behind_lost_syns(lost: u64) -> Option<(Bed, Vec<Segment>)> {
     control.set_loss(Way::Forward, all).expect("it runs");
     let losses = || control.progress(Way::Forward).losses;
     let lift = || {
-        // The next follows after a second.
+        // The next SYN follows after a second.
         eventually(PATIENCE, "SYNs are lost", || losses() >= lost);
         control.set_loss(Way::Forward, none).expect("it runs");
     };
@@ -310,7 +311,7 @@ fn behind_lost_syns(lost: u64) -> Option<(Bed, Vec<Segment>)> {
     (losses() == lost).then(|| (bed, segments_seen(&watch)))
 }
 
-/// The last that is tried has no offer, in case that something on the way drops what has one.
+/// The last attempt has no offer, in case a middlebox drops SYNs with one.
 #[test]
 fn one_lost_syn_costs_no_stamps_and_two_do() {
     const TEST: &str = "one_lost_syn_costs_no_stamps_and_two_do";
@@ -342,8 +343,8 @@ fn one_lost_syn_costs_no_stamps_and_two_do() {
     }
 }
 
-/// Sends for a while from the one end of the bed to the other under the kernel's own Reno, which
-/// did not ask for stamps. What was seen of it.
+/// Sends for a while from one end of the bed to the other with the kernel's Reno, which did not ask
+/// for timestamps. Returns the captured segments.
 fn send_without_asking(bed: &mut Bed) -> Vec<Segment> {
     let watch = capture(bed.emulator.receiver_ns());
     let address = bed.emulator.receiver_addr().to_string();
@@ -370,7 +371,7 @@ fn a_connection_that_did_not_ask_carries_no_option() {
     assert_eq!(bed.stamps.counters(), StampCounters::default());
 }
 
-/// The flags by which sockets call programs are one set for all of them.
+/// The callback flags of a socket are shared by all programs.
 #[test]
 fn another_program_that_writes_options_gets_none_of_ours() {
     const TEST: &str = "another_program_that_writes_options_gets_none_of_ours";
@@ -379,11 +380,11 @@ fn another_program_that_writes_options_gets_none_of_ours() {
     }
     let _host = lock_host();
     let mut bed = Bed::new("t_flags", [true, true]);
-    // Attached after ours, it has the last word.
+    // Attached after ours, so it runs last.
     let _other = other_program();
     let seen = send_without_asking(&mut bed);
     assert!(seen.len() > 100 && seen.iter().all(|s| s.ours.is_none()));
-    // The kernel's time stamps, and no room that nothing was written to.
+    // The kernel's timestamps, and no reserved but unused space.
     let data: Vec<usize> = seen
         .iter()
         .filter(|s| s.payload > 0)
@@ -395,7 +396,7 @@ fn another_program_that_writes_options_gets_none_of_ours() {
         data.iter().max()
     );
     assert_eq!(bed.stamps.counters(), StampCounters::default());
-    // Who asks still has them.
+    // A connection that asks for timestamps still gets them.
     let flow = bed.send();
     bed.direct
         .turn_until("it runs", |direct| direct.reports.len() > 200);
@@ -403,7 +404,7 @@ fn another_program_that_writes_options_gets_none_of_ours() {
     assert!(bed.valid(0) > 100, "{:?}", bed.stamps.counters());
 }
 
-/// `bpf/flags.bpf.c`, on the sockets of every process.
+/// Attaches `bpf/flags.bpf.c` to the sockets of every process.
 fn other_program() -> Link {
     let bytes = include_bytes!("../bpf/prebuilt/flags.bpf.o");
     let open = ObjectBuilder::default()
@@ -429,7 +430,7 @@ fn losses_are_repaired_by_sack_beside_stamps() {
         .set_loss(Way::Forward, loss)
         .expect("it runs");
     let flow = bed.send();
-    // Two blocks of SACK and more leave no room for stamps, one does.
+    // Two or more SACK blocks leave no room for timestamps; one does.
     let control = bed.emulator.control();
     bed.direct
         .turn_until("losses that cost some stamps, not all", |_| {
@@ -445,14 +446,14 @@ fn losses_are_repaired_by_sack_beside_stamps() {
     assert!(taken.stamps_dropped * 20 < taken.stamps, "{taken:?}");
 }
 
-/// A middlebox at the sender's device, behind the stamps: `bpf/mangle.bpf.c`.
+/// A middlebox at the sender's device, after the stamping: `bpf/mangle.bpf.c`.
 struct Middlebox {
     object: Object,
     _link: OwnedFd,
 }
 
 impl Middlebox {
-    /// `None` on a kernel without tcx (before Linux 6.6).
+    /// Returns `None` on a kernel without tcx (before Linux 6.6).
     fn start(namespace: &Namespace) -> Option<Middlebox> {
         let bytes = include_bytes!("../bpf/prebuilt/mangle.bpf.o");
         let open = ObjectBuilder::default()
@@ -464,7 +465,7 @@ impl Middlebox {
         let attach = || {
             let index = nix::net::if_::if_nametoindex("link0").expect("its device");
             let kind = libbpf_rs::libbpf_sys::BPF_TCX_EGRESS;
-            // SAFETY: an open program, no options.
+            // SAFETY: the program is open, and null options are valid.
             unsafe {
                 libbpf_rs::libbpf_sys::bpf_link_create(
                     program,
@@ -479,7 +480,7 @@ impl Middlebox {
             eprintln!("SKIPPED: a middlebox: this kernel has no tcx");
             return None;
         }
-        // SAFETY: just made, and nobody else's.
+        // SAFETY: the descriptor has just been created, and nothing else owns it.
         let link = unsafe { OwnedFd::from_raw_fd(fd) };
         Some(Middlebox {
             object,
@@ -510,7 +511,7 @@ fn what_a_middlebox_does_costs_samples_and_nothing_else() {
     const JUMP: u32 = 3;
     for (mode, receivers) in [(STRIP, false), (SHORTEN, false), (JUMP, true)] {
         let mut bed = Bed::new("t_middle", [true, true]);
-        // Data loses its stamps at the sender's side, answers their echo at the receiver's.
+        // Data loses its timestamps at the sender's side, and the ACKs' echo at the receiver's.
         let side = if receivers {
             bed.emulator.receiver_ns()
         } else {
@@ -533,7 +534,7 @@ fn what_a_middlebox_does_costs_samples_and_nothing_else() {
         };
         assert_eq!(dropped(&bed), 0);
         middlebox.set(mode);
-        // What was on its way is still whole: two round trips.
+        // Packets in flight are still intact: two round trips.
         bed.direct.turn_for(200);
         let from = bed.direct.reports.len();
         let between = bed.stamps.counters();

@@ -1,4 +1,4 @@
-//! Programs that run at a time without an ACK.
+//! Programs that run by timer, without an ACK.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 mod common;
@@ -14,7 +14,7 @@ use ccplane_wire::Command;
 use common::direct::*;
 use common::*;
 
-/// Counts what is acknowledged, and the reports; a window of its own after the first.
+/// Counts acknowledged bytes and reports; sets a window of its own after the first report.
 const CLOCK: &str = "
 (def (Report (volatile acked 0) (ticks 0) (window 0)) (interval 20000))
 (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (:= Report.window Cwnd) (fallthrough))
@@ -34,8 +34,8 @@ fn start(
     Direct::over(kernel, name, 1)
 }
 
-/// A connection that sends to somebody who does not read: its window is shut, and no ACK comes but
-/// the answers to probes.
+/// A connection to a peer that does not read: its window is closed, and the only ACKs are answers
+/// to probes.
 struct Stalled {
     sender: TcpStream,
     receiver: TcpStream,
@@ -53,7 +53,7 @@ fn stall(direct: &mut Direct) -> Stalled {
 }
 
 impl Stalled {
-    /// Writes until no more has fitted for a while.
+    /// Writes until nothing more fits for a while.
     fn fill(&self, direct: &mut Direct) {
         let chunk = vec![0x55; 1 << 16];
         let mut full = Instant::now();
@@ -75,7 +75,7 @@ impl Stalled {
     }
 }
 
-/// The ticks of the reports that came within a second.
+/// Returns the ticks of the reports received within a second.
 fn ticks_of_a_second(direct: &mut Direct) -> Vec<u64> {
     direct.turn_for(50);
     direct.reports.clear();
@@ -118,7 +118,7 @@ fn a_program_runs_when_its_time_has_come_and_no_ack() {
         ticks.len()
     );
     assert!(each_follows_the_one_before(&ticks), "{ticks:?}");
-    // What the timer left goes on at the next ACK: its variables, its clock, its window.
+    // The next ACK continues from the timer's state: its variables, clock and window.
     let last = ticks.last().copied().unwrap_or(0);
     direct.reports.clear();
     stalled.read(1 << 20);
@@ -135,10 +135,10 @@ fn a_program_runs_when_its_time_has_come_and_no_ack() {
     assert!(each_follows_the_one_before(&after), "{after:?}");
     let in_force = direct.kernel.flows().next().expect("it lives").cwnd;
     let last = after.last().copied().unwrap_or(0);
-    // The last of them may wait for an ACK.
+    // The last window may wait for an ACK.
     let of = in_force.get() - 100_000;
     assert!(of > ticks[0] && of <= last, "{in_force:?} after {last}");
-    // A program that came later is interpreted, and as punctual.
+    // A program installed later is interpreted, and equally punctual.
     let uid = 2;
     let algorithm: Arc<str> = "t_clock".into();
     direct.kernel.apply(&Command::Install {
@@ -152,7 +152,7 @@ fn a_program_runs_when_its_time_has_come_and_no_ack() {
         updates: Default::default(),
     });
     stalled.read(1 << 20);
-    // What was read has made room.
+    // Reading has made room.
     stalled.fill(&mut direct);
     let ticks = ticks_of_a_second(&mut direct);
     assert!(direct.reports.iter().all(|(_, by, ..)| *by == uid));
@@ -162,7 +162,7 @@ fn a_program_runs_when_its_time_has_come_and_no_ack() {
         ticks.len()
     );
     assert!(each_follows_the_one_before(&ticks), "{ticks:?}");
-    // After the flow nothing reports for it.
+    // After the end of the flow there are no more reports.
     drop(stalled);
     direct.turn_until("it closes", |direct| direct.closed.len() == 1);
     direct.reports.clear();
@@ -196,8 +196,8 @@ fn an_algorithm_that_wants_no_timers_has_none() {
     drop(stalled);
 }
 
-/// Timers and ACKs meet at every moment: what was acknowledged is reported once, all of it, however
-/// they interleave.
+/// Timers and ACKs coincide at every point: acknowledged bytes are reported exactly once, however
+/// the two interleave.
 #[test]
 fn timers_and_acks_at_the_same_time_lose_nothing_and_repeat_nothing() {
     if !can_run("timers_and_acks_at_the_same_time_lose_nothing_and_repeat_nothing") {
@@ -239,7 +239,7 @@ fn timers_and_acks_at_the_same_time_lose_nothing_and_repeat_nothing() {
         .find(|(closed, _)| *closed == flow)
         .expect("it closed");
     assert_eq!(stats.reports, direct.reports.len() as u64);
-    // Some was acknowledged before the program was set, and after its last report.
+    // Some bytes were acknowledged before the program was set, and after its last report.
     let (reported, acked) = (direct.sum(ACKED), stats.bytes_acked.get());
     assert!(
         reported <= acked && acked - reported < 500_000,
@@ -282,7 +282,7 @@ fn timers_outlive_the_process_that_made_them() {
     ccplane_linux::detach(Some("ccp_t_kept")).expect("it was attached");
 }
 
-/// What `docs/performance.md` says: `cargo test --release -p ccplane-linux --test timers --
+/// Measurement for `docs/performance.md`: `cargo test --release -p ccplane-linux --test timers --
 /// --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement, for an idle machine"]
@@ -314,7 +314,7 @@ fn what_timers_cost_an_ack() {
     println!("ns an ACK, seven turns: without timers {without:?}, with {with:?}");
 }
 
-/// The kernel counts how long BPF programs run.
+/// Enables the kernel's run-time statistics of BPF programs.
 struct Counting {
     before: String,
 }
@@ -328,7 +328,7 @@ impl Counting {
         Counting { before }
     }
 
-    /// Of the programs that are called for ACKs: ns in all, and how often.
+    /// Returns total ns and number of calls of the programs that run on ACKs.
     fn of_acks() -> (u64, u64) {
         let all = libbpf_rs::query::ProgInfoIter::default();
         let acks = all.filter(|info| info.name.to_string_lossy().starts_with("cong_control"));

@@ -341,8 +341,8 @@ pub fn detach(only: Option<&str>) -> Result<Vec<String>, LoadError> {
             // Before Linux 6.4 the pin is the map, and deleting its element unregisters.
             Ok(map) => drop(map.delete(&0u32.to_ne_bytes())),
             Err(_) => {
-                // From 6.10 on a link can be detached while an agent still holds it; before, it
-                // goes with its last holder.
+                // From 6.10 on a link can be detached while an agent holds it. Before, it ends with
+                // its last holder.
                 let _ = Link::open(&link).and_then(|link| link.detach());
             }
         }

@@ -228,8 +228,8 @@ impl Registered {
         let program = runs.and_then(|place| self.programs[place].as_deref());
         for update in updates {
             if let Target::Var(index) = update.target {
-                // Announced anew, after a fallback, in the events of the same look: what the agent
-                // makes of reports before that comes first.
+                // No program is known if the flow was announced again after a fallback in the same
+                // batch: the agent's response to earlier reports arrives first.
                 let vars = program.map(Program::vars).ok_or(Refusal::UnknownFlow)?;
                 if vars
                     .get(usize::from(index))

@@ -43,9 +43,9 @@ pub enum RemoteError {
          at most"
     )]
     BadName {
-        /// Where.
+        /// Address of the agent.
         agent: AgentAddress,
-        /// The name.
+        /// Requested kernel name.
         name: String,
     },
 }

@@ -1,4 +1,4 @@
-//! The datapath without an agent: a registration whose events are collected, and senders over it.
+//! The datapath without an agent: a registration that collects its events, and senders over it.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use ccplane_wire::{Command, Event, FlowInfo, Refusal};
 
 use super::{Sink, send};
 
-/// Sums, maxima and last values, sent every 10 ms, and at once on a timeout or an undo.
+/// Sums, maxima and last values, sent every 10 ms, and immediately on a timeout or an undo.
 pub const WATCHER: &str = "
 (def (Report (volatile acked 0) (volatile lost 0) (in 0) (out 0) (rtt 0) (minrtt +infinity) (srtt 0) (mss 0)
              (volatile timeout false) (volatile undone false) (window 0)) (interval 10000))
@@ -44,7 +44,7 @@ pub const MSS: usize = 7;
 pub const TIMEOUT: usize = 8;
 pub const UNDONE: usize = 9;
 pub const WINDOW: usize = 10;
-/// The control variable `interval`.
+/// Index of the control variable `interval`.
 pub const INTERVAL: u8 = 11;
 
 pub fn program(uid: u32, source: &str) -> Arc<Program> {
@@ -66,10 +66,10 @@ pub fn spec(name: &str, programs: Vec<Arc<Program>>) -> AlgorithmSpec {
     }
 }
 
-/// A report as it came: flow, program, whether it was urgent, fields.
+/// A received report: flow, program, urgent, fields.
 pub type Reported = (u64, u32, bool, Vec<u64>);
 
-/// A registration whose events are collected; every flow that opens gets `answer`.
+/// A registration that collects its events. Every flow that opens gets `answer`.
 pub struct Direct {
     pub kernel: Kernel,
     pub name: String,
@@ -105,7 +105,7 @@ impl Direct {
         format!("ccp_{}", self.name)
     }
 
-    /// One turn of an agent's loop.
+    /// Runs one iteration of an agent's loop.
     pub fn turn(&mut self) {
         self.kernel.heartbeat(&self.name);
         let mut commands = Vec::new();
@@ -155,7 +155,7 @@ impl Direct {
         }
     }
 
-    /// A [`link`], and a connection over it that sends until its [`end`](Direct::end).
+    /// Starts a [`link`] and a connection over it that sends until [`end`](Direct::end).
     pub fn send_over_link(&self) -> (Emulator, Sink, Sender) {
         let emulator = Emulator::start(link()).expect("it starts");
         let address = emulator.receiver_addr().to_string();
@@ -169,7 +169,7 @@ impl Direct {
         (emulator, sink, sender)
     }
 
-    /// Takes turns until what `sender` sent has arrived. The bytes.
+    /// Polls until everything that `sender` sent has arrived. Returns the number of bytes.
     pub fn end(&mut self, sender: Sender) -> u64 {
         sender.tell();
         self.turn_until("the transfer ends", |_| sender.is_done());
@@ -190,7 +190,7 @@ impl Direct {
     }
 }
 
-/// Sends until told to stop.
+/// Sends until stopped.
 pub struct Sender {
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<u64>>,

@@ -1,5 +1,5 @@
-//! What the tests on real packets share: a Reno in the agent, connections of chosen congestion
-//! control, one test at a time over the whole host (names of congestion controls are global).
+//! Helpers of the tests on real packets: a Reno in the agent, connections with a given congestion
+//! control, and a lock, since names of congestion controls are global to the host.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 #![allow(
     dead_code,
@@ -28,7 +28,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 pub use testing::lock_host;
 
-/// Detaches a name, however the test ends.
+/// Detaches a name when dropped, however the test ends.
 pub struct Detached(pub &'static str);
 
 impl Drop for Detached {
@@ -37,7 +37,7 @@ impl Drop for Detached {
     }
 }
 
-/// True when this host can run the test; else says loudly that it does not run.
+/// Returns true if this host can run the test; otherwise reports that it is skipped.
 pub fn can_run(test: &str) -> bool {
     match testing::cannot_load() {
         None => true,
@@ -48,11 +48,10 @@ pub fn can_run(test: &str) -> bool {
     }
 }
 
-/// True where IPv6 works over loopback; else says loudly that the test does not run. Where nothing
-/// may be skipped a kernel that was built without IPv6 is excused, one that has it and does not use
-/// it is not.
+/// Returns true if IPv6 works over loopback; otherwise reports that the test is skipped. If no test
+/// may be skipped, a kernel built without IPv6 is excused, but one that has it disabled is not.
 pub fn has_ipv6(test: &str) -> bool {
-    // Loads the module where it is one.
+    // Loads the module if IPv6 is one.
     let Err(error) = TcpListener::bind("[::1]:0") else {
         return true;
     };
@@ -70,14 +69,13 @@ pub fn has_ipv6(test: &str) -> bool {
     false
 }
 
-/// True on a processor emulated in software, where everything works and nothing is fast enough to
-/// be compared.
+/// Returns true on a CPU emulated in software, where everything works but nothing is fast enough
+/// for comparisons.
 pub fn emulated() -> bool {
     std::env::var_os("CCPLANE_EMULATED").is_some()
 }
 
-/// NewReno in the agent, as small as it can be: it takes what was acknowledged since the last
-/// report.
+/// A minimal NewReno in the agent, driven by the bytes acknowledged since the last report.
 pub struct Reno {
     pub name: &'static str,
     pub interval_us: u64,
@@ -100,7 +98,7 @@ pub struct RenoFlow {
     pub cwnd: u64,
     pub ssthresh: u64,
     mss: u64,
-    /// No second reduction before this much more was acknowledged.
+    /// No second reduction until this many more bytes are acknowledged.
     holds: u64,
 }
 
@@ -208,7 +206,7 @@ pub fn load(agent: &Agent, options: &Options) -> Kernel {
     }
 }
 
-/// Chooses the congestion control of a socket.
+/// Sets the congestion control of a socket.
 pub fn choose(socket: &impl AsRawFd, name: &str) -> std::io::Result<()> {
     // SAFETY: the name and its length are valid for the call.
     let result = unsafe {
@@ -227,7 +225,7 @@ pub fn choose(socket: &impl AsRawFd, name: &str) -> std::io::Result<()> {
     }
 }
 
-/// A sink that counts, and bulk senders into it.
+/// A sink that counts bytes, for bulk senders.
 pub struct Sink {
     pub address: std::net::SocketAddr,
     received: Arc<std::sync::atomic::AtomicU64>,
@@ -242,8 +240,9 @@ impl Drop for Sink {
 }
 
 impl Sink {
-    /// Listens where this thread is (namespaces) on `address`, port of the kernel's choice. One
-    /// thread for all connections, so that many of them do not starve the agent of a small machine.
+    /// Listens on `address` in this thread's namespace, on a port chosen by the kernel. A single
+    /// thread serves all connections, so that many of them do not starve the agent on a small
+    /// machine.
     pub fn start(address: &str) -> Sink {
         let listener = TcpListener::bind((address, 0)).expect("an address of this namespace");
         listener.set_nonblocking(true).expect("a socket");
@@ -296,7 +295,7 @@ impl Sink {
     }
 }
 
-/// Sends `bytes` (or until `stop`) with the congestion control `name`; waits until they are
+/// Sends `bytes` (or until `stop`) with the congestion control `name`, and waits until they are
 /// acknowledged.
 pub fn send(
     address: std::net::SocketAddr,
@@ -314,18 +313,18 @@ pub fn send(
         sent += n as u64;
     }
     stream.shutdown(std::net::Shutdown::Write)?;
-    // The sink closes when it has read everything.
+    // The sink closes after it has read everything.
     let _end = stream.read(&mut [0])?;
     Ok(sent)
 }
 
-/// Its close sends RST and waits for nothing.
+/// Makes close send RST without waiting.
 pub fn reset_on_close(socket: &impl AsRawFd) {
     let linger = libc::linger {
         l_onoff: 1,
         l_linger: 0,
     };
-    // SAFETY: the option's value and its size are those of `linger`.
+    // SAFETY: the option's value is `linger`, which outlives the call, with its size.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -338,12 +337,12 @@ pub fn reset_on_close(socket: &impl AsRawFd) {
     assert_eq!(result, 0, "SO_LINGER of a socket");
 }
 
-/// What a connection says of itself.
+/// Returns the connection's TCP_INFO.
 pub fn tcp_info(socket: &impl AsRawFd) -> libc::tcp_info {
-    // SAFETY: integers only, for which zeroes are valid.
+    // SAFETY: `tcp_info` consists of integers, for which zeroes are valid.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut len = size_of_val(&info) as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes into `info`.
+    // SAFETY: the kernel writes at most `len` bytes into `info`, which outlives the call.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -357,7 +356,7 @@ pub fn tcp_info(socket: &impl AsRawFd) -> libc::tcp_info {
     info
 }
 
-/// Waits until `what` holds; the test fails when it does not within `limit`.
+/// Waits until `holds` returns true. Fails if that takes longer than `limit`.
 pub fn eventually(limit: StdDuration, what: &str, mut holds: impl FnMut() -> bool) {
     let started = Instant::now();
     while !holds() {
@@ -370,7 +369,7 @@ pub fn pause(ms: u64) {
     std::thread::sleep(StdDuration::from_millis(ms));
 }
 
-/// Where the hierarchy of cgroups begins.
+/// Returns the root of the cgroup hierarchy.
 pub fn cgroup_root() -> std::path::PathBuf {
     let mounts = std::fs::read_to_string("/proc/self/mounts").expect("a mounted /proc");
     let root = mounts
@@ -384,7 +383,7 @@ pub fn available(name: &str) -> bool {
         .is_ok_and(|names| names.split_whitespace().any(|n| n == name))
 }
 
-/// Where no flow is to fall back, also on a host that stands still for a while.
+/// Options for tests in which no flow may fall back, even if the host pauses for a while.
 pub fn patient() -> Options {
     options(10_000)
 }

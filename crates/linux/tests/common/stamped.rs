@@ -1,5 +1,5 @@
-//! Time stamps over an emulated link: a registration that reads them and reports every ACK, and
-//! connections under it.
+//! Timestamps over an emulated link: a registration that reads them and reports every ACK, and its
+//! connections.
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -21,7 +21,7 @@ use nix::sys::socket::{
 use super::direct::*;
 use super::{Sink, eventually, patient};
 
-/// Every ACK with what it brought.
+/// Reports every ACK with its signals.
 pub const STAMPED: &str = "
 (def (Report (owd 0) (rtt 0) (minowd 0) (minrtt 0) (queue 0) (valid 0) (acked 0)))
 (when (> Ack.bytes_acked 0)
@@ -43,7 +43,7 @@ pub const VALID: usize = 5;
 pub const UNKNOWN: u64 = 0xffff_ffff;
 pub const PATIENCE: StdDuration = StdDuration::from_secs(10);
 
-/// A registration that reads stamps, over a link whose two ends may stamp.
+/// A registration that reads timestamps, over a link whose two ends may stamp.
 pub struct Bed {
     pub direct: Direct,
     pub emulator: Emulator,
@@ -52,8 +52,8 @@ pub struct Bed {
 }
 
 impl Bed {
-    /// `ends`: which of the two namespaces stamp, the sender's first. A window of 80,000 bytes:
-    /// 50,000 fill the path.
+    /// `ends`: which namespaces stamp, the sender's first. The window is 80,000 bytes; 50,000 fill
+    /// the path.
     pub fn new(name: &str, ends: [bool; 2]) -> Bed {
         let mut bed = Bed::without(name);
         let namespaces =
@@ -65,7 +65,7 @@ impl Bed {
         bed
     }
 
-    /// The same, attached to nothing yet.
+    /// Like [`new`](Bed::new), without attachments.
     pub fn without(name: &str) -> Bed {
         let kernel_name = format!("ccp_{name}");
         let stamps = Stamps::load(&[&kernel_name], true).unwrap_or_else(|error| panic!("{error}"));
@@ -79,7 +79,7 @@ impl Bed {
             value: 80_000,
         }];
         let mut config = link();
-        // A whole window at once overflows nothing.
+        // Holds a burst of a whole window.
         config.forward.queue = "droptail:4bdp".parse().expect("a queue");
         let emulator = Emulator::start(config).expect("it starts");
         Bed {
@@ -90,7 +90,7 @@ impl Bed {
         }
     }
 
-    /// A device of this namespace stamps, and so do sockets there.
+    /// Attaches to a device and the sockets of this namespace.
     pub fn stamp(&mut self, namespace: &Namespace, device: &str) {
         self.stamps
             .confine(namespace)
@@ -101,14 +101,14 @@ impl Bed {
         attached.unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// After the namespaces are known.
+    /// Attaches to the sockets, after the namespaces are set.
     pub fn stamp_sockets(&mut self) {
         self.stamps
             .attach_sockets(None)
             .unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// A connection from the sender's namespace that sends until it is joined.
+    /// Opens a connection from the sender's namespace that sends until it is joined.
     pub fn send(&mut self) -> Flow {
         self.send_to(self.emulator.receiver_addr())
     }
@@ -127,7 +127,7 @@ impl Bed {
         flow
     }
 
-    /// Ends the connection properly; what arrived is what was sent.
+    /// Ends the connection and checks that everything sent has arrived.
     pub fn end(&mut self, flow: Flow) {
         flow.stop.store(true, Ordering::Relaxed);
         self.direct
@@ -137,7 +137,7 @@ impl Bed {
         eventually(PATIENCE, "every byte arrives", || sink.received() == sent);
     }
 
-    /// Values of a field in the reports from `from` on, unknown ones left out.
+    /// Returns the known values of a field in the reports from index `from` on.
     pub fn known(&self, from: usize, field: usize) -> Vec<u64> {
         let values = self.direct.reports[from..]
             .iter()
@@ -153,7 +153,7 @@ impl Bed {
     }
 }
 
-/// Sends under a congestion control that it has before it connects.
+/// A sender whose congestion control is set before it connects.
 pub struct Flow {
     pub stop: Arc<AtomicBool>,
     pub thread: std::thread::JoinHandle<u64>,
@@ -173,7 +173,7 @@ impl Flow {
             stream
                 .shutdown(std::net::Shutdown::Write)
                 .expect("connected");
-            // The sink closes when it has read everything.
+            // The sink closes after it has read everything.
             assert_eq!(stream.read(&mut [0]).expect("it ends well"), 0);
             sent
         };
@@ -184,7 +184,7 @@ impl Flow {
     }
 }
 
-/// Under a congestion control that the socket has before it connects.
+/// Connects a socket whose congestion control is set before.
 pub fn connect(to: SocketAddr, congestion: &str) -> TcpStream {
     let family = if to.is_ipv4() {
         AddressFamily::Inet
@@ -199,7 +199,7 @@ pub fn connect(to: SocketAddr, congestion: &str) -> TcpStream {
     )
     .expect("a socket");
     setsockopt(&fd, sockopt::TcpCongestion, &OsString::from(congestion)).expect("registered");
-    // What waits in the socket must not outlast the test.
+    // The backlog in the socket must not outlast the test.
     setsockopt(&fd, sockopt::SndBuf, &200_000).expect("a size");
     nix::sys::socket::connect(fd.as_raw_fd(), &SockaddrStorage::from(to)).expect("it listens");
     TcpStream::from(fd)

@@ -1,25 +1,26 @@
-//! Any bytes as a packet at a device with stamps: the shipped programs (`bpf/stamp.bpf.c`) in the
-//! running kernel, beside a model that walks the options of TCP one by one (RFC 9293, section 3.1).
+//! Feeds arbitrary bytes as a packet to the shipped device programs (`bpf/stamp.bpf.c`) in the
+//! running kernel, and compares them with a model that walks the TCP options one by one (RFC 9293,
+//! section 3.1).
 
 use libbpf_rs::{Object, ObjectBuilder, ProgramInput};
 
 const OBJECT: &[u8] = include_bytes!("../../bpf/prebuilt/stamp.bpf.o");
-/// The longest packet that is shown: an Ethernet frame.
+/// Longest packet: an Ethernet frame.
 const MOST: usize = 1514;
 
-/// A device's programs, loaded and attached to nothing.
+/// The device programs, loaded but not attached.
 pub struct Device {
     object: Object,
 }
 
-/// What a program did with a packet.
+/// Result of a program for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// Too short for the kernel to show it.
+    /// Too short for the kernel to run the program.
     Nothing,
-    /// Left as it was.
+    /// Left unchanged.
     Passed,
-    /// Stamped, and its checksum followed.
+    /// Stamped, with its checksum updated.
     Stamped,
 }
 
@@ -37,14 +38,14 @@ impl Device {
         }
     }
 
-    /// The first byte says which program: bit 0 arrivals, bit 1 devices without a header of their
-    /// own. The rest is the packet.
+    /// Runs a program on a packet. The first byte selects it: bit 0 arrivals, bit 1 devices without
+    /// a link-layer header. The rest is the packet.
     pub fn shows(&self, data: &[u8]) -> Seen {
         let Some((which, packet)) = data.split_first() else {
             return Seen::Nothing;
         };
         let packet = &packet[..packet.len().min(MOST)];
-        // A frame with something in it, which is all of a header of IP where its type says so.
+        // A non-empty frame, with a complete IP header if its type announces one.
         let least = match packet.get(12..14) {
             Some([0x08, 0x00]) => 14 + 20,
             Some([0x86, 0xdd]) => 14 + 40,
@@ -74,7 +75,7 @@ impl Device {
             })
             .expect("the kernel shows it the packet")
             .return_value;
-        // TC_ACT_UNSPEC: whatever was done, the next in line decides.
+        // TC_ACT_UNSPEC: the next program decides in any case.
         assert_eq!(returned as i32, -1, "{name} decided about a packet");
 
         let Some((tcp, at)) = option(packet, if bare { 0 } else { 14 }) else {
@@ -115,7 +116,7 @@ impl Device {
             sum(&packet[tcp..]),
             "{name}: the checksum does not follow"
         );
-        // And nothing else changed.
+        // Nothing else changed.
         let checksum = tcp + 16;
         after[at..at + OPTION].copy_from_slice(&packet[at..at + OPTION]);
         after[checksum..checksum + 2].copy_from_slice(&packet[checksum..checksum + 2]);
@@ -131,11 +132,11 @@ const OPTION: usize = 16;
 const ON_THE_WIRE: u32 = 0xfd10_4458;
 const STAMPED_HERE: u32 = 0xfd10_4478;
 
-/// Where the TCP header and our option begin, if the packet has both.
+/// Returns the offsets of the TCP header and our option, if the packet has both.
 fn option(packet: &[u8], link: usize) -> Option<(usize, usize)> {
     let ip = packet.get(link..)?;
     let tcp = match (packet.get(12..14)?, ip) {
-        // Without options, or the header's length would be more than 5 words.
+        // An IP header without options, which would make it longer than 5 words.
         ([0x08, 0x00], [0x45, _, _, _, _, _, _, _, _, 6, ..]) => link + 20,
         ([0x86, 0xdd], [_, _, _, _, _, _, 6, ..]) => link + 40,
         _ => return None,
@@ -154,8 +155,8 @@ fn option(packet: &[u8], link: usize) -> Option<(usize, usize)> {
     (known && ours(&options[last..])).then_some((tcp, tcp + 20 + last))
 }
 
-/// The kinds of the options, in order, and where the last begins; `None` where their lengths do not
-/// add up, or are not what the kinds that Linux puts before ours say.
+/// Returns the kinds of the options, in order, and the offset of the last one. `None` if the
+/// lengths do not add up, or differ from those of the kinds that Linux writes before ours.
 fn walk(options: &[u8]) -> Option<(Vec<u8>, usize)> {
     let (mut kinds, mut at, mut last) = (Vec::new(), 0, 0);
     while at < options.len() {
@@ -186,8 +187,8 @@ fn words(packet: &[u8], at: usize) -> [u32; 4] {
         .map(|n| u32::from_be_bytes(packet[at + n..at + n + 4].try_into().expect("four bytes")))
 }
 
-/// The sum of TCP's checksum, RFC 1071, without its pseudo-header: it stays as it was if the
-/// checksum followed. 0 and 0xffff are one number here.
+/// Returns the TCP checksum (RFC 1071) without its pseudo-header, which is invariant if the
+/// checksum was updated correctly. 0 and 0xffff are equal here.
 fn sum(segment: &[u8]) -> u32 {
     let words = segment
         .chunks(2)
