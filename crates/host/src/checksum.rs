@@ -1,10 +1,10 @@
-//! The Internet checksum (RFC 1071), and the words that it is made of.
+//! The Internet checksum (RFC 1071), and access to 16-bit words.
 
-/// The sum of 16-bit words in one's complement; an odd byte at the end is padded with zero. Zero
-/// only if all are.
+/// Returns the one's complement sum of 16-bit words; an odd byte at the end is padded with zero.
+/// Zero only if all words are zero.
 pub fn sum(bytes: &[u8]) -> u16 {
-    // 32 bits at a time and in the machine's own order, which can be changed in the result (section
-    // 2, B).
+    // 32 bits at a time and in native byte order, which is corrected in the result (RFC 1071,
+    // section 2, B).
     let mut words = bytes.chunks_exact(4);
     let native = |word: [u8; 4]| u64::from(u32::from_ne_bytes(word));
     let mut sum: u64 = words
@@ -20,10 +20,10 @@ pub fn sum(bytes: &[u8]) -> u16 {
     u16::from_be_bytes((sum as u16).to_ne_bytes())
 }
 
-/// The sum of two pieces of which the first has `first` bytes.
+/// Adds the bytes `rest` to a sum over the preceding `first` bytes.
 pub(crate) fn sum_of_pieces(sum: u16, first: usize, rest: &[u8]) -> u16 {
     let more = self::sum(rest);
-    // What begins at an odd place has its bytes in the other halves of the words (section 2, B).
+    // Data at an odd offset has its bytes swapped within the words (RFC 1071, section 2, B).
     add(
         sum,
         if first % 2 == 1 {
@@ -34,8 +34,8 @@ pub(crate) fn sum_of_pieces(sum: u16, first: usize, rest: &[u8]) -> u16 {
     )
 }
 
-/// The sum of the pseudo-header of a segment of so many bytes in this IP packet (RFC 9293 section
-/// 3.1, RFC 8200 section 8.1).
+/// Returns the sum over the pseudo-header of a segment of `length` bytes in this IP packet (RFC
+/// 9293 section 3.1, RFC 8200 section 8.1).
 pub(crate) fn pseudo(packet: &[u8], protocol: u8, length: u16) -> u16 {
     let addresses = match packet.first().map(|first| first >> 4) {
         Some(4) => 12..20,
@@ -48,17 +48,17 @@ pub(crate) fn pseudo(packet: &[u8], protocol: u8, length: u16) -> u16 {
     add(sum, length)
 }
 
-/// The checksum.
+/// Returns the checksum: the complement of the sum.
 pub(crate) fn checksum(bytes: &[u8]) -> u16 {
     !sum(bytes)
 }
 
-/// Two words' sum in one's complement.
+/// Adds two words in one's complement.
 pub fn add(one: u16, other: u16) -> u16 {
     fold(u32::from(one) + u32::from(other))
 }
 
-/// A sum of 16-bit words in one's complement.
+/// Folds a sum of 16-bit words in one's complement.
 pub(crate) fn fold(mut sum: u32) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
@@ -80,7 +80,7 @@ mod tests {
 
     use super::*;
 
-    /// Word by word, as RFC 1071 says it first.
+    /// Word by word, the definition in RFC 1071.
     fn plain(bytes: &[u8]) -> u16 {
         let words = bytes
             .chunks(2)
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn it_is_that_of_the_rfc_s_example() {
-        // Section 3.
+        // RFC 1071, section 3.
         assert_eq!(
             sum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]),
             0xddf2

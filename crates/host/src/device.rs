@@ -1,4 +1,4 @@
-//! TUN devices: IP packets of a namespace, read and written as files.
+//! TUN devices: the IP packets of a namespace, read and written through a file descriptor.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, Read, Write};
@@ -10,50 +10,50 @@ use nix::errno::Errno;
 
 use crate::{Error, Frame, interface};
 
-/// How many packets the kernel keeps for the reader before it drops: 100 ms of full packets at 1
-/// Gbit/s. Too few and a reader that sleeps for a while loses packets that its link should have
-/// queued; the count of what was lost is in [`interface_stats`](crate::interface_stats).
+/// Packets that the kernel queues for the reader: 100 ms of full-sized packets at 1 Gbit/s. With
+/// fewer, a reader that sleeps for a while loses packets that its emulated link should have queued.
+/// Drops are counted in [`interface_stats`](crate::interface_stats).
 const QUEUE_LEN: u32 = 10_000;
 
-/// What a device does for the namespace that sends through it.
+/// Offloads that a device offers to the namespace that sends through it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Offload {
-    /// Nothing: packets of at most the MTU, checksums complete.
+    /// None: packets of at most the MTU, with complete checksums.
     #[default]
     None,
-    /// Segmentation and checksums: a [`Frame`](crate::Frame) may stand for many packets of one
-    /// flow, TCP or, since Linux 6.2, UDP.
+    /// Segmentation and checksums: a [`Frame`](crate::Frame) may contain many packets of one flow,
+    /// of TCP or, since Linux 6.2, UDP.
     Segmentation,
 }
 
-/// A TUN device: what its namespace sends through it is read here, what is written here is received
-/// there.
+/// A TUN device. Packets sent through it by its namespace are read here; packets written here are
+/// received there.
 ///
-/// Every packet has a virtio-net header in front; [`Frame`](crate::Frame) reads and writes both.
-/// The device exists as long as this value, unless it is [persistent](Tun::persistent).
+/// Every packet follows a virtio-net header; [`Frame`](crate::Frame) reads and writes both. The
+/// device exists as long as this value, unless it is [persistent](Tun::persistent).
 #[derive(Debug)]
 pub struct Tun {
     file: File,
     name: String,
     adopted: bool,
-    /// The kernel knows super-packets of UDP.
+    /// The kernel supports UDP super-packets.
     udp_runs: bool,
 }
 
-/// Whether a device has to be new.
+/// Requirement on a device that is attached to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Attach {
-    /// Never take over a device that somebody else made.
+    /// Creates a device; fails if one of this name exists.
     New,
-    /// One that is there, and that nobody holds.
+    /// Attaches to an existing device that no process holds.
     Existing,
 }
 
 impl Tun {
-    /// Makes a device of this name in the calling thread's namespace, up, with these addresses (and
-    /// prefix lengths). Packets are at most `mtu` bytes; what is read may stand for many of them,
-    /// if `offload` says so. The kernel's own IPv6 chatter (neighbour discovery, multicast reports)
-    /// is kept off unless an address is IPv6.
+    /// Creates a device of this name in the calling thread's namespace and brings it up with these
+    /// addresses and prefix lengths. Packets are at most `mtu` bytes; with segmentation offload a
+    /// frame may contain many of them. The kernel's own IPv6 traffic (neighbour discovery,
+    /// multicast reports) is disabled unless an address is IPv6.
     pub fn create(
         name: &str,
         mtu: u32,
@@ -65,13 +65,14 @@ impl Tun {
         Ok(tun)
     }
 
-    /// The same for a device that stays when this value and its process are gone, with its
-    /// addresses and the routes through it: while nobody holds it, what is sent through it is
-    /// dropped. If a TUN device of that name is there and nobody holds it, it is
-    /// [adopted](Tun::adopted): its MTU and queue are set anew, and the addresses added to those
-    /// that it has (in IPv4 it has only one, the last given). The kernel opens the queue of an
-    /// adopted device again within milliseconds, and drops what is sent before that.
-    /// [`Tun::remove`] removes it.
+    /// Creates a device like [`create`](Tun::create) that persists after this value and its
+    /// process, with its addresses and the routes through it. While no process holds it, packets
+    /// sent through it are dropped. [`Tun::remove`] removes it.
+    ///
+    /// An existing TUN device of this name that no process holds is [adopted](Tun::adopted): its
+    /// MTU and queue length are set, and the addresses are added to the ones it has (for IPv4 it
+    /// has only one, the last). The kernel reopens the queue of an adopted device within
+    /// milliseconds and drops packets sent before.
     pub fn persistent(
         name: &str,
         mtu: u32,
@@ -83,14 +84,14 @@ impl Tun {
             made => made?,
         };
         tun.set_up(mtu, addresses)?;
-        // Last: what could not be set up leaves no device behind.
+        // Last: a device whose setup failed is not left behind.
         tun.persist(true)?;
         Ok(tun)
     }
 
-    /// Removes a persistent device of the calling thread's namespace; `false` if there is no such
-    /// interface. Routes through it go with it. One that is no TUN device, or that a process holds,
-    /// is left alone and an error.
+    /// Removes a persistent device of the calling thread's namespace, together with the routes
+    /// through it. Returns false if the interface does not exist. An interface that is not a TUN
+    /// device, or that a process holds, is an error and stays.
     pub fn remove(name: &str) -> Result<bool, Error> {
         if !interface::exists(name)? {
             return Ok(false);
@@ -100,7 +101,7 @@ impl Tun {
         Ok(true)
     }
 
-    /// Opens the driver and takes a device.
+    /// Opens the driver and attaches to a device.
     fn attach(name: &str, attach: Attach, offload: Offload) -> Result<Tun, Error> {
         let path = "/dev/net/tun";
         let file = OpenOptions::new()
@@ -118,7 +119,7 @@ impl Tun {
             flags |= libc::IFF_TUN_EXCL;
         }
         request.ifr_ifru.ifru_flags = flags as libc::c_short;
-        // SAFETY: TUNSETIFF reads and writes the ifreq that it is given, nothing else.
+        // SAFETY: TUNSETIFF reads and writes only the ifreq passed to it.
         let result =
             unsafe { libc::ioctl(file.as_fd().as_raw_fd(), libc::TUNSETIFF, &mut request) };
         Errno::result(result).map_err(|e| match (attach, e) {
@@ -146,11 +147,11 @@ impl Tun {
         Ok(tun)
     }
 
-    /// Gives the interface all that it needs to be used.
+    /// Configures the interface and brings it up.
     fn set_up(&self, mtu: u32, addresses: &[(IpAddr, u8)]) -> Result<(), Error> {
         let name = &self.name;
         let v6 = addresses.iter().any(|(address, _)| address.is_ipv6());
-        // A kernel without IPv6 has nothing to switch off.
+        // Fails harmlessly on a kernel without IPv6.
         let set = |variable: &str, value: &str| {
             let _ = interface::set_sysctl(&format!("net/ipv6/conf/{name}/{variable}"), value);
         };
@@ -167,12 +168,12 @@ impl Tun {
         Ok(())
     }
 
-    /// Makes an adopted device as a new one: with the header that [`Frame`](crate::Frame) knows,
-    /// and nothing offered.
+    /// Resets an adopted device to the state of a new one: the header length that
+    /// [`Frame`](crate::Frame) expects, and no offloads.
     fn forget_settings(&self) -> Result<(), Error> {
         let what = || format!("set up the interface {}", self.name);
         let mut length = Frame::longest(0) as libc::c_int;
-        // SAFETY: TUNSETVNETHDRSZ reads an int from where it is told to, which outlives the call.
+        // SAFETY: TUNSETVNETHDRSZ reads an int at the pointer, which outlives the call.
         let result = unsafe {
             libc::ioctl(
                 self.file.as_raw_fd(),
@@ -184,10 +185,10 @@ impl Tun {
         self.offer(0).map_err(|e| Error::system(what(), e))
     }
 
-    /// Makes the device stay, or go with its owner.
+    /// Makes the device persistent, or not.
     fn persist(&self, stay: bool) -> Result<(), Error> {
         let stay = libc::c_ulong::from(stay);
-        // SAFETY: TUNSETPERSIST takes its argument by value and touches no memory of ours.
+        // SAFETY: TUNSETPERSIST takes its argument by value and accesses no memory of ours.
         Errno::result(unsafe { libc::ioctl(self.file.as_raw_fd(), libc::TUNSETPERSIST, stay) })
             .map_err(|e| {
                 Error::system(format!("make the interface {} stay or go", self.name), e)
@@ -195,12 +196,12 @@ impl Tun {
         Ok(())
     }
 
-    /// Lets the namespace send super-packets and leave checksums to whoever segments; says whether
-    /// UDP's are among them.
+    /// Offers segmentation and checksum offload to the namespace. Returns true if UDP segmentation
+    /// is included.
     fn offer_segmentation(&self) -> Result<bool, Error> {
         let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
         let udp = libc::TUN_F_USO4 | libc::TUN_F_USO6;
-        // A kernel before 6.2 knows nothing of UDP's and refuses the whole.
+        // A kernel before 6.2 rejects the set if it includes UDP.
         if self.offer(tcp | udp).is_ok() {
             return Ok(true);
         }
@@ -215,31 +216,32 @@ impl Tun {
 
     fn offer(&self, features: libc::c_uint) -> Result<(), Errno> {
         let features = libc::c_ulong::from(features);
-        // SAFETY: TUNSETOFFLOAD takes its argument by value and touches no memory of ours.
+        // SAFETY: TUNSETOFFLOAD takes its argument by value and accesses no memory of ours.
         Errno::result(unsafe {
             libc::ioctl(self.file.as_raw_fd(), libc::TUNSETOFFLOAD, features)
         })?;
         Ok(())
     }
 
-    /// Whether the device was there before, left by another owner.
+    /// Returns true if the device existed before and was left by another owner.
     pub fn adopted(&self) -> bool {
         self.adopted
     }
 
-    /// Whether it takes super-packets of UDP: where [segmentation](Offload::Segmentation) was asked
-    /// for and the kernel (since 6.2) knows them. It takes those of TCP in any case.
+    /// Returns true if the device accepts UDP super-packets, which requires
+    /// [segmentation](Offload::Segmentation) and Linux 6.2. It accepts TCP super-packets in any
+    /// case.
     pub fn takes_udp_runs(&self) -> bool {
         self.udp_runs
     }
 
-    /// The interface's name.
+    /// Returns the name of the interface.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Reads one frame, header included; `None` when there is none. What does not fit in the buffer
-    /// is cut off.
+    /// Reads one frame, including its header; `None` if there is none. A frame longer than the
+    /// buffer is truncated.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
             match (&self.file).read(buffer) {
@@ -251,7 +253,7 @@ impl Tun {
         }
     }
 
-    /// Gives one frame, made of these pieces, to the namespace.
+    /// Sends one frame, in two pieces, to the namespace.
     pub fn write(&self, pieces: [&[u8]; 2]) -> io::Result<()> {
         (&self.file)
             .write_vectored(&pieces.map(IoSlice::new))

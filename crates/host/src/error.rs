@@ -1,94 +1,94 @@
-//! What can go wrong, with the cause and the way out.
+//! Errors of this crate, each with the cause and the remedy.
 
 use std::io;
 
-/// Why a namespace or a device could not be made or used.
+/// A namespace or a device could not be created or used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Namespaces and devices need privileges that this process does not have.
+    /// The process lacks the privileges for namespaces and devices.
     #[error("no permission to {what}; run as root, or with CAP_NET_ADMIN and CAP_SYS_ADMIN")]
     Permission {
-        /// What was tried.
+        /// Operation that failed.
         what: String,
     },
-    /// The kernel, or the container, has no TUN driver.
+    /// The kernel or the container has no TUN driver.
     #[error(
         "there is no /dev/net/tun; load the module with `modprobe tun`, or give the container that device"
     )]
     NoTunDriver,
-    /// Something of that name is there already.
+    /// The name is in use.
     #[error(
         "{what} exists already; choose another name, or remove it if nobody uses it (`{remove}`)"
     )]
     Exists {
-        /// The kind and name of what is there.
+        /// Kind and name of the existing object.
         what: String,
-        /// The command that removes it.
+        /// Command that removes it.
         remove: String,
     },
-    /// Another process has the device.
+    /// Another process holds the device.
     #[error("another process holds the interface {name}; end it first, or choose another name")]
     InUse {
-        /// The interface.
+        /// Name of the interface.
         name: String,
     },
-    /// An interface that is no TUN device of one queue, which alone can be adopted.
+    /// The interface is not a single-queue TUN device, the only kind that can be adopted.
     #[error(
         "the interface {name} is not a TUN device of ours: only such a one can be taken over or removed; choose another name"
     )]
     NotTun {
-        /// The interface.
+        /// Name of the interface.
         name: String,
     },
-    /// An interface that this host's own traffic depends on.
+    /// The host's own traffic depends on the interface.
     #[error(
         "the interface {name} carries a default route: taking it over would cut this host off; use one that does not"
     )]
     CarriesDefaultRoute {
-        /// The interface.
+        /// Name of the interface.
         name: String,
     },
-    /// A wire is Ethernet's.
+    /// The interface is not Ethernet, as a wire requires.
     #[error(
         "the interface {name} is not Ethernet, which alone can be joined to another; `ip link` says what it is"
     )]
     NotEthernet {
-        /// The interface.
+        /// Name of the interface.
         name: String,
     },
-    /// The kernel forwards nothing, so that translating addresses would not help.
+    /// IPv4 forwarding is disabled, so address translation would have no effect.
     #[error(
         "this host does not forward packets (net.ipv4.ip_forward is 0); to let it: `sysctl -w net.ipv4.ip_forward=1`"
     )]
     NotForwarding,
-    /// Addresses are translated by nftables.
+    /// nftables, which address translation requires, is not installed.
     #[error(
         "translating addresses needs the program nft, and there is none; install it: `apt-get install nftables`"
     )]
     NoNft,
-    /// A name that cannot be an interface's or a namespace's.
+    /// The name is not valid for an interface or a namespace.
     #[error("`{name}` is no name for {what}: {why}")]
     BadName {
-        /// The name given.
+        /// The given name.
         name: String,
-        /// What it should have named.
+        /// Kind of object that it should name.
         what: &'static str,
-        /// The rule that it breaks.
+        /// Rule that it violates.
         why: &'static str,
     },
-    /// Any other refusal by the system.
+    /// Any other error of the system.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// Operation that failed.
         what: String,
-        /// The system's reason.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// The error for `what` that the system refused with `source`.
+    /// Returns the error of operation `what`, which failed with `source`.
     pub(crate) fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Error {
         let (what, source) = (what.into(), source.into());
         match source.kind() {

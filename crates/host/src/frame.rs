@@ -1,14 +1,14 @@
-//! What passes through a TUN device: a virtio-net header and an IP packet, or a super-packet that
-//! stands for several.
+//! Frames of a TUN device: a virtio-net header followed by an IP packet, or by a super-packet of
+//! several packets.
 //!
-//! A namespace that is offered segmentation hands over up to 64 KB of one flow at once, as a
-//! network card would get them: one set of headers, the payload of many packets, and a checksum
-//! that covers the pseudo-header only (virtio 1.2, section 5.1.6). A [`Frame`] says of what packets
-//! it consists, and writes any contiguous run of them as a frame of its own: with the length, IPv4
-//! identification, TCP sequence number and flags that the kernel's own segmentation gives them.
-//! Checksums over the payload stay partial, for the kernel of whoever receives: it knows that
-//! nothing has touched the data, or completes them if the packets go on to a wire. For those that
-//! go on inside of something else, which no kernel looks into, [`Frame::completed`] does it.
+//! With segmentation offload a namespace hands over up to 64 KB of one flow at once, as to a
+//! network card: one set of headers, the payload of many packets, and a checksum that covers the
+//! pseudo-header only (virtio 1.2, section 5.1.6). A [`Frame`] describes the packets in it, and
+//! writes any contiguous run of them as a frame of its own, with the length, IPv4 identification,
+//! TCP sequence number and flags that the kernel's own segmentation would give them. Checksums over
+//! the payload stay partial, for the receiving kernel: it trusts that the data is unmodified, or
+//! completes them if the packets go on to a wire. For packets that are encapsulated, where no
+//! kernel completes checksums, [`Frame::completed`] does.
 
 use std::ops::Range;
 
@@ -16,54 +16,54 @@ use ccplane_qdisc::Ecn;
 
 use crate::checksum::{checksum, fold, set_word, sum, sum_of_pieces, word};
 
-/// `struct virtio_net_hdr` without the count of buffers, linux/virtio_net.h.
+/// Length of `struct virtio_net_hdr` without the buffer count, linux/virtio_net.h.
 pub(crate) const VNET: usize = 10;
 
-/// The longest frame: the longest IP packet and the header in front of it.
+/// Length of the longest frame: the longest IP packet and the header before it.
 pub const LONGEST_FRAME: usize = VNET + 65_535;
 
-/// The checksum covers the pseudo-header only.
+/// Flag: the checksum covers the pseudo-header only.
 pub(crate) const NEEDS_CHECKSUM: u8 = 1;
 pub(crate) const GSO_NONE: u8 = 0;
 pub(crate) const GSO_TCPV4: u8 = 1;
 pub(crate) const GSO_TCPV6: u8 = 4;
 pub(crate) const GSO_UDP: u8 = 5;
-/// Added to the kind: the first packet, and no other, has the CWR flag (RFC 3168 section 6.1.2).
+/// Flag in the kind: only the first packet has CWR set (RFC 3168 section 6.1.2).
 pub(crate) const GSO_ECN: u8 = 0x80;
 
 pub(crate) const FIN_PSH: u8 = 0x01 | 0x08;
 pub(crate) const CWR: u8 = 0x80;
 
-/// Where the checksum is in a transport's header.
+/// Offsets of the checksum in the transport headers.
 pub(crate) const TCP_CHECKSUM: usize = 16;
 pub(crate) const UDP_CHECKSUM: usize = 6;
 
-/// The longest headers of a packet that may be split: IPv6 with a hundred bytes of extensions and a
+/// Longest headers of a packet that may be split: IPv6 with a hundred bytes of extensions and a
 /// full TCP header.
 const LONGEST_HEAD: usize = 200;
 
-/// One packet or many of one flow, as a TUN device gives and takes them. It does not hold the
-/// bytes: every method gets those that [`Frame::of`] was given.
+/// One packet, or several of one flow, as a TUN device passes them. It does not hold the bytes:
+/// every method takes the same bytes that were passed to [`Frame::of`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Where the packet's payload begins, after IP and transport headers; the whole length for a
-    /// single packet.
+    /// Offset of the payload, after the IP and transport headers; the whole length for a single
+    /// packet.
     head: u16,
     /// Length without the virtio-net header.
     length: u16,
-    /// Payload of each packet but the last, if it is one of several.
+    /// Payload of each packet but the last; 0 for a single packet.
     size: u16,
-    /// Where the transport header begins, if there may be more than one packet.
+    /// Offset of the transport header if the frame may have several packets.
     transport: u16,
     tcp: bool,
 }
 
-/// A frame that no kernel makes.
+/// A frame that no kernel produces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a frame of a TUN device: {0}")]
 pub struct Malformed(pub(crate) &'static str);
 
-/// The headers of a run of packets.
+/// Buffer for the headers of a run of packets.
 pub struct Head([u8; VNET + LONGEST_HEAD]);
 
 impl Default for Head {
@@ -73,7 +73,7 @@ impl Default for Head {
 }
 
 impl Frame {
-    /// Reads the headers.
+    /// Parses the headers of a frame.
     pub fn of(bytes: &[u8]) -> Result<Frame, Malformed> {
         let (header, packet) = bytes
             .split_at_checked(VNET)
@@ -124,17 +124,17 @@ impl Frame {
         })
     }
 
-    /// The IP packet, or the super-packet, in the bytes of a frame.
+    /// Returns the IP packet, or super-packet, in the bytes of a frame.
     pub fn packet(bytes: &[u8]) -> &[u8] {
         bytes.get(VNET..).unwrap_or_default()
     }
 
-    /// The longest frame of a single packet of at most `mtu` bytes.
+    /// Returns the length of the longest frame with a single packet of `mtu` bytes.
     pub const fn longest(mtu: u32) -> usize {
         VNET + mtu as usize
     }
 
-    /// Of how many packets it consists, at least one.
+    /// Returns the number of packets, at least one.
     pub fn packets(&self) -> u16 {
         match self.size {
             0 => 1,
@@ -142,15 +142,15 @@ impl Frame {
         }
     }
 
-    /// Length of one of the packets in bytes, IP header included.
+    /// Returns the length of one of the packets in bytes, including the IP header.
     pub fn bytes(&self, index: u16) -> u16 {
         let Range { start, end } = self.payload(index..index + 1);
         self.head + (end - start)
     }
 
-    /// The packets `run` as a frame of their own, in two pieces, for
-    /// [`Tun::write`](crate::Tun::write). `marked` gives them the ECN mark "congestion
-    /// experienced"; the others keep what they came with.
+    /// Writes the packets `run` as a frame of their own, in two pieces, for
+    /// [`Tun::write`](crate::Tun::write). `marked` sets their ECN field to CE ("congestion
+    /// experienced"); otherwise it is unchanged.
     pub fn run<'a>(
         &self,
         bytes: &'a [u8],
@@ -166,8 +166,8 @@ impl Frame {
         [head, rest]
     }
 
-    /// One of the packets as a wire has it, in two pieces: without the virtio-net header, and its
-    /// checksum complete. `marked` as in [`run`](Frame::run).
+    /// Writes one of the packets as on a wire, in two pieces: without the virtio-net header, and
+    /// with a complete checksum. `marked` as in [`run`](Frame::run).
     pub fn completed<'a>(
         &self,
         bytes: &'a [u8],
@@ -194,8 +194,8 @@ impl Frame {
         Ok([head.get(VNET..).unwrap_or_default(), rest])
     }
 
-    /// The packets `run` with headers of their own: a copy of the headers, and the payload, or all
-    /// that comes after the first bytes of a single packet.
+    /// Returns a copy of the headers, adapted to the packets `run`, and their payload; for a single
+    /// packet, everything after its first bytes.
     fn split<'a>(
         &self,
         bytes: &'a [u8],
@@ -223,14 +223,14 @@ impl Frame {
         (to, rest.unwrap_or_default())
     }
 
-    /// Where the payload of these packets is, counted from the end of the headers.
+    /// Returns the payload range of the packets `run`, relative to the end of the headers.
     fn payload(&self, run: Range<u16>) -> Range<u16> {
         let all = u32::from(self.length - self.head);
         let at = |index: u16| (u32::from(index) * u32::from(self.size)).min(all) as u16;
         at(run.start)..at(run.end)
     }
 
-    /// Makes headers those of the packets `run`.
+    /// Adapts copied headers to the packets `run`.
     fn cut(&self, head: &mut [u8], run: Range<u16>) {
         let Range { start, end } = self.payload(run.clone());
         let last = run.end == self.packets();
@@ -271,7 +271,7 @@ impl Frame {
             set_word(segment, 4, length - self.transport);
             UDP_CHECKSUM
         };
-        // The sum over the pseudo-header has the segment's length in it (RFC 9293 section 3.1).
+        // The pseudo-header sum includes the segment's length (RFC 9293 section 3.1).
         let sum = u32::from(word(segment, check))
             + u32::from(!(self.length - self.transport))
             + u32::from(length - self.transport);
@@ -279,8 +279,9 @@ impl Frame {
     }
 }
 
-/// Completes the checksum of what begins at `start`: the field, `offset` bytes behind, has the sum
-/// of the pseudo-header, and gets the complement of the sum of all (virtio 1.2, section 5.1.6.2).
+/// Completes the checksum of the data from `start` on. The field, at `offset` from there, contains
+/// the sum over the pseudo-header and receives the complement of the total (virtio 1.2, section
+/// 5.1.6.2).
 fn complete(head: &mut [u8], rest: &[u8], start: usize, offset: usize) -> Result<(), Malformed> {
     let outside = Malformed("a checksum outside of its headers");
     let at = start + offset;
@@ -289,7 +290,7 @@ fn complete(head: &mut [u8], rest: &[u8], start: usize, offset: usize) -> Result
     }
     let covered = &head[start..];
     let value = match !sum_of_pieces(sum(covered), covered.len(), rest) {
-        // Zero says "none" in UDP (RFC 768), and means the same as this.
+        // In UDP zero means "no checksum" and is sent as ones, which is equivalent (RFC 768).
         0 if offset == UDP_CHECKSUM => 0xffff,
         value => value,
     };
@@ -297,12 +298,12 @@ fn complete(head: &mut [u8], rest: &[u8], start: usize, offset: usize) -> Result
     Ok(())
 }
 
-/// Marks an IP packet "congestion experienced".
+/// Marks an IP packet CE.
 fn mark(packet: &mut [u8]) {
     set_ecn(packet, Ecn::Ce);
 }
 
-/// Sets the ECN field of an IP packet (RFC 3168 section 5), with the header's checksum.
+/// Sets the ECN field of an IP packet (RFC 3168 section 5) and updates the header checksum.
 pub fn set_ecn(packet: &mut [u8], ecn: Ecn) {
     match packet.first().map(|first| first >> 4) {
         Some(4) if packet.len() >= 20 => {
@@ -313,7 +314,7 @@ pub fn set_ecn(packet: &mut [u8], ecn: Ecn) {
                 u32::from(!word(packet, 10)) + u32::from(!before) + u32::from(word(packet, 0));
             set_word(packet, 10, !fold(sum));
         }
-        // Bits 4 to 11 are the traffic class, its last two the field.
+        // Bits 4 to 11 are the traffic class, whose last two are the ECN field.
         Some(6) if packet.len() >= 2 => packet[1] = packet[1] & !0x30 | (ecn as u8) << 4,
         _ => {}
     }
@@ -326,10 +327,10 @@ mod tests {
     use super::*;
     use crate::checksum::add;
 
-    /// Congestion experienced.
+    /// The CE codepoint.
     const CE: u8 = Ecn::Ce as u8;
 
-    /// A super-packet as a kernel hands it over, and its payload.
+    /// Returns a super-packet as a kernel produces it, and its payload.
     fn super_packet(v6: bool, tcp: bool, payload: usize, size: u16) -> (Vec<u8>, Vec<u8>) {
         let payload: Vec<u8> = (0..payload).map(|i| (i * 7 % 251) as u8).collect();
         let (ip, transport) = (if v6 { 40 } else { 20 }, if tcp { 32 } else { 8 });
@@ -372,7 +373,7 @@ mod tests {
         (bytes, payload)
     }
 
-    /// The checksum over the pseudo-header alone, complemented.
+    /// Returns the complemented checksum over the pseudo-header alone.
     fn pseudo(packet: &[u8], ip: usize) -> u16 {
         let (addresses, protocol, length) = match ip {
             40 => (&packet[8..40], packet[6], word(packet, 4)),
@@ -384,7 +385,7 @@ mod tests {
         checksum(&bytes)
     }
 
-    /// Whether the checksum of the transport is complete and right.
+    /// Returns true if the transport checksum is complete and correct.
     fn is_complete(packet: &[u8], ip: usize) -> bool {
         add(!pseudo(packet, ip), sum(&packet[ip..])) == 0xffff
     }
@@ -413,10 +414,10 @@ mod tests {
                 prop_assert_eq!(packet.len(), usize::from(frame.bytes(index)));
                 prop_assert_eq!(alone.bytes(0), frame.bytes(index));
                 joined.extend(&packet[ip + transport..]);
-                // The checksum is what is left to complete, the lengths are the packet's own.
+                // The checksum remains partial, and the lengths are the packet's own.
                 let check = ip + if tcp { 16 } else { 6 };
                 prop_assert_eq!(word(packet, check) % 0xffff, !pseudo(packet, ip) % 0xffff);
-                // Completed, it is the same packet but for that field.
+                // Completed, it is the same packet except for that field.
                 let mut head = Head::default();
                 let mut whole = frame.completed(&bytes, index, marked, &mut head).expect("well formed").concat();
                 prop_assert!(is_complete(&whole, ip));

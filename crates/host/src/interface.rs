@@ -1,4 +1,4 @@
-//! Interfaces of the calling thread's namespace: up, addresses, MTU, statistics.
+//! Interfaces of the calling thread's namespace: state, addresses, MTU and statistics.
 
 use std::fs;
 use std::io;
@@ -12,20 +12,19 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
 use crate::Error;
 
-/// An interface name and its terminating zero fit in this many bytes, linux/if.h.
+/// Maximum length of an interface name including the terminating NUL, linux/if.h.
 const NAME_BYTES: usize = libc::IFNAMSIZ;
 
-/// What the kernel counted on an interface.
+/// Drop counters of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InterfaceStats {
-    /// Packets that the host wanted to send and that were dropped, for a TUN device because its
-    /// queue was full.
+    /// Outgoing packets that were dropped; on a TUN device because its queue was full.
     pub tx_dropped: u64,
-    /// Packets that came in and were dropped before the host saw them.
+    /// Incoming packets that were dropped before the host processed them.
     pub rx_dropped: u64,
 }
 
-/// The statistics of an interface in the calling thread's namespace.
+/// Returns the statistics of an interface in the calling thread's namespace.
 pub fn interface_stats(name: &str) -> Result<InterfaceStats, Error> {
     let path = "/proc/thread-self/net/dev";
     let text = fs::read_to_string(path).map_err(|e| Error::system(format!("read {path}"), e))?;
@@ -37,18 +36,18 @@ pub fn interface_stats(name: &str) -> Result<InterfaceStats, Error> {
     })
 }
 
-/// Whether the kernel has IPv6.
+/// Returns true if the kernel supports IPv6.
 pub fn has_ipv6() -> bool {
     std::path::Path::new("/proc/sys/net/ipv6").exists()
 }
 
-/// Makes every address of an IPv4 network one of the calling thread's namespace: its sockets may
-/// have any of them, and get what is sent to any.
+/// Makes every address of an IPv4 network local to the calling thread's namespace: sockets may bind
+/// to any of them, and packets to any of them are received.
 ///
-/// On loopback a network belongs to the host as a whole, as 127.0.0.0/8 does. `address` is the one
-/// of them that loopback shows.
+/// On the loopback interface a whole network is local, like 127.0.0.0/8. `address` is the one that
+/// the interface shows.
 pub fn own_network(address: Ipv4Addr, prefix: u8) -> Result<(), Error> {
-    // Under a label of its own: without one it would take the place of 127.0.0.1.
+    // With a label of its own; without one it would replace 127.0.0.1.
     add_address("lo:hosts", IpAddr::V4(address), prefix)
 }
 
@@ -58,7 +57,7 @@ pub(crate) fn set_sysctl(variable: &str, value: &str) -> Result<(), Error> {
         .map_err(|e| Error::system(format!("set {variable} to `{value}`"), e))
 }
 
-/// A variable below `/proc/sys/` in the calling thread's namespace.
+/// Reads a variable below `/proc/sys/` in the calling thread's namespace.
 pub(crate) fn sysctl(variable: &str) -> Result<String, Error> {
     fs::read_to_string(format!("/proc/sys/{variable}"))
         .map_err(|e| Error::system(format!("read {variable}"), e))
@@ -70,23 +69,23 @@ pub(crate) fn up(name: &str) -> Result<(), Error> {
     let mut request = request(name)?;
     control(AddressFamily::Inet, libc::SIOCGIFFLAGS, &mut request)
         .map_err(|e| Error::system(what(), e))?;
-    // SAFETY: SIOCGIFFLAGS wrote this field of the union.
+    // SAFETY: SIOCGIFFLAGS has written this field of the union.
     let flags = unsafe { request.ifr_ifru.ifru_flags };
     request.ifr_ifru.ifru_flags = flags | libc::IFF_UP as libc::c_short;
     control(AddressFamily::Inet, libc::SIOCSIFFLAGS, &mut request)
         .map_err(|e| Error::system(what(), e))
 }
 
-/// The largest packet of an interface, in bytes.
+/// Returns the MTU of an interface in bytes.
 pub fn mtu(name: &str) -> Result<u32, Error> {
     let mut request = request(name)?;
     control(AddressFamily::Inet, libc::SIOCGIFMTU, &mut request)
         .map_err(|e| Error::system(format!("read the MTU of {name}"), e))?;
-    // SAFETY: SIOCGIFMTU wrote this field of the union.
+    // SAFETY: SIOCGIFMTU has written this field of the union.
     Ok(unsafe { request.ifr_ifru.ifru_mtu }.unsigned_abs())
 }
 
-/// Sets the largest packet of an interface, in bytes.
+/// Sets the MTU of an interface in bytes.
 pub fn set_mtu(name: &str, bytes: u32) -> Result<(), Error> {
     let mut request = request(name)?;
     request.ifr_ifru.ifru_mtu = bytes as libc::c_int;
@@ -94,7 +93,7 @@ pub fn set_mtu(name: &str, bytes: u32) -> Result<(), Error> {
         .map_err(|e| Error::system(format!("set the MTU of {name} to {bytes}"), e))
 }
 
-/// Sets how many packets wait between host and reader before the kernel drops.
+/// Sets the number of packets that the kernel queues before it drops.
 pub(crate) fn set_queue_len(name: &str, packets: u32) -> Result<(), Error> {
     let mut request = request(name)?;
     request.ifr_ifru.ifru_metric = packets as libc::c_int;
@@ -102,9 +101,9 @@ pub(crate) fn set_queue_len(name: &str, packets: u32) -> Result<(), Error> {
         .map_err(|e| Error::system(format!("set the queue of {name} to {packets} packets"), e))
 }
 
-/// Gives an interface an address; what lies in its prefix is reached through the interface. It may
-/// be there already. An interface has one IPv4 address by this, and another takes its place, and
-/// any number of IPv6 addresses.
+/// Adds an address to an interface, with its prefix as an on-link route. Succeeds if the address is
+/// there already. An interface has only one IPv4 address set this way, so a new one replaces it; it
+/// may have any number of IPv6 addresses.
 pub fn add_address(name: &str, address: IpAddr, prefix: u8) -> Result<(), Error> {
     let what = || format!("give {name} the address {address}/{prefix}");
     match address {
@@ -132,7 +131,7 @@ pub fn add_address(name: &str, address: IpAddr, prefix: u8) -> Result<(), Error>
     }
 }
 
-/// Waits until an IPv6 address can be used: the kernel confirms it a moment after it was given.
+/// Waits until an IPv6 address is usable: the kernel confirms it a moment after it was added.
 #[expect(
     clippy::disallowed_methods,
     reason = "the kernel tells only those who ask again"
@@ -148,15 +147,15 @@ fn await_address(address: Ipv6Addr) -> io::Result<()> {
     UdpSocket::bind((address, 0)).map(|_| ())
 }
 
-/// An interface request about `name`, everything else zero.
+/// Returns an interface request for `name`, with everything else zero.
 pub(crate) fn request(name: &str) -> Result<libc::ifreq, Error> {
-    // SAFETY: an ifreq of zeros is valid: numbers, addresses and null pointers.
+    // SAFETY: a zeroed ifreq is valid: it consists of numbers, addresses and null pointers.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     request.ifr_name = name_bytes(name)?;
     Ok(request)
 }
 
-/// Whether there is an interface of that name.
+/// Returns true if an interface of this name exists.
 pub(crate) fn exists(name: &str) -> Result<bool, Error> {
     name_bytes(name)?;
     match nix::net::if_::if_nametoindex(name) {
@@ -189,8 +188,8 @@ pub(crate) fn index(name: &str) -> Result<u32, Error> {
         .map_err(|e| Error::system(format!("find the interface {name}"), e))
 }
 
-/// One `ioctl` on a socket of this family; `argument` is the structure that the request is defined
-/// with.
+/// Performs one `ioctl` on a socket of this family. `argument` is the structure that the request is
+/// defined with.
 pub(crate) fn control<T>(
     family: AddressFamily,
     request: libc::c_ulong,
@@ -198,14 +197,14 @@ pub(crate) fn control<T>(
 ) -> io::Result<()> {
     let socket: OwnedFd = socket(family, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
     // SAFETY: the callers pair each request with the structure that it reads and writes
-    // (netdevice(7), ipv6(7), rtentry in linux/route.h, linux/ethtool.h, linux/net_tstamp.h); the
-    // kernel touches nothing beyond it, and what it points to outlives the call.
+    // (netdevice(7), ipv6(7), rtentry in linux/route.h, linux/ethtool.h, linux/net_tstamp.h). The
+    // kernel accesses nothing beyond it, and everything it points to outlives the call.
     let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), request, argument as *mut T) };
     Errno::result(result)?;
     Ok(())
 }
 
-/// The network mask of so many bits.
+/// Returns the network mask of `prefix` bits.
 pub(crate) fn mask_v4(prefix: u8) -> Ipv4Addr {
     let bits = u32::from(prefix.min(32));
     Ipv4Addr::from(u32::MAX.checked_shl(32 - bits).unwrap_or(0))
@@ -220,8 +219,8 @@ pub(crate) fn sockaddr_v4(address: Ipv4Addr) -> libc::sockaddr {
         },
         sin_zero: [0; 8],
     };
-    // SAFETY: sockaddr is the general form of sockaddr_in, of the same size; both are plain
-    // numbers.
+    // SAFETY: sockaddr is the generic form of sockaddr_in and has the same size; both consist of
+    // plain numbers.
     unsafe { mem::transmute::<libc::sockaddr_in, libc::sockaddr>(address) }
 }
 
@@ -231,8 +230,7 @@ fn in6_addr(address: Ipv6Addr) -> libc::in6_addr {
     }
 }
 
-/// Finds an interface in the format of `/proc/net/dev`: name, then eight receive and eight transmit
-/// counters.
+/// Finds an interface in `/proc/net/dev`: name, then eight receive and eight transmit counters.
 fn parse_stats(text: &str, name: &str) -> Option<InterfaceStats> {
     let counters = text
         .lines()

@@ -1,12 +1,12 @@
-//! Consecutive packets of a flow as one super-packet, the way back of
-//! [`Frame::run`](crate::Frame::run): a kernel that is given one pays once for all that its packets
-//! have in common.
+//! Joins consecutive packets of a flow to one super-packet, the inverse of
+//! [`Frame::run`](crate::Frame::run): the receiving kernel then pays the cost of a packet only once
+//! per super-packet.
 //!
-//! What may be joined is what comes apart again into the same bytes: packets of one flow whose
-//! headers differ only as a segmenting kernel makes them differ. These are the rules of the
-//! kernel's own receive offload (net/ipv4/tcp_offload.c, udp_offload.c), but for one: IPv4
-//! identifications have to count up. The kernel also joins packets that share one; taken apart,
-//! they would count.
+//! Packets are joined only if segmentation reproduces the same bytes: packets of one flow whose
+//! headers differ only as a segmenting kernel would make them differ. The rules are the ones of the
+//! kernel's receive offload (net/ipv4/tcp_offload.c, udp_offload.c) with one exception: IPv4
+//! identifications must count up. The kernel also joins packets with equal identifications, which
+//! segmentation would change to consecutive ones.
 
 use std::fmt;
 
@@ -21,15 +21,14 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ACK: u8 = 0x10;
 const ECE: u8 = 0x40;
-/// "Don't fragment"; the other bits and the offset say that it is a fragment, or are reserved (RFC
-/// 791 section 3.1).
+/// "Don't fragment". The other bits and the offset mark a fragment, or are reserved (RFC 791
+/// section 3.1).
 const DF: u16 = 0x4000;
 
-/// The kernel takes no more packets of UDP at once: `UDP_MAX_SEGMENTS`, 64 before Linux 6.9 and 128
-/// since.
+/// Maximum packets in a UDP super-packet, `UDP_MAX_SEGMENTS`: 64 before Linux 6.9, 128 since.
 const MOST_UDP: u16 = 64;
 
-/// Joins packets, one run at a time, in memory of its own.
+/// Joins packets, one run at a time, in a buffer of its own.
 ///
 /// ```
 /// # fn main() -> Result<(), ccplane_host::Malformed> {
@@ -51,7 +50,7 @@ const MOST_UDP: u16 = 64;
 /// # }
 /// ```
 pub struct Joiner {
-    /// The frame: the first packet, then the payloads of the others.
+    /// The frame: the first packet, followed by the payloads of the others.
     buffer: Box<[u8]>,
     udp: bool,
     run: Option<Run>,
@@ -60,35 +59,36 @@ pub struct Joiner {
 /// The packets in the buffer.
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    /// The first one's headers; `None` where it is of a kind that is not joined.
+    /// Headers of the first packet; `None` if it is of a kind that is not joined.
     first: Option<Headers>,
-    /// All that is in the buffer, without the virtio-net header.
+    /// Length of the buffer's contents without the virtio-net header.
     length: usize,
     packets: u16,
-    /// The last one is shorter than the others, or pushes, or is the end of the flow.
+    /// The last packet is shorter than the others, or has PSH or FIN set, so nothing may follow.
     over: bool,
-    /// FIN and PSH, if the last one has them.
+    /// FIN and PSH of the last packet.
     end_flags: u8,
-    /// The first one's checksum has been looked at: not before there is somebody to join it.
+    /// The first packet's checksum was verified, which is deferred until another packet can be
+    /// joined.
     sound: bool,
 }
 
-/// The headers of a packet that may be one of several.
+/// Headers of a packet that may be joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Headers {
     tcp: bool,
-    /// Where the transport header begins, and where the payload.
+    /// Offsets of transport header and payload.
     transport: usize,
     payload: usize,
-    /// Bytes of payload, at least one.
+    /// Payload length in bytes, at least one.
     size: usize,
-    /// TCP's.
+    /// TCP flags.
     flags: u8,
 }
 
 impl Joiner {
-    /// With `udp` also packets of UDP, for a device that [takes them](crate::Tun::takes_udp_runs).
-    /// Takes 64 KB of memory, now.
+    /// Allocates the buffer of 64 KB. With `udp` also joins UDP packets, for a device that [accepts
+    /// them](crate::Tun::takes_udp_runs).
     pub fn new(udp: bool) -> Joiner {
         Joiner {
             buffer: vec![0; LONGEST_FRAME].into_boxed_slice(),
@@ -97,10 +97,10 @@ impl Joiner {
         }
     }
 
-    /// Takes an IP packet, with complete checksums, into the run. Returns `false` for one that does
-    /// not continue the run, and does not take it: [`finish`](Joiner::finish) the run and add the
-    /// packet again, which then begins the next one. Every packet begins a run, also one that
-    /// nothing can be joined to; its checksums are its receiver's business.
+    /// Adds an IP packet with complete checksums to the run. Returns false, without adding it, if
+    /// the packet does not continue the run: [`finish`](Joiner::finish) the run and add the packet
+    /// again to start the next one. Any packet can start a run, even one that cannot be joined; its
+    /// checksums are left to the receiver.
     pub fn add(&mut self, packet: &[u8]) -> Result<bool, Malformed> {
         let Some(length) = (1..=LONGEST_FRAME - VNET)
             .contains(&packet.len())
@@ -145,19 +145,19 @@ impl Joiner {
         Ok(true)
     }
 
-    /// Of how many packets the run consists.
+    /// Returns the number of packets in the run.
     pub fn packets(&self) -> u16 {
         self.run.map_or(0, |run| run.packets)
     }
 
-    /// Nothing can be added to the run: whoever wants to may [`finish`](Joiner::finish) it without
+    /// Returns true if no packet can be added, so the run may be [finished](Joiner::finish) without
     /// waiting for the next packet.
     pub fn is_over(&self) -> bool {
         self.run.is_some_and(|run| run.over)
     }
 
-    /// Ends the run and gives it as a frame for [`Tun::write`](crate::Tun::write); `None` if there
-    /// is none. A single packet is as it came, behind a header that says nothing.
+    /// Ends the run and returns it as a frame for [`Tun::write`](crate::Tun::write); `None` if
+    /// there is no run. A single packet is unchanged, after an empty virtio-net header.
     pub fn finish(&mut self) -> Option<&[u8]> {
         let run = self.run.take()?;
         let frame = &mut self.buffer[..VNET + run.length];
@@ -178,14 +178,14 @@ impl fmt::Debug for Joiner {
 }
 
 impl Headers {
-    /// Those of a packet that may be one of several, but for its transport's checksum.
+    /// Parses the headers of a packet that may be joined, without verifying the transport checksum.
     fn of(packet: &[u8], udp: bool) -> Option<Headers> {
         let (transport, protocol, length) = match packet.first()? {
-            // Without options.
+            // IPv4 without options.
             0x45 => {
                 let header = packet.get(..20)?;
                 let whole = word(header, 6) & !DF == 0;
-                // Another writing of the same sum would not come back.
+                // The other representation of the same sum would not be reproduced.
                 let sound = checksum(header) == 0 && word(header, 10) != 0xffff;
                 (
                     20,
@@ -227,7 +227,8 @@ impl Headers {
         })
     }
 
-    /// Whether `packet` is the next one after those in the buffer, of which these are the headers.
+    /// Returns true if `packet` directly follows the packets in the buffer, whose headers are
+    /// `self`.
     fn goes_on(&self, before: &[u8], run: &Run, packet: &[u8], next: &Headers) -> bool {
         let same = |range: std::ops::Range<usize>| before[range.clone()] == packet[range];
         let kind =
@@ -254,10 +255,9 @@ impl Headers {
         }
         let number = |bytes: &[u8]| u32::from_be_bytes([4, 5, 6, 7].map(|i| bytes[at + i]));
         let sequence = number(before).wrapping_add((run.length - self.payload) as u32);
-        // Only the first of a run says that the window was reduced, only the last one pushes or
-        // ends.
+        // CWR is allowed only in the first packet of a run, PSH and FIN only in the last.
         let flags = next.flags & !FIN_PSH == self.flags & !CWR;
-        // Acknowledgement and offset; window; urgent pointer and options.
+        // Acknowledgement and data offset; window; urgent pointer and options.
         number(packet) == sequence
             && flags
             && same(at + 8..at + 13)
@@ -265,17 +265,17 @@ impl Headers {
             && same(at + 18..self.payload)
     }
 
-    /// Whether the transport's checksum is right, and as
-    /// [`Frame::completed`](crate::Frame::completed) writes it.
+    /// Returns true if the transport checksum is correct, and in the form that
+    /// [`Frame::completed`](crate::Frame::completed) writes.
     fn is_sound(&self, packet: &[u8]) -> bool {
         let (segment, written) = (&packet[self.transport..], word(packet, self.checksum_at()));
         let all = add(self.pseudo(packet, segment.len()), sum(segment));
-        // UDP's zero is no checksum at all, and TCP's ones another writing of zero.
+        // In UDP zero means no checksum; in TCP all ones is another form of zero.
         let other = if self.tcp { 0xffff } else { 0 };
         all == 0xffff && written != other
     }
 
-    /// Makes the headers in a frame those of all its packets.
+    /// Makes the headers of a frame cover all packets of the run.
     fn cover(&self, frame: &mut [u8], run: &Run) {
         let (vnet, packet) = frame.split_at_mut(VNET);
         let v4 = self.transport == 20;

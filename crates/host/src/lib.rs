@@ -1,16 +1,16 @@
-//! What touches the host's network: namespaces, TUN devices and wires with their super-packets,
-//! routes, address translation, queues by `tc`. No other crate makes these; `linux` hangs its
-//! programs at devices that are there.
+//! Access to the host's network: namespaces, TUN devices and wires with super-packets, routes,
+//! address translation, and `tc` queues. No other crate creates these; `linux` only attaches
+//! programs to existing devices.
 //!
-//! What comes out of a device is a [`Frame`]: a packet, or a super-packet that stands for many.
-//! [`Store`] keeps frames while their [`Packet`]s are in queues, [`Headers`] says of whom they are,
-//! [`Joiner`] makes super-packets of packets.
+//! A device yields [`Frame`]s: a packet, or a super-packet of many. [`Store`] keeps frames while
+//! their [`Packet`]s are queued, [`Headers`] identifies flow and class, and [`Joiner`] builds
+//! super-packets.
 //!
-//! A namespace or a device goes when its owner goes, however it ends: a [`Tun`] belongs to its file
-//! descriptor, unless it was made to stay ([`Tun::persistent`]), and a [`Namespace`] lives as long
-//! as its descriptor or a process inside. A name in `/run/netns` is only a link to the descriptor,
-//! for `ip netns exec`; what a killed process leaves of it, [`sweep`] removes. [`queues`] are on a
-//! device of somebody else's, and stay until they are removed.
+//! A namespace or a device ends with its owner, even a killed one: a [`Tun`] is bound to its file
+//! descriptor, unless it is [persistent](Tun::persistent), and a [`Namespace`] lives as long as its
+//! descriptor or a process inside. A name in `/run/netns` is only a link to the descriptor, for `ip
+//! netns exec`; [`sweep`] removes names left by killed processes. [`queues`] are set on an existing
+//! device and stay until removed.
 
 pub mod checksum;
 mod device;

@@ -1,4 +1,4 @@
-//! Network namespaces with a name that `ip netns` knows.
+//! Network namespaces with a name known to `ip netns`.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -16,17 +16,17 @@ use nix::unistd::Pid;
 
 use crate::{Error, interface};
 
-/// Where `ip netns` looks.
+/// Folder of the names of `ip netns`.
 const NAMES: &str = "/run/netns";
-/// Every name of ours begins so.
+/// Prefix of all names created here.
 const PREFIX: &str = "ccplane-";
-/// The file system of namespaces, `NSFS_MAGIC` in linux/magic.h.
+/// File system type of namespaces, `NSFS_MAGIC` in linux/magic.h.
 const NSFS: FsType = FsType(0x6e73_6673);
 
-/// A network namespace of our own.
+/// A network namespace created here.
 ///
-/// It has its loopback interface up and nothing else. The kernel removes it when this value and
-/// every process inside are gone, also after `kill -9`. Clones are the same namespace.
+/// Its loopback interface is up, and it has no other. The kernel removes it once this value and
+/// every process inside are gone, even after `kill -9`. Clones refer to the same namespace.
 #[derive(Clone, Debug)]
 pub struct Namespace(Arc<Inner>);
 
@@ -37,7 +37,7 @@ struct Inner {
 }
 
 impl Namespace {
-    /// Makes a namespace. The name has to begin with `ccplane-`.
+    /// Creates a namespace. The name must start with `ccplane-`.
     pub fn create(name: &str) -> Result<Namespace, Error> {
         let rest = name.strip_prefix(PREFIX).unwrap_or_default();
         if rest.is_empty()
@@ -76,20 +76,19 @@ impl Namespace {
         })))
     }
 
-    /// The name, for `ip netns exec`.
+    /// Returns the name, for `ip netns exec`.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Moves the calling thread into the namespace; it stays there. Threads and processes that it
-    /// starts begin there.
+    /// Moves the calling thread into the namespace permanently. Threads and processes that it
+    /// starts inherit the namespace.
     pub fn enter(&self) -> Result<(), Error> {
         setns(&self.0.fd, CloneFlags::CLONE_NEWNET)
             .map_err(|e| Error::system(format!("enter the network namespace {}", self.0.name), e))
     }
 
-    /// Runs `work` inside, in a thread of its own. Sockets that it opens stay in the namespace
-    /// wherever they go.
+    /// Runs `work` inside, in a thread of its own. Sockets that it opens stay in the namespace.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
         in_thread(|| {
             self.enter()?;
@@ -105,19 +104,19 @@ impl Namespace {
             .try_clone()
             .map_err(|e| Error::system("duplicate a descriptor", e))?;
         // SAFETY: between fork and exec the closure makes one system call on a descriptor that it
-        // owns, and neither allocates nor takes a lock.
+        // owns; it neither allocates nor takes a lock.
         Ok(unsafe {
             command.pre_exec(move || setns(&fd, CloneFlags::CLONE_NEWNET).map_err(io::Error::from))
         })
     }
 
-    /// Ends every other process inside: asks by SIGTERM, and after `patience` insists by SIGKILL.
+    /// Ends every other process inside: by SIGTERM, and after `patience` by SIGKILL.
     #[expect(clippy::disallowed_methods, reason = "processes end in real time")]
     pub fn end_processes(&self, patience: Duration) {
         let end = |signal| {
             let inside = self.processes();
             for process in &inside {
-                // It may have ended by itself.
+                // It may have ended already.
                 let _ = kill(*process, signal);
             }
             !inside.is_empty()
@@ -132,8 +131,7 @@ impl Namespace {
         end(Signal::SIGKILL);
     }
 
-    /// The processes inside, without this one and without those that have ended and wait to be
-    /// reaped.
+    /// Returns the processes inside, except this one and zombies.
     fn processes(&self) -> Vec<Pid> {
         let identity = |path: &str| fs::read_link(path).ok();
         let own = identity(&format!("/proc/self/fd/{}", self.0.fd.as_raw_fd()));
@@ -161,14 +159,14 @@ impl AsFd for Namespace {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Without the name the namespace still goes with its descriptor; the next sweep takes the
-        // name.
+        // If this fails, the namespace still ends with its descriptor, and the next sweep removes
+        // the name.
         let _ = fs::remove_file(link_of(&self.name));
     }
 }
 
-/// Runs `work` in the network namespace that `ip netns` knows by this name, whoever made it, in a
-/// thread of its own. Sockets that it opens stay in there wherever they go.
+/// Runs `work` in the network namespace that has this name in `ip netns`, created by any program,
+/// in a thread of its own. Sockets that it opens stay in there.
 pub fn inside<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
     let plain = !name.is_empty() && name != "." && name != ".." && !name.contains('/');
     if !plain {
@@ -186,7 +184,7 @@ pub fn inside<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> Result<T,
     })
 }
 
-/// Removes the names of namespaces whose owner is gone, and says which.
+/// Removes the names of namespaces whose owner is gone. Returns the names.
 pub fn sweep() -> Vec<String> {
     let Ok(entries) = fs::read_dir(NAMES) else {
         return Vec::new();
@@ -202,7 +200,7 @@ fn is_ours(path: &Path) -> bool {
     let named = path
         .file_name()
         .is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
-    // `ip netns add` makes plain files: those are somebody else's.
+    // `ip netns add` creates plain files, which are not ours.
     named && path.is_symlink()
 }
 
@@ -214,7 +212,7 @@ fn link_of(name: &str) -> PathBuf {
     Path::new(NAMES).join(name)
 }
 
-/// Does `work` in a thread that ends with it, so that the caller stays in its own namespace.
+/// Runs `work` in a temporary thread, so that the caller stays in its own namespace.
 fn in_thread<T: Send>(work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
     thread::scope(|scope| match scope.spawn(work).join() {
         Ok(result) => result,

@@ -1,4 +1,4 @@
-//! Network address translation for a network behind this host, by nftables.
+//! Network address translation for a network behind this host, through nftables.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::Ipv4Addr;
@@ -8,24 +8,24 @@ use std::time::Duration;
 
 use crate::{Error, die_with_parent, interface, system_program};
 
-/// Whatever a network of this host's sends elsewhere leaves with this host's address, and the
-/// answers come back.
+/// Masquerading: packets from a local network leave with this host's address, and replies are
+/// translated back.
 ///
-/// The table belongs to a process that lives as long as this value, so that the kernel removes it
-/// whatever happens to its owner.
+/// The nftables table is owned by a process that lives as long as this value, so the kernel removes
+/// the table even if the owner is killed.
 #[derive(Debug)]
 pub struct Masquerade {
     nft: Child,
-    /// The process ends when this closes.
+    /// Closing it ends the process.
     commands: Option<ChildStdin>,
 }
 
-/// The kernel forwards packets of IPv4 between interfaces where this is 1.
+/// Sysctl that is 1 if the kernel forwards IPv4 packets.
 const FORWARDING: &str = "net/ipv4/ip_forward";
 
 impl Masquerade {
-    /// Translates what comes from this network, in the calling process's namespace. `table` names
-    /// the table in `nft list tables`.
+    /// Starts to translate packets from this network, in the calling process's namespace. `table`
+    /// is the name shown by `nft list tables`.
     pub fn start(table: &str, network: Ipv4Addr, prefix: u8) -> Result<Masquerade, Error> {
         let forwards = interface::sysctl(FORWARDING)?;
         if forwards.trim() != "1" {
@@ -61,12 +61,12 @@ impl Masquerade {
         Ok(masquerade)
     }
 
-    /// What nft said.
+    /// Returns nft's message as an error.
     fn refused(mut self) -> Error {
         self.commands = None;
         let mut said = String::new();
         if let Some(stderr) = &mut self.nft.stderr {
-            // Without its words there is still the error.
+            // Without the message the error still states the operation.
             let _ = stderr.take(2_000).read_to_string(&mut said);
         }
         let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -96,7 +96,7 @@ fn in_force(table: &str) -> bool {
 impl Drop for Masquerade {
     fn drop(&mut self) {
         self.commands = None;
-        // Its table goes with it.
+        // The table is removed with the process.
         let _ = self.nft.wait();
     }
 }

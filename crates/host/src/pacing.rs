@@ -1,21 +1,21 @@
-//! A socket that the kernel paces.
+//! Pacing of a socket by the kernel.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 use nix::errno::Errno;
 
-/// Has TCP pace the socket at its congestion control's rate, and never above so many bytes/s
-/// (`SO_MAX_PACING_RATE`, socket(7)): where no `fq` does it on the way, TCP's own timer. What the
-/// congestion control asks for is 1.2 times the window a round trip, twice in slow start, unless it
-/// says otherwise (`tcp_update_pacing_rate`).
+/// Enables pacing of a TCP socket at its congestion control's rate, limited to `most` bytes/s
+/// (`SO_MAX_PACING_RATE`, socket(7)). An `fq` qdisc paces if there is one, else TCP's own timer.
+/// Unless the congestion control sets a rate, it is 1.2 times the window per round trip, and twice
+/// the window in slow start (`tcp_update_pacing_rate`).
 pub fn pace(socket: &impl AsFd, most: u64) -> io::Result<()> {
     let (value, size) = (
         (&raw const most).cast(),
         size_of::<u64>() as libc::socklen_t,
     );
     let descriptor = socket.as_fd().as_raw_fd();
-    // SAFETY: the kernel reads the eight bytes that `value` points to, which live for the call.
+    // SAFETY: the kernel reads eight bytes at `value`, which outlives the call.
     let result = unsafe {
         libc::setsockopt(
             descriptor,
@@ -51,7 +51,7 @@ mod tests {
         receiver.read_to_end(&mut all).expect("connected");
         writer.join().expect("no panic").expect("connected");
         assert_eq!(all.len(), 2_000_000);
-        // 0.4 s, less what leaves at once in the beginning.
+        // 0.4 s, less the initial burst.
         assert!(
             start.elapsed() > Duration::from_millis(200),
             "{:?}",

@@ -1,28 +1,28 @@
-//! What a queue and a log know of a packet: its flow, its class, its ECN field, its addresses and
-//! ports, read once from its headers.
+//! Packets as queues and logs see them: flow, class, ECN field, addresses and ports, parsed once
+//! from the headers.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ccplane_qdisc::{Ecn, marking};
 
-/// One packet of a frame in a [`Store`](crate::Store), as queues see it.
+/// One packet of a frame in a [`Store`](crate::Store), for queues.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet {
-    /// Which frame it is in, by the number that [`Store::keep`](crate::Store::keep) gave.
+    /// Number of its frame, from [`Store::keep`](crate::Store::keep).
     pub frame: u32,
-    /// Which of the frame's packets it is.
+    /// Index in its frame.
     pub index: u16,
-    /// Its length, IP header included.
+    /// Length in bytes, including the IP header.
     pub bytes: u16,
     flow: u32,
     class: u8,
     ecn: Ecn,
-    /// Whether a queue marked it on the way.
+    /// A queue has marked it CE.
     pub marked: bool,
 }
 
 impl Packet {
-    /// A packet of a frame with these headers, of the class that its code point says
+    /// Creates a packet of a frame with these headers. Its class follows from its DSCP
     /// ([`Headers::class`]).
     #[inline]
     pub fn new(frame: u32, index: u16, bytes: u16, headers: &Headers) -> Packet {
@@ -37,7 +37,7 @@ impl Packet {
         }
     }
 
-    /// The same packet in the class that somebody else decided on.
+    /// Returns the packet with another class.
     #[inline]
     #[must_use]
     pub fn with_class(self, class: u8) -> Packet {
@@ -73,26 +73,25 @@ impl ccplane_qdisc::Packet for Packet {
     }
 }
 
-/// What is read from the headers of an IP packet: all that a classifier or a queue asks for.
+/// Fields parsed from the headers of an IP packet, as needed by classifiers and queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Headers {
-    /// Of sender and receiver; `None` if it is no IP packet.
+    /// Source and destination; `None` if it is not an IP packet.
     pub addresses: Option<[IpAddr; 2]>,
-    /// Of sender and receiver, 0 if it is neither TCP nor UDP, and in all fragments, of which only
-    /// the first would have them.
+    /// Source and destination port. 0 unless it is TCP or UDP, and in all fragments, of which only
+    /// the first has ports.
     pub ports: [u16; 2],
-    /// What follows the IP header, and in IPv6 its extension headers (IANA's numbers: 6 is TCP, 17
-    /// UDP).
+    /// IANA protocol number after the IP header and IPv6 extension headers (6: TCP, 17: UDP).
     pub protocol: u8,
-    /// The code point of differentiated services (RFC 2474), without the two bits of ECN.
+    /// Differentiated services code point (RFC 2474), without the two ECN bits.
     pub dscp: u8,
     /// The ECN field.
     pub ecn: Ecn,
-    /// A number that differs between most pairs of flows: addresses, protocol and ports, hashed.
+    /// Hash of addresses, protocol and ports.
     pub flow: u32,
-    /// The band of a code point. 0 is urgent (CS5 and above, EF). 1 is best effort and all that is
-    /// nearly as good. 2 is RFC 8622's lower effort, and CS1, which served for it before. 3, 4 and
-    /// 5 are the lower classes of [`marking`].
+    /// Priority band of the DSCP. 0: urgent (CS5 and above, EF). 1: best effort and similar. 2:
+    /// lower effort (RFC 8622), and CS1, its predecessor. 3, 4 and 5: the lower classes of
+    /// [`marking`].
     pub class: u8,
 }
 
@@ -100,7 +99,8 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 
 impl Headers {
-    /// Reads them. What is cut off or no IP packet has the flow and class of nothing in particular.
+    /// Parses the headers. A truncated or non-IP packet gets default fields and the best-effort
+    /// class.
     pub fn of(packet: &[u8]) -> Headers {
         Headers::read(packet).unwrap_or(Headers {
             class: class(0),
@@ -150,26 +150,25 @@ impl Headers {
     }
 }
 
-/// What an IP packet carries: which protocol, from which byte on, and whether it is a part of it
-/// only.
+/// Payload of an IP packet: protocol, offset, and whether the packet is a fragment.
 struct Payload {
     protocol: u8,
     at: usize,
     fragment: bool,
 }
 
-/// Extension headers of IPv6 (RFC 8200, section 4; RFC 4302).
+/// IPv6 extension headers (RFC 8200, section 4; RFC 4302).
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
 const AUTHENTICATION: u8 = 51;
 const DESTINATION: u8 = 60;
-/// Each occurs once, destination options twice. What has more is looked at no further.
+/// Each occurs once, destination options twice. Longer chains are not followed.
 const MOST_EXTENSIONS: usize = 6;
 
 impl Payload {
-    /// Behind the extension headers of an IPv6 packet. In a fragment the first header of what was
-    /// cut says what it is: that is the same in all its fragments.
+    /// Skips the extension headers of an IPv6 packet. A fragment's protocol is the first header of
+    /// the fragmented part, the same in all fragments.
     fn of_v6(packet: &[u8]) -> Option<Payload> {
         let mut payload = Payload {
             protocol: *packet.get(6)?,
@@ -189,7 +188,7 @@ impl Payload {
                 break;
             };
             if payload.protocol == FRAGMENT {
-                // Offset and the flag that more come; what has neither is whole (RFC 6946).
+                // Offset and the M flag; with both zero the packet is complete (RFC 6946).
                 let place = packet.get(at + 2..at + 4)?;
                 payload.fragment = u16::from_be_bytes([place[0], place[1]]) & 0xfff9 != 0;
             }
@@ -202,7 +201,7 @@ impl Payload {
     }
 }
 
-/// The address in these 4 or 16 bytes.
+/// Converts 4 or 16 bytes to an address.
 fn address(bytes: &[u8]) -> Option<IpAddr> {
     match <[u8; 4]>::try_from(bytes) {
         Ok(v4) => Some(IpAddr::V4(Ipv4Addr::from(v4))),
@@ -212,7 +211,7 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// [`Headers::class`] of a code point.
+/// Returns the [`Headers::class`] of a DSCP.
 fn class(dscp: u8) -> u8 {
     const CS1: u8 = 8;
     const CS5: u8 = 40;
@@ -223,11 +222,10 @@ fn class(dscp: u8) -> u8 {
     }
 }
 
-/// A number that differs between most pairs of flows: every word of the 5-tuple is folded in by a
-/// multiplication.
+/// Hashes the 5-tuple: every word is mixed in by a multiplication.
 fn flow(addresses: &[u8], protocol: u8, ports: [u16; 2]) -> u32 {
-    // The fractional part of the golden ratio, odd: every bit of a word reaches the upper half of
-    // the product.
+    // 2^64 divided by the golden ratio, odd: every bit of a word affects the upper half of the
+    // product.
     const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
     let last = u64::from(protocol) << 32 | u64::from(ports[0]) << 16 | u64::from(ports[1]);
     let words = addresses
@@ -355,7 +353,7 @@ mod tests {
         );
         assert_eq!(headers.ports, [80, 81]);
 
-        // A fragment has no ports but all the rest; what is cut off has nothing.
+        // A fragment has everything but ports; a truncated packet has nothing.
         v4[7] = 1;
         assert_eq!(
             (Headers::of(&v4).ports, Headers::of(&v4).dscp),
@@ -386,13 +384,13 @@ mod tests {
             v6(HOP_BY_HOP, &[&options[..], &routing, &ports].concat()),
             (TCP, [80, 81])
         );
-        // An authentication header counts in units of four bytes, less two of them.
+        // An authentication header counts in units of four bytes, minus two.
         let authentication = [UDP, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         assert_eq!(
             v6(AUTHENTICATION, &[&authentication[..], &ports].concat()),
             (UDP, [80, 81])
         );
-        // First, later and only fragment: protocol alone, the same, and all.
+        // First, later and only fragment: ports only in the last case.
         for (place, expected) in [(1_u16, [0; 2]), (8 << 3, [0; 2]), (0, [80, 81])] {
             let [high, low] = place.to_be_bytes();
             let fragment = [TCP, 0, high, low, 0, 0, 0, 1];
@@ -401,7 +399,7 @@ mod tests {
                 (TCP, expected)
             );
         }
-        // What is cut off, and a chain that never ends.
+        // Truncated packets, and an endless chain.
         assert_eq!(v6(HOP_BY_HOP, &[]), (HOP_BY_HOP, [0; 2]));
         assert_eq!(v6(HOP_BY_HOP, &[ROUTING]), (HOP_BY_HOP, [0; 2]));
         assert_eq!(v6(HOP_BY_HOP, &[HOP_BY_HOP; 9 * 9]).0, HOP_BY_HOP);

@@ -1,4 +1,4 @@
-//! How long packets on the way to another host may be, as far as this host's kernel knows.
+//! Path MTU to another host, as known to the kernel.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -6,9 +6,9 @@ use std::os::fd::AsRawFd;
 
 use nix::errno::Errno;
 
-/// Bytes of the longest IP packet that the way to an address takes: the MTU of the interface there,
-/// or less if a router said so (RFC 1191, RFC 8201), to any socket of this namespace. The kernel
-/// forgets after 10 minutes what a router said. Nothing is sent.
+/// Returns the path MTU to an address in bytes: the MTU of the outgoing interface, or less if a
+/// router reported so (RFC 1191, RFC 8201) to any socket of this namespace. The kernel keeps such
+/// reports for 10 minutes. Nothing is sent.
 pub fn path_mtu(to: SocketAddr) -> io::Result<u32> {
     let to = SocketAddr::new(to.ip().to_canonical(), to.port());
     let (any, level, option): (&str, _, _) = match to {
@@ -16,12 +16,12 @@ pub fn path_mtu(to: SocketAddr) -> io::Result<u32> {
         SocketAddr::V6(_) => ("[::]:0", libc::IPPROTO_IPV6, libc::IPV6_MTU),
     };
     let socket = UdpSocket::bind(any)?;
-    // The kernel says it of connected sockets only.
+    // The kernel reports it for connected sockets only.
     socket.connect(to)?;
     let mut mtu: libc::c_int = 0;
     let mut length = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the two options write one int; both variables outlive the call, and `length` says how
-    // much room there is.
+    // SAFETY: both options write one int; both variables outlive the call, and `length` states the
+    // available space.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn the_way_to_this_host_takes_what_loopback_takes() {
-        // No IPv4 packet is longer than 65,535 bytes, whatever the device takes.
+        // An IPv4 packet has at most 65,535 bytes, even if the device accepts more.
         let device = crate::mtu("lo").unwrap();
         let loopback = device.min(65_535);
         assert_eq!(path_mtu("127.0.0.1:1".parse().unwrap()).unwrap(), loopback);

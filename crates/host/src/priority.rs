@@ -1,4 +1,4 @@
-//! The scheduling of a thread that has deadlines.
+//! Scheduling of threads with deadlines.
 
 use std::time::Duration;
 
@@ -6,21 +6,20 @@ use nix::errno::Errno;
 
 use crate::Error;
 
-/// Gives the calling thread the lowest real-time priority (`SCHED_FIFO` 1): above every ordinary
-/// thread, below every other real-time one. Threads and processes that it starts are ordinary
-/// again.
+/// Gives the calling thread the lowest real-time priority (`SCHED_FIFO` 1): above all ordinary
+/// threads, below other real-time threads. Threads and processes that it starts are ordinary again.
 ///
-/// An ordinary thread, whatever its niceness, waits until the running one's slice ends, some
-/// milliseconds. A real-time thread that never sleeps is stopped for 50 ms of every second where
-/// others want its core (`sched_rt_runtime_us`), so that it cannot lock up a machine: for such a
-/// thread, see [`reserve`].
+/// An ordinary thread, at any nice value, waits until the running thread's slice ends, some
+/// milliseconds. The kernel throttles a real-time thread that never sleeps for 50 ms of every
+/// second if others want its core (`sched_rt_runtime_us`), so that it cannot lock up a machine: for
+/// such a thread, see [`reserve`].
 pub fn raise_priority() -> Result<(), Error> {
     real_time(1)
 }
 
-/// Gives the calling thread the highest real-time priority (`SCHED_FIFO` 99): above all but
-/// reservations. For one that sleeps nearly always: it sees how long a CPU was away from those who
-/// wanted it.
+/// Gives the calling thread the highest real-time priority (`SCHED_FIFO` 99): above everything
+/// except reservations. For a thread that sleeps nearly always and measures how long a CPU is
+/// unavailable.
 pub fn highest_priority() -> Result<(), Error> {
     real_time(99)
 }
@@ -29,7 +28,7 @@ fn real_time(priority: i32) -> Result<(), Error> {
     let parameters = libc::sched_param {
         sched_priority: priority,
     };
-    // SAFETY: reads the structure that it is given; process 0 is the calling thread.
+    // SAFETY: the call reads `parameters`, which outlives it; process 0 is the calling thread.
     let result = unsafe {
         libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &parameters)
     };
@@ -37,26 +36,25 @@ fn real_time(priority: i32) -> Result<(), Error> {
     Ok(())
 }
 
-/// Nice value of a thread that computes at lower priority. At 10 an ordinary thread on the same
-/// core gets nine times as much of it. At 19 the computing thread could starve until its flows fall
-/// back.
+/// Nice value of a lower-priority compute thread. At 10 an ordinary thread on the same core gets
+/// nine times as much of it. At 19 the compute thread could starve until its flows fall back.
 const BEHIND: libc::c_int = 10;
 
-/// Lets ordinary threads go before the calling one, as `nice -n 10` does.
+/// Lowers the priority of the calling thread, as `nice -n 10` does.
 pub fn lower_priority() -> Result<(), Error> {
-    // SAFETY: takes numbers only; on Linux process 0 is the calling thread.
+    // SAFETY: the call takes numbers only; on Linux process 0 is the calling thread.
     let result = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, BEHIND) };
     Errno::result(result).map_err(|e| Error::system("lower a thread's priority", e))?;
     Ok(())
 }
 
 /// Reserves `runtime` of every `period` on some processor for the calling thread
-/// (`SCHED_DEADLINE`), before any thread of a real-time priority. Threads and processes that it
-/// starts are ordinary.
+/// (`SCHED_DEADLINE`), ahead of all real-time priorities. Threads and processes that it starts are
+/// ordinary.
 ///
-/// Who uses more than is reserved waits for the rest of the period. The kernel refuses what would
-/// leave less than 5 % of all processors to others, a thread that may not run on all of them, and
-/// periods below 100 µs (`sched_deadline_period_min_us`).
+/// A thread that exceeds its reservation waits for the rest of the period. The kernel refuses
+/// reservations that would leave less than 5 % of all processors to others, threads that may not
+/// run on all of them, and periods below 100 µs (`sched_deadline_period_min_us`).
 pub fn reserve(runtime: Duration, period: Duration) -> Result<(), Error> {
     let ns = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     let attributes = libc::sched_attr {
@@ -69,8 +67,8 @@ pub fn reserve(runtime: Duration, period: Duration) -> Result<(), Error> {
         sched_deadline: ns(period),
         sched_period: ns(period),
     };
-    // SAFETY: reads the structure that it is given, whose size is in it; process 0 is the calling
-    // thread.
+    // SAFETY: the call reads `attributes`, which states its size and outlives it; process 0 is the
+    // calling thread.
     let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &attributes, 0) };
     Errno::result(result).map_err(|e| Error::system("reserve processor time for a thread", e))?;
     Ok(())

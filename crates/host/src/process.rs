@@ -1,4 +1,4 @@
-//! Processes that do not outlive their owner, and what they see of the file system.
+//! Child processes: bound to their parent, with a modified view of the file system.
 
 use std::ffi::CString;
 use std::io;
@@ -12,7 +12,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
 
-/// Folders of programs, writable by root only.
+/// Folders of system programs, writable by root only.
 const SYSTEM: [&str; 5] = [
     "/usr/sbin",
     "/usr/bin",
@@ -21,41 +21,40 @@ const SYSTEM: [&str; 5] = [
     "/run/current-system/sw/bin",
 ];
 
-/// Returns the command of a system program such as `ip`, `tc` or `nft`. It does not search `PATH`,
+/// Returns a command for a system program such as `ip`, `tc` or `nft`. Does not search `PATH`,
 /// which another user may have set for a process of root.
 pub fn system_program(name: &str) -> Command {
     let place = SYSTEM
         .iter()
         .map(|folder| Path::new(folder).join(name))
         .find(|path| path.exists());
-    // If there is none, the start fails with that error.
+    // If it is missing, starting it fails with that error.
     let mut command = Command::new(place.unwrap_or_else(|| Path::new(SYSTEM[0]).join(name)));
     command.env("PATH", SYSTEM.join(":"));
     command
 }
 
-/// Makes `command` end (by SIGKILL) when the thread that starts it ends, however that happens, and
-/// begin with no signal blocked, whatever this thread blocks. What the command itself has started
-/// lives on.
+/// Makes `command` die (by SIGKILL) with the thread that starts it, and start with no signal
+/// blocked, whatever this thread blocks. Processes that the command has started live on.
 pub fn die_with_parent(command: &mut Command) -> &mut Command {
     let prepare = || {
         prctl::set_pdeathsig(Signal::SIGKILL)?;
         SigSet::empty().thread_set_mask()?;
         Ok::<(), io::Error>(())
     };
-    // SAFETY: between fork and exec the closure makes two system calls, and neither allocates nor
+    // SAFETY: between fork and exec the closure makes two system calls; it neither allocates nor
     // takes a lock.
     unsafe { command.pre_exec(prepare) }
 }
 
-/// Makes `command` find one file in the place of another: its mounts are its own from then on, and
-/// nobody else sees this one.
+/// Makes `command` see `file` in place of another file, in a mount namespace of its own, so that no
+/// other process is affected.
 pub fn with_file_over<'a>(
     command: &'a mut Command,
     file: &Path,
     place: &Path,
 ) -> io::Result<&'a mut Command> {
-    // Whoever looks for a name follows its links, and so has the mount to.
+    // Symbolic links are resolved, since the mount must be on their target.
     let place = place.canonicalize()?;
     let [file, place] = [file, &place].map(|path| CString::new(path.as_os_str().as_bytes()));
     let (file, place) = (file?, place?);
@@ -78,8 +77,8 @@ pub fn with_file_over<'a>(
         )?;
         Ok::<(), io::Error>(())
     };
-    // SAFETY: between fork and exec the closure makes three system calls with strings that are made
-    // already, and neither allocates nor takes a lock.
+    // SAFETY: between fork and exec the closure makes three system calls with existing strings; it
+    // neither allocates nor takes a lock.
     Ok(unsafe { command.pre_exec(prepare) })
 }
 

@@ -1,18 +1,18 @@
 //! Strict-priority queues on a device of this host, for the classes of
-//! [`marking`](ccplane_qdisc::marking): the `tc` commands that make them, run them, and take them
-//! away again.
+//! [`marking`](ccplane_qdisc::marking): the `tc` commands that create them, running the commands,
+//! and removing the queues.
 //!
-//! What they have to get right, each of which was somebody's mistake before:
+//! Common mistakes that they avoid:
 //!
-//! - `prio` without a priomap puts packets by their socket priority and old TOS into three bands: 4
-//!   in the same as 0. Here every priority is in the first band, and only a filter by DSCP leads to
-//!   one below;
-//! - a filter on the whole byte misses every packet of a flow that uses ECN: the mask leaves its
-//!   two bits out;
-//! - IPv4 and IPv6 need a filter each;
-//! - `prio` gives each band a queue of the device's length, one packet on some. Here it is said.
-//!   Bands share nothing, so unlike in RC3's own routers a packet of class 0 finds its place taken
-//!   by nobody, and pushes nobody out of theirs.
+//! - `prio` without a priomap maps packets to three bands by socket priority and old TOS, so 4 is
+//!   in the same band as 0. Here every
+//!   priority maps to the first band, and only a DSCP filter selects a lower one;
+//! - a filter on the whole byte misses every packet of a flow that uses ECN: the mask excludes the
+//!   two ECN bits;
+//! - IPv4 and IPv6 need one filter each;
+//! - `prio` gives each band a queue of the device's length, on some devices a single packet. Here
+//!   the length is explicit. Bands share no
+//!   space, so unlike in RC3's own routers a packet of class 0 always finds its space free and evicts no other.
 
 use std::io;
 use std::process::Output;
@@ -21,119 +21,118 @@ use ccplane_qdisc::marking::{LOW_CLASSES, dscp_of};
 use ccplane_units::Rate;
 use nix::net::if_::if_nameindex;
 
-/// Root of what [`Bands::install`] makes: by it [`remove`] knows its own.
+/// Handle of the root created by [`Bands::install`], by which [`remove`] identifies it.
 const ROOT: &str = "cc0:";
-/// The `prio` queue under a rate.
+/// Handle of the `prio` queue below a rate limit.
 const INNER: &str = "cc1:";
-/// Packets that each band holds: what a device has by default. Fewer lose packets of a burst, and
-/// more hold up whoever is behind.
+/// Queue limit of each band in packets, the default of a device. A lower one loses packets of a
+/// burst; a higher one adds delay.
 const PACKETS: u32 = 1000;
-/// What HTB's only class may send at a turn, bytes: of no effect with one class, but without it
-/// `tc` warns at high rates.
+/// HTB quantum, bytes. Without effect with a single class, but without it `tc` warns at high rates.
 const QUANTUM: u32 = 15_140;
 
-/// Priority bands on a device: one for class 0 and all that has no low marking, one for each class
-/// below.
+/// Priority bands on a device: one for class 0 and all traffic without a low marking, and one for
+/// each lower class.
 #[derive(Clone, Debug)]
 pub struct Bands {
     device: String,
     rate: Option<Rate>,
 }
 
-/// Why queues were not made, or not removed.
+/// Queues could not be created or removed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueueError {
-    /// No such device.
+    /// The device does not exist.
     #[error("there is no network device `{device}`; there are {known}")]
     UnknownDevice {
-        /// What was asked for.
+        /// Name of the requested device.
         device: String,
-        /// What there is.
+        /// Names of the existing devices.
         known: String,
     },
-    /// The kernel does not say which devices there are.
+    /// The devices could not be listed.
     #[error("the network devices of this namespace could not be listed: {0}")]
     NoList(#[source] io::Error),
-    /// Somebody has configured the device.
+    /// The device has a queue configured by someone else.
     #[error(
         "{device} has a queue that somebody set up: {kind} {handle}; nothing was changed. `tc qdisc show dev {device}` shows it; \
          `tc qdisc del dev {device} root` removes it, if it is not needed"
     )]
     Occupied {
-        /// The device.
+        /// Name of the device.
         device: String,
-        /// Kind of its root.
+        /// Kind of the root queue.
         kind: String,
-        /// Its handle.
+        /// Handle of the root queue.
         handle: String,
     },
-    /// They are there.
+    /// The bands are installed already.
     #[error(
         "{0} has the priority bands already, or a part of them where making them was interrupted; `ccplane qdisc remove --dev {0}` \
          removes them"
     )]
     Installed(String),
-    /// There are none.
+    /// The device has no bands of ccplane.
     #[error(
         "{device} has no priority bands of ccplane: its queue is {kind} {handle}; nothing was changed"
     )]
     NotInstalled {
-        /// The device.
+        /// Name of the device.
         device: String,
-        /// Kind of its root.
+        /// Kind of the root queue.
         kind: String,
-        /// Its handle.
+        /// Handle of the root queue.
         handle: String,
     },
-    /// `tc` refused, and the device is as it was.
+    /// A `tc` command failed, and the device is unchanged.
     #[error("{0}; nothing was changed")]
     Tc(#[from] TcError),
-    /// `tc` refused, and also to take back what it had done by then.
+    /// A `tc` command failed, and so did the removal of what had been created.
     #[error(
         "{why}; what was made before that is left, because it could not be removed either ({left}): `{removal}` removes it"
     )]
     Partial {
-        /// Of the command that makes.
+        /// Error of the failed creation.
         why: Box<TcError>,
-        /// Of the command that removes.
+        /// Error of the failed removal.
         left: Box<TcError>,
-        /// That command.
+        /// Command for the removal.
         removal: String,
     },
 }
 
-/// What was wrong with a `tc` command.
+/// A `tc` command failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TcError {
-    /// It could not be run.
+    /// `tc` could not be run.
     #[error("`tc` could not be run: {0}; it is in the package iproute2")]
     NoTc(#[source] io::Error),
-    /// The kernel lacks something.
+    /// The kernel lacks a required feature.
     #[error(
         "this kernel ({release}) has no `{name}` ({option}), which `{command}` needs (Debian's and Ubuntu's own kernels have it; \
          `ccplane emu --queue prio:6:1bdp` needs no kernel's: its queues have the bands built in)"
     )]
     Lacking {
-        /// `uname -r`.
+        /// Release as in `uname -r`.
         release: String,
-        /// The queue or filter.
+        /// Missing qdisc or filter.
         name: &'static str,
-        /// What it is called in the kernel's configuration.
+        /// Name in the kernel's configuration.
         option: &'static str,
-        /// What was run.
+        /// Command that failed.
         command: String,
     },
-    /// Not allowed.
+    /// The process lacks CAP_NET_ADMIN.
     #[error("changing the queues of {0} takes CAP_NET_ADMIN: run it as root")]
     NotPermitted(String),
-    /// It said something else.
+    /// Any other error of `tc`.
     #[error("`{command}` failed: {said}")]
     Failed {
-        /// What was run.
+        /// Command that failed.
         command: String,
-        /// What `tc` said.
+        /// Message of `tc`.
         said: String,
     },
 }
@@ -146,8 +145,8 @@ struct Root {
 }
 
 impl Bands {
-    /// For a device of this host; `rate`, the device's own or a lower one, makes the queue build
-    /// here and not in what comes behind: a modem, or a device without a queue.
+    /// Creates the bands for a device of this host. With `rate`, at most the device's own, the
+    /// queue builds up here instead of behind it: in a modem, or after a device without a queue.
     pub fn new(device: &str, rate: Option<Rate>) -> Result<Bands, QueueError> {
         known(device)?;
         Ok(Bands {
@@ -156,7 +155,7 @@ impl Bands {
         })
     }
 
-    /// The commands that make them, in this order.
+    /// Returns the commands that install the bands, in order.
     pub fn commands(&self) -> Vec<String> {
         let device = &self.device;
         let mut commands = Vec::new();
@@ -203,19 +202,19 @@ impl Bands {
         commands
     }
 
-    /// The command that takes them away.
+    /// Returns the command that removes the bands.
     pub fn removal(&self) -> String {
         removal(&self.device)
     }
 
-    /// Makes them: all, or nothing.
+    /// Installs all bands, or none.
     pub fn install(&self) -> Result<(), QueueError> {
         let root = root(&self.device)?;
         if root.handle == ROOT {
             return Err(QueueError::Installed(self.device.clone()));
         }
-        // The kernel's own choice has no handle: neither `noqueue`, nor `mq`, nor what
-        // net.core.default_qdisc says.
+        // Defaults of the kernel have no handle: `noqueue`, `mq` and the one of
+        // net.core.default_qdisc.
         if root.handle != "0:" {
             return Err(QueueError::Occupied {
                 device: self.device.clone(),
@@ -237,7 +236,7 @@ fn all_or_nothing(
     for (number, command) in commands.iter().enumerate() {
         let Err(why) = run(command) else { continue };
         if number > 0
-            // With its root everything below goes, and the kernel's own choice comes back.
+            // Removing the root removes everything below it and restores the kernel's default.
             && let Err(left) = run(&removal)
         {
             let (why, left) = (Box::new(why), Box::new(left));
@@ -248,7 +247,7 @@ fn all_or_nothing(
     Ok(())
 }
 
-/// Takes away what [`Bands::install`] made, and nothing else.
+/// Removes the queues created by [`Bands::install`], and nothing else.
 pub fn remove(device: &str) -> Result<(), QueueError> {
     known(device)?;
     let root = root(device)?;
@@ -270,12 +269,12 @@ fn prio() -> String {
     format!("prio bands {} priomap{}", LOW_CLASSES + 1, " 0".repeat(16))
 }
 
-/// In the calling thread's network namespace, which is neither that of a mounted `/sys` nor
-/// `/proc/self/net`, the process's.
+/// Looks in the calling thread's network namespace, unlike a mounted `/sys` and `/proc/self/net`,
+/// which show the process's.
 fn known(device: &str) -> Result<(), QueueError> {
     let all = if_nameindex().map_err(|errno| QueueError::NoList(errno.into()))?;
     let names: Vec<_> = all.iter().map(|one| one.name().to_string_lossy()).collect();
-    // By this list and not `if_nametoindex`, which takes `lo:1` for `lo`.
+    // `if_nametoindex` would accept the alias `lo:1` for `lo`.
     if names.iter().any(|name| name == device) {
         return Ok(());
     }
@@ -291,7 +290,7 @@ fn root(device: &str) -> Result<Root, QueueError> {
     let mut words = said.split_whitespace().skip(1).map(str::to_owned);
     match (words.next(), words.next()) {
         (Some(kind), Some(handle)) => Ok(Root { kind, handle }),
-        // A device that is down may have none yet.
+        // A device that is down may have no queue yet.
         _ => Ok(Root {
             kind: "noop".to_owned(),
             handle: "0:".to_owned(),
@@ -303,7 +302,7 @@ fn run(command: &str, device: &str) -> Result<(), TcError> {
     said(command, device).map(drop)
 }
 
-/// Runs a command of ours, whose words have no spaces; what it said.
+/// Runs a command without quoted arguments. Returns its output.
 fn said(command: &str, device: &str) -> Result<String, TcError> {
     let mut words = command.split_whitespace();
     let output = crate::system_program(words.next().unwrap_or_default())
@@ -333,7 +332,7 @@ fn why(command: &str, device: &str, output: &Output) -> TcError {
         ("htb", "CONFIG_NET_SCH_HTB, module sch_htb"),
         ("u32", "CONFIG_NET_CLS_U32, module cls_u32"),
     ];
-    // The filter's command has a word `prio` too, which is its place.
+    // The filter command also contains the word `prio`, as its preference.
     let part = parts
         .iter()
         .rev()
@@ -435,7 +434,7 @@ tc qdisc add dev lo parent cc0:1 handle cc1: prio bands 5 priomap 0 0 0 0 0 0 0 
         );
     }
 
-    /// After whichever command fails, and whether what was made can be removed or not.
+    /// For every failing command, and with and without a working removal.
     #[test]
     fn an_error_says_what_it_left() {
         let bands = Bands::new("lo", None).expect("every host has it");

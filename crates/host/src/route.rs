@@ -1,4 +1,4 @@
-//! Routes of the calling thread's namespace: which interface takes what is sent where.
+//! Routes of the calling thread's namespace.
 
 use std::io;
 use std::mem;
@@ -9,36 +9,35 @@ use nix::sys::socket::AddressFamily;
 use crate::Error;
 use crate::interface::{control, index, mask_v4, name_bytes, sockaddr_v4};
 
-/// The largest metric that both families take: IPv4's is one less than a signed number of 16 bits
-/// (`struct rtentry`).
+/// Largest metric that both families accept: IPv4's is one below the maximum of a signed 16-bit
+/// number (`struct rtentry`).
 const MOST_METRIC: u16 = 32_766;
 
 /// A route in the main table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Where to: an address of the network, whose bits beyond the prefix do not count.
+    /// Address of the destination network; bits beyond the prefix are ignored.
     pub destination: IpAddr,
-    /// How many of its bits name the network; 0 is what has no better route.
+    /// Prefix length in bits; 0 for a default route.
     pub prefix: u8,
-    /// Through which interface.
+    /// Outgoing interface.
     pub interface: String,
-    /// The next router there, of the destination's family; `None` if the interface leads to the
-    /// destination itself.
+    /// Next hop, of the destination's family; `None` if the destination is on the interface's link.
     pub gateway: Option<IpAddr>,
-    /// Of two routes to the same network the lower metric is taken: 1 to 32766. A fallback, taken
-    /// when the better one is gone, has the higher.
+    /// Metric, 1 to 32766. Of two routes to the same network the lower metric is used, so a
+    /// fallback route has the higher one.
     pub metric: u16,
 }
 
 impl Route {
-    /// Adds it; `false` if the same one is there already.
+    /// Adds the route. Returns false if it exists already.
     pub fn add(&self) -> Result<bool, Error> {
         let added = self.check().and_then(|()| self.change(libc::SIOCADDRT));
         self.outcome(added, io::ErrorKind::AlreadyExists, "add")
     }
 
-    /// Removes it; `false` if it is not there. A route also goes with its interface, and when that
-    /// goes down.
+    /// Removes the route. Returns false if it does not exist. A route is also removed when its
+    /// interface is removed or goes down.
     pub fn remove(&self) -> Result<bool, Error> {
         let removed = self.check().and_then(|()| self.change(libc::SIOCDELRT));
         self.outcome(removed, io::ErrorKind::NotFound, "remove")
@@ -59,7 +58,7 @@ impl Route {
         match result {
             Ok(()) => Ok(true),
             Err(e) if e.kind() == already => Ok(false),
-            // No such route, and no such interface any more: neither has a kind of its own.
+            // ESRCH: no such route; ENODEV: the interface is gone. Neither has an `ErrorKind`.
             Err(e)
                 if already == io::ErrorKind::NotFound
                     && matches!(e.raw_os_error(), Some(libc::ESRCH | libc::ENODEV)) =>
@@ -90,7 +89,7 @@ impl Route {
         Ok(())
     }
 
-    /// `SIOCADDRT` or `SIOCDELRT`.
+    /// Performs `SIOCADDRT` or `SIOCDELRT`.
     fn change(&self, request: libc::c_ulong) -> io::Result<()> {
         let mut flags = libc::RTF_UP;
         if self.gateway.is_some() {
@@ -104,7 +103,8 @@ impl Route {
             IpAddr::V4(destination) => {
                 let mask = mask_v4(self.prefix);
                 let mut name = name_bytes(&self.interface).map_err(device)?;
-                // SAFETY: an rtentry of zeros is valid: numbers, addresses and null pointers.
+                // SAFETY: a zeroed rtentry is valid: it consists of numbers, addresses and null
+                // pointers.
                 let mut route: libc::rtentry = unsafe { mem::zeroed() };
                 route.rt_dst =
                     sockaddr_v4(Ipv4Addr::from(u32::from(destination) & u32::from(mask)));
@@ -113,7 +113,7 @@ impl Route {
                     route.rt_gateway = sockaddr_v4(gateway);
                 }
                 route.rt_flags = flags;
-                // One more than what the kernel shows, "for binary compatibility"; 0 is none.
+                // One more than the kernel shows, "for binary compatibility"; 0 is none.
                 route.rt_metric = if self.metric == 0 {
                     0
                 } else {
@@ -148,7 +148,7 @@ impl Route {
     }
 }
 
-/// `struct in6_rtmsg` of linux/ipv6_route.h, whose fields libc keeps to itself.
+/// Mirrors `struct in6_rtmsg` of linux/ipv6_route.h, whose fields are private in libc.
 #[repr(C)]
 struct RouteV6 {
     destination: [u8; 16],
@@ -163,8 +163,8 @@ struct RouteV6 {
     interface: libc::c_int,
 }
 
-/// Sends what has no better route, of the address family of `family`, to `interface` (of the
-/// calling thread's namespace), before everything with a metric.
+/// Adds a default route through `interface` in the calling thread's namespace, for the address
+/// family of `family`. It precedes all routes with a metric.
 pub fn add_default_route(interface: &str, family: IpAddr) -> Result<(), Error> {
     let (destination, metric) = match family {
         IpAddr::V4(_) => (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),

@@ -1,4 +1,4 @@
-//! How fast the link of a network interface is.
+//! Link speed of a network interface.
 
 use std::mem;
 
@@ -6,29 +6,28 @@ use nix::sys::socket::AddressFamily;
 
 use crate::interface::{control, request};
 
-/// `struct ethtool_link_settings` of linux/ethtool.h.
+/// Mirrors `struct ethtool_link_settings` of linux/ethtool.h.
 #[repr(C)]
 struct LinkSettings {
     cmd: u32,
-    /// Mbit/s.
+    /// Link speed, Mbit/s.
     speed: u32,
-    /// Duplex, port, address, negotiation, crossover.
+    /// Duplex, port, address, autonegotiation, crossover.
     unread: [u8; 7],
     mask_words: i8,
-    /// Transceiver, roles, rate matching, and what is reserved.
+    /// Transceiver, master/slave state, rate matching, and reserved fields.
     rest: [u32; 8],
-    /// Of link modes, three masks: an `i8` counts no more words of one.
+    /// Three masks of link modes, each of at most `i8::MAX` words.
     masks: [u32; 3 * 127],
 }
 
-/// `ETHTOOL_GLINKSETTINGS`.
+/// The ethtool command `ETHTOOL_GLINKSETTINGS`.
 const GET_LINK_SETTINGS: u32 = 0x4c;
 
-/// The rate of an interface of the calling thread's namespace, in bits a second, as its driver says
-/// it; `None` where it does not.
+/// Returns the link speed of an interface of the calling thread's namespace in bit/s; `None` if its
+/// driver does not report one.
 pub fn link_speed(interface: &str) -> Option<u64> {
-    // Asked for no masks the kernel answers with how many words one has, below zero, and with
-    // nothing else.
+    // With zero mask words the kernel only returns the required number of words, negated.
     let words = ask(interface, 0)?.mask_words.checked_neg()?;
     match ask(interface, words)?.speed {
         0 | u32::MAX => None, // SPEED_UNKNOWN

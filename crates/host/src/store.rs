@@ -1,10 +1,10 @@
-//! Where frames are kept between arrival and delivery, in whatever order they go: no allocation per
+//! Storage of frames between arrival and delivery, in any order and without an allocation per
 //! packet.
 //!
-//! A driver asks for [`room`](Store::room), reads a frame into it, looks at what
+//! A driver asks for [`room`](Store::room), reads a frame into it, inspects it with
 //! [`arrived`](Store::arrived), and may [`keep`](Store::keep) it. Queues hold
-//! [`Packet`](crate::Packet)s of 16 bytes that say in which kept frame they are.
-//! [`let_go`](Store::let_go) releases a packet's part.
+//! [`Packet`](crate::Packet)s of 16 bytes that refer to the kept frame. [`let_go`](Store::let_go)
+//! releases packets of a frame.
 
 use std::ptr::NonNull;
 
@@ -14,65 +14,63 @@ use nix::unistd::{SysconfVar, sysconf};
 
 use crate::Frame;
 
-/// A block holds well over a hundred full packets, or a few super-packets, so that one is taken or
-/// given back rarely. It is free again when its last frame goes: larger blocks would be held longer
-/// by one frame that waits.
+/// Block size in bytes: well over a hundred full-sized packets, or a few super-packets, so that
+/// blocks change rarely. A block is free again when its last frame is released; a larger one would
+/// be held longer by a single waiting frame.
 const BLOCK: usize = 256 * 1024;
-/// Blocks that were not in use for one to two of these periods give their pages back. A shorter
-/// period would fault pages in again with each burst of a site; a longer one keeps the memory of a
+/// Blocks unused for one to two of these periods return their pages to the kernel. A shorter period
+/// would fault pages in again with each burst of a site; a longer one would hold the memory of a
 /// rare burst.
 const REVIEW_PERIOD: Duration = Duration::from_secs(10);
 
-/// Frames in blocks of memory that are used again. A frame is named by the number that
-/// [`keep`](Store::keep) gave it, which is another's once all its packets have gone: to ask for it
-/// then gives another frame, or panics.
+/// Frames in reusable blocks of memory. A frame's number, from [`keep`](Store::keep), is reused
+/// once all its packets are released: using it afterwards yields another frame, or panics.
 #[derive(Debug)]
 pub struct Store {
     blocks: Vec<Block>,
-    /// The block that frames are put into, if there is one.
+    /// Block that receives frames, if any.
     filling: Option<usize>,
-    /// Blocks without frames. The last one was used last.
+    /// Blocks without frames, least recently used first.
     free: Vec<usize>,
-    /// Highest number of blocks in use in this period, and in the one before.
+    /// Maximum number of blocks in use in this period, and in the previous one.
     peaks: [usize; 2],
     /// End of this period.
     review_at: Time,
     most_blocks: usize,
     frames: Vec<Stored>,
-    /// Places of `frames` that nobody has.
+    /// Unused indices of `frames`.
     vacant: Vec<u32>,
 }
 
 #[derive(Debug)]
 struct Block {
     bytes: Box<[u8]>,
-    /// Where the last frame ends.
+    /// End of the last frame.
     end: usize,
-    /// Frames that are in it.
+    /// Number of frames in the block.
     frames: u32,
-    /// It was written to since its pages were given back.
+    /// Written to since its pages were returned.
     written: bool,
 }
 
-/// A frame and what is known of it.
+/// A kept frame with its metadata.
 #[derive(Clone, Copy, Debug)]
 pub struct Stored {
-    /// What it consists of.
+    /// Layout of the frame.
     pub frame: Frame,
-    /// When it came.
+    /// Arrival time.
     pub arrived: Time,
-    /// Of sender and receiver, 0 where there are none.
+    /// Source and destination port, 0 if there are none.
     pub ports: [u16; 2],
     block: u32,
     begin: u32,
     length: u32,
-    /// Packets of the frame that have not gone.
+    /// Packets that are not yet released.
     left: u16,
 }
 
 impl Store {
-    /// A store that takes up to about `bytes` of memory, as it needs it, and at least a quarter of
-    /// a megabyte.
+    /// Creates a store that uses up to about `bytes` of memory, on demand, and at least 256 KiB.
     pub fn new(bytes: u64) -> Store {
         Store {
             blocks: Vec::new(),
@@ -89,9 +87,9 @@ impl Store {
         }
     }
 
-    /// Room for the next frame, of at most `bytes`; `None` when the memory is used up, or when no
-    /// frame is that long ([`LONGEST_FRAME`](crate::LONGEST_FRAME)). It is the same room until the
-    /// frame is kept.
+    /// Returns space for the next frame of at most `bytes`; `None` if the memory is used up, or
+    /// `bytes` exceeds a block (no frame is longer than [`LONGEST_FRAME`](crate::LONGEST_FRAME)).
+    /// The space is the same until a frame is kept.
     #[inline]
     pub fn room(&mut self, bytes: usize) -> Option<&mut [u8]> {
         if bytes > BLOCK {
@@ -119,13 +117,13 @@ impl Store {
         block.bytes.get_mut(block.end..block.end + bytes)
     }
 
-    /// Blocks that hold frames, or that frames are put into.
+    /// Returns the number of blocks that hold or receive frames.
     fn in_use(&self) -> usize {
         self.blocks.len() - self.free.len()
     }
 
-    /// Gives the kernel back the memory of a burst that is over. A driver that runs for long calls
-    /// it now and then; most calls do nothing.
+    /// Returns the memory of past bursts to the kernel. A long-running driver calls it
+    /// periodically; most calls do nothing.
     pub fn review(&mut self, now: Time) {
         if now < self.review_at {
             return;
@@ -139,7 +137,7 @@ impl Store {
                 .max()
                 .unwrap_or_default()
                 .max(self.in_use());
-        // The first ones were not used for the longest time.
+        // The first ones are the least recently used.
         for &index in self.free.iter().take(spare) {
             let block = &mut self.blocks[index];
             if std::mem::take(&mut block.written) {
@@ -149,7 +147,7 @@ impl Store {
         self.peaks = [self.in_use(), self.peaks[0]];
     }
 
-    /// The first `length` bytes of the room that was given last.
+    /// Returns the first `length` bytes of the space returned last.
     #[inline]
     pub fn arrived(&self, length: usize) -> &[u8] {
         let block = self.filling.map(|index| &self.blocks[index]);
@@ -158,11 +156,11 @@ impl Store {
             .unwrap_or_default()
     }
 
-    /// Keeps the first `length` bytes of the room that was given last, until all packets of the
-    /// frame are let go.
+    /// Keeps the first `length` bytes of the space returned last until all packets of the frame are
+    /// released. Returns the frame's number.
     #[inline]
     pub fn keep(&mut self, length: usize, frame: Frame, arrived: Time, ports: [u16; 2]) -> u32 {
-        // Without a block there was no room, and nothing that could be kept.
+        // Without a block there was no space, so there is nothing to keep.
         let index = self.filling.unwrap_or_default();
         let block = &mut self.blocks[index];
         let stored = Stored {
@@ -188,13 +186,13 @@ impl Store {
         }
     }
 
-    /// A frame that was kept.
+    /// Returns a kept frame.
     #[inline]
     pub fn get(&self, frame: u32) -> &Stored {
         &self.frames[frame as usize]
     }
 
-    /// Its bytes.
+    /// Returns the bytes of a frame.
     #[inline]
     pub fn bytes(&self, frame: u32) -> &[u8] {
         let stored = self.get(frame);
@@ -202,7 +200,7 @@ impl Store {
         &self.blocks[stored.block as usize].bytes[begin..begin + stored.length as usize]
     }
 
-    /// So many packets of a frame have gone.
+    /// Releases `packets` packets of a frame.
     #[inline]
     pub fn let_go(&mut self, frame: u32, packets: u16) {
         let stored = &mut self.frames[frame as usize];
@@ -215,7 +213,7 @@ impl Store {
         let block = &mut self.blocks[index];
         block.frames -= 1;
         if block.frames == 0 {
-            // Begin again in memory that the cache still holds.
+            // Reuses memory that is still in the cache.
             block.end = 0;
             if self.filling != Some(index) {
                 self.free.push(index);
@@ -224,7 +222,7 @@ impl Store {
     }
 }
 
-/// Gives whole pages of a block back. They read as zeros afterwards.
+/// Returns whole pages of a block to the kernel. They read as zeros afterwards.
 fn give_back(bytes: &mut [u8]) {
     let Ok(Some(page)) = sysconf(SysconfVar::PAGE_SIZE) else {
         return;
@@ -234,9 +232,9 @@ fn give_back(bytes: &mut [u8]) {
     let pages = &mut bytes[head..];
     let length = pages.len() / page * page;
     if let (Some(start), 1..) = (NonNull::new(pages.as_mut_ptr()), length) {
-        // SAFETY: the pages lie in the slice, which nothing else refers to, and are private and
-        // anonymous, as all memory of the allocator. Zeros are valid bytes. An error leaves the
-        // memory as it is.
+        // SAFETY: the pages are within the slice, which is borrowed exclusively, and are private
+        // and anonymous like all memory of the allocator. Zeros are valid bytes. An error leaves
+        // the memory unchanged.
         let _ = unsafe { madvise(start.cast(), length, MmapAdvise::MADV_DONTNEED) };
     }
 }
@@ -245,7 +243,7 @@ fn give_back(bytes: &mut [u8]) {
 mod tests {
     use super::*;
 
-    /// Keeps a single packet of `length` bytes, all of them `byte`.
+    /// Keeps a single packet of `length` bytes, all equal to `byte`.
     fn put(store: &mut Store, length: usize, byte: u8) -> Option<u32> {
         let room = store.room(1_510)?;
         room[..length].fill(byte);
@@ -263,7 +261,7 @@ mod tests {
             let place = put(&mut store, length, round as u8).expect("at most 100 frames wait");
             waiting.push((place, length, round as u8));
             if waiting.len() > 100 {
-                // The oldest ones at times, and one from the middle.
+                // Sometimes the oldest one, otherwise one from the middle.
                 let (place, length, byte) = waiting.remove(if round % 3 == 0 { 0 } else { 50 });
                 let bytes = store.bytes(place);
                 assert_eq!(bytes.len(), length);
@@ -295,14 +293,15 @@ mod tests {
         }
     }
 
-    /// Pages of the blocks that the kernel has memory for.
+    /// Returns the number of resident pages of the blocks.
     fn resident(store: &Store) -> usize {
         let page = sysconf(SysconfVar::PAGE_SIZE).unwrap().unwrap() as usize;
         let count = |block: &Block| {
             let head = block.bytes.as_ptr().align_offset(page);
             let pages = (BLOCK - head) / page;
             let mut there = vec![0u8; pages];
-            // SAFETY: whole pages of the block, and a byte for each of them.
+            // SAFETY: the range consists of whole pages of the block, and `there` has one byte for
+            // each.
             let asked = unsafe {
                 libc::mincore(
                     block.bytes[head..].as_ptr().cast_mut().cast(),
@@ -330,7 +329,7 @@ mod tests {
         };
         let full = burst(&mut store);
         assert!(full > 7_000, "{full} pages");
-        // What a period needed is kept for the next one.
+        // The memory used in a period is kept for the next one.
         store.review(at(1));
         assert_eq!(resident(&store), full);
         store.review(at(2));

@@ -1,4 +1,4 @@
-//! What a network interface can do about time stamps, and what it is set to do.
+//! Timestamping capabilities and settings of a network interface.
 
 use std::mem;
 use std::net::IpAddr;
@@ -13,26 +13,26 @@ const TX_HARDWARE: u32 = 1;
 const TX_SOFTWARE: u32 = 1 << 1;
 const RX_HARDWARE: u32 = 1 << 2;
 const RX_SOFTWARE: u32 = 1 << 3;
-/// `HWTSTAMP_TX_ON` and `HWTSTAMP_FILTER_ALL`.
+/// Values `HWTSTAMP_TX_ON` and `HWTSTAMP_FILTER_ALL`.
 const ON: libc::c_int = 1;
 const ALL: u32 = 1;
 
-/// Time stamps of an interface.
+/// Timestamping of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timestamping {
-    /// The kernel stamps what leaves, as the driver has it.
+    /// Outgoing packets are stamped in software, if the driver supports it.
     pub sends_software: bool,
-    /// And what comes.
+    /// Incoming packets are stamped in software.
     pub receives_software: bool,
-    /// The interface stamps what leaves.
+    /// Outgoing packets can be stamped in hardware.
     pub sends_hardware: bool,
-    /// And what comes, every packet and not only those of PTP.
+    /// Incoming packets can be stamped in hardware: all packets, not only PTP.
     pub receives_hardware: bool,
-    /// The interface is set to do so.
+    /// Hardware timestamping is enabled in both directions.
     pub hardware_on: bool,
 }
 
-/// `struct ethtool_ts_info` of linux/ethtool.h.
+/// Mirrors `struct ethtool_ts_info` of linux/ethtool.h.
 #[repr(C)]
 #[derive(Default)]
 struct TsInfo {
@@ -45,11 +45,11 @@ struct TsInfo {
     rx_reserved: [u32; 3],
 }
 
-/// `ETHTOOL_GET_TS_INFO` and `SIOCGHWTSTAMP`.
+/// The requests `ETHTOOL_GET_TS_INFO` and `SIOCGHWTSTAMP`.
 const GET_TS_INFO: u32 = 0x41;
 const SIOCGHWTSTAMP: libc::c_ulong = 0x89b1;
 
-/// `struct hwtstamp_config` of linux/net_tstamp.h.
+/// Mirrors `struct hwtstamp_config` of linux/net_tstamp.h.
 #[repr(C)]
 #[derive(Default)]
 struct Config {
@@ -58,7 +58,7 @@ struct Config {
     rx_filter: libc::c_int,
 }
 
-/// What the interface of the calling thread's namespace can stamp.
+/// Returns the timestamping of an interface of the calling thread's namespace.
 pub fn timestamping(interface: &str) -> Result<Timestamping, Error> {
     let mut info = TsInfo {
         cmd: GET_TS_INFO,
@@ -71,7 +71,7 @@ pub fn timestamping(interface: &str) -> Result<Timestamping, Error> {
     let mut config = Config::default();
     let mut ask = request(interface)?;
     ask.ifr_ifru.ifru_data = (&raw mut config).cast();
-    // Refused by those that have none.
+    // Fails on interfaces without hardware timestamping.
     let set = control(AddressFamily::Inet, SIOCGHWTSTAMP, &mut ask).is_ok();
     Ok(of(&info, set.then_some(&config)))
 }
@@ -89,7 +89,7 @@ fn of(info: &TsInfo, config: Option<&Config>) -> Timestamping {
     }
 }
 
-/// The interface of the calling thread's namespace that has this address.
+/// Returns the interface of the calling thread's namespace that has this address.
 pub fn interface_of(address: IpAddr) -> Option<String> {
     let has = |storage: Option<nix::sys::socket::SockaddrStorage>| {
         let storage = storage?;

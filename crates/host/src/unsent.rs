@@ -1,17 +1,17 @@
-//! Bytes that a socket has handed over and the network has not taken yet.
+//! Data of a socket that is still queued on this host.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
 
-/// Bytes, with the kernel's own overhead, that were sent on a UDP socket and wait in a queue or a
-/// driver of this host (`SIOCOUTQ`). What a TUN device or the loopback interface has taken does not
-/// count any more.
+/// Returns the number of bytes, including the kernel's overhead, sent on a UDP socket and still in
+/// a queue or a driver of this host (`SIOCOUTQ`). Excludes data already passed to a TUN device or
+/// the loopback interface.
 pub fn unsent_bytes(socket: BorrowedFd<'_>) -> io::Result<usize> {
     let mut bytes: libc::c_int = 0;
-    // SAFETY: the request, which is TIOCOUTQ by another name, writes an int where it is told to,
-    // and the descriptor is open.
+    // SAFETY: TIOCOUTQ, another name of SIOCOUTQ, writes an int at the pointer, and the descriptor
+    // is open.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
     Errno::result(result)?;
     Ok(usize::try_from(bytes).unwrap_or_default())

@@ -1,5 +1,4 @@
-//! The wire end of an Ethernet interface: what its network sends is read here, and what is written
-//! here goes out on it.
+//! Ethernet interfaces as wires: everything that arrives is read, and everything written is sent.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -12,20 +11,19 @@ use nix::sys::uio::{readv, writev};
 use crate::frame::{NEEDS_CHECKSUM, VNET};
 use crate::{Error, interface};
 
-/// What stands in front of a frame that came by Ethernet: its header, and two bytes that make the
-/// rest even.
+/// Length of the link header before a frame: the Ethernet header, plus two bytes of alignment.
 pub const LINK_HEADER: usize = 16;
 
-/// Addresses and type.
+/// Length of an Ethernet header: addresses and type.
 const ETHERNET: usize = 14;
 
-/// Options of packet sockets that the libc crate lacks, linux/if_packet.h.
+/// Options of packet sockets that are missing in the libc crate, linux/if_packet.h.
 const PACKET_ADD_MEMBERSHIP: libc::c_int = 1;
 const PACKET_VNET_HDR: libc::c_int = 15;
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 const PACKET_MR_PROMISC: libc::c_ushort = 1;
 
-/// `struct packet_mreq`.
+/// Mirrors `struct packet_mreq`.
 #[repr(C)]
 struct Membership {
     interface: libc::c_int,
@@ -34,11 +32,11 @@ struct Membership {
     address: [u8; 8],
 }
 
-/// An interface that is taken over as a wire: all that comes in on it is read, whoever it is for,
-/// and nothing of what goes out.
+/// An interface used as a wire: all incoming packets are read, whatever their destination, and no
+/// outgoing ones.
 ///
-/// Frames are as those of a [`Tun`](crate::Tun) with [segmentation](crate::Offload::Segmentation),
-/// behind the header of Ethernet.
+/// Frames are like those of a [`Tun`](crate::Tun) with
+/// [segmentation](crate::Offload::Segmentation), after the Ethernet header.
 #[derive(Debug)]
 pub struct Wire {
     socket: OwnedFd,
@@ -46,8 +44,8 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Opens an interface of the calling thread's namespace and brings it up. One that carries a
-    /// default route is refused: whoever works on this host from elsewhere would be cut off.
+    /// Opens an interface of the calling thread's namespace and brings it up. An interface with a
+    /// default route is refused, since remote users of this host would be cut off.
     pub fn open(name: &str) -> Result<Wire, Error> {
         let what = || format!("open the interface {name} as a wire");
         if !interface::exists(name)? {
@@ -62,14 +60,14 @@ impl Wire {
         let mut request = interface::request(name)?;
         interface::control(AddressFamily::Inet, libc::SIOCGIFHWADDR, &mut request)
             .map_err(|e| Error::system(what(), e))?;
-        // SAFETY: SIOCGIFHWADDR wrote this field of the union.
+        // SAFETY: SIOCGIFHWADDR has written this field of the union.
         let kind = unsafe { request.ifr_ifru.ifru_hwaddr }.sa_family;
         if kind != libc::ARPHRD_ETHER {
             return Err(Error::NotEthernet { name: name.into() });
         }
         let index = interface::index(name)? as libc::c_int;
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        // Of no protocol so far: nothing comes before it is bound to one interface.
+        // Without a protocol nothing is received until it is bound to one interface.
         let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None)
             .map_err(|e| Error::system(what(), e))?;
         let wire = Wire {
@@ -94,7 +92,7 @@ impl Wire {
 
     fn set<T>(&self, option: libc::c_int, value: &T) -> io::Result<()> {
         let length = mem::size_of::<T>() as libc::socklen_t;
-        // SAFETY: the kernel reads `length` bytes of a value that outlives the call.
+        // SAFETY: the kernel reads `length` bytes of `value`, which outlives the call.
         let result = unsafe {
             libc::setsockopt(
                 self.socket.as_raw_fd(),
@@ -109,13 +107,13 @@ impl Wire {
     }
 
     fn bind(&self, index: libc::c_int) -> io::Result<()> {
-        // SAFETY: a sockaddr_ll of zeros is valid: numbers only.
+        // SAFETY: a zeroed sockaddr_ll is valid: it consists of numbers.
         let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
         address.sll_family = libc::AF_PACKET as libc::c_ushort;
         address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
         address.sll_ifindex = index;
         let length = mem::size_of_val(&address) as libc::socklen_t;
-        // SAFETY: the kernel reads `length` bytes of an address that outlives the call.
+        // SAFETY: the kernel reads `length` bytes of `address`, which outlives the call.
         let result = unsafe {
             libc::bind(
                 self.socket.as_raw_fd(),
@@ -127,13 +125,13 @@ impl Wire {
         Ok(())
     }
 
-    /// The interface's name.
+    /// Returns the name of the interface.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Reads one frame, with [`LINK_HEADER`] bytes in front; `None` when there is none. What does
-    /// not fit in the buffer is cut off.
+    /// Reads one frame, preceded by [`LINK_HEADER`] bytes; `None` if there is none. A frame longer
+    /// than the buffer is truncated.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         let Some((link, frame)) = buffer.split_at_mut_checked(LINK_HEADER) else {
             return Ok(Some(0));
@@ -155,7 +153,7 @@ impl Wire {
         Ok(Some(read + LINK_HEADER - ETHERNET))
     }
 
-    /// Sends one frame, made of these pieces, with the header that it came with.
+    /// Sends one frame, in two pieces, with the link header of its arrival.
     pub fn write(&self, link: &[u8], pieces: [&[u8]; 2]) -> io::Result<()> {
         let [first, rest] = pieces;
         let (Some((header, packet)), Some(link)) =
@@ -173,8 +171,7 @@ impl Wire {
     }
 }
 
-/// Moves what a virtio-net header says of places in the packet: how long its headers are, and where
-/// the checksum begins.
+/// Shifts the offsets in a virtio-net header: the header length, and the start of the checksum.
 fn shift(header: &mut [u8], by: impl Fn(u16) -> u16) {
     let partial = header[0] & NEEDS_CHECKSUM != 0;
     for (at, moves) in [(2, header[1] != 0), (6, partial)] {
@@ -185,22 +182,22 @@ fn shift(header: &mut [u8], by: impl Fn(u16) -> u16) {
     }
 }
 
-/// Whether what has no better route leaves by this interface, of the calling thread's namespace.
+/// Returns true if the interface, in the calling thread's namespace, has a default route.
 fn carries_default_route(name: &str) -> bool {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     let (v4, v6) = (
         read("/proc/thread-self/net/route"),
         read("/proc/thread-self/net/ipv6_route"),
     );
-    // Interface, destination, gateway, flags, counts, metric, mask.
+    // Columns: interface, destination, gateway, flags, counts, metric, mask.
     let v4 = v4
         .lines()
         .skip(1)
         .map(|line| line.split_whitespace().collect::<Vec<_>>());
     let mut v4 =
         v4.filter(|words| words.get(1) == Some(&"00000000") && words.get(7) == Some(&"00000000"));
-    // Destination, its prefix's length, source and its, next router, metric, counts, flags,
-    // interface.
+    // Columns: destination and prefix length, source and prefix length, next hop, metric, counts,
+    // flags, interface.
     let v6 = v6
         .lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>());
@@ -208,7 +205,7 @@ fn carries_default_route(name: &str) -> bool {
         let flags = words
             .get(8)
             .and_then(|flags| u32::from_str_radix(flags, 16).ok());
-        // The kernel's own says that there is no way.
+        // The kernel's own entry rejects unrouted packets.
         let leads = flags.is_some_and(|flags| flags & u32::from(libc::RTF_REJECT) == 0);
         leads
             && words.get(1) == Some(&"00")

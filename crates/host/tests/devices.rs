@@ -1,4 +1,4 @@
-//! Namespaces and devices as the kernel makes them.
+//! Namespaces and devices in the running kernel.
 
 mod common;
 
@@ -20,8 +20,8 @@ fn v4(last: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 99, 0, last))
 }
 
-/// Asks until there is an answer. A process that another test starts holds copies of all
-/// descriptors between its fork and its exec, so that a device goes a moment later than its owner.
+/// Retries until `ask` returns a value. Between fork and exec a child of another test holds copies
+/// of all descriptors, so a device may outlive its owner for a moment.
 #[expect(
     clippy::disallowed_methods,
     reason = "the kernel tells only those who ask again"
@@ -36,7 +36,7 @@ fn soon<T>(mut ask: impl FnMut() -> Option<T>) -> T {
     panic!("not within five seconds");
 }
 
-/// What is free as soon as nobody holds a copy.
+/// Retries while a copy of the device's descriptor is open.
 fn when_free<T>(mut ask: impl FnMut() -> Result<T, Error>) -> T {
     soon(|| match ask() {
         Err(Error::InUse { .. }) => None,
@@ -44,7 +44,7 @@ fn when_free<T>(mut ask: impl FnMut() -> Result<T, Error>) -> T {
     })
 }
 
-/// The next frame that the namespace sends.
+/// Returns the next frame that the namespace sends.
 fn read(tun: &Tun) -> Vec<u8> {
     let mut buffer = vec![0; 2_000];
     loop {
@@ -58,7 +58,7 @@ fn read(tun: &Tun) -> Vec<u8> {
             .expect("it is up")
             .expect("a packet within five seconds");
         let packet = Frame::packet(&buffer);
-        // Not the kernel's own reports to IPv6 multicast groups.
+        // Skips the kernel's own reports to IPv6 multicast groups.
         if packet[0] >> 4 == 4 || packet[24] != 0xff {
             buffer.truncate(length);
             return buffer;
@@ -105,7 +105,7 @@ fn packets_pass_between_two_devices() {
         let mut buffer = [0; 8];
         assert_eq!(receiver.recv(&mut buffer).expect("it was written"), 5);
     }
-    // Anything else goes to the default route.
+    // Other destinations use the default route.
     let sender = one
         .run(|| UdpSocket::bind((v4(1), 0)).expect("bind"))
         .expect("our own namespace");
@@ -128,23 +128,23 @@ fn a_persistent_device_outlives_its_owner_and_is_taken_over() {
         let again = Tun::persistent(name, 1_400, &[(v4(1), 30)], Offload::None);
         assert!(matches!(again, Err(Error::InUse { .. })), "{again:?}");
         assert!(matches!(Tun::remove(name), Err(Error::InUse { .. })));
-        // Another's, made as one that is not to be taken over, is in the way as before.
+        // A persistent device of another owner still blocks `create`.
         let new = Tun::create(name, 1_400, &[], Offload::None);
         assert!(matches!(new, Err(Error::Exists { .. })), "{new:?}");
         drop(tun);
 
-        // It is there, with its address; what is sent through it meanwhile is lost.
+        // The device exists, with its address; packets sent meanwhile are lost.
         assert_eq!(mtu(name).expect("it is there"), 1_400);
         let socket = UdpSocket::bind((v4(1), 0)).expect("its address is there");
         let _ = socket.send_to(b"lost", (v4(2), 9));
 
-        // Nothing of the offload of before is left.
+        // No offload of the previous owner remains.
         let tun = when_free(|| Tun::persistent(name, 1_300, &[(v4(1), 30)], Offload::None));
         assert!(tun.adopted() && !tun.takes_udp_runs());
         assert_eq!(mtu(name).expect("it is there"), 1_300);
         set_mtu(name, 1_350).expect("it is there");
         assert_eq!(mtu(name).expect("it is there"), 1_350);
-        // The kernel opens its queue again a moment after the device was taken over.
+        // The kernel reopens the queue a moment after the adoption.
         for tries in 0.. {
             assert!(tries < 250, "nothing comes through for five seconds");
             let _ = socket.send_to(b"found", (v4(2), 9));
@@ -178,7 +178,7 @@ fn a_device_that_cannot_be_set_up_does_not_stay() {
         return;
     };
     let work = || {
-        // No MTU that a device can have.
+        // An MTU that no device can have.
         assert!(Tun::persistent("site0", 1 << 20, &[], Offload::None).is_err());
         soon(|| interface_stats("site0").is_err().then_some(()));
     };
@@ -266,8 +266,8 @@ fn of_two_routes_the_lower_metric_is_taken_while_it_is_there() {
     namespace.run(work).expect("our own namespace");
 }
 
-/// What a gateway does: frames of one site are taken apart into packets as a wire has them, which
-/// are joined at the other.
+/// The path through a gateway: frames of one site are segmented into wire packets, which are joined
+/// at the other.
 #[test]
 fn datagrams_that_were_taken_apart_and_joined_are_received_as_they_were_sent() {
     let (Some(one), Some(other)) = (namespace("apart"), namespace("joined")) else {
@@ -353,7 +353,7 @@ fn what_nobody_reads_is_dropped_and_counted() {
             (before, interface_stats("link0").expect("it is there"))
         })
         .expect("our own namespace");
-    // What does not fit a queue of 10 000.
+    // The excess over a queue of 10,000.
     assert_eq!(after.tx_dropped - before.tx_dropped, 300);
 }
 
@@ -392,12 +392,12 @@ fn a_name_lives_as_long_as_its_namespace_and_sweeping_spares_it() {
     let path = Path::new("/run/netns").join(namespace.name());
     let copy = namespace.clone();
     drop(namespace);
-    // Somebody else's, made by `ip netns add`, is a plain file.
+    // A name created by another program with `ip netns add` is a plain file.
     let foreign = Path::new("/run/netns").join(format!("ccplane-{}-foreign", std::process::id()));
     fs::write(&foreign, "").expect("root may");
     let orphan = Path::new("/run/netns").join(format!("ccplane-{}-orphan", std::process::id()));
     std::os::unix::fs::symlink("/proc/self/fd/no", &orphan).expect("root may");
-    // Another test's start may sweep first.
+    // Another test may sweep first as it starts.
     sweep();
     let (orphan, foreign_kept) = (orphan.is_symlink(), foreign.exists());
     let _ = fs::remove_file(&foreign);

@@ -1,4 +1,4 @@
-//! Whatever is joined comes apart into the same packets.
+//! Joined packets are reproduced exactly by segmentation.
 
 #[path = "harness/join.rs"]
 mod join;
@@ -6,7 +6,7 @@ mod join;
 use join::{Outcome, joins};
 use proptest::prelude::*;
 
-/// A step that goes on with its flow, mostly, so that runs are long.
+/// A step that usually continues its flow, so that runs are long.
 fn step() -> impl Strategy<Value = [u8; 4]> {
     let what = prop_oneof![
         20 => 0_u8..4,
@@ -45,7 +45,7 @@ fn runs_are_as_long_as_they_can_be() {
     for flow in 0..4 {
         let mut data = vec![1];
         data.extend([flow, 0, 0, 1].repeat(100));
-        // 1400 bytes of payload each, 46 to a frame.
+        // 1400 bytes of payload each, 46 per frame.
         assert_eq!(
             joins(&data),
             Outcome {
@@ -55,7 +55,7 @@ fn runs_are_as_long_as_they_can_be() {
             "flow {flow}"
         );
     }
-    // Without UDP each of its packets is a frame.
+    // Without UDP joining each UDP packet is a frame.
     let mut data = vec![0];
     data.extend([2, 0, 0, 1].repeat(100));
     assert_eq!(joins(&data).frames, 100);

@@ -1,4 +1,4 @@
-//! Priority bands by `tc`, for real: in a namespace of the test's own, on its loopback interface.
+//! Priority bands through the real `tc`, on the loopback interface of the test's own namespace.
 
 mod common;
 
@@ -15,7 +15,7 @@ use ccplane_units::Rate;
 use common::namespace;
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
 
-/// What `tc` says of the interface.
+/// Returns the statistics of the interface's queues.
 fn shown() -> String {
     let output = Command::new("tc")
         .args(["-s", "qdisc", "show", "dev", "lo"])
@@ -24,7 +24,7 @@ fn shown() -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Packets that each band has sent.
+/// Returns the number of packets that each band has sent.
 fn counts() -> Vec<u64> {
     let text = shown();
     (0..=LOW_CLASSES)
@@ -58,7 +58,7 @@ fn send(socket: &UdpSocket, to: SocketAddr, byte: u8, text: &[u8]) {
     .expect("sent");
 }
 
-/// The kernel has what bands are made of, or says precisely what it has not.
+/// Installs the bands, or checks that the error names the missing kernel feature.
 fn install(test: &str, bands: &Bands) -> bool {
     let why = match bands.install() {
         Ok(()) => return true,
@@ -76,7 +76,7 @@ fn install(test: &str, bands: &Bands) -> bool {
             "{why}"
         );
     }
-    // As scripts/qemu runs it.
+    // Set by scripts/qemu, which runs Debian's kernel.
     let emulated = std::env::var_os("CCPLANE_EMULATED").is_some();
     assert!(!emulated, "Debian's kernel has it: {why}");
     assert!(
@@ -100,7 +100,7 @@ fn every_marking_has_its_band_whatever_its_ecn_bits_and_all_is_removed() {
             return;
         }
         for address in ["127.0.0.1:0", "[::1]:0"] {
-            // A kernel may have been built without IPv6.
+            // The kernel may have been built without IPv6.
             let Ok(socket) = UdpSocket::bind(address) else {
                 continue;
             };
@@ -111,7 +111,7 @@ fn every_marking_has_its_band_whatever_its_ecn_bits_and_all_is_removed() {
                     send(&socket, to, dscp_of(class) << 2 | ecn, b"x");
                 }
             }
-            // Urgent, assured and old low-delay markings are none of the lower classes.
+            // Urgent, assured and old low-delay markings are not in the lower classes.
             for dscp in [46, 10, 4, 48] {
                 send(&socket, to, dscp << 2, b"x");
             }
@@ -176,8 +176,7 @@ fn what_somebody_else_set_up_is_left_alone() {
     namespace.run(body).expect("the namespace is there");
 }
 
-/// As when it was killed after its first command. What of that there is to be told is the root's
-/// handle.
+/// Simulates a kill after the first command. The root's handle identifies what it left.
 #[test]
 fn what_an_interrupted_set_up_left_is_named_and_removed() {
     let Some(namespace) = namespace("interrupted") else {
@@ -223,9 +222,9 @@ fn under_a_rate_an_ordinary_packet_overtakes_all_low_ones() {
             .set_read_timeout(Some(Duration::from_secs(20)))
             .expect("a timeout");
         let to = socket.local_addr().expect("bound");
-        // 40 packets of 100 ms each in the lowest class, then in the others, the ordinary one last:
-        // none leaves before the next has come, but where the host stands still for longer than
-        // that.
+        // 40 packets of 100 ms each in the lowest class, then one in each other class, the ordinary
+        // one last. None is sent before the next is queued, unless the host pauses for longer than
+        // 100 ms.
         for _ in 0..40 {
             send(&socket, to, dscp_of(4) << 2, &[4; 1_200]);
         }

@@ -1,9 +1,9 @@
-//! Each rule for itself; that whatever is joined comes apart again is in `tests/join.rs`.
+//! Each rule on its own. `tests/join.rs` checks that joined packets are reproduced by segmentation.
 
 use super::*;
 use crate::{Frame, Head};
 
-/// A packet of the right form, whose checksums are made right when it is done.
+/// A packet whose lengths and checksums are filled in by `done`.
 #[derive(Clone)]
 struct Packet(Vec<u8>);
 
@@ -11,8 +11,8 @@ const V4: usize = 20;
 const V6: usize = 40;
 
 impl Packet {
-    /// The `index`th of a flow of TCP, or UDP, with this much payload; `size` is that of those
-    /// before it.
+    /// Returns packet `index` of a TCP or UDP flow with this payload; `size` is the payload of the
+    /// packets before it.
     fn of(ip: usize, tcp: bool, index: u16, payload: usize, size: usize) -> Packet {
         let mut bytes = vec![0; ip + if tcp { 32 } else { 8 }];
         if ip == V4 {
@@ -36,7 +36,7 @@ impl Packet {
         Packet(bytes).done(ip)
     }
 
-    /// With lengths and checksums.
+    /// Fills in lengths and checksums.
     fn done(mut self, ip: usize) -> Packet {
         let length = self.0.len();
         let bytes = &mut self.0;
@@ -77,7 +77,7 @@ impl Packet {
         self
     }
 
-    /// The same with a change, checksums made right.
+    /// Applies a change and recomputes the checksums.
     fn with(mut self, ip: usize, change: impl FnOnce(&mut Vec<u8>)) -> Packet {
         change(&mut self.0);
         self.done(ip)
@@ -91,7 +91,7 @@ fn flow(ip: usize, tcp: bool) -> Vec<Packet> {
         .collect()
 }
 
-/// Of how many packets the runs consist that come of these; each is taken apart and looked at.
+/// Returns the packets per run after joining; each run is segmented again and compared.
 fn runs(packets: &[Packet]) -> Vec<u16> {
     let mut joiner = Joiner::new(true);
     let (mut runs, mut out) = (Vec::new(), Vec::new());
@@ -144,8 +144,7 @@ fn packets_of_a_flow_are_one_run_and_a_shorter_one_ends_it() {
         packets[2] = Packet::of(ip, tcp, 2, 999, 1_000);
         assert_eq!(runs(&packets), [3, 1], "{ip} {tcp}");
         packets[2] = Packet::of(ip, tcp, 2, 1_001, 1_000);
-        // A longer one begins another run; where there are no sequence numbers, the next one goes
-        // on with it.
+        // A longer one starts another run; without sequence numbers the next one continues it.
         let expected: &[u16] = if tcp { &[2, 1, 1] } else { &[2, 2] };
         assert_eq!(runs(&packets), expected, "{ip} {tcp}");
     }
@@ -183,7 +182,7 @@ fn what_pushes_or_ends_is_the_last_and_what_reduced_its_window_the_first() {
         }
         assert_eq!(flagged(0, CWR), [4]);
         assert_eq!(flagged(2, CWR), [2, 2]);
-        // SYN, RST, URG; ECE is another flag than none.
+        // SYN, RST, URG; ECE differs from no flag.
         for flag in [0x02, 0x04, 0x20] {
             assert_eq!(flagged(1, flag), [1, 1, 2]);
         }
@@ -216,8 +215,7 @@ fn what_pushes_or_ends_is_the_last_and_what_reduced_its_window_the_first() {
     assert!(joiner.add(&end.0).expect("a packet") && joiner.is_over());
 }
 
-/// A change of the third packet that makes it another flow's, or none that was sent with the
-/// others.
+/// Changes the third packet so that it belongs to another flow, or was not sent with the others.
 #[test]
 fn headers_that_differ_are_not_joined() {
     let changed = |ip: usize, tcp: bool, at: usize, value: u8| {
@@ -230,8 +228,8 @@ fn headers_that_differ_are_not_joined() {
         );
     };
     for tcp in [true, false] {
-        // Type of service and ECN; identification; DF, reserved bit, a fragment's bits; time to
-        // live; addresses.
+        // Type of service and ECN; identification; DF, reserved bit, fragment bits; time to live;
+        // addresses.
         for (at, value) in [
             (1, 1),
             (1, 4),
@@ -256,7 +254,7 @@ fn headers_that_differ_are_not_joined() {
         }
     }
     for ip in [V4, V6] {
-        // Sequence, acknowledgement, reserved bits, window, urgent pointer, time stamp.
+        // Sequence, acknowledgement, reserved bits, window, urgent pointer, timestamp.
         for at in [7, 11, 12, 15, 19, 27, 31] {
             changed(ip, true, ip + at, 1);
         }
@@ -282,7 +280,7 @@ fn out_of_order_is_out_of_the_run() {
 fn options_and_fragments_and_empty_packets_are_alone() {
     let mut packets = flow(V4, true);
     for packet in &mut packets {
-        // Four bytes of "no operation".
+        // Four NOP bytes.
         let mut with = vec![0x46];
         with.extend(&packet.0[1..20]);
         with.extend([1; 4]);
@@ -302,7 +300,7 @@ fn options_and_fragments_and_empty_packets_are_alone() {
             .map(|index| Packet::of(ip, tcp, index, 0, 0))
             .collect();
         assert_eq!(runs(&empty), [1; 3]);
-        // Bytes behind the packet.
+        // Bytes after the packet.
         let mut longer = flow(ip, tcp);
         longer[1].0.push(0);
         assert_eq!(runs(&longer), [1, 1, 2]);
@@ -328,7 +326,7 @@ fn a_wrong_checksum_is_not_made_right_by_joining() {
     let mut packets = flow(V4, true);
     packets[1].0[10] ^= 1;
     assert_eq!(runs(&packets), [1, 1, 2], "the header's");
-    // UDP without one.
+    // UDP without a checksum.
     let without: Vec<_> = flow(V4, false)
         .into_iter()
         .map(|mut packet| {

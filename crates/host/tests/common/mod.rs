@@ -1,8 +1,8 @@
-//! What the tests share.
+//! Helpers shared by the tests.
 
 use ccplane_host::Namespace;
 
-/// A namespace for a test, unless this process may make none.
+/// Creates a namespace for a test, or skips the test if not permitted.
 pub fn namespace(test: &str) -> Option<Namespace> {
     match Namespace::create(&format!("ccplane-{}-{test}", std::process::id())) {
         Ok(namespace) => Some(namespace),

@@ -1,19 +1,19 @@
-//! Packets by a script of any bytes: joined, taken apart and compared. Whatever the packets are,
-//! the same ones come out in the same order.
+//! Builds packets from a script of arbitrary bytes, joins and segments them, and checks that the
+//! same packets result, in the same order.
 
 use ccplane_host::{Frame, Head, Joiner, LONGEST_FRAME};
 
-/// What came of a script.
+/// Result of a script.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     pub packets: usize,
     pub frames: usize,
 }
 
-/// Packets of a script, at most.
+/// Maximum packets of a script.
 const MOST: usize = 400;
 
-// What a step does beside sending the next packet of its flow.
+// Actions of a step, besides sending the next packet of its flow.
 const V6: u8 = 1;
 const UDP: u8 = 2;
 const RESIZE: u8 = 4;
@@ -23,8 +23,8 @@ const SPOIL: u8 = 32;
 const JUMP: u8 = 64;
 const RAW: u8 = 128;
 
-/// Runs a script: its first byte says whether UDP is joined, and every four bytes from there are a
-/// step.
+/// Runs a script: bit 0 of the first byte enables joining of UDP, and every following four bytes
+/// are a step.
 pub fn joins(data: &[u8]) -> Outcome {
     let Some((&first, script)) = data.split_first() else {
         return Outcome::default();
@@ -65,7 +65,7 @@ pub fn joins(data: &[u8]) -> Outcome {
     }
 }
 
-/// Ends the run and adds its packets to `out`.
+/// Ends the run and appends its packets to `out`.
 fn take_apart(joiner: &mut Joiner, out: &mut Vec<Vec<u8>>) {
     let packets = joiner.packets();
     let bytes = joiner.finish().expect("a run");
@@ -80,7 +80,7 @@ fn take_apart(joiner: &mut Joiner, out: &mut Vec<Vec<u8>>) {
             .concat();
         assert_eq!(packet.len(), usize::from(frame.bytes(index)));
         out.push(packet);
-        // The same by way of a frame for this packet alone.
+        // The same through a frame for this packet alone.
         let mut head = Head::default();
         let single = frame
             .run(bytes, index..index + 1, false, &mut head)
@@ -95,7 +95,7 @@ fn take_apart(joiner: &mut Joiner, out: &mut Vec<Vec<u8>>) {
     }
 }
 
-/// Where a flow is.
+/// State of a flow.
 #[derive(Clone, Copy)]
 struct Flow {
     identification: u16,
@@ -197,7 +197,7 @@ fn header(flow: &Flow, v6: bool, udp: bool) -> Vec<u8> {
     packet
 }
 
-/// Writes lengths and checksums.
+/// Fills in lengths and checksums.
 fn complete(packet: &mut [u8], v6: bool, udp: bool) {
     let ip = if v6 { 40 } else { 20 };
     let length = packet.len() as u16;
