@@ -3,13 +3,13 @@
 use ccplane_units::Duration;
 use hdrhistogram::Histogram;
 
-/// What the audit accepts; beyond it a run's figures should not be trusted.
+/// Bounds of the audit. A run beyond them is not trustworthy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Largest 99th percentile of lateness. Too small and a busy machine fails every run; too large
-    /// and the emulator's own delay hides in the measured one.
+    /// Largest 99th percentile of lateness. If too small, every run on a busy machine fails; if too
+    /// large, the emulator's own delay hides in the measured one.
     pub lateness_p99: Duration,
-    /// Most packets that the emulator or its devices may drop on their own.
+    /// Maximum packets that the emulator or its devices may drop unintentionally.
     pub drops: u64,
 }
 
@@ -23,30 +23,30 @@ impl Default for Bounds {
     }
 }
 
-/// What the emulator did to packets beyond what it was asked to do.
+/// Deviation of the emulator from the configured links.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Audit {
-    /// Median of the time between a packet's due time and its delivery.
+    /// Median time from a packet's due time to its delivery.
     pub lateness_p50: Duration,
-    /// 99th percentile of the same.
+    /// 99th percentile of the lateness.
     pub lateness_p99: Duration,
-    /// The latest packet.
+    /// Maximum lateness.
     pub lateness_max: Duration,
     /// Share of packets later than [`Bounds::lateness_p99`].
     pub late_fraction: f64,
-    /// Packets that the emulator dropped for want of memory or because a device refused them.
+    /// Packets that the emulator dropped for lack of memory, or that a device refused.
     pub own_drops: u64,
-    /// Packets that the kernel dropped in front of the emulator because it did not read in time.
+    /// Packets that the kernel dropped before the emulator read them.
     pub tun_drops: u64,
-    /// Whether all of this lies within the bounds.
+    /// The run is within the bounds.
     pub ok: bool,
 }
 
-/// Collects lateness.
+/// Histogram of the packets' lateness.
 #[derive(Debug)]
 pub(crate) struct Lateness(Histogram<u64>);
 
-/// A minute: nothing later than that is told apart.
+/// One minute; anything later is recorded as this.
 const LONGEST_NS: u64 = 60_000_000_000;
 
 impl Lateness {
@@ -61,7 +61,7 @@ impl Lateness {
         self.0.saturating_record(late.as_nanos());
     }
 
-    /// The audit, given what was dropped.
+    /// Returns the audit, given the drop counts.
     pub(crate) fn audit(&self, own_drops: u64, tun_drops: u64, bounds: &Bounds) -> Audit {
         let quantile = |q| Duration::from_nanos(self.0.value_at_quantile(q));
         let in_time = self.0.percentile_below(bounds.lateness_p99.as_nanos()) / 100.0;

@@ -1,4 +1,4 @@
-//! A link between two interfaces of this host, as a bridge that delays, queues and loses.
+//! A link between two interfaces of this host: a bridge with queue, delay and loss.
 
 use ccplane_host::Wire;
 use ccplane_qdisc::Limit;
@@ -7,9 +7,9 @@ use crate::path::{self, EmuReport, End, Path};
 use crate::remote::Remote;
 use crate::{Config, Error, Way};
 
-/// A running emulation between two interfaces. Whatever comes in on one leaves by the other, in
-/// both directions; this host's own packets take no part. Dropping it stops it, and leaves both
-/// interfaces up.
+/// A running emulation between two interfaces. Packets that arrive on one leave by the other, in
+/// both directions; this host's own packets are not involved. Dropping it stops the emulation and
+/// leaves both interfaces up.
 #[derive(Debug)]
 pub struct Between {
     path: Path,
@@ -18,8 +18,8 @@ pub struct Between {
 }
 
 impl Between {
-    /// Joins them, forward being from the first to the second. An interface with a default route is
-    /// refused.
+    /// Starts the emulation; forward is from the first interface to the second. An interface with a
+    /// default route is refused.
     pub fn start(config: &Config, interfaces: [&str; 2]) -> Result<Between, Error> {
         path::limits(config)?;
         if interfaces[0] == interfaces[1] {
@@ -42,17 +42,17 @@ impl Between {
         })
     }
 
-    /// Its name, for [`remote::ask`](crate::remote::ask).
+    /// Returns the name of the emulation, for [`remote::ask`](crate::remote::ask).
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// What a direction's queue holds.
+    /// Returns the capacity of a direction's queue.
     pub fn limit(&self, way: Way) -> Limit {
         self.path.limit(way)
     }
 
-    /// Stops, and says what happened.
+    /// Stops the emulation and returns its report.
     pub fn finish(self) -> Result<EmuReport, Error> {
         self.path.finish()
     }

@@ -1,9 +1,10 @@
-//! The packet log: every packet of both directions in a pcapng file, with what the queue did to it.
+//! The packet log: every packet of both directions in a pcapng file, with its treatment by the
+//! queue.
 //!
-//! A packet is in it once, with the time at which it left the queue; a dropped one where its flow
-//! had it. Its comment says how long it had waited and how much waited behind it, in words that
-//! [`read`] understands. The emulator's thread only copies headers into memory that is used again
-//! and again; another thread writes.
+//! Each packet appears once, at the time when it left the queue; a dropped packet appears at its
+//! position within its flow. Its comment states its time in the queue and the backlog behind it, in
+//! a format that [`read`] parses. The emulator's thread only copies headers into reused memory;
+//! another thread writes the file.
 
 mod file;
 mod order;
@@ -25,43 +26,43 @@ use crate::{Config, Error};
 pub(crate) use order::FlowOrder;
 pub use read::{Captured, Logged, read};
 
-/// Bytes kept of each packet: headers of Ethernet, IPv4 and TCP with all their options take 134.
+/// Bytes stored of each packet: the headers of Ethernet, IPv4 and TCP with all options take 134.
 pub(crate) const KEPT: usize = 144;
-/// Of them the header of Ethernet, where there is one.
+/// Length of the Ethernet header, if there is one.
 const ETHERNET: usize = 14;
 
-/// Packets that go to the writer at once. Fewer would wake it more often; more would be lost
-/// together when the process is killed.
+/// Packets per batch to the writer. A smaller one would wake it more often; a larger one would lose
+/// more if the process is killed.
 const BATCH: usize = 256;
 
 /// Batches that may wait for the writer, 13 MB: a tenth of a second of 10 Gbit/s in full packets,
 /// and a quarter of a minute at 50 Mbit/s. Beyond it packets are not logged, and counted.
 const BATCHES: usize = 256;
 
-/// The longest that a packet waits in memory before it goes to the writer.
+/// Longest time that a packet stays in memory before it goes to the writer.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// A packet that has left a queue.
+/// Log entry of a packet that has left a queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sight {
     pub(crate) way: Way,
-    /// When it left; when the packets ahead of it had left if it was dropped.
+    /// Departure time; for a dropped packet, the departure of the packets ahead of it.
     pub(crate) at: Time,
-    /// How much earlier it was dropped.
+    /// Time from the drop to `at`.
     pub(crate) early: Duration,
-    /// How long it was in the queue and on the line.
+    /// Time in the queue and on the line.
     pub(crate) queued: Duration,
-    /// Bytes in the queue without it.
+    /// Backlog in bytes, without this packet.
     pub(crate) backlog: u64,
     pub(crate) dropped: Option<DropReason>,
-    /// Its length, IP header included.
+    /// Length in bytes, including the IP header.
     pub(crate) bytes: u16,
     kept: u8,
     head: [u8; KEPT],
 }
 
 impl Sight {
-    /// What is to be logged of a packet, whose frame is what the link has in front and the rest.
+    /// Creates the entry of a packet. The second argument is the link header and the frame.
     pub(crate) fn of(
         stored: &Stored,
         (lead, frame): (&[u8], &[u8]),
@@ -75,7 +76,7 @@ impl Sight {
             .completed(frame, packet.index, packet.marked, &mut room);
         let mut head = [0; KEPT];
         let mut kept = 0;
-        // What cannot be cut off is logged by its length alone.
+        // A packet that cannot be extracted is logged with its length only.
         let [first, rest] = pieces.unwrap_or([&[], &[]]);
         let link = &lead[..lead.len().saturating_sub(LINK_HEADER - ETHERNET)];
         for piece in [link, first, rest] {
@@ -111,24 +112,24 @@ impl Sight {
         }
     }
 
-    /// Its first bytes.
+    /// Returns the stored bytes of the packet.
     pub(crate) fn head(&self) -> &[u8] {
         &self.head[..usize::from(self.kept)]
     }
 }
 
-/// How a packet log ended.
+/// Outcome of a packet log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CaptureReport {
-    /// Packets in it.
+    /// Packets in the log.
     pub packets: u64,
-    /// Packets that are not, since the disk was too slow.
+    /// Packets missing from the log because the disk was too slow.
     pub missed: u64,
-    /// Why it ends early.
+    /// Error that ended the log early.
     pub error: Option<String>,
 }
 
-/// The emulator's end: collects, and hands over by the batch.
+/// The emulator's side of the log: collects entries and passes them on in batches.
 #[derive(Debug)]
 pub(crate) struct Tap {
     batch: Vec<Sight>,
@@ -140,8 +141,8 @@ pub(crate) struct Tap {
 }
 
 impl Tap {
-    /// Makes the file, or empties it, and starts to write. `began` is what the wall clock said at
-    /// time zero, since 1970; `lead` is what the link has in front of each frame.
+    /// Creates or truncates the file and starts the writer. `began`: wall-clock time at time zero,
+    /// since 1970; `lead`: length of the link header of each frame.
     pub(crate) fn start(
         path: &Path,
         config: &Config,
@@ -162,7 +163,7 @@ impl Tap {
             .spawn(move || {
                 let mut report = CaptureReport::default();
                 for mut batch in filled {
-                    // Each direction is in order; both together are to be.
+                    // Each direction is sorted; the merged log must be too.
                     batch.sort_by_key(|sight| sight.at);
                     for sight in batch.drain(..) {
                         if report.error.is_some() {
@@ -174,7 +175,7 @@ impl Tap {
                             Err(e) => report.error = Some(e.to_string()),
                         }
                     }
-                    // Whoever has ended takes none back.
+                    // The receiver is gone once the emulator has finished.
                     let _ = emptied.send(batch);
                 }
                 if let Err(e) = file.finish() {
@@ -196,7 +197,7 @@ impl Tap {
         })
     }
 
-    /// Takes what a direction has seen.
+    /// Takes the entries of a direction.
     pub(crate) fn take(&mut self, now: Time, seen: &mut Vec<Sight>) {
         if self.batch.is_empty() && !seen.is_empty() {
             self.since = now;
@@ -204,7 +205,7 @@ impl Tap {
         self.batch.append(seen);
     }
 
-    /// Hands over what is enough for a batch, or old.
+    /// Passes on a batch that is full, or old enough.
     pub(crate) fn pass_on(&mut self, now: Time) {
         if self.batch.len() >= BATCH
             || (!self.batch.is_empty() && now.since(self.since) >= PATIENCE)
@@ -228,9 +229,9 @@ impl Tap {
         }
     }
 
-    /// Waits until all is written.
+    /// Waits until everything is written.
     pub(crate) fn finish(mut self) -> CaptureReport {
-        // Here it may wait for the writer.
+        // Blocking is acceptable here.
         let rest = std::mem::take(&mut self.batch);
         let _ = self.full.send(rest);
         drop(self.full);
@@ -244,7 +245,8 @@ impl Tap {
     }
 }
 
-/// Where a configuration wants its packet log; `lead` is what the link has in front of each frame.
+/// Starts the packet log of a configuration, if it has one. `lead`: length of the link header of
+/// each frame.
 pub(crate) fn wanted(config: &Config, began: Duration, lead: usize) -> Result<Option<Tap>, Error> {
     let start = |path: &PathBuf| Tap::start(path, config, began, lead);
     config.capture.as_ref().map(start).transpose()

@@ -1,40 +1,40 @@
-//! The emulator's clock: CLOCK_MONOTONIC, from the start of the emulation.
+//! The emulator's clock: CLOCK_MONOTONIC since the start of the emulation.
 
 use ccplane_units::{Duration, Time};
 use nix::time::{ClockId, clock_gettime};
 
-/// Counts nanoseconds since it was made.
+/// A clock that starts at zero when it is created.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     epoch: u64,
 }
 
 impl Clock {
-    /// A clock that is at zero now.
+    /// Starts a clock at zero.
     pub(crate) fn start() -> Clock {
         Clock {
             epoch: monotonic_ns(),
         }
     }
 
-    /// Time since the start.
+    /// Returns the time since the start.
     pub(crate) fn now(&self) -> Time {
         Time::from_nanos(monotonic_ns().saturating_sub(self.epoch))
     }
 
-    /// What the wall clock said at the start, since 1970.
+    /// Returns the wall-clock time of the start, since 1970.
     pub(crate) fn began(&self) -> Duration {
         let since = monotonic_ns().saturating_sub(self.epoch);
         Duration::from_nanos(read(ClockId::CLOCK_REALTIME).saturating_sub(since))
     }
 
-    /// CLOCK_MONOTONIC at the start.
+    /// Returns CLOCK_MONOTONIC at the start.
     pub(crate) fn epoch(&self) -> Duration {
         Duration::from_nanos(self.epoch)
     }
 }
 
-/// What the calling thread has used of a processor so far.
+/// Returns the CPU time of the calling thread.
 pub(crate) fn thread_time() -> Duration {
     Duration::from_nanos(read(ClockId::CLOCK_THREAD_CPUTIME_ID))
 }
@@ -48,7 +48,7 @@ fn monotonic_ns() -> u64 {
     reason = "the clock of the emulator's driver"
 )]
 fn read(clock: ClockId) -> u64 {
-    // These clocks exist on every Linux, and are not before zero.
+    // Present on every Linux, and never negative.
     clock_gettime(clock).map_or(0, |t| {
         t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64
     })

@@ -1,4 +1,4 @@
-//! What to emulate.
+//! Configuration of an emulation.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,27 +8,27 @@ use ccplane_units::Duration;
 
 use crate::{Bounds, Error, Way};
 
-/// Both directions of a path and how to emulate it.
+/// Both directions of a path, and options of the emulation.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// From the sender to the receiver.
+    /// Link from sender to receiver.
     pub forward: LinkConfig,
-    /// From the receiver to the sender.
+    /// Link from receiver to sender.
     pub reverse: LinkConfig,
-    /// How hard to work at being on time.
+    /// Precision of delivery times.
     pub timing: Timing,
-    /// Whether packets of one flow travel together.
+    /// Delivery of super-packets in one piece.
     pub gso: Gso,
-    /// Largest packet in bytes, IP header included.
+    /// MTU in bytes, including the IP header.
     pub mtu: u32,
-    /// Most packets per direction to keep in the log, 24 bytes each.
+    /// Maximum log records per direction, 24 bytes each.
     pub log_records: usize,
-    /// Where to write a packet log, a pcapng file; one that is there is replaced.
+    /// Path of the packet log, a pcapng file; an existing file is replaced.
     pub capture: Option<PathBuf>,
-    /// Most memory per direction for packets under way. Beyond it packets are dropped, and the
-    /// audit says so.
+    /// Maximum memory per direction for packets in flight. Packets beyond it are dropped and
+    /// counted in the audit.
     pub memory_bytes: u64,
-    /// What the audit accepts.
+    /// Bounds of the audit.
     pub bounds: Bounds,
 }
 
@@ -49,30 +49,28 @@ impl Default for Config {
     }
 }
 
-/// One direction: random loss, then a queue and the line that serves it, then a delay, each packet
-/// its own.
+/// One direction: random loss, then a queue served by a line, then a delay per packet.
 #[derive(Clone, Debug)]
 pub struct LinkConfig {
-    /// What serves the queue.
+    /// Line that serves the queue.
     pub line: LineSpec,
     /// Propagation delay, one way.
     pub delay: Duration,
-    /// How far from it a packet's delay may be, evenly distributed; zero for a fixed delay.
+    /// Maximum deviation of a packet's delay, uniformly distributed; zero for a fixed delay.
     pub jitter: Duration,
-    /// Whether packets of different delays may overtake each other; otherwise they wait for those
+    /// Packets with different delays may overtake each other; otherwise they wait for the packets
     /// before them.
     pub reorder: bool,
-    /// The queue in front of the line. A size in BDP takes the round trip of both delays.
+    /// Queue in front of the line. A size in BDP uses the sum of both delays as the round trip.
     pub queue: QueueSpec,
     /// Random loss, decided before the queue.
     pub loss: LossModel,
-    /// Seeds of loss, jitter and queue. Give the two directions different ones, or they lose the
-    /// same packets.
+    /// Seeds of loss, jitter and queue. With equal seeds the two directions lose the same packets.
     pub seeds: LinkSeeds,
 }
 
 impl LinkConfig {
-    /// Refuses jitter above the delay.
+    /// Rejects jitter above the delay.
     pub(crate) fn check(&self, way: Way) -> Result<(), Error> {
         if self.jitter > self.delay {
             let (jitter, delay) = (self.jitter, self.delay);
@@ -81,7 +79,7 @@ impl LinkConfig {
         Ok(())
     }
 
-    /// What becomes of a packet behind the line.
+    /// Returns the delay model after the line.
     pub(crate) fn delay_model(&self) -> DelayModel {
         if self.jitter == Duration::ZERO {
             return DelayModel::Fixed(self.delay);
@@ -121,7 +119,7 @@ impl fmt::Display for LinkConfig {
 }
 
 impl Default for LinkConfig {
-    /// No limit, no delay, no loss.
+    /// A link without limit, delay or loss.
     fn default() -> LinkConfig {
         LinkConfig {
             line: LineSpec::Unlimited,
@@ -135,32 +133,33 @@ impl Default for LinkConfig {
     }
 }
 
-/// Whether senders may hand over super-packets, up to 64 KB of one flow at once, as to a network
-/// card that segments.
+/// Super-packets: up to 64 KB of one flow at once, as to a network card that segments.
 ///
-/// Loss, queue, line and delay treat every packet of them by itself, whatever the mode. The modes
-/// differ in what the receiver gets in one piece, as from a network card that merges what it
-/// receives.
+/// In every mode, loss, queue, line and delay treat each packet separately. The modes differ in the
+/// packets that the receiver gets in one piece, as from a network card that merges received
+/// packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gso {
-    /// A super-packet that takes the line at most 100 µs is handed over whole when its last packet
-    /// is due; one that takes longer packet by packet, each at its time. Packets of one that are
-    /// late together go together, as far as they were due within 100 µs.
+    /// Delivers a super-packet whole when its last packet is due, if it occupies the line for at
+    /// most 100 µs, otherwise packet by packet. Late packets of one super-packet are delivered
+    /// together if they were due within 100 µs.
     #[default]
     Auto,
-    /// Super-packets are handed over whole, as late as that makes their first packets, if their
-    /// last packets have left the queue by the time that the first are due. The fewest system
-    /// calls, and bursts that no real line has.
+    /// Delivers super-packets whole, which delays their first packets, if their last packets have
+    /// left the queue by the time that the first are due. Needs the fewest system calls, but
+    /// produces bursts that no real line has.
     On,
-    /// None: the sender's kernel cuts, and every packet is read and written by itself.
+    /// Disables super-packets: the sender's kernel segments, and every packet is read and written
+    /// separately.
     Off,
 }
 
 impl Gso {
-    /// How long the first packet of a super-packet may wait for the others.
+    /// Returns the longest time that the first packet of a super-packet may wait for the others.
     ///
-    /// Less than 100 µs would cost several system calls for 64 KB at 10 Gbit/s, where a network
-    /// card interrupts as rarely; more would show in the round-trip times of slower lines.
+    /// Less than 100 µs would cost several system calls per 64 KB at 10 Gbit/s, where network cards
+    /// moderate interrupts at this scale; more would be visible in the round-trip times of slower
+    /// lines.
     pub(crate) fn window(self) -> Duration {
         match self {
             Gso::Auto => Duration::from_micros(100),
@@ -170,13 +169,12 @@ impl Gso {
     }
 }
 
-/// How the emulator waits for the next packet's time.
+/// Method of waiting for the next packet's due time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Timing {
-    /// Sleeps until then, and is late by what the kernel takes to wake it: a tenth of a millisecond
-    /// or so.
+    /// Sleeps, and is late by the kernel's wake-up latency, about 0.1 ms.
     #[default]
     Balanced,
-    /// Spins while packets are inside: within microseconds, for one core.
+    /// Busy-waits while packets are inside: accurate to microseconds, at the cost of one core.
     Precise,
 }

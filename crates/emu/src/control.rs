@@ -1,4 +1,4 @@
-//! Watching and changing an emulation while it runs.
+//! Observing and changing a running emulation.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,9 +14,9 @@ use crate::{Error, LinkConfig};
 /// A direction of the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// From the sender to the receiver.
+    /// From sender to receiver.
     Forward,
-    /// From the receiver to the sender.
+    /// From receiver to sender.
     Reverse,
 }
 
@@ -37,31 +37,31 @@ impl fmt::Display for Way {
     }
 }
 
-/// A handle to a running emulation; clones are handles to the same one.
+/// A handle to a running emulation; clones refer to the same one.
 #[derive(Clone, Debug)]
 pub struct Control(Arc<Shared>);
 
-/// What one direction has done so far.
+/// Counters of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Packets that came to the link.
+    /// Packets that arrived at the link.
     pub arrived: u64,
-    /// Packets handed over.
+    /// Packets delivered.
     pub delivered: u64,
-    /// Bytes handed over.
+    /// Bytes delivered.
     pub delivered_bytes: u64,
-    /// Packets that the queue dropped.
+    /// Packets dropped by the queue.
     pub queue_drops: u64,
     /// Packets lost at random, or while the link was down.
     pub losses: u64,
-    /// Packets delivered with a mark of the queue.
+    /// Packets delivered that the queue marked CE.
     pub marks: u64,
-    /// Bytes that have not left the queue.
+    /// Bytes in the queue.
     pub backlog_bytes: u64,
 }
 
 impl Progress {
-    /// All of them, always in the same order.
+    /// Returns all counters in a fixed order.
     fn counters(&mut self) -> [&mut u64; 7] {
         [
             &mut self.arrived,
@@ -96,13 +96,13 @@ impl Control {
         })))
     }
 
-    /// A direction as it is now.
+    /// Returns the current configuration of a direction.
     pub fn link(&self, way: Way) -> LinkConfig {
         self.settings().links[way.index()].clone()
     }
 
-    /// Changes the rate of a direction. Nothing is flushed: what waits is planned anew. The queue
-    /// keeps its size, also one that was given in BDP.
+    /// Changes the line of a direction. Nothing is flushed: waiting packets are rescheduled. The
+    /// queue keeps its size, even if it was given in BDP.
     pub fn set_line(&self, way: Way, line: LineSpec) -> Result<(), Error> {
         if line == LineSpec::Constant(Rate::from_bytes_per_sec(0)) {
             return Err(Error::ZeroRate { way });
@@ -114,8 +114,8 @@ impl Control {
         Ok(())
     }
 
-    /// Changes the delay of a direction, for all that has not left its queue. Nothing overtakes,
-    /// unless it is to.
+    /// Changes the delay of a direction, for packets that have not left its queue. No packet
+    /// overtakes another unless reordering is enabled.
     pub fn set_delay(&self, way: Way, delay: Duration) -> Result<(), Error> {
         let link = self.link(way);
         LinkConfig { delay, ..link }.check(way)?;
@@ -126,7 +126,7 @@ impl Control {
         Ok(())
     }
 
-    /// Changes how far a packet's delay may be from the mean, for all that has not left the queue.
+    /// Changes the jitter of a direction, for packets that have not left its queue.
     pub fn set_jitter(&self, way: Way, jitter: Duration) -> Result<(), Error> {
         let link = self.link(way);
         LinkConfig { jitter, ..link }.check(way)?;
@@ -137,7 +137,7 @@ impl Control {
         Ok(())
     }
 
-    /// Changes the random loss of a direction, for the packets to come.
+    /// Changes the random loss of a direction, for future packets.
     pub fn set_loss(&self, way: Way, loss: impl Into<LossModel>) -> Result<(), Error> {
         let loss = loss.into();
         self.change(way, |link| {
@@ -147,8 +147,8 @@ impl Control {
         Ok(())
     }
 
-    /// Takes a direction down, or up again. While it is down every new packet is lost, whatever the
-    /// random loss. What waits or is in flight still arrives.
+    /// Takes a direction down or up. While it is down, every new packet is lost, whatever the
+    /// random loss. Packets waiting or in flight are still delivered.
     pub fn set_up(&self, way: Way, up: bool) {
         let mut settings = self.settings();
         settings.changes.push((way, Change::Up(up)));
@@ -162,14 +162,14 @@ impl Control {
         self.announce(settings);
     }
 
-    /// There are changes to take.
+    /// Notifies the emulator of pending changes.
     fn announce(&self, settings: MutexGuard<'_, Settings>) {
         self.0.pending.store(true, Ordering::Release);
         drop(settings);
         self.wake();
     }
 
-    /// What a direction has done so far.
+    /// Returns the counters of a direction.
     pub fn progress(&self, way: Way) -> Progress {
         let mut progress = Progress::default();
         for (counter, published) in progress
@@ -182,8 +182,8 @@ impl Control {
         progress
     }
 
-    /// Called for every batch of packets: it never waits for who reads, who may have lost the
-    /// processor meanwhile.
+    /// Publishes the counters, for every batch of packets. Never blocks on a reader, which may have
+    /// been descheduled.
     pub(crate) fn publish(&self, way: Way, mut progress: Progress) {
         for (published, counter) in self.0.progress[way.index()].iter().zip(progress.counters()) {
             published.store(*counter, Ordering::Relaxed);
@@ -199,14 +199,14 @@ impl Control {
         self.0.stop.load(Ordering::Acquire)
     }
 
-    /// Makes the descriptor unreadable until the next change.
+    /// Resets the wake-up descriptor until the next change.
     pub(crate) fn awake(&self) {
-        // Not readable means that there is nothing to reset.
+        // If it is not readable there is nothing to reset.
         let _ = self.0.wake.read();
     }
 
-    /// Changes asked for since the last call, in order. Called for every packet: a load where there
-    /// is none.
+    /// Returns the changes since the last call, in order. Called for every packet: a single load if
+    /// there are none.
     pub(crate) fn take_changes(&self) -> Vec<(Way, Change)> {
         if !self.0.pending.load(Ordering::Acquire) || !self.0.pending.swap(false, Ordering::AcqRel)
         {
@@ -216,7 +216,7 @@ impl Control {
     }
 
     fn settings(&self) -> MutexGuard<'_, Settings> {
-        // Nothing panics while it holds the lock, and half a change would do no harm.
+        // Nothing panics while holding the lock, and a partial change would be harmless.
         self.0
             .settings
             .lock()
@@ -224,7 +224,7 @@ impl Control {
     }
 
     fn wake(&self) {
-        // Fails only when the counter is full, and then the emulator is being woken already.
+        // Fails only if the counter is full, when a wake-up is pending already.
         let _ = self.0.wake.write(1);
     }
 }
@@ -235,7 +235,7 @@ impl AsFd for Control {
     }
 }
 
-/// What may change while packets fly.
+/// A change of a running link.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
     Line(LineSpec),
@@ -246,7 +246,7 @@ pub(crate) enum Change {
 
 #[derive(Debug)]
 struct Shared {
-    /// Readable when there is something to do besides packets.
+    /// Readable if there are changes or a stop request.
     wake: EventFd,
     stop: AtomicBool,
     pending: AtomicBool,
@@ -257,8 +257,8 @@ struct Shared {
 
 #[derive(Debug)]
 struct Settings {
-    /// As they are, or will be once the changes are taken.
+    /// Configuration including pending changes.
     links: [LinkConfig; 2],
-    /// What the emulator has not taken yet.
+    /// Changes not yet taken by the emulator.
     changes: Vec<(Way, Change)>,
 }

@@ -1,11 +1,11 @@
-//! The two ends of an emulated path: TUN devices of namespaces, or interfaces that lead to wires.
+//! The two ends of an emulated path: TUN devices of namespaces, or interfaces used as wires.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use ccplane_host::{LINK_HEADER, Tun, Wire};
 
-/// One end.
+/// One end of the path.
 #[derive(Debug)]
 pub(crate) enum Device {
     Tun(Tun),
@@ -13,7 +13,8 @@ pub(crate) enum Device {
 }
 
 impl Device {
-    /// Bytes in front of each frame that belong to the link and go with it to the other end.
+    /// Returns the length of the link header before each frame, which is passed on to the other
+    /// end.
     pub(crate) fn lead(&self) -> usize {
         match self {
             Device::Tun(_) => 0,
@@ -21,7 +22,7 @@ impl Device {
         }
     }
 
-    /// One frame behind its lead; `None` when there is none.
+    /// Reads one frame, after its link header; `None` if there is none.
     pub(crate) fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         match self {
             Device::Tun(tun) => tun.read(buffer),
@@ -29,7 +30,7 @@ impl Device {
         }
     }
 
-    /// Hands one over.
+    /// Sends one frame.
     pub(crate) fn write(&self, lead: &[u8], pieces: [&[u8]; 2]) -> io::Result<()> {
         match self {
             Device::Tun(tun) => tun.write(pieces),

@@ -1,10 +1,9 @@
-//! One direction of the path as a state machine: frames in, frames out at their time. No clock, no
-//! device.
+//! One direction of the path as a state machine, without clock or device: frames in, frames out at
+//! their due times.
 //!
-//! Every packet of a super-packet meets loss, queue, line and delay by itself, with its own size
-//! and its own place in the log. Only what has come out in one piece is handed over in one piece:
-//! consecutive packets of one frame whose times lie within [`Gso::window`](crate::Gso::window) of
-//! each other.
+//! Every packet of a super-packet is subject to loss, queue, line and delay separately, with its
+//! own size and log record. Consecutive packets of one frame are delivered together only if their
+//! due times lie within [`Gso::window`](crate::Gso::window).
 
 use std::collections::VecDeque;
 
@@ -20,39 +19,39 @@ use crate::control::Way;
 use crate::link::Link;
 use crate::log::{Fate, LinkLog, Record};
 
-/// A link with the packets that are in it.
+/// A link with the packets in it.
 #[derive(Debug)]
 pub(crate) struct Direction {
     up: bool,
     loss: Loss,
     link: Link,
     delay: Delay,
-    /// Past the link and not yet delivered, in the order in which they are due.
+    /// Packets past the link and not yet delivered, in the order of their due times.
     leaving: VecDeque<Leaving>,
-    /// How long the first packet of a frame may wait for the others.
+    /// Longest time that the first packet of a frame may wait for the others.
     window: Duration,
     kept: Kept,
 }
 
-/// The frames, and what became of them.
+/// Frames, counters and logs.
 #[derive(Debug)]
 struct Kept {
     store: Store,
-    /// Bytes in front of each frame that are the link's.
+    /// Length of the link header of each frame.
     lead: usize,
     log: LinkLog,
     watch: Option<Watch>,
 }
 
-/// What a packet log wants to know.
+/// State of the packet log.
 #[derive(Debug)]
 struct Watch {
     way: Way,
     now: Time,
-    /// Bytes in the queue.
+    /// Backlog of the queue in bytes.
     backlog: u64,
     order: FlowOrder,
-    /// Packets that have left the queue since they were asked for.
+    /// Entries of packets that have left the queue since the last [`Direction::seen`].
     seen: Vec<Sight>,
 }
 
@@ -63,18 +62,18 @@ struct Leaving {
     due: Time,
 }
 
-/// Packets that leave together.
+/// Packets delivered together.
 pub(crate) struct Run<'a> {
-    /// What the link has in front of them.
+    /// Link header of the frame.
     pub(crate) lead: &'a [u8],
-    /// They themselves, as one frame in two pieces.
+    /// The packets as one frame, in two pieces.
     pub(crate) pieces: [&'a [u8]; 2],
-    /// How many they are.
+    /// Number of packets.
     pub(crate) count: u16,
 }
 
 impl Direction {
-    /// An empty link.
+    /// Creates an empty link.
     pub(crate) fn new(
         config: &LinkConfig,
         link: Link,
@@ -98,15 +97,14 @@ impl Direction {
         }
     }
 
-    /// For frames that come with so many bytes of the link's in front, which the other end gets
-    /// back.
+    /// Sets the length of the link header of each frame, which is delivered with it.
     pub(crate) fn behind(mut self, lead: usize) -> Direction {
         self.kept.lead = lead;
         self
     }
 
-    /// Keeps what a packet log wants of every packet that leaves the queue, until it is [asked
-    /// for](Direction::seen).
+    /// Enables the packet log: entries of packets that leave the queue are kept for
+    /// [`seen`](Direction::seen).
     pub(crate) fn watched(mut self, way: Way) -> Direction {
         self.kept.watch = Some(Watch {
             way,
@@ -118,34 +116,33 @@ impl Direction {
         self
     }
 
-    /// What has left the queue since the last call; the caller takes it out.
+    /// Returns the log entries since the last call, to be taken out by the caller.
     pub(crate) fn seen(&mut self) -> Option<&mut Vec<Sight>> {
         self.kept.watch.as_mut().map(|watch| &mut watch.seen)
     }
 
-    /// What has left the queue since the last call, and the dropped packets that are held until
-    /// others leave.
+    /// Returns the log entries since the last call, including dropped packets that are still held.
     pub(crate) fn seen_at_end(&mut self) -> Option<&mut Vec<Sight>> {
         let watch = self.kept.watch.as_mut()?;
         watch.order.flush(watch.now, &mut watch.seen);
         Some(&mut watch.seen)
     }
 
-    /// Memory to put the next frame in, of at most `bytes`; then say how long it was with
-    /// [`arrive`](Direction::arrive). `None` when memory is used up.
+    /// Returns memory for the next frame of at most `bytes`, whose length is then passed to
+    /// [`arrive`](Direction::arrive); `None` if the memory is used up.
     pub(crate) fn room(&mut self, bytes: usize) -> Option<&mut [u8]> {
         self.kept.store.room(bytes)
     }
 
-    /// A frame came, and is in the first `length` bytes of [`room`](Direction::room).
+    /// Processes a frame in the first `length` bytes of [`room`](Direction::room).
     pub(crate) fn arrive(&mut self, now: Time, length: usize) -> Result<(), Malformed> {
         self.advance(now);
         let bytes = self.kept.store.arrived(length);
         let bytes = bytes.get(self.kept.lead..).unwrap_or_default();
         let frame = Frame::of(bytes)?;
         let packet = Frame::packet(bytes);
-        // What the kernel says to its neighbours on a link of its own would only disturb the count
-        // of packets.
+        // The kernel's own neighbour discovery would only distort the packet count of a private
+        // link.
         if self.kept.lead == 0 && is_multicast_v6(packet) {
             return Ok(());
         }
@@ -167,7 +164,7 @@ impl Direction {
         Ok(())
     }
 
-    /// Keeps for the packet log how things are at `now`.
+    /// Updates the state of the packet log for time `now`.
     fn look(&mut self, now: Time) {
         if let Some(watch) = &mut self.kept.watch {
             watch.now = now;
@@ -175,7 +172,7 @@ impl Direction {
         }
     }
 
-    /// Moves on what has left the link by `now`.
+    /// Moves the packets that have left the link by `now` to the delay stage.
     pub(crate) fn advance(&mut self, now: Time) {
         self.look(now);
         while let Some((packet, departed)) = self.link.take(now, &mut self.kept) {
@@ -197,7 +194,7 @@ impl Direction {
         }
     }
 
-    /// When to look again whether there is something to hand over.
+    /// Returns the time of the next possible delivery.
     pub(crate) fn next_due(&self) -> Option<Time> {
         let run = self.next_run_due();
         if run.is_some() && !self.delay.reorders() {
@@ -210,8 +207,8 @@ impl Direction {
         run.into_iter().chain(behind).min()
     }
 
-    /// When the oldest packet is to be handed over: with all of its frame if the frame came through
-    /// whole and within the window.
+    /// Returns the delivery time of the oldest packet: with all of its frame, if the frame passed
+    /// completely and within the window.
     fn next_run_due(&self) -> Option<Time> {
         let first = self.leaving.front()?;
         let packets = self.kept.store.get(first.packet.frame).frame.packets();
@@ -228,7 +225,7 @@ impl Direction {
         last.due.since(first.due) <= self.window
     }
 
-    /// The next packets to be handed over at or before `now`.
+    /// Returns the next packets to deliver at or before `now`.
     pub(crate) fn next_run<'a>(&'a self, now: Time, head: &'a mut Head) -> Option<Run<'a>> {
         if self.next_run_due()? > now {
             return None;
@@ -258,7 +255,8 @@ impl Direction {
         })
     }
 
-    /// The next `count` packets have been handed over; `late` gets each one's lateness at `now`.
+    /// Records the delivery of the next `count` packets; `late` is called with the lateness of each
+    /// at `now`.
     pub(crate) fn delivered(&mut self, now: Time, count: u16, mut late: impl FnMut(Duration)) {
         let log = &mut self.kept.log;
         log.handovers += 1;
@@ -275,44 +273,45 @@ impl Direction {
         }
     }
 
-    /// Changes the line. What waits is planned anew.
+    /// Changes the line and reschedules waiting packets.
     pub(crate) fn set_line(&mut self, now: Time, line: &LineSpec) {
         self.advance(now);
         self.link.set_line(now, line, &mut self.kept);
     }
 
-    /// Changes the delay of packets that are still in the queue. Those past it arrive as planned.
+    /// Changes the delay of packets that are still in the queue. The due times of packets past it
+    /// are unchanged.
     pub(crate) fn set_delay(&mut self, now: Time, delay: DelayModel) {
         self.advance(now);
         self.delay.set_model(delay);
     }
 
-    /// Changes the random loss of the packets to come.
+    /// Changes the random loss of future packets.
     pub(crate) fn set_loss(&mut self, loss: LossModel) {
         self.loss.set_model(loss);
     }
 
-    /// Takes the link down: packets to come are lost; or up again.
+    /// Takes the link down, which loses all future packets, or up.
     pub(crate) fn set_up(&mut self, up: bool) {
         self.up = up;
     }
 
-    /// Counters and records so far.
+    /// Returns the counters and records so far.
     pub(crate) fn log(&self) -> &LinkLog {
         &self.kept.log
     }
 
-    /// Bytes that have not left the queue.
+    /// Returns the backlog of the queue in bytes.
     pub(crate) fn backlog_bytes(&self) -> u64 {
         self.link.inside().1
     }
 
-    /// Packets that came and have neither been delivered nor dropped.
+    /// Returns the number of packets that arrived and were neither delivered nor dropped.
     fn inside(&self) -> u64 {
         self.link.inside().0 + self.leaving.len() as u64
     }
 
-    /// The log, at the end.
+    /// Returns the log at the end of the emulation.
     pub(crate) fn finish(mut self) -> LinkLog {
         self.kept.log.inside = self.inside();
         self.kept.log
@@ -320,13 +319,13 @@ impl Direction {
 }
 
 impl Kept {
-    /// A frame: what the link has in front of it, and it itself.
+    /// Returns the link header of a frame, and the frame.
     fn bytes(&self, frame: u32) -> (&[u8], &[u8]) {
         let bytes = self.store.bytes(frame);
         bytes.split_at_checked(self.lead).unwrap_or((&[], bytes))
     }
 
-    /// A packet leaves the queue.
+    /// Logs a packet that leaves the queue.
     fn see(&mut self, packet: &Packet, dropped: Option<DropReason>) {
         if let Some(watch) = &self.watch {
             let (stored, bytes) = (self.store.get(packet.frame), self.bytes(packet.frame));
@@ -356,7 +355,7 @@ impl Drops<Packet> for Kept {
     }
 }
 
-/// Neighbour discovery and multicast reports: an IPv6 destination in ff00::/8.
+/// Matches neighbour discovery and multicast reports: an IPv6 destination in ff00::/8.
 fn is_multicast_v6(packet: &[u8]) -> bool {
     packet.first().is_some_and(|first| first >> 4 == 6) && packet.get(24) == Some(&0xff)
 }
@@ -372,8 +371,7 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Step {
-        /// A super-packet of TCP: its flow, how many packets of how much payload, whether it
-        /// understands marks.
+        /// A TCP super-packet: flow, number of packets, payload per packet, ECN-capable.
         Frame(u8, u16, u16, bool),
         Rate(u64),
         Delay(u64),
@@ -391,7 +389,7 @@ mod tests {
         ]
     }
 
-    /// Every kind of queue, as people write them.
+    /// Every kind of queue, in the command-line syntax.
     const QUEUES: [&str; 12] = [
         "droptail:20p",
         "ecn:5p:20p",
@@ -427,7 +425,7 @@ mod tests {
         )
     }
 
-    /// Puts a super-packet of TCP over IPv4 into the link, its packets numbered from `first` by
+    /// Puts a super-packet of TCP over IPv4 into the link. Its packets are numbered from `first` by
     /// their sequence numbers.
     fn put(
         link: &mut Direction,
@@ -443,7 +441,7 @@ mod tests {
             .room(ccplane_host::LONGEST_FRAME)
             .expect("memory enough");
         room[..length].fill(flow);
-        // The checksum is partial, the kind TCPv4, the transport header after 20 bytes.
+        // The checksum is partial, the kind TCPv4, the transport header at offset 20.
         let kind = u8::from(packets > 1);
         room[..10].copy_from_slice(&[1, kind, 0, 0, 0, 0, 20, 0, 16, 0]);
         room[4..6].copy_from_slice(&size.to_ne_bytes());
@@ -457,8 +455,7 @@ mod tests {
         link.arrive(now, length).expect("well formed");
     }
 
-    /// What is handed over by `now`: when each packet was due, its flow, its frame and place in it,
-    /// whether marked.
+    /// Appends the packets delivered by `now`: due time, flow, number, and whether marked.
     fn take(link: &mut Direction, now: Time, taken: &mut Vec<(Time, u8, u32, bool)>) {
         link.advance(now);
         let mut head = Head::default();
@@ -519,7 +516,7 @@ mod tests {
                 let log = link.log();
                 prop_assert_eq!(log.arrived, log.delivered + log.queue_drops + log.losses + link.inside());
             }
-            // Everything that is inside comes out, and says when to look.
+            // Every packet inside is delivered eventually, at the announced times.
             while let Some(due) = link.next_due() {
                 now = now.max(due);
                 take(&mut link, now, &mut taken);
@@ -585,7 +582,7 @@ mod tests {
             }
             times
         };
-        // 57 600 bytes with headers: 46 µs at 10 Gbit/s, 480 µs at 960 Mbit/s.
+        // 57,600 bytes with headers: 46 µs at 10 Gbit/s, 480 µs at 960 Mbit/s.
         assert_eq!(handed_over(10_000_000_000, Gso::Auto), [(46, 40)]);
         let slow = handed_over(960_000_000, Gso::Auto);
         assert_eq!((slow.len(), slow[0], slow[39]), (40, (12, 1), (480, 1)));
@@ -596,10 +593,10 @@ mod tests {
     fn a_shorter_delay_holds_for_what_waits_and_lets_nothing_overtake() {
         let mut link = direction("droptail:20p", (0, false), Gso::Off);
         for n in 0..3 {
-            // 1 ms a packet.
+            // 1 ms per packet.
             put(&mut link, Time::ZERO, 1, n, 1, 960, false);
         }
-        // The first has left the queue and stays due at 6 ms; the others cannot come before it.
+        // The first has left the queue and remains due at 6 ms; the others cannot precede it.
         link.set_delay(Time::from_micros(1_500), DelayModel::Fixed(Duration::ZERO));
         let mut taken = Vec::new();
         take(&mut link, Time::from_micros(2_500), &mut taken);

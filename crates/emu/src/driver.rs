@@ -1,4 +1,4 @@
-//! The thread that moves packets between the devices and the links, in real time.
+//! The thread that moves packets between devices and links in real time.
 
 use std::os::fd::AsFd;
 
@@ -16,37 +16,37 @@ use crate::device::Device;
 use crate::direction::{Direction, Run};
 use crate::wait::Waiter;
 
-/// Frames read from one device before the other gets its turn, and due packets are delivered.
+/// Frames read from one device before the other is served and due packets are delivered.
 const BATCH: usize = 32;
-/// And bytes: with super-packets, this many take about as long as 32 packets.
+/// The same limit in bytes: with super-packets, these take about as long as 32 packets.
 const BATCH_BYTES: usize = 256 * 1024;
 
-/// Both directions and the devices at their ends.
+/// Both directions, and the devices at their ends.
 pub(crate) struct Driver {
     pub(crate) clock: Clock,
     pub(crate) waiter: Waiter,
-    /// The longest frame that a device gives.
+    /// Longest frame that a device yields, bytes.
     pub(crate) longest: usize,
     pub(crate) control: Control,
-    /// By [`Way`]: the device at the end where the direction begins.
+    /// By [`Way`]: the device where the direction starts.
     pub(crate) devices: [Device; 2],
-    /// By [`Way`].
+    /// Links by [`Way`].
     pub(crate) links: [Direction; 2],
     pub(crate) lateness: Lateness,
-    /// Where the packet log goes, if there is one.
+    /// Packet log, if there is one.
     pub(crate) tap: Option<Tap>,
-    /// Packets dropped for want of memory or because a device refused them.
+    /// Packets dropped for lack of memory, or refused by a device.
     pub(crate) own_drops: u64,
-    /// What the thread has used of a processor, known at its end.
+    /// CPU time of the thread, set at its end.
     pub(crate) processor: Duration,
 }
 
 impl Driver {
-    /// Works until it is told to stop.
+    /// Runs until stopped.
     pub(crate) fn run(mut self) -> Result<Driver, Error> {
-        // Without the privilege the emulator still works, only later; the audit tells.
+        // Without the privilege the emulator still works, but is later; the audit shows it.
         let _ = self.waiter.claim();
-        // Timers of a normal thread may fire 50 µs late by default.
+        // The default slack of a normal thread's timers is 50 µs.
         let _ = nix::sys::prctl::set_timerslack(1);
         while !self.control.stopped() {
             self.apply_changes();
@@ -76,7 +76,7 @@ impl Driver {
         }
     }
 
-    /// Hands over what is due.
+    /// Delivers due packets.
     fn deliver(&mut self, way: Way) {
         let link = &mut self.links[way.index()];
         let device = &self.devices[1 - way.index()];
@@ -103,7 +103,7 @@ impl Driver {
         }
     }
 
-    /// Takes in what its sender has sent. What was changed before a packet was sent holds for it.
+    /// Reads the packets sent at one end. Changes made before a packet was sent apply to it.
     fn collect(&mut self, way: Way) -> Result<(), Error> {
         let failed = |source| Error::System {
             what: "read from a device",
@@ -126,8 +126,7 @@ impl Driver {
             self.apply_changes();
             let now = self.clock.now();
             if self.links[way.index()].arrive(now, length).is_err() {
-                // Nothing that a kernel sends; what it was is not known, that it was is in the
-                // audit.
+                // No kernel sends such a frame; it is counted in the audit.
                 self.own_drops += 1;
             }
             bytes += length;
@@ -139,7 +138,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Passes on what the packet log is to have.
+    /// Passes new entries on to the packet log.
     fn log_packets(&mut self) {
         if let Some(tap) = &mut self.tap {
             let now = self.clock.now();
@@ -169,7 +168,7 @@ impl Driver {
         );
     }
 
-    /// Sleeps until a packet comes or is due; says which devices have packets.
+    /// Sleeps until a packet arrives or is due. Returns the directions whose devices are readable.
     fn wait(&mut self) -> Result<impl Iterator<Item = Way> + use<>, Error> {
         let due = self.links.iter().filter_map(Direction::next_due).min();
         let now = self.clock.now();

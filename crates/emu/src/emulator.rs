@@ -11,11 +11,11 @@ use crate::control::{Control, Way};
 use crate::path::{self, EmuReport, End, Path};
 use crate::{Config, Error};
 
-/// The name of the device inside each namespace.
+/// Name of the device inside each namespace.
 pub const DEVICE: &str = "link0";
 
-/// Addresses of the two ends, the sender's first. Both are private (RFC 1918, RFC 4193), and nobody
-/// outside the two namespaces sees them.
+/// Addresses of the two ends, the sender's first. They are private (RFC 1918, RFC 4193) and
+/// invisible outside the two namespaces.
 const V4: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1)),
     IpAddr::V4(Ipv4Addr::new(10, 77, 0, 2)),
@@ -27,8 +27,8 @@ const V6: [IpAddr; 2] = [
 
 /// A running emulation between two namespaces, `ccplane-…-snd` and `ccplane-…-rcv`.
 ///
-/// Dropping it stops it and removes everything, as [`finish`](Emulator::finish) does; if the
-/// process is killed, the kernel does.
+/// Dropping it stops the emulation and removes everything, like [`finish`](Emulator::finish). If
+/// the process is killed, the kernel removes the namespaces and devices.
 #[derive(Debug)]
 pub struct Emulator {
     path: Path,
@@ -37,11 +37,11 @@ pub struct Emulator {
 }
 
 impl Emulator {
-    /// Makes the namespaces, the devices and the thread. Names that killed emulators left behind
+    /// Creates the namespaces and devices, and starts the thread. Names left by killed emulators
     /// are removed first.
     pub fn start(config: Config) -> Result<Emulator, Error> {
         static STARTED: AtomicU32 = AtomicU32::new(0);
-        // What cannot be is refused before anything is made.
+        // Rejects invalid configurations before anything is created.
         path::limits(&config)?;
         ccplane_host::sweep();
         let id = format!(
@@ -74,52 +74,52 @@ impl Emulator {
         })
     }
 
-    /// The namespace where the forward direction begins.
+    /// Returns the namespace of the sender.
     pub fn sender_ns(&self) -> &Namespace {
         &self.sender
     }
 
-    /// The namespace where the forward direction ends.
+    /// Returns the namespace of the receiver.
     pub fn receiver_ns(&self) -> &Namespace {
         &self.receiver
     }
 
-    /// The sender's IPv4 address.
+    /// Returns the sender's IPv4 address.
     pub fn sender_addr(&self) -> IpAddr {
         V4[0]
     }
 
-    /// The receiver's IPv4 address.
+    /// Returns the receiver's IPv4 address.
     pub fn receiver_addr(&self) -> IpAddr {
         V4[1]
     }
 
-    /// The sender's IPv6 address, on a kernel that has IPv6.
+    /// Returns the sender's IPv6 address, for kernels with IPv6.
     pub fn sender_addr_v6(&self) -> IpAddr {
         V6[0]
     }
 
-    /// The receiver's IPv6 address, on a kernel that has IPv6.
+    /// Returns the receiver's IPv6 address, for kernels with IPv6.
     pub fn receiver_addr_v6(&self) -> IpAddr {
         V6[1]
     }
 
-    /// What a direction's queue holds, after a size in BDP has been worked out.
+    /// Returns the capacity of a direction's queue; a size in BDP is converted.
     pub fn limit(&self, way: Way) -> Limit {
         self.path.limit(way)
     }
 
-    /// A handle to watch and change the emulation.
+    /// Returns a handle to observe and change the emulation.
     pub fn control(&self) -> Control {
         self.path.control()
     }
 
-    /// CLOCK_MONOTONIC at the start.
+    /// Returns CLOCK_MONOTONIC at the start.
     pub fn epoch(&self) -> Duration {
         self.path.epoch()
     }
 
-    /// Stops, removes everything, and says what happened.
+    /// Stops the emulation, removes everything, and returns the report.
     pub fn finish(self) -> Result<EmuReport, Error> {
         self.path.finish()
     }

@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of the emulator.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,89 +8,89 @@ use ccplane_units::Duration;
 
 use crate::Way;
 
-/// Why an emulation could not start or ended early.
+/// An emulation could not start, or ended early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A namespace or a device could not be made.
+    /// A namespace or a device could not be created.
     #[error(transparent)]
     Host(#[from] ccplane_host::Error),
-    /// A queue that cannot be.
+    /// The queue is invalid.
     #[error("{way} link: {source}")]
     Queue {
-        /// Which direction.
+        /// Direction of the link.
         way: Way,
-        /// What is wrong with it.
+        /// Reason.
         source: QueueSpecError,
     },
-    /// A rate of zero.
+    /// The rate is zero.
     #[error(
         "{way} link: a rate of 0 never delivers anything; give a rate above 0 (to cut the link, use loss 100%)"
     )]
     ZeroRate {
-        /// Which direction.
+        /// Direction of the link.
         way: Way,
     },
-    /// A packet would arrive before it was sent.
+    /// The jitter exceeds the delay, so a packet would arrive before it was sent.
     #[error(
         "{way} link: a jitter of {jitter} is more than the delay of {delay}; a packet cannot arrive before it was sent: \
          use a delay of {jitter} or more, or less jitter"
     )]
     Jitter {
-        /// Which direction.
+        /// Direction of the link.
         way: Way,
-        /// How far a packet's delay may be from the delay.
+        /// Configured jitter.
         jitter: Duration,
-        /// The delay.
+        /// Configured delay.
         delay: Duration,
     },
-    /// The system refused.
+    /// A system call failed.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// Operation that failed.
         what: &'static str,
-        /// The system's reason.
+        /// Error of the system.
         source: io::Error,
     },
     /// The command could not be started.
     #[error("cannot run `{program}`: {source}")]
     Command {
-        /// The command's name.
+        /// Name of the command.
         program: String,
-        /// The system's reason.
+        /// Error of the system.
         source: io::Error,
     },
-    /// A link between an interface and itself.
+    /// Both ends of the link are the same interface.
     #[error("a link joins two interfaces, and both are {name}")]
     OneInterface {
-        /// The interface.
+        /// Name of the interface.
         name: String,
     },
     /// The packet log could not be opened.
     #[error("the packet log {path}: {source}")]
     Log {
-        /// Its file.
+        /// Path of the log.
         path: PathBuf,
-        /// The system's reason.
+        /// Error of the system.
         source: io::Error,
     },
-    /// A file that is no packet log of an emulator.
+    /// The file is not a packet log of an emulator.
     #[error("{path}: {reason}")]
     NoLog {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why it is none, and what is one.
+        /// Reason, and how to create a packet log.
         reason: String,
     },
-    /// A running emulation could not be asked, or refused.
+    /// A request to a running emulation failed.
     #[error("emulation {id}: {reason}")]
     Remote {
-        /// Its name.
+        /// Name of the emulation.
         id: String,
-        /// What it said, or why it could not be asked.
+        /// Its answer, or the reason why it could not be reached.
         reason: String,
     },
-    /// The emulator's thread ended by a panic, which is a bug in ccplane.
+    /// The emulator's thread panicked, which is a bug in ccplane.
     #[error("the emulator's thread panicked; please report this with the command that led to it")]
     Panicked,
 }

@@ -1,11 +1,10 @@
-//! The emulator: the links of [`ccplane_qdisc`] under real packets, in real time.
+//! The emulator: the links of [`ccplane_qdisc`] applied to real packets in real time.
 //!
-//! [`Emulator`] joins two network namespaces by a pair of TUN devices and carries every packet
-//! between them through a queue, a line and a delay of your choice. It audits itself: every
-//! packet's lateness against its plan, its own drops and the kernel's are in the [`EmuReport`], and
-//! a run beyond the stated [`Bounds`] is not [`Audit::ok`]. [`shell`] runs any command behind such
-//! a path to this host, [`Between`] joins two interfaces by one, [`remote`] changes one from
-//! another process.
+//! [`Emulator`] joins two network namespaces by a pair of TUN devices and passes every packet
+//! between them through a configurable queue, line and delay. It audits itself: the [`EmuReport`]
+//! has the lateness of the packets, the emulator's own drops and the kernel's, and a run beyond the
+//! configured [`Bounds`] is not [`Audit::ok`]. [`shell`] runs a command behind such a path to this
+//! host, [`Between`] joins two interfaces by one, and [`remote`] changes one from another process.
 //!
 //! ```no_run
 //! use ccplane_emu::qdisc::{LineSpec, QueueSpec};

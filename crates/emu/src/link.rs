@@ -1,4 +1,4 @@
-//! Any queue and the line that serves it: packets in, packets out with their departures.
+//! A queue and the line that serves it: packets in, packets out with their departure times.
 
 use std::collections::VecDeque;
 
@@ -11,19 +11,20 @@ use crate::{Error, LinkConfig, Way};
 /// A queue of [`ccplane_qdisc`] with its line.
 #[derive(Debug)]
 pub(crate) enum Link {
-    /// First in, first out: departures are known on arrival.
+    /// FIFO: the departure time is known on arrival.
     Fifo {
         link: FifoLink,
-        /// What is in `link`, in its order.
+        /// Packets in `link`, in the same order.
         waiting: VecDeque<Packet>,
     },
-    /// Everything else decides when the line asks for a packet.
+    /// Any other queue: the packet is chosen when the line is ready.
     Any(Box<Shaped<Packet, AnyQdisc<Packet>>>),
 }
 
 impl Link {
-    /// An empty link on a path of this round-trip time; a trace begins at time zero. The error is
-    /// what makes it impossible.
+    /// Creates an empty link on a path of this round-trip time; a trace starts at time zero.
+    ///
+    /// # Errors The rate or the queue is invalid.
     pub(crate) fn new(
         way: Way,
         config: &LinkConfig,
@@ -51,7 +52,7 @@ impl Link {
         })
     }
 
-    /// Takes a packet in, or drops it or another.
+    /// Enqueues a packet, or drops it or another.
     pub(crate) fn enqueue(
         &mut self,
         now: Time,
@@ -74,7 +75,7 @@ impl Link {
         }
     }
 
-    /// When to call [`take`](Link::take) next: no later than the next departure.
+    /// Returns the time to call [`take`](Link::take) next, no later than the next departure.
     pub(crate) fn next_ready(&self) -> Option<Time> {
         match self {
             Link::Fifo { link, .. } => link.head().map(|(departs, _)| departs),
@@ -82,8 +83,8 @@ impl Link {
         }
     }
 
-    /// The next packet that has left by `now` and when it did. `None` says that there is none so
-    /// far.
+    /// Returns the next packet that has left by `now`, with its departure time; `None` if there is
+    /// none yet.
     pub(crate) fn take(
         &mut self,
         now: Time,
@@ -106,8 +107,8 @@ impl Link {
         }
     }
 
-    /// Changes the line. What waits is planned anew; call it when all that has left by `now` is
-    /// taken.
+    /// Changes the line and reschedules waiting packets. Packets that have left by `now` must have
+    /// been taken.
     pub(crate) fn set_line(&mut self, now: Time, line: &LineSpec, drops: &mut impl Drops<Packet>) {
         match self {
             Link::Fifo { link, .. } => link.set_line(now, line),
@@ -115,7 +116,7 @@ impl Link {
         }
     }
 
-    /// Packets and bytes that have not been taken.
+    /// Returns packets and bytes that have not been taken.
     pub(crate) fn inside(&self) -> (u64, u64) {
         let backlog = match self {
             Link::Fifo { link, .. } => link.backlog(),

@@ -1,39 +1,38 @@
-//! What happened to every packet: the ground truth of queueing delay and throughput.
+//! The log of every packet: the ground truth of queueing delay and throughput.
 
 use ccplane_host::Stored;
 use ccplane_qdisc::DropReason;
 use ccplane_units::{Duration, Time};
 
-/// Records are kept in pieces of this many, so that a growing log never stops the emulator to copy
-/// itself.
+/// Records per piece. Pieces keep a growing log from stalling the emulator with a reallocation.
 const PIECE: usize = 16 * 1024;
 
-/// One packet at one link.
+/// Record of a packet at one link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// When it came to the link.
+    /// Arrival at the link.
     pub arrived: Time,
     departed: u64,
-    /// Its size, IP header included.
+    /// Length in bytes, including the IP header.
     pub bytes: u16,
-    /// Port of its sender, 0 if it is neither TCP nor UDP.
+    /// Source port, 0 if it is neither TCP nor UDP.
     pub source_port: u16,
-    /// Port of its receiver, 0 if it is neither TCP nor UDP.
+    /// Destination port, 0 if it is neither TCP nor UDP.
     pub destination_port: u16,
     dropped: Option<DropReason>,
 }
 
-/// How a packet left the link.
+/// Outcome of a packet at the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// Its last bit left the queue then, and it was handed over after the link's delay.
+    /// Its last bit left the queue at this time; it was delivered after the link's delay.
     Departed(Time),
-    /// It was dropped, by the queue or at random.
+    /// It was dropped by the queue, or lost at random.
     Dropped(DropReason),
 }
 
 impl Record {
-    /// A packet of this size of a frame, at its end.
+    /// Creates the record of a packet of a frame.
     pub(crate) fn new(frame: &Stored, bytes: u16, fate: Fate) -> Record {
         let (departed, dropped) = match fate {
             Fate::Departed(time) => (time.as_nanos(), None),
@@ -49,7 +48,7 @@ impl Record {
         }
     }
 
-    /// How it left.
+    /// Returns the outcome.
     pub fn fate(&self) -> Fate {
         match self.dropped {
             Some(reason) => Fate::Dropped(reason),
@@ -57,8 +56,8 @@ impl Record {
         }
     }
 
-    /// Time between arrival and departure: waiting and transmission at the bottleneck, without the
-    /// link's delay. `None` for a packet that was dropped.
+    /// Returns the time from arrival to departure: queueing and transmission at the bottleneck,
+    /// without the link's delay. `None` for a dropped packet.
     pub fn sojourn(&self) -> Option<Duration> {
         match self.fate() {
             Fate::Departed(departed) => Some(departed.since(self.arrived)),
@@ -67,28 +66,28 @@ impl Record {
     }
 }
 
-/// The packets of one link, in the order in which they left it (a drop leaves at once).
+/// The packets of one link, in the order of their departure (a drop departs immediately).
 #[derive(Clone, Debug, Default)]
 pub struct LinkLog {
     pieces: Vec<Vec<Record>>,
-    /// How many more records may be kept.
+    /// Number of further records that may be kept.
     room: usize,
-    /// Packets that are not in [`records`](LinkLog::records) because the log was full.
+    /// Packets without a record because the log was full.
     pub not_kept: u64,
-    /// Packets that came to the link.
+    /// Packets that arrived at the link.
     pub arrived: u64,
-    /// Packets that were handed over.
+    /// Packets delivered.
     pub delivered: u64,
-    /// Bytes that were handed over.
+    /// Bytes delivered.
     pub delivered_bytes: u64,
-    /// Delivered packets that the queue marked "congestion experienced" on their way.
+    /// Delivered packets that the queue marked CE.
     pub marks: u64,
-    /// In how many pieces packets were handed over: fewer than `delivered` where several of one
-    /// super-packet left together.
+    /// Deliveries, fewer than `delivered` if several packets of a super-packet were delivered
+    /// together.
     pub handovers: u64,
-    /// Packets that the queue dropped: it was full, made room for others, or signalled congestion.
+    /// Packets dropped by the queue: it was full, made room for others, or signalled congestion.
     pub queue_drops: u64,
-    /// Of those, packets that it could have marked instead: their ends understand marks.
+    /// Queue drops of ECN-capable packets, which could have been marked instead.
     pub ecn_drops: u64,
     /// Packets lost at random, or while the link was down.
     pub losses: u64,
@@ -97,7 +96,7 @@ pub struct LinkLog {
 }
 
 impl LinkLog {
-    /// A log that keeps at most `records`.
+    /// Creates a log that keeps at most `records` records.
     pub(crate) fn new(records: usize) -> LinkLog {
         LinkLog {
             room: records,
@@ -105,17 +104,17 @@ impl LinkLog {
         }
     }
 
-    /// All that was kept.
+    /// Returns the records.
     pub fn records(&self) -> impl Iterator<Item = &Record> + '_ {
         self.pieces.iter().flatten()
     }
 
-    /// The number of records kept.
+    /// Returns the number of records.
     pub fn len(&self) -> usize {
         self.pieces.iter().map(Vec::len).sum()
     }
 
-    /// Whether nothing was kept.
+    /// Returns true if there are no records.
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }

@@ -1,8 +1,9 @@
-//! Names for a command behind a link: a relay to this host's name server, where that one listens on
-//! loopback only.
+//! DNS for a command behind a link: a relay to this host's name server, if that listens on loopback
+//! only.
 //!
-//! A stub resolver (systemd-resolved, dnsmasq) has an address like 127.0.0.53, which means
-//! something else inside the command's namespace. Others are reached through the link as they are.
+//! A stub resolver (systemd-resolved, dnsmasq) has an address like 127.0.0.53, which refers to
+//! another loopback interface inside the command's namespace. Other servers are reached through the
+//! link directly.
 
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -18,26 +19,27 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::remote;
 
 const DNS: u16 = 53;
-/// The longest message of DNS.
+/// Maximum length of a DNS message.
 const LONGEST: usize = 65_535;
-/// Questions whose answers are waited for; a later one takes the place of the oldest.
+/// Maximum pending queries; a further one evicts the oldest.
 const QUESTIONS: usize = 64;
-/// Connections at a time.
+/// Maximum concurrent TCP connections.
 const CONNECTIONS: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often the relay looks whether it is to end.
+/// Interval at which the relay checks for its end, ms.
 const LOOK: u16 = 100;
 
-/// Answers at `address` until it is dropped.
+/// A DNS relay at `address`, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Relay {
     stop: Arc<AtomicBool>,
-    /// What the command is to find as its resolv.conf.
+    /// Path of the resolv.conf for the command.
     pub(crate) resolv_conf: PathBuf,
 }
 
 impl Relay {
-    /// A relay at `address`, if this host's names come from loopback. `id` names its file.
+    /// Starts a relay at `address` if this host's name server is on loopback. `id` is part of the
+    /// file name.
     pub(crate) fn start(
         resolv_conf: &str,
         address: Ipv4Addr,
@@ -81,7 +83,7 @@ impl Drop for Relay {
     }
 }
 
-/// The first name server, if it is on loopback.
+/// Returns the first name server, if it is on loopback.
 fn on_loopback(resolv_conf: &str) -> Option<IpAddr> {
     let server = resolv_conf.lines().find_map(|line| {
         let mut words = line.split_whitespace();
@@ -90,7 +92,7 @@ fn on_loopback(resolv_conf: &str) -> Option<IpAddr> {
     server.parse().ok().filter(IpAddr::is_loopback)
 }
 
-/// The same settings with another server.
+/// Returns the settings with another name server.
 fn with_server(resolv_conf: &str, server: IpAddr) -> String {
     let others = resolv_conf
         .lines()
@@ -100,7 +102,7 @@ fn with_server(resolv_conf: &str, server: IpAddr) -> String {
     text
 }
 
-/// Relays datagrams: each question from a socket of its own, so that its answer finds back.
+/// Relays datagrams. Each query has a socket of its own, which identifies the client of its answer.
 fn datagrams(here: &UdpSocket, server: SocketAddr, stop: &AtomicBool) {
     let mut asked: std::collections::VecDeque<(UdpSocket, SocketAddr)> =
         std::collections::VecDeque::new();
@@ -121,7 +123,7 @@ fn datagrams(here: &UdpSocket, server: SocketAddr, stop: &AtomicBool) {
             if !answered.next().copied().unwrap_or(false) {
                 return true;
             }
-            // A question that cannot be answered is asked again by whoever asked.
+            // An unanswered query is retried by its client.
             if let Ok(length) = socket.recv(&mut buffer) {
                 let _ = here.send_to(&buffer[..length], client);
             }
@@ -151,7 +153,7 @@ fn ask(server: SocketAddr, question: &[u8]) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Relays connections, which long answers come by.
+/// Relays TCP connections, which carry long answers.
 fn connections(here: &TcpListener, server: SocketAddr, stop: &AtomicBool) {
     let open = Arc::new(AtomicUsize::new(0));
     while !stop.load(Ordering::Relaxed) {
@@ -164,7 +166,7 @@ fn connections(here: &TcpListener, server: SocketAddr, stop: &AtomicBool) {
             }
             let open = open.clone();
             thread::spawn(move || {
-                // Whoever asked sees its connection close.
+                // On an error the client sees its connection close.
                 let _ = splice(&client, server);
                 open.fetch_sub(1, Ordering::Relaxed);
             });

@@ -1,5 +1,5 @@
-//! Two links between two devices, and the thread that drives them: what every kind of emulation is
-//! made of.
+//! Two links between two devices, and the thread that drives them: the core of every kind of
+//! emulation.
 
 use std::thread::{self, JoinHandle};
 
@@ -20,32 +20,32 @@ use crate::link::Link;
 use crate::wait::Waiter;
 use crate::{Audit, Bounds, Config, Error, Gso, LinkConfig, LinkLog, Timing};
 
-/// What an emulation did.
+/// Results of an emulation.
 #[derive(Debug)]
 pub struct EmuReport {
-    /// Whether the emulator did what it was asked to.
+    /// Accuracy of the emulation.
     pub audit: Audit,
-    /// From the sender to the receiver.
+    /// Log from sender to receiver.
     pub forward: LinkLog,
-    /// From the receiver to the sender.
+    /// Log from receiver to sender.
     pub reverse: LinkLog,
-    /// Whether packets travelled together; how often they did is in the logs.
+    /// Configured delivery of super-packets; the logs count joint deliveries.
     pub gso: Gso,
-    /// How the packet log ended, if there was one.
+    /// Outcome of the packet log, if there was one.
     pub capture: Option<CaptureReport>,
-    /// How the emulator waited.
+    /// Configured method of waiting.
     pub timing: Timing,
-    /// Share of one processor that the emulator's thread used, the kernel's delivery to the
-    /// receivers included.
+    /// CPU time of the emulator's thread as a fraction of one CPU, including the kernel's delivery
+    /// to the receivers.
     pub processor_share: f64,
-    /// CLOCK_MONOTONIC at the start; times in the logs count from there.
+    /// CLOCK_MONOTONIC at the start, the origin of times in the logs.
     pub epoch: Duration,
 }
 
-/// Where a device is, and its name there.
+/// A device and its namespace.
 #[derive(Debug)]
 pub(crate) struct End {
-    /// `None` for the namespace that the emulator was started in.
+    /// `None` for the namespace in which the emulator was started.
     pub(crate) namespace: Option<Namespace>,
     pub(crate) device: String,
 }
@@ -66,7 +66,7 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// Starts the thread; the forward direction goes from the first device to the second.
+    /// Starts the thread; the forward direction is from the first device to the second.
     pub(crate) fn start(
         config: &Config,
         ends: [End; 2],
@@ -109,7 +109,7 @@ impl Path {
         self.limits[way.index()]
     }
 
-    /// Stops and says what happened.
+    /// Stops the emulation and returns its report.
     pub(crate) fn finish(mut self) -> Result<EmuReport, Error> {
         self.control.stop();
         let mut driver = self.join()?;
@@ -147,7 +147,7 @@ impl Path {
         })
     }
 
-    /// Waits until nothing is on its way in either direction, at most so long.
+    /// Waits until no packet is in flight in either direction, at most `most`.
     #[expect(clippy::disallowed_methods, reason = "packets arrive in real time")]
     pub(crate) fn drain(&self, most: Duration) {
         let empty = || {
@@ -171,8 +171,8 @@ impl Path {
     }
 }
 
-/// How often [`Path::drain`] looks, and how often in turn it has to see nothing: 10 ms are what a
-/// server may take to answer the last packet with its own last one.
+/// Interval at which [`Path::drain`] checks, and the number of consecutive checks without packets:
+/// a server may take 10 ms to answer the last packet with its own last one.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(2);
 const QUIET: u32 = 5;
 
@@ -180,7 +180,7 @@ impl Drop for Path {
     fn drop(&mut self) {
         if self.thread.is_some() {
             self.control.stop();
-            // Whoever drops instead of finishing does not ask what happened.
+            // A caller that drops instead of finishing has no use for the result.
             let _ = self.join();
         }
     }
@@ -196,12 +196,12 @@ impl End {
     }
 }
 
-/// What both queues hold at most; an error is what makes a link impossible.
+/// Returns the maximum contents of both queues; fails if a link is invalid.
 pub(crate) fn limits(config: &Config) -> Result<[Limit; 2], Error> {
     let rtt = config.forward.delay + config.reverse.delay;
     let limit = |way, link: &LinkConfig| {
         link.check(way)?;
-        // The link itself has more to object to.
+        // Checks the remaining parameters of the link.
         Link::new(way, link, rtt, config.mtu)?;
         link.queue
             .limit(link.line.mean_rate(), rtt, config.mtu)
@@ -213,7 +213,7 @@ pub(crate) fn limits(config: &Config) -> Result<[Limit; 2], Error> {
     ])
 }
 
-/// What the devices offer.
+/// Returns the offload that the devices offer.
 pub(crate) fn offload(config: &Config) -> Offload {
     match config.gso {
         Gso::Off => Offload::None,
@@ -221,7 +221,7 @@ pub(crate) fn offload(config: &Config) -> Offload {
     }
 }
 
-/// The thread's state before it starts.
+/// Creates the state of the thread.
 fn driver(
     config: &Config,
     clock: Clock,
@@ -247,7 +247,7 @@ fn driver(
         longest: lead
             + match (offload(config), lead) {
                 (Offload::None, 0) => Frame::longest(config.mtu),
-                // Who sends on a wire is not asked.
+                // Senders on a wire may use offloads in any case.
                 (Offload::Segmentation, _) | (_, 1..) => LONGEST_FRAME,
             },
         control,

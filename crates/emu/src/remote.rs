@@ -1,10 +1,11 @@
-//! Watching and changing an emulation from another process: a socket per emulation that takes one
-//! line and answers.
+//! Observing and changing an emulation from another process: a socket per emulation that accepts
+//! one line and answers.
 //!
 //! ```text
 //! set [up|down] rate 48mbit | … delay 5ms | … jitter 1ms | … loss 0.1% | show
 //! ```
-//! `up` is the forward direction, from the command to the host; without either, both are changed.
+//! `up` is the forward direction, from the command to the host; without `up` or `down`, both
+//! directions are changed.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
@@ -22,11 +23,11 @@ use crate::Error;
 use crate::control::{Control, Way};
 
 const DIRECTORY: &str = "/run/ccplane";
-/// A request is one short line; whoever sends more or nothing is cut off.
+/// A request is one short line; clients that send more, or nothing, are disconnected.
 const LINE_BYTES: u64 = 256;
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The names of the emulations that are running. What killed ones left behind is removed.
+/// Returns the names of the running emulations. Sockets left by killed ones are removed.
 pub fn list() -> Vec<String> {
     let Ok(entries) = fs::read_dir(DIRECTORY) else {
         return Vec::new();
@@ -49,7 +50,7 @@ pub fn list() -> Vec<String> {
     ids
 }
 
-/// Sends a request (`set rate 48mbit`, `show`) to an emulation and gives its answer.
+/// Sends a request (`set rate 48mbit`, `show`) to an emulation and returns its answer.
 pub fn ask(id: &str, request: &str) -> Result<String, Error> {
     let refused = |reason: String| Error::Remote {
         id: id.into(),
@@ -79,7 +80,7 @@ pub fn ask(id: &str, request: &str) -> Result<String, Error> {
     }
 }
 
-/// The socket of a running emulation. Dropping it removes it.
+/// The socket of a running emulation. Dropping it removes the socket.
 #[derive(Debug)]
 pub(crate) struct Remote {
     path: PathBuf,
@@ -88,7 +89,8 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    /// Opens the socket, for the owner of this process only, and answers until dropped.
+    /// Opens the socket, accessible only to the owner of this process, and answers requests until
+    /// dropped.
     pub(crate) fn serve(id: &str, control: Control) -> Result<Remote, Error> {
         let failed = |source| Error::System {
             what: "open the control socket in /run/ccplane",
@@ -99,12 +101,12 @@ impl Remote {
             .mode(0o700)
             .create(DIRECTORY);
         folder.map_err(failed)?;
-        // Removes what an earlier process of the same number left.
+        // Removes the socket of an earlier process with the same PID.
         list();
         let path = path_of(id);
         let listener = UnixListener::bind(&path).map_err(failed)?;
         let (stop, stopped) = UnixStream::pair().map_err(failed)?;
-        // From here on the socket is removed whatever happens.
+        // From here on the socket is removed in any case.
         let mut remote = Remote {
             path,
             stop: Some(stop),
@@ -135,12 +137,12 @@ fn path_of(id: &str) -> PathBuf {
     PathBuf::from(format!("{DIRECTORY}/emu-{id}.sock"))
 }
 
-/// What a command of this emulation finds as its resolv.conf, where names have to be relayed.
+/// Returns the path of the resolv.conf for a command of this emulation, if DNS is relayed.
 pub(crate) fn resolv_conf_of(id: &str) -> PathBuf {
     PathBuf::from(format!("{DIRECTORY}/emu-{id}.resolv.conf"))
 }
 
-/// Answers one request after the other until `stopped` closes.
+/// Answers requests sequentially until `stopped` closes.
 fn answer_all(listener: &UnixListener, stopped: &UnixStream, control: &Control) {
     loop {
         let mut polled = [
@@ -153,7 +155,7 @@ fn answer_all(listener: &UnixListener, stopped: &UnixStream, control: &Control) 
             return;
         }
         if asked && let Ok((stream, _)) = listener.accept() {
-            // Whoever asked and does not wait for the answer has no use for the error either.
+            // A client that disconnects early has no use for the error.
             let _ = answer_one(stream, control);
         }
     }
@@ -171,7 +173,7 @@ fn answer_one(mut stream: UnixStream, control: &Control) -> io::Result<()> {
     stream.write_all(answer.as_bytes())
 }
 
-/// Executes a line. Returns the answer, or what is wrong with the line.
+/// Executes a request. Returns the answer or an error message.
 fn obey(line: &str, control: &Control) -> Result<String, String> {
     const USAGE: &str = "say `set [up|down] rate 48mbit`, `set [up|down] delay 5ms`, `set [up|down] jitter 1ms`, \
                          `set [up|down] loss 0.1%` or `show`";
@@ -201,7 +203,7 @@ fn reason(error: impl std::error::Error) -> String {
     error.to_string()
 }
 
-/// Both directions as they are, a line each.
+/// Describes both directions, one line each.
 fn show(control: &Control) -> String {
     let line = |name, way| {
         let (link, done) = (control.link(way), control.progress(way));

@@ -1,4 +1,4 @@
-//! Any command behind an emulated link whose other end is this host.
+//! Runs a command behind an emulated link whose other end is this host.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -24,23 +24,23 @@ use crate::path::{self, EmuReport, End, Path};
 use crate::remote::Remote;
 use crate::{Config, Error, Way};
 
-/// Where the command finds this host's address.
+/// Environment variable with this host's address, set for the command.
 pub const HOST_VARIABLE: &str = "CCPLANE_HOST";
 
-/// What a command behind a link finds there, and what becomes of its last packets.
+/// Environment of a command behind a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Surroundings {
-    /// How long packets that are on their way when the command ends have to arrive, so that the
-    /// other end learns of the end. Less than a round trip and the other end waits for what was
-    /// lost; more only makes an end under load later.
+    /// Time for packets in flight to arrive after the command has ended, so that the peer learns of
+    /// the end. With less than a round trip the peer waits for the lost packets; a higher value
+    /// only delays the end under load.
     pub drain: Duration,
-    /// Whether the command reaches what this host reaches: its packets leave with this host's
-    /// address (IPv4), and names are found as here.
+    /// Gives the command access to everything that this host reaches: its packets leave with this
+    /// host's address (IPv4), and names resolve as on this host.
     pub nat: bool,
 }
 
 impl Default for Surroundings {
-    /// Two seconds to arrive, and no way beyond this host.
+    /// Two seconds of draining, and no access beyond this host.
     fn default() -> Surroundings {
         Surroundings {
             drain: Duration::from_secs(2),
@@ -49,36 +49,36 @@ impl Default for Surroundings {
     }
 }
 
-/// What a person wants to know when the command starts.
+/// Description of the link when the command starts.
 #[derive(Clone, Debug)]
 pub struct ShellInfo {
-    /// The emulation's name, for [`remote::ask`](crate::remote::ask).
+    /// Name of the emulation, for [`remote::ask`](crate::remote::ask).
     pub id: String,
-    /// The namespace that the command runs in.
+    /// Namespace of the command.
     pub namespace: String,
-    /// The host's address as the command sees it; the command's variable `CCPLANE_HOST` has it too.
-    /// Inside another link it is the host that the outermost link leads to.
+    /// Address of the host for the command, also in its variable `CCPLANE_HOST`. Inside another
+    /// link it is the host at the end of the outermost link.
     pub host: IpAddr,
-    /// Whether this link is inside another one.
+    /// This link is inside another one.
     pub nested: bool,
-    /// The command's address as this host sees it.
+    /// Address of the command for this host.
     pub command: IpAddr,
-    /// What the queues hold, that from the command to the host first.
+    /// Capacities of the queues, from the command to the host first.
     pub limits: [Limit; 2],
 }
 
-/// How it ended.
+/// Result of a command behind a link.
 #[derive(Debug)]
 pub struct ShellReport {
-    /// The command's exit status.
+    /// Exit status of the command.
     pub status: ExitStatus,
-    /// What the emulation did; forward is from the command to the host.
+    /// Report of the emulation; forward is from the command to the host.
     pub report: EmuReport,
 }
 
 impl ShellReport {
-    /// The exit code to pass on: the command's own, or as in a shell 128 and the number of the
-    /// signal that ended it.
+    /// Returns the exit code to pass on: the command's own, or 128 plus the number of the signal
+    /// that ended it, as in a shell.
     pub fn exit_code(&self) -> u8 {
         let code = self
             .status
@@ -89,14 +89,14 @@ impl ShellReport {
     }
 }
 
-/// Runs `command` in a namespace of its own, where everything goes through the emulated link to
-/// this host, forward being from the command to the host. There is no way further unless `around`
-/// says so. Inside another link the command reaches the host of that one by way of both (IPv4, with
-/// nftables). `ready` is called when the link is up and the command about to start.
+/// Runs `command` in a namespace of its own whose only route is the emulated link to this host;
+/// forward is from the command to the host. It reaches nothing beyond unless `around` permits.
+/// Inside another link the command reaches that link's host through both (IPv4, with nftables).
+/// `ready` is called when the link is up, just before the command starts.
 ///
-/// Terminal signals are the command's: Ctrl-C reaches it, and this function goes on until it ends.
-/// SIGTERM and SIGHUP are passed on to it. What it leaves in the background ends when it does. If
-/// this process is killed, so is the command, and the kernel removes the link.
+/// Terminal signals belong to the command: Ctrl-C reaches it, and this function continues until it
+/// ends. SIGTERM and SIGHUP are forwarded to it. Its background processes end with it. If this
+/// process is killed, so is the command, and the kernel removes the link.
 pub fn shell(
     config: &Config,
     around: Surroundings,
@@ -129,11 +129,10 @@ pub fn shell(
             device: host_device,
         },
     ];
-    // A link inside this one may want to get further by way of it. Where it may not be set, that
-    // one says so.
+    // A nested link needs forwarding here. If it cannot be enabled, the nested link reports it.
     let _ = namespace.set_sysctl("net/ipv4/ip_forward", "1");
-    // The host behind all links is reached by way of the outer one, which knows this namespace's
-    // address only.
+    // The host behind all links is reached through the outer link, which knows only this
+    // namespace's address.
     let outer = outer_host();
     let outside = match around.nat || outer.is_some() {
         true => Some(Outside::open(&id, host, around.nat)?),
@@ -174,8 +173,8 @@ fn no_names(source: io::Error) -> Error {
     }
 }
 
-/// The host behind the outer link, where this process is inside one: it has the variable and the
-/// device.
+/// Returns the host behind the outer link if this process is inside one, as the variable and the
+/// device indicate.
 fn outer_host() -> Option<Ipv4Addr> {
     let host = std::env::var(HOST_VARIABLE).ok()?.parse().ok()?;
     let inside = getifaddrs()
@@ -184,7 +183,7 @@ fn outer_host() -> Option<Ipv4Addr> {
     inside.then_some(host)
 }
 
-/// The way beyond this host.
+/// Access beyond this host.
 #[derive(Debug)]
 struct Outside {
     names: Option<Relay>,
@@ -192,12 +191,13 @@ struct Outside {
 }
 
 impl Outside {
-    /// Opens it for the network that `host` is this host's address in, with `names` also for names.
+    /// Enables access for the network of `host`, this host's address on the link; with `names` also
+    /// DNS.
     fn open(id: &str, host: Ipv4Addr, names: bool) -> Result<Outside, Error> {
         let network = Ipv4Addr::from(u32::from(host) & !3);
         let translated = Masquerade::start(&format!("ccplane-{id}"), network, PREFIX)?;
         let relay = if names {
-            // A host without a resolver has no names to give.
+            // Without a resolv.conf there is no name server to relay to.
             let settings = std::fs::read_to_string(RESOLV_CONF).unwrap_or_default();
             Relay::start(&settings, host, id).map_err(no_names)?
         } else {
@@ -210,7 +210,7 @@ impl Outside {
     }
 }
 
-/// Starts the command and waits for its end, passing signals on to it.
+/// Starts the command and waits for its end, forwarding signals to it.
 fn run(command: &mut Command, signals: &Signals) -> Result<ExitStatus, Error> {
     let mut child = command.spawn().map_err(|source| Error::Command {
         program: command.get_program().to_string_lossy().into_owned(),
@@ -226,7 +226,7 @@ fn run(command: &mut Command, signals: &Signals) -> Result<ExitStatus, Error> {
         });
         let passed = signals.pass_on(pid, &alive);
         if passed.is_err() {
-            // Without its signals it would be out of control.
+            // Without signal forwarding the command could not be stopped.
             let _ = kill(pid, Signal::SIGKILL);
         }
         let status = waiting
@@ -237,8 +237,7 @@ fn run(command: &mut Command, signals: &Signals) -> Result<ExitStatus, Error> {
     })
 }
 
-/// The signals that are the command's business, blocked in this thread and those that it starts
-/// until this is dropped.
+/// Signals meant for the command, blocked in this thread and its children until dropped.
 struct Signals {
     arrived: SignalFd,
     before: SigSet,
@@ -264,8 +263,8 @@ impl Signals {
         Ok(Signals { arrived, before })
     }
 
-    /// Until `alive` closes. A terminal gives SIGINT and SIGQUIT to the command itself; the others
-    /// come to us alone.
+    /// Forwards signals until `alive` closes. A terminal sends SIGINT and SIGQUIT to the command
+    /// itself; other signals reach only this process.
     fn pass_on(&self, command: Pid, alive: &UnixStream) -> io::Result<()> {
         loop {
             let mut polled = [
@@ -293,7 +292,7 @@ impl Signals {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        // A signal meant to end us that came after the command's end is dropped with the command.
+        // A signal that arrived after the command's end is discarded.
         while let Ok(Some(_)) = self.arrived.read_signal() {}
         let _ = self.before.thread_set_mask();
     }
@@ -308,11 +307,11 @@ fn failed(source: io::Error) -> Error {
 
 const PREFIX: u8 = 30;
 
-/// What the command left in the background gets this long to end by itself.
+/// Time for the command's background processes to end before they are killed.
 const PATIENCE: std::time::Duration = std::time::Duration::from_millis(500);
 
-/// Two addresses of 100.64.0.0/10 (RFC 6598) that this host does not use: the command's and the
-/// host's. The search begins where `seed` says, so that emulations started at the same time take
+/// Returns two addresses of 100.64.0.0/10 (RFC 6598) that this host does not use: the command's and
+/// the host's. The search starts at `seed`, so that emulations started at the same time choose
 /// different ones.
 fn free_addresses(seed: u32) -> Result<[Ipv4Addr; 2], Error> {
     const FIRST: u32 = u32::from_be_bytes([100, 64, 0, 0]);

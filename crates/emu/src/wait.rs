@@ -1,20 +1,19 @@
-//! How long to sleep before the next packet is due, and when to spin instead.
+//! Sleeping and spinning until the next packet is due.
 
 use ccplane_units::{Duration, Time};
 
 use crate::Timing;
 
-/// `Timing::Balanced` does not wake up twice within this for packets that are due: a wake-up costs
-/// as much as ten packets. Shorter, and 96 Mbit/s with acknowledgements costs half a processor on a
-/// virtual machine; longer, and packets are later than the wake-up itself makes them.
+/// Minimum time between two wake-ups of `Timing::Balanced` for due packets, since a wake-up costs
+/// as much as ten packets. With a shorter one, 96 Mbit/s with ACKs takes half a CPU on a virtual
+/// machine; with a longer one, packets are later than the wake-up latency.
 const QUANTUM: Duration = Duration::from_micros(100);
 
-/// `Timing::Precise` spins while packets are inside: a processor of a virtual machine that has been
-/// idle wakes up to 0.3 ms late, for a packet that is due as for one that arrives. But the kernel
-/// would stop a thread that never sleeps for 50 ms of every second to let others run
-/// (`sched_rt_runtime_us` and, since Linux 6.12, the fair server). So it owes the processor one
-/// part of rest for this many parts of work: 6 %. More parts, and the kernel's longer stops come;
-/// fewer, and more packets meet a late wake-up.
+/// Work per unit of rest of `Timing::Precise`, which rests 6 % of the time. It spins while packets
+/// are inside, since an idle CPU of a virtual machine wakes up to 0.3 ms late, for due packets and
+/// arriving ones alike. But the kernel would throttle a thread that never sleeps for 50 ms of every
+/// second (`sched_rt_runtime_us` and, since Linux 6.12, the fair server). With a higher value the
+/// kernel throttles; with a lower one, more packets meet a late wake-up.
 const WORK_FOR_REST: i64 = 15;
 
 /// How long before a packet is due such a rest ends, for a processor that has slept for
@@ -22,35 +21,35 @@ const WORK_FOR_REST: i64 = 15;
 /// µs, and its acknowledgement) there is no gap to rest in.
 const SPIN: Duration = Duration::from_micros(75);
 
-/// No rest is shorter, falling asleep and waking up takes some microseconds, and none longer: a
-/// packet that arrives meanwhile waits for its end.
+/// Bounds of a rest: sleeping and waking take some microseconds, and a packet that arrives during a
+/// rest waits for its end.
 const SHORTEST_REST: Duration = Duration::from_micros(10);
 const LONGEST_REST: Duration = Duration::from_micros(100);
 
-/// Who owes that much has found no gap for a while, and rests although packets will be late: by as
-/// much as the rest, rather than by the kernel's 50 ms.
+/// Owed rest from which a thread without gaps rests although packets will be late: by the length of
+/// the rest rather than the kernel's 50 ms.
 const OVERDUE_NS: i64 = 500_000;
 const FORCED_REST: Duration = Duration::from_micros(50);
 
-/// A long sleep, as of a link that was empty, is no leave to work without rest for long.
+/// Largest credit: a long sleep, as on an empty link, does not permit long work without rest.
 const MOST_IN_ADVANCE_NS: i64 = -100_000;
 
-/// CPU share that `Timing::Precise` reserves. It must be more than the emulator takes with its
-/// rests, so that the kernel never stops it: the kernel checks rarely, and would stop it for some
-/// 0.2 ms. It must be less than all, so that others always get something. The period is the
-/// shortest in which both hold to 10 µs.
+/// CPU reservation of `Timing::Precise`. It must exceed the emulator's use, including its rests, so
+/// that the kernel never throttles it: the kernel checks rarely, and would stop it for about 0.2
+/// ms. It must be less than the period, so that others always get something. The period is the
+/// shortest that satisfies both within 10 µs.
 const RESERVED: Duration = Duration::from_micros(990);
 const PERIOD: Duration = Duration::from_millis(1);
 
-/// What a thread that drives a link owes, and how it waits.
+/// Accounting of work and rest of a thread that drives a link.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     timing: Timing,
-    /// The rest that is owed, ns; below zero for what was taken in advance.
+    /// Owed rest, ns; negative for rest taken in advance.
     owed: i64,
-    /// Up to when work and rest are accounted for.
+    /// Time up to which work and rest are accounted for.
     since: Time,
-    /// When the thread came back from its last sleep.
+    /// End of the thread's last sleep.
     woken: Time,
 }
 
@@ -64,8 +63,8 @@ impl Waiter {
         }
     }
 
-    /// Puts the calling thread before others, in the way that suits how it waits. Without the
-    /// privilege it still works, only later; the audit tells.
+    /// Raises the priority of the calling thread, as its method of waiting requires. Without the
+    /// privilege it still works, but is later; the audit shows it.
     pub(crate) fn claim(&self) -> Result<(), ccplane_host::Error> {
         let spins = self.timing == Timing::Precise;
         let reserved = spins && ccplane_host::reserve(RESERVED.to_std(), PERIOD.to_std()).is_ok();
@@ -76,7 +75,7 @@ impl Waiter {
         }
     }
 
-    /// How long to sleep at `now` when the next packet is due then.
+    /// Returns the time to sleep at `now` if the next packet is due at `due`.
     pub(crate) fn sleep(&mut self, now: Time, due: Time) -> Duration {
         self.owed += self.passed(now) / WORK_FOR_REST;
         let until_due = due.since(now);
@@ -98,13 +97,13 @@ impl Waiter {
         }
     }
 
-    /// The thread is back from a sleep.
+    /// Records the end of a sleep.
     pub(crate) fn woke(&mut self, now: Time) {
         self.owed = (self.owed - self.passed(now)).max(MOST_IN_ADVANCE_NS);
         self.woken = now;
     }
 
-    /// Nanoseconds since the last call.
+    /// Returns the nanoseconds since the last call.
     fn passed(&mut self, now: Time) -> i64 {
         let passed = now.since(self.since).as_nanos();
         self.since = now;
@@ -125,7 +124,7 @@ mod tests {
         assert_eq!(waiter.sleep(now, now + US(700)), US(700));
         waiter.woke(now + US(700));
         assert_eq!(waiter.sleep(now + US(710), now + US(720)), US(90));
-        // What is due already is not kept waiting.
+        // A packet that is already due is not delayed.
         assert_eq!(waiter.sleep(now + US(710), now + US(705)), Duration::ZERO);
     }
 
@@ -147,7 +146,7 @@ mod tests {
         );
         now += US(100);
         waiter.woke(now);
-        // A packet every 10 ms, 125 µs or 12 µs, for a second: 5 % is what the kernel would take.
+        // A packet every 10 ms, 125 µs or 12 µs, for a second; the kernel would take 5 %.
         for (gap, late_at_most) in [(10_000, 0), (125, 0), (12, 50)] {
             let (begin, mut due, mut slept, mut latest) = (now, now, 0, 0);
             while now.since(begin) < Duration::from_secs(1) {

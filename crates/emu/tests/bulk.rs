@@ -1,5 +1,5 @@
-//! Bulk transfers through the emulator: super-packets arrive intact and at the rate, queues do to
-//! kernel TCP what they are for.
+//! Bulk transfers through the emulator: super-packets arrive intact and at the line rate, and
+//! queues have their intended effect on kernel TCP.
 #![expect(clippy::disallowed_methods, reason = "real packets take real time")]
 
 mod common;
@@ -18,7 +18,7 @@ use nix::sys::socket::{
     ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt,
 };
 
-/// The `at`-th byte of a stream that has no period a packet's length could hide in.
+/// Returns byte `at` of a stream without a period that could mask a misplaced packet.
 fn byte(at: usize) -> u8 {
     (at.wrapping_mul(0x9e37_79b9) >> 13) as u8
 }
@@ -32,9 +32,9 @@ fn link(line: LineSpec, ms: u64, queue: &str) -> LinkConfig {
     }
 }
 
-/// A TCP connection from the sender's namespace to the receiver's.
+/// Opens a TCP connection from the sender's namespace to the receiver's.
 fn connect(emulator: &Emulator, to: IpAddr) -> (TcpStream, TcpStream) {
-    // The kernel's own default may be one that keeps queues short.
+    // The kernel's default may be an algorithm that keeps queues short.
     let own = emulator.sender_ns();
     own.set_sysctl("net/ipv4/tcp_congestion_control", "reno")
         .expect("every kernel has it");
@@ -48,7 +48,7 @@ fn connect(emulator: &Emulator, to: IpAddr) -> (TcpStream, TcpStream) {
     (sender, listener.accept().expect("it connected").0)
 }
 
-/// Sends so many bytes by TCP and compares every one of them.
+/// Sends `bytes` bytes over TCP and compares every one.
 fn transfer(emulator: &Emulator, to: IpAddr, bytes: usize) {
     let (mut sender, mut receiver) = connect(emulator, to);
     thread::scope(|scope| {
@@ -81,8 +81,8 @@ fn transfers_arrive_intact_however_their_packets_are_cut() {
     if !may_run("intact") {
         return;
     }
-    // Whole; cut; cut with holes, which TCP has to fill; cut by a queue that reorders flows; whole
-    // whatever the rate.
+    // Whole; segmented; segmented with holes for TCP to fill; segmented by a queue that reorders
+    // flows; whole at any rate.
     let lossy = LinkConfig {
         loss: "gilbert:p=0.2%:r=50%".parse().expect("a model"),
         ..link(LineSpec::Unlimited, 1, "droptail:inf")
@@ -148,8 +148,8 @@ fn udp_s_super_packets_arrive_as_the_packets_they_stand_for() {
     }
 }
 
-/// The ratio of the time that a burst takes to the time that it should take, once within 2 %: a
-/// busy machine disturbs the receiver more than the link.
+/// Returns the ratio of a burst's duration to the expected one, once it is within 2 %: a busy
+/// machine disturbs the receiver more than the link.
 fn paced(line: &str, packets: usize, timing: Timing) -> Option<f64> {
     const SIZE: usize = 1_472;
     let config = Config {
@@ -204,7 +204,7 @@ fn super_packets_leave_at_the_line_s_rate() {
     }
 }
 
-/// Median round trip of a small datagram beside a bulk transfer.
+/// Returns the median round trip of a small datagram next to a bulk transfer.
 fn ping_beside_bulk(queue: &str) -> (StdDuration, EmuReport) {
     let back = link(LineSpec::Unlimited, 10, "droptail:inf");
     let emulator = emulate(link(rate("20mbit"), 10, queue), back);
@@ -245,7 +245,7 @@ fn a_fair_queue_keeps_a_ping_short_beside_a_bulk_transfer_and_drop_tail_does_not
     if !may_run("fair") {
         return;
     }
-    // 200 kB are 80 ms at 20 Mbit/s.
+    // 200 kB take 80 ms at 20 Mbit/s.
     let (tail, _) = ping_beside_bulk("droptail:4bdp");
     let (fair, report) = ping_beside_bulk("fq_codel");
     assert!(tail > StdDuration::from_millis(45), "drop-tail: {tail:?}");
@@ -256,7 +256,7 @@ fn a_fair_queue_keeps_a_ping_short_beside_a_bulk_transfer_and_drop_tail_does_not
     );
 }
 
-/// The ECN bits that a datagram of this traffic class arrives with behind others.
+/// Returns the ECN bits of datagrams of this traffic class that queue behind others.
 fn received_ecn(emulator: &Emulator, from: IpAddr, to: IpAddr, class: u8) -> Vec<u8> {
     let bind = |namespace: &ccplane_host::Namespace, address| {
         let socket = namespace.run(|| UdpSocket::bind(SocketAddr::new(address, 0)));
@@ -321,7 +321,7 @@ fn marks_arrive_and_only_where_they_are_understood() {
     if !may_run("marks") {
         return;
     }
-    // 4 ms a packet, so that of 20 all but the first few find more than the threshold.
+    // 4 ms per packet, so of 20 all but the first few exceed the threshold.
     let emulator = emulate(link(rate("2mbit"), 1, "ecn:3p:100p"), LinkConfig::default());
     let mut pairs = vec![(emulator.sender_addr(), emulator.receiver_addr())];
     if ccplane_host::has_ipv6() {
@@ -351,7 +351,7 @@ fn tcp_that_understands_marks_is_not_dropped() {
     if !may_run("tcp-ecn") {
         return;
     }
-    // More room than both transfers fill: a full queue drops whatever it is that comes.
+    // More space than both transfers fill: a full queue drops ECN-capable packets too.
     let emulator = emulate(
         link(rate("100mbit"), 5, "codel:ecn:limit=10000p"),
         link(LineSpec::Unlimited, 5, "droptail:inf"),
@@ -366,8 +366,8 @@ fn tcp_that_understands_marks_is_not_dropped() {
     }
     let log = emulator.finish().expect("it ran").forward;
     assert!(log.marks > 0, "CoDel signalled");
-    // Handshakes and retransmissions are not marked as capable (RFC 3168 section 6.1), and may be
-    // dropped: more of them after a pause of this machine that the senders took for losses.
+    // Handshakes and retransmissions are not ECN-capable (RFC 3168 section 6.1) and may be dropped,
+    // more of them after a pause of this machine that the senders took for losses.
     assert_eq!(
         log.ecn_drops, 0,
         "of {} drops, with {} marks",

@@ -1,4 +1,4 @@
-//! The emulator under real packets: between namespaces that the tests make and that go with them.
+//! The emulator with real packets, between namespaces that the tests create and remove.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 mod common;
@@ -29,7 +29,7 @@ fn assert_conserved(log: &LinkLog) {
     assert_eq!(log.arrived - log.inside, log.len() as u64 + log.not_kept);
 }
 
-/// Waits until everything that was sent has come to the link.
+/// Waits until everything that was sent has arrived at the link.
 fn await_arrivals(emulator: &Emulator, packets: u64) {
     let control = emulator.control();
     let deadline = Instant::now() + StdDuration::from_secs(10);
@@ -154,7 +154,7 @@ fn the_seed_decides_which_packets_are_lost() {
     let mut number = [0; 4];
     for n in 0..PACKETS {
         sender.send(&n.to_be_bytes()).expect("send");
-        // No more at once than the receiver's buffer holds.
+        // No more in flight than the receiver's buffer holds.
         if n % 100 == 99 {
             while let Some(next) = expected.next_if(|&next| next <= n) {
                 receiver.recv(&mut number).expect("another packet");
@@ -179,7 +179,7 @@ fn a_full_queue_drops_what_its_size_says() {
     if !may_run("drops") {
         return;
     }
-    // 100 ms a packet; 1 BDP of 2 s is 20 packets, one more is on the line.
+    // 100 ms per packet; 1 BDP of 2 s is 20 packets, and one more is on the line.
     let slow = LinkConfig {
         line: rate("120kbit"),
         delay: Duration::from_secs(1),
@@ -302,7 +302,7 @@ fn a_change_holds_for_every_packet_that_is_sent_after_it() {
     let emulator = emulate(LinkConfig::default(), LinkConfig::default());
     let (sender, receiver) = sockets(&emulator);
     let control = emulator.control();
-    // The thread that moves packets often finds a change and the packet after it at once.
+    // The driver often finds a change and the packet after it at once.
     for n in 0..500_u32 {
         let loss = if n % 2 == 0 {
             LossModel::Bernoulli(Probability::ALWAYS)
@@ -423,8 +423,8 @@ fn a_command_runs_behind_the_link() {
     };
     let mut host = None;
     let mut echo = None;
-    // The command finds its address, speaks to the host, is told a new rate, and has an exit code
-    // of its own.
+    // The command finds its address, talks to the host while the rate is changed, and exits with
+    // its own code.
     let script = "exec 3<>/dev/udp/$CCPLANE_HOST/$PORT; echo hello >&3; answer=$(timeout 5 head -c 6 <&3); \
                   [ \"$answer\" = world ] && exit 7; exit 1";
     let mut command = Command::new("bash");
@@ -486,7 +486,8 @@ fn a_command_runs_behind_the_link() {
     );
 }
 
-/// This test binary once more, running only `test` (an ignored one below).
+/// Returns a command that runs this test binary again with only `test`, one of the ignored ones
+/// below.
 fn again(test: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("a test has a file"));
     command
@@ -548,7 +549,7 @@ fn without_permission_the_error_says_what_is_missing() {
     }
     let output = match again("unprivileged").uid(65_534).gid(65_534).output() {
         Ok(output) => output,
-        // The test's file lies where nobody else may look.
+        // The test binary is in a folder that other users cannot read.
         Err(reason) if std::env::var_os("CCPLANE_NO_SKIP").is_none() => {
             eprintln!("SKIPPED: without_permission_the_error_says_what_is_missing: {reason}");
             return;

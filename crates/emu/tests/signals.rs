@@ -1,5 +1,5 @@
-//! What becomes of a command behind the link when this process is ended from outside. The test runs
-//! itself again as the process to be ended.
+//! The command behind the link when this process is ended from outside. The test runs itself again
+//! as the process to end.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 use std::io::{BufRead, BufReader, Lines};
@@ -31,10 +31,10 @@ fn main() {
     println!("signals: 3 passed");
 }
 
-/// Runs a command that says its process number, then what became of it.
+/// Runs a command that prints its PID, then reports its end.
 fn victim() {
     let mut command = Command::new("sh");
-    // Who runs tests in the background of a shell has them ignore interrupts.
+    // Tests run in the background of a shell inherit ignored interrupts.
     let sleep = "exec env --default-signal=INT sleep 60";
     command.args([
         "-c",
@@ -109,7 +109,7 @@ fn a_terminated_emulation_passes_it_on_and_cleans_up() {
 
 fn an_interrupt_is_the_command_s_business() {
     let mut victim = Victim::start();
-    // As a terminal does, but to the emulator first.
+    // Like a terminal, but to the emulator first.
     kill(victim.pid(), Signal::SIGINT).expect("it runs");
     std::thread::sleep(Duration::from_millis(50));
     assert!(
@@ -132,14 +132,14 @@ fn a_killed_emulation_takes_its_command_along() {
         assert!(Instant::now() < deadline, "the command lives on");
         std::thread::sleep(Duration::from_millis(5));
     }
-    // What is in the background nobody ends, once the emulator is killed.
+    // Nothing ends background processes once the emulator has been killed.
     kill(victim.background, Signal::SIGKILL).expect("it lives on without a network");
-    // What any later start does.
+    // Any later start sweeps.
     ccplane_host::sweep();
     victim.assert_nothing_left();
 }
 
-/// A process that has ended and that nobody has waited for is in state Z, proc(5).
+/// An ended process that was not reaped is in state Z, proc(5).
 fn is_alive(process: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     stat.rsplit_once(") ")

@@ -1,5 +1,4 @@
-//! The file of a packet log: pcapng (draft-ietf-opsawg-pcapng) with one interface for each
-//! direction.
+//! Writing a packet log: pcapng (draft-ietf-opsawg-pcapng) with one interface per direction.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -18,13 +17,13 @@ use super::{KEPT, Sight};
 use crate::Config;
 use crate::control::Way;
 
-/// Time stamps count 10^-9 s (option if_tsresol, draft-ietf-opsawg-pcapng, section 4.2).
+/// Resolution of timestamps, 10^-9 s (option if_tsresol, draft-ietf-opsawg-pcapng, section 4.2).
 const NANOSECONDS: u8 = 9;
 
-/// Names of the directions, those of `emu set`.
+/// Names of the directions, as in `emu set`.
 pub(super) const NAMES: [&str; 2] = ["up", "down"];
 
-/// Writes packets one after the other.
+/// Writer of a packet log.
 pub(super) struct Writer<W: Write> {
     file: PcapNgWriter<W>,
     began: std::time::Duration,
@@ -32,7 +31,7 @@ pub(super) struct Writer<W: Write> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Writes what the directions are.
+    /// Writes the file header and the description of both directions.
     pub(super) fn new(
         file: W,
         config: &Config,
@@ -58,7 +57,7 @@ impl<W: Write> Writer<W> {
             options
                 .extend(rate.map(|rate| InterfaceDescriptionOption::IfSpeed(rate.bits_per_sec())));
             let interface = InterfaceDescriptionBlock {
-                // Not LINKTYPE_RAW: libpcap (1.10) refuses a second interface of that type.
+                // libpcap (1.10) refuses a second interface of LINKTYPE_RAW.
                 linktype: if ethernet {
                     DataLink::ETHERNET
                 } else {
@@ -90,7 +89,7 @@ impl<W: Write> Writer<W> {
             .map(|_| ())
     }
 
-    /// All is in the file.
+    /// Flushes the file.
     pub(super) fn finish(self) -> io::Result<()> {
         self.file.into_inner().flush()
     }

@@ -1,7 +1,8 @@
-//! The order of a packet log: that of the packets of each flow.
+//! Order of a packet log: within each flow, packets are in the order of their arrival.
 //!
-//! A full queue drops a packet long before the packets ahead of it leave. Logged at that moment, it
-//! would make those look out of order. It is held until they have left, or one behind it leaves.
+//! A full queue drops a packet long before the packets ahead of it leave. Logged at that moment,
+//! the drop would make them look out of order. It is held until they have left, or a packet behind
+//! it leaves.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -9,7 +10,7 @@ use ccplane_units::Time;
 
 use super::Sight;
 
-/// Packets in a queue, by flow in the order in which they came.
+/// Packets in a queue, per flow in the order of arrival.
 #[derive(Debug, Default)]
 pub(crate) struct FlowOrder {
     flows: HashMap<u32, VecDeque<Entry>>,
@@ -17,14 +18,14 @@ pub(crate) struct FlowOrder {
 
 #[derive(Debug)]
 struct Entry {
-    /// Frame, and number in it.
+    /// Frame number, and index in the frame.
     packet: (u32, u16),
-    /// Its record if it was dropped.
+    /// Log entry, if the packet was dropped.
     dropped: Option<Box<Sight>>,
 }
 
 impl FlowOrder {
-    /// Records that a packet came to the queue.
+    /// Records the arrival of a packet at the queue.
     pub(crate) fn on_arrived(&mut self, flow: u32, packet: (u32, u16)) {
         let dropped = None;
         self.flows
@@ -33,8 +34,8 @@ impl FlowOrder {
             .push_back(Entry { packet, dropped });
     }
 
-    /// Records that a packet left the queue or was dropped, and appends to `out` every record that
-    /// is due.
+    /// Records that a packet left the queue or was dropped, and appends every entry that is due to
+    /// `out`.
     pub(crate) fn on_gone(
         &mut self,
         flow: u32,
@@ -48,7 +49,7 @@ impl FlowOrder {
             return;
         };
         let found = match sight.dropped {
-            // The newest packet mostly.
+            // Usually the newest packet.
             Some(_) => entries.iter().rposition(|entry| entry.packet == packet),
             None => entries.iter().position(|entry| entry.packet == packet),
         };
@@ -78,7 +79,7 @@ impl FlowOrder {
         }
     }
 
-    /// Appends the records that are still held, at the end of a log.
+    /// Appends the entries that are still held, at the end of a log.
     pub(crate) fn flush(&mut self, now: Time, out: &mut Vec<Sight>) {
         for (_, entries) in self.flows.drain() {
             for mut entry in entries {
@@ -88,8 +89,8 @@ impl FlowOrder {
     }
 }
 
-/// Appends the record of a dropped packet, with the time at which it is due. Returns whether the
-/// packet is still in the queue.
+/// Appends the entry of a dropped packet with the current time. Returns true if the packet is still
+/// in the queue.
 fn emit(entry: &mut Entry, now: Time, out: &mut Vec<Sight>) -> bool {
     let Some(mut sight) = entry.dropped.take() else {
         return true;
@@ -106,7 +107,7 @@ mod tests {
 
     use super::*;
 
-    /// The frames in the order of the log, with the time and how much earlier each was dropped, in
+    /// Returns the frames in log order, with the logged time and how much earlier each was dropped,
     /// ms.
     fn log(steps: &[(u64, u32, Option<DropReason>)], arrived: u32) -> Vec<(u32, u64, u64)> {
         let mut order = FlowOrder::default();
@@ -132,13 +133,13 @@ mod tests {
     #[test]
     fn a_drop_follows_the_packets_ahead_of_it() {
         let full = Some(DropReason::Full);
-        // 2 finds the queue full; 3 comes when 0 has left.
+        // 2 finds the queue full; 3 arrives after 0 has left.
         let steps = [(1, 2, full), (2, 0, None), (3, 1, None), (4, 3, None)];
         assert_eq!(log(&steps, 4), [(0, 2, 0), (1, 3, 0), (2, 3, 2), (3, 4, 0)]);
         // Nothing is ahead of a drop at the head.
         let aqm = Some(DropReason::Aqm);
         assert_eq!(log(&[(1, 0, aqm), (1, 1, None)], 2), [(0, 1, 0), (1, 1, 0)]);
-        // A packet that overtakes does not take those along that wait.
+        // An overtaking packet does not release the waiting ones.
         let steps = [(1, 1, full), (2, 2, None), (3, 0, None)];
         assert_eq!(log(&steps, 3), [(1, 2, 1), (2, 2, 0), (0, 3, 0)]);
     }

@@ -19,40 +19,40 @@ use super::{ETHERNET, Sight};
 use crate::Error;
 use crate::control::Way;
 
-/// A packet log as it was read.
+/// Contents of a packet log.
 #[derive(Clone, Debug, Default)]
 pub struct Captured {
-    /// By direction, forward first: what the link was, as people write it.
+    /// Description of the link, per direction, forward first.
     pub links: [String; 2],
-    /// By direction: its mean rate, if it had one.
+    /// Mean rate of the link, per direction, if it had one.
     pub rates: [Option<Rate>; 2],
-    /// In the order of the file.
+    /// Packets in file order.
     pub packets: Vec<Logged>,
 }
 
 /// A packet of a log.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Logged {
-    /// Which way it went.
+    /// Direction of the packet.
     pub way: Way,
-    /// When it left the queue, since the first packet of the log; for a dropped packet, when the
-    /// packets of its flow ahead of it had left.
+    /// Departure from the queue, since the first packet of the log; for a dropped packet, the
+    /// departure of the packets of its flow ahead of it.
     pub at: Time,
-    /// How much earlier it was dropped.
+    /// Time from the drop to `at`.
     pub early: Duration,
-    /// How long it was in the queue and on the line.
+    /// Time in the queue and on the line.
     pub queued: Duration,
-    /// Bytes in the queue without it.
+    /// Backlog in bytes, without this packet.
     pub backlog: u64,
-    /// Why it was dropped, if it was.
+    /// Reason of the drop, if the packet was dropped.
     pub dropped: Option<DropReason>,
-    /// Its length, IP header included.
+    /// Length in bytes, including the IP header.
     pub bytes: u32,
-    /// Of sender and receiver, 0 if it is neither TCP nor UDP.
+    /// Source and destination port, 0 if it is neither TCP nor UDP.
     pub ports: [u16; 2],
 }
 
-/// What a comment says.
+/// Contents of a packet's comment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Words {
     queued: Duration,
@@ -61,7 +61,7 @@ pub(super) struct Words {
     dropped: Option<DropReason>,
 }
 
-/// Drops as they are called in a log.
+/// Names of the drop reasons in a log.
 const REASONS: [(DropReason, &str); 6] = [
     (DropReason::Full, "full"),
     (DropReason::PushedOut, "pushed-out"),
@@ -130,8 +130,9 @@ impl Words {
     }
 }
 
-/// Reads a packet log. A file that is none is an error with the number of the packet; one whose end
-/// is missing, since the emulator was killed, is read as far as it goes.
+/// Reads a packet log. A truncated file, left by a killed emulator, is read as far as it goes.
+///
+/// # Errors The file is not a packet log. The message has the number of the offending packet.
 pub fn read(path: &Path) -> Result<Captured, Error> {
     let wrong = |reason: String| Error::NoLog {
         path: path.into(),
@@ -187,8 +188,8 @@ pub fn read(path: &Path) -> Result<Captured, Error> {
     Ok(captured)
 }
 
-/// Which direction an interface stands for, and what its packets have in front of IP; what it says
-/// of the link is kept.
+/// Returns the direction of an interface and the length of its link header. Stores its description
+/// of the link.
 fn described(
     interface: &InterfaceDescriptionBlock<'_>,
     captured: &mut Captured,

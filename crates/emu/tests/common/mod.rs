@@ -1,4 +1,4 @@
-//! What the tests on real packets share.
+//! Helpers of the tests on real packets.
 
 use std::net::{IpAddr, UdpSocket};
 use std::time::Duration as StdDuration;
@@ -7,7 +7,7 @@ use ccplane_emu::qdisc::LineSpec;
 use ccplane_emu::{Config, Emulator, LinkConfig};
 use ccplane_host::Namespace;
 
-/// Whether this process may make namespaces; says loudly if not.
+/// Returns true if this process may create namespaces; otherwise reports that the test is skipped.
 pub fn may_run(test: &str) -> bool {
     match Namespace::create(&format!("ccplane-{}-{test}", std::process::id())) {
         Ok(_) => true,
@@ -32,7 +32,7 @@ pub fn emulate(forward: LinkConfig, reverse: LinkConfig) -> Emulator {
     Emulator::start(config).expect("the machine allows it")
 }
 
-/// A socket at each end.
+/// Opens a socket at each end.
 pub fn sockets(emulator: &Emulator) -> (UdpSocket, UdpSocket) {
     let open = |namespace: &Namespace, address: IpAddr| {
         let socket = namespace
