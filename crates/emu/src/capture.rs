@@ -35,8 +35,8 @@ const ETHERNET: usize = 14;
 /// more if the process is killed.
 const BATCH: usize = 256;
 
-/// Batches that may wait for the writer, 13 MB: a tenth of a second of 10 Gbit/s in full packets,
-/// and a quarter of a minute at 50 Mbit/s. Beyond it packets are not logged, and counted.
+/// Batches that may be queued for the writer, 13 MB: a tenth of a second of full-sized packets at
+/// 10 Gbit/s, or a quarter of a minute at 50 Mbit/s. Beyond it packets are not logged but counted.
 const BATCHES: usize = 256;
 
 /// Longest time that a packet stays in memory before it goes to the writer.

@@ -16,9 +16,9 @@ const QUANTUM: Duration = Duration::from_micros(100);
 /// kernel throttles; with a lower one, more packets meet a late wake-up.
 const WORK_FOR_REST: i64 = 15;
 
-/// How long before a packet is due such a rest ends, for a processor that has slept for
-/// microseconds only: shorter, and late wake-ups show; longer, and at 96 Mbit/s (a packet every 125
-/// µs, and its acknowledgement) there is no gap to rest in.
+/// Time between the end of a rest and the next due packet, for a CPU that has slept for
+/// microseconds only. With a shorter one late wake-ups show; with a longer one 96 Mbit/s (a packet
+/// every 125 µs, plus its ACK) leaves no gap to rest in.
 const SPIN: Duration = Duration::from_micros(75);
 
 /// Bounds of a rest: sleeping and waking take some microseconds, and a packet that arrives during a

@@ -5,14 +5,14 @@
 //! Common mistakes that they avoid:
 //!
 //! - `prio` without a priomap maps packets to three bands by socket priority and old TOS, so 4 is
-//!   in the same band as 0. Here every
-//!   priority maps to the first band, and only a DSCP filter selects a lower one;
+//!   in the same band as 0. Here every priority maps to the first band, and only a DSCP filter
+//!   selects a lower one;
 //! - a filter on the whole byte misses every packet of a flow that uses ECN: the mask excludes the
 //!   two ECN bits;
 //! - IPv4 and IPv6 need one filter each;
 //! - `prio` gives each band a queue of the device's length, on some devices a single packet. Here
-//!   the length is explicit. Bands share no
-//!   space, so unlike in RC3's own routers a packet of class 0 always finds its space free and evicts no other.
+//!   the length is explicit. Bands share no space, so unlike in RC3's own routers a packet of class
+//!   0 always finds its space free and evicts no other.
 
 use std::io;
 use std::process::Output;

@@ -35,14 +35,14 @@ pub use refusal::report_refused_calls;
 /// many processors.
 const TASKS: u64 = 512;
 
-/// Program to start.
+/// A program to start.
 #[derive(Debug)]
 pub struct Program<'a> {
     /// Path, or a name that is looked up in PATH.
     pub path: &'a Path,
     /// Arguments after the name.
     pub arguments: Vec<OsString>,
-    /// Whole environment.
+    /// Complete environment.
     pub environment: Vec<(OsString, OsString)>,
     /// User and group; `None` for the caller's. Others require root.
     pub user: Option<(u32, u32)>,

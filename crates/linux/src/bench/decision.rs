@@ -101,7 +101,7 @@ impl Datapath<'_> {
         together: usize,
         mut turn: impl FnMut(),
     ) -> Result<f64, LoadError> {
-        // Until the flow has its program.
+        // Runs until the flow has its program.
         while !self.is_answered() {
             turn();
         }

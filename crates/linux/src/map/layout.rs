@@ -1,7 +1,7 @@
 //! Memory shared by the BPF object, its loader and the agent: `bpf/layout.h` in Rust.
 //!
-//! Fields that both sides access while traffic runs are atomic. A test compares the sizes with
-//! those of the object.
+//! Fields that both sides access while traffic runs are atomic. A test compares the sizes with the
+//! object's.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
