@@ -24,7 +24,8 @@ pub(crate) enum Link {
 impl Link {
     /// Creates an empty link on a path of this round-trip time; a trace starts at time zero.
     ///
-    /// # Errors The rate or the queue is invalid.
+    /// # Errors
+    /// The rate or the queue is invalid.
     pub(crate) fn new(
         way: Way,
         config: &LinkConfig,

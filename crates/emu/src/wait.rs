@@ -26,8 +26,8 @@ const SPIN: Duration = Duration::from_micros(75);
 const SHORTEST_REST: Duration = Duration::from_micros(10);
 const LONGEST_REST: Duration = Duration::from_micros(100);
 
-/// Owed rest from which a thread without gaps rests although packets will be late: by the length of
-/// the rest rather than the kernel's 50 ms.
+/// Owed rest above which a thread rests even without a gap. Packets are then late by the length of
+/// this rest rather than by the kernel's 50 ms.
 const OVERDUE_NS: i64 = 500_000;
 const FORCED_REST: Duration = Duration::from_micros(50);
 

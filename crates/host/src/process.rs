@@ -35,7 +35,7 @@ pub fn system_program(name: &str) -> Command {
 }
 
 /// Makes `command` die (by SIGKILL) with the thread that starts it, and start with no signal
-/// blocked, whatever this thread blocks. Processes that the command has started live on.
+/// blocked, even if this thread blocks some. Processes that the command has started live on.
 pub fn die_with_parent(command: &mut Command) -> &mut Command {
     let prepare = || {
         prctl::set_pdeathsig(Signal::SIGKILL)?;

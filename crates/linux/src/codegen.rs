@@ -105,7 +105,8 @@ pub fn interpreter_code(program: &Program) -> Vec<[u8; 16]> {
 /// and does nothing if it is null. The caller has cleared [`reg::SHOULD_CONTINUE`]. The code ends
 /// by running off its end, with r0 to r7 undefined.
 ///
-/// # Errors [`TooLarge`] if the code exceeds [`ROOM`].
+/// # Errors
+/// [`TooLarge`] if the code exceeds [`ROOM`].
 pub fn compile(program: &Program) -> Result<Vec<Insn>, TooLarge> {
     let code = generate(program);
     if code.len() > ROOM {

@@ -104,7 +104,8 @@ pub fn defaults() -> Vec<DefaultControl> {
 /// attached registration and every orphan of ccplane. Returns the former defaults, each with its
 /// replacement.
 ///
-/// # Errors The first default that could not be replaced. The others are replaced nevertheless.
+/// # Errors
+/// The first default that could not be replaced. The others are replaced nevertheless.
 pub fn restore(
     only: Option<&str>,
     to: Option<&str>,
@@ -159,7 +160,8 @@ fn replace(default: &DefaultControl, candidates: &[&str]) -> Result<String, Defa
 /// Rewrites every default with the name of a new registration, since the kernel still refers to the
 /// previous object.
 ///
-/// # Errors The first default that could not be written.
+/// # Errors
+/// The first default that could not be written.
 pub fn rebind(name: &str) -> Result<(), Box<DefaultError>> {
     let bound = defaults()
         .into_iter()

@@ -48,7 +48,8 @@ pub fn run_agent(
 /// raised its scheduling priority, which may need one. Other threads keep theirs: drop `kernel` in
 /// one of them.
 ///
-/// # Errors The capabilities could not be dropped. Nothing was run.
+/// # Errors
+/// The capabilities could not be dropped. Nothing was run.
 pub fn run_agent_unprivileged(
     kernel: &mut Kernel,
     agent: &mut Agent,

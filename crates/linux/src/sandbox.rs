@@ -240,7 +240,8 @@ fn admit(supervisor: Pid, program: &Program<'_>, namespaces: Namespaces) -> io::
 impl Sandboxed {
     /// Waits for the end of the program, at most `longest`.
     ///
-    /// # Errors The program could not be started.
+    /// # Errors
+    /// The program could not be started.
     pub fn wait(&self, longest: Duration) -> io::Result<Option<ExitStatus>> {
         let mut waited = [PollFd::new(self.status.as_fd(), PollFlags::POLLIN)];
         let timeout = PollTimeout::try_from(longest).unwrap_or(PollTimeout::MAX);
@@ -404,8 +405,8 @@ fn clone_supervisor(plan: &Plan) -> io::Result<Pid> {
 
 /// Forks without the C library's atfork handlers, which may wait for other threads.
 ///
-/// # Safety The child may only make system calls: it must not allocate, lock or return to the
-/// caller's code.
+/// # Safety
+/// The child may only make system calls: it must not allocate, lock or return to the caller's code.
 unsafe fn fork(namespaces: c_int) -> c_long {
     let flags = c_long::from(namespaces | libc::SIGCHLD);
     // SAFETY: without CLONE_VM the child has a copy of the memory, and a null stack means the same
@@ -415,8 +416,9 @@ unsafe fn fork(namespaces: c_int) -> c_long {
 
 /// Prepares the process, starts the program, and waits for its end or the caller's.
 ///
-/// # Safety Must run in a fresh child of [`fork`]. It makes system calls only, and by number where
-/// the C library would address threads that the child does not have.
+/// # Safety
+/// Must run in a fresh child of [`fork`]. It makes system calls only, and by number where the C
+/// library would address threads that the child does not have.
 unsafe fn supervise(plan: &Plan) -> ! {
     // SAFETY: the caller guarantees a fresh child. All pointers passed are to locals or into
     // `plan`.
@@ -478,7 +480,8 @@ unsafe fn supervise(plan: &Plan) -> ! {
 
 /// Executes the program.
 ///
-/// # Safety Same contract as [`supervise`].
+/// # Safety
+/// Same contract as [`supervise`].
 unsafe fn run(plan: &Plan) -> ! {
     // SAFETY: same contract as `supervise`. The pointer vectors end with null, and `plan` owns the
     // strings.
@@ -510,7 +513,8 @@ unsafe fn run(plan: &Plan) -> ! {
 
 /// Waits for the program or the caller to end, and kills the program's process group.
 ///
-/// # Safety Same contract as [`supervise`]. `child` must be an unreaped child of this process.
+/// # Safety
+/// Same contract as [`supervise`]. `child` must be an unreaped child of this process.
 unsafe fn watch(child: libc::pid_t) -> ! {
     // SAFETY: same contract as `supervise`. All pointers passed are to locals.
     unsafe {
@@ -540,7 +544,8 @@ unsafe fn watch(child: libc::pid_t) -> ! {
 
 /// Ends the process with a record if the result of a system call is an error.
 ///
-/// # Safety Same contract as [`supervise`].
+/// # Safety
+/// Same contract as [`supervise`].
 unsafe fn check(step: i32, result: c_long) {
     if result < 0 {
         // SAFETY: same contract as `supervise`; `record` gets a local.
@@ -551,7 +556,8 @@ unsafe fn check(step: i32, result: c_long) {
     }
 }
 
-/// # Safety Same contract as [`supervise`].
+/// # Safety
+/// Same contract as [`supervise`].
 unsafe fn record(record: Record) {
     // SAFETY: `record` is a local of this size. A short write cannot happen in an empty pipe.
     unsafe {

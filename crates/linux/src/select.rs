@@ -200,7 +200,8 @@ pub fn attach(kernel_name: &str, selection: &Selection) -> Result<(), SelectErro
 /// cgroup precede those of a wider one. With `arms`, rules with a percentage also watch an equal
 /// number of unselected connections.
 ///
-/// # Errors The earlier rules remain in force, and none of the new ones is.
+/// # Errors
+/// The earlier rules remain in force, and none of the new ones is.
 pub fn replace(
     names: &[String],
     choices: &[Choice],

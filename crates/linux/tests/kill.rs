@@ -95,7 +95,7 @@ impl Drop for AgentProcess {
     }
 }
 
-/// Connections that send until stopped, and then finish in order.
+/// Connections that send until stopped, and then complete their transfers.
 struct Load {
     stop: Arc<AtomicBool>,
     sender: Option<std::thread::JoinHandle<u64>>,

@@ -132,7 +132,8 @@ impl Words {
 
 /// Reads a packet log. A truncated file, left by a killed emulator, is read as far as it goes.
 ///
-/// # Errors The file is not a packet log. The message has the number of the offending packet.
+/// # Errors
+/// The file is not a packet log. The message has the number of the offending packet.
 pub fn read(path: &Path) -> Result<Captured, Error> {
     let wrong = |reason: String| Error::NoLog {
         path: path.into(),

@@ -13,8 +13,8 @@ pub struct Shared<T> {
 
 /// Types that may lie in memory that the kernel writes.
 ///
-/// # Safety Every bit pattern must be valid, and every field that this process accesses must be an
-/// atomic.
+/// # Safety
+/// Every bit pattern must be valid, and every field that this process accesses must be an atomic.
 pub unsafe trait Plain {}
 
 // SAFETY: `Slot` is `repr(C)` and consists of integers and atomics. The plain integers are private

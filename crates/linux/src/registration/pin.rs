@@ -241,7 +241,8 @@ pub enum Presence {
 
 /// Checks for the registration `name` of this layout, without opening a descriptor.
 ///
-/// # Errors The folder could not be read, so the presence is unknown.
+/// # Errors
+/// The folder could not be read, so the presence is unknown.
 pub fn presence(name: &str) -> std::io::Result<Presence> {
     presence_in(&directory(name))
 }

@@ -61,7 +61,8 @@ pub struct Asked {
 
 /// Asks the agent for the algorithms in `names`, or for all that it has if `names` is empty.
 ///
-/// # Errors No agent is reachable now, or it does not offer what was requested.
+/// # Errors
+/// No agent is reachable now, or it does not offer what was requested.
 pub fn remote_algorithms(
     address: &AgentAddress,
     names: &[&str],

@@ -41,7 +41,8 @@ pub struct Arms {
 impl Arms {
     /// Creates the arms for rules of these congestion controls.
     ///
-    /// # Errors The kernel rejects the program, or a capability is missing.
+    /// # Errors
+    /// The kernel rejects the program, or a capability is missing.
     pub fn new(names: &[String]) -> Result<Arms, SelectError> {
         let object = select::load("look", &select::Wanted::default(), None)?;
         let handle = |name: &str| {

@@ -204,8 +204,9 @@ pub(crate) fn storage(kernel_name: &str) -> Option<Storage> {
 /// killed, and restores their devices in all namespaces. Returns the names of the congestion
 /// controls that had some.
 ///
-/// # Errors The first reason why a device could not be restored. The pins of its set stay, with the
-/// notes that a retry needs; all other sets are removed.
+/// # Errors
+/// The first reason why a device could not be restored. The pins of its set stay, with the notes
+/// that a retry needs; all other sets are removed.
 pub fn detach(only: Option<&str>) -> Result<Vec<String>, LoadError> {
     let wanted = |path: &PathBuf| only.is_none_or(|only| path.ends_with(only));
     let mut removed = Vec::new();

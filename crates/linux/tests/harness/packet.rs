@@ -136,7 +136,7 @@ const STAMPED_HERE: u32 = 0xfd10_4478;
 fn option(packet: &[u8], link: usize) -> Option<(usize, usize)> {
     let ip = packet.get(link..)?;
     let tcp = match (packet.get(12..14)?, ip) {
-        // An IP header without options, which would make it longer than 5 words.
+        // IPv4 without options: a header length of 5 words.
         ([0x08, 0x00], [0x45, _, _, _, _, _, _, _, _, 6, ..]) => link + 20,
         ([0x86, 0xdd], [_, _, _, _, _, _, 6, ..]) => link + 40,
         _ => return None,
