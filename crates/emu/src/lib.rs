@@ -17,8 +17,13 @@
 //!     queue: QueueSpec::ONE_BDP,
 //!     ..LinkConfig::default()
 //! };
-//! let emulator = Emulator::start(Config { forward: link.clone(), reverse: link, ..Config::default() })?;
-//! let listener = emulator.receiver_ns().run(|| std::net::TcpListener::bind(("10.77.0.2", 5001)))??;
+//! let emulator = Emulator::start(Config {
+//!     forward: link.clone(),
+//!     reverse: link,
+//!     ..Config::default()
+//! })?;
+//! let receiver = emulator.receiver_ns();
+//! let listener = receiver.run(|| std::net::TcpListener::bind(("10.77.0.2", 5001)))??;
 //! // … traffic from emulator.sender_ns() …
 //! emulator.control().set_delay(Way::Forward, "30ms".parse()?)?;
 //! let report = emulator.finish()?;
