@@ -20,7 +20,7 @@ pub enum Error {
     Queue {
         /// Direction of the link.
         way: Way,
-        /// Reason.
+        /// Reason of the rejection.
         source: QueueSpecError,
     },
     /// The rate is zero.

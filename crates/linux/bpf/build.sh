@@ -1,7 +1,7 @@
 #!/bin/sh
-# Builds the BPF objects in prebuilt/, which the crate ships so that users need no clang. Needs
-# clang 14, Debian 12's. `build.sh --check` builds into a temporary directory and compares byte for
-# byte, so that a stale or tampered object fails.
+# Builds the BPF objects in prebuilt/, which the crate ships so that users need no clang. The build
+# itself needs clang 14, as in Debian 12. `build.sh --check` builds into a temporary directory and
+# compares byte for byte, so that a stale or tampered object fails.
 set -eu
 cd "$(dirname "$0")"
 clang=${CLANG:-clang-14}

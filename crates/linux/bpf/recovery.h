@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Duties that the kernel leaves to a `cong_control` callback: the reduction itself (PRR),
- * NewReno growth in fallback, the pacing rate, and the restart after idle. The kernel still enters
- * and leaves recovery, marks losses, retransmits and undoes.
+/* Duties that the kernel leaves to a `cong_control` callback: the reduction itself (PRR), NewReno
+ * growth in fallback, the pacing rate, and the restart after idle. The kernel still enters and
+ * leaves recovery, marks losses, retransmits and undoes.
  */
 #ifndef CCPLANE_RECOVERY_H
 #define CCPLANE_RECOVERY_H

@@ -48,7 +48,7 @@ pub(crate) struct Relay<'a, O> {
     remote: &'a mut dyn Remote,
     observer: &'a mut O,
     /// Events that did not fit in the agent's socket, with their fields. While there are any, the
-    /// kernel's ring is not read, so they are bounded by one batch of the ring; when the ring is
+    /// kernel's ring is not read, so they are at most the contents of one ring; when the ring is
     /// full, the flows keep their measurements.
     kept: VecDeque<(Event<'static>, Vec<u64>)>,
     /// Data is waiting for room in the agent's socket.

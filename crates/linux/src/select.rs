@@ -103,7 +103,7 @@ pub enum SelectError {
     NotACgroup {
         /// The given path.
         path: PathBuf,
-        /// Reason.
+        /// Reason of the rejection.
         reason: String,
     },
     /// No cgroup hierarchy of version 2 is mounted.

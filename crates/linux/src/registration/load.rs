@@ -188,10 +188,10 @@ pub(crate) struct Memory {
 /// Features of the running kernel, from its type information.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelFeatures {
-    /// `cong_control` takes (sk, ack, flag, rate_sample), as since Linux 6.10; before, (sk,
+    /// `cong_control` takes (sk, ack, flag, rate_sample) since Linux 6.10; before, (sk,
     /// rate_sample).
     pub four_arguments: bool,
-    /// Registrations are links, as since Linux 6.4.
+    /// Registrations are links, since Linux 6.4.
     pub links: bool,
 }
 
