@@ -44,7 +44,7 @@ struct Outcome {
 const STILL: Duration = Duration::from_millis(100);
 
 /// Runs one bulk flow for a few seconds. Repeats up to five times if the host paused, since such a
-/// run says nothing about recovery.
+/// run is inconclusive.
 fn run(name: &str, loss: Probability) -> Outcome {
     let mut tries = 5;
     loop {
