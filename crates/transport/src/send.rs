@@ -1,5 +1,5 @@
-//! The sending half of a connection, in parts: what is on its way ([`flight`]), what leaves and
-//! when, and what comes back.
+//! Sending half of a connection: the scoreboard ([`flight`]), transmission and its schedule, and
+//! the processing of acknowledgements.
 
 pub(crate) mod acknowledge;
 pub(crate) mod flight;

@@ -1,8 +1,8 @@
-//! What an acknowledgement does to the sending half.
+//! Processing of acknowledgements in the sending half.
 //!
-//! The ordinary ACK covers segments that were sent once while nothing is SACKed, lost or under
-//! repair. Only the last segment that it covers is looked at, so its cost does not depend on their
-//! number. All other ACKs go through `digest`.
+//! The fast path handles an ACK of segments that were sent once, while nothing is SACKed, lost or
+//! being repaired. It reads only the last segment covered, so its cost does not depend on the
+//! number of segments. All other ACKs go through `digest`.
 
 #[cfg(test)]
 mod tests;
@@ -19,7 +19,7 @@ use crate::send::rack::Rack;
 use crate::send::recovery::Undo;
 
 impl Connection {
-    /// Processes the acknowledgement in a segment. `arrived` is its time stamp.
+    /// Processes the acknowledgement in a segment. `arrived` is its arrival time stamp.
     #[inline(always)]
     pub(crate) fn on_ack(
         &mut self,
@@ -34,7 +34,7 @@ impl Connection {
             && !segment.has_side()
             && segment.class == 0
         {
-            // Nothing is outstanding: it can only open the window.
+            // Nothing is outstanding: the ACK can only open the window.
             let limit = self.flight.una_offset() + u64::from(segment.window);
             if limit > self.limit {
                 self.limit = limit;
@@ -108,7 +108,7 @@ impl Connection {
         }
     }
 
-    /// Tells the control, and does what it says.
+    /// Calls the control with the event and applies its outcome.
     #[inline(always)]
     pub(crate) fn tell<C: Control>(&mut self, now: Time, ack: Ack, control: &mut C) {
         if C::STEERED {
@@ -123,10 +123,10 @@ impl Connection {
         self.apply(&ack, &outcome);
     }
 
-    /// The general path of an ACK. Returns `None` when the control need not see it.
+    /// Slow path of an ACK. Returns `None` if there is nothing to report to the control.
     ///
-    /// RC3 takes part at two calls. `hear` keeps back what does not concern class 0. `deliver`
-    /// keeps back segments that RC3 delivered.
+    /// RC3 has two hooks: `hear` removes the parts that do not concern class 0, and `deliver` skips
+    /// segments that RC3 delivered.
     fn digest(&mut self, now: Time, arrived: Time, segment: &Segment, side: &Side) -> Option<Ack> {
         let told = self.hear(segment, side)?;
         let mut ack = self.marks(segment);
@@ -149,10 +149,10 @@ impl Connection {
     }
 
     /// Applies an acknowledgement to class 0: the cumulative ACK, then SACK ranges, the duplicate
-    /// and the window. Returns whether it brought an RTT sample.
+    /// and the window. Returns whether it gave an RTT sample.
     ///
-    /// `claims` is called for each newly covered segment. It returns true where what arrived is not
-    /// what class 0 sent.
+    /// `claims` is called for each newly covered segment. It returns true if the ACK does not
+    /// report the transmission of class 0.
     #[inline(always)]
     pub(crate) fn take(
         &mut self,
@@ -222,8 +222,8 @@ impl Connection {
         certain
     }
 
-    /// Takes the time stamps of an exchange that this ACK completes. Returns false where they
-    /// cannot be true.
+    /// Stores the time stamps of an exchange that this ACK completes. Returns false if they are
+    /// implausible.
     #[inline]
     fn take_stamps(&mut self, now: Time, arrived: Time, segment: &Segment, side: &Side) -> bool {
         if !side.stamped || !segment.has_side() || segment.kind != Kind::Ack {
@@ -241,7 +241,8 @@ impl Connection {
             .take(now, stamps)
     }
 
-    /// Growth of the peer's CE counts since the last ACK. A smaller count comes from an older ACK.
+    /// Increase of the peer's CE counts since the last ACK. An older ACK has a smaller count and is
+    /// ignored.
     fn marks(&mut self, segment: &Segment) -> Ack {
         let mut ack = Ack::default();
         let packets = segment.ce_packets.wrapping_sub(self.ce_packets);
@@ -254,8 +255,8 @@ impl Connection {
         ack
     }
 
-    /// A segment arrived twice. It counts only where something was retransmitted: a network may
-    /// duplicate, too. So it does not without a proof that the original arrived.
+    /// Handles a DSACK. It counts only after a retransmission, as a network may duplicate packets
+    /// too, and only if it proves that the original arrived.
     fn on_duplicate(&mut self, duplicate: Range, proved: bool) {
         let (una, next, probing) = (self.flight.una(), self.flight.next(), self.flags.probing);
         let Some(repair) = self.repair.as_deref_mut() else {
@@ -274,7 +275,8 @@ impl Connection {
         repair.reordering.on_duplicate(una, next);
     }
 
-    /// RFC 8985, 7.4: whether a tail-loss probe has repaired a loss, which calls for a reduction.
+    /// RFC 8985 section 7.4: returns true if a tail-loss probe has repaired a loss, which requires
+    /// a reduction.
     fn judge_probe(&mut self, segment: &Segment, side: &Side) -> bool {
         let Some(repair) = self.repair.as_ref().filter(|_| self.flags.probing) else {
             return false;
@@ -290,25 +292,25 @@ impl Connection {
     }
 }
 
-/// What an acknowledgement says to class 0, without what an honest peer cannot say.
+/// Validated content of an acknowledgement for class 0.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Told {
-    /// SACKed beyond the cumulative ACK.
+    /// SACK ranges beyond the cumulative ACK.
     ranges: [Range; MAX_RANGES],
     count: u8,
-    /// DSACK: this arrived twice.
+    /// DSACK: range received twice.
     pub duplicate: Option<Range>,
-    /// The answered segment, where the scoreboard counted it as acknowledged before and it was
-    /// still in flight.
+    /// The segment that triggered the ACK, if the scoreboard had already counted it as acknowledged
+    /// while it was still in flight.
     pub answered: Option<(Number, Sent)>,
 }
 
 impl Told {
-    /// Reads an acknowledgement. Returns `None` for one that is old, or that acknowledges what was
-    /// not sent yet (RFC 9293, 3.10.7.4).
+    /// Validates an acknowledgement. Returns `None` if it is old or acknowledges data not yet sent
+    /// (RFC 9293 section 3.10.7.4).
     ///
-    /// Class 0 has sent everything before the flight's `next`. `elsewhere` says whether a range
-    /// beyond it was sent as a whole in another class.
+    /// Class 0 has sent everything before the flight's `next`. `elsewhere` returns true if a range
+    /// beyond it was sent completely in another class.
     pub fn read(
         segment: &Segment,
         side: &Side,
@@ -351,7 +353,8 @@ impl Told {
     }
 }
 
-/// The part of `range` within `from..to`, if it is a range of numbers that could have been sent.
+/// Returns the part of `range` within `from..to`; `None` if the range is empty, inverted or reaches
+/// beyond `to`.
 #[inline]
 pub(crate) fn clip(range: Range, from: Number, to: Number) -> Option<Range> {
     let room = to.since(from);
@@ -371,8 +374,8 @@ pub(crate) fn clip(range: Range, from: Number, to: Number) -> Option<Range> {
     })
 }
 
-/// The state that newly delivered segments change, whether the cumulative ACK or a SACK range
-/// covers them.
+/// State changed by newly delivered segments, whether covered by the cumulative ACK or a SACK
+/// range.
 struct Delivery<'a> {
     flight: &'a mut Flight,
     rack: &'a mut Rack,
@@ -391,12 +394,12 @@ struct Delivery<'a> {
 struct Latest {
     sent: Sent,
     number: Number,
-    /// It is known which of its transmissions arrived.
+    /// True if it is unambiguous which transmission arrived.
     certain: bool,
 }
 
 impl Delivery<'_> {
-    /// The answered segment has left the scoreboard already. It counts as delivered now.
+    /// Records the delivery of an echo, which the scoreboard has already removed.
     #[cold]
     fn answered(&mut self, number: Number, sent: Sent, ack: &mut Ack) {
         ack.bytes += u64::from(sent.length);
@@ -410,7 +413,7 @@ impl Delivery<'_> {
         });
     }
 
-    /// Everything before `end` has arrived.
+    /// Handles the cumulative ACK up to `end`.
     #[inline(always)]
     fn cumulative(
         &mut self,
@@ -433,7 +436,7 @@ impl Delivery<'_> {
         self.flight.catch_up();
     }
 
-    /// A range that was not SACKed before has arrived.
+    /// Handles a range that is newly SACKed.
     #[inline(always)]
     fn selective(
         &mut self,
@@ -454,12 +457,12 @@ impl Delivery<'_> {
         }
     }
 
-    /// A segment that class 0 sent is newly delivered.
+    /// Records the delivery of a segment that class 0 sent.
     fn deliver(&mut self, number: Number, cumulative: bool) {
         let sent = self.flight.on_delivered(number);
         let echoed = self.echo == number && self.echo_transmission != 0;
         let again = sent.transmission > 1;
-        // Where RC3 sent it too, RC3's copy may be the one that arrived.
+        // If RC3 sent it too, RC3's copy may be the one that arrived.
         let again = again || sent.is(Sent::RC3);
         let certain = !again || (echoed && self.echo_transmission == sent.transmission);
         let earlier =
@@ -472,7 +475,7 @@ impl Delivery<'_> {
             self.undo.early |= self.after_timeout && cumulative;
         }
         if earlier {
-            return; // when that transmission left is not known any more
+            return; // the time of that transmission is no longer stored
         }
         *self.reordered |= self
             .rack

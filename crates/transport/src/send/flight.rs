@@ -1,12 +1,12 @@
-//! The scoreboard: segments that were cut from the stream and are not acknowledged, its borders,
-//! and counts of what has arrived or is lost.
+//! Scoreboard: segments that were cut from the stream and are not acknowledged, with the counts of
+//! those SACKed and lost.
 //!
-//! Nothing else writes to these fields, so each counter equals the number of segments that it
-//! counts ([`Flight::check`]). The exception is `echoes`: [RC3](crate::rc3) has their list.
+//! Only this module writes these fields, so each counter equals the number of segments that it
+//! counts ([`Flight::check`]). The exception is `echoes`: [RC3](crate::rc3) keeps their list.
 //!
 //! `una..next` was sent by class 0, or skipped because RC3 had delivered it, and is not
-//! cumulatively acknowledged. `next..cut` was cut from the stream for RC3. It counts nowhere here
-//! until `next` reaches it.
+//! cumulatively acknowledged. `next..cut` was cut from the stream for RC3, and is counted only when
+//! `next` reaches it.
 
 mod board;
 #[cfg(test)]
@@ -19,8 +19,7 @@ pub(crate) use self::board::Sent;
 use super::rate::DeliveryRate;
 use crate::number::Number;
 
-/// The segments of a connection that are outstanding. Fields are in the order in which the ordinary
-/// ACK and sending use them.
+/// Outstanding segments of a connection. The fields are in the order of access by the fast path.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Flight {
@@ -28,24 +27,24 @@ pub(crate) struct Flight {
     una: Number,
     next: Number,
     cut: Number,
-    /// Segments of `una..next` that were SACKed, and that are marked lost and not yet
+    /// Segments of `una..next` that are SACKed, and those that are marked lost and not yet
     /// retransmitted.
     sacked: u32,
     lost: u32,
     /// SACKed segments that only RC3 sent. They were never in flight.
     passed: u32,
-    /// Segments that RC3 delivered, SACKed or acknowledged, while class 0's own copy is still in
+    /// Segments that RC3 delivered, SACKed or acknowledged, while the copy of class 0 is still in
     /// flight.
     echoes: u32,
-    /// How many segments were ever taken for lost, wrapping.
+    /// Total number of loss marks, wrapping.
     lost_total: u32,
-    /// Where `una` and `cut` are in the stream, bytes.
+    /// Stream offsets of `una` and `cut`, bytes.
     una_offset: u64,
     cut_offset: u64,
 }
 
 impl Flight {
-    /// Nothing sent yet. The first segment will have this number.
+    /// Creates an empty scoreboard; `first` is the number of the first segment.
     pub fn new(first: Number) -> Flight {
         Flight {
             board: Board::default(),
@@ -62,61 +61,61 @@ impl Flight {
         }
     }
 
-    /// Everything before it is acknowledged.
+    /// First unacknowledged number.
     #[inline(always)]
     pub fn una(&self) -> Number {
         self.una
     }
 
-    /// The segment that class 0 sends next.
+    /// Number that class 0 sends next.
     #[inline(always)]
     pub fn next(&self) -> Number {
         self.next
     }
 
-    /// The first that is not cut from the stream.
+    /// First number that is not cut from the stream.
     #[inline(always)]
     pub fn cut(&self) -> Number {
         self.cut
     }
 
-    /// Where `una` is in the stream, bytes: so much is acknowledged.
+    /// Stream offset of `una`: bytes acknowledged.
     #[inline(always)]
     pub fn una_offset(&self) -> u64 {
         self.una_offset
     }
 
-    /// Where `cut` is in the stream, bytes: so much was ever cut.
+    /// Stream offset of `cut`: bytes cut so far.
     #[inline(always)]
     pub fn cut_offset(&self) -> u64 {
         self.cut_offset
     }
 
-    /// Segments that were SACKed beyond the cumulative ACK.
+    /// Number of segments SACKed beyond the cumulative ACK.
     #[inline(always)]
     pub fn sacked(&self) -> u32 {
         self.sacked
     }
 
-    /// Segments that are marked lost and not yet retransmitted.
+    /// Number of segments marked lost and not yet retransmitted.
     #[inline(always)]
     pub fn lost(&self) -> u32 {
         self.lost
     }
 
-    /// SACKed segments that only RC3 sent.
+    /// Number of SACKed segments that only RC3 sent.
     #[inline(always)]
     pub fn passed(&self) -> u32 {
         self.passed
     }
 
-    /// Segments in flight although RC3 has delivered them.
+    /// Number of segments in flight although RC3 has delivered them.
     #[inline(always)]
     pub fn echoes(&self) -> u32 {
         self.echoes
     }
 
-    /// How many were ever taken for lost, wrapping.
+    /// Total number of loss marks, wrapping.
     #[inline(always)]
     pub fn lost_total(&self) -> u32 {
         self.lost_total
@@ -128,8 +127,8 @@ impl Flight {
         self.next.since(self.una)
     }
 
-    /// Packets on their way, as far as is known (RFC 6675's pipe, with RACK's losses): neither
-    /// arrived nor taken for lost.
+    /// Estimated packets in flight (RFC 6675's pipe, with RACK's losses): neither delivered nor
+    /// marked lost.
     #[inline(always)]
     pub fn in_flight(&self) -> u32 {
         let arrived = self.sacked.wrapping_sub(self.echoes);
@@ -138,43 +137,43 @@ impl Flight {
             .wrapping_sub(self.lost)
     }
 
-    /// Nothing is SACKed, lost or in flight twice.
+    /// Returns true if nothing is SACKed, lost or an echo.
     #[inline(always)]
     pub fn is_plain(&self) -> bool {
         self.sacked | self.lost | self.echoes == 0
     }
 
-    /// Nothing sent is unacknowledged.
+    /// Returns true if no sent segment is unacknowledged.
     #[inline(always)]
     pub fn is_idle(&self) -> bool {
         self.una == self.next
     }
 
-    /// Everything that was cut is acknowledged.
+    /// Returns true if every segment that was cut is acknowledged.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.una == self.cut
     }
 
-    /// A segment of `una..cut`.
+    /// Returns a segment of `una..cut`.
     #[inline(always)]
     pub fn get(&self, number: Number) -> &Sent {
         self.board.get(number)
     }
 
-    /// Where a segment begins in the stream. The scoreboard keeps the low 32 bits.
+    /// Stream offset of a segment. The scoreboard stores the low 32 bits.
     #[inline(always)]
     pub fn offset_of(&self, sent: &Sent) -> u64 {
         self.una_offset + u64::from(sent.offset.wrapping_sub(self.una_offset as u32))
     }
 
-    /// Where it ends in the stream.
+    /// Stream offset of the end of a segment.
     pub fn end_of(&self, number: Number) -> u64 {
         let sent = self.get(number);
         self.offset_of(sent) + u64::from(sent.length)
     }
 
-    /// The next segment is cut from the stream.
+    /// Cuts the next segment from the stream.
     #[inline(always)]
     pub fn cut_segment(&mut self, length: u16, fin: bool) {
         let held = self.cut.since(self.una);
@@ -184,7 +183,7 @@ impl Flight {
         self.cut_offset += u64::from(length);
     }
 
-    /// Cuts a new segment of so many bytes and sends it. Nothing may be cut ahead.
+    /// Cuts a new segment of `length` bytes and sends it. Nothing may be cut ahead.
     #[inline(always)]
     pub fn on_sent_new(&mut self, length: u16, now: Time, rate: &mut DeliveryRate) -> Number {
         debug_assert!(self.next == self.cut, "what was cut before leaves first");
@@ -200,7 +199,7 @@ impl Flight {
         number
     }
 
-    /// Takes the number of the next new segment. It must be sent now.
+    /// Takes the number of the next new segment, which the caller must send now.
     #[inline(always)]
     pub fn take_next(&mut self) -> Number {
         let number = self.next;
@@ -209,7 +208,7 @@ impl Flight {
         number
     }
 
-    /// A segment leaves in class 0, for the first time or again. `idle`: nothing else is in flight.
+    /// Records a transmission or retransmission in class 0. `idle`: nothing else is in flight.
     #[inline(always)]
     pub fn on_sent(
         &mut self,
@@ -223,13 +222,13 @@ impl Flight {
         sent.on_send(rate, now, idle);
         sent.at = now;
         if sent.transmission == 0 && sent.is(Sent::SACKED) {
-            self.passed -= 1; // now class 0 has sent it too, as a probe
+            self.passed -= 1; // class 0 has now sent it too, as a probe
         }
         sent.transmission = sent.transmission.saturating_add(1);
         *sent
     }
 
-    /// A segment is to be sent again.
+    /// Marks a segment for retransmission.
     pub fn repeat(&mut self, number: Number) {
         debug_assert!(number.within(self.una, self.next));
         let sent = self.board.get_mut(number);
@@ -238,7 +237,7 @@ impl Flight {
         sent.set(Sent::REPEATED);
     }
 
-    /// RC3 sends a segment.
+    /// Records a transmission by RC3.
     pub fn on_sent_below(&mut self, number: Number, level: u8) -> Sent {
         debug_assert!(number.within(self.una, self.cut));
         let sent = self.board.get_mut(number);
@@ -247,12 +246,12 @@ impl Flight {
         *sent
     }
 
-    /// RC3's copy of a segment has arrived and is counted.
+    /// Records that RC3's copy of a segment has arrived and is counted.
     pub fn came(&mut self, number: Number) {
         self.board.get_mut(number).set(Sent::CAME);
     }
 
-    /// A segment is marked lost.
+    /// Marks a segment lost.
     pub fn on_lost(&mut self, number: Number) {
         let sent = self.board.get_mut(number);
         debug_assert!(!sent.is(Sent::SACKED | Sent::LOST));
@@ -262,7 +261,7 @@ impl Flight {
         self.lost_total = self.lost_total.wrapping_add(1);
     }
 
-    /// Takes all loss marks back. `marked` has all segments that are marked.
+    /// Removes all loss marks. `marked` yields all marked segments.
     pub fn undo_losses(&mut self, marked: impl Iterator<Item = Number>) {
         for number in marked {
             if number.within(self.una, self.next) {
@@ -272,8 +271,8 @@ impl Flight {
         self.lost = 0;
     }
 
-    /// A segment of class 0 is delivered, or was just [stepped over](Flight::step). Returns its
-    /// state before.
+    /// Records the delivery of a segment of class 0, which may just have been
+    /// [acknowledged](Flight::step). Returns its previous state.
     pub fn on_delivered(&mut self, number: Number) -> Sent {
         let sent = self.board.get_mut(number);
         let before = *sent;
@@ -282,8 +281,8 @@ impl Flight {
         before
     }
 
-    /// A segment was SACKed. If class 0 sent it, [`on_delivered`](Flight::on_delivered) was called
-    /// before.
+    /// Records a SACK. If class 0 sent the segment, [`on_delivered`](Flight::on_delivered) must
+    /// have been called before.
     pub fn on_sacked(&mut self, number: Number) {
         let sent = self.board.get_mut(number);
         debug_assert!(!sent.is(Sent::SACKED | Sent::LOST));
@@ -291,21 +290,21 @@ impl Flight {
         self.sacked += u32::from(number.before(self.next));
     }
 
-    /// A segment is about to be SACKed because RC3's copy arrived, while class 0's own is in
-    /// flight. [`Flight::on_sacked`] must follow.
+    /// Records an echo: the segment will be SACKed because RC3's copy arrived, while the copy of
+    /// class 0 is in flight. [`Flight::on_sacked`] must follow.
     pub fn on_echoed(&mut self, number: Number) {
         let sent = self.board.get_mut(number);
         debug_assert!(sent.is(Sent::RC3) && !sent.is(Sent::SACKED));
         sent.set(Sent::ECHOED | Sent::CAME);
     }
 
-    /// Sets how many are in flight although RC3 has delivered them.
+    /// Sets the number of segments in flight that RC3 has delivered.
     #[inline(always)]
     pub fn set_echoes(&mut self, echoes: u32) {
         self.echoes = echoes;
     }
 
-    /// Everything before `ack` is acknowledged: so many bytes. The flight must be
+    /// Acknowledges everything before `ack`, which is `bytes` long. The flight must be
     /// [plain](Flight::is_plain).
     #[inline(always)]
     pub fn acknowledge(&mut self, ack: Number, bytes: u64) {
@@ -327,18 +326,19 @@ impl Flight {
         sent
     }
 
-    /// Moves `next` past what is acknowledged.
+    /// Moves `next` past the acknowledged segments.
     pub fn catch_up(&mut self) {
         self.next = self.next.later(self.una);
     }
 
-    /// Acknowledges everything before `ack`, whatever its state. Calls `each` for every segment.
+    /// Acknowledges everything before `ack`, regardless of its state. Calls `each` for every
+    /// segment.
     pub fn settle(&mut self, ack: Number, mut each: impl FnMut(&Sent)) {
         while self.una != ack {
             each(&self.step());
         }
         self.catch_up();
-        self.lost = 0; // `step` counts what was SACKed, not what was lost
+        self.lost = 0; // `step` maintains the count of SACKed segments, but not of lost ones
     }
 
     /// Moves `next` past segments that RC3 has delivered.
@@ -351,8 +351,8 @@ impl Flight {
         }
     }
 
-    /// Acknowledges the segments at `una` that RC3 has delivered and class 0 skipped. Returns
-    /// whether there were any.
+    /// Acknowledges the segments at `una` that RC3 delivered and class 0 skipped. Returns whether
+    /// there were any.
     pub fn join_passed(&mut self) -> bool {
         let before = self.una;
         while self.una != self.next {
@@ -365,9 +365,9 @@ impl Flight {
         self.una != before
     }
 
-    /// Clears all SACK marks. Segments that class 0 had skipped become like those that it had sent.
-    /// Calls `each` for every SACKed segment that class 0 never sent, with whether class 0 had
-    /// skipped it.
+    /// Clears all SACK marks. Segments that class 0 skipped become like those that it sent. Calls
+    /// `each` for every SACKed segment that class 0 never sent, with a flag for those that it
+    /// skipped.
     pub fn disbelieve(&mut self, mut each: impl FnMut(&Sent, bool)) {
         let mut number = self.una;
         while number != self.cut {
@@ -383,19 +383,19 @@ impl Flight {
         (self.sacked, self.passed) = (0, 0);
     }
 
-    /// Frees the scoreboard. Nothing may be looked up afterwards.
+    /// Frees the scoreboard. No segment may be accessed afterwards.
     pub fn free(&mut self) {
         self.board.free();
     }
 
-    /// Bytes on the heap.
+    /// Memory on the heap, bytes.
     pub fn heap_bytes(&self) -> usize {
         self.board.heap_bytes()
     }
 
-    /// Checks the invariants: the borders are in order, the segments follow each other in the
-    /// stream without a gap, and each counter equals the number of segments that it counts. It
-    /// visits every segment: for tests.
+    /// Checks the invariants for tests: `una`, `next` and `cut` are ordered, the segments are
+    /// contiguous in the stream, and each counter equals the number of segments that it counts.
+    /// Visits every segment.
     pub fn check(&self) {
         let (una, next, cut) = (self.una, self.next, self.cut);
         assert!(

@@ -1,6 +1,6 @@
-//! Segments that are marked lost, in the order of their numbers.
+//! Queue of lost segments, in the order of their numbers.
 //!
-//! The receiver delivers in order, so the first missing segment holds back everything behind it. A
+//! The receiver delivers in order, so the first missing segment blocks everything behind it. A
 //! retransmission that was lost again is usually that segment, and must not wait for the repair of
 //! later ones.
 
@@ -12,20 +12,19 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use crate::number::Number;
 
-/// A queue of segment numbers that returns the lowest first.
+/// Priority queue of segment numbers, lowest first.
 ///
 /// RACK and timeouts mark segments in ascending order, so nearly every push appends to `ascending`.
-/// A lost retransmission lies before segments that are already queued and goes into `earlier`, at
-/// logarithmic cost. Entries are not removed when a segment arrives after all: the caller skips
-/// them.
+/// A lost retransmission precedes segments that are already queued and goes into `earlier`, at
+/// logarithmic cost. Entries stay when a segment is delivered after all: the caller skips them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LostQueue {
     ascending: VecDeque<Number>,
     earlier: BinaryHeap<LowestFirst>,
 }
 
-/// Orders a `BinaryHeap` by the lowest number. All numbers in the queue lie within 2^31 of each
-/// other.
+/// Ordering of the `BinaryHeap` by the lowest number. All numbers in the queue lie within 2^31 of
+/// each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LowestFirst(Number);
 
@@ -48,7 +47,7 @@ impl PartialOrd for LowestFirst {
 }
 
 impl LostQueue {
-    /// Queues a segment.
+    /// Adds a segment.
     pub fn push(&mut self, number: Number) {
         match self.ascending.back() {
             Some(last) if number.before(*last) => self.earlier.push(LowestFirst(number)),
@@ -56,7 +55,7 @@ impl LostQueue {
         }
     }
 
-    /// Removes the lowest number.
+    /// Removes and returns the lowest number.
     pub fn pop(&mut self) -> Option<Number> {
         let earlier = self.earlier.peek().map(|entry| entry.0);
         match (self.ascending.front(), earlier) {
@@ -66,7 +65,7 @@ impl LostQueue {
         }
     }
 
-    /// Removes every number, in no particular order.
+    /// Removes all numbers and returns them in arbitrary order.
     pub fn drain(&mut self) -> impl Iterator<Item = Number> {
         self.ascending
             .drain(..)
@@ -82,7 +81,7 @@ impl LostQueue {
         self.ascending.len() + self.earlier.len()
     }
 
-    /// Bytes on the heap.
+    /// Memory on the heap, bytes.
     pub fn heap_bytes(&self) -> usize {
         (self.ascending.capacity() + self.earlier.capacity()) * size_of::<Number>()
     }

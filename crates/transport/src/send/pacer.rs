@@ -1,85 +1,87 @@
-//! Pacing: when the next packet may leave, and how many leave with it.
+//! Pacing: the time of the next packet, and the number of packets sent together.
 //!
-//! A driver with a real clock cannot send each packet at its own time: waking up costs more than
-//! the packet. So packets leave in batches. A batch begins when everything before it would have
-//! left at the rate, and holds what is due within the batch's time. Then nothing leaves until that
-//! time is over, however many acknowledgements arrive. The long-term rate does not depend on the
-//! batch. A late driver begins the next batch sooner. No batch gets longer for it: each is one
-//! system call.
+//! A driver with a real clock cannot send each packet at its own time: a wake-up costs more than a
+//! packet. Packets are therefore sent in batches. A batch starts when everything before it would
+//! have been sent at the rate, and contains what is due within the duration of the batch. Then
+//! nothing is sent until that duration is over, however many acknowledgements arrive. The long-term
+//! rate does not depend on the batch size. A late driver starts the next batch sooner, but no batch
+//! grows because of it: each is one system call.
 //!
-//! A rate ordered by congestion control counts payload, as its delivery rates and Linux' pacing do.
-//! If headers counted, an algorithm that sends what it measured would send less each time. The
-//! owner's limit counts whole packets.
+//! A rate set by the congestion control counts payload, as its delivery rates and Linux' pacing do.
+//! If it counted headers, an algorithm that sends at the measured rate would slow down each time.
+//! The operator's limit counts whole packets.
 //!
-//! RC3 has no congestion control. Where it is on, the owner's limit counts what class 0 and RC3
-//! send together.
+//! RC3 has no congestion control. If it is enabled, the operator's limit covers class 0 and RC3
+//! together.
 
 use ccplane_units::{Duration, Time};
 
 use crate::send::rtt::Rtt;
 
-/// Percent of cwnd/srtt, as Linux' `tcp_pacing_ss_ratio` and `tcp_pacing_ca_ratio`. In slow start
-/// the window can double in each round. After it the window limits, not the pacing.
+/// Percentage of cwnd/SRTT, as in Linux' `tcp_pacing_ss_ratio` and `tcp_pacing_ca_ratio`. In slow
+/// start the window can double per round. After it the window, not pacing, limits the rate.
 const SLOW_START: u64 = 200;
 const AVOIDANCE: u64 = 120;
 
-/// Nanoseconds per byte are stored times 2^this.
+/// Fraction bits of the time per byte in nanoseconds.
 const FRACTION: u32 = 20;
 
-/// A batch has at most 2^this bytes: 64 KiB, what one system call takes and the longest burst of
-/// Linux' `tcp_tso_autosize`. More overflows short queues, less wakes a fast sender more often.
+/// log2 of the maximum batch in bytes: 64 KiB, the limit of one system call and the longest burst
+/// of Linux' `tcp_tso_autosize`. Larger batches overflow short queues; smaller ones wake a fast
+/// sender more often.
 const LONGEST: u32 = 16;
 
-/// A batch takes at most 1/PART of the SRTT, so a round holds at least PART of them.
+/// Minimum number of batches per SRTT.
 const PART: u64 = 4;
 
-/// Where the least RTT is below 2^9 µs, [`LONGEST`] limits a batch instead of [`PART`]. The limit
-/// halves for every 2^9 µs more (Linux' `tcp_tso_rtt_log`). Such a path is within a room: losses
-/// are repaired quickly there, and a quarter of its RTT would be a packet or two.
+/// If the minimum RTT is below 2^9 µs, [`LONGEST`] limits a batch instead of [`PART`]. The limit
+/// halves with every further 2^9 µs (Linux' `tcp_tso_rtt_log`). Such a path lies within a room:
+/// losses are repaired quickly there, and a quarter of its RTT would be one or two packets.
 const NEAR_MICROS_LOG: u32 = 9;
 
-/// An ordered rate delays the next packet by at most this, as in Linux' fq. The next order may be
-/// higher, and a delay that is under way is not computed anew. Longer stalls a flow after a rate
-/// that was low for a moment. Shorter exceeds ordered rates of less than a packet in that time.
+/// Maximum delay of the next packet due to a rate set by the control, as in Linux' fq. The next
+/// rate may be higher, and a delay in progress is not recomputed. A longer maximum stalls a flow
+/// whose rate was low for a moment. A shorter one exceeds rates of less than a packet in that time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// When packets may leave. The rate is boxed, as most flows have none.
+/// Transmission schedule. The rate is boxed, as most flows have none.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pacer {
-    /// Nothing of class 0 leaves before.
+    /// Class 0 sends nothing before this time.
     pub next: Time,
     pace: Option<Box<Pace>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Pace {
-    /// bytes/s, not 0.
+    /// Rate, bytes/s; not 0.
     rate: u64,
-    /// The rate comes from the congestion control and holds until it says another.
+    /// True if the rate comes from the congestion control. It holds until the control changes it.
     ordered: bool,
-    /// The owner's limit counts RC3 too.
+    /// True if the operator's limit covers RC3 too.
     shared: bool,
-    /// Class 0: payload at the rate, whole packets at the owner's limit.
+    /// Class 0: payload at the rate, whole packets at the operator's limit.
     own: Schedule,
-    /// Class 0 and RC3 together: whole packets at the owner's limit.
+    /// Class 0 and RC3 together: whole packets at the operator's limit.
     limit: Schedule,
 }
 
-/// What leaves in batches at a rate.
+/// Batch schedule at a rate.
 #[derive(Clone, Copy, Debug, Default)]
 struct Schedule {
     /// Time per byte, ns times 2^FRACTION. 0: no rate.
     per_byte: u64,
-    /// Nothing leaves before.
+    /// Nothing is sent before this time.
     next: Time,
-    /// When everything sent so far would have left, had it left at the rate.
+    /// Time at which everything sent so far would have been sent at the rate.
     due: Time,
-    /// The batch goes on while `due` stays below this.
+    /// The batch continues while `due` is below this time.
     end: Time,
 }
 
 impl Pacer {
-    /// Starts with the owner's limit, bytes/s; `u64::MAX`: none. `shared`: RC3 counts too.
+    /// Creates a pacer with the operator's limit, bytes/s; `u64::MAX`: none. `shared`: the limit
+    /// covers RC3.
     pub fn new(limit: u64, shared: bool) -> Pacer {
         let mut pacer = Pacer::default();
         if limit != u64::MAX {
@@ -91,28 +93,27 @@ impl Pacer {
         pacer
     }
 
-    /// The rate in force, bytes/s; 0: not paced.
+    /// Rate in force, bytes/s; 0: not paced.
     #[inline(always)]
     pub fn rate(&self) -> u64 {
         self.pace.as_ref().map_or(0, |pace| pace.rate)
     }
 
-    /// A packet of class 0 may leave.
+    /// Returns true if a packet of class 0 may be sent.
     #[inline(always)]
     pub fn allows(&self, now: Time) -> bool {
         self.next <= now
     }
 
-    /// RC3 sends nothing before this time. Neither does class 0.
+    /// Time before which RC3 sends nothing. Class 0 does not send before it either.
     pub fn next_low(&self) -> Time {
         self.pace
             .as_ref()
             .map_or(Time::ZERO, |pace| pace.limit.next)
     }
 
-    /// A packet of class 0 leaves, with so many bytes of payload and of headers. A batch takes at
-    /// most `quantum`. A driver that is late by less than a packet or the quantum loses no sending
-    /// time.
+    /// Records a packet of class 0 with its bytes of payload and headers. A batch takes at most
+    /// `quantum`. A driver that is late by less than a packet or the quantum loses no sending time.
     #[inline(always)]
     pub fn on_send(&mut self, payload: u64, headers: u64, now: Time, quantum: Duration, rtt: &Rtt) {
         if let Some(pace) = self.pace.as_deref_mut() {
@@ -127,7 +128,7 @@ impl Pacer {
         }
     }
 
-    /// A packet of RC3 leaves: so many bytes with its headers.
+    /// Records a packet of RC3; `bytes` includes its headers.
     pub fn on_send_low(&mut self, bytes: u64, now: Time, quantum: Duration, rtt: &Rtt) {
         if let Some(pace) = self.pace.as_deref_mut().filter(|pace| pace.shared) {
             let gap = pace.limit.takes(bytes);
@@ -136,7 +137,7 @@ impl Pacer {
         }
     }
 
-    /// The congestion control orders a rate, bytes/s. 0: it orders none, and the owner's limit
+    /// Sets the rate of the congestion control, bytes/s. 0 removes it; the operator's limit
     /// remains.
     #[cold]
     pub fn order(&mut self, rate: u64, limit: u64) {
@@ -149,7 +150,7 @@ impl Pacer {
         }
     }
 
-    /// Follows window and RTT, where nobody ordered a rate.
+    /// Sets the rate from window and RTT, unless the control has set one.
     #[inline]
     pub fn follow(&mut self, cwnd: u64, ssthresh: u64, srtt: Duration, limit: u64) {
         if srtt == Duration::ZERO || self.pace.as_ref().is_some_and(|pace| pace.ordered) {
@@ -185,13 +186,13 @@ impl Pacer {
 }
 
 impl Schedule {
-    /// How long so many bytes take.
+    /// Transmission time of `bytes` at the rate.
     #[inline(always)]
     fn takes(&self, bytes: u64) -> Duration {
         Duration::from_nanos(bytes.saturating_mul(self.per_byte) >> FRACTION)
     }
 
-    /// A packet leaves, and the next one so much later.
+    /// Records a packet; the next one is due `gap` later.
     #[inline(always)]
     fn on_send(&mut self, gap: Duration, now: Time, quantum: Duration, rtt: &Rtt) {
         let late = now.since(self.due) > gap.max(quantum);
@@ -205,7 +206,7 @@ impl Schedule {
         }
     }
 
-    /// How long a batch takes at the rate.
+    /// Duration of a batch at the rate.
     #[inline]
     fn batch(&self, quantum: Duration, rtt: &Rtt) -> Duration {
         if quantum == Duration::ZERO {
@@ -230,7 +231,7 @@ mod tests {
         rtt
     }
 
-    /// How many packets of so many bytes leave now.
+    /// Sends all packets of `bytes` bytes that may be sent now, and returns their number.
     fn batch(pacer: &mut Pacer, bytes: u64, now: Time, quantum: Duration, rtt: &Rtt) -> u64 {
         let mut sent = 0;
         while pacer.allows(now) {
@@ -294,7 +295,7 @@ mod tests {
         let (mut pacer, quantum, rtt) = (Pacer::default(), Duration::from_micros(500), rtt(20_000));
         pacer.order(100_000_000, UNLIMITED);
         let mut now = Time::from_micros(10_000);
-        batch(&mut pacer, 1000, now, quantum, &rtt); // the first has the quantum before it too
+        batch(&mut pacer, 1000, now, quantum, &rtt); // the first also uses the quantum before it
         for _ in 0..10 {
             now = pacer.next;
             assert_eq!(batch(&mut pacer, 1000, now, quantum, &rtt), 50);
@@ -304,11 +305,11 @@ mod tests {
             );
             assert_eq!(pacer.next, now + quantum);
         }
-        // Late by 60 µs: the same batch, and the next one after 440.
+        // Late by 60 µs: the batch has the same size, and the next one follows after 440 µs.
         now = pacer.next + Duration::from_micros(60);
         assert_eq!(batch(&mut pacer, 1000, now, quantum, &rtt), 50);
         assert_eq!(pacer.next, now + Duration::from_micros(440));
-        // What the window cuts short goes on as long as its time has not passed.
+        // A batch that the window interrupted may continue until its time has passed.
         now = pacer.next;
         for _ in 0..20 {
             pacer.on_send(1000, 0, now, quantum, &rtt);
@@ -361,7 +362,7 @@ mod tests {
         pacer.on_send(1000, 40, now, Duration::ZERO, &rtt(20_000));
         pacer.order(1_000_000, UNLIMITED);
         assert_eq!(pacer.next, now + LONGEST_PAUSE);
-        // What the owner allows holds however little it is.
+        // The operator's limit applies however low it is.
         let mut pacer = Pacer::new(100, false);
         pacer.order(1, 100);
         pacer.on_send(1000, 0, now, Duration::ZERO, &rtt(20_000));

@@ -1,9 +1,9 @@
 //! Proportional rate reduction, RFC 9937 section 6, in packets.
 //!
-//! Above the target, packets leave in proportion to those delivered: target over what was in flight
-//! when the reduction began. Below the target one leaves for each delivered, and one more for a
-//! "safeACK": the cumulative ACK advances and no further loss is found. ccplane's datapath in Linux
-//! does the same.
+//! Above the target, packets are sent in proportion to those delivered: target over packets in
+//! flight when the reduction began. Below the target one is sent per delivered packet, and one more
+//! per "safeACK": the cumulative ACK advances and no further loss is detected. ccplane's datapath
+//! in Linux does the same.
 
 /// One reduction, of a connection or of one path of it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -11,25 +11,26 @@ pub struct Prr {
     /// RecoverFS: packets in flight when the reduction began. 0 before its first ACK.
     flight: u32,
     delivered: u32,
-    /// Packets sent since.
+    /// Packets sent since the reduction began.
     out: u32,
 }
 
 impl Prr {
-    /// Whether there was an ACK since the reduction began.
+    /// Returns true after the first ACK of the reduction.
     #[inline(always)]
     pub fn began(&self) -> bool {
         self.flight != 0
     }
 
-    /// A packet was sent.
+    /// Records a transmission.
     #[inline(always)]
     pub fn on_sent(&mut self) {
         self.out += 1;
     }
 
-    /// The window after an ACK, packets; `None` leaves it. `flying`: packets in flight now.
-    /// `outstanding`: sent, neither acknowledged nor SACKed. `newly`: delivered by this ACK.
+    /// Returns the window after an ACK, packets; `None` leaves it unchanged. `flying`: packets in
+    /// flight now. `outstanding`: sent, neither acknowledged nor SACKed. `newly`: delivered by this
+    /// ACK.
     pub fn window(
         &mut self,
         target: u32,
@@ -64,7 +65,7 @@ impl Prr {
             }
             count.min(target - flying)
         };
-        // The retransmission that begins the repair leaves in any case.
+        // The first retransmission is sent in any case.
         if self.out == 0 {
             count = count.max(1);
         }
@@ -76,8 +77,8 @@ impl Prr {
 mod tests {
     use super::*;
 
-    /// RFC 9937, section 7, first example: 20 packets in flight, packet 1 is lost, the target is 14
-    /// (Cubic). Each of the 19 SACKs lets 14/20 packets go.
+    /// RFC 9937 section 7, first example: 20 packets in flight, packet 1 is lost, the target is 14
+    /// (Cubic). Each of the 19 SACKs allows 14/20 packets.
     #[test]
     fn seven_of_ten_acks_send_a_packet() {
         let mut prr = Prr::default();
@@ -99,8 +100,8 @@ mod tests {
         assert_eq!(flying, 14);
     }
 
-    /// Section 7, second example: 15 of 20 are lost; what is in flight falls below the target, and
-    /// grows one for one, and one more with every safe ACK.
+    /// Section 7, second example: 15 of 20 packets are lost. The packets in flight fall below the
+    /// target, then grow by one per delivered packet and one more per safe ACK.
     #[test]
     fn heavy_loss_grows_by_slow_start() {
         let mut prr = Prr::default();

@@ -1,10 +1,10 @@
-//! RACK-TLP, RFC 8985: a segment is lost when one sent later was delivered and the reordering
-//! window has passed.
+//! RACK-TLP, RFC 8985: a segment is lost if one sent later was delivered and the reordering window
+//! has passed.
 //!
 //! No scan grows with the window. Segments sent once are in the order of their numbers, and a
-//! cursor passes each of them once. Retransmissions are in a queue in the order of sending. Both
-//! are read from the front up to the first segment that is not overdue. Segments of RC3's classes
-//! are in neither: class 0 may overtake them.
+//! cursor passes each of them once. Retransmissions are in a queue in the order of transmission.
+//! Both are read from the front up to the first segment that is not overdue. Segments of RC3's
+//! classes are in neither, as class 0 may overtake them.
 
 #[cfg(test)]
 mod tests;
@@ -15,27 +15,29 @@ use crate::connection::{Connection, Phase};
 use crate::number::Number;
 use crate::send::flight::Sent;
 
-/// What RACK remembers.
+/// RACK's per-connection state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rack {
-    /// RACK.xmit_ts and RACK.end_seq: when the latest sent of the delivered segments was sent, and
-    /// the number after it.
+    /// RACK.xmit_ts and RACK.end_seq: transmission time of the delivered segment that was sent
+    /// last, and the number after it.
     pub at: Time,
     pub end: Number,
-    /// The number after the highest delivered.
+    /// Number after the highest one delivered.
     pub furthest: Number,
-    /// The RTT of that delivery.
+    /// RTT of that delivery.
     pub rtt: Duration,
-    /// Every segment before it that was sent once has been checked.
+    /// Every segment before this number that was sent once has been checked.
     cursor: Number,
 }
 
-/// What is known of the path's reordering.
+/// Observed reordering of the path.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reordering {
-    /// A DSACK widens the window once per round. The round is over when this is acknowledged.
+    /// A DSACK widens the window once per round. The round ends when everything before this number
+    /// is acknowledged.
     round: Option<Number>,
-    /// RACK.reo_wnd_mult less 1: quarters of the least RTT beyond the first (RFC 8985, 6.2 step 4).
+    /// RACK.reo_wnd_mult - 1: quarters of the minimum RTT beyond the first (RFC 8985 section 6.2,
+    /// step 4).
     wider: u8,
     /// RACK.reo_wnd_persist: recoveries left until `wider` returns to 0.
     persist: u8,
@@ -43,11 +45,12 @@ pub(crate) struct Reordering {
     pub seen: bool,
 }
 
-/// After so many recoveries without a DSACK the window shrinks again (RFC 8985, 6.2: 16). Fewer
-/// forget a path's reordering too soon. More delay loss detection on a path that has calmed.
+/// Number of recoveries without a DSACK after which the window shrinks again (RFC 8985 section 6.2:
+/// 16). A smaller number forgets the path's reordering too soon; a larger one delays loss detection
+/// on a path that no longer reorders.
 const PERSIST: u8 = 16;
-/// Where no reordering was seen, so many SACKed segments make the window 0 (RFC 8985, 6.2:
-/// DupThresh).
+/// Number of SACKed segments that sets the window to 0 while no reordering was seen (RFC 8985
+/// section 6.2: DupThresh).
 const DUP_THRESHOLD: u32 = 3;
 
 impl Rack {
@@ -61,8 +64,8 @@ impl Rack {
         }
     }
 
-    /// A segment was delivered. Returns whether that shows reordering. `certain`: it is known which
-    /// of its transmissions arrived.
+    /// Records a delivered segment. Returns true if it shows reordering. `certain`: it is
+    /// unambiguous which transmission arrived.
     #[inline]
     pub fn on_delivered(
         &mut self,
@@ -75,7 +78,7 @@ impl Rack {
         let mut reordered = false;
         let rtt = now.since(sent.at);
         if sent.transmission > 1 && !certain && rtt < min_rtt {
-            return false; // the ACK of an earlier sending
+            return false; // ACK of an earlier transmission
         }
         let end = number.plus(1);
         if number.before(self.furthest) {
@@ -91,17 +94,17 @@ impl Rack {
         reordered
     }
 
-    /// Loss marks were taken back: everything from `una` on is checked again.
+    /// Restarts the scan at `una`, after loss marks were removed.
     pub fn look_again(&mut self, una: Number) {
         self.cursor = una;
     }
 
-    /// Everything up to `next` has been checked.
+    /// Ends the scan: everything before `next` has been checked.
     pub fn judged(&mut self, next: Number) {
         self.cursor = next;
     }
 
-    /// Whether a segment was sent before the latest delivered one.
+    /// Returns true if the segment was sent before the latest delivered one.
     #[inline]
     fn overtook(&self, number: Number, sent: &Sent) -> bool {
         sent.at < self.at || (sent.at == self.at && number.plus(1).before(self.end))
@@ -109,7 +112,7 @@ impl Rack {
 }
 
 impl Reordering {
-    /// A retransmission proved to be a duplicate (RFC 8985, 6.2 step 4).
+    /// Widens the window after a spurious retransmission (RFC 8985 section 6.2, step 4).
     pub fn on_duplicate(&mut self, una: Number, next: Number) {
         if self.round.is_none_or(|round| !una.before(round)) {
             self.round = Some(next);
@@ -127,7 +130,7 @@ impl Reordering {
 }
 
 impl Connection {
-    /// RFC 8985, 6.2 step 4.
+    /// Reordering window (RFC 8985 section 6.2, step 4).
     fn reordering_window(&self) -> Duration {
         let reordering = self
             .repair
@@ -143,7 +146,7 @@ impl Connection {
         (self.rtt.least() / 4 * (1 + u64::from(reordering.wider))).min(self.rtt.smoothed())
     }
 
-    /// Marks what is lost by now, and notes when the next segment will be. Returns how many were
+    /// Marks segments that are lost by now and sets the time of the next loss. Returns the number
     /// marked.
     pub(crate) fn detect_losses(&mut self, now: Time) -> u32 {
         let before = self.flight.lost_total();
@@ -171,8 +174,8 @@ impl Connection {
             if number.within(self.flight.una(), self.flight.next()) {
                 let sent = *self.flight.get(number);
                 if sent.is(Sent::REPEATED) && !sent.is(Sent::SACKED | Sent::LOST) {
-                    // Of segments sent at one moment, a retransmission left after new ones,
-                    // whatever their numbers.
+                    // Among segments sent at the same time, retransmissions were sent after new
+                    // data, independently of their numbers.
                     if sent.at >= self.rack.at {
                         break;
                     }
@@ -200,16 +203,16 @@ impl Connection {
         self.flight.on_lost(number);
         let repair = self.repair_mut();
         if first {
-            // Entries left in the queue have arrived since it was marked.
+            // Remaining entries in the queue were delivered after they were marked.
             repair.queue.clear();
         }
         repair.queue.push(number);
         repair.undo.marks += 1;
     }
 
-    /// When a tail-loss probe is due (RFC 8985, 7.2); `None` where none may be sent. It is 2 SRTT
-    /// after the last sending or progress. When only one segment is outstanding, the peer's longest
-    /// ACK delay is added.
+    /// Time at which a tail-loss probe is due (RFC 8985 section 7.2); `None` if none is allowed. It
+    /// is 2 SRTT after the last transmission or progress. If only one segment is outstanding, the
+    /// peer's maximum ACK delay is added.
     pub(crate) fn probe_at(&self) -> Option<Time> {
         let allowed = self.phase == Phase::Open
             && !self.flags.probing

@@ -1,29 +1,28 @@
-//! Delivery-rate samples: draft-cheng-iccrg-delivery-rate-estimation, as Linux keeps them per
-//! packet.
+//! Delivery-rate samples (draft-cheng-iccrg-delivery-rate-estimation), per packet as in Linux.
 
 use ccplane_units::{Duration, Time};
 
-/// A delivery-rate sample: so many packets were delivered over this time.
+/// Delivery-rate sample: packets delivered over a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateSample {
-    /// Packets delivered while the sampled one was in flight, itself included. 0: no sample.
+    /// Packets delivered while the sampled one was in flight, including it. 0: no sample.
     pub delivered: u32,
-    /// The time over which they had been sent.
+    /// Interval in which they were sent.
     pub send: Duration,
-    /// The time over which they were acknowledged.
+    /// Interval in which they were acknowledged.
     pub ack: Duration,
-    /// The application limited sending at some time in between.
+    /// The application limited sending during the sample.
     pub app_limited: bool,
 }
 
 impl RateSample {
-    /// bytes/s over the time of the ACKs.
+    /// Rate over the ACK interval, bytes/s.
     #[inline]
     pub fn incoming(&self, mss: u64) -> u64 {
         over(self.delivered, mss, self.ack)
     }
 
-    /// bytes/s over the time of the sending.
+    /// Rate over the send interval, bytes/s.
     #[inline]
     pub fn outgoing(&self, mss: u64) -> u64 {
         over(self.delivered, mss, self.send)
@@ -32,7 +31,7 @@ impl RateSample {
 
 #[inline]
 fn over(packets: u32, mss: u64, time: Duration) -> u64 {
-    // Above 18 GB the product does not fit in 64 bits.
+    // Above 18 GB the product does not fit into 64 bits.
     let bytes = u64::from(packets) * mss;
     match (bytes.checked_mul(1_000_000_000), time.as_nanos()) {
         (_, 0) => 0,
@@ -43,21 +42,20 @@ fn over(packets: u32, mss: u64, time: Duration) -> u64 {
     }
 }
 
-/// What a sender keeps for the samples, of a connection or of one path of it.
+/// Sampling state of a connection or of one of its paths.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DeliveryRate {
     /// Packets delivered so far, wrapping.
     delivered: u32,
-    /// While `delivered` is before this (and this is not 0), samples are limited by the
-    /// application.
+    /// Until `delivered` reaches this value (if not 0), samples are application-limited.
     app_limited: u32,
-    /// When the last packet was delivered.
+    /// Time of the last delivery.
     delivered_at: Time,
-    /// When the latest delivered packet was sent. The next flight's sending time counts from there.
+    /// Transmission time of the latest delivered packet, from which the send interval counts.
     first_sent: Time,
 }
 
-/// What a packet keeps for its sample, from sending to delivery.
+/// Sampling state stored with each packet, from transmission to delivery.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Stamp {
@@ -66,12 +64,12 @@ pub struct Stamp {
     first_sent_ago: u32,
 }
 
-/// Times are stored as distances before the packet's sending, in units of 2^4 ns: 32 bits hold 68
-/// s.
+/// Times are stored as distances before the packet's transmission, in units of 2^4 ns: 32 bits hold
+/// 68 s.
 const UNIT: u32 = 4;
 
 impl DeliveryRate {
-    /// A packet is sent. `idle`: nothing else is in flight, so a new flight begins.
+    /// Records a transmission. `idle`: nothing else is in flight, so a new flight starts.
     #[inline(always)]
     pub fn on_send(&mut self, now: Time, idle: bool) -> Stamp {
         if idle {
@@ -92,14 +90,14 @@ impl DeliveryRate {
         self.delivered
     }
 
-    /// Whether the application limits sending now. Keep it with the packet, beside its [`Stamp`].
+    /// Returns true if the application limits sending now. Store it with the packet's [`Stamp`].
     #[inline(always)]
     pub fn is_app_limited(&self) -> bool {
         self.app_limited != 0
     }
 
-    /// `newly` packets were delivered. The one sent last left at `at`, with this stamp, and limited
-    /// by the application or not.
+    /// Records the delivery of `newly` packets. The tuple describes the one sent last: its
+    /// transmission time, its stamp, and whether it was application-limited.
     #[inline(always)]
     pub fn on_delivered(
         &mut self,
@@ -117,7 +115,7 @@ impl DeliveryRate {
         let span = |ago: u32| Duration::from_nanos(u64::from(ago) << UNIT);
         let send = span(stamp.first_sent_ago);
         let ack = now.since(at) + span(stamp.delivered_ago);
-        // An interval below the least RTT means that a retransmission was taken for its original
+        // An interval below the minimum RTT means that a retransmission was taken for its original
         // (section 4.1.4).
         let valid = send.max(ack) >= min_rtt;
         RateSample {
@@ -132,8 +130,8 @@ impl DeliveryRate {
         }
     }
 
-    /// The application has nothing more to send while `flying` packets are on their way and the
-    /// window has room.
+    /// Marks the flow as application-limited: it has nothing more to send while `flying` packets
+    /// are in flight and the window has room.
     #[inline(always)]
     pub fn limit_by_application(&mut self, flying: u32) {
         self.app_limited = self.delivered.wrapping_add(flying).max(1);
@@ -150,29 +148,28 @@ mod tests {
         Time::ZERO + Duration::from_millis(1_000 + ms)
     }
 
-    /// Sections 3.1 and 3.2: the sample is what was delivered between the packet's sending and its
-    /// delivery, over the longer of the time in which that was sent and the time in which it was
-    /// acknowledged.
+    /// Sections 3.1 and 3.2: the sample counts the data delivered between the packet's transmission
+    /// and its delivery, over the longer of the send interval and the ACK interval.
     #[test]
     fn a_sample_spans_what_was_delivered_while_its_packet_flew() {
         let mut rate = DeliveryRate::default();
-        // Ten packets, one a millisecond, acknowledged one every two.
+        // Ten packets, sent every millisecond and acknowledged every two.
         let stamps: Vec<Stamp> = (0..10).map(|n| rate.on_send(at(n), n == 0)).collect();
         let mut last = RateSample::default();
         for n in 0..10 {
             last = rate.on_delivered((at(n), &stamps[n as usize], false), 1, at(20 + 2 * n), RTT);
         }
-        // All of the flight: nothing was delivered when the last one left.
+        // The whole flight: nothing was delivered when the last packet was sent.
         assert_eq!(last.delivered, 10);
         assert_eq!(last.send, Duration::from_millis(9));
-        // 18 ms after the first ACK, which came 20 ms after the flight began.
+        // 18 ms after the first ACK, which arrived 20 ms after the start of the flight.
         assert_eq!(last.ack, Duration::from_millis(38));
         assert_eq!(last.incoming(1_000), 10 * 1_000 * 1_000 / 38);
         assert_eq!(last.outgoing(1_000), 10 * 1_000 * 1_000 / 9);
     }
 
-    /// Section 3.1.3: what an application does not send is no sign of a slow path, until what was
-    /// in flight by then is delivered.
+    /// Section 3.1.3: samples are application-limited until the data in flight at that time is
+    /// delivered.
     #[test]
     fn samples_are_limited_by_the_application_until_its_last_packet_is_delivered() {
         let mut rate = DeliveryRate::default();
@@ -197,7 +194,7 @@ mod tests {
         assert!(!rate.is_app_limited());
     }
 
-    /// Section 4.1.4: an interval shorter than the least RTT is no sample.
+    /// Section 4.1.4: an interval shorter than the minimum RTT gives no sample.
     #[test]
     fn an_interval_below_the_least_rtt_is_no_sample() {
         let mut rate = DeliveryRate::default();
@@ -216,7 +213,7 @@ mod tests {
         assert_eq!(rate.delivered(), 2);
     }
 
-    /// Silence between two flights counts for neither.
+    /// The idle time between two flights counts for neither.
     #[test]
     fn a_new_flight_begins_anew() {
         let mut rate = DeliveryRate::default();

@@ -1,14 +1,15 @@
-//! Loss recovery: what a reduction is, when it begins and ends, and how a spurious one is undone.
+//! Loss recovery: start and end of a reduction, and the undo of a spurious one.
 //!
-//! It behaves as ccplane's datapath in Linux (`crates/linux/bpf/recovery.h`). A loss, a mark or a
-//! timeout begins a reduction. The reduction lasts until everything sent before it is acknowledged.
-//! The threshold is half the window unless the control says another. Proportional rate reduction
-//! brings the window there; after a timeout the window is one segment.
+//! It behaves like ccplane's datapath in Linux (`crates/linux/bpf/recovery.h`). A loss, a mark or a
+//! timeout starts a reduction, which lasts until everything sent before it is acknowledged. The
+//! threshold is half the window unless the control sets another. Proportional rate reduction moves
+//! the window to the threshold; after a timeout the window is one segment.
 //!
-//! A spurious reduction is undone: window and threshold return. There are three proofs. Every
-//! segment marked lost has arrived by a transmission before the mark, as the echo in ACKs says
-//! (Eifel, RFC 3522). Every retransmission was a duplicate (DSACK, RFC 3708). The first progress
-//! after a timeout comes from a transmission before it (F-RTO, RFC 5682).
+//! The undo of a spurious reduction restores window and threshold. There are three proofs of a
+//! spurious reduction. Every segment marked lost was delivered by a transmission before the mark,
+//! according to the echo in ACKs (Eifel, RFC 3522). Every retransmission was a duplicate (DSACK,
+//! RFC 3708). The first progress after a timeout is due to a transmission before it (F-RTO, RFC
+//! 5682).
 
 #[cfg(test)]
 mod tests;
@@ -27,68 +28,67 @@ use crate::send::prr::Prr;
 use crate::send::rack::Reordering;
 use crate::stamps::Stamped;
 
-/// State that a connection needs only when something goes wrong. Allocated at the first loss, mark
-/// or SACK, and kept until the connection is idle.
+/// Recovery state, allocated at the first loss, mark or SACK and kept until the connection is idle.
 #[derive(Clone, Debug)]
 pub(crate) struct Repair {
-    /// What the peer has SACKed.
+    /// Ranges SACKed by the peer.
     pub sacked: RangeSet,
     /// Segments marked lost, in the order of retransmission.
     pub queue: LostQueue,
-    /// Retransmitted, the oldest first. Entries that are no longer `REPEATED` are skipped.
+    /// Retransmitted segments, the oldest first. Entries that are no longer `REPEATED` are skipped.
     pub repeats: VecDeque<Number>,
     pub prr: Prr,
-    /// The window after the repair under way, bytes.
+    /// Window after the current repair, bytes.
     pub target: u64,
     pub withheld: Withheld,
-    /// While the control's window is withheld: that window, bytes; 0 where the control has set none
-    /// since.
+    /// The control's window while it is withheld, bytes; 0 if the control has set none since.
     pub asked: u64,
-    /// After an idle time: the largest window in force now, and the window before, at which the
-    /// restart is over.
+    /// After an idle time: the maximum window now, and the window before, at which the restart
+    /// ends.
     pub resume_limit: u64,
     pub resume_until: u64,
-    /// RecoveryPoint: the repair ends when everything before this is acknowledged.
+    /// RecoveryPoint: the repair ends when everything before this number is acknowledged.
     pub high: Number,
     pub undo: Undo,
     pub reordering: Reordering,
-    /// RACK's reordering timer: when the next segment counts as lost.
+    /// RACK's reordering timer: time of the next loss mark.
     pub reorder_at: Time,
-    /// TLP.end_seq: a probe is over when everything before this is acknowledged.
+    /// TLP.end_seq: the probe ends when everything before this number is acknowledged.
     pub probe_end: Number,
-    /// The segment that the probe retransmitted; `probe_end` where it sent new data.
+    /// Segment that the probe retransmitted; equals `probe_end` if it sent new data.
     pub probe: Number,
-    /// Boxed: most connections have none, and with them inline a large fat tree took a tenth
-    /// longer.
+    /// Boxed, as most connections have none. Stored inline, they made the simulation of a large fat
+    /// tree 10 % slower.
     pub stamps: Option<Box<Stamped>>,
 }
 
-/// Reason why the window in force is smaller than the window of the control.
+/// Reason why the window in force is smaller than the control's window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Withheld {
     /// The control's window is in force.
     #[default]
     No,
-    /// A timeout, and no segment was delivered since: one segment is in force.
+    /// After a timeout, until the first delivery: the window is one segment.
     Timeout,
-    /// A restart after an idle time: the window in force grows by what is delivered.
+    /// Restart after an idle time: the window grows by the delivered data.
     Idle,
 }
 
-/// What is needed to undo a reduction.
+/// State to detect and undo a spurious reduction.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Undo {
-    /// Window and threshold before; 0 when there is nothing to undo.
+    /// Window and threshold before the reduction; 0 if there is nothing to undo.
     pub cwnd: u64,
     pub ssthresh: u64,
-    /// Segments marked lost, and how many of them proved to have arrived before the mark.
+    /// Segments marked lost, and those of them that were delivered by a transmission before the
+    /// mark.
     pub marks: u32,
     pub wrong: u32,
-    /// Retransmissions less reported duplicates, and reported duplicates.
+    /// Retransmissions minus reported duplicates, and reported duplicates.
     pub repeats: u32,
     pub duplicates: u32,
-    /// The first progress after a timeout came from a transmission before it.
+    /// The first progress after a timeout was due to a transmission before it.
     pub early: bool,
 }
 
@@ -130,7 +130,7 @@ impl Connection {
             .get_or_insert_with(|| Box::new(Repair::new(next)))
     }
 
-    /// A reduction begins. The control may set another threshold in the call that follows.
+    /// Starts a reduction. The control may set another threshold in the call that follows.
     #[cold]
     pub(crate) fn begin_reduction(&mut self, phase: Phase) {
         let (cwnd, ssthresh, next) = (self.cwnd, self.ssthresh, self.flight.next());
@@ -150,7 +150,7 @@ impl Connection {
         self.phase = phase;
     }
 
-    /// Ends, begins and undoes repairs after an ACK.
+    /// Ends, starts and undoes repairs after an ACK.
     pub(crate) fn judge(&mut self, ack: &mut Ack) {
         if self.phase != Phase::Open {
             self.try_undo(ack);
@@ -181,7 +181,7 @@ impl Connection {
         }
     }
 
-    /// Restarts the counts for undo, with `marks` segments marked lost.
+    /// Resets the undo counters, with `marks` segments marked lost.
     fn forget_undo(&mut self, marks: u32) {
         self.repair_mut().undo = Undo {
             marks,
@@ -189,9 +189,9 @@ impl Connection {
         };
     }
 
-    /// Everything sent before the repair began is acknowledged. The window becomes the reduction's
-    /// target in whole segments, as the reduction itself counts. A fraction would stay in it until
-    /// the next loss.
+    /// Ends the repair: everything sent before it is acknowledged. The window becomes the target of
+    /// the reduction in whole segments, as the reduction itself counts. A fraction would remain
+    /// until the next loss.
     #[cold]
     pub(crate) fn end_repair(&mut self) {
         debug_assert!(self.phase != Phase::Open, "no repair is under way");
@@ -230,14 +230,14 @@ impl Connection {
         ack.undone = true;
     }
 
-    /// Applies what a control asked for.
+    /// Applies the outcome of a control call.
     #[inline(always)]
     pub(crate) fn apply(&mut self, ack: &Ack, outcome: &Outcome) {
         if let Some(rate) = outcome.rate {
             self.pacer.order(rate, self.config.max_bytes_per_sec());
         }
         if self.withheld() != Withheld::No && self.apply_withheld(ack, outcome) {
-            // The control's window waits.
+            // The control's window is withheld.
         } else if matches!(self.phase, Phase::Reduction | Phase::Recovery) {
             let safe = ack.bytes > 0 && ack.lost == 0;
             self.apply_repairing(safe, ack.delivered(), outcome.cwnd, outcome.ssthresh);
@@ -264,7 +264,7 @@ impl Connection {
             .map_or(Withheld::No, |repair| repair.withheld)
     }
 
-    /// Puts the control's window into force, as far as a restart after an idle time allows.
+    /// Sets the control's window, as far as a restart after an idle time allows.
     #[inline(always)]
     fn set_asked(&mut self, window: u64) {
         if self.withheld() == Withheld::No {
@@ -276,13 +276,13 @@ impl Connection {
         self.set_cwnd(window.min(limit));
     }
 
-    /// Keeps the control's window back after a timeout or an idle time. Returns whether the outcome
-    /// needs nothing else.
+    /// Withholds the control's window after a timeout or an idle time. Returns true if the outcome
+    /// is fully applied.
     ///
-    /// Between a timeout and the first delivery after it, one segment is in force (RFC 5681, 3.1):
-    /// nothing says that the path carries more than that, whatever the control has computed. After
-    /// an idle time the window in force grows by what is delivered (RFC 5681, 4.1), until it
-    /// reaches the window of the control or the window before.
+    /// Between a timeout and the first delivery after it, the window is one segment (RFC 5681
+    /// section 3.1), whatever the control has computed: there is no evidence that the path carries
+    /// more. After an idle time the window grows by the delivered data (RFC 5681 section 4.1),
+    /// until it reaches the control's window or the window before the idle time.
     #[cold]
     #[inline(never)]
     fn apply_withheld(&mut self, ack: &Ack, outcome: &Outcome) -> bool {
@@ -304,7 +304,7 @@ impl Connection {
             return false;
         }
         if matches!(self.phase, Phase::Reduction | Phase::Recovery) {
-            // The same ACK has ended the repair and begun another.
+            // The same ACK has ended one repair and started another.
             self.repair_mut().withheld = Withheld::No;
             return false;
         }
@@ -330,10 +330,10 @@ impl Connection {
         true
     }
 
-    /// During a repair a control sees and sets the window after it. It may only lower that: a
-    /// program that adds what is acknowledged does not know of repairs. A control that sets the
-    /// threshold to infinity, as BBR does, has no use for the proportional reduction. Its window is
-    /// in force at once.
+    /// Applies an outcome during a repair. A control reads and sets the window after the repair,
+    /// and may only lower it: a program that adds the acknowledged bytes is unaware of repairs. A
+    /// control that sets the threshold to infinity, as BBR does, opts out of proportional rate
+    /// reduction, and its window applies at once.
     #[cold]
     #[inline(never)]
     fn apply_repairing(
@@ -373,7 +373,7 @@ impl Connection {
         }
     }
 
-    /// Slow start up to the threshold after a timeout, until program or agent sets a window.
+    /// Slow start up to the threshold after a timeout, until the program or agent sets a window.
     #[cold]
     fn restart_after_loss(&mut self, advances: bool, newly: u32) {
         if self.flags.steered && !self.flags.answered && advances && self.cwnd < self.ssthresh {

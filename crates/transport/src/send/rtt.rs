@@ -1,35 +1,34 @@
-//! Round-trip time: smoothed (RFC 6298), its minimum, and the retransmission timeout.
+//! Round-trip time: smoothed (RFC 6298), minimum, and retransmission timeout.
 
 use ccplane_units::{Duration, Time};
 
-/// The least RTT covers the last five minutes, as Linux' `tcp_min_rtt_wlen`. Shorter forgets the
-/// empty path while a queue stands. Longer remembers a path that no longer exists. There are two
-/// windows of half that time each, in ticks of 2^30 ns.
+/// The minimum RTT covers the last five minutes, as Linux' `tcp_min_rtt_wlen`. A shorter window
+/// forgets the empty path while a queue stands. A longer one keeps the RTT of a path that no longer
+/// exists. The filter has two windows of half that time, in ticks of 2^30 ns.
 const HALF_WINDOW: u32 = 140;
-/// The least RTT of a window is kept in units of 2^4 ns, so that 32 bits hold 68 s.
+/// The minimum of a window is stored in units of 2^4 ns, so that 32 bits hold 68 s.
 const UNIT: u32 = 4;
 
-/// What is known of the round-trip time.
+/// RTT estimator.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rtt {
-    /// Nanoseconds times 8; 0 before the first sample.
+    /// Smoothed RTT, ns times 8; 0 before the first sample.
     smoothed: u64,
-    /// Mean deviation, nanoseconds times 4. Before the first sample: not 0 where the handshake
-    /// timed out.
+    /// RTTVAR, ns times 4. Before the first sample it is non-zero if the handshake timed out.
     variation: u64,
-    /// The least of this window and the one before, ns; 0 before the first sample.
+    /// Minimum of this window and the one before, ns; 0 before the first sample.
     least: u64,
-    /// The least of this window, in units of 2^4 ns.
+    /// Minimum of this window, in units of 2^4 ns.
     recent: u32,
-    /// When this window ends, in ticks.
+    /// End of this window, in ticks.
     window_ends: u32,
 }
 
 impl Rtt {
-    /// Takes a sample (RFC 6298, 2.2 and 2.3, α = 1/8 and β = 1/4).
+    /// Adds a sample (RFC 6298 sections 2.2 and 2.3, α = 1/8 and β = 1/4).
     #[inline(always)]
     pub fn sample(&mut self, rtt: Duration, now: Time) {
-        // A sample of 0 would read as none.
+        // 0 means that there is no sample.
         let ns = rtt.as_nanos().max(1);
         if self.smoothed == 0 {
             return self.first(ns, now);
@@ -60,33 +59,33 @@ impl Rtt {
         };
     }
 
-    /// The timer of the handshake expired: until the first sample the RTO is three times the
-    /// initial one (RFC 6298, 5.7).
+    /// Records a timeout of the handshake: until the first sample the RTO is three times the
+    /// initial one (RFC 6298 section 5.7).
     pub fn expect_long(&mut self) {
         if !self.known() {
             self.variation = 1;
         }
     }
 
-    /// Whether there was a sample.
+    /// Returns true after the first sample.
     #[inline(always)]
     pub fn known(&self) -> bool {
         self.smoothed != 0
     }
 
-    /// The smoothed RTT; zero before the first sample.
+    /// Smoothed RTT; zero before the first sample.
     #[inline(always)]
     pub fn smoothed(&self) -> Duration {
         Duration::from_nanos(self.smoothed >> 3)
     }
 
-    /// The least RTT; zero before the first sample.
+    /// Minimum RTT; zero before the first sample.
     #[inline(always)]
     pub fn least(&self) -> Duration {
         Duration::from_nanos(self.least)
     }
 
-    /// SRTT + max(4·RTTVAR, `min_rto`): Linux' form, never below RFC 6298's.
+    /// Returns SRTT + max(4·RTTVAR, `min_rto`): Linux' variant, never below RFC 6298's.
     #[inline]
     pub fn rto(&self, initial: Duration, min_rto: Duration) -> Duration {
         if self.known() {
@@ -99,7 +98,7 @@ impl Rtt {
     }
 }
 
-/// RFC 6298, 5.7: 3 s in place of 1 s.
+/// RFC 6298 section 5.7: 3 s instead of 1 s.
 const LONG_FACTOR: u64 = 3;
 
 #[inline(always)]
@@ -124,7 +123,7 @@ mod tests {
         assert_eq!(rtt.rto(Duration::from_secs(1), MS), Duration::from_secs(1));
         rtt.sample(MS * 100, Time::ZERO);
         assert_eq!(rtt.smoothed(), MS * 100);
-        // RFC 6298, 2.2: RTTVAR = R/2, RTO = SRTT + 4 RTTVAR
+        // RFC 6298 section 2.2: RTTVAR = R/2, RTO = SRTT + 4·RTTVAR
         assert_eq!(rtt.rto(Duration::from_secs(1), MS), MS * 300);
         assert_eq!(
             rtt.rto(Duration::from_secs(1), Duration::from_secs(1)),
@@ -132,7 +131,7 @@ mod tests {
         );
     }
 
-    /// RFC 6298, 5.7.
+    /// RFC 6298 section 5.7.
     #[test]
     fn a_handshake_that_timed_out_triples_the_initial_rto() {
         let mut rtt = Rtt::default();

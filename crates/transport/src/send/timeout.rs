@@ -1,6 +1,6 @@
-//! Timers share one lazy deadline. It may lie before the time that counts: when it expires, the
-//! timers are checked and it moves to the right time. So a packet never touches a timer that is
-//! armed already.
+//! Timers with one lazy deadline. The deadline may precede the next timer: when it expires, the
+//! timers are checked and the deadline moves. A packet therefore never touches a timer that is
+//! already armed.
 
 #[cfg(test)]
 mod tests;
@@ -15,8 +15,8 @@ use crate::send::flight::Sent;
 use crate::send::recovery::{Repair, Withheld};
 
 impl Connection {
-    /// Call it at [`Connection::next_timeout`]. Calling it early or twice does no harm. Afterwards
-    /// there may be something to send.
+    /// Runs expired timers. Call it at [`Connection::next_timeout`]; calling it early or twice does
+    /// no harm. Afterwards there may be something to send.
     pub fn on_timeout(&mut self, now: Time, control: &mut impl Control) {
         self.receiver.on_timeout(now);
         if now >= self.deadline {
@@ -52,7 +52,7 @@ impl Connection {
         }
     }
 
-    /// When the next timer of an open connection expires.
+    /// Time of the next timer of an open connection.
     fn due(&self) -> Time {
         let mut due = self.heard + self.config.idle_timeout;
         if self.flight.una() != self.flight.next() {
@@ -71,14 +71,15 @@ impl Connection {
         due
     }
 
-    /// RFC 6298, 5.3 and 5.5: the RTO counts from the latest progress, and doubles for every
-    /// timeout in a row.
+    /// RFC 6298 sections 5.3 and 5.5: the RTO counts from the latest progress and doubles per
+    /// consecutive timeout.
     fn rto_at(&self) -> Time {
         let backed_off = self.rto() * (1u64 << self.backoff.min(40));
         self.progress + backed_off.min(self.config.max_rto)
     }
 
-    /// Only the peer's closed window holds data back, and no ACK that could open it is on its way.
+    /// Returns true if only the peer's zero window prevents sending, and no ACK that could open it
+    /// is in flight.
     pub(crate) fn is_blocked(&self) -> bool {
         let closed =
             self.limit <= self.flight.cut_offset() && self.written > self.flight.cut_offset();
@@ -87,7 +88,7 @@ impl Connection {
             && matches!(self.state, State::Open | State::Proving)
     }
 
-    /// The handshake was not answered in time: the client asks again, and waits twice as long.
+    /// Repeats the client's request after a timeout of the handshake, with a doubled RTO.
     fn ask_again(&mut self, now: Time) {
         if self.unanswered > self.config.open_retries {
             return self.fail(Failure::NoAnswer(self.unanswered));
@@ -98,7 +99,7 @@ impl Connection {
         self.deadline = self.rto_at();
     }
 
-    /// Runs expired timers. Returns the event that the control must see.
+    /// Runs expired timers. Returns the event to report to the control.
     fn on_due(&mut self, now: Time) -> Option<Ack> {
         if self.heard + self.config.idle_timeout <= now {
             self.give_up(Failure::Silent);
@@ -149,14 +150,14 @@ impl Connection {
         }
     }
 
-    /// Probes a closed window (RFC 9293, 3.8.6.1), or repeats a client's proof of address.
+    /// Probes a zero window (RFC 9293 section 3.8.6.1), or repeats a client's proof of address.
     fn on_unanswered(&mut self, now: Time) {
         let most = if self.state == State::Proving {
             self.config.open_retries
         } else {
             self.config.max_retries
         };
-        // A peer that answers may keep its window closed for as long as it likes.
+        // A peer that answers may keep its window closed indefinitely.
         self.unanswered = if self.heard >= self.sent && self.state == State::Open {
             0
         } else {
@@ -180,8 +181,8 @@ impl Connection {
         }
     }
 
-    /// The retransmission timeout (RFC 6298, 5.4 to 5.6; RFC 8985, 6.3). Everything not SACKed is
-    /// lost, and the window is one segment.
+    /// Retransmission timeout (RFC 6298 sections 5.4 to 5.6; RFC 8985 section 6.3): everything not
+    /// SACKed is lost, and the window is one segment.
     fn on_rto(&mut self, now: Time) -> Option<Ack> {
         debug_assert!(
             !self.flight.is_idle(),
@@ -257,8 +258,8 @@ impl Connection {
         self.flight.lost_total().wrapping_sub(before)
     }
 
-    /// The peer had SACKed the first unacknowledged segment and still does not acknowledge it. It
-    /// may have thrown its data away (RFC 2018, section 8), so all its SACKs are dropped.
+    /// Drops all SACKs. The peer had SACKed the first unacknowledged segment and still does not
+    /// acknowledge it, so it may have discarded the data (RFC 2018 section 8).
     #[cold]
     fn disbelieve(&mut self) {
         let rc3 = &mut self.rc3;
@@ -270,7 +271,7 @@ impl Connection {
         self.repair_mut().sacked = RangeSet::default();
     }
 
-    /// Ends the connection and tells the peer.
+    /// Ends the connection and notifies the peer.
     pub(crate) fn give_up(&mut self, failure: Failure) {
         self.fail(failure);
         self.flags.handshake = true;

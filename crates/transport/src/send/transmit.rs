@@ -1,5 +1,5 @@
-//! What leaves: lost segments first, then new data, as window, pacing and the peer's buffer allow.
-//! Then whatever else is due.
+//! Transmission: lost segments first, then new data, as window, pacing and the peer's buffer allow;
+//! then acknowledgements and probes.
 
 #[cfg(test)]
 mod tests;
@@ -13,8 +13,8 @@ use crate::send::flight::Sent;
 use crate::send::recovery::Withheld;
 
 impl Connection {
-    /// Whether [`Connection::transmit`] has something to give in this class, now. Pacing may hold
-    /// data back until [`Connection::next_send`].
+    /// Returns true if [`Connection::transmit`] has a segment in this class now. Pacing may delay
+    /// data until [`Connection::next_send`].
     #[inline(always)]
     pub fn has(&self, now: Time, class: u8) -> bool {
         if class != 0 {
@@ -29,23 +29,23 @@ impl Connection {
             || (self.wants_to_send() && self.pacer.allows(now))
     }
 
-    /// The next segment to send in this class. `side` must be empty. It is filled where the segment
-    /// says so.
+    /// Returns the next segment to send in this class. `side` must be empty; it is filled if the
+    /// segment has [`Segment::SIDE`].
     pub fn transmit(&mut self, now: Time, class: u8, side: &mut Side) -> Option<Segment> {
         let mut segment = Segment::default();
         self.transmit_into(now, class, &mut segment, side)
             .then_some(segment)
     }
 
-    /// Nothing leaves in class 0 before something else happens. This is a quick check: false may be
+    /// Returns true if class 0 cannot send before the next event. A quick check: false may be
     /// wrong, true is not.
     #[inline(always)]
     pub fn nothing_waits(&self) -> bool {
         self.quota == 0 && self.nothing_waits && !self.receiver.owes(0)
     }
 
-    /// As [`transmit`](Connection::transmit), into a driver's memory. Returns whether there is a
-    /// segment. The old contents are lost either way.
+    /// Writes the next segment into the driver's memory; see [`transmit`](Connection::transmit).
+    /// Returns false if there is none. The old contents are lost in either case.
     #[inline(always)]
     pub fn transmit_into(
         &mut self,
@@ -68,7 +68,7 @@ impl Connection {
         self.transmit_other(now, class, segment, side)
     }
 
-    /// An acknowledgement alone.
+    /// Sends an acknowledgement without data.
     #[inline(always)]
     fn send_ack(&mut self, now: Time, segment: &mut Segment, side: &mut Side) {
         *segment = Segment::default();
@@ -76,7 +76,7 @@ impl Connection {
         self.receiver.acknowledge(now, segment, side, &self.config);
     }
 
-    /// Sends a full segment of new data, which [`Connection::allot`] has allowed.
+    /// Sends a full segment of new data, as allowed by [`Connection::allot`].
     #[inline(always)]
     fn send_full(&mut self, now: Time, segment: &mut Segment, side: &mut Side) {
         debug_assert!(
@@ -105,15 +105,16 @@ impl Connection {
         self.receiver.acknowledge(now, segment, side, &self.config);
     }
 
-    /// Something other than an acknowledgement waits in class 0, perhaps for pacing.
+    /// Returns true if class 0 has something other than an acknowledgement, perhaps delayed by
+    /// pacing.
     #[inline(always)]
     fn can_send(&self) -> bool {
         self.flags.handshake || self.flags.window_probe || self.wants_to_send()
     }
 
-    /// Computes how many full segments of new data may leave without a further check: as many as
-    /// the window has room for, if stream and peer have more than that, nothing is lost, and
-    /// pacing, stamps and handshake are not involved.
+    /// Computes how many full segments of new data may be sent without a further check: as many as
+    /// fit into the window, if stream and peer have more than that, nothing is lost, and pacing,
+    /// stamps and handshake are not involved.
     #[inline(always)]
     pub(crate) fn allot(&mut self) {
         let out = self.outstanding();
@@ -129,7 +130,7 @@ impl Connection {
             && !self.flags.rare();
         self.quota = match plain {
             true if available > u64::from(room) * u64::from(self.mss) => room,
-            // The last segment of what there is may be short, or carry the end.
+            // The last available segment may be short or carry the end of the stream.
             true => (available.saturating_sub(1) as u32)
                 .checked_div(u32::from(self.mss))
                 .unwrap_or(0),
@@ -159,7 +160,7 @@ impl Connection {
             self.send_handshake(now, segment);
             return true;
         } else if class != 0 && self.send_rc3(now, segment, side).is_some() {
-            // It acknowledges what is owed in its class.
+            // The segment carries the acknowledgement due in its class.
         } else if self.receiver.owes(class) {
             segment.number = self.flight.next();
         } else if class == 0 && self.flags.window_probe {
@@ -179,7 +180,7 @@ impl Connection {
         true
     }
 
-    /// There is a segment, and window and peer allow it. Pacing is not checked.
+    /// Returns true if there is a segment that window and peer allow. Pacing is not checked.
     #[inline(always)]
     pub(crate) fn wants_to_send(&self) -> bool {
         if !matches!(self.state, State::Open | State::Proving) {
@@ -189,7 +190,7 @@ impl Connection {
         probe || (self.in_flight() < self.window && (self.flight.lost() != 0 || self.has_new()))
     }
 
-    /// There is new data within the peer's window, or the end of the stream.
+    /// Returns true if there is new data within the peer's window, or the end of the stream.
     #[inline(always)]
     fn has_new(&self) -> bool {
         if self.flight.next() != self.flight.cut() {
@@ -200,7 +201,7 @@ impl Connection {
             return self.flags.finishing && !self.flags.fin_cut;
         }
         let room = self.limit - self.flight.cut_offset();
-        // A window of less than a segment is used only when nothing else would open it (RFC 9293,
+        // A window below one segment is used only if nothing else would open it (RFC 9293 section
         // 3.8.6.2.1).
         unsent.min(u64::from(self.mss)) <= room
             || (room > 0 && self.flight.una() == self.flight.next())
@@ -240,7 +241,7 @@ impl Connection {
         self.note_usage();
     }
 
-    /// Tells the pacer that so many bytes of payload leave.
+    /// Records `length` bytes of payload in the pacer.
     #[inline(always)]
     fn pace(&mut self, now: Time, length: u16) {
         let (payload, headers) = (u64::from(length), u64::from(self.config.header_bytes));
@@ -248,7 +249,7 @@ impl Connection {
             .on_send(payload, headers, now, self.config.pacing_quantum, &self.rtt);
     }
 
-    /// Fills a segment of data.
+    /// Fills a data segment.
     #[inline(always)]
     pub(crate) fn describe(
         &self,
@@ -286,8 +287,8 @@ impl Connection {
         self.flags.fin_cut |= fin;
     }
 
-    /// Chooses the segment to retransmit, if any: the first lost one. A tail-loss probe without new
-    /// data chooses the last one sent.
+    /// Chooses the segment to retransmit, if any: the first lost one, or the last one sent for a
+    /// tail-loss probe without new data.
     #[cold]
     #[inline(never)]
     fn choose(&mut self) -> Option<Number> {
@@ -328,7 +329,7 @@ impl Connection {
         Some(number)
     }
 
-    /// The last segment that has not arrived; the last one sent, where all have.
+    /// Returns the last segment that has not arrived, or the last one sent if all have.
     fn last_missing(&self) -> Number {
         let last = self.flight.next().previous();
         let arrived = self
@@ -358,7 +359,7 @@ impl Connection {
         }
     }
 
-    /// The first segment after everything was acknowledged.
+    /// Restarts the timers for the first segment after an idle time.
     #[cold]
     #[inline(never)]
     fn wake(&mut self, now: Time) {
@@ -369,8 +370,9 @@ impl Connection {
         }
         self.progress = now;
         self.sent = now;
-        self.backoff = 0; // that of probes of a closed window
-        // Too early is harmless, too late is not. The peer's ACK delay is added when this expires.
+        self.backoff = 0; // from zero-window probes
+        // Too early is harmless, too late is not. The peer's ACK delay is added when this deadline
+        // expires.
         let probe = self.rtt.smoothed() * 2;
         let first = if self.rtt.known() {
             probe.min(rto)
@@ -380,9 +382,9 @@ impl Connection {
         self.deadline = self.deadline.min(now + first);
     }
 
-    /// Restarts after an idle time (RFC 5681, 4.1; RFC 2861; Linux' `tcp_cwnd_restart`). For every
-    /// RTO of idle time the window halves, down to the initial one. The threshold keeps three
-    /// quarters of it.
+    /// Restarts after an idle time (RFC 5681 section 4.1; RFC 2861; Linux' `tcp_cwnd_restart`). The
+    /// window halves per RTO of idle time, down to the initial window. The threshold becomes at
+    /// least three quarters of the old window.
     fn restart(&mut self, idle: Duration, rto: Duration) {
         let least = (u64::from(self.config.initial_window) * self.mss()).min(self.cwnd);
         if self.phase == Phase::Open {
@@ -397,7 +399,7 @@ impl Connection {
         let (before, cwnd) = (self.cwnd, cwnd.max(least));
         self.set_cwnd(cwnd);
         if self.flags.steered && cwnd < before && self.withheld() != Withheld::Timeout {
-            // The control may keep a window of its own, and set it again.
+            // The control may store the old window and set it again.
             let repair = self.repair_mut();
             let until = match repair.withheld {
                 Withheld::Idle => before.max(repair.resume_until),
@@ -408,8 +410,8 @@ impl Connection {
         }
     }
 
-    /// Notes, per round, whether the window limits sending (Linux' `tcp_cwnd_validate`), and
-    /// whether the application does.
+    /// Records per round whether the window limits sending (Linux' `tcp_cwnd_validate`) or the
+    /// application does.
     #[inline(always)]
     fn note_usage(&mut self) {
         let flying = self.in_flight();

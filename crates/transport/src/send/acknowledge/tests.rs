@@ -1,10 +1,10 @@
-//! What an acknowledgement may say, and what it changes.
+//! Validation of acknowledgements and their effect.
 
 use super::*;
 use crate::alone::{Alone, MSS, RTT, ack};
 use crate::send::rate::DeliveryRate;
 
-/// A flight of so many segments, all sent now.
+/// Returns a flight of `segments` segments, all sent now.
 fn flight(segments: u32) -> Flight {
     let mut flight = Flight::new(Number(0));
     for _ in 0..segments {
@@ -17,8 +17,8 @@ fn read(answer: &crate::alone::Answer, flight: &Flight) -> Option<Told> {
     Told::read(&answer.segment, &answer.side, flight, |_, _| false)
 }
 
-/// RFC 9293, 3.10.7.4, fifth: an ACK of something not yet sent is dropped, and one of less than
-/// SND.UNA says nothing new.
+/// RFC 9293 section 3.10.7.4, fifth: an ACK of data not yet sent is dropped, and an ACK below
+/// SND.UNA is ignored.
 #[test]
 fn an_ack_of_what_was_not_sent_is_dropped() {
     let mut flight = flight(4);
@@ -30,7 +30,7 @@ fn an_ack_of_what_was_not_sent_is_dropped() {
     }
 }
 
-/// The same, where segments were sent in another class: as far as those reach without a gap.
+/// Segments sent in another class may be acknowledged up to the first gap.
 #[test]
 fn an_ack_of_what_was_sent_elsewhere_is_taken() {
     let mut flight = flight(2);
@@ -47,8 +47,8 @@ fn an_ack_of_what_was_sent_elsewhere_is_taken() {
     assert_eq!(read(&ack(0).sack(1..5)).unwrap().ranges().len(), 0);
 }
 
-/// RFC 2018, section 3: a block lies beyond the acknowledgement number; one that reaches beyond
-/// SND.NXT is no block of this flight.
+/// RFC 2018 section 3: a block lies beyond the acknowledgement number; a block that reaches beyond
+/// SND.NXT is invalid.
 #[test]
 fn ranges_are_of_what_is_outstanding() {
     let flight = flight(8);
@@ -71,7 +71,7 @@ fn ranges_are_of_what_is_outstanding() {
     assert_eq!(ranges(ack(0).sack(3..3)), []);
 }
 
-/// What the peer says to have had twice is a DSACK (RFC 2883, section 4), and no range.
+/// A range received twice is a DSACK (RFC 2883 section 4), not a SACK range.
 #[test]
 fn a_duplicate_is_no_range() {
     let told = read(&ack(3).twice(1), &flight(4)).unwrap();
@@ -79,7 +79,8 @@ fn a_duplicate_is_no_range() {
     assert_eq!(told.ranges(), []);
 }
 
-/// RFC 9293, 3.10.7.4: SND.UNA goes to SEG.ACK, and what was SACKed is not delivered a second time.
+/// RFC 9293 section 3.10.7.4: SND.UNA moves to SEG.ACK, and SACKed data is not delivered a second
+/// time.
 #[test]
 fn each_segment_is_delivered_once() {
     let mut alone = Alone::new(10);
@@ -96,7 +97,7 @@ fn each_segment_is_delivered_once() {
     assert_eq!(alone.connection.in_flight(), 0);
 }
 
-/// The ordinary way of an ACK and the general one say the same. Marks force the latter.
+/// The fast path and the slow path of an ACK give the same result. Marks force the latter.
 #[test]
 fn the_short_way_is_the_long_way() {
     let run = |short: bool| {
@@ -123,14 +124,14 @@ fn the_short_way_is_the_long_way() {
     assert_eq!(run(true), run(false));
 }
 
-/// RFC 6298, section 3 (Karn): no sample is made of a segment that was sent again, unless it is
-/// known which sending is answered.
+/// RFC 6298 section 3 (Karn): a retransmitted segment gives no sample, unless the ACK names the
+/// transmission.
 #[test]
 fn a_retransmission_gives_no_sample_unless_it_is_known() {
     for (transmission, rtt) in [(0, Duration::ZERO), (2, RTT)] {
         let mut alone = Alone::new(10);
         alone.write(3);
-        alone.wait(); // the probe of a lost tail
+        alone.wait(); // the tail-loss probe
         assert_eq!(alone.leaving(), [2]);
         alone.pass(20);
         let heard = alone.hear(ack(3).echo(2, transmission)).unwrap();
@@ -138,8 +139,9 @@ fn a_retransmission_gives_no_sample_unless_it_is_known() {
     }
 }
 
-/// RFC 9293, 3.10.7.4: an ACK of SND.UNA or more sets the window. 3.8.6: a sender is robust against
-/// one that shrinks; here it goes on to the edge that was granted before.
+/// RFC 9293 section 3.10.7.4: an ACK of SND.UNA or more sets the window. Section 3.8.6: a sender
+/// must be robust against a shrinking window; this one continues to the right edge advertised
+/// before.
 #[test]
 fn the_edge_of_the_window_never_retreats() {
     let mut alone = Alone::new(10);
@@ -153,7 +155,7 @@ fn the_edge_of_the_window_never_retreats() {
     assert_eq!(alone.leaving(), [5]);
 }
 
-/// RFC 3168, 6.1.2: marks are answered as a loss, and no more than once in a window of data.
+/// RFC 3168 section 6.1.2: a mark is treated as a loss, at most once per window of data.
 #[test]
 fn a_window_of_marks_is_one_reduction() {
     let mut alone = Alone::new(10);
@@ -168,18 +170,18 @@ fn a_window_of_marks_is_one_reduction() {
     alone.leaving();
     let more = alone.hear(ack(6).marked(3)).unwrap();
     assert_eq!((more.ce_packets, more.reduces), (2, false));
-    // An ACK that was overtaken has counted less.
+    // A reordered ACK has a smaller count.
     let old = alone.hear(ack(8).marked(2)).unwrap();
     assert_eq!(old.ce_packets, 0);
     alone.leaving();
-    // Everything that was on its way at the first mark is acknowledged: this is another window.
+    // Everything in flight at the first mark is acknowledged: a new window starts.
     alone.hear(ack(10).marked(3));
     assert_eq!(alone.connection.phase(), Phase::Open);
     let next = alone.hear(ack(11).marked(4)).unwrap();
     assert!(next.reduces);
 }
 
-/// RFC 8985, 7.4.2: a probe that was the repair of a single loss calls for a reduction, one that
+/// RFC 8985 section 7.4.2: a probe that repaired a single loss requires a reduction; a probe that
 /// arrived twice does not.
 #[test]
 fn a_probe_that_repaired_a_loss_reduces() {
@@ -203,8 +205,8 @@ fn a_probe_that_repaired_a_loss_reduces() {
     }
 }
 
-/// What something else brought is no delivery of class 0: it counts in no sample, and still the
-/// cumulative ACK moves over it.
+/// Segments delivered by RC3 are not deliveries of class 0: they give no sample, but the cumulative
+/// ACK still moves past them.
 #[test]
 fn what_is_claimed_is_not_delivered() {
     let mut alone = Alone::new(10);

@@ -1,51 +1,51 @@
-//! The ring behind the scoreboard: segments that were cut from the stream and are not acknowledged,
+//! Ring buffer of the scoreboard: segments that were cut from the stream and are not acknowledged,
 //! indexed by number.
 //!
-//! A look-up is an addition and a mask, whatever the window. The size is a power of two and doubles
-//! when needed. The memory is freed when nothing is outstanding.
+//! A look-up is an addition and a mask for any window. The size is a power of two and doubles when
+//! needed. The memory is freed when nothing is outstanding.
 
 use ccplane_units::Time;
 
 use crate::number::Number;
 use crate::send::rate::{DeliveryRate, Stamp};
 
-/// One segment that was cut from the stream.
+/// State of a segment that was cut from the stream.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct Sent {
-    /// When it was last sent.
+    /// Time of the last transmission.
     pub at: Time,
-    /// Where it begins in the stream: the low 32 bits. Less than 4 GB are outstanding.
+    /// Low 32 bits of the stream offset. Less than 4 GB are outstanding.
     pub offset: u32,
-    /// State of the delivery rate when it was sent.
+    /// State of the delivery-rate sampler at the transmission.
     pub stamp: Stamp,
-    /// Bytes of payload.
+    /// Payload length, bytes.
     pub length: u16,
-    /// How often it was sent in class 0.
+    /// Number of transmissions in class 0.
     pub transmission: u8,
     flags: u8,
-    /// The level in which RC3 sent it, from 0 on.
+    /// Level in which RC3 sent the segment, from 0 on.
     pub level: u8,
 }
 
 const _: () = assert!(size_of::<Sent>() <= 32);
 
 impl Sent {
-    /// SACKed: it has arrived beyond the cumulative ACK.
+    /// SACKed: received beyond the cumulative ACK.
     pub const SACKED: u8 = 1;
     /// Marked lost and not yet retransmitted.
     pub const LOST: u8 = 1 << 1;
-    /// Retransmitted. The other fields are of the last transmission.
+    /// Retransmitted. The other fields describe the last transmission.
     pub const REPEATED: u8 = 1 << 2;
-    /// The stream ends with it.
+    /// Carries the end of the stream.
     pub const FIN: u8 = 1 << 3;
-    /// Sent when the application limited sending.
+    /// Sent while the application limited sending.
     pub const APP_LIMITED: u8 = 1 << 4;
     /// Sent in a class above 0.
     pub const RC3: u8 = 1 << 5;
-    /// Class 0 and RC3 both sent it. RC3's copy has arrived and is counted.
+    /// Sent by class 0 and RC3. RC3's copy has arrived and is counted.
     pub const CAME: u8 = 1 << 6;
-    /// Class 0 and RC3 both sent it. RC3's copy has arrived, and class 0's own is in RC3's list of
+    /// Sent by class 0 and RC3. RC3's copy has arrived, and the copy of class 0 is in RC3's list of
     /// echoes ([`Rc3Loop`](crate::rc3::Rc3Loop)).
     pub const ECHOED: u8 = 1 << 7;
 
@@ -58,7 +58,7 @@ impl Sent {
         }
     }
 
-    /// Whether any of `flags` is set.
+    /// Returns true if any of `flags` is set.
     #[inline(always)]
     pub fn is(&self, flags: u8) -> bool {
         self.flags & flags != 0
@@ -74,7 +74,7 @@ impl Sent {
         self.flags &= !flags;
     }
 
-    /// It is sent now. `idle`: nothing else is in flight.
+    /// Records a transmission. `idle`: nothing else is in flight.
     #[inline(always)]
     pub(super) fn on_send(&mut self, rate: &mut DeliveryRate, now: Time, idle: bool) {
         self.stamp = rate.on_send(now, idle);
@@ -86,18 +86,18 @@ impl Sent {
         self.flags = self.flags & !Sent::APP_LIMITED | limited;
     }
 
-    /// What the delivery rate needs once it is delivered.
+    /// Returns the input of the delivery-rate sampler for the delivery of this segment.
     #[inline(always)]
     pub fn sampled(&self) -> (Time, &Stamp, bool) {
         (self.at, &self.stamp, self.is(Sent::APP_LIMITED))
     }
 }
 
-/// The ring. A number that is looked up must have been cut, and not acknowledged before this call.
+/// Ring buffer. A number may be looked up only if it is cut and not yet acknowledged.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Board(Box<[Sent]>);
 
-/// Places of the smallest ring.
+/// Minimum number of slots.
 const LEAST: usize = 8;
 
 impl Board {
@@ -131,12 +131,12 @@ impl Board {
         *self = larger;
     }
 
-    /// Gives the memory back.
+    /// Frees the memory.
     pub fn free(&mut self) {
         self.0 = Box::default();
     }
 
-    /// Bytes on the heap.
+    /// Memory on the heap, bytes.
     pub fn heap_bytes(&self) -> usize {
         self.0.len() * size_of::<Sent>()
     }

@@ -1,11 +1,11 @@
-//! A flight driven alone, as a sender would and as nobody would.
+//! Scoreboard in isolation, with valid and with unlikely sequences of calls.
 
 use ccplane_units::{Duration, Time};
 use proptest::prelude::*;
 
 use super::*;
 
-/// A flight and the clock of whoever sends it.
+/// Scoreboard with the sender's clock.
 struct Alone {
     flight: Flight,
     rate: DeliveryRate,
@@ -15,7 +15,7 @@ struct Alone {
 impl Alone {
     fn new() -> Alone {
         Alone {
-            // Numbers go round soon.
+            // Numbers wrap early.
             flight: Flight::new(Number(u32::MAX - 20)),
             rate: DeliveryRate::default(),
             now: Time::ZERO,
@@ -38,7 +38,7 @@ impl Alone {
         self.flight.on_sent(number, self.now, false, &mut self.rate);
     }
 
-    /// A SACK of one segment.
+    /// Applies a SACK of one segment.
     fn sack(&mut self, number: Number) {
         if number.before(self.flight.next()) {
             self.flight.on_delivered(number);
@@ -47,7 +47,7 @@ impl Alone {
         self.flight.pass_arrived();
     }
 
-    /// A cumulative ACK of so many segments, at most of what was sent.
+    /// Applies a cumulative ACK of `segments` segments, at most of those sent.
     fn acknowledge(&mut self, segments: u32) {
         let next = self.flight.next();
         for _ in 0..segments {
@@ -66,8 +66,7 @@ impl Alone {
         self.flight.pass_arrived();
     }
 
-    /// So many are in flight as were sent by class 0 and have neither arrived nor been taken for
-    /// lost.
+    /// Checks that the segments in flight are those sent by class 0 and neither delivered nor lost.
     fn check(&self) {
         self.flight.check();
         let sent =
@@ -79,7 +78,7 @@ impl Alone {
     }
 }
 
-/// RFC 6675, section 4, pipe: what is SACKed or lost is not in flight, and a retransmission is.
+/// RFC 6675 section 4, pipe: SACKed and lost segments are not in flight; retransmissions are.
 #[test]
 fn a_loss_leaves_the_flight_and_its_retransmission_joins_it() {
     let mut alone = Alone::new();
@@ -105,8 +104,8 @@ fn a_loss_leaves_the_flight_and_its_retransmission_joins_it() {
     assert_eq!(alone.flight.una_offset(), 500);
 }
 
-/// What only RC3 sent and has arrived was never in flight: `next` goes over it, and the cumulative
-/// ACK too.
+/// Segments that only RC3 sent and delivered were never in flight: `next` and the cumulative ACK
+/// skip them.
 #[test]
 fn class_0_passes_over_what_rc3_has_brought() {
     let mut alone = Alone::new();
@@ -129,8 +128,8 @@ fn class_0_passes_over_what_rc3_has_brought() {
     alone.check();
 }
 
-/// RFC 2018, section 8: a receiver may throw away what it had SACKed; it is in flight again until
-/// it is lost or acknowledged.
+/// RFC 2018 section 8: a receiver may discard data that it SACKed; the segment is in flight again
+/// until it is lost or acknowledged.
 #[test]
 fn what_is_not_believed_any_more_is_in_flight_again() {
     let mut alone = Alone::new();
@@ -158,7 +157,7 @@ fn what_is_not_believed_any_more_is_in_flight_again() {
 }
 
 proptest! {
-    /// In any order of what may happen, each counter is the number of segments that it counts.
+    /// In any order of events, each counter equals the number of segments that it counts.
     #[test]
     fn counters_are_what_they_count(events in prop::collection::vec((0_u8..12, 0_u32..64, 1_u16..1_500), 1..300)) {
         let mut alone = Alone::new();

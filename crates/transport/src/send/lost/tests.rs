@@ -5,8 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 proptest! {
-    /// The queue returns the lowest number whatever the order of pushes, across the wrap of numbers
-    /// too.
+    /// The queue returns the lowest number for any order of pushes, also across the wrap.
     #[test]
     fn the_lowest_number_leaves_first(
         first in prop::sample::select(vec![0u32, u32::MAX - 40]),

@@ -1,4 +1,4 @@
-//! RACK alone, by the steps of RFC 8985.
+//! RACK in isolation, by the steps of RFC 8985.
 
 use super::*;
 use crate::alone::{Alone, ack};
@@ -15,8 +15,8 @@ fn rack() -> Rack {
     Rack::new(Number(0))
 }
 
-/// RFC 8985, 6.2, step 2: RACK.segment is the most recently sent of those delivered, and among
-/// those sent at one moment the last.
+/// RFC 8985 section 6.2, step 2: RACK.segment is the delivered segment that was sent last; among
+/// those sent at the same time, the one with the highest number.
 #[test]
 fn the_latest_sent_of_the_delivered_counts() {
     let mut rack = rack();
@@ -28,7 +28,8 @@ fn the_latest_sent_of_the_delivered_counts() {
     assert_eq!((rack.end, rack.rtt), (Number(8), Duration::from_millis(40)));
 }
 
-/// The same: a retransmission that is answered sooner than any round trip was not what is answered.
+/// Step 2: a retransmission acknowledged within less than the minimum RTT is not the transmission
+/// that was delivered.
 #[test]
 fn an_answer_sooner_than_the_least_rtt_is_one_to_an_earlier_sending() {
     let now = Time::from_micros(100_000);
@@ -40,8 +41,8 @@ fn an_answer_sooner_than_the_least_rtt_is_one_to_an_earlier_sending() {
     assert_eq!(certain.at, Time::from_micros(95_000));
 }
 
-/// Step 3: what was sent once and arrives behind a higher number was reordered; what was sent again
-/// says nothing of that.
+/// Step 3: an original delivered after a higher number was reordered; a retransmission shows
+/// nothing.
 #[test]
 fn an_original_that_arrives_late_shows_reordering() {
     let mut rack = rack();
@@ -51,8 +52,7 @@ fn an_original_that_arrives_late_shows_reordering() {
     assert!(rack.on_delivered(Number(4), &sent_at(60, 1), now, RTT, true));
 }
 
-/// Step 4: a DSACK widens the window, once a round; sixteen repairs without one make it narrow
-/// again.
+/// Step 4: a DSACK widens the window once per round; sixteen recoveries without a DSACK reset it.
 #[test]
 fn a_duplicate_widens_the_window_once_a_round_for_sixteen_repairs() {
     let mut reordering = Reordering::default();
@@ -69,8 +69,8 @@ fn a_duplicate_widens_the_window_once_a_round_for_sixteen_repairs() {
     assert_eq!(reordering.wider, 0);
 }
 
-/// Step 4: without reordering seen, three SACKed segments (DupThresh) make the window 0, and so
-/// does a repair under way.
+/// Step 4: while no reordering was seen, three SACKed segments (DupThresh) or a repair in progress
+/// set the window to 0.
 #[test]
 fn three_sacked_segments_close_the_window() {
     let mut alone = Alone::new(10);
@@ -82,8 +82,8 @@ fn three_sacked_segments_close_the_window() {
     assert_eq!(alone.connection.reordering_window(), Duration::ZERO);
 }
 
-/// Step 4: where reordering was seen, the window is the least RTT's quarter, times the multiplier,
-/// and no more than the SRTT.
+/// Step 4: after reordering was seen, the window is a quarter of the minimum RTT times the
+/// multiplier, at most the SRTT.
 #[test]
 fn the_window_stays_open_where_reordering_was_seen() {
     let mut alone = Alone::new(10);
@@ -101,7 +101,7 @@ fn the_window_stays_open_where_reordering_was_seen() {
     );
 }
 
-/// Step 5: what was sent after RACK.segment is not lost, however late it is.
+/// Step 5: a segment sent after RACK.segment is not lost, however late it is.
 #[test]
 fn only_what_was_sent_before_the_delivered_is_lost() {
     let mut alone = Alone::new(4);
@@ -116,7 +116,7 @@ fn only_what_was_sent_before_the_delivered_is_lost() {
     assert_eq!(alone.connection.flight.lost(), 1);
 }
 
-/// Step 5: a retransmission is lost as anything else is, by what was sent after it.
+/// Step 5: a retransmission is marked lost like any segment, by the delivery of a later one.
 #[test]
 fn a_retransmission_may_be_lost_again() {
     let mut alone = Alone::new(10);
@@ -135,7 +135,7 @@ fn a_retransmission_may_be_lost_again() {
     );
 }
 
-/// A retransmission that was lost again is the segment that in-order delivery waits for: it leaves
+/// A retransmission that was lost again is the segment that in-order delivery waits for: it is sent
 /// before the rest.
 #[test]
 fn a_lost_retransmission_is_repaired_first() {

@@ -1,12 +1,11 @@
-//! When a reduction begins, where it leads, when it ends, and when it was a mistake.
+//! Start, target, end and undo of a reduction.
 
 use ccplane_units::Duration;
 
 use super::*;
 use crate::alone::{Alone, MSS, ack};
 
-/// Ten segments are out, and the first of them was found lost by SACKs of the three after it, 20 ms
-/// later.
+/// Ten segments are in flight. 20 ms later SACKs of three others reveal the loss of the first.
 fn one_lost() -> Alone {
     let mut alone = Alone::new(10);
     alone.write(30);
@@ -22,7 +21,7 @@ fn one_lost() -> Alone {
     alone
 }
 
-/// RFC 5681, 3.1, (4): the threshold is half, and no less than two segments.
+/// RFC 5681 section 3.1, (4): the threshold is half the window, at least two segments.
 #[test]
 fn the_threshold_is_half_and_at_least_two_segments() {
     let alone = one_lost();
@@ -32,8 +31,8 @@ fn the_threshold_is_half_and_at_least_two_segments() {
     assert_eq!(small.connection.ssthresh(), 2 * MSS);
 }
 
-/// RFC 6675, section 5, (4.1) and (A): the repair lasts until everything is acknowledged that had
-/// been sent when it began (RecoveryPoint).
+/// RFC 6675 section 5, (4.1) and (A): the repair lasts until everything sent before it is
+/// acknowledged (RecoveryPoint).
 #[test]
 fn a_repair_ends_at_the_recovery_point() {
     let mut alone = one_lost();
@@ -47,12 +46,11 @@ fn a_repair_ends_at_the_recovery_point() {
     assert_eq!(alone.connection.phase(), Phase::Recovery);
     alone.hear(ack(10));
     assert_eq!(alone.connection.phase(), Phase::Open);
-    // RFC 9937, section 6: at the end the window is the threshold.
+    // RFC 9937 section 6: at the end the window is the threshold.
     assert_eq!(alone.connection.cwnd(), 5 * MSS);
 }
 
-/// RFC 6675, section 5: a further loss of the same window is repaired, and answered by no further
-/// reduction.
+/// RFC 6675 section 5: a further loss in the same window is repaired without a further reduction.
 #[test]
 fn a_second_loss_of_the_window_is_no_second_reduction() {
     let mut alone = one_lost();
@@ -63,8 +61,8 @@ fn a_second_loss_of_the_window_is_no_second_reduction() {
     assert_eq!(alone.connection.ssthresh(), 5 * MSS);
 }
 
-/// RFC 9937, section 6: while more is in flight than the threshold, fewer leave than arrive; the
-/// first retransmission leaves in any case.
+/// RFC 9937 section 6: while more than the threshold is in flight, fewer segments are sent than
+/// delivered; the first retransmission is sent in any case.
 #[test]
 fn a_repair_sends_in_proportion() {
     let mut alone = one_lost();
@@ -74,13 +72,13 @@ fn a_repair_sends_in_proportion() {
         alone.hear(ack(0).sack(1..end));
         left += alone.leaving().len();
     }
-    // Of eight that were out at the first look six more have arrived: half of them.
+    // Six more of the eight segments then in flight have arrived: half as many are sent.
     assert!((4..=5).contains(&left), "{left}");
     assert!(alone.connection.in_flight() <= 5);
 }
 
-/// A mark and then a loss in the same window: the reduction goes on as the repair of a loss, from
-/// what was sent by now.
+/// A mark followed by a loss in the same window turns the reduction into a loss recovery with a new
+/// recovery point.
 #[test]
 fn a_loss_makes_a_reduction_a_repair() {
     let mut alone = Alone::new(10);
@@ -93,8 +91,8 @@ fn a_loss_makes_a_reduction_a_repair() {
     assert_eq!(alone.connection.phase(), Phase::Recovery);
 }
 
-/// RFC 3522, 3.2, and RFC 4015, section 3: the echo says that the original has arrived. Window and
-/// threshold are as they were.
+/// RFC 3522 section 3.2 and RFC 4015 section 3: the echo shows that the original arrived. Window
+/// and threshold are restored.
 #[test]
 fn an_answer_to_the_original_undoes_the_reduction() {
     let mut alone = one_lost();
@@ -108,7 +106,7 @@ fn an_answer_to_the_original_undoes_the_reduction() {
     );
 }
 
-/// The answer to the retransmission does not.
+/// An ACK of the retransmission undoes nothing.
 #[test]
 fn an_answer_to_the_retransmission_undoes_nothing() {
     let mut alone = one_lost();
@@ -119,8 +117,8 @@ fn an_answer_to_the_retransmission_undoes_nothing() {
     assert_eq!(alone.connection.phase(), Phase::Recovery);
 }
 
-/// RFC 3708, section 3: when each retransmission is reported as a duplicate, none was needed. The
-/// report may come when the repair is over.
+/// RFC 3708 section 3: if every retransmission is reported as a duplicate, none was needed. The
+/// report may arrive after the repair.
 #[test]
 fn duplicates_of_every_retransmission_undo_the_reduction() {
     for late in [false, true] {
@@ -139,8 +137,8 @@ fn duplicates_of_every_retransmission_undo_the_reduction() {
     }
 }
 
-/// RFC 5682, section 2: what advances first after a timeout was sent before it. The timeout was
-/// spurious.
+/// RFC 5682 section 2: if the first progress after a timeout is due to a segment sent before it,
+/// the timeout was spurious.
 #[test]
 fn progress_from_before_a_timeout_undoes_it() {
     let mut alone = Alone::new(10);
@@ -161,8 +159,8 @@ fn progress_from_before_a_timeout_undoes_it() {
     );
 }
 
-/// RFC 9937, section 6, does not hold for a control without threshold (BBR): its window is in force
-/// at once.
+/// RFC 9937 section 6 does not apply to a control without threshold (BBR): its window applies at
+/// once.
 #[test]
 fn a_control_without_threshold_is_not_led() {
     let mut alone = one_lost();
@@ -175,8 +173,8 @@ fn a_control_without_threshold_is_not_led() {
     assert_eq!(alone.connection.cwnd(), 9 * MSS);
 }
 
-/// While it is repaired, a control sees the window that will hold afterwards. It may lower it, and
-/// not raise it.
+/// During a repair a control sees the window after the repair. It may lower that window, but not
+/// raise it.
 #[test]
 fn a_control_may_lower_the_window_of_afterwards() {
     for (says, ends) in [(3, 3), (40, 5)] {
@@ -188,13 +186,13 @@ fn a_control_may_lower_the_window_of_afterwards() {
         alone.hear(ack(4).echo(0, 2));
         assert_eq!(alone.connection.steered_cwnd(), ends * MSS);
         alone.hear(ack(10));
-        // What the control says at the end is said of an open connection: not the matter here.
+        // The outcome of the last ACK applies to an open connection, which is not tested here.
         assert_eq!(alone.connection.phase(), Phase::Open);
     }
 }
 
-/// RFC 5681, 3.1: after a timeout the window opens by slow start up to the threshold. The
-/// connection does so itself where an agent steers and has not answered.
+/// RFC 5681 section 3.1: after a timeout the window opens by slow start up to the threshold. The
+/// connection does this itself until a steering agent sets a window.
 #[test]
 fn after_a_timeout_slow_start_leads_to_the_threshold() {
     let mut alone = Alone::new(10);
@@ -217,7 +215,7 @@ fn after_a_timeout_slow_start_leads_to_the_threshold() {
     assert_eq!(windows, [2, 3, 4, 5, 5, 5]);
 }
 
-/// RFC 8985, 6.2, step 4: with each end of a repair the path's reordering is forgotten a little.
+/// RFC 8985 section 6.2, step 4: the reordering window decays with each end of a recovery.
 #[test]
 fn the_end_of_a_repair_is_told_to_rack() {
     let mut alone = one_lost();

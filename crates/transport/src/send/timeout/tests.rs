@@ -1,4 +1,4 @@
-//! Timers, by RFC 6298, section 5, and by what other documents add to it.
+//! Timers of RFC 6298 section 5 and of related RFCs.
 
 use ccplane_units::Duration;
 
@@ -8,10 +8,10 @@ use crate::config::Config;
 use crate::number::Number;
 use crate::segment::Segment;
 
-/// SRTT and what is added to it at least.
+/// SRTT plus the minimum of RTO - SRTT.
 const RTO: Duration = Duration::from_millis(220);
 
-/// Waits for a retransmission timeout. The probe before it leaves and is lost.
+/// Waits for a retransmission timeout. The tail-loss probe before it is sent and lost.
 fn time_out(alone: &mut Alone) -> Ack {
     loop {
         if let Some(heard) = alone.wait()
@@ -23,8 +23,8 @@ fn time_out(alone: &mut Alone) -> Ack {
     }
 }
 
-/// RFC 5681, 3.1: after a timeout the window is one segment, whatever the control sets, until
-/// something is delivered.
+/// RFC 5681 section 3.1: after a timeout the window is one segment, whatever the control sets,
+/// until the first delivery.
 #[test]
 fn no_control_opens_the_window_between_a_timeout_and_the_next_delivery() {
     let mut alone = Alone::new(10);
@@ -56,7 +56,7 @@ fn no_control_opens_the_window_between_a_timeout_and_the_next_delivery() {
     assert!(alone.connection.stats().retransmitted > before + 5);
 }
 
-/// A control that sets no window gets slow start from one segment.
+/// If the control sets no window, slow start begins at one segment.
 #[test]
 fn without_a_window_of_the_control_slow_start_begins_at_one_segment() {
     let mut alone = Alone::new(10);
@@ -69,7 +69,7 @@ fn without_a_window_of_the_control_slow_start_begins_at_one_segment() {
     assert_eq!(alone.connection.window(), 2);
 }
 
-/// (5.1) and (5.3): the timer runs from the sending, and from each ACK of new data on anew.
+/// (5.1) and (5.3): the timer starts with the transmission and restarts with each ACK of new data.
 #[test]
 fn the_timer_starts_with_data_and_again_with_progress() {
     let mut alone = Alone::new(10);
@@ -80,13 +80,13 @@ fn the_timer_starts_with_data_and_again_with_progress() {
     alone.hear(ack(1));
     let progress = alone.now;
     assert_eq!(alone.connection.rto_at(), progress + alone.connection.rto());
-    // An ACK of nothing new does not count.
+    // An ACK without new data does not restart it.
     alone.pass(5);
     alone.hear(ack(1));
     assert_eq!(alone.connection.rto_at(), progress + alone.connection.rto());
 }
 
-/// (5.2): when everything is acknowledged, no timer runs but that of the peer's silence.
+/// (5.2): when everything is acknowledged, only the idle timer runs.
 #[test]
 fn nothing_outstanding_means_no_timer() {
     let mut alone = Alone::new(10);
@@ -98,8 +98,8 @@ fn nothing_outstanding_means_no_timer() {
     assert_eq!(alone.connection.stats().timeouts, 0);
 }
 
-/// (5.4): the earliest segment that is not acknowledged is sent again, and no other, as RFC 5681,
-/// 3.1 makes the window one segment.
+/// (5.4): only the first unacknowledged segment is retransmitted, as the window is one segment (RFC
+/// 5681 section 3.1).
 #[test]
 fn a_timeout_sends_the_first_segment_again() {
     let mut alone = Alone::new(10);
@@ -112,8 +112,8 @@ fn a_timeout_sends_the_first_segment_again() {
     assert_eq!(alone.leaving(), [3]);
 }
 
-/// (5.5), (5.6) and (2.5): each timeout in a row waits twice as long as the one before, up to a
-/// maximum; (5.7): progress ends that.
+/// (5.5), (5.6) and (2.5): each consecutive timeout doubles the RTO, up to a maximum; (5.7):
+/// progress resets it.
 #[test]
 fn timeouts_in_a_row_back_off() {
     let mut alone = Alone::with(Config {
@@ -135,8 +135,7 @@ fn timeouts_in_a_row_back_off() {
     assert_eq!(alone.connection.timeouts_in_row(), 0);
 }
 
-/// RFC 5681, 3.1: when the segment was sent again by the timer already, the threshold stays what it
-/// was.
+/// RFC 5681 section 3.1: a second timeout of the same segment leaves the threshold unchanged.
 #[test]
 fn a_second_timeout_leaves_the_threshold() {
     let mut alone = Alone::new(16);
@@ -149,7 +148,7 @@ fn a_second_timeout_leaves_the_threshold() {
     assert_eq!(alone.connection.ssthresh(), 8 * MSS);
 }
 
-/// RFC 8985, 6.3: what is not SACKed is lost, once.
+/// RFC 8985 section 6.3: everything that is not SACKed is marked lost, once.
 #[test]
 fn a_timeout_loses_what_is_not_sacked() {
     let mut alone = Alone::new(10);
@@ -173,8 +172,8 @@ fn a_timeout_loses_what_is_not_sacked() {
     );
 }
 
-/// RFC 2018, section 5: a timeout may mean that the receiver has thrown away what it had SACKed.
-/// Here it does where the first segment that is not acknowledged is one of those.
+/// RFC 2018 section 5: a timeout may mean that the receiver discarded data it had SACKed. That is
+/// assumed here if the first unacknowledged segment was SACKed.
 #[test]
 fn a_timeout_ends_the_belief_in_sacks_of_the_first_segment() {
     let mut alone = Alone::new(10);
@@ -187,8 +186,8 @@ fn a_timeout_ends_the_belief_in_sacks_of_the_first_segment() {
     assert_eq!(alone.leaving(), [1]);
 }
 
-/// RFC 9293, 3.8.3 (R2): after so many timeouts in a row the connection is given up, and the peer
-/// is told.
+/// RFC 9293 section 3.8.3 (R2): after the maximum of consecutive timeouts the connection fails, and
+/// the peer is notified.
 #[test]
 fn a_peer_that_never_answers_is_given_up() {
     let mut alone = Alone::with(Config {
@@ -210,8 +209,8 @@ fn a_peer_that_never_answers_is_given_up() {
     assert_eq!(told, [crate::Kind::Abort]);
 }
 
-/// RFC 8985, 7.2: the probe comes 2 SRTT after the last sending, and later where the peer may hold
-/// back the ACK of a single segment.
+/// RFC 8985 section 7.2: the probe is sent 2 SRTT after the last transmission, or later if the peer
+/// may delay the ACK of a single segment.
 #[test]
 fn the_probe_comes_after_two_round_trips() {
     for (segments, wait) in [(3, RTT * 2), (1, RTT * 2 + Config::default().ack_delay)] {
@@ -220,14 +219,14 @@ fn the_probe_comes_after_two_round_trips() {
         alone.write(segments);
         assert!(alone.wait().is_none());
         assert_eq!(alone.now.since(sent), wait, "{segments} out");
-        // 7.3: the highest-numbered segment is sent again where there is no new data.
+        // Section 7.3: without new data the segment with the highest number is retransmitted.
         assert_eq!(alone.leaving(), [segments as u32 - 1]);
-        // 7.2: one probe at a time.
+        // Section 7.2: one probe at a time.
         assert_eq!(alone.connection.probe_at(), None);
     }
 }
 
-/// RFC 8985, 6.2, step 5: where a segment is not overdue yet, a timer says when it will be.
+/// RFC 8985 section 6.2, step 5: a timer is set for a segment that is not overdue yet.
 #[test]
 fn a_segment_is_lost_when_the_reordering_window_has_passed() {
     let mut alone = Alone::new(10);
@@ -241,11 +240,11 @@ fn a_segment_is_lost_when_the_reordering_window_has_passed() {
     );
     let heard = alone.wait().unwrap();
     assert_eq!((heard.lost, heard.timeout), (1, false));
-    // The RTT, and a quarter of the least one.
+    // The RTT plus a quarter of the minimum RTT.
     assert_eq!(alone.now.since(sent), RTT + RTT / 4);
 }
 
-/// A window of two segments, closed.
+/// A window of two segments that the peer closed.
 fn closed() -> Alone {
     let mut alone = Alone::new(10);
     alone.connection.limit = 2 * MSS;
@@ -265,8 +264,7 @@ fn probes(alone: &mut Alone) -> usize {
     left.len()
 }
 
-/// RFC 9293, 3.8.6.1: a closed window is probed after a timeout's time, then at intervals that grow
-/// exponentially.
+/// RFC 9293 section 3.8.6.1: a zero window is probed after an RTO, then with exponential backoff.
 #[test]
 fn a_closed_window_is_probed_with_backoff() {
     let mut alone = closed();
@@ -280,8 +278,8 @@ fn a_closed_window_is_probed_with_backoff() {
     }
 }
 
-/// The same (MUST-37): the connection stays open for as long as the peer answers, and the window's
-/// opening ends it.
+/// RFC 9293 section 3.8.6.1 (MUST-37): the connection stays open while the peer answers probes. An
+/// opened window ends them.
 #[test]
 fn a_peer_that_answers_probes_may_keep_its_window_closed() {
     let mut alone = closed();
@@ -293,7 +291,7 @@ fn a_peer_that_answers_probes_may_keep_its_window_closed() {
     assert_eq!(alone.connection.state(), State::Open);
     alone.hear(ack(2).window(3 * MSS as u32));
     assert_eq!(alone.leaving(), [2, 3, 4]);
-    // A peer that does not answer is given up.
+    // A peer that does not answer makes the connection fail.
     let mut silent = closed();
     for _ in 0..40 {
         silent.wait();
@@ -302,8 +300,7 @@ fn a_peer_that_answers_probes_may_keep_its_window_closed() {
     assert_eq!(silent.connection.failure(), Some(Failure::TimedOut(16)));
 }
 
-/// A deadline may lie before the time that counts: looked at early, twice or late, it does the
-/// same.
+/// The deadline may precede the next timer: an early or repeated check changes nothing.
 #[test]
 fn an_early_look_does_nothing() {
     let mut alone = Alone::new(10);

@@ -1,4 +1,4 @@
-//! What leaves, in which order, and what keeps it back.
+//! Order of transmission, and the limits on it.
 
 use ccplane_units::Rate;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::alone::{Alone, MSS, ack};
 use crate::config::Config;
 
-/// RFC 5681, 3.1: no more is sent than the least of cwnd and rwnd lets.
+/// RFC 5681 section 3.1: the minimum of cwnd and rwnd limits transmission.
 #[test]
 fn both_windows_limit() {
     let mut alone = Alone::new(4);
@@ -17,7 +17,7 @@ fn both_windows_limit() {
     assert_eq!(alone.leaving(), [4], "rwnd");
 }
 
-/// RFC 6675, section 4: an ACK of new data lets as much leave as it takes out of the flight.
+/// RFC 6675 section 4: an ACK of new data allows as many segments as it removes from the flight.
 #[test]
 fn an_ack_lets_as_much_leave_as_it_covers() {
     let mut alone = Alone::new(10);
@@ -28,7 +28,7 @@ fn an_ack_lets_as_much_leave_as_it_covers() {
     assert_eq!(alone.connection.in_flight(), 10);
 }
 
-/// RFC 6675, section 4, NextSeg (1) and (2): what is lost goes first, in the order of its numbers;
+/// RFC 6675 section 4, NextSeg (1) and (2): lost segments first, in the order of their numbers,
 /// then new data.
 #[test]
 fn the_lost_go_before_the_new() {
@@ -42,8 +42,8 @@ fn the_lost_go_before_the_new() {
     assert_eq!(alone.leaving(), [0, 1, 2, 10, 11, 12, 13, 14, 15, 16]);
 }
 
-/// RFC 9293, 3.8.6.2.1: a part of a segment is not sent because the window has no more room (silly
-/// window syndrome), unless nothing is out.
+/// RFC 9293 section 3.8.6.2.1: no partial segment is sent to fill the peer's window (silly window
+/// syndrome), unless nothing is in flight.
 #[test]
 fn a_sliver_of_a_window_is_used_only_when_nothing_is_out() {
     let mut alone = Alone::new(10);
@@ -62,8 +62,8 @@ fn a_sliver_of_a_window_is_used_only_when_nothing_is_out() {
     );
 }
 
-/// RFC 9293, 3.8.6.2.1: what was written last is sent though it fills no segment. The end of the
-/// stream goes with it (3.10.4).
+/// RFC 9293 section 3.8.6.2.1: the last data is sent even if it does not fill a segment. The end of
+/// the stream goes with it (section 3.10.4).
 #[test]
 fn a_short_last_segment_carries_the_end() {
     let mut alone = Alone::new(10);
@@ -80,7 +80,7 @@ fn a_short_last_segment_carries_the_end() {
     assert!(alone.connection.sent_all());
 }
 
-/// The end of a stream that was sent already takes a segment of its own, once.
+/// The end of a stream whose data was already sent takes one segment of its own.
 #[test]
 fn an_end_that_comes_late_is_a_segment_of_its_own() {
     let mut alone = Alone::new(10);
@@ -92,8 +92,8 @@ fn an_end_that_comes_late_is_a_segment_of_its_own() {
     assert_eq!(alone.leaving(), []);
 }
 
-/// RFC 8985, 7.3: a probe is new data where there is some and the peer takes it, and one more
-/// segment than the window lets.
+/// RFC 8985 section 7.3: a probe sends new data if there is some and the peer's window allows it;
+/// it may exceed cwnd by one segment.
 #[test]
 fn a_probe_is_new_data_where_there_is_some() {
     let mut alone = Alone::new(4);
@@ -108,8 +108,8 @@ fn a_probe_is_new_data_where_there_is_some() {
     assert_eq!((stats.retransmitted, stats.lost), (0, 0));
 }
 
-/// RFC 5681, 4.1, and RFC 2861: after an idle time the window halves for each RTO, down to the
-/// initial one.
+/// RFC 5681 section 4.1 and RFC 2861: after an idle time the window halves per RTO, down to the
+/// initial window.
 #[test]
 fn an_idle_connection_starts_with_a_smaller_window() {
     for (idle_rtos, window) in [(0, 64), (2, 32), (3, 16), (30, 10)] {
@@ -129,8 +129,8 @@ fn an_idle_connection_starts_with_a_smaller_window() {
     }
 }
 
-/// RFC 5681, 4.1: the same holds for a connection that an agent steers. An algorithm with a window
-/// of its own sets it again at the next ACK, and gets as much of it as slow start would give.
+/// RFC 5681 section 4.1 also applies to a connection steered by an agent. If the algorithm sets its
+/// stored window at the next ACK, the connection applies as much of it as slow start would give.
 #[test]
 fn a_steered_connection_restarts_too() {
     let mut alone = Alone::new(10);
@@ -166,7 +166,7 @@ fn a_steered_connection_restarts_too() {
     assert_eq!(alone.connection.window(), 100, "the restart is over");
 }
 
-/// A window that an agent sets without an ACK waits for deliveries as well.
+/// A window set by an agent without an ACK is limited by deliveries as well.
 #[test]
 fn a_window_set_without_an_ack_does_not_end_the_restart() {
     let mut alone = Alone::new(10);
@@ -190,8 +190,8 @@ fn a_window_set_without_an_ack_does_not_end_the_restart() {
     );
 }
 
-/// A loss in the restart: the repair reduces from the window that the control asked for, and does
-/// not end in a burst.
+/// A loss during the restart: the repair reduces from the window set by the control, and does not
+/// end in a burst.
 #[test]
 fn a_loss_during_the_restart_does_not_lift_its_limit() {
     let mut alone = Alone::new(10);
@@ -222,11 +222,11 @@ fn a_loss_during_the_restart_does_not_lift_its_limit() {
     );
 }
 
-/// Pacing holds a segment back until the one before it has had its time on the wire.
+/// Pacing delays a segment by the transmission time of the one before it.
 #[test]
 fn pacing_spreads_a_window() {
     let mut alone = Alone::with(Config {
-        // A segment and its header in a millisecond.
+        // One segment with headers per millisecond.
         max_rate: Some(Rate::from_bytes_per_sec(1_052_000)),
         ..Config::default()
     });
@@ -248,7 +248,7 @@ fn pacing_spreads_a_window() {
     assert!(times.is_sorted() && times[3] >= 2, "{times:?}");
 }
 
-/// What is found to leave without another look is what would leave with one.
+/// The fast path of transmission sends the same segments as the slow path.
 #[test]
 fn the_quick_look_is_the_careful_one() {
     let run = |quick: bool| {
@@ -268,7 +268,7 @@ fn the_quick_look_is_the_careful_one() {
     assert_eq!(run(true), run(false));
 }
 
-/// The last segment that has not arrived is what a probe sends again: later ones were SACKed.
+/// A probe retransmits the last segment that has not arrived; later ones were SACKed.
 #[test]
 fn a_probe_passes_over_what_was_sacked() {
     let mut alone = Alone::new(10);
