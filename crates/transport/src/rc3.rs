@@ -1,22 +1,23 @@
-//! RC3, the second loop (R. Mittal et al., "Recursively Cautious Congestion Control", NSDI 2014).
+//! RC3, the second control loop (R. Mittal et al., "Recursively Cautious Congestion Control", NSDI
+//! 2014).
 //!
-//! Class 0 sends from the front, with its window. RC3 sends what is buffered from its end
+//! Class 0 sends from the front, within its window. RC3 sends the buffered data from its end
 //! backwards, in classes below class 0, without window, timer or retransmission, until both meet.
-//! Queues serve a lower class only when nothing of a higher one waits, so RC3 uses only spare
-//! capacity.
+//! Queues serve a lower class only when no higher class waits, so RC3 uses only spare capacity.
 //!
-//! To class 0 a segment that RC3 sent is new until it is known to have arrived. Then class 0 skips
-//! it. RC3's segments are not in flight, give no RTT sample and are never marked lost. An
-//! acknowledgement in a class above 0 says only what of them has arrived.
+//! Class 0 treats a segment that RC3 sent as new until its arrival is reported, and then skips it.
+//! RC3's segments do not count as in flight, give no RTT sample and are never marked lost. An
+//! acknowledgement in a class above 0 only reports which of them arrived.
 //!
-//! Where both meet, some segments are sent in both. When RC3's copy arrives first, class 0's own is
-//! still on its way. It counts as in flight until it is answered: an "echo" here. Otherwise one
-//! acknowledgement would empty a full window, and another windowful would leave at once.
+//! Where both loops meet, some segments are sent by both. If RC3's copy arrives first, the copy of
+//! class 0 is still in flight and counts as such until it is acknowledged; it is called an "echo"
+//! here. Otherwise one acknowledgement would empty a full window, and another window would be sent
+//! at once.
 //!
-//! A segment's level follows from its distance to the end of what is buffered. Where an application
-//! writes little by little, every segment is near the end, and a long flow would send everything in
-//! class 1. So the distance is at least the number of RC3's segments in flight: a flow never has
-//! more than [`Rc3::first`] of them in class 1.
+//! The level of a segment follows from its distance to the end of the buffered data. If an
+//! application writes in small pieces, every segment is near the end, and a long flow would send
+//! everything in class 1. The distance is therefore at least the number of RC3's segments in
+//! flight: a flow never has more than [`Rc3::first`] of them in class 1.
 
 mod answered;
 mod verify;
@@ -37,33 +38,34 @@ use crate::segment::{Range, Segment, Side};
 use crate::send::flight::Sent;
 use crate::send::recovery::Undo;
 
-/// Levels that are counted one by one.
+/// Number of levels with separate counters.
 const LEVELS: usize = Rc3::MOST_LEVELS as usize;
 
-/// What RC3 did for one connection, as the sender knows it. Index 0 is level 1, which is class 1.
+/// Statistics of RC3 on one connection, from the sender's acknowledgements. Index 0 is level 1,
+/// which is class 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rc3Stats {
-    /// Segments that it sent, by level.
+    /// Segments sent, by level.
     pub sent: [u64; LEVELS],
-    /// Bytes of payload in them.
+    /// Payload bytes in those segments.
     pub sent_bytes: [u64; LEVELS],
-    /// Segments of `sent` that are known to have arrived. The rest is in flight, was dropped, or
-    /// arrived so close to class 0's copy that nothing said which of the two it was.
+    /// Segments of `sent` whose arrival was reported. The others are in flight, were dropped, or
+    /// arrived so close to the copy of class 0 that the copies were indistinguishable.
     pub arrived: [u64; LEVELS],
-    /// Segments of RC3 in flight: not known to have arrived, and not sent by class 0 as well.
+    /// Segments of RC3 in flight: not reported as arrived, and not sent by class 0 either.
     pub flying: u32,
-    /// Bytes that arrived by RC3 before class 0 had sent them.
+    /// Bytes delivered by RC3 before class 0 sent them.
     pub delivered_bytes: u64,
-    /// Segments that arrived by class 0 and by RC3.
+    /// Segments delivered by both class 0 and RC3.
     pub duplicates: u64,
-    /// How often class 0 reached segments that were acknowledged already, and skipped them.
+    /// Number of times class 0 reached segments that were already acknowledged, and skipped them.
     pub bumps: u32,
-    /// Why it stopped, if it did.
+    /// Reason why RC3 stopped; `None` while it is enabled.
     pub stopped: Option<Rc3Stop>,
 }
 
 impl Rc3Stats {
-    /// Segments of each level that are not known to have arrived, those in flight included.
+    /// Segments per level whose arrival was not reported, including those in flight.
     pub fn missing(&self) -> [u64; LEVELS] {
         let mut missing = self.sent;
         for (missing, arrived) in missing.iter_mut().zip(self.arrived) {
@@ -73,18 +75,18 @@ impl Rc3Stats {
     }
 }
 
-/// RC3's state, from the first segment that it sends.
+/// State of RC3, created with its first segment.
 #[derive(Clone, Debug)]
 pub(crate) struct Rc3Loop {
-    /// It continues with the last segment before this that it did not send and that has not
+    /// RC3 continues with the last segment before this number that it did not send and that has not
     /// arrived.
     at: Number,
-    /// What it sent.
+    /// Segments that RC3 sent.
     sent: RangeSet,
-    /// The last segment that it cut short of a full payload.
+    /// Last segment that RC3 cut with less than a full payload.
     short: Option<Number>,
-    /// Echoes: segments that class 0 has in flight although RC3's copy has arrived, in the order of
-    /// sending.
+    /// Echoes: segments of class 0 that are in flight although RC3's copy has arrived, in the order
+    /// of transmission.
     echoes: VecDeque<(Number, Sent)>,
     watch: Watch,
     pub stats: Rc3Stats,
@@ -102,7 +104,7 @@ impl Rc3Loop {
         }
     }
 
-    /// Everything before `una` is acknowledged. Forgets what was sent long before.
+    /// Handles the cumulative ACK `una`. Drops ranges sent long before it.
     fn forget_before(&mut self, una: Number) {
         self.sent.forget_before(una.minus(REMEMBERED));
         if self.sent.is_empty() {
@@ -118,8 +120,8 @@ impl Rc3Loop {
 }
 
 impl Connection {
-    /// Classes that have something to send, a bit each, as [`has`](Connection::has) says of one.
-    /// RC3 uses one class at a time.
+    /// Bit set of the classes that have something to send (see [`has`](Connection::has)). RC3 uses
+    /// one class at a time.
     #[inline]
     pub fn classes(&self, now: Time) -> u8 {
         let rc3 = match self.config.rc3 {
@@ -138,24 +140,24 @@ impl Connection {
                 .is_some_and(|rc3| self.rc3_class(now, &rc3) == Some(class))
     }
 
-    /// RC3 has something to send. Pacing is not checked.
+    /// Returns true if RC3 has something to send. Pacing is not checked.
     pub(crate) fn rc3_waits(&self) -> bool {
         self.config
             .rc3
             .is_some_and(|rc3| self.next_place(&rc3).is_some())
     }
 
-    /// The class of RC3's next segment, if that may leave now.
+    /// Class of RC3's next segment, if it may be sent now.
     fn rc3_class(&self, now: Time, rc3: &Rc3) -> Option<u8> {
-        // Only the owner's limit paces RC3: it is there to use what class 0 leaves.
+        // RC3 uses the capacity that class 0 leaves, so only the operator's limit paces it.
         if self.pacer.next_low() > now {
             return None;
         }
         self.next_place(rc3).map(|place| rc3.class_at(place))
     }
 
-    /// Distance of RC3's next segment from the end of what is buffered, also where it is not cut
-    /// yet. The last segment's is 1.
+    /// Distance of RC3's next segment from the end of the buffered data, even if it is not cut yet.
+    /// The last segment has distance 1.
     fn next_place(&self, rc3: &Rc3) -> Option<u64> {
         let stopped = self
             .rc3
@@ -183,13 +185,12 @@ impl Connection {
         Some(from_end.max(flying + 1))
     }
 
-    /// Segments that class 0 will send without waiting for an acknowledgement. RC3 leaves them
-    /// alone.
+    /// Segments that class 0 may send before the next acknowledgement. RC3 skips them.
     fn window_room(&self) -> u32 {
         self.window.saturating_sub(self.in_flight())
     }
 
-    /// RC3's next segment among those that are cut.
+    /// RC3's next segment among those already cut.
     fn next_rc3(&self) -> Option<Number> {
         let rc3 = self.rc3.as_deref()?;
         let sacked = self.repair.as_ref().map(|repair| &repair.sacked);
@@ -210,10 +211,10 @@ impl Connection {
         }
     }
 
-    /// How many segments can be cut now from what was not cut yet: as many as the peer takes, up to
-    /// [`Rc3::ahead`]. A short last one waits while another short one is in flight (Minshall's form
-    /// of the Nagle algorithm), unless it ends the stream. So a stream written in small pieces is
-    /// not sent in small segments.
+    /// Number of segments that can be cut now: as many as the peer's window allows, up to
+    /// [`Rc3::ahead`]. A short last segment waits while another short one is in flight (Minshall's
+    /// variant of the Nagle algorithm), unless it ends the stream. A stream written in small pieces
+    /// is therefore not sent in small segments.
     fn cuttable(&self, rc3: &Rc3) -> u64 {
         let unsent = self.written - self.flight.cut_offset();
         let mss = u64::from(self.mss);
@@ -230,7 +231,7 @@ impl Connection {
         (full + u64::from(short)).min(ahead)
     }
 
-    /// RC3 has a short segment in flight.
+    /// Returns true if RC3 has a short segment in flight.
     fn short_flies(&self) -> bool {
         let short = self.rc3.as_ref().and_then(|rc3| rc3.short);
         short.is_some_and(|short| {
@@ -239,7 +240,7 @@ impl Connection {
         })
     }
 
-    /// Sends RC3's next segment, if it is of this class.
+    /// Sends RC3's next segment if it belongs to the class of `segment`.
     #[cold]
     #[inline(never)]
     pub(crate) fn send_rc3(
@@ -299,7 +300,8 @@ impl Connection {
         Some(())
     }
 
-    /// Class 0 sends a segment that RC3 has sent, as it is not known to have arrived.
+    /// Updates the count when class 0 sends a segment that RC3 has sent and whose arrival was not
+    /// reported.
     #[cold]
     pub(crate) fn overtake_rc3(&mut self) {
         if let Some(rc3) = self.rc3.as_deref_mut() {
@@ -307,9 +309,9 @@ impl Connection {
         }
     }
 
-    /// Everything has arrived: of RC3's state only the figures stay. A late copy of what RC3 sent
-    /// would now look like a needless retransmission, so earlier reductions are not undone any
-    /// more.
+    /// Frees RC3's state, except the statistics, after everything has arrived. A late copy of an
+    /// RC3 segment would now look like a spurious retransmission, so earlier reductions can no
+    /// longer be undone.
     pub(crate) fn release_rc3(&mut self) {
         let Some(rc3) = self
             .rc3
@@ -325,11 +327,11 @@ impl Connection {
     }
 }
 
-/// Most segments that are cut ahead, whatever [`Rc3::ahead`] says: 2^20 take 32 MB.
+/// Maximum number of segments cut ahead, regardless of [`Rc3::ahead`]: 2^20 take 32 MB.
 const MOST_CUT: u32 = 1 << 20;
 
-/// RC3 remembers for so many segments before `una` whether it sent them. A late copy of one of
-/// those is a duplicate of RC3, not the sign of a needless retransmission. Fewer, and a copy that
-/// was delayed for long undoes a reduction that was due. More, and a stream written in bursts takes
-/// more memory, 24 bytes for each; from 2^15 on its ranges may reach their limit.
+/// Number of segments before `una` for which RC3 records whether it sent them. A late copy of such
+/// a segment is a duplicate of RC3, not a sign of a spurious retransmission. With a smaller number,
+/// a long-delayed copy undoes a justified reduction. With a larger one, a stream written in bursts
+/// takes more memory, 24 bytes per range; from 2^15 on its ranges may reach their limit.
 const REMEMBERED: u32 = 1 << 14;

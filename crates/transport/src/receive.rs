@@ -1,4 +1,4 @@
-//! The receiving half: what arrived, which acknowledgements are due, and what they say.
+//! Receiving half: received data, and the acknowledgements that are due.
 
 #[cfg(test)]
 mod tests;
@@ -12,94 +12,95 @@ use crate::proof::Proof;
 use crate::ranges::RangeSet;
 use crate::segment::{Kind, MAX_RANGES, Range, Segment, Side};
 
-/// The lowest class that an answer can name. Those below count as this one.
+/// Highest class that `Segment::echo_band` can encode. Higher ones are reported as this one.
 const MOST_ECHO: u8 = MAX_CLASSES - 2;
 
-/// How far ahead of the next number a number may be: a quarter of the number space, so that older
-/// and newer stay apart.
+/// Maximum distance of a valid number ahead of the next one: a quarter of the number space, so that
+/// old and new numbers are distinguishable.
 const FURTHEST: u32 = 1 << 30;
 
-/// The receiving half of a connection.
+/// Receiving half of a connection.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Receiver {
-    /// Everything before it has arrived.
+    /// First number not yet received in order (RCV.NXT).
     pub next: Number,
     echo: Number,
-    /// Bytes that arrived in order.
+    /// Bytes received in order.
     pub offset: u64,
-    /// Bytes that the application took.
+    /// Bytes read by the application.
     read: u64,
-    /// The right edge of the window, as the sender was last told.
+    /// Right edge of the last advertised window.
     edge: u64,
-    /// When a delayed acknowledgement is due.
+    /// Time at which a delayed acknowledgement is due.
     pub ack_at: Time,
-    /// Data that arrived with CE, wrapping.
+    /// Data received with CE, wrapping.
     ce_packets: u32,
     ce_bytes: u32,
-    /// The number after the stream's last, when `end_known`.
+    /// Number after the stream's last segment; valid if `end_known`.
     end: Number,
-    /// Segments that arrived since the last acknowledgement.
+    /// Segments received since the last acknowledgement.
     pending: u8,
-    /// So many more segments are acknowledged at once.
+    /// Remaining segments that are acknowledged immediately.
     quick: u8,
-    /// Classes in which an acknowledgement is due, a bit each.
+    /// Bit set of the classes in which an acknowledgement is due.
     owed: u8,
     echo_transmission: u8,
-    /// Sum of the nonces of everything before `next`, and mark of the segment to be answered.
+    /// Sum of the nonces of everything before `next`, and mark of the segment that triggers the
+    /// next ACK.
     sum: u16,
     mark: u16,
     end_known: bool,
-    /// The last data arrived with CE.
+    /// The last data segment carried CE.
     congested: bool,
-    /// There is something to say beyond the cumulative ACK: ranges or a duplicate.
+    /// The next ACK carries ranges or a duplicate.
     has_beyond: bool,
     beyond: Option<Box<Beyond>>,
     stamps: Option<Box<Arrival>>,
     low: Option<Box<LowArrivals>>,
 }
 
-/// Unusual arrivals at the receiving half of a connection.
+/// Statistics of segments that an RC3 sender sent, and of refused segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rc3Arrivals {
-    /// Segments by the class in which their sender sent them; class 0 is not counted.
+    /// Segments per class in which they were sent; class 0 is not counted.
     pub arrived: [u64; MAX_CLASSES as usize],
-    /// Of those, how many arrived in another class.
+    /// Segments of `arrived` that arrived in another class.
     pub remarked: u64,
-    /// Of those, how many had arrived before.
+    /// Segments of `arrived` that had arrived before.
     pub duplicates: u64,
-    /// Dropped segments: beyond the granted window, where no honest sender puts them, or of a class
-    /// that does not exist.
+    /// Dropped segments that no honest sender sends: beyond the advertised window, or of an
+    /// undefined class.
     pub refused: u64,
-    /// Bytes held now because others before them are missing.
+    /// Bytes currently held because earlier data is missing.
     pub held_bytes: u64,
 }
 
-/// What came in classes above 0.
+/// State of classes above 0.
 #[derive(Clone, Copy, Debug, Default)]
 struct LowArrivals {
     stats: Rc3Arrivals,
-    /// Per class, of the segments to be answered: the latest, and the highest-priority class in
-    /// which one arrived.
+    /// Per class, for the next acknowledgement: the latest segment, and the class of highest
+    /// priority in which one arrived.
     echo: [Number; MAX_CLASSES as usize],
     band: [u8; MAX_CLASSES as usize],
     mark: [u16; MAX_CLASSES as usize],
 }
 
-/// What arrived out of order.
+/// Data received out of order.
 #[derive(Clone, Debug, Default)]
 struct Beyond {
     set: RangeSet,
-    /// A number in each of the last reported ranges, the latest first.
+    /// One number in each of the last reported ranges, the latest first.
     recent: [Number; MAX_RANGES],
-    /// The latest duplicate of class 0, and of a class below. The latter is no news for class 0.
+    /// Latest duplicate in class 0, and in the lower classes. The latter does not count in class 0.
     duplicate: Option<Range>,
     duplicate_low: Option<Range>,
     /// Bytes in the set.
     held: u64,
 }
 
-/// t1 and t2 of the segment to be answered.
+/// t1 and t2 of the segment that triggers the next ACK.
 #[derive(Clone, Copy, Debug, Default)]
 struct Arrival {
     t1: Time,
@@ -135,21 +136,21 @@ impl Receiver {
         }
     }
 
-    /// The whole stream has arrived.
+    /// Returns true if the whole stream has arrived.
     #[inline(always)]
     pub fn ended(&self) -> bool {
         self.end_known && self.next == self.end
     }
 
-    /// Bytes that the application has not taken.
+    /// Bytes that the application has not read.
     #[inline]
     pub fn readable(&self) -> u64 {
         self.offset - self.read
     }
 
-    /// The application takes up to so many bytes. A window that opens is announced at once where
-    /// the sender may soon need it: at most half of the buffer is left, and the new window is at
-    /// least twice that (Linux' `tcp_cleanup_rbuf`). Else the next acknowledgement announces it.
+    /// Reads up to `bytes` bytes. A larger window is advertised at once if the sender may soon need
+    /// it: at most half of the buffer is left, and the window at least doubles (Linux'
+    /// `tcp_cleanup_rbuf`). Otherwise the next acknowledgement advertises it.
     pub fn read(&mut self, bytes: u64, config: &Config) -> u64 {
         let bytes = bytes.min(self.readable());
         self.read += bytes;
@@ -167,7 +168,7 @@ impl Receiver {
         bytes
     }
 
-    /// How far the sender may go.
+    /// Right edge of the window that the buffer allows.
     #[inline(always)]
     fn limit(&self, config: &Config) -> u64 {
         let taken = if config.discard {
@@ -178,8 +179,8 @@ impl Receiver {
         taken + u64::from(config.receive_buffer)
     }
 
-    /// The new right edge of the window, if it may move: by at least two segments or half the
-    /// buffer, so that the sender does not send small segments (RFC 9293, 3.8.6.2.2).
+    /// Returns the new right edge of the window if it may move: by at least two segments or half
+    /// the buffer, to avoid silly window syndrome (RFC 9293 section 3.8.6.2.2).
     #[inline(always)]
     fn opens(&self, config: &Config) -> Option<u64> {
         let limit = self.limit(config);
@@ -189,7 +190,7 @@ impl Receiver {
         (limit >= self.edge + step).then_some(limit)
     }
 
-    /// Data has arrived; `arrived` is its stamp.
+    /// Handles received data; `arrived` is its time stamp.
     #[inline(always)]
     pub fn on_data(
         &mut self,
@@ -219,8 +220,8 @@ impl Receiver {
             self.echo = segment.number;
             self.echo_transmission = segment.transmission;
             self.pending = self.pending.saturating_add(1);
-            // RFC 8257, 3.2: a change of the CE mark is acknowledged at once, so that the sender's
-            // count is exact.
+            // RFC 8257 section 3.2: a change of the CE mark is acknowledged at once, so that the
+            // sender's count is exact.
             let changed = (segment.ecn == Ecn::Ce) != self.congested;
             self.congested ^= changed;
             if self.pending >= config.ack_every || self.quick > 0 || changed {
@@ -234,8 +235,8 @@ impl Receiver {
         }
     }
 
-    /// Data out of order, duplicated, of another class, beyond the window, or the last:
-    /// acknowledged at once.
+    /// Handles data that is out of order, duplicated, in another class, beyond the window, or the
+    /// end of the stream. It is acknowledged at once.
     #[cold]
     #[inline(never)]
     fn on_other_data(&mut self, segment: &Segment, proof: &Proof) {
@@ -250,7 +251,8 @@ impl Receiver {
         if number.before(self.next) {
             return self.on_duplicate(segment, proof);
         }
-        // Beyond the announced window, beyond the end, or where no honest sender puts it.
+        // Beyond the advertised window, beyond the end, or at an offset inconsistent with its
+        // number.
         let ahead = number.since(self.next);
         let gap = segment.offset().wrapping_sub(self.offset);
         let misplaced = ahead > FURTHEST
@@ -283,13 +285,13 @@ impl Receiver {
         }
     }
 
-    /// Counts a dropped segment that no honest sender makes.
+    /// Counts a dropped segment that no honest sender sends.
     #[cold]
     pub fn refuse(&mut self) {
         self.low.get_or_insert_default().stats.refused += 1;
     }
 
-    /// Data of a class above 0 is answered in that class.
+    /// Schedules an acknowledgement in the segment's own class, above 0.
     fn owe_low(&mut self, segment: &Segment, proof: &Proof) {
         let class = segment.class;
         let low = self.low.get_or_insert_default();
@@ -307,7 +309,7 @@ impl Receiver {
         self.owed |= 1 << class;
     }
 
-    /// What the peer's RC3 has sent here, and what was refused; `None` where neither happened.
+    /// Returns the statistics of RC3 and refused segments; `None` if there were none.
     pub fn rc3_arrivals(&self) -> Option<Rc3Arrivals> {
         let held_bytes = self.beyond.as_ref().map_or(0, |beyond| beyond.held);
         self.low.as_ref().map(|low| Rc3Arrivals {
@@ -316,13 +318,13 @@ impl Receiver {
         })
     }
 
-    /// Classes above 0 in which an acknowledgement is due, a bit each.
+    /// Bit set of the classes above 0 in which an acknowledgement is due.
     #[inline(always)]
     pub fn owed_low(&self) -> u8 {
         self.owed & !1
     }
 
-    /// Adds a segment to what waits. Returns true when it is new.
+    /// Inserts an out-of-order segment. Returns true if it is new.
     fn insert(&mut self, segment: &Segment, end_offset: u64, proof: &Proof) -> bool {
         let number = segment.number;
         let beyond = self.beyond.get_or_insert_default();
@@ -335,7 +337,7 @@ impl Receiver {
             .set
             .insert_with(range, end_offset, proof.nonce, |_| fresh = true)
         {
-            // No room for one more hole: it counts as lost.
+            // No room for one more hole: the segment counts as lost.
             return true;
         }
         self.has_beyond = true;
@@ -344,7 +346,7 @@ impl Receiver {
         fresh
     }
 
-    /// A segment arrived a second time (RFC 2883).
+    /// Records a segment that arrived a second time (RFC 2883).
     fn on_duplicate(&mut self, segment: &Segment, proof: &Proof) {
         if segment.class != 0
             && let Some(low) = self.low.as_deref_mut()
@@ -365,7 +367,8 @@ impl Receiver {
         self.answer(segment, proof);
     }
 
-    /// Class 0 answers only class 0, so that its RTTs and losses are its own.
+    /// Records the segment that triggers the next ACK. Class 0 acknowledges only class 0, so that
+    /// RTT samples and losses of the classes stay separate.
     fn answer(&mut self, segment: &Segment, proof: &Proof) {
         if segment.class == 0 {
             self.mark = proof.mark;
@@ -374,7 +377,7 @@ impl Receiver {
         }
     }
 
-    /// The hole before the first range was filled.
+    /// Delivers queued ranges after the first hole was filled.
     fn join(&mut self) {
         let Some(beyond) = self.beyond.as_mut() else {
             return;
@@ -406,24 +409,24 @@ impl Receiver {
             t2: arrived,
             fresh: true,
         };
-        // An acknowledgement answers only the last packet before it, so each packet gets its own,
-        // whatever `ack_every` says.
+        // An acknowledgement carries only the stamps of the last packet before it, so every packet
+        // is acknowledged, regardless of `ack_every`.
         self.owed |= 1;
     }
 
-    /// Whether an acknowledgement is due in the class.
+    /// Returns true if an acknowledgement is due in `class`.
     #[inline(always)]
     pub fn owes(&self, class: u8) -> bool {
         self.owed >> class & 1 != 0
     }
 
-    /// An acknowledgement is due at once, in class 0.
+    /// Makes an acknowledgement in class 0 due immediately.
     #[inline(always)]
     pub fn owe(&mut self) {
         self.owed |= 1;
     }
 
-    /// A delayed acknowledgement becomes due, if its time has come.
+    /// Makes a delayed acknowledgement due if its timer has expired.
     #[inline]
     pub fn on_timeout(&mut self, now: Time) {
         if self.ack_at <= now {
@@ -432,13 +435,13 @@ impl Receiver {
         }
     }
 
-    /// The segment that is being answered, and its transmission; 0 for none.
+    /// Returns the segment that triggered the ACK and its transmission; 0 if none did.
     pub fn echo(&self) -> (Number, u8) {
         (self.echo, self.echo_transmission)
     }
 
-    /// Sum of the nonces of everything before the cumulative ACK and of `ranges`, which were
-    /// reported now.
+    /// Sum of the nonces of everything before the cumulative ACK and of `ranges`, which must be the
+    /// ranges just reported.
     #[inline]
     pub fn sum(&self, ranges: &[Range]) -> u16 {
         let set = self.beyond.as_ref().map(|beyond| &beyond.set);
@@ -448,7 +451,7 @@ impl Receiver {
         })
     }
 
-    /// Mark of the segment that is being answered in this class.
+    /// Mark of the segment that triggered the ACK in this class.
     pub fn echo_mark(&self, class: u8) -> u16 {
         match (class, self.low.as_deref()) {
             (0, _) => self.mark,
@@ -461,13 +464,13 @@ impl Receiver {
         }
     }
 
-    /// Sets the segment that is being answered.
+    /// Sets the segment that triggers the next ACK.
     pub fn set_echo(&mut self, number: Number, transmission: u8) {
         (self.echo, self.echo_transmission) = (number, transmission);
     }
 
-    /// Writes the acknowledgement into a segment. Whatever leaves in class 0 settles what is due
-    /// there.
+    /// Writes the acknowledgement into an outgoing segment. Any segment of class 0 carries the
+    /// acknowledgement that is due there.
     #[inline(always)]
     pub fn acknowledge(
         &mut self,
@@ -494,7 +497,8 @@ impl Receiver {
         if segment.class != 0 {
             self.answer_low(segment);
         } else if !alone && self.stamps.is_some() {
-            // Data carries its own stamps: an acknowledgement with those of the answer follows.
+            // Data carries its own stamps: a separate acknowledgement with the echoed stamps
+            // follows.
         } else {
             self.owed &= !1;
             self.pending = 0;
@@ -505,7 +509,7 @@ impl Receiver {
         }
     }
 
-    /// A segment of a class above 0 answers its class.
+    /// Writes the acknowledgement of a class above 0.
     #[cold]
     fn answer_low(&mut self, segment: &mut Segment) {
         let class = segment.class;
@@ -539,7 +543,7 @@ impl Receiver {
         }
     }
 
-    /// Bytes on the heap.
+    /// Memory on the heap, bytes.
     pub fn heap_bytes(&self) -> usize {
         let beyond = self.beyond.as_ref();
         beyond.map_or(0, |beyond| size_of::<Beyond>() + beyond.set.heap_bytes())
@@ -547,15 +551,16 @@ impl Receiver {
             + self.low.as_ref().map_or(0, |_| size_of::<LowArrivals>())
     }
 
-    /// Gives back what is not needed now.
+    /// Frees memory that is not needed now.
     pub fn shrink(&mut self) {
         if !self.has_beyond {
             self.beyond = None;
         }
     }
 
-    /// Checks the invariants: the application took no more than has arrived, nothing arrived beyond
-    /// the granted window, and what waits lies beyond what arrived in order. For tests.
+    /// Checks the invariants for tests: the application has read no more than was received, nothing
+    /// was accepted beyond the advertised window, and queued data lies beyond the data received in
+    /// order.
     pub fn check(&self) {
         assert!(
             self.read <= self.offset,
@@ -588,12 +593,12 @@ impl Receiver {
 }
 
 impl Beyond {
-    /// There is something to say.
+    /// Returns true if the next ACK carries ranges or a duplicate.
     fn tells(&self) -> bool {
         !self.set.is_empty() || self.duplicate.is_some() || self.duplicate_low.is_some()
     }
 
-    /// `number` is in the range of the latest arrival.
+    /// Moves the range that contains `number` to the front of the reported ranges.
     fn remember(&mut self, number: Number) {
         let block = self.set.find(number);
         let mut kept = [number; MAX_RANGES];
@@ -607,9 +612,9 @@ impl Beyond {
         self.recent = kept;
     }
 
-    /// RFC 2018, section 4: the range of the latest arrival comes first, then those reported last.
-    /// Others fill the remaining room. A duplicate of class 0 is told only in class 0: elsewhere it
-    /// would not count.
+    /// RFC 2018 section 4: the range of the latest arrival comes first, then the ranges reported
+    /// last, then others as room allows. A duplicate of class 0 is reported only in class 0, as it
+    /// would not count elsewhere.
     fn report(&mut self, next: Number, class: u8, side: &mut Side) {
         let own = if class == 0 {
             self.duplicate.take()

@@ -1,4 +1,4 @@
-//! What acknowledgements say to RC3, and what both class 0 and RC3 have in flight.
+//! Processing of acknowledgements for RC3, and segments that both class 0 and RC3 have in flight.
 
 #[cfg(test)]
 mod tests;
@@ -14,10 +14,10 @@ use crate::segment::{Range, Segment, Side};
 use crate::send::acknowledge::{Told, clip};
 use crate::send::flight::{Flight, Sent};
 
-/// The two calls at which an acknowledgement meets RC3.
+/// The two hooks by which RC3 takes part in the processing of an ACK.
 impl Connection {
-    /// The first call, before anything else. Returns what the ACK says to class 0, `None` where
-    /// that is nothing.
+    /// First hook, before any other processing. Returns the part of the ACK for class 0, or `None`
+    /// if there is none.
     pub(crate) fn hear(&mut self, segment: &Segment, side: &Side) -> Option<Told> {
         if segment.class != 0 {
             self.take_rc3(segment, side);
@@ -29,7 +29,7 @@ impl Connection {
         if let (Some(duplicate), Some(rc3)) = (told.duplicate, self.rc3.as_deref_mut())
             && rc3.sent.find(duplicate.start).is_some()
         {
-            // RC3 and class 0 have met: nothing was retransmitted in vain.
+            // RC3 and class 0 have met: the duplicate is not a spurious retransmission.
             rc3.stats.duplicates += 1;
             told.duplicate = None;
         }
@@ -39,8 +39,7 @@ impl Connection {
         Some(told)
     }
 
-    /// The second call. Class 0 takes what the ACK says to it, without the segments that RC3
-    /// delivered.
+    /// Second hook: applies the ACK to class 0, without the segments that RC3 delivered.
     pub(crate) fn deliver(&mut self, now: Time, segment: &Segment, told: &Told, ack: &mut Ack) {
         let Some(mut rc3) = self.rc3.take() else {
             self.take(now, segment, told, ack, |_, _, _| false);
@@ -61,13 +60,13 @@ impl Connection {
 }
 
 impl Connection {
-    /// An ACK in a class above 0 says which of RC3's segments arrived. It causes no growth, RTT
-    /// sample or loss. Its cumulative part counts for class 0 only where class 0 has nothing in
-    /// flight or everything has arrived, as no other ACK may come then.
+    /// Handles an ACK in a class above 0, which reports the segments of RC3 that arrived. It causes
+    /// no window growth, RTT sample or loss. Its cumulative part counts for class 0 only if class 0
+    /// has nothing in flight or everything has arrived, as there may be no other ACK then.
     fn take_rc3(&mut self, segment: &Segment, side: &Side) {
         let (una, next, cut) = (self.flight.una(), self.flight.next(), self.flight.cut());
         if segment.ack.since(una) > cut.since(una) && !segment.ack.before(una) {
-            return; // of something never sent
+            return; // it acknowledges segments that were never sent
         }
         self.note_answer(segment, side);
         if next != cut {
@@ -101,14 +100,15 @@ impl Connection {
         }
     }
 
-    /// RC3 sent all of these segments. An honest peer acknowledges no others from `next` on.
+    /// Returns true if RC3 sent all of these segments. From `next` on, an honest peer acknowledges
+    /// no others.
     fn sent_by_rc3(&self, start: Number, end: Number) -> bool {
         self.rc3
             .as_deref()
             .is_some_and(|rc3| rc3.sent_all(start, end))
     }
 
-    /// Segments that class 0 has not sent have arrived.
+    /// Records the arrival of segments that class 0 has not sent.
     fn arrived_by_rc3(&mut self, range: Range) {
         let (Some(repair), Some(rc3)) = (self.repair.as_deref_mut(), self.rc3.as_deref_mut())
         else {
@@ -125,7 +125,7 @@ impl Connection {
         });
     }
 
-    /// Everything has arrived. No ACK of class 0 need come to say so.
+    /// Handles the arrival of the whole stream, after which there may be no further ACK in class 0.
     fn settle(&mut self, segment: &Segment) {
         let rc3 = &mut self.rc3;
         self.flight.settle(segment.ack, |sent| {
@@ -143,7 +143,7 @@ impl Connection {
         }
     }
 
-    /// Counts the answered segment, and checks in which class it arrived.
+    /// Counts the segment that triggered the ACK, and checks the class in which it arrived.
     fn note_answer(&mut self, segment: &Segment, side: &Side) {
         let verify = self.config.rc3.is_some_and(|rc3| rc3.verify);
         let Some(rc3) = self.rc3.as_deref_mut() else {
@@ -172,17 +172,17 @@ impl Connection {
         }
     }
 
-    /// What RC3 did; `None` where it never sent.
+    /// Statistics of RC3 as a sender; `None` if it never sent.
     pub fn rc3_stats(&self) -> Option<&Rc3Stats> {
         self.rc3.as_ref().map(|rc3| &rc3.stats)
     }
 
-    /// What the peer's RC3 has sent here; `None` where nothing came.
+    /// Statistics of segments received from the peer's RC3; `None` if there were none.
     pub fn rc3_arrivals(&self) -> Option<Rc3Arrivals> {
         self.receiver.rc3_arrivals()
     }
 
-    /// Class 0 skips segments that RC3 has delivered.
+    /// Skips segments in class 0 that RC3 has delivered.
     #[inline(always)]
     pub(crate) fn pass_arrived(&mut self) {
         self.flight.pass_arrived();
@@ -191,7 +191,7 @@ impl Connection {
         }
     }
 
-    /// Skipped segments that follow what is acknowledged count as acknowledged.
+    /// Acknowledges skipped segments that directly follow the acknowledged ones.
     #[cold]
     fn join_passed(&mut self) {
         if self.flight.join_passed()
@@ -202,8 +202,8 @@ impl Connection {
         }
     }
 
-    /// The answered segment of class 0, if it is an echo. Echoes sent before it are no longer in
-    /// flight: they, or their answers, are lost.
+    /// Returns the segment that triggered the ACK of class 0 if it is an echo. Echoes sent before
+    /// it are no longer in flight: they, or their ACKs, were lost.
     fn take_echo(&mut self, segment: &Segment) -> Option<(Number, Sent)> {
         let rc3 = self.rc3.as_deref_mut()?;
         debug_assert!(
@@ -222,7 +222,7 @@ impl Connection {
         met
     }
 
-    /// When the echoes in flight count as lost.
+    /// Time at which the echoes in flight count as lost.
     pub(crate) fn echoes_end(&self) -> Option<Time> {
         let (_, last) = self
             .rc3
@@ -242,16 +242,16 @@ impl Connection {
 }
 
 impl Rc3Loop {
-    /// RC3 sent all of these segments, not long ago.
+    /// Returns true if RC3 sent all of these segments recently.
     pub fn sent_all(&self, start: Number, end: Number) -> bool {
         self.sent
             .find(start)
             .is_some_and(|range| !range.end.before(end))
     }
 
-    /// An ACK of class 0 newly covers a segment that RC3 sent. Returns true where class 0's own
-    /// copy did not arrive by it. The cumulative ACK has stepped over a segment before this call; a
-    /// SACK range has not marked it yet.
+    /// Decides about a segment of RC3 that an ACK of class 0 newly covers. Returns true if the ACK
+    /// does not report the copy of class 0. The cumulative ACK has removed the segment from the
+    /// scoreboard before this call; a SACK range has not marked it yet.
     #[cold]
     #[inline(never)]
     fn claims(
@@ -275,7 +275,7 @@ impl Rc3Loop {
             return true;
         }
         if !seen && sent.is_echo(number, ack) {
-            // RC3's copy has arrived, and class 0's own is in flight.
+            // RC3's copy has arrived, and the copy of class 0 is in flight.
             if !cumulative {
                 flight.on_echoed(number);
             }
@@ -285,7 +285,7 @@ impl Rc3Loop {
         false
     }
 
-    /// A segment arrived by RC3 alone.
+    /// Records a segment that only RC3 delivered.
     pub fn brought(&mut self, sent: &Sent) {
         debug_assert!(
             sent.is(Sent::RC3) && sent.transmission == 0,
@@ -296,8 +296,8 @@ impl Rc3Loop {
         self.count(sent);
     }
 
-    /// A segment that had arrived by RC3 alone counts as missing again. `passed`: class 0 had
-    /// skipped it, and has to send it now.
+    /// Marks a segment that only RC3 had delivered as missing again (SACK reneging). `passed`:
+    /// class 0 had skipped it and must send it now.
     pub fn disbelieve(&mut self, sent: &Sent, passed: bool) {
         debug_assert!(
             sent.is(Sent::RC3) && sent.transmission == 0,
@@ -320,7 +320,7 @@ impl Rc3Loop {
         self.echoes.len() as u32
     }
 
-    /// RC3's copy of a segment that class 0 has in flight has arrived.
+    /// Records that RC3's copy has arrived of a segment that class 0 has in flight.
     pub fn add_echo(&mut self, number: Number, sent: Sent) {
         if !sent.is(Sent::CAME) {
             self.count(&sent);
@@ -337,8 +337,8 @@ impl Rc3Loop {
 }
 
 impl Sent {
-    /// The ACK covers this segment because RC3's copy arrived: class 0's own was sent after the
-    /// answered segment.
+    /// Returns true if the ACK covers this segment because RC3's copy arrived: class 0 sent its
+    /// copy after the segment that triggered the ACK.
     pub fn is_echo(&self, number: Number, ack: &Segment) -> bool {
         self.is(Sent::RC3)
             && self.transmission == 1

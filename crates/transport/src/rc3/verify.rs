@@ -1,5 +1,5 @@
-//! Whether RC3 does harm. It stops for good where the path does not keep the marking, or where
-//! class 0 is delayed because of it.
+//! Detection of harm by RC3. RC3 stops for good if the path does not keep the DSCP marking, or if
+//! it delays class 0.
 
 use ccplane_units::{Duration, Time};
 
@@ -7,24 +7,24 @@ use crate::connection::Connection;
 use crate::number::Number;
 use crate::ranges::MOST as MOST_RANGES;
 
-/// Why RC3 stopped on a connection, for good. Class 0 goes on.
+/// Reason why RC3 stopped on a connection, for good. Class 0 continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Rc3Stop {
-    /// The path does not keep the marking.
+    /// The path does not keep the DSCP marking.
     #[error(
         "the path does not keep the marking: what was sent in class {class} arrived in class 0; ask for DSCP to be kept, or send without the second loop"
     )]
     Marking {
-        /// The class in which it was sent.
+        /// Class in which the segment was sent.
         class: u8,
     },
-    /// Class 0 is delayed while RC3 sends.
+    /// RC3 delays class 0.
     #[error("class 0 waits beside it: a round trip takes {} ms at least, {} ms before; where the bottleneck has strict priority between classes, class 0 fills it by itself, else it needs that priority", .with.as_millis(), .without.as_millis())]
     Delay {
-        /// Least RTT of class 0 in a round while RC3 was active.
+        /// Minimum RTT of class 0 in a round while RC3 was active.
         with: Duration,
-        /// Least RTT of the connection.
+        /// Minimum RTT of the connection.
         without: Duration,
     },
     /// RC3's segments lie in more ranges than are tracked.
@@ -36,7 +36,7 @@ pub enum Rc3Stop {
 }
 
 impl Rc3Stop {
-    /// A short name without figures, for counting.
+    /// Short name without numbers, for counters.
     pub fn kind(self) -> &'static str {
         match self {
             Rc3Stop::Marking { .. } => "marking lost",
@@ -46,28 +46,28 @@ impl Rc3Stop {
     }
 }
 
-/// RTTs of class 0 while RC3 is active.
+/// RTT samples of class 0 while RC3 is active.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Watch {
-    /// When RC3 sent the first and the last of its segments in flight.
+    /// Transmission times of the first and the last segment of RC3 in flight.
     first: Time,
     last: Time,
-    /// A round of class 0 ends when this is acknowledged.
+    /// The round of class 0 ends when everything before this number is acknowledged.
     end: Number,
-    /// Smallest RTT of class-0 segments sent while RC3 was active, pooled over rounds until SAMPLES
-    /// are in; and their number.
+    /// Minimum RTT of class-0 segments sent while RC3 was active, over as many rounds as give
+    /// `SAMPLES` samples; and the number of samples.
     least: Duration,
     samples: u32,
 }
 
-/// RTT samples needed for a verdict: one round of a large window, several of a small one. Fewer let
-/// a burst of other traffic stop RC3, more let it harm class 0 for longer.
+/// RTT samples needed for a decision: one round of a large window, several rounds of a small one.
+/// With fewer, a burst of other traffic stops RC3; with more, RC3 harms class 0 for longer.
 const SAMPLES: u32 = 8;
-/// RC3 stops when the least RTT of a round exceeds the connection's least RTT by a quarter of that,
-/// and by at least this. Queues that keep the classes apart delay class 0 by at most a packet per
-/// hop. Other queues are filled by RC3, commonly to a whole RTT. Below a quarter, the queue of
-/// other flows or of class 0 stops RC3 where it does no harm. Above it, class 0 waits longer before
-/// RC3 stops. Below 2 ms a host's own delays would stop it.
+/// RC3 stops if the minimum RTT of a round exceeds the connection's minimum RTT by a quarter, and
+/// by at least this much. Queues that separate the classes delay class 0 by at most a packet per
+/// hop. RC3 fills other queues, commonly to a whole RTT. With less than a quarter, the queue of
+/// other flows or of class 0 would stop RC3 although it does no harm. With more, class 0 waits
+/// longer before RC3 stops. With less than 2 ms, scheduling delays of a host would stop it.
 const HARM: Duration = Duration::from_millis(2);
 
 impl Watch {
@@ -81,7 +81,7 @@ impl Watch {
         }
     }
 
-    /// RC3 sends a segment. `alone`: none of its others is in flight.
+    /// Records a transmission of RC3. `alone`: no other segment of RC3 is in flight.
     pub fn sends(&mut self, now: Time, alone: bool) {
         if alone {
             self.first = now;
@@ -91,9 +91,8 @@ impl Watch {
 }
 
 impl Connection {
-    /// Takes an RTT sample of class 0, and stops RC3 where class 0 is delayed by it. Rounds are
-    /// compared by their least RTT: a burst of class 0 delays its own last packets, but not its
-    /// first.
+    /// Takes an RTT sample of class 0, and stops RC3 if it delays class 0. Rounds are compared by
+    /// their minimum RTT: a burst of class 0 delays its own last packets, but not its first.
     #[cold]
     pub(crate) fn watch(&mut self, rtt: Duration, now: Time) {
         let (una, next, without, srtt) = (
@@ -106,7 +105,7 @@ impl Connection {
         let Some(rc3) = self.rc3.as_deref_mut() else {
             return;
         };
-        // Also where it sends no more.
+        // Also after RC3 has stopped.
         rc3.forget_before(una);
         if !verify || rc3.stats.stopped.is_some() {
             return;

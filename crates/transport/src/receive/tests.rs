@@ -1,4 +1,4 @@
-//! What a receiver owes, and what it says.
+//! Acknowledgements that become due, and their contents.
 
 use ccplane_units::Duration;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const MSS: u32 = 1_000;
 
-/// A receiver, its clock and its owner's choice.
+/// Receiver, clock and configuration.
 struct Alone {
     receiver: Receiver,
     config: Config,
@@ -14,7 +14,7 @@ struct Alone {
 }
 
 impl Alone {
-    /// No first segments that are acknowledged at once.
+    /// Disables the immediate acknowledgements at the start of a stream.
     fn new() -> Alone {
         Alone::with(Config {
             mss: MSS as u16,
@@ -31,7 +31,7 @@ impl Alone {
         }
     }
 
-    /// A full segment arrives; whether it is to be acknowledged at once.
+    /// Receives a full segment. Returns true if an acknowledgement is due immediately.
     fn arrives(&mut self, number: u32) -> bool {
         self.takes(&data(number))
     }
@@ -48,7 +48,7 @@ impl Alone {
         self.receiver.owes(0)
     }
 
-    /// The acknowledgement that is sent now.
+    /// Sends an acknowledgement.
     fn answers(&mut self) -> (Segment, Side) {
         let (mut segment, mut side) = (Segment::default(), Side::default());
         self.receiver
@@ -73,8 +73,8 @@ fn data(number: u32) -> Segment {
     segment
 }
 
-/// RFC 5681, 4.2: an ACK for at least every second full-sized segment, and within 500 ms of the
-/// first that is not acknowledged.
+/// RFC 5681 section 4.2: an ACK for at least every second full-sized segment, and within 500 ms of
+/// the first unacknowledged one.
 #[test]
 fn every_second_segment_is_acknowledged_and_one_alone_after_a_while() {
     let mut alone = Alone::new();
@@ -90,7 +90,8 @@ fn every_second_segment_is_acknowledged_and_one_alone_after_a_while() {
     assert!(alone.receiver.owes(0));
 }
 
-/// RFC 5681, 4.2: out-of-order data is acknowledged at once, and so is what fills a gap.
+/// RFC 5681 section 4.2: out-of-order data is acknowledged at once, and so is a segment that fills
+/// a gap.
 #[test]
 fn a_gap_is_told_at_once_and_so_is_its_end() {
     let mut alone = Alone::new();
@@ -105,8 +106,8 @@ fn a_gap_is_told_at_once_and_so_is_its_end() {
     assert!(!alone.arrives(4), "in order again");
 }
 
-/// RFC 2018, section 4: the first block has the segment that arrived last; the following ones are
-/// those that were reported last.
+/// RFC 2018 section 4: the first block contains the segment that arrived last; the blocks reported
+/// last follow.
 #[test]
 fn the_block_of_the_latest_arrival_comes_first() {
     let mut alone = Alone::new();
@@ -126,7 +127,7 @@ fn the_block_of_the_latest_arrival_comes_first() {
     );
 }
 
-/// RFC 2883, section 4: what arrived a second time is the first block, once, and ranges follow.
+/// RFC 2883 section 4: a duplicate is reported once, as the first block, followed by ranges.
 #[test]
 fn a_duplicate_is_told_once_and_first() {
     let mut alone = Alone::new();
@@ -145,7 +146,7 @@ fn a_duplicate_is_told_once_and_first() {
     );
 }
 
-/// RFC 9293, 3.10.7.4, first: data beyond the window is dropped, and acknowledged all the same.
+/// RFC 9293 section 3.10.7.4, first: data beyond the window is dropped but acknowledged.
 #[test]
 fn data_beyond_the_window_is_dropped() {
     let mut alone = Alone::with(Config {
@@ -168,8 +169,8 @@ fn data_beyond_the_window_is_dropped() {
     assert_eq!(alone.ranges(), [(2, 3)]);
 }
 
-/// RFC 9293, 3.8.6 (SHLD-14): the edge of the window never retreats. 3.8.6.2.2: it advances by two
-/// segments, or half of the buffer, at once.
+/// RFC 9293 section 3.8.6 (SHLD-14): the right edge of the window never moves back. Section
+/// 3.8.6.2.2: it advances by at least two segments, or half of the buffer.
 #[test]
 fn the_window_moves_in_steps_and_forwards_only() {
     let mut alone = Alone::with(Config {
@@ -204,8 +205,8 @@ fn the_window_moves_in_steps_and_forwards_only() {
     assert_eq!(alone.answers().0.window, 4 * MSS);
 }
 
-/// RFC 8257, 3.2: an ACK leaves at once when the CE mark of what arrives changes; bytes and packets
-/// with the mark are counted.
+/// RFC 8257 section 3.2: a change of the CE mark triggers an immediate ACK; marked bytes and
+/// packets are counted.
 #[test]
 fn a_change_of_the_mark_is_told_at_once() {
     let mut alone = Alone::with(Config {
@@ -231,8 +232,8 @@ fn a_change_of_the_mark_is_told_at_once() {
     assert_eq!((segment.ce_packets, segment.ce_bytes), (2, 2 * MSS));
 }
 
-/// RFC 9293, 3.10.4: the end of the stream counts when everything before it has arrived; nothing is
-/// taken behind it.
+/// RFC 9293 section 3.10.4: the end of the stream counts when everything before it has arrived;
+/// nothing is accepted behind it.
 #[test]
 fn the_end_waits_for_what_is_before_it() {
     let mut alone = Alone::new();
@@ -247,8 +248,8 @@ fn the_end_waits_for_what_is_before_it() {
     assert_eq!(alone.receiver.readable(), 2 * u64::from(MSS));
 }
 
-/// The answer says which sending of which segment it answers, for Karn's rule (RFC 6298, section 3)
-/// and Eifel (RFC 3522).
+/// The ACK names the transmission that triggered it, for Karn's algorithm (RFC 6298 section 3) and
+/// Eifel (RFC 3522).
 #[test]
 fn an_answer_names_the_sending_that_it_answers() {
     let mut alone = Alone::new();
@@ -259,8 +260,8 @@ fn an_answer_names_the_sending_that_it_answers() {
     assert_eq!((segment.echo, segment.echo_transmission), (Number(0), 3));
 }
 
-/// Classes above 0 have their own answers: what came there is no RTT of class 0, and is not told
-/// there as a reason to answer.
+/// Classes above 0 have their own ACKs: arrivals there give no RTT sample of class 0 and trigger no
+/// ACK in it.
 #[test]
 fn a_class_answers_for_itself() {
     let mut alone = Alone::new();

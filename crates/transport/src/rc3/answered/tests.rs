@@ -1,11 +1,10 @@
-//! What an acknowledgement says to RC3, and what class 0 hears of it.
+//! Processing of acknowledgements for RC3, and their effect on class 0.
 
 use super::*;
 use crate::alone::{Alone, Answer, MSS, ack};
 use crate::config::{Config, Rc3};
 
-/// A window of four segments. Of twenty that were written, class 0 has sent four and RC3 the
-/// others.
+/// A window of four segments and twenty written ones: class 0 has sent four and RC3 the others.
 fn twenty() -> Alone {
     let mut alone = Alone::with(Config {
         initial_window: 4,
@@ -18,7 +17,7 @@ fn twenty() -> Alone {
     alone
 }
 
-/// What leaves in classes below class 0.
+/// Sends everything in the classes below class 0.
 fn below(alone: &mut Alone) -> Vec<u32> {
     let mut left = Vec::new();
     while let Some(class) = (1..8).find(|class| alone.connection.has(alone.now, *class)) {
@@ -31,7 +30,7 @@ fn below(alone: &mut Alone) -> Vec<u32> {
     left
 }
 
-/// An acknowledgement in class 1.
+/// Acknowledgement in class 1.
 fn low(answer: Answer) -> Answer {
     let mut answer = answer;
     (answer.segment.class, answer.segment.band) = (1, 1);
@@ -53,7 +52,7 @@ fn what_rc3_brought_is_no_delivery_of_class_0() {
         (stats.delivered_bytes, stats.flying, stats.arrived[0]),
         (10 * MSS, 6, 10)
     );
-    // The same again says nothing.
+    // A repetition has no effect.
     alone.hear(ack(1).sack(10..20).echo(0, 1));
     assert_eq!(self::stats(&alone), stats);
 }
@@ -88,7 +87,7 @@ fn an_acknowledgement_of_a_class_below_changes_nothing_in_class_0() {
     );
 }
 
-/// RFC 9293, 3.10.7.4, for two senders: an ACK of what neither has sent is dropped.
+/// RFC 9293 section 3.10.7.4, for two senders: an ACK of data that neither has sent is dropped.
 #[test]
 fn what_neither_has_sent_is_not_believed() {
     let mut alone = Alone::with(Config {
@@ -113,8 +112,8 @@ fn what_neither_has_sent_is_not_believed() {
     assert_eq!(alone.connection.una().0, cut);
 }
 
-/// Class 0 passes over what has arrived already, and a cumulative ACK over what it never sent is no
-/// delivery.
+/// Class 0 skips segments that have arrived already, and a cumulative ACK of segments that it never
+/// sent is not a delivery.
 #[test]
 fn class_0_goes_on_behind_what_has_arrived() {
     let mut alone = twenty();
@@ -129,15 +128,15 @@ fn class_0_goes_on_behind_what_has_arrived() {
     assert!(alone.connection.flight.is_empty());
 }
 
-/// Where both have sent a segment and RC3's copy comes first, class 0's own stays in flight until
-/// it is answered.
+/// If both have sent a segment and RC3's copy arrives first, the copy of class 0 stays in flight
+/// until it is acknowledged.
 #[test]
 fn an_echo_is_in_flight_until_it_is_answered() {
     let mut alone = twenty();
     alone.hear(ack(4));
     assert_eq!(alone.leaving(), [4, 5, 6, 7]);
     alone.pass(1);
-    // What class 0 is answered for is older than 4 to 7: these came by RC3.
+    // The segment that triggered the ACK was sent before 4 to 7, so RC3 delivered those.
     let covered = alone.hear(ack(8).echo(3, 1));
     assert!(covered.is_none(), "no delivery of class 0: {covered:?}");
     assert_eq!(
@@ -146,13 +145,13 @@ fn an_echo_is_in_flight_until_it_is_answered() {
     );
     assert_eq!(alone.leaving(), [], "the window is full");
     alone.pass(19);
-    // To the peer class 0's own is a second copy (RFC 2883).
+    // To the peer the copy of class 0 is a duplicate (RFC 2883).
     let answered = alone.hear(ack(8).twice(5).echo(5, 1)).unwrap();
     assert_eq!(
         (answered.packets, answered.bytes, answered.rtt),
         (1, MSS, crate::alone::RTT)
     );
-    // 4 left before 5: it, or its answer, is lost.
+    // 4 was sent before 5: it, or its ACK, was lost.
     assert_eq!(
         (
             alone.connection.in_flight(),
@@ -162,7 +161,7 @@ fn an_echo_is_in_flight_until_it_is_answered() {
     );
 }
 
-/// A copy that both sent is no sign of a retransmission in vain.
+/// A duplicate of a segment that both sent does not show a spurious retransmission.
 #[test]
 fn a_duplicate_of_rc3_is_kept_from_class_0() {
     let mut alone = twenty();
