@@ -1,5 +1,5 @@
-//! One end of an open connection without a peer, for the tests of its parts: the test says what is
-//! written, what comes back and when.
+//! Test harness: one end of an open connection without a peer. A test writes data, injects
+//! acknowledgements and advances the clock.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,22 +13,22 @@ use crate::control::{Ack, Control, Event};
 use crate::number::Number;
 use crate::segment::{Segment, Side};
 
-/// Bytes of payload in a segment.
+/// Payload of a full segment, bytes.
 pub(crate) const MSS: u64 = 1_000;
-/// The one RTT sample so far. It makes the RTO 220 ms: 200 ms are Linux' minimum.
+/// RTT sample taken before the test starts. It makes the RTO 220 ms, as Linux' minimum adds 200 ms.
 pub(crate) const RTT: Duration = Duration::from_millis(20);
-/// Bytes that the peer takes, unless an answer says otherwise.
+/// Default receive window of the peer, bytes.
 const WINDOW: u32 = 1 << 24;
 
-/// The end, its clock and its control.
+/// Connection under test, its clock and its congestion control.
 pub(crate) struct Alone {
     pub connection: Connection,
     pub now: Time,
-    /// The control's answer to every event.
+    /// Outcome that the control returns for every event.
     pub says: Outcome,
 }
 
-/// A control that says one thing and keeps the last event.
+/// Control that returns a fixed outcome and records the last event.
 struct Listener {
     says: Outcome,
     told: Option<Ack>,
@@ -46,7 +46,8 @@ impl Control for Listener {
 }
 
 impl Alone {
-    /// A window of so many segments. Segments are numbered from 0.
+    /// Opens a connection with an initial window of `window` segments. Segments are numbered from
+    /// 0.
     pub fn new(window: u16) -> Alone {
         Alone::with(Config {
             initial_window: window,
@@ -71,18 +72,18 @@ impl Alone {
         }
     }
 
-    /// Time passes, milliseconds.
+    /// Advances the clock by `ms` milliseconds.
     pub fn pass(&mut self, ms: u64) {
         self.now += Duration::from_millis(ms);
     }
 
-    /// The application writes so many full segments. Returns the numbers of those that leave.
+    /// Writes `segments` full segments. Returns the numbers of the segments sent.
     pub fn write(&mut self, segments: u64) -> Vec<u32> {
         self.connection.write(segments * MSS);
         self.leaving()
     }
 
-    /// What may leave now.
+    /// Sends and returns every segment that may be sent now.
     pub fn segments(&mut self) -> Vec<Segment> {
         let mut left = Vec::new();
         while self.connection.has(self.now, 0) {
@@ -93,7 +94,7 @@ impl Alone {
         left
     }
 
-    /// The numbers of what may leave now.
+    /// Sends every segment that may be sent now and returns their numbers.
     pub fn leaving(&mut self) -> Vec<u32> {
         self.segments()
             .iter()
@@ -101,7 +102,7 @@ impl Alone {
             .collect()
     }
 
-    /// An acknowledgement arrives. Returns the event that the control sees.
+    /// Delivers an acknowledgement. Returns the event passed to the control.
     pub fn hear(&mut self, answer: Answer) -> Option<Ack> {
         let mut control = self.listener();
         self.connection
@@ -110,15 +111,15 @@ impl Alone {
         control.told
     }
 
-    /// The control sets its window without an ACK, as an agent does.
+    /// Runs the control's deadline: it sets its window without an ACK, as an agent does.
     pub fn command(&mut self) {
         let mut control = self.listener();
         self.connection.on_control_deadline(self.now, &mut control);
         self.check();
     }
 
-    /// Time passes until a timer tells the control something or lets a segment leave. Returns the
-    /// event that the control sees.
+    /// Advances the clock until a timer calls the control or allows a segment. Returns the event
+    /// passed to the control.
     pub fn wait(&mut self) -> Option<Ack> {
         for _ in 0..100 {
             let Some(at) = self.connection.next_timeout() else {
@@ -135,7 +136,7 @@ impl Alone {
         None
     }
 
-    /// A closed connection has given its scoreboard back.
+    /// Checks the scoreboard. A closed connection has already freed it.
     fn check(&self) {
         if self.connection.state() != State::Closed {
             self.connection.flight.check();
@@ -150,13 +151,13 @@ impl Alone {
     }
 }
 
-/// An acknowledgement.
+/// Acknowledgement to inject.
 pub(crate) struct Answer {
     pub segment: Segment,
     pub side: Side,
 }
 
-/// Everything before this segment has arrived; the one before it is answered.
+/// Cumulative ACK up to `number`, triggered by the first transmission of the segment before it.
 pub(crate) fn ack(number: u32) -> Answer {
     let mut segment = Segment::default();
     segment.ack = Number(number);
@@ -169,7 +170,7 @@ pub(crate) fn ack(number: u32) -> Answer {
 }
 
 impl Answer {
-    /// These have arrived too; the last of them is answered.
+    /// Adds a SACK range. Its last segment becomes the one that triggered the ACK.
     pub fn sack(mut self, range: Range<u32>) -> Answer {
         self.side.push(crate::Range {
             start: Number(range.start),
@@ -179,7 +180,7 @@ impl Answer {
         self.echo(range.end.wrapping_sub(1), 1)
     }
 
-    /// This segment arrived twice.
+    /// Reports a segment as a duplicate (DSACK).
     pub fn twice(mut self, number: u32) -> Answer {
         self.side.set_duplicate(crate::Range {
             start: Number(number),
@@ -189,19 +190,19 @@ impl Answer {
         self
     }
 
-    /// This sending of this segment is answered.
+    /// Sets the transmission that triggered the ACK.
     pub fn echo(mut self, number: u32, transmission: u8) -> Answer {
         (self.segment.echo, self.segment.echo_transmission) = (Number(number), transmission);
         self
     }
 
-    /// So many segments had arrived with CE by now.
+    /// Sets the cumulative count of CE-marked segments.
     pub fn marked(mut self, packets: u32) -> Answer {
         (self.segment.ce_packets, self.segment.ce_bytes) = (packets, packets * MSS as u32);
         self
     }
 
-    /// The peer takes so many bytes beyond what it acknowledges.
+    /// Sets the receive window, bytes beyond the cumulative ACK.
     pub fn window(mut self, bytes: u32) -> Answer {
         self.segment.window = bytes;
         self

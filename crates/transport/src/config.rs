@@ -1,106 +1,109 @@
-//! What an owner chooses for a connection.
+//! Configuration of a connection.
 
 use ccplane_qdisc::Ecn;
 use ccplane_units::{Duration, Rate};
 
-/// What an owner chooses for a connection. Connections share it by `Arc`, so that each of a hundred
-/// thousand costs 8 bytes.
+/// Configuration of a connection. Connections share it by `Arc`, which costs each of them 8 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Maximum segment size (MSS): payload bytes. The smaller value of both ends counts. A peer's
-    /// value below 48 is taken as 48. The default, 1448, fills an Ethernet frame under IPv4 with
-    /// time stamps.
+    /// Maximum segment size (MSS), bytes of payload. The smaller value of both ends applies. A
+    /// value below 48 from the peer is raised to 48. The default, 1448, fills an Ethernet frame
+    /// under IPv4 with TCP timestamps.
     pub mss: u16,
-    /// Header bytes of a segment on the wire: 52 is IPv4 and TCP with time stamps. Only the pacer,
-    /// the simulator and figures use it.
+    /// Header bytes per segment on the wire: 52 is IPv4 and TCP with timestamps. Used only by the
+    /// pacer, the simulator and metrics.
     pub header_bytes: u16,
-    /// Initial congestion window, segments (RFC 6928: 10). Larger finishes short flows sooner and
-    /// overflows small buffers.
+    /// Initial congestion window, segments (RFC 6928: 10). A larger window finishes short flows
+    /// sooner but overflows small buffers.
     pub initial_window: u16,
-    /// JumpStart (Liu, Allman, Jin and Wang, PFLDnet 2007): the first window holds everything that
-    /// was written before the handshake ended, and slow start is skipped. Use it with
+    /// JumpStart (Liu, Allman, Jin and Wang, PFLDnet 2007): the first window holds everything
+    /// written before the handshake ended, and slow start is skipped. Use it with
     /// [`pacing`](Config::pacing), which spreads the window over the first round trip. It overflows
-    /// the queue of a path that cannot carry so much.
+    /// the queue of a path that cannot carry the whole window.
     pub jump_start: bool,
-    /// Receive buffer: bytes held for an application that does not read. Below the path's
+    /// Receive buffer: bytes held until the application reads them. Below the path's
     /// bandwidth-delay product it limits throughput.
     pub receive_buffer: u32,
     /// The application takes every byte at once and never calls `read`.
     pub discard: bool,
-    /// At least one acknowledgement for every so many segments. 1 switches delayed acknowledgements
-    /// off. RFC 5681, 4.2 allows 2.
+    /// Send an acknowledgement at least every `ack_every` segments. 1 disables delayed
+    /// acknowledgements. RFC 5681 section 4.2 allows 2.
     pub ack_every: u8,
-    /// Longest delay of an acknowledgement. Linux: 40 ms. Longer slows small windows down, shorter
-    /// sends more acknowledgements.
+    /// Maximum delay of an acknowledgement. Linux: 40 ms. A longer delay slows small windows down;
+    /// a shorter one sends more acknowledgements.
     pub ack_delay: Duration,
-    /// Most packets of one ACK that slow start of the native controls counts: L of RFC 3465, which
-    /// says 2. 0 means no limit, as in Linux. Below the receiver's `ack_every` it slows slow start
-    /// down. A high limit lets a stretched ACK cause a burst.
+    /// Maximum packets per ACK that slow start of the native controls counts: L of RFC 3465, which
+    /// recommends 2. 0 means no limit, as in Linux. A value below the receiver's `ack_every` slows
+    /// slow start down. A high value lets a stretched ACK cause a burst.
     pub growth_limit: u8,
-    /// So many segments at the beginning of a stream are acknowledged at once, so that slow start
-    /// sees each of them. Linux: 16.
+    /// Number of segments at the start of a stream that are acknowledged immediately, so that slow
+    /// start gets an ACK for each. Linux: 16.
     pub quick_acks: u8,
-    /// The RTO is at least the smoothed RTT plus this. Linux: 200 ms. RFC 6298, 2.4 says 1 s for
-    /// the whole RTO. Too small, and a pause of the peer looks like a loss. Too large, and a lost
-    /// tail waits long.
+    /// Minimum of RTO - SRTT. Linux: 200 ms. RFC 6298 section 2.4 sets a minimum of 1 s for the
+    /// whole RTO. If it is too small, a pause of the peer looks like a loss. If it is too large, a
+    /// lost tail waits long.
     pub min_rto: Duration,
-    /// The RTO before the first RTT sample (RFC 6298, 2.1: 1 s). The handshake uses it too.
+    /// RTO before the first RTT sample (RFC 6298 section 2.1: 1 s). The handshake uses it too.
     pub initial_rto: Duration,
-    /// Longest RTO after backoff. Linux: 120 s. RFC 6298, 2.5 allows any of at least 60 s.
+    /// Maximum RTO after backoff. Linux: 120 s. RFC 6298 section 2.5 allows any value of at least
+    /// 60 s.
     pub max_rto: Duration,
-    /// The connection is given up after so many timeouts in a row. Linux: 15.
+    /// Consecutive timeouts after which the connection fails. Linux: 15.
     pub max_retries: u8,
-    /// The same for the handshake. Linux: 6.
+    /// Consecutive timeouts after which the handshake fails. Linux: 6.
     pub open_retries: u8,
-    /// The connection is given up when the peer was not heard for so long; `Duration::MAX`: never.
+    /// Time without a segment from the peer after which the connection fails; `Duration::MAX`
+    /// disables it.
     pub idle_timeout: Duration,
-    /// Spread packets over the RTT: at 200 % of cwnd/srtt in slow start and 120 % after it, as
-    /// Linux. A rate that the congestion control sets is kept to in any case.
+    /// Spread packets over the RTT: at 200 % of cwnd/SRTT in slow start and 120 % after it, as in
+    /// Linux. A rate set by the congestion control applies in any case.
     pub pacing: bool,
-    /// Packets due within this time leave together as one batch. A driver that wakes up late or
-    /// sends in batches needs it to reach its rate. Limits: a quarter of the RTT and 64 KiB. Larger
-    /// makes longer bursts, smaller wakes the driver more often. Linux sizes bursts for about 1 ms.
+    /// Packets due within this time are sent together as one batch. A driver that wakes up late or
+    /// sends in batches needs it to reach its rate. A batch is limited to a quarter of the RTT and
+    /// to 64 KiB. A larger quantum makes longer bursts; a smaller one wakes the driver more often.
+    /// Linux sizes bursts for about 1 ms.
     pub pacing_quantum: Duration,
-    /// The owner's limit on the sending rate, headers included. No control exceeds it over any time
-    /// longer than two quanta. A connection under a limit is always paced.
+    /// Operator's limit on the sending rate, headers included. No control exceeds it over any time
+    /// longer than two quanta. A connection with a limit is always paced.
     pub max_rate: Option<Rate>,
-    /// What data carries in its ECN field; [`Ecn::NotEct`] switches ECN off.
+    /// ECN codepoint of data packets; [`Ecn::NotEct`] disables ECN.
     pub ecn: Ecn,
-    /// Put time stamps t1..t4 on data and acknowledgements. Both ends have to.
+    /// Put time stamps t1 to t4 on data and acknowledgements. Both ends must enable it.
     pub stamps: bool,
-    /// After an idle time of more than an RTO the window halves for every RTO (RFC 2861, as Linux).
+    /// After an idle time longer than an RTO, halve the window once per RTO (RFC 2861, as in
+    /// Linux).
     pub restart_after_idle: bool,
-    /// RC3: sends the end of the stream outside of the window, in classes below class 0. `None`:
-    /// the stream goes in order.
+    /// RC3: sends the end of the stream outside the window, in classes below class 0. `None` sends
+    /// the stream in order.
     pub rc3: Option<Rc3>,
-    /// The number of the first segment, the same at both ends. Tests begin just below the wrap.
+    /// Number of the first segment, equal at both ends. Tests start just below the wrap.
     #[doc(hidden)]
     pub first_number: u32,
 }
 
-/// RC3 (Mittal et al., NSDI 2014): buffered data is sent from its end backwards, in classes below
-/// class 0, until it meets what class 0 has sent from the front.
+/// RC3 (Mittal et al., NSDI 2014): sends buffered data from its end backwards, in classes below
+/// class 0, until it meets the data that class 0 has sent from the front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rc3 {
-    /// How many classes RC3 uses, from class 1 on: 1 to 4, other values are clamped. With one
-    /// class, long flows compete with short ones there. Each further class keeps flows of ten times
-    /// the size apart from the others (section 2 of the paper).
+    /// Number of classes that RC3 uses, from class 1 on: 1 to 4; other values are clamped. With one
+    /// class, long flows compete with short ones there. Each further class separates flows of ten
+    /// times the size (section 2 of the paper).
     pub levels: u8,
-    /// Segments from the end that are sent in class 1 (the paper: 40). Each further class takes ten
-    /// times as many, and the last takes the rest. Fewer put the ends of short flows behind those
-    /// of long ones, more let the ends of long flows compete with more short flows.
+    /// Segments counted from the end that are sent in class 1 (the paper: 40). Each further class
+    /// takes ten times as many, and the last takes the rest. A smaller number puts the ends of
+    /// short flows behind those of long flows. A larger one lets the ends of long flows compete
+    /// with more short flows.
     pub first: u32,
-    /// Most segments between the first unacknowledged one and the end that RC3 starts from. Each
-    /// takes 32 bytes here: the default takes 4 MB when 190 MB are buffered. Fewer leave capacity
-    /// of a long fast path unused.
+    /// Maximum segments between the first unacknowledged one and the segment from which RC3 starts.
+    /// Each takes 32 bytes of memory: the default takes 4 MB when 190 MB are buffered. A smaller
+    /// number leaves capacity of a long fast path unused.
     pub ahead: u32,
-    /// RC3 stops where the path does not keep the marking, or where class 0 is delayed because of
-    /// it.
+    /// Stop RC3 where the path does not keep the DSCP marking, or where RC3 delays class 0.
     pub verify: bool,
 }
 
 impl Default for Rc3 {
-    /// The paper's levels, verified.
+    /// The paper's levels, with verification.
     fn default() -> Rc3 {
         Rc3 {
             levels: Rc3::MOST_LEVELS,
@@ -112,10 +115,11 @@ impl Default for Rc3 {
 }
 
 impl Rc3 {
-    /// As many levels as there can be, which the paper uses.
+    /// Maximum number of levels, as in the paper.
     pub const MOST_LEVELS: u8 = 4;
 
-    /// The class of the segment at this place from the end; the last one's is 1.
+    /// Returns the class of the segment at distance `place` from the end; the last segment has
+    /// distance 1.
     pub fn class_at(&self, place: u64) -> u8 {
         let levels = self.levels.clamp(1, Rc3::MOST_LEVELS);
         let (mut class, mut share) = (1, u64::from(self.first));
@@ -130,7 +134,7 @@ impl Rc3 {
 }
 
 impl Default for Config {
-    /// As Linux comes, with a receive buffer that does not limit.
+    /// Linux' defaults, with a receive buffer large enough not to limit throughput.
     fn default() -> Config {
         Config {
             mss: 1448,
@@ -161,13 +165,13 @@ impl Default for Config {
     }
 }
 
-/// What time stamps take in every packet, bytes: a TCP option of three stamps of 32 bits with its
-/// experiment's number (RFC 6994), as ccplane's datapath in Linux carries them.
+/// Bytes that time stamps take in each packet: a TCP option with an experiment identifier (RFC
+/// 6994) and three stamps of 32 bits, as in ccplane's datapath in Linux.
 const STAMPS: u16 = 16;
 
 impl Config {
-    /// With [`stamps`](Config::stamps) in packets of the same size. A receiver acknowledges each
-    /// packet that is stamped at once.
+    /// Enables [`stamps`](Config::stamps) without changing the packet size. A receiver acknowledges
+    /// each stamped packet immediately.
     #[must_use]
     pub fn stamped(self) -> Config {
         Config {

@@ -1,7 +1,7 @@
-//! A connection: both halves of it, its life, and the verbs by which a driver runs it.
+//! Connection: both halves, its states, and the methods by which a driver runs it.
 //!
-//! `send` is the sending half in parts, `receive` the receiving half. `handshake` opens a
-//! connection. `rc3` sends at low priority beside it.
+//! `send` is the sending half, `receive` the receiving half. `handshake` opens a connection. `rc3`
+//! sends the end of the stream at low priority.
 
 use std::sync::Arc;
 
@@ -24,54 +24,55 @@ use crate::send::recovery::{Repair, Withheld};
 use crate::send::rtt::Rtt;
 use crate::stats::Stats;
 
-/// Where a connection is in its life.
+/// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum State {
-    /// A client that waits for the server's answer.
+    /// Client that waits for the server's answer.
     Opening,
-    /// A server that has answered and waits for the client to prove its address.
+    /// Server that has answered and waits for the client to prove its address.
     Accepting,
-    /// A client that has the server's first answer and waits for its second. It may send. Each of
-    /// its segments proves its address.
+    /// Client that has the server's first answer and waits for the second. It may send. Each of its
+    /// segments carries the proof of its address.
     Proving,
-    /// Data flows.
+    /// Established: both sides may send.
     Open,
-    /// Both streams are complete. Late retransmissions are still answered, for a while.
+    /// Both streams are complete. Late retransmissions are still acknowledged for a while.
     Draining,
-    /// It has ended. [`Connection::failure`] says why, if it failed.
+    /// The connection has ended; [`Connection::failure`] returns the reason if it failed.
     Closed,
 }
 
-/// What the sending half is doing about losses (Linux' `tcp_ca_state`).
+/// Congestion state of the sending half (Linux' `tcp_ca_state`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Phase {
-    /// Nothing.
+    /// No reduction is in progress.
     Open,
-    /// Reduces after a mark.
+    /// The window is being reduced after an ECN mark.
     Reduction,
-    /// Repairs losses.
+    /// Losses are being repaired.
     Recovery,
-    /// Starts again after a retransmission timeout.
+    /// Slow start after a retransmission timeout.
     Loss,
 }
 
-/// One end of a connection: a reliable byte stream in either direction, without the bytes.
+/// One end of a connection: a reliable byte stream in each direction. It tracks lengths and
+/// offsets, not the bytes themselves.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Connection {
     pub(crate) config: Arc<Config>,
     pub(crate) flight: Flight,
-    /// The window in packets.
+    /// Congestion window in packets.
     pub(crate) window: u32,
-    /// Full segments of new data that may leave without another check (`allot`).
+    /// Full segments of new data that may be sent without another check (set by `allot`).
     pub(crate) quota: u32,
     pub(crate) mss: u16,
     pub(crate) state: State,
     pub(crate) phase: Phase,
     pub(crate) retransmitted: u32,
-    /// Length of the stream so far, and how far the peer's window reaches in it, bytes.
+    /// Length of the stream written so far, and the right edge of the peer's window, bytes.
     pub(crate) written: u64,
     pub(crate) limit: u64,
     /// cwnd and ssthresh, bytes.
@@ -80,63 +81,64 @@ pub struct Connection {
     pub(crate) rate: DeliveryRate,
     pub(crate) rtt: Rtt,
     pub(crate) rack: Rack,
-    /// When data was last delivered, and when new data was last sent. The RTO counts from the
+    /// Times of the last delivery and of the last transmission of new data. The RTO counts from the
     /// former.
     pub(crate) progress: Time,
     pub(crate) sent: Time,
-    /// When to look at the timers. It may lie too early, never too late.
+    /// Time of the next timer check. It may be too early, but never too late.
     pub(crate) deadline: Time,
     pub(crate) pacer: Pacer,
     pub(crate) receiver: Receiver,
     pub(crate) repair: Option<Box<Repair>>,
-    /// Usage of the window (Linux' `tcp_cwnd_validate`): most packets outstanding in this round.
-    /// The round ends at `usage_end`.
+    /// Use of the window (Linux' `tcp_cwnd_validate`): maximum packets outstanding in this round,
+    /// which ends at `usage_end`.
     pub(crate) most_out: u32,
     pub(crate) usage_end: Number,
-    /// The peer's counts of CE in its last ACK.
+    /// CE counts in the peer's last ACK.
     pub(crate) ce_packets: u32,
     pub(crate) ce_bytes: u32,
     pub(crate) rc3: Option<Box<Rc3Loop>>,
-    /// Where the peer has to prove receipt.
+    /// Present if the peer must prove receipt.
     pub(crate) nonces: Option<Box<NonceKey>>,
-    /// When the peer was last heard. While a client opens: when its first request left.
+    /// Time of the last segment from the peer. While a client opens: time of its first request.
     pub(crate) heard: Time,
     pub(crate) timeouts: u16,
-    /// Timeouts in a row.
+    /// Consecutive timeouts.
     pub(crate) backoff: u8,
-    /// Probes of a closed window in a row, or proofs, that nobody answered.
+    /// Consecutive zero-window probes, or proofs of address, without an answer.
     pub(crate) unanswered: u8,
     pub(crate) failure: Option<Failure>,
-    /// Nothing but acknowledgements waits in class 0.
+    /// In class 0 nothing but acknowledgements can be sent.
     pub(crate) nothing_waits: bool,
     pub(crate) flags: Flags,
 }
 
-/// Facts about a connection that are true or false.
+/// Boolean state of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Flags {
-    /// The application has written all it will.
+    /// The application has finished the stream.
     pub finishing: bool,
-    /// The segment with the end of the stream was made.
+    /// The segment with the end of the stream was cut.
     pub fin_cut: bool,
-    /// One segment may leave whatever the window says: a probe for a lost tail.
+    /// One segment may exceed the window: a tail-loss probe.
     pub tail_probe: bool,
-    /// A probe of a closed window is due.
+    /// A zero-window probe is due.
     pub window_probe: bool,
-    /// A tail-loss probe is under way.
+    /// A tail-loss probe is in flight.
     pub probing: bool,
-    /// Something of the handshake, or an abort, waits to leave.
+    /// A handshake segment or an abort must be sent.
     pub handshake: bool,
     /// The window limited sending in this round.
     pub cwnd_limited: bool,
     /// The control has set a window since the last timeout.
     pub answered: bool,
-    /// An agent or a program steers.
+    /// An agent or a program controls the connection.
     pub steered: bool,
 }
 
 impl Flags {
-    /// Data needs the general path now: a probe is due or under way, or the handshake has to send.
+    /// Returns true if data must take the general path: a probe is due or in flight, or the
+    /// handshake must send.
     #[inline(always)]
     pub fn rare(&self) -> bool {
         self.tail_probe | self.probing | self.handshake
@@ -144,7 +146,7 @@ impl Flags {
 }
 
 impl Connection {
-    /// A client asks for a connection.
+    /// Opens a connection as a client.
     pub fn connect(config: &Arc<Config>, now: Time) -> Connection {
         let mut connection = Connection::new(config, State::Opening, now);
         connection.flags.handshake = true;
@@ -153,7 +155,8 @@ impl Connection {
         connection
     }
 
-    /// A server answers `segment`, a client's [`Kind::Open`]; `None` for anything else.
+    /// Accepts `segment`, a client's [`Kind::Open`], as a server. Returns `None` for any other
+    /// kind.
     pub fn accept(config: &Arc<Config>, now: Time, segment: &Segment) -> Option<Connection> {
         if segment.kind != Kind::Open {
             return None;
@@ -205,20 +208,19 @@ impl Connection {
         }
     }
 
-    /// The application adds so many bytes to the stream. Afterwards there may be something to send,
-    /// and another deadline. The length saturates at 2^48 - 1 bytes (281 TB), which serves as
-    /// "without end".
+    /// Appends `bytes` to the stream. Afterwards there may be a segment to send and another
+    /// deadline. The length saturates at 2^48 - 1 bytes (281 TB), which serves as "unlimited".
     pub fn write(&mut self, bytes: u64) {
         if !self.flags.finishing && self.is_alive() {
             self.written = self.written.saturating_add(bytes).min(MOST_BYTES);
             self.invalidate();
             if self.is_blocked() {
-                self.deadline = Time::ZERO; // from now on the closed window is to be probed
+                self.deadline = Time::ZERO; // a zero-window probe may now be due
             }
         }
     }
 
-    /// The stream ends with what was written.
+    /// Ends the stream after the data written so far.
     pub fn finish(&mut self) {
         if !self.flags.finishing {
             self.flags.finishing = true;
@@ -226,25 +228,25 @@ impl Connection {
         }
     }
 
-    /// Gives the connection up; the peer is told once.
+    /// Aborts the connection and notifies the peer once.
     pub fn abort(&mut self) {
         if self.is_alive() {
             self.give_up(Failure::Aborted);
         }
     }
 
-    /// Bytes that arrived and were not read. Their contents are the driver's matter.
+    /// Bytes received in order and not yet read. The driver holds their contents.
     #[inline]
     pub fn readable(&self) -> u64 {
         self.receiver.readable()
     }
 
-    /// The application takes up to so many bytes. Returns how many it got.
+    /// Reads up to `bytes` bytes. Returns the number read.
     pub fn read(&mut self, bytes: u64) -> u64 {
         self.receiver.read(bytes, &self.config)
     }
 
-    /// A segment has arrived now. `side` counts only where the segment says that it has one.
+    /// Processes a received segment. `side` is used only if the segment has [`Segment::SIDE`].
     #[inline(always)]
     pub fn handle(
         &mut self,
@@ -256,8 +258,8 @@ impl Connection {
         self.handle_arrived(now, now, segment, side, control);
     }
 
-    /// The same with a separate time stamp. `arrived` is by the clock of the host's stamps, and is
-    /// used for t2 or t4 only.
+    /// Processes a received segment with a separate arrival time. `arrived` comes from the clock of
+    /// the host's stamps and serves only as t2 or t4.
     #[inline(always)]
     pub fn handle_arrived(
         &mut self,
@@ -270,8 +272,8 @@ impl Connection {
         self.handle_checked(now, arrived, segment, side, &Proof::default(), control);
     }
 
-    /// The same with the segment's nonces. A peer that has to prove receipt
-    /// ([`Connection::require_proof`]) and claims what it did not get ends the connection.
+    /// Processes a received segment with its nonces. If the peer must prove receipt
+    /// ([`Connection::require_proof`]), a false claim ends the connection.
     #[inline(always)]
     pub fn handle_proved(
         &mut self,
@@ -314,15 +316,15 @@ impl Connection {
         }
     }
 
-    /// When to call [`Connection::on_timeout`]. It may be earlier than needed, so a driver may keep
-    /// one timer for a connection and ask again when that fires.
+    /// Returns when to call [`Connection::on_timeout`]. The time may be earlier than needed, so a
+    /// driver can keep one timer per connection and query again when it fires.
     #[inline(always)]
     pub fn next_timeout(&self) -> Option<Time> {
         let next = self.deadline.min(self.receiver.ack_at);
         (next != Time::MAX).then_some(next)
     }
 
-    /// When pacing lets the next packet leave. `None`: it may leave at once, or nothing waits.
+    /// Returns when pacing allows the next packet. `None`: it may be sent now, or there is none.
     #[inline(always)]
     pub fn next_send(&self, now: Time) -> Option<Time> {
         if self.pacer.rate() == 0 || self.pacer.allows(now) {
@@ -332,7 +334,8 @@ impl Connection {
         }
     }
 
-    /// The same while class 0 is held back. Only the owner's limit holds RC3 back.
+    /// Returns the next send time while pacing holds class 0 back. Only the operator's limit holds
+    /// RC3 back.
     fn held_until(&self, now: Time) -> Option<Time> {
         let next = self.pacer.next_low();
         if next > now && self.rc3_waits() {
@@ -341,7 +344,7 @@ impl Connection {
         self.wants_to_send().then_some(self.pacer.next)
     }
 
-    /// The control's deadline has come ([`Control::next_deadline`]).
+    /// Runs the control's deadline ([`Control::next_deadline`]).
     pub fn on_control_deadline(&mut self, now: Time, control: &mut impl Control) {
         let event = Event {
             now,
@@ -353,42 +356,42 @@ impl Connection {
         self.allot();
     }
 
-    /// Where it is in its life.
+    /// State of the connection.
     #[inline(always)]
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// Why it ended, if it did not end well.
+    /// Reason for the end of the connection; `None` if it is open or ended normally.
     pub fn failure(&self) -> Option<Failure> {
         self.failure
     }
 
-    /// Everything written is acknowledged, the end of the stream included.
+    /// Returns true if everything written is acknowledged, including the end of the stream.
     #[inline(always)]
     pub fn sent_all(&self) -> bool {
         self.flags.fin_cut && self.flight.is_empty()
     }
 
-    /// Bytes that arrived in order.
+    /// Bytes received in order.
     #[inline(always)]
     pub fn received(&self) -> u64 {
         self.receiver.offset
     }
 
-    /// The peer's whole stream has arrived.
+    /// Returns true if the peer's whole stream has arrived.
     #[inline(always)]
     pub fn received_all(&self) -> bool {
         self.receiver.ended()
     }
 
-    /// Figures for people and reports.
+    /// Statistics of the connection.
     pub fn stats(&self) -> Stats {
         Stats::of(self)
     }
 
-    /// Gives back memory that is not needed now. A driver that keeps idle connections calls it once
-    /// they are idle.
+    /// Frees memory that is not needed now. A driver with many connections calls it when one
+    /// becomes idle.
     pub fn shrink(&mut self) {
         self.receiver.shrink();
         if self.flight.is_empty() {
@@ -400,7 +403,7 @@ impl Connection {
         }
     }
 
-    /// What it takes in memory, bytes, its own size included.
+    /// Memory of the connection in bytes, including the size of the struct.
     pub fn memory_bytes(&self) -> usize {
         size_of::<Connection>()
             + self.flight.heap_bytes()
@@ -411,39 +414,39 @@ impl Connection {
     }
 }
 
-/// What a control may ask.
+/// Queries for congestion controls.
 impl Connection {
-    /// Most payload in a segment, bytes.
+    /// Maximum payload per segment, bytes.
     #[inline(always)]
     pub fn mss(&self) -> u64 {
         u64::from(self.mss)
     }
 
-    /// The congestion window in force, bytes.
+    /// Congestion window in force, bytes.
     #[inline(always)]
     pub fn cwnd(&self) -> u64 {
         self.cwnd
     }
 
-    /// The congestion window in force, packets.
+    /// Congestion window in force, packets.
     #[inline(always)]
     pub fn window(&self) -> u32 {
         self.window
     }
 
-    /// The slow-start threshold, bytes; `u64::MAX` before the first loss.
+    /// Slow-start threshold, bytes; `u64::MAX` before the first loss.
     #[inline(always)]
     pub fn ssthresh(&self) -> u64 {
         self.ssthresh
     }
 
-    /// The pacing rate in force, bytes/s; 0 when not paced.
+    /// Pacing rate in force, bytes/s; 0 when not paced.
     #[inline(always)]
     pub fn rate(&self) -> u64 {
         self.pacer.rate()
     }
 
-    /// Packets on their way, as far as is known.
+    /// Estimated packets in flight.
     #[inline(always)]
     pub fn in_flight(&self) -> u32 {
         self.flight.in_flight()
@@ -455,13 +458,13 @@ impl Connection {
         self.flight.outstanding()
     }
 
-    /// Everything before this number is acknowledged.
+    /// First unacknowledged number (SND.UNA).
     #[inline(always)]
     pub fn una(&self) -> Number {
         self.flight.una()
     }
 
-    /// The number that the next new segment will have.
+    /// Number of the next new segment (SND.NXT).
     #[inline(always)]
     pub fn next(&self) -> Number {
         self.flight.next()
@@ -473,18 +476,18 @@ impl Connection {
         self.written - self.flight.una_offset()
     }
 
-    /// When the peer was heard last.
+    /// Time of the last segment from the peer.
     pub fn heard(&self) -> Time {
         self.heard
     }
 
-    /// Timeouts in a row, without progress between them.
+    /// Consecutive timeouts without progress in between.
     pub fn timeouts_in_row(&self) -> u8 {
         self.backoff
     }
 
-    /// From now on segments are cut no longer than this, which the peer has to take: the path has
-    /// become narrower, or wider again. The window stays as it is, in bytes.
+    /// Changes the segment size after a path MTU change, up to the size that the peer accepts. The
+    /// window in bytes stays the same.
     pub fn set_mss(&mut self, mss: u16) {
         let mss = mss.clamp(1, self.config.mss.max(1));
         if mss != self.mss {
@@ -494,8 +497,7 @@ impl Connection {
         }
     }
 
-    /// Asks an open connection's peer for a sign of life: a segment without data, which it answers
-    /// at once.
+    /// Sends a keep-alive probe: a segment without data, which the peer acknowledges immediately.
     pub fn probe(&mut self) {
         if matches!(self.state, State::Open | State::Draining) {
             self.flags.window_probe = true;
@@ -509,27 +511,28 @@ impl Connection {
         self.rtt.smoothed()
     }
 
-    /// The least RTT of the last five minutes; zero before the first sample.
+    /// Minimum RTT of the last five minutes; zero before the first sample.
     #[inline(always)]
     pub fn min_rtt(&self) -> Duration {
         self.rtt.least()
     }
 
-    /// What it does about losses.
+    /// Congestion state.
     #[inline(always)]
     pub fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// From the loss, mark or timeout that began a reduction until everything sent before is
-    /// acknowledged.
+    /// Returns true from the loss, mark or timeout that started a reduction until everything sent
+    /// before it is acknowledged.
     #[inline(always)]
     pub fn in_recovery(&self) -> bool {
         self.phase != Phase::Open
     }
 
-    /// The window limited sending in this round. In slow start also when more than half of the
-    /// window is used, so that it can grow ahead of the application (Linux' `tcp_is_cwnd_limited`).
+    /// Returns true if the window limited sending in this round. In slow start more than half of
+    /// the window in use suffices, so that the window can grow ahead of the application (Linux'
+    /// `tcp_is_cwnd_limited`).
     #[inline(always)]
     pub fn cwnd_limited(&self) -> bool {
         self.flags.cwnd_limited
@@ -537,19 +540,19 @@ impl Connection {
     }
 }
 
-/// The machinery that the other files share.
+/// Internals shared by the modules of the connection.
 impl Connection {
-    /// Neither over nor about to be.
+    /// Returns true if the connection is neither closed nor draining.
     pub(crate) fn is_alive(&self) -> bool {
         !matches!(self.state, State::Closed | State::Draining)
     }
 
-    /// Drops what is cached about sending: there may be something to send now.
+    /// Invalidates the cached result of `allot`: there may be something to send.
     pub(crate) fn invalidate(&mut self) {
         (self.quota, self.nothing_waits) = (0, false);
     }
 
-    /// Where pacing is on, its rate follows the window.
+    /// Updates the pacing rate from the window, if pacing is enabled.
     #[inline(always)]
     pub(crate) fn follow_window(&mut self) {
         if self.config.pacing {
@@ -574,8 +577,8 @@ impl Connection {
         self.release_rc3();
     }
 
-    /// Frees what was kept for data in flight. Only what time stamps have told stays, for final
-    /// figures.
+    /// Frees the state of data in flight. The one-way delay estimate stays for the final
+    /// statistics.
     fn free(&mut self) {
         self.flight.free();
         let stamps = self.repair.take().and_then(|repair| repair.stamps);
@@ -599,8 +602,8 @@ impl Connection {
         self.cwnd = cwnd.max(u64::from(mss));
     }
 
-    /// The window that a control sees and sets. During a reduction it is the window after it, and
-    /// while the control's window is withheld it is that window.
+    /// Window that a control reads and sets. During a reduction it is the window after the
+    /// reduction; while the control's window is withheld, it is that window.
     #[inline(always)]
     pub(crate) fn steered_cwnd(&self) -> u64 {
         match (self.phase, self.repair.as_ref()) {
@@ -614,8 +617,8 @@ impl Connection {
         }
     }
 
-    /// Both streams are complete. Late retransmissions are answered until none has come for three
-    /// timeouts.
+    /// Enters [`State::Draining`] once both streams are complete. Late retransmissions are
+    /// acknowledged until none has arrived for three timeouts.
     #[cold]
     fn drain(&mut self, now: Time) {
         if self.sent_all() && self.receiver.ended() {
@@ -632,10 +635,10 @@ impl Connection {
     }
 }
 
-/// The longest stream, bytes: what a segment's offset holds.
+/// Maximum stream length, bytes: the range of a segment's offset.
 const MOST_BYTES: u64 = (1 << 48) - 1;
 
-/// Flags of segments that the ordinary path does not look at.
+/// Segment flags that the fast path does not handle.
 const RARE: u8 = Segment::PROOF | Segment::PROBE;
 
 /// Both ends of a flow with native Cubic (104 bytes) stay below 1 KB, with room for the driver's

@@ -1,31 +1,31 @@
-//! Congestion control as the connection sees it: told of every ACK and timeout, it answers with
-//! window, rate and threshold.
+//! Interface between connection and congestion control: the connection reports every ACK and
+//! timeout; the control returns window, rate and threshold.
 //!
-//! The connection does the rest for every control alike, as ccplane's datapath in Linux does: it
-//! decides when a reduction begins and ends, brings the window to the threshold by proportional
-//! rate reduction (RFC 9937), goes to one segment after a timeout, and undoes what proves spurious.
+//! The connection does the rest for every control, as ccplane's datapath in Linux does: it decides
+//! when a reduction starts and ends, moves the window to the threshold by proportional rate
+//! reduction (RFC 9937), reduces it to one segment after a timeout, and undoes spurious reductions.
 //!
-//! How the connection derives the signals (the order is that of [`Signals`]):
+//! Derivation of the signals (in the order of [`Signals`]):
 //!
 //! | signal | derivation |
 //! | --- | --- |
-//! | `Ack.bytes_acked`, `packets_acked` | what the cumulative ACK newly covers: bytes; packets, less those SACKed before |
-//! | `Ack.bytes_misordered`, `packets_misordered` | what SACK ranges newly cover beyond the cumulative ACK |
-//! | `Ack.ecn_bytes`, `ecn_packets` | growth of the peer's counts of data that arrived with CE (accurate ECN), so exact, late acknowledgements included |
+//! | `Ack.bytes_acked`, `packets_acked` | newly covered by the cumulative ACK: bytes; packets, without those SACKed before |
+//! | `Ack.bytes_misordered`, `packets_misordered` | newly covered by SACK ranges beyond the cumulative ACK |
+//! | `Ack.ecn_bytes`, `ecn_packets` | increase of the peer's counts of data received with CE (accurate ECN), hence exact even if ACKs are lost or late |
 //! | `Ack.lost_pkts_sample` | packets newly marked lost, by RACK or by a timeout |
-//! | `Flow.bytes_in_flight`, `packets_in_flight` | sent, less acknowledged, SACKed and lost; segments of classes above 0 never; bytes: packets times the MSS |
+//! | `Flow.bytes_in_flight`, `packets_in_flight` | sent minus acknowledged, SACKed and lost, without classes above 0; bytes are packets times the MSS |
 //! | `Flow.bytes_pending` | written and not cumulatively acknowledged |
-//! | `Flow.rate_outgoing`, `rate_incoming` | what was delivered while the latest delivered packet was on its way, over the time that its sending took and over the time that its ACKs took (draft-cheng-iccrg-delivery-rate-estimation); 0 without a valid sample |
-//! | `Flow.rtt_sample_us` | time since the latest sending of the latest newly delivered packet; none where it is not known which transmission arrived |
-//! | `Flow.was_timeout` | 1 in the one call that a retransmission timeout makes; the window shown there is the one before |
-//! | `Flow.srtt_us`, `min_rtt_us` | RFC 6298's smoothed RTT; the least sample of the last five minutes (as Linux) |
-//! | `Flow.mss` | most payload in a segment |
-//! | `Flow.app_limited` | 1 when the application had nothing to send while the sampled packets were sent |
-//! | `Flow.in_recovery` | 1 from the loss, mark or timeout that began it until all that was sent before is acknowledged |
+//! | `Flow.rate_outgoing`, `rate_incoming` | packets delivered while the latest delivered packet was in flight, over the time in which they were sent and over the time in which they were acknowledged (draft-cheng-iccrg-delivery-rate-estimation); 0 without a valid sample |
+//! | `Flow.rtt_sample_us` | time since the last transmission of the latest newly delivered packet; none if it is ambiguous which transmission arrived |
+//! | `Flow.was_timeout` | 1 in the one call of a retransmission timeout; the window shown there is the window before it |
+//! | `Flow.srtt_us`, `min_rtt_us` | RFC 6298's smoothed RTT; the minimum sample of the last five minutes (as Linux) |
+//! | `Flow.mss` | maximum payload per segment |
+//! | `Flow.app_limited` | 1 if the application had nothing to send while the sampled packets were sent |
+//! | `Flow.in_recovery` | 1 from the loss, mark or timeout that started the reduction until everything sent before it is acknowledged |
 //! | `Flow.undone` | 1 in the call that finds the reduction spurious |
-//! | `Ack.owd_ns` to `Flow.queue_delay_valid` | [`OneWay`](ccplane_datapath::OneWay) over the stamps that came with this ACK: with [`Config::stamps`](crate::Config::stamps) each acknowledgement answers the packet that arrived last before it |
+//! | `Ack.owd_ns` to `Flow.queue_delay_valid` | [`OneWay`](ccplane_datapath::OneWay) over the stamps in this ACK: with [`Config::stamps`](crate::Config::stamps) each acknowledgement carries the stamps of the last packet that arrived before it |
 //! | `Flow.cwnd_limited` | as Linux' `tcp_is_cwnd_limited`: the window was full at some time in the last round, or, in slow start, more than half full |
-//! | `Flow.paced` | a rate is in force: the control's, the owner's limit, or [`Config::pacing`](crate::Config::pacing)'s |
+//! | `Flow.paced` | a pacing rate is in force: set by the control, the operator's limit, or [`Config::pacing`](crate::Config::pacing) |
 
 use ccplane_datapath::{Outcome, Signals, Transport};
 use ccplane_units::{Duration, Time};
@@ -33,33 +33,33 @@ use ccplane_units::{Duration, Time};
 use crate::connection::Connection;
 use crate::send::rate::RateSample;
 
-/// Decides window, rate and threshold of one connection.
+/// Congestion control of one connection: sets its window, rate and threshold.
 pub trait Control {
-    /// An agent or program sets the window, so that the connection does not touch it for lack of
-    /// use.
+    /// True if an agent or program sets the window, so that the connection does not reduce it for
+    /// lack of use.
     const STEERED: bool = false;
 
-    /// An ACK of class 0 or a timeout. Where [`Ack::reduces`] is set a reduction begins, and the
-    /// outcome has to say the threshold to which it leads; half the window where it says none.
+    /// Handles an ACK of class 0 or a timeout. If [`Ack::reduces`] is set, a reduction starts, and
+    /// the outcome must set its target as the threshold; the default is half the window.
     fn on_event(&mut self, event: &Event<'_>) -> Outcome;
 
-    /// When to call [`Connection::on_control_deadline`].
+    /// Returns when to call [`Connection::on_control_deadline`].
     fn next_deadline(&self) -> Option<Time> {
         None
     }
 
-    /// The deadline has come, without an ACK.
+    /// Handles the deadline, independently of ACKs.
     fn on_deadline(&mut self, _event: &Event<'_>) -> Outcome {
         Outcome::default()
     }
 }
 
-/// What one ACK or timeout brought.
+/// Result of one ACK or timeout.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ack {
-    /// Bytes newly acknowledged cumulatively.
+    /// Bytes newly acknowledged by the cumulative ACK.
     pub bytes: u64,
-    /// Packets newly acknowledged cumulatively that had not been SACKed before.
+    /// Packets newly acknowledged by the cumulative ACK, without those SACKed before.
     pub packets: u32,
     /// Packets newly SACKed.
     pub sacked: u32,
@@ -67,38 +67,38 @@ pub struct Ack {
     pub sacked_bytes: u32,
     /// Packets newly marked lost.
     pub lost: u32,
-    /// Packets of data that newly turned out to have arrived with CE.
+    /// Data packets newly reported as received with CE.
     pub ce_packets: u32,
-    /// Bytes in them.
+    /// Bytes in those packets.
     pub ce_bytes: u32,
-    /// RTT sample; zero without one.
+    /// RTT sample; zero if there is none.
     pub rtt: Duration,
     /// Delivery-rate sample.
     pub rate: RateSample,
-    /// A retransmission timeout, not an ACK.
+    /// The event is a retransmission timeout, not an ACK.
     pub timeout: bool,
-    /// The last reduction was spurious, and is undone.
+    /// The last reduction was spurious and is undone.
     pub undone: bool,
-    /// A reduction begins with this event.
+    /// A reduction starts with this event.
     pub reduces: bool,
-    /// It brought the stamps of an exchange.
+    /// The ACK completed an exchange of time stamps.
     pub stamped: bool,
 }
 
 impl Ack {
-    /// Packets newly delivered, in order or out of it.
+    /// Packets newly delivered, by cumulative or selective acknowledgement.
     #[inline(always)]
     pub fn delivered(&self) -> u32 {
         self.packets + self.sacked
     }
 }
 
-/// One call: what happened, and the connection that it happened to.
+/// Argument of a [`Control`] call: an event and its connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'a> {
-    /// The moment of the call.
+    /// Time of the call.
     pub now: Time,
-    /// What happened.
+    /// Result of the ACK or timeout.
     pub ack: Ack,
     pub(crate) connection: &'a Connection,
 }
@@ -110,7 +110,7 @@ impl<'a> Event<'a> {
         self.connection
     }
 
-    /// What a datapath flow wants to know beside the signals.
+    /// Returns the transport state that a datapath flow takes next to the signals.
     #[inline(always)]
     pub fn transport(&self) -> Transport {
         Transport {
@@ -121,7 +121,7 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// Everything a program may ask for.
+    /// Returns all signals that a program can read.
     #[inline(always)]
     pub fn signals(&self) -> Signals {
         let (ack, connection) = (&self.ack, self.connection);

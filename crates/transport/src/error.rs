@@ -1,28 +1,28 @@
-//! Why a connection ended before its streams did.
+//! Reasons why a connection fails.
 
-/// Why a connection ended before its streams did.
+/// Reason why a connection ended before its streams were complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The handshake was not answered.
+    /// The peer did not answer the handshake.
     #[error(
         "no answer to {0} requests for a connection: is the peer there, and does the path carry its packets?"
     )]
     NoAnswer(u8),
-    /// Data was sent again and again and never acknowledged.
+    /// The maximum of consecutive retransmission timeouts was reached.
     #[error(
         "{0} retransmission timeouts in a row without an acknowledgement: the path or the peer is gone"
     )]
     TimedOut(u8),
-    /// Nothing was heard for the idle timeout.
+    /// No segment arrived within the idle timeout.
     #[error(
         "nothing heard from the peer for the idle timeout; raise `idle_timeout` where silence is normal"
     )]
     Silent,
-    /// The peer gave the connection up.
+    /// The peer aborted the connection.
     #[error("the peer gave the connection up")]
     Reset,
-    /// The peer acknowledged data without the nonces that came with it
+    /// The peer acknowledged data without proving receipt of its nonces
     /// ([`Connection::require_proof`]).
     ///
     /// [`Connection::require_proof`]: crate::Connection::require_proof
@@ -31,13 +31,13 @@ pub enum Failure {
          or its software is broken"
     )]
     FalseReceipt,
-    /// `abort` was called here.
+    /// The connection was aborted locally.
     #[error("given up on this side")]
     Aborted,
 }
 
 impl Failure {
-    /// Name for machines, without numbers.
+    /// Machine-readable name, without numbers.
     pub fn name(self) -> &'static str {
         match self {
             Failure::NoAnswer(_) => "no_answer",

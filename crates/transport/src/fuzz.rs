@@ -1,6 +1,6 @@
-//! Arbitrary segments at a connection: no panic, no memory without bound, whatever a peer says.
-//! Runs under libFuzzer (`fuzz/fuzz_targets/transport.rs`) and, with seeded random bytes, under
-//! `cargo test`.
+//! Fuzz target: arbitrary segments from a peer must not cause a panic or unbounded memory. Runs
+//! under libFuzzer (`fuzz/fuzz_targets/transport.rs`) and, with seeded random bytes, under `cargo
+//! test`.
 
 use std::sync::Arc;
 
@@ -11,8 +11,7 @@ use crate::{
     Config, Connection, Kind, MAX_CLASSES, Native, Number, Proof, Range, Rc3, Segment, Side, State,
 };
 
-/// Bytes that a connection may take whatever happens: holes at the receiver and the sender, and a
-/// window of segments.
+/// Maximum memory of a connection, bytes: holes at receiver and sender, and a window of segments.
 const MOST_MEMORY: usize = 4 << 20;
 
 struct Input<'a>(&'a [u8]);
@@ -24,7 +23,7 @@ impl Input<'_> {
         *first
     }
 
-    /// Mostly near `about`, sometimes anywhere.
+    /// Returns a number mostly near `about`, sometimes arbitrary.
     fn near(&mut self, about: u32) -> u32 {
         let [a, b] = [self.byte(), self.byte()];
         match a {
@@ -34,7 +33,7 @@ impl Input<'_> {
     }
 }
 
-/// Feeds a connection with what `data` says.
+/// Feeds a connection with the events that `data` encodes.
 pub fn transport(data: &[u8]) {
     let mut input = Input(data);
     let choice = input.byte();
@@ -87,7 +86,7 @@ pub fn transport(data: &[u8]) {
                     nonce: u16::from(kind),
                     ..Proof::default()
                 };
-                // Most claims are proved, or the connection would end at the first.
+                // Most claims carry a valid proof; otherwise the first would end the connection.
                 if kind % 32 != 0 {
                     (proof.sum, proof.echo) =
                         connection.claimed(&segment, &side).unwrap_or_default();
@@ -108,7 +107,7 @@ pub fn transport(data: &[u8]) {
             }
         }
         connection.receiver.check();
-        // A closed connection has given its scoreboard back.
+        // A closed connection has freed its scoreboard.
         if connection.state() != State::Closed {
             connection.flight.check();
             let echoes = connection.rc3.as_ref().map_or(0, |rc3| rc3.echoes());

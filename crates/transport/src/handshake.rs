@@ -1,9 +1,9 @@
-//! The handshake takes one round trip, then the client sends. The server need not keep state for a
-//! client before that has proved its address: its driver may answer with a cookie, forget, and call
-//! `accept` when the cookie comes back.
+//! Handshake of one round trip, after which the client sends. The server need not keep state for a
+//! client that has not proved its address: its driver may answer with a cookie, drop the state, and
+//! call `accept` when the cookie returns.
 //!
-//! A client sets [`Segment::PROOF`] on every segment from the server's first answer until it hears
-//! the server again. The driver adds the cookie to those.
+//! A client sets [`Segment::PROOF`] on every segment from the server's first answer until it
+//! receives the next segment from the server. The driver attaches the cookie to those.
 
 use ccplane_qdisc::MAX_CLASSES;
 use ccplane_units::{Duration, Time};
@@ -13,15 +13,15 @@ use crate::error::Failure;
 use crate::number::Number;
 use crate::segment::{Kind, Segment};
 
-/// Least MSS accepted from a peer; smaller values are raised to it, as in Linux
+/// Minimum MSS accepted from a peer; smaller values are raised to it, as in Linux
 /// (`tcp_min_snd_mss`). A hostile peer with an MSS of one byte would cost its sender a thousand
 /// times the work. IPv6 guarantees far more.
 pub const LEAST_MSS: u16 = 48;
 
 impl Connection {
-    /// A request for a connection, new or repeated. A client that hears no answer asks again after
-    /// at most `max_rto`. The server waits for twice that, as one request may be delayed more than
-    /// the one before.
+    /// Handles a connection request, new or repeated. A client without an answer repeats it after
+    /// at most `max_rto`. The server waits for twice that time, as one request may be delayed more
+    /// than the one before.
     pub(crate) fn on_open(&mut self, now: Time, segment: &Segment) {
         self.take_terms(segment);
         self.receiver.set_echo(segment.number, segment.transmission);
@@ -30,8 +30,8 @@ impl Connection {
         self.deadline = now + self.config.max_rto * 2;
     }
 
-    /// A client that was asked for its request again, with a cookie beside it for example: it
-    /// leaves at once, and its answer measures the round trip.
+    /// Sends the client's request again immediately, for example because the server asked for a
+    /// cookie. The answer gives an RTT sample.
     pub fn open_again(&mut self) {
         if self.state == State::Opening {
             self.flags.handshake = true;
@@ -40,7 +40,7 @@ impl Connection {
         }
     }
 
-    /// The peer's MSS and window, from its side of the handshake.
+    /// Takes over the peer's MSS and window from the handshake.
     fn take_terms(&mut self, segment: &Segment) {
         let least = LEAST_MSS.min(self.mss);
         if segment.length < self.mss {
@@ -50,7 +50,7 @@ impl Connection {
         self.limit = self.flight.una_offset() + u64::from(segment.window);
     }
 
-    /// The segment that the handshake, or an abort, has to send.
+    /// Fills the segment of the handshake, or of an abort.
     #[cold]
     #[inline(never)]
     pub(crate) fn send_handshake(&mut self, now: Time, segment: &mut Segment) {
@@ -81,8 +81,8 @@ impl Connection {
         self.sent = now;
     }
 
-    /// Handles segments other than ordinary data and ACKs of an open connection. Returns whether
-    /// the segment still has to be processed as those are.
+    /// Handles segments other than data and ACKs of an open connection. Returns true if the segment
+    /// still has to be processed as data or ACK.
     #[cold]
     #[inline(never)]
     pub(crate) fn on_rare(&mut self, now: Time, segment: &Segment) -> bool {
@@ -114,7 +114,7 @@ impl Connection {
                 self.sample_handshake(now, 0);
                 self.state = State::Open;
                 self.start(now);
-                // A driver that had forgotten has answered already.
+                // If the driver dropped the state, it has already answered.
                 self.flags.handshake = false;
                 self.on_prompt(segment);
                 true
@@ -129,12 +129,12 @@ impl Connection {
                 self.on_prompt(segment);
                 true
             }
-            // Late, or before its time.
+            // Late or premature.
             _ => false,
         }
     }
 
-    /// Segments that must be answered at once.
+    /// Handles segments that require an immediate acknowledgement.
     fn on_prompt(&mut self, segment: &Segment) {
         let proof = segment.has(Segment::PROOF) && segment.kind == Kind::Ack;
         if proof || segment.has(Segment::PROBE) {
@@ -142,10 +142,10 @@ impl Connection {
         }
     }
 
-    /// Takes the first RTT sample. `echo`: the transmission of the request that was answered; 0
-    /// where the answer does not carry it. On a path longer than the initial RTO every request is
+    /// Takes the first RTT sample. `echo`: the answered transmission of the request; 0 if the
+    /// answer does not carry it. On a path with an RTT above the initial RTO every request is
     /// repeated before its answer arrives, and only the echo identifies the request (Karn's
-    /// algorithm). A connection made from the proof alone has no sample.
+    /// algorithm). A connection created from the proof of address alone has no sample.
     fn sample_handshake(&mut self, now: Time, echo: u8) {
         let sent = match echo {
             0 if self.unanswered == 1 => Some(self.sent),

@@ -1,8 +1,8 @@
-//! A reliable byte-stream transport as a state machine.
+//! Reliable byte-stream transport as a state machine.
 //!
 //! A [`Connection`] takes typed [`Segment`]s and the time, and returns segments and its next
 //! deadline. It has no payload, socket or clock. Over UDP a codec and a driver add bytes and
-//! sockets. The simulator carries segments as they are.
+//! sockets. The simulator carries the segments themselves.
 #![forbid(unsafe_code)]
 
 #[cfg(test)]

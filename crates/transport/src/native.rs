@@ -1,7 +1,7 @@
-//! The transport's own congestion controls: baselines, and a choice for those who need no agent.
+//! Native congestion controls of the transport: baselines, and controls for use without an agent.
 //!
-//! They count packets, as Linux does. The connection repairs losses. At the start of a reduction a
-//! control says the threshold; otherwise it only grows the window.
+//! They count packets, as Linux does. The connection repairs losses. A control sets the threshold
+//! at the start of a reduction; otherwise it only grows the window.
 
 mod cubic;
 mod dctcp;
@@ -21,7 +21,7 @@ pub use dctcp::Dctcp;
 pub use newreno::NewReno;
 pub use rcp::Rcp;
 
-/// A congestion control of the transport's own.
+/// Native congestion control of the transport.
 #[derive(Clone, Debug)]
 pub enum Native {
     /// RFC 5681 and 6582.
@@ -30,36 +30,36 @@ pub enum Native {
     Cubic(Cubic),
     /// RFC 8257.
     Dctcp(Dctcp),
-    /// What RCP's routers offer.
+    /// Rate offered by RCP routers.
     Rcp(Rcp),
 }
 
 impl Native {
-    /// What [`Native::from_str`] takes.
+    /// Names accepted by [`Native::from_str`].
     pub const NAMES: [&'static str; 4] = ["reno", "cubic", "cubic-without-hystart", "dctcp"];
 
-    /// NewReno.
+    /// Creates NewReno.
     pub fn new_reno() -> Native {
         Native::NewReno(NewReno::default())
     }
 
-    /// Cubic with Linux' HyStart.
+    /// Creates Cubic with Linux' HyStart.
     pub fn cubic() -> Native {
         Native::Cubic(Cubic::new(true))
     }
 
-    /// Cubic that leaves slow start at the first loss only.
+    /// Creates Cubic that leaves slow start only at the first loss.
     pub fn cubic_without_hystart() -> Native {
         Native::Cubic(Cubic::new(false))
     }
 
-    /// DCTCP. The connection's `ecn` has to be on.
+    /// Creates DCTCP. It requires the connection's `ecn`.
     pub fn dctcp() -> Native {
         Native::Dctcp(Dctcp::default())
     }
 
-    /// RCP. It cannot be chosen by name, because its driver has to carry the routers' stamps. The
-    /// simulator does so on links with RCP queues.
+    /// Creates RCP. It cannot be selected by name, because the driver must carry the routers'
+    /// stamps. The simulator does so on links with RCP queues.
     pub fn rcp() -> Native {
         Native::Rcp(Rcp::default())
     }
@@ -79,7 +79,7 @@ impl FromStr for Native {
     }
 }
 
-/// There is no native congestion control of this name.
+/// Unknown name of a native congestion control.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no native congestion control is called `{0}`: it is one of {list}", list = Native::NAMES.join(", "))]
 pub struct UnknownNative(pub String);
@@ -103,7 +103,7 @@ impl Control for Native {
     }
 }
 
-/// Growth as Linux does it, packet by packet.
+/// Window growth as in Linux, packet by packet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Growth {
     /// Packets acknowledged towards the next increase (`snd_cwnd_cnt`).
@@ -111,8 +111,8 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    /// Whether the window may grow: something was acknowledged, no reduction is under way, and the
-    /// window limits sending.
+    /// Returns true if the window may grow: data was acknowledged, no reduction is in progress, and
+    /// the window limits sending.
     #[inline(always)]
     pub fn allowed(event: &Event<'_>) -> bool {
         let connection = event.connection();
@@ -121,8 +121,9 @@ impl Growth {
             && connection.cwnd_limited()
     }
 
-    /// Slow start: one packet for every packet that counts, up to the threshold. Returns the new
-    /// window, and the acknowledged packets that are left for congestion avoidance.
+    /// Slow start: grows by one packet per acknowledged packet, up to the threshold and
+    /// `Config::growth_limit`. Returns the new window and the acknowledged packets left for
+    /// congestion avoidance.
     #[inline(always)]
     pub fn slow_start(event: &Event<'_>) -> (u32, u32) {
         let connection = event.connection();
@@ -139,7 +140,7 @@ impl Growth {
         (window + step, acked - step)
     }
 
-    /// Congestion avoidance: a packet for every `every` that are acknowledged
+    /// Congestion avoidance: grows by one packet per `every` acknowledged packets
     /// (`tcp_cong_avoid_ai`).
     #[inline(always)]
     pub fn avoid(&mut self, window: u32, every: u32, acked: u32) -> u32 {
@@ -163,7 +164,7 @@ impl Growth {
     }
 }
 
-/// An outcome that sets the window, in packets. Empty where the window is in force already.
+/// Returns an outcome that sets the window to `packets`. It is empty if that window is in force.
 #[inline(always)]
 pub(crate) fn window(event: &Event<'_>, packets: u32) -> Outcome {
     let connection = event.connection();
@@ -174,7 +175,7 @@ pub(crate) fn window(event: &Event<'_>, packets: u32) -> Outcome {
     }
 }
 
-/// A threshold in packets as an outcome, at least two.
+/// Returns an outcome that sets the threshold to `packets`, at least two.
 #[inline(always)]
 pub(crate) fn threshold(event: &Event<'_>, packets: u64) -> Outcome {
     Outcome {
@@ -183,7 +184,7 @@ pub(crate) fn threshold(event: &Event<'_>, packets: u64) -> Outcome {
     }
 }
 
-/// Whether the connection is in slow start.
+/// Returns true if the connection is in slow start.
 #[inline(always)]
 pub(crate) fn in_slow_start(event: &Event<'_>) -> bool {
     event.connection().cwnd() < event.connection().ssthresh()

@@ -1,52 +1,52 @@
-//! Numbers of segments: 32 bits that wrap, compared as RFC 1982 compares them.
+//! Segment numbers: 32 bits that wrap, compared by serial number arithmetic (RFC 1982).
 
-/// The number of a segment. Numbers wrap, so that two compare only while less than 2^31 lies
-/// between them, which is far more than any window holds.
+/// Segment number. Numbers wrap: a comparison is valid only for numbers less than 2^31 apart, which
+/// is far more than any window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Number(pub u32);
 
 impl Number {
-    /// The number `n` later.
+    /// Returns the number `n` later.
     #[inline(always)]
     #[must_use]
     pub const fn plus(self, n: u32) -> Number {
         Number(self.0.wrapping_add(n))
     }
 
-    /// The number `n` earlier.
+    /// Returns the number `n` earlier.
     #[inline(always)]
     #[must_use]
     pub const fn minus(self, n: u32) -> Number {
         Number(self.0.wrapping_sub(n))
     }
 
-    /// The number before.
+    /// Returns the preceding number.
     #[inline(always)]
     #[must_use]
     pub const fn previous(self) -> Number {
         Number(self.0.wrapping_sub(1))
     }
 
-    /// Distance from `earlier` to here. More than 2^31 where `earlier` is in fact later.
+    /// Distance from `earlier` to this number; above 2^31 if `earlier` is in fact later.
     #[inline(always)]
     pub const fn since(self, earlier: Number) -> u32 {
         self.0.wrapping_sub(earlier.0)
     }
 
-    /// Whether this one comes before `other`.
+    /// Returns true if this number precedes `other`.
     #[inline(always)]
     pub const fn before(self, other: Number) -> bool {
         (self.0.wrapping_sub(other.0) as i32) < 0
     }
 
-    /// Whether `from <= self < to`.
+    /// Returns true if `from <= self < to`.
     #[inline(always)]
     pub const fn within(self, from: Number, to: Number) -> bool {
         self.since(from) < to.since(from)
     }
 
-    /// The later of the two.
+    /// Returns the later of two numbers.
     #[inline(always)]
     #[must_use]
     pub const fn later(self, other: Number) -> Number {

@@ -1,25 +1,26 @@
-//! Proof of receipt: a receiver that acknowledges what it never got is found out.
+//! Proof of receipt: detects a receiver that acknowledges data it never received.
 //!
-//! A receiver that conceals losses, or acknowledges ahead of what arrives, makes its sender exceed
-//! what the path carries (Savage et al., "TCP Congestion Control with a Misbehaving Receiver",
-//! 1999). RFC 3540 answers with a random nonce in each segment and their sum in each ACK. It has
-//! one bit for a nonce; here a nonce has 16.
+//! A receiver that conceals losses, or acknowledges ahead of arrivals, makes its sender exceed the
+//! capacity of the path (Savage et al., "TCP Congestion Control with a Misbehaving Receiver",
+//! 1999). RFC 3540 counters this with a random nonce in each segment and the sum of nonces in each
+//! ACK. Its nonces have one bit; these have 16.
 //!
 //! - The nonce of a number is the difference of two values of a keyed hash: `P(number + 1) -
-//!   P(number)`. The sum over `start..end` is then `P(end) - P(start)`, so that a sender stores no
-//!   nonces, and an ACK costs it one hash for its cumulative part, one for its echo and two for
-//!   each SACK range. Both parts need a proof: a receiver could otherwise SACK what it never got.
-//! - The mark of a transmission belongs to a number and a transmission of it. The receiver echoes
-//!   the mark of the segment that it answers. Without it a receiver could let a retransmission
-//!   arrive, claim that the original did, and have the reduction undone (Eifel, RFC 3522). A DSACK
-//!   undoes a reduction only where the mark shows the original.
+//!   P(number)`. The sum over `start..end` is then `P(end) - P(start)`. A sender stores no nonces,
+//!   and an ACK costs it one hash for the cumulative part, one for the echo and two per SACK range.
+//!   Cumulative ACK and SACK both need the proof: a receiver could otherwise SACK data it never
+//!   received.
+//! - The mark belongs to one transmission of a number. The receiver echoes the mark of the segment
+//!   that triggered the ACK. Without it a receiver could receive a retransmission, claim that the
+//!   original arrived, and have the reduction undone (Eifel, RFC 3522). A DSACK undoes a reduction
+//!   only with the mark of the original.
 //!
 //! The hash is SipHash-1-3 with a random key per connection, which never leaves the sender. After
-//! 2^32 segments (6 TB) the numbers, and with them the nonces, start again.
+//! 2^32 segments (6 TB) the numbers, and with them the nonces, repeat.
 //!
-//! Parts of one segment carry the same nonce. A receiver can conceal the loss of a part as long as
-//! segments leave that were cut before their path became narrower: a flight. CE counts, time stamps
-//! and windows are a receiver's word, without proof.
+//! The parts of a split segment carry the same nonce. A receiver can therefore conceal the loss of
+//! a part for one flight: while segments are sent that were cut before the path MTU shrank. CE
+//! counts, time stamps and windows are not proved.
 
 #[cfg(test)]
 mod tests;
@@ -32,23 +33,23 @@ use crate::number::Number;
 use crate::segment::{Kind, Segment, Side};
 use crate::send::acknowledge::clip;
 
-/// The nonces in a segment, next to its fields. All are zero where the peer asks for no proof.
+/// Nonces of a segment, carried next to its header. All are zero if the peer requires no proof.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Proof {
     /// Data: nonce of the segment's number.
     pub nonce: u16,
     /// Data: mark of this transmission.
     pub mark: u16,
-    /// Sum of the nonces of all that the segment acknowledges, wrapping.
+    /// Sum of the nonces of all segments acknowledged by this one, wrapping.
     pub sum: u16,
-    /// Mark of the segment that is being answered; 0 where none is.
+    /// Mark of the segment that triggered the ACK; 0 if none did.
     pub echo: u16,
 }
 
-/// Transmission of an original.
+/// Transmission count of an original.
 const FIRST: u8 = 1;
 
-/// Key of the nonces of a connection.
+/// Secret key of a connection's nonces.
 #[derive(Clone)]
 pub(crate) struct NonceKey {
     hasher: SipHasher13,
@@ -80,7 +81,7 @@ impl NonceKey {
         self.hasher.hash(&input.to_le_bytes())
     }
 
-    /// P of the module's page.
+    /// P in the module documentation.
     #[inline]
     fn prefix(&self, number: Number) -> u16 {
         self.hash(number, FIRST) as u16
@@ -98,7 +99,8 @@ impl NonceKey {
         (self.hash(number, transmission) >> 16) as u16
     }
 
-    /// Nonce and mark of a segment. The hash of a first transmission has P as well.
+    /// Returns nonce and mark of a segment. The hash of a first transmission yields both P and the
+    /// mark.
     #[inline]
     fn nonces(&self, number: Number, transmission: u8) -> (u16, u16) {
         let first = self.hash(number, FIRST);
@@ -112,15 +114,16 @@ impl NonceKey {
 }
 
 impl Connection {
-    /// Requires the peer to prove receipt, with a random key. To be called before the first segment
-    /// leaves.
+    /// Requires the peer to prove receipt, with a random key. Must be called before the first
+    /// segment is sent.
     pub fn require_proof(&mut self, key: &[u8; 16]) {
         let first = Number(self.config.first_number);
         self.nonces = Some(Box::new(NonceKey::new(key, first)));
     }
 
-    /// Returns the nonces for a segment that [`transmit`](Connection::transmit) has given, with the
-    /// ranges in `side` that really leave. To be called before the next segment is handled.
+    /// Returns the nonces of a segment returned by [`transmit`](Connection::transmit), for those
+    /// ranges in `side` that are actually sent. Must be called before the next segment is
+    /// processed.
     #[inline]
     pub fn prove(&self, segment: &Segment, side: &Side) -> Proof {
         let ranges = if segment.has_side() {
@@ -143,8 +146,8 @@ impl Connection {
         proof
     }
 
-    /// Checks what a segment claims to have received. Returns false, and ends the connection, where
-    /// the claim is false.
+    /// Checks the receipt that a segment claims. Returns false and ends the connection if the claim
+    /// is false.
     #[inline]
     pub(crate) fn check_proof(&mut self, segment: &Segment, side: &Side, proof: &Proof) -> bool {
         if self.nonces.is_none()
@@ -161,8 +164,8 @@ impl Connection {
         false
     }
 
-    /// Returns the sum of the nonces that a segment claims to have received, and the mark that it
-    /// answers. `None` where no honest peer claims that.
+    /// Returns the sum of nonces and the mark that a truthful segment carries. `None` if no honest
+    /// peer sends such a segment.
     #[inline]
     pub(crate) fn claimed(&self, segment: &Segment, side: &Side) -> Option<(u16, u16)> {
         let key = self.nonces.as_deref()?;
@@ -173,7 +176,8 @@ impl Connection {
             &[]
         };
         for range in ranges {
-            // A range that would be left out must not count either: it could cancel another one.
+            // A range that would be ignored must not count here either: it could cancel another
+            // one.
             if clip(*range, segment.ack, self.flight.cut()) != Some(*range) {
                 return None;
             }
@@ -186,7 +190,8 @@ impl Connection {
         Some((sum, echo))
     }
 
-    /// Whether a DSACK says by its mark that the original arrived. Without proofs every DSACK does.
+    /// Returns true if a DSACK proves by its mark that the original arrived. Without proofs every
+    /// DSACK counts.
     pub(crate) fn shows_original(&self, segment: &Segment, duplicate: Number) -> bool {
         self.nonces.is_none() || (segment.echo == duplicate && segment.echo_transmission == FIRST)
     }

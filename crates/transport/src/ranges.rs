@@ -1,25 +1,24 @@
-//! Ranges of segment numbers that arrived out of order: the receiver's, and the sender's image of
-//! them.
+//! Ranges of segment numbers received out of order, at the receiver and mirrored at the sender.
 //!
 //! The ranges are sorted, disjoint and not adjacent. Memory and time depend on the number of holes,
-//! not on the length of ranges. Most changes are at either end.
+//! not on the length of the ranges. Most changes are at either end.
 
 use std::collections::VecDeque;
 
 use crate::number::Number;
 use crate::segment::Range;
 
-/// A range with the stream offset at its end, which the sender has no use for.
+/// Range with the stream offset of its end, which only the receiver uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub range: Range,
     pub end_offset: u64,
-    /// Sum of the nonces of its segments, wrapping; the sender has no use for that.
+    /// Sum of the nonces of its segments, wrapping; only the receiver uses it.
     pub nonces: u16,
 }
 
-/// Most holes that either end tracks. Data beyond them counts as lost. A real path has hundreds at
-/// most. More would let a peer fill memory, 24 bytes for each.
+/// Maximum number of ranges that either end tracks. Data beyond them counts as lost. Real paths
+/// have a few hundred at most. A higher limit would let a peer fill memory, 24 bytes per range.
 pub(crate) const MOST: usize = 1 << 14;
 
 #[derive(Clone, Debug, Default)]
@@ -55,7 +54,7 @@ impl RangeSet {
         self.0.iter()
     }
 
-    /// The place of the first range that ends at `number` or later.
+    /// Index of the first range that ends at `number` or later.
     fn place(&self, number: Number) -> usize {
         match self.0.back() {
             None => 0,
@@ -64,12 +63,12 @@ impl RangeSet {
         }
     }
 
-    /// The range that holds `number`.
+    /// Returns the range that contains `number`.
     pub fn find(&self, number: Number) -> Option<Range> {
         self.find_span(number).map(|span| span.range)
     }
 
-    /// The span that holds `number`.
+    /// Returns the span that contains `number`.
     pub fn find_span(&self, number: Number) -> Option<&Span> {
         let span = self.0.get(self.place(number.plus(1)))?;
         number
@@ -77,14 +76,13 @@ impl RangeSet {
             .then_some(span)
     }
 
-    /// Adds `range`, which is not empty and less than 2^31 long. Calls `fresh` for each part that
-    /// was not in the set. Returns false, and changes nothing, when one more range would be too
-    /// many.
+    /// Adds `range`, which must be non-empty and shorter than 2^31. Calls `fresh` for each part
+    /// that was not in the set. Returns false and changes nothing if the set is full.
     pub fn insert(&mut self, range: Range, end_offset: u64, fresh: impl FnMut(Range)) -> bool {
         self.insert_with(range, end_offset, 0, fresh)
     }
 
-    /// The same with the nonce of a range of one segment, which counts if the segment is new.
+    /// Adds a range of one segment with its nonce, which is added only if the segment is new.
     pub fn insert_with(
         &mut self,
         range: Range,
@@ -151,7 +149,7 @@ impl RangeSet {
         true
     }
 
-    /// Forgets what comes before `number`.
+    /// Removes all numbers before `number`.
     pub fn forget_before(&mut self, number: Number) {
         while let Some(first) = self.0.front_mut() {
             if first.range.start.before(number) && number.before(first.range.end) {
@@ -214,7 +212,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a set of numbers, around the wrap.
+        /// Compares with a set of numbers, around the wrap.
         #[test]
         fn as_a_set_of_numbers(first in prop::sample::select(vec![0u32, u32::MAX - 30]),
                                steps in prop::collection::vec((0u32..60, 1u32..12, 0u32..8), 1..60)) {

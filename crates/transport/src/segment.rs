@@ -1,112 +1,112 @@
-//! What two ends say to each other: [`Segment`] in every packet, [`Side`] in those that carry SACK
-//! ranges or time stamps.
+//! Packet format of the transport: a [`Segment`] in every packet, and a [`Side`] in packets with
+//! SACK ranges or time stamps.
 //!
-//! Segments are typed and have no payload. A codec turns them into bytes (`ccplane-udp`'s). The
-//! simulator carries them as they are.
+//! Segments are typed and have no payload. The codec of `ccplane-udp` encodes them into bytes; the
+//! simulator carries them unencoded.
 
 use ccplane_qdisc::Ecn;
 use ccplane_units::Time;
 
 use crate::number::Number;
 
-/// What a segment is for. Each acknowledges, except the first of a connection.
+/// Type of a segment. Every segment acknowledges, except the first of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Kind {
-    /// An acknowledgement alone, without a number of its own.
+    /// Acknowledgement without data. It consumes no number.
     #[default]
     Ack,
     /// Stream data, the end of the stream, or both.
     Data,
-    /// A client asks for a connection; `length` is its MSS.
+    /// Connection request from a client; `length` is its MSS.
     Open,
-    /// A server's answer to it; `length` is its MSS. The driver may put a cookie beside it.
+    /// Server's reply to [`Kind::Open`]; `length` is its MSS. The driver may attach a cookie.
     OpenReply,
-    /// The connection is given up; nothing follows.
+    /// Abort of the connection; nothing follows.
     Abort,
-    /// A driver asks whether the path carries datagrams of `length` bytes; it is none of the
-    /// connection's ([`Connection`](crate::Connection) takes no notice).
+    /// Path MTU probe of a driver, a datagram of `length` bytes. [`Connection`](crate::Connection)
+    /// ignores it.
     PathProbe,
-    /// The answer: one of `length` bytes has arrived.
+    /// Reply to a path MTU probe: a datagram of `length` bytes has arrived.
     PathReply,
 }
 
-/// What a packet says, without its payload. Plain data of 40 bytes, so that a simulator can copy it
-/// about.
+/// Header of a packet, without the payload. 40 bytes of plain data, so that a simulator can copy it
+/// cheaply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Segment {
-    /// [`Kind::Data`]: the number of this segment. Otherwise the number that the next new one will have.
+    /// [`Kind::Data`]: number of this segment. Otherwise the number of the next new segment.
     pub number: Number,
-    /// Everything before this number has arrived.
+    /// Cumulative ACK: every segment before this number has arrived.
     pub ack: Number,
-    /// Window: how many bytes beyond the acknowledged ones its sender will take.
+    /// Receive window, bytes beyond the cumulative ACK.
     pub window: u32,
-    /// ECN: packets of data that had arrived here with CE, from the beginning on, wrapping
-    /// (accurate ECN's r.cep).
+    /// ECN: data packets received with CE since the start, wrapping (accurate ECN's r.cep).
     pub ce_packets: u32,
-    /// ECN: bytes of payload in them, wrapping (accurate ECN's r.ceb).
+    /// ECN: payload bytes in those packets, wrapping (accurate ECN's r.ceb).
     pub ce_bytes: u32,
-    /// The number of the segment that made its receiver acknowledge; see `echo_transmission`.
+    /// Number of the segment that triggered this acknowledgement; see `echo_transmission`.
     pub echo: Number,
     offset_low: u32,
     offset_high: u16,
-    /// Bytes of payload.
+    /// Payload length, bytes.
     pub length: u16,
-    /// What the segment is for.
+    /// Type of the segment.
     pub kind: Kind,
-    /// A set of the `Segment::` constants.
+    /// Bit set of the `Segment::` constants.
     pub flags: u8,
-    /// Priority class, as its sender means it, below [`MAX_CLASSES`](crate::MAX_CLASSES): 0 is the
-    /// ordinary one, higher classes are below it in every queue.
+    /// Priority class chosen by the sender, below [`MAX_CLASSES`](crate::MAX_CLASSES). 0 is the
+    /// default; every queue serves higher classes after it.
     pub class: u8,
-    /// The class that the packet's marking (its DSCP) says on the way. Queues go by it. The sender
-    /// sets it to `class`, a network may change it, and a driver sets it on arrival.
+    /// Class according to the packet's DSCP, by which queues schedule it. The sender sets it to
+    /// `class`, a network may change it, and the receiving driver sets it on arrival.
     pub band: u8,
-    /// In classes above 0, where something of the class is answered: one more than the `band` in
-    /// which that arrived, the highest in the order of priority if it was several. 0 otherwise.
+    /// In acknowledgements of classes above 0: one more than the `band` in which the acknowledged
+    /// segment arrived, or the band of highest priority if there were several segments. 0
+    /// otherwise.
     pub echo_band: u8,
-    /// The ECN field of the packet. The sender chooses it, queues on the way may set [`Ecn::Ce`].
+    /// ECN field of the packet. The sender sets it; queues may change it to [`Ecn::Ce`].
     pub ecn: Ecn,
-    /// How many times this segment was sent, this time included; stays at 255.
+    /// Number of times this segment was sent, including this time; saturates at 255.
     pub transmission: u8,
-    /// `transmission` of the segment that made its receiver acknowledge; 0 when there was none. It
-    /// tells the answer to an original from the answer to a retransmission, for RTT samples (Karn)
-    /// and undo (RFC 3522, Eifel).
+    /// `transmission` of the segment that triggered this acknowledgement; 0 if none did. It
+    /// distinguishes the ACK of an original from the ACK of a retransmission, for RTT samples
+    /// (Karn's algorithm) and undo (Eifel, RFC 3522).
     pub echo_transmission: u8,
 }
 
 impl Segment {
     /// The stream ends with this segment.
     pub const FIN: u8 = 1;
-    /// The sender has not heard yet that its address counts as proved: the driver puts the server's
-    /// cookie beside.
+    /// Proof of address: the server has not confirmed the client's address yet, so the driver
+    /// attaches the server's cookie.
     pub const PROOF: u8 = 1 << 1;
-    /// Asks for an acknowledgement at once: window probes.
+    /// Window probe: requests an immediate acknowledgement.
     pub const PROBE: u8 = 1 << 2;
-    /// A [`Side`] belongs to it.
+    /// A [`Side`] accompanies the segment.
     pub const SIDE: u8 = 1 << 3;
 
-    /// Where in the stream the payload begins, bytes.
+    /// Offset of the payload in the stream, bytes.
     #[inline(always)]
     pub const fn offset(&self) -> u64 {
         (self.offset_high as u64) << 32 | self.offset_low as u64
     }
 
-    /// Says where in the stream the payload begins; 48 bits of it are kept, which are 281 TB.
+    /// Sets the offset of the payload in the stream. 48 bits are kept, which address 281 TB.
     #[inline(always)]
     pub const fn set_offset(&mut self, offset: u64) {
         self.offset_low = offset as u32;
         self.offset_high = (offset >> 32) as u16;
     }
 
-    /// Whether all the `flags` are set.
+    /// Returns true if all of `flags` are set.
     #[inline(always)]
     pub const fn has(&self, flags: u8) -> bool {
         self.flags & flags == flags
     }
 
-    /// Whether a [`Side`] belongs to it.
+    /// Returns true if a [`Side`] accompanies the segment.
     #[inline(always)]
     pub const fn has_side(&self) -> bool {
         self.has(Segment::SIDE)
@@ -117,53 +117,54 @@ impl Segment {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Range {
-    /// The first.
+    /// First number.
     pub start: Number,
-    /// The one after the last.
+    /// Number after the last.
     pub end: Number,
 }
 
-/// Most SACK ranges in an acknowledgement, as many as TCP's options have room for (RFC 2018,
-/// section 3).
+/// Maximum SACK ranges in an acknowledgement, as many as fit into TCP's options (RFC 2018 section
+/// 3).
 pub const MAX_RANGES: usize = 4;
 
-/// What a segment was cut to for a path that has become narrower since: datagrams with a part each,
-/// put together by the driver of the other end.
+/// Position of a datagram's payload within a segment. When the path MTU shrinks, segments that were
+/// already cut are split into several datagrams, and the receiving driver reassembles them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Part {
-    /// Where in the segment's payload it begins, bytes.
+    /// Offset within the segment's payload, bytes.
     pub begin: u16,
-    /// Bytes of the segment's payload; 0: this is no part, but all of it.
+    /// Payload bytes of the whole segment; 0 if the segment is not split.
     pub whole: u16,
 }
 
-/// What only some segments carry.
+/// Optional header fields, which only some segments carry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Side {
-    /// With data, t1: when it was sent. With an acknowledgement: t1 of the segment that is being
-    /// answered. A driver may put a better one in its place, as with t3: see
+    /// In data: t1, the time of sending. In an acknowledgement: t1 of the segment that triggered
+    /// it. A driver may replace t1 and t3 by more precise values: see
     /// [`Connection::handle_arrived`](crate::Connection::handle_arrived).
     pub t1: Time,
-    /// With an acknowledgement, t2: when the segment that is being answered arrived, by the clock
-    /// there.
+    /// In an acknowledgement: t2, the arrival time of the segment that triggered it, by the
+    /// receiver's clock.
     pub t2: Time,
-    /// With an acknowledgement, t3: when that was sent, by the clock there.
+    /// In an acknowledgement: t3, the time of sending the acknowledgement, by the receiver's clock.
     pub t3: Time,
-    /// Segments that arrived beyond the acknowledged ones; the range with the latest arrival first
-    /// (RFC 2018, section 4).
+    /// Segments received beyond the cumulative ACK; the range with the latest arrival first (RFC
+    /// 2018 section 4).
     ranges: [Range; MAX_RANGES],
     count: u8,
     duplicate: bool,
-    /// The stamps say something. An acknowledgement of nothing, a window update for one, has none.
+    /// The stamps are valid. An acknowledgement that no segment triggered, such as a window update,
+    /// has none.
     pub stamped: bool,
-    /// With data: which part of the segment this is.
+    /// In data: the part of the segment in this datagram.
     pub part: Part,
 }
 
 impl Side {
-    /// SACK ranges, the one with the latest arrival first, without the duplicate.
+    /// SACK ranges without the duplicate, the one with the latest arrival first.
     #[inline]
     pub fn ranges(&self) -> &[Range] {
         let all = self
@@ -177,7 +178,7 @@ impl Side {
         }
     }
 
-    /// DSACK: what arrived a second time (RFC 2883).
+    /// DSACK: the range that arrived a second time (RFC 2883).
     #[inline]
     pub fn duplicate(&self) -> Option<Range> {
         if self.duplicate {
@@ -187,7 +188,7 @@ impl Side {
         }
     }
 
-    /// Adds a range; false when there is no more room.
+    /// Adds a range. Returns false if there is no room left.
     #[inline]
     pub fn push(&mut self, range: Range) -> bool {
         match self.ranges.get_mut(usize::from(self.count)) {
@@ -200,7 +201,7 @@ impl Side {
         }
     }
 
-    /// Begins anew with a range that arrived twice.
+    /// Replaces all ranges by one that arrived twice.
     #[inline]
     pub fn set_duplicate(&mut self, range: Range) {
         self.ranges[0] = range;
@@ -208,7 +209,7 @@ impl Side {
         self.duplicate = true;
     }
 
-    /// Forgets the last range, where a codec has no room for it; false when there is none.
+    /// Removes the last range, for a codec without room for it. Returns false if there is none.
     pub fn pop(&mut self) -> bool {
         let any = self.count > 0;
         self.count = self.count.saturating_sub(1);
@@ -216,7 +217,7 @@ impl Side {
         any
     }
 
-    /// Whether it says nothing, so that it need not be sent.
+    /// Returns true if there is nothing to send.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.count == 0 && !self.stamped && self.part.whole == 0

@@ -1,46 +1,46 @@
-//! Figures of a connection, for people and reports.
+//! Statistics of a connection, for users and reports.
 
 use ccplane_units::Duration;
 
 use crate::connection::Connection;
 
-/// Figures of a connection at one moment.
+/// Statistics of a connection at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stats {
-    /// Bytes that the application wrote.
+    /// Bytes written by the application.
     pub written: u64,
-    /// Bytes of them that were sent at least once.
+    /// Written bytes that were sent at least once.
     pub sent: u64,
-    /// Bytes of them that are acknowledged.
+    /// Written bytes that are acknowledged.
     pub acked: u64,
-    /// Bytes that arrived in order.
+    /// Bytes received in order.
     pub received: u64,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub retransmitted: u32,
-    /// Segments that were taken for lost, rightly or not.
+    /// Segments marked lost, including those marked spuriously.
     pub lost: u32,
     /// Retransmission timeouts.
     pub timeouts: u16,
     /// Packets delivered, by cumulative or selective acknowledgement; wraps.
     pub delivered: u32,
-    /// Packets of data sent from here that arrived with CE; wraps.
+    /// Data packets that the peer received with CE; wraps.
     pub marked: u32,
-    /// Acknowledgements whose time stamps cannot be true, and brought no sample of the one-way
-    /// delay.
+    /// Acknowledgements whose time stamps are implausible and therefore gave no sample of the
+    /// one-way delay.
     pub samples_dropped: u32,
-    /// The congestion window, bytes.
+    /// Congestion window, bytes.
     pub cwnd: u64,
-    /// The slow-start threshold, bytes.
+    /// Slow-start threshold, bytes.
     pub ssthresh: u64,
-    /// The pacing rate, bytes/s; 0 when not paced.
+    /// Pacing rate, bytes/s; 0 when not paced.
     pub pacing_rate: u64,
     /// Packets in flight.
     pub in_flight: u32,
     /// Smoothed RTT; zero before the first sample.
     pub srtt: Duration,
-    /// The least RTT; zero before the first sample.
+    /// Minimum RTT; zero before the first sample.
     pub min_rtt: Duration,
-    /// The retransmission timeout now, before any backoff.
+    /// Retransmission timeout before any backoff.
     pub rto: Duration,
 }
 

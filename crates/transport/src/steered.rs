@@ -1,11 +1,11 @@
-//! A connection steered by an agent: a flow of its datapath behind the [`Control`] trait.
+//! Connection controlled by an agent: implements [`Control`] for a datapath flow.
 
 use ccplane_datapath::{Capabilities, Outcome, SteeredFlow};
 use ccplane_units::Time;
 
 use crate::control::{Control, Event};
 
-/// What a connection can do for whoever steers it, wherever it runs. With
+/// Capabilities that a connection offers to an agent on any host. With
 /// [`Config::stamps`](crate::Config::stamps) also [`Capabilities::ONE_WAY_DELAY`].
 pub const CAPABILITIES: Capabilities = Capabilities::CWND
     .with(Capabilities::PACING)

@@ -1,9 +1,10 @@
-//! Cubic: RFC 9438, with fast convergence and the Reno-friendly region, whose slope stays α_cubic,
-//! as Linux has it (section 4.3 makes it 1 from the window before the loss on).
+//! Cubic: RFC 9438, with fast convergence and the Reno-friendly region. The slope of the
+//! Reno-friendly estimate stays α_cubic, as in Linux (section 4.3 raises it to 1 once the estimate
+//! exceeds the window before the loss).
 //!
-//! The law is worked out once for every change of the window, or 32 times a second, and gives how
-//! many packets acknowledged grow the window by one (`every`, Linux' `cnt`); an ACK only counts.
-//! The cube root is taken once for a stage.
+//! The cubic function is evaluated when the window changes, and at least 32 times a second. It
+//! yields `every`, the number of acknowledged packets per increase of the window by one (Linux'
+//! `cnt`); other ACKs only count. The cube root is computed once per congestion-avoidance stage.
 
 use ccplane_datapath::Outcome;
 use ccplane_units::{Duration, Time};
@@ -12,61 +13,63 @@ use super::hystart::HyStart;
 use super::{Growth, in_slow_start, threshold, window};
 use crate::control::{Control, Event};
 
-/// C, segments/s³ (RFC 9438, 5.1). Larger probes sooner after a loss and is less fair to Reno.
+/// C, segments/s³ (RFC 9438 section 5.1). A larger value probes sooner after a loss and is less
+/// fair to Reno.
 const C: f64 = 0.4;
-/// β_cubic (RFC 9438, 4.6): what is kept at a loss.
+/// β_cubic (RFC 9438 section 4.6): fraction of the window that remains after a loss.
 const BETA: f64 = 0.7;
-/// α_cubic (RFC 9438, 4.3, equation 4): growth of the Reno-friendly estimate that, with β_cubic,
-/// has Reno's mean window.
+/// α_cubic (RFC 9438 section 4.3, equation 4): growth of the Reno-friendly estimate. With β_cubic
+/// it gives Reno's mean window.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
-/// Most that the window grows in an RTT (RFC 9438, 4.2: target is at most 1.5 cwnd).
+/// Maximum growth per RTT as a fraction of the window (RFC 9438 section 4.2: target ≤ 1.5 cwnd).
 const MOST_GROWTH: f64 = 0.5;
-/// Linux, while no loss has shown the capacity: `cnt` at most 20.
+/// Maximum `cnt` before the first loss, as in Linux.
 const EVERY_BEFORE_LOSS: u32 = 20;
-/// Longest time for which the law's last answer holds: Linux' HZ/32. Shorter costs time, longer
-/// lets the window lag behind.
+/// Maximum interval between evaluations of the cubic function: Linux' HZ/32. A shorter one costs
+/// CPU time; a longer one lets the window lag behind.
 const UPDATE: Duration = Duration::from_nanos(1_000_000_000 / 32);
 
-/// Cubic.
+/// Cubic congestion control.
 #[derive(Clone, Debug)]
 pub struct Cubic {
     growth: Growth,
-    /// Packets acknowledged for each that the window grows by.
+    /// Acknowledged packets per increase of the window by one.
     every: u32,
-    /// Packets acknowledged since the law was last worked out.
+    /// Packets acknowledged since the last evaluation.
     acked: u32,
-    /// The window then.
+    /// Window at the last evaluation, packets.
     known: u32,
-    /// When it is to be worked out again, at the latest.
+    /// Time of the next evaluation at the latest.
     update_at: Time,
-    /// The last ACK, to know how long the application limited sending.
+    /// Time of the last ACK, which gives the length of an application-limited period.
     last: Time,
     now: Memory,
-    /// As it was before the last reduction, in case that was spurious (RFC 9438, 4.9).
+    /// State before the last reduction, in case it was spurious (RFC 9438 section 4.9).
     before: Option<Box<Memory>>,
-    /// While it looks for the end of slow start.
+    /// Present while slow start may still end by HyStart.
     hystart: Option<Box<HyStart>>,
     uses_hystart: bool,
 }
 
-/// Windows in packets.
+/// State that a spurious reduction restores. Windows are in packets.
 #[derive(Clone, Copy, Debug, Default)]
 struct Memory {
-    /// W_max; 0 when no loss has shown one.
+    /// W_max; 0 before the first loss.
     w_max: f64,
-    /// When the stage began; `Time::ZERO` when none has. It moves on while the application limits
-    /// sending (5.8).
+    /// Start of the stage; `Time::ZERO` if none has started. It is postponed while the application
+    /// limits sending (section 5.8).
     start: Time,
-    /// The plateau: W_max, or the window at the start where it was above that already.
+    /// The plateau: W_max, or the window at the start of the stage if that was larger.
     origin: f64,
-    /// When the plateau is reached, seconds from the start.
+    /// K: time from the start of the stage to the plateau, seconds.
     k: f64,
     /// W_est: the window that Reno would have.
     friendly: f64,
 }
 
 impl Memory {
-    /// Equation 2: K is the time that the cubic needs from the window at the start to the plateau.
+    /// Starts a stage. Equation 2: K is the time that the cubic needs to grow from the window at
+    /// the start to the plateau.
     fn begin(&mut self, now: Time, packets: f64) {
         self.start = now.max(Time::from_nanos(1));
         self.origin = self.w_max.max(packets);
@@ -82,7 +85,7 @@ impl Memory {
 }
 
 impl Cubic {
-    /// Cubic, with Linux' HyStart or without.
+    /// Creates Cubic with or without Linux' HyStart.
     pub fn new(hystart: bool) -> Cubic {
         Cubic {
             growth: Growth::default(),
@@ -106,14 +109,15 @@ impl Cubic {
             Some(memory) => **memory = self.now,
             None => self.before = Some(Box::new(self.now)),
         }
-        // 4.7, fast convergence: a window that was smaller than the last plateau gives way to new
+        // Section 4.7, fast convergence: a window below the last plateau releases bandwidth to new
         // flows.
         let w_max = match before < self.now.w_max {
             true => before * (1.0 + BETA) / 2.0,
             false => before,
         };
         self.now = Memory {
-            // 4.8: after a timeout the plateau is where the next stage begins.
+            // Section 4.8: after a timeout the plateau is the window at which the next stage
+            // starts.
             w_max: if timeout { 0.0 } else { w_max },
             ..Memory::default()
         };
@@ -123,13 +127,13 @@ impl Cubic {
         (before * BETA) as u64
     }
 
-    /// What the law said does not hold any more.
+    /// Forces an evaluation at the next ACK.
     fn forget(&mut self) {
         self.known = 0;
         self.acked = 0;
     }
 
-    /// A repeated timeout, or an undo.
+    /// Updates the state after a repeated timeout or an undo.
     #[cold]
     fn revise(&mut self, timeout: bool, undone: bool) {
         if timeout {
@@ -142,7 +146,7 @@ impl Cubic {
         self.forget();
     }
 
-    /// The law: `every`, from the time since the stage began.
+    /// Evaluates the cubic function: sets `every` from the time since the start of the stage.
     #[inline(never)]
     fn work_out(&mut self, now: Time, srtt: Duration, packets: u32) {
         let window = f64::from(packets);
@@ -154,13 +158,13 @@ impl Cubic {
 
         let t = seconds(now.since(memory.start));
         let target = if memory.w_cubic(t) < memory.friendly {
-            // Where the estimate is not ahead, the window follows its slope.
+            // The estimate is not ahead of the window: the window follows its slope.
             memory.friendly.max(window + ALPHA)
         } else {
             memory.w_cubic(t + seconds(srtt))
         };
         let growth = (target - window).min(MOST_GROWTH * window);
-        // Linux: below the target a hundredth of a packet an RTT.
+        // Linux: below the target the window grows by a hundredth of a packet per RTT.
         let every = if growth > 0.01 {
             window / growth
         } else {
@@ -190,7 +194,7 @@ impl Control for Cubic {
         self.last = event.now;
         if !Growth::allowed(event) {
             if self.now.start != Time::ZERO && event.ack.bytes > 0 {
-                self.now.start += idle; // 5.8
+                self.now.start += idle; // section 5.8
             }
             return Outcome::default();
         }
@@ -220,7 +224,7 @@ impl Control for Cubic {
     }
 }
 
-/// Exactly rounded products only, so that every machine has the same.
+/// Uses only correctly rounded products, so that the result is the same on every machine.
 fn seconds(span: Duration) -> f64 {
     span.as_nanos() as f64 * 1e-9
 }

@@ -1,4 +1,4 @@
-//! DCTCP: RFC 8257, in the fixed point of Linux.
+//! DCTCP: RFC 8257, in Linux' fixed-point arithmetic.
 
 use ccplane_datapath::Outcome;
 
@@ -6,26 +6,26 @@ use super::{Growth, threshold, window};
 use crate::control::{Control, Event};
 use crate::number::Number;
 
-/// α = 1, in parts of which it is kept.
+/// Fixed-point 1 of α.
 const ONE: u32 = 1024;
-/// g = 1/16 (RFC 8257, 4.2): the weight of a round's fraction of marks. Larger follows the marks
-/// faster and swings more.
+/// log2(1/g), g = 1/16 (RFC 8257 section 4.2): the weight of a round's fraction of marks. A larger
+/// g follows the marks faster and oscillates more.
 const SHIFT: u32 = 4;
 
-/// DCTCP: the window falls in proportion to the fraction of packets that were marked.
+/// DCTCP: reduces the window in proportion to the fraction of marked packets.
 #[derive(Clone, Debug)]
 pub struct Dctcp {
     growth: Growth,
-    /// Parts of [`ONE`].
+    /// Fixed-point α, in units of 1/[`ONE`].
     alpha: u32,
     delivered: u32,
     marked: u32,
-    /// The round ends when everything before this is acknowledged.
+    /// The round ends when every segment before this number is acknowledged.
     round: Option<Number>,
 }
 
 impl Default for Dctcp {
-    /// α begins at 1 (RFC 8257, 3.3, step 1), so that the first mark halves the window.
+    /// α starts at 1 (RFC 8257 section 3.3, step 1), so that the first mark halves the window.
     fn default() -> Dctcp {
         Dctcp {
             growth: Growth::default(),
@@ -38,12 +38,13 @@ impl Default for Dctcp {
 }
 
 impl Dctcp {
-    /// The estimate of the fraction of packets that are marked, between 0 and 1.
+    /// Estimated fraction of marked packets, between 0 and 1.
     pub fn alpha(&self) -> f64 {
         f64::from(self.alpha) / f64::from(ONE)
     }
 
-    /// RFC 8257, 3.3, steps 5 to 8: once a round α moves by g towards the round's fraction.
+    /// RFC 8257 section 3.3, steps 5 to 8: once per round, α moves by g towards the round's
+    /// fraction.
     #[inline(always)]
     fn estimate(&mut self, event: &Event<'_>) {
         let connection = event.connection();
@@ -54,7 +55,7 @@ impl Dctcp {
             return;
         }
         let fraction = (self.marked.min(self.delivered) << (10 - SHIFT)) / self.delivered.max(1);
-        // As Linux: the last step to 0 does not take for ever.
+        // As in Linux: subtract at least 1, so that α reaches 0.
         self.alpha -= (self.alpha >> SHIFT)
             .max(u32::from(self.alpha > 0))
             .min(self.alpha);
@@ -71,7 +72,8 @@ impl Control for Dctcp {
         if event.ack.reduces {
             self.growth.reset();
             let packets = u64::from(event.connection().window());
-            // RFC 8257, 3.4 for marks; 3.5: a loss is answered as ever.
+            // RFC 8257 section 3.4 for marks, section 3.5 for losses, which halve the window as
+            // usual.
             let loss = event.ack.lost > 0 || event.ack.timeout;
             let cut = if loss {
                 packets / 2

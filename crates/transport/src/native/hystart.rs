@@ -1,8 +1,8 @@
 //! HyStart of Linux 6.13 and later (`hystart_update` in tcp_cubic.c): slow start ends before the
-//! first loss when a train of ACKs is as long as the path, or when the delay has risen.
+//! first loss when an ACK train is as long as the path, or when the delay has risen.
 //!
-//! Linux 5.16 to 6.12 start no round below `hystart_low_window`, so that the first round begins in
-//! the middle of a flight and takes the queue of the flight's end for a standing one (fixed by
+//! Linux 5.16 to 6.12 start no round below `hystart_low_window`. Their first round starts in the
+//! middle of a flight and mistakes the queue of the flight's end for a standing queue (fixed by
 //! "tcp_cubic: fix incorrect HyStart round start detection").
 
 use ccplane_units::{Duration, Time};
@@ -10,22 +10,23 @@ use ccplane_units::{Duration, Time};
 use crate::connection::Connection;
 use crate::number::Number;
 
-/// Linux: `hystart_low_window`, packets. Smaller windows start rounds, but do not end slow start.
+/// Linux' `hystart_low_window`, packets. Below it rounds start but do not end slow start.
 const LOW_WINDOW: u32 = 16;
-/// Linux: `hystart_ack_delta_us`. ACKs further apart are no train.
+/// Linux' `hystart_ack_delta_us`. ACKs further apart do not form a train.
 const TRAIN_GAP: Duration = Duration::from_millis(2);
-/// Linux: `HYSTART_MIN_SAMPLES`. RTTs of a round before its least one counts.
+/// Linux' `HYSTART_MIN_SAMPLES`: RTT samples per round before the minimum is used.
 const MIN_SAMPLES: u8 = 8;
-/// Linux: `HYSTART_DELAY_MIN` and `_MAX`: the rise of an eighth that counts is within these. Less
-/// ends slow start for jitter, more only when the queue is long.
+/// Linux' `HYSTART_DELAY_MIN` and `_MAX`: bounds of the delay threshold, which is an eighth of the
+/// minimum RTT. A lower minimum ends slow start on jitter; a higher maximum ends it only at a long
+/// queue.
 const DELAY_MIN: Duration = Duration::from_millis(4);
 const DELAY_MAX: Duration = Duration::from_millis(16);
-/// Linux: `hystart_ack_delay`: what offloading sends at once, 4 times 65536 bytes at the pacing
-/// rate of slow start, 1 ms at most.
+/// Linux' `hystart_ack_delay`: the duration of a GSO burst, 4 times 65536 bytes at the pacing rate
+/// of slow start, at most 1 ms.
 const BURST: u64 = 4 * 65536;
 const BURST_MAX: Duration = Duration::from_millis(1);
 
-/// What a round of slow start has shown.
+/// State of a slow-start round.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HyStart {
     round_start: Time,
@@ -36,7 +37,7 @@ pub(crate) struct HyStart {
 }
 
 impl HyStart {
-    /// Whether slow start is to end at this ACK.
+    /// Returns true if slow start ends at this ACK.
     #[inline]
     pub fn is_over(&mut self, connection: &Connection, now: Time, rtt: Duration) -> bool {
         if rtt == Duration::ZERO {
@@ -61,7 +62,7 @@ impl HyStart {
         if now.since(self.last_ack) <= TRAIN_GAP {
             self.last_ack = now;
             let paced = connection.rate() != 0;
-            // The pacing rate of slow start is twice cwnd/srtt.
+            // In slow start the pacing rate is twice cwnd/SRTT.
             let burst = connection.srtt() * (BURST / 2) / connection.cwnd();
             let train = min_rtt + burst.min(BURST_MAX);
             if now.since(self.round_start) > if paced { train } else { train / 2 } {

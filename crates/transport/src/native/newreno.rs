@@ -1,11 +1,11 @@
-//! NewReno: RFC 5681, as Linux counts it.
+//! NewReno: RFC 5681, counted in packets as in Linux.
 
 use ccplane_datapath::Outcome;
 
 use super::{Growth, in_slow_start, threshold, window};
 use crate::control::{Control, Event};
 
-/// NewReno.
+/// NewReno congestion control.
 #[derive(Clone, Debug, Default)]
 pub struct NewReno {
     growth: Growth,
@@ -26,7 +26,7 @@ impl Control for NewReno {
 }
 
 impl Growth {
-    /// The window that NewReno has after this ACK, packets.
+    /// Returns NewReno's window after this ACK, packets.
     #[inline(always)]
     pub(crate) fn reno(&mut self, event: &Event<'_>) -> u32 {
         let connection = event.connection();

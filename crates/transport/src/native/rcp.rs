@@ -1,26 +1,26 @@
-//! RCP's sender: it sends at the rate that the routers on its way offer (Dukkipati et al., IWQoS
-//! 2005), whatever is lost.
+//! RCP's sender: sends at the rate that the routers on the path offer (Dukkipati et al., IWQoS
+//! 2005), regardless of losses.
 //!
-//! Its packets carry a stamp that routers with [`Rcp`](ccplane_qdisc::Rcp) queues lower, and the
-//! receiver returns it: a driver whose packets can do so tells it here with [`Rcp::offer`]. As in
-//! RC3's comparison (`tcp-rcp.cc`) the window is what the rate sends in the last round trip, and
-//! losses change neither.
+//! Each packet carries a rate field that routers with [`Rcp`](ccplane_qdisc::Rcp) queues lower and
+//! the receiver returns. A driver that supports the field passes it to [`Rcp::offer`]. As in RC3's
+//! comparison (`tcp-rcp.cc`) the window is the rate times the last RTT, and losses change neither.
 
 use ccplane_datapath::Outcome;
 use ccplane_units::{Duration, Rate};
 
 use crate::control::{Control, Event};
 
-/// RCP's sender.
+/// RCP congestion control.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rcp {
-    /// Bytes/s of whole packets; 0 before the first offer.
+    /// Offered rate, bytes/s of whole packets; 0 before the first offer.
     offered: u64,
     rtt: Duration,
 }
 
 impl Rcp {
-    /// The routers offer this rate, of whole packets, by an answer that came back after this time.
+    /// Sets the rate offered by the routers, headers included, and the RTT of the packet that
+    /// carried it.
     pub fn offer(&mut self, rate: Rate, rtt: Duration) {
         (self.offered, self.rtt) = (rate.bytes_per_sec(), rtt);
     }

@@ -1,4 +1,5 @@
-//! Honest receivers pass, whatever arrives in whatever order; false claims end the connection.
+//! Honest receivers pass the check whatever arrives in whatever order; false claims end the
+//! connection.
 
 use ccplane_units::{Duration, Time};
 use proptest::prelude::*;
@@ -14,7 +15,7 @@ use crate::receive::Receiver;
 use crate::segment::Range;
 
 thread_local! {
-    /// Hashes so far.
+    /// Number of hashes computed so far.
     pub(super) static HASHES: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
@@ -23,20 +24,20 @@ const KEY: [u8; 16] = *b"a key of a test.";
 const FIRST_NUMBER: u32 = u32::MAX - 9;
 const FLIGHT: u16 = 20;
 
-/// A sender that asks for proof, and the receiving half of its peer.
+/// Sender that requires proof, and the receiving half of its peer.
 struct Ends {
     sender: Alone,
     receiver: Receiver,
     config: Config,
-    /// What left, in the order of leaving.
+    /// Segments sent, in order.
     sent: Vec<(Segment, Proof)>,
 }
 
-/// An acknowledgement with its ranges and nonces.
+/// Acknowledgement with its ranges and nonces.
 type Answer = (Segment, Side, Proof);
 
 impl Ends {
-    /// A flight of [`FLIGHT`] segments has left.
+    /// Starts with a flight of [`FLIGHT`] segments.
     fn new() -> Ends {
         let config = Config {
             initial_window: FLIGHT,
@@ -65,7 +66,7 @@ impl Ends {
         }
     }
 
-    /// What left as the `index`-th arrives.
+    /// Delivers the segment sent as number `index`.
     fn deliver(&mut self, index: usize) {
         let (segment, proof) = self.sent[index];
         let now = self.sender.now;
@@ -119,7 +120,8 @@ impl Ends {
         self.send();
     }
 
-    /// Segment 5 of the flight is lost, found by SACKs, and leaves again as the last of `sent`.
+    /// Repairs a loss: segment 5 of the flight is lost, detected by SACKs, and retransmitted as the
+    /// last of `sent`.
     fn repaired() -> Ends {
         let mut ends = Ends::new();
         ends.pass(20);
@@ -168,7 +170,7 @@ fn nonces_add_up_across_the_wrap() {
 }
 
 proptest! {
-    /// Losses, reordering, duplicates and late ACKs of any order.
+    /// Losses, reordering, duplicates and late ACKs in any order.
     #[test]
     fn an_honest_receiver_is_kept(steps in prop::collection::vec((0u8..8, any::<prop::sample::Index>()), 1..200)) {
         let mut ends = Ends::new();
@@ -188,7 +190,7 @@ proptest! {
     }
 }
 
-/// A window of any size costs an ACK the same.
+/// The cost of an ACK does not depend on the window.
 #[test]
 fn a_segment_costs_two_hashes_and_an_ack_two_and_two_per_range() {
     let mut ends = Ends::new();
@@ -212,7 +214,7 @@ fn a_segment_costs_two_hashes_and_an_ack_two_and_two_per_range() {
     assert_eq!(ends.failure(), None);
 }
 
-/// Every way to claim a segment that is missing, with the honest sum and with a guess.
+/// All ways to claim a missing segment, with the honest sum and with a guess.
 #[test]
 fn a_false_claim_ends_the_connection() {
     let mut random = Pcg32::new(37, 4);
@@ -226,11 +228,11 @@ fn a_false_claim_ends_the_connection() {
         }
         let (mut segment, mut side, mut proof) = ends.answer();
         match round % 7 {
-            // Ahead of what arrived, and of what was sent.
+            // Ahead of the received, and of the sent segments.
             0 => segment.ack = number(missing + 1).later(segment.ack.plus(1)),
             1 => segment.ack = number(u32::from(FLIGHT)),
             2 => segment.ack = number(u32::from(FLIGHT) + 1),
-            // A SACK of what is missing, alone and with a range backwards that cancels it.
+            // A SACK of a missing segment, alone and with an inverted range that cancels it.
             3 => {
                 side = Side::default();
                 side.push(range(missing, missing + 1));
@@ -274,7 +276,7 @@ fn a_false_claim_ends_the_connection() {
     }
 }
 
-/// Eifel: the answer to the retransmission claims to answer the original.
+/// Eifel: the ACK of the retransmission claims that the original triggered it.
 #[test]
 fn an_echo_without_its_mark_ends_the_connection() {
     let mut ends = Ends::repaired();
