@@ -1,6 +1,6 @@
-//! What sending, receiving and acknowledging a packet cost: `cargo run --release -p
-//! ccplane-transport --example ns_per_packet`. An argument is the number of rounds, for callgrind:
-//! the difference of two lengths is free of what happens once.
+//! Cost of sending, receiving and acknowledging a packet: `cargo run --release -p ccplane-transport
+//! --example ns_per_packet`. The optional argument is the number of rounds, for callgrind: the
+//! difference of two runs excludes the cost of the set-up.
 
 #[path = "../tests/support/exchange.rs"]
 mod exchange;

@@ -1,5 +1,5 @@
-//! Once a connection has found its size, a packet costs no allocation: sent, received,
-//! acknowledged, lost and repaired.
+//! In the steady state a packet causes no allocation: sending, receiving, acknowledging, loss and
+//! repair.
 
 #[path = "support/exchange.rs"]
 mod exchange;

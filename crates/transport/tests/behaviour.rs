@@ -1,4 +1,4 @@
-//! What a connection does in the situations that the RFCs are about, one by one.
+//! Behaviour of a connection in the situations that the RFCs describe.
 
 use crate::wire::{Bottleneck, Delay, Pair, ms, secs};
 use ccplane_transport::{Config, Ecn, Failure, Kind, Native, Phase, Rc3, Segment, State};
@@ -24,8 +24,7 @@ fn every_ack() -> Config {
     }
 }
 
-/// A path of 10 ms each way that drops what `lose` says of a segment and how often it has passed
-/// before.
+/// A path of 10 ms each way that drops the segments selected by `lose`.
 fn losing(
     mut lose: impl FnMut(usize, &Segment) -> bool,
 ) -> impl FnMut(Time, usize, &mut Segment, &mut Vec<Time>) {
@@ -54,14 +53,14 @@ fn one_lost_segment_costs_one_retransmission_and_halves_the_window() {
     let stats = pair.connection(0).stats();
     assert_eq!((stats.retransmitted, stats.lost, stats.timeouts), (1, 1, 0));
     assert_eq!(recovering, Phase::Recovery as u8);
-    // Found by SACK of the segments after it: 12 of a window of 22, which halves.
+    // Detected by SACKs of later segments: 12 of a window of 22, which halves.
     assert_eq!(stats.ssthresh, 11 * MSS);
     assert_eq!(pair.received(1), 60 * MSS);
 }
 
-/// A path that brings requests and takes away all else for 9 s. The client asks every 4 s at most
-/// by then, and its last request is late: a server that counted 4 s from the first, or from the one
-/// before, would have given up.
+/// The path delivers requests and drops everything else for 9 s. By then the client repeats its
+/// request every 4 s, and the last one is late: a server with a timer of 4 s from the first or the
+/// previous request would have failed.
 #[test]
 fn a_server_waits_for_a_client_that_still_asks() {
     let patient = Config {
@@ -81,7 +80,7 @@ fn a_server_waits_for_a_client_that_still_asks() {
     }
 }
 
-/// RFC 8985, 7: the last segment has nothing after it that could reveal its loss but the probe.
+/// RFC 8985 section 7: only a probe can reveal the loss of the last segment.
 #[test]
 fn a_lost_tail_is_probed_after_two_round_trips() {
     let path = losing(|_, s| s.kind == Kind::Data && s.number.0 == 4 && s.transmission == 1);
@@ -91,17 +90,17 @@ fn a_lost_tail_is_probed_after_two_round_trips() {
     }
     let stats = pair.connection(0).stats();
     assert_eq!((stats.retransmitted, stats.timeouts), (1, 0));
-    // Sent at 20 ms, its neighbours acknowledged at 40, the probe 2 SRTT later, and 10 ms on the
-    // way.
+    // Sent at 20 ms, its neighbours acknowledged at 40 ms, the probe 2 SRTT later, and a one-way
+    // delay of 10 ms.
     assert_eq!(pair.now, Time::from_micros(90_000));
     while !pair.connection(0).sent_all() {
         assert!(pair.step(secs(2)));
     }
-    // RFC 8985, 7.4: the probe repaired a loss, which is answered.
+    // RFC 8985 section 7.4: the probe repaired a loss, which causes a reduction.
     assert_eq!(pair.connection(0).stats().ssthresh, 5 * MSS);
 }
 
-/// RFC 6298, 5: nothing comes back, the timeout doubles; afterwards slow start.
+/// RFC 6298 section 5: without ACKs the RTO doubles; slow start follows.
 #[test]
 fn timeouts_back_off() {
     let mut sendings = Vec::new();
@@ -110,7 +109,7 @@ fn timeouts_back_off() {
     while pair.received(1) < 10 * MSS {
         assert!(pair.step(secs(1)));
     }
-    // From now on the path is away for two seconds: the wire drops what is on it too.
+    // From now on the path is down for two seconds, and packets in flight are lost too.
     let away = pair.now;
     pair.lose_all();
     pair.path = Delay(Duration::from_secs(1_000_000));
@@ -134,7 +133,7 @@ fn timeouts_back_off() {
         .map(|pair| pair[1].0 - pair[0].0)
         .collect();
     assert!(sendings.len() >= 3, "{sendings:?}");
-    // Timeouts of the same segment, each twice as late. (The probe before them was new data.)
+    // Timeouts of the same segment with doubling intervals. (The probe before them was new data.)
     assert!(sendings.iter().all(|(_, number)| *number == sendings[0].1));
     assert!(
         gaps.windows(2).all(|gap| gap[1] == gap[0] * 2),
@@ -144,8 +143,8 @@ fn timeouts_back_off() {
     assert_eq!(pair.connection(0).window(), 1);
 }
 
-/// A pause of the path, longer than the timeout, which loses nothing: the echo tells, and the
-/// window returns (RFC 3522).
+/// A pause of the path, longer than the RTO and without loss: the echo reveals it, and the window
+/// is restored (RFC 3522).
 #[test]
 fn a_spurious_timeout_is_undone() {
     let pause = (Time::from_micros(45_000), Time::from_micros(900_000));
@@ -177,8 +176,8 @@ fn a_spurious_timeout_is_undone() {
     assert_eq!(pair.received(1), 400 * MSS);
 }
 
-/// Segments that overtake each other by less than a quarter of the RTT are no loss once RACK has
-/// seen it; a first mistake is undone.
+/// Reordering by less than a quarter of the RTT causes no loss once RACK has seen it; a first
+/// spurious reduction is undone.
 #[test]
 fn reordering_is_learnt_and_undone() {
     let mut count = 0u64;
@@ -204,7 +203,7 @@ fn reordering_is_learnt_and_undone() {
     assert_eq!(stats.ssthresh, u64::MAX, "nothing was lost: {stats:?}");
 }
 
-/// The reader stops: the window closes, is probed with backoff, and opens again.
+/// The application stops reading: the window closes, is probed with backoff, and opens again.
 #[test]
 fn a_closed_window_is_probed_and_opens() {
     let config = Config {
@@ -237,7 +236,7 @@ fn a_closed_window_is_probed_and_opens() {
     assert_eq!(pair.connection(0).stats().retransmitted, 0);
 }
 
-/// Marks are counted exactly, whatever ACKs are delayed, and answered once a round.
+/// Marks are counted exactly even with delayed ACKs, and cause one reduction per round.
 #[test]
 fn marks_are_echoed_exactly() {
     for (native, least, most) in [(Native::new_reno(), 40, 100), (Native::dctcp(), 60, 100)] {
@@ -260,8 +259,8 @@ fn marks_are_echoed_exactly() {
     }
 }
 
-/// t1 and t4 are the sender's, t2 and t3 the receiver's: with a clock of its own each exchange
-/// gives the RTT.
+/// t1 and t4 come from the sender's clock, t2 and t3 from the receiver's: each exchange gives the
+/// RTT despite different clocks.
 #[test]
 fn four_stamps_of_every_exchange() {
     let config = Config {
@@ -281,8 +280,8 @@ fn four_stamps_of_every_exchange() {
     assert!(seen >= 50, "{seen}");
 }
 
-/// A driver's own stamps take the place of the clock that drives the connection: wherever that of
-/// the stamps is set, the queueing delay is the same, and valid for as long.
+/// A driver's stamps may come from a clock other than the connection's: with any clock offset the
+/// queueing delay is the same, and valid for as long.
 #[test]
 fn stamps_of_another_clock() {
     let config = Config {
@@ -312,7 +311,7 @@ fn stamps_of_another_clock() {
     assert_eq!(shifted, plain);
 }
 
-/// Stamps that cannot be true bring no sample, and the connection says how many there were.
+/// Implausible stamps give no sample, and are counted.
 #[test]
 fn samples_that_cannot_be_true_are_dropped_and_counted() {
     let config = Config {
@@ -320,7 +319,7 @@ fn samples_that_cannot_be_true_are_dropped_and_counted() {
         ..every_ack()
     };
     let mut pair = Pair::new(&config, reno(), Delay(ms(10)), [50 * MSS, 0]);
-    // Every acknowledgement arrives before what it answers was sent.
+    // Every acknowledgement arrives before the segment that triggered it was sent.
     pair.clocks = [
         |now| Time::from_nanos((1 << 50) - now.as_nanos()),
         |now| now,
@@ -333,9 +332,9 @@ fn samples_that_cannot_be_true_are_dropped_and_counted() {
     assert_eq!(pair.received(1), 50 * MSS);
 }
 
-/// The tail goes in class 1 from its end, while class 0 starts from the front: the flow ends as
-/// soon as both have met, and class 1 takes nothing from class 0: same window, no loss seen, though
-/// it is overtaken.
+/// The tail is sent in class 1 from its end, while class 0 starts from the front. The flow ends
+/// when both have met. Class 1 takes nothing from class 0: the window is the same, and overtaking
+/// causes no loss.
 #[test]
 fn the_tail_goes_in_a_class_below() {
     let config = Config {
@@ -350,7 +349,7 @@ fn the_tail_goes_in_a_class_below() {
     while pair.received(1) < 500 * MSS {
         assert!(pair.step(secs(5)));
     }
-    // A handshake and the way of the tail, where slow start alone would take six round trips.
+    // A handshake and the one-way delay of the tail; slow start alone would take six round trips.
     assert_eq!(pair.now, Time::from_micros(33_000));
     while !pair.connection(0).sent_all() {
         assert!(pair.step(secs(5)));
@@ -360,7 +359,7 @@ fn the_tail_goes_in_a_class_below() {
     assert_eq!(stats.ssthresh, u64::MAX);
     assert!(stats.cwnd <= 21 * MSS, "{}", stats.cwnd / MSS);
 
-    // All of class 1 lost: as if there were none.
+    // All of class 1 is lost: as without RC3.
     let ends = [None, Some(ONE_LEVEL)].map(|tail| {
         let path = losing(|_, segment| segment.class == 1);
         let config = Config {
@@ -382,12 +381,12 @@ fn the_tail_goes_in_a_class_below() {
 
 #[test]
 fn every_connection_ends() {
-    // Nobody answers.
+    // No answer.
     let mut pair = Pair::new(&every_ack(), reno(), losing(|_, _| true), [MSS, 0]);
     pair.run(secs(100_000));
     assert_eq!(pair.connection(0).state(), State::Closed);
     assert_eq!(pair.connection(0).failure(), Some(Failure::NoAnswer(7)));
-    // The path goes away for good.
+    // The path goes down for good.
     let mut pair = Pair::new(
         &every_ack(),
         reno(),
@@ -399,7 +398,7 @@ fn every_connection_ends() {
         pair.connection(0).failure(),
         Some(Failure::TimedOut(15))
     ));
-    // The peer gives up.
+    // The peer aborts.
     let mut pair = Pair::new(&every_ack(), reno(), Delay(ms(10)), [10_000_000, 0]);
     pair.run(Time::from_micros(100_000));
     pair.connection_mut(1).abort();
@@ -408,9 +407,9 @@ fn every_connection_ends() {
     assert_eq!(pair.connection(1).failure(), Some(Failure::Aborted));
 }
 
-/// RFC 6298, 5.7, and section 3 (Karn): on a path longer than the initial RTO the request is
-/// repeated before its answer arrives. The echo in the answer identifies the request, so that the
-/// first RTT sample is exact and no flow begins with a spurious timeout.
+/// RFC 6298 section 5.7 and section 3 (Karn): on a path with an RTT above the initial RTO the
+/// request is repeated before its answer arrives. The echo in the answer identifies the request, so
+/// that the first RTT sample is exact and no flow starts with a spurious timeout.
 #[test]
 fn the_handshake_measures_paths_longer_than_the_initial_rto() {
     for rtt_ms in [600, 1_100, 2_000, 2_900] {
@@ -428,7 +427,7 @@ fn the_handshake_measures_paths_longer_than_the_initial_rto() {
     }
 }
 
-/// RFC 2018, section 4, and RFC 2883: what an ACK says beyond its number.
+/// RFC 2018 section 4 and RFC 2883: contents of an ACK beyond its number.
 #[test]
 fn ranges_come_latest_first_and_duplicates_before_them() {
     use ccplane_transport::{Connection, Number, Range, Side};
@@ -471,8 +470,8 @@ fn ranges_come_latest_first_and_duplicates_before_them() {
     assert_eq!(arrive(0), (5, Some((0, 1)), vec![(12, 13), (8, 9)]));
 }
 
-/// An ACK of many packets grows the window by two of them where only so many count (RFC 3465, L =
-/// 2), and by all otherwise.
+/// An ACK of many packets grows the window by at most `growth_limit` packets (RFC 3465, L = 2), and
+/// by all of them without a limit.
 #[test]
 fn slow_start_counts_so_many_packets_of_an_ack() {
     let windows = [0, 2, 8].map(|growth_limit| {
@@ -492,8 +491,8 @@ fn slow_start_counts_so_many_packets_of_an_ack() {
     assert_eq!(windows, [18, 12, 18]);
 }
 
-/// A flow that jumps: all of it leaves within the first round trip, evenly, and arrives half of one
-/// later.
+/// JumpStart: the whole flow is sent evenly within the first round trip, and arrives half a round
+/// trip later.
 #[test]
 fn a_jump_start_spreads_the_flow_over_the_first_round_trip() {
     let config = Config {
@@ -512,7 +511,7 @@ fn a_jump_start_spreads_the_flow_over_the_first_round_trip() {
     while pair.received(1) < 500 * MSS {
         assert!(pair.step(secs(5)));
     }
-    // A handshake, a round trip at 120 % of its rate, and the way of the last packet.
+    // A handshake, a round trip at 120 % of its rate, and the one-way delay of the last packet.
     let took = pair.now.as_micros();
     assert!((46_000..47_500).contains(&took), "{took} µs");
     while !pair.connection(0).sent_all() {
@@ -551,7 +550,7 @@ fn a_narrower_path_gets_shorter_segments_and_the_window_stays() {
     );
     while !pair.connection(0).sent_all() && pair.step(secs(10)) {}
     assert_eq!(pair.received(1), 200 * MSS);
-    // It is wide again; no wider than the owner wants.
+    // The path MTU grows again; the segment size stays within the configuration.
     let cwnd = pair.connection(0).cwnd();
     pair.connection_mut(0).set_mss(u16::MAX);
     assert_eq!(

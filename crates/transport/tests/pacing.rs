@@ -1,5 +1,5 @@
-//! What pacing lets leave, and when: the rate over any time, batches of a quantum, and nothing lost
-//! where the window limits.
+//! Pacing: the rate over any interval, batches of a quantum, and no loss of throughput when the
+//! window limits sending.
 
 use crate::wire::{Delay, Pair, Path, ms, secs};
 use ccplane_datapath::Outcome;
@@ -17,7 +17,7 @@ fn limited(mbit: u64, quantum: Duration) -> Config {
     }
 }
 
-/// When data left end 0, and how many bytes with headers.
+/// Times at which end 0 sent data, and bytes with headers.
 fn departures<P: Path, C: Control>(pair: &Pair<P, C>) -> Vec<(Time, u64)> {
     let log = pair.log.as_deref().unwrap_or_default();
     let data = |(at, from, segment): &(Time, usize, Segment)| {
@@ -26,7 +26,7 @@ fn departures<P: Path, C: Control>(pair: &Pair<P, C>) -> Vec<(Time, u64)> {
     log.iter().filter_map(data).collect()
 }
 
-/// Most bytes that left in any time beyond what the rate lets pass in it.
+/// Maximum of the bytes sent in any interval beyond the rate.
 fn largest_burst(departures: &[(Time, u64)], rate: Rate) -> u64 {
     let (mut level, mut last, mut most) = (0, Time::ZERO, 0);
     for (at, bytes) in departures {
@@ -41,7 +41,7 @@ fn largest_burst(departures: &[(Time, u64)], rate: Rate) -> u64 {
     most
 }
 
-/// Bytes/s from a time on.
+/// Rate in an interval, bytes/s.
 fn rate_from(departures: &[(Time, u64)], from: Time, to: Time) -> f64 {
     let bytes: u64 = departures
         .iter()
@@ -116,7 +116,7 @@ fn acknowledgements_between_batches_let_nothing_leave() {
         .map(|pair| pair[1].since(pair[0]))
         .min()
         .unwrap();
-    // Of whole packets, of 12 µs each.
+    // In whole packets of 12 µs each.
     assert!(
         shortest + Duration::from_micros(12) > QUANTUM,
         "two batches within {shortest}"
@@ -125,7 +125,7 @@ fn acknowledgements_between_batches_let_nothing_leave() {
     assert!((40..=42).contains(&each), "{each} packets a batch");
 }
 
-/// A window that does not change.
+/// Control with a fixed window.
 struct Fixed(u64);
 
 impl Control for Fixed {
@@ -163,8 +163,8 @@ fn a_window_that_limits_loses_nothing_by_batches() {
     }
 }
 
-/// The pace of class 0 holds RC3's tail as little as its window does, and the tail takes nothing of
-/// that pace.
+/// Neither the pacing rate nor the window of class 0 applies to RC3's tail, and the tail takes
+/// nothing from that rate.
 #[test]
 fn the_tail_does_not_keep_to_the_pace_of_class_0() {
     for quantum in [Duration::ZERO, QUANTUM] {
@@ -174,8 +174,8 @@ fn the_tail_does_not_keep_to_the_pace_of_class_0() {
             ..limited(1000, quantum)
         };
         let rate = config.max_rate.unwrap();
-        // 346 segments, at a packet a millisecond in class 0. The limit lets all of the tail pass
-        // in 4 ms.
+        // 346 segments, at a packet per millisecond in class 0. The limit allows the whole tail in
+        // 4 ms.
         let mut pair = Pair::new(&config, [Fixed(10), Fixed(10)], Delay(ms(10)), [500_000, 0]);
         pair.log = Some(Vec::new());
         pair.run(Time::ZERO + ms(39));
@@ -213,7 +213,7 @@ fn the_tail_does_not_keep_to_the_pace_of_class_0() {
     }
 }
 
-/// RC3's tail is outside of the window, but not of the owner's limit; and it yields to class 0.
+/// The window does not apply to RC3's tail, but the operator's limit does, and class 0 goes first.
 #[test]
 fn the_tail_keeps_to_the_limit_and_leaves_last() {
     let config = Config {

@@ -1,4 +1,4 @@
-//! What a receiver gains that conceals losses: with proofs nothing.
+//! Gain of a receiver that conceals losses: none if the sender requires proofs.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -7,8 +7,8 @@ use crate::wire::{Bottleneck, Pair, Path, ms, secs};
 use ccplane_transport::{Config, Failure, Kind, Native, Number, Segment, State};
 use ccplane_units::Time;
 
-/// 10 Mbit/s, 20 ms and 50 kB of queue, to a receiver that acknowledges every segment that left for
-/// it, arrived or not.
+/// Link of 10 Mbit/s and 20 ms with a queue of 50 kB to a receiver that acknowledges every segment
+/// sent to it, received or not.
 struct Concealing {
     link: Bottleneck,
     furthest: Number,
@@ -28,12 +28,13 @@ impl Path for Concealing {
     }
 }
 
-/// Bytes that leave in two seconds, when the first false ACK left, and how it ended.
+/// Returns the bytes sent in two seconds, the times of the first false ACK and of the end, and the
+/// failure.
 fn run(control: &Native, proves: bool) -> (u64, Time, Time, Option<Failure>) {
     let config = Config {
         discard: true,
         pacing: true,
-        // 420 Mbit/s at 20 ms: without a proof nothing else would end the growth.
+        // 420 Mbit/s at 20 ms: without proofs only the receive window limits growth.
         receive_buffer: 1 << 20,
         ..Config::default()
     };
@@ -66,7 +67,7 @@ fn run(control: &Native, proves: bool) -> (u64, Time, Time, Option<Failure>) {
 #[test]
 fn a_receiver_that_conceals_losses_is_given_up_at_its_first_false_ack() {
     for control in [Native::new_reno(), Native::cubic()] {
-        // 2.5 MB is what the link carries in two seconds.
+        // The link carries 2.5 MB in two seconds.
         let (sent, ..) = run(&control, false);
         assert!(
             sent > 10_000_000,

@@ -1,9 +1,9 @@
-//! Whatever a network does, the receiver gets exactly the bytes that were sent, once and in order,
-//! and every connection ends. In every other schedule both ends have to prove receipt, and none is
-//! taken for a liar.
+//! Under arbitrary network behaviour the receiver gets exactly the bytes that were sent, once and
+//! in order, and every connection ends. In half of the schedules both ends must prove receipt, and
+//! no honest end is accused.
 //!
 //! Schedules are random: `CCPLANE_SCHEDULES=1000000 cargo test --release -p ccplane-transport
-//! --test all property` runs a million of them, `CCPLANE_SCHEDULE=n` the n-th alone.
+//! --test all property` runs a million of them, `CCPLANE_SCHEDULE=n` only the n-th.
 
 use crate::wire::{Pair, Path, secs};
 use ccplane_transport::{Config, Ecn, Failure, MAX_CLASSES, Native, Rc3, Segment, State};
@@ -11,18 +11,18 @@ use ccplane_units::{Duration, Rate, Time};
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
-/// A network that loses, duplicates, delays, reorders and marks, and is away for a while.
+/// Network that loses, duplicates, delays, reorders and marks packets, with an outage.
 struct Chaos {
     random: Pcg32,
     loss: [u32; 2],
     duplicate: u32,
     mark: u32,
-    /// Packets whose class another one takes the place of, in a thousand.
+    /// Packets per thousand whose class is changed.
     remark: u32,
     delay: u64,
     jitter: u64,
     reorders: bool,
-    /// One packet in so many is delayed by ten times the delay.
+    /// One packet in `straggler` is delayed by an additional ten times the delay.
     straggler: u32,
     outage: (Time, Time),
     last: [Time; 2],
@@ -55,7 +55,7 @@ impl Path for Chaos {
         }
         let copies = if self.hits(self.duplicate) { 2 } else { 1 };
         for _ in 0..copies {
-            // Corrupted packets are lost: a checksum finds them.
+            // A corrupted packet is lost: its checksum fails.
             if self.hits(self.loss[from]) {
                 continue;
             }
@@ -83,7 +83,7 @@ const ONE_LEVEL: Rc3 = Rc3 {
     ahead: 1 << 17,
     verify: false,
 };
-/// Levels of 2 and 20 segments, and no more than 30 ahead.
+/// Levels of 2 and 20 segments, and at most 30 segments ahead.
 const SMALL: Rc3 = Rc3 {
     levels: 3,
     first: 2,
@@ -91,7 +91,7 @@ const SMALL: Rc3 = Rc3 {
     verify: true,
 };
 
-/// One schedule. What became of it: whether it ended well.
+/// Runs one schedule. Returns true if it ended without a failure.
 fn schedule(number: u64) -> bool {
     let mut random = Pcg32::new(number, 0x5eed);
     let r = &mut random;
@@ -140,7 +140,7 @@ fn schedule(number: u64) -> bool {
     let mut plan = [bytes(r), bytes(r)];
     for (from, to) in [(0, 1), (1, 0)] {
         if configs[to].receive_buffer < 1000 {
-            // Byte by byte, each after a probe of the window: right, and slow.
+            // With a window probe per byte, transfers are correct but slow.
             plan[from] = plan[from].min(200);
         }
     }
@@ -171,7 +171,7 @@ fn schedule(number: u64) -> bool {
     if number % 2 == 1 {
         pair.require_proof();
     }
-    // Some write later, some read late.
+    // Some applications write late, some read late.
     let late = pick(&mut random, &[0, 0, 1]) * below(&mut random, 5_000);
     pair.ends[0].finishes = late == 0;
     pair.ends[1].reads = pick(&mut random, &[true, true, false]);
@@ -275,7 +275,8 @@ fn exactly_the_bytes_that_were_sent_and_an_end() {
         }
     }
     println!("{well} of {total} schedules ended without a failure");
-    // Losses of 20 % defeat some handshakes and last farewells; they are told.
+    // A loss rate of 20 % defeats some handshakes and closing exchanges; those failures are
+    // reported.
     assert!(
         total < 1000 || well * 100 >= total * 98,
         "only {well} of {total} ended well"

@@ -1,16 +1,15 @@
-//! The second loop (RC3) in the corner cases that an implementation has to get right, each by its
-//! number:
+//! Corner cases of RC3, the second control loop, by number:
 //!
 //! | cases | where |
 //! | --- | --- |
-//! | 1 to 4, 12, 13, 20 | `levels.rs`: what is sent, and in which class |
-//! | 5 to 11, 14 to 16, 17 in a small window | `meeting.rs`: both loops, losses, and that the first does not feel the second |
+//! | 1 to 4, 12, 13, 20 | `levels.rs`: segments sent, and their classes |
+//! | 5 to 11, 14 to 16, 17 in a small window | `meeting.rs`: both loops, losses, and independence of class 0 |
 //! | 15 as a property | `windows.rs`: random losses, marks and delays |
-//! | 21 to 26 | `life.rs`: both directions, the ends of a connection, memory, waste |
+//! | 21 to 26 | `life.rs`: both directions, end of a connection, memory, waste |
 //! | 17 to 19, and 22 once more | `crates/sim/tests/rc3.rs`: queues, several flows |
 //! | hostile peers | `hostile.rs` |
 //!
-//! Case 20 has a second half where packets leave in batches, on UDP sockets (`src/udp`).
+//! Case 20 has a second half for packets sent in batches, on UDP sockets (`src/udp`).
 
 mod hostile;
 mod levels;
@@ -28,7 +27,7 @@ const MSS: u64 = 1000;
 /// Segments of the initial window.
 const FIRST: u64 = 10;
 
-/// Every packet acknowledged, as the paper has it.
+/// Acknowledges every packet, as in the paper.
 fn plain() -> Config {
     Config {
         mss: MSS as u16,
@@ -52,7 +51,7 @@ fn cubic() -> [Native; 2] {
     [Native::cubic(), Native::cubic()]
 }
 
-/// Leaves the window as it is.
+/// Leaves the window unchanged.
 struct Fixed;
 
 impl Control for Fixed {
@@ -61,7 +60,7 @@ impl Control for Fixed {
     }
 }
 
-/// 10 ms for class 0, and `low` for the others; `lose` says what is lost of what leaves an end.
+/// Delays class 0 by 10 ms and other classes by `low`; `lose` selects lost packets by sending end.
 fn lanes(
     low: Duration,
     mut lose: impl FnMut(usize, &Segment) -> bool,
@@ -77,7 +76,7 @@ fn nothing(_: usize, _: &Segment) -> bool {
     false
 }
 
-/// A client that may send so many bytes, its server, and the time.
+/// Returns a client that may send `bytes`, its server, and the time.
 fn open(config: Config, bytes: u64) -> (Connection, Connection, Time) {
     let config = Arc::new(config);
     let mut side = Side::default();
@@ -95,7 +94,7 @@ fn open(config: Config, bytes: u64) -> (Connection, Connection, Time) {
     (client, server, now)
 }
 
-/// Everything that it has to send now.
+/// Sends everything that may be sent now.
 fn all(connection: &mut Connection, now: Time) -> Vec<Segment> {
     let mut sent = Vec::new();
     while connection.classes(now) != 0 {
@@ -106,8 +105,7 @@ fn all(connection: &mut Connection, now: Time) -> Vec<Segment> {
     sent
 }
 
-/// A pair that keeps a log, until everything that was written has arrived, and acknowledgements of
-/// it.
+/// Runs a pair with a log until everything written is received and acknowledged.
 fn run<P: Path>(config: &Config, control: [Native; 2], path: P, bytes: u64) -> Pair<P> {
     let mut pair = Pair::new(config, control, path, [bytes, 0]);
     pair.log = Some(Vec::new());
@@ -126,7 +124,7 @@ fn run<P: Path>(config: &Config, control: [Native; 2], path: P, bytes: u64) -> P
     pair
 }
 
-/// What the first end sent of data, in order.
+/// Data sent by the first end, in order.
 fn sent<P>(pair: &Pair<P>) -> Vec<(Time, Segment)> {
     let log = pair.log.iter().flatten();
     log.filter(|(_, from, segment)| *from == 0 && segment.kind == Kind::Data)
@@ -134,7 +132,7 @@ fn sent<P>(pair: &Pair<P>) -> Vec<(Time, Segment)> {
         .collect()
 }
 
-/// How many segments of data it sent in this class.
+/// Number of data segments sent in this class.
 fn count<P>(pair: &Pair<P>, class: u8) -> u64 {
     sent(pair)
         .iter()

@@ -1,5 +1,4 @@
-//! The window round by round, for each native congestion control: a change of behaviour is a change
-//! of these lines.
+//! Window per round of each native congestion control: a change of behaviour changes these lines.
 
 use std::fmt::Write;
 
@@ -7,7 +6,7 @@ use crate::wire::{Bottleneck, Pair, ms};
 use ccplane_transport::{Config, Ecn, Native};
 use ccplane_units::Time;
 
-/// The window and the phase every 100 ms (two to five round trips) behind 24 Mbit/s, 20 ms and a
+/// Window and state every 100 ms (two to five round trips) on a link of 24 Mbit/s and 20 ms with a
 /// queue of 40 packets.
 fn rounds(native: Native, ecn: Ecn) -> String {
     let config = Config {

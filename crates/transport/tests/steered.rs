@@ -1,5 +1,5 @@
-//! A connection steered by a program: what it is told adds up to what happened, and what it says is
-//! done.
+//! A connection steered by a program: the reported signals match the events, and the program's
+//! outcomes are applied.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use ccplane_transport::{Config, Control, Event, Phase};
 use ccplane_units::{Bytes, Time};
 use ccplane_wire::{Command, Event as Said};
 
-/// NewReno as a program: slow start and an MSS a window, half at the start of each recovery.
+/// NewReno as a program: slow start, one MSS per window, and half the window at the start of each
+/// recovery.
 const PROGRAM: &str = "
 (def (Report (volatile acked 0) (volatile lost 0) (volatile packets 0) (volatile timeouts 0)) (recovering false))
 (when true
@@ -39,7 +40,7 @@ struct Sums {
     fields: [u64; 4],
     reports: u64,
     urgent: u64,
-    /// Every third report finds no room.
+    /// Refuses every third report for lack of room.
     refuses: bool,
 }
 
@@ -73,13 +74,13 @@ impl Way for Sums {
     }
 }
 
-/// A flow with everything that it borrows in a simulator.
+/// Flow with the state that it borrows in a simulator.
 struct Owned {
     flow: Local,
     shared: Shared<Sums>,
     fallback: bool,
-    /// Repairs are under way since the last call, and the least window in force that calls found
-    /// then.
+    /// True if a repair was in progress since the last call; and the minimum window in force during
+    /// repairs.
     repairing: bool,
     least_in_repair: u64,
 }
@@ -209,7 +210,7 @@ fn a_silent_agent_leaves_the_flow_to_the_fallback() {
 
 #[test]
 fn a_program_that_sets_no_threshold_keeps_its_window_while_losses_are_repaired() {
-    // More than path and queue hold, whatever is lost.
+    // More than path and queue hold, regardless of losses.
     let keeps = "(def (Report (x 0)))
 (when Flow.in_recovery (:= Ssthresh 18446744073709551615) (fallthrough))
 (when true (:= Cwnd 600000))";
@@ -226,8 +227,8 @@ fn a_program_that_sets_no_threshold_keeps_its_window_while_losses_are_repaired()
     );
 }
 
-/// After a timeout that program and agent leave alone there is slow start up to the threshold, also
-/// where the owner's least window is more than the segment that it begins with.
+/// After a timeout that program and agent do not handle, slow start leads up to the threshold, even
+/// if the operator's minimum window exceeds one segment.
 #[test]
 fn a_least_window_is_no_answer_to_a_timeout() {
     const MSS: u64 = 1448;
@@ -247,7 +248,7 @@ fn a_least_window_is_no_answer_to_a_timeout() {
         while pair.received(1) < 100 * MSS {
             assert!(pair.step(secs(1)));
         }
-        // Everything is lost, the probe too; the path is back before the timeout.
+        // Everything is lost, including the probe; the path recovers before the timeout.
         pair.lose_all();
         let back = pair.now + ms(150);
         pair.path = Delay(secs(1_000_000).since(Time::ZERO));

@@ -1,4 +1,4 @@
-//! Whole transfers over a wire that behaves in a given way.
+//! Complete transfers over a wire with fixed behaviour.
 
 use crate::wire::{Bottleneck, Delay, Pair, ms, secs};
 use ccplane_transport::{Config, Native};
@@ -20,7 +20,7 @@ fn a_transfer_takes_a_round_trip_for_the_handshake_and_one_for_each_window() {
     while pair.received(1) < bytes {
         assert!(pair.step(secs(1)));
     }
-    // 20 ms handshake, then 10, 20, 40 segments: the last arrive after 2 RTTs and a half.
+    // 20 ms handshake, then 10, 20 and 40 segments: the last arrive after 2.5 RTTs.
     assert_eq!(pair.now, Time::from_micros(70_000));
     pair.run(secs(100));
     assert!(pair.over());

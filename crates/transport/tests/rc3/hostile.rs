@@ -1,4 +1,4 @@
-//! Peers that lie: what they cost is bounded and counted, and no byte is wrong.
+//! Hostile peers: their cost is bounded and counted, and no byte is wrong.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use ccplane_units::Time;
 use super::{FIRST, MSS, all, count, open, rc3, reno, run, sent};
 use crate::wire::{Pair, ms, secs};
 
-/// Acknowledgements of data that was never sent change nothing.
+/// Acknowledgements of data that was never sent have no effect.
 #[test]
 fn data_that_was_never_sent_is_acknowledged() {
     let (mut client, _, now) = open(rc3(), 100 * MSS);
-    // Only what fits the window was sent: nothing of the tail was cut yet.
+    // Only the initial window was sent: nothing of the tail is cut yet.
     for _ in 0..FIRST {
         client
             .transmit(now, 0, &mut Side::default())
@@ -31,7 +31,7 @@ fn data_that_was_never_sent_is_acknowledged() {
                 end: Number(end),
             });
             if class == 0 {
-                // Of class 0, what it may say about what was sent is its right.
+                // In class 0 it acknowledges only segments that were sent.
                 ack.ack = Number(end.max(FIRST as u32 + 1));
             }
             client.handle(now + ms(20), &ack, &side, &mut Native::new_reno());
@@ -49,7 +49,7 @@ fn data_that_was_never_sent_is_acknowledged() {
     );
 }
 
-/// Nor do those of the part of the tail that was cut and is still to be sent.
+/// Acknowledgements of the part of the tail that is cut but not sent have no effect either.
 #[test]
 fn data_that_waits_to_be_sent_is_acknowledged() {
     for class in [0, 1, 3] {
@@ -87,7 +87,7 @@ fn data_that_waits_to_be_sent_is_acknowledged() {
     }
 }
 
-/// A peer that says that all of the tail came in class 0: the second loop stops and says why.
+/// A peer that reports the whole tail as received in class 0: RC3 stops with that reason.
 #[test]
 fn everything_is_said_to_have_come_in_class_0() {
     let strip = |now: Time, _: usize, s: &mut Segment, arrivals: &mut Vec<Time>| {
@@ -104,7 +104,7 @@ fn everything_is_said_to_have_come_in_class_0() {
         tail.stopped
             .is_some_and(|why| why.to_string().contains("arrived in class 0"))
     );
-    // The rest of the connection is plain.
+    // The rest of the connection is unaffected.
     let mut pair = Pair::new(&rc3(), reno(), strip, [100 * MSS, 0]);
     pair.ends[0].finishes = false;
     pair.log = Some(Vec::new());
@@ -118,7 +118,7 @@ fn everything_is_said_to_have_come_in_class_0() {
         before,
         "nothing more of the second loop"
     );
-    // Where nobody is to look, it goes on.
+    // Without verification RC3 continues.
     let blind = Config {
         rc3: Some(ccplane_transport::Rc3 {
             verify: false,
@@ -138,8 +138,8 @@ fn everything_is_said_to_have_come_in_class_0() {
     );
 }
 
-/// A peer that sends in the highest class there is, and in such as there are not: the former is
-/// answered below class 0, with bounded memory, the latter are dropped.
+/// A peer that sends in the highest class and in undefined classes: the former is acknowledged
+/// below class 0, with bounded memory; the latter are dropped.
 #[test]
 fn everything_is_sent_in_the_highest_or_no_class() {
     let (mut server, ..) = open(rc3(), 100 * MSS);
@@ -168,7 +168,7 @@ fn everything_is_sent_in_the_highest_or_no_class() {
         server.rc3_arrivals().map(|arrived| arrived.refused),
         Some(25_000)
     );
-    // 16,384 ranges of 24 bytes, with room to grow: more are as good as lost.
+    // 16,384 ranges of 24 bytes, with spare capacity: further ranges count as lost.
     assert!(
         server.memory_bytes() < before + (1 << 20),
         "{}",
@@ -176,7 +176,7 @@ fn everything_is_sent_in_the_highest_or_no_class() {
     );
 }
 
-/// A peer that floods beyond the window that it was granted: dropped and counted.
+/// A peer that sends beyond the advertised window: dropped and counted.
 #[test]
 fn a_flood_beyond_the_window() {
     let config = Arc::new(Config {

@@ -1,4 +1,4 @@
-//! What the second loop sends, and in which class.
+//! Segments sent by RC3, and their classes.
 
 use ccplane_transport::{Config, Connection, Kind, Native, Number, Rc3, Rc3Stop, Segment, Side};
 use ccplane_units::Time;
@@ -20,7 +20,7 @@ fn case_01_what_fits_the_initial_window_is_as_without_it() {
     }
 }
 
-/// Also where pacing holds the initial window back.
+/// Also if pacing delays the initial window.
 #[test]
 fn case_01_pacing_does_not_let_the_second_loop_have_the_initial_window() {
     let config = Config {
@@ -46,7 +46,7 @@ fn case_02_one_packet_more_than_the_initial_window() {
         (1, Number(10), FIRST * MSS)
     );
     assert_eq!(*at, Time::ZERO + ms(20), "with the initial window");
-    // The request, the answer, and one way: as a flow of the initial window.
+    // The request, the answer and the one-way delay: as a flow that fits the initial window.
     assert_eq!(
         pair.connection(0)
             .rc3_stats()
@@ -55,8 +55,8 @@ fn case_02_one_packet_more_than_the_initial_window() {
     );
 }
 
-/// Places 1 to 40 from the end are of class 1, to 440 of class 2, to 4,440 of class 3, all others
-/// of class 4.
+/// Distances 1 to 40 from the end are in class 1, up to 440 in class 2, up to 4,440 in class 3, all
+/// others in class 4.
 #[test]
 fn case_03_edges_of_the_levels() {
     let expected = |place: u64| match place {
@@ -103,7 +103,7 @@ fn case_03_fewer_levels_and_other_sizes() {
         [3, 4, 33, 34, u64::MAX].map(|place| two.class_at(place)),
         [1, 2, 2, 2, 2]
     );
-    // Whatever is written there, nothing is of class 0 or above those that there are.
+    // No configuration puts a segment in class 0 or above the highest level.
     let odd = |levels, first| Rc3 {
         levels,
         first,
@@ -131,14 +131,13 @@ fn case_04_a_size_that_is_not_a_multiple_of_a_segment() {
             );
             assert!(last.has(Segment::FIN));
             assert_eq!(pair.received(1), bytes);
-            // Request, answer, one way for the data and one for what acknowledges it.
+            // Request, answer, one-way delay of the data and of its acknowledgement.
             assert_eq!(pair.now, Time::ZERO + ms(40), "{bytes} bytes");
         }
     }
 }
 
-/// Nothing beyond what the peer grants is sent, a window that opens moves the tail, and one that is
-/// closed is probed.
+/// RC3 respects the peer's window, continues when it opens, and a zero window is probed.
 #[test]
 fn case_12_the_peers_window_limits_the_tail() {
     let small = Config {
@@ -182,7 +181,7 @@ fn case_12_the_peers_window_limits_the_tail() {
         "a window that opens has a tail of its own"
     );
 
-    // Nobody reads: the tail fills what there is, and stops.
+    // The application does not read: the tail fills the window and stops.
     let small = Config {
         receive_buffer: 30 * MSS as u32,
         ..plain()
@@ -205,8 +204,8 @@ fn case_12_the_peers_window_limits_the_tail() {
     assert_eq!(pair.received(1), 200 * MSS);
 }
 
-/// A stream that is written piece by piece: what was sent is not sent again, and the pieces' ends
-/// are not all in class 1.
+/// A stream written in pieces: no segment is sent twice, and the ends of the pieces are not all in
+/// class 1.
 #[test]
 fn case_13_many_writes_do_not_have_it_all_in_the_first_class() {
     let (mut client, _, now) = open(rc3(), FIRST * MSS);
@@ -230,8 +229,7 @@ fn case_13_many_writes_do_not_have_it_all_in_the_first_class() {
     );
 }
 
-/// Small writes do not become small packets: one that is short is on its way at a time, and once it
-/// has arrived another may follow.
+/// Small writes do not become small packets: only one short packet is in flight at a time.
 #[test]
 fn case_13_short_writes_share_segments() {
     let (mut client, _, now) = open(rc3(), FIRST * MSS);
@@ -271,8 +269,7 @@ fn case_13_short_writes_share_segments() {
     assert_eq!(rest, [900], "the end of the stream waits for nothing");
 }
 
-/// Each burst has an end that the second loop sends, however many there were before, and what it
-/// remembers of them is bounded.
+/// RC3 sends the end of each burst, however many there were before, and its state is bounded.
 #[test]
 fn case_13_very_many_bursts() {
     let bursts = 20_000;
@@ -294,15 +291,15 @@ fn case_13_very_many_bursts() {
     );
 }
 
-/// Once nothing is under way what was sent is not remembered: a connection that rests keeps the
-/// figures.
+/// Once nothing is in flight, the record of sent segments is freed: an idle connection keeps only
+/// the statistics.
 #[test]
 fn case_13_a_connection_at_rest_remembers_no_bursts() {
     let mut pair = Pair::new(&rc3(), [Fixed, Fixed], lanes(ms(5), nothing), [0, 0]);
     pair.ends[0].finishes = false;
     for burst in 1..=200 {
         pair.run(Time::ZERO + ms(30 * burst));
-        // The last one has no tail, and is acknowledged without a look at the timers.
+        // The last one has no tail and is acknowledged without a timer.
         let tail = if burst < 200 { 2 } else { 0 };
         pair.connection_mut(0).write((FIRST + tail) * MSS);
     }
@@ -319,7 +316,7 @@ fn case_13_a_connection_at_rest_remembers_no_bursts() {
     );
 }
 
-/// So does one whose driver wants memory back, however soon.
+/// `shrink` frees the same memory immediately.
 #[test]
 fn case_13_a_driver_that_wants_memory_back_gets_that_of_bursts() {
     let (mut client, _, mut now) = open(rc3(), FIRST * MSS);
@@ -355,7 +352,7 @@ fn case_13_a_driver_that_wants_memory_back_gets_that_of_bursts() {
     );
 }
 
-/// A round trip later everything before `next` is acknowledged in class 0.
+/// Acknowledges everything before `next` in class 0, a round trip later.
 fn answer(client: &mut Connection, now: &mut Time, next: u32) {
     *now += ms(20);
     let mut ack = Segment::default();
@@ -364,8 +361,7 @@ fn answer(client: &mut Connection, now: &mut Time, next: u32) {
     client.handle(*now, &ack, &Side::default(), &mut Fixed);
 }
 
-/// A connection whose second loop has just stopped with as many pieces as can be remembered, and
-/// its time.
+/// Returns a connection whose RC3 has just stopped with the maximum number of ranges, and its time.
 fn scattered() -> (Connection, Time) {
     let (mut client, _, now) = open(rc3(), FIRST * MSS);
     all(&mut client, now);
@@ -379,7 +375,7 @@ fn scattered() -> (Connection, Time) {
     (client, now)
 }
 
-/// What they take goes when class 0 has left them behind, and when the connection is over.
+/// The ranges are freed when class 0 has passed them, and when the connection ends.
 #[test]
 fn case_13_pieces_are_forgotten_after_the_second_loop_has_stopped() {
     let pieces = 16 << 14;
@@ -387,7 +383,7 @@ fn case_13_pieces_are_forgotten_after_the_second_loop_has_stopped() {
     let before = client.memory_bytes();
     assert!(before > pieces);
     let mut next = FIRST as u32;
-    // 2^14 pieces of three, and as many segments as are remembered.
+    // 2^14 pieces of three segments, and as many segments as are remembered.
     while next <= FIRST as u32 + (4 << 14) + FIRST as u32 {
         answer(&mut client, &mut now, next);
         client.write(FIRST * MSS);
@@ -411,9 +407,8 @@ fn case_13_pieces_are_forgotten_after_the_second_loop_has_stopped() {
     );
 }
 
-/// Pieces of which hardly more than the last segment leaves before the next one is there: what was
-/// sent lies in too many places to be remembered in the end, and the second loop says so when it
-/// stops.
+/// Pieces of which little more than the last segment is sent before the next piece: the sent
+/// segments finally lie in more ranges than are tracked, and RC3 stops with that reason.
 #[test]
 fn case_13_more_pieces_than_are_remembered() {
     let (mut client, _, now) = open(rc3(), FIRST * MSS);
@@ -434,8 +429,7 @@ fn case_13_more_pieces_than_are_remembered() {
     assert_eq!(client.classes(now), 0, "nothing is promised any more");
 }
 
-/// Written after the second loop had come to its end, and an end of the stream that comes later
-/// than its last byte.
+/// Data written after RC3 had reached its end, and an end of the stream later than its last byte.
 #[test]
 fn case_13_growth_and_a_late_end() {
     let mut pair = Pair::new(&rc3(), reno(), lanes(ms(10), nothing), [100 * MSS, 0]);
@@ -459,8 +453,8 @@ fn case_13_growth_and_a_late_end() {
     );
 }
 
-/// The state machine's half: each segment has one class, so that where a level ends no packet
-/// belongs to two. The other half is where packets leave in batches.
+/// Part of the state machine: each segment has one class, so no packet belongs to two levels at a
+/// boundary. The drivers that send in batches have their own test.
 #[test]
 fn case_20_no_packet_spans_two_levels() {
     let pair = run(&rc3(), reno(), lanes(ms(10), nothing), (FIRST + 500) * MSS);

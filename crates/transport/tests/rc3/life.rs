@@ -1,4 +1,4 @@
-//! Both directions, the ends of a connection, memory, waste.
+//! RC3: both directions, end of a connection, memory, wasted transmissions.
 
 use ccplane_transport::{Config, Connection, Failure, Kind, Native, Number, Segment, Side, State};
 use ccplane_units::Time;
@@ -6,7 +6,7 @@ use ccplane_units::Time;
 use super::{FIRST, MSS, count, lanes, nothing, rc3, reno, run, sent};
 use crate::wire::{Delay, Pair, ms, secs};
 
-/// Both ends have a rc3: data of either acknowledges the other's of its class.
+/// Both ends use RC3: data of either end acknowledges the other's data of its class.
 #[test]
 fn case_21_both_directions_at_once() {
     let config = Config {
@@ -42,8 +42,8 @@ fn case_21_both_directions_at_once() {
     }
 }
 
-/// Given up while the tail is under way: nothing of it leaves afterwards, and what comes late does
-/// no harm.
+/// Abort while the tail is in flight: nothing of it is sent afterwards, and late arrivals do no
+/// harm.
 #[test]
 fn case_22_a_reset_with_a_tail_under_way() {
     for who in 0..2 {
@@ -67,7 +67,7 @@ fn case_22_a_reset_with_a_tail_under_way() {
     }
 }
 
-/// What of the tail comes when the connection is over already is dropped.
+/// Segments of the tail that arrive after the end of the connection are dropped.
 #[test]
 fn case_22_late_packets_of_a_stream_that_is_through() {
     let mut pair = Pair::new(&rc3(), reno(), lanes(ms(400), nothing), [60 * MSS, 0]);
@@ -77,8 +77,8 @@ fn case_22_late_packets_of_a_stream_that_is_through() {
     assert!((0..2).all(|end| pair.connection(end).failure().is_none()));
 }
 
-/// Requests and answers that are lost; what leaves before the server was heard again proves the
-/// address, of the tail as well, and nothing leaves before the answer.
+/// Requests and answers are lost. Segments sent before the server's confirmation carry the proof of
+/// address, including those of the tail, and nothing is sent before the answer.
 #[test]
 fn case_23_the_handshake_is_repeated() {
     for lost in 0..3 {
@@ -101,7 +101,7 @@ fn case_23_the_handshake_is_repeated() {
         assert!(low.has(Segment::PROOF), "{low:?}");
         assert_eq!(pair.connection(0).stats().retransmitted, 0);
     }
-    // A server that hears of the tail first has the proof that it needs.
+    // A server that receives the tail first has the proof that it needs.
     let late = |now: Time, from: usize, s: &mut Segment, arrivals: &mut Vec<Time>| {
         let front = from == 0 && s.class == 0 && s.kind == Kind::Data;
         arrivals.push(now + ms(if front { 15 } else { 10 }));
@@ -109,8 +109,8 @@ fn case_23_the_handshake_is_repeated() {
     run(&rc3(), reno(), late, 100 * MSS);
 }
 
-/// A path that changes: its delay, and a router that drops what is too large, of the tail or of
-/// everything above a size.
+/// A path with changes: of its delay, and of the packet size that a router accepts, for the tail or
+/// for all packets.
 #[test]
 fn case_24_the_path_changes() {
     let change = Time::ZERO + ms(30);
@@ -131,11 +131,11 @@ fn case_24_the_path_changes() {
     let tail = pair.connection(0).rc3_stats().expect("there was one");
     assert_eq!(tail.arrived.iter().sum::<u64>(), 1);
     assert_eq!(pair.connection(0).stats().retransmitted, 0);
-    // Another address is the driver's matter: the connection knows none.
+    // A change of address is handled by the driver: the connection has none.
 }
 
-/// The receiver keeps no more than it granted, however the holes lie, and answers each packet once
-/// at most.
+/// The receiver stores no more than it advertised, however the holes lie, and acknowledges each
+/// packet at most once.
 #[test]
 fn case_25_memory_and_acknowledgements_of_the_receiver() {
     let buffer = 2_000 * MSS;
@@ -166,7 +166,8 @@ fn case_25_memory_and_acknowledgements_of_the_receiver() {
         }
     }
     assert!(pair.received(1) > 0);
-    // A range takes 24 bytes, and there are no more of them than every second packet in the window.
+    // A range takes 24 bytes, and there are at most as many ranges as half the packets in the
+    // window.
     assert!(most < 200_000, "{most} bytes");
 
     let pair = run(&rc3(), reno(), lanes(ms(10), nothing), 2_000 * MSS);
@@ -178,7 +179,7 @@ fn case_25_memory_and_acknowledgements_of_the_receiver() {
     );
 }
 
-/// A receiver with little memory keeps what it granted; the flow arrives all the same.
+/// A receiver with little memory accepts everything it advertised, and the flow completes.
 #[test]
 fn case_25_a_receiver_with_little_memory() {
     for buffer in [1, MSS / 2, 2 * MSS, FIRST * MSS + 1] {
@@ -198,7 +199,7 @@ fn case_25_a_receiver_with_little_memory() {
     }
 }
 
-/// What the second loop cost in vain, as both ends count it and as it was.
+/// Wasted transmissions of RC3: both ends' counts match the actual number.
 #[test]
 fn case_26_waste() {
     for (low, every) in [(8, 5), (13, 7), (25, 3)] {
@@ -232,7 +233,7 @@ fn case_26_waste() {
                     .any(|(_, first)| first.class == 0 && first.number == low.number)
             })
             .collect();
-        // A packet that arrives twice is waste once.
+        // A packet that arrives twice is wasted once.
         assert_eq!(
             tail.duplicates,
             both.len() as u64,
@@ -249,7 +250,7 @@ fn case_26_waste() {
     }
 }
 
-/// Something that is no request makes no connection, with a class or without.
+/// Only a connection request creates a connection, with or without a class.
 #[test]
 fn case_23_no_connection_from_a_tail() {
     let mut data = Segment::default();

@@ -1,4 +1,4 @@
-//! Both loops, losses, and that the first does not feel the second.
+//! Interaction of both loops and losses: RC3 does not affect class 0.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use super::{
 };
 use crate::wire::{Bottleneck, Delay, Pair, Path, ms, secs};
 
-/// Both send some segments, as the second's are on their way when the first comes to them. Nothing
-/// is taken for lost or sent again, and nobody is told of duplicates that are no retransmissions.
+/// Both loops send some segments, as RC3's copies are in flight when class 0 reaches them. Nothing
+/// is marked lost or retransmitted, and duplicates that are not retransmissions are not reported.
 #[test]
 fn case_05_both_loops_send_the_same_segment() {
     for control in [reno(), cubic()] {
@@ -28,7 +28,7 @@ fn case_05_both_loops_send_the_same_segment() {
     }
 }
 
-/// An acknowledgement in a class, which answers the segment `echo`.
+/// Acknowledges in a class; the segment `echo` triggered the ACK.
 fn acknowledge(
     client: &mut Connection,
     now: Time,
@@ -51,11 +51,11 @@ fn acknowledge(
     client.handle(now, &segment, &side, &mut Native::new_reno());
 }
 
-/// What both sent and the second brought has arrived by it, whichever acknowledgement tells that
-/// first, and counts once.
+/// A segment that both sent and RC3 delivered counts once, whichever acknowledgement reports it
+/// first.
 #[test]
 fn case_05_what_came_of_both_loops_by_the_second() {
-    // The second loop's 10 to 13 have arrived, and nothing of the first's but its initial window.
+    // RC3's 10 to 13 have arrived, and only the initial window of class 0.
     let first = |client: &mut Connection, now| acknowledge(client, now, 0, (14, 9), &[]);
     let ranges = |client: &mut Connection, now| {
         acknowledge(client, now, 0, (10, 9), std::slice::from_ref(&(11..14)))
@@ -84,8 +84,8 @@ fn case_05_what_came_of_both_loops_by_the_second() {
     }
 }
 
-/// A duplicate of class 0 may speak of a retransmission: class 0 is told, whatever comes and leaves
-/// in the classes below.
+/// A duplicate in class 0 may concern a retransmission: it is reported in class 0, in any order of
+/// arrivals and transmissions in the lower classes.
 #[test]
 fn case_05_a_duplicate_of_class_0_is_told_in_class_0() {
     for came in [[0, 1], [1, 0]] {
@@ -114,12 +114,10 @@ fn case_05_a_duplicate_of_class_0_is_told_in_class_0() {
     }
 }
 
-/// In a repair the duplicate of a segment that both sent does not prove that a retransmission was
-/// in vain.
+/// In a repair, a duplicate of a segment that both sent does not prove a spurious retransmission.
 #[test]
 fn case_05_a_meeting_in_a_repair_undoes_nothing() {
-    // The first segment is lost, what the second loop sent of the next ones comes after the first's
-    // own.
+    // The first segment is lost; RC3's copies of the next ones arrive after those of class 0.
     let lose = |from: usize, s: &Segment| {
         from == 0 && s.class == 0 && s.number.0 == 0 && s.transmission == 1
     };
@@ -143,11 +141,10 @@ fn case_05_a_meeting_in_a_repair_undoes_nothing() {
     assert_eq!(stats.ssthresh, 5 * MSS, "the reduction stands");
 }
 
-/// An acknowledgement that leads over what the first loop never sent: to the middle, and to the
-/// end.
+/// An acknowledgement that covers segments class 0 never sent: to the middle, and to the end.
 #[test]
 fn case_06_the_bump() {
-    // The tail overtakes class 0: when that has filled the front, everything is there.
+    // The tail overtakes class 0: when class 0 has filled the front, everything has arrived.
     let mut pair = Pair::new(&rc3(), reno(), lanes(ms(5), nothing), [100 * MSS, 0]);
     pair.log = Some(Vec::new());
     while !pair.ends[0]
@@ -171,8 +168,8 @@ fn case_06_the_bump() {
         "no timer is left"
     );
 
-    // With a hole it leads up to that, and from there to the end. Nothing else says what has
-    // arrived.
+    // With a hole the ACK advances to the hole, and from there to the end. No other ACK reports the
+    // arrivals.
     let lose =
         |from: usize, s: &Segment| s.class != 0 && (from == 1 || (50..53).contains(&s.number.0));
     let late = run(&rc3(), reno(), lanes(ms(5), lose), 100 * MSS);
@@ -180,12 +177,11 @@ fn case_06_the_bump() {
     assert_eq!(tail.bumps, 2, "{tail:?}");
     assert_eq!(late.connection(0).stats().retransmitted, 0);
     assert_eq!(count(&late, 0), FIRST + 3);
-    // An increment for each packet of class 0, however much its acknowledgement covered.
+    // The window grows per packet of class 0, however much the acknowledgement covered.
     assert!(late.connection(0).cwnd() <= (FIRST + count(&late, 0)) * MSS);
 }
 
-/// Where nothing of the second loop arrives, all is as without it: every packet of class 0, at the
-/// same time.
+/// If nothing of RC3 arrives, class 0 sends the same packets at the same times as without RC3.
 #[test]
 fn case_07_all_of_it_is_lost() {
     for control in [reno(), cubic()] {
@@ -207,7 +203,7 @@ fn case_07_all_of_it_is_lost() {
     }
 }
 
-/// Only holes in the tail are sent again, and in class 0.
+/// Only holes in the tail are retransmitted, in class 0.
 #[test]
 fn case_08_holes_in_the_tail() {
     for hole in [1, 3, 20] {
@@ -229,8 +225,7 @@ fn case_08_holes_in_the_tail() {
     }
 }
 
-/// Losses of the initial window while all else has arrived: there is nothing new to send that would
-/// show them.
+/// Losses in the initial window after everything else has arrived: no new data can reveal them.
 #[test]
 fn case_09_losses_of_the_first_loop_when_the_tail_is_there() {
     for lost in [
@@ -258,7 +253,7 @@ fn case_09_losses_of_the_first_loop_when_the_tail_is_there() {
     }
 }
 
-/// Acknowledgements of the second loop that are lost, late, or out of order only cost duplicates.
+/// Lost, late or reordered acknowledgements of RC3 cost only duplicates.
 #[test]
 fn case_10_its_acknowledgements_are_lost_late_or_reordered() {
     let all = |now: Time,
@@ -294,12 +289,12 @@ fn case_10_its_acknowledgements_are_lost_late_or_reordered() {
     }
 }
 
-/// A timeout of the first loop forgets nothing of what the second has brought.
+/// A timeout of class 0 keeps the record of segments that RC3 delivered.
 #[test]
 fn case_11_a_timeout_keeps_the_scoreboard() {
     let away = Time::ZERO + ms(30)..Time::ZERO + ms(500);
     let path = |now: Time, _: usize, s: &mut Segment, arrivals: &mut Vec<Time>| {
-        // Nothing of class 0 passes, acknowledgements neither.
+        // Nothing of class 0 passes, not even acknowledgements.
         if s.class != 0 || !away.contains(&(now + ms(10))) {
             arrivals.push(now + ms(10));
         }
@@ -316,8 +311,7 @@ fn case_11_a_timeout_keeps_the_scoreboard() {
     );
 }
 
-/// A peer that says that the first missing segment has arrived and yet never acknowledges it has
-/// thrown it away.
+/// A peer that SACKed the first missing segment and never acknowledges it has discarded it.
 #[test]
 fn case_11_a_peer_that_reneges_gets_it_again() {
     let config = Arc::new(rc3());
@@ -364,8 +358,8 @@ fn case_11_a_peer_that_reneges_gets_it_again() {
     );
 }
 
-/// What such a peer had said of the tail counts no more, whether the first loop had passed it over
-/// or not, and once when it comes again.
+/// SACKs of the tail from a reneging peer no longer count, whether class 0 had skipped the segments
+/// or not; a segment that arrives again counts once.
 #[test]
 fn case_11_a_peer_that_reneges_on_the_tail() {
     for (said, flying, brought) in [
@@ -397,8 +391,7 @@ fn case_11_a_peer_that_reneges_on_the_tail() {
     }
 }
 
-/// A driver that wants memory back while the tail has arrived in part gets none of what tells so:
-/// it would count again.
+/// `shrink` keeps the record of a partly delivered tail: its segments would otherwise count again.
 #[test]
 fn case_11_memory_that_is_given_back_forgets_nothing_of_the_tail() {
     let (mut client, _, mut now) = open(rc3(), 100 * MSS);
@@ -430,7 +423,8 @@ fn case_14_numbers_wrap_within_the_tail() {
     }
 }
 
-/// The windows after each acknowledgement of class 0, and the RTTs, while `lose` loses.
+/// Returns the window after each acknowledgement of class 0, and the RTTs, with the losses of
+/// `lose`.
 fn windows(
     control: [Native; 2],
     low: Duration,
@@ -448,7 +442,7 @@ fn windows(
     {
         assert!(pair.step(secs(100)));
         let sender = pair.connection(0);
-        // One for each packet of class 0 that is told to have arrived.
+        // One for each packet of class 0 reported as received.
         if sender.stats().delivered != acks {
             acks = sender.stats().delivered;
             windows.push(sender.cwnd());
@@ -461,8 +455,8 @@ fn windows(
     )
 }
 
-/// The window of the first loop, acknowledgement by acknowledgement, is the same with the second
-/// loop's acknowledgements and without, and no RTT comes from them.
+/// The window of class 0 per acknowledgement is the same with and without RC3's acknowledgements,
+/// and those give no RTT sample.
 #[test]
 fn case_15_the_first_loops_window_does_not_depend_on_the_second() {
     for control in [reno(), cubic()] {
@@ -486,7 +480,8 @@ fn case_15_the_first_loops_window_does_not_depend_on_the_second() {
     }
 }
 
-/// Time stamps are of class 0 alone: an acknowledgement of another has none, and takes none away.
+/// Time stamps belong to class 0: an acknowledgement of another class neither carries nor consumes
+/// any.
 #[test]
 fn case_15_the_second_loop_takes_no_stamps() {
     let config = Arc::new(rc3().stamped());
@@ -526,8 +521,8 @@ fn case_15_the_second_loop_takes_no_stamps() {
     assert_eq!((first.t1, first.t2, first.t3), (left, came, answered));
 }
 
-/// The same where packets of the first loop are lost: the same ones in either run, by their order
-/// of sending.
+/// The window is also the same if packets of class 0 are lost: the same ones in both runs, by their
+/// order of transmission.
 #[test]
 fn case_15_with_the_same_losses_of_the_first_loop() {
     for lost in [2, 7, 9] {
@@ -548,11 +543,11 @@ fn case_15_with_the_same_losses_of_the_first_loop() {
     }
 }
 
-/// When one acknowledgement covers what is still on its way in class 0, a window that is full stays
-/// full: nothing leaves in a burst beside what is there.
+/// If one acknowledgement covers segments still in flight in class 0, a full window stays full and
+/// no burst is sent.
 #[test]
 fn case_15_a_bump_does_not_empty_the_window() {
-    // The second loop's come an instant before the first's own of the second round.
+    // RC3's copies arrive just before those of class 0 in the second round.
     let path = lanes(ms(29), nothing);
     let mut pair = Pair::new(&rc3(), reno(), path, [2_000 * MSS, 0]);
     let mut flying = 0u64;
@@ -572,7 +567,7 @@ fn case_15_a_bump_does_not_empty_the_window() {
     assert!(burst <= 3, "{burst} packets of class 0 at once ({flying})");
 }
 
-/// What the host itself drops of the second loop says nothing of the first's window.
+/// Drops of RC3's packets in the host do not affect the window of class 0.
 #[test]
 fn case_16_local_drops() {
     for every in [1, 2, 3] {
@@ -586,8 +581,8 @@ fn case_16_local_drops() {
     }
 }
 
-/// A window of four brings fewer RTTs a round than the check wants, round after round: they count
-/// together, and whoever has so small a window beside its tail is not left to wait for good.
+/// A window of four gives fewer RTT samples per round than the check needs. The samples of several
+/// rounds are combined, so that RC3 stops even with such a small window.
 #[test]
 fn case_17_a_small_window_that_waits_behind_its_tail() {
     let config = Config {
@@ -595,19 +590,20 @@ fn case_17_a_small_window_that_waits_behind_its_tail() {
         ack_every: 2,
         ..rc3()
     };
-    // A queue without classes: pieces of the stream that fill the link keep 50 ms in it.
+    // A queue without classes: the tails of the pieces fill it to 50 ms.
     let link = Bottleneck::new(1_250_000, ms(10), u64::MAX);
     let stopped = in_pieces(&config, link);
     assert!(
         matches!(stopped, Some(Rc3Stop::Delay { with, without }) if with > ms(40) && without < ms(25)),
         "{stopped:?}"
     );
-    // Where they do not meet, the tail goes on.
+    // If they do not share a queue, RC3 continues.
     assert_eq!(in_pieces(&config, Delay(ms(10))), None);
     assert_eq!(in_pieces(&config, lanes(ms(60), nothing)), None);
 }
 
-/// A piece of 60 segments every 50 ms, forty times, in a fixed window: why the second loop stopped.
+/// Writes forty pieces of 60 segments, one every 50 ms, with a fixed window. Returns the reason why
+/// RC3 stopped.
 fn in_pieces(config: &Config, path: impl Path) -> Option<Rc3Stop> {
     let mut pair = Pair::new(config, [Fixed, Fixed], path, [0, 0]);
     pair.ends[0].finishes = false;

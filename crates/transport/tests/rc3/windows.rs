@@ -1,15 +1,14 @@
-//! The first loop's window, acknowledgement by acknowledgement, is the same with the second loop's
-//! acknowledgements and without, whatever becomes of class 0, as long as the same becomes of it.
+//! The window of class 0 per acknowledgement is the same with and without RC3's acknowledgements,
+//! for any fate of the packets of class 0, as long as it is the same in both runs.
 //!
-//! Schedules are random, and each is run twice: once as it is, and once with every acknowledgement
-//! of a class above 0 lost. What becomes of any other packet depends on what it is, and not on what
-//! was sent before it. `CCPLANE_SCHEDULES=1000000` and `CCPLANE_SCHEDULE=n` are as in
-//! `tests/property.rs`.
+//! Schedules are random, and each runs twice: unchanged, and with every acknowledgement of a class
+//! above 0 lost. The fate of any other packet depends on its fields, not on the packets sent before
+//! it. `CCPLANE_SCHEDULES=1000000` and `CCPLANE_SCHEDULE=n` are as in `tests/property.rs`.
 //!
-//! The runs are compared until the first loop passes over a segment that it knows to have arrived:
-//! from there on it sends others than the one that was not told, and so loses others. How the
-//! window fares where both loops meet has cases of its own, without losses (`meeting.rs`, 15).
-//! `Rc3::verify` is off, as a second loop that stops in one run sends less than in the other.
+//! The runs are compared until class 0 skips a segment that is reported as received: from there on
+//! it sends other segments than in the second run, and so loses others. Tests without losses cover
+//! the window where both loops meet (`meeting.rs`, 15). `Rc3::verify` is off, as RC3 may stop in
+//! only one of the runs.
 
 use std::collections::BTreeMap;
 
@@ -21,31 +20,32 @@ use rand_pcg::rand_core::Rng;
 use super::{MSS, plain};
 use crate::wire::{Pair, Path, secs};
 
-/// What becomes of a packet, by what it is.
+/// Fate of packets, determined by their fields.
 #[derive(Clone)]
 struct Fate {
     seed: u64,
     /// Acknowledgements of classes above 0 arrive.
     told: bool,
-    /// Of a thousand packets: lost of class 0, of its acknowledgements, of the tail and of its
-    /// acknowledgements, and marked in class 0.
+    /// Per thousand: loss of class 0, of its acknowledgements, of the tail and of its
+    /// acknowledgements; and marks in class 0.
     loss: [u32; 4],
     mark: u32,
-    /// The first two transmissions of these segments of class 0 are lost, and these of the tail.
+    /// The first two transmissions of these segments of class 0 are lost, and these segments of the
+    /// tail.
     outage: [Number; 2],
     untailed: [Number; 2],
-    /// ns: of class 0, of the others, and what may come to either, with which they overtake each
-    /// other.
+    /// Delays in ns: of class 0, of other classes, and maximum jitter of either, which reorders
+    /// packets.
     delay: u64,
     low: u64,
     jitter: u64,
-    /// When each segment of the tail arrives, and when acknowledgements of it left and came.
+    /// Arrival of each segment of the tail, and sending and arrival times of its acknowledgements.
     arrived: BTreeMap<u32, Time>,
     answers: Vec<(Time, Time)>,
 }
 
 impl Fate {
-    /// A number that depends on the packet alone.
+    /// Returns a pseudo-random number that depends only on the packet.
     fn draw(&self, what: u64, from: usize, segment: &Segment) -> u64 {
         let (number, transmission) = match segment.kind {
             Kind::Data => (segment.number.0, segment.transmission),
@@ -90,8 +90,8 @@ impl Path for Fate {
     }
 }
 
-/// A state of the first loop, and since when: the window, the threshold, whether a reduction is
-/// under way; how much is acknowledged, what is next, and how often it has sent.
+/// A state of class 0 and its start: window, threshold, reduction in progress; acknowledged, next
+/// number, transmissions.
 type First = (Time, (u64, u64, bool), (Number, Number, u64));
 
 struct Run {
@@ -133,7 +133,7 @@ fn pick<T: Copy>(random: &mut Pcg32, choices: &[T]) -> T {
     choices[random.next_u32() as usize % choices.len()]
 }
 
-/// One schedule: how many states were compared, and how many of them in a reduction.
+/// Runs one schedule. Returns the number of compared states, and of those in a reduction.
 fn schedule(number: u64) -> (usize, usize) {
     let mut random = Pcg32::new(number, 0x0ddba11);
     let r = &mut random;
@@ -197,7 +197,7 @@ fn schedule(number: u64) -> (usize, usize) {
     let before = &with.states[..same];
     let from = before.last().map_or(with.states[0].2.0, |last| last.2.1);
     match with.states.get(same) {
-        // It is told of the end before the other.
+        // This run gets the report of the end before the other.
         Some((at, ..)) if *at == with.ended => {}
         Some((at, _, (_, next, _))) if passes(&with.fate, from, *next, *at) => {}
         None => {}
@@ -210,8 +210,8 @@ fn schedule(number: u64) -> (usize, usize) {
     (same, reductions)
 }
 
-/// Of these segments the tail's copy of one has arrived, and an acknowledgement of the tail that
-/// left afterwards has come by now.
+/// Returns true if the tail's copy of one of these segments has arrived, and an acknowledgement of
+/// the tail sent afterwards has arrived by now.
 fn passes(fate: &Fate, from: Number, to: Number, now: Time) -> bool {
     let told = |arrived: &Time| {
         fate.answers

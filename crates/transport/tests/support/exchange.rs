@@ -1,13 +1,13 @@
-//! What a packet costs: two ends of a connection hand each other their segments; of a round's,
-//! those beyond a limit are lost, so that the congestion control swings as behind a short queue.
-//! Whoever calls it has the clock.
+//! Benchmark loop: two ends of a connection exchange segments. Per round, segments beyond a limit
+//! are lost, so that the congestion control oscillates as with a short queue. The caller measures
+//! time.
 
 use std::sync::Arc;
 
 use ccplane_transport::{Config, Connection, Native, Proof, Segment, Side};
 use ccplane_units::{Duration, Time};
 
-/// Two ends and a window's worth of segments on their way.
+/// Two ends and a window of segments in flight.
 #[derive(Debug)]
 pub struct Exchange {
     now: Time,
@@ -20,12 +20,12 @@ pub struct Exchange {
     proves: bool,
 }
 
-/// Packets of a round that arrive.
+/// Packets per round that arrive.
 const ROUND: usize = 64;
 
 impl Exchange {
-    /// A sender without end under `control`, which has found its window.
-    /// With `proves` the receiver has to prove receipt.
+    /// Creates an unlimited sender under `control`, after its window has converged. With `proves`
+    /// the receiver must prove receipt.
     pub fn new(config: Config, control: Native, proves: bool) -> Exchange {
         let config = Arc::new(Config {
             discard: true,
@@ -65,7 +65,7 @@ impl Exchange {
         exchange
     }
 
-    /// The sender sends what its window lets it; how many packets.
+    /// Sends as many segments as the window allows. Returns their number.
     #[inline(never)]
     pub fn send(&mut self) -> usize {
         self.data.clear();
@@ -82,7 +82,7 @@ impl Exchange {
         self.data.len()
     }
 
-    /// The receiver takes them and answers; how many acknowledgements.
+    /// Delivers them to the receiver. Returns the number of acknowledgements.
     #[inline(never)]
     pub fn receive(&mut self) -> usize {
         self.acks.clear();
@@ -106,7 +106,7 @@ impl Exchange {
         self.acks.len()
     }
 
-    /// The sender takes the acknowledgements.
+    /// Delivers the acknowledgements to the sender.
     #[inline(never)]
     pub fn acknowledge(&mut self) {
         for (ack, side, proof) in &self.acks {
@@ -127,7 +127,7 @@ impl Exchange {
         }
     }
 
-    /// Segments sent again so far.
+    /// Segments retransmitted so far.
     pub fn retransmitted(&self) -> u32 {
         self.sender.stats().retransmitted
     }

@@ -1,4 +1,4 @@
-//! Two ends of a connection over a wire in memory, in virtual time.
+//! Two ends of a connection over a simulated wire, in virtual time.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::collections::{BTreeMap, HashMap};
@@ -9,12 +9,12 @@ use ccplane_transport::{
 };
 use ccplane_units::{Duration, Time};
 
-/// What becomes of a packet: it arrives at each of `arrivals`, never where that is empty.
+/// Fate of a packet: it is delivered at each time in `arrivals`, and lost if there is none.
 pub trait Path {
     fn pass(&mut self, now: Time, from: usize, segment: &mut Segment, arrivals: &mut Vec<Time>);
 }
 
-/// Loses nothing, delays by so much.
+/// Lossless path with a constant delay.
 pub struct Delay(pub Duration);
 
 impl Path for Delay {
@@ -29,13 +29,13 @@ impl<F: FnMut(Time, usize, &mut Segment, &mut Vec<Time>)> Path for F {
     }
 }
 
-/// A link of constant rate with a drop-tail queue from end 0 to end 1, and nothing but a delay
-/// back.
+/// Link of constant rate with a drop-tail queue from end 0 to end 1, and a constant delay in the
+/// other direction.
 pub struct Bottleneck {
     pub rate: u64,
     pub delay: Duration,
     pub queue: u64,
-    /// Marks from so many bytes of queue on.
+    /// Queue length from which packets are marked, bytes.
     pub mark_from: u64,
     free_at: Time,
     pub dropped: u64,
@@ -81,13 +81,13 @@ pub struct End<C> {
     pub connection: Option<Connection>,
     pub control: C,
     config: Arc<Config>,
-    /// Number of a segment to its place in the stream.
+    /// Stream offset and length of each segment number.
     sent: HashMap<u32, (u64, u16)>,
-    /// Bytes that the application read.
+    /// Bytes read by the application.
     pub read: u64,
-    /// The application reads at once.
+    /// The application reads immediately.
     pub reads: bool,
-    /// To write and to finish when the connection comes to be.
+    /// Bytes to write when the connection is established, and whether to finish the stream then.
     pub plan: u64,
     pub finishes: bool,
     pub sent_packets: u64,
@@ -103,13 +103,14 @@ pub struct Pair<P, C = Native> {
     serial: u64,
     arrivals: Vec<Time>,
     pub log: Option<Vec<(Time, usize, Segment)>>,
-    /// What each end's clock for time stamps shows at a time.
+    /// Clock of each end for time stamps.
     pub clocks: [fn(Time) -> Time; 2],
     proves: bool,
 }
 
 impl<P: Path, C: Control> Pair<P, C> {
-    /// A client that is to send `bytes` and finish, and a server that finishes at once.
+    /// Creates a client that sends `bytes[0]` and finishes, and a server that sends `bytes[1]` and
+    /// finishes.
     pub fn new(config: &Config, control: [C; 2], path: P, bytes: [u64; 2]) -> Pair<P, C> {
         Pair::with([config.clone(), config.clone()], control, path, bytes)
     }
@@ -148,7 +149,7 @@ impl<P: Path, C: Control> Pair<P, C> {
         }
     }
 
-    /// Both ends have to prove receipt.
+    /// Makes both ends prove receipt.
     pub fn require_proof(&mut self) {
         self.proves = true;
         self.connection_mut(0).require_proof(&[1; 16]);
@@ -176,12 +177,12 @@ impl<P: Path, C: Control> Pair<P, C> {
         })
     }
 
-    /// What is on the wire is lost.
+    /// Drops all packets on the wire.
     pub fn lose_all(&mut self) {
         self.flying.clear();
     }
 
-    /// Bytes that arrived at an end in order.
+    /// Bytes received in order at an end.
     pub fn received(&self, end: usize) -> u64 {
         self.ends[end]
             .connection
@@ -189,7 +190,7 @@ impl<P: Path, C: Control> Pair<P, C> {
             .map_or(0, |connection| connection.stats().received)
     }
 
-    /// Sends what an end has to send.
+    /// Sends everything that an end may send.
     pub fn drain(&mut self, which: usize) {
         let end = &mut self.ends[which];
         let Some(connection) = end.connection.as_mut() else {
@@ -243,7 +244,7 @@ impl<P: Path, C: Control> Pair<P, C> {
         }
     }
 
-    /// The next thing that happens; false when nothing will.
+    /// Processes the next event. Returns false if there is none.
     pub fn step(&mut self, until: Time) -> bool {
         for which in 0..2 {
             self.drain(which);
