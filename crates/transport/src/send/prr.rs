@@ -5,7 +5,7 @@
 //! per "safeACK": the cumulative ACK advances and no further loss is detected. ccplane's datapath
 //! in Linux does the same.
 
-/// One reduction, of a connection or of one path of it.
+/// State of one reduction, of a connection or of one of its paths.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Prr {
     /// RecoverFS: packets in flight when the reduction began. 0 before its first ACK.
