@@ -1,8 +1,8 @@
-//! A congestion-control algorithm of one's own: additive increase, multiplicative decrease.
+//! Example of a custom congestion-control algorithm: additive increase, multiplicative decrease.
 //!
-//! The datapath adds up what was acknowledged and lost and reports once an RTT, and at a loss at
-//! once. The agent adds a segment, or halves the window. Here a small model of a path stands in for
-//! a network: `cargo run --example aimd`.
+//! The datapath sums the acknowledged and lost data and reports once per RTT, and at once after a
+//! loss. The agent adds a segment or halves the window. A small model of a path replaces the
+//! network: `cargo run --example aimd`.
 
 use ccplane_agent::datapath::{Datapath, Here, Shared};
 use ccplane_agent::{Agent, Algorithm, Control, FlowInfo, Options, Programs, Report, Tables};
@@ -52,7 +52,7 @@ impl Algorithm for Aimd {
     }
 }
 
-/// A path that holds this many segments; one more is lost.
+/// Segments that the path holds; one more is lost.
 const CAPACITY: u64 = 40;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -88,7 +88,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 mss,
                 ..Signals::default()
             };
-            // Reports go to the agent, and what it sets then counts from the next call on.
+            // Delivers reports to the agent; its commands apply from the next call on.
             datapath.turn(transport.now);
             let mut flow = datapath.flow(flow).ok_or("it is open")?;
             let outcome = flow.on_ack(&transport, &signals);

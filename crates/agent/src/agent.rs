@@ -1,4 +1,4 @@
-//! The state machine: events in, commands out.
+//! Agent state machine: events in, commands out.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,54 +14,54 @@ use crate::lines::{Allowed, LineBudget};
 use crate::report::Raw;
 use crate::{Algorithm, Control, DatapathId, DynAlgorithm, FlowId, Hosted, HostedProgram, boxed};
 
-/// Hosts algorithms and their flows on any number of datapaths. See the [crate].
+/// Hosts algorithms and their flows on any number of datapaths; see the [crate].
 ///
-/// A driver gives it every event with the time at which it arrived, then polls until no command is
-/// left, sleeps at most until [`next_deadline`](Agent::next_deadline) and calls
+/// A driver passes each event with its arrival time, polls until no command is left, sleeps at most
+/// until [`next_deadline`](Agent::next_deadline), and then calls
 /// [`on_deadline`](Agent::on_deadline).
 #[derive(Default)]
 pub struct Agent {
     algorithms: Vec<Box<dyn DynAlgorithm>>,
     core: Core,
     options: Options,
-    /// Flows of a batch, kept so that a batch allocates nothing.
+    /// Flow indices of a batch, reused so that a batch does not allocate.
     batch: Vec<u32>,
 }
 
-/// How an agent behaves.
+/// Options of an agent.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// What becomes of a flow that asks for an algorithm that is not here.
+    /// Treatment of a flow that asks for an unknown algorithm.
     pub unknown: UnknownAlgorithm,
 }
 
-/// What becomes of a flow that asks for an algorithm that is not here.
+/// Treatment of a flow that asks for an unknown algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnknownAlgorithm {
-    /// It gets the one that was added first. CCP's kernel module asks for `reno` whatever the user
-    /// wants.
+    /// The flow gets the algorithm that was added first. CCP's kernel module always asks for
+    /// `reno`.
     #[default]
     First,
-    /// It is left to its datapath's fallback, and the log says so.
+    /// The flow is left to its datapath's fallback, and this is logged.
     Refuse,
 }
 
-/// Why an algorithm could not be added.
+/// Reason why an algorithm could not be added.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddError {
     /// A program does not compile.
     #[error("program `{program}` of algorithm `{algorithm}` does not compile")]
     Program {
-        /// The algorithm.
+        /// Name of the algorithm.
         algorithm: String,
-        /// The program.
+        /// Name of the program.
         program: String,
-        /// What is wrong, and where.
+        /// Compiler diagnostics.
         #[source]
         why: lang::Diagnostics,
     },
-    /// The struct that reports are read into has other fields than the program, or in another
+    /// The fields of the report struct differ from the program's report variables, in name or
     /// order.
     #[error(
         "program `{program}` of algorithm `{algorithm}` reports ({}), but the struct {reads} has ({}): the same names in the same order are needed",
@@ -69,62 +69,62 @@ pub enum AddError {
         fields.join(", ")
     )]
     Fields {
-        /// The algorithm.
+        /// Name of the algorithm.
         algorithm: String,
-        /// The program.
+        /// Name of the program.
         program: String,
-        /// The struct.
+        /// Type name of the struct.
         reads: &'static str,
-        /// The program's report variables, in order.
+        /// Report variables of the program, in order.
         reported: Vec<String>,
-        /// The struct's fields, in order.
+        /// Fields of the struct, in order.
         fields: &'static [&'static str],
     },
-    /// The name is in use.
+    /// The name is already in use.
     #[error("there is an algorithm `{0}` already: give each its own name and kernel name")]
     Duplicate(String),
 }
 
-/// The least time between two heartbeats for one datapath. The silence allowed is the datapath's
-/// word: one that says a nanosecond would keep the agent busy with nothing else. Longer would leave
-/// a datapath that allows 300 us on its fallback.
+/// Minimum time between two heartbeats to a datapath. The interval follows from the agent timeout
+/// that the datapath reports, and a timeout of a nanosecond would keep the agent busy. A longer
+/// minimum would leave a datapath with a timeout of 300 µs on its fallback.
 pub const LEAST_HEARTBEAT: Duration = Duration::from_micros(100);
 
-/// Retired flows that are closed at once. With fewer, the algorithms hear later that flows are
-/// gone; with more, a datapath with many flows keeps the others waiting when it goes.
+/// Number of retired flows closed per step. With fewer, the algorithms are notified later; with
+/// more, a disconnecting datapath with many flows delays the others.
 const CLOSES_AT_ONCE: usize = 1_024;
 
-/// What an algorithm did so far.
+/// Counters of an algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AlgorithmStats {
-    /// Flows that live now.
+    /// Live flows.
     pub flows: u64,
-    /// Flows opened, taken over ones included.
+    /// Flows opened, including those taken over.
     pub opened: u64,
-    /// Flows taken over while they lived.
+    /// Flows taken over while live.
     pub taken_over: u64,
-    /// Flows refused because their datapath lacks something.
+    /// Flows refused because their datapath lacks a capability.
     pub refused_flows: u64,
     /// Reports handled.
     pub reports: u64,
-    /// Of these, urgent ones.
+    /// Urgent reports among them.
     pub urgent_reports: u64,
-    /// Reports of a program that was the flow's no longer: dropped.
+    /// Dropped reports of a program that the flow no longer runs.
     pub stale_reports: u64,
-    /// Reports with the wrong number of fields: dropped.
+    /// Dropped reports with the wrong number of fields.
     pub malformed_reports: u64,
-    /// Commands made for flows.
+    /// Commands for flows.
     pub commands: u64,
-    /// Commands that a datapath refused.
+    /// Commands refused by a datapath.
     pub refusals: u64,
-    /// Names of variables or programs, used by the algorithm, that do not exist.
+    /// Unknown names of variables or programs used by the algorithm.
     pub unknown_names: u64,
-    /// Callbacks that raised, of algorithms in a language in which they can
+    /// Callbacks that raised an exception, for algorithms in a language with exceptions
     /// ([`Control::exception`]).
     pub exceptions: u64,
 }
 
-/// What callbacks may touch, through [`Control`].
+/// State that callbacks access through [`Control`].
 #[derive(Default)]
 pub(crate) struct Core {
     pub flows: Flows,
@@ -135,15 +135,16 @@ pub(crate) struct Core {
     orphans: u64,
     /// See [`Agent::work`].
     work: u64,
-    /// Names of the tenants of datapaths that have one.
+    /// Tenant names of datapaths that have one.
     tenants: BTreeMap<DatapathId, Arc<str>>,
-    /// Tenants are as many as keys were made, and stay: coming back does not fill a budget.
+    /// The number of tenants is bounded by the number of keys. Budgets are kept, so that
+    /// reconnecting does not refill one.
     lines: BTreeMap<LineOwner, LineBudget>,
-    /// It was said that flows cannot be released; that holds for many.
+    /// The warning that flows cannot be released was logged; once is enough for all flows.
     no_release_said: bool,
 }
 
-/// Who answers for a line of the log.
+/// Tenant or datapath whose budget a log line is charged to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum LineOwner {
     Tenant(Arc<str>),
@@ -158,12 +159,12 @@ struct Host {
 
 struct Datapath {
     info: DatapathInfo,
-    /// The next heartbeat and the time between two; `None` where there are none.
+    /// Next heartbeat and the interval; `None` if the datapath needs none.
     heartbeat: Option<(Time, Duration)>,
 }
 
 impl Agent {
-    /// An agent without algorithms.
+    /// Creates an agent without algorithms.
     pub fn new(options: Options) -> Agent {
         Agent {
             options,
@@ -171,13 +172,13 @@ impl Agent {
         }
     }
 
-    /// Adds an algorithm and compiles its programs. The first added also serves flows that ask for
-    /// none.
+    /// Adds an algorithm and compiles its programs. The first one added also serves flows that ask
+    /// for none.
     pub fn add(&mut self, algorithm: impl Algorithm + 'static) -> Result<(), AddError> {
         self.add_boxed(boxed(algorithm))
     }
 
-    /// The same for an algorithm whose type is not known.
+    /// Adds a boxed algorithm.
     pub fn add_boxed(&mut self, algorithm: Box<dyn DynAlgorithm>) -> Result<(), AddError> {
         let (name, kernel_name) = (algorithm.name().to_owned(), algorithm.kernel_name());
         if self
@@ -236,12 +237,12 @@ impl Agent {
         Ok(())
     }
 
-    /// The algorithms, in the order in which they were added.
+    /// Hosted algorithms, in the order of addition.
     pub fn hosted(&self) -> impl Iterator<Item = &Arc<Hosted>> {
         self.core.hosts.iter().map(|h| &h.hosted)
     }
 
-    /// What the algorithm of this name did so far.
+    /// Counters of the algorithm with this name.
     pub fn stats(&self, algorithm: &str) -> Option<AlgorithmStats> {
         self.core
             .hosts
@@ -250,56 +251,57 @@ impl Agent {
             .map(|h| h.stats)
     }
 
-    /// Events of flows that are not open here: refused ones, and reports that crossed a close.
+    /// Number of events for flows that are not open here: refused flows, and reports that crossed a
+    /// close.
     pub fn orphan_events(&self) -> u64 {
         self.core.orphans
     }
 
-    /// Flows that live now, of all algorithms.
+    /// Number of live flows of all algorithms.
     pub fn flows(&self) -> usize {
         self.core.flows.len()
     }
 
-    /// What the algorithm of a flow said of it last, by name; see [`Control::gauge`].
+    /// Latest gauges of a flow, by name; see [`Control::gauge`].
     pub fn gauges(&self, flow: FlowId) -> &[(&'static str, f64)] {
         self.core.gauges.of(flow)
     }
 
-    /// Whether an algorithm waits for a decision from outside; see [`Algorithm::undecided`].
+    /// Returns true if an algorithm waits for an external decision; see [`Algorithm::undecided`].
     pub fn undecided(&self) -> bool {
         self.algorithms
             .iter()
             .any(|algorithm| algorithm.undecided())
     }
 
-    /// Names the tenant that answers for a datapath, such as the holder of a TLS key. Datapaths of
-    /// one tenant share what is limited per tenant. One without a name answers for itself.
+    /// Sets the tenant of a datapath, such as the owner of a TLS key. Datapaths of a tenant share
+    /// its limits. A datapath without a tenant has its own limits.
     pub fn set_tenant(&mut self, datapath: DatapathId, name: Arc<str>) {
         self.core.tenants.insert(datapath, name);
     }
 
-    /// Units of work done so far: one per event, per command, and per flow that a datapath ended by
-    /// beginning anew. A link that serves several tenants divides its time among them by this.
+    /// Units of work so far: one per event, per command, and per flow that ended because its
+    /// datapath restarted. A link that serves several tenants uses it to share time fairly.
     pub fn work(&self) -> u64 {
         self.core.work
     }
 
-    /// Number of flows of a datapath that take memory here.
+    /// Number of a datapath's flows that take memory here.
     pub fn flows_held(&self, datapath: DatapathId) -> usize {
         self.core.flows.held(datapath)
     }
 
-    /// Returns true for a flow that lives here.
+    /// Returns true if the flow is live here.
     pub fn is_open(&self, id: FlowId) -> bool {
         self.core.flows.find(id).is_some()
     }
 
-    /// Takes a line out of the log's budget of a datapath's tenant; `None` where it is used up.
+    /// Takes a log line from the budget of a datapath's tenant; `None` if the budget is exhausted.
     pub fn line(&mut self, now: Time, datapath: DatapathId) -> Option<Allowed> {
         self.core.line(now, datapath)
     }
 
-    /// Takes one event.
+    /// Handles one event.
     pub fn handle(&mut self, now: Time, from: DatapathId, event: Event<'_>) {
         if !matches!(event, Event::Report { .. }) {
             self.core.work += 1;
@@ -332,8 +334,8 @@ impl Agent {
         }
     }
 
-    /// Takes events that arrived together: adjacent reports of one algorithm reach it as one
-    /// [`Batch`](crate::Batch).
+    /// Handles events that arrived together. Adjacent reports for one algorithm are delivered as
+    /// one [`Batch`](crate::Batch).
     pub fn handle_all(&mut self, now: Time, from: DatapathId, mut events: &[Event<'_>]) {
         while let Some(first) = events.first() {
             let reports = events
@@ -349,7 +351,7 @@ impl Agent {
         }
     }
 
-    /// A datapath is gone: its flows close.
+    /// Handles the disconnection of a datapath: its flows are closed.
     pub fn disconnected(&mut self, from: DatapathId) {
         self.core.flows.retire(from);
         self.close_retired();
@@ -358,9 +360,10 @@ impl Agent {
         self.core.lines.remove(&LineOwner::Datapath(from));
     }
 
-    /// The next command, and whom it is for.
+    /// Returns the next command and the datapath it is for.
     pub fn poll(&mut self) -> Option<(DatapathId, Command)> {
-        // Commands for a datapath that is gone are dropped here: its end does not search the queue.
+        // Commands for a disconnected datapath are dropped here, so that a disconnection need not
+        // search the queue.
         let core = &mut self.core;
         while let Some((to, command)) = core.commands.pop_front() {
             if core.datapaths.contains_key(&to) || core.flows.knows(to) {
@@ -370,7 +373,7 @@ impl Agent {
         None
     }
 
-    /// When [`on_deadline`](Agent::on_deadline) is due next: a timer of an algorithm or a
+    /// Time at which [`on_deadline`](Agent::on_deadline) is due: a timer of an algorithm or a
     /// heartbeat.
     pub fn next_deadline(&self) -> Option<Time> {
         let timers = self.core.hosts.iter().filter_map(|h| h.timer);
@@ -383,7 +386,7 @@ impl Agent {
         timers.chain(heartbeats).chain(closes).min()
     }
 
-    /// Does what is due at `now`.
+    /// Runs everything due at `now`.
     pub fn on_deadline(&mut self, now: Time) {
         self.close_retired();
         for index in 0..self.core.hosts.len() {
@@ -401,14 +404,15 @@ impl Agent {
     }
 
     fn ready(&mut self, now: Time, from: DatapathId, info: DatapathInfo) {
-        // A datapath that says so again has lost its state, its flows with it: it announces those
-        // that live.
+        // A repeated READY means that the datapath has lost its state including its flows; it
+        // announces those that are live.
         self.core.work += self.core.flows.retire(from) as u64;
         self.close_retired();
         if let Some(Allowed { suppressed }) = self.core.line(now, from) {
             tracing::info!(datapath = from.0, kind = %info.kind, id = info.id, suppressed, "datapath ready");
         }
-        // A third of the silence allowed: one heartbeat may be late by as much again and one lost.
+        // A third of the agent timeout: one heartbeat may be lost and the next one late by an
+        // interval.
         let heartbeat = info
             .fallback_after
             .map(|silence| (now, (silence / 3).max(LEAST_HEARTBEAT)));
@@ -463,8 +467,7 @@ impl Agent {
         host.stats.opened += 1;
         host.stats.flows += 1;
         host.stats.taken_over += u64::from(info.live);
-        // An algorithm that sets no rate would be held for ever to that of whoever steered the flow
-        // before.
+        // An algorithm that sets no rate would keep the rate of the previous control for ever.
         let frees = info.live && info.rate > Rate::from_bytes_per_sec(0) && !host.hosted.paces();
         let algorithm = algorithm as u16;
         let at = self.core.flows.insert(Entry {
@@ -506,14 +509,14 @@ impl Agent {
         true
     }
 
-    /// Tells the algorithm that a removed flow ended.
+    /// Notifies the algorithm that a removed flow ended.
     fn end(&mut self, entry: Entry, stats: &FlowStats) {
         self.core.gauges.forget(entry.id);
         self.core.stats_mut(entry.algorithm).flows -= 1;
         self.algorithms[entry.algorithm as usize].on_close(entry.slot, stats);
     }
 
-    /// Closes some retired flows; the next deadline is at once while there are more.
+    /// Closes a number of retired flows; if there are more, the next deadline is immediate.
     fn close_retired(&mut self) {
         for _ in 0..CLOSES_AT_ONCE {
             let Some(entry) = self.core.flows.next_retired() else {
@@ -523,7 +526,7 @@ impl Agent {
         }
     }
 
-    /// All are reports.
+    /// Delivers reports; all `events` must be reports.
     fn reports(&mut self, now: Time, from: DatapathId, mut events: &[Event<'_>]) {
         self.core.work += events.len() as u64;
         while !events.is_empty() {
@@ -574,8 +577,8 @@ impl Agent {
         program: u32,
         why: &Refusal,
     ) {
-        // The ordinary end of a flow that was being steered, or its return from the datapath's own
-        // control: nothing that whoever steers it now has said.
+        // The flow ended, or returned from the datapath's own control, while the command was in
+        // flight. This is normal and does not concern the current algorithm.
         if *why == Refusal::UnknownFlow {
             tracing::debug!(datapath = from.0, flow, "a command came too late");
             return;
@@ -592,8 +595,8 @@ impl Agent {
                 .flat_map(|h| &h.programs)
                 .find(|p| p.uid == program);
             let name = known.map_or("unknown", |p| &p.name);
-            // An algorithm may offer a program for each kind of datapath; a flow that is set a
-            // missing one says so louder.
+            // An algorithm may offer a program per kind of datapath, so this is not a warning. A
+            // flow that is set a missing program causes one.
             let name = name.to_owned();
             let Some(Allowed { suppressed }) = self.core.line(now, from) else {
                 return;

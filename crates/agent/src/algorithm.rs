@@ -1,4 +1,4 @@
-//! What a congestion-control algorithm implements.
+//! Interface that a congestion-control algorithm implements.
 
 use ccplane_datapath::Capabilities;
 use ccplane_units::Duration;
@@ -6,20 +6,20 @@ use ccplane_wire::{FlowInfo, FlowStats, Refusal};
 
 use crate::{Batch, Control, Programs, Report};
 
-/// A congestion-control algorithm. One object serves all flows that chose it; its callbacks run on
+/// Congestion-control algorithm. One object serves all flows that chose it; its callbacks run on
 /// one thread.
 ///
-/// Required: a name, the datapath programs, what to do when a flow opens and when it reports.
-/// `open` must set one of the programs ([`Control::program`]), or the flow never reports.
+/// Required: a name, the datapath programs, and callbacks for new flows and reports. `open` must
+/// set one of the programs ([`Control::program`]), or the flow never reports.
 pub trait Algorithm: Send {
-    /// State of one flow. State that flows share lives in `self`.
+    /// State of one flow. Shared state belongs in `self`.
     type Flow: Send;
 
-    /// The name by which flows choose it.
+    /// Name by which flows choose it.
     fn name(&self) -> &str;
 
-    /// Its name among the kernel's congestion controls, at most 15 of `[A-Za-z0-9_.]`. By default
-    /// `ccp_` and the name, without what the kernel does not allow.
+    /// Name among the kernel's congestion controls, at most 15 characters of `[A-Za-z0-9_.]`. By
+    /// default `ccp_` and the name, without characters that the kernel does not allow.
     fn kernel_name(&self) -> String {
         let allowed = self
             .name()
@@ -28,81 +28,79 @@ pub trait Algorithm: Send {
         "ccp_".chars().chain(allowed).take(15).collect()
     }
 
-    /// The programs that it sets on flows, by name. Asked once, when it is added to an agent.
+    /// Programs that it sets on flows, by name. Called once, when it is added to an agent.
     fn programs(&self) -> Programs;
 
-    /// What a datapath must be able to do; a flow of one that cannot is refused, with the names of
-    /// what is missing.
+    /// Capabilities that it requires. A flow of a datapath without them is refused, and the log
+    /// names the missing ones.
     fn needs(&self) -> Capabilities {
         Capabilities::CWND
     }
 
-    /// What it needs and what it uses where it is there. Whoever sets a datapath up switches that
-    /// on: time stamps of both ends cost bytes in every packet, so that no flow carries them
-    /// unasked.
+    /// Required and optional capabilities. A datapath enables the optional ones only if an
+    /// algorithm wants them: time stamps of both ends, for example, cost bytes in every packet.
     fn wants(&self) -> Capabilities {
         self.needs()
     }
 
-    /// How long a report may wait, with others, before the agent is woken for it. Shorter reacts
-    /// faster and costs CPU: every wake-up takes some microseconds of a core. Urgent reports (loss,
-    /// timeout, undo) never wait.
+    /// Maximum time that a report waits to be batched with others before the agent is woken. A
+    /// shorter time reacts faster but costs CPU: every wake-up takes a few microseconds of a core.
+    /// Urgent reports (loss, timeout, undo) never wait.
     fn latency(&self) -> Duration {
         Duration::from_millis(1)
     }
 
-    /// A flow began, or is taken over while it lives ([`FlowInfo::live`]). The pacing rate of
-    /// whoever steered it before is lifted first, unless this algorithm or a program of it sets
-    /// rates ([`Capabilities::PACING`] among what it wants).
+    /// Handles a new flow, or a live one that is taken over ([`FlowInfo::live`]). The pacing rate
+    /// of the previous control is removed first, unless this algorithm or one of its programs sets
+    /// rates ([`Capabilities::PACING`] among the wanted capabilities).
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Self::Flow;
 
-    /// A flow's program reported. Reports of a program that is no longer the flow's do not arrive
-    /// here.
+    /// Handles a report of a flow's program. Reports of a program that the flow no longer runs are
+    /// dropped before this call.
     fn on_report(&mut self, flow: &mut Self::Flow, report: &Report<'_>, control: &mut Control<'_>);
 
-    /// Several reports came at once. Override it to decide over flows together; by default each
-    /// goes to `on_report`.
+    /// Handles several reports that arrived together. Override it to decide for several flows at
+    /// once; by default each report goes to `on_report`.
     fn on_reports(&mut self, batch: &mut Batch<'_, Self::Flow>, control: &mut Control<'_>) {
         while let Some((flow, report)) = batch.next(control) {
             self.on_report(flow, &report, control);
         }
     }
 
-    /// The time set with [`Control::after`] came. `control` has no flow of its own here: see
+    /// Handles the timer set with [`Control::after`]. `control` has no flow of its own here: see
     /// [`Control::flow`].
     fn on_timer(&mut self, _control: &mut Control<'_>) {}
 
-    /// The datapath did not do what this flow asked; by default the agent's log has said so and
-    /// that is all.
+    /// Handles a command of this flow that the datapath refused. The agent has already logged it;
+    /// the default does nothing else.
     fn on_refused(&mut self, _flow: &mut Self::Flow, _why: &Refusal, _control: &mut Control<'_>) {}
 
-    /// The flow ended, or its datapath is gone.
+    /// Handles the end of the flow or of its datapath.
     fn on_close(&mut self, _flow: Self::Flow, _last: &FlowStats) {}
 
-    /// Whether it waits for a decision from outside of the agent: a simulation that is run from
+    /// Returns true if the algorithm waits for an external decision. A simulation that runs from
     /// decision to decision stops there.
     fn undecided(&self) -> bool {
         false
     }
 
-    /// The program that decides everything, where one does. A datapath that can start it on every
-    /// flow by itself needs no agent then, and calls none of this.
+    /// Standalone program: a program that needs no decisions of the algorithm, if there is one. A
+    /// datapath that can start it on every flow needs no agent, and calls nothing else here.
     fn alone(&self) -> Option<Alone> {
         None
     }
 }
 
-/// What a datapath has to know of a program that needs no agent.
+/// Description of a standalone program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alone {
-    /// Its name among [`Algorithm::programs`].
+    /// Name of the program in [`Algorithm::programs`].
     pub program: &'static str,
-    /// The control variable that is 1 on a flow that lived before ([`FlowInfo::live`]).
+    /// Control variable that is set to 1 on a flow that was already live ([`FlowInfo::live`]).
     pub lived: Option<&'static str>,
 }
 
-/// An [`Algorithm`] of any flow type, together with its flows: what an agent holds. Made by
-/// [`boxed`].
+/// Object-safe form of an [`Algorithm`] with the state of its flows. Created by [`boxed`].
 pub trait DynAlgorithm: Send + sealed::Sealed {
     /// See [`Algorithm::name`].
     fn name(&self) -> &str;
@@ -132,7 +130,7 @@ pub trait DynAlgorithm: Send + sealed::Sealed {
     fn alone(&self) -> Option<Alone>;
 }
 
-/// An algorithm in the form that [`Agent::add_boxed`](crate::Agent::add_boxed) takes.
+/// Boxes an algorithm for [`Agent::add_boxed`](crate::Agent::add_boxed).
 pub fn boxed<A: Algorithm + 'static>(algorithm: A) -> Box<dyn DynAlgorithm> {
     Box::new(WithFlows {
         algorithm,

@@ -1,5 +1,5 @@
-//! The agent's side of version 1: turns messages of a CCP datapath into events, and commands into
-//! messages.
+//! Agent side of protocol version 1: decodes messages of a CCP datapath into events, and encodes
+//! commands as messages.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,36 +10,36 @@ use ccplane_wire::{Command, DatapathInfo, Event, FlowInfo, FlowStats, Refusal, W
 
 use crate::{Agent, DatapathId};
 
-/// A CCP datapath as an agent serves it, without the socket between them.
-/// [`Foreign`](crate::Foreign) is the other side.
+/// CCP datapath as seen by an agent, without the socket. [`Foreign`](crate::Foreign) is the
+/// counterpart for CCP agents.
 ///
-/// CREATE, MEASURE and READY become the agent's events; its commands become INSTALL, CHANGEPROG and
-/// UPDATE_FIELD. Such a datapath knows that its agent lives by what arrives, and asks for
-/// algorithms without knowing of any: of heartbeats and offers it is told nothing.
+/// CREATE, MEASURE and READY become events; commands become INSTALL, CHANGEPROG and UPDATE_FIELD. A
+/// CCP datapath takes any message as a sign of life and chooses algorithms without a list, so
+/// heartbeats and offers are not sent.
 #[derive(Debug)]
 pub struct CcpDatapath {
     id: DatapathId,
-    /// Programs of flows by the datapath's number of the flow; `None` before the first.
+    /// Program index of each flow, by the datapath's number of the flow; `None` before the first
+    /// program.
     flows: HashMap<u32, Option<usize>>,
-    /// Installed programs; the n-th has number n + 1 there. A CCP datapath clears its table when
-    /// number 1 arrives, so that an agent that restarts finds room.
+    /// Installed programs; index n has number n + 1 in the datapath. A CCP datapath clears its
+    /// table when number 1 arrives, so a restarted agent finds room.
     programs: Vec<Arc<Program>>,
-    /// Of the report that is being read.
+    /// Fields of the report being decoded.
     fields: Vec<u64>,
 }
 
-/// What a datagram held.
+/// Summary of a decoded datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Heard {
-    /// So many messages.
+    /// Number of messages.
     pub messages: usize,
-    /// READY was among them: the datapath has started again, and what waited for it is for one that
-    /// is gone.
+    /// It contained a READY: the datapath has restarted, and queued commands for it are obsolete.
     pub ready: bool,
 }
 
 impl CcpDatapath {
-    /// One that the agent knows by this number. Nothing is installed there, and no flow is known.
+    /// Creates the state for a datapath with nothing installed and no known flows.
     pub fn new(id: DatapathId) -> CcpDatapath {
         CcpDatapath {
             id,
@@ -49,12 +49,12 @@ impl CcpDatapath {
         }
     }
 
-    /// The agent's number of it.
+    /// Identifier of the datapath.
     pub fn id(&self) -> DatapathId {
         self.id
     }
 
-    /// Gives the agent what a datagram holds. After an error the rest of it is not looked at.
+    /// Passes the events of a datagram to the agent. After an error the rest of it is ignored.
     pub fn handle(
         &mut self,
         now: Time,
@@ -89,7 +89,8 @@ impl CcpDatapath {
         Ok(heard)
     }
 
-    /// The datapath said READY, or it is not known what it has: its flows will tell of themselves.
+    /// Resets the state after a READY or a reconnection, when the datapath's state is unknown. Its
+    /// flows are learned from their reports.
     pub fn ready(&mut self, id: u32, agent: &mut Agent, now: Time) {
         self.flows.clear();
         self.programs.clear();
@@ -113,8 +114,8 @@ impl CcpDatapath {
             return agent.handle(now, self.id, closed);
         }
         if !self.flows.contains_key(&flow) {
-            // The flow lived before this agent did. CCP has no way to announce it again, but its
-            // reports tell of it.
+            // The flow is older than this agent. CCP cannot announce it again, but its reports
+            // reveal it.
             let info = FlowInfo {
                 live: true,
                 ..FlowInfo::default()
@@ -133,8 +134,8 @@ impl CcpDatapath {
         agent.handle(now, self.id, report);
     }
 
-    /// Takes a command of the agent, and appends what the datapath is told to `out`: a message or
-    /// nothing. What CCP cannot say the agent hears as a refusal.
+    /// Encodes a command, appending at most one message to `out`. A command that version 1 cannot
+    /// express is returned to the agent as a refusal.
     pub fn command(&mut self, now: Time, command: &Command, agent: &mut Agent, out: &mut Vec<u8>) {
         let Err(why) = self.write(command, out) else {
             return;
@@ -181,7 +182,7 @@ impl CcpDatapath {
                 v1::update_fields(out, flow, program.map(|p| &**p), updates.as_slice())
                     .map_err(unsayable)
             }
-            // Version 1 cannot say it.
+            // Not expressible in version 1.
             Command::Release { .. } => Err(Refusal::NoRelease),
             Command::Offer(_) | Command::Heartbeat { .. } => Ok(()),
         }
@@ -195,7 +196,7 @@ impl CcpDatapath {
     }
 }
 
-/// What CCP's datapaths have by definition, and nothing of what came later.
+/// Describes a CCP datapath, with the capabilities that every one has by definition.
 pub fn ccp_datapath(id: u32) -> DatapathInfo {
     let all = [
         Capabilities::PACING,
@@ -216,7 +217,7 @@ pub fn ccp_datapath(id: u32) -> DatapathInfo {
     }
 }
 
-/// Checks that a datagram has only messages that a datapath may send.
+/// Checks that a datagram contains only messages that a datapath may send.
 pub fn check_datagram(datagram: &[u8]) -> Result<(), WireError> {
     for message in v1::messages(datagram) {
         match message? {
@@ -229,7 +230,7 @@ pub fn check_datagram(datagram: &[u8]) -> Result<(), WireError> {
     Ok(())
 }
 
-/// What only an agent may say.
+/// Error for a message that only an agent may send.
 fn not_a_datapaths(message: &v1::Message<'_>) -> WireError {
     let value = match message {
         v1::Message::UpdateField { .. } => 3,

@@ -1,4 +1,4 @@
-//! What an algorithm can do.
+//! Interface of an algorithm to its flows.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use crate::agent::{AlgorithmStats, Core};
 use crate::flows::Entry;
 use crate::{FlowId, Hosted};
 
-/// How a callback steers: the flow it is called for, another flow of the same algorithm, and the
-/// algorithm's timer.
+/// Handle of a callback to the flow it is called for, to other flows of the same algorithm, and to
+/// the algorithm's timer.
 ///
-/// What a callback sets on a flow travels as one command when it returns, so that the datapath sees
-/// all of it at once.
+/// Everything that a callback sets on a flow is sent as one command when it returns, so that the
+/// datapath applies it atomically.
 pub struct Control<'a> {
     now: Time,
     core: &'a mut Core,
@@ -46,31 +46,31 @@ impl<'a> Control<'a> {
         }
     }
 
-    /// The present moment; the only clock there is.
+    /// Current time; the only clock of an algorithm.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// The flow that this steers; `None` in [`on_timer`](crate::Algorithm::on_timer).
+    /// The flow of this callback; `None` in [`on_timer`](crate::Algorithm::on_timer).
     pub fn this(&self) -> Option<FlowId> {
         Some(self.core.flows.get(self.flow?)?.id)
     }
 
-    /// What the flow's datapath can do; nothing when there is no flow.
+    /// Capabilities of the flow's datapath; empty without a flow.
     pub fn capabilities(&self) -> Capabilities {
         self.this()
             .and_then(|id| self.core.capabilities(id.datapath))
             .unwrap_or_default()
     }
 
-    /// Name of the TLS key behind the flow's datapath; `None` for a datapath on this host, which
-    /// has no key. What a group shares is divided among keys first, as one key can have any number
+    /// Name of the TLS key of the flow's datapath; `None` for a datapath on this host, which has no
+    /// key. A shared budget of a group is divided among keys first, as one key can have any number
     /// of flows.
     pub fn tenant(&self) -> Option<Arc<str>> {
         self.core.tenant(self.this()?.datapath)
     }
 
-    /// Sets the congestion window. The datapath keeps it within its owner's limits.
+    /// Sets the congestion window. The datapath clamps it to the operator's limits.
     pub fn cwnd(&mut self, window: Bytes) {
         self.stage(Target::Cwnd, window.get());
     }
@@ -80,13 +80,14 @@ impl<'a> Control<'a> {
         self.stage(Target::Rate, rate.bytes_per_sec());
     }
 
-    /// Sets the slow-start threshold: where the datapath's recovery brings the window after a loss.
+    /// Sets the slow-start threshold, to which the datapath's recovery reduces the window after a
+    /// loss.
     pub fn ssthresh(&mut self, threshold: Bytes) {
         self.stage(Target::Ssthresh, threshold.get());
     }
 
-    /// Sets a control variable of the flow's program. A name that the program does not have is
-    /// logged and counted ([`AlgorithmStats::unknown_names`]), and changes nothing.
+    /// Sets a control variable of the flow's program. An unknown name is logged and counted
+    /// ([`AlgorithmStats::unknown_names`]), and has no other effect.
     pub fn set(&mut self, variable: &str, value: u64) {
         match self.control_variable(variable) {
             Some(index) => self.stage(Target::Var(index), value),
@@ -94,22 +95,23 @@ impl<'a> Control<'a> {
         }
     }
 
-    /// Says a value of the flow for people to see, under a name: a mode, an estimate. It has no
-    /// effect on the datapath; the latest value of each name is kept, of at most 16 names a flow,
-    /// and read by [`Agent::gauges`](crate::Agent::gauges).
+    /// Publishes a named value of the flow for display, such as a mode or an estimate. It has no
+    /// effect on the datapath. The latest value of each name is kept, for at most 16 names per
+    /// flow, and read by [`Agent::gauges`](crate::Agent::gauges).
     pub fn gauge(&mut self, name: &'static str, value: f64) {
         if let Some(flow) = self.this() {
             self.core.gauges.set(flow, name, value);
         }
     }
 
-    /// Sets a program of the algorithm on the flow, with values of its control variables; variables
+    /// Sets a program of the algorithm on the flow, with values of its control variables. Variables
     /// that are not named start at their initial values, and `Micros` at 0.
     pub fn program(&mut self, name: &str, variables: &[(&str, u64)]) {
         let Some(program) = self.hosted().program_by_name(name) else {
             return self.unknown("program", name);
         };
-        // Variables staged before are of the old program: they would mean others in the new one.
+        // Variables staged before belong to the old program; their indices mean others in the new
+        // one.
         if self
             .staged
             .updates
@@ -130,10 +132,10 @@ impl<'a> Control<'a> {
         }
     }
 
-    /// Gives the flow to its datapath's own NewReno until it is set a program
-    /// ([`Control::program`]). What was set on it in this callback is dropped, and its program
-    /// reports no more. A datapath that cannot do that, which is one of CCP's, answers with
-    /// [`Refusal::NoRelease`] to [`on_refused`](crate::Algorithm::on_refused).
+    /// Returns the flow to its datapath's own NewReno until a program is set again
+    /// ([`Control::program`]). Anything else set on it in this callback is dropped, and its program
+    /// no longer reports. A CCP datapath does not support this; the algorithm then gets
+    /// [`Refusal::NoRelease`] in [`on_refused`](crate::Algorithm::on_refused).
     ///
     /// [`Refusal::NoRelease`]: ccplane_wire::Refusal::NoRelease
     pub fn release(&mut self) {
@@ -146,19 +148,19 @@ impl<'a> Control<'a> {
         }
     }
 
-    /// Counts a callback that raised: figures of such an algorithm are those of whatever it ran
-    /// instead.
+    /// Counts a callback that raised an exception: the algorithm's metrics then include whatever
+    /// ran instead.
     pub fn exception(&mut self) {
         self.stats_mut().exceptions += 1;
     }
 
-    /// Calls [`on_timer`](crate::Algorithm::on_timer) after this long. An algorithm has one timer:
+    /// Calls [`on_timer`](crate::Algorithm::on_timer) after `delay`. An algorithm has one timer:
     /// setting it again moves it.
     pub fn after(&mut self, delay: Duration) {
         self.core.set_timer(self.algorithm, self.now + delay);
     }
 
-    /// Steers another flow of the same algorithm; `None` if no such flow lives.
+    /// Returns the handle of another flow of the same algorithm; `None` if no such flow is live.
     pub fn flow(&mut self, id: FlowId) -> Option<Control<'_>> {
         let at = self.core.flows.find(id)?;
         let entry = self.core.flows.get(at)?;
@@ -166,7 +168,7 @@ impl<'a> Control<'a> {
             .then(|| Control::new(self.now, self.core, self.algorithm, Some(at)))
     }
 
-    /// Sends what is staged and turns to another flow.
+    /// Sends what is staged and switches to another flow.
     pub(crate) fn turn_to(&mut self, flow: u32) -> Option<Entry> {
         self.flush();
         self.flow = Some(flow);
@@ -223,7 +225,7 @@ impl<'a> Control<'a> {
                     updates,
                 }
             }
-            // A window after it is nobody's: the datapath's own control sets it.
+            // A window set after the release has no effect: the datapath's own control sets it.
             None if release => Command::Release { flow: id.flow },
             None => Command::Update {
                 flow: id.flow,

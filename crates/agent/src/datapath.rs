@@ -1,10 +1,9 @@
-//! The datapath's side of the protocol: its flows and their programs, the reports that leave and
-//! the commands that come.
+//! Datapath side of the protocol: flows and their programs, outgoing reports and incoming commands.
 //!
-//! A [`Datapath`] keeps its flows by number. Who keeps flows elsewhere, as the simulator does,
-//! takes [`Shared`], what the flows of a datapath have in common. In both a transport runs a flow
-//! as [`Lent`], and events leave by a [`Way`]: to an agent of this thread ([`Here`]), or, with
-//! `ccplane-link`, of another thread or another process.
+//! A [`Datapath`] stores its flows by number. [`Shared`] is the part that all flows share; the
+//! simulator stores its flows itself and uses only this. In both cases a transport runs a flow as
+//! [`Lent`], and events leave through a [`Way`]: to an agent in this thread ([`Here`]), or, with
+//! `ccplane-link`, to an agent in another thread or process.
 
 mod here;
 mod message;
@@ -20,54 +19,54 @@ pub use message::{Message, recycle_events};
 
 use crate::tables::{MAX_PROGRAMS, MAX_VARS, TableId, Tables};
 
-/// To an agent and back. It has no clock: its owner says what time it is.
+/// Channel to an agent and back. It has no clock: the caller passes the time.
 pub trait Way: Send {
-    /// Takes a report. False when there is no room, or nobody to take it: it stays in its flow
-    /// then, where it goes on adding up, and is offered again at the flow's next call. Nothing that
-    /// was measured is lost.
+    /// Sends a report. Returns false if there is no room or no agent: the report then stays in its
+    /// flow, where it accumulates, and is offered again at the next call of the flow. No
+    /// measurement is lost.
     fn report(&mut self, now: Time, report: &Event<'_>) -> bool;
 
-    /// Takes anything but a report. It has nowhere else to wait: a way that has no room keeps it.
+    /// Sends any other event. The channel must queue the event if it has no room.
     fn tell(&mut self, now: Time, event: Event<'static>);
 
-    /// Looks for what has come. Called before [`bring`](Way::bring), once a turn: an agent that
-    /// never stops talking does not hold its datapath for ever.
+    /// Receives from the agent. Called once per turn, before [`bring`](Way::bring), so that an
+    /// agent that sends continuously cannot block its datapath.
     fn look(&mut self, _now: Time) {}
 
-    /// The next of what has come to the datapath by now. Called until there is nothing.
+    /// Returns the next item received from the agent. Called until it returns `None`.
     fn bring(&mut self, now: Time) -> Option<Brought>;
 
-    /// Sends what was taken, as far as there is room. Called last in a turn.
+    /// Sends queued events as far as there is room. Called last in a turn.
     fn flush(&mut self, _now: Time) {}
 
-    /// When the next turn is due at the latest.
+    /// Latest time of the next turn.
     fn next_deadline(&self) -> Option<Time>;
 }
 
-/// What comes to a datapath.
+/// Item received by a datapath.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::large_enum_variant,
     reason = "the large one is the common one, and a box would allocate per command"
 )]
 pub enum Brought {
-    /// An agent is there that may be new: the datapath announces itself and every flow that lives,
-    /// before anything else is brought.
+    /// An agent has connected that may be new: the datapath announces itself and all live flows
+    /// before it takes the next item.
     Agent,
-    /// A command.
+    /// Command from the agent.
     Command(Command),
 }
 
-/// A datapath: its flows by their numbers, and what they share.
+/// Datapath: flows by number, and the state they share.
 #[derive(Debug)]
 pub struct Datapath<W> {
     shared: Shared<W>,
-    /// Beside each flow what a new agent is told of it.
+    /// Flows by number, each with the description that is sent to a new agent.
     flows: BTreeMap<u64, Local<FlowInfo>>,
 }
 
 impl<W: Way> Datapath<W> {
-    /// A datapath without flows, which announces itself.
+    /// Creates a datapath without flows and announces it.
     pub fn new(now: Time, shared: Shared<W>) -> Datapath<W> {
         let flows = BTreeMap::new();
         let mut datapath = Datapath { shared, flows };
@@ -76,13 +75,13 @@ impl<W: Way> Datapath<W> {
         datapath
     }
 
-    /// A flow begins.
+    /// Opens a flow.
     pub fn open(&mut self, now: Time, flow: u64, info: FlowInfo) {
         let local = self.shared.open(now, flow, info.clone(), info);
         self.flows.insert(flow, local);
     }
 
-    /// A flow ends, of which so much was acknowledged and so many packets were lost.
+    /// Closes a flow. `acked` and `lost` are its totals of acknowledged bytes and lost packets.
     pub fn close(&mut self, now: Time, flow: u64, acked: Bytes, lost: u64) {
         if let Some(local) = self.flows.remove(&flow) {
             self.shared.close(now, flow, &local, acked, lost);
@@ -90,34 +89,34 @@ impl<W: Way> Datapath<W> {
         }
     }
 
-    /// A flow, for a call of its transport; nothing where it was not opened here.
+    /// Borrows a flow for a call of its transport; `None` if it is not open here.
     #[inline]
     pub fn flow(&mut self, flow: u64) -> Option<Lent<'_, W, FlowInfo>> {
         let local = self.flows.get_mut(&flow)?;
         Some(self.shared.lend(flow, local))
     }
 
-    /// Whether a flow is on the fallback; nothing where it was not opened here.
+    /// Returns true if the flow is on the fallback; `None` if it is not open here.
     pub fn in_fallback(&self, flow: u64) -> Option<bool> {
         Some(self.flows.get(&flow)?.flow().in_fallback())
     }
 
-    /// How many reports a flow has made; nothing where it was not opened here.
+    /// Number of reports that a flow has made; `None` if it is not open here.
     pub fn reports(&self, flow: u64) -> Option<u64> {
         Some(self.flows.get(&flow)?.reports)
     }
 
-    /// How many reports the flows that live have made together.
+    /// Number of reports that all live flows have made.
     pub fn all_reports(&self) -> u64 {
         self.flows.values().map(|local| local.reports).sum()
     }
 
-    /// Sends what is to be sent, and takes nothing.
+    /// Sends queued events without receiving commands.
     pub fn flush(&mut self, now: Time) {
         self.shared.way.flush(now);
     }
 
-    /// Takes what the agent said, and sends what is to be sent.
+    /// Applies the agent's commands, and sends queued events.
     pub fn turn(&mut self, now: Time) {
         self.shared.way.look(now);
         while let Some(brought) = self.shared.way.bring(now) {
@@ -131,17 +130,17 @@ impl<W: Way> Datapath<W> {
         self.shared.way.flush(now);
     }
 
-    /// When to call [`turn`](Datapath::turn) at the latest.
+    /// Latest time to call [`turn`](Datapath::turn).
     pub fn next_deadline(&self) -> Option<Time> {
         self.shared.way.next_deadline()
     }
 
-    /// To its agent.
+    /// Channel to the agent.
     pub fn way(&self) -> &W {
         &self.shared.way
     }
 
-    /// To its agent.
+    /// Channel to the agent.
     pub fn way_mut(&mut self) -> &mut W {
         &mut self.shared.way
     }
@@ -155,10 +154,10 @@ impl<W: Way> Datapath<W> {
     }
 }
 
-/// What the flows of a datapath share: their programs, and the way to their agent.
+/// State shared by the flows of a datapath: their programs and the channel to their agent.
 #[derive(Debug)]
 pub struct Shared<W> {
-    /// To their agent.
+    /// Channel to the agent.
     pub way: W,
     tables: Tables,
     id: u32,
@@ -166,7 +165,7 @@ pub struct Shared<W> {
 }
 
 impl<W: Way> Shared<W> {
-    /// For a datapath of this number and kind, which it tells its agent.
+    /// Creates the shared state. `id` and `kind` of the datapath are reported to its agent.
     pub fn new(id: u32, kind: &'static str, tables: Tables, way: W) -> Shared<W> {
         Shared {
             way,
@@ -176,12 +175,12 @@ impl<W: Way> Shared<W> {
         }
     }
 
-    /// What the datapath says of itself.
+    /// Describes the datapath to an agent.
     pub fn describe(&self) -> DatapathInfo {
         self.tables.describe(self.id, self.kind)
     }
 
-    /// Tells an agent that may be new what there is.
+    /// Announces the datapath and its flows to an agent that may be new.
     pub fn announce(&mut self, now: Time, flows: impl Iterator<Item = (u64, FlowInfo)>) {
         let datapath = self.describe();
         self.way.tell(now, Event::Ready { datapath });
@@ -191,14 +190,14 @@ impl<W: Way> Shared<W> {
         }
     }
 
-    /// A flow begins.
+    /// Opens a flow.
     pub fn open<T>(&mut self, now: Time, flow: u64, info: FlowInfo, beside: T) -> Local<T> {
         let local = Local::new(now, info.init_cwnd, beside);
         self.way.tell(now, Event::FlowOpened { flow, info });
         local
     }
 
-    /// A flow ends, of which so much was acknowledged and so many packets were lost.
+    /// Closes a flow. `acked` and `lost` are its totals of acknowledged bytes and lost packets.
     pub fn close<T>(&mut self, now: Time, flow: u64, local: &Local<T>, acked: Bytes, lost: u64) {
         let stats = FlowStats {
             bytes_acked: acked,
@@ -209,7 +208,7 @@ impl<W: Way> Shared<W> {
         self.way.tell(now, Event::FlowClosed { flow, stats });
     }
 
-    /// Does what a command says. `find` gives the flow of a number, if it lives.
+    /// Applies a command. `find` returns the live flow of a number.
     pub fn take<'f, T: 'f>(
         &mut self,
         now: Time,
@@ -222,12 +221,12 @@ impl<W: Way> Shared<W> {
         }
     }
 
-    /// What a flow's program has added up since its last report, in the order of its fields.
+    /// Fields that a flow's program has accumulated since its last report, in order.
     pub fn unreported<'a, T>(&self, local: &'a Local<T>) -> &'a [u64] {
         local.flow.report(self.tables.of(local.table))
     }
 
-    /// A flow and its number, for a call of its transport.
+    /// Borrows a flow for a call of its transport.
     #[inline(always)]
     pub fn lend<'a, T>(&'a mut self, number: u64, local: &'a mut Local<T>) -> Lent<'a, W, T> {
         let shared = self;
@@ -239,19 +238,19 @@ impl<W: Way> Shared<W> {
     }
 }
 
-/// A flow as its datapath keeps it.
+/// State of a flow in its datapath.
 #[derive(Debug)]
 pub struct Local<T = ()> {
     flow: Flow<MAX_VARS>,
     table: TableId,
     reports: u64,
-    /// What else its owner keeps. In a struct around this one it would take 64 bytes more, by the
-    /// alignment of flows.
+    /// User data. A struct around this one would take 64 bytes more, because of the alignment of
+    /// flows.
     pub beside: T,
 }
 
 impl<T> Local<T> {
-    /// A flow that runs no program yet.
+    /// Creates a flow that runs no program yet.
     pub fn new(now: Time, init_cwnd: Bytes, beside: T) -> Local<T> {
         Local {
             flow: Flow::new(now, init_cwnd.get()),
@@ -268,14 +267,14 @@ impl<T> Local<T> {
     }
 }
 
-/// Notes what a call of a flow came to in what a new agent is told of it.
+/// Records the outcome of a call in the description that is sent to a new agent.
 pub fn note(info: &mut FlowInfo, transport: &Transport, outcome: &Outcome) {
     info.cwnd = Bytes::new(outcome.cwnd.unwrap_or(transport.cwnd));
     info.ssthresh = Bytes::new(outcome.ssthresh.unwrap_or(transport.ssthresh));
     info.rate = Rate::from_bytes_per_sec(outcome.rate.unwrap_or(transport.rate));
 }
 
-/// A flow lent to one call of its transport, with its programs and the way of its reports.
+/// Flow borrowed for one call of its transport, with its programs and the channel for its reports.
 #[derive(Debug)]
 pub struct Lent<'a, W, T = ()> {
     local: &'a mut Local<T>,
@@ -305,12 +304,12 @@ impl<W: Way, T> SteeredFlow for Lent<'_, W, T> {
 }
 
 impl<W: Way, T> Lent<'_, W, T> {
-    /// What its owner keeps with it.
+    /// The flow's user data.
     pub fn beside(&mut self) -> &mut T {
         &mut self.local.beside
     }
 
-    /// Runs the flow. A report that the call asks for leaves at once, if there is room.
+    /// Runs the flow. A report requested by the call is sent at once if there is room.
     #[inline(always)]
     fn run(
         &mut self,

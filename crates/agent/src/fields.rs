@@ -1,7 +1,7 @@
-//! Reports as structs: names and their number are checked when the algorithm is added.
+//! Reports as structs: names and their order are checked when the algorithm is added.
 
-/// What a report is read into: a struct with the program's report variables, with their names and
-/// in their order.
+/// Struct into which a report is read. Its fields are the program's report variables, with the same
+/// names and order.
 ///
 /// ```
 /// use ccplane_agent::{Fields, Programs};
@@ -27,13 +27,13 @@
 /// # drop(programs);
 /// ```
 ///
-/// In `on_report`, `report.read::<Round>()` is then the struct, or `None` where another program of
-/// the algorithm reported. A name that the program does not have is an error when the algorithm is
-/// added to its agent, before there is a flow.
+/// In `on_report`, `report.read::<Round>()` returns the struct, or `None` if another program of the
+/// algorithm made the report. A mismatch of names is an error when the algorithm is added to its
+/// agent, before any flow opens.
 pub trait Fields: Sized + 'static {
-    /// The names, in order.
+    /// Names of the fields, in order.
     const NAMES: &'static [&'static str];
 
-    /// The struct, of so many values; `None` for more or fewer.
+    /// Reads the struct; `None` if the number of values does not match.
     fn read(values: &[u64]) -> Option<Self>;
 }

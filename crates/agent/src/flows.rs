@@ -2,45 +2,45 @@
 
 use std::collections::BTreeMap;
 
-/// A datapath, numbered by the driver of its link. The number of one that is gone is used again
-/// after all others.
+/// Identifier of a datapath, assigned by the driver of its link. A freed identifier is reused after
+/// all others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DatapathId(pub u32);
 
-/// A flow of a datapath.
+/// Identifier of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowId {
-    /// Its datapath.
+    /// Datapath of the flow.
     pub datapath: DatapathId,
-    /// The number that the datapath allotted.
+    /// Number assigned by the datapath.
     pub flow: u64,
 }
 
-/// A flow as the agent knows it.
+/// The agent's entry of a flow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub id: FlowId,
     /// Index of its algorithm.
     pub algorithm: u16,
-    /// Where the algorithm keeps its state.
+    /// Slot of the algorithm's state.
     pub slot: u32,
-    /// Index of its program among the algorithm's; `None` before the first is set.
+    /// Index of its program in the algorithm's list; `None` before the first is set.
     pub program: Option<u16>,
-    /// The one before, which it still runs if the datapath refuses the new one.
+    /// The previous program, which the flow still runs if the datapath refuses the new one.
     pub previous: Option<u16>,
 }
 
 /// Indices of flows by number. A datapath chooses the numbers of its flows, so this is a tree: no
-/// choice of numbers makes a step longer than the tree is deep, and the order is the same in every
-/// run.
+/// choice of numbers makes an operation longer than the depth of the tree, and the order is the
+/// same in every run.
 type Numbers = BTreeMap<u64, u32>;
 
 /// All live flows. An index stays valid until its flow is removed.
 #[derive(Default)]
 pub(crate) struct Flows {
-    /// By datapath, so that no datapath's flows lengthen a step for another.
+    /// Per datapath, so that the flows of one datapath do not slow down operations of another.
     live: BTreeMap<DatapathId, Numbers>,
-    /// Flows of datapaths that are gone or began anew. They are closed a few at a time.
+    /// Flows of datapaths that are gone or restarted. They are closed a few at a time.
     retired: BTreeMap<DatapathId, Numbers>,
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
@@ -89,8 +89,8 @@ impl Flows {
         self.entries.get_mut(at as usize)?.take()
     }
 
-    /// Retires all flows of a datapath in constant time, and returns how many. The caller closes
-    /// them with [`Flows::remove_retired`] and [`Flows::next_retired`].
+    /// Retires all flows of a datapath in constant time, and returns their number. The caller
+    /// closes them with [`Flows::remove_retired`] and [`Flows::next_retired`].
     pub fn retire(&mut self, datapath: DatapathId) -> usize {
         let mut fewer = self.live.remove(&datapath).unwrap_or_default();
         let retired = fewer.len();
@@ -102,12 +102,12 @@ impl Flows {
         if fewer.len() > more.len() {
             std::mem::swap(&mut fewer, more);
         }
-        // A number that is open anew is no longer retired, so the two have no number in common.
+        // A reused number is no longer retired, so the two have no number in common.
         more.extend(fewer);
         retired
     }
 
-    /// Removes a retired flow, because its number is used again.
+    /// Removes a retired flow whose number is reused.
     pub fn remove_retired(&mut self, id: FlowId) -> Option<Entry> {
         let numbers = self.retired.get_mut(&id.datapath)?;
         let at = numbers.remove(&id.flow)?;
@@ -141,7 +141,7 @@ impl Flows {
         self.count
     }
 
-    /// Number of a datapath's flows that take memory, retired ones included.
+    /// Number of a datapath's flows that take memory, including retired ones.
     pub fn held(&self, datapath: DatapathId) -> usize {
         let of = |all: &BTreeMap<DatapathId, Numbers>| all.get(&datapath).map_or(0, BTreeMap::len);
         of(&self.live) + of(&self.retired)
@@ -173,7 +173,7 @@ mod tests {
         }
         assert_eq!((flows.len(), flows.retire(DatapathId(1))), (6, 3));
         assert_eq!((flows.len(), flows.held(DatapathId(1))), (3, 3));
-        // A number that is used again is retired no more.
+        // A reused number is no longer retired.
         assert!(flows.remove_retired(entry(1, 2).id).is_some());
         flows.insert(entry(1, 2));
         assert_eq!(flows.retire(DatapathId(1)), 1);

@@ -1,5 +1,5 @@
-//! The datapath's side of version 1: what a CCP agent is told about ccplane's flows, and its
-//! commands to them.
+//! Datapath side of protocol version 1: encodes events of ccplane's flows for a CCP agent, and
+//! decodes its commands.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -11,35 +11,35 @@ use ccplane_wire::{Command, Event, FlowInfo, Updates, WireError, v1};
 
 use crate::agent::LEAST_HEARTBEAT;
 
-/// A CCP agent as the events and commands of a datapath, without the socket between them.
+/// CCP agent as seen by a datapath, without the socket.
 ///
-/// The datapath's events become READY, CREATE and MEASURE; INSTALL, CHANGEPROG and UPDATE_FIELD
-/// become its commands. Such an agent has no heartbeats, so this makes them while the agent is
-/// there: an algorithm may set a window once and be quiet. With a `silence` there are none after
-/// that much of it, and the flows fall back.
+/// Events become READY, CREATE and MEASURE; INSTALL, CHANGEPROG and UPDATE_FIELD become commands. A
+/// CCP agent sends no heartbeats, so this generates them while the agent is connected: an algorithm
+/// may set a window once and then send nothing. If `silence` is set, they stop after that long
+/// without a message, and the flows fall back.
 ///
-/// Programs run as the reference's datapath runs them: one `(fallthrough)` holds for every later
-/// clause of the same call.
+/// Programs run as in the reference datapath: one `(fallthrough)` applies to all later clauses of
+/// the same call.
 #[derive(Debug)]
 pub struct Foreign {
     algorithm: Arc<str>,
     silence: Option<Duration>,
-    /// When the agent last said something, or was connected.
+    /// Time of the agent's last message or connection.
     heard: Time,
-    /// The next heartbeat and the time between two; nothing before the datapath is ready, or where
-    /// it never falls back.
+    /// Next heartbeat and the interval; `None` before the datapath is ready, or if it never falls
+    /// back.
     heartbeat: Option<(Time, Duration)>,
-    /// By the agent's numbers.
+    /// Programs by the agent's number.
     programs: HashMap<u32, Arc<Program>>,
     flows: BTreeMap<u64, Known>,
-    /// The datapath's numbers of flows by the agent's, which have 32 bits.
+    /// The datapath's flow number by the agent's, which has 32 bits.
     by_number: HashMap<u32, u64>,
-    /// The last number given to a flow.
+    /// Last number assigned to a flow.
     last: u32,
     commands: VecDeque<Command>,
 }
 
-/// What is known of a flow.
+/// State of a flow.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     number: u32,
@@ -47,12 +47,12 @@ struct Known {
     program: Option<u32>,
 }
 
-/// Programs that an agent may have at once. The reference's datapath has 10; one that installs
-/// without end fills no memory.
+/// Maximum programs of an agent. The reference datapath has 10; the limit keeps an agent that
+/// installs without end from filling memory.
 const PROGRAMS: usize = 256;
 
 impl Foreign {
-    /// For flows that ask for `algorithm`.
+    /// Creates the state for flows that ask for `algorithm`.
     pub fn new(algorithm: &str, silence: Option<Duration>) -> Foreign {
         Foreign {
             algorithm: Arc::from(algorithm),
@@ -67,7 +67,7 @@ impl Foreign {
         }
     }
 
-    /// An agent is there, maybe a new one: it knows no flow, and none of its programs is known.
+    /// Handles a connection of an agent that may be new: all flows and programs are forgotten.
     pub fn connected(&mut self, now: Time) {
         self.heard = now;
         self.heartbeat = None;
@@ -77,7 +77,7 @@ impl Foreign {
         self.commands.clear();
     }
 
-    /// The most bytes of the message that an event makes.
+    /// Maximum length of the message for an event, bytes.
     pub fn most(event: &Event<'_>) -> usize {
         match event {
             Event::Report { fields, .. } => 16 + 8 * fields.len(),
@@ -85,12 +85,12 @@ impl Foreign {
         }
     }
 
-    /// Takes an event, and appends what the agent is told to `out`: a message or nothing.
+    /// Encodes an event, appending at most one message to `out`.
     pub fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
         match event {
             Event::Ready { datapath } => {
-                // A third of the silence allowed: one heartbeat may be late by as much again and
-                // one lost.
+                // A third of the agent timeout: one heartbeat may be lost and the next one late by
+                // an interval.
                 let every = datapath
                     .fallback_after
                     .map(|silence| (silence / 3).max(LEAST_HEARTBEAT));
@@ -109,7 +109,7 @@ impl Foreign {
                 fields,
                 ..
             } => {
-                // One without fields would say that the flow ended.
+                // A MEASURE without fields would end the flow.
                 let number = self
                     .flows
                     .get(flow)
@@ -134,7 +134,7 @@ impl Foreign {
         }
     }
 
-    /// Takes a datagram of the agent. After an error the rest of it is not looked at.
+    /// Handles a datagram of the agent. After an error the rest of it is ignored.
     pub fn handle(&mut self, now: Time, datagram: &[u8]) -> Result<(), WireError> {
         self.heard = now;
         for message in v1::messages(datagram) {
@@ -183,17 +183,17 @@ impl Foreign {
         Ok(())
     }
 
-    /// The next command for the datapath.
+    /// Returns the next command for the datapath.
     pub fn poll(&mut self) -> Option<Command> {
         self.commands.pop_front()
     }
 
-    /// When [`on_deadline`](Foreign::on_deadline) is due.
+    /// Time at which [`on_deadline`](Foreign::on_deadline) is due.
     pub fn next_deadline(&self) -> Option<Time> {
         self.heartbeat.map(|(due, _)| due)
     }
 
-    /// Does what is due at `now`: a heartbeat, unless the agent was silent for too long.
+    /// Runs everything due at `now`: a heartbeat, unless the agent timed out.
     pub fn on_deadline(&mut self, now: Time) {
         let Some((due, every)) = &mut self.heartbeat else {
             return;
@@ -225,8 +225,8 @@ impl Foreign {
         Ok(())
     }
 
-    /// The agent's number of a flow's program that has this identity; nothing for one of an earlier
-    /// agent.
+    /// The agent's number of the program with this identity on a flow; `None` for a program of an
+    /// earlier agent.
     fn agents(&self, known: &Known, uid: u32) -> Option<u32> {
         let has = |number: &u32| {
             self.programs
@@ -241,19 +241,19 @@ impl Foreign {
     }
 
     fn find(&mut self, number: u32) -> Option<(u64, &mut Known)> {
-        // Unknown: it ended while this was on its way.
+        // An unknown flow ended while the command was in flight.
         let flow = *self.by_number.get(&number)?;
         Some((flow, self.flows.get_mut(&flow)?))
     }
 
-    /// The agent's number of a flow that begins, or is announced anew and keeps it.
+    /// The agent's number of a flow that opens. A flow that is announced again keeps its number.
     fn number(&mut self, flow: u64) -> u32 {
         if let Some(known) = self.flows.get_mut(&flow) {
             known.program = None;
             return known.number;
         }
         loop {
-            // From 1 on, as the reference's datapath counts.
+            // From 1 on, as in the reference datapath.
             self.last = self.last.checked_add(1).unwrap_or(1);
             if !self.by_number.contains_key(&self.last) {
                 break;
@@ -272,10 +272,11 @@ impl Foreign {
     }
 }
 
-/// A flow goes on from the window that it has, as a CREATE has no other way to say that it lives.
+/// Builds a CREATE. A live flow continues from its current window; CREATE cannot state that it is
+/// live.
 fn create(info: &FlowInfo) -> v1::Create<'_> {
     let narrow = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
-    // CCP knows no IPv6: the addresses, which are for logs, are left out.
+    // CCP does not support IPv6: such addresses, used only in logs, are left out.
     let or_none = |address: SocketAddr| match address {
         SocketAddr::V4(_) => address,
         SocketAddr::V6(_) => SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), address.port()),

@@ -1,14 +1,14 @@
-//! Gauges: named values of a flow that an algorithm shows to people and to drivers of the datapath.
+//! Gauges: named values of a flow that an algorithm publishes for display and for drivers of the
+//! datapath.
 
 use std::collections::BTreeMap;
 
 use crate::FlowId;
 
-/// Values that a flow has room for: what a page or a table can show. One more is dropped.
+/// Maximum gauges per flow, as many as a page or table can show; further ones are dropped.
 pub(crate) const MOST: usize = 16;
 
-/// The latest value of everything that algorithms said of their flows. Nothing of it has an effect
-/// on a datapath.
+/// Latest gauges of every flow. They have no effect on a datapath.
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
     of: BTreeMap<FlowId, Vec<(&'static str, f64)>>,

@@ -1,7 +1,7 @@
-//! The agent: runs congestion-control algorithms outside the datapath.
+//! Agent: runs congestion-control algorithms outside the datapath.
 //!
 //! [`Agent`] is a state machine: [`Event`](ccplane_wire::Event)s of datapaths go in,
-//! [`Command`](ccplane_wire::Command)s for them come out, time is what the driver says it is. An
+//! [`Command`](ccplane_wire::Command)s for them come out, and the driver passes the time. An
 //! algorithm implements [`Algorithm`].
 #![forbid(unsafe_code)]
 

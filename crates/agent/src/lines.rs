@@ -1,19 +1,19 @@
-//! A budget of log lines, so that one tenant's lines do not displace the lines of the others.
+//! Budget of log lines per tenant, so that the lines of one tenant do not displace others.
 
 use ccplane_units::{Duration, Time};
 
-/// Lines at once. Fewer would cut what a datapath causes when it connects; more would let a tenant
-/// that connects over and over fill the log.
+/// Maximum burst of lines. A smaller one would drop lines of a normal connection; a larger one
+/// would let a tenant that reconnects repeatedly fill the log.
 const BURST: u32 = 20;
-/// Time until one more line is allowed. With a shorter one, 250 tenants would use all lines that
-/// the command's log writes in a second; a longer one hides that the trouble lasts.
+/// Time until one more line is allowed. With a shorter interval 250 tenants could use all lines
+/// that the command's log writes per second; a longer one hides that a problem persists.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// Lines that one tenant may cause.
+/// Log lines left to a tenant.
 #[derive(Debug)]
 pub(crate) struct LineBudget {
     left: u32,
-    /// When the last line was added to `left`.
+    /// Time when the last line was added to `left`.
     refilled: Time,
     suppressed: u64,
 }
@@ -28,15 +28,15 @@ impl Default for LineBudget {
     }
 }
 
-/// A line that may be written, with the number of lines suppressed before it where there were some.
+/// Permission to write a line, with the number of lines suppressed before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowed {
-    /// Lines that were not written since the last one that was; `None` where there were none.
+    /// Lines suppressed since the last one written; `None` if there were none.
     pub suppressed: Option<u64>,
 }
 
 impl LineBudget {
-    /// Takes a line out of the budget; `None` where it is used up.
+    /// Takes a line from the budget; `None` if it is exhausted.
     pub fn take(&mut self, now: Time) -> Option<Allowed> {
         let new = now.since(self.refilled).as_nanos() / INTERVAL.as_nanos();
         if new > 0 {
@@ -66,7 +66,7 @@ mod tests {
         let lines: Vec<Allowed> = (0..10_000)
             .filter_map(|us| budget.take(Time::from_micros(us * 1_000)))
             .collect();
-        // The burst, and one per half second of the ten.
+        // The burst, and one line per half second of the ten.
         assert_eq!(lines.len(), 20 + 19, "{lines:?}");
         let counted: u64 = lines.iter().filter_map(|line| line.suppressed).sum();
         assert_eq!(counted + budget.suppressed + lines.len() as u64, 10_000);

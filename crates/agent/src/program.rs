@@ -1,4 +1,4 @@
-//! The programs of a hosted algorithm, compiled once and shared by all its flows.
+//! Programs of a hosted algorithm, compiled once and shared by all its flows.
 
 use std::any::TypeId;
 use std::borrow::Cow;
@@ -10,20 +10,20 @@ use ccplane_units::Duration;
 
 use crate::{Alone, Fields};
 
-/// The programs that an algorithm declares: names, and texts in the language of the datapath.
+/// Programs that an algorithm declares: names and sources in the datapath language.
 #[derive(Clone, Debug, Default)]
 pub struct Programs(Vec<Declared>);
 
-/// A program before it is compiled.
+/// Program before compilation.
 #[derive(Clone, Debug)]
 pub(crate) struct Declared {
     pub name: Cow<'static, str>,
     pub source: Cow<'static, str>,
-    /// What its reports are read into.
+    /// Struct into which its reports are read.
     pub reports: Option<Reports>,
 }
 
-/// A struct for reports.
+/// Struct for reports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reports {
     id: TypeId,
@@ -32,12 +32,12 @@ pub(crate) struct Reports {
 }
 
 impl Programs {
-    /// None yet.
+    /// Creates an empty list.
     pub fn new() -> Programs {
         Programs::default()
     }
 
-    /// One more. A name that is there already is replaced.
+    /// Adds a program. It replaces a program of the same name.
     #[must_use]
     pub fn with(
         mut self,
@@ -48,8 +48,8 @@ impl Programs {
         self
     }
 
-    /// One more, whose reports are read into `T`: the struct and the program must have the same
-    /// fields in the same order, which is looked at when the algorithm is added.
+    /// Adds a program whose reports are read into `T`. The struct and the program must have the
+    /// same fields in the same order, which is checked when the algorithm is added.
     #[must_use]
     pub fn reporting<T: Fields>(
         mut self,
@@ -83,7 +83,7 @@ impl Programs {
         &self.0
     }
 
-    /// Names and texts, in order of declaration.
+    /// Names and sources, in order of declaration.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0
             .iter()
@@ -91,35 +91,35 @@ impl Programs {
     }
 }
 
-/// An algorithm as an agent hosts it: what a driver needs in order to offer it to a datapath.
+/// Algorithm hosted by an agent, with the data that a driver needs to offer it to a datapath.
 #[derive(Debug)]
 pub struct Hosted {
-    /// The name by which flows choose it.
+    /// Name by which flows choose it.
     pub name: Arc<str>,
-    /// Its name among the kernel's congestion controls.
+    /// Name among the kernel's congestion controls.
     pub kernel_name: String,
-    /// What it needs of a datapath.
+    /// Required capabilities.
     pub needs: Capabilities,
-    /// What it needs, and what it uses where it is there.
+    /// Required and optional capabilities.
     pub wants: Capabilities,
-    /// How long a report that is not urgent may wait.
+    /// Maximum delay of a report that is not urgent.
     pub latency: Duration,
-    /// Its programs.
+    /// Compiled programs.
     pub programs: Vec<HostedProgram>,
-    /// The one that decides everything, where one does.
+    /// Standalone program, if there is one.
     pub alone: Option<Alone>,
 }
 
 impl Hosted {
-    /// The program that decides everything, where one does, and which of its control variables is 1
-    /// on a flow that lived before.
+    /// Returns the standalone program, if there is one, and the index of the control variable that
+    /// is set to 1 on a flow that was already live.
     pub fn alone(&self) -> Option<(&HostedProgram, Option<u8>)> {
         let alone = self.alone?;
         let program = &self.programs[self.program_by_name(alone.program)?];
         Some((program, alone.lived.and_then(|name| program.control(name))))
     }
 
-    /// It or a program of it sets pacing rates, as far as it says.
+    /// Returns true if the algorithm or one of its programs declares that it sets pacing rates.
     pub fn paces(&self) -> bool {
         let sets = |needs: Capabilities| needs.contains(Capabilities::PACING);
         sets(self.wants)
@@ -134,17 +134,17 @@ impl Hosted {
     }
 }
 
-/// A compiled program and its identity.
+/// Compiled program with its identity.
 #[derive(Debug)]
 pub struct HostedProgram {
-    /// The name under which the algorithm declared it.
+    /// Name under which the algorithm declared it.
     pub name: String,
-    /// Its identity in reports and commands: a hash of algorithm, name and text, so that an agent
-    /// that restarts meets its own programs under the same numbers, and never another's.
+    /// Identity in reports and commands: a hash of algorithm, name and source. A restarted agent
+    /// finds its own programs under the same identity, and never those of another algorithm.
     pub uid: u32,
-    /// With names, tree and source.
+    /// Compiler output with names, tree and source.
     pub compiled: Arc<lang::Program>,
-    /// What a datapath runs, the uid in it.
+    /// Code for the datapath, including the uid.
     pub code: Arc<Program>,
     report_names: Vec<Box<str>>,
     controls: Vec<(Box<str>, u8)>,
@@ -183,18 +183,18 @@ impl HostedProgram {
         })
     }
 
-    /// Whether its reports are read into `T`.
+    /// Returns true if its reports are read into `T`.
     pub(crate) fn reports<T: Fields>(&self) -> bool {
         self.reports == Some(TypeId::of::<T>())
     }
 
-    /// Which field of a report `name` is; both `acked` and `Report.acked` are understood.
+    /// Index of a report field; both `acked` and `Report.acked` are accepted.
     pub fn field(&self, name: &str) -> Option<usize> {
         let short = name.strip_prefix("Report.").unwrap_or(name);
         self.report_names.iter().position(|n| **n == *short)
     }
 
-    /// Which variable the control variable `name` is.
+    /// Index of a control variable.
     pub fn control(&self, name: &str) -> Option<u8> {
         self.controls
             .iter()
@@ -202,7 +202,7 @@ impl HostedProgram {
             .map(|(_, index)| *index)
     }
 
-    /// Names of the report's fields, in order, without `Report.`.
+    /// Names of the report fields, in order, without `Report.`.
     pub fn report_names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.report_names.iter().map(|n| &**n)
     }

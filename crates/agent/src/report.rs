@@ -1,10 +1,10 @@
-//! What an algorithm receives.
+//! Reports that an algorithm receives.
 
 use ccplane_wire::Event;
 
 use crate::{Control, Fields, FlowId, HostedProgram};
 
-/// A report of a flow's program.
+/// Report of a flow's program.
 #[derive(Clone, Copy, Debug)]
 pub struct Report<'a> {
     program: &'a HostedProgram,
@@ -14,21 +14,20 @@ pub struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    /// The value of a report variable, by name with or without `Report.`. `None` if the program has
-    /// no such variable. It compares names, which takes some nanoseconds; [`HostedProgram::field`]
-    /// and [`Report::at`] avoid that.
+    /// Returns the value of a report variable, by name with or without `Report.`; `None` if the
+    /// program has no such variable. It compares strings, which takes some nanoseconds;
+    /// [`HostedProgram::field`] with [`Report::at`] avoids that.
     pub fn get(&self, name: &str) -> Option<u64> {
         self.at(self.program.field(name)?)
     }
 
-    /// The value of the n-th report variable.
+    /// Returns the value of the n-th report variable.
     pub fn at(&self, field: usize) -> Option<u64> {
         self.fields.get(field).copied()
     }
 
-    /// The report as the struct that its program was declared with
-    /// ([`Programs::reporting`](crate::Programs::reporting)); `None` where that was another, or
-    /// none.
+    /// Reads the report into the struct that its program was declared with
+    /// ([`Programs::reporting`](crate::Programs::reporting)); `None` for any other type.
     pub fn read<T: Fields>(&self) -> Option<T> {
         self.program.reports::<T>().then(|| T::read(self.fields))?
     }
@@ -38,23 +37,23 @@ impl<'a> Report<'a> {
         self.fields
     }
 
-    /// The program that made it.
+    /// The program that made the report.
     pub fn program(&self) -> &'a HostedProgram {
         self.program
     }
 
-    /// True when a loss, a timeout or an undo was in it.
+    /// Returns true if the report includes a loss, a timeout or an undo.
     pub fn urgent(&self) -> bool {
         self.urgent
     }
 
-    /// The flow it is of.
+    /// The flow that made the report.
     pub fn flow(&self) -> FlowId {
         self.flow
     }
 }
 
-/// Reports that arrived together, of one or several flows of an algorithm.
+/// Reports that arrived together, of one or more flows of an algorithm.
 pub struct Batch<'a, F> {
     raw: Raw<'a>,
     states: &'a mut [Option<F>],
@@ -65,7 +64,7 @@ impl<'a, F> Batch<'a, F> {
         Batch { raw, states }
     }
 
-    /// The next report and the state of its flow, which becomes the flow that `control` steers.
+    /// Returns the next report and the state of its flow, which becomes the flow of `control`.
     pub fn next(&mut self, control: &mut Control<'_>) -> Option<(&mut F, Report<'a>)> {
         loop {
             let (at, event) = self.raw.next()?;
@@ -100,8 +99,7 @@ impl<'a, F> Batch<'a, F> {
                 urgent,
                 flow: entry.id,
             };
-            // Two lookups: a reference kept from this one would be borrowed over the next turn of
-            // the loop.
+            // Two look-ups: a reference from this one would stay borrowed in the next iteration.
             if !matches!(self.states.get(entry.slot as usize), Some(Some(_))) {
                 continue;
             }
@@ -114,10 +112,10 @@ impl<'a, F> Batch<'a, F> {
     }
 }
 
-/// A batch before the type of the flows' state is known: events, and which flow each is of.
+/// Batch before the type of the flow state is known.
 pub struct Raw<'a> {
     pub(crate) events: &'a [Event<'a>],
-    /// Index of each event's flow; `events` and `flows` have the same length.
+    /// Index of the flow of each event; as long as `events`.
     pub(crate) flows: &'a [u32],
     pub(crate) programs: &'a [HostedProgram],
 }

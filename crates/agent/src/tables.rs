@@ -1,4 +1,4 @@
-//! What the flows of a datapath share: the programs of each algorithm, and its sign of life.
+//! Programs of each algorithm, shared by the flows of a datapath, and the heartbeat of each.
 
 use std::sync::Arc;
 
@@ -6,43 +6,42 @@ use ccplane_datapath::{self as datapath, Capabilities, Flow, Limits, Program, Pr
 use ccplane_units::Time;
 use ccplane_wire::{Command, DatapathInfo, Event, Refusal};
 
-/// Programs that there is room for, of each algorithm; one more is refused.
+/// Maximum programs per algorithm; further ones are refused.
 pub const MAX_PROGRAMS: usize = 8;
 
-/// Algorithms that there is room for. An agent hosts some dozen at most. Names come from outside:
-/// without a limit, one that sends garbage fills the memory.
+/// Maximum number of algorithms. An agent hosts a few dozen at most. Names come from outside, so
+/// without a limit an agent that sends garbage could fill memory.
 pub const MAX_ALGORITHMS: usize = 64;
 
-/// Variables that there is room for in a flow; a program with more is refused. Cubic's own has 28,
-/// and each takes 8 bytes of every flow.
+/// Maximum variables of a program; one with more is refused. Cubic's program has 28, and each takes
+/// 8 bytes per flow.
 pub const MAX_VARS: usize = 32;
 
-/// The programs of every algorithm that steers flows of one datapath, for a datapath that
-/// interprets them. The flows are the datapath's, and with each of them the [`TableId`] of its
-/// program.
+/// Programs of every algorithm on one datapath, for a datapath that interprets them. The datapath
+/// stores the flows, and with each the [`TableId`] of its program.
 #[derive(Debug)]
 pub struct Tables {
-    /// By algorithm, in the order in which they were first heard of.
+    /// Tables by algorithm, in the order of first use.
     tables: Vec<(Arc<str>, ProgramTable<MAX_PROGRAMS>)>,
-    /// The empty table of flows that have no program yet: it makes them fall back when none comes.
+    /// Empty table of flows that have no program yet; it makes them fall back if none arrives.
     nobody: Box<ProgramTable<MAX_PROGRAMS>>,
 }
 
-/// Whoever has a datapath in a value of their own moves it, on the stack of a thread that may be
-/// small (2 MiB in Rust): a table of programs is 90 kB, so that none lies in it directly.
+/// A datapath may be moved by value on the stack of a thread, which may be small (2 MiB in Rust). A
+/// program table takes 90 kB, so none is stored inline.
 const _: () = assert!(size_of::<Tables>() <= 64);
 
-/// In which of the [`Tables`] a flow's program is.
+/// Index of the program table of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableId(u32);
 
 impl TableId {
-    /// In none of them: the flow was not set a program yet.
+    /// No table: the flow has no program yet.
     pub const NOBODY: TableId = TableId(u32::MAX);
 }
 
 impl Tables {
-    /// No programs yet, in a datapath that can do so much and whose owner allows so much.
+    /// Creates an empty set for a datapath with these capabilities and the operator's limits.
     pub fn new(limits: Limits, capabilities: Capabilities) -> Tables {
         Tables {
             tables: Vec::new(),
@@ -50,7 +49,7 @@ impl Tables {
         }
     }
 
-    /// What the datapath says of itself to an agent.
+    /// Describes the datapath to an agent.
     pub fn describe(&self, id: u32, kind: &str) -> DatapathInfo {
         DatapathInfo {
             id,
@@ -63,7 +62,7 @@ impl Tables {
         }
     }
 
-    /// The programs of a flow, for its calls.
+    /// Programs of a flow, for its calls.
     #[inline(always)]
     pub fn of(&self, table: TableId) -> &ProgramTable<MAX_PROGRAMS> {
         match self.tables.get(table.0 as usize) {
@@ -72,8 +71,8 @@ impl Tables {
         }
     }
 
-    /// Takes a command of the agent, and gives what the agent is to be told. `find` gives the flow
-    /// of a number, if it lives.
+    /// Handles a command of the agent and returns the event to send to it. `find` returns the live
+    /// flow of a number.
     pub fn handle<'f>(
         &mut self,
         now: Time,
@@ -150,7 +149,7 @@ impl Tables {
         }
     }
 
-    /// The table that holds this program.
+    /// Returns the table that holds this program.
     fn holding(&self, uid: u32) -> TableId {
         let place = self
             .tables
@@ -159,8 +158,8 @@ impl Tables {
         place.map_or(TableId::NOBODY, |place| TableId(place as u32))
     }
 
-    /// The table of this algorithm. A new one takes the place of one without programs, which no
-    /// flow runs, when all are taken; nothing if there is none.
+    /// Returns the table of this algorithm. If all slots are in use, a new one replaces a table
+    /// without programs, which no flow runs; `None` if there is none.
     fn table_of(&mut self, algorithm: &Arc<str>) -> Option<&mut ProgramTable<MAX_PROGRAMS>> {
         let known = self.tables.iter().position(|(name, _)| name == algorithm);
         let place = match known {
@@ -266,7 +265,7 @@ mod tests {
             assert_eq!(tell(&mut tables, &Command::Heartbeat { algorithm }), None);
         }
         assert_eq!(tables.tables.len(), MAX_ALGORITHMS);
-        // Names without programs make room for those with some.
+        // New algorithms replace those without programs.
         let taken = (2..=MAX_ALGORITHMS as u32)
             .map(|uid| tell(&mut tables, &install(&format!("own {uid}"), uid)));
         assert!(

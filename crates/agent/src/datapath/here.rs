@@ -1,5 +1,4 @@
-//! An agent in the datapath's own thread, which hears everything and is heard at once, or after a
-//! delay each way.
+//! Agent in the datapath's own thread, without delay or with a fixed delay in each direction.
 
 use std::collections::VecDeque;
 
@@ -10,19 +9,19 @@ use super::message::{Message, recycle_events};
 use super::{Brought, Way};
 use crate::{Agent, DatapathId};
 
-/// What lies between an agent and its flows. None where time is real: there an agent takes the time
-/// that it takes.
+/// Delays between an agent and its flows, in simulation. With a real clock both are zero, as the
+/// agent's own delay is real.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Delays {
-    /// How old a report is when the agent sees it.
+    /// Age of a report when the agent receives it.
     pub to_agent: Duration,
-    /// How long a command takes to its flow.
+    /// Time that a command takes from the agent to the flow.
     pub from_agent: Duration,
 }
 
-/// The way to an agent of this thread. It runs between the calls of flows, in [`look`](Way::look)
-/// and [`flush`](Way::flush): one that takes long keeps them waiting. What waits for the agent is
-/// what flows report in a turn, or in the delay.
+/// Channel to an agent of this thread. The agent runs between the calls of flows, in
+/// [`look`](Way::look) and [`flush`](Way::flush): a slow agent delays them. The queue holds at most
+/// the reports of a turn, or of the delay.
 pub struct Here {
     /// The agent.
     pub agent: Agent,
@@ -30,19 +29,19 @@ pub struct Here {
     delays: Delays,
     to_agent: VecDeque<(Time, Message)>,
     from_agent: VecDeque<(Time, Command)>,
-    /// What the agent said to other datapaths of it.
+    /// Commands of the agent for its other datapaths.
     elsewhere: VecDeque<(DatapathId, Command)>,
-    /// Room for what is handed over together. Empty between calls.
+    /// Buffer for events delivered together. Empty between calls.
     together: Vec<Event<'static>>,
 }
 
 impl Here {
-    /// The way of the agent's one datapath, without delays.
+    /// Creates the channel of the agent's only datapath, without delays.
     pub fn new(agent: Agent) -> Here {
         Here::after(agent, DatapathId(0), Delays::default())
     }
 
-    /// The way of one of its datapaths, with delays.
+    /// Creates the channel of one of its datapaths, with delays.
     pub fn after(agent: Agent, id: DatapathId, delays: Delays) -> Here {
         Here {
             agent,
@@ -55,7 +54,7 @@ impl Here {
         }
     }
 
-    /// When something reaches either side next.
+    /// Time of the next delivery in either direction.
     #[inline]
     pub fn next_due(&self) -> Time {
         let agent = self.to_agent.front().map_or(Time::MAX, |(due, _)| *due);
@@ -63,15 +62,15 @@ impl Here {
         agent.min(flows)
     }
 
-    /// The agent gets what is due by now, all of it together. `see` looks on.
+    /// Delivers all events due by now to the agent in one batch. `see` is called for each.
     pub fn deliver(&mut self, now: Time, see: impl FnMut(&Event<'_>)) {
         let waiting = (&mut self.to_agent, &mut self.together);
         hand_over(&mut self.agent, self.id, now, waiting, see);
         self.collect(now);
     }
 
-    /// The same for an agent that is kept with another of its datapaths, which
-    /// [collects](Here::collect) what it answers.
+    /// Delivers due events to an agent that is stored with another of its datapaths, whose channel
+    /// [collects](Here::collect) the commands.
     pub fn deliver_to(&mut self, agent: &mut Agent, now: Time, see: impl FnMut(&Event<'_>)) {
         hand_over(
             agent,
@@ -82,25 +81,25 @@ impl Here {
         );
     }
 
-    /// Takes what the agent says to this datapath.
+    /// Queues a command of the agent for this datapath.
     pub fn take(&mut self, now: Time, command: Command) {
         self.from_agent
             .push_back((now + self.delays.from_agent, command));
     }
 
-    /// The next of what the agent said to other datapaths of it.
+    /// Returns the next command of the agent for its other datapaths.
     pub fn next_elsewhere(&mut self) -> Option<(DatapathId, Command)> {
         self.elsewhere.pop_front()
     }
 
-    /// The agent's deadline has come.
+    /// Runs the agent's deadline.
     pub fn on_deadline(&mut self, now: Time) {
         self.agent.on_deadline(now);
         self.collect(now);
     }
 
-    /// Takes what the agent has said; what is for other datapaths is [kept for
-    /// them](Here::next_elsewhere).
+    /// Collects the agent's commands. Those for other datapaths are returned by
+    /// [`next_elsewhere`](Here::next_elsewhere).
     pub fn collect(&mut self, now: Time) {
         while let Some((to, command)) = self.agent.poll() {
             match to == self.id {
@@ -111,7 +110,7 @@ impl Here {
     }
 }
 
-/// What is due leaves `to_agent` for the agent. `together` is room.
+/// Moves due events from `to_agent` to the agent. `together` is a reusable buffer.
 fn hand_over(
     agent: &mut Agent,
     id: DatapathId,

@@ -1,11 +1,11 @@
-//! Events that wait for an agent in this process. A report is a value of fixed size, so that none
-//! is allocated.
+//! Events queued for an agent in this process. A report has a fixed size, so queuing it does not
+//! allocate.
 
 use ccplane_wire::Event;
 
 use crate::MAX_VARS;
 
-/// Event that waits for an agent.
+/// Event queued for an agent.
 pub enum Message {
     /// A report; see [`Event::Report`].
     #[expect(missing_docs, reason = "as those of `Event::Report`")]
@@ -16,12 +16,12 @@ pub enum Message {
         count: u8,
         fields: [u64; MAX_VARS],
     },
-    /// Anything but a report.
+    /// Any event but a report.
     Other(Event<'static>),
 }
 
 impl Message {
-    /// A report; nothing of anything else.
+    /// Converts a report; `None` for other events.
     #[inline]
     pub fn of_report(report: &Event<'_>) -> Option<Message> {
         let Event::Report {
@@ -66,8 +66,8 @@ impl Message {
     }
 }
 
-/// Empties a vector of events and returns its memory for events of another lifetime. It does not
-/// allocate.
+/// Empties a vector of events and reuses its memory for events of another lifetime, without
+/// allocation.
 pub fn recycle_events<'b>(mut events: Vec<Event<'_>>) -> Vec<Event<'b>> {
     events.clear();
     events.into_iter().map_while(|_| None).collect()
