@@ -1,4 +1,4 @@
-//! Many reports at once: in order, to the algorithm as one, and without allocation.
+//! Batches of reports: in order, delivered to the algorithm as one, without allocation.
 
 use crate::support::{Bench, FIRST, HERE, NOW, datapath, info, targets};
 use ccplane_agent::{
@@ -32,7 +32,7 @@ fn a_batch_notices_a_program_that_changed_within_it() {
     );
 }
 
-/// An agent with this algorithm and flows of its own, and the number of its one program.
+/// Returns an agent with this algorithm and live flows, and the number of its one program.
 fn hosting(
     algorithm: impl Algorithm + 'static,
     fallback_after: Option<Duration>,
@@ -61,14 +61,14 @@ fn hosting(
     (agent, uid.expect("one program"))
 }
 
-/// The windows that it sets.
+/// Windows set by the agent's commands.
 fn windows_of(agent: &mut Agent) -> Vec<u64> {
     std::iter::from_fn(|| agent.poll())
         .map(|(_, command)| targets(&command)[0].1)
         .collect()
 }
 
-/// Decides over all flows of a batch together.
+/// Decides for all flows of a batch at once.
 struct Together;
 
 impl Algorithm for Together {

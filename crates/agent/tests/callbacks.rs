@@ -1,4 +1,4 @@
-//! What callbacks are told, and what becomes of what they say.
+//! Arguments of callbacks, and the effect of what they set.
 
 use crate::support::{Bench, HERE, NOW, targets};
 use ccplane_agent::{FlowId, FlowStats, Refusal};
@@ -164,7 +164,7 @@ fn a_refusal_reaches_the_flow_it_is_for() {
         program: bench.first,
         why: Refusal::TableFull,
     });
-    // Of a life before this one.
+    // A flow of an earlier agent.
     bench.event(Event::Refused {
         flow: Some(1),
         program: 0,
@@ -250,10 +250,10 @@ fn a_flow_that_is_released_says_nothing_more_and_comes_back_with_a_program() {
     bench.report(1, bench.first, &[1, 1]);
     assert_eq!(bench.commands(), [Command::Release { flow: 1 }]);
     bench.log();
-    // What was under way is nobody's.
+    // A report in flight at the release is dropped.
     bench.report(1, bench.first, &[1, 1]);
     assert_eq!((bench.log(), bench.commands()), (Vec::new(), Vec::new()));
-    // A datapath that cannot do it says so to each flow.
+    // A datapath without support for release refuses it for each flow.
     for _ in 0..2 {
         bench.event(Event::Refused {
             flow: Some(1),

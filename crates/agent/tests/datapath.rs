@@ -1,5 +1,5 @@
-//! A datapath and an agent of the same thread: what is due together is handed over together, and
-//! nothing is allocated.
+//! Datapath and agent in the same thread: events that are due together are delivered together,
+//! without allocation.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,11 +11,10 @@ use ccplane_agent::{
 use ccplane_datapath::{Capabilities, Limits, Outcome, Signals, SteeredFlow, Transport};
 use ccplane_units::{Bytes, Duration, Time};
 
-/// Reports at every ACK.
+/// Program that reports at every ACK.
 const PROGRAM: &str = "(def (Report (volatile acked 0)))\n(when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (report))";
 
-/// Answers each report with a window of what it said, and writes down how many came together, and
-/// what was said at the end.
+/// Sets the window to the reported value, and records the batch sizes and the final statistics.
 #[derive(Default)]
 struct Keeper {
     batches: Arc<Mutex<Vec<usize>>>,
@@ -55,7 +54,7 @@ impl Algorithm for Keeper {
     }
 }
 
-/// A datapath of three flows, at 1 ms.
+/// Returns a datapath with three flows, at 1 ms.
 fn three(keeper: Keeper, delays: Delays) -> (Datapath<Here>, Time) {
     let mut agent = Agent::new(Options::default());
     agent.add(keeper).expect("it compiles");
@@ -66,7 +65,7 @@ fn three(keeper: Keeper, delays: Delays) -> (Datapath<Here>, Time) {
     for flow in 1..=3 {
         datapath.open(now, flow, FlowInfo::default());
     }
-    // Announced, taken up, told to flows, answered: one way each.
+    // Announcement, start, programs for the flows, answer: one delay each.
     for _ in 0..4 {
         now += delays.to_agent.max(delays.from_agent);
         datapath.turn(now);

@@ -22,7 +22,7 @@ struct Other {
 
 const FOLD: &str = "(def (Report (volatile acked 0) (volatile lost false))) (when true (report))";
 
-/// Its program reports `Round`, or what it is said to.
+/// Algorithm whose program reports `Round`, or the given programs.
 struct Reads<F: Fn(Programs) -> Programs>(F, std::sync::mpsc::Sender<Option<Round>>);
 
 impl<F: Fn(Programs) -> Programs + Send> Algorithm for Reads<F> {
@@ -48,7 +48,7 @@ impl<F: Fn(Programs) -> Programs + Send> Algorithm for Reads<F> {
     }
 }
 
-/// What is read of a report with these values.
+/// Returns the struct read from a report with these values.
 fn read(
     programs: impl Fn(Programs) -> Programs + Send + 'static,
     fields: &[u64],

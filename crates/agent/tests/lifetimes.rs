@@ -1,4 +1,4 @@
-//! Algorithms, datapaths and flows come and go.
+//! Life cycle of algorithms, datapaths and flows.
 
 use crate::support::{Bench, FIRST, HERE, NOW, Script, Scripted, datapath, info};
 use ccplane_agent::{
@@ -318,7 +318,7 @@ fn an_algorithm_without_a_pace_does_not_inherit_one() {
     }
 }
 
-/// A datapath that begins anew with many flows, or goes, costs the others a bounded step.
+/// A datapath that restarts or disconnects with many flows takes a bounded time per step.
 #[test]
 fn a_datapath_that_begins_anew_closes_its_flows_a_few_at_a_time() {
     const FLOWS: u64 = 10_000;
@@ -367,7 +367,7 @@ fn a_datapath_that_begins_anew_closes_its_flows_a_few_at_a_time() {
         (bench.agent.flows(), bench.agent.flows_held(HERE) as u64),
         (1, FLOWS - at_once)
     );
-    // A number that is used again is one flow, and the flow of the other datapath is not touched.
+    // A reused number is one flow, and the flow of the other datapath is unaffected.
     bench.agent.handle(
         NOW,
         HERE,

@@ -1,4 +1,4 @@
-//! What the tests share: an algorithm whose callbacks do as the test says, and an agent with it.
+//! Shared test support: an algorithm with scripted callbacks, and an agent that hosts it.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use ccplane_wire::{Command, Event};
 pub const HERE: DatapathId = DatapathId(0);
 pub const NOW: Time = Time::from_micros(1_000);
 
-/// What the algorithm under test does at each callback; the test sets it and reads what happened.
+/// Scripted callbacks and the log of events; shared between the test and the algorithm.
 pub type Script = Arc<Mutex<State>>;
 
 #[derive(Default)]
@@ -123,7 +123,7 @@ pub fn info(algorithm: &str) -> FlowInfo {
 }
 
 impl Bench {
-    /// An agent with one algorithm, and a datapath that is ready.
+    /// Creates an agent with one algorithm, and a datapath that has sent READY.
     pub fn new() -> Bench {
         let script = Script::default();
         let mut agent = Agent::new(Options::default());
