@@ -1,51 +1,52 @@
-//! Burst calibration: corrects time stamps by what the packets of a burst say about each other (DX,
-//! slides 14 to 16).
+//! Burst calibration: corrects the time stamps of a burst from the order of its packets on the link
+//! (DX, slides 14 to 16).
 //!
-//! A stack, or a NIC that completes several packets at once, gives all packets of a burst one
-//! stamp. The link carries them one after the other, each for as long as its bytes take. On a link
-//! of rate C, where the i-th packet of L_i bytes is through at d_i, d_i >= d_(i-1) + L_i/C always
-//! holds. So
+//! A stack, or a NIC that completes several packets at once, gives all packets of a burst the same
+//! stamp. The link carries them one after another, each for its transmission time. On a link of
+//! rate C, where the i-th packet of L_i bytes is through at d_i, d_i >= d_(i-1) + L_i/C always
+//! holds. Hence
 //!
-//! - stamps of departures are early, as a packet leaves after it was stamped: [`Forward`] makes
+//! - departure stamps are early, as a packet is sent after it was stamped: [`Forward`] computes
 //!   t'_i = max(t_i, t'_(i-1) + L_i/C). With t_i <= d_i also t_i <= t'_i <= d_i: never worse, and
-//!   exact in a burst whose first stamp is, but for [`SLACK`] of its length;
-//! - stamps of arrivals are late, as a packet is noticed after it arrived: [`backward`] makes
+//!   exact in a burst whose first stamp is exact, except for [`SLACK`] of its length;
+//! - arrival stamps are late, as a packet is noticed after it arrived: [`backward`] computes
 //!   t'_(i-1) = min(t_(i-1), t'_i - L_i/C) over a batch. With t_i >= d_i also d_i <= t'_i <= t_i,
-//!   and exact in a batch at line rate that is stamped as its last packet arrives. It needs the
+//!   and exact in a batch at line rate that is stamped when its last packet arrives. It needs the
 //!   whole batch;
-//! - where a packet has to be answered before the next is seen, [`Forward::spread`] spaces arrivals
-//!   that share one stamp and nothing else: in a batch at line rate all are then late by as much as
-//!   its first, which a minimum removes if batches are alike. Spacing those of different stamps in
-//!   one pass would hold the latest of all against every packet after it.
+//! - if a packet must be acknowledged before the next is received, [`Forward::spread`] spaces only
+//!   arrivals with the same stamp: in a batch at line rate all are then late by as much as its
+//!   first, which a minimum removes if batches are alike. Spacing arrivals with different stamps in
+//!   one pass would delay every packet by the lateness of the latest one before it.
 //!
-//! Packets are in the order in which they are on this host's own link. Reordering in the network
-//! does not matter, nor does the peer's clock: each side calibrates its own stamps by its own
-//! clock. [`OneWay`](crate::OneWay) takes care of both.
+//! Packets are in their order on this host's own link. Neither reordering in the network nor the
+//! peer's clock matters: each side calibrates its own stamps by its own clock.
+//! [`OneWay`](crate::OneWay) handles both.
 
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
-/// Bytes that an Ethernet frame takes beside its IP packet: header 14, check sequence 4, preamble
-/// 8, gap 12 (IEEE 802.3).
+/// Ethernet overhead of an IP packet, bytes: header 14, check sequence 4, preamble 8, gap 12 (IEEE
+/// 802.3).
 const FRAME: u32 = 38;
 
-/// The shortest frame on Ethernet, with preamble and gap, bytes.
+/// Minimum Ethernet frame including preamble and gap, bytes.
 const SHORTEST_FRAME: u32 = 84;
 
-/// Packets are spaced by 1/1024 less than their bytes take. Less than a clock and a link may differ
-/// (100 ppm each), and a link that is never idle moves the stamps off for good. More, and the
-/// calibrated stamps of a burst are off by that share of its length (of 10 µs: 10 ns).
+/// Packets are spaced by 1/1024 less than their transmission time. If the slack were below the
+/// difference of clock and link (100 ppm each), a link that is never idle would move the stamps
+/// away for good. A larger slack makes the calibrated stamps of a burst wrong by that share of its
+/// length (for 10 µs: 10 ns).
 pub const SLACK: u64 = 1024;
 
-/// A stamp that is earlier than the one before by more than this means that the clock was set back:
-/// calibration begins anew. Smaller than jitter, and bursts are torn apart. Much larger, and stamps
-/// are off by that much until the clock has caught up.
+/// A stamp that is earlier than the previous one by more than this means that the clock was set
+/// back: calibration restarts. A value below the jitter splits bursts. With a much larger one,
+/// stamps are wrong by that much until the clock has caught up.
 const SET_BACK: Duration = Duration::from_millis(1);
 
-/// Longest burst: 64 KB take 52 ms at 10 Mbit/s. It bounds the error when the given rate is far too
-/// low.
+/// Maximum length of a burst: 64 KB take 52 ms at 10 Mbit/s. It bounds the error if the configured
+/// rate is far too low.
 const LONGEST: Duration = Duration::from_millis(100);
 
-/// What an IP packet of so many bytes takes on Ethernet, bytes.
+/// Length of an IP packet on Ethernet, bytes.
 pub const fn on_ethernet(packet: u32) -> u32 {
     let whole = packet.saturating_add(FRAME);
     if whole > SHORTEST_FRAME {
@@ -55,8 +56,8 @@ pub const fn on_ethernet(packet: u32) -> u32 {
     }
 }
 
-/// How far apart packets are at least, when the later has so many bytes; zero where the rate is not
-/// known (0).
+/// Minimum distance of two packets, if the later one has `bytes` bytes; zero if the rate is unknown
+/// (0).
 fn spacing(rate: Rate, bytes: u32) -> Duration {
     if rate.bytes_per_sec() == 0 {
         return Duration::ZERO;
@@ -65,12 +66,12 @@ fn spacing(rate: Rate, bytes: u32) -> Duration {
     takes.saturating_sub(takes / SLACK)
 }
 
-/// How much later `a` is than `b`, ns. Stamps may wrap.
+/// Returns `a - b` in ns. Stamps may wrap.
 fn later(a: Time, b: Time) -> i64 {
     a.as_nanos().wrapping_sub(b.as_nanos()) as i64
 }
 
-/// `stamp` and so much more, or less. Stamps may wrap.
+/// Moves a stamp by `by` ns. Stamps may wrap.
 fn moved(stamp: Time, by: i64) -> Time {
     Time::from_nanos(stamp.as_nanos().wrapping_add_signed(by))
 }
@@ -83,12 +84,13 @@ fn nanos(duration: Duration) -> i64 {
 /// [`calibrate`](Forward::calibrate), late ones with [`spread`](Forward::spread).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Forward {
-    /// The last stamp, as it was and calibrated.
+    /// Last stamp, raw and calibrated.
     last: Option<(Time, Time)>,
 }
 
 impl Forward {
-    /// The calibrated stamp of the next packet on the link, which takes so many bytes there.
+    /// Returns the calibrated stamp of the next packet on the link, which takes `bytes` bytes
+    /// there.
     pub fn calibrate(&mut self, stamp: Time, bytes: u32, rate: Rate) -> Time {
         let calibrated = match self.last {
             Some((raw, last)) if later(stamp, raw) >= -nanos(SET_BACK) => {
@@ -106,7 +108,8 @@ impl Forward {
         calibrated
     }
 
-    /// The same of an arrival: spaced only where it shares the stamp of the packet before.
+    /// Returns the calibrated stamp of an arrival, spaced only if it shares the previous packet's
+    /// stamp.
     pub fn spread(&mut self, stamp: Time, bytes: u32, rate: Rate) -> Time {
         if self.last.is_some_and(|(raw, _)| raw != stamp) {
             self.last = None;
@@ -115,12 +118,12 @@ impl Forward {
     }
 }
 
-/// A packet on a link: its stamp, and what it takes there.
+/// Packet on a link: its stamp and length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passing {
-    /// When it was through, as far as is known.
+    /// Estimated time at which it was through.
     pub stamp: Time,
-    /// Bytes on the link.
+    /// Length on the link, bytes.
     pub bytes: u32,
 }
 
@@ -131,7 +134,7 @@ pub fn backward(batch: &mut [Passing], rate: Rate) {
         if let Some(next) = next {
             let latest = moved(next.stamp, -nanos(spacing(rate, next.bytes)));
             let late = later(packet.stamp, latest);
-            // A stamp far beyond its successor's is of a clock that was set back in between.
+            // A stamp far beyond its successor's comes from a clock that was set back in between.
             if (1..=nanos(LONGEST)).contains(&late) {
                 packet.stamp = latest;
             }
@@ -160,7 +163,7 @@ mod tests {
         );
     }
 
-    /// Slide 14: the stack hands over a burst, all of one stamp.
+    /// Slide 14: the stack sends a burst with a single stamp.
     #[test]
     fn a_burst_is_spread_over_what_it_takes() {
         let mut departures = Forward::default();
@@ -168,16 +171,16 @@ mod tests {
             .map(|_| departures.calibrate(at(7_000), FULL, TEN_G).as_nanos())
             .collect();
         assert_eq!(spread, [7_000, 8_229, 9_458, 10_687, 11_916]);
-        // Later than the burst takes, a stamp is what it is.
+        // A stamp after the end of the burst is unchanged.
         assert_eq!(departures.calibrate(at(20_000), FULL, TEN_G), at(20_000));
-        // Of arrivals, a late stamp says nothing of the next one.
+        // A late arrival stamp does not affect the next one.
         let mut arrivals = Forward::default();
         let spread =
             [7_000, 7_000, 7_001, 7_001].map(|ns| arrivals.spread(at(ns), FULL, TEN_G).as_nanos());
         assert_eq!(spread, [7_000, 8_229, 7_001, 8_230]);
     }
 
-    /// Slide 16: a NIC stamps a batch as its last packet comes.
+    /// Slide 16: a NIC stamps a batch when its last packet arrives.
     #[test]
     fn a_batch_is_traced_back_from_its_last() {
         let mut batch = [Passing {
@@ -191,8 +194,8 @@ mod tests {
         backward(&mut [], TEN_G);
     }
 
-    /// An unknown rate calibrates nothing, and neither does a clock that was set: the next stamp is
-    /// believed.
+    /// An unknown rate calibrates nothing. After a clock was set, the next stamp is taken
+    /// unchanged.
     #[test]
     fn a_clock_that_was_set_is_believed() {
         let mut departures = Forward::default();
@@ -216,8 +219,8 @@ mod tests {
         assert_eq!(batch, before);
     }
 
-    /// A link that is never idle, seen by a clock that is 100 ppm slow: without slack the stamps
-    /// would run away by 100 µs a second.
+    /// A link that is never idle, with a clock that is 100 ppm slow: without slack the stamps would
+    /// drift away by 100 µs per second.
     #[test]
     fn a_busy_link_does_not_carry_the_stamps_off() {
         let mut departures = Forward::default();

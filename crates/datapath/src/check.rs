@@ -1,34 +1,34 @@
-//! The check that makes a program safe to run: done once, on arrival, so that the interpreter need
-//! not look again.
+//! Check that makes a program safe to run. It runs once, on arrival, so that the interpreter need
+//! not check anything.
 
 use core::fmt;
 
 use crate::bytecode::{Clause, Instr, MAX_CLAUSES, MAX_INSTRS, MAX_VARS, Op, Var, VarKind, reg};
 use crate::program::Facts;
 
-/// Why a program is not fit to run.
+/// Reason why a program must not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckError {
-    /// Where it is wrong.
+    /// Location of the error.
     pub place: Place,
-    /// What is wrong there.
+    /// The error.
     pub reason: Reason,
 }
 
-/// Where in a program something is wrong.
+/// Location of an error in a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In the program as a whole.
+    /// The program as a whole.
     Program,
-    /// In the clause of this index.
+    /// The clause with this index.
     Clause(usize),
-    /// In the instruction of this index.
+    /// The instruction with this index.
     Instr(usize),
-    /// In the variable of this index.
+    /// The variable with this index.
     Var(usize),
 }
 
-/// What can be wrong with a program.
+/// Error in a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
@@ -38,29 +38,29 @@ pub enum Reason {
     TooManyClauses,
     /// More than [`MAX_VARS`] variables.
     TooManyVars,
-    /// Variables do not come as report, control, local.
+    /// Variables are not in the order report, control, local.
     VarOrder,
-    /// A clause does not begin where the one before it ended, or its parts are out of order.
+    /// A clause does not begin at the end of the previous one, or its parts are out of order.
     ClauseRange,
     /// Instructions after the last clause.
     Unreachable,
-    /// A register that is no signal, no built-in state and none of the program's variables.
+    /// The register is neither a signal, nor built-in state, nor a variable of the program.
     NoSuchRegister(u8),
     /// A register that programs may not write.
     ReadOnly(u8),
     /// A register that programs may not read.
     WriteOnly(u8),
-    /// A guard writes something other than a temporary.
+    /// A guard writes a register other than a temporary.
     ImpureGuard(u8),
-    /// A temporary is read on a path on which nothing wrote it.
+    /// A temporary is read on a path that does not write it.
     Unwritten(u8),
-    /// A skip that leaves its guard or body.
+    /// A skip leaves its guard or body.
     SkipTooFar,
-    /// A ratio whose denominator is 0.
+    /// A ratio has the denominator 0.
     ZeroDenominator,
-    /// A weight above 1.
+    /// A weight exceeds 1.
     WeightAboveOne,
-    /// A wait for `Micros` outside a guard.
+    /// A wait for `Micros` occurs outside a guard.
     AfterInBody,
 }
 
@@ -114,7 +114,7 @@ impl fmt::Display for CheckError {
 
 impl core::error::Error for CheckError {}
 
-/// Fills what a program does not use of its capacity.
+/// Filler of unused instruction slots.
 pub(crate) const NOTHING: Instr = Instr {
     op: Op::Move,
     has_imm: true,
@@ -124,7 +124,7 @@ pub(crate) const NOTHING: Instr = Instr {
     imm: 0,
 };
 
-/// Checks everything [`crate::Program`] promises.
+/// Checks all invariants of [`crate::Program`].
 pub(crate) fn check(
     instrs: &[Instr],
     clauses: &[Clause],
@@ -201,7 +201,7 @@ enum Part {
     Body,
 }
 
-/// One bit for each register.
+/// Bit of a register in a set.
 fn bit(register: u8) -> u128 {
     1 << (register & 127)
 }
@@ -217,8 +217,8 @@ impl Checker<'_> {
     /// Checks the straight-line code `start..end`; returns the temporaries written on every path to
     /// its end.
     fn range(&mut self, start: usize, end: usize, part: Part) -> Result<u128, CheckError> {
-        // All jumps go forward, so one pass suffices: `landing[n]` is what every skip that lands on
-        // n had written.
+        // All jumps go forward, so one pass suffices: `landing[n]` is the set of temporaries that
+        // every skip to n had written.
         let mut landing = [u128::MAX; MAX_INSTRS + 1];
         let mut written = 0;
         for n in start..end {
@@ -236,7 +236,8 @@ impl Checker<'_> {
         Ok(written & landing[end])
     }
 
-    /// Checks instruction `n`, adds what it writes, and returns where it may jump to.
+    /// Checks instruction `n`, adds the temporary that it writes, and returns the target of its
+    /// jump.
     fn instr(
         &mut self,
         n: usize,
@@ -252,8 +253,8 @@ impl Checker<'_> {
         if b == Second::Register || (b == Second::Either && !instr.has_imm) {
             self.read(instr.b, *written)?;
         }
-        // `(if c (report))` may become a conditional write: of these, a program never sees the old
-        // value.
+        // `(if c (report))` may become a conditional write to one of these flags; a program never
+        // reads their old value.
         let flag = (reg::SHOULD_REPORT..=reg::SHOULD_RESET).contains(&instr.dst)
             && matches!(instr.op, Op::If | Op::NotIf);
         if dst == Dst::Updated && !flag {
@@ -283,7 +284,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Checks that `register` may be read when `written` are the temporaries written so far.
+    /// Checks that `register` may be read if `written` is the set of temporaries written so far.
     fn read(&mut self, register: u8, written: u128) -> Result<(), Reason> {
         match register {
             reg::SHOULD_REPORT..=reg::SHOULD_RESET => return Err(Reason::WriteOnly(register)),
@@ -298,7 +299,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Checks that code in a `part` may write `register`.
+    /// Checks that code in `part` may write `register`.
     fn write(&mut self, register: u8, part: Part) -> Result<(), Reason> {
         match register {
             reg::TEMPS..reg::TEMPS_END => {}
@@ -321,7 +322,7 @@ impl Checker<'_> {
     }
 }
 
-/// Which of its operands an operation uses.
+/// Operands that an operation uses.
 struct Operands {
     a: bool,
     b: Second,
@@ -332,7 +333,7 @@ struct Operands {
 enum Second {
     None,
     Register,
-    /// A register or an immediate, as the instruction says.
+    /// A register or an immediate, according to the instruction.
     Either,
 }
 

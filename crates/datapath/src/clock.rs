@@ -1,37 +1,37 @@
-//! `Micros`, the clock of a program: µs since the program was set or since it, or its agent, set
-//! the clock.
+//! `Micros`, the clock of a program: µs since the program was set, or since the program or its
+//! agent set the clock.
 
 use ccplane_units::{Duration, Time};
 
-/// A clock that runs with the transport's and shows what it was set to.
+/// Settable clock that runs at the speed of the transport's clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
-    /// When it showed 0, in ns and modulo 2^64: that may lie before the epoch of the transport's
+    /// Time at which it showed 0, in ns modulo 2^64. It may precede the epoch of the transport's
     /// clock.
     zero: u64,
 }
 
 impl Clock {
-    /// A clock that shows 0 at `now`.
+    /// Creates a clock that shows 0 at `now`.
     pub fn starting(now: Time) -> Clock {
         Clock {
             zero: now.as_nanos(),
         }
     }
 
-    /// Sets it to `micros` at `now`. More than 146 years is taken for 146 years.
+    /// Sets the clock to `micros` at `now`, at most 146 years.
     pub fn set(&mut self, now: Time, micros: u64) {
         let ns = Duration::from_micros(micros).as_nanos().min(1 << 62);
         self.zero = now.as_nanos().wrapping_sub(ns);
     }
 
-    /// What it shows, µs.
+    /// Value of the clock, µs.
     #[inline(always)]
     pub fn micros(self, now: Time) -> u64 {
         self.elapsed(now).as_micros()
     }
 
-    /// When it will first show more than `micros`; the end of time if never.
+    /// Time at which the clock first exceeds `micros`; `Time::MAX` if never.
     #[inline(always)]
     pub fn exceeds(self, micros: u64, now: Time) -> Time {
         let due = Duration::from_micros(micros.saturating_add(1));
@@ -41,7 +41,7 @@ impl Clock {
         now + due.saturating_sub(self.elapsed(now))
     }
 
-    /// How long ago it showed 0; no time if the transport's clock went back behind that.
+    /// Time since the clock showed 0; zero if the transport's clock went back beyond that.
     #[inline(always)]
     fn elapsed(self, now: Time) -> Duration {
         let ns = now.as_nanos().wrapping_sub(self.zero);

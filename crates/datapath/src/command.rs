@@ -1,82 +1,83 @@
-//! What an agent tells a flow, and why a datapath refuses it.
+//! Commands of an agent to a flow, and the reasons for their refusal.
 
 use core::fmt;
 
 use crate::check::CheckError;
 use crate::signals::Capabilities;
 
-/// One command to one flow. It takes effect as a whole or is refused as a whole.
+/// Command to one flow. It is applied or refused as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command<'a> {
-    /// Run the program `uid` from the next call on: variables at their initial values, then
-    /// `updates` on top of them.
+    /// Run program `uid` from the next call on. Its variables start at their initial values, to
+    /// which `updates` is applied.
     SetProgram {
         /// An installed program.
         uid: u32,
         /// Targets of the new program.
         updates: &'a [Update],
     },
-    /// Set these at the next call, before the program runs.
+    /// Apply these updates at the next call, before the program runs.
     Update(&'a [Update]),
-    /// Give the flow to its own NewReno, from the next call on and until it is set a program.
+    /// Return the flow to the built-in NewReno from the next call on, until a program is set.
     Release,
 }
 
-/// A value for a target.
+/// New value of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Update {
-    /// What to set.
+    /// The target.
     pub target: Target,
-    /// In the unit of the target.
+    /// Value in the unit of the target.
     pub value: u64,
 }
 
-/// What an agent may set.
+/// Target that an agent may set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// The program's variable of this index, which must be a control variable.
+    /// Variable of the program with this index, which must be a control variable.
     Var(u8),
-    /// The congestion window, bytes; 0 leaves it as it is.
+    /// Congestion window, bytes; 0 leaves it unchanged.
     Cwnd,
-    /// The pacing rate, bytes/s; 0 leaves it as it is.
+    /// Pacing rate, bytes/s; 0 leaves it unchanged.
     Rate,
-    /// The slow-start threshold, bytes; 0 leaves it as it is.
+    /// Slow-start threshold, bytes; 0 leaves it unchanged.
     Ssthresh,
-    /// The program's clock, µs.
+    /// Clock of the program, µs.
     Micros,
 }
 
-/// Why a datapath did not do as it was told. The flow goes on as before.
+/// Reason why a datapath refused a command. The flow continues unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refused {
-    /// No program of this number is installed.
+    /// No program with this number is installed.
     UnknownProgram {
-        /// The number asked for.
+        /// Number in the command.
         uid: u32,
     },
-    /// A variable that the flow's program does not have, or that an agent may not set.
+    /// The target is a variable that the flow's program does not have, or that an agent may not
+    /// set.
     BadTarget {
-        /// The target asked for.
+        /// Target in the command.
         target: Target,
-        /// Variables that the program has.
+        /// Number of variables of the program.
         vars: u8,
     },
-    /// An update of a variable before any program was set.
+    /// A variable was updated before any program was set.
     NoProgram,
-    /// Every place for a program is taken.
+    /// All program slots are in use.
     TableFull {
-        /// Places in all.
+        /// Number of slots.
         places: usize,
     },
     /// The program has more variables than a flow of this datapath can hold.
     TooManyVars {
         /// Variables of the program.
         has: usize,
-        /// Room in a flow.
+        /// Variables that a flow can hold.
         room: usize,
     },
-    /// The program relies on what this datapath cannot do.
+    /// The program requires capabilities that this datapath lacks.
     Missing(Capabilities),
     /// The program did not pass the check.
     Invalid(CheckError),

@@ -1,57 +1,57 @@
-//! NewReno in the datapath (RFC 5681, RFC 6582), for flows whose agent is silent. It uses the same
-//! window, rate and threshold, and no memory beyond what one flow needs.
+//! Built-in NewReno of the datapath (RFC 5681, RFC 6582), for flows whose agent is silent. It uses
+//! the same window, rate and threshold, and a fixed amount of memory per flow.
 //!
-//! It takes a flow over as it is. The transport still repairs losses: it decides which segment is
-//! sent when.
+//! It takes over a flow in its current state. The transport still repairs losses and decides which
+//! segment is sent when.
 
 use ccplane_units::{Duration, Time};
 
 use crate::outcome::Controls;
 use crate::signals::{Signals, Transport};
 
-/// Segment size in bytes where a datapath does not tell: an Ethernet frame's worth with timestamps.
+/// Segment size in bytes if a datapath does not report one: a full Ethernet frame with TCP
+/// timestamps.
 const DEFAULT_MSS: u64 = 1448;
 
-/// Most segments by which one ACK may grow the window in slow start: L of RFC 3465, section 2.2. 1
-/// makes receivers that delay ACKs grow at half the rate; more than 2 sends bursts when ACKs were
-/// compressed or lost.
+/// Maximum growth per ACK in slow start, segments: L of RFC 3465 section 2.2. With 1, the window
+/// grows at half the rate if the receiver delays ACKs; above 2, compressed or lost ACKs cause
+/// bursts.
 const SLOW_START_LIMIT: u64 = 2;
 
-/// A pacing rate is this much above cwnd/srtt, in percent: in slow start room to double each round,
-/// afterwards enough that the window and not the pacing limits the flow. Linux's
-/// `tcp_pacing_ss_ratio` and `tcp_pacing_ca_ratio`.
+/// Pacing rate in percent of cwnd/SRTT: in slow start room to double in each round, then enough
+/// that the window and not pacing limits the flow. Linux' `tcp_pacing_ss_ratio` and
+/// `tcp_pacing_ca_ratio`.
 const PACING_SLOW_START: u64 = 200;
 const PACING_AVOIDANCE: u64 = 120;
 
-/// What NewReno remembers of one flow.
+/// State of NewReno for one flow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fallback {
-    /// The window with which the flow began, bytes.
+    /// Initial window of the flow, bytes.
     pub initial_cwnd: u64,
-    /// Bytes acknowledged towards the next increase in congestion avoidance (RFC 3465, section
-    /// 2.1).
+    /// Bytes acknowledged towards the next increase in congestion avoidance (RFC 3465 section 2.1).
     acked: u64,
-    /// Window and threshold before the last reduction, in case it proves spurious; 0 when there is
-    /// none to undo.
+    /// Window and threshold before the last reduction, in case it was spurious; 0 if there is
+    /// nothing to undo.
     before: (u64, u64),
-    /// The pacing rate before it, bytes/s; 0 when there was none.
+    /// Pacing rate before the fallback, bytes/s; 0 if there was none.
     rate: u64,
-    /// When it last answered congestion.
+    /// Time of the last reaction to congestion.
     answered: Time,
     phase: Phase,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Took over just now.
+    /// The fallback has just started.
     Fresh,
-    /// Grows.
+    /// Slow start or congestion avoidance.
     Open,
-    /// Has answered a loss and waits for the end of its recovery.
+    /// The window was reduced after a loss; recovery is in progress.
     Recovery,
-    /// Had a timeout; nothing was acknowledged since.
+    /// A timeout occurred, and nothing was acknowledged since.
     Timeout,
-    /// Comes back from a timeout in slow start.
+    /// Slow start after a timeout.
     Restart,
 }
 
@@ -67,7 +67,7 @@ impl Fallback {
         }
     }
 
-    /// Answers one ACK or timeout.
+    /// Handles one ACK or timeout.
     #[cold]
     pub fn step(&mut self, transport: &Transport, signals: &Signals) -> Controls {
         let mss = if signals.mss == 0 {
@@ -107,16 +107,16 @@ impl Fallback {
         }
     }
 
-    /// The pacing rate for the next steering program, where NewReno has set its own. An algorithm
-    /// that sets only windows would otherwise be held to NewReno's rate for ever.
+    /// Pacing rate to restore for the next program if NewReno has set its own. An algorithm that
+    /// sets only windows would otherwise keep NewReno's rate for ever.
     #[cold]
     pub fn rate_before(&self) -> Option<u64> {
         (self.rate != 0).then_some(self.rate)
     }
 
-    /// The flow goes on where the agent left it. Where the agent kept no threshold, a window beyond
-    /// the initial one says that it had found its size, so that NewReno probes from there and does
-    /// not double it.
+    /// Continues from the agent's window. If the agent set no threshold, a window above the initial
+    /// one means that slow start was over, so NewReno probes from there and does not double the
+    /// window.
     fn take_over(&mut self, transport: &Transport, signals: &Signals) -> (u64, u64) {
         let &Transport {
             cwnd,
@@ -134,12 +134,12 @@ impl Fallback {
         (cwnd, if unknown { cwnd } else { ssthresh })
     }
 
-    /// Notes the end of a recovery, and the first progress after a timeout.
+    /// Detects the end of a recovery, and the first progress after a timeout.
     ///
-    /// Losses of what was sent before the reduction show within about one round trip, so a
-    /// reduction covers at least one. Losses after two round trips are of data sent since,
-    /// retransmitted or new. They call for another reduction (RFC 5681, section 4.3), even where
-    /// the transport went from one recovery into the next in a single ACK.
+    /// Losses of data sent before the reduction are detected within about one round trip, so a
+    /// reduction lasts at least one. Losses after two round trips concern data sent since,
+    /// retransmitted or new. They require another reduction (RFC 5681 section 4.3), even if the
+    /// transport went from one recovery into the next in a single ACK.
     fn advance(&mut self, now: Time, signals: &Signals) {
         let round_trip = Duration::from_micros(signals.srtt_us);
         let since = now.since(self.answered);
@@ -154,9 +154,9 @@ impl Fallback {
         };
     }
 
-    /// Congestion, the first of its episode: halves the window. RFC 5681 halves what is in flight.
-    /// Datapaths differ in whether that still counts segments just marked lost, so the window is
-    /// used, as in RFC 9002, section 7.3.2.
+    /// Halves the window at the first congestion signal of an episode. RFC 5681 halves the data in
+    /// flight. Datapaths differ in whether segments just marked lost still count as in flight, so
+    /// the window is halved instead, as in RFC 9002 section 7.3.2.
     fn reduce(&mut self, now: Time, cwnd: u64, ssthresh: u64, mss: u64) -> (u64, u64) {
         self.before = (cwnd, ssthresh);
         self.acked = 0;
@@ -166,8 +166,8 @@ impl Fallback {
         (half, half)
     }
 
-    /// A retransmission timeout: one segment, then slow start to half the window (RFC 5681, section
-    /// 3.1). A further timeout before any progress leaves the threshold as it is.
+    /// Handles a retransmission timeout: one segment, then slow start to half the window (RFC 5681
+    /// section 3.1). A further timeout before any progress leaves the threshold unchanged.
     fn timeout(&mut self, cwnd: u64, ssthresh: u64, mss: u64) -> (u64, u64) {
         let first = self.phase != Phase::Timeout;
         self.acked = 0;
@@ -178,15 +178,15 @@ impl Fallback {
         (mss, if first { half_of(cwnd, mss) } else { ssthresh })
     }
 
-    /// The reduction was spurious: as if it had not been (RFC 4015).
+    /// Undoes a spurious reduction (RFC 4015).
     fn undo(&mut self, cwnd: u64, ssthresh: u64) -> (u64, u64) {
         let (cwnd_before, ssthresh_before) = core::mem::take(&mut self.before);
         self.phase = Phase::Open;
         (cwnd.max(cwnd_before), ssthresh.max(ssthresh_before))
     }
 
-    /// Growth by bytes acknowledged (RFC 3465): none in fast recovery, and none while the
-    /// application, not the window, limits what is sent (RFC 9002, section 7.8).
+    /// Grows the window by acknowledged bytes (RFC 3465), but not in fast recovery, and not while
+    /// the application rather than the window limits sending (RFC 9002 section 7.8).
     fn grow(&mut self, cwnd: u64, ssthresh: u64, mss: u64, signals: &Signals) -> u64 {
         let limited_by_window = signals.cwnd_limited != 0 || signals.app_limited == 0;
         let repairing = self.phase == Phase::Recovery
@@ -206,20 +206,20 @@ impl Fallback {
         if self.acked < cwnd {
             return cwnd;
         }
-        // At most one segment a round, however much one ACK covers.
+        // At most one segment per round, however much one ACK covers.
         self.acked = (self.acked - cwnd).min(cwnd);
         cwnd.saturating_add(mss)
     }
 }
 
-/// Half the window in whole segments, at least two: a fraction would stay in it until the next
+/// Half the window in whole segments, at least two. A fraction would stay in it until the next
 /// loss.
 fn half_of(cwnd: u64, mss: u64) -> u64 {
     (cwnd / 2 / mss.max(1)).max(2).saturating_mul(mss)
 }
 
-/// The rate for the window, where the flow is paced: that of the silent agent would hold it for
-/// ever.
+/// Pacing rate for the window, if the flow is paced. The rate of the silent agent would otherwise
+/// apply for ever.
 fn pacing(rate: u64, cwnd: u64, ssthresh: u64, srtt_us: u64) -> u64 {
     if rate == 0 || srtt_us == 0 {
         return rate;

@@ -1,4 +1,5 @@
-//! One flow: its variables, its clock, what its agent told it; run at every ACK and every deadline.
+//! Flow: its variables, its clock and the state set by its agent; runs at every ACK and every
+//! deadline.
 
 use ccplane_units::{Duration, Time};
 
@@ -14,17 +15,16 @@ use crate::program::Program;
 use crate::signals::{Signals, Source, Transport};
 use crate::table::{Compat, Installed, Limits, ProgramTable, SlotRef};
 
-/// Least time between two runs by timer with no ACK between them. A program such as `(when (>
-/// Micros 0) (report) (:= Micros 0))` would otherwise keep a processor busy with a flow on which
-/// nothing happens. Longer would delay the timers of flows whose round-trip time is of this order;
-/// they are on the ACK clock nearly always.
+/// Minimum time between two runs by timer without an ACK in between. A program such as `(when (>
+/// Micros 0) (report) (:= Micros 0))` would otherwise keep a CPU busy with an idle flow. A longer
+/// time would delay the timers of flows with an RTT of this order; those run on the ACK clock
+/// nearly always.
 const TIMER_SPACING: Duration = Duration::from_micros(100);
 
-/// A flow with room for `V` variables, at most 64. Plain data: it allocates nothing and points
-/// nowhere.
+/// Flow with room for `V` variables, at most 64. Plain data without allocations or pointers.
 ///
-/// The fields that every ACK touches come first, so that a flow that has gone cold costs few cache
-/// lines.
+/// The fields that every ACK accesses come first, so that a flow that is not in the cache costs few
+/// cache lines.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub struct Flow<const V: usize = 16> {
@@ -32,29 +32,28 @@ pub struct Flow<const V: usize = 16> {
     faults: u32,
     /// A report is due and not yet queued.
     report: Option<Urgency>,
-    /// Something in `pending` waits for the next call.
+    /// `pending` holds updates for the next call.
     staged: bool,
-    /// Nobody is in control, so the flow runs its own NewReno.
+    /// No agent is in control, so the flow runs the built-in NewReno.
     silent: bool,
-    /// The agent gave it up, until it sets a program.
+    /// The agent has released the flow, until it sets a program.
     released: bool,
     /// `Micros`.
     clock: Clock,
-    /// When a guard that waits for `Micros` has waited long enough.
+    /// Time at which the next guard that waits for `Micros` becomes true.
     timer: Time,
-    /// When the silence of the agent will have lasted too long, as far as was known when that was
-    /// last judged.
+    /// Time at which the agent times out, as of the last check.
     fallback_at: Time,
     last: LastState,
     vars: [u64; V],
     fallback: Fallback,
-    /// When the flow began.
+    /// Time at which the flow opened.
     opened: Time,
     pending: Pending,
 }
 
-/// What an agent set since the last call. 0 stands for nothing, as it does in CCP: no window, rate
-/// or threshold is 0.
+/// Values set by the agent since the last call. 0 means unset, as in CCP: no window, rate or
+/// threshold is 0.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pending {
     cwnd: u64,
@@ -65,8 +64,8 @@ struct Pending {
 }
 
 impl<const V: usize> Flow<V> {
-    /// A flow that runs no program yet. `initial_cwnd` is its window in bytes: up to it the
-    /// fallback takes a flow to be in its first slow start.
+    /// Creates a flow without a program. `initial_cwnd` is its window in bytes: up to it, the
+    /// fallback assumes that the flow is in its first slow start.
     pub fn new(now: Time, initial_cwnd: u64) -> Flow<V> {
         const { assert!(V <= crate::MAX_VARS, "a program has at most 64 variables") }
         Flow {
@@ -87,8 +86,8 @@ impl<const V: usize> Flow<V> {
         }
     }
 
-    /// Takes the signals of one ACK or timeout, and says what the transport is to do. Call it for
-    /// each of them, once.
+    /// Processes the signals of one ACK or timeout, and returns the changes for the transport. Call
+    /// it exactly once for each.
     #[inline]
     pub fn on_ack<const P: usize>(
         &mut self,
@@ -122,10 +121,10 @@ impl<const V: usize> Flow<V> {
         self.outcome(transport, wanted, &programs.limits)
     }
 
-    /// Call it when [`Flow::next_deadline`] has come: applies what the agent set, runs the program
-    /// where one of its guards has waited long enough (with the last known state and no new
-    /// events), and starts the fallback when the agent has been silent too long. Calling it early
-    /// or twice does no harm.
+    /// Runs the flow's deadline; call it at [`Flow::next_deadline`]. It applies the agent's
+    /// updates, runs the program if one of its guards has become true (with the last known state
+    /// and no new events), and starts the fallback if the agent has timed out. Calling it early or
+    /// twice does no harm.
     pub fn on_deadline<const P: usize>(
         &mut self,
         transport: &Transport,
@@ -156,8 +155,8 @@ impl<const V: usize> Flow<V> {
         self.outcome(transport, wanted, &programs.limits)
     }
 
-    /// When to call [`Flow::on_deadline`], if no ACK comes before. A transport with nothing in
-    /// flight and nothing to send may leave it for later, as there is nothing to measure.
+    /// Returns when to call [`Flow::on_deadline`] if there is no ACK before. A transport with
+    /// nothing in flight and nothing to send may call it later, as there is nothing to measure.
     pub fn next_deadline(&self) -> Option<Time> {
         let staged = if self.staged {
             self.pending.since
@@ -168,9 +167,9 @@ impl<const V: usize> Flow<V> {
         (next != Time::MAX).then_some(next)
     }
 
-    /// Takes a command, which counts from the next call on. Either all of it is accepted or none.
-    /// While the flow is on the fallback, windows, rates and thresholds do not count: an agent that
-    /// is back says so by a heartbeat first.
+    /// Accepts a command, which takes effect at the next call. It is accepted or refused as a
+    /// whole. While the flow is on the fallback, windows, rates and thresholds are ignored: a
+    /// returning agent must send a heartbeat first.
     pub fn apply<const P: usize>(
         &mut self,
         now: Time,
@@ -186,8 +185,7 @@ impl<const V: usize> Flow<V> {
                     self.pending = Pending::default();
                 }
                 self.start(slot, program);
-                // It may have come to the programs of another agent, which was last heard at
-                // another time.
+                // The new program may belong to another agent, whose last heartbeat differs.
                 self.fallback_at = self.fallback_at.min(now);
                 updates
             }
@@ -206,8 +204,7 @@ impl<const V: usize> Flow<V> {
         };
         for &Update { target, value } in updates {
             match target {
-                // Nothing reads a control variable before the next call, so it need not wait
-                // elsewhere.
+                // No code reads a control variable before the next call, so it is set immediately.
                 Target::Var(index) => {
                     if let Some(var) = self.vars.get_mut(usize::from(index)) {
                         *var = value;
@@ -229,7 +226,7 @@ impl<const V: usize> Flow<V> {
         Ok(())
     }
 
-    /// The fields of a report: the values of the report variables, in order of declaration.
+    /// Fields of a report: the values of the report variables, in order of declaration.
     pub fn report<const P: usize>(&self, programs: &ProgramTable<P>) -> &[u64] {
         let fields = self
             .current(programs)
@@ -237,8 +234,9 @@ impl<const V: usize> Flow<V> {
         self.vars.get(..fields).unwrap_or_default()
     }
 
-    /// The report is on its way: volatile variables start over. Until this is called they go on
-    /// accumulating, so that a full queue delays what was measured and loses none of it.
+    /// Records that the report was queued: volatile variables return to their initial values. Until
+    /// this call they continue to accumulate, so that a full queue delays measurements but loses
+    /// none.
     pub fn report_queued<const P: usize>(&mut self, programs: &ProgramTable<P>) {
         self.report = None;
         if let Some(Installed { program, .. }) = self.current(programs) {
@@ -246,36 +244,36 @@ impl<const V: usize> Flow<V> {
         }
     }
 
-    /// The number of the program that the flow was set to; its reports carry it.
+    /// Number of the flow's program, which its reports carry.
     pub fn program_uid(&self) -> Option<u32> {
         (self.program != SlotRef::NONE).then_some(self.program.uid)
     }
 
-    /// Operations so far that had no result, so that another value was taken: overflows, divisions
-    /// by 0, differences below 0. Stays at its largest value.
+    /// Number of faults so far: overflows, divisions by 0, differences below 0. Saturates.
     pub fn faults(&self) -> u32 {
         self.faults
     }
 
-    /// When it began.
+    /// Time at which the flow opened.
     pub fn opened(&self) -> Time {
         self.opened
     }
 
-    /// True while the flow runs its own NewReno, because its agent is silent or gave it up.
+    /// Returns true while the flow runs the built-in NewReno, because its agent is silent or has
+    /// released it.
     pub fn in_fallback(&self) -> bool {
         self.silent
     }
 }
 
-/// The machinery.
+/// Internals.
 impl<const V: usize> Flow<V> {
-    /// Programs of no more variables than this leave the rest of the flow, and its cache lines,
+    /// Programs with at most this many variables leave the rest of the flow, and its cache lines,
     /// untouched.
     const FEW: usize = if V < 8 { V } else { 8 };
 
-    /// Begins a call: judges whether the agent is silent, takes what it set, and finds the program
-    /// to run.
+    /// Starts a call: checks whether the agent has timed out, applies its updates, and finds the
+    /// program to run.
     #[inline(always)]
     fn begin<'a, const P: usize>(
         &mut self,
@@ -284,8 +282,8 @@ impl<const V: usize> Flow<V> {
         wanted: &mut Controls,
     ) -> Option<&'a Installed> {
         let mut program = self.current(programs);
-        // A heartbeat can only put the end of patience off: before it, with a program to run, there
-        // is nothing to judge.
+        // A heartbeat can only postpone the timeout: before it, with a program to run, there is
+        // nothing to check.
         if transport.now >= self.fallback_at || self.silent || program.is_none() {
             program = self.judge(transport.now, programs, wanted);
         }
@@ -295,8 +293,8 @@ impl<const V: usize> Flow<V> {
         program
     }
 
-    /// Judges whether anyone is in control: an agent that was heard lately, and a program that is
-    /// still there.
+    /// Checks whether an agent is in control: it has sent a heartbeat recently, and the program is
+    /// still installed.
     #[cold]
     fn judge<'a, const P: usize>(
         &mut self,
@@ -310,7 +308,7 @@ impl<const V: usize> Flow<V> {
         let deadline = heard + programs.limits.fallback_after;
         let orphan = program.is_none() && (self.program_uid().is_some() || self.released);
         if orphan {
-            // There is nothing to run any more, and nobody knows the fields of its report.
+            // There is no program to run, and the fields of its report are unknown.
             self.timer = Time::MAX;
             self.report = None;
         }
@@ -334,7 +332,7 @@ impl<const V: usize> Flow<V> {
         wanted.set(pending.cwnd, pending.rate, pending.ssthresh);
     }
 
-    /// Runs the program once on these signals, and keeps what it left.
+    /// Runs the program once on these signals, and stores the results.
     #[inline(always)]
     fn run<const N: usize>(
         &mut self,
@@ -382,8 +380,8 @@ impl<const V: usize> Flow<V> {
         };
     }
 
-    /// Asks for the report, or else resets; returns what guards wait for once the volatile
-    /// variables have started over.
+    /// Requests the report, or else resets; returns the threshold of the guards after the volatile
+    /// variables were reset.
     #[cold]
     fn report_or_reset<const N: usize>(
         &mut self,
@@ -404,8 +402,7 @@ impl<const V: usize> Flow<V> {
         interpreter::look_ahead(code, registers).waits_for
     }
 
-    /// After an update, without an ACK: notes when a guard will have waited long enough; true when
-    /// one has already.
+    /// Sets the timer after an update without an ACK. Returns true if a guard is already true.
     fn look_ahead(&mut self, installed: &Installed, now: Time, wanted: Controls) -> bool {
         let Installed { program, code } = installed;
         if !program.uses_timers() {
@@ -414,13 +411,12 @@ impl<const V: usize> Flow<V> {
         let mut registers = Registers([0; LARGE]);
         self.load(&mut registers, &self.last, now, wanted, installed);
         let ahead = interpreter::look_ahead(code, &mut registers);
-        // What was known before still holds: it came from a run in which the program had looked at
-        // an ACK.
+        // The previous threshold still holds: it comes from a run after an ACK.
         self.timer = self.timer.min(self.clock.exceeds(ahead.waits_for, now));
         ahead.ready
     }
 
-    /// Keeps the state among the signals in the registers.
+    /// Stores the state among the signals in the registers.
     #[inline(always)]
     fn keep_state<const N: usize>(
         &mut self,
@@ -461,8 +457,8 @@ impl<const V: usize> Flow<V> {
             *last = signals.stamped();
         }
         registers.set(reg::NOW, now.as_micros());
-        // In the order of their places: state that ends where the variables begin, so that little
-        // is left to be cleared.
+        // In the order of their slots: the state ends where the variables begin, so that little is
+        // left to clear.
         let state = [
             self.clock.micros(now),
             wanted.cwnd,
@@ -479,13 +475,13 @@ impl<const V: usize> Flow<V> {
         if program.vars().len() > Self::FEW {
             registers.0[VARS + Self::FEW..VARS + V].copy_from_slice(more);
         }
-        // Behind the variables, where one that the program does not have may lie.
+        // After the variables, where an unused variable may lie.
         if program.reads_paced() {
             registers.set(code.place(reg::PACED), signals.paced());
         }
     }
 
-    /// What the call asks of the transport.
+    /// Returns the changes for the transport.
     #[inline(always)]
     fn outcome(&self, transport: &Transport, wanted: Controls, limits: &Limits) -> Outcome {
         Outcome {
@@ -495,14 +491,13 @@ impl<const V: usize> Flow<V> {
         }
     }
 
-    /// The program, if it is still where the flow found it.
+    /// Returns the program, if it is still in the slot where the flow found it.
     #[inline(always)]
     fn current<'a, const P: usize>(&self, programs: &'a ProgramTable<P>) -> Option<&'a Installed> {
         programs.at(self.program)
     }
 
-    /// Looks the program up again if it is no longer where it was: one that was replaced starts
-    /// afresh.
+    /// Finds the program again if its slot has changed; a replaced program is restarted.
     #[cold]
     fn relocate<const P: usize>(&mut self, programs: &ProgramTable<P>) {
         if self.current(programs).is_some() {
@@ -517,8 +512,7 @@ impl<const V: usize> Flow<V> {
         }
     }
 
-    /// Forgets the program and what was set for it. Whether anyone is in control is judged at the
-    /// next call.
+    /// Drops the program and its updates. The next call checks whether an agent is in control.
     fn release(&mut self, now: Time) {
         self.program = SlotRef::NONE;
         self.released = true;
@@ -531,7 +525,7 @@ impl<const V: usize> Flow<V> {
         }
     }
 
-    /// Starts `program` with its variables at their initial values and `Micros` at 0 from the next
+    /// Starts `program` with its variables at their initial values; `Micros` is 0 from the next
     /// call on.
     fn start(&mut self, slot: SlotRef, program: &Program) {
         self.program = slot;
@@ -555,7 +549,7 @@ impl<const V: usize> Flow<V> {
     }
 }
 
-/// How a program runs.
+/// Parameters of a run.
 struct Run {
     now: Time,
     compat: Compat,
@@ -588,7 +582,7 @@ fn reset_volatiles(program: &Program, vars: &mut [u64]) {
     }
 }
 
-/// Whether a deadline has come. The end of time stands for none.
+/// Returns true if a deadline has passed. `Time::MAX` means none.
 #[inline(always)]
 fn has_come(deadline: Time, now: Time) -> bool {
     now >= deadline && deadline != Time::MAX
@@ -602,12 +596,12 @@ const SSTHRESH: u8 = place(reg::SSTHRESH);
 const SHOULD_REPORT: u8 = place(reg::SHOULD_REPORT);
 const SHOULD_RESET: u8 = place(reg::SHOULD_RESET);
 
-/// Flow that a transport calls, with its programs and the channel of its reports.
+/// Flow that a transport calls, with its programs and the channel for its reports.
 pub trait SteeredFlow {
-    /// Takes an ACK or a timeout; see [`Flow::on_ack`].
+    /// Handles an ACK or a timeout; see [`Flow::on_ack`].
     fn on_ack(&mut self, transport: &Transport, signals: &Signals) -> Outcome;
 
-    /// Takes the flow's deadline; see [`Flow::on_deadline`].
+    /// Handles the flow's deadline; see [`Flow::on_deadline`].
     fn on_deadline(&mut self, transport: &Transport) -> Outcome;
 
     /// Returns when [`on_deadline`](SteeredFlow::on_deadline) is due.

@@ -1,11 +1,11 @@
-//! The interpreter: runs a lowered program once over a register file.
+//! Interpreter: runs a lowered program once on a register file.
 
 use crate::bytecode::reg;
 use crate::check::ratio;
 use crate::lower::{Code, Kind, LARGE, Step, place};
 use crate::program::Program;
 
-/// The registers, numbered as in the lowered program; `N` is a power of two.
+/// Register file, numbered as in the lowered program; `N` is a power of two.
 pub(crate) struct Registers<const N: usize>(pub [u64; N]);
 
 impl<const N: usize> Registers<N> {
@@ -20,44 +20,42 @@ impl<const N: usize> Registers<N> {
     }
 }
 
-/// What a run left behind, beside the registers.
+/// Result of a run in addition to the registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trace {
-    /// Operations that would have aborted the reference.
+    /// Number of operations on which the reference aborts.
     pub faults: u32,
-    /// The smallest value of `Micros` that some guard still waits to exceed; `u64::MAX` when none
-    /// waits.
+    /// Smallest value of `Micros` that a guard still waits to exceed; `u64::MAX` if none waits.
     pub waits_for: u64,
 }
 
-/// Runs the clauses in order, up to and with the first whose guard is true and whose body does not
-/// fall through.
+/// Runs the clauses in order, up to the first whose guard is true and whose body does not fall
+/// through.
 #[inline(never)]
 pub(crate) fn run<const N: usize>(code: &Code, registers: &mut Registers<N>) -> Trace {
     let mut trace = Trace {
         faults: 0,
         waits_for: u64::MAX,
     };
-    // Bodies may change what an earlier guard waits for, and a guard behind the last clause run was
-    // not looked at: then what was gathered on the way is not the whole truth.
+    // A body may change the threshold of an earlier guard, and guards after the last executed
+    // clause were not evaluated. Then the threshold found during the run is not final.
     if steps::<N, false>(code.steps(), 0, registers, &mut trace) {
         trace.waits_for = look_ahead(code, registers).waits_for;
     }
     trace
 }
 
-/// What a look at every guard found.
+/// Result of evaluating all waiting guards.
 pub(crate) struct Ahead {
-    /// The smallest value of `Micros` that some guard still waits to exceed; `u64::MAX` when none
-    /// waits.
+    /// Smallest value of `Micros` that a guard still waits to exceed; `u64::MAX` if none waits.
     pub waits_for: u64,
-    /// Some guard that waits for `Micros` is true already.
+    /// A guard that waits for `Micros` is already true.
     pub ready: bool,
 }
 
-/// Evaluates every guard that waits for `Micros` without running any body: what is the next value
-/// that one waits for? A guard that is true already waits for nothing, so a program that never
-/// resets `Micros` cannot keep its flow's timer busy.
+/// Evaluates every guard that waits for `Micros` without running any body, and returns the next
+/// threshold. A guard that is already true has none, so a program that never resets `Micros` cannot
+/// keep its flow's timer busy.
 #[cold]
 #[inline(never)]
 pub(crate) fn look_ahead<const N: usize>(code: &Code, registers: &mut Registers<N>) -> Ahead {
@@ -75,9 +73,9 @@ pub(crate) fn look_ahead<const N: usize>(code: &Code, registers: &mut Registers<
     }
 }
 
-/// Runs steps from `next` on, to the end of the program. Returns whether the guards must be looked
-/// at again. With `GUARD` it runs to the end of the guard that begins there, and returns whether
-/// that is true.
+/// Runs steps from `next` to the end of the program. Returns true if the guards must be evaluated
+/// again. With `GUARD` it runs to the end of the guard that starts at `next`, and returns its
+/// value.
 #[inline(always)]
 fn steps<const N: usize, const GUARD: bool>(
     steps: &[Step],
@@ -86,7 +84,7 @@ fn steps<const N: usize, const GUARD: bool>(
     trace: &mut Trace,
 ) -> bool {
     let mut stale = false;
-    // Every jump goes forward, so this ends after at most as many turns as there are steps.
+    // All jumps go forward, so the loop ends after at most one iteration per step.
     while let Some(step) = steps.get(next) {
         next += 1;
         let a = registers.get(step.a);
@@ -198,8 +196,8 @@ fn steps<const N: usize, const GUARD: bool>(
 const MICROS: u8 = place(reg::MICROS);
 const CONTINUE: u8 = place(reg::SHOULD_CONTINUE);
 
-/// Runs `program` once on registers numbered as in the bytecode, and counts faults: for the tests
-/// of other back ends. What it leaves in temporaries and in [`reg::SHOULD_CONTINUE`] means nothing.
+/// Runs `program` once on registers numbered as in the bytecode, and counts faults, for the tests
+/// of other back ends. Temporaries and [`reg::SHOULD_CONTINUE`] are undefined afterwards.
 #[doc(hidden)]
 pub fn interpret(program: &Program, registers: &mut [u64; 128]) -> u32 {
     let code = Code::new(program, false);
@@ -236,9 +234,8 @@ fn sub(a: u64, b: u64, trace: &mut Trace) -> u64 {
     a.saturating_sub(b)
 }
 
-/// Saturates and counts a fault wherever the product does not fit. The reference's overflow test
-/// misses some cases, such as 7 times 0x6000000000000000, and continues with the low bits of the
-/// product.
+/// Saturates and counts a fault if the product does not fit. The reference's overflow test misses
+/// some cases, such as 7 times 0x6000000000000000, and continues with the low bits of the product.
 #[inline(always)]
 fn mul(a: u64, b: u64, trace: &mut Trace) -> u64 {
     let (product, fault) = a.overflowing_mul(b);
@@ -271,14 +268,14 @@ fn mul_ratio(a: u64, (num, den): (u64, u64)) -> u64 {
     u64::try_from(value.unwrap_or(0)).unwrap_or(u64::MAX)
 }
 
-/// A weight in tenths.
+/// Returns a weight in tenths as a ratio.
 fn tenths(a: u64, trace: &mut Trace) -> (u64, u64) {
     trace.faults += u32::from(a > 10);
     (a.min(10), 10)
 }
 
-/// An exponentially weighted moving average that keeps `num/den` of the old value; the first sample
-/// is taken as it is.
+/// Exponentially weighted moving average that keeps `num/den` of the old value. The first sample is
+/// taken unchanged.
 #[inline(never)]
 fn ewma((num, den): (u64, u64), old: u64, new: u64) -> u64 {
     if old == 0 {
@@ -289,8 +286,8 @@ fn ewma((num, den): (u64, u64), old: u64, new: u64) -> u64 {
     u64::try_from((kept + added).checked_div(u128::from(den)).unwrap_or(0)).unwrap_or(u64::MAX)
 }
 
-/// The later of two 32-bit sequence numbers, by the shorter way around; at exactly half the circle
-/// the smaller number. 0 means unset.
+/// Returns the later of two 32-bit sequence numbers, in the shorter direction around the circle; at
+/// exactly half the circle the smaller number. 0 means unset.
 fn max_wrap(a: u64, b: u64) -> u64 {
     if a == 0 || b == 0 {
         return a | b;

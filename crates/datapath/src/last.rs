@@ -1,26 +1,26 @@
-//! The state that a flow was last seen in, kept for programs that also run without an ACK.
+//! State from a flow's last ACK, for programs that also run without an ACK.
 
 use crate::INFINITY;
 use crate::signals::{Plain, Source, Stamped};
 
-/// The signals that describe a state rather than an event. Packed, because it is written at every
-/// ACK: with the flow's other state it takes four cache lines and not five, which is what 10,000
-/// flows in turn wait for.
+/// Signals that describe a state rather than an event. Packed, because it is written at every ACK:
+/// the flow's hot state then takes four cache lines instead of five, and cache misses dominate the
+/// cost of an ACK with 10,000 flows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LastState {
     /// Signals 8 to 13 and 15 to 17, from `Flow.bytes_in_flight` to `Flow.mss`.
     amounts: [u64; 9],
-    /// Signals 24 and 25, `Flow.min_owd_ns` and `min_rtt_ns`. They fit: infinity is the largest of
-    /// 32 bits.
+    /// Signals 24 and 25, `Flow.min_owd_ns` and `min_rtt_ns`. They fit, as infinity is the largest
+    /// 32-bit value.
     delays: [u32; 2],
-    /// Signals 18, 19 and 21: limited by the application, in recovery, limited by the window.
+    /// Signals 18, 19 and 21: application-limited, in recovery, window-limited.
     flags: [bool; 3],
-    /// Signal 28, of programs that read it.
+    /// Signal 28, for programs that read it.
     paced: bool,
 }
 
 impl Default for LastState {
-    /// Before the first ACK: nothing in flight, delays unknown.
+    /// State before the first ACK: nothing in flight, delays unknown.
     fn default() -> LastState {
         LastState {
             amounts: [0, 0, 0, 0, 0, INFINITY, INFINITY, INFINITY, 0],
@@ -32,7 +32,7 @@ impl Default for LastState {
 }
 
 impl LastState {
-    /// Keeps the state among the signals that every program has.
+    /// Stores the state among the signals that every program gets.
     #[inline(always)]
     pub fn keep(&mut self, signals: &Plain) {
         self.amounts[..6].copy_from_slice(&signals[8..14]);
@@ -43,18 +43,18 @@ impl LastState {
         }
     }
 
-    /// Keeps the state among those from stamps.
+    /// Stores the state among the signals from stamps.
     pub fn keep_stamped(&mut self, &[_, _, min_owd, min_rtt, ..]: &Stamped) {
         self.delays = [min_owd, min_rtt].map(|delay| delay.min(INFINITY) as u32);
     }
 
-    /// Keeps signal 28.
+    /// Stores signal 28.
     pub fn keep_paced(&mut self, paced: u64) {
         self.paced = paced != 0;
     }
 }
 
-/// That state, and no events.
+/// The stored state without events.
 impl Source for LastState {
     fn plain(&self) -> Plain {
         let mut signals = Plain::default();
@@ -66,8 +66,7 @@ impl Source for LastState {
         signals
     }
 
-    /// The queueing delay is of the last stamps, and nothing here knows how old those are by now:
-    /// it is not valid.
+    /// The age of the last stamps is unknown here, so the queueing delay is not valid.
     fn stamped(&self) -> Stamped {
         let [min_owd, min_rtt] = self.delays.map(u64::from);
         [INFINITY, INFINITY, min_owd, min_rtt, INFINITY, 0]

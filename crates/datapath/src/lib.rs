@@ -1,9 +1,9 @@
-//! What a datapath embeds: checked programs, the flows that run them at every ACK, and the fallback
-//! for a silent agent.
+//! Engine that a datapath embeds: checked programs, the flows that run them at every ACK, and the
+//! fallback for a silent agent.
 //!
 //! `no_std`, no allocation, no clock: the caller passes the time. A [`ProgramTable`] holds an
-//! algorithm's programs and its owner's [`Limits`]. A [`Flow`] takes [`Signals`] at every ACK and
-//! answers with an [`Outcome`]: the window and rate to use, and whether a report is due.
+//! algorithm's programs and the operator's [`Limits`]. A [`Flow`] takes [`Signals`] at every ACK
+//! and returns an [`Outcome`]: the window and rate to use, and whether a report is due.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

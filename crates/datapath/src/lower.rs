@@ -1,33 +1,34 @@
-//! The interpreter's own form of a program: one run of steps without clauses, on densely numbered
-//! registers.
+//! Lowered form of a program for the interpreter: one sequence of steps without clauses, on densely
+//! numbered registers.
 //!
-//! Made when a program is installed. What is known then need not be found out at every ACK: where a
-//! false guard leads, that a body always falls through or never does, and after which bodies the
-//! guards must be looked at again.
+//! Programs are lowered when they are installed, so that an ACK need not work out where a false
+//! guard leads, whether a body always or never falls through, and after which bodies the guards
+//! must be evaluated again.
 
 use crate::bytecode::{Clause, Instr, MAX_CLAUSES, MAX_INSTRS, Op, reg};
 use crate::program::Program;
 
-/// A guard's test and a body's end for each clause, and the end of the program.
+/// Maximum steps: per clause the test of the guard and the end of the body, and the end of the
+/// program.
 const MAX_STEPS: usize = MAX_INSTRS + 3 * MAX_CLAUSES + 1;
 
-/// Registers of a small program and of any program: powers of two, so that a masked index needs no
-/// bounds check. The file is cleared at every ACK, and clearing the large one takes a tenth of it.
+/// Register counts of a small program and of any program: powers of two, so that a masked index
+/// needs no bounds check. The file is cleared at every ACK; clearing the large one takes a tenth of
+/// the ACK's cost.
 pub(crate) const SMALL: usize = 64;
 pub(crate) const LARGE: usize = 128;
-/// Where the built-in state begins. Signals, built-in state and variables lie side by side, so that
-/// loading them leaves only the rest of the file to be cleared; temporaries come from the other
-/// end. A variable that the program does not have may share its place with a temporary: neither
-/// reads the other.
+/// Start of the built-in state. Signals, built-in state and variables are contiguous, so that
+/// loading them leaves only the rest of the file to be cleared; temporaries are numbered down from
+/// the other end. An unused variable may share its slot with a temporary: neither reads the other.
 pub(crate) const STATE: u8 = reg::STAMPS;
-/// Where the variables begin.
+/// Start of the variables.
 pub(crate) const VARS: u8 = STATE + (reg::ONE + 1 - reg::MICROS);
 
-/// Where the signals from stamps live, at the end of the large file: a program that reads them
-/// takes that one, and no other has room for them.
+/// Start of the signals from stamps, at the end of the large file: a program that reads them uses
+/// the large file, and no other program has slots for them.
 pub(crate) const STAMPS: u8 = LARGE as u8 - (reg::PACED - reg::STAMPS);
 
-/// Where a register of the bytecode lives in the interpreter, of those that live there in every
+/// Slot of a bytecode register in the interpreter, for registers with the same slot in every
 /// program.
 pub(crate) const fn place(register: u8) -> u8 {
     match register {
@@ -38,8 +39,8 @@ pub(crate) const fn place(register: u8) -> u8 {
     }
 }
 
-/// Names every operation whose second operand may be an immediate twice, once for each form:
-/// telling them apart at every step cost a seventh of an ACK.
+/// Declares two kinds for every operation with an optional immediate: distinguishing them at every
+/// step would cost a seventh of an ACK.
 macro_rules! kinds {
     ($($op:ident $imm:ident,)*) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,27 +50,26 @@ macro_rules! kinds {
             MulRatio,
             Ewma,
             SkipIfZero,
-            /// Two moves in one step; the second one's registers are `dst2` and `b2`.
+            /// Two moves in one step; the registers of the second are `dst2` and `b2`.
             MoveMove,
             /// Two additions in one step; the second adds `b2` to `dst2`.
             AddAdd,
-            /// The end of a guard: where register `a` is 0, go on with step `jump`, the next
-            /// clause.
+            /// End of a guard: if register `a` is 0, continue with step `jump`, the next clause.
             Guard,
-            /// The end of a guard together with the operation that computes its flag.
+            /// End of a guard fused with the operation that computes its flag.
             AndGuard,
             OrGuard,
             AfterGuard,
             AfterImmGuard,
-            /// The end of a body that may change what an earlier guard waits for: the guards must
-            /// be looked at again.
+            /// End of a body that may change the threshold of an earlier guard: the guards must be
+            /// evaluated again.
             Stale,
-            /// The end of a body that falls through where it said so; else the end of the run,
-            /// stale where `imm` is not 0.
+            /// End of a body that falls through if it executed `(fallthrough)`; otherwise end of
+            /// the run, stale if `imm` is not 0.
             End,
-            /// The same, and the next body has to say so again.
+            /// As `End`, but the next body must execute `(fallthrough)` again.
             EndAfresh,
-            /// The end of the run, stale where `imm` is not 0.
+            /// End of the run, stale if `imm` is not 0.
             Stop,
         }
 
@@ -92,7 +92,7 @@ kinds! {
     If IfImm, NotIf NotIfImm, EwmaVar EwmaVarImm,
 }
 
-/// One step, with the fields of [`Instr`].
+/// Step with the fields of an [`Instr`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     pub kind: Kind,
@@ -119,9 +119,9 @@ impl Step {
         }
     }
 
-    /// Joins this step and the next one into one, where there is such a joint step. Each step saved
-    /// is 17 of the 20 instructions that a step costs. Moves, additions and flags are most of what
-    /// published programs execute.
+    /// Fuses this step with the next one if there is a fused kind. A saved step avoids 17 of the 20
+    /// instructions that a step costs. Moves, additions and flags are most of what published
+    /// programs execute.
     fn then(&self, next: &Step) -> Option<Step> {
         let kind = match (self.kind, next.kind) {
             (Kind::Move, Kind::Move) => Kind::MoveMove,
@@ -136,8 +136,7 @@ impl Step {
         })
     }
 
-    /// This step and the end of the guard whose flag it computes in one, where there is such a
-    /// step.
+    /// Fuses this step with the end of the guard whose flag it computes, if there is a fused kind.
     fn guarding(&self, flag: u8) -> Option<Step> {
         let kind = match self.kind {
             _ if self.dst != flag => return None,
@@ -151,17 +150,17 @@ impl Step {
     }
 }
 
-/// A program as the interpreter runs it.
+/// Program as the interpreter runs it.
 #[derive(Clone, Debug)]
 pub(crate) struct Code {
     steps: [Step; MAX_STEPS],
     len: u16,
-    /// One past the place of the first temporary; the others lie below it. Signal 28 lives here, in
-    /// a program that reads it.
+    /// One past the slot of the first temporary; the others lie below it. A program that reads
+    /// signal 28 has it here.
     temps_end: u8,
     small: bool,
     waiting_len: u8,
-    /// Where the guards begin that wait for `Micros`.
+    /// Start of the guards that wait for `Micros`.
     waiting: [u16; MAX_CLAUSES],
 }
 
@@ -177,13 +176,13 @@ impl Code {
             .unwrap_or_default()
     }
 
-    /// True when 64 registers suffice; then it reads no signals from stamps.
+    /// Returns true if 64 registers suffice; the program then reads no signals from stamps.
     #[inline(always)]
     pub fn is_small(&self) -> bool {
         self.small
     }
 
-    /// Lowers `program`. `sticky`: one `(fallthrough)` holds for all clauses after it, as in
+    /// Lowers `program`. `sticky`: one `(fallthrough)` applies to all clauses after it, as in
     /// libccp.
     pub fn new(program: &Program, sticky: bool) -> Code {
         let temps = (reg::TEMPS..reg::TEMPS_END)
@@ -259,7 +258,7 @@ impl Code {
         }
     }
 
-    /// Adds straight-line code, less one instruction that is superfluous.
+    /// Adds straight-line code without one superfluous instruction.
     fn straight(&mut self, instrs: &[Instr], superfluous: Option<usize>) {
         let begin = self.len;
         for (_, instr) in instrs
@@ -295,7 +294,7 @@ impl Code {
         }
     }
 
-    /// The last step, if it came after `begin` were there.
+    /// Returns the last step, if it is at `begin` or later.
     fn last_since(&mut self, begin: u16) -> Option<&mut Step> {
         let last = self.len.checked_sub(1).filter(|&last| last >= begin)?;
         self.steps.get_mut(usize::from(last))
@@ -310,7 +309,7 @@ impl Code {
         }
     }
 
-    /// Where a register of the bytecode lives.
+    /// Slot of a bytecode register.
     pub fn place(&self, register: u8) -> u8 {
         match register {
             reg::TEMPS..reg::TEMPS_END => self.temps_end - 1 - (register - reg::TEMPS),
@@ -327,31 +326,31 @@ impl Code {
     }
 }
 
-/// Which guards wait for `Micros`: the clause's own, one up to and with it, one behind it.
+/// Guards that wait for `Micros`: the clause's own, one up to and including it, one after it.
 struct Waits {
     here: bool,
     up_to_here: bool,
     behind: bool,
 }
 
-/// How a body ends.
+/// End of a body.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Exit {
-    /// It never falls through.
+    /// Never falls through.
     Stops,
-    /// It always does, and all that says so is this instruction.
+    /// Always falls through, and only this instruction sets the flag.
     FallsThrough(usize),
-    /// That is decided as it runs.
+    /// Decided at run time.
     Unknown,
 }
 
-/// Skips count instructions, so what has one stays as it is.
+/// Returns true if the code contains a skip. Skips count instructions, so such code is not fused.
 fn has_skips(instrs: &[Instr]) -> bool {
     instrs.iter().any(|instr| instr.op == Op::SkipIfZero)
 }
 
 impl Exit {
-    /// The instruction whose whole effect is known, so that it need not run.
+    /// Returns the instruction whose entire effect is known statically, so that it need not run.
     fn superfluous(self) -> Option<usize> {
         match self {
             Exit::FallsThrough(n) => Some(n),

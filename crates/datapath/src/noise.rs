@@ -1,24 +1,25 @@
-//! Noise of a path's RTT: changes that no queue makes.
+//! Noise of a path's RTT: changes that are not caused by queues.
 //!
-//! Jitter moves the RTT up and down. A queue moves it one way for longer. So the noise is the mean
-//! change of the RTT from sample to sample, less what the changes have in one direction.
+//! Jitter moves the RTT up and down; a queue moves it in one direction for longer. The noise is
+//! therefore the mean change of the RTT from sample to sample, minus the mean change in one
+//! direction.
 //!
-//! A path that keeps packets in order delays a packet by as much as the slowest of those just
-//! before it. The denser the packets are, the slower and the steadier is the path. The mean RTT
-//! therefore rises with the load although no queue stands, and the noise falls. Their sum,
-//! [`slowest`](RttNoise::slowest), stays the same: it is the RTT of the slowest packets.
+//! A path that keeps packets in order delays a packet by as much as the slowest one just before it.
+//! The denser the packets, the slower and steadier the path. With the load, the mean RTT therefore
+//! rises although no queue stands, and the noise falls. Their sum, [`slowest`](RttNoise::slowest),
+//! stays the same: it is the RTT of the slowest packets.
 
-/// Samples that the means cover: a second of samples 10 ms apart. With fewer, chance makes a slow
-/// path look fast for a moment, which a minimum then keeps. With more, the noise of an idle path
+/// Samples per mean: a second of samples 10 ms apart. With fewer, a slow path can look fast for a
+/// moment by chance, and a minimum then keeps that value. With more, the noise of an idle path
 /// counts for longer after the path is busy.
 const MEAN_SAMPLES: f64 = 100.0;
-/// Fewest samples for a mean.
+/// Minimum samples for a mean.
 const MIN_SAMPLES: u32 = 50;
-/// Distance of the slowest packets from the mean, in multiples of the noise. Delays that are spread
-/// evenly in both directions have 2.2 while packets are far apart, and 2.4 where they are dense.
-/// Between the two, successive packets wait for the same slow one, so that changes are small: 3.8
-/// at 1 Mbit/s and ±20 ms. With less, an idle path looks faster than a busy one. With more, a
-/// queue of as much is not seen.
+/// Distance of the slowest packets from the mean, in multiples of the noise. Delays distributed
+/// evenly in both directions give 2.2 if packets are far apart, and 2.4 if they are dense. In
+/// between, successive packets wait for the same slow one, so that changes are small: 3.8 at 1
+/// Mbit/s and ±20 ms. With a smaller factor an idle path looks faster than a busy one. With a
+/// larger one a queue of that size is not detected.
 const NOISES_TO_SLOWEST: f64 = 4.0;
 
 /// Mean and noise of an RTT, seconds.
@@ -63,12 +64,12 @@ impl RttNoise {
         self.mean
     }
 
-    /// RTT of the slowest packets where the mean is this, seconds.
+    /// RTT of the slowest packets for a given mean, seconds.
     pub fn slowest(&self, mean: f64) -> f64 {
         mean + NOISES_TO_SLOWEST * self.get()
     }
 
-    /// Difference of the RTTs of the slowest and the fastest packets, seconds.
+    /// Difference between the RTTs of the slowest and the fastest packets, seconds.
     pub fn range(&self) -> f64 {
         2.0 * NOISES_TO_SLOWEST * self.get()
     }
@@ -83,7 +84,7 @@ mod tests {
     fn path(jitter: f64, gap: f64) -> RttNoise {
         let (mut noise, mut state) = (RttNoise::default(), 7_u64);
         let mut draw = || {
-            // The step of Knuth's MMIX generator.
+            // A step of Knuth's MMIX generator.
             state = state
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1_442_695_040_888_963_407);
@@ -127,7 +128,7 @@ mod tests {
         for n in 0..1_000 {
             noise.add(rtt);
             rtt += if n % 200 < 100 { 0.001 } else { -0.001 };
-            // Around a turn of direction the means hold both.
+            // Around a change of direction the means include both.
             assert!(noise.get() < 0.001, "{}", noise.get());
         }
         let mut steady = RttNoise::default();

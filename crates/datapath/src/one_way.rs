@@ -1,54 +1,57 @@
-//! One-way queueing delay from the time stamps of both ends, whose clocks have nothing to do with
-//! each other (DX, slides 9 to 18).
+//! One-way queueing delay from the time stamps of both ends, whose clocks are independent (DX,
+//! slides 9 to 18).
 //!
-//! A packet leaves at t1 and arrives at t2. Its acknowledgement leaves at t3 and arrives at t4. t2
-//! and t3 are by the peer's clock. `t2 - t1` is the delay of the forward path plus the unknown
-//! offset of the clocks. Its excess over its minimum is the packet's time in queues, whatever the
-//! offset, and whatever happens to the acknowledgements. `(t4 - t1) - (t3 - t2)` is free of the
-//! offset but includes both directions. The forward queueing delay is at most that of both
-//! directions. So the estimate is the smaller of the two, each above its own minimum:
+//! A packet is sent at t1 and arrives at t2. Its acknowledgement is sent at t3 and arrives at t4.
+//! t2 and t3 are read from the peer's clock. `t2 - t1` is the delay of the forward path plus the
+//! unknown offset of the clocks. Its excess over its minimum is the packet's queueing delay, for
+//! any offset, and whatever happens to the acknowledgements. `(t4 - t1) - (t3 - t2)` does not
+//! contain the offset but includes both directions. The forward queueing delay is at most that sum
+//! of both directions. The estimate is therefore the smaller of the two, each relative to its own
+//! minimum:
 //!
-//! - clocks that drift apart by d raise the first by at most d times [`WINDOW`], and only as far as
-//!   the way back is as busy all that time; clocks that drift together are caught by the minimum at
-//!   once. So 0 <= error <= min(d * [`WINDOW`], queueing of the way back, with its noise);
-//! - a clock that is set forward leaves the round-trip form for one window, one that is set back is
-//!   caught by the next packet that finds the queues empty;
-//! - a queue that stands for a whole window without ever emptying is taken for the path, as with
+//! - Clocks that drift apart by d raise the first by at most d times [`WINDOW`], and only if the
+//!   return path is equally busy all that time; the minimum immediately follows clocks that drift
+//!   together. Hence 0 <= error <= min(d * [`WINDOW`], queueing delay and noise of the return
+//!   path).
+//! - If a clock is set forward, the round-trip form limits the estimate for one window. If it is
+//!   set back, the next packet that finds the queues empty corrects the minimum.
+//! - A queue that stands for a whole window without ever emptying is taken for the path, as with
 //!   every minimum.
 //!
-//! Stamps count nanoseconds modulo 2^32, as a TCP option of 32 bits carries them: all differences
-//! are taken in that, so a delay must stay below 2.1 s.
+//! Stamps count nanoseconds modulo 2^32, the size of a stamp in the TCP option. All differences are
+//! computed modulo 2^32, so a delay must stay below 2.1 s.
 
 use ccplane_units::{Duration, Time};
 
 use crate::bytecode::INFINITY;
 use crate::signals::Signals;
 
-/// A minimum covers the last 5 to 10 s. Shorter forgets the empty path while a queue stands. Longer
-/// believes for that long in a clock that drifts, or in a route that no longer exists.
+/// Window of the minima, of which they cover the last 5 to 10 s. A shorter one forgets the empty
+/// path while a queue stands. A longer one keeps the error of a drifting clock, or the delay of a
+/// route that no longer exists, for that long.
 pub const WINDOW: Duration = Duration::from_secs(10);
 
-/// The four stamps of one exchange. t2 and t3 are of the peer's clock.
+/// Four stamps of one exchange. t2 and t3 come from the peer's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamps {
-    /// The data left here.
+    /// Transmission of the data.
     pub t1: Time,
-    /// The data arrived there.
+    /// Arrival of the data at the peer.
     pub t2: Time,
-    /// The acknowledgement left there.
+    /// Transmission of the acknowledgement by the peer.
     pub t3: Time,
-    /// The acknowledgement arrived here.
+    /// Arrival of the acknowledgement.
     pub t4: Time,
 }
 
-/// What the stamps of one connection say.
+/// Estimate of the one-way queueing delay of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OneWay {
     forward: Least,
     both: Least,
-    /// When the last sample was taken.
+    /// Time of the last sample.
     at: Time,
-    /// The last sample: above the least forward delay, the round trip, and the queueing delay, ns.
+    /// Last sample, ns: excess over the minimum forward delay, round trip, and queueing delay.
     above: u32,
     rtt: u32,
     queue: u32,
@@ -56,8 +59,8 @@ pub struct OneWay {
 }
 
 impl OneWay {
-    /// Takes the stamps of an exchange that ended at `now`, which need not be of the clock that
-    /// made t1 and t4; false where they cannot be true, which is counted.
+    /// Adds the stamps of an exchange that ended at `now`, which may come from another clock than
+    /// t1 and t4. Returns false if they are implausible, and counts them.
     pub fn sample(&mut self, now: Time, stamps: &Stamps) -> bool {
         let [t1, t2, t3, t4] =
             [stamps.t1, stamps.t2, stamps.t3, stamps.t4].map(|t| t.as_nanos() as u32);
@@ -78,22 +81,22 @@ impl OneWay {
         true
     }
 
-    /// The forward queueing delay of a packet. `None` where the last known is older than a round
-    /// trip, `rtt`.
+    /// Returns the forward queueing delay of a packet. `None` if the last sample is older than a
+    /// round trip, `rtt`.
     #[inline]
     pub fn queue_delay(&self, now: Time, rtt: Duration) -> Option<Duration> {
         let valid = self.both.known() && now.since(self.at) <= rtt;
         valid.then_some(Duration::from_nanos(u64::from(self.queue)))
     }
 
-    /// Exchanges whose stamps could not be true.
+    /// Number of exchanges with implausible stamps.
     pub fn dropped(&self) -> u32 {
         self.dropped
     }
 
-    /// Signals 22 to 27. `fresh`: this ACK brought the last sample; `rtt`: for how long that is
-    /// valid, the smoothed RTT. The level of one-way delays, which no stamps tell, is as NTP has
-    /// it: the empty path takes as long there as back.
+    /// Writes signals 22 to 27. `fresh`: the last sample is from this ACK; `rtt`: its validity, the
+    /// smoothed RTT. Stamps do not reveal the absolute level of one-way delays; as in NTP, the
+    /// empty path is assumed to be symmetric.
     #[inline]
     pub fn write(&self, now: Time, fresh: bool, rtt: Duration, signals: &mut Signals) {
         if !self.both.known() {
@@ -114,14 +117,14 @@ impl OneWay {
     }
 }
 
-/// The least of a value that counts modulo 2^32, over one to two halves of [`WINDOW`].
+/// Minimum of a value modulo 2^32, over one to two halves of [`WINDOW`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Least {
-    /// Of this half and the one before.
+    /// Minimum of this half and the one before.
     value: u32,
-    /// Of this half.
+    /// Minimum of this half.
     recent: u32,
-    /// When this half ends; zero before the first sample.
+    /// End of this half; zero before the first sample.
     ends: Time,
 }
 
@@ -130,7 +133,7 @@ impl Least {
         self.ends != Time::ZERO
     }
 
-    /// Takes a value; how far it is above the least.
+    /// Adds a value; returns its excess over the minimum.
     #[inline]
     fn above(&mut self, value: u32, now: Time) -> u32 {
         let half = WINDOW / 2;
@@ -141,7 +144,7 @@ impl Least {
                 ends: now + half,
             };
         } else if now >= self.ends {
-            // After a silence of a whole window nothing is left of it.
+            // After a whole window without samples nothing is left of it.
             let stale = now >= self.ends + half;
             self.value = if stale {
                 value
@@ -158,7 +161,7 @@ impl Least {
     }
 }
 
-/// The lesser of two values at most 2^31 apart.
+/// Returns the lesser of two values at most 2^31 apart.
 fn lesser(a: u32, b: u32) -> u32 {
     if (a.wrapping_sub(b) as i32) < 0 { a } else { b }
 }
@@ -179,7 +182,8 @@ mod tests {
     }
 
     impl Clocks {
-        /// A packet that leaves at `t` and waits `there`; its acknowledgement waits `back`.
+        /// Stamps of a packet sent at `t` with queueing delay `there`, and of its acknowledgement
+        /// with queueing delay `back`.
         fn exchange(self, t: u64, there: u64, back: u64) -> Stamps {
             let peer = |t: u64| {
                 Time::from_nanos(
@@ -217,8 +221,8 @@ mod tests {
             assert!(take(&mut one_way, &clocks.exchange(start, 0, 0)));
             for n in 1..5_000u64 {
                 let (there, back) = (n * 7919 % 400 * US, n * 104_729 % 30_000 * US);
-                // As much waits on the way back as on the way there, or more: the round trip alone
-                // would not tell.
+                // The return path queues at least as much as the forward path, so the round trip
+                // alone would not show the forward delay.
                 assert!(take(
                     &mut one_way,
                     &clocks.exchange(start + n * MS, there, there + back)
@@ -246,7 +250,7 @@ mod tests {
             let mut worst = 0;
             for n in 0..60_000u64 {
                 let there = if n % 8 == 0 { 0 } else { n * 7919 % 400 * US };
-                // The way back was idle once, so that its own minimum is known.
+                // The return path was idle once, so that its minimum is known.
                 let waits = if n == 0 { 0 } else { back };
                 take(&mut one_way, &clocks.exchange(n * MS + MS, there, waits));
                 let error = queue(&one_way) as i64 - there as i64;
@@ -276,7 +280,7 @@ mod tests {
                     &Clocks { offset, ppm: 0 }.exchange(n * MS + MS, there, 10 * US),
                 );
                 let error = queue(&one_way).abs_diff(there);
-                // The empty path is seen every 400 packets.
+                // The path is empty every 400 packets.
                 let learning = n < 400 || (1_000..1_400).contains(&n);
                 assert!(
                     learning || error <= 10 * US,

@@ -1,37 +1,38 @@
-//! What a call asks of the transport.
+//! Changes that a call requests from the transport.
 
 use crate::signals::Transport;
 use crate::table::Limits;
 
-/// What a call asks of the transport. `None` leaves a value as it is.
+/// Changes that a call requests from the transport. `None` leaves a value unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Outcome {
-    /// The congestion window to use from now on, bytes.
+    /// New congestion window, bytes.
     pub cwnd: Option<u64>,
-    /// `cwnd` is an owner's limit, and nobody asked for another window: it answers no timeout.
+    /// `cwnd` differs only because of the operator's limits: neither program nor agent has set a
+    /// window, so it does not count as a reaction to a timeout.
     pub limited: bool,
-    /// The pacing rate to use from now on, bytes/s.
+    /// New pacing rate, bytes/s.
     pub rate: Option<u64>,
-    /// The slow-start threshold to use from now on, bytes.
+    /// New slow-start threshold, bytes.
     pub ssthresh: Option<u64>,
-    /// A report is to be sent: [`crate::Flow::report`] has its fields. Asked for again at every
-    /// call until [`crate::Flow::report_queued`].
+    /// A report is due: [`crate::Flow::report`] returns its fields. Set at every call until
+    /// [`crate::Flow::report_queued`].
     pub report: Option<Urgency>,
-    /// The flow runs its own NewReno, because its agent is silent or gave it up.
+    /// The flow runs the built-in NewReno, because its agent is silent or has released it.
     pub fallback: bool,
 }
 
-/// How soon a report has to reach its agent.
+/// Urgency of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Urgency {
-    /// Within the latency that the algorithm chose.
+    /// Delivered within the latency that the algorithm chose.
     Normal,
-    /// At once: the call had a loss, a timeout or an undo.
+    /// Delivered at once: the call had a loss, a timeout or an undo.
     Urgent,
 }
 
-/// Window (bytes), rate (bytes/s) and slow-start threshold (bytes), as someone wants them.
+/// Desired window (bytes), rate (bytes/s) and slow-start threshold (bytes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Controls {
     pub cwnd: u64,
@@ -49,8 +50,7 @@ impl Controls {
         }
     }
 
-    /// Takes over what is not 0: a window, a rate or a threshold of 0 is not an order but the
-    /// absence of one, as in CCP.
+    /// Takes over non-zero values. A window, rate or threshold of 0 means unset, as in CCP.
     #[inline(always)]
     pub fn set(&mut self, cwnd: u64, rate: u64, ssthresh: u64) {
         let or = |new: u64, old: u64| if new == 0 { old } else { new };
@@ -59,7 +59,8 @@ impl Controls {
         self.ssthresh = or(ssthresh, self.ssthresh);
     }
 
-    /// What the transport has to change to be as wanted, within the owner's limits.
+    /// Returns the changes that bring the transport to the desired values, within the operator's
+    /// limits.
     #[inline(always)]
     pub fn outcome(&self, transport: &Transport, limits: &Limits) -> Outcome {
         let changed = |new: u64, old: u64| (new != old).then_some(new);

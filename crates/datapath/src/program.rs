@@ -1,21 +1,21 @@
-//! A checked program: what the interpreter, the eBPF translator and the wire encoder may rely on.
+//! Checked program: the guarantees for the interpreter, the eBPF translator and the wire encoder.
 
 use crate::bytecode::{Clause, Instr, MAX_CLAUSES, MAX_INSTRS, MAX_VARS, Op, Var, VarKind, reg};
 use crate::check::{self, CheckError};
 use crate::signals::Capabilities;
 
-/// A program that passed [`Program::check`], of fixed size (about 5.5 kB) so that a datapath can
-/// hold it without allocating.
+/// Program that passed [`Program::check`], of fixed size (about 5.5 kB) so that a datapath can
+/// store it without allocation.
 ///
-/// What holds for every value of this type:
-/// * the clauses lie one after the other and cover every instruction; within a clause the guard
-///   precedes the body;
-/// * guards write temporaries only; no instruction writes a signal, [`reg::ONE`] or a reserved
+/// Invariants of every value:
+/// * the clauses are contiguous and cover every instruction; within a clause the guard precedes the
+///   body;
+/// * guards write only temporaries; no instruction writes a signal, [`reg::ONE`] or a reserved
 ///   register;
 /// * every temporary is written before it is read, on every path through its guard or body;
 /// * variables are in range, report variables first, then control, then local ones;
-/// * [`Op::SkipIfZero`] lands inside its own guard or body; ratios have denominators above 0;
-///   [`Op::After`] stands in guards only.
+/// * [`Op::SkipIfZero`] lands within its own guard or body; ratios have denominators above 0;
+///   [`Op::After`] occurs in guards only.
 #[derive(Clone)]
 pub struct Program {
     instrs: [Instr; MAX_INSTRS],
@@ -29,22 +29,22 @@ pub struct Program {
     facts: Facts,
 }
 
-/// What the checker learned on its way.
+/// Facts collected by the check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// One bit for each register that some instruction or clause reads.
+    /// Bit set of the registers that an instruction or clause reads.
     pub reads: u128,
-    /// One bit for each register that some instruction writes.
+    /// Bit set of the registers that an instruction writes.
     pub writes: u128,
-    /// Instructions in guards that wait for `Micros`.
+    /// Number of instructions in guards that wait for `Micros`.
     pub waiting_instrs: u16,
-    /// One bit for each clause whose guard has an [`Op::After`].
+    /// Bit set of the clauses whose guard has an [`Op::After`].
     pub waiting_clauses: u32,
 }
 
 impl Program {
-    /// Checks a program from anywhere, agent or network, and copies it. The error names the place
-    /// and the reason.
+    /// Checks an untrusted program, from agent or network, and copies it. The error names the
+    /// location and the reason.
     pub fn check(
         uid: u32,
         instrs: &[Instr],
@@ -73,12 +73,12 @@ impl Program {
         Ok(program)
     }
 
-    /// The number by which agent and datapath speak of it; every report carries it.
+    /// Number that identifies the program between agent and datapath; every report carries it.
     pub fn uid(&self) -> u32 {
         self.uid
     }
 
-    /// The same program under another number.
+    /// Returns the same program with another number.
     #[must_use]
     pub fn with_uid(&self, uid: u32) -> Program {
         Program {
@@ -87,65 +87,65 @@ impl Program {
         }
     }
 
-    /// The instructions of all clauses.
+    /// Instructions of all clauses.
     pub fn instrs(&self) -> &[Instr] {
         &self.instrs[..usize::from(self.instrs_len)]
     }
 
-    /// The clauses, in the order in which they run.
+    /// Clauses, in the order of execution.
     pub fn clauses(&self) -> &[Clause] {
         &self.clauses[..usize::from(self.clauses_len)]
     }
 
-    /// The variables: report, then control, then local ones.
+    /// Variables: report, then control, then local ones.
     pub fn vars(&self) -> &[Var] {
         &self.vars[..usize::from(self.vars_len)]
     }
 
-    /// How many of the variables, from the first on, are sent with a report.
+    /// Number of report variables, which come first.
     pub fn report_vars(&self) -> usize {
         usize::from(self.report_vars)
     }
 
-    /// The most instructions that one ACK can cost: every clause once, and the guards that wait for
-    /// `Micros` twice more, to find the next deadline after a body ran and after a report has reset
-    /// the volatile variables.
+    /// Maximum number of instructions that one ACK can execute: every clause once, and the guards
+    /// that wait for `Micros` twice more, to find the next deadline after a body has run and after
+    /// a report has reset the volatile variables.
     pub fn worst_case(&self) -> usize {
         usize::from(self.instrs_len) + 2 * usize::from(self.facts.waiting_instrs)
     }
 
-    /// True when a guard waits for `Micros`, so that the program wants to be run at a time without
-    /// an ACK. It also works, less punctually, on a datapath without timers, where such a guard is
-    /// looked at on the ACK clock only.
+    /// Returns true if a guard waits for `Micros`, so that the program should also run without an
+    /// ACK. On a datapath without timers such a guard is evaluated on the ACK clock only, and fires
+    /// late.
     pub fn uses_timers(&self) -> bool {
         self.facts.waiting_clauses != 0
     }
 
-    /// True when it reads register `register`: a signal (the numbers of [`crate::Signals`]), a
+    /// Returns true if it reads `register`: a signal (with the number in [`crate::Signals`]), a
     /// variable or built-in state.
     pub fn reads(&self, register: u8) -> bool {
         register < 128 && self.facts.reads >> register & 1 == 1
     }
 
-    /// True when it reads a signal that comes from the time stamps of both ends.
+    /// Returns true if it reads a signal from the time stamps of both ends.
     #[inline(always)]
     pub(crate) fn reads_stamps(&self) -> bool {
         const STAMPS: u128 = (1 << reg::PACED) - (1 << reg::STAMPS);
         self.facts.reads & STAMPS != 0
     }
 
-    /// True when it reads [`reg::PACED`].
+    /// Returns true if it reads [`reg::PACED`].
     #[inline(always)]
     pub(crate) fn reads_paced(&self) -> bool {
         self.facts.reads & 1 << reg::PACED != 0
     }
 
-    /// True when it writes register `register`.
+    /// Returns true if it writes `register`.
     pub fn writes(&self, register: u8) -> bool {
         register < 128 && self.facts.writes >> register & 1 == 1
     }
 
-    /// What a datapath must be able to do for this program to make sense there.
+    /// Capabilities that the program requires of a datapath.
     pub fn needs(&self) -> Capabilities {
         let reads = |signals: &[u8]| signals.iter().any(|&signal| self.reads(signal));
         let needs = [
@@ -162,13 +162,13 @@ impl Program {
         )
     }
 
-    /// One bit for each clause whose guard waits for `Micros`.
+    /// Bit set of the clauses whose guard waits for `Micros`.
     #[inline(always)]
     pub(crate) fn waiting_clauses(&self) -> u32 {
         self.facts.waiting_clauses
     }
 
-    /// Whether `op` occurs, for translators that lack it.
+    /// Returns true if the program contains `op`, for translators that do not support it.
     pub fn uses(&self, op: Op) -> bool {
         self.instrs().iter().any(|instr| instr.op == op)
     }

@@ -1,36 +1,37 @@
-//! What a datapath tells the engine at every ACK: one struct for every datapath.
+//! Congestion signals that a datapath passes to the engine at every ACK: one struct for all
+//! datapaths.
 
 use ccplane_units::Time;
 
 use crate::bytecode::{INFINITY, reg};
 
-/// Congestion signals at one ACK or timeout. What a datapath cannot know stays zero, and its
-/// [`Capabilities`] say so. Terms follow Linux `rate_sample` and RFC 9002.
+/// Congestion signals at one ACK or timeout. Signals that a datapath cannot provide stay zero, as
+/// its [`Capabilities`] declare. Terms follow Linux' `rate_sample` and RFC 9002.
 ///
-/// The order of the fields is the order of the registers (see [`crate::reg`]) and is frozen for 0
-/// to 14, CCP's primitives. `Ack.now` (5) is not here: the engine fills it in from `now`.
+/// The order of the fields is the order of the registers (see [`crate::reg`]). It is frozen for 0
+/// to 14, CCP's primitives. The engine sets `Ack.now` (5) from `now`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Signals {
-    /// 0 `Ack.bytes_acked`: bytes newly cumulatively acknowledged.
+    /// 0 `Ack.bytes_acked`: bytes newly acknowledged cumulatively.
     pub bytes_acked: u64,
-    /// 1 `Ack.bytes_misordered`: bytes newly selectively acknowledged out of order.
+    /// 1 `Ack.bytes_misordered`: bytes newly SACKed, out of order.
     pub bytes_misordered: u64,
     /// 2 `Ack.ecn_bytes`: bytes acknowledged by this ACK that carried an ECN echo.
     pub ecn_bytes: u64,
-    /// 3 `Ack.ecn_packets`: the same in packets.
+    /// 3 `Ack.ecn_packets`: packets acknowledged by this ACK that carried an ECN echo.
     pub ecn_packets: u64,
     /// 4 `Ack.lost_pkts_sample`: packets newly marked lost at this ACK.
     pub lost_pkts_sample: u64,
-    /// 5 `Ack.now`: filled in by the engine, µs since the epoch of the transport's clock.
+    /// 5 `Ack.now`: set by the engine, µs since the epoch of the transport's clock.
     pub now_us: u64,
-    /// 6 `Ack.packets_acked`: packets newly cumulatively acknowledged.
+    /// 6 `Ack.packets_acked`: packets newly acknowledged cumulatively.
     pub packets_acked: u64,
-    /// 7 `Ack.packets_misordered`: packets newly selectively acknowledged.
+    /// 7 `Ack.packets_misordered`: packets newly SACKed.
     pub packets_misordered: u64,
     /// 8 `Flow.bytes_in_flight`.
     pub bytes_in_flight: u64,
-    /// 9 `Flow.bytes_pending`: written by the application, not yet acknowledged.
+    /// 9 `Flow.bytes_pending`: bytes written by the application and not yet acknowledged.
     pub bytes_pending: u64,
     /// 10 `Flow.packets_in_flight`.
     pub packets_in_flight: u64,
@@ -38,50 +39,50 @@ pub struct Signals {
     pub rate_incoming: u64,
     /// 12 `Flow.rate_outgoing`: rate over the send interval of the same packets, bytes/s.
     pub rate_outgoing: u64,
-    /// 13 `Flow.rtt_sample_us`: RTT sample of this ACK in µs; 0 (none) is read by programs as
-    /// 0xffffffff. A run by timer reads the last ACK's sample again, as CCP's programs expect
+    /// 13 `Flow.rtt_sample_us`: RTT sample of this ACK in µs; programs read 0 (none) as 0xffffffff.
+    /// A run by timer reads the last ACK's sample again, as CCP's programs expect
     /// (`docs/language.md`, "Time").
     pub rtt_sample_us: u64,
-    /// 14 `Flow.was_timeout`: 1 when this call is due to a retransmission timeout.
+    /// 14 `Flow.was_timeout`: 1 if this call is due to a retransmission timeout.
     pub was_timeout: u64,
-    /// 15 `Flow.srtt_us`: smoothed RTT, µs; 0 before the first sample is read as 0xffffffff.
+    /// 15 `Flow.srtt_us`: smoothed RTT, µs; programs read 0 (no sample yet) as 0xffffffff.
     pub srtt_us: u64,
-    /// 16 `Flow.min_rtt_us`: the transport's windowed minimum RTT, µs; 0 is read as 0xffffffff.
+    /// 16 `Flow.min_rtt_us`: the transport's windowed minimum RTT, µs; programs read 0 as
+    /// 0xffffffff.
     pub min_rtt_us: u64,
-    /// 17 `Flow.mss`: bytes of payload in a full segment.
+    /// 17 `Flow.mss`: payload of a full segment, bytes.
     pub mss: u64,
-    /// 18 `Flow.app_limited`: 1 when the rate sample was limited by the application.
+    /// 18 `Flow.app_limited`: 1 if the rate sample is application-limited.
     pub app_limited: u64,
-    /// 19 `Flow.in_recovery`: 1 while the transport repairs losses (fast recovery or after a
+    /// 19 `Flow.in_recovery`: 1 while the transport repairs losses (in fast recovery or after a
     /// timeout).
     pub in_recovery: u64,
-    /// 20 `Flow.undone`: 1 when this event revealed that the last reduction was spurious and the
+    /// 20 `Flow.undone`: 1 if this event showed that the last reduction was spurious, and the
     /// transport undid it.
     pub undone: u64,
-    /// 21 `Flow.cwnd_limited`: 1 when the window, not the application, limited sending in the last
+    /// 21 `Flow.cwnd_limited`: 1 if the window, not the application, limited sending in the last
     /// round.
     pub cwnd_limited: u64,
-    /// 22 `Ack.owd_ns`: one-way delay of the packet that this ACK answers, ns, as [`crate::OneWay`]
-    /// has it; 0 (no stamps with this ACK) is read by programs as 0xffffffff.
+    /// 22 `Ack.owd_ns`: one-way delay of the packet that triggered this ACK, ns, as computed by
+    /// [`crate::OneWay`]; programs read 0 (no stamps with this ACK) as 0xffffffff.
     pub owd_ns: u64,
-    /// 23 `Ack.rtt_ns`: its round-trip time from four stamps, (t4 - t1) - (t3 - t2), ns; 0 is read
-    /// as 0xffffffff.
+    /// 23 `Ack.rtt_ns`: its round-trip time from four stamps, (t4 - t1) - (t3 - t2), ns; programs
+    /// read 0 as 0xffffffff.
     pub rtt_ns: u64,
-    /// 24 `Flow.min_owd_ns`: the windowed minimum of 22, ns; 0 before the first is read as
+    /// 24 `Flow.min_owd_ns`: windowed minimum of signal 22, ns; programs read 0 (no sample yet) as
     /// 0xffffffff.
     pub min_owd_ns: u64,
-    /// 25 `Flow.min_rtt_ns`: the windowed minimum of 23, ns; 0 before the first is read as
+    /// 25 `Flow.min_rtt_ns`: windowed minimum of signal 23, ns; programs read 0 (no sample yet) as
     /// 0xffffffff.
     pub min_rtt_ns: u64,
-    /// 26 `Flow.queue_delay_ns`: what the packet that was stamped last waited in queues on its way,
-    /// ns. Only with 27; read as 0xffffffff without, because 0 would mean an empty queue.
+    /// 26 `Flow.queue_delay_ns`: queueing delay of the packet that was stamped last, ns. Valid only
+    /// with signal 27; otherwise read as 0xffffffff, because 0 would mean an empty queue.
     pub queue_delay_ns: u64,
-    /// 27 `Flow.queue_delay_valid`: 1 when 26 is no older than a round trip, which is judged at an
-    /// ACK: a run by timer reads 0.
+    /// 27 `Flow.queue_delay_valid`: 1 if signal 26 is at most a round trip old at an ACK; a run by
+    /// timer reads 0.
     pub queue_delay_valid: u64,
-    /// 28 `Flow.paced`: 1 when what the flow sends is spaced out in time, at the algorithm's rate
-    /// or by its host (Linux' `sk_pacing_status`: fq, or a limit of the socket; a QUIC stack's own
-    /// pacer).
+    /// 28 `Flow.paced`: 1 if the flow is paced, at the algorithm's rate or by its host (Linux'
+    /// `sk_pacing_status`: fq, or a limit of the socket; a QUIC stack's own pacer).
     pub paced: u64,
 }
 
@@ -90,15 +91,16 @@ pub(crate) type Plain = [u64; reg::STAMPS as usize];
 /// Signals 22 to 27, from stamps.
 pub(crate) type Stamped = [u64; (reg::PACED - reg::STAMPS) as usize];
 
-/// Where a run has its signals from, as programs read them.
+/// Source of the signals of a run, as programs read them.
 pub(crate) trait Source {
-    /// Those that every program has.
+    /// Signals that every program gets.
     fn plain(&self) -> Plain;
-    /// Those from stamps. Apart, because few programs read them, and writing them for all made an
-    /// ACK a seventh dearer.
+    /// Signals from stamps. They are separate because few programs read them: filling them for all
+    /// programs made an ACK a seventh more expensive.
     fn stamped(&self) -> Stamped;
-    /// Signal 28. Apart for the same reason: given to all programs, it made an ACK of Reno's take
-    /// 36.5 ns for 34.3, and of BBR's 52.3 for 47.8 (`bench datapath`, medians of eight turns).
+    /// Signal 28. Separate for the same reason: filled for all programs, it raised the cost of an
+    /// ACK from 34.3 to 36.5 ns for Reno and from 47.8 to 52.3 ns for BBR (`bench datapath`,
+    /// medians of eight runs).
     fn paced(&self) -> u64;
 }
 
@@ -150,13 +152,13 @@ impl Source for Signals {
     }
 }
 
-/// A time that is not known reads as infinity.
+/// Returns infinity for 0, an unknown time.
 #[inline(always)]
 fn known(us: u64) -> u64 {
     if us == 0 { INFINITY } else { us }
 }
 
-/// Values of transport state that come with every call beside the [`Signals`].
+/// Transport state passed with every call in addition to the [`Signals`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transport {
     /// Congestion window in force, bytes.
@@ -165,17 +167,17 @@ pub struct Transport {
     pub rate: u64,
     /// Slow-start threshold in force, bytes; `u64::MAX` before the first loss.
     pub ssthresh: u64,
-    /// The moment of the call.
+    /// Time of the call.
     pub now: Time,
 }
 
-/// What a datapath can do; an algorithm says what it needs and is refused, by name, where it is
-/// missing.
+/// Capabilities of a datapath. An algorithm declares those it requires; a datapath without them
+/// refuses it and names the missing ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities(pub u64);
 
 impl Capabilities {
-    /// Sets a window.
+    /// Sets a congestion window.
     pub const CWND: Capabilities = Capabilities(1);
     /// Paces at a rate that the algorithm sets.
     pub const PACING: Capabilities = Capabilities(1 << 1);
@@ -187,12 +189,12 @@ impl Capabilities {
     pub const ECN: Capabilities = Capabilities(1 << 4);
     /// Conditions on `Micros` fire at their time without an ACK.
     pub const TIMERS: Capabilities = Capabilities(1 << 5);
-    /// The datapath does loss recovery (PRR towards ssthresh, undo) by itself.
+    /// The datapath does loss recovery itself (PRR towards ssthresh, undo).
     pub const RECOVERY: Capabilities = Capabilities(1 << 6);
-    /// One-way delay from the time stamps of both ends, at least where the peer stamps too.
+    /// One-way delay from the time stamps of both ends, at least if the peer stamps too.
     pub const ONE_WAY_DELAY: Capabilities = Capabilities(1 << 7);
-    /// The window stays as it is over an idle time. Without it the datapath restarts from a small
-    /// window, as RFC 5681, 4.1 asks of algorithms that do not pace.
+    /// The window stays unchanged over an idle time. Without this capability the datapath restarts
+    /// from a small window, as RFC 5681 section 4.1 requires of algorithms without pacing.
     pub const KEEPS_WINDOW: Capabilities = Capabilities(1 << 8);
 
     const NAMES: [(Capabilities, &'static str); 9] = [
@@ -207,7 +209,7 @@ impl Capabilities {
         (Self::KEEPS_WINDOW, "a window kept over idle times"),
     ];
 
-    /// Their words, by which a program's header asks for them, in the order of their bits.
+    /// Keywords by which a program's header requires capabilities, in the order of their bits.
     const WORDS: [&str; 9] = [
         "cwnd",
         "pacing",
@@ -220,40 +222,40 @@ impl Capabilities {
         "keeps_window",
     ];
 
-    /// The one of this word.
+    /// Returns the capability with this keyword.
     pub fn by_word(word: &str) -> Option<Capabilities> {
         let bit = Self::WORDS.iter().position(|known| *known == word)?;
         Some(Capabilities(1 << bit))
     }
 
-    /// All words.
+    /// Keywords of all capabilities.
     pub fn words() -> impl Iterator<Item = &'static str> {
         Self::WORDS.into_iter()
     }
 
-    /// Both sets.
+    /// Union of both sets.
     #[must_use]
     pub const fn with(self, other: Capabilities) -> Capabilities {
         Capabilities(self.0 | other.0)
     }
 
-    /// What `self` needs and `offered` lacks.
+    /// Capabilities in `self` that `offered` lacks.
     #[must_use]
     pub const fn missing_from(self, offered: Capabilities) -> Capabilities {
         Capabilities(self.0 & !offered.0)
     }
 
-    /// True when all of `other` is in the set.
+    /// Returns true if all of `other` is in the set.
     pub const fn contains(self, other: Capabilities) -> bool {
         other.0 & !self.0 == 0
     }
 
-    /// True when nothing is in the set.
+    /// Returns true if the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// The names of what is in the set, as a person reads them.
+    /// Human-readable names of the capabilities in the set.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         Self::NAMES
             .into_iter()

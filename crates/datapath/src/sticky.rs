@@ -1,15 +1,16 @@
-//! A program with the reference's `(fallthrough)`, as a program with the documented one.
+//! Translation of a program with the reference's `(fallthrough)` into one with the documented
+//! `(fallthrough)`.
 
 use crate::bytecode::{Clause, Instr, MAX_CLAUSES, MAX_INSTRS, MAX_VARS, Op, Var, VarKind, reg};
 use crate::check::{self, CheckError, Place, Reason};
 use crate::program::Program;
 
 impl Program {
-    /// The program that does, where `(fallthrough)` holds for its own clause, what this one does on
-    /// the reference's datapath: there one `(fallthrough)` holds for every later clause of the same
-    /// call. A local variable remembers it.
+    /// Returns the program that behaves, if `(fallthrough)` applies to its own clause only, as this
+    /// one does in the reference datapath. There one `(fallthrough)` applies to all later clauses
+    /// of the same call. A local variable stores that state.
     ///
-    /// An error: it does not fit any more.
+    /// Fails if the result exceeds the maximum size of a program.
     pub fn with_sticky_fallthrough(&self) -> Result<Program, CheckError> {
         let continues = |clause: &Clause| {
             self.body(clause)
@@ -17,7 +18,7 @@ impl Program {
                 .any(|i| i.dst == reg::SHOULD_CONTINUE)
         };
         let first = self.clauses().iter().position(continues);
-        // In the last clause, or nowhere: there is nothing left to fall through to.
+        // A fallthrough only in the last clause, or none at all, has no effect.
         if first.is_none_or(|first| first + 1 >= self.clauses().len()) {
             return Ok(self.clone());
         }
@@ -44,7 +45,7 @@ impl Program {
         let room = clauses
             .get_mut(..=self.clauses().len())
             .ok_or(full(Reason::TooManyClauses))?;
-        // Every call begins without.
+        // Every call starts without it.
         writer.push(set(sticky, 0))?;
         writer.push(set(reg::SHOULD_CONTINUE, 1))?;
         room[0] = Clause {
@@ -104,7 +105,7 @@ impl Writer {
         Ok(())
     }
 
-    /// A body in which whatever sets the clause's flag sets `sticky` too.
+    /// Copies a body so that every write of the clause's flag also sets `sticky`.
     fn body(&mut self, body: &[Instr], sticky: u8) -> Result<(), CheckError> {
         let flags = |instrs: &[Instr]| {
             instrs

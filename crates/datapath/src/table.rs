@@ -1,5 +1,5 @@
-//! What the flows of one algorithm share in one datapath: its programs, its owner's limits, its
-//! sign of life.
+//! State shared by the flows of one algorithm in a datapath: its programs, the operator's limits,
+//! and the last heartbeat.
 
 use ccplane_units::{Duration, Time};
 
@@ -8,25 +8,24 @@ use crate::lower::Code;
 use crate::program::Program;
 use crate::signals::Capabilities;
 
-/// What the owner of a datapath lets an algorithm do.
+/// Limits that the operator of a datapath sets for an algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The window never falls below this many bytes. Below one segment a flow could stop for good.
+    /// Minimum window, bytes. Below one segment a flow could stall.
     pub min_cwnd: u64,
-    /// The window never exceeds this many bytes.
+    /// Maximum window, bytes.
     pub max_cwnd: u64,
-    /// The pacing rate never exceeds this many bytes/s; `u64::MAX` is no limit. A flow under a
-    /// limit is always paced.
+    /// Maximum pacing rate, bytes/s; `u64::MAX` is no limit. A flow with a limit is always paced.
     pub max_rate: u64,
-    /// An algorithm whose last heartbeat is older than this is silent, and its flows run the
-    /// fallback. Too short and a pause of the agent's scheduling takes control away; too long and a
-    /// dead agent's window stands that much longer.
+    /// Agent timeout: an algorithm whose last heartbeat is older than this is silent, and its flows
+    /// run the fallback. If it is too short, a scheduling delay of the agent takes control away; if
+    /// it is too long, the window of a dead agent stays that much longer.
     pub fallback_after: Duration,
 }
 
 impl Default for Limits {
-    /// From one segment of IPv6's smallest link (1280 bytes less headers) to no limit, and half a
-    /// second of silence.
+    /// From one segment on IPv6's minimum link MTU (1280 bytes less headers) to no limit, with an
+    /// agent timeout of half a second.
     fn default() -> Limits {
         Limits {
             min_cwnd: 1220,
@@ -38,14 +37,14 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// `wanted` (bytes), brought within the limits.
+    /// Clamps a window in bytes to the limits.
     #[inline(always)]
     pub(crate) fn cwnd(&self, wanted: u64) -> u64 {
         wanted.max(self.min_cwnd).min(self.max_cwnd)
     }
 
-    /// `wanted` (bytes/s), brought within the limits. 0 is the rate of a flow that is not paced,
-    /// which exceeds every limit.
+    /// Clamps a rate in bytes/s to the limits. 0 is the rate of a flow that is not paced, which
+    /// exceeds every limit.
     #[inline(always)]
     pub(crate) fn rate(&self, wanted: u64) -> u64 {
         if wanted == 0 && self.max_rate != u64::MAX {
@@ -56,20 +55,20 @@ impl Limits {
     }
 }
 
-/// How closely to follow the reference where its documentation says something else.
+/// Choice between the reference's documentation and its behaviour where they differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compat {
-    /// As CCP documents it.
+    /// As documented by CCP.
     #[default]
     Documented,
-    /// As libccp does it, for differential tests: one `(fallthrough)` holds for every later clause
-    /// of the same call, programs run on the ACK clock only, and setting a program drops updates
-    /// that were still waiting.
+    /// As implemented by libccp, for differential tests: one `(fallthrough)` applies to all later
+    /// clauses of the same call, programs run on the ACK clock only, and setting a program drops
+    /// pending updates.
     Libccp,
 }
 
 impl SlotRef {
-    /// No program: no slot that holds one has this generation.
+    /// No program: no slot in use has this generation.
     pub const NONE: SlotRef = SlotRef {
         uid: 0,
         generation: 0,
@@ -77,14 +76,14 @@ impl SlotRef {
     };
 }
 
-/// The programs of one algorithm in one datapath, with what else its flows share. `P` is the number
-/// of programs.
+/// Programs of one algorithm in one datapath, with the other state that its flows share. `P` is the
+/// number of slots.
 #[derive(Clone, Debug)]
 pub struct ProgramTable<const P: usize = 8> {
     slots: [Slot; P],
-    /// The owner's limits.
+    /// Operator's limits.
     pub limits: Limits,
-    /// What this datapath can do; a program that needs more is refused.
+    /// Capabilities of this datapath; a program that requires more is refused.
     pub capabilities: Capabilities,
     compat: Compat,
     heartbeat: Option<Time>,
@@ -93,19 +92,19 @@ pub struct ProgramTable<const P: usize = 8> {
 #[derive(Clone, Debug, Default)]
 struct Slot {
     installed: Option<Installed>,
-    /// Counts what happened to this slot, so that a flow notices that its program is no longer the
-    /// one it was set to.
+    /// Counts the changes of this slot, so that a flow detects that its program was replaced or
+    /// removed.
     generation: u32,
 }
 
-/// A program in both its forms.
+/// Program in both its forms.
 #[derive(Clone, Debug)]
 pub(crate) struct Installed {
     pub program: Program,
     pub code: Code,
 }
 
-/// Where a flow's program is.
+/// Reference to a flow's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotRef {
     pub uid: u32,
@@ -114,7 +113,7 @@ pub(crate) struct SlotRef {
 }
 
 impl<const P: usize> ProgramTable<P> {
-    /// An empty table.
+    /// Creates an empty table.
     pub fn new(limits: Limits, capabilities: Capabilities) -> ProgramTable<P> {
         ProgramTable {
             slots: core::array::from_fn(|_| Slot::default()),
@@ -125,7 +124,7 @@ impl<const P: usize> ProgramTable<P> {
         }
     }
 
-    /// An empty table whose programs run as `compat` says.
+    /// Creates an empty table with the given compatibility.
     pub fn with_compat(
         limits: Limits,
         capabilities: Capabilities,
@@ -137,13 +136,13 @@ impl<const P: usize> ProgramTable<P> {
         }
     }
 
-    /// How closely it follows the reference.
+    /// Compatibility with the reference.
     pub fn compat(&self) -> Compat {
         self.compat
     }
 
-    /// Adds a program, or replaces the one of the same number: flows that run it start the new one
-    /// afresh at their next call.
+    /// Adds a program, or replaces the one with the same number: flows that run it restart it at
+    /// their next call.
     pub fn install(&mut self, program: Program) -> Result<(), Refused> {
         let missing = program.needs().missing_from(self.capabilities);
         if !missing.is_empty() {
@@ -164,8 +163,8 @@ impl<const P: usize> ProgramTable<P> {
         Ok(())
     }
 
-    /// Takes a program out; a flow that still runs it is on the fallback until it is set another.
-    /// True if it was there.
+    /// Removes a program. A flow that still runs it uses the fallback until another is set. Returns
+    /// true if it was installed.
     pub fn remove(&mut self, uid: u32) -> bool {
         match self.slots.iter_mut().find(|slot| slot.uid() == Some(uid)) {
             Some(slot) => {
@@ -176,7 +175,7 @@ impl<const P: usize> ProgramTable<P> {
         }
     }
 
-    /// The program of number `uid`.
+    /// Returns the program with number `uid`.
     pub fn get(&self, uid: u32) -> Option<&Program> {
         self.programs().find(|program| program.uid() == uid)
     }
@@ -186,17 +185,17 @@ impl<const P: usize> ProgramTable<P> {
         self.slots.iter().filter_map(Slot::program)
     }
 
-    /// The algorithm was alive at `now`.
+    /// Records a heartbeat of the algorithm at `now`.
     pub fn heartbeat(&mut self, now: Time) {
         self.heartbeat = Some(self.heartbeat.map_or(now, |last| last.max(now)));
     }
 
-    /// The last sign of life, if there was one.
+    /// Time of the last heartbeat.
     pub fn last_heartbeat(&self) -> Option<Time> {
         self.heartbeat
     }
 
-    /// Where the program of number `uid` is.
+    /// Returns the slot of the program with number `uid`.
     pub(crate) fn find(&self, uid: u32) -> Option<(SlotRef, &Program)> {
         self.slots.iter().enumerate().find_map(|(n, slot)| {
             let program = slot.program().filter(|program| program.uid() == uid)?;
@@ -209,7 +208,7 @@ impl<const P: usize> ProgramTable<P> {
         })
     }
 
-    /// The program at `slot`, if it is still the one that was there.
+    /// Returns the program in `slot`, unless the slot has changed.
     #[inline(always)]
     pub(crate) fn at(&self, slot: SlotRef) -> Option<&Installed> {
         let found = self.slots.get(usize::from(slot.slot))?;
@@ -232,7 +231,7 @@ impl Slot {
 
     fn set(&mut self, installed: Option<Installed>) {
         self.installed = installed;
-        // From 1 on, since 0 is what a flow without a program looks for.
+        // From 1 on, since 0 is the generation of a flow without a program.
         self.generation = self.generation.checked_add(1).unwrap_or(1);
     }
 }
