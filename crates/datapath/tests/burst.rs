@@ -1,5 +1,5 @@
-//! Burst calibration against links whose truth is known: arbitrary packets, late and early stamps,
-//! batches, two clocks that differ and drift, a network that reorders.
+//! Burst calibration on simulated links: arbitrary packets, late and early stamps, batches, two
+//! clocks with offset and drift, and a network that reorders.
 
 use ccplane_datapath::burst::{Forward, Passing, SLACK, backward};
 use ccplane_datapath::{OneWay, Stamps};
@@ -10,7 +10,8 @@ fn at(ns: u64) -> Time {
     Time::from_nanos(ns)
 }
 
-/// When packets are through a link: each comes so long after the one before, and has so many bytes.
+/// Returns the times at which packets are through a link; a packet is its gap to the previous one
+/// and its length in bytes.
 fn through(packets: &[(u64, u32)], rate: Rate) -> Vec<Passing> {
     let (mut comes, mut free) = (1_000_000, 0);
     let mut passed = Vec::new();
@@ -39,8 +40,8 @@ fn link() -> impl Strategy<Value = (Vec<(u64, u32)>, u64)> {
 }
 
 proptest! {
-    /// Early stamps get later, never later than the truth; late ones earlier, never earlier than
-    /// the truth.
+    /// Calibration moves early stamps later and late stamps earlier, but never beyond the true
+    /// time.
     #[test]
     fn calibration_never_makes_a_stamp_worse((packets, rate) in link(), errors in prop::collection::vec(0..900_000u64, 200)) {
         let rate = Rate::from_bytes_per_sec(rate);
@@ -61,8 +62,8 @@ proptest! {
         for ((calibrated, late), truth) in calibrated.iter().zip(&late).zip(&truth) {
             prop_assert!(truth.stamp <= calibrated.stamp && calibrated.stamp <= late.stamp);
         }
-        // In one pass, batches of up to eight that share the stamp of the last: late by no more
-        // than the first of them.
+        // In one pass, batches of up to eight that share the stamp of the last: late by at most as
+        // much as the first of them.
         let mut arrivals = Forward::default();
         for batch in truth.chunks(8) {
             let stamp = batch[batch.len() - 1].stamp;
@@ -74,7 +75,7 @@ proptest! {
         }
     }
 
-    /// Stamps from anywhere: no panic.
+    /// Arbitrary stamps cause no panic.
     #[test]
     fn any_stamps_are_taken(stamps in prop::collection::vec((any::<u64>(), any::<u32>()), 0..50), rate: u64) {
         let rate = Rate::from_bytes_per_sec(rate);
@@ -91,14 +92,14 @@ proptest! {
 const RATE: Rate = Rate::from_bytes_per_sec(1_250_000_000);
 const FULL: u32 = 1_538;
 const TAKES: u64 = 1_230;
-/// Packets that a sender's stack hands over at once, and the longest batch of the receiver.
+/// Packets that a sender's stack sends at once, and the longest batch of the receiver, ns.
 const BURST: u64 = 16;
 const BATCH: u64 = 10_000;
 
-/// A minute of bursts over a 10 Gbit/s link, on to a network that delays and reorders, to a
-/// receiver that stamps what came within 10 µs at its end. Worst error of the queueing delay at
-/// each packet, raw and calibrated, ns; and how often each is off by more than half a packet time,
-/// per cent.
+/// A minute of bursts over a 10 Gbit/s link and a network that delays and reorders, to a receiver
+/// that stamps the arrivals of 10 µs at the end of that time. Returns the maximum error of the
+/// queueing delay per packet, raw and calibrated, in ns; and the percentage of packets with an
+/// error above half a packet time.
 fn exchange(offset: i64, ppm: i64) -> [(u64, u64); 2] {
     let mut random = 0x9e37_79b9_7f4a_7c15u64;
     let mut draw = |below: u64| {
@@ -114,20 +115,19 @@ fn exchange(offset: i64, ppm: i64) -> [(u64, u64); 2] {
     let mut now = 5_000_000;
     for burst in 0..6_000u64 {
         now += 100_000 + draw(20_000_000);
-        // (raw and calibrated t1, what it waits in the network, when it comes to the receiver's
-        // link)
+        // (raw and calibrated t1, transmission time, arrival at the receiver's link)
         let mut flying = Vec::new();
         for n in 0..BURST {
             let leaves = now + (n + 1) * TAKES;
             let calibrated = departures.calibrate(at(now + TAKES), FULL, RATE);
-            // Every few bursts the network is empty; else packets wait, each on its own path, and
-            // overtake each other.
+            // Every few bursts the network is empty; otherwise packets queue, each on its own path,
+            // and overtake each other.
             let waits = if burst % 4 == 0 { 0 } else { draw(40_000) };
             flying.push((at(now + TAKES), calibrated, leaves, leaves + 50_000 + waits));
         }
         flying.sort_by_key(|packet| packet.3);
-        // The receiver's link carries one at a time; whatever came in a batch is stamped as its
-        // last comes.
+        // The receiver's link carries one packet at a time; a batch is stamped when its last packet
+        // arrives.
         let mut free = 0;
         let mut arrived: Vec<u64> = Vec::new();
         for packet in &flying {
@@ -152,7 +152,7 @@ fn exchange(offset: i64, ppm: i64) -> [(u64, u64); 2] {
                 let (t1, t1_calibrated, leaves, _) = flying[n];
                 let truth = arrived[n] - leaves - 50_000;
                 let t3 = arrived[last] + 3_000;
-                // The way back is idle, and exact.
+                // The return path is idle, and its stamps are exact.
                 let t4 = at(t3 + 50_000);
                 for (which, (t1, t2)) in [(t1, raw), (t1_calibrated, passing.stamp)]
                     .into_iter()
@@ -187,9 +187,9 @@ fn exchange(offset: i64, ppm: i64) -> [(u64, u64); 2] {
 }
 
 /// Uncalibrated, t1 is early by up to a burst and t2 late by up to a batch. Calibrated, t1 is exact
-/// but for the slack, and t2 is late only where a batch has gaps, by less than a batch. Neither the
-/// clocks' offset, nor drift up to 100 ppm, nor reordering changes it: the round-trip form bounds
-/// drift where the way back is idle.
+/// except for the slack, and t2 is late only if a batch has gaps, by less than a batch. Neither the
+/// clocks' offset, nor drift up to 100 ppm, nor reordering changes that: the round-trip form bounds
+/// drift if the return path is idle.
 #[test]
 fn bursts_batches_reordering_offset_and_drift() {
     for (offset, ppm) in [
@@ -201,7 +201,7 @@ fn bursts_batches_reordering_offset_and_drift() {
         (-3_000_000, -100),
     ] {
         let [raw, calibrated] = exchange(offset, ppm);
-        let drift = ppm.unsigned_abs() * 2 / 10; // 2 ms between t2 and t4 at most, and rounding
+        let drift = ppm.unsigned_abs() * 2 / 10; // at most 2 ms between t2 and t4, and rounding
         assert!(
             raw.0 >= (BURST - 1) * TAKES,
             "{offset} ns, {ppm} ppm: {raw:?}"
@@ -212,7 +212,8 @@ fn bursts_batches_reordering_offset_and_drift() {
             calibrated.0 <= bound,
             "{offset} ns, {ppm} ppm: {calibrated:?}, bound {bound}"
         );
-        // Clocks that drift together move all until the network is next empty, 40 ms later.
+        // Clocks that drift together affect all packets until the network is next empty, 40 ms
+        // later.
         let most = if ppm < 0 { raw.1 } else { raw.1 / 2 };
         assert!(
             calibrated.1 <= most,

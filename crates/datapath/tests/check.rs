@@ -1,4 +1,4 @@
-//! What the check refuses, and what it says.
+//! Errors of the check, and their messages.
 
 use crate::support::programs::{Code, bbr_probe_bw, reno_fold, temp};
 use ccplane_datapath::{
@@ -10,7 +10,7 @@ fn check(code: &Code) -> Result<Program, CheckError> {
     Program::check(7, &code.instrs, &code.clauses, &code.vars)
 }
 
-/// The error of a program with one variable whose only clause has this guard and body.
+/// Returns the error of a program with one variable whose only clause has this guard and body.
 fn error(guard: impl FnOnce(&mut Code) -> u8, body: impl FnOnce(&mut Code)) -> CheckError {
     let mut code = Code::default();
     code.volatile(0);
@@ -34,7 +34,7 @@ fn published_programs_pass_and_their_facts_are_known() {
     assert!(reno.uses_timers());
     assert_eq!(reno.needs(), Capabilities::RTT);
     assert!(reno.reads(14) && !reno.reads(11));
-    // 14 instructions, of which the one that waits is looked at twice more.
+    // 14 instructions, of which the one that waits is evaluated twice more.
     assert_eq!(reno.worst_case(), 14 + 2);
 
     let bbr = check(&bbr_probe_bw()).expect("a correct program");
@@ -89,7 +89,7 @@ fn temporaries_are_written_before_they_are_read() {
     let unwritten = Reason::Unwritten(temp(0));
     assert_eq!(body_error(|code| code.mov(VAR, temp(0))).reason, unwritten);
     assert_eq!(error(|_| temp(0), |_| {}).reason, unwritten);
-    // A guard's temporary is gone in the body.
+    // A guard's temporary does not exist in the body.
     let in_guard = |code: &mut Code| code.imm(Op::Gt, temp(0), VAR, 1);
     assert_eq!(
         error(in_guard, |code| code.mov(VAR, temp(0))).reason,

@@ -1,4 +1,4 @@
-//! The reference's known defects, one by one: each is a case that works here.
+//! Known defects of the reference: each is a case that works here.
 
 use crate::support;
 use crate::support::programs::{BYTES_ACKED, Code, LOST, RTT, temp};
@@ -9,7 +9,7 @@ use ccplane_datapath::{
 };
 use ccplane_units::{Duration, Time};
 
-/// Three clauses, all true; only the first falls through. The report says which ran.
+/// Three clauses, all true; only the first falls through. The report shows which ones ran.
 fn three_clauses() -> Code {
     let mut code = Code::default();
     let ran = code.volatile(0);
@@ -42,7 +42,7 @@ fn defect_1_is_there_for_differential_tests() {
     }
 }
 
-/// 2: a program of 256 instructions hung the kernel, longer ones overwrote their neighbours.
+/// 2: a program of 256 instructions hung the kernel; longer ones overwrote adjacent memory.
 #[test]
 fn defect_2_the_longest_program_runs_to_its_end_and_a_longer_one_is_refused() {
     let mut code = Code::default();
@@ -87,7 +87,7 @@ fn defect_3_every_temporary_holds_its_value_and_one_beyond_is_refused() {
     let _ = rig.ack(ack_of(0));
     assert_eq!(rig.last_report(), [(1 << 24) - 1]);
 
-    // Register 64 is the first variable: a program without variables has no such register.
+    // Register 64 is the first variable; a program without variables has no such register.
     let beyond = Instr {
         op: Op::Move,
         has_imm: true,
@@ -110,7 +110,7 @@ fn defect_3_every_temporary_holds_its_value_and_one_beyond_is_refused() {
     );
 }
 
-/// 4: an update of register 5000 wrote out of bounds; clause indices were not looked at (see the
+/// 4: an update of register 5000 wrote out of bounds; clause indices were not checked (see the
 /// tests of the check).
 #[test]
 fn defect_4_updates_outside_the_program_are_refused_whole() {
@@ -151,8 +151,8 @@ fn defect_4_updates_outside_the_program_are_refused_whole() {
     );
 }
 
-/// 5: a table held one program less than it said, a failed install leaked its place, and a program
-/// installed again under its number was kept twice, of which the old one ran.
+/// 5: a table held one program less than documented, a failed install leaked its slot, and a
+/// program installed again under its number was stored twice, of which the old one ran.
 #[test]
 fn defect_5_a_table_holds_what_it_says_and_the_last_install_counts() {
     let program = |uid, value| {
@@ -197,8 +197,8 @@ fn defect_5_a_table_holds_what_it_says_and_the_last_install_counts() {
     table.install(program(3, 1)).expect("a place became free");
 }
 
-/// 6: when a restarted agent's programs took the places of the old ones, flows got stuck, or went
-/// on in another program with the old one's variables.
+/// 6: when a restarted agent's programs reused the slots of the old ones, flows got stuck, or
+/// continued in another program with the old one's variables.
 #[test]
 fn defect_6_a_flow_notices_that_its_program_is_gone_and_never_runs_another_in_its_place() {
     let mut other = Code::default();
@@ -233,7 +233,7 @@ fn defect_6_a_flow_notices_that_its_program_is_gone_and_never_runs_another_in_it
     );
 }
 
-/// 7: `(:= Micros 5000)` read back 105 after 100 µs where the clock counted ns.
+/// 7: `(:= Micros 5000)` read back 105 after 100 µs if the clock counted ns.
 #[test]
 fn defect_7_micros_counts_on_from_what_it_was_set_to() {
     let mut code = Code::default();
@@ -252,7 +252,7 @@ fn defect_7_micros_counts_on_from_what_it_was_set_to() {
     rig.advance_us(100);
     let _ = rig.ack(ack_of(0));
     assert_eq!(rig.last_report(), [5100]);
-    // An agent may set it as well, also to more than the time that the clock shows.
+    // An agent may set it too, even beyond the time of the transport's clock.
     rig.update(&[Update {
         target: Target::Micros,
         value: 60_000_000,
@@ -265,7 +265,7 @@ fn defect_7_micros_counts_on_from_what_it_was_set_to() {
     assert_eq!(rig.last_report(), [60_000_007]);
 }
 
-/// 8: a program that was not there was accepted, and another number logged.
+/// 8: an unknown program was accepted, and a wrong number logged.
 #[test]
 fn defect_8_an_unknown_program_is_refused_by_its_number() {
     let mut rig = Rig::new(&three_clauses());
@@ -277,7 +277,7 @@ fn defect_8_an_unknown_program_is_refused_by_its_number() {
     assert_eq!(rig.last_report(), [3], "the old program runs on");
 }
 
-/// 9: weights were tenths only, and one above 10 wrapped below zero.
+/// 9: weights were in tenths only, and one above 10 wrapped below zero.
 #[test]
 fn defect_9_averages_take_any_weight_and_one_above_ten_tenths_is_ten() {
     let mut code = Code::default();
@@ -292,9 +292,9 @@ fn defect_9_averages_take_any_weight_and_one_above_ten_tenths_is_ten() {
     assert_eq!((rig.last_report(), rig.flow.faults()), (&[100][..], 1));
 }
 
-/// 10: an RTT that was not known read as infinity and poisoned sums and averages. It still reads
-/// so, as programs expect; but sums saturate, and what a datapath cannot know a program is refused
-/// for.
+/// 10: an unknown RTT read as infinity and corrupted sums and averages. It still reads as infinity,
+/// as programs expect; but sums saturate, and a program that needs a signal the datapath lacks is
+/// refused.
 #[test]
 fn defect_10_an_unknown_rtt_is_infinity_and_no_program_needs_what_is_not_there() {
     let mut code = Code::default();
@@ -313,7 +313,7 @@ fn defect_10_an_unknown_rtt_is_infinity_and_no_program_needs_what_is_not_there()
     assert!(refused.to_string().contains("RTT samples"));
 }
 
-/// 11: after an arithmetic error there was no window and no report at all.
+/// 11: after an arithmetic error there was neither a window nor a report.
 #[test]
 fn defect_11_arithmetic_errors_leave_window_and_report_standing() {
     let mut code = Code::default();
@@ -333,7 +333,7 @@ fn defect_11_arithmetic_errors_leave_window_and_report_standing() {
     }
 }
 
-/// The reference's test for overflow misses 7 * 0x6000000000000000, whose low 64 bits exceed 7.
+/// The reference's overflow test misses 7 * 0x6000000000000000, whose low 64 bits exceed 7.
 #[test]
 fn defect_11_a_product_that_does_not_fit_saturates_always() {
     let mut code = Code::default();
@@ -376,8 +376,7 @@ fn defect_12_what_did_not_change_is_not_set() {
     );
 }
 
-/// 13: a connection that was freed left its state dangling. Here a flow is a value that refers to
-/// nothing.
+/// 13: a freed connection left its state dangling. Here a flow is a value without references.
 #[test]
 fn defect_13_a_flow_is_a_value_of_bounded_size() {
     fn is_plain<T: Send + Sync + Clone + 'static>() {}
@@ -390,8 +389,8 @@ fn defect_13_a_flow_is_a_value_of_bounded_size() {
     );
 }
 
-/// The fallback of the reference never noticed an agent that hangs (facts on its timer): here
-/// silence is what counts.
+/// The reference's fallback never detected a hung agent (see the notes on its timer); here missing
+/// heartbeats count.
 #[test]
 fn a_silent_agent_is_noticed_by_its_missing_heartbeat() {
     let limits = ccplane_datapath::Limits {
@@ -406,8 +405,8 @@ fn a_silent_agent_is_noticed_by_its_missing_heartbeat() {
     assert!(rig.ack(ack_of(0)).fallback);
 }
 
-/// A report that was due when its program was taken away has no fields any more; one without fields
-/// would say that the flow closed.
+/// A pending report whose program was removed has no fields, and a report without fields would
+/// close the flow.
 #[test]
 fn no_report_is_asked_for_when_its_program_is_gone() {
     let mut rig = Rig::new(&three_clauses());

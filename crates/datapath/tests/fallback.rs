@@ -1,4 +1,4 @@
-//! What a flow does when its agent is silent, and how control comes back.
+//! Fallback of a flow whose agent is silent, and the return of control.
 
 use crate::support::programs::{BYTES_ACKED, Code, reno_fold};
 use crate::support::{MSS, Rig, ack_of, no_limits};
@@ -17,7 +17,7 @@ fn limits() -> Limits {
     }
 }
 
-/// A flow whose agent was last heard when the flow was set to its program, and fell silent.
+/// A flow whose agent sent its last heartbeat when the flow was set to its program.
 fn silent(code: &Code) -> Rig {
     let mut rig = Rig::with(code, limits(), Compat::Documented);
     rig.table.heartbeat(rig.transport.now);
@@ -26,7 +26,7 @@ fn silent(code: &Code) -> Rig {
     rig
 }
 
-/// A program that folds, reports every 10 ms and pins the window.
+/// A program that folds, reports every 10 ms and sets a fixed window.
 fn fold_that_pins_the_window() -> Code {
     let mut code = reno_fold(10_000);
     code.instrs.clear();
@@ -64,7 +64,7 @@ fn control_comes_back_from_the_current_window() {
     }
     let window = rig.transport.cwnd;
     rig.table.heartbeat(rig.transport.now);
-    // A program that sets no window goes on with the fallback's.
+    // A program that sets no window continues with the window of the fallback.
     rig.table
         .install(reno_fold(10_000).program(2))
         .expect("room");
@@ -74,7 +74,7 @@ fn control_comes_back_from_the_current_window() {
         (outcome.fallback, outcome.cwnd, rig.transport.cwnd),
         (false, None, window)
     );
-    // And an agent's order counts again.
+    // An agent's update applies again.
     rig.update(&[Update {
         target: Target::Cwnd,
         value: 50_000,
@@ -102,7 +102,7 @@ fn the_deadline_includes_the_fallback() {
     rig.table.heartbeat(opened);
     let _ = rig.ack(ack_of(MSS));
     assert_eq!(rig.flow.next_deadline(), Some(opened + SILENCE));
-    // A heartbeat moves it; a deadline that was armed before finds nothing to do.
+    // A heartbeat postpones it; a deadline armed before finds nothing to do.
     rig.advance_us(60_000);
     rig.table.heartbeat(rig.transport.now);
     rig.advance_us(40_000);
@@ -143,7 +143,7 @@ fn a_flow_that_comes_to_a_silent_agent_falls_back_at_once() {
     let mut rig = Rig::with(&code, limits(), Compat::Documented);
     rig.table.heartbeat(rig.transport.now);
     assert!(!rig.ack(ack_of(MSS)).fallback);
-    // The flow is set a program of another agent, which was heard long before the one that it had.
+    // The flow is set to a program of another agent, whose last heartbeat was much earlier.
     rig.advance_us(50_000);
     let mut other = ProgramTable::new(limits(), Capabilities(u64::MAX));
     other.heartbeat(Time::ZERO);
@@ -226,7 +226,7 @@ fn one_loss_episode_halves_once() {
         rig.advance_us(1_000);
         assert_eq!(rig.ack(loss).cwnd, None, "the same episode");
     }
-    // Recovery is over; the next loss is another episode.
+    // Recovery has ended; the next loss starts another episode.
     let _ = rig.ack(ack_of(MSS));
     assert_eq!(rig.ack(loss).cwnd, Some(10 * MSS));
 }
@@ -289,7 +289,7 @@ fn a_timeout_starts_over_and_a_second_one_keeps_the_threshold() {
         (None, None),
         "twice with nothing acknowledged in between"
     );
-    // Slow start by one segment an ACK while what was lost is repaired, then by two.
+    // Slow start by one segment per ACK while losses are repaired, then by two.
     let repairing = Signals {
         in_recovery: 1,
         ..ack_of(2 * MSS)
@@ -341,7 +341,7 @@ fn the_silent_agents_pacing_rate_follows_the_window() {
     rig.transport.rate = 1;
     rig.transport.ssthresh = 5 * MSS;
     let outcome = rig.ack(ack_of(0));
-    // 10 segments in 20 ms, and a fifth more.
+    // 10 segments in 20 ms, plus a fifth.
     assert_eq!(outcome.rate, Some(10 * MSS * 50 * 12 / 10));
     let mut unpaced = silent(&Code::default());
     assert_eq!(unpaced.ack(ack_of(0)).rate, None);
@@ -376,7 +376,7 @@ fn whoever_steers_again_finds_the_pacing_rate_from_before_the_fallback() {
     );
 }
 
-/// A path that holds 40 segments: what a round sends beyond that is lost, and known so a round
+/// A path that holds 40 segments: what a round sends beyond that is lost, and reported a round
 /// later.
 fn rounds(rig: &mut Rig, count: usize) -> Vec<u64> {
     let capacity = 40;
@@ -403,9 +403,9 @@ fn rounds(rig: &mut Rig, count: usize) -> Vec<u64> {
 #[test]
 fn windows_round_by_round_on_a_path_of_40_segments() {
     let mut rig = silent(&Code::default());
-    // Slow start from 10; the round at 80 loses half, which the next one learns, having grown to
-    // 120. Its own losses beyond what 60 fit are new ones, so it halves again; then one segment a
-    // round up to the 41st, over and over.
+    // Slow start from 10. The round at 80 loses half, which is detected in the next one after
+    // growth to 120. The losses of that round beyond what 60 fit are new, so the window halves
+    // again; then it grows by one segment per round up to 41, repeatedly.
     let rise = |from: u64, to: u64| from..=to;
     let expected: Vec<u64> = [20, 40, 80, 120, 60, 60, 30]
         .into_iter()
@@ -489,7 +489,7 @@ fn a_flow_that_its_agent_gives_up_is_newrenos_until_it_is_set_a_program() {
         (outcome.fallback, outcome.cwnd),
         (true, Some(5_000 + 2 * MSS))
     );
-    // Neither a heartbeat nor an order gives it back, and nobody reports.
+    // Neither a heartbeat nor an update ends the release, and no report is made.
     rig.table.heartbeat(rig.transport.now);
     rig.update(&order).expect("built-in state");
     assert_eq!(rig.ack(ack_of(MSS)).cwnd, Some(5_000 + 3 * MSS));
@@ -497,7 +497,7 @@ fn a_flow_that_its_agent_gives_up_is_newrenos_until_it_is_set_a_program() {
     rig.set_program(1, &[]).expect("installed");
     let outcome = rig.ack(ack_of(MSS));
     assert_eq!((outcome.fallback, outcome.cwnd), (false, Some(5_000)));
-    // One that has no program yet can be given up as well.
+    // A flow without a program can be released too.
     let mut flow: Flow<16> = Flow::new(rig.transport.now, 10 * MSS);
     flow.apply(rig.transport.now, &Command::Release, &rig.table)
         .expect("always");

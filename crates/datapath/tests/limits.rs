@@ -1,4 +1,4 @@
-//! The owner's limits hold whatever program or agent want; what does not fit is refused.
+//! The operator's limits apply to program and agent; anything that does not fit is refused.
 
 use crate::support::programs::{Code, reno_fold};
 use crate::support::{MSS, Rig, ack_of, no_limits};
@@ -103,7 +103,7 @@ fn zero_is_no_order() {
         (None, None, None)
     );
     assert_eq!(rig.transport, before);
-    // What an agent set stands where the program then orders nothing.
+    // An agent's value remains in force if the program then sets none.
     rig.update(&[Update {
         target: Target::Cwnd,
         value: 9_000,
@@ -135,7 +135,7 @@ fn losses_timeouts_and_undos_are_urgent() {
     for event in events {
         assert_eq!(rig.ack(event).report, Some(Urgency::Urgent));
     }
-    // A report that waits stays as urgent as it was.
+    // A pending report keeps its urgency.
     rig.queue = false;
     let _ = rig.ack(events[0]);
     assert_eq!(rig.ack(ack_of(0)).report, Some(Urgency::Urgent));

@@ -1,12 +1,11 @@
-//! Each operation by itself, and where the reference would have aborted.
+//! Single operations, including inputs on which the reference aborts.
 
 use crate::support::programs::Code;
 use crate::support::{Rig, ack_of};
 use ccplane_datapath::{INFINITY, Op, VarKind, reg};
 
-/// Runs `dst = a op b` once with `dst` beforehand; returns dst and the faults. The operand `b`
-/// comes from a register and, where that is another encoding, from the instruction: both must
-/// agree.
+/// Runs `dst = a op b` once with an initial `dst`; returns dst and the faults. The operand `b`
+/// comes from a register and, if there is such an encoding, from the instruction: both must agree.
 fn eval_from(op: Op, old: u64, a: u64, b: u64) -> (u64, u32) {
     let mut results = [false, true].map(|immediate| {
         let mut code = Code::default();
@@ -47,7 +46,7 @@ fn fault(op: Op, a: u64, b: u64) -> u64 {
     value
 }
 
-/// `dst = a * num / den` and the average, whose immediate is a ratio.
+/// Runs `dst = a * num / den` or the average, whose immediate is a ratio.
 fn eval_ratio(op: Op, old: u64, value: u64, num: u64, den: u64) -> u64 {
     let mut code = Code::default();
     let dst = code.volatile(old);
@@ -84,7 +83,7 @@ fn what_the_reference_aborts_on_saturates_and_counts() {
     assert_eq!(fault(Op::Sub, 5, 7), 0);
     assert_eq!(fault(Op::Mul, u64::MAX, 2), u64::MAX);
     assert_eq!(fault(Op::Div, 5, 0), 0);
-    // The edges themselves are no fault.
+    // The limits themselves are not faults.
     assert_eq!(eval(Op::Add, u64::MAX - 1, 1), u64::MAX);
     assert_eq!(eval(Op::Mul, u64::MAX, 1), u64::MAX);
 }
@@ -124,7 +123,7 @@ fn wrapped_max_takes_the_shorter_way_around() {
     assert_eq!(eval(Op::MaxWrap, 5, 0), 5);
     // Only the low 32 bits are a sequence number.
     assert_eq!(eval(Op::MaxWrap, 0x1_0000_0005, 3), 5);
-    // Half the circle away, either could be the later one; the reference takes the smaller.
+    // At half the circle either could be later; the reference takes the smaller.
     assert_eq!(eval(Op::MaxWrap, 1, 0x8000_0001), 1);
     assert_eq!(eval(Op::MaxWrap, 0x8000_0001, 1), 1);
 }
@@ -167,8 +166,8 @@ fn a_skip_passes_over_its_instructions() {
     }
 }
 
-/// Two moves or two additions in a row are one step of the interpreter, except where a skip may
-/// part them.
+/// Two consecutive moves or additions are one step of the interpreter, unless a skip may separate
+/// them.
 #[test]
 fn a_skip_may_part_a_pair() {
     for op in [Op::Move, Op::Add] {
@@ -258,7 +257,7 @@ fn now_counts_microseconds_of_the_transports_clock() {
     assert_eq!(rig.last_report(), [1_000_123]);
 }
 
-/// The bare interpreter, against which other back ends are tested, does what a flow does.
+/// The bare interpreter, with which other back ends are compared, agrees with a flow.
 #[test]
 fn the_bare_interpreter_agrees_with_a_flow() {
     let mut code = Code::default();

@@ -1,11 +1,11 @@
-//! Random programs: whatever the check lets through runs in bounded time, without panic, and as the
-//! model says.
+//! Random programs: every program that passes the check runs in bounded time, without panic, and
+//! agrees with the model.
 
 use crate::harness;
 use crate::harness::Verdict;
 use proptest::prelude::*;
 
-/// The fuzz target's work on stable Rust: thousands of cases from fixed seeds.
+/// The fuzz target on stable Rust: thousands of cases from fixed seeds.
 #[test]
 fn seeded_cases_agree_with_the_model() {
     let mut ran = 0;

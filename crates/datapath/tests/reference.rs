@@ -1,11 +1,11 @@
-//! The behaviours that the reference's own tests pin down: those of libccp's unit tests and of
-//! portus' integration tests.
+//! Behaviour defined by the reference's own tests: libccp's unit tests and portus' integration
+//! tests.
 
 use crate::support::programs::{BYTES_ACKED, Code, RTT, temp};
 use crate::support::{MSS, Rig, ack_of};
 use ccplane_datapath::{Op, Signals, Target, Update, VarKind, reg};
 
-/// 20 ACKs of 5 bytes: acked is 100 whenever the counter says 20.
+/// 20 ACKs of 5 bytes: acked is 100 whenever the counter is 20.
 #[test]
 fn basic() {
     let mut code = Code::default();
@@ -63,7 +63,7 @@ fn primitives() {
     assert_eq!(rig.last_report(), expected);
 }
 
-/// A clause for a new minimum, then one that counts: the first true one ends the run.
+/// A clause for a new minimum, then one that counts: the first true clause ends the run.
 #[test]
 fn multievent() {
     let mut code = Code::default();
@@ -120,11 +120,11 @@ fn read_implicit() {
     rig.transport.rate = 77;
     let outcome = rig.ack(ack_of(0));
     assert_eq!(rig.last_report(), [10 * MSS, 77]);
-    // Nothing was changed, so nothing is to be set.
+    // Nothing changed, so nothing is set.
     assert_eq!((outcome.cwnd, outcome.rate), (None, None));
 }
 
-/// A control variable of 5, then 42 from the next ACK on.
+/// A control variable is 5, then 42 from the next ACK on.
 #[test]
 fn update_fields() {
     let mut code = Code::default();
@@ -146,7 +146,7 @@ fn update_fields() {
     assert_eq!(rig.last_report(), [42]);
 }
 
-/// A program set together with a control variable's value.
+/// A program is set together with the value of a control variable.
 #[test]
 fn preset() {
     let mut code = Code::default();
@@ -169,7 +169,7 @@ fn preset() {
     assert_eq!(rig.last_report(), [52]);
 }
 
-/// `(> Micros 3000000)` on ACKs 100 ms apart: the report comes in the fourth second, and again
+/// `(> Micros 3000000)` with ACKs 100 ms apart: the report is made in the fourth second, and again
 /// three seconds later.
 #[test]
 fn timing() {
@@ -191,7 +191,7 @@ fn timing() {
         rig.advance_us(100_000);
         let _ = rig.ack(ack_of(5));
     }
-    // The program is taken into use with the first ACK, at 1.1 s.
+    // The program starts with the first ACK, at 1.1 s.
     let times: Vec<_> = rig
         .reports
         .iter()
@@ -200,7 +200,7 @@ fn timing() {
     assert_eq!(times, [4_200_000, 7_300_000]);
 }
 
-/// Two flows of one program have each their own control variables.
+/// Two flows of one program have separate control variables.
 #[test]
 fn twoflow() {
     let mut code = Code::default();
@@ -224,7 +224,7 @@ fn twoflow() {
     }
 }
 
-/// An agent's window and rate are in force, and visible to the program, from the next call on.
+/// An agent's window and rate apply, and are visible to the program, from the next call on.
 #[test]
 fn update() {
     let mut code = Code::default();
@@ -243,7 +243,7 @@ fn update() {
     assert_eq!(rig.last_report(), [42, 10]);
 }
 
-/// Volatile variables start over after each report, others persist.
+/// Volatile variables are reset after each report; others persist.
 #[test]
 fn volatile() {
     let mut code = Code::default();
@@ -262,13 +262,13 @@ fn volatile() {
     code.always(|code| code.set(bar, 20));
     let mut rig = Rig::new(&code);
     let _ = rig.ack(ack_of(0));
-    // The report is made when the run ends: bar is 20 already.
+    // The report is made at the end of the run: bar is already 20.
     assert_eq!(rig.last_report(), [10, 20, 20]);
     let _ = rig.ack(ack_of(0));
     assert_eq!(rig.last_report(), [10, 20, 30]);
 }
 
-/// Volatile control variables go back to their initial values too.
+/// Volatile control variables return to their initial values too.
 #[test]
 fn volatile_control() {
     let mut code = Code::default();
@@ -291,7 +291,7 @@ fn volatile_control() {
     assert_eq!(rig.last_report(), [1]);
 }
 
-/// `(reset)` without `(report)`: volatile variables start over, nothing is sent.
+/// `(reset)` without `(report)`: volatile variables are reset, and nothing is sent.
 #[test]
 fn reset() {
     let mut code = Code::default();

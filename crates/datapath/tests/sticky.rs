@@ -1,5 +1,5 @@
-//! A program made for the reference's `(fallthrough)` does here, as a program with the documented
-//! one, what it does there.
+//! A program written for the reference's `(fallthrough)` behaves, once translated to the documented
+//! one, as it does in the reference.
 
 use crate::support::programs::{BYTES_ACKED, Code, temp};
 use ccplane_datapath::{
@@ -8,7 +8,7 @@ use ccplane_datapath::{
 };
 use ccplane_units::{Duration, Time};
 
-/// Numbers that look random and are always the same.
+/// Deterministic pseudo-random numbers.
 struct Dice(u64);
 
 impl Dice {
@@ -21,8 +21,8 @@ impl Dice {
     }
 }
 
-/// Clauses that note that they ran; each falls through always, never, or where some acknowledged
-/// byte says so.
+/// Clauses that record that they ran; each falls through always, never, or depending on the
+/// acknowledged bytes.
 fn program(dice: &mut Dice) -> Code {
     let mut code = Code::default();
     let (ran, kept) = (code.volatile(0), code.control(3));
@@ -34,7 +34,7 @@ fn program(dice: &mut Dice) -> Code {
             match how {
                 0 => code.fallthrough(),
                 1 => {
-                    // As `(if c (fallthrough))` in both of its forms.
+                    // Both forms of `(if c (fallthrough))`.
                     code.imm(Op::Gt, temp(1), BYTES_ACKED, 7);
                     code.imm(Op::If, reg::SHOULD_CONTINUE, temp(1), 1);
                 }
@@ -106,7 +106,7 @@ impl Side {
         }
     }
 
-    /// What the transport and the agent get.
+    /// Returns the window for the transport and the report for the agent.
     fn ack(&mut self, bytes: u64) -> (u64, Option<Vec<u64>>) {
         self.transport.now += Duration::from_micros(100);
         let signals = Signals {

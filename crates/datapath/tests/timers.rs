@@ -1,11 +1,11 @@
-//! Guards that wait for `Micros` fire at their time, with or without ACKs.
+//! Guards that wait for `Micros` fire on time, with or without ACKs.
 
 use crate::support::programs::{Code, bbr_probe_bw, reno_fold, temp};
 use crate::support::{Rig, ack_of, no_limits};
 use ccplane_datapath::{Compat, Op, Signals, Target, Update, VarKind, reg};
 use ccplane_units::{Duration, Time};
 
-/// Where program 1 begins: at the first ACK, 1.000 s.
+/// Starts program 1 at the first ACK, at 1.000 s.
 fn started(code: &Code) -> Rig {
     let mut rig = Rig::new(code);
     let _ = rig.ack(ack_of(1448));
@@ -31,8 +31,8 @@ fn an_ack_path_cut_for_200_ms_still_yields_its_10_ms_reports() {
         .collect();
     assert_eq!(times, (1..=19).map(|n| n * 10_001).collect::<Vec<_>>());
     assert_eq!(calls, 19, "and no call was in vain");
-    // What was measured before the cut is in the first report; then nothing new, in the last known
-    // state.
+    // Measurements from before the cut are in the first report; the following ones have no events
+    // and the last known state.
     assert_eq!(rig.reports[0].1[0], 1448);
     assert_eq!(rig.reports[1].1[..], [0, 0, 0, 0, 20_000, 0]);
 }
@@ -64,13 +64,12 @@ fn the_gain_machine_of_bbr_advances_without_acks() {
         rig.transport.now = rig.transport.now.max(next);
         if let Some(rate) = rig.deadline().rate {
             rates.push((rig.transport.now.as_micros() / 1000 - 1000, rate));
-            // Its agent answers each report, while the minimum RTT is still at infinity where the
-            // report put it.
+            // Its agent answers each report, while the minimum RTT is still infinity after the
+            // report's reset.
             rig.update(&updates).expect("control variables");
         }
     }
-    // A minimum RTT of 20 ms: three fourths after one, full rate after two, five fourths after
-    // eight, and around again.
+    // A minimum RTT of 20 ms: gain 3/4 after one, 1 after two, 5/4 after eight, and so on.
     let expected = [
         (20, 75),
         (40, 100),
@@ -87,7 +86,7 @@ fn the_gain_machine_of_bbr_advances_without_acks() {
 
 #[test]
 fn a_guard_that_stays_true_fires_once_and_keeps_no_timer_busy() {
-    // As in BBR's first program: `Micros` is never reset.
+    // As in BBR's first program, `Micros` is never reset.
     let mut code = Code::default();
     let count = code.var(VarKind::Report, false, 0);
     code.when(
@@ -111,7 +110,7 @@ fn a_guard_that_stays_true_fires_once_and_keeps_no_timer_busy() {
 fn a_guard_that_the_last_run_did_not_reach_keeps_its_time() {
     let mut code = Code::default();
     let which = code.volatile(0);
-    // The first clause ends every run with an ACK that acknowledges something.
+    // The first clause ends every run by an ACK that acknowledges data.
     code.when(
         |code| code.imm(Op::Gt, temp(0), 0, 0),
         |code| code.set(which, 1),
@@ -178,7 +177,7 @@ fn an_agent_that_shortens_the_wait_is_heard_without_an_ack() {
     let mut rig = started(&reno_fold(1_000_000));
     rig.silence_us(50_000);
     assert!(rig.reports.is_empty());
-    // 10 ms have long passed: the report is due at once.
+    // 10 ms have passed: the report is due at once.
     rig.update(&[Update {
         target: Target::Var(6),
         value: 10_000,

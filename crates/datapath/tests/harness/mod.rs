@@ -1,6 +1,6 @@
-//! The fuzz harness of the bytecode: anything at all goes through the check; what passes runs, and
-//! does what a second, plain interpreter written straight from the definition of the bytecode does.
-//! Used by `cargo test` and by the fuzz target.
+//! Fuzz harness of the bytecode: arbitrary input goes through the check; a program that passes
+//! runs, and must agree with a second, plain interpreter written from the definition of the
+//! bytecode. Used by `cargo test` and by the fuzz target.
 
 mod model;
 
@@ -11,16 +11,16 @@ use ccplane_datapath::{
 use ccplane_units::{Duration, Time};
 use model::Model;
 
-/// What became of an input.
+/// Result of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The check refused it.
     Refused,
-    /// It ran, and agreed with the model.
+    /// It ran and agreed with the model.
     Ran,
 }
 
-/// Takes any bytes; panics where an invariant does not hold.
+/// Takes arbitrary bytes; panics on a violated invariant.
 pub fn bytecode(data: &[u8]) -> Verdict {
     let mut input = Input(data);
     let shaped = !input.one_in(8);
@@ -42,7 +42,7 @@ pub fn bytecode(data: &[u8]) -> Verdict {
     }
 }
 
-/// Runs a checked program on calls made from the input, beside the model.
+/// Runs a checked program next to the model, on calls generated from the input.
 fn run(program: &Program, input: &mut Input) {
     let compat = if input.one_in(4) {
         Compat::Libccp
@@ -78,7 +78,7 @@ fn run(program: &Program, input: &mut Input) {
         ssthresh: u64::MAX,
         now,
     };
-    // The first call is an ACK: it takes the new program into use.
+    // The first call is an ACK, which starts the new program.
     for call in 0..16 {
         transport.now = now;
         let outcome = if call == 0 || !input.one_in(4) {
@@ -117,7 +117,7 @@ fn run(program: &Program, input: &mut Input) {
             model.report_queued();
         }
         now = match (input.byte() % 4, flow.next_deadline()) {
-            // A flow takes a leap of more than 292 years for a clock that went back.
+            // A jump of more than 292 years is taken for a clock that went back.
             (0, Some(deadline)) if deadline.since(now) < Duration::from_nanos(1 << 58) => {
                 now.max(deadline)
             }
@@ -152,7 +152,7 @@ fn signals(input: &mut Input) -> Signals {
     }
 }
 
-/// Bytes, then zeros for ever.
+/// Bytes, followed by an infinite number of zeros.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
@@ -166,12 +166,12 @@ impl Input<'_> {
         }
     }
 
-    /// True once in `n` times.
+    /// Returns true once in `n` times.
     fn one_in(&mut self, n: u8) -> bool {
         self.byte().is_multiple_of(n)
     }
 
-    /// A number: often a small one or one at the edge of what fits.
+    /// Returns a number, often a small one or one near a limit.
     fn value(&mut self) -> u64 {
         let byte = self.byte();
         match byte % 16 {
@@ -198,7 +198,7 @@ impl Input<'_> {
     }
 }
 
-/// Anything that has the form of a program.
+/// Returns an arbitrary program.
 fn raw_program(input: &mut Input) -> (Vec<Instr>, Vec<Clause>, Vec<Var>) {
     let kinds = [VarKind::Report, VarKind::Control, VarKind::Local];
     let count = usize::from(input.byte());
@@ -233,7 +233,7 @@ fn raw_program(input: &mut Input) -> (Vec<Instr>, Vec<Clause>, Vec<Var>) {
     (instrs, clauses, vars)
 }
 
-/// A program that keeps most of the rules most of the time.
+/// Returns a program that keeps most of the rules most of the time.
 fn shaped_program(input: &mut Input) -> (Vec<Instr>, Vec<Clause>, Vec<Var>) {
     let mut vars = Vec::new();
     for kind in [VarKind::Report, VarKind::Control, VarKind::Local] {
@@ -294,8 +294,8 @@ fn shaped_instr(input: &mut Input, variables: &[u8], written: &mut Vec<u8>, guar
         sources.extend_from_slice(variables);
         sources.extend_from_slice(written);
     }
-    // What real programs are made of, and what the interpreter treats in ways of its own, comes up
-    // often.
+    // Instructions that are common in real programs, or handled specially by the interpreter, are
+    // generated often.
     if !guard && input.one_in(6) {
         let falls_through = u64::from(!input.one_in(4));
         return Instr {
@@ -349,7 +349,7 @@ fn shaped_instr(input: &mut Input, variables: &[u8], written: &mut Vec<u8>, guar
     instr
 }
 
-/// Bytes from a seed, the same on every machine (SplitMix64).
+/// Returns bytes from a seed, the same on every machine (SplitMix64).
 pub fn bytes(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed;
     let mut word = move || {

@@ -1,5 +1,4 @@
-//! The bytecode as its definition says it, as plainly as possible: what the interpreter must agree
-//! with.
+//! Plain model of the bytecode, written from its definition; the interpreter must agree with it.
 
 use ccplane_datapath::{
     Compat, INFINITY, Instr, Op, Outcome, Program, Signals, Transport, Urgency, Var, VarKind, reg,
@@ -10,7 +9,7 @@ pub struct Model<'a> {
     program: &'a Program,
     compat: Compat,
     vars: Vec<u64>,
-    /// When `Micros` was 0, ns.
+    /// Time at which `Micros` was 0, ns.
     zero: i128,
     timer: Option<Time>,
     state: Signals,
@@ -115,7 +114,7 @@ impl Model<'_> {
         self.timer
     }
 
-    /// Most instructions that one call ran.
+    /// Maximum number of instructions executed by one call.
     pub fn longest_run(&self) -> usize {
         self.longest
     }
@@ -191,7 +190,7 @@ impl Model<'_> {
                 .min();
         }
         self.timer = waits_for.filter(|_| !sticky).and_then(|waits_for| {
-            // What lies 584 years ahead is never.
+            // A time 584 years ahead counts as never.
             let due = waits_for.checked_add(1)?.checked_mul(1000)?;
             let at = now + (i128::from(due) - (now - self.zero).max(0)).max(0);
             u64::try_from(at)
@@ -201,7 +200,7 @@ impl Model<'_> {
         });
     }
 
-    /// The least value of `Micros` that some guard waits to exceed.
+    /// Smallest value of `Micros` that a guard waits to exceed.
     fn look_ahead(&self, machine: &Machine) -> Option<u64> {
         let mut ahead = Machine {
             waits: None,

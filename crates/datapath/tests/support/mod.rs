@@ -1,4 +1,4 @@
-//! What the tests share: one flow with its table and a clock.
+//! Shared test support: a flow with its table and a clock.
 #![allow(dead_code)]
 
 pub mod programs;
@@ -10,20 +10,20 @@ use ccplane_datapath::{
 use ccplane_units::{Duration, Time};
 use programs::Code;
 
-/// A flow under its table. Applies what the flow asks of the transport, and takes every report at
-/// once unless told not to.
+/// Flow with its table. Applies the flow's outcomes to the transport, and takes every report at
+/// once unless `queue` is false.
 pub struct Rig {
     pub table: ProgramTable,
     pub flow: Flow<16>,
     pub transport: Transport,
     pub reports: Vec<(Time, Vec<u64>)>,
-    /// False while the queue for reports is full.
+    /// False while the report queue is full.
     pub queue: bool,
 }
 
 pub const MSS: u64 = 1448;
 
-/// Limits that no test meets unless it wants to.
+/// Limits that never apply unless a test changes them.
 pub fn no_limits() -> Limits {
     Limits {
         min_cwnd: 1,
@@ -34,7 +34,7 @@ pub fn no_limits() -> Limits {
 }
 
 impl Rig {
-    /// A flow at time 1 s that was set to program 1.
+    /// Creates a flow at time 1 s that was set to program 1.
     pub fn new(code: &Code) -> Rig {
         Rig::with(code, no_limits(), Compat::Documented)
     }
@@ -87,8 +87,8 @@ impl Rig {
         self.took(outcome)
     }
 
-    /// Lets `us` pass without an ACK, calling the flow at each of its deadlines; returns how many
-    /// there were.
+    /// Advances by `us` without an ACK, calling the flow at each of its deadlines; returns the
+    /// number of calls.
     pub fn silence_us(&mut self, us: u64) -> usize {
         let end = self.transport.now + Duration::from_micros(us);
         let mut calls = 0;
@@ -102,7 +102,7 @@ impl Rig {
         calls
     }
 
-    /// The fields of the last report.
+    /// Fields of the last report.
     pub fn last_report(&self) -> &[u64] {
         &self.reports.last().expect("a report").1
     }
@@ -120,7 +120,7 @@ impl Rig {
     }
 }
 
-/// An ACK for one segment.
+/// ACK of `bytes` bytes.
 pub fn ack_of(bytes: u64) -> Signals {
     Signals {
         bytes_acked: bytes,

@@ -1,9 +1,9 @@
-//! Programs put together by hand, for the tests: the same ones that CCP's algorithms use.
+//! Hand-written programs for the tests, equivalent to those of CCP's algorithms.
 #![allow(dead_code)]
 
 use ccplane_datapath::{Clause, INFINITY, Instr, Op, Program, Var, VarKind, reg};
 
-/// A program under construction.
+/// Program under construction.
 #[derive(Default)]
 pub struct Code {
     pub instrs: Vec<Instr>,
@@ -72,7 +72,7 @@ impl Code {
         self.set(reg::SHOULD_CONTINUE, 1);
     }
 
-    /// A clause: `guard` returns the register of its flag.
+    /// Adds a clause; `guard` returns the register of its flag.
     pub fn when(&mut self, guard: impl FnOnce(&mut Code) -> u8, body: impl FnOnce(&mut Code)) {
         let guard_start = self.instrs.len() as u16;
         let flag = guard(self);
@@ -95,7 +95,7 @@ impl Code {
     }
 }
 
-/// The n-th temporary.
+/// Register of the n-th temporary.
 pub const fn temp(n: u8) -> u8 {
     reg::TEMPS + n
 }
@@ -109,7 +109,7 @@ pub const RATE_OUT: u8 = 12;
 pub const RTT: u8 = 13;
 pub const TIMEOUT: u8 = 14;
 
-/// The fold of Reno and Cubic: accumulate, report at once on loss or timeout, else every
+/// The fold of Reno and Cubic: accumulate, report at once on loss or timeout, otherwise every
 /// `interval_us`.
 pub fn reno_fold(interval_us: u64) -> Code {
     let mut code = Code::default();
