@@ -177,7 +177,7 @@ fn updates_byte_for_byte() {
     );
 }
 
-/// One report, two control variables.
+/// One report variable, two control variables.
 const CONTROLLED: &str = "(def (Report (volatile acked 0)) (limit 5) (pace 9))
     (when (> Ack.bytes_acked limit) (:= Report.acked (+ Report.acked pace)) (report))";
 
@@ -390,8 +390,7 @@ fn a_decoded_program_that_would_hurt_is_refused() {
         bad[at] = value;
         bad
     };
-    // A register index of 5000, a jump back, an event beyond the end, an operation that does not
-    // exist.
+    // A register index of 5000, a backward jump, an event beyond the end, an undefined operation.
     let far = {
         let mut bad = change(36 + 2, 0x88);
         bad[36 + 3] = 0x13;
@@ -414,7 +413,7 @@ fn a_decoded_program_that_would_hurt_is_refused() {
     assert!(install.decode().is_ok());
 }
 
-/// What the published algorithms use of the language, and the operators that have no instruction of
+/// Language features that the published algorithms use, and the operators without an instruction of
 /// their own.
 const PROGRAMS: [&str; 5] = [
     CONTROLLED,
@@ -440,7 +439,7 @@ const PROGRAMS: [&str; 5] = [
      (when true (:= Report.x (wrapped_max Report.x Ack.bytes_acked)) (report))",
 ];
 
-/// What a datapath does at each of a list of ACKs.
+/// Outcomes and reports of a datapath for a list of ACKs.
 fn trace(program: &Program, acks: &[Signals]) -> Vec<(Outcome, Vec<u64>)> {
     trace_as(Compat::Documented, program, acks)
 }
@@ -508,7 +507,7 @@ fn signals() -> impl Strategy<Value = Signals> {
 }
 
 proptest! {
-    /// A program that went through CCP's encoding does what the original does: same windows, rates
+    /// A program that went through CCP's encoding behaves like the original: same windows, rates
     /// and reports.
     #[test]
     fn an_encoded_program_means_the_same(which in 0..PROGRAMS.len(), acks in prop::collection::vec(signals(), 1..60)) {
@@ -520,8 +519,8 @@ proptest! {
         prop_assert_eq!(trace(&decoded, &acks), trace(&original, &acks));
     }
 
-    /// So does one that asks for the reference's `(fallthrough)`, on a datapath whose own is that
-    /// one.
+    /// The same holds for a program that uses the reference's `(fallthrough)`, on a datapath that
+    /// implements it.
     #[test]
     fn an_encoded_program_of_the_references_fallthrough_keeps_it(
         which in 0..PROGRAMS.len(), acks in prop::collection::vec(signals(), 1..60)
@@ -538,7 +537,7 @@ proptest! {
         crate::fuzz::read(&datagram);
     }
 
-    /// Damage to real messages reaches further into the readers than noise does.
+    /// Damaged messages reach deeper into the decoders than random bytes.
     #[test]
     fn damaged_messages_are_read_without_a_panic(which in 0..PROGRAMS.len(), damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)) {
         let mut out = bytes(|out| install(out, 9, &program(PROGRAMS[which])));
@@ -561,8 +560,8 @@ proptest! {
 
 #[test]
 fn the_sticky_fallthrough_of_the_reference_is_undone() {
-    // In the second clause's body the flag is cleared first, so that the third is not run after it
-    // on a CCP datapath either.
+    // In the second clause's body the flag is cleared first, so that the third clause does not run
+    // after it on a CCP datapath either.
     let program = program(PROGRAMS[1]);
     let out = bytes(|out| install(out, 9, &program));
     let clear = [1, 2, 1, 0, 0, 0, 2, 1, 0, 0, 0, 1, 0, 0, 0, 0];

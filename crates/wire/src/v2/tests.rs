@@ -9,7 +9,7 @@ use crate::{
     Command, DatapathInfo, Event, FlowInfo, FlowStats, MOST_TAGS, Offer, Refusal, Tags, WireError,
 };
 
-/// An event that owns its fields, so that events can be kept.
+/// Returns an event that owns its fields, so that events can be stored.
 fn owned(event: &Event<'_>) -> Event<'static> {
     match event.clone() {
         Event::Report {
@@ -328,7 +328,7 @@ fn a_flow_without_tags_is_as_it_was_before_there_were_any() {
     let (none, one) = (opened(&[]), opened(&["a=b"]));
     assert_eq!(none.as_bytes().len(), 2 + 4 + 8 + 48 + 7 + 7 + 1);
     assert_eq!(one.as_bytes().len(), none.as_bytes().len() + 1 + 1 + 3);
-    // More than the most, a key twice, and what is no tag.
+    // More tags than the maximum, a duplicate key, and an invalid tag.
     let tagged = |tags: &[&str]| {
         let mut bytes = none.as_bytes().to_vec();
         bytes.push(tags.len() as u8);
@@ -365,7 +365,7 @@ mod page {
 
     const PAGE: &str = include_str!("../../../../docs/wire.md");
 
-    /// The page's vectors: of a line everything before two spaces is bytes.
+    /// Test vectors of the page: on each line, everything before two spaces is bytes.
     fn vectors() -> BTreeMap<String, Vec<u8>> {
         let mut vectors = BTreeMap::new();
         let mut current: Option<(String, Vec<u8>)> = None;
