@@ -1,10 +1,10 @@
-//! The examples of `docs/language.md` compile, and those that show an error show it.
+//! The examples of `docs/language.md` compile, and the erroneous ones give the documented error.
 
 use ccplane_lang::{Limits, compile};
 
 const BOOK: &str = include_str!("../../../docs/language.md");
 
-/// The fenced blocks of one kind.
+/// Returns the fenced blocks of one kind.
 fn blocks(kind: &str) -> Vec<&'static str> {
     let fence = format!("```{kind}\n");
     BOOK.split(&fence)
@@ -53,7 +53,7 @@ fn every_signal_is_listed_with_its_number() {
     assert_eq!(listed, usize::from(ccplane_datapath::reg::SIGNALS_END));
 }
 
-/// `| 4 | `Ack.lost_pkts_sample` | …`
+/// Parses a table row: `| 4 | `Ack.lost_pkts_sample` | …`
 fn row(line: &str) -> Option<(u8, &str)> {
     let mut cells = line.strip_prefix("| ")?.split(" | ");
     let number = cells.next()?.parse().ok()?;

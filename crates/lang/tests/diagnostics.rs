@@ -1,4 +1,4 @@
-//! What a person sees: the rendered diagnostics, without colours.
+//! Rendered diagnostics as the user sees them, without colours.
 
 use ccplane_lang::{Limits, compile};
 use miette::{GraphicalReportHandler, GraphicalTheme};

@@ -1,5 +1,5 @@
-//! What the language has beyond CCP's: more operators, `if` in every place, ratios, units,
-//! constants, timers, hints.
+//! Extensions of CCP's language: more operators, `if` in every position, ratios, units, constants,
+//! timers, hints.
 
 use crate::compiling::{compiled, ops, refused_for, same};
 use ccplane_datapath::{Op, Program as Bytecode, reg};

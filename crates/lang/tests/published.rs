@@ -1,5 +1,5 @@
-//! Programs of the shape that the published CCP algorithms use, written anew: each compiles, and to
-//! what.
+//! Programs similar to those of the published CCP algorithms, written anew: each compiles to the
+//! expected code.
 
 use ccplane_lang::{Limits, Program, compile};
 

@@ -1,5 +1,5 @@
-//! Every construct on which CCP's own compiler or datapath crashes, errs or surprises: here it has
-//! its right meaning, or an error that says what to write.
+//! Constructs on which CCP's own compiler or datapath crashes, fails or surprises: here each has
+//! its proper meaning, or an error that states the fix.
 
 use crate::compiling::{compiled, ops, refused_for, same};
 use ccplane_datapath::{INFINITY, Op, VarKind, reg};
@@ -485,7 +485,7 @@ fn the_references_fallthrough_can_be_chosen() {
         sticky.cost().instrs_worst >= sticky.cost().instrs
             && sticky.bytecode().to_string().contains("fallthrough")
     );
-    // With a value it is a variable, as in any program that had one of this name.
+    // With a value it is an ordinary variable of that name.
     let variable = compiled("(def (compat 3)) (when true (:= Cwnd compat))");
     assert_eq!(variable.control_names().collect::<Vec<_>>(), ["compat"]);
     refused_for(

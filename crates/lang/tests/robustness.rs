@@ -1,5 +1,5 @@
-//! No text makes the compiler panic, hang or exhaust its stack, and whatever it takes it takes
-//! again when printed.
+//! No text makes the compiler panic, hang or exhaust its stack, and every accepted text is accepted
+//! again after printing.
 #![expect(
     clippy::disallowed_methods,
     reason = "it measures how long the compiler takes"
@@ -19,7 +19,8 @@ const PUBLISHED: [&str; 4] = [
     include_str!("programs/copa.ccp"),
 ];
 
-/// Compiles anything: a program must survive printing, an error must have a place inside the text.
+/// Compiles any text: a program must survive printing, and an error must have a location inside the
+/// text.
 fn try_out(text: &str) {
     match compile(text, &Limits::default()) {
         Ok(program) => {
@@ -138,7 +139,7 @@ fn hostile_texts_take_no_longer_than_their_length() {
     for text in texts {
         let start = Instant::now();
         assert!(compile(&text, &Limits::default()).is_err());
-        // Less than 0.1 s each where nothing else runs; what must not happen takes minutes.
+        // Less than 0.1 s each on an idle machine; a failure takes minutes.
         assert!(
             start.elapsed() < Duration::from_secs(10),
             "{} took {:?}",
@@ -148,7 +149,7 @@ fn hostile_texts_take_no_longer_than_their_length() {
     }
 }
 
-/// Changes a text a little, as a typo or a careless edit would.
+/// Changes a text slightly, as a typo or a careless edit would.
 fn mutate(text: &str, random: &mut Random) -> String {
     const PIECES: [&str; 34] = [
         "(",

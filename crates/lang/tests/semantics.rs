@@ -1,5 +1,6 @@
-//! Random programs: compiled and run by the datapath's interpreter they do what their text says, as
-//! evaluated form by form; and a program that is printed and compiled again is the same program.
+//! Random programs: compiled and run by the datapath's interpreter, they agree with a form-by-form
+//! evaluation of their source; and a program that is printed and compiled again is the same
+//! program.
 
 use crate::generate;
 use crate::generate::Random;
@@ -30,7 +31,7 @@ fn compiled(text: &str) -> Option<Program> {
     }
 }
 
-/// Runs text and bytecode side by side, until an operation has no result.
+/// Runs source and bytecode side by side, until an operation has no result.
 fn side_by_side(text: &str, program: &Program, seed: u64) {
     let owner = Owner {
         min_cwnd: 0,
@@ -96,11 +97,11 @@ fn side_by_side(text: &str, program: &Program, seed: u64) {
         let outcome = flow.on_ack(&transport, &signals, &table);
         let due = match machine.run() {
             Ok(due) => due,
-            // From here on the datapath computes with another value, where the reference would
-            // stop.
+            // From here on the datapath computes with a substitute value, where the reference would
+            // abort.
             Err(Fault) => return,
         };
-        // The datapath counts in ns and takes no more than about 146 years.
+        // The datapath counts in ns and limits `Micros` to about 146 years.
         if machine.get("Micros") > 1 << 51 {
             return;
         }

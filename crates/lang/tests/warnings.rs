@@ -1,4 +1,4 @@
-//! What a program is warned of, as a person sees it; and what it is not.
+//! Warnings of programs as rendered for the user, and programs without warnings.
 
 use ccplane_lang::{Code, Limits, Problem, compile};
 use miette::{GraphicalReportHandler, GraphicalTheme};
@@ -106,7 +106,7 @@ fn what_converts_is_not_warned_of() {
         "(if (> Flow.srtt_us (+ Flow.min_rtt_us (/ (* 131072 Flow.srtt_us) Cwnd))) (report))",
         // A local is reused.
         "(do (:= t Cwnd) (:= Ssthresh t) (:= t Flow.srtt_us) (:= Micros t))",
-        // Of the agent's variables nothing is known.
+        // The units of the agent's variables are unknown.
         "(do (:= Rate own) (:= Cwnd own))",
         "(if (< Flow.srtt_us +infinity) (:= own (ewma 7/8 Flow.srtt_us)))",
         "(:= own (ewma 7/8 (min Flow.rtt_sample_us 1s)))",
@@ -155,7 +155,7 @@ fn a_sample_that_a_timer_repeats_is_warned_of() {
             true,
             true,
         ),
-        // The variable may say whether the sample is new.
+        // The variable may indicate whether the sample is new.
         ("(&& true (> own 0))", sum, true, false),
         (known, "(:= Report.sum Flow.rtt_sample_us)", true, false),
     ] {

@@ -156,7 +156,7 @@ proptest! {
     fn a_place_in_the_program_is_one_in_the_text(at in 0..MINE.len()) {
         let mine = TextAlgorithm::read(MINE).expect("well formed");
         let woven = mine.woven(&["0.8", "10ms"]);
-        // Behind the header every byte is found again, wherever it went.
+        // Every byte after the header is found again at its new position.
         if at > mine.header.end as usize {
             let moved = (0..woven.text.len()).find(|to| woven.back(Span::new(*to, to + 1)) == Span::new(at, at + 1));
             let moved = moved.expect("it is there");

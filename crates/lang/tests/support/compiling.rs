@@ -1,4 +1,4 @@
-//! What tests of the compiler say over and over.
+//! Helpers for tests of the compiler.
 
 use ccplane_datapath::Op;
 use ccplane_lang::{Code, Diagnostics, Limits, Program, compile};
@@ -18,7 +18,7 @@ pub fn same(a: &str, b: &str) {
     assert_eq!(compiled(a).code(), compiled(b).code(), "{a}\n{b}");
 }
 
-/// The one problem of a text: its code, and a part of its message or fix.
+/// Checks the one problem of a text: its code, and a part of its message or fix.
 pub fn refused_for(source: &str, code: Code, part: &str) {
     let why = refused(source);
     let [problem] = why.problems() else {

@@ -1,7 +1,6 @@
-//! Random program text from a seed: well formed, well typed, and of about the size that is asked
-//! for.
+//! Random program source from a seed: well formed, well typed, and of about the requested size.
 
-/// Numbers from a seed (splitmix64).
+/// Pseudo-random numbers from a seed (SplitMix64).
 pub struct Random(pub u64);
 
 impl Random {
@@ -13,7 +12,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Below `n`.
+    /// Returns a number below `n`.
     pub fn below(&mut self, n: usize) -> usize {
         (self.next() % n.max(1) as u64) as usize
     }
@@ -49,7 +48,7 @@ const TARGETS: &[&str] = &[
 ];
 const WEIGHTS: &[&str] = &["7", "0.875", "1.0", "0", "1/3", "weight"];
 
-/// A program of about `size` operators, over a fixed set of variables.
+/// Returns a program of about `size` operators, over a fixed set of variables.
 pub fn program(random: &mut Random, size: usize) -> String {
     let def = "(def (Report (a 5) (volatile v 3) (f false)) (control 9) (volatile reset_me 4) (flag true) (weight 3))";
     let mut text = format!(
@@ -140,8 +139,8 @@ fn number(random: &mut Random, room: usize) -> String {
             number(random, room / 2),
             number(random, room / 2)
         ),
-        // With a factor that is no constant: constants alone stay exact instead of being rounded
-        // down.
+        // Includes a factor that is not constant: constants alone stay exact instead of being
+        // rounded down.
         6 => format!(
             "(* {} {} {})",
             number(random, room),

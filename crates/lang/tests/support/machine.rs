@@ -1,16 +1,16 @@
-//! A second, slow implementation of the language: evaluates program text form by form, in the words
-//! of its documentation, sharing no code with the compiler.
+//! Second, slow implementation of the language: evaluates source form by form, following the
+//! documentation, without code shared with the compiler.
 
 use std::collections::HashMap;
 
-/// Text as nested lists.
+/// Source as nested lists.
 #[derive(Clone, Debug)]
 pub enum Form {
     Atom(String),
     List(Vec<Form>),
 }
 
-/// Reads well-formed text without comments.
+/// Parses well-formed source without comments.
 pub fn read(text: &str) -> Vec<Form> {
     let spaced = text.replace('(', " ( ").replace(')', " ) ");
     let mut stack = vec![Vec::new()];
@@ -33,8 +33,8 @@ pub fn read(text: &str) -> Vec<Form> {
     stack.pop().expect("balanced text")
 }
 
-/// An operation without a result. The datapath goes on with another value and counts it; here
-/// evaluation stops.
+/// Operation without a result. The datapath continues with a substitute value and counts a fault;
+/// here the evaluation stops.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Fault;
 
@@ -44,7 +44,7 @@ struct Declared {
     init: u64,
 }
 
-/// A program and the state of one flow.
+/// Program with the state of one flow.
 pub struct Machine {
     clauses: Vec<Vec<Form>>,
     declared: Vec<Declared>,
@@ -75,7 +75,7 @@ fn atom(form: &Form) -> &str {
     }
 }
 
-/// A decimal or ratio as numerator and denominator.
+/// Parses a decimal or ratio into numerator and denominator.
 fn fraction(text: &str) -> Option<(u128, u128)> {
     if let Some((num, den)) = text.split_once('/') {
         return Some((num.parse().ok()?, den.parse().ok()?));
@@ -123,7 +123,7 @@ impl Machine {
         self.values.get(name).copied().unwrap_or(0)
     }
 
-    /// The report variables in order.
+    /// Report variables in order.
     pub fn report(&self) -> Vec<u64> {
         let reported = self
             .declared
@@ -132,7 +132,7 @@ impl Machine {
         reported.map(|one| self.get(&one.name)).collect()
     }
 
-    /// Runs the clauses; true when a report is due.
+    /// Runs the clauses; returns true if a report is due.
     pub fn run(&mut self) -> Result<bool, Fault> {
         (self.reports, self.resets) = (false, false);
         for clause in self.clauses.clone() {
@@ -153,7 +153,7 @@ impl Machine {
         Ok(self.reports)
     }
 
-    /// Volatile variables start over.
+    /// Resets the volatile variables.
     pub fn reset(&mut self) {
         for one in self.declared.iter().filter(|one| one.volatile) {
             self.values.insert(one.name.clone(), one.init);
@@ -187,7 +187,7 @@ impl Machine {
         Ok(())
     }
 
-    /// A value directly right of `:=`; `old` is what the variable holds.
+    /// Evaluates the right-hand side of `:=`; `old` is the variable's current value.
     fn bound(&self, old: u64, form: &Form) -> Result<u64, Fault> {
         let Form::List(parts) = form else {
             return self.eval(form);
