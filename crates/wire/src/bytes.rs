@@ -1,8 +1,8 @@
-//! Reading and writing little-endian fields without a panic.
+//! Reading and writing of little-endian fields, without panics.
 
 use crate::WireError;
 
-/// What is left of a message to read.
+/// Unread rest of a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a> {
     what: &'static str,
@@ -58,7 +58,7 @@ impl<'a> Reader<'a> {
         self.left.len()
     }
 
-    /// Fails if anything is left.
+    /// Returns an error if anything is left.
     pub fn end(&self, says: usize) -> Result<(), WireError> {
         match self.left.len() {
             0 => Ok(()),

@@ -1,11 +1,11 @@
-//! Why bytes are no message, or a message cannot be put into bytes.
+//! Errors of decoding and encoding.
 
 use ccplane_datapath::CheckError;
 
 use crate::BadTag;
 
-/// What is wrong with a message, and where. Whoever receives such from a peer closes that peer's
-/// connection, as nothing after it can be trusted to start where it seems to.
+/// Error in a message. A receiver closes the connection of the peer that sent it, as the start of
+/// the next message is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
@@ -14,66 +14,66 @@ pub enum WireError {
         "{what} needs {needs} bytes, {has} are left: the sender cut it, or its length is wrong"
     )]
     Short {
-        /// Which message or part.
+        /// Message or part.
         what: &'static str,
-        /// Bytes that it needs.
+        /// Bytes required.
         needs: usize,
-        /// Bytes that are there.
+        /// Bytes available.
         has: usize,
     },
-    /// A length field does not agree with what the message holds.
+    /// A length field disagrees with the contents of the message.
     #[error("{what} says {says} bytes, but its contents need {needs}")]
     Length {
-        /// Which message.
+        /// Message.
         what: &'static str,
-        /// What the length field says.
+        /// Value of the length field.
         says: usize,
-        /// What it should say.
+        /// Length of the contents.
         needs: usize,
     },
-    /// More than a message can hold.
+    /// A quantity exceeds the limit of the format.
     #[error("{what} is {is}, the format holds at most {most}")]
     TooLong {
-        /// Which quantity.
+        /// Quantity.
         what: &'static str,
-        /// How much it is.
+        /// Its value.
         is: usize,
-        /// How much fits.
+        /// Maximum value.
         most: usize,
     },
-    /// A number that stands for nothing.
+    /// A number has no defined meaning.
     #[error(
         "{what} {value} does not exist: sender and receiver speak different versions, or this is no message"
     )]
     Unknown {
-        /// Which number.
+        /// Kind of number.
         what: &'static str,
         /// Its value.
         value: u64,
     },
-    /// Another version of the framing.
+    /// The peer uses another version of the framing.
     #[error("the peer speaks version {theirs}, this side version {ours}: update the older one")]
     Version {
-        /// The peer's.
+        /// Version of the peer.
         theirs: u16,
-        /// Ours.
+        /// Own version.
         ours: u16,
     },
-    /// A text that is not one.
+    /// A text is not valid UTF-8.
     #[error("{0} is not UTF-8 text")]
     Text(&'static str),
-    /// A tag that is none, or too many of them.
+    /// A tag is invalid, or there are too many.
     #[error("a flow's tags cannot be: {0}")]
     Tag(#[from] BadTag),
-    /// A program that is in order as a message but does not pass the check.
+    /// A well-formed program does not pass the check.
     #[error("the program does not pass the check: {0}")]
     Program(#[from] CheckError),
-    /// Something that CCP's format has no words for.
+    /// CCP's format cannot express the message.
     #[error("CCP's format cannot say {0}")]
     Unsayable(Unsayable),
 }
 
-/// What of ccplane's language CCP's format has no words for, with what to write instead.
+/// Feature of ccplane's language that CCP's format cannot express. The message gives a replacement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unsayable {
@@ -82,15 +82,15 @@ pub enum Unsayable {
         "the signal `{0}`: compute it from the signals of CCP, or offer another program for CCP datapaths"
     )]
     Signal(&'static str),
-    /// `Ssthresh`.
+    /// The `Ssthresh` state.
     #[error(
         "`Ssthresh`: a CCP datapath has no slow-start threshold; keep it in a variable of the program"
     )]
     Ssthresh,
-    /// `(reset)`.
+    /// The `(reset)` statement.
     #[error("`(reset)`: bind each volatile variable to its initial value instead")]
     Reset,
-    /// Statement `(if …)`.
+    /// An `(if …)` statement.
     #[error(
         "a statement `(if …)`: write `(:= variable (if condition value))`, or a `when` of its own"
     )]
@@ -103,7 +103,7 @@ pub enum Unsayable {
         "the constant {0} here: its constants have 31 bits, and +infinity; bind a larger one in a clause"
     )]
     Constant(u64),
-    /// Too deep an expression.
+    /// An expression that is nested too deeply.
     #[error(
         "an expression that needs {0} temporaries: it has 8; name an intermediate value with `(:= name …)`"
     )]
@@ -121,7 +121,7 @@ pub enum Unsayable {
         "a report without fields, which would say that the flow ended: declare a report variable"
     )]
     EmptyReport,
-    /// Setting `Micros` from the agent.
+    /// An update of `Micros` by the agent.
     #[error("an update of `Micros`: bind it in the program, at a condition on a control variable")]
     Micros,
     /// An update of a variable that is not a control variable.
@@ -130,7 +130,7 @@ pub enum Unsayable {
     /// An IPv6 address.
     #[error("an IPv6 address: its CREATE has room for IPv4")]
     Ipv6,
-    /// A flow number that does not fit.
+    /// A flow number that does not fit into 32 bits.
     #[error("flow {0}: its flows have 32-bit numbers")]
     Flow(u64),
 }

@@ -1,4 +1,4 @@
-//! The typed messages, the same for every link and every framing.
+//! Typed messages, common to all links and framings.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -8,166 +8,164 @@ use ccplane_units::{Bytes, Duration, Rate};
 
 use crate::Tags;
 
-/// Datapath to agent. A flow is a `u64` that its datapath allots and does not use again while the
-/// flow lives.
+/// Message from datapath to agent. A flow is a `u64` that its datapath assigns and does not reuse
+/// while the flow is live.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event<'a> {
-    /// The datapath (re)started and holds no programs of this agent: the agent answers with
+    /// The datapath has (re)started and holds no programs of this agent. The agent answers with
     /// [`Command::Install`]s.
     Ready {
-        /// What it is and can do.
+        /// Description of the datapath.
         datapath: DatapathInfo,
     },
-    /// A flow began, or lives already and is announced to an agent that is new to it
-    /// ([`FlowInfo::live`]).
+    /// A flow has opened, or a live flow is announced to a new agent ([`FlowInfo::live`]).
     FlowOpened {
         /// The flow.
         flow: u64,
-        /// Its addresses and its state.
+        /// Its addresses and state.
         info: FlowInfo,
     },
-    /// A report of a flow's program.
+    /// A flow's program made a report.
     Report {
         /// The flow.
         flow: u64,
-        /// The uid of the program that made it.
+        /// Uid of the program.
         program: u32,
-        /// True when a loss, a timeout or an undo was in it.
+        /// True if the report includes a loss, a timeout or an undo.
         urgent: bool,
-        /// The report variables, in order of declaration.
+        /// Report variables, in order of declaration.
         fields: &'a [u64],
     },
-    /// A flow ended; its number may be used again.
+    /// A flow has closed; its number may be reused.
     FlowClosed {
         /// The flow.
         flow: u64,
-        /// Totals over its life.
+        /// Totals of the flow.
         stats: FlowStats,
     },
-    /// The datapath did not do what a command asked.
+    /// The datapath refused a command.
     Refused {
-        /// The flow the command was for; `None` for an install.
+        /// Flow of the command; `None` for an install.
         flow: Option<u64>,
-        /// The uid of the program concerned; 0 where there is none.
+        /// Uid of the program concerned; 0 if there is none.
         program: u32,
-        /// Why.
+        /// Reason of the refusal.
         why: Refusal,
     },
     /// A program is ready to be set on flows.
     Installed {
-        /// Its uid.
+        /// Uid of the program.
         program: u32,
     },
 }
 
-/// Agent to datapath.
+/// Message from agent to datapath.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
-    /// The agent runs this algorithm. Said after [`Event::Ready`], before the algorithm's programs:
-    /// who sets flows up for an agent in another process learns from it what to set up.
+    /// The agent hosts this algorithm. Sent after [`Event::Ready`] and before the algorithm's
+    /// programs: a process that sets up flows for a remote agent learns from it what to set up.
     Offer(Arc<Offer>),
-    /// Keep this program, under its [`Program::uid`], for flows of this algorithm.
+    /// Store this program, under its [`Program::uid`], for flows of this algorithm.
     Install {
-        /// The algorithm's name.
+        /// Name of the algorithm.
         algorithm: Arc<str>,
-        /// The program, its uid in it.
+        /// Program, including its uid.
         program: Arc<Program>,
     },
-    /// Run an installed program on a flow, from its initial values, with these updates applied
-    /// first.
+    /// Run an installed program on a flow, from its initial values with these updates applied.
     SetProgram {
         /// The flow.
         flow: u64,
-        /// The program.
+        /// Uid of the program.
         uid: u32,
         /// Control variables of that program, window, rate, ssthresh.
         updates: Updates,
     },
-    /// Change control variables of a flow's current program, its window, rate or ssthresh; all at
-    /// once.
+    /// Change control variables of a flow's current program, its window, rate or ssthresh,
+    /// atomically.
     Update {
         /// The flow.
         flow: u64,
-        /// What to change.
+        /// New values.
         updates: Updates,
     },
-    /// Give a flow to the datapath's own control, until it is set a program.
+    /// Return a flow to the datapath's own control, until a program is set.
     Release {
         /// The flow.
         flow: u64,
     },
-    /// The thread that runs the algorithm's callbacks is alive.
+    /// Heartbeat: the thread that runs the algorithm's callbacks is alive.
     Heartbeat {
-        /// The algorithm's name.
+        /// Name of the algorithm.
         algorithm: Arc<str>,
     },
 }
 
-/// An algorithm that an agent runs.
+/// Algorithm hosted by an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// The name by which flows choose it.
+    /// Name by which flows choose it.
     pub name: Arc<str>,
-    /// Its name among the kernel's congestion controls.
+    /// Name among the kernel's congestion controls.
     pub kernel_name: String,
-    /// What it needs of a datapath.
+    /// Required capabilities.
     pub needs: Capabilities,
-    /// What it needs, and what it uses where it is there.
+    /// Required and optional capabilities.
     pub wants: Capabilities,
-    /// How long a report that is not urgent may wait.
+    /// Maximum delay of a report that is not urgent.
     pub latency: Duration,
 }
 
-/// What a datapath says of itself at [`Event::Ready`].
+/// Description of a datapath in [`Event::Ready`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatapathInfo {
-    /// A number that its owner gave it, for logs.
+    /// Number assigned by its operator, for logs.
     pub id: u32,
-    /// What kind it is: `linux`, `sim`, `ccp`, …
+    /// Kind of the datapath: `linux`, `sim`, `ccp`, …
     pub kind: String,
-    /// What it can do.
+    /// Capabilities.
     pub capabilities: Capabilities,
-    /// Most programs an algorithm may install.
+    /// Maximum programs per algorithm.
     pub max_programs: u32,
-    /// Most instructions of a program.
+    /// Maximum instructions of a program.
     pub max_instrs: u32,
-    /// Most variables of a program.
+    /// Maximum variables of a program.
     pub max_vars: u32,
-    /// Silence of an algorithm after which its flows fall back; heartbeats come at a third of it.
-    /// `None`: it never falls back by silence and takes no heartbeats, as a version-1 peer.
+    /// Agent timeout, after which an algorithm's flows fall back; heartbeats are sent at a third of
+    /// it. `None`: the datapath never times out and takes no heartbeats, like a version-1 peer.
     pub fallback_after: Option<Duration>,
 }
 
-/// What a datapath says of a flow at [`Event::FlowOpened`].
+/// Description of a flow in [`Event::FlowOpened`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowInfo {
-    /// The algorithm that the flow asked for; empty when it asked for none.
+    /// Algorithm that the flow asked for; empty if none.
     pub algorithm: String,
-    /// The window that the flow started with.
+    /// Initial window of the flow.
     pub init_cwnd: Bytes,
     /// Payload of a full segment.
     pub mss: Bytes,
-    /// The sender's address; unspecified where the datapath has none.
+    /// Address of the sender; unspecified if the datapath has none.
     pub local: SocketAddr,
-    /// The receiver's address.
+    /// Address of the receiver.
     pub peer: SocketAddr,
-    /// The window in force.
+    /// Congestion window in force.
     pub cwnd: Bytes,
-    /// The slow-start threshold in force; `u64::MAX` bytes before the first loss.
+    /// Slow-start threshold in force; `u64::MAX` bytes before the first loss.
     pub ssthresh: Bytes,
-    /// The pacing rate in force; zero when not paced.
+    /// Pacing rate in force; zero when not paced.
     pub rate: Rate,
     /// Smoothed RTT; zero before the first sample.
     pub srtt: Duration,
-    /// True when the flow lived before this agent knew it (the agent restarted, or the flow comes
-    /// back from the fallback): the algorithm goes on from `cwnd`.
+    /// True if the flow was live before this agent took it over (the agent restarted, or the flow
+    /// returns from the fallback): the algorithm continues from `cwnd`.
     pub live: bool,
-    /// What the datapath's owner says of its flows; empty where nothing was said.
+    /// Tags that the datapath's operator set for its flows; empty by default.
     pub tags: Tags,
 }
 
 impl Default for FlowInfo {
-    /// A fresh flow of 10 segments of 1448 bytes (RFC 6928) that asks for no algorithm.
+    /// A new flow with 10 segments of 1448 bytes (RFC 6928) that asks for no algorithm.
     fn default() -> FlowInfo {
         let unspecified = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
         FlowInfo {
@@ -186,7 +184,7 @@ impl Default for FlowInfo {
     }
 }
 
-/// Totals over a flow's life; zero where the datapath does not count.
+/// Totals of a flow; zero if the datapath does not count them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowStats {
     /// Bytes acknowledged.
@@ -195,11 +193,11 @@ pub struct FlowStats {
     pub packets_lost: u64,
     /// Reports made.
     pub reports: u64,
-    /// How long it lived.
+    /// Time from open to close.
     pub lifetime: Duration,
 }
 
-/// Why a datapath did not do what was asked.
+/// Reason why a datapath refused a command.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -208,41 +206,42 @@ pub enum Refusal {
         "the datapath has no program {0}: it was not installed, or the datapath restarted since"
     )]
     UnknownProgram(u32),
-    /// No such flow lives, or it was announced anew since: it is back from the datapath's own
-    /// control.
+    /// No such flow is live, or it was announced again since, because it returned from the
+    /// datapath's own control.
     #[error(
         "the datapath has no such flow: it ended, or began anew, while the command was on its way"
     )]
     UnknownFlow,
-    /// An update of something that the flow's program does not have, or that the agent may not set.
+    /// The target is a variable that the flow's program does not have, or that the agent may not
+    /// set.
     #[error("an update names what its program does not have or the agent may not set: {0}")]
     BadTarget(String),
-    /// No room for another program.
+    /// The program table is full.
     #[error("the datapath's program table is full: install fewer programs, or raise its limit")]
     TableFull,
-    /// More variables than the datapath holds for a flow.
+    /// The program has more variables than the datapath can hold per flow.
     #[error("the program needs {needed} variables, the datapath has {available}")]
     TooManyVars {
         /// Variables of the program.
         needed: u32,
-        /// Variables that the datapath holds.
+        /// Variables that the datapath can hold.
         available: u32,
     },
-    /// The datapath cannot do what the algorithm needs.
+    /// The datapath lacks capabilities that the algorithm requires.
     #[error("the datapath lacks {}", .0.names().collect::<Vec<_>>().join(", "))]
     Missing(Capabilities),
-    /// The program is not valid there.
+    /// The program does not pass the datapath's check.
     #[error("the program is not valid: {0}")]
     Invalid(String),
-    /// The datapath's or the link's language cannot say it.
+    /// The program cannot be expressed in the language of the datapath or the link.
     #[error("this datapath cannot say it: {0}")]
     Unsupported(String),
-    /// A flow cannot be given back to the datapath's own control; it goes on as it was.
+    /// The datapath does not support releasing a flow; it continues unchanged.
     #[error(
         "this datapath cannot take a flow back before its agent is silent: its window stays until it is set a program"
     )]
     NoRelease,
-    /// Anything else, in words.
+    /// Any other reason, as text.
     #[error("{0}")]
     Other(String),
 }
@@ -266,7 +265,7 @@ impl From<Refused> for Refusal {
     }
 }
 
-/// A list of updates that lives inside its command up to 16 of them, and on the heap beyond.
+/// List of updates, stored inline up to 16 and on the heap beyond.
 #[derive(Clone, Debug)]
 pub struct Updates(List);
 
@@ -289,10 +288,10 @@ const UNUSED: Update = Update {
 };
 
 impl Updates {
-    /// As many as need no heap. The published algorithms set at most 5 at once.
+    /// Number of updates stored inline. The published algorithms set at most 5 at once.
     pub const INLINE: usize = 16;
 
-    /// None.
+    /// Creates an empty list.
     pub const fn new() -> Updates {
         Updates(List::Inline {
             len: 0,
@@ -300,7 +299,7 @@ impl Updates {
         })
     }
 
-    /// Adds one; an update of the same target is replaced, as only the last counts.
+    /// Adds an update. It replaces an earlier update of the same target, as only the last counts.
     pub fn push(&mut self, update: Update) {
         if let Some(old) = self
             .as_mut_slice()
@@ -326,7 +325,7 @@ impl Updates {
         }
     }
 
-    /// All of them, in order of first mention.
+    /// All updates, in the order of first mention of their targets.
     pub fn as_slice(&self) -> &[Update] {
         match &self.0 {
             List::Inline { len, items } => items.get(..*len as usize).unwrap_or(items),
@@ -334,12 +333,12 @@ impl Updates {
         }
     }
 
-    /// True when there is none.
+    /// Returns true if there are no updates.
     pub fn is_empty(&self) -> bool {
         self.as_slice().is_empty()
     }
 
-    /// Takes all, leaving none.
+    /// Removes and returns all updates.
     pub fn take(&mut self) -> Updates {
         std::mem::take(self)
     }

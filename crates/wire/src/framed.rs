@@ -1,69 +1,70 @@
-//! Version 2 over a stream of bytes, between hosts: each frame is a u32 length, little-endian, and
-//! so many bytes. docs/wire.md is its page.
+//! Version 2 over a byte stream, between hosts: each frame is a little-endian u32 length and that
+//! many bytes. The specification is docs/wire.md.
 //!
-//! The first byte says what a frame is: [`MAGIC`] a packet of version 2, [`HELLO`] who opens the
-//! connection, [`GOODBYE`] why the other end closes it.
+//! The first byte of a frame is its type: [`MAGIC`] for a packet of version 2, [`HELLO`] for the
+//! identity of the opener, [`GOODBYE`] for the reason of a close.
 
 use crate::WireError;
 use crate::bytes::{Put, Reader};
 use crate::v2::{MAGIC, MAX_PACKET};
 
-/// First byte of the frame with which a datapath begins.
+/// First byte of the frame that a datapath sends first.
 pub const HELLO: u8 = 0xce;
-/// First byte of the frame with which either end says why it closes the connection.
+/// First byte of the frame in which either end gives its reason for closing the connection.
 pub const GOODBYE: u8 = 0xcd;
-/// Bytes of a frame's length.
+/// Bytes of the length field.
 pub const LENGTH: usize = 4;
-/// Bytes of the words of a goodbye at most; more are cut. Enough for a sentence and what helps.
+/// Maximum bytes of the text of a goodbye; longer texts are cut. Enough for a sentence and a hint.
 pub const MOST_WORDS: usize = 512;
 
-/// What came.
+/// Frame received from the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
-    /// A packet, for [`v2::read_events`](crate::v2::read_events) or
+    /// Packet, for [`v2::read_events`](crate::v2::read_events) or
     /// [`v2::read_commands`](crate::v2::read_commands).
     Packet(&'a [u8]),
-    /// Who opens the connection. An agent sees by it that a datapath is back, and that two have the
-    /// same key.
+    /// Identity of the opener. It lets an agent detect that a datapath has reconnected, or that two
+    /// share a key.
     Hello(Hello),
-    /// Why the other end closes it, in words.
+    /// Reason of the other end for closing, as text.
     Goodbye(&'a str),
 }
 
-/// Who opens a connection. Both numbers are drawn at random.
+/// Identity of the end that opens a connection. Both numbers are random.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// The process: the same for all its connections.
+    /// Identifier of the process, the same for all its connections.
     pub process: u64,
-    /// The way to an agent: the same whenever its connection is made anew, and no other way's.
+    /// Identifier of the channel to an agent, unique and kept when its connection is
+    /// re-established.
     pub way: u64,
 }
 
-/// Takes a stream as it comes, in pieces of any size, and gives its frames. It holds one frame at
-/// most, and what came behind it with the same piece.
+/// Splits a byte stream, received in pieces of any size, into frames. It buffers at most one frame
+/// and the rest of the last piece.
 #[derive(Debug, Default)]
 pub struct Frames {
     bytes: Vec<u8>,
-    /// Where the next frame begins.
+    /// Start of the next frame.
     from: usize,
 }
 
 impl Frames {
-    /// At the beginning of a stream.
+    /// Creates a decoder at the start of a stream.
     pub fn new() -> Frames {
         Frames::default()
     }
 
-    /// More of the stream. Take every [frame](Frames::next) before giving the next piece: what is
-    /// kept then is less than one frame.
+    /// Appends a piece of the stream. Take every [frame](Frames::next) before the next piece; the
+    /// rest is then shorter than one frame.
     pub fn give(&mut self, bytes: &[u8]) {
         self.bytes.drain(..self.from);
         self.from = 0;
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole frame; nothing where it has not come to its end yet. After an error nothing
-    /// can be read any more: close the connection.
+    /// Returns the next whole frame; `None` if it is incomplete. After an error nothing more can be
+    /// read: close the connection.
     #[expect(clippy::should_implement_trait, reason = "its items borrow from it")]
     pub fn next(&mut self) -> Result<Option<Frame<'_>>, WireError> {
         let left = self.bytes.get(self.from..).unwrap_or_default();
@@ -71,7 +72,8 @@ impl Frames {
             return Ok(None);
         };
         let length = u32::from_le_bytes(*length) as usize;
-        // Before its bytes have come: nobody waits for 4 GB, or makes room for them.
+        // Refused before its bytes arrive: a length of 4 GB must neither be waited for nor
+        // allocated.
         if length > MAX_PACKET {
             return Err(WireError::TooLong {
                 what: "a frame",
@@ -86,7 +88,7 @@ impl Frames {
         read(frame).map(Some)
     }
 
-    /// Bytes that are kept: of a frame that has not come to its end.
+    /// Bytes buffered of an incomplete frame.
     pub fn kept(&self) -> usize {
         self.bytes.len() - self.from
     }
@@ -122,12 +124,12 @@ fn read(frame: &[u8]) -> Result<Frame<'_>, WireError> {
     }
 }
 
-/// The length that goes before a packet.
+/// Length prefix of a packet.
 pub fn length(packet: &[u8]) -> [u8; LENGTH] {
     (packet.len() as u32).to_le_bytes()
 }
 
-/// A frame that says who opens the connection.
+/// Encodes a frame with the identity of the opener.
 pub fn hello(hello: Hello) -> Vec<u8> {
     framed(HELLO, |out| {
         out.put_u64(hello.process);
@@ -135,7 +137,7 @@ pub fn hello(hello: Hello) -> Vec<u8> {
     })
 }
 
-/// A frame that says why the connection is closed.
+/// Encodes a frame with the reason for closing.
 pub fn goodbye(words: &str) -> Vec<u8> {
     let mut end = words.len().min(MOST_WORDS);
     while !words.is_char_boundary(end) {
@@ -207,7 +209,7 @@ mod tests {
         ]
     }
 
-    /// What comes out of a stream in these pieces, and the error at its end.
+    /// Returns the frames of a stream in these pieces, and the error at its end.
     fn read_all<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Owned>, Option<WireError>) {
         let (mut frames, mut all) = (Frames::new(), Vec::new());
         for piece in pieces {
@@ -236,7 +238,7 @@ mod tests {
             cuts.sort_unstable();
             let pieces = cuts.windows(2).map(|pair| &stream[pair[0]..pair[1]]);
             prop_assert_eq!(read_all(pieces), (sent.clone(), None));
-            // A byte at a time.
+            // One byte at a time.
             prop_assert_eq!(read_all(stream.chunks(1)), (sent, None));
         }
 
@@ -290,7 +292,7 @@ mod tests {
     fn what_is_no_frame_is_named() {
         let (_, why) = read_all([&[0, 0, 0, 0][..]]);
         assert!(matches!(why, Some(WireError::Short { .. })), "{why:?}");
-        // Who speaks HTTP: its first letters are a length.
+        // An HTTP client: its first letters are read as a length.
         let (_, why) = read_all([&b"GET / HTTP/1.1\r\n"[..]]);
         assert!(matches!(why, Some(WireError::TooLong { .. })), "{why:?}");
         let (_, why) = read_all([&[1, 0, 0, 0, 7][..]]);

@@ -1,9 +1,9 @@
-//! What the fuzz targets do with arbitrary bytes, also run by `cargo test` with seeded ones.
+//! Bodies of the fuzz targets, also run by `cargo test` with seeded bytes.
 
 use crate::{WireError, framed, v1, v2};
 
-/// Reads `bytes` as a stream of frames, in pieces whose sizes its first byte says. However it is
-/// cut, the same comes out, and little is kept.
+/// Reads `bytes` as a stream of frames, in pieces of the size in its first byte. The result must
+/// not depend on the pieces, and little may be buffered.
 pub fn read_framed(bytes: &[u8]) {
     let Some((size, stream)) = bytes.split_first() else {
         return;
@@ -13,7 +13,7 @@ pub fn read_framed(bytes: &[u8]) {
     assert_eq!(whole, pieces, "a stream means the same however it is cut");
 }
 
-/// How many frames come, their bytes, and how the stream ends.
+/// Returns the number of frames, their total length, and the error at the end of the stream.
 fn frames_of<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (usize, usize, Option<WireError>) {
     let (mut frames, mut count, mut size) = (framed::Frames::new(), 0, 0);
     for piece in pieces {
@@ -40,8 +40,8 @@ fn frames_of<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (usize, usize, Optio
     (count, size, None)
 }
 
-/// Reads `bytes` as every kind of message. Whatever they are, this returns, and what was read can
-/// be written again.
+/// Reads `bytes` as every kind of message. It must return for any input, and the messages read must
+/// be encodable again.
 pub fn read(bytes: &[u8]) {
     for message in v1::messages(bytes) {
         match message {

@@ -1,8 +1,9 @@
-//! What a datapath and an agent say to each other: typed [`Event`]s and [`Command`]s, and two
-//! framings of them.
+//! Protocol between datapath and agent: typed [`Event`]s and [`Command`]s, and two framings of
+//! them.
 //!
 //! [`v1`] is CCP's, byte for byte; [`v2`] is ccplane's own. Both are pure functions of bytes: no
-//! input panics, every malformed message is a [`WireError`] that says what, where and why.
+//! input causes a panic, and every malformed message gives a [`WireError`] that states what is
+//! wrong, where and why.
 #![forbid(unsafe_code)]
 
 mod bytes;

@@ -1,65 +1,65 @@
-//! What the owner of a datapath says of its flows: `KEY=VALUE`, few and short.
+//! Tags that the operator of a datapath sets for its flows: a few short `KEY=VALUE` pairs.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Tags of a flow at most. Every announcement of a flow carries them: many more would make it
+/// Maximum tags per flow. Every announcement of a flow carries them: many more would make it
 /// several times as long.
 pub const MOST_TAGS: usize = 8;
-/// Bytes of a tag at most, `=` included: room for a name of a host or a customer.
+/// Maximum bytes of a tag including `=`: enough for a host or customer name.
 pub const LONGEST_TAG: usize = 64;
 
-/// One tag.
+/// A `KEY=VALUE` tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tag {
     text: Box<str>,
-    /// Where its `=` is.
+    /// Index of the `=`.
     equals: usize,
 }
 
-/// Tags, each key once, in the order in which they were given. Clones share them.
+/// Tags with unique keys, in the order in which they were given. Clones share them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tags(Option<Arc<[Tag]>>);
 
-/// Why a text is no tag, or tags do not go together.
+/// Reason why a text is not a valid tag, or a list of tags is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadTag {
     /// There is no `=`.
     #[error("`{0}` is no tag: one is KEY=VALUE, such as site=paris")]
     Form(String),
-    /// A key is empty or of other characters.
+    /// The key is empty or contains invalid characters.
     #[error(
         "the key of `{0}` is not of letters, digits, `_`, `-` and `.`: write one such as site=paris"
     )]
     Key(String),
-    /// A value has characters that cannot be shown.
+    /// The value contains characters that cannot be displayed.
     #[error("the value of {0:?} has characters that cannot be shown: leave them out")]
     Value(String),
-    /// It is too long.
+    /// The tag is too long.
     #[error("a tag of {0} bytes is too long: {LONGEST_TAG} are the most, key and `=` included")]
     TooLong(usize),
-    /// There are too many.
+    /// There are too many tags.
     #[error("{0} tags are too many: {MOST_TAGS} are the most")]
     TooMany(usize),
-    /// A key is there twice.
+    /// A key occurs twice.
     #[error("the tag `{0}` is there twice: give it once")]
     Twice(String),
 }
 
 impl Tag {
-    /// The part before `=`.
+    /// Part before the `=`.
     pub fn key(&self) -> &str {
         &self.text[..self.equals]
     }
 
-    /// The part behind it; may be empty.
+    /// Part after the `=`; may be empty.
     pub fn value(&self) -> &str {
         &self.text[self.equals + 1..]
     }
 
-    /// Both, as they were written.
+    /// The tag as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -96,7 +96,7 @@ impl fmt::Display for Tag {
 }
 
 impl Tags {
-    /// These.
+    /// Creates a list of tags with unique keys.
     pub fn new(tags: impl IntoIterator<Item = Tag>) -> Result<Tags, BadTag> {
         let all: Vec<Tag> = tags.into_iter().collect();
         if all.len() > MOST_TAGS {
@@ -110,7 +110,7 @@ impl Tags {
         Ok(Tags((!all.is_empty()).then(|| all.into())))
     }
 
-    /// The value of this key.
+    /// Value of a key.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.as_slice()
             .iter()
@@ -118,12 +118,12 @@ impl Tags {
             .map(Tag::value)
     }
 
-    /// All of them.
+    /// All tags.
     pub fn as_slice(&self) -> &[Tag] {
         self.0.as_deref().unwrap_or_default()
     }
 
-    /// True when there is none.
+    /// Returns true if there are no tags.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }

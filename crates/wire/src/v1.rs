@@ -1,17 +1,18 @@
 //! Version 1: CCP's messages, byte for byte.
 //!
-//! All little-endian. A header of 8 bytes (u16 type, u16 length with the header, u32 flow), then
+//! All fields are little-endian. A header of 8 bytes (u16 type, u16 length including the header,
+//! u32 flow) is followed by
 //!
 //! | type | direction | after the header |
 //! | --- | --- | --- |
 //! | 0 CREATE | to the agent | u32 initial window, MSS, source address and port, destination address and port; 64 bytes algorithm |
-//! | 1 MEASURE | to the agent | u32 program, u32 n, n u64 fields; n = 0: the flow ended |
-//! | 2 INSTALL | to the datapath | u32 program, u32 events, u32 instructions, 16 bytes each of them: [`program`] |
+//! | 1 MEASURE | to the agent | u32 program, u32 n, n u64 fields; n = 0: the flow closed |
+//! | 2 INSTALL | to the datapath | u32 program, u32 events, u32 instructions, 16 bytes for each of them: [`program`] |
 //! | 3 UPDATE_FIELD | to the datapath | u32 n, n times (u8 register type, u32 index, u64 value) |
-//! | 4 CHANGEPROG | to the datapath | u32 program, u32 n, n times the same |
+//! | 4 CHANGEPROG | to the datapath | u32 program, u32 n, n updates as in UPDATE_FIELD |
 //! | 5 READY | to the agent | u32 number of the datapath |
 //!
-//! A datagram holds one or several of them.
+//! A datagram holds one or more messages.
 
 mod encode;
 pub mod program;
@@ -27,18 +28,18 @@ use ccplane_datapath::{Program, Target, Update, VarKind};
 use crate::WireError;
 use crate::bytes::Reader;
 
-/// Bytes of the header.
+/// Length of the header, bytes.
 pub const HEADER: usize = 8;
-/// Bytes of a CREATE.
+/// Length of a CREATE, bytes.
 pub const CREATE: usize = 96;
-/// Bytes for the algorithm's name in a CREATE.
+/// Length of the algorithm's name in a CREATE, bytes.
 pub const ALGORITHM: usize = 64;
-/// Bytes of an update in an UPDATE_FIELD or CHANGEPROG.
+/// Length of an update in an UPDATE_FIELD or CHANGEPROG, bytes.
 pub const UPDATE: usize = 13;
-/// Most bytes of a message that the reference's datapath reads.
+/// Maximum length of a message that the reference datapath reads, bytes.
 pub const MAX_MESSAGE: usize = 32_678;
 
-/// Register types, as updates and programs name them.
+/// Register types in updates and programs.
 pub(crate) mod class {
     pub const CONTROL: u8 = 0;
     pub const IMMEDIATE: u8 = 1;
@@ -71,62 +72,62 @@ pub(crate) mod kind {
     pub const READY: u16 = 5;
 }
 
-/// A message whose lengths have been checked.
+/// Message with checked lengths.
 #[derive(Clone, Copy, Debug)]
 pub enum Message<'a> {
-    /// A flow began.
+    /// A flow opened.
     Create {
-        /// Its number.
+        /// Number of the flow.
         flow: u32,
-        /// What is known of it.
+        /// Description of the flow.
         create: Create<'a>,
     },
     /// A report.
     Measure {
-        /// Its flow.
+        /// Number of the flow.
         flow: u32,
-        /// The number of the program that made it.
+        /// Number of the program that made it.
         program: u32,
-        /// Its fields; none: the flow ended.
+        /// Fields of the report; none if the flow closed.
         fields: Fields<'a>,
     },
     /// A program.
     Install(program::Install<'a>),
-    /// Changes of a flow's variables.
+    /// Updates of a flow's variables.
     UpdateField {
-        /// The flow.
+        /// Number of the flow.
         flow: u32,
-        /// The changes.
+        /// Updates.
         updates: RawUpdates<'a>,
     },
-    /// A flow's program changes.
+    /// A new program for a flow.
     ChangeProgram {
-        /// The flow.
+        /// Number of the flow.
         flow: u32,
-        /// The program.
+        /// Number of the program.
         program: u32,
-        /// Changes of variables with it.
+        /// Updates applied with it.
         updates: RawUpdates<'a>,
     },
-    /// A datapath is there.
+    /// A datapath has started.
     Ready {
-        /// Its number.
+        /// Number of the datapath.
         id: u32,
     },
 }
 
-/// The body of a CREATE.
+/// Body of a CREATE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Create<'a> {
     /// Initial window, bytes.
     pub init_cwnd: u32,
     /// Payload of a full segment, bytes.
     pub mss: u32,
-    /// The sender.
+    /// Address of the sender.
     pub source: SocketAddr,
-    /// The receiver.
+    /// Address of the receiver.
     pub destination: SocketAddr,
-    /// The algorithm asked for.
+    /// Algorithm that the flow asks for.
     pub algorithm: &'a str,
 }
 
@@ -135,29 +136,29 @@ pub struct Create<'a> {
 pub struct Fields<'a>(&'a [[u8; 8]]);
 
 impl Fields<'_> {
-    /// The values, in order of declaration.
+    /// Values, in order of declaration.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = u64> {
         self.0.iter().map(|bytes| u64::from_le_bytes(*bytes))
     }
 }
 
-/// Updates: a whole number of them.
+/// Updates in the wire format: a whole number of them.
 #[derive(Clone, Copy, Debug)]
 pub struct RawUpdates<'a>(&'a [[u8; UPDATE]]);
 
-/// An update as it is on the wire.
+/// Update in the wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawUpdate {
     /// Type of the register.
     pub class: u8,
-    /// Its index.
+    /// Index of the register.
     pub index: u32,
-    /// Its new value.
+    /// New value.
     pub value: u64,
 }
 
 impl RawUpdate {
-    /// What it changes in a flow that runs `program`.
+    /// Decodes the update for a flow that runs `program`.
     pub fn decode(&self, program: Option<&Program>) -> Result<Update, WireError> {
         let target = match (self.class, self.index) {
             (class::IMPLICIT, implicit::CWND) => Some(Target::Cwnd),
@@ -184,7 +185,7 @@ impl RawUpdate {
 }
 
 impl RawUpdates<'_> {
-    /// All of them.
+    /// All updates.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = RawUpdate> {
         self.0.iter().map(
             |&[class, i0, i1, i2, i3, v0, v1, v2, v3, v4, v5, v6, v7]| RawUpdate {
@@ -196,11 +197,11 @@ impl RawUpdates<'_> {
     }
 }
 
-/// The messages of a datagram, one after the other. After an error there are no more.
+/// Iterator over the messages of a datagram. After an error there are no more.
 #[derive(Clone, Debug)]
 pub struct Messages<'a>(&'a [u8]);
 
-/// Reads a datagram.
+/// Decodes a datagram.
 pub fn messages(datagram: &[u8]) -> Messages<'_> {
     Messages(datagram)
 }
@@ -282,7 +283,7 @@ fn take<'a>(bytes: &mut &'a [u8]) -> Result<Message<'a>, WireError> {
     }
 }
 
-/// The count agrees with what is there, and nothing is left over.
+/// Checks that the count agrees with the contents, and that nothing is left over.
 fn counted(
     what: &'static str,
     says: usize,
@@ -319,8 +320,7 @@ fn read_create<'a>(body: &mut Reader<'a>) -> Result<Create<'a>, WireError> {
     })
 }
 
-/// The address' bytes stand in the order in which they are written; the port is a number in 32
-/// bits.
+/// Reads an address. Its bytes are in network order; the port is a little-endian number of 32 bits.
 fn read_address(body: &mut Reader<'_>) -> Result<SocketAddr, WireError> {
     let address = Ipv4Addr::from(body.u32()?.to_le_bytes());
     let port = body.u32()?;

@@ -1,10 +1,10 @@
 //! Version 2: ccplane's own framing of the same events and commands, for links on one host and
 //! between hosts.
 //!
-//! A packet begins with [`MAGIC`] and [`VERSION`], so that a peer of another version is told so and
-//! not misread. Then come any number of messages: u8 kind, u8 flags, u16 length of what follows.
-//! All little-endian; a text is a u8 length and UTF-8. Values are 64 bits wide, addresses of either
-//! family.
+//! A packet starts with [`MAGIC`] and [`VERSION`], so that a peer of another version gets an error
+//! instead of a misread packet. Any number of messages follow: u8 kind, u8 flags, u16 length of the
+//! rest. All fields are little-endian; a text is a u8 length and UTF-8. Values have 64 bits;
+//! addresses are IPv4 or IPv6.
 
 mod program;
 mod read;
@@ -15,11 +15,11 @@ mod write;
 pub use read::{read_commands, read_events};
 pub use write::Packet;
 
-/// First byte of every packet: no type of a version-1 message.
+/// First byte of every packet; not a type of a version-1 message.
 pub const MAGIC: u8 = 0xcc;
-/// The version of this framing.
+/// Version of this framing.
 pub const VERSION: u8 = 2;
-/// Most bytes of a packet: what a local socket takes with its default buffers, with room to spare.
+/// Maximum bytes of a packet: below the default buffer size of a local socket.
 pub const MAX_PACKET: usize = 65_536;
 
 /// Message kinds.
@@ -38,7 +38,7 @@ pub(crate) mod kind {
     pub const RELEASE: u8 = 21;
 }
 
-/// Flag of a report that is urgent, and of a flow that lived before.
+/// Flag of an urgent report, and of a flow that was already live.
 pub(crate) const FLAG: u8 = 1;
 
 /// Targets of updates.
@@ -50,7 +50,7 @@ pub(crate) mod target {
     pub const MICROS: u8 = 4;
 }
 
-/// Reasons of a refusal.
+/// Reasons for a refusal.
 pub(crate) mod reason {
     pub const UNKNOWN_PROGRAM: u8 = 0;
     pub const UNKNOWN_FLOW: u8 = 1;

@@ -1,5 +1,5 @@
-//! Writing CCP's messages. Each appends one whole message to `out`, or leaves it as it was and says
-//! why.
+//! Encoding of CCP's messages. Each function appends one whole message to `out`, or leaves it
+//! unchanged and returns an error.
 
 use std::net::SocketAddr;
 
@@ -9,13 +9,13 @@ use super::{ALGORITHM, Create, HEADER, MAX_MESSAGE, UPDATE, class, implicit, kin
 use crate::bytes::Put;
 use crate::{Unsayable, WireError};
 
-/// READY, from a datapath.
+/// Appends READY, sent by a datapath.
 pub fn ready(out: &mut Vec<u8>, id: u32) {
     header(out, kind::READY, 12, 0);
     out.put_u32(id);
 }
 
-/// CREATE, from a datapath.
+/// Appends CREATE, sent by a datapath.
 pub fn create(out: &mut Vec<u8>, flow: u32, create: &Create<'_>) -> Result<(), WireError> {
     let name = create.algorithm.as_bytes();
     if name.len() >= ALGORITHM {
@@ -41,7 +41,7 @@ pub fn create(out: &mut Vec<u8>, flow: u32, create: &Create<'_>) -> Result<(), W
     Ok(())
 }
 
-/// MEASURE, from a datapath; without fields it says that the flow ended.
+/// Appends MEASURE, sent by a datapath. Without fields it closes the flow.
 pub fn measure(
     out: &mut Vec<u8>,
     flow: u32,
@@ -56,7 +56,7 @@ pub fn measure(
     Ok(())
 }
 
-/// INSTALL, from an agent, under the program's number there.
+/// Appends INSTALL, sent by an agent, with the program's number in the datapath.
 pub fn install(out: &mut Vec<u8>, number: u32, program: &Program) -> Result<(), WireError> {
     let encoded = program::Encoded::new(program)?;
     let length = length(
@@ -72,12 +72,12 @@ pub fn install(out: &mut Vec<u8>, number: u32, program: &Program) -> Result<(), 
     Ok(())
 }
 
-/// Whether INSTALL can say this program; if not, why.
+/// Checks that INSTALL can express this program.
 pub fn sayable(program: &Program) -> Result<(), WireError> {
     install(&mut Vec::new(), 1, program)
 }
 
-/// UPDATE_FIELD, from an agent, for a flow that runs `program`.
+/// Appends UPDATE_FIELD, sent by an agent, for a flow that runs `program`.
 pub fn update_fields(
     out: &mut Vec<u8>,
     flow: u32,
@@ -92,7 +92,7 @@ pub fn update_fields(
     })
 }
 
-/// CHANGEPROG, from an agent: run `program`, which is installed under `number`.
+/// Appends CHANGEPROG, sent by an agent: run `program`, which is installed under `number`.
 pub fn change_program(
     out: &mut Vec<u8>,
     flow: u32,

@@ -2,8 +2,8 @@
 //!
 //! An event is four u32: first instruction and number of instructions of the condition, then of the
 //! body. An instruction is a u8 operation and three registers (result, left, right), each a u8 type
-//! and a u32 index or constant. Instructions that define the variables come first. The condition's
-//! result goes to the implicit register 0.
+//! and a u32 index or constant. Instructions that define the variables come first. The result of
+//! the condition goes to the implicit register 0.
 
 mod decode;
 mod encode;
@@ -16,18 +16,18 @@ use super::{class, implicit};
 use crate::bytes::{Put, Reader};
 use crate::{Unsayable, WireError};
 
-/// Most instructions: the reference's datapath counts them in a u8 and loops for ever at 256.
+/// Maximum instructions: the reference datapath counts them in a u8 and loops for ever at 256.
 const MAX_INSTRS: usize = 255;
-/// Temporaries of the reference's datapath; a write beyond them is lost.
+/// Temporaries of the reference datapath; writes beyond them are lost.
 const MAX_TEMPS: usize = 8;
-/// Report, and control, registers of the reference's datapath.
+/// Report registers of the reference datapath, and also control registers.
 const MAX_VARS: usize = 110;
-/// Local registers that the reference's compiler uses; more of them become control registers.
+/// Local registers that the reference's compiler uses; further locals become control registers.
 const MAX_LOCALS: usize = 6;
-/// A definition with this value means +infinity to the reference.
+/// Initial value that means +infinity to the reference.
 const DEF_INFINITY: u64 = 0x3fff_ffff;
 
-/// Operations by number.
+/// Numbers of the operations.
 mod op {
     pub const ADD: u8 = 0;
     pub const BIND: u8 = 1;
@@ -46,7 +46,7 @@ mod op {
     pub const SUB: u8 = 14;
 }
 
-/// A register as it is on the wire.
+/// Register in the wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reg {
     class: u8,
@@ -87,7 +87,7 @@ impl Reg {
     }
 }
 
-/// An instruction as it is on the wire.
+/// Instruction in the wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RawInstr {
     op: u8,
@@ -105,7 +105,7 @@ impl RawInstr {
     }
 }
 
-/// An event as it is on the wire.
+/// Event in the wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RawEvent {
     guard: u32,
@@ -122,23 +122,24 @@ impl RawEvent {
     }
 }
 
-/// An INSTALL whose lengths have been checked, its contents not yet.
+/// INSTALL with checked lengths and unchecked contents.
 #[derive(Clone, Copy, Debug)]
 pub struct Install<'a> {
-    /// The program's number.
+    /// Number of the program.
     pub program: u32,
     events: &'a [[u8; 16]],
     instrs: &'a [[u8; 16]],
 }
 
 impl<'a> Install<'a> {
-    /// How many instructions it has, with those that define its variables.
+    /// Number of instructions, including those that define variables.
     pub fn instructions(&self) -> usize {
         self.instrs.len()
     }
 
-    /// A number by what the program is, whatever its agent calls it; never 0. An agent numbers its
-    /// programs anew when it starts, so that its numbers tell nothing to a datapath that lives on.
+    /// Hash of the program's contents, independent of the agent's number for it; never 0. An agent
+    /// numbers its programs anew when it restarts, so its numbers mean nothing to a datapath that
+    /// keeps running.
     pub fn identity(&self) -> u32 {
         let lengths = (self.events.len() as u64).to_le_bytes();
         let bytes = lengths

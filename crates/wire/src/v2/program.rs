@@ -1,4 +1,4 @@
-//! Programs in version 2: the bytecode as it is, checked again on arrival.
+//! Programs in version 2: the bytecode itself, checked again on arrival.
 
 use ccplane_datapath::{Clause, Instr, Op, Program, Var, VarKind};
 
@@ -7,7 +7,7 @@ use crate::bytes::{Put, Reader};
 
 const VOLATILE: u8 = 0x80;
 
-/// u32 number, u16 instructions, u8 clauses, u8 variables, then these.
+/// Writes u32 number, u16 instructions, u8 clauses, u8 variables, then their contents.
 pub(super) fn write(out: &mut Vec<u8>, program: &Program) {
     out.put_u32(program.uid());
     out.put_u16(program.instrs().len() as u16);

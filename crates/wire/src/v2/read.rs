@@ -1,4 +1,4 @@
-//! Reading packets.
+//! Decoding of packets.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -12,8 +12,9 @@ use crate::{
     Command, DatapathInfo, Event, FlowInfo, FlowStats, Offer, Refusal, Tags, Updates, WireError,
 };
 
-/// Gives each event of a packet to `sink`. `fields` is room for a report's values, kept by the
-/// caller so that reading allocates nothing. On an error the events before it have been given.
+/// Passes each event of a packet to `sink`. `fields` is a buffer for the values of a report, owned
+/// by the caller so that decoding does not allocate. On an error, the events before it have been
+/// passed.
 pub fn read_events(
     packet: &[u8],
     fields: &mut Vec<u64>,
@@ -75,7 +76,7 @@ pub fn read_events(
     })
 }
 
-/// Gives each command of a packet to `sink`. On an error the commands before it have been given.
+/// Passes each command of a packet to `sink`. On an error, the commands before it have been passed.
 pub fn read_commands(packet: &[u8], sink: &mut dyn FnMut(Command)) -> Result<(), WireError> {
     messages(packet, |kind, _, body| {
         let command = match kind {
@@ -180,7 +181,7 @@ fn read_flow_info(body: &mut Reader<'_>, flags: u8) -> Result<FlowInfo, WireErro
     })
 }
 
-/// Nothing, of a peer that has none to say; else a u8 and so many texts.
+/// Reads the tags: nothing from a peer without tags, otherwise a u8 count and as many texts.
 fn read_tags(body: &mut Reader<'_>) -> Result<Tags, WireError> {
     if body.left() == 0 {
         return Ok(Tags::default());
@@ -228,7 +229,7 @@ fn read_text<'a>(body: &mut Reader<'a>) -> Result<&'a str, WireError> {
 
 fn read_updates(body: &mut Reader<'_>) -> Result<Updates, WireError> {
     let mut updates = Updates::new();
-    // Each target can be named once.
+    // Each target occurs at most once.
     let most = MAX_VARS + 4;
     if body.left() > most * 10 {
         return Err(WireError::TooLong {

@@ -1,4 +1,4 @@
-//! Writing packets.
+//! Encoding of packets.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,7 +8,7 @@ use super::{FLAG, MAGIC, MAX_PACKET, VERSION, kind, program, reason, target};
 use crate::bytes::Put;
 use crate::{Command, DatapathInfo, Event, FlowInfo, Refusal, Updates, WireError};
 
-/// A packet under construction; reused, it allocates nothing.
+/// Packet under construction; if reused, it does not allocate.
 #[derive(Clone, Debug)]
 pub struct Packet {
     bytes: Vec<u8>,
@@ -21,30 +21,30 @@ impl Default for Packet {
 }
 
 impl Packet {
-    /// An empty packet.
+    /// Creates an empty packet.
     pub fn new() -> Packet {
         Packet {
             bytes: vec![MAGIC, VERSION],
         }
     }
 
-    /// The packet's bytes.
+    /// Bytes of the packet.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// True when it has no message.
+    /// Returns true if it has no message.
     pub fn is_empty(&self) -> bool {
         self.bytes.len() <= 2
     }
 
-    /// Empties it for the next messages.
+    /// Removes all messages.
     pub fn clear(&mut self) {
         self.bytes.truncate(2);
     }
 
-    /// Adds an event. On an error the packet is as it was: when it is full
-    /// ([`WireError::TooLong`]), send it, clear it, and add the event again.
+    /// Adds an event. On an error the packet is unchanged: if it is full ([`WireError::TooLong`]),
+    /// send it, clear it, and add the event again.
     pub fn event(&mut self, event: &Event<'_>) -> Result<(), WireError> {
         match event {
             Event::Ready { datapath } => self.message(kind::READY, 0, |out| ready(out, datapath)),
@@ -184,7 +184,7 @@ fn flow_info(out: &mut Vec<u8>, info: &FlowInfo) -> Result<(), WireError> {
     address(out, info.local);
     address(out, info.peer);
     text(out, &info.algorithm)?;
-    // Left out where there are none: so it reads for peers that know of no tags.
+    // Omitted if there are none: peers without support for tags can read the message.
     if !info.tags.is_empty() {
         let tags = info.tags.as_slice();
         out.put_u8(tags.len() as u8);
@@ -218,7 +218,7 @@ fn text(out: &mut Vec<u8>, text: &str) -> Result<(), WireError> {
     Ok(())
 }
 
-/// Words for people are cut, not refused.
+/// Appends text for users, which is cut rather than refused.
 fn words(out: &mut Vec<u8>, words: &str) {
     let mut end = words.len().min(255);
     while !words.is_char_boundary(end) {

@@ -1,4 +1,4 @@
-//! From CCP's instructions to our bytecode.
+//! Translation from CCP's instructions to ccplane's bytecode.
 
 use ccplane_datapath::{Clause, INFINITY, Instr, Op, Program, Var, VarKind, reg};
 
@@ -8,7 +8,8 @@ use crate::bytes::Reader;
 use crate::v1::{class, implicit};
 
 impl Install<'_> {
-    /// The program, checked: what a CCP datapath would run, but with arithmetic that cannot fail.
+    /// Decodes and checks the program. It behaves as in a CCP datapath, except that arithmetic
+    /// cannot fail.
     pub fn decode(&self) -> Result<Program, WireError> {
         let instrs: Vec<RawInstr> = self
             .instrs
@@ -23,7 +24,7 @@ impl Install<'_> {
             let mut event = Reader::new("an event", event);
             let [guard, guard_len, body, body_len] =
                 [event.u32()?, event.u32()?, event.u32()?, event.u32()?];
-            // In this order is how the reference's compiler writes them; anything else could run an
+            // The reference's compiler writes events in this order; any other could execute an
             // instruction twice.
             if guard as usize != next || body as usize != next.saturating_add(guard_len as usize) {
                 return Err(WireError::Unknown {
@@ -78,7 +79,7 @@ fn raw_instr(bytes: &[u8; 16]) -> Result<RawInstr, WireError> {
     })
 }
 
-/// Where the flag and constants on the left go: temporaries that no CCP program has.
+/// Temporaries for the flag and for constants on the left, unused by CCP programs.
 const FLAG_TEMP: u8 = reg::TEMPS + MAX_TEMPS as u8;
 const LEFT_TEMP: u8 = FLAG_TEMP + 1;
 const RIGHT_TEMP: u8 = FLAG_TEMP + 2;
@@ -90,7 +91,7 @@ struct Decoder {
 }
 
 impl Decoder {
-    /// Collects the variables: those that are defined, and those that are only used.
+    /// Collects the variables, both defined and only used.
     fn new(instrs: &[RawInstr], defs: usize) -> Result<Decoder, WireError> {
         let (mut reports, mut controls, mut locals) = (Vec::new(), Vec::new(), Vec::new());
         for (index, instr) in instrs.iter().enumerate() {
@@ -159,7 +160,7 @@ impl Decoder {
         })
     }
 
-    /// One of CCP's instructions as one to three.
+    /// Decodes one of CCP's instructions into one to three.
     fn instr(&self, raw: &RawInstr, guard: bool, out: &mut Vec<Instr>) -> Result<(), WireError> {
         let dst = self.register(raw.result)?;
         if raw.op == op::EWMA {
@@ -193,7 +194,7 @@ impl Decoder {
         if guard && op == Op::Gt && raw.left == micros {
             op = Op::After;
         }
-        // The left operand of BIND says nothing.
+        // The left operand of BIND is unused.
         let a = if matches!(op, Op::Move | Op::After) {
             dst
         } else {
@@ -242,7 +243,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// The register that holds an operand, a constant moved into `temp` first.
+    /// Returns the register that holds an operand; a constant is first moved into `temp`.
     fn in_register(&self, register: Reg, temp: u8, out: &mut Vec<Instr>) -> Result<u8, WireError> {
         if register.class != class::IMMEDIATE {
             return self.register(register);
@@ -264,7 +265,7 @@ impl Decoder {
             value: u64::from(register.class) << 32 | u64::from(register.index),
         });
         let at = register.index as usize;
-        // `new` has seen every variable, so that these sums stay below 256.
+        // `new` has counted every variable, so these sums stay below 256.
         let var = |at: usize| Ok(reg::VARS + at as u8);
         match register.class {
             class::REPORT | class::VOLATILE_REPORT => var(at),

@@ -1,4 +1,4 @@
-//! From our bytecode to CCP's instructions.
+//! Translation from ccplane's bytecode to CCP's instructions.
 
 use ccplane_datapath::{Clause, Instr, Op, Program, VarKind, reg};
 
@@ -9,7 +9,7 @@ use super::{
 use crate::v1::{class, implicit};
 use crate::{Unsayable, WireError};
 
-/// A program in CCP's terms.
+/// Program in CCP's instructions.
 #[derive(Debug)]
 pub(crate) struct Encoded {
     pub events: Vec<RawEvent>,
@@ -39,7 +39,7 @@ impl Encoded {
                 .unwrap_or_default();
             let continues = instrs.iter().any(|i| i.dst == reg::SHOULD_CONTINUE);
             let is_last = index + 1 == program.clauses().len();
-            // The reference's datapath clears the flag once a call, not once a clause.
+            // The reference datapath clears the flag once per call, not once per clause.
             if fell_through && !continues && !is_last {
                 let zero = Reg::constant(0)?;
                 encoder.push(op::BIND, CONTINUE, CONTINUE, zero)?;
@@ -73,7 +73,8 @@ struct Encoder<'p> {
 }
 
 impl Encoder<'_> {
-    /// Never fails; a `Result` so that the last instruction of an expansion is its result.
+    /// Appends an instruction. It never fails; the `Result` lets it be the last call of an
+    /// expansion.
     fn push(&mut self, op: u8, result: Reg, left: Reg, right: Reg) -> Result<(), WireError> {
         let instr = RawInstr {
             op,
@@ -85,9 +86,9 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    /// A register with this value. A constant of more than 31 bits is put together in the scratch
-    /// register, 30 bits at a time: it may be the value of `(* 65536 65536)`, which the reference's
-    /// compiler does not compute.
+    /// Returns a register with this value. A constant of more than 31 bits is assembled in the
+    /// scratch register, 30 bits at a time. It may be the value of `(* 65536 65536)`, which the
+    /// reference's compiler does not fold.
     fn value(&mut self, value: u64) -> Result<Reg, WireError> {
         let (Err(_), Some(scratch)) = (Reg::constant(value), self.scratch) else {
             return Reg::constant(value);
@@ -123,7 +124,7 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    /// The condition, its result in the flag register.
+    /// Encodes the condition, with its result in the flag register.
     fn guard(&mut self, clause: &Clause) -> Result<(), WireError> {
         let range = clause.guard_start as usize..clause.body_start as usize;
         let instrs = self.program.instrs().get(range).unwrap_or_default();
@@ -143,7 +144,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// One instruction as one or more of CCP's; `result` replaces its result register.
+    /// Encodes one instruction as one or more of CCP's; `result` replaces its result register.
     fn instr(&mut self, instr: &Instr, result: Option<Reg>) -> Result<(), WireError> {
         let dst = match result {
             Some(result) => result,
@@ -171,7 +172,7 @@ impl Encoder<'_> {
             Op::If => op::IF,
             Op::NotIf => op::NOTIF,
             Op::EwmaVar => op::EWMA,
-            // Of two truth values the product is "and", the larger one "or".
+            // For truth values the product is "and", and the maximum is "or".
             Op::And => op::MUL,
             Op::Or => op::MAX,
             Op::After => {
@@ -267,7 +268,7 @@ impl Encoder<'_> {
             (VarKind::Control, false) => (class::CONTROL, before(VarKind::Control)),
             (VarKind::Local, _) => match before(VarKind::Local) {
                 local if local < MAX_LOCALS => (class::LOCAL, local),
-                // A local that is never reset is a control variable that nobody sets.
+                // A local that is never reset is a control variable that the agent does not set.
                 local => (class::CONTROL, controls() + local - MAX_LOCALS),
             },
         };
@@ -281,7 +282,7 @@ impl Encoder<'_> {
     }
 }
 
-/// The first temporary after all that the program uses.
+/// Returns the first temporary after those that the program uses.
 fn scratch(program: &Program) -> Option<Reg> {
     let used = program
         .instrs()
@@ -298,7 +299,7 @@ fn scratch(program: &Program) -> Option<Reg> {
     })
 }
 
-/// Signals that CCP does not have.
+/// Name of a signal that CCP does not have.
 fn signal_name(register: u8) -> &'static str {
     match register {
         15 => "Flow.srtt_us",
