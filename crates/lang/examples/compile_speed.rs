@@ -1,4 +1,4 @@
-//! How long compiling takes: the median over many runs, for a Reno and a BBR program.
+//! Compile time: the median over many runs, for a Reno and a BBR program.
 //!
 //! `cargo run --release -p ccplane-lang --example compile_speed`
 #![expect(

@@ -1,5 +1,5 @@
-//! A whole algorithm as one text: a header that names it, its parameters and its needs, and the
-//! program that decides everything.
+//! Standalone algorithm in one program file: a header with its name, parameters and required
+//! capabilities, and the program that controls the flow without an agent.
 //!
 //! ```
 //! let text = "
@@ -30,15 +30,15 @@ use crate::reader::{Form, Forms, Kind};
 use crate::tree::Ratio;
 use crate::{Limits, Program, compile};
 
-/// The longest name: with `ccp_` in front it is the name of a congestion control of the kernel's,
-/// 15 characters.
+/// Maximum length of a name: with the prefix `ccp_` it is the name of a kernel congestion control,
+/// limited to 15 characters.
 const LONGEST_NAME: usize = 11;
 
-/// Whether the header's `(init …)` has been done. No name of a text can be the same: it has a
-/// point, and no dot-name but a report's and a signal's is declared.
+/// Variable that records whether the header's `(init …)` has run. It cannot collide with a name in
+/// a text, as declared names contain no dot except those of reports and signals.
 const BEGUN: &str = "ccplane.begun";
 
-/// An algorithm of one text. It has compiled with its defaults.
+/// Algorithm of one program file, which has compiled with its defaults.
 #[derive(Clone, Debug)]
 pub struct TextAlgorithm {
     source: String,
@@ -46,43 +46,43 @@ pub struct TextAlgorithm {
     about: String,
     needs: Capabilities,
     parameters: Vec<TextParameter>,
-    /// What is set once, when a flow begins: the variable, and its value as it was written.
+    /// Variables that are set once when a flow starts, and their values as written.
     init: Vec<(String, Span)>,
     header: Span,
-    /// Where its constants go: behind the word `def`.
+    /// Position for the constants: after the word `def`.
     constants_at: u32,
-    /// Where `init` goes: behind the whole of it.
+    /// Position for `init`: after the whole definition list.
     init_at: u32,
 }
 
-/// A parameter of a text.
+/// Parameter of a program file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextParameter {
-    /// Its name.
+    /// Name of the parameter.
     pub name: String,
-    /// Its value when it is not given, as it was written.
+    /// Default value, as written.
     pub default: String,
-    /// The least that it may be, as it was written.
+    /// Minimum value, as written.
     pub least: String,
-    /// The most that it may be, as it was written.
+    /// Maximum value, as written.
     pub most: String,
     span: Span,
 }
 
-/// A value that a parameter cannot have.
+/// Error: a value that a parameter cannot have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{value}` is no value for `{name}`: {expected}")]
 pub struct BadValue {
-    /// The parameter.
+    /// Name of the parameter.
     pub name: String,
-    /// What was given.
+    /// Given value.
     pub value: String,
-    /// What it may be.
+    /// Expected values.
     pub expected: String,
 }
 
 impl TextAlgorithm {
-    /// Reads a text, and compiles its program with the defaults of its parameters.
+    /// Parses a program file, and compiles it with the defaults of its parameters.
     pub fn read(source: &str) -> Result<TextAlgorithm, Diagnostics> {
         let mut problems = Problems::default();
         let masked = mask(source, &mut problems);
@@ -121,8 +121,8 @@ impl TextAlgorithm {
         Ok(read)
     }
 
-    /// Whether a text begins with a header, right or wrong; without one it may be a program for an
-    /// agent.
+    /// Returns true if a text starts with a header, valid or not; without one it may be a program
+    /// for an agent.
     pub fn is(source: &str) -> bool {
         let lines = source.lines().map(str::trim_start);
         let first = lines
@@ -132,36 +132,36 @@ impl TextAlgorithm {
         opened.any(|line| line.trim_start().starts_with("algorithm"))
     }
 
-    /// Its name.
+    /// Name of the algorithm.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it says of itself; empty where it says nothing.
+    /// Description; empty if there is none.
     pub fn about(&self) -> &str {
         &self.about
     }
 
-    /// What it says that it needs.
+    /// Declared capabilities.
     pub fn needs(&self) -> Capabilities {
         self.needs
     }
 
-    /// Its parameters, in the order of the text.
+    /// Parameters, in source order.
     pub fn parameters(&self) -> &[TextParameter] {
         &self.parameters
     }
 
-    /// Whether it sets something once, when a flow begins; then `ccplane.begun` is a variable of
-    /// its program, which says that this is done.
+    /// Returns true if it sets variables when a flow starts. Its program then has the variable
+    /// `ccplane.begun`, which records that this is done.
     pub fn begins(&self) -> bool {
         !self.init.is_empty()
     }
 
-    /// The variable that says whether what is set once has been set.
+    /// Variable that records whether the initial values have been set.
     pub const BEGUN: &str = BEGUN;
 
-    /// The program's text with these values of its parameters, and the defaults of the others.
+    /// Returns the program's source with these parameter values, and the defaults of the others.
     pub fn program(&self, given: &[(&str, &str)]) -> Result<String, BadValue> {
         let mut values = Vec::with_capacity(self.parameters.len());
         for parameter in &self.parameters {
@@ -174,8 +174,8 @@ impl TextAlgorithm {
         Ok(self.woven(&values).text)
     }
 
-    /// What a program may say and hardly means, said of the text as it was written. That nothing is
-    /// reported is no such thing here: there is no agent to hear it.
+    /// Returns the warnings about the program, at their positions in the original text. The warning
+    /// about missing reports is dropped, as there is no agent to receive them.
     pub fn warnings(&self) -> Option<Diagnostics> {
         let woven = self.woven(&self.defaults());
         let found = compile(&woven.text, &Limits::default()).ok()?.warnings()?;
@@ -183,8 +183,8 @@ impl TextAlgorithm {
         self.moved(&woven, found.problems().iter().filter(meant))
     }
 
-    /// Compiles the program with its defaults. Problems are reported at their place in the original
-    /// text.
+    /// Compiles the program with its defaults. Problems are reported at their position in the
+    /// original text.
     fn compiled(&self) -> Result<Program, Diagnostics> {
         let woven = self.woven(&self.defaults());
         compile(&woven.text, &Limits::default())
@@ -198,7 +198,7 @@ impl TextAlgorithm {
             .collect()
     }
 
-    /// Problems of the program as those of the text; nothing where there are none.
+    /// Moves problems of the program to the original text; `None` if there are none.
     fn moved<'p>(
         &self,
         woven: &Woven,
@@ -211,8 +211,8 @@ impl TextAlgorithm {
         (!problems.is_empty()).then(|| problems.into_diagnostics(&self.source))
     }
 
-    /// Blanks in the place of the header, so that lines and columns stay, and what the header says
-    /// where a program has it.
+    /// Replaces the header by spaces, so that lines and columns stay the same, and inserts its
+    /// contents where a program declares them.
     fn woven(&self, values: &[&str]) -> Woven {
         let (constants_at, init_at) = (self.constants_at as usize, self.init_at as usize);
         let mut woven = Woven {
@@ -244,7 +244,7 @@ impl TextAlgorithm {
             );
             for (variable, value) in &self.init {
                 let text = &self.source[value.start as usize..value.end as usize];
-                // A comment at its end would hide what follows.
+                // A comment at its end would hide the inserted text.
                 woven.add(&format!(" (:= {variable} {text}\n)"), *value);
             }
             woven.add(" (fallthrough))", self.header);
@@ -254,10 +254,10 @@ impl TextAlgorithm {
     }
 }
 
-/// A text with parts in it that stand for others.
+/// Text with inserted parts that stand for parts of the original.
 struct Woven {
     text: String,
-    /// Where a part is, and what it stands for.
+    /// Position of an inserted part, and of the original part.
     parts: Vec<(Span, Span)>,
 }
 
@@ -269,7 +269,7 @@ impl Woven {
             .push((Span::new(start, self.text.len()), stands_for));
     }
 
-    /// The place in the original.
+    /// Maps a position to the original.
     fn back(&self, span: Span) -> Span {
         let mut before = 0;
         for (part, stands_for) in &self.parts {
@@ -287,7 +287,7 @@ impl Woven {
 }
 
 impl TextParameter {
-    /// The value, if it is one.
+    /// Returns the value if it is valid.
     fn checked<'v>(&self, value: &'v str) -> Result<&'v str, BadValue> {
         let bad = |expected: String| BadValue {
             name: self.name.clone(),
@@ -307,7 +307,7 @@ impl TextParameter {
     }
 }
 
-/// A literal as a fraction.
+/// Parses a literal as a fraction.
 fn magnitude(word: &str) -> Result<(u128, u128), &'static str> {
     match literal::parse(word) {
         Some(Ok(Literal::Num(n))) => Ok((n.into(), 1)),
@@ -322,8 +322,8 @@ fn at_most((a, under_a): (u128, u128), (b, under_b): (u128, u128)) -> bool {
     a * under_b <= b * under_a
 }
 
-/// The text with words in the place of its quoted strings, which only a header has: `"it is"`
-/// becomes `_it_is_`.
+/// Replaces the quoted strings, which occur only in a header, by words: `"it is"` becomes
+/// `_it_is_`.
 fn mask(source: &str, problems: &mut Problems) -> String {
     let mut out = String::with_capacity(source.len());
     let (mut quoted, mut comment) = (None, false);

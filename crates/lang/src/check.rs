@@ -1,5 +1,5 @@
-//! Forms to the typed tree: clauses and statements. Values are in [`crate::value`] and
-//! [`crate::operation`].
+//! Type checker: forms to the typed tree, for clauses and statements. Values are in
+//! [`crate::value`] and [`crate::operation`].
 
 use ccplane_datapath::{VarKind, reg};
 
@@ -10,7 +10,7 @@ use crate::reader::{Children, Form, Forms, Kind};
 use crate::scope::{Meaning, Scope, nearest};
 use crate::tree::{Clause, Expr, Stmt, Tree, Type};
 
-/// A part of the program, or nothing where what is wrong with it was noted.
+/// Checked part of the program, or the proof that its problem was reported.
 pub(crate) type Checked<T> = Result<T, Noted>;
 
 pub(crate) struct Checker<'a, 's> {
@@ -42,7 +42,7 @@ pub(crate) fn check<'s>(
         if checker.problems.full().is_some() {
             break;
         }
-        let _ = checker.clause(when); // what is wrong with it is noted, others may be right
+        let _ = checker.clause(when); // its problems are reported; others are checked too
     }
     checker.lost_locals();
     checker.tree
@@ -54,7 +54,7 @@ impl Checker<'_, '_> {
         self.problems.push(problem)
     }
 
-    /// `(when guard statement …)`
+    /// Checks `(when guard statement …)`.
     fn clause(&mut self, when: u32) -> Checked<()> {
         let form = self.forms.get(when);
         let mut parts = self.forms.children(when);
@@ -197,7 +197,7 @@ impl Checker<'_, '_> {
         .help(help)
     }
 
-    /// `(report)` and its like take nothing.
+    /// Checks a command without operands, such as `(report)`.
     fn command(&mut self, form: Form, mut parts: Children<'_>, flag: u8) -> Checked<()> {
         if parts.next().is_some() {
             let text = self
@@ -220,7 +220,7 @@ impl Checker<'_, '_> {
         Ok(())
     }
 
-    /// `(if condition then [else])` as a statement.
+    /// Checks `(if condition then [else])` as a statement.
     fn branch(&mut self, form: Form, mut parts: Children<'_>, negated: bool) -> Checked<()> {
         let (Some(cond), Some(then), otherwise, None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
@@ -236,7 +236,7 @@ impl Checker<'_, '_> {
         };
         let cond = self.condition(cond);
         let place = self.tree.stmts.len();
-        self.tree.stmts.push(Stmt::Set(reg::SHOULD_CONTINUE)); // replaced below, once its ends are known
+        self.tree.stmts.push(Stmt::Set(reg::SHOULD_CONTINUE)); // replaced below with its ends
         let done = self.statement(then);
         let then_end = self.tree.stmts.len() as u32;
         let also = otherwise.map_or(Ok(()), |otherwise| self.statement(otherwise));
@@ -253,7 +253,7 @@ impl Checker<'_, '_> {
         done.and(also)
     }
 
-    /// `(:= name value)`
+    /// Checks `(:= name value)`.
     fn bind(&mut self, form: Form, mut parts: Children<'_>) -> Checked<()> {
         let (Some(target), Some(value), None) = (parts.next(), parts.next(), parts.next()) else {
             let text = self.forms.text(form);
@@ -294,7 +294,7 @@ impl Checker<'_, '_> {
             None if name.starts_with("Report.") => {
                 return Err(self.note(self.undeclared_report(target.span, name)));
             }
-            // Names that are bound were made local variables, as long as there was room.
+            // Assigned names are local variables, as long as there was room.
             None => return Err(self.note(self.scope.too_many(target.span))),
         };
         let value = self.bound(value)?;
@@ -327,8 +327,8 @@ impl Checker<'_, '_> {
         .help(format!("declare it in (def (Report …)){near}"))
     }
 
-    /// A local that is never read has no effect. It is legal, as in CCP, unless its name is nearly
-    /// that of something that has one: then it is a typo.
+    /// Warns about locals that are probably typos. A local that is never read has no effect; it is
+    /// legal, as in CCP, unless its name is close to one that has an effect.
     fn lost_locals(&mut self) {
         let mut read: u128 = 0;
         for node in &self.tree.nodes {
@@ -382,7 +382,7 @@ pub(crate) fn reserved(span: Span, name: &str) -> Problem {
     .help(help)
 }
 
-/// The part of `span` up to the end of its first line.
+/// Returns the part of `span` up to the end of its first line.
 fn first_line(span: Span, forms: &Forms<'_>) -> Span {
     let text = &forms.source[span.start as usize..span.end as usize];
     let end = text
@@ -394,7 +394,7 @@ fn first_line(span: Span, forms: &Forms<'_>) -> Span {
     }
 }
 
-/// Text for a hint; what is long is only hinted at.
+/// Text for a hint; a long text is abbreviated.
 pub(crate) fn shorten(text: &str) -> &str {
     const LONGEST: usize = 32;
     if text.len() <= LONGEST && !text.contains('\n') {
@@ -404,7 +404,7 @@ pub(crate) fn shorten(text: &str) -> &str {
     }
 }
 
-/// A decimal stands where only a whole number can.
+/// Error for a decimal where only a whole number is allowed.
 pub(crate) fn not_whole(span: Span) -> Problem {
     Problem::new(Code::Value, span, "not a whole number", "values are whole numbers")
         .help("multiply or divide by it, as (* Cwnd 1.25), or give it a unit that makes it whole, as 1.5ms (1500 µs)")

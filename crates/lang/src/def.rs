@@ -1,4 +1,4 @@
-//! `(def …)`: the variables and constants that a program declares.
+//! Reads `(def …)`: the variables and constants that a program declares.
 
 use ccplane_datapath::{Var, VarKind};
 
@@ -10,11 +10,12 @@ use crate::reader::{Form, Forms, Kind};
 use crate::scope::Scope;
 use crate::tree::{Symbol, Type, builtin};
 
-/// Most constants: far more than a program that fits can use. Names are searched one by one.
+/// Maximum constants: far more than a program within the limits can use. Names are searched
+/// linearly.
 const MAX_CONSTS: usize = 256;
 
-/// Reads `(def …)`; also whether `(fallthrough)` is the reference's, which holds for every later
-/// clause: `(compat libccp)`.
+/// Reads `(def …)`. Also returns true if `(compat libccp)` selects the reference's `(fallthrough)`,
+/// which applies to all later clauses.
 pub(crate) fn read<'s>(
     forms: &Forms<'s>,
     def: u32,
@@ -119,13 +120,13 @@ impl<'s> Reader<'_, 's> {
         }
     }
 
-    /// True when there is no use in reading on.
+    /// Returns true if there is no point in reading on.
     fn is_over(&self) -> bool {
         let too_many = self.declared.len() > self.limits.max_vars || self.consts.len() > MAX_CONSTS;
         too_many || self.problems.full().is_some()
     }
 
-    /// `([volatile] name literal)`
+    /// Reads `([volatile] name literal)`.
     fn variable(&mut self, list: u32, in_block: bool) -> Checked<()> {
         let mut parts = self.forms.children(list).map(|part| self.forms.get(part));
         let mut name = parts.next();
@@ -218,7 +219,7 @@ impl<'s> Reader<'_, 's> {
         .help("write (name 0), (volatile name 0) or, for a constant, (const NAME 10ms)")
     }
 
-    /// `(const NAME literal)`
+    /// Reads `(const NAME literal)`.
     fn constant(&mut self, list: u32) -> Checked<()> {
         let mut parts = self
             .forms
@@ -235,7 +236,7 @@ impl<'s> Reader<'_, 's> {
         Ok(())
     }
 
-    /// The text of a name that may be declared.
+    /// Returns the text of a name that may be declared.
     fn declarable(&mut self, form: Form) -> Checked<&'s str> {
         let text = self.forms.text(form);
         let problem = if form.kind != Kind::Word {
@@ -271,8 +272,8 @@ impl<'s> Reader<'_, 's> {
         Err(self.problems.push(problem))
     }
 
-    /// A report variable and another may share a name: one is used with `Report.`, the other
-    /// without.
+    /// Refuses a duplicate name. A report variable and another one may share a name, as only the
+    /// former is used with `Report.`
     fn refuse_twice(&mut self, span: Span, report: bool) -> Checked<()> {
         let text = self.text(span);
         let variable = self
@@ -300,8 +301,8 @@ impl<'s> Reader<'_, 's> {
         Err(self.problems.push(problem))
     }
 
-    /// An initial value: a literal or the name of a constant. Where it is wrong the name is
-    /// declared all the same, so that its uses are not wrong as well.
+    /// Reads an initial value: a literal or the name of a constant. If it is invalid, the name is
+    /// declared nevertheless, so that its uses cause no further errors.
     fn initial(&mut self, form: Form) -> Literal {
         let text = self.forms.text(form);
         let problem = match literal::parse(text).filter(|_| form.kind == Kind::Word) {

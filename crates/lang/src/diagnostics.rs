@@ -1,4 +1,4 @@
-//! What is wrong with a program, where, and what to write instead.
+//! Diagnostics: errors and warnings of a program, with locations and fixes.
 
 #[cfg(feature = "miette")]
 mod drawn;
@@ -6,10 +6,10 @@ mod drawn;
 use std::fmt;
 use std::sync::Arc;
 
-/// Most problems reported for one text; after that, more would only bury the first.
+/// Maximum problems reported for one text; more would only bury the first.
 const MAX_PROBLEMS: usize = 16;
 
-/// Bytes `start..end` of the source.
+/// Byte range `start..end` of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// Offset of the first byte.
@@ -27,40 +27,40 @@ impl Span {
     }
 }
 
-/// The kind of a problem.
+/// Kind of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Code {
     /// The text is not a program.
     Syntax,
-    /// A name that is declared nowhere.
+    /// A name is not declared.
     UnknownName,
-    /// A name that may not be declared, or is declared twice.
+    /// A name may not be declared, or is declared twice.
     Name,
-    /// A truth value where a number is needed, or the other way round.
+    /// A truth value is used as a number, or vice versa.
     Type,
-    /// Something that cannot be written to.
+    /// An assignment to a name that cannot be written.
     ReadOnly,
-    /// A number, unit or constant expression without a value.
+    /// A number, unit or constant expression has no value.
     Value,
-    /// More than the datapath takes.
+    /// The program exceeds a limit of the datapath.
     Limit,
-    /// A warning: a clause that no run can reach.
+    /// Warning: a clause is unreachable.
     Unreachable,
-    /// A warning: no statement reports.
+    /// Warning: no statement reports.
     NeverReports,
-    /// A warning: an unguarded average of a time that may be `+infinity`.
+    /// Warning: an unguarded average of a time that may be `+infinity`.
     Infinite,
-    /// A warning: a sample that a run by timer counts again.
+    /// Warning: a sample that a run by timer counts again.
     RepeatedSample,
-    /// A warning: values of different units meet.
+    /// Warning: values of different units in one operation.
     Unit,
-    /// A warning: a variable that is called as signals are.
+    /// Warning: a variable is named like a signal.
     NamedAsSignal,
 }
 
 impl Code {
-    /// Whether a program with it is a program all the same.
+    /// Returns true for warnings, with which a program still compiles.
     pub fn is_warning(self) -> bool {
         match self {
             Code::Syntax
@@ -79,7 +79,7 @@ impl Code {
         }
     }
 
-    /// Its name in JSON and behind the text: `lang::unit`.
+    /// Name in JSON and after the message: `lang::unit`.
     pub fn as_str(self) -> &'static str {
         match self {
             Code::Syntax => "lang::syntax",
@@ -99,7 +99,7 @@ impl Code {
     }
 }
 
-/// One thing wrong with a program.
+/// Error or warning about a program.
 #[derive(Clone, Debug)]
 pub struct Problem {
     code: Code,
@@ -141,42 +141,42 @@ impl Problem {
         self
     }
 
-    /// What kind of problem it is.
+    /// Kind of the problem.
     pub fn code(&self) -> Code {
         self.code
     }
 
-    /// Where it is.
+    /// Location in the source.
     pub fn span(&self) -> Span {
         self.span
     }
 
-    /// The line, from 1.
+    /// Line, from 1.
     pub fn line(&self) -> usize {
         self.line
     }
 
-    /// The column in characters, from 1.
+    /// Column in characters, from 1.
     pub fn column(&self) -> usize {
         self.column
     }
 
-    /// What is wrong, in one sentence.
+    /// Description in one sentence.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// What was expected at the place itself.
+    /// Expectation at the location.
     pub fn label(&self) -> &str {
         &self.label
     }
 
-    /// The likely fix.
+    /// Likely fix.
     pub fn fix(&self) -> Option<&str> {
         self.help.as_deref()
     }
 
-    /// The same about another text, in which each place is where `to` says.
+    /// Moves the problem to another text, with locations mapped by `to`.
     pub(crate) fn moved(mut self, to: impl Fn(Span) -> Span) -> Problem {
         self.span = to(self.span);
         self.also = self.also.map(|(span, label)| (to(span), label));
@@ -202,11 +202,11 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
-/// Proof that a problem was noted: what gives up on a part of the program has to have one.
+/// Proof that a problem was reported, required to abandon a part of the program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Noted(());
 
-/// Gathers problems while a program is compiled.
+/// Collects problems during compilation.
 #[derive(Default)]
 pub(crate) struct Problems(Vec<Problem>);
 
@@ -219,7 +219,7 @@ impl Problems {
         Noted(())
     }
 
-    /// Given when there is no use in looking for more.
+    /// Returns the proof if the maximum is reached and checking further is pointless.
     pub fn full(&self) -> Option<Noted> {
         (self.0.len() >= MAX_PROBLEMS).then_some(Noted(()))
     }
@@ -244,18 +244,17 @@ impl Problems {
     }
 }
 
-/// A text and its name.
+/// Source text and its name.
 #[derive(Debug)]
 struct Source {
     name: String,
     text: String,
 }
 
-/// Everything that is wrong with a program, or all that it is to be warned of, in the order of its
-/// text; at least one [`Problem`].
+/// All errors, or all warnings, of a program in source order; at least one [`Problem`].
 ///
-/// `Display` gives one line a problem, `name:line:column: what`, with `{:#}` also the likely fix.
-/// With the feature `miette` it is a `miette::Diagnostic`, which shows the text itself.
+/// `Display` prints one line per problem, `name:line:column: what`, and with `{:#}` also the likely
+/// fix. With the feature `miette` it is a `miette::Diagnostic`, which shows the source itself.
 #[derive(Clone, Debug)]
 pub struct Diagnostics {
     source: Arc<Source>,
@@ -263,17 +262,17 @@ pub struct Diagnostics {
 }
 
 impl Diagnostics {
-    /// The problems, in the order of the text.
+    /// Problems, in source order.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
 
-    /// The text that they are in.
+    /// Source text.
     pub fn text(&self) -> &str {
         &self.source.text
     }
 
-    /// The same, with the name of the program or its file in place of `program`.
+    /// Sets the name of the program or its file, in place of `program`.
     #[must_use]
     pub fn named(self, name: &str) -> Diagnostics {
         let source = Arc::new(Source {

@@ -1,27 +1,27 @@
-//! The typed tree to bytecode.
+//! Translation of the typed tree to bytecode.
 //!
-//! A value is computed straight into the variable that it is bound to. Of two operands the needier
-//! one is computed first (Sethi and Ullman, 1970), and a temporary is free again once it was read,
-//! so that a program within the limit of instructions practically never runs out of them.
+//! A value is computed directly into the variable that it is assigned to. The operand that needs
+//! more temporaries is computed first (Sethi and Ullman, 1970), and a temporary is freed when it is
+//! read, so a program within the instruction limit practically never runs out of temporaries.
 
 use ccplane_datapath::{Clause, Instr, Op, reg};
 
 use crate::tree::{Expr, Id, Stmt, Tree};
 
-/// The bytecode of a program, not yet checked.
+/// Bytecode of a program, not yet checked.
 pub(crate) struct Code {
     pub instrs: Vec<Instr>,
     pub clauses: Vec<Clause>,
-    /// Most instructions that the clauses can execute in one run.
+    /// Maximum number of instructions that the clauses can execute in one run.
     pub worst: usize,
     /// Instructions of all guards.
     pub guards: usize,
 }
 
-/// A statement needs more temporaries than there are.
+/// Error: a statement needs more temporaries than available.
 pub(crate) struct OutOfTemps;
 
-/// The clause with that statement.
+/// Clause with that statement.
 pub(crate) struct TooDeep {
     pub clause: usize,
 }
@@ -67,12 +67,12 @@ pub(crate) fn emit(tree: &Tree) -> Result<Code, TooDeep> {
     })
 }
 
-/// A program so long that its places do not fit is refused by its number of instructions.
+/// Converts a position. Saturates: a program of that size is refused by its number of instructions.
 fn place(at: usize) -> u16 {
     u16::try_from(at).unwrap_or(u16::MAX)
 }
 
-/// The longest way through the clauses: a body that cannot fall through is the last one to run.
+/// Longest path through the clauses: a body that cannot fall through is the last one to run.
 #[derive(Default)]
 struct Worst {
     so_far: usize,
@@ -105,7 +105,7 @@ impl Operand {
     }
 }
 
-/// `a < b` says the same as `b > a`.
+/// Operator with swapped operands: `a < b` equals `b > a`.
 fn mirrored(op: Op) -> Option<Op> {
     Some(match op {
         Op::Add | Op::Mul | Op::Max | Op::Min | Op::Eq | Op::Ne | Op::And | Op::Or => op,
@@ -120,7 +120,7 @@ fn mirrored(op: Op) -> Option<Op> {
 struct Emitter<'t> {
     tree: &'t Tree,
     instrs: Vec<Instr>,
-    /// Bit n is set while temporary n holds nothing that is still to be read.
+    /// Bit n is set if temporary n is free.
     free: u32,
     in_guard: bool,
 }
@@ -135,7 +135,7 @@ impl Emitter<'_> {
         Ok(reg::TEMPS + n as u8)
     }
 
-    /// Gives an operand's register back if it is a temporary.
+    /// Frees an operand's register if it is a temporary.
     fn release(&mut self, operand: Operand) {
         if let Operand::Reg(reg) = operand
             && (reg::TEMPS..reg::TEMPS_END).contains(&reg)
@@ -159,7 +159,7 @@ impl Emitter<'_> {
         });
     }
 
-    /// With a ratio or a distance in place of a second operand.
+    /// Appends an instruction with a ratio or a distance instead of a second operand.
     fn push_with(&mut self, op: Op, dst: u8, a: u8, b: u8, imm: u64) {
         self.instrs.push(Instr {
             op,
@@ -171,7 +171,7 @@ impl Emitter<'_> {
         });
     }
 
-    /// Computes a guard; gives the register that says whether the body is to run.
+    /// Emits a guard; returns its flag register.
     fn guard(&mut self, guard: Id) -> Emitted<u8> {
         self.in_guard = true;
         let value = self.operand(guard)?;
@@ -187,8 +187,8 @@ impl Emitter<'_> {
         })
     }
 
-    /// Emits statements; gives the most instructions that can run in them, and whether they can
-    /// fall through.
+    /// Emits statements; returns the maximum number of instructions that they execute, and whether
+    /// they can fall through.
     fn body(&mut self, start: u32, end: u32) -> Emitted<(usize, bool)> {
         let (mut worst, mut may_continue) = (0, false);
         let mut at = start;
@@ -233,8 +233,7 @@ impl Emitter<'_> {
             Some(0) => return self.body(then_end, else_end),
             Some(_) => return self.body(then, then_end),
             None if then_end == else_end => self.operand(cond)?,
-            // With an else the condition is looked at twice, and the first branch may change what
-            // it came from.
+            // With an else the condition is read twice, and the first branch may change its inputs.
             None => Operand::Reg(self.in_temp(cond)?),
         };
         let Operand::Reg(flag) = cond else {
@@ -265,8 +264,7 @@ impl Emitter<'_> {
         ))
     }
 
-    /// The one assignment that a branch consists of, where its value needs no instruction of its
-    /// own.
+    /// Returns the only assignment of a branch, if its value needs no instruction of its own.
     fn simple(&self, start: u32, end: u32) -> Option<(u8, Operand)> {
         if end != start + 1 {
             return None;
@@ -283,12 +281,12 @@ impl Emitter<'_> {
         self.instrs.len() - 1
     }
 
-    /// Lets a skip go on here.
+    /// Sets the target of a skip to the current position.
     fn land(&mut self, skip: usize) {
         self.instrs[skip].imm = (self.instrs.len() - skip - 1) as u64;
     }
 
-    /// A value that lies ready in a register or is a constant.
+    /// Returns a value that is already in a register or constant.
     fn ready(&self, id: Id) -> Option<Operand> {
         match self.tree.node(id).expr {
             Expr::Reg(reg) => Some(Operand::Reg(reg)),
@@ -303,7 +301,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// An operand in a register, also where it is a constant.
+    /// Emits an operand into a register, even if it is constant.
     fn register(&mut self, id: Id) -> Emitted<u8> {
         match self.operand(id)? {
             Operand::Reg(reg) => Ok(reg),
@@ -311,8 +309,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// A value in a temporary of its own, taken after the operands were computed: it may be one of
-    /// theirs.
+    /// Emits a value into a temporary, which is taken after the operands were computed and may be
+    /// one of theirs.
     fn in_temp(&mut self, id: Id) -> Emitted<u8> {
         match self.tree.node(id).expr {
             Expr::Choose(cond, a, b) => self.choose(cond, a, b),
@@ -339,7 +337,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Two operands, the needier first.
+    /// Emits two operands, the one that needs more temporaries first.
     fn both(&mut self, a: Id, b: Id) -> Emitted<(Operand, Operand)> {
         if self.tree.node(b).needs > self.tree.node(a).needs {
             let b = self.operand(b)?;
@@ -350,7 +348,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Computes a value; only the last instruction writes `dst`, so that the value may read it.
+    /// Emits a value; only the last instruction writes `dst`, so that the value may read it.
     fn value_into(&mut self, id: Id, dst: u8) -> Emitted<()> {
         match self.tree.node(id).expr {
             Expr::Num(_) | Expr::Bool(_) | Expr::Reg(_) | Expr::Ratio(_) => {
@@ -390,7 +388,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// A constant goes to a temporary where an instruction takes none.
+    /// Moves a constant to a temporary, for an instruction without an immediate operand.
     fn materialise(&mut self, operand: Operand) -> Emitted<u8> {
         match operand {
             Operand::Reg(reg) => Ok(reg),
@@ -417,8 +415,8 @@ impl Emitter<'_> {
             (Operand::Reg(a), b, _) => self.push(op, dst, a, b),
             (Operand::Imm(_), Operand::Reg(b), Some(op)) => self.push(op, dst, b, a),
             (Operand::Imm(_), b, _) => {
-                // Both operands were given back already, and `b` may lie in the temporary that
-                // would come next.
+                // Both operands are already freed, and `b` may be in the temporary that would be
+                // taken next.
                 let kept = self.free;
                 if let Operand::Reg(reg) = b
                     && (reg::TEMPS..reg::TEMPS_END).contains(&reg)
@@ -433,7 +431,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// A guard that compares `Micros` waits for a time: the engine learns when it comes true.
+    /// Emits a guard that compares `Micros` as a wait, which gives the engine the time at which it
+    /// becomes true.
     fn wait(&mut self, op: Op, dst: u8, a: Operand, b: Operand) -> Emitted<bool> {
         let (op, limit) = match op {
             _ if a.is(reg::MICROS) => (op, b),
@@ -445,7 +444,7 @@ impl Emitter<'_> {
             (Op::Ge, Operand::Imm(limit)) if limit > 0 => {
                 self.push(Op::After, dst, reg::MICROS, Operand::Imm(limit - 1))
             }
-            // Micros >= x is Micros > x - 1, and true where x is 0.
+            // Micros >= x is Micros > x - 1, and true if x is 0.
             (Op::Ge, Operand::Reg(limit)) => {
                 let late = if limit == dst { self.take()? } else { dst };
                 self.push(Op::Diff, late, limit, Operand::Imm(1));
@@ -461,7 +460,7 @@ impl Emitter<'_> {
         Ok(true)
     }
 
-    /// `dst` becomes `value` where `cond` holds (or does not, for `NotIf`), else it stays.
+    /// Sets `dst` to `value` if `cond` is true (or false, for `NotIf`); otherwise it is unchanged.
     fn keep(&mut self, op: Op, cond: Id, value: Id, dst: u8) -> Emitted<()> {
         if let Some(cond) = self.tree.constant(cond) {
             if (cond != 0) == (op == Op::If) {
@@ -495,7 +494,7 @@ impl Emitter<'_> {
         self.keep(Op::If, cond, a, dst)
     }
 
-    /// `(if cond a b)` in a temporary: b, replaced by a where the condition holds.
+    /// Emits `(if cond a b)` into a temporary: b, replaced by a if the condition is true.
     fn choose(&mut self, cond: Id, a: Id, b: Id) -> Emitted<u8> {
         let needs = |id| self.tree.node(id).needs;
         let first = needs(b) >= needs(cond).max(needs(a));

@@ -1,12 +1,12 @@
-//! Constants are computed here, exactly; what has no value is an error of the program, not a fault
-//! of its flow.
+//! Exact evaluation of constant expressions. An expression without a value is a compile error, not
+//! a fault of the flow.
 
 use ccplane_datapath::Op;
 
 use crate::literal::Literal;
 use crate::tree::Ratio;
 
-/// Why a constant expression has no value.
+/// Reason why a constant expression has no value.
 pub(crate) struct NoValue {
     pub what: &'static str,
     pub fix: &'static str,
@@ -29,7 +29,7 @@ const TOO_FINE: NoValue = NoValue {
     fix: "both terms of the reduced ratio must fit 32 bits",
 };
 
-/// `num / den` as a literal, whole if it is.
+/// Returns `num / den` as a literal, a whole number if possible.
 pub(crate) fn exact(num: u128, den: u128) -> Result<Literal, NoValue> {
     if den == 0 {
         return Err(BY_ZERO);
@@ -42,7 +42,7 @@ pub(crate) fn exact(num: u128, den: u128) -> Result<Literal, NoValue> {
     Ratio::new(num, den).map(Literal::Ratio).ok_or(TOO_FINE)
 }
 
-/// Two whole constants; none where the operator is left to the datapath.
+/// Evaluates an operator on two whole constants; `None` if it is left to the datapath.
 pub(crate) fn pair(op: Op, a: u64, b: u64) -> Option<Result<u64, NoValue>> {
     Some(match op {
         Op::Add => a.checked_add(b).ok_or(TOO_LARGE),
@@ -64,12 +64,12 @@ pub(crate) fn pair(op: Op, a: u64, b: u64) -> Option<Result<u64, NoValue>> {
     })
 }
 
-/// The constants among the operands of `+ * max min && ||`: these may be gathered, as the operators
+/// Constants among the operands of `+ * max min && ||`. They may be combined, as the operators
 /// commute.
 pub(crate) struct Fold {
     op: Op,
     value: Option<u64>,
-    /// The product of the ratios, if there was one.
+    /// Product of the ratios, if there was one.
     ratio: Option<Ratio>,
     why: Option<NoValue>,
 }
@@ -104,7 +104,7 @@ impl Fold {
         }
     }
 
-    /// What they come to; none where there were none.
+    /// Returns the combined constant; `None` if there were no constants.
     pub fn finish(self) -> Result<Option<Literal>, NoValue> {
         match (self.why, self.ratio) {
             (Some(why), _) => Err(why),

@@ -1,9 +1,10 @@
-//! Program text to checked bytecode.
+//! Compiler from program source to checked bytecode.
 //!
-//! The language is CCP's with extensions. `docs/language.md` describes it for those who write
-//! programs. [`compile`] goes through three forms: parentheses and atoms (`reader`), the typed tree
-//! (`check` and `value`, with the names of `def` and `scope`), and bytecode (`emit`).
-//! [`ccplane_datapath::Program::check`] then checks the bytecode as if it came from a stranger.
+//! The language is CCP's with extensions; `docs/language.md` describes it for authors of programs.
+//! [`compile`] has three stages: parentheses and atoms (`reader`), the typed tree (`check` and
+//! `value`, with the names of `def` and `scope`), and bytecode (`emit`).
+//! [`ccplane_datapath::Program::check`] then checks the bytecode as if it came from an untrusted
+//! source.
 //!
 //! ```
 //! use ccplane_lang::{Limits, compile};
@@ -50,14 +51,14 @@ pub use tree::Type;
 use diagnostics::Problems;
 use reader::Forms;
 
-/// How large a program the datapath takes.
+/// Maximum size of a program in a datapath.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most instructions.
+    /// Maximum instructions.
     pub max_instrs: usize,
-    /// Most clauses.
+    /// Maximum clauses.
     pub max_clauses: usize,
-    /// Most variables: report, control and local ones together.
+    /// Maximum variables, including report, control and local ones.
     pub max_vars: usize,
 }
 
@@ -72,7 +73,7 @@ impl Default for Limits {
     }
 }
 
-/// Compiles a program, or says everything that is wrong with it.
+/// Compiles a program, or returns all its errors.
 pub fn compile(source: &str, limits: &Limits) -> Result<Program, Diagnostics> {
     let mut problems = Problems::default();
     let limits = Limits {

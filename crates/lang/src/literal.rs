@@ -1,6 +1,6 @@
-//! Numbers in program text: whole, decimal, ratios, with units.
+//! Numbers in source: whole, decimal, ratios, with units.
 //!
-//! A unit makes a number whole in the unit that the language computes in: times in µs, rates in
+//! A unit makes a number whole in the unit in which the language computes: times in µs, rates in
 //! bytes/s, sizes in bytes.
 
 use ccplane_datapath::INFINITY;
@@ -12,12 +12,13 @@ use crate::tree::Ratio;
 pub(crate) enum Literal {
     Num(u64),
     Bool(bool),
-    /// Written with a point or as a ratio, so that 1.0 as a weight is not CCP's 1, which is 1/10.
+    /// Written with a point or as a ratio, so that 1.0 as a weight differs from CCP's 1, which is
+    /// 1/10.
     Ratio(Ratio),
 }
 
 impl Literal {
-    /// A ratio that is whole as the number that it is.
+    /// Converts a whole ratio to a number.
     pub fn normal(self) -> Literal {
         match self {
             Literal::Ratio(Ratio { num, den: 1 }) => Literal::Num(u64::from(num)),
@@ -26,7 +27,7 @@ impl Literal {
     }
 }
 
-/// Why a word that begins with a digit is no number, and what to write.
+/// Reason why a word that starts with a digit is not a number, with the fix.
 pub(crate) struct BadLiteral {
     pub what: &'static str,
     pub fix: String,
@@ -39,7 +40,7 @@ fn bad(what: &'static str, fix: impl Into<String>) -> BadLiteral {
     }
 }
 
-/// The literal that `word` is, if it is not a name.
+/// Parses `word` as a literal; `None` if it is a name.
 pub(crate) fn parse(word: &str) -> Option<Result<Literal, BadLiteral>> {
     let first = word.as_bytes().first()?;
     if first.is_ascii_digit()
@@ -55,7 +56,7 @@ pub(crate) fn parse(word: &str) -> Option<Result<Literal, BadLiteral>> {
     }
 }
 
-/// What a literal with a unit measures.
+/// Quantity of a literal with a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Measure {
     /// In µs.
@@ -66,7 +67,7 @@ pub(crate) enum Measure {
     Size,
 }
 
-/// What `word` measures; nothing for a name or a number without a unit.
+/// Quantity of `word`; `None` for a name or a number without a unit.
 pub(crate) fn measure(word: &str) -> Option<Measure> {
     let begins = word
         .as_bytes()

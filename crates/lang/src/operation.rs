@@ -1,4 +1,4 @@
-//! Operators: which there are, what they take, and what constants come to.
+//! Operators: names, operand types, and constant folding.
 
 use ccplane_datapath::{MAX_INSTRS, Op};
 
@@ -9,7 +9,7 @@ use crate::literal::Literal;
 use crate::reader::{Children, Form};
 use crate::tree::{Expr, Id, Type};
 
-/// How the operands of an operator are typed and how many there are.
+/// Types and number of the operands of an operator.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// Two or more numbers to a number.
@@ -18,9 +18,9 @@ pub(crate) enum Shape {
     Pair(Op),
     /// Two numbers to a truth value.
     Compare(Op),
-    /// Two of the same type to a truth value.
+    /// Two values of the same type to a truth value.
     Same(Op),
-    /// Two or more truth values to one.
+    /// Two or more truth values to a truth value.
     Logic(Op),
     Not,
     If,
@@ -28,7 +28,7 @@ pub(crate) enum Shape {
     Ewma,
 }
 
-/// The operator of this name.
+/// Returns the operator with this name.
 pub(crate) fn operator(name: &str) -> Option<Shape> {
     Some(match name {
         "+" | "add" => Shape::Chain(Op::Add),
@@ -55,7 +55,7 @@ pub(crate) fn operator(name: &str) -> Option<Shape> {
     })
 }
 
-/// Everything that may stand after `(`, for suggestions.
+/// All words that may follow `(`, for suggestions.
 pub(crate) const HEADS: &str = "+ add * mul max min - sub / div diff wrapped_max > gt < lt >= <= == eq != && and || or ! if \
                                 !if ewma := bind report fallthrough reset do when";
 
@@ -112,7 +112,7 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// Exactly N operands.
+    /// Returns the operands if there are exactly N.
     pub fn operands<const N: usize>(
         &mut self,
         form: Form,
@@ -144,7 +144,7 @@ impl Checker<'_, '_> {
         self.note(Problem::new(Code::Syntax, form.span, what, label).help(help))
     }
 
-    /// `+ * max min && ||`, of two or more operands.
+    /// Checks `+ * max min && ||` with two or more operands.
     fn chain(
         &mut self,
         form: Form,
@@ -201,12 +201,12 @@ impl Checker<'_, '_> {
         })
     }
 
-    /// One more operand of a chain.
+    /// Adds an operand to a chain.
     fn link(&mut self, form: Form, op: Op, ty: Type, rest: Option<Id>, operand: Id) -> Checked<Id> {
         let Some(left) = rest else { return Ok(operand) };
         let chained = self.tree.add(Expr::Binary(op, left, operand), ty);
-        // Refused here, and not for its length in the end, as everything after walks down such a
-        // value.
+        // Refused here rather than by the length of the program, as all later passes recurse into
+        // such a value.
         if self.tree.node(chained).height as usize > MAX_INSTRS {
             let what = format!("a value of more than {MAX_INSTRS} operations");
             return Err(self.note(Problem::new(Code::Limit, form.span, what, "too long")));
@@ -214,13 +214,13 @@ impl Checker<'_, '_> {
         Ok(chained)
     }
 
-    /// The operands of a chain that are no constants, and what the constants came to.
+    /// Combines the non-constant operands of a chain with the folded constant.
     fn with_constant(&mut self, op: Op, rest: Id, constant: Literal) -> Id {
         match (op, constant) {
             (_, Literal::Ratio(ratio)) => self.tree.add(Expr::Scale(rest, ratio), Type::Num),
             (Op::And | Op::Mul, Literal::Num(1)) | (Op::Or | Op::Add, Literal::Num(0)) => rest,
             (Op::And | Op::Or, Literal::Num(value)) => self.literal(Literal::Bool(value != 0)),
-            // Else the others might overflow on their way to nothing.
+            // Otherwise the other operands could overflow before they are multiplied by 0.
             (Op::Mul, Literal::Num(0)) => self.literal(constant),
             _ => {
                 let right = self.literal(constant);
@@ -242,7 +242,7 @@ impl Checker<'_, '_> {
         )
     }
 
-    /// `- / diff wrapped_max` and comparisons.
+    /// Checks `- / diff wrapped_max` and comparisons.
     fn pair(
         &mut self,
         form: Form,
@@ -290,7 +290,7 @@ impl Checker<'_, '_> {
         Ok(self.tree.add(Expr::Binary(op, left, right), ty))
     }
 
-    /// A pair with a ratio in it: only as a divisor, or where both sides are constants.
+    /// Checks a pair with a ratio: allowed only as a divisor, or if both sides are constant.
     fn divide(&mut self, op: Op, left: (Id, Span), right: (Id, Span), form: Form) -> Checked<Id> {
         let fraction = |expr| match expr {
             Expr::Ratio(ratio) => Some((u128::from(ratio.num), u128::from(ratio.den))),
@@ -327,7 +327,7 @@ impl Checker<'_, '_> {
         })
     }
 
-    /// `(if c a b)` as a value.
+    /// Checks `(if c a b)` as a value.
     fn choose(
         &mut self,
         form: Form,

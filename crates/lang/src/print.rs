@@ -1,4 +1,4 @@
-//! A program as people read it: the typed tree as program text, and the bytecode with names.
+//! Printing of programs: the typed tree as source, and the bytecode with names.
 
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -7,10 +7,11 @@ use ccplane_datapath::{Clause, INFINITY, Instr, Op, VarKind, reg};
 use crate::Program;
 use crate::tree::{BUILTINS, Expr, Id, Node, Ratio, Stmt, Symbol, Type};
 
-/// The typed tree, as text that compiles to the same bytecode: constants computed, units gone.
+/// Typed tree, printed as source that compiles to the same bytecode: constants are folded, and
+/// units are gone.
 pub struct TreeView<'p>(pub(crate) &'p Program);
 
-/// The bytecode, one instruction a line.
+/// Bytecode, printed with one instruction per line.
 pub struct Bytecode<'p>(pub(crate) &'p Program);
 
 const INDENT: usize = 4;
@@ -32,7 +33,7 @@ impl Display for Ratio {
     }
 }
 
-/// A register by the name that program text has for it.
+/// Register, printed by its name in the source.
 struct Name<'p>(&'p Program, u8);
 
 impl Display for Name<'_> {
@@ -113,7 +114,7 @@ impl TreeView<'_> {
         Ok(())
     }
 
-    /// Writes one statement; gives the index of the next.
+    /// Writes one statement; returns the index of the next.
     fn stmt(&self, f: &mut Formatter<'_>, at: u32, indent: usize) -> Result<u32, fmt::Error> {
         match self.0.tree.stmts[at as usize] {
             Stmt::Bind { dst, value } => {
@@ -143,7 +144,7 @@ impl TreeView<'_> {
         }
     }
 
-    /// A branch; several statements take a `do`.
+    /// Writes a branch; several statements are enclosed in a `do`.
     fn block(&self, f: &mut Formatter<'_>, start: u32, end: u32, indent: usize) -> fmt::Result {
         let single = match self.0.tree.stmts[start as usize] {
             Stmt::If { else_end, .. } => else_end == end,
@@ -188,9 +189,9 @@ impl TreeView<'_> {
         }
     }
 
-    /// The left operand; a chain, `(+ a b c)`, is written flat, so that text does not nest deeper
-    /// than what was read. One with a constant inside stays nested: constants of one chain are
-    /// gathered.
+    /// Writes the left operand. A chain, `(+ a b c)`, is written flat, so that the printed source
+    /// does not nest deeper than the original. A chain with a constant inside stays nested, as the
+    /// constants of one chain are combined.
     fn left(&self, f: &mut Formatter<'_>, op: Op, id: Id) -> fmt::Result {
         match self.node(id).expr {
             Expr::Binary(inner, a, b)

@@ -1,4 +1,4 @@
-//! A compiled program: bytecode, names, tree and cost.
+//! Compiled program: bytecode, names, tree and cost.
 
 use ccplane_datapath as datapath;
 use ccplane_datapath::VarKind;
@@ -13,18 +13,19 @@ use crate::reader::Forms;
 use crate::tree::{Symbol, Tree};
 use crate::warn;
 
-/// What a program costs its datapath.
+/// Cost of a program in a datapath.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
-    /// Instructions of the whole program.
+    /// Number of instructions.
     pub instrs: usize,
-    /// Most instructions that one ACK can execute, the search for the next deadline included.
+    /// Maximum number of instructions that one ACK can execute, including the search for the next
+    /// deadline.
     pub instrs_worst: usize,
-    /// Variables, each 8 bytes of state a flow.
+    /// Variables, each 8 bytes of state per flow.
     pub vars: usize,
 }
 
-/// A program, compiled and checked; immutable, shared by every flow that runs it.
+/// Compiled and checked program; immutable, shared by all flows that run it.
 #[derive(Debug)]
 pub struct Program {
     source: Box<str>,
@@ -123,7 +124,7 @@ pub(crate) fn build(
     };
     let cost = Cost {
         instrs: checked.instrs().len(),
-        // With the reference's fallthrough any clause may be run after any other.
+        // With the reference's fallthrough any clause may run after any other.
         instrs_worst: if sticky {
             checked.instrs().len()
         } else {
@@ -141,7 +142,8 @@ pub(crate) fn build(
     })
 }
 
-/// False, and a problem at the clause where it begins, for a program that is too large.
+/// Returns false, and reports a problem at the first clause beyond the limit, if a program is too
+/// large.
 fn fits(limits: &Limits, code: &emit::Code, tree: &Tree, problems: &mut Problems) -> bool {
     let ends = |clause: &datapath::Clause| usize::from(clause.body_end);
     let (what, found, most, fitting) = if code.instrs.len() > limits.max_instrs {
@@ -180,39 +182,39 @@ fn fits(limits: &Limits, code: &emit::Code, tree: &Tree, problems: &mut Problems
 }
 
 impl Program {
-    /// The bytecode, under number 0.
+    /// Bytecode, under number 0.
     pub fn code(&self) -> &datapath::Program {
         &self.code
     }
 
-    /// The text that it was compiled from.
+    /// Source that it was compiled from.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// What it costs its datapath.
+    /// Cost in a datapath.
     pub fn cost(&self) -> Cost {
         self.cost
     }
 
-    /// What it may say and hardly means: clauses that no run reaches, units that do not fit,
-    /// averages of what may be infinite. All of them are looked for anew.
+    /// Returns the warnings: unreachable clauses, units that do not fit, averages of values that
+    /// may be infinite. They are computed at each call.
     pub fn warnings(&self) -> Option<Diagnostics> {
         warn::warnings(self)
     }
 
-    /// The typed tree, to print.
+    /// Typed tree, for printing.
     pub fn tree(&self) -> TreeView<'_> {
         TreeView(self)
     }
 
-    /// The bytecode, to print.
+    /// Bytecode, for printing.
     pub fn bytecode(&self) -> Bytecode<'_> {
         Bytecode(self)
     }
 
-    /// The index of a variable among the bytecode's: `interval`, `Report.acked`, or `acked` where
-    /// that is no control variable.
+    /// Index of a variable in the bytecode: `interval`, `Report.acked`, or `acked` if that is not a
+    /// control variable.
     pub fn var_index(&self, name: &str) -> Option<u8> {
         let find = |report, bare| {
             let symbol = self
@@ -227,12 +229,12 @@ impl Program {
         }
     }
 
-    /// The fields of a report, in the order in which they are sent, without `Report.`
+    /// Names of the report fields, in the order in which they are sent, without `Report.`
     pub fn report_names(&self) -> impl Iterator<Item = &str> {
         self.names(VarKind::Report)
     }
 
-    /// The variables that the agent can set.
+    /// Names of the variables that the agent can set.
     pub fn control_names(&self) -> impl Iterator<Item = &str> {
         self.names(VarKind::Control)
     }
@@ -246,7 +248,7 @@ impl Program {
         of_kind.map(|(symbol, _)| self.name(symbol))
     }
 
-    /// A variable's name, for a report variable without `Report.`
+    /// Name of a variable; without `Report.` for a report variable.
     pub(crate) fn name(&self, symbol: &Symbol) -> &str {
         &self.source[symbol.name.start as usize..symbol.name.end as usize]
     }

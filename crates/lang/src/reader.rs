@@ -1,27 +1,27 @@
-//! Text to forms: parentheses and atoms, comments dropped, without recursion.
+//! Reader: parses parentheses and atoms into forms and drops comments, without recursion.
 //!
-//! The forms lie in one flat list in source order; each knows where the next form on its own level
-//! begins. That is one allocation for a whole program, and nesting is bounded here, so that
-//! everything after may recurse. It is written by hand because that is all there is to this
-//! grammar, and because a program compiles in about 2 µs this way.
+//! The forms are in one flat list in source order; each has the index of the next form on its own
+//! level. A whole program thus takes one allocation, and the depth is bounded here, so that all
+//! later passes may recurse. The reader is written by hand because the grammar is this small, and
+//! because a program compiles in about 2 µs this way.
 
 use crate::diagnostics::{Code, Problem, Problems, Span};
 
-/// Deepest nesting. Every published program stays below 10, and no program that fits the datapath's
-/// instructions needs 256; without a bound a hostile text would exhaust the stack.
+/// Maximum nesting depth. Published programs stay below 10, and no program within the instruction
+/// limit needs 256; without a limit a hostile text could exhaust the stack.
 const MAX_DEPTH: usize = 256;
 
-/// Longest source: far above any program that fits the datapath, small enough to refuse a wrong
-/// file at once.
+/// Maximum source length, bytes: far above any program that fits a datapath, small enough to refuse
+/// a wrong file at once.
 pub(crate) const MAX_SOURCE: usize = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// `( … )`; its children follow it.
+    /// `( … )`, followed by its children.
     List,
-    /// A name, a number or `+infinity`.
+    /// Name, number or `+infinity`.
     Word,
-    /// An operator made of signs, such as `:=`.
+    /// Operator made of signs, such as `:=`.
     Sign,
 }
 
@@ -29,18 +29,18 @@ pub(crate) enum Kind {
 pub(crate) struct Form {
     pub kind: Kind,
     pub span: Span,
-    /// Index of the form that follows this one and all its children.
+    /// Index of the form after this one and all its children.
     pub next: u32,
 }
 
-/// The forms of a whole text.
+/// Forms of a whole text.
 pub(crate) struct Forms<'s> {
     pub source: &'s str,
     list: Vec<Form>,
 }
 
 impl<'s> Forms<'s> {
-    /// Reads all of `source`; what is wrong with parentheses or characters goes to `problems`.
+    /// Reads all of `source`; errors in parentheses or characters go to `problems`.
     pub fn read(source: &'s str, problems: &mut Problems) -> Forms<'s> {
         let mut forms = Forms {
             source,
@@ -155,8 +155,8 @@ impl<'s> Forms<'s> {
         form.next = next;
     }
 
-    /// The outermost open parenthesis is where the reader of the text starts to look, the innermost
-    /// where it stops.
+    /// Reports the outermost open parenthesis, where a person starts to look, rather than the
+    /// innermost, where the parser stops.
     fn report_unclosed(&mut self, open: &[u32], problems: &mut Problems) {
         let end = self.source.len();
         for &list in open.iter().rev() {
@@ -180,7 +180,7 @@ impl<'s> Forms<'s> {
         }
     }
 
-    /// The first `(when` inside the list, where none can stand.
+    /// Returns the first `(when` inside the list, where none is allowed.
     fn nested_clause(&self, list: u32) -> Option<Span> {
         let inside = list as usize + 2..self.list.len();
         let when = |&at: &usize| {
@@ -196,7 +196,7 @@ impl<'s> Forms<'s> {
         self.list[index as usize]
     }
 
-    /// Every form with its index, in the order of the text.
+    /// All forms with their indices, in source order.
     pub fn all(&self) -> impl Iterator<Item = (u32, Form)> {
         (0..).zip(self.list.iter().copied())
     }
@@ -209,7 +209,7 @@ impl<'s> Forms<'s> {
         &self.source[form.span.start as usize..form.span.end as usize]
     }
 
-    /// The forms on the outermost level.
+    /// Forms on the outermost level.
     pub fn top(&self) -> Children<'_> {
         Children {
             list: &self.list,
@@ -218,7 +218,7 @@ impl<'s> Forms<'s> {
         }
     }
 
-    /// The forms inside a list.
+    /// Forms inside a list.
     pub fn children(&self, list: u32) -> Children<'_> {
         let form = self.get(list);
         let at = if form.kind == Kind::List {
@@ -289,7 +289,7 @@ fn is_word(byte: Option<&u8>) -> bool {
     byte.is_some_and(|&b| matches!(CLASS[usize::from(b)], Class::Word))
 }
 
-/// A word; a number may go on as a ratio, `7/8`.
+/// End of a word; a number may continue as a ratio, `7/8`.
 fn word_end(bytes: &[u8], start: usize) -> usize {
     let mut at = start;
     while is_word(bytes.get(at)) {
@@ -312,7 +312,7 @@ fn word_end(bytes: &[u8], start: usize) -> usize {
     at
 }
 
-/// A sign ends where a name may begin: CCP reads `(+a b)` as `(+ a b)`.
+/// End of a sign. It ends where a name may begin: CCP reads `(+a b)` as `(+ a b)`.
 fn sign_end(bytes: &[u8], start: usize) -> (usize, Kind) {
     let rest = &bytes[start..];
     let longer = |text: &[u8]| rest.starts_with(text) && !is_word(rest.get(text.len()));

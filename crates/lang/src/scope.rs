@@ -1,4 +1,4 @@
-//! The names of a program: its variables and constants, and what is built in.
+//! Names of a program: variables, constants, and built-in names.
 
 use ccplane_datapath::{Var, VarKind, reg};
 
@@ -7,10 +7,10 @@ use crate::literal::{self, Literal};
 use crate::reader::{Forms, Kind};
 use crate::tree::{BUILTINS, Symbol, Type, builtin};
 
-/// What a name stands for.
+/// Meaning of a name.
 #[derive(Clone, Copy)]
 pub(crate) enum Meaning {
-    /// Readable; `writable` unless it is a signal.
+    /// Register; `writable` unless it is a signal.
     Reg {
         reg: u8,
         ty: Type,
@@ -22,15 +22,15 @@ pub(crate) enum Meaning {
 pub(crate) struct Scope<'s> {
     source: &'s str,
     max_vars: usize,
-    /// The variables by name; the n-th is described by the n-th of `vars`.
+    /// Variables by name; the n-th is described by the n-th of `vars`.
     pub symbols: Vec<Symbol>,
     pub vars: Vec<Var>,
     consts: Vec<(Span, Literal)>,
 }
 
 impl<'s> Scope<'s> {
-    /// Of the variables that are declared. Report variables come first, whatever the order of the
-    /// text.
+    /// Creates the scope of the declared variables. Report variables come first, regardless of
+    /// source order.
     pub fn new(
         source: &'s str,
         max_vars: usize,
@@ -65,7 +65,7 @@ impl<'s> Scope<'s> {
         &self.source[span.start as usize..span.end as usize]
     }
 
-    /// A variable's name, for a report variable without `Report.`
+    /// Name of a variable; without `Report.` for a report variable.
     pub fn name(&self, symbol: &Symbol) -> &'s str {
         self.text(symbol.name)
     }
@@ -98,9 +98,9 @@ impl<'s> Scope<'s> {
         })
     }
 
-    /// Makes a local variable of every name that is bound and not known, in the order of the text.
-    /// They are made before anything is read: a local holds what the call before left in it, so a
-    /// line may read it above the one that sets it.
+    /// Creates a local variable for every unknown name that is assigned, in source order. This is
+    /// done before anything is checked: a local keeps its value between calls, so it may be read
+    /// above the line that sets it.
     pub fn find_locals(&mut self, forms: &Forms<'s>) {
         let mut opened = false;
         for (head, form) in forms.all() {
@@ -136,7 +136,7 @@ impl<'s> Scope<'s> {
         }
     }
 
-    /// There is no room for another local.
+    /// Error for a local variable beyond the limit.
     pub fn too_many(&self, name: Span) -> Problem {
         let what = format!(
             "more than the {} variables that the datapath takes",
@@ -146,8 +146,8 @@ impl<'s> Scope<'s> {
             .help("locals count too; use one name again where its old value is no longer needed")
     }
 
-    /// Gives a local the type of the first value that it is bound to; false where the type was
-    /// settled before.
+    /// Gives a local the type of the first value that is assigned to it; returns false if the type
+    /// was already set.
     pub fn settle(&mut self, reg: u8, ty: Type) -> bool {
         let symbol = self
             .symbols
@@ -158,7 +158,7 @@ impl<'s> Scope<'s> {
             .is_some()
     }
 
-    /// What can be set and has nearly this name.
+    /// Returns the writable name that is closest to this one.
     pub fn nearest_writable(&self, name: &str) -> Option<String> {
         let declared = self
             .symbols
@@ -179,7 +179,7 @@ impl<'s> Scope<'s> {
         format!("{prefix}{}", self.name(symbol))
     }
 
-    /// The known name that `wrong` was probably meant to be.
+    /// Returns the known name that `wrong` was probably meant to be.
     pub fn nearest(&self, wrong: &str) -> Option<String> {
         let own = self.symbols.iter().map(|symbol| self.full_name(symbol));
         let consts = self
@@ -196,7 +196,7 @@ impl<'s> Scope<'s> {
     }
 }
 
-/// The candidate closest to `wrong`, if one is close: by edits, or equal after the last `.`
+/// Returns the candidate closest to `wrong`, if one is close: by edits, or equal after the last `.`
 pub(crate) fn nearest<'c>(
     wrong: &str,
     candidates: impl Iterator<Item = &'c str>,
@@ -223,7 +223,7 @@ pub(crate) fn nearest<'c>(
         .map(|(_, candidate)| candidate)
 }
 
-/// Levenshtein distance, case ignored. Long words are not worth comparing.
+/// Levenshtein distance, ignoring case. Long words are not compared.
 fn edits(a: &str, b: &str) -> usize {
     const LONGEST: usize = 40;
     if a.len() > LONGEST || b.len() > LONGEST {

@@ -1,15 +1,15 @@
-//! The typed tree: what a program means after names are resolved and constants are folded.
+//! Typed tree: a program after name resolution and constant folding.
 
 use ccplane_datapath::{Op, reg};
 
 use crate::diagnostics::Span;
 
-/// The type of a value.
+/// Type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
-    /// An unsigned 64-bit number.
+    /// Unsigned 64-bit number.
     Num,
-    /// Truth: 0 or 1.
+    /// Truth value: 0 or 1.
     Bool,
 }
 
@@ -22,7 +22,7 @@ impl Type {
     }
 }
 
-/// A positive fraction in lowest terms.
+/// Positive fraction in lowest terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ratio {
     pub num: u32,
@@ -30,7 +30,7 @@ pub(crate) struct Ratio {
 }
 
 impl Ratio {
-    /// Reduces `num / den`; none where `den` is 0 or the terms do not fit 32 bits.
+    /// Reduces `num / den`; `None` if `den` is 0 or the terms do not fit 32 bits.
     pub fn new(num: u128, den: u128) -> Option<Ratio> {
         if den == 0 {
             return None;
@@ -41,7 +41,7 @@ impl Ratio {
         Some(Ratio { num, den })
     }
 
-    /// As an immediate of the bytecode.
+    /// Immediate of the bytecode.
     pub fn packed(self) -> u64 {
         u64::from(self.num) << 32 | u64::from(self.den)
     }
@@ -62,17 +62,18 @@ pub(crate) struct Id(pub u32);
 pub(crate) enum Expr {
     Num(u64),
     Bool(bool),
-    /// A constant that is not whole; only a factor, a divisor or a weight.
+    /// Constant that is not whole; only a factor, a divisor or a weight.
     Ratio(Ratio),
-    /// A signal, state of the flow or a variable.
+    /// Signal, flow state or variable.
     Reg(u8),
     Not(Id),
     Binary(Op, Id, Id),
-    /// A value times a ratio.
+    /// Value times a ratio.
     Scale(Id, Ratio),
     /// `(if c a b)`
     Choose(Id, Id, Id),
-    /// `(if c v)`: v, or what the variable held. Only directly right of `:=`, as the next three.
+    /// `(if c v)`: v, or the variable's old value. Only the right-hand side of `:=`, like the next
+    /// three.
     If(Id, Id),
     /// `(!if c v)`
     NotIf(Id, Id),
@@ -84,13 +85,13 @@ pub(crate) enum Expr {
 pub(crate) struct Node {
     pub expr: Expr,
     pub ty: Type,
-    /// Temporaries that its evaluation takes.
+    /// Number of temporaries that its evaluation needs.
     pub needs: u8,
-    /// Operators on the longest way down to a leaf: each is an instruction at least.
+    /// Height of the tree in operators, each of which is at least one instruction.
     pub height: u32,
 }
 
-/// A statement; those inside an `if` follow it directly.
+/// Statement; those inside an `if` follow it directly.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Stmt {
     Bind {
@@ -99,7 +100,7 @@ pub(crate) enum Stmt {
     },
     /// `(report)`, `(fallthrough)`, `(reset)`: sets this flag of the engine.
     Set(u8),
-    /// The statements up to `then_end` where `cond` holds, otherwise those from there up to
+    /// Runs the statements up to `then_end` if `cond` is true, otherwise those from there up to
     /// `else_end`.
     If {
         cond: Id,
@@ -110,21 +111,21 @@ pub(crate) enum Stmt {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clause {
-    /// `(when`, for what concerns the whole clause.
+    /// Position of `(when`, for problems of the whole clause.
     pub span: Span,
     pub guard: Id,
     pub body_start: u32,
     pub body_end: u32,
 }
 
-/// A variable, named by its place in the source.
+/// Variable, named by a span of the source.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Symbol {
-    /// Its name, for a report variable without `Report.`
+    /// Name; without `Report.` for a report variable.
     pub name: Span,
     pub report: bool,
     pub ty: Type,
-    /// A local whose type its first bind is still to say.
+    /// True for a local whose type is not yet known from an assignment.
     pub open: bool,
     pub reg: u8,
 }
@@ -161,7 +162,7 @@ impl Tree {
         }
     }
 
-    /// The negation of a condition.
+    /// Adds the negation of a condition.
     pub fn not(&mut self, cond: Id) -> Id {
         let negated = self
             .constant(cond)
@@ -169,8 +170,8 @@ impl Tree {
         self.add(negated, Type::Bool)
     }
 
-    /// Temporaries that an expression takes: equally needy operands one more than either, others as
-    /// many as the needier (Sethi-Ullman).
+    /// Number of temporaries that an expression needs: one more than either if both operands need
+    /// the same, otherwise the larger number (Sethi-Ullman).
     fn needs(&self, expr: Expr) -> u8 {
         let of = |id| self.node(id).needs;
         match expr {
@@ -197,7 +198,7 @@ impl Tree {
         self.nodes[id.0 as usize]
     }
 
-    /// A constant's value as the datapath sees it.
+    /// Value of a constant in the bytecode.
     pub fn constant(&self, id: Id) -> Option<u64> {
         match self.node(id).expr {
             Expr::Num(value) => Some(value),
@@ -206,7 +207,7 @@ impl Tree {
         }
     }
 
-    /// True where evaluating `id` reads register `wanted`.
+    /// Returns true if evaluating `id` reads register `wanted`.
     pub fn reads(&self, id: Id, wanted: u8) -> bool {
         match self.node(id).expr {
             Expr::Num(_) | Expr::Bool(_) | Expr::Ratio(_) => false,
@@ -222,14 +223,14 @@ impl Tree {
     }
 }
 
-/// What the language knows beside a program's own names.
+/// Built-in name.
 #[derive(Clone, Copy)]
 pub(crate) struct Builtin {
     pub name: &'static str,
     pub reg: u8,
     pub ty: Type,
-    /// From CCP: a program may not declare a variable of this name. The others it may, so that no
-    /// program that was written before they existed changes its meaning.
+    /// True for CCP's names, which a program may not declare. It may declare the others, so that
+    /// programs written before they existed keep their meaning.
     pub ccp: bool,
 }
 
@@ -264,7 +265,7 @@ const fn new(builtin: Builtin) -> Builtin {
     }
 }
 
-/// Every signal and all state of the flow, by the number of its register.
+/// All signals and flow state, by register number.
 pub(crate) const BUILTINS: [Builtin; 33] = [
     num("Ack.bytes_acked", 0),
     num("Ack.bytes_misordered", 1),

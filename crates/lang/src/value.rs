@@ -1,4 +1,4 @@
-//! Values: atoms, and the forms that stand directly right of `:=`.
+//! Values: atoms, and the forms that may only be the right-hand side of `:=`.
 
 use crate::check::{Checked, Checker, not_whole, reserved, shorten};
 use crate::diagnostics::{Code, Problem, Span};
@@ -9,8 +9,8 @@ use crate::scope::Meaning;
 use crate::tree::{Expr, Id, Ratio, Type};
 
 impl Checker<'_, '_> {
-    /// A value directly right of `:=`, where also the forms that keep what the variable held are
-    /// legal.
+    /// Checks the right-hand side of `:=`, where the forms that may keep the variable's value are
+    /// allowed too.
     pub fn bound(&mut self, index: u32) -> Checked<Id> {
         let form = self.forms.get(index);
         let mut parts = self.forms.children(index);
@@ -26,7 +26,7 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// `(if c v)`, `(!if c v)`
+    /// Checks `(if c v)` and `(!if c v)`.
     fn keep(&mut self, form: Form, parts: Children<'_>, make: fn(Id, Id) -> Expr) -> Checked<Id> {
         let [cond, value] = self.operands(form, "if", parts)?;
         let span = self.forms.get(value).span;
@@ -36,7 +36,7 @@ impl Checker<'_, '_> {
         Ok(self.tree.add(make(cond, value), ty))
     }
 
-    /// `(ewma weight x)`: a weight of 7, as in CCP, is 7/10.
+    /// Checks `(ewma weight x)`: a weight of 7, as in CCP, is 7/10.
     fn ewma(&mut self, form: Form, mut parts: Children<'_>) -> Checked<Id> {
         let (Some(weight), Some(value), None) = (parts.next(), parts.next(), parts.next()) else {
             let problem = Problem::new(
@@ -68,7 +68,7 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// A weight written as a decimal or ratio, by itself or as a constant.
+    /// Parses a weight written as a decimal or ratio, directly or as a constant.
     fn weight(&self, form: Form) -> Option<Ratio> {
         let text = self.forms.text(form);
         let literal = match literal::parse(text) {
@@ -85,13 +85,13 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// A truth value.
+    /// Checks a truth value.
     pub fn condition(&mut self, index: u32) -> Checked<Id> {
         let id = self.value(index)?;
         self.expect(id, Type::Bool, self.forms.get(index))
     }
 
-    /// A number, perhaps a ratio.
+    /// Checks a number, which may be a ratio.
     pub fn number(&mut self, index: u32) -> Checked<Id> {
         let id = self.value(index)?;
         self.expect(id, Type::Num, self.forms.get(index))
@@ -119,7 +119,7 @@ impl Checker<'_, '_> {
         ))
     }
 
-    /// Refuses a ratio where only whole numbers go.
+    /// Refuses a ratio where only whole numbers are allowed.
     pub fn whole(&mut self, id: Id, span: Span) -> Checked<Id> {
         if matches!(self.tree.node(id).expr, Expr::Ratio(_)) {
             return Err(self.note(not_whole(span)));
@@ -127,7 +127,7 @@ impl Checker<'_, '_> {
         Ok(id)
     }
 
-    /// Any value, of either type; a number may be a ratio.
+    /// Checks a value of either type; a number may be a ratio.
     pub fn value(&mut self, index: u32) -> Checked<Id> {
         let form = self.forms.get(index);
         match form.kind {

@@ -1,7 +1,7 @@
-//! What a program may say and hardly means: warnings about a program that compiles.
+//! Warnings about a program that compiles but probably does not do what was intended.
 //!
-//! A program has them at no cost: they are looked for when somebody asks, in its forms, since the
-//! tree has no places.
+//! They cost nothing at compile time: they are computed on request, from the forms, as the tree has
+//! no positions.
 
 mod infer;
 mod infinite;
@@ -19,7 +19,7 @@ use crate::scope::{Scope, nearest};
 use crate::tree::{BUILTINS, builtin};
 use crate::{Limits, tree::Tree};
 
-/// Everything that is to be warned of, in the order of the text.
+/// Returns all warnings, in source order.
 pub(crate) fn warnings(program: &Program) -> Option<Diagnostics> {
     let source = program.source();
     let mut none = Problems::default();
@@ -46,12 +46,12 @@ pub(crate) fn warnings(program: &Program) -> Option<Diagnostics> {
     (!problems.is_empty()).then(|| problems.into_diagnostics(source))
 }
 
-/// A program that compiled, as the passes look at it.
+/// Compiled program in the representations that the passes use.
 struct Text<'t, 's> {
     forms: &'t Forms<'s>,
     scope: &'t Scope<'s>,
     tree: &'t Tree,
-    /// `(compat libccp)`
+    /// True for `(compat libccp)`.
     sticky: bool,
 }
 
@@ -64,7 +64,7 @@ impl<'s> Text<'_, 's> {
         self.forms.get(index).span
     }
 
-    /// The forms in a list after its head, and the head's text; nothing for an atom.
+    /// Returns the head of a list and the forms after it; `None` for an atom.
     fn list(&self, index: u32) -> Option<(&'s str, Vec<u32>)> {
         let mut parts = self.forms.children(index);
         let head = self.text(parts.next()?);
@@ -72,7 +72,7 @@ impl<'s> Text<'_, 's> {
     }
 }
 
-/// `(def (Flow.srtt 0))`: a variable that looks like a signal and is none.
+/// Warns about a variable that looks like a signal, as in `(def (Flow.srtt 0))`.
 fn named_as_signals(text: &Text<'_, '_>, def: u32, problems: &mut Problems) {
     for declaration in text.forms.children(def).skip(1) {
         let name = text

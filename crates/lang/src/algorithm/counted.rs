@@ -1,34 +1,34 @@
-//! A text that counts how often each of its clauses runs: for who wants to know which were in force
+//! Instrumented program file that counts the runs of each clause, to show which ones were in force
 //! at a time.
 
 use super::{TextAlgorithm, mask};
 use crate::diagnostics::Problems;
 use crate::reader::Forms;
 
-/// A text that steers as the one that it was made of, and counts.
+/// Instrumented program file. It controls a flow as the original does, and counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// The text.
+    /// Source of the instrumented program.
     pub source: String,
-    /// The clauses, in their order.
+    /// Clauses, in order.
     pub clauses: Vec<CountedClause>,
 }
 
-/// A clause of a text.
+/// Clause of a program file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CountedClause {
-    /// The report variable with the number of its runs since the flow began.
+    /// Report variable with the number of its runs since the flow opened.
     pub counter: String,
-    /// Where it begins, from 1.
+    /// First line, from 1.
     pub line: usize,
-    /// Its guard on one line.
+    /// Guard on one line.
     pub guard: String,
 }
 
 impl TextAlgorithm {
-    /// The same, counting; nothing where its program has no room for that. It reports when the text
-    /// does; one that never does reports at every run of a clause, unless it has volatile
-    /// variables, which a report would change.
+    /// Returns the instrumented program; `None` if it exceeds the limits of a program. It reports
+    /// when the original does. If the original never reports, it reports at every run of a clause,
+    /// unless it has volatile variables, which a report would reset.
     pub fn counted(&self) -> Option<Counted> {
         let masked = mask(&self.source, &mut Problems::default());
         let forms = Forms::read(&masked, &mut Problems::default());
@@ -121,7 +121,7 @@ mod tests {
             "{}",
             counted.source
         );
-        // A report would start it over.
+        // A report would reset it.
         let keeps = "(algorithm a) (def (Report (volatile y 0))) (when true (:= Report.y 1) (:= Cwnd 9000))";
         assert_eq!(TextAlgorithm::read(keeps).expect("a text").counted(), None);
     }

@@ -1,4 +1,4 @@
-//! Diagnostics with the lines of the text that they are about, as `miette` draws them.
+//! Rendering of diagnostics with source lines, by `miette`.
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
-//! Units of everything in a program, and where two meet that do not fit.
+//! Inference of units, and warnings about values with different units in one operation.
 //!
-//! Signals and state of the flow have units, and literals may have. A variable has that of what it
-//! is set to; one that is not reported and is set to several kinds of things has none. What the
-//! agent sets is not known, and nothing is said of what is not known.
+//! Signals and flow state have units, and literals may have one. A variable has the unit of the
+//! values that it is set to; one that is not reported and is set to values of several units has
+//! none. Values set by the agent have an unknown unit, which causes no warnings.
 
 use ccplane_datapath::reg;
 
@@ -15,10 +15,10 @@ use crate::operation::{Shape, operator};
 use crate::scope::Meaning;
 use crate::tree::Ratio;
 
-/// A chain of variables that are set to each other is known after so many rounds, or it is long.
+/// Maximum iterations. Only longer chains of variables set to each other need more.
 const ROUNDS: usize = 8;
 
-/// By the number of the register.
+/// Units of the signals, by register number.
 const SIGNALS: [Unit; 29] = [
     BYTES,
     BYTES,
@@ -52,7 +52,7 @@ const SIGNALS: [Unit; 29] = [
 ];
 const _: () = assert!(SIGNALS.len() == reg::SIGNALS_END as usize);
 
-/// Of a signal or of state of the flow; `None` for variables.
+/// Unit of a signal or of flow state; `None` for variables.
 fn builtin(register: u8) -> Option<Unit> {
     match register {
         reg::MICROS => Some(MICROSECONDS),
@@ -62,14 +62,14 @@ fn builtin(register: u8) -> Option<Unit> {
     }
 }
 
-/// What is known of a variable.
+/// Inferred unit of a variable.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Variable {
     unit: Unit,
-    /// Nobody but the program reads it, which may use it for several things: a local, and state in
-    /// a control variable. A report has a reader.
+    /// True if only the program reads it, which may reuse it for several quantities: a local, or a
+    /// control variable that serves as state. Report variables are read by the agent.
     own: bool,
-    /// One of its own that holds now this and now that.
+    /// True for such a variable with values of different units.
     mixed: bool,
 }
 
@@ -87,9 +87,9 @@ pub(super) fn look(text: &Text<'_, '_>, def: u32, problems: &mut Problems) {
         problems: None,
     };
     units.declarations(def);
-    // In the second round nothing is known of a variable of its own that is set to something
-    // unknown as well: it is used for several things. In the first, what is unknown may only not be
-    // inferred yet.
+    // In the second pass, a variable of the program's own that is also set to an unknown unit
+    // counts as unknown: it is used for several quantities. In the first pass, such a unit may only
+    // not be inferred yet.
     for settled in [false, true] {
         units.settled = settled;
         for _ in 0..ROUNDS {
@@ -108,16 +108,16 @@ struct Units<'u, 't, 's> {
     text: &'u Text<'t, 's>,
     /// Constants with a unit.
     literals: Vec<(&'s str, Measure)>,
-    /// By their registers.
+    /// Variables by register.
     variables: Vec<Variable>,
-    /// What can be inferred has been.
+    /// All inferable units have been inferred.
     settled: bool,
-    /// Where warnings go, once all variables are known.
+    /// Receives the warnings, once all variables are known.
     problems: Option<&'u mut Problems>,
 }
 
 impl<'s> Units<'_, '_, 's> {
-    /// Units of literals in `(def …)`.
+    /// Collects units of literals in `(def …)`.
     fn declarations(&mut self, def: u32) {
         let mut declarations = Vec::new();
         for child in self.text.forms.children(def).skip(1) {
@@ -173,7 +173,7 @@ impl<'s> Units<'_, '_, 's> {
         }
     }
 
-    /// A statement or a value.
+    /// Infers the unit of a statement or value.
     fn any(&mut self, index: u32) -> Unit {
         match self.text.list(index) {
             Some((":=" | "bind", parts)) => {
@@ -249,18 +249,18 @@ impl<'s> Units<'_, '_, 's> {
         }
     }
 
-    /// `unit` times, or over, a value.
+    /// Unit of `unit` times, or divided by, a value.
     fn scaled(&mut self, unit: Unit, index: u32, sign: i8) -> Unit {
         unit.times(self.any(index), sign)
     }
 
-    /// The unit of a product or a quotient of these.
+    /// Unit of a product or quotient, unless one of its parts may be a conversion factor.
     fn unless_converted(&self, unit: Unit, parts: &[u32]) -> Unit {
         let converts = parts.iter().any(|&part| self.converts(part));
         if converts { unit.converted() } else { unit }
     }
 
-    /// Whether a literal, or a constant, is one by which units are converted.
+    /// Returns true if a literal or constant may be a conversion factor.
     fn converts(&self, index: u32) -> bool {
         let word = self.text.text(index);
         let literal = match literal::parse(word) {
@@ -284,14 +284,14 @@ impl<'s> Units<'_, '_, 's> {
         }
     }
 
-    /// Values of one unit: of a sum, a comparison, a choice.
+    /// Infers the common unit of the operands of a sum, comparison or choice.
     fn same(&mut self, whole: u32, parts: &[u32]) -> Unit {
         let mut unit = Unit::Bare;
-        // Which one the unit is from.
+        // Operand that determined the unit.
         let mut first = None;
         let mut misfit = false;
-        // Of a choice, whoever uses it sees which unit it has: µs or ns beside +infinity is all the
-        // same.
+        // In a choice, a misfit is reported where the value is used: µs and ns next to +infinity
+        // are equivalent.
         let silent = matches!(self.text.list(whole), Some(("if" | "!if", _)));
         for &part in parts {
             let found = self.any(part);
@@ -308,7 +308,7 @@ impl<'s> Units<'_, '_, 's> {
                 first = Some(part);
             }
         }
-        // One mistake is told once.
+        // Report each error only once.
         if misfit { Unit::Unknown } else { unit }
     }
 
@@ -346,7 +346,7 @@ impl<'s> Units<'_, '_, 's> {
         }
     }
 
-    /// `left` and `right` meet in `whole`.
+    /// Warns that `left` and `right` have different units in `whole`.
     #[cold]
     fn misfit(&mut self, whole: u32, left: (u32, Unit), right: (u32, Unit)) {
         let (Unit::Known(a), Unit::Known(b)) = (left.1, right.1) else {
@@ -387,7 +387,7 @@ impl<'s> Units<'_, '_, 's> {
     }
 }
 
-/// `5ms` beside ns: literals are in µs.
+/// Suggests nanoseconds for a literal such as `5ms` next to a value in ns: literals are in µs.
 fn in_nanoseconds(word: &str, unit: Unit, beside: Unit) -> Option<String> {
     if (unit, beside) != (MICROSECONDS, NANOSECONDS) {
         return None;

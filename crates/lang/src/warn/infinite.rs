@@ -1,9 +1,9 @@
-//! Averages of a time that may be unknown: `+infinity` spoils them.
+//! Warning about averages of a time that may be unknown, which `+infinity` corrupts.
 
 use super::Text;
 use crate::diagnostics::{Code, Problem, Problems};
 
-/// Signals that read as `+infinity` where they are not known.
+/// Signals that read as `+infinity` if they are unknown.
 const UNKNOWN: [&str; 8] = [
     "Flow.rtt_sample_us",
     "Flow.srtt_us",
@@ -14,11 +14,11 @@ const UNKNOWN: [&str; 8] = [
     "Flow.min_rtt_ns",
     "Flow.queue_delay_ns",
 ];
-/// Says whether the queueing delay is known.
+/// Validity signal of the queueing delay.
 const VALID: &str = "Flow.queue_delay_valid";
 
 pub(super) fn look(text: &Text<'_, '_>, problems: &mut Problems) {
-    // Signals that a condition on the way speaks of: it is taken to ask whether they are known.
+    // Signals mentioned in an enclosing condition, which is assumed to check that they are known.
     let mut asked = Vec::new();
     for when in text.forms.top().skip(1) {
         let mut parts = text.forms.children(when).skip(1);
@@ -29,7 +29,8 @@ pub(super) fn look(text: &Text<'_, '_>, problems: &mut Problems) {
         for &statement in &body {
             walk(text, statement, &mut asked, problems);
         }
-        // What a clause that keeps the rest from running asked, the rest need not ask again.
+        // Clauses after one without (fallthrough) run only if its guard is false, so they need not
+        // repeat its checks.
         let falls = text.forms.all().any(|(index, form)| {
             (when..text.forms.get(when).next).contains(&index)
                 && text.forms.text(form) == "fallthrough"
@@ -40,7 +41,7 @@ pub(super) fn look(text: &Text<'_, '_>, problems: &mut Problems) {
     }
 }
 
-/// Signals in a value.
+/// Collects the signals in a value.
 fn spoken_of<'s>(text: &Text<'_, 's>, index: u32, found: &mut Vec<&'s str>) {
     if text.list(index).is_none() {
         let word = text.text(index);
@@ -83,7 +84,7 @@ fn walk<'s>(text: &Text<'_, 's>, index: u32, asked: &mut Vec<&'s str>, problems:
     }
 }
 
-/// Warns where `value` may be infinite by a signal that no condition spoke of.
+/// Warns if `value` may be infinite because of a signal that no condition checked.
 fn warn<'s>(
     text: &Text<'_, 's>,
     value: u32,
@@ -92,7 +93,7 @@ fn warn<'s>(
     problems: &mut Problems,
 ) {
     match text.list(value) {
-        // The smaller of two is known where one is.
+        // A minimum is known if one of its operands is.
         Some(("min" | "if" | "!if", _)) => {}
         Some((_, parts)) => {
             for part in parts {

@@ -1,4 +1,4 @@
-//! Clauses that no run can reach, and programs that never report.
+//! Warnings about unreachable clauses, and programs that never report.
 
 use ccplane_datapath::reg;
 
@@ -46,7 +46,7 @@ fn unreachable(text: &Text<'_, '_>, problems: &mut Problems) {
                 );
                 problems.push(problem.help("remove it"));
             }
-            // In CCP's datapath one that fell through before lets all others go on as well.
+            // In CCP's datapath, one earlier fallthrough lets all later clauses run as well.
             Some(_) if !(falls || text.sticky && fell) => {
                 for after in &text.tree.clauses[n + 1..] {
                     let what = "no run can reach this clause";

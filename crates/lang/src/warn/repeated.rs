@@ -1,5 +1,5 @@
-//! Samples that are counted, added or averaged again by a run by timer, which reads the last ACK's
-//! sample.
+//! Warning about samples that are counted, added or averaged again in a run by timer, which reads
+//! the last ACK's sample.
 
 use super::Text;
 use crate::diagnostics::{Code, Problem, Problems};
@@ -38,10 +38,10 @@ pub(super) fn look(text: &Text<'_, '_>, problems: &mut Problems) {
     }
 }
 
-/// Words in the conditions around a statement.
+/// Kinds of words in the conditions around a statement.
 #[derive(Clone, Copy, Default)]
 struct Way {
-    /// An event, which is 0 in a run by timer, or a variable, which may stand for one.
+    /// An event, which is 0 in a run by timer, or a variable, which may be set from one.
     event: bool,
     sample: bool,
 }
@@ -68,7 +68,7 @@ fn is_event(word: &str) -> bool {
     event || variable
 }
 
-/// True if any atom of a value, heads apart, is such a word.
+/// Returns true if `is` holds for any atom of a value, except heads.
 fn any(text: &Text<'_, '_>, index: u32, is: &dyn Fn(&str) -> bool) -> bool {
     match text.list(index) {
         Some((_, parts)) => parts.into_iter().any(|part| any(text, part, is)),
@@ -112,7 +112,7 @@ fn walk(text: &Text<'_, '_>, index: u32, way: Way, problems: &mut Problems) {
     }
 }
 
-/// True if `value` adds to `target` a sample, or what is counted for one.
+/// Returns true if `value` adds a sample, or a count of samples, to `target`.
 fn accumulates(text: &Text<'_, '_>, target: u32, value: u32, sampled: bool) -> bool {
     match text.list(value) {
         Some(("ewma", parts)) => parts.iter().skip(1).any(|&part| takes(text, part)),
@@ -130,7 +130,7 @@ fn accumulates(text: &Text<'_, '_>, target: u32, value: u32, sampled: bool) -> b
     }
 }
 
-/// True if a value has a sample in it, and no condition of its own asks for an event.
+/// Returns true if a value contains a sample and none of its own conditions checks for an event.
 fn takes(text: &Text<'_, '_>, value: u32) -> bool {
     match text.list(value) {
         Some(("if" | "!if", parts))

@@ -1,28 +1,28 @@
-//! Units of values, and what arithmetic does to them.
+//! Units of values, and their arithmetic.
 
 use crate::literal::Measure;
 
-/// Larger powers are no quantity that anybody means.
+/// Maximum exponent; higher powers are not meaningful quantities.
 const LARGEST_POWER: i8 = 4;
 
-/// What is known of a value's unit.
+/// Inferred unit of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
-    /// Nothing: a variable that the agent sets, for instance.
+    /// Unknown, for example a variable that the agent sets.
     Unknown,
-    /// A number as it is written: it takes the unit of what it is added to or compared with.
+    /// A plain number: it takes the unit of the value that it is added to or compared with.
     Bare,
     Known(Quantity),
 }
 
-/// Bytes and seconds to some power. The value counts them in steps of 10^`scale`.
+/// Powers of bytes and seconds. The value counts them in steps of 10^`scale`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Quantity {
     bytes: i8,
     seconds: i8,
-    /// Unknown after a power of ten that may have been a conversion.
+    /// `None` after a power of ten that may have been a conversion.
     scale: Option<i8>,
-    /// A number of packets. Times anything it is a number.
+    /// A number of packets. A product with anything else is a plain number.
     packets: bool,
 }
 
@@ -47,7 +47,7 @@ pub(super) const PACKETS: Unit = Unit::Known(Quantity {
 });
 
 impl From<Measure> for Unit {
-    /// What a literal with a unit is computed in.
+    /// Unit in which a literal with a unit is computed.
     fn from(measure: Measure) -> Unit {
         match measure {
             Measure::Time => MICROSECONDS,
@@ -58,7 +58,7 @@ impl From<Measure> for Unit {
 }
 
 impl Unit {
-    /// The unit of a product, or of a quotient where `sign` is -1.
+    /// Unit of a product, or of a quotient if `sign` is -1.
     pub fn times(self, other: Unit, sign: i8) -> Unit {
         let Some((a, b)) = self.quantity().zip(other.quantity()) else {
             return Unit::Unknown;
@@ -75,7 +75,7 @@ impl Unit {
             bytes,
             seconds,
             scale: a.scale.zip(b.scale).map(|(a, b)| power(a, b)),
-            // Twice as many packets are packets.
+            // A multiple of packets is packets.
             packets: (a.packets && other == Unit::Bare)
                 || (sign == 1 && b.packets && self == Unit::Bare),
         })
@@ -94,8 +94,8 @@ impl Unit {
         }
     }
 
-    /// The same after a factor or a divisor of a thousand or more: it may have been a conversion,
-    /// and of a rate what comes in a part of a second.
+    /// Unit after a factor or divisor of a thousand or more: it may have been a conversion, and a
+    /// rate may have become an amount per fraction of a second.
     pub fn converted(self) -> Unit {
         match self {
             Unit::Known(quantity) if quantity.seconds != 0 => Unit::Unknown,
@@ -107,7 +107,7 @@ impl Unit {
         }
     }
 
-    /// The unit of two that are added or compared; `None` where that makes no sense.
+    /// Unit of two values that are added or compared; `None` if they do not fit.
     pub fn with(self, other: Unit) -> Option<Unit> {
         let (a, b) = match (self, other) {
             (Unit::Known(a), Unit::Known(b)) => (a, b),
@@ -132,12 +132,12 @@ impl Unit {
 }
 
 impl Quantity {
-    /// A number, a size, a time or a rate.
+    /// Returns true for a number, a size, a time or a rate.
     fn is_plain(self) -> bool {
         matches!((self.bytes, self.seconds), (0, 0 | 1) | (1, 0 | -1))
     }
 
-    /// As a person calls it, after "in".
+    /// Name of the unit for messages, after "in".
     pub fn name(self) -> &'static str {
         let scale = self.scale;
         match (self.bytes, self.seconds, scale) {
@@ -157,7 +157,7 @@ impl Quantity {
         }
     }
 
-    /// What to do with a value in this unit so that it is one of `wanted`, where that is known.
+    /// Returns how to convert a value in this unit to `wanted`, if known.
     pub fn into(self, wanted: Quantity) -> Option<&'static str> {
         let steps = self.scale.zip(wanted.scale).map(|(from, to)| to - from);
         match (self.bytes, self.seconds) == (wanted.bytes, wanted.seconds) {
