@@ -1,20 +1,20 @@
-//! `#[derive(Fields)]`, for structs that reports are read into. `ccplane_agent::Fields` describes
-//! it.
+//! `#[derive(Fields)]` for structs into which reports are read; see `ccplane_agent::Fields`.
 
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::spanned::Spanned;
 use syn::{Data, DeriveInput, Error, Field, Type};
 
-/// Makes a struct one that a report is read into: its fields are the program's report variables,
-/// `u64` for a number and `bool` for a truth value, with their names and in their order.
+/// Derives `Fields`, which reads a report into the struct. The fields must be the program's report
+/// variables, with the same names and order: `u64` for a number and `bool` for a truth value.
 #[proc_macro_derive(Fields)]
 pub fn fields(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let parsed = syn::parse(input).and_then(|input| implement(&input));
     parsed.unwrap_or_else(|why| why.to_compile_error()).into()
 }
 
-/// The trait is named as whoever derives it imports it: as `Fields`, with the macro.
+/// Implements the trait `Fields` under that unqualified name, which the deriving module has
+/// imported with the macro.
 fn implement(input: &DeriveInput) -> Result<TokenStream, Error> {
     let fields = match &input.data {
         Data::Struct(data)
@@ -50,7 +50,7 @@ fn implement(input: &DeriveInput) -> Result<TokenStream, Error> {
     })
 }
 
-/// What a field becomes of the report's number.
+/// Converts a number of the report to the type of the field.
 fn value(field: &Field) -> Result<TokenStream, Error> {
     let ident = &field.ident;
     match &field.ty {
@@ -63,7 +63,7 @@ fn value(field: &Field) -> Result<TokenStream, Error> {
     }
 }
 
-/// `r#type` in Rust is `type` in a program.
+/// Strips the prefix of a raw identifier: `r#type` in Rust is `type` in a program.
 fn unraw(ident: &str) -> String {
     ident.strip_prefix("r#").unwrap_or(ident).to_owned()
 }
