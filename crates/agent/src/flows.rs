@@ -20,7 +20,6 @@ pub struct FlowId {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub id: FlowId,
-    /// Index of its algorithm.
     pub algorithm: u16,
     /// Slot of the algorithm's state.
     pub slot: u32,
@@ -136,7 +135,6 @@ impl Flows {
         self.live.contains_key(&datapath)
     }
 
-    /// Number of live flows.
     pub fn len(&self) -> usize {
         self.count
     }

@@ -23,7 +23,6 @@ pub(crate) struct Declared {
     pub reports: Option<Reports>,
 }
 
-/// Struct for reports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reports {
     id: TypeId,

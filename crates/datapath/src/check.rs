@@ -201,7 +201,6 @@ enum Part {
     Body,
 }
 
-/// Bit of a register in a set.
 fn bit(register: u8) -> u128 {
     1 << (register & 127)
 }

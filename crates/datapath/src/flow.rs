@@ -266,7 +266,6 @@ impl<const V: usize> Flow<V> {
     }
 }
 
-/// Internals.
 impl<const V: usize> Flow<V> {
     /// Programs with at most this many variables leave the rest of the flow, and its cache lines,
     /// untouched.
@@ -481,7 +480,6 @@ impl<const V: usize> Flow<V> {
         }
     }
 
-    /// Returns the changes for the transport.
     #[inline(always)]
     fn outcome(&self, transport: &Transport, wanted: Controls, limits: &Limits) -> Outcome {
         Outcome {
@@ -549,7 +547,6 @@ impl<const V: usize> Flow<V> {
     }
 }
 
-/// Parameters of a run.
 struct Run {
     now: Time,
     compat: Compat,

@@ -278,7 +278,6 @@ impl Code {
         }
     }
 
-    /// Ends the guard `instrs`.
     fn guard(&mut self, flag: u8, instrs: &[Instr]) {
         let begin = self.len.saturating_sub(instrs.len() as u16);
         match self

@@ -134,7 +134,6 @@ impl Program {
         self.facts.reads & STAMPS != 0
     }
 
-    /// Returns true if it reads [`reg::PACED`].
     #[inline(always)]
     pub(crate) fn reads_paced(&self) -> bool {
         self.facts.reads & 1 << reg::PACED != 0

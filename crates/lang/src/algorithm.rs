@@ -287,7 +287,6 @@ impl Woven {
 }
 
 impl TextParameter {
-    /// Returns the value if it is valid.
     fn checked<'v>(&self, value: &'v str) -> Result<&'v str, BadValue> {
         let bad = |expected: String| BadValue {
             name: self.name.clone(),

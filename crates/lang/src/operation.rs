@@ -28,7 +28,6 @@ pub(crate) enum Shape {
     Ewma,
 }
 
-/// Returns the operator with this name.
 pub(crate) fn operator(name: &str) -> Option<Shape> {
     Some(match name {
         "+" | "add" => Shape::Chain(Op::Add),

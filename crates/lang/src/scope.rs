@@ -7,7 +7,6 @@ use crate::literal::{self, Literal};
 use crate::reader::{Forms, Kind};
 use crate::tree::{BUILTINS, Symbol, Type, builtin};
 
-/// Meaning of a name.
 #[derive(Clone, Copy)]
 pub(crate) enum Meaning {
     /// Register; `writable` unless it is a signal.

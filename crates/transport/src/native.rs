@@ -184,7 +184,6 @@ pub(crate) fn threshold(event: &Event<'_>, packets: u64) -> Outcome {
     }
 }
 
-/// Returns true if the connection is in slow start.
 #[inline(always)]
 pub(crate) fn in_slow_start(event: &Event<'_>) -> bool {
     event.connection().cwnd() < event.connection().ssthresh()

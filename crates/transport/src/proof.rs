@@ -93,7 +93,6 @@ impl NonceKey {
         self.prefix(end).wrapping_sub(self.prefix(start))
     }
 
-    /// Mark of a transmission.
     #[inline]
     fn mark(&self, number: Number, transmission: u8) -> u16 {
         (self.hash(number, transmission) >> 16) as u16

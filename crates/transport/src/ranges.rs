@@ -63,12 +63,10 @@ impl RangeSet {
         }
     }
 
-    /// Returns the range that contains `number`.
     pub fn find(&self, number: Number) -> Option<Range> {
         self.find_span(number).map(|span| span.range)
     }
 
-    /// Returns the span that contains `number`.
     pub fn find_span(&self, number: Number) -> Option<&Span> {
         let span = self.0.get(self.place(number.plus(1)))?;
         number
@@ -162,7 +160,6 @@ impl RangeSet {
         }
     }
 
-    /// Bytes on the heap.
     pub fn heap_bytes(&self) -> usize {
         self.0.capacity() * size_of::<Span>()
     }

@@ -543,7 +543,6 @@ impl Receiver {
         }
     }
 
-    /// Memory on the heap, bytes.
     pub fn heap_bytes(&self) -> usize {
         let beyond = self.beyond.as_ref();
         beyond.map_or(0, |beyond| size_of::<Beyond>() + beyond.set.heap_bytes())

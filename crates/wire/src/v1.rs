@@ -62,7 +62,6 @@ pub(crate) mod implicit {
     pub const RATE: u32 = 5;
 }
 
-/// Message types.
 pub(crate) mod kind {
     pub const CREATE: u16 = 0;
     pub const MEASURE: u16 = 1;

@@ -22,7 +22,6 @@ pub const VERSION: u8 = 2;
 /// Maximum bytes of a packet: below the default buffer size of a local socket.
 pub const MAX_PACKET: usize = 65_536;
 
-/// Message kinds.
 pub(crate) mod kind {
     pub const READY: u8 = 1;
     pub const FLOW_OPENED: u8 = 2;

@@ -198,7 +198,6 @@ impl Input<'_> {
     }
 }
 
-/// Returns an arbitrary program.
 fn raw_program(input: &mut Input) -> (Vec<Instr>, Vec<Clause>, Vec<Var>) {
     let kinds = [VarKind::Report, VarKind::Control, VarKind::Local];
     let count = usize::from(input.byte());

@@ -102,7 +102,6 @@ impl Rig {
         calls
     }
 
-    /// Fields of the last report.
     pub fn last_report(&self) -> &[u64] {
         &self.reports.last().expect("a report").1
     }

@@ -12,7 +12,6 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Returns a number below `n`.
     pub fn below(&mut self, n: usize) -> usize {
         (self.next() % n.max(1) as u64) as usize
     }

@@ -315,7 +315,6 @@ impl Rc3Loop {
         self.stats.arrived[level] += 1;
     }
 
-    /// Number of echoes.
     pub fn echoes(&self) -> u32 {
         self.echoes.len() as u32
     }

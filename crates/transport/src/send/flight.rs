@@ -388,7 +388,6 @@ impl Flight {
         self.board.free();
     }
 
-    /// Memory on the heap, bytes.
     pub fn heap_bytes(&self) -> usize {
         self.board.heap_bytes()
     }

@@ -47,7 +47,6 @@ impl PartialOrd for LowestFirst {
 }
 
 impl LostQueue {
-    /// Adds a segment.
     pub fn push(&mut self, number: Number) {
         match self.ascending.back() {
             Some(last) if number.before(*last) => self.earlier.push(LowestFirst(number)),
@@ -81,7 +80,6 @@ impl LostQueue {
         self.ascending.len() + self.earlier.len()
     }
 
-    /// Memory on the heap, bytes.
     pub fn heap_bytes(&self) -> usize {
         (self.ascending.capacity() + self.earlier.capacity()) * size_of::<Number>()
     }

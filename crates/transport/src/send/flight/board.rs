@@ -131,12 +131,10 @@ impl Board {
         *self = larger;
     }
 
-    /// Frees the memory.
     pub fn free(&mut self) {
         self.0 = Box::default();
     }
 
-    /// Memory on the heap, bytes.
     pub fn heap_bytes(&self) -> usize {
         self.0.len() * size_of::<Sent>()
     }

@@ -106,7 +106,6 @@ fn an_answer_to_the_original_undoes_the_reduction() {
     );
 }
 
-/// An ACK of the retransmission undoes nothing.
 #[test]
 fn an_answer_to_the_retransmission_undoes_nothing() {
     let mut alone = one_lost();
