@@ -19,7 +19,7 @@ const DEFAULT_MSS: u64 = 1448;
 const SLOW_START_LIMIT: u64 = 2;
 
 /// Pacing rate in percent of cwnd/SRTT: in slow start room to double in each round, then enough
-/// that the window and not pacing limits the flow. Linux' `tcp_pacing_ss_ratio` and
+/// that the window and not pacing limits the flow. Linux's `tcp_pacing_ss_ratio` and
 /// `tcp_pacing_ca_ratio`.
 const PACING_SLOW_START: u64 = 200;
 const PACING_AVOIDANCE: u64 = 120;

@@ -6,7 +6,7 @@ use ccplane_units::Time;
 use crate::bytecode::{INFINITY, reg};
 
 /// Congestion signals at one ACK or timeout. Signals that a datapath cannot provide stay zero, as
-/// its [`Capabilities`] declare. Terms follow Linux' `rate_sample` and RFC 9002.
+/// its [`Capabilities`] declare. Terms follow Linux's `rate_sample` and RFC 9002.
 ///
 /// The order of the fields is the order of the registers (see [`crate::reg`]). It is frozen for 0
 /// to 14, CCP's primitives. The engine sets `Ack.now` (5) from `now`.
@@ -81,7 +81,7 @@ pub struct Signals {
     /// 27 `Flow.queue_delay_valid`: 1 if signal 26 is at most a round trip old at an ACK; a run by
     /// timer reads 0.
     pub queue_delay_valid: u64,
-    /// 28 `Flow.paced`: 1 if the flow is paced, at the algorithm's rate or by its host (Linux'
+    /// 28 `Flow.paced`: 1 if the flow is paced, at the algorithm's rate or by its host (Linux's
     /// `sk_pacing_status`: fq, or a limit of the socket; a QUIC stack's own pacer).
     pub paced: u64,
 }

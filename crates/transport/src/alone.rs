@@ -15,7 +15,8 @@ use crate::segment::{Segment, Side};
 
 /// Payload of a full segment, bytes.
 pub(crate) const MSS: u64 = 1_000;
-/// RTT sample taken before the test starts. It makes the RTO 220 ms, as Linux' minimum adds 200 ms.
+/// RTT sample taken before the test starts. It makes the RTO 220 ms, as Linux's minimum adds 200
+/// ms.
 pub(crate) const RTT: Duration = Duration::from_millis(20);
 /// Default receive window of the peer, bytes.
 const WINDOW: u32 = 1 << 24;

@@ -134,7 +134,7 @@ impl Rc3 {
 }
 
 impl Default for Config {
-    /// Linux' defaults, with a receive buffer large enough not to limit throughput.
+    /// Linux's defaults, with a receive buffer large enough not to limit throughput.
     fn default() -> Config {
         Config {
             mss: 1448,

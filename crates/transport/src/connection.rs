@@ -43,7 +43,7 @@ pub enum State {
     Closed,
 }
 
-/// Congestion state of the sending half (Linux' `tcp_ca_state`).
+/// Congestion state of the sending half (Linux's `tcp_ca_state`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Phase {
@@ -90,7 +90,7 @@ pub struct Connection {
     pub(crate) pacer: Pacer,
     pub(crate) receiver: Receiver,
     pub(crate) repair: Option<Box<Repair>>,
-    /// Use of the window (Linux' `tcp_cwnd_validate`): maximum packets outstanding in this round,
+    /// Use of the window (Linux's `tcp_cwnd_validate`): maximum packets outstanding in this round,
     /// which ends at `usage_end`.
     pub(crate) most_out: u32,
     pub(crate) usage_end: Number,
@@ -531,7 +531,7 @@ impl Connection {
     }
 
     /// Returns true if the window limited sending in this round. In slow start more than half of
-    /// the window in use suffices, so that the window can grow ahead of the application (Linux'
+    /// the window in use suffices, so that the window can grow ahead of the application (Linux's
     /// `tcp_is_cwnd_limited`).
     #[inline(always)]
     pub fn cwnd_limited(&self) -> bool {

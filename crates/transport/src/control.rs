@@ -24,7 +24,7 @@
 //! | `Flow.in_recovery` | 1 from the loss, mark or timeout that started the reduction until everything sent before it is acknowledged |
 //! | `Flow.undone` | 1 in the call that finds the reduction spurious |
 //! | `Ack.owd_ns` to `Flow.queue_delay_valid` | [`OneWay`](ccplane_datapath::OneWay) over the stamps in this ACK: with [`Config::stamps`](crate::Config::stamps) each acknowledgement carries the stamps of the last packet that arrived before it |
-//! | `Flow.cwnd_limited` | as Linux' `tcp_is_cwnd_limited`: the window was full at some time in the last round, or, in slow start, more than half full |
+//! | `Flow.cwnd_limited` | as Linux's `tcp_is_cwnd_limited`: the window was full at some time in the last round, or, in slow start, more than half full |
 //! | `Flow.paced` | a pacing rate is in force: set by the control, the operator's limit, or [`Config::pacing`](crate::Config::pacing) |
 
 use ccplane_datapath::{Outcome, Signals, Transport};

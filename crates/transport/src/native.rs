@@ -43,7 +43,7 @@ impl Native {
         Native::NewReno(NewReno::default())
     }
 
-    /// Creates Cubic with Linux' HyStart.
+    /// Creates Cubic with Linux's HyStart.
     pub fn cubic() -> Native {
         Native::Cubic(Cubic::new(true))
     }

@@ -149,7 +149,7 @@ impl Receiver {
     }
 
     /// Reads up to `bytes` bytes. A larger window is advertised at once if the sender may soon need
-    /// it: at most half of the buffer is left, and the window at least doubles (Linux'
+    /// it: at most half of the buffer is left, and the window at least doubles (Linux's
     /// `tcp_cleanup_rbuf`). Otherwise the next acknowledgement advertises it.
     pub fn read(&mut self, bytes: u64, config: &Config) -> u64 {
         let bytes = bytes.min(self.readable());

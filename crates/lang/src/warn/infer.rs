@@ -88,8 +88,8 @@ pub(super) fn look(text: &Text<'_, '_>, def: u32, problems: &mut Problems) {
     };
     units.declarations(def);
     // In the second pass, a variable of the program's own that is also set to an unknown unit
-    // counts as unknown: it is used for several quantities. In the first pass, such a unit may only
-    // not be inferred yet.
+    // counts as unknown: it is used for several quantities. In the first pass, that unit may just
+    // not have been inferred yet.
     for settled in [false, true] {
         units.settled = settled;
         for _ in 0..ROUNDS {

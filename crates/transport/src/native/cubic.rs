@@ -3,7 +3,7 @@
 //! exceeds the window before the loss).
 //!
 //! The cubic function is evaluated when the window changes, and at least 32 times a second. It
-//! yields `every`, the number of acknowledged packets per increase of the window by one (Linux'
+//! yields `every`, the number of acknowledged packets per increase of the window by one (Linux's
 //! `cnt`); other ACKs only count. The cube root is computed once per congestion-avoidance stage.
 
 use ccplane_datapath::Outcome;
@@ -25,7 +25,7 @@ const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 const MOST_GROWTH: f64 = 0.5;
 /// Maximum `cnt` before the first loss, as in Linux.
 const EVERY_BEFORE_LOSS: u32 = 20;
-/// Maximum interval between evaluations of the cubic function: Linux' HZ/32. A shorter one costs
+/// Maximum interval between evaluations of the cubic function: Linux's HZ/32. A shorter one costs
 /// CPU time; a longer one lets the window lag behind.
 const UPDATE: Duration = Duration::from_nanos(1_000_000_000 / 32);
 
@@ -85,7 +85,7 @@ impl Memory {
 }
 
 impl Cubic {
-    /// Creates Cubic with or without Linux' HyStart.
+    /// Creates Cubic with or without Linux's HyStart.
     pub fn new(hystart: bool) -> Cubic {
         Cubic {
             growth: Growth::default(),

@@ -1,4 +1,4 @@
-//! DCTCP: RFC 8257, in Linux' fixed-point arithmetic.
+//! DCTCP: RFC 8257, in Linux's fixed-point arithmetic.
 
 use ccplane_datapath::Outcome;
 

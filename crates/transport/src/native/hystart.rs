@@ -10,18 +10,18 @@ use ccplane_units::{Duration, Time};
 use crate::connection::Connection;
 use crate::number::Number;
 
-/// Linux' `hystart_low_window`, packets. Below it rounds start but do not end slow start.
+/// Linux's `hystart_low_window`, packets. Below it rounds start but do not end slow start.
 const LOW_WINDOW: u32 = 16;
-/// Linux' `hystart_ack_delta_us`. ACKs further apart do not form a train.
+/// Linux's `hystart_ack_delta_us`. ACKs further apart do not form a train.
 const TRAIN_GAP: Duration = Duration::from_millis(2);
-/// Linux' `HYSTART_MIN_SAMPLES`: RTT samples per round before the minimum is used.
+/// Linux's `HYSTART_MIN_SAMPLES`: RTT samples per round before the minimum is used.
 const MIN_SAMPLES: u8 = 8;
-/// Linux' `HYSTART_DELAY_MIN` and `_MAX`: bounds of the delay threshold, which is an eighth of the
+/// Linux's `HYSTART_DELAY_MIN` and `_MAX`: bounds of the delay threshold, which is an eighth of the
 /// minimum RTT. A lower minimum ends slow start on jitter; a higher maximum ends it only at a long
 /// queue.
 const DELAY_MIN: Duration = Duration::from_millis(4);
 const DELAY_MAX: Duration = Duration::from_millis(16);
-/// Linux' `hystart_ack_delay`: the duration of a GSO burst, 4 times 65536 bytes at the pacing rate
+/// Linux's `hystart_ack_delay`: the duration of a GSO burst, 4 times 65536 bytes at the pacing rate
 /// of slow start, at most 1 ms.
 const BURST: u64 = 4 * 65536;
 const BURST_MAX: Duration = Duration::from_millis(1);

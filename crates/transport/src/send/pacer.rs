@@ -7,9 +7,9 @@
 //! rate does not depend on the batch size. A late driver starts the next batch sooner, but no batch
 //! grows because of it: each is one system call.
 //!
-//! A rate set by the congestion control counts payload, as its delivery rates and Linux' pacing do.
-//! If it counted headers, an algorithm that sends at the measured rate would slow down each time.
-//! The operator's limit counts whole packets.
+//! A rate set by the congestion control counts payload, as its delivery rates and Linux's pacing
+//! do. If it counted headers, an algorithm that sends at the measured rate would slow down each
+//! time. The operator's limit counts whole packets.
 //!
 //! RC3 has no congestion control. If it is enabled, the operator's limit covers class 0 and RC3
 //! together.
@@ -18,7 +18,7 @@ use ccplane_units::{Duration, Time};
 
 use crate::send::rtt::Rtt;
 
-/// Percentage of cwnd/SRTT, as in Linux' `tcp_pacing_ss_ratio` and `tcp_pacing_ca_ratio`. In slow
+/// Percentage of cwnd/SRTT, as in Linux's `tcp_pacing_ss_ratio` and `tcp_pacing_ca_ratio`. In slow
 /// start the window can double per round. After it the window, not pacing, limits the rate.
 const SLOW_START: u64 = 200;
 const AVOIDANCE: u64 = 120;
@@ -27,7 +27,7 @@ const AVOIDANCE: u64 = 120;
 const FRACTION: u32 = 20;
 
 /// log2 of the maximum batch in bytes: 64 KiB, the limit of one system call and the longest burst
-/// of Linux' `tcp_tso_autosize`. Larger batches overflow short queues; smaller ones wake a fast
+/// of Linux's `tcp_tso_autosize`. Larger batches overflow short queues; smaller ones wake a fast
 /// sender more often.
 const LONGEST: u32 = 16;
 
@@ -35,11 +35,11 @@ const LONGEST: u32 = 16;
 const PART: u64 = 4;
 
 /// If the minimum RTT is below 2^9 µs, [`LONGEST`] limits a batch instead of [`PART`]. The limit
-/// halves with every further 2^9 µs (Linux' `tcp_tso_rtt_log`). Such a path lies within a room:
+/// halves with every further 2^9 µs (Linux's `tcp_tso_rtt_log`). Such a path lies within a room:
 /// losses are repaired quickly there, and a quarter of its RTT would be one or two packets.
 const NEAR_MICROS_LOG: u32 = 9;
 
-/// Maximum delay of the next packet due to a rate set by the control, as in Linux' fq. The next
+/// Maximum delay of the next packet due to a rate set by the control, as in Linux's fq. The next
 /// rate may be higher, and a delay in progress is not recomputed. A longer maximum stalls a flow
 /// whose rate was low for a moment. A shorter one exceeds rates of less than a packet in that time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);

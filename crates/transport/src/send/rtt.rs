@@ -2,7 +2,7 @@
 
 use ccplane_units::{Duration, Time};
 
-/// The minimum RTT covers the last five minutes, as Linux' `tcp_min_rtt_wlen`. A shorter window
+/// The minimum RTT covers the last five minutes, as Linux's `tcp_min_rtt_wlen`. A shorter window
 /// forgets the empty path while a queue stands. A longer one keeps the RTT of a path that no longer
 /// exists. The filter has two windows of half that time, in ticks of 2^30 ns.
 const HALF_WINDOW: u32 = 140;
@@ -85,7 +85,7 @@ impl Rtt {
         Duration::from_nanos(self.least)
     }
 
-    /// Returns SRTT + max(4·RTTVAR, `min_rto`): Linux' variant, never below RFC 6298's.
+    /// Returns SRTT + max(4·RTTVAR, `min_rto`): Linux's variant, never below RFC 6298's.
     #[inline]
     pub fn rto(&self, initial: Duration, min_rto: Duration) -> Duration {
         if self.known() {

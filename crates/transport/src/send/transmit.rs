@@ -382,8 +382,8 @@ impl Connection {
         self.deadline = self.deadline.min(now + first);
     }
 
-    /// Restarts after an idle time (RFC 5681 section 4.1; RFC 2861; Linux' `tcp_cwnd_restart`). The
-    /// window halves per RTO of idle time, down to the initial window. The threshold becomes at
+    /// Restarts after an idle time (RFC 5681 section 4.1; RFC 2861; Linux's `tcp_cwnd_restart`).
+    /// The window halves per RTO of idle time, down to the initial window. The threshold becomes at
     /// least three quarters of the old window.
     fn restart(&mut self, idle: Duration, rto: Duration) {
         let least = (u64::from(self.config.initial_window) * self.mss()).min(self.cwnd);
@@ -410,7 +410,7 @@ impl Connection {
         }
     }
 
-    /// Records per round whether the window limits sending (Linux' `tcp_cwnd_validate`) or the
+    /// Records per round whether the window limits sending (Linux's `tcp_cwnd_validate`) or the
     /// application does.
     #[inline(always)]
     fn note_usage(&mut self) {

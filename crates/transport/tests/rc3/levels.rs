@@ -453,8 +453,8 @@ fn case_13_growth_and_a_late_end() {
     );
 }
 
-/// Part of the state machine: each segment has one class, so no packet belongs to two levels at a
-/// boundary. The drivers that send in batches have their own test.
+/// The state machine's part of the case: each segment has one class, so no packet belongs to two
+/// levels at a boundary. The drivers that send in batches have their own test.
 #[test]
 fn case_20_no_packet_spans_two_levels() {
     let pair = run(&rc3(), reno(), lanes(ms(10), nothing), (FIRST + 500) * MSS);
