@@ -5,27 +5,40 @@
 //! when a reduction starts and ends, moves the window to the threshold by proportional rate
 //! reduction (RFC 9937), reduces it to one segment after a timeout, and undoes spurious reductions.
 //!
-//! Derivation of the signals (in the order of [`Signals`]):
+//! Derivation of the signals, in the order of [`Signals`]:
 //!
-//! | signal | derivation |
-//! | --- | --- |
-//! | `Ack.bytes_acked`, `packets_acked` | newly covered by the cumulative ACK: bytes; packets, without those SACKed before |
-//! | `Ack.bytes_misordered`, `packets_misordered` | newly covered by SACK ranges beyond the cumulative ACK |
-//! | `Ack.ecn_bytes`, `ecn_packets` | increase of the peer's counts of data received with CE (accurate ECN), hence exact even if ACKs are lost or late |
-//! | `Ack.lost_pkts_sample` | packets newly marked lost, by RACK or by a timeout |
-//! | `Flow.bytes_in_flight`, `packets_in_flight` | sent minus acknowledged, SACKed and lost, without classes above 0; bytes are packets times the MSS |
-//! | `Flow.bytes_pending` | written and not cumulatively acknowledged |
-//! | `Flow.rate_outgoing`, `rate_incoming` | packets delivered while the latest delivered packet was in flight, over the time in which they were sent and over the time in which they were acknowledged (draft-cheng-iccrg-delivery-rate-estimation); 0 without a valid sample |
-//! | `Flow.rtt_sample_us` | time since the last transmission of the latest newly delivered packet; none if it is ambiguous which transmission arrived |
-//! | `Flow.was_timeout` | 1 in the one call of a retransmission timeout; the window shown there is the window before it |
-//! | `Flow.srtt_us`, `min_rtt_us` | RFC 6298's smoothed RTT; the minimum sample of the last five minutes (as Linux) |
-//! | `Flow.mss` | maximum payload per segment |
-//! | `Flow.app_limited` | 1 if the application had nothing to send while the sampled packets were sent |
-//! | `Flow.in_recovery` | 1 from the loss, mark or timeout that started the reduction until everything sent before it is acknowledged |
-//! | `Flow.undone` | 1 in the call that finds the reduction spurious |
-//! | `Ack.owd_ns` to `Flow.queue_delay_valid` | [`OneWay`](ccplane_datapath::OneWay) over the stamps in this ACK: with [`Config::stamps`](crate::Config::stamps) each acknowledgement carries the stamps of the last packet that arrived before it |
-//! | `Flow.cwnd_limited` | as Linux's `tcp_is_cwnd_limited`: the window was full at some time in the last round, or, in slow start, more than half full |
-//! | `Flow.paced` | a pacing rate is in force: set by the control, the operator's limit, or [`Config::pacing`](crate::Config::pacing) |
+//! - `Ack.bytes_acked`, `packets_acked`: newly covered by the cumulative ACK, in bytes; in packets,
+//!   without those SACKed before.
+//! - `Ack.bytes_misordered`, `packets_misordered`: newly covered by SACK ranges beyond the
+//!   cumulative ACK.
+//! - `Ack.ecn_bytes`, `ecn_packets`: increase of the peer's counts of data received with CE
+//!   (accurate ECN), hence exact even if ACKs are lost or late.
+//! - `Ack.lost_pkts_sample`: packets newly marked lost, by RACK or by a timeout.
+//! - `Flow.bytes_in_flight`, `packets_in_flight`: sent minus acknowledged, SACKed and lost, without
+//!   classes above 0; bytes are packets times the MSS.
+//! - `Flow.bytes_pending`: written and not cumulatively acknowledged.
+//! - `Flow.rate_outgoing`, `rate_incoming`: packets delivered while the latest delivered packet was
+//!   in flight, over the interval in which they were sent and over the interval in which they were
+//!   acknowledged (draft-cheng-iccrg-delivery-rate-estimation); 0 without a valid sample.
+//! - `Flow.rtt_sample_us`: time since the last transmission of the latest newly delivered packet;
+//!   none if it is ambiguous which transmission arrived.
+//! - `Flow.was_timeout`: 1 in the one call of a retransmission timeout; the window shown there is
+//!   the window before it.
+//! - `Flow.srtt_us`, `min_rtt_us`: RFC 6298's smoothed RTT; the minimum sample of the last five
+//!   minutes, as in Linux.
+//! - `Flow.mss`: maximum payload per segment.
+//! - `Flow.app_limited`: 1 if the application had nothing to send while the sampled packets were
+//!   sent.
+//! - `Flow.in_recovery`: 1 from the loss, mark or timeout that started the reduction until
+//!   everything sent before it is acknowledged.
+//! - `Flow.undone`: 1 in the call that finds the reduction spurious.
+//! - `Ack.owd_ns` to `Flow.queue_delay_valid`: [`OneWay`](ccplane_datapath::OneWay) over the stamps
+//!   in this ACK. With [`Config::stamps`](crate::Config::stamps) each acknowledgement carries the
+//!   stamps of the last packet that arrived before it.
+//! - `Flow.cwnd_limited`: as Linux's `tcp_is_cwnd_limited`: the window was full at some time in the
+//!   last round, or, in slow start, more than half full.
+//! - `Flow.paced`: a pacing rate is in force, set by the control, by the operator's limit, or by
+//!   [`Config::pacing`](crate::Config::pacing).
 
 use ccplane_datapath::{Outcome, Signals, Transport};
 use ccplane_units::{Duration, Time};
