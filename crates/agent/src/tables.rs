@@ -9,12 +9,12 @@ use ccplane_wire::{Command, DatapathInfo, Event, Refusal};
 /// Maximum programs per algorithm; further ones are refused.
 pub const MAX_PROGRAMS: usize = 8;
 
-/// Maximum number of algorithms. An agent hosts a few dozen at most. Names come from outside, so
+/// Maximum number of algorithms. An agent hosts a few dozen at most. Names are external input, so
 /// without a limit an agent that sends garbage could fill memory.
 pub const MAX_ALGORITHMS: usize = 64;
 
-/// Maximum variables of a program; one with more is refused. Cubic's program has 28, and each takes
-/// 8 bytes per flow.
+/// Maximum variables of a program; one with more is refused. Cubic's program uses 28, and each
+/// takes 8 bytes per flow.
 pub const MAX_VARS: usize = 32;
 
 /// Programs of every algorithm on one datapath, for a datapath that interprets them. The datapath

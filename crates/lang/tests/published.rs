@@ -1,4 +1,4 @@
-//! Programs similar to those of the published CCP algorithms, written anew: each compiles to the
+//! Programs of the same form as the published CCP algorithms, written anew: each compiles to the
 //! expected code.
 
 use ccplane_lang::{Limits, Program, compile};

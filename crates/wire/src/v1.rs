@@ -5,9 +5,9 @@
 //!
 //! | type | direction | after the header |
 //! | --- | --- | --- |
-//! | 0 CREATE | to the agent | u32 initial window, MSS, source address and port, destination address and port; 64 bytes algorithm |
+//! | 0 CREATE | to the agent | u32 window, MSS, source, port, destination, port; 64-byte algorithm |
 //! | 1 MEASURE | to the agent | u32 program, u32 n, n u64 fields; n = 0: the flow closed |
-//! | 2 INSTALL | to the datapath | u32 program, u32 events, u32 instructions, 16 bytes for each of them: [`program`] |
+//! | 2 INSTALL | to the datapath | u32 program, events, instructions; 16 bytes each: [`program`] |
 //! | 3 UPDATE_FIELD | to the datapath | u32 n, n times (u8 register type, u32 index, u64 value) |
 //! | 4 CHANGEPROG | to the datapath | u32 program, u32 n, n updates as in UPDATE_FIELD |
 //! | 5 READY | to the agent | u32 number of the datapath |
