@@ -590,7 +590,7 @@ fn case_17_a_small_window_that_waits_behind_its_tail() {
         ack_every: 2,
         ..rc3()
     };
-    // A queue without classes: the tails of the pieces fill it to 50 ms.
+    // A queue without classes: pieces that saturate the link keep 50 ms of queue in it.
     let link = Bottleneck::new(1_250_000, ms(10), u64::MAX);
     let stopped = in_pieces(&config, link);
     assert!(
