@@ -214,6 +214,7 @@ impl QueueSpec {
         mtu: u32,
         seed: u64,
     ) -> Result<AnyQdisc<P>, QueueSpecError> {
+        self.check(rate, rtt, mtu)?;
         let limit = self.limit(rate, rtt, mtu)?;
         Ok(match *self {
             QueueSpec::DropTail(_) => AnyQdisc::DropTail(DropTail::new(limit)),
@@ -239,23 +240,34 @@ impl QueueSpec {
             QueueSpec::DualPi2 { config, .. } => {
                 AnyQdisc::DualPi2(DualPi2::new(config, limit, mtu))
             }
-            QueueSpec::Tbf { rate, burst, .. } | QueueSpec::Policer { rate, burst, .. } => {
-                if burst.get() < u64::from(mtu) {
-                    return Err(QueueSpecError::Contradiction(format!(
-                        "no packet of {mtu} bytes ever gets through a bucket of {burst}; make the burst larger"
-                    )));
-                }
-                match self {
-                    QueueSpec::Tbf { .. } => {
-                        AnyQdisc::Tbf(Tbf::new(DropTail::new(limit), rate, burst))
-                    }
-                    _ => AnyQdisc::Policer(Policer::new(rate, burst, limit)),
-                }
+            QueueSpec::Tbf { rate, burst, .. } => {
+                AnyQdisc::Tbf(Tbf::new(DropTail::new(limit), rate, burst))
+            }
+            QueueSpec::Policer { rate, burst, .. } => {
+                AnyQdisc::Policer(Policer::new(rate, burst, limit))
             }
             QueueSpec::Rcp { config, .. } => {
                 AnyQdisc::Rcp(Rcp::new(config, rate.ok_or(QueueSpecError::NoRate)?, limit))
             }
         })
+    }
+
+    /// Returns the error that [`build`](Self::build) would return, without a queue.
+    pub fn check(&self, rate: Option<Rate>, rtt: Duration, mtu: u32) -> Result<(), QueueSpecError> {
+        let limit = self.limit(rate, rtt, mtu)?;
+        match *self {
+            QueueSpec::Ecn { threshold, .. } => threshold.threshold(rate, rtt).map(drop),
+            QueueSpec::Red(spec) => spec.config(limit, rate, rtt, mtu).map(drop),
+            QueueSpec::Rcp { .. } => rate.ok_or(QueueSpecError::NoRate).map(drop),
+            QueueSpec::Tbf { burst, .. } | QueueSpec::Policer { burst, .. }
+                if burst.get() < u64::from(mtu) =>
+            {
+                Err(QueueSpecError::Contradiction(format!(
+                    "no packet of {mtu} bytes ever gets through a bucket of {burst}; make the burst larger"
+                )))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns the parameters of an equivalent [`FifoLink`](crate::FifoLink), or `None` if the

@@ -15,6 +15,7 @@ use ccplane_bundle::{
     hash, passes,
 };
 use ccplane_datapath::SteeredFlow;
+use ccplane_network::NodeId;
 use ccplane_qdisc::{DropReason, Ecn};
 use ccplane_transport::{Number, Segment};
 use ccplane_units::{Bytes, Time};
@@ -24,7 +25,6 @@ pub use way::BundleWay;
 
 use crate::event::Kind;
 use crate::link::Waiting;
-use crate::network::NodeId;
 use crate::packet::{NONE, Packet};
 use crate::steer::{AgentId, Steered};
 use crate::{SimError, Simulation, Tracer, World};
@@ -147,30 +147,19 @@ impl World {
     /// Adds a bundle. It starts open; its algorithm limits the rate once there is a queue to move.
     pub fn add_bundle(&mut self, spec: BundleSpec) -> Result<BundleId, SimError> {
         let refused = |why: String| Err(SimError::Bundle(why));
-        let nodes = self.network.nodes.len();
+        let nodes = self.network.nodes().len();
         for node in [spec.from, spec.to] {
-            match self.network.nodes.get(node.index()) {
-                None => {
-                    return Err(SimError::Unknown {
-                        what: "node",
-                        number: node.0,
-                        count: nodes,
-                    });
-                }
-                Some(described) if described.host => {
-                    return refused(format!(
-                        "`{}` is a host; the boxes of a bundle are at switches",
-                        described.name
-                    ));
-                }
-                Some(_) => {}
+            self.known_node(node)?;
+            if self.network.is_host(node) {
+                return refused(format!(
+                    "`{}` is a host; the boxes of a bundle are at switches",
+                    self.network.name(node)
+                ));
             }
         }
         let (from, to) = (spec.from.0, spec.to.0);
         let name = |node: u32| self.network.name(NodeId(node)).to_owned();
-        let hosts: Vec<u32> = (0..nodes as u32)
-            .filter(|node| self.network.nodes[*node as usize].host)
-            .collect();
+        let hosts: Vec<u32> = self.network.hosts().map(|host| host.0).collect();
         // Counts the paths from `at` to `host` that cross `by`, over the flow hashes. Hosts without
         // a path are in no bundle.
         let ways = |at: u32, host: u32, by: u32| {
@@ -178,10 +167,7 @@ impl World {
                 let path =
                     self.routing
                         .path(&self.network, at, host, hash.wrapping_mul(0x9e37_79b9));
-                path.is_ok_and(|path| {
-                    path.iter()
-                        .any(|link| self.network.links[*link as usize].to == by)
-                })
+                path.is_ok_and(|path| path.iter().any(|link| self.ends_of(*link).1.0 == by))
             };
             (0..WAYS).filter(over).count() as u32
         };

@@ -1,48 +1,19 @@
 //! Changes of a network at run time.
 
-use ccplane_qdisc::{DelayModel, LineSpec, LossModel};
+use ccplane_network::{Change, NetworkError, Routing};
 use ccplane_units::Time;
 
-use crate::network::{LinkId, NodeId, Route};
-use crate::routing::{self, Routing};
 use crate::{SimError, World};
 
-/// Change of the network.
-#[derive(Clone, Debug)]
-pub enum Change {
-    /// Replaces the line of a link. Queued packets are replanned; bytes already transmitted stay
-    /// transmitted.
-    Line(LinkId, LineSpec),
-    /// Replaces the delay of a link for packets that have not left the queue. It causes no
-    /// reordering.
-    Delay(LinkId, DelayModel),
-    /// Replaces the random loss of a link.
-    Loss(LinkId, LossModel),
-    /// Takes a link down: packets sent to it are lost, and routes avoid it where possible. Packets
-    /// on the link still arrive.
-    Down(LinkId),
-    /// Brings a link up.
-    Up(LinkId),
-    /// Routes packets at the first node over this link if they are for the second, a host.
-    Route(NodeId, NodeId, LinkId),
-}
-
-impl Change {
-    pub(crate) fn link(&self) -> Option<LinkId> {
-        match self {
-            Change::Line(link, _) | Change::Delay(link, _) | Change::Loss(link, _) => Some(*link),
-            Change::Down(link) | Change::Up(link) => Some(*link),
-            Change::Route(..) => None,
-        }
-    }
-
-    pub(crate) fn check(&self, world: &World) -> Result<(), SimError> {
-        match self {
+impl World {
+    /// Returns an error if the change cannot be applied.
+    pub(crate) fn check_change(&self, change: &Change) -> Result<(), SimError> {
+        match change {
             Change::Line(link, line) => {
-                world.known_link(*link)?;
+                self.known_link(*link)?;
                 match line.mean_rate() {
                     Some(rate) if rate.bytes_per_sec() == 0 => {
-                        Err(SimError::ZeroRate(world.network.link_name(*link)))
+                        Err(NetworkError::ZeroRate(self.network.link_name(*link)).into())
                     }
                     _ => Ok(()),
                 }
@@ -50,18 +21,11 @@ impl Change {
             Change::Delay(link, _)
             | Change::Loss(link, _)
             | Change::Down(link)
-            | Change::Up(link) => world.known_link(*link),
-            Change::Route(at, to, link) => {
-                let mut network = world.network.clone();
-                network.route(*at, *to, *link);
-                routing::check(&network)?;
-                Routing::new(&network, |_| true).map(drop)
-            }
+            | Change::Up(link) => self.known_link(*link),
+            Change::Route(at, to, link) => Ok(self.network.check_route(*at, *to, *link)?),
         }
     }
-}
 
-impl World {
     pub(crate) fn change(&mut self, now: Time, change: Change) -> Result<(), SimError> {
         match change {
             Change::Line(link, line) => self.links.set_line(now, link.0, line, &mut self.events),
@@ -78,14 +42,7 @@ impl World {
                 self.find_routes()?;
             }
             Change::Route(at, to, link) => {
-                self.network
-                    .routes
-                    .retain(|route| (route.at, route.to) != (at.0, to.0));
-                self.network.routes.push(Route {
-                    at: at.0,
-                    to: to.0,
-                    link: link.0,
-                });
+                self.network.reroute(at, to, link);
                 self.find_routes()?;
             }
         }

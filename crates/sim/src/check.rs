@@ -1,7 +1,6 @@
 //! Conservation of packets, per link, per node and in total.
 
 use crate::SimError;
-use crate::network::LinkId;
 use crate::world::World;
 
 impl World {
@@ -19,39 +18,40 @@ impl World {
                 why,
             })
         };
-        let nodes = self.network.nodes.len();
+        let nodes = self.network.nodes().len();
         // Per node: packets delivered to it by links, and packets that it offered to links.
         let mut came = vec![0_u64; nodes];
         let mut went = vec![0_u64; nodes];
         let (mut inside, mut dropped) = (0, 0);
-        for (index, wire) in self.network.links.iter().enumerate() {
-            let view = self.links.view(self.now, index as u32);
+        for link in self.network.links() {
+            let (from, to) = self.ends_of(link.0);
+            let view = self.links.view(self.now, link.0);
             if view.accepted < view.inside || view.backlog.packets > view.inside {
                 return wrong(
-                    format!("the link {}", self.network.link_name(LinkId(index as u32))),
+                    format!("the link {}", self.network.link_name(link)),
                     format!(
                         "{} let in, {} inside, {} waiting",
                         view.accepted, view.inside, view.backlog.packets
                     ),
                 );
             }
-            came[wire.to as usize] += view.delivered;
-            went[wire.from as usize] += view.arrived;
+            came[to.index()] += view.delivered;
+            went[from.index()] += view.arrived;
             inside += view.inside;
             dropped += view.queue_drops + view.losses;
         }
         // At switches with boxes, messages begin and end, and packets are queued and dropped.
         let bundles = &self.bundles;
         let (mut taken, mut sent, mut lost) = (0, 0, 0);
-        for (index, node) in self.network.nodes.iter().enumerate() {
-            let (came, went) = (came[index], went[index]);
-            if node.host {
+        for node in self.network.nodes() {
+            let (came, went) = (came[node.index()], went[node.index()]);
+            if self.network.is_host(node) {
                 taken += came;
                 sent += went;
             } else {
-                if came < went && !bundles.at(index as u32) {
+                if came < went && !bundles.at(node.0) {
                     return wrong(
-                        format!("the switch {}", node.name),
+                        format!("the switch {}", self.network.name(node)),
                         format!("{came} came, {went} went"),
                     );
                 }

@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use ccplane_network::{
+    NodeId,
+    random::{self, Purpose},
+};
 use ccplane_transport::{Kind as SegmentKind, MAX_CLASSES, Number, Segment};
 use ccplane_units::{Duration, Time};
 
 use crate::app::AppId;
-use crate::network::NodeId;
 use crate::packet::{NONE, Packet};
-use crate::random::{self, Purpose};
 use crate::{SimError, World, event::Kind};
 
 /// Counters of an application's datagrams.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ccplane_datapath::Outcome;
+use ccplane_network::random;
 use ccplane_transport::{
     Connection, Control, Event as Happened, Kind as SegmentKind, MAX_CLASSES, Native, Proof,
     Segment, Side, State,
@@ -11,7 +12,6 @@ use ccplane_units::{Duration, Time};
 
 use crate::event::{Events, Kind};
 use crate::packet::{NONE, Packets};
-use crate::random;
 use crate::stamps::{self, Clocks};
 use crate::steer::Steered;
 use crate::{Simulation, Tracer, World};

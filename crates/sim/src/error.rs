@@ -1,6 +1,6 @@
 //! Simulation errors.
 
-use ccplane_qdisc::QueueSpecError;
+use ccplane_network::NetworkError;
 use ccplane_units::Time;
 use ccplane_workload::WorkloadError;
 
@@ -8,15 +8,9 @@ use ccplane_workload::WorkloadError;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimError {
-    /// Two nodes have the same name.
-    #[error("there are two nodes called `{0}`; give each its own name")]
-    DuplicateName(String),
-    /// A link leads from a node to itself.
-    #[error("a link leads from `{0}` to itself; it would carry nothing")]
-    SelfLink(String),
-    /// A flow starts or ends at a switch.
-    #[error("`{0}` is a switch; flows begin and end at hosts")]
-    NotAHost(String),
+    /// The network is invalid.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
     /// A node, link, flow or agent does not exist in this simulation.
     #[error("there is no {what} {number} in this simulation; it has {count}")]
     Unknown {
@@ -26,49 +20,6 @@ pub enum SimError {
         number: u32,
         /// Number of existing objects.
         count: usize,
-    },
-    /// A line has a rate of zero.
-    #[error("the link `{0}` has a rate of zero; give it one, or `unlimited`")]
-    ZeroRate(String),
-    /// A queue cannot be built.
-    #[error("the queue of the link `{link}` cannot be: {why}")]
-    Queue {
-        /// Name of the link.
-        link: String,
-        /// Error from the queue.
-        why: QueueSpecError,
-    },
-    /// There is no path between two hosts.
-    #[error(
-        "no path leads from `{from}` to `{to}`; add links in that direction (hosts do not forward)"
-    )]
-    NoRoute {
-        /// Source.
-        from: String,
-        /// Destination.
-        to: String,
-    },
-    /// Explicit routes form a loop.
-    #[error(
-        "the routes to `{to}` lead round in a circle: {through}; change one of the explicit routes"
-    )]
-    RouteLoop {
-        /// Destination.
-        to: String,
-        /// Nodes of the loop.
-        through: String,
-    },
-    /// An explicit route uses a link that starts at another node.
-    #[error(
-        "the route at `{at}` to `{to}` is over the link `{link}`, which does not begin at `{at}`"
-    )]
-    RouteOverForeignLink {
-        /// Node of the route.
-        at: String,
-        /// Destination of the route.
-        to: String,
-        /// Name of the link.
-        link: String,
     },
     /// The memory limit would be exceeded.
     #[error(

@@ -56,6 +56,7 @@ pub(crate) struct Event(u128);
 pub(crate) const LAST: Time = Time::from_nanos((1 << 56) - 1);
 /// Maximum number of links, hosts, packets and endpoints, each.
 pub(crate) const MOST: usize = 1 << 28;
+const _: () = assert!(ccplane_network::MAX_NODES <= MOST);
 
 impl Event {
     #[inline(always)]

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use ccplane_network::NodeId;
 use ccplane_transport::{Config, Failure, Native, Rc3Arrivals, Rc3Stats};
 use ccplane_units::{Duration, Time};
 
 use crate::app::AppId;
 use crate::end::End;
-use crate::network::NodeId;
 use crate::steer::AgentId;
 
 /// Flow, numbered from 0 in the order of addition.

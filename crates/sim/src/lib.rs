@@ -25,19 +25,15 @@ mod flow;
 mod host;
 mod life;
 mod link;
-mod network;
 mod offer;
 mod packet;
 pub mod parallel;
 mod pcap;
 mod probe;
-mod random;
 mod receipt;
-mod routing;
 mod simulation;
 mod stamps;
 mod steer;
-pub mod topology;
 mod trace;
 mod travel;
 mod view;
@@ -46,6 +42,9 @@ mod world;
 
 pub use app::{App, AppId, Cause};
 pub use bundle::{BundleId, BundleSpec, BundleWay};
+pub use ccplane_network::{
+    Change, LinkId, LinkSpec, Network, NetworkError, NodeId, Path, Remark, Spread, topology,
+};
 pub use ccplane_transport::{
     Config, Connection, Failure, MAX_CLASSES, Native, Rc3, Rc3Arrivals, Rc3Stats, Rc3Stop,
 };
@@ -53,13 +52,11 @@ pub use ccplane_workload::{
     Arrivals, Carrier, Duty, Exchange, Message, Pairs, Pause, Pick, SizeTable, SizeTableError,
     TraceFlow, Workload, WorkloadError, WorkloadSpec,
 };
-pub use change::Change;
 pub use datagram::DatagramStats;
 pub use digest::Digest;
 pub use error::SimError;
 pub use flow::{Congestion, Direction, FLOW_BYTES, FlowId, FlowSpec, FlowView, settings};
 pub use link::{Crossing, LinkView};
-pub use network::{LinkId, LinkSpec, Network, NodeId, Remark, Spread};
 pub use packet::PACKET_BYTES;
 pub use pcap::{PacketLog, PacketLogError};
 pub use probe::{FlowSeries, Followed, LinkSeries, Probe, ProbeSpec, Sojourns};
@@ -67,6 +64,6 @@ pub use simulation::Simulation;
 pub use stamps::{JitterShape, StampClock, StampModel};
 pub use steer::{AgentId, HeardReport, STEERED_FLOW_EXTRA_BYTES, SteerOptions};
 pub use trace::{Seen, Step, Tracer};
-pub use view::{Counters, Path};
+pub use view::Counters;
 pub use workload::WorkloadApp;
 pub use world::{SimOptions, World};

@@ -4,6 +4,10 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use ccplane_agent::FlowInfo;
+use ccplane_network::{
+    LinkId, Spread,
+    random::{self, Purpose},
+};
 use ccplane_transport::{Connection, MAX_CLASSES, Native, Number, State};
 use ccplane_units::{Bytes, Time};
 
@@ -11,9 +15,7 @@ use crate::app::{AppId, Cause};
 use crate::end::{Controller, End, Steer, same_kind};
 use crate::event::{Kind, MOST};
 use crate::flow::{Congestion, Direction, Flow, FlowId, FlowSpec, Rest, Wanted};
-use crate::network::Spread;
 use crate::packet::NONE;
-use crate::random::{self, Purpose};
 use crate::{SimError, Simulation, Tracer, World, address};
 
 impl World {
@@ -362,13 +364,8 @@ impl World {
     /// Returns the index of the interface of this link or, without a route, of the host's first
     /// link.
     fn nic_at(&self, host: u32, link: Option<u32>) -> u32 {
-        let links = &self.network.links;
-        let first = || {
-            links
-                .iter()
-                .position(|wire| wire.from == host)
-                .map(|link| link as u32)
-        };
+        let from_host = |link: &LinkId| self.ends_of(link.0).0.0 == host;
+        let first = || self.network.links().find(from_host).map(|link| link.0);
         link.or_else(first)
             .and_then(|link| self.nic_of.get(link as usize).copied())
             .unwrap_or(0)

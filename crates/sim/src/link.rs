@@ -6,15 +6,14 @@
 
 mod special;
 
+use ccplane_network::{LinkId, Network, NetworkError, Remark};
 use ccplane_qdisc::{
     Backlog, Delay, DelayModel, DropReason, Ecn, FifoLimit, FifoLink, LineSpec, Loss, LossModel,
     Shaped,
 };
 use ccplane_units::{Duration, Time};
 
-use crate::SimError;
 use crate::event::{Events, Kind};
-use crate::network::{LinkId, Network, Remark};
 use crate::packet::{NONE, Packets};
 use crate::probe::Sojourns;
 
@@ -98,16 +97,20 @@ pub(crate) enum Offered {
 }
 
 impl Links {
-    pub fn new(network: &Network, seed: u64) -> Result<Links, SimError> {
+    pub fn new(network: &Network, seed: u64) -> Result<Links, NetworkError> {
         let mut all = Links {
-            links: Vec::with_capacity(network.links.len()),
+            links: Vec::with_capacity(network.specs().len()),
             specials: Vec::new(),
-            lines: network.specs.iter().map(|spec| spec.line.clone()).collect(),
+            lines: network
+                .specs()
+                .iter()
+                .map(|spec| spec.line.clone())
+                .collect(),
         };
-        for (index, (wire, spec)) in network.links.iter().zip(&network.specs).enumerate() {
+        for (id, spec) in network.links().zip(network.specs()) {
             let rate = spec.line.mean_rate();
-            let wrong = |why| SimError::Queue {
-                link: network.link_name(LinkId(index as u32)),
+            let wrong = |why| NetworkError::Queue {
+                link: network.link_name(id),
                 why,
             };
             let fifo = spec
@@ -121,7 +124,7 @@ impl Links {
             all.links.push(Link {
                 fifo: FifoLink::marking(&spec.line, limits.limit, limits.mark_above, Time::ZERO),
                 delay: Delay::with_model(spec.delay, 0).least(),
-                to: wire.to,
+                to: network.ends(id).map_or(NONE, |(_, to)| to.0),
                 special: NONE,
                 accepted: 0,
                 bytes: 0,
@@ -129,9 +132,9 @@ impl Links {
                 longest: 0,
                 drops: Drops::default(),
             });
-            let link = index as u32;
+            let link = id.0;
             if fifo.is_none() {
-                let draws = LinkId(link).seeds(seed).queue;
+                let draws = id.seeds(seed).queue;
                 let queue = spec
                     .queue
                     .build(rate, spec.rtt, spec.mtu, draws)
@@ -146,7 +149,7 @@ impl Links {
                 all.special(link).remark = spec.remark;
             }
             if let DelayModel::Jitter { .. } = spec.delay {
-                let draws = LinkId(link).seeds(seed).delay;
+                let draws = id.seeds(seed).delay;
                 all.special(link).jitter(spec.delay, draws);
             }
         }

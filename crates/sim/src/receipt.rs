@@ -3,11 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ccplane_network::{
+    NodeId,
+    random::{self, Purpose},
+};
 use ccplane_transport::{Connection, Kind, Number, Proof, Segment};
 
-use crate::network::NodeId;
 use crate::packet::{NONE, Packets};
-use crate::random::{self, Purpose};
 use crate::{SimError, World};
 
 /// Nonces of all packets, and the state of receivers that conceal losses.

@@ -2,11 +2,11 @@
 
 use std::ops::{Deref, DerefMut};
 
+use ccplane_network::Network;
 use ccplane_units::Time;
 
 use crate::app::{AppId, Cause};
 use crate::event::{Event, Kind, LAST};
-use crate::network::Network;
 use crate::trace::Tracer;
 use crate::world::{SimOptions, World};
 use crate::{AgentId, SimError};

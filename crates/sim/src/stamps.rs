@@ -15,12 +15,14 @@
 //! arrived.
 
 use ccplane_datapath::burst::Forward;
+use ccplane_network::{
+    LinkId, NodeId,
+    random::{self, Purpose},
+};
 use ccplane_units::{Duration, Rate, Time};
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 
-use crate::network::NodeId;
-use crate::random::{self, Purpose};
 use crate::{SimError, World};
 
 /// Error model of a host's timestamps.
@@ -70,22 +72,22 @@ impl World {
     /// Sets the error model of a host's timestamps.
     pub fn set_stamps(&mut self, host: NodeId, model: StampModel) -> Result<(), SimError> {
         let node = self.host_of(host)?;
-        let rate = |link: usize| self.links.rate(link as u32).unwrap_or_default();
-        let all = || self.network.links.iter().enumerate();
+        let rate = |link: LinkId| self.links.rate(link.0).unwrap_or_default();
+        let all = || self.network.links();
         let out = all()
-            .filter(|(_, wire)| wire.from == node)
-            .map(|(link, _)| rate(link));
+            .filter(|link| self.ends_of(link.0).0 == host)
+            .map(rate);
         let into = all()
-            .filter(|(_, wire)| wire.to == node)
-            .map(|(link, _)| rate(link));
+            .filter(|link| self.ends_of(link.0).1 == host)
+            .map(rate);
         // With several links the fastest rate is used, a bound that holds for all of them.
         let rates = [out.max(), into.max()].map(Option::unwrap_or_default);
         let clock = StampClock::new(model, self.options.seed, node, rates);
         if self.clocks.hosts.is_empty() {
             self.clocks
                 .hosts
-                .resize_with(self.network.nodes.len(), || None);
-            let from = |nic: &crate::host::Nic| self.network.links[nic.link as usize].from;
+                .resize_with(self.network.nodes().len(), || None);
+            let from = |nic: &crate::host::Nic| self.ends_of(nic.link).0.0;
             self.clocks.of_nic = self.nics.iter().map(from).collect();
         }
         self.clocks.hosts[node as usize] = Some(Box::new(clock));

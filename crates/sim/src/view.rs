@@ -1,7 +1,8 @@
 //! Read access to a simulation: flows, links, counters and the digest.
 
+use ccplane_network::{LinkId, NodeId, Path};
 use ccplane_transport::{Connection, Failure, Native, OneWay, Rc3Arrivals, Rc3Stats};
-use ccplane_units::{Duration, Rate, Time};
+use ccplane_units::{Duration, Time};
 
 use crate::app::AppId;
 use crate::digest::Digest;
@@ -9,7 +10,6 @@ use crate::end::{End, Steer};
 use crate::flow::{Flow, FlowId, FlowView, Rest};
 use crate::host::Nic;
 use crate::link::{Crossing, LinkView};
-use crate::network::{LinkId, NodeId};
 use crate::packet::NONE;
 use crate::probe::Sojourns;
 use crate::steer::Steered;
@@ -32,19 +32,6 @@ pub struct Counters {
     pub unroutable: u64,
     /// Packets of flows that had ended.
     pub late: u64,
-}
-
-/// Path through the network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Path {
-    /// Number of links.
-    pub links: usize,
-    /// Sum of the propagation delays.
-    pub delay: Duration,
-    /// Lowest rate; `None` if no link has one.
-    pub rate: Option<Rate>,
-    /// Link with the lowest rate, the last one if there are several.
-    pub bottleneck: Option<LinkId>,
 }
 
 impl World {
@@ -142,17 +129,11 @@ impl World {
     pub fn path(&self, from: NodeId, to: NodeId) -> Result<Path, SimError> {
         let (from, to) = (self.host_of(from)?, self.host_of(to)?);
         let links = self.routing.path(&self.network, from, to, 0)?;
-        let rated = links.iter().rev();
-        let rated = rated.filter_map(|link| Some((self.links.rate(*link)?, *link)));
-        let slowest = rated.min_by_key(|(rate, _)| *rate);
-        Ok(Path {
-            links: links.len(),
-            delay: links
-                .iter()
-                .fold(Duration::ZERO, |sum, link| sum + self.links.delay(*link)),
-            rate: slowest.map(|(rate, _)| rate),
-            bottleneck: slowest.map(|(_, link)| LinkId(link)),
-        })
+        Ok(Path::over(
+            &links,
+            |link| self.links.delay(link),
+            |link| self.links.rate(link),
+        ))
     }
 
     /// Returns the counters of the simulation.
@@ -221,7 +202,7 @@ impl World {
         ] {
             digest.add(value);
         }
-        for link in 0..self.network.links.len() as u32 {
+        for link in 0..self.network.links().len() as u32 {
             let view = self.links.view(self.now, link);
             for value in [
                 view.arrived,

@@ -2,6 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use ccplane_network::{
+    Change, LinkId, MEMORY_LIMIT, Network, NetworkError, NodeId, Routing, Spread,
+};
 use ccplane_qdisc::DropReason;
 use ccplane_transport::Native;
 use ccplane_units::Time;
@@ -9,16 +12,13 @@ use ccplane_units::Time;
 use crate::SimError;
 use crate::app::{AppId, Installed};
 use crate::bundle::Bundles;
-use crate::change::Change;
 use crate::datagram::Datagrams;
 use crate::end::End;
-use crate::event::{Events, Kind, MOST};
+use crate::event::{Events, Kind};
 use crate::flow::Flow;
 use crate::host::{Low, Nic};
 use crate::link::Links;
-use crate::network::{LinkId, Network, NodeId, Spread};
 use crate::packet::{NONE, Packets};
-use crate::routing::{self, Routing};
 use crate::stamps::Clocks;
 use crate::steer::{Host, Steered};
 use crate::view::Counters;
@@ -47,7 +47,7 @@ impl Default for SimOptions {
     fn default() -> SimOptions {
         SimOptions {
             seed: 1,
-            memory_limit: 4_000_000_000,
+            memory_limit: MEMORY_LIMIT,
         }
     }
 }
@@ -97,32 +97,19 @@ pub struct World {
 
 impl World {
     pub(crate) fn new(network: Network, options: SimOptions) -> Result<World, SimError> {
-        network.check()?;
-        routing::check(&network)?;
-        let needed = Routing::estimate(&network) + network.links.len() as u64 * 500;
-        if needed > options.memory_limit || network.links.len().max(network.nodes.len()) >= MOST {
-            return Err(SimError::TooLarge {
-                what: format!(
-                    "a network of {} nodes and {} links",
-                    network.nodes.len(),
-                    network.links.len()
-                ),
-                needed: needed / 1_000_000,
-                limit: options.memory_limit / 1_000_000,
-            });
-        }
-        let routing = Routing::new(&network, |_| true)?;
+        let routing = network.routing(options.memory_limit)?;
         let links = Links::new(&network, options.seed)?;
-        let (mut nics, mut nic_of) = (Vec::new(), vec![NONE; network.links.len()]);
-        for (index, (wire, spec)) in network.links.iter().zip(&network.specs).enumerate() {
-            if network.nodes[wire.from as usize].host {
-                nic_of[index] = nics.len() as u32;
-                let full = links.time_for(index as u32, u64::from(spec.mtu));
-                nics.push(Nic::new(index as u32, full, spec.mtu));
+        let (mut nics, mut nic_of) = (Vec::new(), vec![NONE; network.links().len()]);
+        for (link, spec) in network.links().zip(network.specs()) {
+            let from = network.ends(link).map(|(from, _)| from);
+            if from.is_some_and(|from| network.is_host(from)) {
+                nic_of[link.index()] = nics.len() as u32;
+                let full = links.time_for(link.0, u64::from(spec.mtu));
+                nics.push(Nic::new(link.0, full, spec.mtu));
             }
         }
         let mut network = network;
-        network.specs = Vec::new();
+        network.forget_specs();
         let spray = network.spread == Spread::PerPacket;
         Ok(World {
             now: Time::ZERO,
@@ -176,7 +163,7 @@ impl World {
     /// Schedules a change of the network. A change of a link has to be scheduled before the link's
     /// first packet.
     pub fn schedule(&mut self, at: Time, change: Change) -> Result<(), SimError> {
-        change.check(self)?;
+        self.check_change(&change)?;
         if let Some(link) = change.link() {
             if self.links.used(link.0) {
                 return Err(SimError::LateChange(self.network.link_name(link)));
@@ -190,7 +177,7 @@ impl World {
     }
 
     pub(crate) fn known_link(&self, link: LinkId) -> Result<(), SimError> {
-        let count = self.network.links.len();
+        let count = self.network.links().len();
         match link.index() < count {
             true => Ok(()),
             false => Err(SimError::Unknown {
@@ -202,18 +189,30 @@ impl World {
     }
 
     pub(crate) fn host_of(&self, node: NodeId) -> Result<u32, SimError> {
-        let count = self.network.nodes.len();
-        match self.network.nodes.get(node.index()) {
-            None => Err(SimError::Unknown {
+        self.known_node(node)?;
+        match self.network.is_host(node) {
+            true => Ok(node.0),
+            false => Err(NetworkError::NotAHost(self.network.name(node).to_owned()).into()),
+        }
+    }
+
+    pub(crate) fn known_node(&self, node: NodeId) -> Result<(), SimError> {
+        let count = self.network.nodes().len();
+        match node.index() < count {
+            true => Ok(()),
+            false => Err(SimError::Unknown {
                 what: "node",
                 number: node.0,
                 count,
             }),
-            Some(described) if !described.host => {
-                Err(SimError::NotAHost(described.name.to_string()))
-            }
-            Some(_) => Ok(node.0),
         }
+    }
+
+    /// The ends of a link that exists.
+    pub(crate) fn ends_of(&self, link: u32) -> (NodeId, NodeId) {
+        self.network
+            .ends(LinkId(link))
+            .unwrap_or((NodeId(NONE), NodeId(NONE)))
     }
 
     pub(crate) fn stalled(&self, why: &str) -> SimError {

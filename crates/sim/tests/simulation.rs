@@ -7,8 +7,8 @@ use ccplane_agent::{Agent, Algorithm, Control, FlowInfo, Options, Programs, Repo
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_qdisc::{DelayModel, LineSpec, Shape};
 use ccplane_sim::{
-    Change, Congestion, FlowSpec, LinkSpec, Native, Network, NodeId, Seen, SimError, SimOptions,
-    Simulation, Spread, SteerOptions, Step, Tracer, parallel, topology,
+    Change, Congestion, FlowSpec, LinkSpec, Native, Network, NetworkError, NodeId, Seen, SimError,
+    SimOptions, Simulation, Spread, SteerOptions, Step, Tracer, parallel, topology,
 };
 use ccplane_units::{Duration, Rate, Time};
 
@@ -387,12 +387,18 @@ fn mistakes_are_told_by_name() {
     let mut network = Network::new();
     network.host("a");
     network.switch("a");
-    assert_eq!(make(network), Err(SimError::DuplicateName("a".into())));
+    assert_eq!(
+        make(network),
+        Err(SimError::Network(NetworkError::DuplicateName("a".into())))
+    );
 
     let mut network = Network::new();
     let (a, b) = (network.host("a"), network.host("b"));
     network.link(a, b, LinkSpec::new(mbit(0), Duration::ZERO));
-    assert_eq!(make(network), Err(SimError::ZeroRate("a->b".into())));
+    assert_eq!(
+        make(network),
+        Err(SimError::Network(NetworkError::ZeroRate("a->b".into())))
+    );
 
     let mut network = Network::new();
     let (a, b) = (network.host("a"), network.host("b"));
@@ -418,10 +424,10 @@ fn mistakes_are_told_by_name() {
     let error = sim.add_flow(FlowSpec::new(a, b)).expect_err("no way back");
     assert_eq!(
         error,
-        SimError::NoRoute {
+        SimError::Network(NetworkError::NoRoute {
             from: "b".into(),
             to: "a".into()
-        }
+        })
     );
     assert!(matches!(
         sim.add_flow(FlowSpec::new(a, a)),
@@ -445,11 +451,11 @@ fn mistakes_are_told_by_name() {
 
     assert!(matches!(
         topology::fat_tree(5, &link, &link),
-        Err(SimError::Shape(_))
+        Err(NetworkError::Shape(_))
     ));
     assert!(matches!(
         topology::fat_tree(2_000, &link, &link),
-        Err(SimError::TooLarge { .. })
+        Err(NetworkError::TooLarge { .. })
     ));
     let large = topology::fat_tree(8, &link, &link).expect("it can be described");
     let little = SimOptions {
@@ -458,7 +464,7 @@ fn mistakes_are_told_by_name() {
     };
     assert!(matches!(
         Simulation::new(large, little).map(drop),
-        Err(SimError::TooLarge { .. })
+        Err(SimError::Network(NetworkError::TooLarge { .. }))
     ));
 }
 

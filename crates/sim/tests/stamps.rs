@@ -7,8 +7,8 @@ use std::sync::Arc;
 use ccplane_datapath::{OneWay, Stamps};
 use ccplane_qdisc::LineSpec;
 use ccplane_sim::{
-    Config, FlowSpec, JitterShape, LinkSpec, Network, Seen, SimError, SimOptions, Simulation,
-    StampModel, Step, Tracer, settings,
+    Config, FlowSpec, JitterShape, LinkSpec, Network, NetworkError, Seen, SimError, SimOptions,
+    Simulation, StampModel, Step, Tracer, settings,
 };
 use ccplane_transport::Kind;
 use ccplane_units::{Duration, Rate, Time};
@@ -330,7 +330,7 @@ fn only_hosts_have_clocks() {
     let mut sim = Simulation::new(network, SimOptions::default()).expect("it is sound");
     assert!(matches!(
         sim.set_stamps(switch, StampModel::EXACT),
-        Err(SimError::NotAHost(_))
+        Err(SimError::Network(NetworkError::NotAHost(_)))
     ));
     assert!(sim.set_stamps(a, StampModel::EXACT).is_ok());
 }

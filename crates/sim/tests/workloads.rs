@@ -5,8 +5,8 @@ use std::sync::Arc;
 use ccplane_qdisc::QueueSpec;
 use ccplane_sim::{
     AppId, Arrivals, Carrier, Config, Congestion, Duty, FlowView, LinkSpec, Message, Native,
-    NodeId, Pairs, Pause, Pick, SimError, SimOptions, Simulation, SizeTable, Workload,
-    WorkloadSpec, settings, topology,
+    NetworkError, NodeId, Pairs, Pause, Pick, SimError, SimOptions, Simulation, SizeTable,
+    Workload, WorkloadSpec, settings, topology,
 };
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
@@ -390,7 +390,10 @@ fn mistakes_are_told_with_the_workloads_name() {
         Config::default(),
     )
     .unwrap_err();
-    assert_eq!(error, SimError::NotAHost("left".into()));
+    assert_eq!(
+        error,
+        SimError::Network(NetworkError::NotAHost("left".into()))
+    );
     let error = add(&mut sim, Pairs::Each(vec![]), bulk(), Config::default()).unwrap_err();
     assert_eq!(
         error.to_string(),

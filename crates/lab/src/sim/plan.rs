@@ -8,8 +8,9 @@ use std::sync::Arc;
 use ccplane_datapath::Capabilities;
 use ccplane_qdisc::{DelayModel, Ecn, LineSpec, QueueSpec, Shape};
 use ccplane_sim::{
-    Change as SimChange, LinkId, LinkSpec, Network, NodeId, Pairs as SimPairs, Remark, SimError,
-    SimOptions, Simulation, Spread, TraceFlow, Workload as SimWorkload, WorkloadSpec, topology,
+    Change as SimChange, LinkId, LinkSpec, Network, NetworkError, NodeId, Pairs as SimPairs,
+    Remark, SimError, SimOptions, Simulation, Spread, TraceFlow, Workload as SimWorkload,
+    WorkloadSpec, topology,
 };
 use ccplane_transport::{Config, Rc3};
 use ccplane_units::{Duration, Time};
@@ -152,7 +153,7 @@ impl Plan {
 
     /// Plans the scenario's network.
     pub fn new(scenario: &Scenario) -> Result<Plan, Problem> {
-        let mut network = build(scenario).map_err(|error| told(scenario, &error))?;
+        let mut network = build(scenario).map_err(|error| told(scenario, &error.into()))?;
         network.spread = if scenario.per_packet {
             Spread::PerPacket
         } else {
@@ -286,8 +287,10 @@ impl Plan {
 /// The simulator's error as a problem of the file.
 pub fn told(scenario: &Scenario, error: &SimError) -> Problem {
     let route = match error {
-        SimError::RouteLoop { to, .. } => scenario.routes.iter().find(|route| route.to.text == *to),
-        SimError::RouteOverForeignLink { at, to, .. } => scenario
+        SimError::Network(NetworkError::RouteLoop { to, .. }) => {
+            scenario.routes.iter().find(|route| route.to.text == *to)
+        }
+        SimError::Network(NetworkError::RouteOverForeignLink { at, to, .. }) => scenario
             .routes
             .iter()
             .find(|route| route.to.text == *to && route.at.text == *at),
@@ -327,7 +330,7 @@ fn name(topology: &Topology) -> Option<String> {
     }
 }
 
-fn build(scenario: &Scenario) -> Result<Network, SimError> {
+fn build(scenario: &Scenario) -> Result<Network, NetworkError> {
     let mtu = mtu(scenario);
     match &scenario.topology {
         Topology::Dumbbell {

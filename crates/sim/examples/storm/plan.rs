@@ -420,12 +420,12 @@ impl Plan {
             Ok(queue) => link.clone().with_queue(queue, rtt),
             Err(_) => return Err(SimError::Shape(format!("no queue {}", self.queue))),
         };
-        match self.shape {
+        Ok(match self.shape {
             0 => topology::dumbbell(3, &access, core, link),
             1 => topology::parking_lot(2, &access, &core),
             2 => topology::incast(4, &access, core),
             _ => topology::leaf_spine(2, 2, 2, &access, &core),
-        }
+        }?)
     }
 
     /// Returns the source and destination host of a flow.

@@ -1,10 +1,10 @@
 //! Base delays between a bundle's boxes, the reference for its measurements.
 
+use ccplane_network::LinkId;
 use ccplane_units::Duration;
 
 use super::BundleId;
 use crate::World;
-use crate::network::LinkId;
 
 /// Delays of the paths between a bundle's boxes without queueing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,9 +24,7 @@ impl World {
         let bundle = self.bundles.all.get(bundle.0 as usize)?;
         let links = |from: u32, to: u32, host: u32| -> Option<Vec<u32>> {
             let mut path = self.routing.path(&self.network, from, host, 0).ok()?;
-            let end = path
-                .iter()
-                .position(|link| self.network.links[*link as usize].to == to)?;
+            let end = path.iter().position(|link| self.ends_of(*link).1.0 == to)?;
             path.truncate(end + 1);
             Some(path)
         };

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
+use ccplane_network::{LinkSpec, Network, Spread};
 use ccplane_transport::{Config, Native};
 use ccplane_units::{Duration, Rate, Time};
 
 use super::wheel::Wheel;
 use super::{Event, Events, LAST};
-use crate::network::{LinkSpec, Network, Spread};
 use crate::{Congestion, FlowSpec, SimOptions, Simulation, topology};
 
 /// Permutation of the pending events and the free slots, as threads might cause.
@@ -71,8 +71,9 @@ fn digest(network: Network, to_one: bool, interleave: Interleave) -> u64 {
 
 /// Orders by a hash of the event.
 fn scattered(events: &mut [Event], free: &mut [u32]) {
-    events.sort_by_key(|event| crate::random::mix(event.0 as u64 ^ (event.0 >> 64) as u64));
-    free.sort_by_key(|place| crate::random::mix(u64::from(*place)));
+    events
+        .sort_by_key(|event| ccplane_network::random::mix(event.0 as u64 ^ (event.0 >> 64) as u64));
+    free.sort_by_key(|place| ccplane_network::random::mix(u64::from(*place)));
 }
 
 fn backwards(events: &mut [Event], free: &mut [u32]) {

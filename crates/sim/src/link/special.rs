@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use ccplane_network::Remark;
 use ccplane_qdisc::{
     AnyQdisc, Backlog, Delay, DelayModel, DropReason, Ecn, FifoLink, LineSpec, Loss, Packet, Qdisc,
     Shaped, Stamp,
@@ -9,7 +10,6 @@ use ccplane_qdisc::{
 use ccplane_units::{Duration, Time};
 
 use crate::event::{Events, Kind};
-use crate::network::Remark;
 use crate::probe::Sojourns;
 
 /// Packet that left an observed link.

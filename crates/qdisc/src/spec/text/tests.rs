@@ -229,9 +229,12 @@ fn the_reason_says_what_to_write() {
 #[test]
 fn what_cannot_work_on_the_link_is_refused() {
     let error = |text: &str| {
-        build(&text.parse().expect(text))
-            .expect_err(text)
-            .to_string()
+        let spec: QueueSpec = text.parse().expect(text);
+        let refused = build(&spec).expect_err(text);
+        let rate = Rate::from_bits_per_sec(96_000_000);
+        let checked = spec.check(Some(rate), Duration::from_millis(20), 1_500);
+        assert_eq!(checked, Err(refused.clone()), "{text}");
+        refused.to_string()
     };
     assert!(error("tbf:rate=1mbit:burst=1kB:limit=9p").contains("make the burst larger"));
     assert!(error("policer:rate=1mbit:burst=1kB").contains("make the burst larger"));

@@ -1,19 +1,17 @@
-//! Description of a network: hosts, switches and links. A [`Simulation`](crate::Simulation) runs
-//! it.
+//! The description of a network: hosts, switches, links.
 
 use std::collections::BTreeMap;
 
-use ccplane_qdisc::{DelayModel, LineSpec, LinkSeeds, LossModel, QueueSpec};
-use ccplane_transport::MAX_CLASSES;
+use ccplane_qdisc::{DelayModel, LineSpec, LinkSeeds, LossModel, MAX_CLASSES, QueueSpec};
 use ccplane_units::{Duration, Rate};
 pub use ccplane_workload::NodeId;
 
-use crate::SimError;
+use crate::NetworkError;
 use crate::random::{self, Purpose};
 
 /// One direction of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LinkId(pub(crate) u32);
+pub struct LinkId(pub u32);
 
 impl LinkId {
     /// Returns the number of the link, counted from 0 in the order of addition.
@@ -80,7 +78,8 @@ impl Remark {
     }
 
     /// Returns the new class, or `None` if the packet is dropped.
-    pub(crate) fn of(self, class: u8) -> Option<u8> {
+    #[inline]
+    pub fn of(self, class: u8) -> Option<u8> {
         let class = self.0[usize::from(class.min(MAX_CLASSES - 1))];
         (class != DROPPED).then_some(class)
     }
@@ -153,8 +152,7 @@ pub enum Spread {
 
 /// Builder of a network.
 ///
-/// Errors in the description are reported when the simulation is created, in terms of the names
-/// given here.
+/// Mistakes are reported by [`Network::routing`], with the names given here.
 #[derive(Clone, Debug, Default)]
 pub struct Network {
     pub(crate) nodes: Vec<Node>,
@@ -165,7 +163,7 @@ pub struct Network {
     pub(crate) routes: Vec<Route>,
     /// Load balancing over equal-cost paths.
     pub spread: Spread,
-    error: Option<SimError>,
+    error: Option<NetworkError>,
 }
 
 #[derive(Clone, Debug)]
@@ -208,13 +206,13 @@ impl Network {
     pub fn link(&mut self, from: NodeId, to: NodeId, spec: LinkSpec) -> LinkId {
         let count = self.nodes.len();
         if let Some(node) = [from, to].into_iter().find(|node| node.index() >= count) {
-            self.mistake(SimError::Unknown {
+            self.mistake(NetworkError::Unknown {
                 what: "node",
                 number: node.0,
                 count,
             });
         } else if from == to {
-            self.mistake(SimError::SelfLink(self.name(from).to_owned()));
+            self.mistake(NetworkError::SelfLink(self.name(from).to_owned()));
         }
         let id = LinkId(self.links.len() as u32);
         self.links.push(Wire {
@@ -240,7 +238,7 @@ impl Network {
     pub fn name_link(&mut self, link: LinkId, name: impl Into<String>) {
         let name = name.into();
         if self.link_names.insert(name.clone().into(), link).is_some() {
-            self.mistake(SimError::DuplicateName(name));
+            self.mistake(NetworkError::DuplicateName(name));
         }
     }
 
@@ -325,8 +323,25 @@ impl Network {
         self.specs.get(link.index())
     }
 
+    /// Returns the descriptions of all links, in their order.
+    pub fn specs(&self) -> &[LinkSpec] {
+        &self.specs
+    }
+
+    /// Drops the descriptions of the links, which a running simulation does not need.
+    pub fn forget_specs(&mut self) {
+        self.specs = Vec::new();
+    }
+
+    /// Changes or adds the route at `at` to the host `to`.
+    pub fn reroute(&mut self, at: NodeId, to: NodeId, link: LinkId) {
+        self.routes
+            .retain(|route| (route.at, route.to) != (at.0, to.0));
+        self.route(at, to, link);
+    }
+
     /// Returns the memory used, bytes, without the link descriptions.
-    pub(crate) fn memory(&self) -> usize {
+    pub fn memory(&self) -> usize {
         let names: usize = self.nodes.iter().map(|node| 2 * node.name.len()).sum();
         // B-tree nodes are two thirds full on average.
         let map = self.names.len() * (size_of::<(Box<str>, NodeId)>() * 3 / 2);
@@ -340,18 +355,31 @@ impl Network {
         let id = NodeId(self.nodes.len() as u32);
         let name: Box<str> = name.into();
         if self.names.insert(name.clone(), id).is_some() {
-            self.mistake(SimError::DuplicateName(name.to_string()));
+            self.mistake(NetworkError::DuplicateName(name.to_string()));
         }
         self.nodes.push(Node { name, host });
         id
     }
 
-    fn mistake(&mut self, error: SimError) {
+    fn mistake(&mut self, error: NetworkError) {
         self.error.get_or_insert(error);
     }
 
+    /// Checks that the queue of every link can be built.
+    pub fn check_queues(&self) -> Result<(), NetworkError> {
+        self.specs.iter().zip(0..).try_for_each(|(spec, index)| {
+            let queue = spec.queue;
+            queue
+                .check(spec.line.mean_rate(), spec.rtt, spec.mtu)
+                .map_err(|why| NetworkError::Queue {
+                    link: self.link_name(LinkId(index)),
+                    why,
+                })
+        })
+    }
+
     /// Returns the first error in the description.
-    pub(crate) fn check(&self) -> Result<(), SimError> {
+    pub(crate) fn check(&self) -> Result<(), NetworkError> {
         if let Some(error) = &self.error {
             return Err(error.clone());
         }
@@ -361,7 +389,7 @@ impl Network {
                 .mean_rate()
                 .is_some_and(|rate| rate.bytes_per_sec() == 0)
             {
-                return Err(SimError::ZeroRate(self.link_name(LinkId(index as u32))));
+                return Err(NetworkError::ZeroRate(self.link_name(LinkId(index as u32))));
             }
         }
         Ok(())

@@ -3,7 +3,7 @@
 /// Mixes the bits of a seed: the finaliser of SplitMix64 (Steele, Lea and Flood 2014, figure 16,
 /// with David Stafford's constants "Mix13").
 #[inline(always)]
-pub(crate) const fn mix(mut z: u64) -> u64 {
+pub const fn mix(mut z: u64) -> u64 {
     z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -12,23 +12,29 @@ pub(crate) const fn mix(mut z: u64) -> u64 {
 
 /// Maps a uniform number to one below `count` by multiplication (Lemire 2019).
 #[inline(always)]
-pub(crate) const fn below(uniform: u32, count: u32) -> u32 {
+pub const fn below(uniform: u32, count: u32) -> u32 {
     ((uniform as u64 * count as u64) >> 32) as u32
 }
 
 /// Purpose of a random number stream.
 #[derive(Clone, Copy, Debug)]
 #[repr(u64)]
-pub(crate) enum Purpose {
+pub enum Purpose {
+    /// Loss at a link.
     Loss = 1,
+    /// A queue that draws.
     Queue = 2,
+    /// The choice among paths of equal length.
     Paths = 3,
+    /// Jitter of a link.
     Delay = 4,
+    /// A host's time stamps.
     Stamps = 5,
+    /// Proofs of receipt.
     Nonces = 6,
 }
 
 /// Returns the seed of the user `which` for this purpose.
-pub(crate) const fn seed(seed: u64, purpose: Purpose, which: u32) -> u64 {
+pub const fn seed(seed: u64, purpose: Purpose, which: u32) -> u64 {
     mix(mix(seed ^ ((purpose as u64) << 56)).wrapping_add(which as u64))
 }

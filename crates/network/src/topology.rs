@@ -3,7 +3,7 @@
 use ccplane_qdisc::{QueueSpec, Size};
 use ccplane_units::{Duration, Rate};
 
-use crate::SimError;
+use crate::NetworkError;
 use crate::network::{LinkSpec, Network, NodeId, Spread};
 
 /// Maximum memory of a topology's description, bytes.
@@ -16,7 +16,7 @@ pub fn dumbbell(
     access: &LinkSpec,
     bottleneck: LinkSpec,
     reverse: LinkSpec,
-) -> Result<Network, SimError> {
+) -> Result<Network, NetworkError> {
     room(
         "the dumbbell",
         2 * u64::from(pairs),
@@ -47,9 +47,9 @@ pub fn parking_lot(
     bottlenecks: u32,
     access: &LinkSpec,
     bottleneck: &LinkSpec,
-) -> Result<Network, SimError> {
+) -> Result<Network, NetworkError> {
     if bottlenecks == 0 {
-        return Err(SimError::Shape(
+        return Err(NetworkError::Shape(
             "a parking lot has at least one bottleneck".into(),
         ));
     }
@@ -76,7 +76,11 @@ pub fn parking_lot(
 
 /// Incast: hosts `sender1..` at one switch, `switch`, and the host `receiver` behind the link
 /// `bottleneck`. The reverse link has the same line and delay, and an unlimited queue.
-pub fn incast(senders: u32, access: &LinkSpec, bottleneck: LinkSpec) -> Result<Network, SimError> {
+pub fn incast(
+    senders: u32,
+    access: &LinkSpec,
+    bottleneck: LinkSpec,
+) -> Result<Network, NetworkError> {
     let n = u64::from(senders);
     room("the incast", n + 1, 1, 2 * n + 2, 1)?;
     let mut network = Network::new();
@@ -102,7 +106,7 @@ pub fn leaf_spine(
     hosts: u32,
     access: &LinkSpec,
     fabric: &LinkSpec,
-) -> Result<Network, SimError> {
+) -> Result<Network, NetworkError> {
     let (l, s, h) = (u64::from(leaves), u64::from(spines), u64::from(hosts));
     room("the leaf-spine fabric", l * h, l + s, 2 * l * (h + s), l)?;
     let mut network = Network::new();
@@ -127,9 +131,9 @@ pub fn leaf_spine(
 /// Fat tree of `k`-port switches (Al-Fares et al., SIGCOMM 2008, section 3): k pods of k/2 edge and
 /// k/2 aggregation switches, k²/4 cores, k³/4 hosts. Names: `edge<pod>-<n>`,
 /// `aggregation<pod>-<n>`, `core<n>`, `host<pod>-<edge>-<n>`.
-pub fn fat_tree(k: u32, access: &LinkSpec, fabric: &LinkSpec) -> Result<Network, SimError> {
+pub fn fat_tree(k: u32, access: &LinkSpec, fabric: &LinkSpec) -> Result<Network, NetworkError> {
     if k < 2 || !k.is_multiple_of(2) {
-        return Err(SimError::Shape(format!(
+        return Err(NetworkError::Shape(format!(
             "a fat tree needs an even number of ports, not {k}"
         )));
     }
@@ -345,7 +349,13 @@ fn hang(
 
 /// Rejects a topology that exceeds the memory limit, by the approximate bytes per node, link and
 /// routing entry.
-fn room(what: &str, hosts: u64, switches: u64, links: u64, groups: u64) -> Result<(), SimError> {
+fn room(
+    what: &str,
+    hosts: u64,
+    switches: u64,
+    links: u64,
+    groups: u64,
+) -> Result<(), NetworkError> {
     let needed = [
         (hosts + switches, 200),
         (links, 400),
@@ -356,7 +366,7 @@ fn room(what: &str, hosts: u64, switches: u64, links: u64, groups: u64) -> Resul
         sum.saturating_add(count.saturating_mul(bytes))
     });
     if needed > MOST_MEMORY {
-        return Err(SimError::TooLarge {
+        return Err(NetworkError::TooLarge {
             what: what.into(),
             needed: needed / 1_000_000,
             limit: MOST_MEMORY / 1_000_000,

@@ -6,14 +6,26 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use ccplane_qdisc::Delay;
+use ccplane_units::{Duration, Rate};
+
 use crate::network::{LinkId, Network, NodeId, Spread};
-use crate::{SimError, random};
+use crate::{NetworkError, random};
 
 const NONE: u32 = u32::MAX;
 
+/// Bytes that a network may take unless a caller sets another limit: 4 GB.
+pub const MEMORY_LIMIT: u64 = 4_000_000_000;
+
+/// Memory of a link in a simulation.
+const LINK_BYTES: u64 = 500;
+
+/// Nodes or links at most: the simulator's events have 28 bits for them.
+pub const MAX_NODES: usize = 1 << 28;
+
 /// Routing tables of all nodes.
 #[derive(Debug, Default)]
-pub(crate) struct Routing {
+pub struct Routing {
     /// Row of each node in the table; none for hosts with one link.
     rows: Vec<u32>,
     destinations: Vec<Destination>,
@@ -46,13 +58,13 @@ struct Choice {
 
 impl Routing {
     /// Returns the estimated size of a network's tables, bytes.
-    pub fn estimate(network: &Network) -> u64 {
+    fn estimate(network: &Network) -> u64 {
         let (rows, groups) = Shape::of(network).size(network);
         (rows * groups) as u64 * size_of::<Choice>() as u64 + network.nodes.len() as u64 * 24
     }
 
     /// Computes the shortest paths over the links that are `up`.
-    pub fn new(network: &Network, up: impl Fn(u32) -> bool) -> Result<Routing, SimError> {
+    pub fn new(network: &Network, up: impl Fn(u32) -> bool) -> Result<Routing, NetworkError> {
         let shape = Shape::of(network);
         let mut routing = shape.routing(network);
         let mut lists: BTreeMap<Vec<u32>, u32> = BTreeMap::new();
@@ -110,6 +122,7 @@ impl Routing {
     }
 
     /// Returns the next link at a node that is not the destination's access switch.
+    #[inline]
     fn choose(&self, node: u32, destination: &Destination, hash: u32) -> Option<u32> {
         let row = self.rows[node as usize];
         if row == NONE {
@@ -143,7 +156,7 @@ impl Routing {
         from: u32,
         to: u32,
         hash: u32,
-    ) -> Result<Vec<u32>, SimError> {
+    ) -> Result<Vec<u32>, NetworkError> {
         let mut path = Vec::new();
         let mut node = from;
         while node != to {
@@ -151,7 +164,7 @@ impl Routing {
                 .next(node, to, hash)
                 .filter(|_| path.len() < network.nodes.len());
             let Some(link) = next else {
-                return Err(SimError::NoRoute {
+                return Err(NetworkError::NoRoute {
                     from: network.name(NodeId(from)).into(),
                     to: network.name(NodeId(to)).into(),
                 });
@@ -171,7 +184,7 @@ impl Routing {
     }
 
     /// Applies the explicit routes and checks that they form no loop.
-    fn explicit(&mut self, network: &Network) -> Result<(), SimError> {
+    fn explicit(&mut self, network: &Network) -> Result<(), NetworkError> {
         let mut hosts = Vec::new();
         for route in &network.routes {
             let row = self.rows[route.at as usize];
@@ -195,7 +208,7 @@ impl Routing {
     }
 
     /// Returns an error if the routes to `to` contain a loop.
-    fn circle(&self, network: &Network, to: u32) -> Result<(), SimError> {
+    fn circle(&self, network: &Network, to: u32) -> Result<(), NetworkError> {
         #[derive(Clone, Copy, PartialEq)]
         enum Seen {
             No,
@@ -243,7 +256,7 @@ impl Routing {
                         .chain([next])
                         .map(|node| network.name(NodeId(node)))
                         .collect();
-                    return Err(SimError::RouteLoop {
+                    return Err(NetworkError::RouteLoop {
                         to: network.name(NodeId(to)).into(),
                         through: circle.join(" -> "),
                     });
@@ -348,36 +361,169 @@ impl Shape {
     }
 }
 
-/// Checks the explicit routes as far as possible without tables.
-pub(crate) fn check(network: &Network) -> Result<(), SimError> {
-    for route in &network.routes {
-        let unknown = |what, number, count| {
-            Err(SimError::Unknown {
-                what,
-                number,
-                count,
-            })
-        };
-        let (nodes, links) = (network.nodes.len(), network.links.len());
-        if let Some(node) = [route.at, route.to]
-            .into_iter()
-            .find(|node| *node as usize >= nodes)
-        {
-            return unknown("node", node, nodes);
-        }
-        let Some(link) = network.links.get(route.link as usize) else {
-            return unknown("link", route.link, links);
-        };
-        if !network.is_host(NodeId(route.to)) {
-            return Err(SimError::NotAHost(network.name(NodeId(route.to)).into()));
-        }
-        if link.from != route.at {
-            return Err(SimError::RouteOverForeignLink {
-                at: network.name(NodeId(route.at)).into(),
-                to: network.name(NodeId(route.to)).into(),
-                link: network.link_name(LinkId(route.link)),
-            });
+/// Path through the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Path {
+    /// Number of links.
+    pub links: usize,
+    /// Sum of the propagation delays.
+    pub delay: Duration,
+    /// Lowest rate; `None` if no link has one.
+    pub rate: Option<Rate>,
+    /// Link with the lowest rate, the last one if there are several.
+    pub bottleneck: Option<LinkId>,
+}
+
+impl Path {
+    /// Returns the path of these links, of which each has this delay and this rate.
+    pub fn over(
+        links: &[u32],
+        delay: impl Fn(u32) -> Duration,
+        rate: impl Fn(u32) -> Option<Rate>,
+    ) -> Path {
+        let rated = links.iter().rev();
+        let rated = rated.filter_map(|link| Some((rate(*link)?, *link)));
+        let slowest = rated.min_by_key(|(rate, _)| *rate);
+        Path {
+            links: links.len(),
+            delay: links
+                .iter()
+                .fold(Duration::ZERO, |sum, link| sum + delay(*link)),
+            rate: slowest.map(|(rate, _)| rate),
+            bottleneck: slowest.map(|(_, link)| LinkId(link)),
         }
     }
-    Ok(())
+}
+
+impl Network {
+    /// Checks the network and returns its routing tables. A network whose tables and links take
+    /// more than this many bytes is refused.
+    pub fn routing(&self, memory_limit: u64) -> Result<Routing, NetworkError> {
+        self.check()?;
+        self.check_routes()?;
+        let (nodes, links) = (self.nodes.len(), self.links.len());
+        let needed = Routing::estimate(self) + links as u64 * LINK_BYTES;
+        if needed > memory_limit || links.max(nodes) >= MAX_NODES {
+            return Err(NetworkError::TooLarge {
+                what: format!("a network of {nodes} nodes and {links} links"),
+                needed: needed / 1_000_000,
+                limit: memory_limit / 1_000_000,
+            });
+        }
+        Routing::new(self, |_| true)
+    }
+
+    /// Returns an error if a change of the route at `at` to the host `to` makes a loop.
+    pub fn check_route(&self, at: NodeId, to: NodeId, link: LinkId) -> Result<(), NetworkError> {
+        let mut network = self.clone();
+        network.route(at, to, link);
+        network.check_routes()?;
+        Routing::new(&network, |_| true).map(drop)
+    }
+
+    /// Returns the path between two hosts without queues.
+    pub fn path(&self, routing: &Routing, from: NodeId, to: NodeId) -> Result<Path, NetworkError> {
+        let links = routing.path(self, from.0, to.0, 0)?;
+        let spec = |link: u32| &self.specs[link as usize];
+        Ok(Path::over(
+            &links,
+            |link| Delay::with_model(spec(link).delay, 0).least(),
+            |link| spec(link).line.mean_rate(),
+        ))
+    }
+
+    /// Checks the explicit routes as far as possible without tables.
+    fn check_routes(&self) -> Result<(), NetworkError> {
+        let network = self;
+        for route in &network.routes {
+            let unknown = |what, number, count| {
+                Err(NetworkError::Unknown {
+                    what,
+                    number,
+                    count,
+                })
+            };
+            let (nodes, links) = (network.nodes.len(), network.links.len());
+            if let Some(node) = [route.at, route.to]
+                .into_iter()
+                .find(|node| *node as usize >= nodes)
+            {
+                return unknown("node", node, nodes);
+            }
+            let Some(link) = network.links.get(route.link as usize) else {
+                return unknown("link", route.link, links);
+            };
+            if !network.is_host(NodeId(route.to)) {
+                return Err(NetworkError::NotAHost(
+                    network.name(NodeId(route.to)).into(),
+                ));
+            }
+            if link.from != route.at {
+                return Err(NetworkError::RouteOverForeignLink {
+                    at: network.name(NodeId(route.at)).into(),
+                    to: network.name(NodeId(route.to)).into(),
+                    link: network.link_name(LinkId(route.link)),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LinkSpec;
+
+    /// Two hosts, with a slow and a fast link between their switches.
+    fn two_links() -> (Network, [NodeId; 2], [LinkId; 2]) {
+        let link = |mbit: u64, ms| {
+            let rate = Rate::from_bits_per_sec(mbit * 1_000_000);
+            LinkSpec::new(rate, Duration::from_millis(ms))
+        };
+        let mut network = Network::new();
+        let hosts = [network.host("a"), network.host("b")];
+        let switch = network.switch("s");
+        let (first, _) = network.duplex(hosts[0], switch, link(10, 1), link(10, 1));
+        let (second, _) = network.duplex(switch, hosts[1], link(100, 4), link(100, 4));
+        (network, hosts, [first, second])
+    }
+
+    #[test]
+    fn a_path_has_the_sum_of_delays_and_the_lowest_rate() {
+        let (network, [a, b], [slow, _]) = two_links();
+        let routing = network.routing(MEMORY_LIMIT).unwrap();
+        let path = network.path(&routing, a, b).unwrap();
+        assert_eq!((path.links, path.delay), (2, Duration::from_millis(5)));
+        assert_eq!(path.bottleneck, Some(slow));
+        assert_eq!(path.rate, Some(Rate::from_bits_per_sec(10_000_000)));
+    }
+
+    #[test]
+    fn a_network_beyond_its_memory_or_with_a_foreign_route_is_refused() {
+        let (mut network, [a, b], [_, second]) = two_links();
+        let refused = network.routing(100).unwrap_err();
+        assert!(
+            matches!(refused, NetworkError::TooLarge { .. }),
+            "{refused}"
+        );
+        network.route(a, b, second);
+        let refused = network.routing(MEMORY_LIMIT).unwrap_err();
+        let foreign = matches!(refused, NetworkError::RouteOverForeignLink { .. });
+        assert!(foreign, "{refused}");
+    }
+
+    #[test]
+    fn a_queue_that_cannot_be_built_is_refused_with_its_link() {
+        let (mut network, _, [slow, _]) = two_links();
+        assert_eq!(network.check_queues(), Ok(()));
+        if let Some(spec) = network.spec_mut(slow) {
+            spec.queue = "red:min=9p:max=3p".parse().unwrap();
+        }
+        let refused = network.check_queues().unwrap_err().to_string();
+        assert!(
+            refused.starts_with("the queue of the link `a->s`"),
+            "{refused}"
+        );
+    }
 }

@@ -1,0 +1,36 @@
+//! Changes of a network while it runs.
+
+use ccplane_qdisc::{DelayModel, LineSpec, LossModel};
+
+use crate::network::{LinkId, NodeId};
+
+/// Change of the network.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// Replaces the line of a link. Queued packets are replanned; bytes already transmitted stay
+    /// transmitted.
+    Line(LinkId, LineSpec),
+    /// Replaces the delay of a link for packets that have not left the queue. It causes no
+    /// reordering.
+    Delay(LinkId, DelayModel),
+    /// Replaces the random loss of a link.
+    Loss(LinkId, LossModel),
+    /// Takes a link down: packets sent to it are lost, and routes avoid it where possible. Packets
+    /// on the link still arrive.
+    Down(LinkId),
+    /// Brings a link up.
+    Up(LinkId),
+    /// Routes packets at the first node over this link if they are for the second, a host.
+    Route(NodeId, NodeId, LinkId),
+}
+
+impl Change {
+    /// Returns the link that changes.
+    pub fn link(&self) -> Option<LinkId> {
+        match self {
+            Change::Line(link, _) | Change::Delay(link, _) | Change::Loss(link, _) => Some(*link),
+            Change::Down(link) | Change::Up(link) => Some(*link),
+            Change::Route(..) => None,
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Mistakes in a network.
+
+use ccplane_qdisc::QueueSpecError;
+
+/// Why a network cannot be built.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NetworkError {
+    /// Two nodes have the same name.
+    #[error("there are two nodes called `{0}`; give each its own name")]
+    DuplicateName(String),
+    /// A link leads from a node to itself.
+    #[error("a link leads from `{0}` to itself; it would carry nothing")]
+    SelfLink(String),
+    /// A flow or a route starts or ends at a switch.
+    #[error("`{0}` is a switch; flows begin and end at hosts")]
+    NotAHost(String),
+    /// A node or link does not exist in this network.
+    #[error("there is no {what} {number} in this simulation; it has {count}")]
+    Unknown {
+        /// `node` or `link`.
+        what: &'static str,
+        /// Its number.
+        number: u32,
+        /// How many there are.
+        count: usize,
+    },
+    /// A line has a rate of zero.
+    #[error("the link `{0}` has a rate of zero; give it one, or `unlimited`")]
+    ZeroRate(String),
+    /// A queue cannot be built.
+    #[error("the queue of the link `{link}` cannot be: {why}")]
+    Queue {
+        /// Name of the link.
+        link: String,
+        /// Error from the queue.
+        why: QueueSpecError,
+    },
+    /// There is no path between two hosts.
+    #[error(
+        "no path leads from `{from}` to `{to}`; add links in that direction (hosts do not forward)"
+    )]
+    NoRoute {
+        /// Source.
+        from: String,
+        /// Destination.
+        to: String,
+    },
+    /// Explicit routes form a loop.
+    #[error(
+        "the routes to `{to}` lead round in a circle: {through}; change one of the explicit routes"
+    )]
+    RouteLoop {
+        /// Destination.
+        to: String,
+        /// Nodes of the loop.
+        through: String,
+    },
+    /// An explicit route uses a link that starts at another node.
+    #[error(
+        "the route at `{at}` to `{to}` is over the link `{link}`, which does not begin at `{at}`"
+    )]
+    RouteOverForeignLink {
+        /// Node of the route.
+        at: String,
+        /// Destination of the route.
+        to: String,
+        /// Name of the link.
+        link: String,
+    },
+    /// The memory limit would be exceeded.
+    #[error(
+        "{what} would take about {needed} MB of memory and {limit} MB are allowed; make it smaller, or raise `memory_limit`"
+    )]
+    TooLarge {
+        /// What is large.
+        what: String,
+        /// MB it would take.
+        needed: u64,
+        /// MB allowed.
+        limit: u64,
+    },
+    /// A topology has an invalid shape.
+    #[error("{0}")]
+    Shape(String),
+}
