@@ -20,6 +20,7 @@ use crate::contender::{self, Contender};
 use crate::error::Error;
 use crate::progress::Progress;
 use crate::sim;
+use crate::transport::native;
 
 pub use asked::{Options, Suite};
 pub use explain::{Explained, InForce, Look, Row, Worst, explain};
@@ -129,7 +130,7 @@ fn made(candidate: &Contender, registry: &Registry, apart: &dyn Apart) -> Standi
 /// Whether it can be made.
 pub fn usable(known: &Contender, registry: &Registry) -> Result<(), Error> {
     match known {
-        Contender::Native { name } => sim::known_control(name),
+        Contender::Native { name } => native(name).map(drop),
         Contender::Ccplane { name, parameters } => {
             registry.by_name(name, &contender::read(parameters))?;
             Ok(())

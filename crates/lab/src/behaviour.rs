@@ -20,7 +20,7 @@ use ccplane_sim::{
 use ccplane_units::{Duration, Rate, Time};
 
 use crate::error::Error;
-use crate::sim::switched_on;
+use crate::transport::switched_on;
 
 /// CCP's link (papers/ccp-evaluation, figure 3).
 const RATE: Rate = Rate::from_bits_per_sec(96_000_000);

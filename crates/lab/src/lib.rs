@@ -29,6 +29,7 @@ pub mod sends;
 pub mod sim;
 pub mod stats;
 pub mod table;
+pub mod transport;
 
 pub use capacity::{MTU, waited_us};
 pub use ccplane_scenario as scenario;

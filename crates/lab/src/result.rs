@@ -10,11 +10,15 @@ mod spread;
 mod tcp_info;
 mod workloads;
 
-use ccplane_units::Rate;
+use ccplane_qdisc::Limit;
+use ccplane_units::{Duration, Rate};
+use ccplane_workload::{Carrier, Workload};
 use serde::{Deserialize, Serialize};
 
 use crate::contender::Contender;
 pub use crate::heard::{Heard, Report, Reporting};
+use crate::scenario::Scenario;
+use crate::scenario::plan::{Plan, PlannedWorkload};
 pub use bundles::{BundleChange, BundleFigures, BundleSample};
 pub use second_loop::SecondLoop;
 pub use spread::{Columns, EachRun, Interval, Spread, TotalsColumns};
@@ -94,6 +98,56 @@ pub struct Setup {
 }
 
 impl Setup {
+    /// Returns the set-up of a scenario, without its seeds.
+    pub fn new(scenario: &Scenario, plan: &Plan, datapath: &str, bin: Duration) -> Setup {
+        let main = plan.network.spec(plan.main);
+        let line = main.map(|spec| spec.line.clone());
+        let rate = line
+            .and_then(|line| line.mean_rate())
+            .unwrap_or(Rate::from_bytes_per_sec(0));
+        let rtt = plan.rtt;
+        let limit = main.and_then(|spec| spec.queue.limit(Some(rate), spec.rtt, spec.mtu).ok());
+        let lasting = |workload: &PlannedWorkload| match workload.sends {
+            Workload::Bulk {
+                flows, bytes: None, ..
+            } => Some(flows as usize),
+            Workload::Paced {
+                carrier: Carrier::Stream { .. },
+                ..
+            } => Some(1),
+            _ => None,
+        };
+        let compared = plan.workloads.iter().filter(|workload| workload.compared);
+        Setup {
+            datapath: datapath.to_owned(),
+            network: plan.name.clone(),
+            link: plan
+                .name
+                .as_ref()
+                .map(|_| plan.network.link_name(plan.main)),
+            rate: plan.line_name.clone().unwrap_or_else(|| rate.to_string()),
+            rate_mbit: rate.bytes_per_sec() as f64 * 8.0 / 1e6,
+            rtt_ms: rtt.as_secs_f64() * 1e3,
+            queue: main.map_or(String::new(), |spec| spec.queue.to_string()),
+            queue_bytes: limit.and_then(|limit| match limit {
+                Limit::Bytes(bytes) => Some(bytes),
+                Limit::Packets(packets) => {
+                    Some(packets.saturating_mul(u64::from(main.map_or(1500, |spec| spec.mtu))))
+                }
+                Limit::Unlimited => None,
+            }),
+            bdp_bytes: rate.bytes_in(rtt).get(),
+            loss: main.map_or(String::new(), |spec| spec.loss.to_string()),
+            flows: compared
+                .filter_map(|workload| Some(lasting(workload)? * workload.pairs.count()))
+                .sum(),
+            duration_s: scenario.duration.as_secs_f64(),
+            bin_ms: bin.as_nanos() as f64 / 1e6,
+            sample_ms: scenario.sample_every.as_nanos() as f64 / 1e6,
+            ..Setup::default()
+        }
+    }
+
     /// The set-up on one line: `96 Mbit/s · 20 ms round trip · droptail:1bdp, 240 kB · 2 flows · 15
     /// s · kernel TCP`.
     pub fn line(&self) -> String {

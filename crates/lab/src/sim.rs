@@ -3,31 +3,26 @@
 
 mod bundles;
 mod episode;
-mod instant;
 mod look;
 mod one;
-mod plan;
 mod stamps;
 
 use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
 
-use ccplane_algorithms::{Parameters, Registry};
-use ccplane_qdisc::Limit;
-use ccplane_sim::{Carrier, Workload};
-use ccplane_units::{Duration, Rate};
+use ccplane_algorithms::Registry;
+use ccplane_units::Duration;
 
-use crate::contender::Contender;
+use crate::contender::{Contender, read};
 use crate::error::Error;
 use crate::progress::Progress;
 use crate::result::{ContenderResult, Setup};
 use crate::run::{Place, Prepared};
-use crate::scenario::{Kind, Scenario, Seeds};
+use crate::scenario::{Scenario, Seeds};
+use crate::transport::native;
 pub use episode::Episode;
 use one::Job;
-pub use one::{broken, mixture, native};
-pub use plan::switched_on;
-pub use plan::{Pairs, Plan, second_loop};
+pub use one::broken;
 pub use stamps::put_stamps;
 
 /// The simulator: virtual time, as many runs at once as there are threads.
@@ -44,17 +39,11 @@ impl Place for Sim {
         scenario: &'s Scenario,
         registry: &'s Registry,
     ) -> Result<Box<dyn Prepared + 's>, Error> {
-        check(scenario, registry)?;
-        let plan = Plan::new(scenario).map_err(Error::Scenario)?;
+        let mut job = Job::new(scenario, registry)?;
         // Bins are one round trip wide, as on real packets, but not narrower than there are looks.
-        let bin = plan.rtt.max(scenario.sample_every);
-        Ok(Box::new(Job {
-            scenario,
-            plan,
-            registry,
-            bin,
-            packet_logs: self.packet_logs.as_deref(),
-        }))
+        job.bin = job.plan.rtt.max(scenario.sample_every);
+        job.packet_logs = self.packet_logs.as_deref();
+        Ok(Box::new(job))
     }
 
     fn is_real(&self) -> bool {
@@ -68,7 +57,7 @@ impl Place for Sim {
 
 impl Prepared for Job<'_> {
     fn setup(&self) -> Setup {
-        setup(self.scenario, &self.plan, "simulator", self.bin)
+        Setup::new(self.scenario, &self.plan, "simulator", self.bin)
     }
 
     /// A panic is an error that says how to see it again.
@@ -99,89 +88,15 @@ pub fn virtual_time(scenario: &Scenario, seeds: Seeds) -> Duration {
     Duration::from_nanos(scenario.duration.as_nanos().saturating_mul(runs))
 }
 
-/// Whether the simulator's transport has a control of this name.
-pub fn known_control(name: &str) -> Result<(), Error> {
-    one::native(name).map(drop)
-}
-
 /// Every algorithm that the scenario names, before anything runs.
 fn check(scenario: &Scenario, registry: &Registry) -> Result<(), Error> {
-    let own = scenario
-        .workloads
-        .iter()
-        .filter_map(|workload| workload.algorithm.as_ref());
-    let boxes = scenario
-        .bundles
-        .iter()
-        .filter_map(|bundle| bundle.algorithm.as_ref());
-    let all = scenario.contenders.iter().chain(own).chain(boxes);
-    for contender in all.chain(scenario.hosts_of_bundles()) {
+    for contender in scenario.controls() {
         match contender {
-            Contender::Native { name } => drop(one::native(name)?),
+            Contender::Native { name } => drop(native(name)?),
             Contender::Ccplane { name, parameters } => {
-                let parameters = parameters
-                    .iter()
-                    .fold(Parameters::new(), |all, (name, value)| {
-                        all.with(name, value)
-                    });
-                registry.by_name(name, &parameters)?;
+                registry.by_name(name, &read(parameters))?;
             }
         }
     }
     Ok(())
-}
-
-/// What a result says of a scenario, wherever it runs; seeds are added where they are known.
-pub fn setup(scenario: &Scenario, plan: &Plan, datapath: &str, bin: Duration) -> Setup {
-    let main = plan.network.spec(plan.main);
-    let line = main.map(|spec| spec.line.clone());
-    let rate = line
-        .and_then(|line| line.mean_rate())
-        .unwrap_or(Rate::from_bytes_per_sec(0));
-    let rtt = plan.rtt;
-    let limit = main.and_then(|spec| spec.queue.limit(Some(rate), spec.rtt, spec.mtu).ok());
-    let lasting = |w: &crate::scenario::Workload| match w.kind {
-        Kind::Of(Workload::Bulk {
-            flows, bytes: None, ..
-        }) => Some(flows as usize),
-        Kind::Of(Workload::Paced {
-            carrier: Carrier::Stream { .. },
-            ..
-        }) => Some(1),
-        _ => None,
-    };
-    let ours =
-        |w: &crate::scenario::Workload| w.algorithm.is_none() || scenario.contenders.is_empty();
-    Setup {
-        datapath: datapath.to_owned(),
-        network: plan.name.clone(),
-        link: plan
-            .name
-            .as_ref()
-            .map(|_| plan.network.link_name(plan.main)),
-        rate: plan.line_name.clone().unwrap_or_else(|| rate.to_string()),
-        rate_mbit: rate.bytes_per_sec() as f64 * 8.0 / 1e6,
-        rtt_ms: rtt.as_secs_f64() * 1e3,
-        queue: main.map_or(String::new(), |spec| spec.queue.to_string()),
-        queue_bytes: limit.and_then(|limit| match limit {
-            Limit::Bytes(bytes) => Some(bytes),
-            Limit::Packets(packets) => {
-                Some(packets.saturating_mul(u64::from(main.map_or(1500, |spec| spec.mtu))))
-            }
-            Limit::Unlimited => None,
-        }),
-        bdp_bytes: rate.bytes_in(rtt).get(),
-        loss: main.map_or(String::new(), |spec| spec.loss.to_string()),
-        flows: scenario
-            .workloads
-            .iter()
-            .enumerate()
-            .filter(|(_, w)| ours(w))
-            .filter_map(|(index, w)| Some(lasting(w)? * plan.pairs.get(index)?.count()))
-            .sum(),
-        duration_s: scenario.duration.as_secs_f64(),
-        bin_ms: bin.as_nanos() as f64 / 1e6,
-        sample_ms: scenario.sample_every.as_nanos() as f64 / 1e6,
-        ..Setup::default()
-    }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ccplane_agent::Agent;
 use ccplane_algorithms::{Parameters, Registry};
-use ccplane_lab::sim::switched_on;
+use ccplane_lab::transport::switched_on;
 use ccplane_qdisc::QueueSpec;
 use ccplane_sim::{
     Change, Congestion, FlowSpec, LinkSpec, SimOptions, Simulation, SteerOptions, settings,

@@ -3,8 +3,11 @@
 use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
 use ccplane_algorithms::{AlgorithmDoc, Registry};
 use ccplane_lab::result::{ContenderResult, RunResult};
-use ccplane_lab::scenario::Seeds;
+use ccplane_lab::scenario::plan::Plan;
+use ccplane_lab::scenario::{Scenario, Seeds, shipped};
 use ccplane_lab::{Error, Quiet, Sim, run as run_in, run_keeping};
+
+use ccplane_sim::{SimError, SimOptions, Simulation};
 
 use crate::common::{options, scenario, simulate};
 
@@ -594,6 +597,25 @@ fn networks_that_cannot_be_are_refused() {
          [[workload]]\npairs = \"permutation\"\nbulk = {}\n",
     );
     assert!(line == 3 && text.contains("MB of memory"), "{line}: {text}");
+}
+
+#[test]
+fn a_plans_paths_are_the_simulators() {
+    for name in shipped() {
+        let plan = Plan::new(&Scenario::shipped(name).unwrap()).unwrap();
+        let network = plan.network;
+        let options = SimOptions::default();
+        let routing = network.routing(options.memory_limit).unwrap();
+        let sim = Simulation::new(network.clone(), options).unwrap();
+        let hosts: Vec<_> = network.hosts().take(8).collect();
+        for from in &hosts {
+            let others = hosts.iter().filter(|to| *to != from);
+            for to in others {
+                let planned = network.path(&routing, *from, *to).map_err(SimError::from);
+                assert_eq!(planned, sim.path(*from, *to), "{name}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -7,15 +7,10 @@ use toml::Spanned;
 use crate::context::{Context, name, names};
 use crate::file::{self, File, Q, Word};
 use crate::{
-    Beside, Bundle, Change, Contender, Ends, Event, ReportOptions, Route, Scenario, Seeds, Until,
-    Workload, bundle, stamps, topology, transport, workloads,
+    Beside, Bundle, Change, Contender, Ends, Event, ReportOptions, Route, Scenario, Seeds,
+    TransportOptions, Until, Workload, bundle, stamps, topology, transport, workloads,
 };
 use crate::{Problem, Source};
-
-/// A packet of the transport's default segment size with its headers; `header_bytes` and `mss`
-/// change it.
-const HEADERS: u32 = 52;
-const MSS: u32 = 1448;
 
 /// Looks at each flow in a run: enough for a page of 1,200 pixels.
 const LOOKS: u64 = 1_000;
@@ -31,11 +26,18 @@ pub(crate) fn scenario(source: Source<'_>, beside: Beside<'_>) -> Result<Scenari
     let file: File = toml::from_str(source.text)
         .map_err(|error| source.syntax_of(&error, "docs/scenarios.md"))?;
     let transport = &file.transport;
-    let mss = transport.mss.as_ref().map_or(MSS, |mss| *mss.get_ref());
+    let mss = transport
+        .mss
+        .as_ref()
+        .map_or(u32::from(TransportOptions::DEFAULT_MSS), |mss| {
+            *mss.get_ref()
+        });
     let headers = transport
         .header_bytes
         .as_ref()
-        .map_or(HEADERS, |bytes| *bytes.get_ref());
+        .map_or(u32::from(TransportOptions::DEFAULT_HEADER_BYTES), |bytes| {
+            *bytes.get_ref()
+        });
     let context = Context {
         source,
         beside,

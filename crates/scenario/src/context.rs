@@ -182,9 +182,7 @@ impl Context<'_> {
                 .checked_sub(1)
                 .and_then(|step| steps.get_ref().get(step));
             let span = step.map_or(steps.span(), |file::Step(at, _)| at.span());
-            let text = error.to_string();
-            let (what, fix) = text.split_once("; ").unwrap_or((&text, ""));
-            self.source.problem(span, what, "here", fix)
+            self.source.hinted(span, "here", &error)
         })?;
         let (first, last) = (list.first(), list.last());
         let name = |step: Option<&(Duration, Rate)>| {
@@ -207,11 +205,8 @@ impl Context<'_> {
     ) -> Result<QueueSpec, Problem> {
         let text = word.map_or(fallback, |word| word.get_ref());
         let span = word.map_or(at.span(), Spanned::span);
-        let bad = |error: &dyn std::fmt::Display| {
-            let text = error.to_string();
-            let (what, fix) = text.split_once("; ").unwrap_or((&text, ""));
-            self.source.problem(span.clone(), what, "this queue", fix)
-        };
+        let bad =
+            |error: &dyn std::fmt::Display| self.source.hinted(span.clone(), "this queue", error);
         let spec: QueueSpec = text.parse().map_err(|error| bad(&error))?;
         spec.limit(line.mean_rate(), rtt, self.mtu)
             .map_err(|error| bad(&error))?;

@@ -2,11 +2,10 @@
 //! a TOML file.
 //!
 //! [`Scenario::read`] gives a scenario in which every quantity is sound by itself, or the first
-//! [`Problem`], which names file, line and fix. Names of hosts and links are resolved where the
-//! network is built, with problems of the same kind, as [`Scenario::source`] makes them.
-//! docs/scenarios.md is the reference.
+//! [`Problem`], which names file, line and fix. [`plan::Plan`] builds the network and resolves the
+//! names of hosts and links, with problems of the same kind. docs/scenarios.md is the reference.
 //!
-//! Nothing here runs anything: whether a simulator or an emulator does is not known.
+//! Nothing here runs anything: the simulator and the testbed do.
 #![forbid(unsafe_code)]
 
 mod bundle;
@@ -16,6 +15,7 @@ mod contender;
 mod context;
 mod file;
 mod over;
+pub mod plan;
 mod problem;
 mod seeds;
 mod shipped;
@@ -286,6 +286,42 @@ impl Scenario {
     }
 }
 
+impl Scenario {
+    /// Bytes of a full packet of every host's transport, with its headers.
+    pub fn mtu(&self) -> u32 {
+        let transport = &self.transport;
+        let mss = transport.mss.unwrap_or(TransportOptions::DEFAULT_MSS);
+        let header_bytes = transport
+            .header_bytes
+            .unwrap_or(TransportOptions::DEFAULT_HEADER_BYTES);
+        u32::from(mss) + u32::from(header_bytes)
+    }
+
+    /// Returns the name of a run in which every workload has its own algorithm.
+    pub fn mixture(&self) -> String {
+        let mut names: Vec<String> = Vec::new();
+        for algorithm in self.workloads.iter().filter_map(|w| w.algorithm.as_ref()) {
+            let name = algorithm.to_string();
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names.join(" and ")
+    }
+
+    /// Every congestion control that the scenario names: contenders, those of workloads, those of
+    /// bundles and of the bundles' hosts.
+    pub fn controls(&self) -> impl Iterator<Item = &Contender> {
+        let workloads = self.workloads.iter().filter_map(|w| w.algorithm.as_ref());
+        let bundles = self.bundles.iter().filter_map(|b| b.algorithm.as_ref());
+        self.contenders
+            .iter()
+            .chain(workloads)
+            .chain(bundles)
+            .chain(self.hosts_of_bundles())
+    }
+}
+
 impl Workload {
     /// Whether its figures are the contenders'; `contenders` are the scenario's.
     pub fn is_compared(&self, contenders: &[Contender]) -> bool {
@@ -442,6 +478,13 @@ pub struct TransportOptions {
     pub rc3: Option<Rc3>,
     /// Receivers prove what they acknowledge.
     pub proof_of_receipt: Option<bool>,
+}
+
+impl TransportOptions {
+    /// Payload of the transport's own segments, bytes.
+    pub const DEFAULT_MSS: u16 = 1448;
+    /// Headers of the transport's own segments, bytes.
+    pub const DEFAULT_HEADER_BYTES: u16 = 52;
 }
 
 /// RC3's second loop (Mittal et al., NSDI 2014).

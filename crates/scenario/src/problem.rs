@@ -95,6 +95,18 @@ impl Source<'_> {
         }))
     }
 
+    /// A problem with the bytes at `span` from an error whose text is `message; fix`.
+    pub fn hinted(
+        &self,
+        span: Range<usize>,
+        label: &str,
+        error: &dyn std::fmt::Display,
+    ) -> Problem {
+        let text = error.to_string();
+        let (what, fix) = text.split_once("; ").unwrap_or((&text, ""));
+        self.problem(span, what, label, fix)
+    }
+
     /// A name that is not among `known`, of something that is a `what`; the fix names those that
     /// may have been meant.
     pub fn unknown(&self, span: Range<usize>, what: &str, name: &str, known: &[&str]) -> Problem {

@@ -12,8 +12,9 @@ use ccplane_lab::heard::Heard;
 use ccplane_lab::metrics;
 use ccplane_lab::record::{LinkRecord, Record, Told};
 use ccplane_lab::result::{ContenderResult, HostFigures, Setup};
+use ccplane_lab::scenario::plan::Plan;
 use ccplane_lab::scenario::{Link, Scenario, Topology};
-use ccplane_lab::sim::{self, Plan as Network, second_loop};
+use ccplane_lab::transport;
 use ccplane_lab::{Contender, read, suggestions};
 use ccplane_lab::{Place, Prepared};
 use ccplane_linux::Counters;
@@ -30,7 +31,10 @@ use crate::ends::Ends;
 use crate::error::BackendError;
 use crate::machine::{Machine, Watch};
 use crate::over::{Over, RemoteAgent};
-use crate::real::{self, Controls, Layout, RealPlan, Recorded, Sites, apart, could_carry, refuses};
+use crate::real::{
+    self, Controls, Layout, RealPlan, Recorded, Sites, could_carry, supported_layout,
+    unreachable_pairs,
+};
 use crate::stamped::Stamping;
 use crate::steer::{Finished, Steered};
 use crate::traffic;
@@ -108,7 +112,7 @@ struct Path<'s> {
     scenario: &'s Scenario,
     registry: &'s Registry,
     packets: &'s Packets,
-    network: Network,
+    plan: Plan,
     layout: Layout,
     /// Without a queue, there and back.
     rtt: Duration,
@@ -127,18 +131,7 @@ impl<'s> Path<'s> {
             .workloads
             .iter()
             .filter_map(|workload| workload.algorithm.as_ref());
-        let boxes = scenario
-            .bundles
-            .iter()
-            .filter_map(|bundle| bundle.algorithm.as_ref());
-        let hosts = scenario.hosts_of_bundles();
-        for contender in scenario
-            .contenders
-            .iter()
-            .chain(own.clone())
-            .chain(boxes)
-            .chain(hosts)
-        {
+        for contender in scenario.controls() {
             known(contender, over, registry, agent)?;
         }
         if let Topology::Dumbbell {
@@ -153,8 +146,8 @@ impl<'s> Path<'s> {
         let layout = layout(scenario, over)?;
         let rtt = layout.rtt();
         check(scenario, layout.forward(), rtt)?;
-        let network = Network::new(scenario).map_err(Error::Scenario)?;
-        let mut parts = apart(scenario, &layout, &network);
+        let plan = Plan::new(scenario).map_err(Error::Scenario)?;
+        let mut parts = unreachable_pairs(&layout, &plan);
         if !scenario.bundles.is_empty() {
             if agent.is_some() {
                 parts.push(
@@ -162,7 +155,7 @@ impl<'s> Path<'s> {
                         .to_owned(),
                 );
             }
-            for contender in own.chain(hosts) {
+            for contender in own.chain(scenario.hosts_of_bundles()) {
                 if ccplane_lab::wants(contender, registry)?.contains(Capabilities::ONE_WAY_DELAY) {
                     parts.push(format!(
                         "`{contender}` beside [[bundle]]: its time stamps would be on the emulated link, where a tunnel hides them"
@@ -171,7 +164,7 @@ impl<'s> Path<'s> {
             }
         }
         if !parts.is_empty() {
-            return Err(refused(scenario, parts));
+            return Err(unsupported(scenario, parts));
         }
         let datapath = match over {
             Over::Udp if scenario.transport.rc3.is_some() => {
@@ -179,13 +172,13 @@ impl<'s> Path<'s> {
             }
             _ => packets.name(),
         };
-        let mut setup = sim::setup(scenario, &network, datapath, rtt.max(NARROWEST_BIN));
+        let mut setup = Setup::new(scenario, &plan, datapath, rtt.max(NARROWEST_BIN));
         setup.socket_buffer_bytes = (over == Over::Tcp).then(|| buffer(&setup));
         Ok(Path {
             scenario,
             registry,
             packets,
-            network,
+            plan,
             layout,
             rtt,
             setup,
@@ -198,7 +191,7 @@ impl<'s> Path<'s> {
             let (name, link) = &self.layout.links[way];
             // The simulated link's own seeds, so that the n-th packet has the same fate there and
             // here.
-            let seeds = match self.network.network.link_named(name) {
+            let seeds = match self.plan.network.link_named(name) {
                 Some(link) => link.seeds(seed),
                 None => LinkSeeds::all(seed.wrapping_add(way as u64)),
             };
@@ -239,8 +232,8 @@ impl<'s> Path<'s> {
         let mut plan = RealPlan::of(
             self.scenario,
             &self.layout,
-            &self.network,
-            self.scenario.hosts_of_bundles().or(contender),
+            &self.plan,
+            contender,
             seed,
             buffer(&self.setup),
             wants,
@@ -394,7 +387,7 @@ impl<'s> Path<'s> {
             .map_err(|error| BackendError::from_emulator(error, false))?;
         let (before, watch) = (Reading::now(None), Watch::start());
         let mut shown = Shown::new(self.scenario.duration, progress);
-        let rc3 = self.scenario.transport.rc3.map(second_loop);
+        let rc3 = self.scenario.transport.rc3.map(transport::rc3);
         let look = |gone, received| shown.look(gone, received);
         let (recorded, second_loop) = real::user::run(
             &emulator,
@@ -472,7 +465,7 @@ impl<'s> Path<'s> {
         series.heard = heard.unwrap_or_default().in_order_of(&recorded.senders);
         let mut audit = audit(report, &figures, &self.setup, machine, counters);
         audit.own.extend(complaints);
-        let label = contender.map_or_else(|| sim::mixture(self.scenario), Contender::to_string);
+        let label = contender.map_or_else(|| self.scenario.mixture(), Contender::to_string);
         let mut result = ContenderResult {
             algorithm: contender.map_or(label.clone(), |c| c.algorithm().to_owned()),
             native: contender.is_some_and(Contender::is_native),
@@ -581,17 +574,13 @@ impl<'p> Shown<'p> {
     }
 }
 
-/// Where the hosts are of a scenario that real packets can run; [`Error::NotOnLinux`] names
-/// everything that cannot be.
+/// Returns where the hosts are of a scenario that real packets can run.
 fn layout(scenario: &Scenario, over: Over) -> Result<Layout, Error> {
-    let parts = refuses(scenario, over);
-    match Layout::of(scenario) {
-        Ok(layout) if parts.is_empty() => Ok(layout),
-        _ => Err(refused(scenario, parts)),
-    }
+    supported_layout(scenario, over).map_err(|parts| unsupported(scenario, parts))
 }
 
-fn refused(scenario: &Scenario, parts: Vec<String>) -> Error {
+/// Returns the error that names all parts that are not supported.
+fn unsupported(scenario: &Scenario, parts: Vec<String>) -> Error {
     Error::NotOnLinux {
         file: scenario.file.clone(),
         parts,
@@ -654,7 +643,7 @@ fn known(
             }
             Ok(())
         }
-        Contender::Native { name } if over == Over::Udp => sim::native(name).map(drop),
+        Contender::Native { name } if over == Over::Udp => transport::native(name).map(drop),
         Contender::Native { name } if traffic::exists(name) => Ok(()),
         Contender::Native { name } => {
             let known = traffic::available();

@@ -13,7 +13,7 @@
 //!
 //! Where hosts are is in [`layout`]; they are addresses ([`hosts`]), so that fair queues tell flows
 //! apart by addresses and ports. Bundles have [`sites`] behind gateways. What changes on the link
-//! while a run goes on is in [`events`]. What cannot run at all is told by [`refuses`] before
+//! while a run goes on is in [`events`]. [`unsupported`] names what cannot run before
 //! anything is made.
 
 mod accepters;
@@ -26,12 +26,12 @@ mod mail;
 mod marks;
 mod openers;
 mod plan;
-mod refuses;
 mod sites;
 mod socket;
 pub(crate) mod tcp;
 #[cfg(test)]
 mod tests;
+mod unsupported;
 pub(crate) mod user;
 
 use std::net::SocketAddr;
@@ -47,8 +47,8 @@ pub(crate) use controls::Controls;
 pub(crate) use events::{LinkEvent, could_carry};
 pub(crate) use hosts::Hosts;
 pub(crate) use layout::Layout;
-pub(crate) use refuses::{apart, refuses};
 pub(crate) use sites::Sites;
+pub(crate) use unsupported::{supported_layout, unreachable_pairs};
 
 /// What is to run.
 pub(crate) struct RealPlan {

@@ -16,7 +16,7 @@ use crate::parts::Parts;
 use crate::progress::{Pieces, Progress};
 use crate::run::{self, Place};
 use crate::scenario::{Scenario, Topology};
-use crate::sim;
+use crate::transport::native;
 
 /// Whom to ask what, and how.
 #[derive(Clone, Debug)]
@@ -135,7 +135,7 @@ fn setting(options: &Options, place: &dyn Place, registry: &Registry) -> Result<
     match &options.algorithm {
         // A control of the datapath's own: the simulator is asked now, the kernel when the first
         // run begins.
-        Contender::Native { name } if !place.is_real() => sim::known_control(name)?,
+        Contender::Native { name } if !place.is_real() => drop(native(name)?),
         Contender::Native { .. } => {}
         Contender::Ccplane { name, parameters } => {
             let parameters = parameters

@@ -5,7 +5,6 @@ use ccplane_sim::{BundleId, BundleSpec, LinkId, World};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
 use super::one::{Controls, Job};
-use super::plan;
 use crate::error::Error;
 use crate::result::{BundleChange, BundleFigures, BundleSample};
 
@@ -18,15 +17,13 @@ impl Job<'_> {
         seed: u64,
     ) -> Result<Vec<BundleId>, Error> {
         let mut ids = Vec::with_capacity(self.scenario.bundles.len());
-        for (index, bundle) in self.scenario.bundles.iter().enumerate() {
-            let node =
-                |name| plan::node(self.scenario, &self.plan.network, name).map_err(Error::Scenario);
-            let (from, to) = (node(&bundle.from)?, node(&bundle.to)?);
+        let bundles = self.scenario.bundles.iter().zip(&self.plan.bundles);
+        for ((bundle, (from, to)), index) in bundles.zip(0..) {
             let agent = controls.of_bundle(sim, bundle.algorithm.as_ref())?;
             let own = SendboxConfig::default();
             let sendbox = SendboxConfig {
                 queue: bundle.queues(SendboxConfig::QUEUE),
-                mtu: plan::mtu(self.scenario) + bundle.overhead,
+                mtu: self.scenario.mtu() + bundle.overhead,
                 min: bundle.min.unwrap_or(own.min),
                 max: bundle.max.unwrap_or(own.max),
                 marks: if bundle.by_hash {
@@ -35,24 +32,18 @@ impl Job<'_> {
                     Marks::Counter
                 },
                 observe: bundle.observe || agent.is_none(),
-                seed: seed.wrapping_add(index as u64),
+                seed: seed.wrapping_add(index),
             };
             let spec = BundleSpec {
-                from,
-                to,
+                from: *from,
+                to: *to,
                 agent,
                 sendbox,
                 overhead: bundle.overhead,
             };
             let id = sim.add_bundle(spec).map_err(|error| {
-                let text = error.to_string();
-                let (what, fix) = text.split_once("; ").unwrap_or((&text, ""));
-                Error::Scenario(self.scenario.source().problem(
-                    bundle.span.clone(),
-                    what,
-                    "this bundle",
-                    fix,
-                ))
+                let source = self.scenario.source();
+                Error::Scenario(source.hinted(bundle.span.clone(), "this bundle", &error))
             })?;
             ids.push(id);
         }

@@ -5,7 +5,6 @@ use ccplane_sim::{SimError, SimOptions, Simulation};
 use ccplane_units::{Duration, Rate, Time};
 
 use super::one::{Controls, Job, broken};
-use super::plan::Plan;
 use crate::error::Error;
 use crate::scenario::Scenario;
 
@@ -27,15 +26,7 @@ pub struct Episode {
 impl Episode {
     /// Sets it up.
     pub fn new(scenario: &Scenario, registry: &Registry, seed: u64) -> Result<Episode, Error> {
-        super::check(scenario, registry)?;
-        let plan = Plan::new(scenario).map_err(Error::Scenario)?;
-        let job = Job {
-            scenario,
-            plan,
-            registry,
-            bin: Duration::ZERO,
-            packet_logs: None,
-        };
+        let job = Job::new(scenario, registry)?;
         let contender = scenario.contenders.first().ok_or(Error::NoContender)?;
         let told = |error: SimError| job.told(error);
         let mut sim =

@@ -6,20 +6,19 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ccplane_agent::Agent;
-use ccplane_algorithms::{Parameters, Registry};
+use ccplane_algorithms::Registry;
 use ccplane_datapath::Capabilities;
 use ccplane_qdisc::LineSpec;
 use ccplane_sim::{
-    AgentId, BundleId, Change as SimChange, Congestion, FlowId, LinkId, Native, PacketLog,
-    SimError, SimOptions, Simulation, SteerOptions, Tracer, World,
+    AgentId, BundleId, Change, Config, Congestion, FlowId, LinkId, Native, PacketLog, SimError,
+    SimOptions, Simulation, SteerOptions, Tracer, World,
 };
 use ccplane_units::{Bytes, Duration, Time};
 
 use super::look::{Looks, Part};
-use super::plan::Plan;
 use super::put_stamps;
 use crate::capacity::{Carrying, capacity_course, could_carry};
-use crate::contender::Contender;
+use crate::contender::{Contender, read};
 use crate::error::Error;
 use crate::heard::{self, Heard};
 use crate::metrics::Distribution;
@@ -28,20 +27,50 @@ use crate::record::{LinkRecord, Record, Told};
 use crate::result::{
     Audit, ContenderResult, HostFigures, LinkFigures, SecondLoop, SimulationAudit,
 };
-use crate::scenario::{Ends, Scenario, Until};
+use crate::scenario::Scenario;
+use crate::scenario::plan::Plan;
 use crate::sends::Sends;
+use crate::transport;
 
 /// What all runs of a scenario share.
 pub(super) struct Job<'s> {
     pub(super) scenario: &'s Scenario,
     pub(super) plan: Plan,
+    /// Settings of every host's transport.
+    transport: Arc<Config>,
     pub(super) registry: &'s Registry,
     pub(super) bin: Duration,
     /// Where each run leaves a log of the drawn link's packets.
     pub(super) packet_logs: Option<&'s Path>,
 }
 
-impl Job<'_> {
+impl<'s> Job<'s> {
+    /// Plans the scenario, all of whose algorithms have to exist.
+    pub(super) fn new(scenario: &'s Scenario, registry: &'s Registry) -> Result<Job<'s>, Error> {
+        super::check(scenario, registry)?;
+        Ok(Job {
+            scenario,
+            plan: Plan::new(scenario).map_err(Error::Scenario)?,
+            transport: Arc::new(transport::config(&scenario.transport)),
+            registry,
+            bin: Duration::ZERO,
+            packet_logs: None,
+        })
+    }
+
+    /// Settings of connections whose control wants this. The scenario's own choice of ECN holds.
+    fn transport(&self, wants: Capabilities) -> Arc<Config> {
+        let decided = match self.scenario.transport.ecn {
+            Some(_) => Capabilities::ECN,
+            None => Capabilities::default(),
+        };
+        let wants = wants.missing_from(decided);
+        if wants.is_empty() {
+            return self.transport.clone();
+        }
+        Arc::new(transport::switched_on((*self.transport).clone(), wants))
+    }
+
     /// Runs one contender with one seed; `contender` is none where every workload has its own
     /// algorithm.
     pub(super) fn simulate(
@@ -56,7 +85,7 @@ impl Job<'_> {
             let sim = Simulation::new(network, options).map_err(|error| self.told(error))?;
             return Ok(self.drive(sim, contender, seed, progress)?.0);
         };
-        let label = contender.map_or_else(|| mixture(self.scenario), Contender::to_string);
+        let label = contender.map_or_else(|| self.scenario.mixture(), Contender::to_string);
         let name = label.replace([':', '/', ' '], "-");
         // `./mine.ccp` would make a hidden file.
         let name = name.trim_start_matches(['.', '-']);
@@ -131,7 +160,11 @@ impl Job<'_> {
     pub(super) fn told(&self, error: SimError) -> Error {
         match error {
             SimError::Stalled { .. } | SimError::NotConserved { .. } => broken(error.to_string()),
-            error => Error::Scenario(super::plan::told(self.scenario, &error)),
+            SimError::Network(error) => Error::Scenario(self.scenario.network_problem(&error)),
+            error => {
+                let (source, span) = (self.scenario.source(), &self.scenario.topology_span);
+                Error::Scenario(source.hinted(span.clone(), "here", &error))
+            }
         }
     }
 
@@ -142,35 +175,31 @@ impl Job<'_> {
         controls: &mut Controls<'j>,
         seed: u64,
     ) -> Result<Vec<Part>, Error> {
-        let mut parts = Vec::with_capacity(self.scenario.workloads.len());
-        for (index, workload) in self.scenario.workloads.iter().enumerate() {
-            let spec = self.plan.spec(index, workload, seed);
+        let mut parts = Vec::with_capacity(self.plan.workloads.len());
+        for workload in &self.plan.workloads {
+            let spec = workload.spec(seed);
             let sends = Sends::of(&spec.kind);
-            let congestion = if workload.heeds_nothing() {
-                Congestion::Native(Native::cubic())
-            } else {
-                controls.of(sim, workload.algorithm.as_ref())?
+            let control = workload.control(controls.contender);
+            let (congestion, wants) = match control {
+                Some(control) => (
+                    controls.of(sim, control)?,
+                    crate::wants(control, self.registry)?,
+                ),
+                None if workload.uncontrolled => {
+                    (Congestion::Native(Native::cubic()), Capabilities::default())
+                }
+                // The scenario was checked: a workload without an algorithm has a contender.
+                None => return Err(broken("a workload without an algorithm".to_owned())),
             };
-            let wants = if workload.heeds_nothing() {
-                Capabilities::default()
-            } else {
-                controls.wants(workload.algorithm.as_ref())?
-            };
-            let transport = self.plan.transport(self.scenario, wants);
-            let id = sim
-                .add_workload_in_band(spec, congestion, transport, workload.band)
+            let app = sim
+                .add_workload_in_band(spec, congestion, self.transport(wants), workload.band)
                 .map_err(|error| self.told(error))?;
-            let heeds = !workload.heeds_nothing();
-            let compared = workload.is_compared(&self.scenario.contenders);
-            let control = controls.who(workload.algorithm.as_ref());
             parts.push(Part {
-                app: id,
+                app,
                 name: workload.name.clone(),
-                contender: control.filter(|_| heeds).cloned(),
-                compared,
-                awaited: compared
-                    && self.scenario.until == Until::FlowsDone
-                    && workload.ends() == Ends::All,
+                contender: control.cloned(),
+                compared: workload.compared,
+                awaited: workload.awaited,
                 sends,
             });
         }
@@ -190,7 +219,7 @@ impl Job<'_> {
             self.scenario.duration.as_nanos(),
             self.scenario.sample_every.as_nanos(),
         );
-        let mut looks = Looks::new(parts, bundles, self.plan.transport.mss);
+        let mut looks = Looks::new(parts, bundles, self.transport.mss);
         let awaited: Vec<_> = parts
             .iter()
             .filter(|part| part.awaited)
@@ -284,7 +313,7 @@ impl Job<'_> {
             .map(|heard| heard.count() as f64 / span.as_secs_f64());
         series.heard = heard.unwrap_or_default();
         let counters = sim.counters();
-        let label = contender.map_or_else(|| mixture(self.scenario), Contender::to_string);
+        let label = contender.map_or_else(|| self.scenario.mixture(), Contender::to_string);
         ContenderResult {
             algorithm: contender.map_or(label.clone(), |c| c.algorithm().to_owned()),
             native: contender.is_some_and(Contender::is_native),
@@ -320,7 +349,7 @@ impl Job<'_> {
     /// Mean time that packets that count waited at the drawn link before their own transmission
     /// began, µs, where its rate is steady.
     fn waited_mean_us(&self, link: &LinkRecord) -> Option<f64> {
-        let changes = |change: &(Time, SimChange)| matches!(&change.1, SimChange::Line(link, _) if *link == self.plan.main);
+        let changes = |change: &(Time, Change)| matches!(&change.1, Change::Line(link, _) if *link == self.plan.main);
         let LineSpec::Constant(rate) = self.plan.network.spec(self.plan.main)?.line else {
             return None;
         };
@@ -341,9 +370,9 @@ impl Job<'_> {
         };
         let changes = self.plan.events.iter().filter_map(|(at, change)| {
             let change = match change {
-                SimChange::Line(of, next) if *of == link => Carrying::Line(next),
-                SimChange::Up(of) if *of == link => Carrying::Up(true),
-                SimChange::Down(of) if *of == link => Carrying::Up(false),
+                Change::Line(of, next) if *of == link => Carrying::Line(next),
+                Change::Up(of) if *of == link => Carrying::Up(true),
+                Change::Down(of) if *of == link => Carrying::Up(false),
                 _ => return None,
             };
             Some((at.since(Time::ZERO), change))
@@ -369,21 +398,6 @@ impl Job<'_> {
         };
         self.plan.links.iter().filter_map(one).collect()
     }
-}
-
-/// What a run is called in which every workload has its own algorithm.
-pub fn mixture(scenario: &Scenario) -> String {
-    let mut names: Vec<String> = Vec::new();
-    for name in scenario
-        .workloads
-        .iter()
-        .filter_map(|w| w.algorithm.as_ref())
-    {
-        if !names.contains(&name.to_string()) {
-            names.push(name.to_string());
-        }
-    }
-    names.join(" and ")
 }
 
 /// Retransmission timeouts of the compared workloads' connections.
@@ -430,21 +444,10 @@ impl<'j> Controls<'j> {
         }
     }
 
-    /// Who controls a workload: its own algorithm, or the contender, or who does while the
-    /// contender steers a bundle.
-    fn who(&self, own: Option<&'j Contender>) -> Option<&'j Contender> {
-        own.or(self.job.scenario.hosts_of_bundles())
-            .or(self.contender)
-    }
-
-    /// The control of a workload.
-    fn of(&mut self, sim: &mut World, own: Option<&'j Contender>) -> Result<Congestion, Error> {
-        let Some(which) = self.who(own) else {
-            // The scenario was checked: whoever has no algorithm has a contender.
-            return Err(broken("a workload without an algorithm".to_owned()));
-        };
+    /// The control of a workload's connections.
+    fn of(&mut self, sim: &mut World, which: &'j Contender) -> Result<Congestion, Error> {
         match which {
-            Contender::Native { name } => Ok(Congestion::Native(native(name)?)),
+            Contender::Native { name } => Ok(Congestion::Native(transport::native(name)?)),
             Contender::Ccplane { name, .. } => {
                 let agent = self.agent(sim, which, false)?;
                 Ok(Congestion::Steered(agent, Arc::from(name.as_str())))
@@ -470,13 +473,8 @@ impl<'j> Controls<'j> {
         if let Some((_, agent)) = agents.iter().find(|(contender, _)| contender == which) {
             return Ok(*agent);
         }
-        let parameters = parameters
-            .iter()
-            .fold(Parameters::new(), |all, (name, value)| {
-                all.with(name, value)
-            });
         let mut agent = Agent::new(ccplane_agent::Options::default());
-        agent.add_boxed(self.job.registry.by_name(name, &parameters)?)?;
+        agent.add_boxed(self.job.registry.by_name(name, &read(parameters))?)?;
         let mut options = SteerOptions {
             keep_reports: heard::KEPT,
             ..SteerOptions::default()
@@ -510,14 +508,6 @@ impl<'j> Controls<'j> {
                 Ok(Some((agent, name.clone())))
             }
         }
-    }
-
-    /// What has to be switched on for that control.
-    fn wants(&self, own: Option<&'j Contender>) -> Result<Capabilities, Error> {
-        let which = self.who(own);
-        Ok(which.map_or(Ok(Capabilities::default()), |contender| {
-            crate::wants(contender, self.job.registry)
-        })?)
     }
 
     /// A sentence on every algorithm whose callbacks raised.
@@ -557,21 +547,6 @@ pub fn broken(what: String) -> Error {
         what,
         repeat: String::new(),
     }
-}
-
-/// A control of the transport's own.
-pub fn native(name: &str) -> Result<Native, Error> {
-    name.parse().map_err(|_| Error::UnknownControl {
-        name: name.to_owned(),
-        known: Native::NAMES
-            .iter()
-            .map(|name| (*name).to_owned())
-            .collect(),
-        near: crate::suggestions(name, Native::NAMES.iter().copied())
-            .into_iter()
-            .map(str::to_owned)
-            .collect(),
-    })
 }
 
 /// Wall time of a run, for the result. A browser's core has no clock.

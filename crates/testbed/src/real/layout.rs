@@ -8,8 +8,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ccplane_lab::scenario::plan::Plan;
 use ccplane_lab::scenario::{GraphLink, Link, Node, Scenario, Topology};
-use ccplane_lab::sim::Plan;
+use ccplane_network::Network;
 use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
 use ccplane_units::Duration;
 use ccplane_workload::NodeId;
@@ -99,8 +100,9 @@ impl Layout {
             .find(|side| self.links[side.index()].0 == link)
     }
 
-    /// The hosts, of a network with these nodes.
-    pub fn hosts<'n>(&self, nodes: impl Iterator<Item = (NodeId, &'n str)>) -> Hosts {
+    /// Returns the hosts of the scenario's network.
+    pub fn hosts(&self, network: &Network) -> Hosts {
+        let nodes = network.hosts().map(|node| (node, network.name(node)));
         let Some(spaces) = &self.spaces else {
             return Hosts::named(nodes);
         };

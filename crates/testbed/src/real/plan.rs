@@ -1,84 +1,78 @@
-//! From a scenario, whose names the simulator's plan has resolved, to what runs on real packets.
+//! A scenario's plan as a run on real packets.
 
 use ccplane_datapath::Capabilities;
 use ccplane_lab::Contender;
 use ccplane_lab::Error;
-use ccplane_lab::scenario::{Change, Ends, Scenario, Until};
-use ccplane_lab::sim::Plan;
-use ccplane_qdisc::LineSpec;
-use ccplane_units::Time;
+use ccplane_lab::scenario::Scenario;
+use ccplane_lab::scenario::plan::Plan;
+use ccplane_network::{Change, LinkId};
+use ccplane_qdisc::DelayModel;
 
 use super::events::{LinkChange, LinkEvent};
 use super::layout::Layout;
 use super::{RealPlan, RealWorkload};
 
 impl RealPlan {
-    /// A run of a scenario of which nothing is refused. `contender` is who runs the workloads that
-    /// name no algorithm, `wants` what has to be switched on for one.
+    /// Returns a run of a supported scenario. `contender` controls the workloads that name no
+    /// algorithm; `wants` returns what has to be switched on for a control.
     pub(crate) fn of(
         scenario: &Scenario,
         layout: &Layout,
-        network: &Plan,
+        plan: &Plan,
         contender: Option<&Contender>,
         seed: u64,
         buffer: usize,
         wants: impl Fn(&Contender) -> Result<Capabilities, Error>,
     ) -> Result<RealPlan, Error> {
-        let mut workloads = Vec::with_capacity(scenario.workloads.len());
-        for (index, workload) in scenario.workloads.iter().enumerate() {
-            let own = workload.algorithm.as_ref().or(contender);
-            let own = own.filter(|_| !workload.heeds_nothing());
+        let mut workloads = Vec::with_capacity(plan.workloads.len());
+        for workload in &plan.workloads {
+            let control = workload.control(contender);
             workloads.push(RealWorkload {
-                spec: network.spec(index, workload, seed),
-                contender: own.cloned(),
-                compared: workload.is_compared(&scenario.contenders),
-                wants: own.map_or(Ok(Capabilities::default()), &wants)?,
+                spec: workload.spec(seed),
+                contender: control.cloned(),
+                compared: workload.compared,
+                wants: control.map_or(Ok(Capabilities::default()), &wants)?,
             });
         }
-        let awaited = |(index, workload): (usize, &ccplane_lab::scenario::Workload)| {
-            (workload.is_compared(&scenario.contenders) && workload.ends() == Ends::All)
-                .then_some(index)
-        };
-        let nodes = network.network.hosts();
+        let awaited = plan.workloads.iter().enumerate();
         Ok(RealPlan {
-            hosts: layout.hosts(nodes.map(|node| (node, network.network.name(node)))),
+            hosts: layout.hosts(&plan.network),
             workloads,
             seed,
             duration: scenario.duration,
-            until: match scenario.until {
-                Until::Duration => Vec::new(),
-                Until::FlowsDone => scenario
-                    .workloads
-                    .iter()
-                    .enumerate()
-                    .filter_map(awaited)
-                    .collect(),
-            },
+            until: awaited
+                .filter_map(|(index, workload)| workload.awaited.then_some(index))
+                .collect(),
             warm: scenario.warm,
             sample_every: scenario.sample_every,
-            events: link_events(scenario, layout),
+            events: link_events(plan, layout),
             buffer,
         })
     }
 }
 
-/// The scenario's events, as the emulator knows them.
-pub(crate) fn link_events(scenario: &Scenario, layout: &Layout) -> Vec<LinkEvent> {
-    let event = |event: &ccplane_lab::scenario::Event| {
-        let change = match &event.change {
-            Change::Rate(rate) => LinkChange::Line(LineSpec::Constant(*rate)),
-            Change::Delay(delay) => LinkChange::Delay(*delay),
-            Change::Loss(loss) => LinkChange::Loss(*loss),
-            Change::Up(up) => LinkChange::Up(*up),
-            // Refused.
-            Change::Route(_) => return None,
+/// Returns the plan's changes as the emulator takes them. Changes of other links and of routes are
+/// not supported, and refused before.
+pub(crate) fn link_events(plan: &Plan, layout: &Layout) -> Vec<LinkEvent> {
+    let event = |(at, change): &(_, Change)| {
+        let change_of = |link: LinkId, change| {
+            let side = layout.side_of(&plan.network.link_name(link))?;
+            Some(LinkEvent {
+                at: *at,
+                way: side.sends(),
+                change,
+            })
         };
-        Some(LinkEvent {
-            at: Time::ZERO + event.at,
-            // Refused where it is of another link.
-            way: layout.side_of(&event.link.text)?.sends(),
-            change,
-        })
+        match change {
+            Change::Line(link, line) => change_of(*link, LinkChange::Line(line.clone())),
+            Change::Delay(link, DelayModel::Fixed(delay)) => {
+                change_of(*link, LinkChange::Delay(*delay))
+            }
+            Change::Loss(link, loss) => change_of(*link, LinkChange::Loss(*loss)),
+            Change::Up(link) => change_of(*link, LinkChange::Up(true)),
+            Change::Down(link) => change_of(*link, LinkChange::Up(false)),
+            Change::Delay(..) | Change::Route(..) => None,
+        }
     };
-    scenario.events.iter().filter_map(event).collect()
+    plan.events.iter().filter_map(event).collect()
 }

@@ -76,8 +76,8 @@ pub(crate) struct Ended {
     pub mishaps: Vec<String>,
 }
 
-/// What of a scenario's bundles cannot be on real packets, one sentence each.
-pub(super) fn refuses(scenario: &Scenario, layout: &Layout) -> Vec<String> {
+/// Returns a sentence for each setting of a bundle that real packets do not support.
+pub(super) fn unsupported(scenario: &Scenario, layout: &Layout) -> Vec<String> {
     let mut parts = Vec::new();
     for bundle in &scenario.bundles {
         let title = bundle.title();

@@ -14,8 +14,8 @@ use ccplane_algorithms::{AlgorithmDoc, Registry};
 use ccplane_emu::{Config as EmuConfig, EmuReport, Emulator, LinkConfig};
 use ccplane_lab::Contender;
 use ccplane_lab::record::WorkloadRecord;
+use ccplane_lab::scenario::plan::Plan;
 use ccplane_lab::scenario::{Scenario, Topology};
-use ccplane_lab::sim::Plan;
 use ccplane_qdisc::{LineSpec, LinkSeeds};
 use ccplane_quic::Stack;
 use ccplane_quic::host::built_in;
@@ -25,7 +25,7 @@ use ccplane_units::{Bytes, Duration, Time};
 use host::{privileged, registers, steers};
 
 use super::plan::link_events;
-use super::{Controls, Layout, RealPlan, Recorded, could_carry, refuses, tcp, user};
+use super::{Controls, Layout, RealPlan, Recorded, could_carry, supported_layout, tcp, user};
 use crate::over::Over;
 use crate::traffic::{buffer_for, monotonic_ns, wait_until};
 
@@ -124,7 +124,7 @@ fn on_tcp(scenario: &Scenario) -> Ran {
 }
 
 fn on_tcp_with(scenario: &Scenario, contender: Option<&Contender>) -> Ran {
-    assert_eq!(refuses(scenario, Over::Tcp), Vec::<String>::new());
+    assert_eq!(supported_layout(scenario, Over::Tcp).err(), None);
     let seed = scenario.seeds.first();
     let (config, buffer) = emulated(scenario, seed);
     let plan = plan(scenario, contender, seed, buffer);
@@ -143,7 +143,7 @@ fn on_tcp_with(scenario: &Scenario, contender: Option<&Contender>) -> Ran {
 
 /// The same over a transport in user space.
 fn in_user_space(scenario: &Scenario, over: Over) -> Ran {
-    assert_eq!(refuses(scenario, over), Vec::<String>::new());
+    assert_eq!(supported_layout(scenario, over).err(), None);
     let seed = scenario.seeds.first();
     let (config, buffer) = emulated(scenario, seed);
     let plan = plan(scenario, scenario.contenders.first(), seed, buffer);
@@ -418,7 +418,7 @@ fn steps_of_the_rate_and_an_outage_come_at_their_times() {
     let carried = could_carry(
         &config.forward.line,
         ccplane_emu::Way::Forward,
-        &link_events(&scenario, &layout(&scenario)),
+        &link_events(&Plan::new(&scenario).unwrap(), &layout(&scenario)),
         Duration::ZERO,
         scenario.duration,
     );

@@ -12,6 +12,7 @@ use ccplane_datapath::{Capabilities, Limits};
 use ccplane_emu::Emulator;
 use ccplane_lab::Error;
 use ccplane_lab::result::{SecondLoop, TcpInfo};
+use ccplane_lab::transport::native;
 use ccplane_lab::{Contender, read};
 use ccplane_link::There;
 use ccplane_linux::remote_algorithms;
@@ -117,9 +118,7 @@ impl<'r> UdpEnds<'r> {
         // What accepts sends back under the same control where it is the transport's own, else
         // under Cubic, as in the simulator.
         let accepted = match contender {
-            Contender::Native { name } => {
-                ccplane_lab::sim::native(name).unwrap_or_else(|_| Native::cubic())
-            }
+            Contender::Native { name } => native(name).unwrap_or_else(|_| Native::cubic()),
             Contender::Ccplane { .. } => Native::cubic(),
         };
         let config = Config {
@@ -156,7 +155,7 @@ impl<'r> UdpEnds<'r> {
     fn congestion(&self, contender: &Contender, host: &mut Host) -> Result<Congestion, Error> {
         let (name, parameters) = match contender {
             Contender::Native { name } => {
-                return Ok(Congestion::Native(ccplane_lab::sim::native(name)?));
+                return Ok(Congestion::Native(native(name)?));
             }
             Contender::Ccplane { name, parameters } => (name, parameters),
         };

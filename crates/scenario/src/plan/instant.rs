@@ -1,11 +1,12 @@
 //! Finds round trips that take no time: between hosts at one side of a dumbbell whose own links are
 //! infinitely fast. A transport there would loop for ever at one moment.
 
+use ccplane_network::{LinkSpec, Network, NodeId};
 use ccplane_qdisc::{DelayModel, LineSpec};
-use ccplane_sim::{LinkSpec, Network, NodeId, Pairs};
 use ccplane_units::Duration;
+use ccplane_workload::Pairs;
 
-/// For each node the lowest of those that it reaches, and that reach it, in no time.
+/// For each node the lowest number of the nodes that it reaches, and that reach it, in no time.
 pub(super) struct Instant(Vec<usize>);
 
 impl Instant {
@@ -35,7 +36,7 @@ impl Instant {
         a != b && self.0[a.index()] == self.0[b.index()]
     }
 
-    /// One of these pairs between whom packets take no time.
+    /// Returns one of the pairs between which packets take no time.
     pub(super) fn among(&self, pairs: &Pairs) -> Option<(NodeId, NodeId)> {
         match pairs {
             Pairs::Each(pairs) => pairs.iter().copied().find(|(a, b)| self.joins(*a, *b)),
@@ -43,7 +44,7 @@ impl Instant {
         }
     }
 
-    /// One pair of a host here and a host there.
+    /// Returns such a pair of a host of `from` and a host of `to`.
     pub(super) fn between(&self, from: &[NodeId], to: &[NodeId]) -> Option<(NodeId, NodeId)> {
         let mut ends = to.iter();
         ends.find_map(|b| from.iter().find(|a| self.joins(**a, *b)).map(|a| (*a, *b)))

@@ -1,15 +1,16 @@
-//! Parts of a scenario that cannot run on real packets, each with its reason.
+//! Parts of a scenario that real packets do not support, each with its reason.
 
 use std::collections::BTreeMap;
 
 use ccplane_lab::Contender;
 use ccplane_lab::capacity::MTU;
+use ccplane_lab::scenario::plan::{Pairs, Plan};
 use ccplane_lab::scenario::{Change, Kind, Link, Scenario, Topology, TransportOptions, Workload};
-use ccplane_lab::sim::{Pairs, Plan};
+use ccplane_lab::transport::native;
 use ccplane_qdisc::LineSpec;
 use ccplane_quic::host::Native;
 use ccplane_units::Rate;
-use ccplane_workload::{Carrier, NodeId, Pairs as SimPairs, Workload as Sends};
+use ccplane_workload::{Carrier, NodeId, Pairs as FixedPairs, Workload as Sends};
 
 use super::hosts::{Host, Hosts, MOST_HOSTS};
 use super::layout::Layout;
@@ -24,8 +25,9 @@ const FASTEST: Rate = Rate::from_bits_per_sec(2_000_000_000);
 /// Each takes some megabytes of socket buffers.
 const MOST_LASTING: u64 = 1000;
 
-/// Everything that cannot be, one sentence each; nothing where the scenario can run.
-pub(crate) fn refuses(scenario: &Scenario, over: Over) -> Vec<String> {
+/// Returns where the hosts are of a scenario that can run, else a sentence for each part that is
+/// not supported.
+pub(crate) fn supported_layout(scenario: &Scenario, over: Over) -> Result<Layout, Vec<String>> {
     let mut parts: Vec<String> = Vec::new();
     match &scenario.topology {
         Topology::Dumbbell {
@@ -56,7 +58,7 @@ pub(crate) fn refuses(scenario: &Scenario, over: Over) -> Vec<String> {
             link(layout.forward(), &mut parts);
             way(&layout.links[1].1, &mut parts);
         }
-        parts.extend(sites::refuses(scenario, layout));
+        parts.extend(sites::unsupported(scenario, layout));
     }
     if !scenario.bundles.is_empty() && over != Over::Tcp {
         parts.push("[[bundle]]: its sites run the kernel's TCP, with --datapath linux".to_owned());
@@ -117,38 +119,30 @@ pub(crate) fn refuses(scenario: &Scenario, over: Over) -> Vec<String> {
         .iter()
         .for_each(|one| workload(scenario, one, &mut parts));
     algorithms(scenario, over, &mut parts);
-    let mut told: Vec<String> = Vec::new();
+    let mut named: Vec<String> = Vec::new();
     for part in parts {
-        if !told.contains(&part) {
-            told.push(part);
+        if !named.contains(&part) {
+            named.push(part);
         }
     }
-    told
+    layout.filter(|_| named.is_empty()).ok_or(named)
 }
 
-/// Workloads between hosts that do not reach each other: each is at one side, or a site's, and
-/// reaches the other side, or the other site.
-pub(crate) fn apart(scenario: &Scenario, layout: &Layout, network: &Plan) -> Vec<String> {
-    let nodes = network.network.hosts();
-    let hosts = layout.hosts(nodes.map(|node| (node, network.network.name(node))));
-    let name = |node: NodeId| network.network.name(node);
+/// Returns a sentence for each workload between hosts that do not reach each other. A host reaches
+/// the other side of the bottleneck; a host of a site reaches the bundle's other site.
+pub(crate) fn unreachable_pairs(layout: &Layout, plan: &Plan) -> Vec<String> {
+    let hosts = layout.hosts(&plan.network);
+    let name = |node: NodeId| plan.network.name(node);
+    let apart = |(from, to): &(NodeId, NodeId)| {
+        let ends = hosts.get(*from).zip(hosts.get(*to));
+        ends.is_some_and(|(from, to)| !from.reaches(to))
+    };
     let mut parts = Vec::new();
-    for (workload, pairs) in scenario.workloads.iter().zip(&network.pairs) {
-        let apart = |from: NodeId, to: NodeId| {
-            let [from, to] = [hosts.get(from)?, hosts.get(to)?];
-            (!from.reaches(to)).then_some(())
-        };
-        let found = match pairs {
-            Pairs::Fixed(SimPairs::Each(pairs)) => pairs
-                .iter()
-                .copied()
-                .find(|(from, to)| apart(*from, *to).is_some()),
-            Pairs::Fixed(SimPairs::Every { from, to }) => every(&hosts, from, to),
+    for workload in &plan.workloads {
+        let found = match &workload.pairs {
+            Pairs::Fixed(FixedPairs::Each(pairs)) => pairs.iter().copied().find(apart),
+            Pairs::Fixed(FixedPairs::Every { from, to }) => every(&hosts, from, to),
             Pairs::Permutation(all) => every(&hosts, all, all),
-            Pairs::Trace(flows) => flows
-                .iter()
-                .map(|flow| (flow.from, flow.to))
-                .find(|(from, to)| apart(*from, *to).is_some()),
         };
         if let Some((from, to)) = found {
             parts.push(format!(
@@ -163,7 +157,7 @@ pub(crate) fn apart(scenario: &Scenario, layout: &Layout, network: &Plan) -> Vec
     parts
 }
 
-/// Two of these that do not reach each other. Hosts of one space are alike.
+/// Returns two hosts that do not reach each other. Hosts of one space are alike.
 fn every(hosts: &Hosts, from: &[NodeId], to: &[NodeId]) -> Option<(NodeId, NodeId)> {
     let one_each = |nodes: &[NodeId]| {
         let mut spaces: BTreeMap<usize, (NodeId, Host)> = BTreeMap::new();
@@ -183,7 +177,7 @@ fn every(hosts: &Hosts, from: &[NodeId], to: &[NodeId]) -> Option<(NodeId, NodeI
         .map(|((from, _), (to, _))| (from, to))
 }
 
-/// What receivers of real packets cannot be asked for.
+/// Returns a sentence for a request that receivers of real packets cannot meet.
 fn receipt(scenario: &Scenario, over: Over) -> Option<String> {
     if !scenario.conceal_losses.is_empty() {
         let why = "`conceal_losses`: receivers of real packets acknowledge what they got; use --datapath sim";
@@ -217,7 +211,7 @@ fn link(link: &Link, parts: &mut Vec<String>) {
     way(link, parts);
 }
 
-/// Of either direction.
+/// Checks one direction.
 fn way(link: &Link, parts: &mut Vec<String>) {
     if link.strip_classes {
         parts.push("`strip_classes`: the emulated link leaves markings as they are".to_owned());
@@ -261,7 +255,7 @@ fn workload(scenario: &Scenario, workload: &Workload, parts: &mut Vec<String>) {
     }
 }
 
-/// Algorithms that are not there, and those that cannot be at once.
+/// Adds algorithms that do not exist, and those that cannot run at the same time.
 fn algorithms(scenario: &Scenario, over: Over, parts: &mut Vec<String>) {
     let own: Vec<&Contender> = scenario
         .workloads
@@ -283,7 +277,7 @@ fn algorithms(scenario: &Scenario, over: Over, parts: &mut Vec<String>) {
                 "native:{name}: this kernel has no such congestion control; it has {}",
                 traffic::available().join(", ")
             )),
-            Over::Udp if ccplane_lab::sim::known_control(name).is_err() => {
+            Over::Udp if native(name).is_err() => {
                 parts.push(format!(
                     "native:{name}: ccplane's transport has no such congestion control"
                 ));
@@ -324,6 +318,10 @@ mod tests {
 
     use super::*;
 
+    fn unsupported(scenario: &Scenario, over: Over) -> Vec<String> {
+        supported_layout(scenario, over).err().unwrap_or_default()
+    }
+
     fn shipped(name: &str) -> Scenario {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
         let files = std::fs::read_dir(&folder).unwrap();
@@ -343,7 +341,7 @@ mod tests {
             "01", "02", "03", "04", "05", "06", "14", "15", "16", "17", "18", "20", "21",
         ] {
             assert_eq!(
-                refuses(&shipped(name), Over::Tcp),
+                unsupported(&shipped(name), Over::Tcp),
                 Vec::<String>::new(),
                 "{name}"
             );
@@ -358,7 +356,7 @@ mod tests {
             ("13", "one bottleneck"),
             ("19", "one bottleneck"),
         ] {
-            let parts = refuses(&shipped(name), Over::Tcp);
+            let parts = unsupported(&shipped(name), Over::Tcp);
             assert!(
                 parts.iter().any(|part| part.contains(reason)),
                 "{name}: {parts:?}"
@@ -372,7 +370,7 @@ mod tests {
 
     #[test]
     fn every_part_that_cannot_be_is_named_once() {
-        let parts = refuses(
+        let parts = unsupported(
             &read(
                 "contenders = [\"native:no_such\", \"copa\"]\nduration = \"1s\"\n\
                  [topology.dumbbell]\nrate = \"4gbit\"\nrtt = \"20ms\"\naccess_rate = \"10gbit\"\n\
@@ -405,14 +403,14 @@ mod tests {
             "contenders = [\"native:cubic\"]\nduration = \"1s\"\n[topology.dumbbell]\nrate = \"10mbit\"\nrtt = \"20ms\"\n\
              [transport]\nrc3 = true\n[[workload]]\nbulk = {}\n",
         );
-        assert_eq!(refuses(&scenario, Over::Tcp).len(), 1);
-        assert_eq!(refuses(&scenario, Over::Udp), Vec::<String>::new());
+        assert_eq!(unsupported(&scenario, Over::Tcp).len(), 1);
+        assert_eq!(unsupported(&scenario, Over::Udp), Vec::<String>::new());
     }
 
     #[test]
     fn receivers_of_real_packets_are_as_their_transport_has_them() {
         let refused = |line: &str, over| {
-            refuses(
+            unsupported(
                 &read(&format!(
                     "contenders = [\"native:cubic\"]\nduration = \"1s\"\n[topology.dumbbell]\nrate = \"10mbit\"\n\
                      rtt = \"20ms\"\n[transport]\n{line}\n[[workload]]\nbulk = {{}}\n"

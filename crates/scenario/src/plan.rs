@@ -1,0 +1,282 @@
+//! The plan of a scenario: its network with all names resolved, who sends to whom, and the times of
+//! changes. Every backend takes its runs from this value.
+//!
+//! Unknown names and networks that cannot be built are [`Problem`]s of the scenario's file.
+
+mod hosts;
+mod instant;
+#[cfg(test)]
+mod tests;
+mod topology;
+
+use ccplane_network::{
+    Change as NetworkChange, LinkId, MEMORY_LIMIT, Network, NetworkError, NodeId, Routing, Spread,
+};
+use ccplane_qdisc::{DelayModel, LineSpec};
+use ccplane_units::{Duration, Time};
+use ccplane_workload::{Workload as Sends, WorkloadSpec};
+
+use crate::{Change, Contender, Ends, Event, Problem, Scenario, Topology, Until, Workload};
+pub use hosts::Pairs;
+use hosts::{link, node};
+use instant::Instant;
+
+/// A scenario with its names resolved; shared by all its runs.
+#[derive(Debug)]
+pub struct Plan {
+    /// Nodes, links and routes.
+    pub network: Network,
+    /// The link that results draw.
+    pub main: LinkId,
+    /// Links with a row each in the results.
+    pub links: Vec<LinkId>,
+    /// Workloads, in the scenario's order, which decides their random numbers.
+    pub workloads: Vec<PlannedWorkload>,
+    /// Ends of each bundle, in the scenario's order.
+    pub bundles: Vec<(NodeId, NodeId)>,
+    /// Changes of the network, with their times.
+    pub events: Vec<(Time, NetworkChange)>,
+    /// Hosts whose time stamps follow [`Scenario::stamps`].
+    pub stamped: Vec<NodeId>,
+    /// Hosts whose receivers conceal losses.
+    pub concealing: Vec<NodeId>,
+    /// `fat tree, k = 8`; `None` for a single link.
+    pub name: Option<String>,
+    /// Round trip of the first pair without a queue.
+    pub rtt: Duration,
+    /// The line of a dumbbell's bottleneck as the file has it.
+    pub line_name: Option<String>,
+}
+
+/// A workload between hosts of the network.
+#[derive(Clone, Debug)]
+pub struct PlannedWorkload {
+    /// Its name in results.
+    pub name: String,
+    /// Who sends to whom.
+    pub pairs: Pairs,
+    /// What is sent.
+    pub sends: Sends,
+    /// The first flow at the earliest.
+    pub start: Time,
+    /// No new data after this.
+    pub stop: Option<Time>,
+    /// The band of its packets, from 0, the highest.
+    pub band: u8,
+    /// Its congestion control, if it is not the contender.
+    pub algorithm: Option<Contender>,
+    /// True for packets that no congestion control slows down.
+    pub uncontrolled: bool,
+    /// True if its figures are the contender's.
+    pub compared: bool,
+    /// True if the run ends when all awaited workloads have ended.
+    pub awaited: bool,
+}
+
+impl PlannedWorkload {
+    fn new(
+        scenario: &Scenario,
+        network: &Network,
+        instant: &Instant,
+        workload: &Workload,
+    ) -> Result<PlannedWorkload, Problem> {
+        let (pairs, sends) = hosts::pairs(scenario, network, workload)?;
+        hosts::check_delay(scenario, network, workload, pairs.instant(instant))?;
+        let compared = workload.is_compared(&scenario.contenders);
+        Ok(PlannedWorkload {
+            name: workload.name.clone(),
+            pairs,
+            sends,
+            start: Time::ZERO + workload.start,
+            stop: workload.stop.map(|stop| Time::ZERO + stop),
+            band: workload.band,
+            algorithm: workload
+                .algorithm
+                .as_ref()
+                .or(scenario.hosts_of_bundles())
+                .cloned(),
+            uncontrolled: workload.heeds_nothing(),
+            compared,
+            awaited: compared && scenario.until == Until::FlowsDone && workload.ends() == Ends::All,
+        })
+    }
+
+    /// Returns the workload of a run with this seed.
+    pub fn spec(&self, seed: u64) -> WorkloadSpec {
+        WorkloadSpec {
+            name: self.name.clone(),
+            pairs: self.pairs.drawn(seed),
+            kind: self.sends.clone(),
+            start: self.start,
+            stop: self.stop,
+        }
+    }
+
+    /// Returns its congestion control in a run of this contender; `None` for datagrams.
+    pub fn control<'c>(&'c self, contender: Option<&'c Contender>) -> Option<&'c Contender> {
+        let control = self.algorithm.as_ref().or(contender);
+        control.filter(|_| !self.uncontrolled)
+    }
+}
+
+impl Plan {
+    /// Plans the scenario's network.
+    pub fn new(scenario: &Scenario) -> Result<Plan, Problem> {
+        let problem = |error: NetworkError| scenario.network_problem(&error);
+        let mut network = topology::build(scenario).map_err(problem)?;
+        network.spread = if scenario.per_packet {
+            Spread::PerPacket
+        } else {
+            network.spread
+        };
+        for route in &scenario.routes {
+            let [at, to, next] =
+                [&route.at, &route.to, &route.next].map(|name| node(scenario, &network, name));
+            let (at, to, next) = (at?, to?, next?);
+            let over = network
+                .links()
+                .find(|link| network.ends(*link) == Some((at, next)));
+            let Some(over) = over else {
+                return Err(scenario.source().problem(
+                    route.next.span.clone(),
+                    format!(
+                        "no link leads from `{}` to `{}`",
+                        route.at.text, route.next.text
+                    ),
+                    "not a neighbour",
+                    "name a node that `at` is linked to",
+                ));
+            };
+            network.route(at, to, over);
+        }
+        let instant = Instant::of(&network);
+        let workloads = scenario
+            .workloads
+            .iter()
+            .map(|workload| PlannedWorkload::new(scenario, &network, &instant, workload))
+            .collect::<Result<Vec<_>, _>>()?;
+        let links = scenario
+            .report
+            .links
+            .iter()
+            .map(|name| link(scenario, &network, name));
+        let event = |event: &Event| {
+            let over = link(scenario, &network, &event.link)?;
+            let change = match &event.change {
+                Change::Rate(rate) => NetworkChange::Line(over, LineSpec::Constant(*rate)),
+                Change::Delay(delay) => NetworkChange::Delay(over, DelayModel::Fixed(*delay)),
+                Change::Loss(loss) => NetworkChange::Loss(over, *loss),
+                Change::Up(true) => NetworkChange::Up(over),
+                Change::Up(false) => NetworkChange::Down(over),
+                Change::Route(host) => {
+                    let to = node(scenario, &network, host)?;
+                    // A link that was found has ends.
+                    let at = network.ends(over).map_or(to, |(at, _)| at);
+                    NetworkChange::Route(at, to, over)
+                }
+            };
+            Ok((Time::ZERO + event.at, change))
+        };
+        let routing = network.routing(MEMORY_LIMIT).map_err(problem)?;
+        network.check_queues().map_err(problem)?;
+        let first = workloads.iter().find_map(|workload| workload.pairs.first());
+        let main = main_link(scenario, &network, &routing, first)?;
+        let delay = |from, to| network.path(&routing, from, to).map(|path| path.delay);
+        let rtt = match first {
+            Some((from, to)) => delay(from, to).and_then(|there| Ok(there + delay(to, from)?)),
+            None => Ok(Duration::ZERO),
+        };
+        let ends = |bundle: &crate::Bundle| {
+            let end = |name| node(scenario, &network, name);
+            Ok((end(&bundle.from)?, end(&bundle.to)?))
+        };
+        let line_name = match &scenario.topology {
+            Topology::Dumbbell { bottleneck, .. } if scenario.report.link.is_none() => {
+                Some(bottleneck.line_name.clone())
+            }
+            _ => None,
+        };
+        Ok(Plan {
+            rtt: rtt.map_err(problem)?,
+            line_name,
+            main,
+            links: links.collect::<Result<_, _>>()?,
+            events: scenario
+                .events
+                .iter()
+                .map(event)
+                .collect::<Result<_, _>>()?,
+            bundles: scenario
+                .bundles
+                .iter()
+                .map(ends)
+                .collect::<Result<_, _>>()?,
+            stamped: match &scenario.stamps {
+                Some(stamps) if stamps.hosts.is_empty() => network.hosts().collect(),
+                Some(stamps) => hosts::matching(scenario, &network, &stamps.hosts)?,
+                None => Vec::new(),
+            },
+            concealing: hosts::concealing(scenario, &network, &workloads)?,
+            name: topology::name(&scenario.topology),
+            workloads,
+            network,
+        })
+    }
+}
+
+impl Scenario {
+    /// Returns the problem of the file that a mistake in its network is.
+    pub fn network_problem(&self, error: &NetworkError) -> Problem {
+        let route = match error {
+            NetworkError::RouteLoop { to, .. } => {
+                self.routes.iter().find(|route| route.to.text == *to)
+            }
+            NetworkError::RouteOverForeignLink { at, to, .. } => self
+                .routes
+                .iter()
+                .find(|route| route.to.text == *to && route.at.text == *at),
+            _ => None,
+        };
+        let span = route.map_or(&self.topology_span, |route| &route.next.span);
+        self.source().hinted(span.clone(), "here", error)
+    }
+}
+
+/// Returns the link that the scenario names, or the topology's bottleneck: in a graph the slowest
+/// link on the path to the first receiver, else the last link on that path.
+fn main_link(
+    scenario: &Scenario,
+    network: &Network,
+    routing: &Routing,
+    first: Option<(NodeId, NodeId)>,
+) -> Result<LinkId, Problem> {
+    if let Some(name) = &scenario.report.link {
+        return link(scenario, network, name);
+    }
+    let slowest = match (&scenario.topology, first) {
+        (Topology::Graph { .. }, Some((from, to))) => {
+            let path = network.path(routing, from, to).ok();
+            path.and_then(|path| path.bottleneck)
+        }
+        _ => None,
+    };
+    let receiver = first.map(|(_, to)| to);
+    ["bottleneck", "bottleneck1"]
+        .iter()
+        .find_map(|name| network.link_named(name))
+        .or(slowest)
+        .or_else(|| {
+            network
+                .links()
+                .find(|link| network.ends(*link).map(|(_, to)| to) == receiver)
+        })
+        .ok_or_else(|| {
+            let span = scenario.topology_span.clone();
+            scenario.source().problem(
+                span,
+                "no link leads to a receiver",
+                "here",
+                "link the hosts",
+            )
+        })
+}

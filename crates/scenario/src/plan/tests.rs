@@ -1,0 +1,117 @@
+//! Plans without a backend.
+
+use std::path::Path;
+
+use ccplane_units::Duration;
+use ccplane_workload::Pairs as FixedPairs;
+
+use super::{Pairs, Plan};
+use crate::{Contender, Problem, Scenario, shipped};
+
+const TWO_SITES: &str = r#"
+contenders = ["bundler"]
+duration = "1s"
+[[node]]
+name = "a"
+[[node]]
+name = "s"
+switch = true
+[[node]]
+name = "t"
+switch = true
+[[node]]
+name = "b"
+[[link]]
+from = "a"
+to = "s"
+delay = "1ms"
+[[link]]
+from = "s"
+to = "t"
+name = "slow"
+rate = "10mbit"
+delay = "4ms"
+queue = "droptail:1bdp"
+[[link]]
+from = "t"
+to = "b"
+rate = "1gbit"
+[[bundle]]
+from = "s"
+to = "t"
+[[workload]]
+from = "a"
+to = "b"
+bulk = {}
+"#;
+
+fn plan(text: &str) -> Result<Plan, Problem> {
+    Plan::new(&Scenario::parse("test.toml", text, Path::new(".")).unwrap())
+}
+
+#[test]
+fn every_shipped_scenario_has_a_plan() {
+    for name in shipped() {
+        let scenario = Scenario::shipped(name).unwrap();
+        let plan = Plan::new(&scenario).unwrap_or_else(|problem| panic!("{name}: {problem}"));
+        assert_eq!(plan.workloads.len(), scenario.workloads.len(), "{name}");
+        for workload in &plan.workloads {
+            let spec = workload.spec(1);
+            let FixedPairs::Each(pairs) = &spec.pairs else {
+                continue;
+            };
+            assert_eq!(pairs.len(), workload.pairs.count(), "{name}, {}", spec.name);
+        }
+    }
+}
+
+#[test]
+fn a_graph_has_its_slowest_link_and_the_round_trip_of_its_first_pair() {
+    let plan = plan(TWO_SITES).unwrap();
+    assert_eq!(plan.network.link_name(plan.main), "slow");
+    assert_eq!(plan.rtt, Duration::from_millis(10));
+    let node = |name| plan.network.node(name).unwrap();
+    assert_eq!(plan.bundles, [(node("s"), node("t"))]);
+    let Pairs::Fixed(FixedPairs::Each(pairs)) = &plan.workloads[0].pairs else {
+        panic!("{:?}", plan.workloads);
+    };
+    assert_eq!(*pairs, [(node("a"), node("b"))]);
+}
+
+#[test]
+fn bundles_keep_the_contender_from_the_connections_of_hosts() {
+    let plan = plan(TWO_SITES).unwrap();
+    let bundler = Contender::ccplane("bundler");
+    let control = plan.workloads[0].control(Some(&bundler));
+    assert_eq!(control, Some(&Contender::native("cubic")));
+}
+
+#[test]
+fn mistakes_in_a_network_are_problems_of_the_file() {
+    for (old, new, message) in [
+        (
+            "droptail:1bdp",
+            "red:min=3p:max=9kB",
+            "the queue of the link `slow` cannot be: RED's min and max are in different units",
+        ),
+        (
+            "to = \"t\"\n[[workload]]",
+            "to = \"v\"\n[[workload]]",
+            "there is no node `v`",
+        ),
+        (
+            "to = \"b\"\nbulk",
+            "to = \"c\"\nbulk",
+            "there is no host `c`",
+        ),
+        (
+            "from = \"t\"\nto = \"b\"",
+            "from = \"t\"\nto = \"s\"",
+            "no link leads to a receiver",
+        ),
+    ] {
+        assert!(TWO_SITES.contains(old), "{old}");
+        let problem = plan(&TWO_SITES.replace(old, new)).unwrap_err();
+        assert!(problem.message().starts_with(message), "{problem}");
+    }
+}
