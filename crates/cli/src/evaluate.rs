@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use ccplane_lab::evaluate::{self, Options, QUESTIONS};
+use ccplane_lab::{Backend, Progress, Sim};
 use ccplane_lab::{Contender, Error};
-use ccplane_lab::{Place, Progress, Sim};
 use ccplane_report::Provenance;
 use ccplane_testbed::{Over, Packets};
 use clap::{Args, ValueEnum};
@@ -73,7 +73,7 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
         return Ok(());
     };
     let (sim, linux) = (Sim::default(), Packets::over(Over::Tcp));
-    let place: &dyn Place = match args.datapath {
+    let backend: &dyn Backend = match args.datapath {
         Datapath::Sim => &sim,
         Datapath::Linux => {
             doctor::require(&[doctor::Need::Emulator, doctor::Need::KernelTcp])?;
@@ -95,13 +95,13 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
         parts: Some(out.join(PARTS)),
         command: again(&command_line()),
     };
-    evaluate::check(&options, place, registry).map_err(failure)?;
+    evaluate::check(&options, backend, registry).map_err(failure)?;
     prepare(&out, args)?;
     let shown = Shown {
         bar: percent_bar(),
         stop: interrupt::flag()?,
     };
-    let evaluation = evaluate::run(&options, place, registry, &shown);
+    let evaluation = evaluate::run(&options, backend, registry, &shown);
     shown.bar.finish_and_clear();
     let evaluation = evaluation.map_err(|error| match error {
         Error::Interrupted => {

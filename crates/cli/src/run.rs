@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ccplane_emu::Timing;
 use ccplane_lab::result::{RunResult, Setup};
 use ccplane_lab::scenario::{BadSeeds, ReadError, Scenario, Seeds};
-use ccplane_lab::{Contender, Error, Options, Place, Progress, Sim, files};
+use ccplane_lab::{Backend, Contender, Error, Options, Progress, Sim, files};
 use ccplane_qdisc::LossModel;
 use ccplane_quic::Stack;
 use ccplane_report::Provenance;
@@ -211,7 +211,7 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
     let out = folder.staging();
     let timing = args.timing.into();
     let drawn_starts = args.repeats.is_some();
-    let place: Box<dyn Place> = match datapath.over() {
+    let backend: Box<dyn Backend> = match datapath.over() {
         None => Box::new(Sim {
             packet_logs: args.pcap.then(|| out.join("packets")),
         }),
@@ -238,7 +238,7 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
         out,
         unwritten: AtomicBool::new(false),
     };
-    let outcome = ccplane_lab::run_keeping(&*place, &scenario, registry, &options, &shown);
+    let outcome = ccplane_lab::run_keeping(&*backend, &scenario, registry, &options, &shown);
     shown.bar.finish_and_clear();
     if shown.unwritten.load(Ordering::Relaxed) {
         tracing::warn!(

@@ -1,8 +1,8 @@
 //! Runs scenarios; has their figures, result files and report page; evaluates algorithms.
 //!
-//! The simulator is here. `ccplane-testbed` has the places on real packets.
+//! The simulator is a backend of this crate. `ccplane-testbed` has those on real packets.
 //!
-//! [`run()`] takes a [`Scenario`](scenario::Scenario) and a [`Place`] and returns a
+//! [`run()`] takes a [`Scenario`](scenario::Scenario) and a [`Backend`] and returns a
 //! [`RunResult`](result::RunResult). [`files::write`] makes the result directory of it,
 //! [`table::of_run`] the table for a terminal.
 #![forbid(unsafe_code)]
@@ -36,6 +36,6 @@ pub use ccplane_scenario as scenario;
 pub use contender::{read, wants};
 pub use error::Error;
 pub use progress::{Progress, Quiet, Step};
-pub use run::{Options, Place, Prepared, Stopped, run, run_keeping};
+pub use run::{Backend, Options, PreparedRun, Stopped, run, run_keeping};
 pub use scenario::{BadContender, Contender, suggestions};
 pub use sim::Sim;

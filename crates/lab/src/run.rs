@@ -1,7 +1,7 @@
-//! Runs a scenario: every contender with every seed, in one place, to one result.
+//! Runs a scenario: every contender with every seed, on one backend, to one result.
 //!
-//! A [`Place`] is where: the simulator, kernel TCP, our transport over UDP. It makes one run; who
-//! runs when, means over several runs and the result are the same everywhere.
+//! A [`Backend`] is the simulator, kernel TCP, or our transport over UDP. It makes one run. The
+//! order of the runs, means over several runs and the result are the same on all backends.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -17,34 +17,34 @@ use crate::repeats::{self, Runs};
 use crate::result::{ContenderResult, RunResult, Setup};
 use crate::scenario::{Scenario, Seeds, Workload};
 
-/// Where a scenario runs.
-pub trait Place: Sync {
-    /// Gets ready: names are resolved, and what cannot be is said before anything runs.
+/// A simulator or a datapath that runs scenarios.
+pub trait Backend: Sync {
+    /// Plans the scenario. Every mistake and every unsupported part is an error here.
     fn prepare<'s>(
         &'s self,
         scenario: &'s Scenario,
         registry: &'s Registry,
-    ) -> Result<Box<dyn Prepared + 's>, Error>;
+    ) -> Result<Box<dyn PreparedRun + 's>, Error>;
 
-    /// Whether time is real: runs need the machine for themselves, so that they take turns, and no
-    /// two of them are alike.
+    /// Returns true if time is real. Such runs need the machine for themselves, one after the other,
+    /// and no two of them are alike.
     fn is_real(&self) -> bool;
 
     /// Name for pages.
     fn name(&self) -> &'static str;
 
-    /// Returns true if it can run the scenario at its rate, as far as that is known before the run.
+    /// Returns true if the backend can run the scenario at its rate, as far as known before the run.
     fn keeps_up(&self, _scenario: &Scenario) -> bool {
         true
     }
 }
 
 /// A scenario that can run.
-pub trait Prepared: Sync {
-    /// What the result says of it.
+pub trait PreparedRun: Sync {
+    /// Returns the set-up for the result.
     fn setup(&self) -> Setup;
 
-    /// One run. `contender` is who runs the workloads that name no algorithm; none where every
+    /// Makes one run. `contender` controls the workloads that name no algorithm; `None` if every
     /// workload names its own.
     fn run(
         &self,
@@ -102,20 +102,20 @@ impl From<Error> for Box<Stopped> {
 /// Runs every contender with every seed, as [`run_keeping`] does, and discards what finished if not
 /// everything did.
 pub fn run(
-    place: &dyn Place,
+    backend: &dyn Backend,
     scenario: &Scenario,
     registry: &Registry,
     options: &Options,
     progress: &dyn Progress,
 ) -> Result<RunResult, Error> {
-    run_keeping(place, scenario, registry, options, progress).map_err(|stopped| stopped.error)
+    run_keeping(backend, scenario, registry, options, progress).map_err(|stopped| stopped.error)
 }
 
 /// Runs every contender with every seed there. Contenders take turns: the first seed of each, the
 /// second of each, and so on, so that a disturbance of real packets meets all alike. A contender
 /// that fails does not run again, and the others go on.
 pub fn run_keeping(
-    place: &dyn Place,
+    backend: &dyn Backend,
     scenario: &Scenario,
     registry: &Registry,
     options: &Options,
@@ -125,11 +125,11 @@ pub fn run_keeping(
     if scenario.contenders.is_empty() && scenario.workloads.iter().any(open) {
         return Err(Error::NoContender.into());
     }
-    let prepared = place.prepare(scenario, registry)?;
+    let prepared = backend.prepare(scenario, registry)?;
     let mut setup = prepared.setup();
     setup.seed = options.seeds.first();
     let several = options.seeds.count() > 1;
-    match place.is_real() {
+    match backend.is_real() {
         true => setup.repeats = several.then(|| options.seeds.count()),
         false => setup.seeds = several.then(|| options.seeds.to_string()),
     }
@@ -209,7 +209,11 @@ pub fn run_keeping(
         piece.finish();
         Ok(result)
     };
-    let threads = if place.is_real() { 1 } else { options.threads };
+    let threads = if backend.is_real() {
+        1
+    } else {
+        options.threads
+    };
     let ended = jobs::each(&order, threads, work, |at, result| {
         let (row, column) = (at / contenders.len(), at % contenders.len());
         let Some(row) = table.get_mut(row) else {
@@ -259,7 +263,7 @@ pub fn run_keeping(
         .zip(&columns)
         .map(|(contender, runs)| (name(*contender), runs.len()))
         .collect();
-    let of_what = if place.is_real() {
+    let of_what = if backend.is_real() {
         Runs::Repeats
     } else {
         Runs::Seeds

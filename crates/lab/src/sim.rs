@@ -1,5 +1,5 @@
-//! A [`Place`]: the simulator, in virtual time. A run is a function of scenario, contender and seed
-//! alone.
+//! The simulator, in virtual time: a [`Backend`] whose runs are a function of scenario, contender and
+//! seed alone.
 
 mod bundles;
 mod episode;
@@ -17,7 +17,7 @@ use crate::contender::{Contender, read};
 use crate::error::Error;
 use crate::progress::Progress;
 use crate::result::{ContenderResult, Setup};
-use crate::run::{Place, Prepared};
+use crate::run::{Backend, PreparedRun};
 use crate::scenario::{Scenario, Seeds};
 use crate::transport::native;
 pub use episode::Episode;
@@ -25,20 +25,19 @@ use one::Job;
 pub use one::broken;
 pub use stamps::put_stamps;
 
-/// The simulator: virtual time, as many runs at once as there are threads.
+/// The simulator. It makes as many runs at once as there are threads.
 #[derive(Clone, Debug, Default)]
 pub struct Sim {
-    /// A folder for the packets of the drawn link, a pcapng file a run; `None` keeps none, and
-    /// costs nothing.
+    /// Folder for the packets of the drawn link, a pcapng file per run; `None` logs none.
     pub packet_logs: Option<PathBuf>,
 }
 
-impl Place for Sim {
+impl Backend for Sim {
     fn prepare<'s>(
         &'s self,
         scenario: &'s Scenario,
         registry: &'s Registry,
-    ) -> Result<Box<dyn Prepared + 's>, Error> {
+    ) -> Result<Box<dyn PreparedRun + 's>, Error> {
         let mut job = Job::new(scenario, registry)?;
         // Bins are one round trip wide, as on real packets, but not narrower than there are looks.
         job.bin = job.plan.rtt.max(scenario.sample_every);
@@ -55,12 +54,12 @@ impl Place for Sim {
     }
 }
 
-impl Prepared for Job<'_> {
+impl PreparedRun for Job<'_> {
     fn setup(&self) -> Setup {
         Setup::new(self.scenario, &self.plan, "simulator", self.bin)
     }
 
-    /// A panic is an error that says how to see it again.
+    /// Returns a panic as an error with the command that repeats it.
     fn run(
         &self,
         contender: Option<&Contender>,
@@ -80,7 +79,7 @@ impl Prepared for Job<'_> {
     }
 }
 
-/// Virtual time in all runs together.
+/// Returns the virtual time of all runs together.
 pub fn virtual_time(scenario: &Scenario, seeds: Seeds) -> Duration {
     let runs = seeds
         .count()
@@ -88,7 +87,7 @@ pub fn virtual_time(scenario: &Scenario, seeds: Seeds) -> Duration {
     Duration::from_nanos(scenario.duration.as_nanos().saturating_mul(runs))
 }
 
-/// Every algorithm that the scenario names, before anything runs.
+/// Checks every algorithm that the scenario names.
 fn check(scenario: &Scenario, registry: &Registry) -> Result<(), Error> {
     for contender in scenario.controls() {
         match contender {

@@ -7,7 +7,7 @@ use ccplane_lab::Error;
 use ccplane_lab::parts::Disturbed;
 use ccplane_lab::result::ContenderResult;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Options as RunOptions, Place, Progress, Quiet, Sim, Step, run};
+use ccplane_lab::{Backend, Options as RunOptions, Progress, Quiet, Sim, Step, run};
 use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
 use ccplane_testbed::{Over, Packets};
 use ccplane_units::{Duration, Rate};
@@ -171,7 +171,7 @@ impl Job for OneRun<'_> {
 
 impl OneRun<'_> {
     /// There, where it is to run.
-    fn run_on(&self, place: &dyn Place, progress: &dyn Progress) -> Result<Summary, Error> {
+    fn run_on(&self, backend: &dyn Backend, progress: &dyn Progress) -> Result<Summary, Error> {
         let Link { rtt, queue, .. } = *self.link;
         let contenders = vec![self.contender.clone()];
         let scenario = Scenario::over(
@@ -188,7 +188,7 @@ impl OneRun<'_> {
             bottleneck.loss = self.link.loss;
         });
         let once = RunOptions::once(self.seed, "ccplane paper --datapath sim");
-        let result = run(place, &scenario, self.registry, &once, progress)?;
+        let result = run(backend, &scenario, self.registry, &once, progress)?;
         let contender = result.contenders.first().ok_or(Error::NoContender)?;
         Ok(Summary::of(contender, self.course))
     }
@@ -207,11 +207,11 @@ pub(super) fn on_kernel(
     for (index, one) in runs.iter().enumerate() {
         let (name, key) = file(one);
         let step = Step::begin(progress, index, runs.len(), &one.contender.to_string());
-        let place = Packets {
+        let backend = Packets {
             timing: Timing::Precise,
             ..Packets::over(Over::Tcp)
         };
-        let run = || one.run_on(&place, &step);
+        let run = || one.run_on(&backend, &step);
         summaries.push(parts.part(
             &name,
             &key,

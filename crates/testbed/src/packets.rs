@@ -1,5 +1,5 @@
-//! [`Place`]s of real packets: kernel TCP, our transport over UDP, and QUIC, each through an
-//! emulated bottleneck that a run makes and removes.
+//! Backends on real packets: kernel TCP, our transport over UDP, and QUIC, each through an emulated
+//! bottleneck that a run makes and removes.
 
 use ccplane_algorithms::Registry;
 use ccplane_datapath::Capabilities;
@@ -15,8 +15,8 @@ use ccplane_lab::result::{ContenderResult, HostFigures, Setup};
 use ccplane_lab::scenario::plan::Plan;
 use ccplane_lab::scenario::{Link, Scenario, Topology};
 use ccplane_lab::transport;
+use ccplane_lab::{Backend, PreparedRun};
 use ccplane_lab::{Contender, read, suggestions};
-use ccplane_lab::{Place, Prepared};
 use ccplane_linux::Counters;
 use ccplane_qdisc::LinkSeeds;
 use ccplane_quic::Stack;
@@ -76,12 +76,12 @@ impl Packets {
     }
 }
 
-impl Place for Packets {
+impl Backend for Packets {
     fn prepare<'s>(
         &'s self,
         scenario: &'s Scenario,
         registry: &'s Registry,
-    ) -> Result<Box<dyn Prepared + 's>, Error> {
+    ) -> Result<Box<dyn PreparedRun + 's>, Error> {
         Ok(Box::new(Path::of(scenario, registry, self)?))
     }
 
@@ -505,7 +505,7 @@ impl<'s> Path<'s> {
     }
 }
 
-impl Prepared for Path<'_> {
+impl PreparedRun for Path<'_> {
     fn setup(&self) -> Setup {
         self.setup.clone()
     }

@@ -10,7 +10,7 @@ use std::path::Path;
 use ccplane_algorithms::Registry;
 use ccplane_lab::result::ContenderResult;
 use ccplane_lab::scenario::{Scenario, Seeds};
-use ccplane_lab::{Error, Options, Place, Quiet, Sim, run};
+use ccplane_lab::{Backend, Error, Options, Quiet, Sim, run};
 use ccplane_testbed::{Over, Packets};
 use host::{registers, steers};
 
@@ -31,9 +31,9 @@ fn shipped(file: &str, contender: &str, replace: &[(&str, &str)]) -> Scenario {
     scenario
 }
 
-fn at(place: &dyn Place, scenario: &Scenario) -> ContenderResult {
+fn at(backend: &dyn Backend, scenario: &Scenario) -> ContenderResult {
     let options = Options::once(1, "ccplane run scenario.toml");
-    let result = run(place, scenario, &Registry::builtin(), &options, &Quiet).unwrap();
+    let result = run(backend, scenario, &Registry::builtin(), &options, &Quiet).unwrap();
     result.contenders.into_iter().next().unwrap()
 }
 
@@ -66,9 +66,9 @@ bulk = {}
 #[test]
 fn a_scenario_without_report_runs_everywhere_and_shows_its_bottleneck() {
     let scenario = Scenario::parse("unreported.toml", UNREPORTED, Path::new(".")).unwrap();
-    let shown = |place: &dyn Place| {
+    let shown = |backend: &dyn Backend| {
         let options = Options::once(1, "ccplane run unreported.toml");
-        let result = run(place, &scenario, &Registry::builtin(), &options, &Quiet).unwrap();
+        let result = run(backend, &scenario, &Registry::builtin(), &options, &Quiet).unwrap();
         assert_eq!(result.setup.link.as_deref(), Some("left->right"));
         let line = result.setup.line();
         assert!(

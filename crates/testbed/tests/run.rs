@@ -12,7 +12,7 @@ use ccplane_algorithms::Registry;
 use ccplane_lab::result::RunResult;
 use ccplane_lab::scenario::Rc3;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Error, Options, Place, Quiet, files, report};
+use ccplane_lab::{Backend, Error, Options, Quiet, files, report};
 use ccplane_qdisc::{LineSpec, QueueSpec, Size};
 use ccplane_testbed::{Over, Packets};
 use ccplane_units::{Duration, Rate};
@@ -39,9 +39,9 @@ fn run(scenario: &Scenario) -> Result<RunResult, Error> {
     run_on(&Packets::over(Over::Tcp), scenario)
 }
 
-fn run_on(place: &dyn Place, scenario: &Scenario) -> Result<RunResult, Error> {
+fn run_on(backend: &dyn Backend, scenario: &Scenario) -> Result<RunResult, Error> {
     let options = Options::once(7, "ccplane run");
-    ccplane_lab::run(place, scenario, &Registry::builtin(), &options, &Quiet)
+    ccplane_lab::run(backend, scenario, &Registry::builtin(), &options, &Quiet)
 }
 
 /// One at a time: they load the machine, and each counts what is left behind by this process.

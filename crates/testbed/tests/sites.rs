@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use ccplane_algorithms::Registry;
 use ccplane_lab::result::ContenderResult;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Error, Options, Place, Quiet, run};
+use ccplane_lab::{Backend, Error, Options, Quiet, run};
 use ccplane_testbed::{Over, Packets};
 use host::{privileged, registers};
 
@@ -236,7 +236,7 @@ fn victim() {
 
 #[test]
 fn what_sites_cannot_do_is_refused_with_the_reason() {
-    let refused = |place: &dyn Place, scenario: &Scenario| match place
+    let refused = |backend: &dyn Backend, scenario: &Scenario| match backend
         .prepare(scenario, &Registry::builtin())
     {
         Err(Error::NotOnLinux { parts, .. }) => parts,

@@ -4,7 +4,7 @@
 use ccplane_algorithms::Registry;
 use ccplane_lab::scenario::Scenario;
 use ccplane_lab::stats::{distance, distance_within};
-use ccplane_lab::{Contender, Options as RunOptions, Place, Quiet, run as run_once};
+use ccplane_lab::{Backend, Contender, Options as RunOptions, Quiet, run as run_once};
 use ccplane_qdisc::{QueueSpec, Size};
 use ccplane_quic::Stack;
 use ccplane_testbed::{Over, Packets};
@@ -47,7 +47,7 @@ impl Who {
         }
     }
 
-    fn place(self) -> Box<dyn Place> {
+    fn backend(self) -> Box<dyn Backend> {
         match self {
             Who::KernelCopa => Box::new(Packets::over(Over::Tcp)),
             _ => Box::new(Packets::over(Over::Quic(Stack::Noq))),
@@ -80,7 +80,7 @@ pub(super) fn run(
         let queue = QueueSpec::DropTail(Size::Bytes(240_000));
         let scenario = Scenario::over(vec![who.contender()], RATE, RTT, queue, length);
         let once = RunOptions::once(1, "ccplane bench quic");
-        let result = run_once(&*who.place(), &scenario, registry, &once, &Quiet)?;
+        let result = run_once(&*who.backend(), &scenario, registry, &once, &Quiet)?;
         let told = result
             .contenders
             .first()

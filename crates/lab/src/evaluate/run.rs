@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::jobs;
 use crate::parts::Parts;
 use crate::progress::{Pieces, Progress};
-use crate::run::{self, Place};
+use crate::run::{self, Backend};
 use crate::scenario::{Scenario, Topology};
 use crate::transport::native;
 
@@ -44,16 +44,16 @@ const LONGEST_REAL: Duration = Duration::from_secs(30);
 /// up with, one run after the other.
 pub fn run(
     options: &Options,
-    place: &dyn Place,
+    backend: &dyn Backend,
     registry: &Registry,
     progress: &dyn Progress,
 ) -> Result<Evaluation, Error> {
-    let setting = setting(options, place, registry)?;
+    let setting = setting(options, backend, registry)?;
     let mut left_out = Vec::new();
     let mut asked: Vec<(&'static Question, Plan)> = Vec::new();
     for question in wanted(&options.only)? {
         match (question.plan)(&setting) {
-            Plan::Runs(runs) if place.is_real() => match real(runs, place) {
+            Plan::Runs(runs) if backend.is_real() => match real(runs, backend) {
                 Some(runs) => asked.push((question, Plan::Runs(runs))),
                 None => left_out.push(question.name),
             },
@@ -81,7 +81,7 @@ pub fn run(
     let duration_s = run_once
         .map(|(_, job)| job.run.scenario.duration.as_secs_f64())
         .sum();
-    let results = all(&jobs, options, place, registry, progress)?;
+    let results = all(&jobs, options, backend, registry, progress)?;
     let mut results = jobs.iter().zip(results).peekable();
 
     let mut answers = Vec::new();
@@ -122,7 +122,7 @@ pub fn run(
             .find(|doc| doc.name == options.algorithm.algorithm())
             .map_or(String::new(), |doc| doc.doc.to_owned()),
         command: options.command.clone(),
-        datapath: place.name(),
+        datapath: backend.name(),
         quick: options.quick,
         answers,
         left_out,
@@ -131,11 +131,15 @@ pub fn run(
     })
 }
 
-fn setting(options: &Options, place: &dyn Place, registry: &Registry) -> Result<Setting, Error> {
+fn setting(
+    options: &Options,
+    backend: &dyn Backend,
+    registry: &Registry,
+) -> Result<Setting, Error> {
     match &options.algorithm {
         // A control of the datapath's own: the simulator is asked now, the kernel when the first
         // run begins.
-        Contender::Native { name } if !place.is_real() => drop(native(name)?),
+        Contender::Native { name } if !backend.is_real() => drop(native(name)?),
         Contender::Native { .. } => {}
         Contender::Ccplane { name, parameters } => {
             let parameters = parameters
@@ -158,8 +162,8 @@ fn setting(options: &Options, place: &dyn Place, registry: &Registry) -> Result<
 }
 
 /// Checks the algorithm and the questions without running anything.
-pub fn check(options: &Options, place: &dyn Place, registry: &Registry) -> Result<(), Error> {
-    setting(options, place, registry)?;
+pub fn check(options: &Options, backend: &dyn Backend, registry: &Registry) -> Result<(), Error> {
+    setting(options, backend, registry)?;
     wanted(&options.only).map(|_| ())
 }
 
@@ -185,12 +189,12 @@ fn wanted(only: &[String]) -> Result<Vec<&'static Question>, Error> {
 
 /// Returns the runs for real packets, shortened; `None` if one of them cannot run there. Native
 /// controls are the datapath's own, under the same names.
-fn real(mut runs: Vec<Run>, place: &dyn Place) -> Option<Vec<Run>> {
+fn real(mut runs: Vec<Run>, backend: &dyn Backend) -> Option<Vec<Run>> {
     for run in &mut runs {
         run.scenario.duration = run.scenario.duration.min(LONGEST_REAL);
     }
     runs.iter()
-        .all(|run| place.keeps_up(&run.scenario))
+        .all(|run| backend.keeps_up(&run.scenario))
         .then_some(runs)
 }
 
@@ -230,7 +234,7 @@ fn cost(scenario: &Scenario) -> u64 {
 fn all(
     jobs: &[Job],
     options: &Options,
-    place: &dyn Place,
+    backend: &dyn Backend,
     registry: &Registry,
     progress: &dyn Progress,
 ) -> Result<Vec<Result<Measured, String>>, Error> {
@@ -242,11 +246,16 @@ fn all(
     order.sort_by_key(|at| std::cmp::Reverse(cost(at)));
     let pieces = Pieces::new(progress, order.iter().map(cost).sum());
     let mut results: Vec<Option<Result<Measured, String>>> = jobs.iter().map(|_| None).collect();
-    let threads = if place.is_real() { 1 } else { options.threads };
+    let threads = if backend.is_real() {
+        1
+    } else {
+        options.threads
+    };
     let work = |at: usize| {
         let job = jobs.get(at).ok_or(Error::Interrupted)?;
         let piece = pieces.piece(job.cost, job.question.name);
-        let outcome = one(job, options, place, registry, &piece).inspect_err(|_| pieces.stop())?;
+        let outcome =
+            one(job, options, backend, registry, &piece).inspect_err(|_| pieces.stop())?;
         piece.finish();
         Ok(outcome)
     };
@@ -271,14 +280,14 @@ fn all(
 fn one(
     job: &Job,
     options: &Options,
-    place: &dyn Place,
+    backend: &dyn Backend,
     registry: &Registry,
     progress: &dyn Progress,
 ) -> Result<Result<Measured, String>, Error> {
     let name = format!("{}.{}.json", job.question.name, job.run.key);
     let key = format!(
         "{} {} {}\n{}",
-        place.name(),
+        backend.name(),
         options.algorithm,
         job.run.scenario.duration,
         job.run.scenario.text
@@ -289,7 +298,7 @@ fn one(
         return Ok(Ok(measured));
     }
     let once = run::Options::once(1, &options.command);
-    let result = run::run(place, &job.run.scenario, registry, &once, progress);
+    let result = run::run(backend, &job.run.scenario, registry, &once, progress);
     let measured = match result {
         Ok(result) => Measured::of(result).kept(),
         Err(Error::Broken { what, .. }) => return Ok(Err(what)),

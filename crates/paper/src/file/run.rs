@@ -6,7 +6,7 @@ use ccplane_algorithms::Registry;
 use ccplane_lab::parts::Disturbed;
 use ccplane_lab::result::RunResult;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Error, Options as RunOptions, Place, Progress, Quiet, Sim, Step};
+use ccplane_lab::{Backend, Error, Options as RunOptions, Progress, Quiet, Sim, Step};
 use ccplane_testbed::{Over, Packets};
 use ccplane_units::{Bytes, Rate};
 use serde::{Deserialize, Serialize};
@@ -84,7 +84,7 @@ pub(crate) fn run(
             .copied()
             .unwrap_or(Datapath::Sim);
         // What cannot be is said before anything runs.
-        place(on).prepare(&scenario, registry)?;
+        backend(on).prepare(&scenario, registry)?;
         let one = |seed| One {
             paper,
             point: point.clone(),
@@ -158,10 +158,10 @@ pub(super) fn run_scenario(
     progress: &dyn Progress,
 ) -> Result<RunResult, Error> {
     let once = RunOptions::once(seed, &format!("ccplane paper {paper} --datapath {on}"));
-    ccplane_lab::run(&*place(on), scenario, registry, &once, progress)
+    ccplane_lab::run(&*backend(on), scenario, registry, &once, progress)
 }
 
-fn place(on: Datapath) -> Box<dyn Place> {
+fn backend(on: Datapath) -> Box<dyn Backend> {
     match on {
         Datapath::Sim => Box::new(Sim::default()),
         Datapath::Linux => Box::new(Packets {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ccplane_algorithms::Registry;
 use ccplane_lab::result::{Completion, RunResult};
 use ccplane_lab::scenario::Kind;
-use ccplane_lab::{Place, Quiet, Sim};
+use ccplane_lab::{Backend, Quiet, Sim};
 use ccplane_report::Provenance;
 use ccplane_sim::{Arrivals, Workload as Sends};
 use ccplane_units::{Duration, Rate};
