@@ -13,13 +13,12 @@ use std::path::PathBuf;
 use ccplane_algorithms::Registry;
 use ccplane_units::Duration;
 
-use crate::contender::{Contender, read};
+use crate::contender::Contender;
 use crate::error::Error;
 use crate::progress::Progress;
 use crate::result::{ContenderResult, Setup};
 use crate::run::{Backend, PreparedRun};
 use crate::scenario::{Scenario, Seeds};
-use crate::transport::native;
 pub use episode::Episode;
 use one::Job;
 pub use one::broken;
@@ -85,17 +84,4 @@ pub fn virtual_time(scenario: &Scenario, seeds: Seeds) -> Duration {
         .count()
         .saturating_mul(scenario.contenders.len().max(1) as u64);
     Duration::from_nanos(scenario.duration.as_nanos().saturating_mul(runs))
-}
-
-/// Checks every algorithm that the scenario names.
-fn check(scenario: &Scenario, registry: &Registry) -> Result<(), Error> {
-    for contender in scenario.controls() {
-        match contender {
-            Contender::Native { name } => drop(native(name)?),
-            Contender::Ccplane { name, parameters } => {
-                registry.by_name(name, &read(parameters))?;
-            }
-        }
-    }
-    Ok(())
 }

@@ -47,7 +47,7 @@ pub(super) struct Job<'s> {
 impl<'s> Job<'s> {
     /// Plans the scenario, all of whose algorithms have to exist.
     pub(super) fn new(scenario: &'s Scenario, registry: &'s Registry) -> Result<Job<'s>, Error> {
-        super::check(scenario, registry)?;
+        check(scenario, registry)?;
         Ok(Job {
             scenario,
             plan: Plan::new(scenario).map_err(Error::Scenario)?,
@@ -398,6 +398,19 @@ impl<'s> Job<'s> {
         };
         self.plan.links.iter().filter_map(one).collect()
     }
+}
+
+/// Checks every algorithm that the scenario names.
+fn check(scenario: &Scenario, registry: &Registry) -> Result<(), Error> {
+    for contender in scenario.controls() {
+        match contender {
+            Contender::Native { name } => drop(transport::native(name)?),
+            Contender::Ccplane { name, parameters } => {
+                registry.by_name(name, &read(parameters))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Retransmission timeouts of the compared workloads' connections.
