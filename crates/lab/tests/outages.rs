@@ -9,7 +9,7 @@ use ccplane_algorithms::{Parameters, Registry};
 use ccplane_lab::transport::switched_on;
 use ccplane_qdisc::QueueSpec;
 use ccplane_sim::{
-    Change, Congestion, FlowSpec, LinkSpec, SimOptions, Simulation, SteerOptions, settings,
+    Congestion, FlowSpec, LinkSpec, NetworkChange, SimOptions, Simulation, SteerOptions, settings,
     topology,
 };
 use ccplane_transport::Native;
@@ -56,8 +56,8 @@ fn simulate(name: &str, outage: Outage) -> Course {
     let mut sim = Simulation::new(network, SimOptions::default()).unwrap();
     let begin = Time::ZERO + Duration::from_millis(outage.begin_ms);
     let end = begin + Duration::from_millis(outage.length_ms);
-    sim.schedule(begin, Change::Down(link)).unwrap();
-    sim.schedule(end, Change::Up(link)).unwrap();
+    sim.schedule(begin, NetworkChange::Down(link)).unwrap();
+    sim.schedule(end, NetworkChange::Up(link)).unwrap();
     let flow = match name.strip_prefix("native:") {
         Some(native) => {
             FlowSpec::new(from, to).under(Congestion::Native(native.parse::<Native>().unwrap()))

@@ -6,7 +6,7 @@ use crate::network::{LinkId, NodeId};
 
 /// Change of the network.
 #[derive(Clone, Debug)]
-pub enum Change {
+pub enum NetworkChange {
     /// Replaces the line of a link. Queued packets are replanned; bytes already transmitted stay
     /// transmitted.
     Line(LinkId, LineSpec),
@@ -24,13 +24,15 @@ pub enum Change {
     Route(NodeId, NodeId, LinkId),
 }
 
-impl Change {
+impl NetworkChange {
     /// Returns the link that changes.
     pub fn link(&self) -> Option<LinkId> {
         match self {
-            Change::Line(link, _) | Change::Delay(link, _) | Change::Loss(link, _) => Some(*link),
-            Change::Down(link) | Change::Up(link) => Some(*link),
-            Change::Route(..) => None,
+            NetworkChange::Line(link, _)
+            | NetworkChange::Delay(link, _)
+            | NetworkChange::Loss(link, _) => Some(*link),
+            NetworkChange::Down(link) | NetworkChange::Up(link) => Some(*link),
+            NetworkChange::Route(..) => None,
         }
     }
 }

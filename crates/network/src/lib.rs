@@ -12,7 +12,7 @@ mod routing;
 pub mod topology;
 
 pub use ccplane_workload::NodeId;
-pub use change::Change;
+pub use change::NetworkChange;
 pub use error::NetworkError;
 pub use network::{LinkId, LinkSpec, Network, Remark, Spread};
-pub use routing::{MAX_NODES, MEMORY_LIMIT, Path, Routing};
+pub use routing::{MAX_NODES, MEMORY_LIMIT, NetworkPath, Routing};

@@ -59,13 +59,13 @@ struct Choice {
 impl Routing {
     /// Returns the estimated size of a network's tables, bytes.
     fn estimate(network: &Network) -> u64 {
-        let (rows, groups) = Shape::of(network).size(network);
+        let (rows, groups) = Adjacency::of(network).size(network);
         (rows * groups) as u64 * size_of::<Choice>() as u64 + network.nodes.len() as u64 * 24
     }
 
     /// Computes the shortest paths over the links that are `up`.
     pub fn new(network: &Network, up: impl Fn(u32) -> bool) -> Result<Routing, NetworkError> {
-        let shape = Shape::of(network);
+        let shape = Adjacency::of(network);
         let mut routing = shape.routing(network);
         let mut lists: BTreeMap<Vec<u32>, u32> = BTreeMap::new();
         let mut distance = vec![NONE; network.nodes.len()];
@@ -210,7 +210,7 @@ impl Routing {
     /// Returns an error if the routes to `to` contain a loop.
     fn circle(&self, network: &Network, to: u32) -> Result<(), NetworkError> {
         #[derive(Clone, Copy, PartialEq)]
-        enum Seen {
+        enum VisitState {
             No,
             OnPath,
             Done,
@@ -228,27 +228,27 @@ impl Routing {
                 }
             }
         };
-        let mut seen = vec![Seen::No; network.nodes.len()];
+        let mut seen = vec![VisitState::No; network.nodes.len()];
         for start in 0..network.nodes.len() as u32 {
             // Path so far, as (node, index of its next link).
             let mut path = vec![(start, 0)];
             while let Some((node, index)) = path.last_mut() {
                 let node = *node;
                 if *index == 0 {
-                    if seen[node as usize] == Seen::Done || node == to {
+                    if seen[node as usize] == VisitState::Done || node == to {
                         path.pop();
                         continue;
                     }
-                    seen[node as usize] = Seen::OnPath;
+                    seen[node as usize] = VisitState::OnPath;
                 }
                 let Some(link) = links(node).get(*index) else {
-                    seen[node as usize] = Seen::Done;
+                    seen[node as usize] = VisitState::Done;
                     path.pop();
                     continue;
                 };
                 *index += 1;
                 let next = network.links[*link as usize].to;
-                if seen[next as usize] == Seen::OnPath {
+                if seen[next as usize] == VisitState::OnPath {
                     let circle: Vec<&str> = path
                         .iter()
                         .map(|(node, _)| *node)
@@ -269,7 +269,7 @@ impl Routing {
 }
 
 /// Adjacency lists and destination groups of a network.
-struct Shape {
+struct Adjacency {
     out: Vec<Vec<u32>>,
     into: Vec<Vec<u32>>,
     destinations: Vec<Destination>,
@@ -277,8 +277,8 @@ struct Shape {
     targets: Vec<u32>,
 }
 
-impl Shape {
-    fn of(network: &Network) -> Shape {
+impl Adjacency {
+    fn of(network: &Network) -> Adjacency {
         let count = network.nodes.len();
         let (mut out, mut into) = (vec![Vec::new(); count], vec![Vec::new(); count]);
         for (index, link) in network.links.iter().enumerate() {
@@ -318,7 +318,7 @@ impl Shape {
                 up,
             });
         }
-        Shape {
+        Adjacency {
             out,
             into,
             destinations,
@@ -363,7 +363,7 @@ impl Shape {
 
 /// Path through the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Path {
+pub struct NetworkPath {
     /// Number of links.
     pub links: usize,
     /// Sum of the propagation delays.
@@ -374,17 +374,17 @@ pub struct Path {
     pub bottleneck: Option<LinkId>,
 }
 
-impl Path {
+impl NetworkPath {
     /// Returns the path of these links, of which each has this delay and this rate.
     pub fn over(
         links: &[u32],
         delay: impl Fn(u32) -> Duration,
         rate: impl Fn(u32) -> Option<Rate>,
-    ) -> Path {
+    ) -> NetworkPath {
         let rated = links.iter().rev();
         let rated = rated.filter_map(|link| Some((rate(*link)?, *link)));
         let slowest = rated.min_by_key(|(rate, _)| *rate);
-        Path {
+        NetworkPath {
             links: links.len(),
             delay: links
                 .iter()
@@ -422,10 +422,15 @@ impl Network {
     }
 
     /// Returns the path between two hosts without queues.
-    pub fn path(&self, routing: &Routing, from: NodeId, to: NodeId) -> Result<Path, NetworkError> {
+    pub fn path(
+        &self,
+        routing: &Routing,
+        from: NodeId,
+        to: NodeId,
+    ) -> Result<NetworkPath, NetworkError> {
         let links = routing.path(self, from.0, to.0, 0)?;
         let spec = |link: u32| &self.specs[link as usize];
-        Ok(Path::over(
+        Ok(NetworkPath::over(
             &links,
             |link| Delay::with_model(spec(link).delay, 0).least(),
             |link| spec(link).line.mean_rate(),

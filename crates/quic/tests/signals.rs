@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex};
 use ccplane_agent::{Agent, Algorithm, Control, Options, Programs, Report};
 use ccplane_qdisc::{DelayModel, Ecn, LossModel};
 use ccplane_sim::{
-    Change, Config, Congestion, Direction, FlowSpec, LinkId, LinkSpec, LinkView, Network, Seen,
-    SimOptions, Simulation, SteerOptions, Step, Tracer, settings,
+    Config, Congestion, Direction, FlowSpec, LinkId, LinkSpec, LinkView, Network, NetworkChange,
+    Seen, SimOptions, Simulation, SteerOptions, Step, Tracer, settings,
 };
 use ccplane_transport::Kind;
 use ccplane_units::{Duration, Rate, Time};
@@ -169,7 +169,7 @@ impl Tracer for Trace {
 }
 
 /// Change of the path at a time in ms.
-type Planned = (u64, fn(LinkId) -> Change);
+type Planned = (u64, fn(LinkId) -> NetworkChange);
 
 /// Path and transfer of a test.
 struct Case {
@@ -617,7 +617,7 @@ fn every_mark_is_told_once() {
 /// spurious one.
 #[test]
 fn timeouts_are_told_and_undone_where_they_were_wrong() {
-    let outage: Vec<Planned> = vec![(2_000, Change::Down), (3_000, Change::Up)];
+    let outage: Vec<Planned> = vec![(2_000, NetworkChange::Down), (3_000, NetworkChange::Up)];
     let case = Case {
         changes: outage,
         ..Case::default()
@@ -635,7 +635,7 @@ fn timeouts_are_told_and_undone_where_they_were_wrong() {
     );
 
     let longer: Vec<Planned> = vec![(2_000, |link| {
-        Change::Delay(link, DelayModel::Fixed(ONE_WAY + Duration::from_secs(1)))
+        NetworkChange::Delay(link, DelayModel::Fixed(ONE_WAY + Duration::from_secs(1)))
     })];
     let case = Case {
         changes: longer,

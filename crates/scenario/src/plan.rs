@@ -10,7 +10,7 @@ mod tests;
 mod topology;
 
 use ccplane_network::{
-    Change as NetworkChange, LinkId, MEMORY_LIMIT, Network, NetworkError, NodeId, Routing, Spread,
+    LinkId, MEMORY_LIMIT, Network, NetworkChange, NetworkError, NodeId, Routing, Spread,
 };
 use ccplane_qdisc::{DelayModel, LineSpec};
 use ccplane_units::{Duration, Time};

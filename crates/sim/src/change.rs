@@ -1,15 +1,15 @@
 //! Changes of a network at run time.
 
-use ccplane_network::{Change, NetworkError, Routing};
+use ccplane_network::{NetworkChange, NetworkError, Routing};
 use ccplane_units::Time;
 
 use crate::{SimError, World};
 
 impl World {
     /// Returns an error if the change cannot be applied.
-    pub(crate) fn check_change(&self, change: &Change) -> Result<(), SimError> {
+    pub(crate) fn check_change(&self, change: &NetworkChange) -> Result<(), SimError> {
         match change {
-            Change::Line(link, line) => {
+            NetworkChange::Line(link, line) => {
                 self.known_link(*link)?;
                 match line.mean_rate() {
                     Some(rate) if rate.bytes_per_sec() == 0 => {
@@ -18,30 +18,32 @@ impl World {
                     _ => Ok(()),
                 }
             }
-            Change::Delay(link, _)
-            | Change::Loss(link, _)
-            | Change::Down(link)
-            | Change::Up(link) => self.known_link(*link),
-            Change::Route(at, to, link) => Ok(self.network.check_route(*at, *to, *link)?),
+            NetworkChange::Delay(link, _)
+            | NetworkChange::Loss(link, _)
+            | NetworkChange::Down(link)
+            | NetworkChange::Up(link) => self.known_link(*link),
+            NetworkChange::Route(at, to, link) => Ok(self.network.check_route(*at, *to, *link)?),
         }
     }
 
-    pub(crate) fn change(&mut self, now: Time, change: Change) -> Result<(), SimError> {
+    pub(crate) fn change(&mut self, now: Time, change: NetworkChange) -> Result<(), SimError> {
         match change {
-            Change::Line(link, line) => self.links.set_line(now, link.0, line, &mut self.events),
-            Change::Delay(link, delay) => {
+            NetworkChange::Line(link, line) => {
+                self.links.set_line(now, link.0, line, &mut self.events)
+            }
+            NetworkChange::Delay(link, delay) => {
                 self.links.set_delay(now, link.0, delay, &mut self.events)
             }
-            Change::Loss(link, loss) => self.links.set_loss(link.0, loss, self.options.seed),
-            Change::Down(link) => {
+            NetworkChange::Loss(link, loss) => self.links.set_loss(link.0, loss, self.options.seed),
+            NetworkChange::Down(link) => {
                 self.links.set_up(link.0, false);
                 self.find_routes()?;
             }
-            Change::Up(link) => {
+            NetworkChange::Up(link) => {
                 self.links.set_up(link.0, true);
                 self.find_routes()?;
             }
-            Change::Route(at, to, link) => {
+            NetworkChange::Route(at, to, link) => {
                 self.network.reroute(at, to, link);
                 self.find_routes()?;
             }

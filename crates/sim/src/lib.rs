@@ -43,7 +43,8 @@ mod world;
 pub use app::{App, AppId, Cause};
 pub use bundle::{BundleId, BundleSpec, BundleWay};
 pub use ccplane_network::{
-    Change, LinkId, LinkSpec, Network, NetworkError, NodeId, Path, Remark, Spread, topology,
+    LinkId, LinkSpec, Network, NetworkChange, NetworkError, NetworkPath, NodeId, Remark, Spread,
+    topology,
 };
 pub use ccplane_transport::{
     Config, Connection, Failure, MAX_CLASSES, Native, Rc3, Rc3Arrivals, Rc3Stats, Rc3Stop,

@@ -1,6 +1,6 @@
 //! Read access to a simulation: flows, links, counters and the digest.
 
-use ccplane_network::{LinkId, NodeId, Path};
+use ccplane_network::{LinkId, NetworkPath, NodeId};
 use ccplane_transport::{Connection, Failure, Native, OneWay, Rc3Arrivals, Rc3Stats};
 use ccplane_units::{Duration, Time};
 
@@ -126,10 +126,10 @@ impl World {
     }
 
     /// Returns the path of most flows between two hosts, without queueing.
-    pub fn path(&self, from: NodeId, to: NodeId) -> Result<Path, SimError> {
+    pub fn path(&self, from: NodeId, to: NodeId) -> Result<NetworkPath, SimError> {
         let (from, to) = (self.host_of(from)?, self.host_of(to)?);
         let links = self.routing.path(&self.network, from, to, 0)?;
-        Ok(Path::over(
+        Ok(NetworkPath::over(
             &links,
             |link| self.links.delay(link),
             |link| self.links.rate(link),

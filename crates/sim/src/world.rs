@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use ccplane_network::{
-    Change, LinkId, MEMORY_LIMIT, Network, NetworkError, NodeId, Routing, Spread,
+    LinkId, MEMORY_LIMIT, Network, NetworkChange, NetworkError, NodeId, Routing, Spread,
 };
 use ccplane_qdisc::DropReason;
 use ccplane_transport::Native;
@@ -80,7 +80,7 @@ pub struct World {
     pub(crate) steered: Vec<Option<Steered>>,
     pub(crate) free_steered: Vec<u32>,
     pub(crate) apps: Vec<Installed>,
-    pub(crate) changes: Vec<Option<Change>>,
+    pub(crate) changes: Vec<Option<NetworkChange>>,
     pub(crate) datagrams: Datagrams,
     pub(crate) clocks: Clocks,
     pub(crate) counters: Counters,
@@ -162,7 +162,7 @@ impl World {
 
     /// Schedules a change of the network. A change of a link has to be scheduled before the link's
     /// first packet.
-    pub fn schedule(&mut self, at: Time, change: Change) -> Result<(), SimError> {
+    pub fn schedule(&mut self, at: Time, change: NetworkChange) -> Result<(), SimError> {
         self.check_change(&change)?;
         if let Some(link) = change.link() {
             if self.links.used(link.0) {

@@ -7,8 +7,8 @@ use ccplane_algorithms::{Parameters, by_name};
 use ccplane_bundle::{CAPABILITIES, Marks, Mode, Reason, SendboxConfig};
 use ccplane_datapath::Capabilities;
 use ccplane_sim::{
-    BundleId, BundleSpec, Change, Congestion, FlowSpec, LinkId, LinkSpec, Native, Network, NodeId,
-    SimError, SimOptions, Simulation, SteerOptions,
+    BundleId, BundleSpec, Congestion, FlowSpec, LinkId, LinkSpec, Native, Network, NetworkChange,
+    NodeId, SimError, SimOptions, Simulation, SteerOptions,
 };
 use ccplane_units::{Duration, Rate, Time};
 
@@ -247,7 +247,7 @@ fn pings_beside_others_do_not_limit_the_next_transfer() {
 #[test]
 fn a_way_back_that_is_cut_opens_the_bundle() {
     let (mut sim, site, bundle) = bundled(SendboxConfig::default(), 60);
-    sim.schedule(seconds(5), Change::Down(site.back))
+    sim.schedule(seconds(5), NetworkChange::Down(site.back))
         .expect("in time");
     sim.run_until(seconds(7)).expect("packets are conserved");
     let last = sim

@@ -7,8 +7,8 @@ use ccplane_agent::{Agent, Algorithm, Control, FlowInfo, Options, Programs, Repo
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_qdisc::{DelayModel, LineSpec, Shape};
 use ccplane_sim::{
-    Change, Congestion, FlowSpec, LinkSpec, Native, Network, NetworkError, NodeId, Seen, SimError,
-    SimOptions, Simulation, Spread, SteerOptions, Step, Tracer, parallel, topology,
+    Congestion, FlowSpec, LinkSpec, Native, Network, NetworkChange, NetworkError, NodeId, Seen,
+    SimError, SimOptions, Simulation, Spread, SteerOptions, Step, Tracer, parallel, topology,
 };
 use ccplane_units::{Duration, Rate, Time};
 
@@ -140,17 +140,17 @@ fn packets_are_conserved_whatever_the_links_do() {
         let mut sim = bulk(network, 3, 7);
         sim.schedule(
             us(1_000_000),
-            Change::Line(bottleneck, LineSpec::Constant(mbit(24))),
+            NetworkChange::Line(bottleneck, LineSpec::Constant(mbit(24))),
         )
         .expect("before the first packet");
         sim.schedule(
             us(2_000_000),
-            Change::Delay(bottleneck, DelayModel::Fixed(Duration::from_millis(1))),
+            NetworkChange::Delay(bottleneck, DelayModel::Fixed(Duration::from_millis(1))),
         )
         .expect("before the first packet");
-        sim.schedule(us(2_500_000), Change::Down(bottleneck))
+        sim.schedule(us(2_500_000), NetworkChange::Down(bottleneck))
             .expect("a link");
-        sim.schedule(us(2_600_000), Change::Up(bottleneck))
+        sim.schedule(us(2_600_000), NetworkChange::Up(bottleneck))
             .expect("a link");
         // Checked repeatedly, so also while packets are queued and in flight.
         for ms in 1..=40 {
@@ -189,7 +189,7 @@ fn time_never_goes_back_whatever_becomes_of_a_delay() {
             0 => overtaking,
             _ => DelayModel::Fixed(Duration::from_millis(1)),
         };
-        sim.schedule(us(ms * 1_000), Change::Delay(bottleneck, to))
+        sim.schedule(us(ms * 1_000), NetworkChange::Delay(bottleneck, to))
             .expect("a link");
     }
     let mut before = sim.now();
@@ -361,9 +361,9 @@ fn routes_lead_round_a_link_that_is_down() {
     let detour = network.link_named("u->t").expect("it is there");
     let mut sim = Simulation::new(network, SimOptions::seeded(1)).expect("valid");
     sim.add_flow(FlowSpec::new(a, b)).expect("a path");
-    sim.schedule(us(500_000), Change::Down(direct))
+    sim.schedule(us(500_000), NetworkChange::Down(direct))
         .expect("a link");
-    sim.schedule(us(1_000_000), Change::Up(direct))
+    sim.schedule(us(1_000_000), NetworkChange::Up(direct))
         .expect("a link");
     sim.run_until(us(500_000)).expect("no stall");
     assert_eq!(sim.link(detour).expect("it is there").accepted, 0);

@@ -10,8 +10,8 @@ use ccplane_algorithms::Registry;
 use ccplane_datapath::Capabilities;
 use ccplane_qdisc::LineSpec;
 use ccplane_sim::{
-    AgentId, BundleId, Change, Config, Congestion, FlowId, LinkId, Native, PacketLog, SimError,
-    SimOptions, Simulation, SteerOptions, Tracer, World,
+    AgentId, BundleId, Config, Congestion, FlowId, LinkId, Native, NetworkChange, PacketLog,
+    SimError, SimOptions, Simulation, SteerOptions, Tracer, World,
 };
 use ccplane_units::{Bytes, Duration, Time};
 
@@ -349,7 +349,7 @@ impl<'s> Job<'s> {
     /// Mean time that packets that count waited at the drawn link before their own transmission
     /// began, µs, where its rate is steady.
     fn waited_mean_us(&self, link: &LinkRecord) -> Option<f64> {
-        let changes = |change: &(Time, Change)| matches!(&change.1, Change::Line(link, _) if *link == self.plan.main);
+        let changes = |change: &(Time, NetworkChange)| matches!(&change.1, NetworkChange::Line(link, _) if *link == self.plan.main);
         let LineSpec::Constant(rate) = self.plan.network.spec(self.plan.main)?.line else {
             return None;
         };
@@ -370,9 +370,9 @@ impl<'s> Job<'s> {
         };
         let changes = self.plan.events.iter().filter_map(|(at, change)| {
             let change = match change {
-                Change::Line(of, next) if *of == link => Carrying::Line(next),
-                Change::Up(of) if *of == link => Carrying::Up(true),
-                Change::Down(of) if *of == link => Carrying::Up(false),
+                NetworkChange::Line(of, next) if *of == link => Carrying::Line(next),
+                NetworkChange::Up(of) if *of == link => Carrying::Up(true),
+                NetworkChange::Down(of) if *of == link => Carrying::Up(false),
                 _ => return None,
             };
             Some((at.since(Time::ZERO), change))

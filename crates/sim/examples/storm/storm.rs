@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ccplane_qdisc::{DelayModel, LineSpec, LossModel};
 use ccplane_sim::{
-    Change, Congestion, FlowId, FlowSpec, SimError, SimOptions, Simulation, SteerOptions,
+    Congestion, FlowId, FlowSpec, NetworkChange, SimError, SimOptions, Simulation, SteerOptions,
 };
 use ccplane_transport::State;
 use ccplane_units::{Duration, Probability, Rate, Time};
@@ -119,27 +119,27 @@ impl<'a> Storm<'a> {
         for fault in &plan.faults {
             let share = |thousandth: u64| Probability::from_parts((thousandth << 32) / 1_000);
             let (worse, better) = match fault.what {
-                What::Down => (Change::Down(link), Change::Up(link)),
+                What::Down => (NetworkChange::Down(link), NetworkChange::Up(link)),
                 What::Slow(percent) => {
                     let slow = Rate::from_bytes_per_sec(
                         (plan.rate.bytes_per_sec() * percent / 100).max(1_000),
                     );
                     let line = LineSpec::Constant;
                     (
-                        Change::Line(link, line(slow)),
-                        Change::Line(link, line(plan.rate)),
+                        NetworkChange::Line(link, line(slow)),
+                        NetworkChange::Line(link, line(plan.rate)),
                     )
                 }
                 What::Loss(thousandth) => {
                     let loss = LossModel::Bernoulli(share(thousandth));
                     (
-                        Change::Loss(link, loss),
-                        Change::Loss(link, LossModel::NONE),
+                        NetworkChange::Loss(link, loss),
+                        NetworkChange::Loss(link, LossModel::NONE),
                     )
                 }
                 What::Reorder(percent) => (
-                    Change::Delay(link, plan.jitter(percent)),
-                    Change::Delay(link, DelayModel::Fixed(plan.delay)),
+                    NetworkChange::Delay(link, plan.jitter(percent)),
+                    NetworkChange::Delay(link, DelayModel::Fixed(plan.delay)),
                 ),
                 _ => continue,
             };

@@ -2,7 +2,7 @@
 //! share against Reno in the Reno-friendly region.
 
 use ccplane_qdisc::{DelayModel, QueueSpec, Shape, Size};
-use ccplane_sim::{Change, FlowId, LinkSpec, Native};
+use ccplane_sim::{FlowId, LinkSpec, Native, NetworkChange};
 use ccplane_units::Duration;
 
 use super::loss::simulated;
@@ -54,10 +54,10 @@ fn the_window_between_losses_is_the_cubic() {
     for n in 0..losses {
         let down = first + f64::from(n) * period;
         path.sim
-            .schedule(at(down), Change::Down(path.forward))
+            .schedule(at(down), NetworkChange::Down(path.forward))
             .unwrap();
         path.sim
-            .schedule(at(down + 0.002), Change::Up(path.forward))
+            .schedule(at(down + 0.002), NetworkChange::Up(path.forward))
             .unwrap();
     }
     let flow = path.flow(Native::cubic_without_hystart(), config());

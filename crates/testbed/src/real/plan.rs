@@ -5,7 +5,7 @@ use ccplane_lab::Contender;
 use ccplane_lab::Error;
 use ccplane_lab::scenario::Scenario;
 use ccplane_lab::scenario::plan::Plan;
-use ccplane_network::{Change, LinkId};
+use ccplane_network::{LinkId, NetworkChange};
 use ccplane_qdisc::DelayModel;
 
 use super::events::{LinkChange, LinkEvent};
@@ -54,7 +54,7 @@ impl RealPlan {
 /// Returns the plan's changes as the emulator takes them. Changes of other links and of routes are
 /// not supported, and refused before.
 pub(crate) fn link_events(plan: &Plan, layout: &Layout) -> Vec<LinkEvent> {
-    let event = |(at, change): &(_, Change)| {
+    let event = |(at, change): &(_, NetworkChange)| {
         let change_of = |link: LinkId, change| {
             let side = layout.side_of(&plan.network.link_name(link))?;
             Some(LinkEvent {
@@ -64,14 +64,14 @@ pub(crate) fn link_events(plan: &Plan, layout: &Layout) -> Vec<LinkEvent> {
             })
         };
         match change {
-            Change::Line(link, line) => change_of(*link, LinkChange::Line(line.clone())),
-            Change::Delay(link, DelayModel::Fixed(delay)) => {
+            NetworkChange::Line(link, line) => change_of(*link, LinkChange::Line(line.clone())),
+            NetworkChange::Delay(link, DelayModel::Fixed(delay)) => {
                 change_of(*link, LinkChange::Delay(*delay))
             }
-            Change::Loss(link, loss) => change_of(*link, LinkChange::Loss(*loss)),
-            Change::Up(link) => change_of(*link, LinkChange::Up(true)),
-            Change::Down(link) => change_of(*link, LinkChange::Up(false)),
-            Change::Delay(..) | Change::Route(..) => None,
+            NetworkChange::Loss(link, loss) => change_of(*link, LinkChange::Loss(*loss)),
+            NetworkChange::Up(link) => change_of(*link, LinkChange::Up(true)),
+            NetworkChange::Down(link) => change_of(*link, LinkChange::Up(false)),
+            NetworkChange::Delay(..) | NetworkChange::Route(..) => None,
         }
     };
     plan.events.iter().filter_map(event).collect()
