@@ -31,6 +31,9 @@ pub enum Error {
     /// A benchmark's program does not compile.
     #[error(transparent)]
     Program(#[from] ccplane_lang::Diagnostics),
+    /// A program that a benchmark starts is not there.
+    #[error(transparent)]
+    Missing(Box<ccplane::program::Failure>),
     /// Something else.
     #[error("{what}")]
     Failed {
@@ -39,6 +42,12 @@ pub enum Error {
         /// The likely fix, where there is one.
         hint: Option<&'static str>,
     },
+}
+
+impl From<ccplane::program::Failure> for Error {
+    fn from(failure: ccplane::program::Failure) -> Error {
+        Error::Missing(Box::new(failure))
+    }
 }
 
 impl Error {

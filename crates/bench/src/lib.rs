@@ -8,6 +8,7 @@
 pub mod agent;
 pub mod arena;
 pub mod capi;
+mod command;
 pub mod control_loop;
 pub mod datapath;
 pub mod dx;
@@ -23,5 +24,6 @@ mod rounds;
 pub mod sim;
 pub mod transport;
 
+pub use command::main_with;
 pub use error::Error;
 pub use figures::{Figure, Figures};

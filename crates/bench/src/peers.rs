@@ -140,7 +140,7 @@ impl Peer {
         let ours = std::env::current_exe().map_err(failed("this program".to_owned()))?;
         let who = if who == Who::Bound { "bound" } else { "ours" };
         let mut command = Command::new(ours);
-        command.args(["bench", "peer", who]).arg(&path);
+        command.args(["peer", who]).arg(&path);
         command
             .args(updates.then_some("--updates"))
             .stdout(Stdio::piped());

@@ -136,7 +136,7 @@ fn instructions_per_hop() -> Result<f64, String> {
         let output = Command::new("valgrind")
             .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
             .arg(program)
-            .args(["bench", "sim", "--only-incast-ms", &length.to_string()])
+            .args(["sim", "--only-incast-ms", &length.to_string()])
             .output()
             .map_err(|error| {
                 format!("valgrind does not start ({error}); install it for this figure")

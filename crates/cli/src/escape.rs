@@ -2,7 +2,7 @@
 //! control characters, which would forge lines or control the terminal.
 
 /// Escapes every control character of a string from outside.
-pub(crate) fn printable(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     escape(text, &[])
 }
 

@@ -35,6 +35,8 @@ mod metrics;
 mod new;
 mod paper;
 mod places;
+#[doc(hidden)]
+pub mod program;
 mod program_text;
 mod python;
 mod qdisc;
@@ -59,6 +61,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::exit::Failure;
+
 /// A congestion-control plane: algorithms run outside the datapath and steer real traffic.
 #[derive(Parser)]
 #[command(
@@ -69,12 +73,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
     arg_required_else_help = true
 )]
 struct Cli {
-    /// Print one JSON object on one line instead of text.
-    #[arg(long, short = 'j', global = true)]
-    json: bool,
-    /// More about what happens: -v information, -vv debugging.
-    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
-    verbose: u8,
+    #[command(flatten)]
+    common: program::Common,
     #[command(subcommand)]
     command: Command,
 }
@@ -128,9 +128,6 @@ enum Command {
     Bench(bench::BenchCommand),
     /// Run a published experiment and set its figures beside the paper's.
     Paper(paper::PaperArgs),
-    /// The other end of `paper ccp-ipc`: echoes datagrams on its standard input.
-    #[command(name = ccplane_paper::ECHO_COMMAND, hide = true)]
-    Echo,
     /// Ask an algorithm what RFC 9743 asks of a new congestion control: verdicts, figures, a page.
     Evaluate(evaluate::EvaluateArgs),
     /// Score algorithms in seconds, against those that are in use: a gate, and what a score is made
@@ -184,35 +181,31 @@ pub fn main_with(registry: Registry) -> ExitCode {
     status(std::env::args_os(), registry).into()
 }
 
-/// Runs a command line, of which the first word is the program: its exit code. What is wrong with
-/// the words themselves ends the process, as `--help` does.
+/// Runs a command line, of which the first word is the program, and returns its exit code. Two kinds
+/// of command lines end the process: wrong words, as `--help` does, and a command that is a program
+/// of its own (`ccplane-NAME`), which replaces the process.
 pub fn status(words: impl IntoIterator<Item = OsString>, registry: Registry) -> u8 {
     let words: Vec<OsString> = words.into_iter().collect();
+    let command = command();
+    if let Err(failure) = program::hand_over(&words, &command) {
+        return failure.report(false);
+    }
     if registry.python().is_none()
         && let Err(failure) = python::hand_over(&words)
     {
         return failure.report(false);
     }
     let registry = registry.with_files(|path| program_text::read(path));
-    let given = command().get_matches_from(words);
+    let given = command.get_matches_from(words);
     let cli = Cli::from_arg_matches(&given).unwrap_or_else(|e| e.exit());
-    let level = match cli.verbose {
-        0 => "warn",
-        1 => "info",
-        _ => "debug",
-    };
-    let filter =
-        tracing_subscriber::EnvFilter::try_from_env("CCPLANE_LOG").unwrap_or_else(|_| level.into());
-    // Who embeds the command may have a subscriber, or run a second command line.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(log::Log)
-        .with_ansi(output::coloured())
-        .try_init();
-    output::draw_errors();
+    program::finish(&cli.common, || {
+        run_command(cli.command, registry, cli.common.json)
+    })
+}
 
-    let json = cli.json;
-    let outcome = match cli.command {
+/// Runs a command and returns its exit code.
+fn run_command(command: Command, registry: Registry, json: bool) -> Result<u8, Failure> {
+    match command {
         Command::Run(args) => run::run(args, &registry, json),
         Command::Compare(args) => compare::run(&args, json),
         Command::Check(args) => check::run(&args, json),
@@ -227,34 +220,24 @@ pub fn status(words: impl IntoIterator<Item = OsString>, registry: Registry) -> 
             algorithms::run(&registry, json);
             Ok(())
         }
-        Command::Emu(args) => match emu::run(&args, json) {
-            Ok(code) => return output::end(code),
-            Err(failure) => Err(failure),
-        },
+        Command::Emu(args) => return emu::run(&args, json),
         Command::Send(args) => send::run(&args, &registry, json),
         Command::Recv(args) => recv::run(&args, json),
         Command::Quic(command) => quic::run(&command, &registry, json),
         Command::Qdisc(command) => qdisc::run(&command, json),
         Command::Gateway(command) => gateway::run(command, registry, json),
-        Command::Bench(command) => bench::run(&command, &registry, json),
-        Command::Paper(args) => paper::run(&args, &registry, json),
-        Command::Echo => paper::echo(),
+        Command::Bench(bench::BenchCommand::Python) => Err(python::bench(registry.python(), json)),
+        // Their programs were looked for before.
+        Command::Bench(_) => Err(program::missing("bench")),
+        Command::Paper(_) => Err(program::missing("paper")),
         Command::Evaluate(args) => evaluate::run(&args, &registry, json),
-        Command::Arena(args) => match arena::run(&args, &registry, json) {
-            Ok(code) => return output::end(code),
-            Err(failure) => Err(failure),
-        },
+        Command::Arena(args) => return arena::run(&args, &registry, json),
         Command::Doctor => doctor::run(json),
         Command::Completions(args) => {
-            manual::completions(&args, command());
+            manual::completions(&args, self::command());
             Ok(())
         }
-        Command::Man(args) => manual::man(&args, command(), json),
-    };
-    // The log comes before the final error.
-    log::flush();
-    output::end(match outcome {
-        Ok(()) => 0,
-        Err(failure) => failure.report(json),
-    })
+        Command::Man(args) => manual::man(&args, self::command(), json),
+    }
+    .map(|()| 0)
 }

@@ -33,7 +33,7 @@ pub(crate) fn hand_over(words: &[OsString]) -> Result<(), Failure> {
 
 /// Becomes the benchmark of the Python package; returns only when that cannot be. `within`: the
 /// interpreter of this process.
-pub(crate) fn bench(within: Option<&Path>, json: bool) -> Failure {
+pub fn bench(within: Option<&Path>, json: bool) -> Failure {
     let python = within.map_or(OsStr::new("python3"), Path::as_os_str);
     let mut words: Vec<OsString> = vec!["-m".into(), "ccplane.bench".into()];
     words.extend(json.then(|| "--json".into()));

@@ -573,6 +573,11 @@ fn speed(result: &RunResult, scenario: &Scenario, seeds: Seeds) -> String {
 
 /// The command line of this process, as a shell takes it.
 pub fn command_line() -> String {
+    quoted("ccplane")
+}
+
+/// Returns these words and the arguments of this process, as a shell reads them.
+pub(crate) fn quoted(first: &str) -> String {
     let quote = |word: String| {
         let plain = !word.is_empty()
             && word
@@ -584,7 +589,7 @@ pub fn command_line() -> String {
             format!("'{}'", word.replace('\'', r"'\''"))
         }
     };
-    std::iter::once("ccplane".to_owned())
+    std::iter::once(first.to_owned())
         .chain(std::env::args().skip(1).map(quote))
         .collect::<Vec<_>>()
         .join(" ")

@@ -195,25 +195,6 @@ fn quantities_that_make_no_sense_are_usage_errors() {
 }
 
 #[test]
-fn the_benchmark_of_dx_takes_what_asks_for_time_stamps() {
-    fails(
-        &["bench", "dx", "--alg", "native:cubic"],
-        2,
-        &["kernel's own"],
-    );
-    fails(
-        &["bench", "dx", "--alg", "reno"],
-        2,
-        &["asks for no time stamps"],
-    );
-    fails(
-        &["bench", "dx", "--alg", "dx:headroom=wide"],
-        2,
-        &["headroom"],
-    );
-}
-
-#[test]
 fn the_benchmark_of_python_is_its_packages() {
     let bench = |name: &str, python: Option<&str>| {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -257,49 +238,6 @@ fn the_benchmark_of_python_is_its_packages() {
 }
 
 #[test]
-fn a_published_experiment_runs_where_it_can_and_overwrites_nothing() {
-    fails(
-        &["paper", "ccp-interval", "--datapath", "sim"],
-        2,
-        &["ccp-interval", "it runs on linux"],
-    );
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("thesis");
-    fs::create_dir_all(&folder).expect("the test's folder can be made");
-    fs::write(folder.join("thesis.tex"), "all of it").expect("and written");
-    let out = folder.display().to_string();
-    fails(
-        &["paper", "ccp-incast", "--quick", "--out", &out],
-        2,
-        &["thesis", "--force"],
-    );
-    assert_eq!(fs::read_dir(&folder).expect("it is still there").count(), 1);
-    fails(
-        &[
-            "paper",
-            "ccp-fidelity",
-            "--trace",
-            "/no/such",
-            "--datapath",
-            "sim",
-        ],
-        2,
-        &["/no/such"],
-    );
-    fails(
-        &[
-            "paper",
-            "ccp-fidelity",
-            "--datapath",
-            "sim",
-            "--repeats",
-            "3",
-        ],
-        2,
-        &["the number of repeats is 3", "kernel TCP"],
-    );
-}
-
-#[test]
 fn an_unknown_algorithm_is_told_with_what_there_is() {
     fails(
         &["attach", "--alg", "cubik"],
@@ -310,14 +248,6 @@ fn an_unknown_algorithm_is_told_with_what_there_is() {
         &["attach", "--alg", "cubic:hystart=sometimes"],
         2,
         &["sometimes", "hystart"],
-    );
-    fails(&["paper", "no-such"], 2, &["ccp-fidelity"]);
-    fails(&["paper", "/no/such.toml"], 2, &["/no/such.toml"]);
-    let paper = "name = \"mine\"\ntitle = \"t\"\nsource = \"s\"\nbase = \"01-one-flow\"\n[[contenders]]\nalgorithm = \"reno\"\n";
-    fails(
-        &["paper", &scratch("mine.toml", paper)],
-        2,
-        &["mine.toml:5", "contender"],
     );
     if nix::unistd::geteuid().is_root() {
         fails(
@@ -454,14 +384,14 @@ fn control_characters_of_a_file_reach_no_terminal() {
 
 #[test]
 fn an_error_as_json_is_one_object() {
-    let output = ccplane(&["--json", "paper", "no-such"]);
+    let output = ccplane(&["--json", "attach", "--alg", "native:reno"]);
     let object: serde_json::Value =
         serde_json::from_slice(&output.stdout).expect("one JSON object");
     assert_eq!(object["kind"], "usage");
     assert!(
         object["hint"]
             .as_str()
-            .is_some_and(|h| h.contains("ccp-fidelity"))
+            .is_some_and(|h| h.contains("ccplane algorithms"))
     );
     assert_eq!(output.status.code(), Some(2));
 }
@@ -723,15 +653,14 @@ fn standard_output_that_closes_is_a_quiet_end_and_a_full_one_an_error() {
         env!("CARGO_MANIFEST_DIR")
     );
     let results = format!("{}/printed", env!("CARGO_TARGET_TMPDIR"));
-    let commands: [&[&str]; 6] = [
+    let commands: [&[&str]; 5] = [
         &["algorithms"],
         &["algorithms", "--json"],
-        &["paper", "list"],
         &["check", "-v", &program],
         &["run", &scenario, "--out", &results, "--force"],
         &["no-such-command", "--json"],
     ];
-    for arguments in &commands[..5] {
+    for arguments in &commands[..4] {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
         let (code, said) = with_output(arguments, writer);
@@ -754,7 +683,7 @@ fn standard_output_that_closes_is_a_quiet_end_and_a_full_one_an_error() {
     );
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
-    assert_eq!(with_output(commands[5], writer).0, Some(2));
+    assert_eq!(with_output(commands[4], writer).0, Some(2));
 }
 
 /// `--alg ./mine.py` hands the words over to Python, which must not import modules of the folder it

@@ -17,6 +17,7 @@ mod ccp_interval;
 mod ccp_ipc;
 mod ccp_scalability;
 mod ccp_slow_algorithm;
+mod command;
 mod dx;
 mod dx_accuracy;
 mod dx_testbed {
@@ -52,6 +53,7 @@ use ccplane_lab::Progress;
 use ccplane_lab::parts::Parts;
 use ccplane_lab::stats;
 
+pub use command::main_with;
 pub use file::{Paper, ReadError};
 use page::Findings;
 
@@ -273,7 +275,7 @@ pub fn by_name(name: &str) -> Option<Experiment<'static>> {
 
 /// The other end of an echo over a Unix socket: a command of its own name, hidden from people,
 /// calls it.
-pub use ccp_ipc::{ECHO_COMMAND, echo};
+use ccp_ipc::{ECHO_COMMAND, echo};
 
 /// The file by which a directory of results says whose they are.
 const MARK: &str = "experiment";

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
+use ccplane::program::find_ccplane;
 use ccplane_linux::Observed;
 use nix::sys::socket::{setsockopt, sockopt};
 
@@ -85,7 +86,7 @@ fn write(file: &Path, segments: u32) -> Result<(), Error> {
     std::fs::write(file, text).map_err(Error::because(file.display()))
 }
 
-/// `ccplane attach --watch` of this program, and its end.
+/// A process of `ccplane attach --watch`, which ends with this value.
 struct Attached {
     child: Child,
     file: PathBuf,
@@ -94,8 +95,7 @@ struct Attached {
 impl Attached {
     fn start(file: PathBuf) -> Result<Attached, Error> {
         let failed = |what: &str| Error::because(format!("{what} cannot be started"));
-        let ours = std::env::current_exe().map_err(failed("this program"))?;
-        let mut command = Command::new(ours);
+        let mut command = Command::new(find_ccplane()?);
         command.args(["attach", "--watch", "--alg"]).arg(&file);
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let child = ccplane_host::die_with_parent(&mut command)

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ccplane::program::find_ccplane;
 use ccplane_emu::{Config, Emulator, LinkConfig, Way};
 use ccplane_gateway::keys::PrivateKey;
 use ccplane_host::{Namespace, die_with_parent};
@@ -174,7 +175,7 @@ fn key_file(folder: &Path, site: usize) -> PathBuf {
     folder.join(format!("{site}.key"))
 }
 
-/// A gateway in a process of its own: this program's `gateway run`.
+/// A gateway in a process of its own: `ccplane gateway run`.
 struct Gateway(Child);
 
 impl Gateway {
@@ -189,7 +190,7 @@ impl Gateway {
         let (file, key) = (folder.join(format!("{site}.toml")), key_file(folder, site));
         let text = config(site, ends, keys, None).replace("site.key", &key.display().to_string());
         fs::write(&file, text).map_err(Error::because("write a gateway's configuration"))?;
-        let program = std::env::current_exe().map_err(Error::because("find this program"))?;
+        let program = find_ccplane()?;
         let mut command = Command::new(program);
         command
             .args(["gateway", "run"])

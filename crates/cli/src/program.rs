@@ -1,0 +1,265 @@
+//! Programs of their own: `ccplane NAME …` becomes the program `ccplane-NAME`, as in git.
+//!
+//! `ccplane-paper` and `ccplane-bench` are such programs. They use this library, which has what they
+//! share with the command: command lines, exit codes, progress bars and signals.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{self, ExitCode};
+
+use clap::{Args, FromArgMatches};
+use nix::unistd::{AccessFlags, access};
+
+pub use crate::attach::add;
+pub use crate::bench::{
+    AgainstArgs, BenchCommand, CapiArgs, DxArgs, GatewayArgs, KernelArgs, Peer, PeerArgs, QuicArgs,
+    SimArgs,
+};
+pub use crate::doctor::{Need, require};
+pub use crate::emu::recorded;
+pub use crate::escape::printable;
+pub use crate::exit::{Failure, Kind};
+pub use crate::interrupt::{flag, raised};
+pub use crate::paper::{PaperArgs, Where};
+pub use crate::python::bench as python_bench;
+pub use crate::run::{failure, percent_bar, show};
+
+use crate::{Registry, log, output, program_text, run};
+
+/// Commands of `ccplane --help` that are programs of their own.
+const PROGRAMS: [&str; 2] = ["bench", "paper"];
+
+/// Options that every command takes.
+#[derive(Args)]
+pub(crate) struct Common {
+    /// Print one JSON object on one line instead of text.
+    #[arg(long, short = 'j', global = true)]
+    pub json: bool,
+    /// More about what happens: -v information, -vv debugging.
+    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+}
+
+/// Runs a command with its log and its way of drawing errors, and returns the exit code.
+pub(crate) fn finish(common: &Common, run: impl FnOnce() -> Result<u8, Failure>) -> u8 {
+    let level = match common.verbose {
+        0 => "warn",
+        1 => "info",
+        _ => "debug",
+    };
+    let filter =
+        tracing_subscriber::EnvFilter::try_from_env("CCPLANE_LOG").unwrap_or_else(|_| level.into());
+    // A program that embeds the command may have a subscriber, or run a second command line.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(log::Log)
+        .with_ansi(output::coloured())
+        .try_init();
+    output::draw_errors();
+    let outcome = run();
+    // The log comes before the final error.
+    log::flush();
+    output::end(outcome.unwrap_or_else(|failure| failure.report(common.json)))
+}
+
+/// Runs the program `ccplane-NAME`: its command line is that of `ccplane NAME`.
+pub fn main<A: FromArgMatches>(
+    name: &str,
+    registry: Registry,
+    run: impl FnOnce(&A, &Registry, bool) -> Result<(), Failure>,
+) -> ExitCode {
+    let registry = registry.with_files(|path| program_text::read(path));
+    let words = ["ccplane".into(), name.into()].into_iter();
+    let words = words.chain(std::env::args_os().skip(1));
+    let command =
+        crate::command().mut_subcommand(name, |command| command.version(env!("CARGO_PKG_VERSION")));
+    let given = command.get_matches_from(words);
+    let (_, own) = given.subcommand().unwrap_or((name, &given));
+    let arguments = A::from_arg_matches(own).unwrap_or_else(|error| error.exit());
+    let common = Common::from_arg_matches(&given).unwrap_or_else(|error| error.exit());
+    finish(&common, || {
+        run(&arguments, &registry, common.json).map(|()| 0)
+    })
+    .into()
+}
+
+/// Returns the command line of this process, a program `ccplane-NAME`.
+pub fn command_line(name: &str) -> String {
+    run::quoted(&format!("ccplane {name}"))
+}
+
+/// Writes a line to standard output, which may be closed or full.
+pub fn print_line(text: impl fmt::Display) {
+    output::write(format_args!("{text}\n"));
+}
+
+/// Writes lines to standard output, which may be closed or full.
+pub fn print_lines(text: impl fmt::Display) {
+    output::write(format_args!("{text}"));
+}
+
+/// Returns the path of a program: in the folder of this one, else in a folder of PATH.
+pub fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // What a relative folder holds depends on the working directory.
+    let path = std::env::split_paths(&path).filter(|folder| folder.is_absolute());
+    let mut all = own_folder().into_iter().chain(path);
+    all.find_map(|folder| Some(folder.join(name)).filter(|file| is_program(file)))
+}
+
+/// Returns the path of the command `ccplane`.
+pub fn find_ccplane() -> Result<PathBuf, Failure> {
+    find("ccplane").ok_or_else(|| absent("ccplane", "ccplane", "cli"))
+}
+
+/// The folder of the running program, without links.
+fn own_folder() -> Option<PathBuf> {
+    let program = std::env::current_exe().ok()?;
+    program.parent().map(Path::to_owned)
+}
+
+fn is_program(file: &Path) -> bool {
+    file.is_file() && access(file, AccessFlags::X_OK).is_ok()
+}
+
+/// Becomes the program of this command line, unless the command is our own or there is no such
+/// program. Returns an error if the program cannot be started.
+pub(crate) fn hand_over(words: &[OsString], ours: &clap::Command) -> Result<(), Failure> {
+    let Some(call) = Call::of(words) else {
+        return Ok(());
+    };
+    let is_ours = ours.find_subcommand(call.name).is_some() && !PROGRAMS.contains(&call.name);
+    if is_ours || call.is_python_bench() {
+        return Ok(());
+    }
+    let Some(program) = find(&format!("ccplane-{}", call.name)) else {
+        return Ok(());
+    };
+    let why = process::Command::new(&program)
+        .args(call.options)
+        .args(call.words)
+        .args(call.help)
+        .exec();
+    let what = format!("{} cannot be run: {why}", program.display());
+    Err(Failure::text(Kind::Unsupported, what).hint("build or install it again"))
+}
+
+/// The failure of a command whose program was not found.
+pub(crate) fn missing(name: &str) -> Failure {
+    absent(&format!("ccplane {name}"), &format!("ccplane-{name}"), name)
+}
+
+fn absent(command: &str, program: &str, folder: &str) -> Failure {
+    let own = own_folder().map_or("the folder of this program".to_owned(), |folder| {
+        folder.display().to_string()
+    });
+    let what = format!(
+        "`{command}` needs the program {program}, which is neither in {own} nor in a folder of PATH"
+    );
+    let hint = format!(
+        "in ccplane's sources (a package has them in /usr/share/ccplane/src), `cargo build --release -p {program}` builds it to \
+         target/release, and `cargo install --path crates/{folder}` installs it into a folder of PATH"
+    );
+    Failure::text(Kind::Unsupported, what).hint(hint)
+}
+
+/// A command line `ccplane [OPTIONS] NAME WORDS`.
+#[derive(Debug, PartialEq, Eq)]
+struct Call<'w> {
+    options: &'w [OsString],
+    name: &'w str,
+    words: &'w [OsString],
+    /// `--help`, of `ccplane help NAME WORDS`.
+    help: Option<&'static str>,
+}
+
+impl Call<'_> {
+    fn of(all: &[OsString]) -> Option<Call<'_>> {
+        let all = all.get(1..)?;
+        let (options, rest) = all.split_at(all.iter().take_while(|word| is_common(word)).count());
+        let (name, words) = rest.split_first()?;
+        let (name, words, help) = match words.split_first() {
+            Some((name, words)) if *rest[0] == *"help" => (name, words, Some("--help")),
+            _ => (name, words, None),
+        };
+        let name = name.to_str()?;
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+        let is_name = !name.is_empty() && !name.starts_with('-') && name.chars().all(is_plain);
+        is_name.then_some(Call {
+            options,
+            name,
+            words,
+            help,
+        })
+    }
+
+    /// Whether it is `ccplane bench python`, which the Python package runs.
+    fn is_python_bench(&self) -> bool {
+        let mut words = self.words.iter().filter(|word| !is_common(word));
+        self.name == "bench" && self.help.is_none() && words.next().is_some_and(|w| w == "python")
+    }
+}
+
+/// Whether a word is options of every command, which take no value: `--json`, `-jv`.
+fn is_common(word: &OsStr) -> bool {
+    let letters = word.to_str().and_then(|word| word.strip_prefix('-'));
+    let is_short =
+        |letters: &str| !letters.is_empty() && letters.chars().all(|letter| "jv".contains(letter));
+    letters.is_some_and(|rest| rest == "-json" || rest == "-verbose" || is_short(rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<OsString> {
+        text.split_whitespace().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn a_command_line_is_split_at_the_command() {
+        let split = |text: &str| {
+            let all = words(text);
+            let join = |words: &[OsString]| words.join(OsStr::new(" ")).into_string().unwrap();
+            Call::of(&all).map(|call| {
+                let help = call.help.is_some();
+                (
+                    join(call.options),
+                    call.name.to_owned(),
+                    join(call.words),
+                    help,
+                )
+            })
+        };
+        let is = |options: &str, name: &str, words: &str, help| {
+            Some((options.to_owned(), name.to_owned(), words.to_owned(), help))
+        };
+        assert_eq!(split("ccplane paper list"), is("", "paper", "list", false));
+        assert_eq!(
+            split("ccplane --json -vv bench -- --json"),
+            is("--json -vv", "bench", "-- --json", false)
+        );
+        assert_eq!(split("ccplane help bench dx"), is("", "bench", "dx", true));
+        assert_eq!(split("ccplane help"), is("", "help", "", false));
+        for none in [
+            "",
+            "ccplane",
+            "ccplane --help paper",
+            "ccplane -- paper",
+            "ccplane ../paper",
+            "ccplane ./x",
+            "ccplane -j",
+        ] {
+            assert_eq!(split(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn the_benchmark_of_python_is_no_program() {
+        let is = |text: &str| Call::of(&words(text)).is_some_and(|call| call.is_python_bench());
+        assert!(is("ccplane bench python --json") && is("ccplane -v bench --json python"));
+        assert!(!is("ccplane bench dx python") && !is("ccplane help bench python"));
+    }
+}

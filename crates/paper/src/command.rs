@@ -1,0 +1,176 @@
+//! The program `ccplane-paper`: published experiments, run again, their figures beside the paper's.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use ccplane::program::{
+    self, Failure, Kind, Need, PaperArgs, Where, percent_bar, print_line, require,
+};
+use ccplane_algorithms::Registry;
+use ccplane_lab::Progress;
+use ccplane_report::Provenance;
+use indicatif::ProgressBar;
+
+use crate::{Datapath, ECHO_COMMAND, Experiment, Options, Paper, ReadError, Recorded};
+
+/// Runs the command line of this process, that of `ccplane paper`, with these algorithms.
+pub fn main_with(registry: Registry) -> ExitCode {
+    program::main("paper", registry, run)
+}
+
+/// Runs the command.
+fn run(args: &PaperArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
+    if args.name == "list" {
+        list(json);
+        return Ok(());
+    }
+    if args.name == ECHO_COMMAND {
+        return crate::echo().map_err(|error| Failure::new(Kind::Failed, error));
+    }
+    if args.name.ends_with(".toml") {
+        let paper = Paper::read(Path::new(&args.name)).map_err(|error| match error {
+            ReadError::Problem(problem) => Failure::diagnostic(Kind::Usage, problem),
+            error => Failure::new(Kind::Usage, error),
+        })?;
+        return of(&paper.experiment(), args, registry, json);
+    }
+    let Some(experiment) = crate::by_name(&args.name) else {
+        let known: Vec<&str> = crate::all().map(|e| e.name).collect();
+        return Err(Failure::text(
+            Kind::Usage,
+            format!("there is no experiment `{}`", args.name),
+        )
+        .hint(format!(
+            "there are: {}; a file of your own ends in .toml",
+            known.join(", ")
+        )));
+    };
+    of(&experiment, args, registry, json)
+}
+
+/// Runs an experiment.
+fn of(
+    experiment: &Experiment<'_>,
+    args: &PaperArgs,
+    registry: &Registry,
+    json: bool,
+) -> Result<(), Failure> {
+    let datapath = args.datapath.map(|place| match place {
+        Where::Sim => Datapath::Sim,
+        Where::Linux => Datapath::Linux,
+    });
+    if let Some(datapath) = datapath.filter(|datapath| !experiment.on.contains(datapath)) {
+        let name = experiment.name;
+        return Err(Failure::text(
+            Kind::Usage,
+            format!("`{name}` does not run there ({datapath})"),
+        )
+        .hint(format!(
+            "leave out --datapath: it runs on {}",
+            places(experiment)
+        )));
+    }
+    if experiment.on.contains(&Datapath::Linux) && datapath != Some(Datapath::Sim) {
+        let able = require(&[Need::Emulator, Need::KernelTcp]);
+        able.map_err(|failure| match experiment.on.contains(&Datapath::Sim) {
+            true => failure
+                .hint("add `--datapath sim` for its simulated part, which needs no privileges"),
+            false => failure,
+        })?;
+    }
+    let trace = args.trace.as_deref().map(recorded).transpose()?;
+    let directory = args.out.clone().unwrap_or_else(|| {
+        let quick = if args.quick { "-quick" } else { "" };
+        PathBuf::from("ccplane-results").join(format!("{}{quick}", experiment.name))
+    });
+    let command = program::command_line("paper");
+    let options = Options {
+        quick: args.quick,
+        datapath,
+        threads: args
+            .threads
+            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get())),
+        repeats: args.repeats,
+        any_build: args.any_build,
+        trace,
+        directory,
+        force: args.force,
+        provenance: Provenance::now(ccplane::build(), command.clone(), args.quick),
+        command,
+    };
+    let shown = Shown {
+        bar: percent_bar(),
+        stop: program::flag()?,
+    };
+    let outcome = experiment.run(&options, registry, &shown);
+    shown.bar.finish_and_clear();
+    let outcome = outcome.map_err(program::failure)?;
+    if json {
+        print_line(serde_json::Value::Object(outcome.figures));
+    } else {
+        print_line(outcome.text);
+        print_line(format_args!("report: {}", outcome.page.display()));
+    }
+    Ok(())
+}
+
+/// A recorded link. Parts know it by its file without the folder, so that they go on elsewhere,
+/// too, and what is in it.
+fn recorded(trace: &Path) -> Result<Recorded, Failure> {
+    let unread = |error| Failure::new(Kind::Usage, error);
+    let line = program::recorded(trace)?;
+    let text = std::fs::read(trace).map_err(unread)?;
+    let name = trace.file_name().unwrap_or_default().display();
+    let hash = blake3::hash(&text).to_hex();
+    Ok(Recorded {
+        name: format!("{name} {}", hash.get(..12).unwrap_or_default()),
+        file: trace.canonicalize().map_err(unread)?,
+        line,
+    })
+}
+
+/// `sim, linux`.
+fn places(experiment: &Experiment<'_>) -> String {
+    let all: Vec<String> = experiment.on.iter().map(Datapath::to_string).collect();
+    all.join(", ")
+}
+
+fn list(json: bool) {
+    if json {
+        let all: Vec<_> = crate::all()
+            .map(|e| serde_json::json!({ "name": e.name, "title": e.title, "source": e.source, "takes": e.takes, "on": places(&e), "repeats": e.repeats }))
+            .collect();
+        print_line(serde_json::json!({ "experiments": all }));
+        return;
+    }
+    for e in crate::all() {
+        print_line(format_args!(
+            "{}\n    {}\n    {}\n    on {}; takes {}{}",
+            e.name,
+            e.title,
+            e.source,
+            places(&e),
+            e.takes,
+            e.repeats.map_or(String::new(), |n| format!(
+                "; repeats runs on kernel TCP {n} times"
+            )),
+        ));
+    }
+}
+
+/// Progress on a terminal, nothing in a pipe.
+struct Shown {
+    bar: ProgressBar,
+    stop: Arc<AtomicBool>,
+}
+
+impl Progress for Shown {
+    fn advanced(&self, share: f64, what: &str) {
+        program::show(&self.bar, share, what);
+    }
+    fn cancelled(&self) -> bool {
+        program::raised(&self.stop)
+    }
+}
