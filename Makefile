@@ -10,6 +10,7 @@ RUN = --datapath linux --alg reno,cubic --vs native:reno,native:cubic --rate 96m
 run: build
 	cargo run --release --locked --quiet -- run $(RUN)
 
+# The command alone. `cargo build --release -p ccplane-paper -p ccplane-bench` builds its programs.
 build:
 	@scripts/setup
 	cargo build --release --locked

@@ -4,6 +4,8 @@
 //! references, or one JSON object. `linux::bench` stays where it is, as it plays the kernel's side
 //! of the datapath's own memory, and so does `capi::bench`, which calls the functions that C calls.
 #![forbid(unsafe_code)]
+// Standard output may be closed or full: `ccplane::program::print_line` reports it at the end.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod agent;
 pub mod arena;

@@ -124,9 +124,15 @@ enum Command {
     #[command(subcommand)]
     Gateway(gateway::GatewayCommand),
     /// Measure what ccplane costs, beside the reference.
+    ///
+    /// It is the program ccplane-bench, next to ccplane or in PATH. `cargo build --release -p
+    /// ccplane-bench` builds it from ccplane's sources.
     #[command(subcommand)]
     Bench(bench::BenchCommand),
     /// Run a published experiment and set its figures beside the paper's.
+    ///
+    /// It is the program ccplane-paper, next to ccplane or in PATH. `cargo build --release -p
+    /// ccplane-paper` builds it from ccplane's sources.
     Paper(paper::PaperArgs),
     /// Ask an algorithm what RFC 9743 asks of a new congestion control: verdicts, figures, a page.
     Evaluate(evaluate::EvaluateArgs),

@@ -5,6 +5,8 @@
 //! anybody's own runs like them. What a table of results cannot say is code, a file here for each
 //! figure; of some it is one half (`Coded`).
 #![forbid(unsafe_code)]
+// Standard output may be closed or full: `ccplane::program::print_line` reports it at the end.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod bundler;
 mod ccp;
