@@ -129,7 +129,15 @@ fn ctrl_c_ends_a_run() {
     command.args((command.get_program() != own).then_some("paper"));
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("interrupted");
     let _ = fs::remove_dir_all(&out);
-    let options = ["ccp-incast", "--datapath", "sim", "--threads", "1", "--out"];
+    let options = [
+        "ccp-incast",
+        "--datapath",
+        "sim",
+        "--quick",
+        "--threads",
+        "1",
+        "--out",
+    ];
     let child = command
         .args(options)
         .arg(&out)
