@@ -153,9 +153,10 @@ pub fn capi(data: &[u8]) {
                 assert!(known || flow == 0 || due == u64::MAX);
             }
             240..=247 => count(datapath, (opened, closed), &mut input),
-            // SAFETY: `datapath` is null or from `ccplane_open`.
             248..=251 => {
-                assert!([CCPLANE_ENOFD, CCPLANE_ENULL].contains(&unsafe { ccplane_fd(datapath) }))
+                // SAFETY: `datapath` is null or from `ccplane_open`.
+                let fd = unsafe { ccplane_fd(datapath) };
+                assert!([CCPLANE_ENOFD, CCPLANE_ENULL].contains(&fd));
             }
             // SAFETY: `datapath` is null or from `ccplane_open`, and the other pointers may be
             // null.

@@ -342,10 +342,7 @@ fn walk(link: &Link) -> Result<usize, SelectError> {
             Ok(count) => moved += count,
             // It pauses after a million sockets without output.
             Err(error)
-                if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) =>
-            {
-                ()
-            }
+                if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
             Err(error) => return Err(LoadError::io("walking the sockets")(error).into()),
         }
     }

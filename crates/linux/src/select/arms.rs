@@ -79,10 +79,7 @@ impl Arms {
                 Ok(0) => return Ok(()),
                 Ok(_) => (),
                 Err(error)
-                    if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) =>
-                {
-                    ()
-                }
+                    if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
                 Err(error) => {
                     return Err(LoadError::io("looking at the watched sockets")(error).into());
                 }
