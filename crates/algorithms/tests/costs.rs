@@ -9,12 +9,14 @@ use ccplane_algorithms::{Parameters, Registry};
 const PAGE: &str = "../../docs/algorithms/costs.md";
 const HEAD: &str = "# What the programs cost
 
-What the compiler counts of the programs of every algorithm with its default parameters, as `ccplane check` prints it: all instructions, the
-most that one ACK can execute, and variables, each 8 bytes of state a flow. An algorithm sets the program that its datapath can run.
+The compiler counts these costs for the programs of every algorithm with its default parameters;
+`ccplane check` prints the same numbers. *Instructions* is the size of the program, *worst ACK* the
+largest number of instructions that one ACK can execute, and each *variable* takes 8 bytes per flow.
+If an algorithm has several programs, it installs the one that its datapath can run.
 
 A test writes this page: `CCPLANE_GOLDEN=write cargo test -p ccplane-algorithms --test costs`.
 
-| algorithm | program | instructions | most an ACK | variables |
+| algorithm | program | instructions | worst ACK | variables |
 | --- | --- | --- | --- | --- |
 ";
 
