@@ -1,11 +1,11 @@
 "use strict";
-// The pictures are there without this. It lets a reader zoom and point into them, hide lines by the keys, and choose light
-// or dark. Lines are drawn already: what is shown is a view of them, and only the ticks of a view are drawn here.
+// Progressive enhancement: zooms and reads out charts, hides lines by their keys, switches the
+// theme. The charts are complete without it; only the ticks of a zoomed view are drawn here.
 (() => {
   const SVG = "http://www.w3.org/2000/svg";
-  // Lines that a reading names: more would not fit beside each other.
+  // Maximum number of lines in the readout; more do not fit.
   const NAMED = 8;
-  // Units of the picture: nearer ends of a drag are a click.
+  // Drags shorter than this, in SVG units, are clicks.
   const DRAG = 6;
   const numbers = text => text.split(" ").map(Number);
   const put = (parent, tag, attributes, text) => {
@@ -15,7 +15,7 @@
     return element;
   };
 
-  // Round values between two, and their texts: 1, 2 or 5 times a power of ten apart.
+  // Round values in a range and their labels; the step is 1, 2 or 5 times a power of ten.
   function ticks(from, to) {
     const raw = (to - from) / 5, power = 10 ** Math.floor(Math.log10(raw));
     const step = power * [1, 2, 5, 10].find(times => raw / power <= times + 1e-9);
@@ -26,7 +26,7 @@
     return found.map(at => [at, step >= 1 ? short(at) : at.toFixed(digits)]);
   }
 
-  // The places along a path of moves and steps: M x y, l dx dy.
+  // Absolute coordinates of a path of moves and relative steps: M x y, l dx dy.
   function places(d) {
     const xs = [], ys = [];
     let x = 0, y = 0;
@@ -39,7 +39,7 @@
     return { xs, ys };
   }
 
-  // The index of the value nearest to `at` in ascending ones.
+  // Index of the value nearest to `at`; `values` ascend.
   function nearest(values, at) {
     let low = 0, high = values.length - 1;
     while (high - low > 1) {
@@ -49,11 +49,11 @@
     return Math.abs(values[low] - at) <= Math.abs(values[high] - at) ? low : high;
   }
 
-  // What a picture takes along of the page's rules when it becomes a file of its own.
+  // Computed properties copied into a saved file, which has no style sheet.
   const KEPT = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linejoin", "paint-order", "vector-effect", "opacity",
     "visibility", "display", "font-family", "font-size", "font-weight"];
 
-  // Saves a picture as it is shown, in the colours that are shown.
+  // Saves a chart as displayed, in the current theme.
   function save(svg) {
     const copy = svg.cloneNode(true), [here, there] = [svg, copy].map(one => [one, ...one.querySelectorAll("*")]);
     here.forEach((element, n) => {
@@ -89,7 +89,7 @@
     saves.onclick = () => save(svg);
     let view = [from, to], read;
 
-    // Values from a place on the screen; null outside of the drawing.
+    // Value under the pointer; null outside the plot.
     const valueAt = event => {
       const { left: start, width: across } = svg.getBoundingClientRect();
       const share = ((event.clientX - start) * svg.viewBox.baseVal.width / across - left) / width;
@@ -122,7 +122,7 @@
       const shown = paths.map((path, n) => [path, read[n]]).filter(([path, { xs }]) => !path.hasAttribute("hidden") && xs.length);
       for (const [path, { xs, ys }] of shown.slice(0, NAMED)) {
         const n = nearest(xs, fine);
-        // Beyond the line's ends it has no value.
+        // No value beyond the ends of the line.
         const far = fine < xs[0] - inside / 50 || fine > xs[xs.length - 1] + inside / 50;
         const name = document.createElement("b");
         name.style.color = getComputedStyle(path).stroke;
@@ -169,7 +169,7 @@
     one.svg.addEventListener("dblclick", () => all("whole"));
   }
 
-  // Pictures that stand still are saved as they are.
+  // Static charts only get a button to save them.
   for (const svg of document.querySelectorAll("svg.chart")) {
     if (svg.closest(".live")) continue;
     const box = document.createElement("div"), saves = document.createElement("button");

@@ -1,34 +1,34 @@
-//! What is aimed at with a figure, and whether the figure keeps to it, as far as it is known.
+//! Targets of results, and verdicts on them.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// The range that a figure should lie in.
+/// Range in which a result should lie; the bounds are included.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Aim {
-    /// No more than this.
+    /// Upper bound.
     AtMost(f64),
-    /// No less than this.
+    /// Lower bound.
     AtLeast(f64),
-    /// Between these, both included.
+    /// Lower and upper bound.
     Within(f64, f64),
 }
 
-/// What came of an aim.
+/// Outcome of comparing a result with its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// The figure keeps to it; of an interval, all of it does.
+    /// The value, or the whole interval, lies inside the range.
     Met,
-    /// The figure does not keep to it; of an interval, nothing does.
+    /// The value, or the whole interval, lies outside the range.
     Missed,
-    /// The interval lies on both sides, or there is none: too few runs to tell.
+    /// The interval straddles a bound, or is missing: too few runs to decide.
     Undecided,
 }
 
 impl Aim {
-    /// What a single figure says. One that is no number misses.
+    /// Compares a single value with the target. NaN is a miss.
     pub fn judge(self, value: f64) -> Verdict {
         let (least, most) = self.range();
         if (least..=most).contains(&value) {
@@ -38,9 +38,9 @@ impl Aim {
         }
     }
 
-    /// What a confidence interval says. For a ratio to native this is an equivalence test whose
-    /// margin is the range's distance from 1: "as good as native" is claimed only where the whole
-    /// 95 % interval is within.
+    /// Compares a confidence interval with the target. For a ratio to native this is an equivalence
+    /// test whose margin is the distance of the range from 1: "as good as native" is claimed only
+    /// if the whole 95 % interval lies inside the range.
     pub fn judge_interval(self, interval: Option<(f64, f64)>) -> Verdict {
         let Some((low, high)) = interval.filter(|(low, high)| low.is_finite() && high.is_finite())
         else {
@@ -56,7 +56,7 @@ impl Aim {
         }
     }
 
-    /// What keeps to it.
+    /// Bounds of the range, infinite on an open side.
     fn range(self) -> (f64, f64) {
         match self {
             Aim::AtMost(most) => (f64::NEG_INFINITY, most),

@@ -1,9 +1,9 @@
-//! Line charts and box plots as SVG text: one engine for the pages and for pictures in the book.
+//! Line charts and box plots as SVG text, for HTML pages and for the book.
 //!
-//! These pictures are the same bytes wherever they are made, and show in any viewer. Colours come
-//! from custom properties with the page's names, so that a picture inside a page follows the page,
-//! and one in a file ([`standalone`]) the reader's preference for light or dark. A [`live`] one is
-//! the same drawing; the page's [`SCRIPT`] lets a reader zoom and point into it.
+//! Output is deterministic, byte for byte, and works in any SVG viewer. Colours are custom
+//! properties with the page's names: an inline chart follows the theme of its page, a
+//! [`standalone`] file the reader's preference for light or dark. A [`live`] chart is the same
+//! drawing, which the page's [`SCRIPT`] lets a reader zoom and inspect.
 
 mod boxes;
 mod draw;
@@ -14,37 +14,36 @@ pub use boxes::BoxPlot;
 pub use draw::{inline, standalone};
 pub use live::{Key, Live, SCRIPT, Width, keys, live};
 
-/// One panel.
+/// One panel of a picture.
 #[derive(Clone, Debug, Default)]
 pub struct Chart {
-    /// Above it, at the left; often what the vertical axis is.
+    /// Title above the panel, left-aligned; often the label of the vertical axis.
     pub title: String,
-    /// Below it.
+    /// Horizontal axis, below the panel.
     pub x: Axis,
-    /// At its left; the title says what it is, `label` is not drawn.
+    /// Vertical axis, at the left. Its `label` is not drawn; the title takes its place.
     pub y: Axis,
-    /// What is drawn.
+    /// Lines, drawn in this order.
     pub lines: Vec<Line>,
-    /// Horizontal guides: where, and their text.
+    /// Horizontal guides: value and label.
     pub guides: Vec<(f64, String)>,
 }
 
-/// An axis.
+/// Axis of a panel.
 #[derive(Clone, Debug, Default)]
 pub struct Axis {
-    /// What it is, with its unit.
+    /// Quantity and unit.
     pub label: String,
-    /// Logarithmic; values that are not above zero are left out.
+    /// True for a logarithmic axis; values at or below zero are left out.
     pub log: bool,
-    /// Its ends; those of what is drawn where it is absent, with zero included unless it is
-    /// logarithmic.
+    /// Range of the axis. Without one the data set it, extended to include zero on a linear axis.
     pub range: Option<(f64, f64)>,
-    /// What stands at 1, 2, 3 and so on; without names there are numbers.
+    /// Labels of the positions 1, 2, 3 and so on; empty for a numeric axis.
     pub names: Vec<String>,
 }
 
 impl Axis {
-    /// A linear one.
+    /// Creates a linear axis.
     pub fn linear(label: impl Into<String>) -> Axis {
         Axis {
             label: label.into(),
@@ -52,7 +51,7 @@ impl Axis {
         }
     }
 
-    /// A logarithmic one.
+    /// Creates a logarithmic axis.
     pub fn log(label: impl Into<String>) -> Axis {
         Axis {
             label: label.into(),
@@ -61,7 +60,7 @@ impl Axis {
         }
     }
 
-    /// One of names, from 1 on, each with as much room as the others.
+    /// Creates a categorical axis with equally wide slots at 1, 2, 3 and so on.
     pub fn named<N: Into<String>>(names: impl IntoIterator<Item = N>) -> Axis {
         let names: Vec<String> = names.into_iter().map(Into::into).collect();
         Axis {
@@ -71,7 +70,7 @@ impl Axis {
         }
     }
 
-    /// The same between these.
+    /// Sets the range.
     #[must_use]
     pub fn from_to(self, from: f64, to: f64) -> Axis {
         Axis {
@@ -81,57 +80,56 @@ impl Axis {
     }
 }
 
-/// A series.
+/// Data series.
 #[derive(Clone, Debug, Default)]
 pub struct Line {
-    /// Its name in the key above the panel.
+    /// Name in the key above the panel.
     pub label: String,
-    /// Its points from left to right; the line is broken where there is no value.
+    /// Points from left to right; a missing value breaks the line.
     pub points: Vec<(f64, Option<f64>)>,
-    /// Which of the palette's colours; they repeat after [`COLOURS`].
+    /// Index into the palette, modulo [`COLOURS`].
     pub colour: usize,
-    /// Filled down to zero, lightly: for what the other lines fill or leave.
+    /// Light fill down to zero, for the capacity that the other lines use or leave.
     pub area: bool,
-    /// For references, beside what is looked at.
+    /// Dashed stroke, for reference lines.
     pub dashed: bool,
-    /// A dot at every point, for a few measured values that the line only connects.
+    /// Dot at every point, for a few measured values that the line only connects.
     pub dots: bool,
-    /// What stands beside its last point. Live pictures have none.
+    /// Label next to the last point. Not drawn in live charts.
     pub beside: String,
-    /// Upright bars: where, from, to.
+    /// Vertical error bars: position, lower end, upper end.
     pub errors: Vec<(f64, f64, f64)>,
-    /// Box plots. Live pictures have none.
+    /// Box plots. Not drawn in live charts.
     pub boxes: Vec<BoxPlot>,
-    /// In a live picture: what the reading calls it, where the key above the panel does not name
-    /// it.
+    /// Live charts: name in the readout, used if the key above the panel has none.
     pub name: String,
-    /// In its colour's other shade. Only live pictures have it.
+    /// Live charts: secondary shade of the colour.
     pub second: bool,
-    /// Lengths of dashes and gaps, as SVG has them, in a live picture; none is a solid line.
+    /// Live charts: `stroke-dasharray` of SVG; empty for a solid line.
     pub dashes: &'static str,
-    /// In a live picture: which of the page's [`keys`] hides it.
+    /// Live charts: index of the page's [`keys`] entry that hides the line.
     pub of: Option<usize>,
-    /// In a live picture: one of many on top of each other.
+    /// Live charts: thin stroke, for many overlapping lines.
     pub thin: bool,
-    /// In a live picture: so much of its colour, percent, and the rest the page's; `None` is all of
-    /// it.
+    /// Live charts: percentage of the line's colour in a mix with the page's; `None` is the pure
+    /// colour.
     pub shade: Option<u8>,
 }
 
-/// What tells lines apart in a live picture: ours from native ones of the same colour, variants
-/// from each other.
+/// Line style in live charts. It distinguishes our algorithms from native ones of the same colour,
+/// and variants from each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Look {
-    /// Which of the palette's colours.
+    /// Index into the palette.
     pub colour: usize,
-    /// In the colour's other shade.
+    /// Secondary shade of the colour.
     pub second: bool,
-    /// Lengths of dashes and gaps, as SVG has them; none is a solid line.
+    /// `stroke-dasharray` of SVG; empty for a solid line.
     pub dashes: &'static str,
 }
 
 impl Line {
-    /// A continuous line.
+    /// Creates a continuous line.
     pub fn new(
         label: impl Into<String>,
         colour: usize,
@@ -145,7 +143,7 @@ impl Line {
         }
     }
 
-    /// A continuous line of a live picture, with a name for its reading and in no key.
+    /// Creates a continuous line of a live chart that is named in the readout but in no key.
     pub fn named(
         name: impl Into<String>,
         colour: usize,
@@ -157,8 +155,8 @@ impl Line {
         }
     }
 
-    /// Events: an upright stroke of this height above zero at each of these places, which ascend.
-    /// Those nearer to each other than `apart` are one.
+    /// Creates vertical strokes from zero to `height` at the positions `at`, which ascend. A
+    /// position closer than `apart` to the last stroke is skipped.
     pub fn strokes(
         name: impl Into<String>,
         colour: usize,
@@ -180,13 +178,13 @@ impl Line {
         }
     }
 
-    /// The same, filled down to zero.
+    /// Fills the area down to zero.
     #[must_use]
     pub fn area(self) -> Line {
         Line { area: true, ..self }
     }
 
-    /// The same, dashed.
+    /// Makes the line dashed.
     #[must_use]
     pub fn dashed(self) -> Line {
         Line {
@@ -195,7 +193,7 @@ impl Line {
         }
     }
 
-    /// The same, looking so.
+    /// Applies a line style.
     #[must_use]
     pub fn look(self, look: Look) -> Line {
         Line {
@@ -206,26 +204,26 @@ impl Line {
         }
     }
 
-    /// The same with dots.
+    /// Adds a dot at every point.
     #[must_use]
     pub fn dots(self) -> Line {
         Line { dots: true, ..self }
     }
 
-    /// The same with an error bar at each of these places: where, from, to.
+    /// Adds error bars: position, lower end, upper end.
     #[must_use]
     pub fn errors(self, errors: Vec<(f64, f64, f64)>) -> Line {
         Line { errors, ..self }
     }
 }
 
-/// How an area looks beside its colour. It is said at each, since few pictures have one.
+/// Style of a filled area. Inline rather than in [`STYLE`], since few charts have areas.
 const AREA: &str = "stroke: none; opacity: 0.16";
 
-/// Colours of the palette: Okabe and Ito's, which the colour-blind can tell apart.
+/// Number of colours in the palette, which is based on Okabe and Ito's for colour-blind readers.
 pub const COLOURS: usize = 6;
 
-/// What a page has to say once for the pictures inside it; the custom properties are the page's.
+/// CSS that a page includes once for its inline charts; the page defines the custom properties.
 pub const STYLE: &str = "\
 svg.chart { display: block; width: 100%; height: auto; font: 12px system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', 'DejaVu Sans', sans-serif; }
 svg.chart text { fill: var(--ink); } svg.chart .soft { fill: var(--muted); } svg.chart .title { font-weight: 600; }
@@ -239,9 +237,9 @@ svg.chart .f0 { fill: var(--c0); } svg.chart .f1 { fill: var(--c1); } svg.chart 
 svg.chart .f3 { fill: var(--c3); } svg.chart .f4 { fill: var(--c4); } svg.chart .f5 { fill: var(--c5); }
 ";
 
-/// The palette on a light page, and on a dark one, as custom properties.
+/// Palette of the light theme, as custom properties.
 pub const LIGHT: &str =
     "--c0: #0072b2; --c1: #c04a00; --c2: #00805c; --c3: #a3427a; --c4: #6b5b00; --c5: #444b52;";
-/// See [`LIGHT`].
+/// Palette of the dark theme.
 pub const DARK: &str =
     "--c0: #4db2f0; --c1: #ff8f4a; --c2: #2fcf9f; --c3: #ee8fc6; --c4: #dcc437; --c5: #c2cad2;";

@@ -1,8 +1,8 @@
-//! Pieces of a page.
+//! HTML fragments.
 
 use std::fmt::Write;
 
-/// Text as HTML that shows it, inside an element or a quoted attribute.
+/// Escapes text for element content and quoted attributes.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -18,13 +18,13 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// A number without needless zeros: 20, 0.5.
+/// Formats a number with at most three decimals, without trailing zeros: 20, 0.5.
 pub fn number(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Terms and what they are.
+/// Renders a definition list of (term, definition) rows.
 pub fn definitions<T: AsRef<str>>(rows: &[(&str, T)]) -> String {
     let mut out = String::from("<dl>");
     for (name, value) in rows {
@@ -38,12 +38,12 @@ pub fn definitions<T: AsRef<str>>(rows: &[(&str, T)]) -> String {
     out + "</dl>"
 }
 
-/// A paragraph in small print.
+/// Renders a paragraph in small print.
 pub fn note(text: &str) -> String {
     format!("<p class=\"note\">{}</p>", escape(text))
 }
 
-/// A list of sentences.
+/// Renders an unordered list, one item per sentence.
 pub fn list<T: AsRef<str>>(sentences: &[T]) -> String {
     let items: String = sentences
         .iter()
@@ -52,8 +52,8 @@ pub fn list<T: AsRef<str>>(sentences: &[T]) -> String {
     format!("<ul>{items}</ul>")
 }
 
-/// A box of complaints that nobody overlooks: who, and what is wrong with it. Nothing where there
-/// are none; beyond `most` only their number is said, and `rest` says where they are.
+/// Renders a warning box of (subject, problem) pairs, or nothing if there are none. Beyond `most`
+/// pairs only the number of further ones is shown, and `rest` names the place that lists them.
 pub fn warning<N: AsRef<str>, T: AsRef<str>>(
     title: &str,
     complaints: &[(N, T)],

@@ -1,9 +1,9 @@
-//! What a person looks at: pages, tables, charts, verdicts, and where figures come from.
+//! Presentation of results: HTML pages, tables, charts, verdicts and provenance.
 //!
-//! This crate knows how things are shown, and not what they are. A page's contents stand beside
-//! their data, built on these parts: [`Page`] is the shell of every page, [`Table`] a table for
-//! terminal and page, [`chart`] draws, [`Aim`] judges a figure, and [`Provenance`] says which
-//! program, machine and day made it.
+//! The crate renders results and does not interpret them; each page is assembled next to the data
+//! it shows. [`Page`] is the common page shell, [`Table`] renders to terminal and HTML, [`chart`]
+//! draws SVG, [`Aim`] compares a result with its target, and [`Provenance`] records the program,
+//! machine and day of a measurement.
 #![forbid(unsafe_code)]
 
 mod aim;

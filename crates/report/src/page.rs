@@ -1,18 +1,18 @@
-//! The shell of every page: one file that opens without a network, in the reader's light or dark.
+//! Shell of every page: a single self-contained file in the reader's light or dark theme.
 
 use crate::chart;
 use crate::html::escape;
 
-/// Colours beside the palette of charts, and its other shades, on a light page and on a dark one.
+/// Page colours besides the chart palette (`--s0` to `--s5` are its secondary shades), light theme.
 const LIGHT: &str = "--page: #ffffff; --ink: #1b1f24; --muted: #5b6570; --line: #d9dee4; --soft: #f4f6f8; --grid: #e9edf1; \
                      --guide: #8a949e; --warn: #8a4b00; --warn-soft: #fff4e3; --good: #1a6b3c; --bad: #a3182b; \
                      --s0: #3aa0dd; --s1: #f08a45; --s2: #37b892; --s3: #d98bb8; --s4: #b39a1c; --s5: #8b949e;";
-/// See [`LIGHT`].
+/// Dark counterpart of [`LIGHT`].
 const DARK: &str = "--page: #14171b; --ink: #e7eaee; --muted: #9aa5b1; --line: #2e353d; --soft: #1c2127; --grid: #252b32; \
                     --guide: #75808c; --warn: #f2b766; --warn-soft: #2c2318; --good: #6fcf97; --bad: #ff8f8f; \
                     --s0: #9cd3f7; --s1: #ffc29c; --s2: #9be5cd; --s3: #f6c4e1; --s4: #efe08e; --s5: #8b949e;";
 
-/// A page in the making. What is added stands in the order in which it was added.
+/// Page under construction. Fragments appear in the order in which they were added.
 #[derive(Clone, Debug)]
 pub struct Page {
     title: String,
@@ -24,7 +24,8 @@ pub struct Page {
 }
 
 impl Page {
-    /// An empty one. Both are text; the subtitle is a sentence on what it is about.
+    /// Starts an empty page. Both arguments are plain text; the subtitle is one sentence on the
+    /// subject.
     pub fn new(title: &str, subtitle: &str) -> Page {
         Page {
             title: escape(title),
@@ -36,19 +37,19 @@ impl Page {
         }
     }
 
-    /// Rules for what only this page has. They may use the custom properties: `--ink`, `--muted`,
-    /// `--good` and their like.
+    /// Appends CSS rules of this page. They may use the custom properties, such as `--ink`,
+    /// `--muted` and `--good`.
     pub fn style(&mut self, css: &str) {
         self.style += css;
     }
 
-    /// A piece of HTML.
+    /// Appends an HTML fragment.
     pub fn add(&mut self, html: &str) {
         self.body += html;
         self.body.push('\n');
     }
 
-    /// A piece of HTML under a heading.
+    /// Appends an HTML fragment under a heading; the heading is plain text.
     pub fn section(&mut self, heading: &str, html: &str) {
         self.add(&format!(
             "<section><h2>{}</h2>{html}</section>",
@@ -56,7 +57,7 @@ impl Page {
         ));
     }
 
-    /// How to make the page again: the command, and a piece of HTML on what comes of it.
+    /// Appends the section on reproducing the page: the command, and an HTML note on its result.
     pub fn again(&mut self, command: &str, note: &str) {
         let command = escape(command);
         self.section(
@@ -65,19 +66,19 @@ impl Page {
         );
     }
 
-    /// Where its figures come from, for the foot of the page: of [`Provenance`](crate::Provenance)
-    /// what holds for them.
+    /// Sets the provenance in the footer: the fields of [`Provenance`](crate::Provenance) that
+    /// apply.
     pub fn provenance(&mut self, provenance: &str) {
         self.provenance = format!(": {}", escape(provenance));
     }
 
-    /// Lets a reader zoom and point into its [live](chart::live) pictures, hide lines by their
-    /// keys, and choose light or dark. A page without it has no script at all.
+    /// Adds the script for zooming and reading [live](chart::live) charts, hiding lines by their
+    /// keys and choosing the theme. Other pages contain no script.
     pub fn live(&mut self) {
         self.live = true;
     }
 
-    /// The page. `footer` is a piece of HTML that says what else there is.
+    /// Renders the page. `footer` is an HTML fragment that points to further material.
     pub fn finish(self, footer: &str) -> String {
         let Page {
             title,
@@ -89,7 +90,7 @@ impl Page {
         } = self;
         let css = css();
         let (button, script) = match live {
-            // It does nothing without the script, which shows it.
+            // Has no effect without the script, which unhides it.
             true => (
                 "<button class=\"theme\" type=\"button\" hidden>Dark</button>\n",
                 format!("<script>\n{}</script>\n", chart::SCRIPT),
@@ -111,8 +112,8 @@ impl Page {
     }
 }
 
-/// The rules of every page. A script may set `data-theme` on the root; else the reader's preference
-/// holds, and paper is light.
+/// Style sheet of every page. A `data-theme` attribute on the root, set by the script, overrides
+/// the reader's colour-scheme preference; print is always light.
 fn css() -> String {
     let dark = format!("{DARK} {}", chart::DARK);
     format!(

@@ -1,25 +1,25 @@
-//! Where figures come from: the program, the machine, the day and the command that made them.
+//! Provenance of results: the program, machine, day and command that produced them.
 //!
-//! It stands beside figures and is no part of what they are compared or found again by: neither of
-//! a digest nor of the key of a part.
+//! Provenance is stored with the results but takes no part in comparing or caching them: it enters
+//! neither a digest nor the cache key of a part.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fmt, fs};
 
 use serde::{Deserialize, Serialize};
 
-/// What cannot be known here.
+/// Placeholder for a value that the host does not report.
 const UNKNOWN: &str = "unknown";
 
-/// The member of a JSON object of figures that holds it.
+/// Name of the provenance member in a JSON object of results.
 pub const MEMBER: &str = "provenance";
 
-/// The sources that the program was built of, as its build saw them.
+/// Source version of the program, recorded at build time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Build {
-    /// The commit, or `unknown`.
+    /// Git commit, or `unknown`.
     pub commit: String,
-    /// Whether sources differed from it; `None` where nobody knows.
+    /// True if the sources differed from the commit; `None` if unknown.
     pub dirty: Option<bool>,
 }
 
@@ -44,34 +44,33 @@ impl fmt::Display for Build {
     }
 }
 
-/// Where figures come from.
+/// Provenance of a set of results.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Provenance {
-    /// The commit that the program was built of, or `unknown`.
+    /// Git commit that the program was built from, or `unknown`.
     pub commit: String,
-    /// Whether sources differed from it; absent where nobody knows.
+    /// True if the sources differed from the commit; absent if unknown.
     pub dirty: Option<bool>,
-    /// Release of the kernel.
+    /// Kernel release.
     pub kernel: String,
-    /// Model of the CPU.
+    /// CPU model.
     pub cpu: String,
-    /// CPUs that this process may use.
+    /// CPUs available to the process.
     pub cores: usize,
-    /// The command that made the figures.
+    /// Command line that produced the results.
     pub command: String,
-    /// When they began, UTC: `2026-01-31`.
+    /// Start date, UTC: `2026-01-31`.
     pub day: String,
-    /// Whether they are of the short version, which is not to quote.
+    /// True for the shortened version of an experiment, whose results must not be quoted.
     pub quick: bool,
-    /// Runs on real packets that were tried for them, disturbed ones included; 1 where there are no
-    /// such parts.
+    /// Attempts on real packets, disturbed ones included; 1 for results without such parts.
     pub attempts: usize,
-    /// Load of the machine in the 1, 5 and 15 minutes before they began.
+    /// Load averages over 1, 5 and 15 minutes at the start.
     pub load: [f64; 3],
 }
 
 impl Provenance {
-    /// Of figures that begin now, on this machine.
+    /// Collects the provenance of results that start now on this machine.
     pub fn now(build: Build, command: String, quick: bool) -> Provenance {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         Provenance {
@@ -88,7 +87,7 @@ impl Provenance {
         }
     }
 
-    /// The program alone: all that figures in virtual time depend on.
+    /// Returns the source version, the only part that results in virtual time depend on.
     pub fn build(&self) -> Build {
         Build {
             commit: self.commit.clone(),
@@ -96,7 +95,7 @@ impl Provenance {
         }
     }
 
-    /// Day, program and machine, for a page.
+    /// Formats day, program and machine for a page.
     pub fn place(&self) -> String {
         let [one, ..] = self.load;
         format!(
@@ -109,15 +108,15 @@ impl Provenance {
         )
     }
 
-    /// All of it in one line, for a page or a terminal.
+    /// Formats everything in one line, for a page or a terminal.
     pub fn line(&self) -> String {
         let version = if self.quick { "quick" } else { "full" };
         format!("{}; {version}, {} attempts", self.place(), self.attempts)
     }
 
-    /// For an object of figures.
+    /// Converts to JSON for an object of results.
     pub fn json(&self) -> serde_json::Value {
-        // It consists of text and numbers; there is nothing to fail.
+        // Infallible: the struct has only strings and numbers.
         serde_json::to_value(self).unwrap_or_default()
     }
 }
@@ -126,7 +125,7 @@ fn some(text: &str) -> String {
     if text.is_empty() { UNKNOWN } else { text }.to_owned()
 }
 
-/// The first model that `/proc/cpuinfo` names; some architectures name none.
+/// Returns the first model name in `/proc/cpuinfo`; some architectures have none.
 fn cpu(info: &str) -> &str {
     let named = info
         .lines()
@@ -150,7 +149,7 @@ fn today() -> String {
     day(now.map_or(0, |since| since.as_secs()))
 }
 
-/// The date, UTC, so many seconds after 1970 began.
+/// Converts seconds since the Unix epoch to a UTC date.
 fn day(seconds: u64) -> String {
     let leap = |year: u64| {
         (year.is_multiple_of(4) && !year.is_multiple_of(100)) || year.is_multiple_of(400)

@@ -1,22 +1,21 @@
-//! Tables, for a terminal and for a page: the first column is text, the others are numbers and
-//! stand to the right.
+//! Tables for terminal and HTML. The first column is text; the others are right-aligned numbers.
 
 use std::fmt::Write;
 
 use crate::html::escape;
 
-/// A column's head.
+/// Column header.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Column {
-    /// Its name.
+    /// First line of the header.
     pub name: String,
-    /// A second line in small print, often the unit.
+    /// Second line in small print, often the unit.
     pub unit: String,
-    /// What it means in one sentence, which a page shows as a tooltip.
+    /// One-sentence explanation, shown as a tooltip in HTML.
     pub meaning: String,
 }
 
-/// A heading of two lines has a line break.
+/// Splits a header at its first line break into name and unit.
 impl From<&str> for Column {
     fn from(heading: &str) -> Column {
         let (name, unit) = heading.split_once('\n').unwrap_or((heading, ""));
@@ -24,14 +23,14 @@ impl From<&str> for Column {
     }
 }
 
-/// As of a `&str`.
+/// Same as for `&str`.
 impl From<String> for Column {
     fn from(heading: String) -> Column {
         heading.as_str().into()
     }
 }
 
-/// Name, unit and meaning.
+/// Takes name, unit and meaning.
 impl From<(&str, &str, &str)> for Column {
     fn from((name, unit, meaning): (&str, &str, &str)) -> Column {
         Column {
@@ -42,20 +41,20 @@ impl From<(&str, &str, &str)> for Column {
     }
 }
 
-/// Headings and rows.
+/// Column headers and rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
-    /// The heads, from the left.
+    /// Headers, left to right.
     pub columns: Vec<Column>,
-    /// One cell a column.
+    /// Rows, with one cell per column.
     pub rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// What a cell says that has nothing to say.
+    /// Content of a cell without a value.
     pub const NOTHING: &str = "–";
 
-    /// A table of these.
+    /// Creates a table from headers and rows.
     pub fn new<C: Into<Column>>(
         columns: impl IntoIterator<Item = C>,
         rows: Vec<Vec<String>>,
@@ -66,8 +65,7 @@ impl Table {
         }
     }
 
-    /// The same without the columns in which no row says anything: all cells are empty or
-    /// [`Table::NOTHING`].
+    /// Removes the columns whose cells are all empty or [`Table::NOTHING`]; the first column stays.
     #[must_use]
     pub fn without_empty(self) -> Table {
         let says = |column: usize| {
@@ -95,7 +93,7 @@ impl Table {
         }
     }
 
-    /// For a terminal: columns as wide as their widest cell.
+    /// Renders for a terminal; each column is as wide as its widest cell.
     pub fn text(&self) -> String {
         let letters = |text: &str| text.chars().count();
         let width = |(at, column): (usize, &Column)| {
@@ -110,7 +108,7 @@ impl Table {
         let line = |cells: &mut dyn Iterator<Item = &str>| {
             let mut out = String::new();
             for (at, (cell, width)) in cells.zip(&widths).enumerate() {
-                // To a text there is nothing to fail.
+                // Writing to a `String` cannot fail.
                 let _ = match at {
                     0 => write!(out, "{cell:<width$}"),
                     _ => write!(out, "  {cell:>width$}"),
@@ -130,7 +128,7 @@ impl Table {
         out
     }
 
-    /// For a page; a narrow window scrolls it. Spaces at the beginning of a cell stay.
+    /// Renders as HTML that scrolls in a narrow window. Leading spaces of a cell are kept.
     pub fn html(&self) -> String {
         let mut out = String::from("<div class=\"scroll\"><table class=\"figures\"><thead><tr>");
         for column in &self.columns {
@@ -159,7 +157,8 @@ impl Table {
     }
 }
 
-/// Formats a mean with its ±. Leaves the ± out if it rounds to zero, as for equal values.
+/// Formats a mean and its half-width as `mean ±half`. A half-width that rounds to zero is omitted,
+/// as for equal values.
 pub fn plus_minus(mean: f64, half: f64, digits: usize) -> String {
     let (mean, half) = (format!("{mean:.digits$}"), format!("{half:.digits$}"));
     match half
@@ -171,8 +170,8 @@ pub fn plus_minus(mean: f64, half: f64, digits: usize) -> String {
     }
 }
 
-/// Breaks each line of `text` between words so that none is wider than `width`, for paragraphs
-/// beside tables.
+/// Wraps each line of `text` at word boundaries to at most `width` columns, for paragraphs printed
+/// with tables.
 pub fn wrap(text: &str, width: usize) -> String {
     let mut out = String::with_capacity(text.len() + text.len() / 40);
     for line in text.lines() {

@@ -1,34 +1,34 @@
-//! Box plots: a handful of values as their median, quartiles, whiskers and what lies beyond.
+//! Box plots: median, quartiles, whiskers and outliers of a sample.
 
 use std::fmt::Write;
 
 use super::scale::{Scale, px};
 
-/// How far a whisker may reach, in heights of the box (Tukey 1977).
+/// Reach of a whisker, in heights of the box (Tukey 1977).
 const REACH: f64 = 1.5;
-/// The widest half of a box, and its share of the room that it has.
+/// Maximum half-width of a box, in SVG units, and its share of the slot.
 const WIDEST: f64 = 16.0;
 const SHARE: f64 = 0.3;
 
-/// A box at a place along the horizontal axis.
+/// Box plot at a position of the horizontal axis.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BoxPlot {
-    /// Where its middle stands.
+    /// Horizontal position of the centre.
     pub at: f64,
-    /// Half of the values are below.
+    /// Second quartile.
     pub median: f64,
-    /// A quarter of them is below the first, and above the second.
+    /// First and third quartile.
     pub quartiles: (f64, f64),
-    /// The last values within 1.5 heights of the box from its ends.
+    /// Extreme values within 1.5 box heights of the quartiles.
     pub whiskers: (f64, f64),
-    /// Values beyond.
+    /// Outliers: the values beyond the whiskers.
     pub outside: Vec<f64>,
 }
 
 impl BoxPlot {
-    /// Of these values; those that are not finite are left out, and of none there is no box.
-    /// Quartiles lie between two values where no value is at their place (definition 7 of Hyndman
-    /// and Fan 1996).
+    /// Summarises a sample; non-finite values are dropped. Returns `None` for an empty sample.
+    /// Quartiles are interpolated linearly (definition 7 of Hyndman and Fan 1996, the default of
+    /// R).
     pub fn of(at: f64, values: impl IntoIterator<Item = f64>) -> Option<BoxPlot> {
         let mut sorted: Vec<f64> = values
             .into_iter()
@@ -49,7 +49,8 @@ impl BoxPlot {
             at,
             median: quantile(0.5),
             quartiles,
-            // A quartile between two values that are both outside is where the whisker ends.
+            // A whisker is never shorter than its box: an interpolated quartile may lie between
+            // outliers.
             whiskers: (
                 sorted
                     .iter()
@@ -73,7 +74,7 @@ impl BoxPlot {
         })
     }
 
-    /// Its least and its largest value.
+    /// Iterates over the whisker ends and the outliers, for the range of the axis.
     pub(super) fn ends(&self) -> impl Iterator<Item = f64> {
         let outside = self.outside.iter().copied();
         [self.whiskers.0, self.whiskers.1]
@@ -81,7 +82,7 @@ impl BoxPlot {
             .chain(outside)
     }
 
-    /// Draws it in this colour of the palette, as far as the axes show it.
+    /// Draws the box in a palette colour; parts outside the axes are omitted.
     pub(super) fn draw(&self, out: &mut String, colour: usize, x: &Scale, y: &Scale) {
         let Some(middle) = x.at(self.at) else { return };
         let room = x.at(self.at - 0.5).zip(x.at(self.at + 0.5));
@@ -132,8 +133,7 @@ mod tests {
 
     #[test]
     fn a_box_has_known_answers() {
-        // R's quantile(c(1:9, 30)) says 3.25, 5.5, 7.75: whiskers reach to 14.5, and 30 lies
-        // beyond.
+        // R: quantile(c(1:9, 30)) is 3.25, 5.5, 7.75. The upper fence is 14.5, so 30 is an outlier.
         let values = [30.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, f64::NAN];
         let found = BoxPlot::of(1.0, values).unwrap();
         assert_eq!(
@@ -152,7 +152,7 @@ mod tests {
             (4.0, (4.0, 4.0), (4.0, 4.0))
         );
         assert!(one.outside.is_empty() && BoxPlot::of(1.0, []).is_none());
-        // Half of them alike: the box has no height, and everything else is outside.
+        // Both quartiles are 5: the box has no height, and every other value is an outlier.
         let flat = BoxPlot::of(1.0, [1.0, 5.0, 5.0, 5.0, 5.0, 9.0]).unwrap();
         assert_eq!((flat.whiskers, flat.outside), ((5.0, 5.0), vec![1.0, 9.0]));
     }
@@ -178,8 +178,8 @@ mod tests {
     #[test]
     fn boxes_stand_over_their_names() {
         let text = inline(&[chart()], "two");
-        // 692 units for two: the middles are at a quarter and at three quarters of them. 150 units
-        // for 80 to 100.
+        // The plot is 692 units wide: two slots are centred at a quarter and three quarters. 150
+        // units of height cover 80 to 100.
         assert!(
             text.contains(">reno</text>") && text.contains("native:cubic &amp; more</text>"),
             "{text}"

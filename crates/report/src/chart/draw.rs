@@ -1,4 +1,4 @@
-//! Panels with their axes, guides and lines.
+//! Panels with axes, guides and lines.
 
 use std::fmt::Write;
 
@@ -6,40 +6,42 @@ use super::scale::{Scale, px};
 use super::{AREA, COLOURS, Chart, DARK, LIGHT, Line, STYLE, live};
 use crate::html::escape;
 
-/// Of each panel: above, for title and key, and below, for the axis.
+/// Margins of a panel, in SVG units: above for title and key, below for the axis.
 const ABOVE: f64 = 24.0;
 const BELOW: f64 = 38.0;
-/// Left, for the values of the vertical axis, and right, for half a number.
+/// Margins of a panel: left for the labels of the vertical axis, right for half a label of the
+/// horizontal one.
 pub(super) const LEFT: f64 = 52.0;
 pub(super) const RIGHT: f64 = 16.0;
-/// What a letter takes at most on average at 12 px; keys are set by it. Too small and they overlap.
+/// Upper bound of the mean glyph width at 12 px, for laying out keys. A smaller value lets them
+/// overlap.
 const LETTER: f64 = 6.6;
 
-/// How large a panel is in the picture's own units, which a page scales, and who draws its lines.
+/// Dimensions of a panel in SVG units, which the page scales, and its kind.
 pub(super) struct Layout {
-    /// Of the picture.
+    /// Width of the picture.
     pub width: f64,
-    /// Height of the drawing itself.
+    /// Height of the plot area.
     pub inside: f64,
-    /// Lines and ticks in elements of their own, which a script moves.
+    /// True if lines and ticks go into elements of their own, which the script moves.
     pub live: bool,
 }
 
-/// Panels for paper, one below the other.
+/// Layout of static pictures: panels stacked vertically.
 const PAPER: Layout = Layout {
     width: 760.0,
     inside: 150.0,
     live: false,
 };
 
-/// The picture for use inside a page that says [`STYLE`] and has the custom properties.
+/// Renders a picture for a page that includes [`STYLE`] and defines the custom properties.
 pub fn inline(charts: &[Chart], described: &str) -> String {
     let mut out = String::new();
     picture(&mut out, charts, described, "");
     out
 }
 
-/// The picture as a file of its own.
+/// Renders a picture as a self-contained SVG file.
 pub fn standalone(charts: &[Chart], described: &str) -> String {
     let style = format!(
         "<style>\nsvg.chart {{ --page: #ffffff; --ink: #1b1f24; --muted: #5b6570; --grid: #e9edf1; --guide: #8a949e; {LIGHT} }}\n\
@@ -67,17 +69,17 @@ fn picture(out: &mut String, charts: &[Chart], described: &str, style: &str) {
 }
 
 impl Layout {
-    /// Of a panel.
+    /// Returns the height of a panel, margins included.
     pub fn height(&self) -> f64 {
         ABOVE + self.inside + BELOW
     }
 
-    /// The left upper corner of the drawing in a panel that begins at 0.
+    /// Returns the top-left corner of the plot area of a panel at 0.
     pub fn corner(&self) -> (f64, f64) {
         (LEFT, ABOVE)
     }
 
-    /// Where values lie in a panel that begins at `top`: across and upwards.
+    /// Returns the horizontal and vertical scale of a panel whose top edge is at `top`.
     pub fn scales(&self, chart: &Chart, top: f64) -> (Scale, Scale) {
         let values = || chart.lines.iter().flat_map(|line| &line.points);
         let guides = chart.guides.iter().map(|(at, _)| *at);
@@ -97,7 +99,7 @@ impl Layout {
     }
 }
 
-/// Draws one of them, its title beginning at `top`.
+/// Draws a panel whose top edge is at `top`.
 pub(super) fn panel(out: &mut String, chart: &Chart, top: f64, layout: &Layout) {
     let (x, y) = layout.scales(chart, top);
     let (top, inside) = (top + ABOVE, layout.inside);
@@ -117,7 +119,7 @@ pub(super) fn panel(out: &mut String, chart: &Chart, top: f64, layout: &Layout) 
     if layout.live {
         *out += "<g class=\"along\">";
     }
-    // Names that have no room beside each other stand higher and lower by turns.
+    // Labels too wide for their slot alternate between two heights.
     let longest = chart.x.names.iter().map(|name| name.chars().count()).max();
     let room = (right - LEFT) / chart.x.names.len().max(1) as f64;
     let in_turns = longest.is_some_and(|letters| letters as f64 * LETTER > room);
@@ -179,7 +181,7 @@ pub(super) fn panel(out: &mut String, chart: &Chart, top: f64, layout: &Layout) 
     );
 }
 
-/// The title, and what each colour is.
+/// Draws the title and the colour key.
 fn key(out: &mut String, chart: &Chart, top: f64, right: f64) {
     let base = px(top - 8.0);
     let _ = writeln!(
@@ -211,7 +213,7 @@ fn key(out: &mut String, chart: &Chart, top: f64, right: f64) {
     }
 }
 
-/// Its stroke: the palette's colour, or that colour's other shade.
+/// Returns the stroke class: a palette colour or its secondary shade.
 pub(super) fn class(line: &Line) -> String {
     format!(
         "{}{}",
@@ -283,7 +285,7 @@ fn draw(out: &mut String, line: &Line, x: &Scale, y: &Scale) {
     }
     if let Some((at, height)) = last.filter(|_| !line.beside.is_empty()) {
         let width = line.beside.chars().count() as f64 * LETTER;
-        // To the left where there is no room to the right.
+        // The label goes to the left of the point if there is no room to the right.
         let (at, anchor) = match at + 7.0 + width <= PAPER.width - RIGHT {
             true => (at + 7.0, "start"),
             false => (at - 7.0, "end"),

@@ -1,7 +1,8 @@
-//! Pictures that a reader zooms and points into, and the keys of a page that hide their lines.
+//! Interactive charts, which a reader can zoom and inspect, and the page keys that hide their
+//! lines.
 //!
-//! They are visible without a script, like all others. The page's script moves what is drawn here.
-//! It draws only the ticks of the visible part.
+//! The charts are complete without the script, like all others. The script moves what is drawn here
+//! and draws only the ticks of the visible range.
 
 use std::fmt::Write;
 
@@ -10,37 +11,38 @@ use super::scale::px;
 use super::{AREA, COLOURS, Chart, Line, Look};
 use crate::html::escape;
 
-/// What a page runs once for all its live pictures, its keys and its choice of light or dark.
+/// Script of a page: drives all live charts, the keys and the choice of theme.
 pub const SCRIPT: &str = include_str!("../../assets/charts.js");
 
-/// Parts of a unit in which lines are drawn. A reader zooms in by as much before corners show.
+/// Subdivisions of an SVG unit for the coordinates of lines: zooming up to this factor stays
+/// smooth.
 const FINE: f64 = 100.0;
 
-/// How much of the page a picture takes.
+/// Share of the page's width that a chart takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Width {
-    /// All of it.
+    /// Full width.
     #[default]
     Whole,
-    /// Half of it, with another beside it.
+    /// Half the width, next to another chart.
     Half,
 }
 
-/// What a reader is told who points at a picture.
+/// Readout under the pointer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Live {
-    /// How wide it is.
+    /// Width of the chart.
     pub width: Width,
-    /// Digits after the point, across and upwards.
+    /// Decimals of the horizontal and vertical value.
     pub digits: (usize, usize),
-    /// Units, across and upwards.
+    /// Units of the horizontal and vertical value.
     pub units: (&'static str, &'static str),
-    /// Pictures of one name, which have the same horizontal axis, are zoomed and pointed at
-    /// together; one without stands alone.
+    /// Group name. Charts of one group share a horizontal axis and are zoomed and read together; an
+    /// empty name is no group.
     pub along: &'static str,
 }
 
-/// A picture that the script takes up. Both axes are linear, and the horizontal one has a range.
+/// Renders a live chart. Both axes must be linear, and the horizontal one must have a range.
 pub fn live(chart: &Chart, reading: &Live) -> String {
     let layout = match reading.width {
         Width::Whole => Layout {
@@ -85,7 +87,8 @@ fn name(line: &Line) -> &str {
     }
 }
 
-/// The lines, in an element whose view the script narrows, in [`FINE`] parts of a unit.
+/// Draws the lines at a resolution of 1/[`FINE`] unit, in an element whose view box the script
+/// narrows.
 pub(super) fn lines(out: &mut String, chart: &Chart, top: f64, layout: &Layout) {
     let (width, height) = (layout.width - LEFT - RIGHT, layout.inside);
     let _ = writeln!(
@@ -107,7 +110,7 @@ pub(super) fn lines(out: &mut String, chart: &Chart, top: f64, layout: &Layout) 
             "" => String::new(),
             dashes => format!("stroke-dasharray: {dashes}"),
         };
-        // Where a browser does not mix colours the class has all of it.
+        // Browsers without `color-mix` fall back to the class's full colour.
         let shade = line.shade.map_or(String::new(), |percent| {
             format!(
                 "stroke: color-mix(in srgb, var(--{}) {percent}%, var(--page))",
@@ -140,7 +143,7 @@ pub(super) fn lines(out: &mut String, chart: &Chart, top: f64, layout: &Layout) 
     *out += "</svg>\n";
 }
 
-/// What lies between each unbroken part of a line and zero.
+/// Draws the area between zero and each unbroken part of a line.
 fn areas(out: &mut String, line: &Line, of: &str, place: impl Fn(f64, f64) -> Option<(i64, i64)>) {
     for part in line.points.split(|(_, value)| value.is_none()) {
         let (Some((first, _)), Some((last, _))) = (part.first(), part.last()) else {
@@ -159,8 +162,8 @@ fn areas(out: &mut String, line: &Line, of: &str, place: impl Fn(f64, f64) -> Op
     }
 }
 
-/// Steps from one place to the next: half the letters of places, and exact, as places are whole
-/// numbers.
+/// Encodes a path in relative steps: half the size of absolute coordinates, and exact, since
+/// coordinates are integers.
 fn path(places: impl Iterator<Item = Option<(i64, i64)>>) -> String {
     let mut out = String::new();
     let mut last = None;
@@ -176,17 +179,17 @@ fn path(places: impl Iterator<Item = Option<(i64, i64)>>) -> String {
     out
 }
 
-/// A key of a page: the line's look and its name.
+/// Entry of the page's keys: a line style and its name.
 #[derive(Clone, Copy, Debug)]
 pub struct Key<'a> {
-    /// Its name.
+    /// Text of the key.
     pub label: &'a str,
-    /// How its lines look.
+    /// Style of its lines.
     pub look: Look,
 }
 
-/// The keys of a page, which the `n`-th line's [`of`](Line::of) names by their place. With the
-/// script they hide lines; without it they say what is what.
+/// Renders the keys of a page; a line names its key by index ([`of`](Line::of)). The script makes
+/// them hide lines; without it they are a legend.
 pub fn keys(keys: &[Key<'_>]) -> String {
     let mut out = String::from("<div class=\"keys\" aria-label=\"Press to hide or show\">");
     for key in keys {

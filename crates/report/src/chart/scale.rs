@@ -1,8 +1,8 @@
-//! From values to places, and the round values along an axis.
+//! Mapping from values to coordinates, and round tick values.
 
 use super::Axis;
 
-/// From values to places.
+/// Mapping from the values of an axis to SVG coordinates.
 pub(super) struct Scale {
     log: bool,
     from: f64,
@@ -47,12 +47,12 @@ impl Scale {
         }
     }
 
-    /// Both ends; of a logarithmic axis their logarithms.
+    /// Returns both ends of the axis; logarithms (base 10) for a logarithmic one.
     pub fn ends(&self) -> (f64, f64) {
         (self.from, self.to)
     }
 
-    /// The place of a value; none outside of the axis.
+    /// Returns the coordinate of a value; `None` outside the axis.
     pub fn at(&self, value: f64) -> Option<f64> {
         if !value.is_finite() || self.log && value <= 0.0 {
             return None;
@@ -64,7 +64,7 @@ impl Scale {
             .then_some(self.start + share * (self.end - self.start))
     }
 
-    /// Places and texts of round values, or of names.
+    /// Returns coordinates and labels of round values, or of the names of a categorical axis.
     pub fn ticks(&self) -> Vec<(f64, String)> {
         if !self.names.is_empty() {
             let places = self.names.iter().zip(1u32..);
@@ -79,10 +79,9 @@ impl Scale {
             round_step(span / 5.0)
         };
         let first = (self.from / step - 1e-9).floor();
-        // At most a dozen by the choice of the step; the limit is for spans beyond what an f64
-        // divides.
+        // The step yields at most a dozen ticks; the clamp covers spans at the limits of f64.
         let count = ((self.to / step + 1e-9).floor() - first).clamp(0.0, 20.0) as i64 + 1;
-        // Few powers of ten leave room for those between.
+        // Below 2.5 decades there is room for ticks at 2 and 5.
         let between: &[f64] = if self.log && span < 2.5 {
             &[1.0, 2.0, 5.0]
         } else {
@@ -103,7 +102,7 @@ impl Scale {
     }
 }
 
-/// The next of 1, 2, 5 times a power of ten.
+/// Rounds up to 1, 2 or 5 times a power of ten.
 fn round_step(step: f64) -> f64 {
     let power = libm::pow(10.0, libm::log10(step.max(f64::MIN_POSITIVE)).floor());
     let times = step / power;
@@ -113,7 +112,7 @@ fn round_step(step: f64) -> f64 {
     round.unwrap_or(10.0) * power
 }
 
-/// A round number in few letters: 0.05, 20, 1k, 10M.
+/// Formats a round number compactly: 0.05, 20, 1k, 10M.
 fn short(value: f64) -> String {
     let (scaled, unit) = match value.abs() {
         v if v >= 0.999e9 => (value / 1e9, "G"),
@@ -126,7 +125,7 @@ fn short(value: f64) -> String {
     format!("{}{unit}", if text == "-0" { "0" } else { text })
 }
 
-/// A place, to a tenth of a unit.
+/// Formats a coordinate to a tenth of a unit.
 pub(super) fn px(at: f64) -> String {
     let text = format!("{at:.1}");
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
