@@ -1,8 +1,8 @@
-//! A Python class as an algorithm of the agent.
+//! Adapter from a Python class to an algorithm of the agent.
 //!
-//! A callback that raises ends the steering of its flow, and of no other: its datapath's NewReno
-//! has it from then on. Where a datapath cannot take a flow back, the flow runs the text of
-//! NewReno.
+//! An exception in a callback ends the control of its flow only: the flow returns to the NewReno of
+//! its datapath. If the datapath cannot take the flow back, the flow runs NewReno as a datapath
+//! program.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -24,16 +24,16 @@ use pyo3::types::{PyBytes, PyDict, PyTuple, PyType};
 use crate::flow::{Asked, Control, Flow, FlowInfo, FlowStats, duration};
 use crate::thread::visit;
 
-/// What a flow runs whose callback has raised, where its datapath does not take it back.
+/// Program of a flow after an exception, if its datapath cannot take the flow back.
 const RENO: &str = include_str!("../../crates/algorithms/text/reno.ccp");
-/// Its name among the programs, which no Python identifier is.
+/// Name of the fallback program. The spaces rule out a clash with a program of the class.
 const FALLBACK: &str = "newreno after an exception";
 
-/// What a class says of itself.
+/// Attributes of an algorithm class.
 struct Described {
-    /// By which flows choose it.
+    /// Name that selects the algorithm.
     name: String,
-    /// The name in the class, by which the kernel knows it.
+    /// `name` of the class, from which the kernel's name is derived.
     own_name: String,
     about: String,
     programs: Vec<(String, String)>,
@@ -42,7 +42,7 @@ struct Described {
     parameters: Vec<(String, String)>,
 }
 
-/// Adds classes to what the command line and experiments offer.
+/// Adds classes to the algorithms offered to the command line and to experiments.
 pub(crate) fn register(mut registry: Registry, classes: &[Bound<'_, PyAny>]) -> PyResult<Registry> {
     for class in classes {
         let described = describe(class)?;
@@ -55,7 +55,7 @@ pub(crate) fn register(mut registry: Registry, classes: &[Bound<'_, PyAny>]) -> 
     Ok(registry)
 }
 
-/// And Python files, by their paths.
+/// Adds the loader of Python files, which are selected by path.
 pub(crate) fn with_files(registry: Registry) -> Registry {
     let read = |path: &str, given: &Parameters| {
         visit(|py| {
@@ -80,7 +80,7 @@ pub(crate) fn with_files(registry: Registry) -> Registry {
                     known: known.collect(),
                 }));
             }
-            // Flows choose it by its path.
+            // A flow selects the algorithm by the path of its file.
             let named = Described {
                 name: path.to_owned(),
                 ..described
@@ -93,7 +93,8 @@ pub(crate) fn with_files(registry: Registry) -> Registry {
         .with_python(interpreter(), read)
 }
 
-/// The interpreter that this is in, which in a virtual environment is not the program that runs.
+/// Returns the path of this interpreter. In a virtual environment it differs from the executable of
+/// the process.
 fn interpreter() -> PathBuf {
     let named = visit(|py| {
         py.import("sys")?
@@ -107,8 +108,8 @@ fn interpreter() -> PathBuf {
         .unwrap_or_else(|| "python3".into())
 }
 
-/// What the registry says of a class, which lives as long as the process. The same for the same
-/// class: a search makes many runs of one.
+/// Returns the registry entry of a class, which lives as long as the process. Equal classes share
+/// an entry: a search runs one class many times, and each entry is leaked.
 fn doc(described: &Described) -> AlgorithmDoc {
     static KNOWN: Mutex<Vec<AlgorithmDoc>> = Mutex::new(Vec::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -139,7 +140,8 @@ fn doc(described: &Described) -> AlgorithmDoc {
     doc
 }
 
-/// Reads what stands in the class, and checks it: before anything runs, with what to do.
+/// Reads and validates the attributes of a class. Checked before anything runs, with errors that
+/// state the fix.
 fn describe(class: &Bound<'_, PyAny>) -> PyResult<Described> {
     let called = class
         .getattr("__name__")
@@ -150,7 +152,7 @@ fn describe(class: &Bound<'_, PyAny>) -> PyResult<Described> {
             "an algorithm is a class, or a function that makes an object of one",
         ));
     }
-    // What `ccplane.Algorithm` has only says that it is missing.
+    // The methods of `ccplane.Algorithm` only raise NotImplementedError, so they do not count.
     let base = class.py().import("ccplane")?.getattr("Algorithm")?;
     let has = |method: &str| {
         let bare = base.getattr(method).ok();
@@ -185,7 +187,7 @@ fn describe(class: &Bound<'_, PyAny>) -> PyResult<Described> {
         .map_err(|_| wrong("`programs` is no dict of names and program texts"))?
         .iter()
         .map(|(name, program)| {
-            // A class of `Fold` has its text.
+            // `programs` maps to `Fold` classes or to plain text.
             let text = program.getattr("text").unwrap_or(program);
             Ok((name.extract()?, text.extract()?))
         })
@@ -246,7 +248,7 @@ fn describe(class: &Bound<'_, PyAny>) -> PyResult<Described> {
     })
 }
 
-/// Makes an object of a class, with parameters as they were written: of the type of their defaults.
+/// Instantiates a class. Each parameter is converted from text to the type of its default.
 fn make(
     class: &Bound<'_, PyAny>,
     given: &Parameters,
@@ -279,7 +281,7 @@ fn make(
         .map_err(failed)
 }
 
-/// An object of a Python class.
+/// Instance of a Python class.
 struct PyAlgorithm {
     described: Described,
     fallback: Option<String>,
@@ -291,35 +293,35 @@ struct PyAlgorithm {
     on_close: Option<Py<PyAny>>,
     asked: Asked,
     control: Py<Control>,
-    /// Flows so far.
+    /// Number of flows opened so far.
     flows: u64,
-    /// By program: the class of its reports.
+    /// Report class by program id.
     reports: HashMap<u32, Py<PyType>>,
-    /// `ccplane._report.report_class`, and how an object of one is made of its fields.
+    /// `ccplane._report.report_class` and `tuple.__new__`, which makes a report from its fields.
     report_class: Py<PyAny>,
     new_report: Py<PyAny>,
-    /// `ccplane.batch.Batch`, where there is `on_reports`.
+    /// `ccplane.batch.Batch`; `None` if the class has no `on_reports`.
     batch_class: Option<Py<PyAny>>,
-    /// A callback has raised, and it was said.
+    /// True after the first exception, the only one that is logged.
     raised: bool,
 }
 
-/// What is kept of a flow.
+/// State of a flow.
 struct State {
     flow: Py<Flow>,
-    /// The algorithm's own; `None` where `open` has raised.
+    /// Return value of `open`; `None` if `open` raised.
     state: Option<Py<PyAny>>,
 }
 
 impl State {
-    /// The algorithm's own, of a flow that is still its.
+    /// Returns the algorithm's state unless a callback of the flow has raised.
     fn own(&self) -> Option<&Py<PyAny>> {
         let fallen = self.flow.get().fallen.load(Ordering::Relaxed);
         self.state.as_ref().filter(|_| !fallen)
     }
 }
 
-/// Reports of one program that came together: what `ccplane.batch.Batch` is made of.
+/// Reports of one program in one wake-up, from which a `ccplane.batch.Batch` is made.
 #[derive(Default)]
 struct Gathered {
     program: Option<u32>,
@@ -381,7 +383,7 @@ impl PyAlgorithm {
         })
     }
 
-    /// A callback has raised: said once with where, and these flows are NewReno's.
+    /// Handles an exception: logs the first with its traceback, and returns the flows to NewReno.
     fn failed(
         &mut self,
         py: Python<'_>,
@@ -438,7 +440,7 @@ impl PyAlgorithm {
         }
     }
 
-    /// Reports as arrays, those of one program at a time.
+    /// Passes the reports of a wake-up as arrays, one batch per run of reports of one program.
     fn together(
         &mut self,
         py: Python<'_>,
@@ -465,7 +467,7 @@ impl PyAlgorithm {
         self.pass(py, gathered, steering);
     }
 
-    /// Calls `on_reports`, and does what it asked.
+    /// Calls `on_reports` and applies what it set.
     fn pass(&mut self, py: Python<'_>, gathered: Gathered, steering: &mut Steering<'_>) {
         let (Some(on_reports), Some(class)) = (&self.on_reports, &self.batch_class) else {
             return;
@@ -516,7 +518,7 @@ impl PyAlgorithm {
         }
     }
 
-    /// A tuple of the fields, of a class that knows their names.
+    /// Makes a report: a tuple with named fields.
     fn report_object<'py>(
         &mut self,
         py: Python<'py>,
@@ -588,7 +590,7 @@ impl Algorithm for PyAlgorithm {
                 capabilities: steering.capabilities(),
                 fallen: AtomicBool::new(false),
             };
-            // Only out of memory.
+            // Allocation fails only if memory is exhausted.
             let flow = Py::new(py, flow).unwrap_or_else(|why| panic!("{why}"));
             let known = self.control.get().flows.lock();
             known

@@ -1,5 +1,5 @@
-//! What a callback costs: an agent that is given reports one after the other, or many at once, and
-//! nothing else. For `ccplane.bench`.
+//! Cost of a callback: an agent that handles reports one at a time or in batches, with no datapath.
+//! Used by `ccplane.bench`.
 #![expect(clippy::disallowed_methods, reason = "it measures real time")]
 
 use std::time::Instant;
@@ -17,7 +17,7 @@ use crate::algorithm::register;
 const PROGRAM: &str =
     "(def (Report (volatile acked 0))) (when (> Ack.bytes_acked 0) (:= Report.acked 1) (report))";
 
-/// What does nothing, in Rust.
+/// Baseline: a Rust algorithm that does nothing.
 struct Idle;
 
 impl Algorithm for Idle {
@@ -38,9 +38,9 @@ impl Algorithm for Idle {
     fn on_report(&mut self, (): &mut (), _report: &Report<'_>, _control: &mut Control<'_>) {}
 }
 
-/// Nanoseconds for a report of a class, or without one of an algorithm in Rust that does nothing:
-/// `flows` flows report by turns, or all at once, `rounds` times. The first variable of a report is
-/// 1448, others are 0.
+/// Returns nanoseconds per report, for a class or for the Rust baseline if there is none. `flows`
+/// flows report in turn, or all at once, `rounds` times. The first report variable is 1448, the
+/// others are 0.
 #[pyfunction]
 #[pyo3(signature = (class, flows, together, rounds))]
 pub(crate) fn drive(

@@ -1,4 +1,4 @@
-//! A simulation that is stepped from decision to decision, and a policy's flow wherever it runs.
+//! Simulation stepped from decision to decision, and the flow state of a policy on any datapath.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,8 +18,8 @@ use crate::Error;
 use crate::algorithm::{register, with_files};
 use crate::experiment::failed;
 
-/// Columns of the intervals that a step gives, in order; `link_…` are the link's, the last two are
-/// rewards.
+/// Columns of the intervals returned by a step. `link_…` columns are ground truth of the link; the
+/// last two are rewards.
 pub(crate) const COLUMNS: [&str; 13] = [
     "elapsed",
     "goodput",
@@ -36,10 +36,10 @@ pub(crate) const COLUMNS: [&str; 13] = [
     "aurora",
 ];
 
-/// A flow that has not said anything for so long in virtual time will not before it is over.
+/// Maximum virtual time to wait for a decision. A flow silent for longer stays so until it ends.
 const LONGEST_STEP: Duration = Duration::from_secs(10);
 
-/// What is decided on what: the same in the simulator and on real packets.
+/// Decision interval, observation and action of a policy, in the simulator and on real packets.
 #[derive(Clone)]
 struct Spec {
     step: Step,
@@ -78,7 +78,7 @@ impl Spec {
     }
 }
 
-/// A flow that is decided for.
+/// Flow controlled by a policy.
 struct Player {
     observer: Observer,
     actor: Actor,
@@ -90,7 +90,7 @@ impl Player {
     }
 }
 
-/// A policy's flow on any datapath: from reports to observations, from actions to windows.
+/// Flow of a policy on any datapath: turns reports into observations, and actions into windows.
 #[pyclass(module = "ccplane", frozen)]
 pub(crate) struct PolicyFlow(Mutex<Player>);
 
@@ -110,7 +110,8 @@ impl PolicyFlow {
         )))
     }
 
-    /// The observation after a report: its fields, and `urgent` and `now_us` behind them.
+    /// Returns the observation after a report, given as its fields followed by `urgent` and
+    /// `now_us`.
     fn observe<'py>(&self, py: Python<'py>, report: Vec<u64>) -> PyResult<Bound<'py, PyBytes>> {
         let wrong = || PyValueError::new_err("it is no report of a policy's program");
         let (totals, rest) = report
@@ -126,7 +127,8 @@ impl PolicyFlow {
         Ok(bytes_of(py, player.observer.values()))
     }
 
-    /// The window in bytes and the rate in bytes a second that an action means; 0 is none.
+    /// Converts an action to a window in bytes and a pacing rate in bytes per second; 0 means
+    /// unset.
     fn decide(&self, action: Vec<f32>) -> (u64, u64) {
         let decision = self
             .0
@@ -138,7 +140,7 @@ impl PolicyFlow {
     }
 }
 
-/// The text of the program of policies that decide at such steps.
+/// Returns the datapath program of policies with this decision interval.
 #[pyfunction]
 pub(crate) fn policy_program(step: &str) -> PyResult<String> {
     let step: Step = step
@@ -147,7 +149,7 @@ pub(crate) fn policy_program(step: &str) -> PyResult<String> {
     Ok(step.program())
 }
 
-/// Names of features, and of columns.
+/// Returns the names of the features and of the interval columns.
 #[pyfunction]
 pub(crate) fn policy_names() -> (Vec<&'static str>, Vec<&'static str>) {
     (
@@ -156,7 +158,7 @@ pub(crate) fn policy_names() -> (Vec<&'static str>, Vec<&'static str>) {
     )
 }
 
-/// A simulation whose contender's windows come from outside.
+/// Simulation with externally controlled windows of its contender.
 #[pyclass(module = "ccplane", frozen)]
 pub(crate) struct Episode {
     spec: Spec,
@@ -170,28 +172,28 @@ struct Live {
     episode: ccplane_lab::sim::Episode,
     seats: Seats,
     players: Vec<Player>,
-    /// Of each: it has something new to decide on.
+    /// Per player: true if it has a new observation to decide on.
     fresh: Vec<bool>,
 }
 
-/// What a step of one flow gave.
+/// Result of a step of one flow.
 struct Turn {
     values: Vec<f32>,
     interval: [f64; COLUMNS.len()],
     ended: bool,
 }
 
-/// Whether a flow is over: it has delivered all that it had, or was given up.
+/// Returns true if a flow has delivered all its data, or was abandoned.
 fn ended(seat: &Seat, episode: &ccplane_lab::sim::Episode) -> bool {
     seat.closed || episode.finished(seat.flow.flow)
 }
 
 impl Live {
-    /// Runs until one flow has something new to decide on, or each that lives, or nothing more is
-    /// to be expected.
+    /// Runs until one flow (or, with `each`, every live flow) has a new observation, or until no
+    /// more are expected.
     fn advance(&mut self, each: bool) -> Result<(), ccplane_lab::Error> {
         self.fresh.fill(false);
-        // Between two flows nobody lives: then the next is waited for.
+        // With `each`, gaps without a live flow are skipped until the next flow starts.
         let latest = if each {
             Time::MAX
         } else {
@@ -231,7 +233,7 @@ impl Live {
         Ok(())
     }
 
-    /// It comes into force when the simulation goes on.
+    /// Sets the action of a flow; it takes effect when the simulation resumes.
     fn decide(&mut self, n: usize, action: &[f32]) {
         if let (Some(player), Some(seat)) = (self.players.get_mut(n), self.seats.lock().get_mut(n))
         {
@@ -275,8 +277,7 @@ impl Live {
     }
 }
 
-/// Kleinrock's power of the link: the share of its rate that was used, times its round trip over
-/// the one that was seen; from 0 to 1.
+/// Kleinrock's power of the link, from 0 to 1: utilisation, times base RTT over measured RTT.
 fn power(now: &Interval, rate: f64, rtt: f64) -> f64 {
     let used = if rate > 0.0 {
         (now.goodput / rate).min(1.0)
@@ -291,8 +292,9 @@ fn power(now: &Interval, rate: f64, rtt: f64) -> f64 {
     }
 }
 
-/// 10 · throughput − 1000 · latency − 2000 · loss, in packets of 1,500 bytes a second and in
-/// seconds (Jay et al., ICML 2019, section 4.2, with the weights of their published code).
+/// Reward of Aurora: 10 · throughput − 1000 · latency − 2000 · loss, in packets of 1,500 bytes per
+/// second and in seconds (Jay et al., ICML 2019, section 4.2, with the weights of their published
+/// code).
 fn aurora(now: &Interval) -> f64 {
     10.0 * now.goodput / 1500.0 - 1e3 * now.rtt - 2e3 * now.loss
 }
@@ -302,7 +304,8 @@ impl Episode {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Decides for the only flow, and goes on; whether time is up.
+    /// Applies the action to the only flow and runs to its next decision. Returns true if time is
+    /// up.
     fn step_one(&self, action: &[f32]) -> Result<(Turn, bool), String> {
         let mut live = self.lock();
         let live = live.as_mut().ok_or("reset() comes before step()")?;
@@ -314,7 +317,7 @@ impl Episode {
     }
 }
 
-/// Observation, interval, and whether the flow has ended.
+/// Observation, interval, and true if the flow has ended.
 type Told<'py> = (Bound<'py, PyBytes>, [f64; COLUMNS.len()], bool);
 
 impl Turn {
@@ -342,8 +345,8 @@ impl Episode {
         })
     }
 
-    /// Begins anew: the text of a scenario, or the name or path of one, whose only contender comes
-    /// from outside. How many flows have something to decide on.
+    /// Starts an episode of a scenario, given as text, name or path, with an externally controlled
+    /// contender. Returns the number of flows that await a decision.
     fn reset(
         &self,
         py: Python<'_>,
@@ -390,7 +393,7 @@ impl Episode {
         Ok(count)
     }
 
-    /// How the flow of that number stands.
+    /// Returns the current observation and interval of flow `n`.
     fn look<'py>(&self, py: Python<'py>, n: usize) -> PyResult<Told<'py>> {
         let live = self.lock();
         let live = live.as_ref().filter(|live| n < live.players.len());
@@ -400,8 +403,8 @@ impl Episode {
             .told(py))
     }
 
-    /// Decides for the only flow and runs to its next decision: observation, interval, whether it
-    /// has ended, whether time is up.
+    /// Applies the action to the only flow and runs to its next decision. Returns the observation,
+    /// the interval, true if the flow has ended, and true if time is up.
     fn step<'py>(&self, py: Python<'py>, action: Vec<f32>) -> PyResult<(Told<'py>, bool)> {
         let (turn, over) = py
             .detach(|| self.step_one(&action))
@@ -409,8 +412,8 @@ impl Episode {
         Ok((turn.told(py), over))
     }
 
-    /// Decides for several flows and runs until each has something new to decide on: how many there
-    /// are by now, and whether time is up.
+    /// Applies actions to several flows and runs until every live flow has a new observation.
+    /// Returns the number of flows so far, and true if time is up.
     fn step_each(
         &self,
         py: Python<'_>,
@@ -430,15 +433,15 @@ impl Episode {
         .map_err(|why: String| Error::new_err(why))
     }
 
-    /// A hash of all that happened so far.
+    /// Hash of all events so far.
     #[getter]
     fn digest(&self) -> Option<String> {
         Some(format!("{:016x}", self.lock().as_ref()?.episode.digest()))
     }
 }
 
-/// Steps many simulations, so many at a time: observations and intervals one after the other, and
-/// of each whether its flow has ended, and whether time is up.
+/// Steps many simulations on at most `threads` threads. Returns the concatenated observations and
+/// intervals, and two arrays of flags: the flow has ended, and time is up.
 #[pyfunction]
 pub(crate) fn step_many<'py>(
     py: Python<'py>,
@@ -470,7 +473,7 @@ pub(crate) fn step_many<'py>(
             let others: Vec<_> = shares.map(|jobs| scope.spawn(move || run(jobs))).collect();
             let mut outcomes = run(ours);
             for other in others {
-                // A panic there goes on here.
+                // Propagate a panic of the worker.
                 outcomes.extend(
                     other
                         .join()

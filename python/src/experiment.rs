@@ -1,4 +1,4 @@
-//! Experiments, and the command line, with algorithms of Python.
+//! Experiments and the command line with Python algorithms.
 #![expect(
     clippy::disallowed_methods,
     reason = "Ctrl-C is looked for in real time"
@@ -22,10 +22,10 @@ use pyo3::prelude::*;
 use crate::Error;
 use crate::algorithm::{register, with_files};
 
-/// How soon Ctrl-C is noticed.
+/// Interval for polling signals, the maximum delay of Ctrl-C.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Runs a command line: its exit code.
+/// Runs a command line and returns its exit code.
 #[pyfunction]
 pub(crate) fn command(
     py: Python<'_>,
@@ -36,8 +36,8 @@ pub(crate) fn command(
     Ok(py.detach(|| ccplane::status(words, registry)))
 }
 
-/// What there is to say of a program: an error with place and fix, or its signals and warnings as
-/// JSON.
+/// Compiles a program. Returns the names of its report and control variables as JSON, or raises an
+/// error with position and fix.
 #[pyfunction]
 pub(crate) fn check(text: &str) -> PyResult<String> {
     let compiled = ccplane_lang::compile(text, &ccplane_lang::Limits::default())
@@ -48,8 +48,7 @@ pub(crate) fn check(text: &str) -> PyResult<String> {
     Ok(found.to_string())
 }
 
-/// What the compiler says of a program: problems with places in it, and warnings where there are no
-/// errors, as JSON.
+/// Compiles a program. Returns its errors, or its warnings if there are none, as JSON.
 #[pyfunction]
 pub(crate) fn compile(text: &str) -> String {
     let found = match ccplane_lang::compile(text, &ccplane_lang::Limits::default()) {
@@ -57,7 +56,7 @@ pub(crate) fn compile(text: &str) -> String {
         Err(errors) => Some(errors),
     };
     let problem = |problem: &ccplane_lang::Problem| {
-        // The text that came from Python counts characters.
+        // Positions in Python count characters, not bytes.
         let before = text.get(..problem.span().start as usize).unwrap_or(text);
         serde_json::json!({
             "at": before.chars().count(),
@@ -74,14 +73,14 @@ pub(crate) fn compile(text: &str) -> String {
     serde_json::json!({ "problems": problems }).to_string()
 }
 
-/// Of which build, machine and day figures are, as JSON.
+/// Returns the provenance of results: build, machine and day, as JSON.
 #[pyfunction]
 pub(crate) fn provenance(command: String) -> PyResult<String> {
     let provenance = Provenance::now(ccplane::build(), command, false);
     serde_json::to_string(&provenance).map_err(|why| Error::new_err(why.to_string()))
 }
 
-/// The result of a run.
+/// Result of a run.
 #[pyclass(module = "ccplane", frozen)]
 pub(crate) struct RunResult {
     result: ccplane_lab::result::RunResult,
@@ -90,18 +89,19 @@ pub(crate) struct RunResult {
 
 #[pymethods]
 impl RunResult {
-    /// What `summary.json` has.
+    /// Content of `summary.json`.
     fn summary_json(&self) -> String {
         files::summary(&self.result).to_string()
     }
 
-    /// The simulator's hash of all that happened.
+    /// Hash of all events of the simulation.
     #[getter]
     fn digest(&self) -> Option<&str> {
         self.result.digest.as_deref()
     }
 
-    /// Writes page and files to a folder, as `ccplane run --out`; the path of the page.
+    /// Writes the page and data files to a folder, like `ccplane run --out`. Returns the path of
+    /// the page.
     fn write(&self, folder: PathBuf) -> PyResult<PathBuf> {
         let failed = |why: files::WriteError| Error::new_err(why.to_string());
         std::fs::create_dir_all(&folder)
@@ -113,8 +113,8 @@ impl RunResult {
     }
 }
 
-/// Runs a scenario in the simulator. `given` is its text, and `folder` where the files that it
-/// names are; or a name of a shipped one, or a path.
+/// Runs a scenario in the simulator. `given` is the name of a shipped scenario, a path, or the text
+/// of one; `folder` is the base of relative paths in a text.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "as `ccplane.run` has them")]
 #[pyo3(signature = (given, folder, is_text, classes, contenders, seeds, threads))]
@@ -156,7 +156,7 @@ pub(crate) fn simulate(
         let (tell, told) = mpsc::channel();
         let (scenario, registry, options, stop) = (&scenario, &registry, &options, &stop);
         scope.spawn(move || {
-            // Whoever listens waits for it.
+            // The receiver outlives this thread: the scope joins it.
             let _ = tell.send(ccplane_lab::run(
                 &Sim::default(),
                 scenario,
@@ -165,7 +165,8 @@ pub(crate) fn simulate(
                 stop,
             ));
         });
-        // Whoever lets the lock go may be on another thread afterwards, as far as types know.
+        // `detach` requires `Send`, which a `Receiver` behind a reference is not; the mutex
+        // provides it.
         let told = Mutex::new(told);
         let wait = || {
             told.lock()
@@ -177,7 +178,7 @@ pub(crate) fn simulate(
                 Err(RecvTimeoutError::Timeout) => {
                     if let Err(why) = py.check_signals() {
                         stop.0.store(true, Ordering::Relaxed);
-                        // It ends at its next look.
+                        // The run polls `cancelled` and ends soon.
                         while matches!(py.detach(wait), Err(RecvTimeoutError::Timeout)) {}
                         return Err(why);
                     }
@@ -196,7 +197,7 @@ pub(crate) fn simulate(
     })
 }
 
-/// A scenario of its text, or of its name or path.
+/// Reads a scenario from text, or by name or path.
 pub(crate) fn scenario(given: &str, is_text: bool, folder: &Path) -> PyResult<Scenario> {
     match is_text {
         true => Scenario::parse("scenario", given, folder)
@@ -205,7 +206,7 @@ pub(crate) fn scenario(given: &str, is_text: bool, folder: &Path) -> PyResult<Sc
     }
 }
 
-/// What is wrong, with the place in the file and what helps.
+/// Converts an error, with its position in the file and the fix.
 pub(crate) fn failed(why: Unusable) -> PyErr {
     let problem = match why {
         Unusable::Scenario(problem) | Unusable::ScenarioFile(ReadError::Problem(problem)) => {
@@ -222,7 +223,7 @@ pub(crate) fn failed(why: Unusable) -> PyErr {
     }
 }
 
-/// Ctrl-C ends a simulation.
+/// Cancels a simulation on Ctrl-C.
 #[derive(Default)]
 struct Stop(AtomicBool);
 

@@ -1,4 +1,4 @@
-//! What callbacks are given: a flow to steer, what is known of it, and the algorithm's timer.
+//! Arguments of callbacks: the flow to control, its properties and the algorithm's timer.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
@@ -11,11 +11,11 @@ use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFloat};
 
-/// What callbacks have asked for, until they return: one command for each flow.
+/// Settings made by callbacks, buffered until the callback returns and sent as one command per
+/// flow.
 #[derive(Clone, Default)]
 pub(crate) struct Asked(Arc<Mutex<Vec<(FlowId, Ask)>>>);
 
-/// One thing asked for.
 enum Ask {
     Cwnd(u64),
     Rate(u64),
@@ -33,7 +33,7 @@ impl Asked {
             .push((flow, ask));
     }
 
-    /// Passes all of it on. A flow that is gone wants nothing any more.
+    /// Applies all buffered settings. Settings of flows that have ended are dropped.
     pub fn apply(&self, steering: &mut Steering<'_>) {
         let mut asked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let this = steering.this();
@@ -66,26 +66,27 @@ impl Ask {
     }
 }
 
-/// A flow to steer. What a callback sets reaches the datapath when it returns, as one command.
+/// Flow under control. Settings made in a callback reach the datapath as one command when the
+/// callback returns.
 #[pyclass(module = "ccplane", frozen)]
 pub(crate) struct Flow {
     pub number: u64,
     pub id: FlowId,
     pub asked: Asked,
     pub capabilities: Capabilities,
-    /// A callback of it has raised: it is steered no longer.
+    /// True after a callback of the flow has raised: the flow is no longer controlled.
     pub fallen: AtomicBool,
 }
 
 #[pymethods]
 impl Flow {
-    /// Its number among the flows of this algorithm object, from 0.
+    /// Number of the flow within this algorithm object, from 0.
     #[getter]
     fn id(&self) -> u64 {
         self.number
     }
 
-    /// What its datapath can do.
+    /// Capabilities of the flow's datapath.
     #[getter]
     fn capabilities(&self) -> Vec<&'static str> {
         let can = |word: &&str| {
@@ -94,7 +95,7 @@ impl Flow {
         Capabilities::words().filter(can).collect()
     }
 
-    /// Sets the congestion window, bytes. The datapath keeps it within its owner's limits.
+    /// Sets the congestion window, bytes. The datapath clamps it to the operator's limits.
     #[setter]
     fn set_cwnd(&self, bytes: &Bound<'_, PyAny>) -> PyResult<()> {
         self.asked
@@ -102,7 +103,7 @@ impl Flow {
         Ok(())
     }
 
-    /// Sets the pacing rate, bytes a second.
+    /// Sets the pacing rate, bytes per second.
     #[setter]
     fn set_rate(&self, rate: &Bound<'_, PyAny>) -> PyResult<()> {
         self.asked
@@ -110,8 +111,8 @@ impl Flow {
         Ok(())
     }
 
-    /// Sets the slow-start threshold, bytes: where the datapath's recovery brings the window after
-    /// a loss.
+    /// Sets the slow-start threshold, bytes: the window to which the datapath's recovery reduces
+    /// after a loss.
     #[setter]
     fn set_ssthresh(&self, bytes: &Bound<'_, PyAny>) -> PyResult<()> {
         self.asked
@@ -126,7 +127,7 @@ impl Flow {
         Ok(())
     }
 
-    /// Sets a program of the algorithm on the flow, with values of its control variables.
+    /// Installs one of the algorithm's programs on the flow, with values of its control variables.
     #[pyo3(signature = (name, **variables))]
     fn program(&self, name: String, variables: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
         let mut values = Vec::new();
@@ -139,8 +140,8 @@ impl Flow {
         Ok(())
     }
 
-    /// Calls `on_timer` after this long, as `"10ms"`. An algorithm has one timer: setting it again
-    /// moves it.
+    /// Schedules `on_timer` after a delay such as `"10ms"`. An algorithm has one timer; scheduling
+    /// it again replaces the deadline.
     fn after(&self, delay: &str) -> PyResult<()> {
         self.asked.push(self.id, Ask::After(duration(delay)?));
         Ok(())
@@ -151,7 +152,7 @@ impl Flow {
     }
 }
 
-/// What `on_timer` is given: other flows, and the timer.
+/// Argument of `on_timer`: access to all flows, and the timer.
 #[pyclass(module = "ccplane", frozen)]
 pub(crate) struct Control {
     pub asked: Asked,
@@ -160,19 +161,19 @@ pub(crate) struct Control {
 
 #[pymethods]
 impl Control {
-    /// The live flow of that number, or `None`.
+    /// Returns the live flow with this number, or `None`.
     fn flow(&self, py: Python<'_>, id: u64) -> Option<Py<Flow>> {
         let flows = self.flows.lock().unwrap_or_else(PoisonError::into_inner);
         flows.get(&id).map(|flow| flow.clone_ref(py))
     }
 
-    /// All live flows, in order of their numbers.
+    /// Returns all live flows, ordered by number.
     fn flows(&self, py: Python<'_>) -> Vec<Py<Flow>> {
         let flows = self.flows.lock().unwrap_or_else(PoisonError::into_inner);
         flows.values().map(|flow| flow.clone_ref(py)).collect()
     }
 
-    /// Calls `on_timer` after this long, as `"10ms"`.
+    /// Schedules `on_timer` after a delay such as `"10ms"`.
     fn after(&self, delay: &str) -> PyResult<()> {
         self.asked
             .push(FlowId::default(), Ask::After(duration(delay)?));
@@ -180,28 +181,28 @@ impl Control {
     }
 }
 
-/// What is known of a flow when it opens.
+/// Properties of a flow when it opens.
 #[pyclass(module = "ccplane", frozen, get_all)]
 pub(crate) struct FlowInfo {
     /// Payload of a full segment, bytes.
     pub mss: u64,
-    /// The window that it started with, bytes.
+    /// Initial congestion window, bytes.
     pub init_cwnd: u64,
-    /// The window in force, bytes.
+    /// Current congestion window, bytes.
     pub cwnd: u64,
-    /// The slow-start threshold in force, bytes; 2**64-1 before the first loss.
+    /// Current slow-start threshold, bytes; 2**64-1 before the first loss.
     pub ssthresh: u64,
-    /// The pacing rate in force, bytes a second; 0 when not paced.
+    /// Current pacing rate, bytes per second; 0 if not paced.
     pub rate: u64,
     /// Smoothed RTT, microseconds; 0 before the first sample.
     pub srtt_us: u64,
-    /// It lived before this agent knew it: go on from `cwnd`.
+    /// True if the flow is taken over while it is running: continue from `cwnd`.
     pub live: bool,
-    /// The sender's address and port.
+    /// Address and port of the sender.
     pub local: String,
-    /// The receiver's.
+    /// Address and port of the receiver.
     pub peer: String,
-    /// What the datapath's owner says of its flows (`attach --tag`).
+    /// Tags that the operator has set for the datapath's flows (`attach --tag`).
     pub tags: HashMap<String, String>,
 }
 
@@ -237,16 +238,16 @@ impl From<&ccplane_agent::FlowInfo> for FlowInfo {
     }
 }
 
-/// Totals over a flow's life; zero where the datapath does not count.
+/// Totals over the lifetime of a flow; zero if the datapath does not count them.
 #[pyclass(module = "ccplane", frozen, get_all)]
 pub(crate) struct FlowStats {
     /// Bytes acknowledged.
     pub bytes_acked: u64,
     /// Packets marked lost.
     pub packets_lost: u64,
-    /// Reports made.
+    /// Reports sent.
     pub reports: u64,
-    /// How long it lived, seconds.
+    /// Lifetime, seconds.
     pub lifetime_s: f64,
 }
 
@@ -261,7 +262,7 @@ impl From<&ccplane_agent::FlowStats> for FlowStats {
     }
 }
 
-/// A whole number of 64 bits, or what is wrong with it.
+/// Extracts an unsigned 64-bit integer; an error names the value and its unit.
 fn whole(value: &Bound<'_, PyAny>, name: &str, unit: &str) -> PyResult<u64> {
     if value.is_instance_of::<PyFloat>() {
         let text = format!("{name} is {value}: it takes whole {unit}, so write int(…)");
@@ -276,7 +277,7 @@ fn whole(value: &Bound<'_, PyAny>, name: &str, unit: &str) -> PyResult<u64> {
     })
 }
 
-/// A time as people write it.
+/// Parses a duration such as `10ms`.
 pub(crate) fn duration(text: &str) -> PyResult<Duration> {
     text.parse().map_err(|why| {
         PyValueError::new_err(format!("`{text}` is no time: {why}; write it as \"10ms\""))

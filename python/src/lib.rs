@@ -1,8 +1,8 @@
-//! The module `ccplane._ccplane`: algorithms that are Python classes, the simulator, and the
-//! command line. `python/ccplane` is what people import, with types and documentation.
+//! Native module `ccplane._ccplane`: algorithms as Python classes, the simulator and the command
+//! line. The package `python/ccplane` is the public interface, with types and documentation.
 //!
-//! Callbacks run on the agent's thread, which takes the interpreter's lock once a wake-up. While an
-//! agent waits, and while a simulation runs, the lock is free.
+//! Callbacks run on the agent's thread, which takes the GIL once per wake-up. The GIL is released
+//! while an agent waits and while a simulation runs.
 
 mod algorithm;
 mod drive;
@@ -22,7 +22,7 @@ create_exception!(
     "Something could not be done; the text says what, why, and what helps."
 );
 
-/// See the crate.
+/// Native part of the package; see the crate documentation.
 #[pymodule(gil_used = true)]
 mod _ccplane {
     #[pymodule_export]

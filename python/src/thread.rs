@@ -1,6 +1,6 @@
-//! The interpreter on threads that are not its own. To it each visit of such a thread is a new
-//! thread, whose state it makes and throws away: 18 µs, most of them in the kernel. Here a thread
-//! keeps its state from its first visit to its end, and a visit costs taking the lock.
+//! Attachment of foreign threads to the interpreter. By default each attachment creates and
+//! destroys a thread state, which takes 18 µs, mostly in the kernel. Here a thread keeps its state
+//! from its first attachment to its end, and an attachment costs only the acquisition of the GIL.
 
 use std::cell::OnceCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,36 +12,37 @@ thread_local! {
     static KEPT: OnceCell<Kept> = const { OnceCell::new() };
 }
 
-/// Runs `f` with the interpreter's lock.
+/// Runs `f` with the GIL held.
 pub(crate) fn visit<R>(f: impl FnOnce(Python<'_>) -> R) -> R {
-    // Not any more while the thread ends: then the visit is as any other.
+    // Fails during thread exit; `attach` then creates a temporary state.
     let _ = KEPT.try_with(|kept| {
         kept.get_or_init(Kept::new);
     });
     Python::attach(f)
 }
 
-/// True when the interpreter ends: no thread may take its lock any more.
+/// True once the interpreter shuts down: no thread may take the GIL any more.
 static ENDS: AtomicBool = AtomicBool::new(false);
 
-/// Registered with `atexit`, whose functions run before the interpreter takes itself apart.
+/// Marks the shutdown. Registered with `atexit`, which runs before finalisation.
 #[pyfunction]
 pub(crate) fn interpreter_ends() {
     ENDS.store(true, Ordering::Release);
 }
 
-/// A thread's state, if it had none.
+/// Thread state created by this module; `None` if the thread already had one.
 struct Kept(Option<(ffi::PyGILState_STATE, *mut ffi::PyThreadState)>);
 
 impl Kept {
     fn new() -> Kept {
-        // SAFETY: it may be called by any thread at any time after the interpreter began, which
-        // imported this module.
+        // SAFETY: any thread may make this call once the interpreter is initialised, and the
+        // interpreter imported this module.
         if !unsafe { ffi::PyGILState_GetThisThreadState() }.is_null() {
             return Kept(None);
         }
-        // SAFETY: the thread has no state and so not the lock: it gets both, and gives the lock
-        // back but not the state, which `drop` ends.
+        // SAFETY: the thread has no state, so it does not hold the GIL. `Ensure` creates the state
+        // and takes the GIL; `SaveThread` releases the GIL and keeps the state, which `drop`
+        // destroys.
         Kept(Some(unsafe {
             (ffi::PyGILState_Ensure(), ffi::PyEval_SaveThread())
         }))
@@ -50,11 +51,11 @@ impl Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        // At its end the interpreter frees the state itself. Threads of runs and agents end before:
-        // their callers wait for them.
+        // Finalisation frees the state itself. Threads of runs and agents end earlier, since their
+        // callers join them.
         if let Some((ensured, state)) = self.0.filter(|_| !ENDS.load(Ordering::Acquire)) {
-            // SAFETY: the state is this thread's, which does not hold the lock. It takes the lock
-            // and undoes `new`.
+            // SAFETY: `new` created the state on this thread (`KEPT` is thread-local), and the GIL
+            // is not held: `visit` has returned. The calls take the GIL and undo `Ensure`.
             unsafe {
                 ffi::PyEval_RestoreThread(state);
                 ffi::PyGILState_Release(ensured);
