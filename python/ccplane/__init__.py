@@ -1,4 +1,5 @@
-"""A congestion-control plane: algorithms as Python classes, on kernel TCP, over UDP and in a deterministic simulator.
+"""Congestion-control plane: algorithms as Python classes, on kernel TCP, over UDP and in a
+deterministic simulator.
 
 >>> import ccplane
 >>> sorted(ccplane.check("(def (Report (volatile acked 0))) (when true (report))"))
@@ -76,7 +77,8 @@ __all__ = [
 ]
 
 
-# What takes longer to import than all else, and is needed by few.
+# Imported on first use: these import numpy or multiprocessing, which take longer than the rest of
+# the package.
 _ELSEWHERE = {"Agent": "host", "Batch": "batch", "PolicySpec": "policies", "Table": "tables", "attach": "host", "policy": "policies"}
 
 
@@ -90,34 +92,43 @@ State = TypeVar("State")
 
 
 class Algorithm(Generic[State]):
-    """A congestion-control algorithm. One object serves all flows that chose it; its callbacks run on one thread.
+    """Base class of congestion-control algorithms.
 
-    A class sets `name` and `programs`, and has `open` and `on_report`. In place of `on_report`, `on_reports(batch)` gets all reports that came
-    together as arrays (`Batch`). The other callbacks, `on_timer(control)`, `on_refused(state, why, flow)` and `on_close(state, last)`, are
-    optional.
+    A class sets `name` and `programs`, and defines `open` and `on_report`. One object serves all
+    flows that selected the algorithm, and its callbacks run on one thread. The optional callbacks
+    are `on_timer(control)`, `on_refused(state, why, flow)` and `on_close(state, last)`. A class may
+    define `on_reports(batch)` in place of `on_report`; it receives all reports of a wake-up as
+    arrays (`Batch`).
 
-    A callback that raises ends the steering of its flow, and of no other: that runs NewReno in its datapath from then on. The first
-    exception is printed with its traceback.
+    If a callback raises an exception, its flow is no longer controlled and continues with the
+    NewReno of its datapath. Other flows are unaffected. The first exception is printed with its
+    traceback.
     """
 
     name: ClassVar[str]
-    """The name by which flows choose it; the kernel knows it as ccp_NAME."""
+    """Name that selects the algorithm; in the kernel it is ccp_NAME."""
     programs: ClassVar[Mapping[str, str | type[Fold]]]
-    """Names of the programs that run in the datapath at every ACK, and their texts (docs/language.md) or `Fold` classes."""
+    """Datapath programs by name, each a text (docs/language.md) or a `Fold` class. They run at
+    every ACK."""
     needs: ClassVar[Iterable[str]] = ("cwnd",)
-    """What a datapath must be able to do; a flow of one that cannot is refused."""
+    """Capabilities that the datapath must have. Flows of a datapath without them are refused."""
     latency: ClassVar[str] = "1ms"
-    """How long a report may wait, with others, before the agent is woken. Shorter reacts faster and costs CPU."""
+    """Time that a report may wait for others before the agent is woken. A shorter time reacts
+    faster and costs more CPU."""
     parameters: ClassVar[Mapping[str, Any]] = {}
-    """Names and defaults of what `--alg name:key=value` can set: keywords of the class, of the types of the defaults."""
+    """Parameters that `--alg name:key=value` can set, with their defaults. They are passed to the
+    constructor as keywords, converted to the type of the default."""
 
     def open(self, info: FlowInfo, flow: Flow) -> State:
-        """A flow begins, or is taken over while it lives. Sets a program on it, or it never reports; gives the state that is
-        kept of it."""
+        """Called when a flow opens, or is taken over while it is running. Returns the state of the
+        flow, which the other callbacks receive. A flow reports only after this method has set a
+        program on it."""
         raise NotImplementedError
 
     def on_report(self, state: State, report: Any, flow: Flow) -> None:
-        """The flow's program reported: `report.NAME` of each report variable, `report.urgent`, `report.now_us`."""
+        """Called for each report of the flow's program. `report.NAME` is a report variable,
+        `report.urgent` is true after a loss, a timeout or an undo, and `report.now_us` is the time
+        in microseconds."""
         raise NotImplementedError
 
 
@@ -128,12 +139,12 @@ Contender = (
     | tuple[type[Algorithm[Any]], Mapping[str, Any]]
     | Callable[[], Algorithm[Any]]
 )
-"""A name as on the command line, a class, an object, `(Class, {keyword: value})`, or a function without parameters that makes an object:
-a lambda or a `functools.partial`."""
+"""Name as on the command line, class, object, `(Class, {keyword: value})`, or a function without
+parameters that returns an object, such as a lambda or a `functools.partial`."""
 
 
 class _Maker:
-    """A contender made by a function, with the attributes of the class of what it makes."""
+    """Contender made by a function, with the class attributes of the objects it makes."""
 
     parameters: Mapping[str, Any] = {}
 
@@ -150,7 +161,8 @@ class _Maker:
 
 
 def _maker(contender: Any) -> Any:
-    """The class or the function that makes the objects of a contender: each run has its own."""
+    """Returns a class or function that makes objects of the contender: each run gets one of its
+    own."""
     if isinstance(contender, type):
         return contender
     if isinstance(contender, tuple):
@@ -162,7 +174,7 @@ def _maker(contender: Any) -> Any:
 
 
 class Result:
-    """What a run gave."""
+    """Result of a run."""
 
     def __init__(self, inner: _ccplane.RunResult) -> None:
         self._inner = inner
@@ -171,7 +183,8 @@ class Result:
 
     @property
     def tables(self) -> dict[str, Table]:
-        """The tables of the run by name: `series`, `bins`, `flows`, `reports`, and those that it has beside (docs/results-format.md)."""
+        """Tables of the run by name: `series`, `bins`, `flows`, `reports`, and others that depend
+        on the scenario (docs/results-format.md)."""
         if self._tables is None:
             from . import tables
 
@@ -180,23 +193,27 @@ class Result:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """All figures, as `summary.json` has them (docs/results-format.md)."""
+        """All metrics, as in `summary.json` (docs/results-format.md)."""
         if self._summary is None:
             self._summary = json.loads(self._inner.summary_json())
         return self._summary
 
     @property
     def digest(self) -> str | None:
-        """A hash of all that happened: the same scenario and seed give the same on every machine."""
+        """Hash of all events. The same scenario and seed give the same digest on every machine."""
         return self._inner.digest
 
     def write(self, folder: str | os.PathLike[str]) -> str:
-        """Writes the page, the figures and the scenario to a folder, as `ccplane run --out`; gives the path of the page."""
+        """Writes the page, the data and the scenario to a folder, like `ccplane run --out`, and
+        returns the path of the page."""
         return str(self._inner.write(os.fspath(folder)))
 
     def plot(self) -> Figure:
-        """Windows and goodput of the flows and the link's queueing delay over time, a column for each contender, as a figure of matplotlib
-        (`pip install 'ccplane[plot]'`). Of several seeds it shows the one whose series are in `tables`."""
+        """Plots congestion windows, goodput and queueing delay over time, one column per contender.
+
+        Returns a matplotlib figure (`pip install 'ccplane[plot]'`). If the run had several seeds,
+        the figure shows the seed whose series are in `tables`.
+        """
         from . import plots
 
         return plots.draw([c["label"] for c in self.summary["contenders"]], self.tables)
@@ -216,10 +233,11 @@ def run(
 ) -> Result:
     """Runs a scenario in the simulator.
 
-    `scenario` is the name of one that comes with ccplane, a path, the text of a file, or a dict of the same keys
-    (docs/scenarios.md). `contenders` replace those of the scenario, which then needs none. Each is a name as on the command line, a class, an
-    object, `(Class, {keyword: value})`, or a function that makes an object. `algorithms` are classes that the scenario or a contender names,
-    with parameters. The result does not depend on `threads`.
+    `scenario` is the name of a scenario shipped with ccplane, a path, the text of a scenario file,
+    or a dict with the same keys (docs/scenarios.md). `contenders` replaces the contenders of the
+    scenario. Each is a name as on the command line, a class, an object, `(Class, {keyword:
+    value})`, or a function that returns an object. `algorithms` lists classes that the scenario or
+    a contender refers to by name, with parameters. The result does not depend on `threads`.
 
     >>> result = run({"contenders": ["reno"], "duration": "2s", "topology": {"dumbbell": {"rate": "10mbit", "rtt": "20ms"}},
     ...               "workload": [{"bulk": {"flows": 1}}]})
@@ -237,7 +255,7 @@ def run(
             maker = _maker(contender)
             name = str(getattr(maker, "name", contender))
             if name in names:
-                # Two of one class: each has a row of its own.
+                # Number further contenders of one class, so that each has a row of its own.
                 maker = maker if isinstance(maker, _Maker) else _Maker(maker)
                 name += str(1 + sum(other.rstrip("0123456789") == name for other in names))
                 maker.name = name
@@ -263,8 +281,8 @@ def _seeds(seeds: int | range | str | None) -> str | None:
 
 
 def check(text: str) -> dict[str, list[str]]:
-    """Compiles a datapath program: the names of its report variables and of its control variables. What is wrong is an `Error` with place and
-    fix.
+    """Compiles a datapath program and returns the names of its report and control variables. Raises
+    `Error`, with position and fix, if the program is invalid.
 
     >>> check("(def (Report (volatile acked 0))) (when true (report))")
     {'controls': [], 'reports': ['acked']}
@@ -274,8 +292,11 @@ def check(text: str) -> dict[str, list[str]]:
 
 
 def main(algorithms: Sequence[type[Algorithm[Any]]] = (), arguments: Sequence[str] | None = None) -> int:
-    """The command `ccplane` with these algorithms in it: `raise SystemExit(ccplane.main([Mine]))` at the end of a file gives it
-    `python mine.py run --alg mine --vs native:cubic`, `python mine.py evaluate --alg mine`, `python mine.py attach --alg mine`, and the rest.
+    """Runs the command `ccplane` with these algorithms added, and returns its exit code.
+
+    With `raise SystemExit(ccplane.main([Mine]))` at its end, a file `mine.py` can be run as `python
+    mine.py run --alg mine --vs native:cubic`, `python mine.py evaluate --alg mine`, `python mine.py
+    attach --alg mine`, and so on.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     return _ccplane.command(["ccplane", *words], list(algorithms))

@@ -1,4 +1,4 @@
-"""`python -m ccplane` is the command `ccplane`."""
+"""Runs the command `ccplane`, as `python -m ccplane`."""
 
 import ccplane
 

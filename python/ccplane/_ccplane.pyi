@@ -2,45 +2,49 @@ from collections.abc import Sequence
 from typing import Any, final
 
 class Error(Exception):
-    """Something could not be done; the text says what, why, and what helps."""
+    """Raised when an operation fails. The text states what failed, why, and the fix."""
 
 @final
 class Flow:
-    """A flow to steer. What a callback sets reaches the datapath when it returns, as one command."""
+    """Flow under control. Settings made in a callback reach the datapath as one command when the
+    callback returns."""
 
     @property
     def id(self) -> int:
-        """Its number among the flows of this algorithm object, from 0."""
+        """Number of the flow within this algorithm object, from 0."""
     @property
     def capabilities(self) -> list[str]:
-        """What its datapath can do."""
+        """Capabilities of the flow's datapath."""
     cwnd: int
-    """Sets the congestion window, bytes. The datapath keeps it within its owner's limits. It cannot be read: what holds is in reports."""
+    """Sets the congestion window, bytes. The datapath clamps it to the operator's limits.
+    Write-only: the current value is in reports."""
     rate: int
-    """Sets the pacing rate, bytes a second."""
+    """Sets the pacing rate, bytes per second."""
     ssthresh: int
     """Sets the slow-start threshold, bytes."""
     def set(self, name: str, value: int) -> None:
         """Sets a control variable of the flow's program."""
     def program(self, name: str, **variables: int) -> None:
-        """Sets a program of the algorithm on the flow, with values of its control variables."""
+        """Installs one of the algorithm's programs on the flow, with values of its control
+        variables."""
     def after(self, delay: str) -> None:
-        """Calls `on_timer` after this long, as "10ms". An algorithm has one timer: setting it again moves it."""
+        """Schedules `on_timer` after a delay such as "10ms". An algorithm has one timer; scheduling
+        it again replaces the deadline."""
 
 @final
 class Control:
-    """What `on_timer` is given: other flows, and the timer."""
+    """Argument of `on_timer`: access to all flows, and the timer."""
 
     def flow(self, id: int) -> Flow | None:
-        """The live flow of that number."""
+        """Returns the live flow with this number, or `None`."""
     def flows(self) -> list[Flow]:
-        """All live flows, in order of their numbers."""
+        """Returns all live flows, ordered by number."""
     def after(self, delay: str) -> None:
-        """Calls `on_timer` after this long, as "10ms"."""
+        """Schedules `on_timer` after a delay such as "10ms"."""
 
 @final
 class FlowInfo:
-    """What is known of a flow when it opens."""
+    """Properties of a flow when it opens."""
 
     mss: int
     init_cwnd: int
@@ -55,7 +59,7 @@ class FlowInfo:
 
 @final
 class FlowStats:
-    """Totals over a flow's life; zero where the datapath does not count."""
+    """Totals over the lifetime of a flow; zero if the datapath does not count them."""
 
     bytes_acked: int
     packets_lost: int
@@ -73,7 +77,8 @@ Told = tuple[bytes, list[float], bool]
 
 @final
 class PolicyFlow:
-    """A policy's flow on any datapath: from reports to observations, from actions to windows."""
+    """Flow of a policy on any datapath: turns reports into observations, and actions into windows.
+    """
 
     def __new__(cls, step: str, observe: Sequence[str], history: int, act: str, mss: int, init_cwnd: int) -> PolicyFlow: ...
     def observe(self, report: Sequence[int]) -> bytes: ...
@@ -81,7 +86,7 @@ class PolicyFlow:
 
 @final
 class Episode:
-    """A simulation whose contender's windows come from outside."""
+    """Simulation with externally controlled windows of its contender."""
 
     def __new__(cls, step: str, observe: Sequence[str], history: int, act: str, classes: Sequence[Any], folder: str) -> Episode: ...
     def reset(self, given: str, is_text: bool, seed: int, each: bool) -> int: ...

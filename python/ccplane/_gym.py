@@ -1,4 +1,5 @@
-"""Registers the environments with Gymnasium, which `import ccplane` does not import itself: that takes longer than all of ccplane."""
+"""Registration of the environments with Gymnasium. `import ccplane` does not import Gymnasium,
+which takes longer than all of ccplane."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ _GYMNASIUM = "gymnasium"
 
 
 def register() -> None:
-    """Registers `ccplane/Link-v0`. Nothing of ours is imported before an environment is made."""
+    """Registers `ccplane/Link-v0`. `ccplane.env` is imported only when an environment is made."""
     from gymnasium.envs.registration import register, registry
 
     if "ccplane/Link-v0" not in registry:
@@ -21,7 +22,7 @@ def register() -> None:
 
 
 def register_when_imported() -> None:
-    """Registers now if Gymnasium is imported already, else right after its import."""
+    """Registers now if Gymnasium is already imported, otherwise right after its import."""
     if _GYMNASIUM in sys.modules:
         register()
     elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
@@ -29,7 +30,8 @@ def register_when_imported() -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Finds Gymnasium once, as the other finders do, and hands it to [`_Registering`]."""
+    """Import hook that finds Gymnasium once, through the other finders, and wraps its loader in
+    `_Registering`."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if fullname != _GYMNASIUM:
@@ -42,7 +44,7 @@ class _Finder(MetaPathFinder):
 
 
 class _Registering(Loader):
-    """Loads a module with its own loader, then registers the environments."""
+    """Loader that delegates to the module's own loader, then registers the environments."""
 
     def __init__(self, own: Loader) -> None:
         self._own = own
@@ -51,7 +53,7 @@ class _Registering(Loader):
         return self._own.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        # Resources and reloads ask the module for its loader.
+        # `importlib.resources` and `reload` use the loader of the module.
         module.__loader__ = self._own
         if module.__spec__ is not None:
             module.__spec__.loader = self._own

@@ -1,4 +1,4 @@
-"""The class of a program's reports: a tuple, so that a field costs an index and not a search."""
+"""Report class of a program: a tuple, so that a field costs an index and not a lookup."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 
 def report_class(names: tuple[str, ...]) -> type:
-    """A tuple with a field for each of these names, and `urgent` and `now_us` behind them. `report["acked"]` is `report.acked`."""
-    # Its fields are read by code in C.
+    """Returns a tuple class with these fields, followed by `urgent` and `now_us`. `report["acked"]`
+    is `report.acked`."""
+    # Named tuples have field accessors written in C.
     named: Any = collections.namedtuple
     base = named("Report", [*(name.replace(".", "_") for name in names), "urgent", "now_us"], rename=True)
 

@@ -1,4 +1,4 @@
-"""Algorithms that are Python files, as `--alg ./mine.py` names them."""
+"""Loader of algorithms in Python files (`--alg ./mine.py`)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from . import Algorithm, Error
 
 
 class _Given(importlib.machinery.SourceFileLoader):
-    """Loads a file that another process has read."""
+    """Loader for the content of a file that another process has read."""
 
     def __init__(self, name: str, path: str, source: bytes) -> None:
         super().__init__(name, path)
         self.source = source
         lines = importlib.util.decode_source(source).splitlines(keepends=True)
-        # Tracebacks have the lines.
+        # Gives tracebacks their source lines.
         linecache.cache[path] = (len(source), None, lines, path)
 
     def get_code(self, fullname: str) -> types.CodeType:
@@ -31,9 +31,11 @@ class _Given(importlib.machinery.SourceFileLoader):
 
 @functools.cache
 def load(path: str, given: tuple[os.PathLike[str], bytes] | None = None) -> type[Algorithm[Any]]:
-    """The algorithm of a file, which has one. A file is read once: what changes it meanwhile changes no run that has begun.
+    """Returns the algorithm class of a file, which must contain exactly one. A file is read once,
+    so later changes affect no run that has started.
 
-    `given`: absolute path and bytes of the file, if this process may have no right to read it.
+    `given`: absolute path and content of the file, for a process that may not be allowed to read
+    it.
     """
     full = os.path.abspath(path) if given is None else os.fspath(given[0])
     if given is None and not os.path.exists(full):
@@ -47,8 +49,8 @@ def load(path: str, given: tuple[os.PathLike[str], bytes] | None = None) -> type
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    # The file may import modules of its own folder. The folder comes last: a `json.py` in it
-    # replaces no module of Python's.
+    # The file may import modules of its own folder. The folder comes last on the path, so that a
+    # `json.py` in it does not shadow the standard library's.
     folder = os.path.dirname(full)
     sys.path.append(folder)
     try:
@@ -59,10 +61,10 @@ def load(path: str, given: tuple[os.PathLike[str], bytes] | None = None) -> type
             said += f"\nThe user of this process cannot read the folder {folder}: make it readable, or name another user with --as."
         raise Error(f"{path} cannot be read as Python:\n{said}") from None
     finally:
-        # The last one: the folder may also have been on the path before.
+        # Remove the last occurrence: the folder may have been on the path before.
         if folder in sys.path:
             del sys.path[len(sys.path) - 1 - sys.path[::-1].index(folder)]
-    # Classes that are written there, and policies that are made there.
+    # Classes defined in the file, and policies made in it.
     own = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Algorithm)]
     found = list({one for one in own if one.__module__ == name or one.__qualname__.startswith("policy.<locals>")})
     if len(found) != 1:

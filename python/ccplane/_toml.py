@@ -1,4 +1,4 @@
-"""A dict as TOML: the standard library reads it and does not write it. Only what scenarios have."""
+"""TOML writer for the types that occur in scenarios; the standard library has only a reader."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def dumps(table: Mapping[str, Any]) -> str:
-    """The text of a table, with all that is in it in one line each."""
+    """Returns the text of a table, with each value on one line."""
     return "".join(f"{_key(key)} = {_value(value)}\n" for key, value in table.items())
 
 

@@ -1,4 +1,4 @@
-"""Scores for programs that search (docs/arena.md).
+"""Scores of candidates, for search programs (docs/arena.md).
 
 >>> evaluate("reno", suite="gate")["passed"]
 1.0
@@ -27,14 +27,18 @@ def evaluate(
     timeout: float = 120.0,
     user: str | int | None = None,
 ) -> dict[str, Any]:
-    """Scores one candidate: the path of a text or of a Python file, or a name, with parameters (`./mine.py:back=0.7`).
+    """Scores one candidate: the path of a program text or Python file, or a name, optionally with
+    parameters (`./mine.py:back=0.7`).
 
-    The answer has numbers by name, as frameworks of evolutionary search take them: `combined_score`, `passed` (1 or 0, the gate), each part of the score
-    and each check of the gate; and `reasons`, sentences on what failed. A candidate that cannot be read, breaks, tries what it may not or takes longer than
-    `timeout` seconds has the score 0, with the reason. It runs in a process of its own; a Python file is confined there, and runs as `user` (by default
-    nobody, if root calls).
+    Returns a dict in the form that frameworks for evolutionary search expect: `combined_score`,
+    `passed` (1 or 0, the gate), each part of the score, each check of the gate, and `reasons`, a
+    list of sentences on what failed. A candidate that cannot be read, crashes, attempts something
+    forbidden or takes longer than `timeout` seconds gets the score 0, with the reason.
+
+    The candidate runs in a process of its own. A Python file is sandboxed there and runs as `user`
+    (by default nobody, if called by root).
     """
-    # Isolated (-I): a module of the working directory is not imported.
+    # Isolated mode (-I) imports no modules from the working directory.
     words = [sys.executable, "-I", "-m", "ccplane", "arena", os.fspath(candidate), "--suite", suite, "--against", ",".join(against), "--json"]
     words += ["--threads", str(threads)]
     if held_out is not None:
@@ -55,14 +59,14 @@ def evaluate(
     try:
         answer = json.loads(told)
     except json.JSONDecodeError:
-        # 2 is what cannot be meant, whatever the candidate is.
+        # Exit code 2 is a usage error, independent of the candidate.
         if process.returncode == 2:
             raise Error(said.strip()) from None
         return _failed(said.strip() or f"it ended with {process.returncode}")
     if "candidates" not in answer:
         raise Error(answer["error"])
     standing = answer["candidates"][0]
-    # One that raised says where on the standard error.
+    # The traceback of a candidate that raised is on stderr.
     reasons = [*standing["reasons"], *([said.strip()] if "Traceback" in said else [])]
     found: dict[str, Any] = {"combined_score": standing.get("score") or 0.0, "passed": float(standing["gate_passed"])}
     found |= standing.get("parts") or {}

@@ -1,4 +1,4 @@
-"""Reports of many flows as arrays of numpy."""
+"""Reports of many flows as numpy arrays."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ Numbers = NDArray[np.uint64]
 
 
 class Batch(Generic[State]):
-    """Reports that came together, of flows of one program. A flow that reported twice is in it twice; what is set last holds."""
+    """Reports of one program that arrived in one wake-up. A flow that reported twice occurs twice;
+    the last setting wins."""
 
     __slots__ = ("_asked", "fields", "ids", "names", "now_us", "states", "urgent")
 
     ids: Numbers
-    """Numbers of the flows, n."""
+    """Flow numbers, shape (n,)."""
     fields: Numbers
-    """The report variables, n × k; `names` are the columns."""
+    """Report variables, shape (n, k); `names` are the columns."""
     names: tuple[str, ...]
     urgent: NDArray[np.bool_]
-    """Whether a loss, a timeout or an undo was in the report, n."""
+    """True if the report includes a loss, a timeout or an undo, shape (n,)."""
     now_us: int
     states: list[State]
-    """What `open` gave of each flow."""
+    """Return value of `open` for each flow."""
 
     def __init__(self, ids: bytes, fields: bytes, names: tuple[str, ...], urgent: bytes, now_us: int, states: list[State]) -> None:
         self.ids = np.frombuffer(ids, np.uint64)
@@ -40,7 +41,7 @@ class Batch(Generic[State]):
         return len(self.states)
 
     def __getitem__(self, name: str) -> Numbers:
-        """The column of a report variable."""
+        """Returns the column of a report variable."""
         try:
             return self.fields[:, self.names.index(name)]
         except ValueError:

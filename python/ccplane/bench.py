@@ -1,7 +1,9 @@
-"""What Python costs: `python -m ccplane.bench [--json]`, on an idle machine, with a release build; some minutes.
+"""Benchmark of the Python interface: `python -m ccplane.bench [--json]`. Needs an idle machine and
+a release build, and takes some minutes.
 
-Figures are medians with the interval that holds them with 95 %; what is compared takes turns. A shared machine is half as fast for seconds
-at a time, so that callbacks, which are soon measured, are measured between all others. Environments are measured where Gymnasium is installed.
+Results are medians with 95 % confidence intervals; measurements that are compared are interleaved.
+A shared machine may run at half speed for seconds at a time, so the callbacks, which take little
+time, are measured between all other parts. Environments are measured if Gymnasium is installed.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ PROGRAM = """
 (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (fallthrough))
 (when (> Micros Flow.srtt_us) (:= Micros 0) (report))
 """
-# Of each figure, what is wanted, and whether more is better.
+# Targets; True means that higher is better.
 AIMS = {
     "callback_ns": (800.0, False),
     "batch_ns": (300.0, False),
@@ -44,7 +46,7 @@ AIMS = {
 
 
 class Aimd(ccplane.Algorithm[list[int]]):
-    """A window that grows by a segment a report, and does not here: the datapath is not there."""
+    """Shape of an AIMD algorithm with a constant window, since there is no datapath."""
 
     name = "still"
     needs = ("cwnd", "rtt")
@@ -62,7 +64,7 @@ class Aimd(ccplane.Algorithm[list[int]]):
 
 
 class Empty(Aimd):
-    """Does nothing."""
+    """Algorithm with an empty callback."""
 
     name = "empty"
 
@@ -71,7 +73,7 @@ class Empty(Aimd):
 
 
 class Arrays(Aimd):
-    """The same for all flows at once."""
+    """Same algorithm with one callback for all flows."""
 
     name = "arrays"
 
@@ -80,14 +82,14 @@ class Arrays(Aimd):
 
 
 def interval(values: list[float]) -> dict[str, float]:
-    """Median, and the ranks around it between which it is with 95 %."""
+    """Returns the median and its 95 % confidence interval, from order statistics."""
     ordered = sorted(values)
     aside = max(0, int(len(ordered) / 2 - 0.98 * len(ordered) ** 0.5))
     return {"median": statistics.median(ordered), "low": ordered[aside], "high": ordered[-1 - aside]}
 
 
 def seconds(contender: str) -> float:
-    """How long a minute takes, of the simulator alone."""
+    """Returns the wall-clock time of one simulated minute."""
     link = {"dumbbell": {"rate": "96mbit", "rtt": "20ms", "queue": "droptail:1bdp"}}
     scenario = {"contenders": ["reno"], "duration": "60s", "topology": link, "workload": [{"bulk": {"flows": 1}}]}
     begun = time.perf_counter()
@@ -96,7 +98,7 @@ def seconds(contender: str) -> float:
 
 
 def callbacks() -> list[tuple[float, float, float]]:
-    """An agent and a class, nothing else, some times."""
+    """Measures an agent and a class, without a datapath."""
     turns = []
     for _ in range(TURNS):
         empty = _ccplane.drive(Empty, 1, False, 20_000) - _ccplane.drive(None, 1, False, 20_000)
@@ -106,7 +108,7 @@ def callbacks() -> list[tuple[float, float, float]]:
 
 
 def simulated() -> dict[str, dict[str, float]]:
-    """A class beside a text that makes the same reports, for which nothing is called."""
+    """Compares a class with a program text that sends the same reports but calls no Python."""
     with tempfile.TemporaryDirectory() as folder:
         text = os.path.join(folder, "still.ccp")
         with open(text, "w", encoding="utf-8") as file:
@@ -117,14 +119,14 @@ def simulated() -> dict[str, dict[str, float]]:
 
 
 def imports() -> dict[str, dict[str, float]]:
-    """A new interpreter each."""
+    """Measures the import in a fresh interpreter."""
     code = "import time; a = time.perf_counter(); import ccplane; print(time.perf_counter() - a)"
     told = [subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True).stdout for _ in range(TURNS)]
     return {"import_ms": interval([float(text) * 1e3 for text in told])}
 
 
 def environments() -> dict[str, dict[str, float]]:
-    """Steps of 20 ms of a full link."""
+    """Measures steps of 20 ms on a full link."""
     import gymnasium
 
     from .env import Link, LinkVector
@@ -134,7 +136,7 @@ def environments() -> dict[str, dict[str, float]]:
 
     def fill(env: Any, rate: float) -> None:
         env.reset(seed=1)
-        # From ten segments to a BDP.
+        # Grow the window from ten segments to one BDP.
         for _ in range(4):
             env.step(np.full(env.action_space.shape, np.log2(rate * 0.02 / 8 / 14480) / 4, np.float32))
 
@@ -167,8 +169,8 @@ def environments() -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    """Measures, and prints each figure beside its aim."""
-    # Before the load is our own.
+    """Runs all measurements and prints each result with its target."""
+    # Read the load average before this program adds to it.
     provenance = json.loads(_ccplane.provenance("python -m ccplane.bench --json"))
     turns = callbacks()
     figures = simulated() | imports()

@@ -1,7 +1,8 @@
-"""Environments for learning: a link of the simulator, stepped from decision to decision (docs/learning.md).
+"""Learning environments: a simulated link, stepped from decision to decision (docs/learning.md).
 
-`gymnasium.make("ccplane/Link-v0")` is one flow, `gymnasium.make_vec("ccplane/Link-v0", num_envs=64)` many simulations in one call, and
-`parallel(...)` a PettingZoo environment with an agent for each flow.
+`gymnasium.make("ccplane/Link-v0")` controls one flow, `gymnasium.make_vec("ccplane/Link-v0",
+num_envs=64)` steps many simulations per call, and `parallel(...)` is a PettingZoo environment with
+one agent per flow.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Scenario = str | os.PathLike[str] | Mapping[str, Any]
 Info = dict[str, Any]
 Reward = str | Callable[[Info], Any]
 
-# A link for those who name none: 40 ms, a queue of a BDP.
+# Default link: 48 Mbit/s, 40 ms RTT, a queue of one BDP.
 LINK: dict[str, Any] = {
     "duration": "3600s",
     "topology": {"dumbbell": {"rate": "48mbit", "rtt": "40ms", "queue": "droptail:1bdp"}},
@@ -41,12 +42,17 @@ _, COLUMNS = _ccplane.policy_names()
 
 
 REWARDS = ("power", "aurora")
-"""`power`: the share of the link's rate that was used, times its round trip over the one that was seen, from 0 to 1 (Kleinrock). `aurora`: 10 · packets
-of 1,500 bytes a second - 1000 · RTT in seconds - 2000 · loss (Jay et al., ICML 2019, section 4.2, with the weights of their published code). Both are in `info`."""
+"""Names of the built-in rewards; `info` contains both.
+
+`power` is Kleinrock's power, from 0 to 1: utilisation of the link, times base RTT over measured
+RTT. `aurora` is 10 · throughput - 1000 · RTT - 2000 · loss, with throughput in packets of 1,500
+bytes per second and RTT in seconds (Jay et al., ICML 2019, section 4.2, with the weights of their
+published code).
+"""
 
 
 class _Setup:
-    """What all three kinds of environments are made of."""
+    """Common part of the three kinds of environments."""
 
     def __init__(
         self,
@@ -66,7 +72,7 @@ class _Setup:
         self.reward: Callable[[Info], Any] = operator.itemgetter(reward) if isinstance(reward, str) else reward
         self.algorithms = list(algorithms)
         self.randomise = {name: self.range(name, between) for name, between in (randomise or {}).items()}
-        # As text, unless something is added to it.
+        # Kept as text unless a parameter changes it.
         self.text: str | None = None
         self.table: dict[str, Any] | None = None
         if scenario is None or isinstance(scenario, Mapping):
@@ -97,7 +103,8 @@ class _Setup:
 
     @classmethod
     def range(cls, name: str, between: tuple[Any, Any]) -> tuple[float, float]:
-        """Both ends, in bits/s, seconds, BDPs and as a share."""
+        """Returns both ends of a range, in bits per second, seconds, BDPs, or as a fraction for
+        loss."""
         if name not in cls.RANGES:
             raise ValueError(f"randomise has no {name!r}; it has {', '.join(cls.RANGES)}")
         example, units = cls.RANGES[name]
@@ -109,7 +116,7 @@ class _Setup:
                 ends.append(float(text.removesuffix(unit)) * units[unit] if unit is not None else float("nan"))
             except ValueError:
                 ends.append(float("nan"))
-            # As on the command line: 1 alone is 1 % to one reader and 100 % to another.
+            # Ambiguous, as on the command line: 1 could mean 1 % or 100 %.
             if unit == "" and ends[-1] >= 1:
                 raise ValueError(f"randomise: {name} is {between!r}; a number of 1 or more without a % may mean percent or a share: write ('0%', '1%')")
         if len(ends) != 2 or not 0 <= ends[0] <= ends[1] or (name != "loss" and ends[0] == 0):
@@ -117,7 +124,8 @@ class _Setup:
         return ends[0], ends[1]
 
     def draw(self, random: np.random.Generator) -> tuple[str, bool]:
-        """The scenario of an episode: rate, RTT and queue are drawn with equal chances for equal ratios, loss for equal differences."""
+        """Returns the scenario of an episode. Rate, RTT and queue are drawn log-uniformly, loss
+        uniformly."""
         if self.table is None or not self.randomise:
             assert self.text is not None
             return self.text, "\n" in self.text
@@ -149,7 +157,7 @@ def _values(told: bytes) -> Floats:
 
 
 def _one(flows: int) -> None:
-    """One flow is decided for."""
+    """Requires exactly one controlled flow."""
     if flows == 0:
         raise ValueError("no flow of the scenario came to a decision before it was over")
     if flows > 1:
@@ -159,8 +167,9 @@ def _one(flows: int) -> None:
 class Link(gymnasium.Env[Floats, Floats], EzPickle):
     """One flow whose window or rate is decided at each step.
 
-    A flow that has delivered all that it had is `terminated`; `steps` decisions, or the scenario's end, are `truncated`. `info` has the last step in units: seconds, bytes and
-    bytes a second.
+    An episode is `terminated` when the flow has delivered all its data, and `truncated` after
+    `steps` decisions or at the end of the scenario. `info` describes the last step in seconds,
+    bytes and bytes per second.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}
@@ -188,16 +197,17 @@ class Link(gymnasium.Env[Floats, Floats], EzPickle):
 
     @property
     def spec_of_policy(self) -> PolicySpec:
-        """For `ccplane.policy`: a policy that was learned here observes and acts so."""
+        """Specification for `ccplane.policy`, so that a policy observes and acts as in this
+        environment."""
         return self._setup.spec
 
     @property
     def digest(self) -> str | None:
-        """A hash of all that happened in this episode."""
+        """Hash of all events of this episode."""
         return self._episode.digest
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Floats, Info]:
-        """Begins an episode. All that is random comes from `seed`."""
+        """Starts an episode. All randomness is derived from `seed`."""
         super().reset(seed=seed)
         flows = self._setup.begin(self._episode, self.np_random)
         _one(flows)
@@ -213,9 +223,10 @@ class Link(gymnasium.Env[Floats, Floats], EzPickle):
 
 
 class LinkVector(VectorEnv[Floats, Floats, NDArray[Any]]):
-    """Many links in one call, on `threads` threads. One that is over begins anew at the next step (Gymnasium's `NEXT_STEP`).
+    """Many links stepped in one call, on `threads` threads. A finished episode restarts at the next
+    step (Gymnasium's `NEXT_STEP`).
 
-    A reward function gets `info` with an array in each place.
+    A reward function receives `info` with an array per key.
     """
 
     metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.NEXT_STEP}
@@ -243,16 +254,16 @@ class LinkVector(VectorEnv[Floats, Floats, NDArray[Any]]):
 
     @property
     def spec_of_policy(self) -> PolicySpec:
-        """As `Link` has it."""
+        """Specification for `ccplane.policy`; see `Link`."""
         return self._setup.spec
 
     @property
     def digests(self) -> list[str | None]:
-        """Of each, a hash of all that happened in its episode."""
+        """Hashes of all events, one per current episode."""
         return [episode.digest for episode in self._episodes]
 
     def reset(self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> tuple[Floats, Info]:
-        """Begins all episodes, that of number n from seed + n."""
+        """Starts all episodes; environment n uses seed + n."""
         seeds = [None if seed is None else seed + n for n in range(self.num_envs)] if seed is None or isinstance(seed, int) else list(seed)
         if len(seeds) != self.num_envs:
             raise ValueError(f"{len(seeds)} seeds for {self.num_envs} environments")
@@ -309,9 +320,11 @@ def parallel(
     flows: int = 2,
     algorithms: Sequence[type[Algorithm[Any]]] = (),
 ) -> Any:
-    """A PettingZoo `ParallelEnv` with an agent for each flow of the contender; without a scenario, `flows` flows on one link.
+    """Returns a PettingZoo `ParallelEnv` with one agent per flow of the contender. Without a
+    scenario, `flows` flows share one link.
 
-    Flows come and go: `agents` are those that live. A step runs until each of them has something new to decide on.
+    Flows may start and end during an episode; `agents` lists the live ones. A step runs until each
+    live flow has a new observation.
     """
     from pettingzoo import ParallelEnv  # type: ignore[import-untyped]
 
@@ -319,7 +332,7 @@ def parallel(
     setup = _Setup(given, step, observe, history, act, reward, randomise, compete, algorithms)
 
     class Parallel(ParallelEnv):  # type: ignore[misc]
-        """See `parallel`."""
+        """Environment returned by `parallel`."""
 
         metadata: dict[str, Any] = {"name": "ccplane/Link-v0", "render_modes": []}
 

@@ -1,7 +1,8 @@
 """Datapath programs written as Python classes.
 
-A class of `Fold` becomes program text (docs/language.md) when Python reads it, and is compiled; it never runs as Python. What the language
-cannot say is a `FoldError` that points at the place in the Python file.
+A subclass of `Fold` is translated to program text (docs/language.md) and compiled when the class is
+defined; its methods never run as Python. A construct that the language cannot express raises
+`FoldError`, which points at its position in the Python file.
 
 >>> class Totals(Fold):
 ...     acked: Report[int] = volatile(0)
@@ -43,22 +44,24 @@ from ._ccplane import Error
 T = TypeVar("T", int, bool)
 
 Report = Annotated[T, "report"]
-"""The type of a variable that is in reports: `acked: Report[int] = volatile(0)`. One of another type is the agent's to set."""
+"""Type of a report variable: `acked: Report[int] = volatile(0)`. A variable of another type is a
+control variable, which the agent sets."""
 
 infinity = 4294967295
-"""What an unknown time reads as."""
+"""Value of an unknown time."""
 
 
 class FoldError(Error, SyntaxError):
-    """A class of `Fold` has something that a program cannot say; it points at the place."""
+    """A `Fold` class contains a construct that a program cannot express. Points at its position."""
 
 
 class FoldWarning(UserWarning):
-    """A program says what nobody means (docs/language.md, Warnings)."""
+    """A program is valid but probably not what was intended (docs/language.md, Warnings)."""
 
 
 class AckSignals:
-    """What is new with this ACK (docs/language.md, Signals). Time is in microseconds where the name does not say otherwise."""
+    """Signals of the current ACK (docs/language.md, Signals). Times are in microseconds unless the
+    name contains another unit."""
 
     bytes_acked: int
     bytes_misordered: int
@@ -73,7 +76,8 @@ class AckSignals:
 
 
 class FlowSignals:
-    """State of the flow. `cwnd`, `rate`, `ssthresh` and `micros` can be set, the others are signals."""
+    """State of the flow. `cwnd`, `rate`, `ssthresh` and `micros` can be assigned; the others are
+    read-only signals."""
 
     cwnd: int
     rate: int
@@ -109,7 +113,7 @@ class _Volatile:
 
 
 def volatile(value: T) -> T:
-    """The initial value of a variable, to which it goes back after each report."""
+    """Declares the initial value of a variable, to which it is reset after each report."""
     return cast(T, _Volatile(value))
 
 
@@ -118,42 +122,48 @@ def _only_in_a_fold(name: str) -> NoReturn:
 
 
 def report() -> None:
-    """Sends a report when this ACK is done with."""
+    """Sends a report after this ACK has been processed."""
     _only_in_a_fold("report")
 
 
 def reset() -> None:
-    """Volatile variables go back to their initial values, without a report."""
+    """Resets the volatile variables to their initial values, without a report."""
     _only_in_a_fold("reset")
 
 
 def ewma(weight: float, value: int) -> int:
-    """The moving average of the variable that it is assigned to, which keeps `weight` of itself."""
+    """Exponentially weighted moving average of the assigned variable: `weight` is the share of the
+    old value."""
     _only_in_a_fold("ewma")
 
 
 def diff(a: int, b: int) -> int:
-    """The difference, or 0 where `b` is larger, which is no fault."""
+    """Returns `a - b`, or 0 if `b` is larger, without a fault."""
     _only_in_a_fold("diff")
 
 
 def wrapped_max(a: int, b: int) -> int:
-    """The later of two 32-bit sequence numbers."""
+    """Returns the later of two 32-bit sequence numbers."""
     _only_in_a_fold("wrapped_max")
 
 
 class Fold:
-    """A datapath program. Typed class variables are its variables, `on_ack` is what happens at every ACK and at every timeout; see the
-    module."""
+    """Base class of datapath programs. Annotated class variables are the variables of the program,
+    and `on_ack` runs at every ACK and at every timeout. See the module documentation for an
+    example."""
 
     text: ClassVar[str]
-    """The program."""
+    """Text of the program."""
 
     def on_ack(self, ack: AckSignals, flow: FlowSignals) -> None:
-        """Assignments, `if`, `report()` and `reset()`, with `+ - * //`, comparisons, `and or not`, `min max diff ewma wrapped_max`, constants of
-        the module, and local variables. `-` never goes below 0.
+        """Body of the program.
 
-        An `if` that stands directly in `on_ack` and compares `flow.micros` is a timer: alone, or with all its `elif` as the last statement.
+        Available are assignments, `if`, `report()` and `reset()`, the operators `+ - * //`,
+        comparisons, `and or not`, the functions `min max diff ewma wrapped_max`, constants of the
+        module, and local variables. `-` never goes below 0.
+
+        A top-level `if` that compares `flow.micros` is a timer: it must have no `elif` or `else`,
+        or be the last statement, with all its `elif`.
         """
         raise NotImplementedError
 
@@ -176,7 +186,7 @@ OPERATORS: dict[type[ast.AST], str] = {
     ast.And: "&&",
     ast.Or: "||",
 }
-# How many values each takes; `None` is two or more.
+# Number of arguments per function; `None` is two or more.
 FUNCTIONS: dict[Any, tuple[str, int | None]] = {
     builtins.min: ("min", None),
     builtins.max: ("max", None),
@@ -188,7 +198,7 @@ INDENT = "    "
 
 
 class _Translation:
-    """From a class to program text, which remembers where in the Python file each part of it comes from."""
+    """Translation of a class to program text. Records the source position of each part."""
 
     def __init__(self, cls: type[Fold]) -> None:
         self.cls = cls
@@ -213,7 +223,7 @@ class _Translation:
         self.compile()
 
     def find(self) -> tuple[ast.ClassDef, ast.FunctionDef]:
-        """The class and its method in the tree of their file."""
+        """Returns the syntax trees of the class and its method."""
         line = self.function.__code__.co_firstlineno
         lines = linecache.getlines(self.file, self.function.__globals__)
         if not lines:
@@ -228,7 +238,7 @@ class _Translation:
         raise FoldError(f"{self.cls.__qualname__}: its source has changed since it was read")
 
     def fail(self, node: ast.AST, why: str) -> NoReturn:
-        """Points at a part of the file."""
+        """Raises a `FoldError` that points at a node."""
         line = getattr(node, "lineno", 1)
         column = getattr(node, "col_offset", 0) + 1
         source = self.lines[line - 1] if line <= len(self.lines) else ""
@@ -236,7 +246,7 @@ class _Translation:
         end = getattr(node, "end_col_offset", column) + 1 if one_line else len(source)
         raise FoldError(why, (self.file, line, column, source, line, end))
 
-    # Writing
+    # Output
 
     def put(self, text: str, node: ast.AST | None = None) -> None:
         if node is not None:
@@ -245,7 +255,7 @@ class _Translation:
         self.length += len(text)
 
     def compile(self) -> None:
-        """Has it compiled: what the compiler says is told of the Python file."""
+        """Compiles the program and maps the compiler's errors and warnings to the Python file."""
         found = json.loads(_ccplane.compile(self.text))
         starts = [start for start, _ in self.marks]
         for problem in found["problems"]:
@@ -307,7 +317,8 @@ class _Translation:
                 self.clause(statement.test, statement.body, set(known), last=at + 1 == len(body))
                 at += 1
             elif isinstance(statement, ast.If) and at + 1 == len(body):
-                # The last one stops at the first clause that holds, as clauses do.
+                # An `elif` chain at the end maps to clauses without fallthrough: the first true one
+                # ends.
                 branch: list[ast.stmt] = body[at:]
                 while len(branch) == 1 and isinstance(branch[0], ast.If):
                     self.clause(branch[0].test, branch[0].body, set(known), last=True)
@@ -324,7 +335,8 @@ class _Translation:
 
     @classmethod
     def doing(cls, body: list[ast.stmt]) -> list[ast.stmt]:
-        """The statements that do something: no `pass`, no documentation, no `if` that is empty on both sides."""
+        """Returns the statements that have an effect: drops `pass`, docstrings, and an `if` with
+        two empty branches."""
         found = list[ast.stmt]()
         for statement in body:
             nothing = isinstance(statement, ast.Pass)
@@ -348,12 +360,14 @@ class _Translation:
             self.put(f"\n{INDENT}")
             self.statement(statement, known, INDENT)
         if not self.doing(body):
-            # It stops here and does nothing, which a clause cannot say otherwise.
+            # A branch that does nothing still ends the chain. A clause needs a body, so write a
+            # no-op.
             self.put(f"\n{INDENT}(:= Cwnd Cwnd)", body[0])
         self.put(")\n" if last else f"\n{INDENT}(fallthrough))\n")
 
     def statement(self, node: ast.stmt, known: set[str], indent: str) -> None:
-        """Writes it; afterwards `known` has the local variables that are set for certain."""
+        """Writes a statement, and adds to `known` the local variables that are definitely assigned
+        after it."""
         if isinstance(node, ast.Assign):
             if len(node.targets) != 1:
                 self.fail(node, "one variable is set by one assignment")
@@ -484,7 +498,7 @@ class _Translation:
             self.put(")")
 
     def ratio(self, node: ast.expr) -> str | None:
-        """Of two constants, `7 / 8`."""
+        """Returns `7/8` for a quotient of two integer literals."""
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
             sides = [side.value for side in (node.left, node.right) if isinstance(side, ast.Constant)]
             if len(sides) == 2 and all(type(side) is int for side in sides):
@@ -524,7 +538,8 @@ class _Translation:
         return f": did you mean {like[0]}?" if like else f"; there are {', '.join(known)}"
 
     def known(self, node: ast.AST) -> Any:
-        """What a name outside of the class stands for; `None` if that cannot be told."""
+        """Resolves a name outside the class to its value; returns `None` if it cannot be resolved.
+        """
         if isinstance(node, ast.Attribute):
             return getattr(self.known(node.value), node.attr, None)
         if not isinstance(node, ast.Name):

@@ -1,4 +1,4 @@
-"""Classes that steer from a program of one's own: this host's TCP, and datapaths elsewhere."""
+"""Control from a program of your own: TCP of this host, and datapaths in other processes."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ def attach(
     fallback_after: str | None = None,
     metrics: str | None = None,
 ) -> Iterator[list[str]]:
-    """Steers this host's own TCP as long as its block runs, as `ccplane attach` does (docs/attach.md), and gives the kernel's names of the algorithms.
+    """Controls the TCP flows of this host for the duration of a `with` block, like `ccplane attach`
+    (docs/attach.md). Yields the kernel names of the algorithms.
 
-    It needs what `ccplane attach` needs. The classes run in a process of their own, which is a copy of this one: what callbacks change is not
-    seen here. Values are texts as on the command line: `min_cwnd="4kB"`, `max_rate="50mbit"`.
+    Requires the privileges of `ccplane attach`. The classes run in a forked copy of this process,
+    so changes made by callbacks are not visible here. Values are texts as on the command line:
+    `min_cwnd="4kB"`, `max_rate="50mbit"`.
     """
     words = ["ccplane", "attach", "--alg", ",".join(str(algorithm.name) for algorithm in algorithms)]
     options = {
@@ -73,13 +75,14 @@ def _steer(words: list[str], algorithms: list[type[Algorithm[Any]]], said: int, 
 
 
 class Agent:
-    """Algorithms for datapaths in other processes (docs/agents.md); it needs no privilege."""
+    """Agent for datapaths in other processes (docs/agents.md). Needs no privileges."""
 
     def __init__(self, algorithms: Sequence[type[Algorithm[Any]]]) -> None:
         self._algorithms = list(algorithms)
 
     def serve(self, *, unix: str | os.PathLike[str] | None = None, ccp: str | os.PathLike[str] | None = None) -> None:
-        """Serves until Ctrl-C or SIGTERM: on ccplane's own socket (`unix`, for `ccplane attach --agent`), on CCP's (`ccp`), or on both."""
+        """Serves until Ctrl-C or SIGTERM, on ccplane's own socket (`unix`, for `ccplane attach
+        --agent`), on CCP's (`ccp`), or on both."""
         words = ["ccplane", "agent", "--alg", ",".join(str(algorithm.name) for algorithm in self._algorithms)]
         for option, path in (("--unix", unix), ("--ccp", ccp)):
             if path is not None:

@@ -1,4 +1,4 @@
-"""Pictures of a run, by matplotlib."""
+"""Plots of a run with matplotlib."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ if TYPE_CHECKING:
 
     from .tables import Table
 
-# What arrives comes in bursts: goodput is a mean over such a part of a flow's life.
+# Number of averaging intervals over a flow's lifetime: arrivals are bursty, so goodput is averaged.
 BINS = 100
 
 
 def draw(contenders: Sequence[str], tables: Mapping[str, Table]) -> Figure:
-    """Window and goodput of each flow, and the link's queueing delay, over time: a column for each contender."""
+    """Plots window and goodput of each flow, and queueing delay of the link, one column per
+    contender."""
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError:

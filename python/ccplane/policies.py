@@ -1,4 +1,4 @@
-"""Policies: what decides from observations, in a simulation that is learned in and on real packets alike."""
+"""Policies: functions from observations to actions, for simulations and real packets alike."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ OBSERVE = ("rtt_ratio", "rtt_gradient", "loss", "send_ratio", "delivery", "windo
 
 @dataclass(frozen=True)
 class PolicySpec:
-    """When a policy decides, on what, and what it changes (docs/learning.md). It is checked when it is used."""
+    """Decision interval, observation and action of a policy (docs/learning.md). Validated on creation."""
 
     step: str = "20ms"
-    """`"20ms"`, `"1rtt"`, or `"report"`: once a round trip, and at losses."""
+    """Decision interval: `"20ms"`, `"1rtt"`, or `"report"` for once per round trip and at losses.
+    """
     observe: Sequence[str] = OBSERVE
-    """Names of features."""
+    """Names of the features."""
     history: int = 1
-    """How many steps an observation remembers."""
+    """Number of past steps in an observation."""
     act: str = "cwnd_factor"
-    """`cwnd_factor`, `rate_factor` or `cwnd_rate`."""
+    """Controlled quantity: `cwnd_factor`, `rate_factor` or `cwnd_rate`."""
 
     def __post_init__(self) -> None:
         if isinstance(self.observe, str):
@@ -37,19 +38,21 @@ class PolicySpec:
 
     @property
     def numbers(self) -> int:
-        """How many numbers an action has."""
+        """Number of values in an action."""
         return 2 if self.act == "cwnd_rate" else 1
 
 
 def policy(spec: PolicySpec, act: Callable[[Floats], Any], *, name: str = "policy") -> type[Algorithm[PolicyFlow]]:
-    """A policy as an algorithm, for `ccplane.run`, `ccplane.main` and all else that takes a class.
+    """Turns a policy into an algorithm class, for `ccplane.run`, `ccplane.main` and anything else
+    that takes a class.
 
-    `act` gets the observation, `history` times the features, the oldest first, and answers one number, or one for each of what `spec.act` changes,
-    from -1 to 1. Observations and windows are computed by the code that the environments use.
+    `act` receives the observation, `history` sets of features with the oldest first. It returns one
+    number from -1 to 1, or two for `cwnd_rate`. Observations and windows are computed by the same
+    code as in the environments.
     """
 
     class Policy(Algorithm[PolicyFlow]):
-        """A policy that was learned or written."""
+        """Learned or hand-written policy."""
 
         programs = {"policy": _ccplane.policy_program(spec.step)}
         needs = ("cwnd", "rtt", "timers") if spec.act == "cwnd_factor" else ("cwnd", "pacing", "rtt", "timers")

@@ -1,4 +1,4 @@
-"""Tables of a run: the columns and rows of its CSV files (docs/results-format.md), as arrays."""
+"""Tables of a run as arrays: the columns and rows of its CSV files (docs/results-format.md)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 
 class Table(Mapping[str, NDArray[Any]]):
-    """Columns by name: whole numbers, numbers, or texts. What is not known is NaN, or an empty text.
+    """Columns by name: integers, floats or strings. An unknown value is NaN, or an empty string.
 
-    `pandas.DataFrame(table.numpy())` and `polars.DataFrame(table)` take it; `pyarrow.table(table)` and DuckDB through Arrow's interface for C, for
-    which pyarrow is needed.
+    Accepted by `pandas.DataFrame(table.numpy())` and `polars.DataFrame(table)`, and, through
+    Arrow's C interface, by `pyarrow.table(table)` and DuckDB. Arrow needs pyarrow.
     """
 
     def __init__(self, names: list[str], rows: list[list[str]]) -> None:
@@ -27,20 +27,20 @@ class Table(Mapping[str, NDArray[Any]]):
 
     @property
     def columns(self) -> list[str]:
-        """The names."""
+        """Column names."""
         return list(self._columns)
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """Number of rows."""
         return self._rows
 
     def numpy(self) -> dict[str, NDArray[Any]]:
-        """All columns."""
+        """Returns all columns."""
         return dict(self._columns)
 
     def where(self, **values: Any) -> Table:
-        """The rows that have these values: `series.where(contender="cubic", flow=1)`."""
+        """Returns the rows with these values: `series.where(contender="cubic", flow=1)`."""
         chosen = np.ones(self._rows, np.bool_)
         for name, value in values.items():
             chosen &= self[name] == value
@@ -83,7 +83,7 @@ def _column(cells: tuple[str, ...]) -> NDArray[Any]:
 
 
 def read(write: Callable[[str], object]) -> dict[str, Table]:
-    """All tables of what `write` writes to a folder."""
+    """Reads all tables that `write` writes to a folder."""
     tables = {}
     with tempfile.TemporaryDirectory() as folder:
         write(folder)

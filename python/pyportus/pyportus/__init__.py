@@ -1,7 +1,9 @@
-"""CCP's Python interface, on ccplane: an algorithm that was written for it runs as it is, on kernel TCP and for datapaths of CCP.
+"""CCP's Python interface on top of ccplane. An algorithm written for CCP runs unchanged, on kernel
+TCP and for CCP datapaths.
 
-Where CCP's own differs: this one runs on Python 3.11 and later, values may have 64 bits, `r.Cwnd` and `r.Rate` are what the flow set last, a flow whose
-object has `close()` is told of its end, and `"char"` works. A program means what it means on CCP (docs/language.md).
+Differences from CCP's pyportus: requires Python 3.11 or later, values may have 64 bits, `r.Cwnd`
+and `r.Rate` are the values that the flow set last, `close()` of a flow object is called when the
+flow ends, and `"char"` works. Programs have the semantics of CCP (docs/language.md).
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ __all__ = ["AlgBase", "Datapath", "DatapathInfo", "algorithm", "start", "try_com
 
 
 class DatapathInfo:
-    """A flow as it is when it begins: bytes, addresses of IPv4 as numbers (0 for others), ports."""
+    """Properties of a new flow: sizes in bytes, IPv4 addresses as integers (0 for others), ports.
+    """
 
     def __init__(self, number: int, info: ccplane.FlowInfo) -> None:
         self.sock_id = number
@@ -40,14 +43,14 @@ Field = tuple[str, int]
 
 
 class Datapath:
-    """What an algorithm's flow sets programs and variables with."""
+    """Handle with which a flow sets programs and variables."""
 
     def __init__(self, flow: ccplane.Flow) -> None:
         self._flow = flow
         self._set: dict[str, int] = {"Cwnd": 0, "Rate": 0}
 
     def set_program(self, program_name: str, fields: Iterable[Field] | None = None) -> None:
-        """Sets a program, with values of `Cwnd`, `Rate` and control variables."""
+        """Installs a program, with values of `Cwnd`, `Rate` and control variables."""
         given = list(fields or ())
         self._flow.program(program_name, **{name: value for name, value in given if name not in self._set})
         self.update_fields([field for field in given if field[0] in self._set])
@@ -64,13 +67,13 @@ class Datapath:
             self._flow.set(field_name, new_value)
 
     def update_fields(self, fields: Iterable[Field]) -> None:
-        """Sets several."""
+        """Sets several fields."""
         for name, value in fields:
             self.update_field(name, value)
 
 
 class _Report:
-    """`r.acked` is the program's `Report.acked`."""
+    """Report whose attribute `r.acked` is the program's `Report.acked`."""
 
     __slots__ = ("_report", "_set")
 
@@ -86,20 +89,21 @@ class _Report:
 
 
 class AlgBase:
-    """An algorithm has `datapath_programs(self)`, a dict of names and texts, and `new_flow(self, datapath, datapath_info)`, which gives an object with
-    `on_report(self, r)`."""
+    """Base class of algorithms. `datapath_programs(self)` returns a dict of names and program
+    texts, and `new_flow(self, datapath, datapath_info)` returns an object with `on_report(self,
+    r)`."""
 
     def datapath_programs(self) -> dict[str, str]:
-        """Names and texts of the programs."""
+        """Returns program texts by name."""
         raise NotImplementedError
 
     def new_flow(self, datapath: Datapath, datapath_info: DatapathInfo) -> Any:
-        """A flow begins."""
+        """Returns the object that handles a new flow."""
         raise NotImplementedError
 
 
 def try_compile(text: str) -> str:
-    """What is wrong with a program; nothing if it compiles."""
+    """Returns the error of a program, or an empty string if it compiles."""
     try:
         ccplane.check(_as_ccp_means_it(text))
     except ccplane.Error as why:
@@ -112,7 +116,7 @@ def _as_ccp_means_it(text: str) -> str:
 
 
 def algorithm(alg: AlgBase) -> type[ccplane.Algorithm[Any]]:
-    """The same as ccplane's: for `ccplane.run` and `ccplane.main`."""
+    """Converts the algorithm to a ccplane class, for `ccplane.run` and `ccplane.main`."""
     kind = type(alg)
     if not isinstance(alg, AlgBase):
         raise TypeError(f"{kind.__name__} is no subclass of pyportus.AlgBase")
@@ -143,8 +147,11 @@ def algorithm(alg: AlgBase) -> type[ccplane.Algorithm[Any]]:
 
 
 def start(ipc: str, alg: AlgBase, identifier: str = "portus") -> int:
-    """Runs the algorithm until Ctrl-C. `"netlink"` and `"char"` steer this host's own TCP, where sockets choose it as `ccp_` and the name of the class;
-    `"unix"` serves datapaths of CCP."""
+    """Runs the algorithm until Ctrl-C.
+
+    `"netlink"` and `"char"` control the TCP flows of this host; a socket selects the algorithm as
+    `ccp_` followed by the class name. `"unix"` serves CCP datapaths.
+    """
     adapted = algorithm(alg)
     if ipc in ("netlink", "char"):
         return ccplane.main([adapted], ["attach", "--alg", adapted.name])
