@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Searches for a better algorithm: mutates the numbers of a text, and lets `ccplane arena` say which children live.
+"""Searches for a better algorithm: mutates the numbers of a program, and selects children by their
+`ccplane arena` scores.
 
     examples/evolve.py crates/algorithms/text/reno.ccp --minutes 10
 
-Nothing is learned and no model is asked: this shows how a program that writes algorithms uses the arena. The best is scored once more on
-links that the search has not seen, beside the text that it began with and beside Cubic, and is kept in --out. Python's own library is all it needs.
+A random search without a model: it shows how a program that writes algorithms uses the arena. At
+the end the best candidate, the initial program and Cubic are scored on links that the search has
+not seen, and the best is saved to --out. Needs only the standard library.
 """
 
 import argparse
@@ -20,7 +22,8 @@ NUMBER = re.compile(r"(?<![\w.#/])(\d+\.\d+|\d+/\d+|\d+)(?=[\s)]|us\b|ms\b)")
 
 
 def mutated(text, rng):
-    """The text with one or two of its program's numbers changed by up to a third; a header keeps its own."""
+    """Returns the text with one or two numbers of its program changed by up to a third. Numbers in
+    the header are kept."""
     head, sep, program = text.partition("(def")
     places = [m for line in re.finditer(r"^[^#\n]*", program, re.M) for m in NUMBER.finditer(program, line.start(), line.end())]
     if not places:
@@ -39,7 +42,8 @@ def mutated(text, rng):
 
 
 def arena(ccplane, files, *options):
-    """The standings of these files. Exit code 1 says that some failed the gate, which is an answer."""
+    """Returns the arena's scores of these files. Exit code 1 means that some failed the gate, which
+    is a valid result."""
     done = subprocess.run([ccplane, "arena", *files, "--json", *options], capture_output=True, text=True)
     if done.returncode not in (0, 1):
         sys.exit(f"evolve: {done.stderr.strip()}")

@@ -235,9 +235,9 @@ def run(
 
     `scenario` is the name of a scenario shipped with ccplane, a path, the text of a scenario file,
     or a dict with the same keys (docs/scenarios.md). `contenders` replaces the contenders of the
-    scenario. Each is a name as on the command line, a class, an object, `(Class, {keyword:
-    value})`, or a function that returns an object. `algorithms` lists classes that the scenario or
-    a contender refers to by name, with parameters. The result does not depend on `threads`.
+    scenario. Each is a name as on the command line, a class, an object,
+    `(Class, {keyword: value})`, or a function that returns an object. `algorithms` lists classes
+    that the scenario or a contender refers to by name, with parameters. The result does not depend on `threads`.
 
     >>> result = run({"contenders": ["reno"], "duration": "2s", "topology": {"dumbbell": {"rate": "10mbit", "rtt": "20ms"}},
     ...               "workload": [{"bulk": {"flows": 1}}]})
@@ -294,9 +294,9 @@ def check(text: str) -> dict[str, list[str]]:
 def main(algorithms: Sequence[type[Algorithm[Any]]] = (), arguments: Sequence[str] | None = None) -> int:
     """Runs the command `ccplane` with these algorithms added, and returns its exit code.
 
-    With `raise SystemExit(ccplane.main([Mine]))` at its end, a file `mine.py` can be run as `python
-    mine.py run --alg mine --vs native:cubic`, `python mine.py evaluate --alg mine`, `python mine.py
-    attach --alg mine`, and so on.
+    With `raise SystemExit(ccplane.main([Mine]))` at its end, a file `mine.py` has the commands
+    `python mine.py run --alg mine --vs native:cubic`, `python mine.py evaluate --alg mine`,
+    `python mine.py attach --alg mine`, and so on.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     return _ccplane.command(["ccplane", *words], list(algorithms))

@@ -1,6 +1,10 @@
-"""Puts a learned policy on kernel TCP, its figures beside the simulator's: `python deploy.py policy.json`, as root.
+"""Deploys a learned policy on kernel TCP and compares the results with the simulator's. Needs root:
 
-Everything else that the command can do it can do with the policy: `python deploy.py policy.json attach --alg policy --cgroup …`.
+    python deploy.py policy.json
+
+Other commands accept the policy, too:
+
+    python deploy.py policy.json attach --alg policy --cgroup …
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from train_cem import SPEC, act
 
 
 def main() -> int:
-    """Runs it on both, or the command that is given."""
+    """Runs the policy on both datapaths, or the command that is given."""
     with open(sys.argv[1], encoding="utf-8") as file:
         weights = np.array(json.load(file)["weights"])
     learned = ccplane.policy(SPEC, lambda seen: act(weights, seen))

@@ -1,7 +1,9 @@
-"""Learns a policy with nothing but numpy: `python train_cem.py [--seed 1] [--out policy.json]`, some seconds on one core.
+"""Learns a policy with numpy alone: `python train_cem.py [--seed 1] [--out policy.json]`. Takes
+some seconds on one core.
 
-The cross-entropy method: many policies are drawn around the best so far, each drives a link of its own, the best tenth are what the next are drawn
-around. A policy is a weight for each feature. At the end it and Cubic drive links that neither has seen.
+Cross-entropy method: each round draws many policies around the current mean, runs each on a link of
+its own, and takes the mean and deviation of the best tenth. A policy is one weight per feature and
+a bias. At the end the policy and Cubic run on links unseen in training.
 """
 
 from __future__ import annotations
@@ -22,18 +24,18 @@ LINKS = {"rate": ("12mbit", "96mbit"), "rtt": ("20ms", "100ms"), "queue": ("1bdp
 
 
 def act(weights: Any, seen: Any) -> Any:
-    """The action of a policy, or of one policy for each row."""
+    """Returns the action of a policy, or of one policy per row."""
     return np.tanh((weights[..., :-1] * seen).sum(axis=-1) + weights[..., -1])
 
 
 def train(seed: int) -> Any:
-    """The weights that did best."""
+    """Returns the weights of the final policy."""
     random = np.random.default_rng(seed)
     links = LinkVector(num_envs=POLICIES, randomise=LINKS, steps=STEPS, step=SPEC.step, observe=SPEC.observe)
     mean, spread = np.zeros(len(SPEC.observe) + 1), np.full(len(SPEC.observe) + 1, 1.0)
     for number in range(ROUNDS):
         weights = random.normal(mean, spread, (POLICIES, mean.size))
-        # All have the same link in a round, so that it decides nothing between them.
+        # All policies of a round get the same link, so that the link does not bias the comparison.
         seen, _ = links.reset(seed=[int(random.integers(2**31))] * POLICIES)
         gained = np.zeros(POLICIES)
         for _ in range(STEPS):
@@ -46,7 +48,7 @@ def train(seed: int) -> Any:
 
 
 def main() -> None:
-    """Learns, and compares on links that were not learned on."""
+    """Trains a policy, and compares it with Cubic on unseen links."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--out", default="policy.json")

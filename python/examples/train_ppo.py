@@ -1,4 +1,5 @@
-"""Learns a policy by PPO of Stable-Baselines3: `pip install stable-baselines3`, then `python train_ppo.py`; minutes on one core."""
+"""Learns a policy with PPO of Stable-Baselines3: `pip install stable-baselines3`, then
+`python train_ppo.py`. Takes minutes on one core."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ SETTINGS = {
 
 
 def main() -> None:
-    """Learns, and runs what was learned beside Cubic."""
+    """Trains a policy, and compares it with Cubic."""
     links = make_vec_env("ccplane/Link-v0", n_envs=8, env_kwargs=SETTINGS)
     model = PPO("MlpPolicy", links, n_steps=256, batch_size=512, gamma=0.95, seed=1, verbose=1, device="cpu")
     model.learn(300_000)

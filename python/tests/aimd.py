@@ -1,4 +1,7 @@
-"""AIMD, to start an algorithm of your own from: `python aimd.py run --alg aimd --vs native:reno --rate 48mbit --rtt 20ms`."""
+"""AIMD, a starting point for an algorithm of your own. To run it:
+
+    python aimd.py run --alg aimd --vs native:reno --rate 48mbit --rtt 20ms
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +11,7 @@ import ccplane
 
 @dataclass
 class Window:
-    """What is kept for each flow: bytes."""
+    """State of a flow, in bytes."""
 
     cwnd: int
     mss: int
@@ -47,7 +50,7 @@ class Aimd(ccplane.Algorithm[Window]):
     def on_report(self, state: Window, report: Any, flow: ccplane.Flow) -> None:
         if report.lost:
             state.cwnd = max(int(state.cwnd * self.back), 2 * state.mss)
-            flow.ssthresh = state.cwnd  # where the datapath's recovery brings the window
+            flow.ssthresh = state.cwnd  # target of the datapath's recovery
         else:
             state.cwnd += state.mss
         flow.cwnd = state.cwnd

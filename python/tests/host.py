@@ -1,4 +1,4 @@
-"""Interpreters that tests start as other users."""
+"""Interpreters and users for tests that run candidates."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ import ccplane
 
 
 def skip(why: str, *, package: bool = False) -> NoReturn:
-    """Skips a test that this host cannot run. It is an error where nothing may be skipped, but for packages where `scripts/python` could fetch none."""
+    """Skips a test that this host cannot run. Fails instead under CCPLANE_NO_SKIP=1, unless
+    `scripts/python` could not fetch `package`."""
     if os.environ.get("CCPLANE_NO_SKIP") == "1" and not (package and os.environ.get("CCPLANE_NO_PACKAGES") == "1"):
         raise AssertionError(f"SKIPPED: {why}")
     raise unittest.SkipTest(why)
 
 
 def readable(interpreter: str, code: str = "") -> bool:
-    """Returns whether nobody can run it."""
+    """Returns True if the user nobody can run the interpreter."""
     try:
         return subprocess.run([interpreter, "-I", "-c", code], user="nobody", cwd="/", check=False, capture_output=True).returncode == 0
     except OSError:
@@ -33,7 +34,8 @@ def readable(interpreter: str, code: str = "") -> bool:
 
 
 def environment(folder: str) -> str | None:
-    """Returns an interpreter with ccplane's package that nobody can read, in a new environment."""
+    """Returns an interpreter with the ccplane package that nobody can read, in a new environment.
+    """
     base = next((path for path in (getattr(sys, "_base_executable", ""), "/usr/bin/python3") if readable(path)), None)
     if base is None:
         return None
@@ -45,7 +47,7 @@ def environment(folder: str) -> str | None:
 
 
 def interpreter() -> tuple[str, str | None]:
-    """Returns an interpreter for tests, and the user that it has to run candidates as."""
+    """Returns an interpreter for tests, and the user to run candidates as."""
     if os.geteuid() != 0 or USER_OF_THIS is None:
         return sys.executable, None
     folder = tempfile.mkdtemp()
@@ -56,7 +58,7 @@ def interpreter() -> tuple[str, str | None]:
 
 
 def becomes(true: Callable[[], bool], within_s: float = 10) -> bool:
-    """Returns whether a condition becomes true."""
+    """Waits until a condition is true; returns False on timeout."""
     until = time.monotonic() + within_s
     while not true():
         if time.monotonic() > until:
@@ -66,7 +68,7 @@ def becomes(true: Callable[[], bool], within_s: float = 10) -> bool:
 
 
 def read(path: Path) -> bytes:
-    """Returns what is in a file of a process, which may have ended."""
+    """Returns the content of a /proc file; empty if the process has ended."""
     try:
         return path.read_bytes()
     except OSError:

@@ -1,4 +1,4 @@
-"""Scores for programs that search."""
+"""Tests of the scores for search programs."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ccplane import arena
 HERE = Path(__file__).parent
 ARENA = [host.PYTHON, "-I", "-m", "ccplane", "arena"]
 AIMD = (HERE / "aimd.py").read_text()
-# This interpreter may be one that only root can read.
+# This interpreter may be readable by root only.
 evaluate = partial(arena.evaluate, user=host.USER_OF_THIS)
 
-# Head of a candidate that tries what fails, as libraries try it, and raises if something was
-# possible.
+# Start of a candidate that attempts forbidden operations, as libraries do, and raises if one
+# succeeds.
 TRIES = """
 import ctypes, fcntl, mmap, os, resource, socket, threading, time
 
@@ -106,8 +106,9 @@ if POSSIBLE:
     raise RuntimeError("possible: " + ", ".join(POSSIBLE))
 """
 
-# What only an attack does, by the name in the reason. Each ends its candidate, also one that
-# catches exceptions. The arguments of the calls by number do no harm if the call is allowed.
+# Operations that only an attack attempts, by their name in the reason. Each ends the candidate,
+# even one that catches exceptions. The raw system calls have harmless arguments, in case one is
+# allowed.
 FORBIDDEN = {
     "chmod": "os.chmod(FILE, 0o4777)", "chown": "os.chown(FILE, 1, 1)", "utimensat": "os.utime(FILE, (1, 1))",
     "setxattr": "os.setxattr(FILE, b'user.a', b'1')", "mknodat": "os.mkfifo(FILE + '.new')", "symlink": "os.symlink(FILE, FILE + '.new')",
@@ -217,7 +218,7 @@ class Scores(unittest.TestCase):
                     self.assertEqual(confinement["user"], host.USER or "nobody")
                 for missing in confinement["missing"]:
                     self.assertRegex(missing, "^(user|pid|ipc|net) namespace$|^cgroup limits|^Landlock ")
-                # Unconfined, the same file finds what it can do.
+                # Without the sandbox, the same file succeeds with its attempts.
                 trusted = tries.replace("range(200)", "range(1)").replace("range(1500)", "range(1)").replace("time.sleep(60)", "0")
                 Path(folder, "tries.py").write_text(trusted + AIMD)
                 done = subprocess.run([*words, "--trusted"], capture_output=True, text=True, check=False, env=environment)
@@ -268,7 +269,7 @@ class Scores(unittest.TestCase):
             Path(folder, "mine.py").write_text("import os\nWHO = (os.getuid(), os.getgid(), os.getgroups())\nassert WHO == EXPECTED, WHO\n" + AIMD)
             text = Path(folder, "mine.py").read_text()
             for given, expected in [([], "(65534, 65534, [65534])"), (["--as", "54321"], "(54321, 54321, [54321])"), (["--as", "root"], "(0, 0, [])")]:
-                # Without supplementary groups; some kernels count the group itself.
+                # No supplementary groups, although some kernels list the primary group among them.
                 Path(folder, "mine.py").write_text(text.replace("WHO == EXPECTED", f"WHO[:2] == {expected}[:2] and set(WHO[2]) <= {{WHO[1]}}"))
                 os.chmod(f"{folder}/mine.py", 0o600)
                 for command in (["mine.py"], ["explain", "./mine.py"]):
@@ -291,7 +292,7 @@ class Scores(unittest.TestCase):
             path = Path(folder, "tries.py")
             path.write_text(f"import os\nassert os.getuid() == 54321\nos.kill({os.getpid()}, 0)\n" + AIMD)
             os.mkdir(f"{folder}/root")
-            # The kernel makes no user namespace for a process with another root folder.
+            # The kernel refuses user namespaces to a process in a chroot.
             script = 'mount --rbind / "$1" && exec chroot --userspec=54321:54321 "$1" "$2" -I -m ccplane arena "$3" --suite gate --json'
             words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", f"{folder}/root", host.PYTHON, str(path)]
             done = subprocess.run(words, capture_output=True, text=True, check=False)

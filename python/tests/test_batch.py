@@ -1,4 +1,4 @@
-"""Reports as arrays."""
+"""Tests of reports as arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users of the package do, in the simulator and, as root, on kernel TCP."""
+"""End-to-end tests of the package, in the simulator and, as root, on kernel TCP."""
 
 from __future__ import annotations
 
@@ -38,13 +38,14 @@ LINK = {
 
 
 def python(code: str, *, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-    """Runs a program in an interpreter of its own."""
+    """Runs a program in a separate interpreter."""
     program = [sys.executable, "-c", textwrap.dedent(code)]
     return subprocess.run(program, cwd=HERE, capture_output=True, text=True, timeout=timeout, check=False)
 
 
 def write_hostile(folder: str) -> None:
-    """Modules with the names of Python's, which leave the file `ran` where they are imported, and one with a name of its own."""
+    """Writes modules that shadow the standard library's and record their import in the file `ran`,
+    and one with a name of its own."""
     for name in ("json", "colorsys", "random"):
         Path(folder, f"{name}.py").write_text(f"open({folder!r} + '/ran', 'a').write({name!r})\nraise RuntimeError({name!r})\n")
     Path(folder, "helper.py").write_text("BACK = 0.5\n")
@@ -64,7 +65,7 @@ class Simulated(unittest.TestCase):
         result = ccplane.run(scenario, contenders=contenders)
         labels = [c["label"] for c in result.summary["contenders"]]
         self.assertEqual(labels, ["native:reno", "aimd", "aimd2", "aimd3", "aimd4", "aimd5"])
-        # Each with its own parameters, as by names.
+        # Each contender keeps its own parameters, as if selected by name.
         named = [f"aimd:back={back}" for back in (0.5, 0.8, 0.7, 0.6, 0.9)]
         by_name = ccplane.run(scenario, contenders=["native:reno", *named], algorithms=[Aimd])
         figures = lambda run: [c["figures"] for c in run.summary["contenders"]]
@@ -163,7 +164,7 @@ class Simulated(unittest.TestCase):
         result = ccplane.run(LINK | {"duration": "3s", "workload": workload}, contenders=[Timed])
         self.assertGreaterEqual(seen["timers"], 15)
         self.assertEqual(len(seen["closed"]), 2)
-        # 60 kB of two flows in each round trip of 20 ms.
+        # Both flows together send at most 60 kB per RTT of 20 ms: 24 Mbit/s.
         self.assertLess(result.summary["contenders"][0]["figures"]["goodput_mbit"], 26)
 
 
@@ -230,8 +231,7 @@ class Wrong(unittest.TestCase):
                 self.assertGreater(bad, reno * 0.9)
 
     def test_ctrl_c_ends_a_simulation(self) -> None:
-        # A shell starts what it runs in the background with SIGINT ignored, and so the tests may
-        # have been.
+        # A shell starts background jobs with SIGINT ignored, and the test run may be one.
         code = f"""
             import signal
             import ccplane
@@ -275,7 +275,7 @@ class CommandLine(unittest.TestCase):
 
 
 class Raising(Aimd):
-    """Reports are too much for it."""
+    """Algorithm whose `on_report` raises."""
 
     name = "raising"
 
@@ -284,7 +284,7 @@ class Raising(Aimd):
 
 
 class Files(unittest.TestCase):
-    """`--alg ./mine.py`."""
+    """Algorithms in Python files (`--alg ./mine.py`)."""
 
     def said(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([sys.executable, "-m", "ccplane", *words], cwd=HERE, capture_output=True, text=True, check=False)
@@ -304,7 +304,7 @@ class Files(unittest.TestCase):
 
     def test_a_candidate_whose_callbacks_raise_is_not_scored_as_newreno(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            # What a candidate may not is refused by its confinement, not by the modes of files.
+            # Open modes: the sandbox must refuse, not the file permissions.
             os.chmod(folder, 0o777)
             bad = Path(folder, "bad.py")
             bad.write_text((HERE / "aimd.py").read_text().replace("state.cwnd += state.mss", "state.cwnd //= 0"))
@@ -332,11 +332,11 @@ class Files(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             write_hostile(folder)
             own = (HERE / "aimd.py").read_text()
-            # `json` is imported by ccplane before the file is read, `colorsys` by nothing.
+            # ccplane imports `json` before the file is read; nothing imports `colorsys`.
             own = own.replace("import ccplane\n", "import colorsys\nimport json\n\nimport ccplane\nfrom helper import BACK\n\nassert BACK == 0.5 and colorsys.ONE_SIXTH\n")
             self.assertIn("from helper", own)
             Path(folder, "mine.py").write_text(own)
-            # Candidates may run as nobody, who reads the modules.
+            # Candidates may run as nobody, who needs to read the modules.
             os.chmod(folder, 0o755)
             for words in (
                 ["run", "--alg", "./mine.py", "--duration", "1s", "--out", "out"],
@@ -390,7 +390,7 @@ class Files(unittest.TestCase):
             own = own.replace("def on_report(", timer + "def on_report(")
             Path(folder, "apart.py").write_text(own)
             subprocess.run(["chmod", "-R", "a+rX", folder], check=True)
-            # Also nobody could say that it ran.
+            # World-writable, so that a candidate running as nobody could leave traces.
             os.chmod(folder, 0o777)
             environment = dict(os.environ)
             words = [interpreter, "-I", "-m", "ccplane", "attach", "--alg", "./apart.py:back=0.7", "--metrics", "127.0.0.1:0"]
@@ -400,8 +400,8 @@ class Files(unittest.TestCase):
                 self.assertIn("ccp_apart: registered", attached.stdout.readline())
                 url = attached.stdout.readline().split()[-1]
                 self.assertTrue(self.steered("ccp_apart", folder, environment, interpreter))
-                # The timer is 50 ms after the flow's first packet, and its process tells of it when
-                # it has handed over its commands.
+                # The timer fires 50 ms after the flow's first packet. The process of the algorithm
+                # reports the exception after it has handed over its commands.
                 raised = 'ccplane_callback_exceptions_total{algorithm="ccp_apart"} 1\n'
                 self.assertTrue(self.scraped(url, raised), raised)
                 process = Path(f"/tmp/ccplane-agent-{attached.pid}").name
@@ -454,8 +454,8 @@ class Files(unittest.TestCase):
             self.assertIn("ccp_aimd", available.read_text())
             self.assertTrue(self.steered("ccp_aimd", str(HERE), dict(os.environ), sys.executable))
         self.assertNotIn("ccp_aimd", available.read_text())
-        # It sets no window and raises: the kernel's own NewReno has the flow from then on, and
-        # grows it.
+        # It sets no window and raises, so the flow returns to the kernel's NewReno, which grows the
+        # window.
         with ccplane.attach([Raising]):
             grows = lambda told: any(flow["cwnd_segments"] > 12 and flow["fallback"] for flow in told["flows"])
             self.assertTrue(self.steered("ccp_raising", str(HERE), dict(os.environ), sys.executable, grows))
@@ -464,7 +464,7 @@ class Files(unittest.TestCase):
 
     @staticmethod
     def scraped(url: str, line: str) -> bool:
-        """Reads metrics until they have the line."""
+        """Polls the metrics endpoint until it has the line."""
         until = time.monotonic() + 20
         while time.monotonic() < until:
             with urllib.request.urlopen(url, timeout=20) as answer:
@@ -475,7 +475,8 @@ class Files(unittest.TestCase):
 
     @staticmethod
     def steered(name: str, folder: str, environment: dict[str, str], interpreter: str, enough: Callable[[Any], bool] | None = None) -> bool:
-        """Sends for a while, and looks whether the agent steers, or what `flows --json` tells is enough."""
+        """Sends for a while, and checks that the agent controls the flow, or that `enough` accepts
+        the output of `flows --json`."""
         with socket.socket() as listener, socket.socket() as sender:
             listener.bind(("127.0.0.1", 0))
             listener.listen()
@@ -498,7 +499,7 @@ class Files(unittest.TestCase):
 
 
 def load_tests(loader: unittest.TestLoader, tests: unittest.TestSuite, pattern: str | None) -> unittest.TestSuite:
-    """With the examples in the documentation of the package."""
+    """Adds the examples in the documentation of the package."""
     tests.addTests(doctest.DocTestSuite(ccplane, extraglobs={"run": ccplane.run, "check": ccplane.check}))
     tests.addTests(doctest.DocTestSuite(ccplane.fold))
     return tests

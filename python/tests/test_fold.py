@@ -1,4 +1,4 @@
-"""Programs written as classes."""
+"""Tests of programs written as classes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIGNALS = re.findall(r"^\| \d+ \| `((?:Ack|Flow)\.\w+)`", LANGUAGE, re.MULTILINE
 
 
 class Episodes(Fold):
-    """As the text of aimd.py."""
+    """Same program as the text in aimd.py."""
 
     lost: Report[bool] = volatile(False)
     repairing: bool = False
@@ -48,7 +48,7 @@ class Everything(Fold):
     LEAST = 2
 
     def on_ack(self, ack: AckSignals, flow: FlowSignals) -> None:
-        """What stands here is not translated."""
+        """A docstring is not translated."""
         self.acked += ack.bytes_acked
         if flow.rtt_sample_us < infinity:
             self.rtt = ewma(7 / 8, flow.rtt_sample_us)
@@ -135,7 +135,7 @@ class Translated(unittest.TestCase):
 
 
 class Refused(unittest.TestCase):
-    """What a program cannot say is refused with the place."""
+    """Constructs that a program cannot express are refused, with their position."""
 
     def refused(self, says: str, body: str, fields: str = "acked: Report[int] = volatile(0)", constants: str = "") -> None:
         import linecache

@@ -1,4 +1,4 @@
-"""Environments, and policies on all datapaths."""
+"""Tests of the environments, and of policies on all datapaths."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ANY = {"rate": ("10mbit", "100mbit"), "rtt": ("10ms", "100ms"), "queue": ("0.5bd
 
 
 def target(seen: Any) -> Any:
-    """A policy: towards a queue of a tenth of the round trip."""
+    """Policy that steers towards a queue of a tenth of the RTT."""
     return 0.06 - 0.6 * seen[-6]
 
 
@@ -71,7 +71,7 @@ class Single(Needing):
             with self.subTest(code):
                 done = subprocess.run([sys.executable, "-I", "-c", code], cwd="/", capture_output=True, text=True, check=False)
                 self.assertEqual((done.stdout, done.returncode), ("(6,)\n", 0), done.stderr)
-        # The import of ccplane does not take Gymnasium's time.
+        # `import ccplane` does not import Gymnasium, which would take longer.
         code = "import sys, ccplane; print('gymnasium' in sys.modules)"
         done = subprocess.run([sys.executable, "-I", "-c", code], cwd="/", capture_output=True, text=True, check=True)
         self.assertEqual(done.stdout, "False\n")
@@ -89,8 +89,7 @@ class Single(Needing):
         self.assertEqual(first, play(env, 7))
         self.assertEqual(first, play(pickle.loads(pickle.dumps(env.unwrapped)), 7))
         self.assertNotEqual(first[-1], play(env, 8)[-1])
-        # Elsewhere and another day: any change of the simulation, of drawing or of features is seen
-        # here.
+        # A separate process must reproduce the digest.
         code = "import test_learning as t; env = t.gymnasium.make('ccplane/Link-v0'); env.reset(seed=1); print(env.unwrapped.digest)"
         other = subprocess.run([sys.executable, "-c", code], cwd=HERE, capture_output=True, text=True, check=True)
         here = gymnasium.make("ccplane/Link-v0")
@@ -123,7 +122,7 @@ class Single(Needing):
         full.reset(seed=1)
         for n in range(100):
             _, reward, _, _, info = full.step(np.array([1.0 if n < 4 else 0.0], np.float32))
-        # 160 segments in 48 ms: a link that is full behind 8 ms of queue.
+        # 160 segments per 48 ms: a full link with 8 ms of queue.
         self.assertAlmostEqual(reward, 5792 / 6000 * 40 / (info["rtt"] * 1e3) / 2 * 2 * info["goodput"] / 2.896e6, delta=0.1)
         for kind, least, most in [("aurora", 15_000, 25_000), (lambda info: info["cwnd"], 1e5, 1e6)]:
             env = ccplane.env.Link(LINK, reward=kind)
@@ -178,7 +177,7 @@ class Many(Needing):
         self.assertEqual(one[1], two[1])
         for a, b in zip(one[0], two[0]):
             np.testing.assert_array_equal(a, b)
-        # The third of them alone, until it begins anew.
+        # The third environment alone, up to its restart.
         alone = ccplane.env.Link(randomise=ANY, steps=25)
         values, _ = alone.reset(seed=3 + 2)
         np.testing.assert_array_equal(values, one[0][0][2])
@@ -222,7 +221,7 @@ class Many(Needing):
 
 @functools.cache
 def learned() -> tuple[str, str]:
-    """What the example says when it learns, and its policy as a file has it."""
+    """Returns the output of the training example and its saved policy."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "policy.json")
         done = subprocess.run([sys.executable, EXAMPLES / "train_cem.py", "--out", out], capture_output=True, text=True, check=False)
@@ -250,7 +249,7 @@ class Learned(Needing):
             file.write_text(policy)
             done = subprocess.run([sys.executable, EXAMPLES / "deploy.py", file], cwd=folder, capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 0, done.stderr)
-        # place, contender, goodput, Mbit/s, delay, ms
+        # Columns: backend, contender, goodput in Mbit/s, delay in ms.
         words = [line.split() for line in done.stdout.splitlines() if line.endswith(" ms")]
         figures = {(word[0], word[1]): (float(word[2]), float(word[4])) for word in words if len(word) == 6}
         self.assertEqual(set(figures), {(place, who) for place in ("sim", "linux") for who in ("policy", "cubic")}, done.stdout)
@@ -276,7 +275,7 @@ class Deployed(Needing):
                 seen.append(values.tobytes())
                 return np.full(numbers, target(values))
 
-            # A scenario's seed is drawn from the environment's.
+            # The seed of the scenario is drawn from the seed of the environment.
             seed = int(gymnasium.utils.seeding.np_random(5)[0].integers(1, 2**63))
             ccplane.run(LINK | {"contenders": ["policy"]}, contenders=[ccplane.policy(env.spec_of_policy, decide)], seeds=str(seed))
             self.assertGreater(len(seen), 300)

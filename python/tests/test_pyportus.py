@@ -1,4 +1,4 @@
-"""CCP's Python interface."""
+"""Tests of CCP's Python interface."""
 
 from __future__ import annotations
 
