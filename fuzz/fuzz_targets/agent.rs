@@ -1,4 +1,4 @@
-//! Every algorithm behind an agent, whatever a datapath reports.
+//! All algorithms behind an agent, with arbitrary reports from a datapath.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

@@ -1,4 +1,4 @@
-//! Anything at all through the bytecode checker; what passes runs, beside a plain model of it.
+//! Arbitrary bytecode through the checker; accepted programs run against a simple reference model.
 #![no_main]
 
 #[path = "../../crates/datapath/tests/harness/mod.rs"]

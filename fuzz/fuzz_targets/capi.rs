@@ -1,4 +1,4 @@
-//! The functions of `ccplane.h` under any order of calls with any structs.
+//! Functions of `ccplane.h` in any order, with arbitrary structs.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

@@ -1,4 +1,4 @@
-//! An endpoint that listens, with and without TLS, among clients, copies and forgeries.
+//! Listening endpoint, with and without TLS, with clients, replayed and forged datagrams.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

@@ -1,6 +1,6 @@
-//! Both boxes of a bundle under anything: packets in and out in any order, feedback as it is,
-//! forged or from bytes, silence, new numbering. No panic, no limit below the floor, a limit
-//! exactly while the mode is not open.
+//! Both boxes of a bundle: packets in and out in any order; feedback intact, forged, or decoded
+//! from input; silence; renumbering. Checks for panics, that the rate stays at or above its floor,
+//! and that a rate is set exactly while the mode is not open.
 #![no_main]
 
 use ccplane_bundle::{Feedback, Marks, Message, Mode, Receivebox, Sendbox, SendboxConfig};
@@ -49,7 +49,7 @@ fuzz_target!(|input: &[u8]| {
             1 => {
                 while let Some(packet) = sendbox.dequeue(now, &mut |_: Full, _| {}) {
                     sendbox.left(now, number, packet.0);
-                    // Some are lost, some come late.
+                    // Some packets are lost, some carry a different number.
                     if number % 7 != u64::from(a % 8) {
                         receivebox.arrived(
                             now,

@@ -1,4 +1,4 @@
-//! Anything at all as a stream of frames of version 2, cut in any way.
+//! Arbitrary bytes as a stream of version 2 frames, split at arbitrary points.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

@@ -1,5 +1,5 @@
-//! Any text as a gateway's configuration: one that prints itself as the same, or a problem at a
-//! line of the file with a way out.
+//! Arbitrary text as a gateway configuration. Either it parses and its printed form parses to the
+//! same, or the problem has a line of the file and a fix.
 #![no_main]
 
 use ccplane_gateway::config::Config;

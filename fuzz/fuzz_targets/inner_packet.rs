@@ -1,4 +1,5 @@
-//! Any bytes as a packet of a site on a way of any MTU: MSS, ICMP "too big", fragments.
+//! Arbitrary bytes as a packet of a site over a path of any MTU: MSS clamping, ICMP "packet too
+//! big", fragmentation.
 #![no_main]
 
 #[path = "../../crates/gateway/tests/harness/inner_packet.rs"]

@@ -1,5 +1,5 @@
-//! Any packets, most of them of a few flows: joined to super-packets and taken apart again, they
-//! are the same.
+//! Arbitrary packets, mostly of a few flows. Joining them into super-packets and splitting those
+//! again must return the originals.
 #![no_main]
 
 #[path = "../../crates/host/tests/harness/join.rs"]

@@ -1,5 +1,6 @@
-//! Any text: the compiler gives a program or reasons, and a program that is printed compiles to
-//! itself. So it is with whole algorithms, whose program is their text without its header.
+//! Arbitrary text through the compiler, which returns a program or errors. The printed form of a
+//! program must compile to the same code, and the program of a whole algorithm (a text with a
+//! header) must compile with its defaults.
 #![no_main]
 
 use ccplane_lang::{Diagnostics, Limits, TextAlgorithm, compile};

@@ -1,4 +1,4 @@
-//! The functions of `ccp.h` under any order of calls, with any messages of an agent.
+//! Functions of `ccp.h` in any order, with arbitrary messages from an agent.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

@@ -1,5 +1,5 @@
-//! Any packet at a device with stamps: the shipped BPF programs in the running kernel, as root,
-//! beside a model of them.
+//! Arbitrary packets through a device with timestamps: the shipped BPF programs in the running
+//! kernel, as root, against a reference model.
 #![no_main]
 
 #[path = "../../crates/linux/tests/harness/packet.rs"]

@@ -1,12 +1,12 @@
-//! Any text: a queue or a model of losses, or why not. What is understood is printed, read again as
-//! the same, and works.
+//! Arbitrary text as a queue or a loss model, which parses or gives an error. The printed form of a
+//! valid one parses to the same, and the queue or model works.
 #![no_main]
 
 use ccplane_qdisc::{DropReason, Ecn, Loss, LossModel, Packet, Qdisc, QueueSpec};
 use ccplane_units::{Duration, Rate, Time};
 use libfuzzer_sys::fuzz_target;
 
-/// Bytes of the largest packet.
+/// Size of the largest packet, bytes.
 const MTU: u32 = 1_500;
 
 struct Whole;
@@ -21,7 +21,7 @@ impl Packet for Whole {
     }
 }
 
-/// Builds the queue for such a link; what goes in comes out or is dropped.
+/// Builds the queue for a link. Checks that every packet is dequeued, dropped or still queued.
 fn run(spec: &QueueSpec, rate: Option<Rate>) {
     let mut queue = match spec.build(rate, Duration::from_millis(20), MTU, 1) {
         Ok(queue) => queue,

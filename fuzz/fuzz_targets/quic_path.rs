@@ -1,5 +1,5 @@
-//! A path of a QUIC connection under any order of its stack's calls, with any answer of its
-//! control.
+//! Path of a QUIC connection: calls of its stack in any order, with arbitrary decisions of its
+//! congestion control.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

@@ -1,4 +1,4 @@
-//! Any text as a scenario's file: a scenario, or a problem at a line of the file with a way out.
+//! Arbitrary text as a scenario file: a scenario, or a problem with a line of the file and a fix.
 #![no_main]
 
 use std::path::Path;
@@ -7,7 +7,7 @@ use ccplane_scenario::Scenario;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
-    // No file that it may name is there.
+    // Files named in the text do not exist.
     if let Err(problem) = Scenario::parse("fuzz.toml", text, Path::new("/nonexistent")) {
         assert!(problem.line() >= 1 && problem.line() <= text.lines().count().max(1) + 1);
         assert!(!problem.message().is_empty());

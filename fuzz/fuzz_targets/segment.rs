@@ -1,4 +1,5 @@
-//! Any datagram: envelope and segment are read without a panic, and written back as they were.
+//! Arbitrary datagrams: envelope and segment decode without a panic, and re-encode to the same
+//! bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Any text as a trace of a link, a table of flow sizes, a queue or a model of losses: a value or a
-//! reason, and what is printed of a queue or a model is read as the same.
+//! Arbitrary text as a link trace, a table of flow sizes, a queue or a loss model: a value or an
+//! error. The printed form of a queue parses to the same.
 #![no_main]
 
 use ccplane_qdisc::{LossModel, QueueSpec, Trace};

@@ -1,5 +1,5 @@
-//! Both streams of a file transfer. The parser is included by its path: it needs nothing else of
-//! the command.
+//! Both streams of a file transfer. The parser is included by path, since it needs nothing else of
+//! the `ccplane` command.
 #![no_main]
 #![allow(dead_code, reason = "the parser's other users are in the command")]
 

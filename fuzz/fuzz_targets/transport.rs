@@ -1,4 +1,4 @@
-//! Anything at all as segments at a connection, between writes, reads and timeouts.
+//! Arbitrary segments received by a connection, interleaved with writes, reads and timeouts.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

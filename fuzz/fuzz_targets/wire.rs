@@ -1,4 +1,4 @@
-//! Anything at all through the readers of both framings; what passes is written again.
+//! Arbitrary bytes through the decoders of both framings; decoded messages are re-encoded.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

@@ -1,6 +1,6 @@
-//! Reno as a CCP agent: what is here knows portus and nothing of ccplane.
+//! Reno as a CCP agent. It depends on portus only, not on ccplane.
 //!
-//! `portus-reno NAME` serves at /tmp/ccp/NAME.
+//! `portus-reno NAME` serves on the socket /tmp/ccp/NAME.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,8 @@ use portus::ipc::{BackendBuilder, Blocking, Ipc, unix::Socket};
 use portus::lang::Scope;
 use portus::{CongAlg, Datapath, DatapathInfo, DatapathTrait, Flow, Report, RunBuilder};
 
-/// What was acknowledged and lost: after a loss or timeout at once, else every `interval` µs.
+/// Reports acknowledged bytes and losses: immediately after a loss or timeout, otherwise every
+/// `interval` µs.
 const PROGRAM: &str = "
     (def
         (Report (volatile acked 0) (volatile lost 0) (volatile timeout false))
@@ -59,7 +60,7 @@ struct Window<I: Ipc> {
     mss: u64,
     window: u64,
     threshold: u64,
-    /// Bytes to be acknowledged before a loss counts again: one halving a round trip.
+    /// Bytes to be acknowledged before a loss counts again: at most one reduction per RTT.
     until_next_halving: u64,
 }
 

@@ -1,7 +1,7 @@
-//! The least that an agent of portus can do, for `ccplane bench agent --portus` and `control-loop
-//! --portus`: it reads every report, and with `--updates` answers each with a window.
+//! Minimal portus agent for `ccplane bench agent --portus` and `control-loop --portus`: it reads
+//! every report and, with `--updates`, answers each with a window.
 //!
-//! `portus-answer NAME [--updates]` serves at /tmp/ccp/NAME.
+//! `portus-answer NAME [--updates]` serves on the socket /tmp/ccp/NAME.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use portus::ipc::{BackendBuilder, Blocking, Ipc, unix::Socket};
 use portus::lang::Scope;
 use portus::{CongAlg, Datapath, DatapathInfo, DatapathTrait, Flow, Report, RunBuilder};
 
-/// As `ccplane bench` has it for ccplane's agent.
+/// Same program as `ccplane bench` uses for ccplane's agent.
 const PROGRAM: &str = "
     (def (Report (volatile acked 0) (volatile sacked 0) (volatile loss 0) (volatile timeout false)
         (volatile rtt 0) (volatile inflight 0)))
