@@ -19,7 +19,8 @@ OBSERVE = ("rtt_ratio", "rtt_gradient", "loss", "send_ratio", "delivery", "windo
 
 @dataclass(frozen=True)
 class PolicySpec:
-    """Decision interval, observation and action of a policy (docs/learning.md). Validated on creation."""
+    """Decision interval, observation and action of a policy (docs/learning.md). Validated on
+    creation."""
 
     step: str = "20ms"
     """Decision interval: `"20ms"`, `"1rtt"`, or `"report"` for once per round trip and at losses.
