@@ -28,7 +28,7 @@ class PolicySpec:
     observe: Sequence[str] = OBSERVE
     """Names of the features."""
     history: int = 1
-    """Number of past steps in an observation."""
+    """Number of steps in an observation, the last one included."""
     act: str = "cwnd_factor"
     """Controlled quantity: `cwnd_factor`, `rate_factor` or `cwnd_rate`."""
 
