@@ -336,7 +336,7 @@ class Files(unittest.TestCase):
             own = own.replace("import ccplane\n", "import colorsys\nimport json\n\nimport ccplane\nfrom helper import BACK\n\nassert BACK == 0.5 and colorsys.ONE_SIXTH\n")
             self.assertIn("from helper", own)
             Path(folder, "mine.py").write_text(own)
-            # Candidates may run as nobody, who needs to read the modules.
+            # Candidates may run as an unprivileged user, who needs to read the modules.
             os.chmod(folder, 0o755)
             for words in (
                 ["run", "--alg", "./mine.py", "--duration", "1s", "--out", "out"],
@@ -390,7 +390,7 @@ class Files(unittest.TestCase):
             own = own.replace("def on_report(", timer + "def on_report(")
             Path(folder, "apart.py").write_text(own)
             subprocess.run(["chmod", "-R", "a+rX", folder], check=True)
-            # World-writable, so that a candidate running as nobody could leave traces.
+            # World-writable, so that an unprivileged candidate could leave traces.
             os.chmod(folder, 0o777)
             environment = dict(os.environ)
             words = [interpreter, "-I", "-m", "ccplane", "attach", "--alg", "./apart.py:back=0.7", "--metrics", "127.0.0.1:0"]
