@@ -36,7 +36,7 @@ def evaluate(
     forbidden or takes longer than `timeout` seconds gets the score 0, with the reason.
 
     The candidate runs in a process of its own. A Python file is sandboxed there and runs as `user`
-    (by default nobody, if called by root).
+    (by default `nobody`, if called by root).
     """
     # Isolated mode (-I) imports no modules from the working directory.
     words = [sys.executable, "-I", "-m", "ccplane", "arena", os.fspath(candidate), "--suite", suite, "--against", ",".join(against), "--json"]

@@ -26,7 +26,7 @@ def skip(why: str, *, package: bool = False) -> NoReturn:
 
 
 def readable(interpreter: str, code: str = "") -> bool:
-    """Returns True if the user nobody can run the interpreter."""
+    """Returns True if the user `nobody` can run the interpreter."""
     try:
         return subprocess.run([interpreter, "-I", "-c", code], user="nobody", cwd="/", check=False, capture_output=True).returncode == 0
     except OSError:
@@ -34,8 +34,8 @@ def readable(interpreter: str, code: str = "") -> bool:
 
 
 def environment(folder: str) -> str | None:
-    """Returns an interpreter with the ccplane package that nobody can read, in a new environment.
-    """
+    """Returns an interpreter with the ccplane package, in a new environment that the user `nobody`
+    can read."""
     base = next((path for path in (getattr(sys, "_base_executable", ""), "/usr/bin/python3") if readable(path)), None)
     if base is None:
         return None
