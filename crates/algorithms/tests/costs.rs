@@ -14,7 +14,7 @@ The compiler counts these costs for the programs of every algorithm with its def
 largest number of instructions that one ACK can execute, and each *variable* takes 8 bytes per flow.
 If an algorithm has several programs, it installs the one that its datapath can run.
 
-A test writes this page: `CCPLANE_GOLDEN=write cargo test -p ccplane-algorithms --test costs`.
+A test writes this page: `CCPLANE_GOLDEN=write cargo test -p ccplane-algorithms --test all costs`.
 
 | algorithm | program | instructions | worst ACK | variables |
 | --- | --- | --- | --- | --- |

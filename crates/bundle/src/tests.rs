@@ -532,7 +532,7 @@ fn whatever_happens_to_feedback() {
 /// The same test with 10,000 seeds: `cargo test --release -p ccplane-bundle --lib -- --ignored
 /// ten_thousand`.
 #[test]
-#[ignore = "ten thousand lives, minutes"]
+#[ignore = "release: ten thousand lives take minutes"]
 fn whatever_happens_to_feedback_ten_thousand_times() {
     (60..10_060).for_each(live);
 }

@@ -1,5 +1,5 @@
 //! Compares the header with cbindgen's output for the sources. `CCPLANE_HEADER=write cargo test -p
-//! ccplane-capi --test header` regenerates it.
+//! ccplane-capi --test all header` regenerates it.
 
 use std::fs;
 use std::path::Path;
@@ -29,7 +29,7 @@ fn the_header_is_of_these_sources() {
     let kept = fs::read_to_string(kept).unwrap_or_default();
     assert!(
         kept == made,
-        "the header is of other sources: CCPLANE_HEADER=write cargo test -p ccplane-capi --test header"
+        "the header is of other sources: CCPLANE_HEADER=write cargo test -p ccplane-capi --test all header"
     );
 }
 

@@ -2,8 +2,6 @@
 //! descriptors costs it.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
-mod common;
-
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -13,7 +11,7 @@ use std::time::Duration;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use serde_json::Value;
 
-use common::{can_run, eventually, lock_host};
+use crate::common::{can_run, eventually, lock_host};
 
 /// An agent with a folder for its socket and its log, both gone however the test ends.
 struct Agent {

@@ -2,8 +2,6 @@
 //! of it.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
-mod common;
-
 use std::ffi::OsString;
 use std::fs;
 use std::io::{Read, Write};
@@ -22,7 +20,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::Pid;
 
-use common::{PATIENCE, can_run, eventually, lock_host};
+use crate::common::{PATIENCE, can_run, eventually, lock_host};
 
 const NAME: &str = "ccp_reno";
 

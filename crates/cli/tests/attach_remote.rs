@@ -2,8 +2,6 @@
 //! another user's.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
-mod common;
-
 use std::ffi::OsString;
 use std::fs;
 use std::io::{Read, Write};
@@ -24,7 +22,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::Pid;
 
-use common::{can_run, copy_command, eventually, lock_host};
+use crate::common::{can_run, copy_command, eventually, lock_host};
 
 const NAME: &str = "ccp_reno";
 /// Somebody without any capability.

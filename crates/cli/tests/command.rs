@@ -1,11 +1,5 @@
 //! The command as a person meets it: bad input gives one clear message and an exit code, and leaves
 //! nothing behind.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "what the tests share waits in real time"
-)]
-
-mod common;
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -423,7 +417,7 @@ fn without_privileges_it_says_what_is_missing_and_what_can_run() {
     }
     // As nobody, who may read and execute a copy outside root's folders.
     let copy = std::env::temp_dir().join(format!("ccplane-test-{}", std::process::id()));
-    common::copy_command(&copy);
+    crate::common::copy_command(&copy);
     let nobody = |arguments: &[&str]| {
         use std::os::unix::process::CommandExt;
         let output = Command::new(&copy)

@@ -1,8 +1,5 @@
 //! The configuration of `attach`: what `ccplane config` says of a file, and what a file does to
 //! real connections.
-#![expect(clippy::disallowed_methods, reason = "tests in real time")]
-
-mod common;
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -14,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{getsockopt, sockopt};
 use nix::unistd::Pid;
 
-use common::{can_run, eventually, lock_host};
+use crate::common::{can_run, eventually, lock_host};
 
 /// A file of the test's own; gone with it.
 struct Scratch(PathBuf);

@@ -2,8 +2,6 @@
 //! their own, and the way beyond the host.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{TcpListener, UdpSocket};
@@ -14,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use ccplane_host::{Namespace, with_file_over};
 
-use common::{PATIENCE, eventually};
+use crate::common::{PATIENCE, eventually};
 
 /// Whether namespaces and devices can be made; says so where they cannot.
 fn may_run(test: &str) -> bool {

@@ -2,8 +2,6 @@
 //! rules and the dashboard of `contrib/` mean something to a Prometheus that scrapes it.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
-mod common;
-
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -12,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use common::{PATIENCE, can_run, eventually, lock_host};
+use crate::common::{PATIENCE, can_run, eventually, lock_host};
 
 const NAME: &str = "ccp_reno";
 /// Bytes of a short connection.

@@ -2,8 +2,6 @@
 //! terminal at Ctrl-S.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
-mod common;
-
 use std::fs;
 use std::io::Write;
 use std::net::UdpSocket;
@@ -18,7 +16,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use nix::unistd::Pid;
 
-use common::eventually;
+use crate::common::eventually;
 
 /// How long a process may take to end. One whose main thread waits for standard error never does.
 const END: Duration = Duration::from_secs(5);

@@ -2,8 +2,6 @@
 //! new.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
-mod common;
-
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -18,7 +16,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Gid, Pid, Uid, chown};
 use serde_json::Value;
 
-use common::eventually;
+use crate::common::eventually;
 
 /// CAP_NET_ADMIN, as /proc has it.
 const NET_ADMIN: &str = "0000000000001000";

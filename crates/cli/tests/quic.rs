@@ -2,7 +2,6 @@
 //! another, or the stack's own.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
-mod common;
 #[path = "../../../tests/qlog/typed.rs"]
 mod typed;
 
@@ -21,7 +20,7 @@ use nix::unistd::Pid;
 use noq::rustls;
 use serde_json::Value;
 
-use common::eventually;
+use crate::common::eventually;
 use typed::typed_by_the_qlog_crate;
 
 /// A folder that is gone however the test ends.

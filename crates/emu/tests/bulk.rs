@@ -2,18 +2,16 @@
 //! queues have their intended effect on kernel TCP.
 #![expect(clippy::disallowed_methods, reason = "real packets take real time")]
 
-mod common;
-
 use std::io::{IoSliceMut, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::thread;
 use std::time::{Duration as StdDuration, Instant};
 
+use crate::common::{emulate, may_run, rate, sockets};
 use ccplane_emu::qdisc::LineSpec;
 use ccplane_emu::{Config, EmuReport, Emulator, Gso, LinkConfig, Timing};
 use ccplane_units::Duration;
-use common::{emulate, may_run, rate, sockets};
 use nix::sys::socket::{
     ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt,
 };

@@ -1,8 +1,6 @@
 //! The emulator with real packets, between namespaces that the tests create and remove.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
-mod common;
-
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, UdpSocket};
 use std::os::unix::process::CommandExt;
@@ -11,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration as StdDuration, Instant};
 
+use crate::common::{emulate, may_run, rate, sockets};
 use ccplane_emu::qdisc::{
     FifoLink, Limit, LineSpec, LinkSeeds, Loss, LossModel, QueueSpec, Size, Trace,
 };
@@ -19,7 +18,6 @@ use ccplane_emu::{
 };
 use ccplane_host::{Namespace, Offload, Tun};
 use ccplane_units::{Duration, Probability, Rate};
-use common::{emulate, may_run, rate, sockets};
 
 fn assert_conserved(log: &LinkLog) {
     assert_eq!(
@@ -502,7 +500,7 @@ fn a_killed_emulator_leaves_nothing() {
     if !may_run("kill") {
         return;
     }
-    let mut victim = again("victim").spawn().expect("it starts");
+    let mut victim = again("namespaces::victim").spawn().expect("it starts");
     let names: Vec<String> = BufReader::new(victim.stdout.take().expect("piped"))
         .lines()
         .map_while(Result::ok)
@@ -534,7 +532,7 @@ fn a_killed_emulator_leaves_nothing() {
 }
 
 #[test]
-#[ignore = "run by a_killed_emulator_leaves_nothing, which kills it"]
+#[ignore = "child: a_killed_emulator_leaves_nothing kills it"]
 fn victim() {
     let emulator = Emulator::start(Config::default()).expect("it starts");
     println!("\nnamespace {}", emulator.sender_ns().name());
@@ -547,7 +545,11 @@ fn without_permission_the_error_says_what_is_missing() {
     if !may_run("permission") {
         return;
     }
-    let output = match again("unprivileged").uid(65_534).gid(65_534).output() {
+    let output = match again("namespaces::unprivileged")
+        .uid(65_534)
+        .gid(65_534)
+        .output()
+    {
         Ok(output) => output,
         // The test binary is in a folder that other users cannot read.
         Err(reason) if std::env::var_os("CCPLANE_NO_SKIP").is_none() => {
@@ -565,7 +567,7 @@ fn without_permission_the_error_says_what_is_missing() {
 }
 
 #[test]
-#[ignore = "run by without_permission_the_error_says_what_is_missing, as another user"]
+#[ignore = "child: without_permission_the_error_says_what_is_missing runs it as another user"]
 fn unprivileged() {
     println!(
         "{}",

@@ -1,15 +1,13 @@
 //! Traffic classes and the site's uplink, with gateways in network namespaces: delay per class and
 //! total rate.
 
-mod sites;
-
 use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use sites::{Sites, endpoint, makes, peer, site};
+use crate::sites::{Sites, endpoint, makes, peer, site};
 
 /// Calls use port 4000 of the second site and are served first.
 const CLASSES: &str = "[[class]]\nname = \"calls\"\nmatch = { proto = \"udp\", port = 4000 }\n\

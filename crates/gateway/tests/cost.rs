@@ -28,7 +28,7 @@ fn met() -> [Tunnel; 2] {
 }
 
 #[test]
-#[ignore = "a measurement"]
+#[ignore = "measures: CPU time per packet"]
 #[expect(clippy::disallowed_methods, reason = "a measurement")]
 fn a_packet_of_1420_bytes_is_sealed_and_opened() {
     let [mut a, mut b] = met();

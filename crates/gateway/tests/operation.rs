@@ -4,7 +4,6 @@
 
 #[path = "harness/inner_packet.rs"]
 mod inner_packet;
-mod sites;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -28,7 +27,7 @@ use etherparse::{
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 use proptest::prelude::*;
 
-use sites::{Sites, endpoint, key, makes, peer, site, there_and_back};
+use crate::sites::{Sites, endpoint, key, makes, peer, site, there_and_back};
 
 const SEEDS: &[&[u8]] = &[
     include_bytes!("../../../fuzz/seeds/inner_packet/syn-v4"),

@@ -1,7 +1,5 @@
 //! Two gateways in network namespaces, connected by a link between two TUN devices.
 
-mod sites;
-
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
@@ -15,7 +13,7 @@ use ccplane_gateway::status::{Question, ask};
 use ccplane_gateway::{Makes, Refused};
 use ccplane_host::{Tun, has_ipv6};
 
-use sites::{Sites, endpoint, makes, parse, peer, site, there_and_back};
+use crate::sites::{Sites, endpoint, makes, parse, peer, site, there_and_back};
 
 /// Name of an algorithm whose factory panics.
 const PANICS: &str = "panics";

@@ -1,7 +1,5 @@
 //! Namespaces and devices in the running kernel.
 
-mod common;
-
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::AsFd;
@@ -9,11 +7,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use crate::common::namespace;
 use ccplane_host::{
     Error, Frame, Head, Joiner, Namespace, Offload, Route, Tun, add_default_route, interface_stats,
     mtu, set_mtu, sweep,
 };
-use common::namespace;
 use nix::poll::{PollFd, PollFlags, poll};
 
 fn v4(last: u8) -> IpAddr {

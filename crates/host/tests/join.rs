@@ -1,9 +1,9 @@
 //! Joined packets are reproduced exactly by segmentation.
 
 #[path = "harness/join.rs"]
-mod join;
+mod harness;
 
-use join::{Outcome, joins};
+use harness::{Outcome, joins};
 use proptest::prelude::*;
 
 /// A step that usually continues its flow, so that runs are long.

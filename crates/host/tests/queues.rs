@@ -1,18 +1,16 @@
 //! Priority bands through the real `tc`, on the loopback interface of the test's own namespace.
 
-mod common;
-
 use std::io::IoSlice;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::time::Duration;
 
+use crate::common::namespace;
 use ccplane_host::queues::{Bands, QueueError, TcError, remove};
 use ccplane_host::{Offload, Tun};
 use ccplane_qdisc::marking::{LOW_CLASSES, dscp_of};
 use ccplane_units::Rate;
-use common::namespace;
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
 
 /// Returns the statistics of the interface's queues.

@@ -1,18 +1,16 @@
 //! Flows with a standalone program: no agent, no heartbeat and no reader. NewReno takes over only
 //! on faults.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration as StdDuration;
 
+use crate::common::direct::{Sender, program, spec};
+use crate::common::*;
 use ccplane_datapath::{Capabilities, Program};
 use ccplane_linux::{AlgorithmSpec, Alone, FlowView, Kernel, LoadError, Observer, run_reader};
 use ccplane_units::Time;
 use ccplane_wire::{Event, Refusal};
-use common::direct::{Sender, program, spec};
-use common::*;
 
 const LIMIT: StdDuration = StdDuration::from_secs(20);
 

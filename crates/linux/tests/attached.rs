@@ -1,20 +1,18 @@
 //! Attachments of timestamps, and their clean-up: when devices vanish, when the attaching process
 //! ends or is killed, and wherever `detach` is called.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::common::direct::{program, spec};
+use crate::common::stamped::*;
+use crate::common::*;
 use ccplane_host::{LONGEST_FRAME, Namespace, Offload, Tun};
 use ccplane_linux::stamp::{self, StampCounters, Stamps};
 use ccplane_linux::{Kernel, LoadError};
-use common::direct::{program, spec};
-use common::stamped::*;
-use common::*;
 
 /// Returns the number of loaded programs of stamp.bpf.c.
 fn ours_loaded() -> usize {
@@ -187,7 +185,7 @@ fn spawn(test: &str, variable: (&str, &str), word: &str) -> Child {
 
 /// Not a test: a process that stamps on an emulated link until it is killed.
 #[test]
-#[ignore = "the process that is killed"]
+#[ignore = "child: the process that is killed"]
 fn stamping_process() {
     if std::env::var_os("CCPLANE_TEST_STAMPS").is_none() {
         return;
@@ -208,7 +206,11 @@ fn a_killed_process_leaves_nothing() {
     }
     let _host = lock_host();
     assert_eq!(ours_loaded(), 0);
-    let mut child = spawn("stamping_process", ("CCPLANE_TEST_STAMPS", "1"), "stamping");
+    let mut child = spawn(
+        "attached::stamping_process",
+        ("CCPLANE_TEST_STAMPS", "1"),
+        "stamping",
+    );
     assert_eq!(ours_loaded(), 4);
     child.kill().expect("our child");
     child.wait().expect("our child");
@@ -477,7 +479,7 @@ fn notes_of_another_version_are_not_read() {
 
 /// Not a test: a process that is killed while it is attaching.
 #[test]
-#[ignore = "the process that is killed"]
+#[ignore = "child: the process that is killed"]
 fn attaching_process() {
     let Some(namespace) = std::env::var_os("CCPLANE_TEST_NAMESPACE") else {
         return;
@@ -500,7 +502,7 @@ fn what_a_process_did_before_it_was_killed_is_undone() {
     let place = Place::create("half");
     let before = place.limit();
     let mut child = spawn(
-        "attaching_process",
+        "attached::attaching_process",
         ("CCPLANE_TEST_NAMESPACE", place.0.name()),
         "attached",
     );

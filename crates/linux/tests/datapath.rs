@@ -1,20 +1,18 @@
 //! The kernel datapath over loopback: programs, control words, limits, wake-ups and refusals.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
-mod common;
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration as StdDuration, Instant};
 
+use crate::common::direct::*;
+use crate::common::*;
 use ccplane_datapath::{Target, Update};
 use ccplane_emu::Emulator;
 use ccplane_linux::{Kernel, LoadError, Options, attached, detach};
 use ccplane_units::Duration;
 use ccplane_wire::{Command, Event, Refusal};
-use common::direct::*;
-use common::*;
 
 #[test]
 fn a_program_installed_later_is_interpreted_then_compiled() {

@@ -1,19 +1,17 @@
 //! Window after idle periods and after timeouts, on real packets through an emulated link.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
-mod common;
-
 use std::io::Write;
 use std::net::TcpStream;
 use std::time::{Duration as StdDuration, Instant};
 
+use crate::common::direct::*;
+use crate::common::*;
 use ccplane_datapath::{Capabilities, Target, Update};
 use ccplane_emu::qdisc::{LineSpec, LinkSeeds, QueueSpec};
 use ccplane_emu::{Config, Emulator, LinkConfig, Way};
 use ccplane_linux::Kernel;
 use ccplane_units::{Duration, Rate};
-use common::direct::*;
-use common::*;
 
 /// Maintains a window of its own, as model-based algorithms do, and sets it on every call and every
 /// 20 ms.

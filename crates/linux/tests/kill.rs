@@ -3,8 +3,6 @@
 //! flows, and `detach` leaves nothing behind.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
-mod common;
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
@@ -12,10 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration as StdDuration, Instant};
 
+use crate::common::*;
 use ccplane_linux::{FlowView, Kernel, Observed, Observer, attached, detach, run_agent};
 use ccplane_units::{Duration, Time};
 use ccplane_wire::Event;
-use common::*;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -24,7 +22,7 @@ const PATIENCE: StdDuration = StdDuration::from_secs(10);
 
 /// Not a test: the body of the agent's process, which runs this binary again.
 #[test]
-#[ignore = "the agent's process"]
+#[ignore = "child: the agent's process"]
 fn agent_process() {
     let Ok(name) = std::env::var("CCPLANE_TEST_AGENT") else {
         return;
@@ -66,7 +64,7 @@ impl AgentProcess {
         let child = Command::new(std::env::current_exe().expect("this binary"))
             .args([
                 "--exact",
-                "agent_process",
+                "kill::agent_process",
                 "--ignored",
                 "--nocapture",
                 "--test-threads=1",
@@ -332,7 +330,7 @@ fn what_a_killed_run_left_is_no_hindrance() {
     // With links the kernel unregisters; before Linux 6.4 the next start does. Live flows prevent
     // neither.
     let agent = agent_of("t_left", 1000);
-    let kernel = common::load(&agent, &patient());
+    let kernel = crate::common::load(&agent, &patient());
     assert!(available(&kernel_name));
     let running = Running::start(kernel, agent);
     let sink = Sink::start("127.0.0.1");

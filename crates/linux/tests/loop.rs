@@ -2,11 +2,9 @@
 //! windows.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
-mod common;
-
 use std::sync::atomic::AtomicBool;
 
-use common::*;
+use crate::common::*;
 
 #[test]
 fn an_algorithm_in_the_agent_steers_a_tcp_connection() {

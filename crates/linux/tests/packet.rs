@@ -1,11 +1,10 @@
 //! Adversarial packets at a device with timestamp programs: each is stamped or left alone as the
 //! model predicts.
 
-mod common;
 #[path = "harness/packet.rs"]
-mod packet;
+mod harness;
 
-use packet::{Device, Seen};
+use harness::{Device, Seen};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
@@ -84,7 +83,7 @@ fn packets() -> impl Strategy<Value = Vec<u8>> {
 
 #[test]
 fn each_packet_is_stamped_or_left_alone_as_the_model_says() {
-    if !common::can_run("each_packet_is_stamped_or_left_alone_as_the_model_says") {
+    if !crate::common::can_run("each_packet_is_stamped_or_left_alone_as_the_model_says") {
         return;
     }
     let device = Device::load();

@@ -1,17 +1,15 @@
 //! Loss recovery on real packets through an emulated link, compared with the kernel's Reno.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
-mod common;
-
 use std::io::Write;
 use std::net::TcpStream;
 use std::time::{Duration as StdDuration, Instant};
 
+use crate::common::*;
 use ccplane_emu::qdisc::{LineSpec, LinkSeeds, QueueSpec};
 use ccplane_emu::{Config, Emulator, LinkConfig};
 use ccplane_linux::Kernel;
 use ccplane_units::{Duration, Probability, Rate};
-use common::*;
 
 const SECONDS: u64 = 4;
 

@@ -1,19 +1,17 @@
 //! A flow that its agent releases runs NewReno in the kernel, alone, until a program is set again.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering::Relaxed};
 use std::time::Duration as StdDuration;
 
+use crate::common::direct::Sender;
+use crate::common::*;
 use ccplane_agent::{
     Agent, Algorithm, Control, FlowId, FlowInfo, Options as AgentOptions, Programs, Refusal, Report,
 };
 use ccplane_link::{AgentAddress, AgentThread, Local};
 use ccplane_linux::{FlowView, Flows, Kernel, run_relay};
 use ccplane_units::Duration;
-use common::direct::Sender;
-use common::*;
 
 /// Keeps ten segments in flight, which NewReno would not on this path.
 const TEN: &str = "

@@ -1,19 +1,17 @@
 //! Selection of connections by cgroup, addresses and percentage, and switching of live ones. Over
 //! loopback, from processes in a cgroup of the test, so that no other connections are affected.
 
-mod common;
-
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use crate::common::*;
 use ccplane_host::Namespace;
 use ccplane_linux::default_control::{self, DefaultControl};
 use ccplane_linux::select::{self, Selection};
 use ccplane_linux::{Kernel, Observed, Options};
-use common::*;
 use nix::sys::socket::{getsockopt, sockopt};
 
 const NAME: &str = "ccp_t_select";
@@ -34,7 +32,7 @@ impl Cgroup {
         let child = Command::new(std::env::current_exe().expect("this binary"))
             .args([
                 "--exact",
-                "process_in_the_cgroup",
+                "select::process_in_the_cgroup",
                 "--ignored",
                 "--nocapture",
             ])
@@ -84,7 +82,7 @@ impl Drop for Cgroup {
 /// Not a test: a process that enters the cgroup, connects to itself and prints the congestion
 /// control of each end.
 #[test]
-#[ignore = "the process in the cgroup"]
+#[ignore = "child: the process in the cgroup"]
 fn process_in_the_cgroup() {
     let (Ok(cgroup), Ok(addresses)) = (
         std::env::var("CCPLANE_TEST_CGROUP"),

@@ -1,16 +1,14 @@
 //! Shares of the flow table: other network namespaces leave slots for the host.
 
-mod common;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
+use crate::common::direct::{Direct, WATCHER, program};
+use crate::common::*;
 use ccplane_host::Namespace;
 use ccplane_linux::Counters;
-use common::direct::{Direct, WATCHER, program};
-use common::*;
 
 /// Environment variables that turn a test process into a tenant: congestion control, and number of
 /// connections.
@@ -37,7 +35,7 @@ impl Tenant {
             .args([
                 "/proc/self/fd/3",
                 "--exact",
-                "tenant",
+                "shares::tenant",
                 "--ignored",
                 "--nocapture",
             ])
@@ -96,7 +94,7 @@ fn connect(name: &str, connections: usize) -> Vec<[TcpStream; 2]> {
 
 /// Not a test: the body of a [`Tenant`].
 #[test]
-#[ignore = "a part of the other tests, in a process of its own"]
+#[ignore = "child: a tenant of the other tests"]
 fn tenant() {
     let (Ok(name), Ok(connections)) = (std::env::var(NAME), std::env::var(CONNECTIONS)) else {
         return;

@@ -2,14 +2,12 @@
 //! timeouts.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
-mod common;
-
+use crate::common::direct::*;
+use crate::common::*;
 use ccplane_datapath::{Target, Update};
 use ccplane_emu::Way;
 use ccplane_host::Namespace;
 use ccplane_units::{Duration, Probability};
-use common::direct::*;
-use common::*;
 use std::io::Write;
 use std::net::TcpStream;
 use std::process::Command;

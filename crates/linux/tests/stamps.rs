@@ -2,18 +2,16 @@
 //! with the link's log, and everything that a peer, a middlebox or another program may do to the
 //! option.
 
-mod common;
-
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
+use crate::common::stamped::*;
+use crate::common::*;
 use ccplane_datapath::Capabilities;
 use ccplane_emu::{LinkLog, Way};
 use ccplane_host::Namespace;
 use ccplane_linux::stamp::{Arrival, StampCounters, Stamps};
 use ccplane_units::{Duration, Probability};
-use common::stamped::*;
-use common::*;
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, setsockopt, socket, sockopt,

@@ -1,18 +1,16 @@
 //! Programs that run by timer, without an ACK.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
-mod common;
-
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration as StdDuration, Instant};
 
+use crate::common::direct::*;
+use crate::common::*;
 use ccplane_datapath::{Capabilities, Program};
 use ccplane_linux::{Kernel, Options};
 use ccplane_wire::Command;
-use common::direct::*;
-use common::*;
 
 /// Counts acknowledged bytes and reports; sets a window of its own after the first report.
 const CLOCK: &str = "
@@ -282,10 +280,10 @@ fn timers_outlive_the_process_that_made_them() {
     ccplane_linux::detach(Some("ccp_t_kept")).expect("it was attached");
 }
 
-/// Measurement for `docs/performance.md`: `cargo test --release -p ccplane-linux --test timers --
-/// --ignored --nocapture`.
+/// Measurement for `docs/performance.md`: `cargo test --release -p ccplane-linux --test serial timers
+/// -- --ignored --nocapture`.
 #[test]
-#[ignore = "a measurement, for an idle machine"]
+#[ignore = "measures: needs an idle machine"]
 fn what_timers_cost_an_ack() {
     let _host = lock_host();
     let _counting = Counting::start();

@@ -508,7 +508,7 @@ mod tests {
     /// --lib -- --ignored --nocapture intervals`. Seeds 1 to 10, which the experiment itself does
     /// not use.
     #[test]
-    #[ignore = "a choice to be looked at, not a check; a minute"]
+    #[ignore = "measures: prints a choice to be looked at"]
     fn intervals_of_reports_and_distances() {
         let registry = Registry::builtin();
         let mut full = options();

@@ -5,17 +5,15 @@
     reason = "an epoch is taken; nothing depends on which"
 )]
 
-mod pair;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::pair::{Link, Outcome, between, run};
 use ccplane_agent::datapath::Here;
 use ccplane_agent::{Agent, Options};
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_quic::{Limits, Plane, PlaneError, PlaneStats, Stack};
 use noq_proto::TransportConfig;
-use pair::{Link, Outcome, between, run};
 
 const LASTS: Duration = Duration::from_secs(10);
 

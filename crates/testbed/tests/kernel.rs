@@ -1,11 +1,8 @@
 //! The simulator against the kernel: the same scenario in virtual time and, through the emulator,
 //! on Linux' own TCP. Needs root, and says so loudly where it has none.
 
-#[path = "../../lab/tests/common/mod.rs"]
-mod common;
-#[path = "common/host.rs"]
-mod host;
-
+use crate::common::simulate;
+use crate::host::{privileged, registers, steers};
 use ccplane_algorithms::Registry;
 use ccplane_emu::Timing;
 use ccplane_lab::result::ContenderResult;
@@ -14,8 +11,6 @@ use ccplane_lab::{Options, Quiet, run};
 use ccplane_qdisc::QueueSpec;
 use ccplane_testbed::{Over, Packets};
 use ccplane_units::{Duration, Rate};
-use common::simulate;
-use host::{privileged, registers, steers};
 
 /// One link, one flow.
 #[derive(Clone, Copy)]
@@ -128,6 +123,7 @@ fn compare(setting: Setting, contender: &str, bounds: Bounds) {
 #[test]
 fn short_runs_are_those_of_the_kernel() {
     if privileged("short_runs_are_those_of_the_kernel") {
+        let _turn = registers();
         let setting = Setting {
             mbit: 24,
             rtt_ms: 20,
@@ -145,11 +141,12 @@ fn short_runs_are_those_of_the_kernel() {
 }
 
 /// The figures of `docs/validation.md`: on an idle machine,
-/// `cargo test --release -p ccplane-lab --test kernel -- --ignored --nocapture`.
+/// `cargo test --release -p ccplane-testbed --test serial kernel -- --ignored --nocapture`.
 #[test]
-#[ignore = "takes five minutes of an idle machine"]
+#[ignore = "measures: five minutes of an idle machine"]
 fn long_runs_are_those_of_the_kernel() {
     if privileged("long_runs_are_those_of_the_kernel") {
+        let _turn = registers();
         let setting = Setting {
             mbit: 96,
             rtt_ms: 20,

@@ -2,17 +2,14 @@
 //! figures beside the simulator's. The others are refused with the reason. Needs root, and says so
 //! loudly where it has none.
 
-#[path = "common/host.rs"]
-mod host;
-
 use std::path::Path;
 
+use crate::host::{registers, steers};
 use ccplane_algorithms::Registry;
 use ccplane_lab::result::ContenderResult;
 use ccplane_lab::scenario::{Scenario, Seeds};
 use ccplane_lab::{Backend, Error, Options, Quiet, Sim, run};
 use ccplane_testbed::{Over, Packets};
-use host::{registers, steers};
 
 /// Words of a scenario, and what takes their place to make it short.
 type Replaced = &'static [(&'static str, &'static str)];

@@ -1,13 +1,10 @@
 //! Real packets in namespaces: needs root, says so loudly where it has none.
 
-#[path = "common/host.rs"]
-mod host;
-
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::host::{alone, privileged, registers, steers};
 use ccplane_algorithms::Registry;
 use ccplane_lab::result::RunResult;
 use ccplane_lab::scenario::Rc3;
@@ -16,7 +13,6 @@ use ccplane_lab::{Backend, Error, Options, Quiet, files, report};
 use ccplane_qdisc::{LineSpec, QueueSpec, Size};
 use ccplane_testbed::{Over, Packets};
 use ccplane_units::{Duration, Rate};
-use host::{privileged, registers, steers};
 
 /// 24 Mbit/s, 20 ms, a queue of one BDP, two seconds.
 fn scenario(contenders: &[&str]) -> Scenario {
@@ -44,12 +40,6 @@ fn run_on(backend: &dyn Backend, scenario: &Scenario) -> Result<RunResult, Error
     ccplane_lab::run(backend, scenario, &Registry::builtin(), &options, &Quiet)
 }
 
-/// One at a time: they load the machine, and each counts what is left behind by this process.
-fn alone() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Names of namespaces that this process made and that are still there.
 fn left_behind() -> Vec<String> {
     let list = Command::new("ip")
@@ -71,7 +61,7 @@ fn our_transport_fills_the_same_link_also_with_a_second_loop() {
     if !privileged("our_transport_fills_the_same_link_also_with_a_second_loop") {
         return;
     }
-    let _turn = alone();
+    let _turn = registers();
     let queue = QueueSpec::Prio {
         bands: 6,
         shared: true,
@@ -132,7 +122,7 @@ fn native_flows_fill_the_link_and_every_figure_agrees() {
     if !privileged("native_flows_fill_the_link_and_every_figure_agrees") {
         return;
     }
-    let _turn = alone();
+    let _turn = registers();
     let result = run(&scenario(&["native:reno", "native:cubic"]).with_flows(2)).unwrap();
     assert_eq!(result.contenders.len(), 2);
     for c in &result.contenders {
@@ -259,7 +249,7 @@ fn an_interrupted_run_says_so_and_leaves_nothing() {
     if !privileged("an_interrupted_run_says_so_and_leaves_nothing") {
         return;
     }
-    let _turn = alone();
+    let _turn = registers();
     struct Impatient;
     impl ccplane_lab::Progress for Impatient {
         fn cancelled(&self) -> bool {
@@ -285,8 +275,7 @@ fn an_algorithm_outside_the_datapath_fills_the_link_as_the_kernels_own_does() {
     if !steers("an_algorithm_outside_the_datapath_fills_the_link_as_the_kernels_own_does") {
         return;
     }
-    let _turn = alone();
-    let _host = registers();
+    let _turn = registers();
     let result = run(&scenario(&["reno:report=10ms", "native:reno"])).unwrap();
     let [ours, native] = result.contenders.as_slice() else {
         panic!("two contenders")
@@ -335,7 +324,7 @@ fn without_permission_it_says_what_is_missing_and_what_can_run() {
     if !privileged("without_permission_it_says_what_is_missing_and_what_can_run") {
         return;
     }
-    let _turn = alone();
+    let _turn = registers();
     // Where anyone may run it: a build directory below /root is closed to others.
     let copy = std::env::temp_dir().join(format!("ccplane-lab-test-{}", std::process::id()));
     // Written by another process. What another test starts while this one writes would hold the
@@ -346,7 +335,7 @@ fn without_permission_it_says_what_is_missing_and_what_can_run() {
         .status();
     assert!(copied.unwrap().success());
     let output = Command::new(&copy)
-        .args(["--exact", "as_nobody", "--nocapture"])
+        .args(["--exact", "run::as_nobody", "--nocapture"])
         .uid(65534)
         .gid(65534)
         .output();
@@ -370,7 +359,7 @@ fn one_way_delay_stands_beside_the_links_own() {
     if !steers("one_way_delay_stands_beside_the_links_own") {
         return;
     }
-    let (_turn, _host) = (alone(), registers());
+    let _turn = registers();
     let result = run(&scenario(&["dx", "native:reno"])).unwrap();
     let [dx, reno] = &result.contenders[..] else {
         panic!("two contenders")

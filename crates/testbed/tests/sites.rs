@@ -1,19 +1,16 @@
 //! Bundles on real packets: sites behind gateways, over the emulated link. Needs root, and says so
 //! loudly where it has none.
 
-#[path = "common/host.rs"]
-mod host;
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::host::{privileged, registers};
 use ccplane_algorithms::Registry;
 use ccplane_lab::result::ContenderResult;
 use ccplane_lab::scenario::Scenario;
 use ccplane_lab::{Backend, Error, Options, Quiet, run};
 use ccplane_testbed::{Over, Packets};
-use host::{privileged, registers};
 
 /// Site `n`'s nodes and wires, at either side.
 fn site(n: usize) -> String {
@@ -199,7 +196,7 @@ fn a_killed_run_leaves_no_site() {
     }
     let _turn = registers();
     let mut victim = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--ignored", "victim"])
+        .args(["--exact", "--ignored", "sites::victim"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -229,7 +226,7 @@ fn a_killed_run_leaves_no_site() {
 }
 
 #[test]
-#[ignore = "run by a_killed_run_leaves_no_site, which kills it"]
+#[ignore = "child: a_killed_run_leaves_no_site kills it"]
 fn victim() {
     on_kernel(&long());
 }

@@ -1,17 +1,12 @@
 //! Algorithms with every decision in the agent (`split=agent`), in the simulator, over UDP and on
 //! kernel TCP.
 
-#[path = "../../lab/tests/common/mod.rs"]
-mod common;
-#[path = "common/host.rs"]
-mod host;
-
+use crate::common::{scenario, simulate};
+use crate::host::{registers, steers};
 use ccplane_algorithms::Registry;
 use ccplane_lab::result::ContenderResult;
 use ccplane_lab::{Options, Quiet, run};
 use ccplane_testbed::{Over, Packets};
-use common::{scenario, simulate};
-use host::{registers, steers};
 
 fn text(contenders: &str, seconds: u64, loss: &str) -> String {
     format!(

@@ -1,5 +1,6 @@
 //! What the tests of the command on a real kernel share.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
+#![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;

@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::fcntl::{Flock, FlockArg};
 
@@ -31,13 +32,21 @@ fn has(test: &str, what: &str, there: bool) -> bool {
     there
 }
 
-/// One at a time on this host: names of congestion controls are global, and runs load the machine.
-pub fn registers() -> Flock<File> {
+/// Held by a test that counts what this process leaves behind.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Held by every test that sends packets. Names of congestion controls are global to the host, and
+/// a run loads the machine, so processes exclude each other too.
+pub fn registers() -> (MutexGuard<'static, ()>, Flock<File>) {
+    let turn = alone();
     let file = File::options()
         .create(true)
         .truncate(false)
         .write(true)
         .open("/run/lock/ccplane.lock")
         .unwrap();
-    Flock::lock(file, FlockArg::LockExclusive).unwrap()
+    (turn, Flock::lock(file, FlockArg::LockExclusive).unwrap())
 }

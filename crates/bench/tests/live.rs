@@ -1,0 +1,3 @@
+//! Tests on real packets, in one binary.
+
+mod loopback;

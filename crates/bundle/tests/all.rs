@@ -1,0 +1,3 @@
+//! All tests of the crate that need no process of their own, in one binary.
+
+mod classes;

@@ -1,0 +1,5 @@
+//! All tests of the crate that need no process of their own, in one binary.
+
+mod abi;
+mod header;
+mod programs;

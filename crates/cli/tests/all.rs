@@ -1,0 +1,13 @@
+//! All tests of the crate that need no process of their own, in one binary.
+
+mod common;
+
+mod arena;
+mod command;
+mod compare;
+mod evaluate;
+mod gateway;
+mod manual;
+mod results_format;
+mod run_sim;
+mod units;

@@ -1,0 +1,9 @@
+//! Tests on real packets that hold the lock of the host, in one binary.
+
+mod common;
+
+mod agent;
+mod attach;
+mod attach_remote;
+mod config;
+mod fleet;

@@ -1,0 +1,6 @@
+//! Tests on real packets, in one binary.
+
+mod common;
+
+mod bulk;
+mod namespaces;

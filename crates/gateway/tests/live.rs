@@ -1,0 +1,9 @@
+//! Tests on real packets, in one binary.
+
+mod sites;
+
+mod classes;
+mod cost;
+mod flood;
+mod operation;
+mod tunnel;

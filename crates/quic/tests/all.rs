@@ -1,0 +1,9 @@
+//! All tests of the crate that need no process of their own, in one binary.
+
+#[cfg(feature = "noq")]
+mod pair;
+
+#[cfg(feature = "noq")]
+mod noq;
+mod signals;
+mod transport;

@@ -1,0 +1,5 @@
+//! Tests on real packets, in one binary.
+
+mod flood;
+mod quinn;
+mod s2n;

@@ -1,0 +1,6 @@
+//! Tests on real packets, in one binary.
+
+mod flood;
+mod liar;
+mod path;
+mod udp;
