@@ -25,7 +25,7 @@ use crate::flow::{Asked, Control, Flow, FlowInfo, FlowStats, duration};
 use crate::thread::visit;
 
 /// Program of a flow after an exception, if its datapath cannot take the flow back.
-const RENO: &str = include_str!("../../crates/algorithms/text/reno.ccp");
+const RENO: &str = include_str!("../../algorithms/text/reno.ccp");
 /// Name of the fallback program. The spaces rule out a clash with a program of the class.
 const FALLBACK: &str = "newreno after an exception";
 
