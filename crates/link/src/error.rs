@@ -3,12 +3,14 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+#[cfg(feature = "tls")]
 use std::sync::Arc;
 
 use ccplane_units::Duration;
 use nix::errno::Errno;
 
 use super::AgentAddress;
+#[cfg(feature = "tls")]
 use super::tls::{FarError, KeyError, TlsAddress};
 
 /// Error that affects a whole link. Faults of single peers are logged and affect only these.
@@ -59,6 +61,7 @@ pub enum LinkError {
     #[error("an agent is being connected to")]
     Connecting,
     /// No agent answers on another host.
+    #[cfg(feature = "tls")]
     #[error("no agent answers at {address}: {why}")]
     Far {
         /// Address of the agent.
@@ -67,6 +70,7 @@ pub enum LinkError {
         why: Arc<FarError>,
     },
     /// The key for another host is missing or invalid.
+    #[cfg(feature = "tls")]
     #[error(transparent)]
     Key(#[from] KeyError),
     /// The listening socket for other hosts could not be bound.

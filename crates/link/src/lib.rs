@@ -2,9 +2,9 @@
 //!
 //! [`serve`] runs an agent over any number of [`Link`]s on one thread. The agent's ends are
 //! [`Datagram`] for existing CCP datapaths (version-1 messages), [`Local`] for ccplane datapaths on
-//! the same host (version 2 over a Unix socket), [`TlsLink`] for datapaths on other hosts, and
-//! [`Served`] for a datapath in another thread of the same process. The datapath's ends are
-//! [`There`], over an [`Uplink`] or a [`TlsUplink`], and [`Beside`].
+//! the same host (version 2 over a Unix socket), `TlsLink` (feature `tls`) for datapaths on other
+//! hosts, and [`Served`] for a datapath in another thread of the same process. The datapath's ends
+//! are [`There`], over an [`Uplink`] or a `TlsUplink`, and [`Beside`].
 #![forbid(unsafe_code)]
 
 mod backoff;
@@ -13,6 +13,7 @@ mod datagram;
 mod derived;
 mod error;
 mod foreign;
+#[cfg(feature = "tls")]
 pub mod identity;
 mod local;
 mod offered;
@@ -23,10 +24,11 @@ mod remote;
 mod rest;
 mod several;
 mod socket;
-#[cfg(test)]
+#[cfg(all(test, feature = "tls"))]
 mod tests;
 mod there;
 mod thread;
+#[cfg(feature = "tls")]
 mod tls;
 mod uplink;
 mod warning;
@@ -42,6 +44,7 @@ pub use remote::{AgentAddress, BadAddress, Remote, Sent};
 pub use several::Several;
 pub use there::There;
 pub use thread::AgentThread;
+#[cfg(feature = "tls")]
 pub use tls::{
     FarError, KEYS, KeyError, Keys, Made, Role, TlsAddress, TlsLink, TlsUplink, far_silence,
     make_keys, revoke_key,

@@ -1,12 +1,15 @@
 //! The datapath's view of an agent in another process.
 
 use std::os::fd::BorrowedFd;
-use std::path::{Path, PathBuf};
+#[cfg(feature = "tls")]
+use std::path::Path;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use ccplane_units::{Duration, Time};
 use ccplane_wire::{Command, Event};
 
+#[cfg(feature = "tls")]
 use super::tls::{TlsAddress, TlsUplink};
 use super::{LinkError, Several, Uplink};
 
@@ -74,6 +77,7 @@ pub enum AgentAddress {
     /// CCP agent: version 1 over a Unix datagram socket.
     Ccp(PathBuf),
     /// ccplane agent on another host: version 2 over TLS.
+    #[cfg(feature = "tls")]
     Tls(TlsAddress),
     /// Several agents, one of which is active: the first that answers, with failover to the next.
     Several(Vec<AgentAddress>),
@@ -94,6 +98,7 @@ impl FromStr for AgentAddress {
         let address = match text.split_once(':') {
             Some(("unix", path)) => AgentAddress::Unix(path.into()),
             Some(("ccp", path)) => AgentAddress::Ccp(path.into()),
+            #[cfg(feature = "tls")]
             Some(("tls", place)) => {
                 AgentAddress::Tls(place.strip_prefix("//").ok_or(BadAddress)?.parse()?)
             }
@@ -113,6 +118,7 @@ impl std::fmt::Display for AgentAddress {
         match self {
             AgentAddress::Unix(path) => write!(f, "unix:{}", path.display()),
             AgentAddress::Ccp(path) => write!(f, "ccp:{}", path.display()),
+            #[cfg(feature = "tls")]
             AgentAddress::Tls(address) => address.fmt(f),
             AgentAddress::Several(all) => {
                 let names: Vec<String> = all.iter().map(ToString::to_string).collect();
@@ -129,6 +135,7 @@ impl AgentAddress {
         match self {
             AgentAddress::Unix(path) => Box::new(Uplink::new(path)),
             AgentAddress::Ccp(path) => Box::new(super::CcpUplink::new(path, algorithm, silence)),
+            #[cfg(feature = "tls")]
             AgentAddress::Tls(address) => Box::new(TlsUplink::new(address)),
             AgentAddress::Several(all) => Box::new(Several::new(
                 all.iter()
@@ -147,6 +154,7 @@ impl AgentAddress {
     }
 
     /// Sets the key directory for TLS addresses that do not name one.
+    #[cfg(feature = "tls")]
     #[must_use]
     pub fn with_keys(self, folder: &Path) -> AgentAddress {
         match self {
@@ -165,13 +173,14 @@ impl AgentAddress {
     pub fn is_far(&self) -> bool {
         match self {
             AgentAddress::Unix(_) | AgentAddress::Ccp(_) => false,
+            #[cfg(feature = "tls")]
             AgentAddress::Tls(_) => true,
             AgentAddress::Several(all) => all.iter().any(AgentAddress::is_far),
         }
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "tls"))]
 mod tests {
     use super::*;
 
