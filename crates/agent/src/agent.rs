@@ -181,6 +181,17 @@ impl Agent {
     /// Adds a boxed algorithm.
     pub fn add_boxed(&mut self, algorithm: Box<dyn DynAlgorithm>) -> Result<(), AddError> {
         let (name, kernel_name) = (algorithm.name().to_owned(), algorithm.kernel_name());
+        self.add_as(name, kernel_name, algorithm)
+    }
+
+    /// The same under other names, for flows and for the kernel: an agent can host one algorithm
+    /// with several sets of parameters.
+    pub fn add_as(
+        &mut self,
+        name: String,
+        kernel_name: String,
+        algorithm: Box<dyn DynAlgorithm>,
+    ) -> Result<(), AddError> {
         if self
             .hosted()
             .any(|h| *h.name == *name || h.kernel_name == kernel_name)

@@ -10,14 +10,17 @@ use ccplane_lab::evaluate::{self, Options, QUESTIONS};
 use ccplane_lab::{Backend, Progress, Sim};
 use ccplane_lab::{Contender, Error};
 use ccplane_report::Provenance;
+#[cfg(feature = "host")]
 use ccplane_testbed::{Over, Packets};
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 
 use crate::Registry;
+#[cfg(feature = "host")]
+use crate::doctor;
 use crate::exit::{Failure, Kind};
+use crate::interrupt;
 use crate::run::{command_line, failure, percent_bar, show};
-use crate::{doctor, interrupt};
 
 /// Whom to ask what.
 #[derive(Args)]
@@ -58,6 +61,7 @@ pub struct EvaluateArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Datapath {
     Sim,
+    #[cfg(feature = "host")]
     Linux,
 }
 
@@ -72,12 +76,12 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
         list(json);
         return Ok(());
     };
-    let (sim, linux) = (Sim::default(), Packets::over(Over::Tcp));
-    let backend: &dyn Backend = match args.datapath {
-        Datapath::Sim => &sim,
+    let backend: Box<dyn Backend> = match args.datapath {
+        Datapath::Sim => Box::new(Sim::default()),
+        #[cfg(feature = "host")]
         Datapath::Linux => {
             doctor::require(&[doctor::Need::Emulator, doctor::Need::KernelTcp])?;
-            &linux
+            Box::new(Packets::over(Over::Tcp))
         }
     };
     let out = args
@@ -95,13 +99,13 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
         parts: Some(out.join(PARTS)),
         command: again(&command_line()),
     };
-    evaluate::check(&options, backend, registry).map_err(failure)?;
+    evaluate::check(&options, &*backend, registry).map_err(failure)?;
     prepare(&out, args)?;
     let shown = Shown {
         bar: percent_bar(),
         stop: interrupt::flag()?,
     };
-    let evaluation = evaluate::run(&options, backend, registry, &shown);
+    let evaluation = evaluate::run(&options, &*backend, registry, &shown);
     shown.bar.finish_and_clear();
     let evaluation = evaluation.map_err(|error| match error {
         Error::Interrupted => {

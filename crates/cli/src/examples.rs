@@ -319,7 +319,17 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
 
 /// The command with them.
 pub fn with_examples(command: Command) -> Command {
-    EXAMPLES.iter().fold(command, |command, (path, examples)| {
+    // A program of the core has few of the commands.
+    let names: Vec<String> = command
+        .get_subcommands()
+        .map(|one| one.get_name().to_owned())
+        .collect();
+    let is_there = |path: &str| {
+        let first = path.split(' ').next().unwrap_or_default();
+        names.iter().any(|name| name == first)
+    };
+    let examples = EXAMPLES.iter().filter(|(path, _)| is_there(path));
+    examples.fold(command, |command, (path, examples)| {
         let text = text(examples);
         match path.split_once(' ') {
             None => command.mut_subcommand(path, |of| of.after_help(text)),

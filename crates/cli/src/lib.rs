@@ -1,52 +1,96 @@
 //! The command `ccplane`, one file a subcommand, as a library: a program with algorithms of its own
-//! calls [`main_with`] and has every subcommand, with them in it (`examples/aimd.rs`).
+//! calls [`main_with`] and has every subcommand, with them in it (`examples/aimd.rs`). Without the
+//! feature `host` it simulates, and the installed command does the rest (`installed.rs`).
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(feature = "host"),
+    allow(
+        dead_code,
+        unused_macros,
+        reason = "the commands of a host use the rest"
+    )
+)]
 
 #[macro_use]
 mod output;
 
+#[cfg(feature = "host")]
 mod agent_command;
 mod algorithms;
+#[cfg(feature = "host")]
 mod arena;
+#[cfg(feature = "host")]
 mod attach;
+#[cfg(feature = "host")]
 mod bench;
+#[cfg(feature = "host")]
 mod check;
+mod common;
 mod compare;
+#[cfg(feature = "host")]
 mod config;
+#[cfg(feature = "host")]
 mod confine;
+#[cfg(feature = "host")]
 mod detach;
+#[cfg(feature = "host")]
 mod doctor;
+#[cfg(feature = "host")]
 mod elsewhere;
+#[cfg(feature = "host")]
 mod emu;
 mod escape;
 mod evaluate;
 mod examples;
 mod exit;
+#[cfg(feature = "host")]
 mod flows;
+#[cfg(feature = "host")]
 mod gateway;
+#[cfg(feature = "host")]
 mod identity;
+#[cfg(any(test, not(feature = "host")))]
+#[cfg_attr(feature = "host", allow(dead_code, reason = "only its tests run"))]
+mod installed;
 mod interrupt;
+#[cfg(feature = "host")]
 mod keys;
+#[cfg(feature = "host")]
 mod link_rate;
+#[cfg(feature = "host")]
 mod listeners;
 mod log;
+#[cfg(feature = "host")]
 mod manual;
+#[cfg(feature = "host")]
 mod metrics;
+#[cfg(feature = "host")]
 mod new;
+#[cfg(feature = "host")]
 mod paper;
+#[cfg(feature = "host")]
 mod places;
 #[doc(hidden)]
+#[cfg(feature = "host")]
 pub mod program;
 mod program_text;
+#[cfg(feature = "host")]
 mod python;
+#[cfg(feature = "host")]
 mod qdisc;
+#[cfg(feature = "host")]
 mod quic;
+#[cfg(feature = "host")]
 mod recv;
 mod results;
 mod run;
+#[cfg(feature = "host")]
 mod sandbox;
+#[cfg(feature = "host")]
 mod send;
+#[cfg(feature = "host")]
 mod steering;
+#[cfg(feature = "host")]
 mod transfer;
 mod version1;
 
@@ -54,6 +98,7 @@ pub use ccplane_agent as agent;
 pub use ccplane_algorithms::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters, Registry};
 pub use ccplane_lab::result::RunResult;
 pub use ccplane_units as units;
+#[cfg(feature = "host")]
 pub use sandbox::{GivenFile, given_file};
 
 use std::ffi::OsString;
@@ -74,7 +119,7 @@ use crate::exit::Failure;
 )]
 struct Cli {
     #[command(flatten)]
-    common: program::Common,
+    common: common::Common,
     #[command(subcommand)]
     command: Command,
 }
@@ -86,49 +131,65 @@ enum Command {
     Run(run::RunArgs),
     /// Put the results of several runs on one page: what differs, everybody's figures, a picture.
     Compare(compare::CompareArgs),
+    #[cfg(feature = "host")]
     /// Look at a datapath program: diagnostics, tree, bytecode, eBPF, worst-case cost.
     Check(check::CheckArgs),
+    #[cfg(feature = "host")]
     /// Make a crate to write an algorithm in.
     New(new::NewArgs),
+    #[cfg(feature = "host")]
     /// Steer this host's own TCP with algorithms, until Ctrl-C.
     Attach(attach::AttachArgs),
+    #[cfg(feature = "host")]
     /// Look at the configuration of `attach`.
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    #[cfg(feature = "host")]
     /// Remove everything that `attach` left, also after a kill.
     Detach(detach::DetachArgs),
+    #[cfg(feature = "host")]
     /// Show the live flows of attached algorithms, and what each algorithm has done.
     Flows(flows::FlowsArgs),
+    #[cfg(feature = "host")]
     /// Serve datapaths elsewhere: on this host over Unix sockets, on others over TLS.
     Agent(agent_command::AgentArgs),
+    #[cfg(feature = "host")]
     /// Make the keys by which an agent and datapaths on other hosts know each other.
     Keys(keys::KeysArgs),
     /// List the algorithms and their parameters.
     Algorithms,
+    #[cfg(feature = "host")]
     /// Run a command behind an emulated link.
     Emu(Box<emu::EmuArgs>),
+    #[cfg(feature = "host")]
     /// Send a file or standard input to a `ccplane recv` on another host, over UDP, steered by an
     /// algorithm.
     Send(send::SendArgs),
+    #[cfg(feature = "host")]
     /// Receive what `ccplane send` sends.
     Recv(recv::RecvArgs),
+    #[cfg(feature = "host")]
     /// Send and receive a file over QUIC, steered by any of ccplane's algorithms or by the stack's
     /// own.
     #[command(subcommand)]
     Quic(quic::QuicCommand),
+    #[cfg(feature = "host")]
     /// Queues of a Linux host or router that serve the low classes of `send --rc3` last.
     #[command(subcommand)]
     Qdisc(qdisc::QdiscCommand),
+    #[cfg(feature = "host")]
     /// A box between a site and another: the queue to it stands here, and is scheduled. WireGuard
     /// between the sites.
     #[command(subcommand)]
     Gateway(gateway::GatewayCommand),
+    #[cfg(feature = "host")]
     /// Measure what ccplane costs, beside the reference.
     ///
     /// It is the program ccplane-bench, next to ccplane or in PATH. `cargo build --release -p
     /// ccplane-bench` builds it from ccplane's sources.
     #[command(subcommand)]
     Bench(bench::BenchCommand),
+    #[cfg(feature = "host")]
     /// Run a published experiment and set its figures beside the paper's.
     ///
     /// It is the program ccplane-paper, next to ccplane or in PATH. `cargo build --release -p
@@ -136,13 +197,17 @@ enum Command {
     Paper(paper::PaperArgs),
     /// Ask an algorithm what RFC 9743 asks of a new congestion control: verdicts, figures, a page.
     Evaluate(evaluate::EvaluateArgs),
+    #[cfg(feature = "host")]
     /// Score algorithms in seconds, against those that are in use: a gate, and what a score is made
     /// of.
     Arena(arena::ArenaArgs),
+    #[cfg(feature = "host")]
     /// Say what this host can do, and what is missing.
     Doctor,
+    #[cfg(feature = "host")]
     /// Print what completes words of this command, for bash, zsh or fish.
     Completions(manual::CompletionsArgs),
+    #[cfg(feature = "host")]
     /// Write man pages: one for each command.
     Man(manual::ManArgs),
 }
@@ -178,7 +243,10 @@ pub fn build() -> ccplane_report::provenance::Build {
 
 /// The command line as it is read.
 fn command() -> clap::Command {
-    examples::with_examples(Cli::command())
+    let command = examples::with_examples(Cli::command());
+    #[cfg(not(feature = "host"))]
+    let command = command.after_help(installed::AFTER_HELP);
+    command
 }
 
 /// Runs the command line of this process, with these algorithms, and with those that are texts in
@@ -192,19 +260,37 @@ pub fn main_with(registry: Registry) -> ExitCode {
 /// of its own (`ccplane-NAME`), which replaces the process.
 pub fn status(words: impl IntoIterator<Item = OsString>, registry: Registry) -> u8 {
     let words: Vec<OsString> = words.into_iter().collect();
+    #[cfg(feature = "host")]
     let command = command();
+    #[cfg(feature = "host")]
     if let Err(failure) = program::hand_over(&words, &command) {
         return failure.report(false);
     }
+    #[cfg(feature = "host")]
     if registry.python().is_none()
         && let Err(failure) = python::hand_over(&words)
     {
         return failure.report(false);
     }
     let registry = registry.with_files(|path| program_text::read(path));
+    #[cfg(not(feature = "host"))]
+    if let Some(code) = installed::agent_process(&words, &registry) {
+        return code;
+    }
+    #[cfg(not(feature = "host"))]
+    let given = match command().try_get_matches_from(&words) {
+        Ok(given) => given,
+        Err(why) if !why.use_stderr() || words.len() < 2 => why.exit(),
+        // The installed command has more commands and options, and says what is wrong with others.
+        Err(_) => {
+            let json = words.iter().any(|word| word == "--json" || word == "-j");
+            return installed::hand_over_words(&words, &registry).report(json);
+        }
+    };
+    #[cfg(feature = "host")]
     let given = command.get_matches_from(words);
     let cli = Cli::from_arg_matches(&given).unwrap_or_else(|e| e.exit());
-    program::finish(&cli.common, || {
+    common::finish(&cli.common, || {
         run_command(cli.command, registry, cli.common.json)
     })
 }
@@ -214,35 +300,56 @@ fn run_command(command: Command, registry: Registry, json: bool) -> Result<u8, F
     match command {
         Command::Run(args) => run::run(args, &registry, json),
         Command::Compare(args) => compare::run(&args, json),
+        #[cfg(feature = "host")]
         Command::Check(args) => check::run(&args, json),
+        #[cfg(feature = "host")]
         Command::New(args) => new::run(&args, json),
+        #[cfg(feature = "host")]
         Command::Attach(args) => attach::run(&args, &registry, json),
+        #[cfg(feature = "host")]
         Command::Config(command) => config::run(&command, &registry, json),
+        #[cfg(feature = "host")]
         Command::Detach(args) => detach::run(&args, json),
+        #[cfg(feature = "host")]
         Command::Flows(args) => flows::run(&args, json),
+        #[cfg(feature = "host")]
         Command::Agent(args) => agent_command::run(&args, &registry, json),
+        #[cfg(feature = "host")]
         Command::Keys(args) => keys::run(&args, json),
         Command::Algorithms => {
             algorithms::run(&registry, json);
             Ok(())
         }
+        #[cfg(feature = "host")]
         Command::Emu(args) => return emu::run(&args, json),
+        #[cfg(feature = "host")]
         Command::Send(args) => send::run(&args, &registry, json),
+        #[cfg(feature = "host")]
         Command::Recv(args) => recv::run(&args, json),
+        #[cfg(feature = "host")]
         Command::Quic(command) => quic::run(&command, &registry, json),
+        #[cfg(feature = "host")]
         Command::Qdisc(command) => qdisc::run(&command, json),
+        #[cfg(feature = "host")]
         Command::Gateway(command) => gateway::run(command, registry, json),
+        #[cfg(feature = "host")]
         Command::Bench(bench::BenchCommand::Python) => Err(python::bench(registry.python(), json)),
-        // Their programs were looked for before.
+        // `program::hand_over` has already looked for these programs.
+        #[cfg(feature = "host")]
         Command::Bench(_) => Err(program::missing("bench")),
+        #[cfg(feature = "host")]
         Command::Paper(_) => Err(program::missing("paper")),
         Command::Evaluate(args) => evaluate::run(&args, &registry, json),
+        #[cfg(feature = "host")]
         Command::Arena(args) => return arena::run(&args, &registry, json),
+        #[cfg(feature = "host")]
         Command::Doctor => doctor::run(json),
+        #[cfg(feature = "host")]
         Command::Completions(args) => {
             manual::completions(&args, self::command());
             Ok(())
         }
+        #[cfg(feature = "host")]
         Command::Man(args) => manual::man(&args, self::command(), json),
     }
     .map(|()| 0)

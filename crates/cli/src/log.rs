@@ -45,6 +45,7 @@ fn queue() -> Option<&'static SyncSender<Message>> {
         let (to, from) = sync_channel(QUEUE);
         let write_all = move || {
             // It only writes to an open descriptor.
+            #[cfg(feature = "host")]
             let _ = ccplane_linux::drop_capabilities();
             write_lines(&from, &mut io::stderr(), &DROPPED);
         };

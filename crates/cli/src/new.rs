@@ -24,6 +24,28 @@ const CCPLANE: [&str; 2] = [
     PACKAGED,
 ];
 
+/// Manifest of a new crate, with its `NAME` and the `PATH` of ccplane's own.
+const MANIFEST: &str = r#"[package]
+name = "NAME"
+version = "0.1.0"
+edition = "2024"
+
+# The core: simulator, algorithms, pages. The installed command does the rest, such as runs on kernel
+# TCP. With `features = ["host"]` instead, this program has every command and takes minutes to build.
+[dependencies]
+ccplane = { path = PATH, default-features = false }
+
+# The simulator is slow without optimisation.
+[profile.dev]
+opt-level = 1
+debug = "line-tables-only"
+
+[profile.dev.package."*"]
+debug = false
+
+[workspace]
+"#;
+
 /// What to make.
 #[derive(Args)]
 pub struct NewArgs {
@@ -82,7 +104,7 @@ pub fn run(args: &NewArgs, json: bool) -> Result<(), Failure> {
         );
         println!("    cd {name}");
         println!(
-            "    cargo test --release                 # in the simulator; the first build takes some minutes"
+            "    cargo test --release                 # in the simulator; the first build takes a minute or two"
         );
         println!(
             "    cargo run --release -- run --alg {name} --vs native:reno --rate 48mbit --rtt 20ms --duration 10s"
@@ -94,20 +116,25 @@ pub fn run(args: &NewArgs, json: bool) -> Result<(), Failure> {
 fn write(folder: &Path, ccplane: &Path) -> std::io::Result<()> {
     let name = folder.display().to_string();
     let workspace = ccplane.join("../..");
-    let config = fs::read_to_string(workspace.join(".cargo/config.toml"))?;
+    let toml = |path: &Path| serde_json::Value::String(path.display().to_string()).to_string();
     let mut capital = name.clone();
     capital[..1].make_ascii_uppercase();
     let source = TEMPLATE.replace("aimd", &name).replace("Aimd", &capital);
     fs::create_dir_all(folder.join("src"))?;
     fs::create_dir_all(folder.join(".cargo"))?;
+    // The program finds the command that has its sources, even when another one is in PATH.
+    let command = std::env::current_exe()?;
+    let config = format!(
+        "# The command that does what this program leaves to it.\n[env]\nCCPLANE_COMMAND = {}\n",
+        toml(&command)
+    );
     fs::write(folder.join(".cargo/config.toml"), config)?;
     fs::write(folder.join(".gitignore"), "target/\nccplane-results/\n")?;
     fs::write(
         folder.join("Cargo.toml"),
-        format!(
-            "[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[dependencies]\nccplane = {{ path = {:?} }}\n\n[workspace]\n",
-            ccplane.display().to_string()
-        ),
+        MANIFEST
+            .replace("NAME", &name)
+            .replace("PATH", &toml(ccplane)),
     )?;
     // The versions that ccplane was tested with; cargo adds the crate itself.
     fs::copy(workspace.join("Cargo.lock"), folder.join("Cargo.lock"))?;

@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, ExitCode};
 
-use clap::{Args, FromArgMatches};
+use clap::FromArgMatches;
 use nix::unistd::{AccessFlags, access};
 
 pub use crate::attach::add;
@@ -26,43 +26,11 @@ pub use crate::paper::{PaperArgs, Where};
 pub use crate::python::bench as python_bench;
 pub use crate::run::{failure, percent_bar, show};
 
-use crate::{Registry, log, output, program_text, run};
+use crate::common::{Common, finish};
+use crate::{Registry, output, program_text, run};
 
 /// Commands of `ccplane --help` that are programs of their own.
 const PROGRAMS: [&str; 2] = ["bench", "paper"];
-
-/// Options that every command takes.
-#[derive(Args)]
-pub(crate) struct Common {
-    /// Print one JSON object on one line instead of text.
-    #[arg(long, short = 'j', global = true)]
-    pub json: bool,
-    /// More about what happens: -v information, -vv debugging.
-    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
-    pub verbose: u8,
-}
-
-/// Runs a command with its log and its way of drawing errors, and returns the exit code.
-pub(crate) fn finish(common: &Common, run: impl FnOnce() -> Result<u8, Failure>) -> u8 {
-    let level = match common.verbose {
-        0 => "warn",
-        1 => "info",
-        _ => "debug",
-    };
-    let filter =
-        tracing_subscriber::EnvFilter::try_from_env("CCPLANE_LOG").unwrap_or_else(|_| level.into());
-    // A program that embeds the command may have a subscriber, or run a second command line.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(log::Log)
-        .with_ansi(output::coloured())
-        .try_init();
-    output::draw_errors();
-    let outcome = run();
-    // The log comes before the final error.
-    log::flush();
-    output::end(outcome.unwrap_or_else(|failure| failure.report(common.json)))
-}
 
 /// Runs the program `ccplane-NAME`: its command line is that of `ccplane NAME`.
 pub fn main<A: FromArgMatches>(

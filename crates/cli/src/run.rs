@@ -7,25 +7,28 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ccplane_emu::Timing;
 use ccplane_lab::result::{RunResult, Setup};
 use ccplane_lab::scenario::{BadSeeds, ReadError, Scenario, Seeds};
 use ccplane_lab::{Backend, Contender, Error, Options, Progress, Sim, files};
 use ccplane_qdisc::LossModel;
-use ccplane_quic::Stack;
 use ccplane_report::Provenance;
-use ccplane_testbed::{BackendError, Over, Packets, RemoteAgent};
 use ccplane_units::{Duration, Rate};
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::Registry;
-use crate::attach::remote::{may_be_silent, names};
+#[cfg(feature = "host")]
 use crate::elsewhere::ElsewhereArgs;
 use crate::escape::printable;
 use crate::exit::{Failure, Kind};
-use crate::{doctor, interrupt, results};
+use crate::{interrupt, results};
+
+// What real packets need: the host, or the installed command.
+#[cfg_attr(not(feature = "host"), path = "run/handed_over.rs")]
+mod packets;
+
+use packets::Stack;
 
 /// The experiment.
 #[derive(Args)]
@@ -45,6 +48,7 @@ pub struct RunArgs {
     /// ccplane's.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     vs: Vec<Contender>,
+    #[cfg(feature = "host")]
     #[command(flatten)]
     elsewhere: ElsewhereArgs,
     /// The transport in the simulator and over UDP: plain, or with RC3's second loop, which sends
@@ -117,18 +121,6 @@ enum Datapath {
     Quic(Stack),
 }
 
-impl Datapath {
-    /// What carries real packets; nothing in the simulator.
-    fn over(self) -> Option<Over> {
-        match self {
-            Datapath::Sim => None,
-            Datapath::Linux => Some(Over::Tcp),
-            Datapath::Udp => Some(Over::Udp),
-            Datapath::Quic(stack) => Some(Over::Quic(stack)),
-        }
-    }
-}
-
 impl ValueEnum for Datapath {
     fn value_variants<'a>() -> &'a [Datapath] {
         &[
@@ -181,15 +173,6 @@ enum TimingArg {
     Precise,
 }
 
-impl From<TimingArg> for Timing {
-    fn from(timing: TimingArg) -> Timing {
-        match timing {
-            TimingArg::Balanced => Timing::Balanced,
-            TimingArg::Precise => Timing::Precise,
-        }
-    }
-}
-
 /// Runs the command.
 pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
     let datapath = datapath(&args)?;
@@ -198,30 +181,18 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
         None => of_options(&args)?,
     };
     let seeds = seeds(&args, &scenario, datapath)?;
-    let agent = remote_agent(&args, &scenario)?;
-    doctor::require(needs(datapath, &scenario)).map_err(|missing| match implied_by(&args) {
-        Some(native) => missing.hint(format!(
-            "`{native}` is this kernel's own, so the run is on kernel TCP; for the simulator, which has a model of it and needs no \
-             privileges, use `ccplane run --datapath sim`"
-        )),
-        None => missing,
-    })?;
+    let real = match datapath {
+        Datapath::Sim => None,
+        _ => Some(packets::place(&args, datapath, &scenario, registry)?),
+    };
     let stop = interrupt::flag()?;
     let folder = results::Folder::open(args.out.as_deref(), args.force)?;
     let out = folder.staging();
-    let timing = args.timing.into();
-    let drawn_starts = args.repeats.is_some();
-    let backend: Box<dyn Backend> = match datapath.over() {
-        None => Box::new(Sim {
+    let backend: Box<dyn Backend> = real.unwrap_or_else(|| {
+        Box::new(Sim {
             packet_logs: args.pcap.then(|| out.join("packets")),
-        }),
-        Some(over) => Box::new(Packets {
-            over,
-            timing,
-            agent,
-            drawn_starts,
-        }),
-    };
+        })
+    });
     let command = command_line();
     // Before the load is our own.
     let provenance = Provenance::now(crate::build(), command.clone(), false);
@@ -326,16 +297,8 @@ fn datapath(args: &RunArgs) -> Result<Datapath, Failure> {
         Some(_) => Datapath::Linux,
         None => Datapath::Sim,
     });
-    if let Datapath::Quic(stack) = datapath {
-        crate::quic::is_built_in(stack)?;
-    }
     let usage = |what, hint| Err(Failure::text(Kind::Usage, what).hint(hint));
-    if args.elsewhere.is_asked() && datapath == Datapath::Sim {
-        return usage(
-            "--agent is for real packets: virtual time does not wait for another process",
-            "add `--datapath linux`, `--datapath udp` or `--datapath quic`, as root",
-        );
-    }
+    packets::check(args, datapath)?;
     if second_loop && matches!(datapath, Datapath::Linux | Datapath::Quic(_)) {
         return usage(
             "kernel TCP and QUIC have no second loop, which `--transport rc3` asks for",
@@ -379,51 +342,6 @@ fn seeds(args: &RunArgs, scenario: &Scenario, datapath: Datapath) -> Result<Seed
                 .map_err(|e: BadSeeds| Failure::text(Kind::Usage, e.to_string()))
         }
     }
-}
-
-/// What the host has to have for it.
-fn needs(datapath: Datapath, scenario: &Scenario) -> &'static [doctor::Need] {
-    let own = scenario
-        .workloads
-        .iter()
-        .filter_map(|workload| workload.algorithm.as_ref());
-    let steers = !scenario
-        .contenders
-        .iter()
-        .chain(own)
-        .all(Contender::is_native);
-    match datapath {
-        Datapath::Sim => &[],
-        Datapath::Linux if steers => &[doctor::Need::Emulator, doctor::Need::KernelTcp],
-        Datapath::Linux | Datapath::Udp | Datapath::Quic(_) => &[doctor::Need::Emulator],
-    }
-}
-
-/// The agent of the command line, with contenders that it may run.
-fn remote_agent(args: &RunArgs, scenario: &Scenario) -> Result<Option<RemoteAgent>, Failure> {
-    let Some(address) = args.elsewhere.agent() else {
-        return Ok(None);
-    };
-    may_be_silent(&address, args.elsewhere.silence)?;
-    let own = scenario
-        .workloads
-        .iter()
-        .filter_map(|workload| workload.algorithm.as_ref());
-    let ours = scenario
-        .contenders
-        .iter()
-        .chain(own)
-        .filter(|contender| !contender.is_native());
-    let ours: Vec<Contender> = ours.cloned().collect();
-    if ours.is_empty() {
-        let text =
-            format!("--agent {address}: every contender is native, and the agent would run none");
-        return Err(Failure::text(Kind::Usage, text)
-            .hint("name an algorithm of the agent with --alg, or leave out --agent"));
-    }
-    names(&ours, &address)?;
-    let silence = args.elsewhere.silence;
-    Ok(Some(RemoteAgent { address, silence }))
 }
 
 /// The scenario of a file or of a name, with the contenders of the command line where it has some.
@@ -571,8 +489,15 @@ fn speed(result: &RunResult, scenario: &Scenario, seeds: Seeds) -> String {
     )
 }
 
-/// The command line of this process, as a shell takes it.
+/// Variable with the command line of the program that handed over to this command.
+pub const COMMAND_LINE: &str = "CCPLANE_COMMAND_LINE";
+
+/// The command line of this process, as a shell takes it; of the program that handed over, where
+/// one did.
 pub fn command_line() -> String {
+    if let Ok(handed_over) = std::env::var(COMMAND_LINE) {
+        return handed_over;
+    }
     quoted("ccplane")
 }
 
@@ -613,14 +538,7 @@ pub fn failure(error: Error) -> Failure {
         | Error::UnknownQuestion { .. }
         | Error::Algorithm(_) => Kind::Usage,
         Error::Interrupted => Kind::Interrupted,
-        _ => match BackendError::of(&error) {
-            Some(
-                BackendError::UnknownNative { .. }
-                | BackendError::Emulator(ccplane_emu::Error::Queue { .. }),
-            ) => Kind::Usage,
-            Some(BackendError::NoPermission { .. }) => Kind::Unsupported,
-            _ => Kind::Failed,
-        },
+        _ => packets::kind(&error).unwrap_or(Kind::Failed),
     };
     Failure::new(kind, error)
 }

@@ -423,20 +423,21 @@ fn congestion(
 ) -> Result<Congestion, Failure> {
     let mut limits = steer.limits()?;
     match steer.decides(&mut limits)? {
-        Decides::Native(name) => return native(name).map(Congestion::Native),
+        Decides::Native(name) => native(name).map(Congestion::Native),
         Decides::Agent(address, name) => {
-            let remote = address.remote(name, steer.elsewhere.silence);
+            let remote = address.remote(&name, steer.elsewhere.silence);
             let link =
                 There::connect(remote, host.now()).map_err(|e| Failure::new(Kind::Failed, e))?;
             host.steer(link, limits);
+            Ok(Congestion::Steered(name))
         }
         Decides::Here => {
             let mut agent = Agent::new(AgentOptions::default());
             add(&mut agent, &steer.alg, registry)?;
             host.steer(Here::new(agent), limits);
+            Ok(Congestion::Steered(steer.alg.algorithm().to_owned()))
         }
     }
-    Ok(Congestion::Steered(steer.alg.algorithm().to_owned()))
 }
 
 /// The transport's own congestion control of that name.

@@ -33,7 +33,7 @@ pub enum Decides<'a> {
     /// The transport's own control of this name.
     Native(&'a str),
     /// An algorithm of this name, by an agent in another process, which has it.
-    Agent(AgentAddress, &'a str),
+    Agent(AgentAddress, String),
     /// An algorithm in this process.
     Here,
 }
@@ -61,14 +61,14 @@ impl SteerArgs {
                 let text = "an agent runs ccplane's algorithms, not the transport's own";
                 Err(Failure::text(Kind::Usage, text).hint("--agent or --alg native:NAME, not both"))
             }
-            (Contender::Ccplane { name, .. }, Some(address)) => {
+            (Contender::Ccplane { .. }, Some(address)) => {
                 may_be_silent(&address, self.elsewhere.silence)?;
-                names(std::slice::from_ref(&self.alg), &address)?;
-                let asked = ask(&address, &[name], limits.fallback_after)?;
+                let names = names(std::slice::from_ref(&self.alg), &address)?;
+                let asked = ask(&address, &names, limits.fallback_after)?;
                 if let Some(round_trip) = asked.round_trip {
                     limits.fallback_after = far_silence(round_trip);
                 }
-                Ok(Decides::Agent(address, name))
+                Ok(Decides::Agent(address, self.alg.agent_name()))
             }
             (Contender::Ccplane { .. }, None) => Ok(Decides::Here),
         }

@@ -704,9 +704,13 @@ fn an_agent_that_is_not_there_or_lacks_the_algorithm_is_an_error_with_a_hint() {
         said.contains("has no vegas") && said.contains("reno"),
         "{said}"
     );
+    // An agent has an algorithm with parameters only if it offers it with them.
+    let said = attach(&["--agent", &unix, "--alg", "reno:report=10ms"]);
     assert!(
-        attach(&["--agent", &unix, "--alg", "reno:report=10ms"]).contains("its own parameters")
+        said.contains("has no reno:report=10ms") && said.contains("where the agent is started"),
+        "{said}"
     );
+    assert!(attach(&["--agent", &ccp, "--alg", "reno:report=10ms"]).contains("its own parameters"));
     assert!(
         attach(&["--agent", &unix, "--alg", "reno", "--silence", "1s"])
             .contains("--silence is for a CCP agent")

@@ -498,8 +498,15 @@ fn new_makes_a_crate_from_the_tested_example() {
         source.contains("\"mine\"") && source.contains("struct Mine") && !source.contains("aimd"),
         "{source}"
     );
-    for file in [".cargo/config.toml", "Cargo.lock", "src/fold.ccp"] {
-        assert!(folder.join("mine").join(file).is_file(), "{file}");
+    for (file, has) in [
+        // It builds of the core, and knows the command that does the rest.
+        ("Cargo.toml", "default-features = false"),
+        (".cargo/config.toml", env!("CARGO_BIN_EXE_ccplane")),
+        ("Cargo.lock", "ccplane-lab"),
+        ("src/fold.ccp", "(report)"),
+    ] {
+        let text = fs::read_to_string(folder.join("mine").join(file)).expect(file);
+        assert!(text.contains(has), "{file}: {text}");
     }
     assert_eq!(new("mine").status.code(), Some(2), "it exists already");
     for bad in ["", "Mine", "a-b", "much_too_long_a_name", "../x"] {

@@ -51,6 +51,15 @@ impl Contender {
         }
     }
 
+    /// Name by which an agent in another process has it: with its parameters. The agent of a Python
+    /// file has the name of the file, and was started with the parameters.
+    pub fn agent_name(&self) -> String {
+        match self {
+            Contender::Ccplane { name, .. } if name.ends_with(".py") => name.clone(),
+            other => other.to_string(),
+        }
+    }
+
     /// Whether it is the kernel's own.
     pub fn is_native(&self) -> bool {
         matches!(self, Contender::Native { .. })

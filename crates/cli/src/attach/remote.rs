@@ -30,32 +30,36 @@ pub(super) fn steered(
     Ok(steered.collect())
 }
 
-/// The names of the command line, without parameters, which are the agent's.
-pub fn names<'a>(
-    contenders: &'a [Contender],
-    address: &AgentAddress,
-) -> Result<Vec<&'a str>, Failure> {
-    let name = |contender: &'a Contender| match contender {
-        // A Python file's agent was started with its parameters.
-        Contender::Ccplane { name, parameters }
-            if parameters.is_empty() || name.ends_with(".py") =>
-        {
-            Ok(name.as_str())
-        }
-        Contender::Ccplane { name, .. } => Err(Failure::text(
+/// The names by which the agent has these algorithms. A CCP agent has none with parameters.
+pub fn names(contenders: &[Contender], address: &AgentAddress) -> Result<Vec<String>, Failure> {
+    let name = |contender: &Contender| match contender {
+        Contender::Native { .. } => Err(Failure::text(
             Kind::Usage,
-            format!("`{contender}`: the agent at {address} runs it, with its own parameters"),
-        )
-        .hint(format!(
-            "{name} alone here, the parameters where the agent is started"
-        ))),
-        native => Err(Failure::text(
-            Kind::Usage,
-            format!("`{native}` is not for an agent: the datapath has it itself"),
+            format!("`{contender}` is not for an agent: the datapath has it itself"),
         )
         .hint("name an algorithm that the agent runs, or leave out --agent")),
+        Contender::Ccplane { parameters, .. } if !parameters.is_empty() && is_ccp(address) => {
+            Err(Failure::text(
+                Kind::Usage,
+                format!("`{contender}`: the agent at {address} runs it, with its own parameters"),
+            )
+            .hint(format!(
+                "{} alone here, the parameters where the agent is started",
+                contender.algorithm()
+            )))
+        }
+        Contender::Ccplane { .. } => Ok(contender.agent_name()),
     };
     contenders.iter().map(name).collect()
+}
+
+/// True if one of the agents there speaks version 1, which has no offers.
+fn is_ccp(address: &AgentAddress) -> bool {
+    match address {
+        AgentAddress::Ccp(_) => true,
+        AgentAddress::Several(all) => all.iter().any(is_ccp),
+        AgentAddress::Unix(_) | AgentAddress::Tls(_) => false,
+    }
 }
 
 /// A limit of silence is for those who have no heartbeats; of several agents one such is enough.
@@ -81,10 +85,11 @@ pub fn may_be_silent(address: &AgentAddress, silence: Option<Duration>) -> Resul
 /// one. Unasked, an agent serves a flow whose algorithm it lacks by the first that it has.
 pub fn ask(
     address: &AgentAddress,
-    names: &[&str],
+    names: &[String],
     fallback_after: Duration,
 ) -> Result<Asked, Failure> {
-    remote_algorithms(address, names, fallback_after).map_err(failed)
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    remote_algorithms(address, &names, fallback_after).map_err(failed)
 }
 
 fn failed(error: RemoteError) -> Failure {
@@ -92,7 +97,17 @@ fn failed(error: RemoteError) -> Failure {
         RemoteError::Unnamed | RemoteError::Lacks { .. } => Kind::Usage,
         _ => Kind::Failed,
     };
-    Failure::new(kind, error)
+    let hint = match &error {
+        RemoteError::Lacks { name, .. } => name.split_once(':').map(|(name, _)| {
+            format!("{name} alone here, the parameters where the agent is started")
+        }),
+        _ => None,
+    };
+    let failure = Failure::new(kind, error);
+    match hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
 }
 
 #[cfg(test)]

@@ -129,7 +129,7 @@ fn congestion(stack: Stack, steer: &SteerArgs, registry: &Registry) -> Result<Co
             return Ok(Congestion::Native(native));
         }
         Decides::Agent(address, name) => {
-            Plane::agent(stack, &address, name, steer.elsewhere.silence, limits)
+            Plane::agent(stack, &address, &name, steer.elsewhere.silence, limits)
         }
         Decides::Here => Plane::in_process(stack, make(&steer.alg, registry)?, limits),
     };

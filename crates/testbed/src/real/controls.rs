@@ -34,7 +34,9 @@ impl Controls {
             }
             let started = match agent {
                 None => Steered::start(registry, name, &read(parameters), heard::KEPT)?,
-                Some(agent) => Steered::start_remote(agent, name, None, heard::KEPT)?,
+                Some(agent) => {
+                    Steered::start_remote(agent, &contender.agent_name(), None, heard::KEPT)?
+                }
             };
             steered.push((contender.clone(), started));
         }

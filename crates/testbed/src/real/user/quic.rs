@@ -141,12 +141,13 @@ impl<'r> QuicEnds<'r> {
                     Plane::in_process(stack, algorithm, limits).map_err(BackendError::from)?,
                 )
             }
-            (Contender::Ccplane { name, .. }, Some(agent)) => {
+            (Contender::Ccplane { .. }, Some(agent)) => {
+                let name = contender.agent_name();
                 // An agent serves a flow whose algorithm it lacks by the first that it has.
-                remote_algorithms(&agent.address, &[name], limits.fallback_after)
+                remote_algorithms(&agent.address, &[&name], limits.fallback_after)
                     .map_err(BackendError::from)?;
                 Congestion::Steered(
-                    Plane::agent(stack, &agent.address, name, agent.silence, limits)
+                    Plane::agent(stack, &agent.address, &name, agent.silence, limits)
                         .map_err(BackendError::from)?,
                 )
             }

@@ -160,23 +160,26 @@ impl<'r> UdpEnds<'r> {
             Contender::Ccplane { name, parameters } => (name, parameters),
         };
         let limits = Limits::default();
-        match self.agent {
+        let name = match self.agent {
             None => {
                 let mut agent = Agent::new(ccplane_agent::Options::default());
                 agent.add_boxed(self.registry.by_name(name, &read(parameters))?)?;
                 host.steer(Here::new(agent), limits);
+                name.clone()
             }
             Some(agent) => {
+                let name = contender.agent_name();
                 // An agent serves a flow whose algorithm it lacks by the first that it has.
-                remote_algorithms(&agent.address, &[name], limits.fallback_after)
+                remote_algorithms(&agent.address, &[&name], limits.fallback_after)
                     .map_err(BackendError::from)?;
-                let remote = agent.address.remote(name, agent.silence);
+                let remote = agent.address.remote(&name, agent.silence);
                 let link = There::connect(remote, host.now())
                     .map_err(|why| BackendError::from(ccplane_linux::RemoteError::from(why)))?;
                 host.steer(link, limits);
+                name
             }
-        }
-        Ok(Congestion::Steered(name.clone()))
+        };
+        Ok(Congestion::Steered(name))
     }
 }
 

@@ -1,0 +1,364 @@
+//! The installed command, which a program of the core becomes for what the core cannot do: real
+//! packets, and every other command of a host.
+//!
+//! Algorithms of the program run in a second process of it, an agent at a Unix socket. The command
+//! inherits the write end of the agent's standard input, so the agent ends when the command ends,
+//! even by SIGKILL. When the agent ends first, its flows fall back as for any agent.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use ccplane_agent::{Agent, Options};
+use ccplane_algorithms::Registry;
+use ccplane_lab::{Contender, read};
+use ccplane_link::{Local, Waiting, serve};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+
+use crate::exit::{Failure, Kind};
+use crate::run::{COMMAND_LINE, command_line};
+
+/// First word of the process that runs the agent.
+const AGENT: &str = "serve-algorithms";
+/// What the agent prints when its socket is there.
+const READY: &str = "ready\n";
+/// Variable with the path of the installed command.
+const COMMAND: &str = "CCPLANE_COMMAND";
+/// Path of the command that made the crate.
+const MADE_BY: Option<&str> = option_env!("CCPLANE_COMMAND");
+/// Commands that take `--agent`.
+const STEERING: [&[&str]; 4] = [&["run"], &["attach"], &["send"], &["quic", "send"]];
+/// Options with algorithms.
+const OPTIONS: [&str; 2] = ["--alg", "--vs"];
+/// Options that choose the agent.
+const CHOICE: &str = "--agent";
+/// Length of the name that the kernel has for an algorithm.
+const KERNEL_NAME_LENGTH: usize = 15;
+/// End of the list of commands.
+pub(crate) const AFTER_HELP: &str = "\
+    The installed command, which this program starts, does the rest: runs on real packets and every \
+    other command (`ccplane --help`).";
+
+/// Runs the agent if these are the words of its process. Returns the exit code.
+pub(crate) fn agent_process(words: &[OsString], registry: &Registry) -> Option<u8> {
+    if words.get(1).is_none_or(|word| word != AGENT) {
+        return None;
+    }
+    let text = |word: &OsString| word.to_string_lossy().into_owned();
+    let socket = PathBuf::from(words.get(2)?);
+    let names: Vec<String> = words.iter().skip(3).map(text).collect();
+    Some(match run_agent(&socket, &names, registry) {
+        Ok(()) => 0,
+        Err(failure) => failure.report(false),
+    })
+}
+
+/// The folder of the socket, removed after it, even when an algorithm panics.
+struct Folder<'a>(&'a Path);
+
+impl Drop for Folder<'_> {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(self.0);
+    }
+}
+
+/// Serves these algorithms until standard input ends.
+fn run_agent(socket: &Path, names: &[String], registry: &Registry) -> Result<(), Failure> {
+    let _folder = socket.parent().map(Folder);
+    let mut agent = host(names, registry)?;
+    let mut link = Local::bind(socket).map_err(|why| Failure::new(Kind::Failed, why))?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let ended = Arc::clone(&stop);
+    let wait = move || {
+        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+        ended.store(true, Ordering::Relaxed);
+    };
+    let started = thread::Builder::new().spawn(wait).and_then(|_| {
+        let mut out = io::stdout().lock();
+        out.write_all(READY.as_bytes()).and_then(|()| out.flush())
+    });
+    started.map_err(|why| Failure::text(Kind::Failed, format!("start the agent: {why}")))?;
+    serve(&mut agent, &mut [&mut link], Waiting::default(), &stop)
+        .map_err(|why| Failure::new(Kind::Failed, why))
+}
+
+/// Makes an agent with the algorithms of these contenders.
+fn host(names: &[String], registry: &Registry) -> Result<Agent, Failure> {
+    let mut agent = Agent::new(Options::default());
+    for name in names {
+        let contender: Contender = name.parse().map_err(|why| Failure::new(Kind::Usage, why))?;
+        let Contender::Ccplane { name, parameters } = &contender else {
+            continue;
+        };
+        let algorithm = registry
+            .by_name(name, &read(parameters))
+            .map_err(|why| Failure::new(Kind::Usage, why))?;
+        let taken: Vec<&str> = agent.hosted().map(|one| one.kernel_name.as_str()).collect();
+        let kernel_name = free_name(&algorithm.kernel_name(), &taken);
+        agent
+            .add_as(contender.agent_name(), kernel_name, algorithm)
+            .map_err(|why| Failure::new(Kind::Failed, why))?;
+    }
+    Ok(agent)
+}
+
+/// Returns the name, or the first of `NAME.2`, `NAME.3`, … that is not taken.
+fn free_name(name: &str, taken: &[&str]) -> String {
+    let numbered = (2..).map(|number| {
+        let end = format!(".{number}");
+        let room = KERNEL_NAME_LENGTH - end.len();
+        name.chars().take(room).collect::<String>() + &end
+    });
+    std::iter::once(name.to_owned())
+        .chain(numbered)
+        .find(|name| !taken.contains(&name.as_str()))
+        .unwrap_or_default()
+}
+
+/// Becomes the installed command with these words; returns only when that cannot be.
+pub(crate) fn hand_over_words(words: &[OsString], registry: &Registry) -> Failure {
+    match contenders_in(words) {
+        Ok(contenders) => hand_over(words, &contenders, registry),
+        Err(failure) => failure,
+    }
+}
+
+/// Becomes the installed command with these words and an agent that runs these contenders; returns
+/// only when that cannot be.
+pub(crate) fn hand_over(
+    words: &[OsString],
+    contenders: &[Contender],
+    registry: &Registry,
+) -> Failure {
+    let own: Vec<&Contender> = contenders
+        .iter()
+        .filter(|contender| is_own(contender, registry))
+        .collect();
+    let has = |option: &str| {
+        let with_value = format!("{option}=");
+        words
+            .iter()
+            .filter_map(|word| word.to_str())
+            .any(|word| word == option || word.starts_with(&with_value))
+    };
+    let (Some(first), false) = (own.first(), has(CHOICE) || has("--help") || has("-h")) else {
+        return become_installed(&words[1.min(words.len())..], None);
+    };
+    let Some(place) = STEERING.iter().find_map(|command| end_of(command, words)) else {
+        let name = first.algorithm();
+        let what = format!(
+            "`{name}` is this program's, and the installed ccplane, which runs this command, lacks it"
+        );
+        return Failure::text(Kind::Usage, what).hint(
+            "give the dependency `ccplane` in Cargo.toml the feature `host`: then this program has \
+             every command, and takes minutes to build",
+        );
+    };
+    let mut names: Vec<String> = Vec::new();
+    for contender in contenders.iter().filter(|contender| !contender.is_native()) {
+        let name = contender.to_string();
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    // Errors of an algorithm come before any process.
+    if let Err(failure) = host(&names, registry) {
+        return failure;
+    }
+    match start_agent(&names) {
+        Ok((agent, socket)) => {
+            let mut all = words[1..place].to_vec();
+            let mut address = OsString::from("unix:");
+            address.push(&socket);
+            all.extend([CHOICE.into(), address]);
+            all.extend_from_slice(&words[place..]);
+            become_installed(&all, Some(agent))
+        }
+        Err(why) => Failure::text(Kind::Failed, format!("start the agent: {why}")),
+    }
+}
+
+/// True if the installed command lacks this algorithm, or has another one of this name.
+fn is_own(contender: &Contender, registry: &Registry) -> bool {
+    let name = contender.algorithm();
+    let of = |registry: &Registry| registry.docs().find(|doc| doc.name == name).copied();
+    !contender.is_native() && of(registry).is_some_and(|doc| of(&Registry::builtin()) != Some(doc))
+}
+
+/// Returns the index after the words of a command, if these are its words.
+fn end_of(command: &[&str], words: &[OsString]) -> Option<usize> {
+    let is_option = |word: &OsString| word.to_string_lossy().starts_with('-');
+    let mut named = (1..words.len()).filter(|index| !is_option(&words[*index]));
+    let mut end = None;
+    for part in command {
+        end = named.next().filter(|index| words[*index] == *part);
+        end?;
+    }
+    end.map(|index| index + 1)
+}
+
+/// Returns the algorithms in these words.
+fn contenders_in(words: &[OsString]) -> Result<Vec<Contender>, Failure> {
+    let words: Vec<&str> = words
+        .iter()
+        .map(|word| word.to_str().unwrap_or_default())
+        .collect();
+    let mut found = Vec::new();
+    for (index, word) in words.iter().enumerate().skip(1) {
+        let value = match word.split_once('=') {
+            Some((option, value)) if OPTIONS.contains(&option) => value,
+            _ if OPTIONS.contains(&words[index - 1]) => word,
+            // A candidate of `arena` has no option.
+            _ if words[1] == "arena" && index > 1 && !word.starts_with('-') => word,
+            _ => continue,
+        };
+        for text in value.split(',').filter(|text| !text.is_empty()) {
+            let contender = text.parse();
+            found.push(contender.map_err(|why| Failure::new(Kind::Usage, why))?);
+        }
+    }
+    Ok(found)
+}
+
+/// Starts the agent. Returns it with the path of its socket, which is there.
+fn start_agent(names: &[String]) -> io::Result<(Child, PathBuf)> {
+    let folder = std::env::temp_dir().join(format!("ccplane-agent-{}", std::process::id()));
+    // One of another process is not taken: it may be somebody else's.
+    DirBuilder::new().mode(0o700).create(&folder)?;
+    let socket = folder.join("socket");
+    let started = Command::new(std::env::current_exe()?)
+        .arg(AGENT)
+        .arg(&socket)
+        .args(names)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        // Ctrl-C is for the command, which the agent outlives.
+        .process_group(0)
+        .spawn();
+    let ready = started.and_then(|mut agent| {
+        let mut line = String::new();
+        if let Some(out) = agent.stdout.take() {
+            BufReader::new(out.take(READY.len() as u64)).read_line(&mut line)?;
+        }
+        if line == READY {
+            return Ok(agent);
+        }
+        let _ = agent.kill();
+        Err(io::Error::other(format!("it ended ({})", agent.wait()?)))
+    });
+    match ready {
+        Ok(agent) => Ok((agent, socket)),
+        Err(why) => {
+            let _ = fs::remove_file(&socket);
+            let _ = fs::remove_dir(&folder);
+            Err(why)
+        }
+    }
+}
+
+/// Replaces this process with the installed command running these words.
+fn become_installed(words: &[OsString], agent: Option<Child>) -> Failure {
+    let made_by = || {
+        MADE_BY
+            .filter(|path| Path::new(path).is_file())
+            .map(OsString::from)
+    };
+    let command = std::env::var_os(COMMAND)
+        .or_else(made_by)
+        .unwrap_or_else(|| "ccplane".into());
+    // The agent's standard input is open as long as the command runs.
+    let inherit = |agent: &Child| match &agent.stdin {
+        Some(input) => fcntl(input, FcntlArg::F_SETFD(FdFlag::empty())).map(drop),
+        None => Ok(()),
+    };
+    let why = match agent.as_ref().map_or(Ok(()), inherit) {
+        Ok(()) => Command::new(&command)
+            .args(words)
+            .env(COMMAND_LINE, command_line())
+            .exec(),
+        Err(why) => why.into(),
+    };
+    // Closes the agent's standard input, and so ends it.
+    if let Some(mut agent) = agent {
+        drop(agent.stdin.take());
+        let _ = agent.wait();
+    }
+    let what = format!(
+        "`{}` is for the installed command, and {} cannot be run: {why}",
+        command_line(),
+        command.to_string_lossy()
+    );
+    Failure::text(Kind::Unsupported, what).hint(format!(
+        "install ccplane, or name the command with {COMMAND}=PATH; this program alone has `run` \
+         in the simulator, `compare`, `evaluate` and `algorithms`"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<OsString> {
+        text.split(' ').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn the_agent_follows_the_command_and_nothing_else() {
+        let place = |text: &str| {
+            STEERING
+                .iter()
+                .find_map(|command| end_of(command, &words(text)))
+        };
+        assert_eq!(place("mine run --alg mine"), Some(2));
+        assert_eq!(place("mine -v run --alg mine"), Some(3));
+        assert_eq!(place("mine quic send a b"), Some(3));
+        assert_eq!(place("mine quic recv send"), None);
+        assert_eq!(place("mine check run"), None);
+        assert_eq!(place("mine"), None);
+    }
+
+    #[test]
+    fn algorithms_of_an_agent_have_kernel_names_of_their_own() {
+        assert_eq!(free_name("ccp_mine", &[]), "ccp_mine");
+        assert_eq!(
+            free_name("ccp_mine", &["ccp_mine", "ccp_mine.2"]),
+            "ccp_mine.3"
+        );
+        assert_eq!(
+            free_name("ccp_elevenchars", &["ccp_elevenchars"]),
+            "ccp_elevencha.2"
+        );
+        let names = ["reno", "reno:report=10ms"].map(str::to_owned);
+        let agent = host(&names, &Registry::builtin()).expect("an agent");
+        let hosted: Vec<_> = agent
+            .hosted()
+            .map(|one| (one.name.to_string(), one.kernel_name.clone()))
+            .collect();
+        let expected = [("reno", "ccp_reno"), ("reno:report=10ms", "ccp_reno.2")];
+        assert_eq!(
+            hosted,
+            expected.map(|(name, kernel)| (name.to_owned(), kernel.to_owned()))
+        );
+    }
+
+    #[test]
+    fn algorithms_are_found_in_words() {
+        let found = |text: &str| {
+            let found = contenders_in(&words(text)).expect("contenders");
+            found.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            found("mine attach --alg mine:back=0.8,cubic --vs=native:reno"),
+            ["mine:back=0.8", "cubic", "native:reno"]
+        );
+        assert_eq!(found("mine send file host:1"), [""; 0]);
+        assert_eq!(found("mine arena mine --json"), ["mine"]);
+    }
+}
