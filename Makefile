@@ -1,11 +1,11 @@
 # Two commands do everything on a fresh Debian 12 machine, as root:
 #   make run     build, and compare ccplane's Reno and Cubic with the kernel's own on an emulated link
-#   make test    build, and run every test
+#   make test    build, and run the tests
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 RUN = --datapath linux --alg reno,cubic --vs native:reno,native:cubic --rate 96mbit --rtt 20ms --queue droptail:1bdp --duration 15s
 
-.PHONY: run build test lint fuzz package python install-c clean
+.PHONY: run build test test-all test-release lint fuzz package python install-c clean
 
 run: build
 	cargo run --release --locked --quiet -- run $(RUN)
@@ -15,15 +15,29 @@ build:
 	@scripts/setup
 	cargo build --release --locked
 
-# `cargo tests` is an alias: all crates, with every QUIC stack. Also: the Python package in a clean
-# environment; the shipped BPF objects come from their sources, and the programs load and run on
-# Debian's 6.1 kernel.
+# Every Rust test but the long ones, with one QUIC stack, and a check that the shipped BPF objects
+# come from their sources. `scripts/test` says what runs beside what.
 test:
 	@scripts/setup test
-	cargo tests
-	scripts/python test
-	crates/linux/bpf/build.sh --check
-	scripts/qemu
+	scripts/test
+
+# Also long tests, every QUIC stack, fuzzing, the Python package in a clean environment, Debian's 6.1
+# kernel in QEMU, and a new user's first day from a package.
+test-all:
+	@scripts/setup test
+	scripts/test --all
+
+# Before a release: what takes hours, or asks the registry for the newest of others.
+test-release: test-all
+	cargo test --release --locked -p ccplane-bundle --lib -- --ignored ten_thousand
+	cargo run --release --locked -p ccplane-sim --example storm -- --seeds 0..100000
+	scripts/miri
+	scripts/fuzz 60
+	scripts/package
+	scripts/package check
+	scripts/first-day
+	scripts/systemd $$(ls -t dist/ccplane_*_amd64.deb | head -n 1)
+	scripts/newest
 
 lint:
 	@scripts/setup test
@@ -44,6 +58,7 @@ lint:
 	python3 scripts/circles
 	python3 scripts/tests --self-test
 	python3 scripts/tests
+	scripts/test --self-test
 	python3 scripts/book --self-test
 	python3 scripts/book --check
 
