@@ -147,15 +147,14 @@ impl Both {
         let calls = self.law.calls;
         self.ends[0].handle(at, &segment, &side, &mut self.law);
         let told = self.law.calls > calls;
-        let covered = |number: u32| {
-            number < segment.ack.0
-                || segment.has_side()
-                    && side
-                        .ranges()
-                        .iter()
-                        .any(|r| (r.start.0..r.end.0).contains(&number))
-        };
-        let newly: Vec<u32> = self.sent.keys().copied().filter(|n| covered(*n)).collect();
+        let numbers = |(number, _): (&u32, _)| *number;
+        let mut newly: Vec<u32> = self.sent.range(..segment.ack.0).map(numbers).collect();
+        if segment.has_side() {
+            for range in side.ranges() {
+                let selected = self.sent.range(range.start.0..range.end.0);
+                newly.extend(selected.map(numbers));
+            }
+        }
         for number in newly {
             if let Some((packet, sent)) = self.sent.remove(&number) {
                 self.path.acked(at, packet, sent);
