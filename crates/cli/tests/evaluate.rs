@@ -143,50 +143,6 @@ fn an_interrupted_evaluation_goes_on_where_it_stopped() {
     );
 }
 
-/// The question whose runs are shortest, on this host's own TCP.
-#[test]
-fn questions_are_asked_on_kernel_tcp_too() {
-    if !nix::unistd::geteuid().is_root() || !Path::new("/dev/net/tun").exists() {
-        println!("SKIPPED: questions_are_asked_on_kernel_tcp_too: needs root and /dev/net/tun");
-        assert!(
-            std::env::var_os("CCPLANE_NO_SKIP").is_none_or(|v| v != "1"),
-            "it may not be skipped: needs root and /dev/net/tun"
-        );
-        return;
-    }
-    let (path, out) = folder("evaluate-linux");
-    let output = evaluate(&[
-        "--alg",
-        "reno",
-        "--quick",
-        "--datapath",
-        "linux",
-        "--only",
-        "start-up",
-        "--out",
-        &out,
-        "--json",
-    ]);
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let said: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
-    let question = &said["questions"][0];
-    assert_eq!(said["datapath"], "Linux TCP", "{said}");
-    assert_ne!(question["verdict"], "unanswered", "{question}");
-    let took = |who: &str| question["places"][0][format!("{who}to_80_percent_ms")].as_f64();
-    for who in ["", "reference_"] {
-        // In steps of a round trip; the run has three seconds.
-        assert!(
-            took(who).is_some_and(|ms| (20.0..3_000.0).contains(&ms)),
-            "{question}"
-        );
-    }
-    assert!(path.join("evaluation.html").exists());
-}
-
 #[test]
 fn what_cannot_be_asked_is_told() {
     let (_, out) = folder("evaluate-wrong");

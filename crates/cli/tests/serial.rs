@@ -6,4 +6,5 @@ mod agent;
 mod attach;
 mod attach_remote;
 mod config;
+mod evaluate_real;
 mod fleet;

@@ -389,6 +389,7 @@ fn ratios(net: &Net, origin: Origin) -> [f64; 2] {
 }
 
 #[test]
+#[ignore = "long: half a minute, and both cores"]
 fn no_flood_of_forged_initiations_costs_a_tunnel_its_goodput() {
     let mut failed = Vec::new();
     for origin in [

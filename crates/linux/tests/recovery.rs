@@ -104,89 +104,106 @@ fn deepest_fall(windows: &[u32]) -> f64 {
 
 #[test]
 fn the_fallback_and_an_agent_do_as_well_as_the_kernels_reno() {
-    if !can_run("the_fallback_and_an_agent_do_as_well_as_the_kernels_reno") {
-        return;
-    }
-    let _host = lock_host();
-    let some_loss = Probability::from_parts((1 << 32) / 2000);
-    for loss in [Probability::NEVER, some_loss] {
-        let native = run("reno", loss);
-
-        // No agent: NewReno in the datapath.
-        let agent = agent_of("t_rec", 1000);
-        let kernel: Kernel = load(&agent, &options(1));
-        std::thread::sleep(StdDuration::from_millis(5));
-        let fallback = run("ccp_t_rec", loss);
-        let (_, _, counters) = kernel.counters().next().expect("one");
-        assert!(counters.fallbacks >= 1, "{counters:?}");
-        drop(kernel);
-
-        let agent = agent_of("t_rec", 1000);
-        let kernel = load(&agent, &patient());
-        let running = Running::start(kernel, agent);
-        let steered = run("ccp_t_rec", loss);
-        let kernel = running.stop();
-        let (_, _, counters) = kernel.counters().next().expect("one");
-        eprintln!("{counters:?}");
-
-        for (who, outcome) in [("fallback", fallback), ("agent", steered)] {
-            assert!(
-                emulated() || outcome.megabits > 0.9 * native.megabits,
-                "{who}: {:.1} against {:.1} Mbit/s",
-                outcome.megabits,
-                native.megabits
-            );
-            assert_eq!(outcome.timeouts, 0, "{who} needed a timeout");
-            eprintln!(
-                "{who}: deepest fall {:.2}, native {:.2}",
-                deepest_fall(&outcome.windows),
-                deepest_fall(&native.windows)
-            );
-        }
+    if can_run("the_fallback_and_an_agent_do_as_well_as_the_kernels_reno") {
+        do_as_well_as_the_kernels_reno(Probability::NEVER);
     }
 }
 
 #[test]
-fn reno_and_cubic_do_as_well_as_the_kernels() {
-    if !can_run("reno_and_cubic_do_as_well_as_the_kernels") {
-        return;
+#[ignore = "long: the same with random losses"]
+fn with_random_losses_they_do_as_well_too() {
+    if can_run("with_random_losses_they_do_as_well_too") {
+        do_as_well_as_the_kernels_reno(Probability::from_parts((1 << 32) / 2000));
     }
+}
+
+fn do_as_well_as_the_kernels_reno(loss: Probability) {
+    let _host = lock_host();
+    let native = run("reno", loss);
+
+    // No agent: NewReno in the datapath.
+    let agent = agent_of("t_rec", 1000);
+    let kernel: Kernel = load(&agent, &options(1));
+    std::thread::sleep(StdDuration::from_millis(5));
+    let fallback = run("ccp_t_rec", loss);
+    let (_, _, counters) = kernel.counters().next().expect("one");
+    assert!(counters.fallbacks >= 1, "{counters:?}");
+    drop(kernel);
+
+    let agent = agent_of("t_rec", 1000);
+    let kernel = load(&agent, &patient());
+    let running = Running::start(kernel, agent);
+    let steered = run("ccp_t_rec", loss);
+    let kernel = running.stop();
+    let (_, _, counters) = kernel.counters().next().expect("one");
+    eprintln!("{counters:?}");
+
+    for (who, outcome) in [("fallback", fallback), ("agent", steered)] {
+        assert!(
+            emulated() || outcome.megabits > 0.9 * native.megabits,
+            "{who}: {:.1} against {:.1} Mbit/s",
+            outcome.megabits,
+            native.megabits
+        );
+        assert_eq!(outcome.timeouts, 0, "{who} needed a timeout");
+        eprintln!(
+            "{who}: deepest fall {:.2}, native {:.2}",
+            deepest_fall(&outcome.windows),
+            deepest_fall(&native.windows)
+        );
+    }
+}
+
+#[test]
+fn cubic_does_as_well_as_the_kernels() {
+    if can_run("cubic_does_as_well_as_the_kernels") {
+        does_as_well_as_the_kernels("cubic");
+    }
+}
+
+#[test]
+#[ignore = "long: the same of another algorithm"]
+fn reno_does_as_well_as_the_kernels() {
+    if can_run("reno_does_as_well_as_the_kernels") {
+        does_as_well_as_the_kernels("reno");
+    }
+}
+
+fn does_as_well_as_the_kernels(name: &str) {
     let _host = lock_host();
     let registry = ccplane_algorithms::Registry::builtin();
-    for name in ["reno", "cubic"] {
-        let native = run(name, Probability::NEVER);
-        let mut agent = ccplane_agent::Agent::default();
-        let algorithm = registry
-            .by_name(name, &Default::default())
-            .expect("built in");
-        agent.add_boxed(algorithm).expect("it compiles");
-        // Unique names: the host may be using the algorithms' own.
-        let kernel_name = format!("ccp_t_{name}");
-        let mut specs = specs(&agent);
-        specs[0].kernel_name.clone_from(&kernel_name);
-        let kernel = Kernel::load(&specs, &patient()).unwrap_or_else(|error| panic!("{error}"));
-        let running = Running::start(kernel, agent);
-        let ours = run(&kernel_name, Probability::NEVER);
-        let kernel = running.stop();
-        let (_, _, counters) = kernel.counters().next().expect("one");
-        eprintln!("{counters:?}");
-        assert_eq!((counters.fallbacks, counters.faults), (0, 0));
-        assert!(
-            emulated() || ours.megabits > 0.9 * native.megabits,
-            "{name}: {:.1} Mbit/s",
-            ours.megabits
-        );
-        assert_eq!(ours.timeouts, 0);
-        let show = |outcome: &Outcome| {
-            let sampled: Vec<String> = outcome
-                .windows
-                .iter()
-                .step_by(100)
-                .map(u32::to_string)
-                .collect();
-            eprintln!("  windows {}", sampled.join(" "));
-        };
-        show(&native);
-        show(&ours);
-    }
+    let native = run(name, Probability::NEVER);
+    let mut agent = ccplane_agent::Agent::default();
+    let algorithm = registry
+        .by_name(name, &Default::default())
+        .expect("built in");
+    agent.add_boxed(algorithm).expect("it compiles");
+    // Unique names: the host may be using the algorithms' own.
+    let kernel_name = format!("ccp_t_{name}");
+    let mut specs = specs(&agent);
+    specs[0].kernel_name.clone_from(&kernel_name);
+    let kernel = Kernel::load(&specs, &patient()).unwrap_or_else(|error| panic!("{error}"));
+    let running = Running::start(kernel, agent);
+    let ours = run(&kernel_name, Probability::NEVER);
+    let kernel = running.stop();
+    let (_, _, counters) = kernel.counters().next().expect("one");
+    eprintln!("{counters:?}");
+    assert_eq!((counters.fallbacks, counters.faults), (0, 0));
+    assert!(
+        emulated() || ours.megabits > 0.9 * native.megabits,
+        "{name}: {:.1} Mbit/s",
+        ours.megabits
+    );
+    assert_eq!(ours.timeouts, 0);
+    let show = |outcome: &Outcome| {
+        let sampled: Vec<String> = outcome
+            .windows
+            .iter()
+            .step_by(100)
+            .map(u32::to_string)
+            .collect();
+        eprintln!("  windows {}", sampled.join(" "));
+    };
+    show(&native);
+    show(&ours);
 }

@@ -120,23 +120,34 @@ fn compare(setting: Setting, contender: &str, bounds: Bounds) {
 }
 
 /// 24 Mbit/s, which any machine emulates while other tests run; too short to count drops.
+fn short(contender: &str) {
+    let _turn = registers();
+    let setting = Setting {
+        mbit: 24,
+        rtt_ms: 20,
+        seconds: 10,
+        timing: Timing::Balanced,
+    };
+    let bounds = Bounds {
+        goodput_percent: 3.0,
+        delay_percent: 10.0,
+        loss_factor: f64::INFINITY,
+    };
+    compare(setting, contender, bounds);
+}
+
 #[test]
-fn short_runs_are_those_of_the_kernel() {
-    if privileged("short_runs_are_those_of_the_kernel") {
-        let _turn = registers();
-        let setting = Setting {
-            mbit: 24,
-            rtt_ms: 20,
-            seconds: 10,
-            timing: Timing::Balanced,
-        };
-        let bounds = Bounds {
-            goodput_percent: 3.0,
-            delay_percent: 10.0,
-            loss_factor: f64::INFINITY,
-        };
-        compare(setting, "native:reno", bounds);
-        compare(setting, "native:cubic", bounds);
+fn a_short_run_is_that_of_the_kernel() {
+    if privileged("a_short_run_is_that_of_the_kernel") {
+        short("native:reno");
+    }
+}
+
+#[test]
+#[ignore = "long: the same with another algorithm"]
+fn a_short_run_of_cubic_is_that_of_the_kernel() {
+    if privileged("a_short_run_of_cubic_is_that_of_the_kernel") {
+        short("native:cubic");
     }
 }
 

@@ -135,6 +135,7 @@ fn run(spaces: &[Namespace; 3], origin: Origin) -> ([u64; 2], u64) {
 }
 
 #[test]
+#[ignore = "long: half a minute, and both cores"]
 fn no_flood_of_hellos_costs_a_transfer_its_goodput() {
     let Some(spaces) = network("hello") else {
         return;

@@ -210,13 +210,23 @@ mod tests {
 
     use super::*;
 
-    /// Test of CI; each failure is one line.
-    #[test]
-    fn two_thousand_storms_do_no_harm() {
+    /// Runs storms; each failure is one line.
+    fn do_no_harm(seeds: Range<u64>) {
         let told = Mutex::new(Vec::new());
         let tell = |line: &str| told.lock().expect("nobody panics").push(line.to_owned());
-        let sum = all(&(0..2_000), 2, Done::default(), &tell).expect("no file is written");
+        let sum = all(&seeds, 2, Done::default(), &tell).expect("no file is written");
         assert_eq!(sum.failed, 0, "{:#?}", told.lock().expect("nobody panics"));
+    }
+
+    #[test]
+    fn two_hundred_storms_do_no_harm() {
+        do_no_harm(0..200);
+    }
+
+    #[test]
+    #[ignore = "long: the other 1,800 of two thousand"]
+    fn two_thousand_storms_do_no_harm() {
+        do_no_harm(200..2_000);
     }
 
     #[test]
