@@ -3,34 +3,7 @@
 //! header) must compile with its defaults.
 #![no_main]
 
-use ccplane_lang::{Diagnostics, Limits, TextAlgorithm, compile};
-use libfuzzer_sys::fuzz_target;
+#[path = "../../crates/lang/tests/support/any_text.rs"]
+mod any_text;
 
-fuzz_target!(|text: &str| {
-    match compile(text, &Limits::default()) {
-        Ok(program) => {
-            let printed = program.tree().to_string();
-            let again = compile(&printed, &Limits::default()).expect("what is printed compiles");
-            assert_eq!(again.code(), program.code(), "{printed}");
-            if let Some(warned) = program.warnings() {
-                placed(&warned, text);
-            }
-        }
-        Err(why) => placed(&why, text),
-    }
-    match TextAlgorithm::read(text) {
-        Ok(algorithm) => {
-            let program = algorithm.program(&[]).expect("defaults are values");
-            assert!(compile(&program, &Limits::default()).is_ok(), "{program}");
-        }
-        Err(why) => placed(&why, text),
-    }
-});
-
-fn placed(why: &Diagnostics, text: &str) {
-    assert!(!why.problems().is_empty());
-    for problem in why.problems() {
-        let (start, end) = (problem.span().start as usize, problem.span().end as usize);
-        assert!(text.get(start..end).is_some(), "{start}..{end}: {problem}");
-    }
-}
+libfuzzer_sys::fuzz_target!(|text: &str| any_text::any_text(text));

@@ -292,6 +292,11 @@ mod tests {
     use super::*;
 
     #[test]
+    fn callers_that_fuzzing_starts_from_do_no_harm() {
+        capi(include_bytes!("../../../fuzz/seeds/capi/the-end-of-time"));
+    }
+
+    #[test]
     fn ten_thousand_random_callers_do_no_harm() {
         each_random_caller(&capi);
     }

@@ -6,4 +6,5 @@ mod classes;
 mod cost;
 mod flood;
 mod operation;
+mod seeds;
 mod tunnel;

@@ -60,3 +60,20 @@ fn runs_are_as_long_as_they_can_be() {
     data.extend([2, 0, 0, 1].repeat(100));
     assert_eq!(joins(&data).frames, 100);
 }
+
+/// Contents of the files that fuzzing starts from.
+fn seeds() -> Vec<Vec<u8>> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/join");
+    let files = std::fs::read_dir(folder).expect("fuzz/seeds is in the repository");
+    let read = |file: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read(file.expect("a file").path()).expect("it can be read")
+    };
+    files.map(read).collect()
+}
+
+#[test]
+fn seeds_of_fuzzing_come_apart_into_the_same_packets() {
+    for data in seeds() {
+        joins(&data);
+    }
+}

@@ -12,5 +12,6 @@ mod machine;
 mod published;
 mod quirks;
 mod robustness;
+mod seeds;
 mod semantics;
 mod warnings;

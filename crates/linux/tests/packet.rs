@@ -105,3 +105,23 @@ fn each_packet_is_stamped_or_left_alone_as_the_model_says() {
     // Guards against a generator whose packets all pass unchanged.
     assert!(stamped.get() > 5_000, "only {} were stamped", stamped.get());
 }
+
+/// Contents of the files that fuzzing starts from.
+fn seeds() -> Vec<Vec<u8>> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/packet");
+    let files = std::fs::read_dir(folder).expect("fuzz/seeds is in the repository");
+    let read = |file: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read(file.expect("a file").path()).expect("it can be read")
+    };
+    files.map(read).collect()
+}
+
+#[test]
+fn seeds_of_fuzzing_are_stamped_or_left_alone_as_the_model_says() {
+    if crate::common::can_run("seeds_of_fuzzing_are_stamped_or_left_alone_as_the_model_says") {
+        let device = Device::load();
+        for data in seeds() {
+            device.shows(&data);
+        }
+    }
+}

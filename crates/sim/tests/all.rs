@@ -7,6 +7,7 @@ mod probes;
 mod rc3;
 mod rcp;
 mod receipt;
+mod seeds;
 mod simulation;
 mod stamps;
 mod theory;

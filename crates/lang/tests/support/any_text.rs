@@ -1,0 +1,34 @@
+//! Any text: the compiler gives a program or reasons, and a program that is printed compiles to
+//! itself. So it is with whole algorithms, whose program is their text without its header.
+
+use ccplane_lang::{Diagnostics, Limits, TextAlgorithm, compile};
+
+/// Holds for any text.
+pub fn any_text(text: &str) {
+    match compile(text, &Limits::default()) {
+        Ok(program) => {
+            let printed = program.tree().to_string();
+            let again = compile(&printed, &Limits::default()).expect("what is printed compiles");
+            assert_eq!(again.code(), program.code(), "{printed}");
+            if let Some(warned) = program.warnings() {
+                placed(&warned, text);
+            }
+        }
+        Err(why) => placed(&why, text),
+    }
+    match TextAlgorithm::read(text) {
+        Ok(algorithm) => {
+            let program = algorithm.program(&[]).expect("defaults are values");
+            assert!(compile(&program, &Limits::default()).is_ok(), "{program}");
+        }
+        Err(why) => placed(&why, text),
+    }
+}
+
+fn placed(why: &Diagnostics, text: &str) {
+    assert!(!why.problems().is_empty());
+    for problem in why.problems() {
+        let (start, end) = (problem.span().start as usize, problem.span().end as usize);
+        assert!(text.get(start..end).is_some(), "{start}..{end}: {problem}");
+    }
+}
