@@ -152,7 +152,7 @@ fn a_short_run_of_cubic_is_that_of_the_kernel() {
 }
 
 /// The figures of `docs/validation.md`: on an idle machine,
-/// `cargo test --release -p ccplane-testbed --test serial kernel -- --ignored --nocapture`.
+/// `cargo test --release -p ccplane-testbed --test serial long_runs -- --ignored --nocapture`.
 #[test]
 #[ignore = "measures: five minutes of an idle machine"]
 fn long_runs_are_those_of_the_kernel() {
