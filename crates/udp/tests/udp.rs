@@ -635,20 +635,28 @@ fn parts_of(limit: Rate) -> (f64, f64) {
 
 #[test]
 fn a_limit_is_kept_and_reached() {
-    for mbit in [100, 1000] {
-        let limit = Rate::from_bits_per_sec(mbit * 1_000_000);
-        // Other load on the host can make it too slow, but never too fast.
-        let mut best = 0.0f64;
-        for _ in 0..40 {
-            let (all, part) = parts_of(limit);
-            assert!(all < 1.02, "{all:.3} of {mbit} Mbit/s");
-            best = best.max(part);
-            if best > 0.98 {
-                break;
-            }
+    keeps_and_reaches(100);
+}
+
+#[test]
+#[ignore = "long: a gigabit per second needs both cores"]
+fn a_limit_of_a_gigabit_is_kept_and_reached() {
+    keeps_and_reaches(1_000);
+}
+
+fn keeps_and_reaches(mbit: u64) {
+    let limit = Rate::from_bits_per_sec(mbit * 1_000_000);
+    // Other load on the host can make it too slow, but never too fast.
+    let mut best = 0.0f64;
+    for _ in 0..40 {
+        let (all, part) = parts_of(limit);
+        assert!(all < 1.02, "{all:.3} of {mbit} Mbit/s");
+        best = best.max(part);
+        if best > 0.98 {
+            break;
         }
-        assert!(best > 0.98, "{best:.3} of {mbit} Mbit/s at best");
     }
+    assert!(best > 0.98, "{best:.3} of {mbit} Mbit/s at best");
 }
 
 #[test]
