@@ -22,7 +22,7 @@ use ccplane_quic::host::built_in;
 use ccplane_sim::{Congestion, Native, SimOptions, Simulation};
 use ccplane_transport::Config;
 use ccplane_units::{Bytes, Duration, Time};
-use host::{privileged, registers, steers};
+use host::{alone, privileged, registers, steers};
 
 use super::plan::link_events;
 use super::{Controls, Layout, RealPlan, Recorded, could_carry, supported_layout, tcp, user};
@@ -296,7 +296,7 @@ fn lasting_flows_share_the_link_and_are_sampled_from_their_start() {
     if !privileged("lasting_flows_share_the_link_and_are_sampled_from_their_start") {
         return;
     }
-    let _turn = registers();
+    let _turn = alone();
     // 02, a fifth as long.
     let ran = on_tcp_with(
         &shipped("02-fairness", &[("15s", "3s"), ("1s", "200ms")]),
@@ -323,7 +323,7 @@ fn random_loss_and_bursts_of_it_are_what_the_link_was_told() {
     if !privileged("random_loss_and_bursts_of_it_are_what_the_link_was_told") {
         return;
     }
-    let _turn = registers();
+    let _turn = alone();
     for name in ["03-random-loss", "04-bursts-of-loss"] {
         let ran = on_tcp(&shipped(
             name,
@@ -342,7 +342,7 @@ fn a_kept_queue_and_one_of_fair_shares_do_what_they_are_for() {
     if !privileged("a_kept_queue_and_one_of_fair_shares_do_what_they_are_for") {
         return;
     }
-    let _turn = registers();
+    let _turn = alone();
     // 05: the queue stays short.
     let ran = on_tcp(&shipped("05-codel", &[("15s", "3s")]));
     let sojourns: Vec<f64> = ran
@@ -382,7 +382,7 @@ fn steps_of_the_rate_and_an_outage_come_at_their_times() {
     if !privileged("steps_of_the_rate_and_an_outage_come_at_their_times") {
         return;
     }
-    let _turn = registers();
+    let _turn = alone();
     let scenario = shipped(
         "14-rate-steps",
         &[("15s", "3s"), ("\"5s\"", "\"1s\""), ("\"10s\"", "\"2s\"")],
@@ -451,7 +451,7 @@ fn a_trace_begins_with_the_run_and_datagrams_heed_nothing() {
     if !privileged("a_trace_begins_with_the_run_and_datagrams_heed_nothing") {
         return;
     }
-    let _turn = registers();
+    let _turn = alone();
     let scenario = shipped("16-cellular", &[("10s", "3s")]);
     let ran = on_tcp(&scenario);
     let (config, _) = emulated(&scenario, 1);
@@ -486,7 +486,7 @@ fn requests_are_answered_over_connections_that_stay() {
     if !privileged("requests_are_answered_over_connections_that_stay") {
         return;
     }
-    let _turn = registers();
+    let _turn = alone();
     let ran = on_tcp(&shipped("18-requests", &[("20s", "3s")]));
     let record = ran.first();
     // 32 connections, a response every 90 ms or so.
@@ -506,7 +506,7 @@ fn flows_of_given_sizes_are_those_of_the_simulator() {
     if !privileged("flows_of_given_sizes_are_those_of_the_simulator") {
         return;
     }
-    let _turn = registers();
+    let _turn = alone();
     let scenario = shipped("20-trace", &[("5s", "9s")]);
     let ran = on_tcp(&scenario);
     let expected = simulated(&scenario);
@@ -550,7 +550,7 @@ fn a_run_ends_with_its_flows_where_it_is_to() {
     if !privileged("a_run_ends_with_its_flows_where_it_is_to") {
         return;
     }
-    let _turn = registers();
+    let _turn = alone();
     let scenario = read(
         "contenders = [\"native:cubic\"]\nduration = \"20s\"\nuntil = \"flows done\"\n\
          [topology.dumbbell]\nrate = \"48mbit\"\nrtt = \"20ms\"\n\
@@ -570,7 +570,7 @@ fn paced_sources_and_messages_keep_their_connections() {
     if !privileged("paced_sources_and_messages_keep_their_connections") {
         return;
     }
-    let _turn = registers();
+    let _turn = alone();
     let scenario = read(
         "contenders = [\"native:reno\"]\nduration = \"3s\"\n\
          [topology.dumbbell]\npairs = 2\nrate = \"48mbit\"\nrtt = \"20ms\"\n\
@@ -648,7 +648,7 @@ fn who_looks_on_stops_it_and_nothing_is_left() {
     if !privileged("who_looks_on_stops_it_and_nothing_is_left") {
         return;
     }
-    let _turn = registers();
+    let _turn = alone();
     let scenario = shipped("01-one-flow", &[]);
     let (config, buffer) = emulated(&scenario, 1);
     let plan = plan(&scenario, Some(&Contender::native("reno")), 1, buffer);
@@ -688,7 +688,7 @@ fn a_host_at_neither_side_is_told() {
     if !privileged("a_host_at_neither_side_is_told") {
         return;
     }
-    let _turn = registers();
+    let _turn = alone();
     let scenario = read(
         "contenders = [\"native:reno\"]\nduration = \"1s\"\n[topology.dumbbell]\nrate = \"10mbit\"\nrtt = \"20ms\"\n[[workload]]\nbulk = {}\n",
     );
@@ -726,7 +726,7 @@ fn quic_carries_the_same_workloads() {
 
 /// The short flows begin within 2 s. One whose first packet is lost asks again after a second.
 fn carries_the_same_workloads(over: Over) {
-    let _turn = registers();
+    let _turn = alone();
     let scenario = read(
         "contenders = [\"native:cubic\"]\nduration = \"6s\"\n\
          [topology.dumbbell]\npairs = 3\nrate = \"24mbit\"\nrtt = \"20ms\"\nqueue = \"droptail:2bdp\"\n\

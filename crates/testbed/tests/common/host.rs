@@ -32,14 +32,15 @@ fn has(test: &str, what: &str, there: bool) -> bool {
     there
 }
 
-/// Held by a test that counts what this process leaves behind.
+/// Held by a test that is not to be disturbed by others of this process, or counts what the process
+/// leaves behind.
 pub fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Held by every test that sends packets. Names of congestion controls are global to the host, and
-/// a run loads the machine, so processes exclude each other too.
+/// Held by a test that registers congestion controls, whose names are global to the host, or loads
+/// the machine. Processes exclude each other too.
 pub fn registers() -> (MutexGuard<'static, ()>, Flock<File>) {
     let turn = alone();
     let file = File::options()
