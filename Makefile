@@ -47,7 +47,6 @@ lint:
 	cargo clippy -p ccplane-quic --no-default-features --features quinn --all-targets --locked -- -D warnings
 	cargo clippy -p ccplane-quic --no-default-features --features s2n --all-targets --locked -- -D warnings
 	cargo clippy -p ccplane-quic --features host-quinn,host-s2n --all-targets --locked -- -D warnings
-	cd python && cargo fmt --check && CARGO_TARGET_DIR=$${CARGO_TARGET_DIR:-../target} cargo clippy --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 	scripts/wasm
 	python3 scripts/deps --self-test
@@ -59,6 +58,7 @@ lint:
 	python3 scripts/tests --self-test
 	python3 scripts/tests
 	scripts/test --self-test
+	scripts/instructions --self-test
 	python3 scripts/book --self-test
 	python3 scripts/book --check
 
