@@ -14,6 +14,9 @@ use crate::lines::{Allowed, LineBudget};
 use crate::report::Raw;
 use crate::{Algorithm, Control, DatapathId, DynAlgorithm, FlowId, Hosted, HostedProgram, boxed};
 
+#[cfg(test)]
+mod tests;
+
 /// Hosts algorithms and their flows on any number of datapaths; see the [crate].
 ///
 /// A driver passes each event with its arrival time, polls until no command is left, sleeps at most

@@ -10,6 +10,9 @@ use ccplane_wire::{Command, DatapathInfo, Event, FlowInfo, FlowStats, Refusal, W
 
 use crate::{Agent, DatapathId};
 
+#[cfg(test)]
+mod tests;
+
 /// CCP datapath as seen by an agent, without the socket. [`Foreign`](crate::Foreign) is the
 /// counterpart for CCP agents.
 ///

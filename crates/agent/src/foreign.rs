@@ -11,6 +11,9 @@ use ccplane_wire::{Command, Event, FlowInfo, Updates, WireError, v1};
 
 use crate::agent::LEAST_HEARTBEAT;
 
+#[cfg(test)]
+mod tests;
+
 /// CCP agent as seen by a datapath, without the socket.
 ///
 /// Events become READY, CREATE and MEASURE; INSTALL, CHANGEPROG and UPDATE_FIELD become commands. A

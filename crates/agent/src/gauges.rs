@@ -32,3 +32,25 @@ impl Gauges {
         self.of.remove(&flow);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flow_has_the_latest_value_of_sixteen_names() {
+        let (mut gauges, flow) = (Gauges::default(), FlowId::default());
+        const NAMES: [&str; MOST + 1] = [
+            "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q",
+        ];
+        for name in NAMES {
+            gauges.set(flow, name, 1.0);
+        }
+        gauges.set(flow, "b", 2.0);
+        let names: Vec<_> = gauges.of(flow).iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, NAMES[..MOST]);
+        assert_eq!(gauges.of(flow)[..3], [("a", 1.0), ("b", 2.0), ("c", 1.0)]);
+        gauges.forget(flow);
+        assert!(gauges.of(flow).is_empty());
+    }
+}

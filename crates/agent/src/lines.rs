@@ -66,6 +66,7 @@ mod tests {
         let lines: Vec<Allowed> = (0..10_000)
             .filter_map(|us| budget.take(Time::from_micros(us * 1_000)))
             .collect();
+        assert_eq!(lines[0].suppressed, None, "nothing was suppressed before");
         // The burst, and one line per half second of the ten.
         assert_eq!(lines.len(), 20 + 19, "{lines:?}");
         let counted: u64 = lines.iter().filter_map(|line| line.suppressed).sum();

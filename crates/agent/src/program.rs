@@ -216,3 +216,16 @@ fn fnv1a<const N: usize>(parts: [&str; N]) -> u32 {
             (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
         })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Test vectors of the algorithm's authors, with a 0 after each part: "" and "foobar".
+    #[test]
+    fn hashes_are_those_of_fnv_1a() {
+        assert_eq!(fnv1a([]), 0x811c_9dc5);
+        assert_eq!(fnv1a(["foobar"]), 0xbf9c_f968_u32.wrapping_mul(0x0100_0193));
+        assert_ne!(fnv1a(["ab", "c"]), fnv1a(["a", "bc"]));
+    }
+}

@@ -3,13 +3,13 @@
 
 use std::sync::{Arc, Mutex};
 
-use ccplane_agent::datapath::{Datapath, Delays, Here, Shared};
+use ccplane_agent::datapath::{Datapath, Delays, Here, Shared, Way, note};
 use ccplane_agent::{
     Agent, Algorithm, Batch, Control, DatapathId, FlowInfo, FlowStats, Options, Programs, Report,
     Tables,
 };
 use ccplane_datapath::{Capabilities, Limits, Outcome, Signals, SteeredFlow, Transport};
-use ccplane_units::{Bytes, Duration, Time};
+use ccplane_units::{Bytes, Duration, Rate, Time};
 
 /// Program that reports at every ACK.
 const PROGRAM: &str = "(def (Report (volatile acked 0)))\n(when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (report))";
@@ -151,4 +151,100 @@ fn a_report_and_its_answer_allocate_nothing() {
     round();
     let counted = allocation_counter::measure(|| (0..1_000).for_each(|_| round()));
     assert_eq!(counted.count_total, 0, "{counted:?}");
+}
+
+/// A datapath may have its way behind a pointer.
+#[test]
+fn a_boxed_way_is_the_way() {
+    let keeper = Keeper::default();
+    let (batches, ends) = (Arc::clone(&keeper.batches), Arc::clone(&keeper.ends));
+    let mut agent = Agent::new(Options::default());
+    agent.add(keeper).expect("it compiles");
+    let way: Box<dyn Way> = Box::new(Here::new(agent));
+    let now = Time::from_micros(1_000);
+    let tables = Tables::new(Limits::default(), Capabilities::CWND);
+    let mut datapath = Datapath::new(now, Shared::new(1, "test", tables, way));
+    datapath.open(now, 1, FlowInfo::default());
+    datapath.turn(now);
+    datapath.turn(now);
+    assert!(datapath.next_deadline().is_some(), "a heartbeat");
+    let transport = Transport {
+        cwnd: 1_000_000,
+        rate: 0,
+        ssthresh: u64::MAX,
+        now,
+    };
+    let signals = Signals {
+        bytes_acked: 70_000,
+        lost_pkts_sample: 1,
+        mss: 1_000,
+        ..Signals::default()
+    };
+    let mut flow = datapath.flow(1).expect("it is open");
+    assert!(flow.on_ack(&transport, &signals).report.is_some());
+    // The report was taken: it is not offered again.
+    assert_eq!((datapath.reports(1), datapath.reports(2)), (Some(1), None));
+    datapath.flush(now);
+    assert_eq!(*batches.lock().unwrap(), [1]);
+    let mut flow = datapath.flow(1).expect("it is open");
+    assert_eq!(
+        flow.next_deadline(),
+        flow.next_deadline().min(Some(now + Duration::from_secs(1)))
+    );
+    assert_eq!(flow.on_deadline(&transport).cwnd, None, "not brought yet");
+    datapath.turn(now);
+    let mut flow = datapath.flow(1).expect("it is open");
+    assert_eq!(flow.on_deadline(&transport).cwnd, Some(70_000));
+    datapath.close(now, 1, Bytes::new(1), 0);
+    assert_eq!(ends.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn reports_are_counted_by_flow_and_together() {
+    let (mut datapath, now) = three(Keeper::default(), Delays::default());
+    for (flow, acks) in [(1, 2), (3, 5)] {
+        for _ in 0..acks {
+            let _ = ack(&mut datapath, now, flow, 1_000);
+        }
+    }
+    let counts = [1, 2, 3, 4].map(|flow| datapath.reports(flow));
+    assert_eq!(counts, [Some(2), Some(0), Some(5), None]);
+    assert_eq!(datapath.all_reports(), 7);
+}
+
+#[test]
+fn a_flow_is_on_the_fallback_once_its_agent_is_silent() {
+    let (mut datapath, now) = three(Keeper::default(), Delays::default());
+    let _ = ack(&mut datapath, now, 1, 1_000);
+    assert_eq!(datapath.in_fallback(1), Some(false));
+    let _ = ack(&mut datapath, now + Duration::from_secs(9), 1, 1_000);
+    assert_eq!(datapath.in_fallback(1), Some(true));
+    assert_eq!(datapath.in_fallback(4), None);
+}
+
+/// A new agent learns what is in force: what a call changed, and what it left.
+#[test]
+fn what_a_call_came_to_is_noted_for_a_new_agent() {
+    let mut info = FlowInfo::default();
+    let transport = Transport {
+        cwnd: 1,
+        rate: 2,
+        ssthresh: 3,
+        now: Time::ZERO,
+    };
+    note(&mut info, &transport, &Outcome::default());
+    let noted = |info: &FlowInfo| (info.cwnd, info.rate, info.ssthresh);
+    let values = |cwnd, rate, ssthresh| {
+        let rate = Rate::from_bytes_per_sec(rate);
+        (Bytes::new(cwnd), rate, Bytes::new(ssthresh))
+    };
+    assert_eq!(noted(&info), values(1, 2, 3));
+    let outcome = Outcome {
+        cwnd: Some(4),
+        rate: Some(5),
+        ssthresh: Some(6),
+        ..Outcome::default()
+    };
+    note(&mut info, &transport, &outcome);
+    assert_eq!(noted(&info), values(4, 5, 6));
 }

@@ -4,25 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ccplane_agent::{
-    Agent, Algorithm, Control, DatapathInfo, FlowInfo, FlowStats, Foreign, Options, Programs,
-    Refusal, Report,
-};
-use ccplane_datapath::{Capabilities, Program, Target, Update};
-use ccplane_lang as lang;
+use ccplane_agent::{Agent, Algorithm, Control, DatapathInfo, FlowInfo, Options, Programs, Report};
+use ccplane_datapath::Capabilities;
 use ccplane_link::{CcpUplink, Clock, Datagram, Remote, Sent, Waiting, serve};
 use ccplane_units::{Bytes, Duration, Time};
-use ccplane_wire::{Command, Event, Updates, v1};
+use ccplane_wire::{Command, Event};
 
 const PROGRAM: &str = "(def (Report (volatile acked 0) (lost 0)) (gain 1) (volatile pace 2))
     (when true (:= Report.acked (+ Report.acked (* gain Ack.bytes_acked))) (:= Report.lost pace) (report))";
-
-fn program(source: &str) -> Program {
-    lang::compile(source, &lang::Limits::default())
-        .expect("it compiles")
-        .code()
-        .clone()
-}
 
 fn ready(fallback_after: Option<Duration>) -> Event<'static> {
     Event::Ready {
@@ -50,190 +39,6 @@ fn opened(flow: u64, cwnd: u64) -> Event<'static> {
     Event::FlowOpened { flow, info }
 }
 
-fn said(foreign: &mut Foreign, event: &Event<'_>) -> Vec<u8> {
-    let mut out = Vec::new();
-    foreign.event(event, &mut out);
-    assert!(out.len() <= Foreign::most(event));
-    out
-}
-
-fn hear(foreign: &mut Foreign, write: impl FnOnce(&mut Vec<u8>)) -> Vec<Command> {
-    let mut out = Vec::new();
-    write(&mut out);
-    foreign.handle(Time::ZERO, &out).expect("a good message");
-    std::iter::from_fn(|| foreign.poll()).collect()
-}
-
-#[test]
-fn a_flow_is_created_set_a_program_updated_measured_and_ended() {
-    let mut foreign = Foreign::new("reno", None);
-    foreign.connected(Time::ZERO);
-    assert_eq!(
-        said(&mut foreign, &ready(None)),
-        [5, 0, 12, 0, 0, 0, 0, 0, 9, 0, 0, 0]
-    );
-
-    // The datapath's flow ids have 64 bits, the agent's 32. A live flow continues from its current
-    // window.
-    let flow = 7 << 40;
-    let bytes = said(&mut foreign, &opened(flow, 25_000));
-    let messages: Vec<_> = v1::messages(&bytes).map(|m| m.expect("good")).collect();
-    let [
-        v1::Message::Create {
-            flow: number,
-            create,
-        },
-    ] = messages[..]
-    else {
-        panic!("{messages:?}")
-    };
-    assert_eq!(
-        (number, create.init_cwnd, create.mss, create.algorithm),
-        (1, 25_000, 1000, "reno")
-    );
-    assert_eq!(create.source.to_string(), "0.0.0.0:80", "CCP knows no IPv6");
-
-    let code = program(PROGRAM);
-    let installed = hear(&mut foreign, |out| {
-        v1::install(out, 3, &code).expect("sayable")
-    });
-    let [Command::Install { algorithm, program }] = &installed[..] else {
-        panic!("{installed:?}")
-    };
-    assert_eq!((&**algorithm, program.report_vars()), ("reno", 2));
-    let uid = program.uid();
-
-    let control = Update {
-        target: Target::Var(3),
-        value: 5,
-    };
-    let window = Update {
-        target: Target::Cwnd,
-        value: 12_000,
-    };
-    let updates: Updates = [control, window].into_iter().collect();
-    let set = hear(&mut foreign, |out| {
-        v1::change_program(out, 1, 3, &code, &[control, window]).expect("sayable");
-    });
-    assert_eq!(
-        set,
-        [Command::SetProgram {
-            flow,
-            uid,
-            updates: updates.clone()
-        }]
-    );
-    let updated = hear(&mut foreign, |out| {
-        v1::update_fields(out, 1, Some(&code), &[control, window]).expect("sayable");
-    });
-    assert_eq!(updated, [Command::Update { flow, updates }]);
-
-    let report = |program| Event::Report {
-        flow,
-        program,
-        urgent: false,
-        fields: &[1, 2],
-    };
-    let mut expected = Vec::new();
-    v1::measure(&mut expected, 1, 3, &[1, 2]).expect("short");
-    assert_eq!(said(&mut foreign, &report(uid)), expected);
-    assert!(
-        said(&mut foreign, &report(uid + 1)).is_empty(),
-        "an earlier agent's program"
-    );
-    let ended = Event::FlowClosed {
-        flow,
-        stats: FlowStats::default(),
-    };
-    let mut expected = Vec::new();
-    v1::measure(&mut expected, 1, 3, &[]).expect("short");
-    assert_eq!(said(&mut foreign, &ended), expected);
-    assert!(said(&mut foreign, &ended).is_empty());
-    let late = hear(&mut foreign, |out| {
-        v1::update_fields(out, 1, None, &[window]).expect("sayable")
-    });
-    assert!(late.is_empty(), "{late:?}");
-    let refused = Event::Refused {
-        flow: None,
-        program: uid,
-        why: Refusal::TableFull,
-    };
-    assert!(said(&mut foreign, &refused).is_empty());
-}
-
-#[test]
-fn the_same_program_is_the_same_under_another_number_and_after_a_restart() {
-    let mut foreign = Foreign::new("reno", None);
-    let code = program(PROGRAM);
-    let mut uid_of = |number| {
-        foreign.connected(Time::ZERO);
-        match &hear(&mut foreign, |out| {
-            v1::install(out, number, &code).expect("sayable")
-        })[..]
-        {
-            [Command::Install { program, .. }] => program.uid(),
-            other => panic!("{other:?}"),
-        }
-    };
-    assert_eq!(uid_of(1), uid_of(4));
-    let other = program("(def (Report (volatile acked 0))) (when true (report))");
-    let installed = hear(&mut foreign, |out| {
-        v1::install(out, 1, &other).expect("sayable")
-    });
-    assert!(!matches!(&installed[..], [Command::Install { program, .. }] if program.uid() == 0));
-}
-
-#[test]
-fn heartbeats_come_while_the_agent_is_there_and_with_a_limit_of_silence_only_after_words() {
-    let ms = |n| Time::ZERO + Duration::from_millis(n);
-    for (silence, beats_at) in [
-        (None, vec![0, 100, 200, 300, 400, 500]),
-        (
-            Some(Duration::from_millis(250)),
-            vec![0, 100, 200, 400, 500],
-        ),
-    ] {
-        let mut foreign = Foreign::new("reno", silence);
-        assert_eq!(foreign.next_deadline(), None);
-        foreign.connected(ms(0));
-        said(&mut foreign, &ready(Some(Duration::from_millis(300))));
-        let mut beats = Vec::new();
-        while let Some(due) = foreign.next_deadline().filter(|due| *due <= ms(500)) {
-            if due == ms(400) {
-                foreign.handle(ms(350), &[]).expect("nothing is no garbage");
-            }
-            foreign.on_deadline(due);
-            while let Some(command) = foreign.poll() {
-                assert!(
-                    matches!(command, Command::Heartbeat { algorithm } if &*algorithm == "reno")
-                );
-                beats.push(due.as_micros() / 1000);
-            }
-        }
-        assert_eq!(beats, beats_at, "{silence:?}");
-    }
-}
-
-#[test]
-fn garbage_and_what_only_a_datapath_says_are_errors_and_change_nothing() {
-    let mut foreign = Foreign::new("reno", None);
-    for bad in [
-        &[1, 2, 3][..],
-        &[9, 0, 8, 0, 0, 0, 0, 0],
-        &[5, 0, 12, 0, 0, 0, 0, 0, 1, 0, 0, 0],
-    ] {
-        foreign
-            .handle(Time::ZERO, bad)
-            .expect_err("no agent says so");
-    }
-    let unknown = hear(&mut foreign, |out| {
-        let code = program(PROGRAM);
-        v1::change_program(out, 1, 3, &code, &[]).expect("sayable");
-    });
-    assert!(unknown.is_empty());
-}
-
-/// Sets the window to the acknowledged bytes.
 struct Echo;
 
 impl Algorithm for Echo {

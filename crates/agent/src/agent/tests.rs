@@ -1,0 +1,264 @@
+use std::sync::Mutex;
+
+use super::*;
+use crate::{Alone, FlowId, Programs, Report};
+
+const NOW: Time = Time::from_micros(1_000);
+const ID: DatapathId = DatapathId(4);
+
+/// What callbacks saw, in order.
+type Log = Arc<Mutex<Vec<String>>>;
+
+/// Writes down what its callbacks see.
+#[derive(Clone, Default)]
+struct Probe {
+    name: &'static str,
+    kernel_name: &'static str,
+    undecided: bool,
+    log: Log,
+}
+
+impl Probe {
+    fn named(name: &'static str, kernel_name: &'static str) -> Probe {
+        Probe {
+            name,
+            kernel_name,
+            ..Probe::default()
+        }
+    }
+}
+
+impl Algorithm for Probe {
+    type Flow = ();
+
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn kernel_name(&self) -> String {
+        self.kernel_name.to_owned()
+    }
+
+    fn programs(&self) -> Programs {
+        let program = "(def (Report (volatile acked 0)) (gain 1) (lived 0)) (when true (report))";
+        let other = "(def (Report (volatile rtt 0)) (gain 1)) (when true (report))";
+        Programs::new().with("fold", program).with("other", other)
+    }
+
+    fn open(&mut self, _info: &FlowInfo, control: &mut Control<'_>) {
+        control.program("fold", &[]);
+    }
+
+    fn on_report(&mut self, (): &mut (), report: &Report<'_>, control: &mut Control<'_>) {
+        let line = format!(
+            "{} urgent={} at {} for {:?}",
+            report.program().name,
+            report.urgent(),
+            control.now().as_micros(),
+            control.tenant()
+        );
+        self.log.lock().expect("no panic").push(line);
+        control.exception();
+    }
+
+    fn undecided(&self) -> bool {
+        self.undecided
+    }
+
+    fn alone(&self) -> Option<Alone> {
+        Some(Alone {
+            program: "fold",
+            lived: Some("lived"),
+        })
+    }
+}
+
+fn ready() -> Event<'static> {
+    let datapath = DatapathInfo {
+        id: 1,
+        kind: "test".to_owned(),
+        capabilities: Capabilities::CWND,
+        max_programs: 8,
+        max_instrs: 256,
+        max_vars: 64,
+        fallback_after: None,
+    };
+    Event::Ready { datapath }
+}
+
+fn opened(flow: u64) -> Event<'static> {
+    let info = FlowInfo::default();
+    Event::FlowOpened { flow, info }
+}
+
+fn report(flow: u64, program: u32, urgent: bool) -> Event<'static> {
+    Event::Report {
+        flow,
+        program,
+        urgent,
+        fields: &[5],
+    }
+}
+
+/// An agent with one algorithm, what that sees, and the numbers of its programs.
+fn agent() -> (Agent, Log, [u32; 2]) {
+    let probe = Probe::named("probe", "ccp_probe");
+    let log = probe.log.clone();
+    let mut agent = Agent::new(Options::default());
+    agent.add(probe).expect("it compiles");
+    let programs = [0, 1].map(|n| {
+        let hosted = agent.hosted().next().expect("it was added");
+        hosted.programs[n].uid
+    });
+    (agent, log, programs)
+}
+
+fn drain(agent: &mut Agent) -> usize {
+    std::iter::from_fn(|| agent.poll()).count()
+}
+
+#[test]
+fn work_counts_events_commands_and_flows_that_ended() {
+    let (mut agent, _, [fold, _]) = agent();
+    agent.handle(NOW, ID, ready());
+    // READY, an offer and two installs.
+    assert_eq!((agent.work(), drain(&mut agent)), (4, 3));
+    for flow in 1..=3 {
+        agent.handle(NOW, ID, opened(flow));
+    }
+    assert_eq!((agent.work(), drain(&mut agent)), (10, 3));
+    agent.handle(NOW, ID, report(1, fold, false));
+    assert_eq!(agent.work(), 11);
+    agent.handle_all(NOW, ID, &[report(1, fold, false), report(2, fold, false)]);
+    assert_eq!(agent.work(), 13);
+    agent.handle(NOW, ID, ready());
+    // The same again, and three flows that ended.
+    assert_eq!((agent.work(), drain(&mut agent)), (20, 3));
+}
+
+#[test]
+fn a_report_brings_its_urgency_the_time_and_the_tenant() {
+    let (mut agent, log, [fold, _]) = agent();
+    agent.handle(NOW, ID, ready());
+    agent.handle(NOW, ID, opened(1));
+    agent.handle(NOW, ID, report(1, fold, false));
+    agent.set_tenant(ID, "site".into());
+    let later = NOW + Duration::from_micros(7);
+    agent.handle(later, ID, report(1, fold, true));
+    assert_eq!(
+        *log.lock().expect("no panic"),
+        [
+            "fold urgent=false at 1000 for None",
+            "fold urgent=true at 1007 for Some(\"site\")"
+        ]
+    );
+    let stats = agent.stats("probe").expect("it was added");
+    assert_eq!(
+        (stats.reports, stats.urgent_reports, stats.exceptions),
+        (2, 1, 2)
+    );
+    agent.disconnected(ID);
+    assert_eq!(agent.core.tenant(ID), None);
+}
+
+#[test]
+fn names_and_kernel_names_are_taken_once() {
+    let (mut agent, ..) = agent();
+    let mut add = |name, kernel_name| agent.add(Probe::named(name, kernel_name));
+    assert!(add("probe", "ccp_other").is_err());
+    assert!(add("other", "ccp_probe").is_err());
+    assert!(add("other", "ccp_other").is_ok());
+}
+
+#[test]
+fn an_agent_waits_for_a_decision_while_one_of_its_algorithms_does() {
+    let (mut agent, ..) = agent();
+    assert!(!agent.undecided());
+    let waiting = Probe {
+        undecided: true,
+        ..Probe::named("other", "ccp_other")
+    };
+    agent.add(waiting).expect("it compiles");
+    assert!(agent.undecided());
+}
+
+/// By default an algorithm is decided, and none of its programs does without an agent.
+#[test]
+fn what_an_algorithm_does_not_say() {
+    struct Plain;
+    impl Algorithm for Plain {
+        type Flow = ();
+        fn name(&self) -> &str {
+            "a plain-name_of.many letters"
+        }
+        fn programs(&self) -> Programs {
+            Programs::new()
+        }
+        fn open(&mut self, _: &FlowInfo, _: &mut Control<'_>) {}
+        fn on_report(&mut self, (): &mut (), _: &Report<'_>, _: &mut Control<'_>) {}
+    }
+    let plain = boxed(Plain);
+    assert!(!plain.undecided());
+    assert_eq!(plain.alone(), None);
+    assert_eq!(plain.kernel_name(), "ccp_aplainname_");
+    assert_eq!(
+        (plain.needs(), plain.wants()),
+        (Capabilities::CWND, Capabilities::CWND)
+    );
+    assert_eq!(plain.latency(), Duration::from_millis(1));
+}
+
+#[test]
+fn a_program_that_decides_everything_is_offered_with_its_variable() {
+    let (agent, ..) = agent();
+    let hosted = agent.hosted().next().expect("it was added");
+    let (program, lived) = hosted.alone().expect("it has one");
+    // After the report variable and `gain`.
+    assert_eq!((program.name.as_str(), lived), ("fold", Some(2)));
+}
+
+#[test]
+fn a_refused_program_is_taken_back_only_where_it_is_the_flows() {
+    let (mut agent, log, [fold, other]) = agent();
+    agent.handle(NOW, ID, ready());
+    agent.handle(NOW, ID, opened(1));
+    let refused = |program| Event::Refused {
+        flow: Some(1),
+        program,
+        why: Refusal::TableFull,
+    };
+    let reports = |agent: &mut Agent| {
+        agent.handle(NOW, ID, report(1, fold, false));
+        log.lock().expect("no panic").len()
+    };
+    agent.handle(NOW, ID, refused(other));
+    agent.handle(NOW, ID, refused(0));
+    assert_eq!(reports(&mut agent), 1, "the flow keeps its program");
+    agent.handle(NOW, ID, refused(fold));
+    assert_eq!(reports(&mut agent), 1, "it has none any more");
+    assert_eq!(agent.stats("probe").expect("it was added").refusals, 3);
+}
+
+#[test]
+fn commands_are_for_datapaths_that_are_there() {
+    let (mut agent, ..) = agent();
+    // This one did not announce itself, but has a flow.
+    agent.options.unknown = UnknownAlgorithm::First;
+    agent.core.flows.insert(Entry {
+        id: FlowId {
+            datapath: ID,
+            flow: 1,
+        },
+        algorithm: 0,
+        slot: 0,
+        program: None,
+        previous: None,
+    });
+    let beat = || Command::Heartbeat {
+        algorithm: "probe".into(),
+    };
+    agent.core.send(ID, beat());
+    agent.core.send(DatapathId(5), beat());
+    assert_eq!(agent.poll().map(|(to, _)| to), Some(ID));
+    assert!(agent.poll().is_none());
+}
