@@ -300,3 +300,46 @@ fn max_wrap(a: u64, b: u64) -> u64 {
     };
     u64::from(later)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bytecode::{Clause, Instr, Op, Var};
+
+    /// Signals, built-in state and each variable go in and come out.
+    #[test]
+    fn interpret_takes_and_returns_every_register() {
+        let sum = |dst, a, b| Instr {
+            op: Op::Add,
+            has_imm: false,
+            dst,
+            a,
+            b,
+            imm: 0,
+        };
+        let (first, last) = (reg::VARS, reg::VARS + 2);
+        let instrs = [
+            sum(first, reg::PACED, reg::CWND),
+            sum(last, last, reg::SIGNALS),
+            sum(reg::RATE, last, last),
+        ];
+        let clause = Clause {
+            flag: reg::ONE,
+            body_end: 3,
+            ..Clause::default()
+        };
+        let program = Program::check(1, &instrs, &[clause], &[Var::default(); 3]).expect("good");
+        let mut registers = [7; 128];
+        registers[usize::from(reg::PACED)] = 1;
+        registers[usize::from(reg::CWND)] = 100;
+        registers[usize::from(last)] = u64::MAX;
+        assert_eq!(interpret(&program, &mut registers), 2, "two sums overflow");
+        let [one, two, three] = [first, last, reg::RATE].map(|r| registers[usize::from(r)]);
+        assert_eq!((one, two, three), (101, u64::MAX, u64::MAX));
+        assert_eq!(
+            registers[usize::from(reg::TEMPS)],
+            7,
+            "no register of the caller's"
+        );
+    }
+}

@@ -381,3 +381,168 @@ impl Exit {
         exit
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bytecode::Var;
+
+    const NONE: Instr = Instr {
+        op: Op::Move,
+        has_imm: false,
+        dst: 0,
+        a: 0,
+        b: 0,
+        imm: 0,
+    };
+    const VAR: u8 = reg::VARS;
+
+    fn moves(dst: u8, from: u8) -> Instr {
+        Instr {
+            dst,
+            b: from,
+            ..NONE
+        }
+    }
+
+    fn operation(op: Op, dst: u8, a: u8, b: u8) -> Instr {
+        Instr {
+            op,
+            dst,
+            a,
+            b,
+            ..NONE
+        }
+    }
+
+    fn falls_through() -> Instr {
+        Instr {
+            has_imm: true,
+            imm: 1,
+            ..moves(reg::SHOULD_CONTINUE, 0)
+        }
+    }
+
+    /// A program of clauses, each a guard, its flag and a body, with `vars` report variables.
+    fn program(clauses: &[(&[Instr], u8, &[Instr])], vars: usize) -> Program {
+        let (mut instrs, mut ranges) = (Vec::new(), Vec::new());
+        for &(guard, flag, body) in clauses {
+            let guard_start = instrs.len() as u16;
+            instrs.extend_from_slice(guard);
+            let body_start = instrs.len() as u16;
+            instrs.extend_from_slice(body);
+            ranges.push(Clause {
+                flag,
+                guard_start,
+                body_start,
+                body_end: instrs.len() as u16,
+            });
+        }
+        Program::check(1, &instrs, &ranges, &vec![Var::default(); vars]).expect("a good program")
+    }
+
+    fn kinds(program: &Program) -> Vec<Kind> {
+        let code = Code::new(program, false);
+        code.steps().iter().map(|step| step.kind).collect()
+    }
+
+    #[test]
+    fn pairs_of_moves_and_sums_are_joined() {
+        let add = |dst| operation(Op::Add, dst, dst, 0);
+        let body = [
+            moves(VAR, 0),
+            moves(VAR + 1, 1),
+            add(VAR),
+            add(VAR + 1),
+            operation(Op::Sub, VAR, VAR, 0),
+            moves(VAR, 3),
+            add(VAR),
+            operation(Op::Add, VAR + 1, VAR, 0),
+        ];
+        let code = Code::new(&program(&[(&[], reg::ONE, &body)], 2), false);
+        let steps: Vec<_> = code.steps().iter().map(|step| step.kind).collect();
+        // The last sum has another register for its first operand, so that it is not joined.
+        assert_eq!(
+            steps,
+            [
+                Kind::MoveMove,
+                Kind::AddAdd,
+                Kind::Sub,
+                Kind::Move,
+                Kind::Add,
+                Kind::Add,
+                Kind::Stop,
+                Kind::Stop
+            ]
+        );
+        let [both, sums, ..] = code.steps() else {
+            panic!("two steps")
+        };
+        let first = VARS;
+        assert_eq!(
+            (both.dst, both.b, both.dst2, both.b2),
+            (first, 0, first + 1, 1)
+        );
+        assert_eq!((sums.dst, sums.a, sums.dst2), (first, first, first + 1));
+    }
+
+    /// A clause may be jumped to, so that its first step stays its own.
+    #[test]
+    fn steps_of_different_clauses_are_not_joined() {
+        let first = [moves(VAR, 0), falls_through()];
+        let program = program(
+            &[(&[], VAR, &first), (&[], reg::ONE, &[moves(VAR + 1, 1)])],
+            2,
+        );
+        assert_eq!(
+            kinds(&program),
+            [Kind::Guard, Kind::Move, Kind::Move, Kind::Stop, Kind::Stop]
+        );
+        assert_eq!(Code::new(&program, false).steps()[0].jump, 2);
+    }
+
+    #[test]
+    fn skips_keep_the_steps_they_count() {
+        let skip = Instr {
+            imm: 1,
+            ..operation(Op::SkipIfZero, 0, VAR, 0)
+        };
+        let body = [skip, moves(VAR, 0), moves(VAR + 1, 1)];
+        let program = program(&[(&[], reg::ONE, &body)], 2);
+        assert_eq!(
+            kinds(&program)[..3],
+            [Kind::SkipIfZero, Kind::Move, Kind::Move]
+        );
+    }
+
+    #[test]
+    fn a_flag_and_the_end_of_its_guard_are_joined() {
+        let temp = reg::TEMPS;
+        for (op, kind) in [
+            (Op::And, Kind::AndGuard),
+            (Op::Or, Kind::OrGuard),
+            (Op::After, Kind::AfterGuard),
+        ] {
+            let guard = [operation(op, temp, VAR, VAR)];
+            let body = [moves(VAR, 0)];
+            assert_eq!(kinds(&program(&[(&guard, temp, &body)], 1))[0], kind);
+            // Another flag than the last result stays a step of its own.
+            let two = [moves(temp + 1, VAR), guard[0]];
+            let other = kinds(&program(&[(&two, temp + 1, &body)], 1));
+            assert_eq!(other[2], Kind::Guard, "{other:?}");
+        }
+    }
+
+    /// 30 built-in registers, 10 variables and 24 temporaries are 64 registers.
+    #[test]
+    fn a_program_is_small_up_to_64_registers() {
+        let last = reg::TEMPS_END - 1;
+        let body = |signal| [moves(last, signal), moves(VAR, last)];
+        let small = |vars, signal| {
+            Code::new(&program(&[(&[], reg::ONE, &body(signal))], vars), false).is_small()
+        };
+        assert!(small(10, 0) && !small(11, 0));
+        assert!(small(9, reg::PACED) && !small(10, reg::PACED));
+        assert!(small(1, reg::STAMPS - 1) && !small(1, reg::STAMPS));
+    }
+}

@@ -135,4 +135,13 @@ mod tests {
         (0..1_000).for_each(|_| steady.add(0.05));
         assert_eq!((steady.get(), steady.is_known()), (0.0, true));
     }
+
+    /// The fastest packets are as far below the mean as the slowest are above it.
+    #[test]
+    fn the_range_is_twice_the_distance_of_the_slowest_from_the_mean() {
+        let noise = path(0.01, 0.001);
+        let above = noise.slowest(noise.mean()) - noise.mean();
+        assert!(above > 0.0);
+        assert!((noise.range() / above - 2.0).abs() < 1e-9);
+    }
 }

@@ -23,7 +23,6 @@
 
 use ccplane_units::{Duration, Time};
 
-use crate::bytecode::INFINITY;
 use crate::signals::Signals;
 
 /// Window of the minima, of which they cover the last 5 to 10 s. A shorter one forgets the empty
@@ -102,16 +101,17 @@ impl OneWay {
         if !self.both.known() {
             return;
         }
-        let finite = |ns: u64| ns.clamp(1, INFINITY - 1);
+        // No value reaches infinity: round trips, and differences from a minimum, are below 2^31.
+        let known = |ns: u64| ns.max(1);
         let least = u64::from(self.both.value);
-        signals.min_rtt_ns = finite(least);
-        signals.min_owd_ns = finite(least / 2);
+        signals.min_rtt_ns = known(least);
+        signals.min_owd_ns = known(least / 2);
         if fresh {
-            signals.rtt_ns = finite(u64::from(self.rtt));
-            signals.owd_ns = finite(least / 2 + u64::from(self.above));
+            signals.rtt_ns = known(u64::from(self.rtt));
+            signals.owd_ns = known(least / 2 + u64::from(self.above));
         }
         if let Some(queue) = self.queue_delay(now, rtt) {
-            signals.queue_delay_ns = queue.as_nanos().min(INFINITY - 1);
+            signals.queue_delay_ns = queue.as_nanos();
             signals.queue_delay_valid = 1;
         }
     }
@@ -169,6 +169,7 @@ fn lesser(a: u32, b: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bytecode::INFINITY;
     use crate::signals::Source;
 
     const US: u64 = 1000;

@@ -235,3 +235,23 @@ impl Slot {
         self.generation = self.generation.checked_add(1).unwrap_or(1);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_found_by_its_number_until_it_is_removed() {
+        let mut table = ProgramTable::<2>::new(Limits::default(), Capabilities::default());
+        let program = |uid| Program::check(uid, &[], &[], &[]).expect("an empty program");
+        for uid in [5, 6] {
+            table.install(program(uid)).expect("there is room");
+        }
+        let found = [4, 5, 6].map(|uid| table.get(uid).map(Program::uid));
+        assert_eq!(found, [None, Some(5), Some(6)]);
+        let full = table.install(program(7));
+        assert_eq!(full, Err(Refused::TableFull { places: 2 }));
+        assert_eq!((table.remove(5), table.remove(5)), (true, false));
+        assert!(table.get(5).is_none());
+    }
+}

@@ -277,3 +277,23 @@ fn a_report_that_could_not_be_queued_loses_nothing() {
     assert_eq!(rig.last_report()[..2], [5 * 1448, 2]);
     assert!(rig.ack(ack_of(1448)).report.is_none());
 }
+
+/// What was set first must not wait for what was set later.
+#[test]
+fn an_update_is_due_when_the_first_of_its_kind_came() {
+    let mut rig = Rig::new(&Code::default());
+    let _ = rig.ack(ack_of(1448));
+    let cwnd = |value| Update {
+        target: Target::Cwnd,
+        value,
+    };
+    let first = rig.transport.now;
+    rig.update(&[cwnd(50_000)]).expect("a window");
+    rig.advance_us(100);
+    rig.update(&[cwnd(60_000)]).expect("a window");
+    assert_eq!(rig.flow.next_deadline(), Some(first));
+    assert_eq!(rig.deadline().cwnd, Some(60_000));
+    let _ = rig.ack(ack_of(1448));
+    rig.update(&[cwnd(70_000)]).expect("a window");
+    assert_eq!(rig.flow.next_deadline(), Some(rig.transport.now));
+}
