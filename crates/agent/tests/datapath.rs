@@ -3,13 +3,14 @@
 
 use std::sync::{Arc, Mutex};
 
-use ccplane_agent::datapath::{Datapath, Delays, Here, Shared, Way, note};
+use ccplane_agent::datapath::{Brought, Datapath, Delays, Here, Shared, Way, note};
 use ccplane_agent::{
     Agent, Algorithm, Batch, Control, DatapathId, FlowInfo, FlowStats, Options, Programs, Report,
     Tables,
 };
 use ccplane_datapath::{Capabilities, Limits, Outcome, Signals, SteeredFlow, Transport};
 use ccplane_units::{Bytes, Duration, Rate, Time};
+use ccplane_wire::{Command, Event, Updates};
 
 /// Program that reports at every ACK.
 const PROGRAM: &str = "(def (Report (volatile acked 0)))\n(when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (report))";
@@ -247,4 +248,59 @@ fn what_a_call_came_to_is_noted_for_a_new_agent() {
     };
     note(&mut info, &transport, &outcome);
     assert_eq!(noted(&info), values(4, 5, 6));
+}
+
+/// What was measured since the last report waits in the flow while the way has no room.
+#[test]
+fn what_is_not_reported_yet_can_be_read() {
+    struct Full;
+    impl Way for Full {
+        fn report(&mut self, _: Time, _: &Event<'_>) -> bool {
+            false
+        }
+        fn tell(&mut self, _: Time, _: Event<'static>) {}
+        fn bring(&mut self, _: Time) -> Option<Brought> {
+            None
+        }
+        fn next_deadline(&self) -> Option<Time> {
+            None
+        }
+    }
+    let now = Time::from_micros(1_000);
+    let tables = Tables::new(Limits::default(), Capabilities::CWND);
+    let mut shared = Shared::new(1, "test", tables, Full);
+    let mut local = shared.open(now, 1, FlowInfo::default(), ());
+    assert_eq!(shared.unreported(&local), [0; 0]);
+    let program = ccplane_lang::compile(PROGRAM, &ccplane_lang::Limits::default());
+    let program = Arc::new(program.expect("it compiles").code().with_uid(5));
+    let algorithm: Arc<str> = "keeper".into();
+    for command in [
+        Command::Install {
+            algorithm: Arc::clone(&algorithm),
+            program,
+        },
+        Command::Heartbeat { algorithm },
+        Command::SetProgram {
+            flow: 1,
+            uid: 5,
+            updates: Updates::default(),
+        },
+    ] {
+        shared.take(now, &command, |_| Some(&mut local));
+    }
+    let transport = Transport {
+        cwnd: 1_000_000,
+        rate: 0,
+        ssthresh: u64::MAX,
+        now,
+    };
+    let signals = Signals {
+        bytes_acked: 700,
+        ..Signals::default()
+    };
+    for _ in 0..2 {
+        let outcome = shared.lend(1, &mut local).on_ack(&transport, &signals);
+        assert!(outcome.report.is_some());
+    }
+    assert_eq!(shared.unreported(&local), [1_400]);
 }

@@ -51,11 +51,12 @@ impl Algorithm for Probe {
 
     fn on_report(&mut self, (): &mut (), report: &Report<'_>, control: &mut Control<'_>) {
         let line = format!(
-            "{} urgent={} at {} for {:?}",
+            "{} urgent={} at {} for {:?} on {} capabilities",
             report.program().name,
             report.urgent(),
             control.now().as_micros(),
-            control.tenant()
+            control.tenant(),
+            control.capabilities().names().count()
         );
         self.log.lock().expect("no panic").push(line);
         control.exception();
@@ -148,8 +149,8 @@ fn a_report_brings_its_urgency_the_time_and_the_tenant() {
     assert_eq!(
         *log.lock().expect("no panic"),
         [
-            "fold urgent=false at 1000 for None",
-            "fold urgent=true at 1007 for Some(\"site\")"
+            "fold urgent=false at 1000 for None on 1 capabilities",
+            "fold urgent=true at 1007 for Some(\"site\") on 1 capabilities"
         ]
     );
     let stats = agent.stats("probe").expect("it was added");
@@ -261,4 +262,23 @@ fn commands_are_for_datapaths_that_are_there() {
     agent.core.send(DatapathId(5), beat());
     assert_eq!(agent.poll().map(|(to, _)| to), Some(ID));
     assert!(agent.poll().is_none());
+}
+
+/// A datapath that cannot release flows refuses each of them: the log has one line of it.
+#[test]
+fn a_release_that_cannot_be_done_is_logged_once_and_other_refusals_each_time() {
+    let lines_left = |refusals: &[Refusal]| {
+        let (mut agent, ..) = agent();
+        agent.handle(NOW, ID, ready());
+        agent.handle(NOW, ID, opened(1));
+        for why in refusals {
+            let (flow, why) = (Some(1), why.clone());
+            let program = 0;
+            agent.handle(NOW, ID, Event::Refused { flow, program, why });
+        }
+        std::iter::from_fn(|| agent.line(NOW, ID)).count()
+    };
+    let all = lines_left(&[]);
+    assert_eq!(lines_left(&[const { Refusal::NoRelease }; 3]), all - 1);
+    assert_eq!(lines_left(&[const { Refusal::TableFull }; 3]), all - 3);
 }

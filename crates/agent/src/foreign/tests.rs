@@ -383,3 +383,16 @@ fn a_heartbeat_is_sent_when_it_is_due_and_then_a_third_of_the_silence_later() {
     foreign.on_deadline(us(2_000));
     assert_eq!(foreign.next_deadline(), Some(us(2_000) + LEAST_HEARTBEAT));
 }
+
+#[test]
+fn an_agent_is_silent_when_the_silence_has_lasted() {
+    let ms = |n| Time::ZERO + Duration::from_millis(n);
+    let mut foreign = Foreign::new("reno", Some(Duration::from_millis(200)));
+    foreign.connected(ms(0));
+    said(&mut foreign, &ready(Some(Duration::from_millis(300))));
+    let beats = [0, 100, 200, 300].map(|at| {
+        foreign.on_deadline(ms(at));
+        foreign.poll().is_some()
+    });
+    assert_eq!(beats, [true, true, false, false]);
+}
