@@ -124,14 +124,8 @@ impl fmt::Display for Refused {
     }
 }
 
-impl core::error::Error for Refused {
-    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
-        match self {
-            Refused::Invalid(error) => Some(error),
-            _ => None,
-        }
-    }
-}
+// The message of an invalid program is the whole message: it has no other source.
+impl core::error::Error for Refused {}
 
 impl From<CheckError> for Refused {
     fn from(error: CheckError) -> Refused {

@@ -194,3 +194,32 @@ impl core::fmt::Debug for Program {
             .finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn registers_beyond_the_file_are_neither_read_nor_written() {
+        let instr = Instr {
+            op: Op::Add,
+            has_imm: false,
+            dst: 127,
+            a: 127,
+            b: reg::PACED,
+            imm: 0,
+        };
+        let clause = Clause {
+            flag: reg::ONE,
+            body_end: 1,
+            ..Clause::default()
+        };
+        let program = Program::check(1, &[instr], &[clause], &[Var::default(); MAX_VARS]);
+        let program = program.expect("register 127 is the last variable");
+        let [read, written] = [Program::reads, Program::writes]
+            .map(|has| (0..=255).filter(|&n| has(&program, n)).collect::<Vec<u8>>());
+        assert_eq!(read, [reg::PACED, reg::ONE, 127]);
+        assert_eq!(written, [127]);
+        assert!(program.reads_paced() && !program.reads_stamps());
+    }
+}

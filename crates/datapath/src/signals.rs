@@ -263,3 +263,31 @@ impl Capabilities {
             .map(|(_, name)| name)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_and_a_name_stand_for_the_same_capability() {
+        let by_word: Vec<_> = Capabilities::words()
+            .map(|word| Capabilities::by_word(word).expect("a word"))
+            .collect();
+        let named = Capabilities::NAMES.map(|(capability, _)| capability);
+        assert_eq!(by_word, named);
+        for (capability, name) in Capabilities::NAMES {
+            assert!(capability.names().eq([name]));
+        }
+        assert_eq!(Capabilities::by_word("warp"), None);
+    }
+
+    #[test]
+    fn sets_are_joined_and_compared() {
+        let both = Capabilities::CWND.with(Capabilities::RTT);
+        assert_eq!(both.with(Capabilities::RTT), both);
+        assert_eq!(both.missing_from(Capabilities::CWND), Capabilities::RTT);
+        assert!(both.contains(Capabilities::RTT) && !Capabilities::RTT.contains(both));
+        assert!(both.missing_from(both).is_empty() && !both.is_empty());
+        assert!(both.names().eq(["a congestion window", "RTT samples"]));
+    }
+}

@@ -2,7 +2,7 @@
 
 use crate::support::programs::{Code, bbr_probe_bw, reno_fold, temp};
 use crate::support::{Rig, ack_of, no_limits};
-use ccplane_datapath::{Compat, Op, Signals, Target, Update, VarKind, reg};
+use ccplane_datapath::{Compat, INFINITY, Op, Signals, Target, Update, VarKind, reg};
 use ccplane_units::{Duration, Time};
 
 /// Starts program 1 at the first ACK, at 1.000 s.
@@ -296,4 +296,38 @@ fn an_update_is_due_when_the_first_of_its_kind_came() {
     let _ = rig.ack(ack_of(1448));
     rig.update(&[cwnd(70_000)]).expect("a window");
     assert_eq!(rig.flow.next_deadline(), Some(rig.transport.now));
+}
+
+/// A run of a program that reads no stamps leaves the delays unknown for the next one that does.
+#[test]
+fn delays_stay_unknown_for_a_program_that_is_set_before_the_first_stamps() {
+    let reads = |signal| {
+        let mut code = Code::default();
+        let value = code.var(VarKind::Report, false, 0);
+        code.when(
+            |code| code.imm(Op::After, temp(0), reg::ONE, 5_000),
+            |code| {
+                code.mov(value, signal);
+                code.report();
+            },
+        );
+        code
+    };
+    let mut rig = started(&reads(0));
+    assert_eq!(rig.silence_us(10_000), 1);
+    for (uid, signal) in [(2, 24), (3, 25)] {
+        rig.table
+            .install(reads(signal).program(uid))
+            .expect("there is room");
+        rig.set_program(uid, &[]).expect("it is installed");
+        let _ = rig.deadline();
+        rig.silence_us(10_000);
+        assert_eq!(rig.last_report(), [INFINITY], "signal {signal}");
+    }
+}
+
+#[test]
+fn a_flow_has_the_time_at_which_it_began() {
+    let rig = started(&reno_fold(10_000));
+    assert_eq!(rig.flow.opened(), Time::from_micros(1_000_000));
 }
