@@ -574,6 +574,101 @@ mod tests {
         assert_eq!(modes.mode(), Mode::Delay);
     }
 
+    /// Events and metrics have these words: a change breaks dashboards.
+    #[test]
+    fn modes_and_reasons_have_their_words() {
+        assert_eq!(
+            Reason::ALL.map(Reason::name),
+            [
+                "start",
+                "queue",
+                "elastic",
+                "inelastic",
+                "silent",
+                "multipath",
+                "observe",
+                "by_hand",
+                "agent"
+            ]
+        );
+        assert_eq!(
+            [Mode::Open, Mode::Delay, Mode::Passing].map(Mode::name),
+            ["open", "delay", "passing"]
+        );
+    }
+
+    #[test]
+    fn an_algorithm_passes_traffic_by_its_gauge_of_the_mode() {
+        assert!(passes(&[("rate", 0.0), ("mode", 1.0)]));
+        assert!(!passes(&[("rate", 1.0), ("mode", 0.0)]));
+        assert!(!passes(&[]));
+    }
+
+    /// At a least RTT of 50 ms, a queue begins above 62.5 ms, half a millisecond and the jitter.
+    #[test]
+    fn a_queue_is_judged_above_jitter_and_slack() {
+        let us = Duration::from_micros;
+        for (jitter, rtt, full) in [
+            (0, 63_000, false),
+            (0, 63_001, true),
+            (2_000, 65_000, false),
+            (2_000, 65_001, true),
+        ] {
+            let mut modes = Modes::new(at(0), false);
+            let seen = Seen {
+                rtt: us(rtt),
+                jitter: us(jitter),
+                ..seen(50)
+            };
+            modes.on_feedback(at(1), &seen);
+            assert_eq!(modes.on_feedback(at(2), &seen), full, "{rtt} us");
+        }
+    }
+
+    /// 6,000 bytes of the bundle's own in the network's queue of 14 ms.
+    #[test]
+    fn a_queue_is_the_bundles_own_from_four_full_packets_on() {
+        for (bytes, own) in [(OWN_QUEUE_BYTES - 1, false), (OWN_QUEUE_BYTES, true)] {
+            let mut modes = Modes::new(at(0), false);
+            let seen = Seen {
+                received: Rate::from_bytes_per_sec(bytes * 1_000 / 14 + u64::from(own)),
+                ..seen(64)
+            };
+            modes.on_feedback(at(1), &seen);
+            assert_eq!(modes.on_feedback(at(2), &seen), own, "{bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn a_change_has_its_time_and_a_repeated_word_changes_nothing() {
+        let mut modes = limited();
+        assert_eq!((modes.since(), modes.silent()), (at(2), false));
+        modes.on_silence(at(7), &seen(64));
+        assert_eq!((modes.since(), modes.silent()), (at(7), true));
+        modes.on_agent(at(8), false, &seen(64));
+        modes.on_passing(at(9), false, &seen(64));
+        assert_eq!((modes.since(), modes.reason()), (at(7), Reason::Silent));
+        modes.on_feedback(at(10), &seen(50));
+        assert_eq!((modes.since(), modes.silent()), (at(10), false));
+    }
+
+    /// A share of exactly 5 % is of one path, and one of exactly 1 % does not end a split.
+    #[test]
+    fn shares_out_of_order_are_judged_at_their_bounds() {
+        let mut modes = limited();
+        modes.on_feedback(at(10), &out_of_order(MULTIPATH));
+        assert_eq!(modes.mode(), Mode::Delay);
+        modes.on_feedback(at(20), &out_of_order(0.06));
+        assert_eq!(modes.reason(), Reason::Multipath);
+        modes.on_feedback(at(30), &out_of_order(ONE_PATH));
+        modes.on_feedback(at(30) + ONE_PATH_FOR, &out_of_order(0.0));
+        assert_eq!(modes.reason(), Reason::Multipath);
+        // Feedback that says nothing of the order ends nothing.
+        modes.on_feedback(at(40) + ONE_PATH_FOR, &seen(50));
+        modes.on_feedback(at(30) + ONE_PATH_FOR * 2, &out_of_order(0.0));
+        assert_eq!(modes.reason(), Reason::Start);
+    }
+
     #[test]
     fn changes_are_told_once_with_figures_and_counted() {
         let mut modes = limited();
