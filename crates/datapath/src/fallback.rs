@@ -232,3 +232,75 @@ fn pacing(rate: u64, cwnd: u64, ssthresh: u64, srtt_us: u64) -> u64 {
     let per_second = u128::from(cwnd) * u128::from(percent) * 10_000 / u128::from(srtt_us);
     u64::try_from(per_second).unwrap_or(u64::MAX).max(1)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MSS: u64 = 1_000;
+
+    fn transport(controls: Controls, ms: u64) -> Transport {
+        Transport {
+            cwnd: controls.cwnd,
+            rate: controls.rate,
+            ssthresh: controls.ssthresh,
+            now: Time::ZERO + Duration::from_millis(ms),
+        }
+    }
+
+    fn controls(cwnd: u64, ssthresh: u64) -> Controls {
+        Controls {
+            cwnd,
+            rate: 0,
+            ssthresh,
+        }
+    }
+
+    fn ack(bytes_acked: u64) -> Signals {
+        Signals {
+            bytes_acked,
+            mss: MSS,
+            srtt_us: 20_000,
+            cwnd_limited: 1,
+            ..Signals::default()
+        }
+    }
+
+    #[test]
+    fn windows_are_in_segments_of_the_flow() {
+        let mut fallback = Fallback::new(10 * MSS);
+        let grown = fallback.step(&transport(controls(10 * MSS, 5 * MSS), 0), &ack(10 * MSS));
+        assert_eq!(grown.cwnd, 11 * MSS);
+        let lost = Signals {
+            lost_pkts_sample: 1,
+            ..ack(0)
+        };
+        let halved = fallback.step(&transport(grown, 1), &lost);
+        assert_eq!((halved.cwnd, halved.ssthresh), (5 * MSS, 5 * MSS));
+        // Where a datapath has no size of a segment, an Ethernet frame's worth.
+        let unknown = Signals {
+            mss: 0,
+            ..ack(20_000)
+        };
+        let mut fallback = Fallback::new(10 * MSS);
+        let grown = fallback.step(&transport(controls(20_000, 5 * MSS), 0), &unknown);
+        assert_eq!(grown.cwnd, 20_000 + DEFAULT_MSS);
+    }
+
+    /// An ACK of nothing is no progress: the second of two timeouts leaves the threshold.
+    #[test]
+    fn a_timeout_ends_with_the_first_byte_acknowledged() {
+        let timeout = Signals {
+            was_timeout: 1,
+            ..ack(0)
+        };
+        for (acked, second) in [(0, 10 * MSS), (1, 2 * MSS)] {
+            let mut fallback = Fallback::new(10 * MSS);
+            let first = fallback.step(&transport(controls(20 * MSS, u64::MAX), 0), &timeout);
+            assert_eq!((first.cwnd, first.ssthresh), (MSS, 10 * MSS));
+            let between = fallback.step(&transport(first, 100), &ack(acked));
+            let last = fallback.step(&transport(between, 200), &timeout);
+            assert_eq!((last.cwnd, last.ssthresh), (MSS, second), "{acked} bytes");
+        }
+    }
+}

@@ -533,6 +533,45 @@ mod tests {
         }
     }
 
+    /// After a body, guards are looked at again only where one up to it waits for `Micros`, and
+    /// the end of the run is stale only where one behind it does.
+    #[test]
+    fn bodies_make_only_guards_that_wait_stale() {
+        let temp = reg::TEMPS;
+        let after = [Instr {
+            has_imm: true,
+            imm: 5,
+            ..operation(Op::After, temp, 0, 0)
+        }];
+        let body = [moves(VAR, 0), falls_through()];
+        let stops = [moves(VAR, 0)];
+        let waits: (&[Instr], u8, &[Instr]) = (&after, temp, &body);
+        let plain: (&[Instr], u8, &[Instr]) = (&[], VAR, &body);
+        let last: (&[Instr], u8, &[Instr]) = (&[], VAR, &stops);
+        let ends = |clauses: &[(&[Instr], u8, &[Instr])]| {
+            let code = Code::new(&program(clauses, 1), false);
+            let steps = code.steps().iter().filter_map(|step| match step.kind {
+                Kind::Stale => Some("stale"),
+                Kind::Stop if step.imm == 1 => Some("stale end"),
+                Kind::Stop => Some("end"),
+                _ => None,
+            });
+            steps.collect::<Vec<_>>()
+        };
+        assert_eq!(ends(&[plain, last]), ["end", "end"]);
+        assert_eq!(ends(&[waits, last]), ["stale", "stale end", "end"]);
+        assert_eq!(ends(&[plain, waits, plain]), ["stale", "stale", "end"]);
+        assert_eq!(ends(&[last, waits]), ["stale end", "stale", "end"]);
+        assert_eq!(
+            ends(&[waits, plain, waits]),
+            ["stale", "stale", "stale", "end"]
+        );
+        let code = Code::new(&program(&[plain, waits, plain], 1), false);
+        // A guard, a move, and the guard that waits.
+        assert_eq!(code.waiting(), [2]);
+        assert_eq!(code.steps()[2].kind, Kind::AfterImmGuard);
+    }
+
     /// 30 built-in registers, 10 variables and 24 temporaries are 64 registers.
     #[test]
     fn a_program_is_small_up_to_64_registers() {

@@ -142,3 +142,37 @@ fn set(register: u8, value: u64) -> Instr {
         imm: value,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A skip over the last instruction of its body goes over the copy of the flag, too.
+    #[test]
+    fn a_skip_covers_what_is_added() {
+        let skip = Instr {
+            op: Op::SkipIfZero,
+            imm: 1,
+            ..set(0, 0)
+        };
+        let first = [skip, set(reg::SHOULD_CONTINUE, 1)];
+        let second = [set(reg::CWND, 5)];
+        let clauses = [(0, 2), (2, 3)].map(|(start, end)| Clause {
+            flag: reg::ONE,
+            guard_start: start,
+            body_start: start,
+            body_end: end,
+        });
+        let program = Program::check(1, &[first.as_slice(), &second].concat(), &clauses, &[]);
+        let sticky = program
+            .and_then(|program| program.with_sticky_fallthrough())
+            .expect("there is room");
+        let body = sticky.body(&sticky.clauses()[1]);
+        assert_eq!((body[0].op, body[0].imm), (Op::SkipIfZero, 2));
+        let written: Vec<u8> = body[1..].iter().map(|instr| instr.dst).collect();
+        assert_eq!(
+            written,
+            [reg::SHOULD_CONTINUE, reg::VARS, reg::SHOULD_CONTINUE]
+        );
+    }
+}

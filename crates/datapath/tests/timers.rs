@@ -331,3 +331,28 @@ fn a_flow_has_the_time_at_which_it_began() {
     let rig = started(&reno_fold(10_000));
     assert_eq!(rig.flow.opened(), Time::from_micros(1_000_000));
 }
+
+/// An update is applied at its deadline; a program that waits for nothing still runs only on ACKs.
+#[test]
+fn an_update_runs_no_program_without_timers() {
+    let mut code = Code::default();
+    let count = code.var(VarKind::Report, false, 0);
+    code.when(
+        |_| reg::ONE,
+        |code| {
+            code.imm(Op::Add, count, count, 1);
+            code.report();
+        },
+    );
+    let mut rig = started(&code);
+    rig.update(&[Update {
+        target: Target::Cwnd,
+        value: 50_000,
+    }])
+    .expect("a window");
+    rig.advance_us(10);
+    assert_eq!(rig.deadline().cwnd, Some(50_000));
+    assert_eq!(rig.reports.len(), 1);
+    let _ = rig.ack(ack_of(1448));
+    assert_eq!(rig.last_report(), [2]);
+}
