@@ -228,4 +228,22 @@ mod tests {
         assert_eq!(fnv1a(["foobar"]), 0xbf9c_f968_u32.wrapping_mul(0x0100_0193));
         assert_ne!(fnv1a(["ab", "c"]), fnv1a(["a", "bc"]));
     }
+
+    /// 0 stands for no program, and a number is given once.
+    #[test]
+    fn a_number_that_is_taken_is_passed_over() {
+        let declared =
+            Programs::new().with("fold", "(def (Report (acked 0))) (when true (report))");
+        let compile = |taken: &dyn Fn(u32) -> bool| {
+            let declared = &declared.declared()[0];
+            HostedProgram::compile("alg", declared, taken)
+                .expect("it compiles")
+                .uid
+        };
+        let first = compile(&|_| false);
+        assert_eq!(compile(&|uid| uid == first), first + 1);
+        assert_eq!(compile(&|uid| uid == first || uid == first + 1), first + 2);
+        // Past the largest number it begins again at 1.
+        assert_eq!(compile(&|uid| uid >= first), 1);
+    }
 }

@@ -172,3 +172,117 @@ impl Way for Here {
         (due != Time::MAX).then_some(due)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ccplane_wire::FlowInfo;
+
+    use super::*;
+    use crate::{Algorithm, Control, Options, Programs, Report};
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Sets a window on another flow each millisecond.
+    struct Ticker;
+
+    impl Algorithm for Ticker {
+        type Flow = ();
+        fn name(&self) -> &str {
+            "ticker"
+        }
+        fn programs(&self) -> Programs {
+            Programs::new()
+        }
+        fn open(&mut self, _: &FlowInfo, control: &mut Control<'_>) {
+            control.cwnd(ccplane_units::Bytes::new(1));
+            control.after(MS);
+        }
+        fn on_report(&mut self, (): &mut (), _: &Report<'_>, _: &mut Control<'_>) {}
+        fn on_timer(&mut self, control: &mut Control<'_>) {
+            let (datapath, flow) = (DatapathId(0), 1);
+            if let Some(mut flow) = control.flow(crate::FlowId { datapath, flow }) {
+                flow.cwnd(ccplane_units::Bytes::new(2));
+            }
+        }
+    }
+
+    /// Announces a datapath and its flow. The agent answers with an offer and a window.
+    fn announce(here: &mut Here, now: Time) {
+        let datapath = crate::ccp_datapath(1);
+        here.tell(now, Event::Ready { datapath });
+        let (flow, info) = (1, FlowInfo::default());
+        here.tell(now, Event::FlowOpened { flow, info });
+    }
+
+    fn here(delays: Delays) -> Here {
+        let mut agent = Agent::new(Options::default());
+        agent.add(Ticker).expect("it has no program");
+        Here::after(agent, DatapathId(0), delays)
+    }
+
+    fn brought(here: &mut Here, now: Time) -> usize {
+        std::iter::from_fn(|| here.bring(now)).count()
+    }
+
+    #[test]
+    fn events_and_commands_take_their_delays() {
+        let at = |ms: u64| Time::from_micros(ms * 1_000);
+        let mut here = here(Delays {
+            to_agent: MS * 3,
+            from_agent: MS * 2,
+        });
+        announce(&mut here, at(10));
+        assert_eq!(here.next_deadline(), Some(at(13)));
+        here.look(at(12));
+        assert_eq!(here.agent.flows(), 0);
+        here.look(at(13));
+        assert_eq!((here.agent.flows(), here.next_due()), (1, at(15)));
+        assert_eq!(
+            (brought(&mut here, at(14)), brought(&mut here, at(15))),
+            (0, 2)
+        );
+    }
+
+    #[test]
+    fn the_agents_deadline_is_kept_at_a_look() {
+        let at = |ms: u64| Time::from_micros(ms * 1_000);
+        let mut here = here(Delays::default());
+        announce(&mut here, at(10));
+        here.look(at(10));
+        assert_eq!(
+            (brought(&mut here, at(10)), here.next_deadline()),
+            (2, Some(at(11)))
+        );
+        here.look(at(10));
+        assert_eq!(brought(&mut here, at(10)), 0, "not due");
+        here.look(at(11));
+        assert_eq!(
+            (brought(&mut here, at(11)), here.next_deadline()),
+            (1, None)
+        );
+    }
+
+    /// An agent of several datapaths: what it has for another one is handed on.
+    #[test]
+    fn commands_for_another_datapath_are_kept_for_it() {
+        let now = Time::from_micros(1_000);
+        let mut first = here(Delays::default());
+        let mut other = Here::after(
+            Agent::new(Options::default()),
+            DatapathId(1),
+            Delays::default(),
+        );
+        announce(&mut other, now);
+        other.deliver_to(&mut first.agent, now, |_| ());
+        assert_eq!((first.agent.flows(), other.agent.flows()), (1, 0));
+        first.collect(now);
+        assert_eq!(brought(&mut first, now), 0);
+        for _ in 0..2 {
+            let (to, command) = first.next_elsewhere().expect("an offer and a window");
+            assert_eq!(to, DatapathId(1));
+            other.take(now, command);
+        }
+        assert!(first.next_elsewhere().is_none());
+        assert_eq!(brought(&mut other, now), 2);
+    }
+}
