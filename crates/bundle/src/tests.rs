@@ -593,3 +593,86 @@ fn sampled_and_counted_marks_measure_the_same() {
     );
     assert_eq!((sampled.totals.unlikely, counted.totals.unlikely), (0, 0));
 }
+
+/// A sendbox under which packets 0 to 9 left, a millisecond apart, and feedback of one of them.
+fn ten_left() -> (
+    Sendbox<Full>,
+    impl Fn(u64, [u64; 4]) -> (Time, crate::Feedback),
+) {
+    let now = Time::ZERO + Duration::from_secs(1);
+    let config = SendboxConfig {
+        marks: Marks::Counter,
+        mtu: PACKET,
+        ..SendboxConfig::default()
+    };
+    let mut sendbox = Sendbox::new(now, &config).expect("the default configuration is one");
+    for number in 0..10 {
+        sendbox.left(now + Duration::from_millis(number), number, PACKET);
+    }
+    let feedback = move |boundary, [packets, out_of_order, missing, marked]: [u64; 4]| {
+        let came = now + Duration::from_millis(boundary + 25);
+        let bytes = packets * u64::from(PACKET);
+        let feedback = crate::Feedback {
+            session: 0,
+            boundary,
+            came,
+            bytes_then: bytes,
+            hold: Duration::ZERO,
+            every: crate::Every::ONE,
+            packets,
+            bytes,
+            out_of_order,
+            missing,
+            marked,
+        };
+        (came + WAY, feedback)
+    };
+    (sendbox, feedback)
+}
+
+#[test]
+fn what_feedback_brings_adds_up() {
+    let (mut sendbox, feedback) = ten_left();
+    for (boundary, counts) in [(2, [3, 0, 0, 1]), (6, [6, 1, 1, 3])] {
+        let (now, feedback) = feedback(boundary, counts);
+        sendbox.feedback(now, &feedback).expect("it can be true");
+    }
+    let (now, late) = feedback(2, [3, 0, 0, 1]);
+    sendbox.feedback(now, &late).expect("it can be true");
+    let (now, untrue) = feedback(6, [60, 1, 1, 3]);
+    assert!(sendbox.feedback(now, &untrue).is_err());
+    let totals = sendbox.status(now).totals;
+    assert_eq!((totals.packets, totals.bytes), (10, 15_000));
+    assert_eq!((totals.arrived, totals.arrived_bytes), (6, 9_000));
+    assert_eq!(
+        (totals.missing, totals.out_of_order, totals.marked),
+        (1, 1, 3)
+    );
+    assert_eq!((totals.feedback, totals.late, totals.unlikely), (4, 1, 1));
+    assert_eq!(sendbox.left_bytes(), 15_000);
+}
+
+#[test]
+fn a_probe_that_is_missing_is_no_loss() {
+    let (mut sendbox, feedback) = ten_left();
+    (0..3).for_each(|_| sendbox.probe_left());
+    sendbox.probe_arrived();
+    for (boundary, missing, lost) in [(2, 1, 0), (5, 3, 1), (8, 4, 2)] {
+        let (now, feedback) = feedback(boundary, [boundary + 1 - missing, 0, missing, 0]);
+        sendbox.feedback(now, &feedback).expect("it can be true");
+        assert_eq!(sendbox.status(now).totals.missing, lost, "of {missing}");
+    }
+}
+
+#[test]
+fn a_hand_opens_a_bundle_and_gives_it_back() {
+    let (mut sendbox, _) = ten_left();
+    let now = Time::ZERO + Duration::from_secs(2);
+    assert!(!sendbox.is_ready(now), "nothing waits");
+    let _ = sendbox.enqueue(now, Full, &mut |_, _| {});
+    assert!(sendbox.is_ready(now));
+    sendbox.by_hand(now, true);
+    assert_eq!(sendbox.status(now).reason, Reason::ByHand);
+    sendbox.by_hand(now, false);
+    assert_eq!(sendbox.status(now).reason, Reason::Start);
+}
