@@ -334,6 +334,40 @@ mod tests {
         assert_eq!(estimate.received(), Rate::from_bytes_per_sec(5_000_000));
     }
 
+    /// RFC 6298, section 2: an eighth of the new one.
+    #[test]
+    fn the_smoothed_rtt_moves_by_an_eighth() {
+        let mut estimate = Estimate::default();
+        for (n, rtt, srtt) in [(0, 80, 80_000), (1, 160, 90_000), (2, 82, 89_000)] {
+            let boundary = Boundary {
+                number: n,
+                at: ms(1_000 + n),
+                bytes: n,
+            };
+            let said = feedback(ms(1_000 + n), n, Duration::ZERO);
+            assert!(estimate.take(ms(1_000 + n + rtt), &boundary, &said));
+            assert_eq!(estimate.srtt(), Duration::from_micros(srtt));
+        }
+    }
+
+    /// On a path with more epochs in an RTT than there is room for, the oldest one goes.
+    #[test]
+    fn epochs_do_not_add_up() {
+        let mut estimate = Estimate::default();
+        for n in 0..500 {
+            let boundary = Boundary {
+                number: n,
+                at: ms(1_000 + n),
+                bytes: 1_000 * n,
+            };
+            let said = feedback(ms(1_025 + n), boundary.bytes, Duration::ZERO);
+            assert!(estimate.take(ms(1_200 + n), &boundary, &said));
+            assert!(estimate.epochs.len() <= EPOCHS);
+        }
+        assert_eq!(estimate.epochs.len(), EPOCHS);
+        assert_eq!(estimate.sent(), Rate::from_bytes_per_sec(1_000_000));
+    }
+
     #[test]
     fn feedback_of_the_same_boundary_says_nothing_new() {
         let mut estimate = Estimate::default();

@@ -652,6 +652,19 @@ mod tests {
         assert_eq!((modes.since(), modes.silent()), (at(10), false));
     }
 
+    #[test]
+    fn feedback_leaves_a_bundle_that_passes_as_it_is() {
+        let mut modes = limited();
+        modes.on_passing(at(10), true, &seen(64));
+        for ms in 11..20 {
+            assert!(!modes.on_feedback(at(ms), &seen(64)));
+            assert_eq!(
+                (modes.mode(), modes.reason(), modes.since()),
+                (Mode::Passing, Reason::Elastic, at(10))
+            );
+        }
+    }
+
     /// A share of exactly 5 % is of one path, and one of exactly 1 % does not end a split.
     #[test]
     fn shares_out_of_order_are_judged_at_their_bounds() {
