@@ -188,3 +188,25 @@ pub(crate) fn threshold(event: &Event<'_>, packets: u64) -> Outcome {
 pub(crate) fn in_slow_start(event: &Event<'_>) -> bool {
     event.connection().cwnd() < event.connection().ssthresh()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_an_algorithm_of_its_own() {
+        let read = |name: &str| name.parse::<Native>().map(|native| format!("{native:?}"));
+        let expected = [
+            ("reno", Native::new_reno()),
+            ("newreno", Native::new_reno()),
+            ("cubic", Native::cubic()),
+            ("cubic-without-hystart", Native::cubic_without_hystart()),
+            ("dctcp", Native::dctcp()),
+        ];
+        for (name, native) in expected {
+            assert_eq!(read(name).ok(), Some(format!("{native:?}")), "{name}");
+        }
+        assert_ne!(read("cubic").ok(), read("cubic-without-hystart").ok());
+        assert!(read("rcp").is_err() && read("Reno").is_err());
+    }
+}
