@@ -594,11 +594,8 @@ fn sampled_and_counted_marks_measure_the_same() {
     assert_eq!((sampled.totals.unlikely, counted.totals.unlikely), (0, 0));
 }
 
-/// A sendbox under which packets 0 to 9 left, a millisecond apart, and feedback of one of them.
-fn ten_left() -> (
-    Sendbox<Full>,
-    impl Fn(u64, [u64; 4]) -> (Time, crate::Feedback),
-) {
+/// A sendbox under which packets 0 to 9 left, a millisecond apart.
+fn ten_left() -> Sendbox<Full> {
     let now = Time::ZERO + Duration::from_secs(1);
     let config = SendboxConfig {
         marks: Marks::Counter,
@@ -609,30 +606,35 @@ fn ten_left() -> (
     for number in 0..10 {
         sendbox.left(now + Duration::from_millis(number), number, PACKET);
     }
-    let feedback = move |boundary, [packets, out_of_order, missing, marked]: [u64; 4]| {
-        let came = now + Duration::from_millis(boundary + 25);
-        let bytes = packets * u64::from(PACKET);
-        let feedback = crate::Feedback {
-            session: 0,
-            boundary,
-            came,
-            bytes_then: bytes,
-            hold: Duration::ZERO,
-            every: crate::Every::ONE,
-            packets,
-            bytes,
-            out_of_order,
-            missing,
-            marked,
-        };
-        (came + WAY, feedback)
+    sendbox
+}
+
+/// Feedback of one of those packets, and when it comes back: packets, out of order, missing, marked.
+fn feedback(
+    boundary: u64,
+    [packets, out_of_order, missing, marked]: [u64; 4],
+) -> (Time, crate::Feedback) {
+    let came = Time::ZERO + Duration::from_millis(1_000 + boundary + 25);
+    let bytes = packets * u64::from(PACKET);
+    let feedback = crate::Feedback {
+        session: 0,
+        boundary,
+        came,
+        bytes_then: bytes,
+        hold: Duration::ZERO,
+        every: crate::Every::ONE,
+        packets,
+        bytes,
+        out_of_order,
+        missing,
+        marked,
     };
-    (sendbox, feedback)
+    (came + WAY, feedback)
 }
 
 #[test]
 fn what_feedback_brings_adds_up() {
-    let (mut sendbox, feedback) = ten_left();
+    let mut sendbox = ten_left();
     for (boundary, counts) in [(2, [3, 0, 0, 1]), (6, [6, 1, 1, 3])] {
         let (now, feedback) = feedback(boundary, counts);
         sendbox.feedback(now, &feedback).expect("it can be true");
@@ -654,7 +656,7 @@ fn what_feedback_brings_adds_up() {
 
 #[test]
 fn a_probe_that_is_missing_is_no_loss() {
-    let (mut sendbox, feedback) = ten_left();
+    let mut sendbox = ten_left();
     (0..3).for_each(|_| sendbox.probe_left());
     sendbox.probe_arrived();
     for (boundary, missing, lost) in [(2, 1, 0), (5, 3, 1), (8, 4, 2)] {
@@ -666,7 +668,7 @@ fn a_probe_that_is_missing_is_no_loss() {
 
 #[test]
 fn a_hand_opens_a_bundle_and_gives_it_back() {
-    let (mut sendbox, _) = ten_left();
+    let mut sendbox = ten_left();
     let now = Time::ZERO + Duration::from_secs(2);
     assert!(!sendbox.is_ready(now), "nothing waits");
     let _ = sendbox.enqueue(now, Full, &mut |_, _| {});
