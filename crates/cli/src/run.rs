@@ -183,7 +183,7 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
     let seeds = seeds(&args, &scenario, datapath)?;
     let real = match datapath {
         Datapath::Sim => None,
-        _ => Some(packets::place(&args, datapath, &scenario, registry)?),
+        _ => Some(packets::backend(&args, datapath, &scenario, registry)?),
     };
     let stop = interrupt::flag()?;
     let folder = results::Folder::open(args.out.as_deref(), args.force)?;

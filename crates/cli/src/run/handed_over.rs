@@ -1,7 +1,7 @@
 //! Runs on real packets in a program of the core: the installed command does them.
 
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Contender, Error, Place};
+use ccplane_lab::{Backend, Contender, Error};
 
 use super::{Datapath, RunArgs};
 use crate::exit::{Failure, Kind};
@@ -22,12 +22,12 @@ pub(super) fn check(_args: &RunArgs, _datapath: Datapath) -> Result<(), Failure>
 
 /// Becomes the installed command, with an agent that runs the algorithms of this scenario; returns
 /// only when that cannot be.
-pub(super) fn place(
+pub(super) fn backend(
     _args: &RunArgs,
     _datapath: Datapath,
     scenario: &Scenario,
     registry: &Registry,
-) -> Result<Box<dyn Place>, Failure> {
+) -> Result<Box<dyn Backend>, Failure> {
     let own = scenario
         .workloads
         .iter()

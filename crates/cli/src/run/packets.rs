@@ -3,7 +3,7 @@
 use ccplane_datapath::Limits;
 use ccplane_emu::Timing;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Contender, Error, Place};
+use ccplane_lab::{Backend, Contender, Error};
 pub(super) use ccplane_quic::Stack;
 use ccplane_testbed::{BackendError, Over, Packets, RemoteAgent};
 
@@ -25,13 +25,13 @@ pub(super) fn check(args: &RunArgs, datapath: Datapath) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the place of a run on real packets, which this host can be.
-pub(super) fn place(
+/// Returns the backend of a run on real packets, or what this host lacks for it.
+pub(super) fn backend(
     args: &RunArgs,
     datapath: Datapath,
     scenario: &Scenario,
     _registry: &Registry,
-) -> Result<Box<dyn Place>, Failure> {
+) -> Result<Box<dyn Backend>, Failure> {
     let over = match datapath {
         Datapath::Sim | Datapath::Linux => Over::Tcp,
         Datapath::Udp => Over::Udp,
