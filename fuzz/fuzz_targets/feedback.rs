@@ -3,7 +3,9 @@
 //! and that a rate is set exactly while the mode is not open.
 #![no_main]
 
-use ccplane_bundle::{Feedback, Marks, Message, Mode, Receivebox, Sendbox, SendboxConfig};
+use ccplane_bundle::{
+    BoxMessage, Feedback, PacketNumbering, Receivebox, Sendbox, SendboxConfig, SendboxMode,
+};
 use ccplane_datapath::Outcome;
 use ccplane_qdisc::{Ecn, Packet};
 use ccplane_units::{Duration, Time};
@@ -19,17 +21,17 @@ impl Packet for Full {
 }
 
 fuzz_target!(|input: &[u8]| {
-    if let Ok(Message::Feedback(feedback)) = Message::decode(input) {
+    if let Ok(BoxMessage::Feedback(feedback)) = BoxMessage::decode(input) {
         assert_eq!(
-            Message::decode(&feedback.encode()),
-            Ok(Message::Feedback(feedback))
+            BoxMessage::decode(&feedback.encode()),
+            Ok(BoxMessage::Feedback(feedback))
         );
     }
     let config = SendboxConfig {
         marks: if input.len() % 2 == 0 {
-            Marks::Counter
+            PacketNumbering::Counter
         } else {
-            Marks::Hash
+            PacketNumbering::Hash
         },
         ..SendboxConfig::default()
     };
@@ -102,7 +104,7 @@ fuzz_target!(|input: &[u8]| {
         }
         let status = sendbox.status(now);
         assert!(status.rate.is_none_or(|rate| rate >= config.min));
-        assert_eq!(status.rate.is_none(), status.mode == Mode::Open);
+        assert_eq!(status.rate.is_none(), status.mode == SendboxMode::Open);
         while sendbox.event().is_some() {}
     }
 });

@@ -9,6 +9,6 @@ mod fuzz;
 mod wire;
 
 use libfuzzer_sys::fuzz_target;
-use wire::{Answers, Event, Frames};
+use wire::{Answers, StreamEvent, Frames};
 
 fuzz_target!(|stream: &[u8]| fuzz::fuzz(stream));

@@ -4,9 +4,9 @@
 //! loss. The agent adds a segment or halves the window. A small model of a path replaces the
 //! network: `cargo run --example aimd`.
 
-use ccplane_agent::datapath::{Datapath, Here, Shared};
-use ccplane_agent::{Agent, Algorithm, Control, FlowInfo, Options, Programs, Report, Tables};
-use ccplane_datapath::{Capabilities, Limits, Signals, SteeredFlow, Transport};
+use ccplane_agent::datapath::{Datapath, DatapathCore, InlineChannel};
+use ccplane_agent::{Agent, AgentOptions, Algorithm, Control, FlowInfo, Programs, Report, Tables};
+use ccplane_datapath::{Capabilities, OperatorLimits, Signals, SteeredFlow, Transport};
 use ccplane_units::{Bytes, Duration, Time};
 
 struct Aimd;
@@ -56,7 +56,7 @@ impl Algorithm for Aimd {
 const CAPACITY: u64 = 40;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut agent = Agent::new(Options::default());
+    let mut agent = Agent::new(AgentOptions::default());
     agent.add(Aimd)?;
     let (flow, mss) = (1, 1448);
     let mut transport = Transport {
@@ -67,12 +67,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
 
     let tables = Tables::new(
-        Limits::default(),
+        OperatorLimits::default(),
         Capabilities::CWND.with(Capabilities::RTT),
     );
     let mut datapath = Datapath::new(
         transport.now,
-        Shared::new(0, "model", tables, Here::new(agent)),
+        DatapathCore::new(0, "model", tables, InlineChannel::new(agent)),
     );
     datapath.open(transport.now, flow, FlowInfo::default());
     for round in 0..60 {

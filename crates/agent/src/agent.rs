@@ -6,13 +6,15 @@ use std::sync::Arc;
 use ccplane_datapath::Capabilities;
 use ccplane_lang as lang;
 use ccplane_units::{Duration, Rate, Time};
-use ccplane_wire::{Command, DatapathInfo, Event, FlowInfo, FlowStats, Offer, Refusal};
+use ccplane_wire::{DatapathInfo, FlowInfo, FlowStats, Offer, Refusal, WireCommand, WireEvent};
 
-use crate::flows::{Entry, Flows};
+use crate::flows::{FlowEntry, Flows};
 use crate::gauges::Gauges;
-use crate::lines::{Allowed, LineBudget};
+use crate::lines::{LineBudget, LogPermit};
 use crate::report::Raw;
-use crate::{Algorithm, Control, DatapathId, DynAlgorithm, FlowId, Hosted, HostedProgram, boxed};
+use crate::{
+    Algorithm, Control, DatapathId, DynAlgorithm, FlowId, HostedAlgorithm, HostedProgram, boxed,
+};
 
 #[cfg(test)]
 mod tests;
@@ -26,14 +28,14 @@ mod tests;
 pub struct Agent {
     algorithms: Vec<Box<dyn DynAlgorithm>>,
     core: Core,
-    options: Options,
+    options: AgentOptions,
     /// Flow indices of a batch, reused so that a batch does not allocate.
     batch: Vec<u32>,
 }
 
 /// Options of an agent.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
+pub struct AgentOptions {
     /// Treatment of a flow that asks for an unknown algorithm.
     pub unknown: UnknownAlgorithm,
 }
@@ -132,9 +134,9 @@ pub struct AlgorithmStats {
 pub(crate) struct Core {
     pub flows: Flows,
     pub gauges: Gauges,
-    hosts: Vec<Host>,
-    datapaths: BTreeMap<DatapathId, Datapath>,
-    commands: VecDeque<(DatapathId, Command)>,
+    hosts: Vec<RemoteHost>,
+    datapaths: BTreeMap<DatapathId, ConnectedDatapath>,
+    commands: VecDeque<(DatapathId, WireCommand)>,
     orphans: u64,
     /// See [`Agent::work`].
     work: u64,
@@ -154,13 +156,13 @@ enum LineOwner {
     Datapath(DatapathId),
 }
 
-struct Host {
-    hosted: Arc<Hosted>,
+struct RemoteHost {
+    hosted: Arc<HostedAlgorithm>,
     stats: AlgorithmStats,
     timer: Option<Time>,
 }
 
-struct Datapath {
+struct ConnectedDatapath {
     info: DatapathInfo,
     /// Next heartbeat and the interval; `None` if the datapath needs none.
     heartbeat: Option<(Time, Duration)>,
@@ -168,7 +170,7 @@ struct Datapath {
 
 impl Agent {
     /// Creates an agent without algorithms.
-    pub fn new(options: Options) -> Agent {
+    pub fn new(options: AgentOptions) -> Agent {
         Agent {
             options,
             ..Agent::default()
@@ -230,7 +232,7 @@ impl Agent {
             }
             programs.push(compiled);
         }
-        let hosted = Arc::new(Hosted {
+        let hosted = Arc::new(HostedAlgorithm {
             name: name.into(),
             kernel_name,
             needs: algorithm.needs(),
@@ -242,7 +244,7 @@ impl Agent {
         for datapath in self.core.datapaths.keys().copied().collect::<Vec<_>>() {
             self.core.install(datapath, &hosted);
         }
-        self.core.hosts.push(Host {
+        self.core.hosts.push(RemoteHost {
             hosted,
             stats: AlgorithmStats::default(),
             timer: None,
@@ -252,7 +254,7 @@ impl Agent {
     }
 
     /// Hosted algorithms, in the order of addition.
-    pub fn hosted(&self) -> impl Iterator<Item = &Arc<Hosted>> {
+    pub fn hosted(&self) -> impl Iterator<Item = &Arc<HostedAlgorithm>> {
         self.core.hosts.iter().map(|h| &h.hosted)
     }
 
@@ -311,19 +313,19 @@ impl Agent {
     }
 
     /// Takes a log line from the budget of a datapath's tenant; `None` if the budget is exhausted.
-    pub fn line(&mut self, now: Time, datapath: DatapathId) -> Option<Allowed> {
+    pub fn line(&mut self, now: Time, datapath: DatapathId) -> Option<LogPermit> {
         self.core.line(now, datapath)
     }
 
     /// Handles one event.
-    pub fn handle(&mut self, now: Time, from: DatapathId, event: Event<'_>) {
-        if !matches!(event, Event::Report { .. }) {
+    pub fn handle(&mut self, now: Time, from: DatapathId, event: WireEvent<'_>) {
+        if !matches!(event, WireEvent::Report { .. }) {
             self.core.work += 1;
         }
         match event {
-            Event::Report { .. } => self.reports(now, from, std::slice::from_ref(&event)),
-            Event::Ready { datapath } => self.ready(now, from, datapath),
-            Event::FlowOpened { flow, info } => self.open(
+            WireEvent::Report { .. } => self.reports(now, from, std::slice::from_ref(&event)),
+            WireEvent::Ready { datapath } => self.ready(now, from, datapath),
+            WireEvent::FlowOpened { flow, info } => self.open(
                 now,
                 FlowId {
                     datapath: from,
@@ -331,7 +333,7 @@ impl Agent {
                 },
                 &info,
             ),
-            Event::FlowClosed { flow, stats } => match self.close(
+            WireEvent::FlowClosed { flow, stats } => match self.close(
                 FlowId {
                     datapath: from,
                     flow,
@@ -341,20 +343,22 @@ impl Agent {
                 true => {}
                 false => self.core.orphans += 1,
             },
-            Event::Refused { flow, program, why } => self.refused(now, from, flow, program, &why),
-            Event::Installed { program } => {
+            WireEvent::Refused { flow, program, why } => {
+                self.refused(now, from, flow, program, &why)
+            }
+            WireEvent::Installed { program } => {
                 tracing::debug!(datapath = from.0, program, "program installed")
             }
         }
     }
 
     /// Handles events that arrived together. Adjacent reports for one algorithm are delivered as
-    /// one [`Batch`](crate::Batch).
-    pub fn handle_all(&mut self, now: Time, from: DatapathId, mut events: &[Event<'_>]) {
+    /// one [`Batch`](crate::ReportBatch).
+    pub fn handle_all(&mut self, now: Time, from: DatapathId, mut events: &[WireEvent<'_>]) {
         while let Some(first) = events.first() {
             let reports = events
                 .iter()
-                .take_while(|e| matches!(e, Event::Report { .. }))
+                .take_while(|e| matches!(e, WireEvent::Report { .. }))
                 .count();
             let (head, tail) = events.split_at(reports.max(1));
             match reports {
@@ -375,7 +379,7 @@ impl Agent {
     }
 
     /// Returns the next command and the datapath it is for.
-    pub fn poll(&mut self) -> Option<(DatapathId, Command)> {
+    pub fn poll(&mut self) -> Option<(DatapathId, WireCommand)> {
         // Commands for a disconnected datapath are dropped here, so that a disconnection need not
         // search the queue.
         let core = &mut self.core;
@@ -422,7 +426,7 @@ impl Agent {
         // announces those that are live.
         self.core.work += self.core.flows.retire(from) as u64;
         self.close_retired();
-        if let Some(Allowed { suppressed }) = self.core.line(now, from) {
+        if let Some(LogPermit { suppressed }) = self.core.line(now, from) {
             tracing::info!(datapath = from.0, kind = %info.kind, id = info.id, suppressed, "datapath ready");
         }
         // A third of the agent timeout: one heartbeat may be lost and the next one late by an
@@ -432,7 +436,7 @@ impl Agent {
             .map(|silence| (now, (silence / 3).max(LEAST_HEARTBEAT)));
         self.core
             .datapaths
-            .insert(from, Datapath { info, heartbeat });
+            .insert(from, ConnectedDatapath { info, heartbeat });
         for hosted in self.hosted().cloned().collect::<Vec<_>>() {
             self.core.install(from, &hosted);
         }
@@ -445,7 +449,7 @@ impl Agent {
             self.end(entry, &FlowStats::default());
         }
         let Some(algorithm) = self.choose(&info.algorithm) else {
-            if let Some(Allowed { suppressed }) = self.core.line(now, id.datapath) {
+            if let Some(LogPermit { suppressed }) = self.core.line(now, id.datapath) {
                 tracing::warn!(
                     flow = id.flow,
                     wanted = %info.algorithm,
@@ -467,7 +471,7 @@ impl Agent {
         if !missing.is_empty() {
             host.stats.refused_flows += 1;
             let hosted = Arc::clone(&host.hosted);
-            if let Some(Allowed { suppressed }) = self.core.line(now, id.datapath) {
+            if let Some(LogPermit { suppressed }) = self.core.line(now, id.datapath) {
                 tracing::warn!(
                     flow = id.flow,
                     algorithm = %hosted.name,
@@ -484,7 +488,7 @@ impl Agent {
         // An algorithm that sets no rate would keep the rate of the previous control for ever.
         let frees = info.live && info.rate > Rate::from_bytes_per_sec(0) && !host.hosted.paces();
         let algorithm = algorithm as u16;
-        let at = self.core.flows.insert(Entry {
+        let at = self.core.flows.insert(FlowEntry {
             id,
             algorithm,
             slot: u32::MAX,
@@ -524,7 +528,7 @@ impl Agent {
     }
 
     /// Notifies the algorithm that a removed flow ended.
-    fn end(&mut self, entry: Entry, stats: &FlowStats) {
+    fn end(&mut self, entry: FlowEntry, stats: &FlowStats) {
         self.core.gauges.forget(entry.id);
         self.core.stats_mut(entry.algorithm).flows -= 1;
         self.algorithms[entry.algorithm as usize].on_close(entry.slot, stats);
@@ -541,13 +545,13 @@ impl Agent {
     }
 
     /// Delivers reports; all `events` must be reports.
-    fn reports(&mut self, now: Time, from: DatapathId, mut events: &[Event<'_>]) {
+    fn reports(&mut self, now: Time, from: DatapathId, mut events: &[WireEvent<'_>]) {
         self.core.work += events.len() as u64;
         while !events.is_empty() {
             self.batch.clear();
             let mut algorithm = None;
             for event in events {
-                let Event::Report { flow, .. } = *event else {
+                let WireEvent::Report { flow, .. } = *event else {
                     break;
                 };
                 let at = self.core.flows.find(FlowId {
@@ -612,7 +616,7 @@ impl Agent {
             // An algorithm may offer a program per kind of datapath, so this is not a warning. A
             // flow that is set a missing program causes one.
             let name = name.to_owned();
-            let Some(Allowed { suppressed }) = self.core.line(now, from) else {
+            let Some(LogPermit { suppressed }) = self.core.line(now, from) else {
                 return;
             };
             return match why {
@@ -638,7 +642,7 @@ impl Agent {
         {
             entry.program = entry.previous;
         }
-        if !said && let Some(Allowed { suppressed }) = self.core.line(now, from) {
+        if !said && let Some(LogPermit { suppressed }) = self.core.line(now, from) {
             tracing::warn!(datapath = from.0, flow = entry.id.flow, %why, suppressed, "a datapath refused a command");
         }
         let mut control = Control::new(now, &mut self.core, entry.algorithm, Some(at));
@@ -647,7 +651,7 @@ impl Agent {
 }
 
 impl Core {
-    pub fn hosted(&self, algorithm: u16) -> &Hosted {
+    pub fn hosted(&self, algorithm: u16) -> &HostedAlgorithm {
         &self.hosts[algorithm as usize].hosted
     }
 
@@ -667,7 +671,7 @@ impl Core {
         self.hosts[algorithm as usize].timer = Some(due);
     }
 
-    fn line(&mut self, now: Time, datapath: DatapathId) -> Option<Allowed> {
+    fn line(&mut self, now: Time, datapath: DatapathId) -> Option<LogPermit> {
         let owner = match self.tenants.get(&datapath) {
             Some(name) => LineOwner::Tenant(Arc::clone(name)),
             None => LineOwner::Datapath(datapath),
@@ -675,12 +679,12 @@ impl Core {
         self.lines.entry(owner).or_default().take(now)
     }
 
-    pub fn send(&mut self, to: DatapathId, command: Command) {
+    pub fn send(&mut self, to: DatapathId, command: WireCommand) {
         self.work += 1;
         self.commands.push_back((to, command));
     }
 
-    fn install(&mut self, to: DatapathId, hosted: &Hosted) {
+    fn install(&mut self, to: DatapathId, hosted: &HostedAlgorithm) {
         let offer = Offer {
             name: hosted.name.clone(),
             kernel_name: hosted.kernel_name.clone(),
@@ -688,11 +692,11 @@ impl Core {
             wants: hosted.wants,
             latency: hosted.latency,
         };
-        self.send(to, Command::Offer(Arc::new(offer)));
+        self.send(to, WireCommand::Offer(Arc::new(offer)));
         for program in &hosted.programs {
             self.send(
                 to,
-                Command::Install {
+                WireCommand::Install {
                     algorithm: hosted.name.clone(),
                     program: program.code.clone(),
                 },
@@ -710,7 +714,7 @@ impl Core {
             for host in &self.hosts {
                 self.commands.push_back((
                     to,
-                    Command::Heartbeat {
+                    WireCommand::Heartbeat {
                         algorithm: host.hosted.name.clone(),
                     },
                 ));

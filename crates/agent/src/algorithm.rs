@@ -4,7 +4,7 @@ use ccplane_datapath::Capabilities;
 use ccplane_units::Duration;
 use ccplane_wire::{FlowInfo, FlowStats, Refusal};
 
-use crate::{Batch, Control, Programs, Report};
+use crate::{Control, Programs, Report, ReportBatch};
 
 /// Congestion-control algorithm. One object serves all flows that chose it; its callbacks run on
 /// one thread.
@@ -61,7 +61,7 @@ pub trait Algorithm: Send {
 
     /// Handles several reports that arrived together. Override it to decide for several flows at
     /// once; by default each report goes to `on_report`.
-    fn on_reports(&mut self, batch: &mut Batch<'_, Self::Flow>, control: &mut Control<'_>) {
+    fn on_reports(&mut self, batch: &mut ReportBatch<'_, Self::Flow>, control: &mut Control<'_>) {
         while let Some((flow, report)) = batch.next(control) {
             self.on_report(flow, &report, control);
         }
@@ -86,14 +86,14 @@ pub trait Algorithm: Send {
 
     /// Standalone program: a program that needs no decisions of the algorithm, if there is one. A
     /// datapath that can start it on every flow needs no agent, and calls nothing else here.
-    fn alone(&self) -> Option<Alone> {
+    fn alone(&self) -> Option<StandaloneProgram> {
         None
     }
 }
 
 /// Description of a standalone program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Alone {
+pub struct StandaloneProgram {
     /// Name of the program in [`Algorithm::programs`].
     pub program: &'static str,
     /// Control variable that is set to 1 on a flow that was already live ([`FlowInfo::live`]).
@@ -101,7 +101,7 @@ pub struct Alone {
 }
 
 /// Object-safe form of an [`Algorithm`] with the state of its flows. Created by [`boxed`].
-pub trait DynAlgorithm: Send + sealed::Sealed {
+pub trait DynAlgorithm: Send + sealed::Seal {
     /// See [`Algorithm::name`].
     fn name(&self) -> &str;
     /// See [`Algorithm::kernel_name`].
@@ -127,7 +127,7 @@ pub trait DynAlgorithm: Send + sealed::Sealed {
     /// See [`Algorithm::undecided`].
     fn undecided(&self) -> bool;
     /// See [`Algorithm::alone`].
-    fn alone(&self) -> Option<Alone>;
+    fn alone(&self) -> Option<StandaloneProgram>;
 }
 
 /// Boxes an algorithm for [`Agent::add_boxed`](crate::Agent::add_boxed).
@@ -140,8 +140,8 @@ pub fn boxed<A: Algorithm + 'static>(algorithm: A) -> Box<dyn DynAlgorithm> {
 }
 
 mod sealed {
-    pub trait Sealed {}
-    impl<A: super::Algorithm> Sealed for super::WithFlows<A> {}
+    pub trait Seal {}
+    impl<A: super::Algorithm> Seal for super::WithFlows<A> {}
 }
 
 struct WithFlows<A: Algorithm> {
@@ -191,7 +191,7 @@ impl<A: Algorithm> DynAlgorithm for WithFlows<A> {
 
     fn on_reports(&mut self, reports: crate::report::Raw<'_>, control: &mut Control<'_>) {
         self.algorithm
-            .on_reports(&mut Batch::new(reports, &mut self.flows), control);
+            .on_reports(&mut ReportBatch::new(reports, &mut self.flows), control);
     }
 
     fn on_timer(&mut self, control: &mut Control<'_>) {
@@ -215,7 +215,7 @@ impl<A: Algorithm> DynAlgorithm for WithFlows<A> {
         self.algorithm.undecided()
     }
 
-    fn alone(&self) -> Option<Alone> {
+    fn alone(&self) -> Option<StandaloneProgram> {
         self.algorithm.alone()
     }
 }

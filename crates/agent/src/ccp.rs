@@ -6,14 +6,16 @@ use std::sync::Arc;
 
 use ccplane_datapath::{Capabilities, Program};
 use ccplane_units::{Bytes, Time};
-use ccplane_wire::{Command, DatapathInfo, Event, FlowInfo, FlowStats, Refusal, WireError, v1};
+use ccplane_wire::{
+    DatapathInfo, FlowInfo, FlowStats, Refusal, WireCommand, WireError, WireEvent, v1,
+};
 
 use crate::{Agent, DatapathId};
 
 #[cfg(test)]
 mod tests;
 
-/// CCP datapath as seen by an agent, without the socket. [`Foreign`](crate::Foreign) is the
+/// CCP datapath as seen by an agent, without the socket. [`Foreign`](crate::CcpV1Client) is the
 /// counterpart for CCP agents.
 ///
 /// CREATE, MEASURE and READY become events; commands become INSTALL, CHANGEPROG and UPDATE_FIELD. A
@@ -34,7 +36,7 @@ pub struct CcpDatapath {
 
 /// Summary of a decoded datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Heard {
+pub struct DatagramContents {
     /// Number of messages.
     pub messages: usize,
     /// It contained a READY: the datapath has restarted, and queued commands for it are obsolete.
@@ -63,12 +65,12 @@ impl CcpDatapath {
         now: Time,
         datagram: &[u8],
         agent: &mut Agent,
-    ) -> Result<Heard, WireError> {
-        let mut heard = Heard::default();
+    ) -> Result<DatagramContents, WireError> {
+        let mut heard = DatagramContents::default();
         for message in v1::messages(datagram) {
             heard.messages += 1;
             match message? {
-                v1::Message::Measure {
+                v1::V1Message::Measure {
                     flow,
                     program,
                     fields,
@@ -79,10 +81,10 @@ impl CcpDatapath {
                     self.report(flow, program, &values, agent, now);
                     self.fields = values;
                 }
-                v1::Message::Create { flow, create } => {
+                v1::V1Message::Create { flow, create } => {
                     self.open(flow, flow_info(&create), agent, now)
                 }
-                v1::Message::Ready { id } => {
+                v1::V1Message::Ready { id } => {
                     heard.ready = true;
                     self.ready(id, agent, now);
                 }
@@ -98,19 +100,19 @@ impl CcpDatapath {
         self.flows.clear();
         self.programs.clear();
         let datapath = ccp_datapath(id);
-        agent.handle(now, self.id, Event::Ready { datapath });
+        agent.handle(now, self.id, WireEvent::Ready { datapath });
     }
 
     fn open(&mut self, flow: u32, info: FlowInfo, agent: &mut Agent, now: Time) {
         self.flows.insert(flow, None);
         let flow = u64::from(flow);
-        agent.handle(now, self.id, Event::FlowOpened { flow, info });
+        agent.handle(now, self.id, WireEvent::FlowOpened { flow, info });
     }
 
     fn report(&mut self, flow: u32, number: u32, fields: &[u64], agent: &mut Agent, now: Time) {
         if fields.is_empty() {
             self.flows.remove(&flow);
-            let closed = Event::FlowClosed {
+            let closed = WireEvent::FlowClosed {
                 flow: u64::from(flow),
                 stats: FlowStats::default(),
             };
@@ -128,7 +130,7 @@ impl CcpDatapath {
         let installed = (number as usize)
             .checked_sub(1)
             .and_then(|index| self.programs.get(index));
-        let report = Event::Report {
+        let report = WireEvent::Report {
             flow: u64::from(flow),
             program: installed.map_or(0, |program| program.uid()),
             urgent: false,
@@ -139,23 +141,29 @@ impl CcpDatapath {
 
     /// Encodes a command, appending at most one message to `out`. A command that version 1 cannot
     /// express is returned to the agent as a refusal.
-    pub fn command(&mut self, now: Time, command: &Command, agent: &mut Agent, out: &mut Vec<u8>) {
+    pub fn command(
+        &mut self,
+        now: Time,
+        command: &WireCommand,
+        agent: &mut Agent,
+        out: &mut Vec<u8>,
+    ) {
         let Err(why) = self.write(command, out) else {
             return;
         };
         let (flow, program) = match command {
-            Command::Install { program, .. } => (None, program.uid()),
-            Command::SetProgram { flow, uid, .. } => (Some(*flow), *uid),
-            Command::Update { flow, .. } | Command::Release { flow } => (Some(*flow), 0),
-            Command::Offer(_) | Command::Heartbeat { .. } => (None, 0),
+            WireCommand::Install { program, .. } => (None, program.uid()),
+            WireCommand::SetProgram { flow, uid, .. } => (Some(*flow), *uid),
+            WireCommand::Update { flow, .. } | WireCommand::Release { flow } => (Some(*flow), 0),
+            WireCommand::Offer(_) | WireCommand::Heartbeat { .. } => (None, 0),
         };
-        agent.handle(now, self.id, Event::Refused { flow, program, why });
+        agent.handle(now, self.id, WireEvent::Refused { flow, program, why });
     }
 
-    fn write(&mut self, command: &Command, out: &mut Vec<u8>) -> Result<(), Refusal> {
+    fn write(&mut self, command: &WireCommand, out: &mut Vec<u8>) -> Result<(), Refusal> {
         let unsayable = |why: WireError| Refusal::Unsupported(why.to_string());
         match command {
-            Command::Install { program, .. } => {
+            WireCommand::Install { program, .. } => {
                 let known = self.programs.iter().position(|p| p.uid() == program.uid());
                 let index = known.unwrap_or(self.programs.len());
                 v1::install(out, index as u32 + 1, program).map_err(unsayable)?;
@@ -164,7 +172,7 @@ impl CcpDatapath {
                 }
                 Ok(())
             }
-            Command::SetProgram { flow, uid, updates } => {
+            WireCommand::SetProgram { flow, uid, updates } => {
                 let index = self.programs.iter().position(|p| p.uid() == *uid);
                 let index = index.ok_or(Refusal::UnknownProgram(*uid))?;
                 let flow = self.flow(*flow)?;
@@ -174,7 +182,7 @@ impl CcpDatapath {
                 self.flows.insert(flow, Some(index));
                 Ok(())
             }
-            Command::Update { flow, updates } => {
+            WireCommand::Update { flow, updates } => {
                 let flow = self.flow(*flow)?;
                 let program = self
                     .flows
@@ -186,8 +194,8 @@ impl CcpDatapath {
                     .map_err(unsayable)
             }
             // Not expressible in version 1.
-            Command::Release { .. } => Err(Refusal::NoRelease),
-            Command::Offer(_) | Command::Heartbeat { .. } => Ok(()),
+            WireCommand::Release { .. } => Err(Refusal::NoRelease),
+            WireCommand::Offer(_) | WireCommand::Heartbeat { .. } => Ok(()),
         }
     }
 
@@ -224,9 +232,9 @@ pub fn ccp_datapath(id: u32) -> DatapathInfo {
 pub fn check_datagram(datagram: &[u8]) -> Result<(), WireError> {
     for message in v1::messages(datagram) {
         match message? {
-            v1::Message::Measure { .. }
-            | v1::Message::Create { .. }
-            | v1::Message::Ready { .. } => {}
+            v1::V1Message::Measure { .. }
+            | v1::V1Message::Create { .. }
+            | v1::V1Message::Ready { .. } => {}
             other => return Err(not_a_datapaths(&other)),
         }
     }
@@ -234,10 +242,10 @@ pub fn check_datagram(datagram: &[u8]) -> Result<(), WireError> {
 }
 
 /// Error for a message that only an agent may send.
-fn not_a_datapaths(message: &v1::Message<'_>) -> WireError {
+fn not_a_datapaths(message: &v1::V1Message<'_>) -> WireError {
     let value = match message {
-        v1::Message::UpdateField { .. } => 3,
-        v1::Message::ChangeProgram { .. } => 4,
+        v1::V1Message::UpdateField { .. } => 3,
+        v1::V1Message::ChangeProgram { .. } => 4,
         _ => 2,
     };
     WireError::Unknown {

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use ccplane_datapath::{Capabilities, Target, Update};
+use ccplane_datapath::{Capabilities, CommandTarget, Update};
 use ccplane_units::{Bytes, Duration, Rate, Time};
-use ccplane_wire::{Command, Updates};
+use ccplane_wire::{Updates, WireCommand};
 
 use crate::agent::{AlgorithmStats, Core};
-use crate::flows::Entry;
-use crate::{FlowId, Hosted};
+use crate::flows::FlowEntry;
+use crate::{FlowId, HostedAlgorithm};
 
 /// Handle of a callback to the flow it is called for, to other flows of the same algorithm, and to
 /// the algorithm's timer.
@@ -20,11 +20,11 @@ pub struct Control<'a> {
     core: &'a mut Core,
     algorithm: u16,
     flow: Option<u32>,
-    staged: Staged,
+    staged: PendingCommand,
 }
 
 #[derive(Default)]
-struct Staged {
+struct PendingCommand {
     release: bool,
     program: Option<u16>,
     updates: Updates,
@@ -42,7 +42,7 @@ impl<'a> Control<'a> {
             core,
             algorithm,
             flow,
-            staged: Staged::default(),
+            staged: PendingCommand::default(),
         }
     }
 
@@ -72,25 +72,25 @@ impl<'a> Control<'a> {
 
     /// Sets the congestion window. The datapath clamps it to the operator's limits.
     pub fn cwnd(&mut self, window: Bytes) {
-        self.stage(Target::Cwnd, window.get());
+        self.stage(CommandTarget::Cwnd, window.get());
     }
 
     /// Sets the pacing rate.
     pub fn rate(&mut self, rate: Rate) {
-        self.stage(Target::Rate, rate.bytes_per_sec());
+        self.stage(CommandTarget::Rate, rate.bytes_per_sec());
     }
 
     /// Sets the slow-start threshold, to which the datapath's recovery reduces the window after a
     /// loss.
     pub fn ssthresh(&mut self, threshold: Bytes) {
-        self.stage(Target::Ssthresh, threshold.get());
+        self.stage(CommandTarget::Ssthresh, threshold.get());
     }
 
     /// Sets a control variable of the flow's program. An unknown name is logged and counted
     /// ([`AlgorithmStats::unknown_names`]), and has no other effect.
     pub fn set(&mut self, variable: &str, value: u64) {
         match self.control_variable(variable) {
-            Some(index) => self.stage(Target::Var(index), value),
+            Some(index) => self.stage(CommandTarget::Var(index), value),
             None => self.unknown("control variable", variable),
         }
     }
@@ -117,7 +117,7 @@ impl<'a> Control<'a> {
             .updates
             .as_slice()
             .iter()
-            .any(|u| matches!(u.target, Target::Var(_)))
+            .any(|u| matches!(u.target, CommandTarget::Var(_)))
         {
             self.flush();
         }
@@ -139,9 +139,9 @@ impl<'a> Control<'a> {
     ///
     /// [`Refusal::NoRelease`]: ccplane_wire::Refusal::NoRelease
     pub fn release(&mut self) {
-        self.staged = Staged {
+        self.staged = PendingCommand {
             release: true,
-            ..Staged::default()
+            ..PendingCommand::default()
         };
         if let Some(entry) = self.flow.and_then(|at| self.core.flows.get_mut(at)) {
             (entry.program, entry.previous) = (None, None);
@@ -169,7 +169,7 @@ impl<'a> Control<'a> {
     }
 
     /// Sends what is staged and switches to another flow.
-    pub(crate) fn turn_to(&mut self, flow: u32) -> Option<Entry> {
+    pub(crate) fn turn_to(&mut self, flow: u32) -> Option<FlowEntry> {
         self.flush();
         self.flow = Some(flow);
         self.core.flows.get(flow).copied()
@@ -179,7 +179,7 @@ impl<'a> Control<'a> {
         self.core.stats_mut(self.algorithm)
     }
 
-    fn hosted(&self) -> &Hosted {
+    fn hosted(&self) -> &HostedAlgorithm {
         self.core.hosted(self.algorithm)
     }
 
@@ -191,7 +191,7 @@ impl<'a> Control<'a> {
             .control(name)
     }
 
-    fn stage(&mut self, target: Target, value: u64) {
+    fn stage(&mut self, target: CommandTarget, value: u64) {
         self.staged.updates.push(Update { target, value });
     }
 
@@ -208,7 +208,7 @@ impl<'a> Control<'a> {
         if self.staged.program.is_none() && self.staged.updates.is_empty() && !self.staged.release {
             return;
         }
-        let Staged {
+        let PendingCommand {
             release,
             program,
             updates,
@@ -219,15 +219,15 @@ impl<'a> Control<'a> {
                 let Some(program) = self.hosted().programs.get(index as usize) else {
                     return;
                 };
-                Command::SetProgram {
+                WireCommand::SetProgram {
                     flow: id.flow,
                     uid: program.uid,
                     updates,
                 }
             }
             // A window set after the release has no effect: the datapath's own control sets it.
-            None if release => Command::Release { flow: id.flow },
-            None => Command::Update {
+            None if release => WireCommand::Release { flow: id.flow },
+            None => WireCommand::Update {
                 flow: id.flow,
                 updates,
             },

@@ -1,8 +1,8 @@
 //! Datapath side of the protocol: flows and their programs, outgoing reports and incoming commands.
 //!
-//! A [`Datapath`] stores its flows by number. [`Shared`] is the part that all flows share; the
+//! A [`Datapath`] stores its flows by number. [`DatapathCore`] is the part that all flows share; the
 //! simulator stores its flows itself and uses only this. In both cases a transport runs a flow as
-//! [`Lent`], and events leave through a [`Way`]: to an agent in this thread ([`Here`]), or, with
+//! [`FlowMut`], and events leave through a [`AgentChannel`]: to an agent in this thread ([`InlineChannel`]), or, with
 //! `ccplane-link`, to an agent in another thread or process.
 
 mod here;
@@ -12,29 +12,29 @@ use std::collections::BTreeMap;
 
 use ccplane_datapath::{Flow, Outcome, ProgramTable, Signals, SteeredFlow, Transport, Urgency};
 use ccplane_units::{Bytes, Rate, Time};
-use ccplane_wire::{Command, DatapathInfo, Event, FlowInfo, FlowStats};
+use ccplane_wire::{DatapathInfo, FlowInfo, FlowStats, WireCommand, WireEvent};
 
-pub use here::{Delays, Here};
-pub use message::{Message, recycle_events};
+pub use here::{Delays, InlineChannel};
+pub use message::{AgentEvent, recycle_events};
 
 use crate::tables::{MAX_PROGRAMS, MAX_VARS, TableId, Tables};
 
 /// Channel to an agent and back. It has no clock: the caller passes the time.
-pub trait Way: Send {
+pub trait AgentChannel: Send {
     /// Sends a report. Returns false if there is no room or no agent: the report then stays in its
     /// flow, where it accumulates, and is offered again at the next call of the flow. No
     /// measurement is lost.
-    fn report(&mut self, now: Time, report: &Event<'_>) -> bool;
+    fn report(&mut self, now: Time, report: &WireEvent<'_>) -> bool;
 
     /// Sends any other event. The channel must queue the event if it has no room.
-    fn tell(&mut self, now: Time, event: Event<'static>);
+    fn tell(&mut self, now: Time, event: WireEvent<'static>);
 
-    /// Receives from the agent. Called once per turn, before [`bring`](Way::bring), so that an
+    /// Receives from the agent. Called once per turn, before [`bring`](AgentChannel::bring), so that an
     /// agent that sends continuously cannot block its datapath.
     fn look(&mut self, _now: Time) {}
 
     /// Returns the next item received from the agent. Called until it returns `None`.
-    fn bring(&mut self, now: Time) -> Option<Brought>;
+    fn bring(&mut self, now: Time) -> Option<Incoming>;
 
     /// Sends queued events as far as there is room. Called last in a turn.
     fn flush(&mut self, _now: Time) {}
@@ -49,25 +49,25 @@ pub trait Way: Send {
     clippy::large_enum_variant,
     reason = "the large one is the common one, and a box would allocate per command"
 )]
-pub enum Brought {
+pub enum Incoming {
     /// An agent has connected that may be new: the datapath announces itself and all live flows
     /// before it takes the next item.
     Agent,
     /// Command from the agent.
-    Command(Command),
+    Command(WireCommand),
 }
 
 /// Datapath: flows by number, and the state they share.
 #[derive(Debug)]
 pub struct Datapath<W> {
-    shared: Shared<W>,
+    shared: DatapathCore<W>,
     /// Flows by number, each with the description that is sent to a new agent.
     flows: BTreeMap<u64, Local<FlowInfo>>,
 }
 
-impl<W: Way> Datapath<W> {
+impl<W: AgentChannel> Datapath<W> {
     /// Creates a datapath without flows and announces it.
-    pub fn new(now: Time, shared: Shared<W>) -> Datapath<W> {
+    pub fn new(now: Time, shared: DatapathCore<W>) -> Datapath<W> {
         let flows = BTreeMap::new();
         let mut datapath = Datapath { shared, flows };
         datapath.announce(now);
@@ -91,7 +91,7 @@ impl<W: Way> Datapath<W> {
 
     /// Borrows a flow for a call of its transport; `None` if it is not open here.
     #[inline]
-    pub fn flow(&mut self, flow: u64) -> Option<Lent<'_, W, FlowInfo>> {
+    pub fn flow(&mut self, flow: u64) -> Option<FlowMut<'_, W, FlowInfo>> {
         let local = self.flows.get_mut(&flow)?;
         Some(self.shared.lend(flow, local))
     }
@@ -121,8 +121,8 @@ impl<W: Way> Datapath<W> {
         self.shared.way.look(now);
         while let Some(brought) = self.shared.way.bring(now) {
             match brought {
-                Brought::Agent => self.announce(now),
-                Brought::Command(command) => self
+                Incoming::Agent => self.announce(now),
+                Incoming::Command(command) => self
                     .shared
                     .take(now, &command, |flow| self.flows.get_mut(&flow)),
             }
@@ -156,7 +156,7 @@ impl<W: Way> Datapath<W> {
 
 /// State shared by the flows of a datapath: their programs and the channel to their agent.
 #[derive(Debug)]
-pub struct Shared<W> {
+pub struct DatapathCore<W> {
     /// Channel to the agent.
     pub way: W,
     tables: Tables,
@@ -164,10 +164,10 @@ pub struct Shared<W> {
     kind: &'static str,
 }
 
-impl<W: Way> Shared<W> {
+impl<W: AgentChannel> DatapathCore<W> {
     /// Creates the shared state. `id` and `kind` of the datapath are reported to its agent.
-    pub fn new(id: u32, kind: &'static str, tables: Tables, way: W) -> Shared<W> {
-        Shared {
+    pub fn new(id: u32, kind: &'static str, tables: Tables, way: W) -> DatapathCore<W> {
+        DatapathCore {
             way,
             tables,
             id,
@@ -183,17 +183,17 @@ impl<W: Way> Shared<W> {
     /// Announces the datapath and its flows to an agent that may be new.
     pub fn announce(&mut self, now: Time, flows: impl Iterator<Item = (u64, FlowInfo)>) {
         let datapath = self.describe();
-        self.way.tell(now, Event::Ready { datapath });
+        self.way.tell(now, WireEvent::Ready { datapath });
         for (flow, info) in flows {
             let info = FlowInfo { live: true, ..info };
-            self.way.tell(now, Event::FlowOpened { flow, info });
+            self.way.tell(now, WireEvent::FlowOpened { flow, info });
         }
     }
 
     /// Opens a flow.
     pub fn open<T>(&mut self, now: Time, flow: u64, info: FlowInfo, beside: T) -> Local<T> {
         let local = Local::new(now, info.init_cwnd, beside);
-        self.way.tell(now, Event::FlowOpened { flow, info });
+        self.way.tell(now, WireEvent::FlowOpened { flow, info });
         local
     }
 
@@ -205,14 +205,14 @@ impl<W: Way> Shared<W> {
             reports: local.reports,
             lifetime: now.since(local.flow.opened()),
         };
-        self.way.tell(now, Event::FlowClosed { flow, stats });
+        self.way.tell(now, WireEvent::FlowClosed { flow, stats });
     }
 
     /// Applies a command. `find` returns the live flow of a number.
     pub fn take<'f, T: 'f>(
         &mut self,
         now: Time,
-        command: &Command,
+        command: &WireCommand,
         find: impl FnOnce(u64) -> Option<&'f mut Local<T>>,
     ) {
         let find = |flow| find(flow).map(|local| (&mut local.flow, &mut local.table));
@@ -228,9 +228,9 @@ impl<W: Way> Shared<W> {
 
     /// Borrows a flow for a call of its transport.
     #[inline(always)]
-    pub fn lend<'a, T>(&'a mut self, number: u64, local: &'a mut Local<T>) -> Lent<'a, W, T> {
+    pub fn lend<'a, T>(&'a mut self, number: u64, local: &'a mut Local<T>) -> FlowMut<'a, W, T> {
         let shared = self;
-        Lent {
+        FlowMut {
             local,
             shared,
             number,
@@ -276,13 +276,13 @@ pub fn note(info: &mut FlowInfo, transport: &Transport, outcome: &Outcome) {
 
 /// Flow borrowed for one call of its transport, with its programs and the channel for its reports.
 #[derive(Debug)]
-pub struct Lent<'a, W, T = ()> {
+pub struct FlowMut<'a, W, T = ()> {
     local: &'a mut Local<T>,
-    shared: &'a mut Shared<W>,
+    shared: &'a mut DatapathCore<W>,
     number: u64,
 }
 
-impl<W: Way, T> SteeredFlow for Lent<'_, W, T> {
+impl<W: AgentChannel, T> SteeredFlow for FlowMut<'_, W, T> {
     #[inline(always)]
     fn on_ack(&mut self, transport: &Transport, signals: &Signals) -> Outcome {
         self.run(transport.now, |flow, programs| {
@@ -303,7 +303,7 @@ impl<W: Way, T> SteeredFlow for Lent<'_, W, T> {
     }
 }
 
-impl<W: Way, T> Lent<'_, W, T> {
+impl<W: AgentChannel, T> FlowMut<'_, W, T> {
     /// The flow's user data.
     pub fn beside(&mut self) -> &mut T {
         &mut self.local.beside
@@ -325,7 +325,7 @@ impl<W: Way, T> Lent<'_, W, T> {
         let programs = self.shared.tables.of(*table);
         let outcome = run(flow, programs);
         if let Some(urgency) = outcome.report {
-            let report = Event::Report {
+            let report = WireEvent::Report {
                 flow: self.number,
                 program: flow.program_uid().unwrap_or(0),
                 urgent: urgency == Urgency::Urgent,
@@ -340,12 +340,12 @@ impl<W: Way, T> Lent<'_, W, T> {
     }
 }
 
-impl<W: Way + ?Sized> Way for Box<W> {
-    fn report(&mut self, now: Time, report: &Event<'_>) -> bool {
+impl<W: AgentChannel + ?Sized> AgentChannel for Box<W> {
+    fn report(&mut self, now: Time, report: &WireEvent<'_>) -> bool {
         (**self).report(now, report)
     }
 
-    fn tell(&mut self, now: Time, event: Event<'static>) {
+    fn tell(&mut self, now: Time, event: WireEvent<'static>) {
         (**self).tell(now, event);
     }
 
@@ -353,7 +353,7 @@ impl<W: Way + ?Sized> Way for Box<W> {
         (**self).look(now);
     }
 
-    fn bring(&mut self, now: Time) -> Option<Brought> {
+    fn bring(&mut self, now: Time) -> Option<Incoming> {
         (**self).bring(now)
     }
 

@@ -18,7 +18,7 @@ pub struct FlowId {
 
 /// The agent's entry of a flow.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct FlowEntry {
     pub id: FlowId,
     pub algorithm: u16,
     /// Slot of the algorithm's state.
@@ -41,13 +41,13 @@ pub(crate) struct Flows {
     live: BTreeMap<DatapathId, Numbers>,
     /// Flows of datapaths that are gone or restarted. They are closed a few at a time.
     retired: BTreeMap<DatapathId, Numbers>,
-    entries: Vec<Option<Entry>>,
+    entries: Vec<Option<FlowEntry>>,
     free: Vec<u32>,
     count: usize,
 }
 
 impl Flows {
-    pub fn insert(&mut self, entry: Entry) -> u32 {
+    pub fn insert(&mut self, entry: FlowEntry) -> u32 {
         let at = match self.free.pop() {
             Some(at) => {
                 self.entries[at as usize] = Some(entry);
@@ -69,21 +69,21 @@ impl Flows {
         self.live.get(&id.datapath)?.get(&id.flow).copied()
     }
 
-    pub fn get(&self, at: u32) -> Option<&Entry> {
+    pub fn get(&self, at: u32) -> Option<&FlowEntry> {
         self.entries.get(at as usize)?.as_ref()
     }
 
-    pub fn get_mut(&mut self, at: u32) -> Option<&mut Entry> {
+    pub fn get_mut(&mut self, at: u32) -> Option<&mut FlowEntry> {
         self.entries.get_mut(at as usize)?.as_mut()
     }
 
-    pub fn remove(&mut self, id: FlowId) -> Option<Entry> {
+    pub fn remove(&mut self, id: FlowId) -> Option<FlowEntry> {
         let at = self.live.get_mut(&id.datapath)?.remove(&id.flow)?;
         self.count -= 1;
         self.release(at)
     }
 
-    fn release(&mut self, at: u32) -> Option<Entry> {
+    fn release(&mut self, at: u32) -> Option<FlowEntry> {
         self.free.push(at);
         self.entries.get_mut(at as usize)?.take()
     }
@@ -107,7 +107,7 @@ impl Flows {
     }
 
     /// Removes a retired flow whose number is reused.
-    pub fn remove_retired(&mut self, id: FlowId) -> Option<Entry> {
+    pub fn remove_retired(&mut self, id: FlowId) -> Option<FlowEntry> {
         let numbers = self.retired.get_mut(&id.datapath)?;
         let at = numbers.remove(&id.flow)?;
         if numbers.is_empty() {
@@ -117,7 +117,7 @@ impl Flows {
     }
 
     /// Removes the next retired flow, in the order of datapaths and numbers.
-    pub fn next_retired(&mut self) -> Option<Entry> {
+    pub fn next_retired(&mut self) -> Option<FlowEntry> {
         let mut first = self.retired.first_entry()?;
         let next = first.get_mut().pop_first();
         if first.get().is_empty() {
@@ -150,10 +150,10 @@ impl Flows {
 mod tests {
     use super::*;
 
-    fn entry(datapath: u32, flow: u64) -> Entry {
+    fn entry(datapath: u32, flow: u64) -> FlowEntry {
         let datapath = DatapathId(datapath);
         let id = FlowId { datapath, flow };
-        Entry {
+        FlowEntry {
             id,
             algorithm: 0,
             slot: 0,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ccplane_datapath::Program;
 use ccplane_units::{Duration, Time};
-use ccplane_wire::{Command, Event, FlowInfo, Updates, WireError, v1};
+use ccplane_wire::{FlowInfo, Updates, WireCommand, WireError, WireEvent, v1};
 
 use crate::agent::LEAST_HEARTBEAT;
 
@@ -24,7 +24,7 @@ mod tests;
 /// Programs run as in the reference datapath: one `(fallthrough)` applies to all later clauses of
 /// the same call.
 #[derive(Debug)]
-pub struct Foreign {
+pub struct CcpV1Client {
     algorithm: Arc<str>,
     silence: Option<Duration>,
     /// Time of the agent's last message or connection.
@@ -34,17 +34,17 @@ pub struct Foreign {
     heartbeat: Option<(Time, Duration)>,
     /// Programs by the agent's number.
     programs: HashMap<u32, Arc<Program>>,
-    flows: BTreeMap<u64, Known>,
+    flows: BTreeMap<u64, FlowRecord>,
     /// The datapath's flow number by the agent's, which has 32 bits.
     by_number: HashMap<u32, u64>,
     /// Last number assigned to a flow.
     last: u32,
-    commands: VecDeque<Command>,
+    commands: VecDeque<WireCommand>,
 }
 
 /// State of a flow.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct FlowRecord {
     number: u32,
     /// The agent's number of its program.
     program: Option<u32>,
@@ -54,10 +54,10 @@ struct Known {
 /// installs without end from filling memory.
 const PROGRAMS: usize = 256;
 
-impl Foreign {
+impl CcpV1Client {
     /// Creates the state for flows that ask for `algorithm`.
-    pub fn new(algorithm: &str, silence: Option<Duration>) -> Foreign {
-        Foreign {
+    pub fn new(algorithm: &str, silence: Option<Duration>) -> CcpV1Client {
+        CcpV1Client {
             algorithm: Arc::from(algorithm),
             silence,
             heard: Time::ZERO,
@@ -81,17 +81,17 @@ impl Foreign {
     }
 
     /// Maximum length of the message for an event, bytes.
-    pub fn most(event: &Event<'_>) -> usize {
+    pub fn most(event: &WireEvent<'_>) -> usize {
         match event {
-            Event::Report { fields, .. } => 16 + 8 * fields.len(),
+            WireEvent::Report { fields, .. } => 16 + 8 * fields.len(),
             _ => v1::CREATE,
         }
     }
 
     /// Encodes an event, appending at most one message to `out`.
-    pub fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
+    pub fn event(&mut self, event: &WireEvent<'_>, out: &mut Vec<u8>) {
         match event {
-            Event::Ready { datapath } => {
+            WireEvent::Ready { datapath } => {
                 // A third of the agent timeout: one heartbeat may be lost and the next one late by
                 // an interval.
                 let every = datapath
@@ -100,13 +100,13 @@ impl Foreign {
                 self.heartbeat = every.map(|every| (self.heard, every));
                 v1::ready(out, datapath.id);
             }
-            Event::FlowOpened { flow, info } => {
+            WireEvent::FlowOpened { flow, info } => {
                 let number = self.number(*flow);
                 if let Err(why) = v1::create(out, number, &create(info)) {
                     tracing::warn!(flow, %why, "the agent cannot be told of a flow: it stays with the fallback");
                 }
             }
-            Event::Report {
+            WireEvent::Report {
                 flow,
                 program,
                 fields,
@@ -123,17 +123,17 @@ impl Foreign {
                     tracing::warn!(flow, %why, "a report cannot be said");
                 }
             }
-            Event::FlowClosed { flow, .. } => {
+            WireEvent::FlowClosed { flow, .. } => {
                 if let Some(known) = self.flows.remove(flow) {
                     self.by_number.remove(&known.number);
                     // Without fields it is short, and always fits.
                     let _ = v1::measure(out, known.number, known.program.unwrap_or(0), &[]);
                 }
             }
-            Event::Refused { flow, program, why } => {
+            WireEvent::Refused { flow, program, why } => {
                 tracing::warn!(flow, program, %why, "the datapath refused what the CCP agent asked, which cannot be told so");
             }
-            Event::Installed { .. } => {}
+            WireEvent::Installed { .. } => {}
         }
     }
 
@@ -142,8 +142,8 @@ impl Foreign {
         self.heard = now;
         for message in v1::messages(datagram) {
             match message? {
-                v1::Message::Install(install) => self.install(&install)?,
-                v1::Message::ChangeProgram {
+                v1::V1Message::Install(install) => self.install(&install)?,
+                v1::V1Message::ChangeProgram {
                     flow,
                     program,
                     updates,
@@ -162,13 +162,13 @@ impl Foreign {
                     known.program = Some(program);
                     let updates = decode(updates, Some(&code))?;
                     let uid = code.uid();
-                    self.commands.push_back(Command::SetProgram {
+                    self.commands.push_back(WireCommand::SetProgram {
                         flow: id,
                         uid,
                         updates,
                     });
                 }
-                v1::Message::UpdateField { flow, updates } => {
+                v1::V1Message::UpdateField { flow, updates } => {
                     let Some((id, known)) = self.find(flow) else {
                         continue;
                     };
@@ -176,22 +176,22 @@ impl Foreign {
                     let code = program.and_then(|number| self.programs.get(&number));
                     let updates = decode(updates, code.map(|code| &**code))?;
                     self.commands
-                        .push_back(Command::Update { flow: id, updates });
+                        .push_back(WireCommand::Update { flow: id, updates });
                 }
-                v1::Message::Create { .. } => return Err(not_an_agents(0)),
-                v1::Message::Measure { .. } => return Err(not_an_agents(1)),
-                v1::Message::Ready { .. } => return Err(not_an_agents(5)),
+                v1::V1Message::Create { .. } => return Err(not_an_agents(0)),
+                v1::V1Message::Measure { .. } => return Err(not_an_agents(1)),
+                v1::V1Message::Ready { .. } => return Err(not_an_agents(5)),
             }
         }
         Ok(())
     }
 
     /// Returns the next command for the datapath.
-    pub fn poll(&mut self) -> Option<Command> {
+    pub fn poll(&mut self) -> Option<WireCommand> {
         self.commands.pop_front()
     }
 
-    /// Time at which [`on_deadline`](Foreign::on_deadline) is due.
+    /// Time at which [`on_deadline`](CcpV1Client::on_deadline) is due.
     pub fn next_deadline(&self) -> Option<Time> {
         self.heartbeat.map(|(due, _)| due)
     }
@@ -210,7 +210,8 @@ impl Foreign {
             .is_none_or(|silence| now.since(self.heard) < silence)
         {
             let algorithm = self.algorithm.clone();
-            self.commands.push_back(Command::Heartbeat { algorithm });
+            self.commands
+                .push_back(WireCommand::Heartbeat { algorithm });
         }
     }
 
@@ -224,13 +225,13 @@ impl Foreign {
         self.programs.insert(install.program, program.clone());
         let algorithm = self.algorithm.clone();
         self.commands
-            .push_back(Command::Install { algorithm, program });
+            .push_back(WireCommand::Install { algorithm, program });
         Ok(())
     }
 
     /// The agent's number of the program with this identity on a flow; `None` for a program of an
     /// earlier agent.
-    fn agents(&self, known: &Known, uid: u32) -> Option<u32> {
+    fn agents(&self, known: &FlowRecord, uid: u32) -> Option<u32> {
         let has = |number: &u32| {
             self.programs
                 .get(number)
@@ -243,7 +244,7 @@ impl Foreign {
             .or_else(|| self.programs.keys().copied().find(|number| has(number)))
     }
 
-    fn find(&mut self, number: u32) -> Option<(u64, &mut Known)> {
+    fn find(&mut self, number: u32) -> Option<(u64, &mut FlowRecord)> {
         // An unknown flow ended while the command was in flight.
         let flow = *self.by_number.get(&number)?;
         Some((flow, self.flows.get_mut(&flow)?))
@@ -266,7 +267,7 @@ impl Foreign {
         let number = self.last;
         self.flows.insert(
             flow,
-            Known {
+            FlowRecord {
                 number,
                 program: None,
             },

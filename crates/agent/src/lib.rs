@@ -1,7 +1,7 @@
 //! Agent: runs congestion-control algorithms outside the datapath.
 //!
-//! [`Agent`] is a state machine: [`Event`](ccplane_wire::Event)s of datapaths go in,
-//! [`Command`](ccplane_wire::Command)s for them come out, and the driver passes the time. An
+//! [`Agent`] is a state machine: [`Event`](ccplane_wire::WireEvent)s of datapaths go in,
+//! [`Command`](ccplane_wire::WireCommand)s for them come out, and the driver passes the time. An
 //! algorithm implements [`Algorithm`].
 #![forbid(unsafe_code)]
 
@@ -20,16 +20,16 @@ mod program;
 mod report;
 mod tables;
 
-pub use agent::{AddError, Agent, AlgorithmStats, Options, UnknownAlgorithm};
-pub use algorithm::{Algorithm, Alone, DynAlgorithm, boxed};
-pub use ccp::{CcpDatapath, Heard, ccp_datapath, check_datagram};
+pub use agent::{AddError, Agent, AgentOptions, AlgorithmStats, UnknownAlgorithm};
+pub use algorithm::{Algorithm, DynAlgorithm, StandaloneProgram, boxed};
+pub use ccp::{CcpDatapath, DatagramContents, ccp_datapath, check_datagram};
 pub use ccplane_agent_derive::Fields;
 pub use ccplane_wire::{DatapathInfo, FlowInfo, FlowStats, Offer, Refusal, Tag, Tags};
 pub use control::Control;
 pub use fields::Fields;
 pub use flows::{DatapathId, FlowId};
-pub use foreign::Foreign;
-pub use lines::Allowed;
-pub use program::{Hosted, HostedProgram, Programs};
-pub use report::{Batch, Report};
+pub use foreign::CcpV1Client;
+pub use lines::LogPermit;
+pub use program::{HostedAlgorithm, HostedProgram, Programs};
+pub use report::{Report, ReportBatch};
 pub use tables::{MAX_PROGRAMS, MAX_VARS, TableId, Tables};

@@ -30,14 +30,14 @@ impl Default for LineBudget {
 
 /// Permission to write a line, with the number of lines suppressed before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Allowed {
+pub struct LogPermit {
     /// Lines suppressed since the last one written; `None` if there were none.
     pub suppressed: Option<u64>,
 }
 
 impl LineBudget {
     /// Takes a line from the budget; `None` if it is exhausted.
-    pub fn take(&mut self, now: Time) -> Option<Allowed> {
+    pub fn take(&mut self, now: Time) -> Option<LogPermit> {
         let new = now.since(self.refilled).as_nanos() / INTERVAL.as_nanos();
         if new > 0 {
             self.left = (u64::from(self.left) + new).min(u64::from(BURST)) as u32;
@@ -49,7 +49,7 @@ impl LineBudget {
         }
         self.left -= 1;
         let suppressed = std::mem::take(&mut self.suppressed);
-        Some(Allowed {
+        Some(LogPermit {
             suppressed: (suppressed > 0).then_some(suppressed),
         })
     }
@@ -58,12 +58,12 @@ impl LineBudget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Agent, DatapathId, Options};
+    use crate::{Agent, AgentOptions, DatapathId};
 
     #[test]
     fn a_flood_is_cut_and_counted() {
         let mut budget = LineBudget::default();
-        let lines: Vec<Allowed> = (0..10_000)
+        let lines: Vec<LogPermit> = (0..10_000)
             .filter_map(|us| budget.take(Time::from_micros(us * 1_000)))
             .collect();
         assert_eq!(lines[0].suppressed, None, "nothing was suppressed before");
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn datapaths_of_a_tenant_share_a_budget_that_outlives_them() {
-        let (mut agent, now) = (Agent::new(Options::default()), Time::ZERO);
+        let (mut agent, now) = (Agent::new(AgentOptions::default()), Time::ZERO);
         let mut lines = |datapath: u32, tenant: Option<&str>| {
             let id = DatapathId(datapath);
             if let Some(tenant) = tenant {

@@ -8,15 +8,15 @@ use ccplane_datapath::{Capabilities, Program};
 use ccplane_lang as lang;
 use ccplane_units::Duration;
 
-use crate::{Alone, Fields};
+use crate::{Fields, StandaloneProgram};
 
 /// Programs that an algorithm declares: names and sources in the datapath language.
 #[derive(Clone, Debug, Default)]
-pub struct Programs(Vec<Declared>);
+pub struct Programs(Vec<ProgramSource>);
 
 /// Program before compilation.
 #[derive(Clone, Debug)]
-pub(crate) struct Declared {
+pub(crate) struct ProgramSource {
     pub name: Cow<'static, str>,
     pub source: Cow<'static, str>,
     /// Struct into which its reports are read.
@@ -71,14 +71,14 @@ impl Programs {
         reports: Option<Reports>,
     ) {
         self.0.retain(|declared| declared.name != name);
-        self.0.push(Declared {
+        self.0.push(ProgramSource {
             name,
             source,
             reports,
         });
     }
 
-    pub(crate) fn declared(&self) -> &[Declared] {
+    pub(crate) fn declared(&self) -> &[ProgramSource] {
         &self.0
     }
 
@@ -92,7 +92,7 @@ impl Programs {
 
 /// Algorithm hosted by an agent, with the data that a driver needs to offer it to a datapath.
 #[derive(Debug)]
-pub struct Hosted {
+pub struct HostedAlgorithm {
     /// Name by which flows choose it.
     pub name: Arc<str>,
     /// Name among the kernel's congestion controls.
@@ -106,10 +106,10 @@ pub struct Hosted {
     /// Compiled programs.
     pub programs: Vec<HostedProgram>,
     /// Standalone program, if there is one.
-    pub alone: Option<Alone>,
+    pub alone: Option<StandaloneProgram>,
 }
 
-impl Hosted {
+impl HostedAlgorithm {
     /// Returns the standalone program, if there is one, and the index of the control variable that
     /// is set to 1 on a flow that was already live.
     pub fn alone(&self) -> Option<(&HostedProgram, Option<u8>)> {
@@ -153,11 +153,11 @@ pub struct HostedProgram {
 impl HostedProgram {
     pub(crate) fn compile(
         algorithm: &str,
-        declared: &Declared,
+        declared: &ProgramSource,
         taken: impl Fn(u32) -> bool,
     ) -> Result<HostedProgram, lang::Diagnostics> {
         let (name, source) = (&*declared.name, &*declared.source);
-        let compiled = lang::compile(source, &lang::Limits::default())?;
+        let compiled = lang::compile(source, &lang::ProgramLimits::default())?;
         let mut uid = fnv1a([algorithm, name, source]);
         while uid == 0 || taken(uid) {
             uid = uid.wrapping_add(1);

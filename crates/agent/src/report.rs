@@ -1,6 +1,6 @@
 //! Reports that an algorithm receives.
 
-use ccplane_wire::Event;
+use ccplane_wire::WireEvent;
 
 use crate::{Control, Fields, FlowId, HostedProgram};
 
@@ -54,21 +54,21 @@ impl<'a> Report<'a> {
 }
 
 /// Reports that arrived together, of one or more flows of an algorithm.
-pub struct Batch<'a, F> {
+pub struct ReportBatch<'a, F> {
     raw: Raw<'a>,
     states: &'a mut [Option<F>],
 }
 
-impl<'a, F> Batch<'a, F> {
-    pub(crate) fn new(raw: Raw<'a>, states: &'a mut [Option<F>]) -> Batch<'a, F> {
-        Batch { raw, states }
+impl<'a, F> ReportBatch<'a, F> {
+    pub(crate) fn new(raw: Raw<'a>, states: &'a mut [Option<F>]) -> ReportBatch<'a, F> {
+        ReportBatch { raw, states }
     }
 
     /// Returns the next report and the state of its flow, which becomes the flow of `control`.
     pub fn next(&mut self, control: &mut Control<'_>) -> Option<(&mut F, Report<'a>)> {
         loop {
             let (at, event) = self.raw.next()?;
-            let Event::Report {
+            let WireEvent::Report {
                 program: uid,
                 urgent,
                 fields,
@@ -114,14 +114,14 @@ impl<'a, F> Batch<'a, F> {
 
 /// Batch before the type of the flow state is known.
 pub struct Raw<'a> {
-    pub(crate) events: &'a [Event<'a>],
+    pub(crate) events: &'a [WireEvent<'a>],
     /// Index of the flow of each event; as long as `events`.
     pub(crate) flows: &'a [u32],
     pub(crate) programs: &'a [HostedProgram],
 }
 
 impl<'a> Raw<'a> {
-    fn next(&mut self) -> Option<(u32, &'a Event<'a>)> {
+    fn next(&mut self) -> Option<(u32, &'a WireEvent<'a>)> {
         let (event, events) = self.events.split_first()?;
         let (flow, flows) = self.flows.split_first()?;
         (self.events, self.flows) = (events, flows);

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use ccplane_datapath::{self as datapath, Capabilities, Flow, Limits, Program, ProgramTable};
+use ccplane_datapath::{
+    self as datapath, Capabilities, Flow, OperatorLimits, Program, ProgramTable,
+};
 use ccplane_units::Time;
-use ccplane_wire::{Command, DatapathInfo, Event, Refusal};
+use ccplane_wire::{DatapathInfo, Refusal, WireCommand, WireEvent};
 
 /// Maximum programs per algorithm; further ones are refused.
 pub const MAX_PROGRAMS: usize = 8;
@@ -42,7 +44,7 @@ impl TableId {
 
 impl Tables {
     /// Creates an empty set for a datapath with these capabilities and the operator's limits.
-    pub fn new(limits: Limits, capabilities: Capabilities) -> Tables {
+    pub fn new(limits: OperatorLimits, capabilities: Capabilities) -> Tables {
         Tables {
             tables: Vec::new(),
             nobody: Box::new(ProgramTable::new(limits, capabilities)),
@@ -76,21 +78,21 @@ impl Tables {
     pub fn handle<'f>(
         &mut self,
         now: Time,
-        command: &Command,
+        command: &WireCommand,
         find: impl FnOnce(u64) -> Option<(&'f mut Flow<MAX_VARS>, &'f mut TableId)>,
-    ) -> Option<Event<'static>> {
+    ) -> Option<WireEvent<'static>> {
         let (number, uid, command) = match command {
-            Command::Install { algorithm, program } => {
+            WireCommand::Install { algorithm, program } => {
                 return Some(self.install(algorithm, program));
             }
-            Command::Offer(_) => return None,
-            Command::Heartbeat { algorithm } => {
+            WireCommand::Offer(_) => return None,
+            WireCommand::Heartbeat { algorithm } => {
                 if let Some(table) = self.table_of(algorithm) {
                     table.heartbeat(now);
                 }
                 return None;
             }
-            Command::SetProgram { flow, uid, updates } => {
+            WireCommand::SetProgram { flow, uid, updates } => {
                 let updates = updates.as_slice();
                 (
                     *flow,
@@ -98,14 +100,14 @@ impl Tables {
                     datapath::Command::SetProgram { uid: *uid, updates },
                 )
             }
-            Command::Update { flow, updates } => {
+            WireCommand::Update { flow, updates } => {
                 (*flow, 0, datapath::Command::Update(updates.as_slice()))
             }
-            Command::Release { flow } => (*flow, 0, datapath::Command::Release),
+            WireCommand::Release { flow } => (*flow, 0, datapath::Command::Release),
         };
         let found = find(number).ok_or(Refusal::UnknownFlow);
         let applied = found.and_then(|(flow, table)| self.apply(now, &command, flow, table));
-        applied.err().map(|why| Event::Refused {
+        applied.err().map(|why| WireEvent::Refused {
             flow: Some(number),
             program: uid,
             why,
@@ -133,15 +135,15 @@ impl Tables {
         Ok(())
     }
 
-    fn install(&mut self, algorithm: &Arc<str>, program: &Program) -> Event<'static> {
+    fn install(&mut self, algorithm: &Arc<str>, program: &Program) -> WireEvent<'static> {
         let uid = program.uid();
         let installed = match self.table_of(algorithm) {
             Some(table) => table.install(program.clone()).map_err(Refusal::from),
             None => Err(Refusal::TableFull),
         };
         match installed {
-            Ok(()) => Event::Installed { program: uid },
-            Err(why) => Event::Refused {
+            Ok(()) => WireEvent::Installed { program: uid },
+            Err(why) => WireEvent::Refused {
                 flow: None,
                 program: uid,
                 why,
@@ -185,17 +187,17 @@ impl Tables {
 
 #[cfg(test)]
 mod tests {
-    use ccplane_lang::Limits as Language;
+    use ccplane_lang::ProgramLimits as Language;
     use ccplane_wire::Updates;
 
     use super::*;
 
     const NOW: Time = Time::from_micros(1_000);
 
-    fn install(algorithm: &str, uid: u32) -> Command {
+    fn install(algorithm: &str, uid: u32) -> WireCommand {
         let source = "(def (Report (volatile acked 0)) (gain 1)) (when true (:= Report.acked gain) (report))";
         let program = ccplane_lang::compile(source, &Language::default()).expect("it compiles");
-        Command::Install {
+        WireCommand::Install {
             algorithm: algorithm.into(),
             program: Arc::new(program.code().with_uid(uid)),
         }
@@ -205,8 +207,8 @@ mod tests {
         std::iter::empty().collect()
     }
 
-    fn set(uid: u32) -> Command {
-        Command::SetProgram {
+    fn set(uid: u32) -> WireCommand {
+        WireCommand::SetProgram {
             flow: 1,
             uid,
             updates: nothing(),
@@ -215,9 +217,9 @@ mod tests {
 
     #[test]
     fn a_flow_runs_the_program_it_was_set_to_under_the_heartbeat_of_its_algorithm() {
-        let mut tables = Tables::new(Limits::default(), Capabilities::CWND);
+        let mut tables = Tables::new(OperatorLimits::default(), Capabilities::CWND);
         let (mut flow, mut table) = (Flow::new(NOW, 10_000), TableId::NOBODY);
-        let mut tell = |tables: &mut Tables, command: &Command| {
+        let mut tell = |tables: &mut Tables, command: &WireCommand| {
             let answer = tables.handle(NOW, command, |number| {
                 (number == 1).then_some((&mut flow, &mut table))
             });
@@ -225,11 +227,11 @@ mod tests {
         };
         for (algorithm, uid) in [("one", 10), ("other", 20)] {
             let (answer, _) = tell(&mut tables, &install(algorithm, uid));
-            assert_eq!(answer, Some(Event::Installed { program: uid }));
+            assert_eq!(answer, Some(WireEvent::Installed { program: uid }));
         }
         let other = "other".into();
         assert_eq!(
-            tell(&mut tables, &Command::Heartbeat { algorithm: other }).0,
+            tell(&mut tables, &WireCommand::Heartbeat { algorithm: other }).0,
             None
         );
         let (answer, table) = tell(&mut tables, &set(20));
@@ -240,7 +242,7 @@ mod tests {
         let (answer, table) = tell(&mut tables, &set(10));
         assert_eq!((answer, tables.of(table).last_heartbeat()), (None, None));
         let (answer, after) = tell(&mut tables, &set(30));
-        let refused = Event::Refused {
+        let refused = WireEvent::Refused {
             flow: Some(1),
             program: 30,
             why: Refusal::UnknownProgram(30),
@@ -254,15 +256,19 @@ mod tests {
 
     #[test]
     fn names_without_end_fill_no_memory() {
-        let mut tables = Tables::new(Limits::default(), Capabilities::CWND);
-        let tell = |tables: &mut Tables, command: &Command| tables.handle(NOW, command, |_| None);
+        let mut tables = Tables::new(OperatorLimits::default(), Capabilities::CWND);
+        let tell =
+            |tables: &mut Tables, command: &WireCommand| tables.handle(NOW, command, |_| None);
         assert_eq!(
             tell(&mut tables, &install("first", 1)),
-            Some(Event::Installed { program: 1 })
+            Some(WireEvent::Installed { program: 1 })
         );
         for n in 0..1_000 {
             let algorithm = n.to_string().into();
-            assert_eq!(tell(&mut tables, &Command::Heartbeat { algorithm }), None);
+            assert_eq!(
+                tell(&mut tables, &WireCommand::Heartbeat { algorithm }),
+                None
+            );
         }
         assert_eq!(tables.tables.len(), MAX_ALGORITHMS);
         // New algorithms replace those without programs.
@@ -271,9 +277,9 @@ mod tests {
         assert!(
             taken
                 .into_iter()
-                .all(|answer| matches!(answer, Some(Event::Installed { .. })))
+                .all(|answer| matches!(answer, Some(WireEvent::Installed { .. })))
         );
-        let refused = Event::Refused {
+        let refused = WireEvent::Refused {
             flow: None,
             program: 100,
             why: Refusal::TableFull,
@@ -287,27 +293,27 @@ mod tests {
 
     #[test]
     fn a_flow_is_released_whatever_it_runs() {
-        let mut tables = Tables::new(Limits::default(), Capabilities::CWND);
+        let mut tables = Tables::new(OperatorLimits::default(), Capabilities::CWND);
         tables.handle(NOW, &install("one", 10), |_| None);
         tables.handle(
             NOW,
-            &Command::Heartbeat {
+            &WireCommand::Heartbeat {
                 algorithm: "one".into(),
             },
             |_| None,
         );
         let (mut flow, mut table) = (Flow::new(NOW, 10_000), TableId::NOBODY);
         for command in [
-            Command::Release { flow: 1 },
+            WireCommand::Release { flow: 1 },
             set(10),
-            Command::Release { flow: 1 },
+            WireCommand::Release { flow: 1 },
         ] {
             let answer = tables.handle(NOW, &command, |_| Some((&mut flow, &mut table)));
             assert_eq!(answer, None, "{command:?}");
         }
         assert_eq!(flow.program_uid(), None);
-        let gone = tables.handle(NOW, &Command::Release { flow: 2 }, |_| None);
-        let refused = Event::Refused {
+        let gone = tables.handle(NOW, &WireCommand::Release { flow: 2 }, |_| None);
+        let refused = WireEvent::Refused {
             flow: Some(2),
             program: 0,
             why: Refusal::UnknownFlow,
@@ -317,15 +323,15 @@ mod tests {
 
     #[test]
     fn what_cannot_be_done_is_refused() {
-        let mut tables = Tables::new(Limits::default(), Capabilities::CWND);
+        let mut tables = Tables::new(OperatorLimits::default(), Capabilities::CWND);
         let (mut flow, mut table) = (Flow::new(NOW, 10_000), TableId::NOBODY);
-        let update = |flow| Command::Update {
+        let update = |flow| WireCommand::Update {
             flow,
             updates: nothing(),
         };
         let refused = |flow, why| {
             let program = 0;
-            Some(Event::Refused { flow, program, why })
+            Some(WireEvent::Refused { flow, program, why })
         };
         let gone = tables.handle(NOW, &update(2), |_| None);
         assert_eq!(gone, refused(Some(2), Refusal::UnknownFlow));
@@ -338,7 +344,7 @@ mod tests {
         assert!(
             matches!(
                 full,
-                Some(Event::Refused {
+                Some(WireEvent::Refused {
                     flow: None,
                     program: 99,
                     ..

@@ -2,10 +2,10 @@
 
 use crate::support::{Bench, FIRST, HERE, NOW, datapath, info, targets};
 use ccplane_agent::{
-    Agent, Algorithm, Batch, Control, FlowInfo, FlowStats, Options, Programs, Report,
+    Agent, AgentOptions, Algorithm, Control, FlowInfo, FlowStats, Programs, Report, ReportBatch,
 };
 use ccplane_units::{Bytes, Duration};
-use ccplane_wire::Event;
+use ccplane_wire::WireEvent;
 use std::ops::RangeInclusive;
 
 #[test]
@@ -13,7 +13,7 @@ fn a_batch_notices_a_program_that_changed_within_it() {
     let mut bench = Bench::new();
     bench.open(1);
     bench.on_report(|_, control| control.program("second", &[]));
-    let report = |fields| Event::Report {
+    let report = |fields| WireEvent::Report {
         flow: 1,
         program: bench.first,
         urgent: true,
@@ -38,7 +38,7 @@ fn hosting(
     fallback_after: Option<Duration>,
     flows: RangeInclusive<u64>,
 ) -> (Agent, u32) {
-    let mut agent = Agent::new(Options::default());
+    let mut agent = Agent::new(AgentOptions::default());
     agent.add(algorithm).expect("it compiles");
     let uid = agent
         .hosted()
@@ -46,12 +46,12 @@ fn hosting(
         .map(|p| p.uid)
         .next();
     let datapath = datapath(fallback_after);
-    agent.handle(NOW, HERE, Event::Ready { datapath });
+    agent.handle(NOW, HERE, WireEvent::Ready { datapath });
     flows.for_each(|flow| {
         agent.handle(
             NOW,
             HERE,
-            Event::FlowOpened {
+            WireEvent::FlowOpened {
                 flow,
                 info: info(""),
             },
@@ -91,7 +91,7 @@ impl Algorithm for Together {
         panic!("on_reports takes all");
     }
 
-    fn on_reports(&mut self, batch: &mut Batch<'_, u64>, control: &mut Control<'_>) {
+    fn on_reports(&mut self, batch: &mut ReportBatch<'_, u64>, control: &mut Control<'_>) {
         let mut total = 0;
         while let Some((sum, report)) = batch.next(control) {
             *sum += report.get("acked").unwrap_or(0);
@@ -104,13 +104,13 @@ impl Algorithm for Together {
 #[test]
 fn a_batch_reaches_the_algorithm_as_one() {
     let (mut agent, uid) = hosting(Together, None, 1..=3);
-    let report = |flow, fields| Event::Report {
+    let report = |flow, fields| WireEvent::Report {
         flow,
         program: uid,
         urgent: false,
         fields,
     };
-    let closed = Event::FlowClosed {
+    let closed = WireEvent::FlowClosed {
         flow: 2,
         stats: FlowStats::default(),
     };
@@ -162,7 +162,7 @@ fn a_report_and_its_answer_allocate_nothing() {
             agent.handle(
                 NOW,
                 HERE,
-                Event::Report {
+                WireEvent::Report {
                     flow,
                     program: uid,
                     urgent: false,

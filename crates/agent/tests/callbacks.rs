@@ -2,9 +2,9 @@
 
 use crate::support::{Bench, HERE, NOW, targets};
 use ccplane_agent::{FlowId, FlowStats, Refusal};
-use ccplane_datapath::Target;
+use ccplane_datapath::CommandTarget;
 use ccplane_units::{Bytes, Duration, Rate};
-use ccplane_wire::{Command, Event};
+use ccplane_wire::{WireCommand, WireEvent};
 
 #[test]
 fn what_a_callback_sets_is_one_command() {
@@ -12,8 +12,8 @@ fn what_a_callback_sets_is_one_command() {
     bench.open(1);
     let open = bench.commands();
     assert_eq!(open.len(), 1);
-    assert!(matches!(open[0], Command::SetProgram { flow: 1, uid, .. } if uid == bench.first));
-    assert_eq!(targets(&open[0]), [(Target::Var(2), 5)]);
+    assert!(matches!(open[0], WireCommand::SetProgram { flow: 1, uid, .. } if uid == bench.first));
+    assert_eq!(targets(&open[0]), [(CommandTarget::Var(2), 5)]);
 
     bench.on_report(|report, control| {
         assert_eq!(
@@ -32,10 +32,10 @@ fn what_a_callback_sets_is_one_command() {
     });
     bench.report(1, bench.first, &[3, 4]);
     let all = [
-        (Target::Cwnd, 14),
-        (Target::Rate, u64::MAX),
-        (Target::Ssthresh, 12),
-        (Target::Var(3), 13),
+        (CommandTarget::Cwnd, 14),
+        (CommandTarget::Rate, u64::MAX),
+        (CommandTarget::Ssthresh, 12),
+        (CommandTarget::Var(3), 13),
     ];
     let commands = bench.commands();
     assert_eq!(commands.len(), 1);
@@ -70,7 +70,7 @@ fn what_an_algorithm_says_of_a_flow_is_kept_until_the_flow_closes() {
     let stats = FlowStats::default();
     bench
         .agent
-        .handle(NOW, HERE, Event::FlowClosed { flow: 1, stats });
+        .handle(NOW, HERE, WireEvent::FlowClosed { flow: 1, stats });
     assert!(bench.agent.gauges(flow).is_empty());
 }
 
@@ -87,12 +87,12 @@ fn a_report_that_crossed_a_change_of_program_is_dropped_and_counted() {
     let commands: Vec<_> = bench.commands().into_iter().skip(1).collect();
     assert_eq!(
         targets(&commands[0]),
-        [(Target::Var(2), 9)],
+        [(CommandTarget::Var(2), 9)],
         "of the old program, before the change"
     );
     assert_eq!(
         targets(&commands[1]),
-        [(Target::Var(1), 7)],
+        [(CommandTarget::Var(1), 7)],
         "of the new program, with the change"
     );
     bench.log();
@@ -113,7 +113,7 @@ fn reports_with_the_wrong_fields_and_of_unknown_flows_are_counted() {
     bench.report(1, bench.first, &[1]);
     bench.report(1, bench.first, &[1, 2, 3]);
     bench.report(2, bench.first, &[1, 2]);
-    bench.event(Event::FlowClosed {
+    bench.event(WireEvent::FlowClosed {
         flow: 3,
         stats: FlowStats::default(),
     });
@@ -149,23 +149,23 @@ fn a_refusal_reaches_the_flow_it_is_for() {
     let mut bench = Bench::new();
     bench.open(1);
     bench.log();
-    bench.event(Event::Refused {
+    bench.event(WireEvent::Refused {
         flow: Some(1),
         program: bench.first,
         why: Refusal::TableFull,
     });
-    bench.event(Event::Refused {
+    bench.event(WireEvent::Refused {
         flow: None,
         program: bench.first,
         why: Refusal::TableFull,
     });
-    bench.event(Event::Refused {
+    bench.event(WireEvent::Refused {
         flow: Some(8),
         program: bench.first,
         why: Refusal::TableFull,
     });
     // A flow of an earlier agent.
-    bench.event(Event::Refused {
+    bench.event(WireEvent::Refused {
         flow: Some(1),
         program: 0,
         why: Refusal::UnknownFlow,
@@ -185,7 +185,7 @@ fn a_flow_whose_new_program_is_refused_goes_on_with_the_old_one() {
     bench.open(1);
     bench.on_report(|_, control| control.program("second", &[]));
     bench.report(1, bench.first, &[1, 1]);
-    bench.event(Event::Refused {
+    bench.event(WireEvent::Refused {
         flow: Some(1),
         program: bench.second,
         why: Refusal::UnknownProgram(bench.second),
@@ -232,7 +232,7 @@ fn the_timer_comes_once_at_its_time_and_steers_flows_by_number() {
         1,
         "a callback without a flow of its own sets nothing"
     );
-    assert_eq!(targets(&commands[0]), [(Target::Cwnd, 5)]);
+    assert_eq!(targets(&commands[0]), [(CommandTarget::Cwnd, 5)]);
     assert_eq!(bench.agent.next_deadline(), None);
 }
 
@@ -248,14 +248,14 @@ fn a_flow_that_is_released_says_nothing_more_and_comes_back_with_a_program() {
     });
     bench.commands();
     bench.report(1, bench.first, &[1, 1]);
-    assert_eq!(bench.commands(), [Command::Release { flow: 1 }]);
+    assert_eq!(bench.commands(), [WireCommand::Release { flow: 1 }]);
     bench.log();
     // A report in flight at the release is dropped.
     bench.report(1, bench.first, &[1, 1]);
     assert_eq!((bench.log(), bench.commands()), (Vec::new(), Vec::new()));
     // A datapath without support for release refuses it for each flow.
     for _ in 0..2 {
-        bench.event(Event::Refused {
+        bench.event(WireEvent::Refused {
             flow: Some(1),
             program: 0,
             why: Refusal::NoRelease,
@@ -277,7 +277,7 @@ fn a_flow_that_is_released_says_nothing_more_and_comes_back_with_a_program() {
     bench.report(1, bench.first, &[1, 1]);
     let commands = bench.commands();
     assert!(
-        matches!(&commands[..], [Command::SetProgram { flow: 1, uid, .. }] if *uid == bench.second),
+        matches!(&commands[..], [WireCommand::SetProgram { flow: 1, uid, .. }] if *uid == bench.second),
         "{commands:?}"
     );
 }

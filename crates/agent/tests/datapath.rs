@@ -3,14 +3,16 @@
 
 use std::sync::{Arc, Mutex};
 
-use ccplane_agent::datapath::{Brought, Datapath, Delays, Here, Shared, Way, note};
-use ccplane_agent::{
-    Agent, Algorithm, Batch, Control, DatapathId, FlowInfo, FlowStats, Options, Programs, Report,
-    Tables,
+use ccplane_agent::datapath::{
+    AgentChannel, Datapath, DatapathCore, Delays, Incoming, InlineChannel, note,
 };
-use ccplane_datapath::{Capabilities, Limits, Outcome, Signals, SteeredFlow, Transport};
+use ccplane_agent::{
+    Agent, AgentOptions, Algorithm, Control, DatapathId, FlowInfo, FlowStats, Programs, Report,
+    ReportBatch, Tables,
+};
+use ccplane_datapath::{Capabilities, OperatorLimits, Outcome, Signals, SteeredFlow, Transport};
 use ccplane_units::{Bytes, Duration, Rate, Time};
-use ccplane_wire::{Command, Event, Updates};
+use ccplane_wire::{Updates, WireCommand, WireEvent};
 
 /// Program that reports at every ACK.
 const PROGRAM: &str = "(def (Report (volatile acked 0)))\n(when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (report))";
@@ -41,7 +43,7 @@ impl Algorithm for Keeper {
         control.cwnd(Bytes::new(report.at(0).unwrap_or(0)));
     }
 
-    fn on_reports(&mut self, batch: &mut Batch<'_, ()>, control: &mut Control<'_>) {
+    fn on_reports(&mut self, batch: &mut ReportBatch<'_, ()>, control: &mut Control<'_>) {
         let mut together = 0;
         while let Some((flow, report)) = batch.next(control) {
             self.on_report(flow, &report, control);
@@ -56,13 +58,13 @@ impl Algorithm for Keeper {
 }
 
 /// Returns a datapath with three flows, at 1 ms.
-fn three(keeper: Keeper, delays: Delays) -> (Datapath<Here>, Time) {
-    let mut agent = Agent::new(Options::default());
+fn three(keeper: Keeper, delays: Delays) -> (Datapath<InlineChannel>, Time) {
+    let mut agent = Agent::new(AgentOptions::default());
     agent.add(keeper).expect("it compiles");
-    let way = Here::after(agent, DatapathId(0), delays);
+    let way = InlineChannel::after(agent, DatapathId(0), delays);
     let mut now = Time::from_micros(1_000);
-    let tables = Tables::new(Limits::default(), Capabilities::CWND);
-    let mut datapath = Datapath::new(now, Shared::new(1, "test", tables, way));
+    let tables = Tables::new(OperatorLimits::default(), Capabilities::CWND);
+    let mut datapath = Datapath::new(now, DatapathCore::new(1, "test", tables, way));
     for flow in 1..=3 {
         datapath.open(now, flow, FlowInfo::default());
     }
@@ -74,7 +76,7 @@ fn three(keeper: Keeper, delays: Delays) -> (Datapath<Here>, Time) {
     (datapath, now)
 }
 
-fn ack(datapath: &mut Datapath<Here>, now: Time, flow: u64, bytes_acked: u64) -> Outcome {
+fn ack(datapath: &mut Datapath<InlineChannel>, now: Time, flow: u64, bytes_acked: u64) -> Outcome {
     let transport = Transport {
         cwnd: 1_000_000,
         rate: 0,
@@ -159,12 +161,12 @@ fn a_report_and_its_answer_allocate_nothing() {
 fn a_boxed_way_is_the_way() {
     let keeper = Keeper::default();
     let (batches, ends) = (Arc::clone(&keeper.batches), Arc::clone(&keeper.ends));
-    let mut agent = Agent::new(Options::default());
+    let mut agent = Agent::new(AgentOptions::default());
     agent.add(keeper).expect("it compiles");
-    let way: Box<dyn Way> = Box::new(Here::new(agent));
+    let way: Box<dyn AgentChannel> = Box::new(InlineChannel::new(agent));
     let now = Time::from_micros(1_000);
-    let tables = Tables::new(Limits::default(), Capabilities::CWND);
-    let mut datapath = Datapath::new(now, Shared::new(1, "test", tables, way));
+    let tables = Tables::new(OperatorLimits::default(), Capabilities::CWND);
+    let mut datapath = Datapath::new(now, DatapathCore::new(1, "test", tables, way));
     datapath.open(now, 1, FlowInfo::default());
     datapath.turn(now);
     datapath.turn(now);
@@ -254,12 +256,12 @@ fn what_a_call_came_to_is_noted_for_a_new_agent() {
 #[test]
 fn what_is_not_reported_yet_can_be_read() {
     struct Full;
-    impl Way for Full {
-        fn report(&mut self, _: Time, _: &Event<'_>) -> bool {
+    impl AgentChannel for Full {
+        fn report(&mut self, _: Time, _: &WireEvent<'_>) -> bool {
             false
         }
-        fn tell(&mut self, _: Time, _: Event<'static>) {}
-        fn bring(&mut self, _: Time) -> Option<Brought> {
+        fn tell(&mut self, _: Time, _: WireEvent<'static>) {}
+        fn bring(&mut self, _: Time) -> Option<Incoming> {
             None
         }
         fn next_deadline(&self) -> Option<Time> {
@@ -267,20 +269,20 @@ fn what_is_not_reported_yet_can_be_read() {
         }
     }
     let now = Time::from_micros(1_000);
-    let tables = Tables::new(Limits::default(), Capabilities::CWND);
-    let mut shared = Shared::new(1, "test", tables, Full);
+    let tables = Tables::new(OperatorLimits::default(), Capabilities::CWND);
+    let mut shared = DatapathCore::new(1, "test", tables, Full);
     let mut local = shared.open(now, 1, FlowInfo::default(), ());
     assert_eq!(shared.unreported(&local), [0; 0]);
-    let program = ccplane_lang::compile(PROGRAM, &ccplane_lang::Limits::default());
+    let program = ccplane_lang::compile(PROGRAM, &ccplane_lang::ProgramLimits::default());
     let program = Arc::new(program.expect("it compiles").code().with_uid(5));
     let algorithm: Arc<str> = "keeper".into();
     for command in [
-        Command::Install {
+        WireCommand::Install {
             algorithm: Arc::clone(&algorithm),
             program,
         },
-        Command::Heartbeat { algorithm },
-        Command::SetProgram {
+        WireCommand::Heartbeat { algorithm },
+        WireCommand::SetProgram {
             flow: 1,
             uid: 5,
             updates: Updates::default(),

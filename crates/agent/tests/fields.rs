@@ -2,10 +2,11 @@
 
 use crate::support::{HERE, NOW, datapath, info};
 use ccplane_agent::{
-    AddError, Agent, Algorithm, Control, Fields, FlowInfo, FlowStats, Options, Programs, Report,
+    AddError, Agent, AgentOptions, Algorithm, Control, Fields, FlowInfo, FlowStats, Programs,
+    Report,
 };
 use ccplane_datapath::Capabilities;
-use ccplane_wire::Event;
+use ccplane_wire::WireEvent;
 
 #[derive(Debug, PartialEq, Fields)]
 struct Round {
@@ -54,7 +55,7 @@ fn read(
     fields: &[u64],
 ) -> Result<Option<Round>, AddError> {
     let (sender, seen) = std::sync::mpsc::channel();
-    let mut agent = Agent::new(Options::default());
+    let mut agent = Agent::new(AgentOptions::default());
     agent.add(Reads(programs, sender))?;
     let uid = agent
         .hosted()
@@ -62,14 +63,14 @@ fn read(
         .map(|program| program.uid)
         .next();
     let events = [
-        Event::Ready {
+        WireEvent::Ready {
             datapath: datapath(None),
         },
-        Event::FlowOpened {
+        WireEvent::FlowOpened {
             flow: 1,
             info: info("reads"),
         },
-        Event::Report {
+        WireEvent::Report {
             flow: 1,
             program: uid.expect("a program"),
             urgent: false,
@@ -82,7 +83,7 @@ fn read(
     agent.handle(
         NOW,
         HERE,
-        Event::FlowClosed {
+        WireEvent::FlowClosed {
             flow: 1,
             stats: FlowStats::default(),
         },

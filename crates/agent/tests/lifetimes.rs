@@ -1,21 +1,21 @@
 //! Life cycle of algorithms, datapaths and flows.
 
-use crate::support::{Bench, FIRST, HERE, NOW, Script, Scripted, datapath, info};
+use crate::support::{Bench, FIRST, HERE, NOW, Script, ScriptedAlgorithm, datapath, info};
 use ccplane_agent::{
-    AddError, Agent, Algorithm, Control, DatapathInfo, FlowInfo, FlowStats, Options, Programs,
+    AddError, Agent, AgentOptions, Algorithm, Control, DatapathInfo, FlowInfo, FlowStats, Programs,
     Report, UnknownAlgorithm,
 };
-use ccplane_datapath::{Capabilities, Target, Update};
+use ccplane_datapath::{Capabilities, CommandTarget, Update};
 use ccplane_units::{Bytes, Duration, Rate};
-use ccplane_wire::{Command, Event};
+use ccplane_wire::{WireCommand, WireEvent};
 
 #[test]
 fn several_algorithms_each_with_its_own_program_of_the_same_name() {
-    let mut agent = Agent::new(Options {
+    let mut agent = Agent::new(AgentOptions {
         unknown: UnknownAlgorithm::Refuse,
     });
     for name in ["one", "two"] {
-        let scripted = Scripted {
+        let scripted = ScriptedAlgorithm {
             name,
             needs: Capabilities::CWND,
             script: Script::default(),
@@ -35,14 +35,14 @@ fn several_algorithms_each_with_its_own_program_of_the_same_name() {
     agent.handle(
         NOW,
         HERE,
-        Event::Ready {
+        WireEvent::Ready {
             datapath: datapath(None),
         },
     );
     let said: Vec<_> = std::iter::from_fn(|| agent.poll())
         .map(|(_, command)| match command {
-            Command::Offer(offer) => offer.name.to_string(),
-            Command::Install { algorithm, .. } => format!("a program of {algorithm}"),
+            WireCommand::Offer(offer) => offer.name.to_string(),
+            WireCommand::Install { algorithm, .. } => format!("a program of {algorithm}"),
             other => panic!("{other:?}"),
         })
         .collect();
@@ -62,7 +62,7 @@ fn several_algorithms_each_with_its_own_program_of_the_same_name() {
         agent.handle(
             NOW,
             HERE,
-            Event::FlowOpened {
+            WireEvent::FlowOpened {
                 flow,
                 info: info(algorithm),
             },
@@ -70,7 +70,7 @@ fn several_algorithms_each_with_its_own_program_of_the_same_name() {
     }
     let set: Vec<_> = std::iter::from_fn(|| agent.poll())
         .map(|(_, command)| match command {
-            Command::SetProgram { flow, uid, .. } => (flow, uid),
+            WireCommand::SetProgram { flow, uid, .. } => (flow, uid),
             other => panic!("{other:?}"),
         })
         .collect();
@@ -91,10 +91,10 @@ fn an_agent_that_restarts_meets_its_programs_under_the_same_numbers() {
 #[test]
 fn what_a_datapath_lacks_is_named_when_a_flow_opens() {
     let script = Script::default();
-    let mut agent = Agent::new(Options::default());
+    let mut agent = Agent::new(AgentOptions::default());
     let needs = Capabilities::CWND.with(Capabilities::ECN);
     agent
-        .add(Scripted {
+        .add(ScriptedAlgorithm {
             name: "scripted",
             needs,
             script: script.clone(),
@@ -103,14 +103,14 @@ fn what_a_datapath_lacks_is_named_when_a_flow_opens() {
     agent.handle(
         NOW,
         HERE,
-        Event::Ready {
+        WireEvent::Ready {
             datapath: datapath(None),
         },
     );
     agent.handle(
         NOW,
         HERE,
-        Event::FlowOpened {
+        WireEvent::FlowOpened {
             flow: 1,
             info: info("scripted"),
         },
@@ -134,7 +134,7 @@ fn a_live_flow_is_taken_over_from_its_window() {
         cwnd: Bytes::new(99_000),
         ..info("scripted")
     };
-    bench.event(Event::FlowOpened {
+    bench.event(WireEvent::FlowOpened {
         flow: 1,
         info: live,
     });
@@ -165,9 +165,9 @@ fn closing_gives_the_totals_and_a_lost_datapath_closes_its_flows() {
         bytes_acked: Bytes::new(77),
         ..FlowStats::default()
     };
-    bench.event(Event::FlowClosed { flow: 2, stats });
+    bench.event(WireEvent::FlowClosed { flow: 2, stats });
     bench.log();
-    bench.event(Event::FlowClosed { flow: 2, stats });
+    bench.event(WireEvent::FlowClosed { flow: 2, stats });
     assert_eq!(bench.agent.orphan_events(), 1, "closed once");
     bench.agent.disconnected(HERE);
     assert_eq!(bench.log().len(), 2);
@@ -183,7 +183,7 @@ fn a_datapath_that_says_ready_again_has_lost_its_flows() {
     let mut bench = Bench::new();
     bench.open(1);
     bench.commands();
-    bench.event(Event::Ready {
+    bench.event(WireEvent::Ready {
         datapath: datapath(None),
     });
     assert_eq!(bench.agent.flows(), 0);
@@ -197,10 +197,10 @@ fn a_datapath_that_says_ready_again_has_lost_its_flows() {
 #[test]
 fn heartbeats_come_three_times_in_the_fallback_time() {
     let mut bench = Bench::new();
-    bench.event(Event::Ready {
+    bench.event(WireEvent::Ready {
         datapath: datapath(Some(Duration::from_millis(300))),
     });
-    let is_heartbeat = |command: &Command| matches!(command, Command::Heartbeat { algorithm } if **algorithm == *"scripted");
+    let is_heartbeat = |command: &WireCommand| matches!(command, WireCommand::Heartbeat { algorithm } if **algorithm == *"scripted");
     assert_eq!(
         bench.commands().iter().filter(|c| is_heartbeat(c)).count(),
         1,
@@ -222,7 +222,7 @@ fn heartbeats_come_three_times_in_the_fallback_time() {
 #[test]
 fn a_datapath_that_allows_no_silence_does_not_keep_the_agent_busy() {
     let mut bench = Bench::new();
-    bench.event(Event::Ready {
+    bench.event(WireEvent::Ready {
         datapath: datapath(Some(Duration::from_nanos(1))),
     });
     let (mut calls, mut now) = (0, NOW);
@@ -253,7 +253,7 @@ fn a_program_with_an_error_is_named() {
         fn open(&mut self, _: &FlowInfo, _: &mut Control<'_>) {}
         fn on_report(&mut self, (): &mut (), _: &Report<'_>, _: &mut Control<'_>) {}
     }
-    let mut agent = Agent::new(Options::default());
+    let mut agent = Agent::new(AgentOptions::default());
     let Err(AddError::Program {
         algorithm, program, ..
     }) = agent.add(Wrong)
@@ -263,7 +263,7 @@ fn a_program_with_an_error_is_named() {
     assert_eq!((&*algorithm, &*program), ("wrong", "bad"));
     assert_eq!(agent.hosted().count(), 0);
 
-    let scripted = || Scripted {
+    let scripted = || ScriptedAlgorithm {
         name: "x",
         needs: Capabilities::CWND,
         script: Script::default(),
@@ -278,8 +278,8 @@ fn an_algorithm_without_a_pace_does_not_inherit_one() {
         (Capabilities::CWND, true),
         (Capabilities::CWND.with(Capabilities::PACING), false),
     ] {
-        let mut agent = Agent::new(Options::default());
-        let scripted = Scripted {
+        let mut agent = Agent::new(AgentOptions::default());
+        let scripted = ScriptedAlgorithm {
             name: "one",
             needs,
             script: Script::default(),
@@ -289,7 +289,7 @@ fn an_algorithm_without_a_pace_does_not_inherit_one() {
             capabilities: Capabilities(u64::MAX),
             ..datapath(None)
         };
-        agent.handle(NOW, HERE, Event::Ready { datapath });
+        agent.handle(NOW, HERE, WireEvent::Ready { datapath });
         while agent.poll().is_some() {}
         let rate = Rate::from_bytes_per_sec(3_000);
         for (flow, live, rate, freed) in [
@@ -302,13 +302,13 @@ fn an_algorithm_without_a_pace_does_not_inherit_one() {
                 rate,
                 ..info("one")
             };
-            agent.handle(NOW, HERE, Event::FlowOpened { flow, info });
+            agent.handle(NOW, HERE, WireEvent::FlowOpened { flow, info });
             let without_limit = Update {
-                target: Target::Rate,
+                target: CommandTarget::Rate,
                 value: u64::MAX,
             };
             let said = std::iter::from_fn(|| agent.poll()).any(|(_, command)| match command {
-                Command::SetProgram { updates, .. } | Command::Update { updates, .. } => {
+                WireCommand::SetProgram { updates, .. } | WireCommand::Update { updates, .. } => {
                     updates.as_slice().contains(&without_limit)
                 }
                 _ => false,
@@ -328,7 +328,7 @@ fn a_datapath_that_begins_anew_closes_its_flows_a_few_at_a_time() {
     bench.agent.handle(
         NOW,
         other,
-        Event::Ready {
+        WireEvent::Ready {
             datapath: datapath.clone(),
         },
     );
@@ -336,7 +336,7 @@ fn a_datapath_that_begins_anew_closes_its_flows_a_few_at_a_time() {
     bench.agent.handle(
         NOW,
         other,
-        Event::FlowOpened {
+        WireEvent::FlowOpened {
             flow: 1,
             info: info.clone(),
         },
@@ -345,7 +345,7 @@ fn a_datapath_that_begins_anew_closes_its_flows_a_few_at_a_time() {
         bench.agent.handle(
             NOW,
             HERE,
-            Event::FlowOpened {
+            WireEvent::FlowOpened {
                 flow,
                 info: info.clone(),
             },
@@ -356,7 +356,7 @@ fn a_datapath_that_begins_anew_closes_its_flows_a_few_at_a_time() {
         before - agent.stats(&name).expect("added").flows
     };
     let work = bench.agent.work();
-    bench.agent.handle(NOW, HERE, Event::Ready { datapath });
+    bench.agent.handle(NOW, HERE, WireEvent::Ready { datapath });
     let at_once = closed(&bench.agent, FLOWS + 1);
     assert!(at_once > 0 && at_once <= 1_024, "{at_once}");
     assert!(
@@ -371,7 +371,7 @@ fn a_datapath_that_begins_anew_closes_its_flows_a_few_at_a_time() {
     bench.agent.handle(
         NOW,
         HERE,
-        Event::FlowOpened {
+        WireEvent::FlowOpened {
             flow: FLOWS - 1,
             info,
         },

@@ -16,7 +16,7 @@ use ccplane_units::Bytes;
 
 use crate::Reporting;
 use crate::repair::{DELIVERED, MAY_GROW, REMEMBER};
-use crate::window::{Law, Round, due};
+use crate::window::{AckedRound, WindowLaw, due};
 
 /// Loss-based algorithm with growth law `L`, run entirely by the agent.
 pub struct AgentOnly<L> {
@@ -28,7 +28,7 @@ pub struct AgentOnly<L> {
 }
 
 /// State of a flow. Windows in segments.
-pub struct Flow<S> {
+pub struct AgentOnlyFlow<S> {
     law: S,
     mss: f64,
     /// The datapath performs loss recovery and has its own ssthresh.
@@ -52,7 +52,7 @@ struct Decision {
 /// Minimum window after a loss, segments (RFC 5681, 3.1, equation 4).
 const WINDOW_MIN_SEGMENTS: f64 = 2.0;
 
-impl<L: Law> AgentOnly<L> {
+impl<L: WindowLaw> AgentOnly<L> {
     /// Creates the algorithm with this report schedule.
     pub fn new(law: L, report: Reporting) -> AgentOnly<L> {
         AgentOnly {
@@ -71,7 +71,7 @@ impl<L: Law> AgentOnly<L> {
     }
 
     /// Reduces the window at the start of a recovery. `window`: the window before it, segments.
-    fn reduce(&self, flow: &mut Flow<L::State>, window: f64) {
+    fn reduce(&self, flow: &mut AgentOnlyFlow<L::State>, window: f64) {
         flow.before = Decision {
             window,
             ..flow.decided
@@ -87,7 +87,7 @@ impl<L: Law> AgentOnly<L> {
     }
 
     /// Applies the growth law to the data acknowledged since the last report.
-    fn grow(&self, flow: &mut Flow<L::State>, round: &Round) {
+    fn grow(&self, flow: &mut AgentOnlyFlow<L::State>, round: &AckedRound) {
         let Decision { window, ssthresh } = flow.decided;
         if window < ssthresh {
             self.law.in_slow_start(&mut flow.law, round.now);
@@ -103,7 +103,7 @@ impl<L: Law> AgentOnly<L> {
     /// the report. `current`: the report was made after the last action took effect.
     fn answer(
         &self,
-        flow: &mut Flow<L::State>,
+        flow: &mut AgentOnlyFlow<L::State>,
         seen: (u64, u64),
         current: bool,
         control: &mut Control<'_>,
@@ -127,8 +127,8 @@ impl<L: Law> AgentOnly<L> {
     }
 }
 
-impl<L: Law> Algorithm for AgentOnly<L> {
-    type Flow = Flow<L::State>;
+impl<L: WindowLaw> Algorithm for AgentOnly<L> {
+    type Flow = AgentOnlyFlow<L::State>;
 
     fn name(&self) -> &str {
         self.law.name()
@@ -161,7 +161,7 @@ impl<L: Law> Algorithm for AgentOnly<L> {
             window: cwnd as f64 / mss as f64,
             ssthresh: f64::INFINITY,
         };
-        Flow {
+        AgentOnlyFlow {
             law: self.law.open(info),
             mss: mss as f64,
             recovery,
@@ -228,7 +228,7 @@ impl<L: Law> Algorithm for AgentOnly<L> {
             };
         }
         if !event {
-            let round = Round {
+            let round = AckedRound {
                 now: control.now(),
                 window: flow.decided.window,
                 acked: segments(acked),

@@ -122,7 +122,7 @@ pub struct Autorate {
 }
 
 /// State of a flow.
-pub struct Flow {
+pub struct AutorateFlow {
     mss: f64,
     /// A transport's own flow, which has a window.
     own: bool,
@@ -146,7 +146,7 @@ pub struct Flow {
     decayed: Time,
 }
 
-impl Flow {
+impl AutorateFlow {
     /// Adds a delay sample, seconds.
     fn sample(&mut self, now: Time, delay: f64, limits: &Autorate) {
         if self.baseline == 0.0 {
@@ -205,7 +205,7 @@ impl Flow {
 }
 
 impl Algorithm for Autorate {
-    type Flow = Flow;
+    type Flow = AutorateFlow;
 
     fn name(&self) -> &str {
         DOC.name
@@ -221,11 +221,11 @@ impl Algorithm for Autorate {
             .with(Capabilities::RTT)
     }
 
-    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
+    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> AutorateFlow {
         let now = control.now();
         let rate = self.base as u64;
         control.program("autorate", &[("rate", rate)]);
-        Flow {
+        AutorateFlow {
             mss: info.mss.get().max(1) as f64,
             own: control.capabilities().contains(Capabilities::RECOVERY),
             rate: self.base,
@@ -243,7 +243,12 @@ impl Algorithm for Autorate {
         }
     }
 
-    fn on_report(&mut self, flow: &mut Flow, report: &Report<'_>, control: &mut Control<'_>) {
+    fn on_report(
+        &mut self,
+        flow: &mut AutorateFlow,
+        report: &Report<'_>,
+        control: &mut Control<'_>,
+    ) {
         let &[acked, rtt, base, began] = report.fields() else {
             return;
         };
@@ -325,8 +330,8 @@ mod tests {
         most: 10e6,
     };
 
-    fn flow(rate: f64) -> Flow {
-        Flow {
+    fn flow(rate: f64) -> AutorateFlow {
+        AutorateFlow {
             mss: 1.0,
             own: true,
             rate,
@@ -350,7 +355,7 @@ mod tests {
 
     /// Delivers samples every 50 ms with this delay above the baseline and this load, starting at
     /// one second. Returns the final rate.
-    fn run(flow: &mut Flow, samples: u64, above: f64, load: f64) -> f64 {
+    fn run(flow: &mut AutorateFlow, samples: u64, above: f64, load: f64) -> f64 {
         for n in 0..samples {
             let now = at(1_000 + 50 * n);
             flow.load(now, load * 0.05);

@@ -51,19 +51,22 @@ const PROBE_RTT_INTERVAL: ParameterDoc = ParameterDoc {
 
 /// Parses [`PROBE_RTT_INTERVAL`], µs.
 fn probe_rtt_us(parameters: &Parameters) -> Result<u64, BadParameter> {
-    struct Interval(Duration);
-    impl FromStr for Interval {
+    struct BbrInterval(Duration);
+    impl FromStr for BbrInterval {
         type Err = &'static str;
-        fn from_str(text: &str) -> Result<Interval, &'static str> {
+        fn from_str(text: &str) -> Result<BbrInterval, &'static str> {
             match text.parse::<Duration>() {
-                Ok(interval) if interval >= Duration::from_secs(1) => Ok(Interval(interval)),
+                Ok(interval) if interval >= Duration::from_secs(1) => Ok(BbrInterval(interval)),
                 _ => Err(
                     "it is a duration of at least 1s, such as 10s; below that the flow would do little but probe",
                 ),
             }
         }
     }
-    let interval = parameters.read(PROBE_RTT_INTERVAL.name, Interval(Duration::from_secs(10)))?;
+    let interval = parameters.read(
+        PROBE_RTT_INTERVAL.name,
+        BbrInterval(Duration::from_secs(10)),
+    )?;
     Ok(interval.0.as_micros())
 }
 
@@ -105,7 +108,7 @@ fn scale(value: u64, num: u64, den: u64) -> u64 {
 }
 
 /// Receiver of the agent's commands: a flow's control, or a test.
-trait Orders {
+trait ControlSink {
     /// Sets a control variable of the program.
     fn set(&mut self, variable: &'static str, value: u64);
     /// Sets the window, bytes.
@@ -114,7 +117,7 @@ trait Orders {
     fn pace(&mut self, rate: u64);
 }
 
-impl Orders for ccplane_agent::Control<'_> {
+impl ControlSink for ccplane_agent::Control<'_> {
     fn set(&mut self, variable: &'static str, value: u64) {
         ccplane_agent::Control::set(self, variable, value);
     }

@@ -24,14 +24,16 @@ use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Duration, Time};
 
-use crate::nimbus::{Capacity, DelayMode, Fourier, HEIGHT, INTERVAL, Mode, Reading, WIDE, WINDOW};
+use crate::nimbus::{
+    Capacity, DelayMode, Fourier, HEIGHT, INTERVAL, NimbusMode, Reading, WIDE, WINDOW,
+};
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 use election::{Election, LISTENS, Role};
-pub use flow::Flow;
+pub use flow::BundlerFlow;
 use flow::{BEFORE, Tick};
 use law::FLOOR;
-use passage::{LATELY, Passage};
+use passage::{LATELY, PassThrough};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "bundler",
@@ -111,8 +113,11 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
         election: parameters.choice("election", true, on_off)?,
         start: parameters.choice(
             "start",
-            Mode::Delay,
-            &[("delay", Mode::Delay), ("passing", Mode::Competitive)],
+            NimbusMode::Delay,
+            &[
+                ("delay", NimbusMode::Delay),
+                ("passing", NimbusMode::Competitive),
+            ],
         )?,
         target: target.as_secs_f64(),
         seed: parameters.read("seed", 0)?,
@@ -162,7 +167,7 @@ pub struct Bundler {
     pulses: Pulses,
     switching: bool,
     election: bool,
-    start: Mode,
+    start: NimbusMode,
     /// Seconds.
     target: f64,
     seed: u64,
@@ -171,20 +176,20 @@ pub struct Bundler {
 
 impl Bundler {
     /// Returns true if this bundle should probe the elasticity of the cross traffic.
-    fn wants(&self, flow: &Flow, now: Time) -> bool {
+    fn wants(&self, flow: &BundlerFlow, now: Time) -> bool {
         let asked = match self.pulses {
             Pulses::Off => false,
             Pulses::Always => true,
             Pulses::Auto => {
                 let looks = !flow.known && flow.looked < LOOKS;
-                looks || flow.need.pulses(now) || flow.passage.mode() == Mode::Competitive
+                looks || flow.need.pulses(now) || flow.passage.mode() == NimbusMode::Competitive
             }
         };
         asked && self.switching && !flow.own
     }
 
     /// Evaluates the spectra of the last samples, every 100 ms.
-    fn read(&mut self, flow: &mut Flow, tick: &Tick) {
+    fn read(&mut self, flow: &mut BundlerFlow, tick: &Tick) {
         let (now, count) = (tick.now, flow.unread);
         flow.unread = 0;
         let capacity = flow.capacity(tick);
@@ -197,8 +202,8 @@ impl Bundler {
             flow.election.as_pulser(now, &spectra, mode, count);
         }
         let width = match mode {
-            Mode::Delay => NARROW,
-            Mode::Competitive => WIDE,
+            NimbusMode::Delay => NARROW,
+            NimbusMode::Competitive => WIDE,
         };
         let reading =
             flow.detector
@@ -209,7 +214,9 @@ impl Bundler {
                 Capacity::Shared(_) if !shows => Capacity::Unknown,
                 // Next to little elastic traffic R is nearly flat, too. Only a much lower R
                 // indicates a slower link.
-                Capacity::Alone(rate) if mode == Mode::Competitive && rate > SLOWER * capacity => {
+                Capacity::Alone(rate)
+                    if mode == NimbusMode::Competitive && rate > SLOWER * capacity =>
+                {
                     Capacity::Unknown
                 }
                 shown => shown,
@@ -223,19 +230,20 @@ impl Bundler {
     }
 
     /// Decides whether a pulser in traffic-passing mode leaves it.
-    fn judge(&mut self, flow: &mut Flow, tick: &Tick, reading: Option<Reading>, count: u32) {
+    fn judge(&mut self, flow: &mut BundlerFlow, tick: &Tick, reading: Option<Reading>, count: u32) {
         if !self.wants(flow, tick.now) {
             flow.election.stop(tick.now);
             return;
         }
-        let Some(reading) = reading.filter(|_| flow.passage.mode() == Mode::Competitive) else {
+        let Some(reading) = reading.filter(|_| flow.passage.mode() == NimbusMode::Competitive)
+        else {
             return;
         };
         let capacity = flow.capacity(tick);
         // All of these samples carry only this bundle's tone.
         let ripe = flow.election.pulsing(tick.now) >= INTERVAL * LATELY as u64
             && !flow.election.is_foreign();
-        let frequency = flow.election.frequency(Mode::Competitive);
+        let frequency = flow.election.frequency(NimbusMode::Competitive);
         let lately = match ripe {
             true => flow
                 .detector
@@ -244,13 +252,13 @@ impl Bundler {
         };
         let leaves =
             lately.is_some_and(|lately| flow.passage.leaves(&reading, &lately, capacity, count));
-        if leaves || Passage::is_over(&reading) {
-            flow.change(tick, Mode::Delay, self.law);
+        if leaves || PassThrough::is_over(&reading) {
+            flow.change(tick, NimbusMode::Delay, self.law);
         }
     }
 
     /// Follows a detected pulse, or starts to pulse.
-    fn watch(&mut self, flow: &mut Flow, tick: &Tick, count: u32) {
+    fn watch(&mut self, flow: &mut BundlerFlow, tick: &Tick, count: u32) {
         if flow.own {
             return;
         }
@@ -273,18 +281,18 @@ impl Bundler {
                 .as_watcher(&spectra, mode, tick.received / capacity, count);
             // Do not follow another bundle into traffic-passing mode without cross traffic to
             // compete with.
-            let turned = turned.filter(|next| *next == Mode::Delay || flow.need.somebody());
+            let turned = turned.filter(|next| *next == NimbusMode::Delay || flow.need.somebody());
             if let Some(next) = turned.filter(|_| self.switching) {
                 flow.change(tick, next, self.law);
             }
         }
         // A watcher whose law cannot shorten the queue does not rely on the detected pulse.
-        let free = !flow.election.hears() || (mode == Mode::Delay && flow.need.suffers(now));
+        let free = !flow.election.hears() || (mode == NimbusMode::Delay && flow.need.suffers(now));
         let measured =
             scatter(tick.sent.to_bits()) ^ scatter(tick.received.to_bits()) ^ tick.rtt.to_bits();
         // Rate before the cross traffic started, which may have taken it by now.
         let had = tick.sent.max(f64::from(flow.detector.ago(BEFORE).received));
-        let urgent = flow.need.pulses(now) || mode == Mode::Competitive;
+        let urgent = flow.need.pulses(now) || mode == NimbusMode::Competitive;
         if wants
             && free
             && flow
@@ -300,14 +308,14 @@ impl Bundler {
         Dice(scatter(flow.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ scatter(self.seed))
     }
 
-    fn order(&self, flow: &mut Flow, tick: &Tick, control: &mut Control<'_>) {
+    fn order(&self, flow: &mut BundlerFlow, tick: &Tick, control: &mut Control<'_>) {
         let capacity = flow.capacity(tick);
         let rate = flow.steer(tick, capacity);
         if flow.passage.enters(tick.now) {
-            flow.change(tick, Mode::Competitive, self.law);
+            flow.change(tick, NimbusMode::Competitive, self.law);
         }
         let pulse = flow.pulse(tick, capacity);
-        let passes = flow.passage.mode() == Mode::Competitive;
+        let passes = flow.passage.mode() == NimbusMode::Competitive;
         let bytes = |value: f64| value.clamp(0.0, MOST_RATE) as u64;
         let most = law::most(capacity);
         // A gateway has no window.
@@ -332,9 +340,9 @@ impl Bundler {
     }
 
     /// Exports gauges for monitoring.
-    fn tell(&self, flow: &Flow, tick: &Tick, control: &mut Control<'_>) {
+    fn tell(&self, flow: &BundlerFlow, tick: &Tick, control: &mut Control<'_>) {
         let capacity = flow.capacity(tick);
-        let passes = flow.passage.mode() == Mode::Competitive;
+        let passes = flow.passage.mode() == NimbusMode::Competitive;
         let truth = |value: bool| f64::from(u8::from(value));
         control.gauge("mode", truth(passes));
         control.gauge("pulser", truth(flow.election.role() == Role::Pulser));
@@ -353,7 +361,7 @@ impl Bundler {
 }
 
 impl Algorithm for Bundler {
-    type Flow = Flow;
+    type Flow = BundlerFlow;
 
     fn name(&self) -> &str {
         DOC.name
@@ -368,15 +376,20 @@ impl Algorithm for Bundler {
         Capabilities::CWND.with(Capabilities::RTT).with(rates)
     }
 
-    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
+    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> BundlerFlow {
         let now = control.now();
         let own = control.capabilities().contains(Capabilities::RECOVERY);
         control.program("bundler", &[]);
         let election = Election::new(now, self.dice(control), self.election && !own);
-        Flow::new(now, info.mss.get().max(1) as f64, own, election, self.law)
+        BundlerFlow::new(now, info.mss.get().max(1) as f64, own, election, self.law)
     }
 
-    fn on_report(&mut self, flow: &mut Flow, report: &Report<'_>, control: &mut Control<'_>) {
+    fn on_report(
+        &mut self,
+        flow: &mut BundlerFlow,
+        report: &Report<'_>,
+        control: &mut Control<'_>,
+    ) {
         let &[acked, lost, sent, received, rtt, base, limited, open] = report.fields() else {
             return;
         };
@@ -404,7 +417,7 @@ impl Algorithm for Bundler {
             if !flow.open {
                 flow.end(now);
                 // Mode in which the next limit begins.
-                let passes = self.start == Mode::Competitive && !flow.own;
+                let passes = self.start == NimbusMode::Competitive && !flow.own;
                 control.gauge("mode", f64::from(u8::from(passes)));
                 control.gauge("pulser", 0.0);
             }
@@ -420,7 +433,7 @@ impl Algorithm for Bundler {
             flow.begin(&tick, self, self.dice(control));
         }
         if !flow.idle(&tick) {
-            let delays = flow.passage.mode() == Mode::Delay;
+            let delays = flow.passage.mode() == NimbusMode::Delay;
             flow.path
                 .seen(now, !tick.limited, !flow.need.somebody(), delays);
         }

@@ -31,7 +31,7 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
     Ok(boxed(Constant {
         rate: parameters.rate_or("rate", "off")?,
-        window: parameters.read("cwnd", Window::default())?,
+        window: parameters.read("cwnd", ConstantWindow::default())?,
     }))
 }
 
@@ -39,21 +39,21 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
 /// forever, so use it only on networks you own.
 pub struct Constant {
     rate: Option<Rate>,
-    window: Window,
+    window: ConstantWindow,
 }
 
 /// Window to hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Window {
+enum ConstantWindow {
     #[default]
     Auto,
     Packets(Packets),
     Bytes(Bytes),
 }
 
-impl FromStr for Window {
+impl FromStr for ConstantWindow {
     type Err = String;
-    fn from_str(text: &str) -> Result<Window, String> {
+    fn from_str(text: &str) -> Result<ConstantWindow, String> {
         let packets = || {
             text.parse::<Packets>()
                 .ok()
@@ -61,10 +61,10 @@ impl FromStr for Window {
         };
         let bytes = || text.parse::<Bytes>().ok().filter(|bytes| bytes.get() > 0);
         match text {
-            "auto" => Ok(Window::Auto),
+            "auto" => Ok(ConstantWindow::Auto),
             _ => packets()
-                .map(Window::Packets)
-                .or_else(|| bytes().map(Window::Bytes))
+                .map(ConstantWindow::Packets)
+                .or_else(|| bytes().map(ConstantWindow::Bytes))
                 .ok_or_else(|| {
                     "it is `auto`, packets such as `80p` or bytes such as `120kB`, above 0"
                         .to_owned()
@@ -87,7 +87,7 @@ impl Algorithm for Constant {
     fn needs(&self) -> Capabilities {
         match (self.rate, self.window) {
             (None, _) => Capabilities::CWND,
-            (Some(_), Window::Auto) => Capabilities::CWND
+            (Some(_), ConstantWindow::Auto) => Capabilities::CWND
                 .with(Capabilities::PACING)
                 .with(Capabilities::RTT),
             (Some(_), _) => Capabilities::CWND.with(Capabilities::PACING),
@@ -102,10 +102,10 @@ impl Algorithm for Constant {
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) {
         let rate = self.rate.map_or(0, Rate::bytes_per_sec);
         let window = match self.window {
-            Window::Auto if rate == 0 => info.init_cwnd.get(),
-            Window::Auto => 0,
-            Window::Packets(packets) => packets.get().saturating_mul(info.mss.get()),
-            Window::Bytes(bytes) => bytes.get(),
+            ConstantWindow::Auto if rate == 0 => info.init_cwnd.get(),
+            ConstantWindow::Auto => 0,
+            ConstantWindow::Packets(packets) => packets.get().saturating_mul(info.mss.get()),
+            ConstantWindow::Bytes(bytes) => bytes.get(),
         };
         let least = info.init_cwnd.get();
         control.program(
@@ -122,14 +122,14 @@ impl Algorithm for Constant {
 /// the smoothed RTT, and at least the initial window: pacing is then the limit. In recovery the
 /// program sets ssthresh to the window it wants, so that the datapath does not reduce it. It
 /// reports once a second for monitoring only.
-fn program(rate: Option<Rate>, window: Window) -> String {
+fn program(rate: Option<Rate>, window: ConstantWindow) -> String {
     let pace = if rate.is_some() {
         "\n    (:= Rate rate)"
     } else {
         ""
     };
     let wanted = match (rate, window) {
-        (Some(_), Window::Auto) => {
+        (Some(_), ConstantWindow::Auto) => {
             "(max least (if (< Flow.srtt_us +infinity) (/ (* 2 rate Flow.srtt_us) 1000000) 0))"
         }
         _ => "window",

@@ -16,7 +16,7 @@ use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Bytes, Duration, Time};
 
-use crate::least::Least;
+use crate::least::WindowedMin;
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
@@ -48,8 +48,8 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     Ok(boxed(Copa {
         mode: parameters.choice(
             "mode",
-            Mode::default(),
-            &[("auto", Mode::Auto), ("default", Mode::Default)],
+            CopaMode::default(),
+            &[("auto", CopaMode::Auto), ("default", CopaMode::Default)],
         )?,
         patience: 1.0 / parameters.read("delta", Delta(DELTA))?.0,
         descent: parameters.choice(
@@ -115,7 +115,7 @@ const MOST_PATIENCE: f64 = 65_536.0;
 const LEAST_WINDOW: f64 = 2.0;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Mode {
+enum CopaMode {
     #[default]
     Auto,
     Default,
@@ -145,17 +145,17 @@ impl FromStr for Delta {
 
 /// Copa.
 pub struct Copa {
-    mode: Mode,
+    mode: CopaMode,
     /// 1/δ of the default mode, packets.
     patience: f64,
     descent: Descent,
 }
 
 /// State of a flow.
-pub struct Flow {
+pub struct CopaFlow {
     /// Segment size, bytes.
     mss: f64,
-    base: Least,
+    base: WindowedMin,
     velocity: Velocity,
     rounds: Rounds,
     jitter: Jitter,
@@ -168,12 +168,12 @@ pub struct Flow {
     halved: Time,
     /// Time at which the window last shrank for sustained loss.
     retreated: Time,
-    told: Orders,
+    told: InstalledCopa,
 }
 
 /// Variables installed in the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Orders {
+struct InstalledCopa {
     base: u64,
     noise: u64,
     unit: u64,
@@ -254,7 +254,7 @@ impl Rounds {
 struct Jitter(VecDeque<(u64, u64)>);
 
 impl Jitter {
-    fn push(&mut self, round: &Round) {
+    fn push(&mut self, round: &RoundSample) {
         if round.slow {
             return self.0.clear();
         }
@@ -282,10 +282,10 @@ impl Jitter {
     }
 }
 
-impl Flow {
+impl CopaFlow {
     /// Updates mode and δ (section 2.2), velocity (section 2.1) and the program's variables at the
     /// end of a round trip.
-    fn round(&mut self, copa: &Copa, now: Time, round: &Round) {
+    fn round(&mut self, copa: &Copa, now: Time, round: &RoundSample) {
         let base = self.base.update(now, round.least).unwrap_or(round.least);
         self.told.base = base;
         self.rounds.push(round.least, round.most);
@@ -293,7 +293,7 @@ impl Flow {
         let own = OWN_MOVEMENT * copa.patience * self.mss * base as f64 / round.cwnd.max(1) as f64;
         self.told.noise = (self.jitter.bias() - own).max(0.0) as u64;
         let base = base + self.told.noise;
-        if copa.mode == Mode::Default
+        if copa.mode == CopaMode::Default
             || round.slow
             || self
                 .rounds
@@ -356,7 +356,7 @@ impl Flow {
 }
 
 /// Measurements of one round trip. Times in µs, `cwnd` in bytes.
-struct Round {
+struct RoundSample {
     least: u64,
     most: u64,
     mean: u64,
@@ -365,7 +365,7 @@ struct Round {
 }
 
 impl Algorithm for Copa {
-    type Flow = Flow;
+    type Flow = CopaFlow;
 
     fn name(&self) -> &str {
         DOC.name
@@ -383,9 +383,9 @@ impl Algorithm for Copa {
             .with(Capabilities::RTT)
     }
 
-    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
+    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> CopaFlow {
         let mss = info.mss.get().max(1) as f64;
-        let told = Orders {
+        let told = InstalledCopa {
             base: INFINITY,
             noise: 0,
             unit: (self.patience * mss) as u64,
@@ -400,9 +400,9 @@ impl Algorithm for Copa {
             ("by_excess", by_excess),
         ];
         control.program("copa", &variables);
-        Flow {
+        CopaFlow {
             mss,
-            base: Least::over(RTT_MIN_OVER),
+            base: WindowedMin::over(RTT_MIN_OVER),
             velocity: Velocity::new(info.cwnd.get()),
             rounds: Rounds::default(),
             jitter: Jitter::default(),
@@ -415,7 +415,7 @@ impl Algorithm for Copa {
         }
     }
 
-    fn on_report(&mut self, flow: &mut Flow, report: &Report<'_>, control: &mut Control<'_>) {
+    fn on_report(&mut self, flow: &mut CopaFlow, report: &Report<'_>, control: &mut Control<'_>) {
         let &[
             acked,
             lost,
@@ -451,7 +451,7 @@ impl Algorithm for Copa {
             flow.round(
                 self,
                 now,
-                &Round {
+                &RoundSample {
                     least,
                     most,
                     mean: sum / samples.max(1),
@@ -460,7 +460,7 @@ impl Algorithm for Copa {
                 },
             );
         }
-        let Orders {
+        let InstalledCopa {
             base,
             noise,
             unit,

@@ -3,7 +3,7 @@
 use ccplane_agent::{DynAlgorithm, FlowInfo};
 use ccplane_units::Time;
 
-use crate::window::{INTERVAL, Law, Reporting, Round, Split, made};
+use crate::window::{AckedRound, INTERVAL, Reporting, Split, WindowLaw, made};
 use crate::{AlgorithmDoc, BadParameter, Exit, ParameterDoc, Parameters, WindowOptions};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
@@ -117,16 +117,16 @@ impl Cubic {
 
 /// State of a flow.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct State {
-    now: Memory,
+pub struct CubicState {
+    now: CubicMemory,
     /// State before the last reduction, restored if the reduction was spurious (RFC 9438, 4.9).
-    before: Memory,
+    before: CubicMemory,
     /// Time of the last report, to measure application-limited periods.
     last: Time,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Memory {
+struct CubicMemory {
     /// W_max; 0 before the first loss.
     w_max: f64,
     /// cwnd_prior: the window before the last reduction.
@@ -166,8 +166,8 @@ impl Epoch {
     }
 }
 
-impl Law for Cubic {
-    type State = State;
+impl WindowLaw for Cubic {
+    type State = CubicState;
 
     fn name(&self) -> &'static str {
         "cubic"
@@ -177,11 +177,11 @@ impl Law for Cubic {
         "0.7"
     }
 
-    fn open(&self, _info: &FlowInfo) -> State {
-        State::default()
+    fn open(&self, _info: &FlowInfo) -> CubicState {
+        CubicState::default()
     }
 
-    fn growth(&self, state: &mut State, round: &Round) -> f64 {
+    fn growth(&self, state: &mut CubicState, round: &AckedRound) -> f64 {
         let memory = &mut state.now;
         let window = round.window.max(1.0);
         // The stage begins with the first segment counted for growth, after recovery.
@@ -222,12 +222,12 @@ impl Law for Cubic {
         (target - window).clamp(least, MOST_GROWTH * window)
     }
 
-    fn in_slow_start(&self, state: &mut State, now: Time) {
+    fn in_slow_start(&self, state: &mut CubicState, now: Time) {
         state.now.epoch = None;
         state.last = now;
     }
 
-    fn reduced(&self, state: &mut State, before: f64) {
+    fn reduced(&self, state: &mut CubicState, before: f64) {
         state.before = state.now;
         // Fast convergence, RFC 9438, 4.7. The comparison is Linux'.
         let gives_way = self.fast_convergence && before < state.now.w_max;
@@ -236,20 +236,20 @@ impl Law for Cubic {
         } else {
             before
         };
-        state.now = Memory {
+        state.now = CubicMemory {
             w_max,
             prior: before,
             epoch: None,
         };
     }
 
-    fn timed_out(&self, state: &mut State) {
+    fn timed_out(&self, state: &mut CubicState) {
         // RFC 9438, 4.8: the next stage starts at its plateau, so K = 0.
         state.now.w_max = 0.0;
         state.now.epoch = None;
     }
 
-    fn undone(&self, state: &mut State) {
+    fn undone(&self, state: &mut CubicState) {
         state.now = state.before;
     }
 }
@@ -266,12 +266,12 @@ mod tests {
         // Reports every 10 ms for one second. Nine of ten have `acked` segments acknowledged, of
         // which `counted` count for growth.
         let after_a_second = |acked: f64, counted: f64| -> f64 {
-            let mut state = State::default();
+            let mut state = CubicState::default();
             cubic.reduced(&mut state, 100.0);
             let mut growth = 0.0;
             for report in 0..=100u64 {
                 let all = report % 10 == 0;
-                let round = Round {
+                let round = AckedRound {
                     now: Time::from_micros(report * 10_000),
                     window: 70.0,
                     acked: if all { 10.0 } else { acked },

@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use ccplane_agent::{DynAlgorithm, FlowInfo, boxed};
 
-use crate::window::{Law, Own, Round};
+use crate::window::{AckedRound, LawProgram, WindowLaw};
 use crate::{AlgorithmDoc, BadParameter, Exit, LossBased, ParameterDoc, Parameters, WindowOptions};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
@@ -65,7 +65,7 @@ struct Dctcp {
     gain: Gain,
 }
 
-impl Law for Dctcp {
+impl WindowLaw for Dctcp {
     type State = ();
 
     fn name(&self) -> &'static str {
@@ -82,9 +82,9 @@ impl Law for Dctcp {
     /// and can reach 0. It starts at 1, so the first mark halves the window. A reduction removes
     /// α/2 of the window in whole segments (step 9), none if that is less than one, as in Linux. A
     /// loss halves the window, as in conventional TCP (3.5).
-    fn own(&self) -> Own {
+    fn own(&self) -> LawProgram {
         let Gain(gain) = self.gain;
-        Own {
+        LawProgram {
             report: format!(" (alpha {ONE}) (volatile marks 0)"),
             declarations: " (window_size 0) (window_acked 0) (delivered 0) (marked 0)".to_owned(),
             clauses: format!(
@@ -114,7 +114,7 @@ impl Law for Dctcp {
 
     fn open(&self, _info: &FlowInfo) {}
 
-    fn growth(&self, (): &mut (), _round: &Round) -> f64 {
+    fn growth(&self, (): &mut (), _round: &AckedRound) -> f64 {
         1.0
     }
 }

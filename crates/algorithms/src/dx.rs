@@ -16,7 +16,7 @@ use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Duration, Rate};
 
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
-use noise::{Noise, Seen};
+use noise::{Noise, NoiseReport};
 use program::TRAIN;
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
@@ -62,7 +62,7 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
         headroom: parameters.read("headroom", Headroom::Auto)?,
         rate: parameters.rate_or("rate", "auto")?,
         samples: parameters.choice("samples", Samples::After, &Samples::WORDS)?,
-        window: parameters.choice("window", Window::Fractional, &Window::WORDS)?,
+        window: parameters.choice("window", WindowRounding::Fractional, &WindowRounding::WORDS)?,
     }))
 }
 
@@ -133,7 +133,7 @@ impl Samples {
 
 /// Treatment of fractions of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Window {
+enum WindowRounding {
     /// Kept.
     Fractional,
     /// Rounded down by each decision.
@@ -142,11 +142,11 @@ enum Window {
     Ceil,
 }
 
-impl Window {
-    const WORDS: [(&str, Window); 3] = [
-        ("fractional", Window::Fractional),
-        ("floor", Window::Floor),
-        ("ceil", Window::Ceil),
+impl WindowRounding {
+    const WORDS: [(&str, WindowRounding); 3] = [
+        ("fractional", WindowRounding::Fractional),
+        ("floor", WindowRounding::Floor),
+        ("ceil", WindowRounding::Ceil),
     ];
 }
 
@@ -156,11 +156,11 @@ struct Dx {
     headroom: Headroom,
     rate: Option<Rate>,
     samples: Samples,
-    window: Window,
+    window: WindowRounding,
 }
 
 /// State of a flow.
-struct Flow {
+struct DxFlow {
     mss: f64,
     noise: Noise,
     /// Noise installed in the program, ns.
@@ -170,7 +170,7 @@ struct Flow {
 }
 
 impl Algorithm for Dx {
-    type Flow = Flow;
+    type Flow = DxFlow;
 
     fn name(&self) -> &str {
         DOC.name
@@ -198,7 +198,7 @@ impl Algorithm for Dx {
         }
     }
 
-    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
+    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> DxFlow {
         // A flow that is taken over skips slow start.
         let mut start = vec![("slow", u64::from(!info.live))];
         if self.rate.is_none() {
@@ -206,7 +206,7 @@ impl Algorithm for Dx {
             start.push(("train", info.mss.get().saturating_mul(TRAIN)));
         }
         control.program("dx", &start);
-        Flow {
+        DxFlow {
             mss: info.mss.get().max(1) as f64,
             noise: Noise::default(),
             told: 0,
@@ -214,7 +214,7 @@ impl Algorithm for Dx {
         }
     }
 
-    fn on_report(&mut self, flow: &mut Flow, report: &Report<'_>, control: &mut Control<'_>) {
+    fn on_report(&mut self, flow: &mut DxFlow, report: &Report<'_>, control: &mut Control<'_>) {
         let &[
             _,
             _,
@@ -253,7 +253,7 @@ impl Algorithm for Dx {
             Samples::Freshest => 1.0,
             Samples::After | Samples::Window => window as f64 / flow.mss,
         };
-        let seen = Seen {
+        let seen = NoiseReport {
             spread,
             back,
             back_least,

@@ -4,19 +4,19 @@
 
 use std::net::SocketAddr;
 
-use ccplane_agent::{Agent, DatapathId, DatapathInfo, FlowInfo, FlowStats, Options, Refusal};
+use ccplane_agent::{Agent, AgentOptions, DatapathId, DatapathInfo, FlowInfo, FlowStats, Refusal};
 use ccplane_datapath::Capabilities;
 use ccplane_units::{Bytes, Duration, Rate, Time};
-use ccplane_wire::{Command, Event};
+use ccplane_wire::{WireCommand, WireEvent};
 
 use crate::{Parameters, Registry};
 
 const FLOWS: usize = 3;
 const DATAPATH: DatapathId = DatapathId(1);
 
-struct Input<'a>(&'a [u8]);
+struct AlgorithmInput<'a>(&'a [u8]);
 
-impl Input<'_> {
+impl AlgorithmInput<'_> {
     fn byte(&mut self) -> u8 {
         let (first, rest) = self.0.split_first().unwrap_or((&0, &[]));
         self.0 = rest;
@@ -53,7 +53,7 @@ impl Input<'_> {
 
 /// Runs one algorithm on the events encoded in `data`. The first byte selects the algorithm.
 pub fn agent(data: &[u8]) {
-    let mut input = Input(data);
+    let mut input = AlgorithmInput(data);
     let registry = Registry::builtin();
     let docs: Vec<_> = registry.docs().collect();
     let doc = docs[usize::from(input.byte()) % docs.len()];
@@ -69,7 +69,7 @@ pub fn agent(data: &[u8]) {
     let Ok(algorithm) = registry.by_name(doc.name, &parameters) else {
         return;
     };
-    let mut agent = Agent::new(Options::default());
+    let mut agent = Agent::new(AgentOptions::default());
     if agent.add_boxed(algorithm).is_err() {
         return;
     }
@@ -93,7 +93,7 @@ pub fn agent(data: &[u8]) {
         max_vars: 64,
         fallback_after: Some(Duration::from_secs(1)),
     };
-    agent.handle(now, DATAPATH, Event::Ready { datapath });
+    agent.handle(now, DATAPATH, WireEvent::Ready { datapath });
     // Program currently installed on each flow.
     let mut running = [programs[0].0; FLOWS];
     while !input.0.is_empty() {
@@ -103,7 +103,7 @@ pub fn agent(data: &[u8]) {
             0 => {
                 let info = info(&mut input, doc.name);
                 let flow = flow as u64;
-                agent.handle(now, DATAPATH, Event::FlowOpened { flow, info });
+                agent.handle(now, DATAPATH, WireEvent::FlowOpened { flow, info });
             }
             1 => {
                 let stats = FlowStats {
@@ -113,12 +113,12 @@ pub fn agent(data: &[u8]) {
                     lifetime: input.duration(),
                 };
                 let flow = flow as u64;
-                agent.handle(now, DATAPATH, Event::FlowClosed { flow, stats });
+                agent.handle(now, DATAPATH, WireEvent::FlowClosed { flow, stats });
             }
             2 => {
                 let why = Refusal::UnknownProgram(running[flow]);
                 let (flow, program) = (Some(flow as u64), running[flow]);
-                agent.handle(now, DATAPATH, Event::Refused { flow, program, why });
+                agent.handle(now, DATAPATH, WireEvent::Refused { flow, program, why });
             }
             // Large steps reach the end of the time range.
             3 if flow == 0 => now += Duration::from_nanos(input.number()),
@@ -132,7 +132,7 @@ pub fn agent(data: &[u8]) {
                     .find(|(uid, _)| *uid == program)
                     .map_or(0, |(_, n)| *n);
                 let fields: Vec<u64> = (0..fields).map(|_| input.number()).collect();
-                let report = Event::Report {
+                let report = WireEvent::Report {
                     flow: flow as u64,
                     program,
                     urgent: what & 1 != 0,
@@ -145,14 +145,14 @@ pub fn agent(data: &[u8]) {
             agent.on_deadline(now);
         }
         while let Some((_, command)) = agent.poll() {
-            if let Command::SetProgram { flow, uid, .. } = command {
+            if let WireCommand::SetProgram { flow, uid, .. } = command {
                 running[flow as usize % FLOWS] = uid;
             }
         }
     }
 }
 
-fn info(input: &mut Input<'_>, algorithm: &str) -> FlowInfo {
+fn info(input: &mut AlgorithmInput<'_>, algorithm: &str) -> FlowInfo {
     let address = SocketAddr::from(([192, 0, 2, input.byte()], u16::from(input.byte())));
     FlowInfo {
         algorithm: algorithm.to_owned(),

@@ -20,15 +20,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ccplane_agent::{
-    Algorithm, Batch, Control, DynAlgorithm, FlowId, FlowInfo, FlowStats, Programs, Report, boxed,
+    Algorithm, Control, DynAlgorithm, FlowId, FlowInfo, FlowStats, Programs, Report, ReportBatch,
+    boxed,
 };
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
-use self::matching::{Prefixes, Tagged, Weights};
-use self::member::{Heard, Member};
-use self::share::{Owner, Part};
-use self::window::Window;
+use self::matching::{Prefixes, TagPattern, Weights};
+use self::member::{Member, MemberReport};
+use self::share::{MemberShare, Owner};
+use self::window::GroupWindow;
 use crate::window::INTERVAL;
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters, Reporting, WindowOptions};
 
@@ -132,14 +133,14 @@ const LOOKS_PER_MOMENT: usize = 4_096;
 pub struct Group {
     from: Prefixes,
     to: Prefixes,
-    tagged: Tagged,
+    tagged: TagPattern,
     weights: Weights,
     report: Reporting,
     limit: Option<Rate>,
     /// Number of Cubic flows that the group's window stands for.
     flows: Option<u32>,
     /// Window of the group, while it has members.
-    shared: Option<Window>,
+    shared: Option<GroupWindow>,
     /// Members by flow identifier, so that a run is deterministic. Includes flows outside of the
     /// group.
     members: BTreeMap<FlowId, Member>,
@@ -158,7 +159,7 @@ pub struct Group {
 
 /// The members' minimum exceeds the window or the rate.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-enum Crowded {
+enum GroupFull {
     #[error(
         "{members} members of at least {LEAST_SEGMENTS} segments each are more than the group's window of {window:.0} segments: the group takes more \
          than its share; let it have fewer members, or count as more flows (`as`)"
@@ -189,7 +190,7 @@ impl Group {
         Ok(Group {
             from: parameters.read("prefix", Prefixes::default())?,
             to: parameters.read("to", Prefixes::default())?,
-            tagged: parameters.read("tag", Tagged::default())?,
+            tagged: parameters.read("tag", TagPattern::default())?,
             weights: parameters.read("weights", Weights::default())?,
             report: parameters.read("report", REPORT)?,
             limit,
@@ -207,7 +208,7 @@ impl Group {
 
     /// Processes a member's report.
     fn hear(&mut self, now: Time, id: FlowId, report: &Report<'_>) {
-        let Some(heard) = Heard::read(report.fields()) else {
+        let Some(heard) = MemberReport::read(report.fields()) else {
             return;
         };
         let Some(member) = self.members.get_mut(&id) else {
@@ -219,7 +220,7 @@ impl Group {
             .own
             .as_ref()
             .or(self.shared.as_ref())
-            .is_some_and(Window::is_starting);
+            .is_some_and(GroupWindow::is_starting);
         // Both sum over all members, so they are computed only when slow start ends or a timer
         // expired.
         let begins = match (starting && !heard.slow, own) {
@@ -262,7 +263,7 @@ impl Group {
     /// the flows of the group's window would have.
     fn unsaid(&self) -> f64 {
         let sending = self.inside().filter(|member| !member.idle).count();
-        let flows = self.shared.as_ref().map_or(sending, Window::flows);
+        let flows = self.shared.as_ref().map_or(sending, GroupWindow::flows);
         UNSAID * sending.saturating_sub(flows) as f64
     }
 
@@ -312,7 +313,7 @@ impl Group {
             .shared
             .as_ref()
             .filter(|window| !window.is_starting())
-            .map(Window::total);
+            .map(GroupWindow::total);
         for (id, member) in &mut self.members {
             let Some(order) = member.news() else { continue };
             let Some(mut control) = control.flow(*id) else {
@@ -351,7 +352,7 @@ impl Group {
 
     /// Divides the window in proportion to weight and RTT, so that rates are in proportion to the
     /// weights. Returns an error if the members' minimum exceeds the window.
-    fn divide_window(&mut self, now: Time) -> Option<Crowded> {
+    fn divide_window(&mut self, now: Time) -> Option<GroupFull> {
         let unsaid = self.unsaid();
         let window = self.shared.as_mut()?;
         let inside = || self.members.values().filter(|member| member.inside);
@@ -369,12 +370,12 @@ impl Group {
                 .into_iter()
                 .find(|rtt| *rtt > 0.0)
                 .unwrap_or(1.0);
-            let part = Part {
+            let part = MemberShare {
                 weight: member.weight * own,
                 wants: member.wants_segments,
                 least: LEAST_SEGMENTS,
                 had: member.part,
-                ..Part::default()
+                ..MemberShare::default()
             };
             self.shares[member.owner].push(member.weight, part);
         }
@@ -387,7 +388,7 @@ impl Group {
             .iter()
             .filter(|owner| !owner.fits)
             .max_by_key(|owner| owner.parts.len());
-        let crowded = crowded.filter(|_| !fits).map(|owner| Crowded::Window {
+        let crowded = crowded.filter(|_| !fits).map(|owner| GroupFull::Window {
             members: owner.parts.len(),
             window: owner.gets,
         });
@@ -406,17 +407,17 @@ impl Group {
     }
 
     /// Divides the rate, like [`Group::divide_window`].
-    fn divide_rate(&mut self) -> Option<Crowded> {
+    fn divide_rate(&mut self) -> Option<GroupFull> {
         let limit = self.limit?;
         let total = limit.bytes_per_sec() as f64;
         let inside = || self.members.values().filter(|member| member.inside);
         self.shares.iter_mut().for_each(Owner::clear);
         for member in inside() {
-            let part = Part {
+            let part = MemberShare {
                 weight: member.weight,
                 wants: if member.idle { 0.0 } else { member.wants_rate },
                 least: LEAST_RATE,
-                ..Part::default()
+                ..MemberShare::default()
             };
             self.shares[member.owner].push(member.weight, part);
         }
@@ -447,14 +448,14 @@ impl Group {
             .iter()
             .filter(|owner| !owner.fits)
             .max_by_key(|owner| owner.parts.len());
-        crowded.filter(|_| !fits).map(|owner| Crowded::Rate {
+        crowded.filter(|_| !fits).map(|owner| GroupFull::Rate {
             members: owner.parts.len(),
             limit: Rate::from_bytes_per_sec(owner.gets as u64),
         })
     }
 
     /// Logs a warning when the window or the rate becomes too small for the members.
-    fn complain(&mut self, crowded: [Option<Crowded>; 2]) {
+    fn complain(&mut self, crowded: [Option<GroupFull>; 2]) {
         for (crowded, said) in crowded.into_iter().zip(&mut self.crowded) {
             if let Some(why) = crowded.filter(|_| !*said) {
                 tracing::warn!("{why}");
@@ -541,15 +542,15 @@ impl Algorithm for Group {
         self.shares[owner].members += 1;
         let mut member = Member::new(now, info, inside, owner, self.weights.of(info));
         match self.flows.filter(|_| inside) {
-            None => member.own = Some(Window::new(1)),
+            None => member.own = Some(GroupWindow::new(1)),
             Some(_) if self.shared.is_some() => {}
-            Some(flows) => (self.shared, self.began) = (Some(Window::new(flows)), now),
+            Some(flows) => (self.shared, self.began) = (Some(GroupWindow::new(flows)), now),
         }
         self.take_over(now, &mut member, info);
         // A member that joins a group in slow start begins with a part of the group's window
         // instead of adding to it.
         let joins = member.own.is_none() && !info.live;
-        if joins && self.shared.as_ref().is_some_and(Window::is_starting) {
+        if joins && self.shared.as_ref().is_some_and(GroupWindow::is_starting) {
             let (had, others) = (self.sum(), self.inside().count());
             if others > 0 {
                 let part = (had / (others + 1) as f64).max(LEAST_SEGMENTS) * member.mss;
@@ -590,7 +591,7 @@ impl Algorithm for Group {
         self.settle(control);
     }
 
-    fn on_reports(&mut self, batch: &mut Batch<'_, FlowId>, control: &mut Control<'_>) {
+    fn on_reports(&mut self, batch: &mut ReportBatch<'_, FlowId>, control: &mut Control<'_>) {
         while let Some((id, report)) = batch.next(control) {
             let id = *id;
             self.hear(control.now(), id, &report);

@@ -12,15 +12,15 @@ const PARTS: u64 = 10;
 /// Minimum of the last nine to ten tenths of the window, µs. One minimum is stored per tenth, as
 /// RFC 6817's `update_base_delay` stores one per minute.
 #[derive(Clone, Debug)]
-pub(crate) struct Least {
+pub(crate) struct WindowedMin {
     over: Duration,
     /// Start time and minimum of each sub-window.
     parts: VecDeque<(Time, u64)>,
 }
 
-impl Least {
-    pub fn over(over: Duration) -> Least {
-        Least {
+impl WindowedMin {
+    pub fn over(over: Duration) -> WindowedMin {
+        WindowedMin {
             over,
             parts: VecDeque::new(),
         }
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn a_minimum_is_kept_for_nine_to_ten_parts() {
         let at = |seconds: u64| Time::from_micros(seconds * 1_000_000);
-        let mut least = Least::over(Duration::from_secs(600));
+        let mut least = WindowedMin::over(Duration::from_secs(600));
         assert_eq!(least.update(at(0), INFINITY), None);
         assert_eq!(least.update(at(1), 20), Some(20));
         assert_eq!(least.update(at(30), 50), Some(20));

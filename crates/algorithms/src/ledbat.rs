@@ -9,7 +9,7 @@ use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Duration, Time};
 
-use crate::least::Least;
+use crate::least::WindowedMin;
 use crate::repair::{DECLARED, DELIVERED, MAY_GROW, REMEMBER, REPORTED, halve};
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
@@ -58,16 +58,16 @@ pub struct LedbatPlusPlus {
 }
 
 /// State of a flow.
-pub struct Flow {
-    base: Least,
+pub struct LedbatFlow {
+    base: WindowedMin,
     /// Values installed in the program: base delay in µs, and 1/GAIN.
     told: (u64, u64),
-    phase: Phase,
+    phase: LedbatPhase,
 }
 
 /// Phase of the slowdown cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum LedbatPhase {
     /// Initial slow start.
     Starting,
     /// Until the next slowdown is due.
@@ -85,21 +85,21 @@ fn divisor(target_us: u64, base_us: u64) -> u64 {
         .clamp(1, MOST_DIVISOR)
 }
 
-impl Phase {
+impl LedbatPhase {
     /// Returns the phase after a report. `avoiding`: the window has reached ssthresh. `made`:
     /// slowdowns that the program has begun. `srtt`: smoothed RTT, µs.
-    fn after(self, now: Time, avoiding: bool, made: u64, srtt: u64) -> Phase {
+    fn after(self, now: Time, avoiding: bool, made: u64, srtt: u64) -> LedbatPhase {
         match self {
-            Phase::Starting if avoiding => Phase::Steady {
+            LedbatPhase::Starting if avoiding => LedbatPhase::Steady {
                 next: now + Duration::from_micros(srtt) * FIRST_AFTER,
             },
-            Phase::Steady { next } if avoiding && now >= next => {
-                Phase::Slowing { since: now, made }
+            LedbatPhase::Steady { next } if avoiding && now >= next => {
+                LedbatPhase::Slowing { since: now, made }
             }
-            Phase::Slowing {
+            LedbatPhase::Slowing {
                 since,
                 made: before,
-            } if avoiding && made > before => Phase::Steady {
+            } if avoiding && made > before => LedbatPhase::Steady {
                 next: now + now.since(since) * QUIET,
             },
             phase => phase,
@@ -108,7 +108,7 @@ impl Phase {
 }
 
 impl Algorithm for LedbatPlusPlus {
-    type Flow = Flow;
+    type Flow = LedbatFlow;
 
     fn name(&self) -> &str {
         DOC.name
@@ -128,18 +128,18 @@ impl Algorithm for LedbatPlusPlus {
             .with(Capabilities::RECOVERY)
     }
 
-    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
+    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> LedbatFlow {
         let target = self.target.as_micros();
         let live = u64::from(info.live);
         control.program("ledbat", &[("target", target), ("recovering", live)]);
-        Flow {
-            base: Least::over(BASE_HISTORY),
+        LedbatFlow {
+            base: WindowedMin::over(BASE_HISTORY),
             told: (INFINITY, MOST_DIVISOR),
-            phase: Phase::Starting,
+            phase: LedbatPhase::Starting,
         }
     }
 
-    fn on_report(&mut self, flow: &mut Flow, report: &Report<'_>, control: &mut Control<'_>) {
+    fn on_report(&mut self, flow: &mut LedbatFlow, report: &Report<'_>, control: &mut Control<'_>) {
         let &[_, _, rtt, srtt, made, _, _, cwnd, ssthresh] = report.fields() else {
             return;
         };
@@ -154,7 +154,7 @@ impl Algorithm for LedbatPlusPlus {
         }
         let srtt = if srtt < INFINITY { srtt } else { 0 };
         let phase = flow.phase.after(now, cwnd >= ssthresh, made, srtt);
-        if matches!(phase, Phase::Slowing { .. }) && phase != flow.phase {
+        if matches!(phase, LedbatPhase::Slowing { .. }) && phase != flow.phase {
             control.set("slow_down", 1);
         }
         flow.phase = phase;

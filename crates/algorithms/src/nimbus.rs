@@ -23,12 +23,12 @@ use ccplane_units::{Rate, Time};
 use crate::cubic::Cubic;
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
-pub use capacity::Estimate;
-pub use delay::{Aim, Basic, Copa, DelayMode, Now};
+pub use capacity::CapacityEstimate;
+pub use delay::{Basic, Copa, DelayInputs, DelayMode, QueueTargetBounds};
 pub use elasticity::{Capacity, Detector, INTERVAL, Reading, Sample, WIDE, WINDOW};
 pub use pulse::{COMPETITIVE_HZ, DELAY_HZ, HEIGHT, Pulse};
-pub use spectrum::{BINS_PER_HZ, Fourier, Part, Spectra, band};
-pub use switch::{Mode, Switch};
+pub use spectrum::{BINS_PER_HZ, Fourier, Spectra, SpectrumPart, band};
+pub use switch::{NimbusMode, Switch};
 
 use competitive::Competitor;
 
@@ -108,7 +108,7 @@ pub struct Nimbus {
 
 /// State of a flow: 6 KiB of samples and less than 1 KiB of other state, constant over its
 /// lifetime.
-pub struct Flow {
+pub struct NimbusFlow {
     mss: f64,
     /// Start of the pulse train.
     born: Time,
@@ -119,7 +119,7 @@ pub struct Flow {
     /// Rate without the pulse, bytes/s; 0 while the program is in slow start.
     rate: f64,
     detector: Detector,
-    capacity: Estimate,
+    capacity: CapacityEstimate,
     switch: Switch,
     basic: Basic,
     copa: Copa,
@@ -132,12 +132,12 @@ pub struct Flow {
     received: f64,
     rtt: f64,
     /// Recent minimum RTT, which is free of most jitter.
-    standing: Standing,
+    standing: RecentMinRtt,
 }
 
 /// Minimum RTT of at least the last `ENOUGH` samples, seconds.
 #[derive(Clone, Copy, Debug)]
-struct Standing {
+struct RecentMinRtt {
     /// Minimum RTT of the previous full group of samples.
     before: f64,
     /// Minimum RTT and number of samples in the current group.
@@ -149,9 +149,9 @@ struct Standing {
 /// like a queue when a report has two ACKs. With more, a slow flow notices a queue later.
 const ENOUGH: u64 = 8;
 
-impl Default for Standing {
-    fn default() -> Standing {
-        Standing {
+impl Default for RecentMinRtt {
+    fn default() -> RecentMinRtt {
+        RecentMinRtt {
             before: f64::INFINITY,
             least: f64::INFINITY,
             samples: 0,
@@ -159,13 +159,13 @@ impl Default for Standing {
     }
 }
 
-impl Standing {
+impl RecentMinRtt {
     /// Adds a report's minimum RTT, seconds, of this many samples.
     fn add(&mut self, least: f64, samples: u64) {
         if self.samples >= ENOUGH {
-            *self = Standing {
+            *self = RecentMinRtt {
                 before: self.least,
-                ..Standing::default()
+                ..RecentMinRtt::default()
             };
         }
         self.least = self.least.min(least);
@@ -193,7 +193,7 @@ impl Nimbus {
     }
 
     /// Adds the samples due at `now` and evaluates the spectrum when it is due.
-    fn observe(&mut self, flow: &mut Flow, now: Time, sample: Sample, rtt: f64, base: f64) {
+    fn observe(&mut self, flow: &mut NimbusFlow, now: Time, sample: Sample, rtt: f64, base: f64) {
         // After a long gap, the old samples belong to a different pulse train.
         if now.since(flow.due) > INTERVAL * (WINDOW as u64 / 4) {
             flow.detector.clear();
@@ -203,7 +203,7 @@ impl Nimbus {
         while flow.due <= now && flow.due < Time::MAX {
             flow.due += INTERVAL;
             flow.detector.push(sample);
-            let ages = flow.switch.mode() == Mode::Delay;
+            let ages = flow.switch.mode() == NimbusMode::Delay;
             flow.capacity.push(now, f64::from(sample.received), ages);
             flow.unread += 1;
         }
@@ -227,22 +227,22 @@ impl Nimbus {
     }
 }
 
-impl Flow {
+impl NimbusFlow {
     fn frequency(&self) -> f64 {
         match self.switch.mode() {
-            Mode::Delay => DELAY_HZ,
-            Mode::Competitive => COMPETITIVE_HZ,
+            NimbusMode::Delay => DELAY_HZ,
+            NimbusMode::Competitive => COMPETITIVE_HZ,
         }
     }
 
     /// Initializes the controller of the new mode, given the RTT and the base RTT, seconds.
     fn change(&mut self, rtt: f64, base: f64) {
         match self.switch.mode() {
-            Mode::Competitive => {
+            NimbusMode::Competitive => {
                 let rate = f64::from(self.detector.ago(BEFORE).received);
                 self.competitor = Competitor::at(rate * rtt / self.mss);
             }
-            Mode::Delay => self.basic = Basic::at(rtt / base),
+            NimbusMode::Delay => self.basic = Basic::at(rtt / base),
         }
     }
 
@@ -255,7 +255,7 @@ impl Flow {
 }
 
 impl Algorithm for Nimbus {
-    type Flow = Flow;
+    type Flow = NimbusFlow;
 
     fn name(&self) -> &str {
         "nimbus"
@@ -275,7 +275,7 @@ impl Algorithm for Nimbus {
         self.needs().with(Capabilities::KEEPS_WINDOW)
     }
 
-    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
+    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> NimbusFlow {
         let now = control.now();
         // A flow that is taken over continues from its window, the only information about the path.
         let rate = match info.srtt.as_secs_f64() {
@@ -285,7 +285,7 @@ impl Algorithm for Nimbus {
         control.program("nimbus", &[("starting", u64::from(rate == 0.0))]);
         let mss = info.mss.get().max(1) as f64;
         let window = info.cwnd.get() as f64;
-        Flow {
+        NimbusFlow {
             mss,
             born: now,
             due: now,
@@ -293,7 +293,7 @@ impl Algorithm for Nimbus {
             unread: 0,
             rate,
             detector: Detector::new(),
-            capacity: Estimate::default(),
+            capacity: CapacityEstimate::default(),
             switch: Switch::new(now),
             basic: Basic::at(1.0),
             copa: Copa::at(window),
@@ -302,11 +302,11 @@ impl Algorithm for Nimbus {
             sent: 0.0,
             received: 0.0,
             rtt: 0.0,
-            standing: Standing::default(),
+            standing: RecentMinRtt::default(),
         }
     }
 
-    fn on_report(&mut self, flow: &mut Flow, report: &Report<'_>, control: &mut Control<'_>) {
+    fn on_report(&mut self, flow: &mut NimbusFlow, report: &Report<'_>, control: &mut Control<'_>) {
         let &[
             acked,
             lost,
@@ -361,8 +361,8 @@ impl Algorithm for Nimbus {
             flow.copa = Copa::at(flow.rate * rtt);
         }
         match flow.switch.mode() {
-            Mode::Delay => {
-                let seen = Now {
+            NimbusMode::Delay => {
+                let seen = DelayInputs {
                     sent,
                     cross: capacity * sent / received - sent,
                     capacity,
@@ -370,7 +370,7 @@ impl Algorithm for Nimbus {
                     base,
                     acked,
                     mss: flow.mss,
-                    aim: Aim::FREE,
+                    aim: QueueTargetBounds::FREE,
                 };
                 let elapsed = now.since(flow.last).as_secs_f64();
                 flow.basic.interval(&seen, lost as f64 * flow.mss);
@@ -379,7 +379,7 @@ impl Algorithm for Nimbus {
                     DelayMode::Copa => flow.copa.rate(&seen, elapsed),
                 };
             }
-            Mode::Competitive => {
+            NimbusMode::Competitive => {
                 if undos > 0 {
                     flow.competitor.undo(&self.cubic);
                 }
@@ -396,7 +396,7 @@ impl Algorithm for Nimbus {
         flow.last = now;
         flow.rate = flow.rate.clamp(LEAST * capacity, MOST * capacity);
         let rate = flow.pulsed(now);
-        let competes = flow.switch.mode() == Mode::Competitive;
+        let competes = flow.switch.mode() == NimbusMode::Competitive;
         control.rate(Rate::from_bytes_per_sec(rate.clamp(1.0, MOST_RATE) as u64));
         let waiting = if flow.burst > STRETCHED {
             ROOM * flow.burst * flow.mss

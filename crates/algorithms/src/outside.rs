@@ -1,10 +1,10 @@
 //! External control: an environment for reinforcement learning steps a simulation from decision to
 //! decision.
 //!
-//! [`Outside`] is the algorithm. Each of its flows has a seat. When the flow's program reports, the
+//! [`ExternalControl`] is the algorithm. Each of its flows has a seat. When the flow's program reports, the
 //! seat holds the measurements since the last decision, and the simulation stops
-//! (`Simulation::run_until_decision`). The owner of the [`Seats`] decides and resumes. The decision
-//! reaches the datapath like any other command. [`Observer`] and [`Actor`] convert between reports
+//! (`Simulation::run_until_decision`). The owner of the [`ControlledFlows`] decides and resumes. The decision
+//! reaches the datapath like any other command. [`Observer`] and [`ActionMapper`] convert between reports
 //! and the policy's numbers. They are the same where a trained policy runs on real packets.
 
 mod act;
@@ -17,8 +17,8 @@ use ccplane_agent::{Algorithm, Control, FlowId, FlowInfo, FlowStats, Programs, R
 use ccplane_datapath::Capabilities;
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
-pub use act::{Act, Actor};
-pub use observe::{Feature, Interval, LEAST, MOST, Observer, Totals};
+pub use act::{ActionKind, ActionMapper};
+pub use observe::{Feature, LEAST, MOST, Observer, ProgramTotals, StepInterval};
 
 use crate::AlgorithmDoc;
 
@@ -34,7 +34,7 @@ pub const PROGRAM: &str = "outside";
 
 /// Condition for a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum StepSize {
     /// At a fixed interval, with or without new ACKs. If it is far below an RTT, most steps carry
     /// no new measurement.
     Every(Duration),
@@ -44,28 +44,28 @@ pub enum Step {
     Report,
 }
 
-impl FromStr for Step {
+impl FromStr for StepSize {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Step, String> {
+    fn from_str(text: &str) -> Result<StepSize, String> {
         match text {
-            "1rtt" => Ok(Step::RoundTrip),
-            "report" => Ok(Step::Report),
+            "1rtt" => Ok(StepSize::RoundTrip),
+            "report" => Ok(StepSize::Report),
             _ => match text.parse::<Duration>() {
-                Ok(every) if every >= Duration::from_millis(1) => Ok(Step::Every(every)),
+                Ok(every) if every >= Duration::from_millis(1) => Ok(StepSize::Every(every)),
                 _ => Err("it is a time from 1ms on such as `20ms`, `1rtt` or `report`".to_owned()),
             },
         }
     }
 }
 
-impl Step {
+impl StepSize {
     /// Returns the program that reports when a decision is due.
     pub fn program(self) -> String {
         let decide = match self {
-            Step::Every(every) => format!("(>= Micros {})", every.as_nanos() / 1000),
-            Step::RoundTrip => "(>= Micros Flow.srtt_us)".to_owned(),
-            Step::Report => {
+            StepSize::Every(every) => format!("(>= Micros {})", every.as_nanos() / 1000),
+            StepSize::RoundTrip => "(>= Micros Flow.srtt_us)".to_owned(),
+            StepSize::Report => {
                 "(|| (> Ack.lost_pkts_sample 0) Flow.was_timeout (>= Micros Flow.srtt_us))"
                     .to_owned()
             }
@@ -85,20 +85,20 @@ pub struct Decision {
 
 /// Externally controlled flow.
 #[derive(Clone, Debug)]
-pub struct Seat {
+pub struct ControlledFlow {
     /// Identifier in the agent.
     pub flow: FlowId,
     /// Description of the flow when it opened.
     pub info: FlowInfo,
     /// Time at which a decision became due, and the measurements since the last one; `None` if no
     /// decision is due.
-    pub due: Option<(Time, Totals)>,
+    pub due: Option<(Time, ProgramTotals)>,
     /// The flow has ended.
     pub closed: bool,
     decision: Option<Decision>,
 }
 
-impl Seat {
+impl ControlledFlow {
     /// Sets the decision. It takes effect when the simulation resumes.
     pub fn decide(&mut self, decision: Decision) {
         self.due = None;
@@ -106,14 +106,14 @@ impl Seat {
     }
 }
 
-/// Seats of all flows of an [`Outside`], in the order in which the flows opened. Clones share the
+/// Seats of all flows of an [`ExternalControl`], in the order in which the flows opened. Clones share the
 /// seats.
 #[derive(Clone, Debug, Default)]
-pub struct Seats(Arc<Mutex<Vec<Seat>>>);
+pub struct ControlledFlows(Arc<Mutex<Vec<ControlledFlow>>>);
 
-impl Seats {
+impl ControlledFlows {
     /// Locks and returns all seats.
-    pub fn lock(&self) -> MutexGuard<'_, Vec<Seat>> {
+    pub fn lock(&self) -> MutexGuard<'_, Vec<ControlledFlow>> {
         // No code path panics while holding the lock, so a poisoned lock is still consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -121,19 +121,19 @@ impl Seats {
 
 /// Algorithm without a law of its own. A flow without decisions keeps its initial window.
 #[derive(Debug)]
-pub struct Outside {
-    step: Step,
-    seats: Seats,
+pub struct ExternalControl {
+    step: StepSize,
+    seats: ControlledFlows,
 }
 
-impl Outside {
+impl ExternalControl {
     /// Creates the algorithm; its flows add themselves to `seats`.
-    pub fn new(step: Step, seats: Seats) -> Outside {
-        Outside { step, seats }
+    pub fn new(step: StepSize, seats: ControlledFlows) -> ExternalControl {
+        ExternalControl { step, seats }
     }
 }
 
-impl Algorithm for Outside {
+impl Algorithm for ExternalControl {
     type Flow = FlowId;
 
     fn name(&self) -> &str {
@@ -141,7 +141,7 @@ impl Algorithm for Outside {
     }
 
     fn programs(&self) -> Programs {
-        Programs::new().reporting::<Totals>(PROGRAM, self.step.program())
+        Programs::new().reporting::<ProgramTotals>(PROGRAM, self.step.program())
     }
 
     fn needs(&self) -> Capabilities {
@@ -153,7 +153,7 @@ impl Algorithm for Outside {
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> FlowId {
         control.program(PROGRAM, &[]);
         let flow = control.this().unwrap_or_default();
-        self.seats.lock().push(Seat {
+        self.seats.lock().push(ControlledFlow {
             flow,
             info: info.clone(),
             due: None,
@@ -168,7 +168,7 @@ impl Algorithm for Outside {
         // Flow identifiers are reused after a flow ends, so the last matching seat is the current
         // one.
         let seat = seats.iter_mut().rev().find(|seat| seat.flow == *flow);
-        if let (Some(seat), Some(totals)) = (seat, report.read::<Totals>()) {
+        if let (Some(seat), Some(totals)) = (seat, report.read::<ProgramTotals>()) {
             seat.due = Some((control.now(), totals));
             // The decision takes effect at the same simulated time, before any later event.
             control.after(Duration::ZERO);
@@ -216,28 +216,32 @@ mod tests {
     #[test]
     fn steps_are_read_and_make_programs() {
         for (text, step) in [
-            ("20ms", Step::Every(Duration::from_millis(20))),
-            ("1rtt", Step::RoundTrip),
-            ("report", Step::Report),
+            ("20ms", StepSize::Every(Duration::from_millis(20))),
+            ("1rtt", StepSize::RoundTrip),
+            ("report", StepSize::Report),
         ] {
             assert_eq!(text.parse(), Ok(step));
-            let program = ccplane_lang::compile(&step.program(), &ccplane_lang::Limits::default());
+            let program =
+                ccplane_lang::compile(&step.program(), &ccplane_lang::ProgramLimits::default());
             let program = program.unwrap_or_else(|why| panic!("{text}: {why}"));
             assert!(
                 program
                     .report_names()
-                    .eq(<Totals as ccplane_agent::Fields>::NAMES.iter().copied())
+                    .eq(<ProgramTotals as ccplane_agent::Fields>::NAMES
+                        .iter()
+                        .copied())
             );
         }
         for wrong in ["20", "1us", "2rtt", ""] {
-            assert!(wrong.parse::<Step>().is_err(), "{wrong}");
+            assert!(wrong.parse::<StepSize>().is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn a_decision_is_due_at_each_step_with_what_happened_in_it() {
-        let seats = Seats::default();
-        let outside = Outside::new(Step::Every(Duration::from_millis(10)), seats.clone());
+        let seats = ControlledFlows::default();
+        let outside =
+            ExternalControl::new(StepSize::Every(Duration::from_millis(10)), seats.clone());
         let mut script = Script::of(boxed(outside)).expect("it needs what all have");
         let began = script.transport.cwnd;
         let mut lost = 0;

@@ -15,7 +15,7 @@ use crate::{
 
 /// Algorithms by name. A value, so that a custom `main` can add algorithms to every subcommand.
 pub struct Registry {
-    entries: Vec<Entry>,
+    entries: Vec<RegistryEntry>,
     files: Option<Files>,
     python: Option<(PathBuf, Box<Python>)>,
 }
@@ -36,7 +36,7 @@ const TEXT: &str = ".ccp";
 /// Suffix of Python files.
 const PYTHON: &str = ".py";
 
-struct Entry {
+struct RegistryEntry {
     doc: AlgorithmDoc,
     make: Box<Make>,
 }
@@ -125,7 +125,7 @@ impl Registry {
         + 'static,
     ) -> Registry {
         self.entries.retain(|entry| entry.doc.name != doc.name);
-        self.entries.push(Entry {
+        self.entries.push(RegistryEntry {
             doc,
             make: Box::new(make),
         });

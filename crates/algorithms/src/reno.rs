@@ -2,7 +2,7 @@
 
 use ccplane_agent::{DynAlgorithm, FlowInfo};
 
-use crate::window::{Law, Round, Split, made};
+use crate::window::{AckedRound, Split, WindowLaw, made};
 use crate::{AlgorithmDoc, BadParameter, Exit, Parameters, WindowOptions};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
@@ -25,7 +25,7 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
 /// flow is application-limited.
 pub struct Reno;
 
-impl Law for Reno {
+impl WindowLaw for Reno {
     type State = ();
 
     fn name(&self) -> &'static str {
@@ -38,7 +38,7 @@ impl Law for Reno {
 
     fn open(&self, _info: &FlowInfo) {}
 
-    fn growth(&self, (): &mut (), _round: &Round) -> f64 {
+    fn growth(&self, (): &mut (), _round: &AckedRound) -> f64 {
         1.0
     }
 }

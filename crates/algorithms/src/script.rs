@@ -3,12 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use ccplane_agent::{Agent, DatapathId, DatapathInfo, DynAlgorithm, FlowId, FlowInfo, Options};
+use ccplane_agent::{
+    Agent, AgentOptions, DatapathId, DatapathInfo, DynAlgorithm, FlowId, FlowInfo,
+};
 use ccplane_datapath::{
-    self as datapath, Capabilities, Limits, Outcome, ProgramTable, Signals, Target, Transport,
+    self as datapath, Capabilities, CommandTarget, OperatorLimits, Outcome, ProgramTable, Signals,
+    Transport,
 };
 use ccplane_units::{Bytes, Duration, Time};
-use ccplane_wire::{Command, Event};
+use ccplane_wire::{WireCommand, WireEvent};
 
 use crate::{Parameters, Registry};
 
@@ -34,7 +37,7 @@ pub(crate) fn everything() -> Capabilities {
 
 /// Requests of the flow to its transport.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ScriptCommand {
     pub cwnd: Option<u64>,
     pub ssthresh: Option<u64>,
     pub report: Option<datapath::Urgency>,
@@ -75,12 +78,12 @@ impl Script {
     }
 
     fn with(capabilities: Capabilities, algorithm: Box<dyn DynAlgorithm>) -> Option<Script> {
-        let mut agent = Agent::new(Options::default());
+        let mut agent = Agent::new(AgentOptions::default());
         agent.add_boxed(algorithm).expect("it compiles");
-        let limits = Limits {
+        let limits = OperatorLimits {
             max_cwnd: 1 << 40,
             fallback_after: Duration::from_secs(1 << 30),
-            ..Limits::default()
+            ..OperatorLimits::default()
         };
         let info = DatapathInfo {
             id: 0,
@@ -119,7 +122,7 @@ impl Script {
         };
         script
             .agent
-            .handle(now, DATAPATH, Event::Ready { datapath: info });
+            .handle(now, DATAPATH, WireEvent::Ready { datapath: info });
         script.obey();
         if script.refused {
             return None;
@@ -132,7 +135,7 @@ impl Script {
         };
         script
             .agent
-            .handle(now, DATAPATH, Event::FlowOpened { flow: FLOW, info });
+            .handle(now, DATAPATH, WireEvent::FlowOpened { flow: FLOW, info });
         script.obey();
         script.flow.program_uid().map(|_| script)
     }
@@ -141,29 +144,29 @@ impl Script {
         let now = self.transport.now;
         while let Some((_, command)) = self.agent.poll() {
             let (command, updates) = match &command {
-                Command::Offer(_) => continue,
-                Command::Install { program, .. } => {
+                WireCommand::Offer(_) => continue,
+                WireCommand::Install { program, .. } => {
                     let why = self.programs.install(program.as_ref().clone()).err();
                     self.refused |= why.is_some();
                     continue;
                 }
-                Command::Heartbeat { .. } => {
+                WireCommand::Heartbeat { .. } => {
                     self.programs.heartbeat(now);
                     continue;
                 }
-                Command::SetProgram { uid, updates, .. } => {
+                WireCommand::SetProgram { uid, updates, .. } => {
                     let (uid, updates) = (*uid, updates.as_slice());
                     (datapath::Command::SetProgram { uid, updates }, updates)
                 }
-                Command::Update { updates, .. } => (
+                WireCommand::Update { updates, .. } => (
                     datapath::Command::Update(updates.as_slice()),
                     updates.as_slice(),
                 ),
-                Command::Release { .. } => (datapath::Command::Release, &[][..]),
+                WireCommand::Release { .. } => (datapath::Command::Release, &[][..]),
             };
             for update in updates {
                 let target = match update.target {
-                    Target::Var(index) => format!("var{index}"),
+                    CommandTarget::Var(index) => format!("var{index}"),
                     other => format!("{other:?}").to_lowercase(),
                 };
                 self.orders.insert(target, update.value);
@@ -175,7 +178,7 @@ impl Script {
     }
 
     /// Runs the program on one ACK with these signals, `after` the last run.
-    pub fn call(&mut self, after: Duration, signals: &Signals) -> Asked {
+    pub fn call(&mut self, after: Duration, signals: &Signals) -> ScriptCommand {
         self.transport.now += after;
         let outcome = self.flow.on_ack(&self.transport, signals, &self.programs);
         self.carry(outcome)
@@ -183,7 +186,7 @@ impl Script {
 
     /// Runs the program by timer, `after` the last run.
     #[cfg(test)]
-    pub fn timer(&mut self, after: Duration) -> Asked {
+    pub fn timer(&mut self, after: Duration) -> ScriptCommand {
         self.transport.now += after;
         let outcome = self.flow.on_deadline(&self.transport, &self.programs);
         self.carry(outcome)
@@ -191,7 +194,7 @@ impl Script {
 
     /// Applies the requests of a run, sends its report to the agent and applies the agent's
     /// commands.
-    fn carry(&mut self, outcome: Outcome) -> Asked {
+    fn carry(&mut self, outcome: Outcome) -> ScriptCommand {
         let now = self.transport.now;
         self.transport.cwnd = outcome.cwnd.unwrap_or(self.transport.cwnd);
         self.transport.rate = outcome.rate.unwrap_or(self.transport.rate);
@@ -200,7 +203,7 @@ impl Script {
         if let Some(urgency) = outcome.report {
             self.reports += 1;
             let fields = self.flow.report(&self.programs).to_vec();
-            let event = Event::Report {
+            let event = WireEvent::Report {
                 flow: FLOW,
                 program: self.flow.program_uid().unwrap_or(0),
                 urgent: urgency == datapath::Urgency::Urgent,
@@ -210,7 +213,7 @@ impl Script {
             self.flow.report_queued(&self.programs);
             self.obey();
         }
-        Asked {
+        ScriptCommand {
             cwnd: outcome.cwnd,
             ssthresh: outcome.ssthresh,
             report: outcome.report,
@@ -218,7 +221,7 @@ impl Script {
     }
 
     /// Runs the program on one ACK with the default signals, modified by `change`.
-    pub fn ack(&mut self, after: Duration, change: impl FnOnce(&mut Signals)) -> Asked {
+    pub fn ack(&mut self, after: Duration, change: impl FnOnce(&mut Signals)) -> ScriptCommand {
         let mut signals = self.usual;
         change(&mut signals);
         self.call(after, &signals)
@@ -354,7 +357,7 @@ pub(crate) mod tests {
         for (algorithm, parameters) in forms() {
             let made =
                 Registry::builtin().by_name(&algorithm, &parameters.parse().expect("well-formed"));
-            let mut agent = Agent::new(Options::default());
+            let mut agent = Agent::new(AgentOptions::default());
             agent
                 .add_boxed(made.expect("built in"))
                 .expect("it compiles");

@@ -89,7 +89,7 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     let hops: u32 = parameters.read("hops", 0)?;
     let per_hop: Duration = parameters.read("hop", HOP)?;
     Ok(boxed(Swift {
-        target: Target {
+        target: TargetDelay {
             base: parameters.micros_or_auto("base")?,
             hops: per_hop.as_secs_f64() * 1e6 * f64::from(hops.min(64)),
             range: parameters.micros_or_auto("fs_range")?,
@@ -145,7 +145,7 @@ const MOST: u64 = 1 << 40;
 
 /// Target delay (section 3.5). Times in µs, windows in packets.
 #[derive(Clone, Copy, Debug)]
-struct Target {
+struct TargetDelay {
     base: Option<f64>,
     hops: f64,
     range: Option<f64>,
@@ -153,7 +153,7 @@ struct Target {
     fs_max: f64,
 }
 
-impl Target {
+impl TargetDelay {
     /// Section 3.5: base + hops·ħ + max(0, min(α/√cwnd + β, fs_range)), with α = fs_range /
     /// (1/√fs_min − 1/√fs_max) and β = −α/√fs_max.
     fn delay(&self, window: f64, least_rtt: f64) -> f64 {
@@ -167,14 +167,14 @@ impl Target {
 }
 
 struct Swift {
-    target: Target,
+    target: TargetDelay,
     ai: f64,
     beta: f64,
     max_mdf: f64,
 }
 
 /// State of a flow.
-struct Flow {
+struct SwiftFlow {
     mss: f64,
     base: BaseRtt,
     /// Target delay installed in the program, µs.
@@ -182,7 +182,7 @@ struct Flow {
 }
 
 impl Algorithm for Swift {
-    type Flow = Flow;
+    type Flow = SwiftFlow;
 
     fn name(&self) -> &str {
         "swift"
@@ -199,17 +199,17 @@ impl Algorithm for Swift {
             .with(Capabilities::RECOVERY)
     }
 
-    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
+    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> SwiftFlow {
         // A flow that is taken over skips slow start.
         control.program("swift", &[("slow", u64::from(!info.live))]);
-        Flow {
+        SwiftFlow {
             mss: info.mss.get().max(1) as f64,
             base: BaseRtt::new(),
             target: UNKNOWN,
         }
     }
 
-    fn on_report(&mut self, flow: &mut Flow, report: &Report<'_>, control: &mut Control<'_>) {
+    fn on_report(&mut self, flow: &mut SwiftFlow, report: &Report<'_>, control: &mut Control<'_>) {
         let &[
             _acked,
             _lost,
@@ -486,8 +486,8 @@ mod tests {
         assert!(Script::on(without, "swift", "").is_none());
     }
 
-    fn target(base: Option<f64>, range: Option<f64>) -> Target {
-        Target {
+    fn target(base: Option<f64>, range: Option<f64>) -> TargetDelay {
+        TargetDelay {
             base,
             hops: 0.0,
             range,
@@ -521,7 +521,7 @@ mod tests {
 
     #[test]
     fn switches_and_the_measured_path_raise_it() {
-        let hops = Target {
+        let hops = TargetDelay {
             hops: 9.0,
             ..target(Some(25.0), Some(100.0))
         };

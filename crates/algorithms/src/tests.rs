@@ -1,10 +1,10 @@
 //! Properties of every algorithm and every parameter value: programs compile within the limits, and
 //! no report breaks them.
 
-use ccplane_agent::{Agent, DatapathId, DatapathInfo, FlowInfo, Options};
+use ccplane_agent::{Agent, AgentOptions, DatapathId, DatapathInfo, FlowInfo};
 use ccplane_datapath::Capabilities;
 use ccplane_units::{Bytes, Duration, Time};
-use ccplane_wire::{Command, Event};
+use ccplane_wire::{WireCommand, WireEvent};
 
 use crate::script::{Script, everything};
 use crate::{Parameters, Registry};
@@ -31,7 +31,7 @@ fn variants(name: &str) -> Vec<Parameters> {
 fn every_variant_compiles_within_the_limits() {
     for name in ["reno", "cubic", "dctcp"] {
         for parameters in variants(name) {
-            let mut agent = Agent::new(Options::default());
+            let mut agent = Agent::new(AgentOptions::default());
             let algorithm = Registry::builtin()
                 .by_name(name, &parameters)
                 .expect("documented values are accepted");
@@ -56,7 +56,7 @@ fn every_variant_compiles_within_the_limits() {
 #[test]
 fn no_program_of_ours_says_what_nobody_means() {
     for doc in Registry::builtin().docs() {
-        let mut agent = Agent::new(Options::default());
+        let mut agent = Agent::new(AgentOptions::default());
         let Ok(algorithm) = Registry::builtin().by_name(doc.name, &Parameters::new()) else {
             panic!("{} has defaults", doc.name)
         };
@@ -78,7 +78,7 @@ fn no_program_of_ours_says_what_nobody_means() {
 /// then in all fields but one, which is 0.
 fn tell(name: &str, mss: u64, times: &[Time], values: &[u64]) {
     let (began, datapath) = (Time::from_micros(1), DatapathId(0));
-    let mut agent = Agent::new(Options::default());
+    let mut agent = Agent::new(AgentOptions::default());
     let algorithm = Registry::builtin().by_name(name, &Parameters::new());
     let algorithm = algorithm.expect("it is built in");
     agent.add_boxed(algorithm).expect("its programs compile");
@@ -91,24 +91,24 @@ fn tell(name: &str, mss: u64, times: &[Time], values: &[u64]) {
         max_vars: 64,
         fallback_after: Some(Duration::from_millis(500)),
     };
-    agent.handle(began, datapath, Event::Ready { datapath: info });
+    agent.handle(began, datapath, WireEvent::Ready { datapath: info });
     let info = FlowInfo {
         mss: Bytes::new(mss),
         ..FlowInfo::default()
     };
-    agent.handle(began, datapath, Event::FlowOpened { flow: 1, info });
+    agent.handle(began, datapath, WireEvent::FlowOpened { flow: 1, info });
     let mut running = None;
     let mut programs = Vec::new();
     for &now in times {
         for &value in values {
             while let Some((_, command)) = agent.poll() {
                 match command {
-                    Command::Install { program, .. } => programs.push(program),
-                    Command::SetProgram { uid, .. } => running = Some(uid),
-                    Command::Offer(_)
-                    | Command::Update { .. }
-                    | Command::Release { .. }
-                    | Command::Heartbeat { .. } => {}
+                    WireCommand::Install { program, .. } => programs.push(program),
+                    WireCommand::SetProgram { uid, .. } => running = Some(uid),
+                    WireCommand::Offer(_)
+                    | WireCommand::Update { .. }
+                    | WireCommand::Release { .. }
+                    | WireCommand::Heartbeat { .. } => {}
                 }
             }
             let running = programs
@@ -121,7 +121,7 @@ fn tell(name: &str, mss: u64, times: &[Time], values: &[u64]) {
                     *field = 0;
                 }
                 let (program, fields) = (running.uid(), &fields[..]);
-                let report = Event::Report {
+                let report = WireEvent::Report {
                     flow: 1,
                     program,
                     urgent: false,

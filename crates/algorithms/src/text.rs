@@ -3,9 +3,11 @@
 
 use std::sync::Arc;
 
-use ccplane_agent::{Algorithm, Alone, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
+use ccplane_agent::{
+    Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, StandaloneProgram, boxed,
+};
 use ccplane_datapath::Capabilities;
-use ccplane_lang::{Limits, TextAlgorithm, compile};
+use ccplane_lang::{ProgramLimits, TextAlgorithm, compile};
 
 use crate::{BadParameter, Parameters};
 
@@ -26,7 +28,7 @@ pub(crate) fn make(
     })?;
     // The program compiled with its defaults. A value of the same kind changes only a constant,
     // which may overflow in constant folding.
-    let compiled = compile(&program, &Limits::default()).map_err(|why| {
+    let compiled = compile(&program, &ProgramLimits::default()).map_err(|why| {
         let (name, value) = given.first().copied().unwrap_or_default();
         BadParameter::value(
             name,
@@ -34,7 +36,7 @@ pub(crate) fn make(
             format!("with it the program does not compile: {why}"),
         )
     })?;
-    Ok(boxed(Text {
+    Ok(boxed(StandaloneText {
         path: path.to_owned(),
         text: text.clone(),
         needs: text.needs().with(compiled.code().needs()),
@@ -43,14 +45,14 @@ pub(crate) fn make(
 }
 
 /// Agent side of a program file: installs the program and ignores its reports.
-struct Text {
+struct StandaloneText {
     path: String,
     text: Arc<TextAlgorithm>,
     program: String,
     needs: Capabilities,
 }
 
-impl Algorithm for Text {
+impl Algorithm for StandaloneText {
     type Flow = ();
 
     fn name(&self) -> &str {
@@ -79,8 +81,8 @@ impl Algorithm for Text {
 
     fn on_report(&mut self, (): &mut (), _report: &Report<'_>, _control: &mut Control<'_>) {}
 
-    fn alone(&self) -> Option<Alone> {
-        Some(Alone {
+    fn alone(&self) -> Option<StandaloneProgram> {
+        Some(StandaloneProgram {
             program: PROGRAM,
             lived: self.text.begins().then_some(TextAlgorithm::BEGUN),
         })

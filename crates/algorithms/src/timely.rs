@@ -104,12 +104,15 @@ const MOST_RATE: f64 = 1.25e12;
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
     let law = parameters.choice(
         "law",
-        Law::default(),
-        &[("original", Law::Original), ("patched", Law::Patched)],
+        TimelyVariant::default(),
+        &[
+            ("original", TimelyVariant::Original),
+            ("patched", TimelyVariant::Patched),
+        ],
     )?;
     let beta = match law {
-        Law::Original => BETA,
-        Law::Patched => PATCHED_BETA,
+        TimelyVariant::Original => BETA,
+        TimelyVariant::Patched => PATCHED_BETA,
     };
     let delta = parameters.read("delta", DELTA)?.bytes_per_sec();
     let segment = parameters.read("segment", SEGMENT)?.get();
@@ -149,14 +152,14 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
 
 /// Variant of the algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Law {
+enum TimelyVariant {
     #[default]
     Original,
     Patched,
 }
 
 struct Timely {
-    law: Law,
+    law: TimelyVariant,
     /// Thresholds, µs; `None` derives them from the minimum RTT.
     low: Option<f64>,
     high: Option<f64>,
@@ -170,7 +173,7 @@ struct Timely {
 
 /// State of a flow. Rates in bytes/s, times in µs.
 #[derive(Clone, Debug)]
-struct Flow {
+struct TimelyFlow {
     mss: u64,
     base: BaseRtt,
     initial: f64,
@@ -188,7 +191,7 @@ struct Flow {
 impl Timely {
     /// Updates the rate after a completion with this RTT: algorithm 1 of the paper, or algorithm 2
     /// of Zhu et al.
-    fn completed(&self, flow: &mut Flow, rtt: f64, base: f64, grows: bool) {
+    fn completed(&self, flow: &mut TimelyFlow, rtt: f64, base: f64, grows: bool) {
         let difference = if flow.previous > 0.0 {
             rtt - flow.previous
         } else {
@@ -214,7 +217,7 @@ impl Timely {
             flow.rate * (1.0 - self.beta * (1.0 - high / rtt))
         } else {
             match self.law {
-                Law::Original if gradient <= 0.0 => {
+                TimelyVariant::Original if gradient <= 0.0 => {
                     let times = if flow.calm >= HYPERACTIVE {
                         f64::from(HYPERACTIVE)
                     } else {
@@ -222,8 +225,8 @@ impl Timely {
                     };
                     flow.rate + times * delta
                 }
-                Law::Original => flow.rate * (1.0 - self.beta * gradient.min(1.0)),
-                Law::Patched => {
+                TimelyVariant::Original => flow.rate * (1.0 - self.beta * gradient.min(1.0)),
+                TimelyVariant::Patched => {
                     // The weight is linear between gradients of −1/4 and 1/4.
                     let weight = (2.0 * gradient + 0.5).clamp(0.0, 1.0);
                     let error = (rtt - low) / low;
@@ -234,13 +237,13 @@ impl Timely {
         self.bound(flow);
     }
 
-    fn bound(&self, flow: &mut Flow) {
+    fn bound(&self, flow: &mut TimelyFlow) {
         flow.rate = flow.rate.max(self.delta / LEAST_RATE).min(MOST_RATE);
     }
 }
 
 impl Algorithm for Timely {
-    type Flow = Flow;
+    type Flow = TimelyFlow;
 
     fn name(&self) -> &str {
         "timely"
@@ -261,9 +264,9 @@ impl Algorithm for Timely {
         self.needs().with(Capabilities::KEEPS_WINDOW)
     }
 
-    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
+    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> TimelyFlow {
         control.program("timely", &[]);
-        Flow {
+        TimelyFlow {
             mss: info.mss.get().max(1),
             base: BaseRtt::new(),
             initial: info.cwnd.get().max(info.init_cwnd.get()).max(1) as f64,
@@ -275,7 +278,7 @@ impl Algorithm for Timely {
         }
     }
 
-    fn on_report(&mut self, flow: &mut Flow, report: &Report<'_>, control: &mut Control<'_>) {
+    fn on_report(&mut self, flow: &mut TimelyFlow, report: &Report<'_>, control: &mut Control<'_>) {
         let &[_acked, lost, timeouts, rtt, full_rtt, min_rtt, srtt, idle] = report.fields() else {
             return;
         };
@@ -343,20 +346,24 @@ mod tests {
 
     use super::*;
 
-    fn timely(law: Law) -> Timely {
+    fn timely(law: TimelyVariant) -> Timely {
         Timely {
             law,
             low: Some(50.0),
             high: Some(500.0),
             delta: 1.25e6,
-            beta: if law == Law::Original { 0.8 } else { 0.008 },
+            beta: if law == TimelyVariant::Original {
+                0.8
+            } else {
+                0.008
+            },
             alpha: 0.875,
             segment: 16384,
         }
     }
 
-    fn flow(rate: f64, previous: f64) -> Flow {
-        Flow {
+    fn flow(rate: f64, previous: f64) -> TimelyFlow {
+        TimelyFlow {
             mss: 1448,
             base: BaseRtt::new(),
             initial: 14480.0,
@@ -368,7 +375,7 @@ mod tests {
         }
     }
 
-    fn after(law: Law, previous: f64, rtt: f64) -> f64 {
+    fn after(law: TimelyVariant, previous: f64, rtt: f64) -> f64 {
         let mut flow = flow(1e9, previous);
         timely(law).completed(&mut flow, rtt, 20.0, true);
         flow.rate
@@ -376,29 +383,29 @@ mod tests {
 
     #[test]
     fn below_and_above_the_thresholds_the_gradient_does_not_count() {
-        assert_eq!(after(Law::Original, 20.0, 49.0), 1e9 + 1.25e6);
+        assert_eq!(after(TimelyVariant::Original, 20.0, 49.0), 1e9 + 1.25e6);
         // 1 − 0.8 · (1 − 500/1000) = 0.6
-        assert!((after(Law::Original, 2000.0, 1000.0) - 0.6e9).abs() < 1.0);
+        assert!((after(TimelyVariant::Original, 2000.0, 1000.0) - 0.6e9).abs() < 1.0);
     }
 
     #[test]
     fn between_them_the_gradient_decides() {
         assert_eq!(
-            after(Law::Original, 120.0, 100.0),
+            after(TimelyVariant::Original, 120.0, 100.0),
             1e9 + 1.25e6,
             "falling: increase"
         );
         // An increase of 8 µs: rtt_diff is 7 µs and the gradient 0.35, so 1 − 0.8 · 0.35 = 0.72.
-        assert!((after(Law::Original, 92.0, 100.0) - 0.72e9).abs() < 1.0);
+        assert!((after(TimelyVariant::Original, 92.0, 100.0) - 0.72e9).abs() < 1.0);
         assert!(
-            after(Law::Original, 60.0, 400.0) >= 0.2e9 - 1.0,
+            after(TimelyVariant::Original, 60.0, 400.0) >= 0.2e9 - 1.0,
             "a decrease is at most β"
         );
     }
 
     #[test]
     fn five_calm_completions_make_it_hyperactive() {
-        let (timely, mut flow) = (timely(Law::Original), flow(1e9, 100.0));
+        let (timely, mut flow) = (timely(TimelyVariant::Original), flow(1e9, 100.0));
         let steps: Vec<f64> = (0..6)
             .map(|_| {
                 let before = flow.rate;
@@ -415,8 +422,11 @@ mod tests {
     fn the_patched_law_rests_at_one_rtt() {
         // 1.25e6 / 2 = 1e9 · 0.008 / 2 · error, so the error is 0.15625 and the RTT 50 · 1.15625.
         let rests = 50.0 * 1.156_25;
-        assert!((after(Law::Patched, rests, rests) - 1e9).abs() < 1.0);
-        assert!(after(Law::Patched, 55.0, 55.0) > 1e9 && after(Law::Patched, 60.0, 60.0) < 1e9);
+        assert!((after(TimelyVariant::Patched, rests, rests) - 1e9).abs() < 1.0);
+        assert!(
+            after(TimelyVariant::Patched, 55.0, 55.0) > 1e9
+                && after(TimelyVariant::Patched, 60.0, 60.0) < 1e9
+        );
     }
 
     #[test]
@@ -443,7 +453,7 @@ mod tests {
     #[test]
     fn a_flow_with_nothing_to_send_does_not_grow() {
         let mut flow = flow(1e9, 100.0);
-        timely(Law::Original).completed(&mut flow, 30.0, 20.0, false);
+        timely(TimelyVariant::Original).completed(&mut flow, 30.0, 20.0, false);
         assert_eq!(flow.rate, 1e9);
     }
 

@@ -73,7 +73,7 @@ pub struct Vegas {
 
 /// Change of the window by one segment. The discriminants are the program's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum WindowStep {
     Hold = 0,
     Up = 1,
     Down = 2,
@@ -82,18 +82,18 @@ enum Step {
 impl Vegas {
     /// The paper's Diff · BaseRTT, (Expected − Actual) · BaseRTT, estimates the flow's segments in
     /// the queue: window · (rtt − base)/base. Integer arithmetic, as in Linux.
-    fn step(&self, window: u64, samples: u64, rtt: u64, base: u64) -> Step {
+    fn step(&self, window: u64, samples: u64, rtt: u64, base: u64) -> WindowStep {
         if samples <= FEW_SAMPLES {
-            return Step::Up;
+            return WindowStep::Up;
         }
         let waiting = window
             .saturating_mul(rtt.saturating_sub(base))
             .checked_div(base)
             .unwrap_or(0);
         match waiting {
-            _ if waiting > self.beta => Step::Down,
-            _ if waiting < self.alpha => Step::Up,
-            _ => Step::Hold,
+            _ if waiting > self.beta => WindowStep::Down,
+            _ if waiting < self.alpha => WindowStep::Up,
+            _ => WindowStep::Hold,
         }
     }
 }
@@ -143,7 +143,7 @@ impl Algorithm for Vegas {
             return;
         }
         match self.step(cwnd / *mss, samples, rtt, base) {
-            Step::Hold => {}
+            WindowStep::Hold => {}
             step => control.set("step", step as u64),
         }
     }

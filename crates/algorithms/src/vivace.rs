@@ -90,7 +90,7 @@ pub struct Vivace {
 }
 
 /// State of a flow.
-pub struct Flow {
+pub struct VivaceFlow {
     mss: f64,
     /// Seed of the pseudo-random order of pairs.
     id: u64,
@@ -99,7 +99,7 @@ pub struct Flow {
     initial: f64,
     /// Base rate of the pair, Mbit/s; 0 before the first RTT.
     rate: f64,
-    stage: Stage,
+    stage: VivacePhase,
     ascent: Ascent,
     /// Moving average of the interval length at which the slope is as precise as the distance of
     /// the two rates, seconds.
@@ -112,18 +112,21 @@ pub struct Flow {
 
 /// Phase of the rate control.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Stage {
+enum VivacePhase {
     /// Slow start: doubles while the utility increases (section 4.1). Holds the utility of the last
     /// interval, and whether a decrease is being checked by a second interval.
     Starting { last: Option<f64>, doubted: bool },
     /// Probing with pairs. Holds the order of the rates and the outcome of the first interval.
-    Learning { faster_first: bool, first: Worth },
+    Learning {
+        faster_first: bool,
+        first: UtilityOutcome,
+    },
 }
 
 /// Outcome of an interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Worth {
-    Known(Measured),
+enum UtilityOutcome {
+    Known(MonitorInterval),
     /// Sending was limited by something other than the rate, at this throughput in Mbit/s.
     Held(f64),
     /// The application was the limit, or no samples arrived.
@@ -132,34 +135,34 @@ enum Worth {
 
 /// Measurement of an interval sent at `rate`, Mbit/s.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Measured {
+struct MonitorInterval {
     rate: f64,
     slope: Slope,
     losses: Losses,
 }
 
 /// Monitor interval as reported by the program.
-struct Seen {
+struct MonitorReport {
     losses: Losses,
     samples: Regression,
     limited: bool,
     span_us: u64,
 }
 
-impl Seen {
+impl MonitorReport {
     /// Evaluates the interval, whose target rate was `rate`, Mbit/s.
-    fn worth(&self, rate: f64, mss: f64) -> Worth {
+    fn worth(&self, rate: f64, mss: f64) -> UtilityOutcome {
         let seconds = self.span_us.max(1) as f64 / 1e6;
         let (sent, ordered) = (
             self.losses.sent as f64,
             rate * BYTES_PER_MBIT * seconds / mss,
         );
         if self.limited || self.samples.n == 0 {
-            Worth::Unknown
+            UtilityOutcome::Unknown
         } else if sent < (ordered * LEAST_HELD).min(ordered - SOME_PACKETS) {
-            Worth::Held(sent * mss / seconds / BYTES_PER_MBIT)
+            UtilityOutcome::Held(sent * mss / seconds / BYTES_PER_MBIT)
         } else {
-            Worth::Known(Measured {
+            UtilityOutcome::Known(MonitorInterval {
                 rate,
                 slope: self.samples.slope(),
                 losses: self.losses,
@@ -182,12 +185,12 @@ impl Seen {
     }
 }
 
-impl Flow {
+impl VivaceFlow {
     /// Returns the rates of the two intervals of this round; the second is 0 in slow start.
     fn rates(&self) -> [f64; 2] {
         match self.stage {
-            Stage::Starting { .. } => [self.rate, 0.0],
-            Stage::Learning { faster_first, .. } => {
+            VivacePhase::Starting { .. } => [self.rate, 0.0],
+            VivacePhase::Learning { faster_first, .. } => {
                 let (up, down) = (self.rate * (1.0 + APART), self.rate * (1.0 - APART));
                 if faster_first { [up, down] } else { [down, up] }
             }
@@ -195,39 +198,39 @@ impl Flow {
     }
 
     /// Processes the outcome of an interval. Returns true if it was the last of its round.
-    fn learn(&mut self, which: u64, worth: Worth, utility: Utility) -> bool {
+    fn learn(&mut self, which: u64, worth: UtilityOutcome, utility: Utility) -> bool {
         if let (
-            Stage::Starting {
+            VivacePhase::Starting {
                 last,
                 doubted: false,
             },
-            Worth::Held(_),
+            UtilityOutcome::Held(_),
         ) = (self.stage, worth)
         {
             // This interval's window did not yet include room for the packets that await an ACK.
-            self.stage = Stage::Starting {
+            self.stage = VivacePhase::Starting {
                 last,
                 doubted: true,
             };
             return true;
         }
-        if let Worth::Held(rate) = worth {
+        if let UtilityOutcome::Held(rate) = worth {
             self.rate = rate;
             self.ascent = Ascent::default();
             self.pair();
             return true;
         }
         match (self.stage, worth) {
-            (Stage::Starting { last, doubted }, Worth::Known(seen)) => {
+            (VivacePhase::Starting { last, doubted }, UtilityOutcome::Known(seen)) => {
                 let worth = utility.of(seen.rate, seen.slope.significant(), seen.losses.part());
                 if last.is_none_or(|last| worth > last) {
                     self.rate *= 2.0;
-                    self.stage = Stage::Starting {
+                    self.stage = VivacePhase::Starting {
                         last: Some(worth),
                         doubted: false,
                     };
                 } else if seen.slope.is_marginal() && !doubted {
-                    self.stage = Stage::Starting {
+                    self.stage = VivacePhase::Starting {
                         last,
                         doubted: true,
                     };
@@ -237,21 +240,23 @@ impl Flow {
                 }
                 true
             }
-            (Stage::Learning { faster_first, .. }, _) if which == 1 => {
-                self.stage = Stage::Learning {
+            (VivacePhase::Learning { faster_first, .. }, _) if which == 1 => {
+                self.stage = VivacePhase::Learning {
                     faster_first,
                     first: worth,
                 };
                 false
             }
             (
-                Stage::Learning {
+                VivacePhase::Learning {
                     faster_first,
                     first,
                 },
                 second,
             ) => {
-                if let (Worth::Known(first), Worth::Known(second)) = (first, second) {
+                if let (UtilityOutcome::Known(first), UtilityOutcome::Known(second)) =
+                    (first, second)
+                {
                     let (fast, slow) = if faster_first {
                         (first, second)
                     } else {
@@ -267,16 +272,16 @@ impl Flow {
                 self.pair();
                 true
             }
-            (Stage::Starting { .. }, _) => true,
+            (VivacePhase::Starting { .. }, _) => true,
         }
     }
 
     /// Starts a pair in pseudo-random order, which other flows cannot predict and every run
     /// repeats.
     fn pair(&mut self) {
-        self.stage = Stage::Learning {
+        self.stage = VivacePhase::Learning {
             faster_first: scatter(self.id ^ self.round.rotate_left(32)) & 1 == 1,
-            first: Worth::Unknown,
+            first: UtilityOutcome::Unknown,
         };
     }
 
@@ -313,7 +318,7 @@ impl Flow {
 }
 
 impl Algorithm for Vivace {
-    type Flow = Flow;
+    type Flow = VivaceFlow;
 
     fn name(&self) -> &str {
         "vivace"
@@ -334,16 +339,16 @@ impl Algorithm for Vivace {
         self.needs().with(Capabilities::KEEPS_WINDOW)
     }
 
-    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
+    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> VivaceFlow {
         control.program("vivace", &[]);
         let id = control.this().map_or(0, |id| id.flow);
-        let mut flow = Flow {
+        let mut flow = VivaceFlow {
             mss: info.mss.get().max(1) as f64,
             id: scatter(id.wrapping_add(0x9e37_79b9_7f4a_7c15)),
             round: 0,
             initial: info.init_cwnd.get() as f64,
             rate: 0.0,
-            stage: Stage::Starting {
+            stage: VivacePhase::Starting {
                 last: None,
                 doubted: false,
             },
@@ -363,7 +368,7 @@ impl Algorithm for Vivace {
         flow
     }
 
-    fn on_report(&mut self, flow: &mut Flow, report: &Report<'_>, control: &mut Control<'_>) {
+    fn on_report(&mut self, flow: &mut VivaceFlow, report: &Report<'_>, control: &mut Control<'_>) {
         let &[
             round,
             which,
@@ -400,7 +405,7 @@ impl Algorithm for Vivace {
             }
             return flow.order(srtt, control);
         }
-        let seen = Seen {
+        let seen = MonitorReport {
             losses: Losses { sent, lost },
             samples: Regression {
                 n,

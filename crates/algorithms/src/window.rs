@@ -21,7 +21,7 @@ use crate::repair::{DELIVERED, MAY_GROW, REMEMBER, reduce};
 use crate::{AgentOnly, BadParameter, Exit, ParameterDoc, Parameters, SlowStart};
 
 /// Growth law and reduction of a loss-based algorithm. Windows are in segments, with fractions.
-pub trait Law: Send {
+pub trait WindowLaw: Send {
     /// State of a flow.
     type State: Send;
 
@@ -32,17 +32,17 @@ pub trait Law: Send {
     fn beta(&self) -> &'static str;
 
     /// Additions to the shared program.
-    fn own(&self) -> Own {
-        Own::default()
+    fn own(&self) -> LawProgram {
+        LawProgram::default()
     }
 
     /// Called when a flow opens or is taken over.
     fn open(&self, info: &FlowInfo) -> Self::State;
 
     /// Returns the growth in segments per window acknowledged, in congestion avoidance.
-    fn growth(&self, state: &mut Self::State, round: &Round) -> f64;
+    fn growth(&self, state: &mut Self::State, round: &AckedRound) -> f64;
 
-    /// Called instead of [`growth`](Law::growth) for reports from slow start.
+    /// Called instead of [`growth`](WindowLaw::growth) for reports from slow start.
     fn in_slow_start(&self, _state: &mut Self::State, _now: Time) {}
 
     /// Called at the start of a recovery; `before` is the window before the reduction.
@@ -57,7 +57,7 @@ pub trait Law: Send {
 
 /// Additions of one algorithm to the shared program.
 #[derive(Clone, Debug, Default)]
-pub struct Own {
+pub struct LawProgram {
     /// Declarations of report variables, placed after the shared ones.
     pub report: String,
     /// Declarations of other variables.
@@ -71,7 +71,7 @@ pub struct Own {
     pub ecn: bool,
 }
 
-impl Own {
+impl LawProgram {
     fn kept(&self, beta: &str, mss: &str) -> String {
         match self.kept.is_empty() {
             true => format!("(* Report.before {beta})"),
@@ -82,7 +82,7 @@ impl Own {
 
 /// Measurements since the last report.
 #[derive(Clone, Copy, Debug)]
-pub struct Round {
+pub struct AckedRound {
     /// Current time.
     pub now: Time,
     /// Window, segments.
@@ -212,7 +212,7 @@ pub struct LossBased<L> {
 }
 
 /// Builds the algorithm. `exit` applies only if the program grows the window.
-pub(crate) fn made<L: Law + 'static>(
+pub(crate) fn made<L: WindowLaw + 'static>(
     law: L,
     split: Split,
     options: WindowOptions,
@@ -225,20 +225,25 @@ pub(crate) fn made<L: Law + 'static>(
 }
 
 /// State of a flow.
-pub struct Flow<S> {
+pub struct WindowFlow<S> {
     law: S,
     mss: f64,
     /// Value installed in the program, bytes.
     segment_every: u64,
 }
 
-impl<L: Law> LossBased<L> {
+impl<L: WindowLaw> LossBased<L> {
     /// Creates the algorithm.
     pub fn new(law: L, options: WindowOptions, exit: Exit) -> LossBased<L> {
         LossBased { law, options, exit }
     }
 
-    fn steer(&self, flow: &mut Flow<L::State>, segment_every: u64, control: &mut Control<'_>) {
+    fn steer(
+        &self,
+        flow: &mut WindowFlow<L::State>,
+        segment_every: u64,
+        control: &mut Control<'_>,
+    ) {
         if segment_every != flow.segment_every {
             flow.segment_every = segment_every;
             control.set("segment_every", segment_every);
@@ -246,8 +251,8 @@ impl<L: Law> LossBased<L> {
     }
 }
 
-impl<L: Law> Algorithm for LossBased<L> {
-    type Flow = Flow<L::State>;
+impl<L: WindowLaw> Algorithm for LossBased<L> {
+    type Flow = WindowFlow<L::State>;
 
     fn name(&self) -> &str {
         self.law.name()
@@ -278,7 +283,7 @@ impl<L: Law> Algorithm for LossBased<L> {
         } else {
             control.program("portable", &[("mss", info.mss.get())]);
         }
-        Flow {
+        WindowFlow {
             law: self.law.open(info),
             mss: info.mss.get().max(1) as f64,
             segment_every: INFINITY,
@@ -326,7 +331,7 @@ impl<L: Law> Algorithm for LossBased<L> {
         // The law's window includes credit for the unfinished segment. Otherwise that growth would
         // be granted twice.
         let fraction = credit as f64 / flow.segment_every as f64;
-        let round = Round {
+        let round = AckedRound {
             now: control.now(),
             window: window / flow.mss + fraction.min(1.0),
             acked: acked as f64 / flow.mss,
@@ -360,7 +365,7 @@ impl<L: Law> Algorithm for LossBased<L> {
 /// for congestion avoidance (`tcp_slow_start`, `tcp_cong_avoid_ai`). The window does not grow while
 /// the flow is application-limited (RFC 9438, 5.8; RFC 7661), nor in fast recovery, where the
 /// transport brings it to ssthresh. After a timeout it grows by slow start.
-fn program(beta: &str, own: &Own, options: WindowOptions, exit: Exit) -> String {
+fn program(beta: &str, own: &LawProgram, options: WindowOptions, exit: Exit) -> String {
     let (declarations, exit, divisor) = (exit.declarations(), exit.clauses(), exit.divisor());
     // Credit was earned at the rate before the reduction.
     let reduction = reduce(
@@ -369,7 +374,7 @@ fn program(beta: &str, own: &Own, options: WindowOptions, exit: Exit) -> String 
         "\n    (:= Report.credit 0)",
     );
     let again = if own.ecn { AGAIN } else { "" };
-    let Own {
+    let LawProgram {
         report: reported,
         declarations: declared,
         clauses,
@@ -430,9 +435,9 @@ const AGAIN: &str = "
 /// variables. It treats a recovery as lasting until the data in flight at its start is acknowledged
 /// (`hold`, RFC 6582's "recover"). It sets the window itself, and treats the flow as cwnd-limited
 /// while more than half of the window is in flight. Slow start ends at a loss.
-fn portable(beta: &str, own: &Own, options: WindowOptions) -> String {
+fn portable(beta: &str, own: &LawProgram, options: WindowOptions) -> String {
     let kept = own.kept(beta, "mss");
-    let Own {
+    let LawProgram {
         report: reported,
         declarations: declared,
         clauses,

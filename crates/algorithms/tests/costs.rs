@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use ccplane_agent::{Agent, Options};
+use ccplane_agent::{Agent, AgentOptions};
 use ccplane_algorithms::{Parameters, Registry};
 
 const PAGE: &str = "../../docs/algorithms/costs.md";
@@ -25,7 +25,7 @@ fn the_page_of_costs_is_true() {
     let registry = Registry::builtin();
     let mut page = HEAD.to_owned();
     for name in registry.names() {
-        let mut agent = Agent::new(Options::default());
+        let mut agent = Agent::new(AgentOptions::default());
         let algorithm = registry
             .by_name(name, &Parameters::new())
             .expect("built in");

@@ -2,17 +2,17 @@
 //! two segments at a time, evenly spaced over the RTT. Events are scripted; datapath and agent are
 //! the real ones.
 
-use ccplane_agent::datapath::{Datapath, Here, Shared};
-use ccplane_agent::{Agent, FlowInfo, Options, Tables};
+use ccplane_agent::datapath::{Datapath, DatapathCore, InlineChannel};
+use ccplane_agent::{Agent, AgentOptions, FlowInfo, Tables};
 use ccplane_algorithms::{Parameters, Registry};
-use ccplane_datapath::{Capabilities, Limits, Outcome, Signals, SteeredFlow, Transport};
+use ccplane_datapath::{Capabilities, OperatorLimits, Outcome, Signals, SteeredFlow, Transport};
 use ccplane_units::{Bytes, Duration, Time};
 
 const MSS: u64 = 1448;
 const FLOW: u64 = 7;
 
 struct Rounds {
-    datapath: Datapath<Here>,
+    datapath: Datapath<InlineChannel>,
     transport: Transport,
     /// Base RTT, and the window that fills the path; a larger window lengthens the RTT.
     base: Duration,
@@ -40,7 +40,7 @@ impl Rounds {
         ];
         let capabilities = all.iter().fold(Capabilities::CWND, |all, c| all.with(*c));
         let parameters: Parameters = parameters.parse().expect("well-formed");
-        let mut agent = Agent::new(Options::default());
+        let mut agent = Agent::new(AgentOptions::default());
         agent
             .add_boxed(
                 Registry::builtin()
@@ -49,9 +49,12 @@ impl Rounds {
             )
             .expect("compiles");
         let now = Time::from_micros(1_000);
-        let tables = Tables::new(Limits::default(), capabilities);
+        let tables = Tables::new(OperatorLimits::default(), capabilities);
         let mut rounds = Rounds {
-            datapath: Datapath::new(now, Shared::new(1, "rounds", tables, Here::new(agent))),
+            datapath: Datapath::new(
+                now,
+                DatapathCore::new(1, "rounds", tables, InlineChannel::new(agent)),
+            ),
             transport: Transport {
                 cwnd: 10 * MSS,
                 rate: 0,

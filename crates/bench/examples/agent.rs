@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use ccplane_bench::agent::{Load, throughput};
 use ccplane_bench::control_loop::percentiles_us;
-use ccplane_link::Waiting;
+use ccplane_link::WaitStrategy;
 use ccplane_testbed::control_loop::{self, ControlLoop};
 
 fn main() {
-    let quiet = Waiting {
+    let quiet = WaitStrategy {
         spin: ccplane_units::Duration::ZERO,
     };
     for (name, hogs, waiting) in [
         ("idle, sleeping", 0, quiet),
-        ("idle, looking", 0, Waiting::default()),
+        ("idle, looking", 0, WaitStrategy::default()),
         ("2 hogs, sleeping", 2, quiet),
-        ("2 hogs, looking", 2, Waiting::default()),
+        ("2 hogs, looking", 2, WaitStrategy::default()),
     ] {
         let times = control_loop::times(&ControlLoop {
             exchanges: 5_000,

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
 use ccplane::program::{
-    self, AgainstArgs, BenchCommand, CapiArgs, Failure, GatewayArgs, Kind, Need, Peer, PeerArgs,
-    QuicArgs, SimArgs, percent_bar, print_line, print_lines, printable, require,
+    self, AgainstArgs, BenchCommand, BenchPeer, CapiArgs, Failure, FailureKind, GatewayArgs, Need,
+    PeerArgs, QuicArgs, SimArgs, percent_bar, print_line, print_lines, printable, require,
 };
 use ccplane_agent::Agent;
 use ccplane_algorithms::Registry;
@@ -148,7 +148,7 @@ fn with_bar(
 /// The queue is told from time stamps, which the kernel's own controls and those that go without
 /// have none of.
 fn has_stamps(alg: &Contender, registry: &Registry) -> Result<(), Failure> {
-    let mut agent = Agent::new(ccplane_agent::Options::default());
+    let mut agent = Agent::new(ccplane_agent::AgentOptions::default());
     program::add(&mut agent, alg, registry)?;
     if agent
         .hosted()
@@ -157,7 +157,7 @@ fn has_stamps(alg: &Contender, registry: &Registry) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::text(
-        Kind::Usage,
+        FailureKind::Usage,
         format!("`{alg}` asks for no time stamps, from which the queue is told"),
     )
     .hint(
@@ -169,21 +169,21 @@ fn has_stamps(alg: &Contender, registry: &Registry) -> Result<(), Failure> {
 fn peer(args: &PeerArgs) -> Result<(), Failure> {
     let bound = || print_line("bound");
     let outcome = match args.who {
-        Peer::Bound => peers::bound(&args.path, args.updates, bound),
-        Peer::Ours => peers::answer(&args.path, args.updates, &AtomicBool::new(false), bound),
+        BenchPeer::Bound => peers::bound(&args.path, args.updates, bound),
+        BenchPeer::Ours => peers::answer(&args.path, args.updates, &AtomicBool::new(false), bound),
     };
-    outcome.map_err(|error| Failure::new(Kind::Failed, error))
+    outcome.map_err(|error| Failure::new(FailureKind::Failed, error))
 }
 
 fn failure(error: Error) -> Failure {
     match error {
         Error::Missing(failure) => *failure,
         Error::Lab(error) => program::failure(error),
-        Error::Program(error) => Failure::diagnostic(Kind::Failed, error),
+        Error::Program(error) => Failure::diagnostic(FailureKind::Failed, error),
         Error::Failed {
             what,
             hint: Some(hint),
-        } => Failure::text(Kind::Failed, what).hint(hint),
-        error => Failure::new(Kind::Failed, error),
+        } => Failure::text(FailureKind::Failed, what).hint(hint),
+        error => Failure::new(FailureKind::Failed, error),
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ccplane_lab::metrics::Distribution;
-use ccplane_link::Waiting;
+use ccplane_link::WaitStrategy;
 use ccplane_report::Aim;
 use ccplane_testbed::control_loop::{self, ControlLoop};
 
@@ -45,7 +45,7 @@ pub fn run(against: &Against, lacks: Option<String>) -> Result<Figures, Error> {
         let options = ControlLoop {
             exchanges: EXCHANGES,
             hogs,
-            waiting: Waiting::default(),
+            waiting: WaitStrategy::default(),
         };
         medians(RUNS, || {
             Ok::<_, Error>(percentiles_us(&control_loop::times(&options)?))

@@ -3,7 +3,9 @@
 
 use std::hint::black_box;
 
-use ccplane_datapath::{Capabilities, Command, Flow, Limits, ProgramTable, Signals, Transport};
+use ccplane_datapath::{
+    Capabilities, Command, Flow, OperatorLimits, ProgramTable, Signals, Transport,
+};
 use ccplane_testbed::cpu::this_thread_ns;
 use ccplane_units::{Duration, Time};
 
@@ -61,9 +63,9 @@ pub fn run() -> Result<Figures, Error> {
 /// Flows under the program, ready to take ACKs.
 fn flows(source: &str, count: usize) -> Result<(ProgramTable, Vec<Flow<16>>), Error> {
     let program = ccplane_lang::compile(source, &Default::default())?;
-    let limits = Limits {
+    let limits = OperatorLimits {
         fallback_after: Duration::MAX,
-        ..Limits::default()
+        ..OperatorLimits::default()
     };
     let mut table = ProgramTable::new(limits, Capabilities(u64::MAX));
     let refused = |e| Error::failed(format!("the engine refuses the program: {e}"));

@@ -11,8 +11,8 @@ use std::fmt::Write;
 use ccplane_algorithms::Registry;
 use ccplane_lab::Contender;
 use ccplane_report::{Aim, Table, wrap};
-use ccplane_testbed::ends::Ends;
-use ccplane_testbed::loopback::{Load, Run, one};
+use ccplane_testbed::ends::TrafficEnds;
+use ccplane_testbed::loopback::{Load, LoopbackRun, one};
 use ccplane_testbed::wire;
 use ccplane_units::{Duration, Rate};
 use serde_json::json;
@@ -76,7 +76,7 @@ pub fn run(
     mut step: impl FnMut(f64, &str) -> bool,
 ) -> Result<Figures, Error> {
     check(options)?;
-    let loopback = Ends::loopback()?;
+    let loopback = TrafficEnds::loopback()?;
     let below = wire::make(Some(FIXED))?;
     let saturated = options
         .flows
@@ -143,9 +143,9 @@ fn check(options: &Options) -> Result<(), ccplane_lab::Error> {
 fn add_ratio(
     figures: &mut Figures,
     (name, place): (&str, &str),
-    turns: &Turns<Condition, Run>,
+    turns: &Turns<Condition, LoopbackRun>,
     who: Condition,
-    value: fn(&Run) -> f64,
+    value: fn(&LoopbackRun) -> f64,
 ) -> f64 {
     let ratio = turns.ratio(who, Condition::Native, value);
     let value = ratio.map_or(0.0, |ratio| ratio.value);
@@ -168,12 +168,12 @@ fn add_ratio(
     value
 }
 
-const GOODPUT: fn(&Run) -> f64 = |run| run.goodput_gbit;
-const CPU: fn(&Run) -> f64 = |run| run.cpu_s_per_gb;
+const GOODPUT: fn(&LoopbackRun) -> f64 = |run| run.goodput_gbit;
+const CPU: fn(&LoopbackRun) -> f64 = |run| run.cpu_s_per_gb;
 
 /// CPU for each byte at a rate that everybody holds: it scatters less than at saturation, where
 /// rates differ, too.
-fn below_saturation(turns: &Turns<Condition, Run>, figures: &mut Figures) {
+fn below_saturation(turns: &Turns<Condition, LoopbackRun>, figures: &mut Figures) {
     figures.add(
         "fixed_native_gbit",
         turns.median(Condition::Native, GOODPUT),
@@ -193,7 +193,11 @@ fn below_saturation(turns: &Turns<Condition, Run>, figures: &mut Figures) {
 }
 
 /// Adds the figures for `flows` and gives the table's row.
-fn summarise(flows: usize, turns: &Turns<Condition, Run>, figures: &mut Figures) -> Vec<String> {
+fn summarise(
+    flows: usize,
+    turns: &Turns<Condition, LoopbackRun>,
+    figures: &mut Figures,
+) -> Vec<String> {
     use Condition::{Every10Ms, Native, PerAck};
     let place = format!("_{flows}");
     let mut ratio = |name, who, value| add_ratio(figures, (name, &place), turns, who, value);
@@ -225,7 +229,7 @@ fn summarise(flows: usize, turns: &Turns<Condition, Run>, figures: &mut Figures)
     );
     let others = median(turns.all().map(|run| run.others_cpu_percent));
     add("others_cpu_percent", others.round());
-    let sum = |value: fn(&Run) -> u64| turns.all().map(value).sum::<u64>() as f64;
+    let sum = |value: fn(&LoopbackRun) -> u64| turns.all().map(value).sum::<u64>() as f64;
     add("ring_lost", sum(|run| run.ring_lost));
     add("fallbacks", sum(|run| run.fallbacks));
 
@@ -297,10 +301,10 @@ mod tests {
 
     #[test]
     fn a_ratio_is_the_median_over_rounds() {
-        let run = |(goodput_gbit, cpu_s_per_gb): (f64, f64)| Run {
+        let run = |(goodput_gbit, cpu_s_per_gb): (f64, f64)| LoopbackRun {
             goodput_gbit,
             cpu_s_per_gb,
-            ..Run::default()
+            ..LoopbackRun::default()
         };
         let turns = Turns::take(3, &Condition::ALL, |round, who| {
             let runs = match who {

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant, SystemTime};
 use ccplane_agent::{DatapathInfo, FlowInfo};
 use ccplane_datapath::Capabilities;
 use ccplane_link::{
-    Clock, LinkError, Remote, Sent, Spinner, TlsAddress, TlsLink, TlsUplink, Waiting, make_keys,
-    settle,
+    AgentConnection, LinkError, SendOutcome, Spinner, ThreadClock, TlsAddress, TlsLink, TlsUplink,
+    WaitStrategy, make_keys, settle,
 };
-use ccplane_testbed::control_loop::{LoopError, Served, fresh_path, serving};
-use ccplane_wire::{Command, Event};
+use ccplane_testbed::control_loop::{LoopError, ServeStats, fresh_path, serving};
+use ccplane_wire::{WireCommand, WireEvent};
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -32,7 +32,7 @@ pub fn times(exchanges: usize) -> Result<Vec<Duration>, LoopError> {
             let start = Instant::now();
             datapath.report(1);
             datapath.uplink.flush();
-            datapath.wait(|command| matches!(command, Command::Update { .. }))?;
+            datapath.wait(|command| matches!(command, WireCommand::Update { .. }))?;
             if exchange >= exchanges / 10 {
                 times.push(start.elapsed());
             }
@@ -63,7 +63,7 @@ pub fn reports_per_s(duration: Duration) -> Result<f64, LoopError> {
 
 struct Datapath {
     uplink: TlsUplink,
-    clock: Clock,
+    clock: ThreadClock,
     spinner: Spinner,
     program: u32,
 }
@@ -80,7 +80,7 @@ impl Drop for Keys {
 fn with_datapath<T>(
     updates: bool,
     run: impl FnOnce(&mut Datapath) -> Result<T, LoopError>,
-) -> Result<(T, Served), LoopError> {
+) -> Result<(T, ServeStats), LoopError> {
     let keys = Keys(fresh_path("keys"));
     make_keys(&keys.0, &["bench".to_owned()], SystemTime::now()).map_err(LinkError::from)?;
     let mut link = TlsLink::bind(([127, 0, 0, 1], 0).into(), &keys.0)?;
@@ -89,11 +89,11 @@ fn with_datapath<T>(
         port: link.address()?.port(),
         keys: Some(keys.0.clone()),
     };
-    serving(&mut link, updates, Waiting::default(), || {
+    serving(&mut link, updates, WaitStrategy::default(), || {
         let mut datapath = Datapath {
             uplink: TlsUplink::new(&address),
-            clock: Clock::new(),
-            spinner: Spinner::new(Waiting::default()),
+            clock: ThreadClock::new(),
+            spinner: Spinner::new(WaitStrategy::default()),
             program: 0,
         };
         settle(&mut datapath.uplink, datapath.clock.now())?;
@@ -113,10 +113,10 @@ impl Datapath {
             max_vars: 64,
             fallback_after: None,
         };
-        self.tell(&Event::Ready { datapath })?;
+        self.tell(&WireEvent::Ready { datapath })?;
         let mut program = 0;
         self.wait(|command| match command {
-            Command::Install {
+            WireCommand::Install {
                 program: installed, ..
             } => {
                 program = installed.uid();
@@ -130,13 +130,13 @@ impl Datapath {
 
     fn open(&mut self, flow: u64) -> Result<(), LoopError> {
         let info = FlowInfo::default();
-        self.tell(&Event::FlowOpened { flow, info })?;
-        self.wait(|command| matches!(command, Command::SetProgram { .. }))
+        self.tell(&WireEvent::FlowOpened { flow, info })?;
+        self.wait(|command| matches!(command, WireCommand::SetProgram { .. }))
     }
 
-    fn tell(&mut self, event: &Event<'_>) -> Result<(), LoopError> {
+    fn tell(&mut self, event: &WireEvent<'_>) -> Result<(), LoopError> {
         match self.uplink.event(event) {
-            Sent::Yes => {
+            SendOutcome::Yes => {
                 self.uplink.flush();
                 Ok(())
             }
@@ -146,16 +146,16 @@ impl Datapath {
 
     /// Whether there was room for it.
     fn report(&mut self, flow: u64) -> bool {
-        let report = Event::Report {
+        let report = WireEvent::Report {
             flow,
             program: self.program,
             urgent: false,
             fields: &[1448, 0, 0, 0, 20_000, 10],
         };
-        self.uplink.event(&report) == Sent::Yes
+        self.uplink.event(&report) == SendOutcome::Yes
     }
 
-    fn wait(&mut self, mut so: impl FnMut(&Command) -> bool) -> Result<(), LoopError> {
+    fn wait(&mut self, mut so: impl FnMut(&WireCommand) -> bool) -> Result<(), LoopError> {
         let start = Instant::now();
         loop {
             let mut found = false;

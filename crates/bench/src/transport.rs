@@ -4,7 +4,7 @@
 mod pair;
 mod sockets;
 
-use ccplane_transport::{Config, Rc3};
+use ccplane_transport::{Rc3, TransportConfig};
 use ccplane_units::{Duration, Rate};
 
 use crate::rounds::Turns;
@@ -53,12 +53,12 @@ impl Way {
     ];
 
     /// How our transport is set.
-    fn config(self) -> Config {
-        Config {
+    fn config(self) -> TransportConfig {
+        TransportConfig {
             max_rate: matches!(self, Way::Limited | Way::LimitedRc3).then_some(LIMIT),
             rc3: matches!(self, Way::Rc3 | Way::LimitedRc3).then(Rc3::default),
             stamps: self == Way::Stamped,
-            ..Config::default()
+            ..TransportConfig::default()
         }
     }
 

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 
 use ccplane_datapath::RttNoise;
-use ccplane_datapath::{OneWay, Stamps};
+use ccplane_datapath::{ExchangeStamps, OneWay};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
 use crate::feedback::Feedback;
@@ -31,11 +31,11 @@ const SRTT_GAIN: u64 = 8;
 
 /// Estimates for one direction of a bundle.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Estimate {
+pub(crate) struct DirectionEstimate {
     epochs: VecDeque<Epoch>,
     rtt: Option<Duration>,
     srtt: Duration,
-    min: Least,
+    min: HalvedMin,
     noise: RttNoise,
     sent: Rate,
     received: Rate,
@@ -51,7 +51,7 @@ struct Epoch {
     came_bytes: u64,
 }
 
-impl Estimate {
+impl DirectionEstimate {
     /// Updates the estimates with feedback for `boundary`. Returns false if it is not newer than
     /// the last one.
     pub fn take(&mut self, now: Time, boundary: &Boundary, feedback: &Feedback) -> bool {
@@ -76,7 +76,7 @@ impl Estimate {
         self.min.take(now, rtt);
         self.one_way.sample(
             now,
-            &Stamps {
+            &ExchangeStamps {
                 t1: boundary.at,
                 t2: feedback.came,
                 t3: feedback.came + feedback.hold,
@@ -128,7 +128,7 @@ impl Estimate {
 
     /// Resets all estimates, which are obsolete after a silence or a path change.
     pub fn forget(&mut self) {
-        *self = Estimate::default();
+        *self = DirectionEstimate::default();
     }
 
     /// Returns the last RTT, without the receivebox's hold time.
@@ -181,13 +181,13 @@ const LEAST_RTT: Duration = Duration::from_micros(1);
 /// Minimum filter over one to two halves of [`MIN_RTT_WINDOW`]. The filter in [`OneWay`] uses
 /// timestamps that wrap and covers RTTs only up to 2.1 s.
 #[derive(Clone, Copy, Debug, Default)]
-struct Least {
+struct HalvedMin {
     recent: Option<Duration>,
     before: Option<Duration>,
     ends: Time,
 }
 
-impl Least {
+impl HalvedMin {
     fn take(&mut self, now: Time, value: Duration) {
         let half = MIN_RTT_WINDOW / 2;
         if now >= self.ends {
@@ -206,7 +206,7 @@ impl Least {
 
 /// Fraction of packets that arrive out of order, over the last ten seconds.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Order {
+pub(crate) struct ReorderingShare {
     /// Packets and out-of-order packets per second, the current second first.
     seconds: [(u64, u64); SECONDS],
     /// End of the current second.
@@ -219,7 +219,7 @@ pub const SECONDS: usize = 10;
 /// Minimum number of packets for a meaningful fraction: 5 % of them are ten packets.
 pub const ENOUGH: u64 = 200;
 
-impl Order {
+impl ReorderingShare {
     /// Adds packets that arrived since the last call, and how many of them were out of order.
     pub fn take(&mut self, now: Time, packets: u64, out_of_order: u64) {
         if now >= self.ends {
@@ -248,7 +248,7 @@ impl Order {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mark::Every;
+    use crate::mark::EpochSize;
 
     fn ms(ms: u64) -> Time {
         Time::ZERO + Duration::from_millis(ms)
@@ -261,7 +261,7 @@ mod tests {
             came,
             bytes_then: bytes,
             hold,
-            every: Every::ONE,
+            every: EpochSize::ONE,
             packets: 0,
             bytes,
             out_of_order: 0,
@@ -272,7 +272,14 @@ mod tests {
 
     /// Sends boundaries every 10 ms at `sent` bytes per ms and delivers them `way` ms later at
     /// `received`, by a clock that is 1000 s ahead.
-    fn run(estimate: &mut Estimate, from: u64, rounds: u64, sent: u64, received: u64, hold: u64) {
+    fn run(
+        estimate: &mut DirectionEstimate,
+        from: u64,
+        rounds: u64,
+        sent: u64,
+        received: u64,
+        hold: u64,
+    ) {
         for n in from..from + rounds {
             let boundary = Boundary {
                 number: n,
@@ -292,7 +299,7 @@ mod tests {
 
     #[test]
     fn rates_and_rtt_by_hand() {
-        let mut estimate = Estimate::default();
+        let mut estimate = DirectionEstimate::default();
         run(&mut estimate, 0, 20, 12_000, 6_000, 7);
         assert_eq!(
             estimate.rtt(),
@@ -308,7 +315,7 @@ mod tests {
 
     #[test]
     fn rates_of_a_long_path_are_those_of_the_last_100_ms() {
-        let mut estimate = Estimate::default();
+        let mut estimate = DirectionEstimate::default();
         // The rate halves at the 40th boundary.
         for n in 0..60 {
             let boundary = Boundary {
@@ -337,7 +344,7 @@ mod tests {
     /// RFC 6298, section 2: an eighth of the new one.
     #[test]
     fn the_smoothed_rtt_moves_by_an_eighth() {
-        let mut estimate = Estimate::default();
+        let mut estimate = DirectionEstimate::default();
         for (n, rtt, srtt) in [(0, 80, 80_000), (1, 160, 90_000), (2, 82, 89_000)] {
             let boundary = Boundary {
                 number: n,
@@ -353,7 +360,7 @@ mod tests {
     /// On a path with more epochs in an RTT than there is room for, the oldest one goes.
     #[test]
     fn epochs_do_not_add_up() {
-        let mut estimate = Estimate::default();
+        let mut estimate = DirectionEstimate::default();
         for n in 0..500 {
             let boundary = Boundary {
                 number: n,
@@ -370,7 +377,7 @@ mod tests {
 
     #[test]
     fn feedback_of_the_same_boundary_says_nothing_new() {
-        let mut estimate = Estimate::default();
+        let mut estimate = DirectionEstimate::default();
         run(&mut estimate, 0, 3, 1_000, 1_000, 0);
         let boundary = Boundary {
             number: 2,
@@ -383,7 +390,7 @@ mod tests {
 
     #[test]
     fn the_least_rtt_expires() {
-        let mut least = Least::default();
+        let mut least = HalvedMin::default();
         least.take(ms(0), Duration::from_millis(50));
         for second in 1..20 {
             least.take(ms(1_000 * second), Duration::from_millis(80));
@@ -394,7 +401,7 @@ mod tests {
 
     #[test]
     fn order_is_judged_over_ten_seconds() {
-        let mut order = Order::default();
+        let mut order = ReorderingShare::default();
         order.take(ms(0), 199, 20);
         assert_eq!(order.share(), None);
         order.take(ms(100), 1, 0);

@@ -25,7 +25,7 @@
 
 use ccplane_units::{Duration, Time};
 
-use crate::mark::Every;
+use crate::mark::EpochSize;
 
 /// UDP port of the messages at both ends, the same as in the published receivebox.
 pub const PORT: u16 = 28_317;
@@ -61,15 +61,15 @@ pub struct Feedback {
     /// Time from the boundary's arrival to the transmission of this message.
     pub hold: Duration,
     /// Epoch size in use at the receivebox.
-    pub every: Every,
+    pub every: EpochSize,
     /// Packets of the session received so far.
     pub packets: u64,
     /// Bytes of the session received so far.
     pub bytes: u64,
-    /// Packets that arrived after one with a higher number; 0 with [`Marks::Hash`](crate::Marks).
+    /// Packets that arrived after one with a higher number; 0 with [`Marks::Hash`](crate::PacketNumbering).
     pub out_of_order: u64,
     /// Packets that have not arrived although a packet sent 1,024 packets later has; 0 with
-    /// [`Marks::Hash`](crate::Marks).
+    /// [`Marks::Hash`](crate::PacketNumbering).
     pub missing: u64,
     /// Packets that arrived with a CE mark (RFC 3168).
     pub marked: u64,
@@ -82,7 +82,7 @@ pub struct Notice {
     /// Session to which it applies.
     pub session: u32,
     /// New epoch size.
-    pub every: Every,
+    pub every: EpochSize,
 }
 
 /// Probe of the path MTU; padded to the packet size to be tested.
@@ -103,7 +103,7 @@ pub struct ProbeAck {
 
 /// A message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Message {
+pub enum BoxMessage {
     /// Sent by the receivebox.
     Feedback(Feedback),
     /// Sent by the sendbox.
@@ -116,7 +116,7 @@ pub enum Message {
 
 /// Error of decoding a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
+pub enum FeedbackError {
     /// Wrong length for its kind: actual and expected bytes.
     #[error("{0} bytes, where a message of its kind has {1}")]
     Length(usize, usize),
@@ -196,20 +196,20 @@ impl ProbeAck {
     }
 }
 
-impl Message {
+impl BoxMessage {
     /// Decodes a message from an untrusted peer.
-    pub fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
+    pub fn decode(bytes: &[u8]) -> Result<BoxMessage, FeedbackError> {
         let &[version, kind, ..] = bytes else {
-            return Err(Malformed::Length(bytes.len(), NOTICE_BYTES));
+            return Err(FeedbackError::Length(bytes.len(), NOTICE_BYTES));
         };
         if version != VERSION {
-            return Err(Malformed::Version(version));
+            return Err(FeedbackError::Version(version));
         }
         match kind {
-            FEEDBACK => Message::feedback(bytes).map(Message::Feedback),
+            FEEDBACK => BoxMessage::feedback(bytes).map(BoxMessage::Feedback),
             NOTICE => {
                 let bytes: &[u8; NOTICE_BYTES] = exactly(bytes)?;
-                Ok(Message::Notice(Notice {
+                Ok(BoxMessage::Notice(Notice {
                     session: narrow(bytes, 4),
                     every: every(narrow(bytes, 8))?,
                 }))
@@ -217,23 +217,23 @@ impl Message {
             PROBE => {
                 let head: &[u8; PROBE_BYTES] = bytes
                     .first_chunk()
-                    .ok_or(Malformed::Length(bytes.len(), PROBE_BYTES))?;
-                Ok(Message::Probe(Probe {
+                    .ok_or(FeedbackError::Length(bytes.len(), PROBE_BYTES))?;
+                Ok(BoxMessage::Probe(Probe {
                     token: narrow(head, 4),
                 }))
             }
             PROBE_ACK => {
                 let bytes: &[u8; PROBE_ACK_BYTES] = exactly(bytes)?;
-                Ok(Message::ProbeAck(ProbeAck {
+                Ok(BoxMessage::ProbeAck(ProbeAck {
                     token: narrow(bytes, 4),
                     size: narrow(bytes, 8),
                 }))
             }
-            kind => Err(Malformed::Kind(kind)),
+            kind => Err(FeedbackError::Kind(kind)),
         }
     }
 
-    fn feedback(bytes: &[u8]) -> Result<Feedback, Malformed> {
+    fn feedback(bytes: &[u8]) -> Result<Feedback, FeedbackError> {
         let bytes: &[u8; FEEDBACK_BYTES] = exactly(bytes)?;
         Ok(Feedback {
             session: narrow(bytes, 4),
@@ -251,14 +251,14 @@ impl Message {
     }
 }
 
-fn exactly<const N: usize>(bytes: &[u8]) -> Result<&[u8; N], Malformed> {
+fn exactly<const N: usize>(bytes: &[u8]) -> Result<&[u8; N], FeedbackError> {
     bytes
         .try_into()
-        .map_err(|_| Malformed::Length(bytes.len(), N))
+        .map_err(|_| FeedbackError::Length(bytes.len(), N))
 }
 
-fn every(n: u32) -> Result<Every, Malformed> {
-    Every::new(n).ok_or(Malformed::Every(n))
+fn every(n: u32) -> Result<EpochSize, FeedbackError> {
+    EpochSize::new(n).ok_or(FeedbackError::Every(n))
 }
 
 fn narrow(bytes: &[u8], at: usize) -> u32 {
@@ -285,7 +285,7 @@ mod tests {
                 came: Time::from_nanos(words[1]),
                 bytes_then: words[2],
                 hold: Duration::from_nanos(u64::from(hold)),
-                every: Every::new(1 << log).unwrap_or(Every::ONE),
+                every: EpochSize::new(1 << log).unwrap_or(EpochSize::ONE),
                 packets: words[3],
                 bytes: words[4],
                 out_of_order: words[5],
@@ -298,20 +298,20 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read(feedback in any_feedback()) {
-            prop_assert_eq!(Message::decode(&feedback.encode()), Ok(Message::Feedback(feedback)));
+            prop_assert_eq!(BoxMessage::decode(&feedback.encode()), Ok(BoxMessage::Feedback(feedback)));
             let notice = Notice { session: feedback.session, every: feedback.every };
-            prop_assert_eq!(Message::decode(&notice.encode()), Ok(Message::Notice(notice)));
+            prop_assert_eq!(BoxMessage::decode(&notice.encode()), Ok(BoxMessage::Notice(notice)));
             let (probe, size) = (Probe { token: feedback.session }, notice.every.get());
             let mut padded = vec![0xaa; PROBE_BYTES + size as usize];
             prop_assert!(probe.encode(&mut padded));
-            prop_assert_eq!(Message::decode(&padded), Ok(Message::Probe(probe)));
+            prop_assert_eq!(BoxMessage::decode(&padded), Ok(BoxMessage::Probe(probe)));
             let ack = ProbeAck { token: probe.token, size };
-            prop_assert_eq!(Message::decode(&ack.encode()), Ok(Message::ProbeAck(ack)));
+            prop_assert_eq!(BoxMessage::decode(&ack.encode()), Ok(BoxMessage::ProbeAck(ack)));
         }
 
         #[test]
         fn anything_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
-            if let Ok(Message::Feedback(feedback)) = Message::decode(&bytes) {
+            if let Ok(BoxMessage::Feedback(feedback)) = BoxMessage::decode(&bytes) {
                 // Bytes 2 and 3 are reserved.
                 prop_assert_eq!(&feedback.encode()[4..], &bytes[4..]);
             }
@@ -322,23 +322,23 @@ mod tests {
     fn what_is_wrong_is_named() {
         let notice = Notice {
             session: 7,
-            every: Every::ONE,
+            every: EpochSize::ONE,
         }
         .encode();
         let with = |at: usize, byte: u8| {
             let mut bytes = notice;
             bytes[at] = byte;
-            Message::decode(&bytes)
+            BoxMessage::decode(&bytes)
         };
-        assert_eq!(with(0, 9), Err(Malformed::Version(9)));
-        assert_eq!(with(1, 9), Err(Malformed::Kind(9)));
-        assert_eq!(with(1, FEEDBACK), Err(Malformed::Length(12, 80)));
+        assert_eq!(with(0, 9), Err(FeedbackError::Version(9)));
+        assert_eq!(with(1, 9), Err(FeedbackError::Kind(9)));
+        assert_eq!(with(1, FEEDBACK), Err(FeedbackError::Length(12, 80)));
         assert_eq!(
-            Message::decode(&[VERSION, PROBE, 0, 0, 1]),
-            Err(Malformed::Length(5, 8))
+            BoxMessage::decode(&[VERSION, PROBE, 0, 0, 1]),
+            Err(FeedbackError::Length(5, 8))
         );
         assert!(!Probe { token: 1 }.encode(&mut [0; PROBE_BYTES - 1]));
-        assert_eq!(with(11, 3), Err(Malformed::Every(3)));
-        assert_eq!(Message::decode(&[]), Err(Malformed::Length(0, 12)));
+        assert_eq!(with(11, 3), Err(FeedbackError::Every(3)));
+        assert_eq!(BoxMessage::decode(&[]), Err(FeedbackError::Length(0, 12)));
     }
 }

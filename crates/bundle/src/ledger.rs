@@ -4,8 +4,8 @@
 use ccplane_units::{Duration, Rate, Time};
 
 use crate::feedback::{Feedback, Notice};
-use crate::mark::{Every, Marks};
-use crate::sent::{Boundary, Sent};
+use crate::mark::{EpochSize, PacketNumbering};
+use crate::sent::{Boundary, SentBoundaries};
 
 /// Longest interval between notices, which are the only packets of an idle bundle.
 const NOTICE: Duration = Duration::from_secs(1);
@@ -17,7 +17,7 @@ const PACE_GAIN: u64 = 8;
 
 /// Error of implausible feedback, which is counted but otherwise ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unlikely {
+pub enum ImplausibleFeedback {
     /// The session is unknown.
     #[error("feedback of session {0}, which this side does not have")]
     Session(u32),
@@ -35,30 +35,30 @@ pub enum Unlikely {
 /// Sessions of a bundle: the current one, and the previous one for a while.
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger {
-    marks: Marks,
-    current: Numbering,
+    marks: PacketNumbering,
+    current: SessionLedger,
     /// Previous session, and the time until which its feedback counts.
-    before: Option<(Numbering, Time)>,
-    every: Every,
+    before: Option<(SessionLedger, Time)>,
+    every: EpochSize,
     /// Time and epoch size of the last notice; `None` before the first of this session.
-    told: Option<(Time, Every)>,
+    told: Option<(Time, EpochSize)>,
     /// Bytes sent since the last tick, and smoothed bytes per tick times [`PACE_GAIN`].
     left: u64,
     pace: u64,
 }
 
 #[derive(Clone, Debug)]
-struct Numbering {
+struct SessionLedger {
     session: u32,
-    sent: Sent,
+    sent: SentBoundaries,
     /// Counts of the newest feedback. `None` after a silence, because the receivebox may have
     /// restarted with other counts.
-    heard: Option<Counts>,
+    heard: Option<NumberingCounts>,
 }
 
 /// Counts of a session as reported by a receivebox, or the difference of two reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct NumberingCounts {
     pub packets: u64,
     pub bytes: u64,
     pub out_of_order: u64,
@@ -68,12 +68,12 @@ pub(crate) struct Counts {
 
 /// Result of processing feedback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum FeedbackOutcome {
     /// Newer feedback was processed before.
     Late,
     /// Difference to the previous feedback.
     News {
-        counts: Counts,
+        counts: NumberingCounts,
         /// The boundary, if it belongs to the current session and is still stored.
         boundary: Option<Boundary>,
     },
@@ -81,12 +81,12 @@ pub(crate) enum Heard {
 
 impl Ledger {
     /// Creates an empty ledger with an epoch size of 1.
-    pub fn new(marks: Marks) -> Ledger {
+    pub fn new(marks: PacketNumbering) -> Ledger {
         Ledger {
             marks,
-            current: Numbering::new(0, marks),
+            current: SessionLedger::new(0, marks),
             before: None,
-            every: Every::ONE,
+            every: EpochSize::ONE,
             told: None,
             left: 0,
             pace: 0,
@@ -103,13 +103,17 @@ impl Ledger {
 
     /// Starts a new session. Feedback for the previous one counts until `until`.
     pub fn renumber(&mut self, session: u32, until: Time) {
-        let before = std::mem::replace(&mut self.current, Numbering::new(session, self.marks));
+        let before = std::mem::replace(&mut self.current, SessionLedger::new(session, self.marks));
         self.before = Some((before, until));
         self.told = None;
     }
 
     /// Processes feedback.
-    pub fn take(&mut self, now: Time, feedback: &Feedback) -> Result<Heard, Unlikely> {
+    pub fn take(
+        &mut self,
+        now: Time,
+        feedback: &Feedback,
+    ) -> Result<FeedbackOutcome, ImplausibleFeedback> {
         if self.before.as_ref().is_some_and(|(_, until)| now >= *until) {
             self.before = None;
         }
@@ -117,13 +121,13 @@ impl Ledger {
         let numbering = match &mut self.before {
             _ if current => &mut self.current,
             Some((before, _)) if before.session == feedback.session => before,
-            _ => return Err(Unlikely::Session(feedback.session)),
+            _ => return Err(ImplausibleFeedback::Session(feedback.session)),
         };
         let boundary = numbering.check(now, feedback, self.marks)?;
         Ok(match numbering.count(feedback) {
-            None => Heard::Late,
+            None => FeedbackOutcome::Late,
             // An epoch must not span two sessions.
-            Some(counts) => Heard::News {
+            Some(counts) => FeedbackOutcome::News {
                 counts,
                 boundary: boundary.filter(|_| current),
             },
@@ -142,14 +146,14 @@ impl Ledger {
         self.pace -= self.pace / PACE_GAIN;
         self.left = 0;
         let ticks = Duration::from_secs(1).as_nanos() / tick.as_nanos();
-        self.every = Every::of(
+        self.every = EpochSize::of(
             Rate::from_bytes_per_sec(self.pace / PACE_GAIN * ticks),
             min_rtt,
         );
     }
 
     /// Returns the epoch size.
-    pub fn every(&self) -> Every {
+    pub fn every(&self) -> EpochSize {
         self.every
     }
 
@@ -190,12 +194,12 @@ impl Ledger {
     }
 }
 
-impl Numbering {
-    fn new(session: u32, marks: Marks) -> Numbering {
-        Numbering {
+impl SessionLedger {
+    fn new(session: u32, marks: PacketNumbering) -> SessionLedger {
+        SessionLedger {
             session,
-            sent: Sent::new(marks),
-            heard: Some(Counts::default()),
+            sent: SentBoundaries::new(marks),
+            heard: Some(NumberingCounts::default()),
         }
     }
 
@@ -204,11 +208,11 @@ impl Numbering {
         &self,
         now: Time,
         feedback: &Feedback,
-        marks: Marks,
-    ) -> Result<Option<Boundary>, Unlikely> {
+        marks: PacketNumbering,
+    ) -> Result<Option<Boundary>, ImplausibleFeedback> {
         let sent = &self.sent;
-        if marks == Marks::Counter && feedback.boundary >= sent.next {
-            return Err(Unlikely::NeverSent(feedback.boundary));
+        if marks == PacketNumbering::Counter && feedback.boundary >= sent.next {
+            return Err(ImplausibleFeedback::NeverSent(feedback.boundary));
         }
         let accounted = feedback.packets.saturating_add(feedback.missing);
         let of_these = feedback.out_of_order.max(feedback.marked);
@@ -217,18 +221,18 @@ impl Numbering {
             || feedback.bytes > sent.bytes
             || feedback.bytes_then > feedback.bytes
         {
-            return Err(Unlikely::TooMuch);
+            return Err(ImplausibleFeedback::TooMuch);
         }
         let boundary = sent.find(feedback.boundary);
         if boundary.is_some_and(|boundary| boundary.at + feedback.hold > now) {
-            return Err(Unlikely::TooSoon);
+            return Err(ImplausibleFeedback::TooSoon);
         }
         Ok(boundary)
     }
 
     /// Returns the increase of the counts, or `None` if newer feedback was processed before.
-    fn count(&mut self, feedback: &Feedback) -> Option<Counts> {
-        let told = Counts {
+    fn count(&mut self, feedback: &Feedback) -> Option<NumberingCounts> {
+        let told = NumberingCounts {
             packets: feedback.packets,
             bytes: feedback.bytes,
             out_of_order: feedback.out_of_order,
@@ -240,7 +244,7 @@ impl Numbering {
             return None;
         }
         self.heard = Some(told);
-        Some(Counts {
+        Some(NumberingCounts {
             packets: told.packets - last.packets,
             bytes: told.bytes.saturating_sub(last.bytes),
             out_of_order: told.out_of_order.saturating_sub(last.out_of_order),

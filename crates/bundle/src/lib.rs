@@ -21,15 +21,15 @@ mod sent;
 
 pub use estimate::RATES_OVER;
 pub use feedback::{
-    FEEDBACK_BYTES, Feedback, Malformed, Message, NOTICE_BYTES, Notice, PORT, PROBE_ACK_BYTES,
-    PROBE_BYTES, Probe, ProbeAck,
+    BoxMessage, FEEDBACK_BYTES, Feedback, FeedbackError, NOTICE_BYTES, Notice, PORT,
+    PROBE_ACK_BYTES, PROBE_BYTES, Probe, ProbeAck,
 };
-pub use ledger::Unlikely;
-pub use mark::{Every, Marks, hash};
-pub use mode::{Mode, ModeChange, Reason, Seen, passes};
+pub use ledger::ImplausibleFeedback;
+pub use mark::{EpochSize, PacketNumbering, hash};
+pub use mode::{ModeChange, PathObservation, Reason, SendboxMode, passes};
 pub use receivebox::Receivebox;
 pub use scheduler::{CATCH_UP, ClassStatus};
-pub use sendbox::{CAPABILITIES, Sendbox, SendboxConfig, Status, TICK, Totals};
+pub use sendbox::{CAPABILITIES, Sendbox, SendboxConfig, SendboxTotals, Status, TICK};
 
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ use ccplane_units::{Duration, Rate};
 
 /// Identification of packets at both boxes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Marks {
+pub enum PacketNumbering {
     /// By the tunnel's packet counter, which increases by one per packet. Loss and order are known
     /// for every packet.
     #[default]
@@ -19,9 +19,9 @@ pub enum Marks {
     Hash,
 }
 
-/// Epoch size N: one packet in N is a boundary. A power of two from 1 to [`Every::MOST`].
+/// Epoch size N: one packet in N is a boundary. A power of two from 1 to [`EpochSize::MOST`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Every(u32);
+pub struct EpochSize(u32);
 
 /// Inverse of the epoch size as a fraction of the bandwidth-delay product (paper: 0.25). With
 /// shorter epochs there would be more feedback than the control loop needs; with longer ones it
@@ -30,17 +30,17 @@ const BDP_PART: u64 = 4;
 /// Packet size for expressing a bandwidth-delay product in packets, bytes.
 const PACKET: u64 = 1_500;
 
-impl Every {
+impl EpochSize {
     /// Every packet is a boundary.
-    pub const ONE: Every = Every(1);
+    pub const ONE: EpochSize = EpochSize(1);
     /// Largest epoch size (reference: 1,024). With larger epochs there would be fewer than 40
     /// boundaries per second at 500 Mbit/s.
-    pub const MOST: Every = Every(1_024);
+    pub const MOST: EpochSize = EpochSize(1_024);
 
     /// Returns the epoch size `n`, or `None` if it is not a power of two in the range.
-    pub const fn new(n: u32) -> Option<Every> {
-        if n.is_power_of_two() && n <= Every::MOST.0 {
-            Some(Every(n))
+    pub const fn new(n: u32) -> Option<EpochSize> {
+        if n.is_power_of_two() && n <= EpochSize::MOST.0 {
+            Some(EpochSize(n))
         } else {
             None
         }
@@ -48,10 +48,10 @@ impl Every {
 
     /// Computes the epoch size, a quarter of the bandwidth-delay product rounded down to a power of
     /// two: floor_pow2(rate · min RTT / 1500) / 4.
-    pub fn of(rate: Rate, min_rtt: Duration) -> Every {
+    pub fn of(rate: Rate, min_rtt: Duration) -> EpochSize {
         let packets = rate.bytes_in(min_rtt).get() / PACKET;
         let power = packets.checked_ilog2().map_or(0, |log| 1_u64 << log);
-        Every((power / BDP_PART).clamp(1, u64::from(Every::MOST.0)) as u32)
+        EpochSize((power / BDP_PART).clamp(1, u64::from(EpochSize::MOST.0)) as u32)
     }
 
     /// Returns N.
@@ -66,7 +66,7 @@ impl Every {
     }
 }
 
-/// Hashes the fields of a header for [`Marks::Hash`]: the low 32 bits of 64-bit FNV-1a, as in the
+/// Hashes the fields of a header for [`PacketNumbering::Hash`]: the low 32 bits of 64-bit FNV-1a, as in the
 /// reference.
 pub fn hash(fields: impl IntoIterator<Item = u8>) -> u64 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn a_quarter_of_the_product_in_powers_of_two() {
         let every = |mbit: u64, ms| {
-            Every::of(
+            EpochSize::of(
                 Rate::from_bytes_per_sec(mbit * 125_000),
                 Duration::from_millis(ms),
             )
@@ -103,12 +103,14 @@ mod tests {
         for number in 0..5_000_u64 {
             let mut coarser = false;
             for n in (0..=10).rev().map(|log| 1 << log) {
-                let is = Every::new(n).unwrap_or(Every::ONE).is_boundary(number);
+                let is = EpochSize::new(n)
+                    .unwrap_or(EpochSize::ONE)
+                    .is_boundary(number);
                 assert!(is || !coarser, "{number} {n}");
                 coarser = is;
             }
         }
-        assert_eq!([0, 3, 2_048].map(Every::new), [None; 3]);
+        assert_eq!([0, 3, 2_048].map(EpochSize::new), [None; 3]);
     }
 
     #[test]

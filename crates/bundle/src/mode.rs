@@ -15,7 +15,7 @@ use ccplane_units::{Duration, Rate, Time};
 
 /// Mode of a sendbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Mode {
+pub enum SendboxMode {
     /// No limit: packets are sent as they arrive.
     Open,
     /// The rate limit keeps the network's queue short, so the queue builds up in the sendbox.
@@ -78,13 +78,13 @@ impl Reason {
     }
 }
 
-impl Mode {
+impl SendboxMode {
     /// Returns the name used in events and metrics.
     pub const fn name(self) -> &'static str {
         match self {
-            Mode::Open => "open",
-            Mode::Delay => "delay",
-            Mode::Passing => "passing",
+            SendboxMode::Open => "open",
+            SendboxMode::Delay => "delay",
+            SendboxMode::Passing => "passing",
         }
     }
 }
@@ -103,18 +103,18 @@ pub struct ModeChange {
     /// Time of the change.
     pub at: Time,
     /// Previous mode.
-    pub from: Mode,
+    pub from: SendboxMode,
     /// New mode.
-    pub to: Mode,
+    pub to: SendboxMode,
     /// Reason for the change.
     pub reason: Reason,
     /// Path state at the time of the change.
-    pub seen: Seen,
+    pub seen: PathObservation,
 }
 
 /// Path state on which the mode depends.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Seen {
+pub struct PathObservation {
     /// Last RTT; zero before the first sample.
     pub rtt: Duration,
     /// Minimum RTT of the last 10 s.
@@ -161,7 +161,7 @@ const KEPT: usize = 64;
 /// Mode state machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Modes {
-    mode: Mode,
+    mode: SendboxMode,
     reason: Reason,
     since: Time,
     observe: bool,
@@ -186,7 +186,7 @@ pub(crate) struct Modes {
 impl Modes {
     pub fn new(now: Time, observe: bool) -> Modes {
         Modes {
-            mode: Mode::Open,
+            mode: SendboxMode::Open,
             reason: if observe {
                 Reason::Observe
             } else {
@@ -208,7 +208,7 @@ impl Modes {
         }
     }
 
-    pub fn mode(&self) -> Mode {
+    pub fn mode(&self) -> SendboxMode {
         self.mode
     }
 
@@ -234,7 +234,7 @@ impl Modes {
     }
 
     /// Processes feedback for a new boundary. Returns whether a limit started.
-    pub fn on_feedback(&mut self, now: Time, seen: &Seen) -> bool {
+    pub fn on_feedback(&mut self, now: Time, seen: &PathObservation) -> bool {
         self.silent = false;
         self.judge_order(now, seen.out_of_order);
         let (times, over) = QUEUE_RATIO;
@@ -258,13 +258,13 @@ impl Modes {
     }
 
     /// Records that feedback has been missing for too long.
-    pub fn on_silence(&mut self, now: Time, seen: &Seen) {
+    pub fn on_silence(&mut self, now: Time, seen: &PathObservation) {
         self.silent = true;
         self.settle(now, seen);
     }
 
     /// Records whether the agent responds.
-    pub fn on_agent(&mut self, now: Time, gone: bool, seen: &Seen) {
+    pub fn on_agent(&mut self, now: Time, gone: bool, seen: &PathObservation) {
         if self.agent_gone != gone {
             self.agent_gone = gone;
             self.settle(now, seen);
@@ -272,7 +272,7 @@ impl Modes {
     }
 
     /// Records whether the algorithm has selected pass-through mode.
-    pub fn on_passing(&mut self, now: Time, passing: bool, seen: &Seen) {
+    pub fn on_passing(&mut self, now: Time, passing: bool, seen: &PathObservation) {
         if self.passing != passing {
             self.passing = passing;
             self.settle(now, seen);
@@ -280,7 +280,7 @@ impl Modes {
     }
 
     /// Disables the limit for the operator, or enables it again.
-    pub fn on_hand(&mut self, now: Time, pass: bool, seen: &Seen) {
+    pub fn on_hand(&mut self, now: Time, pass: bool, seen: &PathObservation) {
         self.by_hand = pass;
         self.settle(now, seen);
     }
@@ -317,23 +317,27 @@ impl Modes {
     }
 
     /// Updates the mode from the current state. Returns whether a limit started.
-    fn settle(&mut self, now: Time, seen: &Seen) -> bool {
+    fn settle(&mut self, now: Time, seen: &PathObservation) -> bool {
         let limited = if self.passing {
-            Mode::Passing
+            SendboxMode::Passing
         } else {
-            Mode::Delay
+            SendboxMode::Delay
         };
         let (to, reason) = match (self.opened_by(), self.mode) {
-            (Some(reason), _) => (Mode::Open, reason),
-            (None, Mode::Open) if self.congested >= IN_A_ROW => (limited, Reason::Queue),
+            (Some(reason), _) => (SendboxMode::Open, reason),
+            (None, SendboxMode::Open) if self.congested >= IN_A_ROW => (limited, Reason::Queue),
             // The reason for open mode is gone, but there is no queue to move yet.
-            (None, Mode::Open) => (Mode::Open, Reason::Start),
-            (None, Mode::Delay | Mode::Passing) if self.idle => (Mode::Open, Reason::Start),
-            (None, Mode::Delay) if self.passing => (Mode::Passing, Reason::Elastic),
-            (None, Mode::Passing) if !self.passing => (Mode::Delay, Reason::Inelastic),
+            (None, SendboxMode::Open) => (SendboxMode::Open, Reason::Start),
+            (None, SendboxMode::Delay | SendboxMode::Passing) if self.idle => {
+                (SendboxMode::Open, Reason::Start)
+            }
+            (None, SendboxMode::Delay) if self.passing => (SendboxMode::Passing, Reason::Elastic),
+            (None, SendboxMode::Passing) if !self.passing => {
+                (SendboxMode::Delay, Reason::Inelastic)
+            }
             (None, mode) => (mode, self.reason),
         };
-        if to == Mode::Open && reason != Reason::Start {
+        if to == SendboxMode::Open && reason != Reason::Start {
             // A queue seen before open mode does not count afterwards.
             self.congested = 0;
         }
@@ -353,7 +357,7 @@ impl Modes {
             reason,
             seen: *seen,
         });
-        from == Mode::Open && to != Mode::Open
+        from == SendboxMode::Open && to != SendboxMode::Open
     }
 }
 
@@ -366,17 +370,17 @@ mod tests {
     }
 
     /// Path state with this RTT in ms, a minimum RTT of 50 ms and 96 Mbit/s.
-    fn seen(rtt: u64) -> Seen {
-        Seen {
+    fn seen(rtt: u64) -> PathObservation {
+        PathObservation {
             rtt: Duration::from_millis(rtt),
             min_rtt: Duration::from_millis(50),
             received: Rate::from_bits_per_sec(96_000_000),
-            ..Seen::default()
+            ..PathObservation::default()
         }
     }
 
-    fn out_of_order(share: f64) -> Seen {
-        Seen {
+    fn out_of_order(share: f64) -> PathObservation {
+        PathObservation {
             out_of_order: Some(share),
             ..seen(50)
         }
@@ -387,7 +391,10 @@ mod tests {
         let mut modes = Modes::new(at(0), false);
         assert!(!modes.on_feedback(at(1), &seen(64)));
         assert!(modes.on_feedback(at(2), &seen(64)));
-        assert_eq!((modes.mode(), modes.reason()), (Mode::Delay, Reason::Queue));
+        assert_eq!(
+            (modes.mode(), modes.reason()),
+            (SendboxMode::Delay, Reason::Queue)
+        );
         modes
     }
 
@@ -401,7 +408,7 @@ mod tests {
             (30, 2_000_000),
             (40, 2_000_000),
         ] {
-            let late = Seen {
+            let late = PathObservation {
                 received: Rate::from_bits_per_sec(bits),
                 ..seen(65)
             };
@@ -424,7 +431,7 @@ mod tests {
         assert!(!modes.on_feedback(at(6_500), &seen(64)));
         assert!(modes.on_feedback(at(9_900), &seen(64)));
         modes.on_passing(at(9_901), true, &seen(64));
-        assert_eq!(modes.mode(), Mode::Passing);
+        assert_eq!(modes.mode(), SendboxMode::Passing);
     }
 
     #[test]
@@ -433,13 +440,16 @@ mod tests {
         for (n, rtt) in [64, 50, 64, 63, 64, 50].into_iter().enumerate() {
             assert!(!modes.on_feedback(at(n as u64), &seen(rtt)), "{rtt}");
         }
-        assert_eq!((modes.mode(), modes.reason()), (Mode::Open, Reason::Start));
+        assert_eq!(
+            (modes.mode(), modes.reason()),
+            (SendboxMode::Open, Reason::Start)
+        );
         limited();
     }
 
     /// One ping per second: 100 bytes per RTT.
-    fn ping(rtt: u64) -> Seen {
-        Seen {
+    fn ping(rtt: u64) -> PathObservation {
+        PathObservation {
             received: Rate::from_bytes_per_sec(2_000),
             ..seen(rtt)
         }
@@ -451,25 +461,28 @@ mod tests {
         for second in 0..100 {
             assert!(!modes.on_feedback(at(second * 1_000), &ping(200)));
         }
-        assert_eq!(modes.mode(), Mode::Open);
+        assert_eq!(modes.mode(), SendboxMode::Open);
     }
 
     #[test]
     fn a_bundle_without_a_queue_of_its_own_has_no_limit() {
         let mut modes = limited();
         modes.on_feedback(at(1_000), &seen(50));
-        assert_eq!(modes.mode(), Mode::Delay, "a pause");
-        let waits = Seen {
+        assert_eq!(modes.mode(), SendboxMode::Delay, "a pause");
+        let waits = PathObservation {
             waiting: 1_500,
             ..ping(50)
         };
         for second in 2..10 {
             modes.on_feedback(at(second * 900), &waits);
         }
-        assert_eq!(modes.mode(), Mode::Delay, "a queue here");
+        assert_eq!(modes.mode(), SendboxMode::Delay, "a queue here");
         modes.on_feedback(at(9_000), &ping(200));
         modes.on_feedback(at(11_000), &ping(200));
-        assert_eq!((modes.mode(), modes.reason()), (Mode::Open, Reason::Start));
+        assert_eq!(
+            (modes.mode(), modes.reason()),
+            (SendboxMode::Open, Reason::Start)
+        );
         // The next queue starts a limit like the first one.
         modes.on_feedback(at(20_000), &seen(64));
         assert!(modes.on_feedback(at(20_010), &seen(64)));
@@ -480,12 +493,12 @@ mod tests {
     #[test]
     fn every_transition() {
         type Step = fn(&mut Modes, bool, Time);
-        let table: [(Step, Mode, Reason, Mode, Reason); 6] = [
+        let table: [(Step, SendboxMode, Reason, SendboxMode, Reason); 6] = [
             (
                 |modes, on, now| modes.on_passing(now, on, &seen(64)),
-                Mode::Passing,
+                SendboxMode::Passing,
                 Reason::Elastic,
-                Mode::Delay,
+                SendboxMode::Delay,
                 Reason::Inelastic,
             ),
             (
@@ -493,23 +506,23 @@ mod tests {
                     true => modes.on_silence(now, &seen(64)),
                     false => drop(modes.on_feedback(now, &seen(50))),
                 },
-                Mode::Open,
+                SendboxMode::Open,
                 Reason::Silent,
-                Mode::Open,
+                SendboxMode::Open,
                 Reason::Start,
             ),
             (
                 |modes, on, now| modes.on_agent(now, on, &seen(64)),
-                Mode::Open,
+                SendboxMode::Open,
                 Reason::Agent,
-                Mode::Open,
+                SendboxMode::Open,
                 Reason::Start,
             ),
             (
                 |modes, on, now| modes.on_hand(now, on, &seen(64)),
-                Mode::Open,
+                SendboxMode::Open,
                 Reason::ByHand,
-                Mode::Open,
+                SendboxMode::Open,
                 Reason::Start,
             ),
             (
@@ -520,9 +533,9 @@ mod tests {
                         modes.on_feedback(now + ONE_PATH_FOR, &out_of_order(0.009));
                     }
                 },
-                Mode::Open,
+                SendboxMode::Open,
                 Reason::Multipath,
-                Mode::Open,
+                SendboxMode::Open,
                 Reason::Start,
             ),
             (
@@ -534,9 +547,9 @@ mod tests {
                         modes.on_feedback(now, &seen(64));
                     }
                 },
-                Mode::Open,
+                SendboxMode::Open,
                 Reason::Observe,
-                Mode::Open,
+                SendboxMode::Open,
                 Reason::Observe,
             ),
         ];
@@ -571,7 +584,7 @@ mod tests {
         // A new limit needs a new queue.
         modes.on_feedback(at(now + 3_000), &seen(64));
         modes.on_feedback(at(now + 4_000), &seen(64));
-        assert_eq!(modes.mode(), Mode::Delay);
+        assert_eq!(modes.mode(), SendboxMode::Delay);
     }
 
     /// Events and metrics have these words: a change breaks dashboards.
@@ -592,7 +605,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            [Mode::Open, Mode::Delay, Mode::Passing].map(Mode::name),
+            [SendboxMode::Open, SendboxMode::Delay, SendboxMode::Passing].map(SendboxMode::name),
             ["open", "delay", "passing"]
         );
     }
@@ -615,7 +628,7 @@ mod tests {
             (2_000, 65_001, true),
         ] {
             let mut modes = Modes::new(at(0), false);
-            let seen = Seen {
+            let seen = PathObservation {
                 rtt: us(rtt),
                 jitter: us(jitter),
                 ..seen(50)
@@ -630,7 +643,7 @@ mod tests {
     fn a_queue_is_the_bundles_own_from_four_full_packets_on() {
         for (bytes, own) in [(OWN_QUEUE_BYTES - 1, false), (OWN_QUEUE_BYTES, true)] {
             let mut modes = Modes::new(at(0), false);
-            let seen = Seen {
+            let seen = PathObservation {
                 received: Rate::from_bytes_per_sec(bytes * 1_000 / 14 + u64::from(own)),
                 ..seen(64)
             };
@@ -660,7 +673,7 @@ mod tests {
             assert!(!modes.on_feedback(at(ms), &seen(64)));
             assert_eq!(
                 (modes.mode(), modes.reason(), modes.since()),
-                (Mode::Passing, Reason::Elastic, at(10))
+                (SendboxMode::Passing, Reason::Elastic, at(10))
             );
         }
     }
@@ -670,7 +683,7 @@ mod tests {
     fn shares_out_of_order_are_judged_at_their_bounds() {
         let mut modes = limited();
         modes.on_feedback(at(10), &out_of_order(MULTIPATH));
-        assert_eq!(modes.mode(), Mode::Delay);
+        assert_eq!(modes.mode(), SendboxMode::Delay);
         modes.on_feedback(at(20), &out_of_order(0.06));
         assert_eq!(modes.reason(), Reason::Multipath);
         modes.on_feedback(at(30), &out_of_order(ONE_PATH));
@@ -690,7 +703,7 @@ mod tests {
         let first = modes.event().expect("it was limited");
         assert_eq!(
             (first.from, first.to, first.reason, first.at),
-            (Mode::Open, Mode::Delay, Reason::Queue, at(2))
+            (SendboxMode::Open, SendboxMode::Delay, Reason::Queue, at(2))
         );
         assert_eq!(first.seen, seen(64));
         assert_eq!(

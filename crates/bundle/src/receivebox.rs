@@ -4,7 +4,7 @@ use ccplane_qdisc::Ecn;
 use ccplane_units::{Duration, Time};
 
 use crate::feedback::{Feedback, Notice};
-use crate::mark::{Every, Marks};
+use crate::mark::{EpochSize, PacketNumbering};
 
 /// Minimum interval between feedback messages. A shorter one would send more than the control loop
 /// can use; with a longer one, a loop with a period of 10 ms would often lack feedback.
@@ -23,9 +23,9 @@ const BITS: u64 = 2 * WINDOW;
 /// [`Receivebox::renumber`].
 #[derive(Clone, Debug)]
 pub struct Receivebox {
-    marks: Marks,
+    marks: PacketNumbering,
     session: u32,
-    every: Every,
+    every: EpochSize,
     /// Highest number received plus one; 0 before the first packet.
     next: u64,
     /// Bitmap of the received numbers among the last [`BITS`] below `next`, indexed by number
@@ -56,11 +56,11 @@ struct Boundary {
 
 impl Receivebox {
     /// Creates a receivebox. Every packet is a boundary until the first notice.
-    pub fn new(marks: Marks) -> Receivebox {
+    pub fn new(marks: PacketNumbering) -> Receivebox {
         Receivebox {
             marks,
             session: 0,
-            every: Every::ONE,
+            every: EpochSize::ONE,
             next: 0,
             arrived: [0; (BITS / 64) as usize],
             judged: 0,
@@ -98,7 +98,7 @@ impl Receivebox {
         self.bytes += u64::from(bytes);
         self.marked += u64::from(ecn == Ecn::Ce);
         self.heard = true;
-        if self.marks == Marks::Counter && !self.order(number) {
+        if self.marks == PacketNumbering::Counter && !self.order(number) {
             return;
         }
         if self.every.is_boundary(number) {
@@ -220,10 +220,10 @@ mod tests {
     }
 
     fn with(every: u32) -> Receivebox {
-        let mut receivebox = Receivebox::new(Marks::Counter);
+        let mut receivebox = Receivebox::new(PacketNumbering::Counter);
         receivebox.notice(&Notice {
             session: 0,
-            every: Every::new(every).unwrap_or(Every::ONE),
+            every: EpochSize::new(every).unwrap_or(EpochSize::ONE),
         });
         receivebox
     }
@@ -279,7 +279,7 @@ mod tests {
         receivebox.renumber(3);
         receivebox.notice(&Notice {
             session: 0,
-            every: Every::ONE,
+            every: EpochSize::ONE,
         });
         receivebox.arrived(at(1), 7, 100, Ecn::NotEct);
         assert_eq!(receivebox.poll(at(1)), None);
@@ -299,7 +299,7 @@ mod tests {
             steps in prop::collection::vec((prop_oneof![8 => 0..4_u64, 1 => 1_000..1_100_u64, 1 => 2_000..2_100_u64,
                 1 => 5_000..9_000_u64], prop_oneof![5 => Just(0_u64), 1 => 1..1_500_u64]), 1..300),
         ) {
-            let mut receivebox = Receivebox::new(Marks::Counter);
+            let mut receivebox = Receivebox::new(PacketNumbering::Counter);
             let (mut arrived, mut highest, mut late) = (BTreeSet::new(), 10_000_u64, 0);
             let first = highest;
             receivebox.arrived(at(1), first, 1, Ecn::NotEct);
@@ -326,7 +326,7 @@ mod tests {
 
         #[test]
         fn no_number_is_too_much(numbers in prop::collection::vec(any::<u64>(), 0..50)) {
-            let mut receivebox = Receivebox::new(Marks::Counter);
+            let mut receivebox = Receivebox::new(PacketNumbering::Counter);
             for number in numbers {
                 receivebox.arrived(at(1), number, u32::MAX, Ecn::Ce);
                 receivebox.poll(at(1));

@@ -1,7 +1,7 @@
 //! The sendbox's queues, one per class, and the rate limit behind them.
 
 use ccplane_qdisc::{
-    Backlog, Classes, DropReason, Drops, LineSpec, Packet, Qdisc, Shaped, Verdict,
+    Backlog, Classes, DropReason, Drops, LineSpec, Packet, Qdisc, ShapedLink, Verdict,
 };
 use ccplane_units::{Duration, Rate, Time};
 
@@ -17,18 +17,18 @@ pub const CATCH_UP: Duration = Duration::from_millis(20);
 /// 63 % more than the configured rate.
 #[derive(Clone, Debug)]
 pub(crate) struct Scheduler<P> {
-    queue: Shaped<P, Classes<P>>,
+    queue: ShapedLink<P, Classes<P>>,
     rate: Option<Rate>,
     /// Pending rate change and its time. Applied by the next call with a drop handler, because
     /// serving the queue can drop packets.
     next: Option<(Option<Rate>, Time)>,
     /// Counters per class.
-    gone: Box<[Gone]>,
+    gone: Box<[ClassTotals]>,
 }
 
 /// Counters of a class.
 #[derive(Clone, Copy, Debug, Default)]
-struct Gone {
+struct ClassTotals {
     packets: u64,
     bytes: u64,
     dropped: u64,
@@ -51,8 +51,8 @@ impl<P: Packet> Scheduler<P> {
     /// Creates a scheduler without a limit.
     pub fn new(queue: Classes<P>, now: Time) -> Scheduler<P> {
         Scheduler {
-            gone: vec![Gone::default(); queue.count()].into(),
-            queue: Shaped::new(queue, &LineSpec::Unlimited, now),
+            gone: vec![ClassTotals::default(); queue.count()].into(),
+            queue: ShapedLink::new(queue, &LineSpec::Unlimited, now),
             rate: None,
             next: None,
         }
@@ -147,14 +147,14 @@ impl<P: Packet> Scheduler<P> {
 }
 
 /// Returns the counters of a packet's class. Out-of-range classes count as the last one.
-fn of<'a>(gone: &'a mut [Gone], packet: &impl Packet) -> &'a mut Gone {
+fn of<'a>(gone: &'a mut [ClassTotals], packet: &impl Packet) -> &'a mut ClassTotals {
     let last = gone.len() - 1;
     &mut gone[usize::from(packet.class()).min(last)]
 }
 
 /// Wraps a drop handler so that drops are counted.
 fn counted<'a, P: Packet>(
-    gone: &'a mut [Gone],
+    gone: &'a mut [ClassTotals],
     drops: &'a mut impl Drops<P>,
 ) -> impl Drops<P> + 'a {
     move |packet: P, why: DropReason| {

@@ -2,7 +2,7 @@
 //!
 //! The driver passes it packets and the receivebox's feedback, sends the packets it releases, and
 //! runs the algorithm's program through [`Sendbox::drive`] every 10 ms. The sendbox decides whether
-//! there is a limit ([`Mode`]); the algorithm sets its value.
+//! there is a limit ([`SendboxMode`]); the algorithm sets its value.
 //!
 //! To the algorithm the bundle is a flow with these signals, updated every 10 ms:
 //!
@@ -31,11 +31,11 @@ use ccplane_qdisc::{
 };
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
-use crate::estimate::{Estimate, Order};
+use crate::estimate::{DirectionEstimate, ReorderingShare};
 use crate::feedback::{Feedback, Notice};
-use crate::ledger::{Counts, Heard, Ledger, Unlikely};
-use crate::mark::{Every, Marks};
-use crate::mode::{Mode, ModeChange, Modes, Reason, Seen};
+use crate::ledger::{FeedbackOutcome, ImplausibleFeedback, Ledger, NumberingCounts};
+use crate::mark::{EpochSize, PacketNumbering};
+use crate::mode::{ModeChange, Modes, PathObservation, Reason, SendboxMode};
 use crate::scheduler::{ClassStatus, Scheduler};
 use crate::sent::Boundary;
 
@@ -79,7 +79,7 @@ pub struct SendboxConfig {
     /// Upper bound of the limit: the rate of the site's uplink, if known.
     pub max: Rate,
     /// Packet numbering.
-    pub marks: Marks,
+    pub marks: PacketNumbering,
     /// True to measure without ever setting a limit.
     pub observe: bool,
     /// Seed for queues that use random numbers.
@@ -109,7 +109,7 @@ impl Default for SendboxConfig {
             mtu: 1_500,
             min: Rate::from_bits_per_sec(1_000_000),
             max: Rate::from_bytes_per_sec(u64::MAX / 16),
-            marks: Marks::Counter,
+            marks: PacketNumbering::Counter,
             observe: false,
             seed: 0,
         }
@@ -122,24 +122,24 @@ pub struct Sendbox<P> {
     scheduler: Scheduler<P>,
     config: SendboxConfig,
     ledger: Ledger,
-    estimate: Estimate,
-    order: Order,
+    estimate: DirectionEstimate,
+    order: ReorderingShare,
     modes: Modes,
-    orders: Orders,
-    since_tick: SinceTick,
+    orders: BundleOrders,
+    since_tick: TickCounters,
     next_tick: Time,
     /// Packets sent since the last feedback, and the time at which they reached [`SILENT_PACKETS`].
     left_since: u64,
     unanswered: Option<Time>,
     /// Drops of queues that were replaced; the current queue counts its own.
-    totals: Totals,
+    totals: SendboxTotals,
     /// Path MTU probes in flight.
     probes: u64,
 }
 
 /// Rate and window set by the algorithm since the limit started.
 #[derive(Clone, Copy, Debug, Default)]
-struct Orders {
+struct BundleOrders {
     /// R at the start of the limit, bytes/s.
     start: u64,
     rate: Option<u64>,
@@ -148,8 +148,8 @@ struct Orders {
 
 /// Signals accumulated since the last tick.
 #[derive(Clone, Copy, Debug, Default)]
-struct SinceTick {
-    counts: Counts,
+struct TickCounters {
+    counts: NumberingCounts,
     /// True if the queue was empty at some point.
     empty: bool,
     silent: bool,
@@ -159,7 +159,7 @@ struct SinceTick {
 
 /// Counters since the start, for all sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct SendboxTotals {
     /// Packets sent.
     pub packets: u64,
     /// Bytes sent, as on the wire.
@@ -188,7 +188,7 @@ pub struct Totals {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Status {
     /// Current mode.
-    pub mode: Mode,
+    pub mode: SendboxMode,
     /// Reason for the mode.
     pub reason: Reason,
     /// Time of the last mode change.
@@ -196,17 +196,17 @@ pub struct Status {
     /// Rate limit; `None` if there is none.
     pub rate: Option<Rate>,
     /// Path state.
-    pub seen: Seen,
+    pub seen: PathObservation,
     /// Queueing delay of the newest boundary in the network, if known.
     pub in_network: Option<Duration>,
     /// Packets and bytes queued in the sendbox.
     pub backlog: Backlog,
     /// Epoch size.
-    pub every: Every,
+    pub every: EpochSize,
     /// Number of mode changes per reason, in the order of [`Reason::ALL`].
     pub changes: [u64; Reason::ALL.len()],
     /// Counters since the start.
-    pub totals: Totals,
+    pub totals: SendboxTotals,
 }
 
 impl<P: Packet> Sendbox<P> {
@@ -219,15 +219,15 @@ impl<P: Packet> Sendbox<P> {
             scheduler: Scheduler::new(queue, now),
             config: config.clone(),
             ledger: Ledger::new(config.marks),
-            estimate: Estimate::default(),
-            order: Order::default(),
+            estimate: DirectionEstimate::default(),
+            order: ReorderingShare::default(),
             modes: Modes::new(now, config.observe),
-            orders: Orders::default(),
-            since_tick: SinceTick::default(),
+            orders: BundleOrders::default(),
+            since_tick: TickCounters::default(),
             next_tick: now + TICK,
             left_since: 0,
             unanswered: None,
-            totals: Totals::default(),
+            totals: SendboxTotals::default(),
             probes: 0,
         })
     }
@@ -303,16 +303,16 @@ impl<P: Packet> Sendbox<P> {
     }
 
     /// Processes feedback.
-    pub fn feedback(&mut self, now: Time, feedback: &Feedback) -> Result<(), Unlikely> {
+    pub fn feedback(&mut self, now: Time, feedback: &Feedback) -> Result<(), ImplausibleFeedback> {
         self.totals.feedback += 1;
         match self.ledger.take(now, feedback) {
-            Ok(Heard::News { counts, boundary }) => {
+            Ok(FeedbackOutcome::News { counts, boundary }) => {
                 self.count(now, &counts);
                 if let Some(boundary) = boundary {
                     self.measure(now, &boundary, feedback);
                 }
             }
-            Ok(Heard::Late) => self.totals.late += 1,
+            Ok(FeedbackOutcome::Late) => self.totals.late += 1,
             Err(why) => {
                 self.totals.unlikely += 1;
                 return Err(why);
@@ -331,7 +331,7 @@ impl<P: Packet> Sendbox<P> {
         self.probes = self.probes.saturating_sub(1);
     }
 
-    fn count(&mut self, now: Time, counts: &Counts) {
+    fn count(&mut self, now: Time, counts: &NumberingCounts) {
         let excused = counts.missing.min(self.probes);
         self.probes -= excused;
         let missing = counts.missing - excused;
@@ -364,9 +364,9 @@ impl<P: Packet> Sendbox<P> {
 
     /// Starts a limit at the receiving rate.
     fn begin(&mut self) {
-        self.orders = Orders {
+        self.orders = BundleOrders {
             start: self.estimate.received().bytes_per_sec(),
-            ..Orders::default()
+            ..BundleOrders::default()
         };
     }
 
@@ -398,7 +398,7 @@ impl<P: Packet> Sendbox<P> {
         let min_rtt = self.estimate.min_rtt().unwrap_or_default();
         self.ledger.tick(missed, TICK, min_rtt);
         let backlog = self.scheduler.backlog();
-        let limited = self.modes.mode() != Mode::Open;
+        let limited = self.modes.mode() != SendboxMode::Open;
         let mss = u64::from(self.config.mtu);
         let (packets_in_flight, bytes_in_flight) = self.ledger.in_flight(mss);
         let estimate = &self.estimate;
@@ -433,7 +433,7 @@ impl<P: Packet> Sendbox<P> {
     /// Returns the window and rate in force, as the program sees them.
     pub fn transport(&self, now: Time) -> Transport {
         let rate = match self.modes.mode() {
-            Mode::Open => 0,
+            SendboxMode::Open => 0,
             _ => self.limit(),
         };
         let least = INITIAL_WINDOW * u64::from(self.config.mtu);
@@ -452,7 +452,7 @@ impl<P: Packet> Sendbox<P> {
     pub fn steer(&mut self, now: Time, outcome: &Outcome) {
         let seen = self.seen();
         self.modes.on_agent(now, outcome.fallback, &seen);
-        if self.modes.mode() != Mode::Open {
+        if self.modes.mode() != SendboxMode::Open {
             self.orders.rate = outcome.rate.or(self.orders.rate);
             self.orders.cwnd = outcome.cwnd.or(self.orders.cwnd);
         }
@@ -463,7 +463,7 @@ impl<P: Packet> Sendbox<P> {
     pub fn passing(&mut self, now: Time, passing: bool) {
         let seen = self.seen();
         self.modes.on_passing(now, passing, &seen);
-        if self.modes.mode() == Mode::Open {
+        if self.modes.mode() == SendboxMode::Open {
             self.apply(now);
         }
     }
@@ -509,8 +509,8 @@ impl<P: Packet> Sendbox<P> {
     /// Passes the limit that follows from the mode to the scheduler.
     fn apply(&mut self, now: Time) {
         let rate = match self.modes.mode() {
-            Mode::Open => {
-                self.orders = Orders::default();
+            SendboxMode::Open => {
+                self.orders = BundleOrders::default();
                 None
             }
             _ => Some(Rate::from_bytes_per_sec(self.limit())),
@@ -543,7 +543,7 @@ impl<P: Packet> Sendbox<P> {
             (self.left_since, self.unanswered) = (0, None);
             self.ledger.forget();
             self.estimate.forget();
-            self.order = Order::default();
+            self.order = ReorderingShare::default();
             self.apply(now);
         }
     }
@@ -555,8 +555,8 @@ impl<P: Packet> Sendbox<P> {
         Some(since + (self.estimate.srtt() * SILENT_RTTS).max(SILENT))
     }
 
-    fn seen(&self) -> Seen {
-        Seen {
+    fn seen(&self) -> PathObservation {
+        PathObservation {
             rtt: self.estimate.rtt().unwrap_or_default(),
             min_rtt: self.estimate.min_rtt().unwrap_or_default(),
             jitter: self.estimate.jitter(),
@@ -603,7 +603,7 @@ impl<P: Packet> Sendbox<P> {
     }
 
     /// Returns the mode.
-    pub fn mode(&self) -> Mode {
+    pub fn mode(&self) -> SendboxMode {
         self.modes.mode()
     }
 
@@ -620,7 +620,7 @@ impl<P: Packet> Sendbox<P> {
             backlog: self.scheduler.backlog(),
             every: self.ledger.every(),
             changes: *self.modes.counts(),
-            totals: Totals {
+            totals: SendboxTotals {
                 dropped: self.totals.dropped + self.scheduler.dropped(),
                 ..self.totals
             },

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use ccplane_units::Time;
 
-use crate::mark::Marks;
+use crate::mark::PacketNumbering;
 
 /// Number of stored boundaries: 8 s at one per 2 ms, the feedback rate, which exceeds any RTT. Each
 /// takes 24 bytes.
@@ -21,8 +21,8 @@ pub(crate) struct Boundary {
 
 /// Boundaries of a session, oldest first.
 #[derive(Clone, Debug)]
-pub(crate) struct Sent {
-    marks: Marks,
+pub(crate) struct SentBoundaries {
+    marks: PacketNumbering,
     boundaries: VecDeque<Boundary>,
     /// Packets and bytes of the session sent so far.
     pub packets: u64,
@@ -31,9 +31,9 @@ pub(crate) struct Sent {
     pub next: u64,
 }
 
-impl Sent {
-    pub fn new(marks: Marks) -> Sent {
-        Sent {
+impl SentBoundaries {
+    pub fn new(marks: PacketNumbering) -> SentBoundaries {
+        SentBoundaries {
             marks,
             boundaries: VecDeque::new(),
             packets: 0,
@@ -63,11 +63,11 @@ impl Sent {
     /// Returns the boundary with this number.
     pub fn find(&self, number: u64) -> Option<Boundary> {
         let at = match self.marks {
-            Marks::Counter => self
+            PacketNumbering::Counter => self
                 .boundaries
                 .binary_search_by_key(&number, |boundary| boundary.number)
                 .ok()?,
-            Marks::Hash => self
+            PacketNumbering::Hash => self
                 .boundaries
                 .iter()
                 .rposition(|boundary| boundary.number == number)?,
@@ -84,8 +84,8 @@ mod tests {
 
     #[test]
     fn the_last_boundaries_are_found_and_older_ones_forgotten() {
-        for marks in [Marks::Counter, Marks::Hash] {
-            let mut sent = Sent::new(marks);
+        for marks in [PacketNumbering::Counter, PacketNumbering::Hash] {
+            let mut sent = SentBoundaries::new(marks);
             let many = REMEMBERED as u64 + 100;
             for n in 0..many {
                 sent.left(Time::ZERO + Duration::from_micros(n), n, 100, true);

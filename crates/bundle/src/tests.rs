@@ -5,7 +5,10 @@ use ccplane_datapath::{Outcome, Signals};
 use ccplane_qdisc::{Ecn, Packet};
 use ccplane_units::{Duration, Rate, Time};
 
-use crate::{Marks, Message, Mode, ModeChange, Reason, Receivebox, Sendbox, SendboxConfig, hash};
+use crate::{
+    BoxMessage, ModeChange, PacketNumbering, Reason, Receivebox, Sendbox, SendboxConfig,
+    SendboxMode, hash,
+};
 
 const PACKET: u32 = 1_500;
 /// Link rate: 96 Mbit/s in bytes/s.
@@ -29,7 +32,7 @@ struct Net {
     now: Time,
     sendbox: Sendbox<Full>,
     receivebox: Receivebox,
-    marks: Marks,
+    marks: PacketNumbering,
     /// Sending rate of the site, bytes/s.
     offered: u64,
     owed: u64,
@@ -38,7 +41,7 @@ struct Net {
     free: Time,
     /// Packets in flight, by arrival time and number; and messages in flight.
     there: Vec<(Time, u64, u64)>,
-    back: Vec<(Time, Message)>,
+    back: Vec<(Time, BoxMessage)>,
     sent: u64,
     /// Packets sent in all sessions of all sendboxes.
     ever: u64,
@@ -55,7 +58,7 @@ struct Net {
 }
 
 impl Net {
-    fn new(marks: Marks) -> Net {
+    fn new(marks: PacketNumbering) -> Net {
         let config = SendboxConfig {
             marks,
             mtu: PACKET,
@@ -106,8 +109,8 @@ impl Net {
         }
         while self.sendbox.dequeue(now, &mut |_: Full, _| {}).is_some() {
             let number = match self.marks {
-                Marks::Counter => self.sent,
-                Marks::Hash => hash(self.sent.to_be_bytes()),
+                PacketNumbering::Counter => self.sent,
+                PacketNumbering::Hash => hash(self.sent.to_be_bytes()),
             };
             self.sent += 1;
             self.ever += 1;
@@ -125,7 +128,7 @@ impl Net {
         }
         self.there.drain(..arrived);
         if let Some(feedback) = self.receivebox.poll(now + self.ahead) {
-            let message = Message::decode(&feedback.encode()).expect("it was encoded here");
+            let message = BoxMessage::decode(&feedback.encode()).expect("it was encoded here");
             for after in (self.fate)(now.as_micros()) {
                 self.back
                     .push((now + Duration::from_millis(after), message));
@@ -134,7 +137,7 @@ impl Net {
         let mut waiting = Vec::new();
         for (at, message) in std::mem::take(&mut self.back) {
             match message {
-                Message::Feedback(feedback) if at <= now => {
+                BoxMessage::Feedback(feedback) if at <= now => {
                     let _ = self.sendbox.feedback(now, &feedback);
                 }
                 _ => waiting.push((at, message)),
@@ -166,13 +169,13 @@ impl Net {
 
 #[test]
 fn below_capacity_it_stays_open_and_measures_all() {
-    for marks in [Marks::Counter, Marks::Hash] {
+    for marks in [PacketNumbering::Counter, PacketNumbering::Hash] {
         let mut net = Net::new(marks);
         net.run(5_000);
         let status = net.sendbox.status(net.now);
         assert_eq!(
             (status.mode, status.reason, status.rate),
-            (Mode::Open, Reason::Start, None)
+            (SendboxMode::Open, Reason::Start, None)
         );
         let near = |what: &str, value: u64, expected: u64, part: f64| {
             let off = (value as f64 / expected as f64 - 1.0).abs();
@@ -202,7 +205,7 @@ fn below_capacity_it_stays_open_and_measures_all() {
 
 #[test]
 fn a_queue_in_the_network_moves_here() {
-    let mut net = Net::new(Marks::Counter);
+    let mut net = Net::new(PacketNumbering::Counter);
     net.offered = 14_000_000;
     net.run(1_000);
     assert_eq!(net.reasons(), [Reason::Queue]);
@@ -244,7 +247,7 @@ fn a_queue_in_the_network_moves_here() {
 
 #[test]
 fn a_window_is_in_flight_and_never_much_more() {
-    let mut net = Net::new(Marks::Counter);
+    let mut net = Net::new(PacketNumbering::Counter);
     net.offered = 14_000_000;
     net.run(1_000);
     // Half of the path's 600 kB, then twice as much, which takes a queue of 50 ms.
@@ -271,16 +274,19 @@ fn a_window_is_in_flight_and_never_much_more() {
 
 #[test]
 fn silence_opens_and_sound_begins_anew() {
-    let mut net = Net::new(Marks::Counter);
+    let mut net = Net::new(PacketNumbering::Counter);
     net.offered = 14_000_000;
     net.order = Some(11_000_000);
     net.run(2_000);
-    assert_eq!(net.sendbox.mode(), Mode::Delay);
+    assert_eq!(net.sendbox.mode(), SendboxMode::Delay);
     net.fate = Box::new(|_| Vec::new());
     let silent = net.now;
     net.run(1_000);
     let change = net.changes.last().copied().expect("it opened");
-    assert_eq!((change.to, change.reason), (Mode::Open, Reason::Silent));
+    assert_eq!(
+        (change.to, change.reason),
+        (SendboxMode::Open, Reason::Silent)
+    );
     let after = change.at.since(silent);
     // Packets in flight arrive for 25 ms more; silence follows after max(4 RTT, 250 ms).
     assert!(
@@ -299,7 +305,7 @@ fn silence_opens_and_sound_begins_anew() {
 
 #[test]
 fn an_idle_bundle_is_not_silent() {
-    let mut net = Net::new(Marks::Counter);
+    let mut net = Net::new(PacketNumbering::Counter);
     net.offered = 14_000_000;
     net.run(1_000);
     net.offered = 0;
@@ -313,7 +319,7 @@ fn an_idle_bundle_is_not_silent() {
 
 #[test]
 fn an_agent_that_is_gone_opens() {
-    let mut net = Net::new(Marks::Counter);
+    let mut net = Net::new(PacketNumbering::Counter);
     net.offered = 14_000_000;
     net.order = Some(11_000_000);
     net.run(1_000);
@@ -327,7 +333,7 @@ fn an_agent_that_is_gone_opens() {
 
 #[test]
 fn new_keys_begin_a_new_numbering_and_nothing_opens() {
-    let mut net = Net::new(Marks::Counter);
+    let mut net = Net::new(PacketNumbering::Counter);
     net.offered = 14_000_000;
     net.order = Some(11_000_000);
     net.run(1_000);
@@ -350,9 +356,9 @@ fn new_keys_begin_a_new_numbering_and_nothing_opens() {
 
 #[test]
 fn what_cannot_be_true_changes_nothing() {
-    use crate::{Feedback, Unlikely};
+    use crate::{Feedback, ImplausibleFeedback};
 
-    let mut net = Net::new(Marks::Counter);
+    let mut net = Net::new(PacketNumbering::Counter);
     net.run(500);
     let good = net
         .receivebox
@@ -362,42 +368,45 @@ fn what_cannot_be_true_changes_nothing() {
     let (now, mut sendbox) = (net.now, net.sendbox.clone());
     let before = sendbox.status(now);
     let sent = before.totals.packets;
-    let cases: [(Feedback, Unlikely); 6] = [
-        (Feedback { session: 9, ..good }, Unlikely::Session(9)),
+    let cases: [(Feedback, ImplausibleFeedback); 6] = [
+        (
+            Feedback { session: 9, ..good },
+            ImplausibleFeedback::Session(9),
+        ),
         (
             Feedback {
                 boundary: sent,
                 ..good
             },
-            Unlikely::NeverSent(sent),
+            ImplausibleFeedback::NeverSent(sent),
         ),
         (
             Feedback {
                 packets: sent + 1,
                 ..good
             },
-            Unlikely::TooMuch,
+            ImplausibleFeedback::TooMuch,
         ),
         (
             Feedback {
                 missing: sent,
                 ..good
             },
-            Unlikely::TooMuch,
+            ImplausibleFeedback::TooMuch,
         ),
         (
             Feedback {
                 marked: u64::MAX,
                 ..good
             },
-            Unlikely::TooMuch,
+            ImplausibleFeedback::TooMuch,
         ),
         (
             Feedback {
                 hold: Duration::from_secs(3),
                 ..good
             },
-            Unlikely::TooSoon,
+            ImplausibleFeedback::TooSoon,
         ),
     ];
     for (n, (feedback, why)) in cases.into_iter().enumerate() {
@@ -472,9 +481,9 @@ impl Net {
 fn live(seed: u64) {
     let mut draws = Draws::of(seed);
     let mut net = Net::new(if seed.is_multiple_of(4) {
-        Marks::Hash
+        PacketNumbering::Hash
     } else {
-        Marks::Counter
+        PacketNumbering::Counter
     });
     net.fate = fate(Draws::of(draws.below(u64::MAX)));
     let floor = SendboxConfig::default().min;
@@ -499,7 +508,7 @@ fn live(seed: u64) {
         );
         assert_eq!(
             status.rate.is_none(),
-            status.mode == Mode::Open,
+            status.mode == SendboxMode::Open,
             "seed {seed}"
         );
         // Packets of an old sendbox may be counted for a new one, but never more than were sent.
@@ -519,7 +528,7 @@ fn live(seed: u64) {
     net.run(4 * net.last.srtt_us / 1_000 + 300);
     assert_eq!(
         net.sendbox.mode(),
-        Mode::Open,
+        SendboxMode::Open,
         "seed {seed}: nothing is heard"
     );
 }
@@ -543,7 +552,7 @@ fn whatever_happens_to_feedback_ten_thousand_times() {
 #[test]
 fn sampled_and_counted_marks_measure_the_same() {
     let mut draws = Draws::of(1);
-    let mut nets = [Marks::Counter, Marks::Hash].map(Net::new);
+    let mut nets = [PacketNumbering::Counter, PacketNumbering::Hash].map(Net::new);
     let (mut rtt, mut sent, mut received) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..12 {
         // Below, at and above the link rate: a queue builds up and drains.
@@ -598,7 +607,7 @@ fn sampled_and_counted_marks_measure_the_same() {
 fn ten_left() -> Sendbox<Full> {
     let now = Time::ZERO + Duration::from_secs(1);
     let config = SendboxConfig {
-        marks: Marks::Counter,
+        marks: PacketNumbering::Counter,
         mtu: PACKET,
         ..SendboxConfig::default()
     };
@@ -622,7 +631,7 @@ fn feedback(
         came,
         bytes_then: bytes,
         hold: Duration::ZERO,
-        every: crate::Every::ONE,
+        every: crate::EpochSize::ONE,
         packets,
         bytes,
         out_of_order,

@@ -5,12 +5,12 @@ use std::ffi::{c_char, c_int};
 use std::hint::black_box;
 use std::ptr::null_mut;
 
-use ::ccplane_datapath::{Capabilities, Limits};
-use ccplane_agent::datapath::Here;
-use ccplane_agent::{Agent, Algorithm, Control, FlowInfo, Options, Programs, Report};
+use ::ccplane_datapath::{Capabilities, OperatorLimits};
+use ccplane_agent::datapath::InlineChannel;
+use ccplane_agent::{Agent, AgentOptions, Algorithm, Control, FlowInfo, Programs, Report};
 use ccplane_wire::v1;
 
-use crate::plane::Plane;
+use crate::plane::CPlane;
 use crate::*;
 
 /// Interval between two ACKs, ns: delayed ACKs at 192 Mbit/s.
@@ -47,13 +47,13 @@ pub fn on_ack(
     acks: u64,
     clock_ns: fn() -> u64,
 ) -> Result<Vec<f64>, String> {
-    let mut agent = Agent::new(Options::default());
+    let mut agent = Agent::new(AgentOptions::default());
     agent
         .add(Runs(program.to_owned()))
         .map_err(|why| why.to_string())?;
-    let plane = Plane::through(
-        Box::new(Here::new(agent)),
-        Limits::default(),
+    let plane = CPlane::through(
+        Box::new(InlineChannel::new(agent)),
+        OperatorLimits::default(),
         Capabilities(u64::MAX),
     );
     let datapath = ccplane_datapath::new(plane);
@@ -221,7 +221,7 @@ fn judged(samples: Vec<f64>, failed: c_int, reports: u64) -> Result<Vec<f64>, St
 
 /// Returns INSTALL of the program as number 1, and CHANGEPROG to it.
 fn messages_of(program: &str) -> Result<[Vec<u8>; 2], String> {
-    let compiled = ccplane_lang::compile(program, &ccplane_lang::Limits::default())
+    let compiled = ccplane_lang::compile(program, &ccplane_lang::ProgramLimits::default())
         .map_err(|why| why.to_string())?;
     let (mut install, mut change) = (Vec::new(), Vec::new());
     v1::install(&mut install, 1, compiled.code()).map_err(|why| why.to_string())?;

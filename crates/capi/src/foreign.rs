@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::types::*;
 
 /// Error code of `ccplane.h`.
-pub(crate) type Code = c_int;
+pub(crate) type ErrorCode = c_int;
 
 /// Upper bound of a struct's size in any version, bytes. A larger size means that the struct was
 /// not initialized.
@@ -68,7 +68,7 @@ unsafe impl Struct for ccplane_stats {
 /// # Safety
 ///
 /// `of` is null or valid for reading a `usize`.
-unsafe fn said<T: Struct>(of: *const T) -> Result<usize, Code> {
+unsafe fn said<T: Struct>(of: *const T) -> Result<usize, ErrorCode> {
     if of.is_null() {
         return Err(CCPLANE_ENULL);
     }
@@ -92,7 +92,10 @@ unsafe fn said<T: Struct>(of: *const T) -> Result<usize, Code> {
 /// `of` is null, or valid for reading as many bytes as its first field states, for the lifetime of
 /// the reference.
 #[inline(always)]
-pub(crate) unsafe fn view<T: Struct>(of: *const T, room: &mut MaybeUninit<T>) -> Result<&T, Code> {
+pub(crate) unsafe fn view<T: Struct>(
+    of: *const T,
+    room: &mut MaybeUninit<T>,
+) -> Result<&T, ErrorCode> {
     // SAFETY: the caller guarantees that `of` is null or that its first field is readable.
     let size = unsafe { said(of) }?;
     if size == size_of::<T>() {
@@ -115,7 +118,7 @@ unsafe fn other_size<T: Struct>(
     of: *const T,
     size: usize,
     room: &mut MaybeUninit<T>,
-) -> Result<&T, Code> {
+) -> Result<&T, ErrorCode> {
     // SAFETY: the caller guarantees that `of` is valid for reading `size` bytes.
     let bytes = unsafe { std::slice::from_raw_parts(of.cast::<u8>(), size) };
     let (known, more) = bytes.split_at(size.min(size_of::<T>()));
@@ -135,23 +138,23 @@ unsafe fn other_size<T: Struct>(
 }
 
 /// Output struct of the caller.
-pub(crate) struct Room<T> {
+pub(crate) struct OutStruct<T> {
     to: *mut T,
     size: usize,
 }
 
-impl<T: Struct> Room<T> {
+impl<T: Struct> OutStruct<T> {
     /// Prepares an output struct.
     ///
     /// # Safety
     ///
     /// `to` is null, or valid for reading and writing as many bytes as its first field states,
-    /// until [`Room::fill`].
+    /// until [`OutStruct::fill`].
     #[inline(always)]
-    pub unsafe fn at(to: *mut T) -> Result<Room<T>, Code> {
+    pub unsafe fn at(to: *mut T) -> Result<OutStruct<T>, ErrorCode> {
         // SAFETY: the caller guarantees that `to` is null or that its first field is readable.
         let size = unsafe { said(to.cast_const()) }?;
-        Ok(Room { to, size })
+        Ok(OutStruct { to, size })
     }
 
     /// Copies `value` up to the size of the caller's struct, except for its size field.
@@ -184,7 +187,7 @@ impl<T: Struct> Room<T> {
 /// # Safety
 ///
 /// `text` is null, or a string that ends with a null byte and lives as long as the reference.
-pub(crate) unsafe fn text<'a>(text: *const c_char) -> Result<Option<&'a str>, Code> {
+pub(crate) unsafe fn text<'a>(text: *const c_char) -> Result<Option<&'a str>, ErrorCode> {
     if text.is_null() {
         return Ok(None);
     }
@@ -208,7 +211,7 @@ pub(crate) fn guarded<T>(body: impl FnOnce() -> T, panicked: T) -> T {
 
 /// Runs a call and returns its error code.
 #[inline(always)]
-pub(crate) fn call(body: impl FnOnce() -> Result<(), Code>) -> c_int {
+pub(crate) fn call(body: impl FnOnce() -> Result<(), ErrorCode>) -> c_int {
     match guarded(body, Err(CCPLANE_EPANIC)) {
         Ok(()) => CCPLANE_OK,
         Err(code) => code,
@@ -229,7 +232,7 @@ mod tests {
         }
     }
 
-    fn seen<T: Struct>(of: *const T) -> Result<T, Code> {
+    fn seen<T: Struct>(of: *const T) -> Result<T, ErrorCode> {
         let mut room = MaybeUninit::uninit();
         // SAFETY: the tests pass null, implausible sizes, or sizes of memory that exists.
         unsafe { view(of, &mut room) }.copied()
@@ -268,7 +271,7 @@ mod tests {
         let mut stats = [1_u64; 5];
         stats[0] = 24;
         // SAFETY: 24 of the array's 40 bytes are offered.
-        let room = unsafe { Room::at(stats.as_mut_ptr().cast::<ccplane_stats>()) }.unwrap();
+        let room = unsafe { OutStruct::at(stats.as_mut_ptr().cast::<ccplane_stats>()) }.unwrap();
         room.fill(&ccplane_stats {
             size: 0,
             opened: 9,

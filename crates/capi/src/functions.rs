@@ -4,13 +4,13 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::mem::{MaybeUninit, offset_of};
 
-use ::ccplane_datapath::{Capabilities, Limits, Outcome, Signals, Transport};
+use ::ccplane_datapath::{Capabilities, OperatorLimits, Outcome, Signals, Transport};
 use ccplane_agent::FlowInfo;
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
-use crate::foreign::{Code, Room, call, guarded, text, view};
-use crate::handle::{Entered, ccplane_datapath};
-use crate::plane::{Plane, Wanted, address};
+use crate::foreign::{ErrorCode, OutStruct, call, guarded, text, view};
+use crate::handle::{EnteredHandle, ccplane_datapath};
+use crate::plane::{CPlane, PlaneOptions, address};
 use crate::types::*;
 
 /// All capabilities of the header.
@@ -35,7 +35,7 @@ pub unsafe extern "C" fn ccplane_open(
         Ok(plane) => ccplane_datapath::new(plane),
         Err((code, why)) => {
             // SAFETY: the caller guarantees that `error` is null or as large as stated.
-            if let Ok(room) = unsafe { Room::at(error) } {
+            if let Ok(room) = unsafe { OutStruct::at(error) } {
                 let why = if why.is_empty() {
                     words(code).to_string_lossy().into_owned()
                 } else {
@@ -65,7 +65,8 @@ pub unsafe extern "C" fn ccplane_flow_open(
         let mut room = MaybeUninit::uninit();
         // SAFETY: the caller guarantees that `datapath` is null or from ccplane_open, and that
         // `info` is null or as large as stated.
-        let (mut plane, info) = unsafe { (Entered::enter(datapath)?, view(info, &mut room)?) };
+        let (mut plane, info) =
+            unsafe { (EnteredHandle::enter(datapath)?, view(info, &mut room)?) };
         if flow.is_null() {
             return Err(CCPLANE_ENULL);
         }
@@ -102,8 +103,8 @@ pub unsafe extern "C" fn ccplane_on_ack(
             (
                 view(transport, &mut room)?,
                 view(signals, &mut more)?,
-                Room::at(outcome)?,
-                Entered::enter(datapath)?,
+                OutStruct::at(outcome)?,
+                EnteredHandle::enter(datapath)?,
             )
         };
         let transport = transport_of(transport);
@@ -132,8 +133,8 @@ pub unsafe extern "C" fn ccplane_on_deadline(
         let (transport, to, mut plane) = unsafe {
             (
                 view(transport, &mut room)?,
-                Room::at(outcome)?,
-                Entered::enter(datapath)?,
+                OutStruct::at(outcome)?,
+                EnteredHandle::enter(datapath)?,
             )
         };
         let transport = transport_of(transport);
@@ -154,7 +155,7 @@ pub unsafe extern "C" fn ccplane_on_deadline(
 pub unsafe extern "C" fn ccplane_next_deadline(datapath: *mut ccplane_datapath, flow: u64) -> u64 {
     let next = || {
         // SAFETY: the caller guarantees that `datapath` is null or from ccplane_open.
-        let mut plane = unsafe { Entered::enter(datapath) }?;
+        let mut plane = unsafe { EnteredHandle::enter(datapath) }?;
         plane.next_deadline(flow)
     };
     match guarded(next, Err(CCPLANE_EPANIC)) {
@@ -174,7 +175,7 @@ pub unsafe extern "C" fn ccplane_next_deadline(datapath: *mut ccplane_datapath, 
 pub unsafe extern "C" fn ccplane_turn(datapath: *mut ccplane_datapath, now_ns: u64) -> c_int {
     call(|| {
         // SAFETY: the caller guarantees that `datapath` is null or from ccplane_open.
-        let mut plane = unsafe { Entered::enter(datapath) }?;
+        let mut plane = unsafe { EnteredHandle::enter(datapath) }?;
         plane.turn(Time::from_nanos(now_ns));
         Ok(())
     })
@@ -190,7 +191,7 @@ pub unsafe extern "C" fn ccplane_turn(datapath: *mut ccplane_datapath, now_ns: u
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ccplane_fd(datapath: *mut ccplane_datapath) -> c_int {
     // SAFETY: the caller guarantees that `datapath` is null or from ccplane_open.
-    let fd = || unsafe { Entered::enter(datapath) }.map(|plane| plane.fd());
+    let fd = || unsafe { EnteredHandle::enter(datapath) }.map(|plane| plane.fd());
     match guarded(fd, Err(CCPLANE_EPANIC)) {
         Ok(fd) => fd.unwrap_or(CCPLANE_ENOFD),
         Err(code) => code,
@@ -212,7 +213,7 @@ pub unsafe extern "C" fn ccplane_flow_close(
 ) -> c_int {
     call(|| {
         // SAFETY: the caller guarantees that `datapath` is null or from ccplane_open.
-        let mut plane = unsafe { Entered::enter(datapath) }?;
+        let mut plane = unsafe { EnteredHandle::enter(datapath) }?;
         plane.close_flow(
             Time::from_nanos(now_ns),
             flow,
@@ -236,7 +237,7 @@ pub unsafe extern "C" fn ccplane_get_stats(
     call(|| {
         // SAFETY: the caller guarantees that `datapath` is null or from ccplane_open, and that
         // `stats` is null or as large as stated.
-        let (room, plane) = unsafe { (Room::at(stats)?, Entered::enter(datapath)?) };
+        let (room, plane) = unsafe { (OutStruct::at(stats)?, EnteredHandle::enter(datapath)?) };
         let done = plane.stats();
         room.fill(&ccplane_stats {
             size: 0,
@@ -259,7 +260,7 @@ pub unsafe extern "C" fn ccplane_get_stats(
 pub unsafe extern "C" fn ccplane_close(datapath: *mut ccplane_datapath) -> c_int {
     call(|| {
         // SAFETY: the caller guarantees that `datapath` is null or from ccplane_open.
-        drop(unsafe { Entered::enter(datapath) }?.close());
+        drop(unsafe { EnteredHandle::enter(datapath) }?.close());
         Ok(())
     })
 }
@@ -277,7 +278,7 @@ pub extern "C" fn ccplane_version() -> *const c_char {
     VERSION.as_ptr().cast()
 }
 
-fn words(code: Code) -> &'static CStr {
+fn words(code: ErrorCode) -> &'static CStr {
     match code {
         CCPLANE_OK => c"done",
         CCPLANE_ENULL => c"a pointer is null that must not be",
@@ -304,16 +305,16 @@ fn words(code: Code) -> &'static CStr {
 /// # Safety
 ///
 /// Same as [`ccplane_open`].
-unsafe fn open(options: *const ccplane_options) -> Result<Plane, (Code, String)> {
-    let plain = |code: Code| (code, String::new());
+unsafe fn open(options: *const ccplane_options) -> Result<CPlane, (ErrorCode, String)> {
+    let plain = |code: ErrorCode| (code, String::new());
     let mut room = MaybeUninit::uninit();
     // SAFETY: the caller guarantees that `options` is null or as large as stated.
     let options = unsafe { view(options, &mut room) }.map_err(plain)?;
     // SAFETY: the caller guarantees that the strings are null or null-terminated.
     let (algorithm, agent) = unsafe { (text(options.algorithm), text(options.agent)) };
     let or = |value: u64, default: u64| if value == 0 { default } else { value };
-    let default = Limits::default();
-    let limits = Limits {
+    let default = OperatorLimits::default();
+    let limits = OperatorLimits {
         min_cwnd: or(options.min_cwnd, default.min_cwnd),
         max_cwnd: or(options.max_cwnd, default.max_cwnd),
         max_rate: or(options.max_rate, default.max_rate),
@@ -336,7 +337,7 @@ unsafe fn open(options: *const ccplane_options) -> Result<Plane, (Code, String)>
             "a datapath sets a window at least: CCPLANE_CAN_CWND is missing in capabilities",
         );
     }
-    let wanted = Wanted {
+    let wanted = PlaneOptions {
         algorithm: algorithm.map_err(plain)?,
         agent: agent.map_err(plain)?,
         capabilities: Capabilities(options.capabilities),
@@ -344,10 +345,10 @@ unsafe fn open(options: *const ccplane_options) -> Result<Plane, (Code, String)>
         limits,
         silence_said: options.fallback_after_ns != 0,
     };
-    Plane::open(&wanted).map_err(|why| (why.code, why.to_string()))
+    CPlane::open(&wanted).map_err(|why| (why.code, why.to_string()))
 }
 
-fn said(code: Code, why: &str) -> ccplane_error {
+fn said(code: ErrorCode, why: &str) -> ccplane_error {
     let mut error = ccplane_error {
         size: 0,
         code: code.into(),
@@ -370,7 +371,7 @@ fn said(code: Code, why: &str) -> ccplane_error {
 /// # Safety
 ///
 /// The strings of `info` are null or null-terminated.
-unsafe fn flow_info(info: &ccplane_flow_info) -> Result<FlowInfo, Code> {
+unsafe fn flow_info(info: &ccplane_flow_info) -> Result<FlowInfo, ErrorCode> {
     if info.mss == 0 || info.mss > 1 << 20 || info.live > 1 {
         return Err(CCPLANE_EVALUE);
     }

@@ -44,9 +44,9 @@ const ODD: [u64; 8] = [
 ];
 
 /// Reader of the input bytes.
-struct Input<'d>(std::slice::Iter<'d, u8>);
+struct CallInput<'d>(std::slice::Iter<'d, u8>);
 
-impl Input<'_> {
+impl CallInput<'_> {
     fn byte(&mut self) -> Option<u8> {
         self.0.next().copied()
     }
@@ -99,7 +99,7 @@ impl Input<'_> {
 
 /// Runs the calls in `data`.
 pub fn capi(data: &[u8]) {
-    let mut input = Input(data.iter());
+    let mut input = CallInput(data.iter());
     let algorithm = ALGORITHMS[input.small() as usize % ALGORITHMS.len()];
     let options = ccplane_options {
         size: size_of::<ccplane_options>(),
@@ -199,7 +199,7 @@ fn unsafe_turn(datapath: *mut ccplane_datapath, now: u64) -> c_int {
 fn open_flow(
     datapath: *mut ccplane_datapath,
     now: u64,
-    input: &mut Input<'_>,
+    input: &mut CallInput<'_>,
     flows: &mut Vec<u64>,
 ) -> bool {
     let size = size_of::<ccplane_flow_info>();
@@ -231,7 +231,7 @@ fn on_ack(
     known: bool,
     now: u64,
     ack: bool,
-    input: &mut Input<'_>,
+    input: &mut CallInput<'_>,
 ) {
     let (transport, _) = input.memory(size_of::<ccplane_transport>(), |word, input| match word {
         1 => now,
@@ -270,7 +270,7 @@ fn on_ack(
     assert!(flags & CCPLANE_RATE == 0 || rate <= MAX_RATE, "rate {rate}");
 }
 
-fn count(datapath: *mut ccplane_datapath, expected: (u64, u64), input: &mut Input<'_>) {
+fn count(datapath: *mut ccplane_datapath, expected: (u64, u64), input: &mut CallInput<'_>) {
     let (mut stats, offered) = input.memory(size_of::<ccplane_stats>(), |_, _| CANARY);
     let before = stats.clone();
     // SAFETY: `stats` covers any size that is accepted.

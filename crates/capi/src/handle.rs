@@ -10,15 +10,15 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::foreign::Code;
-use crate::plane::Plane;
+use crate::foreign::ErrorCode;
+use crate::plane::CPlane;
 use crate::types::*;
 
 /// Handle of a datapath. Only one thread at a time may use it.
 #[allow(non_camel_case_types, reason = "the name of C")]
 pub struct ccplane_datapath {
     state: AtomicU32,
-    plane: UnsafeCell<Option<Box<Plane>>>,
+    plane: UnsafeCell<Option<Box<CPlane>>>,
 }
 
 const READY: u32 = 0x6363_7001;
@@ -26,11 +26,11 @@ const BUSY: u32 = 0x6363_7002;
 const CLOSED: u32 = 0x6363_7003;
 
 // SAFETY: `plane` is accessed only by the call that changed `state` from READY to BUSY, which one
-// thread does at a time. `Plane` is `Send`, as asserted below.
+// thread does at a time. `CPlane` is `Send`, as asserted below.
 unsafe impl Sync for ccplane_datapath {}
 const _: () = {
     const fn sent<T: Send>() {}
-    sent::<Plane>();
+    sent::<CPlane>();
 };
 
 /// Keeps all handles reachable for leak checkers.
@@ -38,7 +38,7 @@ static ALL: Mutex<Vec<&'static ccplane_datapath>> = Mutex::new(Vec::new());
 
 impl ccplane_datapath {
     /// Leaks a new handle.
-    pub(crate) fn new(plane: Plane) -> *mut ccplane_datapath {
+    pub(crate) fn new(plane: CPlane) -> *mut ccplane_datapath {
         let handle: &'static ccplane_datapath = Box::leak(Box::new(ccplane_datapath {
             state: AtomicU32::new(READY),
             plane: UnsafeCell::new(Some(Box::new(plane))),
@@ -51,21 +51,21 @@ impl ccplane_datapath {
 }
 
 /// Exclusive access to a datapath during a call.
-pub(crate) struct Entered {
+pub(crate) struct EnteredHandle {
     handle: &'static ccplane_datapath,
-    /// Not a reference: as an argument of [`Entered::close`] it would have to outlive that call,
+    /// Not a reference: as an argument of [`EnteredHandle::close`] it would have to outlive that call,
     /// which removes the plane.
-    plane: NonNull<Plane>,
+    plane: NonNull<CPlane>,
 }
 
-impl Entered {
+impl EnteredHandle {
     /// Enters a call.
     ///
     /// # Safety
     ///
     /// `handle` is null or was returned by [`ccplane_datapath::new`].
     #[inline(always)]
-    pub unsafe fn enter(handle: *const ccplane_datapath) -> Result<Entered, Code> {
+    pub unsafe fn enter(handle: *const ccplane_datapath) -> Result<EnteredHandle, ErrorCode> {
         // SAFETY: the caller guarantees that a non-null handle was leaked by `new`; no exclusive
         // reference to it is ever created.
         let handle: &'static ccplane_datapath = unsafe { handle.as_ref() }.ok_or(CCPLANE_ENULL)?;
@@ -82,7 +82,7 @@ impl Entered {
         // `close`.
         let plane = unsafe { &mut *handle.plane.get() };
         match plane.as_deref_mut() {
-            Some(plane) => Ok(Entered {
+            Some(plane) => Ok(EnteredHandle {
                 handle,
                 plane: NonNull::from(plane),
             }),
@@ -92,7 +92,7 @@ impl Entered {
     }
 
     /// Closes the datapath permanently.
-    pub fn close(self) -> Box<Plane> {
+    pub fn close(self) -> Box<CPlane> {
         let handle = self.handle;
         std::mem::forget(self);
         // SAFETY: this call changed the state to BUSY and has exclusive access; `self` is consumed,
@@ -103,26 +103,26 @@ impl Entered {
     }
 }
 
-impl Drop for Entered {
+impl Drop for EnteredHandle {
     #[inline(always)]
     fn drop(&mut self) {
         self.handle.state.store(READY, Ordering::Release);
     }
 }
 
-impl Deref for Entered {
-    type Target = Plane;
+impl Deref for EnteredHandle {
+    type Target = CPlane;
 
-    fn deref(&self) -> &Plane {
+    fn deref(&self) -> &CPlane {
         // SAFETY: `enter` created the pointer from a plane to which this call has exclusive access
         // until `self` is dropped.
         unsafe { self.plane.as_ref() }
     }
 }
 
-impl DerefMut for Entered {
+impl DerefMut for EnteredHandle {
     #[inline(always)]
-    fn deref_mut(&mut self) -> &mut Plane {
+    fn deref_mut(&mut self) -> &mut CPlane {
         // SAFETY: see `deref`; `self` is borrowed exclusively.
         unsafe { self.plane.as_mut() }
     }

@@ -4,15 +4,15 @@
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
-use ccplane_agent::datapath::{Brought, Here, Local, Shared, Way, note};
-use ccplane_agent::{Agent, DynAlgorithm, FlowInfo, Options, Tables};
+use ccplane_agent::datapath::{AgentChannel, DatapathCore, Incoming, InlineChannel, Local, note};
+use ccplane_agent::{Agent, AgentOptions, DynAlgorithm, FlowInfo, Tables};
 use ccplane_algorithms::{Parameters, Registry};
-use ccplane_datapath::{Capabilities, Limits, Outcome, Signals, SteeredFlow, Transport};
+use ccplane_datapath::{Capabilities, OperatorLimits, Outcome, Signals, SteeredFlow, Transport};
 use ccplane_link::{AgentAddress, AgentThread, far_silence};
-use ccplane_link::{Pollable, There, beside};
+use ccplane_link::{Pollable, RemoteChannel, beside};
 use ccplane_units::{Bytes, Duration, Time};
 
-use crate::foreign::Code;
+use crate::foreign::ErrorCode;
 use crate::types::*;
 
 /// Maximum number of flows: 32 bits of a flow number are the slot.
@@ -24,12 +24,12 @@ const LONGEST_END: Duration = Duration::from_millis(100);
 
 /// Options of a plane.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct PlaneOptions<'a> {
     pub algorithm: Option<&'a str>,
     pub agent: Option<&'a str>,
     pub capabilities: Capabilities,
     pub same_thread: bool,
-    pub limits: Limits,
+    pub limits: OperatorLimits,
     /// Set if the fallback time was configured; otherwise it depends on the round-trip time to a
     /// remote agent.
     pub silence_said: bool,
@@ -38,32 +38,32 @@ pub(crate) struct Wanted<'a> {
 /// Error while opening a plane.
 #[derive(Debug, thiserror::Error)]
 #[error("{why}")]
-pub(crate) struct Failure {
-    pub code: Code,
+pub(crate) struct PlaneError {
+    pub code: ErrorCode,
     why: String,
 }
 
-fn failed(code: Code, why: impl ToString) -> Failure {
+fn failed(code: ErrorCode, why: impl ToString) -> PlaneError {
     let why = why.to_string();
-    Failure { code, why }
+    PlaneError { code, why }
 }
 
 /// Datapath with its flows.
-pub(crate) struct Plane {
-    shared: Shared<Box<dyn Pollable>>,
-    flows: Vec<Place>,
+pub(crate) struct CPlane {
+    shared: DatapathCore<Box<dyn Pollable>>,
+    flows: Vec<FlowPlace>,
     free: Vec<u32>,
     /// Algorithm that flows request.
     asks_for: String,
     /// Sends reports at once. Not for an agent on the same thread, which would then run within the
     /// call for an ACK; it waits for the next turn.
     prompt: bool,
-    stats: Stats,
+    stats: PlaneStats,
     agent: Option<AgentThread>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Stats {
+pub(crate) struct PlaneStats {
     pub opened: u64,
     pub closed: u64,
     pub reports: u64,
@@ -71,20 +71,20 @@ pub(crate) struct Stats {
 }
 
 /// Slot of a flow with its generation, which makes the numbers of earlier flows invalid.
-struct Place {
+struct FlowPlace {
     generation: u32,
-    flow: Option<Local<Kept>>,
+    flow: Option<Local<FlowUserData>>,
 }
 
 /// User data of a flow.
-struct Kept {
+struct FlowUserData {
     info: FlowInfo,
     fallback: bool,
 }
 
-impl Plane {
+impl CPlane {
     /// Opens a plane. A requested agent must be reachable.
-    pub fn open(wanted: &Wanted<'_>) -> Result<Plane, Failure> {
+    pub fn open(wanted: &PlaneOptions<'_>) -> Result<CPlane, PlaneError> {
         let asks_for = match (wanted.agent, wanted.algorithm) {
             (Some(_), Some(algorithm)) => algorithm.to_owned(),
             _ => String::new(),
@@ -107,7 +107,7 @@ impl Plane {
             (None, Some(algorithm)) => {
                 let agent = agent_of(algorithm, wanted.capabilities)?;
                 if wanted.same_thread {
-                    (Box::new(Here::new(agent)), None)
+                    (Box::new(InlineChannel::new(agent)), None)
                 } else {
                     let (way, served) = beside().map_err(|why| failed(CCPLANE_ESYSTEM, why))?;
                     let thread = AgentThread::start("ccplane-agent", agent, served);
@@ -118,7 +118,7 @@ impl Plane {
                 }
             }
         };
-        let mut plane = Plane::through(way, limits, wanted.capabilities);
+        let mut plane = CPlane::through(way, limits, wanted.capabilities);
         plane.asks_for = asks_for;
         plane.prompt = !wanted.same_thread || wanted.agent.is_some();
         plane.agent = agent;
@@ -126,15 +126,19 @@ impl Plane {
     }
 
     /// Creates a plane whose agent is on the same thread, at the other end of `way`.
-    pub fn through(way: Box<dyn Pollable>, limits: Limits, capabilities: Capabilities) -> Plane {
+    pub fn through(
+        way: Box<dyn Pollable>,
+        limits: OperatorLimits,
+        capabilities: Capabilities,
+    ) -> CPlane {
         let tables = Tables::new(limits, capabilities);
-        let mut plane = Plane {
-            shared: Shared::new(std::process::id(), "c", tables, way),
+        let mut plane = CPlane {
+            shared: DatapathCore::new(std::process::id(), "c", tables, way),
             flows: Vec::new(),
             free: Vec::new(),
             asks_for: String::new(),
             prompt: false,
-            stats: Stats::default(),
+            stats: PlaneStats::default(),
             agent: None,
         };
         plane.announce(Time::ZERO);
@@ -143,12 +147,12 @@ impl Plane {
     }
 
     /// Opens a flow and returns its number, which is unique and never 0.
-    pub fn open_flow(&mut self, now: Time, mut info: FlowInfo) -> Result<u64, Code> {
+    pub fn open_flow(&mut self, now: Time, mut info: FlowInfo) -> Result<u64, ErrorCode> {
         info.algorithm.clone_from(&self.asks_for);
         let index = match self.free.pop() {
             Some(index) => index,
             None if self.flows.len() < MOST_FLOWS => {
-                self.flows.push(Place {
+                self.flows.push(FlowPlace {
                     generation: 0,
                     flow: None,
                 });
@@ -159,7 +163,7 @@ impl Plane {
         let place = &mut self.flows[index as usize];
         place.generation += 1;
         let number = u64::from(place.generation) << 32 | u64::from(index);
-        let kept = Kept {
+        let kept = FlowUserData {
             info: info.clone(),
             fallback: false,
         };
@@ -176,7 +180,7 @@ impl Plane {
         number: u64,
         acked: Bytes,
         lost: u64,
-    ) -> Result<(), Code> {
+    ) -> Result<(), ErrorCode> {
         let flow = find(&mut self.flows, number).ok_or(CCPLANE_ENOFLOW)?;
         self.shared.close(now, number, flow, acked, lost);
         self.shared.way.flush(now);
@@ -199,7 +203,7 @@ impl Plane {
         number: u64,
         transport: &Transport,
         signals: &Signals,
-    ) -> Result<Outcome, Code> {
+    ) -> Result<Outcome, ErrorCode> {
         let flow = find(&mut self.flows, number).ok_or(CCPLANE_ENOFLOW)?;
         let outcome = self.shared.lend(number, flow).on_ack(transport, signals);
         flow.beside.note(transport, &outcome, &mut self.stats);
@@ -208,7 +212,11 @@ impl Plane {
     }
 
     /// Processes a flow's deadline.
-    pub fn on_deadline(&mut self, number: u64, transport: &Transport) -> Result<Outcome, Code> {
+    pub fn on_deadline(
+        &mut self,
+        number: u64,
+        transport: &Transport,
+    ) -> Result<Outcome, ErrorCode> {
         let flow = find(&mut self.flows, number).ok_or(CCPLANE_ENOFLOW)?;
         let outcome = self.shared.lend(number, flow).on_deadline(transport);
         flow.beside.note(transport, &outcome, &mut self.stats);
@@ -217,7 +225,7 @@ impl Plane {
     }
 
     /// Returns a flow's deadline; for flow 0, the latest time of the next turn.
-    pub fn next_deadline(&mut self, number: u64) -> Result<Option<Time>, Code> {
+    pub fn next_deadline(&mut self, number: u64) -> Result<Option<Time>, ErrorCode> {
         if number == 0 {
             return Ok(self.shared.way.next_deadline());
         }
@@ -230,8 +238,8 @@ impl Plane {
         self.shared.way.look(now);
         while let Some(brought) = self.shared.way.bring(now) {
             match brought {
-                Brought::Agent => self.announce(now),
-                Brought::Command(command) => {
+                Incoming::Agent => self.announce(now),
+                Incoming::Command(command) => {
                     let flows = &mut self.flows;
                     self.shared
                         .take(now, &command, |number| find(flows, number));
@@ -246,7 +254,7 @@ impl Plane {
         self.shared.way.as_fd().map(|fd| fd.as_raw_fd())
     }
 
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> PlaneStats {
         self.stats
     }
 
@@ -270,7 +278,7 @@ impl Plane {
 }
 
 #[inline(always)]
-fn find(flows: &mut [Place], number: u64) -> Option<&mut Local<Kept>> {
+fn find(flows: &mut [FlowPlace], number: u64) -> Option<&mut Local<FlowUserData>> {
     let place = flows.get_mut(number as u32 as usize)?;
     if u64::from(place.generation) != number >> 32 {
         return None;
@@ -278,10 +286,10 @@ fn find(flows: &mut [Place], number: u64) -> Option<&mut Local<Kept>> {
     place.flow.as_mut()
 }
 
-impl Kept {
+impl FlowUserData {
     /// Records the state of the flow, for an agent that takes over.
     #[inline(always)]
-    fn note(&mut self, transport: &Transport, outcome: &Outcome, stats: &mut Stats) {
+    fn note(&mut self, transport: &Transport, outcome: &Outcome, stats: &mut PlaneStats) {
         note(&mut self.info, transport, outcome);
         if outcome.fallback != self.fallback {
             self.fallback = outcome.fallback;
@@ -290,14 +298,14 @@ impl Kept {
     }
 }
 
-fn there(address: &str, asks_for: &str) -> Result<There, Failure> {
+fn there(address: &str, asks_for: &str) -> Result<RemoteChannel, PlaneError> {
     let address: AgentAddress = address.parse().map_err(|why| failed(CCPLANE_EVALUE, why))?;
-    There::connect(address.remote(asks_for, None), Time::ZERO)
+    RemoteChannel::connect(address.remote(asks_for, None), Time::ZERO)
         .map_err(|why| failed(CCPLANE_EAGENT, why))
 }
 
 /// Creates an agent for one algorithm: `cubic`, `cubic:report=10ms`, `./mine.ccp:gain=2`.
-fn agent_of(text: &str, capabilities: Capabilities) -> Result<Agent, Failure> {
+fn agent_of(text: &str, capabilities: Capabilities) -> Result<Agent, PlaneError> {
     let unknown = |why: &dyn ToString| failed(CCPLANE_EALGORITHM, why.to_string());
     let mut parts = text.trim().split(':');
     let name = parts.next().unwrap_or_default();
@@ -313,12 +321,12 @@ fn agent_of(text: &str, capabilities: Capabilities) -> Result<Agent, Failure> {
         .by_name(name, &parameters)
         .map_err(|why| unknown(&why))?;
     can_run(&*algorithm, capabilities)?;
-    let mut agent = Agent::new(Options::default());
+    let mut agent = Agent::new(AgentOptions::default());
     agent.add_boxed(algorithm).map_err(|why| unknown(&why))?;
     Ok(agent)
 }
 
-fn can_run(algorithm: &dyn DynAlgorithm, capabilities: Capabilities) -> Result<(), Failure> {
+fn can_run(algorithm: &dyn DynAlgorithm, capabilities: Capabilities) -> Result<(), PlaneError> {
     let missing = algorithm.needs().missing_from(capabilities);
     if missing.is_empty() {
         return Ok(());
@@ -332,7 +340,7 @@ fn can_run(algorithm: &dyn DynAlgorithm, capabilities: Capabilities) -> Result<(
     Err(failed(CCPLANE_ECAPABILITY, why))
 }
 
-impl Drop for Plane {
+impl Drop for CPlane {
     /// Closes the channel before waiting for the thread, which ends when its datapath is gone. No
     /// thread may remain in a library that is unloaded.
     fn drop(&mut self) {
@@ -340,22 +348,22 @@ impl Drop for Plane {
             return;
         };
         // Dropping the channel wakes the thread.
-        self.shared.way = Box::new(Gone);
+        self.shared.way = Box::new(ClosedChannel);
         thread.end(LONGEST_END);
     }
 }
 
 /// Channel of a datapath that is being closed.
-struct Gone;
+struct ClosedChannel;
 
-impl Way for Gone {
-    fn report(&mut self, _now: Time, _report: &ccplane_wire::Event<'_>) -> bool {
+impl AgentChannel for ClosedChannel {
+    fn report(&mut self, _now: Time, _report: &ccplane_wire::WireEvent<'_>) -> bool {
         false
     }
 
-    fn tell(&mut self, _now: Time, _event: ccplane_wire::Event<'static>) {}
+    fn tell(&mut self, _now: Time, _event: ccplane_wire::WireEvent<'static>) {}
 
-    fn bring(&mut self, _now: Time) -> Option<Brought> {
+    fn bring(&mut self, _now: Time) -> Option<Incoming> {
         None
     }
 
@@ -364,10 +372,10 @@ impl Way for Gone {
     }
 }
 
-impl Pollable for Gone {}
+impl Pollable for ClosedChannel {}
 
 /// Parses a flow's address; unspecified if there is none.
-pub(crate) fn address(text: Option<&str>) -> Result<SocketAddr, Code> {
+pub(crate) fn address(text: Option<&str>) -> Result<SocketAddr, ErrorCode> {
     match text {
         None => Ok(FlowInfo::default().local),
         Some(text) => text.parse().map_err(|_| CCPLANE_EVALUE),

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ccplane_agent::{Agent, Options};
+use ccplane_agent::{Agent, AgentOptions};
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_capi::*;
-use ccplane_link::{Clock, Local, Waiting, serve};
+use ccplane_link::{Local, ThreadClock, WaitStrategy, serve};
 use nix::poll::{PollFd, PollFlags, poll};
 
 const EVERYTHING: u64 = 255;
@@ -578,13 +578,13 @@ fn every_code_has_words() {
 
 /// Runs an agent as if it were in another process.
 fn serving(path: &Path, stop: &AtomicBool) {
-    let mut agent = Agent::new(Options::default());
+    let mut agent = Agent::new(AgentOptions::default());
     let reno = Registry::builtin()
         .by_name("reno", &Parameters::new())
         .unwrap();
     agent.add_boxed(reno).unwrap();
     let mut link = Local::bind(path).unwrap();
-    serve(&mut agent, &mut [&mut link], Waiting::default(), stop).unwrap();
+    serve(&mut agent, &mut [&mut link], WaitStrategy::default(), stop).unwrap();
 }
 
 #[test]
@@ -596,7 +596,7 @@ fn an_agent_elsewhere_steers_and_may_go_and_come_back() {
     options.fallback_after_ns = 200_000_000;
     // Opens the datapath once the agent is reachable, then runs the flow in real time until the
     // condition holds.
-    let (mut datapath, mut flow, begun) = (null_mut::<ccplane_datapath>(), 0, Clock::new());
+    let (mut datapath, mut flow, begun) = (null_mut::<ccplane_datapath>(), 0, ThreadClock::new());
     let mut until = |what: &str, wanted: &dyn Fn(u32, u64) -> bool| {
         for _ in 0..10_000 {
             #[expect(

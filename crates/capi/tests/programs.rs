@@ -4,10 +4,12 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ccplane_agent::{Agent, Options};
+use ccplane_agent::{Agent, AgentOptions};
 use ccplane_algorithms::{Parameters, Registry};
-use ccplane_lang::Limits;
-use ccplane_sim::{Congestion, FlowSpec, LinkSpec, SimOptions, Simulation, SteerOptions, topology};
+use ccplane_lang::ProgramLimits;
+use ccplane_sim::{
+    FlowControl, FlowSpec, LinkSpec, SimOptions, Simulation, SteerOptions, topology,
+};
 use ccplane_units::{Duration, Rate, Time};
 use ccplane_wire::v1;
 
@@ -122,13 +124,13 @@ fn simulated(name: &str) -> (f64, f64) {
     let [from, to] =
         ["left1", "right1"].map(|node| network.node(node).expect("a node of the topology"));
     let mut sim = Simulation::new(network, SimOptions::seeded(1)).expect("valid");
-    let mut agent = Agent::new(Options::default());
+    let mut agent = Agent::new(AgentOptions::default());
     let algorithm = Registry::builtin()
         .by_name(name, &Parameters::new())
         .expect("it is there");
     agent.add_boxed(algorithm).expect("it compiles");
     let agent = sim.host_agent(agent, SteerOptions::default());
-    let spec = FlowSpec::new(from, to).under(Congestion::Steered(agent, name.into()));
+    let spec = FlowSpec::new(from, to).under(FlowControl::Steered(agent, name.into()));
     let flow = sim.add_flow(spec).expect("a path");
     sim.run_until(Time::from_micros(SECONDS * 1_000_000))
         .expect("no stall");
@@ -271,7 +273,8 @@ const FOLD: &str = "
 /// Returns messages of a version 1 agent: two programs, one of them set on a connection with a
 /// variable, and updates of variables, window and rate.
 fn an_agents_words() -> Vec<u8> {
-    let compiled = |source| ccplane_lang::compile(source, &Limits::default()).expect("it compiles");
+    let compiled =
+        |source| ccplane_lang::compile(source, &ProgramLimits::default()).expect("it compiles");
     let fold = compiled(FOLD);
     let other = compiled(
         "(def (Report (volatile x 0))) (when true (:= Report.x (/ Ack.bytes_acked 2)) (report))",
@@ -280,14 +283,14 @@ fn an_agents_words() -> Vec<u8> {
     v1::install(&mut words, 2, other.code()).expect("CCP can say it");
     v1::install(&mut words, 1, fold.code()).expect("CCP can say it");
     let set = |target, value| ccplane_datapath::Update { target, value };
-    let control = |at: u8| ccplane_datapath::Target::Var(4 + at);
+    let control = |at: u8| ccplane_datapath::CommandTarget::Var(4 + at);
     v1::change_program(&mut words, 1, 2, other.code(), &[]).expect("no value");
     v1::change_program(&mut words, 1, 1, fold.code(), &[set(control(0), 3_000)])
         .expect("a control variable");
     let all = [
         set(control(1), 200),
-        set(ccplane_datapath::Target::Cwnd, 29_200),
-        set(ccplane_datapath::Target::Rate, 1 << 20),
+        set(ccplane_datapath::CommandTarget::Cwnd, 29_200),
+        set(ccplane_datapath::CommandTarget::Rate, 1 << 20),
     ];
     v1::update_fields(&mut words, 1, Some(fold.code()), &all).expect("all can be set");
     words

@@ -7,17 +7,17 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use ccplane_agent::{Agent, Options};
+use ccplane_agent::{Agent, AgentOptions};
 use ccplane_lab::Contender;
-use ccplane_link::{Datagram, KEYS, Link, Local, TlsLink, Waiting, serve};
+use ccplane_link::{Datagram, DatapathLink, KEYS, Local, TlsLink, WaitStrategy, serve};
 use clap::Args;
 
 use crate::attach::add;
 use crate::attach::exceptions::Telling;
 use crate::confine::confine;
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 use crate::python::enter;
-use crate::sandbox::Given;
+use crate::sandbox::SandboxRequest;
 use crate::{Registry, interrupt, version1};
 
 /// Where to listen.
@@ -55,15 +55,15 @@ pub struct AgentArgs {
 /// Runs the command: until Ctrl-C or SIGTERM.
 pub fn run(args: &AgentArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
     let host = || {
-        let mut agent = Agent::new(Options::default());
+        let mut agent = Agent::new(AgentOptions::default());
         args.alg
             .iter()
             .try_for_each(|contender| add(&mut agent, contender, registry))
             .map(|()| agent)
     };
-    let fail = |e| Failure::new(Kind::Failed, e);
+    let fail = |e| Failure::new(FailureKind::Failed, e);
     if let (true, Some(path)) = (args.confined, &args.unix) {
-        Given::receive()?;
+        SandboxRequest::receive()?;
         let mut local = Local::bind(path).map_err(fail)?;
         let stop = interrupt::flag()?;
         confined(path)?;
@@ -71,7 +71,13 @@ pub fn run(args: &AgentArgs, registry: &Registry, json: bool) -> Result<(), Fail
         // Only now is what is not trusted read.
         let mut agent = host()?;
         let mut telling = Telling::new(&mut local, io::stdout());
-        return serve(&mut agent, &mut [&mut telling], Waiting::default(), &stop).map_err(fail);
+        return serve(
+            &mut agent,
+            &mut [&mut telling],
+            WaitStrategy::default(),
+            &stop,
+        )
+        .map_err(fail);
     }
     let mut agent = host()?;
     if args.ccp.is_some() {
@@ -109,12 +115,12 @@ pub fn run(args: &AgentArgs, registry: &Registry, json: bool) -> Result<(), Fail
             println!("listening on {}", path.display());
         }
     }
-    let mut links: Vec<&mut dyn Link> = Vec::new();
-    links.extend(local.as_mut().map(|link| link as &mut dyn Link));
-    links.extend(datagram.as_mut().map(|link| link as &mut dyn Link));
-    links.extend(tls.as_mut().map(|link| link as &mut dyn Link));
+    let mut links: Vec<&mut dyn DatapathLink> = Vec::new();
+    links.extend(local.as_mut().map(|link| link as &mut dyn DatapathLink));
+    links.extend(datagram.as_mut().map(|link| link as &mut dyn DatapathLink));
+    links.extend(tls.as_mut().map(|link| link as &mut dyn DatapathLink));
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-    serve(&mut agent, &mut links, Waiting::default(), &stop).map_err(fail)
+    serve(&mut agent, &mut links, WaitStrategy::default(), &stop).map_err(fail)
 }
 
 /// Opens the socket for who started this, and confines this process.
@@ -122,7 +128,12 @@ fn confined(path: &Path) -> Result<(), Failure> {
     // That is another user, without privileges over this one's things; the folder is for the two
     // only.
     let opened = fs::set_permissions(path, Permissions::from_mode(0o666));
-    opened.map_err(|why| Failure::text(Kind::Failed, format!("open {}: {why}", path.display())))?;
+    opened.map_err(|why| {
+        Failure::text(
+            FailureKind::Failed,
+            format!("open {}: {why}", path.display()),
+        )
+    })?;
     confine()
 }
 
@@ -134,6 +145,6 @@ fn refuse_unsayable(agent: Agent) -> Result<(), Failure> {
         return Ok(());
     }
     let what = format!("--ccp cannot serve {}", all.join("; "));
-    Err(Failure::text(Kind::Usage, what)
+    Err(Failure::text(FailureKind::Usage, what)
         .hint("`ccplane algorithms` says which ones CCP's datapaths can run; ccplane's own link, --unix, serves all"))
 }

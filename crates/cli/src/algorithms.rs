@@ -1,7 +1,7 @@
 //! `ccplane algorithms`: what there is, with parameters, their defaults and units, and which can be
 //! served to CCP's own datapaths.
 
-use ccplane_agent::{Agent, Options};
+use ccplane_agent::{Agent, AgentOptions};
 use ccplane_algorithms::Parameters;
 
 use crate::{Registry, version1};
@@ -43,7 +43,7 @@ fn unsayable(registry: &Registry, name: &str) -> Option<String> {
     let algorithm = registry
         .by_name(name, &Parameters::new())
         .map_err(|why| why.to_string());
-    let mut agent = Agent::new(Options::default());
+    let mut agent = Agent::new(AgentOptions::default());
     match algorithm.and_then(|algorithm| agent.add_boxed(algorithm).map_err(|why| why.to_string()))
     {
         Ok(()) => version1::unsayable_of(agent).into_iter().next(),

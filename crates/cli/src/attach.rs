@@ -19,26 +19,26 @@ mod watch;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 
-use ccplane_agent::{Agent, DynAlgorithm, Options as AgentOptions, Tags};
+use ccplane_agent::{Agent, AgentOptions, DynAlgorithm, Tags};
 use ccplane_datapath::Capabilities;
 use ccplane_lab::Contender;
-use ccplane_link::Remote;
+use ccplane_link::AgentConnection;
 use ccplane_linux::select;
-use ccplane_linux::stamp::{self, Stamps};
-use ccplane_linux::{AlgorithmSpec, Arms, Kernel, LoadError, Options};
+use ccplane_linux::stamp::{self, StampPrograms};
+use ccplane_linux::{AlgorithmSpec, Arms, Kernel, LoadError, RegistrationOptions};
 
 use crate::config::{self, Settings};
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 use crate::sandbox::RunAs;
 use crate::{Parameters, Registry};
 use crate::{doctor, interrupt, metrics};
 
-use apart::Apart;
+use apart::AgentProcess;
 use exceptions::Exceptions;
 pub use options::AttachArgs;
 use reload::Reload;
 use samples::{Callbacks, Samples};
-use watch::{Message, Watch, serve};
+use watch::{WatchMessage, WatchThread, serve};
 
 /// Runs the command: until Ctrl-C or SIGTERM.
 pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
@@ -47,12 +47,14 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
     let mut settings = Settings::of(args, config.as_ref())?;
     config::require_algorithms(&settings, args)?;
     for contender in &settings.algorithms.value {
-        config::suits_host_tcp(contender).map_err(|what| Failure::text(Kind::Usage, what))?;
+        config::suits_host_tcp(contender)
+            .map_err(|what| Failure::text(FailureKind::Usage, what))?;
     }
-    let tags = Tags::new(args.tag.iter().cloned()).map_err(|e| Failure::new(Kind::Usage, e))?;
+    let tags =
+        Tags::new(args.tag.iter().cloned()).map_err(|e| Failure::new(FailureKind::Usage, e))?;
     if args.watch && settings.algorithms.value.iter().any(is_python) {
         let what = "--watch is for texts; a Python file is read once";
-        return Err(Failure::text(Kind::Usage, what)
+        return Err(Failure::text(FailureKind::Usage, what)
             .hint("attach it without --watch, and again when it has changed"));
     }
     let texts = match args.watch {
@@ -94,7 +96,7 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
         None => (interrupt::flag()?, Default::default()),
     };
 
-    let mut attached = Attached {
+    let mut attached = AttachGuard {
         names: Vec::new(),
         keep: settings.keep.value,
     };
@@ -145,7 +147,7 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
         let to = sender.clone();
         // Where this thread is gone the answer is dropped, and the scrape is told so.
         let address = metrics::serve(address, move |answer| {
-            drop(to.send(Message::Figures(answer)))
+            drop(to.send(WatchMessage::Figures(answer)))
         })?;
         say(json, "metrics", &format!("http://{address}/metrics"));
     }
@@ -171,7 +173,7 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
         steered,
         kernels,
         &mut attached,
-        Watch {
+        WatchThread {
             stop: &stop,
             fallback_after: fallback_after.to_std(),
             reload,
@@ -194,7 +196,7 @@ fn say(json: bool, name: &str, what: &str) {
 }
 
 /// What one thread serves.
-struct Steered {
+struct ServingThread {
     specs: Vec<AlgorithmSpec>,
     by: By,
 }
@@ -204,11 +206,11 @@ enum By {
     Agent(Box<Agent>, Arc<Callbacks>),
     /// There are none: flows run the program of a text by themselves.
     Nobody,
-    Remote(Box<dyn Remote>),
+    Remote(Box<dyn AgentConnection>),
 }
 
 /// Where the times of callbacks are counted, by congestion control.
-fn callbacks(steered: &[Steered]) -> impl Iterator<Item = (String, Option<Arc<Callbacks>>)> {
+fn callbacks(steered: &[ServingThread]) -> impl Iterator<Item = (String, Option<Arc<Callbacks>>)> {
     steered.iter().flat_map(|one| {
         let here = match &one.by {
             By::Agent(_, callbacks) => Some(Arc::clone(callbacks)),
@@ -221,7 +223,7 @@ fn callbacks(steered: &[Steered]) -> impl Iterator<Item = (String, Option<Arc<Ca
 }
 
 /// Registers the one algorithm there is under this name.
-fn rename(steered: &mut [Steered], name: &str) -> Result<(), Failure> {
+fn rename(steered: &mut [ServingThread], name: &str) -> Result<(), Failure> {
     let mut specs = steered.iter_mut().flat_map(|one| &mut one.specs);
     match (specs.next(), specs.count()) {
         (Some(spec), 0) => {
@@ -233,7 +235,7 @@ fn rename(steered: &mut [Steered], name: &str) -> Result<(), Failure> {
                 "--kernel-name {name} is the name of one algorithm, and {} are attached",
                 others + 1
             );
-            Err(Failure::text(Kind::Usage, what)
+            Err(Failure::text(FailureKind::Usage, what)
                 .hint("start an `attach` for each, with its own --state and --bpffs"))
         }
     }
@@ -241,7 +243,11 @@ fn rename(steered: &mut [Steered], name: &str) -> Result<(), Failure> {
 
 /// Where callbacks that raised are counted: of all algorithms but those of somebody else's agent.
 /// `registered`: the name in the kernel, where that is not the algorithm's own.
-fn counted(steered: &[Steered], apart: Option<&Apart>, registered: Option<&str>) -> Exceptions {
+fn counted(
+    steered: &[ServingThread],
+    apart: Option<&AgentProcess>,
+    registered: Option<&str>,
+) -> Exceptions {
     let exceptions = apart
         .map(|apart| apart.exceptions.clone())
         .unwrap_or_default();
@@ -303,26 +309,25 @@ fn apart(
     args: &AttachArgs,
     settings: &Settings,
     registry: &Registry,
-) -> Result<Option<Apart>, Failure> {
+) -> Result<Option<AgentProcess>, Failure> {
     let algorithms = &settings.algorithms.value;
     if args.trusted || args.elsewhere.is_asked() || !algorithms.iter().any(is_python) {
         return Ok(None);
     }
     if let Some(other) = algorithms.iter().find(|one| !is_python(one)) {
         let what = format!("{other} beside a Python file, which a process of its own runs");
-        return Err(
-            Failure::text(Kind::Usage, what).hint("attach them with two commands, or --trusted")
-        );
+        return Err(Failure::text(FailureKind::Usage, what)
+            .hint("attach them with two commands, or --trusted"));
     }
     // Its process inherits that.
     ccplane_linux::no_new_privileges().map_err(failed)?;
     let python = registry.python().unwrap_or(Path::new("python3"));
     let user = RunAs::of(args.run_as.as_deref())?;
-    Apart::start(algorithms, python, user).map(Some)
+    AgentProcess::start(algorithms, python, user).map(Some)
 }
 
 /// One agent an algorithm, so that each has a thread and a heartbeat of its own; none for a text.
-fn agents(wanted: &[Contender], registry: &Registry) -> Result<Vec<Steered>, Failure> {
+fn agents(wanted: &[Contender], registry: &Registry) -> Result<Vec<ServingThread>, Failure> {
     let one = |contender| {
         let mut agent = Agent::new(AgentOptions::default());
         add(&mut agent, contender, registry)?;
@@ -334,7 +339,7 @@ fn agents(wanted: &[Contender], registry: &Registry) -> Result<Vec<Steered>, Fai
             true => By::Nobody,
             false => By::Agent(Box::new(agent), Arc::default()),
         };
-        Ok(Steered { specs, by })
+        Ok(ServingThread { specs, by })
     };
     wanted.iter().map(one).collect()
 }
@@ -344,28 +349,28 @@ pub fn add(agent: &mut Agent, contender: &Contender, registry: &Registry) -> Res
     let algorithm = make(contender, registry)?;
     agent
         .add_boxed(algorithm)
-        .map_err(|e| Failure::new(Kind::Failed, e))
+        .map_err(|e| Failure::new(FailureKind::Failed, e))
 }
 
 /// The algorithm of that name and these parameters; the datapath's own are none.
 pub fn make(contender: &Contender, registry: &Registry) -> Result<Box<dyn DynAlgorithm>, Failure> {
     let Contender::Ccplane { name, parameters } = contender else {
-        return Err(
-            Failure::text(Kind::Usage, format!("`{contender}` is the kernel's own")).hint(
-                "--alg takes ccplane's algorithms, such as cubic; `ccplane algorithms` lists them",
-            ),
-        );
+        return Err(Failure::text(
+            FailureKind::Usage,
+            format!("`{contender}` is the kernel's own"),
+        )
+        .hint("--alg takes ccplane's algorithms, such as cubic; `ccplane algorithms` lists them"));
     };
     let parameters = parameters
         .iter()
         .fold(Parameters::new(), |p, (k, v)| p.with(k, v));
     registry
         .by_name(name, &parameters)
-        .map_err(|e| Failure::new(Kind::Usage, e))
+        .map_err(|e| Failure::new(FailureKind::Usage, e))
 }
 
 /// The kernel names of the algorithms that want time stamps; where devices are given for them, one.
-fn wanting(args: &AttachArgs, steered: &[Steered]) -> Result<Vec<String>, Failure> {
+fn wanting(args: &AttachArgs, steered: &[ServingThread]) -> Result<Vec<String>, Failure> {
     let wanting: Vec<String> = steered
         .iter()
         .flat_map(|one| &one.specs)
@@ -374,12 +379,12 @@ fn wanting(args: &AttachArgs, steered: &[Steered]) -> Result<Vec<String>, Failur
         .collect();
     match (wanting.as_slice(), args.dev.as_slice()) {
         ([], [device, ..]) => Err(Failure::text(
-            Kind::Usage,
+            FailureKind::Usage,
             format!("--dev {device}: none of these algorithms wants time stamps"),
         )
         .hint("dx does; `ccplane algorithms` lists them")),
         ([first, second, ..], [_, ..]) => Err(Failure::text(
-            Kind::Usage,
+            FailureKind::Usage,
             format!("both {first} and {second} want time stamps, and a device has one set of them"),
         )
         .hint("attach one of the two")),
@@ -391,7 +396,8 @@ fn wanting(args: &AttachArgs, steered: &[Steered]) -> Result<Vec<String>, Failur
         {
             Some((_, device)) => {
                 let text = format!("--dev names {device} twice");
-                Err(Failure::text(Kind::Usage, text).hint("once is enough for all of its packets"))
+                Err(Failure::text(FailureKind::Usage, text)
+                    .hint("once is enough for all of its packets"))
             }
             None => Ok(wanting),
         },
@@ -437,23 +443,23 @@ fn register(
     args: &AttachArgs,
     stamped: Option<&str>,
 ) -> Result<(Kernel, bool), Failure> {
-    let fail = |e| Failure::new(Kind::Failed, e);
+    let fail = |e| Failure::new(FailureKind::Failed, e);
     let limits = settings.limits();
     match Kernel::adopt(specs, &limits) {
         Ok(kernel) => Ok((kernel, true)),
         Err(LoadError::NotAttached { .. }) => {
             let stamps = stamped.map(|name| attach_stamps(name, args)).transpose()?;
-            let options = Options {
+            let options = RegistrationOptions {
                 limits,
                 pin: true,
                 flows: settings.max_flows.value,
                 unrestricted: settings.any_user.value,
                 stamps: stamps
                     .as_ref()
-                    .map(Stamps::storage)
+                    .map(StampPrograms::storage)
                     .transpose()
                     .map_err(fail)?,
-                ..Options::default()
+                ..RegistrationOptions::default()
             };
             // Where it fails nobody would read the stamps, and they go.
             let kernel = Kernel::load(specs, &options).map_err(fail)?;
@@ -472,28 +478,28 @@ fn register(
 }
 
 /// Attaches time stamps, pinned, so that they can last as long as the registration.
-fn attach_stamps(name: &str, args: &AttachArgs) -> Result<Stamps, Failure> {
-    let fail = |e| Failure::new(Kind::Failed, e);
+fn attach_stamps(name: &str, args: &AttachArgs) -> Result<StampPrograms, Failure> {
+    let fail = |e| Failure::new(FailureKind::Failed, e);
     if let Some(other) = stamp::attached().first() {
         let text = format!("time stamps are attached already, for {other}");
-        return Err(Failure::text(Kind::Failed, text).hint("`ccplane detach` removes them"));
+        return Err(Failure::text(FailureKind::Failed, text).hint("`ccplane detach` removes them"));
     }
-    let mut stamps = Stamps::pinned(name).map_err(fail)?;
+    let mut stamps = StampPrograms::pinned(name).map_err(fail)?;
     for device in &args.dev {
         stamps.attach_device(device).map_err(fail)?;
     }
     let sockets = stamps.attach_sockets(args.cgroup.as_deref());
-    sockets.map_err(|e| Failure::new(Kind::Failed, e))?;
+    sockets.map_err(|e| Failure::new(FailureKind::Failed, e))?;
     Ok(stamps)
 }
 
 /// Removes on every way out what was registered, unless it is to be kept.
-struct Attached {
+struct AttachGuard {
     names: Vec<String>,
     keep: bool,
 }
 
-impl Attached {
+impl AttachGuard {
     fn remove(&mut self) -> Result<(), Failure> {
         let names = std::mem::take(&mut self.names);
         if self.keep {
@@ -503,7 +509,7 @@ impl Attached {
     }
 }
 
-impl Drop for Attached {
+impl Drop for AttachGuard {
     fn drop(&mut self) {
         if !self.keep
             && let Err(failure) = detach(&self.names)
@@ -531,5 +537,5 @@ fn detach(names: &[String]) -> Result<(), Failure> {
 }
 
 fn failed(error: impl std::error::Error) -> Failure {
-    Failure::new(Kind::Failed, error)
+    Failure::new(FailureKind::Failed, error)
 }

@@ -126,7 +126,7 @@ pub struct SimArgs {
 #[derive(Args)]
 pub struct PeerArgs {
     /// The kind of agent.
-    pub who: Peer,
+    pub who: BenchPeer,
     /// Its socket.
     pub path: PathBuf,
     /// Answers reports.
@@ -136,7 +136,7 @@ pub struct PeerArgs {
 
 /// Who is the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Peer {
+pub enum BenchPeer {
     /// An agent of ccplane.
     Ours,
     /// A loop around a bound socket, without an agent.

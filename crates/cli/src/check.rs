@@ -3,11 +3,11 @@
 
 use std::path::PathBuf;
 
-use ccplane_lang::{Diagnostics, Limits, Problem, TextAlgorithm, compile};
+use ccplane_lang::{Diagnostics, Problem, ProgramLimits, TextAlgorithm, compile};
 use ccplane_linux::codegen;
 use clap::Args;
 
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 use crate::{program_text, version1};
 
 /// Which program to look at.
@@ -27,7 +27,7 @@ pub struct CheckArgs {
 pub fn run(args: &CheckArgs, json: bool) -> Result<(), Failure> {
     let name = args.program.display().to_string();
     let unreadable = |e: std::io::Error| {
-        Failure::text(Kind::Usage, format!("{name} cannot be read: {e}"))
+        Failure::text(FailureKind::Usage, format!("{name} cannot be read: {e}"))
             .hint("the argument is a file with a program's text, or - for standard input")
     };
     let source = if name == "-" {
@@ -36,7 +36,8 @@ pub fn run(args: &CheckArgs, json: bool) -> Result<(), Failure> {
         program_text::read(&args.program).map_err(unreadable)?
     };
     // A file that is a whole algorithm has its program behind a header.
-    let told = |problems: Diagnostics| Failure::diagnostic(Kind::Failed, problems.named(&name));
+    let told =
+        |problems: Diagnostics| Failure::diagnostic(FailureKind::Failed, problems.named(&name));
     let text = match TextAlgorithm::is(&source) {
         true => Some(TextAlgorithm::read(&source).map_err(told)?),
         false => None,
@@ -44,10 +45,10 @@ pub fn run(args: &CheckArgs, json: bool) -> Result<(), Failure> {
     let source = match &text {
         Some(text) => text
             .program(&[])
-            .map_err(|bad| Failure::new(Kind::Failed, bad))?,
+            .map_err(|bad| Failure::new(FailureKind::Failed, bad))?,
         None => source,
     };
-    let program = compile(&source, &Limits::default()).map_err(told)?;
+    let program = compile(&source, &ProgramLimits::default()).map_err(told)?;
     let warnings = match &text {
         Some(text) => text.warnings(),
         None => program.warnings(),
@@ -60,7 +61,7 @@ pub fn run(args: &CheckArgs, json: bool) -> Result<(), Failure> {
         0 => Ok(()),
         _ if !args.strict => Ok(()),
         n => Err(Failure::text(
-            Kind::Failed,
+            FailureKind::Failed,
             format!("{name}: {}, and --strict takes none", counted(n)),
         )),
     };

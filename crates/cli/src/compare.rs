@@ -7,7 +7,7 @@ use ccplane_lab::compare::{CompareError, Comparison};
 use ccplane_report::Provenance;
 use clap::Args;
 
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 use crate::results;
 
 /// What to compare.
@@ -32,7 +32,7 @@ pub fn run(args: &CompareArgs, json: bool) -> Result<(), Failure> {
     let provenance = Provenance::now(crate::build(), command.clone(), false);
     let unwritable = |why: std::io::Error| {
         Failure::text(
-            Kind::Failed,
+            FailureKind::Failed,
             format!("{} cannot be written: {why}", page.display()),
         )
         .hint("choose another place with --out")
@@ -67,5 +67,5 @@ fn failure(why: CompareError) -> Failure {
         CompareError::Twice(_) => "name each folder once",
         _ => "run it again, or name another folder",
     };
-    Failure::new(Kind::Usage, why).hint(hint)
+    Failure::new(FailureKind::Usage, why).hint(hint)
 }

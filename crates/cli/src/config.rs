@@ -1,7 +1,7 @@
 //! The configuration of `attach`: a TOML file, read and checked as a whole. docs/attach.md is the
 //! reference.
 //!
-//! [`Config::parse`] gives a configuration in which everything fits together, or the first
+//! [`AttachConfig::parse`] gives a configuration in which everything fits together, or the first
 //! [`Problem`], with file, line, reason and fix. [`Settings`] are what holds in the end: the file,
 //! over it the environment, over that the command line.
 
@@ -18,11 +18,11 @@ use std::path::{Path, PathBuf};
 use ccplane_algorithms::FOR_GATEWAYS;
 use ccplane_lab::Contender;
 use ccplane_linux::select::Selection;
-use ccplane_scenario::{Problem, Source};
+use ccplane_scenario::{Problem, SourceText};
 use ccplane_units::{Bytes, Duration, Rate};
 use toml::Spanned;
 
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 use crate::{Parameters, Registry};
 
 pub use command::{ConfigCommand, path, read, require_algorithms, run};
@@ -34,7 +34,7 @@ const REFERENCE: &str = "docs/attach.md";
 
 /// A configuration as its file has it. `None`: the file says nothing of it.
 #[derive(Debug)]
-pub struct Config {
+pub struct AttachConfig {
     file: String,
     text: String,
     algorithms: Option<Spanned<Vec<Contender>>>,
@@ -87,27 +87,31 @@ pub enum Unusable {
 impl From<Unusable> for Failure {
     fn from(error: Unusable) -> Failure {
         match error {
-            Unusable::Problem(problem) => Failure::diagnostic(Kind::Usage, problem),
-            read => Failure::new(Kind::Usage, read).hint("`--config` names another file"),
+            Unusable::Problem(problem) => Failure::diagnostic(FailureKind::Usage, problem),
+            read => Failure::new(FailureKind::Usage, read).hint("`--config` names another file"),
         }
     }
 }
 
-impl Config {
+impl AttachConfig {
     /// Reads a text. `file` is its name in problems.
-    fn parse(file: &str, text: &str, knows: Knows<'_>) -> Result<Config, Problem> {
-        let source = Source { file, text };
+    fn parse(file: &str, text: &str, knows: Knows<'_>) -> Result<AttachConfig, Problem> {
+        let source = SourceText { file, text };
         let written = toml::from_str(text).map_err(|error| source.syntax_of(&error, REFERENCE))?;
         check::config(source, &written, knows)
     }
 
     /// Reads a file.
-    fn read(path: &Path, knows: Knows<'_>) -> Result<Config, Unusable> {
+    fn read(path: &Path, knows: Knows<'_>) -> Result<AttachConfig, Unusable> {
         let text = std::fs::read_to_string(path).map_err(|why| Unusable::Read {
             path: path.to_owned(),
             why,
         })?;
-        Ok(Config::parse(&path.display().to_string(), &text, knows)?)
+        Ok(AttachConfig::parse(
+            &path.display().to_string(),
+            &text,
+            knows,
+        )?)
     }
 
     /// A problem of this file.
@@ -117,7 +121,7 @@ impl Config {
         message: impl Into<String>,
         fix: impl Into<String>,
     ) -> Problem {
-        let source = Source {
+        let source = SourceText {
             file: &self.file,
             text: &self.text,
         };

@@ -21,7 +21,7 @@ use seccompiler::{
     SeccompRule, TargetArch,
 };
 
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 
 /// Address space, bytes. An algorithm that asks for more gets a MemoryError; an interpreter with
 /// numpy and its threads has some hundred megabytes.
@@ -56,7 +56,7 @@ pub(crate) fn bound(seconds: u64) -> Result<(), Failure> {
         .and_then(|()| setrlimit(Resource::RLIMIT_DATA, LITTLE_MEMORY, LITTLE_MEMORY))
         .map_err(|why| {
             Failure::text(
-                Kind::Unsupported,
+                FailureKind::Unsupported,
                 format!("bound a Python file's time and memory: {why}"),
             )
         })
@@ -91,7 +91,7 @@ pub(crate) fn missing() -> impl Iterator<Item = String> {
 /// Confines this process, which has one thread, to the allowed system calls and to readable files.
 pub(crate) fn confine() -> Result<(), Failure> {
     let failed = |what: &str, why: &dyn std::fmt::Display| {
-        Failure::text(Kind::Unsupported, format!("confine a Python file: {what}: {why}"))
+        Failure::text(FailureKind::Unsupported, format!("confine a Python file: {what}: {why}"))
             .hint("it takes Linux 5.13 or later with Landlock and seccomp; `ccplane doctor` says which this is, and --trusted does without")
     };
     // Landlock would not hold for another thread, and code can write to the stacks of all.

@@ -5,7 +5,7 @@ use clap::Args;
 
 use crate::attach::apart;
 use crate::doctor;
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 use crate::places::PlacesArgs;
 
 /// What to remove.
@@ -26,13 +26,13 @@ pub fn run(args: &DetachArgs, json: bool) -> Result<(), Failure> {
     args.places.choose();
     doctor::require(&[doctor::Need::KernelTcp])?;
     apart::sweep();
-    let fail = |e| Failure::new(Kind::Failed, e);
+    let fail = |e| Failure::new(FailureKind::Failed, e);
     if let Some(to) = &args.to
         && !ccplane_testbed::traffic::exists(to)
     {
         let known = ccplane_testbed::traffic::available().join(", ");
         return Err(Failure::text(
-            Kind::Usage,
+            FailureKind::Usage,
             format!("the kernel has no congestion control `{to}`"),
         )
         .hint(format!("it has {known}; nothing was changed")));
@@ -55,15 +55,19 @@ pub fn run(args: &DetachArgs, json: bool) -> Result<(), Failure> {
         } else {
             format!("attached: {}", known.join(", "))
         };
-        return Err(Failure::text(Kind::Usage, format!("`{name}` is not attached")).hint(known));
+        return Err(
+            Failure::text(FailureKind::Usage, format!("`{name}` is not attached")).hint(known),
+        );
     }
     // No new connections, then the live ones, then the registration, and then its time stamps. The
     // kernel would keep a default alive after its registration.
     let defaults = default_control::restore(only, args.to.as_deref())
-        .map_err(|e| Failure::new(Kind::Failed, *e))?;
-    select::detach(only).map_err(|e| Failure::new(Kind::Failed, e))?;
+        .map_err(|e| Failure::new(FailureKind::Failed, *e))?;
+    select::detach(only).map_err(|e| Failure::new(FailureKind::Failed, e))?;
     let moved = match &args.to {
-        Some(to) => select::move_flows(only, to).map_err(|e| Failure::new(Kind::Failed, e))?,
+        Some(to) => {
+            select::move_flows(only, to).map_err(|e| Failure::new(FailureKind::Failed, e))?
+        }
         None => 0,
     };
     let removed = ccplane_linux::detach(only).map_err(fail)?;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 use crate::{confine, sandbox};
 
 /// What a check stands in the way of when it fails.
@@ -86,7 +86,7 @@ pub fn require(needs: &[Need]) -> Result<(), Failure> {
         })
         .collect();
     Err(Failure::text(
-        Kind::Unsupported,
+        FailureKind::Unsupported,
         format!("this host cannot do that yet:\n  - {}", list.join("\n  - ")),
     )
     .hint(format!(
@@ -107,7 +107,7 @@ pub fn may_look(what: &str) -> Result<(), Failure> {
                 "permission denied: {what}, and this process lacks {}",
                 missing.join(", ")
             );
-            Err(Failure::text(Kind::Unsupported, text).hint("run it as root (sudo)"))
+            Err(Failure::text(FailureKind::Unsupported, text).hint("run it as root (sudo)"))
         }
     }
 }
@@ -163,7 +163,7 @@ pub fn run(json: bool) -> Result<(), Failure> {
             let hint = format!(
                 "run it as root (sudo) to see what this host can do; without privileges work {WITHOUT_PRIVILEGES}"
             );
-            Err(Failure::text(Kind::Unsupported, text).hint(hint))
+            Err(Failure::text(FailureKind::Unsupported, text).hint(hint))
         }
     }
 }

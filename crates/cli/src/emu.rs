@@ -10,14 +10,14 @@ use std::process::Command;
 use std::sync::Arc;
 
 use ccplane_emu::{
-    Between, Config, EmuReport, Gso, HOST_VARIABLE, LinkConfig, LinkLog, Surroundings, Timing, Way,
-    remote, shell,
+    EmuConfig, EmuReport, Gso, HOST_VARIABLE, InterfaceBridge, LinkConfig, LinkLog, PathDirection,
+    Surroundings, Timing, remote, shell,
 };
 use ccplane_qdisc::{Limit, LineSpec, LinkSeeds, LossModel, Piecewise, QueueSpec, Size, Trace};
 use ccplane_units::{Duration, Rate};
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 use crate::{doctor, interrupt};
 
 /// The link, and what runs behind it.
@@ -25,7 +25,7 @@ use crate::{doctor, interrupt};
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct EmuArgs {
     #[command(subcommand)]
-    remote: Option<Remote>,
+    remote: Option<RemoteCommand>,
     /// Rate of the link, both ways; without it and without a trace it is unlimited.
     #[arg(long, conflicts_with = "trace")]
     rate: Option<Rate>,
@@ -83,7 +83,7 @@ pub struct EmuArgs {
     /// Join two interfaces of this host by the link instead, until Ctrl-C: what comes in on A
     /// leaves by B, which is up, and down the other way round.
     #[arg(long, value_name = "A,B", conflicts_with_all = ["command", "nat", "no_drain"])]
-    between: Option<Pair>,
+    between: Option<InterfacePair>,
     /// The command and its arguments.
     #[arg(last = true, required_unless_present = "between")]
     command: Vec<OsString>,
@@ -127,15 +127,15 @@ struct Ways {
 
 /// Two interfaces.
 #[derive(Clone, Debug)]
-struct Pair([String; 2]);
+struct InterfacePair([String; 2]);
 
-impl std::str::FromStr for Pair {
+impl std::str::FromStr for InterfacePair {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Pair, String> {
+    fn from_str(text: &str) -> Result<InterfacePair, String> {
         match text.split_once(',') {
             Some((a, b)) if !a.is_empty() && !b.is_empty() && !b.contains(',') => {
-                Ok(Pair([a.into(), b.into()]))
+                Ok(InterfacePair([a.into(), b.into()]))
             }
             _ => Err("two names of interfaces with a comma between, as in `eth1,eth2`".into()),
         }
@@ -161,7 +161,7 @@ enum GsoArg {
 }
 
 #[derive(Subcommand)]
-enum Remote {
+enum RemoteCommand {
     /// The emulations that are running.
     List,
     /// Change a running emulation: `set ID [up|down] rate 48mbit`, `… delay 5ms`, `… jitter 1ms`,
@@ -190,9 +190,9 @@ enum Remote {
 
 /// Runs the command, and passes its exit code on.
 pub fn run(args: &EmuArgs, json: bool) -> Result<u8, Failure> {
-    let fail = |e: ccplane_emu::Error| Failure::new(Kind::Failed, e);
+    let fail = |e: ccplane_emu::Error| Failure::new(FailureKind::Failed, e);
     match &args.remote {
-        Some(Remote::List) => {
+        Some(RemoteCommand::List) => {
             let running = remote::list();
             if json {
                 println!("{}", serde_json::json!({ "running": running }));
@@ -201,23 +201,23 @@ pub fn run(args: &EmuArgs, json: bool) -> Result<u8, Failure> {
             }
             return Ok(0);
         }
-        Some(Remote::Set { id, change }) => {
+        Some(RemoteCommand::Set { id, change }) => {
             answer(
                 &remote::ask(id, &format!("set {}", change.join(" "))).map_err(fail)?,
                 json,
             );
             return Ok(0);
         }
-        Some(Remote::Show { id }) => {
+        Some(RemoteCommand::Show { id }) => {
             answer(&remote::ask(id, "show").map_err(fail)?, json);
             return Ok(0);
         }
-        Some(Remote::Graph { log, out }) => return graph::draw(log, out.as_deref(), json),
+        Some(RemoteCommand::Graph { log, out }) => return graph::draw(log, out.as_deref(), json),
         None => {}
     }
     let config = config(args)?;
     doctor::require(&[doctor::Need::Emulator])?;
-    if let Some(Pair([a, b])) = &args.between {
+    if let Some(InterfacePair([a, b])) = &args.between {
         return between(&config, [a, b], json);
     }
     let (program, arguments) = args.command.split_first().expect("clap requires a command");
@@ -251,7 +251,7 @@ pub fn run(args: &EmuArgs, json: bool) -> Result<u8, Failure> {
     })
     .map_err(|error| match error {
         // The rest of the usage is checked while the options are read.
-        ccplane_emu::Error::Jitter { .. } => Failure::new(Kind::Usage, error),
+        ccplane_emu::Error::Jitter { .. } => Failure::new(FailureKind::Usage, error),
         error => fail(error),
     })?;
     let code = report.exit_code();
@@ -265,7 +265,7 @@ fn queues(limits: [Limit; 2], mtu: u32) {
 }
 
 /// A warning where this host's TCP may not have a bandwidth-delay product in flight.
-fn small_buffers(config: &Config) -> Option<String> {
+fn small_buffers(config: &EmuConfig) -> Option<String> {
     let limits = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_wmem").ok()?;
     let most: u64 = limits.split_whitespace().nth(2)?.parse().ok()?;
     let rtt = config.forward.delay + config.reverse.delay;
@@ -287,22 +287,25 @@ fn small_buffers(config: &Config) -> Option<String> {
 
 /// Joins two interfaces until somebody wants it to end.
 #[expect(clippy::disallowed_methods, reason = "it ends when a person says so")]
-fn between(config: &Config, interfaces: [&str; 2], json: bool) -> Result<u8, Failure> {
+fn between(config: &EmuConfig, interfaces: [&str; 2], json: bool) -> Result<u8, Failure> {
     let ended = interrupt::flag()?;
-    let link = Between::start(config, interfaces).map_err(|e| Failure::new(Kind::Failed, e))?;
+    let link = InterfaceBridge::start(config, interfaces)
+        .map_err(|e| Failure::new(FailureKind::Failed, e))?;
     let [a, b] = interfaces;
     eprintln!(
         "ccplane emu {}: up is from {a} to {b}; Ctrl-C ends it",
         link.id()
     );
     queues(
-        [Way::Forward, Way::Reverse].map(|way| link.limit(way)),
+        [PathDirection::Forward, PathDirection::Reverse].map(|way| link.limit(way)),
         config.mtu,
     );
     while !interrupt::raised(&ended) {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
-    let report = link.finish().map_err(|e| Failure::new(Kind::Failed, e))?;
+    let report = link
+        .finish()
+        .map_err(|e| Failure::new(FailureKind::Failed, e))?;
     tell(&report, 0, json);
     Ok(0)
 }
@@ -315,7 +318,7 @@ fn answer(text: &str, json: bool) {
     }
 }
 
-fn config(args: &EmuArgs) -> Result<Config, Failure> {
+fn config(args: &EmuArgs) -> Result<EmuConfig, Failure> {
     let Ways {
         up_rate,
         down_rate,
@@ -343,7 +346,7 @@ fn config(args: &EmuArgs) -> Result<Config, Failure> {
     } else {
         one_bdp
     });
-    let link = |way: Way, line: LineSpec, queue: QueueSpec, loss: LossModel| {
+    let link = |way: PathDirection, line: LineSpec, queue: QueueSpec, loss: LossModel| {
         // A queue that never fills needs no size, and a BDP of an unlimited rate has none. A token
         // bucket has a rate of its own.
         let never_fills =
@@ -364,15 +367,15 @@ fn config(args: &EmuArgs) -> Result<Config, Failure> {
         }
     };
     let [up, down] = [up?, down?].map(|own| own.unwrap_or_else(|| both.clone()));
-    Ok(Config {
+    Ok(EmuConfig {
         forward: link(
-            Way::Forward,
+            PathDirection::Forward,
             up,
             up_queue.unwrap_or(queue),
             up_loss.unwrap_or(args.loss),
         ),
         reverse: link(
-            Way::Reverse,
+            PathDirection::Reverse,
             down,
             down_queue.unwrap_or(queue),
             down_loss.unwrap_or(args.loss),
@@ -387,7 +390,7 @@ fn config(args: &EmuArgs) -> Result<Config, Failure> {
             GsoArg::Off => Gso::Off,
         },
         capture: args.log.clone(),
-        ..Config::default()
+        ..EmuConfig::default()
     })
 }
 
@@ -395,7 +398,7 @@ fn config(args: &EmuArgs) -> Result<Config, Failure> {
 /// nothing.
 fn pieces(file: &Path) -> Result<LineSpec, Failure> {
     let name = file.display();
-    let wrong = |reason: String| Failure::text(Kind::Usage, reason);
+    let wrong = |reason: String| Failure::text(FailureKind::Usage, reason);
     let text = std::fs::read_to_string(file)
         .map_err(|e| wrong(format!("the rates {name} cannot be read: {e}")))?;
     let mut steps = Vec::new();
@@ -437,10 +440,14 @@ pub fn line(rate: Option<Rate>, trace: Option<&Path>) -> Result<Option<LineSpec>
 /// A recorded link, in Mahimahi's format.
 pub fn recorded(file: &Path) -> Result<LineSpec, Failure> {
     let name = file.display();
-    let text = std::fs::read(file)
-        .map_err(|e| Failure::text(Kind::Usage, format!("the trace {name} cannot be read: {e}")))?;
+    let text = std::fs::read(file).map_err(|e| {
+        Failure::text(
+            FailureKind::Usage,
+            format!("the trace {name} cannot be read: {e}"),
+        )
+    })?;
     let trace = Trace::parse(&String::from_utf8_lossy(&text))
-        .map_err(|e| Failure::text(Kind::Usage, format!("{name}: {e}")))?;
+        .map_err(|e| Failure::text(FailureKind::Usage, format!("{name}: {e}")))?;
     Ok(LineSpec::Trace(Arc::new(trace)))
 }
 

@@ -11,14 +11,14 @@ use ccplane_lab::{Backend, Progress, Sim};
 use ccplane_lab::{Contender, Error};
 use ccplane_report::Provenance;
 #[cfg(feature = "host")]
-use ccplane_testbed::{Over, Packets};
+use ccplane_testbed::{RealPackets, TransportKind};
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 
 use crate::Registry;
 #[cfg(feature = "host")]
 use crate::doctor;
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 use crate::interrupt;
 use crate::run::{command_line, failure, percent_bar, show};
 
@@ -38,7 +38,7 @@ pub struct EvaluateArgs {
     /// Where the packets run: all questions in the simulator, or some of them on kernel TCP behind
     /// an emulated link, as root and in real time.
     #[arg(long, value_enum, default_value = "sim")]
-    datapath: Datapath,
+    datapath: EvaluateDatapath,
     /// Threads of the simulator; without it as many as there are CPUs. The result does not depend
     /// on it.
     #[arg(long)]
@@ -59,7 +59,7 @@ pub struct EvaluateArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Datapath {
+enum EvaluateDatapath {
     Sim,
     #[cfg(feature = "host")]
     Linux,
@@ -77,11 +77,11 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
         return Ok(());
     };
     let backend: Box<dyn Backend> = match args.datapath {
-        Datapath::Sim => Box::new(Sim::default()),
+        EvaluateDatapath::Sim => Box::new(Sim::default()),
         #[cfg(feature = "host")]
-        Datapath::Linux => {
+        EvaluateDatapath::Linux => {
             doctor::require(&[doctor::Need::Emulator, doctor::Need::KernelTcp])?;
-            Box::new(Packets::over(Over::Tcp))
+            Box::new(RealPackets::over(TransportKind::Tcp))
         }
     };
     let out = args
@@ -101,19 +101,18 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
     };
     evaluate::check(&options, &*backend, registry).map_err(failure)?;
     prepare(&out, args)?;
-    let shown = Shown {
+    let shown = EvaluateProgress {
         bar: percent_bar(),
         stop: interrupt::flag()?,
     };
     let evaluation = evaluate::run(&options, &*backend, registry, &shown);
     shown.bar.finish_and_clear();
     let evaluation = evaluation.map_err(|error| match error {
-        Error::Interrupted => {
-            Failure::text(Kind::Interrupted, "stopped before the end").hint(format!(
+        Error::Interrupted => Failure::text(FailureKind::Interrupted, "stopped before the end")
+            .hint(format!(
                 "what was finished is kept in {}: --resume goes on from there",
                 out.display()
-            ))
-        }
+            )),
         error => failure(error),
     })?;
     let page = out.join(PAGE);
@@ -192,7 +191,7 @@ fn prepare(out: &Path, args: &EvaluateArgs) -> Result<(), Failure> {
         // A new evaluation that was interrupted has parts next to the old page.
         if finished && !parts.is_dir() {
             return Err(
-                Failure::text(Kind::Usage, format!("the evaluation in {} is finished", out.display()))
+                Failure::text(FailureKind::Usage, format!("the evaluation in {} is finished", out.display()))
                     .hint("leave out --resume, and say --force to make it again, or choose another folder with --out"),
             );
         }
@@ -205,7 +204,7 @@ fn prepare(out: &Path, args: &EvaluateArgs) -> Result<(), Failure> {
             "--force writes over an evaluation that is there; or choose another folder with --out"
         };
         return Err(Failure::text(
-            Kind::Usage,
+            FailureKind::Usage,
             format!("{} exists and is not empty", out.display()),
         )
         .hint(hint));
@@ -218,7 +217,7 @@ fn prepare(out: &Path, args: &EvaluateArgs) -> Result<(), Failure> {
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
     Failure::text(
-        Kind::Failed,
+        FailureKind::Failed,
         format!("cannot write to {}: {error}", path.display()),
     )
     .hint("choose another folder with --out")
@@ -240,12 +239,12 @@ fn again(command: &str) -> String {
     kept.join(" ")
 }
 
-struct Shown {
+struct EvaluateProgress {
     bar: ProgressBar,
     stop: Arc<AtomicBool>,
 }
 
-impl Progress for Shown {
+impl Progress for EvaluateProgress {
     fn advanced(&self, share: f64, question: &str) {
         show(&self.bar, share, question);
     }

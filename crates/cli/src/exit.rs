@@ -7,7 +7,7 @@ use miette::Diagnostic;
 
 /// What went wrong, as the exit code tells it: 0 is success, 2 (usage) is clap's own as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FailureKind {
     /// The run failed: exit code 1.
     Failed = 1,
     /// The request makes no sense: exit code 2.
@@ -22,7 +22,7 @@ pub enum Kind {
 #[derive(Debug)]
 pub struct Failure {
     /// Decides the exit code.
-    pub kind: Kind,
+    pub kind: FailureKind,
     what: String,
     hint: Option<String>,
     /// Name of the reason for machines, where the error has several.
@@ -32,7 +32,7 @@ pub struct Failure {
 
 impl Failure {
     /// `what` failed, with the causes of `error` behind it.
-    pub fn new(kind: Kind, error: impl std::error::Error) -> Failure {
+    pub fn new(kind: FailureKind, error: impl std::error::Error) -> Failure {
         let mut what = error.to_string();
         let mut source = error.source();
         while let Some(cause) = source {
@@ -52,7 +52,7 @@ impl Failure {
     }
 
     /// `what` failed.
-    pub fn text(kind: Kind, what: impl Into<String>) -> Failure {
+    pub fn text(kind: FailureKind, what: impl Into<String>) -> Failure {
         Failure {
             kind,
             what: what.into(),
@@ -63,7 +63,10 @@ impl Failure {
     }
 
     /// A failure that draws its own source excerpts.
-    pub fn diagnostic(kind: Kind, error: impl Diagnostic + Send + Sync + 'static) -> Failure {
+    pub fn diagnostic(
+        kind: FailureKind,
+        error: impl Diagnostic + Send + Sync + 'static,
+    ) -> Failure {
         Failure {
             kind,
             what: error.to_string(),

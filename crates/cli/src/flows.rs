@@ -6,7 +6,7 @@ use std::time::Instant;
 use ccplane_units::Duration;
 use clap::Args;
 
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 use crate::metrics::{AlgorithmStats, StampStats};
 use crate::places::PlacesArgs;
 use crate::{doctor, interrupt, output};
@@ -33,8 +33,9 @@ const CLEAR: &str = "\x1b[H\x1b[J";
 
 /// What every attached algorithm has done since it was registered.
 pub fn stats() -> Result<Vec<AlgorithmStats>, Failure> {
-    let observed = ccplane_linux::observe().map_err(|e| Failure::new(Kind::Failed, e))?;
-    let stamps = ccplane_linux::stamp::observe().map_err(|e| Failure::new(Kind::Failed, e))?;
+    let observed = ccplane_linux::observe().map_err(|e| Failure::new(FailureKind::Failed, e))?;
+    let stamps =
+        ccplane_linux::stamp::observe().map_err(|e| Failure::new(FailureKind::Failed, e))?;
     Ok(observed
         .iter()
         .map(|o| {
@@ -107,7 +108,7 @@ fn steered_by(flow: &ccplane_linux::FlowView, alone: bool) -> &'static str {
 
 /// Time since the last heartbeat of an agent that the datapath takes for gone: longer than the
 /// configured silence after which flows fall back. A program without an agent has no heartbeats.
-fn agent_silence(observed: &ccplane_linux::Observed) -> Option<Duration> {
+fn agent_silence(observed: &ccplane_linux::PinnedView) -> Option<Duration> {
     (!observed.alone())
         .then(|| observed.silence())
         .filter(|silence| *silence > observed.fallback_after())
@@ -116,7 +117,7 @@ fn agent_silence(observed: &ccplane_linux::Observed) -> Option<Duration> {
 /// Shows all of it once.
 fn show(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
     let totals = stats()?;
-    let observed = ccplane_linux::observe().map_err(|e| Failure::new(Kind::Failed, e))?;
+    let observed = ccplane_linux::observe().map_err(|e| Failure::new(FailureKind::Failed, e))?;
     let flows: Vec<_> = if args.totals {
         Vec::new()
     } else {
@@ -146,7 +147,7 @@ fn show(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
         let gone: Vec<&str> = observed
             .iter()
             .filter(|o| agent_silence(o).is_some())
-            .map(ccplane_linux::Observed::name)
+            .map(ccplane_linux::PinnedView::name)
             .collect();
         println!(
             "{}",

@@ -8,12 +8,12 @@ mod run;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ccplane_gateway::config::{Algorithm, Config, Unusable};
+use ccplane_gateway::config::{AlgorithmSpec, ConfigError, GatewayConfig};
 use ccplane_gateway::keys::{KeyError, PrivateKey};
-use ccplane_gateway::{Makes, status};
+use ccplane_gateway::{AlgorithmFactory, status};
 use clap::{Args, Subcommand};
 
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 use crate::{Parameters, Registry};
 
 /// What to do.
@@ -103,11 +103,11 @@ fn keys(file: &Path, json: bool) -> Result<(), Failure> {
 }
 
 fn of_key(error: KeyError) -> Failure {
-    hinted(Kind::Failed, &error.to_string())
+    hinted(FailureKind::Failed, &error.to_string())
 }
 
 /// A failure of `reason; fix`.
-fn hinted(kind: Kind, text: &str) -> Failure {
+fn hinted(kind: FailureKind, text: &str) -> Failure {
     match text.split_once("; ") {
         Some((what, fix)) => Failure::text(kind, what).hint(fix),
         None => Failure::text(kind, text),
@@ -115,19 +115,19 @@ fn hinted(kind: Kind, text: &str) -> Failure {
 }
 
 /// Reads a configuration and its key.
-fn read(file: &Path, registry: &Registry) -> Result<(Config, PrivateKey), Failure> {
-    Config::read(file, &|algorithm| known(algorithm, registry)).map_err(unusable)
+fn read(file: &Path, registry: &Registry) -> Result<(GatewayConfig, PrivateKey), Failure> {
+    GatewayConfig::read(file, &|algorithm| known(algorithm, registry)).map_err(unusable)
 }
 
-fn unusable(error: Unusable) -> Failure {
+fn unusable(error: ConfigError) -> Failure {
     match error {
-        Unusable::Problem(problem) => Failure::diagnostic(Kind::Usage, problem),
-        other => Failure::new(Kind::Usage, other),
+        ConfigError::Problem(problem) => Failure::diagnostic(FailureKind::Usage, problem),
+        other => Failure::new(FailureKind::Usage, other),
     }
 }
 
 /// Whether there is such an algorithm, for a bundle.
-fn known(algorithm: &Algorithm, registry: &Registry) -> Result<(), String> {
+fn known(algorithm: &AlgorithmSpec, registry: &Registry) -> Result<(), String> {
     let made = registry
         .by_name(&algorithm.name, &parameters(algorithm))
         .map_err(|why| why.to_string())?;
@@ -144,7 +144,7 @@ fn known(algorithm: &Algorithm, registry: &Registry) -> Result<(), String> {
 }
 
 /// Makes algorithms for a gateway.
-fn makes(registry: Arc<Registry>) -> Makes {
+fn makes(registry: Arc<Registry>) -> AlgorithmFactory {
     Arc::new(move |algorithm| {
         registry
             .by_name(&algorithm.name, &parameters(algorithm))
@@ -152,7 +152,7 @@ fn makes(registry: Arc<Registry>) -> Makes {
     })
 }
 
-fn parameters(algorithm: &Algorithm) -> Parameters {
+fn parameters(algorithm: &AlgorithmSpec) -> Parameters {
     algorithm
         .parameters
         .iter()

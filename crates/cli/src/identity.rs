@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use ccplane_link::identity::{Fingerprint, Identity};
 
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 use crate::steering::resolve;
 
 /// The identity in `file`, or in its usual place; made where there is none.
@@ -16,13 +16,13 @@ pub fn load(file: Option<&Path>) -> Result<Identity, Failure> {
         Some(file) => file.to_owned(),
         None => usual_place().ok_or_else(|| {
             Failure::text(
-                Kind::Usage,
+                FailureKind::Usage,
                 "there is no home for the certificate: HOME is not set",
             )
             .hint("--identity FILE")
         })?,
     };
-    Identity::load(&file).map_err(|why| Failure::new(Kind::Usage, why))
+    Identity::load(&file).map_err(|why| Failure::new(FailureKind::Usage, why))
 }
 
 /// The same, where it is not made: nothing where it is neither named nor in its usual place.
@@ -55,7 +55,7 @@ pub fn receiver(
     };
     let fingerprint = fingerprint.map(str::parse::<Fingerprint>).transpose();
     let fingerprint = fingerprint.map_err(|why| {
-        Failure::new(Kind::Usage, why).hint(format!(
+        Failure::new(FailureKind::Usage, why).hint(format!(
             "`{command}` prints the whole command for the other side"
         ))
     })?;
@@ -66,7 +66,7 @@ pub fn receiver(
     if fingerprint.is_none() && !insecure && !to.ip().to_canonical().is_loopback() {
         let text = format!("{to} without a fingerprint: anybody on the way could take its place");
         let hint = format!("add #FINGERPRINT, as `{command}` prints it there, or --insecure");
-        return Err(Failure::text(Kind::Usage, text).hint(hint));
+        return Err(Failure::text(FailureKind::Usage, text).hint(hint));
     }
     Ok((to, fingerprint))
 }

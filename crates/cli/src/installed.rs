@@ -16,13 +16,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use ccplane_agent::{Agent, Options};
+use ccplane_agent::{Agent, AgentOptions};
 use ccplane_algorithms::Registry;
 use ccplane_lab::{Contender, read};
-use ccplane_link::{Local, Waiting, serve};
+use ccplane_link::{Local, WaitStrategy, serve};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 use crate::run::{COMMAND_LINE, command_line};
 
 /// First word of the process that runs the agent.
@@ -73,7 +73,7 @@ impl Drop for Folder<'_> {
 fn run_agent(socket: &Path, names: &[String], registry: &Registry) -> Result<(), Failure> {
     let _folder = socket.parent().map(Folder);
     let mut agent = host(names, registry)?;
-    let mut link = Local::bind(socket).map_err(|why| Failure::new(Kind::Failed, why))?;
+    let mut link = Local::bind(socket).map_err(|why| Failure::new(FailureKind::Failed, why))?;
     let stop = Arc::new(AtomicBool::new(false));
     let ended = Arc::clone(&stop);
     let wait = move || {
@@ -84,27 +84,29 @@ fn run_agent(socket: &Path, names: &[String], registry: &Registry) -> Result<(),
         let mut out = io::stdout().lock();
         out.write_all(READY.as_bytes()).and_then(|()| out.flush())
     });
-    started.map_err(|why| Failure::text(Kind::Failed, format!("start the agent: {why}")))?;
-    serve(&mut agent, &mut [&mut link], Waiting::default(), &stop)
-        .map_err(|why| Failure::new(Kind::Failed, why))
+    started.map_err(|why| Failure::text(FailureKind::Failed, format!("start the agent: {why}")))?;
+    serve(&mut agent, &mut [&mut link], WaitStrategy::default(), &stop)
+        .map_err(|why| Failure::new(FailureKind::Failed, why))
 }
 
 /// Makes an agent with the algorithms of these contenders.
 fn host(names: &[String], registry: &Registry) -> Result<Agent, Failure> {
-    let mut agent = Agent::new(Options::default());
+    let mut agent = Agent::new(AgentOptions::default());
     for name in names {
-        let contender: Contender = name.parse().map_err(|why| Failure::new(Kind::Usage, why))?;
+        let contender: Contender = name
+            .parse()
+            .map_err(|why| Failure::new(FailureKind::Usage, why))?;
         let Contender::Ccplane { name, parameters } = &contender else {
             continue;
         };
         let algorithm = registry
             .by_name(name, &read(parameters))
-            .map_err(|why| Failure::new(Kind::Usage, why))?;
+            .map_err(|why| Failure::new(FailureKind::Usage, why))?;
         let taken: Vec<&str> = agent.hosted().map(|one| one.kernel_name.as_str()).collect();
         let kernel_name = free_name(&algorithm.kernel_name(), &taken);
         agent
             .add_as(contender.agent_name(), kernel_name, algorithm)
-            .map_err(|why| Failure::new(Kind::Failed, why))?;
+            .map_err(|why| Failure::new(FailureKind::Failed, why))?;
     }
     Ok(agent)
 }
@@ -156,7 +158,7 @@ pub(crate) fn hand_over(
         let what = format!(
             "`{name}` is this program's, and the installed ccplane, which runs this command, lacks it"
         );
-        return Failure::text(Kind::Usage, what).hint(
+        return Failure::text(FailureKind::Usage, what).hint(
             "give the dependency `ccplane` in Cargo.toml the feature `host`: then this program has \
              every command, and takes minutes to build",
         );
@@ -181,7 +183,7 @@ pub(crate) fn hand_over(
             all.extend_from_slice(&words[place..]);
             become_installed(&all, Some(agent))
         }
-        Err(why) => Failure::text(Kind::Failed, format!("start the agent: {why}")),
+        Err(why) => Failure::text(FailureKind::Failed, format!("start the agent: {why}")),
     }
 }
 
@@ -221,7 +223,7 @@ fn contenders_in(words: &[OsString]) -> Result<Vec<Contender>, Failure> {
         };
         for text in value.split(',').filter(|text| !text.is_empty()) {
             let contender = text.parse();
-            found.push(contender.map_err(|why| Failure::new(Kind::Usage, why))?);
+            found.push(contender.map_err(|why| Failure::new(FailureKind::Usage, why))?);
         }
     }
     Ok(found)
@@ -295,7 +297,7 @@ fn become_installed(words: &[OsString], agent: Option<Child>) -> Failure {
         command_line(),
         command.to_string_lossy()
     );
-    Failure::text(Kind::Unsupported, what).hint(format!(
+    Failure::text(FailureKind::Unsupported, what).hint(format!(
         "install ccplane, or name the command with {COMMAND}=PATH; this program alone has `run` \
          in the simulator, `compare`, `evaluate` and `algorithms`"
     ))

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 
 /// A flag that the first Ctrl-C, SIGTERM or SIGHUP raises. A second one ends the process at once,
 /// for when the way out is stuck; what it leaves is found and removed by the next start.
@@ -36,7 +36,10 @@ fn on(signals: &[i32]) -> Result<Arc<AtomicBool>, Failure> {
 }
 
 fn uncaught(error: std::io::Error) -> Failure {
-    Failure::text(Kind::Failed, format!("signals cannot be caught: {error}"))
+    Failure::text(
+        FailureKind::Failed,
+        format!("signals cannot be caught: {error}"),
+    )
 }
 
 /// Whether it was raised.

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use ccplane_link::{KEYS, KeyError, make_keys, revoke_key};
 use clap::{Args, Subcommand};
 
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 
 /// What to make.
 #[derive(Args)]
@@ -42,7 +42,10 @@ pub fn run(args: &KeysArgs, json: bool) -> Result<(), Failure> {
     match (&args.command, &args.folder) {
         (Some(KeysCommand::Revoke { name, keys }), _) => revoke(keys, name, json),
         (None, Some(folder)) => make(folder, &args.names, SystemTime::now(), json),
-        (None, None) => Err(Failure::text(Kind::Usage, "name a folder for the keys")),
+        (None, None) => Err(Failure::text(
+            FailureKind::Usage,
+            "name a folder for the keys",
+        )),
     }
 }
 
@@ -88,8 +91,10 @@ fn revoke(folder: &Path, name: &str, json: bool) -> Result<(), Failure> {
 
 fn failed(why: KeyError) -> Failure {
     let kind = match why {
-        KeyError::Name(_) | KeyError::Unknown { .. } | KeyError::Several { .. } => Kind::Usage,
-        _ => Kind::Failed,
+        KeyError::Name(_) | KeyError::Unknown { .. } | KeyError::Several { .. } => {
+            FailureKind::Usage
+        }
+        _ => FailureKind::Failed,
     };
     Failure::new(kind, why)
 }

@@ -218,7 +218,7 @@ pub fn simulate(scenario: &str, registry: &Registry) -> Result<RunResult, ccplan
     let here = std::path::Path::new(".");
     let scenario = ccplane_lab::scenario::Scenario::parse("scenario", scenario, here)
         .map_err(ccplane_lab::Error::Scenario)?;
-    let options = ccplane_lab::Options {
+    let options = ccplane_lab::RunOptions {
         seeds: scenario.seeds,
         threads: 1,
         command: String::new(),

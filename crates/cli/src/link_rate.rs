@@ -7,7 +7,7 @@ use std::str::FromStr;
 use ccplane_host::{interface_of, link_speed};
 use ccplane_units::Rate;
 
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 
 /// What `--link-rate` takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl LinkRate {
         match self {
             LinkRate::Given(rate) => Ok(rate),
             LinkRate::Auto => asked(local, peer).map_err(|why| {
-                Failure::text(Kind::Usage, format!("--link-rate auto: {why}"))
+                Failure::text(FailureKind::Usage, format!("--link-rate auto: {why}"))
                     .hint("say it: --link-rate 10gbit")
             }),
         }

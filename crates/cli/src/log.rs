@@ -30,17 +30,17 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// Number of dropped lines.
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
-enum Message {
+enum LogMessage {
     Line(Vec<u8>),
     /// Answered after everything before it is written.
     Flush(SyncSender<()>),
 }
 
 /// The writer's queue, once a line has started it; `None` inside if it could not start.
-static WRITER: OnceLock<Option<SyncSender<Message>>> = OnceLock::new();
+static WRITER: OnceLock<Option<SyncSender<LogMessage>>> = OnceLock::new();
 
 /// Returns the writer's queue, and starts the writer for the first line.
-fn queue() -> Option<&'static SyncSender<Message>> {
+fn queue() -> Option<&'static SyncSender<LogMessage>> {
     let start = || {
         let (to, from) = sync_channel(QUEUE);
         let write_all = move || {
@@ -61,7 +61,7 @@ pub(crate) fn write(text: impl Into<Vec<u8>>) {
     text.push(b'\n');
     match queue() {
         Some(queue) => {
-            if queue.try_send(Message::Line(text)).is_err() {
+            if queue.try_send(LogMessage::Line(text)).is_err() {
                 DROPPED.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -81,7 +81,7 @@ pub(crate) fn dropped() -> u64 {
 pub(crate) fn flush() {
     let (done, written) = sync_channel(1);
     let started = WRITER.get().and_then(Option::as_ref);
-    if started.is_some_and(|queue| queue.try_send(Message::Flush(done)).is_ok()) {
+    if started.is_some_and(|queue| queue.try_send(LogMessage::Flush(done)).is_ok()) {
         let _ = written.recv_timeout(PATIENCE);
     }
 }
@@ -91,12 +91,12 @@ pub(crate) fn flush() {
     clippy::disallowed_methods,
     reason = "standard error is written in real time"
 )]
-fn write_lines(from: &Receiver<Message>, to: &mut impl Write, dropped: &AtomicU64) {
+fn write_lines(from: &Receiver<LogMessage>, to: &mut impl Write, dropped: &AtomicU64) {
     let (mut told, mut second, mut lines) = (0, Instant::now(), 0);
     for message in from {
         let line = match message {
-            Message::Line(line) => line,
-            Message::Flush(done) => {
+            LogMessage::Line(line) => line,
+            LogMessage::Flush(done) => {
                 let _ = done.try_send(());
                 continue;
             }
@@ -125,17 +125,17 @@ pub(crate) struct Log;
 
 /// One line of the log. Dropping it queues it.
 #[derive(Debug, Default)]
-pub(crate) struct Line(Vec<u8>);
+pub(crate) struct LogLine(Vec<u8>);
 
 impl MakeWriter<'_> for Log {
-    type Writer = Line;
+    type Writer = LogLine;
 
-    fn make_writer(&self) -> Line {
-        Line::default()
+    fn make_writer(&self) -> LogLine {
+        LogLine::default()
     }
 }
 
-impl Write for Line {
+impl Write for LogLine {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let room = LONGEST_LINE.saturating_sub(self.0.len());
         self.0.extend_from_slice(&bytes[..bytes.len().min(room)]);
@@ -147,7 +147,7 @@ impl Write for Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for LogLine {
     fn drop(&mut self) {
         let text = String::from_utf8_lossy(&self.0);
         // ESC stays, as it starts our colours; `tracing` escapes it in values.
@@ -160,9 +160,9 @@ mod tests {
     use super::*;
 
     /// Standard error without a reader.
-    struct Blocked(Receiver<()>);
+    struct BlockedWriter(Receiver<()>);
 
-    impl Write for Blocked {
+    impl Write for BlockedWriter {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             let _ = self.0.recv();
             Ok(bytes.len())
@@ -178,8 +178,9 @@ mod tests {
         let (to, from) = sync_channel(4);
         let (read, reads) = sync_channel::<()>(0);
         thread::scope(|scope| {
-            scope.spawn(move || write_lines(&from, &mut Blocked(reads), &AtomicU64::new(0)));
-            let taken = (0..100).filter(|_| to.try_send(Message::Line(b"line\n".to_vec())).is_ok());
+            scope.spawn(move || write_lines(&from, &mut BlockedWriter(reads), &AtomicU64::new(0)));
+            let taken =
+                (0..100).filter(|_| to.try_send(LogMessage::Line(b"line\n".to_vec())).is_ok());
             // The queue, and the line that is being written.
             assert!(taken.count() <= 5);
             drop((read, to));
@@ -191,7 +192,7 @@ mod tests {
         let dropped = AtomicU64::new(3);
         let (to, from) = sync_channel(2_000);
         for _ in 0..RATE + 200 {
-            to.try_send(Message::Line(b"line\n".to_vec())).unwrap();
+            to.try_send(LogMessage::Line(b"line\n".to_vec())).unwrap();
         }
         drop(to);
         let mut written = Vec::new();
@@ -210,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_long_line_is_cut() {
-        let mut line = Line::default();
+        let mut line = LogLine::default();
         for _ in 0..3 {
             line.write_all(&[b'x'; LONGEST_LINE - 1]).unwrap();
         }

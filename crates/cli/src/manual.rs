@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Command, ValueEnum};
 
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 
 /// A shell that completes words.
 #[derive(Clone, Copy, ValueEnum)]
@@ -52,7 +52,7 @@ pub fn man(args: &ManArgs, command: Command, json: bool) -> Result<(), Failure> 
     let folder = &args.folder;
     let failed = |why: std::io::Error| {
         Failure::text(
-            Kind::Failed,
+            FailureKind::Failed,
             format!("{} cannot be written: {why}", folder.display()),
         )
         .hint("name a folder that you may write to, as /usr/local/share/man/man1")

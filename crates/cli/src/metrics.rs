@@ -19,7 +19,7 @@ pub use algorithms::{AlgorithmStats, StampStats, registry as of_algorithms};
 pub use connections::{AgentStats, ConnectionStats, add as add_connections};
 pub use format::Format;
 pub use gateway::registry as of_gateway;
-pub use server::{Answer, serve};
+pub use server::{MetricsReply, serve};
 
 /// Names and values of a series.
 type Labels = Vec<(&'static str, String)>;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 
 /// The algorithm that a new crate starts from: compiled and run by our own tests as an example.
 const TEMPLATE: &str = include_str!("../examples/aimd.rs");
@@ -68,7 +68,7 @@ pub fn run(args: &NewArgs, json: bool) -> Result<(), Failure> {
             .chars()
             .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
     if !fits {
-        return Err(Failure::text(Kind::Usage, format!("`{name}` cannot name an algorithm")).hint(
+        return Err(Failure::text(FailureKind::Usage, format!("`{name}` cannot name an algorithm")).hint(
             "a lower-case letter, then lower-case letters, digits and _, at most 11 in all: the kernel knows it as ccp_NAME, in 15 bytes",
         ));
     }
@@ -86,16 +86,22 @@ pub fn run(args: &NewArgs, json: bool) -> Result<(), Failure> {
                 CCPLANE[0], CCPLANE[1]
             ),
         };
-        Failure::text(Kind::Usage, text)
+        Failure::text(FailureKind::Usage, text)
             .hint("name the crates/cli folder of a checkout with --ccplane DIR")
     })?;
     let folder = Path::new(name);
     if folder.exists() {
-        return Err(Failure::text(Kind::Usage, format!("{name} exists already"))
-            .hint("choose another name, or remove it"));
+        return Err(
+            Failure::text(FailureKind::Usage, format!("{name} exists already"))
+                .hint("choose another name, or remove it"),
+        );
     }
-    write(folder, &ccplane)
-        .map_err(|e| Failure::text(Kind::Failed, format!("{name} cannot be written: {e}")))?;
+    write(folder, &ccplane).map_err(|e| {
+        Failure::text(
+            FailureKind::Failed,
+            format!("{name} cannot be written: {e}"),
+        )
+    })?;
     if json {
         println!("{}", serde_json::json!({ "folder": name }));
     } else {

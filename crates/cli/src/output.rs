@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use miette::Diagnostic;
 
 use crate::escape;
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 
 /// What a shell says of a tool that wrote to a pipe which nobody reads any more: 128 + SIGPIPE.
 const NOBODY_READS: u8 = 141;
@@ -104,7 +104,7 @@ pub(crate) fn end(code: u8) -> u8 {
         None => code,
         Some(why) if why.kind() == ErrorKind::BrokenPipe => NOBODY_READS,
         Some(why) => Failure::text(
-            Kind::Failed,
+            FailureKind::Failed,
             format!("cannot write to standard output: {why}"),
         )
         .hint("what the command had to do is done; only what it says of that is lost")

@@ -14,13 +14,13 @@ use nix::unistd::{AccessFlags, access};
 
 pub use crate::attach::add;
 pub use crate::bench::{
-    AgainstArgs, BenchCommand, CapiArgs, DxArgs, GatewayArgs, KernelArgs, Peer, PeerArgs, QuicArgs,
-    SimArgs,
+    AgainstArgs, BenchCommand, BenchPeer, CapiArgs, DxArgs, GatewayArgs, KernelArgs, PeerArgs,
+    QuicArgs, SimArgs,
 };
 pub use crate::doctor::{Need, require};
 pub use crate::emu::recorded;
 pub use crate::escape::printable;
-pub use crate::exit::{Failure, Kind};
+pub use crate::exit::{Failure, FailureKind};
 pub use crate::interrupt::{flag, raised};
 pub use crate::paper::{PaperArgs, Where};
 pub use crate::python::bench as python_bench;
@@ -111,7 +111,7 @@ pub(crate) fn hand_over(words: &[OsString], ours: &clap::Command) -> Result<(), 
         .args(call.help)
         .exec();
     let what = format!("{} cannot be run: {why}", program.display());
-    Err(Failure::text(Kind::Unsupported, what).hint("build or install it again"))
+    Err(Failure::text(FailureKind::Unsupported, what).hint("build or install it again"))
 }
 
 /// The failure of a command whose program was not found.
@@ -130,7 +130,7 @@ fn absent(command: &str, program: &str, folder: &str) -> Failure {
         "in ccplane's sources (a package has them in /usr/share/ccplane/src), `cargo build --release -p {program}` builds it to \
          target/release, and `cargo install --path crates/{folder}` installs it into a folder of PATH"
     );
-    Failure::text(Kind::Unsupported, what).hint(hint)
+    Failure::text(FailureKind::Unsupported, what).hint(hint)
 }
 
 /// A command line `ccplane [OPTIONS] NAME WORDS`.

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use ccplane_lab::Contender;
 
 use crate::attach::is_python;
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 
 /// Options that take algorithms.
 const OPTIONS: [&str; 3] = ["--alg", "--vs", "--against"];
@@ -67,7 +67,7 @@ pub(crate) fn enter(folder: Option<&Path>) -> Result<(), Failure> {
         Err(why) if why.kind() != io::ErrorKind::PermissionDenied => {
             let folder = folder.unwrap_or(Path::new("")).display();
             let what = format!("{folder}: the algorithm's process cannot enter it: {why}");
-            Err(Failure::text(Kind::Failed, what))
+            Err(Failure::text(FailureKind::Failed, what))
         }
         _ => Ok(()),
     }
@@ -90,7 +90,7 @@ fn become_python(python: &OsStr, words: &[OsString], because: &str) -> Failure {
         ),
         Err(why) => cannot(&why),
     };
-    Failure::text(Kind::Unsupported, what)
+    Failure::text(FailureKind::Unsupported, what)
         .hint("install the wheel into a virtual environment whose python3 comes first in PATH: `make python` in ccplane's sources, then `pip install python/dist/*.whl`")
 }
 

@@ -7,7 +7,7 @@ use ccplane_units::Rate;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 
 /// What to do with a device's queues.
 #[derive(Subcommand)]
@@ -94,11 +94,11 @@ fn failure(why: QueueError) -> Failure {
         QueueError::UnknownDevice { .. }
         | QueueError::Occupied { .. }
         | QueueError::Installed(_)
-        | QueueError::NotInstalled { .. } => Kind::Usage,
+        | QueueError::NotInstalled { .. } => FailureKind::Usage,
         QueueError::Tc(TcError::NoTc(_) | TcError::Lacking { .. } | TcError::NotPermitted(_)) => {
-            Kind::Unsupported
+            FailureKind::Unsupported
         }
-        _ => Kind::Failed,
+        _ => FailureKind::Failed,
     };
     Failure::new(kind, why)
 }
@@ -114,7 +114,7 @@ mod tests {
             kind: "fq_codel".to_owned(),
             handle: "0:".to_owned(),
         });
-        assert_eq!(failure.kind, Kind::Usage);
+        assert_eq!(failure.kind, FailureKind::Usage);
         let text = failure.to_string();
         assert!(
             text.contains("no priority bands")

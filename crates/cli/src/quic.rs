@@ -8,12 +8,12 @@ use std::path::PathBuf;
 
 use crate::transfer::wire::Hash;
 use ccplane_quic::Stack;
-use ccplane_quic::host::{Congestion, HostError, Options, built_in};
+use ccplane_quic::host::{HostError, HostOptions, QuicCongestion, built_in};
 use ccplane_units::{Bytes, Duration, Rate};
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::Registry;
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 
 /// What a receiver answers: the hash of what it has.
 const RECEIPT: usize = size_of::<Hash>();
@@ -79,17 +79,19 @@ impl CommonArgs {
         local: SocketAddr,
         most: usize,
         max_rate: Option<Rate>,
-        congestion: Congestion,
-    ) -> Result<Options, Failure> {
+        congestion: QuicCongestion,
+    ) -> Result<HostOptions, Failure> {
         let window = self.window.get();
         if !(1 << 16..=1 << 30).contains(&window) {
             let text = format!("--window {window} is out of range");
-            return Err(Failure::text(Kind::Usage, text).hint("64 KiB to 1 GiB"));
+            return Err(Failure::text(FailureKind::Usage, text).hint("64 KiB to 1 GiB"));
         }
         if self.timeout < Duration::from_secs(1) {
-            return Err(Failure::text(Kind::Usage, "--timeout is too short").hint("1 s at least"));
+            return Err(
+                Failure::text(FailureKind::Usage, "--timeout is too short").hint("1 s at least")
+            );
         }
-        Ok(Options {
+        Ok(HostOptions {
             stack: self.stack()?,
             local,
             window: window as usize,
@@ -118,12 +120,12 @@ pub fn is_built_in(stack: Stack) -> Result<(), Failure> {
 
 fn failed(why: HostError) -> Failure {
     match why {
-        HostError::NotBuiltIn { feature, .. } => Failure::new(Kind::Usage, why).hint(format!(
-            "build the command with it: `cargo build --release --features {feature}`"
-        )),
-        HostError::NoLimit { .. } => Failure::new(Kind::Usage, why)
+        HostError::NotBuiltIn { feature, .. } => Failure::new(FailureKind::Usage, why).hint(
+            format!("build the command with it: `cargo build --release --features {feature}`"),
+        ),
+        HostError::NoLimit { .. } => Failure::new(FailureKind::Usage, why)
             .hint("`--stack noq`, or an algorithm of ccplane's, which keeps to --max-rate"),
-        why => Failure::new(Kind::Failed, why),
+        why => Failure::new(FailureKind::Failed, why),
     }
 }
 

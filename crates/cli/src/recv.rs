@@ -9,18 +9,18 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ccplane_link::identity::Fingerprint;
-use ccplane_udp::endpoint::Limits;
-use ccplane_udp::{Host, Tls};
+use ccplane_udp::endpoint::ListenLimits;
+use ccplane_udp::{Tls, UdpHost};
 use ccplane_units::{Duration, Time};
 use clap::Args;
 use serde_json::json;
 
 use crate::escape::printable;
-use crate::exit::{Failure, Kind};
-use crate::transfer::target::Target;
+use crate::exit::{Failure, FailureKind};
+use crate::transfer::target::Destination;
 use crate::transfer::{TransferArgs, failed, hex};
 use crate::{identity, interrupt};
-use incoming::{Done, Incoming};
+use incoming::{Incoming, ReceiveResult};
 
 /// How long the loop waits at most before it looks for Ctrl-C.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -66,11 +66,11 @@ pub struct RecvArgs {
 
 impl RecvArgs {
     /// Returns how many connections strangers may open.
-    fn limits(&self, once: bool) -> Limits {
+    fn limits(&self, once: bool) -> ListenLimits {
         match (once, self.client.is_empty()) {
-            (true, _) => Limits::connections(1),
-            (false, false) => Limits::connections(TRANSFERS),
-            (false, true) => Limits {
+            (true, _) => ListenLimits::connections(1),
+            (false, false) => ListenLimits::connections(TRANSFERS),
+            (false, true) => ListenLimits {
                 connections: TRANSFERS,
                 per_address: TRANSFERS_PER_ADDRESS,
             },
@@ -80,13 +80,15 @@ impl RecvArgs {
 
 /// Runs the command: until one transfer is through, or until Ctrl-C.
 pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
-    let target = Target::parse(&args.out, args.force)?;
+    let target = Destination::parse(&args.out, args.force)?;
     let once = args.once || target.is_single();
     let limits = args.limits(once);
     let own = identity::load(args.transfer.identity.as_deref())?;
-    let tls = Tls::server(&own, &args.client).map_err(|why| Failure::new(Kind::Usage, why))?;
+    let tls =
+        Tls::server(&own, &args.client).map_err(|why| Failure::new(FailureKind::Usage, why))?;
     let tls = if args.retry { tls.with_retry() } else { tls };
-    let mut host = Host::bind(args.transfer.options(args.listen, None, 0, tls)?).map_err(failed)?;
+    let mut host =
+        UdpHost::bind(args.transfer.options(args.listen, None, 0, tls)?).map_err(failed)?;
     host.listen_within(limits).map_err(failed)?;
     let stop = interrupt::flag()?;
     // Standard output may be what is received.
@@ -107,8 +109,8 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
     let mut count = 0;
     loop {
         if interrupt::raised(&stop) {
-            let mut incomplete =
-                (once && transfers.is_empty()).then(|| Failure::text(Kind::Failed, "interrupted"));
+            let mut incomplete = (once && transfers.is_empty())
+                .then(|| Failure::text(FailureKind::Failed, "interrupted"));
             for (id, mut transfer) in transfers {
                 host.abort(id).map_err(failed)?;
                 transfer.interrupt(host.now());
@@ -184,7 +186,7 @@ fn victim(transfers: &BTreeMap<u64, Incoming>, now: Time, count: u64) -> Option<
     slow.get(random.checked_rem(slow.len())?).copied()
 }
 
-fn print(done: &Done, json: bool, target: &Target) {
+fn print(done: &ReceiveResult, json: bool, target: &Destination) {
     let mbit = done.bytes as f64 * 8.0 / done.seconds.max(1e-9) / 1e6;
     let text = if json {
         let object = json!({
@@ -202,7 +204,7 @@ fn print(done: &Done, json: bool, target: &Target) {
             done.seconds
         )
     };
-    if matches!(target, Target::Stdout) {
+    if matches!(target, Destination::Stdout) {
         eprintln!("{text}");
     } else {
         println!("{text}");

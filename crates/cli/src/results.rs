@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 
 /// Where results are kept without `--out`: `ccplane-results/run-1`, `run-2` and so on.
 const HOME: &str = "ccplane-results";
@@ -53,7 +53,7 @@ impl Folder {
         let has_old = !left_by_a_run(&path).map_err(unusable)?.is_empty();
         if has_old && !force {
             let what = format!("{} has the results of another run", path.display());
-            return Err(Failure::text(Kind::Usage, what).hint(
+            return Err(Failure::text(FailureKind::Usage, what).hint(
                 "choose another folder with --out, leave --out away for a new one, or replace what is there with --force",
             ));
         }
@@ -93,7 +93,7 @@ impl Folder {
                 "the old results in {} cannot be replaced: {why}",
                 self.path.display()
             );
-            Failure::text(Kind::Failed, what)
+            Failure::text(FailureKind::Failed, what)
                 .hint(format!("the new ones are in {}", self.staging.display()))
         };
         let old = left_by_a_run(&self.path).map_err(unmoved)?;
@@ -142,7 +142,7 @@ impl Drop for Folder {
 
 fn unusable(folder: &Path, why: &io::Error) -> Failure {
     Failure::text(
-        Kind::Failed,
+        FailureKind::Failed,
         format!("{} cannot be written to: {why}", folder.display()),
     )
     .hint("choose another folder with --out")
@@ -158,7 +158,7 @@ pub fn page(asked: Option<&Path>, force: bool) -> Result<PathBuf, Failure> {
     };
     if page.exists() && !force {
         let what = format!("{} is there already", page.display());
-        return Err(Failure::text(Kind::Usage, what)
+        return Err(Failure::text(FailureKind::Usage, what)
             .hint("choose another name with --out, leave --out away for a new one, or replace it with --force"));
     }
     Ok(page.to_owned())

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ccplane_lab::result::{RunResult, Setup};
 use ccplane_lab::scenario::{BadSeeds, ReadError, Scenario, Seeds};
-use ccplane_lab::{Backend, Contender, Error, Options, Progress, Sim, files};
+use ccplane_lab::{Backend, Contender, Error, Progress, RunOptions, Sim, files};
 use ccplane_qdisc::LossModel;
 use ccplane_report::Provenance;
 use ccplane_units::{Duration, Rate};
@@ -21,7 +21,7 @@ use crate::Registry;
 #[cfg(feature = "host")]
 use crate::elsewhere::ElsewhereArgs;
 use crate::escape::printable;
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 use crate::{interrupt, results};
 
 // What real packets need: the host, or the installed command.
@@ -40,7 +40,7 @@ pub struct RunArgs {
     /// Where the packets run. The default is the simulator, which needs no privileges. A contender
     /// `native:NAME` without a FILE is the kernel's own, so that the default becomes `linux`.
     #[arg(long, value_enum)]
-    datapath: Option<Datapath>,
+    datapath: Option<RunDatapath>,
     /// ccplane's algorithms, separated by commas; with parameters: `cubic:report=10ms:hystart=off`.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     alg: Vec<Contender>,
@@ -114,45 +114,45 @@ pub struct RunArgs {
 
 /// Where packets run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Datapath {
+enum RunDatapath {
     Sim,
     Linux,
     Udp,
     Quic(Stack),
 }
 
-impl ValueEnum for Datapath {
-    fn value_variants<'a>() -> &'a [Datapath] {
+impl ValueEnum for RunDatapath {
+    fn value_variants<'a>() -> &'a [RunDatapath] {
         &[
-            Datapath::Sim,
-            Datapath::Linux,
-            Datapath::Udp,
-            Datapath::Quic(Stack::Noq),
-            Datapath::Quic(Stack::Quinn),
-            Datapath::Quic(Stack::S2n),
+            RunDatapath::Sim,
+            RunDatapath::Linux,
+            RunDatapath::Udp,
+            RunDatapath::Quic(Stack::Noq),
+            RunDatapath::Quic(Stack::Quinn),
+            RunDatapath::Quic(Stack::S2n),
         ]
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
         let (name, help) = match self {
-            Datapath::Sim => ("sim", "The discrete-event simulator, in virtual time"),
-            Datapath::Linux => (
+            RunDatapath::Sim => ("sim", "The discrete-event simulator, in virtual time"),
+            RunDatapath::Linux => (
                 "linux",
                 "This host's kernel TCP behind an emulated link, in real time, as root",
             ),
-            Datapath::Udp => (
+            RunDatapath::Udp => (
                 "udp",
                 "ccplane's own transport over UDP behind an emulated link, in real time, as root",
             ),
-            Datapath::Quic(Stack::Noq) => (
+            RunDatapath::Quic(Stack::Noq) => (
                 "quic",
                 "QUIC by noq behind an emulated link, in real time, as root",
             ),
-            Datapath::Quic(Stack::Quinn) => (
+            RunDatapath::Quic(Stack::Quinn) => (
                 "quic:quinn",
                 "The same by quinn, where it is built in (feature `quinn`)",
             ),
-            Datapath::Quic(Stack::S2n) => (
+            RunDatapath::Quic(Stack::S2n) => (
                 "quic:s2n",
                 "The same by s2n-quic, where it is built in (feature `s2n`)",
             ),
@@ -177,12 +177,12 @@ enum TimingArg {
 pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
     let datapath = datapath(&args)?;
     let (scenario, blamed) = match &args.scenario {
-        Some(file) => (from_file(file, &args)?, Blamed::default()),
+        Some(file) => (from_file(file, &args)?, OptionSpans::default()),
         None => of_options(&args)?,
     };
     let seeds = seeds(&args, &scenario, datapath)?;
     let real = match datapath {
-        Datapath::Sim => None,
+        RunDatapath::Sim => None,
         _ => Some(packets::backend(&args, datapath, &scenario, registry)?),
     };
     let stop = interrupt::flag()?;
@@ -196,13 +196,13 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
     let command = command_line();
     // Before the load is our own.
     let provenance = Provenance::now(crate::build(), command.clone(), false);
-    let options = Options {
+    let options = RunOptions {
         seeds,
         threads: args.threads.unwrap_or_else(cores).max(1),
         repeat: without_seeds(&command),
         command,
     };
-    let shown = Shown {
+    let shown = RunProgress {
         bar: percent_bar(),
         stop,
         json,
@@ -223,7 +223,7 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
     };
     let Some(result) = result else {
         let nothing = |failure: Failure| match failure.kind {
-            Kind::Interrupted => failure.also("no run was finished"),
+            FailureKind::Interrupted => failure.also("no run was finished"),
             _ => failure,
         };
         return stopped.map_or(Ok(()), |failure| Err(nothing(failure)));
@@ -234,7 +234,7 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
             Some(failure) => (Some(out.join(page)), Some(failure.also(folder.kept()))),
         },
         Err(error) => {
-            let failure = stopped.unwrap_or_else(|| Failure::new(Kind::Failed, error));
+            let failure = stopped.unwrap_or_else(|| Failure::new(FailureKind::Failed, error));
             let rescue =
                 std::env::temp_dir().join(format!("ccplane-results-{}", std::process::id()));
             match write(&result, &scenario, &provenance, &rescue) {
@@ -254,7 +254,7 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
     if failure.is_none() || !json {
         print(&result, page.as_deref(), json);
     }
-    if !json && datapath == Datapath::Sim {
+    if !json && datapath == RunDatapath::Sim {
         println!("{}", speed(&result, &scenario, seeds));
     }
     warn(&result);
@@ -291,27 +291,27 @@ fn implied_by(args: &RunArgs) -> Option<&Contender> {
 }
 
 /// The datapath of the run, checked against the options that not every datapath has.
-fn datapath(args: &RunArgs) -> Result<Datapath, Failure> {
+fn datapath(args: &RunArgs) -> Result<RunDatapath, Failure> {
     let second_loop = args.transport == TransportArg::Rc3;
     let datapath = args.datapath.unwrap_or(match implied_by(args) {
-        Some(_) => Datapath::Linux,
-        None => Datapath::Sim,
+        Some(_) => RunDatapath::Linux,
+        None => RunDatapath::Sim,
     });
-    let usage = |what, hint| Err(Failure::text(Kind::Usage, what).hint(hint));
+    let usage = |what, hint| Err(Failure::text(FailureKind::Usage, what).hint(hint));
     packets::check(args, datapath)?;
-    if second_loop && matches!(datapath, Datapath::Linux | Datapath::Quic(_)) {
+    if second_loop && matches!(datapath, RunDatapath::Linux | RunDatapath::Quic(_)) {
         return usage(
             "kernel TCP and QUIC have no second loop, which `--transport rc3` asks for",
             "`--datapath udp` has it on real packets, `--datapath sim` in the simulator",
         );
     }
-    if args.pcap && datapath != Datapath::Sim {
+    if args.pcap && datapath != RunDatapath::Sim {
         return usage(
             "--pcap keeps the packets of simulated links",
             "use `--datapath sim`; on real packets, `tcpdump` sees the namespaces",
         );
     }
-    if args.repeats.is_some() && datapath == Datapath::Sim {
+    if args.repeats.is_some() && datapath == RunDatapath::Sim {
         return usage(
             "--repeats is for real packets: a simulation with the same seed gives the same bytes",
             "add `--datapath linux`, as root; or give the simulator seeds, as `--seeds 1..5`",
@@ -321,14 +321,14 @@ fn datapath(args: &RunArgs) -> Result<Datapath, Failure> {
 }
 
 /// The command line's seeds, or the scenario's; on real packets one seed a repeat.
-fn seeds(args: &RunArgs, scenario: &Scenario, datapath: Datapath) -> Result<Seeds, Failure> {
+fn seeds(args: &RunArgs, scenario: &Scenario, datapath: RunDatapath) -> Result<Seeds, Failure> {
     let given = args.seeds.unwrap_or(scenario.seeds);
     match args.repeats {
-        None if datapath == Datapath::Sim || given.count() == 1 => Ok(given),
+        None if datapath == RunDatapath::Sim || given.count() == 1 => Ok(given),
         // A file's seeds are for the simulator: real time runs once, unless it is asked for more.
         None if args.seeds.is_none() => Ok(Seeds::one(given.first())),
         None => Err(Failure::text(
-            Kind::Usage,
+            FailureKind::Usage,
             format!("real packets run with one seed, not with {}", given.count()),
         )
         .hint(
@@ -339,7 +339,7 @@ fn seeds(args: &RunArgs, scenario: &Scenario, datapath: Datapath) -> Result<Seed
             let last = first.saturating_add(u64::from(repeats.get()) - 1);
             let text = format!("{first}..{last}");
             text.parse()
-                .map_err(|e: BadSeeds| Failure::text(Kind::Usage, e.to_string()))
+                .map_err(|e: BadSeeds| Failure::text(FailureKind::Usage, e.to_string()))
         }
     }
 }
@@ -351,7 +351,7 @@ fn from_file(file: &Path, args: &RunArgs) -> Result<Scenario, Failure> {
     if !given.is_empty() {
         if scenario.contenders.is_empty() {
             return Err(Failure::text(
-                Kind::Usage,
+                FailureKind::Usage,
                 format!(
                     "every workload of {} names its own algorithm",
                     file.display()
@@ -365,7 +365,7 @@ fn from_file(file: &Path, args: &RunArgs) -> Result<Scenario, Failure> {
 }
 
 /// The options as the file that says the same: it is kept with the results, to go on from.
-fn of_options(args: &RunArgs) -> Result<(Scenario, Blamed), Failure> {
+fn of_options(args: &RunArgs) -> Result<(Scenario, OptionSpans), Failure> {
     if args.alg.is_empty() && args.vs.is_empty() {
         return Err(failure(Error::NoContender));
     }
@@ -428,17 +428,17 @@ fn of_options(args: &RunArgs) -> Result<(Scenario, Blamed), Failure> {
         line("--transport", &"rc3", "\n[transport]\nrc3", "true");
     }
     match Scenario::parse("options", &text, Path::new(".")) {
-        Ok(scenario) => Ok((scenario, Blamed(options))),
-        Err(problem) => Err(Blamed(options).failure(Error::Scenario(problem))),
+        Ok(scenario) => Ok((scenario, OptionSpans(options))),
+        Err(problem) => Err(OptionSpans(options).failure(Error::Scenario(problem))),
     }
 }
 
 /// Which option each line of the file comes from that says the same as the options. What is wrong
 /// with an option is said of the option, not of a file that nobody wrote.
 #[derive(Default)]
-struct Blamed(Vec<(usize, String)>);
+struct OptionSpans(Vec<(usize, String)>);
 
-impl Blamed {
+impl OptionSpans {
     fn failure(&self, error: Error) -> Failure {
         let Error::Scenario(problem) = &error else {
             return failure(error);
@@ -448,7 +448,7 @@ impl Blamed {
             return failure(error);
         };
         let told = Failure::text(
-            Kind::Usage,
+            FailureKind::Usage,
             format!("{}: {}", option.trim_end(), problem.message()),
         );
         match problem.fix() {
@@ -524,7 +524,7 @@ pub(crate) fn quoted(first: &str) -> String {
 pub fn failure(error: Error) -> Failure {
     let error = match error {
         Error::Scenario(problem) | Error::ScenarioFile(ReadError::Problem(problem)) => {
-            return Failure::diagnostic(Kind::Usage, problem);
+            return Failure::diagnostic(FailureKind::Usage, problem);
         }
         error => error,
     };
@@ -536,9 +536,9 @@ pub fn failure(error: Error) -> Failure {
         | Error::Occupied { .. }
         | Error::UnknownControl { .. }
         | Error::UnknownQuestion { .. }
-        | Error::Algorithm(_) => Kind::Usage,
-        Error::Interrupted => Kind::Interrupted,
-        _ => packets::kind(&error).unwrap_or(Kind::Failed),
+        | Error::Algorithm(_) => FailureKind::Usage,
+        Error::Interrupted => FailureKind::Interrupted,
+        _ => packets::kind(&error).unwrap_or(FailureKind::Failed),
     };
     Failure::new(kind, error)
 }
@@ -566,7 +566,7 @@ pub fn show(bar: &ProgressBar, share: f64, what: &str) {
 }
 
 /// Progress on a terminal, nothing in a pipe; results of single seeds go to folders of their own.
-struct Shown<'a> {
+struct RunProgress<'a> {
     bar: ProgressBar,
     stop: Arc<AtomicBool>,
     json: bool,
@@ -574,7 +574,7 @@ struct Shown<'a> {
     unwritten: AtomicBool,
 }
 
-impl Progress for Shown<'_> {
+impl Progress for RunProgress<'_> {
     fn began(&self, setup: &Setup) {
         if !self.json {
             println!("{}", setup.line());

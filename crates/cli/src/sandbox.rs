@@ -1,7 +1,7 @@
 //! Processes for Python files that are not trusted, as their caller sees them.
 //!
 //! The process starts as another user and in namespaces ([`ccplane_linux::sandbox`]), gets the
-//! [`Given`] on its standard input, and confines itself ([`crate::confine`]) before it reads a
+//! [`SandboxRequest`] on its standard input, and confines itself ([`crate::confine`]) before it reads a
 //! file.
 
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ccplane_lab::Contender;
-use ccplane_linux::sandbox::{self, Cgroup, Namespaces, Program, Sandboxed};
+use ccplane_linux::sandbox::{self, Cgroup, Namespaces, SandboxProgram, SandboxedProcess};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::unistd::{Group, User, geteuid};
@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::confine;
 use crate::escape::printable;
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 use crate::log;
 
 /// Longest file of an algorithm, bytes. A trained policy can have some megabytes; a higher limit
@@ -64,7 +64,7 @@ impl RunAs {
     pub(crate) fn of(given: Option<&str>) -> Result<Option<RunAs>, Failure> {
         let wrong = |what: String| {
             Failure::text(
-                Kind::Usage,
+                FailureKind::Usage,
                 format!("--as {}: {what}", given.unwrap_or_default()),
             )
         };
@@ -129,19 +129,19 @@ pub struct GivenFile {
 
 /// First line of a process's standard input, as JSON.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Given {
+pub(crate) struct SandboxRequest {
     /// Files that contenders name. The caller reads them: the process may have no right to.
     pub(crate) files: Vec<GivenFile>,
     /// Texts of the scenarios to run.
     pub(crate) scenarios: Vec<String>,
 }
 
-impl Given {
+impl SandboxRequest {
     /// Reads the files among these contenders.
     pub(crate) fn of<'a>(
         contenders: impl IntoIterator<Item = &'a Contender>,
-    ) -> Result<Given, String> {
-        let mut given = Given::default();
+    ) -> Result<SandboxRequest, String> {
+        let mut given = SandboxRequest::default();
         let is_file = |path: &&str| [".py", ".ccp"].iter().any(|end| path.ends_with(end));
         for path in contenders
             .into_iter()
@@ -158,12 +158,15 @@ impl Given {
     }
 
     /// Reads what the caller gave this process, and keeps the files for [`given_file`].
-    pub(crate) fn receive() -> Result<Given, Failure> {
+    pub(crate) fn receive() -> Result<SandboxRequest, Failure> {
         let mut line = Vec::new();
         let read = io::stdin().lock().read_until(b'\n', &mut line);
         let given = read.and_then(|_| serde_json::from_slice(&line).map_err(io::Error::from));
-        let mut given: Given = given.map_err(|why| {
-            Failure::text(Kind::Failed, format!("read what the caller gave: {why}"))
+        let mut given: SandboxRequest = given.map_err(|why| {
+            Failure::text(
+                FailureKind::Failed,
+                format!("read what the caller gave: {why}"),
+            )
         })?;
         let files = std::mem::take(&mut given.files);
         *FILES.lock().unwrap_or_else(PoisonError::into_inner) = files;
@@ -251,7 +254,7 @@ impl Sandbox {
             .iter()
             .map(|(name, value)| (name.into(), value.into()));
         let isolated = ["-I", "-m", "ccplane"].map(OsString::from);
-        let program = Program {
+        let program = SandboxProgram {
             path: &self.python,
             arguments: isolated.into_iter().chain(words).collect(),
             environment: kept.chain(variables).collect(),
@@ -347,7 +350,7 @@ pub(crate) fn missing_here() -> Vec<String> {
 pub(crate) struct Process {
     python: PathBuf,
     user: Option<String>,
-    sandboxed: Sandboxed,
+    sandboxed: SandboxedProcess,
     output: Mutex<Option<Output>>,
     relay: Mutex<Option<thread::JoinHandle<()>>>,
     ended: Arc<OnceLock<Instant>>,

@@ -13,13 +13,15 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use ccplane_agent::datapath::Here;
-use ccplane_agent::{Agent, Options as AgentOptions};
+use ccplane_agent::datapath::InlineChannel;
+use ccplane_agent::{Agent, AgentOptions};
 use ccplane_datapath::Capabilities;
-use ccplane_link::There;
+use ccplane_link::RemoteChannel;
 use ccplane_qdisc::marking::class_of;
-use ccplane_transport::{Ecn, Failure as Ended, Native, Rc3, Rc3Stats, Stats, UnknownNative};
-use ccplane_udp::{Congestion, Delays, Host, Refused, Tls};
+use ccplane_transport::{
+    ConnectionError as Ended, ConnectionStats, Ecn, Native, Rc3, Rc3Stats, UnknownNative,
+};
+use ccplane_udp::{DelayHistogram, HandshakeError, Tls, UdpCongestion, UdpHost};
 use ccplane_units::{Bytes, Duration, Rate};
 use clap::Args;
 use indicatif::{HumanBytes, ProgressBar};
@@ -27,15 +29,15 @@ use serde_json::json;
 
 use crate::attach::add;
 use crate::escape::printable;
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 use crate::identity::{self, receiver};
 use crate::steering::{Decides, SteerArgs};
-use crate::transfer::liveness::{Liveness, Progress, STALL_TIMEOUTS, Verdict};
-use crate::transfer::wire::{Answer, Answers, Hash, Header};
+use crate::transfer::liveness::{Liveness, LivenessVerdict, PeerProgress, STALL_TIMEOUTS};
+use crate::transfer::wire::{Answers, Hash, Header, TransferReply};
 use crate::transfer::{TransferArgs, bar, cpu_seconds, failed, hex, why_no_answer};
 use crate::{Registry, interrupt};
-use source::Source;
-use stream::{Filled, Stream};
+use source::SendSource;
+use stream::{FillResult, Stream};
 
 /// How long the loop waits at most before it looks for Ctrl-C.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -109,12 +111,12 @@ pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failu
             "--dscp {0} with --rc3: {0} marks class {class} of the second loop, and what is sent first would not be served before it",
             args.dscp
         );
-        return Err(Failure::text(Kind::Usage, text)
+        return Err(Failure::text(FailureKind::Usage, text)
             .hint("leave --dscp out, or give one that marks no lower class: not 1, 3, 11 or 19"));
     }
     let (source, header) = match (&args.file, args.bytes) {
-        (Some(path), _) => Source::open(path)?,
-        (None, bytes) => Source::pattern(bytes.unwrap_or_default()),
+        (Some(path), _) => SendSource::open(path)?,
+        (None, bytes) => SendSource::pattern(bytes.unwrap_or_default()),
     };
     let (to, trusted) = receiver(
         args.to.as_deref().unwrap_or_default(),
@@ -122,7 +124,8 @@ pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failu
         args.insecure,
     )?;
     let own = identity::load_known(args.transfer.identity.as_deref())?;
-    let tls = Tls::client(trusted, own.as_ref()).map_err(|why| Failure::new(Kind::Usage, why))?;
+    let tls =
+        Tls::client(trusted, own.as_ref()).map_err(|why| Failure::new(FailureKind::Usage, why))?;
     let stop = interrupt::flag()?;
     let done = transfer(args, registry, (source, &header), (to, tls), &stop)?;
     print(args, to, &done, json);
@@ -130,17 +133,17 @@ pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failu
 }
 
 /// A transfer that succeeded.
-struct Done {
+struct SendResult {
     bytes: u64,
     seconds: f64,
     cpu_s: f64,
     hash: Hash,
-    stats: Stats,
+    stats: ConnectionStats,
     mss: u64,
     /// The largest packet that the path carries.
     packet: usize,
     /// One-way queueing delays, where packets were stamped.
-    delays: Option<Delays>,
+    delays: Option<DelayHistogram>,
     /// Acknowledgements without a sample, as the departure of what they answer was not known.
     departures_missed: u64,
     /// How often the connection's keys were renewed.
@@ -152,10 +155,10 @@ struct Done {
 fn transfer(
     args: &SendArgs,
     registry: &Registry,
-    (source, header): (Source, &Header),
+    (source, header): (SendSource, &Header),
     (to, tls): (SocketAddr, Tls),
     stop: &AtomicBool,
-) -> Result<Done, Failure> {
+) -> Result<SendResult, Failure> {
     let any: SocketAddr = if to.is_ipv4() {
         ([0, 0, 0, 0], 0).into()
     } else {
@@ -171,7 +174,7 @@ fn transfer(
         (Ok(wants), _) => wants,
         // An agent in another process may have what is not known here.
         (Err(_), true) => Capabilities::default(),
-        (Err(error), false) => return Err(Failure::new(Kind::Usage, error)),
+        (Err(error), false) => return Err(Failure::new(FailureKind::Usage, error)),
     };
     if wants.contains(Capabilities::ECN) {
         options.config.ecn = Ecn::Ect0;
@@ -181,7 +184,7 @@ fn transfer(
         .transfer
         .stamps
         .on(wants.contains(Capabilities::ONE_WAY_DELAY));
-    let mut host = Host::bind(options).map_err(failed)?;
+    let mut host = UdpHost::bind(options).map_err(failed)?;
     let congestion = congestion(&args.steer, registry, &mut host)?;
     let mut stream = Stream::new(source, header, host.now())?;
     let total = stream.total();
@@ -216,7 +219,7 @@ fn transfer(
     host.turn(Duration::ZERO).map_err(failed)?;
     host.remove(id);
     judge(receipt, to, &stream)?;
-    Ok(Done {
+    Ok(SendResult {
         bytes: total.unwrap_or(stream.read),
         seconds: elapsed.as_secs_f64(),
         cpu_s: cpu - begun.1,
@@ -234,17 +237,17 @@ fn transfer(
 /// Gives the connection the stream until the receiver has said what became of it.
 fn carry(
     args: &SendArgs,
-    host: &mut Host,
+    host: &mut UdpHost,
     id: u64,
     stream: &mut Stream,
     to: SocketAddr,
     stop: &AtomicBool,
     bar: &ProgressBar,
-) -> Result<Option<Answer>, Failure> {
+) -> Result<Option<TransferReply>, Failure> {
     let (mut shown, mut nap) = (Instant::now(), SHORTEST_NAP);
     let mut answers = Answers::default();
     let mut liveness = Liveness::new(host.now(), args.transfer.timeout);
-    let mut progress = Progress::new(Instant::now());
+    let mut progress = PeerProgress::new(Instant::now());
     if args.rc3 {
         // The second loop begins with the end of what it has. Once the hello has left, its answer
         // would wait for the disk.
@@ -252,19 +255,19 @@ fn carry(
     }
     loop {
         if interrupt::raised(stop) {
-            return Err(Failure::text(Kind::Failed, "interrupted"));
+            return Err(Failure::text(FailureKind::Failed, "interrupted"));
         }
         let filled = stream.fill(host, id)?;
         // A source that pauses is looked at ever more rarely, or a slow one would take a processor.
-        nap = if filled == Filled::Quiet {
+        nap = if filled == FillResult::Quiet {
             (nap * 2).min(LOOK_EVERY)
         } else {
             SHORTEST_NAP
         };
         host.turn(match filled {
-            Filled::More => Duration::ZERO,
-            Filled::Quiet => nap,
-            Filled::Waits => LOOK_EVERY,
+            FillResult::More => Duration::ZERO,
+            FillResult::Quiet => nap,
+            FillResult::Waits => LOOK_EVERY,
         })
         .map_err(failed)?;
 
@@ -295,15 +298,15 @@ fn carry(
                 args.transfer.timeout * STALL_TIMEOUTS,
             );
             let ends = match liveness.look(host.now(), connection.heard(), host.refusals()) {
-                Verdict::Wait => None,
-                Verdict::Ask => {
+                LivenessVerdict::Wait => None,
+                LivenessVerdict::Ask => {
                     host.probe(id);
                     None
                 }
-                Verdict::Refused => {
+                LivenessVerdict::Refused => {
                     Some(("refused", "its host says that nobody is there any more"))
                 }
-                Verdict::Silent => Some((Ended::Silent.name(), SILENT)),
+                LivenessVerdict::Silent => Some((Ended::Silent.name(), SILENT)),
             };
             let has_stalled = progress.has_stalled(Instant::now(), acked, is_its_turn, limit);
             if let Some((reason, why)) = ends.or(has_stalled.then_some(("stalled", STALLED))) {
@@ -318,14 +321,18 @@ fn carry(
 }
 
 /// Returns the receiver's answer, once it is there.
-fn hear(host: &mut Host, id: u64, answers: &mut Answers) -> Result<Option<Answer>, Failure> {
+fn hear(
+    host: &mut UdpHost,
+    id: u64,
+    answers: &mut Answers,
+) -> Result<Option<TransferReply>, Failure> {
     let mut receipt = None;
     let (first, second) = host.arrived(id);
     let taken = first.len() + second.len();
     for mut piece in [first, second] {
         while let Some(answer) = answers
             .next(&mut piece)
-            .map_err(|why| Failure::new(Kind::Failed, why))?
+            .map_err(|why| Failure::new(FailureKind::Failed, why))?
         {
             receipt = Some(answer);
         }
@@ -335,30 +342,30 @@ fn hear(host: &mut Host, id: u64, answers: &mut Answers) -> Result<Option<Answer
 }
 
 /// Returns about how much of the file the receiver has.
-fn arrived(host: &Host, id: u64, stream: &Stream) -> u64 {
+fn arrived(host: &UdpHost, id: u64, stream: &Stream) -> u64 {
     let acked = host.stats(id).map_or(0, |stats| stats.acked);
     acked.min(stream.read)
 }
 
 /// Whether the receiver has what was sent.
-fn judge(receipt: Option<Answer>, to: SocketAddr, stream: &Stream) -> Result<(), Failure> {
+fn judge(receipt: Option<TransferReply>, to: SocketAddr, stream: &Stream) -> Result<(), Failure> {
     let ours = stream.hash();
-    let failed = |text| Failure::text(Kind::Failed, text);
+    let failed = |text| Failure::text(FailureKind::Failed, text);
     let changes = "what the network changes is thrown away and sent again: a machine changes data, or the file has changed meanwhile";
     match receipt {
-        Some(Answer::Stored(theirs)) if theirs == ours => Ok(()),
-        Some(Answer::Stored(theirs)) => Err(failed(format!(
+        Some(TransferReply::Stored(theirs)) if theirs == ours => Ok(()),
+        Some(TransferReply::Stored(theirs)) => Err(failed(format!(
             "{to} has received something else than was sent: its hash is {}, ours {}",
             hex(&theirs),
             hex(&ours)
         ))
         .hint(changes)),
-        Some(Answer::Differs(theirs)) => Err(failed(format!(
+        Some(TransferReply::Differs(theirs)) => Err(failed(format!(
             "what was sent arrived at {to} as something else: its hash there is {}",
             hex(&theirs)
         ))
         .hint(changes)),
-        Some(Answer::Failed(why)) => Err(failed(format!(
+        Some(TransferReply::Failed(why)) => Err(failed(format!(
             "the receiver at {to} gave up: {}",
             printable(&why)
         ))),
@@ -370,7 +377,7 @@ fn judge(receipt: Option<Answer>, to: SocketAddr, stream: &Stream) -> Result<(),
 }
 
 /// Why the connection ended early, for a person.
-fn ended(why: Ended, host: &Host, id: u64, to: SocketAddr, stream: &Stream) -> Failure {
+fn ended(why: Ended, host: &UdpHost, id: u64, to: SocketAddr, stream: &Stream) -> Failure {
     if let Some(why) = host.refused(id) {
         return refused(to, why);
     }
@@ -390,17 +397,17 @@ fn ended(why: Ended, host: &Host, id: u64, to: SocketAddr, stream: &Stream) -> F
 }
 
 /// The two sides do not believe each other, or do not understand each other.
-fn refused(to: SocketAddr, why: &Refused) -> Failure {
+fn refused(to: SocketAddr, why: &HandshakeError) -> Failure {
     let hint = match why {
-        Refused::Fingerprint => {
+        HandshakeError::Fingerprint => {
             "take the command that `ccplane recv` prints there; if this is the one, somebody is in its place, or it has a new certificate"
         }
-        Refused::Unknown | Refused::Nameless => {
+        HandshakeError::Unknown | HandshakeError::Nameless => {
             "`ccplane send --fingerprint` prints, and makes if need be, what `ccplane recv --client` there has to be told"
         }
         _ => "is it `ccplane recv`, of the same version as this?",
     };
-    Failure::text(Kind::Failed, format!("no transfer to {to}: {why}")).hint(hint)
+    Failure::text(FailureKind::Failed, format!("no transfer to {to}: {why}")).hint(hint)
 }
 
 /// The other side was there, and is no more.
@@ -412,30 +419,30 @@ fn gone(to: SocketAddr, stream: &Stream, arrived: u64, why: &str) -> Failure {
         "the transfer to {to} ended after {}{of}: {why}",
         HumanBytes(arrived)
     );
-    Failure::text(Kind::Failed, text)
+    Failure::text(FailureKind::Failed, text)
 }
 
 /// Who decides the window; an agent is begun, or found.
 fn congestion(
     steer: &SteerArgs,
     registry: &Registry,
-    host: &mut Host,
-) -> Result<Congestion, Failure> {
+    host: &mut UdpHost,
+) -> Result<UdpCongestion, Failure> {
     let mut limits = steer.limits()?;
     match steer.decides(&mut limits)? {
-        Decides::Native(name) => native(name).map(Congestion::Native),
+        Decides::Native(name) => native(name).map(UdpCongestion::Native),
         Decides::Agent(address, name) => {
             let remote = address.remote(&name, steer.elsewhere.silence);
-            let link =
-                There::connect(remote, host.now()).map_err(|e| Failure::new(Kind::Failed, e))?;
+            let link = RemoteChannel::connect(remote, host.now())
+                .map_err(|e| Failure::new(FailureKind::Failed, e))?;
             host.steer(link, limits);
-            Ok(Congestion::Steered(name))
+            Ok(UdpCongestion::Steered(name))
         }
         Decides::Here => {
             let mut agent = Agent::new(AgentOptions::default());
             add(&mut agent, &steer.alg, registry)?;
-            host.steer(Here::new(agent), limits);
-            Ok(Congestion::Steered(steer.alg.algorithm().to_owned()))
+            host.steer(InlineChannel::new(agent), limits);
+            Ok(UdpCongestion::Steered(steer.alg.algorithm().to_owned()))
         }
     }
 }
@@ -443,13 +450,13 @@ fn congestion(
 /// The transport's own congestion control of that name.
 pub fn native(name: &str) -> Result<Native, Failure> {
     name.parse().map_err(|e: UnknownNative| {
-        Failure::new(Kind::Usage, e)
+        Failure::new(FailureKind::Usage, e)
             .hint("`ccplane algorithms` lists ccplane's, which take no `native:`")
     })
 }
 
-fn print(args: &SendArgs, to: SocketAddr, done: &Done, json: bool) {
-    let Done {
+fn print(args: &SendArgs, to: SocketAddr, done: &SendResult, json: bool) {
+    let SendResult {
         bytes,
         seconds,
         stats,
@@ -471,7 +478,7 @@ fn print(args: &SendArgs, to: SocketAddr, done: &Done, json: bool) {
             "mss": done.mss, "packet_bytes": done.packet, "retransmitted": stats.retransmitted, "lost": stats.lost, "timeouts": stats.timeouts,
             "marked": stats.marked, "srtt_ms": ms(stats.srtt), "min_rtt_ms": ms(stats.min_rtt), "cwnd": stats.cwnd,
             "pacing_rate_bytes_per_s": (stats.pacing_rate != 0).then_some(stats.pacing_rate),
-            "queue_delay_samples": done.delays.as_ref().map_or(0, Delays::count),
+            "queue_delay_samples": done.delays.as_ref().map_or(0, DelayHistogram::count),
             "samples_dropped": stats.samples_dropped, "departures_missed": done.departures_missed,
             "second_loop": done.rc3.as_ref().map(|rc3| json!({
                 "delivered_bytes": rc3.delivered_bytes, "sent_bytes": rc3.sent_bytes, "sent": rc3.sent, "arrived": rc3.arrived,

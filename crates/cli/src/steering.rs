@@ -3,7 +3,7 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
-use ccplane_datapath::Limits;
+use ccplane_datapath::OperatorLimits;
 use ccplane_lab::Contender;
 use ccplane_link::{AgentAddress, far_silence};
 use ccplane_units::Rate;
@@ -11,7 +11,7 @@ use clap::Args;
 
 use crate::attach::remote::{ask, may_be_silent, names};
 use crate::elsewhere::ElsewhereArgs;
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 
 /// What both commands take.
 #[derive(Args)]
@@ -40,13 +40,15 @@ pub enum Decides<'a> {
 
 impl SteerArgs {
     /// The owner's limits.
-    pub fn limits(&self) -> Result<Limits, Failure> {
+    pub fn limits(&self) -> Result<OperatorLimits, Failure> {
         if self.max_rate.is_some_and(|rate| rate.bytes_per_sec() == 0) {
             let text = "--max-rate 0 lets nothing through";
-            return Err(Failure::text(Kind::Usage, text).hint("without it there is no limit"));
+            return Err(
+                Failure::text(FailureKind::Usage, text).hint("without it there is no limit")
+            );
         }
-        let default = Limits::default();
-        Ok(Limits {
+        let default = OperatorLimits::default();
+        Ok(OperatorLimits {
             max_rate: self.max_rate.map_or(default.max_rate, Rate::bytes_per_sec),
             ..default
         })
@@ -54,12 +56,13 @@ impl SteerArgs {
 
     /// Who decides; an agent is asked whether it has the algorithm. The silence after which flows
     /// fall back is by the round trip to one on another host.
-    pub fn decides(&self, limits: &mut Limits) -> Result<Decides<'_>, Failure> {
+    pub fn decides(&self, limits: &mut OperatorLimits) -> Result<Decides<'_>, Failure> {
         match (&self.alg, self.elsewhere.agent()) {
             (Contender::Native { name }, None) => Ok(Decides::Native(name)),
             (Contender::Native { .. }, Some(_)) => {
                 let text = "an agent runs ccplane's algorithms, not the transport's own";
-                Err(Failure::text(Kind::Usage, text).hint("--agent or --alg native:NAME, not both"))
+                Err(Failure::text(FailureKind::Usage, text)
+                    .hint("--agent or --alg native:NAME, not both"))
             }
             (Contender::Ccplane { .. }, Some(address)) => {
                 may_be_silent(&address, self.elsewhere.silence)?;
@@ -78,7 +81,7 @@ impl SteerArgs {
 /// The address of a receiver; `example`: how one is written.
 pub fn resolve(text: &str, example: &str) -> Result<SocketAddr, Failure> {
     let bad = |why: &dyn std::fmt::Display| {
-        Failure::text(Kind::Usage, format!("`{text}` is no address: {why}")).hint(example)
+        Failure::text(FailureKind::Usage, format!("`{text}` is no address: {why}")).hint(example)
     };
     let mut found = text.to_socket_addrs().map_err(|why| bad(&why))?;
     found.next().ok_or_else(|| bad(&"the name has no address"))

@@ -13,14 +13,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use ccplane_transport::{Config, Native};
+use ccplane_transport::{Native, TransportConfig};
 use ccplane_udp::endpoint::LEAST;
-use ccplane_udp::{LARGEST, Options, Stamping, Tls, UdpError};
+use ccplane_udp::{LARGEST, Stamping, Tls, UdpError, UdpOptions};
 use ccplane_units::{Bytes, Duration};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 use crate::link_rate::LinkRate;
 use wire::Hash;
 
@@ -46,7 +46,7 @@ pub struct TransferArgs {
     /// Time stamps on packets, which tell the one-way queueing delay: of the sender's choice, and
     /// answered by any receiver.
     #[arg(long, value_name = "WHOSE", default_value = "auto")]
-    pub stamps: Stamps,
+    pub stamps: StampSource,
     /// Rate of this host's own link, or `auto` for what its driver says: stamps of packets that it
     /// handed over, or noticed, together are spread over what they take there.
     #[arg(long, value_name = "RATE")]
@@ -55,7 +55,7 @@ pub struct TransferArgs {
 
 /// Whose time stamps packets carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Stamps {
+pub enum StampSource {
     /// The kernel's, where the algorithm wants one-way delay.
     Auto,
     /// None: an algorithm that wants one-way delay has the round trip instead.
@@ -69,21 +69,21 @@ pub enum Stamps {
     Hardware,
 }
 
-impl Stamps {
+impl StampSource {
     /// Whether to put them on what is sent, by an algorithm that `wants` them or does not.
     pub fn on(self, wants: bool) -> bool {
         match self {
-            Stamps::Auto => wants,
-            Stamps::Off => false,
-            Stamps::User | Stamps::Software | Stamps::Hardware => true,
+            StampSource::Auto => wants,
+            StampSource::Off => false,
+            StampSource::User | StampSource::Software | StampSource::Hardware => true,
         }
     }
 
     fn stamping(self) -> Stamping {
         match self {
-            Stamps::Auto | Stamps::Software => Stamping::Software,
-            Stamps::Off | Stamps::User => Stamping::Off,
-            Stamps::Hardware => Stamping::Hardware,
+            StampSource::Auto | StampSource::Software => Stamping::Software,
+            StampSource::Off | StampSource::User => Stamping::Off,
+            StampSource::Hardware => Stamping::Hardware,
         }
     }
 }
@@ -96,8 +96,8 @@ impl TransferArgs {
         peer: Option<SocketAddr>,
         dscp: u8,
         tls: Tls,
-    ) -> Result<Options, Failure> {
-        let usage = |text: String| Failure::text(Kind::Usage, text);
+    ) -> Result<UdpOptions, Failure> {
+        let usage = |text: String| Failure::text(FailureKind::Usage, text);
         let mtu = u64::from(self.mtu);
         // Of IP and UDP.
         let headers = if local.is_ipv4() { 28 } else { 48 };
@@ -117,16 +117,16 @@ impl TransferArgs {
             .link_rate
             .map(|rate| rate.of(local, peer))
             .transpose()?;
-        Ok(Options {
+        Ok(UdpOptions {
             local,
             datagram: (mtu - headers) as usize,
             window: window as usize,
             tls: Some(tls),
             dscp,
-            config: Config {
+            config: TransportConfig {
                 idle_timeout: self.timeout,
                 open_retries: OPEN_RETRIES,
-                ..Config::default()
+                ..TransportConfig::default()
             },
             stamping: self.stamps.stamping(),
             link,
@@ -138,8 +138,8 @@ impl TransferArgs {
 /// What a socket cannot do this host cannot; anything else failed.
 pub fn failed(why: UdpError) -> Failure {
     let kind = match why {
-        UdpError::Stamps(_) => Kind::Unsupported,
-        _ => Kind::Failed,
+        UdpError::Stamps(_) => FailureKind::Unsupported,
+        _ => FailureKind::Failed,
     };
     Failure::new(kind, why)
 }
@@ -176,6 +176,6 @@ pub fn why_no_answer(peer: SocketAddr, trouble: Option<&io::Error>) -> Failure {
         Some(why) => format!("no answer from {peer}: {why}"),
         None => format!("no answer from {peer}"),
     };
-    Failure::text(Kind::Failed, text)
+    Failure::text(FailureKind::Failed, text)
         .hint("is `ccplane recv` running there, and as new as this one? does the path carry UDP in packets of --mtu?")
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use ccplane_agent::ccp_datapath;
-use ccplane_agent::{Agent, DatapathId, FlowInfo, Hosted};
+use ccplane_agent::{Agent, DatapathId, FlowInfo, HostedAlgorithm};
 use ccplane_lang as lang;
 use ccplane_units::Time;
-use ccplane_wire::{Command, Event, v1};
+use ccplane_wire::{WireCommand, WireEvent, v1};
 
 /// Why a program cannot be installed at a CCP datapath; `None` where it can.
 pub fn unsayable(program: &lang::Program) -> Option<String> {
@@ -18,34 +18,34 @@ pub fn unsayable(program: &lang::Program) -> Option<String> {
 /// are for other datapaths. The agent is used up by the trial.
 pub fn unsayable_of(mut agent: Agent) -> Vec<String> {
     const TRIAL: DatapathId = DatapathId(0);
-    let hosted: Vec<Arc<Hosted>> = agent.hosted().cloned().collect();
+    let hosted: Vec<Arc<HostedAlgorithm>> = agent.hosted().cloned().collect();
     let now = Time::from_micros(0);
     let datapath = ccp_datapath(0);
-    let lacks = |hosted: &Hosted| {
+    let lacks = |hosted: &HostedAlgorithm| {
         let missing = hosted.needs.missing_from(datapath.capabilities);
         missing.names().collect::<Vec<_>>().join(", ")
     };
     agent.handle(
         now,
         TRIAL,
-        Event::Ready {
+        WireEvent::Ready {
             datapath: datapath.clone(),
         },
     );
     // The number of the program that it sets.
-    let mut first = |flow: u64, hosted: &Hosted| {
+    let mut first = |flow: u64, hosted: &HostedAlgorithm| {
         while agent.poll().is_some() {}
         let info = FlowInfo {
             algorithm: hosted.name.to_string(),
             ..FlowInfo::default()
         };
-        agent.handle(now, TRIAL, Event::FlowOpened { flow, info });
+        agent.handle(now, TRIAL, WireEvent::FlowOpened { flow, info });
         std::iter::from_fn(|| agent.poll()).find_map(|(_, command)| match command {
-            Command::SetProgram { uid, .. } => Some(uid),
+            WireCommand::SetProgram { uid, .. } => Some(uid),
             _ => None,
         })
     };
-    let why = |(flow, hosted): (u64, &Arc<Hosted>)| {
+    let why = |(flow, hosted): (u64, &Arc<HostedAlgorithm>)| {
         let lacks = lacks(hosted);
         if !lacks.is_empty() {
             return Some(format!("{}: CCP's datapaths lack {lacks}", hosted.name));

@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use ccplane_emu::qdisc::LineSpec;
-use ccplane_emu::{Config, Emulator, LinkConfig};
+use ccplane_emu::{EmuConfig, Emulator, LinkConfig};
 use ccplane_host::Namespace;
-use ccplane_linux::{Observed, attached};
+use ccplane_linux::{PinnedView, attached};
 use ccplane_units::Rate;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{setsockopt, sockopt};
@@ -64,7 +64,7 @@ impl Attach {
             }
         }
         let _ = fs::remove_file(&path);
-        eventually("it attaches", || Observed::open(NAME).is_ok());
+        eventually("it attaches", || PinnedView::open(NAME).is_ok());
         process
     }
 
@@ -114,7 +114,7 @@ fn a_choice_that_cannot_be_made_is_refused_before_anything_is_registered() {
         output.stdout.is_empty(),
         "nothing was registered: {output:?}"
     );
-    assert!(Observed::open(NAME).is_err());
+    assert!(PinnedView::open(NAME).is_err());
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn the_agents_thread_steers_without_capabilities_and_the_end_removes_everything(
     }
     let _host = lock_host();
     let mut process = Attach::start();
-    let watch = Observed::open(NAME).expect("it is attached");
+    let watch = PinnedView::open(NAME).expect("it is attached");
     let agent = |threads: Vec<(String, u64)>| {
         threads
             .into_iter()
@@ -649,7 +649,7 @@ fn a_text_that_changes_comes_into_force_and_a_wrong_one_does_not() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("it starts");
-    eventually("it attaches", || Observed::open(TEXT).is_ok());
+    eventually("it attaches", || PinnedView::open(TEXT).is_ok());
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let mut stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
     setsockopt(&stream, sockopt::TcpCongestion, &OsString::from(TEXT)).expect("it is registered");
@@ -684,8 +684,8 @@ fn a_text_that_changes_comes_into_force_and_a_wrong_one_does_not() {
         "{said}"
     );
     let _ = fs::remove_file(&file);
-    assert!(Observed::open(TEXT).is_err(), "nothing is left");
-    assert!(Observed::open("ccp_reno").is_err(), "nor of the other");
+    assert!(PinnedView::open(TEXT).is_err(), "nothing is left");
+    assert!(PinnedView::open("ccp_reno").is_err(), "nor of the other");
 }
 
 /// Its process, what it registered and its file, gone however the test ends.
@@ -722,8 +722,8 @@ fn a_text_steers_while_its_process_stands_still_and_after_its_death() {
     ]);
     let process = command.stdout(Stdio::null()).spawn().expect("it starts");
     let process = Texts(process, TEXT, file);
-    eventually("it attaches", || Observed::open(TEXT).is_ok());
-    let watch = Observed::open(TEXT).expect("it is attached");
+    eventually("it attaches", || PinnedView::open(TEXT).is_ok());
+    let watch = PinnedView::open(TEXT).expect("it is attached");
     let threads = fs::read_dir(format!("/proc/{}/task", process.0.id())).expect("it runs");
     let names = threads
         .flatten()
@@ -739,10 +739,10 @@ fn a_text_steers_while_its_process_stands_still_and_after_its_death() {
         delay: ccplane_units::Duration::from_millis(10),
         ..LinkConfig::default()
     };
-    let config = Config {
+    let config = EmuConfig {
         forward: way(),
         reverse: way(),
-        ..Config::default()
+        ..EmuConfig::default()
     };
     let emulator = Emulator::start(config).expect("it starts");
     let address = emulator.receiver_addr().to_string();

@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ccplane_datapath::Limits;
+use ccplane_datapath::OperatorLimits;
 use ccplane_host::Namespace;
-use ccplane_linux::{Observed, attached};
+use ccplane_linux::{PinnedView, attached};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::Pid;
@@ -65,7 +65,7 @@ impl Attach {
                 process.0.0.try_wait().expect("our child").is_none(),
                 "attach ended"
             );
-            Observed::open(NAME).is_ok()
+            PinnedView::open(NAME).is_ok()
         });
         process
     }
@@ -173,9 +173,9 @@ fn an_agent_of_another_user_steers_and_after_its_death_the_next_one_takes_the_fl
         [NAME],
         "of the agent's two algorithms the one that was asked for"
     );
-    let watch = Observed::open(NAME).expect("it is attached");
+    let watch = PinnedView::open(NAME).expect("it is attached");
     let mut pair = Pair::new();
-    let steered = |watch: &Observed| watch.flows().any(|flow| flow.owned && !flow.fallback);
+    let steered = |watch: &PinnedView| watch.flows().any(|flow| flow.owned && !flow.fallback);
     eventually("the agent steers", || {
         pair.exchange();
         watch.counters().reports > 10 && steered(&watch)
@@ -503,10 +503,10 @@ fn a_ccp_agent_steers_and_after_its_death_the_next_one_hears_of_the_flows() {
     let agent = CcpAgent::start(&socket);
     let address = format!("ccp:{}", socket.display());
     let attach = Attach::start(&["--agent", &address, "--alg", "reno"]);
-    let watch = Observed::open(NAME).expect("it is attached");
+    let watch = PinnedView::open(NAME).expect("it is attached");
     let mut pair = Pair::new();
     // The window is in force, in whole segments.
-    let steered = |watch: &Observed| {
+    let steered = |watch: &PinnedView| {
         watch.flows().any(|flow| {
             flow.owned
                 && !flow.fallback
@@ -552,7 +552,7 @@ fn an_agent_that_answers_as_portus_0_6_steers() {
         "--alg",
         "reno",
     ]);
-    let watch = Observed::open(NAME).expect("it is attached");
+    let watch = PinnedView::open(NAME).expect("it is attached");
     let mut pair = Pair::new();
     eventually("the agent steers", || {
         pair.exchange();
@@ -653,9 +653,9 @@ fn an_algorithm_written_for_portus_steers_kernel_tcp_unchanged() {
     let first = agent();
     let address = format!("ccp:{}", socket.display());
     let attach = Attach::start(&["--agent", &address, "--alg", "reno"]);
-    let watch = Observed::open(NAME).expect("it is attached");
+    let watch = PinnedView::open(NAME).expect("it is attached");
     let mut pair = Pair::new();
-    let steered = |watch: &Observed| watch.flows().any(|flow| flow.owned && !flow.fallback);
+    let steered = |watch: &PinnedView| watch.flows().any(|flow| flow.owned && !flow.fallback);
     eventually("portus steers", || {
         pair.exchange();
         watch.counters().reports > 10 && steered(&watch)
@@ -818,7 +818,7 @@ fn an_agent_on_another_host_steers_and_a_cut_or_its_death_costs_flows_their_time
     let link = Link::new();
     let first = link.agent(4700);
     let attach = link.attach();
-    let watch = Observed::open(NAME).expect("it is attached");
+    let watch = PinnedView::open(NAME).expect("it is attached");
     let mut pair = link.here.run(Pair::new).expect("inside");
     let steered = || watch.flows().any(|flow| flow.owned && !flow.fallback);
     let fallen = || watch.flows().any(|flow| flow.fallback);
@@ -848,7 +848,7 @@ fn an_agent_on_another_host_steers_and_a_cut_or_its_death_costs_flows_their_time
     // only it can steer.
     let takes_over = |gone: Process, what: &str, pair: &mut Pair| {
         drop(gone);
-        let due = Instant::now() + 4 * Limits::default().fallback_after.to_std();
+        let due = Instant::now() + 4 * OperatorLimits::default().fallback_after.to_std();
         while Instant::now() < due {
             pair.exchange();
         }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use ccplane::agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
 use ccplane::{AlgorithmDoc, Registry};
-use ccplane_linux::Observed;
+use ccplane_linux::PinnedView;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::Pid;
@@ -104,7 +104,7 @@ fn a_hung_callback_silences_the_watchdog_and_does_not_keep_the_process() {
         seen > 3
     });
 
-    let watch = Observed::open(NAME).expect("it is attached");
+    let watch = PinnedView::open(NAME).expect("it is attached");
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
     setsockopt(&stream, sockopt::TcpCongestion, &OsString::from(NAME)).expect("it is registered");

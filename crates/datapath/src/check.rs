@@ -10,14 +10,14 @@ use crate::program::Facts;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckError {
     /// Location of the error.
-    pub place: Place,
+    pub place: CodeLocation,
     /// The error.
     pub reason: Reason,
 }
 
 /// Location of an error in a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum CodeLocation {
     /// The program as a whole.
     Program,
     /// The clause with this index.
@@ -67,10 +67,10 @@ pub enum Reason {
 impl fmt::Display for CheckError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.place {
-            Place::Program => f.write_str("the program ")?,
-            Place::Clause(n) => write!(f, "clause {n} ")?,
-            Place::Instr(n) => write!(f, "instruction {n} ")?,
-            Place::Var(n) => write!(f, "variable {n} ")?,
+            CodeLocation::Program => f.write_str("the program ")?,
+            CodeLocation::Clause(n) => write!(f, "clause {n} ")?,
+            CodeLocation::Instr(n) => write!(f, "instruction {n} ")?,
+            CodeLocation::Var(n) => write!(f, "variable {n} ")?,
         }
         match self.reason {
             Reason::TooManyInstrs => write!(
@@ -132,7 +132,7 @@ pub(crate) fn check(
 ) -> Result<Facts, CheckError> {
     let program = |reason| {
         Err(CheckError {
-            place: Place::Program,
+            place: CodeLocation::Program,
             reason,
         })
     };
@@ -147,7 +147,7 @@ pub(crate) fn check(
     }
     if let Some(late) = (1..vars.len()).find(|&n| order(vars[n].kind) < order(vars[n - 1].kind)) {
         return Err(CheckError {
-            place: Place::Var(late),
+            place: CodeLocation::Var(late),
             reason: Reason::VarOrder,
         });
     }
@@ -161,7 +161,7 @@ pub(crate) fn check(
     let mut end = 0;
     for (n, clause) in clauses.iter().enumerate() {
         let at = |reason| CheckError {
-            place: Place::Clause(n),
+            place: CodeLocation::Clause(n),
             reason,
         };
         let [start, body, next] =
@@ -170,9 +170,9 @@ pub(crate) fn check(
             return Err(at(Reason::ClauseRange));
         }
         checker.clause = n;
-        let written = checker.range(start, body, Part::Guard)?;
+        let written = checker.range(start, body, ProgramPart::Guard)?;
         checker.read(clause.flag, written).map_err(at)?;
-        checker.range(body, next, Part::Body)?;
+        checker.range(body, next, ProgramPart::Body)?;
         if checker.facts.waiting_clauses >> n & 1 == 1 {
             checker.facts.waiting_instrs += clause.body_start - clause.guard_start;
         }
@@ -180,7 +180,7 @@ pub(crate) fn check(
     }
     if end != instrs.len() {
         return Err(CheckError {
-            place: Place::Instr(end),
+            place: CodeLocation::Instr(end),
             reason: Reason::Unreachable,
         });
     }
@@ -196,7 +196,7 @@ fn order(kind: VarKind) -> u8 {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum ProgramPart {
     Guard,
     Body,
 }
@@ -215,7 +215,7 @@ struct Checker<'a> {
 impl Checker<'_> {
     /// Checks the straight-line code `start..end`; returns the temporaries written on every path to
     /// its end.
-    fn range(&mut self, start: usize, end: usize, part: Part) -> Result<u128, CheckError> {
+    fn range(&mut self, start: usize, end: usize, part: ProgramPart) -> Result<u128, CheckError> {
         // All jumps go forward, so one pass suffices: `landing[n]` is the set of temporaries that
         // every skip to n had written.
         let mut landing = [u128::MAX; MAX_INSTRS + 1];
@@ -225,7 +225,7 @@ impl Checker<'_> {
             let target = self
                 .instr(n, end, part, &mut written)
                 .map_err(|reason| CheckError {
-                    place: Place::Instr(n),
+                    place: CodeLocation::Instr(n),
                     reason,
                 })?;
             if let Some(target) = target {
@@ -241,7 +241,7 @@ impl Checker<'_> {
         &mut self,
         n: usize,
         end: usize,
-        part: Part,
+        part: ProgramPart,
         written: &mut u128,
     ) -> Result<Option<usize>, Reason> {
         let instr = self.instrs[n];
@@ -266,7 +266,7 @@ impl Checker<'_> {
         match instr.op {
             Op::MulRatio | Op::Ewma if ratio(instr.imm).1 == 0 => Err(Reason::ZeroDenominator),
             Op::Ewma if ratio(instr.imm).0 > ratio(instr.imm).1 => Err(Reason::WeightAboveOne),
-            Op::After if part == Part::Body => Err(Reason::AfterInBody),
+            Op::After if part == ProgramPart::Body => Err(Reason::AfterInBody),
             Op::After => {
                 self.facts.waiting_clauses |= 1 << self.clause;
                 self.facts.reads |= bit(reg::MICROS);
@@ -299,14 +299,14 @@ impl Checker<'_> {
     }
 
     /// Checks that code in `part` may write `register`.
-    fn write(&mut self, register: u8, part: Part) -> Result<(), Reason> {
+    fn write(&mut self, register: u8, part: ProgramPart) -> Result<(), Reason> {
         match register {
             reg::TEMPS..reg::TEMPS_END => {}
             reg::SIGNALS..reg::SIGNALS_END | reg::ONE => return Err(Reason::ReadOnly(register)),
             reg::MICROS..reg::ONE => {}
             _ => self.variable(register)?,
         }
-        if part == Part::Guard && !(reg::TEMPS..reg::TEMPS_END).contains(&register) {
+        if part == ProgramPart::Guard && !(reg::TEMPS..reg::TEMPS_END).contains(&register) {
             return Err(Reason::ImpureGuard(register));
         }
         self.facts.writes |= bit(register);

@@ -5,16 +5,16 @@ use ccplane_units::{Duration, Time};
 
 /// Settable clock that runs at the speed of the transport's clock.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock {
+pub(crate) struct ProgramClock {
     /// Time at which it showed 0, in ns modulo 2^64. It may precede the epoch of the transport's
     /// clock.
     zero: u64,
 }
 
-impl Clock {
+impl ProgramClock {
     /// Creates a clock that shows 0 at `now`.
-    pub fn starting(now: Time) -> Clock {
-        Clock {
+    pub fn starting(now: Time) -> ProgramClock {
+        ProgramClock {
             zero: now.as_nanos(),
         }
     }
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn shows_what_it_was_set_to_and_counts_on() {
-        let mut clock = Clock::starting(Time::from_micros(50));
+        let mut clock = ProgramClock::starting(Time::from_micros(50));
         assert_eq!(clock.micros(Time::from_micros(57)), 7);
         // Set to more than the transport's clock shows.
         clock.set(Time::from_micros(60), 1_000_000);
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn exceeds_a_threshold_one_microsecond_after_it_shows_it() {
-        let clock = Clock::starting(Time::from_nanos(300));
+        let clock = ProgramClock::starting(Time::from_nanos(300));
         let at = clock.exceeds(10, Time::from_nanos(300));
         assert_eq!(at, Time::from_nanos(300 + 11_000));
         assert_eq!(
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn stands_still_when_the_transports_clock_goes_back() {
-        let clock = Clock::starting(Time::from_micros(50));
+        let clock = ProgramClock::starting(Time::from_micros(50));
         assert_eq!(clock.micros(Time::from_micros(20)), 0);
     }
 }

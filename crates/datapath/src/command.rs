@@ -26,14 +26,14 @@ pub enum Command<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Update {
     /// The target.
-    pub target: Target,
+    pub target: CommandTarget,
     /// Value in the unit of the target.
     pub value: u64,
 }
 
 /// Target that an agent may set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum CommandTarget {
     /// Variable of the program with this index, which must be a control variable.
     Var(u8),
     /// Congestion window, bytes; 0 leaves it unchanged.
@@ -49,7 +49,7 @@ pub enum Target {
 /// Reason why a datapath refused a command. The flow continues unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Refused {
+pub enum CommandError {
     /// No program with this number is installed.
     UnknownProgram {
         /// Number in the command.
@@ -59,7 +59,7 @@ pub enum Refused {
     /// set.
     BadTarget {
         /// Target in the command.
-        target: Target,
+        target: CommandTarget,
         /// Number of variables of the program.
         vars: u8,
     },
@@ -83,52 +83,52 @@ pub enum Refused {
     Invalid(CheckError),
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refused::UnknownProgram { uid } => {
+            CommandError::UnknownProgram { uid } => {
                 write!(f, "program {uid} is not installed here; install it first")
             }
-            Refused::BadTarget {
-                target: Target::Var(index),
+            CommandError::BadTarget {
+                target: CommandTarget::Var(index),
                 vars,
             } => write!(
                 f,
                 "variable {index} cannot be set: the program has {vars} variables, and only its control variables are an agent's to set"
             ),
-            Refused::BadTarget { target, .. } => write!(f, "{target:?} cannot be set"),
-            Refused::NoProgram => f.write_str(
+            CommandError::BadTarget { target, .. } => write!(f, "{target:?} cannot be set"),
+            CommandError::NoProgram => f.write_str(
                 "the flow runs no program whose variables could be set; set a program first",
             ),
-            Refused::TableFull { places } => {
+            CommandError::TableFull { places } => {
                 write!(
                     f,
                     "all {places} places for programs are taken; remove one that no flow runs"
                 )
             }
-            Refused::TooManyVars { has, room } => {
+            CommandError::TooManyVars { has, room } => {
                 write!(
                     f,
                     "the program has {has} variables, a flow here has room for {room}"
                 )
             }
-            Refused::Missing(missing) => {
+            CommandError::Missing(missing) => {
                 f.write_str("the program needs what this datapath lacks:")?;
                 for (n, name) in missing.names().enumerate() {
                     write!(f, "{} {name}", if n == 0 { "" } else { "," })?;
                 }
                 Ok(())
             }
-            Refused::Invalid(error) => error.fmt(f),
+            CommandError::Invalid(error) => error.fmt(f),
         }
     }
 }
 
 // The message of an invalid program is the whole message: it has no other source.
-impl core::error::Error for Refused {}
+impl core::error::Error for CommandError {}
 
-impl From<CheckError> for Refused {
-    fn from(error: CheckError) -> Refused {
-        Refused::Invalid(error)
+impl From<CheckError> for CommandError {
+    fn from(error: CheckError) -> CommandError {
+        CommandError::Invalid(error)
     }
 }

@@ -6,7 +6,7 @@
 
 use ccplane_units::{Duration, Time};
 
-use crate::outcome::Controls;
+use crate::outcome::RequestedControls;
 use crate::signals::{Signals, Transport};
 
 /// Segment size in bytes if a datapath does not report one: a full Ethernet frame with TCP
@@ -38,11 +38,11 @@ pub(crate) struct Fallback {
     rate: u64,
     /// Time of the last reaction to congestion.
     answered: Time,
-    phase: Phase,
+    phase: FallbackPhase,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum FallbackPhase {
     /// The fallback has just started.
     Fresh,
     /// Slow start or congestion avoidance.
@@ -63,24 +63,24 @@ impl Fallback {
             before: (0, 0),
             rate: 0,
             answered: Time::ZERO,
-            phase: Phase::Fresh,
+            phase: FallbackPhase::Fresh,
         }
     }
 
     /// Handles one ACK or timeout.
     #[cold]
-    pub fn step(&mut self, transport: &Transport, signals: &Signals) -> Controls {
+    pub fn step(&mut self, transport: &Transport, signals: &Signals) -> RequestedControls {
         let mss = if signals.mss == 0 {
             DEFAULT_MSS
         } else {
             signals.mss
         };
-        let Controls {
+        let RequestedControls {
             cwnd,
             rate,
             ssthresh,
-        } = Controls::of(transport);
-        let (cwnd, ssthresh) = if self.phase == Phase::Fresh {
+        } = RequestedControls::of(transport);
+        let (cwnd, ssthresh) = if self.phase == FallbackPhase::Fresh {
             self.rate = rate;
             self.take_over(transport, signals)
         } else {
@@ -94,13 +94,13 @@ impl Fallback {
             self.timeout(cwnd, ssthresh, mss)
         } else {
             self.advance(transport.now, signals);
-            if congested && matches!(self.phase, Phase::Open) {
+            if congested && matches!(self.phase, FallbackPhase::Open) {
                 self.reduce(transport.now, cwnd, ssthresh, mss)
             } else {
                 (self.grow(cwnd, ssthresh, mss, signals), ssthresh)
             }
         };
-        Controls {
+        RequestedControls {
             cwnd,
             rate: pacing(rate, cwnd, ssthresh, signals.srtt_us),
             ssthresh,
@@ -126,9 +126,9 @@ impl Fallback {
         } = transport;
         self.answered = now;
         self.phase = if signals.in_recovery != 0 {
-            Phase::Recovery
+            FallbackPhase::Recovery
         } else {
-            Phase::Open
+            FallbackPhase::Open
         };
         let unknown = ssthresh == u64::MAX && cwnd > self.initial_cwnd;
         (cwnd, if unknown { cwnd } else { ssthresh })
@@ -145,11 +145,13 @@ impl Fallback {
         let since = now.since(self.answered);
         let recovering = signals.in_recovery != 0;
         self.phase = match self.phase {
-            Phase::Recovery if since >= round_trip * 2 || (!recovering && since >= round_trip) => {
-                Phase::Open
+            FallbackPhase::Recovery
+                if since >= round_trip * 2 || (!recovering && since >= round_trip) =>
+            {
+                FallbackPhase::Open
             }
-            Phase::Timeout if signals.bytes_acked > 0 => Phase::Restart,
-            Phase::Restart if !recovering => Phase::Open,
+            FallbackPhase::Timeout if signals.bytes_acked > 0 => FallbackPhase::Restart,
+            FallbackPhase::Restart if !recovering => FallbackPhase::Open,
             phase => phase,
         };
     }
@@ -160,7 +162,7 @@ impl Fallback {
     fn reduce(&mut self, now: Time, cwnd: u64, ssthresh: u64, mss: u64) -> (u64, u64) {
         self.before = (cwnd, ssthresh);
         self.acked = 0;
-        self.phase = Phase::Recovery;
+        self.phase = FallbackPhase::Recovery;
         self.answered = now;
         let half = half_of(cwnd, mss);
         (half, half)
@@ -169,9 +171,9 @@ impl Fallback {
     /// Handles a retransmission timeout: one segment, then slow start to half the window (RFC 5681
     /// section 3.1). A further timeout before any progress leaves the threshold unchanged.
     fn timeout(&mut self, cwnd: u64, ssthresh: u64, mss: u64) -> (u64, u64) {
-        let first = self.phase != Phase::Timeout;
+        let first = self.phase != FallbackPhase::Timeout;
         self.acked = 0;
-        self.phase = Phase::Timeout;
+        self.phase = FallbackPhase::Timeout;
         if first {
             self.before = (cwnd, ssthresh);
         }
@@ -181,7 +183,7 @@ impl Fallback {
     /// Undoes a spurious reduction (RFC 4015).
     fn undo(&mut self, cwnd: u64, ssthresh: u64) -> (u64, u64) {
         let (cwnd_before, ssthresh_before) = core::mem::take(&mut self.before);
-        self.phase = Phase::Open;
+        self.phase = FallbackPhase::Open;
         (cwnd.max(cwnd_before), ssthresh.max(ssthresh_before))
     }
 
@@ -189,13 +191,13 @@ impl Fallback {
     /// the application rather than the window limits sending (RFC 9002 section 7.8).
     fn grow(&mut self, cwnd: u64, ssthresh: u64, mss: u64, signals: &Signals) -> u64 {
         let limited_by_window = signals.cwnd_limited != 0 || signals.app_limited == 0;
-        let repairing = self.phase == Phase::Recovery
-            || (self.phase == Phase::Open && signals.in_recovery != 0);
+        let repairing = self.phase == FallbackPhase::Recovery
+            || (self.phase == FallbackPhase::Open && signals.in_recovery != 0);
         if repairing || !limited_by_window {
             return cwnd;
         }
         if cwnd < ssthresh {
-            let limit = if self.phase == Phase::Open {
+            let limit = if self.phase == FallbackPhase::Open {
                 SLOW_START_LIMIT
             } else {
                 1
@@ -239,7 +241,7 @@ mod tests {
 
     const MSS: u64 = 1_000;
 
-    fn transport(controls: Controls, ms: u64) -> Transport {
+    fn transport(controls: RequestedControls, ms: u64) -> Transport {
         Transport {
             cwnd: controls.cwnd,
             rate: controls.rate,
@@ -248,8 +250,8 @@ mod tests {
         }
     }
 
-    fn controls(cwnd: u64, ssthresh: u64) -> Controls {
-        Controls {
+    fn controls(cwnd: u64, ssthresh: u64) -> RequestedControls {
+        RequestedControls {
             cwnd,
             rate: 0,
             ssthresh,

@@ -4,16 +4,16 @@
 use ccplane_units::{Duration, Time};
 
 use crate::bytecode::{VarKind, reg};
-use crate::clock::Clock;
-use crate::command::{Command, Refused, Target, Update};
+use crate::clock::ProgramClock;
+use crate::command::{Command, CommandError, CommandTarget, Update};
 use crate::fallback::Fallback;
 use crate::interpreter::{self, Registers};
 use crate::last::LastState;
-use crate::lower::{self, Code, LARGE, SMALL, place};
-use crate::outcome::{Controls, Outcome, Urgency};
+use crate::lower::{self, LARGE, LoweredCode, SMALL, place};
+use crate::outcome::{Outcome, RequestedControls, Urgency};
 use crate::program::Program;
-use crate::signals::{Signals, Source, Transport};
-use crate::table::{Compat, Installed, Limits, ProgramTable, SlotRef};
+use crate::signals::{SignalSource, Signals, Transport};
+use crate::table::{Compat, InstalledProgram, OperatorLimits, ProgramTable, SlotRef};
 
 /// Minimum time between two runs by timer without an ACK in between. A program such as `(when (>
 /// Micros 0) (report) (:= Micros 0))` would otherwise keep a CPU busy with an idle flow. A longer
@@ -39,7 +39,7 @@ pub struct Flow<const V: usize = 16> {
     /// The agent has released the flow, until it sets a program.
     released: bool,
     /// `Micros`.
-    clock: Clock,
+    clock: ProgramClock,
     /// Time at which the next guard that waits for `Micros` becomes true.
     timer: Time,
     /// Time at which the agent times out, as of the last check.
@@ -75,7 +75,7 @@ impl<const V: usize> Flow<V> {
             staged: false,
             silent: false,
             released: false,
-            clock: Clock::starting(now),
+            clock: ProgramClock::starting(now),
             timer: Time::MAX,
             fallback_at: now,
             opened: now,
@@ -95,7 +95,7 @@ impl<const V: usize> Flow<V> {
         signals: &Signals,
         programs: &ProgramTable<P>,
     ) -> Outcome {
-        let mut wanted = Controls::of(transport);
+        let mut wanted = RequestedControls::of(transport);
         let program = self.begin(transport, programs, &mut wanted);
         if let Some(installed) = program {
             let urgent = signals.lost_pkts_sample | signals.was_timeout | signals.undone != 0;
@@ -104,7 +104,7 @@ impl<const V: usize> Flow<V> {
             } else {
                 Urgency::Normal
             };
-            let run = Run {
+            let run = ProgramRun {
                 now: transport.now,
                 compat: programs.compat(),
                 urgency,
@@ -131,7 +131,7 @@ impl<const V: usize> Flow<V> {
         programs: &ProgramTable<P>,
     ) -> Outcome {
         let now = transport.now;
-        let mut wanted = Controls::of(transport);
+        let mut wanted = RequestedControls::of(transport);
         let staged = self.staged;
         let program = self.begin(transport, programs, &mut wanted);
         if let Some(installed) = program
@@ -140,7 +140,7 @@ impl<const V: usize> Flow<V> {
             let due = has_come(self.timer, now);
             if due || (staged && self.look_ahead(installed, now, wanted)) {
                 let last = self.last;
-                let run = Run {
+                let run = ProgramRun {
                     now,
                     compat: programs.compat(),
                     urgency: Urgency::Normal,
@@ -150,7 +150,7 @@ impl<const V: usize> Flow<V> {
             }
         }
         if self.silent {
-            wanted = Controls::of(transport);
+            wanted = RequestedControls::of(transport);
         }
         self.outcome(transport, wanted, &programs.limits)
     }
@@ -175,10 +175,12 @@ impl<const V: usize> Flow<V> {
         now: Time,
         command: &Command<'_>,
         programs: &ProgramTable<P>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), CommandError> {
         let updates = match *command {
             Command::SetProgram { uid, updates } => {
-                let (slot, program) = programs.find(uid).ok_or(Refused::UnknownProgram { uid })?;
+                let (slot, program) = programs
+                    .find(uid)
+                    .ok_or(CommandError::UnknownProgram { uid })?;
                 Self::fits(program)?;
                 allowed(updates, Some(program))?;
                 if programs.compat() == Compat::Libccp {
@@ -205,15 +207,15 @@ impl<const V: usize> Flow<V> {
         for &Update { target, value } in updates {
             match target {
                 // No code reads a control variable before the next call, so it is set immediately.
-                Target::Var(index) => {
+                CommandTarget::Var(index) => {
                     if let Some(var) = self.vars.get_mut(usize::from(index)) {
                         *var = value;
                     }
                 }
-                Target::Cwnd => self.pending.cwnd = value,
-                Target::Rate => self.pending.rate = value,
-                Target::Ssthresh => self.pending.ssthresh = value,
-                Target::Micros => self.pending.micros = Some(value),
+                CommandTarget::Cwnd => self.pending.cwnd = value,
+                CommandTarget::Rate => self.pending.rate = value,
+                CommandTarget::Ssthresh => self.pending.ssthresh = value,
+                CommandTarget::Micros => self.pending.micros = Some(value),
             }
         }
         self.pending.since = match programs.compat() {
@@ -239,7 +241,7 @@ impl<const V: usize> Flow<V> {
     /// none.
     pub fn report_queued<const P: usize>(&mut self, programs: &ProgramTable<P>) {
         self.report = None;
-        if let Some(Installed { program, .. }) = self.current(programs) {
+        if let Some(InstalledProgram { program, .. }) = self.current(programs) {
             reset_volatiles(program, &mut self.vars);
         }
     }
@@ -278,8 +280,8 @@ impl<const V: usize> Flow<V> {
         &mut self,
         transport: &Transport,
         programs: &'a ProgramTable<P>,
-        wanted: &mut Controls,
-    ) -> Option<&'a Installed> {
+        wanted: &mut RequestedControls,
+    ) -> Option<&'a InstalledProgram> {
         let mut program = self.current(programs);
         // A heartbeat can only postpone the timeout: before it, with a program to run, there is
         // nothing to check.
@@ -299,8 +301,8 @@ impl<const V: usize> Flow<V> {
         &mut self,
         now: Time,
         programs: &'a ProgramTable<P>,
-        wanted: &mut Controls,
-    ) -> Option<&'a Installed> {
+        wanted: &mut RequestedControls,
+    ) -> Option<&'a InstalledProgram> {
         self.relocate(programs);
         let program = self.current(programs);
         let heard = programs.last_heartbeat().unwrap_or(self.opened);
@@ -322,7 +324,7 @@ impl<const V: usize> Flow<V> {
     }
 
     #[cold]
-    fn take_staged(&mut self, now: Time, wanted: &mut Controls) {
+    fn take_staged(&mut self, now: Time, wanted: &mut RequestedControls) {
         let pending = core::mem::take(&mut self.pending);
         self.staged = false;
         if let Some(micros) = pending.micros {
@@ -335,16 +337,16 @@ impl<const V: usize> Flow<V> {
     #[inline(always)]
     fn run<const N: usize>(
         &mut self,
-        installed: &Installed,
-        signals: &impl Source,
-        Run {
+        installed: &InstalledProgram,
+        signals: &impl SignalSource,
+        ProgramRun {
             now,
             compat,
             urgency,
-        }: Run,
-        wanted: &mut Controls,
+        }: ProgramRun,
+        wanted: &mut RequestedControls,
     ) {
-        let Installed { program, code } = installed;
+        let InstalledProgram { program, code } = installed;
         let mut registers = Registers([0; N]);
         self.load(&mut registers, signals, now, *wanted, installed);
         let micros = registers.get(MICROS);
@@ -385,7 +387,7 @@ impl<const V: usize> Flow<V> {
     fn report_or_reset<const N: usize>(
         &mut self,
         program: &Program,
-        code: &Code,
+        code: &LoweredCode,
         registers: &mut Registers<N>,
         urgency: Urgency,
     ) -> u64 {
@@ -402,8 +404,13 @@ impl<const V: usize> Flow<V> {
     }
 
     /// Sets the timer after an update without an ACK. Returns true if a guard is already true.
-    fn look_ahead(&mut self, installed: &Installed, now: Time, wanted: Controls) -> bool {
-        let Installed { program, code } = installed;
+    fn look_ahead(
+        &mut self,
+        installed: &InstalledProgram,
+        now: Time,
+        wanted: RequestedControls,
+    ) -> bool {
+        let InstalledProgram { program, code } = installed;
         if !program.uses_timers() {
             return false;
         }
@@ -420,7 +427,7 @@ impl<const V: usize> Flow<V> {
     fn keep_state<const N: usize>(
         &mut self,
         registers: &Registers<N>,
-        Installed { program, code }: &Installed,
+        InstalledProgram { program, code }: &InstalledProgram,
     ) {
         if let Some(plain) = registers.0.first_chunk() {
             self.last.keep(plain);
@@ -441,10 +448,10 @@ impl<const V: usize> Flow<V> {
     fn load<const N: usize>(
         &self,
         registers: &mut Registers<N>,
-        signals: &impl Source,
+        signals: &impl SignalSource,
         now: Time,
-        wanted: Controls,
-        Installed { program, code }: &Installed,
+        wanted: RequestedControls,
+        InstalledProgram { program, code }: &InstalledProgram,
     ) {
         if let Some(first) = registers.0.first_chunk_mut() {
             *first = signals.plain();
@@ -481,7 +488,12 @@ impl<const V: usize> Flow<V> {
     }
 
     #[inline(always)]
-    fn outcome(&self, transport: &Transport, wanted: Controls, limits: &Limits) -> Outcome {
+    fn outcome(
+        &self,
+        transport: &Transport,
+        wanted: RequestedControls,
+        limits: &OperatorLimits,
+    ) -> Outcome {
         Outcome {
             report: self.report,
             fallback: self.silent,
@@ -491,7 +503,10 @@ impl<const V: usize> Flow<V> {
 
     /// Returns the program, if it is still in the slot where the flow found it.
     #[inline(always)]
-    fn current<'a, const P: usize>(&self, programs: &'a ProgramTable<P>) -> Option<&'a Installed> {
+    fn current<'a, const P: usize>(
+        &self,
+        programs: &'a ProgramTable<P>,
+    ) -> Option<&'a InstalledProgram> {
         programs.at(self.program)
     }
 
@@ -537,30 +552,30 @@ impl<const V: usize> Flow<V> {
         self.pending.micros = Some(0);
     }
 
-    fn fits(program: &Program) -> Result<(), Refused> {
+    fn fits(program: &Program) -> Result<(), CommandError> {
         let has = program.vars().len();
         if has > V {
-            Err(Refused::TooManyVars { has, room: V })
+            Err(CommandError::TooManyVars { has, room: V })
         } else {
             Ok(())
         }
     }
 }
 
-struct Run {
+struct ProgramRun {
     now: Time,
     compat: Compat,
     urgency: Urgency,
 }
 
 /// Checks that an agent may set the targets.
-fn allowed(updates: &[Update], program: Option<&Program>) -> Result<(), Refused> {
+fn allowed(updates: &[Update], program: Option<&Program>) -> Result<(), CommandError> {
     for &Update { target, .. } in updates {
-        if let Target::Var(index) = target {
-            let vars = program.ok_or(Refused::NoProgram)?.vars();
+        if let CommandTarget::Var(index) = target {
+            let vars = program.ok_or(CommandError::NoProgram)?.vars();
             let control = |var: &crate::Var| var.kind == VarKind::Control;
             if !vars.get(usize::from(index)).is_some_and(control) {
-                return Err(Refused::BadTarget {
+                return Err(CommandError::BadTarget {
                     target,
                     vars: vars.len() as u8,
                 });

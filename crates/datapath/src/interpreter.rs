@@ -2,7 +2,7 @@
 
 use crate::bytecode::reg;
 use crate::check::ratio;
-use crate::lower::{Code, Kind, LARGE, Step, place};
+use crate::lower::{Kind, LARGE, LoweredCode, LoweredStep, place};
 use crate::program::Program;
 
 /// Register file, numbered as in the lowered program; `N` is a power of two.
@@ -32,7 +32,7 @@ pub(crate) struct Trace {
 /// Runs the clauses in order, up to the first whose guard is true and whose body does not fall
 /// through.
 #[inline(never)]
-pub(crate) fn run<const N: usize>(code: &Code, registers: &mut Registers<N>) -> Trace {
+pub(crate) fn run<const N: usize>(code: &LoweredCode, registers: &mut Registers<N>) -> Trace {
     let mut trace = Trace {
         faults: 0,
         waits_for: u64::MAX,
@@ -58,7 +58,10 @@ pub(crate) struct Ahead {
 /// keep its flow's timer busy.
 #[cold]
 #[inline(never)]
-pub(crate) fn look_ahead<const N: usize>(code: &Code, registers: &mut Registers<N>) -> Ahead {
+pub(crate) fn look_ahead<const N: usize>(
+    code: &LoweredCode,
+    registers: &mut Registers<N>,
+) -> Ahead {
     let mut trace = Trace {
         faults: 0,
         waits_for: u64::MAX,
@@ -78,7 +81,7 @@ pub(crate) fn look_ahead<const N: usize>(code: &Code, registers: &mut Registers<
 /// value.
 #[inline(always)]
 fn steps<const N: usize, const GUARD: bool>(
-    steps: &[Step],
+    steps: &[LoweredStep],
     mut next: usize,
     registers: &mut Registers<N>,
     trace: &mut Trace,
@@ -200,7 +203,7 @@ const CONTINUE: u8 = place(reg::SHOULD_CONTINUE);
 /// of other back ends. Temporaries and [`reg::SHOULD_CONTINUE`] are undefined afterwards.
 #[doc(hidden)]
 pub fn interpret(program: &Program, registers: &mut [u64; 128]) -> u32 {
-    let code = Code::new(program, false);
+    let code = LoweredCode::new(program, false);
     let mut file = Registers([0; LARGE]);
     let variables = usize::from(reg::VARS)..usize::from(reg::VARS) + program.vars().len();
     let both = || {

@@ -1,7 +1,7 @@
 //! State from a flow's last ACK, for programs that also run without an ACK.
 
 use crate::INFINITY;
-use crate::signals::{Plain, Source, Stamped};
+use crate::signals::{Plain, SignalSource, StampSignals};
 
 /// Signals that describe a state rather than an event. Packed, because it is written at every ACK:
 /// the flow's hot state then takes four cache lines instead of five, and cache misses dominate the
@@ -44,7 +44,7 @@ impl LastState {
     }
 
     /// Stores the state among the signals from stamps.
-    pub fn keep_stamped(&mut self, &[_, _, min_owd, min_rtt, ..]: &Stamped) {
+    pub fn keep_stamped(&mut self, &[_, _, min_owd, min_rtt, ..]: &StampSignals) {
         self.delays = [min_owd, min_rtt].map(|delay| delay.min(INFINITY) as u32);
     }
 
@@ -55,7 +55,7 @@ impl LastState {
 }
 
 /// The stored state without events.
-impl Source for LastState {
+impl SignalSource for LastState {
     fn plain(&self) -> Plain {
         let mut signals = Plain::default();
         signals[8..14].copy_from_slice(&self.amounts[..6]);
@@ -67,7 +67,7 @@ impl Source for LastState {
     }
 
     /// The age of the last stamps is unknown here, so the queueing delay is not valid.
-    fn stamped(&self) -> Stamped {
+    fn stamped(&self) -> StampSignals {
         let [min_owd, min_rtt] = self.delays.map(u64::from);
         [INFINITY, INFINITY, min_owd, min_rtt, INFINITY, 0]
     }

@@ -2,7 +2,7 @@
 //! fallback for a silent agent.
 //!
 //! `no_std`, no allocation, no clock: the caller passes the time. A [`ProgramTable`] holds an
-//! algorithm's programs and the operator's [`Limits`]. A [`Flow`] takes [`Signals`] at every ACK
+//! algorithm's programs and the operator's [`OperatorLimits`]. A [`Flow`] takes [`Signals`] at every ACK
 //! and returns an [`Outcome`]: the window and rate to use, and whether a report is due.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
@@ -28,14 +28,14 @@ mod table;
 pub use bytecode::{
     Clause, INFINITY, Instr, MAX_CLAUSES, MAX_INSTRS, MAX_VARS, Op, Var, VarKind, reg,
 };
-pub use check::{CheckError, Place, Reason};
-pub use command::{Command, Refused, Target, Update};
+pub use check::{CheckError, CodeLocation, Reason};
+pub use command::{Command, CommandError, CommandTarget, Update};
 pub use flow::{Flow, SteeredFlow};
 #[doc(hidden)]
 pub use interpreter::interpret;
 pub use noise::RttNoise;
-pub use one_way::{OneWay, Stamps};
+pub use one_way::{ExchangeStamps, OneWay};
 pub use outcome::{Outcome, Urgency};
 pub use program::Program;
 pub use signals::{Capabilities, Signals, Transport};
-pub use table::{Compat, Limits, ProgramTable};
+pub use table::{Compat, OperatorLimits, ProgramTable};

@@ -94,7 +94,7 @@ kinds! {
 
 /// Step with the fields of an [`Instr`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Step {
+pub(crate) struct LoweredStep {
     pub kind: Kind,
     pub dst: u8,
     pub a: u8,
@@ -105,9 +105,9 @@ pub(crate) struct Step {
     pub imm: u64,
 }
 
-impl Step {
-    const fn new(kind: Kind, imm: u64) -> Step {
-        Step {
+impl LoweredStep {
+    const fn new(kind: Kind, imm: u64) -> LoweredStep {
+        LoweredStep {
             kind,
             dst: 0,
             a: 0,
@@ -122,13 +122,13 @@ impl Step {
     /// Fuses this step with the next one if there is a fused kind. A saved step avoids 17 of the 20
     /// instructions that a step costs. Moves, additions and flags are most of what published
     /// programs execute.
-    fn then(&self, next: &Step) -> Option<Step> {
+    fn then(&self, next: &LoweredStep) -> Option<LoweredStep> {
         let kind = match (self.kind, next.kind) {
             (Kind::Move, Kind::Move) => Kind::MoveMove,
             (Kind::Add, Kind::Add) if next.a == next.dst => Kind::AddAdd,
             _ => return None,
         };
-        Some(Step {
+        Some(LoweredStep {
             kind,
             dst2: next.dst,
             b2: next.b,
@@ -137,7 +137,7 @@ impl Step {
     }
 
     /// Fuses this step with the end of the guard whose flag it computes, if there is a fused kind.
-    fn guarding(&self, flag: u8) -> Option<Step> {
+    fn guarding(&self, flag: u8) -> Option<LoweredStep> {
         let kind = match self.kind {
             _ if self.dst != flag => return None,
             Kind::And => Kind::AndGuard,
@@ -146,14 +146,14 @@ impl Step {
             Kind::AfterImm => Kind::AfterImmGuard,
             _ => return None,
         };
-        Some(Step { kind, ..*self })
+        Some(LoweredStep { kind, ..*self })
     }
 }
 
 /// Program as the interpreter runs it.
 #[derive(Clone, Debug)]
-pub(crate) struct Code {
-    steps: [Step; MAX_STEPS],
+pub(crate) struct LoweredCode {
+    steps: [LoweredStep; MAX_STEPS],
     len: u16,
     /// One past the slot of the first temporary; the others lie below it. A program that reads
     /// signal 28 has it here.
@@ -164,9 +164,9 @@ pub(crate) struct Code {
     waiting: [u16; MAX_CLAUSES],
 }
 
-impl Code {
+impl LoweredCode {
     #[inline(always)]
-    pub fn steps(&self) -> &[Step] {
+    pub fn steps(&self) -> &[LoweredStep] {
         self.steps.get(..usize::from(self.len)).unwrap_or_default()
     }
 
@@ -184,7 +184,7 @@ impl Code {
 
     /// Lowers `program`. `sticky`: one `(fallthrough)` applies to all clauses after it, as in
     /// libccp.
-    pub fn new(program: &Program, sticky: bool) -> Code {
+    pub fn new(program: &Program, sticky: bool) -> LoweredCode {
         let temps = (reg::TEMPS..reg::TEMPS_END)
             .filter(|&temp| program.writes(temp))
             .map(|temp| temp + 1 - reg::TEMPS);
@@ -194,8 +194,8 @@ impl Code {
             + usize::from(temps.max().unwrap_or(0) + paced);
         let small = used <= SMALL && !program.reads_stamps();
         let end = if small { SMALL as u8 } else { STAMPS };
-        let stop = Step::new(Kind::Stop, 0);
-        let mut code = Code {
+        let stop = LoweredStep::new(Kind::Stop, 0);
+        let mut code = LoweredCode {
             steps: [stop; MAX_STEPS],
             len: 0,
             temps_end: end - paced,
@@ -236,7 +236,7 @@ impl Code {
         let body = &instrs[body..end];
         let exit = Exit::of(body, sticky);
         self.straight(body, exit.superfluous());
-        let end = |kind, stale| Step::new(kind, u64::from(stale));
+        let end = |kind, stale| LoweredStep::new(kind, u64::from(stale));
         match exit {
             Exit::Stops => self.push(end(Kind::Stop, waits.up_to_here || waits.behind)),
             exit => {
@@ -286,25 +286,25 @@ impl Code {
             .map(|last| (last.guarding(flag), last))
         {
             Some((Some(both), last)) => *last = both,
-            _ => self.push(Step {
+            _ => self.push(LoweredStep {
                 a: flag,
-                ..Step::new(Kind::Guard, 0)
+                ..LoweredStep::new(Kind::Guard, 0)
             }),
         }
     }
 
     /// Returns the last step, if it is at `begin` or later.
-    fn last_since(&mut self, begin: u16) -> Option<&mut Step> {
+    fn last_since(&mut self, begin: u16) -> Option<&mut LoweredStep> {
         let last = self.len.checked_sub(1).filter(|&last| last >= begin)?;
         self.steps.get_mut(usize::from(last))
     }
 
-    fn step(&self, instr: &Instr) -> Step {
-        Step {
+    fn step(&self, instr: &Instr) -> LoweredStep {
+        LoweredStep {
             dst: self.place(instr.dst),
             a: self.place(instr.a),
             b: self.place(instr.b),
-            ..Step::new(Kind::of(instr), instr.imm)
+            ..LoweredStep::new(Kind::of(instr), instr.imm)
         }
     }
 
@@ -317,7 +317,7 @@ impl Code {
         }
     }
 
-    fn push(&mut self, step: Step) {
+    fn push(&mut self, step: LoweredStep) {
         if let Some(slot) = self.steps.get_mut(usize::from(self.len)) {
             *slot = step;
             self.len += 1;
@@ -442,7 +442,7 @@ mod tests {
     }
 
     fn kinds(program: &Program) -> Vec<Kind> {
-        let code = Code::new(program, false);
+        let code = LoweredCode::new(program, false);
         code.steps().iter().map(|step| step.kind).collect()
     }
 
@@ -459,7 +459,7 @@ mod tests {
             add(VAR),
             operation(Op::Add, VAR + 1, VAR, 0),
         ];
-        let code = Code::new(&program(&[(&[], reg::ONE, &body)], 2), false);
+        let code = LoweredCode::new(&program(&[(&[], reg::ONE, &body)], 2), false);
         let steps: Vec<_> = code.steps().iter().map(|step| step.kind).collect();
         // The last sum has another register for its first operand, so that it is not joined.
         assert_eq!(
@@ -498,7 +498,7 @@ mod tests {
             kinds(&program),
             [Kind::Guard, Kind::Move, Kind::Move, Kind::Stop, Kind::Stop]
         );
-        assert_eq!(Code::new(&program, false).steps()[0].jump, 2);
+        assert_eq!(LoweredCode::new(&program, false).steps()[0].jump, 2);
     }
 
     #[test]
@@ -549,7 +549,7 @@ mod tests {
         let plain: (&[Instr], u8, &[Instr]) = (&[], VAR, &body);
         let last: (&[Instr], u8, &[Instr]) = (&[], VAR, &stops);
         let ends = |clauses: &[(&[Instr], u8, &[Instr])]| {
-            let code = Code::new(&program(clauses, 1), false);
+            let code = LoweredCode::new(&program(clauses, 1), false);
             let steps = code.steps().iter().filter_map(|step| match step.kind {
                 Kind::Stale => Some("stale"),
                 Kind::Stop if step.imm == 1 => Some("stale end"),
@@ -566,7 +566,7 @@ mod tests {
             ends(&[waits, plain, waits]),
             ["stale", "stale", "stale", "end"]
         );
-        let code = Code::new(&program(&[plain, waits, plain], 1), false);
+        let code = LoweredCode::new(&program(&[plain, waits, plain], 1), false);
         // A guard, a move, and the guard that waits.
         assert_eq!(code.waiting(), [2]);
         assert_eq!(code.steps()[2].kind, Kind::AfterImmGuard);
@@ -578,7 +578,7 @@ mod tests {
         let last = reg::TEMPS_END - 1;
         let body = |signal| [moves(last, signal), moves(VAR, last)];
         let small = |vars, signal| {
-            Code::new(&program(&[(&[], reg::ONE, &body(signal))], vars), false).is_small()
+            LoweredCode::new(&program(&[(&[], reg::ONE, &body(signal))], vars), false).is_small()
         };
         assert!(small(10, 0) && !small(11, 0));
         assert!(small(9, reg::PACED) && !small(10, reg::PACED));

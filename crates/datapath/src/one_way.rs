@@ -32,7 +32,7 @@ pub const WINDOW: Duration = Duration::from_secs(10);
 
 /// Four stamps of one exchange. t2 and t3 come from the peer's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stamps {
+pub struct ExchangeStamps {
     /// Transmission of the data.
     pub t1: Time,
     /// Arrival of the data at the peer.
@@ -46,8 +46,8 @@ pub struct Stamps {
 /// Estimate of the one-way queueing delay of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OneWay {
-    forward: Least,
-    both: Least,
+    forward: WrappingMin,
+    both: WrappingMin,
     /// Time of the last sample.
     at: Time,
     /// Last sample, ns: excess over the minimum forward delay, round trip, and queueing delay.
@@ -60,7 +60,7 @@ pub struct OneWay {
 impl OneWay {
     /// Adds the stamps of an exchange that ended at `now`, which may come from another clock than
     /// t1 and t4. Returns false if they are implausible, and counts them.
-    pub fn sample(&mut self, now: Time, stamps: &Stamps) -> bool {
+    pub fn sample(&mut self, now: Time, stamps: &ExchangeStamps) -> bool {
         let [t1, t2, t3, t4] =
             [stamps.t1, stamps.t2, stamps.t3, stamps.t4].map(|t| t.as_nanos() as u32);
         let (forward, there, total) = (
@@ -119,7 +119,7 @@ impl OneWay {
 
 /// Minimum of a value modulo 2^32, over one to two halves of [`WINDOW`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Least {
+struct WrappingMin {
     /// Minimum of this half and the one before.
     value: u32,
     /// Minimum of this half.
@@ -128,7 +128,7 @@ struct Least {
     ends: Time,
 }
 
-impl Least {
+impl WrappingMin {
     fn known(&self) -> bool {
         self.ends != Time::ZERO
     }
@@ -138,7 +138,7 @@ impl Least {
     fn above(&mut self, value: u32, now: Time) -> u32 {
         let half = WINDOW / 2;
         if !self.known() {
-            *self = Least {
+            *self = WrappingMin {
                 value,
                 recent: value,
                 ends: now + half,
@@ -170,7 +170,7 @@ fn lesser(a: u32, b: u32) -> u32 {
 mod tests {
     use super::*;
     use crate::bytecode::INFINITY;
-    use crate::signals::Source;
+    use crate::signals::SignalSource;
 
     const US: u64 = 1000;
     const MS: u64 = 1_000_000;
@@ -185,7 +185,7 @@ mod tests {
     impl Clocks {
         /// Stamps of a packet sent at `t` with queueing delay `there`, and of its acknowledgement
         /// with queueing delay `back`.
-        fn exchange(self, t: u64, there: u64, back: u64) -> Stamps {
+        fn exchange(self, t: u64, there: u64, back: u64) -> ExchangeStamps {
             let peer = |t: u64| {
                 Time::from_nanos(
                     t.wrapping_add_signed(self.offset + t as i64 / 1_000_000 * self.ppm),
@@ -193,7 +193,7 @@ mod tests {
             };
             let t2 = t + 50 * US + there;
             let t3 = t2 + 3 * US;
-            Stamps {
+            ExchangeStamps {
                 t1: Time::from_nanos(t),
                 t2: peer(t2),
                 t3: peer(t3),
@@ -202,7 +202,7 @@ mod tests {
         }
     }
 
-    fn take(one_way: &mut OneWay, stamps: &Stamps) -> bool {
+    fn take(one_way: &mut OneWay, stamps: &ExchangeStamps) -> bool {
         one_way.sample(stamps.t4, stamps)
     }
 
@@ -298,19 +298,19 @@ mod tests {
         assert!(take(&mut one_way, &good));
         let before = one_way;
         let bad = [
-            Stamps {
+            ExchangeStamps {
                 t4: good.t1,
                 ..good
             },
-            Stamps {
+            ExchangeStamps {
                 t4: Time::from_nanos(good.t1.as_nanos() - 1),
                 ..good
             },
-            Stamps {
+            ExchangeStamps {
                 t3: Time::from_nanos(good.t2.as_nanos() - 1),
                 ..good
             },
-            Stamps {
+            ExchangeStamps {
                 t3: good.t2 + Duration::from_millis(1),
                 ..good
             },

@@ -1,7 +1,7 @@
 //! Changes that a call requests from the transport.
 
 use crate::signals::Transport;
-use crate::table::Limits;
+use crate::table::OperatorLimits;
 
 /// Changes that a call requests from the transport. `None` leaves a value unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,16 +34,16 @@ pub enum Urgency {
 
 /// Desired window (bytes), rate (bytes/s) and slow-start threshold (bytes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Controls {
+pub(crate) struct RequestedControls {
     pub cwnd: u64,
     pub rate: u64,
     pub ssthresh: u64,
 }
 
-impl Controls {
+impl RequestedControls {
     #[inline(always)]
-    pub fn of(transport: &Transport) -> Controls {
-        Controls {
+    pub fn of(transport: &Transport) -> RequestedControls {
+        RequestedControls {
             cwnd: transport.cwnd,
             rate: transport.rate,
             ssthresh: transport.ssthresh,
@@ -62,7 +62,7 @@ impl Controls {
     /// Returns the changes that bring the transport to the desired values, within the operator's
     /// limits.
     #[inline(always)]
-    pub fn outcome(&self, transport: &Transport, limits: &Limits) -> Outcome {
+    pub fn outcome(&self, transport: &Transport, limits: &OperatorLimits) -> Outcome {
         let changed = |new: u64, old: u64| (new != old).then_some(new);
         let cwnd = changed(limits.cwnd(self.cwnd), transport.cwnd);
         Outcome {

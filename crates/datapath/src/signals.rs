@@ -89,22 +89,22 @@ pub struct Signals {
 /// Signals 0 to 21.
 pub(crate) type Plain = [u64; reg::STAMPS as usize];
 /// Signals 22 to 27, from stamps.
-pub(crate) type Stamped = [u64; (reg::PACED - reg::STAMPS) as usize];
+pub(crate) type StampSignals = [u64; (reg::PACED - reg::STAMPS) as usize];
 
 /// Source of the signals of a run, as programs read them.
-pub(crate) trait Source {
+pub(crate) trait SignalSource {
     /// Signals that every program gets.
     fn plain(&self) -> Plain;
     /// Signals from stamps. They are separate because few programs read them: filling them for all
     /// programs made an ACK a seventh more expensive.
-    fn stamped(&self) -> Stamped;
+    fn stamped(&self) -> StampSignals;
     /// Signal 28. Separate for the same reason: filled for all programs, it raised the cost of an
     /// ACK from 34.3 to 36.5 ns for Reno and from 47.8 to 52.3 ns for BBR (`bench datapath`,
     /// medians of eight runs).
     fn paced(&self) -> u64;
 }
 
-impl Source for Signals {
+impl SignalSource for Signals {
     #[inline(always)]
     fn plain(&self) -> Plain {
         [
@@ -134,7 +134,7 @@ impl Source for Signals {
     }
 
     #[inline(always)]
-    fn stamped(&self) -> Stamped {
+    fn stamped(&self) -> StampSignals {
         let valid = self.queue_delay_valid != 0;
         [
             known(self.owd_ns),

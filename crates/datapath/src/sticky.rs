@@ -2,7 +2,7 @@
 //! `(fallthrough)`.
 
 use crate::bytecode::{Clause, Instr, MAX_CLAUSES, MAX_INSTRS, MAX_VARS, Op, Var, VarKind, reg};
-use crate::check::{self, CheckError, Place, Reason};
+use crate::check::{self, CheckError, CodeLocation, Reason};
 use crate::program::Program;
 
 impl Program {
@@ -22,14 +22,14 @@ impl Program {
         if first.is_none_or(|first| first + 1 >= self.clauses().len()) {
             return Ok(self.clone());
         }
-        let mut writer = Writer {
+        let mut writer = StickyWriter {
             instrs: [check::NOTHING; MAX_INSTRS],
             len: 0,
         };
         let mut vars = [Var::default(); MAX_VARS];
         let count = self.vars().len();
         let full = |reason| CheckError {
-            place: Place::Program,
+            place: CodeLocation::Program,
             reason,
         };
         let room = vars.get_mut(..=count).ok_or(full(Reason::TooManyVars))?;
@@ -85,19 +85,19 @@ impl Program {
     }
 }
 
-struct Writer {
+struct StickyWriter {
     instrs: [Instr; MAX_INSTRS],
     len: usize,
 }
 
-impl Writer {
+impl StickyWriter {
     fn at(&self) -> u16 {
         self.len as u16
     }
 
     fn push(&mut self, instr: Instr) -> Result<(), CheckError> {
         let place = self.instrs.get_mut(self.len).ok_or(CheckError {
-            place: Place::Program,
+            place: CodeLocation::Program,
             reason: Reason::TooManyInstrs,
         })?;
         *place = instr;

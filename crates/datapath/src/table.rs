@@ -3,14 +3,14 @@
 
 use ccplane_units::{Duration, Time};
 
-use crate::command::Refused;
-use crate::lower::Code;
+use crate::command::CommandError;
+use crate::lower::LoweredCode;
 use crate::program::Program;
 use crate::signals::Capabilities;
 
 /// Limits that the operator of a datapath sets for an algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct OperatorLimits {
     /// Minimum window, bytes. Below one segment a flow could stall.
     pub min_cwnd: u64,
     /// Maximum window, bytes.
@@ -23,11 +23,11 @@ pub struct Limits {
     pub fallback_after: Duration,
 }
 
-impl Default for Limits {
+impl Default for OperatorLimits {
     /// From one segment on IPv6's minimum link MTU (1280 bytes less headers) to no limit, with an
     /// agent timeout of half a second.
-    fn default() -> Limits {
-        Limits {
+    fn default() -> OperatorLimits {
+        OperatorLimits {
             min_cwnd: 1220,
             max_cwnd: u64::MAX,
             max_rate: u64::MAX,
@@ -36,7 +36,7 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
+impl OperatorLimits {
     /// Clamps a window in bytes to the limits.
     #[inline(always)]
     pub(crate) fn cwnd(&self, wanted: u64) -> u64 {
@@ -80,9 +80,9 @@ impl SlotRef {
 /// number of slots.
 #[derive(Clone, Debug)]
 pub struct ProgramTable<const P: usize = 8> {
-    slots: [Slot; P],
+    slots: [ProgramSlot; P],
     /// Operator's limits.
-    pub limits: Limits,
+    pub limits: OperatorLimits,
     /// Capabilities of this datapath; a program that requires more is refused.
     pub capabilities: Capabilities,
     compat: Compat,
@@ -90,8 +90,8 @@ pub struct ProgramTable<const P: usize = 8> {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Slot {
-    installed: Option<Installed>,
+struct ProgramSlot {
+    installed: Option<InstalledProgram>,
     /// Counts the changes of this slot, so that a flow detects that its program was replaced or
     /// removed.
     generation: u32,
@@ -99,9 +99,9 @@ struct Slot {
 
 /// Program in both its forms.
 #[derive(Clone, Debug)]
-pub(crate) struct Installed {
+pub(crate) struct InstalledProgram {
     pub program: Program,
-    pub code: Code,
+    pub code: LoweredCode,
 }
 
 /// Reference to a flow's program.
@@ -114,9 +114,9 @@ pub(crate) struct SlotRef {
 
 impl<const P: usize> ProgramTable<P> {
     /// Creates an empty table.
-    pub fn new(limits: Limits, capabilities: Capabilities) -> ProgramTable<P> {
+    pub fn new(limits: OperatorLimits, capabilities: Capabilities) -> ProgramTable<P> {
         ProgramTable {
-            slots: core::array::from_fn(|_| Slot::default()),
+            slots: core::array::from_fn(|_| ProgramSlot::default()),
             limits,
             capabilities,
             compat: Compat::default(),
@@ -126,7 +126,7 @@ impl<const P: usize> ProgramTable<P> {
 
     /// Creates an empty table with the given compatibility.
     pub fn with_compat(
-        limits: Limits,
+        limits: OperatorLimits,
         capabilities: Capabilities,
         compat: Compat,
     ) -> ProgramTable<P> {
@@ -143,10 +143,10 @@ impl<const P: usize> ProgramTable<P> {
 
     /// Adds a program, or replaces the one with the same number: flows that run it restart it at
     /// their next call.
-    pub fn install(&mut self, program: Program) -> Result<(), Refused> {
+    pub fn install(&mut self, program: Program) -> Result<(), CommandError> {
         let missing = program.needs().missing_from(self.capabilities);
         if !missing.is_empty() {
-            return Err(Refused::Missing(missing));
+            return Err(CommandError::Missing(missing));
         }
         let same = self
             .slots
@@ -154,11 +154,11 @@ impl<const P: usize> ProgramTable<P> {
             .position(|slot| slot.uid() == Some(program.uid()));
         let free = || self.slots.iter().position(|slot| slot.installed.is_none());
         let Some(slot) = same.or_else(free).and_then(|n| self.slots.get_mut(n)) else {
-            return Err(Refused::TableFull { places: P });
+            return Err(CommandError::TableFull { places: P });
         };
         if slot.program() != Some(&program) {
-            let code = Code::new(&program, self.compat == Compat::Libccp);
-            slot.set(Some(Installed { program, code }));
+            let code = LoweredCode::new(&program, self.compat == Compat::Libccp);
+            slot.set(Some(InstalledProgram { program, code }));
         }
         Ok(())
     }
@@ -182,7 +182,7 @@ impl<const P: usize> ProgramTable<P> {
 
     /// All programs.
     pub fn programs(&self) -> impl Iterator<Item = &Program> {
-        self.slots.iter().filter_map(Slot::program)
+        self.slots.iter().filter_map(ProgramSlot::program)
     }
 
     /// Records a heartbeat of the algorithm at `now`.
@@ -210,7 +210,7 @@ impl<const P: usize> ProgramTable<P> {
 
     /// Returns the program in `slot`, unless the slot has changed.
     #[inline(always)]
-    pub(crate) fn at(&self, slot: SlotRef) -> Option<&Installed> {
+    pub(crate) fn at(&self, slot: SlotRef) -> Option<&InstalledProgram> {
         let found = self.slots.get(usize::from(slot.slot))?;
         if found.generation == slot.generation {
             found.installed.as_ref()
@@ -220,7 +220,7 @@ impl<const P: usize> ProgramTable<P> {
     }
 }
 
-impl Slot {
+impl ProgramSlot {
     fn program(&self) -> Option<&Program> {
         self.installed.as_ref().map(|installed| &installed.program)
     }
@@ -229,7 +229,7 @@ impl Slot {
         self.program().map(Program::uid)
     }
 
-    fn set(&mut self, installed: Option<Installed>) {
+    fn set(&mut self, installed: Option<InstalledProgram>) {
         self.installed = installed;
         // From 1 on, since 0 is the generation of a flow without a program.
         self.generation = self.generation.checked_add(1).unwrap_or(1);
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_program_is_found_by_its_number_until_it_is_removed() {
-        let mut table = ProgramTable::<2>::new(Limits::default(), Capabilities::default());
+        let mut table = ProgramTable::<2>::new(OperatorLimits::default(), Capabilities::default());
         let program = |uid| Program::check(uid, &[], &[], &[]).expect("an empty program");
         for uid in [5, 6] {
             table.install(program(uid)).expect("there is room");
@@ -250,7 +250,7 @@ mod tests {
         let found = [4, 5, 6].map(|uid| table.get(uid).map(Program::uid));
         assert_eq!(found, [None, Some(5), Some(6)]);
         let full = table.install(program(7));
-        assert_eq!(full, Err(Refused::TableFull { places: 2 }));
+        assert_eq!(full, Err(CommandError::TableFull { places: 2 }));
         assert_eq!((table.remove(5), table.remove(5)), (true, false));
         assert!(table.get(5).is_none());
     }

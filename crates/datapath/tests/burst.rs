@@ -2,7 +2,7 @@
 //! clocks with offset and drift, and a network that reorders.
 
 use ccplane_datapath::burst::{Forward, Passing, SLACK, backward};
-use ccplane_datapath::{OneWay, Stamps};
+use ccplane_datapath::{ExchangeStamps, OneWay};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 use proptest::prelude::*;
 
@@ -158,7 +158,7 @@ fn exchange(offset: i64, ppm: i64) -> [(u64, u64); 2] {
                     .into_iter()
                     .enumerate()
                 {
-                    let stamps = Stamps {
+                    let stamps = ExchangeStamps {
                         t1,
                         t2,
                         t3: peer(t3),

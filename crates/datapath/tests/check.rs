@@ -2,8 +2,8 @@
 
 use crate::support::programs::{Code, bbr_probe_bw, reno_fold, temp};
 use ccplane_datapath::{
-    Capabilities, CheckError, Clause, Instr, MAX_CLAUSES, MAX_INSTRS, MAX_VARS, Op, Place, Program,
-    Reason, Var, VarKind, reg,
+    Capabilities, CheckError, Clause, CodeLocation, Instr, MAX_CLAUSES, MAX_INSTRS, MAX_VARS, Op,
+    Program, Reason, Var, VarKind, reg,
 };
 
 fn check(code: &Code) -> Result<Program, CheckError> {
@@ -103,7 +103,7 @@ fn temporaries_are_written_before_they_are_read() {
     });
     assert_eq!(
         (skipped.place, skipped.reason),
-        (Place::Instr(2), unwritten)
+        (CodeLocation::Instr(2), unwritten)
     );
     // An operation that may keep the old value reads it.
     for op in [Op::If, Op::NotIf, Op::EwmaVar] {
@@ -210,7 +210,7 @@ fn clauses_cover_the_program_without_gaps() {
     };
     assert_eq!(reason(&[[0, 0, 4]]), Ok(()));
     assert_eq!(reason(&[[0, 0, 2], [2, 2, 4]]), Ok(()));
-    let range = |clause| Err((Place::Clause(clause), Reason::ClauseRange));
+    let range = |clause| Err((CodeLocation::Clause(clause), Reason::ClauseRange));
     assert_eq!(reason(&[[1, 1, 4]]), range(0));
     assert_eq!(reason(&[[0, 0, 2], [3, 3, 4]]), range(1));
     assert_eq!(reason(&[[0, 0, 2], [1, 1, 4]]), range(1));
@@ -218,7 +218,7 @@ fn clauses_cover_the_program_without_gaps() {
     assert_eq!(reason(&[[0, 0, 2], [2, 1, 4]]), range(1));
     assert_eq!(
         reason(&[[0, 0, 3]]),
-        Err((Place::Instr(3), Reason::Unreachable))
+        Err((CodeLocation::Instr(3), Reason::Unreachable))
     );
 }
 
@@ -286,7 +286,7 @@ fn variables_are_in_order() {
     let error = Program::check(1, &[], &[], &vars).expect_err("control behind local");
     assert_eq!(
         (error.place, error.reason),
-        (Place::Var(2), Reason::VarOrder)
+        (CodeLocation::Var(2), Reason::VarOrder)
     );
 }
 

@@ -4,8 +4,8 @@ use crate::support;
 use crate::support::programs::{BYTES_ACKED, Code, LOST, RTT, temp};
 use crate::support::{Rig, ack_of, no_limits};
 use ccplane_datapath::{
-    Capabilities, Clause, Command, Compat, Flow, Instr, MAX_INSTRS, Op, Program, ProgramTable,
-    Reason, Refused, Signals, Target, Update, reg,
+    Capabilities, Clause, Command, CommandError, CommandTarget, Compat, Flow, Instr, MAX_INSTRS,
+    Op, Program, ProgramTable, Reason, Signals, Update, reg,
 };
 use ccplane_units::{Duration, Time};
 
@@ -124,11 +124,11 @@ fn defect_4_updates_outside_the_program_are_refused_whole() {
     let mut rig = Rig::new(&code);
     for index in [0, 2, 63, 64, 255] {
         let good = Update {
-            target: Target::Var(1),
+            target: CommandTarget::Var(1),
             value: 9,
         };
         let bad = Update {
-            target: Target::Var(index),
+            target: CommandTarget::Var(index),
             value: 9,
         };
         let refused = rig
@@ -136,8 +136,8 @@ fn defect_4_updates_outside_the_program_are_refused_whole() {
             .expect_err("not a control variable");
         assert_eq!(
             refused,
-            Refused::BadTarget {
-                target: Target::Var(index),
+            CommandError::BadTarget {
+                target: CommandTarget::Var(index),
                 vars: 2
             }
         );
@@ -170,7 +170,7 @@ fn defect_5_a_table_holds_what_it_says_and_the_last_install_counts() {
     }
     assert_eq!(
         table.install(program(3, 1)),
-        Err(Refused::TableFull { places: 3 })
+        Err(CommandError::TableFull { places: 3 })
     );
 
     let mut flow: Flow<16> = Flow::new(Time::ZERO, 14_480);
@@ -254,7 +254,7 @@ fn defect_7_micros_counts_on_from_what_it_was_set_to() {
     assert_eq!(rig.last_report(), [5100]);
     // An agent may set it too, even beyond the time of the transport's clock.
     rig.update(&[Update {
-        target: Target::Micros,
+        target: CommandTarget::Micros,
         value: 60_000_000,
     }])
     .expect("built-in state");
@@ -271,7 +271,7 @@ fn defect_8_an_unknown_program_is_refused_by_its_number() {
     let mut rig = Rig::new(&three_clauses());
     assert_eq!(
         rig.set_program(77, &[]),
-        Err(Refused::UnknownProgram { uid: 77 })
+        Err(CommandError::UnknownProgram { uid: 77 })
     );
     let _ = rig.ack(ack_of(0));
     assert_eq!(rig.last_report(), [3], "the old program runs on");
@@ -309,7 +309,7 @@ fn defect_10_an_unknown_rtt_is_infinity_and_no_program_needs_what_is_not_there()
 
     let mut blind: ProgramTable = ProgramTable::new(no_limits(), Capabilities::CWND);
     let refused = blind.install(code.program(1)).expect_err("no RTT there");
-    assert_eq!(refused, Refused::Missing(Capabilities::RTT));
+    assert_eq!(refused, CommandError::Missing(Capabilities::RTT));
     assert!(refused.to_string().contains("RTT samples"));
 }
 
@@ -393,7 +393,7 @@ fn defect_13_a_flow_is_a_value_of_bounded_size() {
 /// heartbeats count.
 #[test]
 fn a_silent_agent_is_noticed_by_its_missing_heartbeat() {
-    let limits = ccplane_datapath::Limits {
+    let limits = ccplane_datapath::OperatorLimits {
         fallback_after: Duration::from_millis(500),
         ..no_limits()
     };

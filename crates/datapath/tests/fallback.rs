@@ -3,15 +3,15 @@
 use crate::support::programs::{BYTES_ACKED, Code, reno_fold};
 use crate::support::{MSS, Rig, ack_of, no_limits};
 use ccplane_datapath::{
-    Capabilities, Command, Compat, Flow, Limits, Op, ProgramTable, Signals, Target, Transport,
-    Update, reg,
+    Capabilities, Command, CommandTarget, Compat, Flow, Op, OperatorLimits, ProgramTable, Signals,
+    Transport, Update, reg,
 };
 use ccplane_units::{Duration, Time};
 
 const SILENCE: Duration = Duration::from_millis(100);
 
-fn limits() -> Limits {
-    Limits {
+fn limits() -> OperatorLimits {
+    OperatorLimits {
         fallback_after: SILENCE,
         ..no_limits()
     }
@@ -76,7 +76,7 @@ fn control_comes_back_from_the_current_window() {
     );
     // An agent's update applies again.
     rig.update(&[Update {
-        target: Target::Cwnd,
+        target: CommandTarget::Cwnd,
         value: 50_000,
     }])
     .expect("built-in state");
@@ -88,7 +88,7 @@ fn orders_without_a_heartbeat_do_not_count() {
     let mut rig = silent(&reno_fold(10_000));
     let _ = rig.ack(ack_of(0));
     rig.update(&[Update {
-        target: Target::Cwnd,
+        target: CommandTarget::Cwnd,
         value: 900_000,
     }])
     .expect("built-in state");
@@ -469,7 +469,7 @@ fn a_flow_that_its_agent_gives_up_is_newrenos_until_it_is_set_a_program() {
     rig.table.heartbeat(rig.transport.now);
     assert_eq!(rig.ack(ack_of(MSS)).cwnd, Some(5_000));
     let order = [Update {
-        target: Target::Cwnd,
+        target: CommandTarget::Cwnd,
         value: 900_000,
     }];
     rig.update(&order).expect("built-in state");

@@ -3,11 +3,12 @@
 use crate::support::programs::{Code, reno_fold};
 use crate::support::{MSS, Rig, ack_of, no_limits};
 use ccplane_datapath::{
-    Command, Compat, Flow, Limits, Op, Refused, Signals, Target, Update, Urgency, VarKind, reg,
+    Command, CommandError, CommandTarget, Compat, Flow, Op, OperatorLimits, Signals, Update,
+    Urgency, VarKind, reg,
 };
 use ccplane_units::{Duration, Time};
 
-const LIMITS: Limits = Limits {
+const LIMITS: OperatorLimits = OperatorLimits {
     min_cwnd: 3_000,
     max_cwnd: 100_000,
     max_rate: 1_000_000,
@@ -43,7 +44,12 @@ fn a_program_stays_within_the_limits() {
 fn an_agent_stays_within_the_limits() {
     let mut rig = Rig::with(&Code::default(), LIMITS, Compat::Documented);
     let all = |value| {
-        [Target::Cwnd, Target::Rate, Target::Ssthresh].map(|target| Update { target, value })
+        [
+            CommandTarget::Cwnd,
+            CommandTarget::Rate,
+            CommandTarget::Ssthresh,
+        ]
+        .map(|target| Update { target, value })
     };
     rig.update(&all(1)).expect("built-in state");
     let _ = rig.deadline();
@@ -65,7 +71,7 @@ fn an_agent_stays_within_the_limits() {
 
 #[test]
 fn the_fallback_stays_within_the_limits() {
-    let limits = Limits {
+    let limits = OperatorLimits {
         fallback_after: Duration::ZERO,
         ..LIMITS
     };
@@ -105,7 +111,7 @@ fn zero_is_no_order() {
     assert_eq!(rig.transport, before);
     // An agent's value remains in force if the program then sets none.
     rig.update(&[Update {
-        target: Target::Cwnd,
+        target: CommandTarget::Cwnd,
         value: 9_000,
     }])
     .expect("built-in state");
@@ -153,7 +159,7 @@ fn a_program_with_too_many_variables_is_refused() {
         .expect("room in the table");
     assert_eq!(
         rig.set_program(2, &[]),
-        Err(Refused::TooManyVars { has: 17, room: 16 })
+        Err(CommandError::TooManyVars { has: 17, room: 16 })
     );
     let mut roomy: Flow<64> = Flow::new(Time::ZERO, 14_480);
     assert!(
@@ -209,12 +215,12 @@ fn a_variable_cannot_be_set_without_a_program() {
     let refused = flow.apply(
         Time::ZERO,
         &Command::Update(&[Update {
-            target: Target::Var(0),
+            target: CommandTarget::Var(0),
             value: 1,
         }]),
         &rig.table,
     );
-    assert_eq!(refused, Err(Refused::NoProgram));
+    assert_eq!(refused, Err(CommandError::NoProgram));
     assert!(
         refused
             .expect_err("refused")
@@ -230,7 +236,7 @@ fn a_window_set_before_a_program_is_not_lost() {
     for (compat, expected) in [(Compat::Documented, Some(9_000)), (Compat::Libccp, None)] {
         let mut rig = Rig::with(&code, no_limits(), compat);
         rig.update(&[Update {
-            target: Target::Cwnd,
+            target: CommandTarget::Cwnd,
             value: 9_000,
         }])
         .expect("built-in state");

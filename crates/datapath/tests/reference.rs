@@ -3,7 +3,7 @@
 
 use crate::support::programs::{BYTES_ACKED, Code, RTT, temp};
 use crate::support::{MSS, Rig, ack_of};
-use ccplane_datapath::{Op, Signals, Target, Update, VarKind, reg};
+use ccplane_datapath::{CommandTarget, Op, Signals, Update, VarKind, reg};
 
 /// 20 ACKs of 5 bytes: acked is 100 whenever the counter is 20.
 #[test]
@@ -138,7 +138,7 @@ fn update_fields() {
     let _ = rig.ack(ack_of(0));
     assert_eq!(rig.last_report(), [5]);
     rig.update(&[Update {
-        target: Target::Var(1),
+        target: CommandTarget::Var(1),
         value: 42,
     }])
     .expect("a control variable");
@@ -160,7 +160,7 @@ fn preset() {
     rig.set_program(
         1,
         &[Update {
-            target: Target::Var(1),
+            target: CommandTarget::Var(1),
             value: 52,
         }],
     )
@@ -213,7 +213,7 @@ fn twoflow() {
     let mut rigs = [Rig::new(&code), Rig::new(&code)];
     for (rig, value) in rigs.iter_mut().zip([10, 20]) {
         rig.update(&[Update {
-            target: Target::Var(1),
+            target: CommandTarget::Var(1),
             value,
         }])
         .expect("a control variable");
@@ -235,8 +235,8 @@ fn update() {
         code.report();
     });
     let mut rig = Rig::new(&code);
-    let updates =
-        [(Target::Cwnd, 42), (Target::Rate, 10)].map(|(target, value)| Update { target, value });
+    let updates = [(CommandTarget::Cwnd, 42), (CommandTarget::Rate, 10)]
+        .map(|(target, value)| Update { target, value });
     rig.update(&updates).expect("built-in state");
     let outcome = rig.ack(ack_of(0));
     assert_eq!((outcome.cwnd, outcome.rate), (Some(42), Some(10)));

@@ -3,8 +3,8 @@
 
 use crate::support::programs::{BYTES_ACKED, Code, temp};
 use ccplane_datapath::{
-    Compat, Flow, Instr, Limits, MAX_INSTRS, Op, Program, ProgramTable, Reason, Signals, Transport,
-    reg,
+    Compat, Flow, Instr, MAX_INSTRS, Op, OperatorLimits, Program, ProgramTable, Reason, Signals,
+    Transport, reg,
 };
 use ccplane_units::{Duration, Time};
 
@@ -78,10 +78,10 @@ struct Side {
 
 impl Side {
     fn new(program: Program, compat: Compat) -> Side {
-        let limits = Limits {
+        let limits = OperatorLimits {
             min_cwnd: 1,
             fallback_after: Duration::MAX,
-            ..Limits::default()
+            ..OperatorLimits::default()
         };
         let mut table =
             ProgramTable::with_compat(limits, ccplane_datapath::Capabilities(u64::MAX), compat);

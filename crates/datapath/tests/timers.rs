@@ -2,7 +2,7 @@
 
 use crate::support::programs::{Code, bbr_probe_bw, reno_fold, temp};
 use crate::support::{Rig, ack_of, no_limits};
-use ccplane_datapath::{Compat, INFINITY, Op, Signals, Target, Update, VarKind, reg};
+use ccplane_datapath::{CommandTarget, Compat, INFINITY, Op, Signals, Update, VarKind, reg};
 use ccplane_units::{Duration, Time};
 
 /// Starts program 1 at the first ACK, at 1.000 s.
@@ -54,7 +54,7 @@ fn the_gain_machine_of_bbr_advances_without_acks() {
     let mut rig = started(&bbr_probe_bw());
     let controls = [(5, 20_000), (6, 100), (7, 75), (8, 125)];
     let updates = controls.map(|(index, value)| Update {
-        target: Target::Var(index),
+        target: CommandTarget::Var(index),
         value,
     });
     rig.update(&updates).expect("control variables");
@@ -179,7 +179,7 @@ fn an_agent_that_shortens_the_wait_is_heard_without_an_ack() {
     assert!(rig.reports.is_empty());
     // 10 ms have passed: the report is due at once.
     rig.update(&[Update {
-        target: Target::Var(6),
+        target: CommandTarget::Var(6),
         value: 10_000,
     }])
     .expect("a control variable");
@@ -192,7 +192,7 @@ fn an_agent_that_shortens_the_wait_is_heard_without_an_ack() {
 fn what_an_agent_sets_is_in_force_without_an_ack() {
     let mut rig = started(&reno_fold(10_000));
     rig.update(&[Update {
-        target: Target::Cwnd,
+        target: CommandTarget::Cwnd,
         value: 30_000,
     }])
     .expect("built-in state");
@@ -284,7 +284,7 @@ fn an_update_is_due_when_the_first_of_its_kind_came() {
     let mut rig = Rig::new(&Code::default());
     let _ = rig.ack(ack_of(1448));
     let cwnd = |value| Update {
-        target: Target::Cwnd,
+        target: CommandTarget::Cwnd,
         value,
     };
     let first = rig.transport.now;
@@ -346,7 +346,7 @@ fn an_update_runs_no_program_without_timers() {
     );
     let mut rig = started(&code);
     rig.update(&[Update {
-        target: Target::Cwnd,
+        target: CommandTarget::Cwnd,
         value: 50_000,
     }])
     .expect("a window");

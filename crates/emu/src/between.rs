@@ -3,24 +3,24 @@
 use ccplane_host::Wire;
 use ccplane_qdisc::Limit;
 
-use crate::path::{self, EmuReport, End, Path};
-use crate::remote::Remote;
-use crate::{Config, Error, Way};
+use crate::path::{self, DeviceEnd, EmuReport, EmulatedPath};
+use crate::remote::ControlSocket;
+use crate::{EmuConfig, Error, PathDirection};
 
 /// A running emulation between two interfaces. Packets that arrive on one leave by the other, in
 /// both directions; this host's own packets are not involved. Dropping it stops the emulation and
 /// leaves both interfaces up.
 #[derive(Debug)]
-pub struct Between {
-    path: Path,
+pub struct InterfaceBridge {
+    path: EmulatedPath,
     id: String,
-    _remote: Remote,
+    _remote: ControlSocket,
 }
 
-impl Between {
+impl InterfaceBridge {
     /// Starts the emulation; forward is from the first interface to the second. An interface with a
     /// default route is refused.
-    pub fn start(config: &Config, interfaces: [&str; 2]) -> Result<Between, Error> {
+    pub fn start(config: &EmuConfig, interfaces: [&str; 2]) -> Result<InterfaceBridge, Error> {
         path::limits(config)?;
         if interfaces[0] == interfaces[1] {
             return Err(Error::OneInterface {
@@ -28,14 +28,14 @@ impl Between {
             });
         }
         let devices = [Wire::open(interfaces[0])?, Wire::open(interfaces[1])?];
-        let ends = interfaces.map(|name| End {
+        let ends = interfaces.map(|name| DeviceEnd {
             namespace: None,
             device: name.into(),
         });
-        let path = Path::start(config, ends, devices.map(crate::device::Device::Wire))?;
+        let path = EmulatedPath::start(config, ends, devices.map(crate::device::EmuDevice::Wire))?;
         let id = std::process::id().to_string();
-        let remote = Remote::serve(&id, path.control())?;
-        Ok(Between {
+        let remote = ControlSocket::serve(&id, path.control())?;
+        Ok(InterfaceBridge {
             path,
             id,
             _remote: remote,
@@ -48,7 +48,7 @@ impl Between {
     }
 
     /// Returns the capacity of a direction's queue.
-    pub fn limit(&self, way: Way) -> Limit {
+    pub fn limit(&self, way: PathDirection) -> Limit {
         self.path.limit(way)
     }
 

@@ -16,15 +16,15 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel};
 use std::thread::{self, JoinHandle};
 
-use ccplane_host::{Head, LINK_HEADER, Packet, Stored};
+use ccplane_host::{FramePacket, Head, LINK_HEADER, StoredFrame};
 use ccplane_qdisc::DropReason;
 use ccplane_units::{Duration, Time};
 
-use crate::control::Way;
-use crate::{Config, Error};
+use crate::control::PathDirection;
+use crate::{EmuConfig, Error};
 
 pub(crate) use order::FlowOrder;
-pub use read::{Captured, Logged, read};
+pub use read::{Capture, LoggedPacket, read};
 
 /// Bytes stored of each packet: the headers of Ethernet, IPv4 and TCP with all options take 134.
 pub(crate) const KEPT: usize = 144;
@@ -45,7 +45,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// Log entry of a packet that has left a queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sight {
-    pub(crate) way: Way,
+    pub(crate) way: PathDirection,
     /// Departure time; for a dropped packet, the departure of the packets ahead of it.
     pub(crate) at: Time,
     /// Time from the drop to `at`.
@@ -64,10 +64,10 @@ pub(crate) struct Sight {
 impl Sight {
     /// Creates the entry of a packet. The second argument is the link header and the frame.
     pub(crate) fn of(
-        stored: &Stored,
+        stored: &StoredFrame,
         (lead, frame): (&[u8], &[u8]),
-        packet: &Packet,
-        way: Way,
+        packet: &FramePacket,
+        way: PathDirection,
         at: Time,
     ) -> Sight {
         let mut room = Head::default();
@@ -100,7 +100,7 @@ impl Sight {
     #[cfg(test)]
     fn plain(at: Time, bytes: u16) -> Sight {
         Sight {
-            way: Way::Forward,
+            way: PathDirection::Forward,
             at,
             early: Duration::ZERO,
             queued: Duration::ZERO,
@@ -145,7 +145,7 @@ impl Tap {
     /// since 1970; `lead`: length of the link header of each frame.
     pub(crate) fn start(
         path: &Path,
-        config: &Config,
+        config: &EmuConfig,
         began: Duration,
         lead: usize,
     ) -> Result<Tap, Error> {
@@ -154,8 +154,8 @@ impl Tap {
             source,
         };
         let file = File::create(path).map_err(failed)?;
-        let mut file =
-            file::Writer::new(io::BufWriter::new(file), config, began, lead > 0).map_err(failed)?;
+        let mut file = file::CaptureWriter::new(io::BufWriter::new(file), config, began, lead > 0)
+            .map_err(failed)?;
         let (full, filled) = sync_channel::<Vec<Sight>>(BATCHES);
         let (emptied, empty) = channel();
         let writer = thread::Builder::new()
@@ -247,7 +247,11 @@ impl Tap {
 
 /// Starts the packet log of a configuration, if it has one. `lead`: length of the link header of
 /// each frame.
-pub(crate) fn wanted(config: &Config, began: Duration, lead: usize) -> Result<Option<Tap>, Error> {
+pub(crate) fn wanted(
+    config: &EmuConfig,
+    began: Duration,
+    lead: usize,
+) -> Result<Option<Tap>, Error> {
     let start = |path: &PathBuf| Tap::start(path, config, began, lead);
     config.capture.as_ref().map(start).transpose()
 }

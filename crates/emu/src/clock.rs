@@ -5,14 +5,14 @@ use nix::time::{ClockId, clock_gettime};
 
 /// A clock that starts at zero when it is created.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock {
+pub(crate) struct EmuClock {
     epoch: u64,
 }
 
-impl Clock {
+impl EmuClock {
     /// Starts a clock at zero.
-    pub(crate) fn start() -> Clock {
-        Clock {
+    pub(crate) fn start() -> EmuClock {
+        EmuClock {
             epoch: monotonic_ns(),
         }
     }

@@ -3,14 +3,14 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use ccplane_qdisc::{DelayModel, LineSpec, LinkSeeds, LossModel, QueueSpec, Shape};
+use ccplane_qdisc::{DelayDistribution, DelayModel, LineSpec, LinkSeeds, LossModel, QueueSpec};
 use ccplane_units::Duration;
 
-use crate::{Bounds, Error, Way};
+use crate::{Bounds, Error, PathDirection};
 
 /// Both directions of a path, and options of the emulation.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct EmuConfig {
     /// Link from sender to receiver.
     pub forward: LinkConfig,
     /// Link from receiver to sender.
@@ -32,10 +32,10 @@ pub struct Config {
     pub bounds: Bounds,
 }
 
-impl Default for Config {
+impl Default for EmuConfig {
     /// Two links without limits or delay.
-    fn default() -> Config {
-        Config {
+    fn default() -> EmuConfig {
+        EmuConfig {
             forward: LinkConfig::default(),
             reverse: LinkConfig::default(),
             timing: Timing::Balanced,
@@ -71,7 +71,7 @@ pub struct LinkConfig {
 
 impl LinkConfig {
     /// Rejects jitter above the delay.
-    pub(crate) fn check(&self, way: Way) -> Result<(), Error> {
+    pub(crate) fn check(&self, way: PathDirection) -> Result<(), Error> {
         if self.jitter > self.delay {
             let (jitter, delay) = (self.jitter, self.delay);
             return Err(Error::Jitter { way, jitter, delay });
@@ -87,7 +87,7 @@ impl LinkConfig {
         DelayModel::Jitter {
             delay: self.delay,
             spread: self.jitter,
-            shape: Shape::Uniform,
+            shape: DelayDistribution::Uniform,
             reorder: self.reorder,
         }
     }

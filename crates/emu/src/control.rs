@@ -13,37 +13,37 @@ use crate::{Error, LinkConfig};
 
 /// A direction of the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum PathDirection {
     /// From sender to receiver.
     Forward,
     /// From receiver to sender.
     Reverse,
 }
 
-impl Way {
-    pub(crate) const BOTH: [Way; 2] = [Way::Forward, Way::Reverse];
+impl PathDirection {
+    pub(crate) const BOTH: [PathDirection; 2] = [PathDirection::Forward, PathDirection::Reverse];
 
     pub(crate) fn index(self) -> usize {
         self as usize
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for PathDirection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Way::Forward => "forward",
-            Way::Reverse => "reverse",
+            PathDirection::Forward => "forward",
+            PathDirection::Reverse => "reverse",
         })
     }
 }
 
 /// A handle to a running emulation; clones refer to the same one.
 #[derive(Clone, Debug)]
-pub struct Control(Arc<Shared>);
+pub struct EmuHandle(Arc<SharedControl>);
 
 /// Counters of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct DirectionStats {
     /// Packets that arrived at the link.
     pub arrived: u64,
     /// Packets delivered.
@@ -60,7 +60,7 @@ pub struct Progress {
     pub backlog_bytes: u64,
 }
 
-impl Progress {
+impl DirectionStats {
     /// Returns all counters in a fixed order.
     fn counters(&mut self) -> [&mut u64; 7] {
         [
@@ -75,8 +75,8 @@ impl Progress {
     }
 }
 
-impl Control {
-    pub(crate) fn new(links: [&LinkConfig; 2]) -> Result<Control, Error> {
+impl EmuHandle {
+    pub(crate) fn new(links: [&LinkConfig; 2]) -> Result<EmuHandle, Error> {
         let wake =
             EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC).map_err(|e| {
                 Error::System {
@@ -84,7 +84,7 @@ impl Control {
                     source: e.into(),
                 }
             })?;
-        Ok(Control(Arc::new(Shared {
+        Ok(EmuHandle(Arc::new(SharedControl {
             wake,
             stop: AtomicBool::new(false),
             pending: AtomicBool::new(false),
@@ -97,65 +97,65 @@ impl Control {
     }
 
     /// Returns the current configuration of a direction.
-    pub fn link(&self, way: Way) -> LinkConfig {
+    pub fn link(&self, way: PathDirection) -> LinkConfig {
         self.settings().links[way.index()].clone()
     }
 
     /// Changes the line of a direction. Nothing is flushed: waiting packets are rescheduled. The
     /// queue keeps its size, even if it was given in BDP.
-    pub fn set_line(&self, way: Way, line: LineSpec) -> Result<(), Error> {
+    pub fn set_line(&self, way: PathDirection, line: LineSpec) -> Result<(), Error> {
         if line == LineSpec::Constant(Rate::from_bytes_per_sec(0)) {
             return Err(Error::ZeroRate { way });
         }
         self.change(way, |link| {
             link.line = line;
-            Change::Line(link.line.clone())
+            LinkChange::Line(link.line.clone())
         });
         Ok(())
     }
 
     /// Changes the delay of a direction, for packets that have not left its queue. No packet
     /// overtakes another unless reordering is enabled.
-    pub fn set_delay(&self, way: Way, delay: Duration) -> Result<(), Error> {
+    pub fn set_delay(&self, way: PathDirection, delay: Duration) -> Result<(), Error> {
         let link = self.link(way);
         LinkConfig { delay, ..link }.check(way)?;
         self.change(way, |link| {
             link.delay = delay;
-            Change::Delay(link.delay_model())
+            LinkChange::Delay(link.delay_model())
         });
         Ok(())
     }
 
     /// Changes the jitter of a direction, for packets that have not left its queue.
-    pub fn set_jitter(&self, way: Way, jitter: Duration) -> Result<(), Error> {
+    pub fn set_jitter(&self, way: PathDirection, jitter: Duration) -> Result<(), Error> {
         let link = self.link(way);
         LinkConfig { jitter, ..link }.check(way)?;
         self.change(way, |link| {
             link.jitter = jitter;
-            Change::Delay(link.delay_model())
+            LinkChange::Delay(link.delay_model())
         });
         Ok(())
     }
 
     /// Changes the random loss of a direction, for future packets.
-    pub fn set_loss(&self, way: Way, loss: impl Into<LossModel>) -> Result<(), Error> {
+    pub fn set_loss(&self, way: PathDirection, loss: impl Into<LossModel>) -> Result<(), Error> {
         let loss = loss.into();
         self.change(way, |link| {
             link.loss = loss;
-            Change::Loss(loss)
+            LinkChange::Loss(loss)
         });
         Ok(())
     }
 
     /// Takes a direction down or up. While it is down, every new packet is lost, whatever the
     /// random loss. Packets waiting or in flight are still delivered.
-    pub fn set_up(&self, way: Way, up: bool) {
+    pub fn set_up(&self, way: PathDirection, up: bool) {
         let mut settings = self.settings();
-        settings.changes.push((way, Change::Up(up)));
+        settings.changes.push((way, LinkChange::Up(up)));
         self.announce(settings);
     }
 
-    fn change(&self, way: Way, change: impl FnOnce(&mut LinkConfig) -> Change) {
+    fn change(&self, way: PathDirection, change: impl FnOnce(&mut LinkConfig) -> LinkChange) {
         let mut settings = self.settings();
         let change = change(&mut settings.links[way.index()]);
         settings.changes.push((way, change));
@@ -170,8 +170,8 @@ impl Control {
     }
 
     /// Returns the counters of a direction.
-    pub fn progress(&self, way: Way) -> Progress {
-        let mut progress = Progress::default();
+    pub fn progress(&self, way: PathDirection) -> DirectionStats {
+        let mut progress = DirectionStats::default();
         for (counter, published) in progress
             .counters()
             .into_iter()
@@ -184,7 +184,7 @@ impl Control {
 
     /// Publishes the counters, for every batch of packets. Never blocks on a reader, which may have
     /// been descheduled.
-    pub(crate) fn publish(&self, way: Way, mut progress: Progress) {
+    pub(crate) fn publish(&self, way: PathDirection, mut progress: DirectionStats) {
         for (published, counter) in self.0.progress[way.index()].iter().zip(progress.counters()) {
             published.store(*counter, Ordering::Relaxed);
         }
@@ -207,7 +207,7 @@ impl Control {
 
     /// Returns the changes since the last call, in order. Called for every packet: a single load if
     /// there are none.
-    pub(crate) fn take_changes(&self) -> Vec<(Way, Change)> {
+    pub(crate) fn take_changes(&self) -> Vec<(PathDirection, LinkChange)> {
         if !self.0.pending.load(Ordering::Acquire) || !self.0.pending.swap(false, Ordering::AcqRel)
         {
             return Vec::new();
@@ -229,7 +229,7 @@ impl Control {
     }
 }
 
-impl AsFd for Control {
+impl AsFd for EmuHandle {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.wake.as_fd()
     }
@@ -237,7 +237,7 @@ impl AsFd for Control {
 
 /// A change of a running link.
 #[derive(Clone, Debug)]
-pub(crate) enum Change {
+pub(crate) enum LinkChange {
     Line(LineSpec),
     Delay(DelayModel),
     Loss(LossModel),
@@ -245,13 +245,13 @@ pub(crate) enum Change {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedControl {
     /// Readable if there are changes or a stop request.
     wake: EventFd,
     stop: AtomicBool,
     pending: AtomicBool,
     settings: Mutex<Settings>,
-    /// By [`Way`], in the order of [`Progress::counters`].
+    /// By [`PathDirection`], in the order of [`DirectionStats::counters`].
     progress: [[AtomicU64; 7]; 2],
 }
 
@@ -260,5 +260,5 @@ struct Settings {
     /// Configuration including pending changes.
     links: [LinkConfig; 2],
     /// Changes not yet taken by the emulator.
-    changes: Vec<(Way, Change)>,
+    changes: Vec<(PathDirection, LinkChange)>,
 }

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use ccplane_host::{Frame, Head, Headers, Malformed, Packet, Store};
+use ccplane_host::{Frame, FrameError, FramePacket, Head, IpHeaders, Store};
 use ccplane_qdisc::{
     Delay, DelayModel, DropReason, Drops, Ecn, LineSpec, Loss, LossModel, Packet as _,
 };
@@ -15,55 +15,55 @@ use ccplane_units::{Duration, Time};
 
 use crate::LinkConfig;
 use crate::capture::{FlowOrder, Sight};
-use crate::control::Way;
-use crate::link::Link;
-use crate::log::{Fate, LinkLog, Record};
+use crate::control::PathDirection;
+use crate::link::EmuLink;
+use crate::log::{Fate, LinkLog, PacketRecord};
 
 /// A link with the packets in it.
 #[derive(Debug)]
-pub(crate) struct Direction {
+pub(crate) struct EmuDirection {
     up: bool,
     loss: Loss,
-    link: Link,
+    link: EmuLink,
     delay: Delay,
     /// Packets past the link and not yet delivered, in the order of their due times.
     leaving: VecDeque<Leaving>,
     /// Longest time that the first packet of a frame may wait for the others.
     window: Duration,
-    kept: Kept,
+    kept: HeldFrames,
 }
 
 /// Frames, counters and logs.
 #[derive(Debug)]
-struct Kept {
+struct HeldFrames {
     store: Store,
     /// Length of the link header of each frame.
     lead: usize,
     log: LinkLog,
-    watch: Option<Watch>,
+    watch: Option<LogHooks>,
 }
 
 /// State of the packet log.
 #[derive(Debug)]
-struct Watch {
-    way: Way,
+struct LogHooks {
+    way: PathDirection,
     now: Time,
     /// Backlog of the queue in bytes.
     backlog: u64,
     order: FlowOrder,
-    /// Entries of packets that have left the queue since the last [`Direction::seen`].
+    /// Entries of packets that have left the queue since the last [`EmuDirection::seen`].
     seen: Vec<Sight>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Leaving {
-    packet: Packet,
+    packet: FramePacket,
     departed: Time,
     due: Time,
 }
 
 /// Packets delivered together.
-pub(crate) struct Run<'a> {
+pub(crate) struct DepartureRun<'a> {
     /// Link header of the frame.
     pub(crate) lead: &'a [u8],
     /// The packets as one frame, in two pieces.
@@ -72,23 +72,23 @@ pub(crate) struct Run<'a> {
     pub(crate) count: u16,
 }
 
-impl Direction {
+impl EmuDirection {
     /// Creates an empty link.
     pub(crate) fn new(
         config: &LinkConfig,
-        link: Link,
+        link: EmuLink,
         window: Duration,
         store: Store,
         log: LinkLog,
-    ) -> Direction {
-        Direction {
+    ) -> EmuDirection {
+        EmuDirection {
             up: true,
             loss: Loss::with_model(config.loss, config.seeds.loss),
             link,
             delay: Delay::with_model(config.delay_model(), config.seeds.delay),
             leaving: VecDeque::with_capacity(4_096),
             window,
-            kept: Kept {
+            kept: HeldFrames {
                 store,
                 lead: 0,
                 log,
@@ -98,15 +98,15 @@ impl Direction {
     }
 
     /// Sets the length of the link header of each frame, which is delivered with it.
-    pub(crate) fn behind(mut self, lead: usize) -> Direction {
+    pub(crate) fn behind(mut self, lead: usize) -> EmuDirection {
         self.kept.lead = lead;
         self
     }
 
     /// Enables the packet log: entries of packets that leave the queue are kept for
-    /// [`seen`](Direction::seen).
-    pub(crate) fn watched(mut self, way: Way) -> Direction {
-        self.kept.watch = Some(Watch {
+    /// [`seen`](EmuDirection::seen).
+    pub(crate) fn watched(mut self, way: PathDirection) -> EmuDirection {
+        self.kept.watch = Some(LogHooks {
             way,
             now: Time::ZERO,
             backlog: 0,
@@ -129,13 +129,13 @@ impl Direction {
     }
 
     /// Returns memory for the next frame of at most `bytes`, whose length is then passed to
-    /// [`arrive`](Direction::arrive); `None` if the memory is used up.
+    /// [`arrive`](EmuDirection::arrive); `None` if the memory is used up.
     pub(crate) fn room(&mut self, bytes: usize) -> Option<&mut [u8]> {
         self.kept.store.room(bytes)
     }
 
-    /// Processes a frame in the first `length` bytes of [`room`](Direction::room).
-    pub(crate) fn arrive(&mut self, now: Time, length: usize) -> Result<(), Malformed> {
+    /// Processes a frame in the first `length` bytes of [`room`](EmuDirection::room).
+    pub(crate) fn arrive(&mut self, now: Time, length: usize) -> Result<(), FrameError> {
         self.advance(now);
         let bytes = self.kept.store.arrived(length);
         let bytes = bytes.get(self.kept.lead..).unwrap_or_default();
@@ -146,10 +146,10 @@ impl Direction {
         if self.kept.lead == 0 && is_multicast_v6(packet) {
             return Ok(());
         }
-        let headers = Headers::of(packet);
+        let headers = IpHeaders::of(packet);
         let place = self.kept.store.keep(length, frame, now, headers.ports);
         for index in 0..frame.packets() {
-            let packet = Packet::new(place, index, frame.bytes(index), &headers);
+            let packet = FramePacket::new(place, index, frame.bytes(index), &headers);
             self.kept.log.arrived += 1;
             self.look(now);
             if let Some(watch) = &mut self.kept.watch {
@@ -226,7 +226,11 @@ impl Direction {
     }
 
     /// Returns the next packets to deliver at or before `now`.
-    pub(crate) fn next_run<'a>(&'a self, now: Time, head: &'a mut Head) -> Option<Run<'a>> {
+    pub(crate) fn next_run<'a>(
+        &'a self,
+        now: Time,
+        head: &'a mut Head,
+    ) -> Option<DepartureRun<'a>> {
         if self.next_run_due()? > now {
             return None;
         }
@@ -239,7 +243,7 @@ impl Direction {
                 && self.together(first, next)
         };
         let count = (0..).zip(&self.leaving).take_while(follows).count() as u16;
-        let Packet {
+        let FramePacket {
             frame,
             index,
             marked,
@@ -248,7 +252,7 @@ impl Direction {
         let store = &self.kept.store;
         let run = index..index + count;
         let (lead, bytes) = self.kept.bytes(frame);
-        Some(Run {
+        Some(DepartureRun {
             lead,
             pieces: store.get(frame).frame.run(bytes, run, marked, head),
             count,
@@ -264,7 +268,7 @@ impl Direction {
             late(now.since(leaving.due));
             let stored = self.kept.store.get(leaving.packet.frame);
             log.marks += u64::from(leaving.packet.marked);
-            log.add(Record::new(
+            log.add(PacketRecord::new(
                 stored,
                 leaving.packet.bytes,
                 Fate::Departed(leaving.departed),
@@ -318,7 +322,7 @@ impl Direction {
     }
 }
 
-impl Kept {
+impl HeldFrames {
     /// Returns the link header of a frame, and the frame.
     fn bytes(&self, frame: u32) -> (&[u8], &[u8]) {
         let bytes = self.store.bytes(frame);
@@ -326,7 +330,7 @@ impl Kept {
     }
 
     /// Logs a packet that leaves the queue.
-    fn see(&mut self, packet: &Packet, dropped: Option<DropReason>) {
+    fn see(&mut self, packet: &FramePacket, dropped: Option<DropReason>) {
         if let Some(watch) = &self.watch {
             let (stored, bytes) = (self.store.get(packet.frame), self.bytes(packet.frame));
             let mut sight = Sight::of(stored, bytes, packet, watch.way, watch.now);
@@ -341,11 +345,11 @@ impl Kept {
     }
 }
 
-impl Drops<Packet> for Kept {
-    fn dropped(&mut self, packet: Packet, reason: DropReason) {
+impl Drops<FramePacket> for HeldFrames {
+    fn dropped(&mut self, packet: FramePacket, reason: DropReason) {
         self.see(&packet, Some(reason));
         self.log.ecn_drops += u64::from(reason != DropReason::Lost && packet.ecn() != Ecn::NotEct);
-        let record = Record::new(
+        let record = PacketRecord::new(
             self.store.get(packet.frame),
             packet.bytes,
             Fate::Dropped(reason),
@@ -367,7 +371,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Gso, Way};
+    use crate::{Gso, PathDirection};
 
     #[derive(Clone, Debug)]
     enum Step {
@@ -405,7 +409,7 @@ mod tests {
         "rcp:limit=20p",
     ];
 
-    fn direction(queue: &str, jitter: (u64, bool), gso: Gso) -> Direction {
+    fn direction(queue: &str, jitter: (u64, bool), gso: Gso) -> EmuDirection {
         let config = LinkConfig {
             line: LineSpec::Constant(Rate::from_bytes_per_sec(1_000_000)),
             delay: Duration::from_millis(5),
@@ -414,9 +418,14 @@ mod tests {
             queue: queue.parse().expect("a queue"),
             ..LinkConfig::default()
         };
-        let link =
-            Link::new(Way::Forward, &config, Duration::from_millis(10), 1_500).expect("possible");
-        Direction::new(
+        let link = EmuLink::new(
+            PathDirection::Forward,
+            &config,
+            Duration::from_millis(10),
+            1_500,
+        )
+        .expect("possible");
+        EmuDirection::new(
             &config,
             link,
             gso.window(),
@@ -428,7 +437,7 @@ mod tests {
     /// Puts a super-packet of TCP over IPv4 into the link. Its packets are numbered from `first` by
     /// their sequence numbers.
     fn put(
-        link: &mut Direction,
+        link: &mut EmuDirection,
         now: Time,
         flow: u8,
         first: u32,
@@ -456,10 +465,10 @@ mod tests {
     }
 
     /// Appends the packets delivered by `now`: due time, flow, number, and whether marked.
-    fn take(link: &mut Direction, now: Time, taken: &mut Vec<(Time, u8, u32, bool)>) {
+    fn take(link: &mut EmuDirection, now: Time, taken: &mut Vec<(Time, u8, u32, bool)>) {
         link.advance(now);
         let mut head = Head::default();
-        while let Some(Run { pieces, count, .. }) = link.next_run(now, &mut head) {
+        while let Some(DepartureRun { pieces, count, .. }) = link.next_run(now, &mut head) {
             let bytes = pieces.concat();
             let frame = Frame::of(&bytes).expect("well formed");
             assert_eq!(
@@ -527,7 +536,7 @@ mod tests {
             prop_assert_eq!(log.arrived, u64::from(sent));
             prop_assert_eq!(log.delivered, taken.len() as u64);
             prop_assert_eq!(log.marks, marks);
-            prop_assert_eq!(log.records().filter_map(Record::sojourn).count(), taken.len());
+            prop_assert_eq!(log.records().filter_map(PacketRecord::sojourn).count(), taken.len());
             prop_assert!(log.handovers <= log.delivered);
         }
 
@@ -575,7 +584,7 @@ mod tests {
             let mut head = Head::default();
             while let Some(due) = link.next_due() {
                 link.advance(due);
-                while let Some(Run { count, .. }) = link.next_run(due, &mut head) {
+                while let Some(DepartureRun { count, .. }) = link.next_run(due, &mut head) {
                     times.push((due.as_nanos() / 1_000 - 5_000, count));
                     link.delivered(due, count, |_| {});
                 }
@@ -631,8 +640,9 @@ mod tests {
             queue: QueueSpec::DropTail(Size::Unlimited),
             ..LinkConfig::default()
         };
-        let link = Link::new(Way::Forward, &config, Duration::ZERO, 1_500).expect("possible");
-        let mut link = Direction::new(
+        let link =
+            EmuLink::new(PathDirection::Forward, &config, Duration::ZERO, 1_500).expect("possible");
+        let mut link = EmuDirection::new(
             &config,
             link,
             Gso::Auto.window(),

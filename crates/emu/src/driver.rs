@@ -10,10 +10,10 @@ use nix::sys::time::TimeSpec;
 use crate::Error;
 use crate::audit::Lateness;
 use crate::capture::Tap;
-use crate::clock::{Clock, thread_time};
-use crate::control::{Change, Control, Progress, Way};
-use crate::device::Device;
-use crate::direction::{Direction, Run};
+use crate::clock::{EmuClock, thread_time};
+use crate::control::{DirectionStats, EmuHandle, LinkChange, PathDirection};
+use crate::device::EmuDevice;
+use crate::direction::{DepartureRun, EmuDirection};
 use crate::wait::Waiter;
 
 /// Frames read from one device before the other is served and due packets are delivered.
@@ -23,15 +23,15 @@ const BATCH_BYTES: usize = 256 * 1024;
 
 /// Both directions, and the devices at their ends.
 pub(crate) struct Driver {
-    pub(crate) clock: Clock,
+    pub(crate) clock: EmuClock,
     pub(crate) waiter: Waiter,
     /// Longest frame that a device yields, bytes.
     pub(crate) longest: usize,
-    pub(crate) control: Control,
-    /// By [`Way`]: the device where the direction starts.
-    pub(crate) devices: [Device; 2],
-    /// Links by [`Way`].
-    pub(crate) links: [Direction; 2],
+    pub(crate) control: EmuHandle,
+    /// By [`PathDirection`]: the device where the direction starts.
+    pub(crate) devices: [EmuDevice; 2],
+    /// Links by [`PathDirection`].
+    pub(crate) links: [EmuDirection; 2],
     pub(crate) lateness: Lateness,
     /// Packet log, if there is one.
     pub(crate) tap: Option<Tap>,
@@ -50,7 +50,7 @@ impl Driver {
         let _ = nix::sys::prctl::set_timerslack(1);
         while !self.control.stopped() {
             self.apply_changes();
-            for way in Way::BOTH {
+            for way in PathDirection::BOTH {
                 self.deliver(way);
             }
             self.log_packets();
@@ -68,16 +68,16 @@ impl Driver {
             let now = self.clock.now();
             let link = &mut self.links[way.index()];
             match change {
-                Change::Line(line) => link.set_line(now, &line),
-                Change::Delay(delay) => link.set_delay(now, delay),
-                Change::Loss(loss) => link.set_loss(loss),
-                Change::Up(up) => link.set_up(up),
+                LinkChange::Line(line) => link.set_line(now, &line),
+                LinkChange::Delay(delay) => link.set_delay(now, delay),
+                LinkChange::Loss(loss) => link.set_loss(loss),
+                LinkChange::Up(up) => link.set_up(up),
             }
         }
     }
 
     /// Delivers due packets.
-    fn deliver(&mut self, way: Way) {
+    fn deliver(&mut self, way: PathDirection) {
         let link = &mut self.links[way.index()];
         let device = &self.devices[1 - way.index()];
         let mut head = Head::default();
@@ -85,7 +85,7 @@ impl Driver {
         let (mut handovers, drops) = (0, link.log().queue_drops);
         link.advance(now);
         while handovers < BATCH
-            && let Some(Run {
+            && let Some(DepartureRun {
                 lead,
                 pieces,
                 count,
@@ -104,7 +104,7 @@ impl Driver {
     }
 
     /// Reads the packets sent at one end. Changes made before a packet was sent apply to it.
-    fn collect(&mut self, way: Way) -> Result<(), Error> {
+    fn collect(&mut self, way: PathDirection) -> Result<(), Error> {
         let failed = |source| Error::System {
             what: "read from a device",
             source,
@@ -151,12 +151,12 @@ impl Driver {
         }
     }
 
-    fn publish(&self, way: Way) {
+    fn publish(&self, way: PathDirection) {
         let link = &self.links[way.index()];
         let log = link.log();
         self.control.publish(
             way,
-            Progress {
+            DirectionStats {
                 arrived: log.arrived,
                 delivered: log.delivered,
                 delivered_bytes: log.delivered_bytes,
@@ -169,8 +169,8 @@ impl Driver {
     }
 
     /// Sleeps until a packet arrives or is due. Returns the directions whose devices are readable.
-    fn wait(&mut self) -> Result<impl Iterator<Item = Way> + use<>, Error> {
-        let due = self.links.iter().filter_map(Direction::next_due).min();
+    fn wait(&mut self) -> Result<impl Iterator<Item = PathDirection> + use<>, Error> {
+        let due = self.links.iter().filter_map(EmuDirection::next_due).min();
         let now = self.clock.now();
         let timeout = due.map(|due| self.waiter.sleep(now, due));
         let mut polled = [
@@ -199,7 +199,7 @@ impl Driver {
             self.control.awake();
         }
         let readable = [forward, reverse];
-        Ok(Way::BOTH
+        Ok(PathDirection::BOTH
             .into_iter()
             .filter(move |way| readable[way.index()]))
     }

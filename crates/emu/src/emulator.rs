@@ -7,9 +7,9 @@ use ccplane_host::{Namespace, Tun};
 use ccplane_qdisc::Limit;
 use ccplane_units::Duration;
 
-use crate::control::{Control, Way};
-use crate::path::{self, EmuReport, End, Path};
-use crate::{Config, Error};
+use crate::control::{EmuHandle, PathDirection};
+use crate::path::{self, DeviceEnd, EmuReport, EmulatedPath};
+use crate::{EmuConfig, Error};
 
 /// Name of the device inside each namespace.
 pub const DEVICE: &str = "link0";
@@ -31,7 +31,7 @@ const V6: [IpAddr; 2] = [
 /// the process is killed, the kernel removes the namespaces and devices.
 #[derive(Debug)]
 pub struct Emulator {
-    path: Path,
+    path: EmulatedPath,
     sender: Namespace,
     receiver: Namespace,
 }
@@ -39,7 +39,7 @@ pub struct Emulator {
 impl Emulator {
     /// Creates the namespaces and devices, and starts the thread. Names left by killed emulators
     /// are removed first.
-    pub fn start(config: Config) -> Result<Emulator, Error> {
+    pub fn start(config: EmuConfig) -> Result<Emulator, Error> {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         // Rejects invalid configurations before anything is created.
         path::limits(&config)?;
@@ -62,11 +62,11 @@ impl Emulator {
             sender.run(|| Tun::create(DEVICE, config.mtu, &addresses[0], offload))??,
             receiver.run(|| Tun::create(DEVICE, config.mtu, &addresses[1], offload))??,
         ];
-        let ends = [&sender, &receiver].map(|namespace| End {
+        let ends = [&sender, &receiver].map(|namespace| DeviceEnd {
             namespace: Some(namespace.clone()),
             device: DEVICE.into(),
         });
-        let path = Path::start(&config, ends, devices)?;
+        let path = EmulatedPath::start(&config, ends, devices)?;
         Ok(Emulator {
             path,
             sender,
@@ -105,12 +105,12 @@ impl Emulator {
     }
 
     /// Returns the capacity of a direction's queue; a size in BDP is converted.
-    pub fn limit(&self, way: Way) -> Limit {
+    pub fn limit(&self, way: PathDirection) -> Limit {
         self.path.limit(way)
     }
 
     /// Returns a handle to observe and change the emulation.
-    pub fn control(&self) -> Control {
+    pub fn control(&self) -> EmuHandle {
         self.path.control()
     }
 

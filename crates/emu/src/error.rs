@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use ccplane_qdisc::QueueSpecError;
 use ccplane_units::Duration;
 
-use crate::Way;
+use crate::PathDirection;
 
 /// An emulation could not start, or ended early.
 #[derive(Debug, thiserror::Error)]
@@ -19,7 +19,7 @@ pub enum Error {
     #[error("{way} link: {source}")]
     Queue {
         /// Direction of the link.
-        way: Way,
+        way: PathDirection,
         /// Reason of the rejection.
         source: QueueSpecError,
     },
@@ -29,7 +29,7 @@ pub enum Error {
     )]
     ZeroRate {
         /// Direction of the link.
-        way: Way,
+        way: PathDirection,
     },
     /// The jitter exceeds the delay, so a packet would arrive before it was sent.
     #[error(
@@ -38,7 +38,7 @@ pub enum Error {
     )]
     Jitter {
         /// Direction of the link.
-        way: Way,
+        way: PathDirection,
         /// Configured jitter.
         jitter: Duration,
         /// Configured delay.

@@ -4,7 +4,7 @@
 //! between them through a configurable queue, line and delay. It audits itself: the [`EmuReport`]
 //! has the lateness of the packets, the emulator's own drops and the kernel's, and a run beyond the
 //! configured [`Bounds`] is not [`Audit::ok`]. [`shell`] runs a command behind such a path to this
-//! host, [`Between`] joins two interfaces by one, and [`remote`] changes one from another process.
+//! host, [`InterfaceBridge`] joins two interfaces by one, and [`remote`] changes one from another process.
 //!
 //! ```no_run
 //! use ccplane_emu::qdisc::{LineSpec, QueueSpec};
@@ -56,13 +56,13 @@ mod shell;
 mod wait;
 
 pub use audit::{Audit, Bounds};
-pub use between::Between;
-pub use capture::{CaptureReport, Captured, Logged, read as read_capture};
+pub use between::InterfaceBridge;
+pub use capture::{Capture, CaptureReport, LoggedPacket, read as read_capture};
 pub use ccplane_qdisc as qdisc;
-pub use config::{Config, Gso, LinkConfig, Timing};
-pub use control::{Control, Progress, Way};
+pub use config::{EmuConfig, Gso, LinkConfig, Timing};
+pub use control::{DirectionStats, EmuHandle, PathDirection};
 pub use emulator::{DEVICE, Emulator};
 pub use error::Error;
-pub use log::{Fate, LinkLog, Record};
+pub use log::{Fate, LinkLog, PacketRecord};
 pub use path::EmuReport;
 pub use shell::{HOST_VARIABLE, ShellInfo, ShellReport, Surroundings, shell};

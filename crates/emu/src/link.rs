@@ -2,36 +2,36 @@
 
 use std::collections::VecDeque;
 
-use ccplane_host::Packet;
-use ccplane_qdisc::{AnyQdisc, Drops, FifoLink, LineSpec, Packet as _, Qdisc, Shaped};
+use ccplane_host::FramePacket;
+use ccplane_qdisc::{AnyQdisc, Drops, FifoLink, LineSpec, Packet as _, Qdisc, ShapedLink};
 use ccplane_units::{Duration, Time};
 
-use crate::{Error, LinkConfig, Way};
+use crate::{Error, LinkConfig, PathDirection};
 
 /// A queue of [`ccplane_qdisc`] with its line.
 #[derive(Debug)]
-pub(crate) enum Link {
+pub(crate) enum EmuLink {
     /// FIFO: the departure time is known on arrival.
     Fifo {
         link: FifoLink,
         /// Packets in `link`, in the same order.
-        waiting: VecDeque<Packet>,
+        waiting: VecDeque<FramePacket>,
     },
     /// Any other queue: the packet is chosen when the line is ready.
-    Any(Box<Shaped<Packet, AnyQdisc<Packet>>>),
+    Any(Box<ShapedLink<FramePacket, AnyQdisc<FramePacket>>>),
 }
 
-impl Link {
+impl EmuLink {
     /// Creates an empty link on a path of this round-trip time; a trace starts at time zero.
     ///
     /// # Errors
     /// The rate or the queue is invalid.
     pub(crate) fn new(
-        way: Way,
+        way: PathDirection,
         config: &LinkConfig,
         rtt: Duration,
         mtu: u32,
-    ) -> Result<Link, Error> {
+    ) -> Result<EmuLink, Error> {
         let rate = config.line.mean_rate();
         if rate.is_some_and(|rate| rate.bytes_per_sec() == 0) {
             return Err(Error::ZeroRate { way });
@@ -39,7 +39,7 @@ impl Link {
         let failed = |source| Error::Queue { way, source };
         let fifo = config.queue.fifo_limit(rate, rtt, mtu).map_err(failed)?;
         Ok(match fifo {
-            Some(fifo) => Link::Fifo {
+            Some(fifo) => EmuLink::Fifo {
                 link: FifoLink::marking(&config.line, fifo.limit, fifo.mark_above, Time::ZERO),
                 waiting: VecDeque::new(),
             },
@@ -48,7 +48,7 @@ impl Link {
                     .queue
                     .build(rate, rtt, mtu, config.seeds.queue)
                     .map_err(failed)?;
-                Link::Any(Box::new(Shaped::new(queue, &config.line, Time::ZERO)))
+                EmuLink::Any(Box::new(ShapedLink::new(queue, &config.line, Time::ZERO)))
             }
         })
     }
@@ -57,11 +57,11 @@ impl Link {
     pub(crate) fn enqueue(
         &mut self,
         now: Time,
-        mut packet: Packet,
-        drops: &mut impl Drops<Packet>,
+        mut packet: FramePacket,
+        drops: &mut impl Drops<FramePacket>,
     ) {
         match self {
-            Link::Fifo { link, waiting } => match link.admit(now, packet.bytes(), 0) {
+            EmuLink::Fifo { link, waiting } => match link.admit(now, packet.bytes(), 0) {
                 Ok(admitted) => {
                     if admitted.mark && packet.ecn().is_capable() {
                         packet.mark_ce();
@@ -70,17 +70,17 @@ impl Link {
                 }
                 Err(reason) => drops.dropped(packet, reason),
             },
-            Link::Any(shaped) => {
+            EmuLink::Any(shaped) => {
                 shaped.enqueue(now, packet, drops);
             }
         }
     }
 
-    /// Returns the time to call [`take`](Link::take) next, no later than the next departure.
+    /// Returns the time to call [`take`](EmuLink::take) next, no later than the next departure.
     pub(crate) fn next_ready(&self) -> Option<Time> {
         match self {
-            Link::Fifo { link, .. } => link.head().map(|(departs, _)| departs),
-            Link::Any(shaped) => shaped.next_ready(),
+            EmuLink::Fifo { link, .. } => link.head().map(|(departs, _)| departs),
+            EmuLink::Any(shaped) => shaped.next_ready(),
         }
     }
 
@@ -89,15 +89,15 @@ impl Link {
     pub(crate) fn take(
         &mut self,
         now: Time,
-        drops: &mut impl Drops<Packet>,
-    ) -> Option<(Packet, Time)> {
+        drops: &mut impl Drops<FramePacket>,
+    ) -> Option<(FramePacket, Time)> {
         match self {
-            Link::Fifo { link, waiting } => {
+            EmuLink::Fifo { link, waiting } => {
                 link.head().filter(|(departs, _)| *departs <= now)?;
                 let (departed, _) = link.take()?;
                 Some((waiting.pop_front()?, departed))
             }
-            Link::Any(shaped) => {
+            EmuLink::Any(shaped) => {
                 while let Some(at) = shaped.next_ready().filter(|at| *at <= now) {
                     if let Some(packet) = shaped.dequeue(at, drops) {
                         return Some((packet, at));
@@ -110,18 +110,23 @@ impl Link {
 
     /// Changes the line and reschedules waiting packets. Packets that have left by `now` must have
     /// been taken.
-    pub(crate) fn set_line(&mut self, now: Time, line: &LineSpec, drops: &mut impl Drops<Packet>) {
+    pub(crate) fn set_line(
+        &mut self,
+        now: Time,
+        line: &LineSpec,
+        drops: &mut impl Drops<FramePacket>,
+    ) {
         match self {
-            Link::Fifo { link, .. } => link.set_line(now, line),
-            Link::Any(shaped) => shaped.set_line(now, line, drops),
+            EmuLink::Fifo { link, .. } => link.set_line(now, line),
+            EmuLink::Any(shaped) => shaped.set_line(now, line, drops),
         }
     }
 
     /// Returns packets and bytes that have not been taken.
     pub(crate) fn inside(&self) -> (u64, u64) {
         let backlog = match self {
-            Link::Fifo { link, .. } => link.backlog(),
-            Link::Any(shaped) => shaped.backlog(),
+            EmuLink::Fifo { link, .. } => link.backlog(),
+            EmuLink::Any(shaped) => shaped.backlog(),
         };
         (backlog.packets, backlog.bytes)
     }

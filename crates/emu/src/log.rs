@@ -1,6 +1,6 @@
 //! The log of every packet: the ground truth of queueing delay and throughput.
 
-use ccplane_host::Stored;
+use ccplane_host::StoredFrame;
 use ccplane_qdisc::DropReason;
 use ccplane_units::{Duration, Time};
 
@@ -9,7 +9,7 @@ const PIECE: usize = 16 * 1024;
 
 /// Record of a packet at one link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct PacketRecord {
     /// Arrival at the link.
     pub arrived: Time,
     departed: u64,
@@ -31,14 +31,14 @@ pub enum Fate {
     Dropped(DropReason),
 }
 
-impl Record {
+impl PacketRecord {
     /// Creates the record of a packet of a frame.
-    pub(crate) fn new(frame: &Stored, bytes: u16, fate: Fate) -> Record {
+    pub(crate) fn new(frame: &StoredFrame, bytes: u16, fate: Fate) -> PacketRecord {
         let (departed, dropped) = match fate {
             Fate::Departed(time) => (time.as_nanos(), None),
             Fate::Dropped(reason) => (0, Some(reason)),
         };
-        Record {
+        PacketRecord {
             arrived: frame.arrived,
             departed,
             bytes,
@@ -69,7 +69,7 @@ impl Record {
 /// The packets of one link, in the order of their departure (a drop departs immediately).
 #[derive(Clone, Debug, Default)]
 pub struct LinkLog {
-    pieces: Vec<Vec<Record>>,
+    pieces: Vec<Vec<PacketRecord>>,
     /// Number of further records that may be kept.
     room: usize,
     /// Packets without a record because the log was full.
@@ -105,7 +105,7 @@ impl LinkLog {
     }
 
     /// Returns the records.
-    pub fn records(&self) -> impl Iterator<Item = &Record> + '_ {
+    pub fn records(&self) -> impl Iterator<Item = &PacketRecord> + '_ {
         self.pieces.iter().flatten()
     }
 
@@ -119,7 +119,7 @@ impl LinkLog {
         self.pieces.is_empty()
     }
 
-    pub(crate) fn add(&mut self, record: Record) {
+    pub(crate) fn add(&mut self, record: PacketRecord) {
         match record.fate() {
             Fate::Departed(_) => {
                 self.delivered += 1;
@@ -152,14 +152,14 @@ mod tests {
 
     #[test]
     fn a_full_log_goes_on_counting() {
-        assert_eq!(size_of::<Record>(), 24);
+        assert_eq!(size_of::<PacketRecord>(), 24);
         let mut log = LinkLog::new(PIECE + 1);
         let (arrived, departed) = (Time::from_micros(1), Time::from_micros(4));
         let mut store = Store::new(1);
         store.room(110).expect("a block").fill(0);
         let frame = Frame::of(store.arrived(110)).expect("a virtio-net header of zeros");
         let place = store.keep(110, frame, arrived, [1, 2]);
-        let record = |fate| Record::new(store.get(place), 100, fate);
+        let record = |fate| PacketRecord::new(store.get(place), 100, fate);
         for _ in 0..PIECE {
             log.add(record(Fate::Departed(departed)));
         }

@@ -11,14 +11,14 @@ use ccplane_units::{Duration, Time};
 
 use crate::audit::Lateness;
 use crate::capture::{self, CaptureReport};
-use crate::clock::Clock;
-use crate::control::{Control, Way};
-use crate::device::Device;
-use crate::direction::Direction;
+use crate::clock::EmuClock;
+use crate::control::{EmuHandle, PathDirection};
+use crate::device::EmuDevice;
+use crate::direction::EmuDirection;
 use crate::driver::Driver;
-use crate::link::Link;
+use crate::link::EmuLink;
 use crate::wait::Waiter;
-use crate::{Audit, Bounds, Config, Error, Gso, LinkConfig, LinkLog, Timing};
+use crate::{Audit, Bounds, EmuConfig, Error, Gso, LinkConfig, LinkLog, Timing};
 
 /// Results of an emulation.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub struct EmuReport {
 
 /// A device and its namespace.
 #[derive(Debug)]
-pub(crate) struct End {
+pub(crate) struct DeviceEnd {
     /// `None` for the namespace in which the emulator was started.
     pub(crate) namespace: Option<Namespace>,
     pub(crate) device: String,
@@ -52,10 +52,10 @@ pub(crate) struct End {
 
 /// A running emulation. Dropping it stops it.
 #[derive(Debug)]
-pub(crate) struct Path {
-    ends: [End; 2],
-    control: Control,
-    clock: Clock,
+pub(crate) struct EmulatedPath {
+    ends: [DeviceEnd; 2],
+    control: EmuHandle,
+    clock: EmuClock,
     limits: [Limit; 2],
     bounds: Bounds,
     gso: Gso,
@@ -65,17 +65,17 @@ pub(crate) struct Path {
     thread: Option<JoinHandle<Result<Driver, Error>>>,
 }
 
-impl Path {
+impl EmulatedPath {
     /// Starts the thread; the forward direction is from the first device to the second.
     pub(crate) fn start(
-        config: &Config,
-        ends: [End; 2],
-        devices: [impl Into<Device>; 2],
-    ) -> Result<Path, Error> {
+        config: &EmuConfig,
+        ends: [DeviceEnd; 2],
+        devices: [impl Into<EmuDevice>; 2],
+    ) -> Result<EmulatedPath, Error> {
         let limits = limits(config)?;
         let before = [ends[0].stats()?, ends[1].stats()?];
-        let control = Control::new([&config.forward, &config.reverse])?;
-        let clock = Clock::start();
+        let control = EmuHandle::new([&config.forward, &config.reverse])?;
+        let clock = EmuClock::start();
         let driver = driver(config, clock, control.clone(), devices.map(Into::into))?;
         let thread = thread::Builder::new()
             .name("ccplane-emu".into())
@@ -84,7 +84,7 @@ impl Path {
                 what: "start a thread",
                 source,
             })?;
-        Ok(Path {
+        Ok(EmulatedPath {
             ends,
             control,
             clock,
@@ -97,7 +97,7 @@ impl Path {
         })
     }
 
-    pub(crate) fn control(&self) -> Control {
+    pub(crate) fn control(&self) -> EmuHandle {
         self.control.clone()
     }
 
@@ -105,7 +105,7 @@ impl Path {
         self.clock.epoch()
     }
 
-    pub(crate) fn limit(&self, way: Way) -> Limit {
+    pub(crate) fn limit(&self, way: PathDirection) -> Limit {
         self.limits[way.index()]
     }
 
@@ -128,7 +128,11 @@ impl Path {
             .max(Duration::from_nanos(1));
         let mut tap = driver.tap;
         if let Some(tap) = &mut tap {
-            for seen in driver.links.iter_mut().filter_map(Direction::seen_at_end) {
+            for seen in driver
+                .links
+                .iter_mut()
+                .filter_map(EmuDirection::seen_at_end)
+            {
                 tap.take(self.clock.now(), seen);
             }
         }
@@ -151,10 +155,12 @@ impl Path {
     #[expect(clippy::disallowed_methods, reason = "packets arrive in real time")]
     pub(crate) fn drain(&self, most: Duration) {
         let empty = || {
-            [Way::Forward, Way::Reverse].into_iter().all(|way| {
-                let done = self.control.progress(way);
-                done.arrived <= done.delivered + done.queue_drops + done.losses
-            })
+            [PathDirection::Forward, PathDirection::Reverse]
+                .into_iter()
+                .all(|way| {
+                    let done = self.control.progress(way);
+                    done.arrived <= done.delivered + done.queue_drops + done.losses
+                })
         };
         let (deadline, mut quiet) = (self.clock.now() + most, 0);
         while quiet < QUIET && self.clock.now() < deadline {
@@ -171,12 +177,12 @@ impl Path {
     }
 }
 
-/// Interval at which [`Path::drain`] checks, and the number of consecutive checks without packets:
+/// Interval at which [`EmulatedPath::drain`] checks, and the number of consecutive checks without packets:
 /// a server may take 10 ms to answer the last packet with its own last one.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(2);
 const QUIET: u32 = 5;
 
-impl Drop for Path {
+impl Drop for EmulatedPath {
     fn drop(&mut self) {
         if self.thread.is_some() {
             self.control.stop();
@@ -186,7 +192,7 @@ impl Drop for Path {
     }
 }
 
-impl End {
+impl DeviceEnd {
     fn stats(&self) -> Result<InterfaceStats, Error> {
         let stats = || interface_stats(&self.device);
         Ok(match &self.namespace {
@@ -197,24 +203,24 @@ impl End {
 }
 
 /// Returns the maximum contents of both queues; fails if a link is invalid.
-pub(crate) fn limits(config: &Config) -> Result<[Limit; 2], Error> {
+pub(crate) fn limits(config: &EmuConfig) -> Result<[Limit; 2], Error> {
     let rtt = config.forward.delay + config.reverse.delay;
     let limit = |way, link: &LinkConfig| {
         link.check(way)?;
         // Checks the remaining parameters of the link.
-        Link::new(way, link, rtt, config.mtu)?;
+        EmuLink::new(way, link, rtt, config.mtu)?;
         link.queue
             .limit(link.line.mean_rate(), rtt, config.mtu)
             .map_err(|source| Error::Queue { way, source })
     };
     Ok([
-        limit(Way::Forward, &config.forward)?,
-        limit(Way::Reverse, &config.reverse)?,
+        limit(PathDirection::Forward, &config.forward)?,
+        limit(PathDirection::Reverse, &config.reverse)?,
     ])
 }
 
 /// Returns the offload that the devices offer.
-pub(crate) fn offload(config: &Config) -> Offload {
+pub(crate) fn offload(config: &EmuConfig) -> Offload {
     match config.gso {
         Gso::Off => Offload::None,
         Gso::Auto | Gso::On => Offload::Segmentation,
@@ -223,10 +229,10 @@ pub(crate) fn offload(config: &Config) -> Offload {
 
 /// Creates the state of the thread.
 fn driver(
-    config: &Config,
-    clock: Clock,
-    control: Control,
-    devices: [Device; 2],
+    config: &EmuConfig,
+    clock: EmuClock,
+    control: EmuHandle,
+    devices: [EmuDevice; 2],
 ) -> Result<Driver, Error> {
     let rtt = config.forward.delay + config.reverse.delay;
     let lead = devices[0].lead();
@@ -234,9 +240,9 @@ fn driver(
         let store = Store::new(config.memory_bytes);
         let log = LinkLog::new(config.log_records);
         let window = config.gso.window();
-        let queue = Link::new(way, link, rtt, config.mtu)?;
-        let direction = Direction::new(link, queue, window, store, log).behind(lead);
-        Ok::<Direction, Error>(match config.capture {
+        let queue = EmuLink::new(way, link, rtt, config.mtu)?;
+        let direction = EmuDirection::new(link, queue, window, store, log).behind(lead);
+        Ok::<EmuDirection, Error>(match config.capture {
             Some(_) => direction.watched(way),
             None => direction,
         })
@@ -253,8 +259,8 @@ fn driver(
         control,
         devices,
         links: [
-            direction(Way::Forward, &config.forward)?,
-            direction(Way::Reverse, &config.reverse)?,
+            direction(PathDirection::Forward, &config.forward)?,
+            direction(PathDirection::Reverse, &config.reverse)?,
         ],
         lateness: Lateness::new(),
         tap: capture::wanted(config, clock.began(), lead)?,

@@ -20,7 +20,7 @@ use ccplane_qdisc::{LineSpec, LossModel};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::Error;
-use crate::control::{Control, Way};
+use crate::control::{EmuHandle, PathDirection};
 
 const DIRECTORY: &str = "/run/ccplane";
 /// A request is one short line; clients that send more, or nothing, are disconnected.
@@ -82,16 +82,16 @@ pub fn ask(id: &str, request: &str) -> Result<String, Error> {
 
 /// The socket of a running emulation. Dropping it removes the socket.
 #[derive(Debug)]
-pub(crate) struct Remote {
+pub(crate) struct ControlSocket {
     path: PathBuf,
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Remote {
+impl ControlSocket {
     /// Opens the socket, accessible only to the owner of this process, and answers requests until
     /// dropped.
-    pub(crate) fn serve(id: &str, control: Control) -> Result<Remote, Error> {
+    pub(crate) fn serve(id: &str, control: EmuHandle) -> Result<ControlSocket, Error> {
         let failed = |source| Error::System {
             what: "open the control socket in /run/ccplane",
             source,
@@ -107,7 +107,7 @@ impl Remote {
         let listener = UnixListener::bind(&path).map_err(failed)?;
         let (stop, stopped) = UnixStream::pair().map_err(failed)?;
         // From here on the socket is removed in any case.
-        let mut remote = Remote {
+        let mut remote = ControlSocket {
             path,
             stop: Some(stop),
             thread: None,
@@ -122,7 +122,7 @@ impl Remote {
     }
 }
 
-impl Drop for Remote {
+impl Drop for ControlSocket {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
         // The thread sees its end of the pair close.
@@ -143,7 +143,7 @@ pub(crate) fn resolv_conf_of(id: &str) -> PathBuf {
 }
 
 /// Answers requests sequentially until `stopped` closes.
-fn answer_all(listener: &UnixListener, stopped: &UnixStream, control: &Control) {
+fn answer_all(listener: &UnixListener, stopped: &UnixStream, control: &EmuHandle) {
     loop {
         let mut polled = [
             PollFd::new(listener.as_fd(), PollFlags::POLLIN),
@@ -161,7 +161,7 @@ fn answer_all(listener: &UnixListener, stopped: &UnixStream, control: &Control) 
     }
 }
 
-fn answer_one(mut stream: UnixStream, control: &Control) -> io::Result<()> {
+fn answer_one(mut stream: UnixStream, control: &EmuHandle) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut line = String::new();
@@ -174,15 +174,15 @@ fn answer_one(mut stream: UnixStream, control: &Control) -> io::Result<()> {
 }
 
 /// Executes a request. Returns the answer or an error message.
-fn obey(line: &str, control: &Control) -> Result<String, String> {
+fn obey(line: &str, control: &EmuHandle) -> Result<String, String> {
     const USAGE: &str = "say `set [up|down] rate 48mbit`, `set [up|down] delay 5ms`, `set [up|down] jitter 1ms`, \
                          `set [up|down] loss 0.1%` or `show`";
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
     let (ways, what, value) = match words[..] {
         ["show"] => return Ok(show(control)),
-        ["set", "up", what, value] => (&[Way::Forward][..], what, value),
-        ["set", "down", what, value] => (&[Way::Reverse][..], what, value),
-        ["set", what, value] => (&Way::BOTH[..], what, value),
+        ["set", "up", what, value] => (&[PathDirection::Forward][..], what, value),
+        ["set", "down", what, value] => (&[PathDirection::Reverse][..], what, value),
+        ["set", what, value] => (&PathDirection::BOTH[..], what, value),
         _ => return Err(USAGE.into()),
     };
     for &way in ways {
@@ -204,7 +204,7 @@ fn reason(error: impl std::error::Error) -> String {
 }
 
 /// Describes both directions, one line each.
-fn show(control: &Control) -> String {
+fn show(control: &EmuHandle) -> String {
     let line = |name, way| {
         let (link, done) = (control.link(way), control.progress(way));
         format!(
@@ -214,7 +214,7 @@ fn show(control: &Control) -> String {
     };
     format!(
         "{}\n{}",
-        line("up", Way::Forward),
-        line("down", Way::Reverse)
+        line("up", PathDirection::Forward),
+        line("down", PathDirection::Reverse)
     )
 }

@@ -20,9 +20,9 @@ use nix::unistd::Pid;
 
 use crate::emulator::DEVICE;
 use crate::names::Relay;
-use crate::path::{self, EmuReport, End, Path};
-use crate::remote::Remote;
-use crate::{Config, Error, Way};
+use crate::path::{self, DeviceEnd, EmuReport, EmulatedPath};
+use crate::remote::ControlSocket;
+use crate::{EmuConfig, Error, PathDirection};
 
 /// Environment variable with this host's address, set for the command.
 pub const HOST_VARIABLE: &str = "CCPLANE_HOST";
@@ -98,7 +98,7 @@ impl ShellReport {
 /// ends. SIGTERM and SIGHUP are forwarded to it. Its background processes end with it. If this
 /// process is killed, so is the command, and the kernel removes the link.
 pub fn shell(
-    config: &Config,
+    config: &EmuConfig,
     around: Surroundings,
     command: &mut Command,
     ready: impl FnOnce(&ShellInfo),
@@ -120,11 +120,11 @@ pub fn shell(
         Tun::create(&host_device, config.mtu, &[(host.into(), PREFIX)], offload)?,
     ];
     let ends = [
-        End {
+        DeviceEnd {
             namespace: Some(namespace.clone()),
             device: DEVICE.into(),
         },
-        End {
+        DeviceEnd {
             namespace: None,
             device: host_device,
         },
@@ -139,15 +139,18 @@ pub fn shell(
         false => None,
     };
     let known_host = outer.unwrap_or(host);
-    let path = Path::start(config, ends, devices)?;
-    let remote = Remote::serve(&id, path.control())?;
+    let path = EmulatedPath::start(config, ends, devices)?;
+    let remote = ControlSocket::serve(&id, path.control())?;
     ready(&ShellInfo {
         id,
         namespace: namespace.name().into(),
         host: known_host.into(),
         nested: outer.is_some(),
         command: inside.into(),
-        limits: [path.limit(Way::Forward), path.limit(Way::Reverse)],
+        limits: [
+            path.limit(PathDirection::Forward),
+            path.limit(PathDirection::Reverse),
+        ],
     });
     command.env(HOST_VARIABLE, known_host.to_string());
     namespace.confine(ccplane_host::die_with_parent(command))?;

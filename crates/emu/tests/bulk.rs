@@ -10,7 +10,7 @@ use std::time::{Duration as StdDuration, Instant};
 
 use crate::common::{emulate, may_run, rate, sockets};
 use ccplane_emu::qdisc::LineSpec;
-use ccplane_emu::{Config, EmuReport, Emulator, Gso, LinkConfig, Timing};
+use ccplane_emu::{EmuConfig, EmuReport, Emulator, Gso, LinkConfig, Timing};
 use ccplane_units::Duration;
 use nix::sys::socket::{
     ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt,
@@ -94,11 +94,11 @@ fn transfers_arrive_intact_however_their_packets_are_cut() {
         (link(rate("480mbit"), 1, "droptail:300p"), Gso::Off),
     ];
     for (forward, gso) in cases {
-        let config = Config {
+        let config = EmuConfig {
             reverse: link(LineSpec::Unlimited, 1, "droptail:inf"),
             forward: forward.clone(),
             gso,
-            ..Config::default()
+            ..EmuConfig::default()
         };
         let emulator = Emulator::start(config).expect("the machine allows it");
         for to in addresses(&emulator) {
@@ -150,10 +150,10 @@ fn udp_s_super_packets_arrive_as_the_packets_they_stand_for() {
 /// machine disturbs the receiver more than the link.
 fn paced(line: &str, packets: usize, timing: Timing) -> Option<f64> {
     const SIZE: usize = 1_472;
-    let config = Config {
+    let config = EmuConfig {
         forward: link(rate(line), 1, "droptail:inf"),
         timing,
-        ..Config::default()
+        ..EmuConfig::default()
     };
     let emulator = Emulator::start(config).expect("the machine allows it");
     let (sender, receiver) = sockets(&emulator);

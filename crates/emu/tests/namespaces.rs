@@ -14,7 +14,8 @@ use ccplane_emu::qdisc::{
     FifoLink, Limit, LineSpec, LinkSeeds, Loss, LossModel, QueueSpec, Size, Trace,
 };
 use ccplane_emu::{
-    Config, Emulator, Error, Fate, LinkConfig, LinkLog, Surroundings, Way, remote, shell,
+    EmuConfig, Emulator, Error, Fate, LinkConfig, LinkLog, PathDirection, Surroundings, remote,
+    shell,
 };
 use ccplane_host::{Namespace, Offload, Tun};
 use ccplane_units::{Duration, Probability, Rate};
@@ -31,7 +32,7 @@ fn assert_conserved(log: &LinkLog) {
 fn await_arrivals(emulator: &Emulator, packets: u64) {
     let control = emulator.control();
     let deadline = Instant::now() + StdDuration::from_secs(10);
-    while control.progress(Way::Forward).arrived < packets {
+    while control.progress(PathDirection::Forward).arrived < packets {
         assert!(
             Instant::now() < deadline,
             "packets got lost before the link"
@@ -192,7 +193,7 @@ fn a_full_queue_drops_what_its_size_says() {
             ..slow
         },
     );
-    assert_eq!(emulator.limit(Way::Forward), Limit::Bytes(30_000));
+    assert_eq!(emulator.limit(PathDirection::Forward), Limit::Bytes(30_000));
     let (sender, _receiver) = sockets(&emulator);
     let begin = Instant::now();
     for _ in 0..100 {
@@ -265,10 +266,10 @@ fn a_new_rate_and_delay_hold_at_once_and_flush_nothing() {
     await_arrivals(&emulator, 20);
     let control = emulator.control();
     control
-        .set_delay(Way::Forward, Duration::from_millis(5))
+        .set_delay(PathDirection::Forward, Duration::from_millis(5))
         .expect("any delay");
     control
-        .set_line(Way::Forward, rate("100mbit"))
+        .set_line(PathDirection::Forward, rate("100mbit"))
         .expect("not zero");
     for n in 0..20_u32 {
         let mut packet = [0; 1_472];
@@ -279,13 +280,18 @@ fn a_new_rate_and_delay_hold_at_once_and_flush_nothing() {
     }
     assert!(matches!(
         control.set_line(
-            Way::Reverse,
+            PathDirection::Reverse,
             LineSpec::Constant(Rate::from_bytes_per_sec(0))
         ),
-        Err(Error::ZeroRate { way: Way::Reverse })
+        Err(Error::ZeroRate {
+            way: PathDirection::Reverse
+        })
     ));
     control
-        .set_loss(Way::Forward, LossModel::Bernoulli(Probability::ALWAYS))
+        .set_loss(
+            PathDirection::Forward,
+            LossModel::Bernoulli(Probability::ALWAYS),
+        )
         .expect("any probability");
     sender.send(b"lost").expect("send");
     await_arrivals(&emulator, 21);
@@ -308,7 +314,7 @@ fn a_change_holds_for_every_packet_that_is_sent_after_it() {
             LossModel::NONE
         };
         control
-            .set_loss(Way::Forward, loss)
+            .set_loss(PathDirection::Forward, loss)
             .expect("any probability");
         sender.send(&n.to_be_bytes()).expect("send");
         await_arrivals(&emulator, u64::from(n) + 1);
@@ -356,9 +362,9 @@ fn a_trace_delivers_at_its_times() {
 #[test]
 fn what_cannot_be_emulated_is_refused_before_anything_is_made() {
     let start = |forward| {
-        Emulator::start(Config {
+        Emulator::start(EmuConfig {
             forward,
-            ..Config::default()
+            ..EmuConfig::default()
         })
         .expect_err("impossible")
     };
@@ -366,7 +372,12 @@ fn what_cannot_be_emulated_is_refused_before_anything_is_made() {
         line: LineSpec::Constant(Rate::from_bytes_per_sec(0)),
         ..LinkConfig::default()
     };
-    assert!(matches!(start(zero), Error::ZeroRate { way: Way::Forward }));
+    assert!(matches!(
+        start(zero),
+        Error::ZeroRate {
+            way: PathDirection::Forward
+        }
+    ));
     let no_delay = LinkConfig {
         line: rate("96mbit"),
         queue: QueueSpec::ONE_BDP,
@@ -414,10 +425,10 @@ fn a_command_runs_behind_the_link() {
         delay: Duration::from_millis(10),
         ..LinkConfig::default()
     };
-    let config = Config {
+    let config = EmuConfig {
         forward: link.clone(),
         reverse: link,
-        ..Config::default()
+        ..EmuConfig::default()
     };
     let mut host = None;
     let mut echo = None;
@@ -534,7 +545,7 @@ fn a_killed_emulator_leaves_nothing() {
 #[test]
 #[ignore = "child: a_killed_emulator_leaves_nothing kills it"]
 fn victim() {
-    let emulator = Emulator::start(Config::default()).expect("it starts");
+    let emulator = Emulator::start(EmuConfig::default()).expect("it starts");
     println!("\nnamespace {}", emulator.sender_ns().name());
     println!("namespace {}", emulator.receiver_ns().name());
     std::thread::sleep(StdDuration::from_secs(60));
@@ -571,6 +582,6 @@ fn without_permission_the_error_says_what_is_missing() {
 fn unprivileged() {
     println!(
         "{}",
-        Emulator::start(Config::default()).expect_err("no permission")
+        Emulator::start(EmuConfig::default()).expect_err("no permission")
     );
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ccplane_emu::{Config, Surroundings, remote, shell};
+use ccplane_emu::{EmuConfig, Surroundings, remote, shell};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -41,7 +41,7 @@ fn victim() {
         &format!("setsid sleep 60 & echo $!; echo $$; {sleep}"),
     ]);
     let report = shell(
-        &Config::default(),
+        &EmuConfig::default(),
         Surroundings::default(),
         &mut command,
         |info| println!("{}", info.namespace),

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ccplane_udp::{LARGEST, Marks, Socket, passes};
+use ccplane_udp::{DatagramMarks, LARGEST, Socket, passes};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::AsFd;
@@ -20,12 +20,12 @@ const SLACK: usize = 66_000;
 const PATIENCE: Duration = Duration::from_millis(5);
 
 /// The batch being filled.
-pub(crate) struct Batch {
+pub(crate) struct SendBatch {
     bytes: Box<[u8]>,
     length: usize,
     count: usize,
     size: usize,
-    to: Option<(SocketAddr, Marks)>,
+    to: Option<(SocketAddr, DatagramMarks)>,
     /// True if the last datagram was shorter than the others, so that none may follow it.
     over: bool,
     /// True if a full socket has already been waited for in this turn.
@@ -34,14 +34,14 @@ pub(crate) struct Batch {
 
 /// Result of sending a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sent {
+pub(crate) struct BatchOutcome {
     /// True if the datagrams exceed the path MTU.
     pub too_long: bool,
 }
 
-impl Batch {
-    pub fn new() -> Batch {
-        Batch {
+impl SendBatch {
+    pub fn new() -> SendBatch {
+        SendBatch {
             bytes: vec![0; LARGEST + SLACK].into_boxed_slice(),
             length: 0,
             count: 0,
@@ -64,7 +64,7 @@ impl Batch {
     }
 
     /// Returns whether a datagram of `bytes` bytes can join the batch, which holds at most `most`.
-    pub fn takes(&self, to: SocketAddr, marks: Marks, bytes: usize, most: usize) -> bool {
+    pub fn takes(&self, to: SocketAddr, marks: DatagramMarks, bytes: usize, most: usize) -> bool {
         self.count == 0
             || !self.over
                 && self.to == Some((to, marks))
@@ -78,9 +78,9 @@ impl Batch {
         &mut self.bytes[self.length..]
     }
 
-    /// Appends the first `bytes` bytes of [`room`](Batch::room). [`takes`](Batch::takes) must have
+    /// Appends the first `bytes` bytes of [`room`](SendBatch::room). [`takes`](SendBatch::takes) must have
     /// returned true for them.
-    pub fn keep(&mut self, to: SocketAddr, marks: Marks, bytes: usize) {
+    pub fn keep(&mut self, to: SocketAddr, marks: DatagramMarks, bytes: usize) {
         if self.count == 0 {
             (self.to, self.size) = (Some((to, marks)), bytes);
         }
@@ -90,8 +90,8 @@ impl Batch {
     }
 
     /// Sends the batch. Datagrams that the socket does not accept in time are lost, as on a link.
-    pub fn flush(&mut self, socket: &Socket) -> Result<Sent, GatewayError> {
-        let mut sent = Sent::default();
+    pub fn flush(&mut self, socket: &Socket) -> Result<BatchOutcome, GatewayError> {
+        let mut sent = BatchOutcome::default();
         let (length, size) = (self.length, self.size);
         (self.length, self.count, self.over) = (0, 0, false);
         let Some((to, marks)) = self.to.take() else {
@@ -128,11 +128,11 @@ mod tests {
 
     #[test]
     fn equal_datagrams_to_one_address_leave_together_and_a_shorter_one_ends_them() {
-        let marked = Marks { ecn: 2, dscp: 0 };
+        let marked = DatagramMarks { ecn: 2, dscp: 0 };
         let here = SocketAddr::from(([127, 0, 0, 1], 0));
         let (sender, receiver) = (Socket::bind(here).unwrap(), Socket::bind(here).unwrap());
         let to = receiver.local();
-        let mut batch = Batch::new();
+        let mut batch = SendBatch::new();
         for (n, bytes) in [100, 100, 60].into_iter().enumerate() {
             assert!(batch.takes(to, marked, bytes, 64), "{n}");
             batch.room()[..bytes].fill(n as u8);
@@ -141,17 +141,17 @@ mod tests {
         assert!(!batch.takes(to, marked, 60, 64), "after a shorter one");
         batch.flush(&sender).unwrap();
         assert!(
-            batch.takes(to, Marks::default(), 1, 64),
+            batch.takes(to, DatagramMarks::default(), 1, 64),
             "it is empty again"
         );
-        batch.keep(to, Marks::default(), 50);
+        batch.keep(to, DatagramMarks::default(), 50);
         assert!(!batch.takes(to, marked, 50, 64), "another mark");
         assert!(
-            !batch.takes(to, Marks { ecn: 0, dscp: 46 }, 50, 64),
+            !batch.takes(to, DatagramMarks { ecn: 0, dscp: 46 }, 50, 64),
             "another code point"
         );
-        assert!(!batch.takes(to, Marks::default(), 51, 64), "longer");
-        assert!(!batch.takes(to, Marks::default(), 50, 1), "enough");
+        assert!(!batch.takes(to, DatagramMarks::default(), 51, 64), "longer");
+        assert!(!batch.takes(to, DatagramMarks::default(), 50, 1), "enough");
         batch.flush(&sender).unwrap();
         let mut inbox = ccplane_udp::Inbox::new();
         let mut found = Vec::new();
@@ -177,16 +177,16 @@ mod tests {
         let (sender, receiver) = (Socket::bind(here).unwrap(), Socket::bind(here).unwrap());
         let mut inbox = ccplane_udp::Inbox::new();
         for marks in [
-            Marks::default(),
-            Marks { ecn: 2, dscp: 0 },
-            Marks { ecn: 2, dscp: 46 },
+            DatagramMarks::default(),
+            DatagramMarks { ecn: 2, dscp: 0 },
+            DatagramMarks { ecn: 2, dscp: 46 },
         ] {
-            let mut batch = Batch::new();
+            let mut batch = SendBatch::new();
             for _ in 0..MANY {
                 assert!(batch.takes(receiver.local(), marks, 10, MANY));
                 batch.keep(receiver.local(), marks, 10);
             }
-            assert_eq!(batch.flush(&sender).unwrap(), Sent::default());
+            assert_eq!(batch.flush(&sender).unwrap(), BatchOutcome::default());
             let mut found = 0;
             while found < MANY {
                 let mut wait = [PollFd::new(receiver.as_fd(), PollFlags::POLLIN)];

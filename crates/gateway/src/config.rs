@@ -1,7 +1,7 @@
 //! Gateway configuration: a TOML file, parsed and checked as a whole. docs/gateway.md is the
 //! reference.
 //!
-//! [`Config::parse`] returns either a consistent configuration or the first [`Problem`], with file,
+//! [`GatewayConfig::parse`] returns either a consistent configuration or the first [`Problem`], with file,
 //! line, reason and fix. A configuration prints itself as a file with every default written out;
 //! parsing that file returns the same configuration.
 
@@ -19,32 +19,34 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use ccplane_qdisc::{ClassSpec, ClassesSpec, QueueSpec, RedSpec, Size};
-use ccplane_scenario::{Problem, Source};
+use ccplane_scenario::{Problem, SourceText};
 use ccplane_units::{Duration, Prefix, Rate};
 
-pub use change::{Change, changes};
-pub use classes::{BadWord, Class, Dscp, Match, Ports, Protocol, Seen, class_of};
+pub use change::{ConfigChange, changes};
+pub use classes::{
+    ClassConfig, ClassifierInput, Dscp, Match, MatchParseError, Ports, Protocol, class_of,
+};
 
 use super::address::InterfaceAddress;
 use super::keys::{PresharedKey, PrivateKey, PublicKey};
 
 /// Gateway configuration.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Config {
+pub struct GatewayConfig {
     /// This site.
-    pub site: Site,
+    pub site: SiteConfig,
     /// The other sites, in the order of the file.
-    pub peers: Vec<Peer>,
+    pub peers: Vec<PeerConfig>,
     /// Traffic classes of every peer's queue, at least one. The last class takes all packets that
     /// match no other.
-    pub classes: Vec<Class>,
+    pub classes: Vec<ClassConfig>,
     /// Listening address of the metrics endpoint; `None` disables it.
     pub metrics: Option<SocketAddr>,
 }
 
 /// Settings of this site.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Site {
+pub struct SiteConfig {
     /// Private key file as written in the configuration, relative to the configuration's directory.
     pub key: PathBuf,
     /// Local UDP address.
@@ -64,7 +66,7 @@ pub struct Site {
 
 /// Settings of another site.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Peer {
+pub struct PeerConfig {
     /// Name for logs, status and metrics.
     pub name: String,
     /// WireGuard public key, which identifies the peer.
@@ -72,18 +74,18 @@ pub struct Peer {
     /// Preshared secret, mixed into the handshake in addition to the keys.
     pub preshared_key: Option<PresharedKey>,
     /// Address of the peer; `None` until the peer initiates a handshake.
-    pub endpoint: Option<Endpoint>,
+    pub endpoint: Option<PeerEndpoint>,
     /// Networks routed to the peer (WireGuard's AllowedIPs).
     pub prefixes: Vec<Prefix>,
     /// The peer's tunnel address, to which this gateway sends its feedback and control messages.
     /// Without it nothing is measured and traffic passes through unshaped.
     pub address: Option<IpAddr>,
     /// Congestion control algorithm that sets the rate to the peer.
-    pub algorithm: Algorithm,
+    pub algorithm: AlgorithmSpec,
     /// Queue for packets to the peer.
     pub queue: QueueSpec,
     /// Limit of the queue, as time at the highest possible rate; `None` keeps the limit of
-    /// [`queue`](Peer::queue).
+    /// [`queue`](PeerConfig::queue).
     pub buffer: Option<Duration>,
     /// Lower bound of the rate limit.
     pub min: Rate,
@@ -93,14 +95,14 @@ pub struct Peer {
 
 /// Address of a peer: a host (IP address or DNS name) and a port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Endpoint {
+pub struct PeerEndpoint {
     host: String,
     port: u16,
 }
 
 /// Algorithm and its parameters, written as `bundler:law=copa`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Algorithm {
+pub struct AlgorithmSpec {
     /// Name in the algorithm registry.
     pub name: String,
     /// `key=value` pairs.
@@ -108,12 +110,12 @@ pub struct Algorithm {
 }
 
 /// Checks that an algorithm and its parameters exist. The error has the form `reason; fix`.
-pub type Knows<'a> = &'a dyn Fn(&Algorithm) -> Result<(), String>;
+pub type AlgorithmCheck<'a> = &'a dyn Fn(&AlgorithmSpec) -> Result<(), String>;
 
 /// Error of reading a configuration file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Unusable {
+pub enum ConfigError {
     /// The file could not be read.
     #[error("the configuration {} cannot be read: {why}", .path.display())]
     Read {
@@ -140,18 +142,25 @@ const MIN: Rate = Rate::from_bits_per_sec(1_000_000);
 /// Name of the catch-all class that is added when the file has none.
 const REST: &str = "rest";
 
-impl Config {
+impl GatewayConfig {
     /// Parses and checks a configuration. `file` is the file name used in problems.
-    pub fn parse(file: &str, text: &str, knows: Knows<'_>) -> Result<Config, Problem> {
-        let source = Source { file, text };
+    pub fn parse(
+        file: &str,
+        text: &str,
+        knows: AlgorithmCheck<'_>,
+    ) -> Result<GatewayConfig, Problem> {
+        let source = SourceText { file, text };
         let written = toml::from_str(text).map_err(|error| source.syntax_of(&error, REFERENCE))?;
         check::config(source, &written, knows)
     }
 
     /// Reads a configuration file and the private key it names. Refuses key material that other
     /// users could read.
-    pub fn read(path: &Path, knows: Knows<'_>) -> Result<(Config, PrivateKey), Unusable> {
-        let failed = |why| Unusable::Read {
+    pub fn read(
+        path: &Path,
+        knows: AlgorithmCheck<'_>,
+    ) -> Result<(GatewayConfig, PrivateKey), ConfigError> {
+        let failed = |why| ConfigError::Read {
             path: path.to_owned(),
             why,
         };
@@ -161,7 +170,7 @@ impl Config {
         let mode = file.metadata().map_err(failed)?.permissions().mode();
         let text = io::read_to_string(file).map_err(failed)?;
         let name = path.display().to_string();
-        let source = Source {
+        let source = SourceText {
             file: &name,
             text: &text,
         };
@@ -173,7 +182,7 @@ impl Config {
     }
 
     /// Returns a copy without preshared keys, for display.
-    pub fn without_secrets(&self) -> Config {
+    pub fn without_secrets(&self) -> GatewayConfig {
         let mut shown = self.clone();
         shown
             .peers
@@ -183,9 +192,9 @@ impl Config {
     }
 
     /// Returns the queues for a peer, one per class: the queue of the class, or else the peer's.
-    pub fn queues(&self, peer: &Peer) -> ClassesSpec {
+    pub fn queues(&self, peer: &PeerConfig) -> ClassesSpec {
         let queue = peer.limited_queue(&self.site);
-        let class = |class: &Class| ClassSpec {
+        let class = |class: &ClassConfig| ClassSpec {
             level: class.level,
             weight: class.weight,
             queue: class.queue.unwrap_or(queue),
@@ -202,16 +211,16 @@ impl Config {
     }
 }
 
-impl Peer {
+impl PeerConfig {
     /// Returns the highest rate the configuration allows: the lower of `max` and the site's uplink
     /// rate.
-    pub fn highest(&self, site: &Site) -> Option<Rate> {
+    pub fn highest(&self, site: &SiteConfig) -> Option<Rate> {
         self.max.into_iter().chain(site.uplink_rate).min()
     }
 
     /// Returns the peer's queue with its limit set from `buffer`, if both `buffer` and a highest
     /// rate exist.
-    pub fn limited_queue(&self, site: &Site) -> QueueSpec {
+    pub fn limited_queue(&self, site: &SiteConfig) -> QueueSpec {
         match (self.buffer, self.highest(site)) {
             (Some(buffer), Some(rate)) => {
                 // The queue must hold at least two packets.
@@ -244,7 +253,7 @@ fn with_limit(queue: QueueSpec, limit: Size) -> QueueSpec {
 
 const REFERENCE: &str = "docs/gateway.md";
 
-impl Endpoint {
+impl PeerEndpoint {
     /// Returns the socket address if the host is an IP address rather than a DNS name.
     pub fn literal(&self) -> Option<SocketAddr> {
         let host = self
@@ -266,17 +275,17 @@ impl Endpoint {
     }
 }
 
-/// Error of parsing an [`Endpoint`].
+/// Error of parsing an [`PeerEndpoint`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0}; write an address or a name and a port, as 198.51.100.7:51820, [2001:db8::7]:51820 or site-b.example:51820"
 )]
 pub struct BadEndpoint(&'static str);
 
-impl FromStr for Endpoint {
+impl FromStr for PeerEndpoint {
     type Err = BadEndpoint;
 
-    fn from_str(text: &str) -> Result<Endpoint, BadEndpoint> {
+    fn from_str(text: &str) -> Result<PeerEndpoint, BadEndpoint> {
         let (host, port) = text.trim().rsplit_once(':').ok_or(BadEndpoint("no port"))?;
         let port = match port.parse() {
             Ok(0) | Err(_) => {
@@ -300,28 +309,28 @@ impl FromStr for Endpoint {
                 }
             }
         }
-        Ok(Endpoint {
+        Ok(PeerEndpoint {
             host: host.to_owned(),
             port,
         })
     }
 }
 
-impl fmt::Display for Endpoint {
+impl fmt::Display for PeerEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.host, self.port)
     }
 }
 
-/// Error of parsing an [`Algorithm`].
+/// Error of parsing an [`AlgorithmSpec`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not an algorithm; write its name and its parameters, as `bundler` or `bundler:law=basic`")]
 pub struct BadAlgorithm;
 
-impl FromStr for Algorithm {
+impl FromStr for AlgorithmSpec {
     type Err = BadAlgorithm;
 
-    fn from_str(text: &str) -> Result<Algorithm, BadAlgorithm> {
+    fn from_str(text: &str) -> Result<AlgorithmSpec, BadAlgorithm> {
         let mut parts = text.trim().split(':');
         let is_name = |name: &str| {
             !name.is_empty()
@@ -337,14 +346,14 @@ impl FromStr for Algorithm {
             let (key, value) = part.split_once('=').ok_or(BadAlgorithm)?;
             Ok((key.trim().to_owned(), value.trim().to_owned()))
         });
-        Ok(Algorithm {
+        Ok(AlgorithmSpec {
             name: name.to_owned(),
             parameters: parameters.collect::<Result<_, _>>()?,
         })
     }
 }
 
-impl fmt::Display for Algorithm {
+impl fmt::Display for AlgorithmSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)?;
         self.parameters

@@ -114,7 +114,7 @@ fn datagram(packet: &[u8], from: IpAddr, to: IpAddr) -> Option<&[u8]> {
 
 #[cfg(test)]
 mod tests {
-    use ccplane_host::Headers;
+    use ccplane_host::IpHeaders;
     use proptest::prelude::*;
 
     use super::*;
@@ -138,7 +138,7 @@ mod tests {
             prop_assert!(is_message(packet, from, to) && !is_message(packet, to, from));
             prop_assert_eq!(read(packet, to, from), None);
             prop_assert_eq!(read(&packet[..length - 1], from, to), None);
-            let headers = Headers::of(packet);
+            let headers = IpHeaders::of(packet);
             prop_assert_eq!(headers.addresses, Some([from, to]));
             prop_assert_eq!(headers.ports, [PORT, PORT]);
             // UDP checksum, including the pseudo-header.

@@ -12,7 +12,7 @@ const KEPT: usize = 1_024;
 
 /// One event.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Event {
+pub struct GatewayEvent {
     /// Sequence number, starting at 1.
     pub number: u64,
     /// Time since the gateway started, seconds.
@@ -26,18 +26,18 @@ pub struct Event {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Events {
-    list: Mutex<(u64, VecDeque<Event>)>,
+pub(crate) struct EventLog {
+    list: Mutex<(u64, VecDeque<GatewayEvent>)>,
     come: Condvar,
 }
 
-impl Events {
+impl EventLog {
     /// Appends an event and wakes waiting clients.
     pub fn tell(&self, now: Time, peer: &str, what: &'static str, text: String) {
         tracing::info!(peer, what, "{text}");
         let mut list = self.lock();
         list.0 += 1;
-        let event = Event {
+        let event = GatewayEvent {
             number: list.0,
             at: now.as_secs_f64(),
             peer: peer.to_owned(),
@@ -56,9 +56,9 @@ impl Events {
         clippy::disallowed_methods,
         reason = "the thread that answers waits in real time"
     )]
-    pub fn after(&self, number: u64, patience: Duration) -> Vec<Event> {
+    pub fn after(&self, number: u64, patience: Duration) -> Vec<GatewayEvent> {
         let list = self.lock();
-        let none = |list: &mut (u64, VecDeque<Event>)| list.0 <= number;
+        let none = |list: &mut (u64, VecDeque<GatewayEvent>)| list.0 <= number;
         let (list, _) = self
             .come
             .wait_timeout_while(list, patience, none)
@@ -70,7 +70,7 @@ impl Events {
             .collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, (u64, VecDeque<Event>)> {
+    fn lock(&self) -> MutexGuard<'_, (u64, VecDeque<GatewayEvent>)> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn the_last_thousand_are_kept_and_each_is_told_once() {
-        let events = Events::default();
+        let events = EventLog::default();
         assert_eq!(events.after(0, Duration::ZERO), []);
         for n in 0..KEPT + 10 {
             events.tell(Time::from_micros(n as u64), "b", "mode", format!("{n}"));

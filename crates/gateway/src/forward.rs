@@ -12,7 +12,7 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ccplane_agent::DynAlgorithm;
-use ccplane_link::Clock;
+use ccplane_link::ThreadClock;
 use ccplane_units::{Duration, Time};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
@@ -20,47 +20,48 @@ pub(crate) use handshakes::Handshakes;
 pub(crate) use receive::Receiving;
 pub(crate) use send::Sending;
 
-use super::config::{Algorithm, Config, Endpoint, Peer, Site};
+use super::config::{AlgorithmSpec, GatewayConfig, PeerConfig, PeerEndpoint, SiteConfig};
 use super::error::GatewayError;
-use super::events::Events;
+use super::events::EventLog;
 use super::keys::PublicKey;
-use super::pair::Pair;
+use super::pair::Peer;
 use super::peers::{PeerId, Routes};
-use super::tunnel::Door;
+use super::tunnel::HandshakeDemux;
 
 /// Factory of algorithms by configured name and parameters. The error has the form `reason; fix`.
-pub type Makes = Arc<dyn Fn(&Algorithm) -> Result<Box<dyn DynAlgorithm>, String> + Send + Sync>;
+pub type AlgorithmFactory =
+    Arc<dyn Fn(&AlgorithmSpec) -> Result<Box<dyn DynAlgorithm>, String> + Send + Sync>;
 
 /// State shared by the threads of a gateway.
-pub(crate) struct Shared {
-    pub clock: Clock,
+pub(crate) struct GatewayShared {
+    pub clock: ThreadClock,
     /// Settings of this site. They never change while the gateway runs, except the uplink rate.
-    pub site: Site,
-    pub door: Door,
-    pub makes: Makes,
+    pub site: SiteConfig,
+    pub door: HandshakeDemux,
+    pub makes: AlgorithmFactory,
     pub observe: bool,
     /// True if the kernel may be queried for the path MTU of peers, which requires that the socket
     /// is in the network namespace of the threads.
     pub asks_ways: bool,
-    pub events: Events,
-    pub counts: Strays,
-    table: Mutex<Arc<Table>>,
+    pub events: EventLog,
+    pub counts: UnmatchedCounters,
+    table: Mutex<Arc<PeerMap>>,
     orders: Mutex<Vec<Reload>>,
     wake: EventFd,
     stop: AtomicBool,
-    /// Start of the last turn of each forwarding thread in ns, indexed by [`Direction`].
+    /// Start of the last turn of each forwarding thread in ns, indexed by [`ForwardingThread`].
     turns: [AtomicU64; 2],
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Direction {
+pub(crate) enum ForwardingThread {
     Send,
     Receive,
 }
 
 /// Counters of packets and datagrams that belong to no peer.
 #[derive(Debug, Default)]
-pub(crate) struct Strays {
+pub(crate) struct UnmatchedCounters {
     /// Datagrams that match no session of any peer.
     pub nobody: AtomicU64,
     /// Initiations and cookie replies dropped by rate limits or a full socket.
@@ -75,43 +76,43 @@ pub(crate) struct Strays {
 
 /// The current peers. A reload replaces the whole table.
 #[derive(Default)]
-pub(crate) struct Table {
+pub(crate) struct PeerMap {
     /// Indexed by peer index; `None` marks a free slot.
-    pub pairs: Vec<Option<Arc<Pair>>>,
+    pub pairs: Vec<Option<Arc<Peer>>>,
     pub by_key: BTreeMap<PublicKey, u32>,
     pub routes: Routes,
 }
 
 /// Resolved addresses of peers.
-pub(crate) type Found = BTreeMap<PublicKey, SocketAddr>;
+pub(crate) type PeerRoutes = BTreeMap<PublicKey, SocketAddr>;
 
 /// A new configuration for the sending thread, with the channel for its result.
 pub(crate) struct Reload {
-    pub to: Config,
+    pub to: GatewayConfig,
     /// Resolved addresses of peers whose endpoint changed. Resolved beforehand, because a DNS
     /// lookup would delay packets.
-    pub found: Found,
+    pub found: PeerRoutes,
     pub done: SyncSender<Result<(), GatewayError>>,
 }
 
-impl Shared {
+impl GatewayShared {
     pub fn new(
-        site: Site,
-        door: Door,
-        makes: Makes,
+        site: SiteConfig,
+        door: HandshakeDemux,
+        makes: AlgorithmFactory,
         observe: bool,
-    ) -> Result<Shared, GatewayError> {
+    ) -> Result<GatewayShared, GatewayError> {
         let wake = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)
             .map_err(|why| GatewayError::system("make an event descriptor")(why.into()))?;
-        Ok(Shared {
-            clock: Clock::new(),
+        Ok(GatewayShared {
+            clock: ThreadClock::new(),
             site,
             door,
             makes,
             observe,
             asks_ways: true,
-            events: Events::default(),
-            counts: Strays::default(),
+            events: EventLog::default(),
+            counts: UnmatchedCounters::default(),
             table: Mutex::default(),
             orders: Mutex::default(),
             wake,
@@ -125,7 +126,7 @@ impl Shared {
     }
 
     /// Records the start of a turn of a forwarding thread.
-    pub fn turn(&self, direction: Direction) {
+    pub fn turn(&self, direction: ForwardingThread) {
         self.turns[direction as usize].store(self.now().as_nanos(), Ordering::Relaxed);
     }
 
@@ -140,12 +141,12 @@ impl Shared {
         now.since(Time::from_nanos(last.unwrap_or_default()))
     }
 
-    pub fn table(&self) -> Arc<Table> {
+    pub fn table(&self) -> Arc<PeerMap> {
         Arc::clone(&self.table.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Replaces the table of peers.
-    pub fn set_table(&self, table: Table) {
+    pub fn set_table(&self, table: PeerMap) {
         *self.table.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
     }
 
@@ -178,14 +179,14 @@ impl Shared {
     }
 }
 
-impl Table {
+impl PeerMap {
     /// Returns the peer in a slot.
-    pub fn pair(&self, place: u32) -> Option<&Arc<Pair>> {
+    pub fn pair(&self, place: u32) -> Option<&Arc<Peer>> {
         self.pairs.get(place as usize)?.as_ref()
     }
 
     /// Puts a peer into its slot.
-    pub fn put(&mut self, pair: Pair) {
+    pub fn put(&mut self, pair: Peer) {
         let place = pair.place as usize;
         if self.pairs.len() <= place {
             self.pairs.resize_with(place + 1, || None);
@@ -195,7 +196,7 @@ impl Table {
     }
 
     /// Removes a peer.
-    pub fn remove(&mut self, pair: &Pair) {
+    pub fn remove(&mut self, pair: &Peer) {
         // After a change of its preshared key, the peer's key already maps to a new slot.
         if self.by_key.get(&pair.peer.public_key) == Some(&pair.place) {
             self.by_key.remove(&pair.peer.public_key);
@@ -206,7 +207,7 @@ impl Table {
     }
 
     /// Iterates over all peers.
-    pub fn all(&self) -> impl Iterator<Item = &Arc<Pair>> {
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Peer>> {
         self.pairs.iter().flatten()
     }
 
@@ -230,8 +231,11 @@ impl Table {
 }
 
 /// Resolves the endpoints of peers. Names that cannot be resolved are left out and retried later.
-pub(crate) fn find<'a>(shared: &Shared, peers: impl IntoIterator<Item = &'a Peer>) -> Found {
-    let mut all = Found::new();
+pub(crate) fn find<'a>(
+    shared: &GatewayShared,
+    peers: impl IntoIterator<Item = &'a PeerConfig>,
+) -> PeerRoutes {
+    let mut all = PeerRoutes::new();
     for peer in peers {
         let Some(endpoint) = &peer.endpoint else {
             continue;
@@ -250,7 +254,7 @@ pub(crate) fn find<'a>(shared: &Shared, peers: impl IntoIterator<Item = &'a Peer
 }
 
 /// Resolves an endpoint to an address of a family that a socket bound to `listen` can reach.
-pub(crate) fn resolve(endpoint: &Endpoint, listen: SocketAddr) -> std::io::Result<SocketAddr> {
+pub(crate) fn resolve(endpoint: &PeerEndpoint, listen: SocketAddr) -> std::io::Result<SocketAddr> {
     let found = match endpoint.literal() {
         Some(address) => vec![address],
         None => (endpoint.host(), endpoint.port())

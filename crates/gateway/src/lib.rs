@@ -5,7 +5,7 @@
 //!      ── TUN ── check source ── Receivebox ── decrypt ── UDP ──
 //! ```
 //!
-//! [`Config`](config::Config) is the checked configuration and [`Gateway`] runs it. The gateway has
+//! [`Config`](config::GatewayConfig) is the checked configuration and [`Gateway`] runs it. The gateway has
 //! one thread for sending, one for receiving and one for handshakes. Each algorithm, the status
 //! server ([`status`]) and the DNS resolver for endpoint names have threads of their own. Traffic
 //! to a plain WireGuard peer passes through unshaped.
@@ -35,10 +35,10 @@ pub mod too_big;
 pub mod tunnel;
 mod uplink;
 
-pub use ccplane_scenario::{Problem, Source};
+pub use ccplane_scenario::{Problem, SourceText};
 pub use error::GatewayError;
-pub use events::Event;
-pub use forward::Makes;
-pub use pair::Counts;
-pub use report::{ClassReport, PeerReport, Report};
-pub use run::{Gateway, Listener, Refused};
+pub use events::GatewayEvent;
+pub use forward::AlgorithmFactory;
+pub use pair::PeerCounts;
+pub use report::{ClassReport, GatewayReport, PeerReport};
+pub use run::{Gateway, GatewayListener, ReloadError};

@@ -7,18 +7,19 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ccplane_bundle::{
-    Feedback, Marks, Message, PROBE_BYTES, Probe, ProbeAck, Receivebox, Sendbox, SendboxConfig,
+    BoxMessage, Feedback, PROBE_BYTES, PacketNumbering, Probe, ProbeAck, Receivebox, Sendbox,
+    SendboxConfig,
 };
-use ccplane_host::Packet as Kept;
+use ccplane_host::FramePacket as Kept;
 use ccplane_qdisc::{Ecn, Packet};
 use ccplane_units::{Duration, Rate, Time};
 
-use super::config::{Config, Peer, Site};
+use super::config::{GatewayConfig, PeerConfig, SiteConfig};
 use super::control;
 use super::error::GatewayError;
-use super::path::Path;
+use super::path::PeerPath;
 use super::path_search::{ProbeOutcome, ProbePacket};
-use super::tunnel::{Number, OVERHEAD, Refusal, Sealed, Tunnel};
+use super::tunnel::{OVERHEAD, Refusal, SealOutcome, Tunnel, TunnelNumber};
 
 /// Bytes of UDP and IPv4 header, and of UDP and IPv6 header.
 const OUTER_V4: u32 = 28;
@@ -37,14 +38,14 @@ const ALIKE_SOONEST: Duration = Duration::from_millis(200);
 
 /// A packet in the sendbox: its handle in the store and its size on the wire.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct SendboxPacket {
     /// Handle in the sending thread's store.
     pub kept: Kept,
     /// Bytes of encapsulation.
     pub around: u16,
 }
 
-impl Packet for Waiting {
+impl Packet for SendboxPacket {
     fn bytes(&self) -> u32 {
         self.kept.bytes() + u32::from(self.around)
     }
@@ -68,7 +69,7 @@ impl Packet for Waiting {
 
 /// Counters of a peer's packets, in addition to those of its sendbox and receivebox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct PeerCounts {
     /// Packets dropped because no session with the peer could be established in time.
     pub unreachable: u64,
     /// Packets received from the peer for the site.
@@ -99,7 +100,7 @@ pub struct Counts {
     pub too_big: u64,
 }
 
-impl Counts {
+impl PeerCounts {
     /// Counts a refused datagram.
     pub(crate) fn refuse(&mut self, why: Refusal) {
         *match why {
@@ -110,33 +111,33 @@ impl Counts {
     }
 }
 
-/// A peer and its settings. New settings create another `Pair` that shares the same `half`.
-pub(crate) struct Pair {
+/// A peer and its settings. New settings create another `Peer` that shares the same `half`.
+pub(crate) struct Peer {
     pub place: u32,
-    pub peer: Peer,
+    pub peer: PeerConfig,
     /// Tunnel addresses, this site's and the peer's, used by control messages. `None` if either is
     /// unknown.
     pub ends: Option<[IpAddr; 2]>,
-    pub half: Arc<Mutex<Half>>,
+    pub half: Arc<Mutex<PeerState>>,
 }
 
 /// The part of a peer that is behind the lock.
-pub(crate) struct Half {
+pub(crate) struct PeerState {
     pub tunnel: Tunnel,
     /// Source of the last authenticated datagram, or else the configured endpoint.
     pub endpoint: Option<SocketAddr>,
     /// Time of the last `endpoint` event.
     pub moved: Option<Time>,
     /// Path MTU to the peer.
-    pub path: Path,
-    pub sendbox: Sendbox<Waiting>,
+    pub path: PeerPath,
+    pub sendbox: Sendbox<SendboxPacket>,
     /// Names of the traffic classes.
     pub classes: Vec<String>,
     pub receivebox: Receivebox,
     /// Time of the last feedback from the peer's receivebox. `None` until there is one; a plain
     /// WireGuard peer never sends any.
     pub answered: Option<Time>,
-    pub counts: Counts,
+    pub counts: PeerCounts,
     /// Acknowledgement of a path MTU probe, to be sent.
     pub probe_ack: Option<ProbeAck>,
     /// Gauges that the algorithm reports for the bundle.
@@ -151,37 +152,37 @@ pub(crate) struct Half {
     coming: [Option<u32>; SESSIONS_KEPT],
 }
 
-impl Pair {
+impl Peer {
     /// Locks the peer. Ignores poisoning: each packet changes little, and the next one corrects it.
-    pub fn lock(&self) -> MutexGuard<'_, Half> {
+    pub fn lock(&self) -> MutexGuard<'_, PeerState> {
         self.half.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Half {
+impl PeerState {
     pub fn new(
         now: Time,
         tunnel: Tunnel,
-        peer: &Peer,
-        config: &Config,
+        peer: &PeerConfig,
+        config: &GatewayConfig,
         observe: bool,
-    ) -> Result<Half, GatewayError> {
+    ) -> Result<PeerState, GatewayError> {
         let sendbox = Sendbox::new(now, &sendbox(peer, config, observe)).map_err(|why| {
             GatewayError::Queue {
                 peer: peer.name.clone(),
                 why,
             }
         })?;
-        Ok(Half {
+        Ok(PeerState {
             tunnel,
             endpoint: None,
             moved: None,
-            path: Path::new(config.site.mtu),
+            path: PeerPath::new(config.site.mtu),
             sendbox,
             classes: class_names(config),
-            receivebox: Receivebox::new(Marks::Counter),
+            receivebox: Receivebox::new(PacketNumbering::Counter),
             answered: None,
-            counts: Counts::default(),
+            counts: PeerCounts::default(),
             probe_ack: None,
             gauges: Vec::new(),
             news: false,
@@ -193,7 +194,7 @@ impl Half {
     }
 
     /// Records a datagram of `datagram` bytes sent with this number.
-    pub fn left(&mut self, now: Time, number: Number, datagram: usize) {
+    pub fn left(&mut self, now: Time, number: TunnelNumber, datagram: usize) {
         if self.leaving != Some(number.session) {
             self.counts.handshakes += 1;
             self.leaving = Some(number.session);
@@ -204,7 +205,14 @@ impl Half {
     }
 
     /// Records a datagram received with this number from this address.
-    pub fn came(&mut self, now: Time, number: Number, datagram: usize, from: SocketAddr, ecn: Ecn) {
+    pub fn came(
+        &mut self,
+        now: Time,
+        number: TunnelNumber,
+        datagram: usize,
+        from: SocketAddr,
+        ecn: Ecn,
+    ) {
         if self.coming[0] != Some(number.session) {
             if self.coming.contains(&Some(number.session)) {
                 // A packet in flight during the rekey: the receivebox counts only the latest
@@ -246,12 +254,12 @@ impl Half {
     /// datagram, or `None` without a session.
     pub fn seal(&mut self, now: Time, packet: &[u8], room: &mut [u8]) -> Option<usize> {
         match self.tunnel.seal(packet, room) {
-            Sealed::Datagram { bytes, number } => {
+            SealOutcome::Datagram { bytes, number } => {
                 self.path.is_used();
                 self.left(now, number, bytes);
                 Some(bytes)
             }
-            Sealed::NoSession => None,
+            SealOutcome::NoSession => None,
         }
     }
 
@@ -305,20 +313,20 @@ impl Half {
 
     /// Processes a control message of the peer from an inner packet of `packet` bytes.
     pub fn hear(&mut self, now: Time, message: &[u8], packet: usize) {
-        match Message::decode(message) {
-            Ok(Message::Feedback(feedback)) => {
+        match BoxMessage::decode(message) {
+            Ok(BoxMessage::Feedback(feedback)) => {
                 self.answered = Some(now);
                 self.hear_feedback(now, &feedback);
             }
-            Ok(Message::Notice(notice)) => {
+            Ok(BoxMessage::Notice(notice)) => {
                 self.receivebox.notice(&notice);
                 self.news = true;
             }
-            Ok(Message::Probe(Probe { token })) => {
+            Ok(BoxMessage::Probe(Probe { token })) => {
                 let size = u32::try_from(packet).unwrap_or(u32::MAX);
                 self.probe_ack = Some(ProbeAck { token, size });
             }
-            Ok(Message::ProbeAck(ack)) => {
+            Ok(BoxMessage::ProbeAck(ack)) => {
                 if self.path.search_mut().on_ack(now, ack.token, ack.size) == ProbeOutcome::Arrived
                 {
                     self.sendbox.probe_arrived();
@@ -336,7 +344,7 @@ impl Half {
 }
 
 /// Returns the names of all classes.
-pub(crate) fn class_names(config: &Config) -> Vec<String> {
+pub(crate) fn class_names(config: &GatewayConfig) -> Vec<String> {
     config
         .classes
         .iter()
@@ -345,7 +353,7 @@ pub(crate) fn class_names(config: &Config) -> Vec<String> {
 }
 
 /// Returns the settings of a peer's sendbox.
-pub(crate) fn sendbox(peer: &Peer, config: &Config, observe: bool) -> SendboxConfig {
+pub(crate) fn sendbox(peer: &PeerConfig, config: &GatewayConfig, observe: bool) -> SendboxConfig {
     let most = SendboxConfig::default().max;
     SendboxConfig {
         queue: config.queues(peer),
@@ -355,14 +363,14 @@ pub(crate) fn sendbox(peer: &Peer, config: &Config, observe: bool) -> SendboxCon
             .highest(&config.site)
             .unwrap_or(most)
             .max(Rate::from_bytes_per_sec(1)),
-        marks: Marks::Counter,
+        marks: PacketNumbering::Counter,
         observe,
         seed: 0,
     }
 }
 
 /// Returns the bytes of a full packet on the wire, assuming the longer outer header (IPv6).
-pub(crate) fn full_packet(site: &Site) -> u32 {
+pub(crate) fn full_packet(site: &SiteConfig) -> u32 {
     site.mtu + OVERHEAD as u32 + OUTER_V6
 }
 

@@ -8,9 +8,9 @@
 use ccplane_host::{Frame, Tun, path_mtu};
 use ccplane_units::{Duration, Time};
 
-use super::forward::Shared;
+use super::forward::GatewayShared;
 use super::fragment::Fragments;
-use super::pair::{Half, Pair, around};
+use super::pair::{Peer, PeerState, around};
 use super::path_search::{MIN_PLPMTU, PathSearch};
 use super::too_big;
 
@@ -36,17 +36,17 @@ pub(crate) enum Fit<'a> {
 
 /// Path MTU state of a peer.
 #[derive(Clone, Debug)]
-pub(crate) struct Path {
+pub(crate) struct PeerPath {
     search: PathSearch,
     looked: Option<Time>,
     told: Option<Time>,
     used: bool,
 }
 
-impl Path {
+impl PeerPath {
     /// Creates the state of an unknown path, for inner packets of at most `mtu` bytes.
-    pub fn new(mtu: u32) -> Path {
-        Path {
+    pub fn new(mtu: u32) -> PeerPath {
+        PeerPath {
             search: PathSearch::new(mtu),
             looked: None,
             told: None,
@@ -114,7 +114,7 @@ impl Path {
 
 /// Queries the kernel for the path MTU to a peer if that is due, or immediately with `at_once`.
 /// Returns whether it changed.
-pub(crate) fn look(shared: &Shared, pair: &Pair, now: Time, at_once: bool) -> bool {
+pub(crate) fn look(shared: &GatewayShared, pair: &Peer, now: Time, at_once: bool) -> bool {
     if !shared.asks_ways {
         return false;
     }
@@ -141,7 +141,13 @@ pub(crate) fn look(shared: &Shared, pair: &Pair, now: Time, at_once: bool) -> bo
 }
 
 /// Reports a change of the MTU that follows from the peer's acknowledgements of probes.
-pub(crate) fn tell_search(shared: &Shared, pair: &Pair, path: &Path, before: u32, now: Time) {
+pub(crate) fn tell_search(
+    shared: &GatewayShared,
+    pair: &Peer,
+    path: &PeerPath,
+    before: u32,
+    now: Time,
+) {
     let mtu = path.mtu();
     let text = match path.search.refused() {
         _ if mtu == before => return,
@@ -156,7 +162,7 @@ pub(crate) fn tell_search(shared: &Shared, pair: &Pair, path: &Path, before: u32
 }
 
 /// Drops a packet that is too long and sends an ICMP message to its sender.
-pub(crate) fn refuse(now: Time, half: &mut Half, packet: &[u8], tun: &Tun) {
+pub(crate) fn refuse(now: Time, half: &mut PeerState, packet: &[u8], tun: &Tun) {
     half.counts.too_big += 1;
     if !half.path.may_tell(now) {
         return;
@@ -174,7 +180,7 @@ mod tests {
 
     #[test]
     fn packets_are_as_long_as_both_ends_of_the_way_allow() {
-        let mut path = Path::new(1_420);
+        let mut path = PeerPath::new(1_420);
         let mut found = |outside, around| {
             let changed = path.found(Time::ZERO, 1_420, outside, around);
             (changed, path.mtu())
@@ -190,7 +196,7 @@ mod tests {
     #[test]
     fn the_kernel_is_asked_while_something_leaves_and_senders_are_told_in_turn() {
         let at = |ms: u64| Time::from_micros(ms * 1_000);
-        let mut path = Path::new(1_420);
+        let mut path = PeerPath::new(1_420);
         assert!(!path.is_due(at(5_000)), "nothing has left");
         path.is_used();
         assert!(path.is_due(at(5_000)));

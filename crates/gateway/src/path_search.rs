@@ -98,7 +98,7 @@ struct Outstanding {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Phase {
+enum SearchPhase {
     Searching,
     Complete { confirm_at: Time, raise_at: Time },
 }
@@ -114,7 +114,7 @@ pub struct PathSearch {
     confirmed: Option<u32>,
     /// Smallest size that was lost; `limit` + 1 if there is none.
     refused: u32,
-    phase: Phase,
+    phase: SearchPhase,
     /// PROBED_SIZE.
     candidate: u32,
     /// PROBE_COUNT.
@@ -137,7 +137,7 @@ impl PathSearch {
             mtu: limit,
             confirmed: None,
             refused: limit.saturating_add(1),
-            phase: Phase::Searching,
+            phase: SearchPhase::Searching,
             candidate: limit,
             losses: 0,
             probe: None,
@@ -170,8 +170,8 @@ impl PathSearch {
     pub fn state(&self) -> SearchState {
         match self.phase {
             _ if !self.answers => SearchState::Unconfirmed,
-            Phase::Searching => SearchState::Searching,
-            Phase::Complete { .. } => SearchState::Complete,
+            SearchPhase::Searching => SearchState::Searching,
+            SearchPhase::Complete { .. } => SearchState::Complete,
         }
     }
 
@@ -204,7 +204,7 @@ impl PathSearch {
     pub fn restart(&mut self, now: Time) {
         self.confirmed = None;
         self.refused = self.limit.saturating_add(1);
-        (self.phase, self.candidate, self.losses) = (Phase::Searching, self.limit, 0);
+        (self.phase, self.candidate, self.losses) = (SearchPhase::Searching, self.limit, 0);
         (self.probe, self.witness) = (None, None);
         (self.next_at, self.backoff) = (now, Duration::ZERO);
     }
@@ -245,7 +245,7 @@ impl PathSearch {
     /// Returns whether the candidate is to be probed. Starts another search if the raise timer has
     /// expired.
     fn is_due(&mut self, now: Time) -> bool {
-        let Phase::Complete {
+        let SearchPhase::Complete {
             confirm_at,
             raise_at,
         } = self.phase
@@ -260,7 +260,7 @@ impl PathSearch {
         }
         if self.mtu < self.limit && raise_at <= now {
             self.refused = self.limit.saturating_add(1);
-            (self.phase, self.candidate) = (Phase::Searching, self.limit);
+            (self.phase, self.candidate) = (SearchPhase::Searching, self.limit);
             return true;
         }
         confirm_at <= now
@@ -299,7 +299,7 @@ impl PathSearch {
 
     fn passed(&mut self, now: Time) {
         self.confirmed = Some(self.candidate);
-        if let Phase::Complete { confirm_at, .. } = &mut self.phase {
+        if let SearchPhase::Complete { confirm_at, .. } = &mut self.phase {
             *confirm_at = now + CONFIRMATION_TIMER;
             return;
         }
@@ -323,7 +323,7 @@ impl PathSearch {
         } else {
             least
         };
-        (self.phase, self.candidate) = (Phase::Searching, self.mtu);
+        (self.phase, self.candidate) = (SearchPhase::Searching, self.mtu);
     }
 
     /// Chooses the next candidate between the current MTU and the smallest lost size.
@@ -341,7 +341,7 @@ impl PathSearch {
 
     fn complete(&mut self, now: Time) {
         self.candidate = self.mtu;
-        self.phase = Phase::Complete {
+        self.phase = SearchPhase::Complete {
             confirm_at: now + CONFIRMATION_TIMER,
             raise_at: now + PMTU_RAISE_TIMER,
         };

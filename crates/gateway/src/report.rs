@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use ccplane_bundle::{ClassStatus, Mode, Reason};
+use ccplane_bundle::{ClassStatus, Reason, SendboxMode};
 use ccplane_units::{Duration, Time};
 use serde::Serialize;
 
-use super::forward::Shared;
-use super::pair::Pair;
+use super::forward::GatewayShared;
+use super::pair::Peer;
 
 /// Snapshot of a gateway.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
+pub struct GatewayReport {
     /// Time since the start, seconds.
     pub uptime: f64,
     /// Name of the TUN device.
@@ -121,11 +121,11 @@ impl ClassReport {
     }
 }
 
-impl Report {
-    pub(crate) fn of(shared: &Shared) -> Report {
+impl GatewayReport {
+    pub(crate) fn of(shared: &GatewayShared) -> GatewayReport {
         let now = shared.now();
         let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        Report {
+        GatewayReport {
             uptime: now.as_secs_f64(),
             device: shared.site.device.clone(),
             listen: shared.site.listen.to_string(),
@@ -145,7 +145,7 @@ impl Report {
 }
 
 impl PeerReport {
-    fn of(now: Time, pair: &Pair) -> PeerReport {
+    fn of(now: Time, pair: &Peer) -> PeerReport {
         let half = pair.lock();
         let status = half.sendbox.status(now);
         let (totals, counts, seen) = (status.totals, half.counts, status.seen);
@@ -235,17 +235,17 @@ impl PeerReport {
 }
 
 /// Explains a mode in a sentence.
-fn sentence(mode: Mode, reason: Reason) -> &'static str {
+fn sentence(mode: SendboxMode, reason: Reason) -> &'static str {
     match (mode, reason) {
-        (Mode::Delay, _) => "limited: the queue stands here",
-        (Mode::Passing, _) => "passing: others fill the network's queue",
-        (Mode::Open, Reason::Start) => "open: there is no queue in the network to move",
-        (Mode::Open, Reason::Silent) => "open: the other box is silent",
-        (Mode::Open, Reason::Multipath) => "open: packets take several paths",
-        (Mode::Open, Reason::Observe) => "open: it only observes",
-        (Mode::Open, Reason::ByHand) => "open: by hand; `ccplane gateway control` ends it",
-        (Mode::Open, Reason::Agent) => "open: the algorithm is silent",
-        (Mode::Open, _) => "open",
+        (SendboxMode::Delay, _) => "limited: the queue stands here",
+        (SendboxMode::Passing, _) => "passing: others fill the network's queue",
+        (SendboxMode::Open, Reason::Start) => "open: there is no queue in the network to move",
+        (SendboxMode::Open, Reason::Silent) => "open: the other box is silent",
+        (SendboxMode::Open, Reason::Multipath) => "open: packets take several paths",
+        (SendboxMode::Open, Reason::Observe) => "open: it only observes",
+        (SendboxMode::Open, Reason::ByHand) => "open: by hand; `ccplane gateway control` ends it",
+        (SendboxMode::Open, Reason::Agent) => "open: the algorithm is silent",
+        (SendboxMode::Open, _) => "open",
     }
 }
 

@@ -7,19 +7,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use ccplane_host::{Offload, Route, Tun};
+use ccplane_host::{MainRoute, Offload, Tun};
 use ccplane_udp::{FirstByte, Socket as Udp};
 use ccplane_units::Prefix;
 
-use super::config::{Change, Config, Peer, changes};
+use super::config::{ConfigChange, GatewayConfig, PeerConfig, changes};
 use super::error::GatewayError;
 use super::forward::{
-    Direction, Handshakes, Makes, Receiving, Reload, Sending, Shared, find, resolve,
+    AlgorithmFactory, ForwardingThread, GatewayShared, Handshakes, Receiving, Reload, Sending,
+    find, resolve,
 };
 use super::keys::PrivateKey;
-use super::report::Report;
+use super::report::GatewayReport;
 use super::status::Socket;
-use super::tunnel::{Door, INITIATION};
+use super::tunnel::{HandshakeDemux, INITIATION};
 
 /// Metric of the routes into the tunnels. Backup routes for when the gateway is down need a higher
 /// metric.
@@ -30,36 +31,36 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// A running gateway.
 pub struct Gateway {
-    shared: Arc<Shared>,
-    config: Mutex<Config>,
+    shared: Arc<GatewayShared>,
+    config: Mutex<GatewayConfig>,
     threads: Vec<JoinHandle<Result<(), GatewayError>>>,
 }
 
 /// UDP sockets of a gateway, bound to one address.
 #[derive(Debug)]
-pub struct Listener {
+pub struct GatewayListener {
     data: Udp,
     /// Receives initiations.
     handshakes: Udp,
 }
 
-impl Listener {
+impl GatewayListener {
     /// Binds the sockets.
-    pub fn bind(address: SocketAddr) -> std::io::Result<Listener> {
+    pub fn bind(address: SocketAddr) -> std::io::Result<GatewayListener> {
         let data = Udp::bind(address)?;
         let handshakes = data.split_handshakes(FirstByte {
             mask: u8::MAX,
             value: INITIATION,
         })?;
-        Ok(Listener { data, handshakes })
+        Ok(GatewayListener { data, handshakes })
     }
 }
 
 /// Stops the gateway when dropped. Each thread owns one, so that all threads stop when one ends or
 /// panics.
-struct EndsAll(Arc<Shared>);
+struct StopOnExit(Arc<GatewayShared>);
 
-impl Drop for EndsAll {
+impl Drop for StopOnExit {
     fn drop(&mut self) {
         self.0.stop();
     }
@@ -67,8 +68,8 @@ impl Drop for EndsAll {
 
 /// Everything a gateway consists of, except its device.
 struct Parts {
-    shared: Arc<Shared>,
-    listener: Listener,
+    shared: Arc<GatewayShared>,
+    listener: GatewayListener,
     back: Udp,
     answers: Udp,
     status: Option<Socket>,
@@ -81,9 +82,9 @@ impl Gateway {
     /// If the process is killed, the device, its addresses and its routes remain; the next start
     /// adopts them.
     pub fn start(
-        config: Config,
+        config: GatewayConfig,
         key: &PrivateKey,
-        makes: Makes,
+        makes: AlgorithmFactory,
         observe: bool,
         socket: &Path,
     ) -> Result<Gateway, GatewayError> {
@@ -94,16 +95,16 @@ impl Gateway {
     /// when only `CAP_NET_ADMIN` is still needed, so that the process can drop all other
     /// capabilities.
     pub fn start_and_settle(
-        config: Config,
+        config: GatewayConfig,
         key: &PrivateKey,
-        makes: Makes,
+        makes: AlgorithmFactory,
         observe: bool,
         socket: &Path,
         settle: impl FnOnce() -> std::io::Result<()>,
     ) -> Result<Gateway, GatewayError> {
         let status = Socket::bind(socket)?;
         let listen = config.site.listen;
-        let listener = Listener::bind(listen).map_err(|why| GatewayError::Listen {
+        let listener = GatewayListener::bind(listen).map_err(|why| GatewayError::Listen {
             address: listen,
             why,
         })?;
@@ -115,29 +116,29 @@ impl Gateway {
     /// calling thread. The device is created in the thread's namespace. There is no status socket;
     /// use [`report`](Gateway::report).
     pub fn start_over(
-        listener: Listener,
-        config: Config,
+        listener: GatewayListener,
+        config: GatewayConfig,
         key: &PrivateKey,
-        makes: Makes,
+        makes: AlgorithmFactory,
         observe: bool,
     ) -> Result<Gateway, GatewayError> {
         Gateway::launch(config, key, makes, observe, listener, None)
     }
 
     fn launch(
-        config: Config,
+        config: GatewayConfig,
         key: &PrivateKey,
-        makes: Makes,
+        makes: AlgorithmFactory,
         observe: bool,
-        listener: Listener,
+        listener: GatewayListener,
         status: Option<Socket>,
     ) -> Result<Gateway, GatewayError> {
         let mut random = [0; 4];
         getrandom::fill(&mut random).map_err(|why| {
             GatewayError::system("get random numbers")(std::io::Error::other(why))
         })?;
-        let door = Door::new(key, u32::from_ne_bytes(random));
-        let mut shared = Shared::new(config.site.clone(), door, makes, observe)?;
+        let door = HandshakeDemux::new(key, u32::from_ne_bytes(random));
+        let mut shared = GatewayShared::new(config.site.clone(), door, makes, observe)?;
         shared.asks_ways = status.is_some();
         let shared = Arc::new(shared);
         let clone = || {
@@ -180,7 +181,7 @@ impl Gateway {
         })
     }
 
-    fn assemble(config: Config, parts: Parts, tun: Tun) -> Result<Gateway, GatewayError> {
+    fn assemble(config: GatewayConfig, parts: Parts, tun: Tun) -> Result<Gateway, GatewayError> {
         let Parts {
             shared,
             listener,
@@ -201,8 +202,8 @@ impl Gateway {
             .peers
             .iter()
             .try_for_each(|peer| add_routes(&config, peer))?;
-        shared.turn(Direction::Send);
-        shared.turn(Direction::Receive);
+        shared.turn(ForwardingThread::Send);
+        shared.turn(ForwardingThread::Receive);
         let mut gateway = Gateway {
             shared,
             config: Mutex::new(config),
@@ -232,9 +233,9 @@ impl Gateway {
     fn spawn(
         &self,
         name: &str,
-        work: impl FnOnce(&Arc<Shared>) -> Result<(), GatewayError> + Send + 'static,
+        work: impl FnOnce(&Arc<GatewayShared>) -> Result<(), GatewayError> + Send + 'static,
     ) -> Result<JoinHandle<Result<(), GatewayError>>, GatewayError> {
-        let ends_all = EndsAll(Arc::clone(&self.shared));
+        let ends_all = StopOnExit(Arc::clone(&self.shared));
         let thread = thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || work(&ends_all.0));
@@ -253,28 +254,28 @@ impl Gateway {
     }
 
     /// Returns a snapshot of the gateway.
-    pub fn report(&self) -> Report {
-        Report::of(&self.shared)
+    pub fn report(&self) -> GatewayReport {
+        GatewayReport::of(&self.shared)
     }
 
     /// Returns a closure that calls [`report`](Gateway::report), for use in another thread.
-    pub fn reporter(&self) -> impl Fn() -> Report + Send + 'static {
+    pub fn reporter(&self) -> impl Fn() -> GatewayReport + Send + 'static {
         let shared = Arc::clone(&self.shared);
-        move || Report::of(&shared)
+        move || GatewayReport::of(&shared)
     }
 
     /// Switches to another configuration and returns the changes. If a change needs a restart or
     /// fails, nothing is changed.
-    pub fn reload(&self, to: Config) -> Result<Vec<Change>, Refused> {
+    pub fn reload(&self, to: GatewayConfig) -> Result<Vec<ConfigChange>, ReloadError> {
         let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
         let all = changes(&config, &to);
         if let Some(fixed) = all.iter().find(|change| change.is_fixed()) {
-            return Err(Refused::Restart(fixed.to_string()));
+            return Err(ReloadError::Restart(fixed.to_string()));
         }
         let moved = all.iter().filter_map(|change| match change {
-            Change::Added(peer) => Some(&**peer),
+            ConfigChange::Added(peer) => Some(&**peer),
             // A different preshared key needs a new tunnel.
-            Change::Changed { from, to }
+            ConfigChange::Changed { from, to }
                 if from.endpoint != to.endpoint || from.preshared_key != to.preshared_key =>
             {
                 Some(&**to)
@@ -283,14 +284,14 @@ impl Gateway {
         });
         let found = find(&self.shared, moved);
         let new = all.iter().filter_map(|change| match change {
-            Change::Added(peer) | Change::Changed { to: peer, .. } => Some(&**peer),
+            ConfigChange::Added(peer) | ConfigChange::Changed { to: peer, .. } => Some(&**peer),
             _ => None,
         });
         let (done, outcome) = sync_channel(1);
         let made = new
             .clone()
             .try_for_each(|peer| add_routes(&to, peer))
-            .map_err(Refused::from)
+            .map_err(ReloadError::from)
             .and_then(|()| {
                 let to = to.clone();
                 self.shared.order(Reload { to, found, done });
@@ -312,15 +313,18 @@ impl Gateway {
         Ok(all)
     }
 
-    /// Waits for the sending thread's result of a reload. Returns [`Refused::Stopping`] if the
+    /// Waits for the sending thread's result of a reload. Returns [`ReloadError::Stopping`] if the
     /// gateway stops first.
     #[expect(clippy::disallowed_methods, reason = "who reloads waits in real time")]
-    fn await_outcome(&self, outcome: &Receiver<Result<(), GatewayError>>) -> Result<(), Refused> {
+    fn await_outcome(
+        &self,
+        outcome: &Receiver<Result<(), GatewayError>>,
+    ) -> Result<(), ReloadError> {
         loop {
             match outcome.recv_timeout(LOOK) {
-                Ok(outcome) => return outcome.map_err(Refused::from),
+                Ok(outcome) => return outcome.map_err(ReloadError::from),
                 Err(RecvTimeoutError::Timeout) if !self.shared.stopped() => {}
-                Err(_) => return Err(Refused::Stopping),
+                Err(_) => return Err(ReloadError::Stopping),
             }
         }
     }
@@ -359,7 +363,7 @@ impl Drop for Gateway {
 /// Error of a reload, which has changed nothing.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refused {
+pub enum ReloadError {
     /// The setting cannot change while the gateway runs.
     #[error("{0}; nothing was changed")]
     Restart(String),
@@ -371,7 +375,10 @@ pub enum Refused {
     Stopping,
 }
 
-fn routes<'a>(config: &'a Config, peer: &'a Peer) -> impl Iterator<Item = Route> + 'a {
+fn routes<'a>(
+    config: &'a GatewayConfig,
+    peer: &'a PeerConfig,
+) -> impl Iterator<Item = MainRoute> + 'a {
     // The kernel derives the route to the device's own network from its address.
     let own = |prefix: &&Prefix| {
         let addresses = &config.site.addresses;
@@ -382,7 +389,7 @@ fn routes<'a>(config: &'a Config, peer: &'a Peer) -> impl Iterator<Item = Route>
     peer.prefixes
         .iter()
         .filter(move |prefix| !own(prefix))
-        .map(|prefix| Route {
+        .map(|prefix| MainRoute {
             destination: prefix.network(),
             prefix: prefix.bits(),
             interface: config.site.device.clone(),
@@ -391,13 +398,13 @@ fn routes<'a>(config: &'a Config, peer: &'a Peer) -> impl Iterator<Item = Route>
         })
 }
 
-fn add_routes(config: &Config, peer: &Peer) -> Result<(), GatewayError> {
+fn add_routes(config: &GatewayConfig, peer: &PeerConfig) -> Result<(), GatewayError> {
     routes(config, peer).try_for_each(|route| route.add().map(|_| ()).map_err(GatewayError::from))
 }
 
 /// Removes the routes to a peer that no current peer uses.
-fn remove_routes(config: &Config, peer: &Peer, now: &Config) {
-    let wanted: Vec<Route> = now
+fn remove_routes(config: &GatewayConfig, peer: &PeerConfig, now: &GatewayConfig) {
+    let wanted: Vec<MainRoute> = now
         .peers
         .iter()
         .flat_map(|peer| routes(now, peer))
@@ -414,7 +421,7 @@ fn remove_routes(config: &Config, peer: &Peer, now: &Config) {
     clippy::disallowed_methods,
     reason = "a name server is asked in real time"
 )]
-fn find_names(shared: &Shared) {
+fn find_names(shared: &GatewayShared) {
     let mut waited = Duration::ZERO;
     while !shared.stopped() {
         thread::sleep(LOOK);

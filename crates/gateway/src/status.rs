@@ -16,8 +16,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
 
 use super::error::GatewayError;
-use super::forward::Shared;
-use super::report::Report;
+use super::forward::GatewayShared;
+use super::report::GatewayReport;
 
 /// Default path. The directory is separate from that of `attach`, because it may belong to another
 /// user.
@@ -35,8 +35,8 @@ const LOOK: Duration = Duration::from_millis(200);
 /// A request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Question {
-    /// Requests a [`Report`].
+pub enum StatusRequest {
+    /// Requests a [`GatewayReport`].
     Status,
     /// Requests the events after a number, and with `follow` also all future events.
     Events {
@@ -56,7 +56,7 @@ pub enum Question {
 
 /// Error reply.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct No {
+pub struct ErrorReply {
     /// Cause and fix.
     pub error: String,
 }
@@ -106,7 +106,7 @@ impl Socket {
 
     /// Serves clients until the gateway stops.
     #[expect(clippy::disallowed_methods, reason = "it waits for who asks")]
-    pub fn serve(self, shared: &Arc<Shared>) {
+    pub fn serve(self, shared: &Arc<GatewayShared>) {
         let askers = Arc::new(AtomicUsize::new(0));
         while !shared.stopped() {
             let Ok((stream, _)) = self.listener.accept() else {
@@ -140,15 +140,15 @@ impl Drop for Socket {
     }
 }
 
-fn answer(shared: &Shared, stream: &UnixStream) -> io::Result<()> {
+fn answer(shared: &GatewayShared, stream: &UnixStream) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut line = String::new();
     BufReader::new(stream.take(LONGEST)).read_line(&mut line)?;
     match serde_json::from_str(&line) {
-        Ok(Question::Status) => say(stream, &Report::of(shared)),
-        Ok(Question::Events { mut after, follow }) => {
+        Ok(StatusRequest::Status) => say(stream, &GatewayReport::of(shared)),
+        Ok(StatusRequest::Events { mut after, follow }) => {
             let mut patience = Duration::ZERO;
             while !shared.stopped() {
                 let events = shared.events.after(after, patience);
@@ -163,7 +163,7 @@ fn answer(shared: &Shared, stream: &UnixStream) -> io::Result<()> {
             }
             Ok(())
         }
-        Ok(Question::ByHand { peer, pass }) => {
+        Ok(StatusRequest::ByHand { peer, pass }) => {
             let table = shared.table();
             match table
                 .all()
@@ -172,20 +172,20 @@ fn answer(shared: &Shared, stream: &UnixStream) -> io::Result<()> {
                 Some(pair) => {
                     pair.lock().sendbox.by_hand(shared.now(), pass);
                     shared.wake();
-                    say(stream, &Report::of(shared))
+                    say(stream, &GatewayReport::of(shared))
                 }
                 None => {
                     let names: Vec<&str> =
                         table.all().map(|pair| pair.peer.name.as_str()).collect();
                     let error =
                         format!("there is no peer `{peer}`; there are {}", names.join(", "));
-                    say(stream, &No { error })
+                    say(stream, &ErrorReply { error })
                 }
             }
         }
         Err(why) => say(
             stream,
-            &No {
+            &ErrorReply {
                 error: format!("no question: {why}"),
             },
         ),
@@ -207,7 +207,11 @@ fn say(mut stream: &UnixStream, value: &impl Serialize) -> io::Result<()> {
 
 /// Sends a request and passes each line of the reply to `take`, until `take` returns false or the
 /// reply ends.
-pub fn ask(path: &Path, question: &Question, mut take: impl FnMut(&str) -> bool) -> io::Result<()> {
+pub fn ask(
+    path: &Path,
+    question: &StatusRequest,
+    mut take: impl FnMut(&str) -> bool,
+) -> io::Result<()> {
     let stream = UnixStream::connect(path)?;
     say(&stream, question)?;
     for line in BufReader::new(&stream).lines() {

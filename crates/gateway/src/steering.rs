@@ -7,32 +7,35 @@ use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ccplane_agent::datapath::{Datapath, Lent, Shared};
-use ccplane_agent::{Agent, DatapathId, DynAlgorithm, FlowId, FlowInfo, Options, Tables};
+use ccplane_agent::datapath::{Datapath, DatapathCore, FlowMut};
+use ccplane_agent::{Agent, AgentOptions, DatapathId, DynAlgorithm, FlowId, FlowInfo, Tables};
 use ccplane_bundle::CAPABILITIES;
-use ccplane_datapath::Limits;
-use ccplane_link::{AgentThread, Link};
-use ccplane_link::{Beside, Pollable, Served, beside};
+use ccplane_datapath::OperatorLimits;
+use ccplane_link::{AgentThread, DatapathLink};
+use ccplane_link::{Pollable, ThreadChannel, ThreadLink, beside};
 use ccplane_units::{Bytes, Time};
-use ccplane_wire::Command;
+use ccplane_wire::WireCommand;
 use nix::poll::PollFlags;
 
 use super::error::GatewayError;
 
 /// Latest gauges of the algorithm's bundles, by bundle id.
-type Said = Arc<Mutex<BTreeMap<u64, Vec<(&'static str, f64)>>>>;
+type LatestGauges = Arc<Mutex<BTreeMap<u64, Vec<(&'static str, f64)>>>>;
 
 /// Datapath side of an algorithm.
-pub(crate) struct Steering {
-    datapath: Datapath<Beside>,
-    said: Said,
+pub(crate) struct BundleSteering {
+    datapath: Datapath<ThreadChannel>,
+    said: LatestGauges,
     /// Keeps the algorithm's thread alive; dropping it stops the thread.
     _thread: AgentThread,
 }
 
-impl Steering {
+impl BundleSteering {
     /// Starts the algorithm in a new thread.
-    pub fn start(now: Time, algorithm: Box<dyn DynAlgorithm>) -> Result<Steering, GatewayError> {
+    pub fn start(
+        now: Time,
+        algorithm: Box<dyn DynAlgorithm>,
+    ) -> Result<BundleSteering, GatewayError> {
         let name = algorithm.name().to_owned();
         let failed = |why: String| GatewayError::Algorithm {
             algorithm: name.clone(),
@@ -46,22 +49,25 @@ impl Steering {
                 names.join(", ")
             )));
         }
-        let mut agent = Agent::new(Options::default());
+        let mut agent = Agent::new(AgentOptions::default());
         agent
             .add_boxed(algorithm)
             .map_err(|why| failed(why.to_string()))?;
         let (way, served) = beside()?;
-        let said = Said::default();
-        let link = Overheard {
+        let said = LatestGauges::default();
+        let link = GaugeRecorder {
             served,
             said: Arc::clone(&said),
             id: DatapathId(0),
         };
         let thread = AgentThread::start("gateway-agent", agent, link)
             .map_err(|why| failed(why.to_string()))?;
-        let tables = Tables::new(Limits::default(), CAPABILITIES);
-        Ok(Steering {
-            datapath: Datapath::new(now, Shared::new(std::process::id(), "gateway", tables, way)),
+        let tables = Tables::new(OperatorLimits::default(), CAPABILITIES);
+        Ok(BundleSteering {
+            datapath: Datapath::new(
+                now,
+                DatapathCore::new(std::process::id(), "gateway", tables, way),
+            ),
             said,
             _thread: thread,
         })
@@ -84,7 +90,7 @@ impl Steering {
     }
 
     /// Returns the bundle's flow, for calls of its sendbox.
-    pub fn bundle(&mut self, bundle: u64) -> Option<Lent<'_, Beside, FlowInfo>> {
+    pub fn bundle(&mut self, bundle: u64) -> Option<FlowMut<'_, ThreadChannel, FlowInfo>> {
         self.datapath.flow(bundle)
     }
 
@@ -109,13 +115,13 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 /// Agent side of the channel. It stores the algorithm's gauges before it forwards a command.
-struct Overheard {
-    served: Served,
-    said: Said,
+struct GaugeRecorder {
+    served: ThreadLink,
+    said: LatestGauges,
     id: DatapathId,
 }
 
-impl Link for Overheard {
+impl DatapathLink for GaugeRecorder {
     fn number_from(&mut self, base: u32) {
         self.id = DatapathId(base);
         self.served.number_from(base);
@@ -125,11 +131,11 @@ impl Link for Overheard {
         self.served.receive(agent, now)
     }
 
-    fn send(&mut self, agent: &mut Agent, now: Time, to: DatapathId, command: &Command) {
+    fn send(&mut self, agent: &mut Agent, now: Time, to: DatapathId, command: &WireCommand) {
         let flow = match command {
-            Command::SetProgram { flow, .. }
-            | Command::Update { flow, .. }
-            | Command::Release { flow } => Some(*flow),
+            WireCommand::SetProgram { flow, .. }
+            | WireCommand::Update { flow, .. }
+            | WireCommand::Release { flow } => Some(*flow),
             _ => None,
         };
         if let Some(flow) = flow {

@@ -57,16 +57,16 @@ const DATA: u8 = 4;
 
 /// Packet number of a data message, the same at both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Number {
+pub struct TunnelNumber {
     /// Receiver index of the session.
     pub session: u32,
     /// Counter within the session.
     pub counter: u64,
 }
 
-impl Number {
+impl TunnelNumber {
     /// Reads the number from the header of a data message; returns `None` for other messages.
-    pub fn of(datagram: &[u8]) -> Option<Number> {
+    pub fn of(datagram: &[u8]) -> Option<TunnelNumber> {
         let header: &[u8; 16] = datagram.first_chunk()?;
         let &[
             DATA,
@@ -89,7 +89,7 @@ impl Number {
         else {
             return None;
         };
-        Some(Number {
+        Some(TunnelNumber {
             session: u32::from_le_bytes([s0, s1, s2, s3]),
             counter: u64::from_le_bytes([c0, c1, c2, c3, c4, c5, c6, c7]),
         })
@@ -98,13 +98,13 @@ impl Number {
 
 /// Result of encrypting a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sealed {
+pub enum SealOutcome {
     /// The buffer contains a datagram.
     Datagram {
         /// Length of the datagram.
         bytes: usize,
         /// Packet number of the datagram.
-        number: Number,
+        number: TunnelNumber,
     },
     /// There is no session, so the packet has to wait. [`Tunnel::knock`] initiates a handshake.
     NoSession,
@@ -112,13 +112,13 @@ pub enum Sealed {
 
 /// Contents of a received datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Opened {
+pub enum DatagramKind {
     /// A packet, now in the buffer, or a keepalive.
     Packet {
         /// Length of the packet; 0 for a keepalive.
         bytes: usize,
         /// Packet number.
-        number: Number,
+        number: TunnelNumber,
         /// Source address of the packet; `None` for a keepalive.
         source: Option<IpAddr>,
     },
@@ -146,7 +146,7 @@ pub enum Refusal {
 
 /// State shared by all tunnels of a gateway: its keys and handshake rate limiters.
 #[derive(Clone)]
-pub struct Door {
+pub struct HandshakeDemux {
     private: x25519::StaticSecret,
     public: x25519::PublicKey,
     limiter: Arc<RateLimiter>,
@@ -158,7 +158,7 @@ pub struct Door {
 
 /// Recipient of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum For {
+pub enum Recipient {
     /// The tunnel of the peer with this index.
     Place(u32),
     /// The tunnel of this peer, which initiates a handshake.
@@ -169,12 +169,12 @@ pub enum For {
     Nobody,
 }
 
-impl Door {
+impl HandshakeDemux {
     /// Creates the state for a gateway's key. `random` must differ on every start.
-    pub fn new(key: &PrivateKey, random: u32) -> Door {
+    pub fn new(key: &PrivateKey, random: u32) -> HandshakeDemux {
         let private = key.secret();
         let public = x25519::PublicKey::from(&private);
-        Door {
+        HandshakeDemux {
             limiter: Arc::new(RateLimiter::new(&public, HANDSHAKES)),
             unlimited: Arc::new(RateLimiter::new(&public, u64::MAX)),
             private,
@@ -215,16 +215,16 @@ impl Door {
 
     /// Returns the tunnel named by the receiver index of a data message, response or cookie reply.
     /// The tunnel itself verifies the message.
-    pub fn place(&self, datagram: &[u8]) -> For {
+    pub fn place(&self, datagram: &[u8]) -> Recipient {
         let session = match Tunn::parse_incoming_packet(datagram) {
             Ok(Packet::PacketData(data)) => data.receiver_idx,
             Ok(Packet::HandshakeResponse(response)) => response.receiver_idx,
             Ok(Packet::PacketCookieReply(cookie)) => cookie.receiver_idx,
-            _ => return For::Nobody,
+            _ => return Recipient::Nobody,
         };
         match session >> (8 + PLACE_BITS) == self.epoch {
-            true => For::Place((session >> 8) % PLACES),
-            false => For::Nobody,
+            true => Recipient::Place((session >> 8) % PLACES),
+            false => Recipient::Nobody,
         }
     }
 
@@ -232,26 +232,32 @@ impl Door {
     /// in `room`, which has at least 148 bytes.
     ///
     /// Reading the sender's key costs an X25519 multiplication, so the cookie is checked first.
-    pub fn whom(&self, from: IpAddr, datagram: &[u8], room: &mut [u8]) -> For {
+    pub fn whom(&self, from: IpAddr, datagram: &[u8], room: &mut [u8]) -> Recipient {
         self.verify(&self.limiter, from, datagram, room)
     }
 
-    /// Identifies the sender like [`whom`](Door::whom), without a rate limit; the caller enforces
+    /// Identifies the sender like [`whom`](HandshakeDemux::whom), without a rate limit; the caller enforces
     /// its own.
-    pub fn initiator(&self, from: IpAddr, datagram: &[u8], room: &mut [u8]) -> For {
+    pub fn initiator(&self, from: IpAddr, datagram: &[u8], room: &mut [u8]) -> Recipient {
         self.verify(&self.unlimited, from, datagram, room)
     }
 
-    fn verify(&self, limiter: &RateLimiter, from: IpAddr, datagram: &[u8], room: &mut [u8]) -> For {
+    fn verify(
+        &self,
+        limiter: &RateLimiter,
+        from: IpAddr,
+        datagram: &[u8],
+        room: &mut [u8],
+    ) -> Recipient {
         match limiter.verify_packet(Some(from), datagram, room) {
             Ok(Packet::HandshakeInit(initiation)) => {
                 match parse_handshake_anon(&self.private, &self.public, &initiation) {
-                    Ok(half) => For::Peer(PublicKey::from_bytes(half.peer_static_public)),
-                    Err(_) => For::Nobody,
+                    Ok(half) => Recipient::Peer(PublicKey::from_bytes(half.peer_static_public)),
+                    Err(_) => Recipient::Nobody,
                 }
             }
-            Err(TunnResult::WriteToNetwork(cookie)) => For::Answer(cookie.len()),
-            _ => For::Nobody,
+            Err(TunnResult::WriteToNetwork(cookie)) => Recipient::Answer(cookie.len()),
+            _ => Recipient::Nobody,
         }
     }
 
@@ -347,33 +353,33 @@ impl Tunnel {
 
     /// Encrypts a packet into `room`, which is at least [`OVERHEAD`] bytes longer. An empty packet
     /// is a keepalive.
-    pub fn seal(&mut self, packet: &[u8], room: &mut [u8]) -> Sealed {
+    pub fn seal(&mut self, packet: &[u8], room: &mut [u8]) -> SealOutcome {
         if !self.established || room.len() < (packet.len() + OVERHEAD).max(LONGEST_HANDSHAKE) {
-            return Sealed::NoSession;
+            return SealOutcome::NoSession;
         }
         if self.age().is_none() {
             // The session expired since the last tick. `boringtun` would queue the packet, which
             // the caller counts as lost.
             self.established = false;
-            return Sealed::NoSession;
+            return SealOutcome::NoSession;
         }
         let TunnResult::WriteToNetwork(datagram) = self.tunn.encapsulate(packet, room) else {
-            return Sealed::NoSession;
+            return SealOutcome::NoSession;
         };
         self.quiet = 0;
-        Number::of(datagram).map_or(Sealed::NoSession, |number| Sealed::Datagram {
+        TunnelNumber::of(datagram).map_or(SealOutcome::NoSession, |number| SealOutcome::Datagram {
             bytes: datagram.len(),
             number,
         })
     }
 
     /// Decrypts a datagram from this address into `room`, which is at least as long.
-    pub fn open(&mut self, from: IpAddr, datagram: &[u8], room: &mut [u8]) -> Opened {
+    pub fn open(&mut self, from: IpAddr, datagram: &[u8], room: &mut [u8]) -> DatagramKind {
         // `boringtun` treats an empty datagram as a request for queued packets.
         if datagram.is_empty() || room.len() < datagram.len().max(LONGEST_HANDSHAKE) {
-            return Opened::Refused(Refusal::Forged);
+            return DatagramKind::Refused(Refusal::Forged);
         }
-        let of = Number::of(datagram);
+        let of = TunnelNumber::of(datagram);
         let (bytes, source) = match self.tunn.decapsulate(Some(from), datagram, room) {
             TunnResult::WriteToTunnelV4(packet, source) => (packet.len(), Some(IpAddr::V4(source))),
             TunnResult::WriteToTunnelV6(packet, source) => (packet.len(), Some(IpAddr::V6(source))),
@@ -387,7 +393,7 @@ impl Tunnel {
                     Some(&INITIATION) if authentic => self.count_answer(),
                     _ => {}
                 }
-                return Opened::Handshake { answer, authentic };
+                return DatagramKind::Handshake { answer, authentic };
             }
             TunnResult::Err(why) => {
                 // The response refers to our initiation and its `mac1` is valid, so only the
@@ -397,20 +403,20 @@ impl Tunnel {
                 {
                     self.fault = Some(HandshakeFault::AnswerRejected);
                 }
-                return Opened::Refused(Refusal::of(&why));
+                return DatagramKind::Refused(Refusal::of(&why));
             }
         };
         match of {
             Some(number) => {
                 // The first packet of a new session confirms that the initiator has the keys.
                 self.confirm();
-                Opened::Packet {
+                DatagramKind::Packet {
                     bytes,
                     number,
                     source,
                 }
             }
-            None => Opened::Handshake {
+            None => DatagramKind::Handshake {
                 answer: 0,
                 // An attacker who has seen an initiation in transit can forge a cookie reply to it.
                 authentic: datagram.first() != Some(&COOKIE),
@@ -420,9 +426,11 @@ impl Tunnel {
 
     /// Writes the next datagram that was queued for the handshake into `room`; returns `None` if
     /// there is none.
-    pub fn rest(&mut self, room: &mut [u8]) -> Option<(usize, Option<Number>)> {
+    pub fn rest(&mut self, room: &mut [u8]) -> Option<(usize, Option<TunnelNumber>)> {
         match self.tunn.decapsulate(None, &[], room) {
-            TunnResult::WriteToNetwork(datagram) => Some((datagram.len(), Number::of(datagram))),
+            TunnResult::WriteToNetwork(datagram) => {
+                Some((datagram.len(), TunnelNumber::of(datagram)))
+            }
             _ => None,
         }
     }
@@ -450,12 +458,14 @@ impl Tunnel {
 
     /// Runs the timers; to be called every [`TICK`]. Returns the length of a datagram in `room`, if
     /// one is to be sent, and its packet number if it is a keepalive.
-    pub fn tick(&mut self, room: &mut [u8]) -> Option<(usize, Option<Number>)> {
+    pub fn tick(&mut self, room: &mut [u8]) -> Option<(usize, Option<TunnelNumber>)> {
         if room.len() < LONGEST_HANDSHAKE {
             return None;
         }
         let sent = match self.tunn.update_timers(room) {
-            TunnResult::WriteToNetwork(datagram) => Some((datagram.len(), Number::of(datagram))),
+            TunnResult::WriteToNetwork(datagram) => {
+                Some((datagram.len(), TunnelNumber::of(datagram)))
+            }
             _ => None,
         };
         self.established = self.age().is_some();
@@ -475,8 +485,8 @@ impl Tunnel {
             self.quiet = 0;
         } else if self.keepalive && self.quiet >= QUIET {
             return match self.seal(&[], room) {
-                Sealed::Datagram { bytes, number } => Some((bytes, Some(number))),
-                Sealed::NoSession => None,
+                SealOutcome::Datagram { bytes, number } => Some((bytes, Some(number))),
+                SealOutcome::NoSession => None,
             };
         }
         sent

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Instant;
 
 use ccplane_gateway::keys::PrivateKey;
-use ccplane_gateway::tunnel::{Door, Opened, Sealed, Tunnel};
+use ccplane_gateway::tunnel::{DatagramKind, HandshakeDemux, SealOutcome, Tunnel};
 
 const BYTES: usize = 1_420;
 const PACKETS: u32 = 200_000;
@@ -13,14 +13,14 @@ const FROM: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 fn met() -> [Tunnel; 2] {
     let keys = [1, 2].map(|n| PrivateKey::from_bytes([n; 32]));
-    let mut a = Door::new(&keys[0], 1).tunnel(0, keys[1].public(), None, true);
-    let mut b = Door::new(&keys[1], 2).tunnel(0, keys[0].public(), None, false);
+    let mut a = HandshakeDemux::new(&keys[0], 1).tunnel(0, keys[1].public(), None, true);
+    let mut b = HandshakeDemux::new(&keys[1], 2).tunnel(0, keys[0].public(), None, false);
     let (mut room, mut other) = ([0; 256], [0; 256]);
     let bytes = a.knock(&mut room).expect("it calls");
-    let Opened::Handshake { answer, .. } = b.open(FROM, &room[..bytes], &mut other) else {
+    let DatagramKind::Handshake { answer, .. } = b.open(FROM, &room[..bytes], &mut other) else {
         panic!("no answer")
     };
-    let Opened::Handshake { answer, .. } = a.open(FROM, &other[..answer], &mut room) else {
+    let DatagramKind::Handshake { answer, .. } = a.open(FROM, &other[..answer], &mut room) else {
         panic!("no keepalive")
     };
     b.open(FROM, &room[..answer], &mut other);
@@ -38,7 +38,7 @@ fn a_packet_of_1420_bytes_is_sealed_and_opened() {
     let mut sealed: Vec<Vec<u8>> = vec![vec![0; BYTES + 64]; PACKETS as usize];
     let start = Instant::now();
     for room in &mut sealed {
-        let Sealed::Datagram { bytes, .. } = a.seal(&packet, room) else {
+        let SealOutcome::Datagram { bytes, .. } = a.seal(&packet, room) else {
             panic!("no session")
         };
         room.truncate(bytes);
@@ -49,7 +49,7 @@ fn a_packet_of_1420_bytes_is_sealed_and_opened() {
     for datagram in &sealed {
         let opened = b.open(FROM, datagram, &mut room);
         assert!(
-            matches!(opened, Opened::Packet { bytes: BYTES, .. }),
+            matches!(opened, DatagramKind::Packet { bytes: BYTES, .. }),
             "{opened:?}"
         );
     }

@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ccplane_gateway::config::{Algorithm, Config};
+use ccplane_gateway::config::{AlgorithmSpec, GatewayConfig};
 use ccplane_gateway::keys::PrivateKey;
-use ccplane_gateway::tunnel::Door;
-use ccplane_gateway::{Gateway, Makes, Report};
+use ccplane_gateway::tunnel::HandshakeDemux;
+use ccplane_gateway::{AlgorithmFactory, Gateway, GatewayReport};
 use ccplane_host::{Namespace, Wire, has_ipv6};
 
 const PAYLOAD: usize = 1_200;
@@ -76,7 +76,7 @@ fn key(n: usize) -> PrivateKey {
     PrivateKey::from_bytes([n as u8 + 1; 32])
 }
 
-fn config(n: usize) -> Config {
+fn config(n: usize) -> GatewayConfig {
     let (own, far) = (n + 1, 2 - n);
     let endpoint = format!("endpoint = \"172.16.0.{far}:51820\"\n");
     let text = format!(
@@ -85,7 +85,8 @@ fn config(n: usize) -> Config {
         key(1 - n).public(),
         if n == 0 { &endpoint } else { "" },
     );
-    Config::parse("test.toml", &text, &|_| Ok(())).unwrap_or_else(|problem| panic!("{problem}"))
+    GatewayConfig::parse("test.toml", &text, &|_| Ok(()))
+        .unwrap_or_else(|problem| panic!("{problem}"))
 }
 
 impl Net {
@@ -133,7 +134,7 @@ impl Net {
         let dir =
             std::env::temp_dir().join(format!("ccplane-gateway-flood-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
-        let makes: Makes = Arc::new(|algorithm: &Algorithm| {
+        let makes: AlgorithmFactory = Arc::new(|algorithm: &AlgorithmSpec| {
             ccplane_algorithms::by_name(&algorithm.name, &ccplane_algorithms::Parameters::new())
                 .map_err(|why| why.to_string())
         });
@@ -152,7 +153,7 @@ impl Net {
         })
     }
 
-    fn report(&self, n: usize) -> Report {
+    fn report(&self, n: usize) -> GatewayReport {
         self.gateways[n].report()
     }
 
@@ -313,7 +314,7 @@ fn frame(origin: Origin, n: u64, datagram: &[u8]) -> (u16, Vec<u8>) {
 fn flood(net: &Net, origin: Origin, rate: u64, stop: &AtomicBool, count: &AtomicU64) {
     net.switch.enter().unwrap();
     let wire = Wire::open("port1").unwrap();
-    let mut tunnel = Door::new(&key(9), 1).tunnel(0, key(1).public(), None, false);
+    let mut tunnel = HandshakeDemux::new(&key(9), 1).tunnel(0, key(1).public(), None, false);
     let mut room = [0; 256];
     let bytes = tunnel.knock(&mut room).unwrap();
     let begin = Instant::now();

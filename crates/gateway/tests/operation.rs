@@ -18,8 +18,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report as Told, boxed};
 use ccplane_datapath::Capabilities;
-use ccplane_gateway::Makes;
-use ccplane_gateway::config::Algorithm as Named;
+use ccplane_gateway::AlgorithmFactory;
+use ccplane_gateway::config::AlgorithmSpec as Named;
 use ccplane_host::{Frame, LONGEST_FRAME, Namespace, Offload, Tun, has_ipv6};
 use etherparse::{
     Icmpv4Type, PacketBuilder, SlicedPacket, TransportSlice, icmpv4::DestUnreachableHeader,
@@ -410,12 +410,13 @@ impl Algorithm for Hangs {
 fn an_algorithm_that_hangs_opens_its_own_peer_and_disturbs_no_other() {
     let hangs = Arc::new(AtomicBool::new(false));
     let (seen, known) = (Arc::clone(&hangs), makes());
-    let makes: Makes = Arc::new(move |algorithm: &Named| match algorithm.name.as_str() {
-        "hangs" => Ok(boxed(Hangs {
-            hangs: Arc::clone(&seen),
-        })),
-        _ => known(algorithm),
-    });
+    let makes: AlgorithmFactory =
+        Arc::new(move |algorithm: &Named| match algorithm.name.as_str() {
+            "hangs" => Ok(boxed(Hangs {
+                hangs: Arc::clone(&seen),
+            })),
+            _ => known(algorithm),
+        });
     let hanging = (peer("hanging", 1) + &endpoint(1)).replace("\"bundler\"", "\"hangs\"");
     let configs = [
         site(0) + &hanging + &peer("well", 2) + &endpoint(2),

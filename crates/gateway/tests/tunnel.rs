@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use ccplane_bundle::{Every, Notice, PORT};
-use ccplane_gateway::config::Algorithm;
+use ccplane_bundle::{EpochSize, Notice, PORT};
+use ccplane_gateway::config::AlgorithmSpec;
 use ccplane_gateway::keys::PrivateKey;
-use ccplane_gateway::status::{Question, ask};
-use ccplane_gateway::{Makes, Refused};
+use ccplane_gateway::status::{StatusRequest, ask};
+use ccplane_gateway::{AlgorithmFactory, ReloadError};
 use ccplane_host::{Tun, has_ipv6};
 
 use crate::sites::{Sites, endpoint, makes, parse, peer, site, there_and_back};
@@ -18,9 +18,9 @@ use crate::sites::{Sites, endpoint, makes, parse, peer, site, there_and_back};
 /// Name of an algorithm whose factory panics.
 const PANICS: &str = "panics";
 
-fn panics() -> Makes {
+fn panics() -> AlgorithmFactory {
     let known = makes();
-    Arc::new(move |algorithm: &Algorithm| {
+    Arc::new(move |algorithm: &AlgorithmSpec| {
         assert_ne!(algorithm.name, PANICS, "as this test wants it");
         known(algorithm)
     })
@@ -155,7 +155,10 @@ fn a_reload_changes_peers_without_loss_and_refuses_what_takes_a_restart() {
         sites.report(0).peers[0].counts["arrived_packets"] > 0
     });
     let refused = reload(&more.replace("gate0", "gate1"));
-    assert!(matches!(refused, Err(Refused::Restart(_))), "{refused:?}");
+    assert!(
+        matches!(refused, Err(ReloadError::Restart(_))),
+        "{refused:?}"
+    );
     let changes = reload(&sites.configs[0]).unwrap();
     assert_eq!(changes.len(), 2, "{changes:?}");
     assert_eq!(sites.report(0).peers.len(), 1);
@@ -173,7 +176,7 @@ fn what_a_person_ordered_outlasts_a_new_queue() {
         b"hello",
     );
     sites.until("measured", |sites| sites.is_measured(0, 0));
-    let pass = Question::ByHand {
+    let pass = StatusRequest::ByHand {
         peer: "other".into(),
         pass: true,
     };
@@ -214,7 +217,7 @@ fn a_reload_that_cannot_be_made_changes_nothing() {
     };
     assert!(matches!(
         reload(peer("unheard_of")),
-        Err(Refused::Gateway(_))
+        Err(ReloadError::Gateway(_))
     ));
     assert_eq!((routes(), sites.report(0).peers.len()), (before.clone(), 1));
     // A peer that was refused once can still be added.
@@ -241,11 +244,11 @@ fn a_thread_that_ends_stops_the_gateway_and_no_reload_waits_for_it() {
     let outcome = sites.spaces[0]
         .run(|| gateway.reload(config.clone()))
         .unwrap();
-    assert!(matches!(outcome, Err(Refused::Stopping)), "{outcome:?}");
+    assert!(matches!(outcome, Err(ReloadError::Stopping)), "{outcome:?}");
     sites.until("stopped", |_| !gateway.is_running());
     // No thread is left to take the reload.
     let outcome = sites.spaces[0].run(|| gateway.reload(config)).unwrap();
-    assert!(matches!(outcome, Err(Refused::Stopping)), "{outcome:?}");
+    assert!(matches!(outcome, Err(ReloadError::Stopping)), "{outcome:?}");
     let panicked = sites.spaces[0]
         .run(|| std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| gateway.stop())));
     assert!(panicked.unwrap().is_err(), "the panic is told");
@@ -273,7 +276,7 @@ fn who_may_ask_is_answered_and_pass_and_control_are_heard() {
         b"hello",
     );
     sites.until("measured", |sites| sites.is_measured(0, 0));
-    let answer = |question: &Question| {
+    let answer = |question: &StatusRequest| {
         let mut lines = Vec::new();
         ask(&socket, question, |line| {
             lines.push(line.to_owned());
@@ -282,13 +285,13 @@ fn who_may_ask_is_answered_and_pass_and_control_are_heard() {
         .unwrap();
         lines
     };
-    let status = answer(&Question::Status);
+    let status = answer(&StatusRequest::Status);
     assert!(
         status.len() == 1 && status[0].contains("\"min_rtt\""),
         "{status:?}"
     );
     let by_hand = |peer: &str, pass| {
-        answer(&Question::ByHand {
+        answer(&StatusRequest::ByHand {
             peer: peer.into(),
             pass,
         })
@@ -297,7 +300,7 @@ fn who_may_ask_is_answered_and_pass_and_control_are_heard() {
     assert!(by_hand("other", true).contains("\"by_hand\""));
     assert!(by_hand("other", false).contains("\"start\""));
     assert!(by_hand("nobody", true).contains("there are other"));
-    let events = answer(&Question::Events {
+    let events = answer(&StatusRequest::Events {
         after: 0,
         follow: false,
     });
@@ -340,7 +343,7 @@ fn a_process_on_a_gateway_cannot_speak_as_its_box() {
         b"hello",
     );
     sites.until("measured", |sites| sites.is_measured(0, 0));
-    let every = Every::new(1).unwrap();
+    let every = EpochSize::new(1).unwrap();
     let notice = Notice { session: 0, every }.encode();
     let far = ("10.7.0.2", PORT);
     // The port is above 1023, so any user can bind it.

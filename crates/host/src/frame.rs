@@ -61,7 +61,7 @@ pub struct Frame {
 /// A frame that no kernel produces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a frame of a TUN device: {0}")]
-pub struct Malformed(pub(crate) &'static str);
+pub struct FrameError(pub(crate) &'static str);
 
 /// Buffer for the headers of a run of packets.
 pub struct Head([u8; VNET + LONGEST_HEAD]);
@@ -74,12 +74,12 @@ impl Default for Head {
 
 impl Frame {
     /// Parses the headers of a frame.
-    pub fn of(bytes: &[u8]) -> Result<Frame, Malformed> {
+    pub fn of(bytes: &[u8]) -> Result<Frame, FrameError> {
         let (header, packet) = bytes
             .split_at_checked(VNET)
-            .ok_or(Malformed("no virtio-net header"))?;
+            .ok_or(FrameError("no virtio-net header"))?;
         let length =
-            u16::try_from(packet.len()).map_err(|_| Malformed("longer than an IP packet"))?;
+            u16::try_from(packet.len()).map_err(|_| FrameError("longer than an IP packet"))?;
         let kind = header[1] & !GSO_ECN;
         if kind == GSO_NONE {
             return Ok(Frame {
@@ -94,14 +94,14 @@ impl Frame {
         let (size, transport) = (field(4), field(6));
         let tcp = matches!(kind, GSO_TCPV4 | GSO_TCPV6);
         if !tcp && kind != GSO_UDP {
-            return Err(Malformed("a kind of segmentation that was not offered"));
+            return Err(FrameError("a kind of segmentation that was not offered"));
         }
         if header[0] & NEEDS_CHECKSUM == 0 {
-            return Err(Malformed("a super-packet with a complete checksum"));
+            return Err(FrameError("a super-packet with a complete checksum"));
         }
         let transport_bytes = match (tcp, packet.get(usize::from(transport) + 12)) {
             (true, Some(offset)) => usize::from(offset >> 4) * 4,
-            (true, None) => return Err(Malformed("no transport header")),
+            (true, None) => return Err(FrameError("no transport header")),
             (false, _) => 8,
         };
         let shortest = match packet.first().map(|first| first >> 4) {
@@ -110,10 +110,10 @@ impl Frame {
         };
         let head = usize::from(transport) + transport_bytes;
         if usize::from(transport) < shortest || transport_bytes < if tcp { 20 } else { 8 } {
-            return Err(Malformed("headers that overlap"));
+            return Err(FrameError("headers that overlap"));
         }
         if head >= packet.len() || head > LONGEST_HEAD || size == 0 {
-            return Err(Malformed("headers without payload"));
+            return Err(FrameError("headers without payload"));
         }
         Ok(Frame {
             head: head as u16,
@@ -174,7 +174,7 @@ impl Frame {
         index: u16,
         marked: bool,
         head: &'a mut Head,
-    ) -> Result<[&'a [u8]; 2], Malformed> {
+    ) -> Result<[&'a [u8]; 2], FrameError> {
         let partial = bytes
             .first()
             .is_some_and(|flags| flags & NEEDS_CHECKSUM != 0);
@@ -282,8 +282,8 @@ impl Frame {
 /// Completes the checksum of the data from `start` on. The field, at `offset` from there, contains
 /// the sum over the pseudo-header and receives the complement of the total (virtio 1.2, section
 /// 5.1.6.2).
-fn complete(head: &mut [u8], rest: &[u8], start: usize, offset: usize) -> Result<(), Malformed> {
-    let outside = Malformed("a checksum outside of its headers");
+fn complete(head: &mut [u8], rest: &[u8], start: usize, offset: usize) -> Result<(), FrameError> {
+    let outside = FrameError("a checksum outside of its headers");
     let at = start + offset;
     if at + 2 > head.len() {
         return Err(outside);
@@ -520,7 +520,7 @@ mod tests {
                 .map(|pieces| pieces.concat());
             assert_eq!(
                 refused,
-                Err(Malformed("a checksum outside of its headers")),
+                Err(FrameError("a checksum outside of its headers")),
                 "{start}"
             );
         }

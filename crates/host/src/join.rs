@@ -15,7 +15,7 @@ use crate::frame::{
     CWR, FIN_PSH, GSO_ECN, GSO_TCPV4, GSO_TCPV6, GSO_UDP, NEEDS_CHECKSUM, TCP_CHECKSUM,
     UDP_CHECKSUM, VNET,
 };
-use crate::{LONGEST_FRAME, Malformed};
+use crate::{FrameError, LONGEST_FRAME};
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -53,14 +53,14 @@ pub struct Joiner {
     /// The frame: the first packet, followed by the payloads of the others.
     buffer: Box<[u8]>,
     udp: bool,
-    run: Option<Run>,
+    run: Option<JoinedRun>,
 }
 
 /// The packets in the buffer.
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct JoinedRun {
     /// Headers of the first packet; `None` if it is of a kind that is not joined.
-    first: Option<Headers>,
+    first: Option<JoinHeaders>,
     /// Length of the buffer's contents without the virtio-net header.
     length: usize,
     packets: u16,
@@ -75,7 +75,7 @@ struct Run {
 
 /// Headers of a packet that may be joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Headers {
+struct JoinHeaders {
     tcp: bool,
     /// Offsets of transport header and payload.
     transport: usize,
@@ -101,18 +101,18 @@ impl Joiner {
     /// the packet does not continue the run: [`finish`](Joiner::finish) the run and add the packet
     /// again to start the next one. Any packet can start a run, even one that cannot be joined; its
     /// checksums are left to the receiver.
-    pub fn add(&mut self, packet: &[u8]) -> Result<bool, Malformed> {
+    pub fn add(&mut self, packet: &[u8]) -> Result<bool, FrameError> {
         let Some(length) = (1..=LONGEST_FRAME - VNET)
             .contains(&packet.len())
             .then_some(packet.len())
         else {
-            return Err(Malformed("no IP packet is that long, or that short"));
+            return Err(FrameError("no IP packet is that long, or that short"));
         };
-        let next = Headers::of(packet, self.udp);
+        let next = JoinHeaders::of(packet, self.udp);
         let Some(mut run) = self.run else {
             self.buffer[..VNET].fill(0);
             self.buffer[VNET..VNET + length].copy_from_slice(packet);
-            self.run = Some(Run {
+            self.run = Some(JoinedRun {
                 first: next,
                 length,
                 packets: 1,
@@ -177,9 +177,9 @@ impl fmt::Debug for Joiner {
     }
 }
 
-impl Headers {
+impl JoinHeaders {
     /// Parses the headers of a packet that may be joined, without verifying the transport checksum.
-    fn of(packet: &[u8], udp: bool) -> Option<Headers> {
+    fn of(packet: &[u8], udp: bool) -> Option<JoinHeaders> {
         let (transport, protocol, length) = match packet.first()? {
             // IPv4 without options.
             0x45 => {
@@ -218,7 +218,7 @@ impl Headers {
             return None;
         }
         let size = segment.len().checked_sub(header).filter(|&size| size > 0)?;
-        (length == packet.len()).then_some(Headers {
+        (length == packet.len()).then_some(JoinHeaders {
             tcp: protocol == TCP,
             transport,
             payload: transport + header,
@@ -229,7 +229,7 @@ impl Headers {
 
     /// Returns true if `packet` directly follows the packets in the buffer, whose headers are
     /// `self`.
-    fn goes_on(&self, before: &[u8], run: &Run, packet: &[u8], next: &Headers) -> bool {
+    fn goes_on(&self, before: &[u8], run: &JoinedRun, packet: &[u8], next: &JoinHeaders) -> bool {
         let same = |range: std::ops::Range<usize>| before[range.clone()] == packet[range];
         let kind =
             (self.tcp, self.transport, self.payload) == (next.tcp, next.transport, next.payload);
@@ -276,7 +276,7 @@ impl Headers {
     }
 
     /// Makes the headers of a frame cover all packets of the run.
-    fn cover(&self, frame: &mut [u8], run: &Run) {
+    fn cover(&self, frame: &mut [u8], run: &JoinedRun) {
         let (vnet, packet) = frame.split_at_mut(VNET);
         let v4 = self.transport == 20;
         let kind = match (self.tcp, v4) {

@@ -3,7 +3,7 @@
 //! programs to existing devices.
 //!
 //! A device yields [`Frame`]s: a packet, or a super-packet of many. [`Store`] keeps frames while
-//! their [`Packet`]s are queued, [`Headers`] identifies flow and class, and [`Joiner`] builds
+//! their [`FramePacket`]s are queued, [`IpHeaders`] identifies flow and class, and [`Joiner`] builds
 //! super-packets.
 //!
 //! A namespace or a device ends with its owner, even a killed one: a [`Tun`] is bound to its file
@@ -35,7 +35,7 @@ mod wire;
 
 pub use device::{Offload, Tun};
 pub use error::Error;
-pub use frame::{Frame, Head, LONGEST_FRAME, Malformed, set_ecn};
+pub use frame::{Frame, FrameError, Head, LONGEST_FRAME, set_ecn};
 pub use interface::{
     InterfaceStats, add_address, has_ipv6, interface_stats, mtu, own_network, set_mtu,
 };
@@ -43,13 +43,13 @@ pub use join::Joiner;
 pub use namespace::{Namespace, inside, sweep};
 pub use nat::Masquerade;
 pub use pacing::pace;
-pub use packet::{Headers, Packet};
+pub use packet::{FramePacket, IpHeaders};
 pub use path::path_mtu;
 pub use priority::{highest_priority, lower_priority, raise_priority, reserve};
 pub use process::{die_with_parent, system_program, with_file_over};
-pub use route::{Route, add_default_route};
+pub use route::{MainRoute, add_default_route};
 pub use speed::link_speed;
-pub use store::{Store, Stored};
+pub use store::{Store, StoredFrame};
 pub use timestamping::{Timestamping, interface_of, timestamping};
 pub use unsent::unsent_bytes;
 pub use wire::{LINK_HEADER, Wire};

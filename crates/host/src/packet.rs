@@ -7,7 +7,7 @@ use ccplane_qdisc::{Ecn, marking};
 
 /// One packet of a frame in a [`Store`](crate::Store), for queues.
 #[derive(Clone, Copy, Debug)]
-pub struct Packet {
+pub struct FramePacket {
     /// Number of its frame, from [`Store::keep`](crate::Store::keep).
     pub frame: u32,
     /// Index in its frame.
@@ -21,12 +21,12 @@ pub struct Packet {
     pub marked: bool,
 }
 
-impl Packet {
+impl FramePacket {
     /// Creates a packet of a frame with these headers. Its class follows from its DSCP
-    /// ([`Headers::class`]).
+    /// ([`IpHeaders::class`]).
     #[inline]
-    pub fn new(frame: u32, index: u16, bytes: u16, headers: &Headers) -> Packet {
-        Packet {
+    pub fn new(frame: u32, index: u16, bytes: u16, headers: &IpHeaders) -> FramePacket {
+        FramePacket {
             frame,
             index,
             bytes,
@@ -40,12 +40,12 @@ impl Packet {
     /// Returns the packet with another class.
     #[inline]
     #[must_use]
-    pub fn with_class(self, class: u8) -> Packet {
-        Packet { class, ..self }
+    pub fn with_class(self, class: u8) -> FramePacket {
+        FramePacket { class, ..self }
     }
 }
 
-impl ccplane_qdisc::Packet for Packet {
+impl ccplane_qdisc::Packet for FramePacket {
     #[inline]
     fn bytes(&self) -> u32 {
         u32::from(self.bytes)
@@ -75,7 +75,7 @@ impl ccplane_qdisc::Packet for Packet {
 
 /// Fields parsed from the headers of an IP packet, as needed by classifiers and queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Headers {
+pub struct IpHeaders {
     /// Source and destination; `None` if it is not an IP packet.
     pub addresses: Option<[IpAddr; 2]>,
     /// Source and destination port. 0 unless it is TCP or UDP, and in all fragments, of which only
@@ -98,17 +98,17 @@ pub struct Headers {
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-impl Headers {
+impl IpHeaders {
     /// Parses the headers. A truncated or non-IP packet gets default fields and the best-effort
     /// class.
-    pub fn of(packet: &[u8]) -> Headers {
-        Headers::read(packet).unwrap_or(Headers {
+    pub fn of(packet: &[u8]) -> IpHeaders {
+        IpHeaders::read(packet).unwrap_or(IpHeaders {
             class: class(0),
-            ..Headers::default()
+            ..IpHeaders::default()
         })
     }
 
-    fn read(packet: &[u8]) -> Option<Headers> {
+    fn read(packet: &[u8]) -> Option<IpHeaders> {
         let first = u16::from_be_bytes([*packet.first()?, *packet.get(1)?]);
         let (traffic_class, addresses, payload) = match first >> 12 {
             4 => {
@@ -138,7 +138,7 @@ impl Headers {
             }
             _ => [0; 2],
         };
-        Some(Headers {
+        Some(IpHeaders {
             addresses: Some([address(sender)?, address(receiver)?]),
             ports,
             protocol,
@@ -211,7 +211,7 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Returns the [`Headers::class`] of a DSCP.
+/// Returns the [`IpHeaders::class`] of a DSCP.
 fn class(dscp: u8) -> u8 {
     const CS1: u8 = 8;
     const CS5: u8 = 40;
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn ports_are_found_where_there_are_any() {
-        let ports_of = |packet: &[u8]| Headers::of(packet).ports;
+        let ports_of = |packet: &[u8]| IpHeaders::of(packet).ports;
         let tcp = packet(
             &[0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 6],
             20,
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn ecn_and_class_are_read_from_both_families() {
         let read = |packet: &[u8]| {
-            let headers = Headers::of(packet);
+            let headers = IpHeaders::of(packet);
             (headers.ecn, headers.class)
         };
         let v4 = |tos: u8| packet(&[0x45, tos], 20, [0; 4]);
@@ -318,7 +318,7 @@ mod tests {
             [0, 53, 0x30, 0x39],
         );
         v4[12..20].copy_from_slice(&[10, 0, 0, 1, 192, 0, 2, 7]);
-        let headers = Headers::of(&v4);
+        let headers = IpHeaders::of(&v4);
         let addresses = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(192, 0, 2, 7)].map(IpAddr::V4);
         assert_eq!(headers.addresses, Some(addresses));
         assert_eq!(
@@ -344,7 +344,7 @@ mod tests {
         v6[8] = 0xfd;
         v6[23] = 1;
         v6[39] = 2;
-        let headers = Headers::of(&v6);
+        let headers = IpHeaders::of(&v6);
         let addresses = ["fd00::1", "::2"].map(|text| text.parse::<IpAddr>().expect("an address"));
         assert_eq!(headers.addresses, Some(addresses));
         assert_eq!(
@@ -356,15 +356,15 @@ mod tests {
         // A fragment has everything but ports; a truncated packet has nothing.
         v4[7] = 1;
         assert_eq!(
-            (Headers::of(&v4).ports, Headers::of(&v4).dscp),
+            (IpHeaders::of(&v4).ports, IpHeaders::of(&v4).dscp),
             ([0; 2], 46)
         );
-        let nothing = Headers {
+        let nothing = IpHeaders {
             class: 1,
-            ..Headers::default()
+            ..IpHeaders::default()
         };
-        assert_eq!(Headers::of(&v4[..19]), nothing);
-        assert_eq!(Headers::of(&v6[..39]), nothing);
+        assert_eq!(IpHeaders::of(&v4[..19]), nothing);
+        assert_eq!(IpHeaders::of(&v6[..39]), nothing);
     }
 
     #[test]
@@ -373,7 +373,7 @@ mod tests {
             let mut packet = vec![0; 40];
             (packet[0], packet[6]) = (0x60, first);
             packet.extend(rest);
-            let headers = Headers::of(&packet);
+            let headers = IpHeaders::of(&packet);
             (headers.protocol, headers.ports)
         };
         let ports = [0, 80, 0, 81];
@@ -408,8 +408,8 @@ mod tests {
     #[test]
     fn the_class_is_the_code_point_s_until_somebody_decides() {
         use ccplane_qdisc::Packet as _;
-        let headers = Headers::of(&packet(&[0x45, 46 << 2 | 0b10], 20, [0; 4]));
-        let packet = Packet::new(3, 2, 1_500, &headers);
+        let headers = IpHeaders::of(&packet(&[0x45, 46 << 2 | 0b10], 20, [0; 4]));
+        let packet = FramePacket::new(3, 2, 1_500, &headers);
         assert_eq!(
             (packet.class(), packet.flow_hash(), packet.ecn()),
             (0, headers.flow, Ecn::Ect0)
@@ -422,7 +422,7 @@ mod tests {
         assert_eq!((other.frame, other.index), (3, 2));
         other.mark_ce();
         assert!(other.marked && other.ecn() == Ecn::Ce);
-        assert!(size_of::<Packet>() <= 16, "queues hold millions");
+        assert!(size_of::<FramePacket>() <= 16, "queues hold millions");
     }
 
     #[test]
@@ -435,8 +435,8 @@ mod tests {
                 20,
                 [high, low, 0x14, 0x51],
             );
-            assert_eq!(Headers::of(&tcp).flow, Headers::of(&tcp).flow);
-            buckets.insert(Headers::of(&tcp).flow % 1_024);
+            assert_eq!(IpHeaders::of(&tcp).flow, IpHeaders::of(&tcp).flow);
+            buckets.insert(IpHeaders::of(&tcp).flow % 1_024);
         }
         // 256 random draws out of 1024 hit 227 different ones on average, with a deviation of 5.
         assert!(buckets.len() > 200, "{}", buckets.len());

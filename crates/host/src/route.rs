@@ -15,7 +15,7 @@ const MOST_METRIC: u16 = 32_766;
 
 /// A route in the main table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Route {
+pub struct MainRoute {
     /// Address of the destination network; bits beyond the prefix are ignored.
     pub destination: IpAddr,
     /// Prefix length in bits; 0 for a default route.
@@ -29,7 +29,7 @@ pub struct Route {
     pub metric: u16,
 }
 
-impl Route {
+impl MainRoute {
     /// Adds the route. Returns false if it exists already.
     pub fn add(&self) -> Result<bool, Error> {
         let added = self.check().and_then(|()| self.change(libc::SIOCADDRT));
@@ -49,7 +49,7 @@ impl Route {
         already: io::ErrorKind,
         verb: &str,
     ) -> Result<bool, Error> {
-        let Route {
+        let MainRoute {
             destination,
             prefix,
             interface,
@@ -170,7 +170,7 @@ pub fn add_default_route(interface: &str, family: IpAddr) -> Result<(), Error> {
         IpAddr::V4(_) => (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
         IpAddr::V6(_) => (IpAddr::V6(Ipv6Addr::UNSPECIFIED), 1),
     };
-    let route = Route {
+    let route = MainRoute {
         destination,
         prefix: 0,
         interface: interface.into(),
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn what_is_no_route_is_refused_before_the_kernel_sees_it() {
-        let route = Route {
+        let route = MainRoute {
             destination: "192.0.2.0".parse().expect("an address"),
             prefix: 24,
             interface: "lo".into(),
@@ -197,19 +197,19 @@ mod tests {
         };
         assert!(route.check().is_ok());
         let wrong = [
-            Route {
+            MainRoute {
                 metric: 0,
                 ..route.clone()
             },
-            Route {
+            MainRoute {
                 metric: 32_767,
                 ..route.clone()
             },
-            Route {
+            MainRoute {
                 prefix: 33,
                 ..route.clone()
             },
-            Route {
+            MainRoute {
                 gateway: "fd00::1".parse().ok(),
                 ..route.clone()
             },
@@ -221,7 +221,7 @@ mod tests {
                 "{error}"
             );
         }
-        let v6 = Route {
+        let v6 = MainRoute {
             destination: "fd00::".parse().expect("an address"),
             prefix: 128,
             ..route

@@ -3,7 +3,7 @@
 //!
 //! A driver asks for [`room`](Store::room), reads a frame into it, inspects it with
 //! [`arrived`](Store::arrived), and may [`keep`](Store::keep) it. Queues hold
-//! [`Packet`](crate::Packet)s of 16 bytes that refer to the kept frame. [`let_go`](Store::let_go)
+//! [`Packet`](crate::FramePacket)s of 16 bytes that refer to the kept frame. [`let_go`](Store::let_go)
 //! releases packets of a frame.
 
 use std::ptr::NonNull;
@@ -37,7 +37,7 @@ pub struct Store {
     /// End of this period.
     review_at: Time,
     most_blocks: usize,
-    frames: Vec<Stored>,
+    frames: Vec<StoredFrame>,
     /// Unused indices of `frames`.
     vacant: Vec<u32>,
 }
@@ -55,7 +55,7 @@ struct Block {
 
 /// A kept frame with its metadata.
 #[derive(Clone, Copy, Debug)]
-pub struct Stored {
+pub struct StoredFrame {
     /// Layout of the frame.
     pub frame: Frame,
     /// Arrival time.
@@ -163,7 +163,7 @@ impl Store {
         // Without a block there was no space, so there is nothing to keep.
         let index = self.filling.unwrap_or_default();
         let block = &mut self.blocks[index];
-        let stored = Stored {
+        let stored = StoredFrame {
             frame,
             arrived,
             ports,
@@ -188,7 +188,7 @@ impl Store {
 
     /// Returns a kept frame.
     #[inline]
-    pub fn get(&self, frame: u32) -> &Stored {
+    pub fn get(&self, frame: u32) -> &StoredFrame {
         &self.frames[frame as usize]
     }
 

@@ -52,7 +52,7 @@ const SIOCGHWTSTAMP: libc::c_ulong = 0x89b1;
 /// Mirrors `struct hwtstamp_config` of linux/net_tstamp.h.
 #[repr(C)]
 #[derive(Default)]
-struct Config {
+struct HwtstampConfig {
     flags: libc::c_int,
     tx_type: libc::c_int,
     rx_filter: libc::c_int,
@@ -68,7 +68,7 @@ pub fn timestamping(interface: &str) -> Result<Timestamping, Error> {
     ask.ifr_ifru.ifru_data = (&raw mut info).cast();
     control(AddressFamily::Inet, libc::SIOCETHTOOL, &mut ask)
         .map_err(|e| Error::system(format!("ask {interface} what it can stamp"), e))?;
-    let mut config = Config::default();
+    let mut config = HwtstampConfig::default();
     let mut ask = request(interface)?;
     ask.ifr_ifru.ifru_data = (&raw mut config).cast();
     // Fails on interfaces without hardware timestamping.
@@ -76,7 +76,7 @@ pub fn timestamping(interface: &str) -> Result<Timestamping, Error> {
     Ok(of(&info, set.then_some(&config)))
 }
 
-fn of(info: &TsInfo, config: Option<&Config>) -> Timestamping {
+fn of(info: &TsInfo, config: Option<&HwtstampConfig>) -> Timestamping {
     let can = |flag: u32| info.so_timestamping & flag != 0;
     let all = info.rx_filters & 1 << ALL != 0;
     Timestamping {
@@ -101,7 +101,7 @@ pub fn interface_of(address: IpAddr) -> Option<String> {
         .map(|entry| entry.interface_name)
 }
 
-const _: () = assert!(mem::size_of::<TsInfo>() == 44 && mem::size_of::<Config>() == 12);
+const _: () = assert!(mem::size_of::<TsInfo>() == 44 && mem::size_of::<HwtstampConfig>() == 12);
 
 #[cfg(test)]
 mod tests {
@@ -127,10 +127,10 @@ mod tests {
             rx_filters: 0b11,
             ..TsInfo::default()
         };
-        let on = Config {
+        let on = HwtstampConfig {
             tx_type: 1,
             rx_filter: 1,
-            ..Config::default()
+            ..HwtstampConfig::default()
         };
         let found = of(&full, Some(&on));
         assert!(

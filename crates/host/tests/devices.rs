@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crate::common::namespace;
 use ccplane_host::{
-    Error, Frame, Head, Joiner, Namespace, Offload, Route, Tun, add_default_route, interface_stats,
-    mtu, set_mtu, sweep,
+    Error, Frame, Head, Joiner, MainRoute, Namespace, Offload, Tun, add_default_route,
+    interface_stats, mtu, set_mtu, sweep,
 };
 use nix::poll::{PollFd, PollFlags, poll};
 
@@ -212,7 +212,7 @@ fn of_two_routes_the_lower_metric_is_taken_while_it_is_there() {
             ),
         ];
         for (to, destination, prefix) in far.into_iter().take(families) {
-            let route = |interface: &str, metric, gateway| Route {
+            let route = |interface: &str, metric, gateway| MainRoute {
                 destination,
                 prefix,
                 interface: interface.into(),
@@ -252,7 +252,7 @@ fn of_two_routes_the_lower_metric_is_taken_while_it_is_there() {
             let socket = UdpSocket::bind((any, 0)).expect("any port");
             assert!(socket.send_to(b"far", (to, 9)).is_err(), "no route");
         }
-        let nowhere = Route {
+        let nowhere = MainRoute {
             destination: v4(0),
             prefix: 30,
             interface: "three".into(),

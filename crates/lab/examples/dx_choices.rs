@@ -4,12 +4,12 @@
 
 use std::sync::Arc;
 
-use ccplane_agent::{Agent, Options};
+use ccplane_agent::{Agent, AgentOptions};
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_lab::metrics::jain;
 use ccplane_qdisc::{QueueSpec, Size};
 use ccplane_sim::{
-    Congestion, FlowSpec, JitterShape, LinkSpec, SimOptions, Simulation, StampModel, SteerOptions,
+    FlowControl, FlowSpec, JitterShape, LinkSpec, SimOptions, Simulation, StampModel, SteerOptions,
     settings, topology,
 };
 use ccplane_units::{Duration, Rate, Time};
@@ -46,7 +46,7 @@ fn run(contender: &str, senders: u32, stamps: StampModel, seed: u64) -> Result<O
     let stamped = algorithm
         .wants()
         .contains(ccplane_datapath::Capabilities::ONE_WAY_DELAY);
-    let mut agent = Agent::new(Options::default());
+    let mut agent = Agent::new(AgentOptions::default());
     agent.add_boxed(algorithm)?;
     let link = LinkSpec::new(RATE, RTT / 4);
     let queue = QueueSpec::DropTail(Size::Packets(BUFFER));
@@ -76,7 +76,7 @@ fn run(contender: &str, senders: u32, stamps: StampModel, seed: u64) -> Result<O
         sim.add_flow(
             FlowSpec::new(*from, to)
                 .at(start)
-                .under(Congestion::Steered(agent, Arc::from(name)))
+                .under(FlowControl::Steered(agent, Arc::from(name)))
                 .with(transport.clone()),
         )
     });

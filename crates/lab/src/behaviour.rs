@@ -12,9 +12,9 @@ use ccplane_algorithms::{Parameters, Registry};
 use ccplane_datapath::Capabilities;
 use ccplane_qdisc::{QueueSpec, Size};
 use ccplane_report::Table;
-use ccplane_report::chart::{self, Axis, Chart, Line};
+use ccplane_report::chart::{self, Axis, Chart, ChartSeries};
 use ccplane_sim::{
-    Congestion, FlowSpec, Followed, LinkSpec, ProbeSpec, SimError, SimOptions, Simulation,
+    FlowControl, FlowSpec, LinkSpec, ProbeSpec, ProbeTarget, SimError, SimOptions, Simulation,
     SteerOptions, settings, topology,
 };
 use ccplane_units::{Duration, Rate, Time};
@@ -37,7 +37,7 @@ const MARK_ABOVE: u64 = 27;
 
 /// A round: one RTT without a queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Round {
+pub struct BehaviourRound {
     /// When it ended.
     pub at: Time,
     /// The window then, segments.
@@ -58,10 +58,10 @@ pub struct Round {
 
 /// Runs the algorithm, with its parameters as they come, for 15 s. One that needs ECN gets a queue
 /// that marks.
-pub fn alone(registry: &Registry, name: &str) -> Result<Vec<Round>, Error> {
+pub fn alone(registry: &Registry, name: &str) -> Result<Vec<BehaviourRound>, Error> {
     let algorithm = registry.by_name(name, &Parameters::new())?;
     let wants = algorithm.wants();
-    let mut agent = Agent::new(ccplane_agent::Options::default());
+    let mut agent = Agent::new(ccplane_agent::AgentOptions::default());
     agent.add_boxed(algorithm)?;
     simulate(agent, name, wants).map_err(|error| Error::Broken {
         contender: name.to_owned(),
@@ -71,7 +71,11 @@ pub fn alone(registry: &Registry, name: &str) -> Result<Vec<Round>, Error> {
     })
 }
 
-fn simulate(agent: Agent, name: &str, wants: Capabilities) -> Result<Vec<Round>, SimError> {
+fn simulate(
+    agent: Agent,
+    name: &str,
+    wants: Capabilities,
+) -> Result<Vec<BehaviourRound>, SimError> {
     let queue = if wants.contains(Capabilities::ECN) {
         QueueSpec::Ecn {
             threshold: Size::Packets(MARK_ABOVE),
@@ -98,10 +102,10 @@ fn simulate(agent: Agent, name: &str, wants: Capabilities) -> Result<Vec<Round>,
     let mut sim = Simulation::new(network, SimOptions::default())?;
     let agent = sim.host_agent(agent, SteerOptions::default());
     let flow = FlowSpec::new(from, to)
-        .under(Congestion::Steered(agent, Arc::from(name)))
+        .under(FlowControl::Steered(agent, Arc::from(name)))
         .with(Arc::new(transport));
     sim.add_flow(flow)?;
-    let probe = sim.add_probe(ProbeSpec::new(RTT).link(link).flows(Followed::First(1)))?;
+    let probe = sim.add_probe(ProbeSpec::new(RTT).link(link).flows(ProbeTarget::First(1)))?;
     sim.run_until(Time::ZERO + LENGTH)?;
     let seen = sim.probe(probe).ok_or_else(|| place("probe"))?;
     let (Some(link), Some(flow)) = (seen.links().first(), seen.flows().first()) else {
@@ -124,7 +128,7 @@ fn simulate(agent: Agent, name: &str, wants: Capabilities) -> Result<Vec<Round>,
     let round = |i: usize| {
         let accepted = grown(&link.accepted, i);
         let pacing = of(&flow.rate, i);
-        Round {
+        BehaviourRound {
             at: Time::from_nanos(of(&link.time, i)),
             cwnd: of(&flow.cwnd, i) as f64 / mss,
             pacing_mbit: (pacing > 0).then(|| pacing as f64 * 8.0 / 1e6),
@@ -141,7 +145,7 @@ fn simulate(agent: Agent, name: &str, wants: Capabilities) -> Result<Vec<Round>,
 
 /// The first 60 rounds one by one, then the state at every tenth with what was dropped and marked,
 /// and got through on average, since the line above.
-pub fn rows(rounds: &[Round]) -> String {
+pub fn rows(rounds: &[BehaviourRound]) -> String {
     let optional =
         |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{value:.2}"));
     let mut rows = Vec::new();
@@ -178,18 +182,18 @@ pub fn rows(rounds: &[Round]) -> String {
 }
 
 /// The window and the pacing rate, and the queueing delay below, over time.
-pub fn picture(name: &str, rounds: &[Round]) -> String {
-    let series = |value: fn(&Round) -> Option<f64>| -> Vec<(f64, Option<f64>)> {
+pub fn picture(name: &str, rounds: &[BehaviourRound]) -> String {
+    let series = |value: fn(&BehaviourRound) -> Option<f64>| -> Vec<(f64, Option<f64>)> {
         rounds
             .iter()
             .map(|round| (round.at.as_secs_f64(), value(round)))
             .collect()
     };
-    let line = |label: &str, colour: usize, points| Line {
+    let line = |label: &str, colour: usize, points| ChartSeries {
         label: label.to_owned(),
         colour,
         points,
-        ..Line::default()
+        ..ChartSeries::default()
     };
     let bdp = RATE.bytes_in(RTT).get() as f64 / 1_500.0;
     let seconds = || Axis::linear("time, s").from_to(0.0, LENGTH.as_secs_f64());

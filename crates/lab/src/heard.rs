@@ -5,16 +5,16 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::net::SocketAddr;
 
-use ccplane_agent::Hosted;
+use ccplane_agent::HostedAlgorithm;
 use ccplane_sim as sim;
 
 /// The reports of a contender's run.
 #[derive(Clone, Debug, Default)]
-pub struct Heard {
+pub struct ReportLog {
     /// The algorithm's programs: what the fields are called.
     pub programs: Vec<Reporting>,
     /// In the order in which they came.
-    pub reports: Vec<Report>,
+    pub reports: Vec<LoggedReport>,
     /// Reports that came after there was no room to keep them.
     pub not_kept: u64,
     /// The datapath's numbers of the flows that the result lists, in its order; `None` for one that
@@ -41,7 +41,7 @@ pub struct Reporting {
 
 /// One report.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct LoggedReport {
     /// When the algorithm got it: `CLOCK_MONOTONIC` or virtual nanoseconds.
     pub at_ns: u64,
     /// The flow's number at its datapath.
@@ -54,20 +54,20 @@ pub struct Report {
     pub fields: Vec<u64>,
 }
 
-/// The heading of the rows that [`Heard::csv`] adds.
+/// The heading of the rows that [`ReportLog::csv`] adds.
 pub const CSV_HEADING: &str = "contender,flow,time_s,program,urgent,field,value\n";
 
-impl Heard {
+impl ReportLog {
     /// Nothing yet, of these algorithms.
-    pub fn of<'h>(hosted: impl Iterator<Item = &'h Hosted>) -> Heard {
+    pub fn of<'h>(hosted: impl Iterator<Item = &'h HostedAlgorithm>) -> ReportLog {
         let programs = hosted.flat_map(|h| &h.programs).map(|program| Reporting {
             uid: program.uid,
             name: program.name.clone(),
             fields: program.compiled.report_names().map(str::to_owned).collect(),
         });
-        Heard {
+        ReportLog {
             programs: programs.collect(),
-            ..Heard::default()
+            ..ReportLog::default()
         }
     }
 
@@ -77,24 +77,24 @@ impl Heard {
         agent: sim::AgentId,
         count: u64,
         flows: &[sim::FlowId],
-    ) -> Heard {
+    ) -> ReportLog {
         let hosted = world
             .agent(agent)
             .into_iter()
             .flat_map(|agent| agent.hosted());
         let kept = world.heard(agent);
-        let reports = kept.iter().map(|report| Report {
+        let reports = kept.iter().map(|report| LoggedReport {
             at_ns: report.at.as_nanos(),
             flow: report.flow.index() as u64,
             program: report.program,
             urgent: report.urgent,
             fields: report.fields.clone(),
         });
-        Heard {
+        ReportLog {
             reports: reports.collect(),
             not_kept: count.saturating_sub(kept.len() as u64),
             flows: flows.iter().map(|flow| Some(flow.index() as u64)).collect(),
-            ..Heard::of(hosted.map(|hosted| &**hosted))
+            ..ReportLog::of(hosted.map(|hosted| &**hosted))
         }
     }
 
@@ -104,7 +104,7 @@ impl Heard {
     }
 
     /// With flows in the order of their senders.
-    pub fn in_order_of(mut self, senders: &[SocketAddr]) -> Heard {
+    pub fn in_order_of(mut self, senders: &[SocketAddr]) -> ReportLog {
         self.flows = senders
             .iter()
             .map(|sender| self.numbers.get(sender).copied())

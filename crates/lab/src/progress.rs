@@ -28,22 +28,22 @@ impl Progress for Quiet {}
 
 /// The progress of one of several pieces of work that follow one another and take as long as one
 /// another.
-pub struct Step<'a> {
+pub struct ProgressStep<'a> {
     whole: &'a dyn Progress,
     index: usize,
     of: usize,
 }
 
-impl<'a> Step<'a> {
+impl<'a> ProgressStep<'a> {
     /// The `index`-th of so many, from 0; `what` is about to begin.
-    pub fn begin(whole: &'a dyn Progress, index: usize, of: usize, what: &str) -> Step<'a> {
-        let step = Step { whole, index, of };
+    pub fn begin(whole: &'a dyn Progress, index: usize, of: usize, what: &str) -> ProgressStep<'a> {
+        let step = ProgressStep { whole, index, of };
         step.advanced(0.0, what);
         step
     }
 }
 
-impl Progress for Step<'_> {
+impl Progress for ProgressStep<'_> {
     fn advanced(&self, share: f64, what: &str) {
         let done = self.index as f64 + share.clamp(0.0, 1.0);
         self.whole.advanced(done / self.of.max(1) as f64, what);
@@ -159,7 +159,7 @@ mod tests {
         one.advanced(0.2, "");
         one.finish();
         other.finish();
-        let step = Step::begin(&seen, 1, 4, "third");
+        let step = ProgressStep::begin(&seen, 1, 4, "third");
         step.advanced(0.5, "third");
         let shares: Vec<u32> = seen
             .0

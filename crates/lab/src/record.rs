@@ -1,7 +1,7 @@
 //! What a run recorded, and the figures and courses that follow from it: the same for every place
 //! where packets run.
 //!
-//! A simulation, kernel TCP and the UDP transport each fill a [`Record`]; [`Record::told`] is the
+//! A simulation, kernel TCP and the UDP transport each fill a [`RunRecord`]; [`RunRecord::told`] is the
 //! only way from there to what a person reads.
 
 use ccplane_units::{Bytes, Duration};
@@ -9,14 +9,14 @@ use ccplane_units::{Bytes, Duration};
 use crate::contender::Contender;
 use crate::metrics::{self, Distribution};
 use crate::result::{
-    AlgorithmFigures, Completion, Completions, Figures, FlowFigures, Sample, Series, SizeClass,
-    Totals, WorkloadFigures, WorkloadSeries,
+    AlgorithmFigures, Completion, Completions, ContenderMetrics, FlowFigures, Sample, Series,
+    SizeClass, WorkloadFigures, WorkloadSeries, WorkloadTotals,
 };
 use crate::scenario::size_classes;
 
 /// What a run recorded, wherever it ran.
 #[derive(Clone, Debug, Default)]
-pub struct Record {
+pub struct RunRecord {
     /// For how long bytes were counted.
     pub span: Duration,
     /// From when on goodput, use of the link and queueing delay count.
@@ -80,9 +80,9 @@ pub struct WorkloadRecord {
 
 /// What a record says.
 #[derive(Clone, Debug, Default)]
-pub struct Told {
+pub struct RunMetrics {
     /// Of the workloads that are compared, and of the link.
-    pub figures: Figures,
+    pub figures: ContenderMetrics,
     /// Of all workloads, where there are several.
     pub workloads: Vec<WorkloadFigures>,
     /// The same by algorithm.
@@ -93,10 +93,10 @@ pub struct Told {
     pub complaints: Vec<String>,
 }
 
-impl Record {
+impl RunRecord {
     /// Figures and courses: throughput and delay in bins of this width, completion times by these
     /// upper bounds of sizes.
-    pub fn told(mut self, bin: Duration, bounds: &[Bytes]) -> Told {
+    pub fn told(mut self, bin: Duration, bounds: &[Bytes]) -> RunMetrics {
         let (span, several) = (self.span.as_nanos(), self.workloads.len() > 1);
         // Samples are moved out below.
         let courses: Vec<_> = match several {
@@ -153,7 +153,7 @@ impl Record {
             .flat_map(|w| w.completed.iter().copied())
             .collect();
         let unfinished: u64 = compared().map(|w| w.unfinished).sum();
-        let figures = Figures {
+        let figures = ContenderMetrics {
             goodput_mbit: metrics::mbits(compared().map(|w| w.received).sum(), self.counted()),
             retransmissions: compared().filter_map(|w| w.retransmitted).sum(),
             jain: metrics::jain(&goodputs(compared())),
@@ -162,7 +162,7 @@ impl Record {
             flows: each.into_iter().take(count).collect(),
             ..self.link.figures(self.warm)
         };
-        Told {
+        RunMetrics {
             complaints: self.complaints(),
             series: Series {
                 started_ns: self.started_ns,
@@ -184,12 +184,12 @@ impl Record {
     }
 
     /// What these workloads got together.
-    fn totals(&self, of: impl Fn(&WorkloadRecord) -> bool) -> Totals {
+    fn totals(&self, of: impl Fn(&WorkloadRecord) -> bool) -> WorkloadTotals {
         let these = || self.workloads.iter().filter(|w| of(w));
         let all: u64 = self.workloads.iter().map(|w| w.received).sum();
         let received: u64 = these().map(|w| w.received).sum();
         let known: Vec<u64> = these().filter_map(|w| w.retransmitted).collect();
-        Totals {
+        WorkloadTotals {
             count: these().map(WorkloadRecord::count).sum(),
             goodput_mbit: metrics::mbits(received, self.counted()),
             share: received as f64 / all.max(1) as f64,
@@ -261,11 +261,11 @@ impl LinkRecord {
     }
 
     /// What the link says of the contender.
-    fn figures(&self, warm: Duration) -> Figures {
+    fn figures(&self, warm: Duration) -> ContenderMetrics {
         let delays = self.delays(warm);
         let delivered: u64 = self.since(warm).map(|(_, _, bytes)| *bytes).sum();
         let at = |p| delays.quantile(p).unwrap_or(0.0);
-        Figures {
+        ContenderMetrics {
             utilisation: if self.capacity > 0.0 {
                 delivered as f64 / self.capacity
             } else {
@@ -277,7 +277,7 @@ impl LinkRecord {
             delay_p99_ms: at(0.99),
             queue_drops: self.queue_drops,
             random_losses: self.random_losses,
-            ..Figures::default()
+            ..ContenderMetrics::default()
         }
     }
 
@@ -484,9 +484,9 @@ mod tests {
 
     /// Copa, Cubic beside it, requests of the contender, and datagrams, on a link of 10 MB/s for
     /// four seconds.
-    fn mixed() -> Record {
+    fn mixed() -> RunRecord {
         let copa = || Contender::ccplane("copa");
-        Record {
+        RunRecord {
             span: Duration::from_secs(4),
             warm: Duration::ZERO,
             started_ns: 77,
@@ -590,7 +590,7 @@ mod tests {
                 "noise: no control"
             ]
         );
-        let totals = |of: fn(&Totals) -> f64| {
+        let totals = |of: fn(&WorkloadTotals) -> f64| {
             told.workloads
                 .iter()
                 .map(|w| of(&w.totals))
@@ -678,11 +678,11 @@ mod tests {
         );
         let mut second = bulk("b", copa, true, vec![flow(1, 4, 200)]);
         (first.order, second.order) = (vec![0, 2], vec![1]);
-        let record = Record {
+        let record = RunRecord {
             span: Duration::from_secs(4),
             warm: Duration::ZERO,
             workloads: vec![first, second],
-            ..Record::default()
+            ..RunRecord::default()
         };
         let told = record.told(Duration::from_millis(100), &[]);
         let received: Vec<u64> = told

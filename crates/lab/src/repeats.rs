@@ -9,9 +9,9 @@ use ccplane_units::Bytes;
 
 use crate::record::completions;
 use crate::result::{
-    AlgorithmFigures, Audit, BundleFigures, Columns, Completion, ContenderResult, EachRun,
-    EmulatorAudit, Figures, HostFigures, Interval, SimulationAudit, Spread, Totals, TotalsColumns,
-    WorkloadFigures,
+    AlgorithmFigures, Audit, BundleFigures, Columns, Completion, ContenderMetrics, ContenderResult,
+    EachRun, EmulatorAudit, HostFigures, MeanInterval, SimulationAudit, Spread, TotalsColumns,
+    WorkloadFigures, WorkloadTotals,
 };
 use crate::stats;
 
@@ -97,7 +97,7 @@ pub(crate) fn note(contenders: &[ContenderResult], of: Runs, first: u64) -> Stri
     let word = of.word();
     let same = |c: &&ContenderResult| {
         c.spread
-            .is_some_and(|spread| spread.interval == Interval::Same)
+            .is_some_and(|spread| spread.interval == MeanInterval::Same)
     };
     let alike: Vec<&str> = contenders
         .iter()
@@ -112,13 +112,13 @@ pub(crate) fn note(contenders: &[ContenderResult], of: Runs, first: u64) -> Stri
     }
     let mut kinds = contenders.iter().filter_map(|c| Some(c.spread?.interval));
     let kind = kinds
-        .find(|kind| *kind != Interval::Same)
+        .find(|kind| *kind != MeanInterval::Same)
         .unwrap_or_default();
     let how = match kind {
-        Interval::StudentT => {
+        MeanInterval::StudentT => {
             format!("Means over {runs} {word} with their 95 % confidence intervals (Student's t).")
         }
-        Interval::Range | Interval::Same => {
+        MeanInterval::Range | MeanInterval::Same => {
             format!(
                 "Means over {runs} {word}, with both values in brackets: two are too few for an interval."
             )
@@ -145,22 +145,22 @@ fn nothing_random(contender: &ContenderResult) -> bool {
 }
 
 /// What is said of these runs' means.
-fn interval(all: &[ContenderResult], of: Runs) -> Interval {
+fn interval(all: &[ContenderResult], of: Runs) -> MeanInterval {
     let first = all.first();
     let same = |c: &ContenderResult| {
         first.is_some_and(|first| (&first.figures, &first.workloads) == (&c.figures, &c.workloads))
     };
     match of {
-        Runs::Seeds if all.iter().all(same) => Interval::Same,
-        _ if all.len() == 2 => Interval::Range,
-        Runs::Seeds | Runs::Repeats => Interval::StudentT,
+        Runs::Seeds if all.iter().all(same) => MeanInterval::Same,
+        _ if all.len() == 2 => MeanInterval::Range,
+        Runs::Seeds | Runs::Repeats => MeanInterval::StudentT,
     }
 }
 
 /// Asks for the values of a column; a run that has none is left out.
 type Pick<'p, T> = &'p dyn Fn(fn(&T) -> Option<f64>) -> f64;
 
-fn columns(pick: Pick<'_, Figures>) -> Columns {
+fn columns(pick: Pick<'_, ContenderMetrics>) -> Columns {
     Columns {
         goodput_mbit: pick(|f| Some(f.goodput_mbit)),
         utilisation: pick(|f| Some(f.utilisation)),
@@ -174,7 +174,7 @@ fn columns(pick: Pick<'_, Figures>) -> Columns {
     }
 }
 
-fn totals_columns(pick: Pick<'_, Totals>) -> TotalsColumns {
+fn totals_columns(pick: Pick<'_, WorkloadTotals>) -> TotalsColumns {
     TotalsColumns {
         count: pick(|t| Some(t.count as f64)),
         goodput_mbit: pick(|t| Some(t.goodput_mbit)),
@@ -185,10 +185,14 @@ fn totals_columns(pick: Pick<'_, Totals>) -> TotalsColumns {
 }
 
 /// Means of columns, and how far they may be off.
-fn spread<T, C>(runs: &[&T], interval: Interval, columns: fn(Pick<'_, T>) -> C) -> (C, Spread<C>) {
+fn spread<T, C>(
+    runs: &[&T],
+    interval: MeanInterval,
+    columns: fn(Pick<'_, T>) -> C,
+) -> (C, Spread<C>) {
     let of =
         |value: fn(&T) -> Option<f64>| estimate(runs.iter().filter_map(|run| value(run)), interval);
-    let both = interval == Interval::Range;
+    let both = interval == MeanInterval::Range;
     let spread = Spread {
         seeds: runs.len() as u64,
         interval,
@@ -201,10 +205,10 @@ fn spread<T, C>(runs: &[&T], interval: Interval, columns: fn(Pick<'_, T>) -> C) 
 
 fn figures(
     all: &[ContenderResult],
-    interval: Interval,
+    interval: MeanInterval,
     bounds: &[Bytes],
-) -> Option<(Figures, Spread)> {
-    let figures: Vec<&Figures> = all.iter().map(|c| &c.figures).collect();
+) -> Option<(ContenderMetrics, Spread)> {
+    let figures: Vec<&ContenderMetrics> = all.iter().map(|c| &c.figures).collect();
     let (mean, spread) = spread(&figures, interval, columns);
     let losses = estimate(figures.iter().map(|f| f.random_losses as f64), interval);
     let completed: Vec<Completion> = all
@@ -214,7 +218,7 @@ fn figures(
     let ended = || figures.iter().filter_map(|f| f.completions.as_ref());
     let unfinished = ended().map(|c| c.unfinished).sum();
     let first = figures.first()?;
-    let one = Figures {
+    let one = ContenderMetrics {
         goodput_mbit: mean.goodput_mbit,
         utilisation: mean.utilisation,
         delay_mean_ms: mean.delay_mean_ms,
@@ -238,7 +242,7 @@ fn figures(
 }
 
 /// The same bundles in all runs.
-fn bundles(figures: &[&Figures]) -> Vec<BundleFigures> {
+fn bundles(figures: &[&ContenderMetrics]) -> Vec<BundleFigures> {
     let count = figures.first().map_or(0, |first| first.bundles.len());
     let one = |at| {
         let runs: Vec<&BundleFigures> = figures.iter().filter_map(|f| f.bundles.get(at)).collect();
@@ -248,10 +252,10 @@ fn bundles(figures: &[&Figures]) -> Vec<BundleFigures> {
 }
 
 /// The totals of the same workloads in all runs.
-fn totals(runs: &[&Totals], interval: Interval) -> Totals {
+fn totals(runs: &[&WorkloadTotals], interval: MeanInterval) -> WorkloadTotals {
     let (mean, spread) = spread(runs, interval, totals_columns);
-    let any = |known: fn(&Totals) -> bool| runs.iter().any(|run| known(run));
-    Totals {
+    let any = |known: fn(&WorkloadTotals) -> bool| runs.iter().any(|run| known(run));
+    WorkloadTotals {
         count: mean.count.round() as u64,
         goodput_mbit: mean.goodput_mbit,
         share: mean.share,
@@ -273,13 +277,13 @@ fn completed_of(all: &[ContenderResult], at: usize) -> Vec<Completion> {
 /// Every workload; its flows are the first run's.
 fn workloads(
     all: &[ContenderResult],
-    interval: Interval,
+    interval: MeanInterval,
     bounds: &[Bytes],
 ) -> Vec<WorkloadFigures> {
     let first = all.first().map_or(&[][..], |first| &first.workloads);
     let one = |(at, first): (usize, &WorkloadFigures)| {
         let runs: Vec<&WorkloadFigures> = all.iter().filter_map(|c| c.workloads.get(at)).collect();
-        let each: Vec<&Totals> = runs.iter().map(|w| &w.totals).collect();
+        let each: Vec<&WorkloadTotals> = runs.iter().map(|w| &w.totals).collect();
         let ended = || runs.iter().filter_map(|w| w.completions.as_ref());
         let unfinished = ended().map(|c| c.unfinished).sum();
         WorkloadFigures {
@@ -296,10 +300,10 @@ fn workloads(
     first.iter().enumerate().map(one).collect()
 }
 
-fn algorithms(all: &[ContenderResult], interval: Interval) -> Vec<AlgorithmFigures> {
+fn algorithms(all: &[ContenderResult], interval: MeanInterval) -> Vec<AlgorithmFigures> {
     let first = all.first().map_or(&[][..], |first| &first.algorithms);
     let one = |(at, first): (usize, &AlgorithmFigures)| {
-        let each: Vec<&Totals> = all
+        let each: Vec<&WorkloadTotals> = all
             .iter()
             .filter_map(|c| Some(&c.algorithms.get(at)?.totals))
             .collect();
@@ -381,7 +385,7 @@ fn digest(audits: &[&SimulationAudit]) -> String {
 
 /// A mean, and what stands beside it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Estimate {
+struct MeanEstimate {
     mean: f64,
     /// Half the width from `low` to `high`.
     half: f64,
@@ -389,14 +393,14 @@ struct Estimate {
     high: f64,
 }
 
-fn estimate(values: impl Iterator<Item = f64>, interval: Interval) -> Estimate {
+fn estimate(values: impl Iterator<Item = f64>, interval: MeanInterval) -> MeanEstimate {
     let values: Vec<f64> = values.collect();
     let n = values.len();
     if n == 0 {
-        return Estimate::default();
+        return MeanEstimate::default();
     }
     let mean = values.iter().sum::<f64>() / n as f64;
-    let within = |half| Estimate {
+    let within = |half| MeanEstimate {
         mean,
         half,
         low: mean - half,
@@ -406,12 +410,12 @@ fn estimate(values: impl Iterator<Item = f64>, interval: Interval) -> Estimate {
         return within(0.0);
     }
     match interval {
-        Interval::Same => within(0.0),
-        Interval::StudentT => {
+        MeanInterval::Same => within(0.0),
+        MeanInterval::StudentT => {
             within(stats::mean_interval(&values).map_or(0.0, |(_, high)| high - mean))
         }
         // Of two, so that they are as far from their mean.
-        Interval::Range => within(
+        MeanInterval::Range => within(
             values
                 .iter()
                 .map(|value| (value - mean).abs())
@@ -427,25 +431,28 @@ mod tests {
 
     #[test]
     fn one_value_has_no_interval_two_a_range_and_more_students() {
-        let two = estimate([4.0, 1.0].into_iter(), Interval::Range);
+        let two = estimate([4.0, 1.0].into_iter(), MeanInterval::Range);
         assert_eq!(
             (two.mean, two.half, two.low, two.high),
             (2.5, 1.5, 1.0, 4.0)
         );
-        let many = estimate([8.0, 9.0, 10.0, 11.0, 12.0].into_iter(), Interval::StudentT);
+        let many = estimate(
+            [8.0, 9.0, 10.0, 11.0, 12.0].into_iter(),
+            MeanInterval::StudentT,
+        );
         assert_eq!(many.mean, 10.0);
         assert!((many.half - 1.963).abs() < 0.001, "{many:?}");
-        let one = estimate([3.0].into_iter(), Interval::StudentT);
+        let one = estimate([3.0].into_iter(), MeanInterval::StudentT);
         assert_eq!((one.mean, one.half), (3.0, 0.0));
     }
 
     fn run(goodput: f64, digest: &str) -> ContenderResult {
-        let totals = |share: f64| Totals {
+        let totals = |share: f64| WorkloadTotals {
             count: 2,
             goodput_mbit: goodput * share,
             share,
             retransmissions: (share > 0.5).then_some(goodput as u64),
-            ..Totals::default()
+            ..WorkloadTotals::default()
         };
         let workload = |name: &str, share: f64| WorkloadFigures {
             name: name.to_owned(),
@@ -455,9 +462,9 @@ mod tests {
         };
         let mut run = ContenderResult {
             label: "copa".to_owned(),
-            figures: Figures {
+            figures: ContenderMetrics {
                 goodput_mbit: goodput,
-                ..Figures::default()
+                ..ContenderMetrics::default()
             },
             workloads: vec![workload("bulk", 0.75), workload("web", 0.25)],
             ..ContenderResult::default()
@@ -490,7 +497,7 @@ mod tests {
         let spread = same.spread.unwrap();
         assert_eq!(
             (spread.interval, spread.seeds, spread.half.goodput_mbit),
-            (Interval::Same, 3, 0.0)
+            (MeanInterval::Same, 3, 0.0)
         );
         let told = note(std::slice::from_ref(&same), Runs::Seeds, 1);
         assert_eq!(told, "Nothing in it is random: all 3 seeds gave the same.");
@@ -517,7 +524,7 @@ mod tests {
         let spread = two.spread.unwrap();
         assert_eq!(
             (spread.interval, two.figures.goodput_mbit),
-            (Interval::Range, 92.0)
+            (MeanInterval::Range, 92.0)
         );
         let ends = (
             spread.low.unwrap().goodput_mbit,
@@ -527,7 +534,7 @@ mod tests {
         assert!(note(&[two], Runs::Seeds, 1).contains("two are too few for an interval"));
         let many = joined(&[(90.0, ""), (94.0, ""), (92.0, "")], Runs::Repeats);
         let spread = many.spread.unwrap();
-        assert_eq!(spread.interval, Interval::StudentT);
+        assert_eq!(spread.interval, MeanInterval::StudentT);
         // A deviation of 2 over three runs: 4.303 × 2 / √3.
         assert!(
             (spread.half.goodput_mbit - 4.969).abs() < 0.001,
@@ -554,7 +561,7 @@ mod tests {
         );
         let spread = bulk.totals.spread.unwrap();
         assert!(
-            spread.interval == Interval::StudentT && spread.half.goodput_mbit > 10.0,
+            spread.interval == MeanInterval::StudentT && spread.half.goodput_mbit > 10.0,
             "{spread:?}"
         );
         assert_eq!(web.completions.as_ref().unwrap().classes[0].flows, 9);

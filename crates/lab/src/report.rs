@@ -16,7 +16,7 @@ use ccplane_report::{Page, Provenance, Table};
 use self::charts::{Charts, SMOOTH_REACH};
 use self::points::{delay, flow_bin_s, throughput};
 use crate::metrics;
-use crate::result::{Completions, ContenderResult, Interval, RunResult, Setup};
+use crate::result::{Completions, ContenderResult, MeanInterval, RunResult, Setup};
 use crate::table;
 
 /// Flows that are drawn one by one; of more, the first ones (all are in `series.csv`).
@@ -113,7 +113,7 @@ fn workloads(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
 /// All seeds or repeats.
 fn boxes(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
     let kinds = || result.contenders.iter().filter_map(|c| c.spread.as_ref());
-    if kinds().all(|spread| matches!(spread.interval, Interval::Same | Interval::Range)) {
+    if kinds().all(|spread| matches!(spread.interval, MeanInterval::Same | MeanInterval::Range)) {
         return;
     }
     let word = if result.simulated() {

@@ -16,14 +16,14 @@ use ccplane_workload::{Carrier, Workload};
 use serde::{Deserialize, Serialize};
 
 use crate::contender::Contender;
-pub use crate::heard::{Heard, Report, Reporting};
+pub use crate::heard::{LoggedReport, ReportLog, Reporting};
 use crate::scenario::Scenario;
 use crate::scenario::plan::{Plan, PlannedWorkload};
 pub use bundles::{BundleChange, BundleFigures, BundleSample};
 pub use second_loop::SecondLoop;
-pub use spread::{Columns, EachRun, Interval, Spread, TotalsColumns};
+pub use spread::{Columns, EachRun, MeanInterval, Spread, TotalsColumns};
 pub use tcp_info::TcpInfo;
-pub use workloads::{AlgorithmFigures, Totals, WorkloadFigures, WorkloadSeries};
+pub use workloads::{AlgorithmFigures, WorkloadFigures, WorkloadSeries, WorkloadTotals};
 
 /// The result of one run: every contender on the same kind of link with the same seed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -207,7 +207,7 @@ pub struct ContenderResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_gone: Option<String>,
     /// What it achieved.
-    pub figures: Figures,
+    pub figures: ContenderMetrics,
     /// Every workload in the scenario's order, also those that are not compared; nothing where
     /// there is only one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -231,7 +231,7 @@ pub struct ContenderResult {
 
 /// What a contender achieved.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Figures {
+pub struct ContenderMetrics {
     /// Bytes that the receiving applications read, all flows.
     pub goodput_mbit: f64,
     /// What the link delivered of what it could have delivered, 0 to 1, headers included.
@@ -488,7 +488,7 @@ pub struct Series {
     /// One for each of [`ContenderResult::workloads`].
     #[serde(default)]
     pub workloads: Vec<WorkloadSeries>,
-    /// Looks at each of [`Figures::bundles`].
+    /// Looks at each of [`ContenderMetrics::bundles`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bundles: Vec<Vec<BundleSample>>,
     /// The runs that this one stands for, where there are several.
@@ -498,7 +498,7 @@ pub struct Series {
     pub started_ns: u64,
     /// What the algorithm heard; nothing for a native contender.
     #[serde(skip)]
-    pub heard: Heard,
+    pub heard: ReportLog,
     /// The bins of all runs (throughput, delay), where this one stands for several: the
     /// distributions are theirs.
     pub pooled: Option<(Vec<f64>, Vec<f64>)>,

@@ -56,7 +56,7 @@ pub trait PreparedRun: Sync {
 
 /// How to run.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct RunOptions {
     /// One run per seed. Often the scenario's seeds.
     pub seeds: Seeds,
     /// Threads of the simulator; the machine's cores are what helps. The result does not depend on
@@ -68,11 +68,11 @@ pub struct Options {
     pub repeat: String,
 }
 
-impl Options {
+impl RunOptions {
     /// One run on one thread, for who needs its figures only; `repeat` is the command that does it
     /// again.
-    pub fn once(seed: u64, repeat: &str) -> Options {
-        Options {
+    pub fn once(seed: u64, repeat: &str) -> RunOptions {
+        RunOptions {
             seeds: Seeds::one(seed),
             threads: 1,
             command: repeat.to_owned(),
@@ -83,16 +83,16 @@ impl Options {
 
 /// A run that did not complete.
 #[derive(Debug)]
-pub struct Stopped {
+pub struct RunError {
     /// The reason: an interrupt, or the first failure in the order of runs.
     pub error: Error,
     /// Result of the runs that completed. `None` if there are none.
     pub finished: Option<RunResult>,
 }
 
-impl From<Error> for Box<Stopped> {
-    fn from(error: Error) -> Box<Stopped> {
-        Box::new(Stopped {
+impl From<Error> for Box<RunError> {
+    fn from(error: Error) -> Box<RunError> {
+        Box::new(RunError {
             error,
             finished: None,
         })
@@ -105,7 +105,7 @@ pub fn run(
     backend: &dyn Backend,
     scenario: &Scenario,
     registry: &Registry,
-    options: &Options,
+    options: &RunOptions,
     progress: &dyn Progress,
 ) -> Result<RunResult, Error> {
     run_keeping(backend, scenario, registry, options, progress).map_err(|stopped| stopped.error)
@@ -118,9 +118,9 @@ pub fn run_keeping(
     backend: &dyn Backend,
     scenario: &Scenario,
     registry: &Registry,
-    options: &Options,
+    options: &RunOptions,
     progress: &dyn Progress,
-) -> Result<RunResult, Box<Stopped>> {
+) -> Result<RunResult, Box<RunError>> {
     let open = |workload: &Workload| workload.algorithm.is_none() && !workload.heeds_nothing();
     if scenario.contenders.is_empty() && scenario.workloads.iter().any(open) {
         return Err(Error::NoContender.into());
@@ -280,7 +280,7 @@ pub fn run_keeping(
     result.stopped = Some(error.to_string());
     result.note = [incomplete(&error, &runs_done, seeds.len()), result.note].join(" ");
     let finished = (!result.contenders.is_empty()).then_some(result);
-    Err(Box::new(Stopped { error, finished }))
+    Err(Box::new(RunError { error, finished }))
 }
 
 /// Sentences for the reader of a result that lacks runs. `done`: the number of finished runs by
@@ -310,7 +310,7 @@ fn placed(
     contender: Option<&Contender>,
     scenario: &Scenario,
     seed: u64,
-    options: &Options,
+    options: &RunOptions,
 ) -> Error {
     match error {
         Error::Broken { what, .. } => Error::Broken {
@@ -330,7 +330,7 @@ fn forget(result: &mut ContenderResult) {
 
 fn finish(
     scenario: &Scenario,
-    options: &Options,
+    options: &RunOptions,
     setup: Setup,
     contenders: Vec<ContenderResult>,
 ) -> RunResult {

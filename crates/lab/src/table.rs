@@ -3,7 +3,7 @@
 use ccplane_report::{Column, Table, plus_minus};
 
 use crate::result::{
-    Columns, Completions, ContenderResult, Interval, RunResult, Spread, TotalsColumns,
+    Columns, Completions, ContenderResult, MeanInterval, RunResult, Spread, TotalsColumns,
     WorkloadFigures,
 };
 
@@ -106,7 +106,7 @@ pub fn of_runs<'r>(runs: impl IntoIterator<Item = (&'r str, &'r RunResult)>) -> 
 /// The head of the first column: what the figures are where they are of several runs.
 fn heading(result: &RunResult) -> Column {
     let spreads = || result.contenders.iter().filter_map(|c| c.spread.as_ref());
-    let said = spreads().find(|spread| spread.interval != Interval::Same);
+    let said = spreads().find(|spread| spread.interval != MeanInterval::Same);
     let Some(spread) = said.or(spreads().next()) else {
         return Column::default();
     };
@@ -120,17 +120,17 @@ fn heading(result: &RunResult) -> Column {
     );
     let mean = format!("mean of {runs} {word}");
     let (name, unit, meaning) = match spread.interval {
-        Interval::StudentT => (
+        MeanInterval::StudentT => (
             mean,
             "± 95 %, Student's t",
             "± is half the 95 % confidence interval of the mean, by Student's t.",
         ),
-        Interval::Range => (
+        MeanInterval::Range => (
             mean,
             "(range of the two)",
             "In brackets the values of both runs.",
         ),
-        Interval::Same => (
+        MeanInterval::Same => (
             format!("all {runs} {word} alike"),
             "",
             "Every run gave the same figures.",
@@ -152,8 +152,8 @@ fn near<C>(
         return text(value);
     };
     match (spread.interval, &spread.low, &spread.high) {
-        (Interval::Same, ..) => text(value),
-        (Interval::Range, Some(low), Some(high)) => match (text(of(low)), text(of(high))) {
+        (MeanInterval::Same, ..) => text(value),
+        (MeanInterval::Range, Some(low), Some(high)) => match (text(of(low)), text(of(high))) {
             (low, high) if low == high => text(value),
             (low, high) => format!("{} ({low}–{high})", text(value)),
         },

@@ -3,15 +3,15 @@
 
 use ccplane_datapath::Capabilities;
 use ccplane_qdisc::Ecn;
-use ccplane_transport::{Config, Native, Rc3};
+use ccplane_transport::{Native, Rc3, TransportConfig};
 
 use crate::error::Error;
 use crate::scenario::{self, TransportOptions};
 
 /// Returns the settings of a scenario's transport: the scenario's, else the transport's own.
-pub fn config(options: &TransportOptions) -> Config {
-    let own = Config::default();
-    Config {
+pub fn config(options: &TransportOptions) -> TransportConfig {
+    let own = TransportConfig::default();
+    TransportConfig {
         mss: options.mss.unwrap_or(own.mss),
         header_bytes: options.header_bytes.unwrap_or(own.header_bytes),
         ack_every: options.ack_every.unwrap_or(own.ack_every),
@@ -47,7 +47,7 @@ pub fn rc3(wanted: scenario::Rc3) -> Rc3 {
 
 /// Returns the settings with what an algorithm wants: ECN, time stamps, or a window that it keeps
 /// over idle times.
-pub fn switched_on(config: Config, wants: Capabilities) -> Config {
+pub fn switched_on(config: TransportConfig, wants: Capabilities) -> TransportConfig {
     let config = if wants.contains(Capabilities::ONE_WAY_DELAY) {
         config.stamped()
     } else {
@@ -58,7 +58,7 @@ pub fn switched_on(config: Config, wants: Capabilities) -> Config {
     } else {
         config.ecn
     };
-    Config {
+    TransportConfig {
         ecn,
         restart_after_idle: config.restart_after_idle
             && !wants.contains(Capabilities::KEEPS_WINDOW),
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_scenarios_packets_have_the_transports_size() {
-        let own = Config::default();
+        let own = TransportConfig::default();
         assert_eq!(own.mss, TransportOptions::DEFAULT_MSS);
         assert_eq!(own.header_bytes, TransportOptions::DEFAULT_HEADER_BYTES);
     }

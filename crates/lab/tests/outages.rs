@@ -9,7 +9,7 @@ use ccplane_algorithms::{Parameters, Registry};
 use ccplane_lab::transport::switched_on;
 use ccplane_qdisc::QueueSpec;
 use ccplane_sim::{
-    Congestion, FlowSpec, LinkSpec, NetworkChange, SimOptions, Simulation, SteerOptions, settings,
+    FlowControl, FlowSpec, LinkSpec, NetworkChange, SimOptions, Simulation, SteerOptions, settings,
     topology,
 };
 use ccplane_transport::Native;
@@ -60,16 +60,16 @@ fn simulate(name: &str, outage: Outage) -> Course {
     sim.schedule(end, NetworkChange::Up(link)).unwrap();
     let flow = match name.strip_prefix("native:") {
         Some(native) => {
-            FlowSpec::new(from, to).under(Congestion::Native(native.parse::<Native>().unwrap()))
+            FlowSpec::new(from, to).under(FlowControl::Native(native.parse::<Native>().unwrap()))
         }
         None => {
             let algorithm = registry.by_name(name, &Parameters::new()).unwrap();
             let wants = algorithm.wants();
-            let mut agent = Agent::new(ccplane_agent::Options::default());
+            let mut agent = Agent::new(ccplane_agent::AgentOptions::default());
             agent.add_boxed(algorithm).unwrap();
             let agent = sim.host_agent(agent, SteerOptions::default());
             FlowSpec::new(from, to)
-                .under(Congestion::Steered(agent, Arc::from(name)))
+                .under(FlowControl::Steered(agent, Arc::from(name)))
                 .with(Arc::new(switched_on((*settings()).clone(), wants)))
         }
     };

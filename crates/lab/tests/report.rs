@@ -2,8 +2,8 @@
 //! self-containment.
 
 use ccplane_lab::result::{
-    Audit, Columns, ContenderResult, EachRun, EmulatorAudit, Figures, FlowFigures, HostFigures,
-    Interval, RunResult, Sample, Series, Setup, Spread,
+    Audit, Columns, ContenderMetrics, ContenderResult, EachRun, EmulatorAudit, FlowFigures,
+    HostFigures, MeanInterval, RunResult, Sample, Series, Setup, Spread,
 };
 use ccplane_lab::{report, table};
 use ccplane_report::Provenance;
@@ -47,7 +47,7 @@ fn contender(algorithm: &str, native: bool, flows: usize, period: f64) -> Conten
         } else {
             format!("ccp_{algorithm}")
         },
-        figures: Figures {
+        figures: ContenderMetrics {
             goodput_mbit: 91.9,
             utilisation: 0.998,
             delay_mean_ms: 9.4,
@@ -58,7 +58,7 @@ fn contender(algorithm: &str, native: bool, flows: usize, period: f64) -> Conten
             queue_drops: 41,
             jain: (flows > 1).then_some(0.993),
             flows: vec![FlowFigures::default(); flows],
-            ..Figures::default()
+            ..ContenderMetrics::default()
         },
         host: HostFigures {
             reports_per_s: (!native).then_some(98.4),
@@ -325,7 +325,7 @@ fn repeated() -> RunResult {
             .collect();
         c.spread = Some(Spread {
             seeds: 5,
-            interval: Interval::StudentT,
+            interval: MeanInterval::StudentT,
             half: columns(4.5),
             low: None,
             high: None,

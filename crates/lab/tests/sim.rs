@@ -345,7 +345,7 @@ fn what_is_of_a_higher_band_takes_the_link() {
 #[test]
 fn a_trace_without_flows_is_refused() {
     let mut scenario = scenario(DUMBBELL);
-    scenario.workloads[0].kind = ccplane_lab::scenario::Kind::Trace { flows: Vec::new() };
+    scenario.workloads[0].kind = ccplane_lab::scenario::WorkloadKind::Trace { flows: Vec::new() };
     let run = run_in(
         &Sim::default(),
         &scenario,

@@ -4,17 +4,17 @@
 use std::path::Path;
 
 use ccplane_algorithms::Registry;
-use ccplane_lab::result::Figures;
+use ccplane_lab::result::ContenderMetrics;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Options, Quiet, Sim, run};
-use ccplane_lang::{Limits, TextAlgorithm, compile};
+use ccplane_lab::{Quiet, RunOptions, Sim, run};
+use ccplane_lang::{ProgramLimits, TextAlgorithm, compile};
 
 /// Goodput and delay may differ by so much: the agent's answers are of the last report, the text's
 /// of this ACK.
 const MARGIN: f64 = 0.03;
 
 /// Each contender's figures, on this link.
-fn figures(contenders: [&str; 2], link: &str) -> Vec<Figures> {
+fn figures(contenders: [&str; 2], link: &str) -> Vec<ContenderMetrics> {
     let registry = Registry::builtin().with_files(|path| {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../algorithms/text");
         std::fs::read_to_string(folder.join(path))
@@ -25,7 +25,7 @@ fn figures(contenders: [&str; 2], link: &str) -> Vec<Figures> {
     );
     let scenario =
         Scenario::parse("texts", &text, Path::new(".")).unwrap_or_else(|why| panic!("{why:?}"));
-    let options = Options {
+    let options = RunOptions {
         seeds: scenario.seeds,
         threads: 1,
         command: String::new(),
@@ -135,7 +135,7 @@ fn the_first_text_of_the_documentation_fills_the_link() {
         );
         let scenario = Scenario::parse("first", &scenario, Path::new("."))
             .unwrap_or_else(|why| panic!("{why:?}"));
-        let options = Options::once(1, "");
+        let options = RunOptions::once(1, "");
         let result = run(&Sim::default(), &scenario, &registry, &options, &Quiet)
             .unwrap_or_else(|why| panic!("{why}"));
         let used = result.contenders[0].figures.utilisation;
@@ -163,7 +163,8 @@ fn every_text_that_is_shipped_or_shown_is_one() {
         assert!(TextAlgorithm::is(&text));
         let read = TextAlgorithm::read(&text).unwrap_or_else(|problems| panic!("{problems:#}"));
         let program = read.program(&[]).expect("defaults are values");
-        let compiled = compile(&program, &Limits::default()).expect("it has compiled before");
+        let compiled =
+            compile(&program, &ProgramLimits::default()).expect("it has compiled before");
         let warned = compiled.warnings().map(|warnings| warnings.to_string());
         assert!(
             !read.about().is_empty(),

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ccplane_lab::result::{Interval, RunResult};
+use ccplane_lab::result::{MeanInterval, RunResult};
 use ccplane_lab::{files, report, table};
 use ccplane_report::Provenance;
 
@@ -346,7 +346,7 @@ fn means_over_seeds_are_of_workloads_too() {
     let result = simulate(&random);
     for c in &result.contenders {
         let spread = c.spread.unwrap();
-        assert_eq!((spread.interval, spread.seeds), (Interval::StudentT, 4));
+        assert_eq!((spread.interval, spread.seeds), (MeanInterval::StudentT, 4));
         for w in &c.workloads {
             let spread = w.totals.spread.unwrap();
             assert!(
@@ -433,7 +433,7 @@ fn a_scenario_without_chance_says_so() {
     );
     assert_eq!(
         result.contenders[0].spread.unwrap().interval,
-        Interval::Same
+        MeanInterval::Same
     );
 }
 

@@ -9,7 +9,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use ccplane_lang::{Limits, compile};
+use ccplane_lang::{ProgramLimits, compile};
 
 const RENO: &str = include_str!("../tests/programs/reno_interval.ccp");
 const BBR: &str = include_str!("../tests/programs/bbr_probe_bw.ccp");
@@ -30,7 +30,7 @@ fn main() {
 
 fn once(source: &str) -> u128 {
     let start = Instant::now();
-    let program = compile(black_box(source), &Limits::default());
+    let program = compile(black_box(source), &ProgramLimits::default());
     let ns = start.elapsed().as_nanos();
     black_box(program).unwrap_or_else(|why| panic!("{why}"));
     ns

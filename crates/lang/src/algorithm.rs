@@ -22,13 +22,13 @@ mod counted;
 
 use ccplane_datapath::Capabilities;
 
-pub use counted::{Counted, CountedClause};
+pub use counted::{CountedClause, CountingText};
 
-use crate::diagnostics::{Code, Diagnostics, Problem, Problems, Span};
+use crate::diagnostics::{DiagnosticCode, Diagnostics, Problem, Problems, Span};
 use crate::literal::{self, Literal};
-use crate::reader::{Form, Forms, Kind};
+use crate::reader::{Form, Forms, TokenKind};
 use crate::tree::Ratio;
-use crate::{Limits, Program, compile};
+use crate::{Program, ProgramLimits, compile};
 
 /// Maximum length of a name: with the prefix `ccp_` it is the name of a kernel congestion control,
 /// limited to 15 characters.
@@ -90,7 +90,7 @@ impl TextAlgorithm {
         if !problems.is_empty() {
             return Err(problems.into_diagnostics(source));
         }
-        let mut reader = Reader {
+        let mut reader = AlgorithmReader {
             source,
             forms: &forms,
             problems: &mut problems,
@@ -109,7 +109,7 @@ impl TextAlgorithm {
             let what = "this algorithm never sets a window or a rate";
             problems.push(
                 Problem::new(
-                    Code::Value,
+                    DiagnosticCode::Value,
                     read.header,
                     what,
                     "nothing in its program does",
@@ -178,8 +178,10 @@ impl TextAlgorithm {
     /// about missing reports is dropped, as there is no agent to receive them.
     pub fn warnings(&self) -> Option<Diagnostics> {
         let woven = self.woven(&self.defaults());
-        let found = compile(&woven.text, &Limits::default()).ok()?.warnings()?;
-        let meant = |problem: &&Problem| problem.code() != Code::NeverReports;
+        let found = compile(&woven.text, &ProgramLimits::default())
+            .ok()?
+            .warnings()?;
+        let meant = |problem: &&Problem| problem.code() != DiagnosticCode::NeverReports;
         self.moved(&woven, found.problems().iter().filter(meant))
     }
 
@@ -187,7 +189,7 @@ impl TextAlgorithm {
     /// original text.
     fn compiled(&self) -> Result<Program, Diagnostics> {
         let woven = self.woven(&self.defaults());
-        compile(&woven.text, &Limits::default())
+        compile(&woven.text, &ProgramLimits::default())
             .map_err(|found| self.moved(&woven, found.problems().iter()).unwrap_or(found))
     }
 
@@ -201,7 +203,7 @@ impl TextAlgorithm {
     /// Moves problems of the program to the original text; `None` if there are none.
     fn moved<'p>(
         &self,
-        woven: &Woven,
+        woven: &SplicedSource,
         found: impl Iterator<Item = &'p Problem>,
     ) -> Option<Diagnostics> {
         let mut problems = Problems::default();
@@ -213,9 +215,9 @@ impl TextAlgorithm {
 
     /// Replaces the header by spaces, so that lines and columns stay the same, and inserts its
     /// contents where a program declares them.
-    fn woven(&self, values: &[&str]) -> Woven {
+    fn woven(&self, values: &[&str]) -> SplicedSource {
         let (constants_at, init_at) = (self.constants_at as usize, self.init_at as usize);
-        let mut woven = Woven {
+        let mut woven = SplicedSource {
             text: String::with_capacity(self.source.len() + 256),
             parts: Vec::new(),
         };
@@ -255,13 +257,13 @@ impl TextAlgorithm {
 }
 
 /// Text with inserted parts that stand for parts of the original.
-struct Woven {
+struct SplicedSource {
     text: String,
     /// Position of an inserted part, and of the original part.
     parts: Vec<(Span, Span)>,
 }
 
-impl Woven {
+impl SplicedSource {
     fn add(&mut self, part: &str, stands_for: Span) {
         let start = self.text.len();
         self.text += part;
@@ -351,20 +353,25 @@ fn mask(source: &str, problems: &mut Problems) -> String {
     if let Some(at) = quoted {
         let what = "a quoted text without its end";
         problems.push(
-            Problem::new(Code::Syntax, Span::new(at, at + 1), what, "it begins here")
-                .help("close it with \""),
+            Problem::new(
+                DiagnosticCode::Syntax,
+                Span::new(at, at + 1),
+                what,
+                "it begins here",
+            )
+            .help("close it with \""),
         );
     }
     out
 }
 
-struct Reader<'a, 's> {
+struct AlgorithmReader<'a, 's> {
     source: &'s str,
     forms: &'a Forms<'a>,
     problems: &'a mut Problems,
 }
 
-impl Reader<'_, '_> {
+impl AlgorithmReader<'_, '_> {
     fn text(&mut self) -> Option<TextAlgorithm> {
         let mut top = self.forms.top();
         let head = |at: u32| {
@@ -384,7 +391,7 @@ impl Reader<'_, '_> {
                 ..first
             };
             self.problems.push(
-                Problem::new(Code::Syntax, first, what, "here")
+                Problem::new(DiagnosticCode::Syntax, first, what, "here")
                     .help("write (algorithm NAME (needs cwnd)) before the program"),
             );
             return None;
@@ -396,8 +403,13 @@ impl Reader<'_, '_> {
         let Some(def) = def else {
             let what = "after the header comes the program, which begins with (def …)";
             self.problems.push(
-                Problem::new(Code::Syntax, span, what, "nothing like it follows")
-                    .help("write (def) if it has no variables"),
+                Problem::new(
+                    DiagnosticCode::Syntax,
+                    span,
+                    what,
+                    "nothing like it follows",
+                )
+                .help("write (def) if it has no variables"),
             );
             return None;
         };
@@ -422,7 +434,13 @@ impl Reader<'_, '_> {
                     "a name has at most {LONGEST_NAME} of a-z, 0-9 and _, as in (algorithm mine …)"
                 );
                 self.problems.push(
-                    Problem::new(Code::Name, at, "the algorithm has no name", "here").help(help),
+                    Problem::new(
+                        DiagnosticCode::Name,
+                        at,
+                        "the algorithm has no name",
+                        "here",
+                    )
+                    .help(help),
                 );
             }
         }
@@ -435,7 +453,7 @@ impl Reader<'_, '_> {
     fn is_name(&self, form: Form) -> bool {
         let text = self.forms.text(form);
         let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-        form.kind == Kind::Word
+        form.kind == TokenKind::Word
             && text.len() <= LONGEST_NAME
             && text.chars().all(allowed)
             && text.starts_with(|c: char| c.is_ascii_lowercase())
@@ -464,7 +482,7 @@ impl Reader<'_, '_> {
                             let help = format!("there are {}", known.join(", "));
                             self.problems.push(
                                 Problem::new(
-                                    Code::UnknownName,
+                                    DiagnosticCode::UnknownName,
                                     word.span,
                                     format!("no datapath has `{name}`"),
                                     "unknown",
@@ -486,7 +504,7 @@ impl Reader<'_, '_> {
                 if let Err(bad) = parameter.checked(default) {
                     self.problems.push(
                         Problem::new(
-                            Code::Value,
+                            DiagnosticCode::Value,
                             words[2].span,
                             format!("the default of `{name}` is none of its values"),
                             "here",
@@ -496,7 +514,7 @@ impl Reader<'_, '_> {
                 }
                 if read.parameters.iter().any(|other| other.name == *name) {
                     self.problems.push(Problem::new(
-                        Code::Name,
+                        DiagnosticCode::Name,
                         words[1].span,
                         format!("`{name}` is a parameter already"),
                         "here",
@@ -511,7 +529,7 @@ impl Reader<'_, '_> {
                     read.init.push(((*variable).to_owned(), value));
                 } else {
                     self.problems.push(Problem::new(
-                        Code::Syntax,
+                        DiagnosticCode::Syntax,
                         span,
                         "one variable and one value",
                         "more than that",
@@ -522,7 +540,7 @@ impl Reader<'_, '_> {
                 let help = "a header has (about \"…\"), (needs cwnd …), (param NAME DEFAULT LEAST MOST) and (init Cwnd VALUE)";
                 self.problems.push(
                     Problem::new(
-                        Code::Syntax,
+                        DiagnosticCode::Syntax,
                         span,
                         "this is nothing that a header has",
                         "here",

@@ -3,15 +3,15 @@
 
 use ccplane_datapath::{VarKind, reg};
 
-use crate::diagnostics::{Code, Noted, Problem, Problems, Span};
+use crate::diagnostics::{DiagnosticCode, Problem, Problems, ReportedError, Span};
 use crate::literal;
 use crate::operation::{HEADS, operator};
-use crate::reader::{Children, Form, Forms, Kind};
+use crate::reader::{Children, Form, Forms, TokenKind};
 use crate::scope::{Meaning, Scope, nearest};
 use crate::tree::{Clause, Expr, Stmt, Tree, Type};
 
 /// Checked part of the program, or the proof that its problem was reported.
-pub(crate) type Checked<T> = Result<T, Noted>;
+pub(crate) type CheckResult<T> = Result<T, ReportedError>;
 
 pub(crate) struct Checker<'a, 's> {
     pub forms: &'a Forms<'s>,
@@ -50,12 +50,12 @@ pub(crate) fn check<'s>(
 
 impl Checker<'_, '_> {
     #[cold]
-    pub fn note(&mut self, problem: Problem) -> Noted {
+    pub fn note(&mut self, problem: Problem) -> ReportedError {
         self.problems.push(problem)
     }
 
     /// Checks `(when guard statement …)`.
-    fn clause(&mut self, when: u32) -> Checked<()> {
+    fn clause(&mut self, when: u32) -> CheckResult<()> {
         let form = self.forms.get(when);
         let mut parts = self.forms.children(when);
         let head = parts
@@ -64,14 +64,14 @@ impl Checker<'_, '_> {
         if head != Some("when") {
             let problem = match head {
                 Some("def") => Problem::new(
-                    Code::Syntax,
+                    DiagnosticCode::Syntax,
                     form.span,
                     "a second (def …)",
                     "expected (when …)",
                 )
                 .help("a program has one (def …), at its beginning"),
                 _ => Problem::new(
-                    Code::Syntax,
+                    DiagnosticCode::Syntax,
                     first_line(form.span, self.forms),
                     "not a clause",
                     "expected (when condition statement …)",
@@ -82,7 +82,7 @@ impl Checker<'_, '_> {
         }
         let (Some(guard), true) = (parts.next(), parts.clone().next().is_some()) else {
             let problem = Problem::new(
-                Code::Syntax,
+                DiagnosticCode::Syntax,
                 form.span,
                 "a clause needs a condition and a statement",
                 "incomplete",
@@ -112,14 +112,14 @@ impl Checker<'_, '_> {
         Ok(())
     }
 
-    fn statement(&mut self, index: u32) -> Checked<()> {
+    fn statement(&mut self, index: u32) -> CheckResult<()> {
         let form = self.forms.get(index);
         let mut parts = self.forms.children(index);
         let Some(head) = parts.next() else {
             let text = self.forms.text(form);
             if matches!(text, "report" | "fallthrough" | "reset") {
                 let problem = Problem::new(
-                    Code::Syntax,
+                    DiagnosticCode::Syntax,
                     form.span,
                     "not a statement",
                     "expected parentheses",
@@ -127,7 +127,7 @@ impl Checker<'_, '_> {
                 return Err(self.note(problem.help(format!("write ({text})"))));
             }
             let problem = Problem::new(
-                Code::Syntax,
+                DiagnosticCode::Syntax,
                 form.span,
                 "not a statement",
                 "expected (:= name value), (report), (fallthrough), (reset) or (if …)",
@@ -145,7 +145,7 @@ impl Checker<'_, '_> {
             "do" => {
                 if parts.clone().next().is_none() {
                     let problem = Problem::new(
-                        Code::Syntax,
+                        DiagnosticCode::Syntax,
                         form.span,
                         "(do …) without a statement",
                         "expected a statement",
@@ -158,9 +158,9 @@ impl Checker<'_, '_> {
                 Ok(())
             }
             name => {
-                let problem = if head.kind == Kind::List || operator(name).is_some() {
+                let problem = if head.kind == TokenKind::List || operator(name).is_some() {
                     Problem::new(
-                        Code::Syntax,
+                        DiagnosticCode::Syntax,
                         form.span,
                         "this value is not used",
                         "expected a statement",
@@ -189,7 +189,7 @@ impl Checker<'_, '_> {
             }
         };
         Problem::new(
-            Code::Syntax,
+            DiagnosticCode::Syntax,
             head.span,
             format!("`{name}` is no {what}"),
             format!("no {what} has this name"),
@@ -198,7 +198,7 @@ impl Checker<'_, '_> {
     }
 
     /// Checks a command without operands, such as `(report)`.
-    fn command(&mut self, form: Form, mut parts: Children<'_>, flag: u8) -> Checked<()> {
+    fn command(&mut self, form: Form, mut parts: Children<'_>, flag: u8) -> CheckResult<()> {
         if parts.next().is_some() {
             let text = self
                 .forms
@@ -208,7 +208,7 @@ impl Checker<'_, '_> {
                 .unwrap_or_default()
                 .to_owned();
             let problem = Problem::new(
-                Code::Syntax,
+                DiagnosticCode::Syntax,
                 form.span,
                 "this command takes nothing",
                 "too many operands",
@@ -221,12 +221,12 @@ impl Checker<'_, '_> {
     }
 
     /// Checks `(if condition then [else])` as a statement.
-    fn branch(&mut self, form: Form, mut parts: Children<'_>, negated: bool) -> Checked<()> {
+    fn branch(&mut self, form: Form, mut parts: Children<'_>, negated: bool) -> CheckResult<()> {
         let (Some(cond), Some(then), otherwise, None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
         else {
             let problem = Problem::new(
-                Code::Syntax,
+                DiagnosticCode::Syntax,
                 form.span,
                 "not an (if …)",
                 "expected a condition, a statement and perhaps an else statement",
@@ -254,7 +254,7 @@ impl Checker<'_, '_> {
     }
 
     /// Checks `(:= name value)`.
-    fn bind(&mut self, form: Form, mut parts: Children<'_>) -> Checked<()> {
+    fn bind(&mut self, form: Form, mut parts: Children<'_>) -> CheckResult<()> {
         let (Some(target), Some(value), None) = (parts.next(), parts.next(), parts.next()) else {
             let text = self.forms.text(form);
             let help = if text.contains(" -") {
@@ -263,7 +263,7 @@ impl Checker<'_, '_> {
                 "write (:= name value)"
             };
             let problem = Problem::new(
-                Code::Syntax,
+                DiagnosticCode::Syntax,
                 form.span,
                 "not a bind",
                 "expected a name and one value",
@@ -272,9 +272,9 @@ impl Checker<'_, '_> {
         };
         let target = self.forms.get(target);
         let name = self.forms.text(target);
-        if target.kind != Kind::Word || literal::parse(name).is_some() {
+        if target.kind != TokenKind::Word || literal::parse(name).is_some() {
             let problem = Problem::new(
-                Code::Syntax,
+                DiagnosticCode::Syntax,
                 target.span,
                 "only a name can be set",
                 "expected a name",
@@ -305,8 +305,13 @@ impl Checker<'_, '_> {
             && !matches!(self.tree.constant(value), Some(0 | 1));
         if number_into_flag && !settled {
             let what = format!("`{name}` is true or false, this is a number");
-            let problem = Problem::new(Code::Type, value_form.span, what, "expected a truth value")
-                .help("compare, as (> x 0), or declare the variable with a number");
+            let problem = Problem::new(
+                DiagnosticCode::Type,
+                value_form.span,
+                what,
+                "expected a truth value",
+            )
+            .help("compare, as (> x 0), or declare the variable with a number");
             return Err(self.note(problem));
         }
         self.tree.stmts.push(Stmt::Bind { dst, value });
@@ -319,7 +324,7 @@ impl Checker<'_, '_> {
             .nearest(name)
             .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
         Problem::new(
-            Code::UnknownName,
+            DiagnosticCode::UnknownName,
             span,
             format!("`{name}` is not declared"),
             "no such report variable",
@@ -348,7 +353,7 @@ impl Checker<'_, '_> {
                 let what = format!("`{name}` is set but never read");
                 self.problems.push(
                     Problem::new(
-                        Code::UnknownName,
+                        DiagnosticCode::UnknownName,
                         symbol.name,
                         what,
                         "a new variable of its own",
@@ -361,7 +366,7 @@ impl Checker<'_, '_> {
 }
 
 fn read_only(span: Span, name: &str) -> Problem {
-    Problem::new(Code::ReadOnly, span, format!("`{name}` cannot be set"), "read only").help(
+    Problem::new(DiagnosticCode::ReadOnly, span, format!("`{name}` cannot be set"), "read only").help(
         "programs set their own variables and Micros, Cwnd, Rate and Ssthresh; signals and constants are only read",
     )
 }
@@ -374,7 +379,7 @@ pub(crate) fn reserved(span: Span, name: &str) -> Problem {
         _ => "names may not begin with __",
     };
     Problem::new(
-        Code::Name,
+        DiagnosticCode::Name,
         span,
         format!("`{name}` is reserved"),
         "not a name for programs",
@@ -406,6 +411,6 @@ pub(crate) fn shorten(text: &str) -> &str {
 
 /// Error for a decimal where only a whole number is allowed.
 pub(crate) fn not_whole(span: Span) -> Problem {
-    Problem::new(Code::Value, span, "not a whole number", "values are whole numbers")
+    Problem::new(DiagnosticCode::Value, span, "not a whole number", "values are whole numbers")
         .help("multiply or divide by it, as (* Cwnd 1.25), or give it a unit that makes it whole, as 1.5ms (1500 µs)")
 }

@@ -2,11 +2,11 @@
 
 use ccplane_datapath::{Var, VarKind};
 
-use crate::Limits;
-use crate::check::{Checked, not_whole};
-use crate::diagnostics::{Code, Problem, Problems, Span};
+use crate::ProgramLimits;
+use crate::check::{CheckResult, not_whole};
+use crate::diagnostics::{DiagnosticCode, Problem, Problems, Span};
 use crate::literal::{self, Literal};
-use crate::reader::{Form, Forms, Kind};
+use crate::reader::{Form, Forms, TokenKind};
 use crate::scope::Scope;
 use crate::tree::{Symbol, Type, builtin};
 
@@ -19,11 +19,11 @@ const MAX_CONSTS: usize = 256;
 pub(crate) fn read<'s>(
     forms: &Forms<'s>,
     def: u32,
-    limits: &Limits,
+    limits: &ProgramLimits,
     problems: &mut Problems,
 ) -> (Scope<'s>, bool) {
     let declared = Vec::with_capacity(16);
-    let mut reader = Reader {
+    let mut reader = DefReader {
         forms,
         limits,
         problems,
@@ -41,16 +41,16 @@ pub(crate) fn read<'s>(
     (scope, reader.sticky)
 }
 
-struct Reader<'a, 's> {
+struct DefReader<'a, 's> {
     forms: &'a Forms<'s>,
-    limits: &'a Limits,
+    limits: &'a ProgramLimits,
     problems: &'a mut Problems,
     declared: Vec<(Symbol, Var)>,
     consts: Vec<(Span, Literal)>,
     sticky: bool,
 }
 
-impl<'s> Reader<'_, 's> {
+impl<'s> DefReader<'_, 's> {
     fn definitions(&mut self, def: u32) {
         let mut block: Option<Form> = None;
         for child in self.forms.children(def).skip(1) {
@@ -63,12 +63,12 @@ impl<'s> Reader<'_, 's> {
                 "Report"
                     if parts
                         .clone()
-                        .all(|part| self.forms.get(part).kind == Kind::List) =>
+                        .all(|part| self.forms.get(part).kind == TokenKind::List) =>
                 {
                     if let Some(first) = block.replace(form) {
                         let what = "more than one (Report …) block";
                         self.problems.push(
-                            Problem::new(Code::Syntax, form.span, what, "the second one")
+                            Problem::new(DiagnosticCode::Syntax, form.span, what, "the second one")
                                 .also(first.span, "the first one")
                                 .help("move its variables into the first"),
                         );
@@ -110,7 +110,7 @@ impl<'s> Reader<'_, 's> {
                     _ => return,
                 };
                 self.problems.push(Problem::new(
-                    Code::Limit,
+                    DiagnosticCode::Limit,
                     form.span,
                     what,
                     "too many are declared here",
@@ -127,7 +127,7 @@ impl<'s> Reader<'_, 's> {
     }
 
     /// Reads `([volatile] name literal)`.
-    fn variable(&mut self, list: u32, in_block: bool) -> Checked<()> {
+    fn variable(&mut self, list: u32, in_block: bool) -> CheckResult<()> {
         let mut parts = self.forms.children(list).map(|part| self.forms.get(part));
         let mut name = parts.next();
         let volatile = name.is_some_and(|first| self.forms.text(first) == "volatile");
@@ -141,7 +141,7 @@ impl<'s> Reader<'_, 's> {
         let (report, span) = match text.strip_prefix("Report.") {
             Some(_) if in_block => {
                 let problem = Problem::new(
-                    Code::Name,
+                    DiagnosticCode::Name,
                     name.span,
                     "`Report.` twice",
                     "remove the prefix",
@@ -152,7 +152,7 @@ impl<'s> Reader<'_, 's> {
             Some("") => {
                 let what = "a report variable without a name";
                 return Err(self.problems.push(Problem::new(
-                    Code::Name,
+                    DiagnosticCode::Name,
                     name.span,
                     what,
                     "a name must follow",
@@ -207,11 +207,16 @@ impl<'s> Reader<'_, 's> {
             .children(list)
             .any(|part| self.forms.text(self.forms.get(part)) == "-")
         {
-            return Problem::new(Code::Value, span, "not an initial value", "below zero")
-                .help("there are no negative numbers; (diff a b) is a difference that stops at 0");
+            return Problem::new(
+                DiagnosticCode::Value,
+                span,
+                "not an initial value",
+                "below zero",
+            )
+            .help("there are no negative numbers; (diff a b) is a difference that stops at 0");
         }
         Problem::new(
-            Code::Syntax,
+            DiagnosticCode::Syntax,
             span,
             "not a declaration",
             "expected a name and its initial value",
@@ -220,7 +225,7 @@ impl<'s> Reader<'_, 's> {
     }
 
     /// Reads `(const NAME literal)`.
-    fn constant(&mut self, list: u32) -> Checked<()> {
+    fn constant(&mut self, list: u32) -> CheckResult<()> {
         let mut parts = self
             .forms
             .children(list)
@@ -237,14 +242,19 @@ impl<'s> Reader<'_, 's> {
     }
 
     /// Returns the text of a name that may be declared.
-    fn declarable(&mut self, form: Form) -> Checked<&'s str> {
+    fn declarable(&mut self, form: Form) -> CheckResult<&'s str> {
         let text = self.forms.text(form);
-        let problem = if form.kind != Kind::Word {
-            Problem::new(Code::Syntax, form.span, "not a name", "expected a name")
-                .help("names are made of A-Z a-z 0-9 . and _")
+        let problem = if form.kind != TokenKind::Word {
+            Problem::new(
+                DiagnosticCode::Syntax,
+                form.span,
+                "not a name",
+                "expected a name",
+            )
+            .help("names are made of A-Z a-z 0-9 . and _")
         } else if literal::parse(text).is_some() {
             Problem::new(
-                Code::Name,
+                DiagnosticCode::Name,
                 form.span,
                 format!("`{text}` cannot be a name"),
                 "expected a name",
@@ -252,7 +262,7 @@ impl<'s> Reader<'_, 's> {
             .help("names do not begin with a digit; true, false and +infinity are values")
         } else if text.starts_with("__") {
             Problem::new(
-                Code::Name,
+                DiagnosticCode::Name,
                 form.span,
                 format!("`{text}` is reserved"),
                 "names may not begin with __",
@@ -260,7 +270,7 @@ impl<'s> Reader<'_, 's> {
             .help(format!("call it {}", text.trim_start_matches('_')))
         } else if builtin(text).is_some_and(|builtin| builtin.ccp) {
             Problem::new(
-                Code::Name,
+                DiagnosticCode::Name,
                 form.span,
                 format!("`{text}` is built in"),
                 "cannot be declared",
@@ -274,7 +284,7 @@ impl<'s> Reader<'_, 's> {
 
     /// Refuses a duplicate name. A report variable and another one may share a name, as only the
     /// former is used with `Report.`
-    fn refuse_twice(&mut self, span: Span, report: bool) -> Checked<()> {
+    fn refuse_twice(&mut self, span: Span, report: bool) -> CheckResult<()> {
         let text = self.text(span);
         let variable = self
             .declared
@@ -291,7 +301,7 @@ impl<'s> Reader<'_, 's> {
             return Ok(());
         };
         let problem = Problem::new(
-            Code::Name,
+            DiagnosticCode::Name,
             span,
             format!("`{text}` is declared twice"),
             "again here",
@@ -305,10 +315,11 @@ impl<'s> Reader<'_, 's> {
     /// declared nevertheless, so that its uses cause no further errors.
     fn initial(&mut self, form: Form) -> Literal {
         let text = self.forms.text(form);
-        let problem = match literal::parse(text).filter(|_| form.kind == Kind::Word) {
+        let problem = match literal::parse(text).filter(|_| form.kind == TokenKind::Word) {
             Some(Ok(value)) => return value,
             Some(Err(why)) => {
-                Problem::new(Code::Value, form.span, why.what, "in this number").help(why.fix)
+                Problem::new(DiagnosticCode::Value, form.span, why.what, "in this number")
+                    .help(why.fix)
             }
             None => {
                 if let Some((_, value)) = self
@@ -318,7 +329,7 @@ impl<'s> Reader<'_, 's> {
                 {
                     return *value;
                 }
-                Problem::new(Code::Value, form.span, "not an initial value", "expected a literal").help(
+                Problem::new(DiagnosticCode::Value, form.span, "not an initial value", "expected a literal").help(
                     "a variable starts from a number, true, false, +infinity or a (const …) declared before it; \
                      set anything else with (:= …) in a (when …)",
                 )

@@ -30,7 +30,7 @@ impl Span {
 /// Kind of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Code {
+pub enum DiagnosticCode {
     /// The text is not a program.
     Syntax,
     /// A name is not declared.
@@ -59,42 +59,42 @@ pub enum Code {
     NamedAsSignal,
 }
 
-impl Code {
+impl DiagnosticCode {
     /// Returns true for warnings, with which a program still compiles.
     pub fn is_warning(self) -> bool {
         match self {
-            Code::Syntax
-            | Code::UnknownName
-            | Code::Name
-            | Code::Type
-            | Code::ReadOnly
-            | Code::Value
-            | Code::Limit => false,
-            Code::Unreachable
-            | Code::NeverReports
-            | Code::Infinite
-            | Code::RepeatedSample
-            | Code::Unit
-            | Code::NamedAsSignal => true,
+            DiagnosticCode::Syntax
+            | DiagnosticCode::UnknownName
+            | DiagnosticCode::Name
+            | DiagnosticCode::Type
+            | DiagnosticCode::ReadOnly
+            | DiagnosticCode::Value
+            | DiagnosticCode::Limit => false,
+            DiagnosticCode::Unreachable
+            | DiagnosticCode::NeverReports
+            | DiagnosticCode::Infinite
+            | DiagnosticCode::RepeatedSample
+            | DiagnosticCode::Unit
+            | DiagnosticCode::NamedAsSignal => true,
         }
     }
 
     /// Name in JSON and after the message: `lang::unit`.
     pub fn as_str(self) -> &'static str {
         match self {
-            Code::Syntax => "lang::syntax",
-            Code::UnknownName => "lang::unknown_name",
-            Code::Name => "lang::name",
-            Code::Type => "lang::type",
-            Code::ReadOnly => "lang::read_only",
-            Code::Value => "lang::value",
-            Code::Limit => "lang::limit",
-            Code::Unreachable => "lang::unreachable",
-            Code::NeverReports => "lang::never_reports",
-            Code::Infinite => "lang::infinite",
-            Code::RepeatedSample => "lang::repeated_sample",
-            Code::Unit => "lang::unit",
-            Code::NamedAsSignal => "lang::named_as_signal",
+            DiagnosticCode::Syntax => "lang::syntax",
+            DiagnosticCode::UnknownName => "lang::unknown_name",
+            DiagnosticCode::Name => "lang::name",
+            DiagnosticCode::Type => "lang::type",
+            DiagnosticCode::ReadOnly => "lang::read_only",
+            DiagnosticCode::Value => "lang::value",
+            DiagnosticCode::Limit => "lang::limit",
+            DiagnosticCode::Unreachable => "lang::unreachable",
+            DiagnosticCode::NeverReports => "lang::never_reports",
+            DiagnosticCode::Infinite => "lang::infinite",
+            DiagnosticCode::RepeatedSample => "lang::repeated_sample",
+            DiagnosticCode::Unit => "lang::unit",
+            DiagnosticCode::NamedAsSignal => "lang::named_as_signal",
         }
     }
 }
@@ -102,7 +102,7 @@ impl Code {
 /// Error or warning about a program.
 #[derive(Clone, Debug)]
 pub struct Problem {
-    code: Code,
+    code: DiagnosticCode,
     span: Span,
     message: String,
     label: String,
@@ -114,7 +114,7 @@ pub struct Problem {
 
 impl Problem {
     pub(crate) fn new(
-        code: Code,
+        code: DiagnosticCode,
         span: Span,
         message: impl Into<String>,
         label: impl Into<String>,
@@ -142,7 +142,7 @@ impl Problem {
     }
 
     /// Kind of the problem.
-    pub fn code(&self) -> Code {
+    pub fn code(&self) -> DiagnosticCode {
         self.code
     }
 
@@ -204,7 +204,7 @@ impl std::error::Error for Problem {}
 
 /// Proof that a problem was reported, required to abandon a part of the program.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Noted(());
+pub(crate) struct ReportedError(());
 
 /// Collects problems during compilation.
 #[derive(Default)]
@@ -212,16 +212,16 @@ pub(crate) struct Problems(Vec<Problem>);
 
 impl Problems {
     #[cold]
-    pub fn push(&mut self, problem: Problem) -> Noted {
+    pub fn push(&mut self, problem: Problem) -> ReportedError {
         if self.0.len() < MAX_PROBLEMS {
             self.0.push(problem);
         }
-        Noted(())
+        ReportedError(())
     }
 
     /// Returns the proof if the maximum is reached and checking further is pointless.
-    pub fn full(&self) -> Option<Noted> {
-        (self.0.len() >= MAX_PROBLEMS).then_some(Noted(()))
+    pub fn full(&self) -> Option<ReportedError> {
+        (self.0.len() >= MAX_PROBLEMS).then_some(ReportedError(()))
     }
 
     pub fn is_empty(&self) -> bool {

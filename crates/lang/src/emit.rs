@@ -9,7 +9,7 @@ use ccplane_datapath::{Clause, Instr, Op, reg};
 use crate::tree::{Expr, Id, Stmt, Tree};
 
 /// Bytecode of a program, not yet checked.
-pub(crate) struct Code {
+pub(crate) struct EmittedCode {
     pub instrs: Vec<Instr>,
     pub clauses: Vec<Clause>,
     /// Maximum number of instructions that the clauses can execute in one run.
@@ -26,12 +26,12 @@ pub(crate) struct TooDeep {
     pub clause: usize,
 }
 
-type Emitted<T> = Result<T, OutOfTemps>;
+type EmitResult<T> = Result<T, OutOfTemps>;
 
 /// All temporaries, as bits from [`reg::TEMPS`].
 const ALL_FREE: u32 = (1 << (reg::TEMPS_END - reg::TEMPS)) - 1;
 
-pub(crate) fn emit(tree: &Tree) -> Result<Code, TooDeep> {
+pub(crate) fn emit(tree: &Tree) -> Result<EmittedCode, TooDeep> {
     let mut emitter = Emitter {
         tree,
         instrs: Vec::with_capacity(tree.nodes.len()),
@@ -59,7 +59,7 @@ pub(crate) fn emit(tree: &Tree) -> Result<Code, TooDeep> {
             body_end: place(body_end),
         });
     }
-    Ok(Code {
+    Ok(EmittedCode {
         instrs: emitter.instrs,
         clauses,
         worst: worst.total(),
@@ -126,7 +126,7 @@ struct Emitter<'t> {
 }
 
 impl Emitter<'_> {
-    fn take(&mut self) -> Emitted<u8> {
+    fn take(&mut self) -> EmitResult<u8> {
         let n = self.free.trailing_zeros();
         if n >= u32::from(reg::TEMPS_END - reg::TEMPS) {
             return Err(OutOfTemps);
@@ -172,7 +172,7 @@ impl Emitter<'_> {
     }
 
     /// Emits a guard; returns its flag register.
-    fn guard(&mut self, guard: Id) -> Emitted<u8> {
+    fn guard(&mut self, guard: Id) -> EmitResult<u8> {
         self.in_guard = true;
         let value = self.operand(guard)?;
         self.in_guard = false;
@@ -189,7 +189,7 @@ impl Emitter<'_> {
 
     /// Emits statements; returns the maximum number of instructions that they execute, and whether
     /// they can fall through.
-    fn body(&mut self, start: u32, end: u32) -> Emitted<(usize, bool)> {
+    fn body(&mut self, start: u32, end: u32) -> EmitResult<(usize, bool)> {
         let (mut worst, mut may_continue) = (0, false);
         let mut at = start;
         while at < end {
@@ -227,7 +227,7 @@ impl Emitter<'_> {
         then: u32,
         then_end: u32,
         else_end: u32,
-    ) -> Emitted<(usize, bool)> {
+    ) -> EmitResult<(usize, bool)> {
         let before = self.instrs.len();
         let cond = match self.tree.constant(cond) {
             Some(0) => return self.body(then_end, else_end),
@@ -294,7 +294,7 @@ impl Emitter<'_> {
         }
     }
 
-    fn operand(&mut self, id: Id) -> Emitted<Operand> {
+    fn operand(&mut self, id: Id) -> EmitResult<Operand> {
         match self.ready(id) {
             Some(ready) => Ok(ready),
             None => self.in_temp(id).map(Operand::Reg),
@@ -302,7 +302,7 @@ impl Emitter<'_> {
     }
 
     /// Emits an operand into a register, even if it is constant.
-    fn register(&mut self, id: Id) -> Emitted<u8> {
+    fn register(&mut self, id: Id) -> EmitResult<u8> {
         match self.operand(id)? {
             Operand::Reg(reg) => Ok(reg),
             Operand::Imm(_) => self.in_temp(id),
@@ -311,7 +311,7 @@ impl Emitter<'_> {
 
     /// Emits a value into a temporary, which is taken after the operands were computed and may be
     /// one of theirs.
-    fn in_temp(&mut self, id: Id) -> Emitted<u8> {
+    fn in_temp(&mut self, id: Id) -> EmitResult<u8> {
         match self.tree.node(id).expr {
             Expr::Choose(cond, a, b) => self.choose(cond, a, b),
             Expr::Binary(op, a, b) => {
@@ -338,7 +338,7 @@ impl Emitter<'_> {
     }
 
     /// Emits two operands, the one that needs more temporaries first.
-    fn both(&mut self, a: Id, b: Id) -> Emitted<(Operand, Operand)> {
+    fn both(&mut self, a: Id, b: Id) -> EmitResult<(Operand, Operand)> {
         if self.tree.node(b).needs > self.tree.node(a).needs {
             let b = self.operand(b)?;
             Ok((self.operand(a)?, b))
@@ -349,7 +349,7 @@ impl Emitter<'_> {
     }
 
     /// Emits a value; only the last instruction writes `dst`, so that the value may read it.
-    fn value_into(&mut self, id: Id, dst: u8) -> Emitted<()> {
+    fn value_into(&mut self, id: Id, dst: u8) -> EmitResult<()> {
         match self.tree.node(id).expr {
             Expr::Num(_) | Expr::Bool(_) | Expr::Reg(_) | Expr::Ratio(_) => {
                 if let Some(value) = self.ready(id)
@@ -389,7 +389,7 @@ impl Emitter<'_> {
     }
 
     /// Moves a constant to a temporary, for an instruction without an immediate operand.
-    fn materialise(&mut self, operand: Operand) -> Emitted<u8> {
+    fn materialise(&mut self, operand: Operand) -> EmitResult<u8> {
         match operand {
             Operand::Reg(reg) => Ok(reg),
             Operand::Imm(_) => {
@@ -407,7 +407,7 @@ impl Emitter<'_> {
         }
     }
 
-    fn binary(&mut self, op: Op, dst: u8, a: Operand, b: Operand) -> Emitted<()> {
+    fn binary(&mut self, op: Op, dst: u8, a: Operand, b: Operand) -> EmitResult<()> {
         if self.in_guard && self.wait(op, dst, a, b)? {
             return Ok(());
         }
@@ -433,7 +433,7 @@ impl Emitter<'_> {
 
     /// Emits a guard that compares `Micros` as a wait, which gives the engine the time at which it
     /// becomes true.
-    fn wait(&mut self, op: Op, dst: u8, a: Operand, b: Operand) -> Emitted<bool> {
+    fn wait(&mut self, op: Op, dst: u8, a: Operand, b: Operand) -> EmitResult<bool> {
         let (op, limit) = match op {
             _ if a.is(reg::MICROS) => (op, b),
             _ if b.is(reg::MICROS) => (mirrored(op).unwrap_or(op), a),
@@ -461,7 +461,7 @@ impl Emitter<'_> {
     }
 
     /// Sets `dst` to `value` if `cond` is true (or false, for `NotIf`); otherwise it is unchanged.
-    fn keep(&mut self, op: Op, cond: Id, value: Id, dst: u8) -> Emitted<()> {
+    fn keep(&mut self, op: Op, cond: Id, value: Id, dst: u8) -> EmitResult<()> {
         if let Some(cond) = self.tree.constant(cond) {
             if (cond != 0) == (op == Op::If) {
                 self.value_into(value, dst)?;
@@ -477,7 +477,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    fn choose_into(&mut self, cond: Id, a: Id, b: Id, dst: u8) -> Emitted<()> {
+    fn choose_into(&mut self, cond: Id, a: Id, b: Id, dst: u8) -> EmitResult<()> {
         if self.ready(b).is_some_and(|b| b.is(dst)) {
             return self.keep(Op::If, cond, a, dst);
         }
@@ -495,7 +495,7 @@ impl Emitter<'_> {
     }
 
     /// Emits `(if cond a b)` into a temporary: b, replaced by a if the condition is true.
-    fn choose(&mut self, cond: Id, a: Id, b: Id) -> Emitted<u8> {
+    fn choose(&mut self, cond: Id, a: Id, b: Id) -> EmitResult<u8> {
         let needs = |id| self.tree.node(id).needs;
         let first = needs(b) >= needs(cond).max(needs(a));
         let early = if first { Some(self.in_temp(b)?) } else { None };

@@ -42,8 +42,8 @@ mod warn;
 
 use ccplane_datapath::{MAX_CLAUSES, MAX_INSTRS, MAX_VARS, reg};
 
-pub use algorithm::{BadValue, Counted, CountedClause, TextAlgorithm, TextParameter};
-pub use diagnostics::{Code, Diagnostics, Problem, Span};
+pub use algorithm::{BadValue, CountedClause, CountingText, TextAlgorithm, TextParameter};
+pub use diagnostics::{DiagnosticCode, Diagnostics, Problem, Span};
 pub use print::{Bytecode, TreeView};
 pub use program::{Cost, Program};
 pub use tree::Type;
@@ -53,7 +53,7 @@ use reader::Forms;
 
 /// Maximum size of a program in a datapath.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ProgramLimits {
     /// Maximum instructions.
     pub max_instrs: usize,
     /// Maximum clauses.
@@ -62,10 +62,10 @@ pub struct Limits {
     pub max_vars: usize,
 }
 
-impl Default for Limits {
+impl Default for ProgramLimits {
     /// The limits of ccplane's own datapaths.
-    fn default() -> Limits {
-        Limits {
+    fn default() -> ProgramLimits {
+        ProgramLimits {
             max_instrs: MAX_INSTRS,
             max_clauses: MAX_CLAUSES,
             max_vars: MAX_VARS,
@@ -74,9 +74,9 @@ impl Default for Limits {
 }
 
 /// Compiles a program, or returns all its errors.
-pub fn compile(source: &str, limits: &Limits) -> Result<Program, Diagnostics> {
+pub fn compile(source: &str, limits: &ProgramLimits) -> Result<Program, Diagnostics> {
     let mut problems = Problems::default();
-    let limits = Limits {
+    let limits = ProgramLimits {
         max_vars: limits.max_vars.min(usize::from(u8::MAX - reg::VARS)),
         ..*limits
     };

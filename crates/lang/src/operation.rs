@@ -2,8 +2,8 @@
 
 use ccplane_datapath::{MAX_INSTRS, Op};
 
-use crate::check::{Checked, Checker, not_whole};
-use crate::diagnostics::{Code, Noted, Problem, Span};
+use crate::check::{CheckResult, Checker, not_whole};
+use crate::diagnostics::{DiagnosticCode, Problem, ReportedError, Span};
 use crate::fold::{self, Fold};
 use crate::literal::Literal;
 use crate::reader::{Children, Form};
@@ -11,7 +11,7 @@ use crate::tree::{Expr, Id, Type};
 
 /// Types and number of the operands of an operator.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum OperandShape {
     /// Two or more numbers to a number.
     Chain(Op),
     /// Two numbers to a number.
@@ -28,28 +28,28 @@ pub(crate) enum Shape {
     Ewma,
 }
 
-pub(crate) fn operator(name: &str) -> Option<Shape> {
+pub(crate) fn operator(name: &str) -> Option<OperandShape> {
     Some(match name {
-        "+" | "add" => Shape::Chain(Op::Add),
-        "*" | "mul" => Shape::Chain(Op::Mul),
-        "max" => Shape::Chain(Op::Max),
-        "min" => Shape::Chain(Op::Min),
-        "-" | "sub" => Shape::Pair(Op::Sub),
-        "/" | "div" => Shape::Pair(Op::Div),
-        "diff" => Shape::Pair(Op::Diff),
-        "wrapped_max" => Shape::Pair(Op::MaxWrap),
-        ">" | "gt" => Shape::Compare(Op::Gt),
-        "<" | "lt" => Shape::Compare(Op::Lt),
-        ">=" => Shape::Compare(Op::Ge),
-        "<=" => Shape::Compare(Op::Le),
-        "==" | "eq" => Shape::Same(Op::Eq),
-        "!=" => Shape::Same(Op::Ne),
-        "&&" | "and" => Shape::Logic(Op::And),
-        "||" | "or" => Shape::Logic(Op::Or),
-        "!" => Shape::Not,
-        "if" => Shape::If,
-        "!if" => Shape::NotIf,
-        "ewma" => Shape::Ewma,
+        "+" | "add" => OperandShape::Chain(Op::Add),
+        "*" | "mul" => OperandShape::Chain(Op::Mul),
+        "max" => OperandShape::Chain(Op::Max),
+        "min" => OperandShape::Chain(Op::Min),
+        "-" | "sub" => OperandShape::Pair(Op::Sub),
+        "/" | "div" => OperandShape::Pair(Op::Div),
+        "diff" => OperandShape::Pair(Op::Diff),
+        "wrapped_max" => OperandShape::Pair(Op::MaxWrap),
+        ">" | "gt" => OperandShape::Compare(Op::Gt),
+        "<" | "lt" => OperandShape::Compare(Op::Lt),
+        ">=" => OperandShape::Compare(Op::Ge),
+        "<=" => OperandShape::Compare(Op::Le),
+        "==" | "eq" => OperandShape::Same(Op::Eq),
+        "!=" => OperandShape::Same(Op::Ne),
+        "&&" | "and" => OperandShape::Logic(Op::And),
+        "||" | "or" => OperandShape::Logic(Op::Or),
+        "!" => OperandShape::Not,
+        "if" => OperandShape::If,
+        "!if" => OperandShape::NotIf,
+        "ewma" => OperandShape::Ewma,
         _ => return None,
     })
 }
@@ -59,11 +59,11 @@ pub(crate) const HEADS: &str = "+ add * mul max min - sub / div diff wrapped_max
                                 !if ewma := bind report fallthrough reset do when";
 
 impl Checker<'_, '_> {
-    pub fn operation(&mut self, index: u32, form: Form) -> Checked<Id> {
+    pub fn operation(&mut self, index: u32, form: Form) -> CheckResult<Id> {
         let mut parts = self.forms.children(index);
         let Some(head) = parts.next() else {
             return Err(self.note(Problem::new(
-                Code::Syntax,
+                DiagnosticCode::Syntax,
                 form.span,
                 "`()` is no value",
                 "expected an operator",
@@ -74,14 +74,14 @@ impl Checker<'_, '_> {
         let Some(shape) = operator(name) else {
             let problem = match name {
                 ":=" | "bind" => Problem::new(
-                    Code::Syntax,
+                    DiagnosticCode::Syntax,
                     form.span,
                     "a bind is a statement, it has no value",
                     "expected a value",
                 )
                 .help("make it a statement of its own before this one"),
                 "report" | "fallthrough" | "reset" | "do" => Problem::new(
-                    Code::Syntax,
+                    DiagnosticCode::Syntax,
                     form.span,
                     format!("({name}) is a statement, it has no value"),
                     "expected a value",
@@ -92,18 +92,20 @@ impl Checker<'_, '_> {
             return Err(self.note(problem));
         };
         match shape {
-            Shape::Chain(op) => self.chain(form, name, parts, op, Type::Num),
-            Shape::Logic(op) => self.chain(form, name, parts, op, Type::Bool),
-            Shape::Pair(op) | Shape::Compare(op) | Shape::Same(op) => {
+            OperandShape::Chain(op) => self.chain(form, name, parts, op, Type::Num),
+            OperandShape::Logic(op) => self.chain(form, name, parts, op, Type::Bool),
+            OperandShape::Pair(op) | OperandShape::Compare(op) | OperandShape::Same(op) => {
                 self.pair(form, name, parts, shape, op)
             }
-            Shape::Not => {
+            OperandShape::Not => {
                 let [operand] = self.operands(form, name, parts)?;
                 let operand = self.condition(operand)?;
                 Ok(self.tree.not(operand))
             }
-            Shape::If | Shape::NotIf => self.choose(form, name, parts, shape == Shape::NotIf),
-            Shape::Ewma => Err(self.note(needs_variable(
+            OperandShape::If | OperandShape::NotIf => {
+                self.choose(form, name, parts, shape == OperandShape::NotIf)
+            }
+            OperandShape::Ewma => Err(self.note(needs_variable(
                 form.span,
                 name,
                 "(:= x (ewma 0.875 sample))",
@@ -117,7 +119,7 @@ impl Checker<'_, '_> {
         form: Form,
         name: &str,
         mut parts: Children<'_>,
-    ) -> Checked<[u32; N]> {
+    ) -> CheckResult<[u32; N]> {
         let found = parts.clone().count();
         if found != N {
             return Err(self.wrong_count(form, name, N, found));
@@ -126,7 +128,13 @@ impl Checker<'_, '_> {
     }
 
     #[cold]
-    fn wrong_count(&mut self, form: Form, name: &str, wanted: usize, found: usize) -> Noted {
+    fn wrong_count(
+        &mut self,
+        form: Form,
+        name: &str,
+        wanted: usize,
+        found: usize,
+    ) -> ReportedError {
         let plural = if wanted == 1 { "" } else { "s" };
         let what = format!("`{name}` takes {wanted} operand{plural}, not {found}");
         let label = if found < wanted {
@@ -140,7 +148,7 @@ impl Checker<'_, '_> {
             (_, "-" | "/") if found > wanted => format!("write ({name} ({name} a b) c)"),
             _ => format!("write ({name} a b)"),
         };
-        self.note(Problem::new(Code::Syntax, form.span, what, label).help(help))
+        self.note(Problem::new(DiagnosticCode::Syntax, form.span, what, label).help(help))
     }
 
     /// Checks `+ * max min && ||` with two or more operands.
@@ -151,10 +159,10 @@ impl Checker<'_, '_> {
         parts: Children<'_>,
         op: Op,
         ty: Type,
-    ) -> Checked<Id> {
+    ) -> CheckResult<Id> {
         if parts.clone().nth(1).is_none() {
             let what = format!("`{name}` takes at least two operands");
-            let problem = Problem::new(Code::Syntax, form.span, what, "too few operands");
+            let problem = Problem::new(DiagnosticCode::Syntax, form.span, what, "too few operands");
             return Err(self.note(problem.help(format!("write ({name} a b)"))));
         }
         let mut fold = Fold::new(op);
@@ -201,14 +209,26 @@ impl Checker<'_, '_> {
     }
 
     /// Adds an operand to a chain.
-    fn link(&mut self, form: Form, op: Op, ty: Type, rest: Option<Id>, operand: Id) -> Checked<Id> {
+    fn link(
+        &mut self,
+        form: Form,
+        op: Op,
+        ty: Type,
+        rest: Option<Id>,
+        operand: Id,
+    ) -> CheckResult<Id> {
         let Some(left) = rest else { return Ok(operand) };
         let chained = self.tree.add(Expr::Binary(op, left, operand), ty);
         // Refused here rather than by the length of the program, as all later passes recurse into
         // such a value.
         if self.tree.node(chained).height as usize > MAX_INSTRS {
             let what = format!("a value of more than {MAX_INSTRS} operations");
-            return Err(self.note(Problem::new(Code::Limit, form.span, what, "too long")));
+            return Err(self.note(Problem::new(
+                DiagnosticCode::Limit,
+                form.span,
+                what,
+                "too long",
+            )));
         }
         Ok(chained)
     }
@@ -229,10 +249,10 @@ impl Checker<'_, '_> {
     }
 
     #[cold]
-    fn overflow(&mut self, span: Span, why: fold::NoValue) -> Noted {
+    fn overflow(&mut self, span: Span, why: fold::NoValue) -> ReportedError {
         self.note(
             Problem::new(
-                Code::Value,
+                DiagnosticCode::Value,
                 span,
                 why.what,
                 "this is known before the program runs",
@@ -247,14 +267,14 @@ impl Checker<'_, '_> {
         form: Form,
         name: &str,
         parts: Children<'_>,
-        shape: Shape,
+        shape: OperandShape,
         op: Op,
-    ) -> Checked<Id> {
+    ) -> CheckResult<Id> {
         let [left_at, right_at] = self.operands(form, name, parts)?;
         let (left, right) = (self.value(left_at), self.value(right_at));
         let (mut left, mut right) = (left?, right?);
         let (left_form, right_form) = (self.forms.get(left_at), self.forms.get(right_at));
-        if let Shape::Same(_) = shape {
+        if let OperandShape::Same(_) = shape {
             let ty = self.tree.node(left).ty;
             right = self.expect(right, ty, right_form)?;
         } else {
@@ -269,7 +289,7 @@ impl Checker<'_, '_> {
         {
             return self.divide(op, (left, left_form.span), (right, right_form.span), form);
         }
-        let ty = if let Shape::Pair(_) = shape {
+        let ty = if let OperandShape::Pair(_) = shape {
             Type::Num
         } else {
             Type::Bool
@@ -290,7 +310,13 @@ impl Checker<'_, '_> {
     }
 
     /// Checks a pair with a ratio: allowed only as a divisor, or if both sides are constant.
-    fn divide(&mut self, op: Op, left: (Id, Span), right: (Id, Span), form: Form) -> Checked<Id> {
+    fn divide(
+        &mut self,
+        op: Op,
+        left: (Id, Span),
+        right: (Id, Span),
+        form: Form,
+    ) -> CheckResult<Id> {
         let fraction = |expr| match expr {
             Expr::Ratio(ratio) => Some((u128::from(ratio.num), u128::from(ratio.den))),
             Expr::Num(value) => Some((u128::from(value), 1)),
@@ -333,7 +359,7 @@ impl Checker<'_, '_> {
         name: &str,
         parts: Children<'_>,
         negated: bool,
-    ) -> Checked<Id> {
+    ) -> CheckResult<Id> {
         if parts.clone().count() == 2 {
             return Err(self.note(needs_variable(
                 form.span,
@@ -366,5 +392,5 @@ fn needs_variable(span: Span, name: &str, example: &str) -> Problem {
         "ewma" => format!("write {example} and then use x"),
         _ => format!("write {example}, or give it an else: ({name} condition value otherwise)"),
     };
-    Problem::new(Code::Syntax, span, what, "no variable here").help(help)
+    Problem::new(DiagnosticCode::Syntax, span, what, "no variable here").help(help)
 }

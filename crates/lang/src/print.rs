@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Formatter, Write};
 use ccplane_datapath::{Clause, INFINITY, Instr, Op, VarKind, reg};
 
 use crate::Program;
-use crate::tree::{BUILTINS, Expr, Id, Node, Ratio, Stmt, Symbol, Type};
+use crate::tree::{BUILTINS, Expr, Id, Ratio, Stmt, Symbol, TreeNode, Type};
 
 /// Typed tree, printed as source that compiles to the same bytecode: constants are folded, and
 /// units are gone.
@@ -71,7 +71,7 @@ impl Display for TreeView<'_> {
 }
 
 impl TreeView<'_> {
-    fn node(&self, id: Id) -> Node {
+    fn node(&self, id: Id) -> TreeNode {
         self.0.tree.node(id)
     }
 

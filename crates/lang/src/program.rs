@@ -3,10 +3,10 @@
 use ccplane_datapath as datapath;
 use ccplane_datapath::VarKind;
 
-use crate::Limits;
+use crate::ProgramLimits;
 use crate::check;
 use crate::def;
-use crate::diagnostics::{Code, Diagnostics, Problem, Problems, Span};
+use crate::diagnostics::{DiagnosticCode, Diagnostics, Problem, Problems, Span};
 use crate::emit::{self, TooDeep};
 use crate::print::{Bytecode, TreeView};
 use crate::reader::Forms;
@@ -37,7 +37,7 @@ pub struct Program {
 
 pub(crate) fn build(
     forms: &Forms<'_>,
-    limits: &Limits,
+    limits: &ProgramLimits,
     problems: &mut Problems,
 ) -> Option<Program> {
     let mut top = forms.top();
@@ -55,7 +55,7 @@ pub(crate) fn build(
             end: span.end.min(span.start + 1),
         };
         problems.push(
-            Problem::new(Code::Syntax, span, "a program begins with (def …)", "expected (def …)")
+            Problem::new(DiagnosticCode::Syntax, span, "a program begins with (def …)", "expected (def …)")
                 .help("declare its variables first, as (def (Report (volatile acked 0)) (interval 10ms)); (def) declares none"),
         );
         return None;
@@ -65,7 +65,7 @@ pub(crate) fn build(
         let span = forms.get(def).span;
         problems.push(
             Problem::new(
-                Code::Syntax,
+                DiagnosticCode::Syntax,
                 Span {
                     start: span.end,
                     end: span.end,
@@ -86,7 +86,7 @@ pub(crate) fn build(
         Err(TooDeep { clause }) => {
             problems.push(
                 Problem::new(
-                    Code::Limit,
+                    DiagnosticCode::Limit,
                     tree.clauses[clause].span,
                     "a statement is nested too deeply",
                     "in this clause",
@@ -109,7 +109,7 @@ pub(crate) fn build(
         Err(why) => {
             let whole = Span::new(0, 0);
             problems.push(Problem::new(
-                Code::Limit,
+                DiagnosticCode::Limit,
                 whole,
                 why.to_string(),
                 "the datapath refuses this program",
@@ -144,7 +144,12 @@ pub(crate) fn build(
 
 /// Returns false, and reports a problem at the first clause beyond the limit, if a program is too
 /// large.
-fn fits(limits: &Limits, code: &emit::Code, tree: &Tree, problems: &mut Problems) -> bool {
+fn fits(
+    limits: &ProgramLimits,
+    code: &emit::EmittedCode,
+    tree: &Tree,
+    problems: &mut Problems,
+) -> bool {
     let ends = |clause: &datapath::Clause| usize::from(clause.body_end);
     let (what, found, most, fitting) = if code.instrs.len() > limits.max_instrs {
         let fitting = code
@@ -174,7 +179,7 @@ fn fits(limits: &Limits, code: &emit::Code, tree: &Tree, problems: &mut Problems
         .map_or(Span::new(0, 0), |clause| clause.span);
     let what = format!("{found} {what}, but the datapath takes {most}");
     problems.push(
-        Problem::new(Code::Limit, span, what, "too many from here on").help(
+        Problem::new(DiagnosticCode::Limit, span, what, "too many from here on").help(
             "split the work between programs: the agent can change a flow's program at any time",
         ),
     );

@@ -5,7 +5,7 @@
 //! later passes may recurse. The reader is written by hand because the grammar is this small, and
 //! because a program compiles in about 2 µs this way.
 
-use crate::diagnostics::{Code, Problem, Problems, Span};
+use crate::diagnostics::{DiagnosticCode, Problem, Problems, Span};
 
 /// Maximum nesting depth. Published programs stay below 10, and no program within the instruction
 /// limit needs 256; without a limit a hostile text could exhaust the stack.
@@ -16,7 +16,7 @@ const MAX_DEPTH: usize = 256;
 pub(crate) const MAX_SOURCE: usize = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum TokenKind {
     /// `( … )`, followed by its children.
     List,
     /// Name, number or `+infinity`.
@@ -27,7 +27,7 @@ pub(crate) enum Kind {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Form {
-    pub kind: Kind,
+    pub kind: TokenKind,
     pub span: Span,
     /// Index of the form after this one and all its children.
     pub next: u32,
@@ -48,7 +48,7 @@ impl<'s> Forms<'s> {
         };
         if source.len() > MAX_SOURCE {
             problems.push(Problem::new(
-                Code::Limit,
+                DiagnosticCode::Limit,
                 Span::new(0, 0),
                 "the program is too long",
                 "at most 1 MiB of text",
@@ -68,19 +68,19 @@ impl<'s> Forms<'s> {
             let start = at;
             at += 1;
             let kind = match class {
-                Class::Space => continue,
-                Class::Comment => {
+                CharClass::Space => continue,
+                CharClass::Comment => {
                     while bytes.get(at).is_some_and(|&b| b != b'\n') {
                         at += 1;
                     }
                     continue;
                 }
-                Class::Open => {
+                CharClass::Open => {
                     if open.len() == MAX_DEPTH {
                         let what = format!("nested more than {MAX_DEPTH} deep");
                         problems.push(
                             Problem::new(
-                                Code::Limit,
+                                DiagnosticCode::Limit,
                                 Span::new(start, at),
                                 what,
                                 "one level too many",
@@ -90,25 +90,25 @@ impl<'s> Forms<'s> {
                         break;
                     }
                     open.push(self.list.len() as u32);
-                    Kind::List
+                    TokenKind::List
                 }
-                Class::Close => {
+                CharClass::Close => {
                     match open.pop() {
                         Some(list) => self.close(list, at),
                         None => self.surplus(Span::new(start, at), problems),
                     }
                     continue;
                 }
-                Class::Word => {
+                CharClass::Word => {
                     at = word_end(bytes, start);
-                    Kind::Word
+                    TokenKind::Word
                 }
-                Class::Sign => {
+                CharClass::Sign => {
                     let (end, kind) = sign_end(bytes, start);
                     at = end;
                     kind
                 }
-                Class::Other => {
+                CharClass::Other => {
                     let end = start
                         + self.source[start..]
                             .chars()
@@ -117,7 +117,7 @@ impl<'s> Forms<'s> {
                     at = end;
                     problems.push(
                         Problem::new(
-                            Code::Syntax,
+                            DiagnosticCode::Syntax,
                             Span::new(start, end),
                             "this character means nothing here",
                             "unexpected",
@@ -140,7 +140,7 @@ impl<'s> Forms<'s> {
     #[cold]
     fn surplus(&self, span: Span, problems: &mut Problems) {
         let problem = Problem::new(
-            Code::Syntax,
+            DiagnosticCode::Syntax,
             span,
             "a `)` without its `(`",
             "nothing is open here",
@@ -167,7 +167,7 @@ impl<'s> Forms<'s> {
             let missing = open.len();
             let what = format!("{missing} `)` missing at the end of the text");
             let mut problem = Problem::new(
-                Code::Syntax,
+                DiagnosticCode::Syntax,
                 Span::new(start, start + 1),
                 what,
                 "this `(` is not closed",
@@ -184,7 +184,7 @@ impl<'s> Forms<'s> {
     fn nested_clause(&self, list: u32) -> Option<Span> {
         let inside = list as usize + 2..self.list.len();
         let when = |&at: &usize| {
-            self.text(self.list[at]) == "when" && self.list[at - 1].kind == Kind::List
+            self.text(self.list[at]) == "when" && self.list[at - 1].kind == TokenKind::List
         };
         inside.into_iter().find(when).map(|at| Span {
             start: self.list[at - 1].span.start,
@@ -221,7 +221,7 @@ impl<'s> Forms<'s> {
     /// Forms inside a list.
     pub fn children(&self, list: u32) -> Children<'_> {
         let form = self.get(list);
-        let at = if form.kind == Kind::List {
+        let at = if form.kind == TokenKind::List {
             list + 1
         } else {
             form.next
@@ -256,7 +256,7 @@ impl Iterator for Children<'_> {
 }
 
 #[derive(Clone, Copy)]
-enum Class {
+enum CharClass {
     Space,
     Comment,
     Open,
@@ -266,19 +266,19 @@ enum Class {
     Other,
 }
 
-const CLASS: [Class; 256] = {
-    let mut table = [Class::Other; 256];
+const CLASS: [CharClass; 256] = {
+    let mut table = [CharClass::Other; 256];
     let mut byte = 0;
     while byte < 256 {
         table[byte] = match byte as u8 {
-            b' ' | b'\t' | b'\r' | b'\n' => Class::Space,
-            b'#' => Class::Comment,
-            b'(' => Class::Open,
-            b')' => Class::Close,
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'_' => Class::Word,
+            b' ' | b'\t' | b'\r' | b'\n' => CharClass::Space,
+            b'#' => CharClass::Comment,
+            b'(' => CharClass::Open,
+            b')' => CharClass::Close,
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'_' => CharClass::Word,
             b'+' | b'-' | b'*' | b'/' | b'<' | b'>' | b'=' | b'!' | b'&' | b'|' | b':' | b'%'
-            | b'^' | b'~' => Class::Sign,
-            _ => Class::Other,
+            | b'^' | b'~' => CharClass::Sign,
+            _ => CharClass::Other,
         };
         byte += 1;
     }
@@ -286,7 +286,7 @@ const CLASS: [Class; 256] = {
 };
 
 fn is_word(byte: Option<&u8>) -> bool {
-    byte.is_some_and(|&b| matches!(CLASS[usize::from(b)], Class::Word))
+    byte.is_some_and(|&b| matches!(CLASS[usize::from(b)], CharClass::Word))
 }
 
 /// End of a word; a number may continue as a ratio, `7/8`.
@@ -313,21 +313,21 @@ fn word_end(bytes: &[u8], start: usize) -> usize {
 }
 
 /// End of a sign. It ends where a name may begin: CCP reads `(+a b)` as `(+ a b)`.
-fn sign_end(bytes: &[u8], start: usize) -> (usize, Kind) {
+fn sign_end(bytes: &[u8], start: usize) -> (usize, TokenKind) {
     let rest = &bytes[start..];
     let longer = |text: &[u8]| rest.starts_with(text) && !is_word(rest.get(text.len()));
     if longer(b"+infinity") {
-        return (start + 9, Kind::Word);
+        return (start + 9, TokenKind::Word);
     }
     if longer(b"!if") {
-        return (start + 3, Kind::Sign);
+        return (start + 3, TokenKind::Sign);
     }
     let mut at = start + 1;
     while bytes
         .get(at)
-        .is_some_and(|&b| matches!(CLASS[usize::from(b)], Class::Sign))
+        .is_some_and(|&b| matches!(CLASS[usize::from(b)], CharClass::Sign))
     {
         at += 1;
     }
-    (at, Kind::Sign)
+    (at, TokenKind::Sign)
 }

@@ -2,9 +2,9 @@
 
 use ccplane_datapath::{Var, VarKind, reg};
 
-use crate::diagnostics::{Code, Problem, Span};
+use crate::diagnostics::{DiagnosticCode, Problem, Span};
 use crate::literal::{self, Literal};
-use crate::reader::{Forms, Kind};
+use crate::reader::{Forms, TokenKind};
 use crate::tree::{BUILTINS, Symbol, Type, builtin};
 
 #[derive(Clone, Copy)]
@@ -104,10 +104,10 @@ impl<'s> Scope<'s> {
         let mut opened = false;
         for (head, form) in forms.all() {
             let binds = opened && matches!(forms.text(form), ":=" | "bind");
-            opened = form.kind == Kind::List;
+            opened = form.kind == TokenKind::List;
             let Some(target) = forms
                 .at(head + 1)
-                .filter(|target| binds && target.kind == Kind::Word)
+                .filter(|target| binds && target.kind == TokenKind::Word)
             else {
                 continue;
             };
@@ -141,7 +141,7 @@ impl<'s> Scope<'s> {
             "more than the {} variables that the datapath takes",
             self.max_vars
         );
-        Problem::new(Code::Limit, name, what, "this one is too many")
+        Problem::new(DiagnosticCode::Limit, name, what, "this one is too many")
             .help("locals count too; use one name again where its old value is no longer needed")
     }
 

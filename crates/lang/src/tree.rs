@@ -82,7 +82,7 @@ pub(crate) enum Expr {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Node {
+pub(crate) struct TreeNode {
     pub expr: Expr,
     pub ty: Type,
     /// Number of temporaries that its evaluation needs.
@@ -132,7 +132,7 @@ pub(crate) struct Symbol {
 
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<TreeNode>,
     pub stmts: Vec<Stmt>,
     pub clauses: Vec<Clause>,
 }
@@ -141,7 +141,7 @@ impl Tree {
     pub fn add(&mut self, expr: Expr, ty: Type) -> Id {
         let id = Id(self.nodes.len() as u32);
         let (needs, height) = (self.needs(expr), self.height(expr));
-        self.nodes.push(Node {
+        self.nodes.push(TreeNode {
             expr,
             ty,
             needs,
@@ -194,7 +194,7 @@ impl Tree {
         }
     }
 
-    pub fn node(&self, id: Id) -> Node {
+    pub fn node(&self, id: Id) -> TreeNode {
         self.nodes[id.0 as usize]
     }
 

@@ -1,17 +1,17 @@
 //! Values: atoms, and the forms that may only be the right-hand side of `:=`.
 
-use crate::check::{Checked, Checker, not_whole, reserved, shorten};
-use crate::diagnostics::{Code, Problem, Span};
+use crate::check::{CheckResult, Checker, not_whole, reserved, shorten};
+use crate::diagnostics::{DiagnosticCode, Problem, Span};
 use crate::literal::{self, Literal};
-use crate::operation::{Shape, operator};
-use crate::reader::{Children, Form, Kind};
+use crate::operation::{OperandShape, operator};
+use crate::reader::{Children, Form, TokenKind};
 use crate::scope::Meaning;
 use crate::tree::{Expr, Id, Ratio, Type};
 
 impl Checker<'_, '_> {
     /// Checks the right-hand side of `:=`, where the forms that may keep the variable's value are
     /// allowed too.
-    pub fn bound(&mut self, index: u32) -> Checked<Id> {
+    pub fn bound(&mut self, index: u32) -> CheckResult<Id> {
         let form = self.forms.get(index);
         let mut parts = self.forms.children(index);
         let Some(head) = parts.next() else {
@@ -19,15 +19,20 @@ impl Checker<'_, '_> {
         };
         let shape = operator(self.forms.text(self.forms.get(head)));
         match (shape, parts.clone().count()) {
-            (Some(Shape::If), 2) => self.keep(form, parts, Expr::If),
-            (Some(Shape::NotIf), 2) => self.keep(form, parts, Expr::NotIf),
-            (Some(Shape::Ewma), _) => self.ewma(form, parts),
+            (Some(OperandShape::If), 2) => self.keep(form, parts, Expr::If),
+            (Some(OperandShape::NotIf), 2) => self.keep(form, parts, Expr::NotIf),
+            (Some(OperandShape::Ewma), _) => self.ewma(form, parts),
             _ => self.value(index),
         }
     }
 
     /// Checks `(if c v)` and `(!if c v)`.
-    fn keep(&mut self, form: Form, parts: Children<'_>, make: fn(Id, Id) -> Expr) -> Checked<Id> {
+    fn keep(
+        &mut self,
+        form: Form,
+        parts: Children<'_>,
+        make: fn(Id, Id) -> Expr,
+    ) -> CheckResult<Id> {
         let [cond, value] = self.operands(form, "if", parts)?;
         let span = self.forms.get(value).span;
         let (cond, value) = (self.condition(cond), self.value(value));
@@ -37,10 +42,10 @@ impl Checker<'_, '_> {
     }
 
     /// Checks `(ewma weight x)`: a weight of 7, as in CCP, is 7/10.
-    fn ewma(&mut self, form: Form, mut parts: Children<'_>) -> Checked<Id> {
+    fn ewma(&mut self, form: Form, mut parts: Children<'_>) -> CheckResult<Id> {
         let (Some(weight), Some(value), None) = (parts.next(), parts.next(), parts.next()) else {
             let problem = Problem::new(
-                Code::Syntax,
+                DiagnosticCode::Syntax,
                 form.span,
                 "not an (ewma …)",
                 "expected a weight and a value",
@@ -61,7 +66,7 @@ impl Checker<'_, '_> {
         match ratio {
             Some(ratio) if ratio.num <= ratio.den => Ok(self.tree.add(Expr::Ewma(ratio, value), Type::Num)),
             _ => Err(self.note(
-                Problem::new(Code::Value, weight_form.span, "a weight lies between 0 and 1", "more than 1").help(
+                Problem::new(DiagnosticCode::Value, weight_form.span, "a weight lies between 0 and 1", "more than 1").help(
                     "a whole weight is tenths of the old value, as in CCP: (ewma 7 x) keeps 7/10; otherwise write 0.875 or 7/8",
                 ),
             )),
@@ -73,7 +78,7 @@ impl Checker<'_, '_> {
         let text = self.forms.text(form);
         let literal = match literal::parse(text) {
             Some(literal) => literal.ok()?,
-            None if form.kind == Kind::Word => match self.scope.find(text)? {
+            None if form.kind == TokenKind::Word => match self.scope.find(text)? {
                 Meaning::Const(literal) => literal,
                 Meaning::Reg { .. } => return None,
             },
@@ -86,18 +91,18 @@ impl Checker<'_, '_> {
     }
 
     /// Checks a truth value.
-    pub fn condition(&mut self, index: u32) -> Checked<Id> {
+    pub fn condition(&mut self, index: u32) -> CheckResult<Id> {
         let id = self.value(index)?;
         self.expect(id, Type::Bool, self.forms.get(index))
     }
 
     /// Checks a number, which may be a ratio.
-    pub fn number(&mut self, index: u32) -> Checked<Id> {
+    pub fn number(&mut self, index: u32) -> CheckResult<Id> {
         let id = self.value(index)?;
         self.expect(id, Type::Num, self.forms.get(index))
     }
 
-    pub fn expect(&mut self, id: Id, wanted: Type, form: Form) -> Checked<Id> {
+    pub fn expect(&mut self, id: Id, wanted: Type, form: Form) -> CheckResult<Id> {
         let ty = self.tree.node(id).ty;
         if ty == wanted {
             return Ok(id);
@@ -110,7 +115,7 @@ impl Checker<'_, '_> {
         let what = format!("{} is needed here, this is {}", wanted.noun(), ty.noun());
         Err(self.note(
             Problem::new(
-                Code::Type,
+                DiagnosticCode::Type,
                 form.span,
                 what,
                 format!("expected {}", wanted.noun()),
@@ -120,7 +125,7 @@ impl Checker<'_, '_> {
     }
 
     /// Refuses a ratio where only whole numbers are allowed.
-    pub fn whole(&mut self, id: Id, span: Span) -> Checked<Id> {
+    pub fn whole(&mut self, id: Id, span: Span) -> CheckResult<Id> {
         if matches!(self.tree.node(id).expr, Expr::Ratio(_)) {
             return Err(self.note(not_whole(span)));
         }
@@ -128,11 +133,11 @@ impl Checker<'_, '_> {
     }
 
     /// Checks a value of either type; a number may be a ratio.
-    pub fn value(&mut self, index: u32) -> Checked<Id> {
+    pub fn value(&mut self, index: u32) -> CheckResult<Id> {
         let form = self.forms.get(index);
         match form.kind {
-            Kind::Word => self.word(form),
-            Kind::Sign => {
+            TokenKind::Word => self.word(form),
+            TokenKind::Sign => {
                 let text = self.forms.text(form);
                 let help = if text == "-" {
                     "there are no negative numbers; (diff a b) is a difference that stops at 0"
@@ -141,7 +146,7 @@ impl Checker<'_, '_> {
                 };
                 Err(self.note(
                     Problem::new(
-                        Code::Syntax,
+                        DiagnosticCode::Syntax,
                         form.span,
                         format!("`{text}` is an operator, not a value"),
                         "expected a value",
@@ -149,17 +154,18 @@ impl Checker<'_, '_> {
                     .help(help),
                 ))
             }
-            Kind::List => self.operation(index, form),
+            TokenKind::List => self.operation(index, form),
         }
     }
 
-    fn word(&mut self, form: Form) -> Checked<Id> {
+    fn word(&mut self, form: Form) -> CheckResult<Id> {
         let text = self.forms.text(form);
         match literal::parse(text) {
             Some(Ok(value)) => return Ok(self.literal(value)),
             Some(Err(why)) => {
                 return Err(self.note(
-                    Problem::new(Code::Value, form.span, why.what, "in this number").help(why.fix),
+                    Problem::new(DiagnosticCode::Value, form.span, why.what, "in this number")
+                        .help(why.fix),
                 ));
             }
             None => {}
@@ -180,7 +186,7 @@ impl Checker<'_, '_> {
                 };
                 Err(self.note(
                     Problem::new(
-                        Code::UnknownName,
+                        DiagnosticCode::UnknownName,
                         form.span,
                         format!("`{text}` is not declared"),
                         "unknown name",

@@ -12,27 +12,27 @@ mod unit;
 use ccplane_datapath::reg;
 
 use crate::def;
-use crate::diagnostics::{Code, Diagnostics, Problem, Problems, Span};
+use crate::diagnostics::{DiagnosticCode, Diagnostics, Problem, Problems, Span};
 use crate::program::Program;
 use crate::reader::Forms;
 use crate::scope::{Scope, nearest};
 use crate::tree::{BUILTINS, builtin};
-use crate::{Limits, tree::Tree};
+use crate::{ProgramLimits, tree::Tree};
 
 /// Returns all warnings, in source order.
 pub(crate) fn warnings(program: &Program) -> Option<Diagnostics> {
     let source = program.source();
     let mut none = Problems::default();
     let forms = Forms::read(source, &mut none);
-    let limits = Limits {
+    let limits = ProgramLimits {
         max_vars: usize::from(u8::MAX - reg::VARS),
-        ..Limits::default()
+        ..ProgramLimits::default()
     };
     let def = forms.top().next()?;
     let (mut scope, sticky) = def::read(&forms, def, &limits, &mut none);
     scope.find_locals(&forms);
     let mut problems = Problems::default();
-    let text = Text {
+    let text = CompiledText {
         forms: &forms,
         scope: &scope,
         tree: &program.tree,
@@ -47,7 +47,7 @@ pub(crate) fn warnings(program: &Program) -> Option<Diagnostics> {
 }
 
 /// Compiled program in the representations that the passes use.
-struct Text<'t, 's> {
+struct CompiledText<'t, 's> {
     forms: &'t Forms<'s>,
     scope: &'t Scope<'s>,
     tree: &'t Tree,
@@ -55,7 +55,7 @@ struct Text<'t, 's> {
     sticky: bool,
 }
 
-impl<'s> Text<'_, 's> {
+impl<'s> CompiledText<'_, 's> {
     fn text(&self, index: u32) -> &'s str {
         self.forms.text(self.forms.get(index))
     }
@@ -73,7 +73,7 @@ impl<'s> Text<'_, 's> {
 }
 
 /// Warns about a variable that looks like a signal, as in `(def (Flow.srtt 0))`.
-fn named_as_signals(text: &Text<'_, '_>, def: u32, problems: &mut Problems) {
+fn named_as_signals(text: &CompiledText<'_, '_>, def: u32, problems: &mut Problems) {
     for declaration in text.forms.children(def).skip(1) {
         let name = text
             .forms
@@ -100,7 +100,13 @@ fn named_as_signals(text: &Text<'_, '_>, def: u32, problems: &mut Problems) {
             },
         };
         problems.push(
-            Problem::new(Code::NamedAsSignal, text.span(name), what, "declared here").help(help),
+            Problem::new(
+                DiagnosticCode::NamedAsSignal,
+                text.span(name),
+                what,
+                "declared here",
+            )
+            .help(help),
         );
     }
 }

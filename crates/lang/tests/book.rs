@@ -1,6 +1,6 @@
 //! The examples of `docs/language.md` compile, and the erroneous ones give the documented error.
 
-use ccplane_lang::{Limits, compile};
+use ccplane_lang::{ProgramLimits, compile};
 
 const BOOK: &str = include_str!("../../../docs/language.md");
 
@@ -18,7 +18,8 @@ fn examples_compile() {
     let examples = blocks("ccp");
     assert!(examples.len() >= 6);
     for source in examples {
-        compile(source, &Limits::default()).unwrap_or_else(|why| panic!("{why:#}\n{source}"));
+        compile(source, &ProgramLimits::default())
+            .unwrap_or_else(|why| panic!("{why:#}\n{source}"));
     }
 }
 
@@ -27,7 +28,7 @@ fn the_error_shown_is_the_error_given() {
     let [source] = blocks("ccp-error")[..] else {
         panic!("one example of an error")
     };
-    let why = compile(source, &Limits::default())
+    let why = compile(source, &ProgramLimits::default())
         .expect_err("an error")
         .named("alg.ccp");
     let mut shown = String::new();
@@ -44,7 +45,7 @@ fn every_signal_is_listed_with_its_number() {
     for (number, name) in BOOK.lines().filter_map(row) {
         let program = compile(
             &format!("(def (x 0)) (when true (:= x {name}))"),
-            &Limits::default(),
+            &ProgramLimits::default(),
         );
         let program = program.unwrap_or_else(|why| panic!("{why}"));
         assert_eq!(program.code().instrs()[0].b, number, "{name}");

@@ -1,10 +1,10 @@
 //! Rendered diagnostics as the user sees them, without colours.
 
-use ccplane_lang::{Limits, compile};
+use ccplane_lang::{ProgramLimits, compile};
 use miette::{GraphicalReportHandler, GraphicalTheme};
 
 fn shown(source: &str) -> String {
-    let why = compile(source, &Limits::default())
+    let why = compile(source, &ProgramLimits::default())
         .expect_err("an error")
         .named("alg.ccp");
     let mut text = String::new();
@@ -54,7 +54,7 @@ fn too_many_instructions() {
 fn one_line_for_a_log() {
     let why = compile(
         "(def (x 0))\n(when true (:= x é))\n(when y (report))",
-        &Limits::default(),
+        &ProgramLimits::default(),
     )
     .expect_err("errors");
     let lines = why.to_string();
@@ -66,7 +66,7 @@ fn one_line_for_a_log() {
 fn columns_count_characters_and_lines_begin_at_one() {
     let why = compile(
         "(def (x 0)) # é é\n(when true # é\n  # é\n (:= x y))",
-        &Limits::default(),
+        &ProgramLimits::default(),
     )
     .expect_err("an error");
     let problem = &why.problems()[0];

@@ -3,7 +3,7 @@
 
 use crate::compiling::{compiled, ops, refused_for, same};
 use ccplane_datapath::{Op, Program as Bytecode, reg};
-use ccplane_lang::{Code, Limits, compile};
+use ccplane_lang::{DiagnosticCode, ProgramLimits, compile};
 
 #[test]
 fn names_that_ccp_lacks_may_be_declared_and_then_mean_the_variable() {
@@ -16,7 +16,7 @@ fn a_local_may_be_read_before_the_line_that_sets_it() {
     compiled("(def (Report (x 0))) (when true (:= Report.x last) (:= last Cwnd))");
     refused_for(
         "(def (Report (x 0))) (when true (:= Report.x last))",
-        Code::UnknownName,
+        DiagnosticCode::UnknownName,
         "declare it",
     );
 }
@@ -25,17 +25,17 @@ fn a_local_may_be_read_before_the_line_that_sets_it() {
 fn a_misspelt_target_is_an_error_not_a_new_variable() {
     refused_for(
         "(def (pulseState 0)) (when (== pulseState 0) (:= puleState 1))",
-        Code::UnknownName,
+        DiagnosticCode::UnknownName,
         "did you mean `pulseState`?",
     );
     refused_for(
         "(def) (when true (:= cwnd 10))",
-        Code::UnknownName,
+        DiagnosticCode::UnknownName,
         "did you mean `Cwnd`?",
     );
     refused_for(
         "(def (Report (acked 0))) (when true (:= Report.akced 1))",
-        Code::UnknownName,
+        DiagnosticCode::UnknownName,
         "did you mean `Report.acked`?",
     );
 }
@@ -116,12 +116,12 @@ fn weights_of_every_kind() {
 fn signals_cannot_be_set() {
     refused_for(
         "(def) (when true (:= Ack.now 1))",
-        Code::ReadOnly,
+        DiagnosticCode::ReadOnly,
         "cannot be set",
     );
     refused_for(
         "(def (const C 5)) (when true (:= C 1))",
-        Code::ReadOnly,
+        DiagnosticCode::ReadOnly,
         "cannot be set",
     );
 }
@@ -164,12 +164,12 @@ fn more_than_two_operands() {
     );
     refused_for(
         "(def (x 0)) (when true (:= x (- Cwnd Rate x)))",
-        Code::Syntax,
+        DiagnosticCode::Syntax,
         "2 operands, not 3",
     );
     refused_for(
         "(def (x 0)) (when true (:= x (+ Cwnd)))",
-        Code::Syntax,
+        DiagnosticCode::Syntax,
         "at least two",
     );
 }
@@ -242,22 +242,22 @@ fn decimals_are_ratios() {
     );
     refused_for(
         "(def) (when true (:= Cwnd 1.5))",
-        Code::Value,
+        DiagnosticCode::Value,
         "not a whole number",
     );
     refused_for(
         "(def) (when true (:= Cwnd (+ Cwnd 1.5)))",
-        Code::Value,
+        DiagnosticCode::Value,
         "not a whole number",
     );
     refused_for(
         "(def (x 1.5)) (when true (report))",
-        Code::Value,
+        DiagnosticCode::Value,
         "not a whole number",
     );
     refused_for(
         "(def) (when true (:= Cwnd (* Cwnd 0.12345678901)))",
-        Code::Value,
+        DiagnosticCode::Value,
         "too many digits",
     );
 }
@@ -278,22 +278,22 @@ fn units_make_numbers_whole() {
     assert_eq!(value("150kB"), 150_000);
     refused_for(
         "(def (x 100ns)) (when true (report))",
-        Code::Value,
+        DiagnosticCode::Value,
         "whole microseconds",
     );
     refused_for(
         "(def (x 12mbps)) (when true (report))",
-        Code::Value,
+        DiagnosticCode::Value,
         "bits per second to most",
     );
     refused_for(
         "(def (x 2m)) (when true (report))",
-        Code::Value,
+        DiagnosticCode::Value,
         "ambiguous",
     );
     refused_for(
         "(def (x 2parsec)) (when true (report))",
-        Code::Value,
+        DiagnosticCode::Value,
         "unit",
     );
 }
@@ -306,17 +306,17 @@ fn constants_are_computed_and_named() {
     );
     refused_for(
         "(def (x 0)) (when true (:= x (- 1 2)))",
-        Code::Value,
+        DiagnosticCode::Value,
         "below zero",
     );
     refused_for(
         "(def (x 0)) (when true (:= x (/ x 0)))",
-        Code::Value,
+        DiagnosticCode::Value,
         "division by zero",
     );
     refused_for(
         "(def (x 0)) (when true (:= x (+ 18446744073709551615 1)))",
-        Code::Value,
+        DiagnosticCode::Value,
         "64 bits",
     );
     same(
@@ -327,10 +327,10 @@ fn constants_are_computed_and_named() {
 
 #[test]
 fn limits_of_the_datapath_are_named() {
-    let limits = Limits {
+    let limits = ProgramLimits {
         max_vars: 2,
         max_clauses: 1,
-        ..Limits::default()
+        ..ProgramLimits::default()
     };
     let fails = |source: &str| compile(source, &limits).expect_err("too large").to_string();
     assert!(fails("(def (a 0) (b 0) (c 0)) (when true (report))").contains("2 variables"));

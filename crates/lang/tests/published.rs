@@ -1,10 +1,10 @@
 //! Programs of the same form as the published CCP algorithms, written anew: each compiles to the
 //! expected code.
 
-use ccplane_lang::{Limits, Program, compile};
+use ccplane_lang::{Program, ProgramLimits, compile};
 
 fn compiled(source: &str) -> Program {
-    compile(source, &Limits::default()).unwrap_or_else(|why| panic!("{why}"))
+    compile(source, &ProgramLimits::default()).unwrap_or_else(|why| panic!("{why}"))
 }
 
 macro_rules! published {

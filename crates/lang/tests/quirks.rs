@@ -3,7 +3,7 @@
 
 use crate::compiling::{compiled, ops, refused_for, same};
 use ccplane_datapath::{INFINITY, Op, VarKind, reg};
-use ccplane_lang::Code;
+use ccplane_lang::DiagnosticCode;
 
 #[test]
 fn a_comment_before_the_definitions_is_read() {
@@ -35,10 +35,10 @@ fn no_definitions_at_all() {
     compiled("(def) (when true (report))");
     refused_for(
         "(when true (report))",
-        Code::Syntax,
+        DiagnosticCode::Syntax,
         "a program begins with (def …)",
     );
-    refused_for("", Code::Syntax, "a program begins with (def …)");
+    refused_for("", DiagnosticCode::Syntax, "a program begins with (def …)");
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn volatile_variables_keep_their_initial_values() {
 fn one_report_block() {
     refused_for(
         "(def (Report (a 0)) (Report (b 0))) (when true (report))",
-        Code::Syntax,
+        DiagnosticCode::Syntax,
         "more than one (Report …) block",
     );
 }
@@ -92,7 +92,7 @@ fn one_report_block() {
 fn a_name_as_initial_value_is_an_error() {
     refused_for(
         "(def (a 0) (b a)) (when true (report))",
-        Code::Value,
+        DiagnosticCode::Value,
         "not an initial value",
     );
 }
@@ -101,7 +101,7 @@ fn a_name_as_initial_value_is_an_error() {
 fn a_negative_initial_value_is_an_error() {
     refused_for(
         "(def (a -1)) (when true (report))",
-        Code::Value,
+        DiagnosticCode::Value,
         "no negative numbers",
     );
 }
@@ -113,7 +113,7 @@ fn infinity_is_the_reference_s_32_bits() {
     assert_eq!(program.code().instrs()[1].imm, 0xffff_ffff);
     refused_for(
         "(def) (when true (:= Cwnd infinity))",
-        Code::UnknownName,
+        DiagnosticCode::UnknownName,
         "+infinity",
     );
 }
@@ -135,7 +135,7 @@ fn numbers_from_two_to_the_31_on_are_numbers() {
     assert_eq!(program.code().instrs()[0].imm, u64::MAX);
     refused_for(
         "(def (a 18446744073709551616)) (when true (report))",
-        Code::Value,
+        DiagnosticCode::Value,
         "does not fit 64 bits",
     );
 }
@@ -145,7 +145,7 @@ fn names_that_begin_like_a_literal() {
     compiled("(def (trueish 0) (falsehood 1)) (when true (:= trueish falsehood))");
     refused_for(
         "(def (1abc 0)) (when true (report))",
-        Code::Name,
+        DiagnosticCode::Name,
         "cannot be a name",
     );
 }
@@ -154,22 +154,22 @@ fn names_that_begin_like_a_literal() {
 fn reserved_names() {
     refused_for(
         "(def (__x 0)) (when true (report))",
-        Code::Name,
+        DiagnosticCode::Name,
         "`__x` is reserved",
     );
     refused_for(
         "(def) (when true (:= __shouldReport true))",
-        Code::Name,
+        DiagnosticCode::Name,
         "write (report)",
     );
     refused_for(
         "(def) (when true (:= __shouldContinue true))",
-        Code::Name,
+        DiagnosticCode::Name,
         "write (fallthrough)",
     );
     refused_for(
         "(def (x 0)) (when true (:= x __eventFlag))",
-        Code::Name,
+        DiagnosticCode::Name,
         "reserved",
     );
 }
@@ -178,12 +178,12 @@ fn reserved_names() {
 fn built_in_names_cannot_be_declared() {
     refused_for(
         "(def (Cwnd 0)) (when true (report))",
-        Code::Name,
+        DiagnosticCode::Name,
         "built in",
     );
     refused_for(
         "(def (Ack.now 0)) (when true (report))",
-        Code::Name,
+        DiagnosticCode::Name,
         "built in",
     );
 }
@@ -192,12 +192,12 @@ fn built_in_names_cannot_be_declared() {
 fn declared_twice() {
     refused_for(
         "(def (a 0) (a 1)) (when true (report))",
-        Code::Name,
+        DiagnosticCode::Name,
         "declared twice",
     );
     refused_for(
         "(def (Report.a 0) (Report (a 1))) (when true (report))",
-        Code::Name,
+        DiagnosticCode::Name,
         "declared twice",
     );
     compiled("(def (a 0) (Report (a 1))) (when true (report))");
@@ -237,7 +237,11 @@ fn a_report_variable_as_guard() {
 fn a_control_variable_or_a_signal_as_guard() {
     compiled("(def (go false)) (when go (report))");
     compiled("(def) (when Flow.was_timeout (report))");
-    refused_for("(def (go 0)) (when go (report))", Code::Type, "(!= go 0)");
+    refused_for(
+        "(def (go 0)) (when go (report))",
+        DiagnosticCode::Type,
+        "(!= go 0)",
+    );
 }
 
 #[test]
@@ -267,7 +271,7 @@ fn a_number_takes_a_truth_value_as_in_ccp() {
     compiled("(def (flag false)) (when true (:= flag 1))");
     refused_for(
         "(def (flag false)) (when true (:= flag Cwnd))",
-        Code::Type,
+        DiagnosticCode::Type,
         "true or false",
     );
 }
@@ -276,7 +280,7 @@ fn a_number_takes_a_truth_value_as_in_ccp() {
 fn an_unknown_name_right_of_a_bind_is_an_error() {
     refused_for(
         "(def (Report.x 0) (Control.number 0)) (when true (:= Report.x Control.numer))",
-        Code::UnknownName,
+        DiagnosticCode::UnknownName,
         "did you mean `Control.number`?",
     );
 }
@@ -327,12 +331,12 @@ fn ewma_into_every_kind_of_register() {
 fn forms_that_keep_a_variable_need_one() {
     refused_for(
         "(def (x 0)) (when true (:= x (+ 1 (if true 2))))",
-        Code::Syntax,
+        DiagnosticCode::Syntax,
         "directly right of :=",
     );
     refused_for(
         "(def (x 0)) (when true (:= x (+ 1 (ewma 7 Cwnd))))",
-        Code::Syntax,
+        DiagnosticCode::Syntax,
         "directly right of :=",
     );
     compiled("(def (x 0)) (when true (:= x (+ 1 (if (> x 2) 2 3))))");
@@ -340,24 +344,28 @@ fn forms_that_keep_a_variable_need_one() {
 
 #[test]
 fn a_value_that_nobody_keeps_is_an_error() {
-    refused_for("(def) (when true (+ Cwnd 1))", Code::Syntax, "not used");
+    refused_for(
+        "(def) (when true (+ Cwnd 1))",
+        DiagnosticCode::Syntax,
+        "not used",
+    );
 }
 
 #[test]
 fn a_bind_is_no_value_and_guards_are_pure() {
     refused_for(
         "(def (x 0)) (when true (:= x (:= y 1)))",
-        Code::Syntax,
+        DiagnosticCode::Syntax,
         "a bind is a statement",
     );
     refused_for(
         "(def (x 0)) (when (:= x 1) (report))",
-        Code::Syntax,
+        DiagnosticCode::Syntax,
         "a bind is a statement",
     );
     refused_for(
         "(def) (when (report) (report))",
-        Code::Syntax,
+        DiagnosticCode::Syntax,
         "is a statement",
     );
 }
@@ -366,12 +374,12 @@ fn a_bind_is_no_value_and_guards_are_pure() {
 fn weights_above_one_are_errors() {
     refused_for(
         "(def (x 0)) (when true (:= x (ewma 11 Cwnd)))",
-        Code::Value,
+        DiagnosticCode::Value,
         "between 0 and 1",
     );
     refused_for(
         "(def (x 0)) (when true (:= x (ewma 1.5 Cwnd)))",
-        Code::Value,
+        DiagnosticCode::Value,
         "between 0 and 1",
     );
 }
@@ -381,7 +389,7 @@ fn more_instructions_than_the_reference_survives_are_refused_at_compile_time() {
     let body = "(:= x (+ x 1)) ".repeat(257);
     refused_for(
         &format!("(def (x 0)) (when true {body})"),
-        Code::Limit,
+        DiagnosticCode::Limit,
         "257 instructions",
     );
     let body = "(:= x (+ x 1)) ".repeat(256);
@@ -399,7 +407,7 @@ fn a_program_so_long_that_its_message_would_wrap_is_refused() {
     let body = "(:= x 1) ".repeat(4_090);
     refused_for(
         &format!("(def (x 0)) (when true {body})"),
-        Code::Limit,
+        DiagnosticCode::Limit,
         "4090 instructions",
     );
 }
@@ -424,40 +432,44 @@ fn later_sequence_numbers() {
 fn what_is_no_clause_and_no_operation() {
     refused_for(
         "(def) (when (timeout) (report))",
-        Code::Syntax,
+        DiagnosticCode::Syntax,
         "`timeout` is no operator",
     );
     refused_for(
         "(def (x 0)) (when true (:= x (blah 10 20)))",
-        Code::Syntax,
+        DiagnosticCode::Syntax,
         "`blah` is no operator",
     );
     refused_for(
         "(def (x 0)) (when true (:= x +))",
-        Code::Syntax,
+        DiagnosticCode::Syntax,
         "an operator, not a value",
     );
     refused_for(
         "(def (x 0)) (when true (:= x -1))",
-        Code::Syntax,
+        DiagnosticCode::Syntax,
         "no negative numbers",
     );
     refused_for(
         "(def) (when true)",
-        Code::Syntax,
+        DiagnosticCode::Syntax,
         "a condition and a statement",
     );
-    refused_for("(def) (report)", Code::Syntax, "not a clause");
+    refused_for("(def) (report)", DiagnosticCode::Syntax, "not a clause");
     refused_for(
         "(def) (def) (when true (report))",
-        Code::Syntax,
+        DiagnosticCode::Syntax,
         "a second (def …)",
     );
-    refused_for("(def) (when true report)", Code::Syntax, "write (report)");
-    refused_for("(def)", Code::Syntax, "without a clause");
+    refused_for(
+        "(def) (when true report)",
+        DiagnosticCode::Syntax,
+        "write (report)",
+    );
+    refused_for("(def)", DiagnosticCode::Syntax, "without a clause");
     refused_for(
         "(def (x 0)) (when (> x 1) (report)",
-        Code::Syntax,
+        DiagnosticCode::Syntax,
         "1 `)` missing",
     );
 }
@@ -490,7 +502,7 @@ fn the_references_fallthrough_can_be_chosen() {
     assert_eq!(variable.control_names().collect::<Vec<_>>(), ["compat"]);
     refused_for(
         "(def (compat other)) (when true (report))",
-        Code::Value,
+        DiagnosticCode::Value,
         "not an initial value",
     );
 }

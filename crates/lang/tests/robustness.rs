@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::generate;
 use crate::generate::Random;
-use ccplane_lang::{Code, Limits, compile};
+use ccplane_lang::{DiagnosticCode, ProgramLimits, compile};
 use proptest::prelude::*;
 
 const PUBLISHED: [&str; 4] = [
@@ -22,10 +22,10 @@ const PUBLISHED: [&str; 4] = [
 /// Compiles any text: a program must survive printing, and an error must have a location inside the
 /// text.
 fn try_out(text: &str) {
-    match compile(text, &Limits::default()) {
+    match compile(text, &ProgramLimits::default()) {
         Ok(program) => {
             let printed = program.tree().to_string();
-            let again = compile(&printed, &Limits::default())
+            let again = compile(&printed, &ProgramLimits::default())
                 .unwrap_or_else(|why| panic!("{why}\n{printed}\n{text}"));
             assert_eq!(again.code(), program.code(), "{printed}\n{text}");
             let warned = program.warnings();
@@ -66,11 +66,11 @@ fn deep_nesting_is_refused() {
         format!("(def) (when true {}", "(+ 1 ".repeat(100_000)),
         "(def ".repeat(100_000),
     ] {
-        let why = compile(&text, &Limits::default()).expect_err("too deep");
-        assert_eq!(why.problems()[0].code(), Code::Limit);
+        let why = compile(&text, &ProgramLimits::default()).expect_err("too deep");
+        assert_eq!(why.problems()[0].code(), DiagnosticCode::Limit);
         assert!(why.to_string().contains("nested more than"), "{why}");
     }
-    assert!(compile(&")".repeat(100_000), &Limits::default()).is_err());
+    assert!(compile(&")".repeat(100_000), &ProgramLimits::default()).is_err());
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn hostile_texts_take_no_longer_than_their_length() {
     ];
     for text in texts {
         let start = Instant::now();
-        assert!(compile(&text, &Limits::default()).is_err());
+        assert!(compile(&text, &ProgramLimits::default()).is_err());
         // Less than 0.1 s each on an idle machine; a failure takes minutes.
         assert!(
             start.elapsed() < Duration::from_secs(10),

@@ -6,9 +6,10 @@ use crate::generate;
 use crate::generate::Random;
 use crate::machine::{Fault, Machine};
 use ccplane_datapath::{
-    Capabilities, Command, Flow, Limits as Owner, ProgramTable, Signals, Target, Transport, Update,
+    Capabilities, Command, CommandTarget, Flow, OperatorLimits as Owner, ProgramTable, Signals,
+    Transport, Update,
 };
-use ccplane_lang::{Limits, Program, compile};
+use ccplane_lang::{Program, ProgramLimits, compile};
 use ccplane_units::{Duration, Time};
 use proptest::prelude::*;
 
@@ -16,8 +17,8 @@ const ROUNDS: u64 = 8;
 
 /// Not every random text is a program: constants may have no value, or it may be too long.
 fn compiled(text: &str) -> Option<Program> {
-    use ccplane_lang::Code::{Limit, Value};
-    match compile(text, &Limits::default()) {
+    use ccplane_lang::DiagnosticCode::{Limit, Value};
+    match compile(text, &ProgramLimits::default()) {
         Ok(program) => Some(program),
         Err(why) => {
             assert!(
@@ -52,7 +53,7 @@ fn side_by_side(text: &str, program: &Program, seed: u64) {
     };
     let mut flow: Flow<16> = Flow::new(start, transport.cwnd);
     let zero = [Update {
-        target: Target::Micros,
+        target: CommandTarget::Micros,
         value: 0,
     }];
     flow.apply(
@@ -163,7 +164,7 @@ proptest! {
         let text = generate::program(&mut Random(seed), size);
         let Some(program) = compiled(&text) else { return Err(TestCaseError::reject("no program")) };
         let printed = program.tree().to_string();
-        let again = compile(&printed, &Limits::default()).unwrap_or_else(|why| panic!("{why}\n{printed}\n{text}"));
+        let again = compile(&printed, &ProgramLimits::default()).unwrap_or_else(|why| panic!("{why}\n{printed}\n{text}"));
         prop_assert_eq!(again.code(), program.code(), "{}\n{}", printed, text);
         prop_assert_eq!(again.tree().to_string(), printed);
     }

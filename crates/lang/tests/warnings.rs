@@ -1,17 +1,17 @@
 //! Warnings of programs as rendered for the user, and programs without warnings.
 
-use ccplane_lang::{Code, Limits, Problem, compile};
+use ccplane_lang::{DiagnosticCode, Problem, ProgramLimits, compile};
 use miette::{GraphicalReportHandler, GraphicalTheme};
 
 fn warnings(source: &str) -> Vec<Problem> {
     let program =
-        compile(source, &Limits::default()).unwrap_or_else(|why| panic!("{why}\n{source}"));
+        compile(source, &ProgramLimits::default()).unwrap_or_else(|why| panic!("{why}\n{source}"));
     let found = program.warnings();
     found.map_or_else(Vec::new, |found| found.problems().to_vec())
 }
 
 fn shown(source: &str) -> String {
-    let program = compile(source, &Limits::default()).unwrap_or_else(|why| panic!("{why}"));
+    let program = compile(source, &ProgramLimits::default()).unwrap_or_else(|why| panic!("{why}"));
     let warnings = program.warnings().expect("a warning").named("alg.ccp");
     let mut text = String::new();
     let handler =
@@ -79,7 +79,7 @@ fn a_misfit_is_found_where_it_is() {
             .iter()
             .map(|problem| (problem.code(), problem.span()))
             .collect();
-        let [(Code::Unit, span)] = found[..] else {
+        let [(DiagnosticCode::Unit, span)] = found[..] else {
             panic!("{found:?}\n{source}")
         };
         assert_eq!(
@@ -171,7 +171,7 @@ fn a_sample_that_a_timer_repeats_is_warned_of() {
         let found = warnings(&source);
         let repeated = found
             .iter()
-            .filter(|problem| problem.code() == Code::RepeatedSample)
+            .filter(|problem| problem.code() == DiagnosticCode::RepeatedSample)
             .count();
         assert_eq!(repeated, usize::from(warned), "{found:?}\n{source}");
     }
@@ -187,7 +187,7 @@ fn with_ccps_fallthrough_a_later_clause_is_reached() {
     let found = warnings(&format!("(def (x 0)) {clauses}"));
     assert_eq!(
         found.iter().map(Problem::code).collect::<Vec<_>>(),
-        [Code::Unreachable]
+        [DiagnosticCode::Unreachable]
     );
 }
 

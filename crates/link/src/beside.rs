@@ -1,24 +1,24 @@
 //! Channel to an agent in another thread of the same process: two queues, and an eventfd that wakes
 //! each side.
 //!
-//! [`beside`] creates both ends. The datapath uses [`Beside`]; the agent's thread passes [`Served`]
+//! [`beside`] creates both ends. The datapath uses [`ThreadChannel`]; the agent's thread passes [`ThreadLink`]
 //! to [`serve`](crate::serve). A slow callback delays no packets here, unlike with
-//! [`Here`](ccplane_agent::datapath::Here).
+//! [`Here`](ccplane_agent::datapath::InlineChannel).
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ccplane_agent::datapath::{Brought, Message, Way, recycle_events};
+use ccplane_agent::datapath::{AgentChannel, AgentEvent, Incoming, recycle_events};
 use ccplane_agent::{Agent, DatapathId};
 use ccplane_units::Time;
-use ccplane_wire::{Command, Event};
+use ccplane_wire::{WireCommand, WireEvent};
 use nix::errno::Errno;
 use nix::poll::PollFlags;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use crate::{Link, LinkError, Pollable};
+use crate::{DatapathLink, LinkError, Pollable};
 
 /// Limit of queued reports. A lower limit would refuse reports of a burst of flows while a callback
 /// runs; at a higher one, reports would only become stale. Refused reports stay in their flow and
@@ -31,7 +31,7 @@ const MOST_OWED: usize = 2 * MOST_REPORTS;
 const MOST_COMMANDS: usize = 1 << 16;
 
 /// Creates the two ends of a channel between threads.
-pub fn beside() -> Result<(Beside, Served), LinkError> {
+pub fn beside() -> Result<(ThreadChannel, ThreadLink), LinkError> {
     let queue = Arc::new(Queues {
         to_agent: Mutex::new(VecDeque::with_capacity(MOST_REPORTS)),
         from_agent: Mutex::new(VecDeque::new()),
@@ -40,12 +40,12 @@ pub fn beside() -> Result<(Beside, Served), LinkError> {
         agent_gone: AtomicBool::new(false),
         datapath_gone: AtomicBool::new(false),
     });
-    let datapath = Beside {
+    let datapath = ThreadChannel {
         queues: Arc::clone(&queue),
         told: false,
         come: VecDeque::new(),
     };
-    let agent = Served {
+    let agent = ThreadLink {
         queues: queue,
         id: DatapathId(0),
         told: false,
@@ -61,8 +61,8 @@ fn wake() -> Result<EventFd, LinkError> {
 }
 
 struct Queues {
-    to_agent: Mutex<VecDeque<Message>>,
-    from_agent: Mutex<VecDeque<Command>>,
+    to_agent: Mutex<VecDeque<AgentEvent>>,
+    from_agent: Mutex<VecDeque<WireCommand>>,
     agent_wakes: EventFd,
     datapath_wakes: EventFd,
     agent_gone: AtomicBool,
@@ -80,28 +80,28 @@ fn signal(wake: &EventFd) {
 }
 
 /// The datapath's end.
-pub struct Beside {
+pub struct ThreadChannel {
     queues: Arc<Queues>,
     /// True if a message was queued since the last flush.
     told: bool,
-    come: VecDeque<Command>,
+    come: VecDeque<WireCommand>,
 }
 
-impl Way for Beside {
-    fn report(&mut self, _now: Time, report: &Event<'_>) -> bool {
+impl AgentChannel for ThreadChannel {
+    fn report(&mut self, _now: Time, report: &WireEvent<'_>) -> bool {
         if self.queues.agent_gone.load(Ordering::Acquire) {
             return false;
         }
         let mut queue = locked(&self.queues.to_agent);
         let room = queue.len() < MOST_REPORTS;
         if room {
-            queue.extend(Message::of_report(report));
+            queue.extend(AgentEvent::of_report(report));
             self.told = true;
         }
         room
     }
 
-    fn tell(&mut self, _now: Time, event: Event<'static>) {
+    fn tell(&mut self, _now: Time, event: WireEvent<'static>) {
         if self.queues.agent_gone.load(Ordering::Acquire) {
             return;
         }
@@ -110,10 +110,11 @@ impl Way for Beside {
             // If the agent does not keep up, a flow that ended before its opening was delivered is
             // never reported. So the queue length is bounded by the live flows and the flows the
             // agent already has, whatever the churn.
-            Event::FlowClosed { flow, .. }
+            WireEvent::FlowClosed { flow, .. }
                 if queue.len() >= MOST_REPORTS && forget(&mut queue, flow) => {}
-            Event::Installed { .. } | Event::Refused { .. } if queue.len() >= MOST_OWED => {}
-            event => queue.push_back(Message::Other(event)),
+            WireEvent::Installed { .. } | WireEvent::Refused { .. } if queue.len() >= MOST_OWED => {
+            }
+            event => queue.push_back(AgentEvent::Other(event)),
         }
         self.told = true;
     }
@@ -124,8 +125,8 @@ impl Way for Beside {
         self.come.append(&mut locked(&self.queues.from_agent));
     }
 
-    fn bring(&mut self, _now: Time) -> Option<Brought> {
-        self.come.pop_front().map(Brought::Command)
+    fn bring(&mut self, _now: Time) -> Option<Incoming> {
+        self.come.pop_front().map(Incoming::Command)
     }
 
     fn flush(&mut self, _now: Time) {
@@ -139,20 +140,20 @@ impl Way for Beside {
     }
 }
 
-impl Pollable for Beside {
+impl Pollable for ThreadChannel {
     fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.queues.datapath_wakes.as_fd())
     }
 }
 
 /// Removes the messages of a closed flow if its opening is still queued. Returns whether it was.
-fn forget(queue: &mut VecDeque<Message>, closed: u64) -> bool {
-    let begins = |message: &Message| matches!(message, Message::Other(Event::FlowOpened { flow, .. }) if *flow == closed);
+fn forget(queue: &mut VecDeque<AgentEvent>, closed: u64) -> bool {
+    let begins = |message: &AgentEvent| matches!(message, AgentEvent::Other(WireEvent::FlowOpened { flow, .. }) if *flow == closed);
     let waited = queue.iter().any(begins);
     if waited {
-        let of_it = |message: &Message| match message {
-            Message::Report { flow, .. } => *flow == closed,
-            Message::Other(Event::Refused { flow, .. }) => *flow == Some(closed),
+        let of_it = |message: &AgentEvent| match message {
+            AgentEvent::Report { flow, .. } => *flow == closed,
+            AgentEvent::Other(WireEvent::Refused { flow, .. }) => *flow == Some(closed),
             message => begins(message),
         };
         queue.retain(|message| !of_it(message));
@@ -160,7 +161,7 @@ fn forget(queue: &mut VecDeque<Message>, closed: u64) -> bool {
     waited
 }
 
-impl Drop for Beside {
+impl Drop for ThreadChannel {
     fn drop(&mut self) {
         self.queues.datapath_gone.store(true, Ordering::Release);
         signal(&self.queues.agent_wakes);
@@ -168,7 +169,7 @@ impl Drop for Beside {
 }
 
 /// The agent's end, a link with one datapath.
-pub struct Served {
+pub struct ThreadLink {
     queues: Arc<Queues>,
     id: DatapathId,
     told: bool,
@@ -176,11 +177,11 @@ pub struct Served {
     closed: bool,
     /// Scratch buffers for the queue's contents and for the batch passed to the agent; both are
     /// empty between calls.
-    taken: VecDeque<Message>,
-    together: Vec<Event<'static>>,
+    taken: VecDeque<AgentEvent>,
+    together: Vec<WireEvent<'static>>,
 }
 
-impl Link for Served {
+impl DatapathLink for ThreadLink {
     fn number_from(&mut self, base: u32) {
         self.id = DatapathId(base);
     }
@@ -193,7 +194,7 @@ impl Link for Served {
         let busy = !self.taken.is_empty();
         if busy && !self.closed {
             let mut events = recycle_events(std::mem::take(&mut self.together));
-            events.extend(self.taken.iter().map(Message::event));
+            events.extend(self.taken.iter().map(AgentEvent::event));
             agent.handle_all(now, self.id, &events);
             self.together = recycle_events(events);
         }
@@ -204,7 +205,7 @@ impl Link for Served {
         busy
     }
 
-    fn send(&mut self, agent: &mut Agent, _now: Time, _to: DatapathId, command: &Command) {
+    fn send(&mut self, agent: &mut Agent, _now: Time, _to: DatapathId, command: &WireCommand) {
         if self.closed {
             return;
         }
@@ -239,7 +240,7 @@ impl Link for Served {
     }
 }
 
-impl Served {
+impl ThreadLink {
     fn close(&mut self, agent: &mut Agent) {
         if !std::mem::replace(&mut self.closed, true) {
             agent.disconnected(self.id);
@@ -247,7 +248,7 @@ impl Served {
     }
 }
 
-impl Drop for Served {
+impl Drop for ThreadLink {
     fn drop(&mut self) {
         self.queues.agent_gone.store(true, Ordering::Release);
         signal(&self.queues.datapath_wakes);
@@ -258,14 +259,14 @@ impl Drop for Served {
 mod tests {
     use std::thread;
 
-    use ccplane_agent::datapath::{Datapath, Shared};
-    use ccplane_agent::{Algorithm, Control, Options, Programs, Report, Tables};
-    use ccplane_datapath::{Capabilities, Limits, Signals, SteeredFlow, Transport};
+    use ccplane_agent::datapath::{Datapath, DatapathCore};
+    use ccplane_agent::{AgentOptions, Algorithm, Control, Programs, Report, Tables};
+    use ccplane_datapath::{Capabilities, OperatorLimits, Signals, SteeredFlow, Transport};
     use ccplane_units::{Bytes, Duration};
     use ccplane_wire::FlowInfo;
 
     use super::*;
-    use crate::{Clock, Waiting, serve};
+    use crate::{ThreadClock, WaitStrategy, serve};
 
     /// Sets cwnd to twice the total of the reported acknowledged bytes.
     struct Doubles;
@@ -293,26 +294,32 @@ mod tests {
         }
     }
 
-    fn datapath(now: Time) -> (Datapath<Beside>, Served) {
+    fn datapath(now: Time) -> (Datapath<ThreadChannel>, ThreadLink) {
         let (way, served) = beside().unwrap();
-        let tables = Tables::new(Limits::default(), Capabilities(u64::MAX));
+        let tables = Tables::new(OperatorLimits::default(), Capabilities(u64::MAX));
         (
-            Datapath::new(now, Shared::new(1, "test", tables, way)),
+            Datapath::new(now, DatapathCore::new(1, "test", tables, way)),
             served,
         )
     }
 
     #[test]
     fn an_agent_of_another_thread_hears_all_and_is_heard() {
-        let clock = Clock::new();
+        let clock = ThreadClock::new();
         let (mut datapath, mut served) = datapath(clock.now());
         let stop = Arc::new(AtomicBool::new(false));
         let serving = {
             let stop = Arc::clone(&stop);
             thread::spawn(move || {
-                let mut agent = Agent::new(Options::default());
+                let mut agent = Agent::new(AgentOptions::default());
                 agent.add(Doubles).unwrap();
-                serve(&mut agent, &mut [&mut served], Waiting::default(), &stop).unwrap();
+                serve(
+                    &mut agent,
+                    &mut [&mut served],
+                    WaitStrategy::default(),
+                    &stop,
+                )
+                .unwrap();
                 agent.stats("doubles").unwrap().reports
             })
         };
@@ -350,7 +357,7 @@ mod tests {
     fn a_report_without_room_stays_and_ends_of_flows_are_never_dropped() {
         let now = Time::ZERO;
         let (mut way, mut served) = beside().unwrap();
-        let report = Event::Report {
+        let report = WireEvent::Report {
             flow: 1,
             program: 1,
             urgent: false,
@@ -361,12 +368,12 @@ mod tests {
             .count();
         assert_eq!(taken, MOST_REPORTS);
         for _ in 0..2 * MOST_OWED {
-            way.tell(now, Event::Installed { program: 1 });
+            way.tell(now, WireEvent::Installed { program: 1 });
         }
         let stats = ccplane_wire::FlowStats::default();
-        way.tell(now, Event::FlowClosed { flow: 1, stats });
+        way.tell(now, WireEvent::FlowClosed { flow: 1, stats });
         assert_eq!(locked(&way.queues.to_agent).len(), MOST_OWED + 1);
-        let mut agent = Agent::new(Options::default());
+        let mut agent = Agent::new(AgentOptions::default());
         assert!(served.receive(&mut agent, now));
         assert!(way.report(now, &report), "there is room again");
         drop(served);
@@ -381,7 +388,7 @@ mod tests {
         // The agent has received the opening of this flow, so it must receive the rest too.
         way.tell(
             now,
-            Event::FlowOpened {
+            WireEvent::FlowOpened {
                 flow: 0,
                 info: FlowInfo::default(),
             },
@@ -389,28 +396,28 @@ mod tests {
         for flow in 1..20_000 {
             way.tell(
                 now,
-                Event::FlowOpened {
+                WireEvent::FlowOpened {
                     flow,
                     info: FlowInfo::default(),
                 },
             );
-            let report = Event::Report {
+            let report = WireEvent::Report {
                 flow,
                 program: 1,
                 urgent: false,
                 fields: &[1],
             };
             way.report(now, &report);
-            way.tell(now, Event::FlowClosed { flow, stats });
+            way.tell(now, WireEvent::FlowClosed { flow, stats });
         }
-        way.tell(now, Event::FlowClosed { flow: 0, stats });
+        way.tell(now, WireEvent::FlowClosed { flow: 0, stats });
         let queue = locked(&way.queues.to_agent);
         assert!(queue.len() <= MOST_REPORTS + 2, "{}", queue.len());
-        let ours = |message: &&Message| {
+        let ours = |message: &&AgentEvent| {
             matches!(
                 message,
-                Message::Other(
-                    Event::FlowOpened { flow: 0, .. } | Event::FlowClosed { flow: 0, .. }
+                AgentEvent::Other(
+                    WireEvent::FlowOpened { flow: 0, .. } | WireEvent::FlowClosed { flow: 0, .. }
                 )
             )
         };
@@ -424,8 +431,8 @@ mod tests {
     #[test]
     fn a_datapath_that_takes_no_commands_is_given_up() {
         let (way, mut served) = beside().unwrap();
-        let mut agent = Agent::new(Options::default());
-        let command = Command::Heartbeat {
+        let mut agent = Agent::new(AgentOptions::default());
+        let command = WireCommand::Heartbeat {
             algorithm: Arc::from("x"),
         };
         for _ in 0..=MOST_COMMANDS {

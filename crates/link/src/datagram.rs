@@ -15,7 +15,7 @@ use std::path::Path;
 use ccplane_agent::check_datagram;
 use ccplane_agent::{Agent, DatapathId};
 use ccplane_units::Time;
-use ccplane_wire::{Command, WireError, v1};
+use ccplane_wire::{WireCommand, WireError, v1};
 use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::poll::PollFlags;
@@ -23,12 +23,12 @@ use nix::sys::socket::{
     ControlMessageOwned, MsgFlags, MultiHeaders, RecvMsg, SockType, SockaddrLike, UnixAddr,
     UnixCredentials, recvmmsg, recvmsg, setsockopt, sockopt,
 };
-use peer::Peer;
+use peer::DatagramPeer;
 
-use super::remembered::Remembered;
+use super::remembered::KnownPeers;
 use super::socket::{self, Bound};
 use super::warning::Warning;
-use super::{Link, LinkError};
+use super::{DatapathLink, LinkError};
 
 /// Datagrams received per system call. A Unix datagram socket queues 10 by default
 /// (net.unix.max_dgram_qlen).
@@ -44,16 +44,16 @@ const PEERS: usize = 1 << 16;
 pub struct Datagram {
     socket: Bound,
     base: u32,
-    peers: Vec<Option<Peer>>,
+    peers: Vec<Option<DatagramPeer>>,
     by_address: HashMap<Address, usize>,
-    remembered: Remembered,
+    remembered: KnownPeers,
     /// True once the remembered datapaths have received this agent's programs.
     greeted: bool,
     warnings: Warnings,
     /// Time of the last `receive`.
     now: Time,
     buffer: Box<[u8]>,
-    arrived: Vec<Arrived>,
+    arrived: Vec<ReceivedDatagram>,
     /// True if the last receive call returned a datagram.
     busy: bool,
     /// True if several datagrams were pending, so that the next call receives a batch.
@@ -76,7 +76,7 @@ struct Warnings {
 /// Address of a datagram socket: its path, or a zero byte and its abstract name.
 type Address = Vec<u8>;
 
-struct Arrived {
+struct ReceivedDatagram {
     slot: usize,
     len: usize,
     from: Option<UnixAddr>,
@@ -94,7 +94,7 @@ impl Datagram {
             why,
         })?;
         Ok(Datagram {
-            remembered: Remembered::read(path),
+            remembered: KnownPeers::read(path),
             greeted: false,
             warnings: Warnings::default(),
             now: Time::ZERO,
@@ -141,7 +141,7 @@ impl Datagram {
         let mut slices = [IoSliceMut::new(&mut self.buffer[..DATAGRAM])];
         let message =
             recvmsg::<UnixAddr>(fd, &mut slices, Some(&mut control), MsgFlags::MSG_DONTWAIT)?;
-        self.arrived.push(Arrived::new(0, &message));
+        self.arrived.push(ReceivedDatagram::new(0, &message));
         Ok(())
     }
 
@@ -163,13 +163,18 @@ impl Datagram {
         self.arrived.extend(
             messages
                 .enumerate()
-                .map(|(slot, message)| Arrived::new(slot, &message)),
+                .map(|(slot, message)| ReceivedDatagram::new(slot, &message)),
         );
         Ok(())
     }
 
     /// Returns the peer that sent a datagram. Adds a new peer if the message is valid.
-    fn peer_of(&mut self, arrived: &Arrived, agent: &mut Agent, now: Time) -> Option<usize> {
+    fn peer_of(
+        &mut self,
+        arrived: &ReceivedDatagram,
+        agent: &mut Agent,
+        now: Time,
+    ) -> Option<usize> {
         let Some((from, address)) = arrived.from.and_then(|from| Some((from, address(&from)?)))
         else {
             if !std::mem::replace(&mut self.warnings.unbound, true) {
@@ -193,7 +198,7 @@ impl Datagram {
             if !ready || !arrived.is_trusted() {
                 return None;
             }
-            self.close(index, agent, now, &Closed::Replaced);
+            self.close(index, agent, now, &PeerCloseReason::Replaced);
         }
         if !arrived.is_trusted() {
             if !std::mem::replace(&mut self.warnings.stranger, true) {
@@ -240,7 +245,11 @@ impl Datagram {
         if index == self.peers.len() {
             self.peers.push(None);
         }
-        self.peers[index] = Some(Peer::new(DatapathId(self.base + index as u32), from, uid));
+        self.peers[index] = Some(DatagramPeer::new(
+            DatapathId(self.base + index as u32),
+            from,
+            uid,
+        ));
         self.remembered.add(&address);
         self.by_address.insert(address, index);
         Some(index)
@@ -266,12 +275,12 @@ impl Datagram {
         }
     }
 
-    fn close(&mut self, index: usize, agent: &mut Agent, now: Time, why: &Closed) {
+    fn close(&mut self, index: usize, agent: &mut Agent, now: Time, why: &PeerCloseReason) {
         let Some(peer) = self.peers.get_mut(index).and_then(Option::take) else {
             return;
         };
         match why {
-            Closed::Gone(_) | Closed::Replaced => {
+            PeerCloseReason::Gone(_) | PeerCloseReason::Replaced => {
                 tracing::info!(datapath = peer.ccp.id().0, %why, "a datapath left")
             }
             _ => {
@@ -304,14 +313,14 @@ impl Datagram {
                 peer.receive(datagram, agent, now)
             };
             if let Err(why) = result {
-                self.close(index, agent, now, &Closed::Garbage(why));
+                self.close(index, agent, now, &PeerCloseReason::Garbage(why));
             }
         }
         self.arrived = arrived;
     }
 }
 
-impl Link for Datagram {
+impl DatapathLink for Datagram {
     fn number_from(&mut self, base: u32) {
         self.base = base;
     }
@@ -341,7 +350,7 @@ impl Link for Datagram {
         true
     }
 
-    fn send(&mut self, agent: &mut Agent, now: Time, to: DatapathId, command: &Command) {
+    fn send(&mut self, agent: &mut Agent, now: Time, to: DatapathId, command: &WireCommand) {
         let index = (to.0 - self.base) as usize;
         let Some(peer) = self.peers.get_mut(index).and_then(Option::as_mut) else {
             return;
@@ -367,17 +376,21 @@ impl Link for Datagram {
 
     fn watch<'a>(&'a self, watched: &mut Vec<(BorrowedFd<'a>, PollFlags)>) {
         watched.push((self.socket.fd.as_fd(), PollFlags::POLLIN));
-        let waiting = self.peers.iter().flatten().filter_map(Peer::waits_for);
+        let waiting = self
+            .peers
+            .iter()
+            .flatten()
+            .filter_map(DatagramPeer::waits_for);
         watched.extend(waiting.map(|fd| (fd, PollFlags::POLLOUT)));
     }
 }
 
-impl Arrived {
+impl ReceivedDatagram {
     fn is_trusted(&self) -> bool {
         self.uid.is_some_and(socket::is_trusted)
     }
 
-    fn new(slot: usize, message: &RecvMsg<'_, '_, UnixAddr>) -> Arrived {
+    fn new(slot: usize, message: &RecvMsg<'_, '_, UnixAddr>) -> ReceivedDatagram {
         let uid = message.cmsgs().ok().and_then(|mut all| {
             all.find_map(|one| match one {
                 ControlMessageOwned::ScmCredentials(who) => Some(who.uid()),
@@ -390,7 +403,7 @@ impl Arrived {
             .address
             .filter(|from| from.len() as usize > size_of::<nix::libc::sa_family_t>());
         let cut = message.flags.contains(MsgFlags::MSG_TRUNC);
-        Arrived {
+        ReceivedDatagram {
             slot,
             len: message.bytes,
             from,
@@ -402,7 +415,7 @@ impl Arrived {
 
 /// Cause for closing a peer.
 #[derive(Debug, thiserror::Error)]
-enum Closed {
+enum PeerCloseReason {
     #[error("it sent what is no message: {0}")]
     Garbage(WireError),
     #[error("it does not read: {0} messages wait for it")]

@@ -4,9 +4,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use ccplane_agent::Foreign;
+use ccplane_agent::CcpV1Client;
 use ccplane_units::{Duration, Time};
-use ccplane_wire::{Command, Event, v1};
+use ccplane_wire::{WireCommand, WireEvent, v1};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, SockType, UnixAddr, bind, connect, recv, send};
 use nix::sys::stat::{Mode, fchmod};
@@ -16,7 +16,7 @@ use super::backoff::Backoff;
 use super::derived::DerivedPath;
 use super::random;
 use super::warning::Warning;
-use super::{LinkError, Remote, Sent, socket};
+use super::{AgentConnection, LinkError, SendOutcome, socket};
 
 /// Longest datagram for the agent, bytes; the reference agent's receive buffer is no larger.
 const MOST: usize = 1024;
@@ -31,8 +31,8 @@ const DATAGRAMS: usize = 64;
 #[derive(Debug)]
 pub struct CcpUplink {
     path: PathBuf,
-    foreign: Foreign,
-    socket: Option<End>,
+    foreign: CcpV1Client,
+    socket: Option<CcpEnd>,
     /// Messages to be sent with the next flush.
     datagram: Vec<u8>,
     buffer: Box<[u8]>,
@@ -44,14 +44,14 @@ pub struct CcpUplink {
 
 /// The socket, and the paths under which agents reach it.
 #[derive(Debug)]
-struct End {
+struct CcpEnd {
     fd: OwnedFd,
     path: PathBuf,
     /// Symbolic link for portus 0.6 and 0.7.
     _derived: Option<DerivedPath>,
 }
 
-impl Drop for End {
+impl Drop for CcpEnd {
     fn drop(&mut self) {
         // Ignore errors: the path may already be gone.
         let _ = unlink(&self.path);
@@ -59,11 +59,11 @@ impl Drop for End {
 }
 
 impl CcpUplink {
-    /// Creates an unconnected uplink for flows of `algorithm`. `silence`: see [`Foreign`].
+    /// Creates an unconnected uplink for flows of `algorithm`. `silence`: see [`CcpV1Client`].
     pub fn new(path: &Path, algorithm: &str, silence: Option<Duration>) -> CcpUplink {
         CcpUplink {
             path: path.to_owned(),
-            foreign: Foreign::new(algorithm, silence),
+            foreign: CcpV1Client::new(algorithm, silence),
             socket: None,
             datagram: Vec::with_capacity(MOST),
             buffer: vec![0; v1::MAX_MESSAGE].into_boxed_slice(),
@@ -73,7 +73,7 @@ impl CcpUplink {
         }
     }
 
-    fn open(&self) -> Result<End, Errno> {
+    fn open(&self) -> Result<CcpEnd, Errno> {
         let fd = socket::open(SockType::Datagram)?;
         // Connect before binding, so that nobody else can send to the socket.
         connect(fd.as_raw_fd(), &UnixAddr::new(&self.path)?)?;
@@ -91,7 +91,7 @@ impl CcpUplink {
             }
             linked => linked.and_then(Result::ok),
         };
-        let end = End { fd, path, _derived };
+        let end = CcpEnd { fd, path, _derived };
         nix::sys::stat::fchmodat(
             nix::fcntl::AT_FDCWD,
             &end.path,
@@ -117,7 +117,7 @@ fn own_path() -> PathBuf {
     std::env::temp_dir().join(format!("ccplane-{}-{number}.sock", std::process::id()))
 }
 
-impl Remote for CcpUplink {
+impl AgentConnection for CcpUplink {
     fn connect(&mut self, now: Time) -> Result<(), LinkError> {
         self.now = now;
         if self.socket.is_some() {
@@ -146,18 +146,18 @@ impl Remote for CcpUplink {
         self.socket.is_some()
     }
 
-    fn event(&mut self, event: &Event<'_>) -> Sent {
+    fn event(&mut self, event: &WireEvent<'_>) -> SendOutcome {
         if self.socket.is_none() {
-            return Sent::NoAgent;
+            return SendOutcome::NoAgent;
         }
-        if self.datagram.len() + Foreign::most(event) > MOST && !self.flush() {
+        if self.datagram.len() + CcpV1Client::most(event) > MOST && !self.flush() {
             return match self.socket {
-                Some(_) => Sent::Full,
-                None => Sent::NoAgent,
+                Some(_) => SendOutcome::Full,
+                None => SendOutcome::NoAgent,
             };
         }
         self.foreign.event(event, &mut self.datagram);
-        Sent::Yes
+        SendOutcome::Yes
     }
 
     fn flush(&mut self) -> bool {
@@ -181,7 +181,7 @@ impl Remote for CcpUplink {
         }
     }
 
-    fn receive(&mut self, now: Time, sink: &mut dyn FnMut(Command)) {
+    fn receive(&mut self, now: Time, sink: &mut dyn FnMut(WireCommand)) {
         self.now = now;
         for _ in 0..DATAGRAMS {
             let Some(end) = &self.socket else { return };

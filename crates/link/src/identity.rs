@@ -184,7 +184,7 @@ impl Identity {
             .with_protocol_versions(&[&rustls::version::TLS13])?;
         let builder = match clients {
             [] => builder.with_no_client_auth(),
-            clients => builder.with_client_cert_verifier(Arc::new(Pinned {
+            clients => builder.with_client_cert_verifier(Arc::new(PinnedVerifier {
                 trusted: clients.to_vec(),
                 provider,
             })),
@@ -208,7 +208,7 @@ pub fn client(
     own: Option<&Identity>,
 ) -> Result<ClientConfig, IdentityError> {
     let provider = provider();
-    let pinned = Arc::new(Pinned {
+    let pinned = Arc::new(PinnedVerifier {
         trusted: Vec::from_iter(trusted),
         provider: Arc::clone(&provider),
     });
@@ -335,12 +335,12 @@ pub fn untimely(
 
 /// Certificate verifier with pinned fingerprints; accepts any certificate if there are none.
 #[derive(Debug)]
-struct Pinned {
+struct PinnedVerifier {
     trusted: Vec<Fingerprint>,
     provider: Arc<CryptoProvider>,
 }
 
-impl Pinned {
+impl PinnedVerifier {
     fn check(&self, certificate: &CertificateDer<'_>) -> Result<(), rustls::Error> {
         if self.trusted.is_empty() || self.trusted.contains(&Fingerprint::of(certificate)) {
             return Ok(());
@@ -385,7 +385,7 @@ macro_rules! signatures {
     };
 }
 
-impl ServerCertVerifier for Pinned {
+impl ServerCertVerifier for PinnedVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -401,7 +401,7 @@ impl ServerCertVerifier for Pinned {
     signatures!();
 }
 
-impl ClientCertVerifier for Pinned {
+impl ClientCertVerifier for PinnedVerifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

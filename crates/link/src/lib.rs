@@ -1,10 +1,10 @@
 //! Transports between datapaths and agents, and the TLS identities of hosts.
 //!
-//! [`serve`] runs an agent over any number of [`Link`]s on one thread. The agent's ends are
+//! [`serve`] runs an agent over any number of [`DatapathLink`]s on one thread. The agent's ends are
 //! [`Datagram`] for existing CCP datapaths (version-1 messages), [`Local`] for ccplane datapaths on
 //! the same host (version 2 over a Unix socket), `TlsLink` (feature `tls`) for datapaths on other
-//! hosts, and [`Served`] for a datapath in another thread of the same process. The datapath's ends
-//! are [`There`], over an [`Uplink`] or a `TlsUplink`, and [`Beside`].
+//! hosts, and [`ThreadLink`] for a datapath in another thread of the same process. The datapath's ends
+//! are [`RemoteChannel`], over an [`Uplink`] or a `TlsUplink`, and [`ThreadChannel`].
 #![forbid(unsafe_code)]
 
 mod backoff;
@@ -33,20 +33,20 @@ mod tls;
 mod uplink;
 mod warning;
 
-pub use beside::{Beside, Served, beside};
+pub use beside::{ThreadChannel, ThreadLink, beside};
 pub use datagram::Datagram;
 pub use error::LinkError;
 pub use foreign::CcpUplink;
 pub use local::Local;
-pub use offered::{Offered, Offers, offers, settle};
+pub use offered::{AgentOffers, OfferedAlgorithm, offers, settle};
 pub use pollable::Pollable;
-pub use remote::{AgentAddress, BadAddress, Remote, Sent};
-pub use several::Several;
-pub use there::There;
+pub use remote::{AgentAddress, AgentConnection, BadAddress, SendOutcome};
+pub use several::Failover;
+pub use there::RemoteChannel;
 pub use thread::AgentThread;
 #[cfg(feature = "tls")]
 pub use tls::{
-    FarError, KEYS, KeyError, Keys, Made, Role, TlsAddress, TlsLink, TlsUplink, far_silence,
+    FarError, KEYS, KeyError, Keys, NewKeys, Role, TlsAddress, TlsLink, TlsUplink, far_silence,
     make_keys, revoke_key,
 };
 pub use uplink::Uplink;
@@ -56,14 +56,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use ccplane_units::{Duration, Time};
-use ccplane_wire::Command;
+use ccplane_wire::WireCommand;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use ccplane_agent::{Agent, DatapathId};
 
 /// The agent's end of a transport to one or more datapaths.
-pub trait Link {
+pub trait DatapathLink {
     /// Assigns the range of datapath ids that starts at `base` and contains 2^24 ids.
     fn number_from(&mut self, base: u32);
 
@@ -72,14 +72,14 @@ pub trait Link {
     fn receive(&mut self, agent: &mut Agent, now: Time) -> bool;
 
     /// Queues a command for one of the datapaths, to be sent with the next flush.
-    fn send(&mut self, agent: &mut Agent, now: Time, to: DatapathId, command: &Command);
+    fn send(&mut self, agent: &mut Agent, now: Time, to: DatapathId, command: &WireCommand);
 
     /// Sends the queued commands, as far as the receivers keep up. Never blocks. Returns true while
-    /// a receiver is full that [`watch`](Link::watch) cannot watch, so that the caller must retry
+    /// a receiver is full that [`watch`](DatapathLink::watch) cannot watch, so that the caller must retry
     /// soon.
     fn flush(&mut self, agent: &mut Agent) -> bool;
 
-    /// Returns the latest time for the next call of [`receive`](Link::receive), if no message
+    /// Returns the latest time for the next call of [`receive`](DatapathLink::receive), if no message
     /// arrives before.
     fn next_deadline(&self) -> Option<Time> {
         None
@@ -92,7 +92,7 @@ pub trait Link {
 
 /// Waiting strategy of a thread that serves links.
 #[derive(Clone, Copy, Debug)]
-pub struct Waiting {
+pub struct WaitStrategy {
     /// Time to busy-poll for the next message before sleeping; zero disables busy polling. If the
     /// next message arrives within this time, a wake-up is saved (5 to 100 µs); otherwise up to
     /// this much CPU time is wasted. After unsuccessful polls the thread polls less often, see
@@ -100,12 +100,12 @@ pub struct Waiting {
     pub spin: Duration,
 }
 
-impl Default for Waiting {
+impl Default for WaitStrategy {
     /// 200 µs: twice the wake-up latency of the other side in an idle virtual machine, where it is
     /// highest, so that a reply arrives while this thread is still polling. With 50 µs both sides
     /// sleep there, and an exchange takes both wake-ups (94 µs instead of 25 µs).
-    fn default() -> Waiting {
-        Waiting {
+    fn default() -> WaitStrategy {
+        WaitStrategy {
             spin: Duration::from_micros(200),
         }
     }
@@ -113,17 +113,17 @@ impl Default for Waiting {
 
 /// Monotonic clock of an agent's or datapath's thread, starting at zero.
 #[derive(Clone, Copy, Debug)]
-pub struct Clock(Instant);
+pub struct ThreadClock(Instant);
 
 #[expect(clippy::disallowed_methods, reason = "the clock of the agent's driver")]
-impl Clock {
+impl ThreadClock {
     /// Starts a clock at zero.
     #[expect(
         clippy::new_without_default,
         reason = "two clocks made by default would differ"
     )]
-    pub fn new() -> Clock {
-        Clock(Instant::now())
+    pub fn new() -> ThreadClock {
+        ThreadClock(Instant::now())
     }
 
     /// Returns the current time.
@@ -135,14 +135,14 @@ impl Clock {
 /// Serves datapaths until `stop` is set.
 pub fn serve(
     agent: &mut Agent,
-    links: &mut [&mut dyn Link],
-    waiting: Waiting,
+    links: &mut [&mut dyn DatapathLink],
+    waiting: WaitStrategy,
     stop: &AtomicBool,
 ) -> Result<(), LinkError> {
     for (index, link) in links.iter_mut().enumerate() {
         link.number_from((index as u32) << LINK_BITS);
     }
-    let clock = Clock::new();
+    let clock = ThreadClock::new();
     let mut spinner = Spinner::new(waiting);
     while !stop.load(Ordering::Relaxed) {
         let now = clock.now();
@@ -183,7 +183,7 @@ const STOP_SEEN_WITHIN: Duration = Duration::from_millis(100);
 /// Retry interval for sends whose readiness cannot be polled.
 const RETRY: Duration = Duration::from_millis(1);
 
-fn wait(links: &[&mut dyn Link], longest: Duration) -> Result<(), LinkError> {
+fn wait(links: &[&mut dyn DatapathLink], longest: Duration) -> Result<(), LinkError> {
     let mut watched = Vec::new();
     links.iter().for_each(|link| link.watch(&mut watched));
     let mut fds: Vec<PollFd<'_>> = watched
@@ -225,7 +225,7 @@ const FORGETS: u32 = 64;
 
 impl Spinner {
     /// Creates a spinner for a thread with this waiting strategy.
-    pub fn new(waiting: Waiting) -> Spinner {
+    pub fn new(waiting: WaitStrategy) -> Spinner {
         Spinner {
             spin: waiting.spin,
             last: Time::ZERO,

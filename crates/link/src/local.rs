@@ -11,14 +11,14 @@ use std::path::Path;
 
 use ccplane_agent::{Agent, DatapathId};
 use ccplane_units::Time;
-use ccplane_wire::{Command, WireError, v2};
+use ccplane_wire::{WireCommand, WireError, v2};
 use nix::errno::Errno;
 use nix::poll::PollFlags;
 use nix::sys::socket::{MsgFlags, SockType, getsockopt, recv, send, sockopt};
 
-use super::rest::Rest;
+use super::rest::AcceptBackoff;
 use super::socket::{self, Bound};
-use super::{Link, LinkError};
+use super::{DatapathLink, LinkError};
 
 /// Packets received from a connection before the next connection is served.
 const PACKETS: usize = 16;
@@ -32,26 +32,26 @@ pub struct Local {
     listener: UnixListener,
     /// Removes the path when dropped.
     _bound: Bound,
-    rest: Rest,
+    rest: AcceptBackoff,
     base: u32,
     /// Id of the next datapath. Ids are never reused, so a late command cannot reach another
     /// datapath.
     next: u32,
-    connections: Vec<Connection>,
+    connections: Vec<LocalConnection>,
     buffer: Box<[u8]>,
     fields: Vec<u64>,
 }
 
-struct Connection {
+struct LocalConnection {
     id: DatapathId,
     socket: OwnedFd,
-    packet: v2::Packet,
+    packet: v2::PacketWriter,
     waiting: VecDeque<Vec<u8>>,
-    closed: Option<Closed>,
+    closed: Option<LocalCloseReason>,
 }
 
 #[derive(Debug, thiserror::Error)]
-enum Closed {
+enum LocalCloseReason {
     #[error("it closed the connection")]
     Gone,
     #[error("it sent what is no packet: {0}")]
@@ -78,7 +78,7 @@ impl Local {
         Ok(Local {
             listener: listener.into(),
             _bound: bound,
-            rest: Rest::default(),
+            rest: AcceptBackoff::default(),
             base: 0,
             next: 0,
             connections: Vec::new(),
@@ -99,8 +99,8 @@ impl Local {
                     let id = DatapathId(self.base + self.next);
                     self.next += 1;
                     tracing::info!(datapath = id.0, pid = who.pid(), "a datapath connected");
-                    let (packet, waiting) = (v2::Packet::new(), VecDeque::new());
-                    self.connections.push(Connection {
+                    let (packet, waiting) = (v2::PacketWriter::new(), VecDeque::new());
+                    self.connections.push(LocalConnection {
                         id,
                         socket,
                         packet,
@@ -144,7 +144,7 @@ impl Local {
         self.connections.retain(|connection| {
             let Some(why) = &connection.closed else { return true };
             match why {
-                Closed::Gone => tracing::info!(datapath = connection.id.0, "a datapath closed its connection"),
+                LocalCloseReason::Gone => tracing::info!(datapath = connection.id.0, "a datapath closed its connection"),
                 _ => tracing::warn!(datapath = connection.id.0, %why, "a datapath's connection ended"),
             }
             agent.disconnected(connection.id);
@@ -153,7 +153,7 @@ impl Local {
     }
 }
 
-impl Link for Local {
+impl DatapathLink for Local {
     fn number_from(&mut self, base: u32) {
         self.base = base;
     }
@@ -170,7 +170,7 @@ impl Link for Local {
         any
     }
 
-    fn send(&mut self, _agent: &mut Agent, _now: Time, to: DatapathId, command: &Command) {
+    fn send(&mut self, _agent: &mut Agent, _now: Time, to: DatapathId, command: &WireCommand) {
         let Some(connection) = self.connections.iter_mut().find(|c| c.id == to) else {
             return;
         };
@@ -204,21 +204,21 @@ impl Link for Local {
     }
 }
 
-impl Connection {
+impl LocalConnection {
     fn receive(
         &mut self,
         buffer: &mut [u8],
         fields: &mut Vec<u64>,
         agent: &mut Agent,
         now: Time,
-    ) -> Result<bool, Closed> {
+    ) -> Result<bool, LocalCloseReason> {
         for taken in 0..PACKETS {
             match recv(
                 self.socket.as_raw_fd(),
                 buffer,
                 MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC,
             ) {
-                Ok(0) => return Err(Closed::Gone),
+                Ok(0) => return Err(LocalCloseReason::Gone),
                 Ok(length) => {
                     let packet = buffer.get(..length).ok_or(WireError::TooLong {
                         what: "a packet",
@@ -230,14 +230,14 @@ impl Connection {
                     })?;
                 }
                 Err(Errno::EAGAIN | Errno::EINTR) => return Ok(taken > 0),
-                Err(Errno::ECONNRESET) => return Err(Closed::Gone),
+                Err(Errno::ECONNRESET) => return Err(LocalCloseReason::Gone),
                 Err(why) => return Err(why.into()),
             }
         }
         Ok(true)
     }
 
-    fn send(&mut self, command: &Command) -> Result<(), Closed> {
+    fn send(&mut self, command: &WireCommand) -> Result<(), LocalCloseReason> {
         if self.packet.command(command).is_err() {
             self.queue()?;
             self.packet.command(command)?;
@@ -245,16 +245,16 @@ impl Connection {
         Ok(())
     }
 
-    fn queue(&mut self) -> Result<(), Closed> {
+    fn queue(&mut self) -> Result<(), LocalCloseReason> {
         if self.waiting.len() >= MOST_WAITING {
-            return Err(Closed::Stuck);
+            return Err(LocalCloseReason::Stuck);
         }
         self.waiting.push_back(self.packet.as_bytes().to_vec());
         self.packet.clear();
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), Closed> {
+    fn flush(&mut self) -> Result<(), LocalCloseReason> {
         while let Some(packet) = self.waiting.front() {
             if !give(&self.socket, packet)? {
                 return if self.packet.is_empty() {
@@ -277,7 +277,7 @@ impl Connection {
 }
 
 /// Sends a packet. Returns false if the socket buffer is full.
-fn give(socket: &OwnedFd, packet: &[u8]) -> Result<bool, Closed> {
+fn give(socket: &OwnedFd, packet: &[u8]) -> Result<bool, LocalCloseReason> {
     match send(
         socket.as_raw_fd(),
         packet,
@@ -285,7 +285,7 @@ fn give(socket: &OwnedFd, packet: &[u8]) -> Result<bool, Closed> {
     ) {
         Ok(_) => Ok(true),
         Err(why) if socket::is_full(why) => Ok(false),
-        Err(Errno::EPIPE | Errno::ECONNRESET) => Err(Closed::Gone),
+        Err(Errno::EPIPE | Errno::ECONNRESET) => Err(LocalCloseReason::Gone),
         Err(why) => Err(why.into()),
     }
 }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use ccplane_datapath::Program;
 use ccplane_units::{Duration, Time};
-use ccplane_wire::{Command, DatapathInfo, Event, Offer};
+use ccplane_wire::{DatapathInfo, Offer, WireCommand, WireEvent};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::{AgentAddress, Clock, LinkError, Remote, Sent};
+use super::{AgentAddress, AgentConnection, LinkError, SendOutcome, ThreadClock};
 
 /// An algorithm of an agent, with its programs.
 #[derive(Clone, Debug)]
-pub struct Offered {
+pub struct OfferedAlgorithm {
     /// Name and required capabilities.
     pub offer: Arc<Offer>,
     /// Programs in order of declaration.
@@ -27,23 +27,23 @@ const MOST: usize = 256;
 
 /// Reply of an agent.
 #[derive(Clone, Debug)]
-pub struct Offers {
+pub struct AgentOffers {
     /// Algorithms in the order in which they were added.
-    pub algorithms: Vec<Offered>,
+    pub algorithms: Vec<OfferedAlgorithm>,
     /// RTT to the agent; `None` if it is on this host.
     pub round_trip: Option<Duration>,
 }
 
 /// Queries the algorithms of a ccplane agent. `datapath` describes the datapath that will connect
 /// later, including its fallback timeout.
-pub fn offers(address: &AgentAddress, datapath: DatapathInfo) -> Result<Offers, LinkError> {
+pub fn offers(address: &AgentAddress, datapath: DatapathInfo) -> Result<AgentOffers, LinkError> {
     let silent = || LinkError::Silent(address.clone());
-    let (mut uplink, clock) = (address.remote("", None), Clock::new());
+    let (mut uplink, clock) = (address.remote("", None), ThreadClock::new());
     settle(&mut *uplink, clock.now())?;
-    if uplink.event(&Event::Ready { datapath }) != Sent::Yes || !uplink.flush() {
+    if uplink.event(&WireEvent::Ready { datapath }) != SendOutcome::Yes || !uplink.flush() {
         return Err(silent());
     }
-    let mut offered: Vec<Offered> = Vec::new();
+    let mut offered: Vec<OfferedAlgorithm> = Vec::new();
     // The first heartbeat marks the end of the list.
     let mut complete = false;
     while !complete {
@@ -58,11 +58,11 @@ pub fn offers(address: &AgentAddress, datapath: DatapathInfo) -> Result<Offers, 
             PollTimeout::from(ms),
         );
         uplink.receive(clock.now(), &mut |command| match command {
-            Command::Offer(offer) if offered.len() < MOST => offered.push(Offered {
+            WireCommand::Offer(offer) if offered.len() < MOST => offered.push(OfferedAlgorithm {
                 offer,
                 programs: Vec::new(),
             }),
-            Command::Install { algorithm, program } => {
+            WireCommand::Install { algorithm, program } => {
                 if let Some(of) = offered
                     .iter_mut()
                     .find(|of| of.offer.name == algorithm && of.programs.len() < MOST)
@@ -70,16 +70,16 @@ pub fn offers(address: &AgentAddress, datapath: DatapathInfo) -> Result<Offers, 
                     of.programs.push(program);
                 }
             }
-            Command::Heartbeat { .. } => complete = true,
-            Command::Offer(_)
-            | Command::SetProgram { .. }
-            | Command::Update { .. }
-            | Command::Release { .. } => {}
+            WireCommand::Heartbeat { .. } => complete = true,
+            WireCommand::Offer(_)
+            | WireCommand::SetProgram { .. }
+            | WireCommand::Update { .. }
+            | WireCommand::Release { .. } => {}
         });
     }
     match offered.is_empty() {
         true => Err(silent()),
-        false => Ok(Offers {
+        false => Ok(AgentOffers {
             algorithms: offered,
             round_trip: uplink.round_trip(),
         }),
@@ -88,8 +88,8 @@ pub fn offers(address: &AgentAddress, datapath: DatapathInfo) -> Result<Offers, 
 
 /// Connects and waits until the attempt has succeeded or failed. `now` is the time of the caller's
 /// clock.
-pub fn settle(remote: &mut dyn Remote, now: Time) -> Result<(), LinkError> {
-    let clock = Clock::new();
+pub fn settle(remote: &mut dyn AgentConnection, now: Time) -> Result<(), LinkError> {
+    let clock = ThreadClock::new();
     loop {
         let at = now + Duration::from_nanos(clock.now().as_nanos());
         match remote.connect(at) {

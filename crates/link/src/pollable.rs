@@ -2,10 +2,10 @@
 
 use std::os::fd::BorrowedFd;
 
-use ccplane_agent::datapath::{Here, Way};
+use ccplane_agent::datapath::{AgentChannel, InlineChannel};
 
 /// Channel to an agent for drivers that wait in `poll`.
-pub trait Pollable: Way {
+pub trait Pollable: AgentChannel {
     /// Returns the descriptor that becomes readable when commands arrive. `None` if the agent runs
     /// in the datapath's own thread, or while no agent is connected.
     fn as_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -13,7 +13,7 @@ pub trait Pollable: Way {
     }
 }
 
-impl Pollable for Here {}
+impl Pollable for InlineChannel {}
 
 impl<W: Pollable + ?Sized> Pollable for Box<W> {
     fn as_fd(&self) -> Option<BorrowedFd<'_>> {

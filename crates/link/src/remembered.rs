@@ -26,18 +26,18 @@ const MOST_BYTES: u64 = 108 * MOST as u64;
 
 /// The stored paths.
 #[derive(Debug)]
-pub(super) struct Remembered {
+pub(super) struct KnownPeers {
     file: PathBuf,
     paths: HashSet<Vec<u8>>,
 }
 
-impl Remembered {
+impl KnownPeers {
     /// Reads the paths stored by the previous agent at `socket`. Keeps those that are still sockets
     /// of this user or of root.
-    pub fn read(socket: &Path) -> Remembered {
+    pub fn read(socket: &Path) -> KnownPeers {
         let mut file = socket.as_os_str().to_owned();
         file.push(".peers");
-        let mut remembered = Remembered {
+        let mut remembered = KnownPeers {
             file: file.into(),
             paths: HashSet::new(),
         };
@@ -125,7 +125,7 @@ impl Remembered {
     }
 }
 
-impl Drop for Remembered {
+impl Drop for KnownPeers {
     fn drop(&mut self) {
         // All datapaths are gone, so the next agent needs no file.
         if !self.paths.is_empty() && self.paths.iter().all(|path| owner(path).is_none()) {

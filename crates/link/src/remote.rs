@@ -7,24 +7,24 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use ccplane_units::{Duration, Time};
-use ccplane_wire::{Command, Event};
+use ccplane_wire::{WireCommand, WireEvent};
 
 #[cfg(feature = "tls")]
 use super::tls::{TlsAddress, TlsUplink};
-use super::{LinkError, Several, Uplink};
+use super::{Failover, LinkError, Uplink};
 
 /// Transport from a datapath to an agent in another process.
 ///
-/// After each successful [`connect`](Remote::connect) the datapath announces itself and every live
+/// After each successful [`connect`](AgentConnection::connect) the datapath announces itself and every live
 /// flow, because the agent may have restarted. Without a connection it retries with backoff, and
 /// its flows run the fallback.
-pub trait Remote: Send {
+pub trait AgentConnection: Send {
     /// Connects if not connected. Returns an error if no agent answers, or
     /// [`LinkError::Connecting`] if the attempt is still in progress. Never blocks; call it again
     /// to make progress.
     fn connect(&mut self, now: Time) -> Result<(), LinkError>;
 
-    /// Returns the time from `now` after which to call [`connect`](Remote::connect) again if it
+    /// Returns the time from `now` after which to call [`connect`](AgentConnection::connect) again if it
     /// failed.
     fn next_attempt(&self, now: Time) -> Duration;
 
@@ -38,16 +38,16 @@ pub trait Remote: Send {
 
     /// Queues an event for the agent. If a report is refused, leave it in the flow (do not call
     /// [`report_queued`](ccplane_datapath::Flow::report_queued)), so that no measurement is lost.
-    fn event(&mut self, event: &Event<'_>) -> Sent;
+    fn event(&mut self, event: &WireEvent<'_>) -> SendOutcome;
 
     /// Sends queued events if there is room. Returns whether the queue is empty.
     fn flush(&mut self) -> bool;
 
     /// Passes the commands that have arrived and those that are due to `sink`. Never blocks.
-    fn receive(&mut self, now: Time, sink: &mut dyn FnMut(Command));
+    fn receive(&mut self, now: Time, sink: &mut dyn FnMut(WireCommand));
 
-    /// Returns the latest time for the next call of [`receive`](Remote::receive) and
-    /// [`flush`](Remote::flush).
+    /// Returns the latest time for the next call of [`receive`](AgentConnection::receive) and
+    /// [`flush`](AgentConnection::flush).
     fn next_deadline(&self) -> Option<Time> {
         None
     }
@@ -59,7 +59,7 @@ pub trait Remote: Send {
 /// Result of queueing an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Sent {
+pub enum SendOutcome {
     /// Queued for the next flush.
     Yes,
     /// Refused: the agent does not keep up.
@@ -130,14 +130,14 @@ impl std::fmt::Display for AgentAddress {
 
 impl AgentAddress {
     /// Creates an unconnected transport for flows of `algorithm`. `silence` is for CCP agents, see
-    /// [`Foreign`](ccplane_agent::Foreign); ccplane agents send heartbeats instead.
-    pub fn remote(&self, algorithm: &str, silence: Option<Duration>) -> Box<dyn Remote> {
+    /// [`Foreign`](ccplane_agent::CcpV1Client); ccplane agents send heartbeats instead.
+    pub fn remote(&self, algorithm: &str, silence: Option<Duration>) -> Box<dyn AgentConnection> {
         match self {
             AgentAddress::Unix(path) => Box::new(Uplink::new(path)),
             AgentAddress::Ccp(path) => Box::new(super::CcpUplink::new(path, algorithm, silence)),
             #[cfg(feature = "tls")]
             AgentAddress::Tls(address) => Box::new(TlsUplink::new(address)),
-            AgentAddress::Several(all) => Box::new(Several::new(
+            AgentAddress::Several(all) => Box::new(Failover::new(
                 all.iter()
                     .map(|one| one.remote(algorithm, silence))
                     .collect(),

@@ -13,12 +13,12 @@ const REST: Duration = Duration::from_millis(100);
 
 /// Pause state of a listener.
 #[derive(Debug, Default)]
-pub(super) struct Rest {
+pub(super) struct AcceptBackoff {
     until: Option<Time>,
     warning: Warning,
 }
 
-impl Rest {
+impl AcceptBackoff {
     /// Starts a pause after a failed `accept`.
     pub fn begin(&mut self, now: Time, why: &io::Error) {
         self.until = Some(now + REST);
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn a_rest_begins_with_a_failure_and_ends_with_a_look() {
-        let (mut rest, now) = (Rest::default(), Time::from_micros(5));
+        let (mut rest, now) = (AcceptBackoff::default(), Time::from_micros(5));
         assert!(!rest.lasts(now) && !rest.is_on());
         rest.begin(now, &io::Error::other("no descriptor is left"));
         assert!(rest.lasts(now) && rest.is_on());

@@ -3,43 +3,43 @@
 use std::os::fd::BorrowedFd;
 
 use ccplane_units::{Duration, Time};
-use ccplane_wire::{Command, Event};
+use ccplane_wire::{WireCommand, WireEvent};
 
-use super::{LinkError, Remote, Sent};
+use super::{AgentConnection, LinkError, SendOutcome};
 
 /// Transports to several agents. The first that answers becomes active; when it is lost, they are
 /// tried again from the first on. There is no failback while the active agent is connected, because
 /// a switch puts every flow on the fallback for a moment.
-pub struct Several {
-    all: Vec<One>,
+pub struct Failover {
+    all: Vec<LinkSlot>,
     /// Index of the active agent.
     steers: Option<usize>,
 }
 
-struct One {
-    remote: Box<dyn Remote>,
+struct LinkSlot {
+    remote: Box<dyn AgentConnection>,
     /// True if it was tried since the last agent was lost and did not answer.
     failed: bool,
 }
 
-impl Several {
+impl Failover {
     /// Creates the transport. Agents are tried in this order.
-    pub fn new(all: Vec<Box<dyn Remote>>) -> Several {
-        let one = |remote| One {
+    pub fn new(all: Vec<Box<dyn AgentConnection>>) -> Failover {
+        let one = |remote| LinkSlot {
             remote,
             failed: false,
         };
-        Several {
+        Failover {
             all: all.into_iter().map(one).collect(),
             steers: None,
         }
     }
 
-    fn current(&self) -> Option<&dyn Remote> {
+    fn current(&self) -> Option<&dyn AgentConnection> {
         Some(&*self.all.get(self.steers?)?.remote)
     }
 
-    fn current_mut(&mut self) -> Option<&mut Box<dyn Remote>> {
+    fn current_mut(&mut self) -> Option<&mut Box<dyn AgentConnection>> {
         Some(&mut self.all.get_mut(self.steers?)?.remote)
     }
 
@@ -50,7 +50,7 @@ impl Several {
     }
 }
 
-impl Remote for Several {
+impl AgentConnection for Failover {
     fn connect(&mut self, now: Time) -> Result<(), LinkError> {
         if self.is_connected() {
             return Ok(());
@@ -92,19 +92,19 @@ impl Remote for Several {
     }
 
     fn is_connected(&self) -> bool {
-        self.current().is_some_and(Remote::is_connected)
+        self.current().is_some_and(AgentConnection::is_connected)
     }
 
-    fn event(&mut self, event: &Event<'_>) -> Sent {
+    fn event(&mut self, event: &WireEvent<'_>) -> SendOutcome {
         self.current_mut()
-            .map_or(Sent::NoAgent, |one| one.event(event))
+            .map_or(SendOutcome::NoAgent, |one| one.event(event))
     }
 
     fn flush(&mut self) -> bool {
         self.current_mut().is_some_and(|one| one.flush())
     }
 
-    fn receive(&mut self, now: Time, sink: &mut dyn FnMut(Command)) {
+    fn receive(&mut self, now: Time, sink: &mut dyn FnMut(WireCommand)) {
         if let Some(one) = self.current_mut() {
             one.receive(now, sink);
         }
@@ -125,7 +125,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
-    use crate::Clock;
+    use crate::ThreadClock;
 
     /// Agents that are reachable or not, and the recipients of events.
     #[derive(Clone, Default)]
@@ -136,7 +136,7 @@ mod tests {
 
     struct Agent(World, usize, bool);
 
-    impl Remote for Agent {
+    impl AgentConnection for Agent {
         fn connect(&mut self, _now: Time) -> Result<(), LinkError> {
             self.2 = self.0.there[self.1].load(Ordering::Relaxed);
             match self.2 {
@@ -153,16 +153,16 @@ mod tests {
             self.2 && self.0.there[self.1].load(Ordering::Relaxed)
         }
 
-        fn event(&mut self, _event: &Event<'_>) -> Sent {
+        fn event(&mut self, _event: &WireEvent<'_>) -> SendOutcome {
             self.0.heard.lock().unwrap().push(self.1);
-            Sent::Yes
+            SendOutcome::Yes
         }
 
         fn flush(&mut self) -> bool {
             true
         }
 
-        fn receive(&mut self, _now: Time, _sink: &mut dyn FnMut(Command)) {}
+        fn receive(&mut self, _now: Time, _sink: &mut dyn FnMut(WireCommand)) {}
 
         fn as_fd(&self) -> Option<BorrowedFd<'_>> {
             None
@@ -171,22 +171,23 @@ mod tests {
 
     #[test]
     fn the_first_steers_and_the_second_while_it_is_gone() {
-        let (world, now) = (World::default(), Clock::new().now());
-        let agent = |index| Box::new(Agent(world.clone(), index, false)) as Box<dyn Remote>;
-        let mut several = Several::new(vec![agent(0), agent(1)]);
+        let (world, now) = (World::default(), ThreadClock::new().now());
+        let agent =
+            |index| Box::new(Agent(world.clone(), index, false)) as Box<dyn AgentConnection>;
+        let mut several = Failover::new(vec![agent(0), agent(1)]);
         let is_there = |index: usize, is: bool| world.there[index].store(is, Ordering::Relaxed);
-        let event = Event::Installed { program: 1 };
-        assert!(several.connect(now).is_err() && several.event(&event) == Sent::NoAgent);
+        let event = WireEvent::Installed { program: 1 };
+        assert!(several.connect(now).is_err() && several.event(&event) == SendOutcome::NoAgent);
         is_there(1, true);
         assert!(several.connect(now).is_ok());
-        assert_eq!(several.event(&event), Sent::Yes);
+        assert_eq!(several.event(&event), SendOutcome::Yes);
         // The first agent returns; there is no failback.
         is_there(0, true);
         assert!(several.connect(now).is_ok());
-        assert_eq!(several.event(&event), Sent::Yes);
+        assert_eq!(several.event(&event), SendOutcome::Yes);
         is_there(1, false);
         assert!(!several.is_connected() && several.connect(now).is_ok());
-        assert_eq!(several.event(&event), Sent::Yes);
+        assert_eq!(several.event(&event), SendOutcome::Yes);
         is_there(0, false);
         assert!(several.connect(now).is_err());
         assert_eq!(*world.heard.lock().unwrap(), [1, 1, 0]);

@@ -8,17 +8,17 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration as StdDuration, Instant};
 
-use ccplane_agent::datapath::{Datapath, Shared};
+use ccplane_agent::datapath::{Datapath, DatapathCore};
 use ccplane_agent::{
-    Algorithm, AlgorithmStats, Control, FlowInfo, Options, Programs, Report, Tables,
+    AgentOptions, Algorithm, AlgorithmStats, Control, FlowInfo, Programs, Report, Tables,
 };
-use ccplane_datapath::{Capabilities, Limits, Signals, SteeredFlow, Transport};
+use ccplane_datapath::{Capabilities, OperatorLimits, Signals, SteeredFlow, Transport};
 use ccplane_units::Bytes;
 use ccplane_wire::v1;
 use nix::sys::stat::stat;
 
 use super::*;
-use crate::There;
+use crate::RemoteChannel;
 
 /// Increases the window at every report and stores the announced flows.
 #[derive(Default)]
@@ -75,13 +75,13 @@ impl Drop for Place {
 }
 
 /// Serves on a thread while `test` runs. Returns the algorithm's statistics.
-fn serving(link: &mut (dyn Link + Send), test: impl FnOnce()) -> AlgorithmStats {
+fn serving(link: &mut (dyn DatapathLink + Send), test: impl FnOnce()) -> AlgorithmStats {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let agent = scope.spawn(|| {
-            let mut agent = Agent::new(Options::default());
+            let mut agent = Agent::new(AgentOptions::default());
             agent.add(Grow::default()).expect("it compiles");
-            serve(&mut agent, &mut [link], Waiting::default(), &stop).expect("it serves");
+            serve(&mut agent, &mut [link], WaitStrategy::default(), &stop).expect("it serves");
             agent.stats("grow").expect("it is there")
         });
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(test));
@@ -121,7 +121,7 @@ impl Ccp {
     fn begin(&self) -> u32 {
         self.send(|out| v1::ready(out, 7));
         self.expect(|message| match message {
-            v1::Message::Install(install) => Some(install.program),
+            v1::V1Message::Install(install) => Some(install.program),
             _ => None,
         })
     }
@@ -137,7 +137,7 @@ impl Ccp {
         };
         self.send(|out| v1::create(out, flow, &create).expect("it fits"));
         self.expect(|message| match message {
-            v1::Message::ChangeProgram { flow: of, .. } => (*of == flow).then_some(()),
+            v1::V1Message::ChangeProgram { flow: of, .. } => (*of == flow).then_some(()),
             _ => None,
         });
     }
@@ -148,13 +148,13 @@ impl Ccp {
 
     fn window(&self) -> u64 {
         self.expect(|message| match message {
-            v1::Message::UpdateField { updates, .. } => updates.iter().next().map(|u| u.value),
+            v1::V1Message::UpdateField { updates, .. } => updates.iter().next().map(|u| u.value),
             _ => None,
         })
     }
 
     /// Receives until a message matches and returns the match.
-    fn expect<T>(&self, wanted: impl Fn(&v1::Message<'_>) -> Option<T>) -> T {
+    fn expect<T>(&self, wanted: impl Fn(&v1::V1Message<'_>) -> Option<T>) -> T {
         let mut buffer = vec![0; 65_536];
         loop {
             let length = self.socket.recv(&mut buffer).expect("an answer in time");
@@ -234,7 +234,7 @@ fn garbage_costs_its_sender_its_flows_until_its_next_good_message() {
             // and a window again.
             bad.report(1, 1);
             bad.expect(|message| {
-                matches!(message, v1::Message::ChangeProgram { flow: 1, .. }).then_some(())
+                matches!(message, v1::V1Message::ChangeProgram { flow: 1, .. }).then_some(())
             });
             bad.report(1, 1);
             bad.window();
@@ -324,7 +324,7 @@ fn after_a_restart_programs_go_to_every_datapath_that_is_remembered() {
     let mut link = Datagram::bind(&path).expect("it binds");
     serving(&mut link, || {
         // The datapath sends nothing.
-        stays.expect(|message| matches!(message, v1::Message::Install(_)).then_some(()));
+        stays.expect(|message| matches!(message, v1::V1Message::Install(_)).then_some(()));
     });
     let file = place.path("agent.peers");
     let text = std::fs::read_to_string(&file).expect("it is written");
@@ -344,9 +344,9 @@ fn what_others_could_have_written_is_not_believed() {
     let file = place.path("agent.peers");
     std::fs::write(&file, format!("{}\n", place.path("ccp").display())).expect("a file");
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).expect("a mode");
-    assert!(remembered::Remembered::read(&path).paths().is_empty());
+    assert!(remembered::KnownPeers::read(&path).paths().is_empty());
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).expect("a mode");
-    assert_eq!(remembered::Remembered::read(&path).paths().len(), 1);
+    assert_eq!(remembered::KnownPeers::read(&path).paths().len(), 1);
     drop(datapath);
 }
 
@@ -365,7 +365,7 @@ fn a_datapath_that_outlives_its_agent_is_taken_over_by_its_reports() {
     let stats = serving(&mut link, || {
         datapath.report(5, 1);
         datapath.expect(|message| {
-            matches!(message, v1::Message::ChangeProgram { flow: 5, .. }).then_some(())
+            matches!(message, v1::V1Message::ChangeProgram { flow: 5, .. }).then_some(())
         });
         datapath.report(5, 1);
         datapath.window();
@@ -447,21 +447,21 @@ fn of_many_that_take_over_a_dead_path_one_serves() {
 
 /// A ccplane datapath with one flow, on the local link.
 struct Own {
-    datapath: Datapath<There>,
+    datapath: Datapath<RemoteChannel>,
     transport: Transport,
-    clock: Clock,
+    clock: ThreadClock,
 }
 
 impl Own {
     fn new(path: &Path) -> Own {
-        let limits = Limits {
+        let limits = OperatorLimits {
             fallback_after: ccplane_units::Duration::from_millis(300),
-            ..Limits::default()
+            ..OperatorLimits::default()
         };
         let tables = Tables::new(limits, Capabilities::CWND.with(Capabilities::RTT));
-        let clock = Clock::new();
-        let link = There::new(Box::new(Uplink::new(path)));
-        let mut datapath = Datapath::new(clock.now(), Shared::new(1, "own", tables, link));
+        let clock = ThreadClock::new();
+        let link = RemoteChannel::new(Box::new(Uplink::new(path)));
+        let mut datapath = Datapath::new(clock.now(), DatapathCore::new(1, "own", tables, link));
         let info = FlowInfo {
             algorithm: "grow".to_owned(),
             ..FlowInfo::default()
@@ -605,9 +605,9 @@ fn an_agent_that_sends_garbage_is_connected_to_less_and_less_often() {
     let listener =
         std::os::unix::net::UnixListener::from(bound.fd.try_clone().expect("a descriptor"));
     listener.set_nonblocking(true).expect("a socket");
-    let tables = Tables::new(Limits::default(), Capabilities::CWND);
-    let link = There::new(Box::new(Uplink::new(&path)));
-    let mut datapath = Datapath::new(Time::ZERO, Shared::new(1, "own", tables, link));
+    let tables = Tables::new(OperatorLimits::default(), Capabilities::CWND);
+    let link = RemoteChannel::new(Box::new(Uplink::new(&path)));
+    let mut datapath = Datapath::new(Time::ZERO, DatapathCore::new(1, "own", tables, link));
     let (mut connections, mut kept) = (0, Vec::new());
     for ms in 0..60_000 {
         datapath.turn(Time::ZERO + Duration::from_millis(ms));
@@ -625,7 +625,7 @@ fn an_agent_that_sends_garbage_is_connected_to_less_and_less_often() {
 fn looking_in_vain_is_given_up() {
     let us = |n| Time::from_micros(n);
     let spin = Duration::from_micros(50);
-    let mut spinner = Spinner::new(Waiting { spin });
+    let mut spinner = Spinner::new(WaitStrategy { spin });
     assert!(spinner.goes_on(true, us(0)));
     assert!(spinner.goes_on(false, us(40)), "it looks");
     assert!(!spinner.goes_on(false, us(60)), "it has looked long enough");
@@ -638,7 +638,7 @@ fn looking_in_vain_is_given_up() {
     }
     spinner.goes_on(true, us(10_000));
     assert!(spinner.goes_on(false, us(10_001)), "it tries again");
-    let mut never = Spinner::new(Waiting {
+    let mut never = Spinner::new(WaitStrategy {
         spin: Duration::ZERO,
     });
     assert!(!never.goes_on(true, us(0)));
@@ -649,7 +649,7 @@ fn looking_in_vain_is_given_up() {
 #[test]
 fn looks_that_pay_do_not_make_up_for_many_in_vain() {
     let spin = Duration::from_micros(200);
-    let mut spinner = Spinner::new(Waiting { spin });
+    let mut spinner = Spinner::new(WaitStrategy { spin });
     let (mut looks, mut in_vain) = (0, 0);
     for message in 1..=100_000u64 {
         let at = Time::from_micros(message * 1_000);

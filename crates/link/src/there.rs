@@ -1,13 +1,13 @@
-//! Channel to an agent in another process, over any [`Remote`].
+//! Channel to an agent in another process, over any [`AgentConnection`].
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
-use ccplane_agent::datapath::{Brought, Way};
+use ccplane_agent::datapath::{AgentChannel, Incoming};
 use ccplane_units::{Duration, Time};
-use ccplane_wire::Event;
+use ccplane_wire::WireEvent;
 
-use crate::{LinkError, Pollable, Remote, Sent, settle};
+use crate::{AgentConnection, LinkError, Pollable, SendOutcome, settle};
 
 /// Retry interval while the agent does not keep up. A shorter one would take CPU time the agent may
 /// need; a longer one would delay new flows.
@@ -23,27 +23,30 @@ const MOST_OWED: usize = 1024;
 /// Messages that the agent cannot take yet are queued here: openings and closings of flows, bounded
 /// by the number of flows, and replies up to a limit. A refused report stays in its flow; reports
 /// never overtake queued messages.
-pub struct There {
-    remote: Box<dyn Remote>,
-    owed: VecDeque<Event<'static>>,
-    come: VecDeque<Brought>,
+pub struct RemoteChannel {
+    remote: Box<dyn AgentConnection>,
+    owed: VecDeque<WireEvent<'static>>,
+    come: VecDeque<Incoming>,
     /// Time of the next attempt to send queued messages.
     room: Time,
     /// Time of the next attempt to connect.
     retry: Time,
 }
 
-impl There {
+impl RemoteChannel {
     /// Connects to an agent; fails if there is none. Blocks until the attempt has succeeded or
     /// failed, which can take seconds for an agent on another host.
-    pub fn connect(mut remote: Box<dyn Remote>, now: Time) -> Result<There, LinkError> {
+    pub fn connect(
+        mut remote: Box<dyn AgentConnection>,
+        now: Time,
+    ) -> Result<RemoteChannel, LinkError> {
         settle(&mut *remote, now)?;
-        Ok(There::new(remote))
+        Ok(RemoteChannel::new(remote))
     }
 
     /// Creates a channel to an agent that may start later.
-    pub fn new(remote: Box<dyn Remote>) -> There {
-        There {
+    pub fn new(remote: Box<dyn AgentConnection>) -> RemoteChannel {
+        RemoteChannel {
             remote,
             owed: VecDeque::new(),
             come: VecDeque::new(),
@@ -65,8 +68,9 @@ impl There {
     /// Removes the queued opening of a closed flow. Returns whether there was one.
     fn forget(&mut self, closed: u64) -> bool {
         let before = self.owed.len();
-        self.owed
-            .retain(|event| !matches!(event, Event::FlowOpened { flow, .. } if *flow == closed));
+        self.owed.retain(
+            |event| !matches!(event, WireEvent::FlowOpened { flow, .. } if *flow == closed),
+        );
         self.owed.len() < before
     }
 
@@ -74,25 +78,26 @@ impl There {
     fn pay(&mut self) {
         while let Some(event) = self.owed.front() {
             match self.remote.event(event) {
-                Sent::Yes => drop(self.owed.pop_front()),
-                Sent::Full => return,
+                SendOutcome::Yes => drop(self.owed.pop_front()),
+                SendOutcome::Full => return,
                 // All live flows are announced to the next agent anyway.
-                Sent::NoAgent => self.owed.clear(),
+                SendOutcome::NoAgent => self.owed.clear(),
             }
         }
     }
 }
 
-impl Way for There {
-    fn report(&mut self, _now: Time, report: &Event<'_>) -> bool {
-        self.owed.is_empty() && self.remote.event(report) == Sent::Yes
+impl AgentChannel for RemoteChannel {
+    fn report(&mut self, _now: Time, report: &WireEvent<'_>) -> bool {
+        self.owed.is_empty() && self.remote.event(report) == SendOutcome::Yes
     }
 
-    fn tell(&mut self, _now: Time, event: Event<'static>) {
+    fn tell(&mut self, _now: Time, event: WireEvent<'static>) {
         match event {
             // The agent need not know of a flow that ended before its opening was sent.
-            Event::FlowClosed { flow, .. } if self.forget(flow) => {}
-            Event::Installed { .. } | Event::Refused { .. } if self.owed.len() >= MOST_OWED => {}
+            WireEvent::FlowClosed { flow, .. } if self.forget(flow) => {}
+            WireEvent::Installed { .. } | WireEvent::Refused { .. }
+                if self.owed.len() >= MOST_OWED => {}
             event => self.owed.push_back(event),
         }
         self.pay();
@@ -103,18 +108,18 @@ impl Way for There {
             match self.remote.connect(now) {
                 Ok(()) => {
                     self.owed.clear();
-                    self.come.push_back(Brought::Agent);
+                    self.come.push_back(Incoming::Agent);
                 }
                 Err(_) => self.retry = now + self.remote.next_attempt(now),
             }
         }
         let come = &mut self.come;
         self.remote.receive(now, &mut |command| {
-            come.push_back(Brought::Command(command))
+            come.push_back(Incoming::Command(command))
         });
     }
 
-    fn bring(&mut self, _now: Time) -> Option<Brought> {
+    fn bring(&mut self, _now: Time) -> Option<Incoming> {
         self.come.pop_front()
     }
 
@@ -141,7 +146,7 @@ impl Way for There {
     }
 }
 
-impl Pollable for There {
+impl Pollable for RemoteChannel {
     fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         self.remote.as_fd()
     }
@@ -152,10 +157,10 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use ccplane_agent::Tables;
-    use ccplane_agent::datapath::{Datapath, Shared};
-    use ccplane_datapath::{Capabilities, Limits};
+    use ccplane_agent::datapath::{Datapath, DatapathCore};
+    use ccplane_datapath::{Capabilities, OperatorLimits};
     use ccplane_units::Bytes;
-    use ccplane_wire::{Command, FlowInfo};
+    use ccplane_wire::{FlowInfo, WireCommand};
 
     use super::*;
 
@@ -173,7 +178,7 @@ mod tests {
         }
     }
 
-    impl Remote for Slow {
+    impl AgentConnection for Slow {
         fn connect(&mut self, _now: Time) -> Result<(), LinkError> {
             Ok(())
         }
@@ -186,27 +191,27 @@ mod tests {
             true
         }
 
-        fn event(&mut self, event: &Event<'_>) -> Sent {
+        fn event(&mut self, event: &WireEvent<'_>) -> SendOutcome {
             let (room, heard) = &mut *self.0.lock().unwrap();
             if *room == 0 {
-                return Sent::Full;
+                return SendOutcome::Full;
             }
             *room -= 1;
             heard.push(match event {
-                Event::Ready { .. } => "ready".to_owned(),
-                Event::FlowOpened { flow, .. } => format!("{flow} opened"),
-                Event::FlowClosed { flow, .. } => format!("{flow} closed"),
-                Event::Report { flow, .. } => format!("{flow} reports"),
+                WireEvent::Ready { .. } => "ready".to_owned(),
+                WireEvent::FlowOpened { flow, .. } => format!("{flow} opened"),
+                WireEvent::FlowClosed { flow, .. } => format!("{flow} closed"),
+                WireEvent::Report { flow, .. } => format!("{flow} reports"),
                 other => format!("{other:?}"),
             });
-            Sent::Yes
+            SendOutcome::Yes
         }
 
         fn flush(&mut self) -> bool {
             true
         }
 
-        fn receive(&mut self, _now: Time, _sink: &mut dyn FnMut(Command)) {}
+        fn receive(&mut self, _now: Time, _sink: &mut dyn FnMut(WireCommand)) {}
 
         fn as_fd(&self) -> Option<BorrowedFd<'_>> {
             None
@@ -214,10 +219,10 @@ mod tests {
     }
 
     /// Returns a datapath connected to this agent.
-    fn beside(slow: &Slow, now: Time) -> Datapath<There> {
-        let link = There::connect(Box::new(slow.clone()), now).unwrap();
-        let tables = Tables::new(Limits::default(), Capabilities::CWND);
-        Datapath::new(now, Shared::new(1, "test", tables, link))
+    fn beside(slow: &Slow, now: Time) -> Datapath<RemoteChannel> {
+        let link = RemoteChannel::connect(Box::new(slow.clone()), now).unwrap();
+        let tables = Tables::new(OperatorLimits::default(), Capabilities::CWND);
+        Datapath::new(now, DatapathCore::new(1, "test", tables, link))
     }
 
     #[test]
@@ -230,7 +235,7 @@ mod tests {
         }
         assert_eq!(slow.heard(), ["ready", "1 opened"]);
         // A report does not overtake its flow's opening; it stays in the flow.
-        let report = Event::Report {
+        let report = WireEvent::Report {
             flow: 1,
             program: 1,
             urgent: false,
@@ -259,8 +264,11 @@ mod tests {
             // The flows do not exist, so each command is refused.
             let uid = 1;
             let updates = Default::default();
-            let command = Command::SetProgram { flow, uid, updates };
-            datapath.way_mut().come.push_back(Brought::Command(command));
+            let command = WireCommand::SetProgram { flow, uid, updates };
+            datapath
+                .way_mut()
+                .come
+                .push_back(Incoming::Command(command));
             datapath.turn(now);
         }
         assert_eq!(datapath.way().owed.len(), MOST_OWED);

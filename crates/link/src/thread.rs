@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use ccplane_agent::Agent;
 use ccplane_units::Duration;
 
-use super::{Link, Waiting, serve};
+use super::{DatapathLink, WaitStrategy, serve};
 
 /// Poll interval while waiting for the thread to end.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -30,13 +30,13 @@ impl AgentThread {
     pub fn start(
         name: &str,
         mut agent: Agent,
-        mut link: impl Link + Send + 'static,
+        mut link: impl DatapathLink + Send + 'static,
     ) -> io::Result<AgentThread> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let body = move || {
             // No busy polling: the agent has the whole report interval to respond.
-            let waiting = Waiting {
+            let waiting = WaitStrategy {
                 spin: Duration::ZERO,
             };
             if let Err(why) = serve(&mut agent, &mut [&mut link], waiting, &stopped) {

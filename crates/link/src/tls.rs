@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::OnceLock;
 
-pub use keys::{KEYS, KeyError, Keys, Made, Role, make as make_keys, revoke as revoke_key};
+pub use keys::{KEYS, KeyError, Keys, NewKeys, Role, make as make_keys, revoke as revoke_key};
 pub use link::TlsLink;
 pub use uplink::{FarError, TlsUplink};
 

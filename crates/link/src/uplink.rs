@@ -4,13 +4,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use ccplane_units::{Duration, Time};
-use ccplane_wire::{Command, Event, v2};
+use ccplane_wire::{WireCommand, WireEvent, v2};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, SockType, UnixAddr, connect, recv, send};
 
 use super::backoff::Backoff;
 use super::random;
-use super::{LinkError, Remote, Sent, socket};
+use super::{AgentConnection, LinkError, SendOutcome, socket};
 
 /// A connection to an agent that is re-established when the agent returns.
 ///
@@ -21,7 +21,7 @@ use super::{LinkError, Remote, Sent, socket};
 pub struct Uplink {
     path: PathBuf,
     socket: Option<OwnedFd>,
-    packet: v2::Packet,
+    packet: v2::PacketWriter,
     buffer: Box<[u8]>,
     backoff: Backoff,
     /// Time of the last call that passed a time.
@@ -38,7 +38,7 @@ impl Uplink {
         Uplink {
             path: path.to_owned(),
             socket: None,
-            packet: v2::Packet::new(),
+            packet: v2::PacketWriter::new(),
             buffer: vec![0; v2::MAX_PACKET].into_boxed_slice(),
             backoff: Backoff::new(random::dice()),
             now: Time::ZERO,
@@ -69,18 +69,18 @@ impl Uplink {
 
     /// Queues an event for the agent. If a report is refused, leave it in the flow (do not call
     /// [`report_queued`](ccplane_datapath::Flow::report_queued)), so that no measurement is lost.
-    pub fn event(&mut self, event: &Event<'_>) -> Sent {
+    pub fn event(&mut self, event: &WireEvent<'_>) -> SendOutcome {
         if self.socket.is_none() {
-            return Sent::NoAgent;
+            return SendOutcome::NoAgent;
         }
         if self.packet.event(event).is_ok() {
-            return Sent::Yes;
+            return SendOutcome::Yes;
         }
         self.flush();
         if self.packet.event(event).is_ok() {
-            Sent::Yes
+            SendOutcome::Yes
         } else {
-            Sent::Full
+            SendOutcome::Full
         }
     }
 
@@ -107,7 +107,7 @@ impl Uplink {
     }
 
     /// Passes the commands that have arrived to `sink`.
-    pub fn receive(&mut self, sink: &mut dyn FnMut(Command)) {
+    pub fn receive(&mut self, sink: &mut dyn FnMut(WireCommand)) {
         for _ in 0..PACKETS {
             let Some(socket) = &self.socket else { return };
             match recv(socket.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_DONTWAIT) {
@@ -137,7 +137,7 @@ impl Uplink {
     }
 }
 
-impl Remote for Uplink {
+impl AgentConnection for Uplink {
     fn connect(&mut self, now: Time) -> Result<(), LinkError> {
         self.now = now;
         if self.socket.is_some() {
@@ -160,7 +160,7 @@ impl Remote for Uplink {
         Uplink::is_connected(self)
     }
 
-    fn event(&mut self, event: &Event<'_>) -> Sent {
+    fn event(&mut self, event: &WireEvent<'_>) -> SendOutcome {
         Uplink::event(self, event)
     }
 
@@ -168,7 +168,7 @@ impl Remote for Uplink {
         Uplink::flush(self)
     }
 
-    fn receive(&mut self, now: Time, sink: &mut dyn FnMut(Command)) {
+    fn receive(&mut self, now: Time, sink: &mut dyn FnMut(WireCommand)) {
         self.now = now;
         Uplink::receive(self, sink);
     }

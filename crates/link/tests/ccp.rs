@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use ccplane_agent::{
-    Agent, Algorithm, CcpDatapath, Control, DatapathId, FlowInfo, Options, Programs, Report,
+    Agent, AgentOptions, Algorithm, CcpDatapath, Control, DatapathId, FlowInfo, Programs, Report,
 };
 use ccplane_datapath::{
-    self as datapath, Capabilities, Compat, Limits, ProgramTable, Signals, Target, Transport,
-    Update,
+    self as datapath, Capabilities, CommandTarget, Compat, OperatorLimits, ProgramTable, Signals,
+    Transport, Update,
 };
-use ccplane_link::{Datagram, Waiting, serve};
+use ccplane_link::{Datagram, WaitStrategy, serve};
 use ccplane_units::{Bytes, Duration, Rate, Time};
-use ccplane_wire::{Command, Event, v1};
+use ccplane_wire::{WireCommand, WireEvent, v1};
 
 /// The message handling of CCP's library, on ccplane's datapath engine.
 struct Ccp {
@@ -40,9 +40,9 @@ impl Ccp {
         let capabilities = all
             .into_iter()
             .fold(Capabilities::CWND, |all, one| all.with(one));
-        let limits = Limits {
+        let limits = OperatorLimits {
             fallback_after: Duration::from_secs(1_000_000),
-            ..Limits::default()
+            ..OperatorLimits::default()
         };
         let table = ProgramTable::with_compat(limits, capabilities, Compat::Libccp);
         let ccp = Ccp {
@@ -64,7 +64,7 @@ impl Ccp {
     }
 
     /// Processes messages of the agent until one matches.
-    fn take_until(&mut self, wanted: impl Fn(&v1::Message<'_>) -> bool) {
+    fn take_until(&mut self, wanted: impl Fn(&v1::V1Message<'_>) -> bool) {
         let mut buffer = vec![0; v1::MAX_MESSAGE];
         loop {
             let length = self.socket.recv(&mut buffer).expect("an answer in time");
@@ -80,14 +80,14 @@ impl Ccp {
         }
     }
 
-    fn take(&mut self, message: &v1::Message<'_>) {
+    fn take(&mut self, message: &v1::V1Message<'_>) {
         match message {
-            v1::Message::Install(install) => {
+            v1::V1Message::Install(install) => {
                 self.table
                     .install(install.decode().expect("a good program"))
                     .expect("there is room");
             }
-            v1::Message::ChangeProgram {
+            v1::V1Message::ChangeProgram {
                 flow,
                 program,
                 updates,
@@ -106,7 +106,7 @@ impl Ccp {
                     },
                 );
             }
-            v1::Message::UpdateField { flow, updates } => {
+            v1::V1Message::UpdateField { flow, updates } => {
                 let (_, state, _) = self.flows.iter().find(|f| f.0 == *flow).expect("it lives");
                 let vars = state
                     .program_uid()
@@ -149,7 +149,7 @@ impl Ccp {
         };
         self.send(|out| v1::create(out, flow, &create).expect("it fits"));
         self.take_until(
-            |message| matches!(message, v1::Message::ChangeProgram { flow: of, .. } if *of == flow),
+            |message| matches!(message, v1::V1Message::ChangeProgram { flow: of, .. } if *of == flow),
         );
     }
 
@@ -190,9 +190,9 @@ impl Ccp {
 
 fn update(raw: v1::RawUpdate, report_vars: usize) -> Update {
     let target = match (raw.class, raw.index) {
-        (0 | 8, index) => Target::Var((report_vars + index as usize) as u8),
-        (2, 4) => Target::Cwnd,
-        (2, 5) => Target::Rate,
+        (0 | 8, index) => CommandTarget::Var((report_vars + index as usize) as u8),
+        (2, 4) => CommandTarget::Cwnd,
+        (2, 5) => CommandTarget::Rate,
         other => panic!("{other:?} cannot be set"),
     };
     Update {
@@ -265,9 +265,9 @@ fn a_ccp_datapath_is_steered() {
     let stop = AtomicBool::new(false);
     let stats = thread::scope(|scope| {
         let agent = scope.spawn(|| {
-            let mut agent = Agent::new(Options::default());
+            let mut agent = Agent::new(AgentOptions::default());
             agent.add(Steps).expect("it compiles");
-            serve(&mut agent, &mut [&mut link], Waiting::default(), &stop).expect("it serves");
+            serve(&mut agent, &mut [&mut link], WaitStrategy::default(), &stop).expect("it serves");
             agent.stats("steps").expect("it is there")
         });
         let mut ccp = Ccp::new(&place.join("datapath"), &path);
@@ -279,7 +279,7 @@ fn a_ccp_datapath_is_steered() {
                 for ack in 1..=5 {
                     assert_eq!(ccp.ack(flow, 1), ack == 5);
                 }
-                ccp.take_until(|message| matches!(message, v1::Message::UpdateField { flow: of, .. } if *of == flow));
+                ccp.take_until(|message| matches!(message, v1::V1Message::UpdateField { flow: of, .. } if *of == flow));
                 total[flow as usize - 1] += 5 * (10 * u64::from(flow) + round);
             }
         }
@@ -313,7 +313,7 @@ fn a_ccp_datapath_is_steered() {
 #[test]
 fn a_flow_cannot_be_given_back_in_version_1() {
     let (mut agent, now, id) = (
-        Agent::new(Options::default()),
+        Agent::new(AgentOptions::default()),
         Time::from_micros(1),
         DatapathId(0),
     );
@@ -322,8 +322,8 @@ fn a_flow_cannot_be_given_back_in_version_1() {
     v1::ready(&mut ready, 1);
     ccp.handle(now, &ready, &mut agent).expect("it is whole");
     let info = FlowInfo::default();
-    agent.handle(now, id, Event::FlowOpened { flow: 1, info });
-    ccp.command(now, &Command::Release { flow: 1 }, &mut agent, &mut out);
+    agent.handle(now, id, WireEvent::FlowOpened { flow: 1, info });
+    ccp.command(now, &WireCommand::Release { flow: 1 }, &mut agent, &mut out);
     assert!(out.is_empty(), "nothing is sent");
     assert_eq!(
         agent.stats("steps").expect("it is there").refusals,

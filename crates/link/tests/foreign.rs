@@ -4,17 +4,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ccplane_agent::{Agent, Algorithm, Control, DatapathInfo, FlowInfo, Options, Programs, Report};
+use ccplane_agent::{
+    Agent, AgentOptions, Algorithm, Control, DatapathInfo, FlowInfo, Programs, Report,
+};
 use ccplane_datapath::Capabilities;
-use ccplane_link::{CcpUplink, Clock, Datagram, Remote, Sent, Waiting, serve};
+use ccplane_link::{
+    AgentConnection, CcpUplink, Datagram, SendOutcome, ThreadClock, WaitStrategy, serve,
+};
 use ccplane_units::{Bytes, Duration, Time};
-use ccplane_wire::{Command, Event};
+use ccplane_wire::{WireCommand, WireEvent};
 
 const PROGRAM: &str = "(def (Report (volatile acked 0) (lost 0)) (gain 1) (volatile pace 2))
     (when true (:= Report.acked (+ Report.acked (* gain Ack.bytes_acked))) (:= Report.lost pace) (report))";
 
-fn ready(fallback_after: Option<Duration>) -> Event<'static> {
-    Event::Ready {
+fn ready(fallback_after: Option<Duration>) -> WireEvent<'static> {
+    WireEvent::Ready {
         datapath: DatapathInfo {
             id: 9,
             kind: "test".to_owned(),
@@ -27,7 +31,7 @@ fn ready(fallback_after: Option<Duration>) -> Event<'static> {
     }
 }
 
-fn opened(flow: u64, cwnd: u64) -> Event<'static> {
+fn opened(flow: u64, cwnd: u64) -> WireEvent<'static> {
     let info = FlowInfo {
         algorithm: "reno".to_owned(),
         init_cwnd: Bytes::new(10_000),
@@ -36,7 +40,7 @@ fn opened(flow: u64, cwnd: u64) -> Event<'static> {
         local: "[2001:db8::1]:80".parse().expect("an address"),
         ..FlowInfo::default()
     };
-    Event::FlowOpened { flow, info }
+    WireEvent::FlowOpened { flow, info }
 }
 
 struct Echo;
@@ -69,9 +73,9 @@ impl Serving {
         let stop = Arc::new(AtomicBool::new(false));
         let seen = stop.clone();
         let thread = std::thread::spawn(move || {
-            let mut agent = Agent::new(Options::default());
+            let mut agent = Agent::new(AgentOptions::default());
             agent.add(Echo).expect("it compiles");
-            serve(&mut agent, &mut [&mut link], Waiting::default(), &seen).expect("it serves");
+            serve(&mut agent, &mut [&mut link], WaitStrategy::default(), &seen).expect("it serves");
         });
         Serving {
             stop,
@@ -90,7 +94,11 @@ impl Drop for Serving {
 }
 
 /// Receives commands until one matches.
-fn until(uplink: &mut CcpUplink, clock: Clock, wanted: impl Fn(&Command) -> bool) -> Command {
+fn until(
+    uplink: &mut CcpUplink,
+    clock: ThreadClock,
+    wanted: impl Fn(&WireCommand) -> bool,
+) -> WireCommand {
     let mut found = None;
     while found.is_none() {
         assert!(
@@ -111,10 +119,10 @@ fn until(uplink: &mut CcpUplink, clock: Clock, wanted: impl Fn(&Command) -> bool
 fn over_the_socket_an_agent_steers_and_one_that_comes_back_is_told_of_the_flows_again() {
     let path: PathBuf =
         std::env::temp_dir().join(format!("ccplane-foreign-{}", std::process::id()));
-    let clock = Clock::new();
+    let clock = ThreadClock::new();
     let mut uplink = CcpUplink::new(&path, "echo", None);
     assert!(uplink.connect(clock.now()).is_err(), "nobody is there");
-    assert_eq!(uplink.event(&ready(None)), Sent::NoAgent);
+    assert_eq!(uplink.event(&ready(None)), SendOutcome::NoAgent);
     for round in 0..2 {
         let serving = Serving::at(&path);
         // Not immediately: the uplink backs off after a failed attempt.
@@ -125,13 +133,13 @@ fn over_the_socket_an_agent_steers_and_one_that_comes_back_is_told_of_the_flows_
             );
             std::thread::yield_now();
         }
-        assert_eq!(uplink.event(&ready(None)), Sent::Yes);
-        assert_eq!(uplink.event(&opened(40, 10_000)), Sent::Yes);
+        assert_eq!(uplink.event(&ready(None)), SendOutcome::Yes);
+        assert_eq!(uplink.event(&opened(40, 10_000)), SendOutcome::Yes);
         assert!(uplink.flush());
         let set = until(&mut uplink, clock, |command| {
-            matches!(command, Command::SetProgram { .. })
+            matches!(command, WireCommand::SetProgram { .. })
         });
-        let Command::SetProgram {
+        let WireCommand::SetProgram {
             flow: 40,
             uid,
             updates,
@@ -140,18 +148,18 @@ fn over_the_socket_an_agent_steers_and_one_that_comes_back_is_told_of_the_flows_
             panic!("{set:?}")
         };
         assert_eq!(updates.as_slice()[0].value, 3);
-        let report = Event::Report {
+        let report = WireEvent::Report {
             flow: 40,
             program: uid,
             urgent: false,
             fields: &[77 + round, 0],
         };
-        assert_eq!(uplink.event(&report), Sent::Yes);
+        assert_eq!(uplink.event(&report), SendOutcome::Yes);
         assert!(uplink.flush());
         let update = until(&mut uplink, clock, |command| {
-            matches!(command, Command::Update { .. })
+            matches!(command, WireCommand::Update { .. })
         });
-        let Command::Update { flow: 40, updates } = update else {
+        let WireCommand::Update { flow: 40, updates } = update else {
             panic!("{update:?}")
         };
         assert_eq!(updates.as_slice()[0].value, 50_077 + round);

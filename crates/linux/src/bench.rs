@@ -13,17 +13,17 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use ccplane_agent::{Agent, Algorithm, Control, DatapathId, FlowInfo, Programs, Report};
-use ccplane_datapath::Limits;
+use ccplane_datapath::OperatorLimits;
 use ccplane_units::{Bytes, Duration};
-use ccplane_wire::Event;
+use ccplane_wire::WireEvent;
 use libbpf_rs::{MapCore, ObjectBuilder, ProgramInput};
 
 use crate::clock;
 use crate::error::LoadError;
 use crate::kernel::Kernel;
-use crate::map::layout::{self, LIVE, PENDING, Slot};
-use crate::map::memory::{Access, Plain, Shared};
-use crate::registration::load::{AlgorithmSpec, Options};
+use crate::map::layout::{self, FlowSlot, LIVE, PENDING};
+use crate::map::memory::{Access, Plain, SharedMemory};
+use crate::registration::load::{AlgorithmSpec, RegistrationOptions};
 
 static OBJECT: &[u8] = include_bytes!("../bpf/prebuilt/loop.bpf.o");
 
@@ -84,13 +84,13 @@ pub fn mapped_times(exchanges: usize, hogs: usize) -> Result<Vec<std::time::Dura
         .hosted()
         .map(|hosted| AlgorithmSpec::from(&**hosted))
         .collect();
-    let options = Options {
-        limits: Limits {
+    let options = RegistrationOptions {
+        limits: OperatorLimits {
             fallback_after: Duration::from_secs(10),
-            ..Limits::default()
+            ..OperatorLimits::default()
         },
         flows: 1,
-        ..Options::default()
+        ..RegistrationOptions::default()
     };
     let mut kernel = Kernel::load(&specs, &options)?;
     let (ring, table) = kernel.bench_ends()?;
@@ -108,7 +108,7 @@ pub fn mapped_times(exchanges: usize, hogs: usize) -> Result<Vec<std::time::Dura
             spin(&mut kernel, &mut agent, &stop);
         });
         let measured =
-            Datapath::open(&ring, &table[0]).and_then(|datapath| datapath.measure(exchanges));
+            KernelSide::open(&ring, &table[0]).and_then(|datapath| datapath.measure(exchanges));
         stop.store(true, Relaxed);
         measured
     })
@@ -117,7 +117,7 @@ pub fn mapped_times(exchanges: usize, hogs: usize) -> Result<Vec<std::time::Dura
 /// Like `run_agent`, but polls without sleeping.
 fn spin(kernel: &mut Kernel, agent: &mut Agent, stop: &AtomicBool) {
     let datapath = kernel.info();
-    agent.handle(clock::now(), DatapathId(0), Event::Ready { datapath });
+    agent.handle(clock::now(), DatapathId(0), WireEvent::Ready { datapath });
     while !stop.load(Relaxed) {
         kernel.drain(&mut |batch| agent.handle_all(clock::now(), DatapathId(0), &batch));
         while let Some((_, command)) = agent.poll() {
@@ -127,14 +127,14 @@ fn spin(kernel: &mut Kernel, agent: &mut Agent, stop: &AtomicBool) {
 }
 
 /// The kernel's side of an exchange.
-struct Datapath<'a> {
+struct KernelSide<'a> {
     object: libbpf_rs::Object,
-    outbox: Shared<Outbox>,
-    slot: &'a Slot,
+    outbox: SharedMemory<Outbox>,
+    slot: &'a FlowSlot,
 }
 
-impl<'a> Datapath<'a> {
-    fn open(ring: &impl AsFd, slot: &'a Slot) -> Result<Datapath<'a>, LoadError> {
+impl<'a> KernelSide<'a> {
+    fn open(ring: &impl AsFd, slot: &'a FlowSlot) -> Result<KernelSide<'a>, LoadError> {
         let failed = |source| LoadError::Bpf {
             what: "loading the bench's BPF object",
             log: String::new(),
@@ -150,12 +150,12 @@ impl<'a> Datapath<'a> {
         let map = object.maps().find(|map| map.name() == "outbox");
         let map =
             map.ok_or_else(|| LoadError::Mismatch("the bench's object has no outbox".to_owned()))?;
-        let outbox = Shared::map(map.as_fd(), 1, Access::Write)
+        let outbox = SharedMemory::map(map.as_fd(), 1, Access::Write)
             .map_err(LoadError::io("mapping the outbox"))?;
         slot.shown.generation.store(GENERATION, Relaxed);
         slot.shown.mss.store(1448, Relaxed);
         slot.shown.state.store(LIVE, Release);
-        Ok(Datapath {
+        Ok(KernelSide {
             object,
             outbox,
             slot,
@@ -223,7 +223,7 @@ impl<'a> Datapath<'a> {
         }
     }
 
-    /// Returns true if control words are pending for [`answer`](Datapath::answer).
+    /// Returns true if control words are pending for [`answer`](KernelSide::answer).
     fn is_answered(&self) -> bool {
         self.slot.control.lock.load(Acquire) & (layout::WRITING | PENDING) == PENDING
     }

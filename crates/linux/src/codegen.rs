@@ -36,7 +36,7 @@ pub struct TooLarge {
 
 /// One step of a program with flattened clauses, the input of both back ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum FlatStep {
     /// An instruction of the program, or one generated for a clause.
     Run(Instr),
     /// End of a clause. The run stops unless the body called `(fallthrough)`, whose flag is then
@@ -46,19 +46,19 @@ pub(crate) enum Step {
 
 /// Flattens each clause into its guard, a skip over the rest if the flag is 0, its body, and an
 /// end.
-fn flatten(program: &Program) -> Vec<Step> {
+fn flatten(program: &Program) -> Vec<FlatStep> {
     let instrs = program.instrs();
     let range = |from: u16, to: u16| {
         instrs[usize::from(from)..usize::from(to)]
             .iter()
             .copied()
-            .map(Step::Run)
+            .map(FlatStep::Run)
     };
     let mut steps = Vec::new();
     for clause in program.clauses() {
         steps.extend(range(clause.guard_start, clause.body_start));
         if clause.flag != reg::ONE {
-            steps.push(Step::Run(Instr {
+            steps.push(FlatStep::Run(Instr {
                 op: Op::SkipIfZero,
                 has_imm: true,
                 dst: reg::TEMPS,
@@ -68,12 +68,12 @@ fn flatten(program: &Program) -> Vec<Step> {
             }));
         }
         steps.extend(range(clause.body_start, clause.body_end));
-        steps.push(Step::End);
+        steps.push(FlatStep::End);
     }
     steps
 }
 
-/// Opcode of [`Step::End`] in the interpreter: `OP_END` in `bpf/fold.h`.
+/// Opcode of [`FlatStep::End`] in the interpreter: `OP_END` in `bpf/fold.h`.
 const OP_END: u8 = 255;
 
 /// Encodes the program as `struct ccp_insn`s for the interpreter in the BPF object. There are at
@@ -83,7 +83,7 @@ pub fn interpreter_code(program: &Program) -> Vec<[u8; 16]> {
     let encode = |step| {
         let mut bytes = [0; 16];
         match step {
-            Step::Run(Instr {
+            FlatStep::Run(Instr {
                 op,
                 has_imm,
                 dst,
@@ -94,7 +94,7 @@ pub fn interpreter_code(program: &Program) -> Vec<[u8; 16]> {
                 bytes[..5].copy_from_slice(&[op as u8, has_imm.into(), dst, a, b]);
                 bytes[8..].copy_from_slice(&imm.to_le_bytes());
             }
-            Step::End => bytes[0] = OP_END,
+            FlatStep::End => bytes[0] = OP_END,
         }
         bytes
     };
@@ -150,10 +150,10 @@ pub fn listing(program: &Program) -> String {
     text
 }
 
-fn describe(step: &Step) -> String {
+fn describe(step: &FlatStep) -> String {
     match step {
-        Step::End => format!("stop unless {}", name(reg::SHOULD_CONTINUE)),
-        Step::Run(i) => {
+        FlatStep::End => format!("stop unless {}", name(reg::SHOULD_CONTINUE)),
+        FlatStep::Run(i) => {
             let b = if i.has_imm {
                 i.imm.to_string()
             } else {
@@ -297,8 +297,8 @@ mod tests {
     #[test]
     fn the_listing_names_every_step() {
         let source = "(def (Report (volatile acked 0))) (when (> Micros 10000) (:= Report.acked (+ Report.acked 3)) (report))";
-        let program =
-            ccplane_lang::compile(source, &ccplane_lang::Limits::default()).expect("it compiles");
+        let program = ccplane_lang::compile(source, &ccplane_lang::ProgramLimits::default())
+            .expect("it compiles");
         let text = listing(program.code());
         for line in [
             "= After 10000",

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ccplane_agent::{Agent, DatapathId};
 use ccplane_units::{Duration, Time};
-use ccplane_wire::{Command, Event};
+use ccplane_wire::{WireCommand, WireEvent};
 
 use crate::clock;
 use crate::kernel::Kernel;
@@ -14,9 +14,9 @@ use crate::privilege;
 /// delays the algorithms.
 pub trait Observer {
     /// Called for an event, before the agent handles it.
-    fn event(&mut self, _now: Time, _event: &Event<'_>) {}
+    fn event(&mut self, _now: Time, _event: &WireEvent<'_>) {}
     /// Called for a command, before the kernel applies it.
-    fn command(&mut self, _now: Time, _command: &Command) {}
+    fn command(&mut self, _now: Time, _command: &WireCommand) {}
     /// Called after the callbacks of one batch of events, or of expired timers. `_took`: time in
     /// the callbacks.
     fn called(&mut self, _took: Duration, _agent: &Agent) {}
@@ -63,7 +63,7 @@ pub fn run_agent_unprivileged(
 }
 
 fn steer(kernel: &mut Kernel, agent: &mut Agent, stop: &AtomicBool, observer: &mut impl Observer) {
-    let ready = Event::Ready {
+    let ready = WireEvent::Ready {
         datapath: kernel.info(),
     };
     agent.handle(clock::now(), KERNEL, ready);

@@ -7,23 +7,23 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::fence;
 
-use ccplane_datapath::{Capabilities, Limits, MAX_INSTRS, MAX_VARS, Update};
+use ccplane_datapath::{Capabilities, MAX_INSTRS, MAX_VARS, OperatorLimits, Update};
 use ccplane_units::Duration;
-use ccplane_wire::{Command, DatapathInfo, Event, Refusal, Tags};
+use ccplane_wire::{DatapathInfo, Refusal, Tags, WireCommand, WireEvent};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 
 use crate::clock;
 use crate::error::LoadError;
-use crate::map::layout::{self, PROGRAMS, Slot};
-use crate::map::memory::{Access, Shared};
+use crate::map::layout::{self, FlowSlot, PROGRAMS};
+use crate::map::memory::{Access, SharedMemory};
 use crate::map::table::{FlowView, Flows};
 use crate::registration::holder::Holder;
-use crate::registration::load::{self, AlgorithmSpec, Loaded, Options};
+use crate::registration::load::{self, AlgorithmSpec, LoadedObject, RegistrationOptions};
 use crate::registration::lock::NameLock;
-use crate::registration::registered::Registered;
+use crate::registration::registered::LiveRegistration;
 
 /// Capabilities of the kernel datapath for every algorithm. [`Capabilities::ONE_WAY_DELAY`] is
-/// added if registrations use timestamps ([`Options::stamps`]), and [`Capabilities::TIMERS`] if
+/// added if registrations use timestamps ([`RegistrationOptions::stamps`]), and [`Capabilities::TIMERS`] if
 /// algorithms want timers ([`AlgorithmSpec::wants`]). Without timers a guard on `Micros` is
 /// evaluated only on ACKs, which saves copying the registers on each. A timer cannot access the
 /// socket: its report is sent on time, but window and rate that it sets take effect with the next
@@ -47,18 +47,18 @@ pub const CAPABILITIES: Capabilities = Capabilities::CWND
 /// installed later are compiled by a thread that [`load`](Kernel::load) starts with its caller's
 /// capabilities.
 pub struct Kernel {
-    algorithms: Vec<Registered>,
+    algorithms: Vec<LiveRegistration>,
     epoll: Epoll,
-    limits: Limits,
+    limits: OperatorLimits,
     /// [`CAPABILITIES`] and those that depend on the registrations.
     capabilities: Capabilities,
     /// Answers to commands, delivered by the next [`poll`](Kernel::poll).
-    answers: VecDeque<Event<'static>>,
+    answers: VecDeque<WireEvent<'static>>,
 }
 
 /// Counters of one algorithm since its registration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct AlgorithmCounters {
     /// Live flows.
     pub flows: u64,
     /// Flows opened.
@@ -88,7 +88,10 @@ pub struct Counters {
 
 impl Kernel {
     /// Registers all algorithms, or none: if one fails, the others are unregistered.
-    pub fn load(algorithms: &[AlgorithmSpec], options: &Options) -> Result<Kernel, LoadError> {
+    pub fn load(
+        algorithms: &[AlgorithmSpec],
+        options: &RegistrationOptions,
+    ) -> Result<Kernel, LoadError> {
         crate::privilege::require()?;
         let mut kernel = Kernel::empty(options.limits)?;
         if options.stamps.is_some() {
@@ -107,7 +110,7 @@ impl Kernel {
                     why,
                 })?;
             crate::registration::pin::remove_leftover(&spec.kernel_name)?;
-            let Loaded {
+            let LoadedObject {
                 mut link,
                 object,
                 memory,
@@ -128,7 +131,8 @@ impl Kernel {
             }
             let places = std::array::from_fn(|place| pads.get(place).cloned().flatten());
             let holder = Holder::new(link, object, pads, spec, options, features);
-            let mut algorithm = Registered::new(spec, memory, places, pins, Some(holder), lock);
+            let mut algorithm =
+                LiveRegistration::new(spec, memory, places, pins, Some(holder), lock);
             for program in &spec.programs {
                 if let Err(refusal) = algorithm.install(program) {
                     tracing::warn!(uid = program.uid(), %refusal, "a declared program has no place");
@@ -141,9 +145,12 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// Takes over algorithms that an earlier process attached with [`Options::pin`]. Their live
+    /// Takes over algorithms that an earlier process attached with [`RegistrationOptions::pin`]. Their live
     /// flows are announced with their current windows at the next [`poll`](Kernel::poll).
-    pub fn adopt(algorithms: &[AlgorithmSpec], limits: &Limits) -> Result<Kernel, LoadError> {
+    pub fn adopt(
+        algorithms: &[AlgorithmSpec],
+        limits: &OperatorLimits,
+    ) -> Result<Kernel, LoadError> {
         crate::privilege::require()?;
         let mut kernel = Kernel::empty(*limits)?;
         for spec in algorithms {
@@ -168,7 +175,7 @@ impl Kernel {
                     .find(|program| program.uid() == tag)
                     .cloned()
             });
-            kernel.add(Registered::new(
+            kernel.add(LiveRegistration::new(
                 spec,
                 memory,
                 places,
@@ -192,7 +199,7 @@ impl Kernel {
             algorithm.tags = tags.clone();
         }
         for answer in &mut self.answers {
-            if let Event::FlowOpened { info, .. } = answer {
+            if let WireEvent::FlowOpened { info, .. } = answer {
                 info.tags = tags.clone();
             }
         }
@@ -212,7 +219,8 @@ impl Kernel {
     /// Replaces the standalone program, for live flows too. Live flows interpret it. New flows run
     /// it compiled once it is, if a pad is free. On a refusal the previous program stays.
     pub fn replace(&mut self, spec: &AlgorithmSpec) -> Result<(), Refusal> {
-        let of_that_name = |algorithm: &Registered| algorithm.spec.kernel_name == spec.kernel_name;
+        let of_that_name =
+            |algorithm: &LiveRegistration| algorithm.spec.kernel_name == spec.kernel_name;
         let unknown = || {
             Refusal::Other(format!(
                 "{} is not registered with this kernel",
@@ -256,7 +264,7 @@ impl Kernel {
 
     /// Returns the datapath's view of the shared memory, for the bench: the ring's descriptor and a
     /// second mapping of the table.
-    pub(crate) fn bench_ends(&self) -> Result<(OwnedFd, Shared<Slot>), LoadError> {
+    pub(crate) fn bench_ends(&self) -> Result<(OwnedFd, SharedMemory<FlowSlot>), LoadError> {
         let mismatch = || LoadError::Mismatch("nothing is registered".to_owned());
         let holder = self
             .algorithms
@@ -266,7 +274,7 @@ impl Kernel {
         holder.bench_ends()
     }
 
-    fn empty(limits: Limits) -> Result<Kernel, LoadError> {
+    fn empty(limits: OperatorLimits) -> Result<Kernel, LoadError> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
             .map_err(std::io::Error::from)
             .map_err(LoadError::io("creating an epoll instance"))?;
@@ -279,7 +287,7 @@ impl Kernel {
         })
     }
 
-    fn add(&mut self, algorithm: Registered) -> Result<(), LoadError> {
+    fn add(&mut self, algorithm: LiveRegistration) -> Result<(), LoadError> {
         // Edge-triggered: the kernel decides when to wake the reader (bpf/report.h), not the
         // presence of data.
         let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 0);
@@ -307,7 +315,7 @@ impl Kernel {
             .add(fd, EpollEvent::new(EpollFlags::EPOLLIN, 0))?)
     }
 
-    /// Returns the description of this datapath for [`Event::Ready`].
+    /// Returns the description of this datapath for [`WireEvent::Ready`].
     pub fn info(&self) -> DatapathInfo {
         DatapathInfo {
             id: std::process::id(),
@@ -322,9 +330,9 @@ impl Kernel {
 
     /// Passes all pending events to `sink`, in batches, without waiting and without a system call.
     /// Returns the number of events.
-    pub fn drain(&mut self, sink: &mut impl FnMut(Vec<Event<'_>>)) -> usize {
+    pub fn drain(&mut self, sink: &mut impl FnMut(Vec<WireEvent<'_>>)) -> usize {
         let mut events = 0;
-        let mut count = |batch: Vec<Event<'_>>| {
+        let mut count = |batch: Vec<WireEvent<'_>>| {
             events += batch.len();
             sink(batch);
         };
@@ -389,7 +397,7 @@ impl Kernel {
     }
 
     /// Like [`drain`](Kernel::drain), but sleeps up to `timeout` first if nothing is pending.
-    pub fn poll(&mut self, timeout: Duration, sink: &mut impl FnMut(Vec<Event<'_>>)) -> usize {
+    pub fn poll(&mut self, timeout: Duration, sink: &mut impl FnMut(Vec<WireEvent<'_>>)) -> usize {
         match self.drain(sink) {
             0 if timeout > Duration::ZERO => {
                 self.sleep(timeout, false);
@@ -400,14 +408,14 @@ impl Kernel {
     }
 
     /// Applies a command of the agent without a system call. A refusal is returned as an event.
-    pub fn apply(&mut self, command: &Command) {
+    pub fn apply(&mut self, command: &WireCommand) {
         let (flow, program, result) = match command {
-            Command::Offer(_) => return,
-            Command::Heartbeat { algorithm } => {
+            WireCommand::Offer(_) => return,
+            WireCommand::Heartbeat { algorithm } => {
                 self.heartbeat(algorithm);
                 return;
             }
-            Command::Install { algorithm, program } => {
+            WireCommand::Install { algorithm, program } => {
                 let index = self
                     .algorithms
                     .iter()
@@ -419,26 +427,26 @@ impl Kernel {
                     ))),
                 };
                 if result.is_ok() {
-                    self.answers.push_back(Event::Installed {
+                    self.answers.push_back(WireEvent::Installed {
                         program: program.uid(),
                     });
                 }
                 (None, program.uid(), result)
             }
-            Command::SetProgram { flow, uid, updates } => {
+            WireCommand::SetProgram { flow, uid, updates } => {
                 let result = self.command(*flow, Some(*uid), updates.as_slice());
                 (Some(*flow), *uid, result)
             }
-            Command::Update { flow, updates } => (
+            WireCommand::Update { flow, updates } => (
                 Some(*flow),
                 0,
                 self.command(*flow, None, updates.as_slice()),
             ),
-            Command::Release { flow } => (Some(*flow), 0, self.release(*flow)),
+            WireCommand::Release { flow } => (Some(*flow), 0, self.release(*flow)),
         };
         if let Err(why) = result {
             self.answers
-                .push_back(Event::Refused { flow, program, why });
+                .push_back(WireEvent::Refused { flow, program, why });
         }
     }
 
@@ -488,7 +496,7 @@ impl Kernel {
     }
 
     /// Returns the mapped tables of the algorithms.
-    pub(crate) fn tables(&self) -> impl Iterator<Item = &crate::map::table::Table> {
+    pub(crate) fn tables(&self) -> impl Iterator<Item = &crate::map::table::FlowTable> {
         self.algorithms
             .iter()
             .map(|algorithm| &algorithm.memory.table)
@@ -496,7 +504,7 @@ impl Kernel {
 
     /// Returns the flows for use by another thread.
     pub fn watch(&self) -> Flows {
-        let table = |algorithm: &Registered| {
+        let table = |algorithm: &LiveRegistration| {
             (
                 algorithm.spec.kernel_name.clone(),
                 algorithm.memory.table.clone(),
@@ -506,7 +514,7 @@ impl Kernel {
     }
 
     /// Returns name, kernel name and counters of each algorithm.
-    pub fn counters(&self) -> impl Iterator<Item = (&str, &str, Counters)> {
+    pub fn counters(&self) -> impl Iterator<Item = (&str, &str, AlgorithmCounters)> {
         self.algorithms.iter().map(|a| {
             (
                 &*a.spec.name,
@@ -525,7 +533,7 @@ impl Kernel {
     }
 
     /// Sets new limits, for live flows too.
-    pub fn set_limits(&mut self, limits: &Limits) {
+    pub fn set_limits(&mut self, limits: &OperatorLimits) {
         self.limits = *limits;
         for algorithm in &self.algorithms {
             load::set_limits(algorithm.memory.plane(), limits);

@@ -5,7 +5,7 @@
 //! buffer. Windows, rates and variables are written to a mapped flow table, without a system call.
 //! [`run_agent`] drives an [`Agent`](ccplane_agent::Agent) with both, and
 //! [`run_agent_unprivileged`] does so in a thread without capabilities. [`run_relay`] forwards both
-//! to an agent in another process. A program that computes window and rate itself ([`Alone`]) needs
+//! to an agent in another process. A program that computes window and rate itself ([`StandaloneSpec`]) needs
 //! none of them; [`run_reader`] only observes it.
 //!
 //! `bpf/` contains the kernel's side, with prebuilt objects: users need no clang.
@@ -32,16 +32,18 @@ mod testing;
 
 pub use drive::{Observer, run_agent, run_agent_unprivileged, run_reader};
 pub use error::LoadError;
-pub use kernel::{CAPABILITIES, Counters, Kernel};
+pub use kernel::{AlgorithmCounters, CAPABILITIES, Kernel};
 pub use map::table::{FlowView, Flows};
-pub use map::totals::{BUCKETS, Histogram, RATES, RTTS, TIMES, Totals};
+pub use map::totals::{BUCKETS, ConnectionTotals, Histogram, RATES, RTTS, TIMES};
 pub use owner::Owner;
 pub use privilege::{drop_capabilities, keep_capabilities, keep_net_admin, no_new_privileges};
-pub use registration::load::{AlgorithmSpec, Alone, KernelFeatures, Options, most_flows};
+pub use registration::load::{
+    AlgorithmSpec, KernelFeatures, RegistrationOptions, StandaloneSpec, most_flows,
+};
 pub use registration::lock::abandon_name;
-pub use registration::pin::{Observed, Presence, attached, detach, observe, presence};
+pub use registration::pin::{PinnedView, Presence, attached, detach, observe, presence};
 pub use registration::places::{Places, choose_places};
-pub use registration::remote::{Asked, RemoteError, is_kernel_name, remote_algorithms};
+pub use registration::remote::{RemoteAlgorithms, RemoteError, is_kernel_name, remote_algorithms};
 pub use relay::{run_relay, run_relay_unprivileged};
 pub use select::arms::{Arm, Arms};
 pub use socket::wake_reader_at;

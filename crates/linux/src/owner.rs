@@ -1,18 +1,18 @@
 //! The operator's control over registered algorithms, from a thread other than the driver's.
 
-use ccplane_datapath::Limits;
+use ccplane_datapath::OperatorLimits;
 
 use crate::kernel::Kernel;
-use crate::map::table::Table;
+use crate::map::table::FlowTable;
 
 /// Changes limits while the algorithms run, even if one of them hangs.
 #[derive(Clone)]
-pub struct Owner(Vec<Table>);
+pub struct Owner(Vec<FlowTable>);
 
 impl Owner {
     /// Sets new limits on window (bytes) and rate (bytes/s), for live flows too. The agent timeout
     /// is unchanged: agents learned it when they started.
-    pub fn set_limits(&self, limits: &Limits) {
+    pub fn set_limits(&self, limits: &OperatorLimits) {
         for table in &self.0 {
             crate::registration::load::set_window_and_rate(table.plane(), limits);
         }

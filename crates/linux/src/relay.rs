@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ccplane_link::{Remote, Sent};
+use ccplane_link::{AgentConnection, SendOutcome};
 use ccplane_units::{Duration, Time};
-use ccplane_wire::{Command, Event};
+use ccplane_wire::{WireCommand, WireEvent};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::clock;
@@ -21,7 +21,7 @@ use crate::privilege;
 /// Like [`run_agent`](crate::run_agent), it requests a higher scheduling priority for this thread.
 pub fn run_relay(
     kernel: &mut Kernel,
-    remote: &mut dyn Remote,
+    remote: &mut dyn AgentConnection,
     stop: &AtomicBool,
     observer: &mut impl Observer,
 ) {
@@ -33,7 +33,7 @@ pub fn run_relay(
 /// when it reconnects. The commands it reads are untrusted input.
 pub fn run_relay_unprivileged(
     kernel: &mut Kernel,
-    remote: &mut dyn Remote,
+    remote: &mut dyn AgentConnection,
     stop: &AtomicBool,
     observer: &mut impl Observer,
 ) -> std::io::Result<()> {
@@ -45,12 +45,12 @@ pub fn run_relay_unprivileged(
 
 pub(crate) struct Relay<'a, O> {
     kernel: &'a mut Kernel,
-    remote: &'a mut dyn Remote,
+    remote: &'a mut dyn AgentConnection,
     observer: &'a mut O,
     /// Events that did not fit in the agent's socket, with their fields. While there are any, the
     /// kernel's ring is not read, so they are at most the contents of one ring; when the ring is
     /// full, the flows keep their measurements.
-    kept: VecDeque<(Event<'static>, Vec<u64>)>,
+    kept: VecDeque<(WireEvent<'static>, Vec<u64>)>,
     /// Data is waiting for room in the agent's socket.
     behind: bool,
     /// Time of the next connection attempt.
@@ -60,7 +60,7 @@ pub(crate) struct Relay<'a, O> {
 impl<'a, O: Observer> Relay<'a, O> {
     pub fn new(
         kernel: &'a mut Kernel,
-        remote: &'a mut dyn Remote,
+        remote: &'a mut dyn AgentConnection,
         observer: &'a mut O,
     ) -> Relay<'a, O> {
         Relay {
@@ -97,7 +97,7 @@ impl<'a, O: Observer> Relay<'a, O> {
         remote.receive(clock::now(), &mut |command| {
             // An agent installs programs for all of its algorithms; this kernel may have only some
             // of them.
-            if let Command::Install { algorithm, .. } = &command
+            if let WireCommand::Install { algorithm, .. } = &command
                 && !kernel.counters().any(|(name, _, _)| *name == **algorithm)
             {
                 return;
@@ -119,7 +119,7 @@ impl<'a, O: Observer> Relay<'a, O> {
         if let Some(Err(why)) = watched {
             tracing::warn!(%why, "what the agent says is seen late");
         }
-        let ready = Event::Ready {
+        let ready = WireEvent::Ready {
             datapath: self.kernel.info(),
         };
         give(self.remote, &mut self.kept, &ready);
@@ -138,12 +138,12 @@ impl<'a, O: Observer> Relay<'a, O> {
         } = self;
         while let Some((event, fields)) = kept.front() {
             let sent = match event {
-                Event::Report {
+                WireEvent::Report {
                     flow,
                     program,
                     urgent,
                     ..
-                } => remote.event(&Event::Report {
+                } => remote.event(&WireEvent::Report {
                     flow: *flow,
                     program: *program,
                     urgent: *urgent,
@@ -152,9 +152,9 @@ impl<'a, O: Observer> Relay<'a, O> {
                 other => remote.event(other),
             };
             match sent {
-                Sent::Yes => drop(kept.pop_front()),
-                Sent::Full => break,
-                Sent::NoAgent => kept.clear(),
+                SendOutcome::Yes => drop(kept.pop_front()),
+                SendOutcome::Full => break,
+                SendOutcome::NoAgent => kept.clear(),
             }
         }
         let mut events = 0;
@@ -192,34 +192,34 @@ impl<'a, O: Observer> Relay<'a, O> {
 /// Sends an event to the agent, or keeps it for later. Without an agent it is dropped: a new agent
 /// gets an announcement of all flows.
 fn give(
-    remote: &mut dyn Remote,
-    kept: &mut VecDeque<(Event<'static>, Vec<u64>)>,
-    event: &Event<'_>,
+    remote: &mut dyn AgentConnection,
+    kept: &mut VecDeque<(WireEvent<'static>, Vec<u64>)>,
+    event: &WireEvent<'_>,
 ) {
-    if kept.is_empty() && remote.event(event) != Sent::Full {
+    if kept.is_empty() && remote.event(event) != SendOutcome::Full {
         return;
     }
     let fields = match event {
-        Event::Report { fields, .. } => fields.to_vec(),
+        WireEvent::Report { fields, .. } => fields.to_vec(),
         _ => Vec::new(),
     };
     let event = match event.clone() {
-        Event::Report {
+        WireEvent::Report {
             flow,
             program,
             urgent,
             ..
-        } => Event::Report {
+        } => WireEvent::Report {
             flow,
             program,
             urgent,
             fields: &[],
         },
-        Event::Ready { datapath } => Event::Ready { datapath },
-        Event::FlowOpened { flow, info } => Event::FlowOpened { flow, info },
-        Event::FlowClosed { flow, stats } => Event::FlowClosed { flow, stats },
-        Event::Refused { flow, program, why } => Event::Refused { flow, program, why },
-        Event::Installed { program } => Event::Installed { program },
+        WireEvent::Ready { datapath } => WireEvent::Ready { datapath },
+        WireEvent::FlowOpened { flow, info } => WireEvent::FlowOpened { flow, info },
+        WireEvent::FlowClosed { flow, stats } => WireEvent::FlowClosed { flow, stats },
+        WireEvent::Refused { flow, program, why } => WireEvent::Refused { flow, program, why },
+        WireEvent::Installed { program } => WireEvent::Installed { program },
     };
     kept.push_back((event, fields));
 }

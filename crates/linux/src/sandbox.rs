@@ -37,7 +37,7 @@ const TASKS: u64 = 512;
 
 /// A program to start.
 #[derive(Debug)]
-pub struct Program<'a> {
+pub struct SandboxProgram<'a> {
     /// Path, or a name that is looked up in PATH.
     pub path: &'a Path,
     /// Arguments after the name.
@@ -80,7 +80,7 @@ impl Namespaces {
 
 /// A started program. Dropping it kills the program.
 #[derive(Debug)]
-pub struct Sandboxed {
+pub struct SandboxedProcess {
     /// Namespaces of the program.
     pub namespaces: Namespaces,
     /// Error of the move to the cgroup; the program then runs outside.
@@ -105,7 +105,7 @@ pub struct Streams {
 
 /// Record in the supervisor's pipe: a failed step of the start with its `errno`, or [`ENDED`] with
 /// the program's wait status.
-type Record = [i32; 2];
+type StartRecord = [i32; 2];
 const ENDED: i32 = -1;
 
 /// Steps of a start, indexed by the step in a record.
@@ -120,7 +120,7 @@ const STEPS: [&str; 7] = [
 ];
 
 /// Starts a program in all namespaces that this host permits.
-pub fn start(program: &Program<'_>) -> io::Result<(Sandboxed, Streams)> {
+pub fn start(program: &SandboxProgram<'_>) -> io::Result<(SandboxedProcess, Streams)> {
     let attempts = [Namespaces::ALL, Namespaces::OTHERS, Namespaces(0)];
     let mut last = io::Error::from(io::ErrorKind::Unsupported);
     for namespaces in attempts {
@@ -134,7 +134,7 @@ pub fn start(program: &Program<'_>) -> io::Result<(Sandboxed, Streams)> {
 
 /// Returns the namespaces that [`start`] would use for this user, without starting a program.
 pub fn namespaces(user: Option<(u32, u32)>) -> Namespaces {
-    let program = Program {
+    let program = SandboxProgram {
         path: Path::new(""),
         arguments: Vec::new(),
         environment: Vec::new(),
@@ -143,7 +143,7 @@ pub fn namespaces(user: Option<(u32, u32)>) -> Namespaces {
     };
     let possible = |namespaces: &Namespaces| {
         let pipes = Pipes::new()?;
-        let child = clone_supervisor(&Plan::new(&program, *namespaces, &pipes)?)?;
+        let child = clone_supervisor(&StartPlan::new(&program, *namespaces, &pipes)?)?;
         let admitted = admit(child, &program, *namespaces);
         // Without the byte in `go` the supervisor exits.
         drop(pipes);
@@ -170,9 +170,12 @@ pub fn landlock_abi() -> u32 {
     u32::try_from(abi).unwrap_or(0)
 }
 
-fn start_in(program: &Program<'_>, namespaces: Namespaces) -> io::Result<(Sandboxed, Streams)> {
+fn start_in(
+    program: &SandboxProgram<'_>,
+    namespaces: Namespaces,
+) -> io::Result<(SandboxedProcess, Streams)> {
     let pipes = Pipes::new()?;
-    let plan = Plan::new(program, namespaces, &pipes)?;
+    let plan = StartPlan::new(program, namespaces, &pipes)?;
     let supervisor = clone_supervisor(&plan)?;
     let mut outside_cgroup = None;
     let admitted = admit(supervisor, program, namespaces).and_then(|()| {
@@ -195,7 +198,7 @@ fn start_in(program: &Program<'_>, namespaces: Namespaces) -> io::Result<(Sandbo
         life,
         go: _,
     } = pipes;
-    let sandboxed = Sandboxed {
+    let sandboxed = SandboxedProcess {
         namespaces,
         outside_cgroup,
         supervisor,
@@ -212,7 +215,7 @@ fn start_in(program: &Program<'_>, namespaces: Namespaces) -> io::Result<(Sandbo
 }
 
 /// Writes the ID maps of the user namespace.
-fn admit(supervisor: Pid, program: &Program<'_>, namespaces: Namespaces) -> io::Result<()> {
+fn admit(supervisor: Pid, program: &SandboxProgram<'_>, namespaces: Namespaces) -> io::Result<()> {
     let file = |name: &str| format!("/proc/{supervisor}/{name}");
     if namespaces.has(libc::CLONE_NEWUSER) {
         // Root is mapped too, so that the program sees the owners of files and peers. Becoming root
@@ -237,7 +240,7 @@ fn admit(supervisor: Pid, program: &Program<'_>, namespaces: Namespaces) -> io::
     Ok(())
 }
 
-impl Sandboxed {
+impl SandboxedProcess {
     /// Waits for the end of the program, at most `longest`.
     ///
     /// # Errors
@@ -250,7 +253,7 @@ impl Sandboxed {
             Ok(_) => {}
             Err(why) => return Err(why.into()),
         }
-        let mut bytes = [0; size_of::<Record>()];
+        let mut bytes = [0; size_of::<StartRecord>()];
         if (&self.status).read_exact(&mut bytes).is_err() {
             // The supervisor was killed, and so was the program.
             return Ok(Some(ExitStatus::from_raw(libc::SIGKILL)));
@@ -298,7 +301,7 @@ impl Sandboxed {
     }
 }
 
-impl Drop for Sandboxed {
+impl Drop for SandboxedProcess {
     fn drop(&mut self) {
         self.end(Duration::from_secs(3));
     }
@@ -335,7 +338,7 @@ impl Pipes {
 
 /// Everything that the supervisor needs, allocated before the clone: a copy of a multi-threaded
 /// process must not allocate.
-struct Plan {
+struct StartPlan {
     /// Owns the strings that the vectors below point to.
     _strings: Vec<CString>,
     arguments: Vec<*const c_char>,
@@ -353,8 +356,12 @@ const REFUSED: RawFd = 3;
 const LIFE: RawFd = 4;
 const STATUS: RawFd = 5;
 
-impl Plan {
-    fn new(program: &Program<'_>, namespaces: Namespaces, pipes: &Pipes) -> io::Result<Plan> {
+impl StartPlan {
+    fn new(
+        program: &SandboxProgram<'_>,
+        namespaces: Namespaces,
+        pipes: &Pipes,
+    ) -> io::Result<StartPlan> {
         let string = |text: &OsStr| CString::new(text.as_bytes()).map_err(io::Error::from);
         let mut strings = vec![string(program.path.as_os_str())?];
         for argument in &program.arguments {
@@ -372,7 +379,7 @@ impl Plan {
             all.chain([ptr::null()]).collect()
         };
         let (arguments, environment) = strings.split_at(count);
-        Ok(Plan {
+        Ok(StartPlan {
             arguments: pointers(arguments),
             environment: pointers(environment),
             _strings: strings,
@@ -392,7 +399,7 @@ impl Plan {
     }
 }
 
-fn clone_supervisor(plan: &Plan) -> io::Result<Pid> {
+fn clone_supervisor(plan: &StartPlan) -> io::Result<Pid> {
     // SAFETY: the child calls only `supervise`, which makes system calls only and never returns.
     let pid = unsafe { fork(plan.namespaces.0) };
     match pid {
@@ -419,7 +426,7 @@ unsafe fn fork(namespaces: c_int) -> c_long {
 /// # Safety
 /// Must run in a fresh child of [`fork`]. It makes system calls only, and by number where the C
 /// library would address threads that the child does not have.
-unsafe fn supervise(plan: &Plan) -> ! {
+unsafe fn supervise(plan: &StartPlan) -> ! {
     // SAFETY: the caller guarantees a fresh child. All pointers passed are to locals or into
     // `plan`.
     unsafe {
@@ -482,7 +489,7 @@ unsafe fn supervise(plan: &Plan) -> ! {
 ///
 /// # Safety
 /// Same contract as [`supervise`].
-unsafe fn run(plan: &Plan) -> ! {
+unsafe fn run(plan: &StartPlan) -> ! {
     // SAFETY: same contract as `supervise`. The pointer vectors end with null, and `plan` owns the
     // strings.
     unsafe {
@@ -558,10 +565,10 @@ unsafe fn check(step: i32, result: c_long) {
 
 /// # Safety
 /// Same contract as [`supervise`].
-unsafe fn record(record: Record) {
+unsafe fn record(record: StartRecord) {
     // SAFETY: `record` is a local of this size. A short write cannot happen in an empty pipe.
     unsafe {
-        libc::write(STATUS, record.as_ptr().cast(), size_of::<Record>());
+        libc::write(STATUS, record.as_ptr().cast(), size_of::<StartRecord>());
     }
 }
 
@@ -573,8 +580,8 @@ mod tests {
     use super::*;
 
     /// Starts a shell in these namespaces, as an unprivileged user if the test runs as root.
-    fn shell(namespaces: Namespaces, text: &str) -> (Sandboxed, Streams) {
-        let program = Program {
+    fn shell(namespaces: Namespaces, text: &str) -> (SandboxedProcess, Streams) {
+        let program = SandboxProgram {
             path: Path::new("/bin/sh"),
             arguments: ["-c", text].map(OsString::from).into(),
             environment: vec![
@@ -593,7 +600,7 @@ mod tests {
     }
 
     #[expect(clippy::disallowed_methods, reason = "it waits for another process")]
-    fn ended(sandboxed: &Sandboxed) -> ExitStatus {
+    fn ended(sandboxed: &SandboxedProcess) -> ExitStatus {
         let begun = Instant::now();
         loop {
             if let Some(status) = sandboxed.wait(Duration::from_millis(100)).unwrap() {
@@ -698,7 +705,7 @@ mod tests {
 
     #[test]
     fn a_program_that_cannot_run_is_an_error() {
-        let program = Program {
+        let program = SandboxProgram {
             path: &PathBuf::from("/nowhere/python3"),
             arguments: Vec::new(),
             environment: Vec::new(),

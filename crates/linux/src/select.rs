@@ -23,7 +23,7 @@ use libbpf_rs::{Iter, Link, Object, ObjectBuilder, ProgramMut};
 
 use crate::error::LoadError;
 use crate::namespace;
-use crate::registration::log::{Listener, verifier_reason};
+use crate::registration::log::{LibbpfLog, verifier_reason};
 use crate::registration::pin::{mount_bpffs, remove_link};
 use crate::select::arms::{Arms, NO_ARM};
 
@@ -137,7 +137,7 @@ pub(crate) fn bpf(what: impl Into<String>) -> impl FnOnce(libbpf_rs::Error) -> S
 
 /// Configuration of the BPF programs: `wanted` in `bpf/select.bpf.c`.
 #[derive(Default)]
-pub(crate) struct Wanted {
+pub(crate) struct SelectionRules {
     from: [u8; 16],
     to: [u8; 16],
     prefix: u128,
@@ -149,7 +149,7 @@ pub(crate) struct Wanted {
     arm: u32,
 }
 
-impl Wanted {
+impl SelectionRules {
     /// Encodes the configuration, with addresses in network byte order.
     fn to_bytes(&self) -> Vec<u8> {
         let (prefix, mask) = (self.prefix.to_be_bytes(), self.mask.to_be_bytes());
@@ -243,7 +243,7 @@ fn link(choice: &Choice, arms: Option<&Arms>) -> Result<Link, SelectError> {
     let path = place(selection)?;
     let (prefix, mask) = selection.to.as_ref().map(words).unwrap_or_default();
     let ports = selection.ports.clone().unwrap_or(0..=u16::MAX);
-    let wanted = Wanted {
+    let wanted = SelectionRules {
         to: padded(&choice.kernel_name)?,
         prefix,
         mask,
@@ -253,7 +253,7 @@ fn link(choice: &Choice, arms: Option<&Arms>) -> Result<Link, SelectError> {
             (Some(arms), 1..100) => arms.entry(&choice.kernel_name),
             _ => NO_ARM,
         },
-        ..Wanted::default()
+        ..SelectionRules::default()
     };
     let cgroup = File::open(&path).map_err(LoadError::io(format!("opening {}", path.display())))?;
     let object = load("choose", &wanted, arms)?;
@@ -310,10 +310,10 @@ pub fn chosen() -> Vec<String> {
 /// `to`: those that use `only`, or any `ccp_*`. Includes listening sockets, so that connections
 /// they accept follow. Windows are kept. Returns the number of sockets switched.
 pub fn move_flows(only: Option<&str>, to: &str) -> Result<usize, SelectError> {
-    let wanted = Wanted {
+    let wanted = SelectionRules {
         from: only.map(padded).transpose()?.unwrap_or_default(),
         to: padded(to)?,
-        ..Wanted::default()
+        ..SelectionRules::default()
     };
     registered(to)?;
     let object = load("move", &wanted, None)?;
@@ -401,14 +401,14 @@ pub(crate) fn cgroup(path: Option<&Path>) -> Result<PathBuf, SelectError> {
 /// Loads one program of the object, using the maps of `arms`.
 pub(crate) fn load(
     name: &str,
-    wanted: &Wanted,
+    wanted: &SelectionRules,
     arms: Option<&Arms>,
 ) -> Result<Object, SelectError> {
     let missing = crate::privilege::missing();
     if !missing.is_empty() {
         return Err(LoadError::NotPermitted { missing }.into());
     }
-    let said = Listener::new();
+    let said = LibbpfLog::new();
     let load = || {
         let mut open = ObjectBuilder::default().open_memory(OBJECT)?;
         for mut program in open.progs_mut() {

@@ -2,10 +2,10 @@
 //! packets where they leave and enter devices, and the samples that the congestion control reads on
 //! the same ACK.
 //!
-//! [`Stamps::load`] loads the programs. [`Options::stamps`](crate::Options::stamps) gives
+//! [`StampPrograms::load`] loads the programs. [`Options::stamps`](crate::RegistrationOptions::stamps) gives
 //! registrations access to the samples. The programs are then attached to sockets
-//! ([`Stamps::attach_sockets`]) and to devices ([`Stamps::attach_device`]). They stay attached as
-//! long as the value lives, or, if [pinned](Stamps::pinned) and [kept](Stamps::keep), until
+//! ([`StampPrograms::attach_sockets`]) and to devices ([`StampPrograms::attach_device`]). They stay attached as
+//! long as the value lives, or, if [pinned](StampPrograms::pinned) and [kept](StampPrograms::keep), until
 //! [`detach`].
 //!
 //! When the process is killed, unpinned links are removed with it. Two changes remain: the limit of
@@ -32,15 +32,15 @@ pub(crate) use self::pins::storage;
 pub use self::pins::{ObservedStamps, attached, detach, observe};
 pub use self::plane::StampCounters;
 
-use self::device::Device;
-use self::pins::{Pins, Slot};
-use self::plane::{DEVICES, NAMES, NAMESPACES, Plane};
+use self::device::StampDevice;
+use self::pins::{DevicePin, Pins};
+use self::plane::{DEVICES, NAMES, NAMESPACES, StampPlane};
 use crate::error::LoadError;
-use crate::map::memory::{Access, Plain, Shared};
-use crate::map::ring::Ring;
+use crate::map::memory::{Access, Plain, SharedMemory};
+use crate::map::ring::RingBuffer;
 use crate::namespace;
 use crate::registration::load::{failure, map_fd};
-use crate::registration::log::Listener;
+use crate::registration::log::LibbpfLog;
 
 /// Built by `bpf/build.sh`.
 static OBJECT: &[u8] = include_bytes!("../bpf/prebuilt/stamp.bpf.o");
@@ -48,18 +48,18 @@ static OBJECT: &[u8] = include_bytes!("../bpf/prebuilt/stamp.bpf.o");
 /// Size of the ring of arrivals in bytes: one second of full-sized packets at 1 Gbit/s.
 const RING: usize = 1 << 22;
 
-// SAFETY: `Plane` is `repr(C)` and consists of atomics and private padding that is never read, so
+// SAFETY: `StampPlane` is `repr(C)` and consists of atomics and private padding that is never read, so
 // every bit pattern is valid.
-unsafe impl Plain for Plane {}
+unsafe impl Plain for StampPlane {}
 
 /// The timestamp programs and their attachments.
-pub struct Stamps {
-    devices: Vec<Device>,
+pub struct StampPrograms {
+    devices: Vec<StampDevice>,
     sockets: Option<Link>,
     pins: Option<Pins>,
     object: Object,
-    plane: Shared<Plane>,
-    arrivals: Option<Ring>,
+    plane: SharedMemory<StampPlane>,
+    arrivals: Option<RingBuffer>,
 }
 
 /// The socket storage that holds the timestamps, for registrations that read them.
@@ -74,7 +74,7 @@ impl AsFd for Storage {
 
 /// Arrival of a stamped packet, as seen by the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arrival {
+pub struct StampedArrival {
     /// Arrival time, CLOCK_MONOTONIC, ns.
     pub at_ns: u64,
     /// Departure time by the sender's clock, ns modulo 2^32.
@@ -87,17 +87,17 @@ pub struct Arrival {
     pub remote_port: u16,
 }
 
-impl Stamps {
+impl StampPrograms {
     /// Loads the programs, for sockets with these congestion controls. With `record`, every arrival
-    /// is recorded for [`arrivals`](Stamps::arrivals).
-    pub fn load(kernel_names: &[&str], record: bool) -> Result<Stamps, LoadError> {
+    /// is recorded for [`arrivals`](StampPrograms::arrivals).
+    pub fn load(kernel_names: &[&str], record: bool) -> Result<StampPrograms, LoadError> {
         crate::privilege::require()?;
         if let Some(name) = kernel_names.get(NAMES) {
             return Err(LoadError::Mismatch(format!(
                 "{NAMES} congestion controls may want time stamps at once, and `{name}` is one more"
             )));
         }
-        let listener = Listener::new();
+        let listener = LibbpfLog::new();
         let mut open = ObjectBuilder::default()
             .open_memory(OBJECT)
             .map_err(failure("opening the BPF object of time stamps", &listener))?;
@@ -114,17 +114,17 @@ impl Stamps {
         let object = open
             .load()
             .map_err(failure("loading the BPF object of time stamps", &listener))?;
-        let plane: Shared<Plane> =
-            Shared::map(map_fd(&object, ".data.stamps")?.as_fd(), 1, Access::Write)
+        let plane: SharedMemory<StampPlane> =
+            SharedMemory::map(map_fd(&object, ".data.stamps")?.as_fd(), 1, Access::Write)
                 .map_err(LoadError::io("mapping the counters of time stamps"))?;
         plane[0].want(kernel_names);
         let arrivals = record
             .then(|| {
-                Ring::new(map_fd(&object, "arrivals")?, RING, Access::Write)
+                RingBuffer::new(map_fd(&object, "arrivals")?, RING, Access::Write)
                     .map_err(LoadError::io("mapping the ring of arrivals"))
             })
             .transpose()?;
-        Ok(Stamps {
+        Ok(StampPrograms {
             devices: Vec::new(),
             sockets: None,
             pins: None,
@@ -136,9 +136,9 @@ impl Stamps {
 
     /// Loads the programs for sockets with one congestion control, and pins them under its name.
     /// Later attachments are pinned as they are made. Dropping this removes all of them, unless it
-    /// is [kept](Stamps::keep). After a kill, [`detach`] removes them.
-    pub fn pinned(kernel_name: &str) -> Result<Stamps, LoadError> {
-        let mut stamps = Stamps::load(&[kernel_name], false)?;
+    /// is [kept](StampPrograms::keep). After a kill, [`detach`] removes them.
+    pub fn pinned(kernel_name: &str) -> Result<StampPrograms, LoadError> {
+        let mut stamps = StampPrograms::load(&[kernel_name], false)?;
         stamps.pins = Some(Pins::make(kernel_name, &stamps.object)?);
         Ok(stamps)
     }
@@ -158,7 +158,7 @@ impl Stamps {
     }
 
     /// Limits the programs to sockets of this namespace. Each further call adds a namespace. Must
-    /// precede [`attach_sockets`](Stamps::attach_sockets).
+    /// precede [`attach_sockets`](StampPrograms::attach_sockets).
     pub fn confine(&mut self, namespace: &impl AsFd) -> Result<(), LoadError> {
         let cookie = namespace::cookie(namespace).map_err(LoadError::io(
             "asking for the cookie of a network namespace",
@@ -217,7 +217,7 @@ impl Stamps {
                 let what = format!("these time stamps are at {DEVICES} devices already, and that is as many as can be");
                 LoadError::io(format!("attaching to {name}"))(std::io::Error::other(what))
             })?;
-        let mut device = Device::new(place, number);
+        let mut device = StampDevice::new(place, number);
         let attached = device.attach(name, &self.slot(number), &depart, &arrive);
         match attached {
             Ok(()) => self.devices.push(device),
@@ -226,8 +226,8 @@ impl Stamps {
         attached
     }
 
-    fn slot(&self, number: usize) -> Slot<'_> {
-        Slot {
+    fn slot(&self, number: usize) -> DevicePin<'_> {
+        DevicePin {
             note: &self.plane[0].devices[number],
             number,
             pins: self.pins.as_ref(),
@@ -235,7 +235,7 @@ impl Stamps {
     }
 
     /// Restores a device. If that fails, its note and all pins stay, so that [`detach`] can retry.
-    fn put_back(&mut self, mut device: Device) {
+    fn put_back(&mut self, mut device: StampDevice) {
         match device.put_back() {
             Ok(()) => self.slot(device.number).clear(),
             Err(error) => {
@@ -255,7 +255,7 @@ impl Stamps {
 
     /// Passes the packets that arrived since the last call to `each`, if arrivals are recorded.
     /// They are queued in a ring of 4 MiB and dropped when it is full.
-    pub fn arrivals(&mut self, mut each: impl FnMut(Arrival)) {
+    pub fn arrivals(&mut self, mut each: impl FnMut(StampedArrival)) {
         let Some(ring) = &mut self.arrivals else {
             return;
         };
@@ -263,7 +263,7 @@ impl Stamps {
             let batch = ring.batch(1024);
             for words in &batch.records {
                 if let &[at_ns, first, second] = *words {
-                    each(Arrival {
+                    each(StampedArrival {
                         at_ns,
                         sent: first as u32,
                         bytes: (first >> 32) as u32,
@@ -300,7 +300,7 @@ impl Stamps {
     }
 }
 
-impl Drop for Stamps {
+impl Drop for StampPrograms {
     fn drop(&mut self) {
         for device in std::mem::take(&mut self.devices) {
             self.put_back(device);
@@ -339,6 +339,6 @@ mod tests {
             .maps()
             .find(|map| map.name() == ".data.stamps")
             .expect("its plane");
-        assert_eq!(plane.value_size() as usize, size_of::<Plane>());
+        assert_eq!(plane.value_size() as usize, size_of::<StampPlane>());
     }
 }

@@ -8,9 +8,11 @@ use std::time::Duration as StdDuration;
 use crate::common::direct::{Sender, program, spec};
 use crate::common::*;
 use ccplane_datapath::{Capabilities, Program};
-use ccplane_linux::{AlgorithmSpec, Alone, FlowView, Kernel, LoadError, Observer, run_reader};
+use ccplane_linux::{
+    AlgorithmSpec, FlowView, Kernel, LoadError, Observer, StandaloneSpec, run_reader,
+};
 use ccplane_units::Time;
-use ccplane_wire::{Event, Refusal};
+use ccplane_wire::{Refusal, WireEvent};
 
 const LIMIT: StdDuration = StdDuration::from_secs(20);
 
@@ -29,7 +31,7 @@ const LIVED: u8 = 1;
 
 fn alone(name: &str, program: Arc<Program>) -> AlgorithmSpec {
     AlgorithmSpec {
-        alone: Some(Alone {
+        alone: Some(StandaloneSpec {
             program: program.clone(),
             begun: Some(LIVED),
             paces: false,
@@ -182,10 +184,10 @@ fn a_program_that_needs_what_flows_do_not_have_is_refused() {
 struct Seen(Arc<[AtomicU64; 2]>);
 
 impl Observer for Seen {
-    fn event(&mut self, _now: Time, event: &Event<'_>) {
+    fn event(&mut self, _now: Time, event: &WireEvent<'_>) {
         match event {
-            Event::FlowOpened { .. } => drop(self.0[0].fetch_add(1, Relaxed)),
-            Event::Report { fields, .. } => drop(self.0[1].fetch_add(fields[0], Relaxed)),
+            WireEvent::FlowOpened { .. } => drop(self.0[0].fetch_add(1, Relaxed)),
+            WireEvent::Report { fields, .. } => drop(self.0[1].fetch_add(fields[0], Relaxed)),
             _ => {}
         }
     }
@@ -253,8 +255,8 @@ fn a_ring_that_nobody_reads_any_more_is_not_filled() {
         let (mut opened, mut reports) = (0, 0);
         kernel.drain(&mut |events| {
             for event in events {
-                opened += usize::from(matches!(event, Event::FlowOpened { .. }));
-                reports += usize::from(matches!(event, Event::Report { .. }));
+                opened += usize::from(matches!(event, WireEvent::FlowOpened { .. }));
+                reports += usize::from(matches!(event, WireEvent::Report { .. }));
             }
         });
         (opened, reports)

@@ -11,7 +11,7 @@ use crate::common::direct::{program, spec};
 use crate::common::stamped::*;
 use crate::common::*;
 use ccplane_host::{LONGEST_FRAME, Namespace, Offload, Tun};
-use ccplane_linux::stamp::{self, StampCounters, Stamps};
+use ccplane_linux::stamp::{self, StampCounters, StampPrograms};
 use ccplane_linux::{Kernel, LoadError};
 
 /// Returns the number of loaded programs of stamp.bpf.c.
@@ -229,8 +229,8 @@ fn a_killed_process_leaves_nothing() {
 const PINNED: &str = "reno";
 
 /// Attaches to the loopback device and the sockets of a namespace.
-fn attach(name: &str, namespace: &Namespace) -> Stamps {
-    let mut stamps = Stamps::pinned(name).unwrap_or_else(|error| panic!("{error}"));
+fn attach(name: &str, namespace: &Namespace) -> StampPrograms {
+    let mut stamps = StampPrograms::pinned(name).unwrap_or_else(|error| panic!("{error}"));
     stamps
         .confine(namespace)
         .unwrap_or_else(|error| panic!("{error}"));
@@ -271,7 +271,7 @@ impl Place {
         number.unwrap_or_else(|| panic!("iproute2's `ip` tells it, busybox's does not: {shown}"))
     }
 
-    fn attach(&self) -> Stamps {
+    fn attach(&self) -> StampPrograms {
         attach(PINNED, &self.0)
     }
 
@@ -329,10 +329,11 @@ fn pinned_stamps_outlive_their_process_until_they_are_detached() {
 
     // Others do not take them over, and removing others leaves them in place.
     assert!(matches!(
-        Stamps::pinned(PINNED),
+        StampPrograms::pinned(PINNED),
         Err(LoadError::Attached { .. })
     ));
-    let mut other = Stamps::load(&["ccp_other"], false).unwrap_or_else(|error| panic!("{error}"));
+    let mut other =
+        StampPrograms::load(&["ccp_other"], false).unwrap_or_else(|error| panic!("{error}"));
     match place.0.run(|| other.attach_device("lo")).expect("inside") {
         // Filters (before Linux 6.6): one set. Links coexist, and the first stamps.
         Ok(()) | Err(LoadError::Stamped(_)) => {}
@@ -484,7 +485,7 @@ fn attaching_process() {
     let Some(namespace) = std::env::var_os("CCPLANE_TEST_NAMESPACE") else {
         return;
     };
-    let mut stamps = Stamps::pinned(PINNED).unwrap_or_else(|error| panic!("{error}"));
+    let mut stamps = StampPrograms::pinned(PINNED).unwrap_or_else(|error| panic!("{error}"));
     let attach = || stamps.attach_device("lo");
     let attached = ccplane_host::inside(&namespace.to_string_lossy(), attach).expect("inside");
     attached.unwrap_or_else(|error| panic!("{error}"));
@@ -510,7 +511,7 @@ fn what_a_process_did_before_it_was_killed_is_undone() {
     child.wait().expect("our child");
     assert_eq!(place.limit(), 1);
     assert!(matches!(
-        Stamps::pinned(PINNED),
+        StampPrograms::pinned(PINNED),
         Err(LoadError::Attached { .. })
     ));
     assert_eq!(stamp::detach(None).expect("it is found"), [PINNED]);

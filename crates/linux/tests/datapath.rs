@@ -8,11 +8,11 @@ use std::time::{Duration as StdDuration, Instant};
 
 use crate::common::direct::*;
 use crate::common::*;
-use ccplane_datapath::{Target, Update};
+use ccplane_datapath::{CommandTarget, Update};
 use ccplane_emu::Emulator;
-use ccplane_linux::{Kernel, LoadError, Options, attached, detach};
+use ccplane_linux::{Kernel, LoadError, RegistrationOptions, attached, detach};
 use ccplane_units::Duration;
-use ccplane_wire::{Command, Event, Refusal};
+use ccplane_wire::{Refusal, WireCommand, WireEvent};
 
 #[test]
 fn a_program_installed_later_is_interpreted_then_compiled() {
@@ -28,15 +28,15 @@ fn a_program_installed_later_is_interpreted_then_compiled() {
     });
     let flow = direct.opened[0].0;
     let algorithm: Arc<str> = "t_later".into();
-    direct.kernel.apply(&Command::Install {
+    direct.kernel.apply(&WireCommand::Install {
         algorithm,
         program: program(2, WATCHER),
     });
     let updates = [Update {
-        target: Target::Var(INTERVAL),
+        target: CommandTarget::Var(INTERVAL),
         value: 5000,
     }];
-    direct.kernel.apply(&Command::SetProgram {
+    direct.kernel.apply(&WireCommand::SetProgram {
         flow,
         uid: 2,
         updates: updates.into_iter().collect(),
@@ -80,26 +80,26 @@ fn a_program_installed_later_is_interpreted_then_compiled() {
     // Twelve programs fit; further ones, and impossible commands, are refused by name.
     for uid in 10..21 {
         let algorithm: Arc<str> = "t_later".into();
-        direct.kernel.apply(&Command::Install {
+        direct.kernel.apply(&WireCommand::Install {
             algorithm,
             program: program(uid, WATCHER),
         });
     }
-    direct.kernel.apply(&Command::SetProgram {
+    direct.kernel.apply(&WireCommand::SetProgram {
         flow,
         uid: 99,
         updates: Default::default(),
     });
-    direct.kernel.apply(&Command::Update {
+    direct.kernel.apply(&WireCommand::Update {
         flow,
         updates: [Update {
-            target: Target::Var(0),
+            target: CommandTarget::Var(0),
             value: 1,
         }]
         .into_iter()
         .collect(),
     });
-    direct.kernel.apply(&Command::Update {
+    direct.kernel.apply(&WireCommand::Update {
         flow: flow + (1 << 32),
         updates: Default::default(),
     });
@@ -137,10 +137,10 @@ fn what_is_said_of_the_time_before_a_fallback_is_too_late() {
     let sender = Sender::start(sink.address, &direct.kernel_name());
     direct.turn_until("reports", |direct| direct.reports.len() > 5);
     let flow = direct.opened[0].0;
-    let sooner = Command::Update {
+    let sooner = WireCommand::Update {
         flow,
         updates: [Update {
-            target: Target::Var(INTERVAL),
+            target: CommandTarget::Var(INTERVAL),
             value: 5000,
         }]
         .into_iter()
@@ -159,13 +159,13 @@ fn what_is_said_of_the_time_before_a_fallback_is_too_late() {
     eventually(StdDuration::from_secs(10), "it is back", || {
         direct.kernel.heartbeat("t_late");
         direct.kernel.poll(Duration::from_millis(2), &mut |events| {
-            let anew = |event: &Event<'_>| matches!(event, Event::FlowOpened { flow: of, .. } if *of == flow);
+            let anew = |event: &WireEvent<'_>| matches!(event, WireEvent::FlowOpened { flow: of, .. } if *of == flow);
             back |= events.iter().any(anew);
         });
         back
     });
     assert_eq!(answer(&mut direct), Some(Refusal::UnknownFlow));
-    direct.kernel.apply(&Command::SetProgram {
+    direct.kernel.apply(&WireCommand::SetProgram {
         flow,
         uid: 1,
         updates: Default::default(),
@@ -185,11 +185,11 @@ fn the_owners_limits_and_the_agents_rate_hold() {
     let mut direct = Direct::new("t_limit", vec![program(1, WATCHER)], 1, &options);
     direct.updates = vec![
         Update {
-            target: Target::Cwnd,
+            target: CommandTarget::Cwnd,
             value: 100_000_000,
         },
         Update {
-            target: Target::Rate,
+            target: CommandTarget::Rate,
             value: 2_500_000,
         },
     ];
@@ -263,7 +263,7 @@ fn a_full_table_sends_new_flows_to_the_fallback() {
             .any(|flow| flow & 0xff_ffff == again & 0xff_ffff),
         "but the slot is"
     );
-    direct.kernel.apply(&Command::Update {
+    direct.kernel.apply(&WireCommand::Update {
         flow: before[0],
         updates: Default::default(),
     });
@@ -334,7 +334,7 @@ fn what_is_urgent_wakes_the_agent_and_what_is_not_waits() {
     // Half of what fits the emulated path: nothing is lost, and a busy host causes no apparent
     // loss.
     direct.updates = vec![Update {
-        target: Target::Cwnd,
+        target: CommandTarget::Cwnd,
         value: 25_000,
     }];
     let emulator = Emulator::start(link()).expect("it starts");
@@ -406,7 +406,12 @@ fn a_process_without_privilege_is_told_what_it_lacks_and_a_loaded_one_needs_none
     // Capabilities are per thread: this one drops them, the test's others keep theirs.
     let thread = std::thread::spawn(move || {
         ccplane_linux::drop_capabilities().expect("giving up is always allowed");
-        match Kernel::load(&[spec("t_dropped", vec![])], &Options::default()).map(drop) {
+        match Kernel::load(
+            &[spec("t_dropped", vec![])],
+            &RegistrationOptions::default(),
+        )
+        .map(drop)
+        {
             Err(LoadError::NotPermitted { missing }) => assert_eq!(missing, "CAP_BPF, CAP_PERFMON"),
             other => panic!("{other:?}"),
         }
@@ -414,7 +419,7 @@ fn a_process_without_privilege_is_told_what_it_lacks_and_a_loaded_one_needs_none
         let sender = Sender::start(sink.address, &direct.kernel_name());
         direct.turn_until("reports", |direct| direct.reports.len() > 10);
         // The compiling thread has the capabilities of the thread that loaded.
-        direct.kernel.apply(&Command::Install {
+        direct.kernel.apply(&WireCommand::Install {
             algorithm: "t_drop".into(),
             program: program(2, WATCHER),
         });
@@ -444,7 +449,7 @@ fn what_cannot_be_loaded_says_why_and_leaves_nothing() {
     let load = |name: &str| {
         Kernel::load(
             &[spec(name, vec![program(1, WATCHER)])],
-            &Options::default(),
+            &RegistrationOptions::default(),
         )
     };
     for bad in ["", "with space", "dash-ed", "much_too_long"] {
@@ -466,18 +471,23 @@ fn what_cannot_be_loaded_says_why_and_leaves_nothing() {
     }
     // If one of two fails, neither stays.
     let both = [spec("t_other", vec![]), spec("t_twice", vec![])];
-    assert!(Kernel::load(&both, &Options::default()).is_err());
+    assert!(Kernel::load(&both, &RegistrationOptions::default()).is_err());
     assert!(available("ccp_t_twice") && !available("ccp_t_other"));
     // The kernel's own congestion controls cannot be replaced.
     let mut taken = spec("t_taken", vec![]);
     taken.kernel_name = "cubic".to_owned();
-    match Kernel::load(&[taken], &Options::default()).map(drop) {
+    match Kernel::load(&[taken], &RegistrationOptions::default()).map(drop) {
         Err(LoadError::NameTaken(name)) => assert_eq!(name, "cubic"),
         other => panic!("{other:?}"),
     }
     drop(kernel);
     assert!(!available("ccp_t_twice"));
-    match Kernel::adopt(&[spec("t_twice", vec![])], &Options::default().limits).map(drop) {
+    match Kernel::adopt(
+        &[spec("t_twice", vec![])],
+        &RegistrationOptions::default().limits,
+    )
+    .map(drop)
+    {
         Err(error @ LoadError::NotAttached { .. }) => {
             assert!(error.to_string().contains("ccplane attach"), "{error}")
         }
@@ -524,7 +534,7 @@ fn a_pinned_registration_outlives_its_process_and_is_adopted() {
     let mut pinned = patient();
     pinned.pin = true;
     let name = "ccp_t_pin";
-    let _however_it_ends = Detached(name);
+    let _however_it_ends = DetachOnDrop(name);
     let specs = [spec("t_pin", vec![program(1, WATCHER)])];
     let mut direct = Direct::new("t_pin", vec![program(1, WATCHER)], 1, &pinned);
     let sink = Sink::start("127.0.0.1");

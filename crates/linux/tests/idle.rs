@@ -7,9 +7,9 @@ use std::time::{Duration as StdDuration, Instant};
 
 use crate::common::direct::*;
 use crate::common::*;
-use ccplane_datapath::{Capabilities, Target, Update};
+use ccplane_datapath::{Capabilities, CommandTarget, Update};
 use ccplane_emu::qdisc::{LineSpec, LinkSeeds, QueueSpec};
-use ccplane_emu::{Config, Emulator, LinkConfig, Way};
+use ccplane_emu::{EmuConfig, Emulator, LinkConfig, PathDirection};
 use ccplane_linux::Kernel;
 use ccplane_units::{Duration, Rate};
 
@@ -23,7 +23,7 @@ const OWN_WINDOW: &str = "
 /// The window in segments.
 const WINDOW: u32 = 150_000 / 1_448;
 
-fn link() -> Config {
+fn link() -> EmuConfig {
     let way = |seed| LinkConfig {
         line: LineSpec::Constant(Rate::from_bits_per_sec(200_000_000)),
         delay: Duration::from_millis(20),
@@ -31,10 +31,10 @@ fn link() -> Config {
         seeds: LinkSeeds::all(seed),
         ..LinkConfig::default()
     };
-    Config {
+    EmuConfig {
         forward: way(1),
         reverse: way(2),
-        ..Config::default()
+        ..EmuConfig::default()
     }
 }
 
@@ -131,7 +131,7 @@ fn one_segment_is_in_flight_between_a_timeout_and_the_next_delivery() {
     let _host = lock_host();
     let mut direct = start("t_outage", Capabilities::TIMERS);
     direct.updates = vec![Update {
-        target: Target::Cwnd,
+        target: CommandTarget::Cwnd,
         value: 150_000,
     }];
     let emulator = Emulator::start(link()).expect("it starts");
@@ -154,7 +154,7 @@ fn one_segment_is_in_flight_between_a_timeout_and_the_next_delivery() {
             }
         };
         turns(&mut direct, 600, &mut |_| {});
-        control.set_up(Way::Forward, false);
+        control.set_up(PathDirection::Forward, false);
         let (mut most, mut timeouts, mut resent) = (0, 0, 0);
         let before = sink.received();
         turns(&mut direct, 2_500, &mut |info| {
@@ -164,7 +164,7 @@ fn one_segment_is_in_flight_between_a_timeout_and_the_next_delivery() {
                 resent = info.tcpi_total_retrans;
             }
         });
-        control.set_up(Way::Forward, true);
+        control.set_up(PathDirection::Forward, true);
         turns(&mut direct, 3_000, &mut |_| {});
         (most, timeouts, resent, sink.received() > before)
     });

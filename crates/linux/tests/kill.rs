@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration as StdDuration, Instant};
 
 use crate::common::*;
-use ccplane_linux::{FlowView, Kernel, Observed, Observer, attached, detach, run_agent};
+use ccplane_linux::{FlowView, Kernel, Observer, PinnedView, attached, detach, run_agent};
 use ccplane_units::{Duration, Time};
-use ccplane_wire::Event;
+use ccplane_wire::WireEvent;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -46,7 +46,7 @@ impl AgentProcess {
     fn attach(name: &str) -> AgentProcess {
         let process = AgentProcess::start(name, &[]);
         eventually(PATIENCE, "the agent attaches", || {
-            Observed::open(&process.kernel_name).is_ok()
+            PinnedView::open(&process.kernel_name).is_ok()
         });
         process
     }
@@ -170,7 +170,7 @@ fn send_over(mut streams: Vec<TcpStream>, stop: &AtomicBool) -> u64 {
 }
 
 /// Checks all flows of our senders (the other ends use the host's default).
-fn all(watch: &Observed, flows: usize, is: impl Fn(&FlowView) -> bool) -> bool {
+fn all(watch: &PinnedView, flows: usize, is: impl Fn(&FlowView) -> bool) -> bool {
     watch.flows().count() == flows && watch.flows().all(|flow| is(&flow))
 }
 
@@ -180,14 +180,14 @@ struct Openings {
 }
 
 impl Observer for &Openings {
-    fn event(&mut self, _now: Time, event: &Event<'_>) {
-        if let Event::FlowOpened { info, .. } = event {
+    fn event(&mut self, _now: Time, event: &WireEvent<'_>) {
+        if let WireEvent::FlowOpened { info, .. } = event {
             self.live.fetch_add(u64::from(info.live), Ordering::Relaxed);
         }
     }
 }
 
-fn falls_back_in_time(watch: &Observed, flows: usize) {
+fn falls_back_in_time(watch: &PinnedView, flows: usize) {
     eventually(PATIENCE, "every flow falls back", || {
         all(watch, flows, |flow| flow.fallback)
     });
@@ -202,7 +202,7 @@ fn falls_back_in_time(watch: &Observed, flows: usize) {
         );
         assert!(flow.last >= at);
     }
-    let acked = |watch: &Observed| watch.flows().map(|flow| flow.acked.get()).sum::<u64>();
+    let acked = |watch: &PinnedView| watch.flows().map(|flow| flow.acked.get()).sum::<u64>();
     let before = acked(watch);
     eventually(PATIENCE, "they move on under the fallback", || {
         acked(watch) > before + 10_000 * flows as u64
@@ -212,7 +212,7 @@ fn falls_back_in_time(watch: &Observed, flows: usize) {
 fn killed_with(flows: usize, name: &'static str) {
     let mut process = AgentProcess::attach(name);
     let kernel_name = process.kernel_name.clone();
-    let watch = Observed::open(&kernel_name).expect("attached");
+    let watch = PinnedView::open(&kernel_name).expect("attached");
     let load = Load::start(flows, &kernel_name);
     eventually(PATIENCE, "the agent steers every flow", || {
         all(&watch, flows, |flow| flow.owned)
@@ -265,7 +265,7 @@ fn killed_with(flows: usize, name: &'static str) {
 fn nothing_is_left(kernel_name: &str) {
     eventually(PATIENCE, "it is unregistered", || !available(kernel_name));
     assert!(!attached().iter().any(|name| name == kernel_name));
-    assert!(Observed::open(kernel_name).is_err());
+    assert!(PinnedView::open(kernel_name).is_err());
     assert!(!std::path::Path::new(&format!("/run/ccplane/{kernel_name}.lock")).exists());
 }
 
@@ -293,7 +293,7 @@ fn an_agent_that_hangs_loses_its_flows_and_gets_them_back() {
     let _host = lock_host();
     const FLOWS: usize = 8;
     let process = AgentProcess::attach("t_hang");
-    let watch = Observed::open(&process.kernel_name).expect("attached");
+    let watch = PinnedView::open(&process.kernel_name).expect("attached");
     let load = Load::start(FLOWS, &process.kernel_name);
     eventually(PATIENCE, "the agent steers every flow", || {
         all(&watch, FLOWS, |flow| flow.owned)

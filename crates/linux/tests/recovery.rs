@@ -7,13 +7,13 @@ use std::time::{Duration as StdDuration, Instant};
 
 use crate::common::*;
 use ccplane_emu::qdisc::{LineSpec, LinkSeeds, QueueSpec};
-use ccplane_emu::{Config, Emulator, LinkConfig};
+use ccplane_emu::{EmuConfig, Emulator, LinkConfig};
 use ccplane_linux::Kernel;
 use ccplane_units::{Duration, Probability, Rate};
 
 const SECONDS: u64 = 4;
 
-fn link(loss: Probability) -> Config {
+fn link(loss: Probability) -> EmuConfig {
     let way = |seed| LinkConfig {
         line: LineSpec::Constant(Rate::from_bits_per_sec(40_000_000)),
         delay: Duration::from_millis(10),
@@ -22,10 +22,10 @@ fn link(loss: Probability) -> Config {
         seeds: LinkSeeds::all(seed),
         ..LinkConfig::default()
     };
-    Config {
+    EmuConfig {
         forward: way(1),
         reverse: way(2),
-        ..Config::default()
+        ..EmuConfig::default()
     }
 }
 

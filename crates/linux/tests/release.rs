@@ -7,7 +7,7 @@ use std::time::Duration as StdDuration;
 use crate::common::direct::Sender;
 use crate::common::*;
 use ccplane_agent::{
-    Agent, Algorithm, Control, FlowId, FlowInfo, Options as AgentOptions, Programs, Refusal, Report,
+    Agent, AgentOptions, Algorithm, Control, FlowId, FlowInfo, Programs, Refusal, Report,
 };
 use ccplane_link::{AgentAddress, AgentThread, Local};
 use ccplane_linux::{FlowView, Flows, Kernel, run_relay};

@@ -11,7 +11,7 @@ use crate::common::*;
 use ccplane_host::Namespace;
 use ccplane_linux::default_control::{self, DefaultControl};
 use ccplane_linux::select::{self, Selection};
-use ccplane_linux::{Kernel, Observed, Options};
+use ccplane_linux::{Kernel, PinnedView, RegistrationOptions};
 use nix::sys::socket::{getsockopt, sockopt};
 
 const NAME: &str = "ccp_t_select";
@@ -123,7 +123,7 @@ fn steer(selection: &Selection) {
 }
 
 fn registered() -> Kernel {
-    load(&agent_of("t_select", 1000), &Options::default())
+    load(&agent_of("t_select", 1000), &RegistrationOptions::default())
 }
 
 fn native_control() -> String {
@@ -303,14 +303,14 @@ fn a_default_does_not_outlive_its_registration() {
     let _host = lock_host();
     let name = format!("ccplane-default-{}", std::process::id());
     let namespace = Namespace::create(&name).expect("as root");
-    let options = Options {
+    let options = RegistrationOptions {
         unrestricted: true,
-        ..Options::default()
+        ..RegistrationOptions::default()
     };
     let register = |pin| {
         load(
             &agent_of("t_select", 1000),
-            &Options {
+            &RegistrationOptions {
                 pin,
                 ..options.clone()
             },
@@ -330,7 +330,7 @@ fn a_default_does_not_outlive_its_registration() {
     };
 
     let kernel = register(true);
-    let _detached = Detached(NAME);
+    let _detached = DetachOnDrop(NAME);
     set();
     assert_eq!(
         (default().control.as_str(), default().orphaned),
@@ -355,7 +355,10 @@ fn a_default_does_not_outlive_its_registration() {
         (listener, connected)
     };
     let _sockets = namespace.run(connection).expect("a namespace");
-    let steered = Observed::open(NAME).expect("it is pinned").flows().count();
+    let steered = PinnedView::open(NAME)
+        .expect("it is pinned")
+        .flows()
+        .count();
     assert!(steered > 0, "new sockets run the new registration");
     assert!(!default().orphaned);
     let restored = default_control::restore(Some(NAME), Some("reno")).expect("as root");

@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use crate::common::direct::{Direct, WATCHER, program};
 use crate::common::*;
 use ccplane_host::Namespace;
-use ccplane_linux::Counters;
+use ccplane_linux::AlgorithmCounters;
 
 /// Environment variables that turn a test process into a tenant: congestion control, and number of
 /// connections.
@@ -113,7 +113,7 @@ fn up(name: &str) {
     assert!(done.expect("iproute2 or busybox").success());
 }
 
-fn counters(direct: &Direct) -> Counters {
+fn counters(direct: &Direct) -> AlgorithmCounters {
     direct.kernel.counters().next().expect("one").2
 }
 

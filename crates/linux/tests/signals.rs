@@ -4,8 +4,8 @@
 
 use crate::common::direct::*;
 use crate::common::*;
-use ccplane_datapath::{Target, Update};
-use ccplane_emu::Way;
+use ccplane_datapath::{CommandTarget, Update};
+use ccplane_emu::PathDirection;
 use ccplane_host::Namespace;
 use ccplane_units::{Duration, Probability};
 use std::io::Write;
@@ -22,7 +22,7 @@ fn signals_are_in_their_units() {
     let mut direct = Direct::new("t_sig", vec![program(7, WATCHER)], 7, &patient());
     // Twice the capacity of the path: fills the link and the queue.
     direct.updates = vec![Update {
-        target: Target::Cwnd,
+        target: CommandTarget::Cwnd,
         value: 80_000,
     }];
     let (emulator, sink, sender) = direct.send_over_link();
@@ -124,7 +124,7 @@ fn a_program_is_told_whether_its_flow_is_paced_by_whomever() {
     // From 1000 Gbit/s on nothing is paced: the kernel would arm a timer per packet.
     for (rate, paced) in [(100_000_000, true), (125_000_000_000, false)] {
         direct.updates = vec![Update {
-            target: Target::Rate,
+            target: CommandTarget::Rate,
             value: rate,
         }];
         let (_sink, mut stream) = connect();
@@ -155,7 +155,7 @@ fn a_timeout_is_reported_at_once_and_the_flow_recovers() {
     direct.turn_until("it runs", |direct| direct.reports.len() > 20);
     emulator
         .control()
-        .set_loss(Way::Forward, Probability::ALWAYS)
+        .set_loss(PathDirection::Forward, Probability::ALWAYS)
         .expect("it runs");
     let cut = direct.reports.len();
     direct.turn_until("a timeout is reported", |direct| {
@@ -177,7 +177,7 @@ fn a_timeout_is_reported_at_once_and_the_flow_recovers() {
     assert!(flow.cwnd.get() <= 10 * flow.mss.get(), "{flow:?}");
     emulator
         .control()
-        .set_loss(Way::Forward, Probability::NEVER)
+        .set_loss(PathDirection::Forward, Probability::NEVER)
         .expect("it runs");
     // No window is set: the datapath itself grows it again, at least to the threshold.
     direct.turn_until("it is open again", |direct| {
@@ -197,7 +197,7 @@ fn a_spurious_timeout_is_undone() {
     let _host = lock_host();
     let mut direct = Direct::new("t_undo", vec![program(1, WATCHER)], 1, &patient());
     direct.updates = vec![Update {
-        target: Target::Cwnd,
+        target: CommandTarget::Cwnd,
         value: 40_000, // below the capacity of the path: nothing is lost before
     }];
     let (emulator, _sink, sender) = direct.send_over_link();
@@ -217,10 +217,11 @@ fn a_spurious_timeout_is_undone() {
         let delay = Duration::from_millis(ms);
         emulator
             .control()
-            .set_delay(Way::Forward, delay)
+            .set_delay(PathDirection::Forward, delay)
             .expect("it runs");
     };
-    let seen = |reports: &[Reported], field| reports.iter().any(|(.., fields)| fields[field] == 1);
+    let seen =
+        |reports: &[DirectReport], field| reports.iter().any(|(.., fields)| fields[field] == 1);
     let mut late = 0;
     for _ in 0..5 {
         late = direct.reports.len();

@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering;
 use crate::common::stamped::*;
 use crate::common::*;
 use ccplane_datapath::Capabilities;
-use ccplane_emu::{LinkLog, Way};
+use ccplane_emu::{LinkLog, PathDirection};
 use ccplane_host::Namespace;
-use ccplane_linux::stamp::{Arrival, StampCounters, Stamps};
+use ccplane_linux::stamp::{StampCounters, StampPrograms, StampedArrival};
 use ccplane_units::{Duration, Probability};
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder};
 use nix::sys::socket::{
@@ -22,7 +22,7 @@ fn median(mut values: Vec<u64>) -> u64 {
     values.get(values.len() / 2).copied().unwrap_or(0)
 }
 
-fn arrivals(stamps: &mut Stamps) -> Vec<Arrival> {
+fn arrivals(stamps: &mut StampPrograms) -> Vec<StampedArrival> {
     let mut all = Vec::new();
     stamps.arrivals(|arrival| all.push(arrival));
     all
@@ -30,11 +30,11 @@ fn arrivals(stamps: &mut Stamps) -> Vec<Arrival> {
 
 /// Returns the errors, ns, of the queueing delay of full-sized packets from their two timestamps,
 /// compared with their wait in the link, for each packet found in both.
-fn errors(arrivals: &[Arrival], log: &LinkLog, epoch: Duration) -> Vec<u64> {
+fn errors(arrivals: &[StampedArrival], log: &LinkLog, epoch: Duration) -> Vec<u64> {
     // Both clocks are this host's, so the full departure time is known.
-    let left = |a: &Arrival| a.at_ns - u64::from((a.at_ns as u32).wrapping_sub(a.sent));
-    let full: Vec<&Arrival> = arrivals.iter().filter(|a| a.bytes > 1400).collect();
-    let waited = |a: &Arrival| a.at_ns - left(a);
+    let left = |a: &StampedArrival| a.at_ns - u64::from((a.at_ns as u32).wrapping_sub(a.sent));
+    let full: Vec<&StampedArrival> = arrivals.iter().filter(|a| a.bytes > 1400).collect();
+    let waited = |a: &StampedArrival| a.at_ns - left(a);
     let least = full.iter().map(|a| waited(a)).min().unwrap_or(0);
     let records: Vec<_> = log.records().filter(|r| r.bytes > 1400).collect();
     let shortest = records
@@ -292,12 +292,16 @@ fn behind_lost_syns(lost: u64) -> Option<(Bed, Vec<Segment>)> {
     let mut bed = Bed::new("t_syn", [true, true]);
     let watch = capture(bed.emulator.sender_ns());
     let control = bed.emulator.control();
-    control.set_loss(Way::Forward, all).expect("it runs");
-    let losses = || control.progress(Way::Forward).losses;
+    control
+        .set_loss(PathDirection::Forward, all)
+        .expect("it runs");
+    let losses = || control.progress(PathDirection::Forward).losses;
     let lift = || {
         // The next SYN follows after a second.
         eventually(PATIENCE, "SYNs are lost", || losses() >= lost);
-        control.set_loss(Way::Forward, none).expect("it runs");
+        control
+            .set_loss(PathDirection::Forward, none)
+            .expect("it runs");
     };
     let flow = std::thread::scope(|scope| {
         scope.spawn(lift);
@@ -425,7 +429,7 @@ fn losses_are_repaired_by_sack_beside_stamps() {
     let [loss, none] = ["2%", "0%"].map(|share| share.parse::<Probability>().expect("a share"));
     bed.emulator
         .control()
-        .set_loss(Way::Forward, loss)
+        .set_loss(PathDirection::Forward, loss)
         .expect("it runs");
     let flow = bed.send();
     // Two or more SACK blocks leave no room for timestamps; one does.
@@ -433,11 +437,13 @@ fn losses_are_repaired_by_sack_beside_stamps() {
     bed.direct
         .turn_until("losses that cost some stamps, not all", |_| {
             let counters = bed.stamps.counters();
-            control.progress(Way::Forward).losses > 10
+            control.progress(PathDirection::Forward).losses > 10
                 && counters.no_room > 0
                 && counters.samples > 100
         });
-    control.set_loss(Way::Forward, none).expect("it runs");
+    control
+        .set_loss(PathDirection::Forward, none)
+        .expect("it runs");
     bed.end(flow);
     bed.emulator.finish().expect("it ends");
     let (_, _, taken) = bed.direct.kernel.counters().next().expect("one");

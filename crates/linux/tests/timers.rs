@@ -9,8 +9,8 @@ use std::time::{Duration as StdDuration, Instant};
 use crate::common::direct::*;
 use crate::common::*;
 use ccplane_datapath::{Capabilities, Program};
-use ccplane_linux::{Kernel, Options};
-use ccplane_wire::Command;
+use ccplane_linux::{Kernel, RegistrationOptions};
+use ccplane_wire::WireCommand;
 
 /// Counts acknowledged bytes and reports; sets a window of its own after the first report.
 const CLOCK: &str = "
@@ -24,7 +24,7 @@ fn start(
     name: &str,
     wants: Capabilities,
     programs: Vec<Arc<Program>>,
-    options: &Options,
+    options: &RegistrationOptions,
 ) -> Direct {
     let mut spec = spec(name, programs);
     spec.wants = spec.wants.with(wants);
@@ -34,23 +34,23 @@ fn start(
 
 /// A connection to a peer that does not read: its window is closed, and the only ACKs are answers
 /// to probes.
-struct Stalled {
+struct StalledConnection {
     sender: TcpStream,
     receiver: TcpStream,
 }
 
-fn stall(direct: &mut Direct) -> Stalled {
+fn stall(direct: &mut Direct) -> StalledConnection {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let sender = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
     choose(&sender, &direct.kernel_name()).expect("registered");
     let (receiver, _) = listener.accept().expect("connected");
     sender.set_nonblocking(true).expect("a socket");
-    let stalled = Stalled { sender, receiver };
+    let stalled = StalledConnection { sender, receiver };
     stalled.fill(direct);
     stalled
 }
 
-impl Stalled {
+impl StalledConnection {
     /// Writes until nothing more fits for a while.
     fn fill(&self, direct: &mut Direct) {
         let chunk = vec![0x55; 1 << 16];
@@ -139,12 +139,12 @@ fn a_program_runs_when_its_time_has_come_and_no_ack() {
     // A program installed later is interpreted, and equally punctual.
     let uid = 2;
     let algorithm: Arc<str> = "t_clock".into();
-    direct.kernel.apply(&Command::Install {
+    direct.kernel.apply(&WireCommand::Install {
         algorithm,
         program: program(uid, CLOCK),
     });
     let flow = direct.opened[0].0;
-    direct.kernel.apply(&Command::SetProgram {
+    direct.kernel.apply(&WireCommand::SetProgram {
         flow,
         uid,
         updates: Default::default(),

@@ -155,19 +155,19 @@ pub enum Spread {
 /// Mistakes are reported by [`Network::routing`], with the names given here.
 #[derive(Clone, Debug, Default)]
 pub struct Network {
-    pub(crate) nodes: Vec<Node>,
+    pub(crate) nodes: Vec<NetworkNode>,
     pub(crate) links: Vec<Wire>,
     pub(crate) specs: Vec<LinkSpec>,
     pub(crate) names: BTreeMap<Box<str>, NodeId>,
     pub(crate) link_names: BTreeMap<Box<str>, LinkId>,
-    pub(crate) routes: Vec<Route>,
+    pub(crate) routes: Vec<NextHop>,
     /// Load balancing over equal-cost paths.
     pub spread: Spread,
     error: Option<NetworkError>,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Node {
+pub(crate) struct NetworkNode {
     pub name: Box<str>,
     pub host: bool,
 }
@@ -179,7 +179,7 @@ pub(crate) struct Wire {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Route {
+pub(crate) struct NextHop {
     pub at: u32,
     pub to: u32,
     pub link: u32,
@@ -244,7 +244,7 @@ impl Network {
 
     /// Routes packets at `at` for the host `to` over `link`, instead of a shortest path.
     pub fn route(&mut self, at: NodeId, to: NodeId, link: LinkId) {
-        self.routes.push(Route {
+        self.routes.push(NextHop {
             at: at.0,
             to: to.0,
             link: link.0,
@@ -345,7 +345,7 @@ impl Network {
         let names: usize = self.nodes.iter().map(|node| 2 * node.name.len()).sum();
         // B-tree nodes are two thirds full on average.
         let map = self.names.len() * (size_of::<(Box<str>, NodeId)>() * 3 / 2);
-        self.nodes.capacity() * size_of::<Node>()
+        self.nodes.capacity() * size_of::<NetworkNode>()
             + self.links.capacity() * size_of::<Wire>()
             + names
             + map
@@ -357,7 +357,7 @@ impl Network {
         if self.names.insert(name.clone(), id).is_some() {
             self.mistake(NetworkError::DuplicateName(name.to_string()));
         }
-        self.nodes.push(Node { name, host });
+        self.nodes.push(NetworkNode { name, host });
         id
     }
 

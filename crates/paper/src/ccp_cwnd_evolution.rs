@@ -8,7 +8,7 @@
 use ccplane_algorithms::Registry;
 use ccplane_qdisc::{LineSpec, LossModel, QueueSpec, Size};
 use ccplane_report::Aim;
-use ccplane_report::chart::{Axis, Chart, Line};
+use ccplane_report::chart::{Axis, Chart, ChartSeries};
 use ccplane_units::{Duration, Rate};
 
 use super::link::{LOOK, Link, OneRun, SEED, Summary, on_kernel};
@@ -177,7 +177,7 @@ fn compare(
                 .iter()
                 .enumerate()
                 .map(|(i, w)| (seconds(i as i64 + shift), f64::from(*w)));
-            Line::new(label, colour, points.filter(|(t, _)| *t >= 0.0))
+            ChartSeries::new(label, colour, points.filter(|(t, _)| *t >= 0.0))
         };
         let panel = |title: &str, shift| Chart {
             title: title.to_owned(),

@@ -13,7 +13,7 @@ mod simulated;
 
 use ccplane_algorithms::Registry;
 use ccplane_report::Aim;
-use ccplane_report::chart::{Axis, Chart, Line};
+use ccplane_report::chart::{Axis, Chart, ChartSeries};
 use ccplane_units::{Duration, Rate};
 
 use super::page::Findings;
@@ -23,7 +23,7 @@ use super::{Datapath, Experiment, Options, Outcome, simulations};
 use ccplane_lab::Error;
 use ccplane_lab::metrics::Distribution;
 use ccplane_lab::parts::Disturbed;
-use ccplane_lab::{Progress, Step};
+use ccplane_lab::{Progress, ProgressStep};
 use draw::{Composition, FLOWS, LARGE, SEEDS, SMALL};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -212,7 +212,7 @@ fn replay(
         for who in order {
             let name = format!("kernel-{seed}-{}.json", who.name());
             let key = format!("{flows} flows, {LINK}, {RTT}");
-            let step = Step::begin(
+            let step = ProgressStep::begin(
                 progress,
                 done,
                 seeds * order.len(),
@@ -416,7 +416,7 @@ fn pictures(all: &[Replayed]) -> Vec<Chart> {
                     .filter(|(message, _)| (statement.within)(message.bytes));
                 members.map(|(_, us)| *us as f64 / 1e6).collect()
             };
-            let line = Line::new(
+            let line = ChartSeries::new(
                 who.name(),
                 n,
                 cdf(&Distribution::new(all.iter().flat_map(of))),

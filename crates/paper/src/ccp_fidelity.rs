@@ -11,7 +11,7 @@
 use ccplane_algorithms::Registry;
 use ccplane_qdisc::{LineSpec, LossModel, QueueSpec, Size};
 use ccplane_report::Aim;
-use ccplane_report::chart::{Axis, Chart, Line};
+use ccplane_report::chart::{Axis, Chart, ChartSeries};
 use ccplane_units::{Duration, Rate};
 
 use super::ccp_fct::cdf;
@@ -375,7 +375,7 @@ fn pictures(findings: &mut Findings, links: &[Link], results: &Results, on: Data
             .map(|(link, algorithm)| {
                 let line = |n: usize, who: &Contender| {
                     let all = results.values(link.name, who, *values);
-                    Line::new(
+                    ChartSeries::new(
                         who.to_string(),
                         n,
                         cdf(&Distribution::new(all.into_iter().flatten())),

@@ -13,10 +13,10 @@ use std::sync::Arc;
 
 use ccplane_agent::Agent;
 use ccplane_algorithms::{Parameters, Registry};
-use ccplane_qdisc::{DelayModel, QueueSpec, Shape};
+use ccplane_qdisc::{DelayDistribution, DelayModel, QueueSpec};
 use ccplane_sim::{
-    App, AppId, Cause, Config, Congestion, Direction, FlowId, FlowSpec, LinkSpec, Native, SimError,
-    SimOptions, Simulation, SteerOptions, World, settings, topology,
+    App, AppId, DataDirection, FlowControl, FlowId, FlowSpec, LinkSpec, Native, SimError,
+    SimOptions, Simulation, SteerOptions, TransportConfig, WakeReason, World, settings, topology,
 };
 use ccplane_units::{Duration, Rate, Time};
 use rand_pcg::Pcg64;
@@ -27,7 +27,7 @@ use super::page::Findings;
 use super::simulations::{self, Job};
 use super::{Datapath, Experiment, Options, Outcome};
 use ccplane_lab::parts::Disturbed;
-use ccplane_lab::{Error, Progress, Step};
+use ccplane_lab::{Error, Progress, ProgressStep};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "ccp-group",
@@ -229,14 +229,14 @@ impl Point {
             false => host.with_delay(DelayModel::Jitter {
                 delay: JITTER / 2,
                 spread: JITTER / 2,
-                shape: Shape::Uniform,
+                shape: DelayDistribution::Uniform,
                 reorder: false,
             }),
         };
         // As under Linux' fq.
-        let transport = Arc::new(Config {
+        let transport = Arc::new(TransportConfig {
             pacing: !bare,
-            ..Config::clone(&settings())
+            ..TransportConfig::clone(&settings())
         });
         let network = topology::dumbbell(3, &host, bottleneck, LinkSpec::wire(RTT / 2))?;
         let missing = |what: &str| SimError::Shape(format!("the dumbbell has no {what}"));
@@ -258,8 +258,8 @@ impl Point {
             // Half of them are on each host.
             let host = usize::from(member >= members.div_ceil(2));
             let congestion = match &hosts {
-                Some(hosts) => Congestion::Steered(hosts[host], Arc::from(GROUP)),
-                None => Congestion::Native(Native::cubic()),
+                Some(hosts) => FlowControl::Steered(hosts[host], Arc::from(GROUP)),
+                None => FlowControl::Native(Native::cubic()),
             };
             let (from, to) = pairs[host];
             let spec = FlowSpec::new(from, to)
@@ -307,7 +307,7 @@ impl Point {
         let algorithm = Registry::builtin()
             .by_name(GROUP, &parameters)
             .map_err(|e| wrong(&e))?;
-        let mut agent = Agent::new(ccplane_agent::Options::default());
+        let mut agent = Agent::new(ccplane_agent::AgentOptions::default());
         agent.add_boxed(algorithm).map_err(|e| wrong(&e))?;
         let delay = Duration::from_micros(self.who.delay());
         let options = SteerOptions {
@@ -366,13 +366,19 @@ impl Turns {
 }
 
 impl App for Turns {
-    fn wake(&mut self, now: Time, _me: AppId, _cause: Cause, world: &mut World) -> Option<Time> {
+    fn wake(
+        &mut self,
+        now: Time,
+        _me: AppId,
+        _cause: WakeReason,
+        world: &mut World,
+    ) -> Option<Time> {
         if (at(self.course.idle)..at(self.course.returns)).contains(&now) {
             return Some(at(self.course.returns));
         }
         let received = world.flow(self.flow)?.received;
         let wanted = (received + BACKLOG).saturating_sub(self.written);
-        if wanted > 0 && world.write(self.flow, Direction::Forward, wanted, false) {
+        if wanted > 0 && world.write(self.flow, DataDirection::Forward, wanted, false) {
             self.written += wanted;
         }
         Some(now + WRITES)
@@ -436,7 +442,8 @@ fn on_kernel_tcp(
         order.rotate_left(round % whos.len());
         for who in order {
             let point = Point { who, seed, course };
-            let step = Step::begin(progress, results.len(), rounds * whos.len(), &point.name());
+            let step =
+                ProgressStep::begin(progress, results.len(), rounds * whos.len(), &point.name());
             let judge = |(_, disturbed, _): &kernel::Ran| Disturbed::from(disturbed);
             let run = || kernel::run(&point, registry, &step);
             let name = format!("kernel-{}.json", point.name());

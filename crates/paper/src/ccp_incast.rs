@@ -16,8 +16,8 @@ use ccplane_agent::Agent;
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_qdisc::{QueueSpec, Size};
 use ccplane_sim::{
-    Config, Congestion, FlowSpec, LinkSpec, Native, SimError, SimOptions, Simulation, SteerOptions,
-    settings, topology,
+    FlowControl, FlowSpec, LinkSpec, Native, SimError, SimOptions, Simulation, SteerOptions,
+    TransportConfig, settings, topology,
 };
 use ccplane_units::{Duration, Rate, Time};
 use rand_pcg::Pcg64;
@@ -205,12 +205,12 @@ impl Point {
             .collect::<Result<Vec<_>, _>>()?;
         let mut sim = Simulation::new(network, SimOptions::seeded(seed))?;
         let congestion = self.congestion(&mut sim)?;
-        let transport = Arc::new(Config {
+        let transport = Arc::new(TransportConfig {
             initial_window: self.set_up.initial_window,
             min_rto: self.set_up.min_rto,
             ack_every: 1,
             restart_after_idle: false,
-            ..Config::clone(&settings())
+            ..TransportConfig::clone(&settings())
         });
         let mss = u64::from(transport.mss);
         let specs = senders.iter().map(|sender| {
@@ -250,11 +250,11 @@ impl Point {
         Ok(last.saturating_sub(first).as_nanos() as f64 / 1e3)
     }
 
-    fn congestion(&self, sim: &mut Simulation) -> Result<Congestion, SimError> {
+    fn congestion(&self, sim: &mut Simulation) -> Result<FlowControl, SimError> {
         let wrong = |error: &dyn std::fmt::Display| SimError::Shape(error.to_string());
-        let mut agent = Agent::new(ccplane_agent::Options::default());
+        let mut agent = Agent::new(ccplane_agent::AgentOptions::default());
         let name = match self.who {
-            Who::Datapath => return Ok(Congestion::Native(Native::new_reno())),
+            Who::Datapath => return Ok(FlowControl::Native(Native::new_reno())),
             Who::Outside(us) => {
                 let algorithm = outside::reporting(Duration::from_micros(us));
                 agent.add_boxed(algorithm).map_err(|e| wrong(&e))?;
@@ -275,7 +275,7 @@ impl Point {
             ..SteerOptions::default()
         };
         let agent = sim.host_agent(agent, options);
-        Ok(Congestion::Steered(agent, Arc::from(name)))
+        Ok(FlowControl::Steered(agent, Arc::from(name)))
     }
 }
 

@@ -6,8 +6,8 @@ use ccplane_lab::Contender;
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 use ccplane_report::Aim;
-use ccplane_report::chart::{Axis, Chart, Line};
-use ccplane_testbed::ends::Ends;
+use ccplane_report::chart::{Axis, Chart, ChartSeries};
+use ccplane_testbed::ends::TrafficEnds;
 use ccplane_units::Duration;
 
 use super::loopback::{Measured, Turns};
@@ -51,7 +51,7 @@ fn interval(
         behind: false,
         matched: None,
     };
-    let measured = turns.run(&Ends::loopback()?, options, registry, progress)?;
+    let measured = turns.run(&TrafficEnds::loopback()?, options, registry, progress)?;
     findings(&measured, rounds, length).finish(&EXPERIMENT, options)
 }
 
@@ -109,10 +109,10 @@ fn findings(measured: &Measured, rounds: usize, length: Duration) -> Findings {
     ];
     findings.table("Throughput", &headings, rows);
     let errors = points.iter().map(|(x, y, d)| (*x, y - d, y + d)).collect();
-    let ours = Line::new("ours", 0, points.iter().map(|(x, y, _)| (*x, *y)))
+    let ours = ChartSeries::new("ours", 0, points.iter().map(|(x, y, _)| (*x, *y)))
         .dots()
         .errors(errors);
-    let theirs = Line::new("the paper's", 1, [(1.0, 43.0), (2.0, 29.0), (3.0, 41.0)])
+    let theirs = ChartSeries::new("the paper's", 1, [(1.0, 43.0), (2.0, 29.0), (3.0, 41.0)])
         .dots()
         .dashed();
     findings.picture(

@@ -13,9 +13,9 @@ use ccplane_algorithms::Registry;
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 use ccplane_lab::metrics::Distribution;
-use ccplane_link::Waiting;
+use ccplane_link::WaitStrategy;
 use ccplane_report::Aim;
-use ccplane_report::chart::{Axis, Chart, Line};
+use ccplane_report::chart::{Axis, Chart, ChartSeries};
 use ccplane_testbed::BackendError;
 use ccplane_testbed::control_loop::{self, ControlLoop};
 use serde::{Deserialize, Serialize};
@@ -177,7 +177,7 @@ fn findings(measured: &[(&Way, &str, Quantiles)], exchanges: usize) -> Findings 
             .map(|(n, (way, _, quantiles))| {
                 // To the 99th percentile, as the paper draws it.
                 let points = quantiles.0.iter().take(991).enumerate();
-                Line::new(way.key, n, points.map(|(i, us)| (*us, i as f64 / 1e3)))
+                ChartSeries::new(way.key, n, points.map(|(i, us)| (*us, i as f64 / 1e3)))
             })
             .collect(),
         guides: Vec::new(),
@@ -203,7 +203,7 @@ fn datagram(exchanges: usize, hogs: usize) -> Result<Vec<std::time::Duration>, E
     let options = ControlLoop {
         exchanges,
         hogs,
-        waiting: Waiting::default(),
+        waiting: WaitStrategy::default(),
     };
     control_loop::times(&options)
         .map_err(|error| Error::traffic("time the control loop", "")(std::io::Error::other(error)))

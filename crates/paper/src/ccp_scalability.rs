@@ -8,10 +8,10 @@ use ccplane_algorithms::Registry;
 use ccplane_lab::Contender;
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
-use ccplane_report::chart::{Axis, Chart, Line};
+use ccplane_report::chart::{Axis, Chart, ChartSeries};
 use ccplane_report::{Aim, plus_minus};
-use ccplane_testbed::ends::Ends;
-use ccplane_testbed::loopback::{Load, Run, one};
+use ccplane_testbed::ends::TrafficEnds;
+use ccplane_testbed::loopback::{Load, LoopbackRun, one};
 use ccplane_testbed::wire;
 use ccplane_units::{Duration, Rate};
 
@@ -72,7 +72,7 @@ fn scalability(
         behind: false,
         matched: None,
     };
-    let loopback = turns("loopback").run(&Ends::loopback()?, options, registry, progress)?;
+    let loopback = turns("loopback").run(&TrafficEnds::loopback()?, options, registry, progress)?;
     let (gbit, wire) = fitting(options, registry)?;
     let place = format!("wire-{gbit}g");
     let wired = turns(&place).run(&wire, options, registry, progress)?;
@@ -83,13 +83,13 @@ fn scalability(
 /// the devices that have it. Where it holds none above, the lowest, untried. The choice is kept, so
 /// that all parts have one rate. A disturbed try only chooses a lower rate than possible, at which
 /// CPUs compare as well.
-fn fitting(options: &Options, registry: &Registry) -> Result<(u64, Ends), Error> {
+fn fitting(options: &Options, registry: &Registry) -> Result<(u64, TrafficEnds), Error> {
     let (parts, key) = (options.parts(), format!("{} CPUs", cpus()));
     let make = |gbit: u64| wire::make(Some(Rate::from_bits_per_sec(gbit * 1_000_000_000)));
     if let Some(gbit) = parts.kept::<u64>("rate.json", &key) {
         return Ok((gbit, make(gbit)?));
     }
-    let holds = |gbit: u64, ends: &Ends| -> Result<bool, Error> {
+    let holds = |gbit: u64, ends: &TrafficEnds| -> Result<bool, Error> {
         let length = Duration::from_secs(1);
         let load = Load::plain(64, length, length);
         let run = one(ends, &Contender::native("reno"), load, registry)?;
@@ -121,8 +121,8 @@ fn findings(
     length: Duration,
 ) -> Findings {
     let mut findings = Findings::default();
-    let goodput = |run: &Run| run.goodput_gbit;
-    let cpu = |run: &Run| run.machine_cpu_percent;
+    let goodput = |run: &LoopbackRun| run.goodput_gbit;
+    let cpu = |run: &LoopbackRun| run.machine_cpu_percent;
     for algorithm in ALGORITHMS {
         let [base, per_ack, every_10ms] = &contenders(algorithm);
         let suffix = if algorithm == "reno" {
@@ -216,7 +216,7 @@ fn panel(
     measured: &Measured,
     flows: &[usize],
     title: &str,
-    samples: fn(&Run) -> Vec<f64>,
+    samples: fn(&LoopbackRun) -> Vec<f64>,
 ) -> Chart {
     let all = ALGORITHMS
         .iter()
@@ -233,7 +233,7 @@ fn panel(
             .iter()
             .map(|(x, (mean, sd))| (*x, mean - sd, mean + sd))
             .collect();
-        let line = Line::new(
+        let line = ChartSeries::new(
             who.to_string(),
             n,
             points.iter().map(|(x, (mean, _))| (*x, *mean)),

@@ -16,8 +16,8 @@ use ccplane_lab::Error;
 use ccplane_lab::Progress;
 use ccplane_lab::stats::Ratio;
 use ccplane_report::Aim;
-use ccplane_report::chart::{Axis, Chart, Line};
-use ccplane_testbed::ends::Ends;
+use ccplane_report::chart::{Axis, Chart, ChartSeries};
+use ccplane_testbed::ends::TrafficEnds;
 use ccplane_testbed::traffic::monotonic_ns;
 use ccplane_units::Duration;
 
@@ -60,7 +60,7 @@ fn slow(
         behind: true,
         matched: contenders.get(MATCHED),
     };
-    let measured = turns.run(&Ends::loopback()?, options, &registry(), progress)?;
+    let measured = turns.run(&TrafficEnds::loopback()?, options, &registry(), progress)?;
     findings(&measured, rounds, length).finish(&EXPERIMENT, options)
 }
 
@@ -146,7 +146,7 @@ fn findings(measured: &Measured, rounds: usize, length: Duration) -> Findings {
             );
             points.extend(ratio.map(|ratio| (at as f64, ratio.value)));
         }
-        lines.push(Line::new(format!("{flows} flows"), n, points).dots());
+        lines.push(ChartSeries::new(format!("{flows} flows"), n, points).dots());
         let gbit = measured.mean_and_deviation(flows, base, |run| vec![run.goodput_gbit]);
         findings.figure(
             format!("slow_native_gbit_{flows}"),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use ccplane::program::{
-    self, Failure, Kind, Need, PaperArgs, Where, percent_bar, print_line, require,
+    self, Failure, FailureKind, Need, PaperArgs, Where, percent_bar, print_line, require,
 };
 use ccplane_algorithms::Registry;
 use ccplane_lab::Progress;
@@ -27,19 +27,19 @@ fn run(args: &PaperArgs, registry: &Registry, json: bool) -> Result<(), Failure>
         return Ok(());
     }
     if args.name == ECHO_COMMAND {
-        return crate::echo().map_err(|error| Failure::new(Kind::Failed, error));
+        return crate::echo().map_err(|error| Failure::new(FailureKind::Failed, error));
     }
     if args.name.ends_with(".toml") {
         let paper = Paper::read(Path::new(&args.name)).map_err(|error| match error {
-            ReadError::Problem(problem) => Failure::diagnostic(Kind::Usage, problem),
-            error => Failure::new(Kind::Usage, error),
+            ReadError::Problem(problem) => Failure::diagnostic(FailureKind::Usage, problem),
+            error => Failure::new(FailureKind::Usage, error),
         })?;
         return of(&paper.experiment(), args, registry, json);
     }
     let Some(experiment) = crate::by_name(&args.name) else {
         let known: Vec<&str> = crate::all().map(|e| e.name).collect();
         return Err(Failure::text(
-            Kind::Usage,
+            FailureKind::Usage,
             format!("there is no experiment `{}`", args.name),
         )
         .hint(format!(
@@ -64,7 +64,7 @@ fn of(
     if let Some(datapath) = datapath.filter(|datapath| !experiment.on.contains(datapath)) {
         let name = experiment.name;
         return Err(Failure::text(
-            Kind::Usage,
+            FailureKind::Usage,
             format!("`{name}` does not run there ({datapath})"),
         )
         .hint(format!(
@@ -119,7 +119,7 @@ fn of(
 /// A recorded link. Parts know it by its file without the folder, so that they go on elsewhere,
 /// too, and what is in it.
 fn recorded(trace: &Path) -> Result<Recorded, Failure> {
-    let unread = |error| Failure::new(Kind::Usage, error);
+    let unread = |error| Failure::new(FailureKind::Usage, error);
     let line = program::recorded(trace)?;
     let text = std::fs::read(trace).map_err(unread)?;
     let name = trace.file_name().unwrap_or_default().display();

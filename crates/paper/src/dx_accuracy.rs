@@ -8,7 +8,7 @@ mod stamped;
 
 use ccplane_algorithms::Registry;
 use ccplane_report::Aim;
-use ccplane_report::chart::{Axis, Chart, Line};
+use ccplane_report::chart::{Axis, Chart, ChartSeries};
 use ccplane_units::Duration;
 
 use self::direct::Direct;
@@ -20,7 +20,7 @@ use ccplane_lab::Error;
 use ccplane_lab::Progress;
 use ccplane_lab::metrics::Distribution;
 use ccplane_lab::parts::Disturbed;
-use ccplane_lab::scenario::Stamps;
+use ccplane_lab::scenario::StampErrors;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "dx-accuracy",
@@ -71,9 +71,9 @@ fn accuracy(
         step("a known queue, simulated", 1)?;
         let length = Duration::from_secs(if quick { 3 } else { 10 });
         for (name, stamps) in [
-            ("exact", Stamps::EXACT),
-            ("hardware", Stamps::HARDWARE),
-            ("software", Stamps::SOFTWARE),
+            ("exact", StampErrors::EXACT),
+            ("hardware", StampErrors::HARDWARE),
+            ("software", StampErrors::SOFTWARE),
         ] {
             let probes = probes::simulated(&stamps, SEED, length).map_err(&broken)?;
             measured.simulated.push((name, probes));
@@ -147,7 +147,7 @@ fn stack(findings: &mut Findings, direct: &Direct) {
             title: "share of writes".to_owned(),
             x: Axis::log("µs"),
             y: Axis::linear("").from_to(0.0, 1.0),
-            lines: vec![Line::new("a pair of virtual devices", 0, curve)],
+            lines: vec![ChartSeries::new("a pair of virtual devices", 0, curve)],
             guides: Vec::new(),
         }],
     );
@@ -196,7 +196,7 @@ fn climbed(findings: &mut Findings, measured: &Measured) {
     );
     let line = |label: &str, colour: usize, of: &dyn Fn(usize) -> Option<f64>| {
         let points = (0..STEPS.len()).filter_map(|n| Some((n as f64 + 1.0, of(n)?.max(1e-3))));
-        Line::new(label, colour, points.collect::<Vec<_>>()).dots()
+        ChartSeries::new(label, colour, points.collect::<Vec<_>>()).dots()
     };
     findings.picture(
         "The ladder: 1 the stack's RTT; 2 stamped below the sender's stack; 3 the receiver's delay subtracted; 4 paced, then stamped; 5 calibrated \
@@ -276,7 +276,7 @@ fn known_queue(findings: &mut Findings, measured: &Measured) {
         let every = probes::EVERY.as_secs_f64();
         let line = |label: &str, colour: usize, of: fn(&probes::Probe) -> f64| {
             let points = probes.all.iter().enumerate();
-            Line::new(
+            ChartSeries::new(
                 label,
                 colour,
                 points.map(|(n, probe)| (n as f64 * every, of(probe) / 1e3)),

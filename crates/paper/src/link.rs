@@ -7,9 +7,9 @@ use ccplane_lab::Error;
 use ccplane_lab::parts::Disturbed;
 use ccplane_lab::result::ContenderResult;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Backend, Options as RunOptions, Progress, Quiet, Sim, Step, run};
+use ccplane_lab::{Backend, Progress, ProgressStep, Quiet, RunOptions, Sim, run};
 use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
-use ccplane_testbed::{Over, Packets};
+use ccplane_testbed::{RealPackets, TransportKind};
 use ccplane_units::{Duration, Rate};
 use serde::{Deserialize, Serialize};
 
@@ -206,10 +206,10 @@ pub(super) fn on_kernel(
     let mut summaries = Vec::with_capacity(runs.len());
     for (index, one) in runs.iter().enumerate() {
         let (name, key) = file(one);
-        let step = Step::begin(progress, index, runs.len(), &one.contender.to_string());
-        let backend = Packets {
+        let step = ProgressStep::begin(progress, index, runs.len(), &one.contender.to_string());
+        let backend = RealPackets {
             timing: Timing::Precise,
-            ..Packets::over(Over::Tcp)
+            ..RealPackets::over(TransportKind::Tcp)
         };
         let run = || one.run_on(&backend, &step);
         summaries.push(parts.part(

@@ -8,8 +8,8 @@ use ccplane_lab::Progress;
 use ccplane_lab::metrics::Distribution;
 use ccplane_lab::parts::Disturbed;
 use ccplane_lab::stats::{Ratio, median_ratio};
-use ccplane_testbed::ends::Ends;
-use ccplane_testbed::loopback::{Load, Run, buffer, one};
+use ccplane_testbed::ends::TrafficEnds;
+use ccplane_testbed::loopback::{Load, LoopbackRun, buffer, one};
 use ccplane_units::Duration;
 
 use super::Options;
@@ -33,9 +33,9 @@ pub(super) struct Turns<'a> {
 
 /// What came of it: number of flows, who, and a run; rounds in order.
 pub(super) struct Measured {
-    runs: Vec<(usize, Contender, Run)>,
+    runs: Vec<(usize, Contender, LoopbackRun)>,
     /// Of [`Turns::matched`]: number of flows, its run, and that of the first contender beside it.
-    matched: Vec<(usize, Run, Run)>,
+    matched: Vec<(usize, LoopbackRun, LoopbackRun)>,
 }
 
 /// Looks at the sockets are a second apart, as the paper's samples.
@@ -56,7 +56,7 @@ impl Turns<'_> {
     /// time ([`Options::parts_of`]).
     pub fn run(
         &self,
-        ends: &Ends,
+        ends: &TrafficEnds,
         options: &Options,
         registry: &Registry,
         progress: &dyn Progress,
@@ -75,7 +75,7 @@ impl Turns<'_> {
                 ),
             )
         };
-        let parts = options.parts_of::<Run>(order.iter().map(file));
+        let parts = options.parts_of::<LoopbackRun>(order.iter().map(file));
         let (mut measured, mut matched) = (Vec::new(), Vec::new());
         for (done, turn) in order.iter().enumerate() {
             let (flows, round, contender) = *turn;
@@ -92,7 +92,7 @@ impl Turns<'_> {
             let run = parts.part(
                 &name,
                 &key,
-                |run: &Run| Disturbed::from(&run.disturbed),
+                |run: &LoopbackRun| Disturbed::from(&run.disturbed),
                 || one(ends, contender, load, registry),
             )?;
             if let Some(base) = self
@@ -107,7 +107,7 @@ impl Turns<'_> {
                 // Of a run that was made again it is another one.
                 let key = format!("{key}, beside {:.1} % of a CPU", run.agent_cpu_percent);
                 let name = format!("{}-{flows}-matched-{round}.json", self.place);
-                let judge = |run: &Run| Disturbed::from(&run.disturbed);
+                let judge = |run: &LoopbackRun| Disturbed::from(&run.disturbed);
                 let beside = parts.part(&name, &key, judge, || one(ends, base, burns, registry))?;
                 matched.push((flows, run.clone(), beside));
             }
@@ -122,7 +122,7 @@ impl Turns<'_> {
 
 impl Measured {
     /// A run for each round.
-    pub fn runs(&self, flows: usize, who: &Contender) -> impl Iterator<Item = &Run> {
+    pub fn runs(&self, flows: usize, who: &Contender) -> impl Iterator<Item = &LoopbackRun> {
         let same = self
             .runs
             .iter()
@@ -137,7 +137,7 @@ impl Measured {
         flows: usize,
         ours: &Contender,
         base: &Contender,
-        value: fn(&Run) -> f64,
+        value: fn(&LoopbackRun) -> f64,
     ) -> Option<Ratio> {
         let pairs = self.runs(flows, ours).zip(self.runs(flows, base));
         median_ratio(
@@ -148,7 +148,7 @@ impl Measured {
     }
 
     /// The same of [`Turns::matched`] over the first contender that had as much computed beside it.
-    pub fn matched_ratio(&self, flows: usize, value: fn(&Run) -> f64) -> Option<Ratio> {
+    pub fn matched_ratio(&self, flows: usize, value: fn(&LoopbackRun) -> f64) -> Option<Ratio> {
         let pairs = self.matched.iter().filter(|(n, ..)| *n == flows);
         median_ratio(
             &pairs
@@ -162,7 +162,7 @@ impl Measured {
         &self,
         flows: usize,
         who: &Contender,
-        samples: impl Fn(&Run) -> Vec<f64>,
+        samples: impl Fn(&LoopbackRun) -> Vec<f64>,
     ) -> Option<(f64, f64)> {
         let samples = Distribution::new(self.runs(flows, who).flat_map(samples));
         let mean = samples.mean()?;
@@ -177,7 +177,7 @@ impl Measured {
     /// Says how many runs did not measure what they were to, so that the reader knows.
     pub fn judge(&self, findings: &mut Findings) {
         let all = self.runs.iter().map(|(.., run)| run);
-        let all: Vec<&Run> = all
+        let all: Vec<&LoopbackRun> = all
             .chain(self.matched.iter().map(|(.., run)| run))
             .collect();
         findings.disturbed(all.iter().filter(|run| !run.sound()).count(), all.len());
@@ -192,11 +192,11 @@ impl Measured {
 
 #[cfg(test)]
 pub(super) fn pretended(runs: &[(usize, Contender, &[f64])]) -> Measured {
-    let run = |gbit: &f64| Run {
+    let run = |gbit: &f64| LoopbackRun {
         goodput_gbit: *gbit,
         goodputs_gbit: vec![*gbit - 1.0, *gbit + 1.0],
         machine_cpu_percent: 10.0 * gbit,
-        ..Run::default()
+        ..LoopbackRun::default()
     };
     let rounds = |(flows, who, gbits): &(usize, Contender, &[f64])| {
         let (flows, who) = (*flows, who.clone());
@@ -215,9 +215,9 @@ pub(super) fn pretended(runs: &[(usize, Contender, &[f64])]) -> Measured {
 /// The same with runs of a matched contender and of the first beside it.
 #[cfg(test)]
 pub(super) fn matched(mut measured: Measured, pairs: &[(usize, f64, f64)]) -> Measured {
-    let run = |goodput_gbit| Run {
+    let run = |goodput_gbit| LoopbackRun {
         goodput_gbit,
-        ..Run::default()
+        ..LoopbackRun::default()
     };
     let pairs = pairs
         .iter()

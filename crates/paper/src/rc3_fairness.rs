@@ -8,8 +8,8 @@
 use ccplane_algorithms::Registry;
 use ccplane_qdisc::{QueueSpec, Size};
 use ccplane_sim::{
-    FlowId, FlowSpec, LinkId, LinkSpec, Network, Seen, SimError, SimOptions, Simulation, Step,
-    Tracer,
+    FlowId, FlowSpec, LinkId, LinkSpec, LinkStep, Network, PacketEvent, SimError, SimOptions,
+    Simulation, Tracer,
 };
 use ccplane_units::{Duration, Rate, Time};
 use rand_pcg::Pcg64;
@@ -99,7 +99,7 @@ struct Count {
 }
 
 impl Tracer for Count {
-    fn see(&mut self, _now: Time, seen: &Seen<'_>) {
+    fn see(&mut self, _now: Time, seen: &PacketEvent<'_>) {
         let (Some(flow), false) = (seen.flow, seen.backward || seen.segment.length == 0) else {
             return;
         };
@@ -111,15 +111,15 @@ impl Tracer for Count {
         };
         let (payload, bytes) = (u64::from(seen.segment.length), u64::from(seen.bytes));
         match seen.step {
-            Step::Arrived if Some(seen.link) == self.bottleneck => {
+            LinkStep::Arrived if Some(seen.link) == self.bottleneck => {
                 add(&mut self.totals.carried, payload);
                 if let Some(through) = self.through.get_mut(flow.index()) {
                     add(through, bytes);
                 }
             }
-            Step::Dropped(_) => add(&mut self.totals.dropped, payload),
+            LinkStep::Dropped(_) => add(&mut self.totals.dropped, payload),
             // A host's own link never drops: what comes there is what is sent.
-            Step::Queued
+            LinkStep::Queued
                 if Some(seen.link) != self.bottleneck && self.is_first(seen.link, flow) =>
             {
                 add(&mut self.totals.sent, payload);

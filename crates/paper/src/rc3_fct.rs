@@ -8,7 +8,7 @@ mod packets;
 
 use ccplane_algorithms::Registry;
 use ccplane_report::Aim;
-use ccplane_report::chart::{Axis, Chart, Line};
+use ccplane_report::chart::{Axis, Chart, ChartSeries};
 use ccplane_units::{Duration, Rate};
 
 use super::page::{Findings, cell};
@@ -369,14 +369,14 @@ fn chart(results: &Results, figure: &Figure) -> Chart {
             .iter()
             .map(|bars| (kb(bars), bar(bars.real, start)));
         [
-            Line::new(start.label(), n, ours).dots(),
-            Line::new(
+            ChartSeries::new(start.label(), n, ours).dots(),
+            ChartSeries::new(
                 format!("{}, published, simulated", start.label()),
                 n,
                 simulated,
             )
             .dashed(),
-            Line::new(format!("{}, published, real", start.label()), n + 2, real).dashed(),
+            ChartSeries::new(format!("{}, published, real", start.label()), n + 2, real).dashed(),
         ]
     });
     Chart {

@@ -1,6 +1,6 @@
 //! A flow that has a path for itself, in the simulator: how long it takes.
 
-use ccplane_sim::{Config, FlowSpec, LinkSpec, Network, SimError, SimOptions, Simulation};
+use ccplane_sim::{FlowSpec, LinkSpec, Network, SimError, SimOptions, Simulation, TransportConfig};
 use ccplane_units::{Duration, Rate, Time};
 use serde::{Deserialize, Serialize};
 
@@ -54,15 +54,15 @@ pub(super) struct Took {
 }
 
 impl Lone {
-    fn config(&self) -> Config {
+    fn config(&self) -> TransportConfig {
         let own = self.start.transport();
-        let own = Config {
+        let own = TransportConfig {
             initial_window: self.window.unwrap_or(own.initial_window),
             ..own
         };
         match self.acks {
             Acks::Each => own,
-            Acks::Stretched(packets) => Config {
+            Acks::Stretched(packets) => TransportConfig {
                 ack_every: packets,
                 ack_delay: COALESCED,
                 quick_acks: 0,

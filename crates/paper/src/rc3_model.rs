@@ -3,7 +3,7 @@
 
 use ccplane_algorithms::Registry;
 use ccplane_report::Aim;
-use ccplane_report::chart::{Axis, Chart, Line};
+use ccplane_report::chart::{Axis, Chart, ChartSeries};
 use ccplane_units::{Duration, Rate};
 
 use super::page::{Findings, cell};
@@ -204,8 +204,8 @@ fn chart(simulated: &Simulated, sizes: &[u64]) -> Chart {
             ))
         });
         [
-            Line::new(format!("{}, model", start.label()), n, model).dashed(),
-            Line::new(start.label(), n, points).dots(),
+            ChartSeries::new(format!("{}, model", start.label()), n, model).dashed(),
+            ChartSeries::new(start.label(), n, points).dots(),
         ]
     });
     Chart {

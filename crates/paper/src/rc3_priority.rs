@@ -7,7 +7,7 @@ mod packets;
 use ccplane_algorithms::Registry;
 use ccplane_qdisc::Size;
 use ccplane_report::Aim;
-use ccplane_report::chart::{Axis, Chart, Line};
+use ccplane_report::chart::{Axis, Chart, ChartSeries};
 use ccplane_units::{Duration, Rate};
 use serde::{Deserialize, Serialize};
 
@@ -199,7 +199,7 @@ fn chart(case: Case, rates: &Rates) -> Chart {
         let points = (1u32..)
             .zip(rates)
             .map(|(look, rate)| (f64::from(look) * LOOK.as_secs_f64(), *rate));
-        Line::new(name, n, points.collect::<Vec<_>>())
+        ChartSeries::new(name, n, points.collect::<Vec<_>>())
     };
     Chart {
         title: format!("at a {}, {}: Mbit/s", case.place(), case.order()),

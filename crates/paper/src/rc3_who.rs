@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use ccplane_sim::{Config, Congestion, Native, settings};
+use ccplane_sim::{FlowControl, Native, TransportConfig, settings};
 use ccplane_transport::Rc3;
 
 use super::rc3_theory::{PAYLOAD, WINDOW, WIRE};
@@ -78,9 +78,9 @@ impl Start {
     }
 
     /// What decides its window: `control` unless it brings its own.
-    pub fn congestion(self, control: Control) -> Congestion {
+    pub fn congestion(self, control: Control) -> FlowControl {
         match self {
-            Start::Rcp => Congestion::Native(Native::rcp()),
+            Start::Rcp => FlowControl::Native(Native::rcp()),
             _ => control.congestion(),
         }
     }
@@ -92,15 +92,15 @@ impl Start {
 
     /// The transport's settings: the paper's packets of 1,460 bytes in 1,500, each acknowledged at
     /// once, buffers that do not limit.
-    pub fn transport(self) -> Config {
-        let own = Config {
+    pub fn transport(self) -> TransportConfig {
+        let own = TransportConfig {
             mss: PAYLOAD as u16,
             header_bytes: (WIRE - PAYLOAD) as u16,
             initial_window: WINDOW as u16,
             ack_every: 1,
-            ..Config::clone(&settings())
+            ..TransportConfig::clone(&settings())
         };
-        let with = |rc3: Rc3| Config {
+        let with = |rc3: Rc3| TransportConfig {
             rc3: Some(rc3),
             ..own.clone()
         };
@@ -111,7 +111,7 @@ impl Start {
                 levels,
                 ..Rc3::default()
             }),
-            Start::Paced => Config {
+            Start::Paced => TransportConfig {
                 pacing: true,
                 ..with(Rc3::default())
             },
@@ -119,12 +119,12 @@ impl Start {
                 verify: false,
                 ..Rc3::default()
             }),
-            Start::Jump => Config {
+            Start::Jump => TransportConfig {
                 jump_start: true,
                 pacing: true,
                 ..own
             },
-            Start::Window(packets) => Config {
+            Start::Window(packets) => TransportConfig {
                 initial_window: packets,
                 ..own
             },
@@ -163,12 +163,12 @@ impl Control {
     }
 
     /// The same as a flow takes it.
-    pub fn congestion(self) -> Congestion {
-        Congestion::Native(self.native())
+    pub fn congestion(self) -> FlowControl {
+        FlowControl::Native(self.native())
     }
 }
 
 /// Settings as flows share them.
-pub(super) fn shared(config: Config) -> Arc<Config> {
+pub(super) fn shared(config: TransportConfig) -> Arc<TransportConfig> {
     Arc::new(config)
 }

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use ccplane_sim::{App, AppId, Cause, Direction, FlowId, FlowSpec, SimError, World};
+use ccplane_sim::{App, AppId, DataDirection, FlowId, FlowSpec, SimError, WakeReason, World};
 use ccplane_units::{Duration, Time};
 
 /// A message of the list.
@@ -97,12 +97,12 @@ impl Replay {
 }
 
 impl App for Replay {
-    fn wake(&mut self, now: Time, me: AppId, cause: Cause, world: &mut World) -> Option<Time> {
+    fn wake(&mut self, now: Time, me: AppId, cause: WakeReason, world: &mut World) -> Option<Time> {
         if let Err(error) = self.open(me, world) {
             world.fail(error);
             return None;
         }
-        if let Cause::Received(flow, Direction::Forward) = cause {
+        if let WakeReason::Received(flow, DataDirection::Forward) = cause {
             self.connections
                 .iter_mut()
                 .filter(|c| c.flow == Some(flow))
@@ -124,7 +124,7 @@ impl App for Replay {
                 )));
                 return None;
             };
-            if !world.write(flow, Direction::Forward, message.bytes, false) {
+            if !world.write(flow, DataDirection::Forward, message.bytes, false) {
                 let why = "a connection of the list is not open in time".to_owned();
                 world.fail(SimError::Shape(why));
                 return None;

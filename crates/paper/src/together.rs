@@ -4,7 +4,7 @@ use std::time::Duration as Wall;
 
 use ccplane_algorithms::Registry;
 use ccplane_lab::Error;
-use ccplane_lab::{Progress, Step};
+use ccplane_lab::{Progress, ProgressStep};
 use ccplane_report::provenance;
 use ccplane_testbed::traffic::monotonic_ns;
 use serde_json::{Map, Value};
@@ -49,7 +49,7 @@ pub(super) fn run(
             directory: options.directory.join(part.name),
             ..options.clone()
         };
-        let step = Step::begin(progress, n, asked.len(), part.name);
+        let step = ProgressStep::begin(progress, n, asked.len(), part.name);
         let outcome = part.run(&own, registry, &step)?;
         let mut own = outcome.figures;
         unsound += own

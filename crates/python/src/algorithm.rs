@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use ccplane_agent::Refusal;
-use ccplane_agent::{Algorithm, Batch, Control as Steering, DynAlgorithm, Programs, Report, boxed};
+use ccplane_agent::{
+    Algorithm, Control as Steering, DynAlgorithm, Programs, Report, ReportBatch, boxed,
+};
 use ccplane_algorithms::{
     AlgorithmDoc, BadParameter, ParameterDoc, Parameters, Registry, UnknownAlgorithm,
 };
@@ -21,7 +23,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple, PyType};
 
-use crate::flow::{Asked, Control, Flow, FlowInfo, FlowStats, duration};
+use crate::flow::{Control, Flow, FlowInfo, FlowStats, PendingCommands, duration};
 use crate::thread::visit;
 
 /// Program of a flow after an exception, if its datapath cannot take the flow back.
@@ -30,7 +32,7 @@ const RENO: &str = include_str!("../../algorithms/text/reno.ccp");
 const FALLBACK: &str = "newreno after an exception";
 
 /// Attributes of an algorithm class.
-struct Described {
+struct ClassDescription {
     /// Name that selects the algorithm.
     name: String,
     /// `name` of the class, from which the kernel's name is derived.
@@ -81,7 +83,7 @@ pub(crate) fn with_files(registry: Registry) -> Registry {
                 }));
             }
             // A flow selects the algorithm by the path of its file.
-            let named = Described {
+            let named = ClassDescription {
                 name: path.to_owned(),
                 ..described
             };
@@ -110,7 +112,7 @@ fn interpreter() -> PathBuf {
 
 /// Returns the registry entry of a class, which lives as long as the process. Equal classes share
 /// an entry: a search runs one class many times, and each entry is leaked.
-fn doc(described: &Described) -> AlgorithmDoc {
+fn doc(described: &ClassDescription) -> AlgorithmDoc {
     static KNOWN: Mutex<Vec<AlgorithmDoc>> = Mutex::new(Vec::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let is_it = |doc: &&AlgorithmDoc| {
@@ -142,7 +144,7 @@ fn doc(described: &Described) -> AlgorithmDoc {
 
 /// Reads and validates the attributes of a class. Checked before anything runs, with errors that
 /// state the fix.
-fn describe(class: &Bound<'_, PyAny>) -> PyResult<Described> {
+fn describe(class: &Bound<'_, PyAny>) -> PyResult<ClassDescription> {
     let called = class
         .getattr("__name__")
         .map_or_else(|_| class.to_string(), |name| name.to_string());
@@ -198,7 +200,7 @@ fn describe(class: &Bound<'_, PyAny>) -> PyResult<Described> {
         ));
     }
     for (program, text) in &programs {
-        ccplane_lang::compile(text, &ccplane_lang::Limits::default()).map_err(|why| {
+        ccplane_lang::compile(text, &ccplane_lang::ProgramLimits::default()).map_err(|why| {
             PyValueError::new_err(format!(
                 "{called}: its program `{program}` does not compile\n{why}"
             ))
@@ -237,7 +239,7 @@ fn describe(class: &Bound<'_, PyAny>) -> PyResult<Described> {
         .ok()
         .and_then(|doc| doc.extract::<String>().ok());
     let about = about.and_then(|doc| doc.trim().lines().next().map(str::to_owned));
-    Ok(Described {
+    Ok(ClassDescription {
         own_name: name.clone(),
         name,
         about: about.unwrap_or_else(|| format!("the Python class {called}")),
@@ -252,7 +254,7 @@ fn describe(class: &Bound<'_, PyAny>) -> PyResult<Described> {
 fn make(
     class: &Bound<'_, PyAny>,
     given: &Parameters,
-    described: Option<Described>,
+    described: Option<ClassDescription>,
 ) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
     let py = class.py();
     let failed = |why: PyErr| {
@@ -283,7 +285,7 @@ fn make(
 
 /// Instance of a Python class.
 struct PyAlgorithm {
-    described: Described,
+    described: ClassDescription,
     fallback: Option<String>,
     open: Py<PyAny>,
     on_report: Option<Py<PyAny>>,
@@ -291,7 +293,7 @@ struct PyAlgorithm {
     on_timer: Option<Py<PyAny>>,
     on_refused: Option<Py<PyAny>>,
     on_close: Option<Py<PyAny>>,
-    asked: Asked,
+    asked: PendingCommands,
     control: Py<Control>,
     /// Number of flows opened so far.
     flows: u64,
@@ -300,20 +302,20 @@ struct PyAlgorithm {
     /// `ccplane._report.report_class` and `tuple.__new__`, which makes a report from its fields.
     report_class: Py<PyAny>,
     new_report: Py<PyAny>,
-    /// `ccplane.batch.Batch`; `None` if the class has no `on_reports`.
+    /// `ccplane.batch.ReportBatch`; `None` if the class has no `on_reports`.
     batch_class: Option<Py<PyAny>>,
     /// True after the first exception, the only one that is logged.
     raised: bool,
 }
 
 /// State of a flow.
-struct State {
+struct PyFlowState {
     flow: Py<Flow>,
     /// Return value of `open`; `None` if `open` raised.
     state: Option<Py<PyAny>>,
 }
 
-impl State {
+impl PyFlowState {
     /// Returns the algorithm's state unless a callback of the flow has raised.
     fn own(&self) -> Option<&Py<PyAny>> {
         let fallen = self.flow.get().fallen.load(Ordering::Relaxed);
@@ -321,9 +323,9 @@ impl State {
     }
 }
 
-/// Reports of one program in one wake-up, from which a `ccplane.batch.Batch` is made.
+/// Reports of one program in one wake-up, from which a `ccplane.batch.ReportBatch` is made.
 #[derive(Default)]
-struct Gathered {
+struct GatheredReports {
     program: Option<u32>,
     names: Vec<String>,
     ids: Vec<u8>,
@@ -334,7 +336,7 @@ struct Gathered {
 }
 
 impl PyAlgorithm {
-    fn new(object: &Bound<'_, PyAny>, described: Described) -> PyResult<PyAlgorithm> {
+    fn new(object: &Bound<'_, PyAny>, described: ClassDescription) -> PyResult<PyAlgorithm> {
         let py = object.py();
         let method = |name: &str| {
             object
@@ -343,7 +345,7 @@ impl PyAlgorithm {
                 .filter(|m| m.is_callable())
                 .map(Bound::unbind)
         };
-        let asked = Asked::default();
+        let asked = PendingCommands::default();
         let control = Control {
             asked: asked.clone(),
             flows: Default::default(),
@@ -418,7 +420,7 @@ impl PyAlgorithm {
     fn report(
         &mut self,
         py: Python<'_>,
-        state: &mut State,
+        state: &mut PyFlowState,
         report: &Report<'_>,
         steering: &mut Steering<'_>,
     ) {
@@ -444,10 +446,10 @@ impl PyAlgorithm {
     fn together(
         &mut self,
         py: Python<'_>,
-        batch: &mut Batch<'_, State>,
+        batch: &mut ReportBatch<'_, PyFlowState>,
         steering: &mut Steering<'_>,
     ) {
-        let mut gathered = Gathered::default();
+        let mut gathered = GatheredReports::default();
         while let Some((state, report)) = batch.next(steering) {
             let Some(own) = state.own() else { continue };
             if gathered.program != Some(report.program().uid) {
@@ -468,7 +470,7 @@ impl PyAlgorithm {
     }
 
     /// Calls `on_reports` and applies what it set.
-    fn pass(&mut self, py: Python<'_>, gathered: Gathered, steering: &mut Steering<'_>) {
+    fn pass(&mut self, py: Python<'_>, gathered: GatheredReports, steering: &mut Steering<'_>) {
         let (Some(on_reports), Some(class)) = (&self.on_reports, &self.batch_class) else {
             return;
         };
@@ -548,7 +550,7 @@ impl PyAlgorithm {
 }
 
 impl Algorithm for PyAlgorithm {
-    type Flow = State;
+    type Flow = PyFlowState;
 
     fn name(&self) -> &str {
         &self.described.name
@@ -579,7 +581,7 @@ impl Algorithm for PyAlgorithm {
         self.described.latency
     }
 
-    fn open(&mut self, info: &ccplane_agent::FlowInfo, steering: &mut Steering<'_>) -> State {
+    fn open(&mut self, info: &ccplane_agent::FlowInfo, steering: &mut Steering<'_>) -> PyFlowState {
         visit(|py| {
             let number = self.flows;
             self.flows += 1;
@@ -596,7 +598,7 @@ impl Algorithm for PyAlgorithm {
             known
                 .unwrap_or_else(PoisonError::into_inner)
                 .insert(number, flow.clone_ref(py));
-            let mut state = State { flow, state: None };
+            let mut state = PyFlowState { flow, state: None };
             match self
                 .open
                 .bind(py)
@@ -615,11 +617,20 @@ impl Algorithm for PyAlgorithm {
         })
     }
 
-    fn on_report(&mut self, state: &mut State, report: &Report<'_>, steering: &mut Steering<'_>) {
+    fn on_report(
+        &mut self,
+        state: &mut PyFlowState,
+        report: &Report<'_>,
+        steering: &mut Steering<'_>,
+    ) {
         visit(|py| self.report(py, state, report, steering));
     }
 
-    fn on_reports(&mut self, batch: &mut Batch<'_, State>, steering: &mut Steering<'_>) {
+    fn on_reports(
+        &mut self,
+        batch: &mut ReportBatch<'_, PyFlowState>,
+        steering: &mut Steering<'_>,
+    ) {
         visit(|py| match self.on_reports {
             Some(_) => self.together(py, batch, steering),
             None => {
@@ -643,7 +654,7 @@ impl Algorithm for PyAlgorithm {
         });
     }
 
-    fn on_refused(&mut self, state: &mut State, why: &Refusal, steering: &mut Steering<'_>) {
+    fn on_refused(&mut self, state: &mut PyFlowState, why: &Refusal, steering: &mut Steering<'_>) {
         if *why == Refusal::NoRelease {
             if self.fallback.is_some() {
                 steering.program(FALLBACK, &[]);
@@ -665,7 +676,7 @@ impl Algorithm for PyAlgorithm {
         });
     }
 
-    fn on_close(&mut self, state: State, last: &ccplane_agent::FlowStats) {
+    fn on_close(&mut self, state: PyFlowState, last: &ccplane_agent::FlowStats) {
         visit(|py| {
             let known = self.control.get().flows.lock();
             known

@@ -8,7 +8,7 @@ use ccplane_agent::{Agent, Algorithm, Control, DatapathId, FlowInfo, Programs, R
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_datapath::Capabilities;
 use ccplane_units::{Duration, Time};
-use ccplane_wire::{DatapathInfo, Event};
+use ccplane_wire::{DatapathInfo, WireEvent};
 use pyo3::prelude::*;
 
 use crate::Error;
@@ -78,10 +78,10 @@ fn spent(agent: &mut Agent, flows: u64, together: bool, rounds: u64) -> f64 {
         max_vars: 32,
         fallback_after: None,
     };
-    agent.handle(Time::ZERO, from, Event::Ready { datapath });
+    agent.handle(Time::ZERO, from, WireEvent::Ready { datapath });
     for flow in 0..flows {
         let info = FlowInfo::default();
-        agent.handle(Time::ZERO, from, Event::FlowOpened { flow, info });
+        agent.handle(Time::ZERO, from, WireEvent::FlowOpened { flow, info });
     }
     while agent.poll().is_some() {}
     let program = agent
@@ -95,13 +95,13 @@ fn spent(agent: &mut Agent, flows: u64, together: bool, rounds: u64) -> f64 {
     if let Some(first) = fields.first_mut() {
         *first = 1448;
     }
-    let report = |flow| Event::Report {
+    let report = |flow| WireEvent::Report {
         flow,
         program: uid,
         urgent: false,
         fields: &fields,
     };
-    let events: Vec<Event<'_>> = (0..flows).map(report).collect();
+    let events: Vec<WireEvent<'_>> = (0..flows).map(report).collect();
     let begun = Instant::now();
     for round in 0..rounds {
         let now = Time::ZERO + Duration::from_millis(round);

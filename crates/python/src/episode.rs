@@ -6,7 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use ccplane_agent::{Fields, boxed};
 use ccplane_algorithms::Registry;
 use ccplane_algorithms::outside::{
-    self, Act, Actor, Decision, Feature, Interval, Observer, Outside, Seat, Seats, Step, Totals,
+    self, ActionKind, ActionMapper, ControlledFlow, ControlledFlows, Decision, ExternalControl,
+    Feature, Observer, ProgramTotals, StepInterval, StepSize,
 };
 use ccplane_lab::scenario::Scenario;
 use ccplane_units::{Duration, Time};
@@ -42,10 +43,10 @@ const LONGEST_STEP: Duration = Duration::from_secs(10);
 /// Decision interval, observation and action of a policy, in the simulator and on real packets.
 #[derive(Clone)]
 struct Spec {
-    step: Step,
+    step: StepSize,
     features: Vec<Feature>,
     history: usize,
-    act: Act,
+    act: ActionKind,
 }
 
 impl Spec {
@@ -73,7 +74,7 @@ impl Spec {
     fn player(&self, mss: u64, init_cwnd: u64) -> Player {
         Player {
             observer: Observer::new(&self.features, self.history),
-            actor: Actor::new(self.act, mss, init_cwnd),
+            actor: ActionMapper::new(self.act, mss, init_cwnd),
         }
     }
 }
@@ -81,7 +82,7 @@ impl Spec {
 /// Flow controlled by a policy.
 struct Player {
     observer: Observer,
-    actor: Actor,
+    actor: ActionMapper,
 }
 
 impl Player {
@@ -115,9 +116,9 @@ impl PolicyFlow {
     fn observe<'py>(&self, py: Python<'py>, report: Vec<u64>) -> PyResult<Bound<'py, PyBytes>> {
         let wrong = || PyValueError::new_err("it is no report of a policy's program");
         let (totals, rest) = report
-            .split_at_checked(Totals::NAMES.len())
+            .split_at_checked(ProgramTotals::NAMES.len())
             .ok_or_else(wrong)?;
-        let (totals, [_, now]) = (Totals::read(totals).ok_or_else(wrong)?, rest) else {
+        let (totals, [_, now]) = (ProgramTotals::read(totals).ok_or_else(wrong)?, rest) else {
             return Err(wrong());
         };
         let mut player = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -143,7 +144,7 @@ impl PolicyFlow {
 /// Returns the datapath program of policies with this decision interval.
 #[pyfunction]
 pub(crate) fn policy_program(step: &str) -> PyResult<String> {
-    let step: Step = step
+    let step: StepSize = step
         .parse()
         .map_err(|why: String| PyValueError::new_err(format!("step is `{step}`: {why}")))?;
     Ok(step.program())
@@ -164,13 +165,13 @@ pub(crate) struct Episode {
     spec: Spec,
     classes: Vec<Py<PyAny>>,
     folder: PathBuf,
-    live: Mutex<Option<Live>>,
+    live: Mutex<Option<LiveEpisode>>,
 }
 
-struct Live {
+struct LiveEpisode {
     spec: Spec,
     episode: ccplane_lab::sim::Episode,
-    seats: Seats,
+    seats: ControlledFlows,
     players: Vec<Player>,
     /// Per player: true if it has a new observation to decide on.
     fresh: Vec<bool>,
@@ -184,11 +185,11 @@ struct Turn {
 }
 
 /// Returns true if a flow has delivered all its data, or was abandoned.
-fn ended(seat: &Seat, episode: &ccplane_lab::sim::Episode) -> bool {
+fn ended(seat: &ControlledFlow, episode: &ccplane_lab::sim::Episode) -> bool {
     seat.closed || episode.finished(seat.flow.flow)
 }
 
-impl Live {
+impl LiveEpisode {
     /// Runs until one flow (or, with `each`, every live flow) has a new observation, or until no
     /// more are expected.
     fn advance(&mut self, each: bool) -> Result<(), ccplane_lab::Error> {
@@ -216,7 +217,7 @@ impl Live {
                     *fresh = true;
                 }
             }
-            let ended = |seat: &Seat| ended(seat, &self.episode);
+            let ended = |seat: &ControlledFlow| ended(seat, &self.episode);
             let mut open = seats
                 .iter()
                 .zip(&self.fresh)
@@ -278,7 +279,7 @@ impl Live {
 }
 
 /// Kleinrock's power of the link, from 0 to 1: utilisation, times base RTT over measured RTT.
-fn power(now: &Interval, rate: f64, rtt: f64) -> f64 {
+fn power(now: &StepInterval, rate: f64, rtt: f64) -> f64 {
     let used = if rate > 0.0 {
         (now.goodput / rate).min(1.0)
     } else {
@@ -295,12 +296,12 @@ fn power(now: &Interval, rate: f64, rtt: f64) -> f64 {
 /// Reward of Aurora: 10 · throughput − 1000 · latency − 2000 · loss, in packets of 1,500 bytes per
 /// second and in seconds (Jay et al., ICML 2019, section 4.2, with the weights of their published
 /// code).
-fn aurora(now: &Interval) -> f64 {
+fn aurora(now: &StepInterval) -> f64 {
     10.0 * now.goodput / 1500.0 - 1e3 * now.rtt - 2e3 * now.loss
 }
 
 impl Episode {
-    fn lock(&self) -> MutexGuard<'_, Option<Live>> {
+    fn lock(&self) -> MutexGuard<'_, Option<LiveEpisode>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -318,10 +319,10 @@ impl Episode {
 }
 
 /// Observation, interval, and true if the flow has ended.
-type Told<'py> = (Bound<'py, PyBytes>, [f64; COLUMNS.len()], bool);
+type StepResult<'py> = (Bound<'py, PyBytes>, [f64; COLUMNS.len()], bool);
 
 impl Turn {
-    fn told<'py>(&self, py: Python<'py>) -> Told<'py> {
+    fn told<'py>(&self, py: Python<'py>) -> StepResult<'py> {
         (bytes_of(py, &self.values), self.interval, self.ended)
     }
 }
@@ -362,10 +363,10 @@ impl Episode {
             .collect();
         let registry = with_files(register(Registry::builtin(), &classes)?);
         let scenario = crate::experiment::scenario(given, is_text, &self.folder)?;
-        let seats = Seats::default();
+        let seats = ControlledFlows::default();
         let (theirs, step) = (seats.clone(), self.spec.step);
         let registry = registry.add(outside::DOC, move |_| {
-            Ok(boxed(Outside::new(step, theirs.clone())))
+            Ok(boxed(ExternalControl::new(step, theirs.clone())))
         });
         let begun = py.detach(|| {
             let scenario = Scenario {
@@ -377,7 +378,7 @@ impl Episode {
                 ],
                 ..scenario
             };
-            let mut live = Live {
+            let mut live = LiveEpisode {
                 spec: self.spec.clone(),
                 episode: ccplane_lab::sim::Episode::new(&scenario, &registry, seed)?,
                 seats,
@@ -394,7 +395,7 @@ impl Episode {
     }
 
     /// Returns the current observation and interval of flow `n`.
-    fn look<'py>(&self, py: Python<'py>, n: usize) -> PyResult<Told<'py>> {
+    fn look<'py>(&self, py: Python<'py>, n: usize) -> PyResult<StepResult<'py>> {
         let live = self.lock();
         let live = live.as_ref().filter(|live| n < live.players.len());
         Ok(live
@@ -405,7 +406,7 @@ impl Episode {
 
     /// Applies the action to the only flow and runs to its next decision. Returns the observation,
     /// the interval, true if the flow has ended, and true if time is up.
-    fn step<'py>(&self, py: Python<'py>, action: Vec<f32>) -> PyResult<(Told<'py>, bool)> {
+    fn step<'py>(&self, py: Python<'py>, action: Vec<f32>) -> PyResult<(StepResult<'py>, bool)> {
         let (turn, over) = py
             .detach(|| self.step_one(&action))
             .map_err(Error::new_err)?;

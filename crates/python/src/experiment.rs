@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use ccplane_algorithms::Registry;
 use ccplane_lab::scenario::{BadSeeds, ReadError, Scenario, Seeds};
-use ccplane_lab::{Contender, Error as Unusable, Options, Progress, Sim, files};
+use ccplane_lab::{Contender, Error as Unusable, Progress, RunOptions, Sim, files};
 use ccplane_report::Provenance;
 use miette::{GraphicalReportHandler, GraphicalTheme};
 use pyo3::exceptions::PyValueError;
@@ -40,7 +40,7 @@ pub(crate) fn command(
 /// error with position and fix.
 #[pyfunction]
 pub(crate) fn check(text: &str) -> PyResult<String> {
-    let compiled = ccplane_lang::compile(text, &ccplane_lang::Limits::default())
+    let compiled = ccplane_lang::compile(text, &ccplane_lang::ProgramLimits::default())
         .map_err(|why| Error::new_err(why.to_string()))?;
     let reports: Vec<&str> = compiled.report_names().collect();
     let controls: Vec<&str> = compiled.control_names().collect();
@@ -51,7 +51,7 @@ pub(crate) fn check(text: &str) -> PyResult<String> {
 /// Compiles a program. Returns its errors, or its warnings if there are none, as JSON.
 #[pyfunction]
 pub(crate) fn compile(text: &str) -> String {
-    let found = match ccplane_lang::compile(text, &ccplane_lang::Limits::default()) {
+    let found = match ccplane_lang::compile(text, &ccplane_lang::ProgramLimits::default()) {
         Ok(program) => program.warnings(),
         Err(errors) => Some(errors),
     };
@@ -143,7 +143,7 @@ pub(crate) fn simulate(
                 .map_err(|why: BadSeeds| PyValueError::new_err(why.to_string()))
         })
         .transpose()?;
-    let options = Options {
+    let options = RunOptions {
         seeds: seeds.unwrap_or(scenario.seeds),
         threads: threads
             .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))

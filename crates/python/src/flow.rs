@@ -14,7 +14,7 @@ use pyo3::types::{PyDict, PyFloat};
 /// Settings made by callbacks, buffered until the callback returns and sent as one command per
 /// flow.
 #[derive(Clone, Default)]
-pub(crate) struct Asked(Arc<Mutex<Vec<(FlowId, Ask)>>>);
+pub(crate) struct PendingCommands(Arc<Mutex<Vec<(FlowId, Ask)>>>);
 
 enum Ask {
     Cwnd(u64),
@@ -25,7 +25,7 @@ enum Ask {
     After(Duration),
 }
 
-impl Asked {
+impl PendingCommands {
     fn push(&self, flow: FlowId, ask: Ask) {
         self.0
             .lock()
@@ -72,7 +72,7 @@ impl Ask {
 pub(crate) struct Flow {
     pub number: u64,
     pub id: FlowId,
-    pub asked: Asked,
+    pub asked: PendingCommands,
     pub capabilities: Capabilities,
     /// True after a callback of the flow has raised: the flow is no longer controlled.
     pub fallen: AtomicBool,
@@ -155,7 +155,7 @@ impl Flow {
 /// Argument of `on_timer`: access to all flows, and the timer.
 #[pyclass(module = "ccplane", frozen)]
 pub(crate) struct Control {
-    pub asked: Asked,
+    pub asked: PendingCommands,
     pub flows: Mutex<std::collections::BTreeMap<u64, Py<Flow>>>,
 }
 

@@ -9,14 +9,14 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 thread_local! {
-    static KEPT: OnceCell<Kept> = const { OnceCell::new() };
+    static KEPT: OnceCell<SavedThreadState> = const { OnceCell::new() };
 }
 
 /// Runs `f` with the GIL held.
 pub(crate) fn visit<R>(f: impl FnOnce(Python<'_>) -> R) -> R {
     // Fails during thread exit; `attach` then creates a temporary state.
     let _ = KEPT.try_with(|kept| {
-        kept.get_or_init(Kept::new);
+        kept.get_or_init(SavedThreadState::new);
     });
     Python::attach(f)
 }
@@ -31,25 +31,25 @@ pub(crate) fn interpreter_ends() {
 }
 
 /// Thread state created by this module; `None` if the thread already had one.
-struct Kept(Option<(ffi::PyGILState_STATE, *mut ffi::PyThreadState)>);
+struct SavedThreadState(Option<(ffi::PyGILState_STATE, *mut ffi::PyThreadState)>);
 
-impl Kept {
-    fn new() -> Kept {
+impl SavedThreadState {
+    fn new() -> SavedThreadState {
         // SAFETY: any thread may make this call once the interpreter is initialised, and the
         // interpreter imported this module.
         if !unsafe { ffi::PyGILState_GetThisThreadState() }.is_null() {
-            return Kept(None);
+            return SavedThreadState(None);
         }
         // SAFETY: the thread has no state, so it does not hold the GIL. `Ensure` creates the state
         // and takes the GIL; `SaveThread` releases the GIL and keeps the state, which `drop`
         // destroys.
-        Kept(Some(unsafe {
+        SavedThreadState(Some(unsafe {
             (ffi::PyGILState_Ensure(), ffi::PyEval_SaveThread())
         }))
     }
 }
 
-impl Drop for Kept {
+impl Drop for SavedThreadState {
     fn drop(&mut self) {
         // Finalisation frees the state itself. Threads of runs and agents end earlier, since their
         // callers join them.

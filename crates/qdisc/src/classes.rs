@@ -102,7 +102,7 @@ impl ClassesSpec {
             let level = levels.partition_point(|&level| level < class.level);
             let members = &mut classes.levels[level].classes;
             classes.places.push((level, members.len()));
-            members.push(Class {
+            members.push(ClassQueue {
                 queue,
                 quantum: i64::from(class.weight) * i64::from(mtu.max(1)),
                 allotment: 0,
@@ -129,7 +129,7 @@ pub struct Classes<P> {
 
 #[derive(Clone, Debug)]
 struct Level<P> {
-    classes: Vec<Class<P>>,
+    classes: Vec<ClassQueue<P>>,
     /// Class whose turn it is.
     turn: usize,
     /// Cost of a byte in deficit units: the largest weight of the level, so that the heaviest class
@@ -144,7 +144,7 @@ struct Level<P> {
 }
 
 #[derive(Clone, Debug)]
-struct Class<P> {
+struct ClassQueue<P> {
     queue: AnyQdisc<P>,
     /// Deficit added per round: MTU × weight.
     quantum: i64,
@@ -227,7 +227,7 @@ impl<P: Packet> Classes<P> {
         }
     }
 
-    fn all(&self) -> impl Iterator<Item = &Class<P>> {
+    fn all(&self) -> impl Iterator<Item = &ClassQueue<P>> {
         self.levels.iter().flat_map(|level| &level.classes)
     }
 }
@@ -285,7 +285,7 @@ impl<P: Packet> Level<P> {
     }
 }
 
-impl<P: Packet> Class<P> {
+impl<P: Packet> ClassQueue<P> {
     fn may_send(&self, now: Time) -> bool {
         self.queue.next_ready().is_some_and(|ready| ready <= now)
     }

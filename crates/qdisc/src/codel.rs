@@ -49,7 +49,7 @@ pub struct Codel<P> {
     config: CodelConfig,
     limit: Limit,
     mtu: u32,
-    queue: Controlled<P>,
+    queue: CodelQueue<P>,
 }
 
 impl<P: Packet> Codel<P> {
@@ -60,7 +60,7 @@ impl<P: Packet> Codel<P> {
             config,
             limit,
             mtu,
-            queue: Controlled::default(),
+            queue: CodelQueue::default(),
         }
     }
 }
@@ -90,7 +90,7 @@ impl<P: Packet> Qdisc<P> for Codel<P> {
 
 /// FIFO with the state of CoDel's control law: the queue of CoDel, or of one flow in FQ-CoDel.
 #[derive(Clone, Debug)]
-pub(crate) struct Controlled<P> {
+pub(crate) struct CodelQueue<P> {
     waiting: VecDeque<(Time, P)>,
     pub(crate) backlog: Backlog,
     /// Time at which the sojourn time will have been above the target for one interval; `None`
@@ -104,9 +104,9 @@ pub(crate) struct Controlled<P> {
     dropping: bool,
 }
 
-impl<P> Default for Controlled<P> {
-    fn default() -> Controlled<P> {
-        Controlled {
+impl<P> Default for CodelQueue<P> {
+    fn default() -> CodelQueue<P> {
+        CodelQueue {
             waiting: VecDeque::new(),
             backlog: Backlog::default(),
             first_above: None,
@@ -118,7 +118,7 @@ impl<P> Default for Controlled<P> {
     }
 }
 
-impl<P: Packet> Controlled<P> {
+impl<P: Packet> CodelQueue<P> {
     pub(crate) fn push(&mut self, now: Time, packet: P) {
         self.backlog.add(packet.bytes());
         self.waiting.push_back((now, packet));

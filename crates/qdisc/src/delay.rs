@@ -23,7 +23,7 @@ pub enum DelayModel {
         /// Half width or standard deviation, depending on `shape`. Delays are never negative.
         spread: Duration,
         /// Shape of the distribution.
-        shape: Shape,
+        shape: DelayDistribution,
         /// Allows packets to overtake each other. Otherwise a packet waits for its predecessors,
         /// which raises the mean delay if the jitter is large compared with the packet spacing.
         reorder: bool,
@@ -32,7 +32,7 @@ pub enum DelayModel {
 
 /// Shape of the jitter distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
+pub enum DelayDistribution {
     /// Uniform within ±`spread` around the mean.
     Uniform,
     /// Normal with the standard deviation `spread`, truncated at four standard deviations.
@@ -88,8 +88,8 @@ impl Delay {
                 shape,
                 ..
             } => match shape {
-                Shape::Uniform => delay.saturating_sub(spread),
-                Shape::Normal => delay.saturating_sub(spread * CUT),
+                DelayDistribution::Uniform => delay.saturating_sub(spread),
+                DelayDistribution::Normal => delay.saturating_sub(spread * CUT),
             },
         }
     }
@@ -123,13 +123,13 @@ impl Delay {
             } => (delay, spread, shape),
         };
         match shape {
-            Shape::Uniform => {
+            DelayDistribution::Uniform => {
                 let width = u128::from(spread.as_nanos()) * 2 + 1;
                 let into = ((width * u128::from(self.draws.next_u32())) >> 32) as u64;
                 // Adds before it subtracts, to stay in the unsigned range.
                 (delay + Duration::from_nanos(into)).saturating_sub(spread)
             }
-            Shape::Normal => {
+            DelayDistribution::Normal => {
                 let far = (self.normal() * spread.as_nanos() as f64).round();
                 let by = Duration::from_nanos(far.abs() as u64);
                 if far < 0.0 {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     /// Returns arrival times of packets sent 10 µs apart, and the delay of each in ms.
-    fn run(shape: Shape, reorder: bool, seed: u64) -> (Vec<Time>, Vec<f64>) {
+    fn run(shape: DelayDistribution, reorder: bool, seed: u64) -> (Vec<Time>, Vec<f64>) {
         let model = DelayModel::Jitter {
             delay: Duration::from_millis(10),
             spread: Duration::from_millis(2),
@@ -208,8 +208,8 @@ mod tests {
     fn jitter_has_the_mean_and_the_deviation_that_it_should() {
         // The standard deviation of a uniform distribution of half width 2 is 2/√3.
         for (shape, expected, most) in [
-            (Shape::Uniform, 2.0 / 3_f64.sqrt(), 12.0),
-            (Shape::Normal, 2.0, 18.0),
+            (DelayDistribution::Uniform, 2.0 / 3_f64.sqrt(), 12.0),
+            (DelayDistribution::Normal, 2.0, 18.0),
         ] {
             let (_, took) = run(shape, true, 1);
             let (mean, deviation) = mean_and_deviation(&took);
@@ -224,15 +224,21 @@ mod tests {
 
     #[test]
     fn packets_overtake_only_if_they_may() {
-        assert!(!run(Shape::Uniform, true, 1).0.is_sorted());
-        assert!(run(Shape::Uniform, false, 1).0.is_sorted());
-        assert!(run(Shape::Normal, false, 1).0.is_sorted());
+        assert!(!run(DelayDistribution::Uniform, true, 1).0.is_sorted());
+        assert!(run(DelayDistribution::Uniform, false, 1).0.is_sorted());
+        assert!(run(DelayDistribution::Normal, false, 1).0.is_sorted());
     }
 
     #[test]
     fn the_seed_decides() {
-        assert_eq!(run(Shape::Normal, true, 3), run(Shape::Normal, true, 3));
-        assert_ne!(run(Shape::Normal, true, 3), run(Shape::Normal, true, 4));
+        assert_eq!(
+            run(DelayDistribution::Normal, true, 3),
+            run(DelayDistribution::Normal, true, 3)
+        );
+        assert_ne!(
+            run(DelayDistribution::Normal, true, 3),
+            run(DelayDistribution::Normal, true, 4)
+        );
     }
 
     #[test]
@@ -240,7 +246,7 @@ mod tests {
         let model = DelayModel::Jitter {
             delay: Duration::from_millis(1),
             spread: Duration::MAX,
-            shape: Shape::Uniform,
+            shape: DelayDistribution::Uniform,
             reorder: true,
         };
         let mut delay = Delay::with_model(model, 1);

@@ -68,8 +68,8 @@ pub struct DualPi2<P> {
     /// Limit on both queues together.
     limit: Limit,
     mtu: u32,
-    low_latency: Half<P>,
-    classic: Half<P>,
+    low_latency: CoupledQueue<P>,
+    classic: CoupledQueue<P>,
     /// Base probability p', 32-bit fixed point.
     base: u64,
     /// The longer of the two queue delays at the last update.
@@ -82,16 +82,16 @@ pub struct DualPi2<P> {
 }
 
 #[derive(Clone, Debug)]
-struct Half<P> {
+struct CoupledQueue<P> {
     waiting: VecDeque<(Time, P)>,
     bytes: u64,
     /// Accumulated probability for `recur`, 32-bit fixed point.
     count: u64,
 }
 
-impl<P: Packet> Half<P> {
-    fn new() -> Half<P> {
-        Half {
+impl<P: Packet> CoupledQueue<P> {
+    fn new() -> CoupledQueue<P> {
+        CoupledQueue {
             waiting: VecDeque::new(),
             bytes: 0,
             count: 0,
@@ -139,8 +139,8 @@ impl<P: Packet> DualPi2<P> {
             config,
             limit,
             mtu,
-            low_latency: Half::new(),
-            classic: Half::new(),
+            low_latency: CoupledQueue::new(),
+            classic: CoupledQueue::new(),
             base: 0,
             last_wait: Duration::ZERO,
             next_update: None,

@@ -25,9 +25,9 @@ pub struct FifoLink {
     line: Line,
     /// Bytes that have not departed, including the packet in transmission.
     inside: u64,
-    limit: Bound,
-    mark_above: Bound,
-    packets: Ring,
+    limit: PackedLimit,
+    mark_above: PackedLimit,
+    packets: PacketRing,
     /// Start times of the packets that have not departed. Used only on traces, where a packet does
     /// not start when its predecessor departs; on all other lines the first packet has always
     /// started.
@@ -39,7 +39,7 @@ struct Starts(VecDeque<Time>);
 
 /// Result of [`FifoLink::admit`] for an accepted packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Admitted {
+pub struct AdmissionResult {
     /// Time at which the last bit departs.
     pub departs: Time,
     /// The backlog was above the marking threshold: mark the packet if it is ECN-capable.
@@ -60,9 +60,9 @@ impl FifoLink {
         FifoLink {
             line: Line::new(line, now),
             inside: 0,
-            limit: Bound::new(limit),
-            mark_above: Bound::new(mark_above),
-            packets: Ring::default(),
+            limit: PackedLimit::new(limit),
+            mark_above: PackedLimit::new(mark_above),
+            packets: PacketRing::default(),
             starts: starts_apart(line),
         }
     }
@@ -77,7 +77,12 @@ impl FifoLink {
 
     /// Enqueues a packet under a number chosen by the caller.
     #[inline(always)]
-    pub fn admit(&mut self, now: Time, bytes: u32, number: u32) -> Result<Admitted, DropReason> {
+    pub fn admit(
+        &mut self,
+        now: Time,
+        bytes: u32,
+        number: u32,
+    ) -> Result<AdmissionResult, DropReason> {
         let Some(line) = self.line.as_constant() else {
             return self.admit_elsewhere(now, bytes, number);
         };
@@ -98,13 +103,13 @@ impl FifoLink {
             mark = self.mark_above.is_below(waiting);
         }
         let departs = line.send(now, bytes);
-        let first = self.packets.push(Planned {
+        let first = self.packets.push(PlannedDeparture {
             departs,
             bytes,
             number,
         });
         self.inside += u64::from(bytes);
-        Ok(Admitted {
+        Ok(AdmissionResult {
             departs,
             mark,
             first,
@@ -118,7 +123,7 @@ impl FifoLink {
         now: Time,
         bytes: u32,
         number: u32,
-    ) -> Result<Admitted, DropReason> {
+    ) -> Result<AdmissionResult, DropReason> {
         self.depart(now);
         let starts = self.line.next_start(now);
         let mut mark = false;
@@ -134,13 +139,13 @@ impl FifoLink {
         if let Some(all) = &mut self.starts {
             all.0.push_back(starts);
         }
-        let first = self.packets.push(Planned {
+        let first = self.packets.push(PlannedDeparture {
             departs,
             bytes,
             number,
         });
         self.inside += u64::from(bytes);
-        Ok(Admitted {
+        Ok(AdmissionResult {
             departs,
             mark,
             first,
@@ -260,7 +265,7 @@ impl FifoLink {
         let starts = self.starts.as_ref().map_or(0, |starts| {
             size_of::<Starts>() + starts.0.capacity() * size_of::<Time>()
         });
-        size_of_val::<[Planned]>(&self.packets.slots) + starts
+        size_of_val::<[PlannedDeparture]>(&self.packets.slots) + starts
     }
 
     /// Removes the packets that have departed by `now` from the backlog.
@@ -302,33 +307,33 @@ fn starts_apart(line: &LineSpec) -> Option<Box<Starts>> {
 
 /// A [`Limit`] in eight bytes. The highest bit selects bytes instead of packets.
 #[derive(Clone, Copy, Debug)]
-struct Bound(u64);
+struct PackedLimit(u64);
 
-impl Bound {
+impl PackedLimit {
     const IN_BYTES: u64 = 1 << 63;
 
-    fn new(limit: Limit) -> Bound {
-        let most = Bound::IN_BYTES - 1;
-        Bound(match limit {
+    fn new(limit: Limit) -> PackedLimit {
+        let most = PackedLimit::IN_BYTES - 1;
+        PackedLimit(match limit {
             Limit::Packets(packets) => packets.min(most),
-            Limit::Bytes(bytes) => bytes.min(most) | Bound::IN_BYTES,
+            Limit::Bytes(bytes) => bytes.min(most) | PackedLimit::IN_BYTES,
             Limit::Unlimited => most,
         })
     }
 
     #[inline]
     fn is_below(self, waiting: Backlog) -> bool {
-        let counted = if self.0 & Bound::IN_BYTES == 0 {
+        let counted = if self.0 & PackedLimit::IN_BYTES == 0 {
             waiting.packets
         } else {
             waiting.bytes
         };
-        counted > self.0 & !Bound::IN_BYTES
+        counted > self.0 & !PackedLimit::IN_BYTES
     }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Planned {
+struct PlannedDeparture {
     departs: Time,
     bytes: u32,
     number: u32,
@@ -337,8 +342,8 @@ struct Planned {
 /// Ring buffer: taken | departed but not taken | inside. Positions increase and wrap; the number of
 /// slots is a power of two, so that a mask maps a position to its slot.
 #[derive(Clone, Debug, Default)]
-struct Ring {
-    slots: Box<[Planned]>,
+struct PacketRing {
+    slots: Box<[PlannedDeparture]>,
     /// Position of the oldest packet that has not been taken.
     head: u32,
     /// Position of the oldest packet that has not departed.
@@ -347,10 +352,10 @@ struct Ring {
     end: u32,
 }
 
-impl Ring {
+impl PacketRing {
     /// Appends a packet and returns true if it is the only one.
     #[inline(always)]
-    fn push(&mut self, planned: Planned) -> bool {
+    fn push(&mut self, planned: PlannedDeparture) -> bool {
         let held = self.end.wrapping_sub(self.head);
         if held as usize == self.slots.len() {
             self.grow();
@@ -376,13 +381,13 @@ impl Ring {
     }
 
     #[inline(always)]
-    fn head(&self) -> Option<&Planned> {
+    fn head(&self) -> Option<&PlannedDeparture> {
         (self.head != self.end).then(|| self.at(self.head))
     }
 
     /// Returns the oldest packet that has not departed.
     #[inline]
-    fn next(&self) -> Option<&Planned> {
+    fn next(&self) -> Option<&PlannedDeparture> {
         (self.departed != self.end).then(|| self.at(self.departed))
     }
 
@@ -401,13 +406,13 @@ impl Ring {
         self.end.wrapping_sub(self.departed)
     }
 
-    fn inside_mut(&mut self, index: u32) -> &mut Planned {
+    fn inside_mut(&mut self, index: u32) -> &mut PlannedDeparture {
         let slot = self.slot(self.departed.wrapping_add(index));
         &mut self.slots[slot]
     }
 
     #[inline]
-    fn at(&self, position: u32) -> &Planned {
+    fn at(&self, position: u32) -> &PlannedDeparture {
         &self.slots[self.slot(position)]
     }
 
@@ -423,7 +428,7 @@ impl Ring {
         let larger = (self.slots.len() * 2).max(8);
         let mut slots = Vec::with_capacity(larger);
         slots.extend((0..held).map(|index| *self.at(self.head.wrapping_add(index))));
-        slots.resize(larger, Planned::default());
+        slots.resize(larger, PlannedDeparture::default());
         self.slots = slots.into_boxed_slice();
         (self.head, self.departed, self.end) = (0, self.departed.wrapping_sub(self.head), held);
     }
@@ -441,7 +446,10 @@ mod tests {
 
     #[test]
     fn a_link_is_two_cache_lines_and_a_packet_a_quarter_of_one() {
-        assert_eq!((size_of::<FifoLink>(), size_of::<Planned>()), (128, 16));
+        assert_eq!(
+            (size_of::<FifoLink>(), size_of::<PlannedDeparture>()),
+            (128, 16)
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use ccplane_units::Time;
 
 use crate::bucket::Buckets;
-use crate::codel::Controlled;
+use crate::codel::CodelQueue;
 use crate::{Backlog, CodelConfig, DropReason, Drops, Limit, Packet, Qdisc, Verdict};
 
 /// Maximum number of packets dropped from the fattest flow when the queue is over its limit (it
@@ -45,7 +45,7 @@ pub struct FqCodel<P> {
     limit: Limit,
     mtu: u32,
     buckets: Buckets,
-    flows: Vec<Flow<P>>,
+    flows: Vec<FlowQueue<P>>,
     /// Indices of the flows that have just started to send.
     new: VecDeque<u32>,
     /// Indices of the flows that have had a turn.
@@ -54,8 +54,8 @@ pub struct FqCodel<P> {
 }
 
 #[derive(Clone, Debug)]
-struct Flow<P> {
-    queue: Controlled<P>,
+struct FlowQueue<P> {
+    queue: CodelQueue<P>,
     /// Remaining deficit, bytes.
     credits: i64,
     /// The flow is in `new` or `old`.
@@ -71,8 +71,8 @@ impl<P: Packet> FqCodel<P> {
             quantum: config.quantum.max(1),
             ..config
         };
-        let flow = || Flow {
-            queue: Controlled::default(),
+        let flow = || FlowQueue {
+            queue: CodelQueue::default(),
             credits: 0,
             listed: false,
         };

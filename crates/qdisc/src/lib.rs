@@ -9,7 +9,7 @@
 //!   ([`Piecewise`]), a trace of delivery opportunities ([`Trace`], Mahimahi's format), or no
 //!   limit.
 //! * [`FifoLink`]: drop-tail queue and line in one; the departure time is known on arrival.
-//! * [`Qdisc`] and [`Shaped`]: a link built from any queue. Where both forms are possible, they
+//! * [`Qdisc`] and [`ShapedLink`]: a link built from any queue. Where both forms are possible, they
 //!   give the same departures.
 //! * [`QueueSpec`]: textual form of a queue, such as `droptail:1bdp` or `fq_codel:target=5ms`,
 //!   which builds an [`AnyQdisc`].
@@ -71,10 +71,10 @@ mod trace;
 pub use any::AnyQdisc;
 pub use classes::{ClassSpec, Classes, ClassesSpec};
 pub use codel::{Codel, CodelConfig};
-pub use delay::{Delay, DelayModel, Shape};
+pub use delay::{Delay, DelayDistribution, DelayModel};
 pub use droptail::DropTail;
 pub use dualpi2::{DualPi2, DualPi2Config};
-pub use fifo::{Admitted, FifoLink};
+pub use fifo::{AdmissionResult, FifoLink};
 pub use fq_codel::{FqCodel, FqCodelConfig};
 pub use line::{Line, LineSpec};
 pub use loss::{LinkSeeds, Loss, LossModel, LossModelError};
@@ -87,7 +87,7 @@ pub use qdisc::{
 pub use rcp::{Rcp, RcpConfig};
 pub use red::{Red, RedConfig};
 pub use sfq::{Sfq, SfqConfig};
-pub use shaped::Shaped;
+pub use shaped::ShapedLink;
 pub use spec::{FifoLimit, QueueSpec, QueueSpecError, RedSpec, Size};
 pub use step::EcnStep;
 pub use tbf::Tbf;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ccplane_units::{Duration, Rate, Time};
 
-use crate::piecewise::{Progress, nanobytes};
+use crate::piecewise::{PiecewiseProgress, nanobytes};
 use crate::trace::Cursor;
 use crate::{Piecewise, Trace};
 
@@ -42,15 +42,15 @@ impl LineSpec {
 
 /// A line and its progress. It transmits one packet at a time, in the order given.
 #[derive(Clone, Debug)]
-pub struct Line(State);
+pub struct Line(LineState);
 
 /// The constant rate, by far the most common kind, is stored inline in 64 bytes with the tag; the
 /// others are boxed.
 #[derive(Clone, Debug)]
-enum State {
+enum LineState {
     Constant(Constant),
     Trace(Box<Replay>),
-    Piecewise(Box<Progress>),
+    Piecewise(Box<PiecewiseProgress>),
     Unlimited,
 }
 
@@ -58,20 +58,20 @@ impl Line {
     /// Creates a line that is idle at `now`. Traces and piecewise lines start at `now`.
     pub fn new(spec: &LineSpec, now: Time) -> Line {
         Line(match spec {
-            LineSpec::Constant(rate) => State::Constant(Constant {
+            LineSpec::Constant(rate) => LineState::Constant(Constant {
                 rate: rate.bytes_per_sec().clamp(1, FASTEST),
                 until: now,
                 remainder: 0,
                 sizes: [Transmission::default(); 2],
             }),
-            LineSpec::Trace(trace) => State::Trace(Box::new(Replay {
+            LineSpec::Trace(trace) => LineState::Trace(Box::new(Replay {
                 trace: trace.clone(),
                 at: trace.start(now),
             })),
             LineSpec::Piecewise(line) => {
-                State::Piecewise(Box::new(Progress::new(line.clone(), now)))
+                LineState::Piecewise(Box::new(PiecewiseProgress::new(line.clone(), now)))
             }
-            LineSpec::Unlimited => State::Unlimited,
+            LineSpec::Unlimited => LineState::Unlimited,
         })
     }
 
@@ -79,7 +79,7 @@ impl Line {
     #[inline(always)]
     pub(crate) fn as_constant(&mut self) -> Option<&mut Constant> {
         match &mut self.0 {
-            State::Constant(line) => Some(line),
+            LineState::Constant(line) => Some(line),
             _ => None,
         }
     }
@@ -89,10 +89,10 @@ impl Line {
     #[inline]
     pub fn next_start(&self, now: Time) -> Time {
         match &self.0 {
-            State::Constant(line) => now.max(line.until),
-            State::Trace(replay) => replay.trace.seek(replay.at, now).time,
-            State::Piecewise(line) => now.max(line.until()),
-            State::Unlimited => now,
+            LineState::Constant(line) => now.max(line.until),
+            LineState::Trace(replay) => replay.trace.seek(replay.at, now).time,
+            LineState::Piecewise(line) => now.max(line.until()),
+            LineState::Unlimited => now,
         }
     }
 
@@ -102,38 +102,38 @@ impl Line {
     #[inline]
     pub fn send(&mut self, start: Time, bytes: u32) -> Time {
         match &mut self.0 {
-            State::Constant(line) => line.send(start, bytes),
-            State::Trace(replay) => replay.send(start, u64::from(bytes)),
-            State::Piecewise(line) => line.carry(start, nanobytes(bytes)),
-            State::Unlimited => start,
+            LineState::Constant(line) => line.send(start, bytes),
+            LineState::Trace(replay) => replay.send(start, u64::from(bytes)),
+            LineState::Piecewise(line) => line.carry(start, nanobytes(bytes)),
+            LineState::Unlimited => start,
         }
     }
 
     /// Transmits the rest of a packet, in nanobytes, on a line that is idle until `start`.
     pub(crate) fn send_rest(&mut self, start: Time, work: u128) -> Time {
         match &mut self.0 {
-            State::Constant(line) => line.send_rest(start, work),
-            State::Trace(replay) => {
+            LineState::Constant(line) => line.send_rest(start, work),
+            LineState::Trace(replay) => {
                 let bytes = u64::try_from(work.div_ceil(u128::from(NANO))).unwrap_or(u64::MAX);
                 replay.send(start, bytes)
             }
-            State::Piecewise(line) => line.carry(start, work),
-            State::Unlimited => start,
+            LineState::Piecewise(line) => line.carry(start, work),
+            LineState::Unlimited => start,
         }
     }
 
     /// Returns the work that is left after `now`, in nanobytes.
     pub(crate) fn work_after(&self, now: Time) -> u128 {
         match &self.0 {
-            State::Constant(line) if line.until >= now => {
+            LineState::Constant(line) if line.until >= now => {
                 let ns = u128::from(line.until.since(now).as_nanos());
                 ns * u128::from(line.rate) + u128::from(line.remainder)
             }
-            State::Constant(_) | State::Unlimited => 0,
-            State::Trace(replay) => {
+            LineState::Constant(_) | LineState::Unlimited => 0,
+            LineState::Trace(replay) => {
                 u128::from(replay.trace.bytes_between(now, replay.at)) * u128::from(NANO)
             }
-            State::Piecewise(line) => line.work_after(now),
+            LineState::Piecewise(line) => line.work_after(now),
         }
     }
 }

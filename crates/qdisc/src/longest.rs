@@ -11,7 +11,7 @@ const NOTED: usize = 64;
 
 /// Tournament tree over the queues 0, 1, 2, …
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Longest {
+pub(crate) struct LongestQueueTree {
     /// Winner of each inner node, with the root at 1. The length is the number of leaves, a power
     /// of two.
     winners: Vec<u32>,
@@ -20,7 +20,7 @@ pub(crate) struct Longest {
     all: bool,
 }
 
-impl Longest {
+impl LongestQueueTree {
     /// Records that a queue was added or that its key changed.
     #[inline]
     pub fn changes(&mut self, queue: usize) {
@@ -32,7 +32,7 @@ impl Longest {
     }
 
     /// Returns the queue with the greatest key among `count` queues. Keys must be distinct, and
-    /// must not change between calls except for queues passed to [`changes`](Longest::changes).
+    /// must not change between calls except for queues passed to [`changes`](LongestQueueTree::changes).
     pub fn of<K: Ord>(&mut self, count: usize, key: impl Fn(usize) -> K) -> usize {
         let leaves = count.next_power_of_two();
         if self.winners.len() != leaves {
@@ -83,7 +83,7 @@ mod tests {
         #[test]
         fn it_is_the_greatest_whatever_changed(changes in proptest::collection::vec((0_usize..200, 0_u32..50, any::<bool>()), 1..600)) {
             let mut keys: Vec<u32> = Vec::new();
-            let mut longest = Longest::default();
+            let mut longest = LongestQueueTree::default();
             for (queue, key, ask) in changes {
                 let queue = queue.min(keys.len());
                 if queue == keys.len() {

@@ -148,7 +148,7 @@ impl Piecewise {
 
 /// Progress on a piecewise line, which is busy until `until` + `remainder`/rate ns.
 #[derive(Clone, Debug)]
-pub(crate) struct Progress {
+pub(crate) struct PiecewiseProgress {
     line: Arc<Piecewise>,
     /// Start of the line.
     origin: Time,
@@ -157,15 +157,15 @@ pub(crate) struct Progress {
 }
 
 /// Interval of constant rate.
-struct Stretch {
+struct RateInterval {
     rate: u128,
     /// `None` if the interval does not end.
     ends: Option<Time>,
 }
 
-impl Progress {
-    pub(crate) fn new(line: Arc<Piecewise>, now: Time) -> Progress {
-        Progress {
+impl PiecewiseProgress {
+    pub(crate) fn new(line: Arc<Piecewise>, now: Time) -> PiecewiseProgress {
+        PiecewiseProgress {
             line,
             origin: now,
             until: now,
@@ -249,7 +249,7 @@ impl Progress {
     }
 
     /// Returns the interval of constant rate that contains `at` and ends after it.
-    fn stretch(&self, at: Time) -> Stretch {
+    fn stretch(&self, at: Time) -> RateInterval {
         let since = at.since(self.origin).as_nanos();
         let into = self.line.period.map_or(since, |period| since % period);
         // The first piece begins at 0, so `next` is at least 1.
@@ -263,7 +263,7 @@ impl Progress {
             .get(next)
             .map(|piece| piece.begins)
             .or(self.line.period);
-        Stretch {
+        RateInterval {
             rate: u128::from(self.line.pieces[next - 1].rate),
             ends: ends.map(|ends| at + Duration::from_nanos(ends - into)),
         }

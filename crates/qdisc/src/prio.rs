@@ -118,13 +118,13 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    struct Classed {
+    struct ClassPacket {
         id: u32,
         bytes: u32,
         class: u8,
     }
 
-    impl Packet for Classed {
+    impl Packet for ClassPacket {
         fn bytes(&self) -> u32 {
             self.bytes
         }
@@ -134,8 +134,8 @@ mod tests {
         }
     }
 
-    fn packet(id: u32, class: u8) -> Classed {
-        Classed {
+    fn packet(id: u32, class: u8) -> ClassPacket {
+        ClassPacket {
             id,
             bytes: 1_000,
             class,
@@ -146,8 +146,8 @@ mod tests {
     fn a_normal_packet_pushes_out_the_last_of_the_lowest() {
         let mut queue = Prio::new(4, Buffer::Shared(Limit::Bytes(3_000)));
         let mut dropped = Vec::new();
-        let mut enqueue = |packet: Classed| {
-            queue.enqueue(Time::ZERO, packet, &mut |p: Classed, why| {
+        let mut enqueue = |packet: ClassPacket| {
+            queue.enqueue(Time::ZERO, packet, &mut |p: ClassPacket, why| {
                 dropped.push((p.id, why))
             })
         };
@@ -166,14 +166,14 @@ mod tests {
         );
         assert_eq!(enqueue(packet(5, 0)), Verdict::Queued);
         assert_eq!(
-            enqueue(Classed {
+            enqueue(ClassPacket {
                 bytes: 1_800,
                 ..packet(6, 0)
             }),
             Verdict::Queued
         );
         assert_eq!(
-            enqueue(Classed {
+            enqueue(ClassPacket {
                 bytes: 1_500,
                 ..packet(7, 0)
             }),
@@ -225,7 +225,7 @@ mod tests {
             limit in 1_500_u64..9_000,
         ) {
             let mut queue = Prio::new(5, Buffer::Shared(Limit::Bytes(limit)));
-            let mut bands: [Vec<Classed>; 5] = Default::default();
+            let mut bands: [Vec<ClassPacket>; 5] = Default::default();
             let (mut dropped, mut expected) = (Vec::new(), Vec::new());
             for (id, step) in steps.into_iter().enumerate() {
                 let Some((class, bytes)) = step else {
@@ -233,9 +233,9 @@ mod tests {
                     prop_assert_eq!(queue.dequeue(Time::ZERO, &mut |_, _| {}), first);
                     continue;
                 };
-                let arrival = Classed { id: id as u32, bytes, class };
-                queue.enqueue(Time::ZERO, arrival, &mut |p: Classed, _| dropped.push(p));
-                let total = |bands: &[Vec<Classed>; 5]| bands.iter().flatten().map(|p| u64::from(p.bytes)).sum::<u64>();
+                let arrival = ClassPacket { id: id as u32, bytes, class };
+                queue.enqueue(Time::ZERO, arrival, &mut |p: ClassPacket, _| dropped.push(p));
+                let total = |bands: &[Vec<ClassPacket>; 5]| bands.iter().flatten().map(|p| u64::from(p.bytes)).sum::<u64>();
                 loop {
                     if total(&bands) + u64::from(bytes) <= limit {
                         bands[class as usize].push(arrival);

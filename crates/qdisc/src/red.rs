@@ -62,7 +62,7 @@ pub struct Red<P> {
 }
 
 /// Decision on an arriving packet.
-enum Fate {
+enum RedDecision {
     Passes,
     Signals,
     Dropped,
@@ -111,20 +111,20 @@ impl<P: Packet> Red<P> {
         }
     }
 
-    fn decide(&mut self) -> Fate {
+    fn decide(&mut self) -> RedDecision {
         let scaled = |threshold: u64| u128::from(threshold) << PLACES;
         let (min, max) = (scaled(self.config.min), scaled(self.config.max));
         let at_max = u128::from(self.config.probability.parts());
         let likelihood = if self.average < min {
             self.count = -1;
-            return Fate::Passes;
+            return RedDecision::Passes;
         } else if self.average < max {
             at_max * (self.average - min) / (max - min)
         } else if self.average < 2 * max {
             at_max + (u128::from(ONE) - at_max) * (self.average - max) / max
         } else {
             self.count = 0;
-            return Fate::Dropped;
+            return RedDecision::Dropped;
         };
         self.count += 1;
         // Equivalent to p / (1 - count p) without a division. It spreads the signals uniformly
@@ -134,9 +134,9 @@ impl<P: Packet> Red<P> {
         let draw = u128::from(self.draws.next_u32());
         if draw * spread < likelihood << 32 {
             self.count = 0;
-            return Fate::Signals;
+            return RedDecision::Signals;
         }
-        Fate::Passes
+        RedDecision::Passes
     }
 }
 
@@ -144,9 +144,9 @@ impl<P: Packet> Qdisc<P> for Red<P> {
     fn enqueue(&mut self, now: Time, mut packet: P, drops: &mut impl Drops<P>) -> Verdict {
         self.update_average(now);
         let passes = match self.decide() {
-            Fate::Passes => true,
-            Fate::Signals => self.config.ecn && try_mark(&mut packet),
-            Fate::Dropped => false,
+            RedDecision::Passes => true,
+            RedDecision::Signals => self.config.ecn && try_mark(&mut packet),
+            RedDecision::Dropped => false,
         };
         let reason = if !passes {
             DropReason::Aqm

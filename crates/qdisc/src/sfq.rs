@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use ccplane_units::Time;
 
 use crate::bucket::Buckets;
-use crate::longest::Longest;
+use crate::longest::LongestQueueTree;
 use crate::{Backlog, DropReason, Drops, Limit, Packet, Qdisc, Verdict};
 
 /// Settings of SFQ; the defaults follow Linux' `sfq`.
@@ -48,14 +48,14 @@ pub struct Sfq<P> {
     buckets: Buckets,
     /// Slot of each backlogged bucket, or [`NONE`].
     slot_of: Vec<u32>,
-    slots: Vec<Slot<P>>,
+    slots: Vec<SfqSlot<P>>,
     /// Unused slots.
     free: Vec<u32>,
     /// Backlogged slots in round-robin order.
     turns: VecDeque<u32>,
     /// Counter of turns.
     turn: u64,
-    longest: Longest,
+    longest: LongestQueueTree,
     backlog: Backlog,
 }
 
@@ -64,7 +64,7 @@ pub struct Sfq<P> {
 const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Debug)]
-struct Slot<P> {
+struct SfqSlot<P> {
     bucket: usize,
     waiting: VecDeque<P>,
     /// Bytes waiting.
@@ -95,7 +95,7 @@ impl<P: Packet> Sfq<P> {
             free: Vec::new(),
             turns: VecDeque::new(),
             turn: 0,
-            longest: Longest::default(),
+            longest: LongestQueueTree::default(),
             backlog: Backlog::default(),
         }
     }
@@ -110,7 +110,7 @@ impl<P: Packet> Sfq<P> {
             return None;
         }
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot {
+            self.slots.push(SfqSlot {
                 bucket,
                 waiting: VecDeque::new(),
                 bytes: 0,

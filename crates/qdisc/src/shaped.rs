@@ -10,7 +10,7 @@ use crate::{Backlog, Drops, Line, LineSpec, Packet, Qdisc, Verdict};
 /// With a [`DropTail`](crate::DropTail) queue the departures are the same as in a
 /// [`FifoLink`](crate::FifoLink), at the cost of one more event per packet.
 #[derive(Clone, Debug)]
-pub struct Shaped<P, Q> {
+pub struct ShapedLink<P, Q> {
     queue: Q,
     line: Line,
     /// Packet in transmission and its departure time.
@@ -19,10 +19,10 @@ pub struct Shaped<P, Q> {
     begins: Option<Time>,
 }
 
-impl<P: Packet, Q: Qdisc<P>> Shaped<P, Q> {
+impl<P: Packet, Q: Qdisc<P>> ShapedLink<P, Q> {
     /// Creates an idle link; a trace starts at `now`.
-    pub fn new(queue: Q, line: &LineSpec, now: Time) -> Shaped<P, Q> {
-        Shaped {
+    pub fn new(queue: Q, line: &LineSpec, now: Time) -> ShapedLink<P, Q> {
+        ShapedLink {
             queue,
             line: Line::new(line, now),
             sending: None,
@@ -83,7 +83,7 @@ impl<P: Packet, Q: Qdisc<P>> Shaped<P, Q> {
     }
 }
 
-impl<P: Packet, Q: Qdisc<P>> Qdisc<P> for Shaped<P, Q> {
+impl<P: Packet, Q: Qdisc<P>> Qdisc<P> for ShapedLink<P, Q> {
     fn enqueue(&mut self, now: Time, packet: P, drops: &mut impl Drops<P>) -> Verdict {
         let verdict = self.queue.enqueue(now, packet, drops);
         self.begin(now, drops);

@@ -90,21 +90,21 @@ mod tests {
     use super::*;
     use crate::{DropTail, Limit};
 
-    struct Sized(u32);
+    struct SizedPacket(u32);
 
-    impl Packet for Sized {
+    impl Packet for SizedPacket {
         fn bytes(&self) -> u32 {
             self.0
         }
     }
 
-    fn bucket(rate: u64, burst: u64) -> Tbf<Sized, DropTail<Sized>> {
+    fn bucket(rate: u64, burst: u64) -> Tbf<SizedPacket, DropTail<SizedPacket>> {
         let inner = DropTail::new(Limit::Unlimited);
         Tbf::new(inner, Rate::from_bytes_per_sec(rate), Bytes::new(burst))
     }
 
     /// Returns the departure time of each waiting packet, as (ns, bytes).
-    fn drain(bucket: &mut Tbf<Sized, DropTail<Sized>>) -> Vec<(u64, u32)> {
+    fn drain(bucket: &mut Tbf<SizedPacket, DropTail<SizedPacket>>) -> Vec<(u64, u32)> {
         let mut left = Vec::new();
         while let Some(ready) = bucket.next_ready() {
             let packet = bucket.dequeue(ready, &mut |_, _| {}).expect("it said so");
@@ -117,7 +117,7 @@ mod tests {
     fn a_burst_passes_and_then_the_rate_holds() {
         let mut bucket = bucket(1_000_000, 3_000);
         for _ in 0..5 {
-            bucket.enqueue(Time::from_micros(10), Sized(1_000), &mut |_, _| {});
+            bucket.enqueue(Time::from_micros(10), SizedPacket(1_000), &mut |_, _| {});
         }
         let at: Vec<_> = drain(&mut bucket)
             .iter()
@@ -136,7 +136,7 @@ mod tests {
     fn a_change_of_rate_grants_no_burst() {
         let mut bucket = bucket(1_000_000, 2_000);
         for _ in 0..4 {
-            bucket.enqueue(Time::ZERO, Sized(1_000), &mut |_, _| {});
+            bucket.enqueue(Time::ZERO, SizedPacket(1_000), &mut |_, _| {});
         }
         assert!(bucket.dequeue(Time::ZERO, &mut |_, _| {}).is_some());
         assert!(bucket.dequeue(Time::ZERO, &mut |_, _| {}).is_some());
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn what_never_fits_is_dropped() {
         let mut bucket = bucket(1_000, 1_500);
-        let verdict = bucket.enqueue(Time::ZERO, Sized(1_501), &mut |_, _| {});
+        let verdict = bucket.enqueue(Time::ZERO, SizedPacket(1_501), &mut |_, _| {});
         assert_eq!(verdict, Verdict::Dropped(DropReason::TooLarge));
     }
 
@@ -168,7 +168,7 @@ mod tests {
                     let packet = bucket.dequeue(ready, &mut |_, _| {}).expect("it said so");
                     left.push((before.max(ready.as_nanos()), packet.0));
                 }
-                bucket.enqueue(Time::from_nanos(now), Sized(*bytes), &mut |_, _| {});
+                bucket.enqueue(Time::from_nanos(now), SizedPacket(*bytes), &mut |_, _| {});
             }
             left.extend(drain(&mut bucket));
             prop_assert_eq!(left.len(), packets.len());

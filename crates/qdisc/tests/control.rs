@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use crate::common::Full;
-use ccplane_qdisc::{AnyQdisc, Drops, Ecn, LineSpec, Qdisc, QueueSpec, Shaped};
+use ccplane_qdisc::{AnyQdisc, Drops, Ecn, LineSpec, Qdisc, QueueSpec, ShapedLink};
 use ccplane_units::{Duration, Rate, Time};
 
 /// 48 Mbit/s with 1500-byte packets: 4000 packets per second.
@@ -56,7 +56,7 @@ fn run(text: &str, seconds: u64, mut flows: Vec<Flow>) -> Outcome {
     let spec: QueueSpec = text.parse().expect(text);
     let rate = Rate::from_bytes_per_sec(RATE);
     let queue: AnyQdisc<Full> = spec.build(Some(rate), RTT, 1_500, 5).expect(text);
-    let mut link = Shaped::new(queue, &LineSpec::Constant(rate), Time::ZERO);
+    let mut link = ShapedLink::new(queue, &LineSpec::Constant(rate), Time::ZERO);
     let end = Time::ZERO + Duration::from_secs(seconds);
     let warm = Time::ZERO + Duration::from_secs(seconds / 5);
     let mut outcome = Outcome {
@@ -131,7 +131,7 @@ fn run(text: &str, seconds: u64, mut flows: Vec<Flow>) -> Outcome {
 }
 
 fn enqueue(
-    link: &mut Shaped<Full, AnyQdisc<Full>>,
+    link: &mut ShapedLink<Full, AnyQdisc<Full>>,
     now: Time,
     packet: Full,
     drops: &mut impl Drops<Full>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ccplane_qdisc::{
     Drops, Ecn, EcnStep, FifoLink, Limit, LineSpec, LossModel, Packet, Piecewise, Qdisc, QueueSpec,
-    Shaped, Trace, Verdict,
+    ShapedLink, Trace, Verdict,
 };
 use ccplane_units::{Duration, Rate, Time};
 use proptest::prelude::*;
@@ -154,7 +154,7 @@ fn run_fifo(line: &LineSpec, limit: Limit, mark_above: Limit, steps: &[Step]) ->
 /// Runs the link that dequeues whenever the line is free.
 fn run_shaped(line: &LineSpec, limit: Limit, mark_above: Limit, steps: &[Step]) -> Outcome {
     let mut outcome = Outcome::default();
-    let mut link = Shaped::new(EcnStep::new(mark_above, limit), line, Time::ZERO);
+    let mut link = ShapedLink::new(EcnStep::new(mark_above, limit), line, Time::ZERO);
     let (mut now, mut arrived) = (Time::ZERO, 0);
     let mut dropped = Vec::new();
     let mut drops = |packet: Numbered, _| dropped.push(packet.number);
@@ -199,7 +199,7 @@ fn run_shaped(line: &LineSpec, limit: Limit, mark_above: Limit, steps: &[Step]) 
 }
 
 fn take_ready(
-    link: &mut Shaped<Numbered, EcnStep<Numbered>>,
+    link: &mut ShapedLink<Numbered, EcnStep<Numbered>>,
     now: Time,
     drops: &mut impl Drops<Numbered>,
     outcome: &mut Outcome,

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report};
-use ccplane_quic::{Limits, Plane, Stack};
+use ccplane_quic::{OperatorLimits, QuicPlane, Stack};
 use ccplane_units::Bytes;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 
@@ -51,7 +51,11 @@ impl Algorithm for Mine {
 #[tokio::main]
 #[expect(clippy::disallowed_methods, reason = "it says how fast it was")]
 async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let plane = Plane::in_process(Stack::Noq, ccplane_agent::boxed(Mine), Limits::default())?;
+    let plane = QuicPlane::in_process(
+        Stack::Noq,
+        ccplane_agent::boxed(Mine),
+        OperatorLimits::default(),
+    )?;
     let mut transport = noq::TransportConfig::default();
     transport.congestion_controller_factory(plane.noq()?); // the only line to add
 

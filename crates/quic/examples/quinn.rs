@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report};
-use ccplane_quic::{Limits, Plane, Stack};
+use ccplane_quic::{OperatorLimits, QuicPlane, Stack};
 use ccplane_units::Bytes;
 use quinn::{ClientConfig, Endpoint, ServerConfig, TransportConfig};
 use rustls::pki_types::PrivatePkcs8KeyDer;
@@ -54,7 +54,11 @@ impl Algorithm for Mine {
 #[tokio::main]
 #[expect(clippy::disallowed_methods, reason = "it says how fast it was")]
 async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let plane = Plane::in_process(Stack::Quinn, ccplane_agent::boxed(Mine), Limits::default())?;
+    let plane = QuicPlane::in_process(
+        Stack::Quinn,
+        ccplane_agent::boxed(Mine),
+        OperatorLimits::default(),
+    )?;
     let mut transport = TransportConfig::default();
     transport.congestion_controller_factory(plane.quinn()?); // the only line to add
     let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()])?;

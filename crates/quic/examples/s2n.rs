@@ -4,7 +4,7 @@
 //! `cargo run --release -p ccplane-quic --features s2n --example s2n`
 
 use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report};
-use ccplane_quic::{Limits, Plane, Stack};
+use ccplane_quic::{OperatorLimits, QuicPlane, Stack};
 use ccplane_units::{Bytes, Rate};
 use s2n_quic::client::Connect;
 use s2n_quic::{Client, Server};
@@ -51,7 +51,11 @@ impl Algorithm for Mine {
 #[tokio::main]
 #[expect(clippy::disallowed_methods, reason = "it says how fast it was")]
 async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let plane = Plane::in_process(Stack::S2n, ccplane_agent::boxed(Mine), Limits::default())?;
+    let plane = QuicPlane::in_process(
+        Stack::S2n,
+        ccplane_agent::boxed(Mine),
+        OperatorLimits::default(),
+    )?;
     let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()])?;
     let (certificate, private) = (key.cert.der().to_vec(), key.signing_key.serialize_der());
     let mut server = Server::builder()

@@ -1,4 +1,4 @@
-//! Errors of [`Plane`](crate::Plane).
+//! Errors of [`Plane`](crate::QuicPlane).
 
 use std::io;
 

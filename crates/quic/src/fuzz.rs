@@ -5,11 +5,11 @@
 use ccplane_datapath::Outcome;
 use ccplane_units::{Duration, Time};
 
-use crate::Path;
+use crate::QuicPath;
 
 /// Packet as the stack stores it.
 #[derive(Clone, Copy)]
-struct Sent {
+struct StackPacket {
     number: u64,
     at: Time,
     bytes: u16,
@@ -22,8 +22,8 @@ pub fn quic_path(data: &[u8]) {
     let mut input = data.iter().copied();
     let mut byte = || input.next();
     let mut now = Time::from_micros(1);
-    let mut path = Path::new(now, u16::from(byte().unwrap_or(0)) * 16);
-    let mut sent: Vec<Sent> = Vec::new();
+    let mut path = QuicPath::new(now, u16::from(byte().unwrap_or(0)) * 16);
+    let mut sent: Vec<StackPacket> = Vec::new();
     let (mut next, mut told, mut sum) = (0u64, 0u64, 0u64);
     while let (Some(what), Some(which)) = (byte(), byte()) {
         now += Duration::from_micros(1 << (which % 21));
@@ -40,7 +40,7 @@ pub fn quic_path(data: &[u8]) {
                 let bytes = u16::from(which) * 8;
                 path.sent(now, next, bytes);
                 let out = u64::from(bytes) <= path.mss();
-                sent.push(Sent {
+                sent.push(StackPacket {
                     number: next,
                     at: now,
                     bytes,

@@ -1,9 +1,9 @@
-//! QUIC connections on a UDP socket, driven by calls of [`Host::turn`]. Each connection has one
+//! QUIC connections on a UDP socket, driven by calls of [`QuicHost::turn`]. Each connection has one
 //! bidirectional stream.
 //!
 //! It serves `ccplane quic` and experiments, on any stack that is built in and with any congestion
-//! control: the stack's own or a [`Plane`](crate::Plane)'s. An application that uses a stack's own
-//! driver, such as noq's, needs only a [`Plane`](crate::Plane).
+//! control: the stack's own or a [`Plane`](crate::QuicPlane)'s. An application that uses a stack's own
+//! driver, such as noq's, needs only a [`Plane`](crate::QuicPlane).
 #![expect(
     clippy::disallowed_methods,
     reason = "it waits for deadlines of a clock"
@@ -30,7 +30,7 @@ use nix::sys::time::TimeSpec;
 
 use crate::{PlaneError, Stack};
 
-pub use congestion::{Congestion, Native, UnknownNative};
+pub use congestion::{Native, QuicCongestion, UnknownNative};
 
 /// ALPN protocol identifier: one file per stream.
 const PROTOCOL: &[u8] = b"ccplane-quic/1";
@@ -40,7 +40,7 @@ const UNPROVED_PART: usize = 4;
 
 /// Options of a host.
 #[derive(Debug)]
-pub struct Options {
+pub struct HostOptions {
     /// QUIC stack; see [`built_in`].
     pub stack: Stack,
     /// Local address.
@@ -61,10 +61,10 @@ pub struct Options {
     /// Maximum number of connections per address, or per IPv6 /64. Supported only by noq.
     pub per_address: usize,
     /// Congestion control of all connections.
-    pub congestion: Congestion,
+    pub congestion: QuicCongestion,
 }
 
-impl Options {
+impl HostOptions {
     /// Returns the window in 32 bits, the limit of s2n-quic's send buffer.
     fn window(&self) -> u32 {
         u32::try_from(self.window).unwrap_or(u32::MAX)
@@ -154,7 +154,7 @@ pub enum HostError {
 
 /// Statistics of a connection. Values that the stack does not report are zero or `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
+pub struct QuicStats {
     /// Smoothed RTT.
     pub srtt: Duration,
     /// Congestion window, bytes.
@@ -193,7 +193,7 @@ const fn code(well: bool) -> u32 {
 }
 
 /// Role of a host in its connections.
-enum Side<'i> {
+enum HostRole<'i> {
     Opens(Option<Fingerprint>),
     Accepts(&'i Identity),
 }
@@ -213,7 +213,7 @@ trait Driver: Send {
     fn has_read_all(&self, id: u64) -> bool;
     fn is_connected(&self, id: u64) -> bool;
     fn failure(&self, id: u64) -> Option<&str>;
-    fn stats(&mut self, id: u64) -> Option<Stats>;
+    fn stats(&mut self, id: u64) -> Option<QuicStats>;
     fn close(&mut self, id: u64, well: bool);
     fn count(&self) -> usize;
     /// Runs one turn without waiting. Returns true if there was anything to do.
@@ -232,21 +232,21 @@ trait Driver: Send {
 }
 
 /// QUIC socket with its connections.
-pub struct Host(Box<dyn Driver>);
+pub struct QuicHost(Box<dyn Driver>);
 
-impl Host {
+impl QuicHost {
     /// Creates a host that opens connections to servers with the fingerprint `trusted`, or to any
     /// server.
-    pub fn bind(options: Options, trusted: Option<Fingerprint>) -> Result<Host, HostError> {
-        Host::new(options, &Side::Opens(trusted))
+    pub fn bind(options: HostOptions, trusted: Option<Fingerprint>) -> Result<QuicHost, HostError> {
+        QuicHost::new(options, &HostRole::Opens(trusted))
     }
 
     /// Creates a host that accepts connections under `identity`.
-    pub fn listen(options: Options, identity: &Identity) -> Result<Host, HostError> {
-        Host::new(options, &Side::Accepts(identity))
+    pub fn listen(options: HostOptions, identity: &Identity) -> Result<QuicHost, HostError> {
+        QuicHost::new(options, &HostRole::Accepts(identity))
     }
 
-    fn new(options: Options, side: &Side<'_>) -> Result<Host, HostError> {
+    fn new(options: HostOptions, side: &HostRole<'_>) -> Result<QuicHost, HostError> {
         built_in(options.stack)?;
         if let Some(folder) = &options.qlog {
             fs::create_dir_all(folder).map_err(|why| HostError::Log {
@@ -263,7 +263,7 @@ impl Host {
             #[cfg(not(all(feature = "host-quinn", feature = "host-s2n")))]
             _ => unreachable!("it is built in"),
         };
-        Ok(Host(driver))
+        Ok(QuicHost(driver))
     }
 
     /// Returns the local address.
@@ -317,7 +317,7 @@ impl Host {
     }
 
     /// Returns the statistics of a connection.
-    pub fn stats(&mut self, id: u64) -> Option<Stats> {
+    pub fn stats(&mut self, id: u64) -> Option<QuicStats> {
         self.0.stats(id)
     }
 
@@ -341,11 +341,11 @@ impl Host {
     /// Runs one turn: receives, runs expired timers, sends. If there was nothing to do, waits up to
     /// `longest` for the next event.
     pub fn turn(&mut self, longest: Duration) -> Result<(), HostError> {
-        Host::turn_all(std::slice::from_mut(self), longest)
+        QuicHost::turn_all(std::slice::from_mut(self), longest)
     }
 
     /// Runs one turn of several hosts on one thread.
-    pub fn turn_all(hosts: &mut [Host], longest: Duration) -> Result<(), HostError> {
+    pub fn turn_all(hosts: &mut [QuicHost], longest: Duration) -> Result<(), HostError> {
         let mut busy = false;
         for host in hosts.iter_mut() {
             busy |= host.0.work()?;
@@ -353,11 +353,11 @@ impl Host {
         if busy {
             Ok(())
         } else {
-            Host::wait_all(hosts, longest)
+            QuicHost::wait_all(hosts, longest)
         }
     }
 
-    fn wait_all(hosts: &[Host], longest: Duration) -> Result<(), HostError> {
+    fn wait_all(hosts: &[QuicHost], longest: Duration) -> Result<(), HostError> {
         let awaited: Vec<_> = hosts.iter().map(|host| host.0.awaits()).collect();
         let next = awaited.iter().filter_map(|(_, _, due)| *due).min();
         let now = Instant::now();

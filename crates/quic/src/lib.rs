@@ -1,7 +1,7 @@
 //! QUIC stacks as datapaths: runs ccplane's algorithms, or custom ones, behind a stack's
 //! congestion-control hook.
 //!
-//! A [`Plane`] controls all paths of a process, with an algorithm on a thread of its own or through
+//! A [`QuicPlane`] controls all paths of a process, with an algorithm on a thread of its own or through
 //! an agent in another process. Each path of each connection is a flow with the same reports as
 //! kernel TCP. If the agent times out, its paths continue with NewReno.
 //!
@@ -18,7 +18,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`Path`] is the part that all stacks share. It depends on none of them and has no clock, thread
+//! [`QuicPath`] is the part that all stacks share. It depends on none of them and has no clock, thread
 //! or lock.
 #![forbid(unsafe_code)]
 
@@ -37,9 +37,9 @@ mod quinn;
 mod s2n;
 mod stack;
 
-pub use ccplane_datapath::Limits;
+pub use ccplane_datapath::OperatorLimits;
 pub use ccplane_link::AgentAddress;
 pub use error::PlaneError;
-pub use path::Path;
-pub use plane::{Plane, PlaneStats, Steered};
+pub use path::QuicPath;
+pub use plane::{PlaneStats, QuicPlane, SteeredPath};
 pub use stack::Stack;

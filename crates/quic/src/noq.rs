@@ -13,9 +13,9 @@ use std::time::Instant;
 use noq_proto::RttEstimator;
 use noq_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
 
-use crate::{Plane, PlaneError, Stack, Steered};
+use crate::{PlaneError, QuicPlane, Stack, SteeredPath};
 
-impl Plane {
+impl QuicPlane {
     /// Returns a factory for noq that creates a controller for each path of each connection.
     pub fn noq(&self) -> Result<Arc<dyn ControllerFactory + Send + Sync>, PlaneError> {
         match self.stack() {
@@ -28,19 +28,19 @@ impl Plane {
     }
 }
 
-struct Noq(Plane);
+struct Noq(QuicPlane);
 
 impl ControllerFactory for Noq {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
-        Box::new(Control(Steered::new(&self.0, now, current_mtu)))
+        Box::new(NoqController(SteeredPath::new(&self.0, now, current_mtu)))
     }
 }
 
 /// Controller of one path.
 #[derive(Debug)]
-struct Control(Steered);
+struct NoqController(SteeredPath);
 
-impl Controller for Control {
+impl Controller for NoqController {
     fn on_packet_sent(&mut self, now: Instant, bytes: u16, pn: u64) {
         let now = self.0.time(now);
         self.0.path_mut().sent(now, pn, bytes);
@@ -126,7 +126,7 @@ impl Controller for Control {
     }
 
     fn clone_box(&self) -> Box<dyn Controller> {
-        Box::new(Control(self.0.successor()))
+        Box::new(NoqController(self.0.successor()))
     }
 
     fn initial_window(&self) -> u64 {

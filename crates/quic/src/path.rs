@@ -24,12 +24,12 @@ mod packets;
 mod window;
 
 use ccplane_datapath::{Outcome, Signals, Transport};
-use ccplane_transport::{DeliveryRate, Phase, RateSample, Rtt, Stamp};
+use ccplane_transport::{DeliveryRate, RateSample, RecoveryPhase, Rtt, Stamp};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 use ccplane_wire::FlowInfo;
 
-use packets::{Packets, Settled, forgotten_before};
-use window::{Brought, Window};
+use packets::{PacketTracker, SentPacket, forgotten_before};
+use window::{PathWindow, WindowInput};
 
 /// Time in RTOs after sending for which a lost packet is remembered: if all lost packets arrive
 /// after all, the reduction is undone. A shorter time misses long reordering; a longer one keeps 32
@@ -41,9 +41,9 @@ const LEAST_MSS: u16 = 1_200;
 
 /// One path: packets in flight, window, and events of the current call.
 #[derive(Clone, Debug)]
-pub struct Path {
-    packets: Packets,
-    window: Window,
+pub struct QuicPath {
+    packets: PacketTracker,
+    window: PathWindow,
     rate: DeliveryRate,
     rtt: Rtt,
     /// Latest time reported by the stack; it never decreases, even if the stack's clock does.
@@ -52,9 +52,9 @@ pub struct Path {
     /// which is the time up to which the stack has detected losses.
     latest_sent: Time,
     judged_by: Time,
-    gathered: Gathered,
+    gathered: AckEvent,
     /// Packets acknowledged together with persistent congestion, to be reported in the next call.
-    held: Acked,
+    held: AckTotals,
     /// Window usage of the current round, which ends when the left edge reaches `round_end` (Linux'
     /// `tcp_cwnd_validate`).
     most_flying: u32,
@@ -70,7 +70,7 @@ pub struct Path {
 
 /// Events since the last call of the control.
 #[derive(Clone, Copy, Debug, Default)]
-struct Gathered {
+struct AckEvent {
     newly: u32,
     newly_bytes: u64,
     /// Acknowledged packets behind the left edge, which had been declared lost.
@@ -89,15 +89,15 @@ struct Gathered {
 
 /// Acknowledgements of a call, in order and out of order.
 #[derive(Clone, Copy, Debug, Default)]
-struct Acked {
+struct AckTotals {
     packets: u32,
     bytes: u64,
     misordered: u32,
     misordered_bytes: u64,
 }
 
-impl Acked {
-    fn add(&mut self, other: &Acked) {
+impl AckTotals {
+    fn add(&mut self, other: &AckTotals) {
         self.packets += other.packets;
         self.bytes += other.bytes;
         self.misordered += other.misordered;
@@ -114,21 +114,21 @@ struct Latest {
     order: u64,
 }
 
-impl Path {
+impl QuicPath {
     /// Creates a path for packets of at most `mss` bytes with the initial window of RFC 9002
     /// (section 7.2).
-    pub fn new(now: Time, mss: u16) -> Path {
+    pub fn new(now: Time, mss: u16) -> QuicPath {
         let mss = u64::from(mss.max(LEAST_MSS));
-        Path {
-            packets: Packets::default(),
-            window: Window::new(mss, Path::initial_window(mss)),
+        QuicPath {
+            packets: PacketTracker::default(),
+            window: PathWindow::new(mss, QuicPath::initial_window(mss)),
             rate: DeliveryRate::default(),
             rtt: Rtt::default(),
             now,
             latest_sent: Time::ZERO,
             judged_by: Time::ZERO,
-            gathered: Gathered::default(),
-            held: Acked::default(),
+            gathered: AckEvent::default(),
+            held: AckTotals::default(),
             most_flying: 0,
             round_end: 0,
             cwnd_limited: false,
@@ -142,9 +142,9 @@ impl Path {
     /// Returns the path that replaces this one after a migration: it keeps window and RTT, and has
     /// sent nothing. RFC 9000, section 9.4 allows this if only the port changed.
     #[must_use]
-    pub fn successor(&self) -> Path {
-        let mut path = Path::new(self.now, 0);
-        path.window = Window::new(self.window.mss, self.window.steered());
+    pub fn successor(&self) -> QuicPath {
+        let mut path = QuicPath::new(self.now, 0);
+        path.window = PathWindow::new(self.window.mss, self.window.steered());
         path.window.ssthresh = self.window.ssthresh;
         path.window.rate = self.window.rate;
         path.rtt = self.rtt;
@@ -242,7 +242,7 @@ impl Path {
 
     /// Returns the memory used, including the struct itself, bytes.
     pub fn memory_bytes(&self) -> usize {
-        size_of::<Path>() + self.packets.heap_bytes()
+        size_of::<QuicPath>() + self.packets.heap_bytes()
     }
 
     /// Sets the largest packet size of the path, bytes.
@@ -399,7 +399,7 @@ impl Path {
         self.judged_by = self.latest_sent;
         let in_order = passed.packets + gathered.late;
         let in_order_bytes = passed.bytes + gathered.late_bytes;
-        let mut acked = Acked {
+        let mut acked = AckTotals {
             packets: in_order,
             bytes: in_order_bytes + passed.earlier_bytes,
             misordered: gathered.newly.saturating_sub(in_order),
@@ -449,7 +449,7 @@ impl Path {
         let outcome = control(&transport, &signals);
 
         let newly = self.take_uncounted(gathered.newly);
-        let brought = Brought {
+        let brought = WindowInput {
             newly,
             safe: signals.bytes_acked > 0 && gathered.lost == 0,
             lost: gathered.lost,
@@ -466,14 +466,14 @@ impl Path {
     }
 }
 
-impl Path {
+impl QuicPath {
     fn advance(&mut self, now: Time) {
         self.now = self.now.max(now);
     }
 
     /// Adds an acknowledged packet to the event. `edge` is the left edge before it was
     /// acknowledged.
-    fn gather(&mut self, settled: &Settled, edge: u64) {
+    fn gather(&mut self, settled: &SentPacket, edge: u64) {
         if settled.was_lost {
             self.window.on_wrong();
         }
@@ -504,7 +504,7 @@ impl Path {
         self.lost_packets += 1;
     }
 
-    fn sample(&mut self, gathered: &Gathered) -> (Duration, RateSample) {
+    fn sample(&mut self, gathered: &AckEvent) -> (Duration, RateSample) {
         let Some(latest) = gathered.latest else {
             return (Duration::ZERO, RateSample::default());
         };
@@ -518,7 +518,7 @@ impl Path {
     }
 
     /// Ends, undoes and starts reductions. Returns true if one was undone.
-    fn judge(&mut self, gathered: &Gathered) -> bool {
+    fn judge(&mut self, gathered: &AckEvent) -> bool {
         let undone = self.window.undo(gathered.spurious);
         if let Some(largest) = gathered.largest {
             self.window.on_acked(largest);
@@ -530,9 +530,9 @@ impl Path {
             .largest_lost
             .is_some_and(|order| self.window.is_news(order))
         {
-            self.window.begin(Phase::Recovery, next);
+            self.window.begin(RecoveryPhase::Recovery, next);
         } else if gathered.marks > 0 && !undone && !self.window.in_recovery() {
-            self.window.begin(Phase::Reduction, next);
+            self.window.begin(RecoveryPhase::Reduction, next);
         }
         if self.window.in_recovery() {
             self.window.on_lost(gathered.lost);

@@ -17,15 +17,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Instant;
 
-use ccplane_agent::datapath::{Datapath, Shared, note};
-use ccplane_agent::{Agent, DynAlgorithm, Options, Tables};
-use ccplane_datapath::{Limits, Outcome, Signals, SteeredFlow, Transport};
+use ccplane_agent::datapath::{Datapath, DatapathCore, note};
+use ccplane_agent::{Agent, AgentOptions, DynAlgorithm, Tables};
+use ccplane_datapath::{OperatorLimits, Outcome, Signals, SteeredFlow, Transport};
 use ccplane_link::{AgentAddress, AgentThread};
-use ccplane_link::{Pollable, There, beside};
+use ccplane_link::{Pollable, RemoteChannel, beside};
 use ccplane_units::{Bytes, Duration, Time};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::{Path, PlaneError, Stack};
+use crate::{PlaneError, QuicPath, Stack};
 
 /// Time within which the plane's threads end after its last user is gone.
 const END_SEEN_WITHIN: Duration = Duration::from_millis(100);
@@ -33,7 +33,7 @@ const END_SEEN_WITHIN: Duration = Duration::from_millis(100);
 /// Handle to the control of all paths of a process. Clones share the plane; its threads end with
 /// the last clone and the last path.
 #[derive(Clone)]
-pub struct Plane(Arc<Inner>);
+pub struct QuicPlane(Arc<Inner>);
 
 struct Inner {
     stack: Stack,
@@ -61,20 +61,20 @@ pub struct PlaneStats {
     pub fallbacks: u64,
 }
 
-impl Plane {
+impl QuicPlane {
     /// Creates a plane that runs an algorithm on a thread of its own, for paths of `stack` and
     /// within `limits`.
     pub fn in_process(
         stack: Stack,
         algorithm: Box<dyn DynAlgorithm>,
-        limits: Limits,
-    ) -> Result<Plane, PlaneError> {
+        limits: OperatorLimits,
+    ) -> Result<QuicPlane, PlaneError> {
         stack.can_run(&*algorithm)?;
-        let mut agent = Agent::new(Options::default());
+        let mut agent = Agent::new(AgentOptions::default());
         agent.add_boxed(algorithm)?;
         let (way, served) = beside()?;
         let thread = AgentThread::start("ccplane-agent", agent, served)?;
-        let plane = Plane::new(stack, Box::new(way), limits, Instant::now(), Some(thread));
+        let plane = QuicPlane::new(stack, Box::new(way), limits, Instant::now(), Some(thread));
         plane.pump()?;
         Ok(plane)
     }
@@ -88,31 +88,36 @@ impl Plane {
         address: &AgentAddress,
         algorithm: &str,
         silence: Option<Duration>,
-        limits: Limits,
-    ) -> Result<Plane, PlaneError> {
-        let way = There::connect(address.remote(algorithm, silence), Time::ZERO)?;
-        let plane = Plane::driven(stack, Box::new(way), limits, Instant::now());
+        limits: OperatorLimits,
+    ) -> Result<QuicPlane, PlaneError> {
+        let way = RemoteChannel::connect(address.remote(algorithm, silence), Time::ZERO)?;
+        let plane = QuicPlane::driven(stack, Box::new(way), limits, Instant::now());
         plane.pump()?;
         Ok(plane)
     }
 
-    /// Creates a plane without threads, driven by calls of [`turn`](Plane::turn): for virtual time,
-    /// with an agent on the same thread ([`Here`](ccplane_agent::datapath::Here)). `epoch` is time
+    /// Creates a plane without threads, driven by calls of [`turn`](QuicPlane::turn): for virtual time,
+    /// with an agent on the same thread ([`Here`](ccplane_agent::datapath::InlineChannel)). `epoch` is time
     /// zero.
-    pub fn driven(stack: Stack, way: Box<dyn Pollable>, limits: Limits, epoch: Instant) -> Plane {
-        Plane::new(stack, way, limits, epoch, None)
+    pub fn driven(
+        stack: Stack,
+        way: Box<dyn Pollable>,
+        limits: OperatorLimits,
+        epoch: Instant,
+    ) -> QuicPlane {
+        QuicPlane::new(stack, way, limits, epoch, None)
     }
 
     fn new(
         stack: Stack,
         way: Box<dyn Pollable>,
-        limits: Limits,
+        limits: OperatorLimits,
         epoch: Instant,
         thread: Option<AgentThread>,
-    ) -> Plane {
+    ) -> QuicPlane {
         let tables = Tables::new(limits, stack.capabilities());
-        let shared = Shared::new(std::process::id(), stack.name(), tables, way);
-        Plane(Arc::new(Inner {
+        let shared = DatapathCore::new(std::process::id(), stack.name(), tables, way);
+        QuicPlane(Arc::new(Inner {
             stack,
             epoch,
             datapath: Mutex::new(Datapath::new(Time::ZERO, shared)),
@@ -161,7 +166,7 @@ impl Plane {
     }
 }
 
-impl fmt::Debug for Plane {
+impl fmt::Debug for QuicPlane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Plane")
             .field("stack", &self.0.stack)
@@ -181,7 +186,7 @@ impl Inner {
 /// Applies commands to the paths as they arrive, until the plane is dropped.
 fn pump(plane: &Weak<Inner>) {
     while let Some(inner) = plane.upgrade() {
-        let plane = Plane(inner);
+        let plane = QuicPlane(inner);
         let (fd, longest) = {
             let mut datapath = plane.0.locked();
             let now = plane.time(Instant::now());
@@ -218,9 +223,9 @@ fn wait(fd: Option<&OwnedFd>, longest: Duration) {
 
 /// Path together with its plane, for use in a stack's adapter.
 #[derive(Debug)]
-pub struct Steered {
-    plane: Plane,
-    path: Path,
+pub struct SteeredPath {
+    plane: QuicPlane,
+    path: QuicPath,
     /// Flow number, once the peer has answered; before the handshake the path is not a flow yet.
     flow: Option<u64>,
     /// Set if the path continues an earlier one.
@@ -228,12 +233,12 @@ pub struct Steered {
     fallback: bool,
 }
 
-impl Steered {
+impl SteeredPath {
     /// Creates a path that starts now.
-    pub fn new(plane: &Plane, now: Instant, mss: u16) -> Steered {
-        Steered {
+    pub fn new(plane: &QuicPlane, now: Instant, mss: u16) -> SteeredPath {
+        SteeredPath {
             plane: plane.clone(),
-            path: Path::new(plane.time(now), mss),
+            path: QuicPath::new(plane.time(now), mss),
             flow: None,
             live: false,
             fallback: false,
@@ -242,8 +247,8 @@ impl Steered {
 
     /// Returns the path that replaces this one after a migration. It becomes a flow of its own.
     #[must_use]
-    pub fn successor(&self) -> Steered {
-        Steered {
+    pub fn successor(&self) -> SteeredPath {
+        SteeredPath {
             plane: self.plane.clone(),
             path: self.path.successor(),
             flow: None,
@@ -253,12 +258,12 @@ impl Steered {
     }
 
     /// Returns the path.
-    pub fn path(&self) -> &Path {
+    pub fn path(&self) -> &QuicPath {
         &self.path
     }
 
     /// Returns the path, to record packet events.
-    pub fn path_mut(&mut self) -> &mut Path {
+    pub fn path_mut(&mut self) -> &mut QuicPath {
         &mut self.path
     }
 
@@ -287,7 +292,7 @@ impl Steered {
         self.flow = Some(flow);
     }
 
-    /// Ends an event; see [`Path::end_of_event`].
+    /// Ends an event; see [`QuicPath::end_of_event`].
     pub fn end_of_event(&mut self, now: Time, app_limited: bool) {
         let (flow, inner) = (self.flow, &self.plane.0);
         let mut fallback = self.fallback;
@@ -322,7 +327,7 @@ impl Steered {
     }
 }
 
-impl Drop for Steered {
+impl Drop for SteeredPath {
     fn drop(&mut self) {
         let Some(flow) = self.flow.take() else { return };
         let inner = &self.plane.0;
@@ -344,9 +349,9 @@ impl Drop for Steered {
 mod tests {
     use std::sync::atomic::AtomicBool;
 
-    use ccplane_agent::datapath::{Brought, Here, Way};
+    use ccplane_agent::datapath::{AgentChannel, Incoming, InlineChannel};
     use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
-    use ccplane_wire::Event;
+    use ccplane_wire::WireEvent;
 
     use super::*;
 
@@ -354,19 +359,19 @@ mod tests {
     #[derive(Clone, Default)]
     struct Overheard(Arc<Mutex<(bool, Vec<FlowInfo>)>>);
 
-    impl Way for Overheard {
-        fn report(&mut self, _now: Time, _report: &Event<'_>) -> bool {
+    impl AgentChannel for Overheard {
+        fn report(&mut self, _now: Time, _report: &WireEvent<'_>) -> bool {
             true
         }
 
-        fn tell(&mut self, _now: Time, event: Event<'static>) {
-            if let Event::FlowOpened { info, .. } = event {
+        fn tell(&mut self, _now: Time, event: WireEvent<'static>) {
+            if let WireEvent::FlowOpened { info, .. } = event {
                 self.0.lock().unwrap().1.push(info);
             }
         }
 
-        fn bring(&mut self, _now: Time) -> Option<Brought> {
-            std::mem::take(&mut self.0.lock().unwrap().0).then_some(Brought::Agent)
+        fn bring(&mut self, _now: Time) -> Option<Incoming> {
+            std::mem::take(&mut self.0.lock().unwrap().0).then_some(Incoming::Agent)
         }
 
         fn next_deadline(&self) -> Option<Time> {
@@ -379,8 +384,13 @@ mod tests {
     #[test]
     fn an_agent_that_comes_later_is_told_of_the_window_as_it_is() {
         let (way, epoch) = (Overheard::default(), Instant::now());
-        let plane = Plane::driven(Stack::Noq, Box::new(way.clone()), Limits::default(), epoch);
-        let mut steered = Steered::new(&plane, epoch, 1_200);
+        let plane = QuicPlane::driven(
+            Stack::Noq,
+            Box::new(way.clone()),
+            OperatorLimits::default(),
+            epoch,
+        );
+        let mut steered = SteeredPath::new(&plane, epoch, 1_200);
         // Without an agent, NewReno controls the path from half a second on, in slow start.
         for number in 0..200u64 {
             let sent = Time::from_micros(number * 10_000);
@@ -407,14 +417,14 @@ mod tests {
     }
 
     /// Channel to an agent on this thread that has no room for reports at times.
-    struct Narrow(Here, Arc<AtomicBool>);
+    struct Narrow(InlineChannel, Arc<AtomicBool>);
 
-    impl Way for Narrow {
-        fn report(&mut self, now: Time, report: &Event<'_>) -> bool {
+    impl AgentChannel for Narrow {
+        fn report(&mut self, now: Time, report: &WireEvent<'_>) -> bool {
             !self.1.load(Ordering::Relaxed) && self.0.report(now, report)
         }
 
-        fn tell(&mut self, now: Time, event: Event<'static>) {
+        fn tell(&mut self, now: Time, event: WireEvent<'static>) {
             self.0.tell(now, event);
         }
 
@@ -422,7 +432,7 @@ mod tests {
             self.0.look(now);
         }
 
-        fn bring(&mut self, now: Time) -> Option<Brought> {
+        fn bring(&mut self, now: Time) -> Option<Incoming> {
             self.0.bring(now)
         }
 
@@ -473,11 +483,11 @@ mod tests {
             Instant::now(),
         );
         let heard = Arc::clone(&counts.0);
-        let mut agent = Agent::new(Options::default());
+        let mut agent = Agent::new(AgentOptions::default());
         agent.add_boxed(boxed(counts)).unwrap();
-        let way = Narrow(Here::new(agent), Arc::clone(&full));
-        let plane = Plane::driven(Stack::Noq, Box::new(way), Limits::default(), epoch);
-        let mut steered = Steered::new(&plane, epoch, 1_200);
+        let way = Narrow(InlineChannel::new(agent), Arc::clone(&full));
+        let plane = QuicPlane::driven(Stack::Noq, Box::new(way), OperatorLimits::default(), epoch);
+        let mut steered = SteeredPath::new(&plane, epoch, 1_200);
         let mut before = 0;
         // An ACK every 10 ms for 62 s, with room in the queue only in the first and the last
         // second.

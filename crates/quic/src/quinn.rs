@@ -12,9 +12,9 @@ use std::time::Instant;
 use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
 
-use crate::{Plane, PlaneError, Stack, Steered};
+use crate::{PlaneError, QuicPlane, Stack, SteeredPath};
 
-impl Plane {
+impl QuicPlane {
     /// Returns a factory for quinn that creates a controller for each path of each connection.
     pub fn quinn(&self) -> Result<Arc<dyn ControllerFactory + Send + Sync>, PlaneError> {
         match self.stack() {
@@ -27,12 +27,12 @@ impl Plane {
     }
 }
 
-struct Quinn(Plane);
+struct Quinn(QuicPlane);
 
 impl ControllerFactory for Quinn {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
-        Box::new(Control {
-            steered: Steered::new(&self.0, now, current_mtu),
+        Box::new(QuinnController {
+            steered: SteeredPath::new(&self.0, now, current_mtu),
             next: 0,
         })
     }
@@ -40,13 +40,13 @@ impl ControllerFactory for Quinn {
 
 /// Controller of one path.
 #[derive(Debug)]
-struct Control {
-    steered: Steered,
+struct QuinnController {
+    steered: SteeredPath,
     /// Own number of the next packet.
     next: u64,
 }
 
-impl Controller for Control {
+impl Controller for QuinnController {
     fn on_sent(&mut self, now: Instant, bytes: u64, _last_packet_number: u64) {
         let now = self.steered.time(now);
         let path = self.steered.path_mut();
@@ -120,7 +120,7 @@ impl Controller for Control {
     }
 
     fn clone_box(&self) -> Box<dyn Controller> {
-        Box::new(Control {
+        Box::new(QuinnController {
             steered: self.steered.successor(),
             next: self.next,
         })

@@ -17,7 +17,7 @@ use s2n_quic::provider::congestion_controller::{
     CongestionController, Endpoint, PathInfo, Publisher, RandomGenerator, RttEstimator, Timestamp,
 };
 
-use crate::{Path, Plane, PlaneError, Stack, Steered};
+use crate::{PlaneError, QuicPath, QuicPlane, Stack, SteeredPath};
 
 /// Longest pacing delay of a packet, as in ccplane's transport. The rate may be raised while a
 /// packet waits, and delays already computed are not updated. A longer limit stalls a path after a
@@ -28,7 +28,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// take longer than a round trip.
 const PACED_FROM: Duration = Duration::from_millis(2);
 
-impl Plane {
+impl QuicPlane {
     /// Returns an endpoint for s2n-quic that creates a controller for each path of each connection.
     pub fn s2n(&self) -> Result<impl Endpoint + use<>, PlaneError> {
         match self.stack() {
@@ -42,15 +42,15 @@ impl Plane {
 }
 
 #[derive(Debug)]
-struct S2n(Plane);
+struct S2n(QuicPlane);
 
 impl Endpoint for S2n {
-    type CongestionController = Control;
+    type CongestionController = S2nController;
 
-    fn new_congestion_controller(&mut self, info: PathInfo<'_>) -> Control {
+    fn new_congestion_controller(&mut self, info: PathInfo<'_>) -> S2nController {
         let now = Instant::now();
-        Control {
-            told: Told::new(Steered::new(&self.0, now, info.max_datagram_size)),
+        S2nController {
+            told: S2nPath::new(SteeredPath::new(&self.0, now, info.max_datagram_size)),
             clock: None,
         }
     }
@@ -58,13 +58,13 @@ impl Endpoint for S2n {
 
 /// Controller of one path.
 #[derive(Clone, Debug)]
-struct Control {
-    told: Told,
+struct S2nController {
+    told: S2nPath,
     /// A time of s2n-quic's clock with the corresponding time of the plane's.
     clock: Option<(Timestamp, Time)>,
 }
 
-impl Control {
+impl S2nController {
     fn time(&mut self, at: Timestamp) -> Time {
         let steered = &self.told.steered;
         let (stamp, time) = *self
@@ -74,8 +74,8 @@ impl Control {
     }
 }
 
-impl CongestionController for Control {
-    type PacketInfo = Sent;
+impl CongestionController for S2nController {
+    type PacketInfo = S2nPacket;
 
     fn congestion_window(&self) -> u32 {
         clamped(self.told.path().window())
@@ -104,7 +104,7 @@ impl CongestionController for Control {
         app_limited: Option<bool>,
         _rtt: &RttEstimator,
         _publisher: &mut Pub,
-    ) -> Sent {
+    ) -> S2nPacket {
         let now = self.time(time_sent);
         self.told.sent(now, sent_bytes as u64, app_limited)
     }
@@ -122,7 +122,7 @@ impl CongestionController for Control {
         &mut self,
         _newest_acked_time_sent: Timestamp,
         bytes_acknowledged: usize,
-        newest_acked_packet_info: Sent,
+        newest_acked_packet_info: S2nPacket,
         _rtt: &RttEstimator,
         _random: &mut dyn RandomGenerator,
         ack_receive_time: Timestamp,
@@ -136,7 +136,7 @@ impl CongestionController for Control {
     fn on_packet_lost<Pub: Publisher>(
         &mut self,
         lost_bytes: u32,
-        packet_info: Sent,
+        packet_info: S2nPacket,
         persistent_congestion: bool,
         _new_loss_burst: bool,
         _random: &mut dyn RandomGenerator,
@@ -179,17 +179,17 @@ impl CongestionController for Control {
 
 /// Packet information that s2n-quic stores for the controller: our packet number and the send time.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sent {
+struct S2nPacket {
     number: u64,
     at: Time,
 }
 
 /// One path as reported by s2n-quic.
 #[derive(Debug)]
-struct Told {
-    steered: Steered,
+struct S2nPath {
+    steered: SteeredPath,
     /// Newest packet that takes part in congestion control.
-    newest: Sent,
+    newest: S2nPacket,
     /// Bytes in flight as counted by s2n-quic, including MTU probes.
     in_flight: u64,
     /// Acknowledged bytes not attributed to packets yet; negative if the attributed packets were
@@ -206,18 +206,18 @@ struct Told {
     paid: Time,
 }
 
-impl Clone for Told {
+impl Clone for S2nPath {
     /// Returns the path after a migration: a flow of its own, with nothing in flight.
-    fn clone(&self) -> Told {
-        Told::new(self.steered.successor())
+    fn clone(&self) -> S2nPath {
+        S2nPath::new(self.steered.successor())
     }
 }
 
-impl Told {
-    fn new(steered: Steered) -> Told {
-        Told {
+impl S2nPath {
+    fn new(steered: SteeredPath) -> S2nPath {
+        S2nPath {
             steered,
-            newest: Sent::default(),
+            newest: S2nPacket::default(),
             in_flight: 0,
             rest: 0,
             probe: None,
@@ -228,11 +228,11 @@ impl Told {
         }
     }
 
-    fn path(&self) -> &Path {
+    fn path(&self) -> &QuicPath {
         self.steered.path()
     }
 
-    fn sent(&mut self, now: Time, bytes: u64, app_limited: Option<bool>) -> Sent {
+    fn sent(&mut self, now: Time, bytes: u64, app_limited: Option<bool>) -> S2nPacket {
         if self.unended {
             self.end_of_event(now);
         }
@@ -249,7 +249,7 @@ impl Told {
             self.probe = Some(bytes);
             return self.newest;
         }
-        self.newest = Sent {
+        self.newest = S2nPacket {
             number: self.newest.number + 1,
             at: now,
         };
@@ -258,7 +258,7 @@ impl Told {
         self.newest
     }
 
-    fn acked(&mut self, now: Time, newest: Sent, bytes: u64) {
+    fn acked(&mut self, now: Time, newest: S2nPacket, bytes: u64) {
         self.leave(bytes);
         let probed = std::mem::take(&mut self.probed).min(bytes);
         let told = i64::try_from(bytes - probed).unwrap_or(i64::MAX);
@@ -273,7 +273,7 @@ impl Told {
         self.end_of_event(now);
     }
 
-    fn lost(&mut self, now: Time, packet: Sent, bytes: u64, persistent: bool) {
+    fn lost(&mut self, now: Time, packet: S2nPacket, bytes: u64, persistent: bool) {
         self.leave(bytes);
         let path = self.steered.path_mut();
         path.lost_no_later(now, packet.number, packet.at);
@@ -356,10 +356,10 @@ fn clamped(value: u64) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use ccplane_agent::datapath::Here;
-    use ccplane_agent::{Agent, Options};
+    use ccplane_agent::datapath::InlineChannel;
+    use ccplane_agent::{Agent, AgentOptions};
     use ccplane_algorithms::{Parameters, Registry};
-    use ccplane_datapath::{Limits, Outcome};
+    use ccplane_datapath::{OperatorLimits, Outcome};
 
     use super::*;
 
@@ -367,7 +367,7 @@ mod tests {
 
     /// Plane in virtual time.
     struct Steers {
-        plane: Plane,
+        plane: QuicPlane,
         epoch: Instant,
     }
 
@@ -378,18 +378,18 @@ mod tests {
         }
     }
 
-    fn told(name: &str, parameters: &Parameters) -> (Steers, Told) {
+    fn told(name: &str, parameters: &Parameters) -> (Steers, S2nPath) {
         let epoch = Instant::now();
-        let mut agent = Agent::new(Options::default());
+        let mut agent = Agent::new(AgentOptions::default());
         let algorithm = Registry::builtin().by_name(name, parameters).unwrap();
         agent.add_boxed(algorithm).unwrap();
-        let plane = Plane::driven(
+        let plane = QuicPlane::driven(
             Stack::S2n,
-            Box::new(Here::new(agent)),
-            Limits::default(),
+            Box::new(InlineChannel::new(agent)),
+            OperatorLimits::default(),
             epoch,
         );
-        let told = Told::new(Steered::new(&plane, epoch, MSS as u16));
+        let told = S2nPath::new(SteeredPath::new(&plane, epoch, MSS as u16));
         (Steers { plane, epoch }, told)
     }
 
@@ -412,7 +412,7 @@ mod tests {
             "{}",
             told.path().window()
         );
-        let mut control = Control { told, clock: None };
+        let mut control = S2nController { told, clock: None };
         assert_eq!(control.congestion_window(), u32::MAX);
         assert!(!control.is_congestion_limited());
         control.told.in_flight = u64::MAX;
@@ -425,7 +425,7 @@ mod tests {
     #[test]
     fn what_an_acknowledgement_brought_is_told_from_its_newest_packet_and_its_bytes() {
         let (_plane, mut told) = told("reno", &Parameters::default());
-        let packets: Vec<Sent> = (0..8).map(|n| told.sent(at(n), MSS, Some(false))).collect();
+        let packets: Vec<S2nPacket> = (0..8).map(|n| told.sent(at(n), MSS, Some(false))).collect();
         told.acked(at(20), packets[1], 2 * MSS);
         // The third packet is reordered.
         told.acked(at(22), packets[4], 2 * MSS);
@@ -453,7 +453,7 @@ mod tests {
     #[test]
     fn a_wrong_guess_is_put_right_when_a_packet_that_was_believed_to_have_arrived_is_lost() {
         let (_plane, mut told) = told("reno", &Parameters::default());
-        let packets: Vec<Sent> = (0..6).map(|n| told.sent(at(n), MSS, Some(false))).collect();
+        let packets: Vec<S2nPacket> = (0..6).map(|n| told.sent(at(n), MSS, Some(false))).collect();
         // Packets 0, 1 and 3 were acknowledged; 1, 2 and 3 are assumed.
         told.acked(at(20), packets[3], 3 * MSS);
         told.lost(at(25), packets[2], MSS, false);
@@ -502,15 +502,15 @@ mod tests {
             }
         }
         let before = told.path().window();
-        let lost = Sent {
+        let lost = S2nPacket {
             number: told.newest.number - 1,
             at: at(8),
         };
         told.lost(at(60), lost, MSS, false);
         assert_eq!(told.path().window(), before);
-        let control = Control { told, clock: None };
+        let control = S2nController { told, clock: None };
         assert!(control.requires_fast_retransmission());
-        let Control { mut told, .. } = control;
+        let S2nController { mut told, .. } = control;
         told.sent(at(61), MSS, Some(false));
         assert!(told.path().in_recovery() && told.path().ssthresh() < before);
     }
@@ -518,7 +518,7 @@ mod tests {
     #[test]
     fn a_rate_that_was_low_for_a_moment_delays_a_packet_by_a_second_at_most() {
         let (_plane, mut told) = told("reno", &Parameters::default());
-        let order = |told: &mut Told, packet: Sent, now: Time, rate: u64| {
+        let order = |told: &mut S2nPath, packet: S2nPacket, now: Time, rate: u64| {
             let path = told.steered.path_mut();
             path.acked_no_later(now, packet.number, packet.at, MSS as i64);
             path.end_of_event(now, false, |_, _| Outcome {

@@ -18,7 +18,7 @@ pub enum Stack {
     S2n,
 }
 
-/// Capabilities of every stack, including those that [`Path`](crate::Path) adds.
+/// Capabilities of every stack, including those that [`Path`](crate::QuicPath) adds.
 const ALL: Capabilities = Capabilities::CWND
     .with(Capabilities::RTT)
     .with(Capabilities::DELIVERY_RATE)

@@ -19,7 +19,7 @@ use std::time::Instant;
 use ccplane_host::Namespace;
 use ccplane_link::identity::Identity;
 use ccplane_quic::Stack;
-use ccplane_quic::host::{Congestion, Host, Native, Options};
+use ccplane_quic::host::{HostOptions, Native, QuicCongestion, QuicHost};
 use ccplane_units::{Duration, Rate};
 use noq_proto::crypto::rustls::QuicClientConfig;
 use noq_proto::{ClientConfig, Endpoint, EndpointConfig};
@@ -42,8 +42,8 @@ const INITIALS: usize = 2_000;
 /// Data per write of the sender.
 const PIECE: [u8; 16_384] = [7; 16_384];
 
-fn options(local: SocketAddr, max_rate: Option<Rate>) -> Options {
-    Options {
+fn options(local: SocketAddr, max_rate: Option<Rate>) -> HostOptions {
+    HostOptions {
         stack: Stack::Noq,
         local,
         window: 1 << 20,
@@ -53,7 +53,7 @@ fn options(local: SocketAddr, max_rate: Option<Rate>) -> Options {
         // Defaults of `ccplane quic recv`.
         most: 16,
         per_address: 4,
-        congestion: Congestion::Native(Native::Cubic),
+        congestion: QuicCongestion::Native(Native::Cubic),
     }
 }
 
@@ -82,7 +82,7 @@ fn initials() -> Vec<Vec<u8>> {
 
 /// Receives without a flood, then with one. Returns the bytes of each run, and the peak number of
 /// connections.
-fn receive(mut host: Host, seconds: u64, mut flood: impl FnMut()) -> ([u64; 2], usize) {
+fn receive(mut host: QuicHost, seconds: u64, mut flood: impl FnMut()) -> ([u64; 2], usize) {
     let (mut id, mut most) = (None, 0);
     let mut count = |time: f64| {
         let (begin, mut bytes) = (Instant::now(), 0);
@@ -108,11 +108,11 @@ fn receive(mut host: Host, seconds: u64, mut flood: impl FnMut()) -> ([u64; 2], 
 }
 
 /// Creates a receiver, and a sender limited to `rate`.
-fn hosts([_, sender, receiver]: &[Namespace; 3], rate: Option<Rate>) -> [Host; 2] {
+fn hosts([_, sender, receiver]: &[Namespace; 3], rate: Option<Rate>) -> [QuicHost; 2] {
     let identity = Identity::new().unwrap();
-    let listens = || Host::listen(options((RECEIVER, PORT).into(), None), &identity);
+    let listens = || QuicHost::listen(options((RECEIVER, PORT).into(), None), &identity);
     let sends = || {
-        Host::bind(
+        QuicHost::bind(
             options((SENDER, 0).into(), rate),
             Some(identity.fingerprint()),
         )
@@ -156,7 +156,7 @@ fn join(
         let begin = Instant::now();
         let (mut id, mut called) = (None, begin);
         let joined = loop {
-            Host::turn_all(&mut hosts, TURN).unwrap();
+            QuicHost::turn_all(&mut hosts, TURN).unwrap();
             match id {
                 // The flood starts first.
                 None if called.elapsed() > FLOOD_LEAD => {

@@ -8,18 +8,18 @@ use ccplane_agent::Agent;
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_link::identity::Identity;
 use ccplane_link::{AgentAddress, AgentThread, Local};
-use ccplane_quic::host::{Congestion, Host, Native, Options, built_in};
-use ccplane_quic::{Limits, Plane, Stack};
+use ccplane_quic::host::{HostOptions, Native, QuicCongestion, QuicHost, built_in};
+use ccplane_quic::{OperatorLimits, QuicPlane, Stack};
 use ccplane_units::{Duration, Rate};
 
 const SOON: Duration = Duration::from_millis(20);
 const LATE: Real = Real::from_secs(60);
 
-fn options(congestion: Congestion) -> Options {
-    Options {
+fn options(congestion: QuicCongestion) -> HostOptions {
+    HostOptions {
         stack: match &congestion {
-            Congestion::Steered(plane) => plane.stack(),
-            Congestion::Native(_) => Stack::Noq,
+            QuicCongestion::Steered(plane) => plane.stack(),
+            QuicCongestion::Native(_) => Stack::Noq,
         },
         local: ([127, 0, 0, 1], 0).into(),
         window: 8 << 20,
@@ -33,22 +33,22 @@ fn options(congestion: Congestion) -> Options {
 }
 
 /// Creates a server with the stack's own Cubic and a client with the given congestion control.
-fn pair(identity: &Identity, stack: Stack, congestion: &Congestion) -> [Host; 2] {
-    let of = |congestion| Options {
+fn pair(identity: &Identity, stack: Stack, congestion: &QuicCongestion) -> [QuicHost; 2] {
+    let of = |congestion| HostOptions {
         stack,
         ..options(congestion)
     };
     [
-        Host::listen(of(Congestion::Native(Native::Cubic)), identity).unwrap(),
-        Host::bind(of(congestion.clone()), Some(identity.fingerprint())).unwrap(),
+        QuicHost::listen(of(QuicCongestion::Native(Native::Cubic)), identity).unwrap(),
+        QuicHost::bind(of(congestion.clone()), Some(identity.fingerprint())).unwrap(),
     ]
 }
 
-fn plane(stack: Stack, name: &str) -> Plane {
+fn plane(stack: Stack, name: &str) -> QuicPlane {
     let algorithm = Registry::builtin()
         .by_name(name, &Parameters::default())
         .unwrap();
-    Plane::in_process(stack, algorithm, Limits::default()).unwrap()
+    QuicPlane::in_process(stack, algorithm, OperatorLimits::default()).unwrap()
 }
 
 /// Returns the stacks that are built in.
@@ -64,7 +64,7 @@ fn pattern(place: u64) -> u8 {
 }
 
 /// Sends `bytes` bytes from the second host to the first on each of `connections` connections.
-fn carry(hosts: &mut [Host; 2], bytes: u64, connections: usize) {
+fn carry(hosts: &mut [QuicHost; 2], bytes: u64, connections: usize) {
     let to = hosts[0].local();
     let ids: Vec<u64> = (0..connections)
         .map(|_| hosts[1].connect(to).unwrap())
@@ -91,7 +91,7 @@ fn carry(hosts: &mut [Host; 2], bytes: u64, connections: usize) {
                 hosts[1].finish(*id);
             }
         }
-        Host::turn_all(hosts, SOON).unwrap();
+        QuicHost::turn_all(hosts, SOON).unwrap();
         while let Some(id) = hosts[0].accepted() {
             accepted.push(id);
         }
@@ -111,18 +111,18 @@ fn carry(hosts: &mut [Host; 2], bytes: u64, connections: usize) {
     accepted.iter().for_each(|id| hosts[0].close(*id, true));
     while hosts.iter().any(|host| host.count() > 0) {
         assert!(Instant::now() < late, "a connection does not end");
-        Host::turn_all(hosts, SOON).unwrap();
+        QuicHost::turn_all(hosts, SOON).unwrap();
     }
 }
 
 /// Starts a connection from each of these loopback addresses and abandons it.
-fn call_and_leave(host: &mut Host, addresses: impl Iterator<Item = u8>) {
+fn call_and_leave(host: &mut QuicHost, addresses: impl Iterator<Item = u8>) {
     for address in addresses {
-        let from = Options {
+        let from = HostOptions {
             local: ([127, 0, 1, address], 0).into(),
-            ..options(Congestion::Native(Native::Cubic))
+            ..options(QuicCongestion::Native(Native::Cubic))
         };
-        let mut caller = Host::bind(from, None).unwrap();
+        let mut caller = QuicHost::bind(from, None).unwrap();
         caller.connect(host.local()).unwrap();
         caller.turn(Duration::ZERO).unwrap();
         host.turn(SOON).unwrap();
@@ -133,17 +133,17 @@ fn call_and_leave(host: &mut Host, addresses: impl Iterator<Item = u8>) {
 fn callers_that_prove_no_address_leave_the_slots_to_others() {
     let identity = Identity::new().unwrap();
     for stack in stacks() {
-        let small = |local| Options {
+        let small = |local| HostOptions {
             stack,
             local,
             most: 16,
             per_address: 4,
             idle_timeout: Some(Duration::from_secs(60)),
-            ..options(Congestion::Native(Native::Cubic))
+            ..options(QuicCongestion::Native(Native::Cubic))
         };
-        let mut server = Host::listen(small(([127, 0, 0, 1], 0).into()), &identity).unwrap();
+        let mut server = QuicHost::listen(small(([127, 0, 0, 1], 0).into()), &identity).unwrap();
         call_and_leave(&mut server, 1..=100);
-        let client = Host::bind(
+        let client = QuicHost::bind(
             small(([127, 0, 0, 1], 0).into()),
             Some(identity.fingerprint()),
         )
@@ -159,7 +159,7 @@ fn callers_that_prove_no_address_leave_the_slots_to_others() {
                 hosts[1].failure(id)
             );
             assert_eq!(hosts[1].failure(id), None, "{stack:?}");
-            Host::turn_all(&mut hosts, SOON).unwrap();
+            QuicHost::turn_all(&mut hosts, SOON).unwrap();
         }
     }
 }
@@ -167,19 +167,19 @@ fn callers_that_prove_no_address_leave_the_slots_to_others() {
 #[test]
 fn one_address_holds_no_more_connections_than_its_share() {
     let identity = Identity::new().unwrap();
-    let small = Options {
+    let small = HostOptions {
         most: 16,
         per_address: 4,
-        ..options(Congestion::Native(Native::Cubic))
+        ..options(QuicCongestion::Native(Native::Cubic))
     };
-    let server = Host::listen(small, &identity).unwrap();
+    let server = QuicHost::listen(small, &identity).unwrap();
     let to = server.local();
     let client = |last: u8| {
-        let from = Options {
+        let from = HostOptions {
             local: ([127, 0, 1, last], 0).into(),
-            ..options(Congestion::Native(Native::Cubic))
+            ..options(QuicCongestion::Native(Native::Cubic))
         };
-        Host::bind(from, Some(identity.fingerprint())).unwrap()
+        QuicHost::bind(from, Some(identity.fingerprint())).unwrap()
     };
     let mut hosts = [server, client(1), client(2)];
     let ids: Vec<u64> = (0..6).map(|_| hosts[1].connect(to).unwrap()).collect();
@@ -188,7 +188,7 @@ fn one_address_holds_no_more_connections_than_its_share() {
     let mut outcomes = (0, 0);
     while outcomes != (4, 2) || !hosts[2].is_connected(other) {
         assert!(Instant::now() < late, "connected and refused: {outcomes:?}");
-        Host::turn_all(&mut hosts, SOON).unwrap();
+        QuicHost::turn_all(&mut hosts, SOON).unwrap();
         let connected = ids.iter().filter(|id| hosts[1].is_connected(**id)).count();
         let refused = ids
             .iter()
@@ -202,11 +202,11 @@ fn one_address_holds_no_more_connections_than_its_share() {
 fn what_is_sent_arrives_whoever_decides_the_window() {
     let identity = Identity::new().unwrap();
     let of = |stack: Stack, natives: &[Native], names: &[&str]| {
-        let natives = natives.iter().copied().map(Congestion::Native);
+        let natives = natives.iter().copied().map(QuicCongestion::Native);
         let steered = names
             .iter()
-            .map(|name| Congestion::Steered(plane(stack, name)));
-        natives.chain(steered).collect::<Vec<Congestion>>()
+            .map(|name| QuicCongestion::Steered(plane(stack, name)));
+        natives.chain(steered).collect::<Vec<QuicCongestion>>()
     };
     for stack in stacks() {
         let all = match stack {
@@ -226,7 +226,7 @@ fn what_is_sent_arrives_whoever_decides_the_window() {
             let mut hosts = pair(&identity, stack, &congestion);
             carry(&mut hosts, 5_000_000, 1);
             drop(hosts);
-            if let Congestion::Steered(plane) = &congestion {
+            if let QuicCongestion::Steered(plane) = &congestion {
                 ends(plane, 1);
                 assert!(plane.stats().reports > 0, "{stack:?}: {:?}", plane.stats());
             }
@@ -235,7 +235,7 @@ fn what_is_sent_arrives_whoever_decides_the_window() {
 }
 
 /// Waits until `flows` flows were opened and closed.
-fn ends(plane: &Plane, flows: u64) {
+fn ends(plane: &QuicPlane, flows: u64) {
     let late = Instant::now() + LATE;
     while plane.stats().closed < flows && Instant::now() < late {
         std::thread::sleep(Real::from_millis(10));
@@ -249,7 +249,7 @@ fn a_hundred_connections_open_and_close_as_many_flows() {
     let identity = Identity::new().unwrap();
     for stack in stacks() {
         let plane = plane(stack, "reno");
-        let mut hosts = pair(&identity, stack, &Congestion::Steered(plane.clone()));
+        let mut hosts = pair(&identity, stack, &QuicCongestion::Steered(plane.clone()));
         carry(&mut hosts, 50_000, 100);
         drop(hosts);
         ends(&plane, 100);
@@ -267,15 +267,21 @@ fn two_planes_at_one_agents_socket_are_both_steered() {
     agent.add_boxed(cubic).unwrap();
     let thread = AgentThread::start("agent", agent, Local::bind(&path).unwrap()).unwrap();
     let address: AgentAddress = format!("unix:{}", path.display()).parse().unwrap();
-    let planes: Vec<Plane> = (stacks().chain([Stack::Noq]))
-        .map(|stack| Plane::agent(stack, &address, "cubic", None, Limits::default()).unwrap())
+    let planes: Vec<QuicPlane> = (stacks().chain([Stack::Noq]))
+        .map(|stack| {
+            QuicPlane::agent(stack, &address, "cubic", None, OperatorLimits::default()).unwrap()
+        })
         .collect();
     // Run in parallel: flows of all planes have the same numbers.
     std::thread::scope(|scope| {
         for plane in &planes {
             let identity = &identity;
             scope.spawn(move || {
-                let mut hosts = pair(identity, plane.stack(), &Congestion::Steered(plane.clone()));
+                let mut hosts = pair(
+                    identity,
+                    plane.stack(),
+                    &QuicCongestion::Steered(plane.clone()),
+                );
                 carry(&mut hosts, 2_000_000, 2);
             });
         }
@@ -297,7 +303,7 @@ fn two_planes_at_one_agents_socket_are_both_steered() {
 fn a_server_of_another_fingerprint_is_refused() {
     let (identity, other) = (Identity::new().unwrap(), Identity::new().unwrap());
     for stack in stacks() {
-        let congestion = Congestion::Native(Native::Cubic);
+        let congestion = QuicCongestion::Native(Native::Cubic);
         let [listening, _] = pair(&identity, stack, &congestion);
         let [_, opening] = pair(&other, stack, &congestion);
         let mut hosts = [listening, opening];
@@ -309,7 +315,7 @@ fn a_server_of_another_fingerprint_is_refused() {
                 Instant::now() < late && !hosts[1].is_connected(id),
                 "{stack:?}"
             );
-            Host::turn_all(&mut hosts, SOON).unwrap();
+            QuicHost::turn_all(&mut hosts, SOON).unwrap();
         }
         let why = hosts[1].failure(id).unwrap();
         assert!(why.contains("certificate"), "{stack:?}: {why}");
@@ -324,11 +330,14 @@ fn what_a_stack_cannot_do_is_refused_by_its_name() {
             Ok(()) => continue,
             Err(why) => why.to_string(),
         };
-        let options = Options {
+        let options = HostOptions {
             stack,
-            ..options(Congestion::Native(Native::Cubic))
+            ..options(QuicCongestion::Native(Native::Cubic))
         };
-        let why = Host::listen(options, &identity).err().unwrap().to_string();
+        let why = QuicHost::listen(options, &identity)
+            .err()
+            .unwrap()
+            .to_string();
         assert!(
             why == feature && why.contains("feature `") && why.contains(stack.name()),
             "{why}"
@@ -340,28 +349,31 @@ fn what_a_stack_cannot_do_is_refused_by_its_name() {
         } else {
             Native::Bbr3
         };
-        let wanted = Options {
+        let wanted = HostOptions {
             stack,
-            ..options(Congestion::Native(native))
+            ..options(QuicCongestion::Native(native))
         };
-        let why = Host::listen(wanted, &identity).err().unwrap().to_string();
+        let why = QuicHost::listen(wanted, &identity)
+            .err()
+            .unwrap()
+            .to_string();
         assert!(
             why.contains(stack.name()) && why.contains("it has"),
             "{why}"
         );
-        let limited = Options {
+        let limited = HostOptions {
             stack,
             max_rate: Some(Rate::from_bits_per_sec(1_000_000)),
-            ..options(Congestion::Native(Native::Cubic))
+            ..options(QuicCongestion::Native(Native::Cubic))
         };
-        match Host::bind(limited, None) {
+        match QuicHost::bind(limited, None) {
             Ok(_) => assert_eq!(stack, Stack::Noq),
             Err(why) => assert!(
                 stack != Stack::Noq && why.to_string().contains("no limit of its own"),
                 "{why}"
             ),
         }
-        let listening = &mut pair(&identity, stack, &Congestion::Native(Native::Cubic))[0];
+        let listening = &mut pair(&identity, stack, &QuicCongestion::Native(Native::Cubic))[0];
         let why = listening
             .connect(listening.local())
             .unwrap_err()
@@ -375,20 +387,20 @@ fn what_a_stack_cannot_do_is_refused_by_its_name() {
 fn connections_too_many_are_refused() {
     let identity = Identity::new().unwrap();
     for stack in stacks() {
-        let of = |most| Options {
+        let of = |most| HostOptions {
             stack,
             most,
-            ..options(Congestion::Native(Native::Cubic))
+            ..options(QuicCongestion::Native(Native::Cubic))
         };
         let mut hosts = [
-            Host::listen(of(1), &identity).unwrap(),
-            Host::bind(of(10), Some(identity.fingerprint())).unwrap(),
+            QuicHost::listen(of(1), &identity).unwrap(),
+            QuicHost::bind(of(10), Some(identity.fingerprint())).unwrap(),
         ];
         let to = hosts[0].local();
         let ids: Vec<u64> = (0..3).map(|_| hosts[1].connect(to).unwrap()).collect();
         let late = Instant::now() + LATE;
         loop {
-            Host::turn_all(&mut hosts, SOON).unwrap();
+            QuicHost::turn_all(&mut hosts, SOON).unwrap();
             let failed = ids
                 .iter()
                 .filter(|id| hosts[1].failure(**id).is_some())

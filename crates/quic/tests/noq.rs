@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::pair::{Link, Outcome, between, run};
-use ccplane_agent::datapath::Here;
-use ccplane_agent::{Agent, Options};
+use ccplane_agent::datapath::InlineChannel;
+use ccplane_agent::{Agent, AgentOptions};
 use ccplane_algorithms::{Parameters, Registry};
-use ccplane_quic::{Limits, Plane, PlaneError, PlaneStats, Stack};
+use ccplane_quic::{OperatorLimits, PlaneError, PlaneStats, QuicPlane, Stack};
 use noq_proto::TransportConfig;
 
 const LASTS: Duration = Duration::from_secs(10);
@@ -26,19 +26,19 @@ fn steered(name: &str, link: Link) -> (Outcome, PlaneStats) {
 }
 
 /// Creates a plane in virtual time whose agent runs this algorithm.
-fn plane(name: &str, parameters: &Parameters, epoch: Instant) -> Plane {
+fn plane(name: &str, parameters: &Parameters, epoch: Instant) -> QuicPlane {
     let algorithm = Registry::builtin().by_name(name, parameters).unwrap();
-    let mut agent = Agent::new(Options::default());
+    let mut agent = Agent::new(AgentOptions::default());
     agent.add_boxed(algorithm).unwrap();
-    Plane::driven(
+    QuicPlane::driven(
         Stack::Noq,
-        Box::new(Here::new(agent)),
-        Limits::default(),
+        Box::new(InlineChannel::new(agent)),
+        OperatorLimits::default(),
         epoch,
     )
 }
 
-fn under(plane: &Plane) -> TransportConfig {
+fn under(plane: &QuicPlane) -> TransportConfig {
     let mut transport = TransportConfig::default();
     transport.congestion_controller_factory(plane.noq().unwrap());
     transport
@@ -329,7 +329,7 @@ fn an_algorithm_that_needs_what_noq_lacks_is_refused_with_its_name() {
     let algorithm = Registry::builtin()
         .by_name("dctcp", &Parameters::default())
         .unwrap();
-    let refused = Plane::in_process(Stack::Noq, algorithm, Limits::default());
+    let refused = QuicPlane::in_process(Stack::Noq, algorithm, OperatorLimits::default());
     let Err(why @ PlaneError::Missing { .. }) = refused else {
         panic!("{refused:?}")
     };

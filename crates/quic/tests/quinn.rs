@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use ccplane_algorithms::{Parameters, Registry};
-use ccplane_quic::{Limits, Plane, PlaneError, Stack};
+use ccplane_quic::{OperatorLimits, PlaneError, QuicPlane, Stack};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 
-fn plane(stack: Stack, name: &str) -> Result<Plane, PlaneError> {
+fn plane(stack: Stack, name: &str) -> Result<QuicPlane, PlaneError> {
     let algorithm = Registry::builtin()
         .by_name(name, &Parameters::default())
         .unwrap();
-    Plane::in_process(stack, algorithm, Limits::default())
+    QuicPlane::in_process(stack, algorithm, OperatorLimits::default())
 }
 
 #[tokio::test]

@@ -5,17 +5,17 @@
 use std::time::Instant;
 
 use ccplane_algorithms::{Parameters, Registry};
-use ccplane_quic::{Limits, Plane, PlaneError, Stack};
+use ccplane_quic::{OperatorLimits, PlaneError, QuicPlane, Stack};
 use s2n_quic::client::Connect;
 use s2n_quic::{Client, Server};
 
-fn plane(stack: Stack, name: &str, parameters: &Parameters) -> Result<Plane, PlaneError> {
+fn plane(stack: Stack, name: &str, parameters: &Parameters) -> Result<QuicPlane, PlaneError> {
     let algorithm = Registry::builtin().by_name(name, parameters).unwrap();
-    Plane::in_process(stack, algorithm, Limits::default())
+    QuicPlane::in_process(stack, algorithm, OperatorLimits::default())
 }
 
 /// Sends `bytes` bytes from a server controlled by the plane.
-async fn carry(plane: &Plane, bytes: usize) {
+async fn carry(plane: &QuicPlane, bytes: usize) {
     let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let (certificate, private) = (key.cert.der().to_vec(), key.signing_key.serialize_der());
     let mut server = Server::builder()

@@ -11,13 +11,14 @@ mod quic;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use ccplane_agent::{Agent, Algorithm, Control, Options, Programs, Report};
+use ccplane_agent::{Agent, AgentOptions, Algorithm, Control, Programs, Report};
 use ccplane_qdisc::{DelayModel, Ecn, LossModel};
 use ccplane_sim::{
-    Config, Congestion, Direction, FlowSpec, LinkId, LinkSpec, LinkView, Network, NetworkChange,
-    Seen, SimOptions, Simulation, SteerOptions, Step, Tracer, settings,
+    DataDirection, FlowControl, FlowSpec, LinkId, LinkSpec, LinkStep, LinkView, Network,
+    NetworkChange, PacketEvent, SimOptions, Simulation, SteerOptions, Tracer, TransportConfig,
+    settings,
 };
-use ccplane_transport::Kind;
+use ccplane_transport::SegmentKind;
 use ccplane_units::{Duration, Rate, Time};
 use ccplane_wire::FlowInfo;
 
@@ -127,28 +128,28 @@ struct Trace {
 }
 
 impl Tracer for Trace {
-    fn see(&mut self, now: Time, seen: &Seen<'_>) {
+    fn see(&mut self, now: Time, seen: &PacketEvent<'_>) {
         let segment = seen.segment;
-        let data = segment.kind == Kind::Data && !seen.backward;
+        let data = segment.kind == SegmentKind::Data && !seen.backward;
         match seen.step {
             // The first link belongs to the sender.
-            Step::Queued if data && seen.link.index() == 0 => self.moments.push((
+            LinkStep::Queued if data && seen.link.index() == 0 => self.moments.push((
                 now,
                 Moment::Sent {
                     number: segment.number.0,
                     transmission: segment.transmission,
                 },
             )),
-            Step::Dropped(_) if data => self.dropped += 1,
+            LinkStep::Dropped(_) if data => self.dropped += 1,
             // The third link leads to the receiver.
-            Step::Arrived if data && seen.link.index() == 2 => self.moments.push((
+            LinkStep::Arrived if data && seen.link.index() == 2 => self.moments.push((
                 now,
                 Moment::Arrived {
                     number: segment.number.0,
                     transmission: segment.transmission,
                 },
             )),
-            Step::Arrived if seen.backward && seen.link.index() == 1 => {
+            LinkStep::Arrived if seen.backward && seen.link.index() == 1 => {
                 let ranges = seen.side.map_or(&[][..], |side| side.ranges());
                 self.moments.push((
                     now,
@@ -266,7 +267,7 @@ fn one(case: &Case, fields: &'static [&'static str]) -> (Vec<Row>, Simulation<Tr
             .unwrap();
     }
     let rows = Arc::default();
-    let mut agent = Agent::new(Options::default());
+    let mut agent = Agent::new(AgentOptions::default());
     agent
         .add(Watcher {
             fields,
@@ -280,13 +281,13 @@ fn one(case: &Case, fields: &'static [&'static str]) -> (Vec<Row>, Simulation<Tr
         ..SteerOptions::default()
     };
     let agent = sim.host_agent(agent, options);
-    let transport = Config {
+    let transport = TransportConfig {
         ecn: case.ecn,
         initial_window: case.window as u16,
         ..(*settings()).clone()
     };
     let spec = FlowSpec::new(sender, receiver)
-        .under(Congestion::Steered(agent, "watcher".into()))
+        .under(FlowControl::Steered(agent, "watcher".into()))
         .with(Arc::new(transport));
     let spec = FlowSpec {
         bytes: case.length.map(|packets| packets * MSS),
@@ -296,7 +297,7 @@ fn one(case: &Case, fields: &'static [&'static str]) -> (Vec<Row>, Simulation<Tr
     let flow = sim.add_flow(spec).unwrap();
     if case.later > 0 {
         sim.run_until(Time::from_nanos(1_000_000_000)).unwrap();
-        assert!(sim.write(flow, Direction::Forward, case.later * MSS, true));
+        assert!(sim.write(flow, DataDirection::Forward, case.later * MSS, true));
     }
     sim.run_until(Time::from_nanos(case.until * 1_000_000))
         .unwrap();

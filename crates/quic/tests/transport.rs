@@ -5,8 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use ccplane_datapath::{Outcome, Signals, Transport};
-use ccplane_quic::Path;
-use ccplane_transport::{Config, Connection, Control, Event, Kind, Native, Segment, Side};
+use ccplane_quic::QuicPath;
+use ccplane_transport::{
+    CongestionControl, Connection, ControlEvent, Native, Segment, SegmentKind, SideData,
+    TransportConfig,
+};
 use ccplane_units::{Duration, Time};
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
@@ -52,10 +55,10 @@ impl Law {
     }
 }
 
-impl Control for Law {
+impl CongestionControl for Law {
     const STEERED: bool = true;
 
-    fn on_event(&mut self, event: &Event<'_>) -> Outcome {
+    fn on_event(&mut self, event: &ControlEvent<'_>) -> Outcome {
         self.decide(&event.transport(), &event.signals())
     }
 }
@@ -67,8 +70,8 @@ struct Both {
     law: Law,
     receiver: Native,
     /// Packets in flight: arrival time, destination and contents.
-    wire: VecDeque<(Time, usize, Segment, Side)>,
-    path: Path,
+    wire: VecDeque<(Time, usize, Segment, SideData)>,
+    path: QuicPath,
     of_path: Law,
     /// Report ACKs and losses in two calls, as a QUIC stack does.
     apart: bool,
@@ -85,10 +88,10 @@ struct Both {
 impl Both {
     fn new(drops: BTreeSet<u32>, apart: bool) -> Both {
         let now = Time::from_micros(1);
-        let config = Arc::new(Config {
+        let config = Arc::new(TransportConfig {
             mss: MSS,
             ack_every: 1,
-            ..Config::default()
+            ..TransportConfig::default()
         });
         let mut client = Connection::connect(&config, now);
         client.write(1 << 40);
@@ -99,7 +102,7 @@ impl Both {
             law: Law::default(),
             receiver: Native::new_reno(),
             wire: VecDeque::new(),
-            path: Path::new(now, MSS),
+            path: QuicPath::new(now, MSS),
             of_path: Law::default(),
             apart,
             packets: 0,
@@ -108,7 +111,7 @@ impl Both {
             marked: 0,
             compared: 0,
         };
-        let mut side = Side::default();
+        let mut side = SideData::default();
         let open = both.ends[0].transmit(now, 0, &mut side).expect("it asks");
         both.ends[1] = Connection::accept(&config, now, &open).expect("it is asked");
         both.flush();
@@ -119,11 +122,11 @@ impl Both {
     fn flush(&mut self) {
         for from in 0..2 {
             while self.ends[from].has(self.now, 0) {
-                let mut side = Side::default();
+                let mut side = SideData::default();
                 let segment = self.ends[from]
                     .transmit(self.now, 0, &mut side)
                     .expect("it has");
-                if from == 0 && segment.kind == Kind::Data {
+                if from == 0 && segment.kind == SegmentKind::Data {
                     self.packets += 1;
                     self.path.sent(self.now, self.packets, MSS);
                     self.sent.insert(segment.number.0, (self.packets, self.now));

@@ -12,7 +12,7 @@ mod scale;
 
 pub use boxes::BoxPlot;
 pub use draw::{inline, standalone};
-pub use live::{Key, Live, SCRIPT, Width, keys, live};
+pub use live::{HoverData, Key, SCRIPT, Width, keys, live};
 
 /// One panel of a picture.
 #[derive(Clone, Debug, Default)]
@@ -24,7 +24,7 @@ pub struct Chart {
     /// Vertical axis, at the left. Its `label` is not drawn; the title takes its place.
     pub y: Axis,
     /// Lines, drawn in this order.
-    pub lines: Vec<Line>,
+    pub lines: Vec<ChartSeries>,
     /// Horizontal guides: value and label.
     pub guides: Vec<(f64, String)>,
 }
@@ -82,7 +82,7 @@ impl Axis {
 
 /// Data series.
 #[derive(Clone, Debug, Default)]
-pub struct Line {
+pub struct ChartSeries {
     /// Name in the key above the panel.
     pub label: String,
     /// Points from left to right; a missing value breaks the line.
@@ -119,7 +119,7 @@ pub struct Line {
 /// Line style in live charts. It distinguishes our algorithms from native ones of the same colour,
 /// and variants from each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Look {
+pub struct SeriesStyle {
     /// Index into the palette.
     pub colour: usize,
     /// Secondary shade of the colour.
@@ -128,18 +128,18 @@ pub struct Look {
     pub dashes: &'static str,
 }
 
-impl Line {
+impl ChartSeries {
     /// Creates a continuous line.
     pub fn new(
         label: impl Into<String>,
         colour: usize,
         points: impl IntoIterator<Item = (f64, f64)>,
-    ) -> Line {
-        Line {
+    ) -> ChartSeries {
+        ChartSeries {
             label: label.into(),
             points: points.into_iter().map(|(x, y)| (x, Some(y))).collect(),
             colour,
-            ..Line::default()
+            ..ChartSeries::default()
         }
     }
 
@@ -148,10 +148,10 @@ impl Line {
         name: impl Into<String>,
         colour: usize,
         points: impl IntoIterator<Item = (f64, f64)>,
-    ) -> Line {
-        Line {
+    ) -> ChartSeries {
+        ChartSeries {
             name: name.into(),
-            ..Line::new("", colour, points)
+            ..ChartSeries::new("", colour, points)
         }
     }
 
@@ -163,7 +163,7 @@ impl Line {
         at: &[f64],
         apart: f64,
         height: f64,
-    ) -> Line {
+    ) -> ChartSeries {
         let mut points = Vec::new();
         let mut last = f64::NEG_INFINITY;
         for &at in at {
@@ -172,22 +172,22 @@ impl Line {
                 last = at;
             }
         }
-        Line {
+        ChartSeries {
             points,
-            ..Line::named(name, colour, [])
+            ..ChartSeries::named(name, colour, [])
         }
     }
 
     /// Fills the area down to zero.
     #[must_use]
-    pub fn area(self) -> Line {
-        Line { area: true, ..self }
+    pub fn area(self) -> ChartSeries {
+        ChartSeries { area: true, ..self }
     }
 
     /// Makes the line dashed.
     #[must_use]
-    pub fn dashed(self) -> Line {
-        Line {
+    pub fn dashed(self) -> ChartSeries {
+        ChartSeries {
             dashed: true,
             ..self
         }
@@ -195,8 +195,8 @@ impl Line {
 
     /// Applies a line style.
     #[must_use]
-    pub fn look(self, look: Look) -> Line {
-        Line {
+    pub fn look(self, look: SeriesStyle) -> ChartSeries {
+        ChartSeries {
             colour: look.colour,
             second: look.second,
             dashes: look.dashes,
@@ -206,14 +206,14 @@ impl Line {
 
     /// Adds a dot at every point.
     #[must_use]
-    pub fn dots(self) -> Line {
-        Line { dots: true, ..self }
+    pub fn dots(self) -> ChartSeries {
+        ChartSeries { dots: true, ..self }
     }
 
     /// Adds error bars: position, lower end, upper end.
     #[must_use]
-    pub fn errors(self, errors: Vec<(f64, f64, f64)>) -> Line {
-        Line { errors, ..self }
+    pub fn errors(self, errors: Vec<(f64, f64, f64)>) -> ChartSeries {
+        ChartSeries { errors, ..self }
     }
 }
 

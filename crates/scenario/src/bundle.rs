@@ -7,7 +7,7 @@ use ccplane_qdisc::{ClassSpec, ClassesSpec, QueueSpec, QueueSpecError};
 use ccplane_units::{Bytes, Rate};
 use toml::Spanned;
 
-use crate::context::{Context, name};
+use crate::context::{CheckContext, name};
 use crate::file;
 use crate::{Contender, Name, Problem};
 
@@ -16,7 +16,7 @@ const MOST_OVERHEAD: u64 = 1_000;
 
 /// A sendbox at one switch, a receivebox at another.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Bundle {
+pub struct BundleSettings {
     /// The sendbox' switch.
     pub from: Name,
     /// The receivebox'.
@@ -55,7 +55,7 @@ pub struct BundleClass {
     pub queue: Option<QueueSpec>,
 }
 
-impl Bundle {
+impl BundleSettings {
     /// The queues of all classes; `own` is that of a bundle that names none.
     pub fn queues(&self, own: QueueSpec) -> ClassesSpec {
         let own = self.queue.unwrap_or(own);
@@ -80,14 +80,14 @@ impl Bundle {
 
 /// Checks every bundle.
 pub(crate) fn all(
-    context: &Context,
-    written: &[Spanned<file::Bundle>],
-) -> Result<Vec<Bundle>, Problem> {
-    let bundles: Vec<Bundle> = written
+    context: &CheckContext,
+    written: &[Spanned<file::BundleEntry>],
+) -> Result<Vec<BundleSettings>, Problem> {
+    let bundles: Vec<BundleSettings> = written
         .iter()
         .map(|at| one(context, at))
         .collect::<Result<_, _>>()?;
-    let steered: Vec<&Bundle> = bundles
+    let steered: Vec<&BundleSettings> = bundles
         .iter()
         .filter(|bundle| bundle.algorithm.is_none())
         .collect();
@@ -107,7 +107,10 @@ pub(crate) fn all(
     Ok(bundles)
 }
 
-fn queue(context: &Context, written: Option<&file::Word>) -> Result<Option<QueueSpec>, Problem> {
+fn queue(
+    context: &CheckContext,
+    written: Option<&file::Word>,
+) -> Result<Option<QueueSpec>, Problem> {
     let read = |word: &file::Word| {
         let queue = word.get_ref().parse();
         queue.map_err(|error: QueueSpecError| {
@@ -117,7 +120,7 @@ fn queue(context: &Context, written: Option<&file::Word>) -> Result<Option<Queue
     written.map(read).transpose()
 }
 
-fn class(context: &Context, at: &Spanned<file::BundleClass>) -> Result<BundleClass, Problem> {
+fn class(context: &CheckContext, at: &Spanned<file::BundleClass>) -> Result<BundleClass, Problem> {
     let c = at.get_ref();
     let weight = match &c.weight {
         None => 1,
@@ -130,7 +133,7 @@ fn class(context: &Context, at: &Spanned<file::BundleClass>) -> Result<BundleCla
     })
 }
 
-fn one(context: &Context, at: &Spanned<file::Bundle>) -> Result<Bundle, Problem> {
+fn one(context: &CheckContext, at: &Spanned<file::BundleEntry>) -> Result<BundleSettings, Problem> {
     let b = at.get_ref();
     if let (Some(_), Some(hosts)) = (&b.algorithm, &b.hosts) {
         return Err(context.problem(
@@ -176,7 +179,7 @@ fn one(context: &Context, at: &Spanned<file::Bundle>) -> Result<Bundle, Problem>
             format!("packets are of {MAX_CLASSES} bands: give at most as many classes"),
         ));
     }
-    Ok(Bundle {
+    Ok(BundleSettings {
         from: name(&b.from),
         to: name(&b.to),
         algorithm: b

@@ -4,13 +4,14 @@
 use ccplane_units::{Bytes, Duration};
 use toml::Spanned;
 
-use crate::context::{Context, name, names};
-use crate::file::{self, File, Q, Word};
+use crate::context::{CheckContext, name, names};
+use crate::file::{self, Q, ScenarioFile, Word};
 use crate::{
-    Beside, Bundle, Change, Contender, Ends, Event, ReportOptions, Route, Scenario, Seeds,
-    TransportOptions, Until, Workload, bundle, stamps, topology, transport, workloads,
+    BundleSettings, Contender, EventChange, FileLookup, FlowEnd, ReportOptions, Scenario,
+    ScenarioEvent, Seeds, StaticRoute, TransportOptions, Until, Workload, bundle, stamps, topology,
+    transport, workloads,
 };
-use crate::{Problem, Source};
+use crate::{Problem, SourceText};
 
 /// Looks at each flow in a run: enough for a page of 1,200 pixels.
 const LOOKS: u64 = 1_000;
@@ -22,8 +23,11 @@ const FINEST_SAMPLE: Duration = Duration::from_micros(10);
 const MOST_LOOKS: u64 = 1_000_000;
 
 /// Checks a whole file.
-pub(crate) fn scenario(source: Source<'_>, beside: Beside<'_>) -> Result<Scenario, Problem> {
-    let file: File = toml::from_str(source.text)
+pub(crate) fn scenario(
+    source: SourceText<'_>,
+    beside: FileLookup<'_>,
+) -> Result<Scenario, Problem> {
+    let file: ScenarioFile = toml::from_str(source.text)
         .map_err(|error| source.syntax_of(&error, "docs/scenarios.md"))?;
     let transport = &file.transport;
     let mss = transport
@@ -38,7 +42,7 @@ pub(crate) fn scenario(source: Source<'_>, beside: Beside<'_>) -> Result<Scenari
         .map_or(u32::from(TransportOptions::DEFAULT_HEADER_BYTES), |bytes| {
             *bytes.get_ref()
         });
-    let context = Context {
+    let context = CheckContext {
         source,
         beside,
         mss,
@@ -54,9 +58,9 @@ pub(crate) fn scenario(source: Source<'_>, beside: Beside<'_>) -> Result<Scenari
     let bundles = bundle::all(&context, &file.bundle)?;
     let contenders = contenders(&context, &file.contenders, &workloads, &bundles)?;
     let until = until(&context, file.until.as_ref(), &contenders, &workloads)?;
-    let route = |route: &Spanned<file::Route>| {
+    let route = |route: &Spanned<file::RouteEntry>| {
         let r = route.get_ref();
-        Route {
+        StaticRoute {
             at: name(&r.at),
             to: name(&r.to),
             next: name(&r.next),
@@ -91,7 +95,7 @@ pub(crate) fn scenario(source: Source<'_>, beside: Beside<'_>) -> Result<Scenari
     })
 }
 
-fn topology_span(file: &File) -> std::ops::Range<usize> {
+fn topology_span(file: &ScenarioFile) -> std::ops::Range<usize> {
     let node = file.node.first().map(|node| node.name.span());
     file.topology
         .as_ref()
@@ -100,7 +104,7 @@ fn topology_span(file: &File) -> std::ops::Range<usize> {
         .unwrap_or(0..0)
 }
 
-fn duration(context: &Context, written: &Q<Duration>) -> Result<Duration, Problem> {
+fn duration(context: &CheckContext, written: &Q<Duration>) -> Result<Duration, Problem> {
     let duration = written.get_ref().0;
     if duration == Duration::ZERO {
         return Err(context.problem(
@@ -114,7 +118,7 @@ fn duration(context: &Context, written: &Q<Duration>) -> Result<Duration, Proble
 }
 
 fn warm(
-    context: &Context,
+    context: &CheckContext,
     written: Option<&Q<Duration>>,
     duration: Duration,
 ) -> Result<Duration, Problem> {
@@ -134,7 +138,7 @@ fn warm(
 }
 
 fn sample(
-    context: &Context,
+    context: &CheckContext,
     written: Option<&Q<Duration>>,
     duration: Duration,
 ) -> Result<Duration, Problem> {
@@ -155,10 +159,10 @@ fn sample(
 }
 
 fn contenders(
-    context: &Context,
+    context: &CheckContext,
     written: &[Q<Contender>],
     workloads: &[Workload],
-    bundles: &[Bundle],
+    bundles: &[BundleSettings],
 ) -> Result<Vec<Contender>, Problem> {
     let open = workloads
         .iter()
@@ -199,7 +203,7 @@ fn contenders(
 }
 
 fn until(
-    context: &Context,
+    context: &CheckContext,
     written: Option<&Word>,
     contenders: &[Contender],
     workloads: &[Workload],
@@ -222,7 +226,7 @@ fn until(
         .filter(|workload| workload.is_compared(contenders));
     if let Some(endless) = compared
         .clone()
-        .find(|workload| workload.ends() == Ends::Each)
+        .find(|workload| workload.ends() == FlowEnd::Each)
     {
         return Err(context.source.problem(
             endless.span.clone(),
@@ -234,7 +238,7 @@ fn until(
             "give it a `stop`, or say how many there are (`flows`, `bursts` or `count`)",
         ));
     }
-    if !compared.any(|workload| workload.ends() == Ends::All) {
+    if !compared.any(|workload| workload.ends() == FlowEnd::All) {
         return Err(context.problem(
             written,
             "no flow of a compared workload has an end",
@@ -246,20 +250,24 @@ fn until(
 }
 
 fn events(
-    context: &Context,
-    written: &[Spanned<file::Event>],
+    context: &CheckContext,
+    written: &[Spanned<file::EventEntry>],
     duration: Duration,
-) -> Result<Vec<Event>, Problem> {
-    let one = |event: &Spanned<file::Event>| {
+) -> Result<Vec<ScenarioEvent>, Problem> {
+    let one = |event: &Spanned<file::EventEntry>| {
         let e = event.get_ref();
-        let changes: Vec<Change> = [
-            e.rate.as_ref().map(|rate| Change::Rate(rate.get_ref().0)),
+        let changes: Vec<EventChange> = [
+            e.rate
+                .as_ref()
+                .map(|rate| EventChange::Rate(rate.get_ref().0)),
             e.delay
                 .as_ref()
-                .map(|delay| Change::Delay(delay.get_ref().0)),
-            e.loss.as_ref().map(|loss| Change::Loss(loss.get_ref().0)),
-            e.up.as_ref().map(|up| Change::Up(*up.get_ref())),
-            e.route.as_ref().map(|host| Change::Route(name(host))),
+                .map(|delay| EventChange::Delay(delay.get_ref().0)),
+            e.loss
+                .as_ref()
+                .map(|loss| EventChange::Loss(loss.get_ref().0)),
+            e.up.as_ref().map(|up| EventChange::Up(*up.get_ref())),
+            e.route.as_ref().map(|host| EventChange::Route(name(host))),
         ]
         .into_iter()
         .flatten()
@@ -281,7 +289,7 @@ fn events(
                 "let it happen earlier, or the run last longer",
             ));
         }
-        Ok(Event {
+        Ok(ScenarioEvent {
             at,
             link: name(&e.link),
             change: change.clone(),
@@ -290,7 +298,7 @@ fn events(
     written.iter().map(one).collect()
 }
 
-fn report(context: &Context, written: &file::Report) -> Result<ReportOptions, Problem> {
+fn report(context: &CheckContext, written: &file::ReportEntry) -> Result<ReportOptions, Problem> {
     let classes = |written: &Spanned<Vec<Q<Bytes>>>| {
         let bounds = written.get_ref();
         let falls = bounds

@@ -9,19 +9,19 @@ use ccplane_units::{Duration, Rate};
 use toml::Spanned;
 
 use crate::file::{self, Q, Word};
-use crate::{Beside, Cellular, Name, Problem, Source, read_text, shipped};
+use crate::{Cellular, FileLookup, Name, Problem, SourceText, read_text, shipped};
 
 /// What every check needs: the file, and where it stands.
-pub(crate) struct Context<'t> {
-    pub(crate) source: Source<'t>,
-    pub(crate) beside: Beside<'t>,
+pub(crate) struct CheckContext<'t> {
+    pub(crate) source: SourceText<'t>,
+    pub(crate) beside: FileLookup<'t>,
     /// The payload of a full packet.
     pub(crate) mss: u32,
     /// The largest packet.
     pub(crate) mtu: u32,
 }
 
-impl Context<'_> {
+impl CheckContext<'_> {
     pub(crate) fn problem<T>(
         &self,
         at: &Spanned<T>,
@@ -35,12 +35,12 @@ impl Context<'_> {
     /// A file that the scenario refers to.
     pub(crate) fn text_of(&self, word: &Word) -> Result<String, Problem> {
         let (path, text) = match self.beside {
-            Beside::Folder(folder) => {
+            FileLookup::Folder(folder) => {
                 let path = folder.join(word.get_ref());
                 let text = read_text(&path);
                 (path, text)
             }
-            Beside::Shipped => {
+            FileLookup::Shipped => {
                 let text = shipped::beside(word.get_ref()).map(str::to_owned);
                 (
                     word.get_ref().into(),
@@ -81,7 +81,7 @@ impl Context<'_> {
         &self,
         rate: Option<&Q<Rate>>,
         trace: Option<&Word>,
-        piecewise: Option<&Spanned<Vec<file::Step>>>,
+        piecewise: Option<&Spanned<Vec<file::RateStepEntry>>>,
         cellular: Option<&Spanned<file::Cellular>>,
     ) -> Result<(LineSpec, String), Problem> {
         let one_only = |at: std::ops::Range<usize>| {
@@ -166,11 +166,14 @@ impl Context<'_> {
         Ok((line, format!("cellular, {} on average", cellular.mean)))
     }
 
-    fn piecewise(&self, steps: &Spanned<Vec<file::Step>>) -> Result<(LineSpec, String), Problem> {
+    fn piecewise(
+        &self,
+        steps: &Spanned<Vec<file::RateStepEntry>>,
+    ) -> Result<(LineSpec, String), Problem> {
         let list: Vec<(Duration, Rate)> = steps
             .get_ref()
             .iter()
-            .map(|file::Step(at, rate)| (at.get_ref().0, rate.get_ref().0))
+            .map(|file::RateStepEntry(at, rate)| (at.get_ref().0, rate.get_ref().0))
             .collect();
         let line = Piecewise::new(&list, None).map_err(|error| {
             let step = match &error {
@@ -181,7 +184,7 @@ impl Context<'_> {
             let step = step
                 .checked_sub(1)
                 .and_then(|step| steps.get_ref().get(step));
-            let span = step.map_or(steps.span(), |file::Step(at, _)| at.span());
+            let span = step.map_or(steps.span(), |file::RateStepEntry(at, _)| at.span());
             self.source.hinted(span, "here", &error)
         })?;
         let (first, last) = (list.first(), list.last());

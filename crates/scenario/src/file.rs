@@ -11,18 +11,18 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::Contender;
+use crate::Parsed;
 use crate::Seeds;
-use crate::Text;
 use crate::stamps::Drift;
 
 /// A quantity with its place.
-pub(crate) type Q<T> = Spanned<Text<T>>;
+pub(crate) type Q<T> = Spanned<Parsed<T>>;
 /// A word with its place.
 pub(crate) type Word = Spanned<String>;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct File {
+pub(crate) struct ScenarioFile {
     pub(crate) title: Option<String>,
     #[serde(default)]
     pub(crate) contenders: Vec<Q<Contender>>,
@@ -34,24 +34,24 @@ pub(crate) struct File {
     pub(crate) sample: Option<Q<Duration>>,
     pub(crate) topology: Option<Spanned<Topology>>,
     #[serde(default)]
-    pub(crate) node: Vec<Node>,
+    pub(crate) node: Vec<NodeEntry>,
     #[serde(default)]
-    pub(crate) link: Vec<Spanned<Link>>,
+    pub(crate) link: Vec<Spanned<LinkEntry>>,
     #[serde(default)]
-    pub(crate) workload: Vec<Spanned<Workload>>,
+    pub(crate) workload: Vec<Spanned<WorkloadEntry>>,
     #[serde(default)]
-    pub(crate) bundle: Vec<Spanned<Bundle>>,
+    pub(crate) bundle: Vec<Spanned<BundleEntry>>,
     #[serde(default)]
-    pub(crate) event: Vec<Spanned<Event>>,
+    pub(crate) event: Vec<Spanned<EventEntry>>,
     #[serde(default)]
     pub(crate) routing: Routing,
     #[serde(default)]
     pub(crate) transport: Transport,
-    pub(crate) stamps: Option<Spanned<Stamps>>,
+    pub(crate) stamps: Option<Spanned<StampsEntry>>,
     #[serde(default)]
-    pub(crate) steering: Steering,
+    pub(crate) steering: SteeringEntry,
     #[serde(default)]
-    pub(crate) report: Report,
+    pub(crate) report: ReportEntry,
 }
 
 /// The named topologies, with what can be said about each.
@@ -66,7 +66,7 @@ pub(crate) enum Topology {
     #[serde(rename = "tree_192")]
     Tree192(Tree),
     #[serde(rename = "internet2")]
-    Internet2(Fixed),
+    Internet2(FixedTopology),
     Graph(Graph),
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct Dumbbell {
     pub(crate) pairs: Option<Spanned<u32>>,
     pub(crate) rate: Option<Q<Rate>>,
     pub(crate) trace: Option<Word>,
-    pub(crate) piecewise: Option<Spanned<Vec<Step>>>,
+    pub(crate) piecewise: Option<Spanned<Vec<RateStepEntry>>>,
     pub(crate) cellular: Option<Spanned<Cellular>>,
     pub(crate) rtt: Q<Duration>,
     pub(crate) queue: Option<Word>,
@@ -129,7 +129,7 @@ pub(crate) struct FatTree {
 /// A topology of which everything but its queues is given.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Fixed {
+pub(crate) struct FixedTopology {
     pub(crate) queue: Option<Word>,
 }
 
@@ -152,7 +152,7 @@ pub(crate) struct Graph {
 
 /// A step of a rate over time: when, and from then on how fast.
 #[derive(Deserialize)]
-pub(crate) struct Step(pub(crate) Q<Duration>, pub(crate) Q<Rate>);
+pub(crate) struct RateStepEntry(pub(crate) Q<Duration>, pub(crate) Q<Rate>);
 
 /// A rate that wanders, drawn from a seed.
 #[derive(Deserialize)]
@@ -166,7 +166,7 @@ pub(crate) struct Cellular {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Node {
+pub(crate) struct NodeEntry {
     pub(crate) name: Word,
     #[serde(default)]
     pub(crate) switch: bool,
@@ -174,13 +174,13 @@ pub(crate) struct Node {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Link {
+pub(crate) struct LinkEntry {
     pub(crate) name: Option<Word>,
     pub(crate) from: Word,
     pub(crate) to: Word,
     pub(crate) rate: Option<Q<Rate>>,
     pub(crate) trace: Option<Word>,
-    pub(crate) piecewise: Option<Spanned<Vec<Step>>>,
+    pub(crate) piecewise: Option<Spanned<Vec<RateStepEntry>>>,
     pub(crate) cellular: Option<Spanned<Cellular>>,
     pub(crate) delay: Option<Q<Duration>>,
     pub(crate) jitter: Option<Q<Duration>>,
@@ -206,7 +206,7 @@ pub(crate) struct Hosts(#[serde(deserialize_with = "one_or_more")] pub(crate) Ve
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Workload {
+pub(crate) struct WorkloadEntry {
     pub(crate) name: Option<Word>,
     pub(crate) from: Option<Spanned<Hosts>>,
     pub(crate) to: Option<Spanned<Hosts>>,
@@ -218,20 +218,20 @@ pub(crate) struct Workload {
     pub(crate) start: Option<Q<Duration>>,
     pub(crate) stop: Option<Q<Duration>>,
     pub(crate) bulk: Option<Spanned<Bulk>>,
-    pub(crate) paced: Option<Spanned<Paced>>,
-    pub(crate) datagrams: Option<Spanned<Datagrams>>,
+    pub(crate) paced: Option<Spanned<PacedEntry>>,
+    pub(crate) datagrams: Option<Spanned<DatagramsEntry>>,
     pub(crate) poisson: Option<Spanned<Poisson>>,
     pub(crate) requests: Option<Spanned<Requests>>,
-    pub(crate) messages: Option<Spanned<Messages>>,
+    pub(crate) messages: Option<Spanned<MessagesEntry>>,
     pub(crate) bursts: Option<Spanned<Bursts>>,
-    pub(crate) list: Option<Spanned<Vec<Listed>>>,
+    pub(crate) list: Option<Spanned<Vec<ListedEntry>>>,
     pub(crate) trace: Option<Word>,
 }
 
 /// Two switches between which a site's traffic is paced.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Bundle {
+pub(crate) struct BundleEntry {
     pub(crate) from: Word,
     pub(crate) to: Word,
     /// Without it, the contenders steer it in turn.
@@ -274,7 +274,7 @@ pub(crate) struct Bulk {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Paced {
+pub(crate) struct PacedEntry {
     pub(crate) rate: Q<Rate>,
     pub(crate) on: Option<Q<Duration>>,
     pub(crate) off: Option<Q<Duration>>,
@@ -284,7 +284,7 @@ pub(crate) struct Paced {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Datagrams {
+pub(crate) struct DatagramsEntry {
     pub(crate) rate: Q<Rate>,
     pub(crate) bytes: Option<Spanned<u32>>,
     #[serde(default)]
@@ -317,7 +317,7 @@ pub(crate) struct Requests {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Messages {
+pub(crate) struct MessagesEntry {
     /// Per pair.
     pub(crate) connections: Option<Spanned<Connections>>,
     pub(crate) rate: Option<Q<Rate>>,
@@ -369,7 +369,7 @@ impl<'de> Deserialize<'de> for Connections {
 
 /// A flow of a list: when, and how large.
 #[derive(Deserialize)]
-pub(crate) struct Listed(pub(crate) Q<Duration>, pub(crate) Q<Bytes>);
+pub(crate) struct ListedEntry(pub(crate) Q<Duration>, pub(crate) Q<Bytes>);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -398,7 +398,7 @@ pub(crate) struct Point(pub(crate) Q<Bytes>, pub(crate) Spanned<f64>);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Event {
+pub(crate) struct EventEntry {
     pub(crate) at: Q<Duration>,
     pub(crate) link: Word,
     pub(crate) rate: Option<Q<Rate>>,
@@ -416,12 +416,12 @@ pub(crate) struct Routing {
     pub(crate) per_packet: bool,
     /// At a node, towards a host, the next node.
     #[serde(default)]
-    pub(crate) fixed: Vec<Spanned<Route>>,
+    pub(crate) fixed: Vec<Spanned<RouteEntry>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Route {
+pub(crate) struct RouteEntry {
     pub(crate) at: Word,
     pub(crate) to: Word,
     pub(crate) next: Word,
@@ -457,7 +457,7 @@ pub(crate) struct Transport {
 /// How the time stamps of hosts differ from the truth.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Stamps {
+pub(crate) struct StampsEntry {
     pub(crate) hosts: Option<Spanned<Hosts>>,
     pub(crate) preset: Option<Word>,
     pub(crate) jitter: Option<Q<Duration>>,
@@ -470,7 +470,7 @@ pub(crate) struct Stamps {
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Steering {
+pub(crate) struct SteeringEntry {
     /// How old a report is when the algorithm gets it, and an answer when the datapath does,
     /// together.
     pub(crate) staleness: Option<Q<Duration>>,
@@ -478,7 +478,7 @@ pub(crate) struct Steering {
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Report {
+pub(crate) struct ReportEntry {
     /// The link whose throughput and delay are drawn.
     pub(crate) link: Option<Word>,
     /// Links with a line each in `links.csv`; without it, that one.

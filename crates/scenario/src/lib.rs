@@ -31,13 +31,13 @@ use std::str::FromStr;
 use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
-pub use bundle::{Bundle, BundleClass};
+pub use bundle::{BundleClass, BundleSettings};
 pub use cellular::Cellular;
 pub use contender::{BadContender, Contender};
-pub use problem::{Problem, Source, Text, suggestions};
+pub use problem::{Parsed, Problem, SourceText, suggestions};
 pub use seeds::{BadSeeds, Seeds};
 pub use shipped::shipped;
-pub use stamps::{JitterShape, Stamps};
+pub use stamps::{JitterShape, StampErrors};
 
 /// A scenario. See docs/scenarios.md for what each part means.
 #[derive(Clone, Debug)]
@@ -69,13 +69,13 @@ pub struct Scenario {
     /// Whether each packet, and not each flow, chooses among ways of equal length.
     pub per_packet: bool,
     /// Next hops that differ from the shortest way.
-    pub routes: Vec<Route>,
+    pub routes: Vec<StaticRoute>,
     /// Who sends what.
     pub workloads: Vec<Workload>,
     /// Sites whose traffic is paced by a box of their own.
-    pub bundles: Vec<Bundle>,
+    pub bundles: Vec<BundleSettings>,
     /// What changes while it runs.
-    pub events: Vec<Event>,
+    pub events: Vec<ScenarioEvent>,
     /// The transport of every host.
     pub transport: TransportOptions,
     /// Hosts or patterns whose receivers conceal losses: they acknowledge what they did not get.
@@ -84,7 +84,7 @@ pub struct Scenario {
     /// `None` for the simulator's own.
     pub staleness: Option<Duration>,
     /// What hosts' time stamps are like; `None`: true.
-    pub stamps: Option<Stamps>,
+    pub stamps: Option<StampErrors>,
     /// What to look at.
     pub report: ReportOptions,
 }
@@ -117,7 +117,7 @@ pub enum Topology {
         /// Senders, and receivers.
         pairs: u32,
         /// The bottleneck; its `delay` is one way.
-        bottleneck: Link,
+        bottleneck: LinkSettings,
         /// The way back: unlimited, the rest of the round trip.
         back: Duration,
         /// Rate of each host's own link; without one they are as fast as anything.
@@ -129,14 +129,14 @@ pub enum Topology {
         /// How many.
         bottlenecks: u32,
         /// Each of them.
-        link: Link,
+        link: LinkSettings,
     },
     /// Many hosts, one switch, one receiver.
     Incast {
         /// How many send.
         senders: u32,
         /// Every link: a quarter of the round trip.
-        link: Link,
+        link: LinkSettings,
     },
     /// Two tiers.
     LeafSpine {
@@ -147,16 +147,16 @@ pub enum Topology {
         /// Hosts on each leaf.
         hosts_per_leaf: u32,
         /// From a host to its leaf.
-        host: Link,
+        host: LinkSettings,
         /// From a leaf to a spine.
-        fabric: Link,
+        fabric: LinkSettings,
     },
     /// Three tiers of switches with `k` ports, `k³/4` hosts.
     FatTree {
         /// Ports of a switch; even.
         k: u32,
         /// Every link.
-        link: Link,
+        link: LinkSettings,
     },
     /// The 192 hosts and 56 switches of DX's simulations.
     Tree192 {
@@ -175,7 +175,7 @@ pub enum Topology {
     /// Nodes and links one by one.
     Graph {
         /// Hosts and switches.
-        nodes: Vec<Node>,
+        nodes: Vec<NodeSettings>,
         /// One way each.
         links: Vec<GraphLink>,
     },
@@ -183,7 +183,7 @@ pub enum Topology {
 
 /// A link's properties, one way.
 #[derive(Clone, Debug)]
-pub struct Link {
+pub struct LinkSettings {
     /// What serves its queue.
     pub line: LineSpec,
     /// The line as the file has it: `96mbit`, or the trace's file.
@@ -206,7 +206,7 @@ pub struct Link {
 
 /// A host or switch of a [`Topology::Graph`].
 #[derive(Clone, Debug)]
-pub struct Node {
+pub struct NodeSettings {
     /// Its name.
     pub name: Name,
     /// Whether it only forwards.
@@ -223,12 +223,12 @@ pub struct GraphLink {
     /// To there.
     pub to: Name,
     /// What it is like.
-    pub link: Link,
+    pub link: LinkSettings,
 }
 
 /// At a node, towards a host, the next node.
 #[derive(Clone, Debug)]
-pub struct Route {
+pub struct StaticRoute {
     /// Where it holds.
     pub at: Name,
     /// For packets to this host.
@@ -258,14 +258,14 @@ pub struct Workload {
     /// No new data after this.
     pub stop: Option<Duration>,
     /// What is sent.
-    pub kind: Kind,
+    pub kind: WorkloadKind,
     /// Where it stands in the file.
     pub span: Range<usize>,
 }
 
 /// How the flows of a workload end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ends {
+pub enum FlowEnd {
     /// They do not: each sends until it is stopped.
     Never,
     /// Each does, but others come as long as the run lasts.
@@ -329,28 +329,30 @@ impl Workload {
     }
 
     /// How its flows end.
-    pub fn ends(&self) -> Ends {
+    pub fn ends(&self) -> FlowEnd {
         use ccplane_workload::Workload as Sends;
         let counted = match &self.kind {
-            Kind::Of(Sends::Bulk { bytes: None, .. } | Sends::Paced { .. }) => return Ends::Never,
-            Kind::Of(Sends::Bulk { .. } | Sends::List { .. } | Sends::Trace { .. })
-            | Kind::Trace { .. } => true,
-            Kind::Of(Sends::Poisson { flows, .. }) => flows.is_some(),
-            Kind::Of(Sends::Bursts { bursts, .. }) => bursts.is_some(),
-            Kind::Of(Sends::Messages { messages, .. }) => messages.is_some(),
-            Kind::Of(Sends::Requests { .. }) => false,
+            WorkloadKind::Of(Sends::Bulk { bytes: None, .. } | Sends::Paced { .. }) => {
+                return FlowEnd::Never;
+            }
+            WorkloadKind::Of(Sends::Bulk { .. } | Sends::List { .. } | Sends::Trace { .. })
+            | WorkloadKind::Trace { .. } => true,
+            WorkloadKind::Of(Sends::Poisson { flows, .. }) => flows.is_some(),
+            WorkloadKind::Of(Sends::Bursts { bursts, .. }) => bursts.is_some(),
+            WorkloadKind::Of(Sends::Messages { messages, .. }) => messages.is_some(),
+            WorkloadKind::Of(Sends::Requests { .. }) => false,
         };
         if counted || self.stop.is_some() {
-            Ends::All
+            FlowEnd::All
         } else {
-            Ends::Each
+            FlowEnd::Each
         }
     }
 
     /// When the `n`-th of its flows without end is to start, counted from 0, and when it is given
     /// up where that is before the run's end. By how much it starts later is drawn.
     pub fn planned(&self, n: u64) -> Option<(Duration, Option<Duration>)> {
-        let Kind::Of(sends) = &self.kind else {
+        let WorkloadKind::Of(sends) = &self.kind else {
             return None;
         };
         let at = |after: Duration| Time::ZERO + after;
@@ -363,14 +365,14 @@ impl Workload {
     pub fn sends_back(&self) -> bool {
         matches!(
             self.kind,
-            Kind::Of(ccplane_workload::Workload::Requests { .. })
+            WorkloadKind::Of(ccplane_workload::Workload::Requests { .. })
         )
     }
 
     /// Whether it sends packets that no congestion control slows down.
     pub fn heeds_nothing(&self) -> bool {
         let carrier = match &self.kind {
-            Kind::Of(ccplane_workload::Workload::Paced { carrier, .. }) => Some(carrier),
+            WorkloadKind::Of(ccplane_workload::Workload::Paced { carrier, .. }) => Some(carrier),
             _ => None,
         };
         matches!(carrier, Some(ccplane_workload::Carrier::Datagrams { .. }))
@@ -379,7 +381,7 @@ impl Workload {
 
 /// What a workload sends.
 #[derive(Clone, Debug)]
-pub enum Kind {
+pub enum WorkloadKind {
     /// Anything but a trace.
     Of(ccplane_workload::Workload),
     /// Flows one by one, between hosts that are named.
@@ -419,18 +421,18 @@ pub enum Pairing {
 
 /// Something that changes while the scenario runs.
 #[derive(Clone, Debug)]
-pub struct Event {
+pub struct ScenarioEvent {
     /// When.
     pub at: Duration,
     /// Which link.
     pub link: Name,
     /// What.
-    pub change: Change,
+    pub change: EventChange,
 }
 
-/// What an [`Event`] changes.
+/// What an [`ScenarioEvent`] changes.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Change {
+pub enum EventChange {
     /// The link's rate.
     Rate(Rate),
     /// Its propagation delay.
@@ -602,7 +604,8 @@ impl Scenario {
             name: name.to_owned(),
             near: shipped::near(name),
         })?;
-        check::scenario(Source { file: name, text }, Beside::Shipped).map_err(ReadError::Problem)
+        check::scenario(SourceText { file: name, text }, FileLookup::Shipped)
+            .map_err(ReadError::Problem)
     }
 
     /// The scenario of this file, or else the one of this name that comes with ccplane. What has a
@@ -622,12 +625,12 @@ impl Scenario {
 
     /// Reads a text; `file` is its name in problems, files it refers to are looked for in `folder`.
     pub fn parse(file: &str, text: &str, folder: &Path) -> Result<Scenario, Problem> {
-        check::scenario(Source { file, text }, Beside::Folder(folder))
+        check::scenario(SourceText { file, text }, FileLookup::Folder(folder))
     }
 
     /// Where problems point into that show only when the network is built.
-    pub fn source(&self) -> Source<'_> {
-        Source {
+    pub fn source(&self) -> SourceText<'_> {
+        SourceText {
             file: &self.file,
             text: &self.text,
         }
@@ -636,7 +639,7 @@ impl Scenario {
 
 /// Where the files are that a scenario refers to.
 #[derive(Clone, Copy, Debug)]
-enum Beside<'t> {
+enum FileLookup<'t> {
     /// In this folder.
     Folder(&'t Path),
     /// Embedded, as the scenario itself.

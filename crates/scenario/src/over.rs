@@ -4,8 +4,8 @@ use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
 use ccplane_units::{Duration, Rate};
 
 use crate::{
-    Contender, Kind, Link, Pairing, ReportOptions, Scenario, Seeds, Topology, TransportOptions,
-    Until, Workload,
+    Contender, LinkSettings, Pairing, ReportOptions, Scenario, Seeds, Topology, TransportOptions,
+    Until, Workload, WorkloadKind,
 };
 
 /// Between two looks at each flow, unless somebody sets another: no picture shows finer.
@@ -34,7 +34,7 @@ impl Scenario {
             sample_every: SAMPLE,
             topology: Topology::Dumbbell {
                 pairs: 1,
-                bottleneck: Link {
+                bottleneck: LinkSettings {
                     line: LineSpec::Constant(rate),
                     line_name: rate.to_string(),
                     delay: there,
@@ -81,7 +81,7 @@ impl Scenario {
     }
 
     /// The same with the bottleneck changed, where there is one.
-    pub fn with_bottleneck(mut self, change: impl FnOnce(&mut Link)) -> Scenario {
+    pub fn with_bottleneck(mut self, change: impl FnOnce(&mut LinkSettings)) -> Scenario {
         if let Topology::Dumbbell { bottleneck, .. } = &mut self.topology {
             change(bottleneck);
         }
@@ -95,8 +95,8 @@ impl Scenario {
     }
 }
 
-fn bulk(flows: u32) -> Kind {
-    Kind::Of(ccplane_workload::Workload::Bulk {
+fn bulk(flows: u32) -> WorkloadKind {
+    WorkloadKind::Of(ccplane_workload::Workload::Bulk {
         flows,
         bytes: None,
         stagger: Duration::ZERO,

@@ -16,7 +16,9 @@ use ccplane_qdisc::{DelayModel, LineSpec};
 use ccplane_units::{Duration, Time};
 use ccplane_workload::{Workload as Sends, WorkloadSpec};
 
-use crate::{Change, Contender, Ends, Event, Problem, Scenario, Topology, Until, Workload};
+use crate::{
+    Contender, EventChange, FlowEnd, Problem, Scenario, ScenarioEvent, Topology, Until, Workload,
+};
 pub use hosts::Pairs;
 use hosts::{link, node};
 use instant::Instant;
@@ -97,7 +99,9 @@ impl PlannedWorkload {
                 .cloned(),
             uncontrolled: workload.heeds_nothing(),
             compared,
-            awaited: compared && scenario.until == Until::FlowsDone && workload.ends() == Ends::All,
+            awaited: compared
+                && scenario.until == Until::FlowsDone
+                && workload.ends() == FlowEnd::All,
         })
     }
 
@@ -160,15 +164,15 @@ impl Plan {
             .links
             .iter()
             .map(|name| link(scenario, &network, name));
-        let event = |event: &Event| {
+        let event = |event: &ScenarioEvent| {
             let over = link(scenario, &network, &event.link)?;
             let change = match &event.change {
-                Change::Rate(rate) => NetworkChange::Line(over, LineSpec::Constant(*rate)),
-                Change::Delay(delay) => NetworkChange::Delay(over, DelayModel::Fixed(*delay)),
-                Change::Loss(loss) => NetworkChange::Loss(over, *loss),
-                Change::Up(true) => NetworkChange::Up(over),
-                Change::Up(false) => NetworkChange::Down(over),
-                Change::Route(host) => {
+                EventChange::Rate(rate) => NetworkChange::Line(over, LineSpec::Constant(*rate)),
+                EventChange::Delay(delay) => NetworkChange::Delay(over, DelayModel::Fixed(*delay)),
+                EventChange::Loss(loss) => NetworkChange::Loss(over, *loss),
+                EventChange::Up(true) => NetworkChange::Up(over),
+                EventChange::Up(false) => NetworkChange::Down(over),
+                EventChange::Route(host) => {
                     let to = node(scenario, &network, host)?;
                     // A link that was found has ends.
                     let at = network.ends(over).map_or(to, |(at, _)| at);
@@ -186,7 +190,7 @@ impl Plan {
             Some((from, to)) => delay(from, to).and_then(|there| Ok(there + delay(to, from)?)),
             None => Ok(Duration::ZERO),
         };
-        let ends = |bundle: &crate::Bundle| {
+        let ends = |bundle: &crate::BundleSettings| {
             let end = |name| node(scenario, &network, name);
             Ok((end(&bundle.from)?, end(&bundle.to)?))
         };

@@ -1,7 +1,7 @@
 //! What is wrong with a file that a person wrote: the file, the line, the reason and the fix.
 //! Scenarios, published experiments and the gateway's configuration speak this way.
 //!
-//! [`Source`] makes a [`Problem`] for bytes of its text. [`Text`] reads a quantity by its own
+//! [`SourceText`] makes a [`Problem`] for bytes of its text. [`Parsed`] reads a quantity by its own
 //! `FromStr` where TOML has a text or a number, so that its error keeps its place.
 
 #[cfg(feature = "miette")]
@@ -12,15 +12,15 @@ mod text;
 use std::ops::Range;
 
 pub use suggestions::suggestions;
-pub use text::Text;
+pub use text::Parsed;
 
 /// A file that cannot be used as it is written.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{}:{}: {}", .0.file, .0.line, .0.message)]
-pub struct Problem(Box<Told>);
+pub struct Problem(Box<ProblemText>);
 
 #[derive(Clone, Debug)]
-struct Told {
+struct ProblemText {
     file: String,
     line: usize,
     message: String,
@@ -64,14 +64,14 @@ impl Problem {
 
 /// The text of a file and its name, where problems point into.
 #[derive(Clone, Copy, Debug)]
-pub struct Source<'t> {
+pub struct SourceText<'t> {
     /// Its name in problems.
     pub file: &'t str,
     /// The text.
     pub text: &'t str,
 }
 
-impl Source<'_> {
+impl SourceText<'_> {
     /// A problem with the bytes at `span`: the sentence, the word under the mark, the fix.
     pub fn problem(
         &self,
@@ -84,7 +84,7 @@ impl Source<'_> {
         let end = span.end.clamp(start, self.text.len());
         let before = self.text.get(..start).unwrap_or_default();
         let help = help.into();
-        Problem(Box::new(Told {
+        Problem(Box::new(ProblemText {
             file: self.file.to_owned(),
             line: before.matches('\n').count() + 1,
             message: message.into(),

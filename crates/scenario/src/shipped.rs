@@ -1,7 +1,7 @@
 //! The scenarios that come with ccplane, embedded so that they are there without the repository.
 
 /// A file of the folder `scenarios`: its name and its text.
-type File = (&'static str, &'static str);
+type ShippedFile = (&'static str, &'static str);
 
 /// Names each of these files once.
 macro_rules! files {
@@ -11,7 +11,7 @@ macro_rules! files {
 }
 
 /// The scenarios, in their order.
-const SCENARIOS: &[File] = files![
+const SCENARIOS: &[ShippedFile] = files![
     "01-one-flow.toml",
     "02-fairness.toml",
     "03-random-loss.toml",
@@ -37,7 +37,7 @@ const SCENARIOS: &[File] = files![
 ];
 
 /// What they refer to.
-const BESIDE: &[File] = files!["abilene.txt", "flows.csv", "varying.trace"];
+const BESIDE: &[ShippedFile] = files!["abilene.txt", "flows.csv", "varying.trace"];
 
 /// The names of all of them: those of their files without `.toml`.
 pub fn shipped() -> impl Iterator<Item = &'static str> {

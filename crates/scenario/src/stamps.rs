@@ -5,13 +5,13 @@ use std::str::FromStr;
 use ccplane_units::Duration;
 use toml::Spanned;
 
-use crate::context::{Context, names};
+use crate::context::{CheckContext, names};
 use crate::file;
 use crate::{Name, Problem};
 
 /// What the time stamps of some hosts are like.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Stamps {
+pub struct StampErrors {
     /// Hosts or patterns; empty for all of them.
     pub hosts: Vec<Name>,
     /// How far stamps are from the truth, by the stack, the interrupts, the scheduler: a standard
@@ -47,9 +47,9 @@ const MOST_DRIFT_PPM: f64 = 1_000.0;
 /// Beyond, the 32 bits of a stamp are not enough for a delay.
 const MOST_NOISE: Duration = Duration::from_secs(1);
 
-impl Stamps {
+impl StampErrors {
     /// True stamps.
-    pub const EXACT: Stamps = Stamps {
+    pub const EXACT: StampErrors = StampErrors {
         hosts: Vec::new(),
         jitter: Duration::ZERO,
         shape: JitterShape::Exponential,
@@ -61,16 +61,18 @@ impl Stamps {
 
     /// What is left of a NIC's stamps once they are calibrated: normal jitter of 0.2 µs, so that 99
     /// of 100 are within half a microsecond, as slide 17 calls it "sub-microsecond scale".
-    pub const HARDWARE: Stamps = Stamps::real(Duration::from_nanos(200), JitterShape::Normal);
+    pub const HARDWARE: StampErrors =
+        StampErrors::real(Duration::from_nanos(200), JitterShape::Normal);
 
     /// As the kernel's in tc or by `SO_TIMESTAMPING`: exponential jitter with a mean of 3 µs, p50 2
     /// and p99 14. Stamps of an idle direction between two kernels on a virtual machine were
     /// measured to have a p99 of 5 to 18 µs. `ccplane paper dx-accuracy` measures it where it runs.
-    pub const SOFTWARE: Stamps = Stamps::real(Duration::from_micros(3), JitterShape::Exponential);
+    pub const SOFTWARE: StampErrors =
+        StampErrors::real(Duration::from_micros(3), JitterShape::Exponential);
 
     /// On clocks that are up to 3 ms apart and drift as quartzes do, 20 ppm.
-    const fn real(jitter: Duration, shape: JitterShape) -> Stamps {
-        Stamps {
+    const fn real(jitter: Duration, shape: JitterShape) -> StampErrors {
+        StampErrors {
             hosts: Vec::new(),
             jitter,
             shape,
@@ -84,16 +86,16 @@ impl Stamps {
 
 /// Checks the table.
 pub(crate) fn stamps(
-    context: &Context,
-    written: &Spanned<file::Stamps>,
-) -> Result<Stamps, Problem> {
+    context: &CheckContext,
+    written: &Spanned<file::StampsEntry>,
+) -> Result<StampErrors, Problem> {
     let w = written.get_ref();
     let mut stamps = match &w.preset {
-        None => Stamps::EXACT,
+        None => StampErrors::EXACT,
         Some(preset) => match preset.get_ref().as_str() {
-            "exact" => Stamps::EXACT,
-            "hardware" => Stamps::HARDWARE,
-            "software" => Stamps::SOFTWARE,
+            "exact" => StampErrors::EXACT,
+            "hardware" => StampErrors::HARDWARE,
+            "software" => StampErrors::SOFTWARE,
             other => {
                 let known = ["exact", "hardware", "software"];
                 return Err(context

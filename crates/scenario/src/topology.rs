@@ -7,9 +7,9 @@ use ccplane_units::{Duration, Rate};
 use toml::Spanned;
 
 use crate::Problem;
-use crate::context::{Context, name};
-use crate::file::{self, File, Q, Word};
-use crate::{GraphLink, Link, Name, Node, Topology};
+use crate::context::{CheckContext, name};
+use crate::file::{self, Q, ScenarioFile, Word};
+use crate::{GraphLink, LinkSettings, Name, NodeSettings, Topology};
 
 /// Most hosts of one side; beyond, the simulator would refuse for lack of memory.
 const MOST_HOSTS: u32 = 1_000_000;
@@ -18,7 +18,7 @@ const MOST_HOSTS: u32 = 1_000_000;
 const MOST_PATHS: u32 = 1_024;
 
 /// The topology of the file, which has one of the two forms.
-pub(crate) fn read(context: &Context, file: &File) -> Result<Topology, Problem> {
+pub(crate) fn read(context: &CheckContext, file: &ScenarioFile) -> Result<Topology, Problem> {
     let Some(topology) = &file.topology else {
         if file.node.is_empty() {
             return Err(context.source.problem(
@@ -130,7 +130,7 @@ pub(crate) fn read(context: &Context, file: &File) -> Result<Topology, Problem> 
 }
 
 fn dumbbell(
-    context: &Context,
+    context: &CheckContext,
     at: &Spanned<file::Topology>,
     d: &file::Dumbbell,
 ) -> Result<Topology, Problem> {
@@ -157,7 +157,7 @@ fn dumbbell(
         .map(|pairs| context.count("the number of pairs", pairs, MOST_HOSTS));
     Ok(Topology::Dumbbell {
         pairs: pairs.transpose()?.unwrap_or(1),
-        bottleneck: Link {
+        bottleneck: LinkSettings {
             queue: context.queue(d.queue.as_ref(), (&fallback, &d.rtt), &line, rtt)?,
             queue_name: d
                 .queue
@@ -183,9 +183,9 @@ fn dumbbell(
 }
 
 fn graph(
-    context: &Context,
-    nodes: &[file::Node],
-    links: &[Spanned<file::Link>],
+    context: &CheckContext,
+    nodes: &[file::NodeEntry],
+    links: &[Spanned<file::LinkEntry>],
 ) -> Result<Topology, Problem> {
     let mut names = BTreeSet::new();
     for node in nodes {
@@ -236,7 +236,7 @@ fn graph(
             _ if delay == Duration::ZERO => "droptail:1000p",
             _ => "droptail:1bdp",
         };
-        let properties = Link {
+        let properties = LinkSettings {
             queue: context.queue(link.queue.as_ref(), (fallback, at), &line, rtt)?,
             queue_name: link
                 .queue
@@ -257,7 +257,7 @@ fn graph(
             line_name,
             delay,
         };
-        let one = |from: &Word, to: &Word, given: Option<String>, path: Link| GraphLink {
+        let one = |from: &Word, to: &Word, given: Option<String>, path: LinkSettings| GraphLink {
             name: given.unwrap_or_else(|| format!("{}->{}", from.get_ref(), to.get_ref())),
             from: name(from),
             to: name(to),
@@ -289,7 +289,7 @@ fn graph(
             all.push(link);
         }
     }
-    let nodes = nodes.iter().map(|node| Node {
+    let nodes = nodes.iter().map(|node| NodeSettings {
         name: name(&node.name),
         switch: node.switch,
     });
@@ -301,7 +301,11 @@ fn graph(
 
 /// The links side by side that a link of `paths` is: they share the rate evenly, and their delays
 /// go evenly from the first's to the slowest's.
-fn paths(context: &Context, at: &Spanned<file::Link>, link: Link) -> Result<Vec<Link>, Problem> {
+fn paths(
+    context: &CheckContext,
+    at: &Spanned<file::LinkEntry>,
+    link: LinkSettings,
+) -> Result<Vec<LinkSettings>, Problem> {
     let written = at.get_ref();
     let (count, slowest) = match (&written.paths, &written.slowest) {
         (None, None) => return Ok(vec![link]),
@@ -335,7 +339,7 @@ fn paths(context: &Context, at: &Spanned<file::Link>, link: Link) -> Result<Vec<
         let between = |from: Duration, to: Duration| {
             (from.as_nanos() * (last - n) + to.as_nanos() * n) / last
         };
-        Link {
+        LinkSettings {
             line: LineSpec::Constant(share),
             line_name: share.to_string(),
             delay: Duration::from_nanos(between(link.delay, slowest)),
@@ -347,15 +351,15 @@ fn paths(context: &Context, at: &Spanned<file::Link>, link: Link) -> Result<Vec<
 
 /// A link without jitter and loss, of a topology in which all are alike.
 fn plain(
-    context: &Context,
+    context: &CheckContext,
     rate: &Q<Rate>,
     delay: Duration,
     rtt: Duration,
     queue: Option<&Word>,
-) -> Result<Link, Problem> {
+) -> Result<LinkSettings, Problem> {
     let line = LineSpec::Constant(rate.get_ref().0);
     let fallback = QueueSpec::ONE_BDP.to_string();
-    Ok(Link {
+    Ok(LinkSettings {
         line_name: rate.get_ref().0.to_string(),
         queue: context.queue(queue, (&fallback, rate), &line, rtt)?,
         queue_name: queue.map_or(fallback, |word| word.get_ref().clone()),
@@ -370,7 +374,11 @@ fn plain(
 
 /// Reads lines `from to rate delay`, both ways alike; whoever has one neighbour only is a host, all
 /// others are switches.
-fn graph_file(context: &Context, file: &Word, queue: Option<&Word>) -> Result<Topology, Problem> {
+fn graph_file(
+    context: &CheckContext,
+    file: &Word,
+    queue: Option<&Word>,
+) -> Result<Topology, Problem> {
     let text = context.text_of(file)?;
     let mut links: Vec<GraphLink> = Vec::new();
     let mut neighbours: std::collections::BTreeMap<String, u32> = std::collections::BTreeMap::new();
@@ -406,7 +414,7 @@ fn graph_file(context: &Context, file: &Word, queue: Option<&Word>) -> Result<To
         } else {
             "droptail:1bdp"
         };
-        let link = Link {
+        let link = LinkSettings {
             queue: context.queue(queue, (fallback, file), &line, rtt)?,
             queue_name: queue.map_or(fallback, |word| word.get_ref()).to_owned(),
             line_name: rate.to_string(),
@@ -435,9 +443,9 @@ fn graph_file(context: &Context, file: &Word, queue: Option<&Word>) -> Result<To
             });
         }
     }
-    let nodes: Vec<Node> = neighbours
+    let nodes: Vec<NodeSettings> = neighbours
         .into_iter()
-        .map(|(text, degree)| Node {
+        .map(|(text, degree)| NodeSettings {
             name: Name {
                 text,
                 span: file.span(),

@@ -6,13 +6,13 @@ use std::ops::RangeInclusive;
 use ccplane_units::Duration;
 use toml::Spanned;
 
-use crate::context::Context;
+use crate::context::CheckContext;
 use crate::file::{self, Q};
 use crate::{Problem, Rc3, TransportOptions};
 
 /// Checks the table.
 pub(crate) fn options(
-    context: &Context,
+    context: &CheckContext,
     written: &file::Transport,
 ) -> Result<TransportOptions, Problem> {
     /// A UDP datagram cannot carry more, with its headers.
@@ -103,7 +103,7 @@ pub(crate) fn options(
 /// A number in this range, in a type that has room for no more. A problem says what it is, its
 /// unit, and what helps.
 fn within<T: Copy + Into<u32> + TryFrom<u32> + Display>(
-    context: &Context,
+    context: &CheckContext,
     written: Option<&Spanned<u32>>,
     range: RangeInclusive<T>,
     (what, unit, example): (&str, &str, &str),
@@ -125,7 +125,7 @@ fn within<T: Copy + Into<u32> + TryFrom<u32> + Display>(
 }
 
 /// How often a receiver acknowledges, which has two spellings.
-fn ack_every(context: &Context, written: &file::Transport) -> Result<Option<u8>, Problem> {
+fn ack_every(context: &CheckContext, written: &file::Transport) -> Result<Option<u8>, Problem> {
     if let (Some(_), Some(second)) = (&written.delayed_acks, &written.ack_every) {
         return Err(context.problem(
             second,
@@ -150,7 +150,10 @@ fn ack_every(context: &Context, written: &file::Transport) -> Result<Option<u8>,
 }
 
 /// A timeout before any measurement: not none, or every handshake would be sent again at once.
-fn timeout(context: &Context, written: Option<&Q<Duration>>) -> Result<Option<Duration>, Problem> {
+fn timeout(
+    context: &CheckContext,
+    written: Option<&Q<Duration>>,
+) -> Result<Option<Duration>, Problem> {
     match written {
         Some(rto) if rto.get_ref().0 == Duration::ZERO => Err(context.problem(
             rto,

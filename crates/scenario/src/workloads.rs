@@ -2,13 +2,15 @@
 
 use ccplane_qdisc::MAX_CLASSES;
 use ccplane_units::{Bytes, Duration, Rate};
-use ccplane_workload::{Arrivals, Carrier, Duty, Pause, Pick, SizeTable, Workload as Sends};
+use ccplane_workload::{
+    Arrivals, Carrier, ConnectionPolicy, DurationDistribution, Duty, SizeTable, Workload as Sends,
+};
 use toml::Spanned;
 
 use crate::Problem;
-use crate::context::{Context, name};
+use crate::context::{CheckContext, name};
 use crate::file;
-use crate::{Kind, Name, Pairing, TraceFlow, Workload};
+use crate::{Name, Pairing, TraceFlow, Workload, WorkloadKind};
 
 /// Flows of one kind a pair; beyond, a simulation of anything else would be meant.
 const MOST_FLOWS: u32 = 1_000_000;
@@ -18,8 +20,8 @@ const REQUEST: Bytes = Bytes::new(200);
 
 /// Checks every workload; there is at least one.
 pub(crate) fn all(
-    context: &Context,
-    written: &[Spanned<file::Workload>],
+    context: &CheckContext,
+    written: &[Spanned<file::WorkloadEntry>],
     duration: Duration,
 ) -> Result<Vec<Workload>, Problem> {
     if written.is_empty() {
@@ -66,7 +68,9 @@ pub(crate) fn all(
                 "give a later time",
             ));
         }
-        if let (Kind::Trace { .. }, Some(hosts)) = (&kind, w.from.as_ref().or(w.to.as_ref())) {
+        if let (WorkloadKind::Trace { .. }, Some(hosts)) =
+            (&kind, w.from.as_ref().or(w.to.as_ref()))
+        {
             return Err(context.problem(
                 hosts,
                 "a trace names its own hosts",
@@ -99,7 +103,7 @@ pub(crate) fn all(
     Ok(workloads)
 }
 
-fn band(context: &Context, band: &Spanned<u8>) -> Result<u8, Problem> {
+fn band(context: &CheckContext, band: &Spanned<u8>) -> Result<u8, Problem> {
     match *band.get_ref() {
         known if known < MAX_CLASSES => Ok(known),
         unknown => Err(context.problem(
@@ -112,22 +116,22 @@ fn band(context: &Context, band: &Spanned<u8>) -> Result<u8, Problem> {
 }
 
 /// The table's heading: the mark of a problem with the whole of it.
-fn first_line(context: &Context, at: &Spanned<file::Workload>) -> std::ops::Range<usize> {
+fn first_line(context: &CheckContext, at: &Spanned<file::WorkloadEntry>) -> std::ops::Range<usize> {
     let span = at.span();
     let text = context.source.text.get(span.clone()).unwrap_or_default();
     span.start..span.start + text.find('\n').unwrap_or(text.len())
 }
 
-fn default_name(kind: &Kind, index: usize) -> String {
+fn default_name(kind: &WorkloadKind, index: usize) -> String {
     let what = match kind {
-        Kind::Of(Sends::Bulk { .. }) => "bulk",
-        Kind::Of(Sends::Paced { .. }) => "paced",
-        Kind::Of(Sends::Poisson { .. }) => "poisson",
-        Kind::Of(Sends::Requests { .. }) => "requests",
-        Kind::Of(Sends::Messages { .. }) => "messages",
-        Kind::Of(Sends::Bursts { .. }) => "bursts",
-        Kind::Of(Sends::List { .. }) => "list",
-        Kind::Of(Sends::Trace { .. }) | Kind::Trace { .. } => "trace",
+        WorkloadKind::Of(Sends::Bulk { .. }) => "bulk",
+        WorkloadKind::Of(Sends::Paced { .. }) => "paced",
+        WorkloadKind::Of(Sends::Poisson { .. }) => "poisson",
+        WorkloadKind::Of(Sends::Requests { .. }) => "requests",
+        WorkloadKind::Of(Sends::Messages { .. }) => "messages",
+        WorkloadKind::Of(Sends::Bursts { .. }) => "bursts",
+        WorkloadKind::Of(Sends::List { .. }) => "list",
+        WorkloadKind::Of(Sends::Trace { .. }) | WorkloadKind::Trace { .. } => "trace",
     };
     if index == 0 {
         what.to_owned()
@@ -151,7 +155,10 @@ fn hosts(written: Option<&Spanned<file::Hosts>>) -> Vec<Name> {
     written.get_ref().0.iter().map(one).collect()
 }
 
-fn kind(context: &Context, at: &Spanned<file::Workload>) -> Result<Kind, Problem> {
+fn kind(
+    context: &CheckContext,
+    at: &Spanned<file::WorkloadEntry>,
+) -> Result<WorkloadKind, Problem> {
     const KINDS: &str = "`bulk`, `paced`, `datagrams`, `poisson`, `requests`, `messages`, `bursts`, `list` and `trace`";
     let w = at.get_ref();
     let given = [
@@ -206,11 +213,11 @@ fn kind(context: &Context, at: &Spanned<file::Workload>) -> Result<Kind, Problem
                 format!("give one of {KINDS}, as `bulk = {{}}`"),
             ))
         },
-        |made| made.map(Kind::Of),
+        |made| made.map(WorkloadKind::Of),
     )
 }
 
-fn bulk(context: &Context, at: &Spanned<file::Bulk>) -> Result<Sends, Problem> {
+fn bulk(context: &CheckContext, at: &Spanned<file::Bulk>) -> Result<Sends, Problem> {
     let b = at.get_ref();
     let spread = b
         .spread
@@ -255,7 +262,7 @@ fn bulk(context: &Context, at: &Spanned<file::Bulk>) -> Result<Sends, Problem> {
     })
 }
 
-fn paced(context: &Context, at: &Spanned<file::Paced>) -> Result<Sends, Problem> {
+fn paced(context: &CheckContext, at: &Spanned<file::PacedEntry>) -> Result<Sends, Problem> {
     let p = at.get_ref();
     Ok(Sends::Paced {
         rate: p.rate.get_ref().0,
@@ -264,7 +271,7 @@ fn paced(context: &Context, at: &Spanned<file::Paced>) -> Result<Sends, Problem>
     })
 }
 
-fn datagrams(context: &Context, at: &Spanned<file::Datagrams>) -> Result<Sends, Problem> {
+fn datagrams(context: &CheckContext, at: &Spanned<file::DatagramsEntry>) -> Result<Sends, Problem> {
     let d = at.get_ref();
     let bytes = match &d.bytes {
         Some(bytes) => context.count("the size of a datagram", bytes, context.mtu)?,
@@ -282,7 +289,7 @@ fn datagrams(context: &Context, at: &Spanned<file::Datagrams>) -> Result<Sends, 
 
 /// Always on, or by turns.
 fn duty(
-    context: &Context,
+    context: &CheckContext,
     on: Option<&file::Q<Duration>>,
     off: Option<&file::Q<Duration>>,
     exponential: bool,
@@ -305,15 +312,15 @@ fn duty(
     }
 }
 
-fn pause(length: Duration, exponential: bool) -> Pause {
+fn pause(length: Duration, exponential: bool) -> DurationDistribution {
     if exponential {
-        Pause::Exponential(length)
+        DurationDistribution::Exponential(length)
     } else {
-        Pause::Fixed(length)
+        DurationDistribution::Fixed(length)
     }
 }
 
-fn poisson(context: &Context, at: &Spanned<file::Poisson>) -> Result<Sends, Problem> {
+fn poisson(context: &CheckContext, at: &Spanned<file::Poisson>) -> Result<Sends, Problem> {
     let p = at.get_ref();
     Ok(Sends::Poisson {
         arrivals: arrivals(context, at, p.rate.as_ref(), p.per_second.as_ref())?,
@@ -324,7 +331,7 @@ fn poisson(context: &Context, at: &Spanned<file::Poisson>) -> Result<Sends, Prob
 
 /// How often flows or messages come.
 fn arrivals<T>(
-    context: &Context,
+    context: &CheckContext,
     at: &Spanned<T>,
     rate: Option<&file::Q<Rate>>,
     per_second: Option<&Spanned<f64>>,
@@ -349,12 +356,12 @@ fn arrivals<T>(
     }
 }
 
-fn messages(context: &Context, at: &Spanned<file::Messages>) -> Result<Sends, Problem> {
+fn messages(context: &CheckContext, at: &Spanned<file::MessagesEntry>) -> Result<Sends, Problem> {
     let m = at.get_ref();
     let (connections, pick) = m
         .connections
         .as_ref()
-        .map_or(Ok((1, Pick::default())), |written| {
+        .map_or(Ok((1, ConnectionPolicy::default())), |written| {
             connections(context, written)
         })?;
     if let Some(none) = m.count.as_ref().filter(|count| *count.get_ref() == 0) {
@@ -376,19 +383,22 @@ fn messages(context: &Context, at: &Spanned<file::Messages>) -> Result<Sends, Pr
 }
 
 /// Reads the connections of a pair and the choice among them.
-fn connections(context: &Context, at: &Spanned<file::Connections>) -> Result<(u32, Pick), Problem> {
+fn connections(
+    context: &CheckContext,
+    at: &Spanned<file::Connections>,
+) -> Result<(u32, ConnectionPolicy), Problem> {
     match at.get_ref() {
         file::Connections::Number(number) => {
             let number = Spanned::new(at.span(), *number);
             Ok((
                 context.count("the number of connections", &number, MOST_FLOWS)?,
-                Pick::Last,
+                ConnectionPolicy::Last,
             ))
         }
         file::Connections::Table(table) => {
             let pick = match table.pick.get_ref().as_str() {
-                "random" => Pick::Random,
-                "last" => Pick::Last,
+                "random" => ConnectionPolicy::Random,
+                "last" => ConnectionPolicy::Last,
                 other => {
                     let span = table.pick.span();
                     return Err(context
@@ -404,7 +414,7 @@ fn connections(context: &Context, at: &Spanned<file::Connections>) -> Result<(u3
     }
 }
 
-fn list(context: &Context, at: &Spanned<Vec<file::Listed>>) -> Result<Sends, Problem> {
+fn list(context: &CheckContext, at: &Spanned<Vec<file::ListedEntry>>) -> Result<Sends, Problem> {
     let written = at.get_ref();
     if written.is_empty() {
         return Err(context.problem(
@@ -415,7 +425,7 @@ fn list(context: &Context, at: &Spanned<Vec<file::Listed>>) -> Result<Sends, Pro
         ));
     }
     let mut flows: Vec<(Duration, Bytes)> = Vec::with_capacity(written.len());
-    for file::Listed(after, bytes) in written {
+    for file::ListedEntry(after, bytes) in written {
         let time = after.get_ref().0;
         if flows.last().is_some_and(|(before, _)| *before > time) {
             return Err(context.problem(
@@ -430,7 +440,7 @@ fn list(context: &Context, at: &Spanned<Vec<file::Listed>>) -> Result<Sends, Pro
     Ok(Sends::List { flows })
 }
 
-fn requests(context: &Context, at: &Spanned<file::Requests>) -> Result<Sends, Problem> {
+fn requests(context: &CheckContext, at: &Spanned<file::Requests>) -> Result<Sends, Problem> {
     let r = at.get_ref();
     let connections = r.connections.as_ref();
     Ok(Sends::Requests {
@@ -453,7 +463,7 @@ fn requests(context: &Context, at: &Spanned<file::Requests>) -> Result<Sends, Pr
     })
 }
 
-fn bursts(context: &Context, at: &Spanned<file::Bursts>) -> Result<Sends, Problem> {
+fn bursts(context: &CheckContext, at: &Spanned<file::Bursts>) -> Result<Sends, Problem> {
     let b = at.get_ref();
     if b.every.get_ref().0 == Duration::ZERO {
         return Err(context.problem(
@@ -470,7 +480,7 @@ fn bursts(context: &Context, at: &Spanned<file::Bursts>) -> Result<Sends, Proble
     })
 }
 
-fn nonzero(context: &Context, bytes: &file::Q<Bytes>) -> Result<Bytes, Problem> {
+fn nonzero(context: &CheckContext, bytes: &file::Q<Bytes>) -> Result<Bytes, Problem> {
     match bytes.get_ref().0 {
         none if none == Bytes::new(0) => Err(context.problem(
             bytes,
@@ -482,7 +492,7 @@ fn nonzero(context: &Context, bytes: &file::Q<Bytes>) -> Result<Bytes, Problem> 
     }
 }
 
-fn sizes(context: &Context, at: &Spanned<file::Sizes>) -> Result<SizeTable, Problem> {
+fn sizes(context: &CheckContext, at: &Spanned<file::Sizes>) -> Result<SizeTable, Problem> {
     match at.get_ref() {
         file::Sizes::Table(name) => SizeTable::named(name.get_ref()).ok_or_else(|| {
             let known: Vec<&str> = SizeTable::names().map(|(name, _)| name).collect();
@@ -516,7 +526,7 @@ fn sizes(context: &Context, at: &Spanned<file::Sizes>) -> Result<SizeTable, Prob
 }
 
 /// Lines `time,source,destination,size`; a heading is allowed.
-fn trace(context: &Context, file: &file::Word) -> Result<Kind, Problem> {
+fn trace(context: &CheckContext, file: &file::Word) -> Result<WorkloadKind, Problem> {
     let text = context.text_of(file)?;
     let mut flows: Vec<TraceFlow> = Vec::new();
     for (i, line) in text.lines().enumerate() {
@@ -578,5 +588,5 @@ fn trace(context: &Context, file: &file::Word) -> Result<Kind, Problem> {
             "write lines such as `10ms,left1,right1,20kB`",
         ));
     }
-    Ok(Kind::Trace { flows })
+    Ok(WorkloadKind::Trace { flows })
 }

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use ccplane_qdisc::{ClassSpec, LineSpec, QueueSpec};
 use ccplane_scenario::{
-    Cellular, Change, Ends, JitterShape, Kind, Pairing, Problem, Scenario, Stamps, Topology,
-    TransportOptions, Until,
+    Cellular, EventChange, FlowEnd, JitterShape, Pairing, Problem, Scenario, StampErrors, Topology,
+    TransportOptions, Until, WorkloadKind,
 };
 use ccplane_units::{Bytes, Duration, Rate};
-use ccplane_workload::{Arrivals, Duty, Pause, Pick, Workload};
+use ccplane_workload::{Arrivals, ConnectionPolicy, DurationDistribution, Duty, Workload};
 use proptest::prelude::*;
 
 fn parse(text: &str) -> Result<Scenario, Problem> {
@@ -58,7 +58,7 @@ fn a_small_file_has_sensible_defaults() {
     let [w] = s.workloads.as_slice() else {
         panic!()
     };
-    let Kind::Of(Workload::Bulk {
+    let WorkloadKind::Of(Workload::Bulk {
         flows: 4,
         bytes: None,
         stagger,
@@ -246,7 +246,7 @@ size_classes = ["100kB"]
     let [web, requests, on_off] = s.workloads.as_slice() else {
         panic!()
     };
-    let Kind::Of(Workload::Poisson {
+    let WorkloadKind::Of(Workload::Poisson {
         arrivals: Arrivals::Rate(rate),
         flows: Some(100),
         sizes,
@@ -258,10 +258,10 @@ size_classes = ["100kB"]
         (*rate, sizes.mean().round()),
         (Rate::from_bits_per_sec(5_000_000), 257_500.0)
     );
-    let Kind::Of(Workload::Requests {
+    let WorkloadKind::Of(Workload::Requests {
         connections: 3,
         response,
-        think: Pause::Fixed(think),
+        think: DurationDistribution::Fixed(think),
         ..
     }) = &requests.kind
     else {
@@ -275,18 +275,19 @@ size_classes = ["100kB"]
         (requests.name.as_str(), requests.pairing),
         ("requests-2", Pairing::All)
     );
-    let Kind::Of(Workload::Paced {
-        duty: Duty::OnOff {
-            on: Pause::Exponential(on),
-            ..
-        },
+    let WorkloadKind::Of(Workload::Paced {
+        duty:
+            Duty::OnOff {
+                on: DurationDistribution::Exponential(on),
+                ..
+            },
         ..
     }) = on_off.kind
     else {
         panic!()
     };
     assert_eq!(on, Duration::from_millis(100));
-    assert_eq!(s.events[1].change, Change::Up(false));
+    assert_eq!(s.events[1].change, EventChange::Up(false));
     assert_eq!(
         (s.transport.mss, s.transport.ack_every),
         (Some(1000), Some(1))
@@ -295,13 +296,13 @@ size_classes = ["100kB"]
     assert_eq!(s.report.size_classes, [Bytes::new(100_000)]);
     let stamps = s.stamps.unwrap();
     assert_eq!(stamps.hosts.len(), 1);
-    let as_written = Stamps {
+    let as_written = StampErrors {
         hosts: stamps.hosts.clone(),
         shape: JitterShape::Normal,
         batch: Duration::from_micros(10),
         calibrate: true,
         drift_ppb: 5_000,
-        ..Stamps::SOFTWARE
+        ..StampErrors::SOFTWARE
     };
     assert_eq!(stamps, as_written);
 }
@@ -344,7 +345,7 @@ poisson = { per_second = 10.0, sizes = { file = "sizes.cdf" } }
             .iter()
             .all(|node| node.switch == (node.name.text == "hub"))
     );
-    let Kind::Trace { flows } = &s.workloads[0].kind else {
+    let WorkloadKind::Trace { flows } = &s.workloads[0].kind else {
         panic!()
     };
     assert_eq!(
@@ -466,7 +467,7 @@ fn lists_and_messages_are_read() {
         (workload.ends(), workload.name, workload.kind)
     };
     let (ends, name, list) = kind("list = [[\"0s\", \"10kB\"], [\"50ms\", \"1MB\"]]");
-    let Kind::Of(Workload::List { flows }) = list else {
+    let WorkloadKind::Of(Workload::List { flows }) = list else {
         panic!("{list:?}")
     };
     let ms = Duration::from_millis;
@@ -474,10 +475,10 @@ fn lists_and_messages_are_read() {
         flows,
         [(ms(0), Bytes::new(10_000)), (ms(50), Bytes::new(1_000_000))]
     );
-    assert_eq!((ends, name.as_str()), (Ends::All, "list"));
+    assert_eq!((ends, name.as_str()), (FlowEnd::All, "list"));
     let (ends, name, messages) =
         kind("messages = { connections = 8, rate = \"40mbit\", sizes = { fixed = \"10kB\" } }");
-    let Kind::Of(Workload::Messages {
+    let WorkloadKind::Of(Workload::Messages {
         connections: 8,
         arrivals: Arrivals::Rate(rate),
         messages: None,
@@ -488,28 +489,31 @@ fn lists_and_messages_are_read() {
         panic!("{messages:?}")
     };
     assert_eq!(rate, Rate::from_bits_per_sec(40_000_000));
-    assert_eq!((ends, name.as_str()), (Ends::Each, "messages"));
+    assert_eq!((ends, name.as_str()), (FlowEnd::Each, "messages"));
     let pick = |connections: &str| {
         let text = format!(
             "messages = {{ connections = {connections}, per_second = 1.0, sizes = {{ fixed = \"10kB\" }} }}"
         );
         match kind(&text).2 {
-            Kind::Of(Workload::Messages {
+            WorkloadKind::Of(Workload::Messages {
                 connections, pick, ..
             }) => (connections, pick),
             other => panic!("{other:?}"),
         }
     };
-    assert_eq!(pick("8"), (8, Pick::Last));
-    assert_eq!(pick("{ pick = \"last\", servers = 8 }"), (8, Pick::Last));
+    assert_eq!(pick("8"), (8, ConnectionPolicy::Last));
+    assert_eq!(
+        pick("{ pick = \"last\", servers = 8 }"),
+        (8, ConnectionPolicy::Last)
+    );
     assert_eq!(
         pick("{ pick = \"random\", servers = 200 }"),
-        (200, Pick::Random)
+        (200, ConnectionPolicy::Random)
     );
     let (ends, _, messages) = kind(
         "messages = { per_second = 10.0, count = 100, sizes = { fixed = \"10kB\" }, requested = true }",
     );
-    let Kind::Of(Workload::Messages {
+    let WorkloadKind::Of(Workload::Messages {
         connections: 1,
         messages: Some(100),
         requested: true,
@@ -518,7 +522,7 @@ fn lists_and_messages_are_read() {
     else {
         panic!("{messages:?}")
     };
-    assert_eq!(ends, Ends::All);
+    assert_eq!(ends, FlowEnd::All);
 }
 
 /// Flows that join and leave: when each is there is known before anything runs.

@@ -4,18 +4,18 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
-use ccplane_agent::{Agent, DatapathId, Options};
+use ccplane_agent::{Agent, AgentOptions, DatapathId};
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_datapath::{
-    Capabilities, Command as Order, Flow, Limits, ProgramTable, Signals, Transport,
+    Capabilities, Command as Order, Flow, OperatorLimits, ProgramTable, Signals, Transport,
 };
 use ccplane_qdisc::{QueueSpec, Size};
 use ccplane_sim::{
-    Congestion, FlowSpec, LinkSpec, NodeId, SimOptions, Simulation, settings, topology,
+    FlowControl, FlowSpec, LinkSpec, NodeId, SimOptions, Simulation, settings, topology,
 };
 use ccplane_transport::Native;
 use ccplane_units::{Duration, Rate, Time};
-use ccplane_wire::{Command, DatapathInfo, Event, FlowInfo};
+use ccplane_wire::{DatapathInfo, FlowInfo, WireCommand, WireEvent};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -57,7 +57,7 @@ fn hops(length_us: u64) -> Outcome<u64> {
     for (number, sender) in (0..).zip(&hosts[1..]) {
         let flow = FlowSpec::new(*sender, hosts[0])
             .at(Time::from_nanos(number * 10_000))
-            .under(Congestion::Native(Native::cubic()))
+            .under(FlowControl::Native(Native::cubic()))
             .with(Arc::clone(&config));
         sim.add_flow(flow)?;
     }
@@ -67,7 +67,7 @@ fn hops(length_us: u64) -> Outcome<u64> {
 
 /// An agent with Reno.
 fn agent() -> Outcome<Agent> {
-    let mut agent = Agent::new(Options::default());
+    let mut agent = Agent::new(AgentOptions::default());
     agent.add_boxed(Registry::builtin().by_name("reno", &Parameters::new())?)?;
     Ok(agent)
 }
@@ -77,9 +77,9 @@ fn acks(length: u64) -> Outcome<u64> {
     let agent = agent()?;
     let hosted = agent.hosted().next().ok_or("no algorithm")?;
     let program = hosted.programs.first().ok_or("no program")?;
-    let limits = Limits {
+    let limits = OperatorLimits {
         fallback_after: Duration::MAX,
-        ..Limits::default()
+        ..OperatorLimits::default()
     };
     let mut table: ProgramTable = ProgramTable::new(limits, Capabilities(u64::MAX));
     table
@@ -143,17 +143,17 @@ fn reports(length: u64) -> Outcome<u64> {
         max_vars: 0,
         fallback_after: None,
     };
-    agent.handle(Time::ZERO, HERE, Event::Ready { datapath });
+    agent.handle(Time::ZERO, HERE, WireEvent::Ready { datapath });
     for flow in 0..FLOWS {
         let info = FlowInfo {
             algorithm: "reno".to_owned(),
             ..FlowInfo::default()
         };
-        agent.handle(Time::ZERO, HERE, Event::FlowOpened { flow, info });
+        agent.handle(Time::ZERO, HERE, WireEvent::FlowOpened { flow, info });
     }
     let mut set = None;
     while let Some((_, command)) = agent.poll() {
-        if let Command::SetProgram { uid, .. } = command {
+        if let WireCommand::SetProgram { uid, .. } = command {
             set = Some(uid);
         }
     }
@@ -164,7 +164,7 @@ fn reports(length: u64) -> Outcome<u64> {
     let fields = vec![1_448; count];
     let mut commands = 0;
     for number in 0..length {
-        let report = Event::Report {
+        let report = WireEvent::Report {
             flow: number % FLOWS,
             program,
             urgent: false,

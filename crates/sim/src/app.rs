@@ -5,8 +5,8 @@ use std::any::Any;
 
 use ccplane_units::Time;
 
-use crate::event::Kind;
-use crate::{Direction, FlowId, SimError, World};
+use crate::event::EventKind;
+use crate::{DataDirection, FlowId, SimError, World};
 
 /// Application, numbered in the order of addition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,12 +14,12 @@ pub struct AppId(pub(crate) u32);
 
 /// Reason for which an application is woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub enum WakeReason {
     /// The requested time was reached.
     Time,
     /// The bytes of one write in this direction of a flow have arrived. Reported once per write, in
     /// order.
-    Received(FlowId, Direction),
+    Received(FlowId, DataDirection),
     /// A flow failed.
     Failed(FlowId),
 }
@@ -27,18 +27,18 @@ pub enum Cause {
 /// Application. It can inspect the whole simulation and add flows; [`World::add_flow_of`] adds its
 /// own.
 pub trait App: Any + Send {
-    /// Wakes the application. Returns the time of its next [`Cause::Time`], which replaces an
+    /// Wakes the application. Returns the time of its next [`WakeReason::Time`], which replaces an
     /// earlier request; `None` keeps the earlier request.
-    fn wake(&mut self, now: Time, me: AppId, cause: Cause, world: &mut World) -> Option<Time>;
+    fn wake(&mut self, now: Time, me: AppId, cause: WakeReason, world: &mut World) -> Option<Time>;
 }
 
 /// Application with the time of its next wake-up.
-pub(crate) struct Installed {
+pub(crate) struct InstalledApp {
     pub app: Option<Box<dyn App>>,
     pub next: Time,
 }
 
-impl std::fmt::Debug for Installed {
+impl std::fmt::Debug for InstalledApp {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Installed")
             .field("next", &self.next)
@@ -51,11 +51,11 @@ impl World {
     pub fn add_app(&mut self, app: Box<dyn App>, first: Time) -> AppId {
         let id = self.apps.len() as u32;
         let first = first.max(self.now);
-        self.apps.push(Installed {
+        self.apps.push(InstalledApp {
             app: Some(app),
             next: first,
         });
-        self.events.push(first, Kind::App, id);
+        self.events.push(first, EventKind::App, id);
         AppId(id)
     }
 
@@ -71,7 +71,7 @@ impl World {
     }
 
     /// Wakes an application and schedules its next wake-up.
-    pub(crate) fn wake(&mut self, app: u32, cause: Cause) {
+    pub(crate) fn wake(&mut self, app: u32, cause: WakeReason) {
         let Some(mut woken) = self
             .apps
             .get_mut(app as usize)
@@ -84,7 +84,7 @@ impl World {
         installed.app = Some(woken);
         if let Some(next) = next {
             installed.next = next.max(self.now);
-            self.events.push(installed.next, Kind::App, app);
+            self.events.push(installed.next, EventKind::App, app);
         }
     }
 }

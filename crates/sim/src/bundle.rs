@@ -11,22 +11,22 @@ mod way;
 
 use ccplane_agent::{DatapathId, FlowId as AgentFlow, FlowInfo};
 use ccplane_bundle::{
-    FEEDBACK_BYTES, Marks, ModeChange, NOTICE_BYTES, Receivebox, Sendbox, SendboxConfig, Status,
-    hash, passes,
+    FEEDBACK_BYTES, ModeChange, NOTICE_BYTES, PacketNumbering, Receivebox, Sendbox, SendboxConfig,
+    Status, hash, passes,
 };
 use ccplane_datapath::SteeredFlow;
 use ccplane_network::NodeId;
 use ccplane_qdisc::{DropReason, Ecn};
-use ccplane_transport::{Number, Segment};
+use ccplane_transport::{Segment, SequenceNumber};
 use ccplane_units::{Bytes, Time};
 
-pub(crate) use aside::{Aside, Asides};
-pub use way::BundleWay;
+pub(crate) use aside::{BundlePacketData, BundlePacketTable};
+pub use way::BundleBaseDelays;
 
-use crate::event::Kind;
-use crate::link::Waiting;
-use crate::packet::{NONE, Packet};
-use crate::steer::{AgentId, Steered};
+use crate::event::EventKind;
+use crate::link::QueuedPacket;
+use crate::packet::{NONE, SimPacket};
+use crate::steer::{AgentId, HostedFlow};
 use crate::{SimError, Simulation, Tracer, World};
 
 /// Bundle, numbered in the order of addition.
@@ -60,7 +60,7 @@ const HEADERS: u32 = 28;
 
 #[derive(Debug, Default)]
 pub(crate) struct Bundles {
-    all: Vec<Bundle>,
+    all: Vec<SimBundle>,
     /// Per switch with a sendbox: the bundle of each destination host, or [`NONE`].
     enters: Vec<Option<Box<[u32]>>>,
     /// Messages that boxes created and consumed, in packets.
@@ -71,7 +71,7 @@ pub(crate) struct Bundles {
 }
 
 #[derive(Debug)]
-struct Bundle {
+struct SimBundle {
     from: u32,
     to: u32,
     /// Destination hosts of messages, which lie behind the sendbox and behind the receivebox.
@@ -80,11 +80,11 @@ struct Bundle {
     overhead: u32,
     /// MTU, bytes.
     mtu: u32,
-    marks: Marks,
+    marks: PacketNumbering,
     agent: u32,
     /// `None` without an agent.
-    flow: Option<Steered>,
-    sendbox: Sendbox<Waiting>,
+    flow: Option<HostedFlow>,
+    sendbox: Sendbox<QueuedPacket>,
     receivebox: Receivebox,
     next_number: u64,
     /// Time of the next event.
@@ -123,7 +123,7 @@ impl Bundles {
 
     /// Returns the bundles of an agent, to be announced when the agent (re)connects.
     pub fn announced(&self, agent: u32) -> impl Iterator<Item = (u64, FlowInfo)> {
-        let mine = move |bundle: &&Bundle| bundle.agent == agent && bundle.flow.is_some();
+        let mine = move |bundle: &&SimBundle| bundle.agent == agent && bundle.flow.is_some();
         self.all
             .iter()
             .enumerate()
@@ -132,7 +132,7 @@ impl Bundles {
     }
 }
 
-fn info(sendbox: &Sendbox<Waiting>, mtu: u32, algorithm: &str) -> FlowInfo {
+fn info(sendbox: &Sendbox<QueuedPacket>, mtu: u32, algorithm: &str) -> FlowInfo {
     let transport = sendbox.transport(Time::ZERO);
     FlowInfo {
         algorithm: algorithm.to_owned(),
@@ -249,7 +249,7 @@ impl World {
         {
             entry[host] = *mine;
         }
-        self.bundles.all.push(Bundle {
+        self.bundles.all.push(SimBundle {
             from,
             to,
             home,
@@ -321,7 +321,7 @@ impl World {
             .max(self.now);
         if next < bundle.due {
             bundle.due = next;
-            self.events.push(next, Kind::Bundle, index);
+            self.events.push(next, EventKind::Bundle, index);
         }
     }
 
@@ -329,9 +329,9 @@ impl World {
     fn message(&mut self, from: u32, to: u32, bytes: u32) -> u32 {
         let mut segment = Segment::default();
         // The source, as in a datagram; a message has no flow to derive it from.
-        segment.echo = Number(from);
+        segment.echo = SequenceNumber(from);
         let (id, place, _) = self.packets.place();
-        *place = Packet {
+        *place = SimPacket {
             segment,
             end: NONE,
             // No flow: the packet never reaches a host.
@@ -355,7 +355,7 @@ impl<T: Tracer> Simulation<T> {
         let world = &mut self.world;
         let now = world.now;
         match world.packets.asides.get(id) {
-            Aside::Feedback {
+            BundlePacketData::Feedback {
                 bundle: index,
                 place,
             } => {
@@ -371,7 +371,7 @@ impl<T: Tracer> Simulation<T> {
                 self.serve(index);
                 return true;
             }
-            Aside::Notice {
+            BundlePacketData::Notice {
                 bundle: index,
                 number,
                 notice,
@@ -387,7 +387,7 @@ impl<T: Tracer> Simulation<T> {
                 self.answer(index);
                 return true;
             }
-            Aside::Number {
+            BundlePacketData::Number {
                 bundle: index,
                 number,
             } => {
@@ -402,10 +402,10 @@ impl<T: Tracer> Simulation<T> {
                     .receivebox
                     .arrived(now, number, packet.bytes, packet.segment.ecn);
                 packet.bytes -= bundle.overhead;
-                world.packets.asides.set(id, Aside::Nothing);
+                world.packets.asides.set(id, BundlePacketData::Nothing);
                 self.answer(index);
             }
-            Aside::Nothing => {}
+            BundlePacketData::Nothing => {}
         }
         let world = &mut self.world;
         let packet = world.packets.get(id);
@@ -413,7 +413,7 @@ impl<T: Tracer> Simulation<T> {
             return false;
         };
         let bundle = &mut world.bundles.all[index as usize];
-        let waiting = Waiting {
+        let waiting = QueuedPacket {
             id,
             bytes: packet.bytes + bundle.overhead,
             hash: packet.hash,
@@ -425,7 +425,7 @@ impl<T: Tracer> Simulation<T> {
         let mut dropped = std::mem::take(&mut world.box_drops);
         let _ = bundle
             .sendbox
-            .enqueue(now, waiting, &mut |packet: Waiting, why| {
+            .enqueue(now, waiting, &mut |packet: QueuedPacket, why| {
                 dropped.push((packet.id, why))
             });
         self.drop_boxed(dropped);
@@ -531,7 +531,7 @@ impl<T: Tracer> Simulation<T> {
                 let id = world.message(home, away, bytes);
                 world.packets.asides.set(
                     id,
-                    Aside::Notice {
+                    BundlePacketData::Notice {
                         bundle: index,
                         number,
                         notice,
@@ -541,9 +541,11 @@ impl<T: Tracer> Simulation<T> {
                 continue;
             }
             let mut dropped = std::mem::take(&mut world.box_drops);
-            let packet = bundle.sendbox.dequeue(now, &mut |packet: Waiting, why| {
-                dropped.push((packet.id, why))
-            });
+            let packet = bundle
+                .sendbox
+                .dequeue(now, &mut |packet: QueuedPacket, why| {
+                    dropped.push((packet.id, why))
+                });
             let Some(waiting) = packet else {
                 self.drop_boxed(dropped);
                 return;
@@ -555,7 +557,7 @@ impl<T: Tracer> Simulation<T> {
             packet.segment.ecn = waiting.ecn;
             world.packets.asides.set(
                 waiting.id,
-                Aside::Number {
+                BundlePacketData::Number {
                     bundle: index,
                     number,
                 },
@@ -570,7 +572,7 @@ impl<T: Tracer> Simulation<T> {
         &mut self,
         agent: u32,
         number: u64,
-        command: &ccplane_wire::Command,
+        command: &ccplane_wire::WireCommand,
     ) {
         let world = &mut self.world;
         let now = world.now;
@@ -580,7 +582,7 @@ impl<T: Tracer> Simulation<T> {
             .ok()
             .and_then(|index| world.bundles.all.get_mut(index))
             .filter(|bundle| bundle.agent == agent);
-        let Some(Bundle {
+        let Some(SimBundle {
             flow: Some(flow),
             sendbox,
             ..
@@ -599,13 +601,13 @@ impl<T: Tracer> Simulation<T> {
     }
 }
 
-impl Bundle {
+impl SimBundle {
     fn number(&mut self) -> u64 {
         let count = self.next_number;
         self.next_number += 1;
         match self.marks {
-            Marks::Counter => count,
-            Marks::Hash => hash(count.to_be_bytes()),
+            PacketNumbering::Counter => count,
+            PacketNumbering::Hash => hash(count.to_be_bytes()),
         }
     }
 }

@@ -6,12 +6,12 @@ use ccplane_network::{
     NodeId,
     random::{self, Purpose},
 };
-use ccplane_transport::{Kind as SegmentKind, MAX_CLASSES, Number, Segment};
+use ccplane_transport::{MAX_CLASSES, Segment, SegmentKind, SequenceNumber};
 use ccplane_units::{Duration, Time};
 
 use crate::app::AppId;
-use crate::packet::{NONE, Packet};
-use crate::{SimError, World, event::Kind};
+use crate::packet::{NONE, SimPacket};
+use crate::{SimError, World, event::EventKind};
 
 /// Counters of an application's datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,9 +29,9 @@ pub struct DatagramStats {
 /// Datagrams of all applications. `waiting` holds, per host, the datagrams created at the current
 /// time, which are sent at its end.
 #[derive(Debug, Default)]
-pub(crate) struct Datagrams {
+pub(crate) struct DatagramTable {
     stats: Vec<DatagramStats>,
-    waiting: BTreeMap<u32, VecDeque<Packet>>,
+    waiting: BTreeMap<u32, VecDeque<SimPacket>>,
 }
 
 /// The send time is stored in the 48-bit offset field of the segment.
@@ -59,14 +59,14 @@ impl World {
         let mut segment = Segment::default();
         segment.kind = SegmentKind::Data;
         segment.band = band.min(MAX_CLASSES - 1);
-        segment.number = Number(stats.sent as u32);
+        segment.number = SequenceNumber(stats.sent as u32);
         // Source: a datagram has no flow to derive it from.
-        segment.echo = Number(from);
+        segment.echo = SequenceNumber(from);
         segment.set_offset(self.now.as_nanos() & CLOCK);
         stats.sent += 1;
         let pair = random::mix(u64::from(from) << 32 | u64::from(to)) as u32;
         let waiting = self.datagrams.waiting.entry(from).or_default();
-        waiting.push_back(Packet {
+        waiting.push_back(SimPacket {
             segment,
             end: NONE,
             flow: app.0,
@@ -75,7 +75,7 @@ impl World {
             side: NONE,
             bytes,
         });
-        self.events.push(self.now, Kind::Datagram, from);
+        self.events.push(self.now, EventKind::Datagram, from);
         Ok(())
     }
 
@@ -89,14 +89,14 @@ impl World {
     }
 }
 
-impl Datagrams {
+impl DatagramTable {
     /// Returns the next datagram of a host, in order of creation.
-    pub fn next(&mut self, host: u32) -> Option<Packet> {
+    pub fn next(&mut self, host: u32) -> Option<SimPacket> {
         self.waiting.get_mut(&host)?.pop_front()
     }
 
     /// Records the arrival of a datagram.
-    pub fn arrived(&mut self, now: Time, packet: &Packet) {
+    pub fn arrived(&mut self, now: Time, packet: &SimPacket) {
         if let Some(stats) = self.stats.get_mut(packet.flow as usize) {
             stats.received += 1;
             stats.received_bytes += u64::from(packet.bytes);

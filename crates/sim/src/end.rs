@@ -5,20 +5,20 @@ use std::sync::Arc;
 use ccplane_datapath::Outcome;
 use ccplane_network::random;
 use ccplane_transport::{
-    Connection, Control, Event as Happened, Kind as SegmentKind, MAX_CLASSES, Native, Proof,
-    Segment, Side, State,
+    CongestionControl, Connection, ConnectionState, ControlEvent as Happened, MAX_CLASSES, Native,
+    Proof, Segment, SegmentKind, SideData,
 };
 use ccplane_units::{Duration, Time};
 
-use crate::event::{Events, Kind};
-use crate::packet::{NONE, Packets};
+use crate::event::{EventKind, EventQueue};
+use crate::packet::{NONE, PacketArena};
 use crate::stamps::{self, Clocks};
-use crate::steer::Steered;
+use crate::steer::HostedFlow;
 use crate::{Simulation, Tracer, World};
 
 /// Endpoint of a flow.
 #[derive(Debug)]
-pub(crate) struct End {
+pub(crate) struct FlowEndpoint {
     /// `None` at the receiver before the first segment arrives.
     pub connection: Option<Connection>,
     /// Time of the earliest scheduled timeout event, and of a later one that is also scheduled.
@@ -38,15 +38,15 @@ pub(crate) struct End {
     pub control: Controller,
     /// Header bytes.
     pub header: u16,
-    /// Set of the `End::` constants.
+    /// Set of the `FlowEndpoint::` constants.
     pub flags: u16,
 }
 
-/// Bit positions in [`End::flags`] of the band and of the queued flags of lower classes.
+/// Bit positions in [`FlowEndpoint::flags`] of the band and of the queued flags of lower classes.
 const BAND_SHIFT: u32 = 4;
 const LOW_SHIFT: u32 = 7;
 
-impl End {
+impl FlowEndpoint {
     /// Queued at the host's link with a packet of class 0.
     pub const QUEUED: u16 = 1;
     /// Data has to be read by the application on arrival.
@@ -58,7 +58,7 @@ impl End {
     /// Bits of the band for packets of class 0.
     pub const BAND: u16 = 7 << BAND_SHIFT;
     /// May send in bands below the highest.
-    pub const LOW: u16 = End::RC3 | End::BAND;
+    pub const LOW: u16 = FlowEndpoint::RC3 | FlowEndpoint::BAND;
     /// The flow is controlled by RCP: packets carry rate stamps.
     pub const OFFERED: u16 = 1 << 15;
     /// Queued at the host's link with packets of lower bands; one flag per class.
@@ -73,12 +73,13 @@ impl End {
     /// Returns the band for packets of class 0.
     #[inline(always)]
     pub fn band(&self) -> u8 {
-        ((self.flags & End::BAND) >> BAND_SHIFT) as u8
+        ((self.flags & FlowEndpoint::BAND) >> BAND_SHIFT) as u8
     }
 
     /// Sets the band, 0 to 7.
     pub fn set_band(&mut self, band: u8) {
-        self.flags = self.flags & !End::BAND | u16::from(band) << BAND_SHIFT & End::BAND;
+        self.flags =
+            self.flags & !FlowEndpoint::BAND | u16::from(band) << BAND_SHIFT & FlowEndpoint::BAND;
     }
 
     #[inline(always)]
@@ -110,7 +111,7 @@ impl End {
             .connection
             .as_ref()
             .map_or(0, |connection| connection.classes(now));
-        let low = if self.is(End::BAND) {
+        let low = if self.is(FlowEndpoint::BAND) {
             classes
         } else {
             classes & !1
@@ -125,7 +126,7 @@ impl End {
         &mut self,
         now: Time,
         (e, class): (u32, u8),
-        packets: &mut Packets,
+        packets: &mut PacketArena,
         clocks: &mut Clocks,
         spray: bool,
     ) -> Option<(u32, u32)> {
@@ -164,7 +165,7 @@ impl End {
         {
             packets.prove(id, e, connection);
         }
-        if self.is(End::OFFERED) {
+        if self.is(FlowEndpoint::OFFERED) {
             let rtt = self
                 .connection
                 .as_ref()
@@ -181,14 +182,14 @@ impl End {
         &mut self,
         now: Time,
         e: u32,
-        steered: &[Option<Steered>],
-        events: &mut Events,
+        steered: &[Option<HostedFlow>],
+        events: &mut EventQueue,
     ) -> bool {
         let Some(connection) = &self.connection else {
             return false;
         };
         let mut due = connection.next_timeout().unwrap_or(Time::MAX);
-        if let Steer::Agent(place) = self.control.get()
+        if let ControllerKind::Agent(place) = self.control.get()
             && measures(connection)
             && let Some(Some(steered)) = steered.get(place)
         {
@@ -197,15 +198,15 @@ impl End {
         if due < self.armed {
             self.armed_later = self.armed_later.min(self.armed);
             self.armed = due.max(now);
-            events.push_end(self.armed, Kind::Timeout, self.flow, e);
+            events.push_end(self.armed, EventKind::Timeout, self.flow, e);
         }
         if let Some(next) = connection.next_send(now)
             && next < self.paced
         {
             self.paced = next;
-            events.push_end(next, Kind::Pace, self.flow, e);
+            events.push_end(next, EventKind::Pace, self.flow, e);
         }
-        connection.state() == State::Closed
+        connection.state() == ConnectionState::Closed
     }
 }
 
@@ -263,10 +264,10 @@ impl<T: Tracer> Simulation<T> {
             true => world.clocks.arrival(packet.to, now, packet.bytes),
             false => now,
         };
-        let awaited =
-            segment.kind == SegmentKind::Data && end.flags & (End::READS | End::AWAITS) != 0;
+        let awaited = segment.kind == SegmentKind::Data
+            && end.flags & (FlowEndpoint::READS | FlowEndpoint::AWAITS) != 0;
         match end.control.get() {
-            Steer::Native(place) => {
+            ControllerKind::Native(place) => {
                 handle::<CHECKED>(
                     connection,
                     (now, arrived),
@@ -275,14 +276,14 @@ impl<T: Tracer> Simulation<T> {
                     &mut world.natives[place],
                 );
             }
-            Steer::Nobody => handle::<CHECKED>(
+            ControllerKind::Nobody => handle::<CHECKED>(
                 connection,
                 (now, arrived),
                 (segment, side),
                 &proof,
-                &mut Nobody,
+                &mut ReceiverControl,
             ),
-            Steer::Agent(place) => {
+            ControllerKind::Agent(place) => {
                 let number = u64::from(end.flow);
                 if let Some(steered) = &mut world.steered[place] {
                     let agent = steered.beside;
@@ -311,7 +312,7 @@ impl<T: Tracer> Simulation<T> {
     /// Reads arrived data and reports completed writes.
     fn received(&mut self, e: u32) {
         let end = &mut self.world.ends[e as usize];
-        let (reads, awaits) = (end.is(End::READS), end.is(End::AWAITS));
+        let (reads, awaits) = (end.is(FlowEndpoint::READS), end.is(FlowEndpoint::AWAITS));
         let Some(connection) = &mut end.connection else {
             return;
         };
@@ -357,17 +358,17 @@ impl<T: Tracer> Simulation<T> {
         };
         let due = connection.next_timeout().is_some_and(|due| due <= now);
         match end.control.get() {
-            Steer::Native(place) => {
+            ControllerKind::Native(place) => {
                 if due {
                     connection.on_timeout(now, &mut world.natives[place]);
                 }
             }
-            Steer::Nobody => {
+            ControllerKind::Nobody => {
                 if due {
-                    connection.on_timeout(now, &mut Nobody);
+                    connection.on_timeout(now, &mut ReceiverControl);
                 }
             }
-            Steer::Agent(place) => {
+            ControllerKind::Agent(place) => {
                 let number = u64::from(end.flow);
                 if let Some(steered) = &mut world.steered[place] {
                     let agent = steered.beside;
@@ -416,9 +417,9 @@ impl World {
 fn handle<const CHECKED: bool>(
     connection: &mut Connection,
     (now, arrived): (Time, Time),
-    (segment, side): (&Segment, &Side),
+    (segment, side): (&Segment, &SideData),
     proof: &Proof,
-    control: &mut impl Control,
+    control: &mut impl CongestionControl,
 ) {
     if CHECKED {
         connection.handle_proved((now, arrived), segment, side, proof, control);
@@ -431,7 +432,10 @@ fn handle<const CHECKED: bool>(
 /// is nothing to send or measure; among thousands of short flows, most are in that state.
 #[inline(always)]
 fn measures(connection: &Connection) -> bool {
-    !matches!(connection.state(), State::Draining | State::Closed)
+    !matches!(
+        connection.state(),
+        ConnectionState::Draining | ConnectionState::Closed
+    )
 }
 
 /// Congestion controller of an endpoint, packed into four bytes.
@@ -440,7 +444,7 @@ pub(crate) struct Controller(u32);
 
 /// Unpacked [`Controller`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Steer {
+pub(crate) enum ControllerKind {
     /// None: the endpoint only receives.
     Nobody,
     /// Index of the native controller.
@@ -462,21 +466,21 @@ impl Controller {
     }
 
     #[inline(always)]
-    pub fn get(self) -> Steer {
+    pub fn get(self) -> ControllerKind {
         if self.0 & Controller::STEERED == 0 {
-            Steer::Native(self.0 as usize)
+            ControllerKind::Native(self.0 as usize)
         } else if self == Controller::NOBODY {
-            Steer::Nobody
+            ControllerKind::Nobody
         } else {
-            Steer::Agent((self.0 & !Controller::STEERED) as usize)
+            ControllerKind::Agent((self.0 & !Controller::STEERED) as usize)
         }
     }
 }
 
 /// Controller of an endpoint that only receives; the FIN of its empty stream is all that it sends.
-pub(crate) struct Nobody;
+pub(crate) struct ReceiverControl;
 
-impl Control for Nobody {
+impl CongestionControl for ReceiverControl {
     #[inline(always)]
     fn on_event(&mut self, _event: &Happened<'_>) -> Outcome {
         Outcome::default()

@@ -18,7 +18,7 @@ use wheel::Wheel;
 /// Kind of an event. Simultaneous events are handled in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub(crate) enum EventKind {
     /// The oldest packet on a link arrives at the far end.
     Arrive,
     /// A link whose queue decides on dequeue has work to do.
@@ -50,7 +50,7 @@ pub(crate) enum Kind {
 /// endpoint is reused and depends on which other flows have ended, so its events are ranked by the
 /// flow's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Event(u128);
+pub(crate) struct SimEvent(u128);
 
 /// Latest possible time of a simulation: 833 days.
 pub(crate) const LAST: Time = Time::from_nanos((1 << 56) - 1);
@@ -58,11 +58,11 @@ pub(crate) const LAST: Time = Time::from_nanos((1 << 56) - 1);
 pub(crate) const MOST: usize = 1 << 28;
 const _: () = assert!(ccplane_network::MAX_NODES <= MOST);
 
-impl Event {
+impl SimEvent {
     #[inline(always)]
-    fn new(at: Time, kind: Kind, rank: u64, which: u32) -> Event {
+    fn new(at: Time, kind: EventKind, rank: u64, which: u32) -> SimEvent {
         let high = at.as_nanos() << 8 | u64::from(kind as u8) << 4 | rank >> 36;
-        Event(u128::from(high) << 64 | u128::from(rank << 28 | u64::from(which)))
+        SimEvent(u128::from(high) << 64 | u128::from(rank << 28 | u64::from(which)))
     }
 
     #[inline(always)]
@@ -78,25 +78,25 @@ impl Event {
 
     /// Returns the kind of the event.
     #[inline(always)]
-    pub fn kind(self) -> Kind {
-        const KINDS: [Kind; 16] = [
-            Kind::Arrive,
-            Kind::LinkReady,
-            Kind::NicReady,
-            Kind::Timeout,
-            Kind::Pace,
-            Kind::Kick,
-            Kind::Datagram,
-            Kind::Start,
-            Kind::App,
-            Kind::Change,
-            Kind::Steer,
-            Kind::AgentDeadline,
-            Kind::Bundle,
+    pub fn kind(self) -> EventKind {
+        const KINDS: [EventKind; 16] = [
+            EventKind::Arrive,
+            EventKind::LinkReady,
+            EventKind::NicReady,
+            EventKind::Timeout,
+            EventKind::Pace,
+            EventKind::Kick,
+            EventKind::Datagram,
+            EventKind::Start,
+            EventKind::App,
+            EventKind::Change,
+            EventKind::Steer,
+            EventKind::AgentDeadline,
+            EventKind::Bundle,
             // Unused values of the 4-bit field.
-            Kind::Bundle,
-            Kind::Bundle,
-            Kind::Bundle,
+            EventKind::Bundle,
+            EventKind::Bundle,
+            EventKind::Bundle,
         ];
         KINDS[(self.0 >> 68) as usize & 15]
     }
@@ -109,36 +109,36 @@ impl Event {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Events {
+pub(crate) struct EventQueue {
     wheel: Wheel,
     scheduled: u64,
 }
 
-impl Events {
+impl EventQueue {
     /// Schedules an event. An event later than [`LAST`] is discarded.
     #[inline(always)]
-    pub fn push(&mut self, at: Time, kind: Kind, which: u32) {
+    pub fn push(&mut self, at: Time, kind: EventKind, which: u32) {
         self.push_ranked(at, kind, 0, which);
     }
 
     /// Schedules an event of an endpoint. `e` is its index, which is even at the sender.
     #[inline(always)]
-    pub fn push_end(&mut self, at: Time, kind: Kind, flow: u32, e: u32) {
+    pub fn push_end(&mut self, at: Time, kind: EventKind, flow: u32, e: u32) {
         self.push_ranked(at, kind, u64::from(flow) << 1 | u64::from(e & 1), e);
     }
 
     #[inline(always)]
-    fn push_ranked(&mut self, at: Time, kind: Kind, rank: u64, which: u32) {
+    fn push_ranked(&mut self, at: Time, kind: EventKind, rank: u64, which: u32) {
         if at > LAST {
             return;
         }
-        self.wheel.push(Event::new(at, kind, rank, which));
+        self.wheel.push(SimEvent::new(at, kind, rank, which));
         self.scheduled += 1;
     }
 
     /// Removes the next event if it is due by `until`.
     #[inline(always)]
-    pub fn pop(&mut self, until: Time) -> Option<Event> {
+    pub fn pop(&mut self, until: Time) -> Option<SimEvent> {
         self.wheel.pop(until.as_nanos())
     }
 
@@ -168,23 +168,23 @@ mod tests {
     fn an_event_keeps_what_it_was_made_of() {
         let most = MOST as u32 - 1;
         let rank = (1 << 33) - 1;
-        let event = Event::new(LAST, Kind::AgentDeadline, rank, most);
+        let event = SimEvent::new(LAST, EventKind::AgentDeadline, rank, most);
         assert_eq!(
             (event.at(), event.kind(), event.which()),
-            (LAST, Kind::AgentDeadline, most)
+            (LAST, EventKind::AgentDeadline, most)
         );
-        let event = Event::new(Time::from_nanos(7), Kind::Pace, 1 << 32 | 5, 3);
+        let event = SimEvent::new(Time::from_nanos(7), EventKind::Pace, 1 << 32 | 5, 3);
         assert_eq!(
             (event.at(), event.kind(), event.which()),
-            (Time::from_nanos(7), Kind::Pace, 3)
+            (Time::from_nanos(7), EventKind::Pace, 3)
         );
         // Ordered by time, kind, flow and finally index.
         let ordered = [
-            Event::new(Time::from_nanos(7), Kind::Arrive, rank, most),
-            Event::new(Time::from_nanos(7), Kind::Timeout, 1, most),
-            Event::new(Time::from_nanos(7), Kind::Timeout, 1 << 32, 0),
-            Event::new(Time::from_nanos(7), Kind::Timeout, 1 << 32, 1),
-            Event::new(Time::from_nanos(8), Kind::Arrive, 0, 0),
+            SimEvent::new(Time::from_nanos(7), EventKind::Arrive, rank, most),
+            SimEvent::new(Time::from_nanos(7), EventKind::Timeout, 1, most),
+            SimEvent::new(Time::from_nanos(7), EventKind::Timeout, 1 << 32, 0),
+            SimEvent::new(Time::from_nanos(7), EventKind::Timeout, 1 << 32, 1),
+            SimEvent::new(Time::from_nanos(8), EventKind::Arrive, 0, 0),
         ];
         assert!(ordered.is_sorted());
     }
@@ -197,12 +197,12 @@ mod tests {
             // Per step: log scale of the delay, object, and whether an event is removed afterwards.
             steps in prop::collection::vec((0_u32..40, any::<u32>(), any::<bool>(), 0_u64..1 << 33, 0_u8..3), 1..3_000),
         ) {
-            let mut events = Events::default();
+            let mut events = EventQueue::default();
             let mut model = std::collections::BTreeSet::new();
             let mut now = 0;
             for (n, (log, noise, app, rank, takes)) in steps.into_iter().enumerate() {
                 let ahead = (u64::from(noise) << 8) >> (40 - log);
-                let kind = if app { Kind::App } else { Kind::Pace };
+                let kind = if app { EventKind::App } else { EventKind::Pace };
                 events.push_ranked(Time::from_nanos(now + ahead), kind, rank, n as u32);
                 model.insert((now + ahead, kind as u8, rank, n as u32));
                 // More insertions than removals on average, so that the wheel fills up.

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use ccplane_network::NodeId;
-use ccplane_transport::{Config, Failure, Native, Rc3Arrivals, Rc3Stats};
+use ccplane_transport::{ConnectionError, Native, Rc3Arrivals, Rc3Stats, TransportConfig};
 use ccplane_units::{Duration, Time};
 
 use crate::app::AppId;
-use crate::end::End;
+use crate::end::FlowEndpoint;
 use crate::steer::AgentId;
 
 /// Flow, numbered from 0 in the order of addition.
@@ -23,7 +23,7 @@ impl FlowId {
 
 /// Congestion control of a flow.
 #[derive(Clone, Debug)]
-pub enum Congestion {
+pub enum FlowControl {
     /// Native to the transport.
     Native(Native),
     /// Algorithm of an agent of this simulation, by name; an empty name selects the agent's first.
@@ -32,7 +32,7 @@ pub enum Congestion {
 
 /// Direction of a flow's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Direction {
+pub enum DataDirection {
     /// From the host that opened the connection.
     Forward,
     /// To the host that opened the connection.
@@ -54,9 +54,9 @@ pub struct FlowSpec {
     /// [written](crate::World::write) later.
     pub finish: bool,
     /// Congestion control.
-    pub congestion: Congestion,
+    pub congestion: FlowControl,
     /// Transport settings, shared between flows with equal ones.
-    pub transport: Arc<Config>,
+    pub transport: Arc<TransportConfig>,
     /// Band in strict-priority queues, including the host's own, for the sender's packets of class
     /// 0; lower classes use the bands below it, at most 7. 0 is the highest band. The receiver's
     /// packets use band 0.
@@ -77,7 +77,7 @@ impl FlowSpec {
             start: Time::ZERO,
             bytes: None,
             finish: true,
-            congestion: Congestion::Native(Native::cubic()),
+            congestion: FlowControl::Native(Native::cubic()),
             transport: settings(),
             band: 0,
         }
@@ -100,7 +100,7 @@ impl FlowSpec {
 
     /// Sets the congestion control.
     #[must_use]
-    pub fn under(self, congestion: Congestion) -> FlowSpec {
+    pub fn under(self, congestion: FlowControl) -> FlowSpec {
         FlowSpec { congestion, ..self }
     }
 
@@ -112,16 +112,16 @@ impl FlowSpec {
 
     /// Sets the transport settings.
     #[must_use]
-    pub fn with(self, transport: Arc<Config>) -> FlowSpec {
+    pub fn with(self, transport: Arc<TransportConfig>) -> FlowSpec {
         FlowSpec { transport, ..self }
     }
 }
 
 /// Returns the default transport settings for an application that reads every byte immediately.
-pub fn settings() -> Arc<Config> {
-    Arc::new(Config {
+pub fn settings() -> Arc<TransportConfig> {
+    Arc::new(TransportConfig {
         discard: true,
-        ..Config::default()
+        ..TransportConfig::default()
     })
 }
 
@@ -138,7 +138,7 @@ pub struct FlowView {
     /// to `finished`.
     pub finished: Option<Time>,
     /// Reason of a premature end.
-    pub failure: Option<Failure>,
+    pub failure: Option<ConnectionError>,
     /// Bytes to send; `None` without end.
     pub bytes: Option<u64>,
     /// Application that owns the flow.
@@ -171,13 +171,13 @@ pub struct FlowView {
 
 /// Record of a flow, before, during and after its lifetime.
 #[derive(Debug)]
-pub(crate) struct Flow {
+pub(crate) struct SimFlow {
     pub start: Time,
     pub finished: Time,
     /// `u64::MAX` without end.
     pub bytes: u64,
-    pub transport: Arc<Config>,
-    pub rest: Option<Box<Rest>>,
+    pub transport: Arc<TransportConfig>,
+    pub rest: Option<Box<InactiveState>>,
     pub from: u32,
     pub to: u32,
     /// Index of the two endpoints while the flow is open.
@@ -190,19 +190,20 @@ pub(crate) struct Flow {
 
 /// Memory of an open flow under native control: both endpoints, without the
 /// [heap](crate::World::connection_heap_bytes) of its connections, bytes.
-pub const FLOW_BYTES: usize = 2 * size_of::<End>() + size_of::<Native>() + size_of::<Flow>();
+pub const FLOW_BYTES: usize =
+    2 * size_of::<FlowEndpoint>() + size_of::<Native>() + size_of::<SimFlow>();
 
 /// Data of a flow that is only needed before or after its lifetime.
 #[derive(Debug)]
-pub(crate) enum Rest {
-    Waiting(Wanted),
+pub(crate) enum InactiveState {
+    Waiting(PlannedControl),
     /// Final state, with the statistics of RC3's low-priority loop, if any.
     Over(FlowView, Option<Box<(Rc3Stats, Rc3Arrivals)>>),
 }
 
 /// Requested congestion control of a flow that has not started.
 #[derive(Debug)]
-pub(crate) enum Wanted {
+pub(crate) enum PlannedControl {
     Native(Native),
     Steered { agent: u32, algorithm: Arc<str> },
 }

@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, VecDeque};
 use ccplane_transport::MAX_CLASSES;
 use ccplane_units::{Duration, Time};
 
-use crate::end::End;
-use crate::event::{Events, Kind};
-use crate::link::Offered;
+use crate::end::FlowEndpoint;
+use crate::event::{EventKind, EventQueue};
+use crate::link::OfferOutcome;
 use crate::{Simulation, Tracer, World};
 
 /// Full-sized packets that may wait behind the one in transmission on a host's link. With none,
@@ -41,7 +41,7 @@ const _: () = assert!(size_of::<Nic>() == 64);
 
 /// Endpoints with packets in bands below the highest, in round-robin order, by interface and band.
 #[derive(Debug, Default)]
-pub(crate) struct Low(BTreeMap<(u32, u8), VecDeque<u32>>);
+pub(crate) struct LowBandQueues(BTreeMap<(u32, u8), VecDeque<u32>>);
 
 impl Nic {
     pub fn new(link: u32, full_packet: Duration, mtu: u32) -> Nic {
@@ -69,28 +69,28 @@ impl Nic {
 
     /// Schedules an event for the time at which the link is idle, because lower classes are
     /// waiting.
-    fn arm_low(&mut self, now: Time, me: u32, events: &mut Events) {
+    fn arm_low(&mut self, now: Time, me: u32, events: &mut EventQueue) {
         if !self.armed && self.until != Time::MAX {
             self.armed = true;
-            events.push(self.until.max(now), Kind::NicReady, me);
+            events.push(self.until.max(now), EventKind::NicReady, me);
         }
     }
 
     /// Schedules an event for the time at which all but the last given packet are sent, because
     /// endpoints are waiting.
-    pub fn arm(&mut self, now: Time, me: u32, events: &mut Events) {
+    pub fn arm(&mut self, now: Time, me: u32, events: &mut EventQueue) {
         if !self.armed && self.until != Time::MAX {
             self.armed = true;
             events.push(
                 (self.until - self.slack / RING).max(now),
-                Kind::NicReady,
+                EventKind::NicReady,
                 me,
             );
         }
     }
 }
 
-impl Low {
+impl LowBandQueues {
     /// Returns true if an endpoint waits at this interface in this band or a higher one.
     fn has(&self, nic: u32, band: u8) -> bool {
         let mut at_link = self.0.range((nic, 0)..=(nic, band));
@@ -132,17 +132,17 @@ impl<T: Tracer> Simulation<T> {
     /// Sends until an offered packet needs more than the common handling, which is left to the
     /// caller.
     #[inline(always)]
-    fn pump_until_rare(&mut self, e: u32) -> Option<(u32, u32, Offered)> {
+    fn pump_until_rare(&mut self, e: u32) -> Option<(u32, u32, OfferOutcome)> {
         let world = &mut self.world;
         let now = world.now;
         let end = &mut world.ends[e as usize];
-        if end.flags & (End::QUEUED | End::BAND) == 0 {
+        if end.flags & (FlowEndpoint::QUEUED | FlowEndpoint::BAND) == 0 {
             let nic = &mut world.nics[end.nic as usize];
             let latest = now + nic.slack;
             loop {
                 if nic.until > latest || !nic.waiting.is_empty() {
                     if end.has(now, 0) {
-                        end.flags |= End::QUEUED;
+                        end.flags |= FlowEndpoint::QUEUED;
                         nic.waiting.push_back(e);
                         nic.arm(now, end.nic, &mut world.events);
                     }
@@ -162,12 +162,12 @@ impl<T: Tracer> Simulation<T> {
                         .links
                         .offer(now, nic.link, sent, &mut world.packets, &mut world.events);
                 match offered {
-                    Offered::Departs(departs) if !T::ON => nic.until = departs,
+                    OfferOutcome::Departs(departs) if !T::ON => nic.until = departs,
                     rare => return Some((end.nic, sent.0, rare)),
                 }
             }
         }
-        if end.plan(now, e, &world.steered, &mut world.events) || end.is(End::LOW) {
+        if end.plan(now, e, &world.steered, &mut world.events) || end.is(FlowEndpoint::LOW) {
             self.finish_pump(e);
         }
         None
@@ -177,7 +177,7 @@ impl<T: Tracer> Simulation<T> {
     #[cold]
     #[inline(never)]
     fn finish_pump(&mut self, e: u32) {
-        if self.world.ends[e as usize].is(End::LOW) {
+        if self.world.ends[e as usize].is(FlowEndpoint::LOW) {
             self.pump_low(e);
         }
         self.world.plan_end(e);
@@ -222,13 +222,13 @@ impl<T: Tracer> Simulation<T> {
     }
 
     /// Handles the result of offering a packet to the host's link.
-    fn settle(&mut self, nic: u32, id: u32, offered: Offered) {
+    fn settle(&mut self, nic: u32, id: u32, offered: OfferOutcome) {
         let link = self.world.nics[nic as usize].link;
         self.note(link, id, offered);
         match offered {
-            Offered::Departs(departs) => self.world.nics[nic as usize].until = departs,
-            Offered::Waits => self.world.note_room(nic),
-            Offered::Dropped(_) => {}
+            OfferOutcome::Departs(departs) => self.world.nics[nic as usize].until = departs,
+            OfferOutcome::Waits => self.world.note_room(nic),
+            OfferOutcome::Dropped(_) => {}
         }
     }
 
@@ -248,9 +248,9 @@ impl<T: Tracer> Simulation<T> {
             let class = band.saturating_sub(end.band());
             let highest = first.is_some();
             let flag = if highest {
-                End::QUEUED
+                FlowEndpoint::QUEUED
             } else {
-                End::low_queued(class)
+                FlowEndpoint::low_queued(class)
             };
             end.set(flag, false);
             let sent = end.send(
@@ -261,10 +261,10 @@ impl<T: Tracer> Simulation<T> {
                 world.spray,
             );
             if highest && sent.is_some() && end.has(now, 0) {
-                end.set(End::QUEUED, true);
+                end.set(FlowEndpoint::QUEUED, true);
                 world.nics[nic as usize].waiting.push_back(e);
             }
-            if end.is(End::LOW) {
+            if end.is(FlowEndpoint::LOW) {
                 // The next packet may be of another class.
                 let classes = end.low_classes(now);
                 world.wait_low(e, classes);
@@ -295,7 +295,7 @@ impl World {
         let end = &mut self.ends[e as usize];
         let nic = end.nic;
         for class in (0..MAX_CLASSES).filter(|class| classes >> class & 1 != 0) {
-            end.set(End::low_queued(class), true);
+            end.set(FlowEndpoint::low_queued(class), true);
             self.low.push(nic, end.band() + class, e);
         }
         let own = &mut self.nics[nic as usize];

@@ -40,31 +40,32 @@ mod view;
 mod workload;
 mod world;
 
-pub use app::{App, AppId, Cause};
-pub use bundle::{BundleId, BundleSpec, BundleWay};
+pub use app::{App, AppId, WakeReason};
+pub use bundle::{BundleBaseDelays, BundleId, BundleSpec};
 pub use ccplane_network::{
     LinkId, LinkSpec, Network, NetworkChange, NetworkError, NetworkPath, NodeId, Remark, Spread,
     topology,
 };
 pub use ccplane_transport::{
-    Config, Connection, Failure, MAX_CLASSES, Native, Rc3, Rc3Arrivals, Rc3Stats, Rc3Stop,
+    Connection, ConnectionError, MAX_CLASSES, Native, Rc3, Rc3Arrivals, Rc3Stats, Rc3Stop,
+    TransportConfig,
 };
 pub use ccplane_workload::{
-    Arrivals, Carrier, Duty, Exchange, Message, Pairs, Pause, Pick, SizeTable, SizeTableError,
-    TraceFlow, Workload, WorkloadError, WorkloadSpec,
+    Arrivals, Carrier, ConnectionPolicy, DeliveredMessage, DurationDistribution, Duty, Exchange,
+    Pairs, SizeTable, SizeTableError, TraceFlow, Workload, WorkloadError, WorkloadSpec,
 };
 pub use datagram::DatagramStats;
 pub use digest::Digest;
 pub use error::SimError;
-pub use flow::{Congestion, Direction, FLOW_BYTES, FlowId, FlowSpec, FlowView, settings};
+pub use flow::{DataDirection, FLOW_BYTES, FlowControl, FlowId, FlowSpec, FlowView, settings};
 pub use link::{Crossing, LinkView};
 pub use packet::PACKET_BYTES;
 pub use pcap::{PacketLog, PacketLogError};
-pub use probe::{FlowSeries, Followed, LinkSeries, Probe, ProbeSpec, Sojourns};
+pub use probe::{FlowSeries, LinkSeries, Probe, ProbeSpec, ProbeTarget, Sojourns};
 pub use simulation::Simulation;
 pub use stamps::{JitterShape, StampClock, StampModel};
-pub use steer::{AgentId, HeardReport, STEERED_FLOW_EXTRA_BYTES, SteerOptions};
-pub use trace::{Seen, Step, Tracer};
-pub use view::Counters;
+pub use steer::{AgentId, RecordedReport, STEERED_FLOW_EXTRA_BYTES, SteerOptions};
+pub use trace::{LinkStep, PacketEvent, Tracer};
+pub use view::SimCounters;
 pub use workload::WorkloadApp;
 pub use world::{SimOptions, World};

@@ -8,13 +8,15 @@ use ccplane_network::{
     LinkId, Spread,
     random::{self, Purpose},
 };
-use ccplane_transport::{Connection, MAX_CLASSES, Native, Number, State};
+use ccplane_transport::{Connection, ConnectionState, MAX_CLASSES, Native, SequenceNumber};
 use ccplane_units::{Bytes, Time};
 
-use crate::app::{AppId, Cause};
-use crate::end::{Controller, End, Steer, same_kind};
-use crate::event::{Kind, MOST};
-use crate::flow::{Congestion, Direction, Flow, FlowId, FlowSpec, Rest, Wanted};
+use crate::app::{AppId, WakeReason};
+use crate::end::{Controller, ControllerKind, FlowEndpoint, same_kind};
+use crate::event::{EventKind, MOST};
+use crate::flow::{
+    DataDirection, FlowControl, FlowId, FlowSpec, InactiveState, PlannedControl, SimFlow,
+};
 use crate::packet::NONE;
 use crate::{SimError, Simulation, Tracer, World, address};
 
@@ -50,8 +52,8 @@ impl World {
         self.routing.path(&self.network, from, to, 0)?;
         self.routing.path(&self.network, to, from, 0)?;
         let control = match spec.congestion {
-            Congestion::Native(native) => Wanted::Native(native),
-            Congestion::Steered(agent, algorithm) => {
+            FlowControl::Native(native) => PlannedControl::Native(native),
+            FlowControl::Steered(agent, algorithm) => {
                 let keeper =
                     self.hosts
                         .get(self.keeper(agent.0) as usize)
@@ -63,7 +65,7 @@ impl World {
                 if !keeper.offers(&algorithm) {
                     return Err(SimError::UnknownAlgorithm(algorithm.as_ref().into()));
                 }
-                Wanted::Steered {
+                PlannedControl::Steered {
                     agent: agent.0,
                     algorithm,
                 }
@@ -71,7 +73,7 @@ impl World {
         };
         let id = FlowId(self.flows.len() as u32);
         self.unfinished += u64::from(spec.bytes.is_some());
-        self.flows.push(Flow {
+        self.flows.push(SimFlow {
             from,
             to,
             start: spec.start.max(self.now),
@@ -82,16 +84,22 @@ impl World {
             ends: NONE,
             app,
             transport: spec.transport,
-            rest: Some(Box::new(Rest::Waiting(control))),
+            rest: Some(Box::new(InactiveState::Waiting(control))),
         });
         self.events
-            .push(spec.start.max(self.now), Kind::Start, id.0);
+            .push(spec.start.max(self.now), EventKind::Start, id.0);
         Ok(id)
     }
 
     /// Appends bytes to a stream of an open flow; `finish` ends the stream. Returns false if the
     /// flow has not started or has ended.
-    pub fn write(&mut self, flow: FlowId, direction: Direction, bytes: u64, finish: bool) -> bool {
+    pub fn write(
+        &mut self,
+        flow: FlowId,
+        direction: DataDirection,
+        bytes: u64,
+        finish: bool,
+    ) -> bool {
         let Some(pair) = self
             .flows
             .get(flow.index())
@@ -101,8 +109,8 @@ impl World {
             return false;
         };
         let (writer, reader) = match direction {
-            Direction::Forward => (pair, pair + 1),
-            Direction::Backward => (pair + 1, pair),
+            DataDirection::Forward => (pair, pair + 1),
+            DataDirection::Backward => (pair + 1, pair),
         };
         let Some(connection) = &mut self.ends[writer as usize].connection else {
             return false;
@@ -116,7 +124,7 @@ impl World {
             .connection
             .as_ref()
             .map_or(0, |connection| connection.stats().received);
-        if end.is(End::AWAITS) && end.written > received {
+        if end.is(FlowEndpoint::AWAITS) && end.written > received {
             if bytes > 0 {
                 let later = self.writes.entry(reader).or_default();
                 let total = later.back().copied().unwrap_or(end.written);
@@ -124,17 +132,18 @@ impl World {
             }
         } else {
             end.written = end.written.saturating_add(bytes);
-            end.set(End::AWAITS, true);
+            end.set(FlowEndpoint::AWAITS, true);
         }
         if self.ends[writer as usize].control == Controller::NOBODY {
             // An endpoint that was a pure receiver gets a controller of the sender's kind.
             let native = match self.ends[pair as usize].control.get() {
-                Steer::Native(place) => same_kind(&self.natives[place]),
-                Steer::Agent(_) | Steer::Nobody => Native::cubic(),
+                ControllerKind::Native(place) => same_kind(&self.natives[place]),
+                ControllerKind::Agent(_) | ControllerKind::Nobody => Native::cubic(),
             };
             self.ends[writer as usize].control = self.add_native(native);
         }
-        self.events.push_end(self.now, Kind::Kick, flow.0, writer);
+        self.events
+            .push_end(self.now, EventKind::Kick, flow.0, writer);
         true
     }
 
@@ -150,7 +159,8 @@ impl World {
             return false;
         };
         connection.abort();
-        self.events.push_end(self.now, Kind::Kick, flow.0, pair);
+        self.events
+            .push_end(self.now, EventKind::Kick, flow.0, pair);
         true
     }
 }
@@ -164,13 +174,13 @@ impl<T: Tracer> Simulation<T> {
         let config = Arc::clone(&flow.transport);
         let (from, to, bytes, finish, band) =
             (flow.from, flow.to, flow.bytes, flow.finish, flow.band);
-        let Some(Rest::Waiting(wanted)) = flow.rest.take().map(|rest| *rest) else {
+        let Some(InactiveState::Waiting(wanted)) = flow.rest.take().map(|rest| *rest) else {
             return;
         };
         let pair = world.free.pop().unwrap_or(world.ends.len() as u32);
         let control = match wanted {
-            Wanted::Native(native) => world.add_native(native),
-            Wanted::Steered { agent, algorithm } => {
+            PlannedControl::Native(native) => world.add_native(native),
+            PlannedControl::Steered { agent, algorithm } => {
                 let window = Bytes::new(u64::from(config.initial_window) * u64::from(config.mss));
                 let (local, peer) = address::ends(number, from, to);
                 let info = FlowInfo {
@@ -191,7 +201,7 @@ impl<T: Tracer> Simulation<T> {
         let mut connection = Connection::connect(&config, now);
         world.require_proof_of(pair, number, &mut connection);
         if world.packets.receipts.any() {
-            let first = Number(config.first_number);
+            let first = SequenceNumber(config.first_number);
             world.packets.receipts.begin(pair, number, from, first);
             world.packets.receipts.begin(pair + 1, number, to, first);
         }
@@ -204,7 +214,7 @@ impl<T: Tracer> Simulation<T> {
         let end = |from: u32, to: u32, backward: bool, world: &World| {
             let hash = world.hash_of(number, backward);
             let link = world.routing.next(from, to, hash);
-            End {
+            FlowEndpoint {
                 connection: None,
                 armed: Time::MAX,
                 armed_later: Time::MAX,
@@ -216,7 +226,11 @@ impl<T: Tracer> Simulation<T> {
                 hash,
                 control: Controller::NOBODY,
                 header: config.header_bytes,
-                flags: if config.discard { 0 } else { End::READS },
+                flags: if config.discard {
+                    0
+                } else {
+                    FlowEndpoint::READS
+                },
             }
         };
         let mut sender = end(from, to, false, world);
@@ -224,14 +238,14 @@ impl<T: Tracer> Simulation<T> {
         sender.connection = Some(connection);
         sender.control = control;
         sender.set_band(band);
-        let offered = matches!(control.get(), Steer::Native(place) if matches!(world.natives.get(place), Some(Native::Rcp(_))));
+        let offered = matches!(control.get(), ControllerKind::Native(place) if matches!(world.natives.get(place), Some(Native::Rcp(_))));
         for end in [&mut sender, &mut receiver] {
-            end.set(End::RC3, config.rc3.is_some());
-            end.set(End::OFFERED, offered);
+            end.set(FlowEndpoint::RC3, config.rc3.is_some());
+            end.set(FlowEndpoint::OFFERED, offered);
         }
         if bytes != u64::MAX {
             receiver.written = bytes;
-            receiver.set(End::AWAITS, true);
+            receiver.set(FlowEndpoint::AWAITS, true);
         }
         world.flows[number as usize].ends = pair;
         match world.ends.get_mut(pair as usize..pair as usize + 2) {
@@ -249,7 +263,7 @@ impl World {
         while self
             .ends
             .get(e as usize)
-            .is_some_and(|end| end.is(End::AWAITS) && received >= end.written)
+            .is_some_and(|end| end.is(FlowEndpoint::AWAITS) && received >= end.written)
         {
             self.write_received(e);
         }
@@ -266,7 +280,7 @@ impl World {
         let end = &mut self.ends[e as usize];
         match later {
             Some(written) => end.written = written,
-            None => end.set(End::AWAITS, false),
+            None => end.set(FlowEndpoint::AWAITS, false),
         }
         let (number, forward) = (end.flow, e & 1 == 1);
         let flow = &mut self.flows[number as usize];
@@ -282,12 +296,12 @@ impl World {
         }
         let app = flow.app;
         let direction = if forward {
-            Direction::Forward
+            DataDirection::Forward
         } else {
-            Direction::Backward
+            DataDirection::Backward
         };
         if app != NONE {
-            self.wake(app, Cause::Received(FlowId(number), direction));
+            self.wake(app, WakeReason::Received(FlowId(number), direction));
         }
     }
 
@@ -299,10 +313,10 @@ impl World {
         let Some([sender, receiver]) = self.ends.get(pair as usize..pair as usize + 2) else {
             return;
         };
-        let over = |end: &End| {
+        let over = |end: &FlowEndpoint| {
             end.connection
                 .as_ref()
-                .is_none_or(|c| c.state() == State::Closed)
+                .is_none_or(|c| c.state() == ConnectionState::Closed)
         };
         if !over(sender) || !over(receiver) || sender.flow == NONE {
             return;
@@ -312,7 +326,7 @@ impl World {
         let flow = &mut self.flows[number as usize];
         let failed = flow.bytes != u64::MAX && flow.finished == Time::MAX;
         self.unfinished -= u64::from(failed);
-        flow.rest = Some(Box::new(Rest::Over(view, rc3)));
+        flow.rest = Some(Box::new(InactiveState::Over(view, rc3)));
         flow.ends = NONE;
         let app = flow.app;
         for place in [pair, pair + 1] {
@@ -320,19 +334,19 @@ impl World {
             end.connection = None;
             end.flow = NONE;
             self.writes.remove(&place);
-            if end.is(End::QUEUED) {
+            if end.is(FlowEndpoint::QUEUED) {
                 self.nics[end.nic as usize]
                     .waiting
                     .retain(|waiting| *waiting != place);
             }
-            if end.is(End::LOW_QUEUED) {
+            if end.is(FlowEndpoint::LOW_QUEUED) {
                 self.low.forget(end.nic, place);
             }
             let control = std::mem::replace(&mut end.control, Controller::NOBODY);
-            if let Steer::Native(place) = control.get() {
+            if let ControllerKind::Native(place) = control.get() {
                 self.free_natives.push(place as u32);
             }
-            if let Steer::Agent(place) = control.get()
+            if let ControllerKind::Agent(place) = control.get()
                 && let Some(steered) = self.steered[place].take()
             {
                 self.free_steered.push(place as u32);
@@ -344,7 +358,7 @@ impl World {
         }
         self.free.push(pair);
         if failed && app != NONE {
-            self.wake(app, Cause::Failed(FlowId(number)));
+            self.wake(app, WakeReason::Failed(FlowId(number)));
         }
     }
 

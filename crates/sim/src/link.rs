@@ -2,29 +2,29 @@
 //!
 //! On most links the departure time is known when a packet arrives ([`FifoLink`]). Only the oldest
 //! packet in flight has an event; its arrival schedules the next one. Links with random loss, with
-//! a queue that decides on dequeue, or with changes are [`Special`].
+//! a queue that decides on dequeue, or with changes are [`GeneralLink`].
 
 mod special;
 
 use ccplane_network::{LinkId, Network, NetworkError, Remark};
 use ccplane_qdisc::{
     Backlog, Delay, DelayModel, DropReason, Ecn, FifoLimit, FifoLink, LineSpec, Loss, LossModel,
-    Shaped,
+    ShapedLink,
 };
 use ccplane_units::{Duration, Time};
 
-use crate::event::{Events, Kind};
-use crate::packet::{NONE, Packets};
+use crate::event::{EventKind, EventQueue};
+use crate::packet::{NONE, PacketArena};
 use crate::probe::Sojourns;
 
 pub use special::Crossing;
-pub(crate) use special::Waiting;
-use special::{Queue, Special};
+pub(crate) use special::QueuedPacket;
+use special::{GeneralLink, Queue};
 
 /// One direction of a link.
 #[derive(Debug)]
 #[repr(C, align(64))]
-struct Link {
+struct SimLink {
     fifo: FifoLink,
     delay: Duration,
     to: u32,
@@ -80,14 +80,14 @@ pub struct LinkView {
 
 #[derive(Debug)]
 pub(crate) struct Links {
-    links: Vec<Link>,
-    specials: Vec<Special>,
+    links: Vec<SimLink>,
+    specials: Vec<GeneralLink>,
     lines: Vec<LineSpec>,
 }
 
 /// Result of offering a packet to a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Offered {
+pub(crate) enum OfferOutcome {
     /// Departs at this time, unless the link changes.
     Departs(Time),
     /// Waits in a queue that decides on dequeue.
@@ -121,7 +121,7 @@ impl Links {
                 limit: ccplane_qdisc::Limit::Unlimited,
                 mark_above: ccplane_qdisc::Limit::Unlimited,
             });
-            all.links.push(Link {
+            all.links.push(SimLink {
                 fifo: FifoLink::marking(&spec.line, limits.limit, limits.mark_above, Time::ZERO),
                 delay: Delay::with_model(spec.delay, 0).least(),
                 to: network.ends(id).map_or(NONE, |(_, to)| to.0),
@@ -139,7 +139,7 @@ impl Links {
                     .queue
                     .build(rate, spec.rtt, spec.mtu, draws)
                     .map_err(wrong)?;
-                let shaped = Shaped::new(queue, &spec.line, Time::ZERO);
+                let shaped = ShapedLink::new(queue, &spec.line, Time::ZERO);
                 all.special(link).queue = Queue::Shaped(Box::new(shaped));
             }
             if spec.loss != LossModel::NONE {
@@ -163,9 +163,9 @@ impl Links {
         now: Time,
         at: u32,
         (id, bytes): (u32, u32),
-        packets: &mut Packets,
-        events: &mut Events,
-    ) -> Offered {
+        packets: &mut PacketArena,
+        events: &mut EventQueue,
+    ) -> OfferOutcome {
         let link = &mut self.links[at as usize];
         if link.special != NONE {
             return self.offer_special(now, at, id, packets, events);
@@ -175,7 +175,7 @@ impl Links {
             Err(why) => {
                 link.drops.queue += 1;
                 link.drops.bytes += u64::from(bytes);
-                return Offered::Dropped(why);
+                return OfferOutcome::Dropped(why);
             }
         };
         if admitted.mark && packets.mark(id) {
@@ -187,22 +187,22 @@ impl Links {
         link.sojourn += sojourn;
         link.longest = link.longest.max(sojourn);
         if admitted.first {
-            events.push(admitted.departs + link.delay, Kind::Arrive, at);
+            events.push(admitted.departs + link.delay, EventKind::Arrive, at);
         }
-        Offered::Departs(admitted.departs)
+        OfferOutcome::Departs(admitted.departs)
     }
 
     /// Removes the packet that arrives now, schedules the arrival of the next one, and returns the
     /// packet with its destination node.
     #[inline(always)]
-    pub fn arrive(&mut self, now: Time, at: u32, events: &mut Events) -> Option<(u32, u32)> {
+    pub fn arrive(&mut self, now: Time, at: u32, events: &mut EventQueue) -> Option<(u32, u32)> {
         let link = &mut self.links[at as usize];
         if link.special != NONE {
             return self.arrive_special(now, at, events);
         }
         let (id, next) = link.fifo.take_next()?;
         if let Some(departs) = next {
-            events.push(departs + link.delay, Kind::Arrive, at);
+            events.push(departs + link.delay, EventKind::Arrive, at);
         }
         Some((id, link.to))
     }
@@ -272,20 +272,20 @@ impl Links {
     /// Returns the memory used, bytes.
     pub fn memory(&self) -> usize {
         let heap: usize = self.links.iter().map(|link| link.fifo.heap_bytes()).sum();
-        let specials: usize = self.specials.iter().map(Special::heap_bytes).sum();
-        self.links.capacity() * size_of::<Link>()
+        let specials: usize = self.specials.iter().map(GeneralLink::heap_bytes).sum();
+        self.links.capacity() * size_of::<SimLink>()
             + heap
-            + self.specials.capacity() * size_of::<Special>()
+            + self.specials.capacity() * size_of::<GeneralLink>()
             + specials
             + self.lines.capacity() * size_of::<LineSpec>()
     }
 
     /// Returns the rarely used part of a link, created on first use.
-    pub fn special(&mut self, at: u32) -> &mut Special {
+    pub fn special(&mut self, at: u32) -> &mut GeneralLink {
         let link = &mut self.links[at as usize];
         if link.special == NONE {
             link.special = self.specials.len() as u32;
-            self.specials.push(Special::new(link.delay));
+            self.specials.push(GeneralLink::new(link.delay));
         }
         &mut self.specials[link.special as usize]
     }
@@ -328,9 +328,9 @@ impl Links {
         now: Time,
         at: u32,
         id: u32,
-        packets: &mut Packets,
-        events: &mut Events,
-    ) -> Offered {
+        packets: &mut PacketArena,
+        events: &mut EventQueue,
+    ) -> OfferOutcome {
         let link = &mut self.links[at as usize];
         let special = &mut self.specials[link.special as usize];
         let packet = packets.get_mut(id);
@@ -341,7 +341,7 @@ impl Links {
         if special.down || band.is_none() || special.loss.as_mut().is_some_and(Loss::next_is_lost) {
             link.drops.lost += 1;
             link.drops.bytes += u64::from(bytes);
-            return Offered::Dropped(DropReason::Lost);
+            return OfferOutcome::Dropped(DropReason::Lost);
         }
         match &mut special.queue {
             Queue::Fifo => {
@@ -351,7 +351,7 @@ impl Links {
                     Err(why) => {
                         link.drops.queue += 1;
                         link.drops.bytes += u64::from(bytes);
-                        return Offered::Dropped(why);
+                        return OfferOutcome::Dropped(why);
                     }
                 };
                 if admitted.mark && packets.mark(id) {
@@ -360,11 +360,11 @@ impl Links {
                 link.accepted += 1;
                 link.bytes += u64::from(bytes);
                 special.wire(now, admitted.departs, id, bytes, at, events);
-                Offered::Departs(admitted.departs)
+                OfferOutcome::Departs(admitted.departs)
             }
             Queue::Shaped(_) => {
                 let segment = &packet.segment;
-                let waiting = Waiting {
+                let waiting = QueuedPacket {
                     id,
                     bytes,
                     hash: packet.hash,
@@ -377,13 +377,18 @@ impl Links {
                 link.bytes += u64::from(bytes);
                 special.enqueue(now, waiting);
                 special.rearm(at, events);
-                Offered::Waits
+                OfferOutcome::Waits
             }
         }
     }
 
     #[cold]
-    fn arrive_special(&mut self, now: Time, at: u32, events: &mut Events) -> Option<(u32, u32)> {
+    fn arrive_special(
+        &mut self,
+        now: Time,
+        at: u32,
+        events: &mut EventQueue,
+    ) -> Option<(u32, u32)> {
         let link = &mut self.links[at as usize];
         let special = &mut self.specials[link.special as usize];
         let crossed = special.arrive(now, at, events)?;
@@ -397,7 +402,13 @@ impl Links {
 
     /// Serves a queue that decides on dequeue. Packets that it drops are returned by
     /// [`Links::dropped`].
-    pub fn ready(&mut self, now: Time, at: u32, packets: &mut Packets, events: &mut Events) {
+    pub fn ready(
+        &mut self,
+        now: Time,
+        at: u32,
+        packets: &mut PacketArena,
+        events: &mut EventQueue,
+    ) {
         let link = &mut self.links[at as usize];
         let Some(special) = self.specials.get_mut(link.special as usize) else {
             return;
@@ -425,7 +436,7 @@ impl Links {
 
     /// Returns the next packet that was accepted and then dropped by the queue of this link. The
     /// caller has to free it.
-    pub fn dropped(&mut self, at: u32, packets: &Packets) -> Option<(u32, DropReason)> {
+    pub fn dropped(&mut self, at: u32, packets: &PacketArena) -> Option<(u32, DropReason)> {
         let link = &mut self.links[at as usize];
         let (id, why) = self
             .specials
@@ -448,14 +459,14 @@ impl Links {
             .get(link.special as usize)
             .map(|special| &special.queue)
         {
-            Some(Queue::Shaped(shaped)) => {
-                Some(ccplane_qdisc::Qdisc::<Waiting>::backlog(shaped.as_ref()))
-            }
+            Some(Queue::Shaped(shaped)) => Some(ccplane_qdisc::Qdisc::<QueuedPacket>::backlog(
+                shaped.as_ref(),
+            )),
             _ => None,
         }
     }
 
-    pub fn set_line(&mut self, now: Time, at: u32, line: LineSpec, events: &mut Events) {
+    pub fn set_line(&mut self, now: Time, at: u32, line: LineSpec, events: &mut EventQueue) {
         self.special(at);
         let link = &mut self.links[at as usize];
         let special = &mut self.specials[link.special as usize];
@@ -463,7 +474,7 @@ impl Links {
         self.lines[at as usize] = line;
     }
 
-    pub fn set_delay(&mut self, now: Time, at: u32, delay: DelayModel, events: &mut Events) {
+    pub fn set_delay(&mut self, now: Time, at: u32, delay: DelayModel, events: &mut EventQueue) {
         self.special(at);
         let link = &mut self.links[at as usize];
         link.delay = Delay::with_model(delay, 0).least();

@@ -2,31 +2,31 @@
 //! the sender. Stored apart from the packets, because few simulations use RCP.
 
 use ccplane_qdisc::Stamp;
-use ccplane_transport::{Kind, Native};
+use ccplane_transport::{Native, SegmentKind};
 use ccplane_units::{Duration, Rate, Time};
 
 use crate::World;
-use crate::end::{End, Steer};
+use crate::end::{ControllerKind, FlowEndpoint};
 
 /// RCP headers of all packets and endpoints.
 #[derive(Debug, Default)]
-pub(crate) struct Offers {
+pub(crate) struct RcpHeaders {
     /// Indexed by packet.
-    carried: Vec<Offer>,
+    carried: Vec<RcpHeader>,
     /// Last header received, indexed by endpoint.
-    heard: Vec<Offer>,
+    heard: Vec<RcpHeader>,
 }
 
 /// RCP header with the send time of the packet that was stamped.
 #[derive(Clone, Copy, Debug)]
-struct Offer {
+struct RcpHeader {
     stamp: Stamp,
     sent: Time,
-    way: Way,
+    way: OfferPath,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum OfferPath {
     /// No header.
     None,
     /// Towards the receiver: queues lower the rate.
@@ -35,18 +35,18 @@ enum Way {
     Back,
 }
 
-impl Default for Offer {
-    fn default() -> Offer {
+impl Default for RcpHeader {
+    fn default() -> RcpHeader {
         let (rate, rtt) = (Rate::from_bytes_per_sec(u64::MAX), Duration::ZERO);
-        Offer {
+        RcpHeader {
             stamp: Stamp { rate, rtt },
             sent: Time::ZERO,
-            way: Way::None,
+            way: OfferPath::None,
         }
     }
 }
 
-impl Offers {
+impl RcpHeaders {
     /// Returns true if any packet carries a header.
     #[inline(always)]
     pub fn any(&self) -> bool {
@@ -58,18 +58,18 @@ impl Offers {
     pub fn stamp(&mut self, now: Time, id: u32, e: u32, rtt: Duration) {
         let offer = if e & 1 == 0 {
             let rate = Rate::from_bytes_per_sec(u64::MAX);
-            Offer {
+            RcpHeader {
                 stamp: Stamp { rate, rtt },
                 sent: now,
-                way: Way::Out,
+                way: OfferPath::Out,
             }
         } else {
             let heard = self.heard.get(e as usize).copied().unwrap_or_default();
-            Offer {
-                way: if heard.way == Way::None {
-                    Way::None
+            RcpHeader {
+                way: if heard.way == OfferPath::None {
+                    OfferPath::None
                 } else {
-                    Way::Back
+                    OfferPath::Back
                 },
                 ..heard
             }
@@ -81,7 +81,7 @@ impl Offers {
     #[inline(always)]
     pub fn stamp_of(&self, id: u32) -> Option<Stamp> {
         let offer = self.carried.get(id as usize)?;
-        (offer.way == Way::Out).then_some(offer.stamp)
+        (offer.way == OfferPath::Out).then_some(offer.stamp)
     }
 
     /// Stores the stamp lowered by a queue.
@@ -93,20 +93,20 @@ impl Offers {
     #[inline(always)]
     pub fn forget(&mut self, id: u32) {
         if let Some(offer) = self.carried.get_mut(id as usize) {
-            offer.way = Way::None;
+            offer.way = OfferPath::None;
         }
     }
 
     pub fn heap_bytes(&self) -> usize {
-        (self.carried.capacity() + self.heard.capacity()) * size_of::<Offer>()
+        (self.carried.capacity() + self.heard.capacity()) * size_of::<RcpHeader>()
     }
 }
 
 /// Returns the entry at this index and grows the list if needed.
-fn place(offers: &mut Vec<Offer>, at: u32) -> &mut Offer {
+fn place(offers: &mut Vec<RcpHeader>, at: u32) -> &mut RcpHeader {
     let at = at as usize;
     if offers.len() <= at {
-        offers.resize(at + 1, Offer::default());
+        offers.resize(at + 1, RcpHeader::default());
     }
     &mut offers[at]
 }
@@ -127,22 +127,22 @@ impl World {
         let Some(end) = self
             .ends
             .get_mut(e as usize)
-            .filter(|end| end.flow == packet.flow && end.is(End::OFFERED))
+            .filter(|end| end.flow == packet.flow && end.is(FlowEndpoint::OFFERED))
         else {
             return;
         };
         match offer.way {
-            Way::None => {}
-            Way::Out => *place(&mut self.packets.offers.heard, e) = offer,
-            Way::Back => {
-                if let Steer::Native(at) = end.control.get()
+            OfferPath::None => {}
+            OfferPath::Out => *place(&mut self.packets.offers.heard, e) = offer,
+            OfferPath::Back => {
+                if let ControllerKind::Native(at) = end.control.get()
                     && let Some(native) = self.natives.get_mut(at)
                     && let Native::Rcp(rcp) = native
                 {
                     rcp.offer(offer.stamp.rate, self.now.since(offer.sent));
                     // The server's reply carries the initial rate. ACKs trigger the controller
                     // themselves.
-                    if kind == Kind::OpenReply
+                    if kind == SegmentKind::OpenReply
                         && let Some(connection) = &mut end.connection
                     {
                         connection.on_control_deadline(self.now, native);

@@ -1,10 +1,10 @@
 //! Packets in flight: 64 bytes each, in a slab, with SACK ranges and timestamps stored separately.
 
 use ccplane_qdisc::Ecn;
-use ccplane_transport::{Segment, Side};
+use ccplane_transport::{Segment, SideData};
 
-use crate::bundle::Asides;
-use crate::offer::Offers;
+use crate::bundle::BundlePacketTable;
+use crate::offer::RcpHeaders;
 use crate::receipt::Receipts;
 
 pub(crate) const NONE: u32 = u32::MAX;
@@ -12,7 +12,7 @@ pub(crate) const NONE: u32 = u32::MAX;
 /// Packet of one cache line.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(64))]
-pub(crate) struct Packet {
+pub(crate) struct SimPacket {
     pub segment: Segment,
     /// Destination endpoint, and the flow. The flow identifies late packets whose flow has ended.
     pub end: u32,
@@ -28,22 +28,22 @@ pub(crate) struct Packet {
 }
 
 /// Memory of a packet, bytes.
-pub const PACKET_BYTES: usize = size_of::<Packet>();
+pub const PACKET_BYTES: usize = size_of::<SimPacket>();
 const _: () = assert!(PACKET_BYTES == 64);
 
 /// All packets in flight.
 #[derive(Debug, Default)]
-pub(crate) struct Packets {
-    pub(crate) packets: Vec<Packet>,
+pub(crate) struct PacketArena {
+    pub(crate) packets: Vec<SimPacket>,
     free: Vec<u32>,
-    pub(crate) sides: Vec<Side>,
+    pub(crate) sides: Vec<SideData>,
     free_sides: Vec<u32>,
     /// Empty side, for packets without one. It also holds the side of a packet under construction.
-    pub no_side: Side,
+    pub no_side: SideData,
     /// RCP headers.
-    pub offers: Offers,
+    pub offers: RcpHeaders,
     /// Bundle data of packets.
-    pub asides: Asides,
+    pub asides: BundlePacketTable,
     /// Nonces of flows that prove receipt.
     pub receipts: Receipts,
     /// Number of packets ever created, and of packets freed.
@@ -51,11 +51,11 @@ pub(crate) struct Packets {
     pub gone: u64,
 }
 
-impl Packets {
+impl PacketArena {
     /// Returns the slot of the next packet and of its side, to be filled before
-    /// [`made`](Packets::made) allocates them.
+    /// [`made`](PacketArena::made) allocates them.
     #[inline(always)]
-    pub fn place(&mut self) -> (u32, &mut Packet, &mut Side) {
+    pub fn place(&mut self) -> (u32, &mut SimPacket, &mut SideData) {
         let id = match self.free.last() {
             Some(id) => *id,
             None => self.grow(),
@@ -63,7 +63,7 @@ impl Packets {
         (id, &mut self.packets[id as usize], &mut self.no_side)
     }
 
-    /// Allocates the packet that was written to its [`place`](Packets::place), with its side if
+    /// Allocates the packet that was written to its [`place`](PacketArena::place), with its side if
     /// `with_side`.
     #[inline(always)]
     pub fn made(&mut self, id: u32, with_side: bool) {
@@ -82,18 +82,18 @@ impl Packets {
             self.packets.reserve_exact(64.max(self.packets.len() / 8));
         }
         let id = self.packets.len() as u32;
-        self.packets.push(Packet::default());
+        self.packets.push(SimPacket::default());
         self.free.push(id);
         id
     }
 
     #[inline(always)]
-    pub fn get(&self, id: u32) -> &Packet {
+    pub fn get(&self, id: u32) -> &SimPacket {
         &self.packets[id as usize]
     }
 
     #[inline(always)]
-    pub fn get_mut(&mut self, id: u32) -> &mut Packet {
+    pub fn get_mut(&mut self, id: u32) -> &mut SimPacket {
         &mut self.packets[id as usize]
     }
 
@@ -112,7 +112,7 @@ impl Packets {
 
     /// Returns the side of a packet, if it has one.
     #[inline(always)]
-    pub fn side(&self, side: u32) -> Option<&Side> {
+    pub fn side(&self, side: u32) -> Option<&SideData> {
         match side {
             NONE => None,
             side => self.sides.get(side as usize),
@@ -135,8 +135,8 @@ impl Packets {
 
     /// Returns the memory used, bytes.
     pub fn memory(&self) -> usize {
-        self.packets.capacity() * size_of::<Packet>()
-            + self.sides.capacity() * size_of::<Side>()
+        self.packets.capacity() * size_of::<SimPacket>()
+            + self.sides.capacity() * size_of::<SideData>()
             + (self.free.capacity() + self.free_sides.capacity()) * 4
             + self.offers.heap_bytes()
             + self.asides.memory()

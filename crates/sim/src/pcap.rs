@@ -23,9 +23,9 @@ use pcap_file::pcapng::blocks::interface_description::{
 use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
 use pcap_file::{DataLink, Endianness, PcapError};
 
-use crate::trace::{Seen, Step, Tracer};
+use crate::trace::{LinkStep, PacketEvent, Tracer};
 use crate::{LinkId, Network};
-use headers::Headers;
+use headers::HeaderBuilder;
 
 /// Timestamp resolution of 10^-9 s (option if_tsresol, draft-ietf-opsawg-pcapng, section 4.2).
 const NANOSECONDS: u8 = 9;
@@ -54,10 +54,10 @@ pub struct PacketLog<W: Write> {
     writer: PcapNgWriter<W>,
     /// Interface of each link.
     interfaces: Vec<Option<u32>>,
-    headers: Headers,
+    headers: HeaderBuilder,
     snaplen: u32,
     /// Packets in order of arrival, starting with the first whose fate is unknown.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<PendingRecord>,
     /// Sequence number of each packet whose fate is unknown.
     undecided: BTreeMap<u32, u64>,
     packets: u64,
@@ -67,7 +67,7 @@ pub struct PacketLog<W: Write> {
 
 /// Packet to be written.
 #[derive(Debug)]
-struct Waiting {
+struct PendingRecord {
     came: Time,
     interface: u32,
     headers: Vec<u8>,
@@ -171,7 +171,7 @@ impl<W: Write> PacketLog<W> {
         Ok(PacketLog {
             writer,
             interfaces,
-            headers: Headers::default(),
+            headers: HeaderBuilder::default(),
             snaplen,
             waiting: VecDeque::new(),
             undecided: BTreeMap::new(),
@@ -204,11 +204,11 @@ impl<W: Write> PacketLog<W> {
     }
 
     /// Records a packet that reached a watched link.
-    fn came(&mut self, now: Time, interface: u32, seen: &Seen<'_>) {
+    fn came(&mut self, now: Time, interface: u32, seen: &PacketEvent<'_>) {
         let (headers, length) = self.headers.of(seen);
         self.undecided
             .insert(seen.id, self.packets + self.waiting.len() as u64);
-        self.waiting.push_back(Waiting {
+        self.waiting.push_back(PendingRecord {
             came: now,
             interface,
             headers,
@@ -235,7 +235,7 @@ impl<W: Write> PacketLog<W> {
         }
     }
 
-    fn write(&mut self, packet: Waiting) {
+    fn write(&mut self, packet: PendingRecord) {
         if self.error.is_some() {
             return;
         }
@@ -259,7 +259,7 @@ impl<W: Write> PacketLog<W> {
 }
 
 impl<W: Write> Tracer for PacketLog<W> {
-    fn see(&mut self, now: Time, seen: &Seen<'_>) {
+    fn see(&mut self, now: Time, seen: &PacketEvent<'_>) {
         // Learns the sequence numbers from all links, because ACKs that pass here refer to them.
         self.headers.learn(seen);
         let interface = self.interfaces.get(seen.link.index()).copied().flatten();
@@ -267,9 +267,9 @@ impl<W: Write> Tracer for PacketLog<W> {
             return;
         };
         match seen.step {
-            Step::Queued => self.came(now, interface, seen),
-            Step::Arrived => self.decided(seen.id, None),
-            Step::Dropped(why) => {
+            LinkStep::Queued => self.came(now, interface, seen),
+            LinkStep::Arrived => self.decided(seen.id, None),
+            LinkStep::Dropped(why) => {
                 if !self.undecided.contains_key(&seen.id) {
                     self.came(now, interface, seen);
                 }

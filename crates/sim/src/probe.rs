@@ -11,7 +11,7 @@ use ccplane_units::{Duration, Time};
 
 pub use sojourns::Sojourns;
 
-use crate::app::{App, AppId, Cause};
+use crate::app::{App, AppId, WakeReason};
 use crate::{FlowId, LinkId, SimError, World};
 
 /// Description of a probe.
@@ -22,7 +22,7 @@ pub struct ProbeSpec {
     /// Sampled links.
     pub links: Vec<LinkId>,
     /// Sampled flows.
-    pub flows: Followed,
+    pub flows: ProbeTarget,
     /// Memory limit of the columns, bytes. A low limit gives few samples. The memory is allocated
     /// as needed.
     pub memory_limit: u64,
@@ -30,7 +30,7 @@ pub struct ProbeSpec {
 
 /// Flows sampled by a probe.
 #[derive(Clone, Debug)]
-pub enum Followed {
+pub enum ProbeTarget {
     /// Listed flows.
     These(Vec<FlowId>),
     /// The first flows of the simulation, up to this number, as they are added.
@@ -49,7 +49,7 @@ impl ProbeSpec {
         ProbeSpec {
             every,
             links: Vec::new(),
-            flows: Followed::These(Vec::new()),
+            flows: ProbeTarget::These(Vec::new()),
             memory_limit: MEMORY,
         }
     }
@@ -63,7 +63,7 @@ impl ProbeSpec {
 
     /// Sets the flows.
     #[must_use]
-    pub fn flows(self, flows: Followed) -> ProbeSpec {
+    pub fn flows(self, flows: ProbeTarget) -> ProbeSpec {
         ProbeSpec { flows, ..self }
     }
 }
@@ -232,7 +232,7 @@ pub struct Probe {
     rows: u64,
     links: Vec<LinkSeries>,
     flows: Vec<FlowSeries>,
-    /// Number of flows to be sampled under [`Followed::First`]; those already added are in `flows`.
+    /// Number of flows to be sampled under [`ProbeTarget::First`]; those already added are in `flows`.
     first: usize,
 }
 
@@ -342,8 +342,14 @@ fn retain(column: &mut Vec<u64>, kept: &[bool]) {
 }
 
 impl App for Probe {
-    fn wake(&mut self, _now: Time, _me: AppId, cause: Cause, world: &mut World) -> Option<Time> {
-        if cause != Cause::Time {
+    fn wake(
+        &mut self,
+        _now: Time,
+        _me: AppId,
+        cause: WakeReason,
+        world: &mut World,
+    ) -> Option<Time> {
+        if cause != WakeReason::Time {
             return None;
         }
         self.look(world);
@@ -367,8 +373,8 @@ impl World {
             self.known_link(*link)?;
         }
         let (flows, first) = match spec.flows {
-            Followed::These(flows) => (flows, 0),
-            Followed::First(count) => (Vec::new(), count),
+            ProbeTarget::These(flows) => (flows, 0),
+            ProbeTarget::First(count) => (Vec::new(), count),
         };
         let count = self.flows().len();
         if let Some(flow) = flows.iter().find(|flow| flow.index() >= count) {

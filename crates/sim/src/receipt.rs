@@ -7,9 +7,9 @@ use ccplane_network::{
     NodeId,
     random::{self, Purpose},
 };
-use ccplane_transport::{Connection, Kind, Number, Proof, Segment};
+use ccplane_transport::{Connection, Proof, Segment, SegmentKind, SequenceNumber};
 
-use crate::packet::{NONE, Packets};
+use crate::packet::{NONE, PacketArena};
 use crate::{SimError, World};
 
 /// Nonces of all packets, and the state of receivers that conceal losses.
@@ -25,7 +25,7 @@ pub(crate) struct Receipts {
     carried: Vec<Proof>,
     /// Per endpoint of a concealing host: its flow, and the number after the furthest segment that
     /// arrived.
-    furthest: BTreeMap<u32, (u32, Number)>,
+    furthest: BTreeMap<u32, (u32, SequenceNumber)>,
 }
 
 impl Receipts {
@@ -45,7 +45,7 @@ impl Receipts {
     }
 
     /// Initialises the state of an endpoint. Its index may have belonged to an earlier flow.
-    pub fn begin(&mut self, e: u32, flow: u32, host: u32, first: Number) {
+    pub fn begin(&mut self, e: u32, flow: u32, host: u32, first: SequenceNumber) {
         self.furthest.remove(&e);
         if self.concealing.contains(&host) {
             self.furthest.insert(e, (flow, first));
@@ -54,11 +54,11 @@ impl Receipts {
 
     pub fn heap_bytes(&self) -> usize {
         self.carried.capacity() * size_of::<Proof>()
-            + self.furthest.len() * size_of::<(u32, (u32, Number))>()
+            + self.furthest.len() * size_of::<(u32, (u32, SequenceNumber))>()
     }
 }
 
-impl Packets {
+impl PacketArena {
     /// Records the arrival of a segment at an endpoint that conceals losses.
     #[cold]
     #[inline(never)]
@@ -66,7 +66,7 @@ impl Packets {
         let Some(packet) = self.packets.get(id as usize) else {
             return;
         };
-        if packet.segment.kind == Kind::Data
+        if packet.segment.kind == SegmentKind::Data
             && packet.segment.class == 0
             && let Some((flow, furthest)) = self.receipts.furthest.get_mut(&packet.end)
             && *flow == packet.flow
@@ -96,7 +96,7 @@ impl Packets {
             self.receipts.carried[at] = connection.prove(segment, side);
         }
         if let Some((_, furthest)) = self.receipts.furthest.get(&e)
-            && matches!(segment.kind, Kind::Ack | Kind::Data)
+            && matches!(segment.kind, SegmentKind::Ack | SegmentKind::Data)
         {
             segment.ack = segment.ack.later(*furthest);
             while side.pop() {}

@@ -5,8 +5,8 @@ use std::ops::{Deref, DerefMut};
 use ccplane_network::Network;
 use ccplane_units::Time;
 
-use crate::app::{AppId, Cause};
-use crate::event::{Event, Kind, LAST};
+use crate::app::{AppId, WakeReason};
+use crate::event::{EventKind, LAST, SimEvent};
 use crate::trace::Tracer;
 use crate::world::{SimOptions, World};
 use crate::{AgentId, SimError};
@@ -121,7 +121,7 @@ impl<T: Tracer> Simulation<T> {
                 0
             };
             self.world.now = event.at();
-            if event.kind() == Kind::Arrive {
+            if event.kind() == EventKind::Arrive {
                 self.arrive(event.which());
                 continue;
             }
@@ -134,7 +134,7 @@ impl<T: Tracer> Simulation<T> {
                     .world
                     .stalled("millions of events, but time does not move on"));
             }
-            if event.kind() == Kind::Steer
+            if event.kind() == EventKind::Steer
                 && self.world.hosts[self.world.keeper(event.which()) as usize]
                     .agent()
                     .undecided()
@@ -201,7 +201,7 @@ impl<T: Tracer> Simulation<T> {
             };
             debug_assert!(event.at() >= self.world.now, "time goes back");
             self.world.now = event.at();
-            if event.kind() == Kind::Arrive {
+            if event.kind() == EventKind::Arrive {
                 self.arrive(event.which());
             } else {
                 self.other(event)?;
@@ -215,39 +215,39 @@ impl<T: Tracer> Simulation<T> {
 
     /// Handles all events except the arrival of a packet.
     #[inline(never)]
-    fn other(&mut self, event: Event) -> Result<(), SimError> {
+    fn other(&mut self, event: SimEvent) -> Result<(), SimError> {
         let (now, which) = (self.world.now, event.which());
         match event.kind() {
-            Kind::Arrive => self.arrive(which),
-            Kind::NicReady => {
+            EventKind::Arrive => self.arrive(which),
+            EventKind::NicReady => {
                 self.world.nics[which as usize].armed = false;
                 self.fetch(which);
             }
-            Kind::Timeout => self.on_timeout(which),
-            Kind::Pace => {
+            EventKind::Timeout => self.on_timeout(which),
+            EventKind::Pace => {
                 let end = &mut self.world.ends[which as usize];
                 if end.paced == now {
                     end.paced = Time::MAX;
                     self.pump(which);
                 }
             }
-            Kind::Kick => self.pump(which),
-            Kind::LinkReady => self.on_link_ready(which),
-            Kind::Start => self.start(which),
-            Kind::App => {
+            EventKind::Kick => self.pump(which),
+            EventKind::LinkReady => self.on_link_ready(which),
+            EventKind::Start => self.start(which),
+            EventKind::App => {
                 let next = &mut self.world.apps[which as usize].next;
                 if *next == now {
                     *next = Time::MAX;
-                    self.world.wake(which, Cause::Time);
+                    self.world.wake(which, WakeReason::Time);
                 }
             }
-            Kind::Change => {
+            EventKind::Change => {
                 if let Some(change) = self.world.changes[which as usize].take() {
                     self.world.change(now, change)?;
                 }
             }
-            Kind::Steer => self.steer(which),
-            Kind::AgentDeadline => {
+            EventKind::Steer => self.steer(which),
+            EventKind::AgentDeadline => {
                 let host = &mut self.world.hosts[which as usize];
                 if host.deadline == now {
                     host.deadline = Time::MAX;
@@ -256,8 +256,8 @@ impl<T: Tracer> Simulation<T> {
                     self.world.plan_agent(which);
                 }
             }
-            Kind::Bundle => self.on_bundle(which),
-            Kind::Datagram => {
+            EventKind::Bundle => self.on_bundle(which),
+            EventKind::Datagram => {
                 if let Some(packet) = self.world.datagrams.next(which) {
                     let (id, place, _) = self.world.packets.place();
                     *place = packet;

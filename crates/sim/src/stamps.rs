@@ -144,7 +144,7 @@ impl Clocks {
 pub struct StampClock {
     model: StampModel,
     /// Departures and arrivals.
-    ways: [Way; 2],
+    ways: [StampDirection; 2],
 }
 
 impl StampClock {
@@ -152,7 +152,9 @@ impl StampClock {
     /// incoming link, 0 if there is none.
     pub fn new(model: StampModel, seed: u64, which: u32, rates: [Rate; 2]) -> StampClock {
         let seed = random::seed(seed, Purpose::Stamps, 0);
-        let way = |way: u8, rate| Way::new(seed, u128::from(which) * 2 + u128::from(way), rate);
+        let way = |way: u8, rate| {
+            StampDirection::new(seed, u128::from(which) * 2 + u128::from(way), rate)
+        };
         let [out, into] = rates;
         StampClock {
             model,
@@ -185,7 +187,7 @@ impl StampClock {
 
 /// Timestamp state of one direction of a host's link.
 #[derive(Debug)]
-struct Way {
+struct StampDirection {
     random: Pcg64,
     rate: Rate,
     /// Start of the current batch, and its jitter in ns.
@@ -193,9 +195,9 @@ struct Way {
     forward: Forward,
 }
 
-impl Way {
-    fn new(seed: u64, stream: u128, rate: Rate) -> Way {
-        Way {
+impl StampDirection {
+    fn new(seed: u64, stream: u128, rate: Rate) -> StampDirection {
+        StampDirection {
             random: Pcg64::new(u128::from(seed), stream),
             rate,
             batch: None,

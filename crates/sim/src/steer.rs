@@ -6,15 +6,15 @@
 
 mod announce;
 
-use ccplane_agent::datapath::{Brought, Delays, Here, Local, Shared, Way};
+use ccplane_agent::datapath::{AgentChannel, DatapathCore, Delays, Incoming, InlineChannel, Local};
 use ccplane_agent::{Agent, AlgorithmStats, DatapathId, Tables};
-use ccplane_datapath::{Capabilities, Limits};
-use ccplane_transport::{Native, State};
+use ccplane_datapath::{Capabilities, OperatorLimits};
+use ccplane_transport::{ConnectionState, Native};
 use ccplane_units::{Duration, Time};
-use ccplane_wire::{Command, Event};
+use ccplane_wire::{WireCommand, WireEvent};
 
-use crate::end::{Controller, Steer};
-use crate::event::Kind;
+use crate::end::{Controller, ControllerKind};
+use crate::event::EventKind;
 use crate::flow::FlowId;
 use crate::packet::NONE;
 use crate::{Simulation, Tracer, World};
@@ -31,7 +31,7 @@ pub struct SteerOptions {
     /// Delay of commands.
     pub from_agent: Duration,
     /// Limits set by the operator of the hosts.
-    pub limits: Limits,
+    pub limits: OperatorLimits,
     /// Capabilities of the flows: of a connection or, for an agent that controls bundles, of a
     /// bundle.
     pub capabilities: Capabilities,
@@ -46,7 +46,7 @@ impl Default for SteerOptions {
         SteerOptions {
             to_agent: Duration::from_micros(20),
             from_agent: Duration::from_micros(20),
-            limits: Limits::default(),
+            limits: OperatorLimits::default(),
             capabilities: CAPABILITIES,
             keep_reports: 0,
         }
@@ -55,7 +55,7 @@ impl Default for SteerOptions {
 
 /// Report as received by an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeardReport {
+pub struct RecordedReport {
     /// Time of receipt.
     pub at: Time,
     /// Flow of the report.
@@ -69,19 +69,19 @@ pub struct HeardReport {
 }
 
 /// Datapath of an agent: the part that all its flows share.
-pub(crate) struct Host {
-    pub shared: Shared<Out>,
+pub(crate) struct AgentHost {
+    pub shared: DatapathCore<SimAgentChannel>,
     /// Index of the host that stores the agent, if this is another datapath of the same agent.
     with: Option<u32>,
     keep_reports: usize,
-    heard: Vec<HeardReport>,
+    heard: Vec<RecordedReport>,
     /// Time of the scheduled event for messages in either direction, and of the agent's next
     /// deadline.
     pub due: Time,
     pub deadline: Time,
 }
 
-impl std::fmt::Debug for Host {
+impl std::fmt::Debug for AgentHost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Host")
             .field("due", &self.due)
@@ -89,31 +89,31 @@ impl std::fmt::Debug for Host {
     }
 }
 
-/// Steered flow, with the index of its [`Host`] as user data.
-pub(crate) type Steered = Local<u32>;
+/// Steered flow, with the index of its [`AgentHost`] as user data.
+pub(crate) type HostedFlow = Local<u32>;
 
 /// Additional memory of a steered flow over one under native control, bytes.
-pub const STEERED_FLOW_EXTRA_BYTES: usize = size_of::<Option<Steered>>() - size_of::<Native>();
+pub const STEERED_FLOW_EXTRA_BYTES: usize = size_of::<Option<HostedFlow>>() - size_of::<Native>();
 
 /// Channel between the datapath and its agent.
-pub(crate) struct Out {
+pub(crate) struct SimAgentChannel {
     /// The agent, stored inline; empty if `instead` is used.
-    here: Here,
-    instead: Option<Box<dyn Way>>,
+    here: InlineChannel,
+    instead: Option<Box<dyn AgentChannel>>,
 }
 
 /// The transport configuration of a flow enables its timestamps.
 const CAPABILITIES: Capabilities =
     ccplane_transport::CAPABILITIES.with(Capabilities::ONE_WAY_DELAY);
 
-impl Host {
+impl AgentHost {
     /// Creates a host with an agent that was connected before the simulation starts: its programs
     /// are installed at time 0.
-    pub fn new(agent: Agent, options: SteerOptions, index: u32) -> Host {
-        let mut host = Host::through(agent, None, options, index);
+    pub fn new(agent: Agent, options: SteerOptions, index: u32) -> AgentHost {
+        let mut host = AgentHost::through(agent, None, options, index);
         let datapath = host.shared.describe();
         host.agent_mut()
-            .handle(Time::ZERO, DatapathId(index), Event::Ready { datapath });
+            .handle(Time::ZERO, DatapathId(index), WireEvent::Ready { datapath });
         while let Some((_, command)) = host.agent_mut().poll() {
             host.take(Time::ZERO, &command, None);
         }
@@ -121,24 +121,24 @@ impl Host {
     }
 
     /// Creates a host whose agents are behind a channel.
-    pub fn behind(way: Box<dyn Way>, options: SteerOptions, index: u32) -> Host {
-        Host::through(Agent::default(), Some(way), options, index)
+    pub fn behind(way: Box<dyn AgentChannel>, options: SteerOptions, index: u32) -> AgentHost {
+        AgentHost::through(Agent::default(), Some(way), options, index)
     }
 
     fn through(
         agent: Agent,
-        instead: Option<Box<dyn Way>>,
+        instead: Option<Box<dyn AgentChannel>>,
         options: SteerOptions,
         index: u32,
-    ) -> Host {
+    ) -> AgentHost {
         let delays = Delays {
             to_agent: options.to_agent,
             from_agent: options.from_agent,
         };
-        let here = Here::after(agent, DatapathId(index), delays);
+        let here = InlineChannel::after(agent, DatapathId(index), delays);
         let tables = Tables::new(options.limits, options.capabilities);
-        Host {
-            shared: Shared::new(index, "sim", tables, Out { here, instead }),
+        AgentHost {
+            shared: DatapathCore::new(index, "sim", tables, SimAgentChannel { here, instead }),
             with: None,
             keep_reports: options.keep_reports,
             heard: Vec::new(),
@@ -183,10 +183,10 @@ impl Host {
 
     /// Delivers the messages due by now to the agent. `other` is the host that stores the agent, if
     /// it is another one.
-    pub fn deliver(&mut self, now: Time, other: Option<&mut Host>) {
+    pub fn deliver(&mut self, now: Time, other: Option<&mut AgentHost>) {
         let (heard, most) = (&mut self.heard, self.keep_reports);
-        let see = |event: &Event<'_>| {
-            if let Event::Report {
+        let see = |event: &WireEvent<'_>| {
+            if let WireEvent::Report {
                 flow,
                 program,
                 urgent,
@@ -194,7 +194,7 @@ impl Host {
             } = *event
                 && heard.len() < most
             {
-                heard.push(HeardReport {
+                heard.push(RecordedReport {
                     at: now,
                     flow: FlowId(flow as u32),
                     program,
@@ -220,14 +220,14 @@ impl Host {
 
     /// Returns the next message that arrives at the datapath now. Commands that concern no flow are
     /// executed immediately.
-    pub fn next_brought(&mut self, now: Time) -> Option<Brought> {
+    pub fn next_brought(&mut self, now: Time) -> Option<Incoming> {
         loop {
             let brought = self.shared.way.bring(now)?;
             match &brought {
-                Brought::Command(
-                    command @ (Command::Offer(_)
-                    | Command::Install { .. }
-                    | Command::Heartbeat { .. }),
+                Incoming::Command(
+                    command @ (WireCommand::Offer(_)
+                    | WireCommand::Install { .. }
+                    | WireCommand::Heartbeat { .. }),
                 ) => self.take(now, command, None),
                 _ => return Some(brought),
             }
@@ -235,28 +235,28 @@ impl Host {
     }
 
     /// Executes a command, on its flow if that is still open.
-    pub fn take(&mut self, now: Time, command: &Command, flow: Option<&mut Steered>) {
+    pub fn take(&mut self, now: Time, command: &WireCommand, flow: Option<&mut HostedFlow>) {
         self.shared.take(now, command, |_| flow);
     }
 }
 
-impl Way for Out {
+impl AgentChannel for SimAgentChannel {
     #[inline(always)]
-    fn report(&mut self, now: Time, report: &Event<'_>) -> bool {
+    fn report(&mut self, now: Time, report: &WireEvent<'_>) -> bool {
         match &mut self.instead {
             Some(way) => way.report(now, report),
             None => self.here.report(now, report),
         }
     }
 
-    fn tell(&mut self, now: Time, event: Event<'static>) {
+    fn tell(&mut self, now: Time, event: WireEvent<'static>) {
         match &mut self.instead {
             Some(way) => way.tell(now, event),
             None => self.here.tell(now, event),
         }
     }
 
-    fn bring(&mut self, now: Time) -> Option<Brought> {
+    fn bring(&mut self, now: Time) -> Option<Incoming> {
         match &mut self.instead {
             Some(way) => way.bring(now),
             None => self.here.bring(now),
@@ -275,18 +275,18 @@ impl World {
     /// Adds an agent with its algorithms.
     pub fn host_agent(&mut self, agent: Agent, options: SteerOptions) -> AgentId {
         let id = self.hosts.len() as u32;
-        let host = Host::new(agent, options, id);
+        let host = AgentHost::new(agent, options, id);
         self.hosts.push(host);
         self.plan_agent(id);
         AgentId(id)
     }
 
     /// Adds a channel to agents outside of the simulator's control, for example one that loses
-    /// messages, or whose agents crash. It is polled from its deadline on; [`Way::look`] and
-    /// [`Way::flush`] are not called.
-    pub fn host_behind(&mut self, way: Box<dyn Way>, options: SteerOptions) -> AgentId {
+    /// messages, or whose agents crash. It is polled from its deadline on; [`AgentChannel::look`] and
+    /// [`AgentChannel::flush`] are not called.
+    pub fn host_behind(&mut self, way: Box<dyn AgentChannel>, options: SteerOptions) -> AgentId {
         let id = self.hosts.len() as u32;
-        self.hosts.push(Host::behind(way, options, id));
+        self.hosts.push(AgentHost::behind(way, options, id));
         self.plan_agent(id);
         AgentId(id)
     }
@@ -301,14 +301,16 @@ impl World {
             return None;
         }
         let id = self.hosts.len() as u32;
-        let mut host = Host::through(Agent::default(), None, options, id);
+        let mut host = AgentHost::through(Agent::default(), None, options, id);
         host.with = Some(with);
         let datapath = host.shared.describe();
         self.hosts.push(host);
         let keeper = with as usize;
-        self.hosts[keeper]
-            .agent_mut()
-            .handle(self.now, DatapathId(id), Event::Ready { datapath });
+        self.hosts[keeper].agent_mut().handle(
+            self.now,
+            DatapathId(id),
+            WireEvent::Ready { datapath },
+        );
         // Programs are installed immediately, as on the first datapath.
         while let Some((to, command)) = self.hosts[keeper].agent_mut().poll() {
             if let Some(host) = self.hosts.get_mut(to.0 as usize) {
@@ -364,7 +366,7 @@ impl World {
     }
 
     /// Returns the recorded reports of an agent; see [`SteerOptions::keep_reports`].
-    pub fn heard(&self, agent: AgentId) -> &[HeardReport] {
+    pub fn heard(&self, agent: AgentId) -> &[RecordedReport] {
         self.hosts
             .get(agent.0 as usize)
             .map_or(&[], |host| &host.heard)
@@ -381,16 +383,16 @@ impl World {
         let due = host.next_due();
         if due < host.due {
             host.due = due;
-            self.events.push(due, Kind::Steer, agent);
+            self.events.push(due, EventKind::Steer, agent);
         }
         let deadline = host.next_deadline();
         if deadline < host.deadline {
             host.deadline = deadline;
-            self.events.push(deadline, Kind::AgentDeadline, agent);
+            self.events.push(deadline, EventKind::AgentDeadline, agent);
         }
     }
 
-    pub(crate) fn add_steered(&mut self, steered: Steered) -> Controller {
+    pub(crate) fn add_steered(&mut self, steered: HostedFlow) -> Controller {
         Controller::agent(match self.free_steered.pop() {
             Some(place) => {
                 self.steered[place as usize] = Some(steered);
@@ -417,11 +419,11 @@ impl<T: Tracer> Simulation<T> {
         while let Some(brought) = self.world.hosts[agent as usize].next_brought(now) {
             let world = &mut self.world;
             let (number, command) = match brought {
-                Brought::Agent => {
+                Incoming::Agent => {
                     world.announce(agent);
                     continue;
                 }
-                Brought::Command(command) => (flow_of(&command), command),
+                Incoming::Command(command) => (flow_of(&command), command),
             };
             let Ok(number) = u32::try_from(number) else {
                 self.steer_bundle(agent, number, &command);
@@ -436,7 +438,7 @@ impl<T: Tracer> Simulation<T> {
                 .get_mut(pair as usize)
                 .filter(|end| end.flow == number);
             let place = match end.as_ref().map(|end| end.control.get()) {
-                Some(Steer::Agent(place)) => place,
+                Some(ControllerKind::Agent(place)) => place,
                 _ => usize::MAX,
             };
             let host = &mut world.hosts[agent as usize];
@@ -446,7 +448,7 @@ impl<T: Tracer> Simulation<T> {
             };
             host.take(now, &command, Some(steered));
             if let Some(connection) = end.and_then(|end| end.connection.as_mut())
-                && matches!(connection.state(), State::Open)
+                && matches!(connection.state(), ConnectionState::Open)
             {
                 connection
                     .on_control_deadline(now, &mut host.shared.lend(u64::from(number), steered));
@@ -458,12 +460,12 @@ impl<T: Tracer> Simulation<T> {
 }
 
 /// Returns the flow or bundle of a command; the highest number for commands that concern none.
-fn flow_of(command: &Command) -> u64 {
+fn flow_of(command: &WireCommand) -> u64 {
     match command {
-        Command::SetProgram { flow, .. }
-        | Command::Update { flow, .. }
-        | Command::Release { flow } => *flow,
-        Command::Offer(_) | Command::Install { .. } | Command::Heartbeat { .. } => {
+        WireCommand::SetProgram { flow, .. }
+        | WireCommand::Update { flow, .. }
+        | WireCommand::Release { flow } => *flow,
+        WireCommand::Offer(_) | WireCommand::Install { .. } | WireCommand::Heartbeat { .. } => {
             u64::from(u32::MAX)
         }
     }

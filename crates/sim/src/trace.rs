@@ -1,14 +1,14 @@
 //! Packet tracing. Without a tracer it is compiled out.
 
 use ccplane_qdisc::DropReason;
-use ccplane_transport::{Segment, Side};
+use ccplane_transport::{Segment, SideData};
 use ccplane_units::Time;
 
 use crate::{FlowId, LinkId, NodeId};
 
 /// Event of a packet at a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum LinkStep {
     /// Accepted by the link's queue.
     Queued,
     /// Dropped by the queue or lost at random, possibly after it was accepted.
@@ -19,9 +19,9 @@ pub enum Step {
 
 /// Packet event, as passed to a tracer.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
+pub struct PacketEvent<'a> {
     /// Kind of event.
-    pub step: Step,
+    pub step: LinkStep,
     /// Link of the event.
     pub link: LinkId,
     /// Packet id, unique among the packets in flight; ids are reused.
@@ -39,7 +39,7 @@ pub struct Seen<'a> {
     /// Segment in the packet.
     pub segment: &'a Segment,
     /// SACK ranges and timestamps, if any.
-    pub side: Option<&'a Side>,
+    pub side: Option<&'a SideData>,
 }
 
 /// Observer of every packet at every link.
@@ -48,12 +48,12 @@ pub trait Tracer {
     const ON: bool = true;
 
     /// Handles a packet event.
-    fn see(&mut self, now: Time, seen: &Seen<'_>);
+    fn see(&mut self, now: Time, seen: &PacketEvent<'_>);
 }
 
 /// No tracing.
 impl Tracer for () {
     const ON: bool = false;
 
-    fn see(&mut self, _now: Time, _seen: &Seen<'_>) {}
+    fn see(&mut self, _now: Time, _seen: &PacketEvent<'_>) {}
 }

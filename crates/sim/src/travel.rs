@@ -1,8 +1,8 @@
 //! Forwarding of a packet: over links and switches to its host.
 
-use crate::link::Offered;
+use crate::link::OfferOutcome;
 use crate::packet::NONE;
-use crate::trace::{Seen, Step};
+use crate::trace::{LinkStep, PacketEvent};
 use crate::{FlowId, LinkId, NodeId, Simulation, Tracer};
 
 impl<T: Tracer> Simulation<T> {
@@ -14,7 +14,7 @@ impl<T: Tracer> Simulation<T> {
             return;
         };
         if T::ON {
-            self.see(Step::Arrived, link, id);
+            self.see(LinkStep::Arrived, link, id);
         }
         if self.world.packets.get(id).to == node {
             self.take(id);
@@ -50,7 +50,7 @@ impl<T: Tracer> Simulation<T> {
             &mut world.packets,
             &mut world.events,
         );
-        if T::ON || !matches!(offered, Offered::Departs(_)) {
+        if T::ON || !matches!(offered, OfferOutcome::Departs(_)) {
             self.note(link, id, offered);
         }
     }
@@ -71,18 +71,18 @@ impl<T: Tracer> Simulation<T> {
 
     /// Traces the result of offering a packet to a link, and frees dropped packets.
     #[cold]
-    pub(crate) fn note(&mut self, link: u32, id: u32, offered: Offered) {
+    pub(crate) fn note(&mut self, link: u32, id: u32, offered: OfferOutcome) {
         if T::ON {
             let step = match offered {
-                Offered::Departs(_) | Offered::Waits => Step::Queued,
-                Offered::Dropped(why) => Step::Dropped(why),
+                OfferOutcome::Departs(_) | OfferOutcome::Waits => LinkStep::Queued,
+                OfferOutcome::Dropped(why) => LinkStep::Dropped(why),
             };
             self.see(step, link, id);
         }
         match offered {
-            Offered::Departs(_) => {}
-            Offered::Waits => self.drop_from(link),
-            Offered::Dropped(_) => {
+            OfferOutcome::Departs(_) => {}
+            OfferOutcome::Waits => self.drop_from(link),
+            OfferOutcome::Dropped(_) => {
                 self.world.counters.dropped += 1;
                 self.world.packets.drop(id);
             }
@@ -94,7 +94,7 @@ impl<T: Tracer> Simulation<T> {
     fn drop_from(&mut self, link: u32) {
         while let Some((id, why)) = self.world.links.dropped(link, &self.world.packets) {
             if T::ON {
-                self.see(Step::Dropped(why), link, id);
+                self.see(LinkStep::Dropped(why), link, id);
             }
             self.world.counters.dropped += 1;
             self.world.packets.drop(id);
@@ -102,7 +102,7 @@ impl<T: Tracer> Simulation<T> {
     }
 
     #[cold]
-    fn see(&mut self, step: Step, link: u32, id: u32) {
+    fn see(&mut self, step: LinkStep, link: u32, id: u32) {
         let world = &self.world;
         let packet = world.packets.get(id);
         let backward = packet.end & 1 == 0;
@@ -116,7 +116,7 @@ impl<T: Tracer> Simulation<T> {
             // See `World::datagram`.
             None => packet.segment.echo.0,
         };
-        let seen = Seen {
+        let seen = PacketEvent {
             step,
             link: LinkId(link),
             id,

@@ -1,23 +1,23 @@
 //! Read access to a simulation: flows, links, counters and the digest.
 
 use ccplane_network::{LinkId, NetworkPath, NodeId};
-use ccplane_transport::{Connection, Failure, Native, OneWay, Rc3Arrivals, Rc3Stats};
+use ccplane_transport::{Connection, ConnectionError, Native, OneWay, Rc3Arrivals, Rc3Stats};
 use ccplane_units::{Duration, Time};
 
 use crate::app::AppId;
 use crate::digest::Digest;
-use crate::end::{End, Steer};
-use crate::flow::{Flow, FlowId, FlowView, Rest};
+use crate::end::{ControllerKind, FlowEndpoint};
+use crate::flow::{FlowId, FlowView, InactiveState, SimFlow};
 use crate::host::Nic;
 use crate::link::{Crossing, LinkView};
 use crate::packet::NONE;
 use crate::probe::Sojourns;
-use crate::steer::Steered;
+use crate::steer::HostedFlow;
 use crate::{SimError, World};
 
 /// Counters of a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct SimCounters {
     /// Events handled.
     pub events: u64,
     /// Hops: packets delivered by links.
@@ -77,7 +77,7 @@ impl World {
     pub fn flow(&self, flow: FlowId) -> Option<FlowView> {
         let flow = self.flows.get(flow.index())?;
         Some(match flow.rest.as_deref() {
-            Some(Rest::Over(view, _)) => *view,
+            Some(InactiveState::Over(view, _)) => *view,
             _ => self.flow_view(flow),
         })
     }
@@ -104,7 +104,9 @@ impl World {
     pub fn in_fallback(&self, flow: FlowId) -> Option<bool> {
         let pair = self.flows.get(flow.index())?.ends as usize;
         match self.ends.get(pair)?.control.get() {
-            Steer::Agent(place) => Some(self.steered.get(place)?.as_ref()?.flow().in_fallback()),
+            ControllerKind::Agent(place) => {
+                Some(self.steered.get(place)?.as_ref()?.flow().in_fallback())
+            }
             _ => None,
         }
     }
@@ -137,8 +139,8 @@ impl World {
     }
 
     /// Returns the counters of the simulation.
-    pub fn counters(&self) -> Counters {
-        Counters {
+    pub fn counters(&self) -> SimCounters {
+        SimCounters {
             events: self.events.happened(),
             hops: self.links.hops(),
             sent: self.packets.made,
@@ -165,11 +167,11 @@ impl World {
                 .sum::<usize>()
             + self.low.heap_bytes()
             + self.nic_of.capacity() * 4
-            + self.ends.capacity() * size_of::<End>()
+            + self.ends.capacity() * size_of::<FlowEndpoint>()
             + connections
-            + self.flows.capacity() * size_of::<Flow>()
+            + self.flows.capacity() * size_of::<SimFlow>()
             + self.natives.capacity() * size_of::<Native>()
-            + self.steered.capacity() * size_of::<Option<Steered>>()
+            + self.steered.capacity() * size_of::<Option<HostedFlow>>()
     }
 
     /// Returns the heap memory, in bytes, of the connections of these flows, given by number.
@@ -239,7 +241,7 @@ impl World {
         digest.value()
     }
 
-    pub(crate) fn flow_view(&self, flow: &Flow) -> FlowView {
+    pub(crate) fn flow_view(&self, flow: &SimFlow) -> FlowView {
         let mut view = FlowView {
             from: NodeId(flow.from),
             to: NodeId(flow.to),
@@ -272,7 +274,7 @@ impl World {
                 let given_up = receiver
                     .connection
                     .as_ref()
-                    .filter(|_| failure == Some(Failure::Reset));
+                    .filter(|_| failure == Some(ConnectionError::Reset));
                 view.failure = given_up.and_then(Connection::failure).or(failure);
                 view.acked = stats.acked;
                 view.retransmitted = u64::from(stats.retransmitted);
@@ -289,7 +291,7 @@ impl World {
                 .connection
                 .as_ref()
                 .map_or(0, |c| c.stats().received);
-            if let Steer::Agent(place) = sender.control.get() {
+            if let ControllerKind::Agent(place) = sender.control.get() {
                 let steered = self.steered.get(place).and_then(Option::as_ref);
                 view.in_fallback = steered.is_some_and(|steered| steered.flow().in_fallback());
             }
@@ -301,7 +303,7 @@ impl World {
     /// the loop never sent.
     pub fn rc3(&self, flow: FlowId) -> Option<(Rc3Stats, Rc3Arrivals)> {
         let flow = self.flows.get(flow.index())?;
-        if let Some(Rest::Over(_, rc3)) = flow.rest.as_deref() {
+        if let Some(InactiveState::Over(_, rc3)) = flow.rest.as_deref() {
             return rc3.as_deref().copied();
         }
         let at = |e: u32| self.ends.get(e as usize)?.connection.as_ref();

@@ -2,21 +2,23 @@
 
 use std::sync::Arc;
 
-use ccplane_transport::Config;
+use ccplane_transport::TransportConfig;
 use ccplane_units::Time;
-use ccplane_workload::{Action, Exchange, Message, NodeId, Pairs, Running, Workload, WorkloadSpec};
+use ccplane_workload::{
+    Action, DeliveredMessage, Exchange, NodeId, Pairs, Workload, WorkloadGenerator, WorkloadSpec,
+};
 
-use crate::app::{App, AppId, Cause};
-use crate::flow::{Congestion, Direction, FlowId, FlowSpec};
+use crate::app::{App, AppId, WakeReason};
+use crate::flow::{DataDirection, FlowControl, FlowId, FlowSpec};
 use crate::{SimError, World};
 
 /// Workload of a simulation.
 #[derive(Debug)]
 pub struct WorkloadApp {
     name: String,
-    running: Running,
-    congestion: Congestion,
-    transport: Arc<Config>,
+    running: WorkloadGenerator,
+    congestion: FlowControl,
+    transport: Arc<TransportConfig>,
     band: u8,
     /// Flows by slot. Their numbers increase with the slot.
     followed: Vec<FlowId>,
@@ -46,7 +48,7 @@ impl WorkloadApp {
 
     /// Returns the received messages, ordered by completion time. Empty for other kinds of
     /// workloads.
-    pub fn messages(&self) -> &[Message] {
+    pub fn messages(&self) -> &[DeliveredMessage] {
         self.running.messages()
     }
 
@@ -99,9 +101,9 @@ impl WorkloadApp {
                 finish,
             } => {
                 let direction = if back {
-                    Direction::Backward
+                    DataDirection::Backward
                 } else {
-                    Direction::Forward
+                    DataDirection::Forward
                 };
                 // Writes to failed flows are ignored.
                 if let Some(flow) = self.followed.get(slot as usize) {
@@ -122,17 +124,17 @@ impl WorkloadApp {
 }
 
 impl App for WorkloadApp {
-    fn wake(&mut self, now: Time, me: AppId, cause: Cause, world: &mut World) -> Option<Time> {
+    fn wake(&mut self, now: Time, me: AppId, cause: WakeReason, world: &mut World) -> Option<Time> {
         match cause {
-            Cause::Time => {}
-            Cause::Received(flow, direction) => match self.followed.binary_search(&flow) {
+            WakeReason::Time => {}
+            WakeReason::Received(flow, direction) => match self.followed.binary_search(&flow) {
                 Ok(slot) => {
                     self.running
-                        .received(now, slot as u32, direction == Direction::Backward)
+                        .received(now, slot as u32, direction == DataDirection::Backward)
                 }
                 Err(_) => self.under_way = self.under_way.saturating_sub(1),
             },
-            Cause::Failed(flow) => {
+            WakeReason::Failed(flow) => {
                 let one = u64::from(self.followed.binary_search(&flow).is_err());
                 self.under_way = self.under_way.saturating_sub(one);
             }
@@ -147,7 +149,7 @@ impl App for WorkloadApp {
             world.awaited.retain(|app| *app != me);
         }
         let next = self.running.next_time();
-        if cause != Cause::Time && next == self.planned {
+        if cause != WakeReason::Time && next == self.planned {
             return None;
         }
         self.planned = next;
@@ -161,8 +163,8 @@ impl World {
     pub fn add_workload(
         &mut self,
         spec: WorkloadSpec,
-        congestion: Congestion,
-        transport: Arc<Config>,
+        congestion: FlowControl,
+        transport: Arc<TransportConfig>,
     ) -> Result<AppId, SimError> {
         self.add_workload_in_band(spec, congestion, transport, 0)
     }
@@ -171,8 +173,8 @@ impl World {
     pub fn add_workload_in_band(
         &mut self,
         spec: WorkloadSpec,
-        congestion: Congestion,
-        transport: Arc<Config>,
+        congestion: FlowControl,
+        transport: Arc<TransportConfig>,
         band: u8,
     ) -> Result<AppId, SimError> {
         for node in hosts(&spec) {
@@ -182,7 +184,7 @@ impl World {
         let workloads = apps.filter(|app| self.workload(*app).is_some()).count();
         let mut app = WorkloadApp {
             name: spec.name.clone(),
-            running: Running::new(spec, self.seed(), workloads as u32)?,
+            running: WorkloadGenerator::new(spec, self.seed(), workloads as u32)?,
             congestion,
             transport,
             band,

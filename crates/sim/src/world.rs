@@ -10,18 +10,18 @@ use ccplane_transport::Native;
 use ccplane_units::Time;
 
 use crate::SimError;
-use crate::app::{AppId, Installed};
+use crate::app::{AppId, InstalledApp};
 use crate::bundle::Bundles;
-use crate::datagram::Datagrams;
-use crate::end::End;
-use crate::event::{Events, Kind};
-use crate::flow::Flow;
-use crate::host::{Low, Nic};
+use crate::datagram::DatagramTable;
+use crate::end::FlowEndpoint;
+use crate::event::{EventKind, EventQueue};
+use crate::flow::SimFlow;
+use crate::host::{LowBandQueues, Nic};
 use crate::link::Links;
-use crate::packet::{NONE, Packets};
+use crate::packet::{NONE, PacketArena};
 use crate::stamps::Clocks;
-use crate::steer::{Host, Steered};
-use crate::view::Counters;
+use crate::steer::{AgentHost, HostedFlow};
+use crate::view::SimCounters;
 
 /// Options of a simulation.
 #[derive(Clone, Debug)]
@@ -60,30 +60,30 @@ pub struct World {
     pub(crate) network: Network,
     pub(crate) routing: Routing,
     pub(crate) links: Links,
-    pub(crate) packets: Packets,
-    pub(crate) events: Events,
+    pub(crate) packets: PacketArena,
+    pub(crate) events: EventQueue,
     pub(crate) nics: Vec<Nic>,
-    pub(crate) low: Low,
+    pub(crate) low: LowBandQueues,
     /// Index in `nics` of each link that starts at a host.
     pub(crate) nic_of: Vec<u32>,
-    pub(crate) ends: Vec<End>,
-    /// Per receiving endpoint: stream offsets of the ends of all writes after [`End::written`].
+    pub(crate) ends: Vec<FlowEndpoint>,
+    /// Per receiving endpoint: stream offsets of the ends of all writes after [`FlowEndpoint::written`].
     pub(crate) writes: BTreeMap<u32, VecDeque<u64>>,
     /// Free slots for pairs of endpoints.
     pub(crate) free: Vec<u32>,
-    pub(crate) flows: Vec<Flow>,
+    pub(crate) flows: Vec<SimFlow>,
     /// Number of finite flows that have not finished.
     pub(crate) unfinished: u64,
-    pub(crate) hosts: Vec<Host>,
+    pub(crate) hosts: Vec<AgentHost>,
     pub(crate) natives: Vec<Native>,
     pub(crate) free_natives: Vec<u32>,
-    pub(crate) steered: Vec<Option<Steered>>,
+    pub(crate) steered: Vec<Option<HostedFlow>>,
     pub(crate) free_steered: Vec<u32>,
-    pub(crate) apps: Vec<Installed>,
+    pub(crate) apps: Vec<InstalledApp>,
     pub(crate) changes: Vec<Option<NetworkChange>>,
-    pub(crate) datagrams: Datagrams,
+    pub(crate) datagrams: DatagramTable,
     pub(crate) clocks: Clocks,
-    pub(crate) counters: Counters,
+    pub(crate) counters: SimCounters,
     pub(crate) bundles: Bundles,
     /// Buffer for the packets that a sendbox drops in one call, reused to avoid allocations.
     pub(crate) box_drops: Vec<(u32, DropReason)>,
@@ -117,10 +117,10 @@ impl World {
             network,
             routing,
             links,
-            packets: Packets::default(),
-            events: Events::default(),
+            packets: PacketArena::default(),
+            events: EventQueue::default(),
             nics,
-            low: Low::default(),
+            low: LowBandQueues::default(),
             nic_of,
             ends: Vec::new(),
             writes: BTreeMap::new(),
@@ -134,9 +134,9 @@ impl World {
             free_steered: Vec::new(),
             apps: Vec::new(),
             changes: Vec::new(),
-            datagrams: Datagrams::default(),
+            datagrams: DatagramTable::default(),
             clocks: Clocks::default(),
-            counters: Counters::default(),
+            counters: SimCounters::default(),
             bundles: Bundles::default(),
             box_drops: Vec::new(),
             spray,
@@ -170,8 +170,11 @@ impl World {
             }
             self.links.special(link.0);
         }
-        self.events
-            .push(at.max(self.now), Kind::Change, self.changes.len() as u32);
+        self.events.push(
+            at.max(self.now),
+            EventKind::Change,
+            self.changes.len() as u32,
+        );
         self.changes.push(Some(change));
         Ok(())
     }

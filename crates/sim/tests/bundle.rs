@@ -1,13 +1,13 @@
 //! Bundles at switches: the queue of a site moves into its sendbox, and packets are conserved.
 
 use ccplane_agent::{
-    Agent, Algorithm, Control, DynAlgorithm, FlowInfo, Options, Programs, Report, boxed,
+    Agent, AgentOptions, Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed,
 };
 use ccplane_algorithms::{Parameters, by_name};
-use ccplane_bundle::{CAPABILITIES, Marks, Mode, Reason, SendboxConfig};
+use ccplane_bundle::{CAPABILITIES, PacketNumbering, Reason, SendboxConfig, SendboxMode};
 use ccplane_datapath::Capabilities;
 use ccplane_sim::{
-    BundleId, BundleSpec, Congestion, FlowSpec, LinkId, LinkSpec, Native, Network, NetworkChange,
+    BundleId, BundleSpec, FlowControl, FlowSpec, LinkId, LinkSpec, Native, Network, NetworkChange,
     NodeId, SimError, SimOptions, Simulation, SteerOptions,
 };
 use ccplane_units::{Duration, Rate, Time};
@@ -102,7 +102,7 @@ fn seconds(s: u64) -> Time {
 }
 
 fn cubic(from: NodeId, to: NodeId) -> FlowSpec {
-    FlowSpec::new(from, to).under(Congestion::Native(Native::cubic()))
+    FlowSpec::new(from, to).under(FlowControl::Native(Native::cubic()))
 }
 
 /// Creates the network with a bundle and a Cubic flow from each sender.
@@ -123,7 +123,7 @@ fn idle(
     let site = site();
     let mut sim = Simulation::new(site.network.clone(), SimOptions::default()).expect("valid");
     let name = algorithm.name().to_owned();
-    let mut agent = Agent::new(Options::default());
+    let mut agent = Agent::new(AgentOptions::default());
     agent.add_boxed(algorithm).expect("its program compiles");
     let options = SteerOptions {
         capabilities: CAPABILITIES,
@@ -144,7 +144,7 @@ fn idle(
 
 #[test]
 fn the_queue_moves_into_the_box_and_packets_are_conserved() {
-    for (marks, overhead) in [(Marks::Counter, 60), (Marks::Hash, 0)] {
+    for (marks, overhead) in [(PacketNumbering::Counter, 60), (PacketNumbering::Hash, 0)] {
         let config = SendboxConfig {
             marks,
             ..SendboxConfig::default()
@@ -159,7 +159,7 @@ fn the_queue_moves_into_the_box_and_packets_are_conserved() {
         let status = sim.bundle(bundle).expect("it is there");
         assert_eq!(
             (status.mode, status.reason),
-            (Mode::Delay, Reason::Queue),
+            (SendboxMode::Delay, Reason::Queue),
             "{marks:?}"
         );
         assert_eq!(status.rate, Some(Rate::from_bytes_per_sec(LINK / 12 * 11)));
@@ -229,14 +229,18 @@ fn pings_beside_others_do_not_limit_the_next_transfer() {
         }
         sim.run_until(seconds(15)).expect("packets are conserved");
         let idle = sim.bundle(bundle).expect("it is there");
-        assert_eq!((idle.mode, idle.rate), (Mode::Open, None), "{before}");
+        assert_eq!(
+            (idle.mode, idle.rate),
+            (SendboxMode::Open, None),
+            "{before}"
+        );
         sim.add_flow(cubic(site.senders[0], site.receiver).at(seconds(15)))
             .expect("a path");
         sim.run_until(seconds(17)).expect("packets are conserved");
         let status = sim.bundle(bundle).expect("it is there");
         assert_eq!(
             (status.mode, status.reason),
-            (Mode::Delay, Reason::Queue),
+            (SendboxMode::Delay, Reason::Queue),
             "{before}"
         );
         let arrived = status.totals.arrived_bytes - idle.totals.arrived_bytes;
@@ -255,7 +259,7 @@ fn a_way_back_that_is_cut_opens_the_bundle() {
         .last()
         .copied()
         .expect("it opened");
-    assert_eq!((last.to, last.reason), (Mode::Open, Reason::Silent));
+    assert_eq!((last.to, last.reason), (SendboxMode::Open, Reason::Silent));
     let after = last.at.since(seconds(5));
     assert!(after < Duration::from_millis(300), "{after}");
 }
@@ -295,7 +299,7 @@ fn what_is_in_one_bundle_enters_no_other() {
     let status = |bundle| sim.bundle(bundle).expect("it is there");
     assert_eq!(
         status(outer).mode,
-        Mode::Delay,
+        SendboxMode::Delay,
         "its receivebox hears of its packets"
     );
     assert!(status(outer).totals.arrived > 20_000 && status(outer).totals.missing == 0);
@@ -332,7 +336,7 @@ fn bundles_that_cannot_be_are_refused_with_the_reason() {
     };
     assert!(refused(&mut sim, beside).contains("no host is behind"));
     // A bundle rejected at the last check leaves no state behind.
-    let mut agent = Agent::new(Options::default());
+    let mut agent = Agent::new(AgentOptions::default());
     agent.add(Fixed).expect("its program compiles");
     let agent = sim.host_agent(agent, SteerOptions::default());
     let unknown = sim.add_bundle(BundleSpec {

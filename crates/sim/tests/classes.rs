@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use ccplane_qdisc::QueueSpec;
 use ccplane_sim::{
-    Config, FlowId, FlowSpec, LinkId, LinkSpec, Network, NodeId, Seen, SimOptions, Simulation,
-    Step, Tracer, settings,
+    FlowId, FlowSpec, LinkId, LinkSpec, LinkStep, Network, NodeId, PacketEvent, SimOptions,
+    Simulation, Tracer, TransportConfig, settings,
 };
 use ccplane_transport::Rc3;
 use ccplane_units::{Duration, Rate, Time};
@@ -23,13 +23,15 @@ fn network(queue: QueueSpec) -> (Network, NodeId, NodeId, LinkId) {
 
 /// Creates a flow whose tail is sent in class 1.
 fn with_rc3(from: NodeId, to: NodeId, bytes: u64) -> FlowSpec {
-    FlowSpec::new(from, to).bytes(bytes).with(Arc::new(Config {
-        rc3: Some(Rc3 {
-            levels: 1,
-            ..Rc3::default()
-        }),
-        ..settings().as_ref().clone()
-    }))
+    FlowSpec::new(from, to)
+        .bytes(bytes)
+        .with(Arc::new(TransportConfig {
+            rc3: Some(Rc3 {
+                levels: 1,
+                ..Rc3::default()
+            }),
+            ..settings().as_ref().clone()
+        }))
 }
 
 /// Time, link, flow and class of a data packet.
@@ -39,8 +41,8 @@ type Came = (Time, LinkId, FlowId, u8);
 struct Log(Arc<Mutex<Vec<Came>>>);
 
 impl Tracer for Log {
-    fn see(&mut self, now: Time, seen: &Seen<'_>) {
-        if let (Step::Queued, Some(flow)) = (seen.step, seen.flow)
+    fn see(&mut self, now: Time, seen: &PacketEvent<'_>) {
+        if let (LinkStep::Queued, Some(flow)) = (seen.step, seen.flow)
             && seen.segment.length > 0
         {
             let entry = (now, seen.link, flow, seen.segment.class);

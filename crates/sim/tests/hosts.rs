@@ -1,11 +1,11 @@
 //! One agent that controls the datapaths of several hosts.
 
-use ccplane_agent::datapath::Here;
-use ccplane_agent::{Agent, Options};
+use ccplane_agent::datapath::InlineChannel;
+use ccplane_agent::{Agent, AgentOptions};
 use ccplane_algorithms::{Registry, UnknownAlgorithm};
 use ccplane_qdisc::QueueSpec;
 use ccplane_sim::{
-    AgentId, Congestion, FlowId, FlowSpec, LinkSpec, Network, SimError, SimOptions, Simulation,
+    AgentId, FlowControl, FlowId, FlowSpec, LinkSpec, Network, SimError, SimOptions, Simulation,
     SteerOptions,
 };
 use ccplane_units::{Duration, Rate, Time};
@@ -21,7 +21,7 @@ struct Two {
 }
 
 fn agent(parameters: &str) -> Result<Agent, UnknownAlgorithm> {
-    let mut agent = Agent::new(Options::default());
+    let mut agent = Agent::new(AgentOptions::default());
     agent
         .add_boxed(Registry::builtin().by_name("group", &parameters.parse()?)?)
         .expect("it compiles");
@@ -65,7 +65,7 @@ fn two(parameters: &str) -> Two {
         .iter()
         .zip(from)
         .map(|(host, from)| {
-            sim.add_flow(FlowSpec::new(from, to).under(Congestion::Steered(*host, "group".into())))
+            sim.add_flow(FlowSpec::new(from, to).under(FlowControl::Steered(*host, "group".into())))
         })
         .collect::<Result<Vec<_>, SimError>>()
         .expect("paths");
@@ -136,7 +136,7 @@ fn an_agent_that_is_not_there_has_no_other_datapath() {
         two.sim.host_also(second, SteerOptions::default()).is_some(),
         "through another datapath of it"
     );
-    let way = Box::new(Here::new(Agent::new(Options::default())));
+    let way = Box::new(InlineChannel::new(Agent::new(AgentOptions::default())));
     let behind = two.sim.host_behind(way, SteerOptions::default());
     assert!(
         two.sim.host_also(behind, SteerOptions::default()).is_none(),

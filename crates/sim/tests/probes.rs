@@ -2,7 +2,7 @@
 
 use ccplane_qdisc::QueueSpec;
 use ccplane_sim::{
-    AppId, FlowSpec, Followed, LinkId, LinkSpec, ProbeSpec, SimError, SimOptions, Simulation,
+    AppId, FlowSpec, LinkId, LinkSpec, ProbeSpec, ProbeTarget, SimError, SimOptions, Simulation,
     topology,
 };
 use ccplane_units::{Duration, Rate, Time};
@@ -41,7 +41,7 @@ fn network() -> (Simulation, LinkId) {
 fn probed(spec: ProbeSpec, until: u64) -> (Simulation, AppId) {
     let (mut sim, link) = network();
     let probe = sim
-        .add_probe(spec.link(link).flows(Followed::First(2)))
+        .add_probe(spec.link(link).flows(ProbeTarget::First(2)))
         .expect("a sound probe");
     sim.run_until(at(until)).expect("it runs");
     (sim, probe)
@@ -140,7 +140,7 @@ fn looking_changes_nothing() {
         let (mut sim, link) = network();
         if probe {
             let spec = ProbeSpec::new(Duration::from_micros(77)).link(link);
-            sim.add_probe(spec.flows(Followed::First(2)))
+            sim.add_probe(spec.flows(ProbeTarget::First(2)))
                 .expect("a sound probe");
         }
         sim.run_until(at(5_000)).expect("it runs");
@@ -160,7 +160,7 @@ fn what_cannot_be_probed_is_refused() {
     );
     let many = ProbeSpec::new(ms(1))
         .link(link)
-        .flows(Followed::First(1_000_000));
+        .flows(ProbeTarget::First(1_000_000));
     assert_eq!(
         refused(&mut sim, many),
         "a probe of 1 links and 1000000 flows would take about 897 MB of memory and 64 MB are allowed; make it smaller, \
@@ -172,7 +172,7 @@ fn what_cannot_be_probed_is_refused() {
     let flow = FlowSpec::new(host(&other, "left1"), host(&other, "right1"));
     let foreign = other.add_flow(flow).expect("a sound flow");
     let error = sim
-        .add_probe(ProbeSpec::new(ms(1)).flows(Followed::These(vec![foreign])))
+        .add_probe(ProbeSpec::new(ms(1)).flows(ProbeTarget::These(vec![foreign])))
         .unwrap_err();
     assert_eq!(
         error,

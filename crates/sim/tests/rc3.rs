@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 
 use ccplane_qdisc::QueueSpec;
 use ccplane_sim::{
-    Config, Congestion, FlowId, FlowSpec, LinkSpec, Native, Network, NodeId, Rc3, Rc3Stats,
-    Rc3Stop, Remark, Seen, SimOptions, Simulation, Step, Tracer, settings, topology,
+    FlowControl, FlowId, FlowSpec, LinkSpec, LinkStep, Native, Network, NodeId, PacketEvent, Rc3,
+    Rc3Stats, Rc3Stop, Remark, SimOptions, Simulation, Tracer, TransportConfig, settings, topology,
 };
-use ccplane_transport::Kind;
+use ccplane_transport::SegmentKind;
 use ccplane_units::{Duration, Rate, Time};
 
 fn mbit(mbit: u64) -> Rate {
@@ -24,8 +24,8 @@ fn queue(text: &str) -> QueueSpec {
 }
 
 /// With or without RC3; every packet is acknowledged.
-fn transport(rc3: Option<Rc3>) -> Arc<Config> {
-    Arc::new(Config {
+fn transport(rc3: Option<Rc3>) -> Arc<TransportConfig> {
+    Arc::new(TransportConfig {
         rc3,
         ack_every: 1,
         ..settings().as_ref().clone()
@@ -61,7 +61,7 @@ fn add(sim: &mut Simulation, pair: u32, bytes: u64, at: Duration, rc3: Option<Rc
         .bytes(bytes)
         .at(Time::ZERO + at)
         .with(transport(rc3));
-    sim.add_flow(spec.under(Congestion::Native(Native::new_reno())))
+    sim.add_flow(spec.under(FlowControl::Native(Native::new_reno())))
         .expect("a path")
 }
 
@@ -207,8 +207,11 @@ impl Default for Highest {
 }
 
 impl Tracer for Highest {
-    fn see(&mut self, _now: Time, seen: &Seen<'_>) {
-        if seen.step == Step::Queued && seen.segment.length > 0 && seen.segment.kind == Kind::Data {
+    fn see(&mut self, _now: Time, seen: &PacketEvent<'_>) {
+        if seen.step == LinkStep::Queued
+            && seen.segment.length > 0
+            && seen.segment.kind == SegmentKind::Data
+        {
             let mut highest = self.0.lock().expect("one thread");
             *highest = seen.segment.band.min(*highest);
         }

@@ -2,8 +2,8 @@
 
 use ccplane_qdisc::{QueueSpec, RcpConfig, Size};
 use ccplane_sim::{
-    Config, Congestion, FlowId, FlowSpec, LinkSpec, Native, Network, SimOptions, Simulation,
-    settings,
+    FlowControl, FlowId, FlowSpec, LinkSpec, Native, Network, SimOptions, Simulation,
+    TransportConfig, settings,
 };
 use ccplane_units::{Duration, Rate, Time};
 
@@ -31,13 +31,13 @@ fn simulation(init: u64) -> (Simulation, Vec<FlowSpec>) {
         host
     });
     let sim = Simulation::new(network, SimOptions::seeded(1)).expect("valid");
-    let transport = std::sync::Arc::new(Config {
+    let transport = std::sync::Arc::new(TransportConfig {
         ack_every: 1,
-        ..Config::clone(&settings())
+        ..TransportConfig::clone(&settings())
     });
     let flow = |from| {
         FlowSpec::new(from, to)
-            .under(Congestion::Native(Native::rcp()))
+            .under(FlowControl::Native(Native::rcp()))
             .with(transport.clone())
     };
     (sim, hosts.into_iter().map(flow).collect())

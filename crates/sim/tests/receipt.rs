@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use ccplane_agent::{Agent, Options};
+use ccplane_agent::{Agent, AgentOptions};
 use ccplane_algorithms::Registry;
 use ccplane_qdisc::QueueSpec;
 use ccplane_sim::{
-    AgentId, Config, Congestion, Direction, Failure, FlowId, FlowSpec, FlowView, LinkId, LinkSpec,
-    Native, Network, NodeId, SimOptions, Simulation, SteerOptions, settings,
+    AgentId, ConnectionError, DataDirection, FlowControl, FlowId, FlowSpec, FlowView, LinkId,
+    LinkSpec, Native, Network, NodeId, SimOptions, Simulation, SteerOptions, TransportConfig,
+    settings,
 };
 use ccplane_units::{Duration, Rate, Time};
 
@@ -43,7 +44,7 @@ impl Path {
             .with_queue(QueueSpec::ONE_BDP, rtt);
         let (link, _) = network.duplex(router, to, narrow, LinkSpec::wire(rtt / 4));
         let mut sim = Simulation::new(network, SimOptions::seeded(seed)).expect("valid");
-        let mut agent = Agent::new(Options::default());
+        let mut agent = Agent::new(AgentOptions::default());
         agent
             .add_boxed(
                 Registry::builtin()
@@ -63,8 +64,8 @@ impl Path {
 
     fn flow(&mut self, congestion: &str) -> FlowId {
         let congestion = match congestion {
-            "bbr" => Congestion::Steered(self.agent, "bbr".into()),
-            _ => Congestion::Native(Native::cubic()),
+            "bbr" => FlowControl::Steered(self.agent, "bbr".into()),
+            _ => FlowControl::Native(Native::cubic()),
         };
         let spec = FlowSpec::new(self.from, self.to).under(congestion);
         self.sim.add_flow(spec).expect("a path")
@@ -123,7 +124,11 @@ fn proof_of_receipt_ends_the_connection_of_a_receiver_that_conceals_losses() {
         let flow = path.flow(congestion);
         path.run();
         let view = path.view(flow);
-        assert_eq!(view.failure, Some(Failure::FalseReceipt), "{congestion}");
+        assert_eq!(
+            view.failure,
+            Some(ConnectionError::FalseReceipt),
+            "{congestion}"
+        );
         assert!(
             path.load() < 1.0,
             "{congestion}: {} times what the link carries",
@@ -145,7 +150,7 @@ fn proof_of_receipt_ends_the_connection_of_a_receiver_that_conceals_losses() {
 #[test]
 fn proof_of_receipt_changes_nothing_between_honest_ends() {
     let own = settings();
-    let rc3 = Arc::new(Config {
+    let rc3 = Arc::new(TransportConfig {
         rc3: Some(ccplane_sim::Rc3::default()),
         ..(*own).clone()
     });
@@ -193,9 +198,12 @@ fn a_client_that_conceals_losses_of_the_answer_ends_the_flow() {
     path.sim
         .run_until(Time::ZERO + Duration::from_secs(1))
         .expect("no stall");
-    assert!(path.sim.write(flow, Direction::Backward, 5_000_000, false));
+    assert!(
+        path.sim
+            .write(flow, DataDirection::Backward, 5_000_000, false)
+    );
     path.run();
-    assert_eq!(path.view(flow).failure, Some(Failure::FalseReceipt));
+    assert_eq!(path.view(flow).failure, Some(ConnectionError::FalseReceipt));
 }
 
 /// An honest receiver next to one that conceals losses keeps its flow.
@@ -222,5 +230,5 @@ fn only_the_flow_of_the_false_receipts_ends() {
     sim.run_until(Time::ZERO + Duration::from_secs(SECONDS))
         .expect("no stall");
     let failures = flows.map(|flow| sim.flow(flow).and_then(|view| view.failure));
-    assert_eq!(failures, [None, Some(Failure::FalseReceipt)]);
+    assert_eq!(failures, [None, Some(ConnectionError::FalseReceipt)]);
 }

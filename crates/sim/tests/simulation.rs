@@ -3,12 +3,13 @@
 
 use std::sync::{Arc, Mutex};
 
-use ccplane_agent::{Agent, Algorithm, Control, FlowInfo, Options, Programs, Report};
+use ccplane_agent::{Agent, AgentOptions, Algorithm, Control, FlowInfo, Programs, Report};
 use ccplane_algorithms::{Parameters, Registry};
-use ccplane_qdisc::{DelayModel, LineSpec, Shape};
+use ccplane_qdisc::{DelayDistribution, DelayModel, LineSpec};
 use ccplane_sim::{
-    Congestion, FlowSpec, LinkSpec, Native, Network, NetworkChange, NetworkError, NodeId, Seen,
-    SimError, SimOptions, Simulation, Spread, SteerOptions, Step, Tracer, parallel, topology,
+    FlowControl, FlowSpec, LinkSpec, LinkStep, Native, Network, NetworkChange, NetworkError,
+    NodeId, PacketEvent, SimError, SimOptions, Simulation, Spread, SteerOptions, Tracer, parallel,
+    topology,
 };
 use ccplane_units::{Duration, Rate, Time};
 
@@ -51,8 +52,8 @@ fn bulk(network: Network, pairs: u32, seed: u64) -> Simulation {
 struct Log(Arc<Mutex<Vec<(u64, String, u32)>>>);
 
 impl Tracer for Log {
-    fn see(&mut self, now: Time, seen: &Seen<'_>) {
-        if seen.step == Step::Arrived {
+    fn see(&mut self, now: Time, seen: &PacketEvent<'_>) {
+        if seen.step == LinkStep::Arrived {
             let entry = (
                 now.as_nanos(),
                 format!("{:?}", seen.segment.kind),
@@ -134,7 +135,7 @@ fn packets_are_conserved_whatever_the_links_do() {
         spec.delay = DelayModel::Jitter {
             delay: Duration::from_millis(10),
             spread: Duration::from_millis(2),
-            shape: Shape::Uniform,
+            shape: DelayDistribution::Uniform,
             reorder: true,
         };
         let mut sim = bulk(network, 3, 7);
@@ -179,7 +180,7 @@ fn time_never_goes_back_whatever_becomes_of_a_delay() {
     let overtaking = DelayModel::Jitter {
         delay: Duration::from_millis(30),
         spread: Duration::from_millis(29),
-        shape: Shape::Uniform,
+        shape: DelayDistribution::Uniform,
         reorder: true,
     };
     network.spec_mut(bottleneck).expect("it is there").delay = overtaking;
@@ -234,7 +235,7 @@ fn a_run_in_slices_is_the_run_in_one() {
 fn an_agent_steers_flows_with_stale_reports() {
     let mut sim =
         Simulation::new(dumbbell(2, "droptail:1bdp"), SimOptions::seeded(1)).expect("valid");
-    let mut agent = Agent::new(Options::default());
+    let mut agent = Agent::new(AgentOptions::default());
     let cubic = Registry::builtin()
         .by_name("cubic", &Parameters::default())
         .expect("built in");
@@ -245,7 +246,7 @@ fn an_agent_steers_flows_with_stale_reports() {
         FlowSpec::new(end("left"), end("right"))
     };
     for n in 1..=2 {
-        let flow = flow(&sim, n).under(Congestion::Steered(id, "cubic".into()));
+        let flow = flow(&sim, n).under(FlowControl::Steered(id, "cubic".into()));
         sim.add_flow(flow).expect("offered");
     }
     sim.run_until(us(20_000_000)).expect("no stall");
@@ -264,7 +265,7 @@ fn an_agent_steers_flows_with_stale_reports() {
         "{mbit}"
     );
     // An unknown algorithm is an immediate error.
-    let unknown = flow(&sim, 1).under(Congestion::Steered(id, "nonesuch".into()));
+    let unknown = flow(&sim, 1).under(FlowControl::Steered(id, "nonesuch".into()));
     assert_eq!(
         sim.add_flow(unknown),
         Err(SimError::UnknownAlgorithm("nonesuch".into()))
@@ -280,7 +281,7 @@ fn short_flows_finish_and_give_their_place_back() {
         let flow = FlowSpec::new(from, to)
             .bytes(1 + n * 1_000)
             .at(us(n * 50_000));
-        sim.add_flow(flow.under(Congestion::Native(Native::new_reno())))
+        sim.add_flow(flow.under(FlowControl::Native(Native::new_reno())))
             .expect("a path");
     }
     assert_eq!(sim.run_flows(us(60_000_000)), Ok(true));
@@ -495,7 +496,7 @@ fn what_stands_still_is_an_error_with_its_seed() {
             &mut self,
             now: Time,
             _: ccplane_sim::AppId,
-            _: ccplane_sim::Cause,
+            _: ccplane_sim::WakeReason,
             _: &mut ccplane_sim::World,
         ) -> Option<Time> {
             Some(now)
@@ -649,11 +650,11 @@ impl Algorithm for Leaves {
 fn a_flow_that_its_algorithm_gives_up_runs_newreno_until_it_takes_it_back() {
     let mut sim =
         Simulation::new(dumbbell(1, "droptail:1bdp"), SimOptions::seeded(1)).expect("valid");
-    let mut agent = Agent::new(Options::default());
+    let mut agent = Agent::new(AgentOptions::default());
     agent.add(Leaves::default()).expect("it compiles");
     let id = sim.host_agent(agent, SteerOptions::default());
     let [from, to] = ["left1", "right1"].map(|name| node(sim.network(), name));
-    let flow = FlowSpec::new(from, to).under(Congestion::Steered(id, "leaves".into()));
+    let flow = FlowSpec::new(from, to).under(FlowControl::Steered(id, "leaves".into()));
     let flow = sim.add_flow(flow).expect("offered");
     let mut received = 0;
     // Two segments per 20 ms are 1.2 Mbit/s; NewReno goes through slow start first.

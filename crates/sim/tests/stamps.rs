@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ccplane_datapath::{OneWay, Stamps};
+use ccplane_datapath::{ExchangeStamps, OneWay};
 use ccplane_qdisc::LineSpec;
 use ccplane_sim::{
-    Config, FlowSpec, JitterShape, LinkSpec, Network, NetworkError, Seen, SimError, SimOptions,
-    Simulation, StampModel, Step, Tracer, settings,
+    FlowSpec, JitterShape, LinkSpec, LinkStep, Network, NetworkError, PacketEvent, SimError,
+    SimOptions, Simulation, StampModel, Tracer, TransportConfig, settings,
 };
-use ccplane_transport::Kind;
+use ccplane_transport::SegmentKind;
 use ccplane_units::{Duration, Rate, Time};
 
 /// Timestamps of every data packet with the true times, by packet number, and every exchange as
@@ -23,11 +23,11 @@ struct Stamped {
     last_arrival: Option<(u32, u64)>,
     moves: u64,
     /// ACKs as they arrive, with the timestamps of the exchange.
-    answers: Vec<(Time, Stamps)>,
+    answers: Vec<(Time, ExchangeStamps)>,
 }
 
 impl Tracer for Stamped {
-    fn see(&mut self, now: Time, seen: &Seen<'_>) {
+    fn see(&mut self, now: Time, seen: &PacketEvent<'_>) {
         self.moves = self
             .moves
             .wrapping_mul(31)
@@ -37,13 +37,13 @@ impl Tracer for Stamped {
         };
         let first = seen.link.index() == 0 && !seen.backward;
         match (seen.step, segment.kind) {
-            (Step::Queued, Kind::Data) if first => {
+            (LinkStep::Queued, SegmentKind::Data) if first => {
                 self.sent.insert(segment.number.0, now.as_nanos());
             }
-            (Step::Arrived, Kind::Data) if !first => {
+            (LinkStep::Arrived, SegmentKind::Data) if !first => {
                 self.last_arrival = Some((segment.number.0, now.as_nanos()))
             }
-            (Step::Queued, Kind::Ack) if seen.link.index() == 2 => {
+            (LinkStep::Queued, SegmentKind::Ack) if seen.link.index() == 2 => {
                 // The ACK echoes the last arrival.
                 let Some((number, arrived)) = self.last_arrival else {
                     return;
@@ -54,11 +54,11 @@ impl Tracer for Stamped {
                 self.data
                     .push([side.t1.as_nanos(), *sent, side.t2.as_nanos(), arrived]);
             }
-            (Step::Arrived, Kind::Ack) if seen.link.index() == 3 => {
+            (LinkStep::Arrived, SegmentKind::Ack) if seen.link.index() == 3 => {
                 let (t1, t2, t3) = (side.t1, side.t2, side.t3);
                 self.answers.push((
                     now,
-                    Stamps {
+                    ExchangeStamps {
                         t1,
                         t2,
                         t3,
@@ -116,7 +116,7 @@ fn run_from(
         }
     }
     let config = (*settings()).clone().stamped();
-    let transport = Arc::new(Config {
+    let transport = Arc::new(TransportConfig {
         max_rate: paced.then(|| Rate::from_bits_per_sec(200_000_000)),
         ..config
     });

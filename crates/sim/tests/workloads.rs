@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use ccplane_qdisc::QueueSpec;
 use ccplane_sim::{
-    AppId, Arrivals, Carrier, Config, Congestion, Duty, FlowView, LinkSpec, Message, Native,
-    NetworkError, NodeId, Pairs, Pause, Pick, SimError, SimOptions, Simulation, SizeTable,
-    Workload, WorkloadSpec, settings, topology,
+    AppId, Arrivals, Carrier, ConnectionPolicy, DeliveredMessage, DurationDistribution, Duty,
+    FlowControl, FlowView, LinkSpec, Native, NetworkError, NodeId, Pairs, SimError, SimOptions,
+    Simulation, SizeTable, TransportConfig, Workload, WorkloadSpec, settings, topology,
 };
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
@@ -53,7 +53,7 @@ fn spec(sim: &Simulation, pairs: u32, kind: Workload) -> WorkloadSpec {
 }
 
 fn add(sim: &mut Simulation, spec: WorkloadSpec) -> AppId {
-    sim.add_workload(spec, Congestion::Native(Native::cubic()), settings())
+    sim.add_workload(spec, FlowControl::Native(Native::cubic()), settings())
         .expect("a sound workload")
 }
 
@@ -219,7 +219,7 @@ fn requests_and_responses_alternate() {
         connections: 2,
         request: SizeTable::fixed(Bytes::new(200)),
         response: SizeTable::fixed(Bytes::new(10_000)),
-        think: Pause::Exponential(ms(50)),
+        think: DurationDistribution::Exponential(ms(50)),
     };
     let spec = WorkloadSpec {
         stop: Some(at(10_000)),
@@ -289,7 +289,7 @@ fn a_run_can_wait_for_workloads() {
     };
     let finite = start(bulk(Some(Bytes::new(1_000_000))), &mut sim);
     let messages = Workload::Messages {
-        pick: Pick::Last,
+        pick: ConnectionPolicy::Last,
         connections: 2,
         arrivals: Arrivals::PerSecond(100.0),
         sizes: SizeTable::fixed(Bytes::new(10_000)),
@@ -336,7 +336,7 @@ fn a_burst_on_a_drawn_connection_has_no_pauses() {
     let mut sim = dumbbell(1, 1);
     let messages = Workload::Messages {
         connections: 1,
-        pick: Pick::Random,
+        pick: ConnectionPolicy::Random,
         arrivals: Arrivals::PerSecond(100_000.0),
         sizes: SizeTable::fixed(Bytes::new(14_480)),
         messages: Some(200),
@@ -354,7 +354,7 @@ fn a_burst_on_a_drawn_connection_has_no_pauses() {
     );
     // Once the window fills the path, a message takes the transmission time of ten packets, not an
     // RTT.
-    let took = |m: &Message| m.finished.since(m.started);
+    let took = |m: &DeliveredMessage| m.finished.since(m.started);
     let late: Vec<Duration> = served[100..].iter().map(took).collect();
     let mean = late.iter().map(|t| t.as_nanos()).sum::<u64>() / late.len() as u64;
     assert!(mean < 3_000_000, "{mean} ns");
@@ -371,7 +371,7 @@ fn mistakes_are_told_with_the_workloads_name() {
         spread: Duration::ZERO,
         lasts: None,
     };
-    let add = |sim: &mut Simulation, pairs, kind, config: Config| {
+    let add = |sim: &mut Simulation, pairs, kind, config: TransportConfig| {
         let spec = WorkloadSpec {
             name: "cross".into(),
             pairs,
@@ -379,7 +379,7 @@ fn mistakes_are_told_with_the_workloads_name() {
             start: Time::ZERO,
             stop: None,
         };
-        sim.add_workload(spec, Congestion::Native(Native::cubic()), Arc::new(config))
+        sim.add_workload(spec, FlowControl::Native(Native::cubic()), Arc::new(config))
             .map(drop)
     };
     let right = node(&sim, "right1");
@@ -387,23 +387,29 @@ fn mistakes_are_told_with_the_workloads_name() {
         &mut sim,
         Pairs::one(switch, right),
         bulk(),
-        Config::default(),
+        TransportConfig::default(),
     )
     .unwrap_err();
     assert_eq!(
         error,
         SimError::Network(NetworkError::NotAHost("left".into()))
     );
-    let error = add(&mut sim, Pairs::Each(vec![]), bulk(), Config::default()).unwrap_err();
+    let error = add(
+        &mut sim,
+        Pairs::Each(vec![]),
+        bulk(),
+        TransportConfig::default(),
+    )
+    .unwrap_err();
     assert_eq!(
         error.to_string(),
         "the workload `cross` has no pair of two different hosts; name senders and receivers"
     );
     // Errors that appear only when a flow starts end the run.
     let left = node(&sim, "left1");
-    let config = Config {
+    let config = TransportConfig {
         mss: 0,
-        ..Config::default()
+        ..TransportConfig::default()
     };
     add(&mut sim, Pairs::one(left, right), bulk(), config).expect("it is sound by itself");
     let error = sim.run_until(at(1)).unwrap_err();

@@ -2,11 +2,11 @@
 
 use ccplane_emu::{EmuReport, Fate, Timing};
 use ccplane_lab::record::LinkRecord;
-use ccplane_lab::result::{Audit, EmulatorAudit, Figures, Setup};
-use ccplane_linux::Counters;
+use ccplane_lab::result::{Audit, ContenderMetrics, EmulatorAudit, Setup};
+use ccplane_linux::AlgorithmCounters;
 use ccplane_units::{Duration, Time};
 
-use crate::machine::Machine;
+use crate::machine::MachineState;
 
 /// A flow held back by a window or buffer for more than this share of its time was not
 /// congestion-controlled alone.
@@ -59,10 +59,10 @@ pub(crate) fn link(
 /// The emulator's own judgement, and whether anything but congestion control held the flows back.
 pub(crate) fn audit(
     report: &EmuReport,
-    figures: &Figures,
+    figures: &ContenderMetrics,
     setup: &Setup,
-    machine: &Machine,
-    counters: Option<Counters>,
+    machine: &MachineState,
+    counters: Option<AlgorithmCounters>,
 ) -> Audit {
     let a = &report.audit;
     let us = |d: Duration| d.as_secs_f64() * 1e6;
@@ -132,7 +132,7 @@ pub(crate) fn audit(
 
 /// What went wrong with the contender, a sentence each: results of its own, and no reason to run it
 /// again.
-pub(crate) fn mishaps(counters: &Counters) -> Vec<String> {
+pub(crate) fn mishaps(counters: &AlgorithmCounters) -> Vec<String> {
     let mishaps = [
         (
             counters.fallbacks,
@@ -157,10 +157,10 @@ mod tests {
 
     #[test]
     fn what_a_contender_did_to_itself_is_said_and_is_no_reason_to_run_again() {
-        let counters = Counters {
+        let counters = AlgorithmCounters {
             fallbacks: 3,
             faults: 2,
-            ..Counters::default()
+            ..AlgorithmCounters::default()
         };
         let own = mishaps(&counters);
         assert!(

@@ -2,8 +2,8 @@
 //! socket.
 //!
 //! Agent and datapath are two threads of this process, joined by a Unix datagram socket as they
-//! would be in two. The datapath is one without traffic ([`Datapath`]), the algorithm does as
-//! little as one can that answers ([`Answer`]).
+//! would be in two. The datapath is one without traffic ([`IdleDatapath`]), the algorithm does as
+//! little as one can that answers ([`LoopAlgorithm`]).
 #![expect(
     clippy::disallowed_methods,
     reason = "it times what real sockets and threads do"
@@ -18,13 +18,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ccplane_agent::{Agent, AlgorithmStats, Options};
-use ccplane_link::{Clock, Datagram, Link, LinkError, Spinner, Waiting, serve};
+use ccplane_agent::{Agent, AgentOptions, AlgorithmStats};
+use ccplane_link::{Datagram, DatapathLink, LinkError, Spinner, ThreadClock, WaitStrategy, serve};
 
 use crate::cpu;
 
-pub use answer::{Answer, PROGRAM};
-pub use datapath::Datapath;
+pub use answer::{LoopAlgorithm, PROGRAM};
+pub use datapath::IdleDatapath;
 
 /// How to time the control loop.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,7 @@ pub struct ControlLoop {
     /// Threads that keep a CPU busy meanwhile.
     pub hogs: usize,
     /// How agent and datapath wait.
-    pub waiting: Waiting,
+    pub waiting: WaitStrategy,
 }
 
 /// Why a measurement could not be made.
@@ -54,7 +54,7 @@ pub enum LoopError {
 
 /// What an agent did while it served.
 #[derive(Clone, Debug)]
-pub struct Served {
+pub struct ServeStats {
     /// What it counted of the algorithm.
     pub stats: AlgorithmStats,
     /// CPU time of its thread.
@@ -73,9 +73,9 @@ pub fn times(options: &ControlLoop) -> Result<Vec<Duration>, LoopError> {
             });
         }
         let run = with_agent(true, options.waiting, |agent| {
-            let mut datapath = Datapath::new(agent, 1)?;
+            let mut datapath = IdleDatapath::new(agent, 1)?;
             let mut times = Vec::with_capacity(options.exchanges);
-            let (clock, mut spinner) = (Clock::new(), Spinner::new(options.waiting));
+            let (clock, mut spinner) = (ThreadClock::new(), Spinner::new(options.waiting));
             for exchange in 0..options.exchanges + options.exchanges / 10 {
                 let start = Instant::now();
                 datapath.report(1, 1)?;
@@ -95,9 +95,9 @@ pub fn times(options: &ControlLoop) -> Result<Vec<Duration>, LoopError> {
 /// the agent did. `updates`: it answers reports.
 pub fn with_agent<T>(
     updates: bool,
-    waiting: Waiting,
+    waiting: WaitStrategy,
     datapath: impl FnOnce(&Path) -> Result<T, LoopError>,
-) -> Result<(T, Served), LoopError> {
+) -> Result<(T, ServeStats), LoopError> {
     let path = fresh_path("agent");
     let mut link = Datagram::bind(&path)?;
     serving(&mut link, updates, waiting, || datapath(&path))
@@ -105,18 +105,20 @@ pub fn with_agent<T>(
 
 /// The same over any link.
 pub fn serving<T>(
-    link: &mut (dyn Link + Send),
+    link: &mut (dyn DatapathLink + Send),
     updates: bool,
-    waiting: Waiting,
+    waiting: WaitStrategy,
     datapath: impl FnOnce() -> Result<T, LoopError>,
-) -> Result<(T, Served), LoopError> {
+) -> Result<(T, ServeStats), LoopError> {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        let agent = scope.spawn(|| -> Result<Served, LoopError> {
-            let mut agent = Agent::new(Options::default());
-            agent.add(Answer { updates }).map_err(io::Error::other)?;
+        let agent = scope.spawn(|| -> Result<ServeStats, LoopError> {
+            let mut agent = Agent::new(AgentOptions::default());
+            agent
+                .add(LoopAlgorithm { updates })
+                .map_err(io::Error::other)?;
             serve(&mut agent, &mut [link], waiting, &stop)?;
-            Ok(Served {
+            Ok(ServeStats {
                 stats: agent.stats(answer::NAME).unwrap_or_default(),
                 cpu: Duration::from_nanos(cpu::this_thread_ns()),
             })

@@ -14,7 +14,7 @@ use crate::traffic;
 
 /// Where the traffic goes: senders and receivers, who may be at the same place, and the receivers'
 /// address.
-pub struct Ends {
+pub struct TrafficEnds {
     /// Where senders are.
     pub sender: Namespace,
     /// Where receivers are.
@@ -35,12 +35,12 @@ pub fn inside<T: Send>(
     done.map_err(Error::traffic(action, ""))
 }
 
-impl Ends {
+impl TrafficEnds {
     /// Both in one namespace, over loopback.
-    pub fn loopback() -> Result<Ends, Error> {
+    pub fn loopback() -> Result<TrafficEnds, Error> {
         let namespace = Namespace::create(&format!("ccplane-bench-{}", std::process::id()))
             .map_err(|error| BackendError::from_host(error, true))?;
-        Ok(Ends {
+        Ok(TrafficEnds {
             receiver: namespace.clone(),
             sender: namespace,
             address: IpAddr::from([127, 0, 0, 1]),
@@ -48,8 +48,8 @@ impl Ends {
     }
 
     /// Of an emulated path, which has to be kept.
-    pub fn of(emulator: &Emulator) -> Ends {
-        Ends {
+    pub fn of(emulator: &Emulator) -> TrafficEnds {
+        TrafficEnds {
             sender: emulator.sender_ns().clone(),
             receiver: emulator.receiver_ns().clone(),
             address: emulator.receiver_addr(),
@@ -61,7 +61,7 @@ impl Ends {
 /// or time stamps both ends run its congestion control: that makes the kernel accept the offer and
 /// echo every mark, and answer each packet that has a stamp.
 pub fn open(
-    ends: &Ends,
+    ends: &TrafficEnds,
     congestion: &str,
     wants: Capabilities,
     flows: usize,

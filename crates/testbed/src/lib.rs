@@ -1,7 +1,7 @@
 //! Runs scenarios on real packets: kernel TCP, ccplane's transport over UDP, and QUIC, each through
 //! an emulated bottleneck.
 //!
-//! [`Packets`] is a [`Backend`](ccplane_lab::Backend) for [`ccplane_lab::run()`]. Experiments on real
+//! [`RealPackets`] is a [`Backend`](ccplane_lab::Backend) for [`ccplane_lab::run()`]. Experiments on real
 //! packets share the modules: namespaces and hosts ([`ends`], [`wire`]), traffic ([`traffic`],
 //! [`loopback`]), algorithms attached to the kernel ([`steer`]), and the load of the machine
 //! ([`cpu`], [`machine`]).
@@ -28,5 +28,5 @@ pub mod wire;
 pub use audit::longest_stall;
 pub use diag::Diag;
 pub use error::BackendError;
-pub use over::{Over, RemoteAgent};
-pub use packets::Packets;
+pub use over::{RemoteAgent, TransportKind};
+pub use packets::RealPackets;

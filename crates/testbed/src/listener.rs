@@ -2,45 +2,45 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ccplane_agent::Hosted;
-use ccplane_lab::heard::{Heard, Report};
+use ccplane_agent::HostedAlgorithm;
+use ccplane_lab::heard::{LoggedReport, ReportLog};
 use ccplane_linux::Observer;
 use ccplane_units::Time;
-use ccplane_wire::Event;
+use ccplane_wire::WireEvent;
 
 /// Listens to one algorithm's events.
-pub(crate) struct Listener<'a> {
+pub(crate) struct EventListener<'a> {
     count: &'a AtomicU64,
     room: usize,
-    heard: Heard,
+    heard: ReportLog,
 }
 
-impl<'a> Listener<'a> {
+impl<'a> EventListener<'a> {
     /// Counts every report into `count` and keeps the first `room`.
     pub(crate) fn new<'h>(
-        hosted: impl Iterator<Item = &'h Hosted>,
+        hosted: impl Iterator<Item = &'h HostedAlgorithm>,
         count: &'a AtomicU64,
         room: usize,
-    ) -> Listener<'a> {
-        Listener {
+    ) -> EventListener<'a> {
+        EventListener {
             count,
             room,
-            heard: Heard::of(hosted),
+            heard: ReportLog::of(hosted),
         }
     }
 
-    pub(crate) fn into_heard(self) -> Heard {
+    pub(crate) fn into_heard(self) -> ReportLog {
         self.heard
     }
 }
 
-impl Observer for Listener<'_> {
-    fn event(&mut self, now: Time, event: &Event<'_>) {
+impl Observer for EventListener<'_> {
+    fn event(&mut self, now: Time, event: &WireEvent<'_>) {
         match event {
-            Event::FlowOpened { flow, info } if self.room > 0 => {
+            WireEvent::FlowOpened { flow, info } if self.room > 0 => {
                 self.heard.numbers.insert(info.local, *flow);
             }
-            Event::Report {
+            WireEvent::Report {
                 flow,
                 program,
                 urgent,
@@ -48,7 +48,7 @@ impl Observer for Listener<'_> {
             } => {
                 self.count.fetch_add(1, Ordering::Relaxed);
                 if self.heard.reports.len() < self.room {
-                    self.heard.reports.push(Report {
+                    self.heard.reports.push(LoggedReport {
                         at_ns: now.as_nanos(),
                         flow: *flow,
                         program: *program,
@@ -77,7 +77,7 @@ mod tests {
     fn reports_are_counted_kept_and_named() {
         let count = AtomicU64::new(0);
         let local: SocketAddr = "10.0.0.1:7".parse().unwrap();
-        let mut listener = Listener::new([].into_iter(), &count, 2);
+        let mut listener = EventListener::new([].into_iter(), &count, 2);
         listener.heard.programs.push(Reporting {
             uid: 9,
             name: "window".into(),
@@ -89,10 +89,10 @@ mod tests {
         };
         listener.event(
             Time::from_nanos(1_000),
-            &Event::FlowOpened { flow: 5, info },
+            &WireEvent::FlowOpened { flow: 5, info },
         );
         for n in 0..3 {
-            let event = Event::Report {
+            let event = WireEvent::Report {
                 flow: 5,
                 program: 9,
                 urgent: n == 1,

@@ -11,15 +11,15 @@ use serde::{Deserialize, Serialize};
 use crate::burner::Burner;
 use crate::cpu::Reading;
 use crate::diag::Diag;
-use crate::ends::Ends;
+use crate::ends::TrafficEnds;
 use crate::error::BackendError;
-use crate::machine::Watch;
-use crate::steer::Steered;
-use crate::traffic::{self, Plan};
+use crate::machine::MachineWatch;
+use crate::steer::SteeredAlgorithm;
+use crate::traffic::{self, TrafficPlan};
 
 /// One run's figures.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Run {
+pub struct LoopbackRun {
     /// Of all flows, Gbit/s.
     pub goodput_gbit: f64,
     /// The same in each interval between two looks.
@@ -47,7 +47,7 @@ pub struct Run {
     pub disturbed: Vec<String>,
 }
 
-impl Run {
+impl LoopbackRun {
     /// Whether the machine let it measure. It does not depend on how the contender fared.
     pub fn sound(&self) -> bool {
         self.disturbed.is_empty()
@@ -126,11 +126,11 @@ const LONGEST_STALL: u64 = 50;
 
 /// One run: everybody sends as fast as may be.
 pub fn one(
-    ends: &Ends,
+    ends: &TrafficEnds,
     contender: &Contender,
     load: Load,
     registry: &Registry,
-) -> Result<Run, Error> {
+) -> Result<LoopbackRun, Error> {
     let steered = match contender {
         Contender::Ccplane { name, parameters } => {
             let parameters = parameters
@@ -138,7 +138,7 @@ pub fn one(
                 .fold(Parameters::new(), |all, (name, value)| {
                     all.with(name, value)
                 });
-            Some(Steered::start_at(
+            Some(SteeredAlgorithm::start_at(
                 registry,
                 name,
                 &parameters,
@@ -150,7 +150,7 @@ pub fn one(
     };
     let congestion = steered
         .as_ref()
-        .map_or(contender.algorithm(), Steered::kernel_name);
+        .map_or(contender.algorithm(), SteeredAlgorithm::kernel_name);
     let buffer = buffer(load.flows);
     let listener = ends
         .receiver
@@ -176,11 +176,11 @@ pub fn one(
             .map_err(Error::traffic("set SO_RCVLOWAT", ""))?;
     }
 
-    let reports = || steered.as_ref().map_or(0, Steered::reports);
+    let reports = || steered.as_ref().map_or(0, SteeredAlgorithm::reports);
     let burner = load.burn_percent.map(Burner::start).transpose()?;
-    let thread = steered.as_ref().map(Steered::thread);
-    let (before, reports_before, watch) = (Reading::now(thread), reports(), Watch::start());
-    let plan = Plan {
+    let thread = steered.as_ref().map(SteeredAlgorithm::thread);
+    let (before, reports_before, watch) = (Reading::now(thread), reports(), MachineWatch::start());
+    let plan = TrafficPlan {
         duration: load.length,
         sample_every: load.look_every,
     };
@@ -193,7 +193,7 @@ pub fn one(
     drop(burner);
     let reports = reports() - reports_before;
     let counters = steered
-        .map(Steered::finish)
+        .map(SteeredAlgorithm::finish)
         .transpose()?
         .unwrap_or_default()
         .counters;
@@ -211,7 +211,7 @@ pub fn one(
     let total = received.last().map_or(0, |(_, sum)| *sum);
     let (_, machine_cpu, agent) = after.percent_since(&before);
     let gb = total.max(1) as f64 / 1e9;
-    Ok(Run {
+    Ok(LoopbackRun {
         goodput_gbit: metrics::mbits(total, transfer.elapsed_ns) / 1e3,
         goodputs_gbit: received
             .windows(2)
@@ -254,9 +254,9 @@ mod tests {
 
     #[test]
     fn who_fell_back_is_not_asked_again() {
-        let mut run = Run {
+        let mut run = LoopbackRun {
             fallbacks: 7,
-            ..Run::default()
+            ..LoopbackRun::default()
         };
         assert!(run.sound(), "its own result");
         run.disturbed = vec!["the machine once stood still for 90.0 ms".to_owned()];

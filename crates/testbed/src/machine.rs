@@ -29,7 +29,7 @@ const MOST_STOLEN: f64 = 2.0;
 
 /// What the machine did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Machine {
+pub struct MachineState {
     /// The longest time for which a CPU did not run a ready thread of its highest priority,
     /// milliseconds. Absent where that priority is not permitted: what is seen then would be the
     /// contender's own load.
@@ -40,7 +40,7 @@ pub struct Machine {
     pub others_percent: f64,
 }
 
-impl Machine {
+impl MachineState {
     /// What disturbed a run that can bear stalls up to this long, a sentence each.
     pub fn disturbed(&self, longest_stall: Duration) -> Vec<String> {
         let stall = self
@@ -60,15 +60,15 @@ impl Machine {
 }
 
 /// Looks on from the start until it is finished: a thread on each CPU, above every thread of a run.
-pub struct Watch {
+pub struct MachineWatch {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Option<u64>>>,
     before: Reading,
 }
 
-impl Watch {
+impl MachineWatch {
     /// Begins to look on.
-    pub fn start() -> Watch {
+    pub fn start() -> MachineWatch {
         let stop = Arc::new(AtomicBool::new(false));
         let ours = Pid::from_raw(0);
         let cpus = sched_getaffinity(ours).unwrap_or_default();
@@ -79,7 +79,7 @@ impl Watch {
             // Where a thread cannot be had that CPU is not watched.
             name.spawn(move || longest_stall(cpu, &stop)).ok()
         });
-        Watch {
+        MachineWatch {
             threads: threads.collect(),
             stop,
             before: Reading::now(None),
@@ -87,14 +87,14 @@ impl Watch {
     }
 
     /// Ends it: what the machine did since the start.
-    pub fn finish(mut self) -> Machine {
+    pub fn finish(mut self) -> MachineState {
         let after = Reading::now(None);
         self.stop.store(true, Ordering::Relaxed);
         let stalls = self
             .threads
             .drain(..)
             .filter_map(|thread| thread.join().ok().flatten());
-        Machine {
+        MachineState {
             stall_ms: stalls.max().map(|ns| ns as f64 / 1e6),
             stolen_percent: after.stolen_percent_since(&self.before),
             others_percent: after.others_percent_since(&self.before),
@@ -102,7 +102,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for MachineWatch {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }
@@ -130,13 +130,13 @@ mod tests {
     #[test]
     fn only_what_the_machine_did_disturbs_and_each_is_named() {
         let limit = Duration::from_millis(5);
-        let calm = Machine {
+        let calm = MachineState {
             stall_ms: Some(4.0),
             stolen_percent: 1.0,
             others_percent: 10.0,
         };
         assert!(calm.disturbed(limit).is_empty());
-        let busy = Machine {
+        let busy = MachineState {
             stall_ms: Some(87.6),
             stolen_percent: 12.0,
             others_percent: 150.0,
@@ -149,7 +149,7 @@ mod tests {
                 "other processes used 150 % of a CPU"
             ]
         );
-        let unseen = Machine {
+        let unseen = MachineState {
             stall_ms: None,
             ..calm
         };
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_watch_ends_and_has_seen_something_or_may_not_look() {
-        let watch = Watch::start();
+        let watch = MachineWatch::start();
         wait_until(monotonic_ns() + 20_000_000);
         let machine = watch.finish();
         assert!(machine.stall_ms.is_none_or(|ms| ms > 0.0), "{machine:?}");

@@ -15,7 +15,7 @@ pub struct RemoteAgent {
 
 /// What carries the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Over {
+pub enum TransportKind {
     /// The kernel's TCP.
     Tcp,
     /// ccplane's transport over UDP; with RC3's second loop where the scenario's `[transport]` has

@@ -3,21 +3,21 @@
 
 use ccplane_algorithms::Registry;
 use ccplane_datapath::Capabilities;
-use ccplane_emu::{Config, DEVICE, EmuReport, Emulator, LinkConfig, Timing, Way};
+use ccplane_emu::{DEVICE, EmuConfig, EmuReport, Emulator, LinkConfig, PathDirection, Timing};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 use ccplane_lab::capacity::MTU;
 use ccplane_lab::capacity::capacity_course;
-use ccplane_lab::heard::Heard;
+use ccplane_lab::heard::ReportLog;
 use ccplane_lab::metrics;
-use ccplane_lab::record::{LinkRecord, Record, Told};
+use ccplane_lab::record::{LinkRecord, RunMetrics, RunRecord};
 use ccplane_lab::result::{ContenderResult, HostFigures, Setup};
 use ccplane_lab::scenario::plan::Plan;
-use ccplane_lab::scenario::{Link, Scenario, Topology};
+use ccplane_lab::scenario::{LinkSettings, Scenario, Topology};
 use ccplane_lab::transport;
 use ccplane_lab::{Backend, PreparedRun};
 use ccplane_lab::{Contender, read, suggestions};
-use ccplane_linux::Counters;
+use ccplane_linux::AlgorithmCounters;
 use ccplane_qdisc::LinkSeeds;
 use ccplane_quic::Stack;
 use ccplane_quic::host::{Native, built_in};
@@ -27,16 +27,16 @@ use rand_pcg::rand_core::Rng;
 
 use crate::audit::{audit, link, mishaps};
 use crate::cpu::Reading;
-use crate::ends::Ends;
+use crate::ends::TrafficEnds;
 use crate::error::BackendError;
-use crate::machine::{Machine, Watch};
-use crate::over::{Over, RemoteAgent};
+use crate::machine::{MachineState, MachineWatch};
+use crate::over::{RemoteAgent, TransportKind};
 use crate::real::{
-    self, Controls, Layout, RealPlan, Recorded, Sites, could_carry, supported_layout,
+    self, Layout, RealPlan, RealRecord, RegisteredControls, Sites, could_carry, supported_layout,
     unreachable_pairs,
 };
 use crate::stamped::Stamping;
-use crate::steer::{Finished, Steered};
+use crate::steer::{AlgorithmRecord, SteeredAlgorithm};
 use crate::traffic;
 
 /// Fewer and no bin is whole; the smallest bin is 10 ms wide.
@@ -51,9 +51,9 @@ const FASTEST: Rate = Rate::from_bytes_per_sec(125_000_000);
 
 /// Real packets.
 #[derive(Clone, Debug)]
-pub struct Packets {
+pub struct RealPackets {
     /// What carries the bytes.
-    pub over: Over,
+    pub over: TransportKind,
     /// How the emulator waits for a packet's time.
     pub timing: Timing,
     /// Who runs ccplane's algorithms; without it this process does.
@@ -64,10 +64,10 @@ pub struct Packets {
     pub drawn_starts: bool,
 }
 
-impl Packets {
+impl RealPackets {
     /// As they come: algorithms in this process, flows that begin on time.
-    pub fn over(over: Over) -> Packets {
-        Packets {
+    pub fn over(over: TransportKind) -> RealPackets {
+        RealPackets {
             over,
             timing: Timing::default(),
             agent: None,
@@ -76,13 +76,13 @@ impl Packets {
     }
 }
 
-impl Backend for Packets {
+impl Backend for RealPackets {
     fn prepare<'s>(
         &'s self,
         scenario: &'s Scenario,
         registry: &'s Registry,
     ) -> Result<Box<dyn PreparedRun + 's>, Error> {
-        Ok(Box::new(Path::of(scenario, registry, self)?))
+        Ok(Box::new(PreparedPath::of(scenario, registry, self)?))
     }
 
     fn is_real(&self) -> bool {
@@ -91,11 +91,11 @@ impl Backend for Packets {
 
     fn name(&self) -> &'static str {
         match self.over {
-            Over::Tcp => "Linux TCP",
-            Over::Udp => "ccplane's transport over UDP",
-            Over::Quic(Stack::Noq) => "QUIC (noq)",
-            Over::Quic(Stack::Quinn) => "QUIC (quinn)",
-            Over::Quic(Stack::S2n) => "QUIC (s2n-quic)",
+            TransportKind::Tcp => "Linux TCP",
+            TransportKind::Udp => "ccplane's transport over UDP",
+            TransportKind::Quic(Stack::Noq) => "QUIC (noq)",
+            TransportKind::Quic(Stack::Quinn) => "QUIC (quinn)",
+            TransportKind::Quic(Stack::S2n) => "QUIC (s2n-quic)",
         }
     }
 
@@ -108,10 +108,10 @@ impl Backend for Packets {
 }
 
 /// A scenario over an emulated bottleneck.
-struct Path<'s> {
+struct PreparedPath<'s> {
     scenario: &'s Scenario,
     registry: &'s Registry,
-    packets: &'s Packets,
+    packets: &'s RealPackets,
     plan: Plan,
     layout: Layout,
     /// Without a queue, there and back.
@@ -119,13 +119,13 @@ struct Path<'s> {
     setup: Setup,
 }
 
-impl<'s> Path<'s> {
+impl<'s> PreparedPath<'s> {
     /// Everything that can be wrong is found here, before anything is made.
     fn of(
         scenario: &'s Scenario,
         registry: &'s Registry,
-        packets: &'s Packets,
-    ) -> Result<Path<'s>, Error> {
+        packets: &'s RealPackets,
+    ) -> Result<PreparedPath<'s>, Error> {
         let (over, agent) = (packets.over, packets.agent.as_ref());
         let own = scenario
             .workloads
@@ -140,7 +140,7 @@ impl<'s> Path<'s> {
         {
             check(scenario, bottleneck, bottleneck.delay + *back)?;
         }
-        if let Over::Quic(stack) = over {
+        if let TransportKind::Quic(stack) = over {
             built_in(stack).map_err(BackendError::from)?;
         }
         let layout = layout(scenario, over)?;
@@ -167,14 +167,14 @@ impl<'s> Path<'s> {
             return Err(unsupported(scenario, parts));
         }
         let datapath = match over {
-            Over::Udp if scenario.transport.rc3.is_some() => {
+            TransportKind::Udp if scenario.transport.rc3.is_some() => {
                 "ccplane's transport over UDP, with RC3's second loop"
             }
             _ => packets.name(),
         };
         let mut setup = Setup::new(scenario, &plan, datapath, rtt.max(NARROWEST_BIN));
-        setup.socket_buffer_bytes = (over == Over::Tcp).then(|| buffer(&setup));
-        Ok(Path {
+        setup.socket_buffer_bytes = (over == TransportKind::Tcp).then(|| buffer(&setup));
+        Ok(PreparedPath {
             scenario,
             registry,
             packets,
@@ -186,7 +186,7 @@ impl<'s> Path<'s> {
     }
 
     /// The path of a run with this seed.
-    fn config(&self, seed: u64) -> Config {
+    fn config(&self, seed: u64) -> EmuConfig {
         let [forward, reverse] = [0, 1].map(|way| {
             let (name, link) = &self.layout.links[way];
             // The simulated link's own seeds, so that the n-th packet has the same fate there and
@@ -205,12 +205,12 @@ impl<'s> Path<'s> {
                 seeds,
             }
         });
-        Config {
+        EmuConfig {
             forward,
             reverse,
             mtu: MTU,
             timing: self.packets.timing,
-            ..Config::default()
+            ..EmuConfig::default()
         }
     }
 
@@ -219,7 +219,7 @@ impl<'s> Path<'s> {
         &self,
         contender: Option<&Contender>,
         seed: u64,
-        controls: &Controls,
+        controls: &RegisteredControls,
     ) -> Result<RealPlan, Error> {
         let wants = |contender: &Contender| match (
             &self.packets.agent,
@@ -248,11 +248,11 @@ impl<'s> Path<'s> {
     }
 
     /// What the drawn link did.
-    fn link(&self, plan: &RealPlan, recorded: &Recorded, report: &EmuReport) -> LinkRecord {
+    fn link(&self, plan: &RealPlan, recorded: &RealRecord, report: &EmuReport) -> LinkRecord {
         let span = Duration::from_nanos(recorded.elapsed_ns);
         let capacity = could_carry(
             &self.layout.forward().line,
-            Way::Forward,
+            PathDirection::Forward,
             &plan.events,
             plan.warm,
             span,
@@ -274,7 +274,7 @@ impl<'s> Path<'s> {
             .filter_map(|workload| workload.algorithm.as_ref());
         // Who steers bundles is no congestion control of the kernel's.
         let hosts = self.scenario.hosts_of_bundles().or(contender);
-        let mut controls = Controls::start(
+        let mut controls = RegisteredControls::start(
             hosts.into_iter().chain(own),
             self.registry,
             self.packets.agent.as_ref(),
@@ -291,7 +291,7 @@ impl<'s> Path<'s> {
             self.registry,
             seed,
         )?;
-        let ends = Ends::of(&emulator);
+        let ends = TrafficEnds::of(&emulator);
         // One set of stamps: those of the contender, or of the first that wants any.
         let mut steered: Vec<_> = controls.all().collect();
         steered.sort_by_key(|(known, _)| Some(*known) != contender);
@@ -303,11 +303,12 @@ impl<'s> Path<'s> {
             .transpose()?;
 
         let mine = contender.and_then(|contender| controls.steered(contender));
-        let (thread, reports) = (mine.map(Steered::thread), || {
-            mine.map_or(0, Steered::reports)
+        let (thread, reports) = (mine.map(SteeredAlgorithm::thread), || {
+            mine.map_or(0, SteeredAlgorithm::reports)
         });
-        let (before, reports_before, watch) = (Reading::now(thread), reports(), Watch::start());
-        let mut shown = Shown::new(self.scenario.duration, progress);
+        let (before, reports_before, watch) =
+            (Reading::now(thread), reports(), MachineWatch::start());
+        let mut shown = RunView::new(self.scenario.duration, progress);
         let namespaces = sites.namespaces();
         let recorded =
             real::tcp::run(&emulator, namespaces, &plan, &controls, |gone, received| {
@@ -333,7 +334,7 @@ impl<'s> Path<'s> {
         let told = controls.finish()?;
         // Short flows may all have ended before the end.
         let abandoned =
-            |finished: &Finished| finished.agent_gone && finished.counters.fallbacks > 0;
+            |finished: &AlgorithmRecord| finished.agent_gone && finished.counters.fallbacks > 0;
         let abandoned = told.iter().filter(|(_, finished)| abandoned(finished));
         let abandoned: Vec<Contender> = abandoned.map(|(contender, _)| contender.clone()).collect();
         let (mine, others): (Vec<_>, Vec<_>) = told
@@ -382,11 +383,11 @@ impl<'s> Path<'s> {
         seed: u64,
         progress: &dyn Progress,
     ) -> Result<ContenderResult, Error> {
-        let plan = self.plan(contender, seed, &Controls::none())?;
+        let plan = self.plan(contender, seed, &RegisteredControls::none())?;
         let emulator = Emulator::start(self.config(seed))
             .map_err(|error| BackendError::from_emulator(error, false))?;
-        let (before, watch) = (Reading::now(None), Watch::start());
-        let mut shown = Shown::new(self.scenario.duration, progress);
+        let (before, watch) = (Reading::now(None), MachineWatch::start());
+        let mut shown = RunView::new(self.scenario.duration, progress);
         let rc3 = self.scenario.transport.rc3.map(transport::rc3);
         let look = |gone, received| shown.look(gone, received);
         let (recorded, second_loop) = real::user::run(
@@ -431,11 +432,11 @@ impl<'s> Path<'s> {
         &self,
         contender: Option<&Contender>,
         plan: &RealPlan,
-        recorded: Recorded,
+        recorded: RealRecord,
         report: &EmuReport,
-        machine: &Machine,
-        counters: Option<Counters>,
-        heard: Option<Heard>,
+        machine: &MachineState,
+        counters: Option<AlgorithmCounters>,
+        heard: Option<ReportLog>,
         abandoned: &[Contender],
     ) -> ContenderResult {
         let abandoned = self.abandoned(&recorded, abandoned);
@@ -444,14 +445,14 @@ impl<'s> Path<'s> {
             self.rtt.max(NARROWEST_BIN),
             Duration::from_nanos(recorded.elapsed_ns),
         );
-        let record = Record {
+        let record = RunRecord {
             span,
             warm: plan.warm,
             started_ns: recorded.started_ns,
             link,
             workloads: recorded.workloads,
         };
-        let Told {
+        let RunMetrics {
             figures,
             workloads,
             algorithms,
@@ -460,7 +461,7 @@ impl<'s> Path<'s> {
         } = record.told(bin, &self.scenario.report.size_classes);
         let line = &self.layout.forward().line;
         series.capacity_mbit = capacity_course(bin, span, |from, to| {
-            could_carry(line, Way::Forward, &plan.events, from, to)
+            could_carry(line, PathDirection::Forward, &plan.events, from, to)
         });
         series.heard = heard.unwrap_or_default().in_order_of(&recorded.senders);
         let mut audit = audit(report, &figures, &self.setup, machine, counters);
@@ -488,7 +489,7 @@ impl<'s> Path<'s> {
 
     /// Contenders whose flows were on the fallback at the end, because the agent in another process
     /// was gone or silent. `known` are among them.
-    fn abandoned(&self, recorded: &Recorded, known: &[Contender]) -> Vec<Contender> {
+    fn abandoned(&self, recorded: &RealRecord, known: &[Contender]) -> Vec<Contender> {
         let mut abandoned = known.to_vec();
         if self.packets.agent.is_some() {
             let fallen = recorded
@@ -505,7 +506,7 @@ impl<'s> Path<'s> {
     }
 }
 
-impl PreparedRun for Path<'_> {
+impl PreparedRun for PreparedPath<'_> {
     fn setup(&self) -> Setup {
         self.setup.clone()
     }
@@ -517,8 +518,10 @@ impl PreparedRun for Path<'_> {
         progress: &dyn Progress,
     ) -> Result<ContenderResult, Error> {
         match self.packets.over {
-            Over::Tcp => self.over_tcp(contender, seed, progress),
-            Over::Udp | Over::Quic(_) => self.in_user_space(contender, seed, progress),
+            TransportKind::Tcp => self.over_tcp(contender, seed, progress),
+            TransportKind::Udp | TransportKind::Quic(_) => {
+                self.in_user_space(contender, seed, progress)
+            }
         }
     }
 }
@@ -535,7 +538,7 @@ fn buffer(setup: &Setup) -> usize {
 }
 
 /// Bytes of all workloads together.
-fn received(recorded: &Recorded) -> u64 {
+fn received(recorded: &RealRecord) -> u64 {
     recorded
         .workloads
         .iter()
@@ -544,16 +547,16 @@ fn received(recorded: &Recorded) -> u64 {
 }
 
 /// What a caller sees of a run.
-struct Shown<'p> {
+struct RunView<'p> {
     length: Duration,
     progress: &'p dyn Progress,
     seen: (Duration, u64),
 }
 
-impl<'p> Shown<'p> {
-    fn new(length: Duration, progress: &'p dyn Progress) -> Shown<'p> {
+impl<'p> RunView<'p> {
+    fn new(length: Duration, progress: &'p dyn Progress) -> RunView<'p> {
         let seen = (Duration::ZERO, 0);
-        Shown {
+        RunView {
             length,
             progress,
             seen,
@@ -575,7 +578,7 @@ impl<'p> Shown<'p> {
 }
 
 /// Returns where the hosts are of a scenario that real packets can run.
-fn layout(scenario: &Scenario, over: Over) -> Result<Layout, Error> {
+fn layout(scenario: &Scenario, over: TransportKind) -> Result<Layout, Error> {
     supported_layout(scenario, over).map_err(|parts| unsupported(scenario, parts))
 }
 
@@ -588,7 +591,7 @@ fn unsupported(scenario: &Scenario, parts: Vec<String>) -> Error {
 }
 
 /// Values with which nothing could be measured.
-fn check(scenario: &Scenario, link: &Link, rtt: Duration) -> Result<(), Error> {
+fn check(scenario: &Scenario, link: &LinkSettings, rtt: Duration) -> Result<(), Error> {
     let bad = |what, value: String, fix| Err(Error::Bad { what, value, fix });
     if link.line.mean_rate().is_none() {
         return bad(
@@ -624,11 +627,11 @@ fn check(scenario: &Scenario, link: &Link, rtt: Duration) -> Result<(), Error> {
 /// Whether there is such an algorithm.
 fn known(
     contender: &Contender,
-    over: Over,
+    over: TransportKind,
     registry: &Registry,
     agent: Option<&RemoteAgent>,
 ) -> Result<(), Error> {
-    if let (Contender::Native { name }, Over::Quic(stack)) = (contender, over) {
+    if let (Contender::Native { name }, TransportKind::Quic(stack)) = (contender, over) {
         return Ok(Native::of(stack, name)
             .map(drop)
             .map_err(BackendError::from)?);
@@ -638,12 +641,14 @@ fn known(
         Contender::Ccplane { .. } if agent.is_some() => Ok(()),
         Contender::Ccplane { name, parameters } => {
             let algorithm = registry.by_name(name, &read(parameters))?;
-            if let Over::Quic(stack) = over {
+            if let TransportKind::Quic(stack) = over {
                 stack.can_run(&*algorithm).map_err(BackendError::from)?;
             }
             Ok(())
         }
-        Contender::Native { name } if over == Over::Udp => transport::native(name).map(drop),
+        Contender::Native { name } if over == TransportKind::Udp => {
+            transport::native(name).map(drop)
+        }
         Contender::Native { name } if traffic::exists(name) => Ok(()),
         Contender::Native { name } => {
             let known = traffic::available();

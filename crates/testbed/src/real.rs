@@ -43,7 +43,7 @@ use ccplane_workload::WorkloadSpec;
 use ccplane_lab::Contender;
 use ccplane_lab::record::WorkloadRecord;
 
-pub(crate) use controls::Controls;
+pub(crate) use controls::RegisteredControls;
 pub(crate) use events::{LinkEvent, could_carry};
 pub(crate) use hosts::Hosts;
 pub(crate) use layout::Layout;
@@ -83,7 +83,7 @@ pub(crate) struct RealWorkload {
 }
 
 /// What became of it.
-pub(crate) struct Recorded {
+pub(crate) struct RealRecord {
     /// Time zero of the run, `CLOCK_MONOTONIC` nanoseconds.
     pub started_ns: u64,
     /// For how long bytes were counted.

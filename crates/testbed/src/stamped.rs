@@ -8,10 +8,10 @@ use ccplane_emu::{EmuReport, LinkLog};
 use ccplane_lab::Error;
 use ccplane_lab::metrics::Distribution;
 use ccplane_lab::result::{OneWayFigures, StampedPacket};
-use ccplane_linux::stamp::{Arrival, Cost, StampCounters, Stamps};
+use ccplane_linux::stamp::{Cost, StampCounters, StampPrograms, StampedArrival};
 use ccplane_units::Duration;
 
-use crate::ends::Ends;
+use crate::ends::TrafficEnds;
 use crate::error::BackendError;
 use crate::traffic::Transfer;
 
@@ -21,14 +21,18 @@ const FULL: f64 = 0.98;
 
 /// Stamps at both ends of a path, and the packets that arrived with them.
 pub struct Stamping {
-    stamps: Stamps,
-    arrivals: Vec<Arrival>,
+    stamps: StampPrograms,
+    arrivals: Vec<StampedArrival>,
 }
 
 impl Stamping {
     /// Attaches to the devices and the sockets of the two namespaces, for as long as this lives.
     /// The sender's device is the first.
-    pub fn start(mut stamps: Stamps, ends: &Ends, devices: [&str; 2]) -> Result<Stamping, Error> {
+    pub fn start(
+        mut stamps: StampPrograms,
+        ends: &TrafficEnds,
+        devices: [&str; 2],
+    ) -> Result<Stamping, Error> {
         for (namespace, device) in [&ends.sender, &ends.receiver].into_iter().zip(devices) {
             stamps.confine(namespace).map_err(BackendError::Kernel)?;
             let attached = namespace
@@ -81,9 +85,9 @@ impl Stamping {
         report: &EmuReport,
         started_ns: u64,
         elapsed_ns: u64,
-    ) -> Measured {
+    ) -> DelayPair {
         self.collect();
-        Measured {
+        DelayPair {
             packets: compare(
                 &self.arrivals,
                 &report.forward,
@@ -96,12 +100,12 @@ impl Stamping {
 }
 
 /// Each packet's queueing delay twice.
-pub(crate) struct Measured {
+pub(crate) struct DelayPair {
     pub packets: Vec<StampedPacket>,
     pub counters: StampCounters,
 }
 
-impl Measured {
+impl DelayPair {
     /// `None` where no packet was stamped.
     pub(crate) fn figures(&self) -> Option<OneWayFigures> {
         let of = |what: fn(&StampedPacket) -> u64| {
@@ -125,13 +129,13 @@ impl Measured {
 }
 
 /// From so many bytes on a packet of these is full.
-fn full(arrivals: &[Arrival]) -> u32 {
+fn full(arrivals: &[StampedArrival]) -> u32 {
     let largest = arrivals.iter().map(|a| a.bytes).max().unwrap_or(0);
     (f64::from(largest) * FULL) as u32
 }
 
 /// From device to device, ns; both clocks are this host's.
-fn took(arrival: &Arrival) -> u64 {
+fn took(arrival: &StampedArrival) -> u64 {
     u64::from((arrival.at_ns as u32).wrapping_sub(arrival.sent))
 }
 
@@ -139,7 +143,7 @@ fn took(arrival: &Arrival) -> u64 {
 /// departure: packets of a flow do not overtake each other, and it is the first one that reached
 /// the link afterwards. Queueing delay is the excess over the shortest of each record.
 fn compare(
-    arrivals: &[Arrival],
+    arrivals: &[StampedArrival],
     log: &LinkLog,
     epoch: Duration,
     (begin, end): (u64, u64),

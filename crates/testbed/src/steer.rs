@@ -8,21 +8,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
-use ccplane_agent::{Agent, Hosted};
+use ccplane_agent::{Agent, HostedAlgorithm};
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_datapath::Capabilities;
 use ccplane_lab::Error;
-use ccplane_lab::heard::Heard;
-use ccplane_link::{Remote, far_silence};
-use ccplane_linux::stamp::Stamps;
+use ccplane_lab::heard::ReportLog;
+use ccplane_link::{AgentConnection, far_silence};
+use ccplane_linux::stamp::StampPrograms;
 use ccplane_linux::{
-    AlgorithmSpec, Counters, Flows, Kernel, LoadError, Options, remote_algorithms, run_agent,
-    run_reader, run_relay,
+    AlgorithmCounters, AlgorithmSpec, Flows, Kernel, LoadError, RegistrationOptions,
+    remote_algorithms, run_agent, run_reader, run_relay,
 };
 use nix::unistd::{Pid, gettid};
 
 use crate::error::BackendError;
-use crate::listener::Listener;
+use crate::listener::EventListener;
 use crate::over::RemoteAgent;
 
 /// Slots of a run's flow table. Runs are in network namespaces of their own, which hold at most a
@@ -31,27 +31,27 @@ const FLOWS: u32 = 4 * 4096;
 
 /// A registered algorithm and the thread that runs it, or reads what it reports. It is unregistered
 /// when this is finished or dropped.
-pub struct Steered {
+pub struct SteeredAlgorithm {
     kernel_name: String,
     wants: Capabilities,
     /// The thread, as `/proc` knows it.
     id: Pid,
-    thread: Option<JoinHandle<Finished>>,
+    thread: Option<JoinHandle<AlgorithmRecord>>,
     stop: Arc<AtomicBool>,
     reports: Arc<AtomicU64>,
     /// Its flows, as the kernel shows them.
     flows: Flows,
     /// Programs that stamp, not attached yet, where the algorithm wants them.
-    stamps: Option<Stamps>,
+    stamps: Option<StampPrograms>,
 }
 
 /// Record of an algorithm when it is unregistered.
 #[derive(Debug, Default)]
-pub struct Finished {
+pub struct AlgorithmRecord {
     /// Counters of its datapath.
-    pub counters: Counters,
+    pub counters: AlgorithmCounters,
     /// Reports to the algorithm.
-    pub heard: Heard,
+    pub heard: ReportLog,
     /// Whether the agent in another process was gone at the end.
     pub agent_gone: bool,
 }
@@ -60,11 +60,11 @@ pub struct Finished {
 enum By {
     Agent(Box<Agent>),
     /// Nobody: this is what the reports are called by.
-    Nobody(Arc<Hosted>),
-    Remote(Box<dyn Remote>),
+    Nobody(Arc<HostedAlgorithm>),
+    Remote(Box<dyn AgentConnection>),
 }
 
-impl Steered {
+impl SteeredAlgorithm {
     /// Registers the algorithm with the kernel and starts its thread, which keeps the first `keep`
     /// reports.
     pub fn start(
@@ -72,8 +72,8 @@ impl Steered {
         name: &str,
         parameters: &Parameters,
         keep: usize,
-    ) -> Result<Steered, Error> {
-        Steered::start_at(registry, name, parameters, keep, false)
+    ) -> Result<SteeredAlgorithm, Error> {
+        SteeredAlgorithm::start_at(registry, name, parameters, keep, false)
     }
 
     /// The same; `behind` lets ordinary threads go before the algorithm's, for one that computes
@@ -84,8 +84,8 @@ impl Steered {
         parameters: &Parameters,
         keep: usize,
         behind: bool,
-    ) -> Result<Steered, Error> {
-        let mut agent = Agent::new(ccplane_agent::Options::default());
+    ) -> Result<SteeredAlgorithm, Error> {
+        let mut agent = Agent::new(ccplane_agent::AgentOptions::default());
         let algorithm = registry.by_name(name, parameters)?;
         let wants = algorithm.wants();
         agent.add_boxed(algorithm)?;
@@ -98,7 +98,14 @@ impl Steered {
             .find(|hosted| hosted.alone.is_some())
             .cloned();
         let by = alone.map_or_else(|| By::Agent(Box::new(agent)), By::Nobody);
-        Steered::launch(specs, wants, by, Options::default(), keep, behind)
+        SteeredAlgorithm::launch(
+            specs,
+            wants,
+            by,
+            RegistrationOptions::default(),
+            keep,
+            behind,
+        )
     }
 
     /// The same for an algorithm that an agent in another process runs: the thread passes on what
@@ -109,8 +116,8 @@ impl Steered {
         name: &str,
         kernel_name: Option<&str>,
         keep: usize,
-    ) -> Result<Steered, Error> {
-        let mut options = Options::default();
+    ) -> Result<SteeredAlgorithm, Error> {
+        let mut options = RegistrationOptions::default();
         let asked = remote_algorithms(&agent.address, &[name], options.limits.fallback_after)
             .map_err(BackendError::from)?;
         if let Some(round_trip) = asked.round_trip {
@@ -126,30 +133,30 @@ impl Steered {
             .iter()
             .fold(Capabilities::default(), |all, one| all.with(one.wants));
         let remote = agent.address.remote(name, agent.silence);
-        Steered::launch(found, wants, By::Remote(remote), options, keep, false)
+        SteeredAlgorithm::launch(found, wants, By::Remote(remote), options, keep, false)
     }
 
     fn launch(
         specs: Vec<AlgorithmSpec>,
         wants: Capabilities,
         by: By,
-        options: Options,
+        options: RegistrationOptions,
         keep: usize,
         behind: bool,
-    ) -> Result<Steered, Error> {
+    ) -> Result<SteeredAlgorithm, Error> {
         let stamped = wants.contains(Capabilities::ONE_WAY_DELAY);
         let kernel_name = specs
             .first()
             .map(|spec| spec.kernel_name.clone())
             .unwrap_or_default();
         let stamps = stamped
-            .then(|| Stamps::load(&[&kernel_name], true))
+            .then(|| StampPrograms::load(&[&kernel_name], true))
             .transpose()
             .map_err(BackendError::Kernel)?;
-        let options = Options {
+        let options = RegistrationOptions {
             stamps: stamps
                 .as_ref()
-                .map(Stamps::storage)
+                .map(StampPrograms::storage)
                 .transpose()
                 .map_err(BackendError::Kernel)?,
             flows: FLOWS,
@@ -167,7 +174,7 @@ impl Steered {
                     Ok(kernel) => kernel,
                     Err(error) => {
                         let _ = tell.send(Err(error));
-                        return Finished::default();
+                        return AlgorithmRecord::default();
                     }
                 };
                 if behind {
@@ -179,19 +186,23 @@ impl Steered {
                 let heard = match by {
                     By::Agent(mut agent) => {
                         let hosted: Vec<_> = agent.hosted().cloned().collect();
-                        let mut listener =
-                            Listener::new(hosted.iter().map(|hosted| &**hosted), &reports, keep);
+                        let mut listener = EventListener::new(
+                            hosted.iter().map(|hosted| &**hosted),
+                            &reports,
+                            keep,
+                        );
                         run_agent(&mut kernel, &mut agent, &stop, &mut listener);
                         listener.into_heard()
                     }
                     By::Nobody(hosted) => {
-                        let mut listener = Listener::new([&*hosted].into_iter(), &reports, keep);
+                        let mut listener =
+                            EventListener::new([&*hosted].into_iter(), &reports, keep);
                         run_reader(&mut kernel, &stop, &mut listener);
                         listener.into_heard()
                     }
                     By::Remote(mut remote) => {
                         // What its programs call their fields is not known here.
-                        let mut listener = Listener::new([].into_iter(), &reports, keep);
+                        let mut listener = EventListener::new([].into_iter(), &reports, keep);
                         run_relay(&mut kernel, &mut *remote, &stop, &mut listener);
                         agent_gone = !remote.is_connected();
                         listener.into_heard()
@@ -202,7 +213,7 @@ impl Steered {
                     .next()
                     .map(|(_, _, counters)| counters)
                     .unwrap_or_default();
-                Finished {
+                AlgorithmRecord {
                     counters,
                     heard,
                     agent_gone,
@@ -214,7 +225,7 @@ impl Steered {
             .spawn(body)
             .map_err(Error::traffic("start the algorithm's thread", ""))?;
         match told.recv() {
-            Ok(Ok((id, flows))) => Ok(Steered {
+            Ok(Ok((id, flows))) => Ok(SteeredAlgorithm {
                 kernel_name,
                 wants,
                 id,
@@ -237,7 +248,7 @@ impl Steered {
 
     /// Programs that stamp, for who attaches them to the path; nothing where the algorithm wants
     /// none, or the second time.
-    pub fn take_stamps(&mut self) -> Option<Stamps> {
+    pub fn take_stamps(&mut self) -> Option<StampPrograms> {
         self.stamps.take()
     }
 
@@ -267,7 +278,7 @@ impl Steered {
     }
 
     /// Stops and unregisters the algorithm.
-    pub fn finish(mut self) -> Result<Finished, Error> {
+    pub fn finish(mut self) -> Result<AlgorithmRecord, Error> {
         self.stop.store(true, Ordering::Relaxed);
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(outcome)) => Ok(outcome),
@@ -277,7 +288,7 @@ impl Steered {
     }
 }
 
-impl Drop for Steered {
+impl Drop for SteeredAlgorithm {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {

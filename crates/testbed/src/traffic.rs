@@ -172,7 +172,7 @@ pub fn accept(listener: &TcpListener, senders: &[TcpStream]) -> io::Result<Vec<T
 
 /// What to do on every connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct TrafficPlan {
     /// For how long to send.
     pub duration: Duration,
     /// Between two looks at each socket.
@@ -186,7 +186,7 @@ pub fn transfer(
     senders: Vec<TcpStream>,
     receivers: Vec<TcpStream>,
     mut diag: Diag,
-    plan: &Plan,
+    plan: &TrafficPlan,
     mut watch: impl FnMut(u64, &[Vec<Sample>]) -> bool,
 ) -> io::Result<Transfer> {
     let addresses: Vec<(SocketAddr, SocketAddr)> = senders
@@ -356,7 +356,7 @@ mod tests {
             senders,
             receivers,
             Diag::open().unwrap(),
-            &Plan {
+            &TrafficPlan {
                 duration: Duration::from_millis(300),
                 sample_every: Duration::from_millis(20),
             },

@@ -10,7 +10,7 @@ use ccplane_host::Namespace;
 use ccplane_lab::Error;
 use ccplane_units::Rate;
 
-use crate::ends::Ends;
+use crate::ends::TrafficEnds;
 use crate::error::BackendError;
 
 /// The sender's address, in a private network of two (RFC 1918) that is nowhere but in the
@@ -24,9 +24,9 @@ const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 6);
 pub const DEVICES: [&str; 2] = ["wire0", "wire3"];
 
 /// Two namespaces and the devices between them; the first sends at this rate, or as fast as it can.
-pub fn make(rate: Option<Rate>) -> Result<Ends, Error> {
+pub fn make(rate: Option<Rate>) -> Result<TrafficEnds, Error> {
     let made = rate.unwrap_or_default().bytes_per_sec();
-    let ends = Ends {
+    let ends = TrafficEnds {
         sender: namespace("wire-snd", made)?,
         receiver: namespace("wire-rcv", made)?,
         address: NEAR.into(),
@@ -51,7 +51,7 @@ pub fn make(rate: Option<Rate>) -> Result<Ends, Error> {
 
 /// A token bucket (TBF) and its queue, on a device of the router.
 #[derive(Clone, Copy, Debug)]
-pub struct Bucket {
+pub struct TokenBucket {
     /// At which it fills and lets pass.
     pub rate: Rate,
     /// Burst: bytes that leave at once after a pause. Below a frame nothing passes. Below what the
@@ -66,17 +66,17 @@ pub struct Bucket {
 ///
 /// The limit is not at the sender's own device, where TCP counts what waits as its own queue and
 /// stops at a few packets.
-pub struct Routed {
+pub struct RoutedPair {
     /// Sender and receiver, on either side of the router.
-    pub ends: Ends,
+    pub ends: TrafficEnds,
     /// It goes when this goes.
     _router: Namespace,
 }
 
 /// Makes them: a bucket on the way there, and where given on the way back.
-pub fn routed(there: Bucket, back: Option<Bucket>) -> Result<Routed, Error> {
+pub fn routed(there: TokenBucket, back: Option<TokenBucket>) -> Result<RoutedPair, Error> {
     let rate = there.rate.bytes_per_sec();
-    let ends = Ends {
+    let ends = TrafficEnds {
         sender: namespace("wire-snd", rate)?,
         receiver: namespace("wire-rcv", rate)?,
         address: RECEIVER.into(),
@@ -98,12 +98,12 @@ pub fn routed(there: Bucket, back: Option<Bucket>) -> Result<Routed, Error> {
         .set_sysctl("net/ipv4/ip_forward", "1")
         .map_err(|error| BackendError::from_host(error, true))?;
     for (device, bucket) in [("wire2", Some(there)), ("wire1", back)] {
-        if let Some(Bucket { rate, burst, queue }) = bucket {
+        if let Some(TokenBucket { rate, burst, queue }) = bucket {
             let (burst, queue) = (burst.to_string(), queue.to_string());
             tc(&router, device, rate, &["burst", &burst, "limit", &queue])?;
         }
     }
-    Ok(Routed {
+    Ok(RoutedPair {
         ends,
         _router: router,
     })

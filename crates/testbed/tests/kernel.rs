@@ -7,9 +7,9 @@ use ccplane_algorithms::Registry;
 use ccplane_emu::Timing;
 use ccplane_lab::result::ContenderResult;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Options, Quiet, run};
+use ccplane_lab::{Quiet, RunOptions, run};
 use ccplane_qdisc::QueueSpec;
-use ccplane_testbed::{Over, Packets};
+use ccplane_testbed::{RealPackets, TransportKind};
 use ccplane_units::{Duration, Rate};
 
 /// One link, one flow.
@@ -30,11 +30,11 @@ fn on_the_kernel(setting: Setting, contender: &str) -> ContenderResult {
     let length = Duration::from_secs(setting.seconds);
     let scenario = Scenario::over(contenders, rate, rtt, QueueSpec::ONE_BDP, length)
         .sampled(Duration::from_millis(10));
-    let place = Packets {
+    let place = RealPackets {
         timing: setting.timing,
-        ..Packets::over(Over::Tcp)
+        ..RealPackets::over(TransportKind::Tcp)
     };
-    let options = Options::once(1, "ccplane run");
+    let options = RunOptions::once(1, "ccplane run");
     run(&place, &scenario, &Registry::builtin(), &options, &Quiet)
         .unwrap()
         .contenders
@@ -197,9 +197,9 @@ fn kernel_tcp_under_dctcp_is_marked_and_loses_nothing() {
     )
     .with_flows(2)
     .sampled(Duration::from_millis(10));
-    let options = Options::once(1, "ccplane run");
+    let options = RunOptions::once(1, "ccplane run");
     let result = run(
-        &Packets::over(Over::Tcp),
+        &RealPackets::over(TransportKind::Tcp),
         &scenario,
         &Registry::builtin(),
         &options,

@@ -8,11 +8,11 @@ use crate::host::{registers, steers};
 use ccplane_algorithms::Registry;
 use ccplane_lab::result::ContenderResult;
 use ccplane_lab::scenario::{Scenario, Seeds};
-use ccplane_lab::{Backend, Error, Options, Quiet, Sim, run};
-use ccplane_testbed::{Over, Packets};
+use ccplane_lab::{Backend, Error, Quiet, RunOptions, Sim, run};
+use ccplane_testbed::{RealPackets, TransportKind};
 
 /// Words of a scenario, and what takes their place to make it short.
-type Replaced = &'static [(&'static str, &'static str)];
+type Replacement = &'static [(&'static str, &'static str)];
 
 /// A shipped scenario with other lengths, run by one contender with one seed.
 fn shipped(file: &str, contender: &str, replace: &[(&str, &str)]) -> Scenario {
@@ -29,7 +29,7 @@ fn shipped(file: &str, contender: &str, replace: &[(&str, &str)]) -> Scenario {
 }
 
 fn at(backend: &dyn Backend, scenario: &Scenario) -> ContenderResult {
-    let options = Options::once(1, "ccplane run scenario.toml");
+    let options = RunOptions::once(1, "ccplane run scenario.toml");
     let result = run(backend, scenario, &Registry::builtin(), &options, &Quiet).unwrap();
     result.contenders.into_iter().next().unwrap()
 }
@@ -64,7 +64,7 @@ bulk = {}
 fn a_scenario_without_report_runs_everywhere_and_shows_its_bottleneck() {
     let scenario = Scenario::parse("unreported.toml", UNREPORTED, Path::new(".")).unwrap();
     let shown = |backend: &dyn Backend| {
-        let options = Options::once(1, "ccplane run unreported.toml");
+        let options = RunOptions::once(1, "ccplane run unreported.toml");
         let result = run(backend, &scenario, &Registry::builtin(), &options, &Quiet).unwrap();
         assert_eq!(result.setup.link.as_deref(), Some("left->right"));
         let line = result.setup.line();
@@ -81,13 +81,13 @@ fn a_scenario_without_report_runs_everywhere_and_shows_its_bottleneck() {
     shown(&Sim::default());
     if steers("a_scenario_without_report_runs_everywhere_and_shows_its_bottleneck") {
         let _turn = registers();
-        shown(&Packets::over(Over::Tcp));
+        shown(&RealPackets::over(TransportKind::Tcp));
     }
 }
 
 /// Shipped scenarios, each with a contender and what makes it shorter: those of every day, which
 /// need 19 s, and the others.
-const SCENARIOS: [&[(&str, &str, Replaced)]; 2] = [
+const SCENARIOS: [&[(&str, &str, Replacement)]; 2] = [
     &[
         ("01-one-flow.toml", "native:reno", &[("10s", "2s")]),
         ("04-bursts-of-loss.toml", "native:cubic", &[("10s", "4s")]),
@@ -151,12 +151,12 @@ fn the_remaining_scenarios_run_on_kernel_tcp_as_in_the_simulator() {
     }
 }
 
-fn run_as_in_the_simulator(scenarios: &[(&str, &str, Replaced)]) {
+fn run_as_in_the_simulator(scenarios: &[(&str, &str, Replacement)]) {
     let _turn = registers();
     for &(file, contender, replace) in scenarios {
         let scenario = shipped(file, contender, replace);
         let (real, simulated) = (
-            at(&Packets::over(Over::Tcp), &scenario),
+            at(&RealPackets::over(TransportKind::Tcp), &scenario),
             at(&Sim::default(), &scenario),
         );
         let goodputs = [&real, &simulated].map(|result| result.figures.goodput_mbit);
@@ -236,7 +236,7 @@ fn the_other_scenarios_are_refused_with_the_reason() {
         ("19-graph.toml", "native:reno", "there is one bottleneck"),
     ] {
         let scenario = shipped(file, contender, &[]);
-        match Packets::over(Over::Tcp).prepare(&scenario, &Registry::builtin()) {
+        match RealPackets::over(TransportKind::Tcp).prepare(&scenario, &Registry::builtin()) {
             Err(Error::NotOnLinux { parts, .. }) => {
                 assert!(
                     parts.iter().any(|part| part.contains(reason)),

@@ -9,9 +9,9 @@ use ccplane_algorithms::Registry;
 use ccplane_lab::result::RunResult;
 use ccplane_lab::scenario::Rc3;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Backend, Error, Options, Quiet, files, report};
+use ccplane_lab::{Backend, Error, Quiet, RunOptions, files, report};
 use ccplane_qdisc::{LineSpec, QueueSpec, Size};
-use ccplane_testbed::{Over, Packets};
+use ccplane_testbed::{RealPackets, TransportKind};
 use ccplane_units::{Duration, Rate};
 
 /// 24 Mbit/s, 20 ms, a queue of one BDP, two seconds.
@@ -32,11 +32,11 @@ fn scenario(contenders: &[&str]) -> Scenario {
 }
 
 fn run(scenario: &Scenario) -> Result<RunResult, Error> {
-    run_on(&Packets::over(Over::Tcp), scenario)
+    run_on(&RealPackets::over(TransportKind::Tcp), scenario)
 }
 
 fn run_on(backend: &dyn Backend, scenario: &Scenario) -> Result<RunResult, Error> {
-    let options = Options::once(7, "ccplane run");
+    let options = RunOptions::once(7, "ccplane run");
     ccplane_lab::run(backend, scenario, &Registry::builtin(), &options, &Quiet)
 }
 
@@ -75,7 +75,7 @@ fn our_transport_fills_the_same_link_also_with_a_second_loop() {
             levels: None,
             verify: true,
         });
-        let result = run_on(&Packets::over(Over::Udp), &scenario).unwrap();
+        let result = run_on(&RealPackets::over(TransportKind::Udp), &scenario).unwrap();
         for c in &result.contenders {
             let f = &c.figures;
             assert!(
@@ -110,7 +110,7 @@ fn our_transport_fills_the_same_link_also_with_a_second_loop() {
         }
     }
     let unknown = run_on(
-        &Packets::over(Over::Udp),
+        &RealPackets::over(TransportKind::Udp),
         &self::scenario(&["native:vegas"]),
     );
     assert!(matches!(unknown, Err(Error::UnknownControl { .. })));
@@ -256,10 +256,10 @@ fn an_interrupted_run_says_so_and_leaves_nothing() {
             true
         }
     }
-    let options = Options::once(7, "ccplane run");
+    let options = RunOptions::once(7, "ccplane run");
     let scenario = scenario(&["native:reno"]);
     let error = ccplane_lab::run(
-        &Packets::over(Over::Tcp),
+        &RealPackets::over(TransportKind::Tcp),
         &scenario,
         &Registry::builtin(),
         &options,

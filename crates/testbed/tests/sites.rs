@@ -9,8 +9,8 @@ use crate::host::{privileged, registers};
 use ccplane_algorithms::Registry;
 use ccplane_lab::result::ContenderResult;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Backend, Error, Options, Quiet, run};
-use ccplane_testbed::{Over, Packets};
+use ccplane_lab::{Backend, Error, Quiet, RunOptions, run};
+use ccplane_testbed::{RealPackets, TransportKind};
 
 /// Site `n`'s nodes and wires, at either side.
 fn site(n: usize) -> String {
@@ -44,9 +44,9 @@ fn sites(count: usize, top: &str, workloads: &str) -> Scenario {
 }
 
 fn on_kernel(scenario: &Scenario) -> Vec<ContenderResult> {
-    let options = Options::once(1, "ccplane run sites.toml");
+    let options = RunOptions::once(1, "ccplane run sites.toml");
     let result = run(
-        &Packets::over(Over::Tcp),
+        &RealPackets::over(TransportKind::Tcp),
         scenario,
         &Registry::builtin(),
         &options,
@@ -246,13 +246,13 @@ fn what_sites_cannot_do_is_refused_with_the_reason() {
     let top = "contenders = [\"bundler\"]\nduration = \"1s\"";
     assert_eq!(
         refused(
-            &Packets::over(Over::Tcp),
+            &RealPackets::over(TransportKind::Tcp),
             &sites(1, top, &bulk("server1", "client1"))
         ),
         Vec::<String>::new()
     );
     let over_udp = refused(
-        &Packets::over(Over::Udp),
+        &RealPackets::over(TransportKind::Udp),
         &sites(1, top, &bulk("server1", "client1")),
     );
     assert!(over_udp[0].contains("--datapath linux"), "{over_udp:?}");
@@ -269,7 +269,10 @@ fn what_sites_cannot_do_is_refused_with_the_reason() {
             "`server1` sends to `client2`",
         ),
     ] {
-        let parts = refused(&Packets::over(Over::Tcp), &sites(count, top, &workloads));
+        let parts = refused(
+            &RealPackets::over(TransportKind::Tcp),
+            &sites(count, top, &workloads),
+        );
         assert!(parts.len() == 1 && parts[0].contains(reason), "{parts:?}");
     }
     let with = |words: &str| {
@@ -290,7 +293,7 @@ fn what_sites_cannot_do_is_refused_with_the_reason() {
             "the queue needs the link's rate",
         ),
     ] {
-        let parts = refused(&Packets::over(Over::Tcp), &with(words));
+        let parts = refused(&RealPackets::over(TransportKind::Tcp), &with(words));
         assert!(
             parts.len() == 1 && parts[0].to_lowercase().contains(reason),
             "{parts:?}"

@@ -5,8 +5,8 @@ use crate::common::{scenario, simulate};
 use crate::host::{registers, steers};
 use ccplane_algorithms::Registry;
 use ccplane_lab::result::ContenderResult;
-use ccplane_lab::{Options, Quiet, run};
-use ccplane_testbed::{Over, Packets};
+use ccplane_lab::{Quiet, RunOptions, run};
+use ccplane_testbed::{RealPackets, TransportKind};
 
 fn text(contenders: &str, seconds: u64, loss: &str) -> String {
     format!(
@@ -43,11 +43,11 @@ fn an_agent_alone_does_as_the_transport_itself() {
     }
 }
 
-fn on_packets(over: Over, contender: &str) -> ContenderResult {
+fn on_packets(over: TransportKind, contender: &str) -> ContenderResult {
     let scenario = scenario(&text(&format!("{contender:?}"), 5, "0%"));
-    let options = Options::once(1, "ccplane run");
+    let options = RunOptions::once(1, "ccplane run");
     run(
-        &Packets::over(over),
+        &RealPackets::over(over),
         &scenario,
         &Registry::builtin(),
         &options,
@@ -66,7 +66,7 @@ fn an_agent_alone_steers_kernel_tcp_and_the_transport_over_udp() {
     }
     let _one = registers();
     for contender in ["reno:split=agent", "cubic:split=agent"] {
-        for over in [Over::Tcp, Over::Udp] {
+        for over in [TransportKind::Tcp, TransportKind::Udp] {
             let real = on_packets(over, contender);
             let figures = &real.figures;
             println!("{contender}, {over:?}: {figures:?}");

@@ -5,7 +5,7 @@
 #[path = "../tests/support/exchange.rs"]
 mod exchange;
 
-use ccplane_transport::{Config, Native};
+use ccplane_transport::{Native, TransportConfig};
 use exchange::Exchange;
 
 #[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
@@ -19,10 +19,10 @@ fn main() {
         ("an ACK for every other", 2, false),
         ("an ACK for every other, receipt proved", 2, true),
     ] {
-        let config = Config {
+        let config = TransportConfig {
             ack_every,
             quick_acks: 0,
-            ..Config::default()
+            ..TransportConfig::default()
         };
         let mut exchange = Exchange::new(config, Native::cubic(), proves);
         let mut spent = [std::time::Duration::ZERO; 3];

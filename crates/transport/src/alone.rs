@@ -7,11 +7,11 @@ use std::sync::Arc;
 use ccplane_datapath::Outcome;
 use ccplane_units::{Duration, Time};
 
-use crate::config::Config;
-use crate::connection::{Connection, State};
-use crate::control::{Ack, Control, Event};
-use crate::number::Number;
-use crate::segment::{Segment, Side};
+use crate::config::TransportConfig;
+use crate::connection::{Connection, ConnectionState};
+use crate::control::{Ack, CongestionControl, ControlEvent};
+use crate::number::SequenceNumber;
+use crate::segment::{Segment, SideData};
 
 /// Payload of a full segment, bytes.
 pub(crate) const MSS: u64 = 1_000;
@@ -22,7 +22,7 @@ pub(crate) const RTT: Duration = Duration::from_millis(20);
 const WINDOW: u32 = 1 << 24;
 
 /// Connection under test, its clock and its congestion control.
-pub(crate) struct Alone {
+pub(crate) struct TestEnd {
     pub connection: Connection,
     pub now: Time,
     /// Outcome that the control returns for every event.
@@ -35,38 +35,38 @@ struct Listener {
     told: Option<Ack>,
 }
 
-impl Control for Listener {
-    fn on_event(&mut self, event: &Event<'_>) -> Outcome {
+impl CongestionControl for Listener {
+    fn on_event(&mut self, event: &ControlEvent<'_>) -> Outcome {
         self.told = Some(event.ack);
         self.says
     }
 
-    fn on_deadline(&mut self, _event: &Event<'_>) -> Outcome {
+    fn on_deadline(&mut self, _event: &ControlEvent<'_>) -> Outcome {
         self.says
     }
 }
 
-impl Alone {
+impl TestEnd {
     /// Opens a connection with an initial window of `window` segments. Segments are numbered from
     /// 0.
-    pub fn new(window: u16) -> Alone {
-        Alone::with(Config {
+    pub fn new(window: u16) -> TestEnd {
+        TestEnd::with(TransportConfig {
             initial_window: window,
-            ..Config::default()
+            ..TransportConfig::default()
         })
     }
 
-    pub fn with(config: Config) -> Alone {
-        let config = Arc::new(Config {
+    pub fn with(config: TransportConfig) -> TestEnd {
+        let config = Arc::new(TransportConfig {
             mss: MSS as u16,
             ..config
         });
         let now = Time::ZERO + Duration::from_secs(1);
-        let mut connection = Connection::new(&config, State::Open, now);
+        let mut connection = Connection::new(&config, ConnectionState::Open, now);
         connection.limit = u64::from(WINDOW);
         connection.rtt.sample(RTT, now);
         connection.rearm();
-        Alone {
+        TestEnd {
             connection,
             now,
             says: Outcome::default(),
@@ -88,7 +88,9 @@ impl Alone {
     pub fn segments(&mut self) -> Vec<Segment> {
         let mut left = Vec::new();
         while self.connection.has(self.now, 0) {
-            let segment = self.connection.transmit(self.now, 0, &mut Side::default());
+            let segment = self
+                .connection
+                .transmit(self.now, 0, &mut SideData::default());
             left.push(segment.expect("`has` promised a segment"));
             self.check();
         }
@@ -104,7 +106,7 @@ impl Alone {
     }
 
     /// Delivers an acknowledgement. Returns the event passed to the control.
-    pub fn hear(&mut self, answer: Answer) -> Option<Ack> {
+    pub fn hear(&mut self, answer: TestAck) -> Option<Ack> {
         let mut control = self.listener();
         self.connection
             .handle(self.now, &answer.segment, &answer.side, &mut control);
@@ -139,7 +141,7 @@ impl Alone {
 
     /// Checks the scoreboard. A closed connection has already freed it.
     fn check(&self) {
-        if self.connection.state() != State::Closed {
+        if self.connection.state() != ConnectionState::Closed {
             self.connection.flight.check();
         }
     }
@@ -153,58 +155,59 @@ impl Alone {
 }
 
 /// Acknowledgement to inject.
-pub(crate) struct Answer {
+pub(crate) struct TestAck {
     pub segment: Segment,
-    pub side: Side,
+    pub side: SideData,
 }
 
 /// Cumulative ACK up to `number`, triggered by the first transmission of the segment before it.
-pub(crate) fn ack(number: u32) -> Answer {
+pub(crate) fn ack(number: u32) -> TestAck {
     let mut segment = Segment::default();
-    segment.ack = Number(number);
+    segment.ack = SequenceNumber(number);
     segment.window = WINDOW;
     (segment.echo, segment.echo_transmission) = (segment.ack.previous(), u8::from(number > 0));
-    Answer {
+    TestAck {
         segment,
-        side: Side::default(),
+        side: SideData::default(),
     }
 }
 
-impl Answer {
+impl TestAck {
     /// Adds a SACK range. Its last segment becomes the one that triggered the ACK.
-    pub fn sack(mut self, range: Range<u32>) -> Answer {
+    pub fn sack(mut self, range: Range<u32>) -> TestAck {
         self.side.push(crate::Range {
-            start: Number(range.start),
-            end: Number(range.end),
+            start: SequenceNumber(range.start),
+            end: SequenceNumber(range.end),
         });
         self.segment.flags |= Segment::SIDE;
         self.echo(range.end.wrapping_sub(1), 1)
     }
 
     /// Reports a segment as a duplicate (DSACK).
-    pub fn twice(mut self, number: u32) -> Answer {
+    pub fn twice(mut self, number: u32) -> TestAck {
         self.side.set_duplicate(crate::Range {
-            start: Number(number),
-            end: Number(number + 1),
+            start: SequenceNumber(number),
+            end: SequenceNumber(number + 1),
         });
         self.segment.flags |= Segment::SIDE;
         self
     }
 
     /// Sets the transmission that triggered the ACK.
-    pub fn echo(mut self, number: u32, transmission: u8) -> Answer {
-        (self.segment.echo, self.segment.echo_transmission) = (Number(number), transmission);
+    pub fn echo(mut self, number: u32, transmission: u8) -> TestAck {
+        (self.segment.echo, self.segment.echo_transmission) =
+            (SequenceNumber(number), transmission);
         self
     }
 
     /// Sets the cumulative count of CE-marked segments.
-    pub fn marked(mut self, packets: u32) -> Answer {
+    pub fn marked(mut self, packets: u32) -> TestAck {
         (self.segment.ce_packets, self.segment.ce_bytes) = (packets, packets * MSS as u32);
         self
     }
 
     /// Sets the receive window, bytes beyond the cumulative ACK.
-    pub fn window(mut self, bytes: u32) -> Answer {
+    pub fn window(mut self, bytes: u32) -> TestAck {
         self.segment.window = bytes;
         self
     }

@@ -5,7 +5,7 @@ use ccplane_units::{Duration, Rate};
 
 /// Configuration of a connection. Connections share it by `Arc`, which costs each of them 8 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Config {
+pub struct TransportConfig {
     /// Maximum segment size (MSS), bytes of payload. The smaller value of both ends applies. A
     /// value below 48 from the peer is raised to 48. The default, 1448, fills an Ethernet frame
     /// under IPv4 with TCP timestamps.
@@ -18,7 +18,7 @@ pub struct Config {
     pub initial_window: u16,
     /// JumpStart (Liu, Allman, Jin and Wang, PFLDnet 2007): the first window holds everything
     /// written before the handshake ended, and slow start is skipped. Use it with
-    /// [`pacing`](Config::pacing), which spreads the window over the first round trip. It overflows
+    /// [`pacing`](TransportConfig::pacing), which spreads the window over the first round trip. It overflows
     /// the queue of a path that cannot carry the whole window.
     pub jump_start: bool,
     /// Receive buffer: bytes held until the application reads them. Below the path's
@@ -133,10 +133,10 @@ impl Rc3 {
     }
 }
 
-impl Default for Config {
+impl Default for TransportConfig {
     /// Linux's defaults, with a receive buffer large enough not to limit throughput.
-    fn default() -> Config {
-        Config {
+    fn default() -> TransportConfig {
+        TransportConfig {
             mss: 1448,
             header_bytes: 52,
             initial_window: 10,
@@ -169,12 +169,12 @@ impl Default for Config {
 /// 6994) and three stamps of 32 bits, as in ccplane's datapath in Linux.
 const STAMPS: u16 = 16;
 
-impl Config {
-    /// Enables [`stamps`](Config::stamps) without changing the packet size. A receiver acknowledges
+impl TransportConfig {
+    /// Enables [`stamps`](TransportConfig::stamps) without changing the packet size. A receiver acknowledges
     /// each stamped packet immediately.
     #[must_use]
-    pub fn stamped(self) -> Config {
-        Config {
+    pub fn stamped(self) -> TransportConfig {
+        TransportConfig {
             mss: self.mss.saturating_sub(STAMPS).max(1),
             header_bytes: self.header_bytes.saturating_add(STAMPS),
             stamps: true,
@@ -182,7 +182,7 @@ impl Config {
         }
     }
 
-    /// [`max_rate`](Config::max_rate) in bytes/s; `u64::MAX`: no limit.
+    /// [`max_rate`](TransportConfig::max_rate) in bytes/s; `u64::MAX`: no limit.
     #[inline(always)]
     pub(crate) fn max_bytes_per_sec(&self) -> u64 {
         self.max_rate.map_or(u64::MAX, Rate::bytes_per_sec)

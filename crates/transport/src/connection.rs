@@ -8,26 +8,26 @@ use std::sync::Arc;
 use ccplane_qdisc::MAX_CLASSES;
 use ccplane_units::{Duration, Time};
 
-use crate::config::Config;
-use crate::control::{Ack, Control, Event};
-use crate::error::Failure;
-use crate::number::Number;
+use crate::config::TransportConfig;
+use crate::control::{Ack, CongestionControl, ControlEvent};
+use crate::error::ConnectionError;
+use crate::number::SequenceNumber;
 use crate::proof::{NonceKey, Proof};
 use crate::rc3::Rc3Loop;
 use crate::receive::Receiver;
-use crate::segment::{Kind, Segment, Side};
+use crate::segment::{Segment, SegmentKind, SideData};
 use crate::send::flight::Flight;
 use crate::send::pacer::Pacer;
 use crate::send::rack::Rack;
 use crate::send::rate::DeliveryRate;
-use crate::send::recovery::{Repair, Withheld};
+use crate::send::recovery::{Repair, WindowClamp};
 use crate::send::rtt::Rtt;
-use crate::stats::Stats;
+use crate::stats::ConnectionStats;
 
 /// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum State {
+pub enum ConnectionState {
     /// Client that waits for the server's answer.
     Opening,
     /// Server that has answered and waits for the client to prove its address.
@@ -46,7 +46,7 @@ pub enum State {
 /// Congestion state of the sending half (Linux's `tcp_ca_state`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Phase {
+pub enum RecoveryPhase {
     /// No reduction is in progress.
     Open,
     /// The window is being reduced after an ECN mark.
@@ -62,15 +62,15 @@ pub enum Phase {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Connection {
-    pub(crate) config: Arc<Config>,
+    pub(crate) config: Arc<TransportConfig>,
     pub(crate) flight: Flight,
     /// Congestion window in packets.
     pub(crate) window: u32,
     /// Full segments of new data that may be sent without another check (set by `allot`).
     pub(crate) quota: u32,
     pub(crate) mss: u16,
-    pub(crate) state: State,
-    pub(crate) phase: Phase,
+    pub(crate) state: ConnectionState,
+    pub(crate) phase: RecoveryPhase,
     pub(crate) retransmitted: u32,
     /// Length of the stream written so far, and the right edge of the peer's window, bytes.
     pub(crate) written: u64,
@@ -93,7 +93,7 @@ pub struct Connection {
     /// Use of the window (Linux's `tcp_cwnd_validate`): maximum packets outstanding in this round,
     /// which ends at `usage_end`.
     pub(crate) most_out: u32,
-    pub(crate) usage_end: Number,
+    pub(crate) usage_end: SequenceNumber,
     /// CE counts in the peer's last ACK.
     pub(crate) ce_packets: u32,
     pub(crate) ce_bytes: u32,
@@ -107,7 +107,7 @@ pub struct Connection {
     pub(crate) backoff: u8,
     /// Consecutive zero-window probes, or proofs of address, without an answer.
     pub(crate) unanswered: u8,
-    pub(crate) failure: Option<Failure>,
+    pub(crate) failure: Option<ConnectionError>,
     /// In class 0 nothing but acknowledgements can be sent.
     pub(crate) nothing_waits: bool,
     pub(crate) flags: Flags,
@@ -147,27 +147,35 @@ impl Flags {
 
 impl Connection {
     /// Opens a connection as a client.
-    pub fn connect(config: &Arc<Config>, now: Time) -> Connection {
-        let mut connection = Connection::new(config, State::Opening, now);
+    pub fn connect(config: &Arc<TransportConfig>, now: Time) -> Connection {
+        let mut connection = Connection::new(config, ConnectionState::Opening, now);
         connection.flags.handshake = true;
         connection.progress = now;
         connection.deadline = now + config.initial_rto;
         connection
     }
 
-    /// Accepts `segment`, a client's [`Kind::Open`], as a server. Returns `None` for any other
+    /// Accepts `segment`, a client's [`SegmentKind::Open`], as a server. Returns `None` for any other
     /// kind.
-    pub fn accept(config: &Arc<Config>, now: Time, segment: &Segment) -> Option<Connection> {
-        if segment.kind != Kind::Open {
+    pub fn accept(
+        config: &Arc<TransportConfig>,
+        now: Time,
+        segment: &Segment,
+    ) -> Option<Connection> {
+        if segment.kind != SegmentKind::Open {
             return None;
         }
-        let mut connection = Connection::new(config, State::Accepting, now);
+        let mut connection = Connection::new(config, ConnectionState::Accepting, now);
         connection.on_open(now, segment);
         Some(connection)
     }
 
-    pub(crate) fn new(config: &Arc<Config>, state: State, now: Time) -> Connection {
-        let first = Number(config.first_number);
+    pub(crate) fn new(
+        config: &Arc<TransportConfig>,
+        state: ConnectionState,
+        now: Time,
+    ) -> Connection {
+        let first = SequenceNumber(config.first_number);
         let mss = config.mss.max(1);
         let window = u32::from(config.initial_window.max(1));
         Connection {
@@ -177,7 +185,7 @@ impl Connection {
             quota: 0,
             mss,
             state,
-            phase: Phase::Open,
+            phase: RecoveryPhase::Open,
             written: 0,
             limit: 0,
             cwnd: u64::from(window) * u64::from(mss),
@@ -231,7 +239,7 @@ impl Connection {
     /// Aborts the connection and notifies the peer once.
     pub fn abort(&mut self) {
         if self.is_alive() {
-            self.give_up(Failure::Aborted);
+            self.give_up(ConnectionError::Aborted);
         }
     }
 
@@ -252,8 +260,8 @@ impl Connection {
         &mut self,
         now: Time,
         segment: &Segment,
-        side: &Side,
-        control: &mut impl Control,
+        side: &SideData,
+        control: &mut impl CongestionControl,
     ) {
         self.handle_arrived(now, now, segment, side, control);
     }
@@ -266,8 +274,8 @@ impl Connection {
         now: Time,
         arrived: Time,
         segment: &Segment,
-        side: &Side,
-        control: &mut impl Control,
+        side: &SideData,
+        control: &mut impl CongestionControl,
     ) {
         self.handle_checked(now, arrived, segment, side, &Proof::default(), control);
     }
@@ -279,9 +287,9 @@ impl Connection {
         &mut self,
         (now, arrived): (Time, Time),
         segment: &Segment,
-        side: &Side,
+        side: &SideData,
         proof: &Proof,
-        control: &mut impl Control,
+        control: &mut impl CongestionControl,
     ) {
         if self.check_proof(segment, side, proof) {
             self.handle_checked(now, arrived, segment, side, proof, control);
@@ -294,19 +302,19 @@ impl Connection {
         now: Time,
         arrived: Time,
         segment: &Segment,
-        side: &Side,
+        side: &SideData,
         proof: &Proof,
-        control: &mut impl Control,
+        control: &mut impl CongestionControl,
     ) {
-        let rare = self.state != State::Open
-            || segment.kind > Kind::Data
+        let rare = self.state != ConnectionState::Open
+            || segment.kind > SegmentKind::Data
             || segment.flags & RARE != 0
             || segment.class >= MAX_CLASSES;
         if rare && !self.on_rare(now, segment) {
             return;
         }
         self.heard = now;
-        if segment.kind == Kind::Data {
+        if segment.kind == SegmentKind::Data {
             self.receiver
                 .on_data((now, arrived), segment, side, proof, &self.config);
         }
@@ -344,9 +352,9 @@ impl Connection {
         self.wants_to_send().then_some(self.pacer.next)
     }
 
-    /// Runs the control's deadline ([`Control::next_deadline`]).
-    pub fn on_control_deadline(&mut self, now: Time, control: &mut impl Control) {
-        let event = Event {
+    /// Runs the control's deadline ([`CongestionControl::next_deadline`]).
+    pub fn on_control_deadline(&mut self, now: Time, control: &mut impl CongestionControl) {
+        let event = ControlEvent {
             now,
             ack: Ack::default(),
             connection: self,
@@ -358,12 +366,12 @@ impl Connection {
 
     /// State of the connection.
     #[inline(always)]
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> ConnectionState {
         self.state
     }
 
     /// Reason for the end of the connection; `None` if it is open or ended normally.
-    pub fn failure(&self) -> Option<Failure> {
+    pub fn failure(&self) -> Option<ConnectionError> {
         self.failure
     }
 
@@ -386,8 +394,8 @@ impl Connection {
     }
 
     /// Statistics of the connection.
-    pub fn stats(&self) -> Stats {
-        Stats::of(self)
+    pub fn stats(&self) -> ConnectionStats {
+        ConnectionStats::of(self)
     }
 
     /// Frees memory that is not needed now. A driver with many connections calls it when one
@@ -396,7 +404,7 @@ impl Connection {
         self.receiver.shrink();
         if self.flight.is_empty() {
             self.flight.free();
-            if self.phase == Phase::Open && self.withheld() == Withheld::No {
+            if self.phase == RecoveryPhase::Open && self.withheld() == WindowClamp::No {
                 self.repair = None;
             }
             self.release_rc3();
@@ -460,13 +468,13 @@ impl Connection {
 
     /// First unacknowledged number (SND.UNA).
     #[inline(always)]
-    pub fn una(&self) -> Number {
+    pub fn una(&self) -> SequenceNumber {
         self.flight.una()
     }
 
     /// Number of the next new segment (SND.NXT).
     #[inline(always)]
-    pub fn next(&self) -> Number {
+    pub fn next(&self) -> SequenceNumber {
         self.flight.next()
     }
 
@@ -499,7 +507,10 @@ impl Connection {
 
     /// Sends a keep-alive probe: a segment without data, which the peer acknowledges immediately.
     pub fn probe(&mut self) {
-        if matches!(self.state, State::Open | State::Draining) {
+        if matches!(
+            self.state,
+            ConnectionState::Open | ConnectionState::Draining
+        ) {
             self.flags.window_probe = true;
             self.invalidate();
         }
@@ -519,7 +530,7 @@ impl Connection {
 
     /// Congestion state.
     #[inline(always)]
-    pub fn phase(&self) -> Phase {
+    pub fn phase(&self) -> RecoveryPhase {
         self.phase
     }
 
@@ -527,7 +538,7 @@ impl Connection {
     /// before it is acknowledged.
     #[inline(always)]
     pub fn in_recovery(&self) -> bool {
-        self.phase != Phase::Open
+        self.phase != RecoveryPhase::Open
     }
 
     /// Returns true if the window limited sending in this round. In slow start more than half of
@@ -544,7 +555,10 @@ impl Connection {
 impl Connection {
     /// Returns true if the connection is neither closed nor draining.
     pub(crate) fn is_alive(&self) -> bool {
-        !matches!(self.state, State::Closed | State::Draining)
+        !matches!(
+            self.state,
+            ConnectionState::Closed | ConnectionState::Draining
+        )
     }
 
     /// Invalidates the cached result of `allot`: there may be something to send.
@@ -562,13 +576,13 @@ impl Connection {
         }
     }
 
-    pub(crate) fn fail(&mut self, failure: Failure) {
+    pub(crate) fn fail(&mut self, failure: ConnectionError) {
         self.failure = Some(failure);
         self.close();
     }
 
     pub(crate) fn close(&mut self) {
-        self.state = State::Closed;
+        self.state = ConnectionState::Closed;
         self.invalidate();
         self.deadline = Time::MAX;
         self.receiver.ack_at = Time::MAX;
@@ -607,22 +621,24 @@ impl Connection {
     #[inline(always)]
     pub(crate) fn steered_cwnd(&self) -> u64 {
         match (self.phase, self.repair.as_ref()) {
-            (Phase::Reduction | Phase::Recovery, Some(repair)) if repair.prr.began() => {
+            (RecoveryPhase::Reduction | RecoveryPhase::Recovery, Some(repair))
+                if repair.prr.began() =>
+            {
                 repair.target
             }
-            (_, Some(repair)) if repair.withheld != Withheld::No && repair.asked != 0 => {
+            (_, Some(repair)) if repair.withheld != WindowClamp::No && repair.asked != 0 => {
                 repair.asked
             }
             _ => self.cwnd,
         }
     }
 
-    /// Enters [`State::Draining`] once both streams are complete. Late retransmissions are
+    /// Enters [`ConnectionState::Draining`] once both streams are complete. Late retransmissions are
     /// acknowledged until none has arrived for three timeouts.
     #[cold]
     fn drain(&mut self, now: Time) {
         if self.sent_all() && self.receiver.ended() {
-            self.state = State::Draining;
+            self.state = ConnectionState::Draining;
             self.invalidate();
             self.deadline = now + self.rto().max(self.config.initial_rto) * 3;
             self.receiver.ack_at = Time::MAX;

@@ -33,12 +33,12 @@
 //!   everything sent before it is acknowledged.
 //! - `Flow.undone`: 1 in the call that finds the reduction spurious.
 //! - `Ack.owd_ns` to `Flow.queue_delay_valid`: [`OneWay`](ccplane_datapath::OneWay) over the stamps
-//!   in this ACK. With [`Config::stamps`](crate::Config::stamps) each acknowledgement carries the
+//!   in this ACK. With [`Config::stamps`](crate::TransportConfig::stamps) each acknowledgement carries the
 //!   stamps of the last packet that arrived before it.
 //! - `Flow.cwnd_limited`: as Linux's `tcp_is_cwnd_limited`: the window was full at some time in the
 //!   last round, or, in slow start, more than half full.
 //! - `Flow.paced`: a pacing rate is in force, set by the control, by the operator's limit, or by
-//!   [`Config::pacing`](crate::Config::pacing).
+//!   [`Config::pacing`](crate::TransportConfig::pacing).
 
 use ccplane_datapath::{Outcome, Signals, Transport};
 use ccplane_units::{Duration, Time};
@@ -47,14 +47,14 @@ use crate::connection::Connection;
 use crate::send::rate::RateSample;
 
 /// Congestion control of one connection: sets its window, rate and threshold.
-pub trait Control {
+pub trait CongestionControl {
     /// True if an agent or program sets the window, so that the connection does not reduce it for
     /// lack of use.
     const STEERED: bool = false;
 
     /// Handles an ACK of class 0 or a timeout. If [`Ack::reduces`] is set, a reduction starts, and
     /// the outcome must set its target as the threshold; the default is half the window.
-    fn on_event(&mut self, event: &Event<'_>) -> Outcome;
+    fn on_event(&mut self, event: &ControlEvent<'_>) -> Outcome;
 
     /// Returns when to call [`Connection::on_control_deadline`].
     fn next_deadline(&self) -> Option<Time> {
@@ -62,7 +62,7 @@ pub trait Control {
     }
 
     /// Handles the deadline, independently of ACKs.
-    fn on_deadline(&mut self, _event: &Event<'_>) -> Outcome {
+    fn on_deadline(&mut self, _event: &ControlEvent<'_>) -> Outcome {
         Outcome::default()
     }
 }
@@ -106,9 +106,9 @@ impl Ack {
     }
 }
 
-/// Argument of a [`Control`] call: an event and its connection.
+/// Argument of a [`CongestionControl`] call: an event and its connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Event<'a> {
+pub struct ControlEvent<'a> {
     /// Time of the call.
     pub now: Time,
     /// Result of the ACK or timeout.
@@ -116,7 +116,7 @@ pub struct Event<'a> {
     pub(crate) connection: &'a Connection,
 }
 
-impl<'a> Event<'a> {
+impl<'a> ControlEvent<'a> {
     /// The connection.
     #[inline(always)]
     pub fn connection(&self) -> &'a Connection {

@@ -3,7 +3,7 @@
 /// Reason why a connection ended before its streams were complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Failure {
+pub enum ConnectionError {
     /// The peer did not answer the handshake.
     #[error(
         "no answer to {0} requests for a connection: is the peer there, and does the path carry its packets?"
@@ -36,16 +36,16 @@ pub enum Failure {
     Aborted,
 }
 
-impl Failure {
+impl ConnectionError {
     /// Machine-readable name, without numbers.
     pub fn name(self) -> &'static str {
         match self {
-            Failure::NoAnswer(_) => "no_answer",
-            Failure::TimedOut(_) => "timed_out",
-            Failure::Silent => "silent",
-            Failure::Reset => "reset",
-            Failure::FalseReceipt => "false_receipt",
-            Failure::Aborted => "aborted",
+            ConnectionError::NoAnswer(_) => "no_answer",
+            ConnectionError::TimedOut(_) => "timed_out",
+            ConnectionError::Silent => "silent",
+            ConnectionError::Reset => "reset",
+            ConnectionError::FalseReceipt => "false_receipt",
+            ConnectionError::Aborted => "aborted",
         }
     }
 }

@@ -8,15 +8,16 @@ use ccplane_qdisc::Ecn;
 use ccplane_units::{Duration, Time};
 
 use crate::{
-    Config, Connection, Kind, MAX_CLASSES, Native, Number, Proof, Range, Rc3, Segment, Side, State,
+    Connection, ConnectionState, MAX_CLASSES, Native, Proof, Range, Rc3, Segment, SegmentKind,
+    SequenceNumber, SideData, TransportConfig,
 };
 
 /// Maximum memory of a connection, bytes: holes at receiver and sender, and a window of segments.
 const MOST_MEMORY: usize = 4 << 20;
 
-struct Input<'a>(&'a [u8]);
+struct TransportInput<'a>(&'a [u8]);
 
-impl Input<'_> {
+impl TransportInput<'_> {
     fn byte(&mut self) -> u8 {
         let (first, rest) = self.0.split_first().unwrap_or((&0, &[]));
         self.0 = rest;
@@ -35,7 +36,7 @@ impl Input<'_> {
 
 /// Feeds a connection with the events that `data` encodes.
 pub fn transport(data: &[u8]) {
-    let mut input = Input(data);
+    let mut input = TransportInput(data);
     let choice = input.byte();
     let shape = input.byte();
     let rc3 = Rc3 {
@@ -44,7 +45,7 @@ pub fn transport(data: &[u8]) {
         ahead: if shape & 32 != 0 { 8 } else { 1 << 17 },
         verify: shape & 64 != 0,
     };
-    let config = Arc::new(Config {
+    let config = Arc::new(TransportConfig {
         mss: 100,
         receive_buffer: if choice & 1 != 0 { 5_000 } else { 1 << 30 },
         discard: choice & 2 != 0,
@@ -57,7 +58,7 @@ pub fn transport(data: &[u8]) {
             Ecn::NotEct
         },
         first_number: u32::MAX - 5,
-        ..Config::default()
+        ..TransportConfig::default()
     });
     let mut control = match choice >> 6 {
         0 => Native::new_reno(),
@@ -97,7 +98,7 @@ pub fn transport(data: &[u8]) {
         for class in 0..MAX_CLASSES {
             let mut budget = 10_000;
             while connection.has(now, class) {
-                let mut side = Side::default();
+                let mut side = SideData::default();
                 assert!(
                     connection.transmit(now, class, &mut side).is_some(),
                     "`has` promised a segment"
@@ -108,7 +109,7 @@ pub fn transport(data: &[u8]) {
         }
         connection.receiver.check();
         // A closed connection has freed its scoreboard.
-        if connection.state() != State::Closed {
+        if connection.state() != ConnectionState::Closed {
             connection.flight.check();
             let echoes = connection.rc3.as_ref().map_or(0, |rc3| rc3.echoes());
             assert_eq!(connection.flight.echoes(), echoes);
@@ -121,19 +122,23 @@ pub fn transport(data: &[u8]) {
     }
 }
 
-fn arbitrary(input: &mut Input<'_>, kind: u8, connection: &Connection) -> (Segment, Side) {
+fn arbitrary(
+    input: &mut TransportInput<'_>,
+    kind: u8,
+    connection: &Connection,
+) -> (Segment, SideData) {
     let mut segment = Segment::default();
     segment.kind = match kind % 16 {
-        0 => Kind::Open,
-        1 => Kind::OpenReply,
-        2 if kind > 240 => Kind::Abort,
-        3..=8 => Kind::Data,
-        _ => Kind::Ack,
+        0 => SegmentKind::Open,
+        1 => SegmentKind::OpenReply,
+        2 if kind > 240 => SegmentKind::Abort,
+        3..=8 => SegmentKind::Data,
+        _ => SegmentKind::Ack,
     };
     let (una, next) = (connection.una().0, connection.receiver.next.0);
-    segment.number = Number(input.near(next));
-    segment.ack = Number(input.near(una));
-    segment.echo = Number(input.near(una));
+    segment.number = SequenceNumber(input.near(next));
+    segment.ack = SequenceNumber(input.near(una));
+    segment.echo = SequenceNumber(input.near(una));
     segment.window = input.near(10_000).wrapping_mul(20);
     segment.length = u16::from(input.byte());
     segment.flags = input.byte();
@@ -152,7 +157,7 @@ fn arbitrary(input: &mut Input<'_>, kind: u8, connection: &Connection) -> (Segme
             .received
             .wrapping_add(u64::from(ahead) * u64::from(input.byte())),
     );
-    let mut side = Side::default();
+    let mut side = SideData::default();
     if segment.has_side() {
         side.stamped = input.byte() & 1 != 0;
         side.t1 = Time::from_micros(u64::from(input.byte()));
@@ -166,8 +171,8 @@ fn arbitrary(input: &mut Input<'_>, kind: u8, connection: &Connection) -> (Segme
     (segment, side)
 }
 
-fn range(input: &mut Input<'_>, about: u32) -> Range {
-    let start = Number(input.near(about));
+fn range(input: &mut TransportInput<'_>, about: u32) -> Range {
+    let start = SequenceNumber(input.near(about));
     Range {
         start,
         end: start.plus(u32::from(input.byte() % 20)),

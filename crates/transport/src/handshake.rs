@@ -8,10 +8,10 @@
 use ccplane_qdisc::MAX_CLASSES;
 use ccplane_units::{Duration, Time};
 
-use crate::connection::{Connection, State};
-use crate::error::Failure;
-use crate::number::Number;
-use crate::segment::{Kind, Segment};
+use crate::connection::{Connection, ConnectionState};
+use crate::error::ConnectionError;
+use crate::number::SequenceNumber;
+use crate::segment::{Segment, SegmentKind};
 
 /// Minimum MSS accepted from a peer; smaller values are raised to it, as in Linux
 /// (`tcp_min_snd_mss`). A hostile peer with an MSS of one byte would cost its sender a thousand
@@ -33,7 +33,7 @@ impl Connection {
     /// Sends the client's request again immediately, for example because the server asked for a
     /// cookie. The answer gives an RTT sample.
     pub fn open_again(&mut self) {
-        if self.state == State::Opening {
+        if self.state == ConnectionState::Opening {
             self.flags.handshake = true;
             self.unanswered = 0;
             self.invalidate();
@@ -55,25 +55,25 @@ impl Connection {
     #[inline(never)]
     pub(crate) fn send_handshake(&mut self, now: Time, segment: &mut Segment) {
         self.flags.handshake = false;
-        segment.number = Number(self.config.first_number);
+        segment.number = SequenceNumber(self.config.first_number);
         segment.ack = self.receiver.next;
         segment.window = self.config.receive_buffer;
         segment.length = self.config.mss;
         segment.kind = match self.state {
-            State::Opening => {
+            ConnectionState::Opening => {
                 if self.unanswered == 0 {
                     self.heard = now;
                 }
-                Kind::Open
+                SegmentKind::Open
             }
-            State::Accepting => {
+            ConnectionState::Accepting => {
                 (segment.echo, segment.echo_transmission) = self.receiver.echo();
-                Kind::OpenReply
+                SegmentKind::OpenReply
             }
             _ => {
                 segment.number = self.flight.next();
                 segment.length = 0;
-                return segment.kind = Kind::Abort;
+                return segment.kind = SegmentKind::Abort;
             }
         };
         self.unanswered = self.unanswered.saturating_add(1);
@@ -92,40 +92,45 @@ impl Connection {
             return false;
         }
         match (segment.kind, self.state) {
-            (_, State::Closed) => false,
-            (Kind::Abort, _) => {
-                self.fail(Failure::Reset);
+            (_, ConnectionState::Closed) => false,
+            (SegmentKind::Abort, _) => {
+                self.fail(ConnectionError::Reset);
                 false
             }
-            (Kind::Open, State::Accepting) => {
+            (SegmentKind::Open, ConnectionState::Accepting) => {
                 self.on_open(now, segment);
                 false
             }
-            (Kind::OpenReply, State::Opening) => {
+            (SegmentKind::OpenReply, ConnectionState::Opening) => {
                 self.take_terms(segment);
                 self.sample_handshake(now, segment.echo_transmission);
                 self.heard = now;
-                self.state = State::Proving;
+                self.state = ConnectionState::Proving;
                 self.start(now);
                 self.receiver.owe();
                 false
             }
-            (Kind::Data | Kind::Ack, State::Accepting) if segment.has(Segment::PROOF) => {
+            (SegmentKind::Data | SegmentKind::Ack, ConnectionState::Accepting)
+                if segment.has(Segment::PROOF) =>
+            {
                 self.sample_handshake(now, 0);
-                self.state = State::Open;
+                self.state = ConnectionState::Open;
                 self.start(now);
                 // If the driver dropped the state, it has already answered.
                 self.flags.handshake = false;
                 self.on_prompt(segment);
                 true
             }
-            (Kind::Data | Kind::Ack, State::Proving) => {
-                self.state = State::Open;
+            (SegmentKind::Data | SegmentKind::Ack, ConnectionState::Proving) => {
+                self.state = ConnectionState::Open;
                 self.unanswered = 0;
                 self.on_prompt(segment);
                 true
             }
-            (Kind::Data | Kind::Ack, State::Open | State::Draining) => {
+            (
+                SegmentKind::Data | SegmentKind::Ack,
+                ConnectionState::Open | ConnectionState::Draining,
+            ) => {
                 self.on_prompt(segment);
                 true
             }
@@ -136,7 +141,7 @@ impl Connection {
 
     /// Handles segments that require an immediate acknowledgement.
     fn on_prompt(&mut self, segment: &Segment) {
-        let proof = segment.has(Segment::PROOF) && segment.kind == Kind::Ack;
+        let proof = segment.has(Segment::PROOF) && segment.kind == SegmentKind::Ack;
         if proof || segment.has(Segment::PROBE) {
             self.receiver.owe();
         }
@@ -165,7 +170,8 @@ impl Connection {
         if self.unanswered > 1 {
             self.rtt.expect_long();
         }
-        self.receiver.set_echo(Number(self.config.first_number), 0);
+        self.receiver
+            .set_echo(SequenceNumber(self.config.first_number), 0);
         self.backoff = 0;
         self.unanswered = 0;
         self.progress = now;

@@ -13,8 +13,8 @@ use std::str::FromStr;
 
 use ccplane_datapath::Outcome;
 
-use crate::connection::Phase;
-use crate::control::{Control, Event};
+use crate::connection::RecoveryPhase;
+use crate::control::{CongestionControl, ControlEvent};
 
 pub use cubic::Cubic;
 pub use dctcp::Dctcp;
@@ -84,9 +84,9 @@ impl FromStr for Native {
 #[error("no native congestion control is called `{0}`: it is one of {list}", list = Native::NAMES.join(", "))]
 pub struct UnknownNative(pub String);
 
-impl Control for Native {
+impl CongestionControl for Native {
     #[inline(always)]
-    fn on_event(&mut self, event: &Event<'_>) -> Outcome {
+    fn on_event(&mut self, event: &ControlEvent<'_>) -> Outcome {
         match self {
             Native::Cubic(cubic) => cubic.on_event(event),
             Native::NewReno(reno) => reno.on_event(event),
@@ -95,7 +95,7 @@ impl Control for Native {
         }
     }
 
-    fn on_deadline(&mut self, event: &Event<'_>) -> Outcome {
+    fn on_deadline(&mut self, event: &ControlEvent<'_>) -> Outcome {
         match self {
             Native::Rcp(rcp) => rcp.on_deadline(event),
             _ => Outcome::default(),
@@ -114,10 +114,13 @@ impl Growth {
     /// Returns true if the window may grow: data was acknowledged, no reduction is in progress, and
     /// the window limits sending.
     #[inline(always)]
-    pub fn allowed(event: &Event<'_>) -> bool {
+    pub fn allowed(event: &ControlEvent<'_>) -> bool {
         let connection = event.connection();
         event.ack.bytes > 0
-            && !matches!(connection.phase(), Phase::Reduction | Phase::Recovery)
+            && !matches!(
+                connection.phase(),
+                RecoveryPhase::Reduction | RecoveryPhase::Recovery
+            )
             && connection.cwnd_limited()
     }
 
@@ -125,7 +128,7 @@ impl Growth {
     /// `Config::growth_limit`. Returns the new window and the acknowledged packets left for
     /// congestion avoidance.
     #[inline(always)]
-    pub fn slow_start(event: &Event<'_>) -> (u32, u32) {
+    pub fn slow_start(event: &ControlEvent<'_>) -> (u32, u32) {
         let connection = event.connection();
         let acked = match connection.config.growth_limit {
             0 => event.ack.delivered(),
@@ -166,7 +169,7 @@ impl Growth {
 
 /// Returns an outcome that sets the window to `packets`. It is empty if that window is in force.
 #[inline(always)]
-pub(crate) fn window(event: &Event<'_>, packets: u32) -> Outcome {
+pub(crate) fn window(event: &ControlEvent<'_>, packets: u32) -> Outcome {
     let connection = event.connection();
     let changed = packets != connection.window();
     Outcome {
@@ -177,7 +180,7 @@ pub(crate) fn window(event: &Event<'_>, packets: u32) -> Outcome {
 
 /// Returns an outcome that sets the threshold to `packets`, at least two.
 #[inline(always)]
-pub(crate) fn threshold(event: &Event<'_>, packets: u64) -> Outcome {
+pub(crate) fn threshold(event: &ControlEvent<'_>, packets: u64) -> Outcome {
     Outcome {
         ssthresh: Some(packets.max(2) * event.connection().mss()),
         ..Outcome::default()
@@ -185,7 +188,7 @@ pub(crate) fn threshold(event: &Event<'_>, packets: u64) -> Outcome {
 }
 
 #[inline(always)]
-pub(crate) fn in_slow_start(event: &Event<'_>) -> bool {
+pub(crate) fn in_slow_start(event: &ControlEvent<'_>) -> bool {
     event.connection().cwnd() < event.connection().ssthresh()
 }
 

@@ -4,69 +4,69 @@
 /// is far more than any window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
-pub struct Number(pub u32);
+pub struct SequenceNumber(pub u32);
 
-impl Number {
+impl SequenceNumber {
     /// Returns the number `n` later.
     #[inline(always)]
     #[must_use]
-    pub const fn plus(self, n: u32) -> Number {
-        Number(self.0.wrapping_add(n))
+    pub const fn plus(self, n: u32) -> SequenceNumber {
+        SequenceNumber(self.0.wrapping_add(n))
     }
 
     /// Returns the number `n` earlier.
     #[inline(always)]
     #[must_use]
-    pub const fn minus(self, n: u32) -> Number {
-        Number(self.0.wrapping_sub(n))
+    pub const fn minus(self, n: u32) -> SequenceNumber {
+        SequenceNumber(self.0.wrapping_sub(n))
     }
 
     /// Returns the preceding number.
     #[inline(always)]
     #[must_use]
-    pub const fn previous(self) -> Number {
-        Number(self.0.wrapping_sub(1))
+    pub const fn previous(self) -> SequenceNumber {
+        SequenceNumber(self.0.wrapping_sub(1))
     }
 
     /// Distance from `earlier` to this number; above 2^31 if `earlier` is in fact later.
     #[inline(always)]
-    pub const fn since(self, earlier: Number) -> u32 {
+    pub const fn since(self, earlier: SequenceNumber) -> u32 {
         self.0.wrapping_sub(earlier.0)
     }
 
     /// Returns true if this number precedes `other`.
     #[inline(always)]
-    pub const fn before(self, other: Number) -> bool {
+    pub const fn before(self, other: SequenceNumber) -> bool {
         (self.0.wrapping_sub(other.0) as i32) < 0
     }
 
     /// Returns true if `from <= self < to`.
     #[inline(always)]
-    pub const fn within(self, from: Number, to: Number) -> bool {
+    pub const fn within(self, from: SequenceNumber, to: SequenceNumber) -> bool {
         self.since(from) < to.since(from)
     }
 
     /// Returns the later of two numbers.
     #[inline(always)]
     #[must_use]
-    pub const fn later(self, other: Number) -> Number {
+    pub const fn later(self, other: SequenceNumber) -> SequenceNumber {
         if self.before(other) { other } else { self }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Number;
+    use super::SequenceNumber;
 
     #[test]
     fn order_holds_across_the_wrap() {
-        let last = Number(u32::MAX);
+        let last = SequenceNumber(u32::MAX);
         assert!(last.before(last.plus(1)));
         assert!(!last.plus(1).before(last));
         assert_eq!(last.plus(3).since(last), 3);
-        assert_eq!(last.later(Number(0)), Number(0));
-        assert_eq!(Number(0).previous(), last);
-        assert!(Number(1).within(last, Number(2)));
-        assert!(!Number(2).within(last, Number(2)));
+        assert_eq!(last.later(SequenceNumber(0)), SequenceNumber(0));
+        assert_eq!(SequenceNumber(0).previous(), last);
+        assert!(SequenceNumber(1).within(last, SequenceNumber(2)));
+        assert!(!SequenceNumber(2).within(last, SequenceNumber(2)));
     }
 }

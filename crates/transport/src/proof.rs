@@ -27,10 +27,10 @@ mod tests;
 
 use siphasher::sip::SipHasher13;
 
-use crate::connection::{Connection, State};
-use crate::error::Failure;
-use crate::number::Number;
-use crate::segment::{Kind, Segment, Side};
+use crate::connection::{Connection, ConnectionState};
+use crate::error::ConnectionError;
+use crate::number::SequenceNumber;
+use crate::segment::{Segment, SegmentKind, SideData};
 use crate::send::acknowledge::clip;
 
 /// Nonces of a segment, carried next to its header. All are zero if the peer requires no proof.
@@ -64,7 +64,7 @@ impl std::fmt::Debug for NonceKey {
 }
 
 impl NonceKey {
-    fn new(key: &[u8; 16], first: Number) -> NonceKey {
+    fn new(key: &[u8; 16], first: SequenceNumber) -> NonceKey {
         let mut key = NonceKey {
             hasher: SipHasher13::new_with_key(key),
             first: 0,
@@ -74,7 +74,7 @@ impl NonceKey {
     }
 
     #[inline]
-    fn hash(&self, number: Number, transmission: u8) -> u64 {
+    fn hash(&self, number: SequenceNumber, transmission: u8) -> u64 {
         #[cfg(test)]
         tests::HASHES.set(tests::HASHES.get() + 1);
         let input = u64::from(number.0) | u64::from(transmission) << 32;
@@ -83,25 +83,25 @@ impl NonceKey {
 
     /// P in the module documentation.
     #[inline]
-    fn prefix(&self, number: Number) -> u16 {
+    fn prefix(&self, number: SequenceNumber) -> u16 {
         self.hash(number, FIRST) as u16
     }
 
     /// Sum of the nonces of `start..end`.
     #[inline]
-    fn sum(&self, start: Number, end: Number) -> u16 {
+    fn sum(&self, start: SequenceNumber, end: SequenceNumber) -> u16 {
         self.prefix(end).wrapping_sub(self.prefix(start))
     }
 
     #[inline]
-    fn mark(&self, number: Number, transmission: u8) -> u16 {
+    fn mark(&self, number: SequenceNumber, transmission: u8) -> u16 {
         (self.hash(number, transmission) >> 16) as u16
     }
 
     /// Returns nonce and mark of a segment. The hash of a first transmission yields both P and the
     /// mark.
     #[inline]
-    fn nonces(&self, number: Number, transmission: u8) -> (u16, u16) {
+    fn nonces(&self, number: SequenceNumber, transmission: u8) -> (u16, u16) {
         let first = self.hash(number, FIRST);
         let nonce = self.prefix(number.plus(1)).wrapping_sub(first as u16);
         let mark = match transmission {
@@ -116,7 +116,7 @@ impl Connection {
     /// Requires the peer to prove receipt, with a random key. Must be called before the first
     /// segment is sent.
     pub fn require_proof(&mut self, key: &[u8; 16]) {
-        let first = Number(self.config.first_number);
+        let first = SequenceNumber(self.config.first_number);
         self.nonces = Some(Box::new(NonceKey::new(key, first)));
     }
 
@@ -124,7 +124,7 @@ impl Connection {
     /// ranges in `side` that are actually sent. Must be called before the next segment is
     /// processed.
     #[inline]
-    pub fn prove(&self, segment: &Segment, side: &Side) -> Proof {
+    pub fn prove(&self, segment: &Segment, side: &SideData) -> Proof {
         let ranges = if segment.has_side() {
             side.ranges()
         } else {
@@ -137,7 +137,7 @@ impl Connection {
         if segment.echo_transmission != 0 {
             proof.echo = self.receiver.echo_mark(segment.class);
         }
-        if segment.kind == Kind::Data
+        if segment.kind == SegmentKind::Data
             && let Some(key) = &self.nonces
         {
             (proof.nonce, proof.mark) = key.nonces(segment.number, segment.transmission);
@@ -148,10 +148,18 @@ impl Connection {
     /// Checks the receipt that a segment claims. Returns false and ends the connection if the claim
     /// is false.
     #[inline]
-    pub(crate) fn check_proof(&mut self, segment: &Segment, side: &Side, proof: &Proof) -> bool {
+    pub(crate) fn check_proof(
+        &mut self,
+        segment: &Segment,
+        side: &SideData,
+        proof: &Proof,
+    ) -> bool {
         if self.nonces.is_none()
-            || segment.kind > Kind::Data
-            || matches!(self.state, State::Opening | State::Closed)
+            || segment.kind > SegmentKind::Data
+            || matches!(
+                self.state,
+                ConnectionState::Opening | ConnectionState::Closed
+            )
         {
             return true;
         }
@@ -159,14 +167,14 @@ impl Connection {
             return true;
         }
         self.invalidate();
-        self.give_up(Failure::FalseReceipt);
+        self.give_up(ConnectionError::FalseReceipt);
         false
     }
 
     /// Returns the sum of nonces and the mark that a truthful segment carries. `None` if no honest
     /// peer sends such a segment.
     #[inline]
-    pub(crate) fn claimed(&self, segment: &Segment, side: &Side) -> Option<(u16, u16)> {
+    pub(crate) fn claimed(&self, segment: &Segment, side: &SideData) -> Option<(u16, u16)> {
         let key = self.nonces.as_deref()?;
         let mut sum = key.prefix(segment.ack).wrapping_sub(key.first);
         let ranges = if segment.has_side() {
@@ -191,7 +199,7 @@ impl Connection {
 
     /// Returns true if a DSACK proves by its mark that the original arrived. Without proofs every
     /// DSACK counts.
-    pub(crate) fn shows_original(&self, segment: &Segment, duplicate: Number) -> bool {
+    pub(crate) fn shows_original(&self, segment: &Segment, duplicate: SequenceNumber) -> bool {
         self.nonces.is_none() || (segment.echo == duplicate && segment.echo_transmission == FIRST)
     }
 }

@@ -5,12 +5,12 @@
 
 use std::collections::VecDeque;
 
-use crate::number::Number;
+use crate::number::SequenceNumber;
 use crate::segment::Range;
 
 /// Range with the stream offset of its end, which only the receiver uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
+pub(crate) struct OffsetRange {
     pub range: Range,
     pub end_offset: u64,
     /// Sum of the nonces of its segments, wrapping; only the receiver uses it.
@@ -22,7 +22,7 @@ pub(crate) struct Span {
 pub(crate) const MOST: usize = 1 << 14;
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RangeSet(VecDeque<Span>);
+pub(crate) struct RangeSet(VecDeque<OffsetRange>);
 
 impl RangeSet {
     #[inline]
@@ -36,26 +36,26 @@ impl RangeSet {
     }
 
     #[inline]
-    pub fn first(&self) -> Option<&Span> {
+    pub fn first(&self) -> Option<&OffsetRange> {
         self.0.front()
     }
 
     #[inline]
-    pub fn last(&self) -> Option<&Span> {
+    pub fn last(&self) -> Option<&OffsetRange> {
         self.0.back()
     }
 
     #[inline]
-    pub fn pop_first(&mut self) -> Option<Span> {
+    pub fn pop_first(&mut self) -> Option<OffsetRange> {
         self.0.pop_front()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Span> {
+    pub fn iter(&self) -> impl Iterator<Item = &OffsetRange> {
         self.0.iter()
     }
 
     /// Index of the first range that ends at `number` or later.
-    fn place(&self, number: Number) -> usize {
+    fn place(&self, number: SequenceNumber) -> usize {
         match self.0.back() {
             None => 0,
             Some(last) if last.range.end.before(number) => self.0.len(),
@@ -63,11 +63,11 @@ impl RangeSet {
         }
     }
 
-    pub fn find(&self, number: Number) -> Option<Range> {
+    pub fn find(&self, number: SequenceNumber) -> Option<Range> {
         self.find_span(number).map(|span| span.range)
     }
 
-    pub fn find_span(&self, number: Number) -> Option<&Span> {
+    pub fn find_span(&self, number: SequenceNumber) -> Option<&OffsetRange> {
         let span = self.0.get(self.place(number.plus(1)))?;
         number
             .within(span.range.start, span.range.end)
@@ -95,7 +95,7 @@ impl RangeSet {
             fresh(range);
         };
         let from = self.place(start);
-        let mut span = Span {
+        let mut span = OffsetRange {
             range,
             end_offset,
             nonces: 0,
@@ -148,7 +148,7 @@ impl RangeSet {
     }
 
     /// Removes all numbers before `number`.
-    pub fn forget_before(&mut self, number: Number) {
+    pub fn forget_before(&mut self, number: SequenceNumber) {
         while let Some(first) = self.0.front_mut() {
             if first.range.start.before(number) && number.before(first.range.end) {
                 first.range.start = number;
@@ -161,7 +161,7 @@ impl RangeSet {
     }
 
     pub fn heap_bytes(&self) -> usize {
-        self.0.capacity() * size_of::<Span>()
+        self.0.capacity() * size_of::<OffsetRange>()
     }
 }
 
@@ -175,8 +175,8 @@ mod tests {
 
     fn range(start: u32, end: u32) -> Range {
         Range {
-            start: Number(start),
-            end: Number(end),
+            start: SequenceNumber(start),
+            end: SequenceNumber(end),
         }
     }
 
@@ -202,9 +202,9 @@ mod tests {
             ]
         );
         assert_eq!(set.iter().count(), 1);
-        assert_eq!(set.find(Number(31)), Some(range(9, 32)));
-        assert_eq!(set.find(Number(32)), None);
-        set.forget_before(Number(20));
+        assert_eq!(set.find(SequenceNumber(31)), Some(range(9, 32)));
+        assert_eq!(set.find(SequenceNumber(32)), None);
+        set.forget_before(SequenceNumber(20));
         assert_eq!(set.first().map(|span| span.range), Some(range(20, 32)));
     }
 
@@ -221,23 +221,23 @@ mod tests {
                 set.insert(range(at(start), at(start + length)), 0, |new| {
                     let mut n = new.start;
                     while n != new.end {
-                        assert!(fresh.insert(n.since(Number(first))), "handed out twice");
+                        assert!(fresh.insert(n.since(SequenceNumber(first))), "handed out twice");
                         n = n.plus(1);
                     }
                 });
                 let expected: BTreeSet<u32> = (start..start + length).filter(|n| model.insert(*n)).collect();
                 prop_assert_eq!(fresh, expected);
                 if forget == 0 {
-                    set.forget_before(Number(at(start)));
+                    set.forget_before(SequenceNumber(at(start)));
                     model = model.split_off(&start);
                 }
                 let held: Vec<u32> = set.iter().flat_map(|span| {
-                    let from = span.range.start.since(Number(first));
+                    let from = span.range.start.since(SequenceNumber(first));
                     from..from + span.range.end.since(span.range.start)
                 }).collect();
                 prop_assert_eq!(held, model.iter().copied().collect::<Vec<_>>());
                 for n in 0..72 {
-                    prop_assert_eq!(set.find(Number(at(n))).is_some(), model.contains(&n));
+                    prop_assert_eq!(set.find(SequenceNumber(at(n))).is_some(), model.contains(&n));
                 }
             }
         }

@@ -29,13 +29,13 @@ use std::collections::VecDeque;
 use ccplane_qdisc::Ecn;
 use ccplane_units::Time;
 
-use self::verify::Watch;
+use self::verify::RttMonitor;
 use crate::config::Rc3;
-use crate::connection::{Connection, State};
-use crate::number::Number;
+use crate::connection::{Connection, ConnectionState};
+use crate::number::SequenceNumber;
 use crate::ranges::RangeSet;
-use crate::segment::{Range, Segment, Side};
-use crate::send::flight::Sent;
+use crate::segment::{Range, Segment, SideData};
+use crate::send::flight::SentSegment;
 use crate::send::recovery::Undo;
 
 /// Number of levels with separate counters.
@@ -80,32 +80,32 @@ impl Rc3Stats {
 pub(crate) struct Rc3Loop {
     /// RC3 continues with the last segment before this number that it did not send and that has not
     /// arrived.
-    at: Number,
+    at: SequenceNumber,
     /// Segments that RC3 sent.
     sent: RangeSet,
     /// Last segment that RC3 cut with less than a full payload.
-    short: Option<Number>,
+    short: Option<SequenceNumber>,
     /// Echoes: segments of class 0 that are in flight although RC3's copy has arrived, in the order
     /// of transmission.
-    echoes: VecDeque<(Number, Sent)>,
-    watch: Watch,
+    echoes: VecDeque<(SequenceNumber, SentSegment)>,
+    watch: RttMonitor,
     pub stats: Rc3Stats,
 }
 
 impl Rc3Loop {
-    fn new(next: Number) -> Rc3Loop {
+    fn new(next: SequenceNumber) -> Rc3Loop {
         Rc3Loop {
             at: next,
             sent: RangeSet::default(),
             short: None,
             echoes: VecDeque::new(),
-            watch: Watch::new(next),
+            watch: RttMonitor::new(next),
             stats: Rc3Stats::default(),
         }
     }
 
     /// Handles the cumulative ACK `una`. Drops ranges sent long before it.
-    fn forget_before(&mut self, una: Number) {
+    fn forget_before(&mut self, una: SequenceNumber) {
         self.sent.forget_before(una.minus(REMEMBERED));
         if self.sent.is_empty() {
             self.sent = RangeSet::default();
@@ -115,7 +115,7 @@ impl Rc3Loop {
     pub fn heap_bytes(&self) -> usize {
         size_of::<Rc3Loop>()
             + self.sent.heap_bytes()
-            + self.echoes.capacity() * size_of::<(Number, Sent)>()
+            + self.echoes.capacity() * size_of::<(SequenceNumber, SentSegment)>()
     }
 }
 
@@ -163,7 +163,7 @@ impl Connection {
             .rc3
             .as_ref()
             .is_some_and(|rc3| rc3.stats.stopped.is_some());
-        if stopped || !matches!(self.state, State::Open | State::Proving) {
+        if stopped || !matches!(self.state, ConnectionState::Open | ConnectionState::Proving) {
             return None;
         }
         let flying = self
@@ -191,7 +191,7 @@ impl Connection {
     }
 
     /// RC3's next segment among those already cut.
-    fn next_rc3(&self) -> Option<Number> {
+    fn next_rc3(&self) -> Option<SequenceNumber> {
         let rc3 = self.rc3.as_deref()?;
         let sacked = self.repair.as_ref().map(|repair| &repair.sacked);
         let mut at = rc3.at;
@@ -236,7 +236,7 @@ impl Connection {
         let short = self.rc3.as_ref().and_then(|rc3| rc3.short);
         short.is_some_and(|short| {
             short.within(self.flight.next(), self.flight.cut())
-                && !self.flight.get(short).is(Sent::SACKED)
+                && !self.flight.get(short).is(SentSegment::SACKED)
         })
     }
 
@@ -247,7 +247,7 @@ impl Connection {
         &mut self,
         now: Time,
         segment: &mut Segment,
-        side: &mut Side,
+        side: &mut SideData,
     ) -> Option<()> {
         let rc3 = self.config.rc3?;
         if self.rc3_class(now, &rc3) != Some(segment.class) {
@@ -283,7 +283,11 @@ impl Connection {
         }
         let level = usize::from(segment.class - 1) & (LEVELS - 1);
         debug_assert!(
-            !number.before(next) && !self.flight.get(number).is(Sent::SACKED | Sent::RC3)
+            !number.before(next)
+                && !self
+                    .flight
+                    .get(number)
+                    .is(SentSegment::SACKED | SentSegment::RC3)
         );
         let sent = self.flight.on_sent_below(number, level as u8);
         rc3.watch.sends(now, rc3.stats.flying == 0);

@@ -6,11 +6,11 @@ mod tests;
 use ccplane_qdisc::{Ecn, MAX_CLASSES};
 use ccplane_units::Time;
 
-use crate::config::Config;
-use crate::number::Number;
+use crate::config::TransportConfig;
+use crate::number::SequenceNumber;
 use crate::proof::Proof;
 use crate::ranges::RangeSet;
-use crate::segment::{Kind, MAX_RANGES, Range, Segment, Side};
+use crate::segment::{MAX_RANGES, Range, Segment, SegmentKind, SideData};
 
 /// Highest class that `Segment::echo_band` can encode. Higher ones are reported as this one.
 const MOST_ECHO: u8 = MAX_CLASSES - 2;
@@ -24,8 +24,8 @@ const FURTHEST: u32 = 1 << 30;
 #[repr(C)]
 pub(crate) struct Receiver {
     /// First number not yet received in order (RCV.NXT).
-    pub next: Number,
-    echo: Number,
+    pub next: SequenceNumber,
+    echo: SequenceNumber,
     /// Bytes received in order.
     pub offset: u64,
     /// Bytes read by the application.
@@ -38,7 +38,7 @@ pub(crate) struct Receiver {
     ce_packets: u32,
     ce_bytes: u32,
     /// Number after the stream's last segment; valid if `end_known`.
-    end: Number,
+    end: SequenceNumber,
     /// Segments received since the last acknowledgement.
     pending: u8,
     /// Remaining segments that are acknowledged immediately.
@@ -55,8 +55,8 @@ pub(crate) struct Receiver {
     congested: bool,
     /// The next ACK carries ranges or a duplicate.
     has_beyond: bool,
-    beyond: Option<Box<Beyond>>,
-    stamps: Option<Box<Arrival>>,
+    beyond: Option<Box<OutOfOrderData>>,
+    stamps: Option<Box<ArrivalStamps>>,
     low: Option<Box<LowArrivals>>,
 }
 
@@ -82,17 +82,17 @@ struct LowArrivals {
     stats: Rc3Arrivals,
     /// Per class, for the next acknowledgement: the latest segment, and the class of highest
     /// priority in which one arrived.
-    echo: [Number; MAX_CLASSES as usize],
+    echo: [SequenceNumber; MAX_CLASSES as usize],
     band: [u8; MAX_CLASSES as usize],
     mark: [u16; MAX_CLASSES as usize],
 }
 
 /// Data received out of order.
 #[derive(Clone, Debug, Default)]
-struct Beyond {
+struct OutOfOrderData {
     set: RangeSet,
     /// One number in each of the last reported ranges, the latest first.
-    recent: [Number; MAX_RANGES],
+    recent: [SequenceNumber; MAX_RANGES],
     /// Latest duplicate in class 0, and in the lower classes. The latter does not count in class 0.
     duplicate: Option<Range>,
     duplicate_low: Option<Range>,
@@ -102,15 +102,15 @@ struct Beyond {
 
 /// t1 and t2 of the segment that triggers the next ACK.
 #[derive(Clone, Copy, Debug, Default)]
-struct Arrival {
+struct ArrivalStamps {
     t1: Time,
     t2: Time,
     fresh: bool,
 }
 
 impl Receiver {
-    pub fn new(config: &Config) -> Receiver {
-        let first = Number(config.first_number);
+    pub fn new(config: &TransportConfig) -> Receiver {
+        let first = SequenceNumber(config.first_number);
         Receiver {
             next: first,
             echo: first,
@@ -151,7 +151,7 @@ impl Receiver {
     /// Reads up to `bytes` bytes. A larger window is advertised at once if the sender may soon need
     /// it: at most half of the buffer is left, and the window at least doubles (Linux's
     /// `tcp_cleanup_rbuf`). Otherwise the next acknowledgement advertises it.
-    pub fn read(&mut self, bytes: u64, config: &Config) -> u64 {
+    pub fn read(&mut self, bytes: u64, config: &TransportConfig) -> u64 {
         let bytes = bytes.min(self.readable());
         self.read += bytes;
         let known = self.edge.saturating_sub(self.offset);
@@ -170,7 +170,7 @@ impl Receiver {
 
     /// Right edge of the window that the buffer allows.
     #[inline(always)]
-    fn limit(&self, config: &Config) -> u64 {
+    fn limit(&self, config: &TransportConfig) -> u64 {
         let taken = if config.discard {
             self.offset
         } else {
@@ -182,7 +182,7 @@ impl Receiver {
     /// Returns the new right edge of the window if it may move: by at least two segments or half
     /// the buffer, to avoid silly window syndrome (RFC 9293 section 3.8.6.2.2).
     #[inline(always)]
-    fn opens(&self, config: &Config) -> Option<u64> {
+    fn opens(&self, config: &TransportConfig) -> Option<u64> {
         let limit = self.limit(config);
         let step = (u64::from(config.mss) * 2)
             .min(u64::from(config.receive_buffer) / 2)
@@ -196,9 +196,9 @@ impl Receiver {
         &mut self,
         (now, arrived): (Time, Time),
         segment: &Segment,
-        side: &Side,
+        side: &SideData,
         proof: &Proof,
-        config: &Config,
+        config: &TransportConfig,
     ) {
         if segment.ecn == Ecn::Ce && segment.class == 0 {
             self.ce_packets = self.ce_packets.wrapping_add(1);
@@ -403,8 +403,8 @@ impl Receiver {
     }
 
     #[cold]
-    fn keep_stamps(&mut self, arrived: Time, side: &Side) {
-        **self.stamps.get_or_insert_default() = Arrival {
+    fn keep_stamps(&mut self, arrived: Time, side: &SideData) {
+        **self.stamps.get_or_insert_default() = ArrivalStamps {
             t1: side.t1,
             t2: arrived,
             fresh: true,
@@ -436,7 +436,7 @@ impl Receiver {
     }
 
     /// Returns the segment that triggered the ACK and its transmission; 0 if none did.
-    pub fn echo(&self) -> (Number, u8) {
+    pub fn echo(&self) -> (SequenceNumber, u8) {
         (self.echo, self.echo_transmission)
     }
 
@@ -465,7 +465,7 @@ impl Receiver {
     }
 
     /// Sets the segment that triggers the next ACK.
-    pub fn set_echo(&mut self, number: Number, transmission: u8) {
+    pub fn set_echo(&mut self, number: SequenceNumber, transmission: u8) {
         (self.echo, self.echo_transmission) = (number, transmission);
     }
 
@@ -476,8 +476,8 @@ impl Receiver {
         &mut self,
         now: Time,
         segment: &mut Segment,
-        side: &mut Side,
-        config: &Config,
+        side: &mut SideData,
+        config: &TransportConfig,
     ) {
         if let Some(edge) = self.opens(config) {
             debug_assert!(edge > self.edge, "a granted window does not shrink");
@@ -493,7 +493,7 @@ impl Receiver {
         segment.ce_bytes = self.ce_bytes;
         segment.echo = self.echo;
         segment.echo_transmission = self.echo_transmission;
-        let alone = segment.kind == Kind::Ack;
+        let alone = segment.kind == SegmentKind::Ack;
         if segment.class != 0 {
             self.answer_low(segment);
         } else if !alone && self.stamps.is_some() {
@@ -513,7 +513,7 @@ impl Receiver {
     #[cold]
     fn answer_low(&mut self, segment: &mut Segment) {
         let class = segment.class;
-        (segment.echo, segment.echo_transmission) = (Number(0), 0);
+        (segment.echo, segment.echo_transmission) = (SequenceNumber(0), 0);
         if let Some(low) = self.low.as_deref().filter(|_| self.owes(class)) {
             segment.echo = low.echo[usize::from(class)];
             segment.echo_transmission = 1;
@@ -524,7 +524,7 @@ impl Receiver {
 
     #[cold]
     #[inline(never)]
-    fn fill(&mut self, now: Time, segment: &mut Segment, side: &mut Side) {
+    fn fill(&mut self, now: Time, segment: &mut Segment, side: &mut SideData) {
         if let Some(beyond) = self.beyond.as_mut().filter(|_| self.has_beyond) {
             beyond.report(self.next, segment.class, side);
             self.has_beyond = beyond.tells();
@@ -532,11 +532,9 @@ impl Receiver {
                 segment.flags |= Segment::SIDE;
             }
         }
-        if let Some(arrival) = self
-            .stamps
-            .as_mut()
-            .filter(|arrival| arrival.fresh && segment.kind == Kind::Ack && segment.class == 0)
-        {
+        if let Some(arrival) = self.stamps.as_mut().filter(|arrival| {
+            arrival.fresh && segment.kind == SegmentKind::Ack && segment.class == 0
+        }) {
             arrival.fresh = false;
             (side.t1, side.t2, side.t3, side.stamped) = (arrival.t1, arrival.t2, now, true);
             segment.flags |= Segment::SIDE;
@@ -545,8 +543,12 @@ impl Receiver {
 
     pub fn heap_bytes(&self) -> usize {
         let beyond = self.beyond.as_ref();
-        beyond.map_or(0, |beyond| size_of::<Beyond>() + beyond.set.heap_bytes())
-            + self.stamps.as_ref().map_or(0, |_| size_of::<Arrival>())
+        beyond.map_or(0, |beyond| {
+            size_of::<OutOfOrderData>() + beyond.set.heap_bytes()
+        }) + self
+            .stamps
+            .as_ref()
+            .map_or(0, |_| size_of::<ArrivalStamps>())
             + self.low.as_ref().map_or(0, |_| size_of::<LowArrivals>())
     }
 
@@ -591,14 +593,14 @@ impl Receiver {
     }
 }
 
-impl Beyond {
+impl OutOfOrderData {
     /// Returns true if the next ACK carries ranges or a duplicate.
     fn tells(&self) -> bool {
         !self.set.is_empty() || self.duplicate.is_some() || self.duplicate_low.is_some()
     }
 
     /// Moves the range that contains `number` to the front of the reported ranges.
-    fn remember(&mut self, number: Number) {
+    fn remember(&mut self, number: SequenceNumber) {
         let block = self.set.find(number);
         let mut kept = [number; MAX_RANGES];
         let others = self.recent.iter().filter(|old| match block {
@@ -614,7 +616,7 @@ impl Beyond {
     /// RFC 2018 section 4: the range of the latest arrival comes first, then the ranges reported
     /// last, then others as room allows. A duplicate of class 0 is reported only in class 0, as it
     /// would not count elsewhere.
-    fn report(&mut self, next: Number, class: u8, side: &mut Side) {
+    fn report(&mut self, next: SequenceNumber, class: u8, side: &mut SideData) {
         let own = if class == 0 {
             self.duplicate.take()
         } else {
@@ -643,6 +645,6 @@ impl Beyond {
 }
 
 #[inline(always)]
-fn side_stamped(segment: &Segment, side: &Side) -> bool {
+fn side_stamped(segment: &Segment, side: &SideData) -> bool {
     segment.has_side() && side.stamped
 }

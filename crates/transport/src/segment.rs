@@ -1,4 +1,4 @@
-//! Packet format of the transport: a [`Segment`] in every packet, and a [`Side`] in packets with
+//! Packet format of the transport: a [`Segment`] in every packet, and a [`SideData`] in packets with
 //! SACK ranges or time stamps.
 //!
 //! Segments are typed and have no payload. The codec of `ccplane-udp` encodes them into bytes; the
@@ -7,12 +7,12 @@
 use ccplane_qdisc::Ecn;
 use ccplane_units::Time;
 
-use crate::number::Number;
+use crate::number::SequenceNumber;
 
 /// Type of a segment. Every segment acknowledges, except the first of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Kind {
+pub enum SegmentKind {
     /// Acknowledgement without data. It consumes no number.
     #[default]
     Ack,
@@ -20,7 +20,7 @@ pub enum Kind {
     Data,
     /// Connection request from a client; `length` is its MSS.
     Open,
-    /// Server's reply to [`Kind::Open`]; `length` is its MSS. The driver may attach a cookie.
+    /// Server's reply to [`SegmentKind::Open`]; `length` is its MSS. The driver may attach a cookie.
     OpenReply,
     /// Abort of the connection; nothing follows.
     Abort,
@@ -36,10 +36,10 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Segment {
-    /// [`Kind::Data`]: number of this segment. Otherwise the number of the next new segment.
-    pub number: Number,
+    /// [`SegmentKind::Data`]: number of this segment. Otherwise the number of the next new segment.
+    pub number: SequenceNumber,
     /// Cumulative ACK: every segment before this number has arrived.
-    pub ack: Number,
+    pub ack: SequenceNumber,
     /// Receive window, bytes beyond the cumulative ACK.
     pub window: u32,
     /// ECN: data packets received with CE since the start, wrapping (accurate ECN's r.cep).
@@ -47,13 +47,13 @@ pub struct Segment {
     /// ECN: payload bytes in those packets, wrapping (accurate ECN's r.ceb).
     pub ce_bytes: u32,
     /// Number of the segment that triggered this acknowledgement; see `echo_transmission`.
-    pub echo: Number,
+    pub echo: SequenceNumber,
     offset_low: u32,
     offset_high: u16,
     /// Payload length, bytes.
     pub length: u16,
     /// Type of the segment.
-    pub kind: Kind,
+    pub kind: SegmentKind,
     /// Bit set of the `Segment::` constants.
     pub flags: u8,
     /// Priority class chosen by the sender, below [`MAX_CLASSES`](crate::MAX_CLASSES). 0 is the
@@ -84,7 +84,7 @@ impl Segment {
     pub const PROOF: u8 = 1 << 1;
     /// Window probe: requests an immediate acknowledgement.
     pub const PROBE: u8 = 1 << 2;
-    /// A [`Side`] accompanies the segment.
+    /// A [`SideData`] accompanies the segment.
     pub const SIDE: u8 = 1 << 3;
 
     /// Offset of the payload in the stream, bytes.
@@ -106,7 +106,7 @@ impl Segment {
         self.flags & flags == flags
     }
 
-    /// Returns true if a [`Side`] accompanies the segment.
+    /// Returns true if a [`SideData`] accompanies the segment.
     #[inline(always)]
     pub const fn has_side(&self) -> bool {
         self.has(Segment::SIDE)
@@ -118,9 +118,9 @@ impl Segment {
 #[repr(C)]
 pub struct Range {
     /// First number.
-    pub start: Number,
+    pub start: SequenceNumber,
     /// Number after the last.
-    pub end: Number,
+    pub end: SequenceNumber,
 }
 
 /// Maximum SACK ranges in an acknowledgement, as many as fit into TCP's options (RFC 2018 section
@@ -131,7 +131,7 @@ pub const MAX_RANGES: usize = 4;
 /// already cut are split into several datagrams, and the receiving driver reassembles them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
-pub struct Part {
+pub struct SegmentPart {
     /// Offset within the segment's payload, bytes.
     pub begin: u16,
     /// Payload bytes of the whole segment; 0 if the segment is not split.
@@ -141,7 +141,7 @@ pub struct Part {
 /// Optional header fields, which only some segments carry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
-pub struct Side {
+pub struct SideData {
     /// In data: t1, the time of sending. In an acknowledgement: t1 of the segment that triggered
     /// it. A driver may replace t1 and t3 by more precise values: see
     /// [`Connection::handle_arrived`](crate::Connection::handle_arrived).
@@ -160,10 +160,10 @@ pub struct Side {
     /// has none.
     pub stamped: bool,
     /// In data: the part of the segment in this datagram.
-    pub part: Part,
+    pub part: SegmentPart,
 }
 
-impl Side {
+impl SideData {
     /// SACK ranges without the duplicate, the one with the latest arrival first.
     #[inline]
     pub fn ranges(&self) -> &[Range] {
@@ -225,4 +225,4 @@ impl Side {
 }
 
 const _: () = assert!(size_of::<Segment>() == 40 && align_of::<Segment>() == 4);
-const _: () = assert!(size_of::<Side>() <= 64);
+const _: () = assert!(size_of::<SideData>() <= 64);

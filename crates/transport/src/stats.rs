@@ -6,7 +6,7 @@ use crate::connection::Connection;
 
 /// Statistics of a connection at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stats {
+pub struct ConnectionStats {
     /// Bytes written by the application.
     pub written: u64,
     /// Written bytes that were sent at least once.
@@ -44,9 +44,9 @@ pub struct Stats {
     pub rto: Duration,
 }
 
-impl Stats {
-    pub(crate) fn of(connection: &Connection) -> Stats {
-        Stats {
+impl ConnectionStats {
+    pub(crate) fn of(connection: &Connection) -> ConnectionStats {
+        ConnectionStats {
             written: connection.written,
             sent: connection.flight.cut_offset(),
             acked: connection.flight.una_offset(),

@@ -1,12 +1,12 @@
-//! Connection controlled by an agent: implements [`Control`] for a datapath flow.
+//! Connection controlled by an agent: implements [`CongestionControl`] for a datapath flow.
 
 use ccplane_datapath::{Capabilities, Outcome, SteeredFlow};
 use ccplane_units::Time;
 
-use crate::control::{Control, Event};
+use crate::control::{CongestionControl, ControlEvent};
 
 /// Capabilities that a connection offers to an agent on any host. With
-/// [`Config::stamps`](crate::Config::stamps) also [`Capabilities::ONE_WAY_DELAY`].
+/// [`Config::stamps`](crate::TransportConfig::stamps) also [`Capabilities::ONE_WAY_DELAY`].
 pub const CAPABILITIES: Capabilities = Capabilities::CWND
     .with(Capabilities::PACING)
     .with(Capabilities::RTT)
@@ -16,11 +16,11 @@ pub const CAPABILITIES: Capabilities = Capabilities::CWND
     .with(Capabilities::RECOVERY)
     .with(Capabilities::KEEPS_WINDOW);
 
-impl<F: SteeredFlow> Control for F {
+impl<F: SteeredFlow> CongestionControl for F {
     const STEERED: bool = true;
 
     #[inline(always)]
-    fn on_event(&mut self, event: &Event<'_>) -> Outcome {
+    fn on_event(&mut self, event: &ControlEvent<'_>) -> Outcome {
         self.on_ack(&event.transport(), &event.signals())
     }
 
@@ -29,7 +29,7 @@ impl<F: SteeredFlow> Control for F {
         SteeredFlow::next_deadline(self)
     }
 
-    fn on_deadline(&mut self, event: &Event<'_>) -> Outcome {
+    fn on_deadline(&mut self, event: &ControlEvent<'_>) -> Outcome {
         SteeredFlow::on_deadline(self, &event.transport())
     }
 }

@@ -4,7 +4,7 @@
 #[path = "support/exchange.rs"]
 mod exchange;
 
-use ccplane_transport::{Config, Native};
+use ccplane_transport::{Native, TransportConfig};
 use ccplane_units::Duration;
 use exchange::Exchange;
 
@@ -12,11 +12,11 @@ use exchange::Exchange;
 fn a_packet_allocates_nothing() {
     for control in [Native::new_reno(), Native::cubic()] {
         for (ack_every, pacing, proves) in [(1, false, false), (2, false, true), (2, true, true)] {
-            let config = Config {
+            let config = TransportConfig {
                 ack_every,
                 pacing,
                 pacing_quantum: Duration::from_millis(10),
-                ..Config::default()
+                ..TransportConfig::default()
             };
             let mut exchange = Exchange::new(config, control.clone(), proves);
             let before = exchange.retransmitted();

@@ -1,7 +1,10 @@
 //! Behaviour of a connection in the situations that the RFCs describe.
 
 use crate::wire::{Bottleneck, Delay, Pair, ms, secs};
-use ccplane_transport::{Config, Ecn, Failure, Kind, Native, Phase, Rc3, Segment, State};
+use ccplane_transport::{
+    ConnectionError, ConnectionState, Ecn, Native, Rc3, RecoveryPhase, Segment, SegmentKind,
+    TransportConfig,
+};
 use ccplane_units::{Duration, Time};
 
 const MSS: u64 = 1448;
@@ -17,10 +20,10 @@ fn reno() -> [Native; 2] {
     [Native::new_reno(), Native::new_reno()]
 }
 
-fn every_ack() -> Config {
-    Config {
+fn every_ack() -> TransportConfig {
+    TransportConfig {
         ack_every: 1,
-        ..Config::default()
+        ..TransportConfig::default()
     }
 }
 
@@ -37,13 +40,14 @@ fn losing(
 
 #[test]
 fn one_lost_segment_costs_one_retransmission_and_halves_the_window() {
-    let path = losing(|_, s| s.kind == Kind::Data && s.number.0 == 12 && s.transmission == 1);
+    let path =
+        losing(|_, s| s.kind == SegmentKind::Data && s.number.0 == 12 && s.transmission == 1);
     let mut pair = Pair::new(&every_ack(), reno(), path, [60 * MSS, 0]);
     let mut recovering = 0;
     while pair.step(secs(1)) {
         let connection = pair.connection(0);
         recovering = recovering.max(connection.phase() as u8);
-        if connection.phase() == Phase::Recovery {
+        if connection.phase() == RecoveryPhase::Recovery {
             assert!(connection.in_flight() <= 22, "{}", connection.in_flight());
         }
         if connection.sent_all() {
@@ -52,7 +56,7 @@ fn one_lost_segment_costs_one_retransmission_and_halves_the_window() {
     }
     let stats = pair.connection(0).stats();
     assert_eq!((stats.retransmitted, stats.lost, stats.timeouts), (1, 1, 0));
-    assert_eq!(recovering, Phase::Recovery as u8);
+    assert_eq!(recovering, RecoveryPhase::Recovery as u8);
     // Detected by SACKs of later segments: 12 of a window of 22, which halves.
     assert_eq!(stats.ssthresh, 11 * MSS);
     assert_eq!(pair.received(1), 60 * MSS);
@@ -63,14 +67,14 @@ fn one_lost_segment_costs_one_retransmission_and_halves_the_window() {
 /// previous request would have failed.
 #[test]
 fn a_server_waits_for_a_client_that_still_asks() {
-    let patient = Config {
+    let patient = TransportConfig {
         max_rto: Duration::from_secs(4),
         open_retries: 20,
         ..every_ack()
     };
     let path = |now: Time, from: usize, segment: &mut Segment, arrivals: &mut Vec<Time>| {
         let through = now >= secs(9);
-        if through || (from, segment.kind) == (0, Kind::Open) {
+        if through || (from, segment.kind) == (0, SegmentKind::Open) {
             arrivals.push(now + if through { ms(500) } else { ms(10) });
         }
     };
@@ -83,7 +87,7 @@ fn a_server_waits_for_a_client_that_still_asks() {
 /// RFC 8985 section 7: only a probe can reveal the loss of the last segment.
 #[test]
 fn a_lost_tail_is_probed_after_two_round_trips() {
-    let path = losing(|_, s| s.kind == Kind::Data && s.number.0 == 4 && s.transmission == 1);
+    let path = losing(|_, s| s.kind == SegmentKind::Data && s.number.0 == 4 && s.transmission == 1);
     let mut pair = Pair::new(&every_ack(), reno(), path, [5 * MSS, 0]);
     while pair.received(1) < 5 * MSS {
         assert!(pair.step(secs(1)));
@@ -122,7 +126,7 @@ fn timeouts_back_off() {
         .log
         .iter()
         .flatten()
-        .filter(|(at, from, s)| *from == 0 && *at > away && s.kind == Kind::Data)
+        .filter(|(at, from, s)| *from == 0 && *at > away && s.kind == SegmentKind::Data)
     {
         if segment.transmission > 1 {
             sendings.push((at.since(away).as_millis(), segment.number.0));
@@ -139,7 +143,7 @@ fn timeouts_back_off() {
         gaps.windows(2).all(|gap| gap[1] == gap[0] * 2),
         "{sendings:?}"
     );
-    assert_eq!(pair.connection(0).phase(), Phase::Loss);
+    assert_eq!(pair.connection(0).phase(), RecoveryPhase::Loss);
     assert_eq!(pair.connection(0).window(), 1);
 }
 
@@ -162,7 +166,7 @@ fn a_spurious_timeout_is_undone() {
         let connection = pair.connection(0);
         if connection.stats().timeouts == 0 {
             before = connection.cwnd();
-        } else if connection.phase() == Phase::Open && !undone {
+        } else if connection.phase() == RecoveryPhase::Open && !undone {
             undone = true;
             assert!(
                 connection.cwnd() >= before,
@@ -183,7 +187,7 @@ fn reordering_is_learnt_and_undone() {
     let mut count = 0u64;
     let path = move |now: Time, from: usize, segment: &mut Segment, arrivals: &mut Vec<Time>| {
         count += 1;
-        let late = from == 0 && segment.kind == Kind::Data && count.is_multiple_of(7);
+        let late = from == 0 && segment.kind == SegmentKind::Data && count.is_multiple_of(7);
         arrivals.push(
             now + ms(10)
                 + if late {
@@ -206,7 +210,7 @@ fn reordering_is_learnt_and_undone() {
 /// The application stops reading: the window closes, is probed with backoff, and opens again.
 #[test]
 fn a_closed_window_is_probed_and_opens() {
-    let config = Config {
+    let config = TransportConfig {
         receive_buffer: 20 * MSS as u32,
         ..every_ack()
     };
@@ -240,9 +244,9 @@ fn a_closed_window_is_probed_and_opens() {
 #[test]
 fn marks_are_echoed_exactly() {
     for (native, least, most) in [(Native::new_reno(), 40, 100), (Native::dctcp(), 60, 100)] {
-        let config = Config {
+        let config = TransportConfig {
             ecn: Ecn::Ect0,
-            ..Config::default()
+            ..TransportConfig::default()
         };
         let mut path = Bottleneck::new(125_000_000, Duration::from_micros(50), 400_000);
         path.mark_from = 30_000;
@@ -263,7 +267,7 @@ fn marks_are_echoed_exactly() {
 /// RTT despite different clocks.
 #[test]
 fn four_stamps_of_every_exchange() {
-    let config = Config {
+    let config = TransportConfig {
         stamps: true,
         ..every_ack()
     };
@@ -284,7 +288,7 @@ fn four_stamps_of_every_exchange() {
 /// queueing delay is the same, and valid for as long.
 #[test]
 fn stamps_of_another_clock() {
-    let config = Config {
+    let config = TransportConfig {
         stamps: true,
         ..every_ack()
     };
@@ -314,7 +318,7 @@ fn stamps_of_another_clock() {
 /// Implausible stamps give no sample, and are counted.
 #[test]
 fn samples_that_cannot_be_true_are_dropped_and_counted() {
-    let config = Config {
+    let config = TransportConfig {
         stamps: true,
         ..every_ack()
     };
@@ -337,7 +341,7 @@ fn samples_that_cannot_be_true_are_dropped_and_counted() {
 /// causes no loss.
 #[test]
 fn the_tail_goes_in_a_class_below() {
-    let config = Config {
+    let config = TransportConfig {
         rc3: Some(ONE_LEVEL),
         ..every_ack()
     };
@@ -362,7 +366,7 @@ fn the_tail_goes_in_a_class_below() {
     // All of class 1 is lost: as without RC3.
     let ends = [None, Some(ONE_LEVEL)].map(|tail| {
         let path = losing(|_, segment| segment.class == 1);
-        let config = Config {
+        let config = TransportConfig {
             rc3: tail,
             ..every_ack()
         };
@@ -384,27 +388,30 @@ fn every_connection_ends() {
     // No answer.
     let mut pair = Pair::new(&every_ack(), reno(), losing(|_, _| true), [MSS, 0]);
     pair.run(secs(100_000));
-    assert_eq!(pair.connection(0).state(), State::Closed);
-    assert_eq!(pair.connection(0).failure(), Some(Failure::NoAnswer(7)));
+    assert_eq!(pair.connection(0).state(), ConnectionState::Closed);
+    assert_eq!(
+        pair.connection(0).failure(),
+        Some(ConnectionError::NoAnswer(7))
+    );
     // The path goes down for good.
     let mut pair = Pair::new(
         &every_ack(),
         reno(),
-        losing(|from, s| from == 1 && s.kind != Kind::OpenReply),
+        losing(|from, s| from == 1 && s.kind != SegmentKind::OpenReply),
         [MSS, 0],
     );
     pair.run(secs(100_000));
     assert!(matches!(
         pair.connection(0).failure(),
-        Some(Failure::TimedOut(15))
+        Some(ConnectionError::TimedOut(15))
     ));
     // The peer aborts.
     let mut pair = Pair::new(&every_ack(), reno(), Delay(ms(10)), [10_000_000, 0]);
     pair.run(Time::from_micros(100_000));
     pair.connection_mut(1).abort();
     pair.run(secs(10));
-    assert_eq!(pair.connection(0).failure(), Some(Failure::Reset));
-    assert_eq!(pair.connection(1).failure(), Some(Failure::Aborted));
+    assert_eq!(pair.connection(0).failure(), Some(ConnectionError::Reset));
+    assert_eq!(pair.connection(1).failure(), Some(ConnectionError::Aborted));
 }
 
 /// RFC 6298 section 5.7 and section 3 (Karn): on a path with an RTT above the initial RTO the
@@ -414,7 +421,7 @@ fn every_connection_ends() {
 fn the_handshake_measures_paths_longer_than_the_initial_rto() {
     for rtt_ms in [600, 1_100, 2_000, 2_900] {
         let mut pair = Pair::new(
-            &Config::default(),
+            &TransportConfig::default(),
             reno(),
             Delay(ms(rtt_ms / 2)),
             [200_000, 0],
@@ -430,9 +437,9 @@ fn the_handshake_measures_paths_longer_than_the_initial_rto() {
 /// RFC 2018 section 4 and RFC 2883: contents of an ACK beyond its number.
 #[test]
 fn ranges_come_latest_first_and_duplicates_before_them() {
-    use ccplane_transport::{Connection, Number, Range, Side};
+    use ccplane_transport::{Connection, Range, SequenceNumber, SideData};
     let config = std::sync::Arc::new(every_ack());
-    let mut side = Side::default();
+    let mut side = SideData::default();
     let mut client = Connection::connect(&config, Time::ZERO);
     let open = client
         .transmit(Time::ZERO, 0, &mut side)
@@ -441,14 +448,14 @@ fn ranges_come_latest_first_and_duplicates_before_them() {
     let mut control = Native::new_reno();
     let mut arrive = |n: u32| {
         let mut segment = Segment::default();
-        segment.kind = Kind::Data;
+        segment.kind = SegmentKind::Data;
         segment.flags = Segment::PROOF;
-        segment.number = Number(n);
+        segment.number = SequenceNumber(n);
         segment.length = 100;
         segment.transmission = 1;
         segment.set_offset(u64::from(n) * 100);
-        server.handle(Time::ZERO, &segment, &Side::default(), &mut control);
-        let mut side = Side::default();
+        server.handle(Time::ZERO, &segment, &SideData::default(), &mut control);
+        let mut side = SideData::default();
         let ack = server
             .transmit(Time::ZERO, 0, &mut side)
             .expect("an ACK at once");
@@ -475,12 +482,12 @@ fn ranges_come_latest_first_and_duplicates_before_them() {
 #[test]
 fn slow_start_counts_so_many_packets_of_an_ack() {
     let windows = [0, 2, 8].map(|growth_limit| {
-        let config = Config {
+        let config = TransportConfig {
             initial_window: 9,
             ack_every: 8,
             quick_acks: 0,
             growth_limit,
-            ..Config::default()
+            ..TransportConfig::default()
         };
         let mut pair = Pair::new(&config, reno(), Delay(ms(10)), [1 << 40, 0]);
         // A handshake and a round trip: the first packet proves the client's address and is
@@ -495,7 +502,7 @@ fn slow_start_counts_so_many_packets_of_an_ack() {
 /// trip later.
 #[test]
 fn a_jump_start_spreads_the_flow_over_the_first_round_trip() {
-    let config = Config {
+    let config = TransportConfig {
         jump_start: true,
         pacing: true,
         ..every_ack()
@@ -533,7 +540,7 @@ fn a_jump_start_spreads_the_flow_over_the_first_round_trip() {
 fn a_narrower_path_gets_shorter_segments_and_the_window_stays() {
     let mut longest = 0;
     let path = losing(|from, segment| {
-        if from == 0 && segment.kind == Kind::Data {
+        if from == 0 && segment.kind == SegmentKind::Data {
             longest = segment.length;
         }
         false

@@ -3,25 +3,28 @@
 
 use crate::wire::{Delay, Pair, Path, ms, secs};
 use ccplane_datapath::Outcome;
-use ccplane_transport::{Config, Control, Event, Kind, Native, Rc3, Segment};
+use ccplane_transport::{
+    CongestionControl, ControlEvent, Native, Rc3, Segment, SegmentKind, TransportConfig,
+};
 use ccplane_units::{Duration, Rate, Time};
 
 const QUANTUM: Duration = Duration::from_micros(500);
 
-fn limited(mbit: u64, quantum: Duration) -> Config {
-    Config {
+fn limited(mbit: u64, quantum: Duration) -> TransportConfig {
+    TransportConfig {
         max_rate: Some(Rate::from_bits_per_sec(mbit * 1_000_000)),
         pacing_quantum: quantum,
         ack_every: 1,
-        ..Config::default()
+        ..TransportConfig::default()
     }
 }
 
 /// Times at which end 0 sent data, and bytes with headers.
-fn departures<P: Path, C: Control>(pair: &Pair<P, C>) -> Vec<(Time, u64)> {
+fn departures<P: Path, C: CongestionControl>(pair: &Pair<P, C>) -> Vec<(Time, u64)> {
     let log = pair.log.as_deref().unwrap_or_default();
     let data = |(at, from, segment): &(Time, usize, Segment)| {
-        (*from == 0 && segment.kind == Kind::Data).then_some((*at, u64::from(segment.length) + 52))
+        (*from == 0 && segment.kind == SegmentKind::Data)
+            .then_some((*at, u64::from(segment.length) + 52))
     };
     log.iter().filter_map(data).collect()
 }
@@ -68,7 +71,7 @@ fn a_limit_holds_over_any_time_and_is_used_to_the_full() {
         (1000, 100, Duration::ZERO),
     ] {
         for (native, pacing) in natives.clone() {
-            let config = Config {
+            let config = TransportConfig {
                 pacing,
                 ..limited(mbit, quantum)
             };
@@ -128,8 +131,8 @@ fn acknowledgements_between_batches_let_nothing_leave() {
 /// Control with a fixed window.
 struct Fixed(u64);
 
-impl Control for Fixed {
-    fn on_event(&mut self, event: &Event<'_>) -> Outcome {
+impl CongestionControl for Fixed {
+    fn on_event(&mut self, event: &ControlEvent<'_>) -> Outcome {
         Outcome {
             cwnd: Some(self.0 * event.connection().mss()),
             ..Outcome::default()
@@ -168,7 +171,7 @@ fn a_window_that_limits_loses_nothing_by_batches() {
 #[test]
 fn the_tail_does_not_keep_to_the_pace_of_class_0() {
     for quantum in [Duration::ZERO, QUANTUM] {
-        let config = Config {
+        let config = TransportConfig {
             pacing: true,
             rc3: Some(Rc3::default()),
             ..limited(1000, quantum)
@@ -182,7 +185,7 @@ fn the_tail_does_not_keep_to_the_pace_of_class_0() {
         let left = |low: bool| -> Vec<Time> {
             let data = pair.log.iter().flatten();
             data.filter(|(_, from, segment)| {
-                *from == 0 && segment.kind == Kind::Data && (segment.class != 0) == low
+                *from == 0 && segment.kind == SegmentKind::Data && (segment.class != 0) == low
             })
             .map(|(at, ..)| *at)
             .collect()
@@ -216,7 +219,7 @@ fn the_tail_does_not_keep_to_the_pace_of_class_0() {
 /// The window does not apply to RC3's tail, but the operator's limit does, and class 0 goes first.
 #[test]
 fn the_tail_keeps_to_the_limit_and_leaves_last() {
-    let config = Config {
+    let config = TransportConfig {
         rc3: Some(Rc3 {
             levels: 1,
             ..Rc3::default()
@@ -235,7 +238,7 @@ fn the_tail_keeps_to_the_limit_and_leaves_last() {
         assert!(pair.step(secs(10)));
     }
     let low = |(_, from, segment): &&(Time, usize, Segment)| {
-        *from == 0 && segment.class == 1 && segment.kind == Kind::Data
+        *from == 0 && segment.class == 1 && segment.kind == SegmentKind::Data
     };
     let tail = pair.log.iter().flatten().filter(low).count();
     assert!(tail > 4, "{tail} segments of the tail");

@@ -4,22 +4,24 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use crate::wire::{Bottleneck, Pair, Path, ms, secs};
-use ccplane_transport::{Config, Failure, Kind, Native, Number, Segment, State};
+use ccplane_transport::{
+    ConnectionError, ConnectionState, Native, Segment, SegmentKind, SequenceNumber, TransportConfig,
+};
 use ccplane_units::Time;
 
 /// Link of 10 Mbit/s and 20 ms with a queue of 50 kB to a receiver that acknowledges every segment
 /// sent to it, received or not.
 struct Concealing {
     link: Bottleneck,
-    furthest: Number,
+    furthest: SequenceNumber,
     begun: Rc<Cell<Option<Time>>>,
 }
 
 impl Path for Concealing {
     fn pass(&mut self, now: Time, from: usize, segment: &mut Segment, arrivals: &mut Vec<Time>) {
-        if from == 0 && segment.kind == Kind::Data {
+        if from == 0 && segment.kind == SegmentKind::Data {
             self.furthest = self.furthest.later(segment.number.plus(1));
-        } else if from == 1 && segment.kind == Kind::Ack && self.link.dropped > 0 {
+        } else if from == 1 && segment.kind == SegmentKind::Ack && self.link.dropped > 0 {
             segment.ack = self.furthest;
             segment.flags &= !Segment::SIDE;
             self.begun.set(self.begun.get().or(Some(now)));
@@ -30,18 +32,18 @@ impl Path for Concealing {
 
 /// Returns the bytes sent in two seconds, the times of the first false ACK and of the end, and the
 /// failure.
-fn run(control: &Native, proves: bool) -> (u64, Time, Time, Option<Failure>) {
-    let config = Config {
+fn run(control: &Native, proves: bool) -> (u64, Time, Time, Option<ConnectionError>) {
+    let config = TransportConfig {
         discard: true,
         pacing: true,
         // 420 Mbit/s at 20 ms: without proofs only the receive window limits growth.
         receive_buffer: 1 << 20,
-        ..Config::default()
+        ..TransportConfig::default()
     };
     let begun = Rc::new(Cell::new(None));
     let path = Concealing {
         link: Bottleneck::new(1_250_000, ms(10), 50_000),
-        furthest: Number(0),
+        furthest: SequenceNumber(0),
         begun: begun.clone(),
     };
     let controls = [control.clone(), Native::cubic()];
@@ -51,7 +53,7 @@ fn run(control: &Native, proves: bool) -> (u64, Time, Time, Option<Failure>) {
         pair.require_proof();
     }
     while pair.step(secs(2)) {
-        if pair.connection(0).state() == State::Closed {
+        if pair.connection(0).state() == ConnectionState::Closed {
             break;
         }
     }
@@ -74,7 +76,7 @@ fn a_receiver_that_conceals_losses_is_given_up_at_its_first_false_ack() {
             "{control:?} sent {sent} bytes without a proof"
         );
         let (sent, begun, ended, failure) = run(&control, true);
-        assert_eq!(failure, Some(Failure::FalseReceipt));
+        assert_eq!(failure, Some(ConnectionError::FalseReceipt));
         assert!(sent < 1_000_000, "{control:?} sent {sent} bytes");
         assert!(ended.since(begun) < ms(20), "from {begun:?} to {ended:?}");
     }

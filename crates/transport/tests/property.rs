@@ -6,7 +6,9 @@
 //! --test all property` runs a million of them, `CCPLANE_SCHEDULE=n` only the n-th.
 
 use crate::wire::{Pair, Path, secs};
-use ccplane_transport::{Config, Ecn, Failure, MAX_CLASSES, Native, Rc3, Segment, State};
+use ccplane_transport::{
+    ConnectionError, ConnectionState, Ecn, MAX_CLASSES, Native, Rc3, Segment, TransportConfig,
+};
 use ccplane_units::{Duration, Rate, Time};
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
@@ -95,7 +97,7 @@ const SMALL: Rc3 = Rc3 {
 fn schedule(number: u64) -> bool {
     let mut random = Pcg32::new(number, 0x5eed);
     let r = &mut random;
-    let mut config = || Config {
+    let mut config = || TransportConfig {
         mss: pick(r, &[1, 100, 536, 1448]),
         receive_buffer: pick(r, &[1, 1000, 5_000, 20_000, 1 << 30]),
         ack_every: pick(r, &[1, 2, 2, 4]),
@@ -120,7 +122,7 @@ fn schedule(number: u64) -> bool {
         idle_timeout: Duration::from_secs(600),
         // Just below the wrap: half of the schedules cross it.
         first_number: u32::MAX - 20,
-        ..Config::default()
+        ..TransportConfig::default()
     };
     let configs = [config(), config()];
     let native = |r: &mut Pcg32| match r.next_u32() % 4 {
@@ -211,9 +213,9 @@ fn schedule(number: u64) -> bool {
             well = false;
             continue;
         };
-        assert_eq!(sender.state(), State::Closed, "{sender:#?}");
+        assert_eq!(sender.state(), ConnectionState::Closed, "{sender:#?}");
         well &= sender.failure().is_none();
-        assert_ne!(sender.failure(), Some(Failure::FalseReceipt));
+        assert_ne!(sender.failure(), Some(ConnectionError::FalseReceipt));
         if std::env::var("CCPLANE_SCHEDULE").is_ok() {
             println!(
                 "loss {loss} of 1000: {:?} {:?}",

@@ -20,7 +20,10 @@ use std::sync::Arc;
 
 use crate::wire::{Pair, Path, ms, secs};
 use ccplane_datapath::Outcome;
-use ccplane_transport::{Config, Connection, Control, Event, Kind, Native, Rc3, Segment, Side};
+use ccplane_transport::{
+    CongestionControl, Connection, ControlEvent, Native, Rc3, Segment, SegmentKind, SideData,
+    TransportConfig,
+};
 use ccplane_units::{Duration, Time};
 
 const MSS: u64 = 1000;
@@ -28,16 +31,16 @@ const MSS: u64 = 1000;
 const FIRST: u64 = 10;
 
 /// Acknowledges every packet, as in the paper.
-fn plain() -> Config {
-    Config {
+fn plain() -> TransportConfig {
+    TransportConfig {
         mss: MSS as u16,
         ack_every: 1,
-        ..Config::default()
+        ..TransportConfig::default()
     }
 }
 
-fn rc3() -> Config {
-    Config {
+fn rc3() -> TransportConfig {
+    TransportConfig {
         rc3: Some(Rc3::default()),
         ..plain()
     }
@@ -54,8 +57,8 @@ fn cubic() -> [Native; 2] {
 /// Leaves the window unchanged.
 struct Fixed;
 
-impl Control for Fixed {
-    fn on_event(&mut self, _event: &Event<'_>) -> Outcome {
+impl CongestionControl for Fixed {
+    fn on_event(&mut self, _event: &ControlEvent<'_>) -> Outcome {
         Outcome::default()
     }
 }
@@ -77,9 +80,9 @@ fn nothing(_: usize, _: &Segment) -> bool {
 }
 
 /// Returns a client that may send `bytes`, its server, and the time.
-fn open(config: Config, bytes: u64) -> (Connection, Connection, Time) {
+fn open(config: TransportConfig, bytes: u64) -> (Connection, Connection, Time) {
     let config = Arc::new(config);
-    let mut side = Side::default();
+    let mut side = SideData::default();
     let mut client = Connection::connect(&config, Time::ZERO);
     let request = client
         .transmit(Time::ZERO, 0, &mut side)
@@ -100,13 +103,13 @@ fn all(connection: &mut Connection, now: Time) -> Vec<Segment> {
     while connection.classes(now) != 0 {
         let class = connection.classes(now).trailing_zeros() as u8;
         assert!(connection.has(now, class));
-        sent.extend(connection.transmit(now, class, &mut Side::default()));
+        sent.extend(connection.transmit(now, class, &mut SideData::default()));
     }
     sent
 }
 
 /// Runs a pair with a log until everything written is received and acknowledged.
-fn run<P: Path>(config: &Config, control: [Native; 2], path: P, bytes: u64) -> Pair<P> {
+fn run<P: Path>(config: &TransportConfig, control: [Native; 2], path: P, bytes: u64) -> Pair<P> {
     let mut pair = Pair::new(config, control, path, [bytes, 0]);
     pair.log = Some(Vec::new());
     while !pair.ends[0]
@@ -127,7 +130,7 @@ fn run<P: Path>(config: &Config, control: [Native; 2], path: P, bytes: u64) -> P
 /// Data sent by the first end, in order.
 fn sent<P>(pair: &Pair<P>) -> Vec<(Time, Segment)> {
     let log = pair.log.iter().flatten();
-    log.filter(|(_, from, segment)| *from == 0 && segment.kind == Kind::Data)
+    log.filter(|(_, from, segment)| *from == 0 && segment.kind == SegmentKind::Data)
         .map(|(at, _, segment)| (*at, *segment))
         .collect()
 }

@@ -3,15 +3,15 @@
 use std::fmt::Write;
 
 use crate::wire::{Bottleneck, Pair, ms};
-use ccplane_transport::{Config, Ecn, Native};
+use ccplane_transport::{Ecn, Native, TransportConfig};
 use ccplane_units::Time;
 
 /// Window and state every 100 ms (two to five round trips) on a link of 24 Mbit/s and 20 ms with a
 /// queue of 40 packets.
 fn rounds(native: Native, ecn: Ecn) -> String {
-    let config = Config {
+    let config = TransportConfig {
         ecn,
-        ..Config::default()
+        ..TransportConfig::default()
     };
     let mut path = Bottleneck::new(3_000_000, ms(10), 60_000);
     if ecn != Ecn::NotEct {

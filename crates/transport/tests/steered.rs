@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use crate::wire::{Bottleneck, Delay, Pair, ms, secs};
 use ccplane_agent::Tables;
-use ccplane_agent::datapath::{Brought, Lent, Local, Shared, Way};
-use ccplane_datapath::{Capabilities, Limits, Outcome};
-use ccplane_transport::{Config, Control, Event, Phase};
+use ccplane_agent::datapath::{AgentChannel, DatapathCore, FlowMut, Incoming, Local};
+use ccplane_datapath::{Capabilities, OperatorLimits, Outcome};
+use ccplane_transport::{CongestionControl, ControlEvent, RecoveryPhase, TransportConfig};
 use ccplane_units::{Bytes, Time};
-use ccplane_wire::{Command, Event as Said};
+use ccplane_wire::{WireCommand, WireEvent as Said};
 
 /// NewReno as a program: slow start, one MSS per window, and half the window at the start of each
 /// recovery.
@@ -44,7 +44,7 @@ struct Sums {
     refuses: bool,
 }
 
-impl Way for Sums {
+impl AgentChannel for Sums {
     fn report(&mut self, _now: Time, report: &Said<'_>) -> bool {
         let Said::Report { urgent, fields, .. } = *report else {
             return false;
@@ -65,7 +65,7 @@ impl Way for Sums {
         assert!(matches!(event, Said::Installed { .. }), "{event:?}");
     }
 
-    fn bring(&mut self, _now: Time) -> Option<Brought> {
+    fn bring(&mut self, _now: Time) -> Option<Incoming> {
         None
     }
 
@@ -75,9 +75,9 @@ impl Way for Sums {
 }
 
 /// Flow with the state that it borrows in a simulator.
-struct Owned {
+struct OwnedFlow {
     flow: Local,
-    shared: Shared<Sums>,
+    shared: DatapathCore<Sums>,
     fallback: bool,
     /// True if a repair was in progress since the last call; and the minimum window in force during
     /// repairs.
@@ -85,36 +85,36 @@ struct Owned {
     least_in_repair: u64,
 }
 
-impl Owned {
-    fn new(heartbeat: Time) -> Owned {
-        Owned::running(PROGRAM, heartbeat)
+impl OwnedFlow {
+    fn new(heartbeat: Time) -> OwnedFlow {
+        OwnedFlow::running(PROGRAM, heartbeat)
     }
 
-    fn running(program: &str, heartbeat: Time) -> Owned {
-        Owned::within(Limits::default(), program, heartbeat)
+    fn running(program: &str, heartbeat: Time) -> OwnedFlow {
+        OwnedFlow::within(OperatorLimits::default(), program, heartbeat)
     }
 
-    fn within(limits: Limits, program: &str, heartbeat: Time) -> Owned {
+    fn within(limits: OperatorLimits, program: &str, heartbeat: Time) -> OwnedFlow {
         let compiled = ccplane_lang::compile(program, &Default::default()).expect("it compiles");
         let tables = Tables::new(limits, Capabilities(u64::MAX));
-        let mut shared = Shared::new(0, "test", tables, Sums::default());
+        let mut shared = DatapathCore::new(0, "test", tables, Sums::default());
         let mut flow = Local::new(Time::ZERO, Bytes::new(14_480), ());
         let (uid, algorithm) = (1, Arc::from("program"));
-        let install = Command::Install {
+        let install = WireCommand::Install {
             algorithm: Arc::clone(&algorithm),
             program: Arc::new(compiled.code().with_uid(uid)),
         };
-        let set = Command::SetProgram {
+        let set = WireCommand::SetProgram {
             flow: 1,
             uid,
             updates: std::iter::empty().collect(),
         };
         shared.take(Time::ZERO, &install, |_| None::<&mut Local>);
-        shared.take(heartbeat, &Command::Heartbeat { algorithm }, |_| {
+        shared.take(heartbeat, &WireCommand::Heartbeat { algorithm }, |_| {
             None::<&mut Local>
         });
         shared.take(Time::ZERO, &set, |_| Some(&mut flow));
-        Owned {
+        OwnedFlow {
             flow,
             shared,
             fallback: false,
@@ -123,15 +123,15 @@ impl Owned {
         }
     }
 
-    fn lend(&mut self) -> Lent<'_, Sums> {
+    fn lend(&mut self) -> FlowMut<'_, Sums> {
         self.shared.lend(1, &mut self.flow)
     }
 }
 
-impl Control for Owned {
+impl CongestionControl for OwnedFlow {
     const STEERED: bool = true;
 
-    fn on_event(&mut self, event: &Event<'_>) -> Outcome {
+    fn on_event(&mut self, event: &ControlEvent<'_>) -> Outcome {
         let signals = event.signals();
         assert_eq!(
             signals.bytes_in_flight,
@@ -139,7 +139,7 @@ impl Control for Owned {
         );
         assert_eq!(
             signals.in_recovery != 0,
-            event.connection().phase() != Phase::Open
+            event.connection().phase() != RecoveryPhase::Open
         );
         if signals.rtt_sample_us != 0 {
             assert!(signals.rtt_sample_us >= signals.min_rtt_us);
@@ -151,7 +151,7 @@ impl Control for Owned {
                 signals.rate_incoming
             );
         }
-        let repairing = event.connection().phase() == Phase::Recovery;
+        let repairing = event.connection().phase() == RecoveryPhase::Recovery;
         if repairing && self.repairing {
             self.least_in_repair = self.least_in_repair.min(event.connection().cwnd());
         }
@@ -162,15 +162,15 @@ impl Control for Owned {
     }
 }
 
-fn run(heartbeat: Time) -> (Pair<Bottleneck, Owned>, u64) {
-    transfer(Owned::new(heartbeat))
+fn run(heartbeat: Time) -> (Pair<Bottleneck, OwnedFlow>, u64) {
+    transfer(OwnedFlow::new(heartbeat))
 }
 
-fn transfer(control: Owned) -> (Pair<Bottleneck, Owned>, u64) {
+fn transfer(control: OwnedFlow) -> (Pair<Bottleneck, OwnedFlow>, u64) {
     let bytes = 30_000_000;
     let path = Bottleneck::new(12_000_000, ms(10), 240_000);
-    let controls = [control, Owned::new(Time::MAX)];
-    let mut pair = Pair::new(&Config::default(), controls, path, [bytes, 0]);
+    let controls = [control, OwnedFlow::new(Time::MAX)];
+    let mut pair = Pair::new(&TransportConfig::default(), controls, path, [bytes, 0]);
     while pair.received(1) < bytes {
         assert!(pair.step(secs(60)));
     }
@@ -215,7 +215,7 @@ fn a_program_that_sets_no_threshold_keeps_its_window_while_losses_are_repaired()
 (when Flow.in_recovery (:= Ssthresh 18446744073709551615) (fallthrough))
 (when true (:= Cwnd 600000))";
     let least = |program: &str| {
-        let (pair, _) = transfer(Owned::running(program, secs(1_000)));
+        let (pair, _) = transfer(OwnedFlow::running(program, secs(1_000)));
         assert!(pair.connection(0).stats().lost > 0);
         pair.ends[0].control.least_in_repair
     };
@@ -234,13 +234,13 @@ fn a_least_window_is_no_answer_to_a_timeout() {
     const MSS: u64 = 1448;
     let silent = "(def (Report (x 0)))\n(when Flow.in_recovery (:= Report.x 1) (fallthrough))\n(when (> Report.x 5) (report))";
     let window_at_the_end = |min_cwnd: u64| {
-        let limits = Limits {
+        let limits = OperatorLimits {
             min_cwnd,
-            ..Limits::default()
+            ..OperatorLimits::default()
         };
-        let control = || Owned::within(limits, silent, secs(1_000));
+        let control = || OwnedFlow::within(limits, silent, secs(1_000));
         let mut pair = Pair::new(
-            &Config::default(),
+            &TransportConfig::default(),
             [control(), control()],
             Delay(ms(10)),
             [400 * MSS, 0],

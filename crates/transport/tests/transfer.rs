@@ -1,14 +1,14 @@
 //! Complete transfers over a wire with fixed behaviour.
 
 use crate::wire::{Bottleneck, Delay, Pair, ms, secs};
-use ccplane_transport::{Config, Native};
+use ccplane_transport::{Native, TransportConfig};
 use ccplane_units::Time;
 
 #[test]
 fn a_transfer_takes_a_round_trip_for_the_handshake_and_one_for_each_window() {
-    let config = Config {
+    let config = TransportConfig {
         ack_every: 1,
-        ..Config::default()
+        ..TransportConfig::default()
     };
     let bytes = 1448 * 70;
     let mut pair = Pair::new(
@@ -42,7 +42,7 @@ fn a_bottleneck_is_filled() {
         let path = Bottleneck::new(12_000_000, ms(10), 240_000);
         let bytes = 110_000_000;
         let mut pair = Pair::new(
-            &Config::default(),
+            &TransportConfig::default(),
             [native.clone(), native.clone()],
             path,
             [bytes, 0],
@@ -71,7 +71,7 @@ fn a_bottleneck_is_filled() {
 fn both_ways_at_once() {
     let (there, back) = (3_000_000, 2_000_000);
     let mut pair = Pair::new(
-        &Config::default(),
+        &TransportConfig::default(),
         [Native::cubic(), Native::cubic()],
         Delay(ms(10)),
         [there, back],

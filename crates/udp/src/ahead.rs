@@ -27,18 +27,18 @@ const FIRST: usize = 8 * LEAST;
 
 /// Byte limit for lower classes; see the [module](self).
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ahead {
+pub(super) struct QueueLimit {
     limit: usize,
     most: usize,
     /// Time of the next check, while data is held back.
     look: Option<Time>,
 }
 
-impl Ahead {
+impl QueueLimit {
     /// Creates a limit of at most half of the send buffer; the other half is reserved for class 0.
-    pub fn new(send_buffer: usize) -> Ahead {
+    pub fn new(send_buffer: usize) -> QueueLimit {
         let most = (send_buffer / 2).max(LEAST);
-        Ahead {
+        QueueLimit {
             limit: FIRST.min(most),
             most,
             look: None,
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn the_limit_is_what_the_device_sends_between_two_looks() {
         for per_look in [10_000, 60_000, 600_000] {
-            let mut ahead = Ahead::new(4 << 20);
+            let mut ahead = QueueLimit::new(4 << 20);
             let (mut waiting, mut idle, mut most) = (0usize, 0, 0);
             for look in 0..400 {
                 let now = Time::ZERO + LOOK * look;
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn a_device_that_takes_everything_holds_nothing_back_for_long_and_class_0_keeps_half_the_buffer()
      {
-        let mut ahead = Ahead::new(200_000);
+        let mut ahead = QueueLimit::new(200_000);
         let mut now = Time::ZERO;
         for _ in 0..20 {
             ahead.room(now, || 0);

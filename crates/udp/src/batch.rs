@@ -7,13 +7,13 @@ use std::net::SocketAddr;
 use ccplane_units::Time;
 
 use super::departures::Departures;
-use super::socket::{LARGEST, Marks, Socket};
+use super::socket::{DatagramMarks, LARGEST, Socket};
 
 /// Datagrams queued for the next send call.
 ///
 /// All have the size of the first, except the last, which may be shorter. They are encoded in
 /// place.
-pub(super) struct Batch {
+pub(super) struct GsoBatch {
     bytes: Box<[u8]>,
     filled: usize,
     /// Size of the first datagram in bytes; 0 if the batch is empty.
@@ -21,19 +21,19 @@ pub(super) struct Batch {
     count: usize,
     most: usize,
     to: Option<SocketAddr>,
-    marks: Marks,
+    marks: DatagramMarks,
     /// Set once a shorter datagram has been added: GSO allows one only at the end.
     closed: bool,
     /// Datagram written after the batch that belongs to the next call.
-    behind: Option<(usize, SocketAddr, Marks, Option<Time>)>,
+    behind: Option<(usize, SocketAddr, DatagramMarks, Option<Time>)>,
     /// Creation time carried by each datagram, if the kernel reports transmit timestamps.
     said: VecDeque<Option<Time>>,
 }
 
-impl Batch {
+impl GsoBatch {
     /// Creates a batch of at most `most` datagrams per call.
-    pub fn new(most: usize) -> Batch {
-        Batch {
+    pub fn new(most: usize) -> GsoBatch {
+        GsoBatch {
             // A datagram of the largest size may be written behind a full batch before it is known
             // to belong to the next one.
             bytes: vec![0; 2 * LARGEST].into_boxed_slice(),
@@ -42,7 +42,7 @@ impl Batch {
             count: 0,
             most: most.max(1),
             to: None,
-            marks: Marks::default(),
+            marks: DatagramMarks::default(),
             closed: false,
             behind: None,
             said: VecDeque::new(),
@@ -64,10 +64,16 @@ impl Batch {
         &mut self.bytes[self.filled..end]
     }
 
-    /// Adds the `length` bytes written to [`room`](Batch::room). Returns false if the datagram
-    /// cannot go into the same call; it is kept until the batch is [sent](Batch::send), and nothing
+    /// Adds the `length` bytes written to [`room`](GsoBatch::room). Returns false if the datagram
+    /// cannot go into the same call; it is kept until the batch is [sent](GsoBatch::send), and nothing
     /// may be added before then.
-    pub fn add(&mut self, length: usize, to: SocketAddr, marks: Marks, said: Option<Time>) -> bool {
+    pub fn add(
+        &mut self,
+        length: usize,
+        to: SocketAddr,
+        marks: DatagramMarks,
+        said: Option<Time>,
+    ) -> bool {
         debug_assert!(
             self.behind.is_none(),
             "what waits behind the others leaves first"
@@ -168,15 +174,15 @@ mod tests {
         // The marks change within runs of equal size, so that only they can separate datagrams 0
         // and 1, 5 and 6, 9 and 10.
         let marks_of = |index: usize| match index {
-            0 => Marks { ecn: 2, dscp: 0 },
-            1..6 => Marks { ecn: 3, dscp: 0 },
-            6..10 => Marks { ecn: 3, dscp: 46 },
-            _ => Marks { ecn: 3, dscp: 1 },
+            0 => DatagramMarks { ecn: 2, dscp: 0 },
+            1..6 => DatagramMarks { ecn: 3, dscp: 0 },
+            6..10 => DatagramMarks { ecn: 3, dscp: 46 },
+            _ => DatagramMarks { ecn: 3, dscp: 1 },
         };
         let lengths = [
             100, 100, 60, 60, 100, 200, 200, 10, 1400, 1400, 1400, 1400, 7,
         ];
-        let mut batch = Batch::new(3);
+        let mut batch = GsoBatch::new(3);
         for (index, length) in lengths.into_iter().enumerate() {
             batch.room()[..length].fill(index as u8);
             if !batch.add(length, to, marks_of(index), None) {

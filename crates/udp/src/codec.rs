@@ -38,12 +38,15 @@ pub mod fuzz;
 mod tests;
 
 pub use crypto::{ALERT, CRYPTO_HEAD, Crypto};
-pub use envelope::{Cover, Envelope, MAX_ENVELOPE, NUMBER, Source, VERSION};
+pub use envelope::{ClientAddress, Cover, Envelope, MAX_ENVELOPE, NUMBER, VERSION};
 pub(crate) use envelope::{HELLO, PHASE};
 
 use ccplane_units::Time;
 
-use ccplane_transport::{Kind, MAX_CLASSES, MAX_RANGES, Number, Part, Proof, Range, Segment, Side};
+use ccplane_transport::{
+    MAX_CLASSES, MAX_RANGES, Proof, Range, Segment, SegmentKind, SegmentPart, SequenceNumber,
+    SideData,
+};
 
 /// Bytes of the longest data segment header without SACK ranges, as [`write`](fn@write) produces it
 /// when `room` is short.
@@ -113,10 +116,10 @@ pub enum CodecError {
 #[inline(always)]
 pub fn write(
     segment: &Segment,
-    side: &mut Side,
+    side: &mut SideData,
     out: &mut [u8],
     room: usize,
-    prove: impl FnOnce(&Side) -> Proof,
+    prove: impl FnOnce(&SideData) -> Proof,
 ) -> Option<usize> {
     let room = room.min(out.len());
     let mut flags = segment.flags & FLAGS;
@@ -126,7 +129,7 @@ pub fn write(
             flags &= !Segment::SIDE;
         }
     }
-    let mut out = Writer {
+    let mut out = SegmentWriter {
         out: out.get_mut(..room)?,
         at: 0,
     };
@@ -145,12 +148,14 @@ pub fn write(
     out.put(segment.ack.0.to_be_bytes())?;
     out.put(segment.window.to_be_bytes())?;
     match segment.kind {
-        Kind::Data => {
+        SegmentKind::Data => {
             let [_, _, offset @ ..] = segment.offset().to_be_bytes();
             out.put::<OFFSET>(offset)?;
         }
-        Kind::Open | Kind::OpenReply | Kind::PathReply => out.put(segment.length.to_be_bytes())?,
-        Kind::Ack | Kind::Abort | Kind::PathProbe => {}
+        SegmentKind::Open | SegmentKind::OpenReply | SegmentKind::PathReply => {
+            out.put(segment.length.to_be_bytes())?
+        }
+        SegmentKind::Ack | SegmentKind::Abort | SegmentKind::PathProbe => {}
     }
     let proves = proves(segment.kind);
     let proof = if proves {
@@ -161,7 +166,7 @@ pub fn write(
     if proves {
         out.put(proof.sum.to_be_bytes())?;
     }
-    if segment.kind == Kind::Data {
+    if segment.kind == SegmentKind::Data {
         out.put(proof.nonce.to_be_bytes())?;
         out.put(proof.mark.to_be_bytes())?;
     }
@@ -186,8 +191,8 @@ pub fn write(
 /// payload. The segment's ECN field and [`band`](Segment::band) keep their defaults, since they are
 /// in the IP header.
 #[inline]
-pub fn read(bytes: &[u8], side: &mut Side) -> Result<(Segment, Proof, usize), CodecError> {
-    let mut rest = Reader { rest: bytes };
+pub fn read(bytes: &[u8], side: &mut SideData) -> Result<(Segment, Proof, usize), CodecError> {
+    let mut rest = SegmentReader { rest: bytes };
     let [first, second, transmission] = rest.take()?;
     let mut segment = Segment::default();
     segment.echo_band = first >> 5;
@@ -195,13 +200,13 @@ pub fn read(bytes: &[u8], side: &mut Side) -> Result<(Segment, Proof, usize), Co
         return Err(CodecError::Reserved);
     }
     segment.kind = match first & 0b111 {
-        0 => Kind::Ack,
-        1 => Kind::Data,
-        2 => Kind::Open,
-        3 => Kind::OpenReply,
-        4 => Kind::Abort,
-        5 => Kind::PathProbe,
-        6 => Kind::PathReply,
+        0 => SegmentKind::Ack,
+        1 => SegmentKind::Data,
+        2 => SegmentKind::Open,
+        3 => SegmentKind::OpenReply,
+        4 => SegmentKind::Abort,
+        5 => SegmentKind::PathProbe,
+        6 => SegmentKind::PathReply,
         other => return Err(CodecError::Kind(other)),
     };
     segment.flags = second & FLAGS;
@@ -210,29 +215,29 @@ pub fn read(bytes: &[u8], side: &mut Side) -> Result<(Segment, Proof, usize), Co
         return Err(CodecError::Class(segment.class));
     }
     segment.transmission = transmission;
-    segment.number = Number(rest.u32()?);
-    segment.ack = Number(rest.u32()?);
+    segment.number = SequenceNumber(rest.u32()?);
+    segment.ack = SequenceNumber(rest.u32()?);
     segment.window = rest.u32()?;
     match segment.kind {
-        Kind::Data => {
+        SegmentKind::Data => {
             let [a, b, c, d, e, f] = rest.take::<OFFSET>()?;
             segment.set_offset(u64::from_be_bytes([0, 0, a, b, c, d, e, f]));
         }
-        Kind::Open | Kind::OpenReply | Kind::PathReply => {
+        SegmentKind::Open | SegmentKind::OpenReply | SegmentKind::PathReply => {
             segment.length = u16::from_be_bytes(rest.take()?)
         }
-        Kind::Ack | Kind::Abort | Kind::PathProbe => {}
+        SegmentKind::Ack | SegmentKind::Abort | SegmentKind::PathProbe => {}
     }
     let (mut proof, proves) = (Proof::default(), proves(segment.kind));
     if proves {
         proof.sum = rest.u16()?;
     }
-    if segment.kind == Kind::Data {
+    if segment.kind == SegmentKind::Data {
         proof.nonce = rest.u16()?;
         proof.mark = rest.u16()?;
     }
     if first & HAS_ECHO != 0 {
-        segment.echo = Number(rest.u32()?);
+        segment.echo = SequenceNumber(rest.u32()?);
         [segment.echo_transmission] = rest.take()?;
         if segment.echo_transmission == 0 {
             return Err(CodecError::Empty("echo"));
@@ -248,16 +253,16 @@ pub fn read(bytes: &[u8], side: &mut Side) -> Result<(Segment, Proof, usize), Co
             return Err(CodecError::Empty("ECN count"));
         }
     }
-    *side = Side::default();
+    *side = SideData::default();
     if segment.has_side() {
         rest.side(segment.kind, side)?;
     }
     let payload = rest.rest.len();
     match segment.kind {
-        Kind::Data => {
+        SegmentKind::Data => {
             segment.length = u16::try_from(payload).map_err(|_| CodecError::Payload(payload))?
         }
-        Kind::Open | Kind::PathProbe => {}
+        SegmentKind::Open | SegmentKind::PathProbe => {}
         _ if payload == 0 => {}
         _ => return Err(CodecError::Payload(payload)),
     }
@@ -265,17 +270,17 @@ pub fn read(bytes: &[u8], side: &mut Side) -> Result<(Segment, Proof, usize), Co
 }
 
 /// Returns true for segments that acknowledge data and have to prove it with nonces.
-fn proves(kind: Kind) -> bool {
-    matches!(kind, Kind::Ack | Kind::Data)
+fn proves(kind: SegmentKind) -> bool {
+    matches!(kind, SegmentKind::Ack | SegmentKind::Data)
 }
 
 /// Returns the length of a segment's header in bytes.
-fn length(segment: &Segment, side: &Side) -> usize {
+fn length(segment: &Segment, side: &SideData) -> usize {
     let own = match segment.kind {
-        Kind::Data => OFFSET + SUM + NONCES,
-        Kind::Ack => SUM,
-        Kind::Open | Kind::OpenReply | Kind::PathReply => 2,
-        Kind::Abort | Kind::PathProbe => 0,
+        SegmentKind::Data => OFFSET + SUM + NONCES,
+        SegmentKind::Ack => SUM,
+        SegmentKind::Open | SegmentKind::OpenReply | SegmentKind::PathReply => 2,
+        SegmentKind::Abort | SegmentKind::PathProbe => 0,
     };
     let echo = match segment.echo_transmission {
         0 => 0,
@@ -303,16 +308,20 @@ fn length(segment: &Segment, side: &Side) -> usize {
 
 /// Returns the bytes of a segment's timestamps: an ACK carries all three, other segments only their
 /// transmit time.
-fn stamps(kind: Kind) -> usize {
-    if kind == Kind::Ack { 3 * STAMP } else { STAMP }
+fn stamps(kind: SegmentKind) -> usize {
+    if kind == SegmentKind::Ack {
+        3 * STAMP
+    } else {
+        STAMP
+    }
 }
 
-struct Writer<'a> {
+struct SegmentWriter<'a> {
     out: &'a mut [u8],
     at: usize,
 }
 
-impl Writer<'_> {
+impl SegmentWriter<'_> {
     #[inline(always)]
     fn put<const N: usize>(&mut self, bytes: [u8; N]) -> Option<()> {
         *self.out.get_mut(self.at..)?.first_chunk_mut()? = bytes;
@@ -320,11 +329,11 @@ impl Writer<'_> {
         Some(())
     }
 
-    fn side(&mut self, kind: Kind, side: &Side) -> Option<()> {
+    fn side(&mut self, kind: SegmentKind, side: &SideData) -> Option<()> {
         let duplicate = side.duplicate();
         let ranges = duplicate.iter().chain(side.ranges());
         let has = |there: bool, bit: u8| if there { bit } else { 0 };
-        let part = kind == Kind::Data && side.part.whole != 0;
+        let part = kind == SegmentKind::Data && side.part.whole != 0;
         let marks = has(duplicate.is_some(), DUPLICATE)
             | has(side.stamped, HAS_STAMPS)
             | has(part, HAS_PART);
@@ -335,7 +344,7 @@ impl Writer<'_> {
         }
         if side.stamped {
             self.put(side.t1.as_nanos().to_be_bytes())?;
-            if kind == Kind::Ack {
+            if kind == SegmentKind::Ack {
                 self.put(side.t2.as_nanos().to_be_bytes())?;
                 self.put(side.t3.as_nanos().to_be_bytes())?;
             }
@@ -348,11 +357,11 @@ impl Writer<'_> {
     }
 }
 
-struct Reader<'a> {
+struct SegmentReader<'a> {
     rest: &'a [u8],
 }
 
-impl Reader<'_> {
+impl SegmentReader<'_> {
     #[inline(always)]
     fn take<const N: usize>(&mut self) -> Result<[u8; N], CodecError> {
         let (taken, rest) = self.rest.split_first_chunk().ok_or(CodecError::Short)?;
@@ -374,9 +383,9 @@ impl Reader<'_> {
         Ok(Time::from_nanos(u64::from_be_bytes(self.take()?)))
     }
 
-    fn side(&mut self, kind: Kind, side: &mut Side) -> Result<(), CodecError> {
+    fn side(&mut self, kind: SegmentKind, side: &mut SideData) -> Result<(), CodecError> {
         let [first] = self.take()?;
-        if first & 0b1100_0000 != 0 || first & HAS_PART != 0 && kind != Kind::Data {
+        if first & 0b1100_0000 != 0 || first & HAS_PART != 0 && kind != SegmentKind::Data {
             return Err(CodecError::Reserved);
         }
         let count = first & 0b111;
@@ -388,8 +397,8 @@ impl Reader<'_> {
         }
         for index in 0..count {
             let range = Range {
-                start: Number(self.u32()?),
-                end: Number(self.u32()?),
+                start: SequenceNumber(self.u32()?),
+                end: SequenceNumber(self.u32()?),
             };
             if index == 0 && first & DUPLICATE != 0 {
                 side.set_duplicate(range);
@@ -400,14 +409,14 @@ impl Reader<'_> {
         if first & HAS_STAMPS != 0 {
             side.stamped = true;
             side.t1 = self.time()?;
-            if kind == Kind::Ack {
+            if kind == SegmentKind::Ack {
                 side.t2 = self.time()?;
                 side.t3 = self.time()?;
             }
         }
         if first & HAS_PART != 0 {
             let ([a, b], [c, d]) = (self.take()?, self.take()?);
-            side.part = Part {
+            side.part = SegmentPart {
                 begin: u16::from_be_bytes([a, b]),
                 whole: u16::from_be_bytes([c, d]),
             };

@@ -8,7 +8,7 @@
 
 use ccplane_units::{Duration, Time};
 
-use super::numbered::Numbered;
+use super::numbered::RecentItems;
 
 /// Packets remembered, enough for a path of 10 Gbit/s and 30 ms. Beyond it the oldest are dropped,
 /// and their ACKs yield no sample.
@@ -27,7 +27,7 @@ const SLACK: Duration = Duration::from_micros(1);
 #[derive(Debug)]
 pub(super) struct Departures {
     /// Ordered by the kernel's packet number, and so also by creation time.
-    packets: Numbered<Packet>,
+    packets: RecentItems<DeparturePacket>,
     /// Last creation time issued.
     last: Time,
     /// Time of the last kernel timestamp.
@@ -37,7 +37,7 @@ pub(super) struct Departures {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Packet {
+struct DeparturePacket {
     said: Time,
     bytes: u32,
     left: Option<Time>,
@@ -46,7 +46,7 @@ struct Packet {
 impl Default for Departures {
     fn default() -> Departures {
         Departures {
-            packets: Numbered::new(MOST),
+            packets: RecentItems::new(MOST),
             last: Time::ZERO,
             stamped: None,
             missed: 0,
@@ -64,7 +64,7 @@ impl Departures {
     /// Records that the packet with creation time `said`, a datagram of `bytes` bytes, was passed
     /// to the kernel as packet `number`.
     pub fn sent(&mut self, said: Time, number: u32, bytes: u32) {
-        let packet = Packet {
+        let packet = DeparturePacket {
             said,
             bytes,
             left: None,

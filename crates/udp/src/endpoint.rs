@@ -32,7 +32,7 @@ mod tests;
 pub use cookie::{Cookies, VALID};
 pub use pending::MOST_PENDING;
 pub use session::{BASE, LEAST, mss, overhead, sizes};
-pub use shares::Limits;
+pub use shares::ListenLimits;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -41,13 +41,13 @@ use std::sync::Arc;
 
 use ccplane_units::Time;
 
-use crate::codec::{CodecError, Cover, Crypto, Envelope, MAX_HEADER, Source};
-use crate::tls::{Handshake, Level, Refused, Tls};
-use ccplane_transport::{Config, Connection, Kind, Proof, Segment, Side};
+use crate::codec::{ClientAddress, CodecError, Cover, Crypto, Envelope, MAX_HEADER};
+use crate::tls::{Handshake, HandshakeError, Level, Tls};
+use ccplane_transport::{Connection, Proof, Segment, SegmentKind, SideData, TransportConfig};
 
-use pending::{Waiting, encode};
-use session::{Heard, Session};
-use shares::Shares;
+use pending::{PendingHandshakes, encode};
+use session::{HandshakeOutcome, Session};
+use shares::ConnectionQuota;
 
 /// Bytes of the smallest hello that is answered under TLS: the smallest of the [`sizes`]. Three
 /// times as many bytes hold the server's whole flight.
@@ -67,24 +67,24 @@ pub struct Endpoint {
     tls: Option<Tls>,
     /// Bytes of a full datagram.
     size: usize,
-    config: Arc<Config>,
+    config: Arc<TransportConfig>,
     sessions: BTreeMap<u64, Session>,
     /// Closed connections with the time of closing, oldest first.
     ended: VecDeque<(Time, u64)>,
-    counters: Counters,
+    counters: DropCounters,
 }
 
 struct Listening {
     cookies: Cookies,
-    shares: Shares,
-    waiting: Waiting,
+    shares: ConnectionQuota,
+    waiting: PendingHandshakes,
     /// Set when a client was rejected because of the limit on all connections.
     crowded: bool,
 }
 
 /// Outcome of a received datagram.
 #[derive(Debug)]
-pub enum Arrival {
+pub enum DatagramOutcome {
     /// Segment of connection `id` with its nonces and the range of its payload in the datagram.
     Segment(u64, Segment, Proof, Range<usize>),
     /// First segment of a client whose address is now verified. The caller passes `open` to
@@ -119,7 +119,7 @@ pub enum Arrival {
 /// Reason for which a datagram was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Dropped {
+pub enum DropReason {
     /// Not a valid datagram of this protocol.
     #[error("not one of ccplane's: {0}")]
     Malformed(CodecError),
@@ -132,7 +132,7 @@ pub enum Dropped {
     /// Sealed with another key, or modified.
     #[error("encrypted with another key, or changed on the way")]
     Forged,
-    /// Forged like [`Dropped::Forged`], and the connection has reached the limit of forgeries for
+    /// Forged like [`DropReason::Forged`], and the connection has reached the limit of forgeries for
     /// its keys.
     #[error("forged, and with it more than the keys bear")]
     Spent,
@@ -169,36 +169,36 @@ pub enum Dropped {
 
 /// Dropped datagrams by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// [`Dropped::Malformed`].
+pub struct DropCounters {
+    /// [`DropReason::Malformed`].
     pub malformed: u64,
-    /// [`Dropped::Plain`] and [`Dropped::Sealed`].
+    /// [`DropReason::Plain`] and [`DropReason::Sealed`].
     pub mismatched: u64,
-    /// [`Dropped::Forged`], [`Dropped::Spent`] and [`Dropped::Refused`].
+    /// [`DropReason::Forged`], [`DropReason::Spent`] and [`DropReason::Refused`].
     pub forged: u64,
-    /// [`Dropped::Replayed`].
+    /// [`DropReason::Replayed`].
     pub replayed: u64,
-    /// [`Dropped::Unknown`], [`Dropped::Early`], [`Dropped::Moved`], [`Dropped::Portless`],
-    /// [`Dropped::Deaf`] and [`Dropped::Small`].
+    /// [`DropReason::Unknown`], [`DropReason::Early`], [`DropReason::Moved`], [`DropReason::Portless`],
+    /// [`DropReason::Deaf`] and [`DropReason::Small`].
     pub unknown: u64,
-    /// [`Dropped::Full`].
+    /// [`DropReason::Full`].
     pub full: u64,
 }
 
-impl Counters {
-    fn count(&mut self, why: Dropped) {
+impl DropCounters {
+    fn count(&mut self, why: DropReason) {
         *match why {
-            Dropped::Malformed(_) => &mut self.malformed,
-            Dropped::Plain | Dropped::Sealed => &mut self.mismatched,
-            Dropped::Forged | Dropped::Spent | Dropped::Refused => &mut self.forged,
-            Dropped::Replayed => &mut self.replayed,
-            Dropped::Unknown
-            | Dropped::Early
-            | Dropped::Moved
-            | Dropped::Portless
-            | Dropped::Deaf
-            | Dropped::Small => &mut self.unknown,
-            Dropped::Full => &mut self.full,
+            DropReason::Malformed(_) => &mut self.malformed,
+            DropReason::Plain | DropReason::Sealed => &mut self.mismatched,
+            DropReason::Forged | DropReason::Spent | DropReason::Refused => &mut self.forged,
+            DropReason::Replayed => &mut self.replayed,
+            DropReason::Unknown
+            | DropReason::Early
+            | DropReason::Moved
+            | DropReason::Portless
+            | DropReason::Deaf
+            | DropReason::Small => &mut self.unknown,
+            DropReason::Full => &mut self.full,
         } += 1;
     }
 
@@ -211,7 +211,7 @@ impl Counters {
 impl Endpoint {
     /// Creates an endpoint whose datagrams have at most `size` bytes. `config` applies to all
     /// connections; its MSS must not exceed [`mss`].
-    pub fn new(config: Arc<Config>, size: usize, tls: Option<Tls>) -> Endpoint {
+    pub fn new(config: Arc<TransportConfig>, size: usize, tls: Option<Tls>) -> Endpoint {
         Endpoint {
             listening: None,
             tls,
@@ -219,22 +219,22 @@ impl Endpoint {
             config,
             sessions: BTreeMap::new(),
             ended: VecDeque::new(),
-            counters: Counters::default(),
+            counters: DropCounters::default(),
         }
     }
 
     /// Accepts connections, within limits. `secret` must be random and new at each start.
-    pub fn listen(&mut self, secret: [u8; 32], limits: Limits) {
+    pub fn listen(&mut self, secret: [u8; 32], limits: ListenLimits) {
         self.listening = Some(Listening {
             cookies: Cookies::new(secret),
-            shares: Shares::new(limits),
-            waiting: Waiting::default(),
+            shares: ConnectionQuota::new(limits),
+            waiting: PendingHandshakes::default(),
             crowded: false,
         });
     }
 
     /// Starts a connection with the random identifier `id`. Returns false if `id` is in use, or 0.
-    pub fn connect(&mut self, address: SocketAddr, id: u64) -> Result<bool, Refused> {
+    pub fn connect(&mut self, address: SocketAddr, id: u64) -> Result<bool, HandshakeError> {
         if id == 0 || self.sessions.contains_key(&id) {
             return Ok(false);
         }
@@ -250,9 +250,9 @@ impl Endpoint {
         &mut self,
         id: u64,
         segment: &Segment,
-        side: &mut Side,
+        side: &mut SideData,
         out: &mut [u8],
-        prove: impl FnOnce(&Side) -> Proof,
+        prove: impl FnOnce(&SideData) -> Proof,
         fill: impl FnOnce(&mut [u8]),
     ) -> Option<(usize, SocketAddr)> {
         let session = self.sessions.get_mut(&id)?;
@@ -285,9 +285,9 @@ impl Endpoint {
         now: Time,
         address: SocketAddr,
         datagram: &mut [u8],
-        side: &mut Side,
+        side: &mut SideData,
         out: &mut [u8],
-    ) -> Result<Arrival, Dropped> {
+    ) -> Result<DatagramOutcome, DropReason> {
         let arrival = self.take(now, address, datagram, side, out);
         arrival.inspect_err(|&why| self.counters.count(why))
     }
@@ -297,14 +297,14 @@ impl Endpoint {
         now: Time,
         address: SocketAddr,
         datagram: &mut [u8],
-        side: &mut Side,
+        side: &mut SideData,
         out: &mut [u8],
-    ) -> Result<Arrival, Dropped> {
+    ) -> Result<DatagramOutcome, DropReason> {
         if address.port() == 0 {
-            return Err(Dropped::Portless);
+            return Err(DropReason::Portless);
         }
-        let (envelope, head) = Envelope::read(datagram).map_err(Dropped::Malformed)?;
-        let came = Came {
+        let (envelope, head) = Envelope::read(datagram).map_err(DropReason::Malformed)?;
+        let came = ReceivedDatagram {
             now,
             address,
             envelope,
@@ -314,26 +314,29 @@ impl Endpoint {
             return self.take_of_none(came, datagram, side, out);
         };
         if session.address != address {
-            return Err(Dropped::Moved);
+            return Err(DropReason::Moved);
         }
         if matches!(envelope.cover, Cover::Handshake | Cover::SealedHandshake) {
             let heard = session.hear(&envelope, head, datagram)?;
             return Ok(match heard {
-                Heard::More => Arrival::Nothing,
-                Heard::Again => Arrival::Again(envelope.to),
-                Heard::Reply(segment) => {
-                    Arrival::Segment(envelope.to, segment, Proof::default(), 0..0)
+                HandshakeOutcome::More => DatagramOutcome::Nothing,
+                HandshakeOutcome::Again => DatagramOutcome::Again(envelope.to),
+                HandshakeOutcome::Reply(segment) => {
+                    DatagramOutcome::Segment(envelope.to, segment, Proof::default(), 0..0)
                 }
-                Heard::Refused => Arrival::Refused(envelope.to),
+                HandshakeOutcome::Refused => DatagramOutcome::Refused(envelope.to),
             });
         }
         match session.read(&envelope, head, datagram, side) {
-            Ok((segment, proof, payload)) => {
-                Ok(Arrival::Segment(envelope.to, segment, proof, payload))
-            }
-            Err(Dropped::Spent) => {
-                self.counters.count(Dropped::Spent);
-                Ok(Arrival::Spent(envelope.to))
+            Ok((segment, proof, payload)) => Ok(DatagramOutcome::Segment(
+                envelope.to,
+                segment,
+                proof,
+                payload,
+            )),
+            Err(DropReason::Spent) => {
+                self.counters.count(DropReason::Spent);
+                Ok(DatagramOutcome::Spent(envelope.to))
             }
             Err(why) => Err(why),
         }
@@ -343,21 +346,21 @@ impl Endpoint {
     #[cold]
     fn take_of_none(
         &mut self,
-        came: Came,
+        came: ReceivedDatagram,
         datagram: &mut [u8],
-        side: &mut Side,
+        side: &mut SideData,
         out: &mut [u8],
-    ) -> Result<Arrival, Dropped> {
-        let Came { envelope, .. } = came;
+    ) -> Result<DatagramOutcome, DropReason> {
+        let ReceivedDatagram { envelope, .. } = came;
         let source = envelope
             .from
             .filter(|source| source.id != 0)
-            .ok_or(Dropped::Unknown)?;
+            .ok_or(DropReason::Unknown)?;
         match (&self.tls, envelope.cover, envelope.to) {
             (None, Cover::Plain, 0) => self.answer(came, source, datagram, out),
             (None, Cover::Plain, _) => self.accept(came, source, datagram, side),
-            (None, ..) => Err(Dropped::Sealed),
-            (Some(_), Cover::Plain, _) => Err(Dropped::Plain),
+            (None, ..) => Err(DropReason::Sealed),
+            (Some(_), Cover::Plain, _) => Err(DropReason::Plain),
             (Some(_), Cover::Handshake, _) => self.greet(came, source, datagram, out),
             (Some(_), Cover::SealedHandshake, _) => self.hear(came, source, datagram, out),
             (Some(_), Cover::Sealed { .. }, _) => self.accept_sealed(came, source, datagram, side),
@@ -367,14 +370,18 @@ impl Endpoint {
     /// Answers a hello without keeping state.
     fn answer(
         &mut self,
-        came: Came,
-        source: Source,
+        came: ReceivedDatagram,
+        source: ClientAddress,
         datagram: &mut [u8],
         out: &mut [u8],
-    ) -> Result<Arrival, Dropped> {
+    ) -> Result<DatagramOutcome, DropReason> {
         let listening = self.listening(came.address)?;
-        let (open, ..) = session::parse(datagram, came.head..datagram.len(), &mut Side::default())?;
-        let us = Source {
+        let (open, ..) = session::parse(
+            datagram,
+            came.head..datagram.len(),
+            &mut SideData::default(),
+        )?;
+        let us = ClientAddress {
             id: listening.cookies.issue(came.now, came.address, source.id),
             mss: self.config.mss,
         };
@@ -384,29 +391,29 @@ impl Endpoint {
             us,
             source.id,
             &segment,
-            &mut Side::default(),
+            &mut SideData::default(),
             &mut out[..limit],
         );
-        let length = answer.ok_or(Dropped::Small)?;
-        Ok(Arrival::Answer(length, length))
+        let length = answer.ok_or(DropReason::Small)?;
+        Ok(DatagramOutcome::Answer(length, length))
     }
 
     /// Returns the listening side if it has room for another connection from this address.
-    fn listening(&mut self, address: SocketAddr) -> Result<&mut Listening, Dropped> {
-        let listening = self.listening.as_mut().ok_or(Dropped::Deaf)?;
+    fn listening(&mut self, address: SocketAddr) -> Result<&mut Listening, DropReason> {
+        let listening = self.listening.as_mut().ok_or(DropReason::Deaf)?;
         if listening.shares.has_room(address) {
             return Ok(listening);
         }
         listening.crowded |= listening.shares.is_full();
-        Err(Dropped::Full)
+        Err(DropReason::Full)
     }
 
     /// Returns a server's answer to a hello.
-    fn reply(&self, now: Time, open: &Segment) -> Result<Segment, Dropped> {
-        let mut reply = Connection::accept(&self.config, now, open).ok_or(Dropped::Unknown)?;
+    fn reply(&self, now: Time, open: &Segment) -> Result<Segment, DropReason> {
+        let mut reply = Connection::accept(&self.config, now, open).ok_or(DropReason::Unknown)?;
         let mut segment = reply
-            .transmit(now, 0, &mut Side::default())
-            .ok_or(Dropped::Unknown)?;
+            .transmit(now, 0, &mut SideData::default())
+            .ok_or(DropReason::Unknown)?;
         // From the echoed transmission the client learns which of its hellos the path carried.
         (segment.echo, segment.echo_transmission) = (open.number, open.transmission);
         Ok(segment)
@@ -416,12 +423,12 @@ impl Endpoint {
     /// to return.
     fn greet(
         &mut self,
-        came: Came,
-        source: Source,
+        came: ReceivedDatagram,
+        source: ClientAddress,
         datagram: &mut [u8],
         out: &mut [u8],
-    ) -> Result<Arrival, Dropped> {
-        let Came {
+    ) -> Result<DatagramOutcome, DropReason> {
+        let ReceivedDatagram {
             now,
             address,
             envelope,
@@ -429,20 +436,20 @@ impl Endpoint {
         } = came;
         self.listening(address)?;
         if datagram.len() < LEAST_HELLO {
-            return Err(Dropped::Small);
+            return Err(DropReason::Small);
         }
-        let (part, length) =
-            Crypto::read(datagram.get(head..).unwrap_or_default()).map_err(Dropped::Malformed)?;
+        let (part, length) = Crypto::read(datagram.get(head..).unwrap_or_default())
+            .map_err(DropReason::Malformed)?;
         let (open, ..) = session::parse(
             datagram,
             head + length..datagram.len(),
-            &mut Side::default(),
+            &mut SideData::default(),
         )?;
         let mut segment = [0; MAX_HEADER];
-        let count = encode(&self.reply(now, &open)?, &mut segment).ok_or(Dropped::Small)?;
+        let count = encode(&self.reply(now, &open)?, &mut segment).ok_or(DropReason::Small)?;
         let segment = &segment[..count];
         let (Some(listening), Some(tls)) = (&mut self.listening, &self.tls) else {
-            return Err(Dropped::Deaf);
+            return Err(DropReason::Deaf);
         };
         listening.waiting.expire(now);
         let mss = self.config.mss;
@@ -455,23 +462,23 @@ impl Endpoint {
                 } else {
                     listening.cookies.issue(now, address, source.id)
                 };
-                let us = Source { id, mss };
+                let us = ClientAddress { id, mss };
                 if !proved && (tls.retry || !listening.waiting.has_room_for_strangers()) {
-                    let length = retry(us, source.id, segment, out).ok_or(Dropped::Small)?;
-                    return Ok(Arrival::Answer(length, length));
+                    let length = retry(us, source.id, segment, out).ok_or(DropReason::Small)?;
+                    return Ok(DatagramOutcome::Answer(length, length));
                 }
                 if proved && !listening.cookies.knows(now, address, source.id, id) {
-                    return Err(Dropped::Unknown);
+                    return Err(DropReason::Unknown);
                 }
                 if self.sessions.contains_key(&id)
                     || self.ended.iter().any(|(_, ended)| *ended == id)
                 {
-                    return Err(Dropped::Unknown);
+                    return Err(DropReason::Unknown);
                 }
                 if proved && !listening.waiting.make_room_for(address, id) {
-                    return Err(Dropped::Full);
+                    return Err(DropReason::Full);
                 }
-                let mut handshake = Handshake::server(tls, id).map_err(|_| Dropped::Deaf)?;
+                let mut handshake = Handshake::server(tls, id).map_err(|_| DropReason::Deaf)?;
                 let heard = handshake.hear(Level::Plain, part.offset, part.bytes);
                 if heard.is_err() {
                     let envelope = Envelope {
@@ -479,16 +486,16 @@ impl Endpoint {
                         from: Some(us),
                         cover: Cover::Handshake,
                     };
-                    let alert = handshake.alert().ok_or(Dropped::Refused)?;
+                    let alert = handshake.alert().ok_or(DropReason::Refused)?;
                     let length = flight::write_alert(&mut handshake, envelope, alert, out)
-                        .ok_or(Dropped::Small)?;
-                    self.counters.count(Dropped::Refused);
-                    return Ok(Arrival::Alert(length));
+                        .ok_or(DropReason::Small)?;
+                    self.counters.count(DropReason::Refused);
+                    return Ok(DatagramOutcome::Alert(length));
                 }
                 // The client's first flight must fit into one datagram: nothing is reassembled for
                 // unverified clients.
                 if !handshake.has_keys() {
-                    return Err(Dropped::Refused);
+                    return Err(DropReason::Refused);
                 }
                 listening
                     .waiting
@@ -500,67 +507,67 @@ impl Endpoint {
             datagram.len() * AMPLIFICATION,
             datagram.len().min(self.size),
         );
-        let pending = listening.waiting.get(id).ok_or(Dropped::Unknown)?;
-        let answer = pending.answer(Source { id, mss }, segment, size, most, out);
-        let (length, each) = answer.ok_or(Dropped::Small)?;
-        Ok(Arrival::Answer(length, each))
+        let pending = listening.waiting.get(id).ok_or(DropReason::Unknown)?;
+        let answer = pending.answer(ClientAddress { id, mss }, segment, size, most, out);
+        let (length, each) = answer.ok_or(DropReason::Small)?;
+        Ok(DatagramOutcome::Answer(length, each))
     }
 
     /// Processes the last flight of a client's handshake.
     fn hear(
         &mut self,
-        came: Came,
-        source: Source,
+        came: ReceivedDatagram,
+        source: ClientAddress,
         datagram: &mut [u8],
         out: &mut [u8],
-    ) -> Result<Arrival, Dropped> {
+    ) -> Result<DatagramOutcome, DropReason> {
         let id = came.envelope.to;
-        let waiting = &mut self.listening.as_mut().ok_or(Dropped::Unknown)?.waiting;
-        let pending = waiting.get(id).ok_or(Dropped::Unknown)?;
+        let waiting = &mut self.listening.as_mut().ok_or(DropReason::Unknown)?.waiting;
+        let pending = waiting.get(id).ok_or(DropReason::Unknown)?;
         if pending.address != came.address {
-            return Err(Dropped::Moved);
+            return Err(DropReason::Moved);
         }
         if pending.client.id != source.id {
-            return Err(Dropped::Unknown);
+            return Err(DropReason::Unknown);
         }
         if pending.hear(came.head, datagram)? {
-            return Ok(Arrival::Nothing);
+            return Ok(DatagramOutcome::Nothing);
         }
-        let us = Source {
+        let us = ClientAddress {
             id,
             mss: self.config.mss,
         };
         let length = waiting
             .remove(id)
             .and_then(|mut pending| pending.alert(us, out));
-        let length = length.ok_or(Dropped::Refused)?;
-        self.counters.count(Dropped::Refused);
-        Ok(Arrival::Alert(length))
+        let length = length.ok_or(DropReason::Refused)?;
+        self.counters.count(DropReason::Refused);
+        Ok(DatagramOutcome::Alert(length))
     }
 
     /// Opens a connection for a client that returns an identifier issued to its address.
     fn accept(
         &mut self,
-        came: Came,
-        source: Source,
+        came: ReceivedDatagram,
+        source: ClientAddress,
         datagram: &mut [u8],
-        side: &mut Side,
-    ) -> Result<Arrival, Dropped> {
+        side: &mut SideData,
+    ) -> Result<DatagramOutcome, DropReason> {
         let id = came.envelope.to;
-        let listening = self.listening.as_ref().ok_or(Dropped::Unknown)?;
+        let listening = self.listening.as_ref().ok_or(DropReason::Unknown)?;
         if !listening
             .cookies
             .knows(came.now, came.address, source.id, id)
             || self.ended.iter().any(|(_, ended)| *ended == id)
         {
-            return Err(Dropped::Unknown);
+            return Err(DropReason::Unknown);
         }
         self.listening(came.address)?;
         let mut session =
             Session::server(came.address, id, source, (self.config.mss, self.size), None);
         let (segment, proof, payload) = session.read(&came.envelope, came.head, datagram, side)?;
         if !segment.has(Segment::PROOF) {
-            return Err(Dropped::Unknown);
+            return Err(DropReason::Unknown);
         }
         Ok(self.admit(id, session, source, (segment, proof, payload)))
     }
@@ -568,31 +575,31 @@ impl Endpoint {
     /// Opens a connection for a client that has completed the TLS handshake.
     fn accept_sealed(
         &mut self,
-        came: Came,
-        source: Source,
+        came: ReceivedDatagram,
+        source: ClientAddress,
         datagram: &mut [u8],
-        side: &mut Side,
-    ) -> Result<Arrival, Dropped> {
+        side: &mut SideData,
+    ) -> Result<DatagramOutcome, DropReason> {
         let id = came.envelope.to;
         let ours = (self.config.mss, self.size);
-        let waiting = &mut self.listening.as_mut().ok_or(Dropped::Unknown)?.waiting;
-        let pending = waiting.get(id).ok_or(Dropped::Unknown)?;
+        let waiting = &mut self.listening.as_mut().ok_or(DropReason::Unknown)?.waiting;
+        let pending = waiting.get(id).ok_or(DropReason::Unknown)?;
         if pending.address != came.address {
-            return Err(Dropped::Moved);
+            return Err(DropReason::Moved);
         }
         if pending.client.id != source.id {
-            return Err(Dropped::Unknown);
+            return Err(DropReason::Unknown);
         }
         let listening = self.listening(came.address)?;
-        let pending = listening.waiting.get(id).ok_or(Dropped::Unknown)?;
-        let keys = pending.keys.take().ok_or(Dropped::Early)?;
+        let pending = listening.waiting.get(id).ok_or(DropReason::Unknown)?;
+        let keys = pending.keys.take().ok_or(DropReason::Early)?;
         let mut session = Session::server(came.address, id, source, ours, Some(keys));
         let read = session.read(&came.envelope, came.head, datagram, side);
         let proved = read.and_then(|(segment, proof, payload)| {
             let proves = segment.has(Segment::PROOF);
             proves
                 .then_some((segment, proof, payload))
-                .ok_or(Dropped::Unknown)
+                .ok_or(DropReason::Unknown)
         });
         match proved {
             Ok(first) => {
@@ -612,17 +619,17 @@ impl Endpoint {
         &mut self,
         id: u64,
         session: Session,
-        source: Source,
+        source: ClientAddress,
         (segment, proof, payload): (Segment, Proof, Range<usize>),
-    ) -> Arrival {
+    ) -> DatagramOutcome {
         if let Some(listening) = &mut self.listening {
             listening.shares.hold(id, session.address);
         }
         self.sessions.insert(id, session);
         let mut open = Segment::default();
-        (open.kind, open.length, open.window) = (Kind::Open, source.mss, segment.window);
+        (open.kind, open.length, open.window) = (SegmentKind::Open, source.mss, segment.window);
         open.number.0 = self.config.first_number;
-        Arrival::Accepted {
+        DatagramOutcome::Accepted {
             id,
             open,
             segment,
@@ -653,7 +660,7 @@ impl Endpoint {
     }
 
     /// Returns the reason for which a client's handshake failed, if it did.
-    pub fn refused(&self, id: u64) -> Option<&Refused> {
+    pub fn refused(&self, id: u64) -> Option<&HandshakeError> {
         self.sessions.get(&id)?.refused()
     }
 
@@ -708,14 +715,14 @@ impl Endpoint {
     }
 
     /// Returns the counters of dropped datagrams.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> DropCounters {
         self.counters
     }
 }
 
 /// Received datagram: arrival time, source address and envelope.
 #[derive(Clone, Copy)]
-struct Came {
+struct ReceivedDatagram {
     now: Time,
     address: SocketAddr,
     envelope: Envelope,
@@ -723,7 +730,7 @@ struct Came {
 }
 
 /// Writes a request for another hello, with the server's identifier as the cookie.
-fn retry(us: Source, client: u64, segment: &[u8], out: &mut [u8]) -> Option<usize> {
+fn retry(us: ClientAddress, client: u64, segment: &[u8], out: &mut [u8]) -> Option<usize> {
     let envelope = Envelope {
         to: client,
         from: Some(us),

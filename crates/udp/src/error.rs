@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use ccplane_link::LinkError;
 use nix::errno::Errno;
 
-use crate::tls::Refused;
+use crate::tls::HandshakeError;
 
 /// Fatal error of the UDP driver.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +46,7 @@ pub enum UdpError {
     Random(io::Error),
     /// TLS could not be configured.
     #[error(transparent)]
-    Tls(#[from] Refused),
+    Tls(#[from] HandshakeError),
     /// The agent cannot be reached.
     #[error(transparent)]
     Agent(#[from] LinkError),

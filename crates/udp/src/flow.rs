@@ -1,19 +1,21 @@
-//! One connection of a [`Host`](super::Host): its state machine and the buffers of its two streams.
+//! One connection of a [`Host`](super::UdpHost): its state machine and the buffers of its two streams.
 
 use ccplane_agent::FlowInfo;
 use ccplane_agent::datapath::Datapath;
 use ccplane_link::Pollable;
-use ccplane_transport::{Connection, Kind, Native, Part, Proof, Segment, Side, State};
+use ccplane_transport::{
+    Connection, ConnectionState, Native, Proof, Segment, SegmentKind, SegmentPart, SideData,
+};
 use ccplane_units::{Bytes, Time};
 
-use super::parts::Parts;
-use super::path::PathSize;
-use super::ring::Ring;
-use super::stamps::Delays;
+use super::parts::SegmentReassembly;
+use super::path::PmtuSearch;
+use super::ring::StreamRing;
+use super::stamps::DelayHistogram;
 
 /// Congestion control of a connection.
 #[derive(Clone, Debug)]
-pub enum Congestion {
+pub enum UdpCongestion {
     /// One of the transport's built-in algorithms.
     Native(Native),
     /// The agent's algorithm of this name.
@@ -21,20 +23,20 @@ pub enum Congestion {
 }
 
 /// Datapath of the agent-controlled connections.
-pub(super) type Steering = Datapath<Box<dyn Pollable>>;
+pub(super) type UdpDatapath = Datapath<Box<dyn Pollable>>;
 
 /// Consecutive timeouts after which the peer is probed. A single extra timeout happens on every
 /// lossy path.
 const SUSPICIOUS: u8 = 2;
 
-pub(super) struct Flow {
+pub(super) struct UdpFlow {
     pub connection: Connection,
     /// Built-in control; `None` if an agent controls the connection.
     native: Option<Native>,
     /// Sent stream data until it is acknowledged.
-    sending: Ring,
+    sending: StreamRing,
     /// Received data until the application reads it.
-    receiving: Ring,
+    receiving: StreamRing,
     /// Bytes written by the application, and read by it.
     written: u64,
     taken: u64,
@@ -45,11 +47,11 @@ pub(super) struct Flow {
     /// Time of the last liveness probe and the number of consecutive timeouts at that time.
     asked: Option<(Time, u8)>,
     /// Path MTU discovery, once the connection is open.
-    pub path: Option<PathSize>,
+    pub path: Option<PmtuSearch>,
     /// Reassembly of segments that arrive in parts.
-    parts: Parts,
+    parts: SegmentReassembly,
     /// One-way queueing delays of sent packets, once timestamps are available.
-    pub delays: Option<Box<Delays>>,
+    pub delays: Option<Box<DelayHistogram>>,
 }
 
 /// Runs `$run` with the controller of `$flow` bound to `$control`; yields `None` if the controller
@@ -70,21 +72,21 @@ macro_rules! controlled {
     };
 }
 
-impl Flow {
+impl UdpFlow {
     /// Creates a flow with send and receive buffers of `window` bytes each.
-    pub fn new(connection: Connection, native: Option<Native>, window: usize) -> Flow {
-        Flow {
+    pub fn new(connection: Connection, native: Option<Native>, window: usize) -> UdpFlow {
+        UdpFlow {
             connection,
             native,
-            sending: Ring::new(window),
-            receiving: Ring::new(window),
+            sending: StreamRing::new(window),
+            receiving: StreamRing::new(window),
             written: 0,
             taken: 0,
             stamped: false,
             low: false,
             asked: None,
             path: None,
-            parts: Parts::default(),
+            parts: SegmentReassembly::default(),
             delays: None,
         }
     }
@@ -96,11 +98,11 @@ impl Flow {
         (now, arrived): (Time, Time),
         id: u64,
         segment: &Segment,
-        (side, proof): (&Side, &Proof),
+        (side, proof): (&SideData, &Proof),
         payload: &[u8],
-        steering: &mut Option<Steering>,
+        steering: &mut Option<UdpDatapath>,
     ) {
-        if segment.kind == Kind::Data {
+        if segment.kind == SegmentKind::Data {
             self.keep(segment.offset(), payload);
         }
         controlled!(self, id, steering, |control| self.connection.handle_proved(
@@ -114,7 +116,12 @@ impl Flow {
 
     /// Stores the payload of a part; returns the whole segment once all parts are here.
     #[cold]
-    pub fn take_part(&mut self, segment: &Segment, part: Part, payload: &[u8]) -> Option<Segment> {
+    pub fn take_part(
+        &mut self,
+        segment: &Segment,
+        part: SegmentPart,
+        payload: &[u8],
+    ) -> Option<Segment> {
         self.keep(segment.offset(), payload);
         self.parts.take(segment, part, self.connection.received())
     }
@@ -145,7 +152,7 @@ impl Flow {
 
     /// Returns the next segment to send in a class.
     #[inline]
-    pub fn transmit(&mut self, now: Time, class: u8, side: &mut Side) -> Option<Segment> {
+    pub fn transmit(&mut self, now: Time, class: u8, side: &mut SideData) -> Option<Segment> {
         // For lower classes the check costs as much as the attempt to send.
         if class != 0 || self.connection.has(now, class) {
             self.connection.transmit(now, class, side)
@@ -161,7 +168,7 @@ impl Flow {
     }
 
     /// Runs the timers that have expired.
-    pub fn on_time(&mut self, now: Time, id: u64, steering: &mut Option<Steering>) {
+    pub fn on_time(&mut self, now: Time, id: u64, steering: &mut Option<UdpDatapath>) {
         if self.connection.next_timeout().is_some_and(|due| due <= now) {
             controlled!(self, id, steering, |control| self
                 .connection
@@ -203,13 +210,13 @@ impl Flow {
     #[inline]
     pub fn path_at(&self) -> Time {
         match self.connection.state() {
-            State::Open => self.path.as_ref().map_or(Time::ZERO, PathSize::next),
+            ConnectionState::Open => self.path.as_ref().map_or(Time::ZERO, PmtuSearch::next),
             _ => Time::MAX,
         }
     }
 
     /// Returns the next deadline if nothing arrives before.
-    pub fn next(&mut self, now: Time, id: u64, steering: &mut Option<Steering>) -> Time {
+    pub fn next(&mut self, now: Time, id: u64, steering: &mut Option<UdpDatapath>) -> Time {
         let deadlines = [
             self.connection.next_timeout(),
             self.connection.next_send(now),
@@ -221,8 +228,8 @@ impl Flow {
         deadlines.into_iter().flatten().min().unwrap_or(Time::MAX)
     }
 
-    fn control_deadline(&mut self, id: u64, steering: &mut Option<Steering>) -> Option<Time> {
-        use ccplane_transport::Control;
+    fn control_deadline(&mut self, id: u64, steering: &mut Option<UdpDatapath>) -> Option<Time> {
+        use ccplane_transport::CongestionControl;
         controlled!(self, id, steering, |control| control.next_deadline()).flatten()
     }
 
@@ -236,7 +243,7 @@ impl Flow {
         self.sending.piece_mut(self.written, free as usize)
     }
 
-    /// Records that the application wrote `bytes` bytes to [`room`](Flow::room).
+    /// Records that the application wrote `bytes` bytes to [`room`](UdpFlow::room).
     pub fn wrote(&mut self, bytes: usize) {
         self.written += bytes as u64;
         self.connection.write(bytes as u64);

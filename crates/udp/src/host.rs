@@ -12,28 +12,31 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ccplane_agent::datapath::{Datapath, Shared};
+use ccplane_agent::datapath::{Datapath, DatapathCore};
 use ccplane_agent::{FlowInfo, Tables};
 use ccplane_datapath::Capabilities;
-use ccplane_link::Clock;
 use ccplane_link::Pollable;
+use ccplane_link::ThreadClock;
 use ccplane_transport::{
-    CAPABILITIES, Config, Connection, Ecn, Kind, Native, Segment, Side, State, Stats,
+    CAPABILITIES, Connection, ConnectionState, ConnectionStats, Ecn, Native, Segment, SegmentKind,
+    SideData, TransportConfig,
 };
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
-use self::classes::{Classes, Seen};
+use self::classes::{Classes, DatagramMark};
 use self::handshakes::Handshakes;
-use crate::batch::Batch;
+use crate::batch::GsoBatch;
 use crate::codec::CodecError;
-use crate::endpoint::{Arrival, Counters, Dropped, Endpoint, LEAST, Limits, mss, overhead};
+use crate::endpoint::{
+    DatagramOutcome, DropCounters, DropReason, Endpoint, LEAST, ListenLimits, mss, overhead,
+};
 use crate::error::{UdpError, passes};
-use crate::flow::{Congestion, Flow, Steering};
+use crate::flow::{UdpCongestion, UdpDatapath, UdpFlow};
 use crate::path::RAISE;
 use crate::socket::{Inbox, Socket};
 use crate::stamped::Stamping;
-use crate::stamps::HostStamps;
-use crate::tls::{Refused, Tls};
+use crate::stamps::HostTimestamps;
+use crate::tls::{HandshakeError, Tls};
 
 /// Default datagram size: UDP payload on Ethernet, 1500 bytes less 48 for IPv6 and UDP. IPv4 would
 /// leave 20 more; one size for both keeps names that resolve to both families simple.
@@ -56,7 +59,7 @@ const ANSWER: usize = 2048;
 
 /// Options of a socket and its connections.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct UdpOptions {
     /// Local address. Port 0 selects any free port.
     pub local: SocketAddr,
     /// Datagram size in bytes without IP and UDP headers: at least [`LEAST`]; [`DATAGRAM`] unless
@@ -69,7 +72,7 @@ pub struct Options {
     pub tls: Option<Tls>,
     /// Differentiated Services codepoint of outgoing packets, 0 to 63.
     pub dscp: u8,
-    /// Source of timestamps: used for own connections if [`Config::stamps`] is set, and for others
+    /// Source of timestamps: used for own connections if [`TransportConfig::stamps`] is set, and for others
     /// while a peer sends timestamped data.
     pub stamping: Stamping,
     /// Rate of this host's own link, used to spread the timestamps of packets that were sent or
@@ -78,17 +81,17 @@ pub struct Options {
     pub link: Option<Rate>,
     /// Transport configuration. MSS, header size, receive buffer and pacing quantum are derived
     /// from the options above.
-    pub config: Config,
+    pub config: TransportConfig,
     /// Congestion control of accepted connections.
     pub accepted: Native,
 }
 
 /// UDP socket and its connections. The loop runs on the caller's thread; there are no background
 /// threads.
-pub struct Host {
+pub struct UdpHost {
     socket: Socket,
-    clock: Clock,
-    config: Arc<Config>,
+    clock: ThreadClock,
+    config: Arc<TransportConfig>,
     window: usize,
     dscp: u8,
     native: Native,
@@ -97,11 +100,11 @@ pub struct Host {
     endpoint: Endpoint,
     /// Taken out while it is being read.
     inbox: Option<Box<Inbox>>,
-    batch: Batch,
+    batch: GsoBatch,
     answer: Box<[u8]>,
-    flows: BTreeMap<u64, Flow>,
+    flows: BTreeMap<u64, UdpFlow>,
     accepted: VecDeque<u64>,
-    steering: Option<Steering>,
+    steering: Option<UdpDatapath>,
     /// Set if the socket was read until empty and has not been reported readable since.
     drained: bool,
     /// Set if the kernel's send buffer is full.
@@ -111,11 +114,11 @@ pub struct Host {
     raise: Duration,
     /// Connection whose path MTU probe is being sent.
     probing: Option<u64>,
-    warned: Vec<Dropped>,
+    warned: Vec<DropReason>,
     stamping: Stamping,
     link: Option<Rate>,
     /// Present while the kernel timestamps packets.
-    stamps: Option<Box<HostStamps>>,
+    stamps: Option<Box<HostTimestamps>>,
     /// A peer sends timestamped data, and kernel timestamps are not enabled yet.
     wants_stamps: bool,
     /// State of the lower priority classes.
@@ -127,9 +130,9 @@ pub struct Host {
     unanswered: u64,
 }
 
-impl Host {
+impl UdpHost {
     /// Binds a socket.
-    pub fn bind(options: Options) -> Result<Host, UdpError> {
+    pub fn bind(options: UdpOptions) -> Result<UdpHost, UdpError> {
         let local = options.local;
         let mut socket = Socket::bind(local).map_err(|why| UdpError::Bind {
             address: local,
@@ -139,7 +142,7 @@ impl Host {
         let window = options.window.next_power_of_two();
         let (sealed, stamps) = (options.tls.is_some(), options.config.stamps);
         let headers = if local.is_ipv4() { 28 } else { 48 }; // IP and UDP
-        let config = Arc::new(Config {
+        let config = Arc::new(TransportConfig {
             mss: mss(datagram, sealed, stamps),
             header_bytes: headers + overhead(sealed, stamps),
             receive_buffer: u32::try_from(window).unwrap_or(u32::MAX),
@@ -150,17 +153,17 @@ impl Host {
         // Pacing sleeps for less than the kernel's default timer slack of 50 µs, which would delay
         // every wake-up.
         let _ = nix::sys::prctl::set_timerslack(1_000);
-        let clock = Clock::new();
+        let clock = ThreadClock::new();
         let mut kernel = None;
         if stamps && options.stamping != Stamping::Off {
             socket
                 .stamp(options.stamping, true)
                 .map_err(UdpError::Stamps)?;
-            kernel = Some(Box::new(HostStamps::new(clock, options.link)));
+            kernel = Some(Box::new(HostTimestamps::new(clock, options.link)));
         }
-        let batch = Batch::new(socket.batch());
+        let batch = GsoBatch::new(socket.batch());
         let classes = Classes::new(&socket, config.rc3.is_some());
-        Ok(Host {
+        Ok(UdpHost {
             socket,
             clock,
             endpoint: Endpoint::new(config.clone(), datagram, options.tls),
@@ -196,12 +199,12 @@ impl Host {
 
     /// Accepts up to `most` connections at a time.
     pub fn listen(&mut self, most: usize) -> Result<(), UdpError> {
-        self.listen_within(Limits::connections(most))
+        self.listen_within(ListenLimits::connections(most))
     }
 
     /// Accepts connections within limits. Under TLS it binds a second socket to the same address;
     /// the calling thread must be in the network namespace of the first.
-    pub fn listen_within(&mut self, limits: Limits) -> Result<(), UdpError> {
+    pub fn listen_within(&mut self, limits: ListenLimits) -> Result<(), UdpError> {
         let mut secret = [0; 32];
         random(&mut secret)?;
         if self.sealed && self.handshakes.is_none() {
@@ -211,10 +214,14 @@ impl Host {
         Ok(())
     }
 
-    /// Sets the agent that controls [`Congestion::Steered`] connections, within limits.
-    pub fn steer(&mut self, way: impl Pollable + 'static, limits: ccplane_datapath::Limits) {
+    /// Sets the agent that controls [`UdpCongestion::Steered`] connections, within limits.
+    pub fn steer(
+        &mut self,
+        way: impl Pollable + 'static,
+        limits: ccplane_datapath::OperatorLimits,
+    ) {
         let tables = Tables::new(limits, self.capabilities());
-        let shared = Shared::new(
+        let shared = DatapathCore::new(
             std::process::id(),
             "udp",
             tables,
@@ -224,7 +231,7 @@ impl Host {
     }
 
     /// Opens a connection and returns its identifier.
-    pub fn connect(&mut self, to: SocketAddr, congestion: Congestion) -> Result<u64, UdpError> {
+    pub fn connect(&mut self, to: SocketAddr, congestion: UdpCongestion) -> Result<u64, UdpError> {
         let failed = |why| UdpError::Socket {
             what: "hear of errors",
             why,
@@ -241,8 +248,8 @@ impl Host {
         let mut connection = Connection::connect(&self.config, now);
         require_proof(&mut connection)?;
         let native = match congestion {
-            Congestion::Native(native) => Some(native),
-            Congestion::Steered(algorithm) => {
+            UdpCongestion::Native(native) => Some(native),
+            UdpCongestion::Steered(algorithm) => {
                 if let Some(steering) = &mut self.steering {
                     let cwnd = Bytes::new(connection.cwnd());
                     let info = FlowInfo {
@@ -261,7 +268,7 @@ impl Host {
             }
         };
         self.flows
-            .insert(id, Flow::new(connection, native, self.window));
+            .insert(id, UdpFlow::new(connection, native, self.window));
         Ok(id)
     }
 
@@ -281,7 +288,7 @@ impl Host {
     }
 
     /// Runs one turn of several hosts on one thread; waits if none of them had anything to do.
-    pub fn turn_all(hosts: &mut [Host], longest: Duration) -> Result<(), UdpError> {
+    pub fn turn_all(hosts: &mut [UdpHost], longest: Duration) -> Result<(), UdpError> {
         let mut busy = false;
         for host in hosts.iter_mut() {
             busy |= host.work()?;
@@ -289,7 +296,7 @@ impl Host {
         if busy {
             Ok(())
         } else {
-            Host::wait_all(hosts, longest)
+            UdpHost::wait_all(hosts, longest)
         }
     }
 
@@ -355,7 +362,7 @@ impl Host {
     }
 
     /// Returns the counters of dropped datagrams.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> DropCounters {
         self.endpoint.counters()
     }
 
@@ -377,7 +384,7 @@ impl Host {
     }
 
     /// Returns the reason for which TLS failed, if it did; the connection is then closed.
-    pub fn refused(&self, id: u64) -> Option<&Refused> {
+    pub fn refused(&self, id: u64) -> Option<&HandshakeError> {
         self.endpoint.refused(id)
     }
 
@@ -399,7 +406,7 @@ impl Host {
     }
 
     /// Returns the statistics of a connection.
-    pub fn stats(&self, id: u64) -> Option<Stats> {
+    pub fn stats(&self, id: u64) -> Option<ConnectionStats> {
         self.connection(id).map(Connection::stats)
     }
 
@@ -411,12 +418,15 @@ impl Host {
     }
 
     /// Returns a contiguous buffer for the next payload; empty if the send buffer is full. Call
-    /// [`wrote`](Host::wrote) with the bytes used.
+    /// [`wrote`](UdpHost::wrote) with the bytes used.
     pub fn room(&mut self, id: u64) -> &mut [u8] {
-        self.flows.get_mut(&id).map(Flow::room).unwrap_or_default()
+        self.flows
+            .get_mut(&id)
+            .map(UdpFlow::room)
+            .unwrap_or_default()
     }
 
-    /// Sends the first `bytes` bytes of [`room`](Host::room).
+    /// Sends the first `bytes` bytes of [`room`](UdpHost::room).
     pub fn wrote(&mut self, id: u64, bytes: usize) {
         if let Some(flow) = self.flows.get_mut(&id) {
             flow.wrote(bytes);
@@ -430,12 +440,15 @@ impl Host {
         }
     }
 
-    /// Returns received data in two slices. Call [`take`](Host::take) with the bytes used.
+    /// Returns received data in two slices. Call [`take`](UdpHost::take) with the bytes used.
     pub fn arrived(&self, id: u64) -> (&[u8], &[u8]) {
-        self.flows.get(&id).map(Flow::arrived).unwrap_or_default()
+        self.flows
+            .get(&id)
+            .map(UdpFlow::arrived)
+            .unwrap_or_default()
     }
 
-    /// Frees the first `bytes` bytes of [`arrived`](Host::arrived).
+    /// Frees the first `bytes` bytes of [`arrived`](UdpHost::arrived).
     pub fn take(&mut self, id: u64, bytes: usize) {
         if let Some(flow) = self.flows.get_mut(&id) {
             flow.take(bytes);
@@ -519,9 +532,9 @@ impl Host {
         let now = self.clock.now();
         let received = self.socket.receive(inbox)?;
         let came = (!received.is_empty(), received.is_full());
-        let mut side = Side::default();
+        let mut side = SideData::default();
         received.each(|address, ecn, datagram| {
-            let seen = Seen { ecn, dscp: None };
+            let seen = DatagramMark { ecn, dscp: None };
             self.take_datagram((now, now), address, seen, datagram, &mut side);
         });
         Ok(came)
@@ -532,17 +545,19 @@ impl Host {
         &mut self,
         (now, arrived): (Time, Time),
         address: SocketAddr,
-        seen: Seen,
+        seen: DatagramMark,
         datagram: &mut [u8],
-        side: &mut Side,
+        side: &mut SideData,
     ) {
         let size = datagram.len();
         let arrival = self
             .endpoint
             .receive(now, address, datagram, side, &mut self.answer);
         let (id, mut segment, proof, payload) = match arrival {
-            Ok(Arrival::Segment(id, segment, proof, payload)) => (id, segment, proof, payload),
-            Ok(Arrival::Accepted {
+            Ok(DatagramOutcome::Segment(id, segment, proof, payload)) => {
+                (id, segment, proof, payload)
+            }
+            Ok(DatagramOutcome::Accepted {
                 id,
                 open,
                 segment,
@@ -559,26 +574,26 @@ impl Host {
                 }
                 self.flows.insert(
                     id,
-                    Flow::new(connection, Some(self.native.clone()), self.window),
+                    UdpFlow::new(connection, Some(self.native.clone()), self.window),
                 );
                 self.accepted.push_back(id);
                 (id, segment, proof, payload)
             }
-            Ok(Arrival::Answer(length, each)) => {
+            Ok(DatagramOutcome::Answer(length, each)) => {
                 return self.send_answer(address, length, each);
             }
-            Ok(Arrival::Alert(length)) => {
+            Ok(DatagramOutcome::Alert(length)) => {
                 self.send_answer(address, length, length);
-                return warn(&mut self.warned, address, Dropped::Refused);
+                return warn(&mut self.warned, address, DropReason::Refused);
             }
-            Ok(Arrival::Nothing) => return,
-            Ok(Arrival::Again(id)) => {
+            Ok(DatagramOutcome::Nothing) => return,
+            Ok(DatagramOutcome::Again(id)) => {
                 if let Some(flow) = self.flows.get_mut(&id) {
                     flow.connection.open_again();
                 }
                 return;
             }
-            Ok(Arrival::Refused(id) | Arrival::Spent(id)) => {
+            Ok(DatagramOutcome::Refused(id) | DatagramOutcome::Spent(id)) => {
                 if let Some(flow) = self.flows.get_mut(&id) {
                     flow.connection.abort();
                 }
@@ -587,8 +602,10 @@ impl Host {
             Err(why) => return warn(&mut self.warned, address, why),
         };
         match segment.kind {
-            Kind::PathProbe => return self.answer_probe(id, size),
-            Kind::PathReply => return self.on_path_reply(now, id, usize::from(segment.length)),
+            SegmentKind::PathProbe => return self.answer_probe(id, size),
+            SegmentKind::PathReply => {
+                return self.on_path_reply(now, id, usize::from(segment.length));
+            }
             _ => {}
         }
         segment.ecn = Ecn::from_bits(seen.ecn);
@@ -596,7 +613,7 @@ impl Host {
             self.see(&mut segment, seen.dscp);
         }
         let stamped = segment.has_side() && side.stamped;
-        let answers = stamped && segment.kind == Kind::Ack;
+        let answers = stamped && segment.kind == SegmentKind::Ack;
         if answers
             && self.socket.stamps_departures()
             && let Some(stamps) = &mut self.stamps
@@ -612,7 +629,7 @@ impl Host {
                 (segment, payload) = (whole, 0..0);
             }
             flow.stamped |= stamped;
-            flow.low |= segment.class != 0 && segment.kind == Kind::Data;
+            flow.low |= segment.class != 0 && segment.kind == SegmentKind::Data;
             let dropped = flow.connection.one_way().dropped();
             flow.handle(
                 (now, arrived),
@@ -657,7 +674,7 @@ impl Host {
     /// Returns true if a connection is closed, normally or not.
     pub fn is_over(&self, id: u64) -> bool {
         self.connection(id)
-            .is_none_or(|c| c.state() == State::Closed)
+            .is_none_or(|c| c.state() == ConnectionState::Closed)
     }
 
     /// Returns the full datagram size, bytes.
@@ -667,22 +684,22 @@ impl Host {
 }
 
 /// Returns a server's connection with its answer already consumed, since the client has it.
-fn accept(config: &Arc<Config>, now: Time, open: &Segment) -> Option<Connection> {
+fn accept(config: &Arc<TransportConfig>, now: Time, open: &Segment) -> Option<Connection> {
     let mut connection = Connection::accept(config, now, open)?;
-    connection.transmit(now, 0, &mut Side::default());
+    connection.transmit(now, 0, &mut SideData::default());
     Some(connection)
 }
 
 /// Logs the first datagram dropped for each reason that an operator can act on.
-fn warn(warned: &mut Vec<Dropped>, address: SocketAddr, why: Dropped) {
+fn warn(warned: &mut Vec<DropReason>, address: SocketAddr, why: DropReason) {
     let telling = matches!(
         why,
-        Dropped::Plain
-            | Dropped::Sealed
-            | Dropped::Forged
-            | Dropped::Refused
-            | Dropped::Full
-            | Dropped::Malformed(CodecError::Version(_))
+        DropReason::Plain
+            | DropReason::Sealed
+            | DropReason::Forged
+            | DropReason::Refused
+            | DropReason::Full
+            | DropReason::Malformed(CodecError::Version(_))
     );
     if telling && !warned.contains(&why) {
         warned.push(why);

@@ -1,5 +1,5 @@
-//! ccplane's transport over UDP. A [`Host`] owns one socket and its connections; the caller drives
-//! it with [`Host::turn`].
+//! ccplane's transport over UDP. A [`UdpHost`] owns one socket and its connections; the caller drives
+//! it with [`UdpHost::turn`].
 //!
 //! The layers below need no socket: `codec` encodes segments, `tls` seals them, and `endpoint`
 //! demultiplexes datagrams, opens connections and limits the state that unverified clients can
@@ -27,11 +27,11 @@ pub mod tls;
 
 pub use error::UdpError;
 pub use error::passes;
-pub use flow::Congestion;
-pub use host::{DATAGRAM, Host, Options};
-pub use limiter::{Bucket, SourceLimiter, source_of};
+pub use flow::UdpCongestion;
+pub use host::{DATAGRAM, UdpHost, UdpOptions};
+pub use limiter::{GcraBucket, SourceLimiter, source_of};
 pub use path::RAISE;
-pub use socket::{FirstByte, Inbox, LARGEST, Marks, Received, Socket, Stamped};
+pub use socket::{DatagramMarks, FirstByte, Inbox, LARGEST, ReceivedBatch, Socket, StampedBatch};
 pub use stamped::Stamping;
-pub use stamps::Delays;
-pub use tls::{Refused, Tls};
+pub use stamps::DelayHistogram;
+pub use tls::{HandshakeError, Tls};

@@ -14,7 +14,7 @@ const WAYS: usize = 4;
 
 /// Token bucket, implemented as the generic cell rate algorithm (ITU-T I.371).
 #[derive(Clone, Copy, Debug)]
-pub struct Bucket {
+pub struct GcraBucket {
     interval: Duration,
     /// Largest lead of the theoretical arrival time over the current time.
     tolerance: Duration,
@@ -22,11 +22,11 @@ pub struct Bucket {
     next: Time,
 }
 
-impl Bucket {
+impl GcraBucket {
     /// Returns a full bucket of `burst` tokens that gains `rate` tokens per second.
-    pub fn new(rate: u64, burst: u64) -> Bucket {
+    pub fn new(rate: u64, burst: u64) -> GcraBucket {
         let interval = Duration::from_nanos(1_000_000_000 / rate.max(1));
-        Bucket {
+        GcraBucket {
             interval,
             tolerance: interval * burst.saturating_sub(1),
             next: Time::ZERO,
@@ -48,31 +48,31 @@ impl Bucket {
 ///
 /// Memory is bounded and allocated once. The hash is keyed, so no peer can choose which sources
 /// share slots. A replaced source starts again with a full bucket. Forged sources evade a
-/// per-source limit anyway, so a [`Bucket`] for all sources has to follow it.
+/// per-source limit anyway, so a [`GcraBucket`] for all sources has to follow it.
 #[derive(Debug)]
 pub struct SourceLimiter {
     hasher: RandomState,
-    empty: Bucket,
-    slots: Box<[Slot]>,
+    empty: GcraBucket,
+    slots: Box<[BucketSlot]>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct BucketSlot {
     source: Option<IpAddr>,
-    /// Theoretical arrival time, as in [`Bucket`].
+    /// Theoretical arrival time, as in [`GcraBucket`].
     next: Time,
 }
 
 impl SourceLimiter {
     /// Returns a limiter that gives each source `burst` tokens, and `rate` more per second.
     pub fn new(rate: u64, burst: u64) -> SourceLimiter {
-        let slot = Slot {
+        let slot = BucketSlot {
             source: None,
             next: Time::ZERO,
         };
         SourceLimiter {
             hasher: RandomState::new(),
-            empty: Bucket::new(rate, burst),
+            empty: GcraBucket::new(rate, burst),
             slots: vec![slot; SLOTS].into_boxed_slice(),
         }
     }
@@ -89,14 +89,14 @@ impl SourceLimiter {
             Some(way) => &mut set[way],
             None => {
                 let way = least();
-                set[way] = Slot {
+                set[way] = BucketSlot {
                     source: Some(source),
                     next: Time::ZERO,
                 };
                 &mut set[way]
             }
         };
-        let mut bucket = Bucket {
+        let mut bucket = GcraBucket {
             next: slot.next,
             ..self.empty
         };
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_bucket_admits_a_burst_and_then_its_rate() {
-        let mut bucket = Bucket::new(10, 5);
+        let mut bucket = GcraBucket::new(10, 5);
         let burst = (0..20).filter(|_| bucket.admit(at(1_000))).count();
         assert_eq!(burst, 5);
         let later = (1_001..=2_000).filter(|ms| bucket.admit(at(*ms))).count();

@@ -5,15 +5,15 @@ use std::collections::VecDeque;
 
 /// Bounded queue of sent packets; when full, the oldest is dropped.
 #[derive(Debug)]
-pub struct Numbered<T> {
+pub struct RecentItems<T> {
     held: VecDeque<(u32, T)>,
     most: usize,
 }
 
-impl<T> Numbered<T> {
+impl<T> RecentItems<T> {
     /// Creates a queue of at most `most` packets.
-    pub fn new(most: usize) -> Numbered<T> {
-        Numbered {
+    pub fn new(most: usize) -> RecentItems<T> {
+        RecentItems {
             held: VecDeque::new(),
             most,
         }

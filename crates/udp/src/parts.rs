@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use ccplane_transport::{Ecn, Part, Segment};
+use ccplane_transport::{Ecn, Segment, SegmentPart};
 
 /// Incomplete segments per connection, which bounds the memory that a peer can fill. Further ones
 /// are dropped and will be retransmitted.
@@ -25,12 +25,12 @@ pub(crate) fn parts(length: u16, step: u16) -> impl Iterator<Item = (u16, u16)> 
 
 /// Incomplete segments, by their offset in the stream.
 #[derive(Debug, Default)]
-pub(crate) struct Parts {
-    come: BTreeMap<u64, Begun>,
+pub(crate) struct SegmentReassembly {
+    come: BTreeMap<u64, PartialSegment>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Begun {
+struct PartialSegment {
     /// Contiguous bytes received from the start of the segment.
     bytes: u16,
     /// Set if any part had CE: the whole segment then counts as marked, as with fragments (RFC
@@ -38,10 +38,10 @@ struct Begun {
     marked: bool,
 }
 
-impl Parts {
+impl SegmentReassembly {
     /// Records a part, whose payload the caller stores. Returns the segment once it is complete.
     /// `received` is the number of stream bytes received in order.
-    pub fn take(&mut self, segment: &Segment, part: Part, received: u64) -> Option<Segment> {
+    pub fn take(&mut self, segment: &Segment, part: SegmentPart, received: u64) -> Option<Segment> {
         let end = part.begin.checked_add(segment.length)?;
         let offset = segment.offset().checked_sub(u64::from(part.begin))?;
         if end > part.whole || segment.length == 0 {
@@ -57,7 +57,7 @@ impl Parts {
         let marked = begun.marked || segment.ecn == Ecn::Ce;
         if end < part.whole {
             let bytes = end.max(begun.bytes);
-            self.come.insert(offset, Begun { bytes, marked });
+            self.come.insert(offset, PartialSegment { bytes, marked });
             return None;
         }
         self.come.remove(&offset);
@@ -76,18 +76,19 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use ccplane_transport::{Kind, Number};
+    use ccplane_transport::{SegmentKind, SequenceNumber};
 
-    fn part(offset: u64, (begin, end): (u16, u16), whole: u16) -> (Segment, Part) {
+    fn part(offset: u64, (begin, end): (u16, u16), whole: u16) -> (Segment, SegmentPart) {
         let mut segment = Segment::default();
-        (segment.kind, segment.number, segment.length) = (Kind::Data, Number(7), end - begin);
+        (segment.kind, segment.number, segment.length) =
+            (SegmentKind::Data, SequenceNumber(7), end - begin);
         segment.set_offset(offset + u64::from(begin));
-        (segment, Part { begin, whole })
+        (segment, SegmentPart { begin, whole })
     }
 
     #[test]
     fn a_lost_part_is_all_that_the_next_transmission_has_to_bring() {
-        let mut parts = Parts::default();
+        let mut parts = SegmentReassembly::default();
         let mut take = |range| {
             let (segment, part) = part(5000, range, 1400);
             parts.take(&segment, part, 5000)
@@ -99,7 +100,7 @@ mod tests {
         let whole = take((1000, 1400)).expect("it is complete");
         assert_eq!(
             (whole.offset(), whole.length, whole.number),
-            (5000, 1400, Number(7))
+            (5000, 1400, SequenceNumber(7))
         );
         // A complete retransmission is a duplicate segment; the transport detects it.
         assert_eq!(take((0, 700)), None);
@@ -109,7 +110,7 @@ mod tests {
     #[test]
     fn a_mark_on_one_part_is_a_mark_on_the_segment() {
         for marked in 0..3 {
-            let mut parts = Parts::default();
+            let mut parts = SegmentReassembly::default();
             let mut last = None;
             for n in 0..3 {
                 let (mut segment, part) = part(5000, (n * 400, n * 400 + 400), 1200);
@@ -122,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_begins_segments_without_end_fills_no_memory() {
-        let mut parts = Parts::default();
+        let mut parts = SegmentReassembly::default();
         for n in 0..10_000 {
             let (segment, part) = part(n * 2000, (0, 100), 2000);
             assert_eq!(parts.take(&segment, part, 0), None);
@@ -141,7 +142,7 @@ mod tests {
         fn any_cut_comes_together(
             length in 1u16.., transmissions in prop::collection::vec((1u16..3000, any::<u64>()), 1..20), last in 1u16..,
         ) {
-            let mut parts = Parts::default();
+            let mut parts = SegmentReassembly::default();
             for (step, lost) in transmissions.into_iter().chain([(last, 0)]) {
                 let mut end = 0;
                 let mut complete = false;
@@ -164,7 +165,7 @@ mod tests {
             let (mut segment, _) = part(0, (0, 0), 0);
             segment.length = length;
             segment.set_offset(offset);
-            if let Some(found) = Parts::default().take(&segment, Part { begin, whole }, 0) {
+            if let Some(found) = SegmentReassembly::default().take(&segment, SegmentPart { begin, whole }, 0) {
                 prop_assert!(begin == 0 && length == whole && found == segment);
             }
         }

@@ -5,7 +5,7 @@
 //! sizes with one probe at a time: a datagram padded to the next size, which the peer answers.
 //! Probes carry no data, and losing one is not a congestion signal. After three unanswered probes
 //! of a size the search pauses for [`RAISE`]. If full datagrams stop arriving
-//! ([`Flow::is_stuck`](super::flow::Flow)), the size falls to [`BASE`], then to [`LEAST`], and the
+//! ([`Flow::is_stuck`](super::flow::UdpFlow)), the size falls to [`BASE`], then to [`LEAST`], and the
 //! search restarts at once.
 
 use ccplane_units::{Duration, Time};
@@ -27,7 +27,7 @@ const MOST_PROBES: u8 = 3;
 
 /// Path MTU search of one connection.
 #[derive(Clone, Debug)]
-pub(crate) struct PathSize {
+pub(crate) struct PmtuSearch {
     /// Datagram size that the path is known to carry, bytes.
     size: usize,
     /// Largest datagram size that both ends accept, bytes.
@@ -40,11 +40,11 @@ pub(crate) struct PathSize {
     due: Time,
 }
 
-impl PathSize {
+impl PmtuSearch {
     /// Creates the search of a connection whose handshake found `size`, with an upper limit of
     /// `most`.
-    pub fn new(now: Time, size: usize, most: usize, raise: Duration) -> PathSize {
-        let mut path = PathSize {
+    pub fn new(now: Time, size: usize, most: usize, raise: Duration) -> PmtuSearch {
+        let mut path = PmtuSearch {
             size,
             most: most.max(size),
             raise,
@@ -61,7 +61,7 @@ impl PathSize {
         self.size
     }
 
-    /// Returns the time of the next [`probe`](PathSize::probe).
+    /// Returns the time of the next [`probe`](PmtuSearch::probe).
     pub fn next(&self) -> Time {
         self.due
     }
@@ -143,7 +143,7 @@ mod tests {
     /// Runs the search until `until` on a path that carries `carries` bytes at each time. Returns
     /// the times and values of size changes, and the number of probes.
     fn search(
-        path: &mut PathSize,
+        path: &mut PmtuSearch,
         from: Time,
         until: Time,
         carries: impl Fn(Time) -> usize,
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_path_that_becomes_wider_is_found_after_the_timer() {
-        let mut path = PathSize::new(at(0), 1232, 1472, RAISE);
+        let mut path = PmtuSearch::new(at(0), 1232, 1472, RAISE);
         let (found, probes) = search(&mut path, at(0), at(599), |_| 9000);
         assert!(found.is_empty() && probes == 0, "{found:?}");
         let (found, probes) = search(&mut path, at(599), at(3600), |_| 9000);
@@ -188,14 +188,14 @@ mod tests {
 
     #[test]
     fn a_size_that_is_not_answered_is_tried_three_times_each_ten_minutes() {
-        let mut path = PathSize::new(at(0), 1392, 1472, RAISE);
+        let mut path = PmtuSearch::new(at(0), 1392, 1472, RAISE);
         let (found, probes) = search(&mut path, at(0), at(1900), |_| 1400);
         assert_eq!((found, probes, path.size()), (vec![], 9, 1392));
     }
 
     #[test]
     fn after_a_black_hole_the_search_begins_at_once() {
-        let mut path = PathSize::new(at(0), 1472, 1472, RAISE);
+        let mut path = PmtuSearch::new(at(0), 1472, 1472, RAISE);
         assert_eq!(path.next(), Time::MAX);
         assert!(path.on_black_hole(at(100)));
         assert_eq!(path.size(), BASE);
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn an_answer_to_what_is_not_asked_changes_nothing() {
-        let mut path = PathSize::new(at(0), 1232, 1472, RAISE);
+        let mut path = PmtuSearch::new(at(0), 1232, 1472, RAISE);
         assert!(!path.on_reply(at(1), 1472));
         assert_eq!(path.probe(at(600), RTT), Some(1252));
         assert!(!path.on_reply(at(601), 1472));
@@ -233,7 +233,7 @@ mod tests {
         fn the_size_is_never_one_that_was_not_answered(
             most in 600usize..9000, events in prop::collection::vec((0u8..4, 0u64..700), 0..60),
         ) {
-            let mut path = PathSize::new(at(0), most.min(BASE), most, RAISE);
+            let mut path = PmtuSearch::new(at(0), most.min(BASE), most, RAISE);
             let (mut now, mut asked, mut answered) = (at(0), 0, vec![most.min(BASE), BASE, LEAST]);
             for (event, seconds) in events {
                 now += Duration::from_secs(seconds);

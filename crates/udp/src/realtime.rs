@@ -14,7 +14,7 @@
 //! Differences of hardware timestamps are then free of kernel delays, but contain a drift, which
 //! one-way delay measurements have to tolerate anyway.
 
-use ccplane_link::Clock;
+use ccplane_link::ThreadClock;
 use ccplane_units::{Duration, Time};
 use nix::time::{ClockId, clock_gettime};
 
@@ -43,8 +43,8 @@ pub struct KernelStamp {
 
 /// Converter from kernel and interface timestamps to the host's clock.
 #[derive(Debug)]
-pub struct Stamper {
-    clock: Clock,
+pub struct ClockConverter {
+    clock: ThreadClock,
     /// Real-time clock minus the host's clock, and the error of the difference, ns.
     offset: i64,
     error: u64,
@@ -54,10 +54,10 @@ pub struct Stamper {
     interface: Option<i64>,
 }
 
-impl Stamper {
+impl ClockConverter {
     /// Creates a converter to times of this clock.
-    pub fn new(clock: Clock) -> Stamper {
-        let mut stamper = Stamper {
+    pub fn new(clock: ThreadClock) -> ClockConverter {
+        let mut stamper = ClockConverter {
             clock,
             offset: 0,
             error: u64::MAX,
@@ -69,7 +69,7 @@ impl Stamper {
     }
 
     /// Measures the clock offset; must be called before the timestamps of a batch are
-    /// [converted](Stamper::convert). Returns the current time.
+    /// [converted](ClockConverter::convert). Returns the current time.
     #[expect(
         clippy::disallowed_methods,
         reason = "the kernel's stamps are of this clock, and a driver converts them"
@@ -158,8 +158,8 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
 
-    fn stamper() -> Stamper {
-        let mut stamper = Stamper::new(Clock::new());
+    fn stamper() -> ClockConverter {
+        let mut stamper = ClockConverter::new(ThreadClock::new());
         (stamper.offset, stamper.error) = (5 * S as i64, 40);
         stamper
     }
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn the_real_clock_is_found_to_within_a_microsecond_and_stays() {
-        let mut stamper = Stamper::new(Clock::new());
+        let mut stamper = ClockConverter::new(ThreadClock::new());
         let first = stamper.offset;
         for _ in 0..1_000 {
             stamper.look();

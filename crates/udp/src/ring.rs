@@ -2,15 +2,15 @@
 
 /// Ring buffer addressed by absolute stream offset. The user keeps track of the valid range.
 #[derive(Debug)]
-pub struct Ring {
+pub struct StreamRing {
     bytes: Box<[u8]>,
 }
 
-impl Ring {
+impl StreamRing {
     /// Creates a buffer of `capacity` bytes, rounded up to a power of two. Untouched pages take no
     /// physical memory.
-    pub fn new(capacity: usize) -> Ring {
-        Ring {
+    pub fn new(capacity: usize) -> StreamRing {
+        StreamRing {
             bytes: vec![0; capacity.next_power_of_two()].into_boxed_slice(),
         }
     }
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_window_goes_round_its_end() {
-        let mut ring = Ring::new(10);
+        let mut ring = StreamRing::new(10);
         assert_eq!(ring.capacity(), 16);
         let text: Vec<u8> = (0..16).collect();
         for offset in [0, 3, 15, 16, 31, (1 << 40) + 9] {
@@ -81,6 +81,6 @@ mod tests {
             let first = a.len();
             assert_eq!(ring.piece_mut(offset, 16).len(), first);
         }
-        assert!(Ring::new(4).at(2, 0).0.is_empty());
+        assert!(StreamRing::new(4).at(2, 0).0.is_empty());
     }
 }

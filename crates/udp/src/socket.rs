@@ -15,7 +15,7 @@ use nix::sys::socket::{
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
 
 use super::realtime::KernelStamp;
-use super::stamped::{self, Arrived, Stamping, Stamps};
+use super::stamped::{self, KernelStamps, StampedDatagram, Stamping};
 
 /// Bytes of the largest UDP datagram over IPv4, and of the largest GSO batch.
 pub const LARGEST: usize = 65_507;
@@ -53,7 +53,7 @@ pub struct Socket {
     io: UdpSocket,
     state: UdpSocketState,
     local: SocketAddr,
-    stamps: Option<Stamps>,
+    stamps: Option<KernelStamps>,
     /// Set while GSO works: the kernel or the device splits a batch into datagrams.
     cuts: Cell<bool>,
     /// Datagrams per GSO batch.
@@ -64,17 +64,17 @@ pub struct Socket {
 
 /// ECN and DSCP marks in the IP header of a datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Marks {
+pub struct DatagramMarks {
     /// ECN codepoint: 0 not ECN-capable, 1 ECT(1), 2 ECT(0), 3 congestion experienced.
     pub ecn: u8,
     /// Differentiated Services codepoint, six bits (RFC 2474).
     pub dscp: u8,
 }
 
-impl Marks {
+impl DatagramMarks {
     /// Decodes the traffic-class byte of the IP header (RFC 2474, RFC 3168).
-    pub(super) fn of(byte: u8) -> Marks {
-        Marks {
+    pub(super) fn of(byte: u8) -> DatagramMarks {
+        DatagramMarks {
             ecn: byte & 3,
             dscp: byte >> 2,
         }
@@ -86,7 +86,7 @@ pub struct Inbox {
     buffers: Box<[u8]>,
     meta: [RecvMeta; BUFFERS],
     /// Metadata of timestamped datagrams, each in a buffer of its own.
-    arrived: Vec<Arrived>,
+    arrived: Vec<StampedDatagram>,
 }
 
 impl Socket {
@@ -221,11 +221,11 @@ impl Socket {
         self.stamps = match stamping {
             Stamping::Off => {
                 if self.stamps.is_some() {
-                    Stamps::switch_off(&self.io)?;
+                    KernelStamps::switch_off(&self.io)?;
                 }
                 None
             }
-            _ => Some(Stamps::switch_on(&self.io, stamping, departures)?),
+            _ => Some(KernelStamps::switch_on(&self.io, stamping, departures)?),
         };
         Ok(())
     }
@@ -237,7 +237,7 @@ impl Socket {
 
     /// Returns true if sent datagrams are timestamped.
     pub(crate) fn stamps_departures(&self) -> bool {
-        self.stamps.as_ref().is_some_and(Stamps::departures)
+        self.stamps.as_ref().is_some_and(KernelStamps::departures)
     }
 
     /// Returns the maximum number of datagrams per [`send`](Socket::send).
@@ -260,7 +260,7 @@ impl Socket {
         to: SocketAddr,
         contents: &[u8],
         size: usize,
-        marks: Marks,
+        marks: DatagramMarks,
     ) -> io::Result<(usize, u32)> {
         match &mut self.stamps {
             Some(stamps) => stamps.send(&self.io, to, contents, size, marks),
@@ -270,7 +270,7 @@ impl Socket {
 
     /// Receives datagrams with their full marks; [`receive`](Socket::receive) does not report the
     /// DSCP.
-    pub fn receive_marked<'a>(&self, inbox: &'a mut Inbox) -> io::Result<Stamped<'a>> {
+    pub fn receive_marked<'a>(&self, inbox: &'a mut Inbox) -> io::Result<StampedBatch<'a>> {
         self.receive_each(inbox, BUFFER)
     }
 
@@ -289,10 +289,10 @@ impl Socket {
         &self,
         inbox: &'a mut Inbox,
         longest: usize,
-    ) -> io::Result<Stamped<'a>> {
+    ) -> io::Result<StampedBatch<'a>> {
         let size = longest.clamp(1, BUFFER);
         stamped::receive(&self.io, &mut inbox.buffers, size, &mut inbox.arrived)?;
-        Ok(Stamped { inbox, size })
+        Ok(StampedBatch { inbox, size })
     }
 
     /// Passes the numbers and timestamps of sent datagrams to `take`, as far as they are known.
@@ -314,7 +314,7 @@ impl Socket {
         to: SocketAddr,
         contents: &[u8],
         size: usize,
-        marks: Marks,
+        marks: DatagramMarks,
     ) -> io::Result<usize> {
         if marks.dscp != 0 || !self.smooth.get() {
             return self.send_marked(to, contents, size, marks);
@@ -347,7 +347,7 @@ impl Socket {
         to: SocketAddr,
         contents: &[u8],
         size: usize,
-        marks: Marks,
+        marks: DatagramMarks,
     ) -> io::Result<usize> {
         let size = size.max(1);
         let count = contents.len().div_ceil(size);
@@ -379,7 +379,7 @@ impl Socket {
         to: SocketAddr,
         contents: &[u8],
         size: Option<usize>,
-        marks: Marks,
+        marks: DatagramMarks,
     ) -> Result<(), Errno> {
         let byte = marks.dscp << 2 | marks.ecn & 3;
         let (wide, size) = (i32::from(byte), size.map(|size| size as u16));
@@ -407,7 +407,7 @@ impl Socket {
     ///
     /// `quinn-udp` reports the ECN bits of received datagrams but not their DSCP.
     /// [`receive_marked`](Socket::receive_marked) does, at the cost of a few allocations per call.
-    pub fn receive<'a>(&self, inbox: &'a mut Inbox) -> io::Result<Received<'a>> {
+    pub fn receive<'a>(&self, inbox: &'a mut Inbox) -> io::Result<ReceivedBatch<'a>> {
         let mut chunks = inbox.buffers.chunks_exact_mut(BUFFER);
         let mut slices: [IoSliceMut<'_>; BUFFERS] =
             std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
@@ -419,7 +419,7 @@ impl Socket {
             Err(why) if why.kind() == io::ErrorKind::WouldBlock => 0,
             Err(why) => return Err(why),
         };
-        Ok(Received {
+        Ok(ReceivedBatch {
             buffers: &mut inbox.buffers,
             meta: &inbox.meta[..filled],
         })
@@ -470,12 +470,12 @@ impl Default for Inbox {
 }
 
 /// Datagrams received by one call.
-pub struct Received<'a> {
+pub struct ReceivedBatch<'a> {
     buffers: &'a mut [u8],
     meta: &'a [RecvMeta],
 }
 
-impl Received<'_> {
+impl ReceivedBatch<'_> {
     /// Returns true if nothing was received.
     pub fn is_empty(&self) -> bool {
         self.meta.is_empty()
@@ -499,12 +499,12 @@ impl Received<'_> {
 }
 
 /// Datagrams received by one call, with timestamps.
-pub struct Stamped<'a> {
+pub struct StampedBatch<'a> {
     inbox: &'a mut Inbox,
     size: usize,
 }
 
-impl Stamped<'_> {
+impl StampedBatch<'_> {
     /// Returns true if nothing was received.
     pub fn is_empty(&self) -> bool {
         self.inbox.arrived.is_empty()
@@ -524,7 +524,7 @@ impl Stamped<'_> {
     }
 
     /// Calls `take` with the sender's address, marks, timestamp and contents of each datagram.
-    pub fn each(self, mut take: impl FnMut(SocketAddr, Marks, KernelStamp, &mut [u8])) {
+    pub fn each(self, mut take: impl FnMut(SocketAddr, DatagramMarks, KernelStamp, &mut [u8])) {
         let buffers = self.inbox.buffers.chunks_exact_mut(self.size);
         for (buffer, arrived) in buffers.zip(&self.inbox.arrived) {
             let length = arrived.length.min(buffer.len());
@@ -547,11 +547,11 @@ mod tests {
     #[test]
     fn a_batch_arrives_with_its_marks_where_the_kernel_does_not_cut_it() {
         for (ecn, dscp) in [(2, 3), (1, 0), (0, 0)] {
-            arrives_uncut(Marks { ecn, dscp });
+            arrives_uncut(DatagramMarks { ecn, dscp });
         }
     }
 
-    fn arrives_uncut(marks: Marks) {
+    fn arrives_uncut(marks: DatagramMarks) {
         let here = "127.0.0.1:0".parse().unwrap();
         let (sender, receiver) = (Socket::bind(here).unwrap(), Socket::bind(here).unwrap());
         let contents: Vec<u8> = (0..=u8::MAX)
@@ -627,7 +627,12 @@ mod tests {
             assert_eq!(waiting(&socket), rest);
             // Answers have the address of the listening socket as their source.
             second
-                .send(other.local_addr().unwrap(), b"answer", 6, Marks::default())
+                .send(
+                    other.local_addr().unwrap(),
+                    b"answer",
+                    6,
+                    DatagramMarks::default(),
+                )
                 .unwrap();
             assert_eq!(other.recv_from(&mut [0; 10]).unwrap(), (6, socket.local()));
         }

@@ -25,7 +25,7 @@ use nix::sys::socket::{
 use nix::sys::time::TimeSpec;
 
 use super::realtime::KernelStamp;
-use super::socket::Marks;
+use super::socket::DatagramMarks;
 
 /// Datagrams per call, in either direction. At this number the calls already make up less than a
 /// tenth of the cost.
@@ -59,7 +59,7 @@ pub enum Stamping {
 
 /// Timestamping state of a socket.
 #[derive(Debug)]
-pub(super) struct Stamps {
+pub(super) struct KernelStamps {
     stamping: Stamping,
     departures: bool,
     /// Number that the kernel assigns to the next datagram.
@@ -70,26 +70,26 @@ pub(super) struct Stamps {
 
 /// Metadata of a received datagram.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Arrived {
+pub(super) struct StampedDatagram {
     pub from: SocketAddr,
-    pub marks: Marks,
+    pub marks: DatagramMarks,
     pub length: usize,
     /// Bytes of each datagram in a GRO batch; the last may be shorter.
     pub each: usize,
     pub stamp: KernelStamp,
 }
 
-impl Stamps {
+impl KernelStamps {
     /// Enables timestamps for received datagrams, and for sent ones if `departures` is set.
     pub fn switch_on(
         socket: &UdpSocket,
         stamping: Stamping,
         departures: bool,
-    ) -> io::Result<Stamps> {
+    ) -> io::Result<KernelStamps> {
         // Datagrams coalesced by GRO would share a timestamp.
         let _ = setsockopt(socket, sockopt::UdpGroSegment, &false);
         set(socket, flags(stamping, departures))?;
-        Ok(Stamps {
+        Ok(KernelStamps {
             stamping,
             departures,
             next: 0,
@@ -117,7 +117,7 @@ impl Stamps {
         to: SocketAddr,
         contents: &[u8],
         size: usize,
-        marks: Marks,
+        marks: DatagramMarks,
     ) -> io::Result<(usize, u32)> {
         let byte = marks.dscp << 2 | marks.ecn & 3;
         let wide = i32::from(byte);
@@ -188,7 +188,7 @@ pub(super) fn receive(
     socket: &UdpSocket,
     buffers: &mut [u8],
     size: usize,
-    arrived: &mut Vec<Arrived>,
+    arrived: &mut Vec<StampedDatagram>,
 ) -> io::Result<()> {
     arrived.clear();
     let mut slices: Vec<[IoSliceMut<'_>; 1]> = buffers
@@ -226,9 +226,9 @@ pub(super) fn receive(
         // A datagram longer than the buffer is not from a peer; it is kept as an empty one so that
         // indices still match.
         let length = if truncated { 0 } else { message.bytes };
-        arrived.push(Arrived {
+        arrived.push(StampedDatagram {
             from: from.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0))),
-            marks: Marks::of(byte),
+            marks: DatagramMarks::of(byte),
             length,
             each: if each == 0 { length } else { each },
             stamp,

@@ -2,16 +2,16 @@
 //! stores departure times.
 
 use ccplane_datapath::burst::{Forward, Passing, backward, on_ethernet};
-use ccplane_link::Clock;
-use ccplane_transport::Side;
+use ccplane_link::ThreadClock;
+use ccplane_transport::SideData;
 use ccplane_units::{Duration, Rate, Time};
 
 use super::departures::Departures;
-use super::realtime::{KernelStamp, Stamper};
+use super::realtime::{ClockConverter, KernelStamp};
 
 #[derive(Debug)]
-pub(super) struct HostStamps {
-    stamper: Stamper,
+pub(super) struct HostTimestamps {
+    stamper: ClockConverter,
     pub departures: Departures,
     /// Rate of this host's own link, if configured.
     link: Option<Rate>,
@@ -21,10 +21,10 @@ pub(super) struct HostStamps {
     trusted: Vec<bool>,
 }
 
-impl HostStamps {
-    pub fn new(clock: Clock, link: Option<Rate>) -> HostStamps {
-        HostStamps {
-            stamper: Stamper::new(clock),
+impl HostTimestamps {
+    pub fn new(clock: ThreadClock, link: Option<Rate>) -> HostTimestamps {
+        HostTimestamps {
+            stamper: ClockConverter::new(clock),
             departures: Departures::default(),
             link,
             leaving: Forward::default(),
@@ -79,7 +79,7 @@ impl HostStamps {
 
     /// Replaces the timestamp t1 echoed in an ACK with the actual departure time, or removes the
     /// sample if that is unknown.
-    pub fn correct(&mut self, side: &mut Side, now: Time) {
+    pub fn correct(&mut self, side: &mut SideData, now: Time) {
         match self.departures.of(side.t1, now) {
             Some(left) => side.t1 = left,
             None => side.stamped = false,
@@ -92,7 +92,7 @@ impl HostStamps {
 /// Each octave of nanoseconds is divided into 32 buckets, so a quantile is accurate to 2 %. The
 /// range is 0 to 2^32 ns.
 #[derive(Clone, Debug)]
-pub struct Delays {
+pub struct DelayHistogram {
     counts: Box<[u32]>,
     total: u64,
 }
@@ -101,16 +101,16 @@ pub struct Delays {
 const FINE: u32 = 5;
 const RANGES: usize = ((32 - FINE as usize) << FINE) + (1 << FINE);
 
-impl Default for Delays {
-    fn default() -> Delays {
-        Delays {
+impl Default for DelayHistogram {
+    fn default() -> DelayHistogram {
+        DelayHistogram {
             counts: vec![0; RANGES].into_boxed_slice(),
             total: 0,
         }
     }
 }
 
-impl Delays {
+impl DelayHistogram {
     /// Counts a delay.
     pub fn add(&mut self, delay: Duration) {
         let ns = delay.as_nanos().min(u64::from(u32::MAX)) as u32;
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn quantiles_are_those_of_what_was_added() {
-        let mut delays = Delays::default();
+        let mut delays = DelayHistogram::default();
         assert_eq!(delays.quantile(0.5), None);
         for us in 1..=1000 {
             delays.add(Duration::from_micros(us));
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn departures_are_spread_by_what_each_takes() {
         let gigabit = Some(Rate::from_bits_per_sec(1_000_000_000));
-        let mut stamps = HostStamps::new(Clock::new(), gigabit);
+        let mut stamps = HostTimestamps::new(ThreadClock::new(), gigabit);
         let begun = stamps.begin();
         let now = begun + Duration::from_millis(1);
         let real = |n: u64| KernelStamp {
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn a_batch_of_one_stamp_is_spread_where_the_link_is_known() {
         let gigabit = Some(Rate::from_bits_per_sec(1_000_000_000));
-        let mut stamps = HostStamps::new(Clock::new(), gigabit);
+        let mut stamps = HostTimestamps::new(ThreadClock::new(), gigabit);
         let now = stamps.begin();
         for _ in 0..3 {
             stamps.came(KernelStamp::default(), now, 1500);

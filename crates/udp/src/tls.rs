@@ -15,9 +15,9 @@ use ccplane_link::identity::{Fingerprint, Identity, IdentityError};
 use rustls::{ClientConfig, ServerConfig};
 
 pub(crate) use handshake::{Handshake, Level};
-pub use handshake::{MOST, Refused};
-pub(crate) use keys::{Keys, Unopened};
-pub use keys::{TAG, Tampered};
+pub use handshake::{HandshakeError, MOST};
+pub(crate) use keys::{Keys, OpenFailure};
+pub use keys::{OpenError, TAG};
 pub use replay::Replay;
 
 /// ALPN protocol identifier: the second version of this transport.

@@ -16,9 +16,9 @@ use std::time::Instant;
 
 use ccplane_host::Namespace;
 use ccplane_link::identity::Identity;
-use ccplane_transport::{Config, Connection, Native, Side};
+use ccplane_transport::{Connection, Native, SideData, TransportConfig};
 use ccplane_udp::endpoint::{Endpoint, LEAST, mss};
-use ccplane_udp::{Congestion, DATAGRAM, Host, Options, Stamping, Tls};
+use ccplane_udp::{DATAGRAM, Stamping, Tls, UdpCongestion, UdpHost, UdpOptions};
 use ccplane_units::{Duration, Rate, Time};
 use switch::{Origin, RECEIVER, SENDER, flood, network, settings};
 
@@ -27,8 +27,8 @@ const DEFAULT: [u64; 3] = [10, 4_000, 2];
 const PORT: u16 = 4_790;
 const TURN: Duration = Duration::from_millis(5);
 
-fn options(local: SocketAddr, tls: Tls, rate: Option<Rate>) -> Options {
-    Options {
+fn options(local: SocketAddr, tls: Tls, rate: Option<Rate>) -> UdpOptions {
+    UdpOptions {
         local,
         datagram: DATAGRAM,
         window: 1 << 20,
@@ -36,9 +36,9 @@ fn options(local: SocketAddr, tls: Tls, rate: Option<Rate>) -> Options {
         dscp: 0,
         stamping: Stamping::Off,
         link: None,
-        config: Config {
+        config: TransportConfig {
             max_rate: rate,
-            ..Config::default()
+            ..TransportConfig::default()
         },
         accepted: Native::cubic(),
     }
@@ -46,18 +46,18 @@ fn options(local: SocketAddr, tls: Tls, rate: Option<Rate>) -> Options {
 
 /// Returns a hello in the smallest datagram that is answered.
 fn hello() -> Vec<u8> {
-    let config = Arc::new(Config {
+    let config = Arc::new(TransportConfig {
         mss: mss(LEAST, true, false),
-        ..Config::default()
+        ..TransportConfig::default()
     });
     let tls = Tls::client(None, Some(&Identity::new().unwrap())).unwrap();
     let mut endpoint = Endpoint::new(config.clone(), LEAST, Some(tls));
     assert!(endpoint.connect((RECEIVER, PORT).into(), 77).unwrap());
     let mut connection = Connection::connect(&config, Time::ZERO);
-    let mut side = Side::default();
+    let mut side = SideData::default();
     let segment = connection.transmit(Time::ZERO, 0, &mut side).unwrap();
     let mut out = [0; DATAGRAM];
-    let prove = |side: &Side| connection.prove(&segment, side);
+    let prove = |side: &SideData| connection.prove(&segment, side);
     let (length, _) = endpoint
         .write(77, &segment, &mut side, &mut out, prove, |_| ())
         .unwrap();
@@ -66,7 +66,7 @@ fn hello() -> Vec<u8> {
 
 /// Receives without a flood, then with one. Returns the bytes of each run, and the number of
 /// unanswered hellos.
-fn receive(mut host: Host, seconds: u64, mut flood: impl FnMut()) -> ([u64; 2], u64) {
+fn receive(mut host: UdpHost, seconds: u64, mut flood: impl FnMut()) -> ([u64; 2], u64) {
     let mut id = None;
     let mut count = |time: f64, id: &mut Option<u64>| {
         let (begin, mut bytes) = (Instant::now(), 0);
@@ -100,7 +100,7 @@ fn run(spaces: &[Namespace; 3], origin: Origin) -> ([u64; 2], u64) {
     thread::scope(|scope| {
         let tls = Tls::server(&identity, &[]).unwrap();
         let mut host = receiver
-            .run(|| Host::bind(options(address, tls, None)))
+            .run(|| UdpHost::bind(options(address, tls, None)))
             .unwrap()
             .unwrap();
         receiver.run(|| host.listen(8)).unwrap().unwrap();
@@ -113,11 +113,11 @@ fn run(spaces: &[Namespace; 3], origin: Origin) -> ([u64; 2], u64) {
             let local = (SENDER, 0).into();
             let rate = Some(Rate::from_bits_per_sec(mbit * 1_000_000));
             let mut host = sender
-                .run(|| Host::bind(options(local, tls, rate)))
+                .run(|| UdpHost::bind(options(local, tls, rate)))
                 .unwrap()
                 .unwrap();
             let id = host
-                .connect(address, Congestion::Native(Native::cubic()))
+                .connect(address, UdpCongestion::Native(Native::cubic()))
                 .unwrap();
             while !stop.load(Relaxed) {
                 let written = host.room(id).len();

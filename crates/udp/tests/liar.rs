@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use ccplane_link::identity::Identity;
-use ccplane_transport::{Config, Failure, Native, State};
-use ccplane_udp::{Congestion, DATAGRAM, Host, Options, Stamping, Tls};
+use ccplane_transport::{ConnectionError, ConnectionState, Native, TransportConfig};
+use ccplane_udp::{DATAGRAM, Stamping, Tls, UdpCongestion, UdpHost, UdpOptions};
 use ccplane_units::Duration;
 use support::{LOST, Liar};
 
@@ -28,15 +28,15 @@ fn a_receiver_that_conceals_losses_is_disconnected_with_the_reason() {
         }
         liar
     });
-    let mut host = Host::bind(Options {
+    let mut host = UdpHost::bind(UdpOptions {
         local: "127.0.0.1:0".parse().expect("an address"),
         datagram: DATAGRAM,
         window: 4 << 20,
         tls: Some(Tls::client(Some(identity.fingerprint()), None).expect("a configuration")),
         dscp: 0,
-        config: Config {
+        config: TransportConfig {
             idle_timeout: Duration::from_secs(5),
-            ..Config::default()
+            ..TransportConfig::default()
         },
         stamping: Stamping::Off,
         link: None,
@@ -44,7 +44,7 @@ fn a_receiver_that_conceals_losses_is_disconnected_with_the_reason() {
     })
     .expect("a host");
     let id = host
-        .connect(to, Congestion::Native(Native::cubic()))
+        .connect(to, UdpCongestion::Native(Native::cubic()))
         .expect("a connection");
     let failure = loop {
         let room = host.room(id).len();
@@ -62,7 +62,7 @@ fn a_receiver_that_conceals_losses_is_disconnected_with_the_reason() {
             break why;
         }
     };
-    assert_eq!(failure, Failure::FalseReceipt);
+    assert_eq!(failure, ConnectionError::FalseReceipt);
     let text = failure.to_string();
     assert!(
         text.contains("acknowledged data that it did not get"),
@@ -78,6 +78,6 @@ fn a_receiver_that_conceals_losses_is_disconnected_with_the_reason() {
     assert!(liar.datagrams >= LOST);
     assert_eq!(
         (connection.state(), connection.failure()),
-        (State::Closed, Some(Failure::Reset))
+        (ConnectionState::Closed, Some(ConnectionError::Reset))
     );
 }

@@ -9,8 +9,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
-use ccplane_transport::{Config, Native};
-use ccplane_udp::{Congestion, DATAGRAM, Host, Options, Stamping};
+use ccplane_transport::{Native, TransportConfig};
+use ccplane_udp::{DATAGRAM, Stamping, UdpCongestion, UdpHost, UdpOptions};
 use ccplane_units::{Duration, Rate};
 
 const NAMES: [&str; 3] = ["ccplane-width-a", "ccplane-width-r", "ccplane-width-b"];
@@ -96,17 +96,17 @@ fn enter(name: &str) {
     nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET).expect("root may");
 }
 
-fn options(local: &str) -> Options {
-    Options {
+fn options(local: &str) -> UdpOptions {
+    UdpOptions {
         local: local.parse().expect("an address"),
         datagram: DATAGRAM,
         window: 4 << 20,
         tls: None,
         dscp: 0,
-        config: Config {
+        config: TransportConfig {
             idle_timeout: Duration::from_secs(60),
             max_rate: Some(Rate::from_bits_per_sec(10_000_000)),
-            ..Config::default()
+            ..TransportConfig::default()
         },
         stamping: Stamping::Off,
         link: None,
@@ -119,7 +119,7 @@ fn byte(at: u64) -> u8 {
 }
 
 /// Receives one stream and checks every byte; returns its length.
-fn receive(mut host: Host) -> u64 {
+fn receive(mut host: UdpHost) -> u64 {
     let (mut id, mut at) = (None, 0);
     loop {
         host.turn(WAIT).expect("it goes on");
@@ -163,7 +163,7 @@ fn a_path_that_becomes_narrower_and_wider_again_is_found_and_nothing_is_fragment
     let (ready, address) = mpsc::channel();
     let receiver = thread::spawn(move || {
         enter(NAMES[2]);
-        let mut host = Host::bind(options("10.72.2.1:0")).expect("it binds");
+        let mut host = UdpHost::bind(options("10.72.2.1:0")).expect("it binds");
         host.listen(1).expect("it listens");
         ready.send(host.local()).expect("somebody waits");
         receive(host)
@@ -171,10 +171,10 @@ fn a_path_that_becomes_narrower_and_wider_again_is_found_and_nothing_is_fragment
     let to: SocketAddr = address.recv().expect("it is bound");
     let sender = thread::spawn(move || {
         enter(NAMES[0]);
-        let mut host = Host::bind(options("10.72.1.1:0")).expect("it binds");
+        let mut host = UdpHost::bind(options("10.72.1.1:0")).expect("it binds");
         host.search_paths_after(RAISE);
         let id = host
-            .connect(to, Congestion::Native(Native::cubic()))
+            .connect(to, UdpCongestion::Native(Native::cubic()))
             .expect("it opens");
         let (began, mut at) = (Instant::now(), 0);
         let mut sizes = vec![FULL];

@@ -5,16 +5,20 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use ccplane_agent::datapath::{Brought, Way};
-use ccplane_datapath::Limits;
+use ccplane_agent::datapath::{AgentChannel, Incoming};
+use ccplane_datapath::OperatorLimits;
 use ccplane_link::identity::Identity;
-use ccplane_transport::{Config, Failure, Native, Rc3, Rc3Stats, Rc3Stop, State, Stats};
+use ccplane_transport::{
+    ConnectionError, ConnectionState, ConnectionStats, Native, Rc3, Rc3Stats, Rc3Stop,
+    TransportConfig,
+};
 use ccplane_udp::endpoint::overhead;
 use ccplane_udp::{
-    Congestion, DATAGRAM, Host, Inbox, Marks, Options, Refused, Socket, Stamping, Tls,
+    DATAGRAM, DatagramMarks, HandshakeError, Inbox, Socket, Stamping, Tls, UdpCongestion, UdpHost,
+    UdpOptions,
 };
 use ccplane_units::{Duration, Rate, Time};
-use ccplane_wire::Event;
+use ccplane_wire::WireEvent;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
@@ -30,17 +34,17 @@ fn pair(tls: bool) -> [Option<Tls>; 2] {
     ]
 }
 
-fn options(tls: Option<Tls>) -> Options {
-    Options {
+fn options(tls: Option<Tls>) -> UdpOptions {
+    UdpOptions {
         local: "127.0.0.1:0".parse().unwrap(),
         datagram: DATAGRAM,
         window: 4 << 20,
         tls,
         dscp: 0,
-        config: Config {
+        config: TransportConfig {
             idle_timeout: Duration::from_secs(5),
             open_retries: 1,
-            ..Config::default()
+            ..TransportConfig::default()
         },
         stamping: Stamping::Software,
         link: None,
@@ -58,12 +62,12 @@ fn byte(seed: u8, at: u64) -> u8 {
 struct Server {
     address: SocketAddr,
     stop: std::sync::Arc<AtomicBool>,
-    thread: Option<thread::JoinHandle<Host>>,
+    thread: Option<thread::JoinHandle<UdpHost>>,
 }
 
 impl Server {
-    fn start(options: Options) -> Server {
-        let mut host = Host::bind(options).unwrap();
+    fn start(options: UdpOptions) -> Server {
+        let mut host = UdpHost::bind(options).unwrap();
         host.listen(8).unwrap();
         let address = host.local();
         let stop = std::sync::Arc::new(AtomicBool::new(false));
@@ -112,14 +116,14 @@ impl Server {
         }
     }
 
-    fn end(mut self) -> Host {
+    fn end(mut self) -> UdpHost {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().unwrap().join().unwrap()
     }
 }
 
 /// Writes the stream up to `end`, as far as there is room.
-fn feed(host: &mut Host, id: u64, at: &mut u64, end: u64) {
+fn feed(host: &mut UdpHost, id: u64, at: &mut u64, end: u64) {
     while *at < end {
         let room = host.room(id);
         let part = room.len().min((end - *at) as usize);
@@ -136,11 +140,11 @@ fn feed(host: &mut Host, id: u64, at: &mut u64, end: u64) {
 
 /// Sends `bytes` bytes and waits for the answer.
 fn send(
-    host: &mut Host,
+    host: &mut UdpHost,
     to: SocketAddr,
     bytes: u64,
-    congestion: Congestion,
-) -> Result<Stats, Failure> {
+    congestion: UdpCongestion,
+) -> Result<ConnectionStats, ConnectionError> {
     let id = host.connect(to, congestion).unwrap();
     let (mut at, mut answer) = (0, Vec::new());
     loop {
@@ -159,7 +163,10 @@ fn send(
         }
         if connection.received_all() {
             assert_eq!(answer, bytes.to_be_bytes());
-            assert!(matches!(connection.state(), State::Open | State::Draining));
+            assert!(matches!(
+                connection.state(),
+                ConnectionState::Open | ConnectionState::Draining
+            ));
             let stats = connection.stats();
             host.turn(Duration::ZERO).unwrap();
             host.remove(id);
@@ -168,8 +175,8 @@ fn send(
     }
 }
 
-fn cubic() -> Congestion {
-    Congestion::Native(Native::cubic())
+fn cubic() -> UdpCongestion {
+    UdpCongestion::Native(Native::cubic())
 }
 
 #[test]
@@ -177,7 +184,7 @@ fn streams_of_many_lengths_arrive_with_and_without_tls() {
     for tls in [false, true] {
         let [ours, theirs] = pair(tls);
         let server = Server::start(options(ours));
-        let mut client = Host::bind(options(theirs)).unwrap();
+        let mut client = UdpHost::bind(options(theirs)).unwrap();
         for bytes in [0, 1, 1000, 1400, 1401, 100_000, 20_000_000] {
             let stats = send(&mut client, server.address, bytes, cubic()).unwrap();
             assert_eq!(stats.acked, bytes, "{bytes} bytes, TLS {tls}");
@@ -196,7 +203,7 @@ fn streams_of_many_lengths_arrive_with_and_without_tls() {
 fn a_stream_goes_on_over_new_keys_and_begins_with_a_cookie() {
     let [ours, theirs] = pair(true).map(|tls| tls.map(|tls| tls.renewing_after(500).with_retry()));
     let server = Server::start(options(ours));
-    let mut client = Host::bind(options(theirs)).unwrap();
+    let mut client = UdpHost::bind(options(theirs)).unwrap();
     let id = client.connect(server.address, cubic()).unwrap();
     let mut at = 0;
     while client.stats(id).unwrap().acked < 10_000_000 {
@@ -222,19 +229,21 @@ fn a_stream_goes_on_over_new_keys_and_begins_with_a_cookie() {
 fn a_server_in_the_place_of_another_is_refused_at_once() {
     let ([ours, _], [_, theirs]) = (pair(true), pair(true));
     let server = Server::start(options(ours));
-    let mut client = Host::bind(options(theirs)).unwrap();
+    let mut client = UdpHost::bind(options(theirs)).unwrap();
     let id = client.connect(server.address, cubic()).unwrap();
     while !client.is_over(id) {
         client.turn(WAIT).unwrap();
     }
-    assert_eq!(client.refused(id), Some(&Refused::Fingerprint));
+    assert_eq!(client.refused(id), Some(&HandshakeError::Fingerprint));
     server.end();
 }
 
 /// Four hosts on one thread carry two streams; when idle, they do not turn.
 #[test]
 fn several_hosts_share_a_thread() {
-    let mut hosts: Vec<Host> = (0..4).map(|_| Host::bind(options(None)).unwrap()).collect();
+    let mut hosts: Vec<UdpHost> = (0..4)
+        .map(|_| UdpHost::bind(options(None)).unwrap())
+        .collect();
     let mut ids = Vec::new();
     for server in [0, 2] {
         hosts[server].listen(1).unwrap();
@@ -244,7 +253,7 @@ fn several_hosts_share_a_thread() {
     let (mut sent, mut came) = ([0; 2], [0; 2]);
     let mut accepted: [Option<u64>; 2] = [None; 2];
     while came != [1_000_000; 2] {
-        Host::turn_all(&mut hosts, WAIT).unwrap();
+        UdpHost::turn_all(&mut hosts, WAIT).unwrap();
         for pair in 0..2 {
             feed(
                 &mut hosts[2 * pair + 1],
@@ -266,7 +275,7 @@ fn several_hosts_share_a_thread() {
     let before = hosts[0].now();
     let mut turns = 0;
     while hosts[0].now().since(before) < Duration::from_millis(200) {
-        Host::turn_all(&mut hosts, WAIT).unwrap();
+        UdpHost::turn_all(&mut hosts, WAIT).unwrap();
         turns += 1;
     }
     assert!(turns < 60, "{turns} turns with nothing to do");
@@ -274,7 +283,7 @@ fn several_hosts_share_a_thread() {
 
 #[test]
 fn every_kind_of_datagram_carries_a_stream() {
-    type Change = fn(&mut Options);
+    type Change = fn(&mut UdpOptions);
     let changes: [(&str, Change); 8] = [
         ("small datagrams", |o| o.datagram = 600),
         ("the largest datagrams", |o| o.datagram = 65_507),
@@ -291,7 +300,7 @@ fn every_kind_of_datagram_carries_a_stream() {
         let mut changed = options(None);
         change(&mut changed);
         let server = Server::start(changed.clone());
-        let mut client = Host::bind(changed).unwrap();
+        let mut client = UdpHost::bind(changed).unwrap();
         let stats = send(&mut client, server.address, 3_000_000, cubic()).unwrap();
         assert_eq!((stats.acked, stats.timeouts), (3_000_000, 0), "{what}");
         server.end();
@@ -303,7 +312,7 @@ fn every_kind_of_datagram_carries_a_stream() {
 struct Relay {
     address: SocketAddr,
     stop: std::sync::Arc<AtomicBool>,
-    thread: Option<thread::JoinHandle<Vec<Marks>>>,
+    thread: Option<thread::JoinHandle<Vec<DatagramMarks>>>,
 }
 
 impl Relay {
@@ -314,7 +323,7 @@ impl Relay {
         let stop = std::sync::Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = thread::spawn(move || {
-            let clock = ccplane_link::Clock::new();
+            let clock = ccplane_link::ThreadClock::new();
             let (mut client, mut seen, mut inbox) = (None, Vec::new(), Inbox::new());
             let mut waiting = std::collections::VecDeque::new();
             while !stopped.load(Ordering::Relaxed) {
@@ -340,7 +349,7 @@ impl Relay {
                     let marks = if keeps {
                         marks
                     } else {
-                        Marks { dscp: 0, ..marks }
+                        DatagramMarks { dscp: 0, ..marks }
                     };
                     // A datagram that finds no room is lost, as on any path.
                     let _ = ends[end].send(to.unwrap(), &text, text.len(), marks);
@@ -360,7 +369,7 @@ impl Relay {
         }
     }
 
-    fn end(mut self) -> Vec<Marks> {
+    fn end(mut self) -> Vec<DatagramMarks> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().unwrap().join().unwrap()
     }
@@ -368,13 +377,13 @@ impl Relay {
 
 /// Sends 2 MB with the second loop over a relay. Returns the loop's statistics and the marks of the
 /// sent datagrams.
-fn second_loop(keeps: bool) -> (Rc3Stats, Vec<Marks>) {
+fn second_loop(keeps: bool) -> (Rc3Stats, Vec<DatagramMarks>) {
     const BYTES: u64 = 2_000_000;
     let server = Server::start(options(None));
     let relay = Relay::start(server.address, keeps);
     let mut looped = options(None);
     (looped.config.rc3, looped.config.ecn) = (Some(Rc3::default()), ccplane_transport::Ecn::Ect0);
-    let mut client = Host::bind(looped).unwrap();
+    let mut client = UdpHost::bind(looped).unwrap();
     let id = client.connect(relay.address, cubic()).unwrap();
     let mut at = 0;
     feed(&mut client, id, &mut at, BYTES);
@@ -416,7 +425,7 @@ fn the_second_loop_brings_the_tail_with_a_marking_for_each_of_its_levels_and_non
         );
         assert!(of_class.iter().all(|marks| marks.ecn == 0), "class {class}");
     }
-    assert!(seen.contains(&Marks { ecn: 2, dscp: 0 }));
+    assert!(seen.contains(&DatagramMarks { ecn: 2, dscp: 0 }));
 }
 
 #[test]
@@ -446,7 +455,7 @@ fn stamps_of_either_kind_tell_the_queueing_delay_of_every_packet() {
         (stamped.config.stamps, stamped.stamping) = (true, stamping);
         // Below the capacity of loopback, so that queueing delays are only the noise of the stack.
         stamped.config.max_rate = Some(Rate::from_bits_per_sec(50_000_000));
-        let mut client = Host::bind(stamped).unwrap();
+        let mut client = UdpHost::bind(stamped).unwrap();
         for round in 0..2 {
             let id = client.connect(server.address, cubic()).unwrap();
             let mut at = 0;
@@ -485,14 +494,14 @@ fn stamps_of_either_kind_tell_the_queueing_delay_of_every_packet() {
 #[derive(Debug)]
 struct Mute;
 
-impl Way for Mute {
-    fn report(&mut self, _now: Time, _report: &Event<'_>) -> bool {
+impl AgentChannel for Mute {
+    fn report(&mut self, _now: Time, _report: &WireEvent<'_>) -> bool {
         true
     }
 
-    fn tell(&mut self, _now: Time, _event: Event<'static>) {}
+    fn tell(&mut self, _now: Time, _event: WireEvent<'static>) {}
 
-    fn bring(&mut self, _now: Time) -> Option<Brought> {
+    fn bring(&mut self, _now: Time) -> Option<Incoming> {
         None
     }
 
@@ -506,14 +515,14 @@ impl ccplane_link::Pollable for Mute {}
 #[test]
 fn a_connection_whose_agent_is_silent_is_known_to_be_on_the_fallback() {
     let server = Server::start(options(None));
-    let mut host = Host::bind(options(None)).unwrap();
-    let limits = Limits {
+    let mut host = UdpHost::bind(options(None)).unwrap();
+    let limits = OperatorLimits {
         fallback_after: Duration::from_millis(50),
-        ..Limits::default()
+        ..OperatorLimits::default()
     };
     host.steer(Mute, limits);
     let steered = host
-        .connect(server.address, Congestion::Steered("absent".to_owned()))
+        .connect(server.address, UdpCongestion::Steered("absent".to_owned()))
         .unwrap();
     let native = host.connect(server.address, cubic()).unwrap();
     let mut at = 0;
@@ -539,7 +548,7 @@ fn ends_with_unlike_datagrams_agree_on_the_smaller() {
     let mut small = options(None);
     small.datagram = 700;
     let server = Server::start(small);
-    let mut client = Host::bind(options(None)).unwrap();
+    let mut client = UdpHost::bind(options(None)).unwrap();
     let stats = send(&mut client, server.address, 1_000_000, cubic()).unwrap();
     assert!(
         stats.delivered > 1_000_000 / 700,
@@ -561,19 +570,19 @@ fn ipv6_carries_a_stream() {
         return eprintln!("SKIPPED: ipv6_carries_a_stream: no IPv6 here");
     }
     let server = Server::start(v6.clone());
-    let mut client = Host::bind(v6).unwrap();
+    let mut client = UdpHost::bind(v6).unwrap();
     send(&mut client, server.address, 1_000_000, cubic()).unwrap();
     server.end();
 }
 
 #[test]
 fn who_does_not_answer_is_told_from_who_refuses() {
-    let mut client = Host::bind(options(None)).unwrap();
+    let mut client = UdpHost::bind(options(None)).unwrap();
     // First an open socket that never answers, then a closed port, for which the kernel reports an
     // error.
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let failed = send(&mut client, silent.local_addr().unwrap(), 10, cubic()).unwrap_err();
-    assert!(matches!(failed, Failure::NoAnswer(_)), "{failed}");
+    assert!(matches!(failed, ConnectionError::NoAnswer(_)), "{failed}");
     assert!(client.trouble().is_none());
     let mut hello = [0; 2048];
     assert_eq!(
@@ -585,7 +594,7 @@ fn who_does_not_answer_is_told_from_who_refuses() {
     let gone = silent.local_addr().unwrap();
     drop(silent);
     let failed = send(&mut client, gone, 10, cubic()).unwrap_err();
-    assert!(matches!(failed, Failure::NoAnswer(_)), "{failed}");
+    assert!(matches!(failed, ConnectionError::NoAnswer(_)), "{failed}");
     let trouble = client.trouble().unwrap();
     assert_eq!(trouble.kind(), std::io::ErrorKind::ConnectionRefused);
 }
@@ -597,7 +606,7 @@ fn parts_of(limit: Rate) -> (f64, f64) {
     let server = Server::start(options(None));
     let mut limited = options(None);
     limited.config.max_rate = Some(limit);
-    let mut client = Host::bind(limited).unwrap();
+    let mut client = UdpHost::bind(limited).unwrap();
     let id = client.connect(server.address, cubic()).unwrap();
     let bytes = limit.bytes_in(Duration::from_millis(500)).get();
     let mss = client.connection(id).unwrap().mss() as f64;
@@ -665,10 +674,10 @@ fn a_packet_in_steady_state_allocates_nothing() {
     for tls in [false, true] {
         let [ours, theirs] = pair(tls);
         let server = Server::start(options(ours));
-        let mut client = Host::bind(options(theirs)).unwrap();
+        let mut client = UdpHost::bind(options(theirs)).unwrap();
         let id = client.connect(server.address, cubic()).unwrap();
         let mut at = 0;
-        let mut send_until = |client: &mut Host, end: u64| {
+        let mut send_until = |client: &mut UdpHost, end: u64| {
             while client.stats(id).unwrap().acked < end {
                 feed(client, id, &mut at, end);
                 client.turn(WAIT).unwrap();

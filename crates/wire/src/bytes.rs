@@ -4,14 +4,14 @@ use crate::WireError;
 
 /// Unread rest of a message.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reader<'a> {
+pub(crate) struct MessageReader<'a> {
     what: &'static str,
     left: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
-    pub fn new(what: &'static str, bytes: &'a [u8]) -> Reader<'a> {
-        Reader { what, left: bytes }
+impl<'a> MessageReader<'a> {
+    pub fn new(what: &'static str, bytes: &'a [u8]) -> MessageReader<'a> {
+        MessageReader { what, left: bytes }
     }
 
     pub fn bytes(&mut self, n: usize) -> Result<&'a [u8], WireError> {
@@ -72,7 +72,7 @@ impl<'a> Reader<'a> {
 }
 
 /// Appends fields to a buffer.
-pub(crate) trait Put {
+pub(crate) trait PutField {
     fn put(&mut self, bytes: &[u8]);
 
     fn put_u8(&mut self, n: u8) {
@@ -89,7 +89,7 @@ pub(crate) trait Put {
     }
 }
 
-impl Put for Vec<u8> {
+impl PutField for Vec<u8> {
     fn put(&mut self, bytes: &[u8]) {
         self.extend_from_slice(bytes);
     }

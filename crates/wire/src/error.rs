@@ -70,13 +70,13 @@ pub enum WireError {
     Program(#[from] CheckError),
     /// CCP's format cannot express the message.
     #[error("CCP's format cannot say {0}")]
-    Unsayable(Unsayable),
+    Unsayable(NotExpressible),
 }
 
 /// Feature of ccplane's language that CCP's format cannot express. The message gives a replacement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Unsayable {
+pub enum NotExpressible {
     /// A signal after the first 15.
     #[error(
         "the signal `{0}`: compute it from the signals of CCP, or offer another program for CCP datapaths"

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use ccplane_datapath::{Capabilities, Program, Refused, Target, Update};
+use ccplane_datapath::{Capabilities, CommandError, CommandTarget, Program, Update};
 use ccplane_units::{Bytes, Duration, Rate};
 
 use crate::Tags;
@@ -11,9 +11,9 @@ use crate::Tags;
 /// Message from datapath to agent. A flow is a `u64` that its datapath assigns and does not reuse
 /// while the flow is live.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Event<'a> {
+pub enum WireEvent<'a> {
     /// The datapath has (re)started and holds no programs of this agent. The agent answers with
-    /// [`Command::Install`]s.
+    /// [`WireCommand::Install`]s.
     Ready {
         /// Description of the datapath.
         datapath: DatapathInfo,
@@ -61,8 +61,8 @@ pub enum Event<'a> {
 
 /// Message from agent to datapath.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Command {
-    /// The agent hosts this algorithm. Sent after [`Event::Ready`] and before the algorithm's
+pub enum WireCommand {
+    /// The agent hosts this algorithm. Sent after [`WireEvent::Ready`] and before the algorithm's
     /// programs: a process that sets up flows for a remote agent learns from it what to set up.
     Offer(Arc<Offer>),
     /// Store this program, under its [`Program::uid`], for flows of this algorithm.
@@ -116,7 +116,7 @@ pub struct Offer {
     pub latency: Duration,
 }
 
-/// Description of a datapath in [`Event::Ready`].
+/// Description of a datapath in [`WireEvent::Ready`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatapathInfo {
     /// Number assigned by its operator, for logs.
@@ -136,7 +136,7 @@ pub struct DatapathInfo {
     pub fallback_after: Option<Duration>,
 }
 
-/// Description of a flow in [`Event::FlowOpened`].
+/// Description of a flow in [`WireEvent::FlowOpened`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowInfo {
     /// Algorithm that the flow asked for; empty if none.
@@ -246,20 +246,20 @@ pub enum Refusal {
     Other(String),
 }
 
-impl From<Refused> for Refusal {
-    fn from(refused: Refused) -> Refusal {
+impl From<CommandError> for Refusal {
+    fn from(refused: CommandError) -> Refusal {
         match refused {
-            Refused::UnknownProgram { uid } => Refusal::UnknownProgram(uid),
-            Refused::BadTarget { .. } | Refused::NoProgram => {
+            CommandError::UnknownProgram { uid } => Refusal::UnknownProgram(uid),
+            CommandError::BadTarget { .. } | CommandError::NoProgram => {
                 Refusal::BadTarget(refused.to_string())
             }
-            Refused::TableFull { .. } => Refusal::TableFull,
-            Refused::TooManyVars { has, room } => Refusal::TooManyVars {
+            CommandError::TableFull { .. } => Refusal::TableFull,
+            CommandError::TooManyVars { has, room } => Refusal::TooManyVars {
                 needed: has as u32,
                 available: room as u32,
             },
-            Refused::Missing(missing) => Refusal::Missing(missing),
-            Refused::Invalid(_) => Refusal::Invalid(refused.to_string()),
+            CommandError::Missing(missing) => Refusal::Missing(missing),
+            CommandError::Invalid(_) => Refusal::Invalid(refused.to_string()),
             other => Refusal::Other(other.to_string()),
         }
     }
@@ -283,7 +283,7 @@ enum List {
 }
 
 const UNUSED: Update = Update {
-    target: Target::Cwnd,
+    target: CommandTarget::Cwnd,
     value: 0,
 };
 

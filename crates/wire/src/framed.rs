@@ -5,7 +5,7 @@
 //! identity of the opener, [`GOODBYE`] for the reason of a close.
 
 use crate::WireError;
-use crate::bytes::{Put, Reader};
+use crate::bytes::{MessageReader, PutField};
 use crate::v2::{MAGIC, MAX_PACKET};
 
 /// First byte of the frame that a datapath sends first.
@@ -95,7 +95,7 @@ impl Frames {
 }
 
 fn read(frame: &[u8]) -> Result<Frame<'_>, WireError> {
-    let mut body = Reader::new("a frame", frame);
+    let mut body = MessageReader::new("a frame", frame);
     match body.u8()? {
         MAGIC => Ok(Frame::Packet(frame)),
         HELLO => {
@@ -160,57 +160,62 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::v2::{Packet, VERSION};
-    use crate::{Command, Event};
+    use crate::v2::{PacketWriter, VERSION};
+    use crate::{WireCommand, WireEvent};
 
     #[derive(Clone, Debug, PartialEq)]
-    enum Owned {
+    enum OwnedMessage {
         Packet(Vec<u8>),
         Hello(Hello),
         Goodbye(String),
     }
 
-    fn owned(frame: Frame<'_>) -> Owned {
+    fn owned(frame: Frame<'_>) -> OwnedMessage {
         match frame {
-            Frame::Packet(bytes) => Owned::Packet(bytes.to_vec()),
-            Frame::Hello(hello) => Owned::Hello(hello),
-            Frame::Goodbye(words) => Owned::Goodbye(words.to_owned()),
+            Frame::Packet(bytes) => OwnedMessage::Packet(bytes.to_vec()),
+            Frame::Hello(hello) => OwnedMessage::Hello(hello),
+            Frame::Goodbye(words) => OwnedMessage::Goodbye(words.to_owned()),
         }
     }
 
-    fn bytes(frame: &Owned) -> Vec<u8> {
+    fn bytes(frame: &OwnedMessage) -> Vec<u8> {
         match frame {
-            Owned::Packet(bytes) => [&length(bytes)[..], bytes].concat(),
-            Owned::Hello(is) => hello(*is),
-            Owned::Goodbye(words) => goodbye(words),
+            OwnedMessage::Packet(bytes) => [&length(bytes)[..], bytes].concat(),
+            OwnedMessage::Hello(is) => hello(*is),
+            OwnedMessage::Goodbye(words) => goodbye(words),
         }
     }
 
-    fn frame() -> impl Strategy<Value = Owned> {
+    fn frame() -> impl Strategy<Value = OwnedMessage> {
         prop_oneof![
             prop::collection::vec(any::<u64>(), 0..300).prop_map(|fields| {
-                let (mut packet, flow) = (Packet::new(), 1);
-                let report = Event::Report {
+                let (mut packet, flow) = (PacketWriter::new(), 1);
+                let report = WireEvent::Report {
                     flow,
                     program: 2,
                     urgent: false,
                     fields: &fields,
                 };
                 packet.event(&report).expect("room");
-                Owned::Packet(packet.as_bytes().to_vec())
+                OwnedMessage::Packet(packet.as_bytes().to_vec())
             }),
             any::<u64>().prop_map(|flow| {
-                let mut packet = Packet::new();
-                packet.command(&Command::Release { flow }).expect("room");
-                Owned::Packet(packet.as_bytes().to_vec())
+                let mut packet = PacketWriter::new();
+                packet
+                    .command(&WireCommand::Release { flow })
+                    .expect("room");
+                OwnedMessage::Packet(packet.as_bytes().to_vec())
             }),
-            any::<(u64, u64)>().prop_map(|(process, way)| Owned::Hello(Hello { process, way })),
-            "[a-zäöü ]{0,60}".prop_map(Owned::Goodbye),
+            any::<(u64, u64)>()
+                .prop_map(|(process, way)| OwnedMessage::Hello(Hello { process, way })),
+            "[a-zäöü ]{0,60}".prop_map(OwnedMessage::Goodbye),
         ]
     }
 
     /// Returns the frames of a stream in these pieces, and the error at its end.
-    fn read_all<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Owned>, Option<WireError>) {
+    fn read_all<'a>(
+        pieces: impl IntoIterator<Item = &'a [u8]>,
+    ) -> (Vec<OwnedMessage>, Option<WireError>) {
         let (mut frames, mut all) = (Frames::new(), Vec::new());
         for piece in pieces {
             frames.give(piece);
@@ -319,7 +324,10 @@ mod tests {
         let (all, why) = read_all([&frame[..]]);
         assert_eq!(
             (all, why),
-            (vec![Owned::Goodbye("ä".repeat(MOST_WORDS / 2))], None)
+            (
+                vec![OwnedMessage::Goodbye("ä".repeat(MOST_WORDS / 2))],
+                None
+            )
         );
     }
 }

@@ -45,23 +45,23 @@ fn frames_of<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (usize, usize, Optio
 pub fn read(bytes: &[u8]) {
     for message in v1::messages(bytes) {
         match message {
-            Ok(v1::Message::Install(install)) => {
+            Ok(v1::V1Message::Install(install)) => {
                 if let Ok(program) = install.decode() {
                     let _ = v1::install(&mut Vec::new(), program.uid(), &program);
                 }
             }
-            Ok(v1::Message::Measure { fields, .. }) => drop(fields.iter().collect::<Vec<_>>()),
+            Ok(v1::V1Message::Measure { fields, .. }) => drop(fields.iter().collect::<Vec<_>>()),
             Ok(
-                v1::Message::UpdateField { updates, .. }
-                | v1::Message::ChangeProgram { updates, .. },
+                v1::V1Message::UpdateField { updates, .. }
+                | v1::V1Message::ChangeProgram { updates, .. },
             ) => {
                 drop(updates.iter().collect::<Vec<_>>());
             }
-            Ok(v1::Message::Create { .. } | v1::Message::Ready { .. }) => {}
+            Ok(v1::V1Message::Create { .. } | v1::V1Message::Ready { .. }) => {}
             Err(why) => drop(why.to_string()),
         }
     }
-    let mut packet = v2::Packet::new();
+    let mut packet = v2::PacketWriter::new();
     let _ = v2::read_events(bytes, &mut Vec::new(), &mut |event| {
         packet.clear();
         packet

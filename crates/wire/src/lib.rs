@@ -1,4 +1,4 @@
-//! Protocol between datapath and agent: typed [`Event`]s and [`Command`]s, and two framings of
+//! Protocol between datapath and agent: typed [`WireEvent`]s and [`WireCommand`]s, and two framings of
 //! them.
 //!
 //! [`v1`] is CCP's, byte for byte; [`v2`] is ccplane's own. Both are pure functions of bytes: no
@@ -16,6 +16,8 @@ mod tags;
 pub mod v1;
 pub mod v2;
 
-pub use error::{Unsayable, WireError};
-pub use event::{Command, DatapathInfo, Event, FlowInfo, FlowStats, Offer, Refusal, Updates};
+pub use error::{NotExpressible, WireError};
+pub use event::{
+    DatapathInfo, FlowInfo, FlowStats, Offer, Refusal, Updates, WireCommand, WireEvent,
+};
 pub use tags::{BadTag, LONGEST_TAG, MOST_TAGS, Tag, Tags};

@@ -23,10 +23,10 @@ pub use encode::{change_program, create, install, measure, ready, sayable, updat
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use ccplane_datapath::{Program, Target, Update, VarKind};
+use ccplane_datapath::{CommandTarget, Program, Update, VarKind};
 
 use crate::WireError;
-use crate::bytes::Reader;
+use crate::bytes::MessageReader;
 
 /// Length of the header, bytes.
 pub const HEADER: usize = 8;
@@ -73,7 +73,7 @@ pub(crate) mod kind {
 
 /// Message with checked lengths.
 #[derive(Clone, Copy, Debug)]
-pub enum Message<'a> {
+pub enum V1Message<'a> {
     /// A flow opened.
     Create {
         /// Number of the flow.
@@ -160,15 +160,15 @@ impl RawUpdate {
     /// Decodes the update for a flow that runs `program`.
     pub fn decode(&self, program: Option<&Program>) -> Result<Update, WireError> {
         let target = match (self.class, self.index) {
-            (class::IMPLICIT, implicit::CWND) => Some(Target::Cwnd),
-            (class::IMPLICIT, implicit::RATE) => Some(Target::Rate),
+            (class::IMPLICIT, implicit::CWND) => Some(CommandTarget::Cwnd),
+            (class::IMPLICIT, implicit::RATE) => Some(CommandTarget::Rate),
             (class::CONTROL | class::VOLATILE_CONTROL, index) => program.and_then(|program| {
                 let index = program.report_vars().checked_add(index as usize)?;
                 let is_control = program.vars().get(index)?.kind == VarKind::Control;
                 u8::try_from(index)
                     .ok()
                     .filter(|_| is_control)
-                    .map(Target::Var)
+                    .map(CommandTarget::Var)
             }),
             _ => None,
         };
@@ -198,15 +198,15 @@ impl RawUpdates<'_> {
 
 /// Iterator over the messages of a datagram. After an error there are no more.
 #[derive(Clone, Debug)]
-pub struct Messages<'a>(&'a [u8]);
+pub struct V1Messages<'a>(&'a [u8]);
 
 /// Decodes a datagram.
-pub fn messages(datagram: &[u8]) -> Messages<'_> {
-    Messages(datagram)
+pub fn messages(datagram: &[u8]) -> V1Messages<'_> {
+    V1Messages(datagram)
 }
 
-impl<'a> Iterator for Messages<'a> {
-    type Item = Result<Message<'a>, WireError>;
+impl<'a> Iterator for V1Messages<'a> {
+    type Item = Result<V1Message<'a>, WireError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.0.is_empty() {
@@ -220,8 +220,8 @@ impl<'a> Iterator for Messages<'a> {
     }
 }
 
-fn take<'a>(bytes: &mut &'a [u8]) -> Result<Message<'a>, WireError> {
-    let mut header = Reader::new("a header", bytes);
+fn take<'a>(bytes: &mut &'a [u8]) -> Result<V1Message<'a>, WireError> {
+    let mut header = MessageReader::new("a header", bytes);
     let (kind, length, flow) = (header.u16()?, header.u16()? as usize, header.u32()?);
     if length < HEADER {
         return Err(WireError::Length {
@@ -231,31 +231,31 @@ fn take<'a>(bytes: &mut &'a [u8]) -> Result<Message<'a>, WireError> {
         });
     }
     let what = name(kind);
-    let message = Reader::new(what, bytes).bytes(length)?;
+    let message = MessageReader::new(what, bytes).bytes(length)?;
     *bytes = &bytes[length..];
-    let mut body = Reader::new(what, &message[HEADER..]);
+    let mut body = MessageReader::new(what, &message[HEADER..]);
     match kind {
         kind::CREATE => {
             let create = read_create(&mut body)?;
             body.end(length)?;
-            Ok(Message::Create { flow, create })
+            Ok(V1Message::Create { flow, create })
         }
         kind::MEASURE => {
             let (program, count) = (body.u32()?, body.u32()?);
             let (fields, over) = body.rest().as_chunks();
             counted(what, length, count, fields.len(), over, 16, 8)?;
-            Ok(Message::Measure {
+            Ok(V1Message::Measure {
                 flow,
                 program,
                 fields: Fields(fields),
             })
         }
-        kind::INSTALL => Ok(Message::Install(program::Install::read(body, length)?)),
+        kind::INSTALL => Ok(V1Message::Install(program::Install::read(body, length)?)),
         kind::UPDATE_FIELD => {
             let count = body.u32()?;
             let (updates, over) = body.rest().as_chunks();
             counted(what, length, count, updates.len(), over, 12, UPDATE)?;
-            Ok(Message::UpdateField {
+            Ok(V1Message::UpdateField {
                 flow,
                 updates: RawUpdates(updates),
             })
@@ -264,7 +264,7 @@ fn take<'a>(bytes: &mut &'a [u8]) -> Result<Message<'a>, WireError> {
             let (program, count) = (body.u32()?, body.u32()?);
             let (updates, over) = body.rest().as_chunks();
             counted(what, length, count, updates.len(), over, 16, UPDATE)?;
-            Ok(Message::ChangeProgram {
+            Ok(V1Message::ChangeProgram {
                 flow,
                 program,
                 updates: RawUpdates(updates),
@@ -273,7 +273,7 @@ fn take<'a>(bytes: &mut &'a [u8]) -> Result<Message<'a>, WireError> {
         kind::READY => {
             let id = body.u32()?;
             body.end(length)?;
-            Ok(Message::Ready { id })
+            Ok(V1Message::Ready { id })
         }
         unknown => Err(WireError::Unknown {
             what: "message type",
@@ -302,7 +302,7 @@ fn counted(
     })
 }
 
-fn read_create<'a>(body: &mut Reader<'a>) -> Result<Create<'a>, WireError> {
+fn read_create<'a>(body: &mut MessageReader<'a>) -> Result<Create<'a>, WireError> {
     let (init_cwnd, mss) = (body.u32()?, body.u32()?);
     let source = read_address(body)?;
     let destination = read_address(body)?;
@@ -320,7 +320,7 @@ fn read_create<'a>(body: &mut Reader<'a>) -> Result<Create<'a>, WireError> {
 }
 
 /// Reads an address. Its bytes are in network order; the port is a little-endian number of 32 bits.
-fn read_address(body: &mut Reader<'_>) -> Result<SocketAddr, WireError> {
+fn read_address(body: &mut MessageReader<'_>) -> Result<SocketAddr, WireError> {
     let address = Ipv4Addr::from(body.u32()?.to_le_bytes());
     let port = body.u32()?;
     let port = u16::try_from(port).map_err(|_| WireError::Unknown {

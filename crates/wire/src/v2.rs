@@ -13,7 +13,7 @@ mod tests;
 mod write;
 
 pub use read::{read_commands, read_events};
-pub use write::Packet;
+pub use write::PacketWriter;
 
 /// First byte of every packet; not a type of a version-1 message.
 pub const MAGIC: u8 = 0xcc;

@@ -1,6 +1,6 @@
 //! Workload generators as state machines.
 //!
-//! A [`WorkloadSpec`] describes the traffic. [`Running`], the machine built from it, is driven with
+//! A [`WorkloadSpec`] describes the traffic. [`WorkloadGenerator`], the machine built from it, is driven with
 //! times and deliveries and returns [`Action`]s: flows to open, bytes to write and datagrams to
 //! send. It has no clock or sockets, so the simulator and real packets drive the same machines.
 //! Each workload has its own random numbers: the same seed and index give the same flows, times and
@@ -21,7 +21,7 @@ mod tests;
 
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
-pub use messages::{Message, Pick};
+pub use messages::{ConnectionPolicy, DeliveredMessage};
 pub use pairs::Pairs;
 pub use requests::Exchange;
 pub use sizes::{SizeTable, SizeTableError};
@@ -103,7 +103,7 @@ pub enum Workload {
         /// Distribution of response sizes.
         response: SizeTable,
         /// Think time between a response and the next request.
-        think: Pause,
+        think: DurationDistribution,
     },
     /// Messages over persistent connections; they arrive as a Poisson process, each for a random
     /// pair.
@@ -111,7 +111,7 @@ pub enum Workload {
         /// Connections per pair.
         connections: u32,
         /// Policy that chooses one of the pair's connections.
-        pick: Pick,
+        pick: ConnectionPolicy,
         /// Arrival rate.
         arrivals: Arrivals,
         /// Distribution of message sizes.
@@ -146,7 +146,7 @@ pub enum Workload {
 
 /// Fixed or exponentially distributed duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pause {
+pub enum DurationDistribution {
     /// Fixed duration.
     Fixed(Duration),
     /// Exponential distribution with this mean.
@@ -161,9 +161,9 @@ pub enum Duty {
     /// Alternates between on and off, starting with on.
     OnOff {
         /// On time.
-        on: Pause,
+        on: DurationDistribution,
         /// Off time.
-        off: Pause,
+        off: DurationDistribution,
     },
 }
 
@@ -314,36 +314,40 @@ pub enum Action {
 /// A driver (a simulation, or threads with sockets) uses it as follows, with times that never
 /// decrease:
 ///
-/// 1. Create it with [`new`](Running::new) and wait for [`next_time`](Running::next_time).
-/// 2. At that time, and after each `received`, call [`poll`](Running::poll) with the current time
+/// 1. Create it with [`new`](WorkloadGenerator::new) and wait for [`next_time`](WorkloadGenerator::next_time).
+/// 2. At that time, and after each `received`, call [`poll`](WorkloadGenerator::poll) with the current time
 ///    until it returns `None`, and execute each [`Action`] in order. Then call `next_time` again. A
 ///    late driver gets all actions in the order in which they were due.
-/// 3. For a flow with a slot, call [`received`](Running::received) once per `Open` and `Write` with
+/// 3. For a flow with a slot, call [`received`](WorkloadGenerator::received) once per `Open` and `Write` with
 ///    bytes, in order, when the other end has read the last of those bytes. Failed flows are not
 ///    reported, and the driver drops writes to them.
 ///
-/// [`exchanges`](Running::exchanges) and [`messages`](Running::messages) return the results that
+/// [`exchanges`](WorkloadGenerator::exchanges) and [`messages`](WorkloadGenerator::messages) return the results that
 /// the workload records itself. For all other flows the driver knows size, start and end. A run
-/// until completion is over when the workload has [`ended`](Running::ended) and each of its flows
+/// until completion is over when the workload has [`ended`](WorkloadGenerator::ended) and each of its flows
 /// with `finish` has arrived or failed.
 #[derive(Debug)]
-pub struct Running {
+pub struct WorkloadGenerator {
     pairs: Pairs,
-    machine: Machine,
+    machine: WorkloadMachine,
 }
 
 #[derive(Debug)]
-enum Machine {
+enum WorkloadMachine {
     Open(open::OpenLoop),
-    Paced(paced::Paced),
+    Paced(paced::PacedWorkload),
     Requests(requests::Requests),
-    Messages(messages::Messages),
+    Messages(messages::MessageWorkload),
 }
 
-impl Running {
+impl WorkloadGenerator {
     /// Creates the workload with index `which` (from 0) of a run with this seed. Seed and index
     /// determine all random numbers.
-    pub fn new(spec: WorkloadSpec, seed: u64, which: u32) -> Result<Running, WorkloadError> {
+    pub fn new(
+        spec: WorkloadSpec,
+        seed: u64,
+        which: u32,
+    ) -> Result<WorkloadGenerator, WorkloadError> {
         let WorkloadSpec {
             name,
             pairs,
@@ -354,7 +358,7 @@ impl Running {
         if pairs.is_empty() && !matches!(kind, Workload::Trace { .. }) {
             return Err(WorkloadError::NoPairs(name));
         }
-        let span = Span { start, stop };
+        let span = ActiveTime { start, stop };
         let random = draw::random(seed, which);
         let nothing = |why| WorkloadError::Nothing {
             name: name.clone(),
@@ -367,8 +371,8 @@ impl Running {
                 carrier,
             } => {
                 room(&name, "sources", pairs.places() as u64)?;
-                Machine::Paced(
-                    paced::Paced::new(rate, duty, carrier, &pairs, span, random)
+                WorkloadMachine::Paced(
+                    paced::PacedWorkload::new(rate, duty, carrier, &pairs, span, random)
                         .map_err(nothing)?,
                 )
             }
@@ -387,7 +391,7 @@ impl Running {
                 if connections == 0 {
                     return Err(nothing("it has no connections; give at least one"));
                 }
-                Machine::Requests(requests::Requests::new(
+                WorkloadMachine::Requests(requests::Requests::new(
                     connections,
                     request,
                     response,
@@ -425,7 +429,7 @@ impl Running {
                     most: messages,
                 };
                 let servers = draw::servers(seed, which);
-                Machine::Messages(messages::Messages::new(
+                WorkloadMachine::Messages(messages::MessageWorkload::new(
                     demand, &pairs, span, random, servers,
                 ))
             }
@@ -441,22 +445,22 @@ impl Running {
                     )?;
                 }
                 let late = draw::late(seed, which);
-                Machine::Open(
+                WorkloadMachine::Open(
                     open::OpenLoop::new(kind, &pairs, span, random, late).map_err(nothing)?,
                 )
             }
         };
-        Ok(Running { pairs, machine })
+        Ok(WorkloadGenerator { pairs, machine })
     }
 
     /// Returns the next due action. Call it until it returns `None`, at each
-    /// [`next_time`](Running::next_time) and after each [`received`](Running::received).
+    /// [`next_time`](WorkloadGenerator::next_time) and after each [`received`](WorkloadGenerator::received).
     pub fn poll(&mut self, now: Time) -> Option<Action> {
         match &mut self.machine {
-            Machine::Open(open) => open.poll(now, &self.pairs),
-            Machine::Paced(paced) => paced.poll(now, &self.pairs),
-            Machine::Requests(requests) => requests.poll(now, &self.pairs),
-            Machine::Messages(messages) => messages.poll(now, &self.pairs),
+            WorkloadMachine::Open(open) => open.poll(now, &self.pairs),
+            WorkloadMachine::Paced(paced) => paced.poll(now, &self.pairs),
+            WorkloadMachine::Requests(requests) => requests.poll(now, &self.pairs),
+            WorkloadMachine::Messages(messages) => messages.poll(now, &self.pairs),
         }
     }
 
@@ -464,10 +468,10 @@ impl Running {
     /// something is received.
     pub fn next_time(&self) -> Option<Time> {
         match &self.machine {
-            Machine::Open(open) => open.next_time(),
-            Machine::Paced(paced) => paced.next_time(),
-            Machine::Requests(requests) => requests.next_time(),
-            Machine::Messages(messages) => messages.next_time(),
+            WorkloadMachine::Open(open) => open.next_time(),
+            WorkloadMachine::Paced(paced) => paced.next_time(),
+            WorkloadMachine::Requests(requests) => requests.next_time(),
+            WorkloadMachine::Messages(messages) => messages.next_time(),
         }
     }
 
@@ -476,24 +480,24 @@ impl Running {
     /// ignored.
     pub fn received(&mut self, now: Time, slot: u32, back: bool) {
         match &mut self.machine {
-            Machine::Requests(requests) => requests.received(now, slot, back),
-            Machine::Messages(messages) => messages.received(now, slot, back),
-            Machine::Open(_) | Machine::Paced(_) => {}
+            WorkloadMachine::Requests(requests) => requests.received(now, slot, back),
+            WorkloadMachine::Messages(messages) => messages.received(now, slot, back),
+            WorkloadMachine::Open(_) | WorkloadMachine::Paced(_) => {}
         }
     }
 
     /// Returns the completed exchanges, ordered by completion time.
     pub fn exchanges(&self) -> &[Exchange] {
         match &self.machine {
-            Machine::Requests(requests) => requests.done(),
+            WorkloadMachine::Requests(requests) => requests.done(),
             _ => &[],
         }
     }
 
     /// Returns the received messages, ordered by completion time.
-    pub fn messages(&self) -> &[Message] {
+    pub fn messages(&self) -> &[DeliveredMessage] {
         match &self.machine {
-            Machine::Messages(messages) => messages.done(),
+            WorkloadMachine::Messages(messages) => messages.done(),
             _ => &[],
         }
     }
@@ -501,9 +505,9 @@ impl Running {
     /// Returns the number of requests without a response and of messages not yet received.
     pub fn unfinished(&self) -> u64 {
         match &self.machine {
-            Machine::Requests(requests) => requests.unfinished(),
-            Machine::Messages(messages) => messages.unfinished(),
-            Machine::Open(_) | Machine::Paced(_) => 0,
+            WorkloadMachine::Requests(requests) => requests.unfinished(),
+            WorkloadMachine::Messages(messages) => messages.unfinished(),
+            WorkloadMachine::Open(_) | WorkloadMachine::Paced(_) => 0,
         }
     }
 
@@ -511,22 +515,22 @@ impl Running {
     /// message outstanding. Always true for workloads without end, such as paced sources.
     pub fn ended(&self) -> bool {
         match &self.machine {
-            Machine::Open(open) => open.ended(),
-            Machine::Paced(_) => true,
-            Machine::Requests(requests) => requests.ended(),
-            Machine::Messages(messages) => messages.ended(),
+            WorkloadMachine::Open(open) => open.ended(),
+            WorkloadMachine::Paced(_) => true,
+            WorkloadMachine::Requests(requests) => requests.ended(),
+            WorkloadMachine::Messages(messages) => messages.ended(),
         }
     }
 }
 
 /// Interval in which a workload is active.
 #[derive(Clone, Copy, Debug)]
-struct Span {
+struct ActiveTime {
     start: Time,
     stop: Option<Time>,
 }
 
-impl Span {
+impl ActiveTime {
     /// Returns true if `at` is at or after the stop time.
     fn over(self, at: Time) -> bool {
         self.stop.is_some_and(|stop| at >= stop)
@@ -562,18 +566,22 @@ fn room(name: &str, what: &'static str, count: u64) -> Result<(), WorkloadError>
     Ok(())
 }
 
-impl Pause {
+impl DurationDistribution {
     /// Returns the fixed or mean duration.
     fn length(self) -> Duration {
         match self {
-            Pause::Fixed(length) | Pause::Exponential(length) => length,
+            DurationDistribution::Fixed(length) | DurationDistribution::Exponential(length) => {
+                length
+            }
         }
     }
 
     fn draw(self, random: &mut rand_pcg::Pcg64) -> Duration {
         match self {
-            Pause::Fixed(length) => length,
-            Pause::Exponential(mean) => draw::exponential(random, mean.as_nanos() as f64),
+            DurationDistribution::Fixed(length) => length,
+            DurationDistribution::Exponential(mean) => {
+                draw::exponential(random, mean.as_nanos() as f64)
+            }
         }
     }
 }

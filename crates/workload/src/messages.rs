@@ -6,11 +6,11 @@ use ccplane_units::{Bytes, Duration, Time};
 use rand_pcg::Pcg64;
 
 use super::draw::{below, exponential};
-use super::{Action, MOST_RECORDS, Pairs, SizeTable, Span};
+use super::{Action, ActiveTime, MOST_RECORDS, Pairs, SizeTable};
 
 /// A message that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Message {
+pub struct DeliveredMessage {
     /// Connection, numbered in the order in which the workload opened them.
     pub connection: u32,
     /// Time at which the sender had the message.
@@ -26,7 +26,7 @@ pub struct Message {
 
 /// Policy that chooses the connection of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Pick {
+pub enum ConnectionPolicy {
     /// The idle connection that was busy last, as connection pools do. If all are busy, the message
     /// waits and the first connection to become idle takes the message that has waited longest.
     #[default]
@@ -40,16 +40,16 @@ pub enum Pick {
 /// Message generator. Each pair has its own connections, which are opened at the start without
 /// data.
 #[derive(Debug)]
-pub(crate) struct Messages {
-    pick: Pick,
+pub(crate) struct MessageWorkload {
+    pick: ConnectionPolicy,
     /// Mean time between arrivals, nanoseconds.
     gap: f64,
     sizes: SizeTable,
     /// Limit on the number of messages.
     most: u64,
-    span: Span,
+    span: ActiveTime,
     random: Pcg64,
-    /// Random numbers of [`Pick::Random`], separate so that arrivals and sizes do not depend on the
+    /// Random numbers of [`ConnectionPolicy::Random`], separate so that arrivals and sizes do not depend on the
     /// policy.
     servers: Pcg64,
     /// Arrival time of the next message.
@@ -62,43 +62,43 @@ pub(crate) struct Messages {
     /// Time at which the last connection was opened.
     opened: Option<Time>,
     /// Indexed like the pairs.
-    desks: Vec<Desk>,
+    desks: Vec<PairState>,
     /// Indexed by slot.
-    open: Vec<Connection>,
+    open: Vec<MessageConnection>,
     /// Set after the last arrival: each connection ends when it becomes idle.
     closing: bool,
     ready: VecDeque<Action>,
-    done: Vec<Message>,
+    done: Vec<DeliveredMessage>,
 }
 
 /// Messages and connections of one pair.
 #[derive(Clone, Debug, Default)]
-struct Desk {
+struct PairState {
     /// Messages without a connection.
-    waiting: VecDeque<Waiting>,
-    /// Slots of idle connections for [`Pick::Last`]; the last one was busy last.
+    waiting: VecDeque<PendingMessage>,
+    /// Slots of idle connections for [`ConnectionPolicy::Last`]; the last one was busy last.
     idle: Vec<u32>,
-    /// Slots of all connections for [`Pick::Random`].
+    /// Slots of all connections for [`ConnectionPolicy::Random`].
     slots: Vec<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct PendingMessage {
     arrived: Time,
     bytes: Bytes,
 }
 
 #[derive(Clone, Debug)]
-struct Connection {
+struct MessageConnection {
     place: u32,
     /// Messages that were written and have not been received, oldest first.
-    written: VecDeque<Waiting>,
+    written: VecDeque<PendingMessage>,
     /// Start of service of the oldest of them.
     since: Time,
 }
 
-impl Connection {
-    fn push(&mut self, now: Time, message: Waiting) {
+impl MessageConnection {
+    fn push(&mut self, now: Time, message: PendingMessage) {
         if self.written.is_empty() {
             self.since = now;
         }
@@ -106,10 +106,10 @@ impl Connection {
     }
 }
 
-/// Parameters of [`Messages`] besides pairs, times and random numbers.
+/// Parameters of [`MessageWorkload`] besides pairs, times and random numbers.
 pub(crate) struct Demand {
     pub connections: u32,
-    pub pick: Pick,
+    pub pick: ConnectionPolicy,
     /// Mean time between arrivals, nanoseconds.
     pub gap: f64,
     pub sizes: SizeTable,
@@ -117,15 +117,15 @@ pub(crate) struct Demand {
     pub most: Option<u64>,
 }
 
-impl Messages {
+impl MessageWorkload {
     pub fn new(
         demand: Demand,
         pairs: &Pairs,
-        span: Span,
+        span: ActiveTime,
         random: Pcg64,
         servers: Pcg64,
-    ) -> Messages {
-        let mut messages = Messages {
+    ) -> MessageWorkload {
+        let mut messages = MessageWorkload {
             pick: demand.pick,
             gap: demand.gap,
             sizes: demand.sizes,
@@ -139,7 +139,7 @@ impl Messages {
             connections: demand.connections.into(),
             considered: 0,
             opened: None,
-            desks: vec![Desk::default(); pairs.places()],
+            desks: vec![PairState::default(); pairs.places()],
             open: Vec::new(),
             closing: false,
             ready: VecDeque::new(),
@@ -154,7 +154,9 @@ impl Messages {
         let begins = self.next.filter(|_| self.considered == 0);
         let next = self.next.map(|next| match self.opened {
             // A connection takes messages from the moment after it was opened.
-            Some(opened) if self.pick == Pick::Random => next.max(opened + Duration::from_nanos(1)),
+            Some(opened) if self.pick == ConnectionPolicy::Random => {
+                next.max(opened + Duration::from_nanos(1))
+            }
             _ => next,
         });
         begins.map(|_| self.span.start).or(next)
@@ -167,23 +169,23 @@ impl Messages {
         // Messages that arrived before the connections are opened: with `Last` a connection opens
         // with the first of them that waits; with `Random` they are written after all connections
         // are open.
-        if self.pick == Pick::Last {
+        if self.pick == ConnectionPolicy::Last {
             self.take_arrivals(now, pairs);
         }
         if let Some(open) = self.open_one(now, pairs) {
             return Some(open);
         }
-        if self.pick == Pick::Random && self.opened.is_some_and(|opened| now > opened) {
+        if self.pick == ConnectionPolicy::Random && self.opened.is_some_and(|opened| now > opened) {
             self.take_arrivals(now, pairs);
         }
         if !self.closing && self.next.is_none() {
             self.closing = true;
             match self.pick {
-                Pick::Last => {
+                ConnectionPolicy::Last => {
                     let idle = self.desks.iter_mut().flat_map(|desk| desk.idle.drain(..));
                     self.ready.extend(idle.map(finish));
                 }
-                Pick::Random => {
+                ConnectionPolicy::Random => {
                     let idle = (0..)
                         .zip(&self.open)
                         .filter(|(_, connection)| connection.written.is_empty());
@@ -204,7 +206,7 @@ impl Messages {
         };
         self.finished += 1;
         if self.done.len() < MOST_RECORDS {
-            self.done.push(Message {
+            self.done.push(DeliveredMessage {
                 connection: slot,
                 arrived: message.arrived,
                 started: connection.since,
@@ -225,12 +227,12 @@ impl Messages {
                 self.ready.push_back(write(slot, next.bytes));
             }
             None if self.closing => self.ready.push_back(finish(slot)),
-            None if self.pick == Pick::Last => desk.idle.push(slot),
+            None if self.pick == ConnectionPolicy::Last => desk.idle.push(slot),
             None => {}
         }
     }
 
-    pub fn done(&self) -> &[Message] {
+    pub fn done(&self) -> &[DeliveredMessage] {
         &self.done
     }
 
@@ -260,7 +262,7 @@ impl Messages {
             let bytes = self.sizes.draw(&mut self.random);
             self.arrived += 1;
             self.next = self.after(arrived);
-            let message = Waiting { arrived, bytes };
+            let message = PendingMessage { arrived, bytes };
             let Some((place, desk)) =
                 pair.and_then(|(place, _)| Some((place, self.desks.get_mut(place as usize)?)))
             else {
@@ -269,11 +271,11 @@ impl Messages {
                 continue;
             };
             let slot = match self.pick {
-                Pick::Last => {
+                ConnectionPolicy::Last => {
                     debug_assert!(desk.idle.is_empty() || desk.waiting.is_empty(), "{place}");
                     desk.idle.pop()
                 }
-                Pick::Random => {
+                ConnectionPolicy::Random => {
                     let server = below(&mut self.servers, desk.slots.len());
                     desk.slots.get(server).copied()
                 }
@@ -301,12 +303,12 @@ impl Messages {
             let slot = self.open.len() as u32;
             let first = desk.waiting.pop_front();
             match self.pick {
-                Pick::Last if first.is_none() => desk.idle.push(slot),
-                Pick::Last => {}
-                Pick::Random => desk.slots.push(slot),
+                ConnectionPolicy::Last if first.is_none() => desk.idle.push(slot),
+                ConnectionPolicy::Last => {}
+                ConnectionPolicy::Random => desk.slots.push(slot),
             }
             self.opened = Some(now);
-            self.open.push(Connection {
+            self.open.push(MessageConnection {
                 place: place as u32,
                 written: first.into_iter().collect(),
                 since: now,
@@ -349,7 +351,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Arrivals, NodeId, Running, Workload, WorkloadSpec};
+    use crate::{Arrivals, NodeId, Workload, WorkloadGenerator, WorkloadSpec};
 
     fn spec(
         connections: u32,
@@ -362,7 +364,7 @@ mod tests {
             pairs: Pairs::Each(vec![(NodeId(0), NodeId(1)), (NodeId(0), NodeId(2))]),
             kind: Workload::Messages {
                 connections,
-                pick: Pick::Last,
+                pick: ConnectionPolicy::Last,
                 arrivals,
                 sizes,
                 messages,
@@ -375,18 +377,18 @@ mod tests {
 
     fn drawn(mut spec: WorkloadSpec) -> WorkloadSpec {
         if let Workload::Messages { pick, .. } = &mut spec.kind {
-            *pick = Pick::Random;
+            *pick = ConnectionPolicy::Random;
         }
         spec
     }
 
     /// Runs the workload to its end on connections of the given rate, with a driver that is `late`.
     /// Returns its actions.
-    fn drive(running: &mut Running, rate: Rate, late: Duration) -> Vec<(Time, Action)> {
+    fn drive(running: &mut WorkloadGenerator, rate: Rate, late: Duration) -> Vec<(Time, Action)> {
         let mut under_way: BTreeSet<(Time, u32)> = BTreeSet::new();
         let (mut done, mut now, mut slots) = (Vec::new(), Time::ZERO, 0);
         let mut free: Vec<Time> = Vec::new();
-        let next = |running: &Running, under_way: &BTreeSet<(Time, u32)>| {
+        let next = |running: &WorkloadGenerator, under_way: &BTreeSet<(Time, u32)>| {
             let arrival = under_way.first().map(|first| first.0);
             running
                 .next_time()
@@ -439,7 +441,7 @@ mod tests {
                 Some(40_000),
             );
             one.pairs = Pairs::one(NodeId(0), NodeId(1));
-            let mut running = Running::new(one, 3, 0).expect("a sound workload");
+            let mut running = WorkloadGenerator::new(one, 3, 0).expect("a sound workload");
             drive(
                 &mut running,
                 Rate::from_bytes_per_sec(1_000_000),
@@ -465,7 +467,7 @@ mod tests {
         let sizes = SizeTable::new(&[(1, 0.0), (40_000, 1.0)]).expect("the points rise");
         let last = spec(20, arrivals, sizes, Some(20_000));
         let messages = |spec: WorkloadSpec| {
-            let mut running = Running::new(spec, 7, 0).expect("a sound workload");
+            let mut running = WorkloadGenerator::new(spec, 7, 0).expect("a sound workload");
             drive(
                 &mut running,
                 Rate::from_bytes_per_sec(5_000_000),
@@ -476,7 +478,8 @@ mod tests {
             messages
         };
         let (last, random) = (messages(last.clone()), messages(drawn(last)));
-        let demand = |all: &[Message]| all.iter().map(|m| (m.arrived, m.bytes)).collect::<Vec<_>>();
+        let demand =
+            |all: &[DeliveredMessage]| all.iter().map(|m| (m.arrived, m.bytes)).collect::<Vec<_>>();
         assert_eq!(demand(&last), demand(&random));
         // 500 messages on each of 40 connections; six standard deviations are 134.
         let mut counts = [0; 40];
@@ -502,7 +505,7 @@ mod tests {
         let sizes = SizeTable::new(&[(1, 0.0), (1_000_000, 1.0)]).expect("the points rise");
         let mut one = drawn(spec(1, Arrivals::PerSecond(20.0), sizes, Some(200)));
         one.pairs = Pairs::one(NodeId(0), NodeId(1));
-        let mut running = Running::new(one, 5, 0).expect("a sound workload");
+        let mut running = WorkloadGenerator::new(one, 5, 0).expect("a sound workload");
         let actions = drive(&mut running, Rate::from_bytes_per_sec(10_000_000), late);
         let writes = actions.iter().filter_map(|(at, action)| match action {
             Action::Write { bytes, .. } if *bytes > 0 => Some((*at, *bytes)),
@@ -516,8 +519,9 @@ mod tests {
             writes.eq(expected),
             "one connection: the order of arrivals is that of the writes"
         );
-        let waited =
-            |w: &&[Message]| w[1].started == w[0].finished && w[1].started > w[1].arrived + late;
+        let waited = |w: &&[DeliveredMessage]| {
+            w[1].started == w[0].finished && w[1].started > w[1].arrived + late
+        };
         let waited = running.messages().windows(2).filter(waited).count();
         assert!(waited > 100, "{waited}");
     }
@@ -543,7 +547,10 @@ mod tests {
                 "are the most",
             ),
         ] {
-            let said = Running::new(spec, 1, 0).map(drop).unwrap_err().to_string();
+            let said = WorkloadGenerator::new(spec, 1, 0)
+                .map(drop)
+                .unwrap_err()
+                .to_string();
             assert!(said.contains(why), "{said}");
         }
     }
@@ -557,7 +564,7 @@ mod tests {
             None,
         );
         short.stop = Some(Time::ZERO + Duration::from_millis(6));
-        let mut running = Running::new(short, 1, 0).expect("a sound workload");
+        let mut running = WorkloadGenerator::new(short, 1, 0).expect("a sound workload");
         assert!(running.ended() && running.next_time().is_none());
         assert!(running.poll(Time::ZERO + Duration::from_secs(1)).is_none());
     }
@@ -567,7 +574,7 @@ mod tests {
         let size = SizeTable::fixed(Bytes::new(1_000));
         let mut finite = spec(2, Arrivals::PerSecond(100.0), size, None);
         finite.stop = Some(Time::ZERO + Duration::from_secs(1));
-        let mut running = Running::new(finite, 1, 0).expect("a sound workload");
+        let mut running = WorkloadGenerator::new(finite, 1, 0).expect("a sound workload");
         let actions = drive(
             &mut running,
             Rate::from_bytes_per_sec(1_000_000),
@@ -627,7 +634,7 @@ mod tests {
             spec.stop = Some(Time::ZERO + Duration::from_millis(stop_ms));
             let spec = if random { drawn(spec) } else { spec };
             let run = || {
-                let mut running = Running::new(spec.clone(), seed, 0).expect("a sound workload");
+                let mut running = WorkloadGenerator::new(spec.clone(), seed, 0).expect("a sound workload");
                 let rate = Rate::from_bytes_per_sec(5_000_000);
                 let actions = drive(&mut running, rate, Duration::from_micros(late_us));
                 (actions, running)
@@ -652,7 +659,7 @@ mod tests {
 
             let late = Duration::from_micros(late_us);
             for pair in 0..2 {
-                let mut of_pair: Vec<&Message> = all.iter().filter(|m| m.connection % 2 == pair).collect();
+                let mut of_pair: Vec<&DeliveredMessage> = all.iter().filter(|m| m.connection % 2 == pair).collect();
                 of_pair.sort_by_key(|m| m.arrived);
                 let ordered = of_pair.windows(2).all(|w| w[0].started <= w[1].started);
                 prop_assert!(ordered || random, "{of_pair:?}");
@@ -667,14 +674,14 @@ mod tests {
                 }
             }
             for slot in 0..connections * 2 {
-                let mut of_slot: Vec<&Message> = all.iter().filter(|m| m.connection == slot).collect();
+                let mut of_slot: Vec<&DeliveredMessage> = all.iter().filter(|m| m.connection == slot).collect();
                 of_slot.sort_by_key(|m| m.started);
                 prop_assert!(of_slot.windows(2).all(|w| w[0].finished <= w[1].started), "{of_slot:?}");
                 prop_assert!(of_slot.windows(2).all(|w| w[0].arrived <= w[1].arrived || !random), "{of_slot:?}");
                 if random {
                     // The message is served at once, or when its predecessor ends.
                     let at_once = late * 2 + Duration::from_nanos(1);
-                    let served = |w: &[&Message]| w[1].started <= w[0].finished.max(w[1].arrived + at_once);
+                    let served = |w: &[&DeliveredMessage]| w[1].started <= w[0].finished.max(w[1].arrived + at_once);
                     prop_assert!(of_slot.windows(2).all(served), "{of_slot:?}");
                 }
             }

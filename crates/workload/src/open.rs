@@ -8,14 +8,14 @@ use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 
 use super::draw::exponential;
-use super::planned::Planned;
-use super::{Action, Arrivals, Pairs, SizeTable, Span, TraceFlow, Workload};
+use super::planned::FlowTimes;
+use super::{Action, ActiveTime, Arrivals, Pairs, SizeTable, TraceFlow, Workload};
 
 /// Open-loop generator of flows.
 #[derive(Debug)]
 pub(super) struct OpenLoop {
-    plan: Plan,
-    span: Span,
+    plan: ArrivalPlan,
+    span: ActiveTime,
     random: Pcg64,
     /// Start time of the next flow.
     next: Option<Time>,
@@ -27,12 +27,12 @@ pub(super) struct OpenLoop {
 }
 
 #[derive(Debug)]
-enum Plan {
+enum ArrivalPlan {
     Bulk {
         /// Total number of starts.
         flows: u64,
         bytes: Option<u64>,
-        planned: Planned,
+        planned: FlowTimes,
         /// With `spread`: the place and start time of each flow, in order of start.
         drawn: Option<Vec<(u64, Time)>>,
     },
@@ -61,7 +61,7 @@ impl OpenLoop {
     pub fn new(
         kind: Workload,
         pairs: &Pairs,
-        span: Span,
+        span: ActiveTime,
         random: Pcg64,
         mut late: Pcg64,
     ) -> Result<OpenLoop, &'static str> {
@@ -91,7 +91,7 @@ impl OpenLoop {
                 lasts,
             } => {
                 let flows = places * u64::from(flows);
-                let planned = Planned::new(span, stagger, lasts);
+                let planned = FlowTimes::new(span, stagger, lasts);
                 let drawn = (spread > Duration::ZERO).then(|| {
                     let mut later = || Duration::from_nanos(late.next_u64() % spread.as_nanos());
                     let mut starts: Vec<(u64, Time)> = (0..flows)
@@ -100,7 +100,7 @@ impl OpenLoop {
                     starts.sort_by_key(|(_, at)| *at);
                     starts
                 });
-                Plan::Bulk {
+                ArrivalPlan::Bulk {
                     flows,
                     bytes: bytes.map(|bytes| bytes.get()),
                     planned,
@@ -111,7 +111,7 @@ impl OpenLoop {
                 arrivals,
                 sizes,
                 flows,
-            } => Plan::Poisson {
+            } => ArrivalPlan::Poisson {
                 gap: gap(arrivals, &sizes)?,
                 sizes,
                 flows: flows.unwrap_or(u64::MAX),
@@ -123,7 +123,7 @@ impl OpenLoop {
                 sizes,
                 every,
                 bursts,
-            } => Plan::Bursts {
+            } => ArrivalPlan::Bursts {
                 sizes,
                 every,
                 burst: places.max(1),
@@ -135,7 +135,7 @@ impl OpenLoop {
             Workload::List { flows } if flows.iter().any(|(_, bytes)| bytes.get() == 0) => {
                 return Err("a flow of its list has no bytes; leave it out");
             }
-            Workload::List { flows } => Plan::List {
+            Workload::List { flows } => ArrivalPlan::List {
                 flows,
                 each: places.max(1),
             },
@@ -145,7 +145,7 @@ impl OpenLoop {
             Workload::Trace { flows } if flows.iter().any(|flow| flow.bytes.get() == 0) => {
                 return Err("a flow of its trace has no bytes; leave it out");
             }
-            Workload::Trace { flows } => Plan::Trace(flows),
+            Workload::Trace { flows } => ArrivalPlan::Trace(flows),
             Workload::Paced { .. } | Workload::Requests { .. } | Workload::Messages { .. } => {
                 return Err("it opens no flows by itself");
             }
@@ -204,24 +204,26 @@ impl OpenLoop {
     fn after(&mut self, at: Time) -> Option<Time> {
         let (count, start) = (self.count, self.span.start);
         match &self.plan {
-            Plan::Bulk {
+            ArrivalPlan::Bulk {
                 drawn: Some(drawn), ..
             } => drawn.get(usize::try_from(count).ok()?).map(|(_, at)| *at),
-            Plan::Bulk { flows, planned, .. } => (count < *flows).then(|| planned.starts(count)),
-            Plan::Poisson { gap, flows, .. } => {
+            ArrivalPlan::Bulk { flows, planned, .. } => {
+                (count < *flows).then(|| planned.starts(count))
+            }
+            ArrivalPlan::Poisson { gap, flows, .. } => {
                 (count < *flows).then(|| at + exponential(&mut self.random, *gap))
             }
-            Plan::Bursts {
+            ArrivalPlan::Bursts {
                 every,
                 burst,
                 flows,
                 ..
             } => (count < *flows).then(|| start + *every * (count / burst)),
-            Plan::List { flows, each } => {
+            ArrivalPlan::List { flows, each } => {
                 let (after, _) = flows.get(usize::try_from(count / each).ok()?)?;
                 Some(start + *after)
             }
-            Plan::Trace(flows) => flows
+            ArrivalPlan::Trace(flows) => flows
                 .get(usize::try_from(count).ok()?)
                 .map(|flow| start + flow.at),
         }
@@ -230,37 +232,37 @@ impl OpenLoop {
     /// Returns the action that starts the next flow; `None` if its place holds no pair.
     fn start(&mut self, pairs: &Pairs) -> Option<Action> {
         let number = match &self.plan {
-            Plan::Bulk {
+            ArrivalPlan::Bulk {
                 drawn: Some(drawn), ..
             } => drawn.get(usize::try_from(self.count).ok()?)?.0,
             _ => self.count,
         };
         let place = (number % pairs.places().max(1) as u64) as usize;
         let (from, to, bytes) = match &self.plan {
-            Plan::Bulk { bytes, .. } => {
+            ArrivalPlan::Bulk { bytes, .. } => {
                 let (from, to) = pairs.get(place)?;
                 (from, to, *bytes)
             }
-            Plan::Poisson { sizes, .. } => {
+            ArrivalPlan::Poisson { sizes, .. } => {
                 let (_, (from, to)) = pairs.draw(&mut self.random)?;
                 (from, to, Some(sizes.draw(&mut self.random).get()))
             }
-            Plan::Bursts { sizes, .. } => {
+            ArrivalPlan::Bursts { sizes, .. } => {
                 let (from, to) = pairs.get(place)?;
                 (from, to, Some(sizes.draw(&mut self.random).get()))
             }
-            Plan::List { flows, each } => {
+            ArrivalPlan::List { flows, each } => {
                 let (from, to) = pairs.get(place)?;
                 let (_, bytes) = flows.get(usize::try_from(self.count / each).ok()?)?;
                 (from, to, Some(bytes.get()))
             }
-            Plan::Trace(flows) => {
+            ArrivalPlan::Trace(flows) => {
                 let flow = flows.get(usize::try_from(self.count).ok()?)?;
                 (flow.from, flow.to, Some(flow.bytes.get()))
             }
         };
         let leaves = match &self.plan {
-            Plan::Bulk {
+            ArrivalPlan::Bulk {
                 bytes: None,
                 planned,
                 ..

@@ -7,7 +7,7 @@ use ccplane_units::{Duration, Rate, Time};
 use rand_pcg::Pcg64;
 
 use super::draw::{below, exponential};
-use super::{Action, Carrier, Duty, Pairs, Span};
+use super::{Action, ActiveTime, Carrier, Duty, Pairs};
 
 /// Paced sources, one per pair.
 ///
@@ -16,20 +16,20 @@ use super::{Action, Carrier, Duty, Pairs, Span};
 /// nanosecond, so rounding errors do not accumulate. Each source has a random phase within the
 /// first interval.
 #[derive(Debug)]
-pub(super) struct Paced {
+pub(super) struct PacedWorkload {
     rate: Rate,
     duty: Duty,
     carrier: Carrier,
-    span: Span,
+    span: ActiveTime,
     random: Pcg64,
-    sources: Vec<Source>,
+    sources: Vec<PacedSource>,
     /// Due time and index of each source.
     due: BinaryHeap<Reverse<(Time, u32)>>,
     opened: u32,
 }
 
 #[derive(Clone, Debug)]
-struct Source {
+struct PacedSource {
     /// Index of the pair.
     place: u32,
     /// Slot of the connection, once open.
@@ -41,15 +41,15 @@ struct Source {
     count: u64,
 }
 
-impl Paced {
+impl PacedWorkload {
     pub fn new(
         rate: Rate,
         duty: Duty,
         carrier: Carrier,
         pairs: &Pairs,
-        span: Span,
+        span: ActiveTime,
         mut random: Pcg64,
-    ) -> Result<Paced, &'static str> {
+    ) -> Result<PacedWorkload, &'static str> {
         if rate.bytes_per_sec() == 0 {
             return Err("its rate is 0; give one");
         }
@@ -69,7 +69,7 @@ impl Paced {
             let phase = Duration::from_nanos(below(&mut random, interval as usize) as u64);
             let on = span.start + phase;
             due.push(Reverse((on, sources.len() as u32)));
-            sources.push(Source {
+            sources.push(PacedSource {
                 place: place as u32,
                 slot: None,
                 on,
@@ -77,7 +77,7 @@ impl Paced {
                 count: 0,
             });
         }
-        Ok(Paced {
+        Ok(PacedWorkload {
             rate,
             duty,
             carrier,

@@ -3,18 +3,18 @@
 
 use ccplane_units::{Duration, Time};
 
-use crate::{Carrier, Span, Workload};
+use crate::{ActiveTime, Carrier, Workload};
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Planned {
-    span: Span,
+pub(crate) struct FlowTimes {
+    span: ActiveTime,
     stagger: Duration,
     lasts: Option<Duration>,
 }
 
-impl Planned {
-    pub fn new(span: Span, stagger: Duration, lasts: Option<Duration>) -> Planned {
-        Planned {
+impl FlowTimes {
+    pub fn new(span: ActiveTime, stagger: Duration, lasts: Option<Duration>) -> FlowTimes {
+        FlowTimes {
             span,
             stagger,
             lasts,
@@ -40,18 +40,18 @@ impl Workload {
     /// Returns the planned start of flow `n` (counted from 0) and its abort time, if any. `None` if
     /// the workload's flows have a size. The random offset of `spread` is not included.
     pub fn planned(&self, n: u64, start: Time, stop: Option<Time>) -> Option<(Time, Option<Time>)> {
-        let span = Span { start, stop };
+        let span = ActiveTime { start, stop };
         let planned = match self {
             Workload::Bulk {
                 bytes: None,
                 stagger,
                 lasts,
                 ..
-            } => Planned::new(span, *stagger, *lasts),
+            } => FlowTimes::new(span, *stagger, *lasts),
             Workload::Paced {
                 carrier: Carrier::Stream { .. },
                 ..
-            } => Planned::new(span, Duration::ZERO, None),
+            } => FlowTimes::new(span, Duration::ZERO, None),
             _ => return None,
         };
         Some((planned.starts(n), planned.leaves(n)))

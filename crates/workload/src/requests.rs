@@ -6,7 +6,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use ccplane_units::{Bytes, Time};
 use rand_pcg::Pcg64;
 
-use super::{Action, MOST_RECORDS, Pairs, Pause, SizeTable, Span};
+use super::{Action, ActiveTime, DurationDistribution, MOST_RECORDS, Pairs, SizeTable};
 
 /// Request and response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,13 +28,13 @@ pub struct Exchange {
 pub(super) struct Requests {
     request: SizeTable,
     response: SizeTable,
-    think: Pause,
-    span: Span,
+    think: DurationDistribution,
+    span: ActiveTime,
     random: Pcg64,
     /// Connections per pair, and the number of connections considered for opening so far.
     connections: u64,
     considered: u64,
-    open: Vec<Connection>,
+    open: Vec<RequestConnection>,
     /// Connections in their think time: its end, and the slot.
     thinking: BinaryHeap<Reverse<(Time, u32)>>,
     ready: VecDeque<Action>,
@@ -44,15 +44,15 @@ pub(super) struct Requests {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Connection {
-    state: State,
+struct RequestConnection {
+    state: RequestState,
     started: Time,
     request: Bytes,
     response: Bytes,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum RequestState {
     /// The request is in flight.
     Asking,
     /// The response is in flight.
@@ -66,8 +66,8 @@ impl Requests {
         connections: u32,
         request: SizeTable,
         response: SizeTable,
-        think: Pause,
-        span: Span,
+        think: DurationDistribution,
+        span: ActiveTime,
         random: Pcg64,
     ) -> Requests {
         Requests {
@@ -143,14 +143,14 @@ impl Requests {
             return;
         };
         match (connection.state, back) {
-            (State::Asking, false) => {
-                connection.state = State::Answering;
+            (RequestState::Asking, false) => {
+                connection.state = RequestState::Answering;
                 connection.response = self.response.draw(&mut self.random);
                 self.ready
                     .push_back(write(slot, true, connection.response.get(), false));
             }
-            (State::Answering, true) => {
-                connection.state = State::Quiet;
+            (RequestState::Answering, true) => {
+                connection.state = RequestState::Quiet;
                 if self.done.len() < MOST_RECORDS {
                     self.done.push(Exchange {
                         connection: slot,
@@ -180,7 +180,7 @@ impl Requests {
         let open = self
             .open
             .iter()
-            .filter(|connection| connection.state != State::Quiet);
+            .filter(|connection| connection.state != RequestState::Quiet);
         open.count() as u64
     }
 
@@ -190,9 +190,9 @@ impl Requests {
     }
 
     /// Creates the state of a request written now.
-    fn ask(&mut self, now: Time) -> Connection {
-        Connection {
-            state: State::Asking,
+    fn ask(&mut self, now: Time) -> RequestConnection {
+        RequestConnection {
+            state: RequestState::Asking,
             started: now,
             request: self.request.draw(&mut self.random),
             response: Bytes::new(0),

@@ -8,7 +8,7 @@
 /// Published distribution. `points` are (size, cumulative share of flows), with sizes in units of
 /// `unit` bytes.
 #[derive(Debug)]
-pub(super) struct Published {
+pub(super) struct PublishedDistribution {
     pub name: &'static str,
     pub source: &'static str,
     /// 1, or the payload of a packet if sizes were published in whole packets.
@@ -19,8 +19,8 @@ pub(super) struct Published {
 /// Payload of a packet in the ns-2 scripts that count flows in packets, bytes.
 pub(super) const NS2_PACKET: u64 = 1_460;
 
-pub(super) const TABLES: &[Published] = &[
-    Published {
+pub(super) const TABLES: &[PublishedDistribution] = &[
+    PublishedDistribution {
         name: "websearch",
         source: "web search of DCTCP (SIGCOMM 2010, figure 4), in bytes: `DCTCP_CDF.txt` of HKUST's TrafficGenerator, \
                  `WebSearch_distribution.txt` of HPCC",
@@ -40,7 +40,7 @@ pub(super) const TABLES: &[Published] = &[
             (30_000_000, 1.0),
         ],
     },
-    Published {
+    PublishedDistribution {
         name: "websearch-packets",
         source: "the same in packets of 1,460 bytes: `CDF_dctcp.tcl` of pFabric and PIAS (ns-2)",
         unit: NS2_PACKET,
@@ -59,7 +59,7 @@ pub(super) const TABLES: &[Published] = &[
             (20_000, 1.0),
         ],
     },
-    Published {
+    PublishedDistribution {
         name: "websearch-kaist",
         source: "the same as DX's laboratory has it: `workload_search.tcl` of ExpressPass (ns-2)",
         unit: 1,
@@ -78,7 +78,7 @@ pub(super) const TABLES: &[Published] = &[
             (30_000_000, 1.0),
         ],
     },
-    Published {
+    PublishedDistribution {
         name: "datamining",
         source: "data mining of VL2 (SIGCOMM 2009), in bytes: `VL2_CDF.txt` of HKUST's TrafficGenerator",
         unit: 1,
@@ -98,7 +98,7 @@ pub(super) const TABLES: &[Published] = &[
             (1_000_000_000, 1.0),
         ],
     },
-    Published {
+    PublishedDistribution {
         name: "datamining-packets",
         source: "the same in packets of 1,460 bytes, with a lighter tail: `CDF_vl2.tcl` of pFabric and PIAS (ns-2)",
         unit: NS2_PACKET,
@@ -114,7 +114,7 @@ pub(super) const TABLES: &[Published] = &[
             (666_667, 1.0),
         ],
     },
-    Published {
+    PublishedDistribution {
         name: "datamining-kaist",
         source: "the same as DX's laboratory has it: `workload_mining.tcl` of ExpressPass (ns-2)",
         unit: 1,
@@ -128,7 +128,7 @@ pub(super) const TABLES: &[Published] = &[
             (1_000_000_000, 1.0),
         ],
     },
-    Published {
+    PublishedDistribution {
         name: "datamining-rc3",
         source: "the packets of `datamining-packets` cut off at 2,107 of them, which are the sizes of RC3's figures \
                  (NSDI 2014); inferred from the sizes drawn there",
@@ -143,7 +143,7 @@ pub(super) const TABLES: &[Published] = &[
             (2_107, 1.0),
         ],
     },
-    Published {
+    PublishedDistribution {
         name: "caida",
         source: "requests of Bundler (EuroSys 2021, section 7), after a CAIDA trace: the table of its evaluation",
         unit: 1,
@@ -156,7 +156,7 @@ pub(super) const TABLES: &[Published] = &[
             (100_000_000, 1.0),
         ],
     },
-    Published {
+    PublishedDistribution {
         name: "hadoop",
         source: "Facebook's Hadoop (SIGCOMM 2015): `FbHdp_distribution.txt` of HPCC (SIGCOMM 2019)",
         unit: 1,
@@ -171,7 +171,7 @@ pub(super) const TABLES: &[Published] = &[
             (10_000_000, 1.0),
         ],
     },
-    Published {
+    PublishedDistribution {
         name: "storage",
         source: "Alibaba's storage: `AliStorage2019.txt` of HPCC (SIGCOMM 2019)",
         unit: 1,

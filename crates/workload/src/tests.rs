@@ -26,7 +26,7 @@ fn seconds(s: u64) -> Time {
 /// Returns the actions of an open-loop workload up to a time. Checks that `next_time` never lies in
 /// the past.
 fn run(spec: WorkloadSpec, seed: u64, until: Time) -> Vec<(Time, Action)> {
-    let mut running = Running::new(spec, seed, 0).expect("a sound workload");
+    let mut running = WorkloadGenerator::new(spec, seed, 0).expect("a sound workload");
     let mut done = Vec::new();
     let mut now = Time::ZERO;
     while let Some(next) = running.next_time().filter(|next| *next < until) {
@@ -305,7 +305,7 @@ fn a_trace_is_played() {
     trace.kind = Workload::Trace {
         flows: vec![flow(5, 1, 10), flow(4, 2, 20)],
     };
-    let error = Running::new(trace, 1, 0).map(drop).unwrap_err();
+    let error = WorkloadGenerator::new(trace, 1, 0).map(drop).unwrap_err();
     assert_eq!(
         error.to_string(),
         "the workload `test`: flow 1 of the trace starts before the one above it; sort the trace by time"
@@ -348,12 +348,12 @@ fn every_pair_plays_the_list() {
     assert_eq!(told, expected);
     // Flows that would start after the stop do not start.
     list.stop = Some(seconds(1) + Duration::from_millis(50));
-    let mut running = Running::new(list.clone(), 1, 0).expect("a sound workload");
+    let mut running = WorkloadGenerator::new(list.clone(), 1, 0).expect("a sound workload");
     assert!(!running.ended());
     assert!(std::iter::from_fn(|| running.poll(seconds(1))).count() == 2 && running.ended());
     let mut refused = |flows| {
         list.kind = Workload::List { flows };
-        Running::new(list.clone(), 1, 0)
+        WorkloadGenerator::new(list.clone(), 1, 0)
             .map(drop)
             .unwrap_err()
             .to_string()
@@ -419,8 +419,8 @@ fn write(slot: u32, bytes: u64, finish: bool) -> Action {
 #[test]
 fn on_off_sources_send_while_on() {
     let duty = Duty::OnOff {
-        on: Pause::Fixed(Duration::from_millis(10)),
-        off: Pause::Fixed(Duration::from_millis(90)),
+        on: DurationDistribution::Fixed(Duration::from_millis(10)),
+        off: DurationDistribution::Fixed(Duration::from_millis(90)),
     };
     let on_off = Workload::Paced {
         rate: Rate::from_bits_per_sec(8_000_000),
@@ -463,8 +463,8 @@ fn on_off_sources_send_while_on() {
 
     // With exponential times the long-term rate is the rate times the duty cycle.
     let duty = Duty::OnOff {
-        on: Pause::Exponential(Duration::from_millis(10)),
-        off: Pause::Exponential(Duration::from_millis(30)),
+        on: DurationDistribution::Exponential(Duration::from_millis(10)),
+        off: DurationDistribution::Exponential(Duration::from_millis(30)),
     };
     let datagrams = Workload::Paced {
         rate: Rate::from_bits_per_sec(8_000_000),
@@ -513,10 +513,10 @@ fn requests_go_round_in_a_closed_loop() {
         connections: 2,
         request: SizeTable::fixed(Bytes::new(200)),
         response: SizeTable::new(&[(1_000, 0.0), (2_000, 1.0)]).expect("it rises"),
-        think: Pause::Fixed(Duration::from_millis(5)),
+        think: DurationDistribution::Fixed(Duration::from_millis(5)),
     });
     closed.stop = Some(Time::ZERO + Duration::from_millis(25));
-    let mut running = Running::new(closed, 4, 0).expect("a sound workload");
+    let mut running = WorkloadGenerator::new(closed, 4, 0).expect("a sound workload");
     let mut arrivals = std::collections::BTreeSet::new();
     let (mut opened, mut log) = (0, Vec::new());
     let ms = |ms| Duration::from_millis(ms);
@@ -594,7 +594,12 @@ fn requests_go_round_in_a_closed_loop() {
 
 #[test]
 fn what_can_never_send_is_refused() {
-    let refused = |spec: WorkloadSpec| Running::new(spec, 1, 0).map(drop).unwrap_err().to_string();
+    let refused = |spec: WorkloadSpec| {
+        WorkloadGenerator::new(spec, 1, 0)
+            .map(drop)
+            .unwrap_err()
+            .to_string()
+    };
     let table = || SizeTable::fixed(Bytes::new(1));
     let bulk = |flows, bytes: Option<u64>| Workload::Bulk {
         flows,
@@ -618,8 +623,8 @@ fn what_can_never_send_is_refused() {
     let paced = |rate, on, write| Workload::Paced {
         rate: Rate::from_bytes_per_sec(rate),
         duty: Duty::OnOff {
-            on: Pause::Fixed(Duration::from_secs(on)),
-            off: Pause::Fixed(Duration::ZERO),
+            on: DurationDistribution::Fixed(Duration::from_secs(on)),
+            off: DurationDistribution::Fixed(Duration::ZERO),
         },
         carrier: Carrier::Stream { write },
     };
@@ -655,8 +660,8 @@ fn what_can_never_send_is_refused() {
 fn any_kind() -> impl Strategy<Value = Workload> {
     let ms = |range: std::ops::Range<u64>| range.prop_map(Duration::from_millis);
     let pause = prop_oneof![
-        ms(1..50).prop_map(Pause::Fixed),
-        ms(1..50).prop_map(Pause::Exponential)
+        ms(1..50).prop_map(DurationDistribution::Fixed),
+        ms(1..50).prop_map(DurationDistribution::Exponential)
     ];
     let table = prop_oneof![
         Just(SizeTable::named("caida").expect("it is published")),
@@ -766,7 +771,7 @@ proptest! {
                 sizes: SizeTable::named("websearch").expect("it is published"),
                 flows: None,
             };
-            Running::new(spec(kind), seed, which).map(|running| running.next_time())
+            WorkloadGenerator::new(spec(kind), seed, which).map(|running| running.next_time())
         };
         prop_assert_ne!(poisson(seed, 0), poisson(seed, 1));
         prop_assert_ne!(poisson(seed, 0), poisson(seed.wrapping_add(1), 0));

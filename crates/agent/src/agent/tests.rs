@@ -1,7 +1,7 @@
 use std::sync::Mutex;
 
 use super::*;
-use crate::{Alone, FlowId, Programs, Report};
+use crate::{FlowId, Programs, Report, StandaloneProgram};
 
 const NOW: Time = Time::from_micros(1_000);
 const ID: DatapathId = DatapathId(4);
@@ -66,15 +66,15 @@ impl Algorithm for Probe {
         self.undecided
     }
 
-    fn alone(&self) -> Option<Alone> {
-        Some(Alone {
+    fn alone(&self) -> Option<StandaloneProgram> {
+        Some(StandaloneProgram {
             program: "fold",
             lived: Some("lived"),
         })
     }
 }
 
-fn ready() -> Event<'static> {
+fn ready() -> WireEvent<'static> {
     let datapath = DatapathInfo {
         id: 1,
         kind: "test".to_owned(),
@@ -84,16 +84,16 @@ fn ready() -> Event<'static> {
         max_vars: 64,
         fallback_after: None,
     };
-    Event::Ready { datapath }
+    WireEvent::Ready { datapath }
 }
 
-fn opened(flow: u64) -> Event<'static> {
+fn opened(flow: u64) -> WireEvent<'static> {
     let info = FlowInfo::default();
-    Event::FlowOpened { flow, info }
+    WireEvent::FlowOpened { flow, info }
 }
 
-fn report(flow: u64, program: u32, urgent: bool) -> Event<'static> {
-    Event::Report {
+fn report(flow: u64, program: u32, urgent: bool) -> WireEvent<'static> {
+    WireEvent::Report {
         flow,
         program,
         urgent,
@@ -105,7 +105,7 @@ fn report(flow: u64, program: u32, urgent: bool) -> Event<'static> {
 fn agent() -> (Agent, Log, [u32; 2]) {
     let probe = Probe::named("probe", "ccp_probe");
     let log = probe.log.clone();
-    let mut agent = Agent::new(Options::default());
+    let mut agent = Agent::new(AgentOptions::default());
     agent.add(probe).expect("it compiles");
     let programs = [0, 1].map(|n| {
         let hosted = agent.hosted().next().expect("it was added");
@@ -223,7 +223,7 @@ fn a_refused_program_is_taken_back_only_where_it_is_the_flows() {
     let (mut agent, log, [fold, other]) = agent();
     agent.handle(NOW, ID, ready());
     agent.handle(NOW, ID, opened(1));
-    let refused = |program| Event::Refused {
+    let refused = |program| WireEvent::Refused {
         flow: Some(1),
         program,
         why: Refusal::TableFull,
@@ -245,7 +245,7 @@ fn commands_are_for_datapaths_that_are_there() {
     let (mut agent, ..) = agent();
     // This one did not announce itself, but has a flow.
     agent.options.unknown = UnknownAlgorithm::First;
-    agent.core.flows.insert(Entry {
+    agent.core.flows.insert(FlowEntry {
         id: FlowId {
             datapath: ID,
             flow: 1,
@@ -255,7 +255,7 @@ fn commands_are_for_datapaths_that_are_there() {
         program: None,
         previous: None,
     });
-    let beat = || Command::Heartbeat {
+    let beat = || WireCommand::Heartbeat {
         algorithm: "probe".into(),
     };
     agent.core.send(ID, beat());
@@ -274,7 +274,7 @@ fn a_release_that_cannot_be_done_is_logged_once_and_other_refusals_each_time() {
         for why in refusals {
             let (flow, why) = (Some(1), why.clone());
             let program = 0;
-            agent.handle(NOW, ID, Event::Refused { flow, program, why });
+            agent.handle(NOW, ID, WireEvent::Refused { flow, program, why });
         }
         std::iter::from_fn(|| agent.line(NOW, ID)).count()
     };

@@ -1,9 +1,9 @@
-use ccplane_datapath::{Target, Update};
+use ccplane_datapath::{CommandTarget, Update};
 use ccplane_units::Duration;
 use ccplane_wire::Updates;
 
 use super::*;
-use crate::{Algorithm, Control, FlowId, Options, Programs, Report};
+use crate::{AgentOptions, Algorithm, Control, FlowId, Programs, Report};
 
 const NOW: Time = Time::from_micros(1_000);
 const ID: DatapathId = DatapathId(4);
@@ -49,7 +49,7 @@ struct Pair {
 impl Pair {
     /// A pair after READY and the installs that answer it.
     fn ready() -> Pair {
-        let mut agent = Agent::new(Options::default());
+        let mut agent = Agent::new(AgentOptions::default());
         agent.add(Echo).expect("it compiles");
         let mut pair = Pair {
             agent,
@@ -59,7 +59,7 @@ impl Pair {
         let heard = pair.say(|out| v1::ready(out, 9));
         assert_eq!(
             heard,
-            Ok(Heard {
+            Ok(DatagramContents {
                 messages: 1,
                 ready: true
             })
@@ -69,7 +69,7 @@ impl Pair {
         pair
     }
 
-    fn say(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Result<Heard, WireError> {
+    fn say(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Result<DatagramContents, WireError> {
         let mut datagram = Vec::new();
         write(&mut datagram);
         self.ccp.handle(NOW, &datagram, &mut self.agent)
@@ -103,7 +103,7 @@ impl Pair {
         out
     }
 
-    fn command(&mut self, command: &Command) -> Vec<u8> {
+    fn command(&mut self, command: &WireCommand) -> Vec<u8> {
         let mut out = Vec::new();
         self.ccp.command(NOW, command, &mut self.agent, &mut out);
         out
@@ -121,7 +121,7 @@ impl Pair {
 
 fn installs(datagram: &[u8]) -> Vec<u32> {
     let numbers = v1::messages(datagram).filter_map(|message| match message {
-        Ok(v1::Message::Install(install)) => Some(install.program),
+        Ok(v1::V1Message::Install(install)) => Some(install.program),
         _ => None,
     });
     numbers.collect()
@@ -135,13 +135,13 @@ fn change(datagram: &[u8]) -> (u32, Option<u32>, Vec<(u8, u32, u64)>) {
     };
     match v1::messages(datagram).collect::<Vec<_>>()[..] {
         [
-            Ok(v1::Message::ChangeProgram {
+            Ok(v1::V1Message::ChangeProgram {
                 flow,
                 program,
                 updates,
             }),
         ] => (flow, Some(program), raw(updates)),
-        [Ok(v1::Message::UpdateField { flow, updates })] => (flow, None, raw(updates)),
+        [Ok(v1::V1Message::UpdateField { flow, updates })] => (flow, None, raw(updates)),
         ref other => panic!("{other:?}"),
     }
 }
@@ -169,7 +169,7 @@ fn a_flow_is_opened_set_a_program_answered_and_closed() {
     assert!(!pair.agent.is_open(id));
     let stats = pair.agent.stats("echo").expect("it was added");
     assert_eq!((stats.flows, stats.reports, stats.taken_over), (0, 1, 0));
-    let late = Command::Update {
+    let late = WireCommand::Update {
         flow: 70_000,
         updates: Updates::default(),
     };
@@ -204,7 +204,7 @@ fn a_datapath_that_is_ready_again_has_lost_flows_and_programs() {
         v1::measure(out, 5, 1, &[77]).expect("short");
         v1::ready(out, 9);
     });
-    let expected = Heard {
+    let expected = DatagramContents {
         messages: 2,
         ready: true,
     };
@@ -220,7 +220,7 @@ fn a_program_keeps_its_number_and_the_flow_its_program() {
     pair.sent();
     let other = pair.uid(1);
     let hosted = pair.agent.hosted().next().expect("it was added").clone();
-    let again = Command::Install {
+    let again = WireCommand::Install {
         algorithm: "echo".into(),
         program: hosted.programs[1].code.clone(),
     };
@@ -228,10 +228,10 @@ fn a_program_keeps_its_number_and_the_flow_its_program() {
     assert_eq!(installs(&sent), [2]);
     assert_eq!(pair.ccp.programs.len(), 2);
     let variable = Update {
-        target: Target::Var(1),
+        target: CommandTarget::Var(1),
         value: 8,
     };
-    let set = Command::SetProgram {
+    let set = WireCommand::SetProgram {
         flow: 5,
         uid: other,
         updates: [variable].into_iter().collect(),
@@ -247,16 +247,16 @@ fn what_version_1_cannot_express_is_refused() {
     pair.create(5);
     pair.sent();
     let ssthresh = Update {
-        target: Target::Ssthresh,
+        target: CommandTarget::Ssthresh,
         value: 1,
     };
     let refused = [
-        Command::Update {
+        WireCommand::Update {
             flow: 5,
             updates: [ssthresh].into_iter().collect(),
         },
-        Command::Release { flow: 5 },
-        Command::SetProgram {
+        WireCommand::Release { flow: 5 },
+        WireCommand::SetProgram {
             flow: 5,
             uid: pair.uid(0) ^ pair.uid(1) ^ 1,
             updates: Updates::default(),
@@ -269,8 +269,8 @@ fn what_version_1_cannot_express_is_refused() {
     // These need no message, and a flow of more than 32 bits is not the datapath's.
     let algorithm = "echo".into();
     for command in [
-        Command::Heartbeat { algorithm },
-        Command::Update {
+        WireCommand::Heartbeat { algorithm },
+        WireCommand::Update {
             flow: (1 << 32) + 5,
             updates: Updates::default(),
         },

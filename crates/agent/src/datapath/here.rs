@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 
 use ccplane_units::{Duration, Time};
-use ccplane_wire::{Command, Event};
+use ccplane_wire::{WireCommand, WireEvent};
 
-use super::message::{Message, recycle_events};
-use super::{Brought, Way};
+use super::message::{AgentEvent, recycle_events};
+use super::{AgentChannel, Incoming};
 use crate::{Agent, DatapathId};
 
 /// Delays between an agent and its flows, in simulation. With a real clock both are zero, as the
@@ -20,30 +20,30 @@ pub struct Delays {
 }
 
 /// Channel to an agent of this thread. The agent runs between the calls of flows, in
-/// [`look`](Way::look) and [`flush`](Way::flush): a slow agent delays them. The queue holds at most
+/// [`look`](AgentChannel::look) and [`flush`](AgentChannel::flush): a slow agent delays them. The queue holds at most
 /// the reports of a turn, or of the delay.
-pub struct Here {
+pub struct InlineChannel {
     /// The agent.
     pub agent: Agent,
     id: DatapathId,
     delays: Delays,
-    to_agent: VecDeque<(Time, Message)>,
-    from_agent: VecDeque<(Time, Command)>,
+    to_agent: VecDeque<(Time, AgentEvent)>,
+    from_agent: VecDeque<(Time, WireCommand)>,
     /// Commands of the agent for its other datapaths.
-    elsewhere: VecDeque<(DatapathId, Command)>,
+    elsewhere: VecDeque<(DatapathId, WireCommand)>,
     /// Buffer for events delivered together. Empty between calls.
-    together: Vec<Event<'static>>,
+    together: Vec<WireEvent<'static>>,
 }
 
-impl Here {
+impl InlineChannel {
     /// Creates the channel of the agent's only datapath, without delays.
-    pub fn new(agent: Agent) -> Here {
-        Here::after(agent, DatapathId(0), Delays::default())
+    pub fn new(agent: Agent) -> InlineChannel {
+        InlineChannel::after(agent, DatapathId(0), Delays::default())
     }
 
     /// Creates the channel of one of its datapaths, with delays.
-    pub fn after(agent: Agent, id: DatapathId, delays: Delays) -> Here {
-        Here {
+    pub fn after(agent: Agent, id: DatapathId, delays: Delays) -> InlineChannel {
+        InlineChannel {
             agent,
             id,
             delays,
@@ -63,15 +63,15 @@ impl Here {
     }
 
     /// Delivers all events due by now to the agent in one batch. `see` is called for each.
-    pub fn deliver(&mut self, now: Time, see: impl FnMut(&Event<'_>)) {
+    pub fn deliver(&mut self, now: Time, see: impl FnMut(&WireEvent<'_>)) {
         let waiting = (&mut self.to_agent, &mut self.together);
         hand_over(&mut self.agent, self.id, now, waiting, see);
         self.collect(now);
     }
 
     /// Delivers due events to an agent that is stored with another of its datapaths, whose channel
-    /// [collects](Here::collect) the commands.
-    pub fn deliver_to(&mut self, agent: &mut Agent, now: Time, see: impl FnMut(&Event<'_>)) {
+    /// [collects](InlineChannel::collect) the commands.
+    pub fn deliver_to(&mut self, agent: &mut Agent, now: Time, see: impl FnMut(&WireEvent<'_>)) {
         hand_over(
             agent,
             self.id,
@@ -82,13 +82,13 @@ impl Here {
     }
 
     /// Queues a command of the agent for this datapath.
-    pub fn take(&mut self, now: Time, command: Command) {
+    pub fn take(&mut self, now: Time, command: WireCommand) {
         self.from_agent
             .push_back((now + self.delays.from_agent, command));
     }
 
     /// Returns the next command of the agent for its other datapaths.
-    pub fn next_elsewhere(&mut self) -> Option<(DatapathId, Command)> {
+    pub fn next_elsewhere(&mut self) -> Option<(DatapathId, WireCommand)> {
         self.elsewhere.pop_front()
     }
 
@@ -99,7 +99,7 @@ impl Here {
     }
 
     /// Collects the agent's commands. Those for other datapaths are returned by
-    /// [`next_elsewhere`](Here::next_elsewhere).
+    /// [`next_elsewhere`](InlineChannel::next_elsewhere).
     pub fn collect(&mut self, now: Time) {
         while let Some((to, command)) = self.agent.poll() {
             match to == self.id {
@@ -115,8 +115,11 @@ fn hand_over(
     agent: &mut Agent,
     id: DatapathId,
     now: Time,
-    (to_agent, together): (&mut VecDeque<(Time, Message)>, &mut Vec<Event<'static>>),
-    see: impl FnMut(&Event<'_>),
+    (to_agent, together): (
+        &mut VecDeque<(Time, AgentEvent)>,
+        &mut Vec<WireEvent<'static>>,
+    ),
+    see: impl FnMut(&WireEvent<'_>),
 ) {
     let due = to_agent.iter().take_while(|(due, _)| *due <= now).count();
     if due == 0 {
@@ -135,18 +138,18 @@ fn hand_over(
     to_agent.drain(..due);
 }
 
-impl Way for Here {
+impl AgentChannel for InlineChannel {
     #[inline]
-    fn report(&mut self, now: Time, report: &Event<'_>) -> bool {
+    fn report(&mut self, now: Time, report: &WireEvent<'_>) -> bool {
         let due = now + self.delays.to_agent;
         self.to_agent
-            .extend(Message::of_report(report).map(|message| (due, message)));
+            .extend(AgentEvent::of_report(report).map(|message| (due, message)));
         true
     }
 
-    fn tell(&mut self, now: Time, event: Event<'static>) {
+    fn tell(&mut self, now: Time, event: WireEvent<'static>) {
         self.to_agent
-            .push_back((now + self.delays.to_agent, Message::Other(event)));
+            .push_back((now + self.delays.to_agent, AgentEvent::Other(event)));
     }
 
     fn look(&mut self, now: Time) {
@@ -156,9 +159,9 @@ impl Way for Here {
         self.deliver(now, |_| ());
     }
 
-    fn bring(&mut self, now: Time) -> Option<Brought> {
+    fn bring(&mut self, now: Time) -> Option<Incoming> {
         self.from_agent.front().filter(|(due, _)| *due <= now)?;
-        Some(Brought::Command(self.from_agent.pop_front()?.1))
+        Some(Incoming::Command(self.from_agent.pop_front()?.1))
     }
 
     fn flush(&mut self, now: Time) {
@@ -178,7 +181,7 @@ mod tests {
     use ccplane_wire::FlowInfo;
 
     use super::*;
-    use crate::{Algorithm, Control, Options, Programs, Report};
+    use crate::{AgentOptions, Algorithm, Control, Programs, Report};
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -207,20 +210,20 @@ mod tests {
     }
 
     /// Announces a datapath and its flow. The agent answers with an offer and a window.
-    fn announce(here: &mut Here, now: Time) {
+    fn announce(here: &mut InlineChannel, now: Time) {
         let datapath = crate::ccp_datapath(1);
-        here.tell(now, Event::Ready { datapath });
+        here.tell(now, WireEvent::Ready { datapath });
         let (flow, info) = (1, FlowInfo::default());
-        here.tell(now, Event::FlowOpened { flow, info });
+        here.tell(now, WireEvent::FlowOpened { flow, info });
     }
 
-    fn here(delays: Delays) -> Here {
-        let mut agent = Agent::new(Options::default());
+    fn here(delays: Delays) -> InlineChannel {
+        let mut agent = Agent::new(AgentOptions::default());
         agent.add(Ticker).expect("it has no program");
-        Here::after(agent, DatapathId(0), delays)
+        InlineChannel::after(agent, DatapathId(0), delays)
     }
 
-    fn brought(here: &mut Here, now: Time) -> usize {
+    fn brought(here: &mut InlineChannel, now: Time) -> usize {
         std::iter::from_fn(|| here.bring(now)).count()
     }
 
@@ -267,8 +270,8 @@ mod tests {
     fn commands_for_another_datapath_are_kept_for_it() {
         let now = Time::from_micros(1_000);
         let mut first = here(Delays::default());
-        let mut other = Here::after(
-            Agent::new(Options::default()),
+        let mut other = InlineChannel::after(
+            Agent::new(AgentOptions::default()),
             DatapathId(1),
             Delays::default(),
         );

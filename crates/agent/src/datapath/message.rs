@@ -1,13 +1,13 @@
 //! Events queued for an agent in this process. A report has a fixed size, so queuing it does not
 //! allocate.
 
-use ccplane_wire::Event;
+use ccplane_wire::WireEvent;
 
 use crate::MAX_VARS;
 
 /// Event queued for an agent.
-pub enum Message {
-    /// A report; see [`Event::Report`].
+pub enum AgentEvent {
+    /// A report; see [`WireEvent::Report`].
     #[expect(missing_docs, reason = "as those of `Event::Report`")]
     Report {
         flow: u64,
@@ -17,14 +17,14 @@ pub enum Message {
         fields: [u64; MAX_VARS],
     },
     /// Any event but a report.
-    Other(Event<'static>),
+    Other(WireEvent<'static>),
 }
 
-impl Message {
+impl AgentEvent {
     /// Converts a report; `None` for other events.
     #[inline]
-    pub fn of_report(report: &Event<'_>) -> Option<Message> {
-        let Event::Report {
+    pub fn of_report(report: &WireEvent<'_>) -> Option<AgentEvent> {
+        let WireEvent::Report {
             flow,
             program,
             urgent,
@@ -37,7 +37,7 @@ impl Message {
         for (field, value) in fields.iter_mut().zip(values) {
             *field = *value;
         }
-        Some(Message::Report {
+        Some(AgentEvent::Report {
             flow,
             program,
             urgent,
@@ -47,28 +47,28 @@ impl Message {
     }
 
     /// The event.
-    pub fn event(&self) -> Event<'_> {
+    pub fn event(&self) -> WireEvent<'_> {
         match self {
-            Message::Report {
+            AgentEvent::Report {
                 flow,
                 program,
                 urgent,
                 count,
                 fields,
-            } => Event::Report {
+            } => WireEvent::Report {
                 flow: *flow,
                 program: *program,
                 urgent: *urgent,
                 fields: fields.get(..usize::from(*count)).unwrap_or_default(),
             },
-            Message::Other(event) => event.clone(),
+            AgentEvent::Other(event) => event.clone(),
         }
     }
 }
 
 /// Empties a vector of events and reuses its memory for events of another lifetime, without
 /// allocation.
-pub fn recycle_events<'b>(mut events: Vec<Event<'_>>) -> Vec<Event<'b>> {
+pub fn recycle_events<'b>(mut events: Vec<WireEvent<'_>>) -> Vec<WireEvent<'b>> {
     events.clear();
     events.into_iter().map_while(|_| None).collect()
 }

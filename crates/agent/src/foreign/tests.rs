@@ -1,4 +1,4 @@
-use ccplane_datapath::{Capabilities, Target, Update};
+use ccplane_datapath::{Capabilities, CommandTarget, Update};
 use ccplane_lang as lang;
 use ccplane_units::Bytes;
 use ccplane_wire::{DatapathInfo, FlowStats, Refusal};
@@ -9,14 +9,14 @@ const PROGRAM: &str = "(def (Report (volatile acked 0) (lost 0)) (gain 1) (volat
     (when true (:= Report.acked (+ Report.acked (* gain Ack.bytes_acked))) (:= Report.lost pace) (report))";
 
 fn program(source: &str) -> Program {
-    lang::compile(source, &lang::Limits::default())
+    lang::compile(source, &lang::ProgramLimits::default())
         .expect("it compiles")
         .code()
         .clone()
 }
 
-fn ready(fallback_after: Option<Duration>) -> Event<'static> {
-    Event::Ready {
+fn ready(fallback_after: Option<Duration>) -> WireEvent<'static> {
+    WireEvent::Ready {
         datapath: DatapathInfo {
             id: 9,
             kind: "test".to_owned(),
@@ -29,7 +29,7 @@ fn ready(fallback_after: Option<Duration>) -> Event<'static> {
     }
 }
 
-fn opened(flow: u64, cwnd: u64) -> Event<'static> {
+fn opened(flow: u64, cwnd: u64) -> WireEvent<'static> {
     let info = FlowInfo {
         algorithm: "reno".to_owned(),
         init_cwnd: Bytes::new(10_000),
@@ -38,17 +38,17 @@ fn opened(flow: u64, cwnd: u64) -> Event<'static> {
         local: "[2001:db8::1]:80".parse().expect("an address"),
         ..FlowInfo::default()
     };
-    Event::FlowOpened { flow, info }
+    WireEvent::FlowOpened { flow, info }
 }
 
-fn said(foreign: &mut Foreign, event: &Event<'_>) -> Vec<u8> {
+fn said(foreign: &mut CcpV1Client, event: &WireEvent<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     foreign.event(event, &mut out);
-    assert!(out.len() <= Foreign::most(event));
+    assert!(out.len() <= CcpV1Client::most(event));
     out
 }
 
-fn hear(foreign: &mut Foreign, write: impl FnOnce(&mut Vec<u8>)) -> Vec<Command> {
+fn hear(foreign: &mut CcpV1Client, write: impl FnOnce(&mut Vec<u8>)) -> Vec<WireCommand> {
     let mut out = Vec::new();
     write(&mut out);
     foreign.handle(Time::ZERO, &out).expect("a good message");
@@ -57,7 +57,7 @@ fn hear(foreign: &mut Foreign, write: impl FnOnce(&mut Vec<u8>)) -> Vec<Command>
 
 #[test]
 fn a_flow_is_created_set_a_program_updated_measured_and_ended() {
-    let mut foreign = Foreign::new("reno", None);
+    let mut foreign = CcpV1Client::new("reno", None);
     foreign.connected(Time::ZERO);
     assert_eq!(
         said(&mut foreign, &ready(None)),
@@ -70,7 +70,7 @@ fn a_flow_is_created_set_a_program_updated_measured_and_ended() {
     let bytes = said(&mut foreign, &opened(flow, 25_000));
     let messages: Vec<_> = v1::messages(&bytes).map(|m| m.expect("good")).collect();
     let [
-        v1::Message::Create {
+        v1::V1Message::Create {
             flow: number,
             create,
         },
@@ -88,18 +88,18 @@ fn a_flow_is_created_set_a_program_updated_measured_and_ended() {
     let installed = hear(&mut foreign, |out| {
         v1::install(out, 3, &code).expect("sayable")
     });
-    let [Command::Install { algorithm, program }] = &installed[..] else {
+    let [WireCommand::Install { algorithm, program }] = &installed[..] else {
         panic!("{installed:?}")
     };
     assert_eq!((&**algorithm, program.report_vars()), ("reno", 2));
     let uid = program.uid();
 
     let control = Update {
-        target: Target::Var(3),
+        target: CommandTarget::Var(3),
         value: 5,
     };
     let window = Update {
-        target: Target::Cwnd,
+        target: CommandTarget::Cwnd,
         value: 12_000,
     };
     let updates: Updates = [control, window].into_iter().collect();
@@ -108,7 +108,7 @@ fn a_flow_is_created_set_a_program_updated_measured_and_ended() {
     });
     assert_eq!(
         set,
-        [Command::SetProgram {
+        [WireCommand::SetProgram {
             flow,
             uid,
             updates: updates.clone()
@@ -117,9 +117,9 @@ fn a_flow_is_created_set_a_program_updated_measured_and_ended() {
     let updated = hear(&mut foreign, |out| {
         v1::update_fields(out, 1, Some(&code), &[control, window]).expect("sayable");
     });
-    assert_eq!(updated, [Command::Update { flow, updates }]);
+    assert_eq!(updated, [WireCommand::Update { flow, updates }]);
 
-    let report = |program| Event::Report {
+    let report = |program| WireEvent::Report {
         flow,
         program,
         urgent: false,
@@ -132,7 +132,7 @@ fn a_flow_is_created_set_a_program_updated_measured_and_ended() {
         said(&mut foreign, &report(uid + 1)).is_empty(),
         "an earlier agent's program"
     );
-    let ended = Event::FlowClosed {
+    let ended = WireEvent::FlowClosed {
         flow,
         stats: FlowStats::default(),
     };
@@ -144,7 +144,7 @@ fn a_flow_is_created_set_a_program_updated_measured_and_ended() {
         v1::update_fields(out, 1, None, &[window]).expect("sayable")
     });
     assert!(late.is_empty(), "{late:?}");
-    let refused = Event::Refused {
+    let refused = WireEvent::Refused {
         flow: None,
         program: uid,
         why: Refusal::TableFull,
@@ -154,7 +154,7 @@ fn a_flow_is_created_set_a_program_updated_measured_and_ended() {
 
 #[test]
 fn the_same_program_is_the_same_under_another_number_and_after_a_restart() {
-    let mut foreign = Foreign::new("reno", None);
+    let mut foreign = CcpV1Client::new("reno", None);
     let code = program(PROGRAM);
     let mut uid_of = |number| {
         foreign.connected(Time::ZERO);
@@ -162,7 +162,7 @@ fn the_same_program_is_the_same_under_another_number_and_after_a_restart() {
             v1::install(out, number, &code).expect("sayable")
         })[..]
         {
-            [Command::Install { program, .. }] => program.uid(),
+            [WireCommand::Install { program, .. }] => program.uid(),
             other => panic!("{other:?}"),
         }
     };
@@ -171,7 +171,9 @@ fn the_same_program_is_the_same_under_another_number_and_after_a_restart() {
     let installed = hear(&mut foreign, |out| {
         v1::install(out, 1, &other).expect("sayable")
     });
-    assert!(!matches!(&installed[..], [Command::Install { program, .. }] if program.uid() == 0));
+    assert!(
+        !matches!(&installed[..], [WireCommand::Install { program, .. }] if program.uid() == 0)
+    );
 }
 
 #[test]
@@ -184,7 +186,7 @@ fn heartbeats_come_while_the_agent_is_there_and_with_a_limit_of_silence_only_aft
             vec![0, 100, 200, 400, 500],
         ),
     ] {
-        let mut foreign = Foreign::new("reno", silence);
+        let mut foreign = CcpV1Client::new("reno", silence);
         assert_eq!(foreign.next_deadline(), None);
         foreign.connected(ms(0));
         said(&mut foreign, &ready(Some(Duration::from_millis(300))));
@@ -196,7 +198,7 @@ fn heartbeats_come_while_the_agent_is_there_and_with_a_limit_of_silence_only_aft
             foreign.on_deadline(due);
             while let Some(command) = foreign.poll() {
                 assert!(
-                    matches!(command, Command::Heartbeat { algorithm } if &*algorithm == "reno")
+                    matches!(command, WireCommand::Heartbeat { algorithm } if &*algorithm == "reno")
                 );
                 beats.push(due.as_micros() / 1000);
             }
@@ -207,7 +209,7 @@ fn heartbeats_come_while_the_agent_is_there_and_with_a_limit_of_silence_only_aft
 
 #[test]
 fn garbage_and_what_only_a_datapath_says_are_errors_and_change_nothing() {
-    let mut foreign = Foreign::new("reno", None);
+    let mut foreign = CcpV1Client::new("reno", None);
     for bad in [
         &[1, 2, 3][..],
         &[9, 0, 8, 0, 0, 0, 0, 0],
@@ -226,7 +228,7 @@ fn garbage_and_what_only_a_datapath_says_are_errors_and_change_nothing() {
 
 #[test]
 fn a_datagram_may_hold_only_messages_of_an_agent() {
-    let mut foreign = Foreign::new("reno", None);
+    let mut foreign = CcpV1Client::new("reno", None);
     let create = create_of(&FlowInfo::default());
     for (kind, message) in [
         (0, create),
@@ -254,24 +256,24 @@ fn measured(flow: u32, program: u32, fields: &[u64]) -> Vec<u8> {
 }
 
 /// Returns the agent's number of a flow that is announced.
-fn announced(foreign: &mut Foreign, flow: u64) -> u32 {
+fn announced(foreign: &mut CcpV1Client, flow: u64) -> u32 {
     let bytes = said(foreign, &opened(flow, 10_000));
     match v1::messages(&bytes).next() {
-        Some(Ok(v1::Message::Create { flow, .. })) => flow,
+        Some(Ok(v1::V1Message::Create { flow, .. })) => flow,
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
 fn numbers_of_live_flows_are_not_given_again() {
-    let mut foreign = Foreign::new("reno", None);
+    let mut foreign = CcpV1Client::new("reno", None);
     assert_eq!(announced(&mut foreign, 100), 1);
     assert_eq!(announced(&mut foreign, 200), 2);
     assert_eq!(announced(&mut foreign, 100), 1, "announced anew");
     foreign.last = u32::MAX - 1;
     assert_eq!(announced(&mut foreign, 300), u32::MAX);
     assert_eq!(announced(&mut foreign, 400), 3, "0, 1 and 2 are taken");
-    let ended = Event::FlowClosed {
+    let ended = WireEvent::FlowClosed {
         flow: 100,
         stats: FlowStats::default(),
     };
@@ -282,7 +284,7 @@ fn numbers_of_live_flows_are_not_given_again() {
 
 #[test]
 fn a_flow_that_is_announced_anew_has_no_program() {
-    let mut foreign = Foreign::new("reno", None);
+    let mut foreign = CcpV1Client::new("reno", None);
     let code = program(PROGRAM);
     let number = announced(&mut foreign, 7);
     let commands = hear(&mut foreign, |out| {
@@ -291,7 +293,7 @@ fn a_flow_that_is_announced_anew_has_no_program() {
     });
     assert_eq!(commands.len(), 2);
     assert_eq!(announced(&mut foreign, 7), number);
-    let ended = Event::FlowClosed {
+    let ended = WireEvent::FlowClosed {
         flow: 7,
         stats: FlowStats::default(),
     };
@@ -301,7 +303,7 @@ fn a_flow_that_is_announced_anew_has_no_program() {
 #[test]
 fn a_new_agent_knows_nothing_and_gets_no_command_of_the_one_before() {
     let ms = |n| Time::ZERO + Duration::from_millis(n);
-    let mut foreign = Foreign::new("reno", Some(Duration::from_millis(500)));
+    let mut foreign = CcpV1Client::new("reno", Some(Duration::from_millis(500)));
     said(&mut foreign, &ready(Some(Duration::from_millis(300))));
     let number = announced(&mut foreign, 7);
     let code = program(PROGRAM);
@@ -328,16 +330,16 @@ fn a_new_agent_knows_nothing_and_gets_no_command_of_the_one_before() {
 
 #[test]
 fn a_report_without_fields_or_of_an_unknown_flow_is_not_sent() {
-    let mut foreign = Foreign::new("reno", None);
+    let mut foreign = CcpV1Client::new("reno", None);
     let code = program(PROGRAM);
     let number = announced(&mut foreign, 7);
     let commands = hear(&mut foreign, |out| {
         v1::install(out, 2, &code).expect("sayable");
     });
-    let [Command::Install { program, .. }] = &commands[..] else {
+    let [WireCommand::Install { program, .. }] = &commands[..] else {
         panic!("{commands:?}")
     };
-    let report = |flow, fields| Event::Report {
+    let report = |flow, fields| WireEvent::Report {
         flow,
         program: program.uid(),
         urgent: false,
@@ -349,12 +351,12 @@ fn a_report_without_fields_or_of_an_unknown_flow_is_not_sent() {
         said(&mut foreign, &report(7, &[1, 2])),
         measured(number, 2, &[1, 2])
     );
-    assert_eq!(Foreign::most(&report(7, &[1, 2, 3])), 16 + 24);
+    assert_eq!(CcpV1Client::most(&report(7, &[1, 2, 3])), 16 + 24);
 }
 
 #[test]
 fn programs_without_end_fill_no_memory() {
-    let mut foreign = Foreign::new("reno", None);
+    let mut foreign = CcpV1Client::new("reno", None);
     let code = program(PROGRAM);
     let mut installed = |number| {
         let install = |out: &mut Vec<u8>| v1::install(out, number, &code).expect("sayable");
@@ -369,14 +371,17 @@ fn programs_without_end_fill_no_memory() {
 #[test]
 fn a_heartbeat_is_sent_when_it_is_due_and_then_a_third_of_the_silence_later() {
     let us = |n| Time::ZERO + Duration::from_micros(n);
-    let mut foreign = Foreign::new("reno", None);
+    let mut foreign = CcpV1Client::new("reno", None);
     foreign.on_deadline(us(0));
     foreign.connected(us(500));
     said(&mut foreign, &ready(Some(Duration::from_micros(3_000))));
     foreign.on_deadline(us(499));
     assert!(foreign.poll().is_none());
     foreign.on_deadline(us(500));
-    assert!(matches!(foreign.poll(), Some(Command::Heartbeat { .. })));
+    assert!(matches!(
+        foreign.poll(),
+        Some(WireCommand::Heartbeat { .. })
+    ));
     assert_eq!(foreign.next_deadline(), Some(us(1_500)));
     // As short as a datapath allows, and no shorter.
     said(&mut foreign, &ready(Some(Duration::from_nanos(1))));
@@ -387,7 +392,7 @@ fn a_heartbeat_is_sent_when_it_is_due_and_then_a_third_of_the_silence_later() {
 #[test]
 fn an_agent_is_silent_when_the_silence_has_lasted() {
     let ms = |n| Time::ZERO + Duration::from_millis(n);
-    let mut foreign = Foreign::new("reno", Some(Duration::from_millis(200)));
+    let mut foreign = CcpV1Client::new("reno", Some(Duration::from_millis(200)));
     foreign.connected(ms(0));
     said(&mut foreign, &ready(Some(Duration::from_millis(300))));
     let beats = [0, 100, 200, 300].map(|at| {

@@ -4,12 +4,12 @@
 use std::sync::{Arc, Mutex};
 
 use ccplane_agent::{
-    Agent, Algorithm, Control, DatapathId, DatapathInfo, FlowInfo, FlowStats, Options, Programs,
-    Refusal, Report,
+    Agent, AgentOptions, Algorithm, Control, DatapathId, DatapathInfo, FlowInfo, FlowStats,
+    Programs, Refusal, Report,
 };
-use ccplane_datapath::{Capabilities, Target};
+use ccplane_datapath::{Capabilities, CommandTarget};
 use ccplane_units::{Duration, Time};
-use ccplane_wire::{Command, Event};
+use ccplane_wire::{WireCommand, WireEvent};
 
 pub const HERE: DatapathId = DatapathId(0);
 pub const NOW: Time = Time::from_micros(1_000);
@@ -24,7 +24,7 @@ pub struct State {
     pub log: Vec<String>,
 }
 
-pub struct Scripted {
+pub struct ScriptedAlgorithm {
     pub name: &'static str,
     pub needs: Capabilities,
     pub script: Script,
@@ -35,13 +35,13 @@ pub const FIRST: &str = "(def (Report (volatile acked 0) (volatile lost 0)) (gai
 pub const SECOND: &str =
     "(def (Report (volatile rtt 0)) (probe 3)) (when true (:= Report.rtt probe) (report))";
 
-impl Scripted {
+impl ScriptedAlgorithm {
     fn say(&self, what: impl Into<String>) {
         self.script.lock().expect("no panic").log.push(what.into());
     }
 }
 
-impl Algorithm for Scripted {
+impl Algorithm for ScriptedAlgorithm {
     type Flow = u64;
 
     fn name(&self) -> &str {
@@ -126,8 +126,8 @@ impl Bench {
     /// Creates an agent with one algorithm, and a datapath that has sent READY.
     pub fn new() -> Bench {
         let script = Script::default();
-        let mut agent = Agent::new(Options::default());
-        let scripted = Scripted {
+        let mut agent = Agent::new(AgentOptions::default());
+        let scripted = ScriptedAlgorithm {
             name: "scripted",
             needs: Capabilities::CWND,
             script: script.clone(),
@@ -144,26 +144,26 @@ impl Bench {
             first: uids[0],
             second: uids[1],
         };
-        bench.event(Event::Ready {
+        bench.event(WireEvent::Ready {
             datapath: datapath(None),
         });
         bench.commands();
         bench
     }
 
-    pub fn event(&mut self, event: Event<'_>) {
+    pub fn event(&mut self, event: WireEvent<'_>) {
         self.agent.handle(NOW, HERE, event);
     }
 
     pub fn open(&mut self, flow: u64) {
-        self.event(Event::FlowOpened {
+        self.event(WireEvent::FlowOpened {
             flow,
             info: info("scripted"),
         });
     }
 
     pub fn report(&mut self, flow: u64, program: u32, fields: &[u64]) {
-        self.event(Event::Report {
+        self.event(WireEvent::Report {
             flow,
             program,
             urgent: false,
@@ -171,7 +171,7 @@ impl Bench {
         });
     }
 
-    pub fn commands(&mut self) -> Vec<Command> {
+    pub fn commands(&mut self) -> Vec<WireCommand> {
         std::iter::from_fn(|| self.agent.poll())
             .map(|(_, command)| command)
             .collect()
@@ -186,9 +186,9 @@ impl Bench {
     }
 }
 
-pub fn targets(command: &Command) -> Vec<(Target, u64)> {
+pub fn targets(command: &WireCommand) -> Vec<(CommandTarget, u64)> {
     match command {
-        Command::SetProgram { updates, .. } | Command::Update { updates, .. } => updates
+        WireCommand::SetProgram { updates, .. } | WireCommand::Update { updates, .. } => updates
             .as_slice()
             .iter()
             .map(|u| (u.target, u.value))

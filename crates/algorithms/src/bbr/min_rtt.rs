@@ -48,7 +48,7 @@ impl MinRtt {
 
 /// Reduced window that lets the queue drain (PROBE_RTT).
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Dip {
+pub(super) struct ProbeRttEpisode {
     /// Window during PROBE_RTT, bytes.
     pub window: u64,
     /// Window to restore at the end, bytes.
@@ -59,9 +59,9 @@ pub(super) struct Dip {
     until: Option<(u64, u64)>,
 }
 
-impl Dip {
-    pub fn new(window: u64, before: u64, began: u64) -> Dip {
-        Dip {
+impl ProbeRttEpisode {
+    pub fn new(window: u64, before: u64, began: u64) -> ProbeRttEpisode {
+        ProbeRttEpisode {
             window,
             before,
             began,
@@ -111,19 +111,19 @@ mod tests {
 
     #[test]
     fn a_dip_takes_200_ms_and_a_round_from_when_the_pipe_is_empty() {
-        let mut dip = Dip::new(4, 100, 6);
+        let mut dip = ProbeRttEpisode::new(4, 100, 6);
         assert!(!dip.is_over(100, 7, 1_000));
         assert!(!dip.is_over(4, 8, 2_000));
         assert!(!dip.is_over(4, 9, 202_000), "200 ms are not over");
         assert!(dip.is_over(4, 9, 202_001));
-        let mut slow = Dip::new(4, 100, 6);
+        let mut slow = ProbeRttEpisode::new(4, 100, 6);
         assert!(!slow.is_over(3, 8, 0));
         assert!(!slow.is_over(3, 8, 900_000), "the round is not over");
     }
 
     #[test]
     fn a_dip_ends_where_what_arrived_is_told_late() {
-        let mut dip = Dip::new(4, 100, 6);
+        let mut dip = ProbeRttEpisode::new(4, 100, 6);
         assert!((6..=8).all(|round| !dip.is_over(5, round, round * 50_000)));
         assert!(!dip.is_over(5, 9, 450_000), "from here on it is 200 ms");
         assert!(!dip.is_over(5, 13, 650_000));

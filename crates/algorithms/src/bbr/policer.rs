@@ -25,13 +25,13 @@ pub(super) struct Policer {
     /// Rate of the last interval, bytes/s; 0 if there is none.
     rate: u64,
     used: bool,
-    interval: Option<Interval>,
+    interval: Option<PolicerInterval>,
     rounds: u64,
     due: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Interval {
+struct PolicerInterval {
     delivered: u64,
     lost: u64,
     start_us: u64,
@@ -39,7 +39,7 @@ struct Interval {
 
 /// Progress since the last report, and totals. Volumes are in bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Passed {
+pub(super) struct RoundTotals {
     /// Rounds since the last report, and in total.
     pub rounds: u64,
     pub round: u64,
@@ -69,7 +69,7 @@ impl Policer {
 
     /// Processes a report. `cycling`: the flow is in PROBE_BW, where rounds at the policer's rate
     /// are counted. Returns true when the use of the rate ends.
-    pub fn update(&mut self, passed: &Passed, cycling: bool) -> bool {
+    pub fn update(&mut self, passed: &RoundTotals, cycling: bool) -> bool {
         if self.used {
             self.rounds = self
                 .rounds
@@ -113,17 +113,17 @@ impl Policer {
         false
     }
 
-    fn begin(&mut self, passed: &Passed) {
+    fn begin(&mut self, passed: &RoundTotals) {
         self.rounds = 0;
         self.due = passed.round + INTERVAL_ROUNDS;
-        self.interval = Some(Interval {
+        self.interval = Some(PolicerInterval {
             delivered: passed.delivered,
             lost: passed.lost,
             start_us: passed.now_us,
         });
     }
 
-    fn end(&mut self, rate: u64, passed: &Passed) {
+    fn end(&mut self, rate: u64, passed: &RoundTotals) {
         let apart = rate.abs_diff(self.rate);
         if self.rate > 0 && (apart <= self.rate / AGREE.0 || apart <= AGREE.1) {
             self.rate = u64::midpoint(self.rate, rate);
@@ -146,7 +146,7 @@ mod tests {
         let delivered = rate / 10;
         let lost = delivered * lost_percent / (100 - lost_percent);
         (from..from + n).fold(false, |over, i| {
-            let passed = Passed {
+            let passed = RoundTotals {
                 rounds: 1,
                 round: i,
                 delivered: i * delivered,
@@ -199,7 +199,7 @@ mod tests {
             rate: 1_000_000,
             ..Policer::default()
         };
-        let passed = Passed {
+        let passed = RoundTotals {
             rounds: 1,
             round: 0,
             delivered: 0,
@@ -222,7 +222,7 @@ mod tests {
     fn an_application_that_pauses_ends_the_search() {
         let mut policer = Policer::default();
         rounds(&mut policer, 3, 1_000_000, 25, 1);
-        let passed = Passed {
+        let passed = RoundTotals {
             rounds: 1,
             round: 0,
             delivered: 0,

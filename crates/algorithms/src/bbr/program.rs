@@ -13,7 +13,7 @@
 //! remains in effect. Outside of recovery, ssthresh equals the window, so that a datapath whose
 //! agent times out continues from there instead of entering slow start.
 
-use super::seen::Events;
+use super::seen::ReportEvents;
 use super::{LEAST_SEGMENTS, UNITY};
 
 /// Parts of the program that differ between the versions.
@@ -52,9 +52,13 @@ pub(super) fn text(version: &Version<'_>) -> String {
         repair,
         conserve,
     } = version;
-    let (timeout, undo, done, idle) =
-        (Events::TIMEOUT, Events::UNDO, Events::DRAINED, Events::IDLE);
-    let limited = Events::LIMITED;
+    let (timeout, undo, done, idle) = (
+        ReportEvents::TIMEOUT,
+        ReportEvents::UNDO,
+        ReportEvents::DRAINED,
+        ReportEvents::IDLE,
+    );
+    let limited = ReportEvents::LIMITED;
     format!(
         "(def
     (const NONE 18446744073709551615)

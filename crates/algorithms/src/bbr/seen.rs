@@ -6,7 +6,7 @@ const MOST: u64 = 1 << 60;
 
 /// Fields that both versions report, in the order of the program's declarations.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct BbrReport {
     /// Maximum delivery rate since the last report, bytes/s; 0 if all samples were
     /// application-limited.
     pub bw: u64,
@@ -21,7 +21,7 @@ pub(super) struct Seen {
     /// Maximum excess of ACKs over the bandwidth since the last report, bytes.
     pub extra: u64,
     /// Events since the last report.
-    pub events: Events,
+    pub events: ReportEvents,
     /// Clock of the datapath, µs.
     pub now: u64,
     /// Bytes in flight at the last ACK.
@@ -47,9 +47,9 @@ pub(super) struct Losses {
 
 /// Event counters, one byte of the report's field each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Events(pub u64);
+pub(super) struct ReportEvents(pub u64);
 
-impl Events {
+impl ReportEvents {
     /// Retransmission timeouts.
     pub const TIMEOUT: u64 = 1;
     /// Reductions found to be spurious.
@@ -68,9 +68,9 @@ impl Events {
     }
 }
 
-impl Seen {
+impl BbrReport {
     /// Parses a report of version 1 or 3; `None` for any other length.
-    pub fn read(fields: &[u64]) -> Option<Seen> {
+    pub fn read(fields: &[u64]) -> Option<BbrReport> {
         let (common, more) = fields.split_first_chunk::<10>()?;
         let [
             bw,
@@ -94,14 +94,14 @@ impl Seen {
             },
             _ => return None,
         };
-        Some(Seen {
+        Some(BbrReport {
             bw,
             rtt,
             rounds,
             delivered,
             lost,
             extra,
-            events: Events(events),
+            events: ReportEvents(events),
             now,
             flight,
             window,

@@ -3,8 +3,8 @@
 use ccplane_agent::FlowInfo;
 use ccplane_datapath::INFINITY;
 
-use super::seen::Seen;
-use super::{GAIN, Orders, scale};
+use super::seen::BbrReport;
+use super::{ControlSink, GAIN, scale};
 
 /// Window per round trip, or per 1 ms if the RTT is unknown, times the startup gain
 /// (`bbr_init_pacing_rate_from_rtt`; the draft's InitPacingRate).
@@ -21,19 +21,19 @@ impl Start {
     }
 
     /// Sets the rate when the flow opens or is taken over.
-    pub fn open(&mut self, info: &FlowInfo, orders: &mut impl Orders) {
+    pub fn open(&mut self, info: &FlowInfo, orders: &mut impl ControlSink) {
         let window = if info.live { info.cwnd } else { info.init_cwnd };
         self.pace(window.get(), info.srtt.as_micros(), orders);
     }
 
     /// Sets the rate again with the first RTT sample.
-    pub fn see(&mut self, seen: &Seen, mss: u64, orders: &mut impl Orders) {
+    pub fn see(&mut self, seen: &BbrReport, mss: u64, orders: &mut impl ControlSink) {
         if !self.done && seen.rtt < INFINITY {
             self.pace(seen.window.max(mss.saturating_mul(10)), seen.rtt, orders);
         }
     }
 
-    fn pace(&mut self, window: u64, rtt_us: u64, orders: &mut impl Orders) {
+    fn pace(&mut self, window: u64, rtt_us: u64, orders: &mut impl ControlSink) {
         self.done = rtt_us > 0;
         let rtt_us = if self.done { rtt_us } else { 1_000 };
         let rate = scale(scale(window, 1_000_000, rtt_us), self.gain, GAIN);
@@ -62,9 +62,9 @@ mod tests {
             Some(14_480_000 * 2885 / 1000),
             "in 1 ms"
         );
-        let seen = Seen {
+        let seen = BbrReport {
             rtt: 20_000,
-            ..Seen::default()
+            ..BbrReport::default()
         };
         start.see(&seen, 1448, &mut orders);
         // 10 · 1448 bytes per 20 ms are 724,000 bytes/s.

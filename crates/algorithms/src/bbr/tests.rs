@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use ccplane_agent::{Agent, DynAlgorithm, Options};
+use ccplane_agent::{Agent, AgentOptions, DynAlgorithm};
 use ccplane_datapath::{Capabilities, Signals};
 use ccplane_units::Duration;
 use proptest::prelude::*;
 
-use super::Orders;
+use super::ControlSink;
 use crate::script::{MSS, Script};
 use crate::{Parameters, Registry};
 
@@ -25,7 +25,7 @@ impl Recorder {
     }
 }
 
-impl Orders for Recorder {
+impl ControlSink for Recorder {
     fn set(&mut self, variable: &'static str, value: u64) {
         self.0.insert(variable, value);
     }
@@ -49,7 +49,7 @@ fn made(name: &str, parameters: &str) -> Box<dyn DynAlgorithm> {
 #[test]
 fn the_programs_fit_every_datapath() {
     for name in ["bbr", "bbr3"] {
-        let mut agent = Agent::new(Options::default());
+        let mut agent = Agent::new(AgentOptions::default());
         agent
             .add_boxed(made(name, ""))
             .unwrap_or_else(|why| panic!("{name}: {why:?}"));
@@ -96,13 +96,13 @@ proptest! {
     fn arbitrary_reports_do_no_harm(reports in prop::collection::vec(report(), 1..60)) {
         let mut orders = Recorder::default();
         let bbr = super::v1::Bbr::standard();
-        let mut one = super::v1::Flow::new(1448, super::Dice(7), 10_000_000);
-        let mut three = super::v3::Flow::new(1448, super::Dice(7), 10_000_000);
+        let mut one = super::v1::BbrFlow::new(1448, super::Dice(7), 10_000_000);
+        let mut three = super::v3::Bbr3Flow::new(1448, super::Dice(7), 10_000_000);
         for fields in reports {
-            if let Some(seen) = super::seen::Seen::read(&fields[..10]) {
+            if let Some(seen) = super::seen::BbrReport::read(&fields[..10]) {
                 bbr.decide(&mut one, &seen, &mut orders);
             }
-            if let Some(seen) = super::seen::Seen::read(&fields) {
+            if let Some(seen) = super::seen::BbrReport::read(&fields) {
                 three.decide(&seen, &mut orders);
             }
             prop_assert!(orders.get("gain").is_none_or(|gain| (1..=28_561).contains(&gain)));

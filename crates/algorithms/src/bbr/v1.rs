@@ -10,13 +10,13 @@ use ccplane_datapath::Capabilities;
 
 use super::filter::MaxFilter;
 use super::full_pipe::FullPipe;
-use super::min_rtt::{Dip, MinRtt};
-use super::policer::{Passed, Policer};
+use super::min_rtt::{MinRtt, ProbeRttEpisode};
+use super::policer::{Policer, RoundTotals};
 use super::program::{self, Version};
-use super::seen::{Events, Seen};
+use super::seen::{BbrReport, ReportEvents};
 use super::start::Start;
 use super::{
-    Dice, GAIN, LEAST_SEGMENTS, NEEDS, NONE, Orders, PROBE_RTT_INTERVAL, UNITY, paced,
+    ControlSink, Dice, GAIN, LEAST_SEGMENTS, NEEDS, NONE, PROBE_RTT_INTERVAL, UNITY, paced,
     probe_rtt_us, volume,
 };
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
@@ -70,19 +70,19 @@ pub struct Bbr {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Mode {
+pub(super) enum BbrMode {
     Startup,
     Drain,
     ProbeBw,
-    ProbeRtt(Dip),
+    ProbeRtt(ProbeRttEpisode),
 }
 
 /// A flow's model of its path.
-pub struct Flow {
+pub struct BbrFlow {
     mss: u64,
-    pub(super) mode: Mode,
+    pub(super) mode: BbrMode,
     dice: Dice,
-    last: Seen,
+    last: BbrReport,
     bandwidth: MaxFilter,
     /// First round whose bandwidth samples count. Samples from PROBE_RTT do not measure the path's
     /// capacity.
@@ -105,13 +105,13 @@ pub struct Flow {
     told_due: u64,
 }
 
-impl Flow {
-    pub(super) fn new(mss: u64, dice: Dice, probe_rtt_us: u64) -> Flow {
-        Flow {
+impl BbrFlow {
+    pub(super) fn new(mss: u64, dice: Dice, probe_rtt_us: u64) -> BbrFlow {
+        BbrFlow {
             mss: mss.max(1),
-            mode: Mode::Startup,
+            mode: BbrMode::Startup,
             dice,
-            last: Seen::default(),
+            last: BbrReport::default(),
             bandwidth: MaxFilter::new(BANDWIDTH_ROUNDS),
             samples_from: 0,
             min_rtt: MinRtt::new(probe_rtt_us),
@@ -131,7 +131,7 @@ impl Flow {
 }
 
 impl Algorithm for Bbr {
-    type Flow = Flow;
+    type Flow = BbrFlow;
 
     fn name(&self) -> &str {
         DOC.name
@@ -150,17 +150,17 @@ impl Algorithm for Bbr {
         self.needs().with(Capabilities::KEEPS_WINDOW)
     }
 
-    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
+    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> BbrFlow {
         let dice = control.this().map_or(Dice(0), Dice::of);
         let due = if self.policer { 0 } else { NONE };
         control.program("bbr", &[("due", due)]);
-        let mut flow = Flow::new(info.mss.get(), dice, self.probe_rtt_us);
+        let mut flow = BbrFlow::new(info.mss.get(), dice, self.probe_rtt_us);
         flow.start.open(info, control);
         flow
     }
 
-    fn on_report(&mut self, flow: &mut Flow, report: &Report<'_>, control: &mut Control<'_>) {
-        if let Some(seen) = Seen::read(report.fields()) {
+    fn on_report(&mut self, flow: &mut BbrFlow, report: &Report<'_>, control: &mut Control<'_>) {
+        if let Some(seen) = BbrReport::read(report.fields()) {
             self.decide(flow, &seen, control);
         }
     }
@@ -175,7 +175,12 @@ impl Bbr {
         }
     }
 
-    pub(super) fn decide(&self, flow: &mut Flow, seen: &Seen, orders: &mut impl Orders) {
+    pub(super) fn decide(
+        &self,
+        flow: &mut BbrFlow,
+        seen: &BbrReport,
+        orders: &mut impl ControlSink,
+    ) {
         let rounds = seen.rounds.saturating_sub(flow.last.rounds);
         flow.start.see(seen, flow.mss, orders);
         flow.round_bw = flow.round_bw.max(seen.bw);
@@ -184,7 +189,7 @@ impl Bbr {
             flow.look_for_policer(seen, rounds, orders);
         }
         flow.measure_aggregation(seen, rounds, orders);
-        if seen.events.has(Events::TIMEOUT) || seen.events.has(Events::UNDO) {
+        if seen.events.has(ReportEvents::TIMEOUT) || seen.events.has(ReportEvents::UNDO) {
             flow.pipe = FullPipe::default();
         }
         flow.check_full(rounds, orders);
@@ -198,7 +203,7 @@ impl Bbr {
 }
 
 /// `bbr_update_model`, report by report.
-impl Flow {
+impl BbrFlow {
     fn bw(&self) -> u64 {
         self.policer
             .rate()
@@ -206,7 +211,7 @@ impl Flow {
             .min(self.bandwidth.get())
     }
 
-    fn measure_bandwidth(&mut self, seen: &Seen, orders: &mut impl Orders) {
+    fn measure_bandwidth(&mut self, seen: &BbrReport, orders: &mut impl ControlSink) {
         self.told_bw = self.told_bw.max(seen.bw);
         if seen.bw > 0 && (seen.rounds >= self.samples_from || seen.bw >= self.bandwidth.get()) {
             self.bandwidth.update(seen.rounds, seen.bw);
@@ -217,21 +222,22 @@ impl Flow {
         }
     }
 
-    fn look_for_policer(&mut self, seen: &Seen, rounds: u64, orders: &mut impl Orders) {
-        if seen.events.has(Events::UNDO) {
+    fn look_for_policer(&mut self, seen: &BbrReport, rounds: u64, orders: &mut impl ControlSink) {
+        if seen.events.has(ReportEvents::UNDO) {
             self.policer.reset();
         }
-        let passed = Passed {
+        let passed = RoundTotals {
             rounds,
             round: seen.rounds,
             delivered: seen.delivered,
             lost: seen.lost,
             newly_lost: seen.lost.saturating_sub(self.last.lost),
             // Linux marks data sent in PROBE_RTT as application-limited.
-            app_limited: seen.events.has(Events::LIMITED) || matches!(self.mode, Mode::ProbeRtt(_)),
+            app_limited: seen.events.has(ReportEvents::LIMITED)
+                || matches!(self.mode, BbrMode::ProbeRtt(_)),
             now_us: seen.now,
         };
-        let cycling = matches!(self.mode, Mode::ProbeBw);
+        let cycling = matches!(self.mode, BbrMode::ProbeBw);
         let ended = self.policer.update(&passed, cycling);
         let cap = self.policer.rate().unwrap_or(NONE);
         let changed = cap != self.told_cap;
@@ -248,7 +254,12 @@ impl Flow {
         }
     }
 
-    fn measure_aggregation(&mut self, seen: &Seen, rounds: u64, orders: &mut impl Orders) {
+    fn measure_aggregation(
+        &mut self,
+        seen: &BbrReport,
+        rounds: u64,
+        orders: &mut impl ControlSink,
+    ) {
         self.extra_rounds = self.extra_rounds.saturating_add(rounds);
         if self.extra_rounds >= EXTRA_ROUNDS {
             self.extra_rounds = 0;
@@ -266,8 +277,11 @@ impl Flow {
     }
 
     /// `bbr_check_full_bw_reached`.
-    fn check_full(&mut self, rounds: u64, orders: &mut impl Orders) {
-        if self.full || rounds == 0 || self.round_bw == 0 || matches!(self.mode, Mode::ProbeRtt(_))
+    fn check_full(&mut self, rounds: u64, orders: &mut impl ControlSink) {
+        if self.full
+            || rounds == 0
+            || self.round_bw == 0
+            || matches!(self.mode, BbrMode::ProbeRtt(_))
         {
             return;
         }
@@ -278,36 +292,38 @@ impl Flow {
         }
     }
 
-    fn check_drain(&mut self, seen: &Seen, orders: &mut impl Orders) {
+    fn check_drain(&mut self, seen: &BbrReport, orders: &mut impl ControlSink) {
         match self.mode {
-            Mode::Startup if self.full => {
-                self.mode = Mode::Drain;
+            BbrMode::Startup if self.full => {
+                self.mode = BbrMode::Drain;
                 orders.set("gain", paced(DRAIN));
                 orders.set("draining", NONE);
             }
             // The program detected the drained queue and already paces at the bandwidth.
-            Mode::Drain if seen.events.has(Events::DRAINED) => self.probe_bandwidth(seen, orders),
+            BbrMode::Drain if seen.events.has(ReportEvents::DRAINED) => {
+                self.probe_bandwidth(seen, orders)
+            }
             _ => {}
         }
     }
 
     /// `bbr_update_min_rtt`.
-    fn check_rtt(&mut self, seen: &Seen, orders: &mut impl Orders) {
+    fn check_rtt(&mut self, seen: &BbrReport, orders: &mut impl ControlSink) {
         let before = self.min_rtt.us;
         let expired = self.min_rtt.update(seen.rtt, seen.now);
         if self.min_rtt.us > before {
             orders.set("min_rtt", self.min_rtt.us);
         }
         // After an idle period, the first samples measure an empty path, as in PROBE_RTT.
-        let idle = seen.events.has(Events::IDLE) || self.last.events.has(Events::IDLE);
-        if let Mode::ProbeRtt(dip) = &mut self.mode {
+        let idle = seen.events.has(ReportEvents::IDLE) || self.last.events.has(ReportEvents::IDLE);
+        if let BbrMode::ProbeRtt(dip) = &mut self.mode {
             if dip.is_over(seen.flight, seen.rounds, seen.now) {
                 let before = dip.before;
                 self.end_probe_rtt(before, seen, orders);
             }
         } else if expired && !idle {
             let window = self.mss.saturating_mul(LEAST_SEGMENTS);
-            self.mode = Mode::ProbeRtt(Dip::new(window, seen.window, seen.rounds));
+            self.mode = BbrMode::ProbeRtt(ProbeRttEpisode::new(window, seen.window, seen.rounds));
             orders.set("gain", UNITY);
             orders.set("draining", 0);
             orders.set("phase", CYCLE);
@@ -316,7 +332,7 @@ impl Flow {
         }
     }
 
-    fn end_probe_rtt(&mut self, window: u64, seen: &Seen, orders: &mut impl Orders) {
+    fn end_probe_rtt(&mut self, window: u64, seen: &BbrReport, orders: &mut impl ControlSink) {
         self.min_rtt.renew(seen.now);
         orders.set("cap", NONE);
         orders.window(window.max(seen.window));
@@ -326,20 +342,20 @@ impl Flow {
         if self.full {
             self.probe_bandwidth(seen, orders);
         } else {
-            self.mode = Mode::Startup;
+            self.mode = BbrMode::Startup;
             orders.set("gain", paced(STARTUP));
         }
     }
 
-    fn probe_bandwidth(&mut self, seen: &Seen, orders: &mut impl Orders) {
-        self.mode = Mode::ProbeBw;
+    fn probe_bandwidth(&mut self, seen: &BbrReport, orders: &mut impl ControlSink) {
+        self.mode = BbrMode::ProbeBw;
         orders.set("cwnd_gain", WINDOW);
         self.cycle(seen, orders);
     }
 
     /// `bbr_reset_probe_bw_mode`: the cycle starts in a random phase other than the draining one,
     /// to desynchronize flows. At a policer's rate there is no cycle.
-    fn cycle(&mut self, seen: &Seen, orders: &mut impl Orders) {
+    fn cycle(&mut self, seen: &BbrReport, orders: &mut impl ControlSink) {
         let phase = match self.policer.rate() {
             Some(_) => CYCLE,
             None => (CYCLE - self.dice.below(CYCLE - 1)) % CYCLE,

@@ -16,13 +16,13 @@ use ccplane_datapath::{Capabilities, INFINITY};
 
 use super::filter::MaxFilter;
 use super::full_pipe::FullPipe;
-use super::min_rtt::{Dip, MinRtt};
+use super::min_rtt::{MinRtt, ProbeRttEpisode};
 use super::model3::{Bounds, LOSS};
 use super::program::{self, Version};
-use super::seen::{Events, Seen};
+use super::seen::{BbrReport, ReportEvents};
 use super::start::Start;
 use super::{
-    Dice, GAIN, LEAST_SEGMENTS, NEEDS, NONE, Orders, PROBE_RTT_INTERVAL, UNITY, paced,
+    ControlSink, Dice, GAIN, LEAST_SEGMENTS, NEEDS, NONE, PROBE_RTT_INTERVAL, UNITY, paced,
     probe_rtt_us, scale, volume,
 };
 use crate::{AlgorithmDoc, BadParameter, Parameters};
@@ -67,19 +67,19 @@ pub struct Bbr3 {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum State {
+pub(super) enum BbrState {
     Startup,
     Drain,
     Down,
     Cruise,
     Refill,
     Up,
-    ProbeRtt(Dip),
+    ProbeRtt(ProbeRttEpisode),
 }
 
 /// Phase of the ACKs currently arriving (`BBR.ack_phase`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Acks {
+enum AckPhase {
     Ordinary,
     Starting,
     Feedback,
@@ -96,7 +96,7 @@ struct Undo {
 
 /// Values installed in the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Told {
+struct InstalledValues {
     cap: u64,
     cap_bw: u64,
     bonus: u64,
@@ -104,12 +104,12 @@ struct Told {
 }
 
 /// A flow's model of its path.
-pub struct Flow {
+pub struct Bbr3Flow {
     mss: u64,
-    pub(super) state: State,
-    acks: Acks,
+    pub(super) state: BbrState,
+    acks: AckPhase,
     dice: Dice,
-    last: Seen,
+    last: BbrReport,
     /// Maximum bandwidth of the previous and the current probing cycle (`BBR.max_bw_filter`).
     bandwidth: [u64; 2],
     told_bw: u64,
@@ -141,17 +141,17 @@ pub struct Flow {
     too_high: bool,
     precautionary: bool,
     start: Start,
-    told: Told,
+    told: InstalledValues,
 }
 
-impl Flow {
-    pub(super) fn new(mss: u64, dice: Dice, probe_rtt_us: u64) -> Flow {
-        Flow {
+impl Bbr3Flow {
+    pub(super) fn new(mss: u64, dice: Dice, probe_rtt_us: u64) -> Bbr3Flow {
+        Bbr3Flow {
             mss: mss.max(1),
-            state: State::Startup,
-            acks: Acks::Ordinary,
+            state: BbrState::Startup,
+            acks: AckPhase::Ordinary,
             dice,
-            last: Seen::default(),
+            last: BbrReport::default(),
             bandwidth: [0; 2],
             told_bw: 0,
             min_rtt: MinRtt::new(probe_rtt_us),
@@ -175,7 +175,7 @@ impl Flow {
             too_high: false,
             precautionary: false,
             start: Start::with(STARTUP),
-            told: Told {
+            told: InstalledValues {
                 cap: NONE,
                 cap_bw: NONE,
                 bonus: 0,
@@ -186,7 +186,7 @@ impl Flow {
 }
 
 impl Algorithm for Bbr3 {
-    type Flow = Flow;
+    type Flow = Bbr3Flow;
 
     fn name(&self) -> &str {
         DOC.name
@@ -207,32 +207,32 @@ impl Algorithm for Bbr3 {
         self.needs().with(Capabilities::KEEPS_WINDOW)
     }
 
-    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
+    fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Bbr3Flow {
         let dice = control.this().map_or(Dice(0), Dice::of);
         let marks = Capabilities::ECN
             .missing_from(control.capabilities())
             .is_empty();
         control.program(if marks { "bbr3" } else { "unmarked" }, &[]);
-        let mut flow = Flow::new(info.mss.get(), dice, self.probe_rtt_us);
+        let mut flow = Bbr3Flow::new(info.mss.get(), dice, self.probe_rtt_us);
         flow.start.open(info, control);
         flow
     }
 
-    fn on_report(&mut self, flow: &mut Flow, report: &Report<'_>, control: &mut Control<'_>) {
-        if let Some(seen) = Seen::read(report.fields()) {
+    fn on_report(&mut self, flow: &mut Bbr3Flow, report: &Report<'_>, control: &mut Control<'_>) {
+        if let Some(seen) = BbrReport::read(report.fields()) {
             flow.decide(&seen, control);
         }
     }
 }
 
-impl Flow {
+impl Bbr3Flow {
     /// `UpdateModelAndState` ("Per-ACK Steps"), report by report.
-    pub(super) fn decide(&mut self, seen: &Seen, orders: &mut impl Orders) {
+    pub(super) fn decide(&mut self, seen: &BbrReport, orders: &mut impl ControlSink) {
         let rounds = seen.rounds.saturating_sub(self.last.rounds);
         self.start.see(seen, self.mss, orders);
         self.measure(seen, rounds);
         self.note_losses(seen);
-        if seen.events.has(Events::UNDO) {
+        if seen.events.has(ReportEvents::UNDO) {
             self.take_back(seen, orders);
         }
         self.check_full(seen, rounds, orders);
@@ -261,7 +261,7 @@ impl Flow {
     }
 
     /// `UpdateMaxBw`, `UpdateACKAggregation` and `UpdateLatestDeliverySignals`.
-    fn measure(&mut self, seen: &Seen, rounds: u64) {
+    fn measure(&mut self, seen: &BbrReport, rounds: u64) {
         self.bandwidth[1] = self.bandwidth[1].max(seen.bw);
         self.told_bw = self.told_bw.max(seen.bw);
         self.rounds_since_up = self.rounds_since_up.saturating_add(rounds);
@@ -279,7 +279,7 @@ impl Flow {
 
     /// `NoteLoss`, and `AdaptLowerBoundsFromCongestion` at the end of a loss round ("When not
     /// Probing for Bandwidth"). A CE mark counts as a loss ("ECN").
-    fn note_losses(&mut self, seen: &Seen) {
+    fn note_losses(&mut self, seen: &BbrReport) {
         let new = troubles(seen) > troubles(&self.last);
         if new && !self.losing {
             self.losing = true;
@@ -292,11 +292,14 @@ impl Flow {
         }
         self.losses = self.losses.saturating_add(u64::from(new));
         if self.losing && seen.losses.rounds > self.last.losses.rounds {
-            let probing = matches!(self.state, State::Startup | State::Refill | State::Up);
+            let probing = matches!(
+                self.state,
+                BbrState::Startup | BbrState::Refill | BbrState::Up
+            );
             if !probing {
                 let (bw, volume) = self.latest;
                 self.bounds.shorten(self.max_bw(), seen.window, bw, volume);
-            } else if matches!(self.state, State::Startup) {
+            } else if matches!(self.state, BbrState::Startup) {
                 self.check_start_losses(seen);
             }
             self.losing = false;
@@ -306,7 +309,7 @@ impl Flow {
 
     /// `CheckStartupHighLoss` ("Exiting Startup Based on Packet Loss"): a loss round ended with
     /// more than 2 % lost, detected by at least six ACKs.
-    fn check_start_losses(&mut self, seen: &Seen) {
+    fn check_start_losses(&mut self, seen: &BbrReport) {
         let lost = troubles(seen).saturating_sub(self.lost_before);
         if self.losses >= STARTUP_LOSSES && is_too_much(lost, self.round_flight) {
             self.undo.from_startup = true;
@@ -316,7 +319,7 @@ impl Flow {
     }
 
     /// `HandleSpuriousLossDetection` ("Handling a Spurious Loss Recovery").
-    fn take_back(&mut self, seen: &Seen, orders: &mut impl Orders) {
+    fn take_back(&mut self, seen: &BbrReport, orders: &mut impl ControlSink) {
         let Undo {
             bounds,
             from_startup,
@@ -325,41 +328,41 @@ impl Flow {
         self.losing = false;
         self.pipe = FullPipe::default();
         self.bounds.undo(&bounds);
-        let dips = matches!(self.state, State::ProbeRtt(_));
+        let dips = matches!(self.state, BbrState::ProbeRtt(_));
         if from_startup {
             self.full = false;
             orders.set("full", 0);
             if !dips {
                 self.start_again(orders);
             }
-        } else if from_up && !dips && !matches!(self.state, State::Up) {
+        } else if from_up && !dips && !matches!(self.state, BbrState::Up) {
             self.refill(seen, orders);
         }
         (self.undo.from_startup, self.undo.from_up) = (false, false);
     }
 
-    fn check_full(&mut self, seen: &Seen, rounds: u64, orders: &mut impl Orders) {
-        let accelerates = matches!(self.state, State::Startup | State::Up);
+    fn check_full(&mut self, seen: &BbrReport, rounds: u64, orders: &mut impl ControlSink) {
+        let accelerates = matches!(self.state, BbrState::Startup | BbrState::Up);
         if rounds > 0 && seen.bw > 0 && accelerates {
             self.pipe.update(seen.bw, rounds);
             self.full |= self.pipe.now;
         }
-        if self.full && matches!(self.state, State::Startup) {
+        if self.full && matches!(self.state, BbrState::Startup) {
             orders.set("full", 1);
         }
     }
 
     /// `CheckStartupDone` and `CheckDrainDone`.
-    fn check_start_and_drain(&mut self, seen: &Seen, orders: &mut impl Orders) {
+    fn check_start_and_drain(&mut self, seen: &BbrReport, orders: &mut impl ControlSink) {
         match self.state {
-            State::Startup if self.full => {
-                self.state = State::Drain;
+            BbrState::Startup if self.full => {
+                self.state = BbrState::Drain;
                 self.since_round = seen.rounds;
                 orders.set("gain", paced(DRAIN));
                 orders.set("draining", NONE);
             }
-            State::Drain
-                if seen.events.has(Events::DRAINED)
+            BbrState::Drain
+                if seen.events.has(ReportEvents::DRAINED)
                     || seen.rounds > self.since_round + DRAIN_ROUNDS =>
             {
                 self.down(seen, orders);
@@ -368,8 +371,8 @@ impl Flow {
         }
     }
 
-    fn start_again(&mut self, orders: &mut impl Orders) {
-        self.state = State::Startup;
+    fn start_again(&mut self, orders: &mut impl ControlSink) {
+        self.state = BbrState::Startup;
         self.pipe = FullPipe::default();
         orders.set("gain", paced(STARTUP));
         orders.set("cwnd_gain", WINDOW);
@@ -377,7 +380,7 @@ impl Flow {
     }
 
     /// `UpdateMinRTT` and `CheckProbeRTT` ("ProbeRTT Logic").
-    fn check_rtt(&mut self, seen: &Seen, orders: &mut impl Orders) {
+    fn check_rtt(&mut self, seen: &BbrReport, orders: &mut impl ControlSink) {
         let before = self.min_rtt.us;
         // Uses the RTT before it expires. With a standing queue, a new RTT would make ProbeRTT's
         // window too large to drain it.
@@ -387,15 +390,16 @@ impl Flow {
         if self.min_rtt.us > before {
             orders.set("min_rtt", self.min_rtt.us);
         }
-        let idle = seen.events.has(Events::IDLE) || self.last.events.has(Events::IDLE);
-        if let State::ProbeRtt(dip) = &mut self.state {
+        let idle = seen.events.has(ReportEvents::IDLE) || self.last.events.has(ReportEvents::IDLE);
+        if let BbrState::ProbeRtt(dip) = &mut self.state {
             if dip.is_over(seen.flight, seen.rounds, seen.now) {
                 let before = dip.before;
                 self.end_probe_rtt(before, seen, orders);
             }
         } else if expired && !idle {
-            self.state = State::ProbeRtt(Dip::new(dip_window, seen.window, seen.rounds));
-            self.acks = Acks::Stopping;
+            self.state =
+                BbrState::ProbeRtt(ProbeRttEpisode::new(dip_window, seen.window, seen.rounds));
+            self.acks = AckPhase::Stopping;
             self.since_round = seen.rounds;
             orders.set("gain", UNITY);
             orders.set("draining", 0);
@@ -403,7 +407,7 @@ impl Flow {
     }
 
     /// `ExitProbeRTT` ("Exiting ProbeRTT").
-    fn end_probe_rtt(&mut self, window: u64, seen: &Seen, orders: &mut impl Orders) {
+    fn end_probe_rtt(&mut self, window: u64, seen: &BbrReport, orders: &mut impl ControlSink) {
         self.min_rtt.renew(seen.now);
         self.bounds.forget_short();
         orders.window(window.max(seen.window));
@@ -418,26 +422,26 @@ impl Flow {
     /// `BoundCwndForModel` ("Bounding cwnd Based on Recent Congestion").
     fn cap(&self) -> u64 {
         let cap = match self.state {
-            State::Startup | State::Drain => NONE,
-            State::Down | State::Refill | State::Up => self.bounds.long,
-            State::Cruise => self.bounds.with_headroom(self.mss),
-            State::ProbeRtt(dip) => dip.window.min(self.bounds.with_headroom(self.mss)),
+            BbrState::Startup | BbrState::Drain => NONE,
+            BbrState::Down | BbrState::Refill | BbrState::Up => self.bounds.long,
+            BbrState::Cruise => self.bounds.with_headroom(self.mss),
+            BbrState::ProbeRtt(dip) => dip.window.min(self.bounds.with_headroom(self.mss)),
         };
         cap.min(self.bounds.short)
             .max(self.mss.saturating_mul(LEAST_SEGMENTS))
     }
 
     /// Sends the values that changed.
-    fn tell(&mut self, seen: &Seen, orders: &mut impl Orders) {
+    fn tell(&mut self, seen: &BbrReport, orders: &mut impl ControlSink) {
         // Every ACK with losses matters in Startup and while probing. A precautionary probe
         // ("Precautionary Bandwidth Probing") ends at the data in flight at which the last probe
         // lost too much.
         let probing = match self.state {
-            State::Up if self.too_high && self.bounds.long < NONE => 2,
-            State::Startup => 1,
+            BbrState::Up if self.too_high && self.bounds.long < NONE => 2,
+            BbrState::Startup => 1,
             _ => u64::from(self.probe_sample),
         };
-        let told = Told {
+        let told = InstalledValues {
             cap: self.cap(),
             cap_bw: self.bounds.bw_short,
             bonus: self.extra.get().min(seen.window),
@@ -462,7 +466,7 @@ impl Flow {
 }
 
 /// Returns the total lost or marked, bytes.
-fn troubles(seen: &Seen) -> u64 {
+fn troubles(seen: &BbrReport) -> u64 {
     seen.lost.saturating_add(seen.losses.marked)
 }
 
@@ -474,7 +478,7 @@ fn is_too_much(lost: u64, flight: u64) -> bool {
 /// Returns the program, which also measures loss rounds: from the first loss until data sent after
 /// it is acknowledged. `marks`: the datapath counts ECN marks.
 fn text(marks: bool) -> String {
-    let stopped = Events::STOPPED;
+    let stopped = ReportEvents::STOPPED;
     let (marked_bytes, marked_packets) = if marks {
         ("Ack.ecn_bytes", "Ack.ecn_packets")
     } else {

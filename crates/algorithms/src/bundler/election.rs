@@ -21,7 +21,7 @@
 use ccplane_agent::dice::{Dice, scatter};
 use ccplane_units::{Duration, Time};
 
-use crate::nimbus::{BINS_PER_HZ, Mode, Part, Spectra, band};
+use crate::nimbus::{BINS_PER_HZ, NimbusMode, Spectra, SpectrumPart, band};
 
 /// Samples in which other bundles are detected (reference: 2.5 s).
 pub(super) const LISTENS: usize = 256;
@@ -144,7 +144,7 @@ impl Election {
     }
 
     /// Returns the frequency of its pulse, Hz.
-    pub fn frequency(&self, mode: Mode) -> f64 {
+    pub fn frequency(&self, mode: NimbusMode) -> f64 {
         tones(mode)[self.tone] as f64 / BINS_PER_HZ
     }
 
@@ -203,25 +203,25 @@ impl Election {
 
     /// Evaluates the last [`LISTENS`] samples, of which `count` are new, as a pulser. May yield the
     /// role.
-    pub fn as_pulser(&mut self, now: Time, spectra: &Spectra<'_>, mode: Mode, count: u32) {
+    pub fn as_pulser(&mut self, now: Time, spectra: &Spectra<'_>, mode: NimbusMode, count: u32) {
         let mine = tones(mode)[self.tone];
         let all = band(LOW, HIGH);
-        let least = (PROMINENT * beside(spectra, Part::Cross)).max(LOUD * HALF);
-        let strength = |bin: usize| spectra.strength(Part::Cross, bin);
+        let least = (PROMINENT * beside(spectra, SpectrumPart::Cross)).max(LOUD * HALF);
+        let strength = |bin: usize| spectra.strength(SpectrumPart::Cross, bin);
         // In half a window, this bundle's own pulse spreads over less than two bins.
         let stranger = all
             .filter(|bin| bin.abs_diff(mine) >= 2)
             .max_by(|a, b| strength(*a).total_cmp(&strength(*b)))
             .filter(|bin| {
                 strength(*bin) >= least
-                    && strength(*bin) > FOREIGN * spectra.strength(Part::Sent, *bin)
+                    && strength(*bin) > FOREIGN * spectra.strength(SpectrumPart::Sent, *bin)
             });
         let same = strength(mine) >= least
-            && strength(mine) > FOREIGN * spectra.strength(Part::Received, mine);
+            && strength(mine) > FOREIGN * spectra.strength(SpectrumPart::Received, mine);
         self.hears_tone = stranger.is_some() || same;
         let outranks = |bin: usize| match (mode, bin <= PASSING[2]) {
-            (Mode::Competitive, false) => true,
-            (Mode::Delay, true) => false,
+            (NimbusMode::Competitive, false) => true,
+            (NimbusMode::Delay, true) => false,
             _ => bin < mine,
         };
         self.lower = stranger.is_some_and(outranks) && !same;
@@ -241,21 +241,22 @@ impl Election {
     pub fn as_watcher(
         &mut self,
         spectra: &Spectra<'_>,
-        mode: Mode,
+        mode: NimbusMode,
         part: f64,
         count: u32,
-    ) -> Option<Mode> {
+    ) -> Option<NimbusMode> {
         let (own, other) = match mode {
-            Mode::Delay => (DELAY, PASSING),
-            Mode::Competitive => (PASSING, DELAY),
+            NimbusMode::Delay => (DELAY, PASSING),
+            NimbusMode::Competitive => (PASSING, DELAY),
         };
-        let at = |tones: [usize; 3]| spectra.peak(Part::Received, &(tones[0]..tones[2] + 1));
+        let at =
+            |tones: [usize; 3]| spectra.peak(SpectrumPart::Received, &(tones[0]..tones[2] + 1));
         let loud = LOUD * part * HALF;
-        let pulse = spectra.peak(Part::Received, &band(LOW, HIGH));
+        let pulse = spectra.peak(SpectrumPart::Received, &band(LOW, HIGH));
         let ratio = if pulse < loud {
             0.0
         } else {
-            (pulse / beside(spectra, Part::Received).max(loud / 10.0)).min(4.0)
+            (pulse / beside(spectra, SpectrumPart::Received).max(loud / 10.0)).min(4.0)
         };
         self.heard += weight(GAIN_HEARD, count) * (ratio - self.heard);
         let change = if ratio < HEARD {
@@ -269,8 +270,8 @@ impl Election {
         }
         self.other = 0.0;
         Some(match mode {
-            Mode::Delay => Mode::Competitive,
-            Mode::Competitive => Mode::Delay,
+            NimbusMode::Delay => NimbusMode::Competitive,
+            NimbusMode::Competitive => NimbusMode::Delay,
         })
     }
 
@@ -289,15 +290,15 @@ impl Election {
 }
 
 /// Returns the maximum of the spectrum outside of all tones.
-fn beside(spectra: &Spectra<'_>, part: Part) -> f64 {
+fn beside(spectra: &Spectra<'_>, part: SpectrumPart) -> f64 {
     let peak = |(low, high): (f64, f64)| spectra.peak(part, &band(low, high));
     peak(ABOVE).max(peak(BELOW))
 }
 
-fn tones(mode: Mode) -> [usize; 3] {
+fn tones(mode: NimbusMode) -> [usize; 3] {
     match mode {
-        Mode::Delay => DELAY,
-        Mode::Competitive => PASSING,
+        NimbusMode::Delay => DELAY,
+        NimbusMode::Competitive => PASSING,
     }
 }
 
@@ -351,7 +352,7 @@ mod tests {
             let spectra = detector
                 .spectra(&mut fourier, MU, LISTENS)
                 .expect("it is full");
-            election.as_pulser(now, &spectra, Mode::Delay, 10);
+            election.as_pulser(now, &spectra, NimbusMode::Delay, 10);
             assert!(
                 election.role == Role::Watcher || election.is_foreign() == (others.is_some()),
                 "{others:?}"
@@ -401,7 +402,7 @@ mod tests {
             election.as_pulser(
                 Time::ZERO + Duration::from_millis(i * 100),
                 &spectra,
-                Mode::Delay,
+                NimbusMode::Delay,
                 10,
             );
         }
@@ -409,7 +410,7 @@ mod tests {
     }
 
     /// Returns what a watcher in this mode has detected after `tenths` of a second.
-    fn watches(mode: Mode, others: Option<usize>, tenths: u64) -> (bool, Option<Mode>) {
+    fn watches(mode: NimbusMode, others: Option<usize>, tenths: u64) -> (bool, Option<NimbusMode>) {
         let detector = detector(None, others, 0.0);
         let (mut fourier, mut election) =
             (Fourier::new(), Election::new(Time::ZERO, Dice(7), true));
@@ -426,22 +427,25 @@ mod tests {
     #[test]
     fn a_watcher_hears_a_pulse_and_takes_its_mode() {
         for tone in DELAY {
-            assert_eq!(watches(Mode::Delay, Some(tone), 50), (true, None));
+            assert_eq!(watches(NimbusMode::Delay, Some(tone), 50), (true, None));
             assert_eq!(
-                watches(Mode::Competitive, Some(tone), 50),
-                (true, Some(Mode::Delay))
+                watches(NimbusMode::Competitive, Some(tone), 50),
+                (true, Some(NimbusMode::Delay))
             );
         }
         for tone in PASSING {
-            assert_eq!(watches(Mode::Competitive, Some(tone), 50), (true, None));
             assert_eq!(
-                watches(Mode::Delay, Some(tone), 50),
-                (true, Some(Mode::Competitive))
+                watches(NimbusMode::Competitive, Some(tone), 50),
+                (true, None)
+            );
+            assert_eq!(
+                watches(NimbusMode::Delay, Some(tone), 50),
+                (true, Some(NimbusMode::Competitive))
             );
         }
-        assert_eq!(watches(Mode::Delay, None, 50), (false, None));
+        assert_eq!(watches(NimbusMode::Delay, None, 50), (false, None));
         // 8 Hz is no bundle's tone.
-        assert_eq!(watches(Mode::Delay, Some(41), 50), (false, None));
+        assert_eq!(watches(NimbusMode::Delay, Some(41), 50), (false, None));
     }
 
     #[test]

@@ -4,13 +4,14 @@ use ccplane_agent::dice::Dice;
 use ccplane_units::Time;
 
 use super::election::{Election, Role};
-use super::law::{self, Law};
-use super::need::Need;
-use super::passage::Passage;
-use super::path::{self, Path};
+use super::law::{self, BundleLaw};
+use super::need::CrossTrafficSigns;
+use super::passage::PassThrough;
+use super::path::{self, PathEstimate};
 use super::{Bundler, Pulses};
 use crate::nimbus::{
-    DelayMode, Detector, Estimate, HEIGHT, INTERVAL, Mode, Now, Pulse, Sample, WINDOW,
+    CapacityEstimate, DelayInputs, DelayMode, Detector, HEIGHT, INTERVAL, NimbusMode, Pulse,
+    Sample, WINDOW,
 };
 
 /// Time without an acknowledged byte after which the RTT is outdated, seconds; at least two RTTs.
@@ -29,7 +30,7 @@ const OVER_NOISES: f64 = 60.0;
 pub(super) const BEFORE: usize = 500;
 
 /// State of a bundle: 6 KiB of samples and less than 1 KiB of other state.
-pub struct Flow {
+pub struct BundlerFlow {
     pub(super) mss: f64,
     /// A transport's own flow, with loss recovery and without a gateway's queue.
     pub(super) own: bool,
@@ -42,16 +43,16 @@ pub struct Flow {
     pub(super) open: bool,
     /// Pulses are disabled, so neither the cross traffic nor µ can be measured with them.
     blind: bool,
-    pub(super) path: Path,
+    pub(super) path: PathEstimate,
     pub(super) detector: Detector,
-    pub(super) capacity: Estimate,
+    pub(super) capacity: CapacityEstimate,
     /// A pulse has shown µ since the limit began; time spent on it, seconds.
     pub(super) known: bool,
     pub(super) looked: f64,
-    pub(super) need: Need,
-    pub(super) passage: Passage,
+    pub(super) need: CrossTrafficSigns,
+    pub(super) passage: PassThrough,
     pub(super) election: Election,
-    law: Law,
+    law: BundleLaw,
     /// Rate of the delay mode without the pulse, bytes/s.
     rate: f64,
     /// Low-pass filters of a watcher, bytes/s.
@@ -76,10 +77,16 @@ pub(super) struct Tick {
     pub(super) limited: bool,
 }
 
-impl Flow {
+impl BundlerFlow {
     /// Creates a bundle without a limit or measurements.
-    pub(super) fn new(now: Time, mss: f64, own: bool, election: Election, law: DelayMode) -> Flow {
-        Flow {
+    pub(super) fn new(
+        now: Time,
+        mss: f64,
+        own: bool,
+        election: Election,
+        law: DelayMode,
+    ) -> BundlerFlow {
+        BundlerFlow {
             mss,
             own,
             last: now,
@@ -88,15 +95,15 @@ impl Flow {
             heard: now,
             open: true,
             blind: false,
-            path: Path::default(),
+            path: PathEstimate::default(),
             detector: Detector::new(),
-            capacity: Estimate::default(),
+            capacity: CapacityEstimate::default(),
             known: false,
             looked: 0.0,
-            need: Need::since(now),
-            passage: Passage::of(Mode::Delay),
+            need: CrossTrafficSigns::since(now),
+            passage: PassThrough::of(NimbusMode::Delay),
             election,
-            law: Law::at(law, 0.0, 1.0, 1.0),
+            law: BundleLaw::at(law, 0.0, 1.0, 1.0),
             rate: 0.0,
             smooth: [0.0; 2],
             received: 0.0,
@@ -134,36 +141,36 @@ impl Flow {
         self.blind = self.own || !algorithm.switching || algorithm.pulses == Pulses::Off;
         self.rate = tick.received;
         self.smooth = [self.rate; 2];
-        self.law = Law::at(algorithm.law, self.rate, tick.rtt, self.path.base());
+        self.law = BundleLaw::at(algorithm.law, self.rate, tick.rtt, self.path.base());
         (self.known, self.looked) = (false, 0.0);
-        self.need = Need::since(tick.now);
+        self.need = CrossTrafficSigns::since(tick.now);
         self.election = Election::new(tick.now, dice, algorithm.election && !self.own);
         let mode = if self.own {
-            Mode::Delay
+            NimbusMode::Delay
         } else {
             algorithm.start
         };
-        self.passage = Passage::of(mode);
+        self.passage = PassThrough::of(mode);
         self.from = tick.received;
     }
 
     /// Ends the limit: no mode applies, and the bundle does not pulse.
     pub(super) fn end(&mut self, now: Time) {
         self.open = true;
-        self.passage = Passage::of(Mode::Delay);
+        self.passage = PassThrough::of(NimbusMode::Delay);
         self.election.stop(now);
     }
 
     /// Switches the mode.
-    pub(super) fn change(&mut self, tick: &Tick, next: Mode, law: DelayMode) {
-        self.passage = Passage::of(next);
+    pub(super) fn change(&mut self, tick: &Tick, next: NimbusMode, law: DelayMode) {
+        self.passage = PassThrough::of(next);
         self.election.retune(tick.now);
         match next {
-            Mode::Competitive => self.from = f64::from(self.detector.ago(BEFORE).received),
-            Mode::Delay => {
+            NimbusMode::Competitive => self.from = f64::from(self.detector.ago(BEFORE).received),
+            NimbusMode::Delay => {
                 self.rate = tick.received;
                 self.smooth = [self.rate; 2];
-                self.law = Law::at(law, self.rate, tick.rtt, self.path.base());
+                self.law = BundleLaw::at(law, self.rate, tick.rtt, self.path.base());
             }
         }
     }
@@ -186,7 +193,7 @@ impl Flow {
         // distinguished from an excessive µ, which would then persist, so the estimate expires
         // regardless. Without a limit, R is the site's rate, and the estimate follows it. While the
         // site sends less than its limit, R is too low, and the estimate does not expire.
-        let delays = self.passage.mode() == Mode::Delay && !self.need.somebody();
+        let delays = self.passage.mode() == NimbusMode::Delay && !self.need.somebody();
         let ages = self.open || (!tick.limited && (self.blind || delays));
         let interval = INTERVAL.as_secs_f64();
         let gain = interval / (interval + OVER_NOISES * self.path.noise());
@@ -208,22 +215,24 @@ impl Flow {
     /// shorter one. BasicDelay does not: in the tests' model, 3 ms cost it 2 % of the link. A
     /// transport's own flow keeps the regular target.
     fn alone(&self, now: Time) -> bool {
-        let short = matches!(self.law, Law::Copa(_)) && !self.own;
+        let short = matches!(self.law, BundleLaw::Copa(_)) && !self.own;
         short && self.election.role() == Role::Watcher && !self.need.pulses(now)
     }
 
     /// Returns the current target queue, seconds.
     pub(super) fn aim(&self, now: Time, capacity: f64) -> f64 {
         let base = self.path.base();
-        self.law
-            .aim(base, Law::bounds(capacity, self.mss, base, self.alone(now)))
+        self.law.aim(
+            base,
+            BundleLaw::bounds(capacity, self.mss, base, self.alone(now)),
+        )
     }
 
     /// Returns the maximum target queue, which defines an excessive queue, seconds.
     fn most(&self, capacity: f64) -> f64 {
         let base = self.path.base();
         self.law
-            .aim(base, Law::bounds(capacity, self.mss, base, false))
+            .aim(base, BundleLaw::bounds(capacity, self.mss, base, false))
     }
 
     /// Computes the rate of the delay mode, bytes/s.
@@ -231,7 +240,7 @@ impl Flow {
         if self.path.drains() {
             return (path::LEFT * self.rate).max(law::floor(capacity));
         }
-        let seen = Now {
+        let seen = DelayInputs {
             sent: tick.sent,
             cross: self.cross(tick, capacity),
             capacity,
@@ -239,13 +248,13 @@ impl Flow {
             base: self.path.base(),
             acked: tick.acked,
             mss: self.mss,
-            aim: Law::bounds(capacity, self.mss, self.path.base(), self.alone(tick.now)),
+            aim: BundleLaw::bounds(capacity, self.mss, self.path.base(), self.alone(tick.now)),
         };
         let lost = tick.lost * self.mss;
         self.rate = self
             .law
             .rate(&seen, tick.elapsed, lost, tick.limited, self.rate);
-        if self.passage.mode() == Mode::Delay {
+        if self.passage.mode() == NimbusMode::Delay {
             self.keep_part(tick, capacity);
         }
         // Step of a first-order low-pass filter: x/(1 + x) for x = 2πf·t.
@@ -264,7 +273,7 @@ impl Flow {
     fn keep_part(&mut self, tick: &Tick, capacity: f64) {
         let hinders = !self.blind && self.need.pulses(tick.now);
         let least = match hinders {
-            true => Passage::keeps(f64::from(self.detector.ago(BEFORE).received), capacity),
+            true => PassThrough::keeps(f64::from(self.detector.ago(BEFORE).received), capacity),
             false => 0.0,
         };
         let wants_less = self.rate < least;

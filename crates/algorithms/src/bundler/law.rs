@@ -1,6 +1,6 @@
 //! Control law of the delay mode: one of Nimbus' laws, within a bundle's bounds.
 
-use crate::nimbus::{Aim, Basic, Copa, DelayMode, Now};
+use crate::nimbus::{Basic, Copa, DelayInputs, DelayMode, QueueTargetBounds};
 
 /// Maximum target queue, seconds. Not in the reference, where a fifth of 200 ms would be 40 ms of
 /// delay for everyone. A pulse of a quarter of the link needs 6.6 ms at 6 Hz. With 6 ms, a bundle
@@ -40,29 +40,29 @@ const MOST: f64 = 2.0;
 
 /// Control law with its state.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Law {
+pub(super) enum BundleLaw {
     Copa(Copa),
     Basic(Basic),
 }
 
-impl Law {
+impl BundleLaw {
     /// Starts at a rate, bytes/s, with this RTT and base RTT, seconds.
-    pub fn at(which: DelayMode, rate: f64, rtt: f64, base: f64) -> Law {
+    pub fn at(which: DelayMode, rate: f64, rtt: f64, base: f64) -> BundleLaw {
         match which {
-            DelayMode::Copa => Law::Copa(Copa::at(rate * rtt)),
-            DelayMode::Basic => Law::Basic(Basic::at(rtt / base)),
+            DelayMode::Copa => BundleLaw::Copa(Copa::at(rate * rtt)),
+            DelayMode::Basic => BundleLaw::Basic(Basic::at(rtt / base)),
         }
     }
 
     /// Returns the bounds of the target queue for a capacity, bytes/s, and a base RTT, seconds.
     /// `alone`: there is no cross traffic that a pulse would have to detect.
-    pub fn bounds(capacity: f64, mss: f64, base: f64, alone: bool) -> Aim {
+    pub fn bounds(capacity: f64, mss: f64, base: f64, alone: bool) -> QueueTargetBounds {
         let longest = (LONG * base).clamp(LONGEST, LONGEST_EVER);
         let most = match alone {
             true => (ALONE * base).max(ALONE_LEAST).min(longest),
             false => longest,
         };
-        Aim {
+        QueueTargetBounds {
             least: PACKETS * mss / capacity,
             most,
             step: STEP * base,
@@ -70,10 +70,10 @@ impl Law {
     }
 
     /// Returns the target queue, seconds.
-    pub fn aim(&self, base: f64, bounds: Aim) -> f64 {
+    pub fn aim(&self, base: f64, bounds: QueueTargetBounds) -> f64 {
         let part = match self {
-            Law::Copa(_) => COPA,
-            Law::Basic(_) => BASIC,
+            BundleLaw::Copa(_) => COPA,
+            BundleLaw::Basic(_) => BASIC,
         };
         (part * base).min(bounds.most).max(bounds.least)
     }
@@ -81,9 +81,16 @@ impl Law {
     /// Returns the rate after `elapsed` seconds with `lost` bytes. If the site sends less than its
     /// rate (`limited`), the current rate has not been tested, so Copa's window may only decrease.
     /// A burst then builds up in the site's own queue, not in the network.
-    pub fn rate(&mut self, now: &Now, elapsed: f64, lost: f64, limited: bool, rate: f64) -> f64 {
+    pub fn rate(
+        &mut self,
+        now: &DelayInputs,
+        elapsed: f64,
+        lost: f64,
+        limited: bool,
+        rate: f64,
+    ) -> f64 {
         let next = match self {
-            Law::Copa(copa) => {
+            BundleLaw::Copa(copa) => {
                 let mut tried = *copa;
                 let next = tried.rate(now, elapsed);
                 if limited && next >= rate {
@@ -93,7 +100,7 @@ impl Law {
                     next
                 }
             }
-            Law::Basic(basic) => {
+            BundleLaw::Basic(basic) => {
                 basic.interval(now, lost);
                 basic.rate(now)
             }
@@ -103,7 +110,7 @@ impl Law {
 
     /// Raises the law to at least `rate`, bytes/s, at this RTT, seconds.
     pub fn hold(&mut self, rate: f64, rtt: f64) {
-        if let Law::Copa(copa) = self {
+        if let BundleLaw::Copa(copa) = self {
             copa.hold(rate * rtt);
         }
     }
@@ -123,8 +130,8 @@ pub(super) fn most(capacity: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn now(rtt: f64) -> Now {
-        Now {
+    fn now(rtt: f64) -> DelayInputs {
+        DelayInputs {
             sent: 10e6,
             cross: 0.0,
             capacity: 12e6,
@@ -132,7 +139,7 @@ mod tests {
             base: 0.1,
             acked: 100_000.0,
             mss: 1_500.0,
-            aim: Law::bounds(12e6, 1_500.0, 0.1, false),
+            aim: BundleLaw::bounds(12e6, 1_500.0, 0.1, false),
         }
     }
 
@@ -150,8 +157,8 @@ mod tests {
             // Four packets at 1 Mbit/s.
             (DelayMode::Copa, 0.02, 125_000.0, true, 0.048),
         ] {
-            let aim = Law::at(which, 1e6, base, base)
-                .aim(base, Law::bounds(capacity, 1_500.0, base, alone));
+            let aim = BundleLaw::at(which, 1e6, base, base)
+                .aim(base, BundleLaw::bounds(capacity, 1_500.0, base, alone));
             assert!(
                 (aim - expected).abs() < 1e-9,
                 "{which:?} {base} {capacity}: {aim}"
@@ -161,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_site_that_sends_less_than_it_may_gets_no_more_and_less_where_there_is_a_queue() {
-        let mut law = Law::at(DelayMode::Copa, 10e6, 0.1, 0.1);
+        let mut law = BundleLaw::at(DelayMode::Copa, 10e6, 0.1, 0.1);
         assert_eq!(law.rate(&now(0.1), 0.01, 0.0, true, 10e6), 10e6);
         assert!(law.rate(&now(0.1), 0.01, 0.0, false, 10e6) > 10e6);
         assert!(law.rate(&now(0.15), 0.01, 0.0, true, 10e6) < 10e6);
@@ -169,19 +176,19 @@ mod tests {
 
     #[test]
     fn the_rate_stays_within_its_bounds() {
-        let mut law = Law::at(DelayMode::Basic, 10e6, 0.1, 0.1);
-        let full = Now {
+        let mut law = BundleLaw::at(DelayMode::Basic, 10e6, 0.1, 0.1);
+        let full = DelayInputs {
             sent: 1e6,
             cross: 11e6,
             ..now(5.0)
         };
         assert_eq!(law.rate(&full, 0.01, 0.0, false, 10e6), 600_000.0);
-        let wide = Now {
+        let wide = DelayInputs {
             sent: 100e6,
             ..now(0.1)
         };
         assert_eq!(law.rate(&wide, 0.01, 0.0, false, 10e6), 24e6);
-        let slow = Now {
+        let slow = DelayInputs {
             capacity: 50_000.0,
             ..now(5.0)
         };

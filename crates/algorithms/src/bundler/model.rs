@@ -29,7 +29,7 @@ fn gateway() -> Capabilities {
 /// Data sent in one tick: bytes that arrive, and the times at which the last left the gateway, left
 /// the bottleneck and was acknowledged.
 #[derive(Clone, Copy)]
-struct Batch {
+struct ModelBatch {
     bytes: f64,
     sent: f64,
     out: f64,
@@ -38,25 +38,25 @@ struct Batch {
 }
 
 /// Traffic of a site.
-pub(super) enum Site {
+pub(super) enum SiteLoad {
     /// Constant rate, bytes/s.
     Constant(f64),
     /// Cubic-like flow, with its bytes in flight.
-    Elastic(Window, f64),
+    Elastic(CubicWindow, f64),
 }
 
 /// One bundle.
-pub(super) struct Bundle {
+pub(super) struct ModelBundle {
     pub script: Script,
-    pub site: Site,
+    pub site: SiteLoad,
     /// Gateway's queue and its capacity, bytes.
     pub queue: f64,
     room: f64,
     /// The gateway limits. Starts when there is a queue in the network.
     pub limits: bool,
     /// Batches in flight, and batches acknowledged within the last RTT.
-    flying: VecDeque<Batch>,
-    back: VecDeque<Batch>,
+    flying: VecDeque<ModelBatch>,
+    back: VecDeque<ModelBatch>,
     shortest: f64,
     /// Total bytes delivered.
     pub delivered: f64,
@@ -67,14 +67,14 @@ pub(super) struct Bundle {
     pub pulsed: Vec<bool>,
 }
 
-impl Bundle {
-    pub fn new(parameters: &str, site: Site) -> Bundle {
+impl ModelBundle {
+    pub fn new(parameters: &str, site: SiteLoad) -> ModelBundle {
         let mut script = Script::on(gateway(), "bundler", parameters).expect("a gateway suffices");
         script.usual = Signals {
             mss: MSS as u64,
             ..Signals::default()
         };
-        Bundle {
+        ModelBundle {
             script,
             site,
             queue: 0.0,
@@ -93,8 +93,8 @@ impl Bundle {
     /// Returns the bytes sent in a tick, and whether the queue was empty at some time.
     fn sends(&mut self) -> (f64, bool) {
         let comes = match &mut self.site {
-            Site::Constant(rate) => *rate * TICK,
-            Site::Elastic(window, under_way) => {
+            SiteLoad::Constant(rate) => *rate * TICK,
+            SiteLoad::Elastic(window, under_way) => {
                 let comes = (window.bytes - *under_way).max(0.0);
                 *under_way += comes;
                 comes
@@ -115,7 +115,7 @@ impl Bundle {
 
     /// Removes lost bytes of the site.
     fn is_lost(&mut self, bytes: f64) {
-        if let Site::Elastic(window, under_way) = &mut self.site {
+        if let SiteLoad::Elastic(window, under_way) = &mut self.site {
             *under_way -= bytes;
             if bytes > 0.0 {
                 window.cut();
@@ -125,7 +125,7 @@ impl Bundle {
 }
 
 /// Cubic-like window.
-pub(super) struct Window {
+pub(super) struct CubicWindow {
     bytes: f64,
     /// Window before the last reduction, bytes, and seconds since then.
     before: f64,
@@ -135,9 +135,9 @@ pub(super) struct Window {
     cut: f64,
 }
 
-impl Window {
-    pub fn new() -> Window {
-        Window {
+impl CubicWindow {
+    pub fn new() -> CubicWindow {
+        CubicWindow {
             bytes: 30_000.0,
             before: f64::INFINITY,
             since: 0.0,
@@ -174,7 +174,7 @@ impl Window {
 
 /// Cross-traffic flow.
 pub(super) struct Elastic {
-    window: Window,
+    window: CubicWindow,
     /// RTT in addition to the bundles', seconds.
     farther: f64,
     flying: VecDeque<(f64, f64)>,
@@ -183,7 +183,7 @@ pub(super) struct Elastic {
 impl Elastic {
     pub fn new(farther: f64) -> Elastic {
         Elastic {
-            window: Window::new(),
+            window: CubicWindow::new(),
             farther,
             flying: VecDeque::new(),
         }
@@ -191,11 +191,11 @@ impl Elastic {
 }
 
 /// The bottleneck and all its traffic.
-pub(super) struct Link {
+pub(super) struct ModelLink {
     pub rate: f64,
     pub rtt: f64,
     pub buffer: f64,
-    pub bundles: Vec<Bundle>,
+    pub bundles: Vec<ModelBundle>,
     pub elastic: Vec<Elastic>,
     /// Constant cross traffic, bytes/s.
     pub constant: f64,
@@ -208,10 +208,10 @@ pub(super) struct Link {
     pub queue: Vec<f64>,
 }
 
-impl Link {
+impl ModelLink {
     /// 96 Mbit/s and 50 ms, with a buffer of 100 ms.
-    pub fn new(bundles: Vec<Bundle>) -> Link {
-        Link {
+    pub fn new(bundles: Vec<ModelBundle>) -> ModelLink {
+        ModelLink {
             rate: 12e6,
             rtt: 0.05,
             buffer: 0.1,
@@ -252,7 +252,7 @@ impl Link {
         self.now += TICK;
         let now = self.now;
         // All senders send.
-        let sent: Vec<(f64, bool)> = self.bundles.iter_mut().map(Bundle::sends).collect();
+        let sent: Vec<(f64, bool)> = self.bundles.iter_mut().map(ModelBundle::sends).collect();
         for flow in &mut self.elastic {
             while flow.flying.front().is_some_and(|(at, _)| *at <= now) {
                 let (_, bytes) = flow.flying.pop_front().unwrap_or_default();
@@ -308,7 +308,7 @@ impl Link {
                     .map_or((0.0, 0.0), |last| (last.out, last.back));
                 let out = (out + there).max(last.0);
                 let back = (out + self.rtt + here).max(last.1);
-                bundle.flying.push_back(Batch {
+                bundle.flying.push_back(ModelBatch {
                     bytes: bytes * (1.0 - lost),
                     sent: now,
                     out,
@@ -334,7 +334,7 @@ impl Link {
     }
 }
 
-impl Bundle {
+impl ModelBundle {
     /// Runs the gateway's tick: processes the batches acknowledged by now, then the program.
     fn tick(&mut self, now: f64, path: f64, link: f64, lost: f64, empty: bool) {
         let mut bytes = 0.0;
@@ -356,7 +356,7 @@ impl Bundle {
         }
         self.delivered += bytes;
         self.is_lost(lost);
-        if let Site::Elastic(window, under_way) = &mut self.site {
+        if let SiteLoad::Elastic(window, under_way) = &mut self.site {
             *under_way -= bytes;
             window.acked(bytes);
             window.since += TICK;

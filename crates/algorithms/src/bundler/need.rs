@@ -32,7 +32,7 @@ const LASTS: Duration = Duration::from_millis(5_120);
 
 /// Averaged measurements, and the time of the last sign.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Need {
+pub(super) struct CrossTrafficSigns {
     /// Averaged ẑ over µ.
     cross: f64,
     /// Averaged queue over its target.
@@ -44,13 +44,13 @@ pub(super) struct Need {
     reason: Option<Time>,
 }
 
-impl Need {
+impl CrossTrafficSigns {
     /// Starts without measurements, when a limit begins.
-    pub fn since(now: Time) -> Need {
-        Need {
+    pub fn since(now: Time) -> CrossTrafficSigns {
+        CrossTrafficSigns {
             short: now,
             empty: now,
-            ..Need::default()
+            ..CrossTrafficSigns::default()
         }
     }
 
@@ -110,7 +110,13 @@ mod tests {
     const AIM: f64 = 0.01;
 
     /// Returns when pulses first become necessary, ms, within `millis`.
-    fn first(need: &mut Need, from: u64, millis: u64, cross: f64, queue: f64) -> Option<u64> {
+    fn first(
+        need: &mut CrossTrafficSigns,
+        from: u64,
+        millis: u64,
+        cross: f64,
+        queue: f64,
+    ) -> Option<u64> {
         (from..from + millis).step_by(10).find(|ms| {
             let now = Time::ZERO + Duration::from_millis(*ms);
             need.seen(now, 0.01, (cross, 0.05), queue, AIM);
@@ -120,7 +126,7 @@ mod tests {
 
     #[test]
     fn alone_there_is_none() {
-        let mut need = Need::since(Time::ZERO);
+        let mut need = CrossTrafficSigns::since(Time::ZERO);
         assert_eq!(first(&mut need, 0, 60_000, 0.0, 0.012), None);
         // An idle link has spare capacity, which is not cross traffic.
         assert_eq!(first(&mut need, 60_000, 60_000, 0.5, 0.000_1), None);
@@ -128,7 +134,7 @@ mod tests {
 
     #[test]
     fn cross_traffic_is_noticed_within_a_second_and_forgotten_after_a_window() {
-        let mut need = Need::since(Time::ZERO);
+        let mut need = CrossTrafficSigns::since(Time::ZERO);
         first(&mut need, 0, 10_000, 0.0, 0.012);
         // Half of the link: a fifth of the average over half a second.
         let when = first(&mut need, 10_000, 5_000, 0.5, 0.012).expect("it is noticed");
@@ -146,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_queue_that_does_not_go_is_a_reason() {
-        let mut need = Need::since(Time::ZERO);
+        let mut need = CrossTrafficSigns::since(Time::ZERO);
         let when = first(&mut need, 0, 10_000, 0.0, 0.05).expect("it is noticed");
         assert!((2_000..2_500).contains(&when), "{when}");
         let at = |ms: u64| Time::ZERO + Duration::from_millis(ms);

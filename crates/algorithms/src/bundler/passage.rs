@@ -17,7 +17,7 @@
 
 use ccplane_units::{Duration, Time};
 
-use crate::nimbus::{Mode, Reading};
+use crate::nimbus::{NimbusMode, Reading};
 
 /// Fraction of the rate of 5 s ago to keep next to cross traffic. With less, the site starves
 /// before it passes. With more, inelastic traffic that needs half of the link, such as a second
@@ -50,8 +50,8 @@ const GAIN: f64 = 0.01;
 
 /// Mode, and the evidence against it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Passage {
-    mode: Mode,
+pub(super) struct PassThrough {
+    mode: NimbusMode,
     /// Time since which the queue has been excessive although the law demands less than is kept.
     in_vain: Option<Time>,
     /// Averaged |ẑ| over |R| at the pulse frequency. Starts at 1: traffic is elastic until proven
@@ -59,10 +59,10 @@ pub(super) struct Passage {
     answer: f64,
 }
 
-impl Passage {
+impl PassThrough {
     /// Starts in this mode, without evidence.
-    pub fn of(mode: Mode) -> Passage {
-        Passage {
+    pub fn of(mode: NimbusMode) -> PassThrough {
+        PassThrough {
             mode,
             in_vain: None,
             answer: 1.0,
@@ -70,7 +70,7 @@ impl Passage {
     }
 
     /// Returns the mode.
-    pub fn mode(&self) -> Mode {
+    pub fn mode(&self) -> NimbusMode {
         self.mode
     }
 
@@ -78,8 +78,8 @@ impl Passage {
     /// mode.
     pub fn answer(&self) -> f64 {
         match self.mode {
-            Mode::Delay => 0.0,
-            Mode::Competitive => self.answer,
+            NimbusMode::Delay => 0.0,
+            NimbusMode::Competitive => self.answer,
         }
     }
 
@@ -101,7 +101,7 @@ impl Passage {
 
     /// Returns true if a bundle in delay mode should pass.
     pub fn enters(&self, now: Time) -> bool {
-        self.mode == Mode::Delay
+        self.mode == NimbusMode::Delay
             && self
                 .in_vain
                 .is_some_and(|since| now.since(since) >= IN_VAIN)
@@ -159,13 +159,13 @@ mod tests {
 
     /// Returns when the mode ends, in tenths of a second, within `tenths`.
     fn leaves(reading: Reading, tenths: u32) -> Option<u32> {
-        let mut passage = Passage::of(Mode::Competitive);
+        let mut passage = PassThrough::of(NimbusMode::Competitive);
         (1..=tenths).find(|_| passage.leaves(&reading, &reading, MU, 10))
     }
 
     #[test]
     fn a_queue_that_stays_though_the_law_gave_way_is_a_reason_to_pass() {
-        let mut passage = Passage::of(Mode::Delay);
+        let mut passage = PassThrough::of(NimbusMode::Delay);
         let mut enters = |n: u64, queue: f64, wants_less: bool| {
             passage.seen(at(10 * n), queue, 0.01, wants_less);
             passage.enters(at(10 * n))
@@ -198,6 +198,6 @@ mod tests {
             busy: 0.05,
             ..reading(0.8, 5.0, 0.2)
         };
-        assert!(Passage::is_over(&empty) && !Passage::is_over(&reading(0.8, 5.0, 0.2)));
+        assert!(PassThrough::is_over(&empty) && !PassThrough::is_over(&reading(0.8, 5.0, 0.2)));
     }
 }

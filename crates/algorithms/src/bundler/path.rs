@@ -43,7 +43,7 @@ const HALF: Duration = Duration::from_secs(5);
 
 /// State of the path.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Path {
+pub(super) struct PathEstimate {
     noise: RttNoise,
     /// Averaged RTT, seconds; 0 before the first sample.
     rtt: f64,
@@ -79,7 +79,7 @@ struct Drain {
     slowest: f64,
 }
 
-impl Path {
+impl PathEstimate {
     /// Returns the base RTT, seconds.
     pub fn base(&self) -> f64 {
         self.shortest
@@ -192,7 +192,7 @@ mod tests {
 
     /// Runs for `seconds` with an RTT sample per 10 ms.
     fn run(
-        path: &mut Path,
+        path: &mut PathEstimate,
         from: &mut Time,
         seconds: f64,
         alone: bool,
@@ -210,7 +210,7 @@ mod tests {
     }
 
     /// Runs for 8 s without a limit on an empty path of 50 ms.
-    fn free(path: &mut Path, now: Time) {
+    fn free(path: &mut PathEstimate, now: Time) {
         for _ in 0..800 {
             path.measured(0.05, 0.01);
             path.free(now, 0.05);
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_standing_queue_does_not_become_the_path() {
-        let (mut path, mut now) = (Path::default(), Time::ZERO);
+        let (mut path, mut now) = (PathEstimate::default(), Time::ZERO);
         free(&mut path, now);
         // The queue is constant at 10 ms and drains when the rate is halved.
         let drained = run(&mut path, &mut now, 100.0, true, |drains| {
@@ -236,14 +236,14 @@ mod tests {
 
     #[test]
     fn a_path_that_is_often_empty_is_not_drained() {
-        let (mut path, mut now) = (Path::default(), Time::ZERO);
+        let (mut path, mut now) = (PathEstimate::default(), Time::ZERO);
         free(&mut path, now);
         assert_eq!(run(&mut path, &mut now, 100.0, true, |_| 0.051), 0);
     }
 
     #[test]
     fn a_route_that_became_longer_is_found_within_a_window() {
-        let (mut path, mut now) = (Path::default(), Time::ZERO);
+        let (mut path, mut now) = (PathEstimate::default(), Time::ZERO);
         free(&mut path, now);
         run(&mut path, &mut now, 11.0, true, |drains| {
             if drains { 0.08 } else { 0.09 }
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn jitter_is_no_queue_and_a_drain_measures_it_under_load() {
-        let (mut path, mut now) = (Path::default(), Time::ZERO);
+        let (mut path, mut now) = (PathEstimate::default(), Time::ZERO);
         let mut dice = Dice(1);
         let mut draw = |range: f64| range * dice.below(1_000_000) as f64 / 1e6;
         // The RTT is 40 to 60 ms when idle and 56 to 60 ms under load.
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_drain_ends_where_it_cannot_succeed() {
-        let (mut path, mut now) = (Path::default(), Time::ZERO);
+        let (mut path, mut now) = (PathEstimate::default(), Time::ZERO);
         free(&mut path, now);
         let others = std::cell::Cell::new(0.2);
         // A queue of other flows that keeps decreasing.

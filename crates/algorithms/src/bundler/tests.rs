@@ -4,13 +4,13 @@ use ccplane_datapath::Capabilities;
 use ccplane_units::Duration;
 use proptest::prelude::*;
 
-use super::model::{Bundle, Elastic, Link, Site, Window};
+use super::model::{CubicWindow, Elastic, ModelBundle, ModelLink, SiteLoad};
 use crate::script::tests::any_signals;
 use crate::script::{MSS, Script, everything};
 
 /// Returns a site that fills its link, over a bottleneck of 96 Mbit/s and 50 ms.
-fn full(parameters: &str) -> Bundle {
-    Bundle::new(parameters, Site::Elastic(Window::new(), 0.0))
+fn full(parameters: &str) -> ModelBundle {
+    ModelBundle::new(parameters, SiteLoad::Elastic(CubicWindow::new(), 0.0))
 }
 
 /// Returns three Cubic-like flows with different RTTs. A single one would resonate at its own RTT.
@@ -24,7 +24,7 @@ fn one(course: bool) -> f64 {
 
 /// Returns the gateway's mean queue over the last `ticks`, restricted to ticks at which it had been
 /// passing for eight seconds, so that the earlier queue has drained.
-fn settled(bundle: &Bundle, ticks: usize) -> f64 {
+fn settled(bundle: &ModelBundle, ticks: usize) -> f64 {
     let from = bundle.passed.len() - ticks;
     let long = (from..bundle.passed.len())
         .filter(|now| bundle.passed[now - 800..=*now].iter().all(|passed| *passed));
@@ -33,14 +33,14 @@ fn settled(bundle: &Bundle, ticks: usize) -> f64 {
 }
 
 /// Runs for `seconds` and returns the bundle's share of the link.
-fn share(link: &mut Link, bundle: usize, seconds: f64) -> f64 {
+fn share(link: &mut ModelLink, bundle: usize, seconds: f64) -> f64 {
     let before = link.bundles[bundle].delivered;
     link.run(seconds);
     (link.bundles[bundle].delivered - before) / (link.rate * seconds)
 }
 
 /// Runs until the first bundle passes, or stops passing, and returns the time in seconds.
-fn until(link: &mut Link, passes: bool, most: f64) -> f64 {
+fn until(link: &mut ModelLink, passes: bool, most: f64) -> f64 {
     let mut seconds = 0.0;
     while seconds < most && link.bundles[0].passed.last() != Some(&passes) {
         link.run(0.01);
@@ -57,13 +57,13 @@ fn alone_the_queue_moves_and_the_link_stays_full() {
         ("basic", "auto", 0.005, 0.012),
         ("basic", "always", 0.005, 0.012),
     ] {
-        let mut link = Link::new(vec![full(&format!("law={law},pulse={pulse}"))]);
+        let mut link = ModelLink::new(vec![full(&format!("law={law},pulse={pulse}"))]);
         link.run(40.0);
         let share = share(&mut link, 0, 60.0);
-        let queue = Link::lately(&link.queue, 60.0, |queue| queue);
+        let queue = ModelLink::lately(&link.queue, 60.0, |queue| queue);
         let bundle = &link.bundles[0];
-        let passed = Link::lately(&bundle.passed, 60.0, one);
-        let pulsed = Link::lately(&bundle.pulsed, 60.0, one);
+        let passed = ModelLink::lately(&bundle.passed, 60.0, one);
+        let pulsed = ModelLink::lately(&bundle.pulsed, 60.0, one);
         println!(
             "{law} {pulse}: {share:.3} of the link, {:.1} ms, pulsed {pulsed:.2}",
             1e3 * queue
@@ -90,15 +90,15 @@ fn jitter_does_not_strangle_a_site() {
         (100.0, 10.0),
     ] {
         // A call, then a download.
-        let mut link = Link::new(vec![Bundle::new("", Site::Constant(125_000.0))]);
+        let mut link = ModelLink::new(vec![ModelBundle::new("", SiteLoad::Constant(125_000.0))]);
         link.rate = mbit * 125_000.0;
         link.jitter = jitter / 1e3;
         link.run(10.0);
-        link.bundles[0].site = Site::Elastic(Window::new(), 0.0);
+        link.bundles[0].site = SiteLoad::Elastic(CubicWindow::new(), 0.0);
         link.run(10.0);
         let share = share(&mut link, 0, 30.0);
-        let queue = Link::lately(&link.queue, 30.0, |queue| queue);
-        let passed = Link::lately(&link.bundles[0].passed, 40.0, one);
+        let queue = ModelLink::lately(&link.queue, 30.0, |queue| queue);
+        let passed = ModelLink::lately(&link.bundles[0].passed, 40.0, one);
         println!(
             "{mbit} Mbit/s ± {jitter} ms: {share:.2} of the link, {:.1} ms, passed {passed:.2}",
             1e3 * queue
@@ -113,17 +113,17 @@ fn jitter_does_not_strangle_a_site() {
 #[test]
 fn a_standing_queue_is_not_taken_for_the_path() {
     // Three minutes are eighteen windows of the minimum RTT, each of which could absorb the queue.
-    let mut link = Link::new(vec![full("")]);
+    let mut link = ModelLink::new(vec![full("")]);
     link.run(150.0);
     let share = share(&mut link, 0, 30.0);
-    let queue = Link::lately(&link.queue, 30.0, |queue| queue);
+    let queue = ModelLink::lately(&link.queue, 30.0, |queue| queue);
     assert!(share >= 0.97 && queue < 0.013, "{share} {queue}");
 }
 
 #[test]
 fn it_passes_beside_elastic_traffic_and_is_back_when_that_has_gone() {
     for parameters in ["", "pulse=always", "law=basic"] {
-        let mut link = Link::new(vec![full(parameters)]);
+        let mut link = ModelLink::new(vec![full(parameters)]);
         link.run(30.0);
         link.elastic = others();
         let found = until(&mut link, true, 30.0);
@@ -131,7 +131,7 @@ fn it_passes_beside_elastic_traffic_and_is_back_when_that_has_gone() {
         link.run(10.0);
         let share = share(&mut link, 0, 30.0);
         let own = settled(&link.bundles[0], 3_000);
-        let passed = Link::lately(&link.bundles[0].passed, 30.0, one);
+        let passed = ModelLink::lately(&link.bundles[0].passed, 30.0, one);
         link.elastic.clear();
         let back = until(&mut link, false, 30.0);
         println!(
@@ -143,8 +143,8 @@ fn it_passes_beside_elastic_traffic_and_is_back_when_that_has_gone() {
         assert!((0.008..0.012).contains(&own), "{parameters}: {own}");
         assert!(back < 12.0, "{parameters}: back after {back} s");
         link.run(5.0);
-        let queue = Link::lately(&link.queue, 3.0, |queue| queue);
-        let passed = Link::lately(&link.bundles[0].passed, 3.0, one);
+        let queue = ModelLink::lately(&link.queue, 3.0, |queue| queue);
+        let passed = ModelLink::lately(&link.bundles[0].passed, 3.0, one);
         assert!(
             queue < 0.02 && passed == 0.0,
             "{parameters}: {queue} {passed}"
@@ -154,14 +154,14 @@ fn it_passes_beside_elastic_traffic_and_is_back_when_that_has_gone() {
 
 #[test]
 fn a_gateway_that_opens_again_forgets_the_mode_and_the_next_limit_begins_anew() {
-    let mut link = Link::new(vec![full("")]);
+    let mut link = ModelLink::new(vec![full("")]);
     link.run(30.0);
     link.elastic = others();
     assert!(until(&mut link, true, 30.0) < 8.0);
     link.run(5.0);
     // Both queues drain, and the gateway opens before it detects that the cross traffic has ended.
     link.elastic.clear();
-    link.bundles[0].site = Site::Constant(3e6);
+    link.bundles[0].site = SiteLoad::Constant(3e6);
     link.run(2.0);
     let bundle = &mut link.bundles[0];
     assert_eq!(
@@ -180,11 +180,11 @@ fn a_gateway_that_opens_again_forgets_the_mode_and_the_next_limit_begins_anew() 
     assert!(!link.bundles[0].limits);
     let capacity = link.bundles[0].script.gauge("capacity").unwrap_or_default();
     assert!((capacity / 3e6 - 1.0).abs() < 0.1, "{capacity}");
-    link.bundles[0].site = Site::Elastic(Window::new(), 0.0);
+    link.bundles[0].site = SiteLoad::Elastic(CubicWindow::new(), 0.0);
     link.run(30.0);
     let share = share(&mut link, 0, 30.0);
-    let queue = Link::lately(&link.queue, 30.0, |queue| queue);
-    let passed = Link::lately(&link.bundles[0].passed, 100.0, one);
+    let queue = ModelLink::lately(&link.queue, 30.0, |queue| queue);
+    let passed = ModelLink::lately(&link.bundles[0].passed, 100.0, one);
     println!(
         "{share:.3} of the link, {:.1} ms, passed {passed:.2}",
         1e3 * queue
@@ -199,13 +199,13 @@ fn a_gateway_that_opens_again_forgets_the_mode_and_the_next_limit_begins_anew() 
 #[test]
 fn beside_a_constant_rate_it_does_not_pass() {
     for parameters in ["", "pulse=always"] {
-        let mut link = Link::new(vec![full(parameters)]);
+        let mut link = ModelLink::new(vec![full(parameters)]);
         link.run(30.0);
         link.constant = 6e6;
         link.run(20.0);
         let share = share(&mut link, 0, 40.0);
-        let queue = Link::lately(&link.queue, 40.0, |queue| queue);
-        let passed = Link::lately(&link.bundles[0].passed, 60.0, one);
+        let queue = ModelLink::lately(&link.queue, 40.0, |queue| queue);
+        let passed = ModelLink::lately(&link.bundles[0].passed, 60.0, one);
         println!(
             "{parameters}: {share:.2} of the link, {:.1} ms, passed {passed:.2}",
             1e3 * queue
@@ -220,13 +220,13 @@ fn beside_a_constant_rate_it_does_not_pass() {
 
 #[test]
 fn a_link_that_became_slower_is_no_cross_traffic_for_long() {
-    let mut link = Link::new(vec![full("")]);
+    let mut link = ModelLink::new(vec![full("")]);
     link.run(30.0);
     link.rate = 6e6;
     link.run(15.0);
     let share = share(&mut link, 0, 30.0);
-    let queue = Link::lately(&link.queue, 30.0, |queue| queue);
-    let passed = Link::lately(&link.bundles[0].passed, 45.0, one);
+    let queue = ModelLink::lately(&link.queue, 30.0, |queue| queue);
+    let passed = ModelLink::lately(&link.bundles[0].passed, 45.0, one);
     println!(
         "{share:.3} of the link, {:.1} ms, passed {passed:.2}",
         1e3 * queue
@@ -242,12 +242,12 @@ fn without_a_pulse_a_link_that_became_slower_is_known_when_what_was_has_aged() {
         "pulse=off,law=basic",
         "switching=off,law=basic",
     ] {
-        let mut link = Link::new(vec![full(parameters)]);
+        let mut link = ModelLink::new(vec![full(parameters)]);
         link.run(30.0);
         link.rate = 6e6;
         link.run(45.0);
         let share = share(&mut link, 0, 30.0);
-        let queue = Link::lately(&link.queue, 30.0, |queue| queue);
+        let queue = ModelLink::lately(&link.queue, 30.0, |queue| queue);
         let capacity = link.bundles[0].script.gauge("capacity").unwrap_or_default();
         println!(
             "{parameters}: {share:.3} of the link, {:.1} ms, µ {capacity:.0}",
@@ -267,13 +267,13 @@ fn without_a_pulse_a_link_that_became_slower_is_known_when_what_was_has_aged() {
 #[test]
 fn of_two_bundles_one_pulses_and_neither_passes() {
     for (first, second) in [("", ""), ("", "seed=1"), ("", "seed=2")] {
-        let mut link = Link::new(vec![full(first)]);
+        let mut link = ModelLink::new(vec![full(first)]);
         link.run(20.0);
         link.bundles.push(full(second));
         link.run(20.0);
-        let both = |link: &Link, seconds: f64| {
+        let both = |link: &ModelLink, seconds: f64| {
             let pairs = (1..=(seconds * 100.0) as usize).map(|ago| {
-                let pulsed = |bundle: &Bundle| bundle.pulsed[bundle.pulsed.len() - ago];
+                let pulsed = |bundle: &ModelBundle| bundle.pulsed[bundle.pulsed.len() - ago];
                 (pulsed(&link.bundles[0]), pulsed(&link.bundles[1]))
             });
             let [none, one, two] = pairs.fold([0.0, 0.0, 0.0], |mut n, (a, b)| {
@@ -287,11 +287,11 @@ fn of_two_bundles_one_pulses_and_neither_passes() {
         let after: f64 = link.bundles.iter().map(|bundle| bundle.delivered).sum();
         let sum = (after - before) / (link.rate * 90.0);
         let (none, exactly, two) = both(&link, 90.0);
-        let queue = Link::lately(&link.queue, 90.0, |queue| queue);
+        let queue = ModelLink::lately(&link.queue, 90.0, |queue| queue);
         let passed = link
             .bundles
             .iter()
-            .map(|b| Link::lately(&b.passed, 110.0, one))
+            .map(|b| ModelLink::lately(&b.passed, 110.0, one))
             .fold(0.0, f64::max);
         println!(
             "{first}/{second}: {sum:.3} of the link, pulsers 0: {none:.2}, 1: {exactly:.2}, 2: {two:.2}; {:.1} ms, passed {passed:.3}",
@@ -312,7 +312,7 @@ fn of_two_bundles_one_pulses_and_neither_passes() {
 #[test]
 fn beside_elastic_traffic_a_watcher_follows_the_pulser_into_passing() {
     for seed in 0..4 {
-        let mut link = Link::new(vec![full("")]);
+        let mut link = ModelLink::new(vec![full("")]);
         link.run(20.0);
         link.bundles.push(full(&format!("seed={seed}")));
         link.run(20.0);
@@ -321,7 +321,7 @@ fn beside_elastic_traffic_a_watcher_follows_the_pulser_into_passing() {
         let passed: Vec<f64> = link
             .bundles
             .iter()
-            .map(|b| Link::lately(&b.passed, 40.0, one))
+            .map(|b| ModelLink::lately(&b.passed, 40.0, one))
             .collect();
         println!("{seed}: passed {passed:?}");
         assert!(passed.iter().all(|part| *part > 0.6), "{seed}: {passed:?}");
@@ -332,11 +332,11 @@ fn beside_elastic_traffic_a_watcher_follows_the_pulser_into_passing() {
 fn short_and_long_paths_are_kept_full_with_a_short_queue() {
     for (rtt, most) in [(0.01, 0.006), (0.02, 0.010), (0.1, 0.013), (0.2, 0.013)] {
         for law in ["copa", "basic"] {
-            let mut link = Link::new(vec![full(&format!("law={law}"))]);
+            let mut link = ModelLink::new(vec![full(&format!("law={law}"))]);
             link.rtt = rtt;
             link.run(40.0);
             let share = share(&mut link, 0, 30.0);
-            let queue = Link::lately(&link.queue, 30.0, |queue| queue);
+            let queue = ModelLink::lately(&link.queue, 30.0, |queue| queue);
             println!(
                 "{law} at {rtt} s: {share:.3} of the link, {:.1} ms",
                 1e3 * queue
@@ -351,12 +351,12 @@ fn short_and_long_paths_are_kept_full_with_a_short_queue() {
 
 #[test]
 fn a_site_that_sends_less_than_the_link_is_left_alone() {
-    let mut link = Link::new(vec![full("")]);
+    let mut link = ModelLink::new(vec![full("")]);
     link.run(20.0);
-    link.bundles[0].site = Site::Constant(10e6);
+    link.bundles[0].site = SiteLoad::Constant(10e6);
     link.run(20.0);
     let share = share(&mut link, 0, 30.0);
-    let own = Link::lately(&link.bundles[0].own, 30.0, |queue| queue);
+    let own = ModelLink::lately(&link.bundles[0].own, 30.0, |queue| queue);
     assert!(
         (share - 10.0 / 12.0).abs() < 0.01 && own < 0.001,
         "{share} {own}"
@@ -366,12 +366,12 @@ fn a_site_that_sends_less_than_the_link_is_left_alone() {
 #[test]
 fn switching_off_holds_the_mode_that_it_starts_in() {
     for (start, expected) in [("delay", 0.0), ("passing", 1.0)] {
-        let mut link = Link::new(vec![full(&format!("switching=off,start={start}"))]);
+        let mut link = ModelLink::new(vec![full(&format!("switching=off,start={start}"))]);
         link.run(10.0);
         link.elastic = others();
         link.run(30.0);
         assert_eq!(
-            Link::lately(&link.bundles[0].passed, 30.0, one),
+            ModelLink::lately(&link.bundles[0].passed, 30.0, one),
             expected,
             "{start}"
         );

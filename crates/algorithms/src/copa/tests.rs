@@ -62,7 +62,7 @@ fn rounds(values: [(u64, u64); 5]) -> Jitter {
     let mut jitter = Jitter::default();
     for (least, mean) in values {
         let (most, cwnd, slow) = (2 * mean - least, 100 * MSS, false);
-        jitter.push(&Round {
+        jitter.push(&RoundSample {
             least,
             most,
             mean,
@@ -93,7 +93,7 @@ fn jitter_shows_in_round_trips_that_differ_and_spread() {
         .map(|least| (least, if least > 40_000 { least + 2_500 } else { least }));
     assert_eq!(rounds(grows).bias(), 0.0);
     let mut fresh = rounds(in_order);
-    fresh.push(&Round {
+    fresh.push(&RoundSample {
         least: 40_000,
         most: 45_000,
         mean: 42_000,
@@ -122,15 +122,15 @@ fn receivers_that_stretch_acks_do_not_stop_the_flow() {
     assert!((1..=8 * MSS).contains(&grown), "{grown}");
 }
 
-fn flow(patience: f64) -> (Copa, Flow) {
+fn flow(patience: f64) -> (Copa, CopaFlow) {
     let copa = Copa {
-        mode: Mode::Auto,
+        mode: CopaMode::Auto,
         patience: 2.0,
         descent: Descent::Excess,
     };
-    let flow = Flow {
+    let flow = CopaFlow {
         mss: MSS as f64,
-        base: Least::over(RTT_MIN_OVER),
+        base: WindowedMin::over(RTT_MIN_OVER),
         velocity: Velocity::new(100 * MSS),
         rounds: Rounds::default(),
         jitter: Jitter::default(),
@@ -139,7 +139,7 @@ fn flow(patience: f64) -> (Copa, Flow) {
         lost: 0.0,
         halved: Time::ZERO,
         retreated: Time::ZERO,
-        told: Orders::default(),
+        told: InstalledCopa::default(),
     };
     (copa, flow)
 }
@@ -147,7 +147,7 @@ fn flow(patience: f64) -> (Copa, Flow) {
 #[test]
 fn patience_grows_by_one_and_halves_once_a_round_trip() {
     let (copa, mut flow) = flow(2.0);
-    let full = Round {
+    let full = RoundSample {
         least: 40_000,
         most: 60_000,
         mean: 40_000,
@@ -172,7 +172,7 @@ fn patience_grows_by_one_and_halves_once_a_round_trip() {
     flow.round(
         &copa,
         at(5),
-        &Round {
+        &RoundSample {
             least: 21_000,
             ..full
         },

@@ -10,7 +10,7 @@
 use ccplane_datapath::INFINITY;
 use ccplane_units::{Duration, Time};
 
-use crate::least::Least;
+use crate::least::WindowedMin;
 
 /// Filter window of the reverse path's minimum, the same as the forward path's (`WINDOW` in
 /// `one_way.rs`).
@@ -35,14 +35,14 @@ const MOST_SPREADS: f64 = 4.5;
 /// Noise estimate of one flow.
 #[derive(Clone, Debug)]
 pub(super) struct Noise {
-    back_least: Least,
+    back_least: WindowedMin,
     back: Halves,
     spread: Halves,
 }
 
 /// Fields of a report, ns; [`INFINITY`] without a block of samples.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
+pub(super) struct NoiseReport {
     /// Minimum mean difference of successive samples.
     pub spread: u64,
     /// Minimum mean of the reverse path.
@@ -54,7 +54,7 @@ pub(super) struct Seen {
 impl Default for Noise {
     fn default() -> Noise {
         Noise {
-            back_least: Least::over(LEAST_OVER),
+            back_least: WindowedMin::over(LEAST_OVER),
             back: Halves::default(),
             spread: Halves::default(),
         }
@@ -64,7 +64,7 @@ impl Default for Noise {
 impl Noise {
     /// Adds a report. Returns the contribution of noise to the mean of this many `samples`, ns:
     /// bias plus error.
-    pub fn update(&mut self, now: Time, seen: Seen, stamped: bool, samples: f64) -> u64 {
+    pub fn update(&mut self, now: Time, seen: NoiseReport, stamped: bool, samples: f64) -> u64 {
         let least = self.back_least.update(now, seen.back_least);
         self.back.update(seen.back);
         self.spread.update(seen.spread);

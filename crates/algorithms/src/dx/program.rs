@@ -1,6 +1,6 @@
 //! The datapath program: it samples the delay, decides, and paces windows below a packet.
 
-use super::{Delay, Dx, Headroom, Samples, Window};
+use super::{Delay, Dx, Headroom, Samples, WindowRounding};
 use crate::repair::DELIVERED;
 
 /// Minimum window: one packet per 100 RTTs, as in this crate's Swift. A larger minimum fills the
@@ -144,12 +144,12 @@ impl Dx {
             Samples::Freshest => ("(+ Flow.bytes_in_flight 1)", "1"),
         };
         let whole = match self.window {
-            Window::Fractional => "",
-            Window::Floor => {
+            WindowRounding::Fractional => "",
+            WindowRounding::Floor => {
                 "
     (:= Report.window (max Flow.mss (* Flow.mss (/ Report.window Flow.mss))))"
             }
-            Window::Ceil => {
+            WindowRounding::Ceil => {
                 "
     (:= Report.window (* Flow.mss (/ (+ Report.window (- Flow.mss 1)) Flow.mss)))"
             }

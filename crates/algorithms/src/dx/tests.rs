@@ -1,8 +1,8 @@
 use ccplane_agent::dice::Dice;
-use ccplane_datapath::{INFINITY, OneWay, Signals, Stamps, Transport};
+use ccplane_datapath::{ExchangeStamps, INFINITY, OneWay, Signals, Transport};
 use ccplane_units::Time;
 
-use super::noise::{Noise, Seen};
+use super::noise::{Noise, NoiseReport};
 use super::*;
 use crate::Registry;
 use crate::script::{MSS, Script, everything};
@@ -456,7 +456,7 @@ fn noise(mean: f64, samples: f64) -> (u64, f64) {
             let t2 = t1 + 50_000 + late() + late();
             let (t3, t4) = (t2 + 3_000, t2 + 53_000 + late() + late());
             let at = Time::from_nanos;
-            let stamps = Stamps {
+            let stamps = ExchangeStamps {
                 t1: at(t1),
                 t2: at(t2),
                 t3: at(t3),
@@ -469,7 +469,7 @@ fn noise(mean: f64, samples: f64) -> (u64, f64) {
             seen_mean += signals.queue_delay_ns as f64 / 64.0 / BLOCKS as f64;
         }
         let moved: u64 = ways.windows(2).map(|pair| pair[0].abs_diff(pair[1])).sum();
-        let seen = Seen {
+        let seen = NoiseReport {
             spread: moved / 63,
             back: ways.iter().sum::<u64>() / 64,
             back_least: ways.iter().copied().min().unwrap_or(INFINITY),

@@ -65,33 +65,33 @@ impl FromStr for Prefixes {
 
 /// Tags separated by `;`, of which a flow must have one; empty matches every flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tagged(Vec<Tag>);
+pub(super) struct TagPattern(Vec<Tag>);
 
-impl Tagged {
+impl TagPattern {
     /// Returns true if the flow has one of the tags, or if there are none.
     pub fn has(&self, info: &FlowInfo) -> bool {
         self.0.is_empty() || self.0.iter().any(|tag| info.tags.as_slice().contains(tag))
     }
 }
 
-impl FromStr for Tagged {
+impl FromStr for TagPattern {
     type Err = String;
-    fn from_str(text: &str) -> Result<Tagged, String> {
+    fn from_str(text: &str) -> Result<TagPattern, String> {
         let tag = |one: &str| one.trim().parse().map_err(|why| format!("{why}"));
         match text {
-            "any" => Ok(Tagged::default()),
+            "any" => Ok(TagPattern::default()),
             _ => text
                 .split(';')
                 .map(tag)
                 .collect::<Result<_, String>>()
-                .map(Tagged),
+                .map(TagPattern),
         }
     }
 }
 
 /// Subject of a weight rule.
 #[derive(Clone, Debug, PartialEq)]
-enum Named {
+enum RuleSubject {
     Senders(Prefix),
     Tagged(Tag),
     Key(String),
@@ -99,15 +99,15 @@ enum Named {
 
 /// Weight rules; the first match applies.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Weights(Vec<(Named, f64)>);
+pub(super) struct Weights(Vec<(RuleSubject, f64)>);
 
 impl Weights {
     /// Returns the weight of a flow; 1 without a matching rule.
     pub fn of(&self, info: &FlowInfo) -> f64 {
-        let names = |who: &Named| match who {
-            Named::Senders(prefix) => prefix.contains(info.local.ip().to_canonical()),
-            Named::Tagged(tag) => info.tags.as_slice().contains(tag),
-            Named::Key(_) => false,
+        let names = |who: &RuleSubject| match who {
+            RuleSubject::Senders(prefix) => prefix.contains(info.local.ip().to_canonical()),
+            RuleSubject::Tagged(tag) => info.tags.as_slice().contains(tag),
+            RuleSubject::Key(_) => false,
         };
         let rule = self.0.iter().find(|(who, _)| names(who));
         rule.map_or(1.0, |(_, weight)| *weight)
@@ -116,7 +116,8 @@ impl Weights {
     /// Returns the weight of a TLS key relative to other keys and to datapaths without one; 1
     /// without a matching rule.
     pub fn of_key(&self, name: Option<&str>) -> f64 {
-        let names = |who: &Named| matches!(who, Named::Key(key) if Some(&**key) == name);
+        let names =
+            |who: &RuleSubject| matches!(who, RuleSubject::Key(key) if Some(&**key) == name);
         let rule = self.0.iter().find(|(who, _)| names(who));
         rule.map_or(1.0, |(_, weight)| *weight)
     }
@@ -131,7 +132,7 @@ impl FromStr for Weights {
         if text == "equal" {
             return Ok(Weights::default());
         }
-        let rule = |one: &str| -> Result<(Named, f64), String> {
+        let rule = |one: &str| -> Result<(RuleSubject, f64), String> {
             let (who, weight) = one.trim().rsplit_once('=').ok_or_else(|| {
                 format!("`{one}` is no rule: write `equal`, or who and a weight, such as `10.1.0.0/16=3;site=paris=2`")
             })?;
@@ -152,12 +153,12 @@ impl FromStr for Weights {
                         "`{one}` names no key: write the name that `ccplane keys` gave it, such as `@web1=3`"
                     ));
                 }
-                Some(key) => Named::Key(key.to_owned()),
+                Some(key) => RuleSubject::Key(key.to_owned()),
                 // A tag contains `=`, a prefix does not.
                 None if who.contains('=') => {
-                    Named::Tagged(who.parse().map_err(|why| format!("{why}"))?)
+                    RuleSubject::Tagged(who.parse().map_err(|why| format!("{why}"))?)
                 }
-                None => Named::Senders(prefix(who)?),
+                None => RuleSubject::Senders(prefix(who)?),
             };
             Ok((who, weight))
         };
@@ -244,10 +245,10 @@ mod tests {
             tags: Tags::new([tag.parse::<Tag>().expect("a tag")]).expect("one"),
             ..FlowInfo::default()
         };
-        let tagged: Tagged = "site=paris;role=batch".parse().expect("tags");
+        let tagged: TagPattern = "site=paris;role=batch".parse().expect("tags");
         assert!(tagged.has(&flow("site=paris")) && tagged.has(&flow("role=batch")));
         assert!(!tagged.has(&flow("site=rome")) && !tagged.has(&FlowInfo::default()));
-        assert!(Tagged::default().has(&FlowInfo::default()));
+        assert!(TagPattern::default().has(&FlowInfo::default()));
         let weights: Weights = "site=paris=2;0.0.0.0/0=3".parse().expect("rules");
         assert_eq!(
             (
@@ -258,7 +259,7 @@ mod tests {
         );
         assert!(
             "site"
-                .parse::<Tagged>()
+                .parse::<TagPattern>()
                 .expect_err("no value")
                 .contains("KEY=VALUE")
         );
@@ -304,7 +305,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_does_harm(text in "\\PC{0,40}") {
-            let _ = (text.parse::<Prefixes>(), text.parse::<Weights>(), text.parse::<Tagged>());
+            let _ = (text.parse::<Prefixes>(), text.parse::<Weights>(), text.parse::<TagPattern>());
         }
     }
 }

@@ -5,7 +5,7 @@ use ccplane_datapath::INFINITY;
 use ccplane_units::{Duration, Time};
 
 use super::LEAST_SEGMENTS;
-use super::window::Window;
+use super::window::GroupWindow;
 
 /// Gain of the moving average of the smoothed RTT. Parts are proportional to it. A larger gain
 /// would move them with every queue, which all members share.
@@ -33,7 +33,7 @@ const RISE: f64 = 1.005;
 
 /// Report of the program, in its order of variables.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Heard {
+pub(super) struct MemberReport {
     /// Bytes delivered; those that count for growth; those delivered while the application had more
     /// to send.
     pub acked: u64,
@@ -56,11 +56,11 @@ pub(super) struct Heard {
     pub slow: bool,
 }
 
-impl Heard {
-    pub fn read(fields: &[u64]) -> Option<Heard> {
+impl MemberReport {
+    pub fn read(fields: &[u64]) -> Option<MemberReport> {
         let mut fields = fields.iter().copied();
         let mut next = || fields.next();
-        Some(Heard {
+        Some(MemberReport {
             acked: next()?,
             counted: next()?,
             busy: next()?,
@@ -80,14 +80,14 @@ impl Heard {
 
 /// Values sent to the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Order {
+pub(super) struct MemberOrder {
     wish: u64,
     stamp: u64,
     seen: u64,
     pub pace: u64,
 }
 
-impl Order {
+impl MemberOrder {
     /// Returns the values with the names of the program's variables.
     pub fn named(&self) -> [(&'static str, u64); 4] {
         [
@@ -108,7 +108,7 @@ pub(super) struct Member {
     pub weight: f64,
     pub mss: f64,
     /// Window of a flow that has no part of the group's.
-    pub own: Option<Window>,
+    pub own: Option<GroupWindow>,
     /// Bytes.
     pub cwnd: f64,
     /// Smoothed RTT, seconds; 0 before the first sample.
@@ -125,7 +125,7 @@ pub(super) struct Member {
     wish: u64,
     stamp: u64,
     cuts: u64,
-    told: Option<Order>,
+    told: Option<MemberOrder>,
     came: Time,
     /// Time of the last delivery, if any.
     heard: Option<Time>,
@@ -176,7 +176,7 @@ impl Member {
     }
 
     /// Processes a report. Returns true if the program has reduced its part since the last one.
-    pub fn hear(&mut self, now: Time, heard: &Heard) -> bool {
+    pub fn hear(&mut self, now: Time, heard: &MemberReport) -> bool {
         if (1..INFINITY).contains(&heard.srtt) {
             let rtt = heard.srtt as f64 / 1e6;
             self.rtt += if self.rtt > 0.0 {
@@ -275,8 +275,8 @@ impl Member {
     }
 
     /// Returns the values to send, and marks them as sent.
-    pub fn order(&mut self) -> Order {
-        let order = Order {
+    pub fn order(&mut self) -> MemberOrder {
+        let order = MemberOrder {
             wish: self.wish,
             stamp: self.stamp,
             seen: self.cuts,
@@ -287,7 +287,7 @@ impl Member {
     }
 
     /// Returns the values to send if they changed.
-    pub fn news(&mut self) -> Option<Order> {
+    pub fn news(&mut self) -> Option<MemberOrder> {
         let told = self.told?;
         let rises = self.pace > told.pace && (self.pace as f64) < told.pace as f64 * RISE;
         let same = self.wish == told.wish && self.stamp == told.stamp && self.cuts == told.seen;

@@ -6,7 +6,7 @@
 
 /// Part of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Part {
+pub(super) struct MemberShare {
     /// Weight, above 0.
     pub weight: f64,
     /// Demand; infinity if it uses all it gets.
@@ -26,7 +26,7 @@ const HALVINGS: u32 = 64;
 
 /// Divides `total`. Returns false if the sum of the minimums exceeds it; each then gets its
 /// minimum, and their sum exceeds `total`.
-pub(super) fn divide(total: f64, parts: &mut [Part]) -> bool {
+pub(super) fn divide(total: f64, parts: &mut [MemberShare]) -> bool {
     if parts.is_empty() {
         return true;
     }
@@ -44,7 +44,7 @@ pub(super) fn divide(total: f64, parts: &mut [Part]) -> bool {
         }
         return true;
     }
-    let at = |level: f64, part: &Part| (level * part.weight).min(part.wants).max(part.least);
+    let at = |level: f64, part: &MemberShare| (level * part.weight).min(part.wants).max(part.least);
     let lightest = parts
         .iter()
         .map(|part| part.weight)
@@ -67,7 +67,7 @@ pub(super) fn divide(total: f64, parts: &mut [Part]) -> bool {
 /// with each report. The previous holder would send it before the other stops using it, and
 /// overflow the queue. A difference goes to the part that is furthest off. Ties go to the first
 /// part from `first` on, cyclically.
-pub(super) fn whole(total: f64, parts: &mut [Part], first: usize) {
+pub(super) fn whole(total: f64, parts: &mut [MemberShare], first: usize) {
     let mut sum = 0.0;
     for part in parts.iter_mut() {
         // Integers up to rounding errors of the bisection.
@@ -93,8 +93,8 @@ pub(super) fn whole(total: f64, parts: &mut [Part], first: usize) {
         }
         let step = left.signum();
         // Shortfall of a part in the direction of the step.
-        let lacks = |part: &Part| (part.ideal - part.gets) * step;
-        let may = |part: &Part| match step > 0.0 {
+        let lacks = |part: &MemberShare| (part.ideal - part.gets) * step;
+        let may = |part: &MemberShare| match step > 0.0 {
             true => part.gets + 1.0 <= part.wants,
             false => part.gets - 1.0 >= part.least,
         };
@@ -121,7 +121,7 @@ pub(super) struct Owner {
     /// Number of members.
     pub members: usize,
     /// Inputs of a division, in the order of the members.
-    pub parts: Vec<Part>,
+    pub parts: Vec<MemberShare>,
     /// Sum of the members' weights in `parts`, before scaling by RTT.
     weights: f64,
     /// Result of the division, for all its members.
@@ -138,7 +138,7 @@ pub(super) fn divide_among(total: f64, owners: &mut [Owner], circle: Option<usiz
         .iter_mut()
         .filter(|owner| !owner.parts.is_empty())
         .collect();
-    let mut shares: Vec<Part> = owners.iter().map(|owner| owner.share()).collect();
+    let mut shares: Vec<MemberShare> = owners.iter().map(|owner| owner.share()).collect();
     match shares.as_mut_slice() {
         [one] => one.gets = total,
         several => {
@@ -173,19 +173,19 @@ impl Owner {
     }
 
     /// Adds a member. `weight` excludes the RTT by which `part.weight` may be scaled.
-    pub fn push(&mut self, weight: f64, part: Part) {
+    pub fn push(&mut self, weight: f64, part: MemberShare) {
         self.weights += weight;
         self.parts.push(part);
     }
 
     /// Returns the owner's part as if it were one member, with its members' mean scale.
-    fn share(&self) -> Part {
-        let sum = |of: fn(&Part) -> f64| self.parts.iter().map(of).sum::<f64>();
-        Part {
+    fn share(&self) -> MemberShare {
+        let sum = |of: fn(&MemberShare) -> f64| self.parts.iter().map(of).sum::<f64>();
+        MemberShare {
             weight: self.weight * sum(|part| part.weight) / self.weights,
             wants: sum(|part| part.wants.max(part.least)),
             had: sum(|part| part.had),
-            ..Part::default()
+            ..MemberShare::default()
         }
     }
 }
@@ -196,15 +196,15 @@ mod tests {
 
     use super::*;
 
-    fn part(weight: f64, wants: f64) -> Part {
-        Part {
+    fn part(weight: f64, wants: f64) -> MemberShare {
+        MemberShare {
             weight,
             wants,
-            ..Part::default()
+            ..MemberShare::default()
         }
     }
 
-    fn given(total: f64, parts: &[Part]) -> Vec<f64> {
+    fn given(total: f64, parts: &[MemberShare]) -> Vec<f64> {
         let mut parts = parts.to_vec();
         assert!(divide(total, &mut parts));
         parts
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn the_least_comes_first_and_may_be_more_than_there_is() {
-        let least = |least| Part {
+        let least = |least| MemberShare {
             least,
             ..part(1.0, f64::INFINITY)
         };
@@ -273,11 +273,11 @@ mod tests {
 
     #[test]
     fn a_part_stays_while_it_is_less_than_one_away() {
-        let all = |had: f64, weight: f64| Part {
+        let all = |had: f64, weight: f64| MemberShare {
             had,
             ..part(weight, f64::INFINITY)
         };
-        let gets = |total: f64, parts: &[Part]| -> Vec<f64> {
+        let gets = |total: f64, parts: &[MemberShare]| -> Vec<f64> {
             let mut parts = parts.to_vec();
             divide(total, &mut parts);
             whole(total, &mut parts, 0);
@@ -297,7 +297,7 @@ mod tests {
         for _ in 0..members {
             owner.push(
                 1.0,
-                Part {
+                MemberShare {
                     least,
                     ..part(1.0, f64::INFINITY)
                 },
@@ -345,10 +345,10 @@ mod tests {
         assert_eq!(gets(&one[0]).iter().sum::<f64>(), 25.0);
     }
 
-    fn any_part() -> impl Strategy<Value = Part> {
+    fn any_part() -> impl Strategy<Value = MemberShare> {
         let wants = prop_oneof![Just(f64::INFINITY), Just(0.0), 0.0..1e9f64];
         (0.001..1000.0f64, wants, 0..1_000u32, 0..1_000u32).prop_map(
-            |(weight, wants, least, had)| Part {
+            |(weight, wants, least, had)| MemberShare {
                 weight,
                 wants,
                 least: f64::from(least),
@@ -380,7 +380,7 @@ mod tests {
             if wants > total {
                 // No part is at a lower level than another above its minimum, unless its demand is
                 // met.
-                let level = |part: &Part| part.gets / part.weight;
+                let level = |part: &MemberShare| part.gets / part.weight;
                 let most = parts.iter().filter(|part| part.gets > part.least * 1.000_001).map(level).fold(0.0, f64::max);
                 for part in &parts {
                     let content = part.gets >= part.wants * 0.999_999;

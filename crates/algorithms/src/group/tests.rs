@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use ccplane_agent::{Agent, DatapathId, DatapathInfo, FlowId, FlowInfo, FlowStats, Options};
-use ccplane_datapath::{INFINITY, Target};
+use ccplane_agent::{Agent, AgentOptions, DatapathId, DatapathInfo, FlowId, FlowInfo, FlowStats};
+use ccplane_datapath::{CommandTarget, INFINITY};
 use ccplane_units::{Bytes, Duration, Time};
-use ccplane_wire::{Command, Event};
+use ccplane_wire::{WireCommand, WireEvent};
 use proptest::prelude::*;
 
 use crate::script::everything;
@@ -20,7 +20,7 @@ const UNHEARD: u64 = 2 * MSS * 10;
 
 /// Values last sent to a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Told {
+struct LastOrder {
     wish: u64,
     stamp: u64,
     seen: u64,
@@ -30,7 +30,7 @@ struct Told {
 
 /// Report of a member, in segments.
 #[derive(Clone, Copy, Debug)]
-struct Said {
+struct MemberLog {
     segments: u64,
     counted: u64,
     busy: u64,
@@ -45,8 +45,8 @@ struct Said {
 }
 
 /// Report of a member that uses a window of this many segments.
-fn busy(cwnd: u64) -> Said {
-    Said {
+fn busy(cwnd: u64) -> MemberLog {
+    MemberLog {
         segments: cwnd,
         counted: cwnd,
         busy: cwnd,
@@ -64,7 +64,7 @@ fn busy(cwnd: u64) -> Said {
 struct Hosts {
     agent: Agent,
     now: Time,
-    told: BTreeMap<FlowId, Told>,
+    told: BTreeMap<FlowId, LastOrder>,
     variables: Vec<String>,
     program: u32,
 }
@@ -79,7 +79,7 @@ fn id(host: u32, flow: u64) -> FlowId {
 impl Hosts {
     /// Creates an agent with this algorithm and two hosts, 10.1.0.1 and 10.2.0.1.
     fn new(parameters: &str) -> Hosts {
-        let mut agent = Agent::new(Options::default());
+        let mut agent = Agent::new(AgentOptions::default());
         let parameters: Parameters = parameters.parse().expect("well-formed");
         let made = Registry::builtin().by_name("group", &parameters);
         agent
@@ -91,7 +91,7 @@ impl Hosts {
         let control = |name: &str| {
             format!(
                 "{:?}",
-                Target::Var(program.control(name).expect("its name"))
+                CommandTarget::Var(program.control(name).expect("its name"))
             )
         };
         let mut hosts = Hosts {
@@ -113,7 +113,7 @@ impl Hosts {
             };
             hosts
                 .agent
-                .handle(hosts.now, DatapathId(host), Event::Ready { datapath });
+                .handle(hosts.now, DatapathId(host), WireEvent::Ready { datapath });
         }
         hosts.obey();
         hosts
@@ -122,9 +122,8 @@ impl Hosts {
     fn obey(&mut self) {
         while let Some((datapath, command)) = self.agent.poll() {
             let (flow, updates) = match &command {
-                Command::SetProgram { flow, updates, .. } | Command::Update { flow, updates } => {
-                    (*flow, updates)
-                }
+                WireCommand::SetProgram { flow, updates, .. }
+                | WireCommand::Update { flow, updates } => (*flow, updates),
                 _ => continue,
             };
             let told = self.told.entry(FlowId { datapath, flow }).or_default();
@@ -135,7 +134,7 @@ impl Hosts {
                     Some(1) => told.stamp = update.value,
                     Some(2) => told.seen = update.value,
                     Some(3) => told.pace = update.value,
-                    _ if update.target == Target::Cwnd => told.cwnd = update.value,
+                    _ if update.target == CommandTarget::Cwnd => told.cwnd = update.value,
                     _ => {}
                 }
             }
@@ -154,8 +153,11 @@ impl Hosts {
     }
 
     fn open_as(&mut self, host: u32, flow: u64, info: FlowInfo) {
-        self.agent
-            .handle(self.now, DatapathId(host), Event::FlowOpened { flow, info });
+        self.agent.handle(
+            self.now,
+            DatapathId(host),
+            WireEvent::FlowOpened { flow, info },
+        );
         self.obey();
     }
 
@@ -164,13 +166,13 @@ impl Hosts {
         self.agent.handle(
             self.now,
             DatapathId(host),
-            Event::FlowClosed { flow, stats },
+            WireEvent::FlowClosed { flow, stats },
         );
         self.told.remove(&id(host, flow));
         self.obey();
     }
 
-    fn say(&mut self, host: u32, flow: u64, said: Said) {
+    fn say(&mut self, host: u32, flow: u64, said: MemberLog) {
         let bytes = |segments: u64| segments * MSS;
         let fields = [
             bytes(said.segments),
@@ -187,7 +189,7 @@ impl Hosts {
             said.epoch,
             u64::from(said.slow),
         ];
-        let report = Event::Report {
+        let report = WireEvent::Report {
             flow,
             program: self.program,
             urgent: said.lost > 0,
@@ -220,7 +222,7 @@ impl Hosts {
             self.say(
                 *host,
                 *flow,
-                Said {
+                MemberLog {
                     cuts: told.seen,
                     epoch: told.stamp,
                     ..busy(used.min(10_000))
@@ -251,7 +253,7 @@ fn four(parameters: &str) -> Hosts {
         hosts.say(
             host,
             flow,
-            Said {
+            MemberLog {
                 slow: true,
                 ..busy(40)
             },
@@ -293,7 +295,7 @@ fn half_a_segment_of_each_member_waits_for_its_acknowledgement_and_of_one_flow_o
     hosts.say(
         1,
         1,
-        Said {
+        MemberLog {
             counted: 0,
             ..busy(40)
         },
@@ -311,7 +313,7 @@ fn half_a_segment_of_each_member_waits_for_its_acknowledgement_and_of_one_flow_o
     hosts.say(
         1,
         1,
-        Said {
+        MemberLog {
             counted: 0,
             ..busy(40)
         },
@@ -322,7 +324,7 @@ fn half_a_segment_of_each_member_waits_for_its_acknowledgement_and_of_one_flow_o
 #[test]
 fn a_loss_of_one_makes_all_give_way_and_those_of_the_same_round_trip_count_no_more() {
     let mut hosts = four("");
-    let lost = Said {
+    let lost = MemberLog {
         counted: 0,
         lost: 3,
         cuts: 1,
@@ -343,7 +345,7 @@ fn a_loss_of_one_makes_all_give_way_and_those_of_the_same_round_trip_count_no_mo
         "it hears that its cut was seen"
     );
     // In the next round trip it counts again.
-    hosts.say(1, 2, Said { epoch: 1, ..lost });
+    hosts.say(1, 2, MemberLog { epoch: 1, ..lost });
     assert!(
         hosts.wishes().iter().sum::<u64>() <= 79,
         "{:?}",
@@ -354,14 +356,14 @@ fn a_loss_of_one_makes_all_give_way_and_those_of_the_same_round_trip_count_no_mo
 #[test]
 fn a_spurious_reduction_returns() {
     let mut hosts = four("");
-    let seen = Said {
+    let seen = MemberLog {
         counted: 0,
         cuts: 1,
         ..busy(40)
     };
-    hosts.say(1, 1, Said { lost: 1, ..seen });
+    hosts.say(1, 1, MemberLog { lost: 1, ..seen });
     assert_eq!(hosts.wishes(), [28; 4]);
-    hosts.say(1, 1, Said { undos: 1, ..seen });
+    hosts.say(1, 1, MemberLog { undos: 1, ..seen });
     assert_eq!(hosts.wishes(), [40; 4]);
 }
 
@@ -413,7 +415,7 @@ fn a_member_whose_application_has_little_leaves_the_rest() {
     let mut hosts = four("");
     for _ in 0..4 {
         hosts.round(&FOUR[..3]);
-        let little = Said {
+        let little = MemberLog {
             counted: 0,
             busy: 0,
             ..busy(8)
@@ -525,7 +527,7 @@ fn many_reports_at_one_moment_are_answered_together() {
         0,
     ];
     for flow in 0..1_000 {
-        let report = Event::Report {
+        let report = WireEvent::Report {
             flow,
             program: hosts.program,
             urgent: false,
@@ -618,7 +620,7 @@ fn a_limit_is_shared_and_what_a_member_cannot_use_goes_to_the_others() {
         hosts.round(&FOUR[..3]);
     }
     assert_eq!(hosts.paces()[3], BEGINS);
-    let little = Said {
+    let little = MemberLog {
         counted: 0,
         busy: 0,
         ..busy(2)
@@ -632,7 +634,7 @@ fn a_limit_is_shared_and_what_a_member_cannot_use_goes_to_the_others() {
         hosts.say(
             2,
             2,
-            Said {
+            MemberLog {
                 segments: 1,
                 ..little
             },
@@ -646,7 +648,7 @@ fn members_that_ask_for_more_than_there_is_are_told_and_kept_within_it() {
     // 8 kbit/s is 1,000 bytes/s: less than a segment per second for one member, let alone four.
     let hosts = four("rate=8kbit");
     assert_eq!(hosts.paces(), [250; 4]);
-    let why = super::Crowded::Rate {
+    let why = super::GroupFull::Rate {
         members: 4,
         limit: "8kbit".parse().expect("a rate"),
     };
@@ -655,7 +657,7 @@ fn members_that_ask_for_more_than_there_is_are_told_and_kept_within_it() {
         said.starts_with("4 members of at least 1448 bytes/s") && said.contains("raise `rate`"),
         "{said}"
     );
-    let why = super::Crowded::Window {
+    let why = super::GroupFull::Window {
         members: 100,
         window: 50.4,
     };
@@ -670,7 +672,7 @@ fn members_that_ask_for_more_than_there_is_are_told_and_kept_within_it() {
 fn a_complaint_is_made_once_though_the_limit_has_room() {
     let parameters: Parameters = "rate=80mbit,as=1".parse().expect("well-formed");
     let mut group = super::Group::read(&parameters).expect("its values");
-    let mut window = super::Window::new(1);
+    let mut window = super::GroupWindow::new(1);
     window.begin(10.0);
     group.shared = Some(window);
     group.owner(None);
@@ -756,11 +758,11 @@ proptest! {
                 Step::Say(host, flow, n, all) if is_open(&hosts, host, flow) => {
                     let told = hosts.told[&id(host, flow)];
                     let used = if all { n } else { 0 };
-                    hosts.say(host, flow, Said { counted: used, busy: used, epoch: told.stamp, cuts: told.seen, ..busy(n) });
+                    hosts.say(host, flow, MemberLog { counted: used, busy: used, epoch: told.stamp, cuts: told.seen, ..busy(n) });
                 }
                 Step::Lose(host, flow) if is_open(&hosts, host, flow) => {
                     let told = hosts.told[&id(host, flow)];
-                    hosts.say(host, flow, Said { lost: 1, epoch: told.stamp, cuts: told.seen + 1, ..busy(20) });
+                    hosts.say(host, flow, MemberLog { lost: 1, epoch: told.stamp, cuts: told.seen + 1, ..busy(20) });
                 }
                 Step::Wait(ms) => hosts.wait(Duration::from_millis(ms)),
                 _ => {}

@@ -15,8 +15,8 @@ use ccplane_agent::dice::Dice;
 use ccplane_units::{Duration, Time};
 
 use crate::Cubic;
-use crate::cubic::State;
-use crate::window::{Law, Round};
+use crate::cubic::CubicState;
+use crate::window::{AckedRound, WindowLaw};
 
 /// Minimum window of a flow, segments (RFC 9438, 4.6).
 const LEAST: f64 = 2.0;
@@ -28,9 +28,9 @@ const DRAWS: u64 = 4;
 const STEP: Duration = Duration::from_millis(5);
 
 /// Window of a group, segments.
-pub(super) struct Window {
+pub(super) struct GroupWindow {
     law: Cubic,
-    flows: Vec<Flow>,
+    flows: Vec<VirtualFlow>,
     /// True in slow start, which each member performs itself; the group's window is their sum.
     starting: bool,
     /// Number of reductions so far.
@@ -45,19 +45,19 @@ pub(super) struct Window {
 
 /// One of the Cubic flows that the group stands for.
 #[derive(Clone, Copy, Debug, Default)]
-struct Flow {
-    law: State,
+struct VirtualFlow {
+    law: CubicState,
     window: f64,
     /// Window before its reduction in this epoch.
     before: Option<f64>,
 }
 
-impl Window {
+impl GroupWindow {
     /// Creates the window of this many flows, in slow start.
-    pub fn new(flows: u32) -> Window {
-        Window {
+    pub fn new(flows: u32) -> GroupWindow {
+        GroupWindow {
             law: Cubic::linux(),
-            flows: vec![Flow::default(); flows.max(1) as usize],
+            flows: vec![VirtualFlow::default(); flows.max(1) as usize],
             starting: true,
             epoch: 0,
             cuts: 0,
@@ -124,7 +124,7 @@ impl Window {
         (self.acked, self.counted) = (0.0, 0.0);
         for flow in &mut self.flows {
             let window = flow.window;
-            let round = Round {
+            let round = AckedRound {
                 now,
                 window,
                 acked,
@@ -200,8 +200,8 @@ impl Window {
 mod tests {
     use super::*;
 
-    fn begun(flows: u32, total: f64) -> Window {
-        let mut window = Window::new(flows);
+    fn begun(flows: u32, total: f64) -> GroupWindow {
+        let mut window = GroupWindow::new(flows);
         window.begin(total);
         window
     }
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn before_slow_start_is_over_nothing_is_decided() {
-        let mut window = Window::new(1);
+        let mut window = GroupWindow::new(1);
         window.heard(10.0, 10.0);
         window.grow(Time::from_micros(1), 0.02);
         window.lost(1, 0, true, false);

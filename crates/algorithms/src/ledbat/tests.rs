@@ -21,35 +21,38 @@ fn the_gain_falls_with_the_base_delay() {
 
 #[test]
 fn slowdowns_take_a_tenth_of_the_time() {
-    let mut phase = Phase::Starting;
+    let mut phase = LedbatPhase::Starting;
     phase = phase.after(at(1), false, 0, 20_000);
-    assert_eq!(phase, Phase::Starting);
+    assert_eq!(phase, LedbatPhase::Starting);
     phase = phase.after(at(2), true, 0, 20_000);
     assert_eq!(
         phase,
-        Phase::Steady {
+        LedbatPhase::Steady {
             next: at(2) + RTT * 2
         }
     );
     phase = phase.after(at(3), true, 0, 20_000);
     assert_eq!(
         phase,
-        Phase::Slowing {
+        LedbatPhase::Slowing {
             since: at(3),
             made: 0
         }
     );
     phase = phase.after(at(4), true, 0, 20_000);
-    assert!(matches!(phase, Phase::Slowing { .. }), "ordered, not begun");
+    assert!(
+        matches!(phase, LedbatPhase::Slowing { .. }),
+        "ordered, not begun"
+    );
     phase = phase.after(at(4), false, 1, 20_000);
     assert!(
-        matches!(phase, Phase::Slowing { .. }),
+        matches!(phase, LedbatPhase::Slowing { .. }),
         "below the threshold"
     );
     phase = phase.after(at(5), true, 1, 20_000);
     assert_eq!(
         phase,
-        Phase::Steady {
+        LedbatPhase::Steady {
             next: at(5 + 2 * 9)
         }
     );

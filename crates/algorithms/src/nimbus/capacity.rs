@@ -29,7 +29,7 @@ const WITHIN: f64 = 0.05;
 
 /// Capacity estimate.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Estimate {
+pub struct CapacityEstimate {
     /// Moving average of R.
     received: f64,
     /// Maximum of each part, the current part first, bytes/s.
@@ -40,7 +40,7 @@ pub struct Estimate {
     agree: u32,
 }
 
-impl Estimate {
+impl CapacityEstimate {
     /// Adds a sample of R, bytes/s, once per interval. With `ages` false, the filter does not
     /// expire: next to competing flows R is only the flow's share of the link.
     pub fn push(&mut self, now: Time, received: f64, ages: bool) {
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn it_rises_at_once_and_expires() {
-        let mut estimate = Estimate::default();
+        let mut estimate = CapacityEstimate::default();
         (0..100).for_each(|_| estimate.push(at(0), 12e6, true));
         assert!((estimate.get() / 12e6 - 1.0).abs() < 1e-6);
         for second in 1..100 {
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn beside_competitors_it_does_not_age() {
-        let mut estimate = Estimate::default();
+        let mut estimate = CapacityEstimate::default();
         (0..100).for_each(|_| estimate.push(at(0), 12e6, true));
         (1..1000).for_each(|second| estimate.push(at(second), 3e6, false));
         assert!(estimate.get() > 11e6);
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn alone_it_falls_at_once() {
-        let mut estimate = Estimate::default();
+        let mut estimate = CapacityEstimate::default();
         (0..100).for_each(|_| estimate.push(at(0), 12e6, true));
         let _ = estimate.learn(elasticity::Capacity::Unknown);
         assert!(estimate.get() > 11.9e6);
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn what_the_pulse_shows_beside_others_counts_when_it_lasts() {
-        let mut estimate = Estimate::default();
+        let mut estimate = CapacityEstimate::default();
         (0..100).for_each(|_| estimate.push(at(0), 6e6, true));
         for n in 0..100 {
             let _ = estimate.learn(elasticity::Capacity::Shared(if n % 20 < 10 {
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_burst_is_averaged() {
-        let mut estimate = Estimate::default();
+        let mut estimate = CapacityEstimate::default();
         (0..100).for_each(|_| estimate.push(at(0), 12e6, true));
         estimate.push(at(0), 24e6, true);
         assert!(estimate.get() < 15e6);

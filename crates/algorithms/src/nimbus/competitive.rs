@@ -2,8 +2,8 @@
 
 use ccplane_units::Time;
 
-use crate::cubic::{Cubic, State};
-use crate::window::{Law, Round};
+use crate::cubic::{Cubic, CubicState};
+use crate::window::{AckedRound, WindowLaw};
 
 /// Cubic window of one flow, segments. It is sent as the rate window/RTT, to which the pulse is
 /// added.
@@ -12,7 +12,7 @@ pub struct Competitor {
     window: f64,
     /// Window before the last reduction, restored if the reduction was spurious.
     before: f64,
-    state: State,
+    state: CubicState,
 }
 
 /// Minimum window, segments (RFC 9438, 4.6: a reduction stops at two).
@@ -24,7 +24,7 @@ impl Competitor {
         Competitor {
             window: window.max(LEAST),
             before: 0.0,
-            state: State::default(),
+            state: CubicState::default(),
         }
     }
 
@@ -35,7 +35,7 @@ impl Competitor {
 
     /// Grows the window by the segments acknowledged.
     pub fn acked(&mut self, law: &Cubic, now: Time, acked: f64, rtt: f64) {
-        let round = Round {
+        let round = AckedRound {
             now,
             window: self.window,
             acked,

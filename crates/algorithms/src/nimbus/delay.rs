@@ -14,7 +14,7 @@ pub enum DelayMode {
 
 /// Inputs of a delay-control law. Rates in bytes/s, times in seconds.
 #[derive(Clone, Copy, Debug)]
-pub struct Now {
+pub struct DelayInputs {
     /// S: send rate of the data acknowledged last.
     pub sent: f64,
     /// ẑ: cross traffic.
@@ -30,13 +30,13 @@ pub struct Now {
     /// Segment size, bytes.
     pub mss: f64,
     /// Bounds of the target queueing delay.
-    pub aim: Aim,
+    pub aim: QueueTargetBounds,
 }
 
 /// Bounds of the target queueing delay, seconds. Each law's own target is a fraction of the base
 /// RTT.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Aim {
+pub struct QueueTargetBounds {
     /// Lower bound.
     pub least: f64,
     /// Upper bound.
@@ -46,9 +46,9 @@ pub struct Aim {
     pub step: f64,
 }
 
-impl Aim {
+impl QueueTargetBounds {
     /// No bounds, as in Nimbus.
-    pub const FREE: Aim = Aim {
+    pub const FREE: QueueTargetBounds = QueueTargetBounds {
         least: 0.0,
         most: f64::INFINITY,
         step: f64::INFINITY,
@@ -100,7 +100,7 @@ impl Basic {
     /// Updates the target after an interval with `lost` bytes. In a buffer shorter than the target,
     /// which the source does not consider, the law would keep the buffer full. The target is then
     /// set halfway between an empty queue and the current one.
-    pub fn interval(&mut self, now: &Now, lost: f64) {
+    pub fn interval(&mut self, now: &DelayInputs, lost: f64) {
         self.lost = LOSSES_KEPT * self.lost + lost;
         self.all = LOSSES_KEPT * self.all + lost + now.acked;
         // (ẑ + S)/µ equals S/R.
@@ -117,7 +117,7 @@ impl Basic {
     }
 
     /// Equation 4 of the paper: S + α(µ − z − S) − β·µ/RTT·(RTT − target).
-    pub fn rate(&self, now: &Now) -> f64 {
+    pub fn rate(&self, now: &DelayInputs) -> f64 {
         let least = now.aim.least.max(LEAST_QUEUE * now.mss / now.capacity);
         let target = (self.target * now.base).max(now.base + least);
         now.sent + ALPHA * (now.capacity - now.cross - now.sent)
@@ -169,7 +169,7 @@ impl Copa {
     }
 
     /// Updates the window and returns the rate; `elapsed` seconds have passed since the last call.
-    pub fn rate(&mut self, now: &Now, elapsed: f64) -> f64 {
+    pub fn rate(&mut self, now: &DelayInputs, elapsed: f64) -> f64 {
         let target = (COPA_TARGET * now.base)
             .min(now.base + now.aim.most)
             .max(now.base + now.aim.least);
@@ -197,7 +197,7 @@ impl Copa {
 mod tests {
     use super::*;
 
-    const NOW: Now = Now {
+    const NOW: DelayInputs = DelayInputs {
         sent: 10e6,
         cross: 0.0,
         capacity: 12e6,
@@ -205,7 +205,7 @@ mod tests {
         base: 0.05,
         acked: 100_000.0,
         mss: 1_500.0,
-        aim: Aim::FREE,
+        aim: QueueTargetBounds::FREE,
     };
 
     #[test]
@@ -215,7 +215,7 @@ mod tests {
             |rate: f64, expected: f64| assert!((rate - expected).abs() < 1.0, "{rate} {expected}");
         close(Basic::at(1.0).rate(&NOW), 13.1e6);
         // At the target without spare capacity, the rate is constant.
-        let settled = Now {
+        let settled = DelayInputs {
             cross: 2e6,
             rtt: 0.0625,
             ..NOW
@@ -225,7 +225,7 @@ mod tests {
         // per second.
         let mut basic = Basic::at(2.0);
         close(
-            basic.rate(&Now {
+            basic.rate(&DelayInputs {
                 cross: 2e6,
                 rtt: 0.1,
                 ..NOW
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn a_packet_is_not_a_queue() {
         // At 1 Mbit/s a packet takes 12 ms, and four of them more than a quarter of 50 ms.
-        let slow = Now {
+        let slow = DelayInputs {
             sent: 0.0,
             capacity: 125_000.0,
             cross: 125_000.0,
@@ -254,7 +254,7 @@ mod tests {
         let mut basic = Basic::at(1.0);
         // A buffer of a tenth of an RTT, with a tenth of the traffic lost while sending above the
         // capacity.
-        let over = Now {
+        let over = DelayInputs {
             sent: 13e6,
             rtt: 0.055,
             ..NOW
@@ -275,14 +275,14 @@ mod tests {
     fn an_aim_bounds_the_queue_of_long_and_of_short_paths() {
         let close =
             |rate: f64, expected: f64| assert!((rate - expected).abs() < 1.0, "{rate} {expected}");
-        let aim = Aim {
+        let aim = QueueTargetBounds {
             least: 0.002,
             most: 0.010,
             step: f64::INFINITY,
         };
         // At 100 ms, BasicDelay would target 25 ms and Copa 20 ms. Started there, BasicDelay
         // decreases to 10 ms.
-        let long = Now {
+        let long = DelayInputs {
             cross: 2e6,
             rtt: 0.11,
             base: 0.1,
@@ -292,8 +292,8 @@ mod tests {
         let mut basic = Basic::at(1.0);
         (0..100).for_each(|_| basic.interval(&long, 0.0));
         close(basic.rate(&long), 10e6);
-        let up = |now: &Now| Copa::at(100_000.0).rate(now, 0.01) * now.rtt > 100_000.0;
-        let at = |base: f64, queue: f64, aim| Now {
+        let up = |now: &DelayInputs| Copa::at(100_000.0).rate(now, 0.01) * now.rtt > 100_000.0;
+        let at = |base: f64, queue: f64, aim| DelayInputs {
             rtt: base + queue,
             base,
             aim,
@@ -302,13 +302,15 @@ mod tests {
         // A packet of 1,500 bytes in a window of 100,000 is 1.7 ms of the RTT, which Copa allows
         // above its target.
         assert!(
-            up(&at(0.1, 0.011, aim)) && !up(&at(0.1, 0.012, aim)) && up(&at(0.1, 0.020, Aim::FREE))
+            up(&at(0.1, 0.011, aim))
+                && !up(&at(0.1, 0.012, aim))
+                && up(&at(0.1, 0.020, QueueTargetBounds::FREE))
         );
         // At 5 ms, a fifth of the base RTT is below the lower bound of 2 ms.
         assert!(
             up(&at(0.005, 0.001_9, aim))
                 && !up(&at(0.005, 0.002_2, aim))
-                && !up(&at(0.005, 0.001_9, Aim::FREE))
+                && !up(&at(0.005, 0.001_9, QueueTargetBounds::FREE))
         );
     }
 
@@ -319,7 +321,7 @@ mod tests {
         assert!((copa.rate(&NOW, 0.01) * 0.05 - 103_000.0).abs() < 1e-6);
         // At 200 ms, 0.2 · 1500 = 300 is less than 0.14 · 0.95 · 103,000 = 13,699: it decreases by
         // 1500 · 100,000 / 51,500 = 2,912.6.
-        let full = Now { rtt: 0.2, ..NOW };
+        let full = DelayInputs { rtt: 0.2, ..NOW };
         assert!((copa.rate(&full, 0.01) * 0.2 - 100_087.4).abs() < 0.1);
     }
 
@@ -327,11 +329,11 @@ mod tests {
     fn copa_s_velocity_doubles_each_rtt_in_one_direction_to_its_limit() {
         let mut copa = Copa::at(100_000.0);
         for expected in [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 32.0] {
-            copa.rate(&Now { acked: 0.0, ..NOW }, 0.051);
+            copa.rate(&DelayInputs { acked: 0.0, ..NOW }, 0.051);
             assert_eq!(copa.velocity, expected);
         }
         copa.rate(
-            &Now {
+            &DelayInputs {
                 acked: 0.0,
                 rtt: 0.5,
                 ..NOW

@@ -12,7 +12,7 @@
 
 use ccplane_units::Duration;
 
-use super::spectrum::{Fourier, Part, Spectra, band, over};
+use super::spectrum::{Fourier, Spectra, SpectrumPart, band, over};
 
 /// Sampling interval (the reference's `measurement_interval`): ten times the frequency of the
 /// pulse's first harmonic. Shorter intervals would measure rates of less than one packet at a few
@@ -199,11 +199,11 @@ impl Detector {
         let pulse = band(frequency - width, frequency + width);
         let beside = band(frequency + 1.5, 2.0 * frequency - 0.5);
         let (at_pulse, out_at_pulse) = (
-            spectra.peak(Part::Cross, &pulse),
-            spectra.peak(Part::Received, &pulse),
+            spectra.peak(SpectrumPart::Cross, &pulse),
+            spectra.peak(SpectrumPart::Received, &pulse),
         );
 
-        let mut eta = over(at_pulse, spectra.peak(Part::Cross, &beside));
+        let mut eta = over(at_pulse, spectra.peak(SpectrumPart::Cross, &beside));
         let answer = over(at_pulse, out_at_pulse);
         if answer < LEAST_ANSWER {
             eta = eta.min(3.0) * (answer / LEAST_ANSWER);
@@ -219,7 +219,7 @@ impl Detector {
             cross: cross(last.min(WINDOW / 4)),
             standing: cross(last),
             answer,
-            prominence: over(out_at_pulse, spectra.peak(Part::Received, &beside)),
+            prominence: over(out_at_pulse, spectra.peak(SpectrumPart::Received, &beside)),
             busy: busy(samples()),
             busy_now: busy((1..=NOW).map(|ago| self.ago(ago))),
             capacity: self.capacity(&spectra, capacity, &pulse, &beside),
@@ -249,12 +249,12 @@ impl Detector {
         if sent.deviation < SWINGS || busy(self.samples.iter().copied()) < MOSTLY {
             return Capacity::Unknown;
         }
-        let strength = |bin: usize| spectra.strength(Part::Sent, bin);
+        let strength = |bin: usize| spectra.strength(SpectrumPart::Sent, bin);
         let strongest = pulse
             .clone()
             .max_by(|a, b| strength(*a).total_cmp(&strength(*b)));
         let Some(at) =
-            strongest.filter(|at| strength(*at) >= SEEN * spectra.peak(Part::Sent, beside))
+            strongest.filter(|at| strength(*at) >= SEEN * spectra.peak(SpectrumPart::Sent, beside))
         else {
             return Capacity::Unknown;
         };

@@ -108,7 +108,7 @@ impl Fourier {
 
 /// Selector of a spectrum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum SpectrumPart {
     /// S, the send rate.
     Sent,
     /// R, the receive rate.
@@ -125,16 +125,16 @@ pub struct Spectra<'a> {
 
 impl Spectra<'_> {
     /// Returns the magnitude in a bin, up to half the window.
-    pub fn strength(&self, part: Part, bin: usize) -> f64 {
+    pub fn strength(&self, part: SpectrumPart, bin: usize) -> f64 {
         magnitude(match part {
-            Part::Sent => self.sent(bin),
-            Part::Received => self.received(bin),
-            Part::Cross => self.ratio(bin) - self.sent(bin),
+            SpectrumPart::Sent => self.sent(bin),
+            SpectrumPart::Received => self.received(bin),
+            SpectrumPart::Cross => self.ratio(bin) - self.sent(bin),
         })
     }
 
     /// Returns the maximum magnitude in these bins.
-    pub fn peak(&self, part: Part, bins: &Range<usize>) -> f64 {
+    pub fn peak(&self, part: SpectrumPart, bins: &Range<usize>) -> f64 {
         bins.clone()
             .map(|bin| self.strength(part, bin))
             .fold(0.0, f64::max)
@@ -191,20 +191,20 @@ mod tests {
             .spectra(&mut fourier, 10e6, WINDOW)
             .expect("it is full");
         let (sent, received) = (
-            whole.strength(Part::Sent, 32),
-            whole.strength(Part::Received, 32),
+            whole.strength(SpectrumPart::Sent, 32),
+            whole.strength(SpectrumPart::Received, 32),
         );
         assert!((sent / received - 1.0).abs() < 0.01, "{sent} {received}");
         let late = detector
             .spectra(&mut fourier, 10e6, WINDOW / 2)
             .expect("it is full");
         let (sent, received) = (
-            late.strength(Part::Sent, 32),
-            late.strength(Part::Received, 32),
+            late.strength(SpectrumPart::Sent, 32),
+            late.strength(SpectrumPart::Received, 32),
         );
         assert!(sent < 0.001 * received, "{sent} {received}");
         // Half of 256 samples of amplitude 0.1, relative to the capacity.
-        assert!((late.peak(Part::Received, &band(5.5, 6.5)) - 12.8).abs() < 0.1);
+        assert!((late.peak(SpectrumPart::Received, &band(5.5, 6.5)) - 12.8).abs() < 0.1);
     }
 
     /// `rustfft` computes its twiddle factors from the platform's `f64` sine and cosine, whose last

@@ -36,7 +36,7 @@ const UNSEEN_ETA: f64 = 3.0;
 
 /// Control mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum NimbusMode {
     /// Keeps the queue short.
     Delay,
     /// Competes with buffer-filling flows for a fair share.
@@ -46,7 +46,7 @@ pub enum Mode {
 /// Current mode and smoothed η.
 #[derive(Clone, Copy, Debug)]
 pub struct Switch {
-    mode: Mode,
+    mode: NimbusMode,
     /// Smoothed η.
     eta: f64,
     /// Earliest time of the first switch.
@@ -58,7 +58,7 @@ impl Switch {
     /// Creates the switch of a new flow, in delay control.
     pub fn new(now: Time) -> Switch {
         Switch {
-            mode: Mode::Delay,
+            mode: NimbusMode::Delay,
             eta: 0.0,
             ripe: now + YOUNG,
             switched: now,
@@ -66,7 +66,7 @@ impl Switch {
     }
 
     /// Returns the current mode.
-    pub fn mode(&self) -> Mode {
+    pub fn mode(&self) -> NimbusMode {
         self.mode
     }
 
@@ -96,9 +96,11 @@ impl Switch {
             return false;
         }
         let next = match self.mode {
-            Mode::Delay if self.eta > ELASTIC => Mode::Competitive,
-            Mode::Competitive if self.eta < INELASTIC && now.since(self.switched) >= STAYS => {
-                Mode::Delay
+            NimbusMode::Delay if self.eta > ELASTIC => NimbusMode::Competitive,
+            NimbusMode::Competitive
+                if self.eta < INELASTIC && now.since(self.switched) >= STAYS =>
+            {
+                NimbusMode::Delay
             }
             _ => return false,
         };
@@ -141,7 +143,7 @@ mod tests {
         assert_eq!(run(&mut switch, 0, 20, reading(1.0, 0.5)), None);
         // With a time constant of 1 s, η from 1 towards 4 passes 2.25 after ln(3 / 1.75) = 0.54 s.
         assert_eq!(run(&mut switch, 20, 5, reading(4.0, 0.5)), Some(20_500));
-        assert_eq!(switch.mode(), Mode::Competitive);
+        assert_eq!(switch.mode(), NimbusMode::Competitive);
         assert_eq!(run(&mut switch, 21, 20, reading(1.0, 0.5)), Some(25_500));
     }
 

@@ -4,13 +4,13 @@ use std::str::FromStr;
 
 use ccplane_units::{Bytes, Rate};
 
-use super::{Decision, Interval};
+use super::{Decision, StepInterval};
 
 /// Kind of action. Each number is between −1 and 1 and scales its target by 2 to that power, so a
 /// step at most halves or doubles. A larger base would require fine steps in the third decimal. A
 /// smaller one would need many steps after a change in capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
+pub enum ActionKind {
     /// Scales the window; the flow is not paced.
     CwndFactor,
     /// Scales the pacing rate. The window is twice the rate times the smoothed RTT, so that the
@@ -20,14 +20,14 @@ pub enum Act {
     CwndRate,
 }
 
-impl FromStr for Act {
+impl FromStr for ActionKind {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Act, String> {
+    fn from_str(text: &str) -> Result<ActionKind, String> {
         match text {
-            "cwnd_factor" => Ok(Act::CwndFactor),
-            "rate_factor" => Ok(Act::RateFactor),
-            "cwnd_rate" => Ok(Act::CwndRate),
+            "cwnd_factor" => Ok(ActionKind::CwndFactor),
+            "rate_factor" => Ok(ActionKind::RateFactor),
+            "cwnd_rate" => Ok(ActionKind::CwndRate),
             _ => Err(format!(
                 "`{text}` is no kind of action; there are cwnd_factor, rate_factor, cwnd_rate"
             )),
@@ -35,12 +35,12 @@ impl FromStr for Act {
     }
 }
 
-impl Act {
+impl ActionKind {
     /// Returns the number of values in an action.
     pub fn numbers(self) -> usize {
         match self {
-            Act::CwndFactor | Act::RateFactor => 1,
-            Act::CwndRate => 2,
+            ActionKind::CwndFactor | ActionKind::RateFactor => 1,
+            ActionKind::CwndRate => 2,
         }
     }
 }
@@ -63,17 +63,17 @@ const FIRST_RTT: f64 = 0.1;
 
 /// Window and rate of a flow, to which actions apply.
 #[derive(Clone, Copy, Debug)]
-pub struct Actor {
-    act: Act,
+pub struct ActionMapper {
+    act: ActionKind,
     mss: f64,
     cwnd: f64,
     rate: Option<f64>,
 }
 
-impl Actor {
+impl ActionMapper {
     /// Creates the state of a flow with this segment size and initial window, bytes.
-    pub fn new(act: Act, mss: u64, init_cwnd: u64) -> Actor {
-        Actor {
+    pub fn new(act: ActionKind, mss: u64, init_cwnd: u64) -> ActionMapper {
+        ActionMapper {
             act,
             mss: mss.max(1) as f64,
             cwnd: init_cwnd as f64,
@@ -83,7 +83,7 @@ impl Actor {
 
     /// Applies an action after this interval. NaN or a missing number changes nothing; values are
     /// clamped to −1 and 1.
-    pub fn decide(&mut self, action: &[f32], interval: &Interval) -> Decision {
+    pub fn decide(&mut self, action: &[f32], interval: &StepInterval) -> Decision {
         let factor = |n: usize| {
             let given = action
                 .get(n)
@@ -101,13 +101,13 @@ impl Actor {
         let least = LEAST_SEGMENTS * self.mss;
         let most = (MOST_BDPS * interval.best * interval.base).max(FIRST_SEGMENTS * self.mss);
         match self.act {
-            Act::CwndFactor => self.cwnd *= factor(0),
-            Act::RateFactor => {
+            ActionKind::CwndFactor => self.cwnd *= factor(0),
+            ActionKind::RateFactor => {
                 let rate = self.rate.unwrap_or(begin) * factor(0);
                 self.rate = Some(rate);
                 self.cwnd = 2.0 * rate * rtt;
             }
-            Act::CwndRate => {
+            ActionKind::CwndRate => {
                 self.cwnd *= factor(0);
                 self.rate = Some(self.rate.unwrap_or(begin) * factor(1));
             }
@@ -129,16 +129,16 @@ mod tests {
 
     const MSS: u64 = 1448;
 
-    fn after(rtt: f64) -> Interval {
-        Interval {
+    fn after(rtt: f64) -> StepInterval {
+        StepInterval {
             rtt,
-            ..Interval::default()
+            ..StepInterval::default()
         }
     }
 
     #[test]
     fn a_window_doubles_halves_and_stays() {
-        let mut actor = Actor::new(Act::CwndFactor, MSS, 10 * MSS);
+        let mut actor = ActionMapper::new(ActionKind::CwndFactor, MSS, 10 * MSS);
         let mut window = |a: f32| actor.decide(&[a], &after(0.02)).cwnd.map(Bytes::get);
         assert_eq!(window(1.0), Some(20 * MSS));
         assert_eq!(window(0.0), Some(20 * MSS));
@@ -152,8 +152,8 @@ mod tests {
 
     #[test]
     fn a_policy_that_only_grows_stops_at_what_a_path_may_hold() {
-        let mut actor = Actor::new(Act::CwndFactor, MSS, 10 * MSS);
-        let known = |best| Interval {
+        let mut actor = ActionMapper::new(ActionKind::CwndFactor, MSS, 10 * MSS);
+        let known = |best| StepInterval {
             best,
             base: 0.02,
             ..after(0.03)
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_rate_has_a_window_that_does_not_bind() {
-        let mut actor = Actor::new(Act::RateFactor, MSS, 10 * MSS);
+        let mut actor = ActionMapper::new(ActionKind::RateFactor, MSS, 10 * MSS);
         let decision = actor.decide(&[1.0], &after(0.02));
         // 14,480 bytes per 20 ms are 724,000 bytes/s.
         assert_eq!(decision.rate, Some(Rate::from_bytes_per_sec(1_448_000)));
@@ -180,8 +180,8 @@ mod tests {
 
     #[test]
     fn both_at_once_are_two_numbers() {
-        let mut actor = Actor::new(Act::CwndRate, MSS, 10 * MSS);
-        assert_eq!(Act::CwndRate.numbers(), 2);
+        let mut actor = ActionMapper::new(ActionKind::CwndRate, MSS, 10 * MSS);
+        assert_eq!(ActionKind::CwndRate.numbers(), 2);
         let decision = actor.decide(&[1.0, -1.0], &after(0.02));
         assert_eq!(decision.cwnd, Some(Bytes::new(20 * MSS)));
         assert_eq!(decision.rate, Some(Rate::from_bytes_per_sec(362_000)));

@@ -7,7 +7,7 @@ use ccplane_units::Time;
 
 /// Report of the program, in its order of variables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Fields)]
-pub struct Totals {
+pub struct ProgramTotals {
     /// Bytes delivered since the last decision, in or out of order, each counted once.
     pub arrived: u64,
     /// Packets marked lost.
@@ -98,7 +98,7 @@ impl FromStr for Feature {
 
 /// Measurements between two decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Interval {
+pub struct StepInterval {
     /// Length of the interval, s.
     pub elapsed: f64,
     /// Goodput, bytes/s.
@@ -128,7 +128,7 @@ pub struct Observer {
     /// Observation: features of the last decisions, oldest first.
     kept: Vec<f32>,
     last: Option<Time>,
-    interval: Interval,
+    interval: StepInterval,
 }
 
 impl Observer {
@@ -139,12 +139,12 @@ impl Observer {
             features: features.to_vec(),
             kept: vec![0.0; features.len() * history.max(1)],
             last: None,
-            interval: Interval::default(),
+            interval: StepInterval::default(),
         }
     }
 
     /// Adds a report.
-    pub fn observe(&mut self, now: Time, totals: &Totals) {
+    pub fn observe(&mut self, now: Time, totals: &ProgramTotals) {
         let before = self.interval;
         // Rounded to µs, the resolution that an agent in another process sees.
         let now = Time::from_nanos(now.as_nanos() / 1000 * 1000);
@@ -166,7 +166,7 @@ impl Observer {
             totals.arrived as f64,
             totals.lost as f64 * totals.mss as f64,
         );
-        self.interval = Interval {
+        self.interval = StepInterval {
             elapsed,
             goodput: over(arrived, elapsed),
             best: before.best.max(over(arrived, elapsed)),
@@ -219,7 +219,7 @@ impl Observer {
     }
 
     /// Returns the measurements of the last interval.
-    pub fn interval(&self) -> &Interval {
+    pub fn interval(&self) -> &StepInterval {
         &self.interval
     }
 }
@@ -235,8 +235,8 @@ mod tests {
 
     use super::*;
 
-    fn totals() -> Totals {
-        Totals {
+    fn totals() -> ProgramTotals {
+        ProgramTotals {
             arrived: 250_000,
             lost: 20,
             mss: 1_250,
@@ -247,7 +247,7 @@ mod tests {
             cwnd: 500_000,
             in_flight: 250_000,
             base: 20_000,
-            ..Totals::default()
+            ..ProgramTotals::default()
         }
     }
 
@@ -255,9 +255,9 @@ mod tests {
     fn features_are_what_their_names_say() {
         let all = Feature::ALL.map(|(feature, _)| feature);
         let mut observer = Observer::new(&all, 2);
-        observer.observe(Time::ZERO, &Totals::default());
+        observer.observe(Time::ZERO, &ProgramTotals::default());
         observer.observe(Time::from_nanos(20_000_000), &totals());
-        let half = Totals {
+        let half = ProgramTotals {
             arrived: 125_000,
             lost: 10,
             rtt_sum: 320_000,
@@ -310,11 +310,11 @@ mod tests {
     #[test]
     fn before_the_first_sample_nothing_is_known() {
         let mut observer = Observer::new(&Feature::ALL.map(|(feature, _)| feature), 1);
-        let nothing = Totals {
+        let nothing = ProgramTotals {
             cwnd: 14_480,
             in_flight: 14_480,
             base: UNKNOWN,
-            ..Totals::default()
+            ..ProgramTotals::default()
         };
         observer.observe(Time::from_nanos(20_000_000), &nothing);
         assert_eq!(
@@ -330,7 +330,7 @@ mod tests {
         ) {
             let mut observer = Observer::new(&Feature::ALL.map(|(feature, _)| feature), 3);
             for (values, now) in reports {
-                let totals = Totals::read(&values).expect("as many as it has");
+                let totals = ProgramTotals::read(&values).expect("as many as it has");
                 observer.observe(Time::from_nanos(now), &totals);
                 prop_assert!(observer.values().iter().all(|v| (LEAST..=MOST).contains(v)), "{:?}", observer.values());
             }

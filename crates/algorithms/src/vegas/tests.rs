@@ -18,18 +18,22 @@ fn linux() -> Vegas {
 fn two_to_four_segments_wait() {
     // 100 segments over 20 ms: one queued segment adds 0.2 ms.
     let step = |rtt| linux().step(100, 3, rtt, 20_000);
-    assert_eq!(step(20_000), Step::Up);
-    assert_eq!(step(20_399), Step::Up, "1.99");
-    assert_eq!(step(20_400), Step::Hold, "2");
-    assert_eq!(step(20_999), Step::Hold, "4.99 counts as 4, as in Linux");
-    assert_eq!(step(21_000), Step::Down, "5");
+    assert_eq!(step(20_000), WindowStep::Up);
+    assert_eq!(step(20_399), WindowStep::Up, "1.99");
+    assert_eq!(step(20_400), WindowStep::Hold, "2");
+    assert_eq!(
+        step(20_999),
+        WindowStep::Hold,
+        "4.99 counts as 4, as in Linux"
+    );
+    assert_eq!(step(21_000), WindowStep::Down, "5");
     assert_eq!(
         linux().step(100, 2, 40_000, 20_000),
-        Step::Up,
+        WindowStep::Up,
         "Reno's on two samples"
     );
-    assert_eq!(linux().step(u64::MAX, 3, u64::MAX, 1), Step::Down);
-    assert_eq!(linux().step(100, 3, 1, 0), Step::Up, "no base");
+    assert_eq!(linux().step(u64::MAX, 3, u64::MAX, 1), WindowStep::Down);
+    assert_eq!(linux().step(100, 3, 1, 0), WindowStep::Up, "no base");
 }
 
 #[test]

@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use ccplane_link::Waiting;
-use ccplane_testbed::control_loop::{Datapath, LoopError, with_agent};
+use ccplane_link::WaitStrategy;
+use ccplane_testbed::control_loop::{IdleDatapath, LoopError, with_agent};
 
 /// How to measure throughput.
 #[derive(Clone, Copy, Debug)]
@@ -33,19 +33,20 @@ pub struct Throughput {
 
 /// Measures.
 pub fn throughput(load: &Load) -> Result<Throughput, LoopError> {
-    let ((elapsed, updates), served) = with_agent(load.updates, Waiting::default(), |agent| {
-        let mut datapath = Datapath::new(agent, load.flows)?;
-        let start = Instant::now();
-        let (mut next, mut updates) = (0, 0);
-        while start.elapsed() < load.duration {
-            for _ in 0..load.reports_per_datagram.max(1) {
-                next = next % load.flows + 1;
-                datapath.add_report(next);
+    let ((elapsed, updates), served) =
+        with_agent(load.updates, WaitStrategy::default(), |agent| {
+            let mut datapath = IdleDatapath::new(agent, load.flows)?;
+            let start = Instant::now();
+            let (mut next, mut updates) = (0, 0);
+            while start.elapsed() < load.duration {
+                for _ in 0..load.reports_per_datagram.max(1) {
+                    next = next % load.flows + 1;
+                    datapath.add_report(next);
+                }
+                updates += datapath.send_all()? + datapath.take_updates()?;
             }
-            updates += datapath.send_all()? + datapath.take_updates()?;
-        }
-        Ok((start.elapsed().as_secs_f64(), updates))
-    })?;
+            Ok((start.elapsed().as_secs_f64(), updates))
+        })?;
     let reports = served.stats.reports;
     Ok(Throughput {
         reports_per_s: reports as f64 / elapsed,

@@ -10,7 +10,7 @@ use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use ccplane::program::find_ccplane;
-use ccplane_linux::Observed;
+use ccplane_linux::PinnedView;
 use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::Error;
@@ -103,7 +103,7 @@ impl Attached {
             .map_err(failed("ccplane attach --watch"))?;
         let attached = Attached { child, file };
         let began = Instant::now();
-        while Observed::open(NAME).is_err() {
+        while PinnedView::open(NAME).is_err() {
             if began.elapsed() > PATIENCE {
                 return Err(Error::failed(
                     "ccplane attach --watch does not register the text",
@@ -119,8 +119,8 @@ impl Attached {
         let began = Instant::now();
         let mut observed = None;
         while began.elapsed() < PATIENCE {
-            observed = observed.or_else(|| Observed::open(NAME).ok());
-            let flows = observed.iter().flat_map(Observed::flows);
+            observed = observed.or_else(|| PinnedView::open(NAME).ok());
+            let flows = observed.iter().flat_map(PinnedView::flows);
             if flows
                 .into_iter()
                 .any(|flow| flow.owned && flow.cwnd.get() == u64::from(segments) * flow.mss.get())

@@ -9,7 +9,7 @@ use std::process::Command;
 use ccplane_algorithms::Registry;
 use ccplane_lab::scenario::Scenario;
 use ccplane_lab::sim::Sim;
-use ccplane_lab::{Contender, MTU, Options, Quiet, run as run_once};
+use ccplane_lab::{Contender, MTU, Quiet, RunOptions, run as run_once};
 use ccplane_qdisc::{QueueSpec, Size};
 use ccplane_report::Aim;
 use ccplane_units::{Bytes, Duration, Rate};
@@ -107,7 +107,7 @@ fn simulated(name: &str, registry: &Registry) -> Result<Run, Error> {
         queue,
         Duration::from_secs(SECONDS),
     );
-    let once = Options::once(1, "ccplane bench capi");
+    let once = RunOptions::once(1, "ccplane bench capi");
     let result = run_once(&Sim::default(), &scenario, registry, &once, &Quiet)?;
     let told = result
         .contenders

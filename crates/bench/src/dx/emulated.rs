@@ -2,9 +2,9 @@
 
 use ccplane_algorithms::Registry;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Contender, Error, Options as RunOptions, Quiet, run, waited_us};
+use ccplane_lab::{Contender, Error, Quiet, RunOptions, run, waited_us};
 use ccplane_qdisc::{QueueSpec, Size};
-use ccplane_testbed::{Over, Packets};
+use ccplane_testbed::{RealPackets, TransportKind};
 use ccplane_units::Duration;
 
 use super::{Options, QUEUE, RATE, Round};
@@ -21,7 +21,7 @@ pub(super) fn in_turns(
     let scenario = Scenario::over(contenders, RATE, RTT, queue, options.run);
     let once = RunOptions::once(1, "ccplane bench dx");
     let result = run(
-        &Packets::over(Over::Tcp),
+        &RealPackets::over(TransportKind::Tcp),
         &scenario,
         registry,
         &once,

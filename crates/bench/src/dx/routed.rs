@@ -9,14 +9,14 @@ use ccplane_algorithms::{Parameters, Registry};
 use ccplane_datapath::Capabilities;
 use ccplane_lab::metrics::{self, Distribution};
 use ccplane_lab::{Contender, Error};
-use ccplane_linux::Counters;
+use ccplane_linux::AlgorithmCounters;
 use ccplane_linux::stamp::Cost;
 use ccplane_testbed::BackendError;
 use ccplane_testbed::Diag;
 use ccplane_testbed::stamped::Stamping;
-use ccplane_testbed::steer::Steered;
-use ccplane_testbed::traffic::{self, Plan, Transfer};
-use ccplane_testbed::wire::{self, Bucket, Routed};
+use ccplane_testbed::steer::SteeredAlgorithm;
+use ccplane_testbed::traffic::{self, TrafficPlan, Transfer};
+use ccplane_testbed::wire::{self, RoutedPair, TokenBucket};
 use ccplane_units::Duration;
 
 use super::{Link, Options, Round, SLOW, Turn};
@@ -45,8 +45,8 @@ impl Drop for Counting {
     }
 }
 
-fn bucket(link: &Link) -> Bucket {
-    Bucket {
+fn bucket(link: &Link) -> TokenBucket {
+    TokenBucket {
         rate: link.rate,
         burst: link.burst,
         queue: link.queue,
@@ -60,7 +60,7 @@ struct Seen {
     waited: Vec<u64>,
     costs: Vec<Cost>,
     /// What the datapath counted, where it was steered.
-    counters: Counters,
+    counters: AlgorithmCounters,
 }
 
 impl Seen {
@@ -138,7 +138,7 @@ pub(super) fn flooded(
 
 /// One run; with `flood` Cubic sends from the receiver's side meanwhile.
 fn one(
-    path: &Routed,
+    path: &RoutedPair,
     contender: &Contender,
     flows: usize,
     flood: bool,
@@ -154,14 +154,14 @@ fn one(
             let parameters = parameters.fold(Parameters::new(), |all, (name, value)| {
                 all.with(name, value)
             });
-            Some(Steered::start(registry, name, &parameters, 0)?)
+            Some(SteeredAlgorithm::start(registry, name, &parameters, 0)?)
         }
     };
     let congestion = steered
         .as_ref()
-        .map_or(contender.algorithm(), Steered::kernel_name)
+        .map_or(contender.algorithm(), SteeredAlgorithm::kernel_name)
         .to_owned();
-    let stamps = steered.as_mut().and_then(Steered::take_stamps);
+    let stamps = steered.as_mut().and_then(SteeredAlgorithm::take_stamps);
     let mut stamping = stamps
         .map(|stamps| Stamping::start(stamps, ends, wire::DEVICES))
         .transpose()?;
@@ -174,7 +174,7 @@ fn one(
 
     // The flood, from the receiver's side.
     let back = IpAddr::from(wire::SENDER);
-    let plan = Plan {
+    let plan = TrafficPlan {
         duration: length,
         sample_every: Duration::from_millis(20),
     };
@@ -224,7 +224,7 @@ fn one(
         .as_mut()
         .map(|stamping| stamping.waited(&transfer))
         .unwrap_or_default();
-    let finished = steered.map(Steered::finish).transpose()?;
+    let finished = steered.map(SteeredAlgorithm::finish).transpose()?;
     let counters = finished
         .map(|finished| finished.counters)
         .unwrap_or_default();

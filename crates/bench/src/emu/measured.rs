@@ -6,9 +6,9 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 
-use ccplane_emu::{Config, EmuReport, Emulator, Error, Gso, LinkConfig, Timing};
+use ccplane_emu::{EmuConfig, EmuReport, Emulator, Error, Gso, LinkConfig, Timing};
 use ccplane_host::Namespace;
-use ccplane_link::Clock;
+use ccplane_link::ThreadClock;
 use ccplane_qdisc::{LineSpec, QueueSpec, Size};
 use ccplane_units::{Duration, Rate, Time};
 use nix::sys::socket::{setsockopt, sockopt};
@@ -82,7 +82,7 @@ fn bulk(
         namespace.set_sysctl("net/ipv4/tcp_rmem", "4096 131072 134217728")?;
         namespace.set_sysctl("net/ipv4/tcp_wmem", "4096 131072 134217728")?;
     }
-    let clock = Clock::new();
+    let clock = ThreadClock::new();
     let done = AtomicBool::new(false);
     let listener = inside(emulator.receiver_ns(), || {
         TcpListener::bind((emulator.receiver_addr(), 0))
@@ -131,7 +131,7 @@ pub fn rate_error_pct(timing: Timing, asked: Rate, length: Duration) -> Result<f
     // memory, not payload.
     setsockopt(&sink, sockopt::RcvBufForce, &(32 << 20)).map_err(|e| failed(e.into()))?;
     let to = sink.local_addr().map_err(failed)?;
-    let clock = Clock::new();
+    let clock = ThreadClock::new();
     let done = AtomicBool::new(false);
     let measured = thread::scope(|scope| {
         scope
@@ -158,7 +158,7 @@ pub fn idle_rtt_error(timing: Timing, asked: Duration, samples: usize) -> Result
     )?;
     let (source, echo) = udp_pair(&emulator)?;
     let to = echo.local_addr().map_err(failed)?;
-    let clock = Clock::new();
+    let clock = ThreadClock::new();
     let mut errors = thread::scope(|scope| {
         scope.spawn(|| in_time(|| send_back(&echo)));
         let sent = scope.spawn(|| in_time(|| send_stamps(&source, to, samples, &clock)));
@@ -196,13 +196,13 @@ fn start(
         delay,
         ..LinkConfig::default()
     };
-    Emulator::start(Config {
+    Emulator::start(EmuConfig {
         forward: shaped,
         reverse: back,
         timing,
         gso,
         log_records: 0,
-        ..Config::default()
+        ..EmuConfig::default()
     })
 }
 
@@ -250,7 +250,7 @@ fn send_stamps(
     socket: &UdpSocket,
     to: SocketAddr,
     samples: usize,
-    clock: &Clock,
+    clock: &ThreadClock,
 ) -> io::Result<()> {
     // Nothing that the delays are a multiple of, or the delivery of one would coincide with that of
     // another.
@@ -268,7 +268,7 @@ fn receive_stamps(
     socket: &UdpSocket,
     asked: Duration,
     samples: usize,
-    clock: &Clock,
+    clock: &ThreadClock,
 ) -> io::Result<Vec<u64>> {
     let mut errors = Vec::with_capacity(samples);
     let mut stamp = [0; 8];
@@ -285,7 +285,7 @@ fn receive_stamps(
 
 /// Sends full packets at `rate` bytes per second, many in one call, a millisecond's worth or one
 /// call's at a time.
-fn offer(socket: &UdpSocket, to: SocketAddr, rate: u64, clock: &Clock, done: &AtomicBool) {
+fn offer(socket: &UdpSocket, to: SocketAddr, rate: u64, clock: &ThreadClock, done: &AtomicBool) {
     // What UDP carries in one datagram, were it not cut.
     const AT_ONCE: usize = 44;
     let size = PAYLOAD as u16 as i32;
@@ -307,7 +307,7 @@ fn offer(socket: &UdpSocket, to: SocketAddr, rate: u64, clock: &Clock, done: &At
 }
 
 /// Bytes per second between the first and the last packet of `length`, after the queue has filled.
-fn received_rate(socket: &UdpSocket, clock: &Clock, length: Duration) -> io::Result<f64> {
+fn received_rate(socket: &UdpSocket, clock: &ThreadClock, length: Duration) -> io::Result<f64> {
     const FILL: Duration = Duration::from_millis(750);
     let mut packet = [0; PAYLOAD + 1];
     let mut next = || -> io::Result<(Time, u64)> {
@@ -331,7 +331,7 @@ fn received_rate(socket: &UdpSocket, clock: &Clock, length: Duration) -> io::Res
 /// Gbit/s that come from a stream in `length` after `warm_up`.
 fn received_gbps(
     stream: &mut TcpStream,
-    clock: &Clock,
+    clock: &ThreadClock,
     warm_up: Duration,
     length: Duration,
 ) -> io::Result<f64> {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 use ccplane_host::{Frame, Head, Joiner, LONGEST_FRAME, Tun};
-use ccplane_udp::{Inbox, LARGEST, Marks, Socket};
+use ccplane_udp::{DatagramMarks, Inbox, LARGEST, Socket};
 use nix::poll::{PollFd, PollFlags, poll};
 
 use crate::Error;
@@ -81,10 +81,10 @@ fn send(stop: &AtomicBool, tun: &Tun, socket: &Socket, to: SocketAddr) -> io::Re
             let size = usize::from(of.bytes(0));
             let most = (LARGEST / size).min(socket.batch()) * size;
             for run in batch[..end].chunks(most.max(size)) {
-                match socket.send(to, run, size, Marks::default()) {
+                match socket.send(to, run, size, DatagramMarks::default()) {
                     Err(why) if why.kind() == io::ErrorKind::WouldBlock => {
                         wait(socket.as_fd(), PollFlags::POLLOUT);
-                        let _ = socket.send(to, run, size, Marks::default());
+                        let _ = socket.send(to, run, size, DatagramMarks::default());
                     }
                     // Lost, as on a wire.
                     _ => {}

@@ -76,18 +76,18 @@ fn ns_a_packet(waiting: u32, leaves: bool) -> Result<f64, Error> {
 fn bundle_bytes() -> Option<f64> {
     #[cfg(feature = "allocations")]
     {
-        use ccplane_bundle::{Marks, Receivebox};
-        use ccplane_gateway::{keys::PrivateKey, tunnel::Door};
+        use ccplane_bundle::{PacketNumbering, Receivebox};
+        use ccplane_gateway::{keys::PrivateKey, tunnel::HandshakeDemux};
 
         use super::sites::KEYS;
 
         let (mut sizes, mut kept) = (0, None);
-        let door = Door::new(&PrivateKey::from_bytes(KEYS[0]), 7);
+        let door = HandshakeDemux::new(&PrivateKey::from_bytes(KEYS[0]), 7);
         let key = PrivateKey::from_bytes(KEYS[1]).public();
         let counted = allocation_counter::measure(|| {
             let sendbox = Sendbox::<Waiting>::new(Time::ZERO, &SendboxConfig::default()).ok();
             let (receivebox, tunnel) = (
-                Receivebox::new(Marks::Counter),
+                Receivebox::new(PacketNumbering::Counter),
                 door.tunnel(0, key, None, true),
             );
             sizes = size_of_val(&sendbox) + size_of_val(&receivebox) + size_of_val(&tunnel);

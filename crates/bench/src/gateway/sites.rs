@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use ccplane_algorithms::{Parameters, by_name};
-use ccplane_gateway::config::{Algorithm, Config};
+use ccplane_gateway::config::{AlgorithmSpec, GatewayConfig};
 use ccplane_gateway::keys::PrivateKey;
-use ccplane_gateway::{Gateway, Listener, Makes};
+use ccplane_gateway::{AlgorithmFactory, Gateway, GatewayListener};
 use ccplane_host::{Namespace, Offload, Tun};
 use ccplane_testbed::wire;
 use ccplane_udp::Socket;
@@ -253,14 +253,15 @@ fn gateway(
     keys: &[PrivateKey; 2],
     limit: Option<Rate>,
 ) -> Result<Gateway, Error> {
-    let config = Config::parse("bench", &config(site, ends, keys, limit), &|_| Ok(())).map_err(
-        |problem| Error::failed(format!("the benchmark's own configuration: {problem}")),
-    )?;
-    let makes: Makes = Arc::new(|algorithm: &Algorithm| {
+    let config = GatewayConfig::parse("bench", &config(site, ends, keys, limit), &|_| Ok(()))
+        .map_err(|problem| {
+            Error::failed(format!("the benchmark's own configuration: {problem}"))
+        })?;
+    let makes: AlgorithmFactory = Arc::new(|algorithm: &AlgorithmSpec| {
         by_name(&algorithm.name, &Parameters::new()).map_err(|why| why.to_string())
     });
     let listener =
-        Listener::bind(ends[site]).map_err(Error::because("bind a gateway's sockets"))?;
+        GatewayListener::bind(ends[site]).map_err(Error::because("bind a gateway's sockets"))?;
     Ok(Gateway::start_over(
         listener,
         config,

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ccplane::program::find_ccplane;
-use ccplane_emu::{Config, Emulator, LinkConfig, Way};
+use ccplane_emu::{EmuConfig, Emulator, LinkConfig, PathDirection};
 use ccplane_gateway::keys::PrivateKey;
 use ccplane_host::{Namespace, die_with_parent};
 use ccplane_qdisc::{LineSpec, QueueSpec, Size};
@@ -37,11 +37,11 @@ pub fn silent_open_ms() -> Result<f64, Error> {
         ..LinkConfig::default()
     };
     let line = LineSpec::Constant(Rate::from_bits_per_sec(100_000_000));
-    let emulator = Emulator::start(Config {
+    let emulator = Emulator::start(EmuConfig {
         forward: link(line),
         reverse: link(LineSpec::Unlimited),
         log_records: 0,
-        ..Config::default()
+        ..EmuConfig::default()
     })?;
     let spaces = [emulator.sender_ns().clone(), emulator.receiver_ns().clone()];
     let outer = [emulator.sender_addr(), emulator.receiver_addr()];
@@ -63,7 +63,7 @@ pub fn silent_open_ms() -> Result<f64, Error> {
             // For the round trip to be the path's again.
             thread::sleep(Duration::from_millis(1_500));
             let begun = Instant::now();
-            emulator.control().set_up(Way::Reverse, false);
+            emulator.control().set_up(PathDirection::Reverse, false);
             until("opened", || {
                 Ok(sites.gateway(0)?.report().peers[0].reason == "silent")
             })?;

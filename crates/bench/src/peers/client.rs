@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ccplane_testbed::control_loop::{Datapath, LoopError};
+use ccplane_testbed::control_loop::{IdleDatapath, LoopError};
 
 /// How it waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct Rates {
 /// Times report → update, one after the other, after a tenth as many that are not timed. The agent
 /// answers every report.
 pub fn times(agent: &Path, waits: Waits, exchanges: usize) -> Result<Vec<Duration>, LoopError> {
-    let mut datapath = Datapath::new(agent, 1)?;
+    let mut datapath = IdleDatapath::new(agent, 1)?;
     let mut times = Vec::with_capacity(exchanges);
     for exchange in 0..exchanges + exchanges / 10 {
         let start = Instant::now();
@@ -43,7 +43,7 @@ pub fn times(agent: &Path, waits: Waits, exchanges: usize) -> Result<Vec<Duratio
 
 /// Reports as fast as the agent takes them, and counts what it answers.
 pub fn rates(agent: &Path, duration: Duration) -> Result<Rates, LoopError> {
-    let mut datapath = Datapath::new(agent, 1)?;
+    let mut datapath = IdleDatapath::new(agent, 1)?;
     let start = Instant::now();
     let (mut reports, mut updates) = (0u64, 0);
     while start.elapsed() < duration {

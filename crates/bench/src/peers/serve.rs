@@ -7,11 +7,11 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use ccplane_agent::{Agent, Options};
-use ccplane_datapath::{Target, Update};
-use ccplane_link::{Clock, Datagram, Spinner, Waiting, serve};
-use ccplane_testbed::control_loop::{Answer, LoopError, PROGRAM};
-use ccplane_wire::v1::{self, Message};
+use ccplane_agent::{Agent, AgentOptions};
+use ccplane_datapath::{CommandTarget, Update};
+use ccplane_link::{Datagram, Spinner, ThreadClock, WaitStrategy, serve};
+use ccplane_testbed::control_loop::{LoopAlgorithm, LoopError, PROGRAM};
+use ccplane_wire::v1::{self, V1Message};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, UnixAddr, connect, recv, send};
 
@@ -25,12 +25,14 @@ pub fn answer(
 ) -> Result<(), LoopError> {
     let mut link = Datagram::bind(path)?;
     bound();
-    let mut agent = Agent::new(Options::default());
-    agent.add(Answer { updates }).map_err(io::Error::other)?;
+    let mut agent = Agent::new(AgentOptions::default());
+    agent
+        .add(LoopAlgorithm { updates })
+        .map_err(io::Error::other)?;
     Ok(serve(
         &mut agent,
         &mut [&mut link],
-        Waiting::default(),
+        WaitStrategy::default(),
         stop,
     )?)
 }
@@ -40,13 +42,13 @@ pub fn answer(
 pub fn bound(path: &Path, updates: bool, bound: impl FnOnce()) -> Result<(), LoopError> {
     let socket = UnixDatagram::bind(path)?;
     bound();
-    let program = ccplane_lang::compile(PROGRAM, &ccplane_lang::Limits::default())
+    let program = ccplane_lang::compile(PROGRAM, &ccplane_lang::ProgramLimits::default())
         .map_err(io::Error::other)?;
     let program = program.code();
     let mut install = Vec::new();
     v1::install(&mut install, 1, program).map_err(io::Error::other)?;
     let mut window = Vec::new();
-    let target = Target::Cwnd;
+    let target = CommandTarget::Cwnd;
     v1::update_fields(
         &mut window,
         1,
@@ -59,7 +61,7 @@ pub fn bound(path: &Path, updates: bool, bound: impl FnOnce()) -> Result<(), Loo
     .map_err(io::Error::other)?;
 
     let fd = socket.as_raw_fd();
-    let (clock, mut spinner) = (Clock::new(), Spinner::new(Waiting::default()));
+    let (clock, mut spinner) = (ThreadClock::new(), Spinner::new(WaitStrategy::default()));
     let (mut buffer, mut start) = ([0; 4096], Vec::new());
     // Its only datapath.
     let (mut length, datapath) = socket.recv_from(&mut buffer)?;
@@ -70,9 +72,9 @@ pub fn bound(path: &Path, updates: bool, bound: impl FnOnce()) -> Result<(), Loo
     .map_err(io::Error::from)?;
     loop {
         let answer: &[u8] = match v1::messages(&buffer[..length]).next() {
-            Some(Ok(Message::Measure { .. })) if updates => &window,
-            Some(Ok(Message::Ready { .. })) => &install,
-            Some(Ok(Message::Create { flow, .. })) => {
+            Some(Ok(V1Message::Measure { .. })) if updates => &window,
+            Some(Ok(V1Message::Ready { .. })) => &install,
+            Some(Ok(V1Message::Create { flow, .. })) => {
                 start.clear();
                 v1::change_program(&mut start, flow, 1, program, &[]).map_err(io::Error::other)?;
                 &start

@@ -4,10 +4,10 @@
 use ccplane_algorithms::Registry;
 use ccplane_lab::scenario::Scenario;
 use ccplane_lab::stats::{distance, distance_within};
-use ccplane_lab::{Backend, Contender, Options as RunOptions, Quiet, run as run_once};
+use ccplane_lab::{Backend, Contender, Quiet, RunOptions, run as run_once};
 use ccplane_qdisc::{QueueSpec, Size};
 use ccplane_quic::Stack;
-use ccplane_testbed::{Over, Packets};
+use ccplane_testbed::{RealPackets, TransportKind};
 use ccplane_units::{Duration, Rate};
 
 use super::Options;
@@ -49,8 +49,8 @@ impl Who {
 
     fn backend(self) -> Box<dyn Backend> {
         match self {
-            Who::KernelCopa => Box::new(Packets::over(Over::Tcp)),
-            _ => Box::new(Packets::over(Over::Quic(Stack::Noq))),
+            Who::KernelCopa => Box::new(RealPackets::over(TransportKind::Tcp)),
+            _ => Box::new(RealPackets::over(TransportKind::Quic(Stack::Noq))),
         }
     }
 }

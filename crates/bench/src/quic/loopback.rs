@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_link::identity::Identity;
-use ccplane_quic::host::{Congestion, Host, Native, Options as HostOptions};
-use ccplane_quic::{Limits, Plane, Stack};
+use ccplane_quic::host::{HostOptions, Native, QuicCongestion, QuicHost};
+use ccplane_quic::{OperatorLimits, QuicPlane, Stack};
 use ccplane_testbed::cpu::process_ns;
 use ccplane_units::{Duration, Rate};
 
@@ -82,13 +82,13 @@ pub(super) fn run(
 fn once(who: Who, length: Duration, registry: &Registry) -> Result<Run, Error> {
     let failed = |why: &dyn std::fmt::Display| Error::failed(why.to_string());
     let congestion = match who {
-        Who::Own => Congestion::Native(Native::Cubic),
+        Who::Own => QuicCongestion::Native(Native::Cubic),
         Who::Ours => {
             let cubic = registry
                 .by_name("cubic", &Parameters::default())
                 .map_err(|why| failed(&why))?;
-            Congestion::Steered(
-                Plane::in_process(Stack::Noq, cubic, Limits::default())
+            QuicCongestion::Steered(
+                QuicPlane::in_process(Stack::Noq, cubic, OperatorLimits::default())
                     .map_err(|why| failed(&why))?,
             )
         }
@@ -105,9 +105,9 @@ fn once(who: Who, length: Duration, registry: &Registry) -> Result<Run, Error> {
         per_address: 1,
         congestion,
     };
-    let server = Host::listen(options(Congestion::Native(Native::Cubic)), &identity)
+    let server = QuicHost::listen(options(QuicCongestion::Native(Native::Cubic)), &identity)
         .map_err(|why| failed(&why))?;
-    let client = Host::bind(options(congestion), Some(identity.fingerprint()))
+    let client = QuicHost::bind(options(congestion), Some(identity.fingerprint()))
         .map_err(|why| failed(&why))?;
     let to = server.local();
     let mut hosts = [server, client];
@@ -119,7 +119,7 @@ fn once(who: Who, length: Duration, registry: &Registry) -> Result<Run, Error> {
             return Err(failed(&format!("a connection on loopback ended: {why}")));
         }
         while hosts[1].write(id, &ZEROS) > 0 {}
-        Host::turn_all(&mut hosts, Duration::from_millis(10)).map_err(|why| failed(&why))?;
+        QuicHost::turn_all(&mut hosts, Duration::from_millis(10)).map_err(|why| failed(&why))?;
         arriving = arriving.or_else(|| hosts[0].accepted());
         if let Some(id) = arriving {
             received += hosts[0].read(id, usize::MAX, |_| ()) as u64;

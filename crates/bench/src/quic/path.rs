@@ -7,7 +7,7 @@ use std::time::Instant;
 use ccplane_agent::FlowInfo;
 use ccplane_agent::datapath::Local;
 use ccplane_algorithms::{Parameters, Registry};
-use ccplane_quic::{Limits, Plane, Stack, Steered};
+use ccplane_quic::{OperatorLimits, QuicPlane, Stack, SteeredPath};
 use ccplane_units::Time;
 
 use crate::rounds::median;
@@ -53,7 +53,7 @@ pub(super) fn run(registry: &Registry, figures: &mut Figures) -> Result<(), Erro
     let now = Time::from_micros(1);
     (0..10_000).for_each(|number| steered.path_mut().sent(now, number, BYTES));
     let full = steered.path().memory_bytes();
-    let path = size_of::<Steered>() + size_of::<Local<FlowInfo>>();
+    let path = size_of::<SteeredPath>() + size_of::<Local<FlowInfo>>();
     figures
         .add("path_bytes", path as f64, "bytes")
         .at_most(4_096.0)
@@ -65,21 +65,21 @@ pub(super) fn run(registry: &Registry, figures: &mut Figures) -> Result<(), Erro
     Ok(())
 }
 
-fn steered(registry: &Registry) -> Result<Steered, Error> {
+fn steered(registry: &Registry) -> Result<SteeredPath, Error> {
     let parameters = Parameters::new().with("report", "10ms");
     let reno = registry
         .by_name("reno", &parameters)
         .map_err(|why| Error::failed(why.to_string()))?;
-    let plane = Plane::in_process(Stack::Noq, reno, Limits::default())
+    let plane = QuicPlane::in_process(Stack::Noq, reno, OperatorLimits::default())
         .map_err(|why| Error::failed(why.to_string()))?;
-    Ok(Steered::new(&plane, Instant::now(), BYTES))
+    Ok(SteeredPath::new(&plane, Instant::now(), BYTES))
 }
 
 /// ns an acknowledgement, and ns a packet sent and acknowledged.
 fn once(registry: &Registry, covered: u64) -> Result<(f64, f64), Error> {
     let mut steered = steered(registry)?;
     // The path's clock is the real one, or its agent would seem silent.
-    let time = |steered: &Steered| steered.time(Instant::now());
+    let time = |steered: &SteeredPath| steered.time(Instant::now());
     steered.open(time(&steered));
     let mut sent: VecDeque<(u64, Time)> = (0..FLYING)
         .map(|number| {

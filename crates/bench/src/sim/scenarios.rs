@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use ccplane_agent::{Agent, Options};
+use ccplane_agent::{Agent, AgentOptions};
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_qdisc::{Ecn, QueueSpec, Size};
 use ccplane_sim::{
-    Config, Congestion, FLOW_BYTES, FlowSpec, LinkSpec, Network, NodeId, SimError, SimOptions,
-    Simulation, SteerOptions, settings, topology,
+    FLOW_BYTES, FlowControl, FlowSpec, LinkSpec, Network, NodeId, SimError, SimOptions, Simulation,
+    SteerOptions, TransportConfig, settings, topology,
 };
 use ccplane_transport::Native;
 use ccplane_units::{Duration, Rate, Time};
@@ -27,7 +27,7 @@ pub fn incast(senders: u32, queue: u64, steered: bool) -> Result<Simulation, Sim
     let congestion = if steered {
         steered_cubic(&mut sim)?
     } else {
-        Congestion::Native(Native::cubic())
+        FlowControl::Native(Native::cubic())
     };
     let config = settings();
     let hosts: Vec<NodeId> = sim.network().hosts().collect();
@@ -64,7 +64,7 @@ pub fn fat_tree(k: u32) -> Result<Simulation, SimError> {
     let mut sim = Simulation::new(topology::fat_tree(k, &link, &link)?, SimOptions::default())?;
     let hosts: Vec<NodeId> = sim.network().hosts().collect();
     let count = hosts.len();
-    let config = Arc::new(Config {
+    let config = Arc::new(TransportConfig {
         mss: WIRE - 52,
         ecn: Ecn::Ect0,
         ..settings().as_ref().clone()
@@ -72,7 +72,7 @@ pub fn fat_tree(k: u32) -> Result<Simulation, SimError> {
     for (n, from) in hosts.iter().enumerate() {
         let to = hosts[(n + count / 2 + 1) % count];
         let flow = FlowSpec::new(*from, to)
-            .under(Congestion::Native(Native::dctcp()))
+            .under(FlowControl::Native(Native::dctcp()))
             .with(Arc::clone(&config));
         sim.add_flow(flow)?;
     }
@@ -123,15 +123,15 @@ fn gbit(gbit: u64) -> Rate {
 }
 
 /// Adds an agent with Cubic to the simulation.
-fn steered_cubic(sim: &mut Simulation) -> Result<Congestion, SimError> {
+fn steered_cubic(sim: &mut Simulation) -> Result<FlowControl, SimError> {
     let none = |why: String| SimError::UnknownAlgorithm(format!("cubic: {why}"));
     let cubic = Registry::builtin()
         .by_name("cubic", &Parameters::default())
         .map_err(|why| none(why.to_string()))?;
-    let mut agent = Agent::new(Options::default());
+    let mut agent = Agent::new(AgentOptions::default());
     agent
         .add_boxed(cubic)
         .map_err(|why| none(why.to_string()))?;
     let id = sim.host_agent(agent, SteerOptions::default());
-    Ok(Congestion::Steered(id, "cubic".into()))
+    Ok(FlowControl::Steered(id, "cubic".into()))
 }

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ccplane_transport::{Config, Connection, Native, Side};
-use ccplane_udp::endpoint::{Arrival, Endpoint, Limits, mss};
+use ccplane_transport::{Connection, Native, SideData, TransportConfig};
+use ccplane_udp::endpoint::{DatagramOutcome, Endpoint, ListenLimits, mss};
 use ccplane_units::{Duration, Time};
 
 use super::{DATAGRAM, ROUND};
@@ -28,7 +28,7 @@ pub(super) struct Pair {
 }
 
 struct End {
-    config: Arc<Config>,
+    config: Arc<TransportConfig>,
     endpoint: Endpoint,
     connection: Option<Connection>,
     id: u64,
@@ -57,10 +57,10 @@ impl Spent {
 impl Pair {
     /// Both after the handshake.
     pub fn new() -> Result<Pair, Error> {
-        let config = Arc::new(Config {
+        let config = Arc::new(TransportConfig {
             mss: mss(DATAGRAM, false, false),
             receive_buffer: 4 << 20,
-            ..Config::default()
+            ..TransportConfig::default()
         });
         let end = |port| End {
             config: config.clone(),
@@ -72,7 +72,9 @@ impl Pair {
         };
         let (mut sender, mut receiver) = (end(1), end(2));
         let now = Time::ZERO + Duration::from_secs(1);
-        receiver.endpoint.listen([7; 32], Limits::connections(1));
+        receiver
+            .endpoint
+            .listen([7; 32], ListenLimits::connections(1));
         sender.id = 42;
         let failed = || Error::failed("no handshake between two ends in memory");
         let begun = sender.endpoint.connect(receiver.address, sender.id);
@@ -154,7 +156,7 @@ impl Pair {
         if connection.next_timeout().is_some_and(|due| due <= now) {
             connection.on_timeout(now, &mut end.control);
         }
-        let mut side = Side::default();
+        let mut side = SideData::default();
         for buffer in buffers.iter_mut().take(ROUND) {
             if !connection.has(now, 0) {
                 break;
@@ -162,7 +164,7 @@ impl Pair {
             let Some(segment) = connection.transmit(now, 0, &mut side) else {
                 break;
             };
-            let prove = |side: &Side| connection.prove(&segment, side);
+            let prove = |side: &SideData| connection.prove(&segment, side);
             let fill = |out: &mut [u8]| {
                 let at = segment.offset() as usize % (payload.len() / 2).max(1);
                 out.copy_from_slice(&payload[at..at + out.len()]);
@@ -172,7 +174,7 @@ impl Pair {
                 .write(end.id, &segment, &mut side, buffer, prove, fill);
             lengths.push(written.map_or(0, |(length, _)| length));
             if segment.has_side() {
-                side = Side::default();
+                side = SideData::default();
             }
         }
         begun.elapsed().as_nanos() as u64
@@ -187,15 +189,15 @@ impl Pair {
         lengths: &[usize],
         payload: &mut [u8],
     ) -> u64 {
-        let (mut side, mut answer) = (Side::default(), [0; 256]);
+        let (mut side, mut answer) = (SideData::default(), [0; 256]);
         let begun = Instant::now();
         for (buffer, length) in buffers.iter_mut().zip(lengths) {
             let arrival =
                 end.endpoint
                     .receive(now, from, &mut buffer[..*length], &mut side, &mut answer);
             let (segment, proof, data) = match arrival {
-                Ok(Arrival::Segment(_, segment, proof, data)) => (segment, proof, data),
-                Ok(Arrival::Accepted {
+                Ok(DatagramOutcome::Segment(_, segment, proof, data)) => (segment, proof, data),
+                Ok(DatagramOutcome::Accepted {
                     id,
                     open,
                     segment,
@@ -235,12 +237,12 @@ impl Pair {
             &[0; 2],
         );
         let hello = &mut self.buffers[0][..*self.lengths.first()?];
-        let (mut side, mut answer, from) = (Side::default(), [0; 256], self.sender.address);
+        let (mut side, mut answer, from) = (SideData::default(), [0; 256], self.sender.address);
         let arrival = self
             .receiver
             .endpoint
             .receive(self.now, from, hello, &mut side, &mut answer);
-        let Ok(Arrival::Answer(length, _)) = arrival else {
+        let Ok(DatagramOutcome::Answer(length, _)) = arrival else {
             return None;
         };
         self.buffers[0][..length].copy_from_slice(&answer[..length]);

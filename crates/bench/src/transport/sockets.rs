@@ -8,17 +8,17 @@ use std::time::Instant;
 
 use ccplane_testbed::Diag;
 use ccplane_testbed::cpu::process_ns;
-use ccplane_testbed::traffic::{self, Plan};
-use ccplane_transport::{Config, Native};
-use ccplane_udp::{Congestion, Host, Options, Stamping};
+use ccplane_testbed::traffic::{self, TrafficPlan};
+use ccplane_transport::{Native, TransportConfig};
+use ccplane_udp::{Stamping, UdpCongestion, UdpHost, UdpOptions};
 use ccplane_units::Duration;
 
 use super::{DATAGRAM, RUN, Run};
 use crate::Error;
 
 /// Our own transport, a thread an end.
-pub(super) fn over_udp(config: &Config) -> Result<Run, Error> {
-    let options = || Options {
+pub(super) fn over_udp(config: &TransportConfig) -> Result<Run, Error> {
+    let options = || UdpOptions {
         local: SocketAddr::from(([127, 0, 0, 1], 0)),
         datagram: DATAGRAM,
         window: 4 << 20,
@@ -29,9 +29,9 @@ pub(super) fn over_udp(config: &Config) -> Result<Run, Error> {
         link: None,
         accepted: Native::cubic(),
     };
-    let mut server = Host::bind(options())?;
+    let mut server = UdpHost::bind(options())?;
     server.listen(1)?;
-    let mut client = Host::bind(options())?;
+    let mut client = UdpHost::bind(options())?;
     let stop = AtomicBool::new(false);
     let wait = Duration::from_millis(10);
     thread::scope(|scope| {
@@ -53,7 +53,7 @@ pub(super) fn over_udp(config: &Config) -> Result<Run, Error> {
         });
         let begun = (Instant::now(), process_ns());
         let mut run = || -> Result<(), Error> {
-            let id = client.connect(to, Congestion::Native(Native::cubic()))?;
+            let id = client.connect(to, UdpCongestion::Native(Native::cubic()))?;
             while begun.0.elapsed() < RUN.to_std() {
                 let room = client.room(id).len();
                 client.wrote(id, room);
@@ -74,7 +74,7 @@ pub(super) fn over_udp(config: &Config) -> Result<Run, Error> {
 /// The kernel's TCP, a thread an end.
 pub(super) fn over_tcp() -> Result<Run, Error> {
     let fail = |why: std::io::Error| Error::failed(format!("TCP on loopback: {why}"));
-    let plan = Plan {
+    let plan = TrafficPlan {
         duration: RUN,
         sample_every: Duration::from_millis(200),
     };

@@ -9,13 +9,13 @@ use ccplane_units::Time;
 use ccplane_wire::{Updates, v1};
 
 use super::layout::{ccp_datapath_info, ccp_primitives, code};
-use super::shared::{Shared, Table};
+use super::shared::{CcpProgramTable, CcpShared};
 
 /// Bytes of the longest report.
 const LONGEST: usize = 16 + 8 * MAX_VARS;
 
 /// Library state of a connection.
-pub(crate) struct Connection {
+pub(crate) struct CcpConnection {
     flow: Flow<MAX_VARS>,
     /// Index of the table that holds its program, if it has one.
     table: usize,
@@ -26,15 +26,15 @@ pub(crate) struct Connection {
 }
 
 /// Result of an invocation.
-pub(crate) struct Asked {
+pub(crate) struct InvocationResult {
     pub outcome: Outcome,
-    /// Report, and the program that made it. Pass it to [`Connection::sent`] afterwards.
+    /// Report, and the program that made it. Pass it to [`CcpConnection::sent`] afterwards.
     pub report: Option<(Vec<u8>, u32)>,
 }
 
-impl Connection {
-    pub fn new(now: Time, init_cwnd: u32) -> Connection {
-        Connection {
+impl CcpConnection {
+    pub fn new(now: Time, init_cwnd: u32) -> CcpConnection {
+        CcpConnection {
             flow: Flow::new(now, u64::from(init_cwnd)),
             table: 0,
             announced: false,
@@ -57,8 +57,8 @@ impl Connection {
         now: Time,
         index: u16,
         prims: &ccp_primitives,
-        shared: &Shared,
-    ) -> Result<Asked, c_int> {
+        shared: &CcpShared,
+    ) -> Result<InvocationResult, c_int> {
         let program = self.flow.program_uid().ok_or(code::PROG_IS_NULL)?;
         let table = shared.table(self.table).ok_or(code::PROG_IS_NULL)?;
         let transport = Transport {
@@ -84,12 +84,12 @@ impl Connection {
                 self.flow.report_queued(table);
             }
         }
-        Ok(Asked { outcome, report })
+        Ok(InvocationResult { outcome, report })
     }
 
     /// Records that a report was sent. If sending failed, its values are kept and sent with the
     /// next report.
-    pub fn sent(&mut self, (message, program): (Vec<u8>, u32), left: bool, shared: &Shared) {
+    pub fn sent(&mut self, (message, program): (Vec<u8>, u32), left: bool, shared: &CcpShared) {
         self.room = message;
         // The agent may already have responded with another program.
         if left
@@ -105,7 +105,7 @@ impl Connection {
         &mut self,
         now: Time,
         updates: v1::RawUpdates<'_>,
-        shared: &mut Shared,
+        shared: &mut CcpShared,
     ) -> Result<(), c_int> {
         let program = self.flow.program_uid();
         let table = program.and_then(|_| shared.table(self.table));
@@ -123,7 +123,7 @@ impl Connection {
         now: Time,
         uid: u32,
         updates: v1::RawUpdates<'_>,
-        shared: &mut Shared,
+        shared: &mut CcpShared,
     ) -> Result<(), c_int> {
         let place = shared.place_of(uid);
         let Some((place, table)) = place.and_then(|place| Some((place, shared.table(place)?)))
@@ -141,7 +141,12 @@ impl Connection {
         applied.inspect_err(|_| shared.counts.updates += 1)
     }
 
-    fn apply(&mut self, now: Time, command: &Command<'_>, table: &Table) -> Result<(), c_int> {
+    fn apply(
+        &mut self,
+        now: Time,
+        command: &Command<'_>,
+        table: &CcpProgramTable,
+    ) -> Result<(), c_int> {
         self.flow
             .apply(now, command, table)
             .map_err(|_| code::UPDATE_INVALID_REG_TYPE)

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use ccplane_units::Time;
 use ccplane_wire::v1;
 
-use super::connection::{Connection, create};
+use super::connection::{CcpConnection, create};
 use super::hear::hear;
 use super::layout::{ccp_connection, ccp_counts, ccp_datapath, ccp_datapath_info, code};
-use super::shared::Shared;
+use super::shared::CcpShared;
 use crate::foreign::guarded;
 use crate::types::CCPLANE_EPANIC;
 
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn ccp_init(datapath: *mut ccp_datapath, id: u32) -> c_int
         if !filled {
             return Err(code::MISSING_ARG);
         }
-        let shared = Box::new(Shared::new((*datapath).max_programs));
+        let shared = Box::new(CcpShared::new((*datapath).max_programs));
         (*datapath).programs = Box::into_raw(shared).cast();
         (*datapath).log = (*datapath).log.or(Some(silent));
         (*datapath).time_zero = (*datapath).now.map_or(0, |now| now());
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn ccp_free(datapath: *mut ccp_datapath) {
                 (*conn).index = 0;
             }
         }
-        drop(Box::from_raw((*datapath).programs.cast::<Shared>()));
+        drop(Box::from_raw((*datapath).programs.cast::<CcpShared>()));
         (*datapath).programs = std::ptr::null_mut();
         Ok(())
     });
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn ccp_connection_start(
             taken.is_ok()
         })?;
         let conn = (*datapath).ccp_active_connections.add(place);
-        let state = Box::new(Connection::new(time(datapath), info.init_cwnd));
+        let state = Box::new(CcpConnection::new(time(datapath), info.init_cwnd));
         (*conn).last_create_msg_sent = 0;
         (*conn).prims = Default::default();
         (*conn).flow_info = info;
@@ -251,7 +251,7 @@ pub unsafe extern "C" fn ccp_invoke(conn: *mut ccp_connection) -> c_int {
         let now = time(datapath);
         let state = (*conn)
             .state
-            .cast::<Connection>()
+            .cast::<CcpConnection>()
             .as_mut()
             .ok_or(code::PRIV_IS_NULL)?;
         if !state.announced {
@@ -277,7 +277,7 @@ pub unsafe extern "C" fn ccp_invoke(conn: *mut ccp_connection) -> c_int {
                 &mut shared.counts.reports
             };
             *count += 1;
-            if let Some(state) = (*conn).state.cast::<Connection>().as_mut() {
+            if let Some(state) = (*conn).state.cast::<CcpConnection>().as_mut() {
                 state.sent(report, sent >= 0, shared);
             }
         }
@@ -366,13 +366,15 @@ fn status(body: impl FnOnce() -> Result<(), c_int>) -> c_int {
 ///
 /// `datapath` is null or was passed to [`ccp_init`], and no other reference to the shared state is
 /// live while the result is used.
-pub(super) unsafe fn shared_of<'a>(datapath: *mut ccp_datapath) -> Result<&'a mut Shared, c_int> {
+pub(super) unsafe fn shared_of<'a>(
+    datapath: *mut ccp_datapath,
+) -> Result<&'a mut CcpShared, c_int> {
     if datapath.is_null() {
         return Err(code::NULL_ARG);
     }
     // SAFETY: the caller guarantees that `datapath` is initialized; `programs` is null or was boxed
     // by `ccp_init`, and the caller holds no other reference to it.
-    unsafe { (*datapath).programs.cast::<Shared>().as_mut() }.ok_or(code::PROG_IS_NULL)
+    unsafe { (*datapath).programs.cast::<CcpShared>().as_mut() }.ok_or(code::PROG_IS_NULL)
 }
 
 /// Returns an error if the datapath is null, not initialized or freed.
@@ -428,12 +430,12 @@ pub(super) unsafe fn lookup(
 /// # Safety
 ///
 /// `conn` is a slot of the datapath.
-unsafe fn take_state(conn: *mut ccp_connection) -> Option<Box<Connection>> {
+unsafe fn take_state(conn: *mut ccp_connection) -> Option<Box<CcpConnection>> {
     // SAFETY: the caller guarantees a valid slot. `state` is null or was boxed by
     // `ccp_connection_start`, and is set to null here.
     unsafe {
         let state = std::mem::replace(&mut (*conn).state, std::ptr::null_mut());
-        (!state.is_null()).then(|| Box::from_raw(state.cast::<Connection>()))
+        (!state.is_null()).then(|| Box::from_raw(state.cast::<CcpConnection>()))
     }
 }
 
@@ -515,7 +517,7 @@ unsafe fn announce(datapath: *mut ccp_datapath, conn: *mut ccp_connection) {
         }
         (*conn).last_create_msg_sent = (*datapath).now.map_or(0, |now| now());
         let sent = send(datapath, &create((*conn).index, &(*conn).flow_info));
-        if let Some(state) = (*conn).state.cast::<Connection>().as_mut() {
+        if let Some(state) = (*conn).state.cast::<CcpConnection>().as_mut() {
             state.announced |= sent >= 0;
         }
     }

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use ccplane_wire::v1;
 
-use super::connection::Connection;
+use super::connection::CcpConnection;
 use super::functions::{_turn_off_fto_timer, lookup, places, shared_of, time};
 use super::layout::{ccp_counts, ccp_datapath, code};
 
@@ -32,13 +32,13 @@ pub(super) unsafe fn hear(datapath: *mut ccp_datapath, bytes: &[u8]) -> Result<(
         let conn = lookup(datapath, sid)?;
         (*conn)
             .state
-            .cast::<Connection>()
+            .cast::<CcpConnection>()
             .as_mut()
             .ok_or(code::UNKNOWN_CONNECTION)
     };
     let known = |sid: u32, counts: &mut ccp_counts| state(sid).inspect_err(|_| counts.unknown += 1);
     match message {
-        v1::Message::Install(install) => {
+        v1::V1Message::Install(install) => {
             // SAFETY: the caller guarantees that `datapath` is valid.
             let places = unsafe { places(datapath) } as u32;
             let runs = |uid| {
@@ -46,10 +46,10 @@ pub(super) unsafe fn hear(datapath: *mut ccp_datapath, bytes: &[u8]) -> Result<(
             };
             shared.install(&install, runs)
         }
-        v1::Message::UpdateField { flow, updates } => {
+        v1::V1Message::UpdateField { flow, updates } => {
             known(flow, &mut shared.counts)?.update(now, updates, shared)
         }
-        v1::Message::ChangeProgram {
+        v1::V1Message::ChangeProgram {
             flow,
             program,
             updates,
@@ -60,7 +60,7 @@ pub(super) unsafe fn hear(datapath: *mut ccp_datapath, bytes: &[u8]) -> Result<(
 }
 
 /// Returns the first message in `bytes`, with validated lengths.
-fn first(bytes: &[u8]) -> Result<v1::Message<'_>, c_int> {
+fn first(bytes: &[u8]) -> Result<v1::V1Message<'_>, c_int> {
     let &[k0, k1, l0, l1, ..] = bytes else {
         return Err(code::BUFSIZE_TOO_SMALL);
     };

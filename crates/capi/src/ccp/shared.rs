@@ -3,7 +3,7 @@
 
 use std::ffi::c_int;
 
-use ::ccplane_datapath::{Capabilities, Compat, Limits, Program, ProgramTable};
+use ::ccplane_datapath::{Capabilities, Compat, OperatorLimits, Program, ProgramTable};
 use ccplane_agent::ccp_datapath as what_ccp_has;
 use ccplane_units::Duration;
 use ccplane_wire::{WireError, v1};
@@ -17,20 +17,20 @@ const MOST: usize = 1024;
 /// Maximum number of instructions: libccp counts them in a byte and loops forever at 256.
 const MOST_INSTRS: usize = 255;
 
-pub(crate) type Table = ProgramTable<PLACES>;
+pub(crate) type CcpProgramTable = ProgramTable<PLACES>;
 
 /// Programs by the agent's numbers, and counts.
-pub(crate) struct Shared {
-    tables: Vec<Box<Table>>,
+pub(crate) struct CcpShared {
+    tables: Vec<Box<CcpProgramTable>>,
     most: usize,
     /// Programs of previous agents, oldest first. They are evicted if there is no room.
     old: Vec<u32>,
     pub counts: ccp_counts,
 }
 
-impl Shared {
-    pub fn new(max_programs: usize) -> Shared {
-        Shared {
+impl CcpShared {
+    pub fn new(max_programs: usize) -> CcpShared {
+        CcpShared {
             tables: Vec::new(),
             most: max_programs.min(MOST),
             old: Vec::new(),
@@ -48,7 +48,7 @@ impl Shared {
 
     /// Returns the table at an index.
     #[inline]
-    pub fn table(&self, place: usize) -> Option<&Table> {
+    pub fn table(&self, place: usize) -> Option<&CcpProgramTable> {
         self.tables.get(place).map(|table| &**table)
     }
 
@@ -105,7 +105,7 @@ impl Shared {
     }
 
     /// Returns the table with this program, or with room for it.
-    fn table_for(&mut self, uid: u32) -> &mut Table {
+    fn table_for(&mut self, uid: u32) -> &mut CcpProgramTable {
         let room = || {
             self.tables
                 .iter()
@@ -113,14 +113,14 @@ impl Shared {
         };
         let place = self.place_of(uid).or_else(room).unwrap_or_else(|| {
             // libccp has neither an agent timeout nor configured limits.
-            let limits = Limits {
+            let limits = OperatorLimits {
                 min_cwnd: 0,
                 max_cwnd: u64::MAX,
                 max_rate: u64::MAX,
                 fallback_after: Duration::MAX,
             };
             let capabilities: Capabilities = what_ccp_has(0).capabilities;
-            self.tables.push(Box::new(Table::with_compat(
+            self.tables.push(Box::new(CcpProgramTable::with_compat(
                 limits,
                 capabilities,
                 Compat::Libccp,

@@ -4,9 +4,9 @@ use std::cell::Cell;
 use std::ffi::{c_char, c_int};
 use std::ptr::null_mut;
 
-use ccplane_agent::{Agent, CcpDatapath, DatapathId, Options};
+use ccplane_agent::{Agent, AgentOptions, CcpDatapath, DatapathId};
 use ccplane_algorithms::{Parameters, Registry};
-use ccplane_lang::Limits;
+use ccplane_lang::ProgramLimits;
 use ccplane_units::Time;
 use ccplane_wire::v1;
 
@@ -184,7 +184,7 @@ fn invoke(conn: *mut ccp_connection, acked: u32) -> c_int {
 }
 
 fn install(uid: u32, source: &str) -> Vec<u8> {
-    let program = ccplane_lang::compile(source, &Limits::default()).expect("it compiles");
+    let program = ccplane_lang::compile(source, &ProgramLimits::default()).expect("it compiles");
     let mut message = Vec::new();
     v1::install(&mut message, uid, program.code()).expect("CCP can say it");
     message
@@ -217,7 +217,7 @@ fn update(sid: u32, what: &[(u8, u32, u64)]) -> Vec<u8> {
 /// Returns the fields of a MEASURE message.
 fn fields(message: &[u8]) -> Vec<u64> {
     match v1::messages(message).next() {
-        Some(Ok(v1::Message::Measure { fields, .. })) => fields.iter().collect(),
+        Some(Ok(v1::V1Message::Measure { fields, .. })) => fields.iter().collect(),
         other => panic!("{other:?}"),
     }
 }
@@ -230,7 +230,7 @@ fn an_agent_hears_of_the_datapath_its_connections_and_their_ends() {
     assert_eq!(host.seen().sent, [[5, 0, 12, 0, 0, 0, 0, 0, 7, 0, 0, 0]]);
     let conn = host.start();
     let sent = std::mem::take(&mut host.seen().sent);
-    let Some(Ok(v1::Message::Create { flow, create })) = v1::messages(&sent[1]).next() else {
+    let Some(Ok(v1::V1Message::Create { flow, create })) = v1::messages(&sent[1]).next() else {
         panic!("{sent:?}");
     };
     assert_eq!((flow, create.algorithm, create.mss), (1, "reno", 1_460));
@@ -502,7 +502,7 @@ fn a_connection_that_was_not_announced_is_announced_later() {
 #[test]
 fn our_agent_steers_a_connection_by_messages_of_version_1() {
     let mut host = Host::new(1, 10);
-    let mut agent = Agent::new(Options::default());
+    let mut agent = Agent::new(AgentOptions::default());
     let reno = Registry::builtin()
         .by_name("reno", &Parameters::new())
         .expect("it is there");

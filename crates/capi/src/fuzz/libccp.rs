@@ -7,11 +7,11 @@ use std::ffi::{c_char, c_int};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
-use ccplane_datapath::{Target, Update};
-use ccplane_lang::Limits;
+use ccplane_datapath::{CommandTarget, Update};
+use ccplane_lang::ProgramLimits;
 use ccplane_wire::v1;
 
-use super::Input;
+use super::CallInput;
 use crate::ccp::*;
 
 thread_local! {
@@ -64,15 +64,15 @@ const FOLD: &str = "
 fn right() -> &'static [Vec<u8>] {
     static RIGHT: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
     RIGHT.get_or_init(|| {
-        let compiled = |source| ccplane_lang::compile(source, &Limits::default()).expect("it compiles");
+        let compiled = |source| ccplane_lang::compile(source, &ProgramLimits::default()).expect("it compiles");
         let fold = compiled(FOLD);
         let other = compiled("(def (Report (volatile x 0))) (when true (:= Report.x (/ Ack.bytes_acked 2)) (report))");
         let value = Update {
-            target: Target::Var(4),
+            target: CommandTarget::Var(4),
             value: 3_000,
         };
         let window = Update {
-            target: Target::Cwnd,
+            target: CommandTarget::Cwnd,
             value: 29_200,
         };
         let mut all = vec![Vec::new(); 4];
@@ -85,7 +85,7 @@ fn right() -> &'static [Vec<u8>] {
 }
 
 /// Returns a message: usually a valid one, possibly modified or truncated.
-fn message(input: &mut Input<'_>) -> Box<[u8]> {
+fn message(input: &mut CallInput<'_>) -> Box<[u8]> {
     let kind = input.small() as usize;
     let mut bytes = match right().get(kind % 5) {
         Some(right) => right.clone(),
@@ -106,7 +106,7 @@ fn message(input: &mut Input<'_>) -> Box<[u8]> {
 
 /// Runs the calls in `data`.
 pub fn libccp(data: &[u8]) {
-    let mut input = Input(data.iter());
+    let mut input = CallInput(data.iter());
     let places = 1 + input.small() as usize % 4;
     // SAFETY: all fields are integers and nullable pointers, for which zero is valid.
     let mut connections =

@@ -20,10 +20,10 @@ use serde::{Deserialize, Serialize};
 use crate::Registry;
 use crate::attach::is_python;
 use crate::confine::{bound, confine};
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 use crate::python::enter;
 use crate::run::failure;
-use crate::sandbox::{Given, Process, Sandbox};
+use crate::sandbox::{Process, Sandbox, SandboxRequest};
 
 /// Interval of the check whether the command was interrupted.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -34,7 +34,7 @@ const LONGEST_ANSWER: u64 = 256 << 20;
 
 /// What a process says, a line each.
 #[derive(Debug, Serialize, Deserialize)]
-enum Said {
+enum CandidateReply {
     /// The file can be made an algorithm of.
     Made,
     /// It cannot, and why.
@@ -66,9 +66,9 @@ impl Apart for Processes {
             .sandbox
             .as_ref()
             .ok_or("Python files are trusted with this process")?;
-        let given = Given {
+        let given = SandboxRequest {
             scenarios: scenarios.iter().map(|text| (*text).to_owned()).collect(),
-            ..Given::of([contender])?
+            ..SandboxRequest::of([contender])?
         };
         let mut words: Vec<OsString> = vec![
             "arena".into(),
@@ -101,9 +101,9 @@ impl Apart for Processes {
         let mut outcomes = Vec::new();
         for said in told {
             match said {
-                Said::Made => {}
-                Said::Unusable(why) => return Err(why),
-                Said::Ran(outcome) => outcomes.push(*outcome),
+                CandidateReply::Made => {}
+                CandidateReply::Unusable(why) => return Err(why),
+                CandidateReply::Ran(outcome) => outcomes.push(*outcome),
             }
         }
         match ended {
@@ -163,7 +163,7 @@ impl Processes {
 }
 
 /// Its answers, up to so many runs, or until it is silent or says nonsense.
-fn answers(from: impl Read, runs: usize, progress: &dyn Progress) -> Vec<Said> {
+fn answers(from: impl Read, runs: usize, progress: &dyn Progress) -> Vec<CandidateReply> {
     let mut lines = BufReader::new(from.take(LONGEST_ANSWER));
     let (mut said, mut line) = (Vec::new(), Vec::new());
     while said.len() <= runs
@@ -192,15 +192,15 @@ pub(super) fn serve(
     registry: &Registry,
 ) -> Result<(), Failure> {
     let cannot = |what: &str, why: &dyn std::fmt::Display| {
-        Failure::text(Kind::Failed, format!("{what}: {why}"))
+        Failure::text(FailureKind::Failed, format!("{what}: {why}"))
     };
-    let given = Given::receive()?;
+    let given = SandboxRequest::receive()?;
     // What the candidate prints is no answer.
     let mut to = std::fs::File::from(
         dup(io::stdout()).map_err(|why| cannot("keep the standard output", &why))?,
     );
     dup2_stdout(io::stderr()).map_err(|why| cannot("keep the standard output", &why))?;
-    let mut say = |said: &Said| -> Result<(), Failure> {
+    let mut say = |said: &CandidateReply| -> Result<(), Failure> {
         let mut line =
             serde_json::to_vec(said).map_err(|why| cannot("say what came of a run", &why))?;
         line.push(b'\n');
@@ -211,15 +211,15 @@ pub(super) fn serve(
         .and_then(|()| confine())
         .and_then(|()| enter(folder))
     {
-        return say(&Said::Unusable(why.sentence()));
+        return say(&CandidateReply::Unusable(why.sentence()));
     }
     if let Err(why) = arena::usable(contender, registry) {
-        return say(&Said::Unusable(why.to_string()));
+        return say(&CandidateReply::Unusable(why.to_string()));
     }
-    say(&Said::Made)?;
+    say(&CandidateReply::Made)?;
     for scenario in &given.scenarios {
         let outcome = arena::simulate(scenario, registry, &Quiet).map_err(failure)?;
-        say(&Said::Ran(Box::new(outcome)))?;
+        say(&CandidateReply::Ran(Box::new(outcome)))?;
     }
     Ok(())
 }

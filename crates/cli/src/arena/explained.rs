@@ -15,10 +15,10 @@ use crate::Registry;
 use crate::attach::is_python;
 use crate::confine::{LITTLE_CGROUP, confine};
 use crate::escape::printable;
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 use crate::python::enter;
 use crate::run::{failure, percent_bar};
-use crate::sandbox::{Given, Output, RunAs, Sandbox};
+use crate::sandbox::{Output, RunAs, Sandbox, SandboxRequest};
 use crate::{interrupt, log};
 
 /// Interval of the check whether the command was interrupted.
@@ -30,7 +30,7 @@ const LONGEST_ANSWER: u64 = 64 << 20;
 pub(super) fn run(args: &ExplainArgs, registry: &Registry, json: bool) -> Result<u8, Failure> {
     let mut contenders = std::iter::once(&args.candidate).chain(&args.how.against);
     if args.confined {
-        Given::receive()?;
+        SandboxRequest::receive()?;
         confine()?;
         enter(args.folder.as_deref())?;
     } else if let Some(python) = registry.python().filter(|_| !args.how.trusted)
@@ -64,8 +64,9 @@ pub(super) fn run(args: &ExplainArgs, registry: &Registry, json: bool) -> Result
 /// Runs the command in a process that is confined, and prints the answer.
 fn run_apart(args: &ExplainArgs, python: &Path, json: bool) -> Result<u8, Failure> {
     let ExplainArgs { candidate, how, .. } = args;
-    let failed = |what: String| Failure::text(Kind::Failed, format!("{candidate}: {what}"));
-    let given = Given::of(std::iter::once(candidate).chain(&how.against)).map_err(failed)?;
+    let failed = |what: String| Failure::text(FailureKind::Failed, format!("{candidate}: {what}"));
+    let given =
+        SandboxRequest::of(std::iter::once(candidate).chain(&how.against)).map_err(failed)?;
     let sandbox = Sandbox::new(python, RunAs::of(how.run_as.as_deref())?, LITTLE_CGROUP);
     let stop = interrupt::flag()?;
 
@@ -121,7 +122,7 @@ fn run_apart(args: &ExplainArgs, python: &Path, json: bool) -> Result<u8, Failur
             (None, Some(why)) => Err(failed(why)),
             (None, None) => Err(failed(format!("its process ended: {status}"))),
         },
-        None => Err(Failure::text(Kind::Interrupted, "interrupted")),
+        None => Err(Failure::text(FailureKind::Interrupted, "interrupted")),
     }
 }
 

@@ -14,9 +14,9 @@ use nix::unistd::{Gid, chown};
 
 use super::exceptions::Exceptions;
 use crate::confine::MEMORY;
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 use crate::python::folder_of;
-use crate::sandbox::{Given, Process, RunAs, Sandbox};
+use crate::sandbox::{Process, RunAs, Sandbox, SandboxRequest};
 
 /// Longest time for the interpreter to read the file.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// An agent in a process of its own, which ends with this one.
-pub(super) struct Apart {
+pub(super) struct AgentProcess {
     process: Arc<Process>,
     folder: PathBuf,
     pub(super) address: AgentAddress,
@@ -32,21 +32,22 @@ pub(super) struct Apart {
     pub(super) exceptions: Exceptions,
 }
 
-impl Apart {
+impl AgentProcess {
     /// Starts an agent of these algorithms and waits until its socket is there.
     #[expect(clippy::disallowed_methods, reason = "it waits for another process")]
     pub(super) fn start(
         algorithms: &[Contender],
         python: &Path,
         user: Option<RunAs>,
-    ) -> Result<Apart, Failure> {
+    ) -> Result<AgentProcess, Failure> {
         let group = user.as_ref().map(RunAs::group);
         let sandbox = Sandbox::new(python, user, MEMORY);
         let who = sandbox.user();
         let failed = |what: &str, why: &dyn std::fmt::Display| {
-            Failure::text(Kind::Failed, format!("{what}: {why}"))
+            Failure::text(FailureKind::Failed, format!("{what}: {why}"))
         };
-        let given = Given::of(algorithms).map_err(|why| Failure::text(Kind::Usage, why))?;
+        let given =
+            SandboxRequest::of(algorithms).map_err(|why| Failure::text(FailureKind::Usage, why))?;
         sweep();
         let folder = std::env::temp_dir().join(format!("{FOLDER}{}", std::process::id()));
         fs::create_dir(&folder)
@@ -71,7 +72,7 @@ impl Apart {
             failed(&format!("run Python as {who}"), &why).hint(TRUSTED)
         })?;
         let address = format!("unix:{}", path.display());
-        let mut apart = Apart {
+        let mut apart = AgentProcess {
             process: Arc::new(process),
             folder,
             address: address
@@ -135,7 +136,7 @@ impl Apart {
         let started = thread.spawn(watch);
         started.map_err(|why| {
             Failure::text(
-                Kind::Failed,
+                FailureKind::Failed,
                 format!("listen to the agent's process: {why}"),
             )
         })?;
@@ -167,7 +168,7 @@ const FOLDER: &str = "ccplane-agent-";
 const TRUSTED: &str = "the user has to be able to read the Python that ccplane is installed in; --as names another user, and --trusted \
                        runs the file in this process";
 
-impl Drop for Apart {
+impl Drop for AgentProcess {
     fn drop(&mut self) {
         self.process.end();
         let _ = fs::remove_dir_all(&self.folder);

@@ -7,9 +7,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ccplane_agent::{Agent, DatapathId};
-use ccplane_link::{Link, Local};
+use ccplane_link::{DatapathLink, Local};
 use ccplane_units::Time;
-use ccplane_wire::Command;
+use ccplane_wire::WireCommand;
 use nix::poll::PollFlags;
 
 /// A line is no longer: a kernel name and a number. What is longer comes from what is not trusted,
@@ -18,11 +18,11 @@ const LONGEST_LINE: u64 = 64;
 
 /// How many callbacks of each algorithm raised.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Exceptions(Arc<Mutex<BTreeMap<String, Raised>>>);
+pub(super) struct Exceptions(Arc<Mutex<BTreeMap<String, ExceptionCount>>>);
 
 /// Of one algorithm, which its agent knows by its own kernel name.
 #[derive(Debug, Default)]
-struct Raised {
+struct ExceptionCount {
     /// As what it is registered.
     registered: String,
     count: u64,
@@ -67,7 +67,7 @@ impl Exceptions {
         }
     }
 
-    fn counts(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Raised>> {
+    fn counts(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, ExceptionCount>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -115,7 +115,7 @@ impl<'a, W: Write> Telling<'a, W> {
     }
 }
 
-impl<W: Write> Link for Telling<'_, W> {
+impl<W: Write> DatapathLink for Telling<'_, W> {
     fn number_from(&mut self, base: u32) {
         self.link.number_from(base);
     }
@@ -124,7 +124,7 @@ impl<W: Write> Link for Telling<'_, W> {
         self.link.receive(agent, now)
     }
 
-    fn send(&mut self, agent: &mut Agent, now: Time, to: DatapathId, command: &Command) {
+    fn send(&mut self, agent: &mut Agent, now: Time, to: DatapathId, command: &WireCommand) {
         self.link.send(agent, now, to, command);
     }
 

@@ -8,7 +8,7 @@ use ccplane_linux::{AlgorithmSpec, Arms, Owner, select};
 use super::{AttachArgs, failed, rules};
 use crate::Registry;
 use crate::config::{self, Settings};
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 
 /// What it takes.
 pub(super) struct Reload<'a> {
@@ -42,7 +42,7 @@ impl Reload<'_> {
     fn reload(&mut self, arms: Option<&Arms>) -> Result<(), Failure> {
         let Some(config) = config::read(self.args, self.registry)? else {
             let text = format!("{} is gone", config::path(self.args).display());
-            return Err(Failure::text(Kind::Failed, text)
+            return Err(Failure::text(FailureKind::Failed, text)
                 .hint("an empty file says that nothing is to be chosen"));
         };
         let mut settings = Settings::of(self.args, Some(&config))?;
@@ -50,7 +50,7 @@ impl Reload<'_> {
             settings.measured(round_trip);
         }
         if let Some(problem) = self.settings.frozen(&settings, &config) {
-            return Err(Failure::diagnostic(Kind::Usage, problem));
+            return Err(Failure::diagnostic(FailureKind::Usage, problem));
         }
         let choices = rules::choices(&settings, Some(&config), &self.known)?;
         // The only step that can fail, and it leaves all as it was.

@@ -3,19 +3,19 @@
 
 use ccplane_lab::Contender;
 use ccplane_link::AgentAddress;
-use ccplane_linux::{Asked, RemoteError, remote_algorithms};
+use ccplane_linux::{RemoteAlgorithms, RemoteError, remote_algorithms};
 use ccplane_units::Duration;
 
-use super::{AttachArgs, By, Steered};
+use super::{AttachArgs, By, ServingThread};
 use crate::config::Settings;
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 
 /// What is to be registered for the agent there, with a connection of its own for each algorithm.
 pub(super) fn steered(
     args: &AttachArgs,
     settings: &mut Settings,
     address: &AgentAddress,
-) -> Result<Vec<Steered>, Failure> {
+) -> Result<Vec<ServingThread>, Failure> {
     let silence = args.elsewhere.silence;
     may_be_silent(address, silence)?;
     let names = names(&settings.algorithms.value, address)?;
@@ -23,7 +23,7 @@ pub(super) fn steered(
     if let Some(round_trip) = asked.round_trip {
         settings.measured(round_trip);
     }
-    let steered = asked.algorithms.into_iter().map(|one| Steered {
+    let steered = asked.algorithms.into_iter().map(|one| ServingThread {
         by: By::Remote(address.remote(&one.name, silence)),
         specs: vec![one],
     });
@@ -34,13 +34,13 @@ pub(super) fn steered(
 pub fn names(contenders: &[Contender], address: &AgentAddress) -> Result<Vec<String>, Failure> {
     let name = |contender: &Contender| match contender {
         Contender::Native { .. } => Err(Failure::text(
-            Kind::Usage,
+            FailureKind::Usage,
             format!("`{contender}` is not for an agent: the datapath has it itself"),
         )
         .hint("name an algorithm that the agent runs, or leave out --agent")),
         Contender::Ccplane { parameters, .. } if !parameters.is_empty() && is_ccp(address) => {
             Err(Failure::text(
-                Kind::Usage,
+                FailureKind::Usage,
                 format!("`{contender}`: the agent at {address} runs it, with its own parameters"),
             )
             .hint(format!(
@@ -72,7 +72,7 @@ pub fn may_be_silent(address: &AgentAddress, silence: Option<Duration>) -> Resul
         }
         (AgentAddress::Unix(_) | AgentAddress::Tls(_) | AgentAddress::Several(_), Some(_)) => {
             Err(Failure::text(
-                Kind::Usage,
+                FailureKind::Usage,
                 "--silence is for a CCP agent: ccplane's says by heartbeats that it lives",
             )
             .hint("leave it out; `attach --fallback-after` is the limit for heartbeats"))
@@ -87,15 +87,15 @@ pub fn ask(
     address: &AgentAddress,
     names: &[String],
     fallback_after: Duration,
-) -> Result<Asked, Failure> {
+) -> Result<RemoteAlgorithms, Failure> {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     remote_algorithms(address, &names, fallback_after).map_err(failed)
 }
 
 fn failed(error: RemoteError) -> Failure {
     let kind = match error {
-        RemoteError::Unnamed | RemoteError::Lacks { .. } => Kind::Usage,
-        _ => Kind::Failed,
+        RemoteError::Unnamed | RemoteError::Lacks { .. } => FailureKind::Usage,
+        _ => FailureKind::Failed,
     };
     let hint = match &error {
         RemoteError::Lacks { name, .. } => name.split_once(':').map(|(name, _)| {

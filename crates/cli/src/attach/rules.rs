@@ -3,23 +3,23 @@
 use ccplane_linux::AlgorithmSpec;
 use ccplane_linux::select::{self, Choice};
 
-use crate::config::{Config, Settings};
-use crate::exit::{Failure, Kind};
+use crate::config::{AttachConfig, Settings};
+use crate::exit::{Failure, FailureKind};
 
 /// What the kernel is asked for, when `known` are attached. An error: a rule cannot be made on this
 /// host, or its algorithm is not there.
 pub(super) fn choices(
     settings: &Settings,
-    config: Option<&Config>,
+    config: Option<&AttachConfig>,
     known: &[AlgorithmSpec],
 ) -> Result<Vec<Choice>, Failure> {
     let choice = |rule: &crate::config::Setting<crate::config::Rule>| {
         let refuse = |why: String, fix: String| match rule.place(config) {
             Some((config, span)) => {
-                Failure::diagnostic(Kind::Usage, config.problem(span, why, fix))
+                Failure::diagnostic(FailureKind::Usage, config.problem(span, why, fix))
             }
-            None if fix.is_empty() => Failure::text(Kind::Usage, why),
-            None => Failure::text(Kind::Usage, why).hint(fix),
+            None if fix.is_empty() => Failure::text(FailureKind::Usage, why),
+            None => Failure::text(FailureKind::Usage, why).hint(fix),
         };
         let spec = match &rule.value.algorithm {
             None => known.first(),

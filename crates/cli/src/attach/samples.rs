@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use ccplane_agent::Agent;
-use ccplane_linux::{Arms, BUCKETS, Histogram, Observed, Observer, TIMES, Totals};
+use ccplane_linux::{Arms, BUCKETS, ConnectionTotals, Histogram, Observer, PinnedView, TIMES};
 use ccplane_units::Duration;
 
 use super::exceptions::{Exceptions, Last};
@@ -13,19 +13,19 @@ use crate::metrics::{self, AgentStats, ConnectionStats};
 
 /// The figures of one process, for as long as it runs.
 pub(super) struct Samples {
-    algorithms: Vec<Algorithm>,
+    algorithms: Vec<AlgorithmSamples>,
     arms: Option<Arms>,
     fallback_after: Duration,
     exceptions: Exceptions,
 }
 
-struct Algorithm {
+struct AlgorithmSamples {
     name: String,
     /// Looks at flows that lived then.
-    looks: Totals,
+    looks: ConnectionTotals,
     /// What was told last: a flow that ends while it is read is in neither sum, and no count may
     /// fall.
-    told: Totals,
+    told: ConnectionTotals,
     callbacks: Option<Arc<Callbacks>>,
 }
 
@@ -37,10 +37,10 @@ impl Samples {
         fallback_after: Duration,
         exceptions: Exceptions,
     ) -> Samples {
-        let algorithm = |(name, callbacks)| Algorithm {
+        let algorithm = |(name, callbacks)| AlgorithmSamples {
             name,
-            looks: Totals::default(),
-            told: Totals::default(),
+            looks: ConnectionTotals::default(),
+            told: ConnectionTotals::default(),
             callbacks,
         };
         Samples {
@@ -57,12 +57,12 @@ impl Samples {
     }
 
     /// Looks at every flow once.
-    pub fn look(&mut self, observed: &[Observed]) {
+    pub fn look(&mut self, observed: &[PinnedView]) {
         for algorithm in &mut self.algorithms {
             let flows = observed
                 .iter()
                 .filter(|o| o.name() == algorithm.name)
-                .flat_map(Observed::flows);
+                .flat_map(PinnedView::flows);
             flows.for_each(|flow| algorithm.looks.sample(flow.srtt, flow.delivered_rate));
         }
         if let Some(Err(error)) = self.arms.as_ref().map(Arms::look) {
@@ -73,7 +73,7 @@ impl Samples {
     /// Adds the figures to a page.
     pub fn add(
         &mut self,
-        observed: &[Observed],
+        observed: &[PinnedView],
         registry: &mut prometheus_client::registry::Registry,
     ) -> Result<(), String> {
         let (silence, mut stats) = (self.fallback_after, Vec::new());
@@ -97,8 +97,8 @@ impl Samples {
     }
 }
 
-impl Algorithm {
-    fn stats(&mut self, observed: &Observed, limit: Duration) -> ConnectionStats {
+impl AlgorithmSamples {
+    fn stats(&mut self, observed: &PinnedView, limit: Duration) -> ConnectionStats {
         // In this order: what ends in between is missed now and told the next time, never told
         // twice.
         let mut totals = observed.ended().with(&self.looks);

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use ccplane_agent::{Agent, Options as AgentOptions};
+use ccplane_agent::{Agent, AgentOptions};
 use ccplane_lab::Contender;
 use ccplane_linux::{AlgorithmSpec, Kernel};
 
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 use crate::{Parameters, Registry, log, program_text};
 
 /// How often files are looked at. A change counts when two looks have found the same: an editor may
@@ -14,7 +14,7 @@ use crate::{Parameters, Registry, log, program_text};
 pub(super) const LOOK: Duration = Duration::from_millis(10);
 
 /// A file that is watched.
-pub(super) struct Text {
+pub(super) struct WatchedText {
     path: String,
     parameters: Parameters,
     /// What the text calls itself, and what sockets call it.
@@ -33,7 +33,7 @@ pub(super) struct Text {
 pub(super) fn watched(
     wanted: &[Contender],
     kernel_name: Option<&str>,
-) -> Result<Vec<Text>, Failure> {
+) -> Result<Vec<WatchedText>, Failure> {
     let mut texts = Vec::new();
     for contender in wanted {
         if let Contender::Ccplane { name, parameters } = contender
@@ -42,11 +42,12 @@ pub(super) fn watched(
             let parameters = parameters
                 .iter()
                 .fold(Parameters::new(), |all, (key, value)| all.with(key, value));
-            let source = program_text::read(name)
-                .map_err(|e| Failure::text(Kind::Usage, format!("{name} cannot be read: {e}")))?;
+            let source = program_text::read(name).map_err(|e| {
+                Failure::text(FailureKind::Usage, format!("{name} cannot be read: {e}"))
+            })?;
             let spec = compiled(name, &source, &parameters)
-                .map_err(|why| Failure::text(Kind::Usage, why))?;
-            texts.push(Text {
+                .map_err(|why| Failure::text(FailureKind::Usage, why))?;
+            texts.push(WatchedText {
                 path: name.clone(),
                 parameters,
                 kernel_name: kernel_name.unwrap_or(&spec.kernel_name).to_owned(),
@@ -59,7 +60,7 @@ pub(super) fn watched(
     }
     match texts.is_empty() {
         true => Err(Failure::text(
-            Kind::Usage,
+            FailureKind::Usage,
             "--watch watches texts, and no algorithm is one",
         )
         .hint("name a file, as in --alg ./mine.ccp; docs/text-algorithms.md")),
@@ -81,7 +82,7 @@ fn compiled(path: &str, source: &str, parameters: &Parameters) -> Result<Algorit
     Ok(AlgorithmSpec::from(&**hosted))
 }
 
-impl Text {
+impl WatchedText {
     /// Looks at the file, and puts what it has now into force in the kernel that has its name.
     pub fn look(&mut self, kernels: &mut [&mut Kernel]) {
         // A file that is not there at this moment is being written.
@@ -113,7 +114,7 @@ impl Text {
     }
 
     fn put_in_force(&self, source: &str, kernels: &mut [&mut Kernel]) -> Result<(), String> {
-        let Text {
+        let WatchedText {
             path,
             own_name,
             kernel_name,

@@ -5,13 +5,13 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ccplane_linux::{Kernel, Observed, Presence};
+use ccplane_linux::{Kernel, PinnedView, Presence};
 
 use super::exceptions::Exceptions;
 use super::samples::{Counting, Samples};
-use super::texts::{self, Text};
-use super::{Attached, By, Reload, Steered};
-use crate::exit::{Failure, Kind};
+use super::texts::{self, WatchedText};
+use super::{AttachGuard, By, Reload, ServingThread};
+use crate::exit::{Failure, FailureKind};
 use crate::flows::stats;
 use crate::metrics;
 
@@ -26,15 +26,15 @@ const LEAVE: Duration = Duration::from_secs(1);
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
 /// What comes to the thread that watches.
-pub(super) enum Message {
+pub(super) enum WatchMessage {
     /// An algorithm's thread ended.
     Ended,
     /// A scrape asks for the figures, which takes capabilities that its thread lacks.
-    Figures(metrics::Answer),
+    Figures(metrics::MetricsReply),
 }
 
 /// What the thread that watches works with.
-pub(super) struct Watch<'a> {
+pub(super) struct WatchThread<'a> {
     /// Ends all.
     pub stop: &'a AtomicBool,
     /// The owner's limit of silence.
@@ -45,7 +45,7 @@ pub(super) struct Watch<'a> {
     /// Where agents of this process count what raised.
     pub exceptions: Exceptions,
     /// Those that come into force when they change.
-    pub texts: Vec<Text>,
+    pub texts: Vec<WatchedText>,
 }
 
 /// Runs the agents until `stop`, or until the first of their threads ends by itself, which only a
@@ -53,16 +53,17 @@ pub(super) struct Watch<'a> {
 ///
 /// Where a thread does not end when asked, what is attached is removed and the process ends here.
 pub(super) fn serve(
-    steered: Vec<Steered>,
+    steered: Vec<ServingThread>,
     mut kernels: Vec<Kernel>,
-    attached: &mut Attached,
-    mut watching: Watch<'_>,
-    (sender, inbox): (mpsc::Sender<Message>, mpsc::Receiver<Message>),
+    attached: &mut AttachGuard,
+    mut watching: WatchThread<'_>,
+    (sender, inbox): (mpsc::Sender<WatchMessage>, mpsc::Receiver<WatchMessage>),
     started: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let stop = watching.stop;
-    let open = |name: &String| Observed::open(name).map_err(|e| Failure::new(Kind::Failed, e));
-    let observed: Vec<Observed> = attached.names.iter().map(open).collect::<Result<_, _>>()?;
+    let open =
+        |name: &String| PinnedView::open(name).map_err(|e| Failure::new(FailureKind::Failed, e));
+    let observed: Vec<PinnedView> = attached.names.iter().map(open).collect::<Result<_, _>>()?;
     // An agent elsewhere may be silent: its flows are on the fallback then, and this process is
     // well.
     let here: Vec<String> = steered
@@ -71,9 +72,9 @@ pub(super) fn serve(
         .flat_map(|one| one.specs.iter().map(|spec| spec.kernel_name.clone()))
         .collect();
     let (detached, asked, ends, kept) = thread::scope(|scope| {
-        let start = |(one, kernel): (Steered, _)| {
+        let start = |(one, kernel): (ServingThread, _)| {
             // Sent when the thread unwinds too.
-            let ended = Ended(sender.clone());
+            let ended = EndedRun(sender.clone());
             let exceptions = watching.exceptions.clone();
             let run = move || {
                 let _ended = ended;
@@ -119,16 +120,16 @@ pub(super) fn serve(
         (detached, asked, ends, kept)
     });
     kept?;
-    let ends =
-        ends.map_err(|e| Failure::text(Kind::Failed, format!("no thread for the agent: {e}")))?;
+    let ends = ends
+        .map_err(|e| Failure::text(FailureKind::Failed, format!("no thread for the agent: {e}")))?;
     if let Some(error) = ends.iter().flatten().find_map(|end| end.as_ref().err()) {
         let text = format!("the agent's thread cannot give up its capabilities: {error}");
-        return Err(Failure::text(Kind::Failed, text)
+        return Err(Failure::text(FailureKind::Failed, text)
             .hint("a filter of system calls may forbid it: allow capset and prctl"));
     }
     if !asked || ends.iter().any(Result::is_err) {
         return Err(Failure::text(
-            Kind::Failed,
+            FailureKind::Failed,
             "an algorithm's thread ended by itself: its callbacks panicked",
         )
         .hint("its flows run on the fallback; the message above says where"));
@@ -155,7 +156,7 @@ fn ended<T>(threads: &[thread::ScopedJoinHandle<'_, T>]) -> bool {
 }
 
 /// Ends the process without the threads that hang.
-fn leave(attached: &mut Attached) -> ! {
+fn leave(attached: &mut AttachGuard) -> ! {
     tracing::error!("an algorithm's callback hangs: the process ends without waiting for it");
     let names = attached.names.clone();
     let removed = attached.remove();
@@ -173,11 +174,11 @@ fn leave(attached: &mut Attached) -> ! {
 /// runs `here` gives signs of life.
 #[expect(clippy::disallowed_methods, reason = "the command drives in real time")]
 fn watch(
-    observed: &[Observed],
+    observed: &[PinnedView],
     here: &[String],
-    watching: &mut Watch<'_>,
+    watching: &mut WatchThread<'_>,
     alone: &mut [&mut Kernel],
-    inbox: &mpsc::Receiver<Message>,
+    inbox: &mpsc::Receiver<WatchMessage>,
 ) -> Option<String> {
     let (stop, fallback_after) = (watching.stop, watching.fallback_after);
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
@@ -191,11 +192,11 @@ fn watch(
     };
     while !stop.load(Ordering::Relaxed) {
         match inbox.recv_timeout(turn) {
-            Ok(Message::Figures(answer)) => {
+            Ok(WatchMessage::Figures(answer)) => {
                 // A scraper that went away is not our fault.
                 let _ = answer.send(figures(observed, watching.samples.as_mut()));
             }
-            Ok(Message::Ended) | Err(mpsc::RecvTimeoutError::Disconnected) => break,
+            Ok(WatchMessage::Ended) | Err(mpsc::RecvTimeoutError::Disconnected) => break,
             Err(mpsc::RecvTimeoutError::Timeout) => {}
         }
         if told.elapsed() >= watchdog.min(Duration::from_millis(100))
@@ -229,7 +230,7 @@ fn watch(
 
 /// What a scrape is answered.
 fn figures(
-    observed: &[Observed],
+    observed: &[PinnedView],
     samples: Option<&mut Samples>,
 ) -> Result<prometheus_client::registry::Registry, String> {
     let all = stats().map_err(|failure| failure.to_string())?;
@@ -242,7 +243,7 @@ fn figures(
 
 /// Whether the thread of every algorithm that runs `here` wrote its heartbeat within the owner's
 /// limit of silence.
-fn alive(observed: &[Observed], here: &[String], fallback_after: Duration) -> bool {
+fn alive(observed: &[PinnedView], here: &[String], fallback_after: Duration) -> bool {
     observed
         .iter()
         .filter(|o| here.iter().any(|name| name == o.name()))
@@ -280,11 +281,11 @@ impl Pins {
     }
 }
 
-struct Ended(mpsc::Sender<Message>);
+struct EndedRun(mpsc::Sender<WatchMessage>);
 
-impl Drop for Ended {
+impl Drop for EndedRun {
     fn drop(&mut self) {
-        let _ = self.0.send(Message::Ended);
+        let _ = self.0.send(WatchMessage::Ended);
     }
 }
 

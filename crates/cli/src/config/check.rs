@@ -4,12 +4,12 @@ use std::ops::{Range, RangeInclusive};
 
 use ccplane_lab::Contender;
 use ccplane_linux::select::Selection;
-use ccplane_scenario::{Problem, Source};
+use ccplane_scenario::{Problem, SourceText};
 use ccplane_units::{Bytes, Duration};
 use toml::Spanned;
 
-use super::file::{self, File, Q};
-use super::{Config, Knows, Rule};
+use super::file::{self, ConfigFile, SpannedQuantity};
+use super::{AttachConfig, Knows, Rule};
 
 /// A pause of the scheduler is no dead agent.
 pub const LEAST_SILENCE: Duration = Duration::from_millis(10);
@@ -20,8 +20,12 @@ pub const FLOWS: RangeInclusive<u32> = 1..=1 << 24;
 const MOST_RULES: usize = 32;
 
 /// Checks a whole file.
-pub(super) fn config(source: Source<'_>, file: &File, knows: Knows<'_>) -> Result<Config, Problem> {
-    let context = Context { source, knows };
+pub(super) fn config(
+    source: SourceText<'_>,
+    file: &ConfigFile,
+    knows: Knows<'_>,
+) -> Result<AttachConfig, Problem> {
+    let context = ConfigContext { source, knows };
     let algorithms = context.algorithms(file.algorithms.as_ref())?;
     let limits = &file.limits;
     context.limits(limits)?;
@@ -35,7 +39,7 @@ pub(super) fn config(source: Source<'_>, file: &File, knows: Knows<'_>) -> Resul
         let fix = "give one, as 127.0.0.1:9464: who asks for them has to know it";
         return Err(source.problem(metrics.span(), "no port", "here", fix));
     }
-    Ok(Config {
+    Ok(AttachConfig {
         file: source.file.to_owned(),
         text: source.text.to_owned(),
         rules: context.rules(&file.rule, algorithms.as_ref())?,
@@ -55,16 +59,16 @@ pub(super) fn config(source: Source<'_>, file: &File, knows: Knows<'_>) -> Resul
 }
 
 /// A quantity by itself.
-fn plain<T: Copy>(written: &Q<T>) -> Spanned<T> {
+fn plain<T: Copy>(written: &SpannedQuantity<T>) -> Spanned<T> {
     Spanned::new(written.span(), written.get_ref().0)
 }
 
-struct Context<'a> {
-    source: Source<'a>,
+struct ConfigContext<'a> {
+    source: SourceText<'a>,
     knows: Knows<'a>,
 }
 
-impl Context<'_> {
+impl ConfigContext<'_> {
     /// What a type says of itself, as `reason; fix`.
     fn said(&self, at: Range<usize>, text: &str) -> Problem {
         let (what, fix) = text.split_once("; ").unwrap_or((text, ""));
@@ -73,7 +77,7 @@ impl Context<'_> {
 
     fn algorithms(
         &self,
-        written: Option<&Spanned<Vec<Q<Contender>>>>,
+        written: Option<&Spanned<Vec<SpannedQuantity<Contender>>>>,
     ) -> Result<Option<Spanned<Vec<Contender>>>, Problem> {
         let Some(written) = written else {
             return Ok(None);
@@ -101,8 +105,8 @@ impl Context<'_> {
         Ok(Some(Spanned::new(written.span(), all)))
     }
 
-    fn limits(&self, limits: &file::Limits) -> Result<(), Problem> {
-        let default = ccplane_datapath::Limits::default();
+    fn limits(&self, limits: &file::LimitsTable) -> Result<(), Problem> {
+        let default = ccplane_datapath::OperatorLimits::default();
         let least = limits
             .min_cwnd
             .as_ref()

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use super::{Config, PLACE, Settings, Unusable, known};
+use super::{AttachConfig, PLACE, Settings, Unusable, known};
 use crate::Registry;
 use crate::attach::AttachArgs;
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 
 /// What to do.
 #[derive(Subcommand)]
@@ -36,7 +36,7 @@ pub fn run(command: &ConfigCommand, registry: &Registry, json: bool) -> Result<(
 }
 
 fn check(file: &Path, registry: &Registry, json: bool) -> Result<(), Failure> {
-    let config = Config::read(file, &|contender| known(contender, registry))?;
+    let config = AttachConfig::read(file, &|contender| known(contender, registry))?;
     let rules = config.rules.iter().map(|rule| rule.get_ref());
     let elsewhere: Vec<_> = rules
         .clone()
@@ -81,12 +81,12 @@ fn show(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Failur
 }
 
 /// The file that these options name, else the usual one if it is there.
-pub fn read(args: &AttachArgs, registry: &Registry) -> Result<Option<Config>, Failure> {
+pub fn read(args: &AttachArgs, registry: &Registry) -> Result<Option<AttachConfig>, Failure> {
     let named = args.config.as_deref();
     // An agent elsewhere has algorithms of its own, with its own parameters.
     let read = match args.elsewhere.is_asked() {
-        false => Config::read(path(args), &|contender| known(contender, registry)),
-        true => Config::read(path(args), &|_| Ok(())),
+        false => AttachConfig::read(path(args), &|contender| known(contender, registry)),
+        true => AttachConfig::read(path(args), &|_| Ok(())),
     };
     match read {
         Ok(config) => Ok(Some(config)),
@@ -107,10 +107,12 @@ pub fn path(args: &AttachArgs) -> &Path {
 /// An error where nothing says what to attach.
 pub fn require_algorithms(settings: &Settings, args: &AttachArgs) -> Result<(), Failure> {
     if settings.algorithms.value.is_empty() && !args.elsewhere.is_asked() {
-        return Err(Failure::text(Kind::Usage, "attach what?").hint(format!(
-            "--alg names algorithms, such as cubic; so does `algorithms` in {}",
-            path(args).display()
-        )));
+        return Err(
+            Failure::text(FailureKind::Usage, "attach what?").hint(format!(
+                "--alg names algorithms, such as cubic; so does `algorithms` in {}",
+                path(args).display()
+            )),
+        );
     }
     Ok(())
 }

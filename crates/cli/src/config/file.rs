@@ -6,34 +6,34 @@ use std::str::FromStr;
 
 use ccplane_gateway::config::Ports;
 use ccplane_lab::Contender;
-use ccplane_scenario::Text;
+use ccplane_scenario::Parsed;
 use ccplane_units::{Bytes, Duration, Prefix, Rate};
 use serde::Deserialize;
 use toml::Spanned;
 
 /// A quantity with its place.
-pub(super) type Q<T> = Spanned<Text<T>>;
+pub(super) type SpannedQuantity<T> = Spanned<Parsed<T>>;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct File {
-    pub algorithms: Option<Spanned<Vec<Q<Contender>>>>,
-    pub metrics: Option<Q<Listen>>,
+pub(super) struct ConfigFile {
+    pub algorithms: Option<Spanned<Vec<SpannedQuantity<Contender>>>>,
+    pub metrics: Option<SpannedQuantity<Listen>>,
     pub keep: Option<Spanned<bool>>,
     pub any_user: Option<Spanned<bool>>,
     #[serde(default)]
-    pub limits: Limits,
+    pub limits: LimitsTable,
     #[serde(default)]
     pub rule: Vec<Spanned<Rule>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Limits {
-    pub min_cwnd: Option<Q<Bytes>>,
-    pub max_cwnd: Option<Q<Bytes>>,
-    pub max_rate: Option<Q<Rate>>,
-    pub fallback_after: Option<Q<Duration>>,
+pub(super) struct LimitsTable {
+    pub min_cwnd: Option<SpannedQuantity<Bytes>>,
+    pub max_cwnd: Option<SpannedQuantity<Bytes>>,
+    pub max_rate: Option<SpannedQuantity<Rate>>,
+    pub fallback_after: Option<SpannedQuantity<Duration>>,
     pub max_flows: Option<Spanned<i64>>,
 }
 
@@ -42,8 +42,8 @@ pub(super) struct Limits {
 pub(super) struct Rule {
     pub algorithm: Spanned<String>,
     pub cgroup: Option<Spanned<PathBuf>>,
-    pub to: Option<Q<Prefix>>,
-    pub port: Option<Q<Ports>>,
+    pub to: Option<SpannedQuantity<Prefix>>,
+    pub port: Option<SpannedQuantity<Ports>>,
     #[serde(default)]
     pub system: bool,
     pub percent: Option<Spanned<i64>>,

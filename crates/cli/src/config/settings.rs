@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 use std::net::SocketAddr;
 use std::ops::Range;
 
-use ccplane_datapath::Limits;
+use ccplane_datapath::OperatorLimits;
 use ccplane_lab::Contender;
 use ccplane_link::far_silence;
 use ccplane_linux::select::Selection;
@@ -14,9 +14,9 @@ use ccplane_units::{Bytes, Duration, Prefix, PrefixError, Rate};
 use toml::Spanned;
 
 use super::check::LEAST_SILENCE;
-use super::{Config, Rule};
+use super::{AttachConfig, Rule};
 use crate::attach::AttachArgs;
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 
 /// A value, and who said it.
 #[derive(Clone, Debug)]
@@ -40,7 +40,10 @@ enum From {
 
 impl<T> Setting<T> {
     /// Its place in the file, where it is from there.
-    pub fn place<'c>(&self, config: Option<&'c Config>) -> Option<(&'c Config, Range<usize>)> {
+    pub fn place<'c>(
+        &self,
+        config: Option<&'c AttachConfig>,
+    ) -> Option<(&'c AttachConfig, Range<usize>)> {
         match &self.from {
             From::File(span, _) => Some((config?, span.clone())),
             From::Default | From::Measured(_) | From::Asked => None,
@@ -75,8 +78,8 @@ pub struct Settings {
 
 impl Settings {
     /// Puts the two together. An error: they do not fit.
-    pub fn of(args: &AttachArgs, config: Option<&Config>) -> Result<Settings, Failure> {
-        let default = Limits::default();
+    pub fn of(args: &AttachArgs, config: Option<&AttachConfig>) -> Result<Settings, Failure> {
+        let default = OperatorLimits::default();
         let merge = Merge(config);
         // The rules are for the file's algorithms: who names others means something else.
         let alone = !args.alg.is_empty();
@@ -178,22 +181,22 @@ impl Settings {
                 "--min-cwnd is above --max-cwnd: {}{}, {}{}",
                 self.min_cwnd.value, self.min_cwnd.from, self.max_cwnd.value, self.max_cwnd.from
             );
-            return Err(Failure::text(Kind::Usage, text).hint("no window satisfies both"));
+            return Err(Failure::text(FailureKind::Usage, text).hint("no window satisfies both"));
         }
         if self.fallback_after.value < LEAST_SILENCE {
             let text = format!(
                 "--fallback-after {} is too short",
                 self.fallback_after.value
             );
-            return Err(Failure::text(Kind::Usage, text)
+            return Err(Failure::text(FailureKind::Usage, text)
                 .hint("a pause of the scheduler would look like a dead agent: 100ms or more, 10ms at least"));
         }
         Ok(())
     }
 
     /// The owner's limits.
-    pub fn limits(&self) -> Limits {
-        Limits {
+    pub fn limits(&self) -> OperatorLimits {
+        OperatorLimits {
             min_cwnd: self.min_cwnd.value.get(),
             max_cwnd: self.max_cwnd.value.get(),
             max_rate: self.max_rate.value.bytes_per_sec(),
@@ -202,7 +205,7 @@ impl Settings {
     }
 
     /// What `later` differs in that cannot change while `attach` runs, at its place in `config`.
-    pub fn frozen(&self, later: &Settings, config: &Config) -> Option<Problem> {
+    pub fn frozen(&self, later: &Settings, config: &AttachConfig) -> Option<Problem> {
         let spans = [
             (
                 "algorithms",
@@ -250,13 +253,13 @@ impl Settings {
 }
 
 /// What a file says, unless another was asked for.
-struct Merge<'a>(Option<&'a Config>);
+struct Merge<'a>(Option<&'a AttachConfig>);
 
 impl<'a> Merge<'a> {
     fn choose<T: Clone + 'a>(
         &self,
         asked: Option<T>,
-        of: impl FnOnce(&'a Config) -> Option<&'a Spanned<T>>,
+        of: impl FnOnce(&'a AttachConfig) -> Option<&'a Spanned<T>>,
         default: T,
     ) -> Setting<T> {
         match (asked, self.0.and_then(of)) {
@@ -286,13 +289,13 @@ impl<'a> Merge<'a> {
 fn selection(args: &AttachArgs) -> Result<Option<Selection>, Failure> {
     if args.cgroup.is_none() && args.to.is_none() && args.port.is_none() && !args.system {
         if args.percent < 100 {
-            return Err(Failure::text(Kind::Usage, "--percent of what?")
+            return Err(Failure::text(FailureKind::Usage, "--percent of what?")
                 .hint("it takes a share of what --cgroup, --to, --port or --system selects"));
         }
         return Ok(None);
     }
     let prefix = |text: &str| -> Result<Prefix, Failure> {
-        let wrong = |why| Failure::text(Kind::Usage, format!("--to: `{text}`: {why}"));
+        let wrong = |why| Failure::text(FailureKind::Usage, format!("--to: `{text}`: {why}"));
         text.parse().map_err(|why: PrefixError| wrong(why))
     };
     let to = args.to.as_deref().map(prefix).transpose()?;

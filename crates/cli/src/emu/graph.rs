@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use ccplane_emu::{Captured, Logged, Way, read_capture};
+use ccplane_emu::{Capture, LoggedPacket, PathDirection, read_capture};
 use ccplane_qdisc::DropReason;
-use ccplane_report::chart::{Axis, Chart, Line, Live, live};
+use ccplane_report::chart::{Axis, Chart, ChartSeries, HoverData, live};
 use ccplane_report::{Page, Table};
 
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 
 /// Points along a line: more than a page has pixels across shows nothing more.
 const POINTS: u64 = 600;
@@ -16,13 +16,14 @@ const NARROWEST_NS: u64 = 10_000_000;
 
 /// Draws the log into a file and says where it is.
 pub fn draw(log: &Path, out: Option<&Path>, json: bool) -> Result<u8, Failure> {
-    let captured = read_capture(log).map_err(|e| Failure::new(Kind::Usage, e))?;
+    let captured = read_capture(log).map_err(|e| Failure::new(FailureKind::Usage, e))?;
     let out = out.map_or_else(|| log.with_extension("html"), Path::to_path_buf);
     let name = log.file_name().unwrap_or_default().to_string_lossy();
-    let ways = [Way::Forward, Way::Reverse].map(|way| Told::of(&captured, way));
+    let ways = [PathDirection::Forward, PathDirection::Reverse]
+        .map(|way| DirectionSummary::of(&captured, way));
     std::fs::write(&out, page(&name, &captured, &ways)).map_err(|e| {
         Failure::text(
-            Kind::Failed,
+            FailureKind::Failed,
             format!("the page {} cannot be written: {e}", out.display()),
         )
     })?;
@@ -35,9 +36,9 @@ pub fn draw(log: &Path, out: Option<&Path>, json: bool) -> Result<u8, Failure> {
 }
 
 /// One direction of the log.
-struct Told {
+struct DirectionSummary {
     name: &'static str,
-    way: Way,
+    way: PathDirection,
     delivered: u64,
     delivered_bytes: u64,
     queue_drops: u64,
@@ -46,8 +47,8 @@ struct Told {
     queued_ms: Vec<f64>,
 }
 
-impl Told {
-    fn of(captured: &Captured, way: Way) -> Told {
+impl DirectionSummary {
+    fn of(captured: &Capture, way: PathDirection) -> DirectionSummary {
         let packets = || {
             captured
                 .packets
@@ -65,10 +66,10 @@ impl Told {
             .map(|packet| packet.queued.as_secs_f64() * 1e3)
             .collect();
         queued_ms.sort_by(f64::total_cmp);
-        Told {
+        DirectionSummary {
             name: match way {
-                Way::Forward => "up",
-                Way::Reverse => "down",
+                PathDirection::Forward => "up",
+                PathDirection::Reverse => "down",
             },
             way,
             delivered: delivered().count() as u64,
@@ -88,8 +89,8 @@ impl Told {
     }
 }
 
-fn object(out: &Path, ways: &[Told; 2]) -> serde_json::Value {
-    let way = |told: &Told| {
+fn object(out: &Path, ways: &[DirectionSummary; 2]) -> serde_json::Value {
+    let way = |told: &DirectionSummary| {
         serde_json::json!({
             "delivered": told.delivered, "delivered_bytes": told.delivered_bytes, "queue_drops": told.queue_drops, "losses": told.losses,
             "queued_p50_ms": told.quantile(0.5), "queued_p95_ms": told.quantile(0.95), "queued_max_ms": told.quantile(1.0),
@@ -98,7 +99,7 @@ fn object(out: &Path, ways: &[Told; 2]) -> serde_json::Value {
     serde_json::json!({ "page": PathBuf::from(out), "up": way(&ways[0]), "down": way(&ways[1]) })
 }
 
-fn page(name: &str, captured: &Captured, ways: &[Told; 2]) -> String {
+fn page(name: &str, captured: &Capture, ways: &[DirectionSummary; 2]) -> String {
     let mut page = Page::new(
         &format!("ccplane emu: {name}"),
         "What a link did to every packet. Up is from the command to the host, down from the host to the command.",
@@ -118,7 +119,7 @@ fn page(name: &str, captured: &Captured, ways: &[Told; 2]) -> String {
         .filter(|told| told.delivered + told.queue_drops + told.losses > 0)
     {
         let link = &captured.links[told.way as usize];
-        let drawn = Drawn::of(captured, told.way, bin_ns, end_ns);
+        let drawn = DirectionSeries::of(captured, told.way, bin_ns, end_ns);
         page.section(
             &format!("{}: {link}", told.name),
             &(format!(
@@ -131,7 +132,7 @@ fn page(name: &str, captured: &Captured, ways: &[Told; 2]) -> String {
     page.finish("Written by <code>ccplane emu graph</code>.")
 }
 
-fn table(captured: &Captured, ways: &[Told; 2], seconds: f64) -> Table {
+fn table(captured: &Capture, ways: &[DirectionSummary; 2], seconds: f64) -> Table {
     let headings = [
         "direction",
         "packets",
@@ -142,7 +143,7 @@ fn table(captured: &Captured, ways: &[Told; 2], seconds: f64) -> Table {
         "p95\nms",
         "max\nms",
     ];
-    let row = |told: &Told| {
+    let row = |told: &DirectionSummary| {
         vec![
             format!("{}: {}", told.name, captured.links[told.way as usize]),
             told.delivered.to_string(),
@@ -158,7 +159,7 @@ fn table(captured: &Captured, ways: &[Told; 2], seconds: f64) -> Table {
 }
 
 /// A direction over time.
-struct Drawn {
+struct DirectionSeries {
     bin_s: f64,
     mbit: Vec<f64>,
     /// The longest in each bin, ms; none where nothing left.
@@ -167,17 +168,17 @@ struct Drawn {
     dropped: [Vec<f64>; 2],
 }
 
-impl Drawn {
-    fn of(captured: &Captured, way: Way, bin_ns: u64, end_ns: u64) -> Drawn {
+impl DirectionSeries {
+    fn of(captured: &Capture, way: PathDirection, bin_ns: u64, end_ns: u64) -> DirectionSeries {
         let bins = (end_ns / bin_ns + 1) as usize;
-        let mut drawn = Drawn {
+        let mut drawn = DirectionSeries {
             bin_s: bin_ns as f64 / 1e9,
             mbit: vec![0.0; bins],
             queued_ms: vec![None; bins],
             dropped: [Vec::new(), Vec::new()],
         };
         for packet in captured.packets.iter().filter(|packet| packet.way == way) {
-            let Logged {
+            let LoggedPacket {
                 at, queued, bytes, ..
             } = packet;
             match packet.dropped {
@@ -215,7 +216,7 @@ impl Drawn {
             title: format!("{name}: throughput, Mbit/s"),
             x: Axis::linear("time, s").from_to(0.0, seconds),
             y: Axis::linear("").from_to(0.0, top),
-            lines: vec![Line::named("throughput", 0, mbit)],
+            lines: vec![ChartSeries::named("throughput", 0, mbit)],
             guides: rate
                 .map(|rate| (rate, "link".to_owned()))
                 .into_iter()
@@ -227,16 +228,16 @@ impl Drawn {
             .iter()
             .enumerate()
             .map(|(bin, ms)| (middle(bin), *ms));
-        let mut lines = vec![Line {
+        let mut lines = vec![ChartSeries {
             points: queued.collect(),
-            ..Line::named("queueing delay", 1, [])
+            ..ChartSeries::named("queueing delay", 1, [])
         }];
         let kinds = [("dropped by the queue", 3), ("lost at random", 2)];
         for (at, (what, colour)) in self.dropped.iter().zip(kinds) {
             if !at.is_empty() {
                 // More strokes than pixels are one stroke.
                 let apart = seconds / POINTS as f64 / 2.0;
-                lines.push(Line::strokes(what, colour, at, apart, top * 0.06));
+                lines.push(ChartSeries::strokes(what, colour, at, apart, top * 0.06));
             }
         }
         let delay = Chart {
@@ -246,11 +247,11 @@ impl Drawn {
             lines,
             guides: Vec::new(),
         };
-        let reading = |unit: &'static str| Live {
+        let reading = |unit: &'static str| HoverData {
             digits: (3, 2),
             units: ("s", unit),
             along: "time",
-            ..Live::default()
+            ..HoverData::default()
         };
         format!(
             "<div class=\"row\">{}</div><div class=\"row\">{}</div>",

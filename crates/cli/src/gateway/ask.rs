@@ -3,14 +3,14 @@
 use std::io;
 use std::path::Path;
 
-use ccplane_gateway::status::{No, Question, ask};
+use ccplane_gateway::status::{ErrorReply, StatusRequest, ask};
 use serde_json::Value;
 
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 
 /// Shows what it does.
 pub fn status(socket: &Path, json: bool) -> Result<(), Failure> {
-    let report = one(socket, &Question::Status)?;
+    let report = one(socket, &StatusRequest::Status)?;
     if json {
         println!("{report}");
     } else {
@@ -21,7 +21,7 @@ pub fn status(socket: &Path, json: bool) -> Result<(), Failure> {
 
 /// Shows what happened.
 pub fn events(socket: &Path, follow: bool, json: bool) -> Result<(), Failure> {
-    let question = Question::Events { after: 0, follow };
+    let question = StatusRequest::Events { after: 0, follow };
     each(socket, &question, |event| {
         if json {
             println!("{event}");
@@ -39,7 +39,7 @@ pub fn events(socket: &Path, follow: bool, json: bool) -> Result<(), Failure> {
 
 /// Lets a peer's traffic pass, or controls it again.
 pub fn by_hand(socket: &Path, peer: &str, pass: bool, json: bool) -> Result<(), Failure> {
-    let question = Question::ByHand {
+    let question = StatusRequest::ByHand {
         peer: peer.to_owned(),
         pass,
     };
@@ -55,17 +55,21 @@ pub fn by_hand(socket: &Path, peer: &str, pass: bool, json: bool) -> Result<(), 
 }
 
 /// The one line of an answer.
-fn one(socket: &Path, question: &Question) -> Result<Value, Failure> {
+fn one(socket: &Path, question: &StatusRequest) -> Result<Value, Failure> {
     let mut answer = None;
     each(socket, question, |line| answer = Some(line))?;
-    answer.ok_or_else(|| Failure::text(Kind::Failed, "the gateway ended before it answered"))
+    answer.ok_or_else(|| Failure::text(FailureKind::Failed, "the gateway ended before it answered"))
 }
 
 /// Every line of an answer.
-fn each(socket: &Path, question: &Question, mut take: impl FnMut(Value)) -> Result<(), Failure> {
+fn each(
+    socket: &Path,
+    question: &StatusRequest,
+    mut take: impl FnMut(Value),
+) -> Result<(), Failure> {
     let mut refused = None;
     let asked = ask(socket, question, |line| {
-        if let Ok(No { error }) = serde_json::from_str(line) {
+        if let Ok(ErrorReply { error }) = serde_json::from_str(line) {
             refused = Some(error);
             return false;
         }
@@ -75,15 +79,15 @@ fn each(socket: &Path, question: &Question, mut take: impl FnMut(Value)) -> Resu
     match refused {
         None => Ok(()),
         Some(error) => Err(match error.split_once("; ") {
-            Some((what, hint)) => Failure::text(Kind::Usage, what).hint(hint),
-            None => Failure::text(Kind::Usage, error),
+            Some((what, hint)) => Failure::text(FailureKind::Usage, what).hint(hint),
+            None => Failure::text(FailureKind::Usage, error),
         }),
     }
 }
 
 fn unreached(socket: &Path, why: &io::Error) -> Failure {
     let failure = Failure::text(
-        Kind::Failed,
+        FailureKind::Failed,
         format!("no gateway answers at {}: {why}", socket.display()),
     );
     match why.kind() {

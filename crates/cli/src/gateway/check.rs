@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ccplane_gateway::config::{Class, Config, Match, Peer};
+use ccplane_gateway::config::{ClassConfig, GatewayConfig, Match, PeerConfig};
 
 use super::read;
 use crate::Registry;
@@ -59,14 +59,14 @@ pub fn run(file: &Path, registry: &Registry, json: bool) -> Result<(), Failure> 
 }
 
 /// Returns the heading's note on secrets, which are not printed.
-fn hidden(config: &Config) -> &'static str {
+fn hidden(config: &GatewayConfig) -> &'static str {
     match config.peers.iter().any(|peer| peer.preshared_key.is_some()) {
         true => ", without `preshared_key`",
         false => "",
     }
 }
 
-fn show_peer(config: &Config, peer: &Peer) {
+fn show_peer(config: &GatewayConfig, peer: &PeerConfig) {
     println!("  peer {}", peer.name);
     println!("               key {}", peer.public_key);
     if peer.preshared_key.is_some() {
@@ -102,7 +102,7 @@ fn show_peer(config: &Config, peer: &Peer) {
     println!("               queue {}", peer.limited_queue(&config.site));
 }
 
-fn show_class(class: &Class) {
+fn show_class(class: &ClassConfig) {
     let what = class
         .matches
         .as_ref()
@@ -119,7 +119,7 @@ fn show_class(class: &Class) {
 }
 
 /// Longer prefixes of others within this peer's.
-fn within<'a>(config: &'a Config, peer: &'a Peer) -> Vec<(String, &'a str)> {
+fn within<'a>(config: &'a GatewayConfig, peer: &'a PeerConfig) -> Vec<(String, &'a str)> {
     let others = config
         .peers
         .iter()

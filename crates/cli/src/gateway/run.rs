@@ -12,7 +12,7 @@ use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::{ConfigArgs, hinted, makes, read};
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 use crate::{Registry, log, metrics, output};
 
 /// How soon a signal is seen.
@@ -128,14 +128,19 @@ fn signals() -> Result<(Arc<AtomicBool>, Arc<AtomicBool>), Failure> {
     });
     hooks
         .and_then(|()| signal_hook::flag::register(SIGHUP, Arc::clone(&again)))
-        .map_err(|e| Failure::text(Kind::Failed, format!("signals cannot be caught: {e}")))?;
+        .map_err(|e| {
+            Failure::text(
+                FailureKind::Failed,
+                format!("signals cannot be caught: {e}"),
+            )
+        })?;
     Ok((stop, again))
 }
 
 fn failed(error: GatewayError) -> Failure {
     let kind = match &error {
-        GatewayError::Host(_) => Kind::Unsupported,
-        _ => Kind::Failed,
+        GatewayError::Host(_) => FailureKind::Unsupported,
+        _ => FailureKind::Failed,
     };
     hinted(kind, &error.to_string())
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use ccplane_linux::{Arm, Histogram, RATES, RTTS, TIMES, Totals};
+use ccplane_linux::{Arm, ConnectionTotals, Histogram, RATES, RTTS, TIMES};
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
@@ -16,7 +16,7 @@ pub struct ConnectionStats {
     /// Name as the kernel knows it, `ccp_<name>`.
     pub algorithm: String,
     /// What its flows did since it was registered.
-    pub totals: Totals,
+    pub totals: ConnectionTotals,
     /// Whether its agent lives; `None` for a text, which has none.
     pub agent: Option<AgentStats>,
     /// The time that callbacks took, ns; `None` where they run in another process.
@@ -43,9 +43,9 @@ pub fn add(registry: &mut Registry, stats: &[ConnectionStats], arms: &[Arm]) {
         .collect();
     totals(registry, "", "of the algorithm's flows", &all);
     // Only of algorithms that have arms.
-    let compared = arms
-        .iter()
-        .filter(|arm| arm.steered != Totals::default() || arm.control != Totals::default());
+    let compared = arms.iter().filter(|arm| {
+        arm.steered != ConnectionTotals::default() || arm.control != ConnectionTotals::default()
+    });
     let arms: Vec<_> = compared
         .flat_map(|arm| {
             [("steered", arm.steered), ("control", arm.control)].map(|(name, sum)| (arm, name, sum))
@@ -111,8 +111,8 @@ pub fn add(registry: &mut Registry, stats: &[ConnectionStats], arms: &[Arm]) {
 }
 
 /// The figures of one set of connections.
-fn totals(registry: &mut Registry, prefix: &str, whose: &str, all: &[(Labels, Totals)]) {
-    type Count = fn(&Totals) -> u64;
+fn totals(registry: &mut Registry, prefix: &str, whose: &str, all: &[(Labels, ConnectionTotals)]) {
+    type Count = fn(&ConnectionTotals) -> u64;
     let counters: [(&str, &str, Count); 3] = [
         ("acked_bytes", "Bytes acknowledged", |t| t.acked),
         ("retransmitted_packets", "Packets sent again", |t| {
@@ -131,7 +131,7 @@ fn totals(registry: &mut Registry, prefix: &str, whose: &str, all: &[(Labels, To
             values,
         );
     }
-    type Of = fn(&Totals) -> Histogram;
+    type Of = fn(&ConnectionTotals) -> Histogram;
     let histograms: [(&str, &str, u32, f64, Of); 2] = [
         ("rtt_seconds", "Smoothed round-trip times", RTTS, 1e6, |t| {
             t.rtt
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn histograms_are_cumulative_and_end_with_all() {
-        let mut totals = Totals::default();
+        let mut totals = ConnectionTotals::default();
         for us in [50, 100, 1 << 40] {
             totals.rtt.add(RTTS, us);
         }
@@ -241,14 +241,14 @@ mod tests {
 
     #[test]
     fn both_arms_of_an_algorithm_are_told() {
-        let steered = Totals {
+        let steered = ConnectionTotals {
             acked: 7,
-            ..Totals::default()
+            ..ConnectionTotals::default()
         };
         let arm = Arm {
             algorithm: "ccp_copa".into(),
             steered,
-            control: Totals::default(),
+            control: ConnectionTotals::default(),
         };
         let mut registry = Registry::with_prefix("ccplane");
         add(&mut registry, &[], &[arm]);

@@ -1,8 +1,8 @@
 //! What a gateway tells: of itself, of each peer by name, and of each class of a peer's queue. No
 //! address is in it, and no key.
 
-use ccplane_bundle::Mode;
-use ccplane_gateway::{ClassReport, PeerReport, Report};
+use ccplane_bundle::SendboxMode;
+use ccplane_gateway::{ClassReport, GatewayReport, PeerReport};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
@@ -14,7 +14,7 @@ type Value = fn(&PeerReport) -> Option<f64>;
 /// A count of a class.
 type ClassCount = fn(&ClassReport) -> u64;
 
-const MODES: [Mode; 3] = [Mode::Open, Mode::Delay, Mode::Passing];
+const MODES: [SendboxMode; 3] = [SendboxMode::Open, SendboxMode::Delay, SendboxMode::Passing];
 
 const VALUES: [(&str, &str, Value); 15] = [
     (
@@ -184,7 +184,7 @@ const COUNTS: [(&str, &str); 29] = [
 ];
 
 /// The figures of a gateway at a moment.
-pub fn registry(report: &Report) -> Registry {
+pub fn registry(report: &GatewayReport) -> Registry {
     let mut registry = Registry::with_prefix("ccplane_gateway");
     let version = vec![("version", env!("CARGO_PKG_VERSION"))];
     registry.register("build", "What runs", Info::new(version));
@@ -311,7 +311,7 @@ mod tests {
     use super::*;
     use crate::metrics::{Format, text};
 
-    fn report() -> Report {
+    fn report() -> GatewayReport {
         let peer = PeerReport {
             name: "site-b".into(),
             public_key: "secret".into(),
@@ -346,7 +346,7 @@ mod tests {
             counts: BTreeMap::from([("sent_bytes", 12)]),
             changes: BTreeMap::from([("queue", 1), ("silent", 0)]),
         };
-        Report {
+        GatewayReport {
             uptime: 9.0,
             device: "ccplane0".into(),
             listen: "0.0.0.0:51820".into(),

@@ -21,7 +21,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::{Format, text};
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 
 /// Bytes of a request's line and headers. Less is too little for some proxies' headers; more is
 /// memory for nothing.
@@ -42,10 +42,10 @@ const LANDING_PAGE: &str = "<!doctype html>
 ";
 
 /// What the figures are, or why they cannot be read.
-pub type Figures = Result<Registry, String>;
+pub type MetricsSource = Result<Registry, String>;
 
 /// Where an answer goes to.
-pub type Answer = oneshot::Sender<Figures>;
+pub type MetricsReply = oneshot::Sender<MetricsSource>;
 
 /// Serves `/metrics` on `address` from a thread of its own, for as long as the process lives.
 ///
@@ -53,11 +53,11 @@ pub type Answer = oneshot::Sender<Figures>;
 /// thread that may read what this one may not; it does not wait.
 pub fn serve(
     address: SocketAddr,
-    ask: impl Fn(Answer) + Send + 'static,
+    ask: impl Fn(MetricsReply) + Send + 'static,
 ) -> Result<SocketAddr, Failure> {
     let cannot = |e: std::io::Error| {
         Failure::text(
-            Kind::Failed,
+            FailureKind::Failed,
             format!("the metrics endpoint cannot listen on {address}: {e}"),
         )
         .hint("another process may have the port: choose another: --metrics ADDRESS:PORT, or `listen` of a gateway's [metrics]")
@@ -83,7 +83,7 @@ pub fn serve(
     Ok(address)
 }
 
-fn run(listener: Bound, ask: impl Fn(Answer) + 'static) -> std::io::Result<()> {
+fn run(listener: Bound, ask: impl Fn(MetricsReply) + 'static) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -121,7 +121,7 @@ fn run(listener: Bound, ask: impl Fn(Answer) + 'static) -> std::io::Result<()> {
 }
 
 struct Service {
-    ask: Box<dyn Fn(Answer)>,
+    ask: Box<dyn Fn(MetricsReply)>,
     /// Scrapes that found no figures.
     unread: Cell<u64>,
 }

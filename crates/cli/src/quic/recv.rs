@@ -11,18 +11,18 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use ccplane_quic::Stack;
-use ccplane_quic::host::{Congestion, Host, Native};
+use ccplane_quic::host::{Native, QuicCongestion, QuicHost};
 use ccplane_units::Duration;
 use clap::Args;
 use serde_json::json;
 
 use super::{CommonArgs, LOOK_EVERY, failed};
 use crate::escape::printable;
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 use crate::transfer::hex;
-use crate::transfer::liveness::Progress;
+use crate::transfer::liveness::PeerProgress;
 use crate::transfer::sink::Sink;
-use crate::transfer::target::Target;
+use crate::transfer::target::Destination;
 use crate::transfer::wire::{Hash, Header};
 use crate::{identity, interrupt};
 
@@ -65,18 +65,23 @@ pub struct RecvArgs {
 
 /// Runs the command: until one transfer is through, or until Ctrl-C.
 pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
-    let target = Target::parse(&args.out, args.force)?;
-    if let Target::Folder(folder) = &target {
+    let target = Destination::parse(&args.out, args.force)?;
+    if let Destination::Folder(folder) = &target {
         let text = format!("--out {} is a folder", folder.path().display());
-        return Err(Failure::text(Kind::Usage, text).hint("name the file, as in --out FOLDER/FILE"));
+        return Err(
+            Failure::text(FailureKind::Usage, text).hint("name the file, as in --out FOLDER/FILE")
+        );
     }
     let once = args.once || target.is_single();
     let own = identity::load(args.identity.as_deref())?;
-    let options =
-        args.common
-            .options(args.listen, MOST, None, Congestion::Native(Native::Cubic))?;
+    let options = args.common.options(
+        args.listen,
+        MOST,
+        None,
+        QuicCongestion::Native(Native::Cubic),
+    )?;
     let stack = options.stack;
-    let mut host = Host::listen(options, &own).map_err(failed)?;
+    let mut host = QuicHost::listen(options, &own).map_err(failed)?;
     let stop = interrupt::flag()?;
     let (local, fingerprint) = (host.local(), own.fingerprint());
     // Standard output may be what is received.
@@ -100,7 +105,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
             host.turn(LOOK_EVERY).map_err(failed)?;
             let incomplete = once || !transfers.is_empty();
             return if incomplete {
-                Err(Failure::text(Kind::Failed, "interrupted"))
+                Err(Failure::text(FailureKind::Failed, "interrupted"))
             } else {
                 Ok(())
             };
@@ -164,7 +169,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
 }
 
 /// Ends a random transfer that is slow, as others wait.
-fn make_room(transfers: &[Transfer], host: &mut Host) {
+fn make_room(transfers: &[Transfer], host: &mut QuicHost) {
     let slow: Vec<u64> = transfers
         .iter()
         .filter(|one| one.is_slow())
@@ -184,14 +189,14 @@ struct Transfer {
     sink: Option<Sink>,
     hasher: blake3::Hasher,
     bytes: u64,
-    progress: Progress,
+    progress: PeerProgress,
     /// Place and hash of the stored file, while the sender takes its receipt, and since when it
     /// does.
     stored: Option<(String, Hash, Instant)>,
 }
 
 /// A transfer that succeeded.
-struct Done {
+struct QuicReceived {
     place: String,
     bytes: u64,
     hash: Hash,
@@ -205,7 +210,7 @@ impl Transfer {
             sink: None,
             hasher: blake3::Hasher::new(),
             bytes: 0,
-            progress: Progress::new(Instant::now()),
+            progress: PeerProgress::new(Instant::now()),
             stored: None,
         }
     }
@@ -228,15 +233,15 @@ impl Transfer {
     /// receipt, or had the time to take it. Fails where nothing new came for `pause`.
     fn step(
         &mut self,
-        host: &mut Host,
-        target: &Target,
+        host: &mut QuicHost,
+        target: &Destination,
         pause: Duration,
-    ) -> Result<Option<Done>, Failure> {
+    ) -> Result<Option<QuicReceived>, Failure> {
         if let Some((place, hash, since)) = &self.stored {
             let over = host.has_sent_all(self.id)
                 || host.failure(self.id).is_some()
                 || since.elapsed() > RECEIPT_TIMEOUT.to_std();
-            return Ok(over.then(|| Done {
+            return Ok(over.then(|| QuicReceived {
                 place: place.clone(),
                 bytes: self.bytes,
                 hash: *hash,
@@ -251,7 +256,7 @@ impl Transfer {
                 outcome = open(sink, target).and_then(|sink| sink.write(chunk));
             }
         });
-        let failed = |why| Failure::text(Kind::Failed, why);
+        let failed = |why| Failure::text(FailureKind::Failed, why);
         outcome.map_err(failed)?;
         if host.has_read_all(self.id) {
             open(sink, target).map_err(failed)?;
@@ -269,7 +274,7 @@ impl Transfer {
                 self.bytes,
                 printable(why)
             );
-            return Err(Failure::text(Kind::Failed, text));
+            return Err(Failure::text(FailureKind::Failed, text));
         } else if self
             .progress
             .has_stalled(Instant::now(), self.bytes, true, pause)
@@ -278,14 +283,14 @@ impl Transfer {
                 "a transfer ended after {} bytes: nothing new came for {pause}",
                 self.bytes
             );
-            let failure = Failure::text(Kind::Failed, text).reason("stalled");
+            let failure = Failure::text(FailureKind::Failed, text).reason("stalled");
             return Err(failure.hint("raise --timeout where the sender's source pauses"));
         }
         Ok(None)
     }
 }
 
-fn open<'s>(sink: &'s mut Option<Sink>, target: &Target) -> Result<&'s mut Sink, String> {
+fn open<'s>(sink: &'s mut Option<Sink>, target: &Destination) -> Result<&'s mut Sink, String> {
     let unnamed = Header {
         name: Vec::new(),
         bytes: None,
@@ -297,8 +302,8 @@ fn open<'s>(sink: &'s mut Option<Sink>, target: &Target) -> Result<&'s mut Sink,
     }
 }
 
-fn print(done: &Done, target: &Target, stack: Stack, json: bool) {
-    let Done { place, bytes, hash } = done;
+fn print(done: &QuicReceived, target: &Destination, stack: Stack, json: bool) {
+    let QuicReceived { place, bytes, hash } = done;
     let text = if json {
         let object = json!({ "out": place, "bytes": bytes, "blake3": hex(hash), "encrypted": true, "stack": stack.name() });
         object.to_string()
@@ -310,7 +315,7 @@ fn print(done: &Done, target: &Target, stack: Stack, json: bool) {
         )
     };
     // Standard output may be what was received.
-    if matches!(target, Target::Stdout) {
+    if matches!(target, Destination::Stdout) {
         eprintln!("{text}");
     } else {
         println!("{text}");

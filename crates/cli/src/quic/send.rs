@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use ccplane_quic::host::{Congestion, Host, Native, Stats};
-use ccplane_quic::{Plane, PlaneError, PlaneStats, Stack};
+use ccplane_quic::host::{Native, QuicCongestion, QuicHost, QuicStats};
+use ccplane_quic::{PlaneError, PlaneStats, QuicPlane, Stack};
 use ccplane_units::{Duration, Rate};
 use clap::Args;
 use serde_json::json;
@@ -20,10 +20,10 @@ use serde_json::json;
 use super::{CommonArgs, LOOK_EVERY, PIECE, RECEIPT, any, failed};
 use crate::attach::make;
 use crate::escape::printable;
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 use crate::identity::receiver;
 use crate::steering::{Decides, SteerArgs};
-use crate::transfer::liveness::{Progress, STALL_TIMEOUTS};
+use crate::transfer::liveness::{PeerProgress, STALL_TIMEOUTS};
 use crate::transfer::wire::Hash;
 use crate::transfer::{bar, cpu_seconds, hex};
 use crate::{Registry, interrupt};
@@ -57,13 +57,13 @@ pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failu
     let congestion = congestion(stack, &args.steer, registry)?;
     let (mut source, length) = source(&args.file)?;
     // A plane keeps to the owner's limits itself, on stacks that have none of their own.
-    let steered = matches!(congestion, Congestion::Steered(_));
+    let steered = matches!(congestion, QuicCongestion::Steered(_));
     let own = args
         .steer
         .max_rate
         .filter(|_| stack == Stack::Noq || !steered);
     let options = args.common.options(any(to), 1, own, congestion.clone())?;
-    let mut host = Host::bind(options, trusted).map_err(failed)?;
+    let mut host = QuicHost::bind(options, trusted).map_err(failed)?;
     let stop = interrupt::flag()?;
     let begun = (Instant::now(), cpu_seconds());
     let id = host.connect(to).map_err(failed)?;
@@ -85,11 +85,11 @@ pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failu
     // Its paths end, so that the plane has counted everything.
     drop(host);
     let steered = match &congestion {
-        Congestion::Steered(plane) => Some(plane.stats()),
-        Congestion::Native(_) => None,
+        QuicCongestion::Steered(plane) => Some(plane.stats()),
+        QuicCongestion::Native(_) => None,
     };
     let (bytes, hash) = outcome?;
-    let done = Done {
+    let done = QuicSendResult {
         stack,
         bytes,
         hash,
@@ -103,37 +103,42 @@ pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failu
 }
 
 /// A transfer that succeeded.
-struct Done {
+struct QuicSendResult {
     stack: Stack,
     bytes: u64,
     hash: Hash,
     seconds: f64,
     cpu_s: f64,
-    stats: Stats,
+    stats: QuicStats,
     steered: Option<PlaneStats>,
 }
 
 /// Who decides the window; an algorithm is begun, or an agent found.
-fn congestion(stack: Stack, steer: &SteerArgs, registry: &Registry) -> Result<Congestion, Failure> {
+fn congestion(
+    stack: Stack,
+    steer: &SteerArgs,
+    registry: &Registry,
+) -> Result<QuicCongestion, Failure> {
     let mut limits = steer.limits()?;
     let refused = |why: PlaneError| {
         let kind = match why {
-            PlaneError::Missing { .. } | PlaneError::Algorithm(_) => Kind::Usage,
-            _ => Kind::Failed,
+            PlaneError::Missing { .. } | PlaneError::Algorithm(_) => FailureKind::Usage,
+            _ => FailureKind::Failed,
         };
         Failure::new(kind, why)
     };
     let plane = match steer.decides(&mut limits)? {
         Decides::Native(name) => {
-            let native = Native::of(stack, name).map_err(|why| Failure::new(Kind::Usage, why))?;
-            return Ok(Congestion::Native(native));
+            let native =
+                Native::of(stack, name).map_err(|why| Failure::new(FailureKind::Usage, why))?;
+            return Ok(QuicCongestion::Native(native));
         }
         Decides::Agent(address, name) => {
-            Plane::agent(stack, &address, &name, steer.elsewhere.silence, limits)
+            QuicPlane::agent(stack, &address, &name, steer.elsewhere.silence, limits)
         }
-        Decides::Here => Plane::in_process(stack, make(&steer.alg, registry)?, limits),
+        Decides::Here => QuicPlane::in_process(stack, make(&steer.alg, registry)?, limits),
     };
-    plane.map(Congestion::Steered).map_err(refused)
+    plane.map(QuicCongestion::Steered).map_err(refused)
 }
 
 /// What to send, and how long it is, as far as that is known.
@@ -141,12 +146,13 @@ fn source(file: &std::path::Path) -> Result<(Box<dyn Read>, Option<u64>), Failur
     if file == std::path::Path::new("-") {
         return Ok((Box::new(io::stdin()), None));
     }
-    let bad = |why: io::Error| Failure::text(Kind::Usage, format!("{}: {why}", file.display()));
+    let bad =
+        |why: io::Error| Failure::text(FailureKind::Usage, format!("{}: {why}", file.display()));
     let opened = File::open(file).map_err(bad)?;
     let about = opened.metadata().map_err(bad)?;
     if about.is_dir() {
         let text = format!("{} is a folder", file.display());
-        return Err(Failure::text(Kind::Usage, text)
+        return Err(Failure::text(FailureKind::Usage, text)
             .hint("`tar c FOLDER | ccplane quic send HOST:PORT#FINGERPRINT -`"));
     }
     Ok((Box::new(opened), about.is_file().then_some(about.len())))
@@ -154,7 +160,7 @@ fn source(file: &std::path::Path) -> Result<(Box<dyn Read>, Option<u64>), Failur
 
 /// Sends everything and takes the receipt: bytes and hash of what arrived.
 fn carry(
-    host: &mut Host,
+    host: &mut QuicHost,
     id: u64,
     (to, timeout): (SocketAddr, Duration),
     source: &mut dyn Read,
@@ -166,10 +172,10 @@ fn carry(
     let (mut read, mut ended) = (0, false);
     let mut hasher = blake3::Hasher::new();
     let mut receipt = Vec::with_capacity(RECEIPT);
-    let mut progress = Progress::new(Instant::now());
+    let mut progress = PeerProgress::new(Instant::now());
     loop {
         if interrupt::raised(stop) {
-            return Err(Failure::text(Kind::Failed, "interrupted"));
+            return Err(Failure::text(FailureKind::Failed, "interrupted"));
         }
         let room = RECEIPT + 1 - receipt.len().min(RECEIPT);
         host.read(id, room, |bytes| receipt.extend_from_slice(bytes));
@@ -184,7 +190,10 @@ fn carry(
         while host.is_connected(id) && !ended {
             if place == filled {
                 filled = source.read(&mut piece).map_err(|why| {
-                    Failure::text(Kind::Failed, format!("what is sent cannot be read: {why}"))
+                    Failure::text(
+                        FailureKind::Failed,
+                        format!("what is sent cannot be read: {why}"),
+                    )
                 })?;
                 place = 0;
                 if filled == 0 {
@@ -215,7 +224,7 @@ fn carry(
     match Hash::try_from(receipt.as_slice()) {
         Ok(theirs) if theirs == hash => Ok((read, hash)),
         Ok(theirs) => Err(Failure::text(
-            Kind::Failed,
+            FailureKind::Failed,
             format!(
                 "what arrived at {to} is something else than was sent: its hash there is {}",
                 hex(&theirs)
@@ -223,7 +232,7 @@ fn carry(
         )
         .hint("did the file change meanwhile?")),
         Err(_) => Err(Failure::text(
-            Kind::Failed,
+            FailureKind::Failed,
             format!("the receiver at {to} ended without a receipt"),
         )
         .hint("it says why on its own terminal")),
@@ -236,16 +245,20 @@ fn stalled(connected: bool, to: SocketAddr) -> Failure {
         let text = format!(
             "the transfer to {to} ended: it answers but takes nothing, and sends no receipt"
         );
-        return Failure::text(Kind::Failed, text).hint("is its disk so slow? raise --timeout");
+        return Failure::text(FailureKind::Failed, text)
+            .hint("is its disk so slow? raise --timeout");
     }
     let text = format!("no connection to {to}: it answers but does not finish the handshake");
-    Failure::text(Kind::Failed, text).hint("is it `ccplane quic recv`?")
+    Failure::text(FailureKind::Failed, text).hint("is it `ccplane quic recv`?")
 }
 
 fn lost(connected: bool, to: SocketAddr, why: &str) -> Failure {
     let why = printable(why);
     if connected {
-        return Failure::text(Kind::Failed, format!("the transfer to {to} ended: {why}"));
+        return Failure::text(
+            FailureKind::Failed,
+            format!("the transfer to {to} ended: {why}"),
+        );
     }
     let text = format!("no connection to {to}: {why}");
     let hint = if why.contains("certificate") {
@@ -253,11 +266,11 @@ fn lost(connected: bool, to: SocketAddr, why: &str) -> Failure {
     } else {
         "is `ccplane quic recv` running there? does the path carry UDP?"
     };
-    Failure::text(Kind::Failed, text).hint(hint)
+    Failure::text(FailureKind::Failed, text).hint(hint)
 }
 
-fn print(args: &SendArgs, to: SocketAddr, done: &Done, json: bool) {
-    let Done {
+fn print(args: &SendArgs, to: SocketAddr, done: &QuicSendResult, json: bool) {
+    let QuicSendResult {
         bytes,
         seconds,
         stats,

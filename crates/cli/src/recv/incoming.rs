@@ -5,15 +5,15 @@ use std::io::Read;
 use std::net::SocketAddr;
 use std::thread::JoinHandle;
 
-use ccplane_udp::Host;
+use ccplane_udp::UdpHost;
 use ccplane_units::{Duration, Time};
 use indicatif::ProgressBar;
 
 use crate::escape::printable;
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 use crate::transfer::sink::Sink;
-use crate::transfer::target::{Target, human};
-use crate::transfer::wire::{Answer, Event, Frames, Hash, Header, greeting};
+use crate::transfer::target::{Destination, human};
+use crate::transfer::wire::{Frames, Hash, Header, StreamEvent, TransferReply, greeting};
 use crate::transfer::{bar, hex};
 
 /// Time that a sender has to take its receipt, once the file is stored. A sender that is gone has
@@ -46,7 +46,7 @@ pub(super) struct Incoming {
     storing: Option<(Hash, JoinHandle<Result<String, String>>)>,
     /// Time of the last progress.
     progress: Time,
-    receipt: Option<(Answer, Time)>,
+    receipt: Option<(TransferReply, Time)>,
     /// Place of the stored file.
     stored: String,
     is_finished: bool,
@@ -57,7 +57,7 @@ pub(super) struct Incoming {
 }
 
 /// A transfer that succeeded.
-pub(super) struct Done {
+pub(super) struct ReceiveResult {
     pub peer: SocketAddr,
     /// Place of the file.
     pub place: String,
@@ -99,7 +99,7 @@ impl Incoming {
     }
 
     /// Handles what has arrived. Returns true if there is nothing more to do.
-    pub fn step(&mut self, id: u64, host: &mut Host, target: &Target) -> bool {
+    pub fn step(&mut self, id: u64, host: &mut UdpHost, target: &Destination) -> bool {
         let now = host.now();
         let (first, second) = host.arrived(id);
         let arrived = first.len() + second.len();
@@ -149,20 +149,20 @@ impl Incoming {
     }
 
     /// Takes a piece of the sender's stream. What follows the end is ignored.
-    fn take(&mut self, mut piece: &[u8], target: &Target) -> Result<(), Answer> {
-        let failed = |why: &dyn ToString| Answer::Failed(why.to_string());
+    fn take(&mut self, mut piece: &[u8], target: &Destination) -> Result<(), TransferReply> {
+        let failed = |why: &dyn ToString| TransferReply::Failed(why.to_string());
         while self.storing.is_none() {
             let Some(event) = self.frames.next(&mut piece).map_err(|why| failed(&why))? else {
                 break;
             };
             match event {
-                Event::Header(header) => {
+                StreamEvent::Header(header) => {
                     let sink = target.open(&header, self.is_known, self.number);
                     self.sink = Some(sink.map_err(|why| failed(&why))?);
                     self.bar = Some(bar(header.bytes));
                     self.header = Some(header);
                 }
-                Event::Data(bytes) => {
+                StreamEvent::Data(bytes) => {
                     self.bytes += bytes.len() as u64;
                     let announced = self.header.as_ref().and_then(|header| header.bytes);
                     if announced.is_some_and(|all| self.bytes > all) {
@@ -172,7 +172,7 @@ impl Incoming {
                     written.map_err(|why| failed(&why))?;
                     self.hasher.update(bytes);
                 }
-                Event::End(theirs) => self.end(theirs)?,
+                StreamEvent::End(theirs) => self.end(theirs)?,
             }
         }
         if let Some(bar) = &self.bar {
@@ -182,16 +182,16 @@ impl Incoming {
     }
 
     /// Compares the complete file with the sender's hash, and starts to write it to the disk.
-    fn end(&mut self, theirs: Hash) -> Result<(), Answer> {
+    fn end(&mut self, theirs: Hash) -> Result<(), TransferReply> {
         let announced = self.header.as_ref().and_then(|header| header.bytes);
         if announced.is_some_and(|all| self.bytes != all) {
-            return Err(Answer::Failed(
+            return Err(TransferReply::Failed(
                 "fewer bytes than the sender announced".to_owned(),
             ));
         }
         let ours = *self.hasher.finalize().as_bytes();
         if ours != theirs {
-            return Err(Answer::Differs(ours));
+            return Err(TransferReply::Differs(ours));
         }
         if let Some(sink) = self.sink.take() {
             self.storing = Some((ours, std::thread::spawn(move || sink.store(true))));
@@ -208,25 +208,25 @@ impl Incoming {
         match stored.unwrap_or_else(|_| Err("the thread that stores it panicked".to_owned())) {
             Ok(place) => {
                 self.stored = place;
-                self.answer(Answer::Stored(hash), now);
+                self.answer(TransferReply::Stored(hash), now);
             }
-            Err(why) => self.refuse(Answer::Failed(why), now),
+            Err(why) => self.refuse(TransferReply::Failed(why), now),
         }
     }
 
     /// Gives the file up.
-    fn refuse(&mut self, why: Answer, now: Time) {
+    fn refuse(&mut self, why: TransferReply, now: Time) {
         self.sink = None;
         self.answer(why, now);
     }
 
-    fn answer(&mut self, answer: Answer, now: Time) {
+    fn answer(&mut self, answer: TransferReply, now: Time) {
         self.out.extend(answer.write());
         self.receipt = Some((answer, now));
     }
 
     /// Sends the sender what is for it, as far as there is room.
-    fn send(&mut self, id: u64, host: &mut Host) {
+    fn send(&mut self, id: u64, host: &mut UdpHost) {
         while !self.out.is_empty() {
             let room = host.room(id);
             if room.is_empty() {
@@ -272,17 +272,17 @@ impl Incoming {
     }
 
     /// Returns the outcome.
-    pub fn outcome(mut self) -> Result<Done, Failure> {
+    pub fn outcome(mut self) -> Result<ReceiveResult, Failure> {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
         let from = format!("the transfer from {}", self.peer);
-        let failed = |text| Failure::text(Kind::Failed, text);
+        let failed = |text| Failure::text(FailureKind::Failed, text);
         let name = self.header.as_ref().map_or_else(String::new, |header| {
             String::from_utf8_lossy(&header.name).into_owned()
         });
         match self.receipt.take() {
-            Some((Answer::Stored(hash), at)) => Ok(Done {
+            Some((TransferReply::Stored(hash), at)) => Ok(ReceiveResult {
                 peer: self.peer,
                 place: self.stored,
                 name,
@@ -290,7 +290,7 @@ impl Incoming {
                 seconds: at.since(self.begun).as_secs_f64(),
                 hash,
             }),
-            Some((Answer::Differs(ours), _)) => Err(failed(format!(
+            Some((TransferReply::Differs(ours), _)) => Err(failed(format!(
                 "{from}: {} arrived as something else: its hash is {} here; it was not kept",
                 printable(&name),
                 hex(&ours),
@@ -299,7 +299,7 @@ impl Incoming {
                 "what the network changes is thrown away and sent again: a machine changes data, or the file has \
                  changed meanwhile",
             )),
-            Some((Answer::Failed(why), _)) => Err(failed(format!("{from} was given up: {}", printable(&why)))),
+            Some((TransferReply::Failed(why), _)) => Err(failed(format!("{from} was given up: {}", printable(&why)))),
             None => {
                 let why = self.failed.take().unwrap_or_else(|| "the sender is gone".to_owned());
                 let total = self.header.as_ref().and_then(|header| header.bytes);

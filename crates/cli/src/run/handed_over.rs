@@ -3,8 +3,8 @@
 use ccplane_lab::scenario::Scenario;
 use ccplane_lab::{Backend, Contender, Error};
 
-use super::{Datapath, RunArgs};
-use crate::exit::{Failure, Kind};
+use super::{RunDatapath, RunArgs};
+use crate::exit::{Failure, FailureKind};
 use crate::{Registry, installed};
 
 /// A QUIC stack of the installed command.
@@ -16,7 +16,7 @@ pub(super) enum Stack {
 }
 
 /// Checks nothing: the installed command does.
-pub(super) fn check(_args: &RunArgs, _datapath: Datapath) -> Result<(), Failure> {
+pub(super) fn check(_args: &RunArgs, _datapath: RunDatapath) -> Result<(), Failure> {
     Ok(())
 }
 
@@ -24,7 +24,7 @@ pub(super) fn check(_args: &RunArgs, _datapath: Datapath) -> Result<(), Failure>
 /// only when that cannot be.
 pub(super) fn backend(
     _args: &RunArgs,
-    _datapath: Datapath,
+    _datapath: RunDatapath,
     scenario: &Scenario,
     registry: &Registry,
 ) -> Result<Box<dyn Backend>, Failure> {
@@ -38,6 +38,6 @@ pub(super) fn backend(
 }
 
 /// No error is one of real packets.
-pub(super) fn kind(_error: &Error) -> Option<Kind> {
+pub(super) fn kind(_error: &Error) -> Option<FailureKind> {
     None
 }

@@ -1,25 +1,25 @@
 //! Runs on real packets.
 
-use ccplane_datapath::Limits;
+use ccplane_datapath::OperatorLimits;
 use ccplane_emu::Timing;
 use ccplane_lab::scenario::Scenario;
 use ccplane_lab::{Backend, Contender, Error};
 pub(super) use ccplane_quic::Stack;
-use ccplane_testbed::{BackendError, Over, Packets, RemoteAgent};
+use ccplane_testbed::{BackendError, RealPackets, RemoteAgent, TransportKind};
 
-use super::{Datapath, RunArgs, TimingArg, implied_by};
+use super::{RunArgs, RunDatapath, TimingArg, implied_by};
 use crate::attach::remote::{ask, may_be_silent, names};
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 use crate::{Registry, doctor};
 
 /// Checks the options of real packets against the datapath.
-pub(super) fn check(args: &RunArgs, datapath: Datapath) -> Result<(), Failure> {
-    if let Datapath::Quic(stack) = datapath {
+pub(super) fn check(args: &RunArgs, datapath: RunDatapath) -> Result<(), Failure> {
+    if let RunDatapath::Quic(stack) = datapath {
         crate::quic::is_built_in(stack)?;
     }
-    if args.elsewhere.is_asked() && datapath == Datapath::Sim {
+    if args.elsewhere.is_asked() && datapath == RunDatapath::Sim {
         let what = "--agent is for real packets: virtual time does not wait for another process";
-        return Err(Failure::text(Kind::Usage, what)
+        return Err(Failure::text(FailureKind::Usage, what)
             .hint("add `--datapath linux`, `--datapath udp` or `--datapath quic`, as root"));
     }
     Ok(())
@@ -28,14 +28,14 @@ pub(super) fn check(args: &RunArgs, datapath: Datapath) -> Result<(), Failure> {
 /// Returns the backend of a run on real packets, or what this host lacks for it.
 pub(super) fn backend(
     args: &RunArgs,
-    datapath: Datapath,
+    datapath: RunDatapath,
     scenario: &Scenario,
     _registry: &Registry,
 ) -> Result<Box<dyn Backend>, Failure> {
     let over = match datapath {
-        Datapath::Sim | Datapath::Linux => Over::Tcp,
-        Datapath::Udp => Over::Udp,
-        Datapath::Quic(stack) => Over::Quic(stack),
+        RunDatapath::Sim | RunDatapath::Linux => TransportKind::Tcp,
+        RunDatapath::Udp => TransportKind::Udp,
+        RunDatapath::Quic(stack) => TransportKind::Quic(stack),
     };
     let agent = remote_agent(args, scenario)?;
     doctor::require(needs(datapath, scenario)).map_err(|missing| match implied_by(args) {
@@ -45,7 +45,7 @@ pub(super) fn backend(
         )),
         None => missing,
     })?;
-    Ok(Box::new(Packets {
+    Ok(Box::new(RealPackets {
         over,
         timing: args.timing.into(),
         agent,
@@ -54,11 +54,11 @@ pub(super) fn backend(
 }
 
 /// Returns the exit code of an error of real packets.
-pub(super) fn kind(error: &Error) -> Option<Kind> {
+pub(super) fn kind(error: &Error) -> Option<FailureKind> {
     match BackendError::of(error)? {
         BackendError::UnknownNative { .. }
-        | BackendError::Emulator(ccplane_emu::Error::Queue { .. }) => Some(Kind::Usage),
-        BackendError::NoPermission { .. } => Some(Kind::Unsupported),
+        | BackendError::Emulator(ccplane_emu::Error::Queue { .. }) => Some(FailureKind::Usage),
+        BackendError::NoPermission { .. } => Some(FailureKind::Unsupported),
         _ => None,
     }
 }
@@ -73,7 +73,7 @@ impl From<TimingArg> for Timing {
 }
 
 /// What the host has to have for it.
-fn needs(datapath: Datapath, scenario: &Scenario) -> &'static [doctor::Need] {
+fn needs(datapath: RunDatapath, scenario: &Scenario) -> &'static [doctor::Need] {
     let own = scenario
         .workloads
         .iter()
@@ -84,9 +84,9 @@ fn needs(datapath: Datapath, scenario: &Scenario) -> &'static [doctor::Need] {
         .chain(own)
         .all(Contender::is_native);
     match datapath {
-        Datapath::Sim => &[],
-        Datapath::Linux if steers => &[doctor::Need::Emulator, doctor::Need::KernelTcp],
-        Datapath::Linux | Datapath::Udp | Datapath::Quic(_) => &[doctor::Need::Emulator],
+        RunDatapath::Sim => &[],
+        RunDatapath::Linux if steers => &[doctor::Need::Emulator, doctor::Need::KernelTcp],
+        RunDatapath::Linux | RunDatapath::Udp | RunDatapath::Quic(_) => &[doctor::Need::Emulator],
     }
 }
 
@@ -109,12 +109,12 @@ fn remote_agent(args: &RunArgs, scenario: &Scenario) -> Result<Option<RemoteAgen
     if ours.is_empty() {
         let text =
             format!("--agent {address}: every contender is native, and the agent would run none");
-        return Err(Failure::text(Kind::Usage, text)
+        return Err(Failure::text(FailureKind::Usage, text)
             .hint("name an algorithm of the agent with --alg, or leave out --agent"));
     }
     // An agent serves a flow whose algorithm it lacks by the first that it has.
     let names = names(&ours, &address)?;
-    ask(&address, &names, Limits::default().fallback_after)?;
+    ask(&address, &names, OperatorLimits::default().fallback_after)?;
     let silence = args.elsewhere.silence;
     Ok(Some(RemoteAgent { address, silence }))
 }

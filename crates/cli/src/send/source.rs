@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use ccplane_units::Bytes;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 use crate::transfer::wire::Header;
 
 /// Source of bytes.
 #[derive(Debug)]
-pub(super) enum Source {
+pub(super) enum SendSource {
     /// Regular file of this length.
     File(File, PathBuf, u64),
     /// Pipe or device, which ends when its writer ends it.
@@ -24,9 +24,9 @@ pub(super) enum Source {
     Pattern(u64),
 }
 
-impl Source {
+impl SendSource {
     /// Opens a file, or standard input for `-`. Returns its description for the receiver as well.
-    pub fn open(path: &Path) -> Result<(Source, Header), Failure> {
+    pub fn open(path: &Path) -> Result<(SendSource, Header), Failure> {
         let bad = |why: io::Error| unreadable(path, &why);
         let stream = Header {
             name: Vec::new(),
@@ -36,21 +36,21 @@ impl Source {
         if path == Path::new("-") {
             let input = io::stdin().as_fd().try_clone_to_owned().map_err(bad)?;
             return Ok((
-                Source::Pipe(File::from(input), "standard input".into()),
+                SendSource::Pipe(File::from(input), "standard input".into()),
                 stream,
             ));
         }
         let about = fs::metadata(path).map_err(bad)?;
         if about.is_dir() {
             let text = format!("{} is a folder", path.display());
-            return Err(Failure::text(Kind::Usage, text).hint(format!(
+            return Err(Failure::text(FailureKind::Usage, text).hint(format!(
                 "send an archive: tar -c {} | ccplane send HOST:PORT#FINGERPRINT -",
                 path.display()
             )));
         }
         let file = File::open(path).map_err(bad)?;
         if !about.is_file() {
-            return Ok((Source::Pipe(file, path.to_owned()), stream));
+            return Ok((SendSource::Pipe(file, path.to_owned()), stream));
         }
         let about = file.metadata().map_err(bad)?;
         let header = Header {
@@ -58,24 +58,24 @@ impl Source {
             bytes: Some(about.len()),
             executable: about.permissions().mode() & 0o100 != 0,
         };
-        Ok((Source::File(file, path.to_owned(), about.len()), header))
+        Ok((SendSource::File(file, path.to_owned(), about.len()), header))
     }
 
     /// Returns a pattern of `bytes` bytes, and its description.
-    pub fn pattern(bytes: Bytes) -> (Source, Header) {
+    pub fn pattern(bytes: Bytes) -> (SendSource, Header) {
         let header = Header {
             name: Vec::new(),
             bytes: Some(bytes.get()),
             executable: false,
         };
-        (Source::Pattern(bytes.get()), header)
+        (SendSource::Pattern(bytes.get()), header)
     }
 
     /// Reads from byte `at` on. Returns 0 at the end, and `None` if a pipe has nothing at the
     /// moment.
     pub fn read(&mut self, room: &mut [u8], at: u64) -> Result<Option<usize>, Failure> {
         match self {
-            Source::File(file, path, bytes) => {
+            SendSource::File(file, path, bytes) => {
                 let most = usize::try_from(*bytes - at)
                     .unwrap_or(usize::MAX)
                     .min(room.len());
@@ -89,7 +89,7 @@ impl Source {
                                 "{} became shorter while it was sent: {at} of {bytes} bytes",
                                 path.display()
                             );
-                            return Err(Failure::text(Kind::Failed, text));
+                            return Err(Failure::text(FailureKind::Failed, text));
                         }
                         Ok(read) => return Ok(Some(read)),
                         Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
@@ -97,7 +97,7 @@ impl Source {
                     }
                 }
             }
-            Source::Pipe(input, path) => {
+            SendSource::Pipe(input, path) => {
                 let mut polled = [PollFd::new(input.as_fd(), PollFlags::POLLIN)];
                 if poll(&mut polled, PollTimeout::ZERO).unwrap_or(0) == 0 {
                     return Ok(None);
@@ -115,7 +115,7 @@ impl Source {
                     Err(why) => Err(unreadable(path, &why)),
                 }
             }
-            Source::Pattern(bytes) => {
+            SendSource::Pattern(bytes) => {
                 let most = usize::try_from(*bytes - at)
                     .unwrap_or(usize::MAX)
                     .min(room.len());
@@ -139,7 +139,7 @@ fn fill_pattern(room: &mut [u8], at: u64) {
 
 fn unreadable(path: &Path, why: &io::Error) -> Failure {
     Failure::text(
-        Kind::Failed,
+        FailureKind::Failed,
         format!("{} cannot be read: {why}", path.display()),
     )
 }
@@ -155,18 +155,18 @@ mod tests {
         let path = folder.0.join("run.sh");
         fs::write(&path, "#!/bin/sh\n").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        let (_, header) = Source::open(&path).unwrap();
+        let (_, header) = SendSource::open(&path).unwrap();
         let expected = Header {
             name: b"run.sh".to_vec(),
             bytes: Some(10),
             executable: true,
         };
         assert_eq!(header, expected);
-        let (_, null) = Source::open(Path::new("/dev/null")).unwrap();
+        let (_, null) = SendSource::open(Path::new("/dev/null")).unwrap();
         assert_eq!((null.bytes, null.name.len()), (None, 0));
-        let refused = Source::open(&folder.0).unwrap_err();
+        let refused = SendSource::open(&folder.0).unwrap_err();
         assert!(refused.to_string().contains("is a folder"), "{refused}");
-        assert!(Source::open(&folder.0.join("none")).is_err());
+        assert!(SendSource::open(&folder.0.join("none")).is_err());
     }
 
     #[test]

@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::io::Read;
 
-use ccplane_udp::Host;
+use ccplane_udp::UdpHost;
 use ccplane_units::{Duration, Time};
 
-use super::source::Source;
-use crate::exit::{Failure, Kind};
+use super::source::SendSource;
+use crate::exit::{Failure, FailureKind};
 use crate::transfer::wire::{self, DATA_BYTES_MAX, DATA_HEAD, Hash, Header};
 
 /// Bytes per round of the loop, as many as a round of sending takes. More would keep ACKs waiting
@@ -20,7 +20,7 @@ const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// See the [module](self).
 pub(super) struct Stream {
-    source: Source,
+    source: SendSource,
     /// Length of the file, if it is known.
     total: Option<u64>,
     /// Bytes that leave before anything else.
@@ -36,7 +36,7 @@ pub(super) struct Stream {
 
 /// Result of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Filled {
+pub(super) enum FillResult {
     /// There may be more at once.
     More,
     /// The connection has no room, or the stream is over.
@@ -46,7 +46,7 @@ pub(super) enum Filled {
 }
 
 /// Result of one step.
-enum Step {
+enum SendStep {
     /// The room has this many bytes.
     Gave(usize),
     /// Bytes are pending.
@@ -57,9 +57,10 @@ enum Step {
 
 impl Stream {
     /// Returns the stream of a source; an error if its name is too long.
-    pub fn new(source: Source, header: &Header, now: Time) -> Result<Stream, Failure> {
+    pub fn new(source: SendSource, header: &Header, now: Time) -> Result<Stream, Failure> {
         let head = header.write().map_err(|why| {
-            Failure::new(Kind::Usage, why).hint("rename it, or send it as standard input: `-`")
+            Failure::new(FailureKind::Usage, why)
+                .hint("rename it, or send it as standard input: `-`")
         })?;
         Ok(Stream {
             source,
@@ -89,46 +90,51 @@ impl Stream {
     }
 
     /// Gives the connection what it has room for, at most [`ROUND_BYTES`].
-    pub fn fill(&mut self, host: &mut Host, id: u64) -> Result<Filled, Failure> {
+    pub fn fill(&mut self, host: &mut UdpHost, id: u64) -> Result<FillResult, Failure> {
         let (mut left, now) = (ROUND_BYTES, host.now());
         while left > 0 {
             let room = host.room(id);
             let most = room.len().min(left);
             if most == 0 {
-                return Ok(Filled::Waits);
+                return Ok(FillResult::Waits);
             }
             match self.next(now, &mut room[..most])? {
-                Step::Gave(bytes) => {
+                SendStep::Gave(bytes) => {
                     self.given_at = now;
                     host.wrote(id, bytes);
                     left -= bytes;
                 }
-                Step::Pending => {}
-                Step::Quiet => return Ok(Filled::Quiet),
-                Step::Over => {
+                SendStep::Pending => {}
+                SendStep::Quiet => return Ok(FillResult::Quiet),
+                SendStep::Over => {
                     host.finish(id);
-                    return Ok(Filled::Waits);
+                    return Ok(FillResult::Waits);
                 }
             }
         }
-        Ok(Filled::More)
+        Ok(FillResult::More)
     }
 
     /// Gives the connection what it has room for before it sends anything, for at most `most`: a
     /// slow disk would delay the start.
-    pub fn read_ahead(&mut self, host: &mut Host, id: u64, most: Duration) -> Result<(), Failure> {
+    pub fn read_ahead(
+        &mut self,
+        host: &mut UdpHost,
+        id: u64,
+        most: Duration,
+    ) -> Result<(), Failure> {
         let end = host.now() + most;
-        while self.fill(host, id)? == Filled::More && host.now() < end {}
+        while self.fill(host, id)? == FillResult::More && host.now() < end {}
         Ok(())
     }
 
     /// Writes the next bytes of the stream.
-    fn next(&mut self, now: Time, room: &mut [u8]) -> Result<Step, Failure> {
+    fn next(&mut self, now: Time, room: &mut [u8]) -> Result<SendStep, Failure> {
         if !self.pending.is_empty() {
-            return Ok(Step::Gave(self.pending.read(room).unwrap_or(0)));
+            return Ok(SendStep::Gave(self.pending.read(room).unwrap_or(0)));
         }
         if self.hash.is_some() {
-            return Ok(Step::Over);
+            return Ok(SendStep::Over);
         }
         let mut small = [0; SMALL_ROOM];
         let is_small = room.len() < SMALL_ROOM;
@@ -137,25 +143,25 @@ impl Stream {
         let data = &mut frame[DATA_HEAD..DATA_HEAD + most];
         let Some(length) = self.source.read(data, self.read)? else {
             if now.since(self.given_at) < ALIVE_INTERVAL {
-                return Ok(Step::Quiet);
+                return Ok(SendStep::Quiet);
             }
             self.pending.extend(wire::data(0));
-            return Ok(Step::Pending);
+            return Ok(SendStep::Pending);
         };
         if length == 0 {
             let hash = *self.hasher.finalize().as_bytes();
             self.hash = Some(hash);
             self.pending.extend(wire::end(&hash));
-            return Ok(Step::Pending);
+            return Ok(SendStep::Pending);
         }
         self.hasher.update(&data[..length]);
         self.read += length as u64;
         frame[..DATA_HEAD].copy_from_slice(&wire::data(length as u32));
         if is_small {
             self.pending.extend(&small[..DATA_HEAD + length]);
-            return Ok(Step::Pending);
+            return Ok(SendStep::Pending);
         }
-        Ok(Step::Gave(DATA_HEAD + length))
+        Ok(SendStep::Gave(DATA_HEAD + length))
     }
 }
 
@@ -166,15 +172,15 @@ mod tests {
     use std::net::UdpSocket;
     use std::os::fd::OwnedFd;
 
-    use ccplane_transport::{Config, Native, Rc3};
-    use ccplane_udp::{Congestion, DATAGRAM, Options, Stamping};
+    use ccplane_transport::{Native, Rc3, TransportConfig};
+    use ccplane_udp::{DATAGRAM, Stamping, UdpCongestion, UdpOptions};
     use ccplane_units::Bytes;
 
     use super::*;
-    use crate::transfer::wire::{Event, Frames, HASH_BYTES};
+    use crate::transfer::wire::{Frames, HASH_BYTES, StreamEvent};
 
     fn pattern(bytes: u64) -> Stream {
-        let (source, header) = Source::pattern(Bytes::new(bytes));
+        let (source, header) = SendSource::pattern(Bytes::new(bytes));
         Stream::new(source, &header, Time::ZERO).unwrap()
     }
 
@@ -183,36 +189,36 @@ mod tests {
         let (mut all, mut room) = (Vec::new(), vec![0; room]);
         loop {
             match stream.next(Time::ZERO, &mut room).unwrap() {
-                Step::Gave(bytes) => all.extend_from_slice(&room[..bytes]),
-                Step::Pending => {}
-                Step::Quiet | Step::Over => return all,
+                SendStep::Gave(bytes) => all.extend_from_slice(&room[..bytes]),
+                SendStep::Pending => {}
+                SendStep::Quiet | SendStep::Over => return all,
             }
         }
     }
 
     /// Returns a connection with a window of 16 MiB whose hello has not left, and the peer's
     /// socket.
-    fn connecting() -> (Host, u64, UdpSocket) {
+    fn connecting() -> (UdpHost, u64, UdpSocket) {
         let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
         peer.set_nonblocking(true).unwrap();
-        let options = Options {
+        let options = UdpOptions {
             local: "127.0.0.1:0".parse().unwrap(),
             datagram: DATAGRAM,
             window: 16 << 20,
             tls: None,
             dscp: 0,
-            config: Config {
+            config: TransportConfig {
                 rc3: Some(Rc3::default()),
-                ..Config::default()
+                ..TransportConfig::default()
             },
             stamping: Stamping::Off,
             link: None,
             accepted: Native::cubic(),
         };
-        let mut host = Host::bind(options).unwrap();
+        let mut host = UdpHost::bind(options).unwrap();
         let to = peer.local_addr().unwrap();
         let id = host
-            .connect(to, Congestion::Native(Native::cubic()))
+            .connect(to, UdpCongestion::Native(Native::cubic()))
             .unwrap();
         (host, id, peer)
     }
@@ -240,7 +246,7 @@ mod tests {
     fn a_slow_source_does_not_hold_the_hello_up() {
         let (mut host, id, _peer) = connecting();
         let (slow, mut writer) = io::pipe().unwrap();
-        let source = Source::Pipe(File::from(OwnedFd::from(slow)), "pipe".into());
+        let source = SendSource::Pipe(File::from(OwnedFd::from(slow)), "pipe".into());
         let header = Header {
             name: Vec::new(),
             bytes: None,
@@ -269,7 +275,7 @@ mod tests {
             let mut stream = pattern(bytes);
             let mut whole = vec![0; bytes as usize];
             assert_eq!(
-                Source::pattern(Bytes::new(bytes))
+                SendSource::pattern(Bytes::new(bytes))
                     .0
                     .read(&mut whole, 0)
                     .unwrap(),
@@ -282,9 +288,9 @@ mod tests {
                     (Frames::default(), &sent[..], Vec::new(), None);
                 while let Some(event) = frames.next(&mut rest).unwrap() {
                     match event {
-                        Event::Header(header) => assert_eq!(header.bytes, Some(bytes)),
-                        Event::Data(more) => data.extend_from_slice(more),
-                        Event::End(hash) => end = Some(hash),
+                        StreamEvent::Header(header) => assert_eq!(header.bytes, Some(bytes)),
+                        StreamEvent::Data(more) => data.extend_from_slice(more),
+                        StreamEvent::End(hash) => end = Some(hash),
                     }
                 }
                 assert_eq!(data, whole, "{bytes} bytes in pieces of {room}");

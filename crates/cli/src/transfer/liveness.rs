@@ -17,7 +17,7 @@ const REFUSALS: u64 = 3;
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum LivenessVerdict {
     /// Nothing.
     Wait,
     /// Ask for a sign of life.
@@ -59,7 +59,7 @@ impl Liveness {
 
     /// Looks at it: when something was last heard, and how often its host has refused a datagram so
     /// far.
-    pub fn look(&mut self, now: Time, heard: Time, refusals: u64) -> Verdict {
+    pub fn look(&mut self, now: Time, heard: Time, refusals: u64) -> LivenessVerdict {
         if heard > self.since {
             *self = Liveness {
                 since: heard,
@@ -70,7 +70,7 @@ impl Liveness {
             };
         }
         if self.asked >= QUESTIONS && now.since(self.since) >= self.patience {
-            return Verdict::Silent;
+            return LivenessVerdict::Silent;
         }
         let refused = refusals > self.refusals;
         let every = if refused {
@@ -79,7 +79,7 @@ impl Liveness {
             self.patience / u64::from(QUESTIONS + 1)
         };
         if now.since(self.asked_at) < every {
-            return Verdict::Wait;
+            return LivenessVerdict::Wait;
         }
         // A question that was asked before, and what came of it.
         if refused && self.asked > 0 {
@@ -89,13 +89,13 @@ impl Liveness {
                 0
             };
             if self.confirmed >= REFUSALS {
-                return Verdict::Refused;
+                return LivenessVerdict::Refused;
             }
         }
         self.seen = refusals;
         self.asked += 1;
         self.asked_at = now;
-        Verdict::Ask
+        LivenessVerdict::Ask
     }
 }
 
@@ -105,15 +105,15 @@ pub const STALL_TIMEOUTS: u64 = 30;
 
 /// Time since the last progress of the other side, while it is its turn.
 #[derive(Clone, Copy, Debug)]
-pub struct Progress {
+pub struct PeerProgress {
     count: u64,
     since: Instant,
 }
 
-impl Progress {
+impl PeerProgress {
     /// Starts to count at `now`.
-    pub fn new(now: Instant) -> Progress {
-        Progress {
+    pub fn new(now: Instant) -> PeerProgress {
+        PeerProgress {
             count: 0,
             since: now,
         }
@@ -129,7 +129,7 @@ impl Progress {
         limit: Duration,
     ) -> bool {
         if count != self.count || !is_its_turn {
-            *self = Progress { count, since: now };
+            *self = PeerProgress { count, since: now };
         }
         now.saturating_duration_since(self.since) > limit.to_std()
     }
@@ -149,15 +149,15 @@ mod tests {
     fn run(
         seconds: u64,
         mut answers: impl FnMut(u32) -> (bool, bool),
-    ) -> (Option<(Duration, Verdict)>, u32) {
+    ) -> (Option<(Duration, LivenessVerdict)>, u32) {
         let (mut heard, mut refusals, mut asked) = (Time::ZERO, 0, 0);
         let mut liveness = Liveness::new(Time::ZERO, PATIENCE);
         let mut now = Time::ZERO;
         while now < Time::ZERO + Duration::from_secs(seconds) {
             now += STEP;
             match liveness.look(now, heard, refusals) {
-                Verdict::Wait => {}
-                Verdict::Ask => {
+                LivenessVerdict::Wait => {}
+                LivenessVerdict::Ask => {
                     asked += 1;
                     let (answered, refused) = answers(asked);
                     heard = if answered { now } else { heard };
@@ -173,7 +173,7 @@ mod tests {
     fn a_silent_side_is_given_up_after_ten_seconds_and_twelve_questions() {
         let (over, asked) = run(60, |_| (false, false));
         let (after, verdict) = over.unwrap();
-        assert_eq!(verdict, Verdict::Silent);
+        assert_eq!(verdict, LivenessVerdict::Silent);
         assert!(
             after >= PATIENCE && after <= PATIENCE + Duration::from_secs(1),
             "{after}"
@@ -185,7 +185,7 @@ mod tests {
     fn a_refusal_is_believed_when_it_is_confirmed() {
         let (over, _) = run(60, |_| (false, true));
         let (after, verdict) = over.unwrap();
-        assert_eq!(verdict, Verdict::Refused);
+        assert_eq!(verdict, LivenessVerdict::Refused);
         assert!(after < Duration::from_secs(3), "{after}");
         // One alone, of whoever: the side answers the next question.
         let (over, _) = run(60, |n| (n % 2 == 0, n % 2 == 1));
@@ -208,7 +208,7 @@ mod tests {
         )]
         let begin = Instant::now();
         let at = |seconds: u64| begin + std::time::Duration::from_secs(seconds);
-        let mut progress = Progress::new(begin);
+        let mut progress = PeerProgress::new(begin);
         assert!(!progress.has_stalled(at(2), 0, true, limit));
         assert!(progress.has_stalled(at(3), 0, true, limit));
         assert!(

@@ -18,7 +18,7 @@ use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2, renameat
 use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, fsync, getegid, geteuid, linkat, unlinkat};
 
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 
 /// Bytes of a file's name in its hidden name. The rest of the 255 that file systems take makes it
 /// unique.
@@ -41,7 +41,7 @@ impl Folder {
     pub fn open(path: &Path) -> Result<Folder, Failure> {
         let bad = |why: io::Error| {
             Failure::text(
-                Kind::Usage,
+                FailureKind::Usage,
                 format!("--out: folder {}: {why}", path.display()),
             )
         };
@@ -62,7 +62,7 @@ impl Folder {
                 "--out: other users can replace files in the folder {}",
                 path.display()
             );
-            return Err(Failure::text(Kind::Usage, text).hint(format!(
+            return Err(Failure::text(FailureKind::Usage, text).hint(format!(
                 "take the right to write away (chmod go-w {0}), or use a folder of yours",
                 path.display()
             )));

@@ -26,14 +26,14 @@ enum Output {
         new: NewFile,
         folder: Folder,
         name: OsString,
-        taken: Taken,
+        taken: NameConflict,
         executable: bool,
     },
 }
 
 /// Reaction to a name that is taken when the file is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
+pub(crate) enum NameConflict {
     /// Replaces the other file.
     Replace,
     /// Fails.
@@ -57,7 +57,7 @@ impl Sink {
     pub fn file(
         folder: &Folder,
         name: OsString,
-        taken: Taken,
+        taken: NameConflict,
         executable: bool,
     ) -> Result<Sink, String> {
         let path = folder.path().join(&name);
@@ -119,10 +119,10 @@ impl Sink {
     }
 }
 
-/// Gives a file its name, and returns the name. Only [`Taken::Replace`] replaces a file: a link,
+/// Gives a file its name, and returns the name. Only [`NameConflict::Replace`] replaces a file: a link,
 /// unlike a rename, never does.
-fn link(new: &NewFile, wanted: &OsString, taken: Taken) -> io::Result<OsString> {
-    if taken == Taken::Replace {
+fn link(new: &NewFile, wanted: &OsString, taken: NameConflict) -> io::Result<OsString> {
+    if taken == NameConflict::Replace {
         return new.replace(wanted).map(|()| wanted.clone());
     }
     let mut name = wanted.clone();
@@ -132,9 +132,9 @@ fn link(new: &NewFile, wanted: &OsString, taken: Taken) -> io::Result<OsString> 
             outcome => return outcome.map(|()| name),
         }
         name = match taken {
-            Taken::Alternative => name::alternative(wanted, n + 1),
-            Taken::Number(first) => numbered(first + n),
-            Taken::Refuse | Taken::Replace => break,
+            NameConflict::Alternative => name::alternative(wanted, n + 1),
+            NameConflict::Number(first) => numbered(first + n),
+            NameConflict::Refuse | NameConflict::Replace => break,
         };
     }
     Err(io::ErrorKind::AlreadyExists.into())

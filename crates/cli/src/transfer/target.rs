@@ -11,13 +11,13 @@ use nix::unistd::geteuid;
 
 use super::name;
 use super::new_file::Folder;
-use super::sink::{Sink, Taken};
+use super::sink::{NameConflict, Sink};
 use super::wire::Header;
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, FailureKind};
 
 /// Destination of transfers.
 #[derive(Clone, Debug)]
-pub(crate) enum Target {
+pub(crate) enum Destination {
     /// One file, for one transfer.
     File {
         /// Folder of the file.
@@ -39,26 +39,26 @@ pub(crate) enum Target {
     },
 }
 
-impl Target {
+impl Destination {
     /// Reads `--out`. Refuses what could not be stored later.
-    pub fn parse(out: &Path, force: bool) -> Result<Target, Failure> {
+    pub fn parse(out: &Path, force: bool) -> Result<Destination, Failure> {
         if out == Path::new("-") {
-            return Ok(Target::Stdout);
+            return Ok(Destination::Stdout);
         }
         let is_folder = out.as_os_str().as_bytes().ends_with(b"/");
         match fs::metadata(out) {
             Err(why) if is_folder && why.kind() == io::ErrorKind::NotFound => {
                 fs::create_dir(out).map_err(|why| {
                     let text = format!("--out {}: the folder cannot be made: {why}", out.display());
-                    Failure::text(Kind::Usage, text).hint("make the folders above it first")
+                    Failure::text(FailureKind::Usage, text).hint("make the folders above it first")
                 })?;
-                return Folder::open(out).map(Target::Folder);
+                return Folder::open(out).map(Destination::Folder);
             }
-            Ok(about) if about.is_dir() => return Folder::open(out).map(Target::Folder),
+            Ok(about) if about.is_dir() => return Folder::open(out).map(Destination::Folder),
             Ok(about) if !about.is_file() => return device(out, &about),
             Err(why) if why.kind() != io::ErrorKind::NotFound => {
                 return Err(Failure::text(
-                    Kind::Usage,
+                    FailureKind::Usage,
                     format!("--out {}: {why}", out.display()),
                 ));
             }
@@ -66,16 +66,16 @@ impl Target {
         }
         if !force && out.symlink_metadata().is_ok() {
             let text = format!("{} exists", out.display());
-            return Err(Failure::text(Kind::Usage, text).hint("--force replaces it"));
+            return Err(Failure::text(FailureKind::Usage, text).hint("--force replaces it"));
         }
         let Some(name) = out.file_name() else {
             return Err(Failure::text(
-                Kind::Usage,
+                FailureKind::Usage,
                 format!("--out {} names no file", out.display()),
             ));
         };
         let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty());
-        Ok(Target::File {
+        Ok(Destination::File {
             folder: Folder::open(parent.unwrap_or(Path::new(".")))?,
             name: name.to_owned(),
             force,
@@ -84,7 +84,7 @@ impl Target {
 
     /// Returns true if it takes only one transfer.
     pub fn is_single(&self) -> bool {
-        matches!(self, Target::File { .. } | Target::Stdout)
+        matches!(self, Destination::File { .. } | Destination::Stdout)
     }
 
     /// Opens the place of a file that the sender describes. `hidden` allows names that start with a
@@ -92,11 +92,11 @@ impl Target {
     pub fn open(&self, header: &Header, hidden: bool, n: u64) -> Result<Sink, String> {
         self.check_room(header.bytes.unwrap_or(0))?;
         match self {
-            Target::Stdout => Ok(Sink::plain(
+            Destination::Stdout => Ok(Sink::plain(
                 Box::new(io::stdout()),
                 "standard output".to_owned(),
             )),
-            Target::Device { path, id } => {
+            Destination::Device { path, id } => {
                 let file = OpenOptions::new().write(true).open(path);
                 let file = file.map_err(|why| cannot_write(path, &why))?;
                 let about = file.metadata().map_err(|why| cannot_write(path, &why))?;
@@ -108,30 +108,33 @@ impl Target {
                 }
                 Ok(Sink::plain(Box::new(file), path.display().to_string()))
             }
-            Target::File {
+            Destination::File {
                 folder,
                 name,
                 force,
             } => {
                 let taken = if *force {
-                    Taken::Replace
+                    NameConflict::Replace
                 } else {
-                    Taken::Refuse
+                    NameConflict::Refuse
                 };
                 Sink::file(folder, name.clone(), taken, header.executable)
             }
-            Target::Folder(folder) if header.name.is_empty() => {
-                Sink::file(folder, numbered(n), Taken::Number(n), header.executable)
-            }
-            Target::Folder(folder) => {
+            Destination::Folder(folder) if header.name.is_empty() => Sink::file(
+                folder,
+                numbered(n),
+                NameConflict::Number(n),
+                header.executable,
+            ),
+            Destination::Folder(folder) => {
                 let name = name::entry(&header.name, hidden).map_err(|why| why.to_string())?;
-                Sink::file(folder, name, Taken::Alternative, header.executable)
+                Sink::file(folder, name, NameConflict::Alternative, header.executable)
             }
         }
     }
 
     fn check_room(&self, bytes: u64) -> Result<(), String> {
-        let (Target::File { folder, .. } | Target::Folder(folder)) = self else {
+        let (Destination::File { folder, .. } | Destination::Folder(folder)) = self else {
             return Ok(());
         };
         match folder.free_bytes() {
@@ -147,7 +150,7 @@ impl Target {
 }
 
 /// Returns the target of a device or pipe. Refuses a link of another user: it could lead anywhere.
-fn device(out: &Path, about: &Metadata) -> Result<Target, Failure> {
+fn device(out: &Path, about: &Metadata) -> Result<Destination, Failure> {
     let is_foreign =
         |link: Metadata| link.is_symlink() && link.uid() != 0 && link.uid() != geteuid().as_raw();
     if out.symlink_metadata().is_ok_and(is_foreign) {
@@ -155,9 +158,9 @@ fn device(out: &Path, about: &Metadata) -> Result<Target, Failure> {
             "--out {} is a link of another user to a device",
             out.display()
         );
-        return Err(Failure::text(Kind::Usage, text).hint("name the device itself"));
+        return Err(Failure::text(FailureKind::Usage, text).hint("name the device itself"));
     }
-    Ok(Target::Device {
+    Ok(Destination::Device {
         path: out.to_owned(),
         id: (about.dev(), about.ino()),
     })

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use super::sink::Sink;
-use super::target::Target;
+use super::target::Destination;
 use super::wire::Header;
 
 /// Folder of a test's own.
@@ -43,7 +43,7 @@ fn header(name: &str, bytes: Option<u64>) -> Header {
     }
 }
 
-fn open(target: &Target, name: &str) -> Sink {
+fn open(target: &Destination, name: &str) -> Sink {
     target.open(&header(name, Some(1)), true, 1).unwrap()
 }
 
@@ -51,7 +51,7 @@ fn open(target: &Target, name: &str) -> Sink {
 fn a_file_has_its_name_when_it_is_complete_and_leaves_nothing_else() {
     let folder = TestFolder::new("file");
     let path = folder.0.join("out");
-    let target = Target::parse(&path, false).unwrap();
+    let target = Destination::parse(&path, false).unwrap();
     let mut given_up = open(&target, "sent");
     given_up.write(b"half").unwrap();
     drop(given_up);
@@ -66,9 +66,9 @@ fn a_file_has_its_name_when_it_is_complete_and_leaves_nothing_else() {
         (b"whole".to_vec(), vec!["out".to_owned()])
     );
 
-    let refused = Target::parse(&path, false).unwrap_err();
+    let refused = Destination::parse(&path, false).unwrap_err();
     assert!(refused.to_string().contains("exists"));
-    let mut sink = open(&Target::parse(&path, true).unwrap(), "sent");
+    let mut sink = open(&Destination::parse(&path, true).unwrap(), "sent");
     sink.write(b"new").unwrap();
     sink.store(true).unwrap();
     assert_eq!(
@@ -81,13 +81,13 @@ fn a_file_has_its_name_when_it_is_complete_and_leaves_nothing_else() {
 fn a_name_that_ends_in_a_slash_is_a_folder() {
     let folder = TestFolder::new("slash");
     let path = folder.0.join("new/");
-    let target = Target::parse(&path, false).unwrap();
+    let target = Destination::parse(&path, false).unwrap();
     assert!(!target.is_single());
     let mut sink = open(&target, "sent");
     sink.write(b"whole").unwrap();
     sink.store(true).unwrap();
     assert_eq!(fs::read(folder.0.join("new/sent")).unwrap(), b"whole");
-    let refused = Target::parse(&folder.0.join("none/new/"), false).unwrap_err();
+    let refused = Destination::parse(&folder.0.join("none/new/"), false).unwrap_err();
     assert!(refused.to_string().contains("cannot be made"), "{refused}");
 }
 
@@ -95,7 +95,7 @@ fn a_name_that_ends_in_a_slash_is_a_folder() {
 fn a_file_that_appears_meanwhile_is_not_replaced() {
     let folder = TestFolder::new("meanwhile");
     let path = folder.0.join("out");
-    let sink = open(&Target::parse(&path, false).unwrap(), "sent");
+    let sink = open(&Destination::parse(&path, false).unwrap(), "sent");
     fs::write(&path, "other").unwrap();
     let error = sink.store(true).unwrap_err();
     assert!(error.contains("out") && error.contains("exists"), "{error}");
@@ -111,11 +111,11 @@ fn a_link_is_replaced_and_not_followed() {
     let [path, victim] = ["out", "victim"].map(|name| folder.0.join(name));
     symlink(&victim, &path).unwrap();
     assert!(
-        Target::parse(&path, false).is_err(),
+        Destination::parse(&path, false).is_err(),
         "a dangling link exists"
     );
     for _ in 0..2 {
-        let mut sink = open(&Target::parse(&path, true).unwrap(), "sent");
+        let mut sink = open(&Destination::parse(&path, true).unwrap(), "sent");
         sink.write(b"ours").unwrap();
         sink.store(false).unwrap();
         assert!(!victim.exists() && !path.is_symlink());
@@ -125,7 +125,7 @@ fn a_link_is_replaced_and_not_followed() {
 #[test]
 fn a_name_that_is_taken_gets_a_number() {
     let folder = TestFolder::new("both");
-    let target = Target::parse(&folder.0, false).unwrap();
+    let target = Destination::parse(&folder.0, false).unwrap();
     fs::write(folder.0.join("report.pdf"), "old").unwrap();
     for text in ["new", "third"] {
         let mut sink = open(&target, "report.pdf");
@@ -143,7 +143,7 @@ fn a_name_that_is_taken_gets_a_number() {
 #[test]
 fn a_stream_gets_the_next_free_number() {
     let folder = TestFolder::new("numbers");
-    let target = Target::parse(&folder.0, false).unwrap();
+    let target = Destination::parse(&folder.0, false).unwrap();
     assert!(!target.is_single());
     fs::write(folder.0.join("received-0001"), "before").unwrap();
     let mut sinks = [1, 2, 3].map(|n| target.open(&header("", None), false, n).unwrap());
@@ -164,7 +164,7 @@ fn a_stream_gets_the_next_free_number() {
 #[test]
 fn bad_names_and_too_little_room_are_refused() {
     let folder = TestFolder::new("refused");
-    let target = Target::parse(&folder.0, false).unwrap();
+    let target = Destination::parse(&folder.0, false).unwrap();
     for (name, bytes, says) in [
         ("../x", 1, "not the name of a file"),
         (".profile", 1, "is hidden"),
@@ -177,12 +177,12 @@ fn bad_names_and_too_little_room_are_refused() {
         assert!(why.contains(says), "{why}");
     }
     assert!(folder.names().is_empty());
-    assert!(Target::parse(&folder.0.join("none/out"), false).is_err());
+    assert!(Destination::parse(&folder.0.join("none/out"), false).is_err());
     assert!(
-        Target::parse(&folder.0.join(".."), false).is_ok(),
+        Destination::parse(&folder.0.join(".."), false).is_ok(),
         "a folder"
     );
-    assert!(Target::parse(Path::new("/nonesuch/.."), false).is_err());
+    assert!(Destination::parse(Path::new("/nonesuch/.."), false).is_err());
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn a_link_to_a_device_leads_nowhere_else_later() {
     let [link, victim] = ["link", "victim"].map(|name| folder.0.join(name));
     fs::write(&victim, "precious").unwrap();
     symlink("/dev/null", &link).unwrap();
-    let target = Target::parse(&link, false).unwrap();
+    let target = Destination::parse(&link, false).unwrap();
     open(&target, "f").write(b"gone").unwrap();
     fs::remove_file(&link).unwrap();
     symlink(&victim, &link).unwrap();
@@ -202,14 +202,14 @@ fn a_link_to_a_device_leads_nowhere_else_later() {
         let theirs = folder.0.join("theirs");
         symlink("/dev/null", &theirs).unwrap();
         std::os::unix::fs::lchown(&theirs, Some(65_534), None).unwrap();
-        let why = Target::parse(&theirs, false).unwrap_err().to_string();
+        let why = Destination::parse(&theirs, false).unwrap_err().to_string();
         assert!(why.contains("a link of another user"), "{why}");
     }
 }
 
 #[test]
 fn a_full_device_is_named() {
-    let target = Target::parse(Path::new("/dev/full"), false).unwrap();
+    let target = Destination::parse(Path::new("/dev/full"), false).unwrap();
     let mut full = open(&target, "x");
     let error = full.write(&[0; 100]).unwrap_err();
     assert!(

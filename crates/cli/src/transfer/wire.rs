@@ -116,7 +116,7 @@ pub fn end(hash: &Hash) -> Vec<u8> {
 
 /// Part of the sender's stream.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Event<'a> {
+pub enum StreamEvent<'a> {
     /// The header. It comes first, once.
     Header(Header),
     /// Bytes of the file; none from a sender that is alive and has none at the moment.
@@ -138,9 +138,9 @@ pub struct Frames {
 impl Frames {
     /// Returns the next event, or `None` if it needs more input. It advances `input` past what it
     /// used.
-    pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, WireError> {
+    pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<StreamEvent<'a>>, WireError> {
         if !self.has_header {
-            return Ok(self.read_header(input)?.map(Event::Header));
+            return Ok(self.read_header(input)?.map(StreamEvent::Header));
         }
         if self.data == 0 {
             if !hold(&mut self.held, 1, input) {
@@ -156,20 +156,20 @@ impl Frames {
             }
             let held = std::mem::take(&mut self.held);
             if held[0] == 2 {
-                return Ok(Some(Event::End(hash_of(&held[1..]))));
+                return Ok(Some(StreamEvent::End(hash_of(&held[1..]))));
             }
             self.data = number(&held[1..]) as usize;
             if self.data > DATA_BYTES_MAX {
                 return Err(WireError::Data(self.data));
             }
             if self.data == 0 {
-                return Ok(Some(Event::Data(&[])));
+                return Ok(Some(StreamEvent::Data(&[])));
             }
         }
         let (data, rest) = input.split_at(self.data.min(input.len()));
         *input = rest;
         self.data -= data.len();
-        Ok((!data.is_empty()).then_some(Event::Data(data)))
+        Ok((!data.is_empty()).then_some(StreamEvent::Data(data)))
     }
 
     fn read_header(&mut self, input: &mut &[u8]) -> Result<Option<Header>, WireError> {
@@ -204,7 +204,7 @@ impl Frames {
 
 /// The receiver's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum TransferReply {
     /// All bytes are stored, with this hash.
     Stored(Hash),
     /// Other bytes than the sender's arrived, with this hash. Nothing is stored.
@@ -218,13 +218,13 @@ pub fn greeting() -> [u8; 8] {
     RECEIVER
 }
 
-impl Answer {
+impl TransferReply {
     /// Returns the answer as it is sent. A long reason is cut.
     pub fn write(&self) -> Vec<u8> {
         match self {
-            Answer::Stored(hash) => [&[1][..], hash].concat(),
-            Answer::Differs(hash) => [&[2][..], hash].concat(),
-            Answer::Failed(reason) => {
+            TransferReply::Stored(hash) => [&[1][..], hash].concat(),
+            TransferReply::Differs(hash) => [&[2][..], hash].concat(),
+            TransferReply::Failed(reason) => {
                 let reason = &reason.as_bytes()[..reason.floor_char_boundary(REASON_BYTES_MAX)];
                 [&[3][..], &(reason.len() as u16).to_be_bytes(), reason].concat()
             }
@@ -241,7 +241,7 @@ pub struct Answers {
 
 impl Answers {
     /// Returns the answer, or `None` if it needs more input. It advances `input` past what it used.
-    pub fn next(&mut self, input: &mut &[u8]) -> Result<Option<Answer>, WireError> {
+    pub fn next(&mut self, input: &mut &[u8]) -> Result<Option<TransferReply>, WireError> {
         if !self.is_greeted {
             if !hold(&mut self.held, RECEIVER.len(), input) {
                 return Ok(None);
@@ -274,9 +274,9 @@ impl Answers {
         }
         let held = std::mem::take(&mut self.held);
         Ok(Some(match held[0] {
-            1 => Answer::Stored(hash_of(&held[1..])),
-            2 => Answer::Differs(hash_of(&held[1..])),
-            _ => Answer::Failed(String::from_utf8_lossy(&held[3..]).into_owned()),
+            1 => TransferReply::Stored(hash_of(&held[1..])),
+            2 => TransferReply::Differs(hash_of(&held[1..])),
+            _ => TransferReply::Failed(String::from_utf8_lossy(&held[3..]).into_owned()),
         }))
     }
 }
@@ -319,11 +319,11 @@ mod tests {
         })
     }
 
-    fn answer() -> impl Strategy<Value = Answer> {
+    fn answer() -> impl Strategy<Value = TransferReply> {
         prop_oneof![
-            any::<Hash>().prop_map(Answer::Stored),
-            any::<Hash>().prop_map(Answer::Differs),
-            "[ -~]{0,40}".prop_map(Answer::Failed),
+            any::<Hash>().prop_map(TransferReply::Stored),
+            any::<Hash>().prop_map(TransferReply::Differs),
+            "[ -~]{0,40}".prop_map(TransferReply::Failed),
         ]
     }
 
@@ -342,7 +342,7 @@ mod tests {
             stream.extend(end(&[9; HASH_BYTES]));
             let (events, data) = sent(&stream, piece);
             prop_assert_eq!(events.len(), 2);
-            prop_assert_eq!(&events[0], &format!("{:?} after 0", Event::Header(header)));
+            prop_assert_eq!(&events[0], &format!("{:?} after 0", StreamEvent::Header(header)));
             prop_assert_eq!(data, chunks.concat());
         }
 
@@ -388,7 +388,7 @@ mod tests {
             Answers::default().next(&mut &reason[..]),
             Err(WireError::Reason(513))
         );
-        let cut = Answer::Failed("ö".repeat(300)).write();
+        let cut = TransferReply::Failed("ö".repeat(300)).write();
         assert_eq!(cut.len(), 3 + REASON_BYTES_MAX);
     }
 }

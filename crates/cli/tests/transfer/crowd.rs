@@ -1,15 +1,15 @@
 //! Senders that hold slots of a receiver and send next to nothing.
 
 use ccplane_link::identity::Identity;
-use ccplane_transport::{Config, Native};
-use ccplane_udp::{Congestion, DATAGRAM, Host, Options, Stamping, Tls};
+use ccplane_transport::{Native, TransportConfig};
+use ccplane_udp::{DATAGRAM, Stamping, Tls, UdpCongestion, UdpHost, UdpOptions};
 
 use super::*;
 
 /// A host at an address of the loopback network.
-fn stranger(last: u8) -> Host {
+fn stranger(last: u8) -> UdpHost {
     let tls = Tls::client(None, Some(&Identity::new().unwrap())).unwrap();
-    let options = Options {
+    let options = UdpOptions {
         local: ([127, 0, 2, last], 0).into(),
         datagram: DATAGRAM,
         window: 1 << 16,
@@ -17,10 +17,10 @@ fn stranger(last: u8) -> Host {
         dscp: 0,
         stamping: Stamping::Off,
         link: None,
-        config: Config::default(),
+        config: TransportConfig::default(),
         accepted: Native::cubic(),
     };
-    Host::bind(options).unwrap()
+    UdpHost::bind(options).unwrap()
 }
 
 #[test]
@@ -33,12 +33,12 @@ fn senders_of_one_byte_each_make_room_for_another_sender() {
     let held = std::sync::atomic::AtomicUsize::new(0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut hosts: Vec<Host> = (1..=4).map(stranger).collect();
+            let mut hosts: Vec<UdpHost> = (1..=4).map(stranger).collect();
             let mut ids = Vec::new();
             for (n, host) in hosts.iter_mut().enumerate() {
                 for _ in 0..4 {
                     let id = host
-                        .connect(to, Congestion::Native(Native::cubic()))
+                        .connect(to, UdpCongestion::Native(Native::cubic()))
                         .unwrap();
                     host.room(id)[0] = b'c';
                     host.wrote(id, 1);
@@ -46,7 +46,7 @@ fn senders_of_one_byte_each_make_room_for_another_sender() {
                 }
             }
             while !stop.load(Ordering::Relaxed) {
-                Host::turn_all(&mut hosts, ccplane_units::Duration::from_millis(5)).unwrap();
+                UdpHost::turn_all(&mut hosts, ccplane_units::Duration::from_millis(5)).unwrap();
                 // The receiver's greeting: the slot is taken.
                 let greeted = |(n, id): &&(usize, u64)| !hosts[*n].arrived(*id).0.is_empty();
                 held.store(ids.iter().filter(greeted).count(), Ordering::Relaxed);

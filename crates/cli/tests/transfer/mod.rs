@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ccplane_link::identity::Identity;
-use ccplane_transport::{Config, Native};
-use ccplane_udp::{DATAGRAM, Host, Options, Stamping, Tls};
+use ccplane_transport::{Native, TransportConfig};
+use ccplane_udp::{DATAGRAM, Stamping, Tls, UdpHost, UdpOptions};
 
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
@@ -681,18 +681,18 @@ fn a_sender_that_says_nothing_new_gives_its_place_up() {
 /// receipt.
 fn stalling(reads: bool, stop: Arc<AtomicBool>) -> (String, std::thread::JoinHandle<()>) {
     let identity = Identity::new().unwrap();
-    let options = Options {
+    let options = UdpOptions {
         local: "127.0.0.1:0".parse().unwrap(),
         datagram: DATAGRAM,
         window: 1 << 20,
         tls: Some(Tls::server(&identity, &[]).unwrap()),
         dscp: 0,
-        config: Config::default(),
+        config: TransportConfig::default(),
         stamping: Stamping::Off,
         link: None,
         accepted: Native::cubic(),
     };
-    let mut host = Host::bind(options).unwrap();
+    let mut host = UdpHost::bind(options).unwrap();
     host.listen(1).unwrap();
     let address = format!("{}#{}", host.local(), identity.fingerprint());
     let thread = std::thread::spawn(move || {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use ccplane_transport::{Kind, Side};
+use ccplane_transport::{SegmentKind, SideData};
 use ccplane_udp::codec;
 use ring::{aead, hkdf};
 
@@ -140,8 +140,8 @@ fn a_capture_is_what_was_sent_with_the_secrets_and_noise_without() {
             assert!(!contains(datagram, piece), "legible without the secrets");
         }
         if let Some(text) = by_client.then(|| opened(datagram, &secret)).flatten() {
-            let (segment, _, header) = codec::read(&text, &mut Side::default()).unwrap();
-            if segment.kind == Kind::Data {
+            let (segment, _, header) = codec::read(&text, &mut SideData::default()).unwrap();
+            if segment.kind == SegmentKind::Data {
                 stream.insert(segment.offset(), text[header..].to_vec());
             }
         }

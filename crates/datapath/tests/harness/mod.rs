@@ -5,8 +5,8 @@
 mod model;
 
 use ccplane_datapath::{
-    Capabilities, Clause, Command, Compat, Flow, INFINITY, Instr, Limits, MAX_VARS, Op, Program,
-    ProgramTable, Signals, Transport, Var, VarKind, reg,
+    Capabilities, Clause, Command, Compat, Flow, INFINITY, Instr, MAX_VARS, Op, OperatorLimits,
+    Program, ProgramTable, Signals, Transport, Var, VarKind, reg,
 };
 use ccplane_units::{Duration, Time};
 use model::Model;
@@ -49,10 +49,10 @@ fn run(program: &Program, input: &mut Input) {
     } else {
         Compat::Documented
     };
-    let limits = Limits {
+    let limits = OperatorLimits {
         min_cwnd: 1,
         fallback_after: Duration::MAX,
-        ..Limits::default()
+        ..OperatorLimits::default()
     };
     let mut table: ProgramTable<1> =
         ProgramTable::with_compat(limits, Capabilities(u64::MAX), compat);

@@ -4,8 +4,8 @@
 pub mod programs;
 
 use ccplane_datapath::{
-    Capabilities, Command, Compat, Flow, Limits, Outcome, ProgramTable, Refused, Signals,
-    Transport, Update,
+    Capabilities, Command, CommandError, Compat, Flow, OperatorLimits, Outcome, ProgramTable,
+    Signals, Transport, Update,
 };
 use ccplane_units::{Duration, Time};
 use programs::Code;
@@ -24,8 +24,8 @@ pub struct Rig {
 pub const MSS: u64 = 1448;
 
 /// Limits that never apply unless a test changes them.
-pub fn no_limits() -> Limits {
-    Limits {
+pub fn no_limits() -> OperatorLimits {
+    OperatorLimits {
         min_cwnd: 1,
         max_cwnd: u64::MAX,
         max_rate: u64::MAX,
@@ -39,7 +39,7 @@ impl Rig {
         Rig::with(code, no_limits(), Compat::Documented)
     }
 
-    pub fn with(code: &Code, limits: Limits, compat: Compat) -> Rig {
+    pub fn with(code: &Code, limits: OperatorLimits, compat: Compat) -> Rig {
         let now = Time::from_micros(1_000_000);
         let mut rig = Rig {
             table: ProgramTable::with_compat(limits, Capabilities(u64::MAX), compat),
@@ -60,7 +60,7 @@ impl Rig {
         rig
     }
 
-    pub fn set_program(&mut self, uid: u32, updates: &[Update]) -> Result<(), Refused> {
+    pub fn set_program(&mut self, uid: u32, updates: &[Update]) -> Result<(), CommandError> {
         self.flow.apply(
             self.transport.now,
             &Command::SetProgram { uid, updates },
@@ -68,7 +68,7 @@ impl Rig {
         )
     }
 
-    pub fn update(&mut self, updates: &[Update]) -> Result<(), Refused> {
+    pub fn update(&mut self, updates: &[Update]) -> Result<(), CommandError> {
         self.flow
             .apply(self.transport.now, &Command::Update(updates), &self.table)
     }

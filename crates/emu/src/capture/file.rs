@@ -12,10 +12,10 @@ use pcap_file::pcapng::blocks::interface_description::{
 use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
 use pcap_file::{DataLink, Endianness, PcapError};
 
-use super::read::Words;
+use super::read::PacketComment;
 use super::{KEPT, Sight};
-use crate::Config;
-use crate::control::Way;
+use crate::EmuConfig;
+use crate::control::PathDirection;
 
 /// Resolution of timestamps, 10^-9 s (option if_tsresol, draft-ietf-opsawg-pcapng, section 4.2).
 const NANOSECONDS: u8 = 9;
@@ -24,20 +24,20 @@ const NANOSECONDS: u8 = 9;
 pub(super) const NAMES: [&str; 2] = ["up", "down"];
 
 /// Writer of a packet log.
-pub(super) struct Writer<W: Write> {
+pub(super) struct CaptureWriter<W: Write> {
     file: PcapNgWriter<W>,
     began: std::time::Duration,
     words: String,
 }
 
-impl<W: Write> Writer<W> {
+impl<W: Write> CaptureWriter<W> {
     /// Writes the file header and the description of both directions.
     pub(super) fn new(
         file: W,
-        config: &Config,
+        config: &EmuConfig,
         began: Duration,
         ethernet: bool,
-    ) -> io::Result<Writer<W>> {
+    ) -> io::Result<CaptureWriter<W>> {
         let section = SectionHeaderBlock {
             endianness: Endianness::Little,
             options: vec![SectionHeaderOption::UserApplication(Cow::Borrowed(
@@ -46,7 +46,7 @@ impl<W: Write> Writer<W> {
             ..SectionHeaderBlock::default()
         };
         let mut file = PcapNgWriter::with_section_header(file, section).map_err(reason)?;
-        for way in Way::BOTH {
+        for way in PathDirection::BOTH {
             let link = [&config.forward, &config.reverse][way.index()];
             let mut options = vec![
                 InterfaceDescriptionOption::IfName(Cow::Borrowed(NAMES[way.index()])),
@@ -70,12 +70,12 @@ impl<W: Write> Writer<W> {
         }
         let began = began.to_std();
         let words = String::new();
-        Ok(Writer { file, began, words })
+        Ok(CaptureWriter { file, began, words })
     }
 
     /// Appends a packet.
     pub(super) fn write(&mut self, sight: &Sight) -> io::Result<()> {
-        Words::of(sight).write(&mut self.words);
+        PacketComment::of(sight).write(&mut self.words);
         let packet = EnhancedPacketBlock {
             interface_id: sight.way.index() as u32,
             timestamp: self.began + sight.at.since(ccplane_units::Time::ZERO).to_std(),

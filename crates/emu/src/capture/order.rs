@@ -13,11 +13,11 @@ use super::Sight;
 /// Packets in a queue, per flow in the order of arrival.
 #[derive(Debug, Default)]
 pub(crate) struct FlowOrder {
-    flows: HashMap<u32, VecDeque<Entry>>,
+    flows: HashMap<u32, VecDeque<CaptureEntry>>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct CaptureEntry {
     /// Frame number, and index in the frame.
     packet: (u32, u16),
     /// Log entry, if the packet was dropped.
@@ -31,7 +31,7 @@ impl FlowOrder {
         self.flows
             .entry(flow)
             .or_default()
-            .push_back(Entry { packet, dropped });
+            .push_back(CaptureEntry { packet, dropped });
     }
 
     /// Records that a packet left the queue or was dropped, and appends every entry that is due to
@@ -60,7 +60,7 @@ impl FlowOrder {
             Some(index) => {
                 entries.remove(index);
                 // Packets that this one overtakes stay.
-                let mut earlier: VecDeque<Entry> = entries.drain(..index).collect();
+                let mut earlier: VecDeque<CaptureEntry> = entries.drain(..index).collect();
                 earlier.retain_mut(|entry| emit(entry, now, out));
                 out.push(sight);
                 for entry in earlier.into_iter().rev() {
@@ -91,7 +91,7 @@ impl FlowOrder {
 
 /// Appends the entry of a dropped packet with the current time. Returns true if the packet is still
 /// in the queue.
-fn emit(entry: &mut Entry, now: Time, out: &mut Vec<Sight>) -> bool {
+fn emit(entry: &mut CaptureEntry, now: Time, out: &mut Vec<Sight>) -> bool {
     let Some(mut sight) = entry.dropped.take() else {
         return true;
     };

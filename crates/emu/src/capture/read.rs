@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::path::Path;
 
-use ccplane_host::Headers;
+use ccplane_host::IpHeaders;
 use ccplane_qdisc::DropReason;
 use ccplane_units::{Duration, Rate, Time};
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
@@ -17,24 +17,24 @@ use pcap_file::{DataLink, PcapError};
 use super::file::NAMES;
 use super::{ETHERNET, Sight};
 use crate::Error;
-use crate::control::Way;
+use crate::control::PathDirection;
 
 /// Contents of a packet log.
 #[derive(Clone, Debug, Default)]
-pub struct Captured {
+pub struct Capture {
     /// Description of the link, per direction, forward first.
     pub links: [String; 2],
     /// Mean rate of the link, per direction, if it had one.
     pub rates: [Option<Rate>; 2],
     /// Packets in file order.
-    pub packets: Vec<Logged>,
+    pub packets: Vec<LoggedPacket>,
 }
 
 /// A packet of a log.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Logged {
+pub struct LoggedPacket {
     /// Direction of the packet.
-    pub way: Way,
+    pub way: PathDirection,
     /// Departure from the queue, since the first packet of the log; for a dropped packet, the
     /// departure of the packets of its flow ahead of it.
     pub at: Time,
@@ -54,7 +54,7 @@ pub struct Logged {
 
 /// Contents of a packet's comment.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Words {
+pub(super) struct PacketComment {
     queued: Duration,
     early: Duration,
     backlog: u64,
@@ -71,9 +71,9 @@ const REASONS: [(DropReason, &str); 6] = [
     (DropReason::Lost, "lost"),
 ];
 
-impl Words {
-    pub(super) fn of(sight: &Sight) -> Words {
-        Words {
+impl PacketComment {
+    pub(super) fn of(sight: &Sight) -> PacketComment {
+        PacketComment {
             queued: sight.queued,
             early: sight.early,
             backlog: sight.backlog,
@@ -94,8 +94,8 @@ impl Words {
         let _ = write!(to, "queued_us={queued} backlog_bytes={backlog}");
     }
 
-    fn read(text: &str) -> Option<Words> {
-        let mut words = Words {
+    fn read(text: &str) -> Option<PacketComment> {
+        let mut words = PacketComment {
             queued: Duration::ZERO,
             early: Duration::ZERO,
             backlog: 0,
@@ -134,7 +134,7 @@ impl Words {
 ///
 /// # Errors
 /// The file is not a packet log. The message has the number of the offending packet.
-pub fn read(path: &Path) -> Result<Captured, Error> {
+pub fn read(path: &Path) -> Result<Capture, Error> {
     let wrong = |reason: String| Error::NoLog {
         path: path.into(),
         reason,
@@ -146,7 +146,7 @@ pub fn read(path: &Path) -> Result<Captured, Error> {
     let not_ours = "`ccplane emu --log FILE` writes packet logs";
     let mut reader = PcapNgReader::new(std::io::BufReader::new(file))
         .map_err(|e| wrong(format!("it is no pcapng file ({e}); {not_ours}")))?;
-    let mut captured = Captured::default();
+    let mut captured = Capture::default();
     let mut ways = Vec::new();
     let mut first = None;
     while let Some(block) = reader.next_block() {
@@ -166,7 +166,7 @@ pub fn read(path: &Path) -> Result<Captured, Error> {
             EnhancedPacketOption::Comment(text) => Some(text),
             _ => None,
         });
-        let words = comment.and_then(|text| Words::read(text));
+        let words = comment.and_then(|text| PacketComment::read(text));
         let way = ways.get(packet.interface_id as usize).copied().flatten();
         let (Some(words), Some((way, lead))) = (words, way) else {
             return Err(wrong(format!(
@@ -174,7 +174,7 @@ pub fn read(path: &Path) -> Result<Captured, Error> {
             )));
         };
         let first = *first.get_or_insert(packet.timestamp);
-        captured.packets.push(Logged {
+        captured.packets.push(LoggedPacket {
             way,
             at: Time::ZERO
                 + Duration::from_nanos(packet.timestamp.saturating_sub(first).as_nanos() as u64),
@@ -183,7 +183,7 @@ pub fn read(path: &Path) -> Result<Captured, Error> {
             backlog: words.backlog,
             dropped: words.dropped,
             bytes: packet.original_len,
-            ports: Headers::of(packet.data.get(lead..).unwrap_or_default()).ports,
+            ports: IpHeaders::of(packet.data.get(lead..).unwrap_or_default()).ports,
         });
     }
     Ok(captured)
@@ -193,13 +193,13 @@ pub fn read(path: &Path) -> Result<Captured, Error> {
 /// of the link.
 fn described(
     interface: &InterfaceDescriptionBlock<'_>,
-    captured: &mut Captured,
-) -> Option<(Way, usize)> {
+    captured: &mut Capture,
+) -> Option<(PathDirection, usize)> {
     let name = interface.options.iter().find_map(|option| match option {
         InterfaceDescriptionOption::IfName(name) => Some(name.as_ref()),
         _ => None,
     })?;
-    let way = Way::BOTH
+    let way = PathDirection::BOTH
         .into_iter()
         .find(|way| NAMES[way.index()] == name)?;
     for option in &interface.options {
@@ -232,15 +232,15 @@ mod tests {
         fn what_is_written_is_read_again(ns in 0_u64..1 << 49, early in 0_u64..1 << 49, backlog: u64, drop in 0..7_usize) {
             let early = Duration::from_nanos(early);
             let queued = Duration::from_nanos(ns);
-            let words = Words { queued, early, backlog, dropped: REASONS.get(drop).map(|(reason, _)| *reason) };
+            let words = PacketComment { queued, early, backlog, dropped: REASONS.get(drop).map(|(reason, _)| *reason) };
             let mut text = String::from("what was there before");
             words.write(&mut text);
-            prop_assert_eq!(Words::read(&text), Some(words), "{}", text);
+            prop_assert_eq!(PacketComment::read(&text), Some(words), "{}", text);
         }
 
         #[test]
         fn no_text_is_too_strange(text in ".{0,60}") {
-            let _ = Words::read(&text);
+            let _ = PacketComment::read(&text);
         }
     }
 

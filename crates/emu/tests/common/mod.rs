@@ -4,7 +4,7 @@ use std::net::{IpAddr, UdpSocket};
 use std::time::Duration as StdDuration;
 
 use ccplane_emu::qdisc::LineSpec;
-use ccplane_emu::{Config, Emulator, LinkConfig};
+use ccplane_emu::{EmuConfig, Emulator, LinkConfig};
 use ccplane_host::Namespace;
 
 /// Returns true if this process may create namespaces; otherwise reports that the test is skipped.
@@ -24,10 +24,10 @@ pub fn rate(text: &str) -> LineSpec {
 }
 
 pub fn emulate(forward: LinkConfig, reverse: LinkConfig) -> Emulator {
-    let config = Config {
+    let config = EmuConfig {
         forward,
         reverse,
-        ..Config::default()
+        ..EmuConfig::default()
     };
     Emulator::start(config).expect("the machine allows it")
 }

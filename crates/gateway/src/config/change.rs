@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use super::{Config, Peer};
+use super::{GatewayConfig, PeerConfig};
 use crate::keys::PublicKey;
 
 /// One difference. Peers are matched by public key.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Change {
+pub enum ConfigChange {
     /// A new peer.
-    Added(Box<Peer>),
+    Added(Box<PeerConfig>),
     /// A peer that is no longer configured.
     Removed {
         /// Public key of the removed peer.
@@ -20,9 +20,9 @@ pub enum Change {
     /// A peer whose settings changed.
     Changed {
         /// Old settings.
-        from: Box<Peer>,
+        from: Box<PeerConfig>,
         /// New settings.
-        to: Box<Peer>,
+        to: Box<PeerConfig>,
     },
     /// The traffic classes changed.
     Classes,
@@ -34,16 +34,16 @@ pub enum Change {
     Fixed(&'static str),
 }
 
-impl Change {
+impl ConfigChange {
     /// Returns whether the change needs a restart.
     pub fn is_fixed(&self) -> bool {
-        matches!(self, Change::Fixed(_))
+        matches!(self, ConfigChange::Fixed(_))
     }
 }
 
 /// Returns the changes that turn one configuration into the other; empty if they are equal. The
 /// order of peers does not matter.
-pub fn changes(from: &Config, to: &Config) -> Vec<Change> {
+pub fn changes(from: &GatewayConfig, to: &GatewayConfig) -> Vec<ConfigChange> {
     let (a, b) = (&from.site, &to.site);
     let fixed = [
         // Compares the file name only; the key itself is read at startup.
@@ -54,25 +54,25 @@ pub fn changes(from: &Config, to: &Config) -> Vec<Change> {
         ("`mtu` of the site", a.mtu != b.mtu),
         ("`listen` of the metrics", from.metrics != to.metrics),
     ];
-    let of = |config: &Config, key: PublicKey| {
+    let of = |config: &GatewayConfig, key: PublicKey| {
         config
             .peers
             .iter()
             .find(|peer| peer.public_key == key)
             .cloned()
     };
-    let mut all: Vec<Change> = Vec::new();
+    let mut all: Vec<ConfigChange> = Vec::new();
     all.extend(
         fixed
             .into_iter()
             .filter(|(_, differs)| *differs)
-            .map(|(name, _)| Change::Fixed(name)),
+            .map(|(name, _)| ConfigChange::Fixed(name)),
     );
     all.extend(
         from.peers
             .iter()
             .filter(|peer| of(to, peer.public_key).is_none())
-            .map(|peer| Change::Removed {
+            .map(|peer| ConfigChange::Removed {
                 public_key: peer.public_key,
                 name: peer.name.clone(),
             }),
@@ -80,8 +80,8 @@ pub fn changes(from: &Config, to: &Config) -> Vec<Change> {
     for peer in &to.peers {
         let to = Box::new(peer.clone());
         match of(from, peer.public_key) {
-            None => all.push(Change::Added(to)),
-            Some(before) if before != *peer => all.push(Change::Changed {
+            None => all.push(ConfigChange::Added(to)),
+            Some(before) if before != *peer => all.push(ConfigChange::Changed {
                 from: Box::new(before),
                 to,
             }),
@@ -89,9 +89,9 @@ pub fn changes(from: &Config, to: &Config) -> Vec<Change> {
         }
     }
     let rest = [
-        (Change::Classes, from.classes != to.classes),
-        (Change::Uplink, a.uplink_rate != b.uplink_rate),
-        (Change::CopyDscp, a.copy_dscp != b.copy_dscp),
+        (ConfigChange::Classes, from.classes != to.classes),
+        (ConfigChange::Uplink, a.uplink_rate != b.uplink_rate),
+        (ConfigChange::CopyDscp, a.copy_dscp != b.copy_dscp),
     ];
     all.extend(
         rest.into_iter()
@@ -101,12 +101,12 @@ pub fn changes(from: &Config, to: &Config) -> Vec<Change> {
     all
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for ConfigChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Change::Added(peer) => write!(f, "peer `{}` added", peer.name),
-            Change::Removed { name, .. } => write!(f, "peer `{name}` removed"),
-            Change::Changed { from, to } => {
+            ConfigChange::Added(peer) => write!(f, "peer `{}` added", peer.name),
+            ConfigChange::Removed { name, .. } => write!(f, "peer `{name}` removed"),
+            ConfigChange::Changed { from, to } => {
                 write!(
                     f,
                     "peer `{}` changed: {}",
@@ -114,16 +114,16 @@ impl fmt::Display for Change {
                     differences(from, to).join(", ")
                 )
             }
-            Change::Classes => f.write_str("classes changed"),
-            Change::Uplink => f.write_str("uplink_rate changed"),
-            Change::CopyDscp => f.write_str("copy_dscp changed"),
-            Change::Fixed(name) => write!(f, "{name} changed, which takes a restart"),
+            ConfigChange::Classes => f.write_str("classes changed"),
+            ConfigChange::Uplink => f.write_str("uplink_rate changed"),
+            ConfigChange::CopyDscp => f.write_str("copy_dscp changed"),
+            ConfigChange::Fixed(name) => write!(f, "{name} changed, which takes a restart"),
         }
     }
 }
 
 /// Returns the names of the settings that differ.
-fn differences(a: &Peer, b: &Peer) -> Vec<&'static str> {
+fn differences(a: &PeerConfig, b: &PeerConfig) -> Vec<&'static str> {
     let all = [
         ("name", a.name != b.name),
         ("preshared_key", a.preshared_key != b.preshared_key),

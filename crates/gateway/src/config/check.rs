@@ -7,13 +7,14 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use ccplane_qdisc::{ClassSpec, QueueSpec};
-use ccplane_scenario::{Problem, Source};
+use ccplane_scenario::{Problem, SourceText};
 use ccplane_units::{Duration, Prefix, Rate};
 use toml::Spanned;
 
-use super::file::{self, FarEnd, File, Q};
+use super::file::{self, FarEnd, GatewayFile, GatewayQuantity};
 use super::{
-    ALGORITHM, Algorithm, Class, Config, DEVICE, Knows, MIN, MTU, Match, Peer, QUEUE, REST, Site,
+    ALGORITHM, AlgorithmCheck, AlgorithmSpec, ClassConfig, DEVICE, GatewayConfig, MIN, MTU, Match,
+    PeerConfig, QUEUE, REST, SiteConfig,
 };
 use crate::address::InterfaceAddress;
 use crate::keys::{KeyError, PrivateKey, PublicKey};
@@ -40,11 +41,15 @@ const SOME_RTT: Duration = Duration::from_millis(50);
 const LONGEST_NAME: usize = 15;
 
 /// Checks a whole file.
-pub(super) fn config(source: Source<'_>, file: &File, knows: Knows<'_>) -> Result<Config, Problem> {
-    let context = Context { source, knows };
+pub(super) fn config(
+    source: SourceText<'_>,
+    file: &GatewayFile,
+    knows: AlgorithmCheck<'_>,
+) -> Result<GatewayConfig, Problem> {
+    let context = GatewayContext { source, knows };
     let site = context.site(&file.site)?;
     let peers = context.peers(&file.peer, &site)?;
-    Ok(Config {
+    Ok(GatewayConfig {
         classes: context.classes(&file.class, site.mtu)?,
         metrics: context.metrics(file.metrics.as_ref())?,
         site,
@@ -54,7 +59,11 @@ pub(super) fn config(source: Source<'_>, file: &File, knows: Knows<'_>) -> Resul
 
 /// Reads the private key that a file names and refuses it if it belongs to one of the peers.
 /// `beside` is the directory of the configuration file.
-pub(super) fn key(source: Source<'_>, file: &File, beside: &Path) -> Result<PrivateKey, Problem> {
+pub(super) fn key(
+    source: SourceText<'_>,
+    file: &GatewayFile,
+    beside: &Path,
+) -> Result<PrivateKey, Problem> {
     let at = &file.site.key;
     let key = PrivateKey::read(&beside.join(at.get_ref())).map_err(|why: KeyError| {
         let text = why.to_string();
@@ -75,7 +84,11 @@ pub(super) fn key(source: Source<'_>, file: &File, beside: &Path) -> Result<Priv
 }
 
 /// Refuses a file with a preshared key that other users can read, as for private key files.
-pub(super) fn secrecy(source: Source<'_>, file: &File, mode: u32) -> Result<(), Problem> {
+pub(super) fn secrecy(
+    source: SourceText<'_>,
+    file: &GatewayFile,
+    mode: u32,
+) -> Result<(), Problem> {
     let mut peers = file.peer.iter().map(Spanned::get_ref);
     match peers.find(|peer| peer.preshared_key.is_some()) {
         // Points at the public key: messages quote the line, and the secret must not appear.
@@ -92,12 +105,12 @@ pub(super) fn secrecy(source: Source<'_>, file: &File, mode: u32) -> Result<(), 
     }
 }
 
-struct Context<'a> {
-    source: Source<'a>,
-    knows: Knows<'a>,
+struct GatewayContext<'a> {
+    source: SourceText<'a>,
+    knows: AlgorithmCheck<'a>,
 }
 
-impl Context<'_> {
+impl GatewayContext<'_> {
     fn problem<T>(
         &self,
         at: &Spanned<T>,
@@ -115,7 +128,7 @@ impl Context<'_> {
         self.source.problem(at, what, label, fix)
     }
 
-    fn site(&self, site: &file::Site) -> Result<Site, Problem> {
+    fn site(&self, site: &file::SiteTable) -> Result<SiteConfig, Problem> {
         if site.listen.get_ref().0.0.port() == 0 {
             return Err(self.problem(
                 &site.listen,
@@ -124,7 +137,7 @@ impl Context<'_> {
                 "give one, as 0.0.0.0:51820: the others have to know it",
             ));
         }
-        Ok(Site {
+        Ok(SiteConfig {
             key: PathBuf::from(site.key.get_ref()),
             listen: site.listen.get_ref().0.0,
             device: self.device(site.device.as_ref())?,
@@ -172,7 +185,7 @@ impl Context<'_> {
 
     fn addresses(
         &self,
-        written: &Spanned<Vec<Q<InterfaceAddress>>>,
+        written: &Spanned<Vec<GatewayQuantity<InterfaceAddress>>>,
     ) -> Result<Vec<InterfaceAddress>, Problem> {
         let mut all: Vec<InterfaceAddress> = Vec::new();
         for address in written.get_ref() {
@@ -224,7 +237,11 @@ impl Context<'_> {
         }
     }
 
-    fn peers(&self, written: &[Spanned<file::Peer>], site: &Site) -> Result<Vec<Peer>, Problem> {
+    fn peers(
+        &self,
+        written: &[Spanned<file::PeerTable>],
+        site: &SiteConfig,
+    ) -> Result<Vec<PeerConfig>, Problem> {
         if written.is_empty() || written.len() > MOST_PEERS {
             let (what, fix) = match written.get(MOST_PEERS) {
                 None => (
@@ -242,7 +259,7 @@ impl Context<'_> {
         let peers = written
             .iter()
             .map(|peer| self.peer(peer.get_ref(), site))
-            .collect::<Result<Vec<Peer>, Problem>>()?;
+            .collect::<Result<Vec<PeerConfig>, Problem>>()?;
         self.distinct(written, &peers)?;
         let routes = self.routes(written, site)?;
         for (place, (written, peer)) in written.iter().zip(&peers).enumerate() {
@@ -257,7 +274,7 @@ impl Context<'_> {
         Ok(peers)
     }
 
-    fn peer(&self, peer: &file::Peer, site: &Site) -> Result<Peer, Problem> {
+    fn peer(&self, peer: &file::PeerTable, site: &SiteConfig) -> Result<PeerConfig, Problem> {
         let public_key = peer.public_key.get_ref().0;
         let prefixes: Vec<Prefix> = peer
             .prefixes
@@ -288,7 +305,7 @@ impl Context<'_> {
                 "give a `max` that is above `min`; without `min` it is 1mbit",
             ));
         }
-        Ok(Peer {
+        Ok(PeerConfig {
             name: self.peer_name(peer, public_key)?,
             public_key,
             preshared_key: peer.preshared_key.as_ref().map(|key| key.get_ref().0),
@@ -306,7 +323,7 @@ impl Context<'_> {
         })
     }
 
-    fn peer_name(&self, peer: &file::Peer, key: PublicKey) -> Result<String, Problem> {
+    fn peer_name(&self, peer: &file::PeerTable, key: PublicKey) -> Result<String, Problem> {
         let Some(name) = &peer.name else {
             return Ok(key.short());
         };
@@ -325,7 +342,11 @@ impl Context<'_> {
         Ok(text.clone())
     }
 
-    fn endpoint(&self, peer: &file::Peer, site: &Site) -> Result<Option<super::Endpoint>, Problem> {
+    fn endpoint(
+        &self,
+        peer: &file::PeerTable,
+        site: &SiteConfig,
+    ) -> Result<Option<super::PeerEndpoint>, Problem> {
         let Some(written) = &peer.endpoint else {
             return Ok(None);
         };
@@ -348,9 +369,9 @@ impl Context<'_> {
     /// single host.
     fn far_end(
         &self,
-        peer: &file::Peer,
+        peer: &file::PeerTable,
         prefixes: &[Prefix],
-        site: &Site,
+        site: &SiteConfig,
     ) -> Result<Option<IpAddr>, Problem> {
         let Some(written) = &peer.address else {
             let mut hosts = prefixes
@@ -384,10 +405,10 @@ impl Context<'_> {
     /// `peer`.
     fn algorithm(
         &self,
-        written: Option<&Q<Algorithm>>,
+        written: Option<&GatewayQuantity<AlgorithmSpec>>,
         peer: Range<usize>,
-    ) -> Result<Algorithm, Problem> {
-        let default = Algorithm {
+    ) -> Result<AlgorithmSpec, Problem> {
+        let default = AlgorithmSpec {
             name: ALGORITHM.to_owned(),
             parameters: Vec::new(),
         };
@@ -399,7 +420,7 @@ impl Context<'_> {
 
     fn queue(
         &self,
-        written: Option<&Q<QueueSpec>>,
+        written: Option<&GatewayQuantity<QueueSpec>>,
         mtu: u32,
     ) -> Result<Option<QueueSpec>, Problem> {
         let Some(written) = written else {
@@ -432,7 +453,7 @@ impl Context<'_> {
     /// Checks `buffer`, which is converted to bytes at the highest rate and therefore requires one.
     fn buffer(
         &self,
-        written: Option<&Q<Duration>>,
+        written: Option<&GatewayQuantity<Duration>>,
         rate: Option<Rate>,
     ) -> Result<Option<Duration>, Problem> {
         let Some(written) = written else {
@@ -459,7 +480,11 @@ impl Context<'_> {
     }
 
     /// Checks that names and public keys are unique.
-    fn distinct(&self, written: &[Spanned<file::Peer>], peers: &[Peer]) -> Result<(), Problem> {
+    fn distinct(
+        &self,
+        written: &[Spanned<file::PeerTable>],
+        peers: &[PeerConfig],
+    ) -> Result<(), Problem> {
         let (mut names, mut keys) = (BTreeMap::new(), BTreeMap::new());
         for (written, peer) in written.iter().zip(peers) {
             let w = written.get_ref();
@@ -486,7 +511,11 @@ impl Context<'_> {
     }
 
     /// Builds the routes. Refuses duplicate prefixes and this site's own addresses.
-    fn routes(&self, written: &[Spanned<file::Peer>], site: &Site) -> Result<Routes, Problem> {
+    fn routes(
+        &self,
+        written: &[Spanned<file::PeerTable>],
+        site: &SiteConfig,
+    ) -> Result<Routes, Problem> {
         let mut owners: BTreeMap<Prefix, PeerId> = BTreeMap::new();
         for (place, peer) in written.iter().enumerate() {
             for prefix in peer.get_ref().prefixes.get_ref() {
@@ -526,10 +555,10 @@ impl Context<'_> {
     /// routed to this peer.
     fn reaches(
         &self,
-        written: &file::Peer,
-        peer: &Peer,
+        written: &file::PeerTable,
+        peer: &PeerConfig,
         id: PeerId,
-        peers: &[Peer],
+        peers: &[PeerConfig],
         routes: &Routes,
     ) -> Result<(), Problem> {
         let name = |id: PeerId| {
@@ -539,7 +568,9 @@ impl Context<'_> {
         };
         if let (Some(at), Some(endpoint)) = (
             &written.endpoint,
-            peer.endpoint.as_ref().and_then(super::Endpoint::literal),
+            peer.endpoint
+                .as_ref()
+                .and_then(super::PeerEndpoint::literal),
         ) && let Some(through) = routes.owner(endpoint.ip().to_canonical())
         {
             return Err(self.problem(
@@ -566,7 +597,11 @@ impl Context<'_> {
         Ok(())
     }
 
-    fn classes(&self, written: &[Spanned<file::Class>], mtu: u32) -> Result<Vec<Class>, Problem> {
+    fn classes(
+        &self,
+        written: &[Spanned<file::ClassTable>],
+        mtu: u32,
+    ) -> Result<Vec<ClassConfig>, Problem> {
         if let Some(last) = written.get(MOST_CLASSES) {
             return Err(self.problem(
                 last,
@@ -575,7 +610,7 @@ impl Context<'_> {
                 format!("{MOST_CLASSES} are the most"),
             ));
         }
-        let mut all: Vec<Class> = Vec::new();
+        let mut all: Vec<ClassConfig> = Vec::new();
         for (place, class) in written.iter().enumerate() {
             let one = self.class(class, place, mtu)?;
             if all.last().is_some_and(|before| before.matches.is_none()) {
@@ -618,7 +653,7 @@ impl Context<'_> {
                     fix,
                 ));
             }
-            all.push(Class {
+            all.push(ClassConfig {
                 name: REST.to_owned(),
                 matches: None,
                 level,
@@ -631,10 +666,10 @@ impl Context<'_> {
 
     fn class(
         &self,
-        written: &Spanned<file::Class>,
+        written: &Spanned<file::ClassTable>,
         place: usize,
         mtu: u32,
-    ) -> Result<Class, Problem> {
+    ) -> Result<ClassConfig, Problem> {
         let w = written.get_ref();
         const MOST: u32 = ClassSpec::MOST_WEIGHT;
         if let Some(weight) = &w.weight {
@@ -683,7 +718,7 @@ impl Context<'_> {
             Some(_) => format!("class{}", place + 1),
             None => REST.to_owned(),
         };
-        Ok(Class {
+        Ok(ClassConfig {
             name: w
                 .name
                 .as_ref()
@@ -696,7 +731,7 @@ impl Context<'_> {
     }
 }
 
-fn has_family(site: &Site, address: IpAddr) -> bool {
+fn has_family(site: &SiteConfig, address: IpAddr) -> bool {
     site.addresses
         .iter()
         .any(|own| own.address.is_ipv4() == address.is_ipv4())

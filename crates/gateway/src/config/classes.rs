@@ -11,7 +11,7 @@ use ccplane_units::Prefix;
 
 /// A class of every peer's queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Class {
+pub struct ClassConfig {
     /// Name for status and metrics.
     pub name: String,
     /// Packets that belong to the class; `None` matches every packet that no earlier class matched.
@@ -39,7 +39,7 @@ pub struct Match {
 
 /// Header fields of a packet that the classifier uses.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen {
+pub struct ClassifierInput {
     /// Differentiated Services codepoint, six bits.
     pub dscp: u8,
     /// IPv4 protocol, or next header of IPv6.
@@ -54,7 +54,7 @@ pub struct Seen {
 
 impl Match {
     /// Returns whether a packet satisfies the conditions.
-    pub fn matches(&self, seen: &Seen) -> bool {
+    pub fn matches(&self, seen: &ClassifierInput) -> bool {
         let one = |empty: bool, found: bool| empty || found;
         let within =
             |prefix: &Prefix| prefix.contains(seen.source) || prefix.contains(seen.destination);
@@ -79,8 +79,8 @@ impl Match {
 }
 
 /// Returns the index of the first class that matches a packet, or of the last class if none does.
-pub fn class_of(classes: &[Class], seen: &Seen) -> u8 {
-    let belongs = |class: &Class| {
+pub fn class_of(classes: &[ClassConfig], seen: &ClassifierInput) -> u8 {
+    let belongs = |class: &ClassConfig| {
         class
             .matches
             .as_ref()
@@ -108,7 +108,7 @@ pub struct Ports(pub RangeInclusive<u16>);
 /// Error of parsing a DSCP, port or protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}; {fix}")]
-pub struct BadWord {
+pub struct MatchParseError {
     reason: &'static str,
     fix: &'static str,
 }
@@ -131,12 +131,12 @@ const PROTOCOLS: [(&str, u8); 7] = [
 ];
 
 impl FromStr for Dscp {
-    type Err = BadWord;
+    type Err = MatchParseError;
 
     /// Names are the ones IANA registers: EF from RFC 3246, VA from RFC 5865, AF from RFC 2597, LE
     /// from RFC 8622.
-    fn from_str(text: &str) -> Result<Dscp, BadWord> {
-        let bad = BadWord {
+    fn from_str(text: &str) -> Result<Dscp, MatchParseError> {
+        let bad = MatchParseError {
             reason: "no codepoint",
             fix: DSCP,
         };
@@ -170,9 +170,9 @@ impl FromStr for Dscp {
 }
 
 impl FromStr for Protocol {
-    type Err = BadWord;
+    type Err = MatchParseError;
 
-    fn from_str(text: &str) -> Result<Protocol, BadWord> {
+    fn from_str(text: &str) -> Result<Protocol, MatchParseError> {
         let text = text.trim().to_ascii_lowercase();
         let named = PROTOCOLS
             .iter()
@@ -181,7 +181,7 @@ impl FromStr for Protocol {
         named
             .or_else(|| text.parse().ok())
             .map(Protocol)
-            .ok_or(BadWord {
+            .ok_or(MatchParseError {
                 reason: "no protocol",
                 fix: PROTOCOL,
             })
@@ -189,10 +189,10 @@ impl FromStr for Protocol {
 }
 
 impl FromStr for Ports {
-    type Err = BadWord;
+    type Err = MatchParseError;
 
-    fn from_str(text: &str) -> Result<Ports, BadWord> {
-        let bad = |reason| BadWord { reason, fix: PORTS };
+    fn from_str(text: &str) -> Result<Ports, MatchParseError> {
+        let bad = |reason| MatchParseError { reason, fix: PORTS };
         let port = |text: &str| match text.trim().parse::<u16>() {
             Ok(0) | Err(_) => Err(bad("no port, which is a number from 1 to 65535")),
             Ok(port) => Ok(port),
@@ -252,8 +252,8 @@ impl fmt::Display for Match {
 mod tests {
     use super::*;
 
-    fn seen(dscp: u8, protocol: u8, ports: [u16; 2]) -> Seen {
-        Seen {
+    fn seen(dscp: u8, protocol: u8, ports: [u16; 2]) -> ClassifierInput {
+        ClassifierInput {
             dscp,
             protocol,
             source: "10.7.0.9".parse().unwrap(),
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_packet_is_of_the_first_class_that_it_matches() {
-        let class = |matches: Option<Match>| Class {
+        let class = |matches: Option<Match>| ClassConfig {
             name: "any".into(),
             matches,
             level: 0,

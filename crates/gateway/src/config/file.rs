@@ -6,40 +6,40 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 use ccplane_qdisc::QueueSpec;
-use ccplane_scenario::Text;
+use ccplane_scenario::Parsed;
 use ccplane_units::{Duration, Prefix, Rate};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use toml::Spanned;
 
 use super::classes::{Dscp, Ports, Protocol};
-use super::{Algorithm, Endpoint};
+use super::{AlgorithmSpec, PeerEndpoint};
 use crate::address::InterfaceAddress;
 use crate::keys::{PresharedKey, PublicKey};
 
 /// Parsed quantity with its span in the file.
-pub(super) type Q<T> = Spanned<Text<T>>;
+pub(super) type GatewayQuantity<T> = Spanned<Parsed<T>>;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct File {
-    pub site: Site,
+pub(super) struct GatewayFile {
+    pub site: SiteTable,
     #[serde(default)]
-    pub peer: Vec<Spanned<Peer>>,
+    pub peer: Vec<Spanned<PeerTable>>,
     #[serde(default)]
-    pub class: Vec<Spanned<Class>>,
+    pub class: Vec<Spanned<ClassTable>>,
     pub metrics: Option<Metrics>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Site {
+pub(super) struct SiteTable {
     pub key: Spanned<String>,
-    pub listen: Q<Listen>,
+    pub listen: GatewayQuantity<Listen>,
     pub device: Option<Spanned<String>>,
-    pub addresses: Spanned<Vec<Q<InterfaceAddress>>>,
+    pub addresses: Spanned<Vec<GatewayQuantity<InterfaceAddress>>>,
     pub mtu: Option<Spanned<u32>>,
-    pub uplink_rate: Option<Q<Rate>>,
+    pub uplink_rate: Option<GatewayQuantity<Rate>>,
     #[serde(default)]
     pub copy_dscp: bool,
 }
@@ -47,34 +47,34 @@ pub(super) struct Site {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Metrics {
-    pub listen: Q<MetricsListen>,
+    pub listen: GatewayQuantity<MetricsListen>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Peer {
+pub(super) struct PeerTable {
     pub name: Option<Spanned<String>>,
-    pub public_key: Q<PublicKey>,
-    pub preshared_key: Option<Q<PresharedKey>>,
-    pub endpoint: Option<Q<Endpoint>>,
-    pub prefixes: Spanned<Vec<Q<Prefix>>>,
-    pub address: Option<Q<FarEnd>>,
-    pub algorithm: Option<Q<Algorithm>>,
-    pub queue: Option<Q<QueueSpec>>,
-    pub buffer: Option<Q<Duration>>,
-    pub min: Option<Q<Rate>>,
-    pub max: Option<Q<Rate>>,
+    pub public_key: GatewayQuantity<PublicKey>,
+    pub preshared_key: Option<GatewayQuantity<PresharedKey>>,
+    pub endpoint: Option<GatewayQuantity<PeerEndpoint>>,
+    pub prefixes: Spanned<Vec<GatewayQuantity<Prefix>>>,
+    pub address: Option<GatewayQuantity<FarEnd>>,
+    pub algorithm: Option<GatewayQuantity<AlgorithmSpec>>,
+    pub queue: Option<GatewayQuantity<QueueSpec>>,
+    pub buffer: Option<GatewayQuantity<Duration>>,
+    pub min: Option<GatewayQuantity<Rate>>,
+    pub max: Option<GatewayQuantity<Rate>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Class {
+pub(super) struct ClassTable {
     pub name: Option<Spanned<String>>,
     #[serde(rename = "match")]
     pub matches: Option<Spanned<Match>>,
     pub level: Option<Spanned<u8>>,
     pub weight: Option<Spanned<u32>>,
-    pub queue: Option<Q<QueueSpec>>,
+    pub queue: Option<GatewayQuantity<QueueSpec>>,
 }
 
 #[derive(Deserialize)]
@@ -164,14 +164,14 @@ where
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Vec<T>, A::Error> {
         let mut all = Vec::new();
-        while let Some(Text(element)) = elements.next_element::<Text<T>>()? {
+        while let Some(Parsed(element)) = elements.next_element::<Parsed<T>>()? {
             all.push(element);
         }
         Ok(all)
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Vec<T>, E> {
-        let Text(one) = Text::<T>::deserialize(de::value::StrDeserializer::<E>::new(text))?;
+        let Parsed(one) = Parsed::<T>::deserialize(de::value::StrDeserializer::<E>::new(text))?;
         Ok(vec![one])
     }
 

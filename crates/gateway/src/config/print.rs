@@ -2,9 +2,9 @@
 
 use std::fmt::{self, Display};
 
-use super::{Class, Config, Match, Peer};
+use super::{ClassConfig, GatewayConfig, Match, PeerConfig};
 
-impl Display for Config {
+impl Display for GatewayConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let site = &self.site;
         writeln!(f, "[site]")?;
@@ -28,7 +28,7 @@ impl Display for Config {
     }
 }
 
-fn peer(f: &mut fmt::Formatter<'_>, peer: &Peer) -> fmt::Result {
+fn peer(f: &mut fmt::Formatter<'_>, peer: &PeerConfig) -> fmt::Result {
     writeln!(f, "\n[[peer]]\nname = {}", text(&peer.name))?;
     writeln!(f, "public_key = {}", text(peer.public_key))?;
     if let Some(key) = peer.preshared_key {
@@ -53,7 +53,7 @@ fn peer(f: &mut fmt::Formatter<'_>, peer: &Peer) -> fmt::Result {
     }
 }
 
-fn class(f: &mut fmt::Formatter<'_>, class: &Class) -> fmt::Result {
+fn class(f: &mut fmt::Formatter<'_>, class: &ClassConfig) -> fmt::Result {
     writeln!(f, "\n[[class]]\nname = {}", text(&class.name))?;
     if let Some(matches) = &class.matches {
         writeln!(f, "match = {{ {} }}", of(matches))?;

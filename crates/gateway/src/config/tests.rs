@@ -6,8 +6,8 @@ use super::*;
 const KEY_A: &str = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=";
 const KEY_B: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
 
-fn parse(text: &str) -> Result<Config, Problem> {
-    Config::parse(
+fn parse(text: &str) -> Result<GatewayConfig, Problem> {
+    GatewayConfig::parse(
         "site.toml",
         text,
         &|algorithm| match algorithm.name.as_str() {
@@ -348,23 +348,23 @@ fn a_key_is_read_where_the_file_is_and_is_nobody_elses() {
     let dir = std::env::temp_dir().join(format!("ccplane-gateway-config-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     let file = dir.join("site.toml");
-    let knows = |_: &Algorithm| Ok(());
+    let knows = |_: &AlgorithmSpec| Ok(());
     std::fs::write(&file, with("", "", "")).unwrap();
-    let missing = Config::read(&file, &knows).unwrap_err().to_string();
+    let missing = GatewayConfig::read(&file, &knows).unwrap_err().to_string();
     assert!(
         missing.contains("site.toml:2:") && missing.contains("cannot be read"),
         "{missing}"
     );
     let _ = std::fs::remove_file(dir.join("a.key"));
     let key = PrivateKey::make(&dir.join("a.key")).unwrap();
-    let (_, read) = Config::read(&file, &knows).unwrap();
+    let (_, read) = GatewayConfig::read(&file, &knows).unwrap();
     assert_eq!(read.public(), key.public());
     std::fs::write(
         &file,
         with("", "", "").replace(KEY_A, &key.public().to_string()),
     )
     .unwrap();
-    let own = Config::read(&file, &knows).unwrap_err().to_string();
+    let own = GatewayConfig::read(&file, &knows).unwrap_err().to_string();
     assert!(
         own.contains("site.toml:8:") && own.contains("this site's own"),
         "{own}"
@@ -380,21 +380,24 @@ fn a_file_with_a_preshared_key_is_for_its_owner_alone_and_what_is_shown_has_none
     let file = dir.join("site.toml");
     let _ = std::fs::remove_file(dir.join("a.key"));
     PrivateKey::make(&dir.join("a.key")).unwrap();
-    let knows = |_: &Algorithm| Ok(());
+    let knows = |_: &AlgorithmSpec| Ok(());
     let mode =
         |mode| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
     std::fs::write(&file, with("", "", "")).unwrap();
     mode(0o644);
-    assert!(Config::read(&file, &knows).is_ok(), "without a secret");
+    assert!(
+        GatewayConfig::read(&file, &knows).is_ok(),
+        "without a secret"
+    );
     std::fs::write(&file, with("", &format!("preshared_key = \"{KEY_B}\""), "")).unwrap();
-    let exposed = Config::read(&file, &knows).unwrap_err().to_string();
+    let exposed = GatewayConfig::read(&file, &knows).unwrap_err().to_string();
     assert!(
         exposed.contains("site.toml:8:") && exposed.contains("0644"),
         "{exposed}"
     );
     assert!(!exposed.contains(KEY_B), "{exposed}");
     mode(0o600);
-    let (config, _) = Config::read(&file, &knows).unwrap();
+    let (config, _) = GatewayConfig::read(&file, &knows).unwrap();
     assert!(config.to_string().contains(KEY_B));
     assert!(
         !config.without_secrets().to_string().contains(KEY_B)
@@ -423,7 +426,7 @@ fn a_reload_changes_what_differs_and_nothing_else() {
     after.peers[0].queue = "fq_codel".parse().unwrap();
     after.peers[0].max = Some(Rate::from_bits_per_sec(50_000_000));
     after.peers[0].preshared_key = Some(PresharedKey::from_bytes([7; 32]));
-    let new = Peer {
+    let new = PeerConfig {
         name: "d".into(),
         public_key: PublicKey::from_bytes([4; 32]),
         ..before.peers[1].clone()
@@ -435,7 +438,7 @@ fn a_reload_changes_what_differs_and_nothing_else() {
     after.metrics = Some(SocketAddr::from(([127, 0, 0, 1], 9_465)));
     let said: Vec<String> = changes(&before, &after)
         .iter()
-        .map(Change::to_string)
+        .map(ConfigChange::to_string)
         .collect();
     assert_eq!(
         said,
@@ -451,7 +454,7 @@ fn a_reload_changes_what_differs_and_nothing_else() {
     );
 }
 
-fn any_config() -> impl Strategy<Value = Config> {
+fn any_config() -> impl Strategy<Value = GatewayConfig> {
     let peer = (
         (any::<bool>(), any::<bool>(), 0..4_u8, 1..60_000_u16),
         (
@@ -481,8 +484,8 @@ fn any_config() -> impl Strategy<Value = Config> {
         ),
     )
         .prop_map(
-            |(peers, classes, (mtu, uplink, key, copy_dscp, metrics))| Config {
-                site: Site {
+            |(peers, classes, (mtu, uplink, key, copy_dscp, metrics))| GatewayConfig {
+                site: SiteConfig {
                     key: key.into(),
                     listen: "[::]:51820".parse().unwrap(),
                     device: "gw-0.a".into(),
@@ -510,7 +513,7 @@ type GivenPeer = ((bool, bool, u8, u16), (usize, u64, u64, Option<u64>));
 fn peer_of(
     n: u8,
     ((endpoint, v6, parameters, port), (queue, buffer, min, max)): GivenPeer,
-) -> Peer {
+) -> PeerConfig {
     let queues = [
         "sfq",
         "fq_codel:limit=200p",
@@ -523,7 +526,7 @@ fn peer_of(
     } else {
         format!("10.{}.0.2", 100 + n)
     };
-    Peer {
+    PeerConfig {
         name: format!("site \"{n}\"").replace(' ', "-"),
         public_key: PublicKey::from_bytes([n; 32]),
         preshared_key: v6.then(|| PresharedKey::from_bytes([n; 32])),
@@ -533,7 +536,7 @@ fn peer_of(
             format!("fd08:{n}::/32").parse().unwrap(),
         ],
         address: Some(far.parse().unwrap()),
-        algorithm: Algorithm {
+        algorithm: AlgorithmSpec {
             name: "copa".into(),
             parameters: (0..parameters)
                 .map(|p| (format!("p{p}"), format!("{p}.5ms")))
@@ -546,36 +549,38 @@ fn peer_of(
     }
 }
 
-fn classes_of(given: Vec<(u8, u32, u8, u16, [bool; 4], usize)>) -> Vec<Class> {
-    let mut all: Vec<Class> = given
+fn classes_of(given: Vec<(u8, u32, u8, u16, [bool; 4], usize)>) -> Vec<ClassConfig> {
+    let mut all: Vec<ClassConfig> = given
         .into_iter()
         .enumerate()
-        .map(|(n, (level, weight, dscp, port, with, queue))| Class {
-            name: format!("class \\ {n}"),
-            matches: Some(Match {
-                dscp: vec![Dscp(dscp)],
-                prefixes: if with[0] {
-                    vec!["10.0.0.0/8".parse().unwrap(), "::/0".parse().unwrap()]
-                } else {
-                    vec![]
-                },
-                ports: if with[1] {
-                    vec![Ports(port..=65_535), Ports(port..=port)]
-                } else {
-                    vec![]
-                },
-                protocols: if with[2] {
-                    vec![Protocol(dscp), Protocol(6)]
-                } else {
-                    vec![]
-                },
-            }),
-            level,
-            weight,
-            queue: (queue < 2).then(|| ["sfq", "fq_codel"][queue].parse().unwrap()),
-        })
+        .map(
+            |(n, (level, weight, dscp, port, with, queue))| ClassConfig {
+                name: format!("class \\ {n}"),
+                matches: Some(Match {
+                    dscp: vec![Dscp(dscp)],
+                    prefixes: if with[0] {
+                        vec!["10.0.0.0/8".parse().unwrap(), "::/0".parse().unwrap()]
+                    } else {
+                        vec![]
+                    },
+                    ports: if with[1] {
+                        vec![Ports(port..=65_535), Ports(port..=port)]
+                    } else {
+                        vec![]
+                    },
+                    protocols: if with[2] {
+                        vec![Protocol(dscp), Protocol(6)]
+                    } else {
+                        vec![]
+                    },
+                }),
+                level,
+                weight,
+                queue: (queue < 2).then(|| ["sfq", "fq_codel"][queue].parse().unwrap()),
+            },
+        )
         .collect();
-    all.push(Class {
+    all.push(ClassConfig {
         name: "last".into(),
         matches: None,
         level: 1,

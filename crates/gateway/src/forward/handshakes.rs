@@ -11,17 +11,17 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 
-use ccplane_udp::{Bucket, Inbox, Socket, SourceLimiter, passes, source_of};
+use ccplane_udp::{GcraBucket, Inbox, Socket, SourceLimiter, passes, source_of};
 use ccplane_units::{Duration, Time};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
 use super::receive::{BUFFER_BYTES, STOP_SEEN_WITHIN, moved_to, send};
-use super::{Shared, Table};
+use super::{GatewayShared, PeerMap};
 use crate::error::GatewayError;
-use crate::pair::{Half, Pair};
-use crate::tunnel::{For, Number, Opened};
+use crate::pair::{Peer, PeerState};
+use crate::tunnel::{DatagramKind, Recipient, TunnelNumber};
 
 /// Rate (per second) and burst of initiations from the address of a peer. A peer starts a handshake
 /// every two minutes and retransmits after 5 s, and several peers may share an address.
@@ -50,12 +50,12 @@ struct Admission {
     reviewed: Option<Time>,
     of_peers: SourceLimiter,
     of_strangers: SourceLimiter,
-    cookies: Bucket,
+    cookies: GcraBucket,
 }
 
 /// Decision about an initiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Admitted {
+enum InitiationVerdict {
     /// Answered, even under load.
     Peer,
     /// Answered; under load with a cookie reply.
@@ -70,7 +70,7 @@ impl Admission {
             reviewed: None,
             of_peers: SourceLimiter::new(PEER_RATE, PEER_BURST),
             of_strangers: SourceLimiter::new(SOURCE_RATE, SOURCE_BURST),
-            cookies: Bucket::new(COOKIE_RATE, COOKIE_BURST),
+            cookies: GcraBucket::new(COOKIE_RATE, COOKIE_BURST),
         }
     }
 
@@ -87,19 +87,19 @@ impl Admission {
         self.peers.extend(peers().map(source_of));
     }
 
-    fn admit(&mut self, now: Time, from: IpAddr) -> Admitted {
+    fn admit(&mut self, now: Time, from: IpAddr) -> InitiationVerdict {
         if self.peers.contains(&source_of(from)) && self.of_peers.admit(now, from) {
-            Admitted::Peer
+            InitiationVerdict::Peer
         } else if self.of_strangers.admit(now, from) {
-            Admitted::Stranger
+            InitiationVerdict::Stranger
         } else {
-            Admitted::Dropped
+            InitiationVerdict::Dropped
         }
     }
 }
 
 pub(crate) struct Handshakes {
-    shared: Arc<Shared>,
+    shared: Arc<GatewayShared>,
     /// Receives initiations and sends replies to unknown addresses.
     socket: Socket,
     /// Sends replies to peers.
@@ -109,7 +109,7 @@ pub(crate) struct Handshakes {
 }
 
 impl Handshakes {
-    pub fn new(shared: Arc<Shared>, socket: Socket, data: Socket) -> Handshakes {
+    pub fn new(shared: Arc<GatewayShared>, socket: Socket, data: Socket) -> Handshakes {
         Handshakes {
             shared,
             socket,
@@ -159,7 +159,7 @@ impl Handshakes {
     fn take(
         &mut self,
         now: Time,
-        table: &Table,
+        table: &PeerMap,
         from: SocketAddr,
         datagram: &[u8],
     ) -> Result<(), GatewayError> {
@@ -172,15 +172,15 @@ impl Handshakes {
         let admitted = self.admission.admit(now, address);
         let dropped = || shared.counts.handshakes.fetch_add(1, Ordering::Relaxed);
         let whom = match admitted {
-            Admitted::Peer => shared.door.initiator(address, datagram, &mut self.room),
-            Admitted::Stranger => shared.door.whom(address, datagram, &mut self.room),
-            Admitted::Dropped => {
+            InitiationVerdict::Peer => shared.door.initiator(address, datagram, &mut self.room),
+            InitiationVerdict::Stranger => shared.door.whom(address, datagram, &mut self.room),
+            InitiationVerdict::Dropped => {
                 dropped();
                 return Ok(());
             }
         };
         let pair = match whom {
-            For::Answer(bytes) => {
+            Recipient::Answer(bytes) => {
                 let answered = self.admission.cookies.admit(now)
                     && send(&self.socket, from, &self.room[..bytes])?;
                 if !answered {
@@ -188,8 +188,8 @@ impl Handshakes {
                 }
                 return Ok(());
             }
-            For::Peer(key) => table.by_key.get(&key).and_then(|place| table.pair(*place)),
-            For::Place(_) | For::Nobody => None,
+            Recipient::Peer(key) => table.by_key.get(&key).and_then(|place| table.pair(*place)),
+            Recipient::Place(_) | Recipient::Nobody => None,
         };
         let Some(pair) = pair else {
             shared.counts.nobody.fetch_add(1, Ordering::Relaxed);
@@ -197,8 +197,8 @@ impl Handshakes {
         };
         let mut half = pair.lock();
         match half.tunnel.open(address, datagram, &mut self.room) {
-            Opened::Refused(why) => half.counts.refuse(why),
-            Opened::Handshake { answer, authentic } => {
+            DatagramKind::Refused(why) => half.counts.refuse(why),
+            DatagramKind::Handshake { answer, authentic } => {
                 finish(
                     shared,
                     &self.data,
@@ -209,7 +209,7 @@ impl Handshakes {
                 )?;
             }
             // An initiation never carries a packet.
-            Opened::Packet { .. } => {}
+            DatagramKind::Packet { .. } => {}
         }
         Ok(())
     }
@@ -219,9 +219,9 @@ impl Handshakes {
 /// until keys were available. The peer stays locked until the last one is sent, which keeps packet
 /// numbers in order.
 pub(super) fn finish(
-    shared: &Shared,
+    shared: &GatewayShared,
     data: &Socket,
-    (pair, mut half): (&Pair, MutexGuard<'_, Half>),
+    (pair, mut half): (&Peer, MutexGuard<'_, PeerState>),
     from: SocketAddr,
     (answer, authentic): (usize, bool),
     room: &mut [u8],
@@ -232,7 +232,7 @@ pub(super) fn finish(
     }
     if answer > 0 {
         // The reply has a packet number if it is a keepalive.
-        if let Some(number) = Number::of(&room[..answer]) {
+        if let Some(number) = TunnelNumber::of(&room[..answer]) {
             half.left(now, number, answer);
         }
         send(data, from, &room[..answer])?;
@@ -266,12 +266,12 @@ mod tests {
             now += Duration::from_micros(50);
             admission.review(now, || [PEER].into_iter());
             let forged = IpAddr::V4(Ipv4Addr::from_bits(0x0a00_0000 + n));
-            if admission.admit(now, forged) == Admitted::Stranger {
+            if admission.admit(now, forged) == InitiationVerdict::Stranger {
                 cookies += u64::from(admission.cookies.admit(now));
             }
             if n % 10_000 == 0 {
                 asked += 1;
-                peers += u32::from(admission.admit(now, PEER) == Admitted::Peer);
+                peers += u32::from(admission.admit(now, PEER) == InitiationVerdict::Peer);
             }
         }
         assert_eq!(peers, asked);
@@ -289,9 +289,9 @@ mod tests {
         for n in 0..100_000 {
             let now = Time::ZERO + Duration::from_micros(50) * n;
             outcomes[match admission.admit(now, PEER) {
-                Admitted::Peer => 0,
-                Admitted::Stranger => 1,
-                Admitted::Dropped => 2,
+                InitiationVerdict::Peer => 0,
+                InitiationVerdict::Stranger => 1,
+                InitiationVerdict::Dropped => 2,
             }] += 1;
         }
         let [peer, stranger, dropped] = outcomes;

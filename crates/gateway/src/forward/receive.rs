@@ -9,18 +9,18 @@ use std::sync::atomic::Ordering;
 
 use ccplane_host::{Joiner, Tun, set_ecn};
 use ccplane_qdisc::Ecn;
-use ccplane_udp::{Inbox, Marks, Socket, passes};
+use ccplane_udp::{DatagramMarks, Inbox, Socket, passes};
 use ccplane_units::{Duration, Time};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
 use super::handshakes::finish;
-use super::{Direction, Shared, Table};
+use super::{ForwardingThread, GatewayShared, PeerMap};
 use crate::error::GatewayError;
-use crate::pair::{Half, Pair};
+use crate::pair::{Peer, PeerState};
 use crate::peers::PeerId;
-use crate::tunnel::{For, Opened};
+use crate::tunnel::{DatagramKind, Recipient};
 use crate::{control, mss, outer, path};
 
 /// Longest time before the thread reacts to a stop or a new table.
@@ -31,7 +31,7 @@ const MOVES_TOLD_EVERY: Duration = Duration::from_secs(1);
 pub(super) const BUFFER_BYTES: usize = 1 << 16;
 
 pub(crate) struct Receiving {
-    shared: Arc<Shared>,
+    shared: Arc<GatewayShared>,
     socket: Socket,
     tun: Arc<Tun>,
     joiner: Joiner,
@@ -43,7 +43,7 @@ pub(crate) struct Receiving {
 }
 
 impl Receiving {
-    pub fn new(shared: Arc<Shared>, socket: Socket, tun: Arc<Tun>) -> Receiving {
+    pub fn new(shared: Arc<GatewayShared>, socket: Socket, tun: Arc<Tun>) -> Receiving {
         Receiving {
             joiner: Joiner::new(tun.takes_udp_runs()),
             shared,
@@ -59,7 +59,7 @@ impl Receiving {
     pub fn run(mut self) -> Result<(), GatewayError> {
         let mut inbox = Inbox::new();
         while !self.shared.stopped() {
-            self.shared.turn(Direction::Receive);
+            self.shared.turn(ForwardingThread::Receive);
             self.wait()?;
             let table = self.shared.table();
             match self.socket.receive(&mut inbox) {
@@ -107,14 +107,14 @@ impl Receiving {
     fn take(
         &mut self,
         now: Time,
-        table: &Table,
+        table: &PeerMap,
         from: SocketAddr,
         outer: Ecn,
         datagram: &[u8],
     ) -> Result<(), GatewayError> {
         let address = from.ip().to_canonical();
         let place = match self.shared.door.place(datagram) {
-            For::Place(place) => Some(place),
+            Recipient::Place(place) => Some(place),
             _ => None,
         };
         let Some(pair) = place.and_then(|place| table.pair(place)) else {
@@ -123,11 +123,11 @@ impl Receiving {
         };
         let mut half = pair.lock();
         match half.tunnel.open(address, datagram, &mut self.room) {
-            Opened::Refused(why) => {
+            DatagramKind::Refused(why) => {
                 half.counts.refuse(why);
                 Ok(())
             }
-            Opened::Handshake { answer, authentic } => {
+            DatagramKind::Handshake { answer, authentic } => {
                 let outcome = (answer, authentic);
                 finish(
                     &self.shared,
@@ -138,7 +138,7 @@ impl Receiving {
                     &mut self.room,
                 )
             }
-            Opened::Packet {
+            DatagramKind::Packet {
                 bytes,
                 number,
                 source,
@@ -167,7 +167,14 @@ impl Receiving {
 
     /// Processes a decrypted packet whose source address is valid: a control message or a packet
     /// for the site. Returns true if the packet is to be written to the device.
-    fn pass(&mut self, now: Time, pair: &Pair, half: &mut Half, bytes: usize, outer: Ecn) -> bool {
+    fn pass(
+        &mut self,
+        now: Time,
+        pair: &Peer,
+        half: &mut PeerState,
+        bytes: usize,
+        outer: Ecn,
+    ) -> bool {
         let packet = &mut self.room[..bytes];
         if let Some([own, far]) = pair.ends
             && let Some(message) = control::read(packet, far, own)
@@ -212,7 +219,7 @@ impl Receiving {
     }
 
     /// Sends all feedback that is due.
-    fn speak(&mut self, table: &Table) -> Result<(), GatewayError> {
+    fn speak(&mut self, table: &PeerMap) -> Result<(), GatewayError> {
         let now = self.shared.now();
         let due: Vec<u32> = self
             .due
@@ -229,7 +236,12 @@ impl Receiving {
         Ok(())
     }
 
-    fn speak_for(&mut self, now: Time, pair: &Pair, half: &mut Half) -> Result<(), GatewayError> {
+    fn speak_for(
+        &mut self,
+        now: Time,
+        pair: &Peer,
+        half: &mut PeerState,
+    ) -> Result<(), GatewayError> {
         if let Some(feedback) = half.speak(now)
             && let Some(to) = half.endpoint
             && let Some(bytes) =
@@ -254,7 +266,12 @@ impl Receiving {
 /// Updates the endpoint of a peer to the source of its last authenticated datagram (roaming). The
 /// event is rate-limited, so that an address that changes with every datagram does not fill the
 /// log.
-pub(super) fn moved_to(shared: &Shared, pair: &Pair, half: &mut Half, from: SocketAddr) {
+pub(super) fn moved_to(
+    shared: &GatewayShared,
+    pair: &Peer,
+    half: &mut PeerState,
+    from: SocketAddr,
+) {
     // Port 0 is not a valid destination.
     if from.port() == 0 || half.endpoint == Some(from) {
         return;
@@ -274,14 +291,14 @@ pub(super) fn moved_to(shared: &Shared, pair: &Pair, half: &mut Half, from: Sock
 
 /// Sends a datagram. Returns false if it was dropped because the socket is full.
 pub(super) fn send(socket: &Socket, to: SocketAddr, datagram: &[u8]) -> Result<bool, GatewayError> {
-    match socket.send(to, datagram, datagram.len(), Marks::default()) {
+    match socket.send(to, datagram, datagram.len(), DatagramMarks::default()) {
         Ok(_) => Ok(true),
         Err(why) if why.kind() == std::io::ErrorKind::WouldBlock || passes(&why) => Ok(false),
         Err(why) => Err(GatewayError::system("send to a peer")(why)),
     }
 }
 
-fn write(shared: &Shared, tun: &Tun, joiner: &mut Joiner) {
+fn write(shared: &GatewayShared, tun: &Tun, joiner: &mut Joiner) {
     if let Some(frame) = joiner.finish()
         && tun.write([frame, &[]]).is_err()
     {

@@ -9,21 +9,21 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ccplane_bundle::{Reason, passes};
-use ccplane_host::{Frame, Head, Headers, LONGEST_FRAME, Packet as Kept, Store, Tun};
+use ccplane_host::{Frame, FramePacket as Kept, Head, IpHeaders, LONGEST_FRAME, Store, Tun};
 use ccplane_qdisc::Packet;
-use ccplane_udp::{Marks, Socket};
+use ccplane_udp::{DatagramMarks, Socket};
 use ccplane_units::{Duration, Time};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
-use super::{Direction, Shared, Table, find};
-use crate::batch::Batch;
-use crate::config::{Algorithm, Class, Config, Seen, class_of};
+use super::{ForwardingThread, GatewayShared, PeerMap, find};
+use crate::batch::SendBatch;
+use crate::config::{AlgorithmSpec, ClassConfig, ClassifierInput, GatewayConfig, class_of};
 use crate::error::GatewayError;
-use crate::pair::{Half, Pair, Waiting, around, full_packet};
+use crate::pair::{Peer, PeerState, SendboxPacket, around, full_packet};
 use crate::path::{self, Fit};
-use crate::steering::Steering;
+use crate::steering::BundleSteering;
 use crate::tunnel::{HandshakeFault, OVERHEAD, TICK};
 use crate::uplink::{Share, Uplink};
 use crate::{control, mss, outer};
@@ -49,26 +49,26 @@ const UNREACHABLE: Duration = Duration::from_secs(7);
 const MEMORY: u64 = 256 << 20;
 
 pub(crate) struct Sending {
-    shared: Arc<Shared>,
+    shared: Arc<GatewayShared>,
     socket: Socket,
     tun: Arc<Tun>,
-    config: Config,
+    config: GatewayConfig,
     store: Store,
-    batch: Batch,
+    batch: SendBatch,
     /// Scratch: a reassembled packet.
     packet: Box<[u8]>,
     /// Scratch: a fragment of `packet`.
     fragment: Box<[u8]>,
-    lanes: Vec<Option<Lane>>,
+    lanes: Vec<Option<PeerSchedule>>,
     uplink: Uplink,
-    steerings: Vec<(Algorithm, Steering)>,
+    steerings: Vec<(AlgorithmSpec, BundleSteering)>,
     next_tick: Time,
     woken: Time,
 }
 
 /// State of a peer that only this thread uses.
-struct Lane {
-    algorithm: Algorithm,
+struct PeerSchedule {
+    algorithm: AlgorithmSpec,
     /// Time at which the peer is to be served next.
     due: Time,
     /// Share of the uplink.
@@ -81,9 +81,9 @@ struct Lane {
     told_too_long: bool,
 }
 
-impl Lane {
+impl PeerSchedule {
     /// Reports new handshake faults, and sessions that were established or lost.
-    fn tell_keys(&mut self, now: Time, shared: &Shared, pair: &Pair, half: &Half) {
+    fn tell_keys(&mut self, now: Time, shared: &GatewayShared, pair: &Peer, half: &PeerState) {
         let fault = half.tunnel.fault();
         if std::mem::replace(&mut self.fault, fault) != fault
             && let Some(fault) = fault
@@ -107,7 +107,7 @@ impl Lane {
 
     /// Handles a packet that exceeded the path MTU: queries the kernel for the MTU, and if it has
     /// no answer, reports that once.
-    fn tell_too_long(&mut self, now: Time, shared: &Shared, pair: &Pair) {
+    fn tell_too_long(&mut self, now: Time, shared: &GatewayShared, pair: &Peer) {
         if path::look(shared, pair, now, true) || std::mem::replace(&mut self.told_too_long, true) {
             return;
         }
@@ -121,10 +121,10 @@ impl Lane {
 
 impl Sending {
     pub fn new(
-        shared: Arc<Shared>,
+        shared: Arc<GatewayShared>,
         socket: Socket,
         tun: Arc<Tun>,
-        config: Config,
+        config: GatewayConfig,
     ) -> Result<Sending, GatewayError> {
         let mut sending = Sending {
             next_tick: shared.now(),
@@ -133,7 +133,7 @@ impl Sending {
             socket,
             tun,
             store: Store::new(MEMORY),
-            batch: Batch::new(),
+            batch: SendBatch::new(),
             packet: vec![0; LONGEST_FRAME].into_boxed_slice(),
             fragment: vec![0; LONGEST_FRAME].into_boxed_slice(),
             lanes: Vec::new(),
@@ -146,7 +146,7 @@ impl Sending {
             config,
         };
         let found = find(&sending.shared, &sending.config.peers);
-        let mut table = Table::default();
+        let mut table = PeerMap::default();
         for peer in sending.config.peers.clone() {
             sending.add(&mut table, peer, &found)?;
         }
@@ -160,7 +160,7 @@ impl Sending {
         // The default timer slack of 50 µs would delay packets.
         let _ = nix::sys::prctl::set_timerslack(1);
         while !self.shared.stopped() {
-            self.shared.turn(Direction::Send);
+            self.shared.turn(ForwardingThread::Send);
             for reload in self.shared.take_orders() {
                 let outcome = self.reload(&reload);
                 let _ = reload.done.send(outcome);
@@ -181,7 +181,7 @@ impl Sending {
     }
 
     /// Serves every peer that is due and returns the next deadline.
-    fn serve(&mut self, table: &Table) -> Result<Time, GatewayError> {
+    fn serve(&mut self, table: &PeerMap) -> Result<Time, GatewayError> {
         let mut next = self.next_tick;
         let held = self.lanes.iter().flatten().any(|lane| lane.share.held);
         let first = (self.uplink.go_round(held) as usize).min(table.pairs.len());
@@ -196,11 +196,11 @@ impl Sending {
         Ok(next)
     }
 
-    fn lane(&mut self, place: u32) -> Option<&mut Lane> {
+    fn lane(&mut self, place: u32) -> Option<&mut PeerSchedule> {
         self.lanes.get_mut(place as usize)?.as_mut()
     }
 
-    fn serve_one(&mut self, pair: &Pair) -> Result<(), GatewayError> {
+    fn serve_one(&mut self, pair: &Peer) -> Result<(), GatewayError> {
         let Some(lane) = self
             .lanes
             .get_mut(pair.place as usize)
@@ -224,7 +224,7 @@ impl Sending {
         if let (true, Some(to)) = (lost, half.endpoint)
             && let Some(bytes) = half.tunnel.renew(self.batch.room())
         {
-            self.batch.keep(to, Marks::default(), bytes);
+            self.batch.keep(to, DatagramMarks::default(), bytes);
             self.batch.flush(&self.socket)?;
         }
         lane.tell_keys(now, &self.shared, pair, &half);
@@ -240,7 +240,7 @@ impl Sending {
             // The notice's own packet is not an epoch boundary.
             let room = self.batch.room();
             if let Some(bytes) = half.seal_message(now, pair.ends, &notice.encode(), room) {
-                self.batch.keep(to, Marks::default(), bytes);
+                self.batch.keep(to, DatagramMarks::default(), bytes);
                 too_long |= self.batch.flush(&self.socket)?.too_long;
             }
         }
@@ -252,7 +252,7 @@ impl Sending {
             && self.uplink.admits(now, &lane.share)
         {
             packets += 1;
-            let mut drops = |dropped: Waiting, _| store.let_go(dropped.kept.frame, 1);
+            let mut drops = |dropped: SendboxPacket, _| store.let_go(dropped.kept.frame, 1);
             let Some(waiting) = half.sendbox.dequeue(now, &mut drops) else {
                 break;
             };
@@ -267,8 +267,8 @@ impl Sending {
                 0
             };
             let ecn = waiting.ecn() as u8;
-            let marks = Marks { ecn, dscp };
-            let mut leave = |half: &mut Half, piece: &[u8]| -> Result<bool, GatewayError> {
+            let marks = DatagramMarks { ecn, dscp };
+            let mut leave = |half: &mut PeerState, piece: &[u8]| -> Result<bool, GatewayError> {
                 if !self.batch.takes(to, marks, piece.len() + OVERHEAD, most) {
                     too_long |= self.batch.flush(&self.socket)?.too_long;
                 }
@@ -323,8 +323,8 @@ impl Sending {
     fn call(
         &mut self,
         now: Time,
-        pair: &Pair,
-        mut half: std::sync::MutexGuard<'_, Half>,
+        pair: &Peer,
+        mut half: std::sync::MutexGuard<'_, PeerState>,
     ) -> Result<(), GatewayError> {
         let Some(lane) = self
             .lanes
@@ -343,7 +343,7 @@ impl Sending {
         if half.endpoint.is_none() || now.since(since) > UNREACHABLE {
             let store = &mut self.store;
             let mut dropped = 0;
-            let mut drops = |waiting: Waiting, _| store.let_go(waiting.kept.frame, 1);
+            let mut drops = |waiting: SendboxPacket, _| store.let_go(waiting.kept.frame, 1);
             let mut gone = Vec::new();
             // A rate limit may hold back some of them; they are dropped on the next call.
             while let Some(waiting) = half.sendbox.dequeue(now, &mut drops) {
@@ -356,14 +356,14 @@ impl Sending {
             return Ok(());
         }
         if let (Some(to), Some(bytes)) = (half.endpoint, half.tunnel.knock(self.batch.room())) {
-            self.batch.keep(to, Marks::default(), bytes);
+            self.batch.keep(to, DatagramMarks::default(), bytes);
             self.batch.flush(&self.socket)?;
         }
         Ok(())
     }
 
     /// Runs the timers of the tunnels.
-    fn tick(&mut self, table: &Table) -> Result<(), GatewayError> {
+    fn tick(&mut self, table: &PeerMap) -> Result<(), GatewayError> {
         let now = self.shared.now();
         self.next_tick = now + Duration::from(TICK);
         self.shared.door.tick();
@@ -380,7 +380,7 @@ impl Sending {
                 half.left(now, number, bytes);
             }
             if let Some(to) = half.endpoint {
-                self.batch.keep(to, Marks::default(), bytes);
+                self.batch.keep(to, DatagramMarks::default(), bytes);
                 self.batch.flush(&self.socket)?;
             }
         }
@@ -388,7 +388,7 @@ impl Sending {
     }
 
     /// Sends a peer's path MTU probe if it is due.
-    fn probe(&mut self, now: Time, pair: &Pair, half: &mut Half) -> Result<(), GatewayError> {
+    fn probe(&mut self, now: Time, pair: &Peer, half: &mut PeerState) -> Result<(), GatewayError> {
         let Some(to) = half.endpoint else {
             return Ok(());
         };
@@ -397,7 +397,7 @@ impl Sending {
         };
         let scratch = [&mut self.fragment[..], &mut self.packet[..]];
         if let Some(bytes) = half.seal_probe(now, pair.ends, probe, scratch, self.batch.room()) {
-            self.batch.keep(to, Marks::default(), bytes);
+            self.batch.keep(to, DatagramMarks::default(), bytes);
             // If the probe exceeds the MTU of the local interface, it counts as lost.
             self.batch.flush(&self.socket)?;
         }
@@ -405,7 +405,7 @@ impl Sending {
     }
 
     /// Reads packets of the site from the TUN device into the sendboxes.
-    fn collect(&mut self, table: &Table) -> Result<(), GatewayError> {
+    fn collect(&mut self, table: &PeerMap) -> Result<(), GatewayError> {
         let failed = GatewayError::system("read from the device");
         let counts = &self.shared.counts;
         let mut bytes = 0;
@@ -424,7 +424,7 @@ impl Sending {
             bytes += length;
             let now = self.shared.now();
             let read = self.store.arrived(length);
-            let headers = Headers::of(Frame::packet(read));
+            let headers = IpHeaders::of(Frame::packet(read));
             let (Ok(frame), Some([_, destination])) = (Frame::of(read), headers.addresses) else {
                 continue;
             };
@@ -449,11 +449,11 @@ impl Sending {
             let mut half = pair.lock();
             let around = around(half.endpoint) as u16;
             let store = &mut self.store;
-            let mut drops = |dropped: Waiting, _| store.let_go(dropped.kept.frame, 1);
+            let mut drops = |dropped: SendboxPacket, _| store.let_go(dropped.kept.frame, 1);
             for index in 0..frame.packets() {
                 let kept = Kept::new(kept, index, frame.bytes(index), &headers).with_class(class);
                 half.sendbox
-                    .enqueue(now, Waiting { kept, around }, &mut drops);
+                    .enqueue(now, SendboxPacket { kept, around }, &mut drops);
             }
             let due = half.sendbox.next_deadline();
             drop(half);
@@ -516,7 +516,7 @@ impl Sending {
 }
 
 /// Reports the mode changes of a bundle. Returns whether one of them was due to missing feedback.
-fn tell_changes(shared: &Shared, pair: &Pair, half: &mut Half) -> bool {
+fn tell_changes(shared: &GatewayShared, pair: &Peer, half: &mut PeerState) -> bool {
     let mut silent = false;
     while let Some(change) = half.sendbox.event() {
         silent |= change.reason == Reason::Silent;
@@ -539,7 +539,7 @@ fn tell_changes(shared: &Shared, pair: &Pair, half: &mut Half) -> bool {
 
 /// Writes a queued packet into `room`, segmented from its frame and with its checksum completed.
 /// Returns its length, or `None` if the frame is malformed.
-fn completed(store: &Store, waiting: &Waiting, room: &mut [u8]) -> Option<usize> {
+fn completed(store: &Store, waiting: &SendboxPacket, room: &mut [u8]) -> Option<usize> {
     let Kept {
         frame,
         index,
@@ -558,7 +558,7 @@ fn completed(store: &Store, waiting: &Waiting, room: &mut [u8]) -> Option<usize>
 }
 
 /// Runs the bundle's deadlines and, if it is due, the algorithm's program.
-fn drive(now: Time, bundle: u64, half: &mut Half, steering: &mut Steering) {
+fn drive(now: Time, bundle: u64, half: &mut PeerState, steering: &mut BundleSteering) {
     half.sendbox.on_deadline(now);
     let Some(mut lent) = steering.bundle(bundle) else {
         return;
@@ -571,11 +571,11 @@ fn drive(now: Time, bundle: u64, half: &mut Half, steering: &mut Steering) {
 }
 
 /// Returns the class of a packet with these headers.
-fn classify(classes: &[Class], headers: &Headers) -> u8 {
+fn classify(classes: &[ClassConfig], headers: &IpHeaders) -> u8 {
     let Some([source, destination]) = headers.addresses else {
         return 0;
     };
-    let seen = Seen {
+    let seen = ClassifierInput {
         dscp: headers.dscp,
         protocol: headers.protocol,
         source,

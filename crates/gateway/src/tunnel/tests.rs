@@ -7,7 +7,7 @@ const B: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 
 /// Two gateways with a tunnel between them.
 struct Two {
-    doors: [Door; 2],
+    doors: [HandshakeDemux; 2],
     tunnels: [Tunnel; 2],
 }
 
@@ -28,7 +28,10 @@ impl Two {
 
     fn with(secrets: [Option<PresharedKey>; 2]) -> Two {
         let keys = [1, 2].map(|n| PrivateKey::from_bytes([n; 32]));
-        let doors = [Door::new(&keys[0], 7), Door::new(&keys[1], 9)];
+        let doors = [
+            HandshakeDemux::new(&keys[0], 7),
+            HandshakeDemux::new(&keys[1], 9),
+        ];
         let tunnels = [
             doors[0].tunnel(3, keys[1].public(), secrets[0], true),
             doors[1].tunnel(5, keys[0].public(), secrets[1], false),
@@ -53,7 +56,7 @@ impl Two {
             a.knock(&mut room)
         };
         let initiation = room[..bytes.expect("it calls")].to_vec();
-        let Opened::Handshake {
+        let DatagramKind::Handshake {
             answer,
             authentic: true,
         } = b.open(A, &initiation, &mut room)
@@ -61,7 +64,7 @@ impl Two {
             panic!("no answer");
         };
         let response = room[..answer].to_vec();
-        let Opened::Handshake {
+        let DatagramKind::Handshake {
             answer,
             authentic: true,
         } = a.open(B, &response, &mut room)
@@ -74,7 +77,7 @@ impl Two {
         assert!(
             matches!(
                 opened,
-                Opened::Packet {
+                DatagramKind::Packet {
                     bytes: 0,
                     source: None,
                     ..
@@ -84,19 +87,19 @@ impl Two {
         );
     }
 
-    fn seal(&mut self, from: usize, packet: &[u8]) -> (Vec<u8>, Number) {
+    fn seal(&mut self, from: usize, packet: &[u8]) -> (Vec<u8>, TunnelNumber) {
         let mut room = vec![0; packet.len() + 200];
         match self.tunnels[from].seal(packet, &mut room) {
-            Sealed::Datagram { bytes, number } => (room[..bytes].to_vec(), number),
-            Sealed::NoSession => panic!("no session"),
+            SealOutcome::Datagram { bytes, number } => (room[..bytes].to_vec(), number),
+            SealOutcome::NoSession => panic!("no session"),
         }
     }
 
-    fn open(&mut self, at: usize, datagram: &[u8]) -> (Opened, Vec<u8>) {
+    fn open(&mut self, at: usize, datagram: &[u8]) -> (DatagramKind, Vec<u8>) {
         let mut room = vec![0; datagram.len().max(148)];
         let from = [B, A][at];
         let opened = self.tunnels[at].open(from, datagram, &mut room);
-        if let Opened::Packet { bytes, .. } = opened {
+        if let DatagramKind::Packet { bytes, .. } = opened {
             room.truncate(bytes);
         }
         (opened, room)
@@ -108,11 +111,11 @@ fn without_keys_a_packet_waits_and_a_call_goes_out_once() {
     let mut two = Two::new();
     let mut room = [0; 2048];
     let [a, _] = &mut two.tunnels;
-    assert_eq!(a.seal(&packet(100, 0), &mut room), Sealed::NoSession);
+    assert_eq!(a.seal(&packet(100, 0), &mut room), SealOutcome::NoSession);
     assert!(!a.is_established());
     assert_eq!(a.knock(&mut room), Some(148));
     assert_eq!(a.knock(&mut room), None, "one is under way");
-    assert_eq!(a.seal(&packet(100, 0), &mut room), Sealed::NoSession);
+    assert_eq!(a.seal(&packet(100, 0), &mut room), SealOutcome::NoSession);
 }
 
 #[test]
@@ -121,7 +124,7 @@ fn a_packet_whose_keys_went_does_not_wait_inside() {
     let mut room = [0; 2048];
     let [a, _] = &mut two.tunnels;
     a.established = true;
-    assert_eq!(a.seal(&packet(100, 0), &mut room), Sealed::NoSession);
+    assert_eq!(a.seal(&packet(100, 0), &mut room), SealOutcome::NoSession);
     assert!(!a.is_established());
     // Fails if a packet was queued for the handshake.
     two.handshake(false);
@@ -137,7 +140,7 @@ fn a_packet_comes_out_as_it_went_in_and_both_ends_know_its_number() {
             let (datagram, number) = two.seal(from, &sent);
             assert_eq!(datagram.len(), sent.len() + OVERHEAD);
             let (opened, received) = two.open(1 - from, &datagram);
-            let Opened::Packet {
+            let DatagramKind::Packet {
                 number: same,
                 source,
                 ..
@@ -165,23 +168,23 @@ fn the_door_knows_whom_a_datagram_is_for() {
     let caller = PrivateKey::from_bytes([1; 32]).public();
     assert_eq!(
         two.doors[1].whom(A, &initiation, &mut room),
-        For::Peer(caller)
+        Recipient::Peer(caller)
     );
     assert_eq!(
         two.doors[0].whom(A, &initiation, &mut room),
-        For::Nobody,
+        Recipient::Nobody,
         "it was for the other"
     );
     two.handshake(true);
     let (datagram, _) = two.seal(0, &packet(60, 1));
-    assert_eq!(two.doors[1].place(&datagram), For::Place(5));
+    assert_eq!(two.doors[1].place(&datagram), Recipient::Place(5));
     assert_eq!(
         two.doors[0].place(&datagram),
-        For::Nobody,
+        Recipient::Nobody,
         "a session of another gateway, or before a restart"
     );
     let (datagram, _) = two.seal(1, &packet(60, 1));
-    assert_eq!(two.doors[0].place(&datagram), For::Place(3));
+    assert_eq!(two.doors[0].place(&datagram), Recipient::Place(3));
 }
 
 #[test]
@@ -198,11 +201,11 @@ fn new_keys_are_a_new_session_that_counts_from_the_start() {
     assert_ne!(after.session, before.session);
     assert!(after.counter < before.counter, "{after:?}");
     let (opened, _) = two.open(1, &datagram);
-    assert!(matches!(opened, Opened::Packet { number, .. } if number == after));
+    assert!(matches!(opened, DatagramKind::Packet { number, .. } if number == after));
     // A packet of the old session, in flight during the rekey, is still accepted.
     let (opened, received) = two.open(1, &late);
     assert!(
-        matches!(opened, Opened::Packet { number, .. } if number == before),
+        matches!(opened, DatagramKind::Packet { number, .. } if number == before),
         "{opened:?}"
     );
     assert_eq!(received[20], 2);
@@ -215,12 +218,15 @@ fn what_comes_out_of_order_is_taken_once() {
     for (datagram, number) in sealed.iter().rev() {
         let (opened, _) = two.open(1, datagram);
         assert!(
-            matches!(opened, Opened::Packet { number: same, .. } if same == *number),
+            matches!(opened, DatagramKind::Packet { number: same, .. } if same == *number),
             "{opened:?}"
         );
     }
     for (datagram, _) in &sealed {
-        assert_eq!(two.open(1, datagram).0, Opened::Refused(Refusal::Replayed));
+        assert_eq!(
+            two.open(1, datagram).0,
+            DatagramKind::Refused(Refusal::Replayed)
+        );
     }
 }
 
@@ -257,14 +263,14 @@ fn a_flood_of_garbage_harms_no_tunnel() {
         two.doors[1].place(&datagram);
         let (opened, _) = two.open(1, &datagram);
         assert!(
-            matches!(opened, Opened::Refused(_)),
+            matches!(opened, DatagramKind::Refused(_)),
             "{n}: {opened:?} of {} bytes",
             datagram.len()
         );
     }
     let (opened, _) = two.open(1, &good);
     assert!(
-        matches!(opened, Opened::Packet { number: same, .. } if same == number),
+        matches!(opened, DatagramKind::Packet { number: same, .. } if same == number),
         "{opened:?}"
     );
 }
@@ -278,7 +284,7 @@ fn many_calls_are_asked_for_a_cookie_and_a_caller_that_brings_it_is_let_in() {
     for _ in 0..2 * HANDSHAKES {
         let bytes = a.renew(&mut room).unwrap();
         let initiation = room[..bytes].to_vec();
-        if let For::Answer(bytes) = two.doors[1].whom(A, &initiation, &mut room) {
+        if let Recipient::Answer(bytes) = two.doors[1].whom(A, &initiation, &mut room) {
             cookie = Some(room[..bytes].to_vec());
             break;
         }
@@ -286,7 +292,7 @@ fn many_calls_are_asked_for_a_cookie_and_a_caller_that_brings_it_is_let_in() {
     let cookie = cookie.expect("a door that lets everybody in");
     assert!(matches!(
         a.open(B, &cookie, &mut room),
-        Opened::Handshake {
+        DatagramKind::Handshake {
             answer: 0,
             authentic: false
         }
@@ -295,11 +301,11 @@ fn many_calls_are_asked_for_a_cookie_and_a_caller_that_brings_it_is_let_in() {
     let initiation = room[..bytes].to_vec();
     assert!(matches!(
         two.doors[1].whom(A, &initiation, &mut room),
-        For::Peer(_)
+        Recipient::Peer(_)
     ));
     assert!(matches!(
         b.open(A, &initiation, &mut room),
-        Opened::Handshake {
+        DatagramKind::Handshake {
             authentic: true,
             ..
         }
@@ -309,14 +315,14 @@ fn many_calls_are_asked_for_a_cookie_and_a_caller_that_brings_it_is_let_in() {
     let initiation = room[..bytes].to_vec();
     assert!(matches!(
         two.doors[1].initiator(B, &initiation, &mut room),
-        For::Peer(_)
+        Recipient::Peer(_)
     ));
     // A cookie is bound to the source address.
     let bytes = a.renew(&mut room).unwrap();
     let initiation = room[..bytes].to_vec();
     assert!(matches!(
         two.doors[1].whom(B, &initiation, &mut room),
-        For::Answer(_)
+        Recipient::Answer(_)
     ));
 }
 
@@ -387,12 +393,12 @@ fn a_preshared_key_is_the_same_at_both_ends_or_both_name_the_fault() {
         for n in 1..=10 {
             let bytes = a.renew(&mut room).expect("it calls");
             let initiation = room[..bytes].to_vec();
-            let Opened::Handshake { answer, .. } = b.open(A, &initiation, &mut room) else {
+            let DatagramKind::Handshake { answer, .. } = b.open(A, &initiation, &mut room) else {
                 panic!("no answer");
             };
             let response = room[..answer].to_vec();
             let opened = a.open(B, &response, &mut room);
-            assert!(matches!(opened, Opened::Refused(_)), "{secrets:?}");
+            assert!(matches!(opened, DatagramKind::Refused(_)), "{secrets:?}");
             assert!(!a.is_established() && !b.is_established());
             assert_eq!((a.age(), b.age()), (None, None), "{n}");
             assert_eq!(a.fault(), Some(HandshakeFault::AnswerRejected));

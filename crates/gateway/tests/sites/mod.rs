@@ -10,16 +10,16 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ccplane_gateway::config::{Algorithm, Config};
+use ccplane_gateway::config::{AlgorithmSpec, GatewayConfig};
 use ccplane_gateway::keys::PrivateKey;
-use ccplane_gateway::{Gateway, Makes, Report};
+use ccplane_gateway::{AlgorithmFactory, Gateway, GatewayReport};
 use ccplane_host::{Namespace, Offload, Tun, has_ipv6};
 
 pub use network::Network;
 
 /// Factory of all built-in algorithms.
-pub fn makes() -> Makes {
-    Arc::new(|algorithm: &Algorithm| {
+pub fn makes() -> AlgorithmFactory {
+    Arc::new(|algorithm: &AlgorithmSpec| {
         ccplane_algorithms::by_name(&algorithm.name, &ccplane_algorithms::Parameters::new())
             .map_err(|why| why.to_string())
     })
@@ -37,8 +37,8 @@ pub fn namespace(test: &str) -> Option<Namespace> {
     }
 }
 
-pub fn parse(text: &str) -> Config {
-    Config::parse("test.toml", text, &|_| Ok(()))
+pub fn parse(text: &str) -> GatewayConfig {
+    GatewayConfig::parse("test.toml", text, &|_| Ok(()))
         .unwrap_or_else(|problem| panic!("{problem}\n{text}"))
 }
 
@@ -87,7 +87,7 @@ pub struct Sites {
     pub configs: Vec<String>,
     pub keys: Vec<PrivateKey>,
     pub network: Network,
-    makes: Makes,
+    makes: AlgorithmFactory,
     dir: PathBuf,
 }
 
@@ -104,7 +104,7 @@ impl Sites {
 
     /// Starts one site per configuration. Site 0 has the addresses 192.0.2.1 and fd01::1 on the
     /// network, the next ones follow.
-    pub fn of(test: &str, configs: &[String], makes: Makes) -> Option<Sites> {
+    pub fn of(test: &str, configs: &[String], makes: AlgorithmFactory) -> Option<Sites> {
         let mut sites = Sites::quiet(test, configs, makes)?;
         // Sites with an endpoint start last: a lost initiation is retransmitted only after 5 s.
         for n in (0..configs.len()).rev() {
@@ -114,7 +114,7 @@ impl Sites {
     }
 
     /// Creates the sites without starting them.
-    pub fn quiet(test: &str, configs: &[String], makes: Makes) -> Option<Sites> {
+    pub fn quiet(test: &str, configs: &[String], makes: AlgorithmFactory) -> Option<Sites> {
         let spaces: Option<Vec<Namespace>> = (0..configs.len())
             .map(|n| namespace(&format!("{test}-{n}")))
             .collect();
@@ -165,7 +165,7 @@ impl Sites {
         }
     }
 
-    pub fn report(&self, n: usize) -> Report {
+    pub fn report(&self, n: usize) -> GatewayReport {
         self.gateways[n].as_ref().unwrap().report()
     }
 
@@ -185,7 +185,7 @@ impl Sites {
     pub fn until(&self, what: &str, holds: impl Fn(&Sites) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(15);
         while !holds(self) {
-            let reports: Vec<Report> = self
+            let reports: Vec<GatewayReport> = self
                 .gateways
                 .iter()
                 .flatten()

@@ -217,7 +217,7 @@ impl Seen {
             run.scenario.text.replace(&named, "")
         );
         let scenario = Scenario::parse(&run.key, &text, Path::new(".")).map_err(Error::Scenario)?;
-        let once = runner::Options::once(1, "");
+        let once = runner::RunOptions::once(1, "");
         let mut result = match runner::run(&Sim::default(), &scenario, registry, &once, &Quiet) {
             Ok(result) => result,
             Err(Error::Broken { .. }) => return Ok(None),
@@ -286,7 +286,7 @@ impl Seen {
     }
 
     /// What the candidate's last flow reported, by time: the program's number and the fields.
-    fn reports(&self) -> impl DoubleEndedIterator<Item = &crate::result::Report> {
+    fn reports(&self) -> impl DoubleEndedIterator<Item = &crate::result::LoggedReport> {
         let heard = &self.result.series.heard;
         let flow = self.flows.last().and_then(|flow| *heard.flows.get(*flow)?);
         heard
@@ -295,7 +295,7 @@ impl Seen {
             .filter(move |report| Some(report.flow) == flow)
     }
 
-    fn names(&self, report: &crate::result::Report) -> &[String] {
+    fn names(&self, report: &crate::result::LoggedReport) -> &[String] {
         let programs = &self.result.series.heard.programs;
         programs
             .iter()
@@ -363,7 +363,7 @@ fn clauses(
     let Some(seen) = Seen::of(candidate, run, &registry)? else {
         return Ok(Vec::new());
     };
-    let value = |report: Option<&crate::result::Report>, counter: &str| {
+    let value = |report: Option<&crate::result::LoggedReport>, counter: &str| {
         let report = report?;
         let at = seen.names(report).iter().position(|name| name == counter)?;
         report.fields.get(at).copied()

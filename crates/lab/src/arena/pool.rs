@@ -64,7 +64,7 @@ fn outcome(
     registry: &Registry,
     progress: &dyn Progress,
 ) -> Result<Outcome, Error> {
-    let once = runner::Options::once(1, "");
+    let once = runner::RunOptions::once(1, "");
     match runner::run(&Sim::default(), scenario, registry, &once, progress) {
         Ok(result) => Ok(Ok(Measured::of(result))),
         Err(Error::Broken { what, .. }) => Ok(Err(what)),

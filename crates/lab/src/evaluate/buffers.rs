@@ -1,7 +1,7 @@
 //! Deep buffers and shallow ones: how long a queue it keeps, and what it can do without one.
 
 use ccplane_report::Table;
-use ccplane_report::chart::{Axis, Chart, Line};
+use ccplane_report::chart::{Axis, Chart, ChartSeries};
 
 use super::question::{Answer, Outcomes, Place, Plan, Question, Setting, Verdict};
 use super::sketch::{RATE, RTT, Sketch, word};
@@ -100,10 +100,10 @@ fn judge_deep(setting: &Setting, outcomes: &Outcomes) -> Answer {
                 x: Axis::log("buffer, BDP"),
                 y: Axis::linear(""),
                 lines: vec![
-                    Line::new("Cubic", 1, buffers.iter().map(|b| (*b, delay("cubic", b))))
+                    ChartSeries::new("Cubic", 1, buffers.iter().map(|b| (*b, delay("cubic", b))))
                         .dots()
                         .dashed(),
-                    Line::new(name, 0, buffers.iter().map(|b| (*b, delay("own", b)))).dots(),
+                    ChartSeries::new(name, 0, buffers.iter().map(|b| (*b, delay("own", b)))).dots(),
                 ],
                 guides: vec![(rtt, "one RTT".to_owned())],
             },
@@ -112,14 +112,14 @@ fn judge_deep(setting: &Setting, outcomes: &Outcomes) -> Answer {
                 x: at("own", &10.0).time(),
                 y: Axis::linear(""),
                 lines: vec![
-                    Line {
+                    ChartSeries {
                         dashed: true,
                         points: at("cubic", &10.0).delay_course(),
-                        ..Line::new("Cubic", 1, [])
+                        ..ChartSeries::new("Cubic", 1, [])
                     },
-                    Line {
+                    ChartSeries {
                         points: at("own", &10.0).delay_course(),
-                        ..Line::new(name, 0, [])
+                        ..ChartSeries::new(name, 0, [])
                     },
                 ],
                 guides: Vec::new(),
@@ -185,7 +185,7 @@ fn judge_shallow(setting: &Setting, outcomes: &Outcomes) -> Answer {
     let most_cubic = -worst(&|b| -lost("cubic", b));
     let name = setting.algorithm.algorithm();
     let line = |label: &str, colour, value: &dyn Fn(f64) -> f64| {
-        Line::new(
+        ChartSeries::new(
             label,
             colour,
             SHALLOW_BUFFERS.map(|b| (b, value(b) * 100.0)),

@@ -6,7 +6,7 @@
 //! for those who are there already.
 
 use ccplane_report::Table;
-use ccplane_report::chart::{Axis, Chart, Line};
+use ccplane_report::chart::{Axis, Chart, ChartSeries};
 
 use super::measured::mean;
 use super::question::{Answer, Outcomes, Place, Plan, Question, Setting, Verdict};
@@ -203,13 +203,13 @@ fn judge(setting: &Setting, outcomes: &Outcomes, other: &str) -> Answer {
                 x: Axis::log("buffer, BDP"),
                 y: Axis::linear("").from_to(0.0, 160.0),
                 lines: vec![
-                    Line::new(
+                    ChartSeries::new(
                         "share of ours",
                         0,
                         points.iter().map(|p| (p.buffer, p.share * 100.0)),
                     )
                     .dots(),
-                    Line::new(
+                    ChartSeries::new(
                         "the other keeps",
                         1,
                         points
@@ -241,8 +241,8 @@ fn course(outcomes: &Outcomes, key: &str, (first, second): (&str, &str), buffer:
         x: run.time(),
         y: Axis::linear(""),
         lines: vec![
-            Line::new(first, 1, run.flow_course(0)),
-            Line::new(second, 0, run.flow_course(1)),
+            ChartSeries::new(first, 1, run.flow_course(0)),
+            ChartSeries::new(second, 0, run.flow_course(1)),
         ],
         guides: vec![(run.rate_mbit / 2.0, "half".to_owned())],
     }

@@ -1,7 +1,7 @@
 //! Beginnings, short flows, and applications that do not always have data.
 
 use ccplane_report::Table;
-use ccplane_report::chart::{Axis, Chart, Line};
+use ccplane_report::chart::{Axis, Chart, ChartSeries};
 
 use super::measured::Measured;
 use super::question::{Answer, Outcomes, Place, Plan, Question, Setting, Verdict};
@@ -226,13 +226,13 @@ fn judge_short(setting: &Setting, outcomes: &Outcomes) -> Answer {
             x: outcomes.of("own-own").time(),
             y: Axis::linear(""),
             lines: vec![
-                Line {
+                ChartSeries {
                     points: outcomes.of("cubic-cubic").delay_course(),
-                    ..Line::new("all Cubic", 1, []).dashed()
+                    ..ChartSeries::new("all Cubic", 1, []).dashed()
                 },
-                Line {
+                ChartSeries {
                     points: outcomes.of("own-own").delay_course(),
-                    ..Line::new(format!("all {name}"), 0, [])
+                    ..ChartSeries::new(format!("all {name}"), 0, [])
                 },
             ],
             guides: Vec::new(),

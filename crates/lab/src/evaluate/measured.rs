@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 
 use super::sketch::LOOKS;
 use crate::metrics;
-use crate::result::{ContenderResult, Figures, RunResult, Sample};
+use crate::result::{ContenderMetrics, ContenderResult, RunResult, Sample};
 
 /// The figures and courses of one run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Measured {
     /// Of the whole run.
-    pub figures: Figures,
+    pub figures: ContenderMetrics,
     /// How long it was.
     pub duration_s: f64,
     /// The bottleneck's rate, or its mean.

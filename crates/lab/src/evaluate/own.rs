@@ -1,7 +1,7 @@
 //! Among themselves: fairness, unequal round-trip times, and far too many.
 
 use ccplane_report::Table;
-use ccplane_report::chart::{Axis, Chart, Line};
+use ccplane_report::chart::{Axis, Chart, ChartSeries};
 
 use super::measured::Measured;
 use super::measured::mean;
@@ -116,8 +116,8 @@ fn judge_fairness(setting: &Setting, outcomes: &Outcomes) -> Answer {
             x: joining.time(),
             y: Axis::linear(""),
             lines: vec![
-                Line::new("first", 5, joining.flow_course(0)),
-                Line::new("newcomer", 0, joining.flow_course(1)),
+                ChartSeries::new("first", 5, joining.flow_course(0)),
+                ChartSeries::new("newcomer", 0, joining.flow_course(1)),
             ],
             guides: vec![(half, "an equal share".to_owned())],
         }],
@@ -244,7 +244,7 @@ fn judge_rtt(setting: &Setting, outcomes: &Outcomes) -> Answer {
             lines: [("20 ms", 0), ("the other", 1)]
                 .into_iter()
                 .map(|(label, flow)| {
-                    Line::new(
+                    ChartSeries::new(
                         label,
                         flow,
                         outcomes.of(&format!("own-{worst}ms")).flow_course(flow),

@@ -297,7 +297,7 @@ fn one(
     {
         return Ok(Ok(measured));
     }
-    let once = run::Options::once(1, &options.command);
+    let once = run::RunOptions::once(1, &options.command);
     let result = run::run(backend, &job.run.scenario, registry, &once, progress);
     let measured = match result {
         Ok(result) => Measured::of(result).kept(),

@@ -1,7 +1,7 @@
 //! The form of most questions: one flow in several places, and a reference in the same places.
 
 use ccplane_report::Table;
-use ccplane_report::chart::{Axis, Chart, Line};
+use ccplane_report::chart::{Axis, Chart, ChartSeries};
 
 use super::measured::Measured;
 use super::question::{Answer, Outcomes, Place, Run, Setting, Verdict};
@@ -186,8 +186,10 @@ impl Sweep<'_> {
                 x: axis.clone(),
                 y: Axis::linear(""),
                 lines: vec![
-                    Line::new(self.reference.name, 1, reference).dots().dashed(),
-                    Line::new(ours, 0, own).dots(),
+                    ChartSeries::new(self.reference.name, 1, reference)
+                        .dots()
+                        .dashed(),
+                    ChartSeries::new(ours, 0, own).dots(),
                 ],
                 guides: Vec::new(),
             }];
@@ -208,8 +210,8 @@ pub(super) fn both(ours: &str, reference: &str, place: &str, pair: Pair) -> Vec<
             x: seconds(),
             y: Axis::linear(""),
             lines: vec![
-                Line::new(reference, 1, pair.reference.course()).dashed(),
-                Line::new(ours, 0, pair.own.course()),
+                ChartSeries::new(reference, 1, pair.reference.course()).dashed(),
+                ChartSeries::new(ours, 0, pair.own.course()),
             ],
             guides: vec![(pair.own.rate_mbit, "the link".to_owned())],
         },
@@ -218,13 +220,13 @@ pub(super) fn both(ours: &str, reference: &str, place: &str, pair: Pair) -> Vec<
             x: seconds(),
             y: Axis::linear(""),
             lines: vec![
-                Line {
+                ChartSeries {
                     points: pair.reference.delay_course(),
-                    ..Line::new(reference, 1, []).dashed()
+                    ..ChartSeries::new(reference, 1, []).dashed()
                 },
-                Line {
+                ChartSeries {
                     points: pair.own.delay_course(),
-                    ..Line::new(ours, 0, [])
+                    ..ChartSeries::new(ours, 0, [])
                 },
             ],
             guides: Vec::new(),

@@ -2,7 +2,7 @@
 //! can show.
 
 use ccplane_report::chart::{
-    Axis, BoxPlot, Chart, Key, Line, Live, Look, Width, inline, keys, live,
+    Axis, BoxPlot, Chart, ChartSeries, HoverData, Key, SeriesStyle, Width, inline, keys, live,
 };
 
 use super::MAX_FLOWS;
@@ -29,17 +29,17 @@ struct Strand {
     name: String,
     /// Which key hides it.
     key: usize,
-    look: Look,
+    look: SeriesStyle,
     /// One of many.
     thin: bool,
     shade: Option<u8>,
     points: Points,
     /// What happened to it, which stands below it as strokes.
-    events: Vec<Events>,
+    events: Vec<EventMarks>,
 }
 
 /// Events of one kind: what they are called, the colour of their strokes, and when they were, s.
-type Events = (&'static str, usize, Vec<f64>);
+type EventMarks = (&'static str, usize, Vec<f64>);
 
 /// Colours of events in the palette: red-brown for losses, green for marks, as no line beside them
 /// hides a stroke.
@@ -115,7 +115,7 @@ impl<'a> Charts<'a> {
     fn flows(
         &self,
         points: impl Fn(&[Sample]) -> Points,
-        events: impl Fn(&[Sample]) -> Vec<Events>,
+        events: impl Fn(&[Sample]) -> Vec<EventMarks>,
     ) -> Vec<Vec<Strand>> {
         let of = |at: usize, c: &ContenderResult| -> Vec<Strand> {
             if !c.workloads.is_empty() {
@@ -144,7 +144,7 @@ impl<'a> Charts<'a> {
         at: usize,
         c: &ContenderResult,
         points: &impl Fn(&[Sample]) -> Points,
-        events: &impl Fn(&[Sample]) -> Vec<Events>,
+        events: &impl Fn(&[Sample]) -> Vec<EventMarks>,
     ) -> Vec<Strand> {
         let mut strands = Vec::new();
         for (w, (figures, series)) in c.workloads.iter().zip(&c.series.workloads).enumerate() {
@@ -326,9 +326,9 @@ impl<'a> Charts<'a> {
                 .map(|run| of(&run.figures))
                 .collect::<Vec<_>>()
         };
-        let lines = all().map(|(c, at)| Line {
+        let lines = all().map(|(c, at)| ChartSeries {
             boxes: BoxPlot::of(f64::from(at), values(c)).into_iter().collect(),
-            ..Line::new("", self.looks.contender(at as usize - 1).colour, [])
+            ..ChartSeries::new("", self.looks.contender(at as usize - 1).colour, [])
         });
         let seen = Distribution::new(all().flat_map(|(c, _)| values(c)));
         let (low, high) = seen
@@ -523,12 +523,12 @@ impl<'a> Charts<'a> {
                         .map(|(_, ms)| *ms)
                         .fold(0.0, f64::max),
                 );
-                let line = |label: &str, look: Look, points: Points| Line {
+                let line = |label: &str, look: SeriesStyle, points: Points| ChartSeries {
                     of: Some(key),
                     thin: true,
-                    ..Line::new(label, 0, points).look(look)
+                    ..ChartSeries::new(label, 0, points).look(look)
                 };
-                let other = Look {
+                let other = SeriesStyle {
                     second: !look.second,
                     ..look
                 };
@@ -597,14 +597,15 @@ impl<'a> Charts<'a> {
         let pictures = facets.into_iter().map(|(title, members)| {
             let strands = || members.iter().filter_map(|at| series.get(*at)).flatten();
             let behind = about.behind.iter();
-            let behind = behind
-                .map(|(name, points)| Line::named(*name, BEHIND, points.iter().copied()).area());
+            let behind = behind.map(|(name, points)| {
+                ChartSeries::named(*name, BEHIND, points.iter().copied()).area()
+            });
             let apart = self.result.setup.duration_s / STROKES;
             let events = strands().flat_map(|strand| {
-                let of = |(what, colour, at): &Events| Line {
+                let of = |(what, colour, at): &EventMarks| ChartSeries {
                     of: Some(strand.key),
                     thin: true,
-                    ..Line::strokes(
+                    ..ChartSeries::strokes(
                         format!("{} {what}", strand.name),
                         *colour,
                         at,
@@ -618,12 +619,12 @@ impl<'a> Charts<'a> {
                     .filter(|(.., at)| !at.is_empty())
                     .map(of)
             });
-            let lines = strands().map(|strand| Line {
+            let lines = strands().map(|strand| ChartSeries {
                 name: strand.name.clone(),
                 of: Some(strand.key),
                 thin: strand.thin,
                 shade: strand.shade,
-                ..Line::new("", 0, strand.points.iter().copied()).look(strand.look)
+                ..ChartSeries::new("", 0, strand.points.iter().copied()).look(strand.look)
             });
             let chart = self.timed(
                 format!("{title}: {}", about.what),
@@ -640,7 +641,7 @@ impl<'a> Charts<'a> {
         &self,
         title: String,
         top: f64,
-        lines: Vec<Line>,
+        lines: Vec<ChartSeries>,
         guides: Vec<(f64, String)>,
     ) -> Chart {
         Chart {
@@ -708,10 +709,10 @@ impl<'a> Charts<'a> {
                     .chain(inside)
                     .chain(last)
                     .collect();
-                Line {
+                ChartSeries {
                     name,
                     of: Some(key),
-                    ..Line::new("", 0, inside).look(look)
+                    ..ChartSeries::new("", 0, inside).look(look)
                 }
             },
         );
@@ -722,7 +723,7 @@ impl<'a> Charts<'a> {
             lines: lines.collect(),
             guides: Vec::new(),
         };
-        let reading = Live {
+        let reading = HoverData {
             width: Width::Half,
             digits: (digits, 1),
             units: (unit, "%"),
@@ -742,8 +743,8 @@ fn row(pictures: impl IntoIterator<Item = String>) -> String {
     )
 }
 
-fn along_time(width: Width, digits: usize) -> Live {
-    Live {
+fn along_time(width: Width, digits: usize) -> HoverData {
+    HoverData {
         width,
         digits: (2, digits),
         units: ("s", ""),

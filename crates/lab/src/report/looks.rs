@@ -1,7 +1,7 @@
 //! How lines look: one hue an algorithm, shades of it for its flows, and the keys that say what is
 //! what.
 
-use ccplane_report::chart::{COLOURS, Key, Look};
+use ccplane_report::chart::{COLOURS, Key, SeriesStyle};
 
 use crate::result::{ContenderResult, RunResult, WorkloadFigures};
 
@@ -18,8 +18,8 @@ const PALEST: usize = 55;
 /// How every line of a run looks. Keys are in the order of the table's rows: a contender, then its
 /// workloads.
 pub(super) struct Looks {
-    contenders: Vec<Look>,
-    workloads: Vec<Vec<Look>>,
+    contenders: Vec<SeriesStyle>,
+    workloads: Vec<Vec<SeriesStyle>>,
     labels: Vec<String>,
     /// The key of each contender.
     keys: Vec<usize>,
@@ -27,7 +27,7 @@ pub(super) struct Looks {
 
 /// Who is drawn: an algorithm, native or not.
 #[derive(Clone, Copy, PartialEq)]
-struct Who<'a> {
+struct SeriesOwner<'a> {
     /// Without parameters.
     family: &'a str,
     native: bool,
@@ -38,8 +38,8 @@ impl Looks {
     /// hue's other shade, so that they differ in grey print too.
     pub fn new(result: &RunResult) -> Looks {
         let all = &result.contenders;
-        let contenders: Vec<Who<'_>> = all.iter().map(of_contender).collect();
-        let workloads: Vec<Vec<Option<Who<'_>>>> = all
+        let contenders: Vec<SeriesOwner<'_>> = all.iter().map(of_contender).collect();
+        let workloads: Vec<Vec<Option<SeriesOwner<'_>>>> = all
             .iter()
             .map(|c| c.workloads.iter().map(of_workload).collect())
             .collect();
@@ -55,10 +55,10 @@ impl Looks {
             }
         }
         let mixed = everyone().any(|who| who.native) && everyone().any(|who| !who.native);
-        let look = |who: &Who<'_>, before: usize| {
+        let look = |who: &SeriesOwner<'_>, before: usize| {
             let second = mixed && who.native;
             let variants = if second { NATIVE_VARIANTS } else { VARIANTS };
-            Look {
+            SeriesStyle {
                 colour: families
                     .iter()
                     .position(|family| *family == who.family)
@@ -70,18 +70,18 @@ impl Looks {
                     .unwrap_or_default(),
             }
         };
-        let among = |kin: &[Option<Who<'_>>], place: usize, who: &Who<'_>| {
+        let among = |kin: &[Option<SeriesOwner<'_>>], place: usize, who: &SeriesOwner<'_>| {
             kin.iter()
                 .take(place)
                 .filter(|other| **other == Some(*who))
                 .count()
         };
-        let kin: Vec<Option<Who<'_>>> = contenders.iter().copied().map(Some).collect();
-        let one = |(place, who): (usize, &Who<'_>)| look(who, among(&kin, place, who));
-        let beside = |kin: &Vec<Option<Who<'_>>>| -> Vec<Look> {
+        let kin: Vec<Option<SeriesOwner<'_>>> = contenders.iter().copied().map(Some).collect();
+        let one = |(place, who): (usize, &SeriesOwner<'_>)| look(who, among(&kin, place, who));
+        let beside = |kin: &Vec<Option<SeriesOwner<'_>>>| -> Vec<SeriesStyle> {
             let looks = kin.iter().enumerate().map(|(place, who)| match who {
                 Some(who) => look(who, among(kin, place, who)),
-                None => Look {
+                None => SeriesStyle {
                     colour: COLOURS - 1,
                     second: false,
                     dashes: DATAGRAMS,
@@ -105,12 +105,12 @@ impl Looks {
     }
 
     /// Of a contender, by its place.
-    pub fn contender(&self, at: usize) -> Look {
+    pub fn contender(&self, at: usize) -> SeriesStyle {
         self.contenders.get(at).copied().unwrap_or_default()
     }
 
     /// Of a contender's workload, by their places.
-    pub fn workload(&self, at: usize, workload: usize) -> Look {
+    pub fn workload(&self, at: usize, workload: usize) -> SeriesStyle {
         let looks = self.workloads.get(at).and_then(|looks| looks.get(workload));
         looks.copied().unwrap_or_default()
     }
@@ -132,19 +132,19 @@ impl Looks {
     }
 }
 
-fn of_contender(c: &ContenderResult) -> Who<'_> {
-    Who {
+fn of_contender(c: &ContenderResult) -> SeriesOwner<'_> {
+    SeriesOwner {
         family: &c.algorithm,
         native: c.native,
     }
 }
 
 /// Nobody where nothing controls it.
-fn of_workload(w: &WorkloadFigures) -> Option<Who<'_>> {
+fn of_workload(w: &WorkloadFigures) -> Option<SeriesOwner<'_>> {
     let label = w.algorithm.as_deref()?;
     let bare = label.strip_prefix("native:");
     let family = bare.unwrap_or(label);
-    Some(Who {
+    Some(SeriesOwner {
         family: family.split_once(':').map_or(family, |(name, _)| name),
         native: bare.is_some(),
     })

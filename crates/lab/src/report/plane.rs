@@ -1,7 +1,7 @@
 //! Goodput over queueing delay: one picture of who pays what for what, as Pantheon's (Yan et al.,
 //! USENIX ATC 2018, figure 4).
 
-use ccplane_report::chart::{Axis, Chart, Line, inline};
+use ccplane_report::chart::{Axis, Chart, ChartSeries, inline};
 
 /// Corners of a drawn ellipse: at 760 pixels none is seen.
 const CORNERS: usize = 48;
@@ -24,19 +24,19 @@ pub(crate) struct Spot {
 /// them.
 pub(crate) fn picture(spots: &[Spot]) -> String {
     let around = spots.iter().filter_map(|spot| {
-        Some(Line {
+        Some(ChartSeries {
             points: ellipse(&spot.runs)?
                 .into_iter()
                 .map(|(x, y)| (x, Some(y)))
                 .collect(),
             colour: spot.colour,
-            ..Line::default()
+            ..ChartSeries::default()
         })
     });
-    let dots = spots.iter().map(|spot| Line {
+    let dots = spots.iter().map(|spot| ChartSeries {
         dots: true,
         beside: spot.label.clone(),
-        ..Line::new("", spot.colour, [spot.at])
+        ..ChartSeries::new("", spot.colour, [spot.at])
     });
     let chart = Chart {
         title: "goodput, Mbit/s".to_owned(),

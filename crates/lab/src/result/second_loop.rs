@@ -66,13 +66,13 @@ mod reasons {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     #[derive(Serialize, Deserialize)]
-    struct Stopped {
+    struct StoppedLoop {
         why: String,
         flows: u64,
     }
 
     pub fn serialize<S: Serializer>(all: &BTreeMap<String, u64>, to: S) -> Result<S::Ok, S::Error> {
-        let list = all.iter().map(|(why, flows)| Stopped {
+        let list = all.iter().map(|(why, flows)| StoppedLoop {
             why: why.clone(),
             flows: *flows,
         });
@@ -82,7 +82,7 @@ mod reasons {
     pub fn deserialize<'de, D: Deserializer<'de>>(
         from: D,
     ) -> Result<BTreeMap<String, u64>, D::Error> {
-        let list = Vec::<Stopped>::deserialize(from)?;
+        let list = Vec::<StoppedLoop>::deserialize(from)?;
         Ok(list.into_iter().map(|one| (one.why, one.flows)).collect())
     }
 }

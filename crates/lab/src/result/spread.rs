@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// What is said of the mean of several runs of a contender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Interval {
+pub enum MeanInterval {
     /// The 95 % confidence interval by Student's t.
     #[default]
     StudentT,
@@ -22,7 +22,7 @@ pub struct Spread<C = Columns> {
     pub seeds: u64,
     /// What the numbers below are.
     #[serde(default)]
-    pub interval: Interval,
+    pub interval: MeanInterval,
     /// Half the width of the interval or range.
     #[serde(flatten)]
     pub half: C,
@@ -37,40 +37,40 @@ pub struct Spread<C = Columns> {
 /// A number for each column of a run's table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Columns {
-    /// Of [`Figures::goodput_mbit`](super::Figures::goodput_mbit).
+    /// Of [`Figures::goodput_mbit`](super::ContenderMetrics::goodput_mbit).
     pub goodput_mbit: f64,
-    /// Of [`Figures::utilisation`](super::Figures::utilisation).
+    /// Of [`Figures::utilisation`](super::ContenderMetrics::utilisation).
     pub utilisation: f64,
-    /// Of [`Figures::delay_mean_ms`](super::Figures::delay_mean_ms).
+    /// Of [`Figures::delay_mean_ms`](super::ContenderMetrics::delay_mean_ms).
     pub delay_mean_ms: f64,
-    /// Of [`Figures::delay_p50_ms`](super::Figures::delay_p50_ms).
+    /// Of [`Figures::delay_p50_ms`](super::ContenderMetrics::delay_p50_ms).
     pub delay_p50_ms: f64,
-    /// Of [`Figures::delay_p95_ms`](super::Figures::delay_p95_ms).
+    /// Of [`Figures::delay_p95_ms`](super::ContenderMetrics::delay_p95_ms).
     pub delay_p95_ms: f64,
-    /// Of [`Figures::delay_p99_ms`](super::Figures::delay_p99_ms).
+    /// Of [`Figures::delay_p99_ms`](super::ContenderMetrics::delay_p99_ms).
     pub delay_p99_ms: f64,
-    /// Of [`Figures::retransmissions`](super::Figures::retransmissions).
+    /// Of [`Figures::retransmissions`](super::ContenderMetrics::retransmissions).
     #[serde(rename = "retransmitted_segments")]
     pub retransmissions: f64,
-    /// Of [`Figures::queue_drops`](super::Figures::queue_drops).
+    /// Of [`Figures::queue_drops`](super::ContenderMetrics::queue_drops).
     pub queue_drops: f64,
-    /// Of [`Figures::jain`](super::Figures::jain).
+    /// Of [`Figures::jain`](super::ContenderMetrics::jain).
     pub jain: f64,
 }
 
 /// A number for each column of a workload's row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TotalsColumns {
-    /// Of [`Totals::count`](super::Totals::count).
+    /// Of [`Totals::count`](super::WorkloadTotals::count).
     pub count: f64,
-    /// Of [`Totals::goodput_mbit`](super::Totals::goodput_mbit).
+    /// Of [`Totals::goodput_mbit`](super::WorkloadTotals::goodput_mbit).
     pub goodput_mbit: f64,
-    /// Of [`Totals::share`](super::Totals::share).
+    /// Of [`Totals::share`](super::WorkloadTotals::share).
     pub share: f64,
-    /// Of [`Totals::retransmissions`](super::Totals::retransmissions).
+    /// Of [`Totals::retransmissions`](super::WorkloadTotals::retransmissions).
     #[serde(rename = "retransmitted_segments")]
     pub retransmissions: f64,
-    /// Of [`Totals::jain`](super::Totals::jain).
+    /// Of [`Totals::jain`](super::WorkloadTotals::jain).
     pub jain: f64,
 }
 

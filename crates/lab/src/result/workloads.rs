@@ -18,7 +18,7 @@ pub struct WorkloadFigures {
     pub compared: bool,
     /// All of it together.
     #[serde(flatten)]
-    pub totals: Totals,
+    pub totals: WorkloadTotals,
     /// Each flow that lasts and was looked at.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flows: Vec<FlowFigures>,
@@ -46,12 +46,12 @@ pub struct AlgorithmFigures {
     pub workloads: Vec<String>,
     /// All of them together.
     #[serde(flatten)]
-    pub totals: Totals,
+    pub totals: WorkloadTotals,
 }
 
 /// What one or several workloads got.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Totals {
+pub struct WorkloadTotals {
     /// Flows that last, and flows or exchanges that ended or began and did not end.
     pub count: u64,
     /// Bytes that receiving applications read; of datagrams all that arrived, headers included.
@@ -103,7 +103,7 @@ impl WorkloadFigures {
 
 /// A flow of a contender's list.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Listed<'a, T: ?Sized> {
+pub(crate) struct ListedFlow<'a, T: ?Sized> {
     /// Whose it is, where there are several workloads.
     pub workload: Option<&'a WorkloadFigures>,
     /// Its number, from 1.
@@ -114,7 +114,7 @@ pub(crate) struct Listed<'a, T: ?Sized> {
 
 impl ContenderResult {
     /// The figures of every flow that lasts, of all workloads.
-    pub(crate) fn flow_figures(&self) -> Vec<Listed<'_, FlowFigures>> {
+    pub(crate) fn flow_figures(&self) -> Vec<ListedFlow<'_, FlowFigures>> {
         let Some(places) = self.places() else {
             return plain(self.figures.flows.iter());
         };
@@ -127,7 +127,7 @@ impl ContenderResult {
     }
 
     /// The samples of every flow that lasts, of all workloads.
-    pub(crate) fn flow_samples(&self) -> Vec<Listed<'_, [Sample]>> {
+    pub(crate) fn flow_samples(&self) -> Vec<ListedFlow<'_, [Sample]>> {
         let Some(places) = self.places() else {
             return plain(self.series.flows.iter().map(Vec::as_slice));
         };
@@ -146,8 +146,8 @@ impl ContenderResult {
 }
 
 /// Flows of the only workload.
-fn plain<'a, T: ?Sized>(all: impl Iterator<Item = &'a T>) -> Vec<Listed<'a, T>> {
-    let listed = all.enumerate().map(|(place, what)| Listed {
+fn plain<'a, T: ?Sized>(all: impl Iterator<Item = &'a T>) -> Vec<ListedFlow<'a, T>> {
+    let listed = all.enumerate().map(|(place, what)| ListedFlow {
         workload: None,
         number: place + 1,
         what,
@@ -158,8 +158,8 @@ fn plain<'a, T: ?Sized>(all: impl Iterator<Item = &'a T>) -> Vec<Listed<'a, T>> 
 /// Flows of several workloads by their numbers.
 fn ordered<'a, T: ?Sized>(
     all: impl Iterator<Item = (&'a WorkloadFigures, usize, &'a T)>,
-) -> Vec<Listed<'a, T>> {
-    let listed = all.map(|(workload, place, what)| Listed {
+) -> Vec<ListedFlow<'a, T>> {
+    let listed = all.map(|(workload, place, what)| ListedFlow {
         workload: Some(workload),
         number: place + 1,
         what,

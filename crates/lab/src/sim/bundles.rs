@@ -1,10 +1,10 @@
 //! Bundles of a scenario in the simulator: how they are made, and what is seen of them.
 
-use ccplane_bundle::{Marks, Mode, RATES_OVER, SendboxConfig, Status};
+use ccplane_bundle::{PacketNumbering, RATES_OVER, SendboxConfig, SendboxMode, Status};
 use ccplane_sim::{BundleId, BundleSpec, LinkId, World};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
-use super::one::{Controls, Job};
+use super::one::{Job, RunControls};
 use crate::error::Error;
 use crate::result::{BundleChange, BundleFigures, BundleSample};
 
@@ -13,7 +13,7 @@ impl Job<'_> {
     pub(super) fn add_bundles<'j>(
         &'j self,
         sim: &mut World,
-        controls: &mut Controls<'j>,
+        controls: &mut RunControls<'j>,
         seed: u64,
     ) -> Result<Vec<BundleId>, Error> {
         let mut ids = Vec::with_capacity(self.scenario.bundles.len());
@@ -27,9 +27,9 @@ impl Job<'_> {
                 min: bundle.min.unwrap_or(own.min),
                 max: bundle.max.unwrap_or(own.max),
                 marks: if bundle.by_hash {
-                    Marks::Hash
+                    PacketNumbering::Hash
                 } else {
-                    Marks::Counter
+                    PacketNumbering::Counter
                 },
                 observe: bundle.observe || agent.is_none(),
                 seed: seed.wrapping_add(index),
@@ -62,9 +62,9 @@ pub(super) fn sample(sim: &World, bundle: BundleId, now: u64) -> Option<BundleSa
     Some(BundleSample {
         at_ns: now,
         mode: match status.mode {
-            Mode::Open => 0,
-            Mode::Delay => 1,
-            Mode::Passing => 2,
+            SendboxMode::Open => 0,
+            SendboxMode::Delay => 1,
+            SendboxMode::Passing => 2,
         },
         limit_mbit: status.rate.map_or(0.0, mbit),
         received_mbit: mbit(status.seen.received),

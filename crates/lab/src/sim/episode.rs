@@ -4,13 +4,13 @@ use ccplane_algorithms::Registry;
 use ccplane_sim::{SimError, SimOptions, Simulation};
 use ccplane_units::{Duration, Rate, Time};
 
-use super::one::{Controls, Job, broken};
+use super::one::{Job, RunControls, broken};
 use crate::error::Error;
 use crate::scenario::Scenario;
 
 /// A simulation of a scenario's first contender, at its beginning.
 ///
-/// Its window comes from an [`Outside`](ccplane_algorithms::outside::Outside) in the registry. The
+/// Its window comes from an [`Outside`](ccplane_algorithms::outside::ExternalControl) in the registry. The
 /// same scenario, seed and decisions give the same bytes.
 #[derive(Debug)]
 pub struct Episode {
@@ -32,7 +32,7 @@ impl Episode {
         let mut sim =
             Simulation::new(job.plan.network.clone(), SimOptions::seeded(seed)).map_err(told)?;
         job.prepare(&mut sim).map_err(told)?;
-        let mut controls = Controls::new(&job, Some(contender));
+        let mut controls = RunControls::new(&job, Some(contender));
         job.add_bundles(&mut sim, &mut controls, seed)?;
         job.add_workloads(&mut sim, &mut controls, seed)?;
         let line = job
@@ -82,7 +82,8 @@ mod tests {
 
     use ccplane_agent::boxed;
     use ccplane_algorithms::outside::{
-        self, Act, Actor, Feature, Interval, Observer, Outside, Seats, Step,
+        self, ActionKind, ActionMapper, ControlledFlows, ExternalControl, Feature, Observer,
+        StepInterval, StepSize,
     };
     use proptest::prelude::*;
 
@@ -99,14 +100,14 @@ queue = "droptail:1bdp"
 bulk.flows = 1
 "#;
 
-    fn episode(text: &str, step: &str, seed: u64) -> (Episode, Seats) {
+    fn episode(text: &str, step: &str, seed: u64) -> (Episode, ControlledFlows) {
         let scenario =
             Scenario::parse("link", text, Path::new(".")).unwrap_or_else(|why| panic!("{why}"));
-        let step: Step = step.parse().expect("a step");
-        let seats = Seats::default();
+        let step: StepSize = step.parse().expect("a step");
+        let seats = ControlledFlows::default();
         let theirs = seats.clone();
         let registry = Registry::builtin().add(outside::DOC, move |_| {
-            Ok(boxed(Outside::new(step, theirs.clone())))
+            Ok(boxed(ExternalControl::new(step, theirs.clone())))
         });
         let episode =
             Episode::new(&scenario, &registry, seed).unwrap_or_else(|why| panic!("{why}"));
@@ -114,9 +115,9 @@ bulk.flows = 1
     }
 
     /// Runs to the end with these actions in turn: a digest, the decisions, and the last interval.
-    fn play(text: &str, step: &str, seed: u64, actions: &[f32]) -> (u64, usize, Interval) {
+    fn play(text: &str, step: &str, seed: u64, actions: &[f32]) -> (u64, usize, StepInterval) {
         let (mut episode, seats) = episode(text, step, seed);
-        let mut flows: Vec<(Observer, Actor)> = Vec::new();
+        let mut flows: Vec<(Observer, ActionMapper)> = Vec::new();
         let mut decisions = 0;
         while episode.run(Time::MAX).unwrap_or_else(|why| panic!("{why}")) {
             for (n, seat) in seats.lock().iter_mut().enumerate() {
@@ -124,8 +125,8 @@ bulk.flows = 1
                     let observer = Observer::new(&[Feature::RttRatio], 1);
                     flows.push((
                         observer,
-                        Actor::new(
-                            Act::CwndFactor,
+                        ActionMapper::new(
+                            ActionKind::CwndFactor,
                             seat.info.mss.get(),
                             seat.info.init_cwnd.get(),
                         ),
@@ -144,7 +145,9 @@ bulk.flows = 1
         }
         let last = flows
             .first()
-            .map_or(Interval::default(), |(observer, _)| *observer.interval());
+            .map_or(StepInterval::default(), |(observer, _)| {
+                *observer.interval()
+            });
         (episode.digest(), decisions, last)
     }
 

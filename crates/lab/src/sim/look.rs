@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use ccplane_sim::{AppId, BundleId, Failure, FlowId, FlowView, LinkId, NodeId, SimError, World};
+use ccplane_sim::{
+    AppId, BundleId, ConnectionError, FlowId, FlowView, LinkId, NodeId, SimError, World,
+};
 use ccplane_units::{Duration, Rate, Time};
 
 use super::bundles;
@@ -11,14 +13,14 @@ use crate::contender::Contender;
 use crate::metrics;
 use crate::record::WorkloadRecord;
 use crate::result::{BundleFigures, BundleSample, Completion, Sample, TcpInfo};
-use crate::scenario::{Bundle, Scenario};
+use crate::scenario::{BundleSettings, Scenario};
 use crate::sends::{MOST_SAMPLED, Sends};
 
 /// What the kernel says where there was no loss yet.
 const NO_SSTHRESH: u32 = 0x7fff_ffff;
 
 /// A workload of the scenario, as it is in the simulation.
-pub(super) struct Part {
+pub(super) struct WorkloadPart {
     pub app: AppId,
     pub name: String,
     /// Who controls it; nobody controls datagrams.
@@ -30,7 +32,7 @@ pub(super) struct Part {
     pub sends: Sends,
 }
 
-impl Part {
+impl WorkloadPart {
     /// Whether its flows' bytes are its goodput.
     pub fn has_flows(&self) -> bool {
         matches!(
@@ -42,30 +44,30 @@ impl Part {
 
 /// What is seen of the workloads.
 pub(super) struct Looks<'p> {
-    parts: &'p [Part],
+    parts: &'p [WorkloadPart],
     /// Payload of a full segment.
     mss: u16,
     /// Flows that were there at the last look.
     seen: usize,
-    sampled: Vec<Sampled>,
+    sampled: Vec<SampledFlow>,
     /// One for each part, where there are several.
     courses: Vec<Course>,
     bundles: Vec<(BundleId, Vec<BundleSample>)>,
     /// What every flow had received, and every workload in exchanges and datagrams, when the
     /// counting began.
-    uncounted: Uncounted,
+    uncounted: WarmupBytes,
 }
 
 /// Bytes from before the counting began.
 #[derive(Default)]
-struct Uncounted {
+struct WarmupBytes {
     flows: BTreeMap<FlowId, u64>,
     /// By part.
     others: Vec<u64>,
 }
 
 /// A flow that is looked at.
-struct Sampled {
+struct SampledFlow {
     flow: FlowId,
     part: usize,
     samples: Vec<Sample>,
@@ -84,7 +86,7 @@ struct Course {
 }
 
 impl<'p> Looks<'p> {
-    pub fn new(parts: &'p [Part], bundles: Vec<BundleId>, mss: u16) -> Looks<'p> {
+    pub fn new(parts: &'p [WorkloadPart], bundles: Vec<BundleId>, mss: u16) -> Looks<'p> {
         let courses = if parts.len() > 1 { parts.len() } else { 0 };
         Looks {
             parts,
@@ -96,7 +98,7 @@ impl<'p> Looks<'p> {
                 .into_iter()
                 .map(|bundle| (bundle, Vec::new()))
                 .collect(),
-            uncounted: Uncounted::default(),
+            uncounted: WarmupBytes::default(),
         }
     }
 
@@ -105,7 +107,7 @@ impl<'p> Looks<'p> {
         let views = sim
             .flows()
             .filter_map(|flow| Some((flow, sim.flow(flow)?.received)));
-        self.uncounted = Uncounted {
+        self.uncounted = WarmupBytes {
             flows: views.collect(),
             others: self
                 .parts
@@ -124,7 +126,7 @@ impl<'p> Looks<'p> {
                 continue;
             };
             if part.sends == Sends::Lasting && self.has_room(at, part) {
-                self.sampled.push(Sampled {
+                self.sampled.push(SampledFlow {
                     flow,
                     part: at,
                     samples: Vec::new(),
@@ -149,7 +151,7 @@ impl<'p> Looks<'p> {
 
     /// Whether one more flow of this part is looked at: the limit is for compared workloads
     /// together, and for each other one.
-    fn has_room(&self, at: usize, part: &Part) -> bool {
+    fn has_room(&self, at: usize, part: &WorkloadPart) -> bool {
         let together = |other: usize| match part.compared {
             true => self.parts.get(other).is_some_and(|other| other.compared),
             false => other == at,
@@ -170,7 +172,7 @@ impl<'p> Looks<'p> {
             let name = scenario
                 .bundles
                 .get(at)
-                .map(Bundle::title)
+                .map(BundleSettings::title)
                 .unwrap_or_default();
             (
                 bundles::figures(sim, bundle, name, &samples, scenario.warm),
@@ -187,7 +189,7 @@ impl<'p> Looks<'p> {
     /// The flows that are looked at, in the order of the result: compared ones as they began, then
     /// those of the others by workload.
     pub fn flows(&self) -> Vec<FlowId> {
-        let place = |sampled: &Sampled| match self.parts.get(sampled.part) {
+        let place = |sampled: &SampledFlow| match self.parts.get(sampled.part) {
             Some(part) if part.compared => (false, 0),
             _ => (true, sampled.part),
         };
@@ -220,7 +222,7 @@ impl<'p> Looks<'p> {
             }
         }
         let mut records = Vec::with_capacity(self.parts.len());
-        let mut alone = Alone {
+        let mut alone = IdleCompletionTimes {
             sim,
             known: BTreeMap::new(),
         };
@@ -243,7 +245,7 @@ impl<'p> Looks<'p> {
             record.completed = alone.completed(part, views, seed)?;
             (record.name, record.contender) = (part.name.clone(), part.contender.clone());
             record.compared = part.compared;
-            let is_false = |view: &FlowView| view.failure == Some(Failure::FalseReceipt);
+            let is_false = |view: &FlowView| view.failure == Some(ConnectionError::FalseReceipt);
             record.false_receipts = views.iter().filter(|(_, view)| is_false(view)).count() as u64;
             record.failed = record.failed.max(record.false_receipts);
             records.push(record);
@@ -261,7 +263,7 @@ impl<'p> Looks<'p> {
 }
 
 impl Course {
-    fn look(&mut self, sim: &World, part: &Part, now: u64) {
+    fn look(&mut self, sim: &World, part: &WorkloadPart, now: u64) {
         let over = &mut self.over;
         let mut received = 0;
         self.live.retain(|flow| match sim.flow(*flow) {
@@ -288,7 +290,7 @@ impl Course {
 }
 
 /// Bytes that a workload received otherwise than by flows of its own: in responses, in datagrams.
-fn beside_flows(sim: &World, part: &Part) -> u64 {
+fn beside_flows(sim: &World, part: &WorkloadPart) -> u64 {
     match part.sends {
         Sends::Exchanges => exchanges(sim, part)
             .iter()
@@ -300,12 +302,12 @@ fn beside_flows(sim: &World, part: &Part) -> u64 {
 }
 
 /// Whose flow it is.
-fn part_of<'p>(parts: &'p [Part], view: &FlowView) -> Option<(usize, &'p Part)> {
+fn part_of<'p>(parts: &'p [WorkloadPart], view: &FlowView) -> Option<(usize, &'p WorkloadPart)> {
     let app = view.app?;
     parts.iter().enumerate().find(|(_, part)| part.app == app)
 }
 
-fn exchanges<'s>(sim: &'s World, part: &Part) -> &'s [ccplane_sim::Exchange] {
+fn exchanges<'s>(sim: &'s World, part: &WorkloadPart) -> &'s [ccplane_sim::Exchange] {
     let workload = sim
         .workload(part.app)
         .filter(|_| part.sends == Sends::Exchanges);
@@ -316,7 +318,7 @@ fn exchanges<'s>(sim: &'s World, part: &Part) -> &'s [ccplane_sim::Exchange] {
 /// time that it lasts, does not.
 fn failed(view: &FlowView) -> bool {
     view.failure
-        .is_some_and(|failure| failure != Failure::Aborted)
+        .is_some_and(|failure| failure != ConnectionError::Aborted)
 }
 
 fn lasting(views: &[(u64, FlowView)], span: Duration) -> WorkloadRecord {
@@ -378,7 +380,7 @@ fn sample(view: &FlowView, at_ns: u64, mss: u16) -> Sample {
 }
 
 /// How long flows take alone, by their ends.
-struct Alone<'s> {
+struct IdleCompletionTimes<'s> {
     sim: &'s World,
     known: BTreeMap<(NodeId, NodeId), Empty>,
 }
@@ -393,11 +395,11 @@ struct Empty {
     rate: Option<Rate>,
 }
 
-impl Alone<'_> {
+impl IdleCompletionTimes<'_> {
     /// A workload's flows and responses that ended.
     fn completed(
         &mut self,
-        part: &Part,
+        part: &WorkloadPart,
         views: &[(u64, FlowView)],
         seed: u64,
     ) -> Result<Vec<Completion>, SimError> {

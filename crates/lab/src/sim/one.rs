@@ -10,20 +10,20 @@ use ccplane_algorithms::Registry;
 use ccplane_datapath::Capabilities;
 use ccplane_qdisc::LineSpec;
 use ccplane_sim::{
-    AgentId, BundleId, Config, Congestion, FlowId, LinkId, Native, NetworkChange, PacketLog,
-    SimError, SimOptions, Simulation, SteerOptions, Tracer, World,
+    AgentId, BundleId, FlowControl, FlowId, LinkId, Native, NetworkChange, PacketLog, SimError,
+    SimOptions, Simulation, SteerOptions, Tracer, TransportConfig, World,
 };
 use ccplane_units::{Bytes, Duration, Time};
 
-use super::look::{Looks, Part};
+use super::look::{Looks, WorkloadPart};
 use super::put_stamps;
 use crate::capacity::{Carrying, capacity_course, could_carry};
 use crate::contender::{Contender, read};
 use crate::error::Error;
-use crate::heard::{self, Heard};
+use crate::heard::{self, ReportLog};
 use crate::metrics::Distribution;
 use crate::progress::Progress;
-use crate::record::{LinkRecord, Record, Told};
+use crate::record::{LinkRecord, RunMetrics, RunRecord};
 use crate::result::{
     Audit, ContenderResult, HostFigures, LinkFigures, SecondLoop, SimulationAudit,
 };
@@ -37,7 +37,7 @@ pub(super) struct Job<'s> {
     pub(super) scenario: &'s Scenario,
     pub(super) plan: Plan,
     /// Settings of every host's transport.
-    transport: Arc<Config>,
+    transport: Arc<TransportConfig>,
     pub(super) registry: &'s Registry,
     pub(super) bin: Duration,
     /// Where each run leaves a log of the drawn link's packets.
@@ -59,7 +59,7 @@ impl<'s> Job<'s> {
     }
 
     /// Settings of connections whose control wants this. The scenario's own choice of ECN holds.
-    fn transport(&self, wants: Capabilities) -> Arc<Config> {
+    fn transport(&self, wants: Capabilities) -> Arc<TransportConfig> {
         let decided = match self.scenario.transport.ecn {
             Some(_) => Capabilities::ECN,
             None => Capabilities::default(),
@@ -119,7 +119,7 @@ impl<'s> Job<'s> {
         let told = |error: SimError| self.told(error);
         sim.observe(self.plan.main).map_err(told)?;
         self.prepare(&mut sim).map_err(told)?;
-        let mut controls = Controls::new(self, contender);
+        let mut controls = RunControls::new(self, contender);
         let bundles = self.add_bundles(&mut sim, &mut controls, seed)?;
         let parts = self.add_workloads(&mut sim, &mut controls, seed)?;
         let (mut looks, span) = self.advance(&mut sim, &parts, bundles, progress)?;
@@ -127,7 +127,7 @@ impl<'s> Job<'s> {
         let raised = controls.raised(&sim);
         let warm = self.scenario.warm;
         let bundles = looks.bundles(&sim, self.scenario, self.plan.main);
-        let record = Record {
+        let record = RunRecord {
             span,
             warm,
             started_ns: 0,
@@ -172,9 +172,9 @@ impl<'s> Job<'s> {
     pub(super) fn add_workloads<'j>(
         &'j self,
         sim: &mut World,
-        controls: &mut Controls<'j>,
+        controls: &mut RunControls<'j>,
         seed: u64,
-    ) -> Result<Vec<Part>, Error> {
+    ) -> Result<Vec<WorkloadPart>, Error> {
         let mut parts = Vec::with_capacity(self.plan.workloads.len());
         for workload in &self.plan.workloads {
             let spec = workload.spec(seed);
@@ -185,16 +185,17 @@ impl<'s> Job<'s> {
                     controls.of(sim, control)?,
                     crate::wants(control, self.registry)?,
                 ),
-                None if workload.uncontrolled => {
-                    (Congestion::Native(Native::cubic()), Capabilities::default())
-                }
+                None if workload.uncontrolled => (
+                    FlowControl::Native(Native::cubic()),
+                    Capabilities::default(),
+                ),
                 // The scenario was checked: a workload without an algorithm has a contender.
                 None => return Err(broken("a workload without an algorithm".to_owned())),
             };
             let app = sim
                 .add_workload_in_band(spec, congestion, self.transport(wants), workload.band)
                 .map_err(|error| self.told(error))?;
-            parts.push(Part {
+            parts.push(WorkloadPart {
                 app,
                 name: workload.name.clone(),
                 contender: control.cloned(),
@@ -211,7 +212,7 @@ impl<'s> Job<'s> {
     fn advance<'p, T: Tracer>(
         &self,
         sim: &mut Simulation<T>,
-        parts: &'p [Part],
+        parts: &'p [WorkloadPart],
         bundles: Vec<BundleId>,
         progress: &dyn Progress,
     ) -> Result<(Looks<'p>, Duration), Error> {
@@ -281,14 +282,14 @@ impl<'s> Job<'s> {
         &self,
         sim: &World,
         contender: Option<&Contender>,
-        parts: &[Part],
-        record: Record,
-        heard: Option<Heard>,
+        parts: &[WorkloadPart],
+        record: RunRecord,
+        heard: Option<ReportLog>,
         begun: Stopwatch,
     ) -> ContenderResult {
         let span = record.span;
         let waited_mean_us = self.waited_mean_us(&record.link);
-        let Told {
+        let RunMetrics {
             mut figures,
             workloads,
             algorithms,
@@ -414,7 +415,7 @@ fn check(scenario: &Scenario, registry: &Registry) -> Result<(), Error> {
 }
 
 /// Retransmission timeouts of the compared workloads' connections.
-fn timeouts(sim: &World, parts: &[Part]) -> u64 {
+fn timeouts(sim: &World, parts: &[WorkloadPart]) -> u64 {
     let ours = |app| parts.iter().any(|part| part.app == app && part.compared);
     let views = sim.flows().filter_map(|flow| sim.flow(flow));
     views
@@ -424,7 +425,7 @@ fn timeouts(sim: &World, parts: &[Part]) -> u64 {
 }
 
 /// What second loops of the compared flows did.
-fn second_loop(sim: &World, parts: &[Part]) -> SecondLoop {
+fn second_loop(sim: &World, parts: &[WorkloadPart]) -> SecondLoop {
     let ours = |app| {
         parts
             .iter()
@@ -439,7 +440,7 @@ fn second_loop(sim: &World, parts: &[Part]) -> SecondLoop {
 }
 
 /// The congestion controls of a run: agents are made once for each algorithm.
-pub(super) struct Controls<'j> {
+pub(super) struct RunControls<'j> {
     job: &'j Job<'j>,
     contender: Option<&'j Contender>,
     agents: Vec<(Contender, AgentId)>,
@@ -447,9 +448,9 @@ pub(super) struct Controls<'j> {
     box_agents: Vec<(Contender, AgentId)>,
 }
 
-impl<'j> Controls<'j> {
-    pub(super) fn new(job: &'j Job<'j>, contender: Option<&'j Contender>) -> Controls<'j> {
-        Controls {
+impl<'j> RunControls<'j> {
+    pub(super) fn new(job: &'j Job<'j>, contender: Option<&'j Contender>) -> RunControls<'j> {
+        RunControls {
             job,
             contender,
             agents: Vec::new(),
@@ -458,12 +459,12 @@ impl<'j> Controls<'j> {
     }
 
     /// The control of a workload's connections.
-    fn of(&mut self, sim: &mut World, which: &'j Contender) -> Result<Congestion, Error> {
+    fn of(&mut self, sim: &mut World, which: &'j Contender) -> Result<FlowControl, Error> {
         match which {
-            Contender::Native { name } => Ok(Congestion::Native(transport::native(name)?)),
+            Contender::Native { name } => Ok(FlowControl::Native(transport::native(name)?)),
             Contender::Ccplane { name, .. } => {
                 let agent = self.agent(sim, which, false)?;
-                Ok(Congestion::Steered(agent, Arc::from(name.as_str())))
+                Ok(FlowControl::Steered(agent, Arc::from(name.as_str())))
             }
         }
     }
@@ -486,7 +487,7 @@ impl<'j> Controls<'j> {
         if let Some((_, agent)) = agents.iter().find(|(contender, _)| contender == which) {
             return Ok(*agent);
         }
-        let mut agent = Agent::new(ccplane_agent::Options::default());
+        let mut agent = Agent::new(ccplane_agent::AgentOptions::default());
         agent.add_boxed(self.job.registry.by_name(name, &read(parameters))?)?;
         let mut options = SteerOptions {
             keep_reports: heard::KEPT,
@@ -543,12 +544,12 @@ impl<'j> Controls<'j> {
     }
 
     /// What the contender's algorithm heard of these flows.
-    fn heard(&self, sim: &World, flows: &[FlowId]) -> Option<Heard> {
+    fn heard(&self, sim: &World, flows: &[FlowId]) -> Option<ReportLog> {
         let contender = self.contender?;
         let mut agents = self.agents.iter().chain(&self.box_agents);
         let (_, agent) = agents.find(|(known, _)| known == contender)?;
         let stats = sim.algorithm(*agent, contender.algorithm())?;
-        Some(Heard::simulated(sim, *agent, stats.reports, flows))
+        Some(ReportLog::simulated(sim, *agent, stats.reports, flows))
     }
 }
 

@@ -4,7 +4,7 @@ use ccplane_sim::{JitterShape, NodeId, SimError, StampModel, World};
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 
-use crate::scenario::{self, Stamps};
+use crate::scenario::{self, StampErrors};
 
 /// The stream of random numbers that clocks are drawn from.
 const STREAM: u128 = 0x63_6c6f_636b << 32;
@@ -12,7 +12,7 @@ const STREAM: u128 = 0x63_6c6f_636b << 32;
 /// Gives these hosts such stamps; whose clock is which follows from the simulation's seed and the
 /// host alone.
 pub fn put_stamps(
-    stamps: &Stamps,
+    stamps: &StampErrors,
     sim: &mut World,
     hosts: impl Iterator<Item = NodeId>,
 ) -> Result<(), SimError> {

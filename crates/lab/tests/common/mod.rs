@@ -7,7 +7,7 @@ use std::path::Path;
 use ccplane_algorithms::Registry;
 use ccplane_lab::result::{ContenderResult, RunResult};
 use ccplane_lab::scenario::{Scenario, Seeds};
-use ccplane_lab::{Options, Quiet, Sim, run};
+use ccplane_lab::{Quiet, RunOptions, Sim, run};
 
 /// Payload that a link of 96 Mbit/s carries, Mbit/s: 1448 of 1500 bytes.
 pub const PAYLOAD: f64 = 96.0 * 1448.0 / 1500.0;
@@ -16,8 +16,8 @@ pub fn scenario(text: &str) -> Scenario {
     Scenario::parse("test.toml", text, Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap()
 }
 
-pub fn options(seeds: Seeds, threads: usize) -> Options {
-    Options {
+pub fn options(seeds: Seeds, threads: usize) -> RunOptions {
+    RunOptions {
         seeds,
         threads,
         command: "ccplane run test.toml".into(),

@@ -7,7 +7,7 @@ use crate::reader::Forms;
 
 /// Instrumented program file. It controls a flow as the original does, and counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Counted {
+pub struct CountingText {
     /// Source of the instrumented program.
     pub source: String,
     /// Clauses, in order.
@@ -29,7 +29,7 @@ impl TextAlgorithm {
     /// Returns the instrumented program; `None` if it exceeds the limits of a program. It reports
     /// when the original does. If the original never reports, it reports at every run of a clause,
     /// unless it has volatile variables, which a report would reset.
-    pub fn counted(&self) -> Option<Counted> {
+    pub fn counted(&self) -> Option<CountingText> {
         let masked = mask(&self.source, &mut Problems::default());
         let forms = Forms::read(&masked, &mut Problems::default());
         let is = |at: u32, what: &str| {
@@ -76,7 +76,7 @@ impl TextAlgorithm {
             .iter()
             .for_each(|(at, text)| source.insert_str(*at, text));
         TextAlgorithm::read(&source).ok()?;
-        Some(Counted { source, clauses })
+        Some(CountingText { source, clauses })
     }
 }
 

@@ -46,7 +46,10 @@ fn a_header_says_what_there_is() {
         program.contains("(const back 1/2) (const wait 20ms) (ccplane.begun false)"),
         "{program}"
     );
-    assert!(compile(&program, &Limits::default()).is_ok(), "{program}");
+    assert!(
+        compile(&program, &ProgramLimits::default()).is_ok(),
+        "{program}"
+    );
     assert_eq!(
         program.lines().count(),
         MINE.lines().count() + 1,
@@ -69,7 +72,7 @@ fn a_text_is_warned_of_what_it_hardly_means_at_its_own_place() {
     let only = &warned.problems()[0];
     let (start, end) = (only.span().start as usize, only.span().end as usize);
     assert!(
-        only.code() == Code::Unit && "(> Flow.srtt_us 96mbit)".contains(&odd[start..end]),
+        only.code() == DiagnosticCode::Unit && "(> Flow.srtt_us 96mbit)".contains(&odd[start..end]),
         "{warned}"
     );
 }

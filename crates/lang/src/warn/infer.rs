@@ -6,12 +6,12 @@
 
 use ccplane_datapath::reg;
 
-use super::Text;
+use super::CompiledText;
 use super::unit::{BYTES, BYTES_PER_SECOND, MICROSECONDS, NANOSECONDS, PACKETS, Unit};
 use crate::check::shorten;
-use crate::diagnostics::{Code, Problem, Problems};
+use crate::diagnostics::{DiagnosticCode, Problem, Problems};
 use crate::literal::{self, Literal, Measure};
-use crate::operation::{Shape, operator};
+use crate::operation::{OperandShape, operator};
 use crate::scope::Meaning;
 use crate::tree::Ratio;
 
@@ -73,7 +73,7 @@ struct Variable {
     mixed: bool,
 }
 
-pub(super) fn look(text: &Text<'_, '_>, def: u32, problems: &mut Problems) {
+pub(super) fn look(text: &CompiledText<'_, '_>, def: u32, problems: &mut Problems) {
     let unknown = Variable {
         unit: Unit::Unknown,
         own: true,
@@ -105,7 +105,7 @@ pub(super) fn look(text: &Text<'_, '_>, def: u32, problems: &mut Problems) {
 }
 
 struct Units<'u, 't, 's> {
-    text: &'u Text<'t, 's>,
+    text: &'u CompiledText<'t, 's>,
     /// Constants with a unit.
     literals: Vec<(&'s str, Measure)>,
     /// Variables by register.
@@ -222,18 +222,18 @@ impl<'s> Units<'_, '_, 's> {
                 }
                 _ => Unit::Unknown,
             },
-            (_, Some(Shape::Chain(_) | Shape::Pair(_))) => self.same(index, parts),
-            (_, Some(Shape::Compare(_) | Shape::Same(_))) => {
+            (_, Some(OperandShape::Chain(_) | OperandShape::Pair(_))) => self.same(index, parts),
+            (_, Some(OperandShape::Compare(_) | OperandShape::Same(_))) => {
                 self.same(index, parts);
                 Unit::Bare
             }
             // The weight of an average has no unit.
-            (_, Some(Shape::Ewma)) => parts
+            (_, Some(OperandShape::Ewma)) => parts
                 .iter()
                 .map(|&part| self.any(part))
                 .last()
                 .unwrap_or(Unit::Unknown),
-            (_, Some(Shape::If | Shape::NotIf)) => match parts {
+            (_, Some(OperandShape::If | OperandShape::NotIf)) => match parts {
                 [condition, values @ ..] => {
                     self.any(*condition);
                     self.same(index, values)
@@ -374,7 +374,7 @@ impl<'s> Units<'_, '_, 's> {
             },
         };
         let mut problem = Problem::new(
-            Code::Unit,
+            DiagnosticCode::Unit,
             text.span(right.0),
             what,
             format!("in {}", b.name()),

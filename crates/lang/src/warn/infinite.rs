@@ -1,7 +1,7 @@
 //! Warning about averages of a time that may be unknown, which `+infinity` corrupts.
 
-use super::Text;
-use crate::diagnostics::{Code, Problem, Problems};
+use super::CompiledText;
+use crate::diagnostics::{DiagnosticCode, Problem, Problems};
 
 /// Signals that read as `+infinity` if they are unknown.
 const UNKNOWN: [&str; 8] = [
@@ -17,7 +17,7 @@ const UNKNOWN: [&str; 8] = [
 /// Validity signal of the queueing delay.
 const VALID: &str = "Flow.queue_delay_valid";
 
-pub(super) fn look(text: &Text<'_, '_>, problems: &mut Problems) {
+pub(super) fn look(text: &CompiledText<'_, '_>, problems: &mut Problems) {
     // Signals mentioned in an enclosing condition, which is assumed to check that they are known.
     let mut asked = Vec::new();
     for when in text.forms.top().skip(1) {
@@ -42,7 +42,7 @@ pub(super) fn look(text: &Text<'_, '_>, problems: &mut Problems) {
 }
 
 /// Collects the signals in a value.
-fn spoken_of<'s>(text: &Text<'_, 's>, index: u32, found: &mut Vec<&'s str>) {
+fn spoken_of<'s>(text: &CompiledText<'_, 's>, index: u32, found: &mut Vec<&'s str>) {
     if text.list(index).is_none() {
         let word = text.text(index);
         if UNKNOWN.contains(&word) || word == VALID {
@@ -55,7 +55,12 @@ fn spoken_of<'s>(text: &Text<'_, 's>, index: u32, found: &mut Vec<&'s str>) {
     }
 }
 
-fn walk<'s>(text: &Text<'_, 's>, index: u32, asked: &mut Vec<&'s str>, problems: &mut Problems) {
+fn walk<'s>(
+    text: &CompiledText<'_, 's>,
+    index: u32,
+    asked: &mut Vec<&'s str>,
+    problems: &mut Problems,
+) {
     let Some((head, parts)) = text.list(index) else {
         return;
     };
@@ -86,7 +91,7 @@ fn walk<'s>(text: &Text<'_, 's>, index: u32, asked: &mut Vec<&'s str>, problems:
 
 /// Warns if `value` may be infinite because of a signal that no condition checked.
 fn warn<'s>(
-    text: &Text<'_, 's>,
+    text: &CompiledText<'_, 's>,
     value: u32,
     asked: &[&'s str],
     what: &str,
@@ -115,7 +120,7 @@ fn warn<'s>(
             };
             problems.push(
                 Problem::new(
-                    Code::Infinite,
+                    DiagnosticCode::Infinite,
                     text.span(value),
                     message,
                     "perhaps not known",

@@ -2,11 +2,11 @@
 
 use ccplane_datapath::reg;
 
-use super::Text;
-use crate::diagnostics::{Code, Problem, Problems, Span};
+use super::CompiledText;
+use crate::diagnostics::{DiagnosticCode, Problem, Problems, Span};
 use crate::tree::{Clause, Stmt};
 
-pub(super) fn look(text: &Text<'_, '_>, problems: &mut Problems) {
+pub(super) fn look(text: &CompiledText<'_, '_>, problems: &mut Problems) {
     unreachable(text, problems);
     let reports = |stmt: &Stmt| matches!(stmt, Stmt::Set(reg::SHOULD_REPORT));
     if !text.tree.stmts.iter().any(reports) {
@@ -20,7 +20,7 @@ pub(super) fn look(text: &Text<'_, '_>, problems: &mut Problems) {
             end: whole.end,
         };
         let problem = Problem::new(
-            Code::NeverReports,
+            DiagnosticCode::NeverReports,
             end,
             "this program never reports",
             "its agent hears nothing",
@@ -31,7 +31,7 @@ pub(super) fn look(text: &Text<'_, '_>, problems: &mut Problems) {
     }
 }
 
-fn unreachable(text: &Text<'_, '_>, problems: &mut Problems) {
+fn unreachable(text: &CompiledText<'_, '_>, problems: &mut Problems) {
     let mut fell = false;
     for (n, clause) in text.tree.clauses.iter().enumerate() {
         let falls = falls_through(text, clause);
@@ -39,7 +39,7 @@ fn unreachable(text: &Text<'_, '_>, problems: &mut Problems) {
         match text.tree.constant(clause.guard) {
             Some(0) => {
                 let problem = Problem::new(
-                    Code::Unreachable,
+                    DiagnosticCode::Unreachable,
                     clause.span,
                     "this clause never runs",
                     "its condition is false",
@@ -50,10 +50,14 @@ fn unreachable(text: &Text<'_, '_>, problems: &mut Problems) {
             Some(_) if !(falls || text.sticky && fell) => {
                 for after in &text.tree.clauses[n + 1..] {
                     let what = "no run can reach this clause";
-                    let problem =
-                        Problem::new(Code::Unreachable, after.span, what, "never looked at")
-                            .also(clause.span, "always true, and without (fallthrough)")
-                            .help("end the earlier clause with (fallthrough)");
+                    let problem = Problem::new(
+                        DiagnosticCode::Unreachable,
+                        after.span,
+                        what,
+                        "never looked at",
+                    )
+                    .also(clause.span, "always true, and without (fallthrough)")
+                    .help("end the earlier clause with (fallthrough)");
                     problems.push(problem);
                 }
                 return;
@@ -63,7 +67,7 @@ fn unreachable(text: &Text<'_, '_>, problems: &mut Problems) {
     }
 }
 
-fn falls_through(text: &Text<'_, '_>, clause: &Clause) -> bool {
+fn falls_through(text: &CompiledText<'_, '_>, clause: &Clause) -> bool {
     let body = clause.body_start as usize..clause.body_end as usize;
     let falls = |stmt: &Stmt| matches!(stmt, Stmt::Set(reg::SHOULD_CONTINUE));
     text.tree.stmts[body].iter().any(falls)

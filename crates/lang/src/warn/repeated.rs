@@ -1,8 +1,8 @@
 //! Warning about samples that are counted, added or averaged again in a run by timer, which reads
 //! the last ACK's sample.
 
-use super::Text;
-use crate::diagnostics::{Code, Problem, Problems};
+use super::CompiledText;
+use crate::diagnostics::{DiagnosticCode, Problem, Problems};
 
 /// Signals of the last ACK that a run by timer reads again.
 const SAMPLES: [&str; 3] = [
@@ -13,7 +13,7 @@ const SAMPLES: [&str; 3] = [
 /// Words that are neither variables nor events.
 const STATE: [&str; 6] = ["Micros", "Cwnd", "Rate", "Ssthresh", "true", "false"];
 
-pub(super) fn look(text: &Text<'_, '_>, problems: &mut Problems) {
+pub(super) fn look(text: &CompiledText<'_, '_>, problems: &mut Problems) {
     let clauses: Vec<Vec<u32>> = text
         .forms
         .top()
@@ -31,7 +31,7 @@ pub(super) fn look(text: &Text<'_, '_>, problems: &mut Problems) {
         let Some((&guard, body)) = clause.split_first() else {
             continue;
         };
-        let way = Way::default().through(text, guard);
+        let way = ConditionPath::default().through(text, guard);
         for &statement in body {
             walk(text, statement, way, problems);
         }
@@ -40,15 +40,15 @@ pub(super) fn look(text: &Text<'_, '_>, problems: &mut Problems) {
 
 /// Kinds of words in the conditions around a statement.
 #[derive(Clone, Copy, Default)]
-struct Way {
+struct ConditionPath {
     /// An event, which is 0 in a run by timer, or a variable, which may be set from one.
     event: bool,
     sample: bool,
 }
 
-impl Way {
-    fn through(self, text: &Text<'_, '_>, condition: u32) -> Way {
-        Way {
+impl ConditionPath {
+    fn through(self, text: &CompiledText<'_, '_>, condition: u32) -> ConditionPath {
+        ConditionPath {
             event: self.event || any(text, condition, &is_event),
             sample: self.sample || any(text, condition, &is_sample),
         }
@@ -69,14 +69,14 @@ fn is_event(word: &str) -> bool {
 }
 
 /// Returns true if `is` holds for any atom of a value, except heads.
-fn any(text: &Text<'_, '_>, index: u32, is: &dyn Fn(&str) -> bool) -> bool {
+fn any(text: &CompiledText<'_, '_>, index: u32, is: &dyn Fn(&str) -> bool) -> bool {
     match text.list(index) {
         Some((_, parts)) => parts.into_iter().any(|part| any(text, part, is)),
         None => is(text.text(index)),
     }
 }
 
-fn walk(text: &Text<'_, '_>, index: u32, way: Way, problems: &mut Problems) {
+fn walk(text: &CompiledText<'_, '_>, index: u32, way: ConditionPath, problems: &mut Problems) {
     let Some((head, parts)) = text.list(index) else {
         return;
     };
@@ -95,7 +95,7 @@ fn walk(text: &Text<'_, '_>, index: u32, way: Way, problems: &mut Problems) {
             let help = "take samples of new acknowledgements: (if (> (+ Ack.packets_acked Ack.packets_misordered) 0) (:= …))";
             problems.push(
                 Problem::new(
-                    Code::RepeatedSample,
+                    DiagnosticCode::RepeatedSample,
                     text.span(value),
                     message,
                     "counts twice",
@@ -113,7 +113,7 @@ fn walk(text: &Text<'_, '_>, index: u32, way: Way, problems: &mut Problems) {
 }
 
 /// Returns true if `value` adds a sample, or a count of samples, to `target`.
-fn accumulates(text: &Text<'_, '_>, target: u32, value: u32, sampled: bool) -> bool {
+fn accumulates(text: &CompiledText<'_, '_>, target: u32, value: u32, sampled: bool) -> bool {
     match text.list(value) {
         Some(("ewma", parts)) => parts.iter().skip(1).any(|&part| takes(text, part)),
         Some(("+" | "add", parts)) => {
@@ -131,7 +131,7 @@ fn accumulates(text: &Text<'_, '_>, target: u32, value: u32, sampled: bool) -> b
 }
 
 /// Returns true if a value contains a sample and none of its own conditions checks for an event.
-fn takes(text: &Text<'_, '_>, value: u32) -> bool {
+fn takes(text: &CompiledText<'_, '_>, value: u32) -> bool {
     match text.list(value) {
         Some(("if" | "!if", parts))
             if parts

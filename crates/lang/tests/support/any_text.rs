@@ -1,14 +1,15 @@
 //! Any text: the compiler gives a program or reasons, and a program that is printed compiles to
 //! itself. So it is with whole algorithms, whose program is their text without its header.
 
-use ccplane_lang::{Diagnostics, Limits, TextAlgorithm, compile};
+use ccplane_lang::{Diagnostics, ProgramLimits, TextAlgorithm, compile};
 
 /// Holds for any text.
 pub fn any_text(text: &str) {
-    match compile(text, &Limits::default()) {
+    match compile(text, &ProgramLimits::default()) {
         Ok(program) => {
             let printed = program.tree().to_string();
-            let again = compile(&printed, &Limits::default()).expect("what is printed compiles");
+            let again =
+                compile(&printed, &ProgramLimits::default()).expect("what is printed compiles");
             assert_eq!(again.code(), program.code(), "{printed}");
             if let Some(warned) = program.warnings() {
                 placed(&warned, text);
@@ -19,7 +20,10 @@ pub fn any_text(text: &str) {
     match TextAlgorithm::read(text) {
         Ok(algorithm) => {
             let program = algorithm.program(&[]).expect("defaults are values");
-            assert!(compile(&program, &Limits::default()).is_ok(), "{program}");
+            assert!(
+                compile(&program, &ProgramLimits::default()).is_ok(),
+                "{program}"
+            );
         }
         Err(why) => placed(&why, text),
     }

@@ -1,14 +1,14 @@
 //! Helpers for tests of the compiler.
 
 use ccplane_datapath::Op;
-use ccplane_lang::{Code, Diagnostics, Limits, Program, compile};
+use ccplane_lang::{DiagnosticCode, Diagnostics, Program, ProgramLimits, compile};
 
 pub fn compiled(source: &str) -> Program {
-    compile(source, &Limits::default()).unwrap_or_else(|why| panic!("{why}\n{source}"))
+    compile(source, &ProgramLimits::default()).unwrap_or_else(|why| panic!("{why}\n{source}"))
 }
 
 pub fn refused(source: &str) -> Diagnostics {
-    match compile(source, &Limits::default()) {
+    match compile(source, &ProgramLimits::default()) {
         Ok(program) => panic!("compiled:\n{}", program.bytecode()),
         Err(why) => why,
     }
@@ -19,7 +19,7 @@ pub fn same(a: &str, b: &str) {
 }
 
 /// Checks the one problem of a text: its code, and a part of its message or fix.
-pub fn refused_for(source: &str, code: Code, part: &str) {
+pub fn refused_for(source: &str, code: DiagnosticCode, part: &str) {
     let why = refused(source);
     let [problem] = why.problems() else {
         panic!("{why}")

@@ -5,13 +5,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use ccplane_agent::{Agent, CcpDatapath, DatapathId};
 use ccplane_units::Time;
-use ccplane_wire::{Command, WireError, v1};
+use ccplane_wire::{WireCommand, WireError, v1};
 use nix::errno::Errno;
 use nix::sys::socket::{
     MsgFlags, MultiHeaders, SockType, UnixAddr, connect, send, sendmmsg, sendto,
 };
 
-use super::Closed;
+use super::PeerCloseReason;
 use crate::socket;
 
 /// Limit of messages queued for a peer: one second of commands for thousands of flows.
@@ -19,7 +19,7 @@ const MOST_WAITING: usize = 16_384;
 /// Messages sent per system call.
 const BATCH: usize = 64;
 
-pub(super) struct Peer {
+pub(super) struct DatagramPeer {
     pub ccp: CcpDatapath,
     pub address: UnixAddr,
     pub uid: u32,
@@ -43,9 +43,9 @@ struct Outbox {
     sent: usize,
 }
 
-impl Peer {
-    pub fn new(id: DatapathId, address: UnixAddr, uid: u32) -> Peer {
-        Peer {
+impl DatagramPeer {
+    pub fn new(id: DatapathId, address: UnixAddr, uid: u32) -> DatagramPeer {
+        DatagramPeer {
             ccp: CcpDatapath::new(id),
             address,
             uid,
@@ -81,7 +81,12 @@ impl Peer {
     }
 
     /// Queues a command. Commands that CCP cannot express are returned to the agent as refusals.
-    pub fn send(&mut self, command: &Command, agent: &mut Agent, now: Time) -> Result<(), Closed> {
+    pub fn send(
+        &mut self,
+        command: &WireCommand,
+        agent: &mut Agent,
+        now: Time,
+    ) -> Result<(), PeerCloseReason> {
         let start = self.outbox.bytes.len();
         self.ccp
             .command(now, command, agent, &mut self.outbox.bytes);
@@ -89,13 +94,13 @@ impl Peer {
             self.outbox.ends.push(self.outbox.bytes.len());
         }
         match self.outbox.waiting() {
-            waiting if waiting > MOST_WAITING => Err(Closed::Stuck(waiting)),
+            waiting if waiting > MOST_WAITING => Err(PeerCloseReason::Stuck(waiting)),
             _ => Ok(()),
         }
     }
 
     /// Sends queued messages until the peer's receive queue is full.
-    pub fn flush(&mut self, unconnected: &OwnedFd) -> Result<(), Closed> {
+    pub fn flush(&mut self, unconnected: &OwnedFd) -> Result<(), PeerCloseReason> {
         while self.outbox.waiting() > 0 {
             self.connect();
             let result = match &self.socket {
@@ -112,7 +117,7 @@ impl Peer {
                 // The peer has connected its socket to ours and accepts datagrams only from that
                 // one.
                 Err(Errno::EPERM) if self.socket.is_some() => self.socket = None,
-                Err(why) => return Err(Closed::Gone(why)),
+                Err(why) => return Err(PeerCloseReason::Gone(why)),
             }
         }
         self.outbox.clear();

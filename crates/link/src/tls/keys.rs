@@ -244,7 +244,7 @@ fn write(path: &Path, text: &str) -> Result<(), KeyError> {
 
 /// Result of [`make`] for one host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Made {
+pub struct NewKeys {
     /// Name of the key.
     pub name: String,
     /// Directory of the key.
@@ -255,7 +255,7 @@ pub struct Made {
 
 /// Creates what `folder` lacks: a CA, a key for the agent, and one for each named datapath.
 /// Existing keys are kept unless they are revoked or not valid at `now`.
-pub fn make(folder: &Path, names: &[String], now: SystemTime) -> Result<Vec<Made>, KeyError> {
+pub fn make(folder: &Path, names: &[String], now: SystemTime) -> Result<Vec<NewKeys>, KeyError> {
     if let Some(bad) = names.iter().find(|name| !is_name(name)) {
         return Err(KeyError::Name(bad.clone()));
     }
@@ -282,7 +282,7 @@ pub fn make(folder: &Path, names: &[String], now: SystemTime) -> Result<Vec<Made
             write(&own.join("ca.pem"), &authority.certificate)?;
             write(&own.join("key.pem"), &authority.sign(name, role, now)?)?;
         }
-        Ok(Made {
+        Ok(NewKeys {
             name: name.to_owned(),
             folder: own,
             new,

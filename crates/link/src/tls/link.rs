@@ -6,26 +6,26 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use ccplane_agent::Allowed;
+use ccplane_agent::LogPermit;
 use ccplane_agent::{Agent, DatapathId, FlowId};
 use ccplane_units::{Duration, Time};
 use ccplane_wire::framed::{self, Frame, Hello};
-use ccplane_wire::{Command, Event, v2};
+use ccplane_wire::{WireCommand, WireEvent, v2};
 use nix::poll::PollFlags;
 use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 use rustls::{ServerConfig, ServerConnection};
 
 use super::keys::{self, Keys, Role};
 use super::revocations::Revocations;
-use super::strangers::Strangers;
-use super::stream::{CHUNK, Closed, SHARED_CHUNK, Stream};
+use super::strangers::PendingConnections;
+use super::stream::{CHUNK, SHARED_CHUNK, Stream, TlsCloseReason};
 use super::tenants::{self, Tenant, Tenants};
 use super::trust;
 use crate::identity::Fingerprint;
 use crate::random;
-use crate::rest::Rest;
+use crate::rest::AcceptBackoff;
 use crate::warning::Warning;
-use crate::{Link, LinkError};
+use crate::{DatapathLink, LinkError};
 
 /// Limit of connections in total. Each takes about 100 KB; more datapaths than an agent can handle
 /// would only use memory.
@@ -57,44 +57,44 @@ pub struct TlsLink {
     revocations: Revocations,
     /// Random id of this process.
     process: u64,
-    rest: Rest,
+    rest: AcceptBackoff,
     /// Time of the last `receive`.
     now: Time,
     refusals: Warning,
     base: u32,
     /// Id to try next, relative to `base`.
     next: u32,
-    strangers: Strangers<Stranger>,
+    strangers: PendingConnections<PendingConnection>,
     tenants: Tenants,
     /// Turn counter; rotates which datapath is served first.
     turns: usize,
     /// Sorted by id.
-    datapaths: Vec<Datapath>,
+    datapaths: Vec<TlsDatapath>,
     buffer: Box<[u8]>,
     fields: Vec<u64>,
 }
 
 /// A connection whose handshake is not complete.
-struct Stranger {
+struct PendingConnection {
     stream: Stream,
     peer: SocketAddr,
     since: Time,
 }
 
 /// An authenticated connection.
-struct Datapath {
+struct TlsDatapath {
     id: DatapathId,
     name: String,
     key: Fingerprint,
     hello: Hello,
     stream: Stream,
     peer: SocketAddr,
-    packet: v2::Packet,
+    packet: v2::PacketWriter,
     /// True once the first `Ready` has arrived.
     began: bool,
     /// True once it was logged that the key has too many flows.
     too_many_said: bool,
-    closed: Option<Closed>,
+    closed: Option<TlsCloseReason>,
 }
 
 impl TlsLink {
@@ -120,12 +120,12 @@ impl TlsLink {
             config,
             revocations,
             process: super::process(),
-            rest: Rest::default(),
+            rest: AcceptBackoff::default(),
             now: Time::ZERO,
             refusals: Warning::default(),
             base: 0,
             next: 0,
-            strangers: Strangers::new(random::dice()),
+            strangers: PendingConnections::new(random::dice()),
             tenants: Tenants::default(),
             turns: 0,
             datapaths: Vec::new(),
@@ -206,7 +206,7 @@ impl TlsLink {
                 return;
             }
         };
-        let stranger = Stranger {
+        let stranger = PendingConnection {
             stream,
             peer,
             since: now,
@@ -257,17 +257,17 @@ impl TlsLink {
     /// connection counts towards the key's limits.
     fn know(
         &mut self,
-        stranger: &Stranger,
+        stranger: &PendingConnection,
         hello: Hello,
         now: Time,
-    ) -> Result<(String, Fingerprint), Closed> {
+    ) -> Result<(String, Fingerprint), TlsCloseReason> {
         let certificate = stranger.stream.certificate();
-        let certificate =
-            certificate.ok_or_else(|| Closed::Ours("it shows no certificate".to_owned()))?;
+        let certificate = certificate
+            .ok_or_else(|| TlsCloseReason::Ours("it shows no certificate".to_owned()))?;
         let key = Fingerprint::of(certificate);
         let name = keys::name_of(certificate).unwrap_or_else(|| "unnamed".to_owned());
         if self.revocations.contain(&key) {
-            return Err(Closed::Ours(revoked(&name)));
+            return Err(TlsCloseReason::Ours(revoked(&name)));
         }
         for other in self
             .datapaths
@@ -275,7 +275,7 @@ impl TlsLink {
             .filter(|one| one.key == key && one.closed.is_none())
         {
             if other.hello.process != hello.process {
-                return Err(Closed::Ours(format!(
+                return Err(TlsCloseReason::Ours(format!(
                     "the key of `{name}` is in use by a datapath at {}: give each process a key of its own (`ccplane keys DIR NAME`)",
                     other.peer
                 )));
@@ -283,11 +283,11 @@ impl TlsLink {
             if other.hello.way == hello.way {
                 // The datapath reconnected, so the old connection must be dead even if the agent
                 // has not noticed.
-                other.closed = Some(Closed::Ours("it connected anew".to_owned()));
+                other.closed = Some(TlsCloseReason::Ours("it connected anew".to_owned()));
             }
         }
         if self.datapaths.len() >= CONNECTIONS_MAX {
-            return Err(Closed::Ours(format!(
+            return Err(TlsCloseReason::Ours(format!(
                 "this agent has {CONNECTIONS_MAX} datapaths: it takes no more"
             )));
         }
@@ -299,7 +299,7 @@ impl TlsLink {
         self.tenants
             .of(key)
             .connect(now, open)
-            .map_err(Closed::Ours)?;
+            .map_err(TlsCloseReason::Ours)?;
         Ok((name, key))
     }
 
@@ -322,16 +322,16 @@ impl TlsLink {
         &mut self,
         agent: &mut Agent,
         now: Time,
-        stranger: Stranger,
+        stranger: PendingConnection,
         (name, key): (String, Fingerprint),
         hello: Hello,
     ) {
-        let Stranger {
+        let PendingConnection {
             mut stream, peer, ..
         } = stranger;
         let id = self.number(agent);
         agent.set_tenant(id, name.as_str().into());
-        if let Some(Allowed { suppressed }) = agent.line(now, id) {
+        if let Some(LogPermit { suppressed }) = agent.line(now, id) {
             tracing::info!(datapath = id.0, %name, %peer, suppressed, "a datapath connected");
         }
         let welcome = framed::hello(Hello {
@@ -341,14 +341,14 @@ impl TlsLink {
         let closed = stream.frame(&welcome).err();
         self.tenants.of(key).connected(id);
         let at = self.datapaths.partition_point(|one| one.id < id);
-        let datapath = Datapath {
+        let datapath = TlsDatapath {
             id,
             name,
             key,
             hello,
             stream,
             peer,
-            packet: v2::Packet::new(),
+            packet: v2::PacketWriter::new(),
             began: false,
             too_many_said: false,
             closed,
@@ -363,7 +363,7 @@ impl TlsLink {
         }
         for datapath in &mut self.datapaths {
             if self.revocations.contain(&datapath.key) {
-                datapath.closed = Some(Closed::Ours(revoked(&datapath.name)));
+                datapath.closed = Some(TlsCloseReason::Ours(revoked(&datapath.name)));
             }
         }
     }
@@ -379,10 +379,13 @@ impl TlsLink {
             self.tenants.of(datapath.key).disconnected(agent, id);
             match (line, &datapath.closed) {
                 (None, _) => {}
-                (Some(Allowed { suppressed }), Some(Closed::Gone | Closed::Goodbye(_)) | None) => {
+                (
+                    Some(LogPermit { suppressed }),
+                    Some(TlsCloseReason::Gone | TlsCloseReason::Goodbye(_)) | None,
+                ) => {
                     tracing::info!(datapath = id.0, %name, %peer, suppressed, "a datapath closed its connection");
                 }
-                (Some(Allowed { suppressed }), Some(why)) => {
+                (Some(LogPermit { suppressed }), Some(why)) => {
                     let why = in_words(why);
                     tracing::warn!(datapath = id.0, %name, %peer, why, suppressed, "a datapath's connection ended");
                 }
@@ -398,14 +401,14 @@ fn revoked(name: &str) -> String {
     format!("the key of `{name}` was revoked: `ccplane keys DIR {name}` makes a new one")
 }
 
-fn in_words(why: &Closed) -> String {
+fn in_words(why: &TlsCloseReason) -> String {
     match why {
-        Closed::Tls(why) => trust::in_words(why, "a datapath"),
+        TlsCloseReason::Tls(why) => trust::in_words(why, "a datapath"),
         why => why.to_string(),
     }
 }
 
-impl Link for TlsLink {
+impl DatapathLink for TlsLink {
     fn number_from(&mut self, base: u32) {
         self.base = base;
     }
@@ -445,7 +448,7 @@ impl Link for TlsLink {
         any
     }
 
-    fn send(&mut self, _agent: &mut Agent, _now: Time, to: DatapathId, command: &Command) {
+    fn send(&mut self, _agent: &mut Agent, _now: Time, to: DatapathId, command: &WireCommand) {
         let Ok(index) = self.datapaths.binary_search_by_key(&to, |one| one.id) else {
             return;
         };
@@ -469,7 +472,7 @@ impl Link for TlsLink {
                     "{} bytes wait for the datapaths of its key",
                     tenants::UNSENT_MAX
                 );
-                datapath.closed = Some(Closed::Ours(why));
+                datapath.closed = Some(TlsCloseReason::Ours(why));
             }
         }
         self.drop_closed(agent, self.now);
@@ -493,12 +496,18 @@ impl Link for TlsLink {
     }
 }
 
-impl Stranger {
+impl PendingConnection {
     /// Advances the handshake. Returns whether bytes arrived, and the peer's hello once it is
     /// complete.
-    fn hear(&mut self, buffer: &mut [u8], now: Time) -> Result<(bool, Option<Hello>), Closed> {
+    fn hear(
+        &mut self,
+        buffer: &mut [u8],
+        now: Time,
+    ) -> Result<(bool, Option<Hello>), TlsCloseReason> {
         if now.since(self.since) > PATIENCE {
-            return Err(Closed::Ours("it did not show a key in time".to_owned()));
+            return Err(TlsCloseReason::Ours(
+                "it did not show a key in time".to_owned(),
+            ));
         }
         let mut hello = None;
         let taken = self
@@ -508,14 +517,16 @@ impl Stranger {
                     hello = Some(said);
                     Ok(())
                 }
-                _ => Err(Closed::Ours("it did not begin with who it is".to_owned())),
+                _ => Err(TlsCloseReason::Ours(
+                    "it did not begin with who it is".to_owned(),
+                )),
             })?;
         self.stream.flush()?;
         Ok((taken > 0, hello))
     }
 }
 
-impl Datapath {
+impl TlsDatapath {
     /// Reads one chunk and returns its length.
     fn receive(
         &mut self,
@@ -524,8 +535,8 @@ impl Datapath {
         tenant: &mut Tenant,
         agent: &mut Agent,
         now: Time,
-    ) -> Result<usize, Closed> {
-        let Datapath {
+    ) -> Result<usize, TlsCloseReason> {
+        let TlsDatapath {
             stream,
             began,
             id,
@@ -536,11 +547,11 @@ impl Datapath {
             (tenant.flows_of_others(agent, *id), false, None);
         let taken = stream.read(buffer, &mut |frame| {
             let Frame::Packet(packet) = frame else {
-                return Err(Closed::Ours("it said twice who it is".to_owned()));
+                return Err(TlsCloseReason::Ours("it said twice who it is".to_owned()));
             };
             v2::read_events(packet, fields, &mut |mut event| {
                 match &mut event {
-                    Event::Ready { datapath } => {
+                    WireEvent::Ready { datapath } => {
                         // The first `Ready` was already charged with the connection.
                         if std::mem::replace(began, true)
                             && let Err(why) = tenant.begin(now)
@@ -551,7 +562,7 @@ impl Datapath {
                         datapath.fallback_after =
                             silence.map(|silence| silence.max(FALLBACK_AFTER_MIN));
                     }
-                    Event::FlowOpened { flow, .. } => {
+                    WireEvent::FlowOpened { flow, .. } => {
                         let id = FlowId {
                             datapath: *id,
                             flow: *flow,
@@ -562,17 +573,17 @@ impl Datapath {
                             return;
                         }
                     }
-                    Event::FlowClosed { .. }
-                    | Event::Report { .. }
-                    | Event::Refused { .. }
-                    | Event::Installed { .. } => {}
+                    WireEvent::FlowClosed { .. }
+                    | WireEvent::Report { .. }
+                    | WireEvent::Refused { .. }
+                    | WireEvent::Installed { .. } => {}
                 }
                 if too_often.is_none() {
                     agent.handle(now, *id, event);
                 }
             })?;
             match too_often.take() {
-                Some(why) => Err(Closed::Ours(why)),
+                Some(why) => Err(TlsCloseReason::Ours(why)),
                 None => Ok(()),
             }
         })?;
@@ -587,7 +598,7 @@ impl Datapath {
         Ok(taken)
     }
 
-    fn send(&mut self, command: &Command) -> Result<(), Closed> {
+    fn send(&mut self, command: &WireCommand) -> Result<(), TlsCloseReason> {
         if self.packet.command(command).is_err() {
             self.give()?;
             self.packet.command(command)?;
@@ -596,9 +607,9 @@ impl Datapath {
     }
 
     /// Moves the packet to the stream's send queue.
-    fn give(&mut self) -> Result<(), Closed> {
+    fn give(&mut self) -> Result<(), TlsCloseReason> {
         if self.stream.unsent() + self.packet.as_bytes().len() > UNSENT_MAX {
-            return Err(Closed::Ours(format!(
+            return Err(TlsCloseReason::Ours(format!(
                 "it does not read: {UNSENT_MAX} bytes wait for it"
             )));
         }
@@ -607,7 +618,7 @@ impl Datapath {
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), Closed> {
+    fn flush(&mut self) -> Result<(), TlsCloseReason> {
         if !self.packet.is_empty() {
             self.give()?;
         }

@@ -36,14 +36,14 @@ impl From<IpAddr> for Network {
 }
 
 /// Unauthenticated connections, in the order in which they are served.
-pub(super) struct Strangers<T> {
+pub(super) struct PendingConnections<T> {
     slots: Vec<(Network, T)>,
     dice: Dice,
 }
 
-impl<T> Strangers<T> {
-    pub fn new(dice: Dice) -> Strangers<T> {
-        Strangers {
+impl<T> PendingConnections<T> {
+    pub fn new(dice: Dice) -> PendingConnections<T> {
+        PendingConnections {
             slots: Vec::new(),
             dice,
         }
@@ -117,7 +117,7 @@ mod tests {
     /// Floods the slots with silent connections from these addresses. Returns how many of a
     /// datapath's 1,000 handshakes succeed, each of which lasts for ten newcomers.
     fn succeed(attackers: &[&str], datapath: &str) -> usize {
-        let mut strangers = Strangers::new(Dice(1));
+        let mut strangers = PendingConnections::new(Dice(1));
         let attackers: Vec<Network> = attackers
             .iter()
             .map(|one| Network::from(address(one)))
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_turn_serves_a_few_and_the_next_turn_the_others() {
-        let mut strangers = Strangers::new(Dice(1));
+        let mut strangers = PendingConnections::new(Dice(1));
         for number in 0..10u8 {
             strangers.admit(Network::V4([10, 0, 0, number]), number);
         }

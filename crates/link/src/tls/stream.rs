@@ -36,7 +36,7 @@ pub(super) struct Stream {
 
 /// Cause for closing a connection.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Closed {
+pub(super) enum TlsCloseReason {
     #[error("it closed the connection")]
     Gone,
     #[error("it sent what is no message: {0}")]
@@ -90,18 +90,18 @@ impl Stream {
     pub fn read(
         &mut self,
         buffer: &mut [u8],
-        sink: &mut dyn FnMut(Frame<'_>) -> Result<(), Closed>,
-    ) -> Result<usize, Closed> {
+        sink: &mut dyn FnMut(Frame<'_>) -> Result<(), TlsCloseReason>,
+    ) -> Result<usize, TlsCloseReason> {
         loop {
             match self.socket.read(buffer) {
-                Ok(0) => return Err(Closed::Gone),
+                Ok(0) => return Err(TlsCloseReason::Gone),
                 Ok(length) => {
                     self.decrypt(&buffer[..length], sink)?;
                     return Ok(length);
                 }
                 Err(why) if why.kind() == io::ErrorKind::WouldBlock => return Ok(0),
                 Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
-                Err(why) if is_gone(&why) => return Err(Closed::Gone),
+                Err(why) if is_gone(&why) => return Err(TlsCloseReason::Gone),
                 Err(why) => return Err(why.into()),
             }
         }
@@ -119,12 +119,12 @@ impl Stream {
     fn decrypt(
         &mut self,
         mut bytes: &[u8],
-        sink: &mut dyn FnMut(Frame<'_>) -> Result<(), Closed>,
-    ) -> Result<(), Closed> {
+        sink: &mut dyn FnMut(Frame<'_>) -> Result<(), TlsCloseReason>,
+    ) -> Result<(), TlsCloseReason> {
         while !bytes.is_empty() {
             if self.tls.read_tls(&mut bytes)? == 0 {
                 // The peer has sent a close_notify alert.
-                return Err(Closed::Gone);
+                return Err(TlsCloseReason::Gone);
             }
             let state = match self.tls.process_new_packets() {
                 Ok(state) => state,
@@ -144,13 +144,15 @@ impl Stream {
                 left = left.saturating_sub(length.max(1));
                 while let Some(frame) = self.frames.next()? {
                     match frame {
-                        Frame::Goodbye(words) => return Err(Closed::Goodbye(printable(words))),
+                        Frame::Goodbye(words) => {
+                            return Err(TlsCloseReason::Goodbye(printable(words)));
+                        }
                         frame => sink(frame)?,
                     }
                 }
             }
             if state.peer_has_closed() {
-                return Err(Closed::Gone);
+                return Err(TlsCloseReason::Gone);
             }
         }
         if self.tls.wants_write() {
@@ -170,7 +172,7 @@ impl Stream {
     }
 
     /// Queues a packet for the next flush.
-    pub fn packet(&mut self, packet: &v2::Packet) -> Result<(), Closed> {
+    pub fn packet(&mut self, packet: &v2::PacketWriter) -> Result<(), TlsCloseReason> {
         let bytes = packet.as_bytes();
         let length = framed::length(bytes);
         // A single write, so that the packet becomes one TLS record if it fits.
@@ -182,21 +184,21 @@ impl Stream {
     }
 
     /// Queues a complete frame.
-    pub fn frame(&mut self, frame: &[u8]) -> Result<(), Closed> {
+    pub fn frame(&mut self, frame: &[u8]) -> Result<(), TlsCloseReason> {
         self.tls.writer().write_all(frame)?;
         self.unsent += as_records(frame.len());
         Ok(())
     }
 
     /// Sends queued bytes. Returns false if some remain because the socket is full.
-    pub fn flush(&mut self) -> Result<bool, Closed> {
+    pub fn flush(&mut self) -> Result<bool, TlsCloseReason> {
         while self.tls.wants_write() {
             match self.tls.write_tls(&mut self.socket) {
-                Ok(0) => return Err(Closed::Gone),
+                Ok(0) => return Err(TlsCloseReason::Gone),
                 Ok(sent) => self.unsent = self.unsent.saturating_sub(sent),
                 Err(why) if why.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
-                Err(why) if is_gone(&why) => return Err(Closed::Gone),
+                Err(why) if is_gone(&why) => return Err(TlsCloseReason::Gone),
                 Err(why) => return Err(why.into()),
             }
         }
@@ -205,11 +207,14 @@ impl Stream {
     }
 
     /// Ends the connection. If this end closes it, sends the reason if there is room.
-    pub fn end(mut self, why: &Closed) {
+    pub fn end(mut self, why: &TlsCloseReason) {
         let words = match why {
-            Closed::Ours(why) => why.clone(),
-            Closed::Garbage(why) => why.to_string(),
-            Closed::Gone | Closed::Tls(_) | Closed::Failed(_) | Closed::Goodbye(_) => return,
+            TlsCloseReason::Ours(why) => why.clone(),
+            TlsCloseReason::Garbage(why) => why.to_string(),
+            TlsCloseReason::Gone
+            | TlsCloseReason::Tls(_)
+            | TlsCloseReason::Failed(_)
+            | TlsCloseReason::Goodbye(_) => return,
         };
         let said = self.frame(&framed::goodbye(&words));
         self.tls.send_close_notify();

@@ -41,15 +41,15 @@ const BEGINS_BURST: u64 = 64;
 
 /// Token bucket, stored as the time at which it is full again.
 #[derive(Clone, Copy, Debug)]
-struct Bucket {
+struct TenantBucket {
     per_second: u64,
     burst: u64,
     full: Time,
 }
 
-impl Bucket {
-    fn new(per_second: u64, burst: u64) -> Bucket {
-        Bucket {
+impl TenantBucket {
+    fn new(per_second: u64, burst: u64) -> TenantBucket {
+        TenantBucket {
             per_second,
             burst,
             full: Time::ZERO,
@@ -80,8 +80,8 @@ pub(super) struct Tenant {
     datapaths: Vec<DatapathId>,
     /// Disconnected datapaths whose flows the agent is still closing.
     closing: Vec<DatapathId>,
-    begins: Bucket,
-    bytes: Bucket,
+    begins: TenantBucket,
+    bytes: TenantBucket,
     /// Work it may still cause in this turn; negative after an overdraft.
     credit: i64,
     /// Bytes queued for its datapaths, counted during the current flush.
@@ -93,8 +93,8 @@ impl Tenant {
         Tenant {
             datapaths: Vec::new(),
             closing: Vec::new(),
-            begins: Bucket::new(BEGINS_PER_SECOND, BEGINS_BURST),
-            bytes: Bucket::new(BYTES_PER_SECOND, BYTES_BURST),
+            begins: TenantBucket::new(BEGINS_PER_SECOND, BEGINS_BURST),
+            bytes: TenantBucket::new(BYTES_PER_SECOND, BYTES_BURST),
             credit: 0,
             unsent: 0,
         }

@@ -11,20 +11,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration as StdDuration, Instant, SystemTime};
 
-use ccplane_agent::datapath::{Datapath, Shared};
-use ccplane_agent::{Agent, DatapathInfo, Options, Tables};
-use ccplane_datapath::{Capabilities, Limits, Signals, SteeredFlow, Transport};
+use ccplane_agent::datapath::{Datapath, DatapathCore};
+use ccplane_agent::{Agent, AgentOptions, DatapathInfo, Tables};
+use ccplane_datapath::{Capabilities, OperatorLimits, Signals, SteeredFlow, Transport};
 use ccplane_units::{Duration, Time};
 use ccplane_wire::framed::{self, Hello};
-use ccplane_wire::{Command, Event, FlowInfo, Tags, v2};
+use ccplane_wire::{FlowInfo, Tags, WireCommand, WireEvent, v2};
 use rustls::pki_types::UnixTime;
 use rustls::time_provider::TimeProvider;
 
 use super::stream::Stream;
 use super::*;
-use crate::There;
+use crate::RemoteChannel;
 use crate::tests::Grow;
-use crate::{Link, LinkError, Remote, Sent};
+use crate::{AgentConnection, DatapathLink, LinkError, SendOutcome};
 
 mod tenants;
 
@@ -42,7 +42,7 @@ impl Place {
         place
     }
 
-    fn make(&self, names: &[&str]) -> Vec<Made> {
+    fn make(&self, names: &[&str]) -> Vec<NewKeys> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         make_keys(&self.0, &names, SystemTime::now()).expect("keys")
     }
@@ -85,7 +85,7 @@ impl World {
     }
 
     fn at(address: SocketAddr, keys: &Path, days: i64) -> World {
-        let (mut agent, told) = (Agent::new(Options::default()), Arc::default());
+        let (mut agent, told) = (Agent::new(AgentOptions::default()), Arc::default());
         agent.add(Grow(Arc::clone(&told))).expect("it compiles");
         World {
             agent,
@@ -163,9 +163,9 @@ impl World {
     }
 
     /// Creates a datapath with an uplink.
-    fn datapath(&mut self, uplink: TlsUplink) -> Datapath<There> {
-        let tables = Tables::new(Limits::default(), Capabilities::CWND);
-        let shared = Shared::new(1, "test", tables, There::new(Box::new(uplink)));
+    fn datapath(&mut self, uplink: TlsUplink) -> Datapath<RemoteChannel> {
+        let tables = Tables::new(OperatorLimits::default(), Capabilities::CWND);
+        let shared = DatapathCore::new(1, "test", tables, RemoteChannel::new(Box::new(uplink)));
         Datapath::new(self.now(), shared)
     }
 
@@ -200,7 +200,7 @@ impl World {
 }
 
 /// First event of a datapath.
-fn ready() -> Event<'static> {
+fn ready() -> WireEvent<'static> {
     let datapath = DatapathInfo {
         id: 1,
         kind: "test".to_owned(),
@@ -210,7 +210,7 @@ fn ready() -> Event<'static> {
         max_vars: 64,
         fallback_after: None,
     };
-    Event::Ready { datapath }
+    WireEvent::Ready { datapath }
 }
 
 /// Returns why the peer closed a stream.
@@ -223,7 +223,7 @@ fn end_of(world: &mut World, mut stream: Stream) -> String {
 
 /// Processes an ACK of a flow.
 fn ack(
-    datapath: &mut Datapath<There>,
+    datapath: &mut Datapath<RemoteChannel>,
     now: Time,
     flow: u64,
     cwnd: u64,
@@ -543,10 +543,12 @@ fn an_agent_that_vanishes_in_the_middle_of_a_packet_is_looked_for_anew() {
     // A datapath that disconnects within a packet: its flows close, others are not affected.
     let other = world.connected(&place.0);
     let mut stream = world.stream(&place.0);
-    let mut packet = v2::Packet::new();
+    let mut packet = v2::PacketWriter::new();
     let info = FlowInfo::default();
     packet.event(&ready()).unwrap();
-    packet.event(&Event::FlowOpened { flow: 1, info }).unwrap();
+    packet
+        .event(&WireEvent::FlowOpened { flow: 1, info })
+        .unwrap();
     stream.packet(&packet).unwrap();
     let whole = [&framed::length(packet.as_bytes())[..], packet.as_bytes()].concat();
     stream.frame(&whole[..whole.len() / 2]).unwrap();
@@ -572,14 +574,14 @@ fn an_agent_that_vanishes_in_the_middle_of_a_packet_is_looked_for_anew() {
     while uplink.is_connected() {
         uplink.receive(
             Time::ZERO + Duration::from(began.elapsed()),
-            &mut |_: Command| commands += 1,
+            &mut |_: WireCommand| commands += 1,
         );
         assert!(began.elapsed() < StdDuration::from_secs(10));
     }
     assert_eq!(commands, 0);
     assert_eq!(
-        uplink.event(&Event::Installed { program: 1 }),
-        Sent::NoAgent
+        uplink.event(&WireEvent::Installed { program: 1 }),
+        SendOutcome::NoAgent
     );
 }
 
@@ -662,28 +664,31 @@ fn a_peer_that_opens_a_million_flows_takes_its_share_of_memory() {
     let mut world = World::new(&place.0);
     // Two connections: the limit applies to the key.
     let mut other = world.connected(&place.0);
-    assert_eq!(other.event(&ready()), Sent::Yes);
+    assert_eq!(other.event(&ready()), SendOutcome::Yes);
     for flow in 0..100 {
         let info = FlowInfo::default();
-        assert_eq!(other.event(&Event::FlowOpened { flow, info }), Sent::Yes);
+        assert_eq!(
+            other.event(&WireEvent::FlowOpened { flow, info }),
+            SendOutcome::Yes
+        );
     }
     other.flush();
     world.until("they are there", |world| {
         (world.agent.flows() == 100).then_some(())
     });
     let mut uplink = world.connected(&place.0);
-    assert_eq!(uplink.event(&ready()), Sent::Yes);
+    assert_eq!(uplink.event(&ready()), SendOutcome::Yes);
     let mut opened = 0;
     let most = 1 << 17;
     while opened < 1_000_000 {
         let info = FlowInfo::default();
-        match uplink.event(&Event::FlowOpened { flow: opened, info }) {
-            Sent::Yes => opened += 1,
-            Sent::Full => {
+        match uplink.event(&WireEvent::FlowOpened { flow: opened, info }) {
+            SendOutcome::Yes => opened += 1,
+            SendOutcome::Full => {
                 world.turn();
                 uplink.receive(world.now(), &mut |_| ());
             }
-            Sent::NoAgent => panic!("it is not cut"),
+            SendOutcome::NoAgent => panic!("it is not cut"),
         }
     }
     let lifetime = Duration::ZERO;
@@ -691,21 +696,21 @@ fn a_peer_that_opens_a_million_flows_takes_its_share_of_memory() {
         lifetime,
         ..Default::default()
     };
-    let close = |flow| Event::FlowClosed { flow, stats };
+    let close = |flow| WireEvent::FlowClosed { flow, stats };
     world.until("all is heard", |world| {
         uplink.flush();
         uplink.receive(world.now(), &mut |_| ());
         (world.agent.flows() == most).then_some(())
     });
     // Once there is room, further flows are controlled.
-    assert_eq!(uplink.event(&close(0)), Sent::Yes);
+    assert_eq!(uplink.event(&close(0)), SendOutcome::Yes);
     let info = FlowInfo::default();
     assert_eq!(
-        uplink.event(&Event::FlowOpened {
+        uplink.event(&WireEvent::FlowOpened {
             flow: 2_000_000,
             info
         }),
-        Sent::Yes
+        SendOutcome::Yes
     );
     let told = world.told.lock().unwrap().len();
     world.until("one more", |world| {
@@ -724,7 +729,7 @@ fn a_datapath_that_does_not_read_is_cut() {
     let to = world.link.first().expect("it is there");
     let algorithm: Arc<str> = "x".repeat(200).into();
     for _ in 0..200_000 {
-        let command = Command::Heartbeat {
+        let command = WireCommand::Heartbeat {
             algorithm: Arc::clone(&algorithm),
         };
         world.link.send(&mut world.agent, Time::ZERO, to, &command);
@@ -746,7 +751,7 @@ fn a_datapath_that_reads_slowly_is_not_cut() {
     let began = Instant::now();
     // More than the sockets and the queue hold together.
     for _ in 0..60_000 {
-        let command = Command::Heartbeat {
+        let command = WireCommand::Heartbeat {
             algorithm: Arc::clone(&algorithm),
         };
         world.link.send(&mut world.agent, Time::ZERO, to, &command);
@@ -768,7 +773,7 @@ fn a_packet_that_is_sent_in_part_is_not_forgotten() {
     let mut world = World::new(&place.0);
     let mut uplink = world.connected(&place.0);
     let fields = [7; 1000];
-    let report = Event::Report {
+    let report = WireEvent::Report {
         flow: 1,
         program: 2,
         urgent: true,
@@ -776,7 +781,7 @@ fn a_packet_that_is_sent_in_part_is_not_forgotten() {
     };
     // The agent does not read, and 80 MB exceed the socket buffers.
     for _ in 0..10_000 {
-        assert_eq!(uplink.event(&report), Sent::Yes);
+        assert_eq!(uplink.event(&report), SendOutcome::Yes);
         assert_eq!(uplink.flush(), !uplink.waits());
         if uplink.waits() {
             let soon = world.now() + Duration::from_secs(30);
@@ -806,7 +811,7 @@ fn reports_travel_together_and_urgent_ones_do_not_wait() {
     let mut world = World::new(&place.0);
     let mut uplink = world.connected(&place.0);
     let now = world.now() + Duration::from_secs(1);
-    let report = |urgent| Event::Report {
+    let report = |urgent| WireEvent::Report {
         flow: 1,
         program: 2,
         urgent,
@@ -814,7 +819,7 @@ fn reports_travel_together_and_urgent_ones_do_not_wait() {
     };
     let mut give = |at: Time, urgent| {
         uplink.receive(at, &mut |_| ());
-        assert_eq!(uplink.event(&report(urgent)), Sent::Yes);
+        assert_eq!(uplink.event(&report(urgent)), SendOutcome::Yes);
         assert!(uplink.flush(), "what waits for company is not behind");
         uplink.next_deadline()
     };

@@ -11,7 +11,7 @@ use std::vec::IntoIter;
 
 use ccplane_units::{Duration, Time};
 use ccplane_wire::framed::{self, Frame, Hello};
-use ccplane_wire::{Command, Event, v2};
+use ccplane_wire::{WireCommand, WireEvent, v2};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
@@ -21,12 +21,12 @@ use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 use rustls::{ClientConfig, ClientConnection};
 
 use super::keys::{self, KEYS, Keys, Role};
-use super::stream::{CHUNK, Closed, Stream};
+use super::stream::{CHUNK, Stream, TlsCloseReason};
 use super::{TlsAddress, trust};
 use crate::backoff::Backoff;
 use crate::identity::Fingerprint;
 use crate::random;
-use crate::{Clock, LinkError, Remote, Sent};
+use crate::{AgentConnection, LinkError, SendOutcome, ThreadClock};
 
 /// Timeout of a connection attempt up to the agent's welcome, and of the DNS lookup before it. On a
 /// path with an RTT of 1 s an attempt takes three RTTs.
@@ -56,10 +56,10 @@ pub struct TlsUplink {
     clock: Arc<dyn TimeProvider>,
     /// Owner's time at the moment when `since` was zero.
     epoch: Time,
-    since: Clock,
+    since: ThreadClock,
     stage: Stage,
     backoff: Backoff,
-    packet: v2::Packet,
+    packet: v2::PacketWriter,
     /// True if the packet contains a message that must not wait.
     urgent: bool,
     /// Time of the last packet sent.
@@ -158,10 +158,10 @@ impl TlsUplink {
             address: address.clone(),
             clock,
             epoch: Time::ZERO,
-            since: Clock::new(),
+            since: ThreadClock::new(),
             stage: Stage::Waiting(Time::ZERO, None),
             backoff: Backoff::new(random::dice()),
-            packet: v2::Packet::new(),
+            packet: v2::PacketWriter::new(),
             urgent: false,
             sent: Time::ZERO,
             answered: true,
@@ -188,7 +188,7 @@ impl TlsUplink {
 
     /// Sets the owner's time.
     fn tell_time(&mut self, now: Time) {
-        self.since = Clock::new();
+        self.since = ThreadClock::new();
         self.epoch = now;
     }
 
@@ -283,11 +283,12 @@ impl TlsUplink {
                     ..
                 } = attempt;
                 self.measured(began);
-                let name = trust::agent_name().map_err(|why| self.broken(&Closed::Tls(why)))?;
+                let name =
+                    trust::agent_name().map_err(|why| self.broken(&TlsCloseReason::Tls(why)))?;
                 let tls = ClientConnection::new(config, name)
-                    .map_err(|why| self.broken(&Closed::Tls(why)))?;
+                    .map_err(|why| self.broken(&TlsCloseReason::Tls(why)))?;
                 let stream = Stream::new(TcpStream::from(socket), tls.into());
-                let mut stream = stream.map_err(|why| self.broken(&Closed::Failed(why)))?;
+                let mut stream = stream.map_err(|why| self.broken(&TlsCloseReason::Failed(why)))?;
                 stream.flush().map_err(|why| self.broken(&why))?;
                 let greeting = Greeting {
                     began,
@@ -304,14 +305,16 @@ impl TlsUplink {
                         Ok(())
                     }
                     // No request has been sent yet, so only a hello is valid.
-                    _ => Err(Closed::Ours("it did not begin with its welcome".to_owned())),
+                    _ => Err(TlsCloseReason::Ours(
+                        "it did not begin with its welcome".to_owned(),
+                    )),
                 });
                 let read = read.and_then(|_| stream.flush());
                 read.map_err(|why| self.broken(&why))?;
                 if let (Some(welcome), Some(said)) = (welcomed, greeting.said) {
                     if welcome.way != self.way {
                         let why = "it welcomed somebody else".to_owned();
-                        return Err(self.broken(&Closed::Ours(why)));
+                        return Err(self.broken(&TlsCloseReason::Ours(why)));
                     }
                     self.measured(said);
                     return Ok(Stage::Up(stream));
@@ -342,7 +345,7 @@ impl TlsUplink {
             .certificate()
             .map(|certificate| Fingerprint::of(certificate));
         match key.is_some_and(|key| revoked.contains_key(&key)) {
-            true => Err(self.broken(&Closed::Ours("its key was revoked".to_owned()))),
+            true => Err(self.broken(&TlsCloseReason::Ours("its key was revoked".to_owned()))),
             false => Ok(()),
         }
     }
@@ -367,7 +370,7 @@ impl TlsUplink {
         }
     }
 
-    fn broken(&self, why: &Closed) -> LinkError {
+    fn broken(&self, why: &TlsCloseReason) -> LinkError {
         self.far(Arc::new(FarError::Broken(in_words(why))))
     }
 
@@ -401,7 +404,7 @@ impl TlsUplink {
                 let last = stream.read(&mut self.buffer, &mut |_| Ok(()));
                 let why = last
                     .err()
-                    .filter(|last| matches!(last, Closed::Goodbye(_)))
+                    .filter(|last| matches!(last, TlsCloseReason::Goodbye(_)))
                     .unwrap_or(why);
                 self.lost(now, &why);
                 false
@@ -414,7 +417,7 @@ impl TlsUplink {
         self.sent + self.latency
     }
 
-    fn lost(&mut self, now: Time, why: &Closed) {
+    fn lost(&mut self, now: Time, why: &TlsCloseReason) {
         let words = in_words(why);
         tracing::warn!(agent = %self.address, why = words, "the agent is gone");
         if let Stage::Up(stream) = std::mem::replace(&mut self.stage, Stage::Waiting(now, None)) {
@@ -425,9 +428,9 @@ impl TlsUplink {
     }
 }
 
-fn in_words(why: &Closed) -> String {
+fn in_words(why: &TlsCloseReason) -> String {
     match why {
-        Closed::Tls(why) => trust::in_words(why, "an agent"),
+        TlsCloseReason::Tls(why) => trust::in_words(why, "an agent"),
         why => why.to_string(),
     }
 }
@@ -459,7 +462,7 @@ fn is_connected(socket: &OwnedFd) -> io::Result<bool> {
     }
 }
 
-impl Remote for TlsUplink {
+impl AgentConnection for TlsUplink {
     fn connect(&mut self, now: Time) -> Result<(), LinkError> {
         self.tell_time(now);
         loop {
@@ -517,25 +520,25 @@ impl Remote for TlsUplink {
         self.round_trip
     }
 
-    fn event(&mut self, event: &Event<'_>) -> Sent {
+    fn event(&mut self, event: &WireEvent<'_>) -> SendOutcome {
         if !self.is_connected() {
-            return Sent::NoAgent;
+            return SendOutcome::NoAgent;
         }
         if self.packet.event(event).is_err() {
             self.send();
             if !self.is_connected() {
-                return Sent::NoAgent;
+                return SendOutcome::NoAgent;
             }
             if self.packet.event(event).is_err() {
-                return Sent::Full;
+                return SendOutcome::Full;
             }
         }
-        if let Event::Ready { datapath } = event {
+        if let WireEvent::Ready { datapath } = event {
             let silence = datapath.fallback_after;
             self.silence = silence.map(|silence| (silence * SILENCES).max(LEAST_SILENCE));
         }
-        self.urgent |= !matches!(event, Event::Report { urgent: false, .. });
-        Sent::Yes
+        self.urgent |= !matches!(event, WireEvent::Report { urgent: false, .. });
+        SendOutcome::Yes
     }
 
     fn flush(&mut self) -> bool {
@@ -545,7 +548,7 @@ impl Remote for TlsUplink {
         waits || self.send()
     }
 
-    fn receive(&mut self, now: Time, sink: &mut dyn FnMut(Command)) {
+    fn receive(&mut self, now: Time, sink: &mut dyn FnMut(WireCommand)) {
         self.tell_time(now);
         let Stage::Up(stream) = &mut self.stage else {
             return;
@@ -553,11 +556,11 @@ impl Remote for TlsUplink {
         let (latency, mut said) = (&mut self.latency, false);
         let mut take = |frame: Frame<'_>| {
             let Frame::Packet(packet) = frame else {
-                return Err(Closed::Ours("it welcomed twice".to_owned()));
+                return Err(TlsCloseReason::Ours("it welcomed twice".to_owned()));
             };
             said = true;
             v2::read_commands(packet, &mut |command| {
-                if let Command::Offer(offer) = &command {
+                if let WireCommand::Offer(offer) = &command {
                     *latency = offer.latency.min(*latency);
                 }
                 sink(command);
@@ -579,7 +582,7 @@ impl Remote for TlsUplink {
             Err(why) => self.lost(now, &why),
             Ok(_) if self.silence.is_some_and(|most| silent > most) => {
                 let why = format!("it was silent for {silent}");
-                self.lost(now, &Closed::Ours(why));
+                self.lost(now, &TlsCloseReason::Ours(why));
             }
             Ok(_) => {}
         }

@@ -6,17 +6,17 @@
 //! link and agent are the real ones.
 
 use ccplane_agent::Agent;
-use ccplane_datapath::Limits;
-use ccplane_link::{Link, Local, Uplink};
+use ccplane_datapath::OperatorLimits;
+use ccplane_link::{DatapathLink, Local, Uplink};
 use ccplane_units::Duration;
-use ccplane_wire::Event;
+use ccplane_wire::WireEvent;
 
-use super::{Datapath, Echo, WARM_UP};
+use super::{Echo, KernelSide, WARM_UP};
 use crate::clock;
 use crate::error::LoadError;
 use crate::kernel::Kernel;
 use crate::map::layout;
-use crate::registration::load::{AlgorithmSpec, Options};
+use crate::registration::load::{AlgorithmSpec, RegistrationOptions};
 use crate::relay::Relay;
 
 /// Median time from a report in the ring to its answer in the table, ns.
@@ -31,20 +31,20 @@ pub struct DecisionCost {
 /// Measures `decisions` decisions, in batches of `together` reports per poll.
 pub fn decision_cost(decisions: usize, together: usize) -> Result<DecisionCost, LoadError> {
     let (mut agent, specs) = echo()?;
-    let options = Options {
-        limits: Limits {
+    let options = RegistrationOptions {
+        limits: OperatorLimits {
             fallback_after: Duration::from_secs(10),
-            ..Limits::default()
+            ..OperatorLimits::default()
         },
         flows: 1,
-        ..Options::default()
+        ..RegistrationOptions::default()
     };
     let mut kernel = Kernel::load(&specs, &options)?;
     let (ring, table) = kernel.bench_ends()?;
-    let datapath = Datapath::open(&ring, &table[0])?;
+    let datapath = KernelSide::open(&ring, &table[0])?;
     datapath.post(layout::REC_OPEN, 0, &[])?;
     let here = ccplane_agent::DatapathId(0);
-    let ready = Event::Ready {
+    let ready = WireEvent::Ready {
         datapath: kernel.info(),
     };
     agent.handle(clock::now(), here, ready);
@@ -92,7 +92,7 @@ fn echo() -> Result<(Agent, Vec<AlgorithmSpec>), LoadError> {
     Ok((agent, specs))
 }
 
-impl Datapath<'_> {
+impl KernelSide<'_> {
     /// Returns the median time of a decision in nanoseconds. `turn` must process the ring until the
     /// answers are in the table.
     fn decide(

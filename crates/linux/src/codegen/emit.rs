@@ -12,7 +12,7 @@
 
 use ccplane_datapath::{Instr, Op, reg};
 
-use crate::codegen::Step;
+use crate::codegen::FlatStep;
 use crate::codegen::asm::{Alu, Assembler, Cond, Insn, Label, Operand, Reg};
 
 /// Offset of the fault counter in `struct fold_ctx`, after the 128 registers.
@@ -24,8 +24,8 @@ const WAITED: i16 = FAULTS + 16;
 
 /// Emits the code of `steps`, which ends by running off its end. `note` is called with the first
 /// slot of each step.
-pub(crate) fn emit(steps: &[Step], note: impl FnMut(usize)) -> Vec<Insn> {
-    let mut code = Code::default();
+pub(crate) fn emit(steps: &[FlatStep], note: impl FnMut(usize)) -> Vec<Insn> {
+    let mut code = BpfCode::default();
     code.program(steps, note);
     code.asm.finish()
 }
@@ -49,14 +49,14 @@ enum Factor {
 }
 
 #[derive(Default)]
-struct Code {
+struct BpfCode {
     asm: Assembler,
     /// The register whose value is also in r0.
     in_r0: Option<u8>,
 }
 
-impl Code {
-    fn program(&mut self, steps: &[Step], mut note: impl FnMut(usize)) {
+impl BpfCode {
+    fn program(&mut self, steps: &[FlatStep], mut note: impl FnMut(usize)) {
         let stop = self.asm.label();
         self.asm.jump_if(Cond::Eq, CONTEXT, Operand::Imm(0), stop);
         // Pending jumps and the steps that they target.
@@ -67,19 +67,19 @@ impl Code {
             }
             note(self.asm.slots());
             match *step {
-                Step::Run(instr) => {
+                FlatStep::Run(instr) => {
                     if let Some(distance) = self.instr(&instr) {
                         let label = self.skip_if_zero(instr.a);
                         skips.push((at + 1 + distance, label));
                     }
                 }
                 // After the last clause the run stops anyway.
-                Step::End if at + 1 < steps.len() => {
+                FlatStep::End if at + 1 < steps.len() => {
                     let end = self.skip_if_zero(reg::SHOULD_CONTINUE);
                     skips.push((steps.len(), end));
                     self.write(reg::SHOULD_CONTINUE, Operand::Imm(0));
                 }
-                Step::End => (),
+                FlatStep::End => (),
             }
         }
         for (_, label) in skips {

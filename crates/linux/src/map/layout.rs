@@ -56,7 +56,7 @@ pub const REC_URGENT: u16 = 1;
 
 /// Mirrors `struct ccp_control`.
 #[repr(C)]
-pub struct Control {
+pub struct ControlWords {
     pub lock: AtomicU64,
     pub generation: AtomicU32,
     pub epoch: AtomicU32,
@@ -75,7 +75,7 @@ pub struct Control {
 
 /// Mirrors `struct ccp_shown`.
 #[repr(C)]
-pub struct Shown {
+pub struct FlowStatus {
     pub generation: AtomicU32,
     pub state: AtomicU32,
     pub flags: AtomicU32,
@@ -109,9 +109,9 @@ pub struct Shown {
 
 /// Mirrors `struct ccp_slot`.
 #[repr(C)]
-pub struct Slot {
-    pub control: Control,
-    pub shown: Shown,
+pub struct FlowSlot {
+    pub control: ControlWords,
+    pub shown: FlowStatus,
 }
 
 /// Mirrors `struct ccp_counters`.
@@ -133,7 +133,7 @@ pub struct CpuCounters {
 
 /// Mirrors `struct ccp_plane`.
 #[repr(C)]
-pub struct Plane {
+pub struct PlaneLayout {
     pub heartbeat_ns: AtomicU64,
     pub fallback_after_ns: AtomicU64,
     pub min_cwnd: AtomicU64,
@@ -190,7 +190,7 @@ pub struct ProgramSlot {
 /// Mirrors `struct ccp_record`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Record {
+pub struct ReportRecord {
     pub kind: u16,
     pub flags: u16,
     pub slot: u32,
@@ -201,15 +201,15 @@ pub struct Record {
     pub time_us: u64,
 }
 
-/// Size of a [`Record`] in 64-bit words.
-pub const RECORD_WORDS: usize = size_of::<Record>() / 8;
+/// Size of a [`ReportRecord`] in 64-bit words.
+pub const RECORD_WORDS: usize = size_of::<ReportRecord>() / 8;
 
-impl Record {
+impl ReportRecord {
     /// Splits words into the header of a record and its payload. `None` if they are too short,
     /// which no object of this layout sends.
-    pub fn split(words: &[u64]) -> Option<(Record, &[u64])> {
+    pub fn split(words: &[u64]) -> Option<(ReportRecord, &[u64])> {
         let (&[a, b, c, time_us], rest) = words.split_first_chunk::<RECORD_WORDS>()?;
-        let record = Record {
+        let record = ReportRecord {
             kind: a as u16,
             flags: (a >> 16) as u16,
             slot: (a >> 32) as u32,
@@ -262,9 +262,9 @@ mod tests {
         let mut seen = 0;
         for map in open.maps() {
             let size = match map.name().to_str() {
-                Some("table") => size_of::<Slot>(),
+                Some("table") => size_of::<FlowSlot>(),
                 Some("programs") => size_of::<ProgramSlot>(),
-                Some(".data.plane") => size_of::<Plane>(),
+                Some(".data.plane") => size_of::<PlaneLayout>(),
                 Some("ccplane_ops" | "ccplane_ops_2") => ops::SIZE,
                 _ => continue,
             };
@@ -283,7 +283,7 @@ mod tests {
             11,
             12,
         ];
-        let (record, rest) = Record::split(&words).expect("long enough");
+        let (record, rest) = ReportRecord::split(&words).expect("long enough");
         assert_eq!(
             (record.kind, record.flags, record.slot),
             (REC_REPORT, REC_URGENT, 5)
@@ -291,6 +291,6 @@ mod tests {
         assert_eq!((record.generation, record.epoch), (7, 8));
         assert_eq!((record.program, record.tag, record.time_us), (9, 10, 11));
         assert_eq!(rest, [12]);
-        assert!(Record::split(&words[..3]).is_none());
+        assert!(ReportRecord::split(&words[..3]).is_none());
     }
 }

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 /// A mapped array of `len` values of `T`, shared with the kernel's programs. Dereferences to a
 /// slice.
-pub struct Shared<T> {
+pub struct SharedMemory<T> {
     start: NonNull<T>,
     len: usize,
     bytes: usize,
@@ -19,9 +19,9 @@ pub unsafe trait Plain {}
 
 // SAFETY: `Slot` is `repr(C)` and consists of integers and atomics. The plain integers are private
 // padding that is never read.
-unsafe impl Plain for crate::map::layout::Slot {}
+unsafe impl Plain for crate::map::layout::FlowSlot {}
 // SAFETY: as for `Slot`.
-unsafe impl Plain for crate::map::layout::Plane {}
+unsafe impl Plain for crate::map::layout::PlaneLayout {}
 // SAFETY: as for `Slot`.
 unsafe impl Plain for crate::map::layout::ProgramSlot {}
 
@@ -34,12 +34,12 @@ pub enum Access {
     Write,
 }
 
-impl<T: Plain> Shared<T> {
+impl<T: Plain> SharedMemory<T> {
     /// Maps `len` values of an array map created with `BPF_F_MMAPABLE`.
-    pub fn map(fd: BorrowedFd<'_>, len: usize, access: Access) -> std::io::Result<Shared<T>> {
+    pub fn map(fd: BorrowedFd<'_>, len: usize, access: Access) -> std::io::Result<SharedMemory<T>> {
         let bytes = len * size_of::<T>();
         let start = map_pages(fd, 0, bytes, access)?;
-        Ok(Shared {
+        Ok(SharedMemory {
             start: start.cast(),
             len,
             bytes,
@@ -47,7 +47,7 @@ impl<T: Plain> Shared<T> {
     }
 }
 
-impl<T: Plain> std::ops::Deref for Shared<T> {
+impl<T: Plain> std::ops::Deref for SharedMemory<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -57,16 +57,16 @@ impl<T: Plain> std::ops::Deref for Shared<T> {
     }
 }
 
-impl<T> Drop for Shared<T> {
+impl<T> Drop for SharedMemory<T> {
     fn drop(&mut self) {
         unmap_pages(self.start.cast(), self.bytes);
     }
 }
 
 // SAFETY: the mapping is not bound to a thread, and all access is atomic (`Plain`).
-unsafe impl<T: Plain> Send for Shared<T> {}
+unsafe impl<T: Plain> Send for SharedMemory<T> {}
 // SAFETY: as for `Send`.
-unsafe impl<T: Plain> Sync for Shared<T> {}
+unsafe impl<T: Plain> Sync for SharedMemory<T> {}
 
 /// Maps `bytes` bytes of `fd` at `offset`, shared.
 pub fn map_pages(

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::map::layout::{REC_URGENT, Record};
+use crate::map::layout::{REC_URGENT, ReportRecord};
 use crate::map::memory::{Access, map_pages, unmap_pages};
 
 /// Flags that the kernel sets on a record being written, and on a discarded one.
@@ -13,7 +13,7 @@ const DISCARDED: u32 = 1 << 30;
 const HEADER: u64 = 8;
 
 /// A ring buffer with this as its only reader.
-pub struct Ring {
+pub struct RingBuffer {
     fd: OwnedFd,
     pages: Pages,
     access: Access,
@@ -31,17 +31,17 @@ struct Pages {
 }
 
 /// Consecutive records, borrowed from the ring.
-pub struct Batch<'a> {
+pub struct RecordBatch<'a> {
     /// The words of each record, header first.
     pub records: Vec<&'a [u64]>,
     /// Position after the last record.
     pub end: u64,
 }
 
-impl Ring {
+impl RingBuffer {
     /// Maps a ring buffer of `size` bytes (a power of two). With [`Access::Read`] it yields no
     /// records, since the kernel overwrites those that another process has released.
-    pub fn new(fd: OwnedFd, size: usize, access: Access) -> std::io::Result<Ring> {
+    pub fn new(fd: OwnedFd, size: usize, access: Access) -> std::io::Result<RingBuffer> {
         let page =
             nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)?.unwrap_or(4096) as usize;
         let consumer = map_pages(fd.as_fd(), 0, page, access)?;
@@ -52,7 +52,7 @@ impl Ring {
                 return Err(error);
             }
         };
-        Ok(Ring {
+        Ok(RingBuffer {
             fd,
             pages: Pages {
                 consumer,
@@ -66,7 +66,7 @@ impl Ring {
 
     /// Returns the complete records in place, at most `limit`. They stay valid until released,
     /// which the exclusive borrow prevents meanwhile.
-    pub fn batch(&mut self, limit: usize) -> Batch<'_> {
+    pub fn batch(&mut self, limit: usize) -> RecordBatch<'_> {
         self.pages.batch(match self.access {
             Access::Write => limit,
             Access::Read => 0,
@@ -104,8 +104,8 @@ impl Ring {
 
 impl Pages {
     /// Returns the complete records, at most `limit`.
-    fn batch(&self, limit: usize) -> Batch<'_> {
-        let mut batch = Batch {
+    fn batch(&self, limit: usize) -> RecordBatch<'_> {
+        let mut batch = RecordBatch {
             records: Vec::new(),
             end: self.read(),
         };
@@ -127,8 +127,8 @@ impl Pages {
                 // Being written, so possibly urgent.
                 None => return true,
                 Some((words, next)) => {
-                    let urgent = |(record, _): (Record, _)| record.flags & REC_URGENT != 0;
-                    if words.and_then(Record::split).is_some_and(urgent) {
+                    let urgent = |(record, _): (ReportRecord, _)| record.flags & REC_URGENT != 0;
+                    if words.and_then(ReportRecord::split).is_some_and(urgent) {
                         return true;
                     }
                     position = next;
@@ -184,13 +184,13 @@ impl Pages {
     }
 }
 
-impl AsFd for Ring {
+impl AsFd for RingBuffer {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-impl Drop for Ring {
+impl Drop for RingBuffer {
     fn drop(&mut self) {
         let Pages {
             consumer,
@@ -204,7 +204,7 @@ impl Drop for Ring {
 }
 
 // SAFETY: the mapping is not bound to a thread, and `&mut` guards the non-atomic accesses.
-unsafe impl Send for Ring {}
+unsafe impl Send for RingBuffer {}
 
 #[cfg(test)]
 mod tests {

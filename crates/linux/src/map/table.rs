@@ -4,12 +4,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use ccplane_datapath::{Target, Update};
+use ccplane_datapath::{CommandTarget, Update};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 use ccplane_wire::{FlowInfo, Tags};
 
-use crate::map::layout::{self, Control, LIVE, PENDING, Plane, STEP, Shown, Slot, VARS, WRITING};
-use crate::map::memory::Shared;
+use crate::map::layout::{
+    self, ControlWords, FlowSlot, FlowStatus, LIVE, PENDING, PlaneLayout, STEP, VARS, WRITING,
+};
+use crate::map::memory::SharedMemory;
 
 /// State of a flow as currently published by the datapath.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +69,7 @@ pub struct FlowView {
 
 /// Control words of one command.
 #[derive(Default)]
-pub(crate) struct Words<'a> {
+pub(crate) struct StagedWords<'a> {
     /// Index of the program and its tag.
     pub program: Option<(u32, u32)>,
     /// Releases the flow; pending words are discarded.
@@ -83,15 +85,15 @@ pub(crate) fn number(algorithm: usize, slot: usize, generation: u32) -> u64 {
 
 /// The mapped flow table of a registration. Clones share the mapping.
 #[derive(Clone)]
-pub(crate) struct Table {
-    plane: Arc<Shared<Plane>>,
-    slots: Arc<Shared<Slot>>,
+pub(crate) struct FlowTable {
+    plane: Arc<SharedMemory<PlaneLayout>>,
+    slots: Arc<SharedMemory<FlowSlot>>,
 }
 
 /// The flows of a kernel's algorithms, for observers in other threads. Usable even while an
 /// algorithm hangs.
 #[derive(Clone)]
-pub struct Flows(pub(crate) Vec<(String, Table)>);
+pub struct Flows(pub(crate) Vec<(String, FlowTable)>);
 
 impl Flows {
     /// Returns the live flows, as published by the kernel.
@@ -101,23 +103,23 @@ impl Flows {
     }
 }
 
-impl std::ops::Deref for Table {
-    type Target = [Slot];
+impl std::ops::Deref for FlowTable {
+    type Target = [FlowSlot];
 
-    fn deref(&self) -> &[Slot] {
+    fn deref(&self) -> &[FlowSlot] {
         &self.slots
     }
 }
 
-impl Table {
-    pub fn new(plane: Shared<Plane>, slots: Shared<Slot>) -> Table {
-        Table {
+impl FlowTable {
+    pub fn new(plane: SharedMemory<PlaneLayout>, slots: SharedMemory<FlowSlot>) -> FlowTable {
+        FlowTable {
             plane: Arc::new(plane),
             slots: Arc::new(slots),
         }
     }
 
-    pub fn plane(&self) -> &Plane {
+    pub fn plane(&self) -> &PlaneLayout {
         &self.plane[0]
     }
 
@@ -139,7 +141,7 @@ impl Table {
     }
 }
 
-impl Slot {
+impl FlowSlot {
     /// Returns true if flow `generation` is alive in this slot.
     pub fn holds(&self, generation: u32) -> bool {
         self.shown.state.load(Acquire) == LIVE && self.shown.generation.load(Relaxed) == generation
@@ -197,7 +199,7 @@ impl Slot {
     }
 }
 
-impl Shown {
+impl FlowStatus {
     fn address(
         &self,
         address: &[std::sync::atomic::AtomicU8; 16],
@@ -214,12 +216,12 @@ impl Shown {
     }
 }
 
-impl Control {
+impl ControlWords {
     /// Writes control words for flow `generation`, merged with words that it has not taken yet.
     /// There is one writer per table.
     ///
     /// `epoch`: epoch of the last record of the flow that the agent has seen.
-    pub fn write(&self, generation: u32, epoch: u32, words: &Words) {
+    pub fn write(&self, generation: u32, epoch: u32, words: &StagedWords) {
         // From here on the kernel takes no words. A set that it took before, it took whole
         // (bpf/control.h).
         let before = self.lock.fetch_or(WRITING, AcqRel);
@@ -245,18 +247,22 @@ impl Control {
         }
         for update in words.updates {
             let (word, flag) = match update.target {
-                Target::Var(index) => {
+                CommandTarget::Var(index) => {
                     let index = usize::from(index) % VARS;
                     self.vars[index].store(update.value, Relaxed);
                     mask |= 1 << index;
                     continue;
                 }
                 // By convention, 0 leaves a window, rate or threshold unchanged.
-                Target::Cwnd | Target::Rate | Target::Ssthresh if update.value == 0 => continue,
-                Target::Cwnd => (&self.cwnd, layout::SET_CWND),
-                Target::Rate => (&self.rate, layout::SET_RATE),
-                Target::Ssthresh => (&self.ssthresh, layout::SET_SSTHRESH),
-                Target::Micros => (&self.micros, layout::SET_MICROS),
+                CommandTarget::Cwnd | CommandTarget::Rate | CommandTarget::Ssthresh
+                    if update.value == 0 =>
+                {
+                    continue;
+                }
+                CommandTarget::Cwnd => (&self.cwnd, layout::SET_CWND),
+                CommandTarget::Rate => (&self.rate, layout::SET_RATE),
+                CommandTarget::Ssthresh => (&self.ssthresh, layout::SET_SSTHRESH),
+                CommandTarget::Micros => (&self.micros, layout::SET_MICROS),
             };
             word.store(update.value, Relaxed);
             set |= flag;

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use ccplane_units::{Bytes, Duration, Rate};
 
-use crate::map::layout::{CpuTotals, Plane};
+use crate::map::layout::{CpuTotals, PlaneLayout};
 
 /// `CCP_BUCKETS`: buckets of a histogram.
 pub const BUCKETS: usize = 20;
@@ -59,7 +59,7 @@ impl Histogram {
 
 /// Totals over connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct ConnectionTotals {
     /// Bytes acknowledged.
     pub acked: u64,
     /// Retransmitted packets.
@@ -72,7 +72,7 @@ pub struct Totals {
     pub rate: Histogram,
 }
 
-impl Totals {
+impl ConnectionTotals {
     /// Adds a sample of a connection; 0 means not measured.
     pub fn sample(&mut self, rtt: Duration, rate: Rate) {
         if rtt.as_micros() > 0 {
@@ -92,8 +92,8 @@ impl Totals {
 
     /// Returns the sum of both totals.
     #[must_use]
-    pub fn with(&self, other: &Totals) -> Totals {
-        Totals {
+    pub fn with(&self, other: &ConnectionTotals) -> ConnectionTotals {
+        ConnectionTotals {
             acked: self.acked + other.acked,
             retransmits: self.retransmits + other.retransmits,
             lost: self.lost + other.lost,
@@ -103,7 +103,7 @@ impl Totals {
     }
 
     /// Reads the words of a `struct ccp_totals`; missing words are 0.
-    pub(crate) fn from_words(words: impl Iterator<Item = u64>) -> Totals {
+    pub(crate) fn from_words(words: impl Iterator<Item = u64>) -> ConnectionTotals {
         let mut words = words;
         let mut next = || words.next().unwrap_or(0);
         let (acked, retransmits, lost, rtt_sum, rate_sum) =
@@ -112,7 +112,7 @@ impl Totals {
             counts: std::array::from_fn(|_| next()),
             sum,
         };
-        Totals {
+        ConnectionTotals {
             acked,
             retransmits,
             lost,
@@ -123,20 +123,20 @@ impl Totals {
 }
 
 /// Returns the totals of a plane's ended flows over all CPUs.
-pub(crate) fn of(plane: &Plane) -> Totals {
+pub(crate) fn of(plane: &PlaneLayout) -> ConnectionTotals {
     plane
         .ended
         .iter()
-        .fold(Totals::default(), |sum, cpu| sum.with(&read(cpu)))
+        .fold(ConnectionTotals::default(), |sum, cpu| sum.with(&read(cpu)))
 }
 
-fn read(cpu: &CpuTotals) -> Totals {
+fn read(cpu: &CpuTotals) -> ConnectionTotals {
     let load = |word: &AtomicU64| word.load(Relaxed);
     let histogram = |counts: &[AtomicU64; BUCKETS], sum: &AtomicU64| Histogram {
         counts: std::array::from_fn(|i| load(&counts[i])),
         sum: load(sum),
     };
-    Totals {
+    ConnectionTotals {
         acked: load(&cpu.acked),
         retransmits: load(&cpu.retransmits),
         lost: load(&cpu.lost),
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn words_are_read_in_their_order() {
-        let totals = Totals::from_words(1..);
+        let totals = ConnectionTotals::from_words(1..);
         assert_eq!((totals.acked, totals.retransmits, totals.lost), (1, 2, 3));
         assert_eq!((totals.rtt.sum, totals.rate.sum), (4, 5));
         assert_eq!((totals.rtt.counts[0], totals.rtt.counts[19]), (6, 25));

@@ -3,15 +3,15 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::kernel::Counters;
-use crate::map::layout::{CpuCounters, Plane};
-use crate::registration::load::Memory;
+use crate::kernel::AlgorithmCounters;
+use crate::map::layout::{CpuCounters, PlaneLayout};
+use crate::registration::load::RegistrationMemory;
 
 /// Returns the counters summed over all CPUs, and the number of live flows that are not in the
 /// table.
-pub(crate) fn of(memory: &Memory) -> Counters {
+pub(crate) fn of(memory: &RegistrationMemory) -> AlgorithmCounters {
     let counters = sum(memory.plane());
-    Counters {
+    AlgorithmCounters {
         without_slot: counters
             .flows
             .saturating_sub(memory.table.live().count() as u64),
@@ -19,7 +19,7 @@ pub(crate) fn of(memory: &Memory) -> Counters {
     }
 }
 
-fn sum(plane: &Plane) -> Counters {
+fn sum(plane: &PlaneLayout) -> AlgorithmCounters {
     let of = |what: fn(&CpuCounters) -> &AtomicU64| {
         plane
             .counters
@@ -28,7 +28,7 @@ fn sum(plane: &Plane) -> Counters {
             .sum::<u64>()
     };
     let (opened, closed) = (of(|cpu| &cpu.flows), of(|cpu| &cpu.closed));
-    Counters {
+    AlgorithmCounters {
         flows: opened.saturating_sub(closed),
         opened,
         reports: of(|cpu| &cpu.reports),
@@ -44,7 +44,7 @@ fn sum(plane: &Plane) -> Counters {
 }
 
 /// Returns the number of flows whose closing record did not fit in the ring.
-pub(crate) fn close_lost(plane: &Plane) -> u64 {
+pub(crate) fn close_lost(plane: &PlaneLayout) -> u64 {
     plane
         .counters
         .iter()

@@ -17,9 +17,9 @@ use libbpf_rs::{Link, Object};
 use crate::clock;
 use crate::codegen;
 use crate::error::LoadError;
-use crate::map::layout::Slot;
-use crate::map::memory::{Access, Shared};
-use crate::registration::load::{self, AlgorithmSpec, KernelFeatures, Options, Pads};
+use crate::map::layout::FlowSlot;
+use crate::map::memory::{Access, SharedMemory};
+use crate::registration::load::{self, AlgorithmSpec, KernelFeatures, Pads, RegistrationOptions};
 
 /// A held registration, and the channel to the thread that compiles its programs.
 pub(crate) struct Holder {
@@ -38,16 +38,16 @@ struct Compiler {
 
 /// State shared by the agent's thread and the compiling thread.
 struct Registration {
-    held: Mutex<Held>,
+    held: Mutex<HeldRegistration>,
     /// Bit per pad: filled in the object that new flows run.
     filled: AtomicU32,
     spec: AlgorithmSpec,
-    options: Options,
+    options: RegistrationOptions,
     features: KernelFeatures,
 }
 
 /// The registration and its object.
-struct Held {
+struct HeldRegistration {
     /// Dropped before the object: before Linux 6.4 (no links) it uses the object's descriptor.
     /// `None` after a replacement that failed halfway, which is possible only on such kernels.
     link: Option<Link>,
@@ -60,10 +60,10 @@ impl Holder {
         object: Object,
         pads: Pads,
         spec: &AlgorithmSpec,
-        options: &Options,
+        options: &RegistrationOptions,
         features: KernelFeatures,
     ) -> Holder {
-        let held = Held {
+        let held = HeldRegistration {
             link: Some(link),
             object,
         };
@@ -117,10 +117,10 @@ impl Holder {
     }
 
     /// Returns the ring and a second mapping of the table.
-    pub fn bench_ends(&self) -> Result<(OwnedFd, Shared<Slot>), LoadError> {
+    pub fn bench_ends(&self) -> Result<(OwnedFd, SharedMemory<FlowSlot>), LoadError> {
         let held = self.registration.held();
         let table = load::map_fd(&held.object, "table")?;
-        let table = Shared::map(
+        let table = SharedMemory::map(
             table.as_fd(),
             self.registration.options.flows as usize,
             Access::Write,
@@ -199,7 +199,7 @@ impl Registration {
         Ok(())
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, HeldRegistration> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

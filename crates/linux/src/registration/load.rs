@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use ccplane_datapath::{Capabilities, Limits, Program};
+use ccplane_datapath::{Capabilities, OperatorLimits, Program};
 use ccplane_units::Duration;
 use libbpf_rs::btf::types::{FuncProto, Ptr, Struct};
 use libbpf_rs::{
@@ -13,11 +13,11 @@ use libbpf_rs::{
 
 use crate::codegen::pad;
 use crate::error::LoadError;
-use crate::map::layout::{self, PADS, PROGRAMS, Plane, ProgramSlot, Slot, ops};
-use crate::map::memory::{Access, Shared};
-use crate::map::ring::Ring;
-use crate::map::table::Table;
-use crate::registration::log::{Listener, verifier_reason};
+use crate::map::layout::{self, FlowSlot, PADS, PROGRAMS, PlaneLayout, ProgramSlot, ops};
+use crate::map::memory::{Access, SharedMemory};
+use crate::map::ring::RingBuffer;
+use crate::map::table::FlowTable;
+use crate::registration::log::{LibbpfLog, verifier_reason};
 use crate::stamp::Storage;
 use crate::{clock, codegen};
 
@@ -46,12 +46,12 @@ pub struct AlgorithmSpec {
     /// periods.
     pub wants: Capabilities,
     /// The standalone program, if the algorithm needs no agent.
-    pub alone: Option<Alone>,
+    pub alone: Option<StandaloneSpec>,
 }
 
 /// A program that flows run without an agent.
 #[derive(Clone, Debug)]
-pub struct Alone {
+pub struct StandaloneSpec {
     /// The program.
     pub program: Arc<Program>,
     /// Index of the variable that is set to 1 on a flow that ran before.
@@ -72,8 +72,8 @@ impl AlgorithmSpec {
     }
 }
 
-impl From<&ccplane_agent::Hosted> for AlgorithmSpec {
-    fn from(hosted: &ccplane_agent::Hosted) -> AlgorithmSpec {
+impl From<&ccplane_agent::HostedAlgorithm> for AlgorithmSpec {
+    fn from(hosted: &ccplane_agent::HostedAlgorithm) -> AlgorithmSpec {
         AlgorithmSpec {
             name: hosted.name.clone(),
             kernel_name: hosted.kernel_name.clone(),
@@ -85,7 +85,7 @@ impl From<&ccplane_agent::Hosted> for AlgorithmSpec {
             latency: hosted.latency,
             needs: hosted.needs,
             wants: hosted.wants,
-            alone: hosted.alone().map(|(program, begun)| Alone {
+            alone: hosted.alone().map(|(program, begun)| StandaloneSpec {
                 program: program.code.clone(),
                 begun,
                 paces: hosted.paces(),
@@ -96,9 +96,9 @@ impl From<&ccplane_agent::Hosted> for AlgorithmSpec {
 
 /// Options of a registration.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct RegistrationOptions {
     /// Limits of the operator, for algorithm and fallback alike.
-    pub limits: Limits,
+    pub limits: OperatorLimits,
     /// Flows that the table of an algorithm holds, one slot each. A flow without a slot runs the
     /// fallback, is counted, and retries every second. Network namespaces other than the one of the
     /// loading or adopting thread hold at most a quarter each, and three quarters together.
@@ -112,15 +112,15 @@ pub struct Options {
     pub pin: bool,
     /// Lets processes without CAP_NET_ADMIN select the algorithm.
     pub unrestricted: bool,
-    /// Reads the timestamps that [`Stamps`](crate::stamp::Stamps) leaves in socket storage. `None`
+    /// Reads the timestamps that [`Stamps`](crate::stamp::StampPrograms) leaves in socket storage. `None`
     /// costs nothing.
     pub stamps: Option<Storage>,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            limits: Limits::default(),
+impl Default for RegistrationOptions {
+    fn default() -> RegistrationOptions {
+        RegistrationOptions {
+            limits: OperatorLimits::default(),
             flows: 4096,
             ring_bytes: 1 << 20,
             pin: false,
@@ -138,18 +138,18 @@ const TABLE_BYTES: usize = 64 << 20;
 /// take the same amount again.
 pub const fn most_flows() -> u32 {
     let mut flows = 1 << 16;
-    while flows as usize * size_of::<Slot>() > TABLE_BYTES {
+    while flows as usize * size_of::<FlowSlot>() > TABLE_BYTES {
         flows /= 2;
     }
     flows
 }
 
 /// A registered object: its handle in the kernel, and its mapped memory.
-pub(crate) struct Loaded {
+pub(crate) struct LoadedObject {
     /// Dropped before the object: before Linux 6.4 (no links) it uses the object's descriptor.
     pub link: Link,
     pub object: Object,
-    pub memory: Memory,
+    pub memory: RegistrationMemory,
     pub pads: Pads,
     pub features: KernelFeatures,
 }
@@ -179,10 +179,10 @@ const SHARED: [&str; 7] = [
 ];
 
 /// Mapped memory of one registration.
-pub(crate) struct Memory {
-    pub table: Table,
-    pub programs: Shared<ProgramSlot>,
-    pub ring: Ring,
+pub(crate) struct RegistrationMemory {
+    pub table: FlowTable,
+    pub programs: SharedMemory<ProgramSlot>,
+    pub ring: RingBuffer,
 }
 
 /// Features of the running kernel, from its type information.
@@ -239,18 +239,21 @@ pub(crate) fn valid_name(name: &str) -> bool {
 }
 
 /// Loads and registers one algorithm.
-pub(crate) fn load(spec: &AlgorithmSpec, options: &Options) -> Result<Loaded, LoadError> {
+pub(crate) fn load(
+    spec: &AlgorithmSpec,
+    options: &RegistrationOptions,
+) -> Result<LoadedObject, LoadError> {
     let features = KernelFeatures::detect()?;
     let mut pads = [const { None }; PADS];
     for (pad, program) in pads.iter_mut().zip(&spec.programs) {
         *pad = codegen::compile(program).is_ok().then(|| program.clone());
     }
     let mut object = build(spec, &pads, options, features, &[])?;
-    let memory = Memory::of(&object, options)?;
+    let memory = RegistrationMemory::of(&object, options)?;
     prepare(&memory, &pads, spec, options);
     set_home(memory.plane())?;
     let link = register(&mut object, spec, features)?;
-    Ok(Loaded {
+    Ok(LoadedObject {
         link,
         object,
         memory,
@@ -264,7 +267,7 @@ pub(crate) fn load(spec: &AlgorithmSpec, options: &Options) -> Result<Loaded, Lo
 pub(crate) fn build(
     spec: &AlgorithmSpec,
     pads: &Pads,
-    options: &Options,
+    options: &RegistrationOptions,
     features: KernelFeatures,
     shared: &[(&str, OwnedFd)],
 ) -> Result<Object, LoadError> {
@@ -280,7 +283,7 @@ pub(crate) fn build(
             filled |= 1 << index;
         }
     }
-    let listener = Listener::new();
+    let listener = LibbpfLog::new();
     let mut open = ObjectBuilder::default()
         .open_memory(&bytes)
         .map_err(failure("opening the BPF object", &listener))?;
@@ -296,7 +299,7 @@ pub(crate) fn register(
     spec: &AlgorithmSpec,
     features: KernelFeatures,
 ) -> Result<Link, LoadError> {
-    let listener = Listener::new();
+    let listener = LibbpfLog::new();
     operations_map(object, features)?
         .attach_struct_ops()
         .map_err(|error| match error.kind() {
@@ -312,7 +315,7 @@ pub(crate) fn replace(
     object: &mut Object,
     features: KernelFeatures,
 ) -> Result<(), LoadError> {
-    let listener = Listener::new();
+    let listener = LibbpfLog::new();
     let map = operations_map(object, features)?;
     // SAFETY: both pointers are live libbpf objects, borrowed for the call; the link was made by
     // `attach_struct_ops`, as `bpf_link__update_map` requires.
@@ -339,7 +342,7 @@ fn operations_map(object: &mut Object, features: KernelFeatures) -> Result<MapMu
 /// Converts an error of the loader, with the verifier's reason if it rejected a program.
 pub(crate) fn failure(
     what: &'static str,
-    listener: &Listener,
+    listener: &LibbpfLog,
 ) -> impl Fn(libbpf_rs::Error) -> LoadError {
     move |source| match verifier_reason(&listener.text()) {
         Some((program, reason)) => LoadError::Refused { program, reason },
@@ -369,7 +372,7 @@ fn fit(
     open: &mut OpenObject,
     spec: &AlgorithmSpec,
     filled: u32,
-    options: &Options,
+    options: &RegistrationOptions,
     features: KernelFeatures,
     shared: &[(&str, OwnedFd)],
 ) -> Result<(), libbpf_rs::Error> {
@@ -418,7 +421,7 @@ fn fit(
     Ok(())
 }
 
-fn name_operations(value: &mut [u8], spec: &AlgorithmSpec, options: &Options) {
+fn name_operations(value: &mut [u8], spec: &AlgorithmSpec, options: &RegistrationOptions) {
     let mut name = [0; 16];
     name[..spec.kernel_name.len()].copy_from_slice(spec.kernel_name.as_bytes());
     value[ops::NAME].copy_from_slice(&name);
@@ -452,9 +455,9 @@ pub(crate) fn map_fd(object: &Object, name: &str) -> Result<OwnedFd, LoadError> 
         .map_err(LoadError::io("duplicating a map's descriptor"))
 }
 
-impl Memory {
-    fn of(object: &Object, options: &Options) -> Result<Memory, LoadError> {
-        Memory::map(
+impl RegistrationMemory {
+    fn of(object: &Object, options: &RegistrationOptions) -> Result<RegistrationMemory, LoadError> {
+        RegistrationMemory::map(
             map_fd(object, ".data.plane")?,
             map_fd(object, "table")?,
             map_fd(object, "programs")?,
@@ -472,26 +475,31 @@ impl Memory {
         ring: OwnedFd,
         [flows, ring_bytes]: [u32; 2],
         access: Access,
-    ) -> Result<Memory, LoadError> {
+    ) -> Result<RegistrationMemory, LoadError> {
         let failed = |what: &str| LoadError::io(format!("mapping the {what}"));
-        let plane = Shared::map(plane.as_fd(), 1, access).map_err(failed("plane"))?;
-        let slots =
-            Shared::map(table.as_fd(), flows as usize, access).map_err(failed("flow table"))?;
-        Ok(Memory {
-            table: Table::new(plane, slots),
-            programs: Shared::map(programs.as_fd(), PROGRAMS, access)
+        let plane = SharedMemory::map(plane.as_fd(), 1, access).map_err(failed("plane"))?;
+        let slots = SharedMemory::map(table.as_fd(), flows as usize, access)
+            .map_err(failed("flow table"))?;
+        Ok(RegistrationMemory {
+            table: FlowTable::new(plane, slots),
+            programs: SharedMemory::map(programs.as_fd(), PROGRAMS, access)
                 .map_err(failed("programs"))?,
-            ring: Ring::new(ring, ring_bytes as usize, access).map_err(failed("ring"))?,
+            ring: RingBuffer::new(ring, ring_bytes as usize, access).map_err(failed("ring"))?,
         })
     }
 
-    pub fn plane(&self) -> &Plane {
+    pub fn plane(&self) -> &PlaneLayout {
         self.table.plane()
     }
 }
 
 /// Writes limits and programs before anything runs.
-fn prepare(memory: &Memory, pads: &Pads, spec: &AlgorithmSpec, options: &Options) {
+fn prepare(
+    memory: &RegistrationMemory,
+    pads: &Pads,
+    spec: &AlgorithmSpec,
+    options: &RegistrationOptions,
+) {
     use std::sync::atomic::Ordering::Relaxed;
     let plane = memory.plane();
     let now = clock::now();
@@ -510,7 +518,7 @@ fn prepare(memory: &Memory, pads: &Pads, spec: &AlgorithmSpec, options: &Options
 
 /// Reserves the part of the table that other network namespaces cannot take for this thread's
 /// namespace.
-pub(crate) fn set_home(plane: &Plane) -> Result<(), LoadError> {
+pub(crate) fn set_home(plane: &PlaneLayout) -> Result<(), LoadError> {
     let cookie = crate::namespace::own_cookie();
     let cookie = cookie.map_err(LoadError::io(
         "reading the cookie of this network namespace",
@@ -522,7 +530,7 @@ pub(crate) fn set_home(plane: &Plane) -> Result<(), LoadError> {
 }
 
 /// Sets the operator's limits, for live flows too.
-pub(crate) fn set_limits(plane: &Plane, limits: &Limits) {
+pub(crate) fn set_limits(plane: &PlaneLayout, limits: &OperatorLimits) {
     use std::sync::atomic::Ordering::Relaxed;
     plane.fallback_after_ns.store(
         limits.fallback_after.as_nanos().min(i64::MAX as u64),
@@ -532,7 +540,7 @@ pub(crate) fn set_limits(plane: &Plane, limits: &Limits) {
 }
 
 /// Sets the limits that may change while an agent runs.
-pub(crate) fn set_window_and_rate(plane: &Plane, limits: &Limits) {
+pub(crate) fn set_window_and_rate(plane: &PlaneLayout, limits: &OperatorLimits) {
     use std::sync::atomic::Ordering::Relaxed;
     plane.min_cwnd.store(limits.min_cwnd, Relaxed);
     plane.max_cwnd.store(limits.max_cwnd, Relaxed);

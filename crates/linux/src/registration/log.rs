@@ -14,20 +14,20 @@ const KEPT: usize = 256 * 1024;
 const SHOWN: usize = 12;
 
 /// Collects libbpf's log until it is dropped.
-pub(crate) struct Listener {
+pub(crate) struct LibbpfLog {
     _only: MutexGuard<'static, ()>,
     before: Option<(PrintLevel, libbpf_rs::PrintCallback)>,
 }
 
-impl Listener {
-    pub fn new() -> Listener {
+impl LibbpfLog {
+    pub fn new() -> LibbpfLog {
         // The lock guards no data that a panic could corrupt.
         let only = LISTENING
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         lines().clear();
         let before = libbpf_rs::set_print(Some((PrintLevel::Info, keep)));
-        Listener {
+        LibbpfLog {
             _only: only,
             before,
         }
@@ -39,7 +39,7 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
+impl Drop for LibbpfLog {
     fn drop(&mut self) {
         libbpf_rs::set_print(self.before);
     }
@@ -103,7 +103,7 @@ mod tests {
         let mut wild = Assembler::default();
         wild.load(Reg::R3, Reg::R2, 0);
         crate::codegen::pad::patch(&mut bytes, 0, &wild.finish()).expect("there is room");
-        let listener = Listener::new();
+        let listener = LibbpfLog::new();
         let open = libbpf_rs::ObjectBuilder::default()
             .open_memory(&bytes)
             .expect("an object");

@@ -10,11 +10,11 @@ use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, Object};
 use ccplane_units::Time;
 
 use crate::error::LoadError;
-use crate::kernel::Counters;
-use crate::map::layout::{LAYOUT, Plane};
-use crate::map::memory::{Access, Shared};
+use crate::kernel::AlgorithmCounters;
+use crate::map::layout::{LAYOUT, PlaneLayout};
+use crate::map::memory::{Access, SharedMemory};
 use crate::map::table::FlowView;
-use crate::registration::load::Memory;
+use crate::registration::load::RegistrationMemory;
 use crate::registration::places::bpffs;
 
 const LINK: &str = "link";
@@ -97,7 +97,7 @@ pub(crate) fn pin(
 }
 
 /// Opens the memory of a pinned registration.
-pub(crate) fn open(name: &str, access: Access) -> Result<(PathBuf, Memory), LoadError> {
+pub(crate) fn open(name: &str, access: Access) -> Result<(PathBuf, RegistrationMemory), LoadError> {
     let directory = directory(name);
     let looked = presence_in(&directory);
     match looked.map_err(LoadError::io(format!("looking at {}", directory.display())))? {
@@ -123,7 +123,7 @@ pub(crate) fn open(name: &str, access: Access) -> Result<(PathBuf, Memory), Load
     };
     let (plane, table, programs, ring) =
         (map("plane")?, map("table")?, map("programs")?, map("ring")?);
-    let memory = Memory::map(
+    let memory = RegistrationMemory::map(
         fd(&plane)?,
         fd(&table)?,
         fd(&programs)?,
@@ -135,13 +135,13 @@ pub(crate) fn open(name: &str, access: Access) -> Result<(PathBuf, Memory), Load
 }
 
 /// An attached algorithm, observed from outside. Its agent may be another process, or dead.
-pub struct Observed {
+pub struct PinnedView {
     name: String,
-    memory: Memory,
+    memory: RegistrationMemory,
 }
 
 /// Opens every attached algorithm.
-pub fn observe() -> Result<Vec<Observed>, LoadError> {
+pub fn observe() -> Result<Vec<PinnedView>, LoadError> {
     let root = root();
     let paths = listed(&root).map_err(LoadError::io(format!("listing {}", root.display())))?;
     let mut here: Vec<String> = paths
@@ -149,14 +149,14 @@ pub fn observe() -> Result<Vec<Observed>, LoadError> {
         .filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()))
         .collect();
     here.sort();
-    here.iter().map(|name| Observed::open(name)).collect()
+    here.iter().map(|name| PinnedView::open(name)).collect()
 }
 
-impl Observed {
+impl PinnedView {
     /// Opens the registration `kernel_name`.
-    pub fn open(kernel_name: &str) -> Result<Observed, LoadError> {
+    pub fn open(kernel_name: &str) -> Result<PinnedView, LoadError> {
         let (_, memory) = open(kernel_name, Access::Read)?;
-        Ok(Observed {
+        Ok(PinnedView {
             name: kernel_name.to_owned(),
             memory,
         })
@@ -173,12 +173,12 @@ impl Observed {
     }
 
     /// Returns the counters.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> AlgorithmCounters {
         crate::registration::counters::of(&self.memory)
     }
 
     /// Returns the totals of ended flows.
-    pub fn ended(&self) -> crate::Totals {
+    pub fn ended(&self) -> crate::ConnectionTotals {
         crate::map::totals::of(self.memory.plane())
     }
 
@@ -365,7 +365,7 @@ pub fn detach(only: Option<&str>) -> Result<Vec<String>, LoadError> {
 fn end_program(directory: &Path) {
     if directory.parent() == Some(&root())
         && let Ok(map) = MapHandle::from_pinned_path(directory.join("plane"))
-        && let Ok(plane) = Shared::<Plane>::map(map.as_fd(), 1, Access::Write)
+        && let Ok(plane) = SharedMemory::<PlaneLayout>::map(map.as_fd(), 1, Access::Write)
     {
         plane[0].own.store(0, std::sync::atomic::Ordering::SeqCst);
     }

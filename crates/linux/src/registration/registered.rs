@@ -4,15 +4,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use ccplane_datapath::{Program, Target, Update, VarKind};
+use ccplane_datapath::{CommandTarget, Program, Update, VarKind};
 use ccplane_units::{Bytes, Time};
-use ccplane_wire::{Event, FlowStats, Refusal, Tags};
+use ccplane_wire::{FlowStats, Refusal, Tags, WireEvent};
 
 use crate::clock;
-use crate::map::layout::{self, PADS, PROGRAMS, Record, Slot};
-use crate::map::table::{Words, number};
+use crate::map::layout::{self, FlowSlot, PADS, PROGRAMS, ReportRecord};
+use crate::map::table::{StagedWords, number};
 use crate::registration::holder::Holder;
-use crate::registration::load::{AlgorithmSpec, Memory};
+use crate::registration::load::{AlgorithmSpec, RegistrationMemory};
 use crate::registration::lock::NameLock;
 use crate::registration::programs;
 
@@ -20,15 +20,15 @@ use crate::registration::programs;
 /// the agent works.
 const BATCH: usize = 256;
 
-pub(crate) struct Registered {
+pub(crate) struct LiveRegistration {
     pub spec: AlgorithmSpec,
-    pub memory: Memory,
+    pub memory: RegistrationMemory,
     pub pins: Option<PathBuf>,
     /// Tags announced with each flow.
     pub tags: Tags,
     programs: [Option<Arc<Program>>; PROGRAMS],
     /// The flow in each slot as known to the agent.
-    known: Vec<Known>,
+    known: Vec<AnnouncedFlow>,
     /// `close_lost` when the table was last scanned for flows without a closing record.
     close_lost: u64,
     /// `None` for an adopted registration, which its pins hold.
@@ -38,25 +38,25 @@ pub(crate) struct Registered {
 
 /// A flow that was announced to the agent; generation 0: none.
 #[derive(Clone, Copy, Default)]
-struct Known {
+struct AnnouncedFlow {
     generation: u32,
     epoch: u32,
     /// Index of the program last set by the agent, plus 1; 0: none.
     program: u32,
 }
 
-impl Registered {
+impl LiveRegistration {
     pub fn new(
         spec: &AlgorithmSpec,
-        memory: Memory,
+        memory: RegistrationMemory,
         programs: [Option<Arc<Program>>; PROGRAMS],
         pins: Option<PathBuf>,
         holder: Option<Holder>,
         lock: NameLock,
-    ) -> Registered {
-        Registered {
+    ) -> LiveRegistration {
+        LiveRegistration {
             spec: spec.clone(),
-            known: vec![Known::default(); memory.table.len()],
+            known: vec![AnnouncedFlow::default(); memory.table.len()],
             memory,
             tags: Tags::default(),
             programs,
@@ -69,7 +69,7 @@ impl Registered {
 
     /// Starts over for a new agent: announces all live flows and discards pending commands and
     /// records.
-    pub fn take_over(&mut self, index: usize) -> Vec<Event<'static>> {
+    pub fn take_over(&mut self, index: usize) -> Vec<WireEvent<'static>> {
         let plane = self.memory.plane();
         // Heartbeat before takeover: no flow may see the new agent and consider it silent.
         plane.heartbeat_ns.store(clock::now().as_nanos(), SeqCst);
@@ -80,12 +80,12 @@ impl Registered {
         let opened = live.into_iter().map(|(slot, generation)| {
             let entry = &self.memory.table[slot];
             entry.control.clear();
-            self.known[slot] = Known {
+            self.known[slot] = AnnouncedFlow {
                 generation,
                 epoch: entry.shown.epoch.load(Relaxed),
                 program: 0,
             };
-            Event::FlowOpened {
+            WireEvent::FlowOpened {
                 flow: number(index, slot, generation),
                 info: entry.info(&self.spec.name, &self.tags, true),
             }
@@ -95,8 +95,8 @@ impl Registered {
 
     /// Passes all records to `sink`, in batches: while the agent works on one, the kernel can use
     /// the rest of the ring.
-    pub fn drain(&mut self, index: usize, sink: &mut impl FnMut(Vec<Event<'_>>)) {
-        let Registered {
+    pub fn drain(&mut self, index: usize, sink: &mut impl FnMut(Vec<WireEvent<'_>>)) {
+        let LiveRegistration {
             memory,
             known,
             spec,
@@ -113,7 +113,7 @@ impl Registered {
                 break;
             }
             let events = batch.records.iter().filter_map(|words| {
-                let (record, rest) = Record::split(words)?;
+                let (record, rest) = ReportRecord::split(words)?;
                 let slot = record.slot as usize;
                 let (known, entry) = (known.get_mut(slot)?, table.get(slot)?);
                 translate(index, &record, rest, known, entry, (&spec.name, tags))
@@ -130,7 +130,7 @@ impl Registered {
     }
 
     /// Reports flows that ended while the ring was full.
-    fn find_lost_closings(&mut self, index: usize, sink: &mut impl FnMut(Vec<Event<'_>>)) {
+    fn find_lost_closings(&mut self, index: usize, sink: &mut impl FnMut(Vec<WireEvent<'_>>)) {
         let lost = crate::registration::counters::close_lost(self.memory.plane());
         if lost == self.close_lost {
             return;
@@ -146,9 +146,9 @@ impl Registered {
                     return None;
                 }
                 let flow = number(index, slot, known.generation);
-                *known = Known::default();
+                *known = AnnouncedFlow::default();
                 let stats = FlowStats::default();
-                Some(Event::FlowClosed { flow, stats })
+                Some(WireEvent::FlowClosed { flow, stats })
             });
         sink(ended.collect());
     }
@@ -227,7 +227,7 @@ impl Registered {
         let runs = place.or_else(|| (known.program as usize).checked_sub(1));
         let program = runs.and_then(|place| self.programs[place].as_deref());
         for update in updates {
-            if let Target::Var(index) = update.target {
+            if let CommandTarget::Var(index) = update.target {
                 // No program is known if the flow was announced again after a fallback in the same
                 // batch: the agent's response to earlier reports arrives first.
                 let vars = program.map(Program::vars).ok_or(Refusal::UnknownFlow)?;
@@ -246,7 +246,7 @@ impl Registered {
         if let Some(place) = place {
             known.program = place as u32 + 1;
         }
-        let words = Words {
+        let words = StagedWords {
             program: place.zip(uid).map(|(place, uid)| (place as u32, uid)),
             updates,
             release: false,
@@ -263,9 +263,9 @@ impl Registered {
         let known = known.filter(|known| known.generation == generation && generation != 0);
         let known = known.ok_or(Refusal::UnknownFlow)?;
         known.program = 0;
-        let words = Words {
+        let words = StagedWords {
             release: true,
-            ..Words::default()
+            ..StagedWords::default()
         };
         self.memory.table[slot]
             .control
@@ -315,7 +315,7 @@ impl Registered {
     }
 }
 
-impl Drop for Registered {
+impl Drop for LiveRegistration {
     fn drop(&mut self) {
         // Sockets keep the object that they run. Unless `own` is cleared, their flows would run the
         // program with no means to stop it. The same applies if another process detached it and a
@@ -330,12 +330,12 @@ impl Drop for Registered {
 /// Converts a record to an event and updates the known flow.
 fn translate<'a>(
     index: usize,
-    record: &Record,
+    record: &ReportRecord,
     rest: &'a [u64],
-    known: &mut Known,
-    entry: &Slot,
+    known: &mut AnnouncedFlow,
+    entry: &FlowSlot,
     (algorithm, tags): (&str, &Tags),
-) -> Option<Event<'a>> {
+) -> Option<WireEvent<'a>> {
     let flow = number(index, record.slot as usize, record.generation);
     match record.kind {
         layout::REC_OPEN if known.generation == record.generation => {
@@ -347,19 +347,19 @@ fn translate<'a>(
             if !entry.holds(record.generation) {
                 return None; // ended already
             }
-            *known = Known {
+            *known = AnnouncedFlow {
                 generation: record.generation,
                 epoch: record.epoch,
                 program: 0,
             };
             let info = entry.info(algorithm, tags, record.kind == layout::REC_RESUME);
-            Some(Event::FlowOpened { flow, info })
+            Some(WireEvent::FlowOpened { flow, info })
         }
         // The flow was never announced, or has been closed.
         _ if known.generation != record.generation => None,
         layout::REC_REPORT => {
             known.epoch = record.epoch;
-            Some(Event::Report {
+            Some(WireEvent::Report {
                 flow,
                 program: record.tag,
                 urgent: record.flags & layout::REC_URGENT != 0,
@@ -367,7 +367,7 @@ fn translate<'a>(
             })
         }
         layout::REC_CLOSE => {
-            *known = Known::default();
+            *known = AnnouncedFlow::default();
             let word = |index| rest.get(index).copied().unwrap_or(0);
             let opened = Time::from_micros(word(layout::closing::OPENED_US));
             let stats = FlowStats {
@@ -376,7 +376,7 @@ fn translate<'a>(
                 reports: word(layout::closing::REPORTS),
                 lifetime: Time::from_micros(record.time_us).since(opened),
             };
-            Some(Event::FlowClosed { flow, stats })
+            Some(WireEvent::FlowClosed { flow, stats })
         }
         _ => None,
     }

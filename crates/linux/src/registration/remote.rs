@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use ccplane_datapath::Capabilities;
 use ccplane_link::LinkError;
-use ccplane_link::{AgentAddress, CcpUplink, Clock, Offered, Remote, offers};
+use ccplane_link::{
+    AgentAddress, AgentConnection, CcpUplink, OfferedAlgorithm, ThreadClock, offers,
+};
 use ccplane_units::Duration;
 use ccplane_wire::DatapathInfo;
 
@@ -52,7 +54,7 @@ pub enum RemoteError {
 
 /// The agent's answer: the algorithms to register.
 #[derive(Debug)]
-pub struct Asked {
+pub struct RemoteAlgorithms {
     /// Algorithms to register.
     pub algorithms: Vec<AlgorithmSpec>,
     /// Round-trip time to the agent, if it is on another host.
@@ -67,7 +69,7 @@ pub fn remote_algorithms(
     address: &AgentAddress,
     names: &[&str],
     fallback_after: Duration,
-) -> Result<Asked, RemoteError> {
+) -> Result<RemoteAlgorithms, RemoteError> {
     let algorithms = match address {
         AgentAddress::Unix(_) | AgentAddress::Tls(_) => {
             return offered(address, names, fallback_after);
@@ -85,11 +87,11 @@ pub fn remote_algorithms(
         }
         AgentAddress::Ccp(_) if names.is_empty() => return Err(RemoteError::Unnamed),
         AgentAddress::Ccp(path) => {
-            CcpUplink::new(path, "", None).connect(Clock::new().now())?;
+            CcpUplink::new(path, "", None).connect(ThreadClock::new().now())?;
             names.iter().map(|name| named(name)).collect()
         }
     };
-    Ok(Asked {
+    Ok(RemoteAlgorithms {
         algorithms,
         round_trip: None,
     })
@@ -99,7 +101,7 @@ fn offered(
     agent: &AgentAddress,
     names: &[&str],
     fallback_after: Duration,
-) -> Result<Asked, RemoteError> {
+) -> Result<RemoteAlgorithms, RemoteError> {
     let datapath = DatapathInfo {
         id: std::process::id(),
         kind: "linux".to_owned(),
@@ -137,7 +139,7 @@ fn offered(
         [] => offered.iter().collect(),
         names => names.iter().map(of).collect::<Result<Vec<_>, _>>()?,
     };
-    Ok(Asked {
+    Ok(RemoteAlgorithms {
         algorithms: chosen.into_iter().map(spec).collect(),
         round_trip: offers.round_trip,
     })
@@ -149,7 +151,7 @@ pub fn is_kernel_name(kernel_name: &str) -> bool {
     kernel_name.starts_with("ccp_") && crate::registration::load::valid_name(kernel_name)
 }
 
-fn spec(offered: &Offered) -> AlgorithmSpec {
+fn spec(offered: &OfferedAlgorithm) -> AlgorithmSpec {
     AlgorithmSpec {
         name: offered.offer.name.clone(),
         kernel_name: offered.offer.kernel_name.clone(),

@@ -8,7 +8,7 @@ use std::io::{ErrorKind, Read};
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle, Object};
 
 use crate::error::LoadError;
-use crate::map::totals::Totals;
+use crate::map::totals::ConnectionTotals;
 use crate::select::{self, SelectError};
 
 /// Entries of the map, `ARMS`.
@@ -22,9 +22,9 @@ pub struct Arm {
     /// Kernel name of the congestion control.
     pub algorithm: String,
     /// Totals of the selected connections.
-    pub steered: Totals,
+    pub steered: ConnectionTotals,
     /// Totals of the control group.
-    pub control: Totals,
+    pub control: ConnectionTotals,
 }
 
 /// The watched connections, counted from its creation.
@@ -44,7 +44,7 @@ impl Arms {
     /// # Errors
     /// The kernel rejects the program, or a capability is missing.
     pub fn new(names: &[String]) -> Result<Arms, SelectError> {
-        let object = select::load("look", &select::Wanted::default(), None)?;
+        let object = select::load("look", &select::SelectionRules::default(), None)?;
         let handle = |name: &str| {
             let map = object.maps().find(|map| map.name() == name);
             let map = map.ok_or_else(|| LoadError::Mismatch(format!("it has no map {name}")))?;
@@ -89,7 +89,7 @@ impl Arms {
 
     /// Returns the results per algorithm.
     pub fn read(&self) -> Result<Vec<Arm>, SelectError> {
-        let totals = |entry: usize| -> Result<Totals, SelectError> {
+        let totals = |entry: usize| -> Result<ConnectionTotals, SelectError> {
             let value = self
                 .arms
                 .lookup(&(entry as u32).to_ne_bytes(), MapFlags::ANY);
@@ -100,7 +100,7 @@ impl Arms {
                 .0
                 .iter()
                 .map(|word| u64::from_ne_bytes(*word));
-            Ok(Totals::from_words(words))
+            Ok(ConnectionTotals::from_words(words))
         };
         let names = self.names.iter().take(ENTRIES / 2).enumerate();
         names

@@ -13,7 +13,7 @@ use libbpf_rs::{ErrorKind, ProgramMut, TC_EGRESS, TC_INGRESS, TcHook, TcHookBuil
 use nix::net::if_::if_nameindex;
 
 use super::netlink;
-use super::pins::Slot;
+use super::pins::DevicePin;
 use crate::error::LoadError;
 use crate::namespace;
 
@@ -26,15 +26,15 @@ const HANDLE: u32 = 0xccb;
 const PRIORITY: u32 = 0xccb;
 
 /// A device with timestamp programs.
-pub(crate) struct Device {
+pub(crate) struct StampDevice {
     /// Index of its note.
     pub number: usize,
-    pub place: Place,
+    pub place: DeviceState,
     links: Vec<OwnedFd>,
 }
 
 /// The device and its previous configuration.
-pub(crate) struct Place {
+pub(crate) struct DeviceState {
     pub index: u32,
     /// Network namespace of the device.
     pub namespace: File,
@@ -61,7 +61,7 @@ pub(crate) fn programs(kind: u16) -> Option<[&'static str; 2]> {
 
 /// Finds the device of this name in the calling thread's namespace. Returns its configuration and
 /// kind.
-pub(crate) fn find(name: &str) -> Result<(Place, u16), LoadError> {
+pub(crate) fn find(name: &str) -> Result<(DeviceState, u16), LoadError> {
     let failed = |what: &str| LoadError::io(format!("{what} the device {name}"));
     let all = if_nameindex()
         .map_err(io::Error::from)
@@ -81,7 +81,7 @@ pub(crate) fn find(name: &str) -> Result<(Place, u16), LoadError> {
         .map_err(failed("finding"))?;
     let device = netlink::device(index).map_err(failed("asking about"))?;
     let namespace = namespace::own().map_err(failed("opening the namespace of"))?;
-    let place = Place {
+    let place = DeviceState {
         index,
         cookie: namespace::cookie(&namespace).map_err(failed("asking for the namespace of"))?,
         namespace,
@@ -92,10 +92,10 @@ pub(crate) fn find(name: &str) -> Result<(Place, u16), LoadError> {
     Ok((place, device.kind))
 }
 
-impl Device {
-    /// Creates the value without programs, for [`attach`](Device::attach).
-    pub fn new(place: Place, number: usize) -> Device {
-        Device {
+impl StampDevice {
+    /// Creates the value without programs, for [`attach`](StampDevice::attach).
+    pub fn new(place: DeviceState, number: usize) -> StampDevice {
+        StampDevice {
             number,
             place,
             links: Vec::new(),
@@ -109,7 +109,7 @@ impl Device {
     pub fn attach(
         &mut self,
         name: &str,
-        slot: &Slot<'_>,
+        slot: &DevicePin<'_>,
         depart: &ProgramMut<'_>,
         arrive: &ProgramMut<'_>,
     ) -> Result<(), LoadError> {
@@ -142,12 +142,12 @@ impl Device {
     }
 }
 
-impl Place {
+impl DeviceState {
     /// Attaches the programs as filters.
     fn filter(
         &mut self,
         name: &str,
-        slot: &Slot<'_>,
+        slot: &DevicePin<'_>,
         programs: [(Hook, &ProgramMut<'_>); 2],
     ) -> Result<(), LoadError> {
         // The note is written first and corrected afterwards. A kill in between could remove an
@@ -310,7 +310,7 @@ mod tests {
     use libbpf_rs::ObjectBuilder;
 
     use super::super::plane::DeviceNote;
-    use super::super::{Stamps, attached, detach};
+    use super::super::{StampPrograms, attached, detach};
     use super::*;
     use crate::testing::{cannot_load, lock_host, skip};
 
@@ -356,7 +356,7 @@ mod tests {
         let attach = || {
             let note = DeviceNote::default();
             let mut place = find("lo").expect("every namespace has it").0;
-            let slot = Slot {
+            let slot = DevicePin {
                 note: &note,
                 number: 0,
                 pins: None,
@@ -407,7 +407,7 @@ mod tests {
         let body = || {
             let limit = || netlink::device(1).expect("it is loopback").gso_max_segs;
             let before = limit();
-            let mut stamps = Stamps::pinned(NAME).unwrap_or_else(|error| panic!("{error}"));
+            let mut stamps = StampPrograms::pinned(NAME).unwrap_or_else(|error| panic!("{error}"));
             stamps
                 .attach_device("lo")
                 .unwrap_or_else(|error| panic!("{error}"));

@@ -26,7 +26,7 @@ const ATTRIBUTE: usize = 4;
 
 /// Attributes of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Device {
+pub(crate) struct LinkDevice {
     /// `ARPHRD_*`: type of the link-layer header.
     pub kind: u16,
     /// Maximum segments of a super-packet.
@@ -34,7 +34,7 @@ pub(crate) struct Device {
 }
 
 /// Queries a device.
-pub(crate) fn device(index: u32) -> io::Result<Device> {
+pub(crate) fn device(index: u32) -> io::Result<LinkDevice> {
     let answer = exchange(RTM_GETLINK, NLM_F_REQUEST, index, &link(&[]))?;
     parse(&answer)
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "an answer that is no device"))
@@ -112,8 +112,8 @@ fn exchange(kind: u16, flags: u16, index: u32, rest: &[u8]) -> io::Result<Vec<u8
     }
 }
 
-fn parse(answer: &[u8]) -> Option<Device> {
-    let mut device = Device {
+fn parse(answer: &[u8]) -> Option<LinkDevice> {
+    let mut device = LinkDevice {
         kind: half(answer, HEADER + 2)?,
         gso_max_segs: 0,
     };

@@ -1,7 +1,7 @@
 //! Compares the one-way delay from timestamps (`bpf/one_way.h`) in the running kernel with the
 //! reference, `OneWay` of `ccplane-datapath`, on the same exchanges.
 
-use ccplane_datapath::{OneWay, Signals, Stamps};
+use ccplane_datapath::{ExchangeStamps, OneWay, Signals};
 use ccplane_units::{Duration, Time};
 use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
 
@@ -13,7 +13,7 @@ const BATCH: usize = 64;
 const INFINITY: u64 = 0xffff_ffff;
 
 /// `struct exchange` as words.
-type Words = [u64; 12];
+type ExchangeWords = [u64; 12];
 
 /// Returns the next number of the SplitMix64 generator (Steele, Lea and Flood, 2014).
 fn next(state: &mut u64) -> u64 {
@@ -33,7 +33,7 @@ struct Exchanges {
 }
 
 impl Exchanges {
-    fn next(&mut self) -> Stamps {
+    fn next(&mut self) -> ExchangeStamps {
         let [pause, there, back, kind] = [(); 4].map(|()| next(&mut self.seed));
         self.now += match pause % 64 {
             0 => pause % 12_000_000_000,
@@ -57,7 +57,7 @@ impl Exchanges {
         let t2 = self.now + there;
         let t4 = t2 + hold + back;
         let peer = |t: u64| Time::from_nanos(t.wrapping_add(self.offset));
-        let mut stamps = Stamps {
+        let mut stamps = ExchangeStamps {
             t1: Time::from_nanos(self.now),
             t2: peer(t2),
             t3: peer(t2 + hold),
@@ -112,7 +112,7 @@ fn kernel_and_reference_say_the_same_of_stamps() {
                 let later = next(&mut source.seed);
                 let now = s.t4 + Duration::from_nanos(later % 2_000_000);
                 let rtt = Duration::from_nanos(later >> 32 & 0xf_ffff);
-                let words: Words = [
+                let words: ExchangeWords = [
                     s.t4.as_nanos(),
                     now.as_nanos(),
                     rtt.as_nanos(),

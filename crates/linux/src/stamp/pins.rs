@@ -10,12 +10,12 @@ use std::sync::Arc;
 use libbpf_rs::query::LinkTypeInfo;
 use libbpf_rs::{Link, MapCore, MapHandle, Object, libbpf_sys};
 
-use super::device::{Hook, Place};
-use super::plane::{DeviceNote, Plane};
+use super::device::{DeviceState, Hook};
+use super::plane::{DeviceNote, StampPlane};
 use super::{StampCounters, Storage};
 use crate::error::LoadError;
 use crate::map::layout::LAYOUT;
-use crate::map::memory::{Access, Shared};
+use crate::map::memory::{Access, SharedMemory};
 use crate::namespace;
 use crate::registration::load::map_fd;
 use crate::registration::pin::{bpf, entries, mount_bpffs, names, of_all_layouts, remove_link};
@@ -92,13 +92,13 @@ impl Drop for Pins {
 }
 
 /// Note and pins of one device.
-pub(super) struct Slot<'a> {
+pub(super) struct DevicePin<'a> {
     pub note: &'a DeviceNote,
     pub number: usize,
     pub pins: Option<&'a Pins>,
 }
 
-impl Slot<'_> {
+impl DevicePin<'_> {
     pub fn pin(&self, link: &OwnedFd, hook: Hook) -> Result<(), LoadError> {
         match self.pins {
             Some(pins) => pin_fd(link, &link_of(&pins.directory, hook, self.number)),
@@ -140,7 +140,7 @@ fn pin_fd(fd: &OwnedFd, path: &Path) -> Result<(), LoadError> {
 /// Attached timestamps, observed from outside.
 pub struct ObservedStamps {
     name: String,
-    plane: Shared<Plane>,
+    plane: SharedMemory<StampPlane>,
 }
 
 impl ObservedStamps {
@@ -166,16 +166,16 @@ impl ObservedStamps {
 
 /// Opens the plane in a folder of pins; `None` if there is none, or one of another size, which
 /// cannot be interpreted.
-fn open_plane(directory: &Path) -> Result<Option<Shared<Plane>>, LoadError> {
+fn open_plane(directory: &Path) -> Result<Option<SharedMemory<StampPlane>>, LoadError> {
     let path = directory.join(PLANE);
     if !path.exists() {
         return Ok(None);
     }
     let map = MapHandle::from_pinned_path(&path).map_err(bpf("opening a pinned map"))?;
-    if map.value_size() as usize != size_of::<Plane>() {
+    if map.value_size() as usize != size_of::<StampPlane>() {
         return Ok(None);
     }
-    let plane = Shared::map(map.as_fd(), 1, Access::Read);
+    let plane = SharedMemory::map(map.as_fd(), 1, Access::Read);
     plane
         .map(Some)
         .map_err(LoadError::io("mapping the counters of time stamps"))
@@ -245,7 +245,7 @@ fn put_back(directory: &Path) -> Result<(), LoadError> {
 }
 
 /// Returns the devices noted in a folder of pins, except those that no longer exist.
-fn places(directory: &Path) -> Result<Vec<Place>, LoadError> {
+fn places(directory: &Path) -> Result<Vec<DeviceState>, LoadError> {
     let ours = directory
         .parent()
         .is_some_and(|layout| layout.ends_with(LAYOUT.to_string()));

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use super::device::Place;
+use super::device::DeviceState;
 
 /// `CCP_STAMP_NAMES`: congestion controls that may use timestamps.
 pub(crate) const NAMES: usize = 8;
@@ -16,7 +16,7 @@ pub(crate) const DEVICES: usize = 8;
 
 /// Mirrors `struct ccp_stamp_plane`.
 #[repr(C)]
-pub(crate) struct Plane {
+pub(crate) struct StampPlane {
     pub names: [[AtomicU64; 2]; NAMES],
     pub netns: [AtomicU64; NAMESPACES],
     unused: [u64; 4],
@@ -24,7 +24,7 @@ pub(crate) struct Plane {
     pub counters: [CpuCounters; 64],
 }
 
-/// Previous configuration of a device, as in [`Place`], in memory that survives a kill of the
+/// Previous configuration of a device, as in [`DeviceState`], in memory that survives a kill of the
 /// process.
 #[derive(Debug, Default)]
 #[repr(C)]
@@ -47,7 +47,7 @@ impl DeviceNote {
 
     /// Writes the note before the device is changed, so that a kill at any time leaves enough to
     /// undo the changes.
-    pub fn write(&self, place: &Place) {
+    pub fn write(&self, place: &DeviceState) {
         self.netns.store(place.cookie, Relaxed);
         self.gso_max_segs.store(place.gso_max_segs, Relaxed);
         self.filters.store(place.filters, Relaxed);
@@ -66,8 +66,8 @@ impl DeviceNote {
     }
 
     /// Returns the device, given its namespace.
-    pub fn place(&self, namespace: File) -> Place {
-        Place {
+    pub fn place(&self, namespace: File) -> DeviceState {
+        DeviceState {
             index: self.index.load(Acquire),
             namespace,
             cookie: self.netns(),
@@ -121,7 +121,7 @@ pub struct StampCounters {
     pub no_room: u64,
 }
 
-impl Plane {
+impl StampPlane {
     pub fn counters(&self) -> StampCounters {
         let of = |what: fn(&CpuCounters) -> &AtomicU64| {
             self.counters

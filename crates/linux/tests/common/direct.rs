@@ -7,11 +7,11 @@ use std::time::{Duration as StdDuration, Instant};
 
 use ccplane_datapath::{Capabilities, Program, Update};
 use ccplane_emu::qdisc::{LineSpec, QueueSpec};
-use ccplane_emu::{Config, Emulator, LinkConfig};
-use ccplane_lang::Limits;
-use ccplane_linux::{AlgorithmSpec, Kernel, Options};
+use ccplane_emu::{EmuConfig, Emulator, LinkConfig};
+use ccplane_lang::ProgramLimits;
+use ccplane_linux::{AlgorithmSpec, Kernel, RegistrationOptions};
 use ccplane_units::{Duration, Rate};
-use ccplane_wire::{Command, Event, FlowInfo, Refusal};
+use ccplane_wire::{FlowInfo, Refusal, WireCommand, WireEvent};
 
 use super::{Sink, send};
 
@@ -48,7 +48,7 @@ pub const WINDOW: usize = 10;
 pub const INTERVAL: u8 = 11;
 
 pub fn program(uid: u32, source: &str) -> Arc<Program> {
-    match ccplane_lang::compile(source, &Limits::default()) {
+    match ccplane_lang::compile(source, &ProgramLimits::default()) {
         Ok(program) => Arc::new(program.code().with_uid(uid)),
         Err(diagnostics) => panic!("{diagnostics:#}"),
     }
@@ -67,7 +67,7 @@ pub fn spec(name: &str, programs: Vec<Arc<Program>>) -> AlgorithmSpec {
 }
 
 /// A received report: flow, program, urgent, fields.
-pub type Reported = (u64, u32, bool, Vec<u64>);
+pub type DirectReport = (u64, u32, bool, Vec<u64>);
 
 /// A registration that collects its events. Every flow that opens gets `answer`.
 pub struct Direct {
@@ -76,13 +76,18 @@ pub struct Direct {
     pub uid: u32,
     pub updates: Vec<Update>,
     pub opened: Vec<(u64, FlowInfo)>,
-    pub reports: Vec<Reported>,
+    pub reports: Vec<DirectReport>,
     pub closed: Vec<(u64, ccplane_wire::FlowStats)>,
     pub refused: Vec<Refusal>,
 }
 
 impl Direct {
-    pub fn new(name: &str, programs: Vec<Arc<Program>>, uid: u32, options: &Options) -> Direct {
+    pub fn new(
+        name: &str,
+        programs: Vec<Arc<Program>>,
+        uid: u32,
+        options: &RegistrationOptions,
+    ) -> Direct {
         let kernel = Kernel::load(&[spec(name, programs)], options)
             .unwrap_or_else(|error| panic!("{error}"));
         Direct::over(kernel, name, uid)
@@ -112,23 +117,23 @@ impl Direct {
         self.kernel.poll(Duration::from_millis(2), &mut |events| {
             for event in events {
                 match event {
-                    Event::FlowOpened { flow, info } => {
+                    WireEvent::FlowOpened { flow, info } => {
                         self.opened.push((flow, info));
-                        commands.push(Command::SetProgram {
+                        commands.push(WireCommand::SetProgram {
                             flow,
                             uid: self.uid,
                             updates: self.updates.iter().copied().collect(),
                         });
                     }
-                    Event::Report {
+                    WireEvent::Report {
                         flow,
                         program,
                         urgent,
                         fields,
                     } => self.reports.push((flow, program, urgent, fields.to_vec())),
-                    Event::FlowClosed { flow, stats } => self.closed.push((flow, stats)),
-                    Event::Refused { why, .. } => self.refused.push(why),
-                    Event::Installed { .. } | Event::Ready { .. } => {}
+                    WireEvent::FlowClosed { flow, stats } => self.closed.push((flow, stats)),
+                    WireEvent::Refused { why, .. } => self.refused.push(why),
+                    WireEvent::Installed { .. } | WireEvent::Ready { .. } => {}
                 }
             }
         });
@@ -235,16 +240,16 @@ impl Drop for Sender {
     }
 }
 
-pub fn link() -> Config {
+pub fn link() -> EmuConfig {
     let way = || LinkConfig {
         line: LineSpec::Constant(Rate::from_bits_per_sec(20_000_000)),
         delay: Duration::from_millis(10),
         queue: QueueSpec::ONE_BDP,
         ..LinkConfig::default()
     };
-    Config {
+    EmuConfig {
         forward: way(),
         reverse: way(),
-        ..Config::default()
+        ..EmuConfig::default()
     }
 }

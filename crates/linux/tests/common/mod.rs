@@ -19,19 +19,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration as StdDuration, Instant};
 
-use ccplane_agent::{
-    Agent, Algorithm, Control, FlowInfo, Options as AgentOptions, Programs, Report,
-};
-use ccplane_linux::{AlgorithmSpec, Kernel, Options, run_agent};
+use ccplane_agent::{Agent, AgentOptions, Algorithm, Control, FlowInfo, Programs, Report};
+use ccplane_linux::{AlgorithmSpec, Kernel, RegistrationOptions, run_agent};
 use ccplane_units::{Bytes, Duration};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 pub use testing::lock_host;
 
 /// Detaches a name when dropped, however the test ends.
-pub struct Detached(pub &'static str);
+pub struct DetachOnDrop(pub &'static str);
 
-impl Drop for Detached {
+impl Drop for DetachOnDrop {
     fn drop(&mut self) {
         let _ = ccplane_linux::detach(Some(self.0));
     }
@@ -199,7 +197,7 @@ impl Drop for Running {
     }
 }
 
-pub fn load(agent: &Agent, options: &Options) -> Kernel {
+pub fn load(agent: &Agent, options: &RegistrationOptions) -> Kernel {
     match Kernel::load(&specs(agent), options) {
         Ok(kernel) => kernel,
         Err(error) => panic!("{error}"),
@@ -384,12 +382,12 @@ pub fn available(name: &str) -> bool {
 }
 
 /// Options for tests in which no flow may fall back, even if the host pauses for a while.
-pub fn patient() -> Options {
+pub fn patient() -> RegistrationOptions {
     options(10_000)
 }
 
-pub fn options(fallback_ms: u64) -> Options {
-    let mut options = Options::default();
+pub fn options(fallback_ms: u64) -> RegistrationOptions {
+    let mut options = RegistrationOptions::default();
     options.limits.fallback_after = Duration::from_millis(fallback_ms);
     options
 }

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration as StdDuration;
 
-use ccplane_datapath::{Target, Update};
+use ccplane_datapath::{CommandTarget, Update};
 use ccplane_emu::{DEVICE, Emulator};
 use ccplane_host::Namespace;
-use ccplane_linux::Options;
-use ccplane_linux::stamp::Stamps;
+use ccplane_linux::RegistrationOptions;
+use ccplane_linux::stamp::StampPrograms;
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockProtocol, SockType, SockaddrStorage, setsockopt, socket, sockopt,
 };
@@ -47,7 +47,7 @@ pub const PATIENCE: StdDuration = StdDuration::from_secs(10);
 pub struct Bed {
     pub direct: Direct,
     pub emulator: Emulator,
-    pub stamps: Stamps,
+    pub stamps: StampPrograms,
     _sink: Option<Sink>,
 }
 
@@ -68,14 +68,15 @@ impl Bed {
     /// Like [`new`](Bed::new), without attachments.
     pub fn without(name: &str) -> Bed {
         let kernel_name = format!("ccp_{name}");
-        let stamps = Stamps::load(&[&kernel_name], true).unwrap_or_else(|error| panic!("{error}"));
-        let options = Options {
+        let stamps =
+            StampPrograms::load(&[&kernel_name], true).unwrap_or_else(|error| panic!("{error}"));
+        let options = RegistrationOptions {
             stamps: Some(stamps.storage().expect("its map")),
             ..patient()
         };
         let mut direct = Direct::new(name, vec![program(7, STAMPED)], 7, &options);
         direct.updates = vec![Update {
-            target: Target::Cwnd,
+            target: CommandTarget::Cwnd,
             value: 80_000,
         }];
         let mut config = link();

@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use ccplane_algorithms::{Parameters, Registry};
-use ccplane_emu::{Config, Emulator, LinkConfig};
+use ccplane_emu::{EmuConfig, Emulator, LinkConfig};
 use ccplane_lab::Error;
 use ccplane_lab::{MTU, Progress};
 use ccplane_qdisc::{LineSpec, LinkSeeds, QueueSpec};
 use ccplane_testbed::BackendError;
-use ccplane_testbed::ends::Ends;
+use ccplane_testbed::ends::TrafficEnds;
 use ccplane_testbed::ends::open;
 use ccplane_testbed::longest_stall;
-use ccplane_testbed::machine::Watch;
-use ccplane_testbed::steer::Steered;
+use ccplane_testbed::machine::MachineWatch;
+use ccplane_testbed::steer::SteeredAlgorithm;
 use ccplane_testbed::traffic::{self, monotonic_ns, wait_until};
 use ccplane_units::Duration;
 
@@ -45,12 +45,12 @@ pub(super) fn run(
         Who::Native | Who::NativeAgain | Who::Outside(_) => None,
         Who::Ccplane(report) => {
             let parameters = Parameters::new().with("report", report.name());
-            Some(Steered::start(registry, "reno", &parameters, 0)?)
+            Some(SteeredAlgorithm::start(registry, "reno", &parameters, 0)?)
         }
     };
     let kernel_name = steered
         .as_ref()
-        .map_or("reno", Steered::kernel_name)
+        .map_or("reno", SteeredAlgorithm::kernel_name)
         .to_owned();
     let bpf = steered.is_some();
     let emulator = Emulator::start(path()).map_err(|e| BackendError::from_emulator(e, bpf))?;
@@ -61,13 +61,13 @@ pub(super) fn run(
     let bdp = LINK.bytes_in(RTT);
     let buffer = traffic::buffer_for(bdp + bdp);
     let (senders, receivers, _) = open(
-        &Ends::of(&emulator),
+        &TrafficEnds::of(&emulator),
         &kernel_name,
         ccplane_datapath::Capabilities::default(),
         CONNECTIONS as usize,
         buffer,
     )?;
-    let watch = Watch::start();
+    let watch = MachineWatch::start();
     let took = replay(senders, receivers, list, progress)
         .map_err(Error::traffic("replay the list of flows", ""))?;
     let machine = watch.finish();
@@ -75,7 +75,7 @@ pub(super) fn run(
         .finish()
         .map_err(|error| BackendError::from_emulator(error, bpf))?;
     let fallbacks = steered
-        .map(Steered::finish)
+        .map(SteeredAlgorithm::finish)
         .transpose()?
         .map_or(0, |finished| finished.counters.fallbacks);
     if progress.cancelled() {
@@ -94,9 +94,9 @@ pub(super) fn run(
 }
 
 /// The path.
-fn path() -> Config {
+fn path() -> EmuConfig {
     let there = Duration::from_nanos(RTT.as_nanos() / 2);
-    Config {
+    EmuConfig {
         forward: LinkConfig {
             line: LineSpec::Constant(LINK),
             delay: there,
@@ -110,7 +110,7 @@ fn path() -> Config {
             ..LinkConfig::default()
         },
         mtu: MTU,
-        ..Config::default()
+        ..EmuConfig::default()
     }
 }
 

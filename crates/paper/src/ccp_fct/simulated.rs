@@ -6,8 +6,8 @@ use ccplane_agent::Agent;
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_qdisc::{QueueSpec, Size};
 use ccplane_sim::{
-    Config, Congestion, FlowSpec, LinkSpec, Native, Network, SimError, SimOptions, Simulation,
-    SteerOptions, settings,
+    FlowControl, FlowSpec, LinkSpec, Native, Network, SimError, SimOptions, Simulation,
+    SteerOptions, TransportConfig, settings,
 };
 use ccplane_units::{Duration, Time};
 
@@ -73,9 +73,9 @@ fn took(list: Vec<Message>, who: Who, seed: u64) -> Result<Vec<u64>, SimError> {
     network.link(client, server, LinkSpec::wire(RTT / 2));
     let mut sim = Simulation::new(network, SimOptions::seeded(seed))?;
     let congestion = congestion(&mut sim, who)?;
-    let transport = Arc::new(Config {
+    let transport = Arc::new(TransportConfig {
         restart_after_idle: false,
-        ..Config::clone(&settings())
+        ..TransportConfig::clone(&settings())
     });
     let spec = FlowSpec::new(server, client)
         .under(congestion)
@@ -97,11 +97,11 @@ fn took(list: Vec<Message>, who: Who, seed: u64) -> Result<Vec<u64>, SimError> {
     Ok(took.flatten().map(|took| took.as_micros()).collect())
 }
 
-fn congestion(sim: &mut Simulation, who: Who) -> Result<Congestion, SimError> {
+fn congestion(sim: &mut Simulation, who: Who) -> Result<FlowControl, SimError> {
     let wrong = |error: &dyn std::fmt::Display| SimError::Shape(error.to_string());
-    let mut agent = Agent::new(ccplane_agent::Options::default());
+    let mut agent = Agent::new(ccplane_agent::AgentOptions::default());
     let (name, algorithm) = match who {
-        Who::Native | Who::NativeAgain => return Ok(Congestion::Native(Native::new_reno())),
+        Who::Native | Who::NativeAgain => return Ok(FlowControl::Native(Native::new_reno())),
         Who::Outside(report) | Who::Ccplane(report) => {
             let split = if matches!(who, Who::Outside(_)) {
                 "agent"
@@ -119,7 +119,7 @@ fn congestion(sim: &mut Simulation, who: Who) -> Result<Congestion, SimError> {
     };
     agent.add_boxed(algorithm).map_err(|e| wrong(&e))?;
     let agent = sim.host_agent(agent, SteerOptions::default());
-    Ok(Congestion::Steered(agent, Arc::from(name)))
+    Ok(FlowControl::Steered(agent, Arc::from(name)))
 }
 
 #[cfg(test)]

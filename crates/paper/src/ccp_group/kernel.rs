@@ -16,7 +16,7 @@ use std::time::{Duration as StdDuration, SystemTime};
 
 use ccplane_agent::Agent;
 use ccplane_algorithms::Registry;
-use ccplane_emu::{Config, DEVICE, Emulator, LinkConfig};
+use ccplane_emu::{DEVICE, EmuConfig, Emulator, LinkConfig};
 use ccplane_host::Namespace;
 use ccplane_lab::metrics::Distribution;
 use ccplane_lab::{Error, MTU, Progress};
@@ -24,8 +24,8 @@ use ccplane_link::{AgentAddress, AgentThread, LinkError, TlsAddress, TlsLink, ma
 use ccplane_qdisc::{LineSpec, LinkSeeds, QueueSpec};
 use ccplane_testbed::BackendError;
 use ccplane_testbed::ends::inside;
-use ccplane_testbed::machine::Watch;
-use ccplane_testbed::steer::Steered;
+use ccplane_testbed::machine::MachineWatch;
+use ccplane_testbed::steer::SteeredAlgorithm;
 use ccplane_testbed::traffic::{self, buffer_for, monotonic_ns, wait_until};
 use ccplane_testbed::{RemoteAgent, longest_stall, wire};
 use ccplane_units::Duration;
@@ -63,7 +63,7 @@ pub(super) fn run(
     let hosts = hosts(&emulator)?;
     let group = Group::start(point.who, registry)?;
     let (senders, receivers) = connect(point.who, &emulator, &hosts, group.as_ref())?;
-    let watch = Watch::start();
+    let watch = MachineWatch::start();
     let (mut seen, began) = traffic(point, senders, receivers, progress)
         .map_err(Error::traffic("send as a group", ""))?;
     let machine = watch.finish();
@@ -90,8 +90,8 @@ pub(super) fn run(
 }
 
 /// The path that all share.
-fn bottleneck(seed: u64) -> Config {
-    Config {
+fn bottleneck(seed: u64) -> EmuConfig {
+    EmuConfig {
         forward: LinkConfig {
             line: LineSpec::Constant(RATE),
             delay: RTT / 2,
@@ -105,7 +105,7 @@ fn bottleneck(seed: u64) -> Config {
             ..LinkConfig::default()
         },
         mtu: MTU,
-        ..Config::default()
+        ..EmuConfig::default()
     }
 }
 
@@ -147,7 +147,7 @@ impl Drop for Keys {
 
 /// The hosts' registrations, and the agent that steers them. Registrations go first.
 struct Group {
-    steered: Vec<Steered>,
+    steered: Vec<SteeredAlgorithm>,
     agent: AgentThread,
     path: Emulator,
     keys: Keys,
@@ -161,7 +161,7 @@ impl Group {
         let Some(parameters) = who.parameters() else {
             return Ok(None);
         };
-        let mut agent = Agent::new(ccplane_agent::Options::default());
+        let mut agent = Agent::new(ccplane_agent::AgentOptions::default());
         agent.add_boxed(registry.by_name(GROUP, &parameters)?)?;
         let path = Emulator::start(control(who))
             .map_err(|error| BackendError::from_emulator(error, true))?;
@@ -195,7 +195,7 @@ impl Group {
                 silence: None,
             };
             // Its thread begins in there, and with it the connection to the agent.
-            let start = || Steered::start_remote(&remote, GROUP, Some(name), 0);
+            let start = || SteeredAlgorithm::start_remote(&remote, GROUP, Some(name), 0);
             let started = group.path.sender_ns().run(start);
             group
                 .steered
@@ -217,17 +217,17 @@ impl Group {
 }
 
 /// The way to the agent.
-fn control(who: Who) -> Config {
+fn control(who: Who) -> EmuConfig {
     let way = || LinkConfig {
         line: LineSpec::Unlimited,
         delay: Duration::from_micros(who.delay()),
         ..LinkConfig::default()
     };
-    Config {
+    EmuConfig {
         forward: way(),
         reverse: way(),
         mtu: MTU,
-        ..Config::default()
+        ..EmuConfig::default()
     }
 }
 
@@ -276,7 +276,7 @@ fn connect(
         let small = members > 1 && member == IDLES;
         open(
             host,
-            steered.map_or("cubic", Steered::kernel_name),
+            steered.map_or("cubic", SteeredAlgorithm::kernel_name),
             if small { BACKLOG as usize / 2 } else { buffer },
         )?;
     }

@@ -3,7 +3,7 @@
 use ccplane_lab::metrics::{Distribution, jain};
 use ccplane_lab::stats::{Ratio, mean_interval, paired_ratio};
 use ccplane_report::Aim;
-use ccplane_report::chart::{Axis, Chart, Line};
+use ccplane_report::chart::{Axis, Chart, ChartSeries};
 
 use super::super::page::{Findings, cell};
 use super::{
@@ -406,7 +406,7 @@ fn distances(results: &Results) -> Vec<Chart> {
             .iter()
             .filter_map(|us| Some((at(*us), figure(*us)?)))
             .collect();
-        Line::new(label, n, points).dots()
+        ChartSeries::new(label, n, points).dots()
     };
     let axis = || Axis::log("the agent's distance, ms");
     let mbit = |us: u64, of: &dyn Fn((f64, f64)) -> f64| {
@@ -470,8 +470,8 @@ fn course_of(run: &Run<'_>, course: Course) -> Chart {
     };
     let members = run.members();
     let mut lines = vec![
-        Line::new("group", 0, series(&|from, to| run.together(from, to))),
-        Line::new(
+        ChartSeries::new("group", 0, series(&|from, to| run.together(from, to))),
+        ChartSeries::new(
             "the flow beside it",
             1,
             series(&|from, to| run.between(members, from, to)),
@@ -482,7 +482,7 @@ fn course_of(run: &Run<'_>, course: Course) -> Chart {
         ("the idle one", IDLES as usize),
         ("the killed one", KILLED as usize),
     ] {
-        lines.push(Line::new(
+        lines.push(ChartSeries::new(
             label,
             2 + flow,
             series(&|from, to| run.between(flow, from, to)),

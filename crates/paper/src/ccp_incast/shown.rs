@@ -1,7 +1,7 @@
 //! The incast's figures beside the paper's statements.
 
 use ccplane_report::Aim;
-use ccplane_report::chart::{Axis, Chart, Line};
+use ccplane_report::chart::{Axis, Chart, ChartSeries};
 
 use super::super::page::Findings;
 use super::{Point, RATES, ROUND_TRIPS, SIZES, SetUp, Who};
@@ -171,7 +171,7 @@ fn pictures(results: &Results, intervals: &[u64], set_up: &SetUp) -> Vec<Chart> 
             } else {
                 format!("{packets} packets")
             };
-            let line = Line::new(label, n, points).dots();
+            let line = ChartSeries::new(label, n, points).dots();
             if ours { line.dashed() } else { line }
         };
         let sizes = || SIZES.iter().enumerate();

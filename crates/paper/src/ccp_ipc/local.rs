@@ -8,10 +8,10 @@ use std::time::Duration;
 use ccplane_agent::{Agent, Algorithm, Control, DatapathInfo, FlowInfo, Programs, Report};
 use ccplane_datapath::Capabilities;
 use ccplane_lab::Error;
-use ccplane_link::{Local, Sent, Uplink, Waiting, serve};
+use ccplane_link::{Local, SendOutcome, Uplink, WaitStrategy, serve};
 use ccplane_testbed::traffic::monotonic_ns;
 use ccplane_units::Bytes;
-use ccplane_wire::{Command, Event};
+use ccplane_wire::{WireCommand, WireEvent};
 
 use super::beside_hogs;
 
@@ -59,9 +59,10 @@ fn measure(exchanges: usize) -> io::Result<Vec<Duration>> {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let agent = scope.spawn(|| {
-            let mut agent = Agent::new(ccplane_agent::Options::default());
+            let mut agent = Agent::new(ccplane_agent::AgentOptions::default());
             agent.add(Answer).map_err(io::Error::other)?;
-            serve(&mut agent, &mut [&mut link], Waiting::default(), &stop).map_err(io::Error::other)
+            serve(&mut agent, &mut [&mut link], WaitStrategy::default(), &stop)
+                .map_err(io::Error::other)
         });
         let times = exchange(&path, exchanges);
         stop.store(true, Ordering::Relaxed);
@@ -85,10 +86,10 @@ fn exchange(path: &std::path::Path, exchanges: usize) -> io::Result<Vec<Duration
         max_vars: 16,
         fallback_after: None,
     };
-    tell(&mut uplink, &Event::Ready { datapath })?;
+    tell(&mut uplink, &WireEvent::Ready { datapath })?;
     let mut program = 0;
     wait(&mut uplink, &mut |command| {
-        if let Command::Install {
+        if let WireCommand::Install {
             program: installed, ..
         } = command
         {
@@ -97,19 +98,19 @@ fn exchange(path: &std::path::Path, exchanges: usize) -> io::Result<Vec<Duration
         }
         false
     })?;
-    tell(&mut uplink, &Event::Installed { program })?;
+    tell(&mut uplink, &WireEvent::Installed { program })?;
     let info = FlowInfo {
         algorithm: "answer".to_owned(),
         ..FlowInfo::default()
     };
-    tell(&mut uplink, &Event::FlowOpened { flow: 1, info })?;
+    tell(&mut uplink, &WireEvent::FlowOpened { flow: 1, info })?;
     wait(&mut uplink, &mut |command| {
-        matches!(command, Command::SetProgram { .. })
+        matches!(command, WireCommand::SetProgram { .. })
     })?;
     let mut times = Vec::with_capacity(exchanges);
     for n in 0..WARM_UP + exchanges {
         let begun = monotonic_ns();
-        let report = Event::Report {
+        let report = WireEvent::Report {
             flow: 1,
             program,
             urgent: true,
@@ -117,7 +118,7 @@ fn exchange(path: &std::path::Path, exchanges: usize) -> io::Result<Vec<Duration
         };
         tell(&mut uplink, &report)?;
         wait(&mut uplink, &mut |command| {
-            matches!(command, Command::Update { .. })
+            matches!(command, WireCommand::Update { .. })
         })?;
         if n >= WARM_UP {
             times.push(Duration::from_nanos(monotonic_ns() - begun));
@@ -126,9 +127,9 @@ fn exchange(path: &std::path::Path, exchanges: usize) -> io::Result<Vec<Duration
     Ok(times)
 }
 
-fn tell(uplink: &mut Uplink, event: &Event<'_>) -> io::Result<()> {
+fn tell(uplink: &mut Uplink, event: &WireEvent<'_>) -> io::Result<()> {
     match uplink.event(event) {
-        Sent::Yes if uplink.flush() => Ok(()),
+        SendOutcome::Yes if uplink.flush() => Ok(()),
         sent => Err(io::Error::other(format!(
             "the agent does not take messages: {sent:?}"
         ))),
@@ -136,7 +137,7 @@ fn tell(uplink: &mut Uplink, event: &Event<'_>) -> io::Result<()> {
 }
 
 /// Looks until a command comes that is wanted, and makes way for others between looks now and then.
-fn wait(uplink: &mut Uplink, wanted: &mut dyn FnMut(Command) -> bool) -> io::Result<()> {
+fn wait(uplink: &mut Uplink, wanted: &mut dyn FnMut(WireCommand) -> bool) -> io::Result<()> {
     let begun = monotonic_ns();
     let (mut came, mut looks) = (false, 0u32);
     loop {

@@ -5,12 +5,13 @@
 use std::collections::BTreeMap;
 
 use ccplane_datapath::burst::{Passing, backward};
-use ccplane_datapath::{OneWay, Stamps};
+use ccplane_datapath::{ExchangeStamps, OneWay};
 use ccplane_sim::{
-    Carrier, Config, Congestion, Duty, FlowSpec, LinkSpec, Network, Pairs, Seen, SimError,
-    SimOptions, Simulation, StampClock, StampModel, Step, Tracer, Workload, WorkloadSpec, settings,
+    Carrier, Duty, FlowControl, FlowSpec, LinkSpec, LinkStep, Network, PacketEvent, Pairs,
+    SimError, SimOptions, Simulation, StampClock, StampModel, Tracer, TransportConfig, Workload,
+    WorkloadSpec, settings,
 };
-use ccplane_transport::{Kind, Native};
+use ccplane_transport::{Native, SegmentKind};
 use ccplane_units::{Duration, Rate, Time};
 
 use ccplane_lab::metrics::Distribution;
@@ -206,7 +207,7 @@ fn causes(exchanges: &[Exchange], seed: u64) -> Vec<(&'static str, Spread, Sprea
     let mut queues = Vec::with_capacity(stamps.len());
     for (stamp, exchange) in stamps.iter().zip(&idle) {
         let [t1, t2, t3, t4] = stamp.map(|ns| Time::from_nanos(ns as u64));
-        one_way.sample(exchange.back, &Stamps { t1, t2, t3, t4 });
+        one_way.sample(exchange.back, &ExchangeStamps { t1, t2, t3, t4 });
         let queue = one_way.queue_delay(exchange.back, Duration::ZERO);
         queues.push(queue.map_or(0, |queue| queue.as_nanos() as i64));
     }
@@ -223,11 +224,11 @@ fn exchanges(seed: u64, length: Duration) -> Result<Vec<Exchange>, SimError> {
     let link = LinkSpec::new(RATE, DELAY);
     network.duplex(a, b, link.clone(), link);
     let mut sim = Simulation::with_tracer(network, SimOptions::seeded(seed), Truth::default())?;
-    let config = Config {
+    let config = TransportConfig {
         // Enough for the link and its round trip, and no more: the flow never has a queue but its
         // own host's.
         receive_buffer: 64_000,
-        ..Config::clone(&settings()).stamped()
+        ..TransportConfig::clone(&settings()).stamped()
     };
     sim.add_flow(FlowSpec::new(a, b).with(std::sync::Arc::new(config)))?;
     let back = WorkloadSpec {
@@ -244,7 +245,7 @@ fn exchanges(seed: u64, length: Duration) -> Result<Vec<Exchange>, SimError> {
         start: Time::ZERO,
         stop: None,
     };
-    sim.add_workload(back, Congestion::Native(Native::cubic()), settings())?;
+    sim.add_workload(back, FlowControl::Native(Native::cubic()), settings())?;
     sim.run_until(Time::ZERO + length)?;
     Ok(sim.into_tracer().exchanges)
 }
@@ -258,13 +259,13 @@ struct Truth {
 }
 
 impl Tracer for Truth {
-    fn see(&mut self, now: Time, seen: &Seen<'_>) {
+    fn see(&mut self, now: Time, seen: &PacketEvent<'_>) {
         let segment = seen.segment;
         if seen.flow.is_none() {
             return;
         }
         match (seen.step, segment.kind, seen.backward) {
-            (Step::Arrived, Kind::Data, false) => {
+            (LinkStep::Arrived, SegmentKind::Data, false) => {
                 let left = Time::from_nanos(now.as_nanos().saturating_sub(DELAY.as_nanos()));
                 let exchange = Exchange {
                     left,
@@ -276,12 +277,12 @@ impl Tracer for Truth {
                 };
                 self.under_way.insert(segment.number.0, exchange);
             }
-            (Step::Queued, Kind::Ack, true) => {
+            (LinkStep::Queued, SegmentKind::Ack, true) => {
                 if let Some(exchange) = self.under_way.get_mut(&segment.echo.0) {
                     (exchange.answered, exchange.answer) = (now, seen.bytes);
                 }
             }
-            (Step::Arrived, Kind::Ack, true) => {
+            (LinkStep::Arrived, SegmentKind::Ack, true) => {
                 if let Some(exchange) = self.under_way.remove(&segment.echo.0)
                     && exchange.answer > 0
                 {

@@ -7,20 +7,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use ccplane_emu::{Config as Path, Emulator, Gso, LinkConfig, Record, Timing};
+use ccplane_emu::{EmuConfig as Path, Emulator, Gso, LinkConfig, PacketRecord, Timing};
 use ccplane_lab::Error;
 use ccplane_lab::metrics::Distribution;
-use ccplane_lab::scenario::Stamps;
+use ccplane_lab::scenario::StampErrors;
 use ccplane_lab::sim::put_stamps;
 use ccplane_qdisc::{LineSpec, QueueSpec, Size};
 use ccplane_sim::{
-    Config, Direction, FlowSpec, LinkSpec, Network, NodeId, Seen, SimError, SimOptions, Simulation,
-    Step, Tracer, settings,
+    DataDirection, FlowSpec, LinkSpec, LinkStep, Network, NodeId, PacketEvent, SimError,
+    SimOptions, Simulation, Tracer, TransportConfig, settings,
 };
 use ccplane_testbed::BackendError;
 use ccplane_testbed::longest_stall;
-use ccplane_testbed::machine::Watch;
-use ccplane_transport::Kind;
+use ccplane_testbed::machine::MachineWatch;
+use ccplane_transport::SegmentKind;
 use ccplane_units::{Duration, Rate, Time};
 use serde::{Deserialize, Serialize};
 
@@ -74,7 +74,11 @@ impl Probes {
 }
 
 /// In the simulator, on these stamps.
-pub(super) fn simulated(stamps: &Stamps, seed: u64, length: Duration) -> Result<Probes, SimError> {
+pub(super) fn simulated(
+    stamps: &StampErrors,
+    seed: u64,
+    length: Duration,
+) -> Result<Probes, SimError> {
     let mut network = Network::new();
     let (first, second) = (network.host("first"), network.host("second"));
     let (switch, receiver) = (network.switch("switch"), network.host("receiver"));
@@ -94,7 +98,7 @@ pub(super) fn simulated(stamps: &Stamps, seed: u64, length: Duration) -> Result<
     };
     let mut sim = Simulation::with_tracer(network, SimOptions::seeded(seed), truth)?;
     put_stamps(stamps, &mut sim, [second, receiver].into_iter())?;
-    let config = Config::clone(&settings()).stamped();
+    let config = TransportConfig::clone(&settings()).stamped();
     let mss = u64::from(config.mss);
     let probes = FlowSpec {
         finish: false,
@@ -111,7 +115,7 @@ pub(super) fn simulated(stamps: &Stamps, seed: u64, length: Duration) -> Result<
     let mut now = EVERY;
     while now < length {
         let before = sim.tracer().waited.len();
-        sim.write(probing, Direction::Forward, mss, false);
+        sim.write(probing, DataDirection::Forward, mss, false);
         now = now + EVERY;
         sim.run_until(Time::ZERO + now)?;
         let measured = sim.one_way(probing);
@@ -151,18 +155,18 @@ struct Truth {
 }
 
 impl Tracer for Truth {
-    fn see(&mut self, now: Time, seen: &Seen<'_>) {
-        let probe = seen.from == self.from && seen.segment.kind == Kind::Data;
+    fn see(&mut self, now: Time, seen: &PacketEvent<'_>) {
+        let probe = seen.from == self.from && seen.segment.kind == SegmentKind::Data;
         if !probe || seen.link.index() != self.link {
             return;
         }
         match seen.step {
-            Step::Queued => self.came = now,
-            Step::Arrived => {
+            LinkStep::Queued => self.came = now,
+            LinkStep::Arrived => {
                 let own = RATE.time_for(ccplane_units::Bytes::new(u64::from(seen.bytes))) + DELAY;
                 self.waited.push(now.since(self.came).saturating_sub(own));
             }
-            Step::Dropped(_) => {}
+            LinkStep::Dropped(_) => {}
         }
     }
 }
@@ -213,7 +217,7 @@ pub(super) fn emulated(length: Duration) -> Result<Probes, Error> {
     let (sink, _) = listener.accept().map_err(fail())?;
     let (stop, begun) = (AtomicBool::new(false), clock());
     let end = begun + length.as_nanos();
-    let watch = Watch::start();
+    let watch = MachineWatch::start();
     let (sent, arrived) = thread::scope(|scope| {
         scope.spawn(|| {
             until(begun + IDLE.as_nanos());
@@ -249,7 +253,7 @@ pub(super) fn emulated(length: Duration) -> Result<Probes, Error> {
     let report = emulator
         .finish()
         .map_err(|error| BackendError::from_emulator(error, false))?;
-    let mut log: Vec<&Record> = report
+    let mut log: Vec<&PacketRecord> = report
         .forward
         .records()
         .filter(|record| record.destination_port == port)
@@ -294,7 +298,7 @@ fn arrivals(receiver: &Datagrams, stop: &AtomicBool) -> io::Result<Vec<(u64, u64
 
 /// The n-th packet in the log is the n-th that was sent: nothing loses or reorders them on their
 /// way to the queue.
-fn matched(log: &[&Record], sent: &[u64], arrived: &[(u64, u64)]) -> Vec<Probe> {
+fn matched(log: &[&PacketRecord], sent: &[u64], arrived: &[(u64, u64)]) -> Vec<Probe> {
     let pairs = arrived.iter().filter_map(|(number, came)| {
         let number = usize::try_from(*number).ok()?;
         let left = sent.get(number).filter(|left| **left != 0)?;
@@ -324,7 +328,7 @@ mod tests {
     /// nanosecond.
     #[test]
     fn exact_stamps_measure_the_queue_exactly() {
-        let probes = simulated(&Stamps::EXACT, 1, Duration::from_millis(1_500)).unwrap();
+        let probes = simulated(&StampErrors::EXACT, 1, Duration::from_millis(1_500)).unwrap();
         assert!(probes.all.len() >= 50, "{}", probes.all.len());
         assert!(
             probes.all.iter().any(|probe| probe.truth > 1_000.0),
@@ -333,7 +337,7 @@ mod tests {
         for probe in &probes.all {
             assert_eq!(probe.measured, probe.truth);
         }
-        let hardware = simulated(&Stamps::HARDWARE, 1, Duration::from_millis(1_500)).unwrap();
+        let hardware = simulated(&StampErrors::HARDWARE, 1, Duration::from_millis(1_500)).unwrap();
         let error = hardware.error(0.5).unwrap();
         assert!(error > 0.0 && error < 0.1, "{error} packets of 12 µs");
     }

@@ -8,11 +8,11 @@ use ccplane_lab::Error;
 use ccplane_lab::parts::Disturbed;
 use ccplane_lab::result::ContenderResult;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Options as RunOptions, Progress, Step, run};
+use ccplane_lab::{Progress, ProgressStep, RunOptions, run};
 use ccplane_qdisc::{QueueSpec, Size};
 use ccplane_report::Aim;
 use ccplane_testbed::traffic;
-use ccplane_testbed::{Over, Packets};
+use ccplane_testbed::{RealPackets, TransportKind};
 use ccplane_units::{Duration, Rate};
 use serde::{Deserialize, Serialize};
 
@@ -126,9 +126,15 @@ fn measure(
             let contenders = vec![contender.clone()];
             let scenario =
                 Scenario::over(contenders, link.rate, link.rtt, *queue, length).with_flows(SENDERS);
-            let step = Step::begin(progress, index, of, &contender.to_string());
+            let step = ProgressStep::begin(progress, index, of, &contender.to_string());
             let once = RunOptions::once(1, "ccplane paper dx-testbed --datapath linux");
-            let result = run(&Packets::over(Over::Tcp), &scenario, registry, &once, &step)?;
+            let result = run(
+                &RealPackets::over(TransportKind::Tcp),
+                &scenario,
+                registry,
+                &once,
+                &step,
+            )?;
             let contender = result
                 .contenders
                 .into_iter()

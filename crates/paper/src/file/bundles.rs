@@ -373,7 +373,7 @@ pub(super) fn fix(name: &str, example: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ccplane_lab::result::{BundleChange, ContenderResult, Figures, Series};
+    use ccplane_lab::result::{BundleChange, ContenderMetrics, ContenderResult, Series};
     use ccplane_lab::scenario::Contender;
 
     use super::super::measure::Measure;
@@ -436,9 +436,9 @@ mod tests {
             ..BundleFigures::default()
         };
         ContenderResult {
-            figures: Figures {
+            figures: ContenderMetrics {
                 bundles: vec![figures],
-                ..Figures::default()
+                ..ContenderMetrics::default()
             },
             series: Series {
                 bundles: vec![(0..60).map(sample).collect()],

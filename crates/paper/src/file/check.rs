@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use ccplane_lab::scenario::{Problem, Scenario, Source};
+use ccplane_lab::scenario::{Problem, Scenario, SourceText};
 use ccplane_units::{Bytes, Duration, Rate};
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Value};
@@ -25,7 +25,7 @@ const TAKEN: [&str; 4] = ["contender", "on", "delay", "time"];
 const MOST_REPEATS: u32 = 1_000;
 
 pub(super) struct Context<'t> {
-    pub(super) source: Source<'t>,
+    pub(super) source: SourceText<'t>,
     folder: &'t Path,
 }
 
@@ -109,7 +109,7 @@ impl Context<'_> {
 
 /// Checks a whole file.
 pub(super) fn paper(file: &str, text: &str, folder: &Path) -> Result<Paper, Problem> {
-    let source = Source { file, text };
+    let source = SourceText { file, text };
     let context = Context { source, folder };
     let syntax = |error: toml::de::Error| source.syntax_of(&error, REFERENCE);
     let written: File = toml::from_str(text).map_err(syntax)?;
@@ -235,7 +235,7 @@ fn scenario(
                 })?
             }
         };
-        let other = Source {
+        let other = SourceText {
             file: &file,
             text: &text,
         };

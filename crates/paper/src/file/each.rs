@@ -159,7 +159,7 @@ impl Each {
             Each::Convergence { .. } => {
                 // Flows are told apart by the order in which they start.
                 let shuffled = |workload: &scenario::Workload| match &workload.kind {
-                    scenario::Kind::Of(Sends::Bulk {
+                    scenario::WorkloadKind::Of(Sends::Bulk {
                         stagger, spread, ..
                     }) => *stagger > Duration::ZERO && spread > stagger,
                     _ => false,
@@ -373,9 +373,9 @@ fn convergence(run: &Run<'_>, least: f64, lasting: Duration) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use ccplane_lab::result::{
-        ContenderResult, Sample, Series, Totals, WorkloadFigures, WorkloadSeries,
+        ContenderResult, Sample, Series, WorkloadFigures, WorkloadSeries, WorkloadTotals,
     };
-    use ccplane_lab::scenario::{Contender, Kind, Workload};
+    use ccplane_lab::scenario::{Contender, Workload, WorkloadKind};
     use ccplane_qdisc::QueueSpec;
     use ccplane_sim::Workload as Sends;
     use ccplane_units::{Bytes, Rate};
@@ -394,7 +394,7 @@ mod tests {
         let mut scenario =
             Scenario::over(contenders, rate, ms(1), QueueSpec::UNLIMITED, ms(400)).sampled(ms(10));
         let join = |workload: &mut Workload| {
-            workload.kind = Kind::Of(Sends::Bulk {
+            workload.kind = WorkloadKind::Of(Sends::Bulk {
                 flows: 1,
                 bytes: None,
                 stagger: ms(100),
@@ -519,10 +519,10 @@ mod tests {
         let received = |bytes: [u64; 5]| (0..).map(|n| ms(100 * n).as_nanos()).zip(bytes).collect();
         let got = |name: &str, goodput_mbit, share| WorkloadFigures {
             name: name.to_owned(),
-            totals: Totals {
+            totals: WorkloadTotals {
                 goodput_mbit,
                 share,
-                ..Totals::default()
+                ..WorkloadTotals::default()
             },
             ..WorkloadFigures::default()
         };

@@ -2,7 +2,7 @@
 //! seeds taken together.
 
 use ccplane_lab::metrics::{self, Distribution};
-use ccplane_lab::result::{Figures, Series, Totals};
+use ccplane_lab::result::{ContenderMetrics, Series, WorkloadTotals};
 use ccplane_lab::scenario::Scenario;
 use ccplane_units::Duration;
 
@@ -25,9 +25,9 @@ pub(super) struct Measure {
 #[derive(Clone, Debug)]
 enum What {
     /// A figure.
-    Figure(fn(&Figures) -> f64),
+    Figure(fn(&ContenderMetrics) -> f64),
     /// A time in the queue, ms, without the packet's own transmission, in µs.
-    Wait(fn(&Figures) -> f64),
+    Wait(fn(&ContenderMetrics) -> f64),
     /// Their mean.
     WaitMean,
     /// The same in packets.
@@ -55,7 +55,7 @@ enum What {
 }
 
 /// A value of what a workload got.
-type OfTotals = fn(&Totals) -> Option<f64>;
+type OfTotals = fn(&WorkloadTotals) -> Option<f64>;
 
 /// What is told of several values.
 #[derive(Clone, Copy, Debug)]

@@ -6,8 +6,8 @@ use ccplane_algorithms::Registry;
 use ccplane_lab::parts::Disturbed;
 use ccplane_lab::result::RunResult;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Backend, Error, Options as RunOptions, Progress, Quiet, Sim, Step};
-use ccplane_testbed::{Over, Packets};
+use ccplane_lab::{Backend, Error, Progress, ProgressStep, Quiet, RunOptions, Sim};
+use ccplane_testbed::{RealPackets, TransportKind};
 use ccplane_units::{Bytes, Rate};
 use serde::{Deserialize, Serialize};
 
@@ -141,7 +141,7 @@ fn on_real_packets(
     let mut all = Vec::with_capacity(runs.len());
     for (index, one) in runs.iter().enumerate() {
         let (name, key) = file(one);
-        let step = Step::begin(progress, index, runs.len(), &one.name());
+        let step = ProgressStep::begin(progress, index, runs.len(), &one.name());
         let judge = |kept: &Kept| Disturbed::from(&kept.disturbed);
         all.push(parts.part(&name, &key, judge, || one.kept(&step))?);
     }
@@ -164,10 +164,10 @@ pub(super) fn run_scenario(
 fn backend(on: Datapath) -> Box<dyn Backend> {
     match on {
         Datapath::Sim => Box::new(Sim::default()),
-        Datapath::Linux => Box::new(Packets {
+        Datapath::Linux => Box::new(RealPackets {
             // Each repeat is a run of its own.
             drawn_starts: true,
-            ..Packets::over(Over::Tcp)
+            ..RealPackets::over(TransportKind::Tcp)
         }),
     }
 }

@@ -2,7 +2,7 @@
 
 use ccplane_lab::metrics::Distribution;
 use ccplane_lab::stats::paired_ratio;
-use ccplane_report::chart::{self, Axis, Line};
+use ccplane_report::chart::{self, Axis, ChartSeries};
 
 use super::run::{Kept, Runs};
 use super::{Chart, Choice, Figure, Judged, Meant, Measure, Paper, Point, Table, Take, X};
@@ -332,13 +332,17 @@ impl Shown<'_> {
             _ => Vec::new(),
         };
         let drawn = ran.first().and_then(|point| self.first(point));
-        let lines: Vec<Line> = match chart.x {
+        let lines: Vec<ChartSeries> = match chart.x {
             X::Time => drawn.map_or(Vec::new(), |kept| courses(kept, chart.times)),
             X::Delay => {
                 let points = self.ran(&each(&[chart.lines]));
                 let line = |point: &Point| {
                     let (number, label) = self.line(chart, point)?;
-                    Some(Line::new(label, number, distribution(self.first(point)?)))
+                    Some(ChartSeries::new(
+                        label,
+                        number,
+                        distribution(self.first(point)?),
+                    ))
                 };
                 points.iter().filter_map(line).collect()
             }
@@ -381,7 +385,7 @@ impl Shown<'_> {
         x: usize,
         point: &Point,
         only: &[(usize, Vec<usize>)],
-    ) -> Option<Line> {
+    ) -> Option<ChartSeries> {
         let measure = chart.measure.as_ref()?;
         let (number, label) = self.line(chart, point)?;
         let allowed = |value: &usize| {
@@ -398,7 +402,7 @@ impl Shown<'_> {
             .filter(allowed)
             .filter_map(at)
             .collect();
-        (!points.is_empty()).then(|| Line::new(label, number, points).dots())
+        (!points.is_empty()).then(|| ChartSeries::new(label, number, points).dots())
     }
 
     /// Which line of its panel a point's is, and what it is called.
@@ -476,7 +480,7 @@ fn distribution(kept: &Kept) -> Vec<(f64, f64)> {
 
 /// The rate of each flow over time, by so much. Flows of several workloads stand in the order of
 /// their names, so that one of a name looks alike in every panel.
-fn courses(kept: &Kept, times: f64) -> Vec<Line> {
+fn courses(kept: &Kept, times: f64) -> Vec<ChartSeries> {
     let (_, per_ms) = unit_of_time(kept);
     let mut flows: Vec<(String, &Vec<f64>)> = kept
         .rates
@@ -494,7 +498,7 @@ fn courses(kept: &Kept, times: f64) -> Vec<Line> {
             .iter()
             .enumerate()
             .map(|(look, mbit)| (at(look), *mbit * times));
-        Line::new(name, n, points)
+        ChartSeries::new(name, n, points)
     };
     flows.into_iter().enumerate().map(line).collect()
 }

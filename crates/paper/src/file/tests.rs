@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ccplane_algorithms::Registry;
 use ccplane_lab::result::{Completion, RunResult};
-use ccplane_lab::scenario::Kind;
+use ccplane_lab::scenario::WorkloadKind;
 use ccplane_lab::{Backend, Quiet, Sim};
 use ccplane_report::Provenance;
 use ccplane_sim::{Arrivals, Workload as Sends};
@@ -859,7 +859,9 @@ fn flows_join_and_leave() {
     let mut scenario = scenario_of("dx-convergence", &[("contender", "dx")]);
     scenario.duration = ms(120);
     match &mut scenario.workloads[0].kind {
-        Kind::Of(Sends::Bulk { stagger, lasts, .. }) => (*stagger, *lasts) = (ms(20), Some(ms(40))),
+        WorkloadKind::Of(Sends::Bulk { stagger, lasts, .. }) => {
+            (*stagger, *lasts) = (ms(20), Some(ms(40)))
+        }
         other => panic!("{other:?}"),
     }
     let result = ran(&scenario, 1);
@@ -883,7 +885,7 @@ fn flows_join_and_leave() {
 fn the_load_is_of_the_uplinks_with_headers() {
     for (load, share) in [("20", 0.2), ("40", 0.4), ("60", 0.6), ("80", 0.8)] {
         let scenario = scenario_of("dx-fattree", &[("load", load)]);
-        let Kind::Of(Sends::Poisson {
+        let WorkloadKind::Of(Sends::Poisson {
             arrivals: Arrivals::Rate(rate),
             flows: Some(1_000),
             ..
@@ -906,7 +908,7 @@ fn the_load_is_of_the_uplinks_with_headers() {
 fn tree(who: &str, share: f64, flows: u64, seed: u64) -> RunResult {
     let mut scenario = scenario_of("dx-fattree", &[("delays", "4us_1us"), ("contender", who)]);
     match &mut scenario.workloads[0].kind {
-        Kind::Of(Sends::Poisson {
+        WorkloadKind::Of(Sends::Poisson {
             arrivals,
             flows: of,
             ..

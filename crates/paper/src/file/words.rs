@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
-use ccplane_lab::scenario::{Problem, Source};
+use ccplane_lab::scenario::{Problem, SourceText};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -18,8 +18,8 @@ pub(super) struct Origin {
 
 impl Origin {
     /// The same for problems.
-    pub fn source(&self) -> Source<'_> {
-        Source {
+    pub fn source(&self) -> SourceText<'_> {
+        SourceText {
             file: &self.file,
             text: &self.text,
         }
@@ -211,7 +211,7 @@ impl Told {
         let source = origins
             .get(place.origin)
             .map(Origin::source)
-            .unwrap_or(Source { file: "", text: "" });
+            .unwrap_or(SourceText { file: "", text: "" });
         source.problem(
             place.span.clone(),
             problem.message(),

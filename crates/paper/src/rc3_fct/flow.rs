@@ -6,11 +6,11 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use ccplane_emu::{Config as EmuConfig, Emulator, LinkConfig, Timing};
+use ccplane_emu::{EmuConfig, Emulator, LinkConfig, Timing};
 use ccplane_qdisc::{LineSpec, LinkSeeds, QueueSpec, Size};
 use ccplane_testbed::BackendError;
-use ccplane_transport::{Config, Native, Rc3};
-use ccplane_udp::{Congestion, Host, Options, Stamping};
+use ccplane_transport::{Native, Rc3, TransportConfig};
+use ccplane_udp::{Stamping, UdpCongestion, UdpHost, UdpOptions};
 use ccplane_units::{Duration, Rate};
 
 use ccplane_lab::Error;
@@ -199,7 +199,7 @@ impl Testbed {
 
     fn over_udp(&self, rc3: bool, bytes: u64, stop: &AtomicBool) -> Result<Duration, Error> {
         let bind = |namespace, local: SocketAddr| {
-            let options = Options {
+            let options = UdpOptions {
                 local,
                 datagram: self.who.mtu() as usize - 28,
                 // No more than it takes: a connection's memory is zeroed when it is accepted, which
@@ -207,19 +207,19 @@ impl Testbed {
                 window: (bytes as usize).next_power_of_two().max(1 << 16),
                 tls: None,
                 dscp: 0,
-                config: Config {
+                config: TransportConfig {
                     rc3: rc3.then(Rc3::default),
                     // The longest path takes 2 s: an answer that is under way is not asked for
                     // again.
                     initial_rto: Duration::from_secs(5),
-                    ..Config::default()
+                    ..TransportConfig::default()
                 },
                 stamping: Stamping::Off,
                 link: None,
                 accepted: Native::cubic(),
             };
             inside(namespace, "open a socket", || {
-                Host::bind(options).map_err(io::Error::other)
+                UdpHost::bind(options).map_err(io::Error::other)
             })
         };
         let (emulator, broken) = (
@@ -261,7 +261,7 @@ const LOOK: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Answers the last of so many bytes with one.
-fn answer(host: &mut Host, bytes: u64, stop: &AtomicBool) -> io::Result<()> {
+fn answer(host: &mut UdpHost, bytes: u64, stop: &AtomicBool) -> io::Result<()> {
     host.listen(1).map_err(io::Error::other)?;
     let (mut flow, mut received) = (None, 0);
     while !stop.load(Ordering::Relaxed) {
@@ -305,10 +305,15 @@ fn await_byte(stream: &mut TcpStream, stop: &AtomicBool) -> io::Result<()> {
 
 /// From the first byte written, on a connection that is open, to the answer; until one of those is
 /// set.
-fn time(host: &mut Host, to: SocketAddr, bytes: u64, stop: &[&AtomicBool]) -> io::Result<Duration> {
+fn time(
+    host: &mut UdpHost,
+    to: SocketAddr,
+    bytes: u64,
+    stop: &[&AtomicBool],
+) -> io::Result<Duration> {
     let failed = |why: ccplane_udp::UdpError| io::Error::other(why);
     let id = host
-        .connect(to, Congestion::Native(Native::cubic()))
+        .connect(to, UdpCongestion::Native(Native::cubic()))
         .map_err(failed)?;
     let late = monotonic_ns() + PATIENCE.as_nanos();
     let mut begun = None;

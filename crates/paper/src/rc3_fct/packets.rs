@@ -10,9 +10,9 @@ use ccplane_lab::Progress;
 use ccplane_lab::metrics::median;
 use ccplane_lab::parts::Disturbed;
 use ccplane_report::Aim;
-use ccplane_report::chart::{Axis, Chart, Line};
+use ccplane_report::chart::{Axis, Chart, ChartSeries};
 use ccplane_testbed::longest_stall;
-use ccplane_testbed::machine::Watch;
+use ccplane_testbed::machine::MachineWatch;
 use ccplane_testbed::traffic::{monotonic_ns, wait_until};
 use ccplane_units::{Duration, Rate};
 use serde::{Deserialize, Serialize};
@@ -157,7 +157,7 @@ fn measured(setup: &Setup, who: Who, options: &Options, stop: &AtomicBool) -> Re
     let ms = |took: Duration| (took.as_secs_f64() * 1e3 + half_ms) / f64::from(setup.stretch);
     let run = || {
         let testbed = Testbed::start(setup.way, who)?;
-        let watch = Watch::start();
+        let watch = MachineWatch::start();
         // The first flow of all finds nothing warm.
         testbed.flows(1_460, 1, stop)?;
         let flows = setup.bars.iter().map(|bar| {
@@ -265,7 +265,7 @@ fn report(findings: &mut Findings, setup: &Setup, all: &[(Who, Took)]) {
 
 fn chart(setup: &Setup, all: &[(Who, Took)]) -> Chart {
     let kb = |bar: &Bars| bar.bytes as f64 / 1e3;
-    let mut lines: Vec<Line> = Who::ALL
+    let mut lines: Vec<ChartSeries> = Who::ALL
         .into_iter()
         .enumerate()
         .map(|(n, who)| {
@@ -278,7 +278,7 @@ fn chart(setup: &Setup, all: &[(Who, Took)]) -> Chart {
                 let low = ms.iter().copied().reduce(f64::min)?;
                 Some((kb(bar), low, ms.iter().copied().reduce(f64::max)?))
             });
-            Line::new(who.label().replace('\n', " "), n, medians)
+            ChartSeries::new(who.label().replace('\n', " "), n, medians)
                 .dots()
                 .errors(errors.collect())
         })
@@ -291,7 +291,7 @@ fn chart(setup: &Setup, all: &[(Who, Took)]) -> Chart {
         ("RC3, published, simulated", |bar| bar.simulated.1),
     ] {
         let points = setup.bars.iter().map(|bar| (kb(bar), pick(bar)));
-        lines.push(Line::new(label, lines.len(), points).dashed());
+        lines.push(ChartSeries::new(label, lines.len(), points).dashed());
     }
     Chart {
         title: format!("{}: completion time, ms", setup.name),

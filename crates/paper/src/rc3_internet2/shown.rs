@@ -1,7 +1,7 @@
 //! Completion times beside the model and beside what the paper says.
 
 use ccplane_report::Aim;
-use ccplane_report::chart::{Axis, Chart, Line};
+use ccplane_report::chart::{Axis, Chart, ChartSeries};
 
 use super::super::page::{Findings, cell};
 use super::super::rc3_theory::{AUTHORS, ELEVEN, PAYLOAD, Path, continuous, expected};
@@ -222,9 +222,9 @@ fn by_size(findings: &mut Findings, results: &Results, plan: &Plan) {
             x: Axis::log("size, KB"),
             y: Axis::linear(""),
             lines: vec![
-                Line::new("eleven sizes", 0, points).dots(),
-                Line::new("every size, in classes", 1, classes).dots(),
-                Line::new("the authors' model", 2, theirs).dashed(),
+                ChartSeries::new("eleven sizes", 0, points).dots(),
+                ChartSeries::new("every size, in classes", 1, classes).dots(),
+                ChartSeries::new("the authors' model", 2, theirs).dashed(),
             ],
             guides: Vec::new(),
         }],

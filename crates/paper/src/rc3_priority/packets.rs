@@ -6,18 +6,18 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use ccplane_emu::{Config, Emulator, LinkConfig};
+use ccplane_emu::{EmuConfig, Emulator, LinkConfig};
 use ccplane_host::Namespace;
 use ccplane_lab::Error;
 use ccplane_lab::metrics;
 use ccplane_lab::parts::Disturbed;
-use ccplane_lab::{Progress, Step};
+use ccplane_lab::{Progress, ProgressStep};
 use ccplane_qdisc::marking::dscp_of;
 use ccplane_qdisc::{LineSpec, QueueSpec};
 use ccplane_testbed::BackendError;
 use ccplane_testbed::ends::inside;
 use ccplane_testbed::longest_stall;
-use ccplane_testbed::machine::Watch;
+use ccplane_testbed::machine::MachineWatch;
 use ccplane_testbed::traffic::{self, monotonic_ns, wait_until};
 use ccplane_testbed::wire;
 use ccplane_units::Duration;
@@ -37,7 +37,7 @@ pub(super) fn meet(
     let lasts = if options.quick { LONG.1 } else { LONG.0 };
     let mut cases = Vec::new();
     for (n, case) in Case::ALL.into_iter().enumerate() {
-        let step = Step::begin(progress, n, Case::ALL.len(), &case.key());
+        let step = ProgressStep::begin(progress, n, Case::ALL.len(), &case.key());
         if progress.cancelled() {
             return Err(Error::Interrupted);
         }
@@ -75,11 +75,11 @@ fn together(case: Case, lasts: Duration, progress: &dyn Progress) -> Result<Rate
         },
         ..LinkConfig::default()
     };
-    let config = Config {
+    let config = EmuConfig {
         forward: link.clone(),
         reverse: link,
         log_records: 0,
-        ..Config::default()
+        ..EmuConfig::default()
     };
     let emulator =
         Emulator::start(config).map_err(|error| BackendError::from_emulator(error, false))?;
@@ -113,7 +113,7 @@ fn together(case: Case, lasts: Duration, progress: &dyn Progress) -> Result<Rate
     if case.order == Order::HighJoinsLow {
         streams.reverse();
     }
-    let watch = Watch::start();
+    let watch = MachineWatch::start();
     let [first, second] = run(streams, lasts, progress);
     let disturbed = watch
         .finish()

@@ -1,14 +1,14 @@
 //! Congestion control of a host's connections.
 
-use crate::{Plane, Stack};
+use crate::{QuicPlane, Stack};
 
 /// Congestion control of a connection.
 #[derive(Clone, Debug)]
-pub enum Congestion {
+pub enum QuicCongestion {
     /// One of the stack's own algorithms.
     Native(Native),
     /// Controlled by a plane.
-    Steered(Plane),
+    Steered(QuicPlane),
 }
 
 /// Congestion-control algorithms built into the stacks.

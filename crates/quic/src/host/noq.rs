@@ -27,25 +27,25 @@ use noq_proto::{
 
 use super::PROTOCOL;
 use super::qlog::Qlog;
-use super::{Congestion, Driver, HostError, LISTENS, Native, Options, Side, Stats};
+use super::{Driver, HostError, HostOptions, HostRole, LISTENS, Native, QuicCongestion, QuicStats};
 use crate::Stack;
 
-use connection::Connection;
-use line::Line;
-use strangers::Strangers;
+use connection::NoqConnection;
+use line::NoqLink;
+use strangers::InitialSocket;
 
 /// Batches sent per connection before the next one is served.
 const BATCHES: usize = 32;
 
 /// UDP socket with its noq connections.
 pub(super) struct Noq {
-    options: Options,
+    options: HostOptions,
     endpoint: Endpoint,
     /// Configuration of outgoing connections.
     client: Option<ClientConfig>,
-    line: Line,
+    line: NoqLink,
     inbox: Inbox,
-    connections: BTreeMap<u64, Connection>,
+    connections: BTreeMap<u64, NoqConnection>,
     /// Connection identifiers by noq's handles.
     numbers: HashMap<ConnectionHandle, u64>,
     next: u64,
@@ -53,16 +53,16 @@ pub(super) struct Noq {
     /// Buffer for responses of the endpoint.
     answer: Vec<u8>,
     /// Present while connections are accepted.
-    strangers: Option<Strangers>,
+    strangers: Option<InitialSocket>,
     crowded: bool,
 }
 
 impl Noq {
-    pub fn new(options: Options, side: &Side<'_>) -> Result<Noq, HostError> {
+    pub fn new(options: HostOptions, side: &HostRole<'_>) -> Result<Noq, HostError> {
         let transport = Arc::new(transport(&options)?);
         let (mut client, mut server) = (None, None);
         match side {
-            Side::Opens(trusted) => {
+            HostRole::Opens(trusted) => {
                 let crypto = QuicClientConfig::try_from(ccplane_link::identity::client(
                     PROTOCOL, *trusted, None,
                 )?)
@@ -71,7 +71,7 @@ impl Noq {
                 config.transport_config(transport);
                 client = Some(config);
             }
-            Side::Accepts(identity) => {
+            HostRole::Accepts(identity) => {
                 let crypto = QuicServerConfig::try_from(identity.server(PROTOCOL, &[])?)
                     .map_err(unusable)?;
                 let mut config = ServerConfig::with_crypto(Arc::new(crypto));
@@ -85,14 +85,14 @@ impl Noq {
         let socket = Socket::bind(address).map_err(bind)?;
         let strangers = server
             .as_ref()
-            .map(|_| Strangers::new(&socket, options.per_address, Instant::now()))
+            .map(|_| InitialSocket::new(&socket, options.per_address, Instant::now()))
             .transpose()
             .map_err(bind)?;
         Ok(Noq {
             options,
             client,
             endpoint: Endpoint::new(Arc::new(EndpointConfig::default()), server, true),
-            line: Line::new(socket),
+            line: NoqLink::new(socket),
             inbox: Inbox::new(),
             connections: BTreeMap::new(),
             numbers: HashMap::new(),
@@ -104,14 +104,14 @@ impl Noq {
         })
     }
 
-    fn of(&mut self, id: u64) -> Option<&mut Connection> {
+    fn of(&mut self, id: u64) -> Option<&mut NoqConnection> {
         self.connections.get_mut(&id)
     }
 
     fn keep(&mut self, handle: ConnectionHandle, state: State, client: bool) -> u64 {
         let id = self.next;
         self.next += 1;
-        let mut connection = Connection::new(handle, state, client);
+        let mut connection = NoqConnection::new(handle, state, client);
         connection.log = Qlog::of(self.options.qlog.as_deref(), id, client, Instant::now());
         self.numbers.insert(handle, id);
         self.connections.insert(id, connection);
@@ -330,13 +330,13 @@ impl Driver for Noq {
     fn has_sent_all(&self, id: u64) -> bool {
         self.connections
             .get(&id)
-            .is_some_and(Connection::has_sent_all)
+            .is_some_and(NoqConnection::has_sent_all)
     }
 
     fn has_read_all(&self, id: u64) -> bool {
         self.connections
             .get(&id)
-            .is_some_and(Connection::has_read_all)
+            .is_some_and(NoqConnection::has_read_all)
     }
 
     fn is_connected(&self, id: u64) -> bool {
@@ -349,8 +349,8 @@ impl Driver for Noq {
         self.connections.get(&id)?.failure.as_deref()
     }
 
-    fn stats(&mut self, id: u64) -> Option<Stats> {
-        self.of(id).map(Connection::stats)
+    fn stats(&mut self, id: u64) -> Option<QuicStats> {
+        self.of(id).map(NoqConnection::stats)
     }
 
     fn close(&mut self, id: u64, well: bool) {
@@ -419,7 +419,7 @@ impl Driver for Noq {
     }
 }
 
-fn transport(options: &Options) -> Result<TransportConfig, HostError> {
+fn transport(options: &HostOptions) -> Result<TransportConfig, HostError> {
     let mut config = TransportConfig::default();
     let window = options.window();
     config
@@ -435,17 +435,17 @@ fn transport(options: &Options) -> Result<TransportConfig, HostError> {
     config.max_idle_timeout(timeout);
     config.max_outgoing_bytes_per_second(options.max_rate.map(Rate::bytes_per_sec));
     match &options.congestion {
-        Congestion::Steered(plane) => config.congestion_controller_factory(plane.noq()?),
-        Congestion::Native(Native::NewReno) => {
+        QuicCongestion::Steered(plane) => config.congestion_controller_factory(plane.noq()?),
+        QuicCongestion::Native(Native::NewReno) => {
             config.congestion_controller_factory(Arc::new(NewRenoConfig::default()))
         }
-        Congestion::Native(Native::Cubic) => {
+        QuicCongestion::Native(Native::Cubic) => {
             config.congestion_controller_factory(Arc::new(CubicConfig::default()))
         }
-        Congestion::Native(Native::Bbr3) => {
+        QuicCongestion::Native(Native::Bbr3) => {
             config.congestion_controller_factory(Arc::new(Bbr3Config::default()))
         }
-        Congestion::Native(other) => return Err(other.not_of(Stack::Noq).into()),
+        QuicCongestion::Native(other) => return Err(other.not_of(Stack::Noq).into()),
     };
     Ok(config)
 }

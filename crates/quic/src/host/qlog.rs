@@ -15,7 +15,7 @@ use std::time::Instant;
 use ccplane_units::Duration;
 use serde_json::{Map, Value, json};
 
-use super::Stats;
+use super::QuicStats;
 
 /// Minimum interval between records of a connection. A busy connection changes its window with
 /// every ACK; logging each change would cost more than it is worth.
@@ -23,7 +23,7 @@ const EVERY: Duration = Duration::from_millis(1);
 
 /// End of a connection, in terms of the schema.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Closed {
+pub(super) struct ConnectionClose {
     /// `local` or `remote`.
     pub initiator: Option<&'static str>,
     pub error: Option<CloseError>,
@@ -40,23 +40,23 @@ pub(super) enum CloseError {
     Application(u64),
 }
 
-impl Closed {
+impl ConnectionClose {
     /// Describes a close by the local application.
-    pub fn by_application(code: u32) -> Closed {
-        Closed {
+    pub fn by_application(code: u32) -> ConnectionClose {
+        ConnectionClose {
             initiator: Some("local"),
             error: Some(CloseError::Application(code.into())),
             trigger: Some("application"),
-            ..Closed::default()
+            ..ConnectionClose::default()
         }
     }
 
     /// Describes an end of which only the stack's text is known.
     #[cfg(any(test, feature = "host-runtime"))]
-    pub fn for_reason(reason: &str) -> Closed {
-        Closed {
+    pub fn for_reason(reason: &str) -> ConnectionClose {
+        ConnectionClose {
             reason: reason.to_owned(),
-            ..Closed::default()
+            ..ConnectionClose::default()
         }
     }
 }
@@ -93,7 +93,7 @@ pub(super) struct Qlog {
     out: Option<BufWriter<File>>,
     begun: Instant,
     last: Duration,
-    seen: Stats,
+    seen: QuicStats,
 }
 
 impl Qlog {
@@ -115,7 +115,7 @@ impl Qlog {
             )?)),
             begun,
             last: Duration::ZERO,
-            seen: Stats::default(),
+            seen: QuicStats::default(),
         };
         let vantage = if client { "client" } else { "server" };
         log.record(&json!({
@@ -138,7 +138,7 @@ impl Qlog {
     }
 
     /// Records the metrics that have changed.
-    pub fn note(&mut self, now: Instant, stats: &Stats) {
+    pub fn note(&mut self, now: Instant, stats: &QuicStats) {
         let at = Duration::from(now.saturating_duration_since(self.begun));
         self.last = at;
         let ms = |time: Duration| time.as_nanos() as f64 / 1e6;
@@ -183,7 +183,7 @@ impl Qlog {
     }
 
     /// Records the end of the connection and closes the file.
-    pub fn close(mut self, now: Instant, closed: &Closed) {
+    pub fn close(mut self, now: Instant, closed: &ConnectionClose) {
         let mut data = Map::new();
         let mut set = |key: &str, value: Value| drop(data.insert(key.to_owned(), value));
         if let Some(initiator) = closed.initiator {
@@ -237,16 +237,16 @@ mod tests {
     use super::typed::typed_by_the_qlog_crate;
     use super::*;
 
-    fn data(closed: &Closed) -> Value {
+    fn data(closed: &ConnectionClose) -> Value {
         let folder = std::env::temp_dir().join(format!("ccplane-qlog-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         let begun = Instant::now();
         let mut log = Qlog::create(&folder, "closed", true, begun).expect("a file");
         log.note(
             begun,
-            &Stats {
+            &QuicStats {
                 cwnd: 12_000,
-                ..Stats::default()
+                ..QuicStats::default()
             },
         );
         log.close(begun, closed);
@@ -267,7 +267,8 @@ mod tests {
             noq_proto::TransportErrorCode::PROTOCOL_VIOLATION,
             "unsent packet acked".to_owned(),
         );
-        let closed = Closed::from(&noq_proto::ConnectionError::TransportError(false_receipt));
+        let closed =
+            ConnectionClose::from(&noq_proto::ConnectionError::TransportError(false_receipt));
         let expected = json!({
             "initiator": "local", "connection_error": "protocol_violation", "reason": "unsent packet acked", "trigger": "error",
         });
@@ -276,17 +277,17 @@ mod tests {
             noq_proto::TransportErrorCode::crypto(42),
             String::new(),
         );
-        let closed = Closed::from(&noq_proto::ConnectionError::TransportError(refused));
+        let closed = ConnectionClose::from(&noq_proto::ConnectionError::TransportError(refused));
         let expected = json!({
             "initiator": "local", "connection_error": "unknown", "error_code": 0x12a, "trigger": "error",
         });
         assert_eq!(data(&closed), expected);
-        let closed = Closed::from(&noq_proto::ConnectionError::TimedOut);
+        let closed = ConnectionClose::from(&noq_proto::ConnectionError::TimedOut);
         assert_eq!(
             data(&closed),
             json!({ "initiator": "local", "trigger": "idle_timeout" })
         );
-        let closed = Closed::from(&noq_proto::ConnectionError::Reset);
+        let closed = ConnectionClose::from(&noq_proto::ConnectionError::Reset);
         assert_eq!(
             data(&closed),
             json!({ "initiator": "remote", "trigger": "stateless_reset" })
@@ -294,9 +295,9 @@ mod tests {
         let expected = json!({
             "initiator": "local", "application_error": "unknown", "error_code": 1, "trigger": "application",
         });
-        assert_eq!(data(&Closed::by_application(1)), expected);
+        assert_eq!(data(&ConnectionClose::by_application(1)), expected);
         assert_eq!(
-            data(&Closed::for_reason("it failed")),
+            data(&ConnectionClose::for_reason("it failed")),
             json!({ "reason": "it failed" })
         );
     }

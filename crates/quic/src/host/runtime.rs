@@ -29,10 +29,10 @@ use nix::sys::socket::{setsockopt, sockopt};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::LocalSet;
 
-use super::qlog::{Closed, Qlog};
-use super::{Driver, HostError, LISTENS, Options, Stats, code};
-use pipe::{Pipe, ROOM, Shared, State};
-use serve::{Endpoint, serve};
+use super::qlog::{ConnectionClose, Qlog};
+use super::{Driver, HostError, HostOptions, LISTENS, QuicStats, code};
+use pipe::{PipeShared, PipeState, ROOM, StreamPipe};
+use serve::{StackEndpoint, serve};
 
 /// Size of the socket's receive buffer, bytes.
 const KERNEL_BUFFER: usize = 4 << 20;
@@ -43,18 +43,18 @@ pub(super) struct Runtime {
     local: SocketAddr,
     client: bool,
     qlog: Option<PathBuf>,
-    shared: Arc<Shared>,
+    shared: Arc<PipeShared>,
     /// Requests to connect; the thread ends when the sender is dropped.
-    orders: Option<UnboundedSender<(SocketAddr, Arc<Pipe>)>>,
+    orders: Option<UnboundedSender<(SocketAddr, Arc<StreamPipe>)>>,
     thread: Option<thread::JoinHandle<()>>,
-    connections: BTreeMap<u64, Connection>,
+    connections: BTreeMap<u64, RuntimeConnection>,
     accepted: VecDeque<u64>,
     next: u64,
 }
 
 /// Application side of a connection.
-struct Connection {
-    pipe: Arc<Pipe>,
+struct RuntimeConnection {
+    pipe: Arc<StreamPipe>,
     /// Copy of the pipe's failure.
     failure: Option<String>,
     log: Option<Qlog>,
@@ -62,8 +62,8 @@ struct Connection {
 
 impl Runtime {
     /// Starts a stack on a thread of its own. `make` runs there, inside the runtime.
-    fn start<E: Endpoint>(
-        options: &Options,
+    fn start<E: StackEndpoint>(
+        options: &HostOptions,
         client: bool,
         make: impl FnOnce(UdpSocket) -> Result<E, String> + Send + 'static,
     ) -> Result<Runtime, HostError> {
@@ -83,7 +83,7 @@ impl Runtime {
             stack,
             why: why.to_string(),
         };
-        let shared = Arc::new(Shared::new().map_err(failed)?);
+        let shared = Arc::new(PipeShared::new().map_err(failed)?);
         let (orders, taken) = unbounded_channel();
         let (began, begins) = mpsc::channel();
         let (of_thread, most) = (Arc::clone(&shared), options.most);
@@ -127,17 +127,17 @@ impl Runtime {
         })
     }
 
-    fn keep(&mut self, pipe: Arc<Pipe>) -> u64 {
+    fn keep(&mut self, pipe: Arc<StreamPipe>) -> u64 {
         let id = self.next;
         self.next += 1;
         let log = Qlog::of(self.qlog.as_deref(), id, self.client, Instant::now());
         let failure = None;
         self.connections
-            .insert(id, Connection { pipe, failure, log });
+            .insert(id, RuntimeConnection { pipe, failure, log });
         id
     }
 
-    fn of(&self, id: u64) -> Option<(&Pipe, MutexGuard<'_, State>)> {
+    fn of(&self, id: u64) -> Option<(&StreamPipe, MutexGuard<'_, PipeState>)> {
         let pipe = &*self.connections.get(&id)?.pipe;
         Some((pipe, pipe.state()))
     }
@@ -166,7 +166,7 @@ impl Driver for Runtime {
         if !self.client {
             return Err(failed(LISTENS));
         }
-        let pipe = Pipe::new(&self.shared);
+        let pipe = StreamPipe::new(&self.shared);
         let sent = self
             .orders
             .as_ref()
@@ -245,9 +245,9 @@ impl Driver for Runtime {
         self.connections.get(&id)?.failure.as_deref()
     }
 
-    fn stats(&mut self, id: u64) -> Option<Stats> {
+    fn stats(&mut self, id: u64) -> Option<QuicStats> {
         let figures = self.of(id)?.1.figures.clone();
-        Some(figures.map_or_else(Stats::default, |figures| figures()))
+        Some(figures.map_or_else(QuicStats::default, |figures| figures()))
     }
 
     fn close(&mut self, id: u64, well: bool) {
@@ -276,8 +276,8 @@ impl Driver for Runtime {
                 connection.failure = state.failure.clone();
             }
             let closed = match (&connection.failure, state.close) {
-                (Some(why), _) => Some(Closed::for_reason(why)),
-                (None, Some(well)) => Some(Closed::by_application(code(well))),
+                (Some(why), _) => Some(ConnectionClose::for_reason(why)),
+                (None, Some(well)) => Some(ConnectionClose::by_application(code(well))),
                 (None, None) => None,
             };
             let over = state.over && state.close.is_some();

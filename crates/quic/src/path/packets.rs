@@ -11,7 +11,7 @@ use ccplane_transport::Stamp;
 use ccplane_units::{Duration, Time};
 
 #[derive(Clone, Copy, Debug)]
-struct Packet {
+struct TrackedPacket {
     at: Time,
     /// Low 32 bits of its packet number.
     number: u32,
@@ -19,19 +19,19 @@ struct Packet {
     call: u32,
     stamp: Stamp,
     bytes: u16,
-    state: State,
+    state: PacketState,
     app_limited: bool,
 }
 
 /// The ring grows by half, so a packet takes at most 48 bytes of memory.
-const _: () = assert!(size_of::<Packet>() <= 32);
+const _: () = assert!(size_of::<TrackedPacket>() <= 32);
 
 /// Minimum capacity of the ring in packets, and the capacity kept when nothing is in flight.
 const LEAST: usize = 16;
 const KEPT: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum PacketState {
     Outstanding,
     Acked,
     Lost,
@@ -41,7 +41,7 @@ enum State {
 
 /// Packet that was acknowledged.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Settled {
+pub(crate) struct SentPacket {
     /// Index in the order of sending.
     pub order: u64,
     pub at: Time,
@@ -54,7 +54,7 @@ pub(crate) struct Settled {
 
 /// Acknowledged packets passed by the left edge.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Passed {
+pub(crate) struct PassedPackets {
     /// Acknowledged in this call: packets and bytes.
     pub packets: u32,
     pub bytes: u64,
@@ -63,8 +63,8 @@ pub(crate) struct Passed {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Packets {
-    ring: VecDeque<Packet>,
+pub(crate) struct PacketTracker {
+    ring: VecDeque<TrackedPacket>,
     /// Order of the first packet in the ring.
     first: u64,
     /// Order of the left edge.
@@ -79,7 +79,7 @@ pub(crate) struct Packets {
     call: u32,
 }
 
-impl Packets {
+impl PacketTracker {
     pub fn flying(&self) -> u32 {
         self.flying
     }
@@ -102,13 +102,13 @@ impl Packets {
         if self.ring.len() == self.ring.capacity() {
             self.ring.reserve_exact((self.ring.len() / 2).max(LEAST));
         }
-        self.ring.push_back(Packet {
+        self.ring.push_back(TrackedPacket {
             at,
             number: number as u32,
             call: 0,
             stamp,
             bytes,
-            state: State::Outstanding,
+            state: PacketState::Outstanding,
             app_limited,
         });
         self.flying += 1;
@@ -117,7 +117,7 @@ impl Packets {
 
     /// Acknowledges the packet with this number and send time; `None` if there is none or it was
     /// already acknowledged.
-    pub fn acked(&mut self, number: u64, at: Time) -> Option<Settled> {
+    pub fn acked(&mut self, number: u64, at: Time) -> Option<SentPacket> {
         let place = self.find_at(number, at)?;
         self.acked_at(place)
     }
@@ -130,40 +130,40 @@ impl Packets {
 
     /// Acknowledges the newest outstanding packet up to `order`. For stacks that report only the
     /// newest packet and the bytes of an ACK.
-    pub fn acked_no_later(&mut self, order: u64) -> Option<Settled> {
+    pub fn acked_no_later(&mut self, order: u64) -> Option<SentPacket> {
         let place = self.outstanding_no_later(order)?;
         self.acked_at(place)
     }
 
-    fn acked_at(&mut self, place: usize) -> Option<Settled> {
+    fn acked_at(&mut self, place: usize) -> Option<SentPacket> {
         let call = self.call;
         let order = self.first + place as u64;
         let packet = self.ring.get_mut(place)?;
-        let was = std::mem::replace(&mut packet.state, State::Acked);
+        let was = std::mem::replace(&mut packet.state, PacketState::Acked);
         packet.call = call;
         let packet = *packet;
         match was {
-            State::Acked => return None,
-            State::Outstanding => self.leave(packet.bytes),
-            State::Lost | State::Forgotten => {}
+            PacketState::Acked => return None,
+            PacketState::Outstanding => self.leave(packet.bytes),
+            PacketState::Lost | PacketState::Forgotten => {}
         }
-        Some(Settled {
+        Some(SentPacket {
             order,
             at: packet.at,
             stamp: packet.stamp,
             app_limited: packet.app_limited,
             bytes: packet.bytes.into(),
-            was_lost: was == State::Lost,
+            was_lost: was == PacketState::Lost,
         })
     }
 
     /// Acknowledges the first outstanding packet with this send time, for stacks that do not report
     /// numbers.
-    pub fn acked_of(&mut self, at: Time) -> Option<Settled> {
+    pub fn acked_of(&mut self, at: Time) -> Option<SentPacket> {
         let mut place = self.ring.partition_point(|packet| packet.at < at);
         let number = loop {
             let packet = self.ring.get(place).filter(|packet| packet.at == at)?;
-            if packet.state == State::Outstanding {
+            if packet.state == PacketState::Outstanding {
                 break packet.number;
             }
             place += 1;
@@ -179,55 +179,56 @@ impl Packets {
         if left > until {
             return None;
         }
-        self.settle_at(place, State::Lost)
+        self.settle_at(place, PacketState::Lost)
     }
 
     /// Marks the newest outstanding packet up to the given one as lost. Returns its order and size.
     pub fn lost_no_later(&mut self, number: u64, at: Time) -> Option<(u64, u64)> {
         let place = self.outstanding_no_later(self.order_of(number, at)?)?;
-        self.settle_at(place, State::Lost)
+        self.settle_at(place, PacketState::Lost)
     }
 
     /// Removes the oldest outstanding packet, which the stack dropped. Returns its order and size.
     pub fn oldest_dropped(&mut self) -> Option<(u64, u64)> {
         let place = self.oldest_outstanding()?;
-        self.settle_at(place, State::Forgotten)
+        self.settle_at(place, PacketState::Forgotten)
     }
 
     /// Marks a packet as lost and returns its order. It is found by number and size, since stacks
     /// do not report its send time.
     pub fn lost(&mut self, number: u64, bytes: u16) -> Option<u64> {
         let place = self.find_sized(number, bytes)?;
-        self.settle_at(place, State::Lost).map(|(order, _)| order)
+        self.settle_at(place, PacketState::Lost)
+            .map(|(order, _)| order)
     }
 
     /// Ends a call and moves the edge past settled packets. Packets sent before `forget` that are
     /// still outstanding were dropped by the stack; lost packets sent before `keep` are not
     /// expected to arrive any more.
-    pub fn settle(&mut self, forget: Time, keep: Time) -> Passed {
-        let mut passed = Passed::default();
+    pub fn settle(&mut self, forget: Time, keep: Time) -> PassedPackets {
+        let mut passed = PassedPackets::default();
         while let Some(packet) = self.ring.get_mut((self.edge - self.first) as usize) {
             match packet.state {
-                State::Outstanding if packet.at < forget => {
-                    packet.state = State::Forgotten;
+                PacketState::Outstanding if packet.at < forget => {
+                    packet.state = PacketState::Forgotten;
                     let bytes = packet.bytes;
                     self.leave(bytes);
                 }
-                State::Outstanding => break,
-                State::Acked if packet.call == self.call => {
+                PacketState::Outstanding => break,
+                PacketState::Acked if packet.call == self.call => {
                     passed.packets += 1;
                     passed.bytes += u64::from(packet.bytes);
                 }
-                State::Acked => passed.earlier_bytes += u64::from(packet.bytes),
-                State::Lost | State::Forgotten => {}
+                PacketState::Acked => passed.earlier_bytes += u64::from(packet.bytes),
+                PacketState::Lost | PacketState::Forgotten => {}
             }
             self.edge += 1;
         }
         while let Some(packet) = self.ring.front() {
             let done = match packet.state {
-                State::Outstanding => false,
-                State::Acked => true,
-                State::Lost | State::Forgotten => packet.at < keep,
+                PacketState::Outstanding => false,
+                PacketState::Acked => true,
+                PacketState::Lost | PacketState::Forgotten => packet.at < keep,
             };
             if self.first >= self.edge || !done {
                 break;
@@ -243,15 +244,15 @@ impl Packets {
     }
 
     pub fn heap_bytes(&self) -> usize {
-        self.ring.capacity() * size_of::<Packet>()
+        self.ring.capacity() * size_of::<TrackedPacket>()
     }
 
     /// Takes an outstanding packet out of flight. Returns its order and size.
-    fn settle_at(&mut self, place: usize, state: State) -> Option<(u64, u64)> {
+    fn settle_at(&mut self, place: usize, state: PacketState) -> Option<(u64, u64)> {
         let packet = self
             .ring
             .get_mut(place)
-            .filter(|packet| packet.state == State::Outstanding)?;
+            .filter(|packet| packet.state == PacketState::Outstanding)?;
         packet.state = state;
         let bytes = packet.bytes;
         self.leave(bytes);
@@ -262,7 +263,7 @@ impl Packets {
         self.searched = self.searched.max(self.edge);
         loop {
             let place = (self.searched - self.first) as usize;
-            if self.ring.get(place)?.state == State::Outstanding {
+            if self.ring.get(place)?.state == PacketState::Outstanding {
                 return Some(place);
             }
             self.searched += 1;
@@ -276,7 +277,7 @@ impl Packets {
         (from..=newest).rev().find(|place| {
             self.ring
                 .get(*place)
-                .is_some_and(|packet| packet.state == State::Outstanding)
+                .is_some_and(|packet| packet.state == PacketState::Outstanding)
         })
     }
 
@@ -309,8 +310,10 @@ impl Packets {
 
     fn find_sized(&self, number: u64, bytes: u16) -> Option<usize> {
         let number = number as u32;
-        let is = |packet: &Packet| {
-            packet.number == number && packet.bytes == bytes && packet.state == State::Outstanding
+        let is = |packet: &TrackedPacket| {
+            packet.number == number
+                && packet.bytes == bytes
+                && packet.state == PacketState::Outstanding
         };
         let fits = |place: &usize| self.ring.get(*place).is_some_and(is);
         let sorted = || Some(self.ring.partition_point(|packet| packet.number < number));
@@ -347,18 +350,18 @@ mod tests {
         Time::from_micros(ms * 1_000)
     }
 
-    fn sent(packets: &mut Packets, ms: u64, number: u64) {
+    fn sent(packets: &mut PacketTracker, ms: u64, number: u64) {
         packets.sent(at(ms), number, 1_200, Stamp::default(), false);
     }
 
-    fn settle(packets: &mut Packets) -> (u32, u64, u64) {
+    fn settle(packets: &mut PacketTracker) -> (u32, u64, u64) {
         let passed = packets.settle(Time::ZERO, Time::ZERO);
         (passed.packets, passed.bytes, passed.earlier_bytes)
     }
 
     #[test]
     fn what_is_acknowledged_beyond_an_outstanding_packet_counts_in_order_once_that_has_settled() {
-        let mut packets = Packets::default();
+        let mut packets = PacketTracker::default();
         (0..4).for_each(|n| sent(&mut packets, n, n));
         packets.acked(0, at(0)).unwrap();
         packets.acked(2, at(2)).unwrap();
@@ -381,7 +384,7 @@ mod tests {
 
     #[test]
     fn the_oldest_outstanding_is_found_behind_what_has_settled() {
-        let mut packets = Packets::default();
+        let mut packets = PacketTracker::default();
         (0..5).for_each(|n| sent(&mut packets, n, n));
         packets.acked(0, at(0)).unwrap();
         assert_eq!(packets.oldest_lost(at(9)), Some((1, 1_200)));
@@ -397,7 +400,7 @@ mod tests {
 
     #[test]
     fn a_number_of_another_space_is_another_packet() {
-        let mut packets = Packets::default();
+        let mut packets = PacketTracker::default();
         for (ms, number) in [(0, 0), (1, 1), (2, 0), (3, 0), (4, 1)] {
             sent(&mut packets, ms, number);
         }
@@ -410,7 +413,7 @@ mod tests {
 
     #[test]
     fn what_the_stack_dropped_holds_the_edge_no_longer() {
-        let mut packets = Packets::default();
+        let mut packets = PacketTracker::default();
         (0..3).for_each(|n| sent(&mut packets, n * 1_000, n));
         packets.acked(1, at(1_000)).unwrap();
         packets.acked(2, at(2_000)).unwrap();

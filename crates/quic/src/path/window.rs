@@ -8,7 +8,7 @@
 //! its start is acknowledged (RFC 9002, section 7.3.2).
 
 use ccplane_datapath::Outcome;
-use ccplane_transport::{Phase, Prr};
+use ccplane_transport::{Prr, RecoveryPhase};
 
 /// Minimum window, packets (RFC 9002, section 7.2).
 const LEAST: u64 = 2;
@@ -18,7 +18,7 @@ const MOST: u64 = 1 << 48;
 
 /// Window, threshold and rate of a path.
 #[derive(Clone, Debug)]
-pub(crate) struct Window {
+pub(crate) struct PathWindow {
     /// Largest packet, bytes.
     pub mss: u64,
     /// Current window, bytes.
@@ -27,7 +27,7 @@ pub(crate) struct Window {
     pub ssthresh: u64,
     /// Pacing rate set by the control, bytes/s; 0 if none.
     pub rate: u64,
-    phase: Phase,
+    phase: RecoveryPhase,
     /// Window after the current reduction, bytes.
     target: u64,
     /// Order of the packet whose acknowledgement ends the reduction.
@@ -40,14 +40,14 @@ pub(crate) struct Window {
     wrong: u32,
     /// Set once the control has set a window since the last persistent congestion.
     answered: bool,
-    withheld: Withheld,
+    withheld: PersistentStage,
     /// Window set by the control while it is withheld.
     asked: Option<u64>,
 }
 
 /// Stage of persistent congestion in which the control's window is withheld.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Withheld {
+enum PersistentStage {
     No,
     /// In the call that reports it.
     Reporting,
@@ -57,7 +57,7 @@ enum Withheld {
 
 /// Events of one call that affect the window.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Brought {
+pub(crate) struct WindowInput {
     /// Packets newly acknowledged and not counted by an earlier call.
     pub newly: u32,
     /// "safeACK" of RFC 9937: the left edge advanced and nothing was lost.
@@ -69,14 +69,14 @@ pub(crate) struct Brought {
     pub flying_bytes: u64,
 }
 
-impl Window {
-    pub fn new(mss: u64, cwnd: u64) -> Window {
-        Window {
+impl PathWindow {
+    pub fn new(mss: u64, cwnd: u64) -> PathWindow {
+        PathWindow {
             mss,
             cwnd,
             ssthresh: u64::MAX,
             rate: 0,
-            phase: Phase::Open,
+            phase: RecoveryPhase::Open,
             target: 0,
             end: 0,
             prr: Prr::default(),
@@ -84,19 +84,22 @@ impl Window {
             marks: 0,
             wrong: 0,
             answered: false,
-            withheld: Withheld::No,
+            withheld: PersistentStage::No,
             asked: None,
         }
     }
 
     /// Returns true from a loss or mark until its reduction ends.
     pub fn in_recovery(&self) -> bool {
-        self.phase != Phase::Open
+        self.phase != RecoveryPhase::Open
     }
 
     /// Returns true during proportional rate reduction.
     pub fn is_reducing(&self) -> bool {
-        matches!(self.phase, Phase::Reduction | Phase::Recovery)
+        matches!(
+            self.phase,
+            RecoveryPhase::Reduction | RecoveryPhase::Recovery
+        )
     }
 
     /// Returns the window as the control sees and sets it: during a reduction, its target.
@@ -133,7 +136,7 @@ impl Window {
     }
 
     /// Starts a reduction. `next` is the order of the next packet.
-    pub fn begin(&mut self, phase: Phase, next: u64) {
+    pub fn begin(&mut self, phase: RecoveryPhase, next: u64) {
         let half = (self.cwnd / 2 / self.mss).max(LEAST) * self.mss;
         self.before = Some((self.cwnd, self.ssthresh));
         self.target = half;
@@ -142,51 +145,51 @@ impl Window {
         (self.marks, self.wrong) = (0, 0);
         self.phase = phase;
         self.end = next;
-        (self.withheld, self.asked) = (Withheld::No, None);
+        (self.withheld, self.asked) = (PersistentStage::No, None);
     }
 
     /// Records packets declared lost during the reduction.
     pub fn on_lost(&mut self, packets: u32) {
         self.marks = self.marks.saturating_add(packets);
-        if self.phase == Phase::Reduction && packets > 0 {
-            self.phase = Phase::Recovery;
+        if self.phase == RecoveryPhase::Reduction && packets > 0 {
+            self.phase = RecoveryPhase::Recovery;
         }
     }
 
     /// Starts over after persistent congestion.
     pub fn collapse(&mut self, next: u64) {
         if !self.in_recovery() {
-            self.begin(Phase::Loss, next);
+            self.begin(RecoveryPhase::Loss, next);
         }
-        self.phase = Phase::Loss;
+        self.phase = RecoveryPhase::Loss;
         self.end = next;
         self.answered = false;
-        self.withheld = Withheld::Reporting;
+        self.withheld = PersistentStage::Reporting;
         self.asked = None;
     }
 
     /// Sets the minimum window after the control was called with persistent congestion, and
     /// overrides the control's own.
     pub fn restart(&mut self) {
-        if self.phase == Phase::Loss {
+        if self.phase == RecoveryPhase::Loss {
             self.set(LEAST * self.mss);
-            self.withheld = Withheld::Waiting;
+            self.withheld = PersistentStage::Waiting;
         }
     }
 
     /// Withholds the control's window until the first ACK after the one that revealed persistent
     /// congestion. Returns true if the outcome needs no further handling.
     fn withhold(&mut self, outcome: &Outcome, newly: u32) -> bool {
-        if self.withheld == Withheld::No {
+        if self.withheld == PersistentStage::No {
             return false;
         }
         if !outcome.limited {
             self.asked = outcome.cwnd.or(self.asked);
         }
-        if self.withheld == Withheld::Reporting || newly == 0 {
+        if self.withheld == PersistentStage::Reporting || newly == 0 {
             return true;
         }
-        self.withheld = Withheld::No;
+        self.withheld = PersistentStage::No;
         let Some(asked) = self.asked.take() else {
             return false;
         };
@@ -201,10 +204,10 @@ impl Window {
         if !self.in_recovery() || order < self.end {
             return;
         }
-        if self.phase != Phase::Loss {
+        if self.phase != RecoveryPhase::Loss {
             self.set(self.target / self.mss * self.mss);
         }
-        self.phase = Phase::Open;
+        self.phase = RecoveryPhase::Open;
     }
 
     /// Undoes the last reduction if it was spurious: all packets declared lost have arrived, or the
@@ -219,15 +222,15 @@ impl Window {
         };
         self.set(cwnd.max(self.cwnd));
         self.ssthresh = self.ssthresh.max(ssthresh);
-        self.phase = Phase::Open;
-        (self.withheld, self.asked) = (Withheld::No, None);
+        self.phase = RecoveryPhase::Open;
+        (self.withheld, self.asked) = (PersistentStage::No, None);
         self.answered = true;
         (self.marks, self.wrong) = (0, 0);
         true
     }
 
     /// Applies the control's outcome.
-    pub fn apply(&mut self, outcome: &Outcome, brought: &Brought) {
+    pub fn apply(&mut self, outcome: &Outcome, brought: &WindowInput) {
         self.rate = outcome.rate.unwrap_or(self.rate);
         if self.is_reducing() {
             return self.apply_reducing(outcome, brought);
@@ -243,7 +246,11 @@ impl Window {
             self.set(cwnd);
         }
         let unanswered = outcome.cwnd.is_none() || outcome.limited;
-        if self.phase == Phase::Loss && unanswered && !self.answered && self.cwnd < self.ssthresh {
+        if self.phase == RecoveryPhase::Loss
+            && unanswered
+            && !self.answered
+            && self.cwnd < self.ssthresh
+        {
             // Slow start up to the threshold, until the control sets a window.
             self.set((self.cwnd + u64::from(brought.newly) * self.mss).min(self.ssthresh));
         }
@@ -253,7 +260,7 @@ impl Window {
     /// it. The control may lower it, but not raise it, since a program that adds acknowledged bytes
     /// is not aware of the reduction. A control that sets an infinite threshold (BBR) does not use
     /// reductions; its window takes effect at once.
-    fn apply_reducing(&mut self, outcome: &Outcome, brought: &Brought) {
+    fn apply_reducing(&mut self, outcome: &Outcome, brought: &WindowInput) {
         let seen = self.steered();
         if let Some(ssthresh) = outcome.ssthresh {
             self.ssthresh = ssthresh.max(LEAST * self.mss);
@@ -271,7 +278,7 @@ impl Window {
         let target = u32::try_from(self.target / self.mss)
             .unwrap_or(u32::MAX)
             .max(1);
-        let Brought {
+        let WindowInput {
             newly,
             safe,
             lost,
@@ -305,8 +312,8 @@ mod tests {
 
     const MSS: u64 = 1_000;
 
-    fn brought(newly: u32, flying: u32) -> Brought {
-        Brought {
+    fn brought(newly: u32, flying: u32) -> WindowInput {
+        WindowInput {
             newly,
             safe: false,
             lost: 0,
@@ -319,8 +326,8 @@ mod tests {
     /// target without a burst.
     #[test]
     fn a_reduction_leads_the_window_to_the_threshold() {
-        let mut window = Window::new(MSS, 20 * MSS);
-        window.begin(Phase::Recovery, 20);
+        let mut window = PathWindow::new(MSS, 20 * MSS);
+        window.begin(RecoveryPhase::Recovery, 20);
         window.on_lost(1);
         let outcome = Outcome {
             ssthresh: Some(14 * MSS),
@@ -354,8 +361,8 @@ mod tests {
 
     #[test]
     fn what_proves_spurious_is_undone_once() {
-        let mut window = Window::new(MSS, 20 * MSS);
-        window.begin(Phase::Recovery, 20);
+        let mut window = PathWindow::new(MSS, 20 * MSS);
+        window.begin(RecoveryPhase::Recovery, 20);
         window.on_lost(2);
         window.on_wrong();
         assert!(!window.undo(false));
@@ -370,7 +377,7 @@ mod tests {
 
     #[test]
     fn after_persistent_congestion_the_window_starts_over() {
-        let mut window = Window::new(MSS, 20 * MSS);
+        let mut window = PathWindow::new(MSS, 20 * MSS);
         window.collapse(20);
         window.restart();
         assert_eq!((window.cwnd, window.ssthresh), (2 * MSS, 10 * MSS));
@@ -378,7 +385,7 @@ mod tests {
         assert_eq!(window.cwnd, 6 * MSS);
         window.apply(&Outcome::default(), &brought(40, 0));
         assert_eq!(window.cwnd, 10 * MSS, "up to the threshold");
-        let mut window = Window::new(MSS, 20 * MSS);
+        let mut window = PathWindow::new(MSS, 20 * MSS);
         window.collapse(20);
         let outcome = Outcome {
             cwnd: Some(7 * MSS),
@@ -397,8 +404,8 @@ mod tests {
 
     #[test]
     fn a_control_without_threshold_is_in_force_at_once() {
-        let mut window = Window::new(MSS, 20 * MSS);
-        window.begin(Phase::Recovery, 20);
+        let mut window = PathWindow::new(MSS, 20 * MSS);
+        window.begin(RecoveryPhase::Recovery, 20);
         let outcome = Outcome {
             cwnd: Some(17 * MSS),
             ssthresh: Some(u64::MAX),

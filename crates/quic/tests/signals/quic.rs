@@ -1,10 +1,10 @@
-//! The same packets on a [`Path`]: a QUIC stack next to the simulated sender numbers the packets
+//! The same packets on a [`QuicPath`]: a QUIC stack next to the simulated sender numbers the packets
 //! and treats received ACKs as ACKs of the packets that had arrived.
 
 use std::collections::BTreeMap;
 
 use ccplane_datapath::{Outcome, Signals};
-use ccplane_quic::Path;
+use ccplane_quic::QuicPath;
 use ccplane_units::{Duration, Time};
 
 use super::{Case, HANDSHAKE_US, MSS, Moment, Row};
@@ -21,7 +21,7 @@ struct Packet {
 }
 
 struct Stack {
-    path: Path,
+    path: QuicPath,
     /// Unacknowledged packets by number.
     packets: BTreeMap<u64, Packet>,
     next: u64,
@@ -44,7 +44,7 @@ pub fn rows(case: &Case, moments: &[(Time, Moment)]) -> Vec<Row> {
     let handshake = Duration::from_micros(HANDSHAKE_US);
     let length = case.length.unwrap_or(u64::MAX);
     let mut stack = Stack {
-        path: Path::new(*begun - handshake, MSS as u16),
+        path: QuicPath::new(*begun - handshake, MSS as u16),
         packets: BTreeMap::new(),
         next: 1,
         largest_acked: None,

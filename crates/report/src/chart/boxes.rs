@@ -128,7 +128,7 @@ impl BoxPlot {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Axis, Chart, Line, inline};
+    use super::super::{Axis, Chart, ChartSeries, inline};
     use super::*;
 
     #[test]
@@ -159,9 +159,9 @@ mod tests {
 
     fn chart() -> Chart {
         let names = ["reno", "native:cubic & more"];
-        let boxed = |at: usize, values: [f64; 5]| Line {
+        let boxed = |at: usize, values: [f64; 5]| ChartSeries {
             boxes: BoxPlot::of(at as f64, values).into_iter().collect(),
-            ..Line::new("", at, [])
+            ..ChartSeries::new("", at, [])
         };
         Chart {
             title: "goodput, Mbit/s".into(),

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::scale::{Scale, px};
-use super::{AREA, COLOURS, Chart, DARK, LIGHT, Line, STYLE, live};
+use super::{AREA, COLOURS, Chart, ChartSeries, DARK, LIGHT, STYLE, live};
 use crate::html::escape;
 
 /// Margins of a panel, in SVG units: above for title and key, below for the axis.
@@ -214,7 +214,7 @@ fn key(out: &mut String, chart: &Chart, top: f64, right: f64) {
 }
 
 /// Returns the stroke class: a palette colour or its secondary shade.
-pub(super) fn class(line: &Line) -> String {
+pub(super) fn class(line: &ChartSeries) -> String {
     format!(
         "{}{}",
         if line.second { 's' } else { 'c' },
@@ -222,7 +222,7 @@ pub(super) fn class(line: &Line) -> String {
     )
 }
 
-fn draw(out: &mut String, line: &Line, x: &Scale, y: &Scale) {
+fn draw(out: &mut String, line: &ChartSeries, x: &Scale, y: &Scale) {
     let colour = line.colour % COLOURS;
     let mut path = String::new();
     let mut dots = String::new();
@@ -310,7 +310,11 @@ mod tests {
             title: "delay, ms".into(),
             x: Axis::linear("s"),
             y: Axis::linear(""),
-            lines: vec![Line::new("a<b", 0, [(0.0, 1.0), (5.0, 20.0), (10.0, 10.0)])],
+            lines: vec![ChartSeries::new(
+                "a<b",
+                0,
+                [(0.0, 1.0), (5.0, 20.0), (10.0, 10.0)],
+            )],
             guides: vec![(20.0, "full".into())],
         }
     }

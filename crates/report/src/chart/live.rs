@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use super::draw::{LEFT, Layout, RIGHT, class, panel};
 use super::scale::px;
-use super::{AREA, COLOURS, Chart, Line, Look};
+use super::{AREA, COLOURS, Chart, ChartSeries, SeriesStyle};
 use crate::html::escape;
 
 /// Script of a page: drives all live charts, the keys and the choice of theme.
@@ -30,7 +30,7 @@ pub enum Width {
 
 /// Readout under the pointer.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Live {
+pub struct HoverData {
     /// Width of the chart.
     pub width: Width,
     /// Decimals of the horizontal and vertical value.
@@ -43,7 +43,7 @@ pub struct Live {
 }
 
 /// Renders a live chart. Both axes must be linear, and the horizontal one must have a range.
-pub fn live(chart: &Chart, reading: &Live) -> String {
+pub fn live(chart: &Chart, reading: &HoverData) -> String {
     let layout = match reading.width {
         Width::Whole => Layout {
             width: 940.0,
@@ -79,7 +79,7 @@ pub fn live(chart: &Chart, reading: &Live) -> String {
     out + "</svg><div class=\"reading\"></div></div>"
 }
 
-fn name(line: &Line) -> &str {
+fn name(line: &ChartSeries) -> &str {
     if line.name.is_empty() {
         &line.label
     } else {
@@ -144,7 +144,12 @@ pub(super) fn lines(out: &mut String, chart: &Chart, top: f64, layout: &Layout) 
 }
 
 /// Draws the area between zero and each unbroken part of a line.
-fn areas(out: &mut String, line: &Line, of: &str, place: impl Fn(f64, f64) -> Option<(i64, i64)>) {
+fn areas(
+    out: &mut String,
+    line: &ChartSeries,
+    of: &str,
+    place: impl Fn(f64, f64) -> Option<(i64, i64)>,
+) {
     for part in line.points.split(|(_, value)| value.is_none()) {
         let (Some((first, _)), Some((last, _))) = (part.first(), part.last()) else {
             continue;
@@ -185,15 +190,15 @@ pub struct Key<'a> {
     /// Text of the key.
     pub label: &'a str,
     /// Style of its lines.
-    pub look: Look,
+    pub look: SeriesStyle,
 }
 
-/// Renders the keys of a page; a line names its key by index ([`of`](Line::of)). The script makes
+/// Renders the keys of a page; a line names its key by index ([`of`](ChartSeries::of)). The script makes
 /// them hide lines; without it they are a legend.
 pub fn keys(keys: &[Key<'_>]) -> String {
     let mut out = String::from("<div class=\"keys\" aria-label=\"Press to hide or show\">");
     for key in keys {
-        let Look {
+        let SeriesStyle {
             colour,
             second,
             dashes,
@@ -221,10 +226,10 @@ mod tests {
             title: "window".into(),
             x: Axis::linear("time, s").from_to(0.0, 10.0),
             y: Axis::linear("").from_to(0.0, 100.0),
-            lines: vec![Line {
+            lines: vec![ChartSeries {
                 name: "a<b".into(),
                 of: Some(1),
-                ..Line::new("", 3, [(0.0, 0.0), (5.0, 50.0), (10.0, 100.0)])
+                ..ChartSeries::new("", 3, [(0.0, 0.0), (5.0, 50.0), (10.0, 100.0)])
             }],
             guides: vec![(50.0, "half".into())],
         }
@@ -232,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_line_is_drawn_in_whole_steps_that_say_its_values() {
-        let html = live(&chart(), &Live::default());
+        let html = live(&chart(), &HoverData::default());
         // 872 by 230 units, in hundredths.
         assert!(html.contains("viewBox=\"0 0 87200 23000\""), "{html}");
         assert!(
@@ -251,7 +256,7 @@ mod tests {
     fn an_area_reaches_down_to_zero_and_is_no_line_of_its_own() {
         let mut filled = chart();
         filled.lines[0] = filled.lines[0].clone().area();
-        let html = live(&filled, &Live::default());
+        let html = live(&filled, &HoverData::default());
         let area = "<path class=\"area f3\" style=\"stroke: none; opacity: 0.16\" data-of=\"1\" d=\"M0 23000l0 0l43600 -11500l43600 -11500l0 23000z\"/>";
         assert!(html.contains(area), "{html}");
         assert_eq!(html.matches("class=\"line c3\"").count(), 1, "{html}");
@@ -259,7 +264,7 @@ mod tests {
 
     #[test]
     fn strokes_that_would_lie_on_each_other_are_one() {
-        let line = Line::strokes("lost", 3, &[1.0, 1.1, 1.6, 9.0], 0.5, 10.0);
+        let line = ChartSeries::strokes("lost", 3, &[1.0, 1.1, 1.6, 9.0], 0.5, 10.0);
         let at: Vec<f64> = line
             .points
             .iter()
@@ -269,7 +274,7 @@ mod tests {
         assert_eq!(at, [1.0, 1.6, 9.0]);
         let mut strokes = chart();
         strokes.lines.push(line);
-        let html = live(&strokes, &Live::default());
+        let html = live(&strokes, &HoverData::default());
         assert!(
             html.contains("data-name=\"lost\" d=\"M8720 23000l0 -2300M"),
             "{html}"
@@ -280,13 +285,13 @@ mod tests {
     fn a_shade_is_mixed_with_the_page() {
         let mut shaded = chart();
         shaded.lines[0].shade = Some(60);
-        let html = live(&shaded, &Live::default());
+        let html = live(&shaded, &HoverData::default());
         assert!(
             html.contains("style=\"stroke: color-mix(in srgb, var(--c3) 60%, var(--page))\""),
             "{html}"
         );
         shaded.lines[0].dashes = "7 4";
-        let html = live(&shaded, &Live::default());
+        let html = live(&shaded, &HoverData::default());
         assert!(
             html.contains("style=\"stroke-dasharray: 7 4; stroke: color-mix("),
             "{html}"
@@ -310,14 +315,14 @@ mod tests {
         let mut outside = chart();
         outside.lines[0].points.push((11.0, 1.0.into()));
         assert_eq!(
-            live(&outside, &Live::default()),
-            live(&chart(), &Live::default())
+            live(&outside, &HoverData::default()),
+            live(&chart(), &HoverData::default())
         );
     }
 
     #[test]
     fn keys_show_how_lines_look() {
-        let look = Look {
+        let look = SeriesStyle {
             colour: 7,
             second: true,
             dashes: "7 4",

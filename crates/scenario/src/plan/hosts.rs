@@ -7,7 +7,7 @@ use ccplane_workload::{Pairs as FixedPairs, TraceFlow, Workload as Sends};
 
 use super::PlannedWorkload;
 use super::instant::Instant;
-use crate::{Kind, Name, Pairing, Problem, Scenario, Topology, Workload};
+use crate::{Name, Pairing, Problem, Scenario, Topology, Workload, WorkloadKind};
 
 /// Pairs of sender and receiver of a workload.
 #[derive(Clone, Debug)]
@@ -190,8 +190,8 @@ pub(super) fn pairs(
             .problem(workload.span.clone(), what, "here", fix))
     };
     let sends = match &workload.kind {
-        Kind::Of(sends) => sends.clone(),
-        Kind::Trace { flows } => {
+        WorkloadKind::Of(sends) => sends.clone(),
+        WorkloadKind::Trace { flows } => {
             let mut named = Vec::with_capacity(flows.len());
             for flow in flows {
                 let find = |name: &str| network.node(name).filter(|node| network.is_host(*node));

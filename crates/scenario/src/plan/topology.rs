@@ -1,10 +1,10 @@
 //! A scenario's topology as a network.
 
 use ccplane_network::{LinkSpec, Network, NetworkError, Remark, topology};
-use ccplane_qdisc::{DelayModel, QueueSpec, Shape};
+use ccplane_qdisc::{DelayDistribution, DelayModel, QueueSpec};
 use ccplane_units::Duration;
 
-use crate::{Link, Node, Scenario, Topology};
+use crate::{LinkSettings, NodeSettings, Scenario, Topology};
 
 /// Returns the name of a topology for results; none for a single link.
 pub(super) fn name(topology: &Topology) -> Option<String> {
@@ -98,7 +98,7 @@ pub(super) fn build(scenario: &Scenario) -> Result<Network, NetworkError> {
         )),
         Topology::Graph { nodes, links } => {
             let mut network = Network::new();
-            for Node { name, switch } in nodes {
+            for NodeSettings { name, switch } in nodes {
                 if *switch {
                     network.switch(&*name.text);
                 } else {
@@ -126,7 +126,7 @@ fn times(delay: Duration, n: u64) -> Duration {
     Duration::from_nanos(delay.as_nanos().saturating_mul(n))
 }
 
-fn spec(link: &Link, rtt: Duration, mtu: u32) -> LinkSpec {
+fn spec(link: &LinkSettings, rtt: Duration, mtu: u32) -> LinkSpec {
     LinkSpec {
         line: link.line.clone(),
         delay: if link.jitter == Duration::ZERO {
@@ -135,7 +135,7 @@ fn spec(link: &Link, rtt: Duration, mtu: u32) -> LinkSpec {
             DelayModel::Jitter {
                 delay: link.delay,
                 spread: link.jitter,
-                shape: Shape::Uniform,
+                shape: DelayDistribution::Uniform,
                 reorder: link.reorder,
             }
         },

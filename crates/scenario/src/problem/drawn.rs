@@ -6,7 +6,7 @@ use miette::{
     Diagnostic, LabeledSpan, MietteError, MietteSpanContents, SourceCode, SourceSpan, SpanContents,
 };
 
-use super::{Problem, Told};
+use super::{Problem, ProblemText};
 
 impl Diagnostic for Problem {
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
@@ -27,7 +27,7 @@ impl Diagnostic for Problem {
     }
 }
 
-impl SourceCode for Told {
+impl SourceCode for ProblemText {
     fn read_span<'a>(
         &'a self,
         span: &SourceSpan,

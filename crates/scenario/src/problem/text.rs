@@ -8,15 +8,17 @@ use serde::de::{self, Deserialize, Deserializer, Visitor};
 
 /// A value that was read by its own `FromStr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Text<T>(pub T);
+pub struct Parsed<T>(pub T);
 
-impl<'de, T> Deserialize<'de> for Text<T>
+impl<'de, T> Deserialize<'de> for Parsed<T>
 where
     T: FromStr,
     T::Err: fmt::Display,
 {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Text<T>, D::Error> {
-        deserializer.deserialize_any(AsText(PhantomData)).map(Text)
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Parsed<T>, D::Error> {
+        deserializer
+            .deserialize_any(AsText(PhantomData))
+            .map(Parsed)
     }
 }
 

@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ccplane_sim::{LinkId, Network, PacketLog, PacketLogError, Seen, Tracer};
+use ccplane_sim::{LinkId, Network, PacketEvent, PacketLog, PacketLogError, Tracer};
 use ccplane_units::Time;
 use pcap_file::pcapng::{Block, PcapNgReader};
 use tracing_subscriber::fmt::MakeWriter;
@@ -161,7 +161,7 @@ impl Recorder {
 }
 
 impl Tracer for Recorder {
-    fn see(&mut self, now: Time, seen: &Seen<'_>) {
+    fn see(&mut self, now: Time, seen: &PacketEvent<'_>) {
         self.streams.see(now, seen);
         if let Some((log, _)) = &mut self.log {
             log.see(now, seen);

@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ccplane_agent::datapath::{self, Brought};
-use ccplane_agent::{Agent, DatapathId, Options};
+use ccplane_agent::datapath::{self, Incoming};
+use ccplane_agent::{Agent, AgentOptions, DatapathId};
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_units::{Duration, Time};
-use ccplane_wire::{Command, Event};
+use ccplane_wire::{WireCommand, WireEvent};
 
 use crate::bus::Stream;
 use crate::check::fallback::Model;
@@ -40,7 +40,7 @@ pub struct Inner {
     draw: Draw,
     next_datapath: u32,
     /// Commands that have arrived at the datapath and wait for the completion of the previous one.
-    ready: VecDeque<Command>,
+    ready: VecDeque<WireCommand>,
     /// Agent to which the datapath is announcing itself.
     announcing: Option<usize>,
     /// Latest time, and the number of calls at that time.
@@ -139,12 +139,12 @@ impl Line {
     }
 }
 
-impl datapath::Way for Line {
-    fn report(&mut self, now: Time, report: &Event<'_>) -> bool {
+impl datapath::AgentChannel for Line {
+    fn report(&mut self, now: Time, report: &WireEvent<'_>) -> bool {
         self.inner().say(now, report)
     }
 
-    fn tell(&mut self, now: Time, event: Event<'static>) {
+    fn tell(&mut self, now: Time, event: WireEvent<'static>) {
         self.inner().say(now, &event);
     }
 
@@ -152,14 +152,14 @@ impl datapath::Way for Line {
         Some(self.inner().next_due())
     }
 
-    fn bring(&mut self, now: Time) -> Option<Brought> {
+    fn bring(&mut self, now: Time) -> Option<Incoming> {
         self.inner().bring(now)
     }
 }
 
 impl Inner {
     fn seat(&mut self, algorithm: &str, from: Time, until: Time) {
-        let mut agent = Agent::new(Options::default());
+        let mut agent = Agent::new(AgentOptions::default());
         // Every built-in algorithm accepts its defaults, as tests of the registry ensure.
         let made = Registry::builtin().by_name(algorithm, &Parameters::new());
         match made.map(|made| agent.add_boxed(made)) {
@@ -187,10 +187,10 @@ impl Inner {
         here.map(Seat::flows).sum()
     }
 
-    fn say(&mut self, now: Time, event: &Event<'_>) -> bool {
+    fn say(&mut self, now: Time, event: &WireEvent<'_>) -> bool {
         self.model.answer(event);
         let plan = Arc::clone(&self.plan);
-        let report = matches!(event, Event::Report { .. });
+        let report = matches!(event, WireEvent::Report { .. });
         let copies = match plan
             .faults
             .iter()
@@ -248,7 +248,7 @@ impl Inner {
         due.unwrap_or(Time::MAX).max(self.busy.0)
     }
 
-    fn bring(&mut self, now: Time) -> Option<Brought> {
+    fn bring(&mut self, now: Time) -> Option<Incoming> {
         self.announcing = None;
         self.model.settle();
         self.busy = if self.busy.0 == now {
@@ -265,7 +265,7 @@ impl Inner {
             && let Some(index) = self.look(now)
         {
             self.announcing = Some(index);
-            return Some(Brought::Agent);
+            return Some(Incoming::Agent);
         }
         let plan = Arc::clone(&self.plan);
         let Inner {
@@ -289,7 +289,7 @@ impl Inner {
         }
         let command = ready.pop_front()?;
         self.model.command(now, &command);
-        Some(Brought::Command(command))
+        Some(Incoming::Command(command))
     }
 
     /// Connects to agents that are due, and disconnects from those that are gone.
@@ -491,7 +491,7 @@ impl Seat {
     }
 
     /// Reads the messages that have arrived at the datapath.
-    fn receive(&mut self, now: Time, plan: &Plan, ready: &mut VecDeque<Command>) {
+    fn receive(&mut self, now: Time, plan: &Plan, ready: &mut VecDeque<WireCommand>) {
         while self.look.is_none()
             && let Some(bytes) = self.to_flows.arrived(now)
         {

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use ccplane_datapath::Limits;
-use ccplane_qdisc::{DelayModel, Ecn, Shape};
-use ccplane_sim::{Config, LinkSpec, Network, NodeId, SimError, topology};
+use ccplane_datapath::OperatorLimits;
+use ccplane_qdisc::{DelayDistribution, DelayModel, Ecn};
+use ccplane_sim::{LinkSpec, Network, NodeId, SimError, TransportConfig, topology};
 use ccplane_units::{Duration, Rate, Time};
 
 use crate::bus::Bus;
@@ -20,9 +20,9 @@ pub struct Plan {
     pub rate: Rate,
     pub delay: Duration,
     pub queue: &'static str,
-    pub config: Arc<Config>,
+    pub config: Arc<TransportConfig>,
     pub flows: Vec<FlowPlan>,
-    pub limits: Limits,
+    pub limits: OperatorLimits,
     /// Algorithms of the agent and its successors.
     pub algorithms: Vec<&'static str>,
     /// Version of the messages between agents and datapath.
@@ -160,7 +160,7 @@ impl Plan {
         let rate = Rate::from_bits_per_sec(draw.log(500_000, 12_000_000));
         let calm = Time::from_micros(draw.from(1_000_000, 4_000_000));
         let mss = *draw.pick(&[1448, 1448, 1000, 536]);
-        let config = Config {
+        let config = TransportConfig {
             mss,
             discard: true,
             pacing: draw.hits(200),
@@ -178,7 +178,7 @@ impl Plan {
             open_retries: u8::MAX,
             // An absent peer is given up after the idle timeout, however.
             idle_timeout: Duration::from_secs(60),
-            ..Config::default()
+            ..TransportConfig::default()
         };
         let in_calm = rate.bytes_per_sec() as u128 * u128::from(calm.as_nanos()) / 1_000_000_000;
         let count = draw.from(1, 4);
@@ -191,7 +191,7 @@ impl Plan {
             })
             .collect();
         let segment = u64::from(mss);
-        let limits = Limits {
+        let limits = OperatorLimits {
             min_cwnd: *draw.pick(&[segment, 1220, 2 * segment]),
             max_cwnd: *draw.pick(&[u64::MAX, u64::MAX, 16 * segment, 64 * segment]),
             max_rate: *draw.pick(&[u64::MAX, u64::MAX, 200_000, 1_000_000]),
@@ -454,7 +454,7 @@ impl Plan {
         DelayModel::Jitter {
             delay: self.delay,
             spread: self.delay * percent / 100,
-            shape: Shape::Uniform,
+            shape: DelayDistribution::Uniform,
             reorder: true,
         }
     }

@@ -3,9 +3,9 @@
 
 use std::collections::VecDeque;
 
-use ccplane_agent::{Agent, CcpDatapath, DatapathId, Foreign};
+use ccplane_agent::{Agent, CcpDatapath, CcpV1Client, DatapathId};
 use ccplane_units::Time;
-use ccplane_wire::{Command, Event, v1, v2};
+use ccplane_wire::{WireCommand, WireEvent, v1, v2};
 
 use crate::plan::Version;
 
@@ -23,7 +23,7 @@ pub enum Speech {
 /// State of version 1 at both ends.
 #[derive(Debug)]
 pub struct Ends {
-    datapath: Foreign,
+    datapath: CcpV1Client,
     agent: CcpDatapath,
     /// The agent has registered the datapath.
     known: bool,
@@ -34,7 +34,7 @@ impl Speech {
         match version {
             Version::Two => Speech::Two,
             Version::One { silence } => Speech::One(Box::new(Ends {
-                datapath: Foreign::new(OF_CCP, silence),
+                datapath: CcpV1Client::new(OF_CCP, silence),
                 agent: CcpDatapath::new(DatapathId(u32::MAX)),
                 known: false,
             })),
@@ -50,10 +50,10 @@ impl Speech {
     }
 
     /// Encodes an event of the datapath; empty if its version has no such message.
-    pub fn event(&mut self, event: &Event<'_>) -> Result<Vec<u8>, String> {
+    pub fn event(&mut self, event: &WireEvent<'_>) -> Result<Vec<u8>, String> {
         match self {
             Speech::Two => {
-                let mut packet = v2::Packet::new();
+                let mut packet = v2::PacketWriter::new();
                 let wrong = |why| format!("an event cannot be written: {why}");
                 packet.event(event).map_err(wrong)?;
                 Ok(packet.as_bytes().to_vec())
@@ -61,7 +61,7 @@ impl Speech {
             Speech::One(ends) => {
                 let mut out = Vec::new();
                 ends.datapath.event(event, &mut out);
-                if out.len() > Foreign::most(event) {
+                if out.len() > CcpV1Client::most(event) {
                     return Err(format!("{} bytes for {event:?}", out.len()));
                 }
                 Ok(out)
@@ -73,13 +73,13 @@ impl Speech {
     pub fn hear(&mut self, clock: Time, id: DatapathId, bytes: &[u8], agent: &mut Agent) -> bool {
         match self {
             Speech::Two => {
-                let handle = &mut |event: Event<'_>| agent.handle(clock, id, event);
+                let handle = &mut |event: WireEvent<'_>| agent.handle(clock, id, event);
                 v2::read_events(bytes, &mut Vec::new(), handle).is_ok()
             }
             Speech::One(ends) => {
                 let ready = matches!(
                     v1::messages(bytes).next(),
-                    Some(Ok(v1::Message::Ready { .. }))
+                    Some(Ok(v1::V1Message::Ready { .. }))
                 );
                 // As over a socket, a datapath is registered with its first valid message.
                 if !ends.known && v1::messages(bytes).any(|message| message.is_err()) {
@@ -102,12 +102,12 @@ impl Speech {
     pub fn command(
         &mut self,
         clock: Time,
-        command: &Command,
+        command: &WireCommand,
         agent: &mut Agent,
     ) -> Option<Vec<u8>> {
         match self {
             Speech::Two => {
-                let mut packet = v2::Packet::new();
+                let mut packet = v2::PacketWriter::new();
                 packet.command(command).ok()?;
                 Some(packet.as_bytes().to_vec())
             }
@@ -120,7 +120,7 @@ impl Speech {
     }
 
     /// Decodes bytes at the datapath. Returns false if they are no valid message.
-    pub fn read(&mut self, now: Time, bytes: &[u8], ready: &mut VecDeque<Command>) -> bool {
+    pub fn read(&mut self, now: Time, bytes: &[u8], ready: &mut VecDeque<WireCommand>) -> bool {
         match self {
             Speech::Two => {
                 v2::read_commands(bytes, &mut |command| ready.push_back(command)).is_ok()
@@ -143,7 +143,7 @@ impl Speech {
     }
 
     /// Handles the deadlines of the datapath's end.
-    pub fn on_deadline(&mut self, now: Time, ready: &mut VecDeque<Command>) {
+    pub fn on_deadline(&mut self, now: Time, ready: &mut VecDeque<WireCommand>) {
         if let Speech::One(ends) = self {
             ends.datapath.on_deadline(now);
             ready.extend(std::iter::from_fn(|| ends.datapath.poll()));

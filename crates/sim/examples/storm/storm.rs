@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use ccplane_qdisc::{DelayModel, LineSpec, LossModel};
 use ccplane_sim::{
-    Congestion, FlowId, FlowSpec, NetworkChange, SimError, SimOptions, Simulation, SteerOptions,
+    FlowControl, FlowId, FlowSpec, NetworkChange, SimError, SimOptions, Simulation, SteerOptions,
 };
-use ccplane_transport::State;
+use ccplane_transport::ConnectionState;
 use ccplane_units::{Duration, Probability, Rate, Time};
 
 use crate::check::stream::{Stream, Streams};
@@ -93,7 +93,7 @@ impl<'a> Storm<'a> {
         for (flow, (from, to)) in plan.flows.iter().zip(hosts) {
             let spec = FlowSpec::new(from, to).at(flow.start).bytes(flow.bytes);
             sim.add_flow(
-                spec.under(Congestion::Steered(agent, "".into()))
+                spec.under(FlowControl::Steered(agent, "".into()))
                     .with(plan.config.clone()),
             )?;
         }
@@ -263,7 +263,7 @@ impl<'a> Storm<'a> {
             streams.flows[index]
                 .check(received, stats.acked)
                 .map_err(of)?;
-            if sender.state() != State::Open {
+            if sender.state() != ConnectionState::Open {
                 continue;
             }
             limits::check(&plan.limits, initial, stats.acked > 0, sender).map_err(of)?;

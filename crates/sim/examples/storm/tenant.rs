@@ -3,7 +3,7 @@
 use ccplane_agent::{Agent, DatapathId};
 use ccplane_datapath::Capabilities;
 use ccplane_units::{Bytes, Duration, Rate, Time};
-use ccplane_wire::{DatapathInfo, Event, FlowInfo, FlowStats, Refusal, v2};
+use ccplane_wire::{DatapathInfo, FlowInfo, FlowStats, Refusal, WireEvent, v2};
 
 use crate::draw::Draw;
 use crate::line::{MESSAGES_PER_TURN, Way};
@@ -181,7 +181,7 @@ impl Tenant {
                 .hits(700)
                 .then(|| Duration::from_nanos(self.draw.log(1, 1 << 40))),
         };
-        self.say(&[Event::Ready { datapath }])
+        self.say(&[WireEvent::Ready { datapath }])
     }
 
     fn events(&mut self, version: Version) -> Vec<u8> {
@@ -190,11 +190,11 @@ impl Tenant {
             Version::One { .. } => 1,
         };
         let fields: Vec<u64> = (0..self.draw.below(20)).map(|_| self.draw.next()).collect();
-        let events: Vec<Event<'_>> = (0..count).map(|_| self.event(&fields)).collect();
+        let events: Vec<WireEvent<'_>> = (0..count).map(|_| self.event(&fields)).collect();
         self.say(&events)
     }
 
-    fn event<'f>(&mut self, fields: &'f [u64]) -> Event<'f> {
+    fn event<'f>(&mut self, fields: &'f [u64]) -> WireEvent<'f> {
         // The other tenant's flows have the lowest numbers.
         let flow = match self.draw.hits(300) {
             true => self.draw.below(5),
@@ -208,22 +208,22 @@ impl Tenant {
             _ => Refusal::Other("\n\u{1b}[31mz".repeat(self.draw.log(1, 40) as usize)),
         };
         match (self.attack, self.draw.below(4)) {
-            (Attack::Flows, 0..=2) => Event::FlowOpened {
+            (Attack::Flows, 0..=2) => WireEvent::FlowOpened {
                 flow,
                 info: self.info(),
             },
-            (Attack::Reports, 0..=2) => Event::Report {
+            (Attack::Reports, 0..=2) => WireEvent::Report {
                 flow,
                 program,
                 urgent: self.draw.hits(500),
                 fields,
             },
-            (Attack::Log, 0..=2) | (Attack::Reports, _) => Event::Refused {
+            (Attack::Log, 0..=2) | (Attack::Reports, _) => WireEvent::Refused {
                 flow: self.draw.hits(700).then_some(flow),
                 program,
                 why,
             },
-            _ => Event::FlowClosed {
+            _ => WireEvent::FlowClosed {
                 flow,
                 stats: FlowStats::default(),
             },
@@ -249,10 +249,10 @@ impl Tenant {
     }
 
     /// Encodes events; garbage if the version has no such messages.
-    fn say(&mut self, events: &[Event<'_>]) -> Vec<u8> {
+    fn say(&mut self, events: &[WireEvent<'_>]) -> Vec<u8> {
         let mut bytes = match &mut self.speech {
             Speech::Two => {
-                let mut packet = v2::Packet::new();
+                let mut packet = v2::PacketWriter::new();
                 let written = events.iter().all(|event| packet.event(event).is_ok());
                 if written {
                     packet.as_bytes().to_vec()

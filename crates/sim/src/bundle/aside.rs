@@ -5,7 +5,7 @@ use ccplane_bundle::{Feedback, Notice};
 
 /// Bundle data of one packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Aside {
+pub(crate) enum BundlePacketData {
     /// The packet is in no bundle.
     #[default]
     Nothing,
@@ -17,29 +17,29 @@ pub(crate) enum Aside {
         number: u64,
         notice: Notice,
     },
-    /// Feedback from the receivebox; `place` is its index in [`Asides::feedback`].
+    /// Feedback from the receivebox; `place` is its index in [`BundlePacketTable::feedback`].
     Feedback { bundle: u32, place: u32 },
 }
 
 /// Bundle data of all packets, indexed by packet.
 #[derive(Debug, Default)]
-pub(crate) struct Asides {
-    of: Vec<Aside>,
+pub(crate) struct BundlePacketTable {
+    of: Vec<BundlePacketData>,
     /// Feedback in flight, and free slots.
     feedback: Vec<Option<Feedback>>,
     free: Vec<u32>,
 }
 
-impl Asides {
+impl BundlePacketTable {
     #[inline(always)]
-    pub fn get(&self, packet: u32) -> Aside {
+    pub fn get(&self, packet: u32) -> BundlePacketData {
         self.of.get(packet as usize).copied().unwrap_or_default()
     }
 
-    pub fn set(&mut self, packet: u32, aside: Aside) {
+    pub fn set(&mut self, packet: u32, aside: BundlePacketData) {
         let at = packet as usize;
         if self.of.len() <= at {
-            self.of.resize(at + 1, Aside::Nothing);
+            self.of.resize(at + 1, BundlePacketData::Nothing);
         }
         self.of[at] = aside;
     }
@@ -51,7 +51,7 @@ impl Asides {
             (self.feedback.len() - 1) as u32
         });
         self.feedback[place as usize] = Some(feedback);
-        self.set(packet, Aside::Feedback { bundle, place });
+        self.set(packet, BundlePacketData::Feedback { bundle, place });
     }
 
     /// Returns the feedback in this slot.
@@ -63,7 +63,7 @@ impl Asides {
     #[inline(always)]
     pub fn forget(&mut self, packet: u32) {
         if let Some(aside) = self.of.get_mut(packet as usize)
-            && let Aside::Feedback { place, .. } = std::mem::take(aside)
+            && let BundlePacketData::Feedback { place, .. } = std::mem::take(aside)
         {
             self.feedback[place as usize] = None;
             self.free.push(place);
@@ -71,7 +71,7 @@ impl Asides {
     }
 
     pub fn memory(&self) -> usize {
-        self.of.capacity() * size_of::<Aside>()
+        self.of.capacity() * size_of::<BundlePacketData>()
             + self.feedback.capacity() * size_of::<Option<Feedback>>()
             + self.free.capacity() * 4
     }

@@ -8,7 +8,7 @@ use crate::World;
 
 /// Delays of the paths between a bundle's boxes without queueing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BundleWay {
+pub struct BundleBaseDelays {
     /// From the sendbox to the receivebox.
     pub there: Duration,
     /// From the receivebox to the sendbox.
@@ -20,7 +20,7 @@ pub struct BundleWay {
 impl World {
     /// Returns the delays between a bundle's boxes without queueing, and the part behind the queue
     /// of `link`. `None` if the bundle does not cross `link`.
-    pub fn bundle_way(&self, bundle: BundleId, link: LinkId) -> Option<BundleWay> {
+    pub fn bundle_way(&self, bundle: BundleId, link: LinkId) -> Option<BundleBaseDelays> {
         let bundle = self.bundles.all.get(bundle.0 as usize)?;
         let links = |from: u32, to: u32, host: u32| -> Option<Vec<u32>> {
             let mut path = self.routing.path(&self.network, from, host, 0).ok()?;
@@ -35,7 +35,7 @@ impl World {
         };
         let there = links(bundle.from, bundle.to, bundle.away)?;
         let at = there.iter().position(|on| *on == link.0)?;
-        Some(BundleWay {
+        Some(BundleBaseDelays {
             there: takes(&there),
             back: takes(&links(bundle.to, bundle.from, bundle.home)?),
             after: takes(&there[at..]),

@@ -1,22 +1,22 @@
 //! 4-ary heap: half as deep as a binary heap, and four siblings share a cache line.
 
-use super::Event;
+use super::SimEvent;
 
 /// Min-heap of events. [`pop`](Heap::pop) leaves the root open for the next [`push`](Heap::push),
 /// which follows most events and then skips moving the last leaf to the root and down again.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Heap {
-    events: Vec<Event>,
+    events: Vec<SimEvent>,
     open: bool,
 }
 
 impl Heap {
     pub fn memory(&self) -> usize {
-        self.events.capacity() * size_of::<Event>()
+        self.events.capacity() * size_of::<SimEvent>()
     }
 
     #[inline]
-    pub fn push(&mut self, event: Event) {
+    pub fn push(&mut self, event: SimEvent) {
         if self.open {
             self.open = false;
             self.down(event);
@@ -28,7 +28,7 @@ impl Heap {
 
     /// Removes the first event if its time is at most `until` ns.
     #[inline]
-    pub fn pop(&mut self, until: u64) -> Option<Event> {
+    pub fn pop(&mut self, until: u64) -> Option<SimEvent> {
         let first = self.first().filter(|first| first.nanos() <= until)?;
         self.open = true;
         Some(first)
@@ -36,7 +36,7 @@ impl Heap {
 
     /// Returns the first event without removing it.
     #[inline]
-    pub fn first(&mut self) -> Option<Event> {
+    pub fn first(&mut self) -> Option<SimEvent> {
         if self.open {
             self.open = false;
             let last = self.events.pop()?;
@@ -48,7 +48,7 @@ impl Heap {
     }
 
     #[inline]
-    fn down(&mut self, event: Event) {
+    fn down(&mut self, event: SimEvent) {
         let events = &mut self.events[..];
         let mut at = 0;
         loop {
@@ -84,7 +84,7 @@ impl Heap {
     }
 
     #[inline]
-    fn up(&mut self, event: Event) {
+    fn up(&mut self, event: SimEvent) {
         let events = &mut self.events[..];
         let mut at = events.len() - 1;
         while at > 0 {

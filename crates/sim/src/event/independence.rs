@@ -4,26 +4,26 @@
 use std::sync::Arc;
 
 use ccplane_network::{LinkSpec, Network, Spread};
-use ccplane_transport::{Config, Native};
+use ccplane_transport::{Native, TransportConfig};
 use ccplane_units::{Duration, Rate, Time};
 
 use super::wheel::Wheel;
-use super::{Event, Events, LAST};
-use crate::{Congestion, FlowSpec, SimOptions, Simulation, topology};
+use super::{EventQueue, LAST, SimEvent};
+use crate::{FlowControl, FlowSpec, SimOptions, Simulation, topology};
 
 /// Permutation of the pending events and the free slots, as threads might cause.
-type Interleave = fn(&mut [Event], &mut [u32]);
+type Interleave = fn(&mut [SimEvent], &mut [u32]);
 
-impl Events {
+impl EventQueue {
     /// Reschedules all pending events in another order.
-    fn again(&mut self, order: impl FnOnce(&mut [Event])) {
-        let mut events: Vec<Event> = std::iter::from_fn(|| self.pop(LAST)).collect();
+    fn again(&mut self, order: impl FnOnce(&mut [SimEvent])) {
+        let mut events: Vec<SimEvent> = std::iter::from_fn(|| self.pop(LAST)).collect();
         order(&mut events);
         self.wheel = Wheel::default();
         self.scheduled = 0;
-        for Event(number) in events {
+        for SimEvent(number) in events {
             self.scheduled += 1;
-            self.wheel.push(Event(number));
+            self.wheel.push(SimEvent(number));
         }
     }
 }
@@ -44,8 +44,8 @@ fn digest(network: Network, to_one: bool, interleave: Interleave) -> u64 {
             let spec = FlowSpec {
                 start: Time::from_micros(start),
                 bytes: Some(60_000),
-                congestion: Congestion::Native(Native::new_reno()),
-                transport: Arc::new(Config::default()),
+                congestion: FlowControl::Native(Native::new_reno()),
+                transport: Arc::new(TransportConfig::default()),
                 ..FlowSpec::new(*from, to)
             };
             sim.add_flow(spec).expect("a path");
@@ -70,13 +70,13 @@ fn digest(network: Network, to_one: bool, interleave: Interleave) -> u64 {
 }
 
 /// Orders by a hash of the event.
-fn scattered(events: &mut [Event], free: &mut [u32]) {
+fn scattered(events: &mut [SimEvent], free: &mut [u32]) {
     events
         .sort_by_key(|event| ccplane_network::random::mix(event.0 as u64 ^ (event.0 >> 64) as u64));
     free.sort_by_key(|place| ccplane_network::random::mix(u64::from(*place)));
 }
 
-fn backwards(events: &mut [Event], free: &mut [u32]) {
+fn backwards(events: &mut [SimEvent], free: &mut [u32]) {
     events.reverse();
     free.reverse();
 }

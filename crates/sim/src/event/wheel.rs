@@ -5,7 +5,7 @@
 //! twice. The slot width adapts to the event density so that a slot holds a few events: wide slots
 //! take long to sort, and narrow slots are mostly empty.
 
-use super::Event;
+use super::SimEvent;
 use super::heap::Heap;
 
 const BITS: u32 = 12;
@@ -25,10 +25,10 @@ pub(super) struct Wheel {
     /// Current slot, counted from time 0. Events scheduled into it go to `open`.
     now: u64,
     /// Events of the slot `now`, sorted with the next one last.
-    open: Vec<Event>,
-    near: Ring,
+    open: Vec<SimEvent>,
+    near: TimerWheel,
     nodes: Nodes,
-    later: Ring,
+    later: TimerWheel,
     far: Heap,
     /// Number of events removed so far.
     popped: u64,
@@ -43,12 +43,12 @@ pub(super) struct Wheel {
 /// Linked lists of events, newest first.
 #[derive(Debug)]
 struct Nodes {
-    nodes: Vec<Node>,
+    nodes: Vec<WheelNode>,
     free: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Node {
+struct WheelNode {
     high: u64,
     low: u64,
     next: u32,
@@ -56,7 +56,7 @@ struct Node {
 
 /// One list of events per slot.
 #[derive(Debug)]
-struct Ring {
+struct TimerWheel {
     heads: Box<[u32; SLOTS]>,
     /// Bitmap of the slots that are not empty.
     full: [u64; SLOTS / 64],
@@ -68,12 +68,12 @@ impl Default for Wheel {
             width: WIDTH,
             now: 0,
             open: Vec::new(),
-            near: Ring::default(),
+            near: TimerWheel::default(),
             nodes: Nodes {
                 nodes: Vec::new(),
                 free: NONE,
             },
-            later: Ring::default(),
+            later: TimerWheel::default(),
             far: Heap::default(),
             popped: 0,
             judged: 0,
@@ -93,13 +93,13 @@ impl Wheel {
     pub fn memory(&self) -> usize {
         size_of::<Wheel>()
             + 2 * size_of::<[u32; SLOTS]>()
-            + self.open.capacity() * size_of::<Event>()
-            + self.nodes.nodes.capacity() * size_of::<Node>()
+            + self.open.capacity() * size_of::<SimEvent>()
+            + self.nodes.nodes.capacity() * size_of::<WheelNode>()
             + self.far.memory()
     }
 
     #[inline(always)]
-    pub fn push(&mut self, event: Event) {
+    pub fn push(&mut self, event: SimEvent) {
         let slot = event.nanos() >> self.width;
         // Past and current slots wrap to large numbers.
         if slot.wrapping_sub(self.now).wrapping_sub(1) < MASK {
@@ -111,7 +111,7 @@ impl Wheel {
 
     /// Removes the first event if its time is at most `until` ns.
     #[inline(always)]
-    pub fn pop(&mut self, until: u64) -> Option<Event> {
+    pub fn pop(&mut self, until: u64) -> Option<SimEvent> {
         if self.open.is_empty() {
             if let Some((slot, event)) = self.lone() {
                 if event.nanos() > until {
@@ -134,7 +134,7 @@ impl Wheel {
 
     #[cold]
     #[inline(never)]
-    fn push_elsewhere(&mut self, slot: u64, event: Event) {
+    fn push_elsewhere(&mut self, slot: u64, event: SimEvent) {
         if slot <= self.now {
             return self.push_open(event);
         }
@@ -147,14 +147,14 @@ impl Wheel {
     }
 
     /// Inserts an event into the sorted current slot.
-    fn push_open(&mut self, event: Event) {
+    fn push_open(&mut self, event: SimEvent) {
         let at = self.open.partition_point(|other| *other > event);
         self.open.insert(at, event);
     }
 
     /// Returns the next slot of this turn if it holds exactly one event, and the event.
     #[inline(always)]
-    fn lone(&self) -> Option<(u64, Event)> {
+    fn lone(&self) -> Option<(u64, SimEvent)> {
         // Only the rest of the current turn of the first ring.
         let slot = self.near.next((self.now & MASK) + 1)?;
         let node = &self.nodes.nodes[self.near.heads[slot as usize] as usize];
@@ -268,17 +268,17 @@ impl Wheel {
     }
 }
 
-impl Node {
+impl WheelNode {
     #[inline(always)]
-    fn event(&self) -> Event {
-        Event(u128::from(self.high) << 64 | u128::from(self.low))
+    fn event(&self) -> SimEvent {
+        SimEvent(u128::from(self.high) << 64 | u128::from(self.low))
     }
 }
 
 impl Nodes {
     #[inline(always)]
-    fn add(&mut self, event: Event, next: u32) -> u32 {
-        let node = Node {
+    fn add(&mut self, event: SimEvent, next: u32) -> u32 {
+        let node = WheelNode {
             high: (event.0 >> 64) as u64,
             low: event.0 as u64,
             next,
@@ -304,18 +304,18 @@ impl Nodes {
     }
 }
 
-impl Default for Ring {
-    fn default() -> Ring {
-        Ring {
+impl Default for TimerWheel {
+    fn default() -> TimerWheel {
+        TimerWheel {
             heads: Box::new([NONE; SLOTS]),
             full: [0; SLOTS / 64],
         }
     }
 }
 
-impl Ring {
+impl TimerWheel {
     #[inline(always)]
-    fn push(&mut self, slot: u64, event: Event, nodes: &mut Nodes) {
+    fn push(&mut self, slot: u64, event: SimEvent, nodes: &mut Nodes) {
         let index = (slot & MASK) as usize;
         let head = &mut self.heads[index];
         *head = nodes.add(event, *head);
@@ -336,7 +336,7 @@ impl Ring {
     }
 
     /// Moves the events of a slot to `to`.
-    fn take(&mut self, slot: u64, nodes: &mut Nodes, to: &mut Vec<Event>) {
+    fn take(&mut self, slot: u64, nodes: &mut Nodes, to: &mut Vec<SimEvent>) {
         let mut at = self.clear(slot);
         while at != NONE {
             let node = nodes.nodes[at as usize];

@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use ccplane_network::Remark;
 use ccplane_qdisc::{
     AnyQdisc, Backlog, Delay, DelayModel, DropReason, Ecn, FifoLink, LineSpec, Loss, Packet, Qdisc,
-    Shaped, Stamp,
+    ShapedLink, Stamp,
 };
 use ccplane_units::{Duration, Time};
 
-use crate::event::{Events, Kind};
+use crate::event::{EventKind, EventQueue};
 use crate::probe::Sojourns;
 
 /// Packet that left an observed link.
@@ -25,14 +25,14 @@ pub struct Crossing {
 
 /// State of a special link; see the module.
 #[derive(Debug)]
-pub(crate) struct Special {
+pub(crate) struct GeneralLink {
     pub down: bool,
     pub loss: Option<Loss>,
     pub remark: Remark,
     pub queue: Queue,
     /// Packets whose departure is known, in order of arrival at the far end. Without reordering,
     /// the last ones are still in the queue and the others on the wire.
-    pipe: VecDeque<Piped>,
+    pipe: VecDeque<PipePacket>,
     delay: Delay,
     /// Arrival time of the last packet that left the pipe.
     last_due: Time,
@@ -49,12 +49,12 @@ pub(crate) enum Queue {
     /// FIFO of the link.
     Fifo,
     /// Queue that decides on dequeue.
-    Shaped(Box<Shaped<Waiting, AnyQdisc<Waiting>>>),
+    Shaped(Box<ShapedLink<QueuedPacket, AnyQdisc<QueuedPacket>>>),
 }
 
 /// Packet in a queue that decides on dequeue.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct QueuedPacket {
     pub id: u32,
     pub bytes: u32,
     pub hash: u32,
@@ -65,7 +65,7 @@ pub(crate) struct Waiting {
     pub stamp: Option<Stamp>,
 }
 
-impl Packet for Waiting {
+impl Packet for QueuedPacket {
     fn bytes(&self) -> u32 {
         self.bytes
     }
@@ -92,7 +92,7 @@ impl Packet for Waiting {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Piped {
+struct PipePacket {
     came: Time,
     departs: Time,
     due: Time,
@@ -101,14 +101,14 @@ struct Piped {
 }
 
 /// Packet that arrived at the far end.
-pub(crate) struct Crossed {
+pub(crate) struct DepartedPacket {
     pub id: u32,
     pub sojourn: Duration,
 }
 
-impl Special {
-    pub fn new(delay: Duration) -> Special {
-        Special {
+impl GeneralLink {
+    pub fn new(delay: Duration) -> GeneralLink {
+        GeneralLink {
             down: false,
             loss: None,
             remark: Remark::KEEP,
@@ -136,7 +136,7 @@ impl Special {
         id: u32,
         bytes: u32,
         at: u32,
-        events: &mut Events,
+        events: &mut EventQueue,
     ) {
         let due = self.delay.arrives(departs);
         let before = match self.delay.reorders() {
@@ -144,9 +144,9 @@ impl Special {
             false => self.pipe.len(),
         };
         if before == 0 {
-            events.push(due, Kind::Arrive, at);
+            events.push(due, EventKind::Arrive, at);
         }
-        let packet = Piped {
+        let packet = PipePacket {
             came,
             departs,
             due,
@@ -157,12 +157,17 @@ impl Special {
     }
 
     /// Removes the first packet if it arrives now. After a change, an event may be obsolete.
-    pub fn arrive(&mut self, now: Time, at: u32, events: &mut Events) -> Option<Crossed> {
+    pub fn arrive(
+        &mut self,
+        now: Time,
+        at: u32,
+        events: &mut EventQueue,
+    ) -> Option<DepartedPacket> {
         let first = *self.pipe.front().filter(|first| first.due <= now)?;
         self.pipe.pop_front();
         self.last_due = first.due;
         if let Some(next) = self.pipe.front() {
-            events.push(next.due, Kind::Arrive, at);
+            events.push(next.due, EventKind::Arrive, at);
         }
         let sojourn = first.departs.since(first.came);
         if let Some(crossings) = &mut self.crossings {
@@ -175,25 +180,25 @@ impl Special {
         if let Some(sojourns) = &mut self.sojourns {
             sojourns.add(sojourn);
         }
-        Some(Crossed {
+        Some(DepartedPacket {
             id: first.id,
             sojourn,
         })
     }
 
-    pub fn enqueue(&mut self, now: Time, waiting: Waiting) {
-        let Special { queue, dropped, .. } = self;
+    pub fn enqueue(&mut self, now: Time, waiting: QueuedPacket) {
+        let GeneralLink { queue, dropped, .. } = self;
         if let Queue::Shaped(shaped) = queue {
-            shaped.enqueue(now, waiting, &mut |packet: Waiting, why| {
+            shaped.enqueue(now, waiting, &mut |packet: QueuedPacket, why| {
                 dropped.push((packet.id, why))
             });
         }
     }
 
-    pub fn dequeue(&mut self, now: Time) -> Option<Waiting> {
-        let Special { queue, dropped, .. } = self;
+    pub fn dequeue(&mut self, now: Time) -> Option<QueuedPacket> {
+        let GeneralLink { queue, dropped, .. } = self;
         match queue {
-            Queue::Shaped(shaped) => shaped.dequeue(now, &mut |packet: Waiting, why| {
+            Queue::Shaped(shaped) => shaped.dequeue(now, &mut |packet: QueuedPacket, why| {
                 dropped.push((packet.id, why))
             }),
             Queue::Fifo => None,
@@ -201,7 +206,7 @@ impl Special {
     }
 
     /// Schedules the queue's next event.
-    pub fn rearm(&mut self, at: u32, events: &mut Events) {
+    pub fn rearm(&mut self, at: u32, events: &mut EventQueue) {
         let Queue::Shaped(shaped) = &self.queue else {
             return;
         };
@@ -209,7 +214,7 @@ impl Special {
             && next != self.ready_at
         {
             self.ready_at = next;
-            events.push(next, Kind::LinkReady, at);
+            events.push(next, EventKind::LinkReady, at);
         }
     }
 
@@ -219,9 +224,9 @@ impl Special {
         fifo: &mut FifoLink,
         line: &LineSpec,
         at: u32,
-        events: &mut Events,
+        events: &mut EventQueue,
     ) {
-        let Special { queue, dropped, .. } = self;
+        let GeneralLink { queue, dropped, .. } = self;
         match queue {
             Queue::Fifo => {
                 fifo.set_line(now, line);
@@ -229,7 +234,7 @@ impl Special {
                 self.plan(fifo, at, events);
             }
             Queue::Shaped(shaped) => {
-                shaped.set_line(now, line, &mut |packet: Waiting, why| {
+                shaped.set_line(now, line, &mut |packet: QueuedPacket, why| {
                     dropped.push((packet.id, why))
                 });
                 self.rearm(at, events);
@@ -243,7 +248,7 @@ impl Special {
         fifo: &mut FifoLink,
         delay: DelayModel,
         at: u32,
-        events: &mut Events,
+        events: &mut EventQueue,
     ) {
         self.delay.set_model(delay);
         fifo.advance(now);
@@ -251,7 +256,7 @@ impl Special {
     }
 
     /// Replans the packets that are still in the queue. Packets on the wire arrive as planned.
-    fn plan(&mut self, fifo: &FifoLink, at: u32, events: &mut Events) {
+    fn plan(&mut self, fifo: &FifoLink, at: u32, events: &mut EventQueue) {
         // Sorted by departure, like the queue. An overtaken packet keeps its later arrival.
         self.pipe
             .make_contiguous()
@@ -267,7 +272,7 @@ impl Special {
         }
         self.pipe.make_contiguous().sort_by_key(|packet| packet.due);
         if let Some(first) = self.pipe.front() {
-            events.push(first.due, Kind::Arrive, at);
+            events.push(first.due, EventKind::Arrive, at);
         }
     }
 
@@ -287,7 +292,7 @@ impl Special {
 
     pub fn heap_bytes(&self) -> usize {
         let crossings = self.crossings.as_ref().map_or(0, Vec::capacity);
-        self.pipe.capacity() * size_of::<Piped>()
+        self.pipe.capacity() * size_of::<PipePacket>()
             + crossings * size_of::<Crossing>()
             + self
                 .sojourns

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use ccplane_qdisc::{Ecn, marking};
-use ccplane_transport::{Kind, Segment, Side};
+use ccplane_transport::{Segment, SegmentKind, SideData};
 use etherparse::{IpDscp, IpEcn, IpNumber, Ipv4Header, TcpHeader, TcpOptionElement, UdpHeader};
 
 use super::sequence::Sequence;
-use crate::trace::Seen;
+use crate::trace::PacketEvent;
 use crate::{FlowId, NodeId, address};
 
 /// Length of the IPv4 header, of the TCP header, and of TCP's options at most, bytes.
@@ -23,7 +23,7 @@ const DISCARD_PORT: u16 = 9;
 
 /// Builds headers. It keeps the mapping from packet numbers to sequence numbers of each flow.
 #[derive(Debug, Default)]
-pub(super) struct Headers {
+pub(super) struct HeaderBuilder {
     flows: BTreeMap<FlowId, Directions>,
     /// Counter for the IP identification field.
     identification: u16,
@@ -47,15 +47,15 @@ impl Directions {
     }
 }
 
-impl Headers {
+impl HeaderBuilder {
     /// Records the packet number and stream offset of a segment.
-    pub fn learn(&mut self, seen: &Seen<'_>) {
+    pub fn learn(&mut self, seen: &PacketEvent<'_>) {
         let Some(flow) = seen.flow else { return };
         let segment = seen.segment;
         let sequence = self.flows.entry(flow).or_default().sequence(seen.backward);
         match segment.kind {
-            Kind::Open | Kind::OpenReply => sequence.begin(segment.number),
-            Kind::Data => {
+            SegmentKind::Open | SegmentKind::OpenReply => sequence.begin(segment.number),
+            SegmentKind::Data => {
                 let length = u64::from(segment.length);
                 sequence.learn(
                     segment.number,
@@ -64,12 +64,15 @@ impl Headers {
                     segment.has(Segment::FIN),
                 );
             }
-            Kind::Ack | Kind::Abort | Kind::PathProbe | Kind::PathReply => {}
+            SegmentKind::Ack
+            | SegmentKind::Abort
+            | SegmentKind::PathProbe
+            | SegmentKind::PathReply => {}
         }
     }
 
     /// Returns the headers of a packet and its total length.
-    pub fn of(&mut self, seen: &Seen<'_>) -> (Vec<u8>, u32) {
+    pub fn of(&mut self, seen: &PacketEvent<'_>) -> (Vec<u8>, u32) {
         self.identification = self.identification.wrapping_add(1);
         match seen.flow {
             Some(flow) => self.tcp(flow, seen),
@@ -77,9 +80,9 @@ impl Headers {
         }
     }
 
-    fn tcp(&mut self, flow: FlowId, seen: &Seen<'_>) -> (Vec<u8>, u32) {
+    fn tcp(&mut self, flow: FlowId, seen: &PacketEvent<'_>) -> (Vec<u8>, u32) {
         let segment = seen.segment;
-        let opens = matches!(segment.kind, Kind::Open | Kind::OpenReply);
+        let opens = matches!(segment.kind, SegmentKind::Open | SegmentKind::OpenReply);
         let directions = self.flows.entry(flow).or_default();
         // An ACK refers to the data of the opposite direction.
         let acked = directions.sequence(!seen.backward);
@@ -107,15 +110,15 @@ impl Headers {
         let window = u16::try_from(segment.window >> scale).unwrap_or(u16::MAX);
         let mut tcp = TcpHeader::new(source, destination, sequence, window);
         tcp.syn = opens;
-        tcp.ack = segment.kind != Kind::Open;
+        tcp.ack = segment.kind != SegmentKind::Open;
         tcp.acknowledgment_number = if tcp.ack { ack } else { 0 };
-        tcp.fin = segment.kind == Kind::Data && segment.has(Segment::FIN);
+        tcp.fin = segment.kind == SegmentKind::Data && segment.has(Segment::FIN);
         tcp.psh = tcp.fin;
-        tcp.rst = segment.kind == Kind::Abort;
+        tcp.rst = segment.kind == SegmentKind::Abort;
         // As a DCTCP receiver does: ECE is set on ACKs that report new marks (RFC 8257, section
         // 3.2).
         tcp.ece = marks;
-        let payload = if segment.kind == Kind::Data {
+        let payload = if segment.kind == SegmentKind::Data {
             u32::from(segment.length)
         } else {
             0
@@ -148,7 +151,7 @@ impl Headers {
         (bytes, IP + length)
     }
 
-    fn udp(&self, seen: &Seen<'_>) -> (Vec<u8>, u32) {
+    fn udp(&self, seen: &PacketEvent<'_>) -> (Vec<u8>, u32) {
         let length = seen.bytes.saturating_sub(IP).max(UdpHeader::LEN as u32);
         let ip = self.ip(seen, IpNumber::UDP, length);
         let source = address::FIRST_CLIENT_PORT as u16;
@@ -164,7 +167,7 @@ impl Headers {
         (bytes, IP + length)
     }
 
-    fn ip(&self, seen: &Seen<'_>, protocol: IpNumber, length: u32) -> Ipv4Header {
+    fn ip(&self, seen: &PacketEvent<'_>, protocol: IpNumber, length: u32) -> Ipv4Header {
         let length = u16::try_from(length).unwrap_or(u16::MAX - IP as u16);
         let mut ip = Ipv4Header {
             total_len: IP as u16 + length,
@@ -245,7 +248,7 @@ fn length(option: &TcpOptionElement) -> usize {
 }
 
 /// Returns the SACK ranges as sequence numbers, with the D-SACK range first (RFC 2883, section 4).
-fn sacked(side: &Side, sequence: &Sequence) -> Vec<(u32, u32)> {
+fn sacked(side: &SideData, sequence: &Sequence) -> Vec<(u32, u32)> {
     let ranges = side
         .duplicate()
         .into_iter()

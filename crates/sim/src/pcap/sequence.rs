@@ -1,6 +1,6 @@
 //! Mapping from packet numbers to TCP sequence numbers.
 
-use ccplane_transport::Number;
+use ccplane_transport::SequenceNumber;
 
 /// One direction of a flow.
 ///
@@ -11,7 +11,7 @@ use ccplane_transport::Number;
 pub(super) struct Sequence {
     /// Pairs of (packet number, sequence number), ordered by number. Marks far in the past are
     /// dropped.
-    marks: Vec<(Number, u64)>,
+    marks: Vec<(SequenceNumber, u64)>,
     /// Payload of a full-sized segment, bytes: the longest seen.
     full: u64,
 }
@@ -24,15 +24,15 @@ const FIRST: u64 = 1;
 
 impl Sequence {
     /// Starts a direction of a connection with the number of its first segment.
-    pub fn begin(&mut self, first: Number) {
+    pub fn begin(&mut self, first: SequenceNumber) {
         if self.marks.is_empty() {
             self.marks.push((first, FIRST));
         }
     }
 
     /// Records a segment that starts at `offset` in the stream; with `fin` it is the last.
-    pub fn learn(&mut self, number: Number, offset: u64, length: u64, fin: bool) {
-        self.begin(Number(0));
+    pub fn learn(&mut self, number: SequenceNumber, offset: u64, length: u64, fin: bool) {
+        self.begin(SequenceNumber(0));
         self.full = self.full.max(length);
         let at = offset + FIRST;
         if self.of(number) != at {
@@ -47,7 +47,7 @@ impl Sequence {
     }
 
     /// Returns the sequence number of the first byte of this segment.
-    pub fn of(&self, number: Number) -> u64 {
+    pub fn of(&self, number: SequenceNumber) -> u64 {
         let after = self.marks.partition_point(|mark| !number.before(mark.0));
         match after.checked_sub(1).and_then(|last| self.marks.get(last)) {
             Some((marked, at)) => at + u64::from(number.since(*marked)) * self.full,
@@ -55,7 +55,7 @@ impl Sequence {
         }
     }
 
-    fn mark(&mut self, number: Number, at: u64) {
+    fn mark(&mut self, number: SequenceNumber, at: u64) {
         let place = self.marks.partition_point(|mark| mark.0.before(number));
         match self.marks.get_mut(place) {
             Some(mark) if mark.0 == number => mark.1 = at,
@@ -74,11 +74,11 @@ mod tests {
     #[test]
     fn short_segments_in_between_are_known() {
         let mut sequence = Sequence::default();
-        sequence.begin(Number(u32::MAX));
-        assert_eq!(sequence.of(Number(u32::MAX)), 1);
+        sequence.begin(SequenceNumber(u32::MAX));
+        assert_eq!(sequence.of(SequenceNumber(u32::MAX)), 1);
         // Segments of 1,000 bytes except the third, of 200; then a lost one, and the last of 5
         // bytes with FIN.
-        let n = |n: u32| Number(u32::MAX).plus(n);
+        let n = |n: u32| SequenceNumber(u32::MAX).plus(n);
         sequence.learn(n(0), 0, 1_000, false);
         sequence.learn(n(1), 1_000, 1_000, false);
         sequence.learn(n(2), 2_000, 200, false);
@@ -88,10 +88,10 @@ mod tests {
         assert_eq!(all, [1, 1_001, 2_001, 2_201, 3_201, 3_207]);
         // The short segment itself is missing; the next one reveals its length.
         let mut sequence = Sequence::default();
-        sequence.learn(Number(0), 0, 1_000, false);
-        sequence.learn(Number(2), 1_200, 1_000, false);
+        sequence.learn(SequenceNumber(0), 0, 1_000, false);
+        sequence.learn(SequenceNumber(2), 1_200, 1_000, false);
         assert_eq!(
-            [0, 1, 2, 3].map(|i| sequence.of(Number(i))),
+            [0, 1, 2, 3].map(|i| sequence.of(SequenceNumber(i))),
             [1, 1_001, 1_201, 2_201]
         );
     }
@@ -99,12 +99,12 @@ mod tests {
     #[test]
     fn marks_are_bounded() {
         let mut sequence = Sequence::default();
-        sequence.learn(Number(0), 0, 1_000, false);
+        sequence.learn(SequenceNumber(0), 0, 1_000, false);
         for i in 0..10_000 {
-            sequence.learn(Number(1 + i), 1_000 + u64::from(i) * 10, 10, false);
+            sequence.learn(SequenceNumber(1 + i), 1_000 + u64::from(i) * 10, 10, false);
         }
         assert!(sequence.marks.len() <= MOST_MARKS);
-        assert_eq!(sequence.of(Number(10_001)), 101_001);
-        assert_eq!(sequence.of(Number(9_001)), 91_001);
+        assert_eq!(sequence.of(SequenceNumber(10_001)), 101_001);
+        assert_eq!(sequence.of(SequenceNumber(9_001)), 91_001);
     }
 }

@@ -11,7 +11,7 @@ use pcap_file::pcapng::{Block, PcapNgReader};
 use super::*;
 use crate::topology;
 use crate::{
-    AppId, Carrier, Congestion, Duty, FlowSpec, LinkSpec, Native, Pairs, SimOptions, Simulation,
+    AppId, Carrier, Duty, FlowControl, FlowSpec, LinkSpec, Native, Pairs, SimOptions, Simulation,
     Workload, WorkloadSpec,
 };
 
@@ -100,7 +100,7 @@ fn lossy() -> (Simulation<PacketLog<Vec<u8>>>, [LinkId; 2], AppId) {
     let cross = sim
         .add_workload(
             cross,
-            Congestion::Native(Native::cubic()),
+            FlowControl::Native(Native::cubic()),
             crate::settings(),
         )
         .expect("a sound workload");
@@ -164,11 +164,11 @@ fn what_is_logged_is_what_happened() {
 }
 
 /// Parser for headers of truncated packets; verifies the checksums.
-trait Headed {
+trait HeaderFields {
     fn from_ip_slice_lax(packet: &Logged) -> (etherparse::Ipv4Header, TransportHeader);
 }
 
-impl Headed for PacketHeaders<'_> {
+impl HeaderFields for PacketHeaders<'_> {
     fn from_ip_slice_lax(packet: &Logged) -> (etherparse::Ipv4Header, TransportHeader) {
         // The truncated payload is zeros.
         let mut whole = packet.captured.clone();

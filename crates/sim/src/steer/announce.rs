@@ -3,7 +3,7 @@
 use ccplane_agent::FlowInfo;
 use ccplane_units::{Bytes, Rate};
 
-use crate::end::Steer;
+use crate::end::ControllerKind;
 use crate::{World, address};
 
 impl World {
@@ -12,7 +12,7 @@ impl World {
         let steered = &self.steered;
         // Senders have even indices.
         let flows = self.ends.iter().step_by(2).filter_map(|end| {
-            let Steer::Agent(place) = end.control.get() else {
+            let ControllerKind::Agent(place) = end.control.get() else {
                 return None;
             };
             let here = steered.get(place)?.as_ref()?.beside == agent;

@@ -3,8 +3,8 @@
 
 use ccplane_qdisc::{DropReason, Ecn};
 use ccplane_sim::{
-    Carrier, Config, Congestion, Duty, LinkSpec, Native, Network, Pairs, Seen, SimOptions,
-    Simulation, Step, Tracer, Workload, WorkloadSpec, settings,
+    Carrier, Duty, FlowControl, LinkSpec, LinkStep, Native, Network, PacketEvent, Pairs,
+    SimOptions, Simulation, Tracer, TransportConfig, Workload, WorkloadSpec, settings,
 };
 use ccplane_units::{Duration, Time};
 
@@ -14,8 +14,8 @@ use super::path::{Path, at, config, mbit, within};
 struct Drops(Vec<Time>);
 
 impl Tracer for Drops {
-    fn see(&mut self, now: Time, seen: &Seen<'_>) {
-        if seen.step == Step::Dropped(DropReason::Aqm) {
+    fn see(&mut self, now: Time, seen: &PacketEvent<'_>) {
+        if seen.step == LinkStep::Dropped(DropReason::Aqm) {
             self.0.push(now);
         }
     }
@@ -52,7 +52,7 @@ fn codel_drops_faster_and_faster_under_overload() {
         start: Time::ZERO,
         stop: None,
     };
-    let congestion = Congestion::Native(Native::new_reno());
+    let congestion = FlowControl::Native(Native::new_reno());
     sim.add_workload(workload, congestion, settings()).unwrap();
     // After 2 s the drop rate equals the overload, and the control law has settled.
     sim.run_until(at(2.0)).unwrap();
@@ -95,7 +95,7 @@ fn standing(
     let forward = LinkSpec::new(mbit(line), rtt / 2).with_queue(queue.parse().unwrap(), rtt);
     let mut path = Path::new(forward, LinkSpec::wire(rtt / 2), 1);
     for _ in 0..flows {
-        path.flow(native.clone(), Config { ecn, ..config() });
+        path.flow(native.clone(), TransportConfig { ecn, ..config() });
     }
     path.run_until(20.0);
     let before = path.link();

@@ -1,7 +1,7 @@
 //! Cubic against RFC 9438: the window between losses, the mean window at a given loss rate, and the
 //! share against Reno in the Reno-friendly region.
 
-use ccplane_qdisc::{DelayModel, QueueSpec, Shape, Size};
+use ccplane_qdisc::{DelayDistribution, DelayModel, QueueSpec, Size};
 use ccplane_sim::{FlowId, LinkSpec, Native, NetworkChange};
 use ccplane_units::Duration;
 
@@ -140,7 +140,7 @@ fn cubic_and_reno_share_a_short_path_about_evenly() {
         let back = LinkSpec::wire(rtt / 2).with_delay(DelayModel::Jitter {
             delay: rtt / 2,
             spread: Duration::from_micros(100),
-            shape: Shape::Uniform,
+            shape: DelayDistribution::Uniform,
             reorder: false,
         });
         let mut path = Path::new(forward, back, 1);

@@ -3,7 +3,7 @@
 //! the approximation used by RFC 5348.
 
 use ccplane_qdisc::LossModel;
-use ccplane_sim::{Config, LinkSpec, Native};
+use ccplane_sim::{LinkSpec, Native, TransportConfig};
 use ccplane_units::Duration;
 
 use super::path::{Path, config, within};
@@ -56,7 +56,7 @@ pub fn simulated(p: f64, rtt: f64, native: impl Fn() -> Native, ack_every: u8, c
             LinkSpec::wire(half),
             seed,
         );
-        let config = Config {
+        let config = TransportConfig {
             ack_every,
             ..config()
         };

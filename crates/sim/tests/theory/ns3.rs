@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ccplane_qdisc::{QueueSpec, Size};
 use ccplane_sim::{
-    Config, Congestion, FlowSpec, LinkSpec, Native, SimOptions, Simulation, topology,
+    FlowControl, FlowSpec, LinkSpec, Native, SimOptions, Simulation, TransportConfig, topology,
 };
 use ccplane_units::Duration;
 
@@ -43,12 +43,12 @@ fn simulated(native: Native) -> Figures {
     let node = |name| sim.network().node(name).unwrap();
     let (from, to) = (node("left1"), node("right1"));
     let link = sim.network().link_named("bottleneck").unwrap();
-    let transport = Config {
+    let transport = TransportConfig {
         header_bytes: 54,
         ..config()
     };
     let flow = FlowSpec::new(from, to)
-        .under(Congestion::Native(native))
+        .under(FlowControl::Native(native))
         .with(Arc::new(transport));
     let flow = sim.add_flow(flow).unwrap();
     sim.run_until(at(5.0)).unwrap();
@@ -140,14 +140,14 @@ fn fifty_flows_to_one_host_do_what_they_do_in_ns_3() {
     let access = LinkSpec::new(mbit(10_000.0), rtt / 4).with_mtu(1502);
     let network = topology::incast(50, &access, access.clone().with_queue(queue, rtt)).unwrap();
     let mut sim = Simulation::new(network, SimOptions::default()).unwrap();
-    let transport = Arc::new(Config {
+    let transport = Arc::new(TransportConfig {
         header_bytes: 54,
         ..config()
     });
     let to = sim.network().node("receiver").unwrap();
     for n in 1..=50 {
         let from = sim.network().node(&format!("sender{n}")).unwrap();
-        let flow = FlowSpec::new(from, to).under(Congestion::Native(Native::new_reno()));
+        let flow = FlowSpec::new(from, to).under(FlowControl::Native(Native::new_reno()));
         sim.add_flow(flow.with(Arc::clone(&transport))).unwrap();
     }
     sim.run_until(at(0.1)).unwrap();

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ccplane_sim::{
-    Config, Congestion, FlowId, FlowSpec, FlowView, LinkId, LinkSpec, LinkView, Native, Network,
-    NodeId, SimOptions, Simulation,
+    FlowControl, FlowId, FlowSpec, FlowView, LinkId, LinkSpec, LinkView, Native, Network, NodeId,
+    SimOptions, Simulation, TransportConfig,
 };
 use ccplane_units::{Duration, Rate, Time};
 
@@ -42,9 +42,9 @@ impl Path {
     }
 
     /// Adds a flow without end that starts at time 0.
-    pub fn flow(&mut self, native: Native, config: Config) -> FlowId {
+    pub fn flow(&mut self, native: Native, config: TransportConfig) -> FlowId {
         let spec = FlowSpec::new(self.sender, self.receiver)
-            .under(Congestion::Native(native))
+            .under(FlowControl::Native(native))
             .with(Arc::new(config));
         self.sim.add_flow(spec).unwrap()
     }
@@ -63,11 +63,11 @@ impl Path {
 }
 
 /// Returns a configuration whose receiver reads every byte immediately.
-pub fn config() -> Config {
-    Config {
+pub fn config() -> TransportConfig {
+    TransportConfig {
         discard: true,
         mss: MSS,
-        ..Config::default()
+        ..TransportConfig::default()
     }
 }
 

@@ -2,7 +2,7 @@
 //! the mean wait before transmission is rho / (2 (1 - rho)) transmission times.
 
 use ccplane_sim::{
-    Carrier, Congestion, Duty, LinkSpec, Native, Pairs, Workload, WorkloadSpec, settings,
+    Carrier, Duty, FlowControl, LinkSpec, Native, Pairs, Workload, WorkloadSpec, settings,
 };
 use ccplane_units::{Duration, Time};
 
@@ -38,7 +38,7 @@ fn simulated(load: f64, packets: f64, seed: u64) -> f64 {
         start: Time::ZERO,
         stop: None,
     };
-    let congestion = Congestion::Native(Native::new_reno());
+    let congestion = FlowControl::Native(Native::new_reno());
     path.sim
         .add_workload(workload, congestion, settings())
         .unwrap();

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use ccplane_sim::{Config, Congestion, FlowSpec, LinkSpec, Native};
+use ccplane_sim::{FlowControl, FlowSpec, LinkSpec, Native, TransportConfig};
 use ccplane_units::Duration;
 
 use super::path::{Path, at, config, mbit, within};
@@ -54,7 +54,7 @@ fn the_closed_form_gives_the_published_times() {
 #[test]
 fn completion_times_are_those_of_the_closed_form() {
     let half = Duration::from_nanos((R * 1e9 / 2.0) as u64);
-    let transport = Arc::new(Config {
+    let transport = Arc::new(TransportConfig {
         mss: MSS,
         header_bytes: 40,
         initial_window: I as u16,
@@ -69,7 +69,7 @@ fn completion_times_are_those_of_the_closed_form() {
         );
         let spec = FlowSpec::new(path.sender, path.receiver)
             .bytes(n * u64::from(MSS))
-            .under(Congestion::Native(Native::new_reno()))
+            .under(FlowControl::Native(Native::new_reno()))
             .with(Arc::clone(&transport));
         let flow = path.sim.add_flow(spec).unwrap();
         assert!(path.sim.run_flows(at(2.0)).unwrap());

@@ -19,7 +19,7 @@ pub const PROGRAM: &str =
      (report))";
 
 /// Reads six fields and, if asked, answers with a window: additive increase, halving at a loss.
-pub struct Answer {
+pub struct LoopAlgorithm {
     /// Whether it answers.
     pub updates: bool,
 }
@@ -30,7 +30,7 @@ pub struct AnswerFlow {
     mss: u64,
 }
 
-impl Algorithm for Answer {
+impl Algorithm for LoopAlgorithm {
     type Flow = AnswerFlow;
 
     fn name(&self) -> &str {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ccplane_link::{Clock, Spinner};
+use ccplane_link::{Spinner, ThreadClock};
 use ccplane_wire::v1;
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, UnixAddr, recv, sendto};
@@ -19,7 +19,7 @@ use super::{LoopError, fresh_path};
 const SILENCE: Duration = Duration::from_secs(5);
 
 /// A CCP datapath without traffic.
-pub struct Datapath {
+pub struct IdleDatapath {
     socket: UnixDatagram,
     path: PathBuf,
     agent: UnixAddr,
@@ -29,14 +29,14 @@ pub struct Datapath {
     buffer: Vec<u8>,
 }
 
-impl Datapath {
+impl IdleDatapath {
     /// Announces itself, takes the agent's program and opens its flows.
-    pub fn new(agent: &Path, flows: u32) -> Result<Datapath, LoopError> {
+    pub fn new(agent: &Path, flows: u32) -> Result<IdleDatapath, LoopError> {
         let path = fresh_path("datapath");
         let socket = UnixDatagram::bind(&path)?;
         socket.set_read_timeout(Some(SILENCE))?;
         let agent = UnixAddr::new(agent).map_err(io::Error::from)?;
-        let mut datapath = Datapath {
+        let mut datapath = IdleDatapath {
             socket,
             path,
             agent,
@@ -46,7 +46,7 @@ impl Datapath {
         };
         v1::ready(&mut datapath.out, 1);
         datapath.send_all()?;
-        datapath.wait_for(|message| matches!(message, v1::Message::Install(_)))?;
+        datapath.wait_for(|message| matches!(message, v1::V1Message::Install(_)))?;
         let zero = ([0, 0, 0, 0], 0).into();
         let create = v1::Create {
             init_cwnd: 14_480,
@@ -60,7 +60,7 @@ impl Datapath {
             datapath.send_all()?;
             let mut program = 1;
             datapath.wait_for(|message| match message {
-                v1::Message::ChangeProgram {
+                v1::V1Message::ChangeProgram {
                     program: number, ..
                 } => {
                     program = *number;
@@ -125,7 +125,7 @@ impl Datapath {
                 Ok(length) => {
                     let messages = v1::messages(&self.buffer[..length]);
                     updates += messages
-                        .filter(|m| matches!(m, Ok(v1::Message::UpdateField { .. })))
+                        .filter(|m| matches!(m, Ok(v1::V1Message::UpdateField { .. })))
                         .count() as u64;
                 }
                 Err(Errno::EAGAIN) => return Ok(updates),
@@ -137,12 +137,12 @@ impl Datapath {
     /// Looks for an update, then sleeps, as the agent does.
     pub fn wait_for_update(
         &mut self,
-        clock: Clock,
+        clock: ThreadClock,
         spinner: &mut Spinner,
     ) -> Result<(), LoopError> {
         while self.take_updates()? == 0 {
             if !spinner.goes_on(false, clock.now()) {
-                self.wait_for(|message| matches!(message, v1::Message::UpdateField { .. }))?;
+                self.wait_for(|message| matches!(message, v1::V1Message::UpdateField { .. }))?;
                 break;
             }
         }
@@ -154,7 +154,7 @@ impl Datapath {
     /// for one.
     pub fn take_update(&mut self, sleeps: bool) -> Result<(), LoopError> {
         if sleeps {
-            return self.wait_for(|message| matches!(message, v1::Message::UpdateField { .. }));
+            return self.wait_for(|message| matches!(message, v1::V1Message::UpdateField { .. }));
         }
         let start = Instant::now();
         while self.take_updates()? == 0 {
@@ -168,7 +168,7 @@ impl Datapath {
     /// Sleeps until a message comes that is wanted.
     fn wait_for(
         &mut self,
-        mut wanted: impl FnMut(&v1::Message<'_>) -> bool,
+        mut wanted: impl FnMut(&v1::V1Message<'_>) -> bool,
     ) -> Result<(), LoopError> {
         loop {
             let length = self
@@ -185,7 +185,7 @@ impl Datapath {
     }
 }
 
-impl Drop for Datapath {
+impl Drop for IdleDatapath {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }

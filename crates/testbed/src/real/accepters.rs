@@ -11,15 +11,15 @@ use ccplane_units::Duration;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 
 use super::mail::Mailbox;
-use super::marks::Marks;
+use super::marks::WriteMarks;
 use super::socket::{self, BLOCK, DATAGRAM_HEADERS};
 use crate::traffic::{self, monotonic_ns};
 
-/// What the other loop wants of this one. Of a flow, [`Order::Expect`] comes first.
+/// What the other loop wants of this one. Of a flow, [`ServerOrder::Expect`] comes first.
 #[derive(Debug)]
-pub(super) enum Order {
+pub(super) enum ServerOrder {
     /// Connections from that address belong to this flow. Their bytes count for the flow and its
-    /// workload. If `awaited` is above 0, [`Arrived`] is sent when that number of bytes has been
+    /// workload. If `awaited` is above 0, [`WriteArrival`] is sent when that number of bytes has been
     /// read.
     Expect {
         peer: SocketAddr,
@@ -27,7 +27,7 @@ pub(super) enum Order {
         received: [Arc<AtomicU64>; 2],
         awaited: u64,
     },
-    /// A write has ended at `total` bytes of the stream: [`Arrived`] is sent when they have been
+    /// A write has ended at `total` bytes of the stream: [`WriteArrival`] is sent when they have been
     /// read.
     Await { flow: u32, total: u64 },
     /// Write so many bytes back; with `finish` they are the last.
@@ -38,7 +38,7 @@ pub(super) enum Order {
 
 /// The oldest awaited write of a flow has been read, at this time of `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Arrived {
+pub(super) struct WriteArrival {
     pub flow: u32,
     pub at_ns: u64,
 }
@@ -57,11 +57,11 @@ const SINKS: u64 = 1 << 41;
 
 /// A connection that was accepted, or will be.
 #[derive(Debug)]
-struct Accepted {
+struct AcceptedConnection {
     stream: Option<TcpStream>,
     received: [Arc<AtomicU64>; 2],
     read: u64,
-    awaited: Marks,
+    awaited: WriteMarks,
     /// To be written back.
     left: u64,
     finish: bool,
@@ -77,11 +77,11 @@ pub(super) struct Accepters<'r> {
     epoll: Epoll,
     listeners: Vec<TcpListener>,
     sinks: Vec<(UdpSocket, Arc<AtomicU64>)>,
-    orders: &'r Mailbox<Order>,
-    told: &'r Mailbox<Arrived>,
+    orders: &'r Mailbox<ServerOrder>,
+    told: &'r Mailbox<WriteArrival>,
     /// Bytes that arrived, of all flows together.
     total: &'r AtomicU64,
-    flows: HashMap<u32, Accepted>,
+    flows: HashMap<u32, AcceptedConnection>,
     /// Flows that are not connected yet, by where they come from.
     expected: HashMap<SocketAddr, u32>,
     /// Connections of which nobody has told yet.
@@ -94,8 +94,8 @@ impl<'r> Accepters<'r> {
     pub fn new(
         listeners: Vec<TcpListener>,
         sinks: Vec<(UdpSocket, Arc<AtomicU64>)>,
-        orders: &'r Mailbox<Order>,
-        told: &'r Mailbox<Arrived>,
+        orders: &'r Mailbox<ServerOrder>,
+        told: &'r Mailbox<WriteArrival>,
         total: &'r AtomicU64,
     ) -> io::Result<Accepters<'r>> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
@@ -150,17 +150,17 @@ impl<'r> Accepters<'r> {
     fn obey(&mut self) -> io::Result<()> {
         for order in self.orders.take() {
             match order {
-                Order::Expect {
+                ServerOrder::Expect {
                     peer,
                     flow,
                     received,
                     awaited,
                 } => {
-                    let accepted = Accepted {
+                    let accepted = AcceptedConnection {
                         stream: None,
                         received,
                         read: 0,
-                        awaited: Marks::starting_with(awaited),
+                        awaited: WriteMarks::starting_with(awaited),
                         left: 0,
                         finish: false,
                         shut: false,
@@ -173,14 +173,14 @@ impl<'r> Accepters<'r> {
                         None => drop(self.expected.insert(peer, flow)),
                     }
                 }
-                Order::Await { flow, total } => {
+                ServerOrder::Await { flow, total } => {
                     let Some(accepted) = self.flows.get_mut(&flow) else {
                         continue;
                     };
                     accepted.awaited.push(total);
                     tell(self.told, flow, &mut accepted.awaited, accepted.read);
                 }
-                Order::Answer {
+                ServerOrder::Answer {
                     flow,
                     bytes,
                     finish,
@@ -191,7 +191,7 @@ impl<'r> Accepters<'r> {
                         self.turn(flow, EpollFlags::EPOLLOUT);
                     }
                 }
-                Order::Forget { flow } => drop(self.flows.remove(&flow)),
+                ServerOrder::Forget { flow } => drop(self.flows.remove(&flow)),
             }
         }
         Ok(())
@@ -309,10 +309,10 @@ impl<'r> Accepters<'r> {
 }
 
 /// Reports the writes that have been read.
-fn tell(told: &Mailbox<Arrived>, flow: u32, awaited: &mut Marks, read: u64) {
+fn tell(told: &Mailbox<WriteArrival>, flow: u32, awaited: &mut WriteMarks, read: u64) {
     let passed = awaited.pass(read);
     if passed > 0 {
         let at_ns = monotonic_ns();
-        (0..passed).for_each(|_| told.send(Arrived { flow, at_ns }));
+        (0..passed).for_each(|_| told.send(WriteArrival { flow, at_ns }));
     }
 }

@@ -10,21 +10,21 @@ use ccplane_lab::heard;
 use ccplane_lab::{Contender, read};
 
 use crate::over::RemoteAgent;
-use crate::steer::{Finished, Steered};
+use crate::steer::{AlgorithmRecord, SteeredAlgorithm};
 
 /// Registered algorithms. They are unregistered when this is finished or dropped.
-pub(crate) struct Controls {
-    steered: Vec<(Contender, Steered)>,
+pub(crate) struct RegisteredControls {
+    steered: Vec<(Contender, SteeredAlgorithm)>,
 }
 
-impl Controls {
+impl RegisteredControls {
     /// Registers those of ccplane's among them, each once.
     pub(crate) fn start<'c>(
         contenders: impl IntoIterator<Item = &'c Contender>,
         registry: &Registry,
         agent: Option<&RemoteAgent>,
-    ) -> Result<Controls, Error> {
-        let mut steered: Vec<(Contender, Steered)> = Vec::new();
+    ) -> Result<RegisteredControls, Error> {
+        let mut steered: Vec<(Contender, SteeredAlgorithm)> = Vec::new();
         for contender in contenders {
             let Contender::Ccplane { name, parameters } = contender else {
                 continue;
@@ -33,32 +33,35 @@ impl Controls {
                 continue;
             }
             let started = match agent {
-                None => Steered::start(registry, name, &read(parameters), heard::KEPT)?,
-                Some(agent) => {
-                    Steered::start_remote(agent, &contender.agent_name(), None, heard::KEPT)?
-                }
+                None => SteeredAlgorithm::start(registry, name, &read(parameters), heard::KEPT)?,
+                Some(agent) => SteeredAlgorithm::start_remote(
+                    agent,
+                    &contender.agent_name(),
+                    None,
+                    heard::KEPT,
+                )?,
             };
             steered.push((contender.clone(), started));
         }
-        Ok(Controls { steered })
+        Ok(RegisteredControls { steered })
     }
 
     /// Of none: ccplane's transport needs no registering.
-    pub(crate) fn none() -> Controls {
-        Controls {
+    pub(crate) fn none() -> RegisteredControls {
+        RegisteredControls {
             steered: Vec::new(),
         }
     }
 
     /// One of ccplane's that was registered.
-    pub(crate) fn steered(&self, contender: &Contender) -> Option<&Steered> {
+    pub(crate) fn steered(&self, contender: &Contender) -> Option<&SteeredAlgorithm> {
         let mut all = self.steered.iter();
         all.find(|(known, _)| known == contender)
             .map(|(_, steered)| steered)
     }
 
     /// All of them.
-    pub(crate) fn all(&mut self) -> impl Iterator<Item = (&Contender, &mut Steered)> {
+    pub(crate) fn all(&mut self) -> impl Iterator<Item = (&Contender, &mut SteeredAlgorithm)> {
         self.steered
             .iter_mut()
             .map(|(contender, steered)| (&*contender, steered))
@@ -67,7 +70,7 @@ impl Controls {
     /// What the sockets choose that it controls.
     pub(crate) fn kernel_name<'n>(&'n self, contender: &'n Contender) -> &'n str {
         self.steered(contender)
-            .map_or(contender.algorithm(), Steered::kernel_name)
+            .map_or(contender.algorithm(), SteeredAlgorithm::kernel_name)
     }
 
     /// The flows of all of them, as the kernel shows them.
@@ -91,7 +94,7 @@ impl Controls {
     }
 
     /// Stops and unregisters all of them.
-    pub(crate) fn finish(self) -> Result<Vec<(Contender, Finished)>, Error> {
+    pub(crate) fn finish(self) -> Result<Vec<(Contender, AlgorithmRecord)>, Error> {
         let each = self.steered.into_iter();
         each.map(|(contender, steered)| Ok((contender, steered.finish()?)))
             .collect()

@@ -14,15 +14,15 @@ use ccplane_lab::record::WorkloadRecord;
 use ccplane_lab::result::{Completion, Sample};
 use ccplane_lab::sends::Sends;
 use ccplane_units::{Duration, Rate, Time};
-use ccplane_workload::{Action, NodeId, Running};
+use ccplane_workload::{Action, NodeId, WorkloadGenerator};
 
-use super::hosts::{Host, Side};
+use super::hosts::{NamespaceHost, PathSide};
 use super::{RealPlan, RealWorkload};
 
 /// A workload at work.
 #[derive(Debug)]
-struct Machine {
-    running: Running,
+struct DrivenWorkload {
+    running: WorkloadGenerator,
     sends: Sends,
     /// Flows by their slots.
     slots: Vec<u32>,
@@ -37,7 +37,7 @@ struct Machine {
     uncounted: u64,
 }
 
-impl Machine {
+impl DrivenWorkload {
     fn count_exchanges(&mut self) {
         let all = self.running.exchanges();
         let fresh = all.get(self.exchanges..).unwrap_or_default();
@@ -49,11 +49,11 @@ impl Machine {
 
 /// What is known of a flow.
 #[derive(Debug)]
-pub(super) struct Flow {
+pub(super) struct RealFlow {
     pub workload: usize,
     slot: Option<u32>,
     /// Where its opener is: the side, and the number of the space.
-    pub side: Side,
+    pub side: PathSide,
     pub space: usize,
     bytes: Option<u64>,
     started: Time,
@@ -69,7 +69,7 @@ pub(super) struct Flow {
     uncounted: u64,
 }
 
-impl Flow {
+impl RealFlow {
     /// Whether its workload hears of it and may write more.
     pub fn follows(&self) -> bool {
         self.slot.is_some()
@@ -85,7 +85,7 @@ impl Flow {
 pub(super) struct Opening {
     pub workload: usize,
     /// Where its opener is.
-    pub from: Host,
+    pub from: NamespaceHost,
     pub bytes: Option<u64>,
     pub follow: bool,
 }
@@ -93,8 +93,8 @@ pub(super) struct Opening {
 /// Workloads and flows of a run.
 #[derive(Debug)]
 pub(super) struct Account {
-    machines: Vec<Machine>,
-    flows: Vec<Flow>,
+    machines: Vec<DrivenWorkload>,
+    flows: Vec<RealFlow>,
     /// Bytes count for goodput.
     counts: bool,
     /// The machines' time, which never goes back.
@@ -103,21 +103,21 @@ pub(super) struct Account {
 
 /// How long flows take alone, by the direction of their data.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Alone {
+pub(super) struct UnloadedTimes {
     pub rtt: Duration,
-    /// By [`Side`]: what it sends at.
+    /// By [`PathSide`]: what it sends at.
     pub rates: [Option<Rate>; 2],
 }
 
-impl Alone {
+impl UnloadedTimes {
     /// Nanoseconds for so many bytes from this side.
-    fn takes(&self, from: Side, bytes: u64) -> u64 {
+    fn takes(&self, from: PathSide, bytes: u64) -> u64 {
         metrics::alone_ns(self.rtt, self.rates[from.index()], bytes)
     }
 }
 
 /// Samples of a flow, with the workload that it is of.
-pub(super) type Sampled = (usize, Vec<Sample>);
+pub(super) type FlowSamples = (usize, Vec<Sample>);
 
 /// Bytes of a workload over time: nanoseconds since the run began, and bytes by then.
 pub(super) type Course = Vec<(u64, u64)>;
@@ -162,9 +162,9 @@ impl Account {
     /// Nothing has happened yet.
     pub fn new(plan: &RealPlan) -> Result<Account, Error> {
         let machine = |(which, workload): (u32, &RealWorkload)| {
-            let running = Running::new(workload.spec.clone(), plan.seed, which)
+            let running = WorkloadGenerator::new(workload.spec.clone(), plan.seed, which)
                 .map_err(|error| Error::traffic("begin a workload", "")(io::Error::other(error)))?;
-            Ok(Machine {
+            Ok(DrivenWorkload {
                 running,
                 sends: Sends::of(&workload.spec.kind),
                 slots: Vec::new(),
@@ -253,7 +253,7 @@ impl Account {
                 machine.pending += u64::from(opening.bytes.is_some());
             }
         }
-        self.flows.push(Flow {
+        self.flows.push(RealFlow {
             workload: opening.workload,
             slot,
             side: opening.from.side,
@@ -271,12 +271,12 @@ impl Account {
     }
 
     /// A flow by its number.
-    pub fn flow(&self, number: u32) -> Option<&Flow> {
+    pub fn flow(&self, number: u32) -> Option<&RealFlow> {
         self.flows.get(number as usize)
     }
 
     /// The same, to change it.
-    pub fn flow_mut(&mut self, number: u32) -> Option<&mut Flow> {
+    pub fn flow_mut(&mut self, number: u32) -> Option<&mut RealFlow> {
         self.flows.get_mut(number as usize)
     }
 
@@ -335,9 +335,9 @@ impl Account {
         &self,
         plan: &RealPlan,
         elapsed_ns: u64,
-        mut sampled: Vec<Sampled>,
+        mut sampled: Vec<FlowSamples>,
         mut courses: Vec<Course>,
-        alone: &Alone,
+        alone: &UnloadedTimes,
     ) -> Vec<WorkloadRecord> {
         let counted_ns = elapsed_ns.saturating_sub(plan.warm.as_nanos()).max(1);
         let each = self.machines.iter().zip(&plan.workloads).enumerate();
@@ -367,7 +367,7 @@ impl Account {
             };
             match machine.sends {
                 Sends::Lasting => {
-                    let goodput = |flow: &Flow| {
+                    let goodput = |flow: &RealFlow| {
                         let received = flow
                             .received
                             .load(Ordering::Relaxed)
@@ -411,7 +411,12 @@ impl Account {
     }
 
     /// Responses that arrived. One comes from where the request went.
-    fn exchanges(&self, machine: &Machine, seed: u64, alone: &Alone) -> Vec<Completion> {
+    fn exchanges(
+        &self,
+        machine: &DrivenWorkload,
+        seed: u64,
+        alone: &UnloadedTimes,
+    ) -> Vec<Completion> {
         let one = |exchange: &ccplane_workload::Exchange| {
             let flow = machine.slots.get(exchange.connection as usize);
             let flow = self.flow(*flow?)?;
@@ -430,12 +435,12 @@ impl Account {
     /// Messages that arrived: from when their sender had them, and so long before.
     fn messages(
         &self,
-        machine: &Machine,
+        machine: &DrivenWorkload,
         seed: u64,
-        alone: &Alone,
+        alone: &UnloadedTimes,
         asked: Duration,
     ) -> Vec<Completion> {
-        let one = |message: &ccplane_workload::Message| {
+        let one = |message: &ccplane_workload::DeliveredMessage| {
             let flow = machine.slots.get(message.connection as usize);
             let flow = self.flow(*flow?)?;
             Some(Completion {
@@ -451,7 +456,7 @@ impl Account {
     }
 }
 
-fn completion(flow: &Flow, seed: u64, alone: &Alone) -> Option<Completion> {
+fn completion(flow: &RealFlow, seed: u64, alone: &UnloadedTimes) -> Option<Completion> {
     let (finished, bytes) = flow.finished.zip(flow.bytes)?;
     Some(Completion {
         seed,
@@ -464,7 +469,7 @@ fn completion(flow: &Flow, seed: u64, alone: &Alone) -> Option<Completion> {
 }
 
 /// Where a workload's host is that an action names.
-pub(super) fn place(plan: &RealPlan, node: NodeId) -> Result<Host, Error> {
+pub(super) fn place(plan: &RealPlan, node: NodeId) -> Result<NamespaceHost, Error> {
     plan.hosts.get(node).ok_or_else(|| {
         let what = io::Error::other(format!(
             "host {} is at neither side of the bottleneck",
@@ -483,11 +488,11 @@ mod tests {
 
     #[test]
     fn alone_a_flow_takes_its_bytes_at_the_links_rate_and_a_round_trip() {
-        let alone = Alone {
+        let alone = UnloadedTimes {
             rtt: Duration::from_millis(20),
             rates: [Some(Rate::from_bytes_per_sec(1_000_000)), None],
         };
-        assert_eq!(alone.takes(Side::Left, 50_000), 70_000_000);
-        assert_eq!(alone.takes(Side::Right, 50_000), 20_000_000);
+        assert_eq!(alone.takes(PathSide::Left, 50_000), 70_000_000);
+        assert_eq!(alone.takes(PathSide::Right, 50_000), 20_000_000);
     }
 }

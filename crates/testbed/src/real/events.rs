@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use ccplane_emu::{Control, Way};
+use ccplane_emu::{EmuHandle, PathDirection};
 use ccplane_lab::Error;
 use ccplane_lab::capacity::{self, Carrying};
 use ccplane_qdisc::{LineSpec, LossModel};
@@ -15,7 +15,7 @@ use crate::error::BackendError;
 pub(crate) struct LinkEvent {
     /// Since the run began.
     pub at: Time,
-    pub way: Way,
+    pub way: PathDirection,
     pub change: LinkChange,
 }
 
@@ -34,18 +34,18 @@ pub(crate) enum LinkChange {
 
 /// Changes to come.
 #[derive(Debug)]
-pub(super) struct Events {
-    control: Control,
+pub(super) struct PendingChanges {
+    control: EmuHandle,
     waiting: VecDeque<LinkEvent>,
 }
 
-impl Events {
+impl PendingChanges {
     /// These, in the order of their times; of one time, in the order given.
     ///
     /// A line that follows a course (a trace, pieces) begins it with the emulator, which is there
     /// before the run is: it begins again with the run.
-    pub fn new(control: Control, events: &[LinkEvent]) -> Events {
-        let mut waiting: Vec<LinkEvent> = [Way::Forward, Way::Reverse]
+    pub fn new(control: EmuHandle, events: &[LinkEvent]) -> PendingChanges {
+        let mut waiting: Vec<LinkEvent> = [PathDirection::Forward, PathDirection::Reverse]
             .into_iter()
             .filter_map(|way| {
                 let line = control.link(way).line;
@@ -59,7 +59,7 @@ impl Events {
             .collect();
         waiting.extend(events.iter().cloned());
         waiting.sort_by_key(|event| event.at);
-        Events {
+        PendingChanges {
             control,
             waiting: waiting.into(),
         }
@@ -98,7 +98,7 @@ impl Events {
 /// begins it with the run.
 pub(crate) fn could_carry(
     line: &LineSpec,
-    way: Way,
+    way: PathDirection,
     events: &[LinkEvent],
     from: Duration,
     to: Duration,
@@ -127,7 +127,7 @@ mod tests {
         LineSpec::Constant(Rate::from_bytes_per_sec(bytes_per_sec))
     }
 
-    fn event(ms: u64, way: Way, change: LinkChange) -> LinkEvent {
+    fn event(ms: u64, way: PathDirection, change: LinkChange) -> LinkEvent {
         LinkEvent {
             at: Time::ZERO + Duration::from_millis(ms),
             way,
@@ -141,27 +141,27 @@ mod tests {
         let carried = |events: &[LinkEvent]| {
             could_carry(
                 &line(1_000_000),
-                Way::Forward,
+                PathDirection::Forward,
                 events,
                 Duration::ZERO,
                 second,
             )
         };
         assert_eq!(carried(&[]), 1e6);
-        let half = event(500, Way::Forward, LinkChange::Line(line(500_000)));
+        let half = event(500, PathDirection::Forward, LinkChange::Line(line(500_000)));
         assert_eq!(carried(std::slice::from_ref(&half)), 750_000.0);
         // Out of order, and another direction's.
         let events = [
-            event(400, Way::Forward, LinkChange::Up(true)),
-            event(200, Way::Forward, LinkChange::Up(false)),
-            event(100, Way::Reverse, LinkChange::Up(false)),
-            event(300, Way::Forward, LinkChange::Delay(second)),
+            event(400, PathDirection::Forward, LinkChange::Up(true)),
+            event(200, PathDirection::Forward, LinkChange::Up(false)),
+            event(100, PathDirection::Reverse, LinkChange::Up(false)),
+            event(300, PathDirection::Forward, LinkChange::Delay(second)),
             half,
         ];
         assert_eq!(carried(&events), 200_000.0 + 100_000.0 + 250_000.0);
         // A change behind the end changes nothing.
         assert_eq!(
-            carried(&[event(2_000, Way::Forward, LinkChange::Up(false))]),
+            carried(&[event(2_000, PathDirection::Forward, LinkChange::Up(false))]),
             1e6
         );
     }

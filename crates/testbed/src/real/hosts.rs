@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 
-use ccplane_emu::{DEVICE, Emulator, Way};
+use ccplane_emu::{DEVICE, Emulator, PathDirection};
 use ccplane_host::Namespace;
 use ccplane_lab::Error;
 use ccplane_workload::NodeId;
@@ -25,40 +25,40 @@ pub(crate) const MOST_HOSTS: usize = (1 << 16) - 2;
 
 /// An end of the bottleneck. The spaces of the two sides are the first two, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum PathSide {
     /// Where the forward direction begins.
     Left,
     /// Where it ends.
     Right,
 }
 
-impl Side {
-    pub(super) const BOTH: [Side; 2] = [Side::Left, Side::Right];
+impl PathSide {
+    pub(super) const BOTH: [PathSide; 2] = [PathSide::Left, PathSide::Right];
 
     pub(super) fn index(self) -> usize {
         self as usize
     }
 
     /// Opposite.
-    pub(super) fn other(self) -> Side {
+    pub(super) fn other(self) -> PathSide {
         match self {
-            Side::Left => Side::Right,
-            Side::Right => Side::Left,
+            PathSide::Left => PathSide::Right,
+            PathSide::Right => PathSide::Left,
         }
     }
 
     pub(super) fn namespace(self, emulator: &Emulator) -> &Namespace {
         match self {
-            Side::Left => emulator.sender_ns(),
-            Side::Right => emulator.receiver_ns(),
+            PathSide::Left => emulator.sender_ns(),
+            PathSide::Right => emulator.receiver_ns(),
         }
     }
 
     /// The direction in which this side sends.
-    pub(super) fn sends(self) -> Way {
+    pub(super) fn sends(self) -> PathDirection {
         match self {
-            Side::Left => Way::Forward,
-            Side::Right => Way::Reverse,
+            PathSide::Left => PathDirection::Forward,
+            PathSide::Right => PathDirection::Reverse,
         }
     }
 }
@@ -89,29 +89,29 @@ fn address(space: usize, number: usize) -> Option<Ipv4Addr> {
 
 /// A host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Host {
-    pub side: Side,
+pub(crate) struct NamespaceHost {
+    pub side: PathSide,
     /// The number of its space.
     pub space: usize,
     pub address: IpAddr,
 }
 
-impl Host {
+impl NamespaceHost {
     /// Whether packets between the two cross the bottleneck, both outside of sites or each in one
     /// of a pair.
-    pub fn reaches(self, other: Host) -> bool {
+    pub fn reaches(self, other: NamespaceHost) -> bool {
         self.space != other.space && self.space / 2 == other.space / 2
     }
 }
 
 /// All hosts of a scenario.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Hosts(HashMap<NodeId, Host>);
+pub(crate) struct Hosts(HashMap<NodeId, NamespaceHost>);
 
 impl Hosts {
     /// These, space by space: those of the two sides, then others. Of more than [`MOST_HOSTS`] in
     /// one, the rest has no place.
-    pub(crate) fn new(spaces: impl IntoIterator<Item = (Side, Vec<NodeId>)>) -> Hosts {
+    pub(crate) fn new(spaces: impl IntoIterator<Item = (PathSide, Vec<NodeId>)>) -> Hosts {
         let mut all = HashMap::new();
         for (space, (side, nodes)) in spaces.into_iter().enumerate() {
             for (number, node) in nodes.into_iter().enumerate() {
@@ -121,7 +121,7 @@ impl Hosts {
                 let address = IpAddr::V4(address);
                 all.insert(
                     node,
-                    Host {
+                    NamespaceHost {
                         side,
                         space,
                         address,
@@ -147,11 +147,11 @@ impl Hosts {
                 right.push(node);
             }
         }
-        Hosts::new([(Side::Left, left), (Side::Right, right)])
+        Hosts::new([(PathSide::Left, left), (PathSide::Right, right)])
     }
 
     /// A host; `None` where it has no place.
-    pub(crate) fn get(&self, node: NodeId) -> Option<Host> {
+    pub(crate) fn get(&self, node: NodeId) -> Option<NamespaceHost> {
         self.0.get(&node).copied()
     }
 }
@@ -176,7 +176,7 @@ pub(crate) fn settle(
     emulator: &Emulator,
     sites: impl IntoIterator<Item = Namespace>,
 ) -> Result<Vec<Namespace>, Error> {
-    let mut spaces: Vec<Namespace> = Side::BOTH
+    let mut spaces: Vec<Namespace> = PathSide::BOTH
         .map(|side| side.namespace(emulator).clone())
         .to_vec();
     // Of a site the gateway knows the way.
@@ -220,8 +220,8 @@ mod tests {
                 .map(|host| (host.side, host.address.to_string()))
         };
         assert_eq!(at(0), None);
-        assert_eq!(at(2), Some((Side::Left, "10.78.0.1".to_owned())));
-        assert_eq!(at(5), Some((Side::Right, "10.79.0.2".to_owned())));
+        assert_eq!(at(2), Some((PathSide::Left, "10.78.0.1".to_owned())));
+        assert_eq!(at(5), Some((PathSide::Right, "10.79.0.2".to_owned())));
         assert_eq!(at(6), None);
         assert_eq!(network(0), "10.78.0.0/16");
     }
@@ -230,9 +230,9 @@ mod tests {
     fn a_space_has_room_for_its_network_and_no_more() {
         let all = (0..70_000).map(NodeId).collect();
         let hosts = Hosts::new([
-            (Side::Left, all),
-            (Side::Right, vec![]),
-            (Side::Right, vec![NodeId(70_000)]),
+            (PathSide::Left, all),
+            (PathSide::Right, vec![]),
+            (PathSide::Right, vec![NodeId(70_000)]),
         ]);
         let last = MOST_HOSTS as u32 - 1;
         assert_eq!(
@@ -247,7 +247,7 @@ mod tests {
         let behind = hosts.get(NodeId(70_000)).unwrap();
         assert_eq!(
             (behind.side, behind.space, behind.address.to_string()),
-            (Side::Right, 2, "10.80.0.1".to_owned())
+            (PathSide::Right, 2, "10.80.0.1".to_owned())
         );
     }
 }

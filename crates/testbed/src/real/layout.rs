@@ -9,13 +9,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ccplane_lab::scenario::plan::Plan;
-use ccplane_lab::scenario::{GraphLink, Link, Node, Scenario, Topology};
+use ccplane_lab::scenario::{GraphLink, LinkSettings, NodeSettings, Scenario, Topology};
 use ccplane_network::Network;
 use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
 use ccplane_units::Duration;
 use ccplane_workload::NodeId;
 
-use super::hosts::{Hosts, Side};
+use super::hosts::{Hosts, PathSide};
 
 /// As a dumbbell's links are called.
 const BOTTLENECK: &str = "bottleneck";
@@ -27,23 +27,23 @@ const MOST_PAIRS: usize = 64;
 /// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
-    /// By [`Side`]: the name of the link that begins there, and what it is like.
-    pub links: [(String, Link); 2],
-    pub pairs: Vec<Pair>,
+    /// By [`PathSide`]: the name of the link that begins there, and what it is like.
+    pub links: [(String, LinkSettings); 2],
+    pub pairs: Vec<SitePair>,
     /// Hosts by space; of a dumbbell its names say it.
-    spaces: Option<Vec<(Side, Vec<String>)>>,
+    spaces: Option<Vec<(PathSide, Vec<String>)>>,
 }
 
-/// Two sites with a tunnel between them. By [`Side`], as everything in it.
+/// Two sites with a tunnel between them. By [`PathSide`], as everything in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Pair {
+pub(crate) struct SitePair {
     /// The switches.
     pub names: [String; 2],
     /// The number of the bundle that leaves the site, if any does.
     pub bundles: [Option<usize>; 2],
 }
 
-impl Pair {
+impl SitePair {
     /// The spaces of the sites of the `number`-th pair: they follow those of the two sides.
     pub fn spaces(number: usize) -> [usize; 2] {
         [2 + 2 * number, 3 + 2 * number]
@@ -89,13 +89,13 @@ impl Layout {
     }
 
     /// The bottleneck's forward direction.
-    pub fn forward(&self) -> &Link {
+    pub fn forward(&self) -> &LinkSettings {
         &self.links[0].1
     }
 
     /// The side where the link of this name begins.
-    pub fn side_of(&self, link: &str) -> Option<Side> {
-        Side::BOTH
+    pub fn side_of(&self, link: &str) -> Option<PathSide> {
+        PathSide::BOTH
             .into_iter()
             .find(|side| self.links[side.index()].0 == link)
     }
@@ -118,8 +118,8 @@ impl Layout {
 }
 
 /// No rate, only delay.
-fn wire(delay: Duration) -> Link {
-    Link {
+fn wire(delay: Duration) -> LinkSettings {
+    LinkSettings {
         line: LineSpec::Unlimited,
         line_name: String::new(),
         delay,
@@ -132,7 +132,7 @@ fn wire(delay: Duration) -> Link {
     }
 }
 
-fn is_wire(link: &Link) -> bool {
+fn is_wire(link: &LinkSettings) -> bool {
     matches!(link.line, LineSpec::Unlimited)
         && link.delay == Duration::ZERO
         && link.jitter == Duration::ZERO
@@ -140,7 +140,11 @@ fn is_wire(link: &Link) -> bool {
         && !link.strip_classes
 }
 
-fn graph(scenario: &Scenario, nodes: &[Node], links: &[GraphLink]) -> Result<Layout, String> {
+fn graph(
+    scenario: &Scenario,
+    nodes: &[NodeSettings],
+    links: &[GraphLink],
+) -> Result<Layout, String> {
     let [there, back] = bottleneck(scenario, links)?;
     let ends = [there.from.text.as_str(), there.to.text.as_str()];
     let others = links
@@ -160,14 +164,15 @@ fn graph(scenario: &Scenario, nodes: &[Node], links: &[GraphLink]) -> Result<Lay
         .filter(|node| !node.switch)
         .map(|node| &*node.name.text)
         .collect();
-    let mut spaces: Vec<(Side, Vec<String>)> = Side::BOTH.map(|side| (side, Vec::new())).to_vec();
+    let mut spaces: Vec<(PathSide, Vec<String>)> =
+        PathSide::BOTH.map(|side| (side, Vec::new())).to_vec();
     let sites = || {
         pairs
             .iter()
-            .flat_map(|pair| Side::BOTH.map(|side| (side, &*pair.names[side.index()])))
+            .flat_map(|pair| PathSide::BOTH.map(|side| (side, &*pair.names[side.index()])))
     };
     spaces.extend(sites().map(|(side, _)| (side, Vec::new())));
-    for side in Side::BOTH {
+    for side in PathSide::BOTH {
         let end = ends[side.index()];
         let around: Vec<(usize, BTreeSet<&str>)> = sites()
             .enumerate()
@@ -239,11 +244,11 @@ fn bottleneck<'s>(
 }
 
 /// The pairs of sites that the bundles join.
-fn pairs(scenario: &Scenario, sides: &[BTreeSet<&str>; 2]) -> Result<Vec<Pair>, String> {
-    let mut pairs: Vec<Pair> = Vec::new();
+fn pairs(scenario: &Scenario, sides: &[BTreeSet<&str>; 2]) -> Result<Vec<SitePair>, String> {
+    let mut pairs: Vec<SitePair> = Vec::new();
     for (number, bundle) in scenario.bundles.iter().enumerate() {
         let side = |name: &str| {
-            Side::BOTH
+            PathSide::BOTH
                 .into_iter()
                 .find(|side| sides[side.index()].contains(name))
         };
@@ -255,8 +260,8 @@ fn pairs(scenario: &Scenario, sides: &[BTreeSet<&str>; 2]) -> Result<Vec<Pair>, 
             ));
         };
         let names = match begins {
-            Side::Left => [from, to],
-            Side::Right => [to, from],
+            PathSide::Left => [from, to],
+            PathSide::Right => [to, from],
         };
         let known = pairs.iter_mut().find(|pair| {
             names
@@ -276,7 +281,7 @@ fn pairs(scenario: &Scenario, sides: &[BTreeSet<&str>; 2]) -> Result<Vec<Pair>, 
             None => {
                 let mut bundles = [None; 2];
                 bundles[begins.index()] = Some(number);
-                pairs.push(Pair {
+                pairs.push(SitePair {
                     names: names.map(str::to_owned),
                     bundles,
                 });
@@ -370,7 +375,7 @@ mod tests {
         assert_eq!(all.pairs[0].names, ["near", "far"]);
         assert_eq!(all.pairs[0].bundles, [Some(0), None]);
         assert_eq!(all.rtt(), Duration::from_millis(20));
-        assert_eq!(all.side_of("right->left"), Some(Side::Right));
+        assert_eq!(all.side_of("right->left"), Some(PathSide::Right));
         assert_eq!(all.side_of("near->left"), None);
         // The way back, where that is drawn; a box at the bottleneck's own end has all that is
         // behind it.

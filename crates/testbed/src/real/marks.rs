@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 
 /// Ends of the writes that have not been read, as bytes from the stream's start.
 #[derive(Debug, Default)]
-pub(super) struct Marks(VecDeque<u64>);
+pub(super) struct WriteMarks(VecDeque<u64>);
 
-impl Marks {
+impl WriteMarks {
     /// The first write of a stream, of no bytes if nothing was written.
-    pub fn starting_with(bytes: u64) -> Marks {
-        let mut marks = Marks::default();
+    pub fn starting_with(bytes: u64) -> WriteMarks {
+        let mut marks = WriteMarks::default();
         marks.push(bytes);
         marks
     }
@@ -35,7 +35,7 @@ mod tests {
 
     #[test]
     fn each_write_is_passed_once() {
-        let mut marks = Marks::starting_with(0);
+        let mut marks = WriteMarks::starting_with(0);
         assert_eq!(marks.pass(10), 0);
         marks.push(30);
         marks.push(50);

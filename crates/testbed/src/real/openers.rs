@@ -18,13 +18,13 @@ use ccplane_workload::{Action, NodeId};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 
 use super::RealPlan;
-use super::accepters::{Arrived, Order};
+use super::accepters::{ServerOrder, WriteArrival};
 use super::drive::{Account, Opening, place};
-use super::events::Events;
-use super::hosts::Host;
+use super::events::PendingChanges;
+use super::hosts::NamespaceHost;
 use super::mail::Mailbox;
-use super::marks::Marks;
-use super::socket::{self, BLOCK, DATAGRAM_HEADERS, Unconnected};
+use super::marks::WriteMarks;
+use super::socket::{self, BLOCK, ConnectError, DATAGRAM_HEADERS};
 use crate::diag::Diag;
 use crate::error::BackendError;
 use crate::traffic::{self, monotonic_ns};
@@ -44,7 +44,7 @@ const MAIL: u64 = u64::MAX;
 
 /// Where a workload's connections and datagrams go.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Target {
+pub(super) struct OpenTarget {
     /// What its senders choose.
     pub congestion: String,
     /// Ports of its listeners, by the number of their space.
@@ -55,7 +55,7 @@ pub(super) struct Target {
 
 /// A flow that is looked at in time.
 #[derive(Clone, Debug)]
-pub(super) struct Watched {
+pub(super) struct WatchedFlow {
     pub flow: u32,
     pub workload: usize,
     /// Where it is opened.
@@ -68,30 +68,30 @@ pub(super) struct Watched {
 }
 
 /// What the loops of a run share with each other and with who looks on.
-pub(super) struct Shared {
-    pub orders: Mailbox<Order>,
-    pub told: Mailbox<Arrived>,
-    pub watched: Mutex<Vec<Watched>>,
+pub(super) struct RunShared {
+    pub orders: Mailbox<ServerOrder>,
+    pub told: Mailbox<WriteArrival>,
+    pub watched: Mutex<Vec<WatchedFlow>>,
     /// Bytes that arrived, of all connections together, both ways.
     pub total: AtomicU64,
     pub stop: AtomicBool,
 }
 
 /// What is left when the loop has ended.
-pub(super) struct Ended {
+pub(super) struct ClientResult {
     pub account: Account,
     /// The last look at the flows that lived to the end.
     pub last: HashMap<u32, TcpInfo>,
 }
 
 /// The port in a host's space.
-fn port(ports: &[u16], host: Host) -> u16 {
+fn port(ports: &[u16], host: NamespaceHost) -> u16 {
     ports.get(host.space).copied().unwrap_or_default()
 }
 
 /// A connection that lives.
 #[derive(Debug)]
-struct Opened {
+struct OpenConnection {
     stream: TcpStream,
     local: SocketAddr,
     peer: SocketAddr,
@@ -108,27 +108,27 @@ struct Opened {
     /// reading is awaited.
     read: u64,
     answers: u64,
-    awaited: Marks,
+    awaited: WriteMarks,
     watched: EpollFlags,
 }
 
 /// See the module.
 pub(super) struct Openers<'r> {
     plan: &'r RealPlan,
-    targets: &'r [Target],
+    targets: &'r [OpenTarget],
     /// By the number of their space.
     namespaces: Vec<Namespace>,
     /// The space where this thread is.
     inside: Option<usize>,
     diags: Vec<Diag>,
-    shared: &'r Shared,
+    shared: &'r RunShared,
     epoll: Epoll,
     account: Account,
-    events: Events,
+    events: PendingChanges,
     /// Those of ccplane's algorithms, as the kernel shows them.
     steered: Vec<Flows>,
     /// By the flow's number.
-    flows: HashMap<u32, Opened>,
+    flows: HashMap<u32, OpenConnection>,
     datagrams: HashMap<(usize, NodeId, NodeId), UdpSocket>,
     /// Of each workload, how many flows are watched.
     watches: Vec<usize>,
@@ -140,12 +140,12 @@ impl<'r> Openers<'r> {
     /// Ready to run. `diags` see the sockets of the namespaces.
     pub fn new(
         plan: &'r RealPlan,
-        targets: &'r [Target],
+        targets: &'r [OpenTarget],
         namespaces: Vec<Namespace>,
         diags: Vec<Diag>,
-        shared: &'r Shared,
+        shared: &'r RunShared,
         account: Account,
-        events: Events,
+        events: PendingChanges,
     ) -> io::Result<Openers<'r>> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(&shared.told, EpollEvent::new(EpollFlags::EPOLLIN, MAIL))?;
@@ -175,7 +175,7 @@ impl<'r> Openers<'r> {
     }
 
     /// Works from this time on, until the plan's duration is over or it is to stop.
-    pub fn run(mut self, started_ns: u64) -> Result<Ended, Error> {
+    pub fn run(mut self, started_ns: u64) -> Result<ClientResult, Error> {
         self.started_ns = started_ns;
         let end = Time::ZERO + self.plan.duration;
         let mut ready = [EpollEvent::empty(); EVENTS];
@@ -247,7 +247,7 @@ impl<'r> Openers<'r> {
 
     /// What arrived at the other end.
     fn hear(&mut self) -> Result<(), Error> {
-        for Arrived { flow, at_ns } in self.shared.told.take() {
+        for WriteArrival { flow, at_ns } in self.shared.told.take() {
             let at = Time::from_nanos(at_ns.saturating_sub(self.started_ns));
             if self.account.flow(flow).is_some_and(|flow| !flow.follows()) {
                 // Before the connection ends: then the kernel forgets what it counted.
@@ -284,7 +284,7 @@ impl<'r> Openers<'r> {
                         if bytes > 0 {
                             opened.awaited.push(opened.answers);
                         }
-                        self.shared.orders.send(Order::Answer {
+                        self.shared.orders.send(ServerOrder::Answer {
                             flow,
                             bytes,
                             finish,
@@ -295,7 +295,7 @@ impl<'r> Openers<'r> {
                         opened.finish |= finish;
                         if bytes > 0 {
                             let total = opened.total;
-                            self.shared.orders.send(Order::Await { flow, total });
+                            self.shared.orders.send(ServerOrder::Await { flow, total });
                         }
                         self.turn(flow, EpollFlags::EPOLLOUT)?;
                     }
@@ -343,11 +343,11 @@ impl<'r> Openers<'r> {
         let stream = match socket::connect(here.address, peer, congestion, buffer, bytes.is_some())
         {
             Ok(stream) => stream,
-            Err(Unconnected::Connection) => {
+            Err(ConnectError::Connection) => {
                 self.account.failed(flow);
                 return Ok(());
             }
-            Err(Unconnected::Socket(error)) => {
+            Err(ConnectError::Socket(error)) => {
                 return Err(Error::traffic(
                     "open a connection",
                     "many flows at once take many files (ulimit -n)",
@@ -358,7 +358,7 @@ impl<'r> Openers<'r> {
         let local = stream.local_addr().map_err(failed)?;
         let received = self.account.flow(flow).map(|flow| flow.received.clone());
         let received = received.unwrap_or_default();
-        self.shared.orders.send(Order::Expect {
+        self.shared.orders.send(ServerOrder::Expect {
             peer: local,
             flow,
             received: [received.clone(), self.account.read(workload)],
@@ -367,7 +367,7 @@ impl<'r> Openers<'r> {
         self.epoll
             .add(&stream, EpollEvent::new(EpollFlags::EPOLLOUT, flow.into()))
             .map_err(|error| failed(error.into()))?;
-        let opened = Opened {
+        let opened = OpenConnection {
             stream,
             local,
             peer,
@@ -378,7 +378,7 @@ impl<'r> Openers<'r> {
             shut: false,
             read: 0,
             answers: 0,
-            awaited: Marks::default(),
+            awaited: WriteMarks::default(),
             watched: EpollFlags::EPOLLOUT,
         };
         self.flows.insert(flow, opened);
@@ -387,7 +387,7 @@ impl<'r> Openers<'r> {
             && *watches < MOST_SAMPLED
         {
             *watches += 1;
-            let watched = Watched {
+            let watched = WatchedFlow {
                 flow,
                 workload,
                 space: here.space,
@@ -407,7 +407,7 @@ impl<'r> Openers<'r> {
     }
 
     /// Two hosts with the bottleneck between them.
-    fn places(&self, from: NodeId, to: NodeId) -> Result<(Host, Host), Error> {
+    fn places(&self, from: NodeId, to: NodeId) -> Result<(NamespaceHost, NamespaceHost), Error> {
         let (here, there) = (place(self.plan, from)?, place(self.plan, to)?);
         if !here.reaches(there) {
             let what = format!(
@@ -555,7 +555,7 @@ impl<'r> Openers<'r> {
     fn fail(&mut self, flow: u32) {
         self.account.failed(flow);
         self.flows.remove(&flow);
-        self.shared.orders.send(Order::Forget { flow });
+        self.shared.orders.send(ServerOrder::Forget { flow });
     }
 
     /// What the kernel knows of a flow; segments sent again are noted.
@@ -589,7 +589,7 @@ impl<'r> Openers<'r> {
     }
 
     /// Looks once more at all that lives, and resets it: what is queued belongs to no figure.
-    fn end(mut self) -> Ended {
+    fn end(mut self) -> ClientResult {
         let alive: Vec<u32> = self.flows.keys().copied().collect();
         let last = alive
             .into_iter()
@@ -606,7 +606,7 @@ impl<'r> Openers<'r> {
             }
             traffic::reset_on_close(&opened.stream);
         }
-        Ended {
+        ClientResult {
             account: self.account,
             last,
         }

@@ -13,20 +13,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_bundle::SendboxConfig;
 use ccplane_emu::Emulator;
-use ccplane_gateway::config::Config;
+use ccplane_gateway::config::GatewayConfig;
 use ccplane_gateway::keys::PrivateKey;
-use ccplane_gateway::{Gateway, Listener, Makes, PeerReport};
+use ccplane_gateway::{AlgorithmFactory, Gateway, GatewayListener, PeerReport};
 use ccplane_host::{InterfaceStats, Namespace, interface_stats};
 use ccplane_lab::Error;
 use ccplane_lab::capacity::MTU;
 use ccplane_lab::result::{BundleChange, BundleFigures, BundleSample};
-use ccplane_lab::scenario::{Bundle, Scenario};
+use ccplane_lab::scenario::{BundleSettings, Scenario};
 use ccplane_lab::{Contender, read};
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 
-use super::hosts::{Side, network};
-use super::layout::{Layout, Pair};
+use super::hosts::{PathSide, network};
+use super::layout::{Layout, SitePair};
 use crate::error::BackendError;
 use crate::traffic::{monotonic_ns, wait_until};
 
@@ -49,10 +49,10 @@ const KEYS: u128 = 0x6b65_7973 << 32;
 
 /// Gateways that run, with what was seen of their bundles.
 pub(crate) struct Sites {
-    all: Vec<Site>,
+    all: Vec<TestSite>,
 }
 
-struct Site {
+struct TestSite {
     name: String,
     namespace: Namespace,
     /// Until it is stopped.
@@ -68,7 +68,7 @@ struct Site {
 }
 
 /// What became of the sites.
-pub(crate) struct Ended {
+pub(crate) struct SitesResult {
     /// In the scenario's order.
     pub figures: Vec<BundleFigures>,
     pub samples: Vec<Vec<BundleSample>>,
@@ -102,7 +102,7 @@ pub(super) fn unsupported(scenario: &Scenario, layout: &Layout) -> Vec<String> {
         SocketAddr::from(([10, 77, 0, 2], PORT)),
     ];
     for (number, pair) in layout.pairs.iter().enumerate() {
-        for side in Side::BOTH {
+        for side in PathSide::BOTH {
             let bundle = pair.bundles[side.index()].and_then(|bundle| scenario.bundles.get(bundle));
             parts.extend(config(number, side, ends, &bare, bundle, OBSERVER).err());
         }
@@ -113,17 +113,17 @@ pub(super) fn unsupported(scenario: &Scenario, layout: &Layout) -> Vec<String> {
 /// The configuration of the gateway at this side of a pair, whose peer has this key.
 fn config(
     pair: usize,
-    side: Side,
+    side: PathSide,
     ends: [SocketAddr; 2],
     peer: &PrivateKey,
-    bundle: Option<&Bundle>,
+    bundle: Option<&BundleSettings>,
     algorithm: &str,
-) -> Result<Config, String> {
-    let [own, far] = [side, side.other()].map(Side::index);
+) -> Result<GatewayConfig, String> {
+    let [own, far] = [side, side.other()].map(PathSide::index);
     // Who is called learns from the call where the other is.
     let endpoint = match side {
-        Side::Left => format!("endpoint = \"{}\"\n", ends[far]),
-        Side::Right => String::new(),
+        PathSide::Left => format!("endpoint = \"{}\"\n", ends[far]),
+        PathSide::Right => String::new(),
     };
     let mut limits = String::new();
     let rates = bundle.map(|bundle| [("min", bundle.min), ("max", bundle.max)]);
@@ -139,17 +139,17 @@ fn config(
         MTU - OVERHEAD,
         peer.public(),
         far + 1,
-        network(Pair::spaces(pair)[far]),
+        network(SitePair::spaces(pair)[far]),
         bundle
             .and_then(|bundle| bundle.queue)
             .unwrap_or(SendboxConfig::QUEUE),
     );
-    Config::parse("a site", &text, &|_| Ok(())).map_err(|problem| problem.to_string())
+    GatewayConfig::parse("a site", &text, &|_| Ok(())).map_err(|problem| problem.to_string())
 }
 
 /// Who steers a bundle: an algorithm of ours, and whether it limits anything.
 fn steers<'c>(
-    bundle: Option<&'c Bundle>,
+    bundle: Option<&'c BundleSettings>,
     contender: Option<&'c Contender>,
 ) -> (&'c str, &'c [(String, String)], bool) {
     let who = bundle.and_then(|bundle| bundle.algorithm.as_ref().or(contender));
@@ -187,7 +187,7 @@ impl Sites {
             let keys = [key(), key()];
             let mut made = Vec::new();
             // A call that nobody hears is repeated after 5 s only: who is called is there first.
-            for side in [Side::Right, Side::Left] {
+            for side in [PathSide::Right, PathSide::Left] {
                 let bundle = pair.bundles[side.index()];
                 let of = bundle.and_then(|bundle| scenario.bundles.get(bundle));
                 let (name, parameters, observe) = steers(of, contender);
@@ -198,14 +198,14 @@ impl Sites {
                 let below = side.namespace(emulator);
                 let namespace =
                     Namespace::create(&format!("{}-site{number}", below.name())).map_err(host)?;
-                let bind = || Listener::bind(ends[side.index()]);
+                let bind = || GatewayListener::bind(ends[side.index()]);
                 let socket = below.run(bind).map_err(host)?.map_err(broken)?;
                 let key = keys[side.index()].clone();
                 let start = move || Gateway::start_over(socket, config, &key, makes, observe);
                 let gateway = namespace.run(start).map_err(host)?;
                 let gateway = gateway.map_err(|why| broken(io::Error::other(why)))?;
                 let epoch_ns = monotonic_ns().saturating_sub(ns(gateway.report().uptime));
-                made.push(Site {
+                made.push(TestSite {
                     name: pair.names[side.index()].clone(),
                     namespace,
                     gateway: Some(gateway),
@@ -225,7 +225,7 @@ impl Sites {
 
     fn await_keys(&self) -> Result<(), Error> {
         let deadline = monotonic_ns() + PATIENCE_NS;
-        while !self.all.iter().all(Site::has_keys) {
+        while !self.all.iter().all(TestSite::has_keys) {
             let now = monotonic_ns();
             if now >= deadline {
                 return Err(Error::traffic(
@@ -252,8 +252,8 @@ impl Sites {
 
     /// Stops them all; what was seen since the run began. What came before `warm` is not in shares
     /// and delays.
-    pub fn finish(mut self, scenario: &Scenario, started_ns: u64) -> Result<Ended, Error> {
-        let mut ended = Ended {
+    pub fn finish(mut self, scenario: &Scenario, started_ns: u64) -> Result<SitesResult, Error> {
+        let mut ended = SitesResult {
             figures: vec![BundleFigures::default(); scenario.bundles.len()],
             samples: vec![Vec::new(); scenario.bundles.len()],
             mishaps: Vec::new(),
@@ -274,7 +274,7 @@ impl Sites {
     }
 }
 
-impl Site {
+impl TestSite {
     /// What the gateway says of its one peer, and when that was.
     fn peer(&self) -> Option<(u64, PeerReport)> {
         let report = self.gateway.as_ref()?.report();
@@ -404,7 +404,7 @@ impl Site {
     }
 }
 
-impl Drop for Site {
+impl Drop for TestSite {
     fn drop(&mut self) {
         // Whoever drops instead of finishing does not ask what happened.
         let _ = self.stop();
@@ -412,7 +412,11 @@ impl Drop for Site {
 }
 
 /// The algorithm, made now: what is wrong with it is told now.
-fn once(registry: &Registry, name: &str, parameters: &Parameters) -> Result<Makes, Error> {
+fn once(
+    registry: &Registry,
+    name: &str,
+    parameters: &Parameters,
+) -> Result<AlgorithmFactory, Error> {
     let made = Mutex::new(Some(registry.by_name(name, parameters)?));
     Ok(Arc::new(move |_| {
         let mut made = made.lock().unwrap_or_else(PoisonError::into_inner);

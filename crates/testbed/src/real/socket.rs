@@ -77,7 +77,7 @@ pub(super) fn listen(congestion: &str, buffer: usize) -> io::Result<TcpListener>
 
 /// How a connection could not be begun.
 #[derive(Debug)]
-pub(super) enum Unconnected {
+pub(super) enum ConnectError {
     /// This machine gives no such socket: no other one would fare better.
     Socket(io::Error),
     /// This connection cannot be: it counts as failed.
@@ -95,7 +95,7 @@ pub(super) fn connect(
     congestion: &str,
     buffer: usize,
     at_once: bool,
-) -> Result<TcpStream, Unconnected> {
+) -> Result<TcpStream, ConnectError> {
     let made = || -> io::Result<OwnedFd> {
         let fd = stream()?;
         setsockopt(&fd, sockopt::TcpCongestion, &OsString::from(congestion))?;
@@ -112,10 +112,10 @@ pub(super) fn connect(
         )?;
         Ok(fd)
     };
-    let fd = made().map_err(Unconnected::Socket)?;
+    let fd = made().map_err(ConnectError::Socket)?;
     match nix_connect(fd.as_raw_fd(), &SockaddrStorage::from(to)) {
         Ok(()) | Err(Errno::EINPROGRESS) => Ok(TcpStream::from(fd)),
-        Err(_) => Err(Unconnected::Connection),
+        Err(_) => Err(ConnectError::Connection),
     }
 }
 

@@ -21,13 +21,13 @@ use ccplane_lab::sends::Sends;
 use ccplane_units::Duration;
 
 use super::accepters::Accepters;
-use super::controls::Controls;
-use super::drive::{Account, Alone, Course, Courses, Sampled};
-use super::events::Events;
-use super::hosts::{self, Side};
+use super::controls::RegisteredControls;
+use super::drive::{Account, Course, Courses, FlowSamples, UnloadedTimes};
+use super::events::PendingChanges;
+use super::hosts::{self, PathSide};
 use super::mail::Mailbox;
-use super::openers::{Ended, Openers, Shared, Target, Watched};
-use super::{RealPlan, Recorded, socket};
+use super::openers::{ClientResult, OpenTarget, Openers, RunShared, WatchedFlow};
+use super::{RealPlan, RealRecord, socket};
 use crate::diag::Diag;
 use crate::ends::inside;
 use crate::traffic::{monotonic_ns, wait_until};
@@ -50,12 +50,12 @@ pub(crate) fn run(
     emulator: &Emulator,
     sites: Vec<Namespace>,
     plan: &RealPlan,
-    controls: &Controls,
+    controls: &RegisteredControls,
     mut look: impl FnMut(Duration, u64) -> bool,
-) -> Result<Recorded, Error> {
+) -> Result<RealRecord, Error> {
     socket::allow_many_files();
     let spaces = hosts::settle(emulator, sites)?;
-    for side in Side::BOTH {
+    for side in PathSide::BOTH {
         // Both ends of a stamped connection are answered at once. Without iproute2 it goes on, with
         // some stops of 40 ms.
         if plan
@@ -70,10 +70,10 @@ pub(crate) fn run(
     let account = Account::new(plan)?;
     let (targets, listeners, sinks) = targets(&spaces, plan, controls, &account)?;
     let courses = Courses::of(&account);
-    let events = Events::new(emulator.control(), &plan.events);
+    let events = PendingChanges::new(emulator.control(), &plan.events);
     let alone = alone(emulator);
     let mail = || Error::traffic("make an event descriptor", "");
-    let shared = Shared {
+    let shared = RunShared {
         orders: Mailbox::new().map_err(mail())?,
         told: Mailbox::new().map_err(mail())?,
         watched: Mutex::default(),
@@ -112,7 +112,7 @@ pub(crate) fn run(
         carry(plan, openers, accepters, &shared, &mut watching, &mut look)?;
     let elapsed_ns = ended_ns.saturating_sub(started_ns).max(1);
     let (senders, sampled, courses) = watching.finish(plan, elapsed_ns, &ended);
-    Ok(Recorded {
+    Ok(RealRecord {
         started_ns,
         elapsed_ns,
         workloads: ended
@@ -128,10 +128,10 @@ fn carry(
     plan: &RealPlan,
     openers: Openers<'_>,
     mut accepters: Accepters<'_>,
-    shared: &Shared,
+    shared: &RunShared,
     watching: &mut Watching<'_>,
     look: &mut impl FnMut(Duration, u64) -> bool,
-) -> Result<(Ended, u64, u64), Error> {
+) -> Result<(ClientResult, u64, u64), Error> {
     let started = AtomicU64::new(0);
     // Closed until both threads are there.
     let gate = RwLock::new(());
@@ -222,11 +222,11 @@ fn ahead() {
 fn targets(
     spaces: &[Namespace],
     plan: &RealPlan,
-    controls: &Controls,
+    controls: &RegisteredControls,
     account: &Account,
 ) -> Result<
     (
-        Vec<Target>,
+        Vec<OpenTarget>,
         Vec<TcpListener>,
         Vec<(UdpSocket, Arc<AtomicU64>)>,
     ),
@@ -235,7 +235,7 @@ fn targets(
     let (mut targets, mut listeners, mut sinks) = (Vec::new(), Vec::new(), Vec::new());
     let mut listening: Vec<Listening> = Vec::new();
     for (which, workload) in plan.workloads.iter().enumerate() {
-        let mut target = Target::default();
+        let mut target = OpenTarget::default();
         if account.sends(which) == Sends::Datagrams {
             for space in spaces {
                 let open = || socket::sink(plan.buffer);
@@ -291,10 +291,10 @@ fn answers(contender: &Contender, wants: Capabilities, congestion: &str) -> Stri
 const CUBIC: &str = "cubic";
 
 /// How long flows take alone on this path.
-pub(super) fn alone(emulator: &Emulator) -> Alone {
+pub(super) fn alone(emulator: &Emulator) -> UnloadedTimes {
     let control = emulator.control();
-    let [left, right] = Side::BOTH.map(|side| control.link(side.sends()));
-    Alone {
+    let [left, right] = PathSide::BOTH.map(|side| control.link(side.sends()));
+    UnloadedTimes {
         rtt: left.delay + right.delay,
         rates: [left.line.mean_rate(), right.line.mean_rate()],
     }
@@ -304,13 +304,13 @@ pub(super) fn alone(emulator: &Emulator) -> Alone {
 struct Watching<'r> {
     /// By the number of their space.
     diags: Vec<Diag>,
-    shared: &'r Shared,
-    flows: Vec<(Watched, Vec<Sample>)>,
+    shared: &'r RunShared,
+    flows: Vec<(WatchedFlow, Vec<Sample>)>,
     courses: Courses,
 }
 
 impl<'r> Watching<'r> {
-    fn new(diags: Vec<Diag>, shared: &'r Shared, courses: Courses) -> Watching<'r> {
+    fn new(diags: Vec<Diag>, shared: &'r RunShared, courses: Courses) -> Watching<'r> {
         Watching {
             diags,
             shared,
@@ -410,8 +410,8 @@ impl<'r> Watching<'r> {
         mut self,
         plan: &RealPlan,
         elapsed_ns: u64,
-        ended: &Ended,
-    ) -> (Vec<SocketAddr>, Vec<Sampled>, Vec<Course>) {
+        ended: &ClientResult,
+    ) -> (Vec<SocketAddr>, Vec<FlowSamples>, Vec<Course>) {
         let all = self
             .shared
             .watched

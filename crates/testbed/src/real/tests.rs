@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
 use ccplane_algorithms::{AlgorithmDoc, Registry};
-use ccplane_emu::{Config as EmuConfig, EmuReport, Emulator, LinkConfig};
+use ccplane_emu::{EmuConfig, EmuReport, Emulator, LinkConfig};
 use ccplane_lab::Contender;
 use ccplane_lab::record::WorkloadRecord;
 use ccplane_lab::scenario::plan::Plan;
@@ -19,14 +19,16 @@ use ccplane_lab::scenario::{Scenario, Topology};
 use ccplane_qdisc::{LineSpec, LinkSeeds};
 use ccplane_quic::Stack;
 use ccplane_quic::host::built_in;
-use ccplane_sim::{Congestion, Native, SimOptions, Simulation};
-use ccplane_transport::Config;
+use ccplane_sim::{FlowControl, Native, SimOptions, Simulation};
+use ccplane_transport::TransportConfig;
 use ccplane_units::{Bytes, Duration, Time};
 use host::{alone, privileged, registers, steers};
 
 use super::plan::link_events;
-use super::{Controls, Layout, RealPlan, Recorded, could_carry, supported_layout, tcp, user};
-use crate::over::Over;
+use super::{
+    Layout, RealPlan, RealRecord, RegisteredControls, could_carry, supported_layout, tcp, user,
+};
+use crate::over::TransportKind;
 use crate::traffic::{buffer_for, monotonic_ns, wait_until};
 
 /// A shipped scenario with its duration and other lines replaced.
@@ -94,7 +96,7 @@ fn layout(scenario: &Scenario) -> Layout {
 }
 
 struct Ran {
-    recorded: Recorded,
+    recorded: RealRecord,
     report: EmuReport,
 }
 
@@ -124,7 +126,7 @@ fn on_tcp(scenario: &Scenario) -> Ran {
 }
 
 fn on_tcp_with(scenario: &Scenario, contender: Option<&Contender>) -> Ran {
-    assert_eq!(supported_layout(scenario, Over::Tcp).err(), None);
+    assert_eq!(supported_layout(scenario, TransportKind::Tcp).err(), None);
     let seed = scenario.seeds.first();
     let (config, buffer) = emulated(scenario, seed);
     let plan = plan(scenario, contender, seed, buffer);
@@ -132,7 +134,7 @@ fn on_tcp_with(scenario: &Scenario, contender: Option<&Contender>) -> Ran {
         .workloads
         .iter()
         .filter_map(|workload| workload.contender.as_ref());
-    let controls = Controls::start(all, &Registry::builtin(), None).unwrap();
+    let controls = RegisteredControls::start(all, &Registry::builtin(), None).unwrap();
     let emulator = Emulator::start(config).unwrap();
     let recorded = tcp::run(&emulator, Vec::new(), &plan, &controls, |_, _| true).unwrap();
     let report = emulator.finish().unwrap();
@@ -142,7 +144,7 @@ fn on_tcp_with(scenario: &Scenario, contender: Option<&Contender>) -> Ran {
 }
 
 /// The same over a transport in user space.
-fn in_user_space(scenario: &Scenario, over: Over) -> Ran {
+fn in_user_space(scenario: &Scenario, over: TransportKind) -> Ran {
     assert_eq!(supported_layout(scenario, over).err(), None);
     let seed = scenario.seeds.first();
     let (config, buffer) = emulated(scenario, seed);
@@ -164,7 +166,7 @@ fn in_user_space(scenario: &Scenario, over: Over) -> Ran {
 }
 
 /// What holds of every run.
-fn sound(recorded: &Recorded, plan: &RealPlan) {
+fn sound(recorded: &RealRecord, plan: &RealPlan) {
     let asked = plan.duration.as_nanos();
     if plan.until.is_empty() {
         let late = recorded.elapsed_ns.saturating_sub(asked);
@@ -208,10 +210,10 @@ fn sound(recorded: &Recorded, plan: &RealPlan) {
 }
 
 /// A flow in the simulator: when it began, its size, what it took.
-type Simulated = (Time, u64, Option<Duration>);
+type SimulatedFlow = (Time, u64, Option<Duration>);
 
 /// The flows of each workload in the simulator; Cubic controls them all.
-fn simulated(scenario: &Scenario) -> Vec<Vec<Simulated>> {
+fn simulated(scenario: &Scenario) -> Vec<Vec<SimulatedFlow>> {
     let seed = scenario.seeds.first();
     let contender = Contender::native("cubic");
     let plan = plan(scenario, Some(&contender), seed, 0);
@@ -220,12 +222,12 @@ fn simulated(scenario: &Scenario) -> Vec<Vec<Simulated>> {
         SimOptions::seeded(seed),
     )
     .unwrap();
-    let transport = Arc::new(Config::default());
+    let transport = Arc::new(TransportConfig::default());
     let apps: Vec<_> = plan
         .workloads
         .into_iter()
         .map(|workload| {
-            let control = Congestion::Native(Native::cubic());
+            let control = FlowControl::Native(Native::cubic());
             sim.add_workload(workload.spec, control, transport.clone())
                 .unwrap()
         })
@@ -246,7 +248,7 @@ fn simulated(scenario: &Scenario) -> Vec<Vec<Simulated>> {
 
 /// The finite flows are those of the simulator, as many and of the same sizes, and began when they
 /// should.
-fn same_flows(real: &WorkloadRecord, simulated: &[Simulated]) {
+fn same_flows(real: &WorkloadRecord, simulated: &[SimulatedFlow]) {
     assert_eq!(
         real.completed.len() as u64 + real.unfinished,
         simulated.len() as u64
@@ -274,7 +276,7 @@ fn same_flows(real: &WorkloadRecord, simulated: &[Simulated]) {
 }
 
 /// Median completion time, ms: real, then simulated.
-fn medians(real: &WorkloadRecord, simulated: &[Simulated]) -> (f64, f64) {
+fn medians(real: &WorkloadRecord, simulated: &[SimulatedFlow]) -> (f64, f64) {
     let median = |mut all: Vec<f64>| {
         all.sort_by(f64::total_cmp);
         all.get(all.len() / 2).copied().unwrap_or(0.0)
@@ -417,7 +419,7 @@ fn steps_of_the_rate_and_an_outage_come_at_their_times() {
     let (config, _) = emulated(&scenario, 1);
     let carried = could_carry(
         &config.forward.line,
-        ccplane_emu::Way::Forward,
+        ccplane_emu::PathDirection::Forward,
         &link_events(&Plan::new(&scenario).unwrap(), &layout(&scenario)),
         Duration::ZERO,
         scenario.duration,
@@ -457,7 +459,7 @@ fn a_trace_begins_with_the_run_and_datagrams_heed_nothing() {
     let (config, _) = emulated(&scenario, 1);
     let carried = could_carry(
         &config.forward.line,
-        ccplane_emu::Way::Forward,
+        ccplane_emu::PathDirection::Forward,
         &[],
         Duration::ZERO,
         scenario.duration,
@@ -652,7 +654,7 @@ fn who_looks_on_stops_it_and_nothing_is_left() {
     let scenario = shipped("01-one-flow", &[]);
     let (config, buffer) = emulated(&scenario, 1);
     let plan = plan(&scenario, Some(&Contender::native("reno")), 1, buffer);
-    let controls = Controls::start([], &Registry::builtin(), None).unwrap();
+    let controls = RegisteredControls::start([], &Registry::builtin(), None).unwrap();
     let emulator = Emulator::start(config).unwrap();
     let mut seen = 0;
     let recorded = tcp::run(
@@ -695,7 +697,7 @@ fn a_host_at_neither_side_is_told() {
     let (config, buffer) = emulated(&scenario, 1);
     let mut plan = plan(&scenario, Some(&Contender::native("reno")), 1, buffer);
     plan.hosts = super::Hosts::default();
-    let controls = Controls::start([], &Registry::builtin(), None).unwrap();
+    let controls = RegisteredControls::start([], &Registry::builtin(), None).unwrap();
     let emulator = Emulator::start(config).unwrap();
     let outcome = tcp::run(&emulator, Vec::new(), &plan, &controls, |_, _| true);
     let error = outcome
@@ -708,7 +710,7 @@ fn a_host_at_neither_side_is_told() {
 #[test]
 fn our_transport_carries_the_same_workloads() {
     if privileged("our_transport_carries_the_same_workloads") {
-        carries_the_same_workloads(Over::Udp);
+        carries_the_same_workloads(TransportKind::Udp);
     }
 }
 
@@ -719,13 +721,13 @@ fn quic_carries_the_same_workloads() {
             .into_iter()
             .filter(|stack| built_in(*stack).is_ok())
         {
-            carries_the_same_workloads(Over::Quic(stack));
+            carries_the_same_workloads(TransportKind::Quic(stack));
         }
     }
 }
 
 /// The short flows begin within 2 s. One whose first packet is lost asks again after a second.
-fn carries_the_same_workloads(over: Over) {
+fn carries_the_same_workloads(over: TransportKind) {
     let _turn = alone();
     let scenario = read(
         "contenders = [\"native:cubic\"]\nduration = \"6s\"\n\
@@ -817,7 +819,7 @@ fn flows_of_an_algorithm_that_hangs_are_on_the_fallback_at_the_end() {
             .workloads
             .iter()
             .filter_map(|workload| workload.contender.as_ref());
-        let controls = Controls::start(all, &registry, None).unwrap();
+        let controls = RegisteredControls::start(all, &registry, None).unwrap();
         let emulator = Emulator::start(config).unwrap();
         let recorded = tcp::run(&emulator, Vec::new(), &plan, &controls, |_, _| true).unwrap();
         controls.finish().unwrap();

@@ -5,17 +5,19 @@ use std::collections::BTreeMap;
 use ccplane_lab::Contender;
 use ccplane_lab::capacity::MTU;
 use ccplane_lab::scenario::plan::{Pairs, Plan};
-use ccplane_lab::scenario::{Change, Kind, Link, Scenario, Topology, TransportOptions, Workload};
+use ccplane_lab::scenario::{
+    EventChange, LinkSettings, Scenario, Topology, TransportOptions, Workload, WorkloadKind,
+};
 use ccplane_lab::transport::native;
 use ccplane_qdisc::LineSpec;
 use ccplane_quic::host::Native;
 use ccplane_units::Rate;
 use ccplane_workload::{Carrier, NodeId, Pairs as FixedPairs, Workload as Sends};
 
-use super::hosts::{Host, Hosts, MOST_HOSTS};
+use super::hosts::{Hosts, MOST_HOSTS, NamespaceHost};
 use super::layout::Layout;
 use super::sites;
-use crate::over::Over;
+use crate::over::TransportKind;
 use crate::traffic;
 
 /// The emulator moves packets one by one: of full ones a core moves about this much. Beyond, the
@@ -27,7 +29,10 @@ const MOST_LASTING: u64 = 1000;
 
 /// Returns where the hosts are of a scenario that can run, else a sentence for each part that is
 /// not supported.
-pub(crate) fn supported_layout(scenario: &Scenario, over: Over) -> Result<Layout, Vec<String>> {
+pub(crate) fn supported_layout(
+    scenario: &Scenario,
+    over: TransportKind,
+) -> Result<Layout, Vec<String>> {
     let mut parts: Vec<String> = Vec::new();
     match &scenario.topology {
         Topology::Dumbbell {
@@ -60,7 +65,7 @@ pub(crate) fn supported_layout(scenario: &Scenario, over: Over) -> Result<Layout
         }
         parts.extend(sites::unsupported(scenario, layout));
     }
-    if !scenario.bundles.is_empty() && over != Over::Tcp {
+    if !scenario.bundles.is_empty() && over != TransportKind::Tcp {
         parts.push("[[bundle]]: its sites run the kernel's TCP, with --datapath linux".to_owned());
     }
     if !scenario.routes.is_empty() || scenario.per_packet {
@@ -68,7 +73,10 @@ pub(crate) fn supported_layout(scenario: &Scenario, over: Over) -> Result<Layout
     }
     let carried = TransportOptions {
         // The second loop is part of ccplane's transport.
-        rc3: scenario.transport.rc3.filter(|_| over == Over::Udp),
+        rc3: scenario
+            .transport
+            .rc3
+            .filter(|_| over == TransportKind::Udp),
         proof_of_receipt: scenario.transport.proof_of_receipt,
         ..TransportOptions::default()
     };
@@ -100,7 +108,7 @@ pub(crate) fn supported_layout(scenario: &Scenario, over: Over) -> Result<Layout
     }
     for event in &scenario.events {
         match &event.change {
-            Change::Route(_) => {
+            EventChange::Route(_) => {
                 parts.push("an event that changes a route: there is one way".to_owned())
             }
             _ if !names.is_empty() && !names.contains(&event.link.text.as_str()) => {
@@ -110,7 +118,7 @@ pub(crate) fn supported_layout(scenario: &Scenario, over: Over) -> Result<Layout
                     names.join("` and `")
                 ))
             }
-            Change::Rate(rate) if *rate > FASTEST => parts.push(too_fast(*rate)),
+            EventChange::Rate(rate) if *rate > FASTEST => parts.push(too_fast(*rate)),
             _ => {}
         }
     }
@@ -160,7 +168,7 @@ pub(crate) fn unreachable_pairs(layout: &Layout, plan: &Plan) -> Vec<String> {
 /// Returns two hosts that do not reach each other. Hosts of one space are alike.
 fn every(hosts: &Hosts, from: &[NodeId], to: &[NodeId]) -> Option<(NodeId, NodeId)> {
     let one_each = |nodes: &[NodeId]| {
-        let mut spaces: BTreeMap<usize, (NodeId, Host)> = BTreeMap::new();
+        let mut spaces: BTreeMap<usize, (NodeId, NamespaceHost)> = BTreeMap::new();
         for node in nodes {
             if let Some(host) = hosts.get(*node) {
                 spaces.entry(host.space).or_insert((*node, host));
@@ -178,19 +186,19 @@ fn every(hosts: &Hosts, from: &[NodeId], to: &[NodeId]) -> Option<(NodeId, NodeI
 }
 
 /// Returns a sentence for a request that receivers of real packets cannot meet.
-fn receipt(scenario: &Scenario, over: Over) -> Option<String> {
+fn receipt(scenario: &Scenario, over: TransportKind) -> Option<String> {
     if !scenario.conceal_losses.is_empty() {
         let why = "`conceal_losses`: receivers of real packets acknowledge what they got; use --datapath sim";
         return Some(why.to_owned());
     }
     let why = match (over, scenario.transport.proof_of_receipt) {
-        (Over::Udp, Some(false)) => {
+        (TransportKind::Udp, Some(false)) => {
             "false`: over UDP receivers always prove receipt; remove the line"
         }
-        (Over::Tcp, Some(true)) => {
+        (TransportKind::Tcp, Some(true)) => {
             "true`: the kernel's TCP has no proof of receipt; remove the line, or use --datapath sim or udp"
         }
-        (Over::Quic(_), Some(true)) => {
+        (TransportKind::Quic(_), Some(true)) => {
             "true`: QUIC's own check skips packet numbers; remove the line, or use --datapath sim or udp"
         }
         _ => return None,
@@ -204,7 +212,7 @@ fn too_fast(rate: Rate) -> String {
     )
 }
 
-fn link(link: &Link, parts: &mut Vec<String>) {
+fn link(link: &LinkSettings, parts: &mut Vec<String>) {
     if let LineSpec::Unlimited = link.line {
         parts.push("a bottleneck without a rate".to_owned());
     }
@@ -212,7 +220,7 @@ fn link(link: &Link, parts: &mut Vec<String>) {
 }
 
 /// Checks one direction.
-fn way(link: &Link, parts: &mut Vec<String>) {
+fn way(link: &LinkSettings, parts: &mut Vec<String>) {
     if link.strip_classes {
         parts.push("`strip_classes`: the emulated link leaves markings as they are".to_owned());
     }
@@ -229,7 +237,7 @@ fn workload(scenario: &Scenario, workload: &Workload, parts: &mut Vec<String>) {
         ));
     }
     match &workload.kind {
-        Kind::Of(Sends::Paced {
+        WorkloadKind::Of(Sends::Paced {
             carrier: Carrier::Datagrams { bytes, .. },
             ..
         }) if !(super::socket::DATAGRAM_HEADERS..=MTU).contains(bytes) => parts.push(format!(
@@ -237,7 +245,7 @@ fn workload(scenario: &Scenario, workload: &Workload, parts: &mut Vec<String>) {
             workload.name,
             super::socket::DATAGRAM_HEADERS
         )),
-        Kind::Of(Sends::Bulk {
+        WorkloadKind::Of(Sends::Bulk {
             flows, bytes: None, ..
         }) => {
             let Topology::Dumbbell { pairs, .. } = scenario.topology else {
@@ -256,7 +264,7 @@ fn workload(scenario: &Scenario, workload: &Workload, parts: &mut Vec<String>) {
 }
 
 /// Adds algorithms that do not exist, and those that cannot run at the same time.
-fn algorithms(scenario: &Scenario, over: Over, parts: &mut Vec<String>) {
+fn algorithms(scenario: &Scenario, over: TransportKind, parts: &mut Vec<String>) {
     let own: Vec<&Contender> = scenario
         .workloads
         .iter()
@@ -273,16 +281,16 @@ fn algorithms(scenario: &Scenario, over: Over, parts: &mut Vec<String>) {
             continue;
         };
         match over {
-            Over::Tcp if !traffic::exists(name) => parts.push(format!(
+            TransportKind::Tcp if !traffic::exists(name) => parts.push(format!(
                 "native:{name}: this kernel has no such congestion control; it has {}",
                 traffic::available().join(", ")
             )),
-            Over::Udp if native(name).is_err() => {
+            TransportKind::Udp if native(name).is_err() => {
                 parts.push(format!(
                     "native:{name}: ccplane's transport has no such congestion control"
                 ));
             }
-            Over::Quic(stack) => {
+            TransportKind::Quic(stack) => {
                 if let Err(why) = Native::of(stack, name) {
                     parts.push(why.to_string());
                 }
@@ -318,7 +326,7 @@ mod tests {
 
     use super::*;
 
-    fn unsupported(scenario: &Scenario, over: Over) -> Vec<String> {
+    fn unsupported(scenario: &Scenario, over: TransportKind) -> Vec<String> {
         supported_layout(scenario, over).err().unwrap_or_default()
     }
 
@@ -341,7 +349,7 @@ mod tests {
             "01", "02", "03", "04", "05", "06", "14", "15", "16", "17", "18", "20", "21",
         ] {
             assert_eq!(
-                unsupported(&shipped(name), Over::Tcp),
+                unsupported(&shipped(name), TransportKind::Tcp),
                 Vec::<String>::new(),
                 "{name}"
             );
@@ -356,7 +364,7 @@ mod tests {
             ("13", "one bottleneck"),
             ("19", "one bottleneck"),
         ] {
-            let parts = unsupported(&shipped(name), Over::Tcp);
+            let parts = unsupported(&shipped(name), TransportKind::Tcp);
             assert!(
                 parts.iter().any(|part| part.contains(reason)),
                 "{name}: {parts:?}"
@@ -379,7 +387,7 @@ mod tests {
                  [[workload]]\nband = 1\ndatagrams = { rate = \"1mbit\", bytes = 20 }\n\
                  [[event]]\nat = \"100ms\"\nlink = \"left1->left\"\nup = false\n",
             ),
-            Over::Tcp,
+            TransportKind::Tcp,
         );
         let expected = [
             "`access_rate`",
@@ -403,8 +411,11 @@ mod tests {
             "contenders = [\"native:cubic\"]\nduration = \"1s\"\n[topology.dumbbell]\nrate = \"10mbit\"\nrtt = \"20ms\"\n\
              [transport]\nrc3 = true\n[[workload]]\nbulk = {}\n",
         );
-        assert_eq!(unsupported(&scenario, Over::Tcp).len(), 1);
-        assert_eq!(unsupported(&scenario, Over::Udp), Vec::<String>::new());
+        assert_eq!(unsupported(&scenario, TransportKind::Tcp).len(), 1);
+        assert_eq!(
+            unsupported(&scenario, TransportKind::Udp),
+            Vec::<String>::new()
+        );
     }
 
     #[test]
@@ -418,28 +429,28 @@ mod tests {
                 over,
             )
         };
-        let quic = Over::Quic(ccplane_quic::Stack::Noq);
+        let quic = TransportKind::Quic(ccplane_quic::Stack::Noq);
         let none = Vec::<String>::new();
         for (line, over, reason) in [
             (
                 "proof_of_receipt = true",
-                Over::Tcp,
+                TransportKind::Tcp,
                 "the kernel's TCP has no proof of receipt",
             ),
             ("proof_of_receipt = true", quic, "QUIC's own check"),
             (
                 "proof_of_receipt = false",
-                Over::Udp,
+                TransportKind::Udp,
                 "always prove receipt",
             ),
             (
                 "conceal_losses = \"right1\"",
-                Over::Tcp,
+                TransportKind::Tcp,
                 "use --datapath sim",
             ),
             (
                 "conceal_losses = \"right1\"",
-                Over::Udp,
+                TransportKind::Udp,
                 "use --datapath sim",
             ),
         ] {
@@ -449,8 +460,11 @@ mod tests {
                 "{line}: {parts:?}"
             );
         }
-        assert_eq!(refused("proof_of_receipt = true", Over::Udp), none);
-        assert_eq!(refused("proof_of_receipt = false", Over::Tcp), none);
+        assert_eq!(refused("proof_of_receipt = true", TransportKind::Udp), none);
+        assert_eq!(
+            refused("proof_of_receipt = false", TransportKind::Tcp),
+            none
+        );
         assert_eq!(refused("proof_of_receipt = false", quic), none);
     }
 }

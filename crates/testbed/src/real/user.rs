@@ -23,16 +23,16 @@ use ccplane_transport::Rc3;
 use ccplane_units::{Duration, Time};
 use ccplane_workload::Action;
 
-use self::datagrams::Datagrams;
-use self::ends::{Begins, End, Ends, NAME};
+use self::datagrams::UserDatagrams;
+use self::ends::{Begins, NAME, UserEnd, UserEnds};
 use self::quic::QuicEnds;
 use self::udp::UdpEnds;
-use super::drive::{Account, Courses, Opening, Sampled, place};
-use super::events::Events;
-use super::marks::Marks;
+use super::drive::{Account, Courses, FlowSamples, Opening, place};
+use super::events::PendingChanges;
+use super::marks::WriteMarks;
 use super::tcp::{alone, in_result};
-use super::{RealPlan, Recorded, hosts, socket};
-use crate::over::{Over, RemoteAgent};
+use super::{RealPlan, RealRecord, hosts, socket};
+use crate::over::{RemoteAgent, TransportKind};
 use crate::traffic::monotonic_ns;
 
 /// How long nothing may happen before it looks around.
@@ -45,36 +45,36 @@ pub(crate) fn run(
     plan: &RealPlan,
     registry: &Registry,
     agent: Option<&RemoteAgent>,
-    (over, rc3): (Over, Option<Rc3>),
+    (over, rc3): (TransportKind, Option<Rc3>),
     look: impl FnMut(Duration, u64) -> bool,
-) -> Result<(Recorded, Option<SecondLoop>), Error> {
+) -> Result<(RealRecord, Option<SecondLoop>), Error> {
     match over {
-        Over::Quic(stack) => {
+        TransportKind::Quic(stack) => {
             let ends = QuicEnds::new(stack, emulator, plan, registry, agent)?;
             drive(emulator, plan, ends, None, look)
         }
-        Over::Tcp | Over::Udp => {
+        TransportKind::Tcp | TransportKind::Udp => {
             let ends = UdpEnds::new(emulator, plan, registry, agent, rc3);
             drive(emulator, plan, ends, rc3, look)
         }
     }
 }
 
-fn drive<E: Ends>(
+fn drive<E: UserEnds>(
     emulator: &Emulator,
     plan: &RealPlan,
     ends: E,
     rc3: Option<Rc3>,
     mut look: impl FnMut(Duration, u64) -> bool,
-) -> Result<(Recorded, Option<SecondLoop>), Error> {
+) -> Result<(RealRecord, Option<SecondLoop>), Error> {
     socket::allow_many_files();
     hosts::settle(emulator, [])?;
     let account = Account::new(plan)?;
     let mut loops = Loop {
         plan,
         ends,
-        datagrams: Datagrams::new(emulator, plan),
-        events: Events::new(emulator.control(), &plan.events),
+        datagrams: UserDatagrams::new(emulator, plan),
+        events: PendingChanges::new(emulator.control(), &plan.events),
         courses: Courses::of(&account),
         account,
         live: Vec::new(),
@@ -89,7 +89,7 @@ fn drive<E: Ends>(
     let elapsed_ns = loops.now().as_nanos().max(1);
     let (senders, sampled) = loops.end(elapsed_ns);
     let courses = loops.courses.finish(elapsed_ns);
-    let recorded = Recorded {
+    let recorded = RealRecord {
         started_ns: loops.started_ns,
         elapsed_ns,
         workloads: loops
@@ -101,11 +101,11 @@ fn drive<E: Ends>(
 }
 
 /// A connection that lives.
-struct Live {
+struct UserConnection {
     flow: u32,
-    opener: End,
+    opener: UserEnd,
     /// The accepting end, once it is known which it is.
-    accepter: Option<End>,
+    accepter: Option<UserEnd>,
     /// Bytes to write, after its name.
     left: [u64; 2],
     finish: [bool; 2],
@@ -114,7 +114,7 @@ struct Live {
     /// the accepting end.
     read: [u64; 2],
     total: [u64; 2],
-    awaited: [Marks; 2],
+    awaited: [WriteMarks; 2],
     /// Bytes of the name that are not written yet.
     name: usize,
 }
@@ -122,15 +122,15 @@ struct Live {
 struct Loop<'r, E> {
     plan: &'r RealPlan,
     ends: E,
-    datagrams: Datagrams<'r>,
-    events: Events,
+    datagrams: UserDatagrams<'r>,
+    events: PendingChanges,
     account: Account,
     courses: Courses,
-    live: Vec<Live>,
+    live: Vec<UserConnection>,
     /// Where a flow that lives is in `live`.
     named: HashMap<u32, usize>,
     /// Connections that were accepted and have not told their name.
-    nameless: Vec<End>,
+    nameless: Vec<UserEnd>,
     /// Flows that are looked at: the flow, its workload, its sender, what was seen.
     sampled: Vec<(u32, usize, SocketAddr, Vec<Sample>)>,
     total: u64,
@@ -138,7 +138,7 @@ struct Loop<'r, E> {
     started_ns: u64,
 }
 
-impl<E: Ends> Loop<'_, E> {
+impl<E: UserEnds> Loop<'_, E> {
     fn now(&self) -> Time {
         Time::from_nanos(monotonic_ns().saturating_sub(self.started_ns))
     }
@@ -237,7 +237,7 @@ impl<E: Ends> Loop<'_, E> {
         }
     }
 
-    fn note(&mut self, live: &Live) {
+    fn note(&mut self, live: &UserConnection) {
         if let Some(flow) = self.account.flow_mut(live.flow) {
             flow.retransmitted = self
                 .ends
@@ -268,7 +268,7 @@ impl<E: Ends> Loop<'_, E> {
 
     /// A last look, and every connection is gone: senders in the order of the result, samples by
     /// workload.
-    fn end(&mut self, elapsed_ns: u64) -> (Vec<SocketAddr>, Vec<Sampled>) {
+    fn end(&mut self, elapsed_ns: u64) -> (Vec<SocketAddr>, Vec<FlowSamples>) {
         self.sample(Time::from_nanos(elapsed_ns));
         for live in &self.live {
             if let Some(flow) = self.account.flow_mut(live.flow) {
@@ -312,7 +312,7 @@ impl<E: Ends> Loop<'_, E> {
                 let (opener, local) = self.ends.connect(workload, from, to)?;
                 let left = bytes.unwrap_or(u64::MAX);
                 self.named.insert(flow, self.live.len());
-                self.live.push(Live {
+                self.live.push(UserConnection {
                     flow,
                     opener,
                     accepter: None,
@@ -321,7 +321,10 @@ impl<E: Ends> Loop<'_, E> {
                     finished: [false; 2],
                     read: [0; 2],
                     total: [left, 0],
-                    awaited: [Marks::starting_with(bytes.unwrap_or(0)), Marks::default()],
+                    awaited: [
+                        WriteMarks::starting_with(bytes.unwrap_or(0)),
+                        WriteMarks::default(),
+                    ],
                     name: NAME,
                 });
                 let watched = self
@@ -374,16 +377,16 @@ impl<E: Ends> Loop<'_, E> {
 
 /// What a look at a connection found.
 #[derive(Default)]
-struct Arrived {
+struct PollResult {
     bytes: u64,
     /// Writes that were read to their end, at the accepting end and at the opener's.
     writes: [usize; 2],
 }
 
-impl Live {
+impl UserConnection {
     /// Reads and writes at both ends; what arrived, whether it is over, whether it has failed.
-    fn turn(&mut self, ends: &mut impl Ends) -> (Arrived, bool, bool) {
-        let mut arrived = Arrived::default();
+    fn turn(&mut self, ends: &mut impl UserEnds) -> (PollResult, bool, bool) {
+        let mut arrived = PollResult::default();
         let readers = [self.accepter, Some(self.opener)];
         for (way, reader) in readers.into_iter().enumerate() {
             let count = reader.map_or(0, |end| ends.read(end));
@@ -405,7 +408,7 @@ impl Live {
     }
 
     /// Writes as much as there is room for, at both ends.
-    fn fill(&mut self, ends: &mut impl Ends) {
+    fn fill(&mut self, ends: &mut impl UserEnds) {
         let writers = [Some(self.opener), self.accepter];
         for (way, writer) in writers.into_iter().enumerate() {
             let Some(end) = writer else { continue };

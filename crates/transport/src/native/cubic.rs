@@ -11,7 +11,7 @@ use ccplane_units::{Duration, Time};
 
 use super::hystart::HyStart;
 use super::{Growth, in_slow_start, threshold, window};
-use crate::control::{Control, Event};
+use crate::control::{CongestionControl, ControlEvent};
 
 /// C, segments/s³ (RFC 9438 section 5.1). A larger value probes sooner after a loss and is less
 /// fair to Reno.
@@ -43,9 +43,9 @@ pub struct Cubic {
     update_at: Time,
     /// Time of the last ACK, which gives the length of an application-limited period.
     last: Time,
-    now: Memory,
+    now: CubicEpoch,
     /// State before the last reduction, in case it was spurious (RFC 9438 section 4.9).
-    before: Option<Box<Memory>>,
+    before: Option<Box<CubicEpoch>>,
     /// Present while slow start may still end by HyStart.
     hystart: Option<Box<HyStart>>,
     uses_hystart: bool,
@@ -53,7 +53,7 @@ pub struct Cubic {
 
 /// State that a spurious reduction restores. Windows are in packets.
 #[derive(Clone, Copy, Debug, Default)]
-struct Memory {
+struct CubicEpoch {
     /// W_max; 0 before the first loss.
     w_max: f64,
     /// Start of the stage; `Time::ZERO` if none has started. It is postponed while the application
@@ -67,7 +67,7 @@ struct Memory {
     friendly: f64,
 }
 
-impl Memory {
+impl CubicEpoch {
     /// Starts a stage. Equation 2: K is the time that the cubic needs to grow from the window at
     /// the start to the plateau.
     fn begin(&mut self, now: Time, packets: f64) {
@@ -94,7 +94,7 @@ impl Cubic {
             known: 0,
             update_at: Time::ZERO,
             last: Time::ZERO,
-            now: Memory::default(),
+            now: CubicEpoch::default(),
             before: None,
             hystart: None,
             uses_hystart: hystart,
@@ -115,11 +115,11 @@ impl Cubic {
             true => before * (1.0 + BETA) / 2.0,
             false => before,
         };
-        self.now = Memory {
+        self.now = CubicEpoch {
             // Section 4.8: after a timeout the plateau is the window at which the next stage
             // starts.
             w_max: if timeout { 0.0 } else { w_max },
-            ..Memory::default()
+            ..CubicEpoch::default()
         };
         self.hystart = None;
         self.growth.reset();
@@ -180,9 +180,9 @@ impl Cubic {
     }
 }
 
-impl Control for Cubic {
+impl CongestionControl for Cubic {
     #[inline(always)]
-    fn on_event(&mut self, event: &Event<'_>) -> Outcome {
+    fn on_event(&mut self, event: &ControlEvent<'_>) -> Outcome {
         if event.ack.reduces {
             let connection = event.connection();
             return threshold(event, self.reduce(connection.window(), event.ack.timeout));

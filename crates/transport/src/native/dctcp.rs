@@ -3,8 +3,8 @@
 use ccplane_datapath::Outcome;
 
 use super::{Growth, threshold, window};
-use crate::control::{Control, Event};
-use crate::number::Number;
+use crate::control::{CongestionControl, ControlEvent};
+use crate::number::SequenceNumber;
 
 /// Fixed-point 1 of α.
 const ONE: u32 = 1024;
@@ -21,7 +21,7 @@ pub struct Dctcp {
     delivered: u32,
     marked: u32,
     /// The round ends when every segment before this number is acknowledged.
-    round: Option<Number>,
+    round: Option<SequenceNumber>,
 }
 
 impl Default for Dctcp {
@@ -46,7 +46,7 @@ impl Dctcp {
     /// RFC 8257 section 3.3, steps 5 to 8: once per round, α moves by g towards the round's
     /// fraction.
     #[inline(always)]
-    fn estimate(&mut self, event: &Event<'_>) {
+    fn estimate(&mut self, event: &ControlEvent<'_>) {
         let connection = event.connection();
         self.delivered = self.delivered.saturating_add(event.ack.delivered());
         self.marked = self.marked.saturating_add(event.ack.ce_packets);
@@ -65,9 +65,9 @@ impl Dctcp {
     }
 }
 
-impl Control for Dctcp {
+impl CongestionControl for Dctcp {
     #[inline(always)]
-    fn on_event(&mut self, event: &Event<'_>) -> Outcome {
+    fn on_event(&mut self, event: &ControlEvent<'_>) -> Outcome {
         self.estimate(event);
         if event.ack.reduces {
             self.growth.reset();

@@ -8,7 +8,7 @@
 use ccplane_units::{Duration, Time};
 
 use crate::connection::Connection;
-use crate::number::Number;
+use crate::number::SequenceNumber;
 
 /// Linux's `hystart_low_window`, packets. Below it rounds start but do not end slow start.
 const LOW_WINDOW: u32 = 16;
@@ -32,7 +32,7 @@ pub(crate) struct HyStart {
     round_start: Time,
     last_ack: Time,
     least: Duration,
-    round_end: Option<Number>,
+    round_end: Option<SequenceNumber>,
     samples: u8,
 }
 

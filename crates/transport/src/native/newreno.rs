@@ -3,7 +3,7 @@
 use ccplane_datapath::Outcome;
 
 use super::{Growth, in_slow_start, threshold, window};
-use crate::control::{Control, Event};
+use crate::control::{CongestionControl, ControlEvent};
 
 /// NewReno congestion control.
 #[derive(Clone, Debug, Default)]
@@ -11,9 +11,9 @@ pub struct NewReno {
     growth: Growth,
 }
 
-impl Control for NewReno {
+impl CongestionControl for NewReno {
     #[inline(always)]
-    fn on_event(&mut self, event: &Event<'_>) -> Outcome {
+    fn on_event(&mut self, event: &ControlEvent<'_>) -> Outcome {
         if event.ack.reduces {
             self.growth.reset();
             return threshold(event, u64::from(event.connection().window()) / 2);
@@ -28,7 +28,7 @@ impl Control for NewReno {
 impl Growth {
     /// Returns NewReno's window after this ACK, packets.
     #[inline(always)]
-    pub(crate) fn reno(&mut self, event: &Event<'_>) -> u32 {
+    pub(crate) fn reno(&mut self, event: &ControlEvent<'_>) -> u32 {
         let connection = event.connection();
         let (mut packets, mut acked) = (connection.window(), event.ack.delivered());
         if in_slow_start(event) {

@@ -8,7 +8,7 @@
 use ccplane_datapath::Outcome;
 use ccplane_units::{Duration, Rate};
 
-use crate::control::{Control, Event};
+use crate::control::{CongestionControl, ControlEvent};
 
 /// RCP congestion control.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,7 +25,7 @@ impl Rcp {
         (self.offered, self.rtt) = (rate.bytes_per_sec(), rtt);
     }
 
-    fn outcome(&self, event: &Event<'_>) -> Outcome {
+    fn outcome(&self, event: &ControlEvent<'_>) -> Outcome {
         let connection = event.connection();
         // No threshold: there is no reduction.
         let ssthresh = event.ack.reduces.then_some(u64::MAX);
@@ -55,12 +55,12 @@ impl Rcp {
     }
 }
 
-impl Control for Rcp {
-    fn on_event(&mut self, event: &Event<'_>) -> Outcome {
+impl CongestionControl for Rcp {
+    fn on_event(&mut self, event: &ControlEvent<'_>) -> Outcome {
         self.outcome(event)
     }
 
-    fn on_deadline(&mut self, event: &Event<'_>) -> Outcome {
+    fn on_deadline(&mut self, event: &ControlEvent<'_>) -> Outcome {
         self.outcome(event)
     }
 }

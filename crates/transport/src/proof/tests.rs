@@ -7,9 +7,9 @@ use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
 use super::*;
-use crate::alone::{Alone, MSS};
-use crate::config::Config;
-use crate::connection::Phase;
+use crate::alone::{MSS, TestEnd};
+use crate::config::TransportConfig;
+use crate::connection::RecoveryPhase;
 use crate::native::Native;
 use crate::receive::Receiver;
 use crate::segment::Range;
@@ -26,25 +26,25 @@ const FLIGHT: u16 = 20;
 
 /// Sender that requires proof, and the receiving half of its peer.
 struct Ends {
-    sender: Alone,
+    sender: TestEnd,
     receiver: Receiver,
-    config: Config,
+    config: TransportConfig,
     /// Segments sent, in order.
     sent: Vec<(Segment, Proof)>,
 }
 
 /// Acknowledgement with its ranges and nonces.
-type Answer = (Segment, Side, Proof);
+type Answer = (Segment, SideData, Proof);
 
 impl Ends {
     /// Starts with a flight of [`FLIGHT`] segments.
     fn new() -> Ends {
-        let config = Config {
+        let config = TransportConfig {
             initial_window: FLIGHT,
             first_number: FIRST_NUMBER,
-            ..Config::default()
+            ..TransportConfig::default()
         };
-        let mut sender = Alone::with(config.clone());
+        let mut sender = TestEnd::with(config.clone());
         sender.connection.require_proof(&KEY);
         sender.connection.write(1_000 * MSS);
         let mut ends = Ends {
@@ -59,7 +59,7 @@ impl Ends {
     }
 
     fn send(&mut self) {
-        let side = Side::default();
+        let side = SideData::default();
         for segment in self.sender.segments() {
             let proof = self.sender.connection.prove(&segment, &side);
             self.sent.push((segment, proof));
@@ -70,13 +70,18 @@ impl Ends {
     fn deliver(&mut self, index: usize) {
         let (segment, proof) = self.sent[index];
         let now = self.sender.now;
-        self.receiver
-            .on_data((now, now), &segment, &Side::default(), &proof, &self.config);
+        self.receiver.on_data(
+            (now, now),
+            &segment,
+            &SideData::default(),
+            &proof,
+            &self.config,
+        );
         self.receiver.check();
     }
 
     fn answer(&mut self) -> Answer {
-        let (mut segment, mut side) = (Segment::default(), Side::default());
+        let (mut segment, mut side) = (Segment::default(), SideData::default());
         self.receiver
             .acknowledge(self.sender.now, &mut segment, &mut side, &self.config);
         let ranges = if segment.has_side() {
@@ -100,7 +105,7 @@ impl Ends {
             .handle_proved((now, now), segment, side, proof, &mut control);
     }
 
-    fn failure(&self) -> Option<Failure> {
+    fn failure(&self) -> Option<ConnectionError> {
         self.sender.connection.failure()
     }
 
@@ -139,7 +144,7 @@ impl Ends {
             again.map(|index| ends.sent[index].0.number),
             Some(number(5))
         );
-        assert_eq!(ends.sender.connection.phase(), Phase::Recovery);
+        assert_eq!(ends.sender.connection.phase(), RecoveryPhase::Recovery);
         ends.sent
             .swap_remove(again.unwrap_or_default())
             .clone_into(&mut ends.sent[5]);
@@ -147,8 +152,8 @@ impl Ends {
     }
 }
 
-fn number(index: u32) -> Number {
-    Number(FIRST_NUMBER).plus(index)
+fn number(index: u32) -> SequenceNumber {
+    SequenceNumber(FIRST_NUMBER).plus(index)
 }
 
 fn range(start: u32, end: u32) -> Range {
@@ -234,22 +239,22 @@ fn a_false_claim_ends_the_connection() {
             2 => segment.ack = number(u32::from(FLIGHT) + 1),
             // A SACK of a missing segment, alone and with an inverted range that cancels it.
             3 => {
-                side = Side::default();
+                side = SideData::default();
                 side.push(range(missing, missing + 1));
             }
             4 => {
-                side = Side::default();
+                side = SideData::default();
                 side.push(range(missing, missing + 1));
                 side.push(range(missing + 1, missing));
             }
             5 => {
-                side = Side::default();
+                side = SideData::default();
                 side.push(range(missing, missing + 1));
                 side.push(range(missing, missing + 1));
             }
             // A SACK that closes a hole.
             _ => {
-                side = Side::default();
+                side = SideData::default();
                 side.push(range(segment.ack.since(number(0)) + 1, u32::from(FLIGHT)));
             }
         }
@@ -264,14 +269,14 @@ fn a_false_claim_ends_the_connection() {
         ends.hear(&(segment, side, proof));
         assert_eq!(
             ends.failure(),
-            Some(Failure::FalseReceipt),
+            Some(ConnectionError::FalseReceipt),
             "round {round}: {segment:?} {side:?}"
         );
-        assert_eq!(ends.sender.connection.state(), State::Closed);
+        assert_eq!(ends.sender.connection.state(), ConnectionState::Closed);
         let abort = ends.sender.segments();
         assert_eq!(
             abort.iter().map(|segment| segment.kind).collect::<Vec<_>>(),
-            [Kind::Abort]
+            [SegmentKind::Abort]
         );
     }
 }
@@ -285,7 +290,7 @@ fn an_echo_without_its_mark_ends_the_connection() {
     assert_eq!((segment.echo, segment.echo_transmission), (number(5), 2));
     segment.echo_transmission = 1;
     ends.hear(&(segment, side, proof));
-    assert_eq!(ends.failure(), Some(Failure::FalseReceipt));
+    assert_eq!(ends.failure(), Some(ConnectionError::FalseReceipt));
 }
 
 /// A DSACK for every retransmission would undo every reduction. Only the original's mark does.
@@ -295,7 +300,7 @@ fn a_duplicate_undoes_a_reduction_only_with_the_mark_of_the_original() {
     ends.deliver(5);
     let (mut segment, mut side, proof) = ends.answer();
     side = {
-        let mut with = Side::default();
+        let mut with = SideData::default();
         with.set_duplicate(range(5, 6));
         side.ranges().iter().for_each(|range| {
             with.push(*range);

@@ -8,22 +8,22 @@ use ccplane_units::Time;
 use super::{LEVELS, Rc3Loop, Rc3Stats, Rc3Stop};
 use crate::connection::Connection;
 use crate::control::Ack;
-use crate::number::Number;
+use crate::number::SequenceNumber;
 use crate::receive::Rc3Arrivals;
-use crate::segment::{Range, Segment, Side};
-use crate::send::acknowledge::{Told, clip};
-use crate::send::flight::{Flight, Sent};
+use crate::segment::{Range, Segment, SideData};
+use crate::send::acknowledge::{AckInfo, clip};
+use crate::send::flight::{Flight, SentSegment};
 
 /// The two hooks by which RC3 takes part in the processing of an ACK.
 impl Connection {
     /// First hook, before any other processing. Returns the part of the ACK for class 0, or `None`
     /// if there is none.
-    pub(crate) fn hear(&mut self, segment: &Segment, side: &Side) -> Option<Told> {
+    pub(crate) fn hear(&mut self, segment: &Segment, side: &SideData) -> Option<AckInfo> {
         if segment.class != 0 {
             self.take_rc3(segment, side);
             return None;
         }
-        let mut told = Told::read(segment, side, &self.flight, |start, end| {
+        let mut told = AckInfo::read(segment, side, &self.flight, |start, end| {
             self.sent_by_rc3(start, end)
         })?;
         if let (Some(duplicate), Some(rc3)) = (told.duplicate, self.rc3.as_deref_mut())
@@ -40,14 +40,14 @@ impl Connection {
     }
 
     /// Second hook: applies the ACK to class 0, without the segments that RC3 delivered.
-    pub(crate) fn deliver(&mut self, now: Time, segment: &Segment, told: &Told, ack: &mut Ack) {
+    pub(crate) fn deliver(&mut self, now: Time, segment: &Segment, told: &AckInfo, ack: &mut Ack) {
         let Some(mut rc3) = self.rc3.take() else {
             self.take(now, segment, told, ack, |_, _, _| false);
             return;
         };
         let mut bumped = false;
         let sampled = self.take(now, segment, told, ack, |flight, number, sent| {
-            sent.is(Sent::RC3) && rc3.claims(flight, (number, sent), segment, &mut bumped)
+            sent.is(SentSegment::RC3) && rc3.claims(flight, (number, sent), segment, &mut bumped)
         });
         rc3.stats.bumps += u32::from(bumped);
         self.flight.set_echoes(rc3.echoes());
@@ -63,7 +63,7 @@ impl Connection {
     /// Handles an ACK in a class above 0, which reports the segments of RC3 that arrived. It causes
     /// no window growth, RTT sample or loss. Its cumulative part counts for class 0 only if class 0
     /// has nothing in flight or everything has arrived, as there may be no other ACK then.
-    fn take_rc3(&mut self, segment: &Segment, side: &Side) {
+    fn take_rc3(&mut self, segment: &Segment, side: &SideData) {
         let (una, next, cut) = (self.flight.una(), self.flight.next(), self.flight.cut());
         if segment.ack.since(una) > cut.since(una) && !segment.ack.before(una) {
             return; // it acknowledges segments that were never sent
@@ -102,7 +102,7 @@ impl Connection {
 
     /// Returns true if RC3 sent all of these segments. From `next` on, an honest peer acknowledges
     /// no others.
-    fn sent_by_rc3(&self, start: Number, end: Number) -> bool {
+    fn sent_by_rc3(&self, start: SequenceNumber, end: SequenceNumber) -> bool {
         self.rc3
             .as_deref()
             .is_some_and(|rc3| rc3.sent_all(start, end))
@@ -131,7 +131,7 @@ impl Connection {
         self.flight.settle(segment.ack, |sent| {
             if let Some(rc3) = rc3.as_deref_mut()
                 && sent.transmission == 0
-                && !sent.is(Sent::SACKED)
+                && !sent.is(SentSegment::SACKED)
             {
                 rc3.brought(sent);
             }
@@ -144,7 +144,7 @@ impl Connection {
     }
 
     /// Counts the segment that triggered the ACK, and checks the class in which it arrived.
-    fn note_answer(&mut self, segment: &Segment, side: &Side) {
+    fn note_answer(&mut self, segment: &Segment, side: &SideData) {
         let verify = self.config.rc3.is_some_and(|rc3| rc3.verify);
         let Some(rc3) = self.rc3.as_deref_mut() else {
             return;
@@ -160,7 +160,7 @@ impl Connection {
             && segment.echo.within(self.flight.una(), self.flight.cut());
         if echoed {
             let sent = self.flight.get(segment.echo);
-            if sent.is(Sent::RC3) && !sent.is(Sent::CAME) && sent.transmission > 0 {
+            if sent.is(SentSegment::RC3) && !sent.is(SentSegment::CAME) && sent.transmission > 0 {
                 rc3.count(sent);
                 self.flight.came(segment.echo);
             }
@@ -204,7 +204,7 @@ impl Connection {
 
     /// Returns the segment that triggered the ACK of class 0 if it is an echo. Echoes sent before
     /// it are no longer in flight: they, or their ACKs, were lost.
-    fn take_echo(&mut self, segment: &Segment) -> Option<(Number, Sent)> {
+    fn take_echo(&mut self, segment: &Segment) -> Option<(SequenceNumber, SentSegment)> {
         let rc3 = self.rc3.as_deref_mut()?;
         debug_assert!(
             self.flight.echoes() == rc3.echoes(),
@@ -243,7 +243,7 @@ impl Connection {
 
 impl Rc3Loop {
     /// Returns true if RC3 sent all of these segments recently.
-    pub fn sent_all(&self, start: Number, end: Number) -> bool {
+    pub fn sent_all(&self, start: SequenceNumber, end: SequenceNumber) -> bool {
         self.sent
             .find(start)
             .is_some_and(|range| !range.end.before(end))
@@ -257,11 +257,11 @@ impl Rc3Loop {
     fn claims(
         &mut self,
         flight: &mut Flight,
-        (number, sent): (Number, &Sent),
+        (number, sent): (SequenceNumber, &SentSegment),
         ack: &Segment,
         bumped: &mut bool,
     ) -> bool {
-        let (cumulative, seen) = (number.before(flight.una()), sent.is(Sent::SACKED));
+        let (cumulative, seen) = (number.before(flight.una()), sent.is(SentSegment::SACKED));
         let before = number.before(flight.next());
         if sent.transmission == 0 && (seen || !before) {
             // Class 0 never sent it.
@@ -271,7 +271,7 @@ impl Rc3Loop {
             *bumped |= cumulative;
             return true;
         }
-        if sent.is(Sent::ECHOED) {
+        if sent.is(SentSegment::ECHOED) {
             return true;
         }
         if !seen && sent.is_echo(number, ack) {
@@ -286,9 +286,9 @@ impl Rc3Loop {
     }
 
     /// Records a segment that only RC3 delivered.
-    pub fn brought(&mut self, sent: &Sent) {
+    pub fn brought(&mut self, sent: &SentSegment) {
         debug_assert!(
-            sent.is(Sent::RC3) && sent.transmission == 0,
+            sent.is(SentSegment::RC3) && sent.transmission == 0,
             "class 0 has sent it, or RC3 has not"
         );
         self.stats.flying = self.stats.flying.saturating_sub(1);
@@ -298,9 +298,9 @@ impl Rc3Loop {
 
     /// Marks a segment that only RC3 had delivered as missing again (SACK reneging). `passed`:
     /// class 0 had skipped it and must send it now.
-    pub fn disbelieve(&mut self, sent: &Sent, passed: bool) {
+    pub fn disbelieve(&mut self, sent: &SentSegment, passed: bool) {
         debug_assert!(
-            sent.is(Sent::RC3) && sent.transmission == 0,
+            sent.is(SentSegment::RC3) && sent.transmission == 0,
             "only what arrived by RC3 alone was counted"
         );
         self.stats.flying += u32::from(!passed);
@@ -310,7 +310,7 @@ impl Rc3Loop {
         *arrived = arrived.saturating_sub(1);
     }
 
-    fn count(&mut self, sent: &Sent) {
+    fn count(&mut self, sent: &SentSegment) {
         let level = usize::from(sent.level) & (LEVELS - 1);
         self.stats.arrived[level] += 1;
     }
@@ -320,12 +320,12 @@ impl Rc3Loop {
     }
 
     /// Records that RC3's copy has arrived of a segment that class 0 has in flight.
-    pub fn add_echo(&mut self, number: Number, sent: Sent) {
-        if !sent.is(Sent::CAME) {
+    pub fn add_echo(&mut self, number: SequenceNumber, sent: SentSegment) {
+        if !sent.is(SentSegment::CAME) {
             self.count(&sent);
         }
         debug_assert!(
-            sent.is(Sent::RC3) && sent.transmission == 1,
+            sent.is(SentSegment::RC3) && sent.transmission == 1,
             "an echo was sent by both, once by each"
         );
         let place = self
@@ -335,13 +335,13 @@ impl Rc3Loop {
     }
 }
 
-impl Sent {
+impl SentSegment {
     /// Returns true if the ACK covers this segment because RC3's copy arrived: class 0 sent its
     /// copy after the segment that triggered the ACK.
-    pub fn is_echo(&self, number: Number, ack: &Segment) -> bool {
-        self.is(Sent::RC3)
+    pub fn is_echo(&self, number: SequenceNumber, ack: &Segment) -> bool {
+        self.is(SentSegment::RC3)
             && self.transmission == 1
-            && !self.is(Sent::LOST)
+            && !self.is(SentSegment::LOST)
             && ack.echo.before(number)
     }
 }

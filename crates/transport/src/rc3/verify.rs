@@ -4,7 +4,7 @@
 use ccplane_units::{Duration, Time};
 
 use crate::connection::Connection;
-use crate::number::Number;
+use crate::number::SequenceNumber;
 use crate::ranges::MOST as MOST_RANGES;
 
 /// Reason why RC3 stopped on a connection, for good. Class 0 continues.
@@ -48,12 +48,12 @@ impl Rc3Stop {
 
 /// RTT samples of class 0 while RC3 is active.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Watch {
+pub(super) struct RttMonitor {
     /// Transmission times of the first and the last segment of RC3 in flight.
     first: Time,
     last: Time,
     /// The round of class 0 ends when everything before this number is acknowledged.
-    end: Number,
+    end: SequenceNumber,
     /// Minimum RTT of class-0 segments sent while RC3 was active, over as many rounds as give
     /// `SAMPLES` samples; and the number of samples.
     least: Duration,
@@ -70,9 +70,9 @@ const SAMPLES: u32 = 8;
 /// longer before RC3 stops. With less than 2 ms, scheduling delays of a host would stop it.
 const HARM: Duration = Duration::from_millis(2);
 
-impl Watch {
-    pub fn new(next: Number) -> Watch {
-        Watch {
+impl RttMonitor {
+    pub fn new(next: SequenceNumber) -> RttMonitor {
+        RttMonitor {
             first: Time::ZERO,
             last: Time::ZERO,
             end: next,

@@ -9,21 +9,21 @@ const MSS: u32 = 1_000;
 /// Receiver, clock and configuration.
 struct Alone {
     receiver: Receiver,
-    config: Config,
+    config: TransportConfig,
     now: Time,
 }
 
 impl Alone {
     /// Disables the immediate acknowledgements at the start of a stream.
     fn new() -> Alone {
-        Alone::with(Config {
+        Alone::with(TransportConfig {
             mss: MSS as u16,
             quick_acks: 0,
-            ..Config::default()
+            ..TransportConfig::default()
         })
     }
 
-    fn with(config: Config) -> Alone {
+    fn with(config: TransportConfig) -> Alone {
         Alone {
             receiver: Receiver::new(&config),
             config,
@@ -40,7 +40,7 @@ impl Alone {
         self.receiver.on_data(
             (self.now, self.now),
             segment,
-            &Side::default(),
+            &SideData::default(),
             &Proof::default(),
             &self.config,
         );
@@ -49,8 +49,8 @@ impl Alone {
     }
 
     /// Sends an acknowledgement.
-    fn answers(&mut self) -> (Segment, Side) {
-        let (mut segment, mut side) = (Segment::default(), Side::default());
+    fn answers(&mut self) -> (Segment, SideData) {
+        let (mut segment, mut side) = (Segment::default(), SideData::default());
         self.receiver
             .acknowledge(self.now, &mut segment, &mut side, &self.config);
         (segment, side)
@@ -67,7 +67,8 @@ impl Alone {
 
 fn data(number: u32) -> Segment {
     let mut segment = Segment::default();
-    (segment.kind, segment.number, segment.transmission) = (Kind::Data, Number(number), 1);
+    (segment.kind, segment.number, segment.transmission) =
+        (SegmentKind::Data, SequenceNumber(number), 1);
     segment.length = MSS as u16;
     segment.set_offset(u64::from(number) * u64::from(MSS));
     segment
@@ -82,7 +83,7 @@ fn every_second_segment_is_acknowledged_and_one_alone_after_a_while() {
     assert_eq!(alone.receiver.ack_at, alone.now + alone.config.ack_delay);
     assert!(alone.config.ack_delay <= Duration::from_millis(500));
     assert!(alone.arrives(1));
-    assert_eq!(alone.answers().0.ack, Number(2));
+    assert_eq!(alone.answers().0.ack, SequenceNumber(2));
     assert_eq!(alone.receiver.ack_at, Time::MAX);
     alone.arrives(2);
     alone.now = alone.receiver.ack_at;
@@ -101,7 +102,7 @@ fn a_gap_is_told_at_once_and_so_is_its_end() {
     }
     assert_eq!(
         (alone.receiver.next, alone.receiver.offset),
-        (Number(4), 4 * u64::from(MSS))
+        (SequenceNumber(4), 4 * u64::from(MSS))
     );
     assert!(!alone.arrives(4), "in order again");
 }
@@ -136,28 +137,34 @@ fn a_duplicate_is_told_once_and_first() {
     alone.answers();
     assert!(alone.arrives(0), "at once");
     let (_, side) = alone.answers();
-    assert_eq!(side.duplicate().map(|range| range.start), Some(Number(0)));
+    assert_eq!(
+        side.duplicate().map(|range| range.start),
+        Some(SequenceNumber(0))
+    );
     assert_eq!(side.ranges().len(), 1);
     assert_eq!(alone.answers().1.duplicate(), None);
     alone.arrives(2);
     assert_eq!(
         alone.answers().1.duplicate().map(|range| range.start),
-        Some(Number(2))
+        Some(SequenceNumber(2))
     );
 }
 
 /// RFC 9293 section 3.10.7.4, first: data beyond the window is dropped but acknowledged.
 #[test]
 fn data_beyond_the_window_is_dropped() {
-    let mut alone = Alone::with(Config {
+    let mut alone = Alone::with(TransportConfig {
         mss: MSS as u16,
         receive_buffer: 3 * MSS,
         quick_acks: 0,
-        ..Config::default()
+        ..TransportConfig::default()
     });
     assert!(alone.arrives(3));
     let (segment, side) = alone.answers();
-    assert_eq!((segment.ack, side.ranges()), (Number(0), [].as_slice()));
+    assert_eq!(
+        (segment.ack, side.ranges()),
+        (SequenceNumber(0), [].as_slice())
+    );
     assert_eq!(
         alone
             .receiver
@@ -173,11 +180,11 @@ fn data_beyond_the_window_is_dropped() {
 /// 3.8.6.2.2: it advances by at least two segments, or half of the buffer.
 #[test]
 fn the_window_moves_in_steps_and_forwards_only() {
-    let mut alone = Alone::with(Config {
+    let mut alone = Alone::with(TransportConfig {
         mss: MSS as u16,
         receive_buffer: 10 * MSS,
         quick_acks: 0,
-        ..Config::default()
+        ..TransportConfig::default()
     });
     let mut edge = 0;
     for number in 0..8 {
@@ -209,11 +216,11 @@ fn the_window_moves_in_steps_and_forwards_only() {
 /// packets are counted.
 #[test]
 fn a_change_of_the_mark_is_told_at_once() {
-    let mut alone = Alone::with(Config {
+    let mut alone = Alone::with(TransportConfig {
         mss: MSS as u16,
         quick_acks: 0,
         ack_every: 10,
-        ..Config::default()
+        ..TransportConfig::default()
     });
     let arrives = |alone: &mut Alone, number, ecn| {
         let mut segment = data(number);
@@ -257,7 +264,10 @@ fn an_answer_names_the_sending_that_it_answers() {
     again.transmission = 3;
     alone.takes(&again);
     let (segment, _) = alone.answers();
-    assert_eq!((segment.echo, segment.echo_transmission), (Number(0), 3));
+    assert_eq!(
+        (segment.echo, segment.echo_transmission),
+        (SequenceNumber(0), 3)
+    );
 }
 
 /// Classes above 0 have their own ACKs: arrivals there give no RTT sample of class 0 and trigger no
@@ -271,11 +281,11 @@ fn a_class_answers_for_itself() {
     assert_eq!(alone.receiver.owed_low(), 0b10);
     let mut answer = Segment::default();
     answer.class = 1;
-    let mut side = Side::default();
+    let mut side = SideData::default();
     alone
         .receiver
         .acknowledge(alone.now, &mut answer, &mut side, &alone.config);
-    assert_eq!((answer.echo, answer.echo_band), (Number(5), 2));
+    assert_eq!((answer.echo, answer.echo_band), (SequenceNumber(5), 2));
     assert_eq!(side.ranges().len(), 1);
     assert_eq!(alone.receiver.owed_low(), 0);
 }

@@ -7,14 +7,14 @@
 #[cfg(test)]
 mod tests;
 
-use ccplane_datapath::Stamps;
+use ccplane_datapath::ExchangeStamps;
 use ccplane_units::{Duration, Time};
 
-use crate::connection::{Connection, Phase};
-use crate::control::{Ack, Control, Event};
-use crate::number::Number;
-use crate::segment::{Kind, MAX_RANGES, Range, Segment, Side};
-use crate::send::flight::{Flight, Sent};
+use crate::connection::{Connection, RecoveryPhase};
+use crate::control::{Ack, CongestionControl, ControlEvent};
+use crate::number::SequenceNumber;
+use crate::segment::{MAX_RANGES, Range, Segment, SegmentKind, SideData};
+use crate::send::flight::{Flight, SentSegment};
 use crate::send::rack::Rack;
 use crate::send::recovery::Undo;
 
@@ -26,8 +26,8 @@ impl Connection {
         now: Time,
         arrived: Time,
         segment: &Segment,
-        side: &Side,
-        control: &mut impl Control,
+        side: &SideData,
+        control: &mut impl CongestionControl,
     ) {
         if self.flight.is_idle()
             && segment.ack == self.flight.una()
@@ -44,7 +44,7 @@ impl Connection {
         }
         let advanced = segment.ack.since(self.flight.una());
         let marked = segment.ce_packets != self.ce_packets;
-        let ordinary = self.phase == Phase::Open
+        let ordinary = self.phase == RecoveryPhase::Open
             && self.flight.is_plain()
             && !self.flags.probing
             && !marked
@@ -57,7 +57,7 @@ impl Connection {
         let mut ack = Ack::default();
         if advanced != 0 {
             let last = *self.flight.get(segment.ack.previous());
-            if last.transmission != 1 || last.is(Sent::RC3) {
+            if last.transmission != 1 || last.is(SentSegment::RC3) {
                 return self.on_other_ack(now, arrived, segment, side, control);
             }
             let end = last.offset.wrapping_add(u32::from(last.length));
@@ -95,8 +95,8 @@ impl Connection {
         now: Time,
         arrived: Time,
         segment: &Segment,
-        side: &Side,
-        control: &mut impl Control,
+        side: &SideData,
+        control: &mut impl CongestionControl,
     ) {
         if let Some(ack) = self.digest(now, arrived, segment, side) {
             self.tell(now, ack, control);
@@ -110,11 +110,11 @@ impl Connection {
 
     /// Calls the control with the event and applies its outcome.
     #[inline(always)]
-    pub(crate) fn tell<C: Control>(&mut self, now: Time, ack: Ack, control: &mut C) {
+    pub(crate) fn tell<C: CongestionControl>(&mut self, now: Time, ack: Ack, control: &mut C) {
         if C::STEERED {
             self.flags.steered = true;
         }
-        let event = Event {
+        let event = ControlEvent {
             now,
             ack,
             connection: self,
@@ -127,21 +127,31 @@ impl Connection {
     ///
     /// RC3 has two hooks: `hear` removes the parts that do not concern class 0, and `deliver` skips
     /// segments that RC3 delivered.
-    fn digest(&mut self, now: Time, arrived: Time, segment: &Segment, side: &Side) -> Option<Ack> {
+    fn digest(
+        &mut self,
+        now: Time,
+        arrived: Time,
+        segment: &Segment,
+        side: &SideData,
+    ) -> Option<Ack> {
         let told = self.hear(segment, side)?;
         let mut ack = self.marks(segment);
         ack.stamped = self.take_stamps(now, arrived, segment, side);
         self.deliver(now, segment, &told, &mut ack);
         ack.reduces = self.judge_probe(segment, side);
-        if self.flight.sacked() > 0 || self.phase != Phase::Open {
+        if self.flight.sacked() > 0 || self.phase != RecoveryPhase::Open {
             ack.lost = self.detect_losses(now);
         }
         self.judge(&mut ack);
-        if ack.ce_packets > 0 && self.phase == Phase::Open && ack.delivered() > 0 && !ack.undone {
+        if ack.ce_packets > 0
+            && self.phase == RecoveryPhase::Open
+            && ack.delivered() > 0
+            && !ack.undone
+        {
             ack.reduces = true;
         }
-        if ack.reduces && self.phase == Phase::Open {
-            self.begin_reduction(Phase::Reduction);
+        if ack.reduces && self.phase == RecoveryPhase::Open {
+            self.begin_reduction(RecoveryPhase::Reduction);
             self.repair_mut().undo = Undo::default();
         }
         let says = ack.bytes > 0 || ack.delivered() | ack.lost | ack.ce_packets > 0 || ack.undone;
@@ -158,14 +168,14 @@ impl Connection {
         &mut self,
         now: Time,
         segment: &Segment,
-        told: &Told,
+        told: &AckInfo,
         ack: &mut Ack,
-        mut claims: impl FnMut(&mut Flight, Number, &Sent) -> bool,
+        mut claims: impl FnMut(&mut Flight, SequenceNumber, &SentSegment) -> bool,
     ) -> bool {
         let (advanced, min_rtt, after_timeout) = (
             segment.ack.since(self.flight.una()),
             self.rtt.least(),
-            self.phase == Phase::Loss,
+            self.phase == RecoveryPhase::Loss,
         );
         self.repair_mut();
         let Some(repair) = self.repair.as_deref_mut() else {
@@ -225,11 +235,17 @@ impl Connection {
     /// Stores the time stamps of an exchange that this ACK completes. Returns false if they are
     /// implausible.
     #[inline]
-    fn take_stamps(&mut self, now: Time, arrived: Time, segment: &Segment, side: &Side) -> bool {
-        if !side.stamped || !segment.has_side() || segment.kind != Kind::Ack {
+    fn take_stamps(
+        &mut self,
+        now: Time,
+        arrived: Time,
+        segment: &Segment,
+        side: &SideData,
+    ) -> bool {
+        if !side.stamped || !segment.has_side() || segment.kind != SegmentKind::Ack {
             return false;
         }
-        let stamps = Stamps {
+        let stamps = ExchangeStamps {
             t1: side.t1,
             t2: side.t2,
             t3: side.t3,
@@ -277,7 +293,7 @@ impl Connection {
 
     /// RFC 8985 section 7.4: returns true if a tail-loss probe has repaired a loss, which requires
     /// a reduction.
-    fn judge_probe(&mut self, segment: &Segment, side: &Side) -> bool {
+    fn judge_probe(&mut self, segment: &Segment, side: &SideData) -> bool {
         let Some(repair) = self.repair.as_ref().filter(|_| self.flags.probing) else {
             return false;
         };
@@ -294,7 +310,7 @@ impl Connection {
 
 /// Validated content of an acknowledgement for class 0.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct AckInfo {
     /// SACK ranges beyond the cumulative ACK.
     ranges: [Range; MAX_RANGES],
     count: u8,
@@ -302,10 +318,10 @@ pub(crate) struct Told {
     pub duplicate: Option<Range>,
     /// The segment that triggered the ACK, if the scoreboard had already counted it as acknowledged
     /// while it was still in flight.
-    pub answered: Option<(Number, Sent)>,
+    pub answered: Option<(SequenceNumber, SentSegment)>,
 }
 
-impl Told {
+impl AckInfo {
     /// Validates an acknowledgement. Returns `None` if it is old or acknowledges data not yet sent
     /// (RFC 9293 section 3.10.7.4).
     ///
@@ -313,16 +329,17 @@ impl Told {
     /// beyond it was sent completely in another class.
     pub fn read(
         segment: &Segment,
-        side: &Side,
+        side: &SideData,
         flight: &Flight,
-        elsewhere: impl Fn(Number, Number) -> bool,
-    ) -> Option<Told> {
+        elsewhere: impl Fn(SequenceNumber, SequenceNumber) -> bool,
+    ) -> Option<AckInfo> {
         let (una, next, cut) = (flight.una(), flight.next(), flight.cut());
-        let sent = |end: Number, from: Number| !from.before(end) || elsewhere(from, end);
+        let sent =
+            |end: SequenceNumber, from: SequenceNumber| !from.before(end) || elsewhere(from, end);
         if segment.ack.since(una) > cut.since(una) || !sent(segment.ack, next) {
             return None;
         }
-        let mut told = Told::default();
+        let mut told = AckInfo::default();
         if segment.has_side() {
             let beyond = next.later(segment.ack);
             for range in side.ranges() {
@@ -356,7 +373,7 @@ impl Told {
 /// Returns the part of `range` within `from..to`; `None` if the range is empty, inverted or reaches
 /// beyond `to`.
 #[inline]
-pub(crate) fn clip(range: Range, from: Number, to: Number) -> Option<Range> {
+pub(crate) fn clip(range: Range, from: SequenceNumber, to: SequenceNumber) -> Option<Range> {
     let room = to.since(from);
     let length = range.end.since(range.start);
     let end = range.end.since(from);
@@ -381,7 +398,7 @@ struct Delivery<'a> {
     rack: &'a mut Rack,
     undo: &'a mut Undo,
     reordered: &'a mut bool,
-    echo: Number,
+    echo: SequenceNumber,
     echo_transmission: u8,
     after_timeout: bool,
     now: Time,
@@ -392,8 +409,8 @@ struct Delivery<'a> {
 /// The newly delivered segment that was sent last.
 #[derive(Clone, Copy)]
 struct Latest {
-    sent: Sent,
-    number: Number,
+    sent: SentSegment,
+    number: SequenceNumber,
     /// True if it is unambiguous which transmission arrived.
     certain: bool,
 }
@@ -401,7 +418,7 @@ struct Latest {
 impl Delivery<'_> {
     /// Records the delivery of an echo, which the scoreboard has already removed.
     #[cold]
-    fn answered(&mut self, number: Number, sent: Sent, ack: &mut Ack) {
+    fn answered(&mut self, number: SequenceNumber, sent: SentSegment, ack: &mut Ack) {
         ack.bytes += u64::from(sent.length);
         ack.packets += 1;
         self.rack
@@ -417,9 +434,9 @@ impl Delivery<'_> {
     #[inline(always)]
     fn cumulative(
         &mut self,
-        end: Number,
+        end: SequenceNumber,
         ack: &mut Ack,
-        claims: &mut impl FnMut(&mut Flight, Number, &Sent) -> bool,
+        claims: &mut impl FnMut(&mut Flight, SequenceNumber, &SentSegment) -> bool,
     ) {
         while self.flight.una() != end {
             let (number, begin) = (self.flight.una(), self.flight.una_offset());
@@ -428,7 +445,7 @@ impl Delivery<'_> {
                 continue;
             }
             ack.bytes += self.flight.una_offset() - begin;
-            if !sent.is(Sent::SACKED) {
+            if !sent.is(SentSegment::SACKED) {
                 ack.packets += 1;
                 self.deliver(number, true);
             }
@@ -442,7 +459,7 @@ impl Delivery<'_> {
         &mut self,
         fresh: Range,
         ack: &mut Ack,
-        claims: &mut impl FnMut(&mut Flight, Number, &Sent) -> bool,
+        claims: &mut impl FnMut(&mut Flight, SequenceNumber, &SentSegment) -> bool,
     ) {
         let mut number = fresh.start;
         while number != fresh.end {
@@ -458,16 +475,16 @@ impl Delivery<'_> {
     }
 
     /// Records the delivery of a segment that class 0 sent.
-    fn deliver(&mut self, number: Number, cumulative: bool) {
+    fn deliver(&mut self, number: SequenceNumber, cumulative: bool) {
         let sent = self.flight.on_delivered(number);
         let echoed = self.echo == number && self.echo_transmission != 0;
         let again = sent.transmission > 1;
         // If RC3 sent it too, RC3's copy may be the one that arrived.
-        let again = again || sent.is(Sent::RC3);
+        let again = again || sent.is(SentSegment::RC3);
         let certain = !again || (echoed && self.echo_transmission == sent.transmission);
         let earlier =
-            echoed && self.echo_transmission < sent.transmission && sent.is(Sent::REPEATED);
-        if sent.is(Sent::LOST) {
+            echoed && self.echo_transmission < sent.transmission && sent.is(SentSegment::REPEATED);
+        if sent.is(SentSegment::LOST) {
             self.undo.wrong += 1;
             self.undo.early |= self.after_timeout && cumulative && echoed;
         } else if earlier {

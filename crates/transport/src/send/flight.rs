@@ -15,18 +15,18 @@ mod tests;
 use ccplane_units::Time;
 
 use self::board::Board;
-pub(crate) use self::board::Sent;
+pub(crate) use self::board::SentSegment;
 use super::rate::DeliveryRate;
-use crate::number::Number;
+use crate::number::SequenceNumber;
 
 /// Outstanding segments of a connection. The fields are in the order of access by the fast path.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Flight {
     board: Board,
-    una: Number,
-    next: Number,
-    cut: Number,
+    una: SequenceNumber,
+    next: SequenceNumber,
+    cut: SequenceNumber,
     /// Segments of `una..next` that are SACKed, and those that are marked lost and not yet
     /// retransmitted.
     sacked: u32,
@@ -45,7 +45,7 @@ pub(crate) struct Flight {
 
 impl Flight {
     /// Creates an empty scoreboard; `first` is the number of the first segment.
-    pub fn new(first: Number) -> Flight {
+    pub fn new(first: SequenceNumber) -> Flight {
         Flight {
             board: Board::default(),
             una: first,
@@ -63,19 +63,19 @@ impl Flight {
 
     /// First unacknowledged number.
     #[inline(always)]
-    pub fn una(&self) -> Number {
+    pub fn una(&self) -> SequenceNumber {
         self.una
     }
 
     /// Number that class 0 sends next.
     #[inline(always)]
-    pub fn next(&self) -> Number {
+    pub fn next(&self) -> SequenceNumber {
         self.next
     }
 
     /// First number that is not cut from the stream.
     #[inline(always)]
-    pub fn cut(&self) -> Number {
+    pub fn cut(&self) -> SequenceNumber {
         self.cut
     }
 
@@ -157,18 +157,18 @@ impl Flight {
 
     /// Returns a segment of `una..cut`.
     #[inline(always)]
-    pub fn get(&self, number: Number) -> &Sent {
+    pub fn get(&self, number: SequenceNumber) -> &SentSegment {
         self.board.get(number)
     }
 
     /// Stream offset of a segment. The scoreboard stores the low 32 bits.
     #[inline(always)]
-    pub fn offset_of(&self, sent: &Sent) -> u64 {
+    pub fn offset_of(&self, sent: &SentSegment) -> u64 {
         self.una_offset + u64::from(sent.offset.wrapping_sub(self.una_offset as u32))
     }
 
     /// Stream offset of the end of a segment.
-    pub fn end_of(&self, number: Number) -> u64 {
+    pub fn end_of(&self, number: SequenceNumber) -> u64 {
         let sent = self.get(number);
         self.offset_of(sent) + u64::from(sent.length)
     }
@@ -177,18 +177,26 @@ impl Flight {
     #[inline(always)]
     pub fn cut_segment(&mut self, length: u16, fin: bool) {
         let held = self.cut.since(self.una);
-        self.board
-            .push(self.una, held, Sent::new(self.cut_offset, length, fin));
+        self.board.push(
+            self.una,
+            held,
+            SentSegment::new(self.cut_offset, length, fin),
+        );
         self.cut = self.cut.plus(1);
         self.cut_offset += u64::from(length);
     }
 
     /// Cuts a new segment of `length` bytes and sends it. Nothing may be cut ahead.
     #[inline(always)]
-    pub fn on_sent_new(&mut self, length: u16, now: Time, rate: &mut DeliveryRate) -> Number {
+    pub fn on_sent_new(
+        &mut self,
+        length: u16,
+        now: Time,
+        rate: &mut DeliveryRate,
+    ) -> SequenceNumber {
         debug_assert!(self.next == self.cut, "what was cut before leaves first");
         let number = self.next;
-        let mut sent = Sent::new(self.cut_offset, length, false);
+        let mut sent = SentSegment::new(self.cut_offset, length, false);
         sent.at = now;
         sent.transmission = 1;
         sent.on_send(rate, now, false);
@@ -201,9 +209,9 @@ impl Flight {
 
     /// Takes the number of the next new segment, which the caller must send now.
     #[inline(always)]
-    pub fn take_next(&mut self) -> Number {
+    pub fn take_next(&mut self) -> SequenceNumber {
         let number = self.next;
-        debug_assert!(number != self.cut && !self.get(number).is(Sent::SACKED));
+        debug_assert!(number != self.cut && !self.get(number).is(SentSegment::SACKED));
         self.next = number.plus(1);
         number
     }
@@ -212,16 +220,16 @@ impl Flight {
     #[inline(always)]
     pub fn on_sent(
         &mut self,
-        number: Number,
+        number: SequenceNumber,
         now: Time,
         idle: bool,
         rate: &mut DeliveryRate,
-    ) -> Sent {
+    ) -> SentSegment {
         debug_assert!(number.within(self.una, self.next));
         let sent = self.board.get_mut(number);
         sent.on_send(rate, now, idle);
         sent.at = now;
-        if sent.transmission == 0 && sent.is(Sent::SACKED) {
+        if sent.transmission == 0 && sent.is(SentSegment::SACKED) {
             self.passed -= 1; // class 0 has now sent it too, as a probe
         }
         sent.transmission = sent.transmission.saturating_add(1);
@@ -229,43 +237,43 @@ impl Flight {
     }
 
     /// Marks a segment for retransmission.
-    pub fn repeat(&mut self, number: Number) {
+    pub fn repeat(&mut self, number: SequenceNumber) {
         debug_assert!(number.within(self.una, self.next));
         let sent = self.board.get_mut(number);
-        self.lost -= u32::from(sent.is(Sent::LOST));
-        sent.clear(Sent::LOST);
-        sent.set(Sent::REPEATED);
+        self.lost -= u32::from(sent.is(SentSegment::LOST));
+        sent.clear(SentSegment::LOST);
+        sent.set(SentSegment::REPEATED);
     }
 
     /// Records a transmission by RC3.
-    pub fn on_sent_below(&mut self, number: Number, level: u8) -> Sent {
+    pub fn on_sent_below(&mut self, number: SequenceNumber, level: u8) -> SentSegment {
         debug_assert!(number.within(self.una, self.cut));
         let sent = self.board.get_mut(number);
-        sent.set(Sent::RC3);
+        sent.set(SentSegment::RC3);
         sent.level = level;
         *sent
     }
 
     /// Records that RC3's copy of a segment has arrived and is counted.
-    pub fn came(&mut self, number: Number) {
-        self.board.get_mut(number).set(Sent::CAME);
+    pub fn came(&mut self, number: SequenceNumber) {
+        self.board.get_mut(number).set(SentSegment::CAME);
     }
 
     /// Marks a segment lost.
-    pub fn on_lost(&mut self, number: Number) {
+    pub fn on_lost(&mut self, number: SequenceNumber) {
         let sent = self.board.get_mut(number);
-        debug_assert!(!sent.is(Sent::SACKED | Sent::LOST));
-        sent.clear(Sent::REPEATED);
-        sent.set(Sent::LOST);
+        debug_assert!(!sent.is(SentSegment::SACKED | SentSegment::LOST));
+        sent.clear(SentSegment::REPEATED);
+        sent.set(SentSegment::LOST);
         self.lost += 1;
         self.lost_total = self.lost_total.wrapping_add(1);
     }
 
     /// Removes all loss marks. `marked` yields all marked segments.
-    pub fn undo_losses(&mut self, marked: impl Iterator<Item = Number>) {
+    pub fn undo_losses(&mut self, marked: impl Iterator<Item = SequenceNumber>) {
         for number in marked {
             if number.within(self.una, self.next) {
-                self.board.get_mut(number).clear(Sent::LOST);
+                self.board.get_mut(number).clear(SentSegment::LOST);
             }
         }
         self.lost = 0;
@@ -273,29 +281,29 @@ impl Flight {
 
     /// Records the delivery of a segment of class 0, which may just have been
     /// [acknowledged](Flight::step). Returns its previous state.
-    pub fn on_delivered(&mut self, number: Number) -> Sent {
+    pub fn on_delivered(&mut self, number: SequenceNumber) -> SentSegment {
         let sent = self.board.get_mut(number);
         let before = *sent;
-        self.lost -= u32::from(before.is(Sent::LOST));
-        sent.clear(Sent::LOST | Sent::REPEATED);
+        self.lost -= u32::from(before.is(SentSegment::LOST));
+        sent.clear(SentSegment::LOST | SentSegment::REPEATED);
         before
     }
 
     /// Records a SACK. If class 0 sent the segment, [`on_delivered`](Flight::on_delivered) must
     /// have been called before.
-    pub fn on_sacked(&mut self, number: Number) {
+    pub fn on_sacked(&mut self, number: SequenceNumber) {
         let sent = self.board.get_mut(number);
-        debug_assert!(!sent.is(Sent::SACKED | Sent::LOST));
-        sent.set(Sent::SACKED);
+        debug_assert!(!sent.is(SentSegment::SACKED | SentSegment::LOST));
+        sent.set(SentSegment::SACKED);
         self.sacked += u32::from(number.before(self.next));
     }
 
     /// Records an echo: the segment will be SACKed because RC3's copy arrived, while the copy of
     /// class 0 is in flight. [`Flight::on_sacked`] must follow.
-    pub fn on_echoed(&mut self, number: Number) {
+    pub fn on_echoed(&mut self, number: SequenceNumber) {
         let sent = self.board.get_mut(number);
-        debug_assert!(sent.is(Sent::RC3) && !sent.is(Sent::SACKED));
-        sent.set(Sent::ECHOED | Sent::CAME);
+        debug_assert!(sent.is(SentSegment::RC3) && !sent.is(SentSegment::SACKED));
+        sent.set(SentSegment::ECHOED | SentSegment::CAME);
     }
 
     /// Sets the number of segments in flight that RC3 has delivered.
@@ -307,17 +315,17 @@ impl Flight {
     /// Acknowledges everything before `ack`, which is `bytes` long. The flight must be
     /// [plain](Flight::is_plain).
     #[inline(always)]
-    pub fn acknowledge(&mut self, ack: Number, bytes: u64) {
+    pub fn acknowledge(&mut self, ack: SequenceNumber, bytes: u64) {
         debug_assert!(self.is_plain() && ack.since(self.una) <= self.outstanding());
         self.una = ack;
         self.una_offset += bytes;
     }
 
     /// Acknowledges the first segment. [`Flight::catch_up`] must follow, as `una` may pass `next`.
-    pub fn step(&mut self) -> Sent {
+    pub fn step(&mut self) -> SentSegment {
         debug_assert!(self.una != self.cut, "only what was cut is acknowledged");
         let sent = *self.get(self.una);
-        if sent.is(Sent::SACKED) && self.una.before(self.next) {
+        if sent.is(SentSegment::SACKED) && self.una.before(self.next) {
             self.sacked -= 1;
             self.passed -= u32::from(sent.transmission == 0);
         }
@@ -333,7 +341,7 @@ impl Flight {
 
     /// Acknowledges everything before `ack`, regardless of its state. Calls `each` for every
     /// segment.
-    pub fn settle(&mut self, ack: Number, mut each: impl FnMut(&Sent)) {
+    pub fn settle(&mut self, ack: SequenceNumber, mut each: impl FnMut(&SentSegment)) {
         while self.una != ack {
             each(&self.step());
         }
@@ -344,7 +352,7 @@ impl Flight {
     /// Moves `next` past segments that RC3 has delivered.
     #[inline(always)]
     pub fn pass_arrived(&mut self) {
-        while self.next != self.cut && self.get(self.next).is(Sent::SACKED) {
+        while self.next != self.cut && self.get(self.next).is(SentSegment::SACKED) {
             self.next = self.next.plus(1);
             self.sacked += 1;
             self.passed += 1;
@@ -357,7 +365,7 @@ impl Flight {
         let before = self.una;
         while self.una != self.next {
             let sent = self.get(self.una);
-            if sent.transmission != 0 || !sent.is(Sent::SACKED) {
+            if sent.transmission != 0 || !sent.is(SentSegment::SACKED) {
                 break;
             }
             self.step();
@@ -368,15 +376,15 @@ impl Flight {
     /// Clears all SACK marks. Segments that class 0 skipped become like those that it sent. Calls
     /// `each` for every SACKed segment that class 0 never sent, with a flag for those that it
     /// skipped.
-    pub fn disbelieve(&mut self, mut each: impl FnMut(&Sent, bool)) {
+    pub fn disbelieve(&mut self, mut each: impl FnMut(&SentSegment, bool)) {
         let mut number = self.una;
         while number != self.cut {
             let passed = number.before(self.next);
             let sent = self.board.get_mut(number);
-            if sent.is(Sent::SACKED) && sent.transmission == 0 {
+            if sent.is(SentSegment::SACKED) && sent.transmission == 0 {
                 each(sent, passed);
             }
-            sent.clear(Sent::SACKED | Sent::ECHOED);
+            sent.clear(SentSegment::SACKED | SentSegment::ECHOED);
             sent.transmission = sent.transmission.max(u8::from(passed));
             number = number.plus(1);
         }
@@ -410,19 +418,19 @@ impl Flight {
                 "{number:?} does not begin where the one before it ends"
             );
             offset += u64::from(sent.length);
-            let both = sent.is(Sent::SACKED) && sent.is(Sent::LOST);
+            let both = sent.is(SentSegment::SACKED) && sent.is(SentSegment::LOST);
             assert!(!both, "{number:?} has arrived and is lost");
             if number.before(next) {
                 assert!(
-                    sent.transmission > 0 || sent.is(Sent::SACKED),
+                    sent.transmission > 0 || sent.is(SentSegment::SACKED),
                     "{number:?} was passed over and has not arrived"
                 );
-                sacked += u32::from(sent.is(Sent::SACKED));
-                passed += u32::from(sent.is(Sent::SACKED) && sent.transmission == 0);
-                lost += u32::from(sent.is(Sent::LOST));
+                sacked += u32::from(sent.is(SentSegment::SACKED));
+                passed += u32::from(sent.is(SentSegment::SACKED) && sent.transmission == 0);
+                lost += u32::from(sent.is(SentSegment::LOST));
             } else {
                 assert!(
-                    sent.transmission == 0 && !sent.is(Sent::LOST),
+                    sent.transmission == 0 && !sent.is(SentSegment::LOST),
                     "{number:?} was sent by class 0"
                 );
             }

@@ -10,7 +10,7 @@ mod tests;
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 
-use crate::number::Number;
+use crate::number::SequenceNumber;
 
 /// Priority queue of segment numbers, lowest first.
 ///
@@ -19,14 +19,14 @@ use crate::number::Number;
 /// logarithmic cost. Entries stay when a segment is delivered after all: the caller skips them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LostQueue {
-    ascending: VecDeque<Number>,
+    ascending: VecDeque<SequenceNumber>,
     earlier: BinaryHeap<LowestFirst>,
 }
 
 /// Ordering of the `BinaryHeap` by the lowest number. All numbers in the queue lie within 2^31 of
 /// each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct LowestFirst(Number);
+struct LowestFirst(SequenceNumber);
 
 impl Ord for LowestFirst {
     fn cmp(&self, other: &LowestFirst) -> Ordering {
@@ -47,7 +47,7 @@ impl PartialOrd for LowestFirst {
 }
 
 impl LostQueue {
-    pub fn push(&mut self, number: Number) {
+    pub fn push(&mut self, number: SequenceNumber) {
         match self.ascending.back() {
             Some(last) if number.before(*last) => self.earlier.push(LowestFirst(number)),
             _ => self.ascending.push_back(number),
@@ -55,7 +55,7 @@ impl LostQueue {
     }
 
     /// Removes and returns the lowest number.
-    pub fn pop(&mut self) -> Option<Number> {
+    pub fn pop(&mut self) -> Option<SequenceNumber> {
         let earlier = self.earlier.peek().map(|entry| entry.0);
         match (self.ascending.front(), earlier) {
             (Some(first), Some(earlier)) if first.before(earlier) => self.ascending.pop_front(),
@@ -65,7 +65,7 @@ impl LostQueue {
     }
 
     /// Removes all numbers and returns them in arbitrary order.
-    pub fn drain(&mut self) -> impl Iterator<Item = Number> {
+    pub fn drain(&mut self) -> impl Iterator<Item = SequenceNumber> {
         self.ascending
             .drain(..)
             .chain(self.earlier.drain().map(|entry| entry.0))
@@ -81,6 +81,6 @@ impl LostQueue {
     }
 
     pub fn heap_bytes(&self) -> usize {
-        (self.ascending.capacity() + self.earlier.capacity()) * size_of::<Number>()
+        (self.ascending.capacity() + self.earlier.capacity()) * size_of::<SequenceNumber>()
     }
 }

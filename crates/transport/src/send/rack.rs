@@ -11,9 +11,9 @@ mod tests;
 
 use ccplane_units::{Duration, Time};
 
-use crate::connection::{Connection, Phase};
-use crate::number::Number;
-use crate::send::flight::Sent;
+use crate::connection::{Connection, RecoveryPhase};
+use crate::number::SequenceNumber;
+use crate::send::flight::SentSegment;
 
 /// RACK's per-connection state.
 #[derive(Clone, Copy, Debug)]
@@ -21,13 +21,13 @@ pub(crate) struct Rack {
     /// RACK.xmit_ts and RACK.end_seq: transmission time of the delivered segment that was sent
     /// last, and the number after it.
     pub at: Time,
-    pub end: Number,
+    pub end: SequenceNumber,
     /// Number after the highest one delivered.
-    pub furthest: Number,
+    pub furthest: SequenceNumber,
     /// RTT of that delivery.
     pub rtt: Duration,
     /// Every segment before this number that was sent once has been checked.
-    cursor: Number,
+    cursor: SequenceNumber,
 }
 
 /// Observed reordering of the path.
@@ -35,7 +35,7 @@ pub(crate) struct Rack {
 pub(crate) struct Reordering {
     /// A DSACK widens the window once per round. The round ends when everything before this number
     /// is acknowledged.
-    round: Option<Number>,
+    round: Option<SequenceNumber>,
     /// RACK.reo_wnd_mult - 1: quarters of the minimum RTT beyond the first (RFC 8985 section 6.2,
     /// step 4).
     wider: u8,
@@ -54,7 +54,7 @@ const PERSIST: u8 = 16;
 const DUP_THRESHOLD: u32 = 3;
 
 impl Rack {
-    pub fn new(first: Number) -> Rack {
+    pub fn new(first: SequenceNumber) -> Rack {
         Rack {
             at: Time::ZERO,
             end: first,
@@ -69,8 +69,8 @@ impl Rack {
     #[inline]
     pub fn on_delivered(
         &mut self,
-        number: Number,
-        sent: &Sent,
+        number: SequenceNumber,
+        sent: &SentSegment,
         now: Time,
         min_rtt: Duration,
         certain: bool,
@@ -95,25 +95,25 @@ impl Rack {
     }
 
     /// Restarts the scan at `una`, after loss marks were removed.
-    pub fn look_again(&mut self, una: Number) {
+    pub fn look_again(&mut self, una: SequenceNumber) {
         self.cursor = una;
     }
 
     /// Ends the scan: everything before `next` has been checked.
-    pub fn judged(&mut self, next: Number) {
+    pub fn judged(&mut self, next: SequenceNumber) {
         self.cursor = next;
     }
 
     /// Returns true if the segment was sent before the latest delivered one.
     #[inline]
-    fn overtook(&self, number: Number, sent: &Sent) -> bool {
+    fn overtook(&self, number: SequenceNumber, sent: &SentSegment) -> bool {
         sent.at < self.at || (sent.at == self.at && number.plus(1).before(self.end))
     }
 }
 
 impl Reordering {
     /// Widens the window after a spurious retransmission (RFC 8985 section 6.2, step 4).
-    pub fn on_duplicate(&mut self, una: Number, next: Number) {
+    pub fn on_duplicate(&mut self, una: SequenceNumber, next: SequenceNumber) {
         if self.round.is_none_or(|round| !una.before(round)) {
             self.round = Some(next);
             self.wider = self.wider.saturating_add(1);
@@ -138,7 +138,7 @@ impl Connection {
             .map(|repair| repair.reordering)
             .unwrap_or_default();
         if !reordering.seen
-            && (self.phase >= Phase::Recovery
+            && (self.phase >= RecoveryPhase::Recovery
                 || self.flight.sacked() - self.flight.passed() >= DUP_THRESHOLD)
         {
             return Duration::ZERO;
@@ -158,7 +158,7 @@ impl Connection {
         while self.rack.cursor.before(self.flight.next()) {
             let number = self.rack.cursor;
             let sent = *self.flight.get(number);
-            if !sent.is(Sent::SACKED | Sent::LOST | Sent::REPEATED) {
+            if !sent.is(SentSegment::SACKED | SentSegment::LOST | SentSegment::REPEATED) {
                 if !self.rack.overtook(number, &sent) {
                     break;
                 }
@@ -173,7 +173,9 @@ impl Connection {
         while let Some(number) = self.repair_mut().repeats.front().copied() {
             if number.within(self.flight.una(), self.flight.next()) {
                 let sent = *self.flight.get(number);
-                if sent.is(Sent::REPEATED) && !sent.is(Sent::SACKED | Sent::LOST) {
+                if sent.is(SentSegment::REPEATED)
+                    && !sent.is(SentSegment::SACKED | SentSegment::LOST)
+                {
                     // Among segments sent at the same time, retransmissions were sent after new
                     // data, independently of their numbers.
                     if sent.at >= self.rack.at {
@@ -198,7 +200,7 @@ impl Connection {
     }
 
     /// Marks a segment lost and queues it for retransmission.
-    pub(crate) fn mark_lost(&mut self, number: Number) {
+    pub(crate) fn mark_lost(&mut self, number: SequenceNumber) {
         let first = self.flight.lost() == 0;
         self.flight.on_lost(number);
         let repair = self.repair_mut();
@@ -214,7 +216,7 @@ impl Connection {
     /// is 2 SRTT after the last transmission or progress. If only one segment is outstanding, the
     /// peer's maximum ACK delay is added.
     pub(crate) fn probe_at(&self) -> Option<Time> {
-        let allowed = self.phase == Phase::Open
+        let allowed = self.phase == RecoveryPhase::Open
             && !self.flags.probing
             && self.flight.sacked() == self.flight.passed()
             && self.flight.lost() == 0

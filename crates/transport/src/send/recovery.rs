@@ -19,14 +19,14 @@ use std::collections::VecDeque;
 use ccplane_datapath::Outcome;
 use ccplane_units::Time;
 
-use crate::connection::{Connection, Phase};
+use crate::connection::{Connection, RecoveryPhase};
 use crate::control::Ack;
-use crate::number::Number;
+use crate::number::SequenceNumber;
 use crate::ranges::RangeSet;
 use crate::send::lost::LostQueue;
 use crate::send::prr::Prr;
 use crate::send::rack::Reordering;
-use crate::stamps::Stamped;
+use crate::stamps::LastExchange;
 
 /// Recovery state, allocated at the first loss, mark or SACK and kept until the connection is idle.
 #[derive(Clone, Debug)]
@@ -36,11 +36,11 @@ pub(crate) struct Repair {
     /// Segments marked lost, in the order of retransmission.
     pub queue: LostQueue,
     /// Retransmitted segments, the oldest first. Entries that are no longer `REPEATED` are skipped.
-    pub repeats: VecDeque<Number>,
+    pub repeats: VecDeque<SequenceNumber>,
     pub prr: Prr,
     /// Window after the current repair, bytes.
     pub target: u64,
-    pub withheld: Withheld,
+    pub withheld: WindowClamp,
     /// The control's window while it is withheld, bytes; 0 if the control has set none since.
     pub asked: u64,
     /// After an idle time: the maximum window now, and the window before, at which the restart
@@ -48,24 +48,24 @@ pub(crate) struct Repair {
     pub resume_limit: u64,
     pub resume_until: u64,
     /// RecoveryPoint: the repair ends when everything before this number is acknowledged.
-    pub high: Number,
+    pub high: SequenceNumber,
     pub undo: Undo,
     pub reordering: Reordering,
     /// RACK's reordering timer: time of the next loss mark.
     pub reorder_at: Time,
     /// TLP.end_seq: the probe ends when everything before this number is acknowledged.
-    pub probe_end: Number,
+    pub probe_end: SequenceNumber,
     /// Segment that the probe retransmitted; equals `probe_end` if it sent new data.
-    pub probe: Number,
+    pub probe: SequenceNumber,
     /// Boxed, as most connections have none. Stored inline, they made the simulation of a large fat
     /// tree 10 % slower.
-    pub stamps: Option<Box<Stamped>>,
+    pub stamps: Option<Box<LastExchange>>,
 }
 
 /// Reason why the window in force is smaller than the control's window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Withheld {
+pub(crate) enum WindowClamp {
     /// The control's window is in force.
     #[default]
     No,
@@ -93,14 +93,14 @@ pub(crate) struct Undo {
 }
 
 impl Repair {
-    pub fn new(next: Number) -> Repair {
+    pub fn new(next: SequenceNumber) -> Repair {
         Repair {
             sacked: RangeSet::default(),
             queue: LostQueue::default(),
             repeats: VecDeque::new(),
             prr: Prr::default(),
             target: 0,
-            withheld: Withheld::No,
+            withheld: WindowClamp::No,
             asked: 0,
             resume_limit: 0,
             resume_until: 0,
@@ -116,10 +116,13 @@ impl Repair {
 
     pub fn heap_bytes(&self) -> usize {
         size_of::<Repair>()
-            + self.stamps.as_ref().map_or(0, |_| size_of::<Stamped>())
+            + self
+                .stamps
+                .as_ref()
+                .map_or(0, |_| size_of::<LastExchange>())
             + self.sacked.heap_bytes()
             + self.queue.heap_bytes()
-            + self.repeats.capacity() * size_of::<Number>()
+            + self.repeats.capacity() * size_of::<SequenceNumber>()
     }
 }
 
@@ -132,10 +135,10 @@ impl Connection {
 
     /// Starts a reduction. The control may set another threshold in the call that follows.
     #[cold]
-    pub(crate) fn begin_reduction(&mut self, phase: Phase) {
+    pub(crate) fn begin_reduction(&mut self, phase: RecoveryPhase) {
         let (cwnd, ssthresh, next) = (self.cwnd, self.ssthresh, self.flight.next());
         debug_assert!(
-            phase != Phase::Open && self.phase <= phase,
+            phase != RecoveryPhase::Open && self.phase <= phase,
             "{phase:?} after {:?}",
             self.phase
         );
@@ -152,31 +155,31 @@ impl Connection {
 
     /// Ends, starts and undoes repairs after an ACK.
     pub(crate) fn judge(&mut self, ack: &mut Ack) {
-        if self.phase != Phase::Open {
+        if self.phase != RecoveryPhase::Open {
             self.try_undo(ack);
         }
         let Some(repair) = self.repair.as_ref() else {
             debug_assert!(
-                self.phase == Phase::Open,
+                self.phase == RecoveryPhase::Open,
                 "a reduction has begun without its end"
             );
             return;
         };
-        if self.phase != Phase::Open && !self.flight.una().before(repair.high) {
+        if self.phase != RecoveryPhase::Open && !self.flight.una().before(repair.high) {
             self.end_repair();
         }
-        let late_duplicates = self.phase == Phase::Open && repair_duplicates(&self.repair);
+        let late_duplicates = self.phase == RecoveryPhase::Open && repair_duplicates(&self.repair);
         if late_duplicates {
             self.try_undo(ack);
         }
-        if ack.lost > 0 && self.phase < Phase::Recovery {
-            if self.phase == Phase::Open {
+        if ack.lost > 0 && self.phase < RecoveryPhase::Recovery {
+            if self.phase == RecoveryPhase::Open {
                 self.forget_undo(ack.lost);
-                self.begin_reduction(Phase::Recovery);
+                self.begin_reduction(RecoveryPhase::Recovery);
                 ack.reduces = true;
             }
             let next = self.flight.next();
-            self.phase = Phase::Recovery;
+            self.phase = RecoveryPhase::Recovery;
             self.repair_mut().high = next;
         }
     }
@@ -194,14 +197,14 @@ impl Connection {
     /// until the next loss.
     #[cold]
     pub(crate) fn end_repair(&mut self) {
-        debug_assert!(self.phase != Phase::Open, "no repair is under way");
+        debug_assert!(self.phase != RecoveryPhase::Open, "no repair is under way");
         if let Some(repair) = self.repair.as_ref()
-            && self.phase != Phase::Loss
+            && self.phase != RecoveryPhase::Loss
         {
             let mss = self.mss();
             self.set_asked((repair.target / mss).max(1) * mss);
         }
-        self.phase = Phase::Open;
+        self.phase = RecoveryPhase::Open;
         self.repair_mut().reordering.end_of_recovery();
     }
 
@@ -212,19 +215,19 @@ impl Connection {
         let undo = &repair.undo;
         let all_wrong = undo.marks > 0 && undo.wrong >= undo.marks;
         let all_duplicates = undo.duplicates > 0 && undo.repeats == 0 && self.flight.lost() == 0;
-        let early = undo.early && self.phase == Phase::Loss;
+        let early = undo.early && self.phase == RecoveryPhase::Loss;
         if undo.cwnd == 0 || !(all_wrong || all_duplicates || early) {
             return;
         }
         let Undo { cwnd, ssthresh, .. } = std::mem::take(&mut repair.undo);
         self.flight.undo_losses(repair.queue.drain());
         self.rack.look_again(self.flight.una());
-        if repair.withheld == Withheld::Timeout {
-            repair.withheld = Withheld::No;
+        if repair.withheld == WindowClamp::Timeout {
+            repair.withheld = WindowClamp::No;
         }
         self.set_cwnd(cwnd.max(self.cwnd));
         self.ssthresh = self.ssthresh.max(ssthresh);
-        self.phase = Phase::Open;
+        self.phase = RecoveryPhase::Open;
         self.flags.answered = true;
         self.backoff = 0;
         ack.undone = true;
@@ -236,9 +239,12 @@ impl Connection {
         if let Some(rate) = outcome.rate {
             self.pacer.order(rate, self.config.max_bytes_per_sec());
         }
-        if self.withheld() != Withheld::No && self.apply_withheld(ack, outcome) {
+        if self.withheld() != WindowClamp::No && self.apply_withheld(ack, outcome) {
             // The control's window is withheld.
-        } else if matches!(self.phase, Phase::Reduction | Phase::Recovery) {
+        } else if matches!(
+            self.phase,
+            RecoveryPhase::Reduction | RecoveryPhase::Recovery
+        ) {
             let safe = ack.bytes > 0 && ack.lost == 0;
             self.apply_repairing(safe, ack.delivered(), outcome.cwnd, outcome.ssthresh);
         } else {
@@ -249,7 +255,7 @@ impl Connection {
                 self.flags.answered |= !outcome.limited;
                 self.set_asked(cwnd);
             }
-            if self.phase == Phase::Loss && (outcome.cwnd.is_none() || outcome.limited) {
+            if self.phase == RecoveryPhase::Loss && (outcome.cwnd.is_none() || outcome.limited) {
                 self.restart_after_loss(ack.bytes > 0, ack.delivered());
             }
         }
@@ -258,16 +264,16 @@ impl Connection {
 
     /// Reason why the control's window is not in force.
     #[inline(always)]
-    pub(crate) fn withheld(&self) -> Withheld {
+    pub(crate) fn withheld(&self) -> WindowClamp {
         self.repair
             .as_ref()
-            .map_or(Withheld::No, |repair| repair.withheld)
+            .map_or(WindowClamp::No, |repair| repair.withheld)
     }
 
     /// Sets the control's window, as far as a restart after an idle time allows.
     #[inline(always)]
     fn set_asked(&mut self, window: u64) {
-        if self.withheld() == Withheld::No {
+        if self.withheld() == WindowClamp::No {
             return self.set_cwnd(window);
         }
         let repair = self.repair_mut();
@@ -287,7 +293,7 @@ impl Connection {
     #[inline(never)]
     fn apply_withheld(&mut self, ack: &Ack, outcome: &Outcome) -> bool {
         let grown = u64::from(ack.delivered()) * self.mss();
-        if self.withheld() == Withheld::Idle {
+        if self.withheld() == WindowClamp::Idle {
             let repair = self.repair_mut();
             repair.resume_limit = repair.resume_limit.saturating_add(grown);
             let (asked, limit, over) = (
@@ -296,16 +302,19 @@ impl Connection {
                 repair.resume_limit >= repair.resume_until,
             );
             if over {
-                repair.withheld = Withheld::No;
+                repair.withheld = WindowClamp::No;
             }
-            if self.phase == Phase::Open && outcome.cwnd.is_none() {
+            if self.phase == RecoveryPhase::Open && outcome.cwnd.is_none() {
                 self.set_cwnd(if over { asked } else { asked.min(limit) });
             }
             return false;
         }
-        if matches!(self.phase, Phase::Reduction | Phase::Recovery) {
+        if matches!(
+            self.phase,
+            RecoveryPhase::Reduction | RecoveryPhase::Recovery
+        ) {
             // The same ACK has ended one repair and started another.
-            self.repair_mut().withheld = Withheld::No;
+            self.repair_mut().withheld = WindowClamp::No;
             return false;
         }
         let repair = self.repair_mut();
@@ -321,7 +330,7 @@ impl Connection {
         if grown == 0 {
             return true;
         }
-        self.repair_mut().withheld = Withheld::No;
+        self.repair_mut().withheld = WindowClamp::No;
         if asked == 0 {
             return false;
         }

@@ -7,17 +7,17 @@ mod tests;
 
 use ccplane_units::Time;
 
-use crate::connection::{Connection, Phase, State};
-use crate::control::{Ack, Control};
-use crate::error::Failure;
+use crate::connection::{Connection, ConnectionState, RecoveryPhase};
+use crate::control::{Ack, CongestionControl};
+use crate::error::ConnectionError;
 use crate::ranges::RangeSet;
-use crate::send::flight::Sent;
-use crate::send::recovery::{Repair, Withheld};
+use crate::send::flight::SentSegment;
+use crate::send::recovery::{Repair, WindowClamp};
 
 impl Connection {
     /// Runs expired timers. Call it at [`Connection::next_timeout`]; calling it early or twice does
     /// no harm. Afterwards there may be something to send.
-    pub fn on_timeout(&mut self, now: Time, control: &mut impl Control) {
+    pub fn on_timeout(&mut self, now: Time, control: &mut impl CongestionControl) {
         self.receiver.on_timeout(now);
         if now >= self.deadline {
             self.invalidate();
@@ -26,11 +26,11 @@ impl Connection {
             return;
         }
         match self.state {
-            State::Opening => self.ask_again(now),
-            State::Accepting => self.fail(Failure::NoAnswer(self.unanswered)),
-            State::Draining => self.close(),
-            State::Closed => self.deadline = Time::MAX,
-            State::Proving | State::Open => {
+            ConnectionState::Opening => self.ask_again(now),
+            ConnectionState::Accepting => self.fail(ConnectionError::NoAnswer(self.unanswered)),
+            ConnectionState::Draining => self.close(),
+            ConnectionState::Closed => self.deadline = Time::MAX,
+            ConnectionState::Proving | ConnectionState::Open => {
                 if let Some(ack) = self.on_due(now) {
                     self.tell(now, ack, control);
                     if ack.timeout {
@@ -47,7 +47,7 @@ impl Connection {
 
     /// Moves the deadline to the next timer.
     pub(crate) fn rearm(&mut self) {
-        if matches!(self.state, State::Open | State::Proving) {
+        if matches!(self.state, ConnectionState::Open | ConnectionState::Proving) {
             self.deadline = self.due();
         }
     }
@@ -65,7 +65,7 @@ impl Connection {
             }
         } else if let Some(end) = self.echoes_end() {
             due = due.min(end);
-        } else if self.is_blocked() || self.state == State::Proving {
+        } else if self.is_blocked() || self.state == ConnectionState::Proving {
             due = due.min(self.rto_at());
         }
         due
@@ -85,13 +85,13 @@ impl Connection {
             self.limit <= self.flight.cut_offset() && self.written > self.flight.cut_offset();
         closed
             && self.flight.una() == self.flight.next()
-            && matches!(self.state, State::Open | State::Proving)
+            && matches!(self.state, ConnectionState::Open | ConnectionState::Proving)
     }
 
     /// Repeats the client's request after a timeout of the handshake, with a doubled RTO.
     fn ask_again(&mut self, now: Time) {
         if self.unanswered > self.config.open_retries {
-            return self.fail(Failure::NoAnswer(self.unanswered));
+            return self.fail(ConnectionError::NoAnswer(self.unanswered));
         }
         self.backoff = self.backoff.saturating_add(1);
         self.flags.handshake = true;
@@ -102,7 +102,7 @@ impl Connection {
     /// Runs expired timers. Returns the event to report to the control.
     fn on_due(&mut self, now: Time) -> Option<Ack> {
         if self.heard + self.config.idle_timeout <= now {
-            self.give_up(Failure::Silent);
+            self.give_up(ConnectionError::Silent);
             return None;
         }
         if now < self.due() {
@@ -143,7 +143,7 @@ impl Connection {
             self.flight.free();
             self.release_rc3();
             let worth = |repair: &Repair| repair.reordering.seen || repair.stamps.is_some();
-            let busy = self.phase != Phase::Open || self.withheld() != Withheld::No;
+            let busy = self.phase != RecoveryPhase::Open || self.withheld() != WindowClamp::No;
             if !busy && !self.repair.as_deref().is_some_and(worth) {
                 self.repair = None;
             }
@@ -152,29 +152,29 @@ impl Connection {
 
     /// Probes a zero window (RFC 9293 section 3.8.6.1), or repeats a client's proof of address.
     fn on_unanswered(&mut self, now: Time) {
-        let most = if self.state == State::Proving {
+        let most = if self.state == ConnectionState::Proving {
             self.config.open_retries
         } else {
             self.config.max_retries
         };
         // A peer that answers may keep its window closed indefinitely.
-        self.unanswered = if self.heard >= self.sent && self.state == State::Open {
+        self.unanswered = if self.heard >= self.sent && self.state == ConnectionState::Open {
             0
         } else {
             self.unanswered.saturating_add(1)
         };
         if self.unanswered > most {
-            let failure = if self.state == State::Proving {
-                Failure::NoAnswer(self.unanswered)
+            let failure = if self.state == ConnectionState::Proving {
+                ConnectionError::NoAnswer(self.unanswered)
             } else {
-                Failure::TimedOut(self.unanswered)
+                ConnectionError::TimedOut(self.unanswered)
             };
             return self.give_up(failure);
         }
         self.backoff = self.backoff.saturating_add(1);
         self.progress = now;
         self.sent = now;
-        if self.state == State::Proving {
+        if self.state == ConnectionState::Proving {
             self.receiver.owe();
         } else {
             self.flags.window_probe = true;
@@ -189,14 +189,14 @@ impl Connection {
             "the timer runs only while something is out"
         );
         if self.backoff >= self.config.max_retries {
-            self.give_up(Failure::TimedOut(self.backoff));
+            self.give_up(ConnectionError::TimedOut(self.backoff));
             return None;
         }
         let mut ack = Ack {
             timeout: true,
             ..Ack::default()
         };
-        let first = self.phase < Phase::Recovery
+        let first = self.phase < RecoveryPhase::Recovery
             || self
                 .repair
                 .as_ref()
@@ -211,13 +211,13 @@ impl Connection {
             if let Some(repair) = self.repair.as_deref_mut() {
                 repair.undo = Default::default();
             }
-            self.begin_reduction(Phase::Loss);
+            self.begin_reduction(RecoveryPhase::Loss);
             ack.reduces = true;
         }
-        self.phase = Phase::Loss;
+        self.phase = RecoveryPhase::Loss;
         let repair = self.repair_mut();
-        if repair.withheld != Withheld::Timeout {
-            repair.withheld = Withheld::Timeout;
+        if repair.withheld != WindowClamp::Timeout {
+            repair.withheld = WindowClamp::Timeout;
             repair.asked = 0;
         }
         self.forget_echoes();
@@ -228,7 +228,7 @@ impl Connection {
     fn lose_everything(&mut self) -> u32 {
         let before = self.flight.lost_total();
         let next = self.flight.next();
-        if self.flight.get(self.flight.una()).is(Sent::SACKED) {
+        if self.flight.get(self.flight.una()).is(SentSegment::SACKED) {
             self.disbelieve();
         }
         let repair = self.repair_mut();
@@ -239,9 +239,9 @@ impl Connection {
         let mut number = self.flight.una();
         while number != next {
             let sent = self.flight.get(number);
-            if sent.is(Sent::LOST) {
+            if sent.is(SentSegment::LOST) {
                 self.repair_mut().queue.push(number);
-            } else if !sent.is(Sent::SACKED) {
+            } else if !sent.is(SentSegment::SACKED) {
                 self.mark_lost(number);
             }
             number = number.plus(1);
@@ -272,7 +272,7 @@ impl Connection {
     }
 
     /// Ends the connection and notifies the peer.
-    pub(crate) fn give_up(&mut self, failure: Failure) {
+    pub(crate) fn give_up(&mut self, failure: ConnectionError) {
         self.fail(failure);
         self.flags.handshake = true;
     }

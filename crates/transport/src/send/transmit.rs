@@ -6,11 +6,11 @@ mod tests;
 
 use ccplane_units::{Duration, Time};
 
-use crate::connection::{Connection, Phase, State};
-use crate::number::Number;
-use crate::segment::{Kind, Segment, Side};
-use crate::send::flight::Sent;
-use crate::send::recovery::Withheld;
+use crate::connection::{Connection, ConnectionState, RecoveryPhase};
+use crate::number::SequenceNumber;
+use crate::segment::{Segment, SegmentKind, SideData};
+use crate::send::flight::SentSegment;
+use crate::send::recovery::WindowClamp;
 
 impl Connection {
     /// Returns true if [`Connection::transmit`] has a segment in this class now. Pacing may delay
@@ -31,7 +31,7 @@ impl Connection {
 
     /// Returns the next segment to send in this class. `side` must be empty; it is filled if the
     /// segment has [`Segment::SIDE`].
-    pub fn transmit(&mut self, now: Time, class: u8, side: &mut Side) -> Option<Segment> {
+    pub fn transmit(&mut self, now: Time, class: u8, side: &mut SideData) -> Option<Segment> {
         let mut segment = Segment::default();
         self.transmit_into(now, class, &mut segment, side)
             .then_some(segment)
@@ -52,7 +52,7 @@ impl Connection {
         now: Time,
         class: u8,
         segment: &mut Segment,
-        side: &mut Side,
+        side: &mut SideData,
     ) -> bool {
         if class == 0 && self.quota != 0 {
             self.send_full(now, segment, side);
@@ -70,7 +70,7 @@ impl Connection {
 
     /// Sends an acknowledgement without data.
     #[inline(always)]
-    fn send_ack(&mut self, now: Time, segment: &mut Segment, side: &mut Side) {
+    fn send_ack(&mut self, now: Time, segment: &mut Segment, side: &mut SideData) {
         *segment = Segment::default();
         segment.number = self.flight.next();
         self.receiver.acknowledge(now, segment, side, &self.config);
@@ -78,7 +78,7 @@ impl Connection {
 
     /// Sends a full segment of new data, as allowed by [`Connection::allot`].
     #[inline(always)]
-    fn send_full(&mut self, now: Time, segment: &mut Segment, side: &mut Side) {
+    fn send_full(&mut self, now: Time, segment: &mut Segment, side: &mut SideData) {
         debug_assert!(
             self.in_flight() < self.window && self.flight.lost() == 0,
             "`allot` keeps to the window"
@@ -91,7 +91,7 @@ impl Connection {
         );
         let number = self.flight.on_sent_new(self.mss, now, &mut self.rate);
         *segment = Segment::default();
-        segment.kind = Kind::Data;
+        segment.kind = SegmentKind::Data;
         segment.number = number;
         segment.length = self.mss;
         segment.transmission = 1;
@@ -121,8 +121,8 @@ impl Connection {
         let room = self.window.saturating_sub(out);
         let available = self.written.min(self.limit) - self.flight.cut_offset();
         let plain = self.flight.is_plain()
-            && self.state == State::Open
-            && self.phase == Phase::Open
+            && self.state == ConnectionState::Open
+            && self.phase == RecoveryPhase::Open
             && self.flight.next() == self.flight.cut()
             && out != 0
             && self.pacer.rate() == 0
@@ -149,7 +149,7 @@ impl Connection {
         now: Time,
         class: u8,
         segment: &mut Segment,
-        side: &mut Side,
+        side: &mut SideData,
     ) -> bool {
         *segment = Segment::default();
         (segment.class, segment.band) = (class, class);
@@ -173,7 +173,7 @@ impl Connection {
             self.nothing_waits = !self.can_send();
             return false;
         }
-        if self.state == State::Proving {
+        if self.state == ConnectionState::Proving {
             segment.flags |= Segment::PROOF;
         }
         self.receiver.acknowledge(now, segment, side, &self.config);
@@ -183,7 +183,7 @@ impl Connection {
     /// Returns true if there is a segment that window and peer allow. Pacing is not checked.
     #[inline(always)]
     pub(crate) fn wants_to_send(&self) -> bool {
-        if !matches!(self.state, State::Open | State::Proving) {
+        if !matches!(self.state, ConnectionState::Open | ConnectionState::Proving) {
             return false;
         }
         let probe = self.flags.tail_probe && self.flight.una() != self.flight.next();
@@ -208,7 +208,7 @@ impl Connection {
     }
 
     #[inline(always)]
-    fn send_data(&mut self, now: Time, segment: &mut Segment, side: &mut Side) {
+    fn send_data(&mut self, now: Time, segment: &mut Segment, side: &mut SideData) {
         let idle = self.flight.is_idle();
         let number = if self.flight.lost() != 0 || self.flags.tail_probe {
             self.choose()
@@ -229,7 +229,7 @@ impl Connection {
             }
         };
         let sent = self.flight.on_sent(number, now, idle, &mut self.rate);
-        if sent.is(Sent::RC3) && sent.transmission == 1 && !sent.is(Sent::SACKED) {
+        if sent.is(SentSegment::RC3) && sent.transmission == 1 && !sent.is(SentSegment::SACKED) {
             self.overtake_rc3();
         }
         self.describe(now, number, &sent, segment, side);
@@ -254,16 +254,20 @@ impl Connection {
     pub(crate) fn describe(
         &self,
         now: Time,
-        number: Number,
-        sent: &Sent,
+        number: SequenceNumber,
+        sent: &SentSegment,
         segment: &mut Segment,
-        side: &mut Side,
+        side: &mut SideData,
     ) {
-        segment.kind = Kind::Data;
+        segment.kind = SegmentKind::Data;
         segment.number = number;
         segment.length = sent.length;
         segment.transmission = sent.transmission;
-        segment.flags = if sent.is(Sent::FIN) { Segment::FIN } else { 0 };
+        segment.flags = if sent.is(SentSegment::FIN) {
+            Segment::FIN
+        } else {
+            0
+        };
         segment.set_offset(self.flight.offset_of(sent));
         if self.config.stamps {
             (side.t1, side.stamped) = (now, true);
@@ -291,7 +295,7 @@ impl Connection {
     /// tail-loss probe without new data.
     #[cold]
     #[inline(never)]
-    fn choose(&mut self) -> Option<Number> {
+    fn choose(&mut self) -> Option<SequenceNumber> {
         let next = self.flight.next();
         let number = if self.flags.tail_probe {
             self.flags.tail_probe = false;
@@ -330,7 +334,7 @@ impl Connection {
     }
 
     /// Returns the last segment that has not arrived, or the last one sent if all have.
-    fn last_missing(&self) -> Number {
+    fn last_missing(&self) -> SequenceNumber {
         let last = self.flight.next().previous();
         let arrived = self
             .repair
@@ -342,7 +346,7 @@ impl Connection {
         }
     }
 
-    fn next_lost(&mut self) -> Option<Number> {
+    fn next_lost(&mut self) -> Option<SequenceNumber> {
         let (una, next) = (self.flight.una(), self.flight.next());
         let repair = self.repair.as_deref_mut()?;
         loop {
@@ -353,7 +357,7 @@ impl Connection {
                 );
                 return None;
             };
-            if number.within(una, next) && self.flight.get(number).is(Sent::LOST) {
+            if number.within(una, next) && self.flight.get(number).is(SentSegment::LOST) {
                 return Some(number);
             }
         }
@@ -387,7 +391,7 @@ impl Connection {
     /// least three quarters of the old window.
     fn restart(&mut self, idle: Duration, rto: Duration) {
         let least = (u64::from(self.config.initial_window) * self.mss()).min(self.cwnd);
-        if self.phase == Phase::Open {
+        if self.phase == RecoveryPhase::Open {
             self.ssthresh = self.ssthresh.max(self.cwnd - self.cwnd / 4);
         }
         let mut cwnd = self.cwnd;
@@ -398,14 +402,14 @@ impl Connection {
         }
         let (before, cwnd) = (self.cwnd, cwnd.max(least));
         self.set_cwnd(cwnd);
-        if self.flags.steered && cwnd < before && self.withheld() != Withheld::Timeout {
+        if self.flags.steered && cwnd < before && self.withheld() != WindowClamp::Timeout {
             // The control may store the old window and set it again.
             let repair = self.repair_mut();
             let until = match repair.withheld {
-                Withheld::Idle => before.max(repair.resume_until),
+                WindowClamp::Idle => before.max(repair.resume_until),
                 _ => before,
             };
-            repair.withheld = Withheld::Idle;
+            repair.withheld = WindowClamp::Idle;
             (repair.asked, repair.resume_limit, repair.resume_until) = (cwnd, cwnd, until);
         }
     }
@@ -435,14 +439,14 @@ impl Connection {
         {
             self.rate.limit_by_application(flying);
         }
-        if self.phase != Phase::Open {
+        if self.phase != RecoveryPhase::Open {
             self.count_repair();
         }
     }
 
     #[cold]
     fn count_repair(&mut self) {
-        if self.phase != Phase::Loss
+        if self.phase != RecoveryPhase::Loss
             && let Some(repair) = self.repair.as_deref_mut()
         {
             repair.prr.on_sent();

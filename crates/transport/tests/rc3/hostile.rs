@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use ccplane_transport::{
-    Config, Connection, Kind, MAX_CLASSES, Native, Number, Range, Rc3Stop, Segment, Side,
+    Connection, MAX_CLASSES, Native, Range, Rc3Stop, Segment, SegmentKind, SequenceNumber,
+    SideData, TransportConfig,
 };
 use ccplane_units::Time;
 
@@ -17,22 +18,23 @@ fn data_that_was_never_sent_is_acknowledged() {
     // Only the initial window was sent: nothing of the tail is cut yet.
     for _ in 0..FIRST {
         client
-            .transmit(now, 0, &mut Side::default())
+            .transmit(now, 0, &mut SideData::default())
             .expect("the initial window");
     }
     let before = (client.stats(), client.in_flight());
     for class in [0, 1, 2, 4, 7] {
         for (start, end) in [(10, 20), (50, 60), (0, 1 << 31), (5, 4), (u32::MAX, 12)] {
             let mut ack = Segment::default();
-            (ack.class, ack.band, ack.ack, ack.flags) = (class, class, Number(end), Segment::SIDE);
-            let mut side = Side::default();
+            (ack.class, ack.band, ack.ack, ack.flags) =
+                (class, class, SequenceNumber(end), Segment::SIDE);
+            let mut side = SideData::default();
             side.push(Range {
-                start: Number(start),
-                end: Number(end),
+                start: SequenceNumber(start),
+                end: SequenceNumber(end),
             });
             if class == 0 {
                 // In class 0 it acknowledges only segments that were sent.
-                ack.ack = Number(end.max(FIRST as u32 + 1));
+                ack.ack = SequenceNumber(end.max(FIRST as u32 + 1));
             }
             client.handle(now + ms(20), &ack, &side, &mut Native::new_reno());
         }
@@ -57,29 +59,33 @@ fn data_that_waits_to_be_sent_is_acknowledged() {
         let now = Time::ZERO + ms(20);
         for _ in 0..FIRST {
             client
-                .transmit(now, 0, &mut Side::default())
+                .transmit(now, 0, &mut SideData::default())
                 .expect("the initial window");
         }
         for _ in 0..5 {
             client
-                .transmit(now, 1, &mut Side::default())
+                .transmit(now, 1, &mut SideData::default())
                 .expect("the end of the tail");
         }
         client.finish();
         for (start, end) in [(10, 100), (50, 60), (90, 96), (9, 50)] {
             let mut ack = Segment::default();
-            (ack.class, ack.band, ack.ack, ack.flags) = (class, class, Number(end), Segment::SIDE);
-            (ack.echo, ack.echo_transmission) = (Number(0), 1);
-            let mut side = Side::default();
+            (ack.class, ack.band, ack.ack, ack.flags) =
+                (class, class, SequenceNumber(end), Segment::SIDE);
+            (ack.echo, ack.echo_transmission) = (SequenceNumber(0), 1);
+            let mut side = SideData::default();
             side.push(Range {
-                start: Number(start),
-                end: Number(end),
+                start: SequenceNumber(start),
+                end: SequenceNumber(end),
             });
             client.handle(now + ms(20), &ack, &side, &mut Native::new_reno());
         }
         assert_eq!(client.stats().acked, 0, "class {class}");
         let rest = all(&mut client, now + ms(20));
-        let sent = |number| rest.iter().any(|segment| segment.number == Number(number));
+        let sent = |number| {
+            rest.iter()
+                .any(|segment| segment.number == SequenceNumber(number))
+        };
         assert!(
             (10..95).all(sent),
             "class {class}: the rest is sent all the same"
@@ -119,7 +125,7 @@ fn everything_is_said_to_have_come_in_class_0() {
         "nothing more of the second loop"
     );
     // Without verification RC3 continues.
-    let blind = Config {
+    let blind = TransportConfig {
         rc3: Some(ccplane_transport::Rc3 {
             verify: false,
             ..ccplane_transport::Rc3::default()
@@ -149,10 +155,10 @@ fn everything_is_sent_in_the_highest_or_no_class() {
     let mut answered = 0;
     for n in 0..50_000u32 {
         let mut data = Segment::default();
-        (data.kind, data.length, data.number) = (Kind::Data, 100, Number(2 * n + 1));
+        (data.kind, data.length, data.number) = (SegmentKind::Data, 100, SequenceNumber(2 * n + 1));
         (data.class, data.band, data.transmission) = ((n % 16) as u8, (n % 256) as u8, 1);
         data.set_offset(u64::from(2 * n + 1) * 100);
-        server.handle(now, &data, &Side::default(), &mut Native::new_reno());
+        server.handle(now, &data, &SideData::default(), &mut Native::new_reno());
         let answers = all(&mut server, now);
         match data.class {
             class @ 0..MAX_CLASSES => assert!(
@@ -179,11 +185,11 @@ fn everything_is_sent_in_the_highest_or_no_class() {
 /// A peer that sends beyond the advertised window: dropped and counted.
 #[test]
 fn a_flood_beyond_the_window() {
-    let config = Arc::new(Config {
+    let config = Arc::new(TransportConfig {
         receive_buffer: 50 * MSS as u32,
         ..rc3()
     });
-    let mut side = Side::default();
+    let mut side = SideData::default();
     let mut peer = Connection::connect(&config, Time::ZERO);
     let request = peer.transmit(Time::ZERO, 0, &mut side).expect("a request");
     let mut server = Connection::accept(&config, Time::ZERO, &request).expect("a connection");
@@ -191,11 +197,15 @@ fn a_flood_beyond_the_window() {
     let flood = |server: &mut Connection, control: &mut Native, numbers: std::ops::Range<u32>| {
         for n in numbers {
             let mut data = Segment::default();
-            (data.kind, data.length, data.number, data.flags) =
-                (Kind::Data, MSS as u16, Number(n), Segment::PROOF);
+            (data.kind, data.length, data.number, data.flags) = (
+                SegmentKind::Data,
+                MSS as u16,
+                SequenceNumber(n),
+                Segment::PROOF,
+            );
             (data.class, data.band, data.transmission) = (1 + (n % 4) as u8, 1, 1);
             data.set_offset(u64::from(n) * MSS);
-            server.handle(Time::ZERO, &data, &Side::default(), control);
+            server.handle(Time::ZERO, &data, &SideData::default(), control);
         }
     };
     flood(&mut server, &mut control, 1..10_000);

@@ -1,6 +1,9 @@
 //! Segments sent by RC3, and their classes.
 
-use ccplane_transport::{Config, Connection, Kind, Native, Number, Rc3, Rc3Stop, Segment, Side};
+use ccplane_transport::{
+    Connection, Native, Rc3, Rc3Stop, Segment, SegmentKind, SequenceNumber, SideData,
+    TransportConfig,
+};
 use ccplane_units::Time;
 
 use super::{FIRST, Fixed, MSS, all, count, lanes, nothing, open, plain, rc3, reno, run, sent};
@@ -23,7 +26,7 @@ fn case_01_what_fits_the_initial_window_is_as_without_it() {
 /// Also if pacing delays the initial window.
 #[test]
 fn case_01_pacing_does_not_let_the_second_loop_have_the_initial_window() {
-    let config = Config {
+    let config = TransportConfig {
         pacing: true,
         ..rc3()
     };
@@ -43,7 +46,7 @@ fn case_02_one_packet_more_than_the_initial_window() {
     };
     assert_eq!(
         (segment.class, segment.number, segment.offset()),
-        (1, Number(10), FIRST * MSS)
+        (1, SequenceNumber(10), FIRST * MSS)
     );
     assert_eq!(*at, Time::ZERO + ms(20), "with the initial window");
     // The request, the answer and the one-way delay: as a flow that fits the initial window.
@@ -140,7 +143,7 @@ fn case_04_a_size_that_is_not_a_multiple_of_a_segment() {
 /// RC3 respects the peer's window, continues when it opens, and a zero window is probed.
 #[test]
 fn case_12_the_peers_window_limits_the_tail() {
-    let small = Config {
+    let small = TransportConfig {
         receive_buffer: 30 * MSS as u32,
         ..plain()
     };
@@ -159,7 +162,7 @@ fn case_12_the_peers_window_limits_the_tail() {
             .map(|(_, _, s)| u64::from(s.ack.0) * MSS + u64::from(s.window))
             .max();
         for (_, from, segment) in &log[seen..] {
-            if *from == 0 && segment.kind == Kind::Data {
+            if *from == 0 && segment.kind == SegmentKind::Data {
                 let end = segment.offset() + u64::from(segment.length);
                 assert!(
                     end <= edge.expect("it was answered"),
@@ -182,7 +185,7 @@ fn case_12_the_peers_window_limits_the_tail() {
     );
 
     // The application does not read: the tail fills the window and stops.
-    let small = Config {
+    let small = TransportConfig {
         receive_buffer: 30 * MSS as u32,
         ..plain()
     };
@@ -248,12 +251,12 @@ fn case_13_short_writes_share_segments() {
     );
     assert!(lengths[1..].iter().all(|length| u64::from(*length) == MSS));
     let mut ack = Segment::default();
-    (ack.class, ack.band, ack.ack) = (1, 1, Number(0));
+    (ack.class, ack.band, ack.ack) = (1, 1, SequenceNumber(0));
     (ack.flags, ack.window) = (Segment::SIDE, 1 << 20);
-    let mut side = Side::default();
+    let mut side = SideData::default();
     side.push(ccplane_transport::Range {
-        start: Number(10),
-        end: Number(20),
+        start: SequenceNumber(10),
+        end: SequenceNumber(20),
     });
     client.handle(
         Time::from_micros(30_000),
@@ -328,7 +331,7 @@ fn case_13_a_driver_that_wants_memory_back_gets_that_of_bursts() {
         for class in [0, 1] {
             while client.has(now, class) {
                 client
-                    .transmit(now, class, &mut Side::default())
+                    .transmit(now, class, &mut SideData::default())
                     .expect("data");
             }
         }
@@ -356,9 +359,9 @@ fn case_13_a_driver_that_wants_memory_back_gets_that_of_bursts() {
 fn answer(client: &mut Connection, now: &mut Time, next: u32) {
     *now += ms(20);
     let mut ack = Segment::default();
-    (ack.ack, ack.window) = (Number(next), 1 << 20);
-    (ack.echo, ack.echo_transmission) = (Number(next - 1), 1);
-    client.handle(*now, &ack, &Side::default(), &mut Fixed);
+    (ack.ack, ack.window) = (SequenceNumber(next), 1 << 20);
+    (ack.echo, ack.echo_transmission) = (SequenceNumber(next - 1), 1);
+    client.handle(*now, &ack, &SideData::default(), &mut Fixed);
 }
 
 /// Returns a connection whose RC3 has just stopped with the maximum number of ranges, and its time.
@@ -369,7 +372,7 @@ fn scattered() -> (Connection, Time) {
         client.write(3 * MSS);
         let class = client.classes(now).trailing_zeros() as u8;
         client
-            .transmit(now, class, &mut Side::default())
+            .transmit(now, class, &mut SideData::default())
             .expect("the last of a piece");
     }
     (client, now)
@@ -388,7 +391,9 @@ fn case_13_pieces_are_forgotten_after_the_second_loop_has_stopped() {
         answer(&mut client, &mut now, next);
         client.write(FIRST * MSS);
         while client.has(now, 0) {
-            let data = client.transmit(now, 0, &mut Side::default()).expect("data");
+            let data = client
+                .transmit(now, 0, &mut SideData::default())
+                .expect("data");
             next = data.number.0 + 1;
         }
     }
@@ -416,7 +421,7 @@ fn case_13_more_pieces_than_are_remembered() {
     for piece in 1.. {
         client.write(3 * MSS);
         let class = client.classes(now).trailing_zeros() as u8;
-        let last = client.transmit(now, class, &mut Side::default());
+        let last = client.transmit(now, class, &mut SideData::default());
         assert!(
             last.is_some_and(|segment| segment.class > 0),
             "piece {piece}"

@@ -1,6 +1,9 @@
 //! RC3: both directions, end of a connection, memory, wasted transmissions.
 
-use ccplane_transport::{Config, Connection, Failure, Kind, Native, Number, Segment, Side, State};
+use ccplane_transport::{
+    Connection, ConnectionError, ConnectionState, Native, Segment, SegmentKind, SequenceNumber,
+    SideData, TransportConfig,
+};
 use ccplane_units::Time;
 
 use super::{FIRST, MSS, count, lanes, nothing, rc3, reno, run, sent};
@@ -9,7 +12,7 @@ use crate::wire::{Delay, Pair, ms, secs};
 /// Both ends use RC3: data of either end acknowledges the other's data of its class.
 #[test]
 fn case_21_both_directions_at_once() {
-    let config = Config {
+    let config = TransportConfig {
         receive_buffer: 60 * MSS as u32,
         ..rc3()
     };
@@ -25,7 +28,7 @@ fn case_21_both_directions_at_once() {
     assert_eq!((pair.received(1), pair.received(0)), (300 * MSS, 250 * MSS));
     let log = pair.log.as_ref().expect("it is kept");
     let carries = |(_, _, s): &&(Time, usize, Segment)| {
-        s.kind == Kind::Data && s.class != 0 && s.echo_band != 0
+        s.kind == SegmentKind::Data && s.class != 0 && s.echo_band != 0
     };
     assert!(
         log.iter().filter(carries).count() > 0,
@@ -58,11 +61,17 @@ fn case_22_a_reset_with_a_tail_under_way() {
         pair.run(secs(100));
         assert_eq!(sent(&pair).len(), after, "nothing more once it was told");
         assert!(who == 1 || after == before, "nor after giving up");
-        assert_eq!(pair.connection(who).failure(), Some(Failure::Aborted));
-        assert_eq!(pair.connection(1 - who).failure(), Some(Failure::Reset));
+        assert_eq!(
+            pair.connection(who).failure(),
+            Some(ConnectionError::Aborted)
+        );
+        assert_eq!(
+            pair.connection(1 - who).failure(),
+            Some(ConnectionError::Reset)
+        );
         assert_eq!(pair.connection(0).classes(pair.now) & !1, 0);
         for end in 0..2 {
-            assert_eq!(pair.connection(end).state(), State::Closed);
+            assert_eq!(pair.connection(end).state(), ConnectionState::Closed);
         }
     }
 }
@@ -84,7 +93,7 @@ fn case_23_the_handshake_is_repeated() {
     for lost in 0..3 {
         let mut seen = 0;
         let lose = move |_: usize, s: &Segment| {
-            let of_handshake = matches!(s.kind, Kind::Open | Kind::OpenReply);
+            let of_handshake = matches!(s.kind, SegmentKind::Open | SegmentKind::OpenReply);
             seen += u32::from(of_handshake);
             of_handshake && seen <= lost
         };
@@ -92,7 +101,7 @@ fn case_23_the_handshake_is_repeated() {
         let log = pair.log.as_ref().expect("it is kept");
         let answered = log
             .iter()
-            .position(|(_, from, s)| *from == 1 && s.kind == Kind::OpenReply);
+            .position(|(_, from, s)| *from == 1 && s.kind == SegmentKind::OpenReply);
         let first_low = log
             .iter()
             .position(|(_, from, s)| *from == 0 && s.class != 0);
@@ -103,7 +112,7 @@ fn case_23_the_handshake_is_repeated() {
     }
     // A server that receives the tail first has the proof that it needs.
     let late = |now: Time, from: usize, s: &mut Segment, arrivals: &mut Vec<Time>| {
-        let front = from == 0 && s.class == 0 && s.kind == Kind::Data;
+        let front = from == 0 && s.class == 0 && s.kind == SegmentKind::Data;
         arrivals.push(now + ms(if front { 15 } else { 10 }));
     };
     run(&rc3(), reno(), late, 100 * MSS);
@@ -139,12 +148,15 @@ fn case_24_the_path_changes() {
 #[test]
 fn case_25_memory_and_acknowledgements_of_the_receiver() {
     let buffer = 2_000 * MSS;
-    let config = Config {
+    let config = TransportConfig {
         receive_buffer: buffer as u32,
         ..rc3()
     };
     let every_second = |from: usize, s: &Segment| {
-        from == 0 && s.kind == Kind::Data && s.number.0.is_multiple_of(2) && s.transmission < 3
+        from == 0
+            && s.kind == SegmentKind::Data
+            && s.number.0.is_multiple_of(2)
+            && s.transmission < 3
     };
     let mut pair = Pair::new(
         &config,
@@ -183,7 +195,7 @@ fn case_25_memory_and_acknowledgements_of_the_receiver() {
 #[test]
 fn case_25_a_receiver_with_little_memory() {
     for buffer in [1, MSS / 2, 2 * MSS, FIRST * MSS + 1] {
-        let little = Config {
+        let little = TransportConfig {
             receive_buffer: buffer as u32,
             ..rc3()
         };
@@ -254,12 +266,17 @@ fn case_26_waste() {
 #[test]
 fn case_23_no_connection_from_a_tail() {
     let mut data = Segment::default();
-    (data.kind, data.class, data.band, data.length) = (Kind::Data, 1, 1, 100);
-    data.number = Number(7);
+    (data.kind, data.class, data.band, data.length) = (SegmentKind::Data, 1, 1, 100);
+    data.number = SequenceNumber(7);
     let config = std::sync::Arc::new(rc3());
     assert!(Connection::accept(&config, Time::ZERO, &data).is_none());
     let mut client = Connection::connect(&config, Time::ZERO);
     client.write(100 * MSS);
-    client.handle(Time::ZERO, &data, &Side::default(), &mut Native::new_reno());
+    client.handle(
+        Time::ZERO,
+        &data,
+        &SideData::default(),
+        &mut Native::new_reno(),
+    );
     assert_eq!(client.classes(Time::ZERO), 1, "only the request waits");
 }

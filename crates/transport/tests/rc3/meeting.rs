@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use ccplane_transport::{
-    Config, Connection, Kind, Native, Number, Phase, Range, Rc3Stop, Segment, Side,
+    Connection, Native, Range, Rc3Stop, RecoveryPhase, Segment, SegmentKind, SequenceNumber,
+    SideData, TransportConfig,
 };
 use ccplane_units::{Duration, Time};
 
@@ -24,7 +25,7 @@ fn case_05_both_loops_send_the_same_segment() {
         assert!(tail.duplicates > 10, "{tail:?}");
         assert_eq!((stats.retransmitted, stats.lost, stats.timeouts), (0, 0, 0));
         assert_eq!(stats.ssthresh, u64::MAX);
-        assert_eq!(pair.connection(0).phase(), Phase::Open);
+        assert_eq!(pair.connection(0).phase(), RecoveryPhase::Open);
     }
 }
 
@@ -38,13 +39,13 @@ fn acknowledge(
 ) {
     let mut segment = Segment::default();
     (segment.class, segment.band, segment.ack, segment.window) =
-        (class, class, Number(ack), 1 << 20);
-    (segment.echo, segment.echo_transmission) = (Number(echo), 1);
-    let mut side = Side::default();
+        (class, class, SequenceNumber(ack), 1 << 20);
+    (segment.echo, segment.echo_transmission) = (SequenceNumber(echo), 1);
+    let mut side = SideData::default();
     for range in ranges {
         side.push(Range {
-            start: Number(range.start),
-            end: Number(range.end),
+            start: SequenceNumber(range.start),
+            end: SequenceNumber(range.end),
         });
         segment.flags = Segment::SIDE;
     }
@@ -92,23 +93,30 @@ fn case_05_a_duplicate_of_class_0_is_told_in_class_0() {
         for leaves in [[0, 1], [1, 0]] {
             let (mut client, mut server, now) = open(rc3(), 100 * MSS);
             let mut control = Native::new_reno();
-            let data =
-                [(); 2].map(|()| client.transmit(now, 0, &mut Side::default()).expect("data"));
+            let data = [(); 2].map(|()| {
+                client
+                    .transmit(now, 0, &mut SideData::default())
+                    .expect("data")
+            });
             for segment in &data {
-                server.handle(now, segment, &Side::default(), &mut control);
+                server.handle(now, segment, &SideData::default(), &mut control);
             }
             all(&mut server, now);
             for class in came {
                 let mut again = data[usize::from(class)];
                 (again.class, again.band) = (class, class);
-                server.handle(now, &again, &Side::default(), &mut control);
+                server.handle(now, &again, &SideData::default(), &mut control);
             }
             for class in leaves {
-                let mut side = Side::default();
+                let mut side = SideData::default();
                 let ack = server.transmit(now, class, &mut side).expect("it is owed");
                 assert!(ack.has_side());
                 let told = side.duplicate().map(|range| range.start);
-                assert_eq!(told, Some(Number(u32::from(class))), "{came:?}, {leaves:?}");
+                assert_eq!(
+                    told,
+                    Some(SequenceNumber(u32::from(class))),
+                    "{came:?}, {leaves:?}"
+                );
             }
         }
     }
@@ -129,7 +137,7 @@ fn case_05_a_meeting_in_a_repair_undoes_nothing() {
         .is_some_and(|sender| sender.sent_all())
     {
         assert!(pair.step(secs(10)));
-        reduced |= pair.connection(0).phase() == Phase::Recovery;
+        reduced |= pair.connection(0).phase() == RecoveryPhase::Recovery;
     }
     let stats = pair.connection(0).stats();
     assert!(reduced && stats.retransmitted == 1, "{stats:?}");
@@ -209,7 +217,7 @@ fn case_08_holes_in_the_tail() {
     for hole in [1, 3, 20] {
         let missing = 40..40 + hole;
         let lose = |_: usize, s: &Segment| {
-            s.class != 0 && s.kind == Kind::Data && missing.contains(&s.number.0)
+            s.class != 0 && s.kind == SegmentKind::Data && missing.contains(&s.number.0)
         };
         let pair = run(&rc3(), reno(), lanes(ms(8), lose), 200 * MSS);
         let of_first: Vec<u32> = sent(&pair)
@@ -238,7 +246,7 @@ fn case_09_losses_of_the_first_loop_when_the_tail_is_there() {
         let lose = |from: usize, s: &Segment| {
             from == 0
                 && s.class == 0
-                && s.kind == Kind::Data
+                && s.kind == SegmentKind::Data
                 && s.transmission == 1
                 && lost.contains(&s.number.0)
         };
@@ -315,7 +323,7 @@ fn case_11_a_timeout_keeps_the_scoreboard() {
 #[test]
 fn case_11_a_peer_that_reneges_gets_it_again() {
     let config = Arc::new(rc3());
-    let mut side = Side::default();
+    let mut side = SideData::default();
     let mut control = Native::new_reno();
     let mut client = Connection::connect(&config, Time::ZERO);
     let request = client
@@ -330,16 +338,16 @@ fn case_11_a_peer_that_reneges_gets_it_again() {
     client.write(100 * MSS);
     for class in 0..3 {
         while client.has(now, class) {
-            client.transmit(now, class, &mut Side::default());
+            client.transmit(now, class, &mut SideData::default());
         }
     }
     let mut ack = Segment::default();
     (ack.flags, ack.window, ack.echo, ack.echo_transmission) =
-        (Segment::SIDE, 1 << 20, Number(9), 1);
-    let mut side = Side::default();
+        (Segment::SIDE, 1 << 20, SequenceNumber(9), 1);
+    let mut side = SideData::default();
     let everything = Range {
-        start: Number(0),
-        end: Number(100),
+        start: SequenceNumber(0),
+        end: SequenceNumber(100),
     };
     side.push(everything);
     now += ms(20);
@@ -349,11 +357,13 @@ fn case_11_a_peer_that_reneges_gets_it_again() {
         now = at;
         client.on_timeout(now, &mut control);
         while client.has(now, 0) {
-            again.extend(client.transmit(now, 0, &mut Side::default()));
+            again.extend(client.transmit(now, 0, &mut SideData::default()));
         }
     }
     assert!(
-        again.iter().any(|segment| segment.number == Number(0)),
+        again
+            .iter()
+            .any(|segment| segment.number == SequenceNumber(0)),
         "{again:?}"
     );
 }
@@ -411,12 +421,12 @@ fn case_11_memory_that_is_given_back_forgets_nothing_of_the_tail() {
 #[test]
 fn case_14_numbers_wrap_within_the_tail() {
     for before in [0, 1, 5, 10, 11, 60, 99] {
-        let config = Config {
+        let config = TransportConfig {
             first_number: u32::MAX - before,
             ..rc3()
         };
         let lose = |_: usize, s: &Segment| {
-            s.class != 0 && s.kind == Kind::Data && s.number.0.is_multiple_of(5)
+            s.class != 0 && s.kind == SegmentKind::Data && s.number.0.is_multiple_of(5)
         };
         let pair = run(&config, reno(), lanes(ms(9), lose), 100 * MSS);
         assert_eq!(pair.connection(0).stats().retransmitted, 0);
@@ -485,7 +495,7 @@ fn case_15_the_first_loops_window_does_not_depend_on_the_second() {
 #[test]
 fn case_15_the_second_loop_takes_no_stamps() {
     let config = Arc::new(rc3().stamped());
-    let mut side = Side::default();
+    let mut side = SideData::default();
     let mut control = Native::new_reno();
     let mut client = Connection::connect(&config, Time::ZERO);
     let request = client
@@ -503,17 +513,17 @@ fn case_15_the_second_loop_takes_no_stamps() {
     client.handle(left, &answer, &side, &mut control);
     client.write(100 * MSS);
     for class in [0, 1] {
-        let mut side = Side::default();
+        let mut side = SideData::default();
         let data = client.transmit(left, class, &mut side).expect("data");
-        assert!(data.kind == Kind::Data && side.stamped);
+        assert!(data.kind == SegmentKind::Data && side.stamped);
         server.handle(came, &data, &side, &mut control);
     }
-    let mut low = Side::default();
+    let mut low = SideData::default();
     let ack = server
         .transmit(answered, 1, &mut low)
         .expect("of the tail's");
     assert!(ack.class == 1 && ack.has_side() && !low.stamped);
-    let mut first = Side::default();
+    let mut first = SideData::default();
     server
         .transmit(answered, 0, &mut first)
         .expect("of the first's");
@@ -532,7 +542,7 @@ fn case_15_with_the_same_losses_of_the_first_loop() {
                     && s.class == 0
                     && s.number.0 == lost
                     && s.transmission == 1
-                    && s.kind == Kind::Data;
+                    && s.kind == SegmentKind::Data;
                 first || (from == 1 && s.class != 0 && !low_acks)
             }
         };
@@ -559,7 +569,7 @@ fn case_15_a_bump_does_not_empty_the_window() {
         let log = pair.log.as_ref().expect("it is kept");
         let left = log[before..]
             .iter()
-            .filter(|(_, from, s)| *from == 0 && s.class == 0 && s.kind == Kind::Data);
+            .filter(|(_, from, s)| *from == 0 && s.class == 0 && s.kind == SegmentKind::Data);
         flying = left.count() as u64;
         most.push(flying);
     }
@@ -585,7 +595,7 @@ fn case_16_local_drops() {
 /// rounds are combined, so that RC3 stops even with such a small window.
 #[test]
 fn case_17_a_small_window_that_waits_behind_its_tail() {
-    let config = Config {
+    let config = TransportConfig {
         initial_window: 4,
         ack_every: 2,
         ..rc3()
@@ -604,7 +614,7 @@ fn case_17_a_small_window_that_waits_behind_its_tail() {
 
 /// Writes forty pieces of 60 segments, one every 50 ms, with a fixed window. Returns the reason why
 /// RC3 stopped.
-fn in_pieces(config: &Config, path: impl Path) -> Option<Rc3Stop> {
+fn in_pieces(config: &TransportConfig, path: impl Path) -> Option<Rc3Stop> {
     let mut pair = Pair::new(config, [Fixed, Fixed], path, [0, 0]);
     pair.ends[0].finishes = false;
     for piece in 1..=40 {

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use ccplane_transport::{Config, Ecn, Kind, Native, Number, Rc3, Segment};
+use ccplane_transport::{Ecn, Native, Rc3, Segment, SegmentKind, SequenceNumber, TransportConfig};
 use ccplane_units::{Duration, Time};
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
@@ -32,8 +32,8 @@ struct Fate {
     mark: u32,
     /// The first two transmissions of these segments of class 0 are lost, and these segments of the
     /// tail.
-    outage: [Number; 2],
-    untailed: [Number; 2],
+    outage: [SequenceNumber; 2],
+    untailed: [SequenceNumber; 2],
     /// Delays in ns: of class 0, of other classes, and maximum jitter of either, which reorders
     /// packets.
     delay: u64,
@@ -48,7 +48,7 @@ impl Fate {
     /// Returns a pseudo-random number that depends only on the packet.
     fn draw(&self, what: u64, from: usize, segment: &Segment) -> u64 {
         let (number, transmission) = match segment.kind {
-            Kind::Data => (segment.number.0, segment.transmission),
+            SegmentKind::Data => (segment.number.0, segment.transmission),
             _ => (
                 segment.ack.0 ^ segment.echo.0 << 16,
                 segment.echo_transmission,
@@ -66,9 +66,10 @@ impl Fate {
 impl Path for Fate {
     fn pass(&mut self, now: Time, from: usize, segment: &mut Segment, arrivals: &mut Vec<Time>) {
         let low = segment.class != 0;
-        let place = usize::from(low) * 2 + usize::from(segment.kind == Kind::Ack);
-        let handshake = segment.kind > Kind::Data;
-        let within = |[first, end]: [Number; 2]| from == 0 && segment.number.within(first, end);
+        let place = usize::from(low) * 2 + usize::from(segment.kind == SegmentKind::Ack);
+        let handshake = segment.kind > SegmentKind::Data;
+        let within =
+            |[first, end]: [SequenceNumber; 2]| from == 0 && segment.number.within(first, end);
         let away = !low && within(self.outage) && segment.transmission <= 2;
         let untailed = low && within(self.untailed);
         let unlucky =
@@ -92,7 +93,11 @@ impl Path for Fate {
 
 /// A state of class 0 and its start: window, threshold, reduction in progress; acknowledged, next
 /// number, transmissions.
-type First = (Time, (u64, u64, bool), (Number, Number, u64));
+type First = (
+    Time,
+    (u64, u64, bool),
+    (SequenceNumber, SequenceNumber, u64),
+);
 
 struct Run {
     states: Vec<First>,
@@ -100,7 +105,7 @@ struct Run {
     fate: Fate,
 }
 
-fn run(config: &Config, control: &Native, fate: Fate, bytes: u64) -> Run {
+fn run(config: &TransportConfig, control: &Native, fate: Fate, bytes: u64) -> Run {
     let mut pair = Pair::new(config, [control.clone(), control.clone()], fate, [bytes, 0]);
     let (mut states, mut sent): (Vec<First>, u64) = (Vec::new(), 0);
     while !pair.connection(0).sent_all() && pair.connection(0).failure().is_none() {
@@ -137,7 +142,7 @@ fn pick<T: Copy>(random: &mut Pcg32, choices: &[T]) -> T {
 fn schedule(number: u64) -> (usize, usize) {
     let mut random = Pcg32::new(number, 0x0ddba11);
     let r = &mut random;
-    let config = Config {
+    let config = TransportConfig {
         ack_every: pick(r, &[1, 2]),
         quick_acks: pick(r, &[0, 16]),
         initial_window: pick(r, &[2, 4, 10]),
@@ -161,7 +166,7 @@ fn schedule(number: u64) -> (usize, usize) {
     };
     let segments = 20 + r.next_u32() % 800;
     let bytes = MSS * u64::from(segments) + pick(r, &[0, 1, 700]);
-    let first = Number(config.first_number);
+    let first = SequenceNumber(config.first_number);
     let outage = first.plus(r.next_u32() % 100);
     let fate = Fate {
         seed: number,
@@ -212,7 +217,7 @@ fn schedule(number: u64) -> (usize, usize) {
 
 /// Returns true if the tail's copy of one of these segments has arrived, and an acknowledgement of
 /// the tail sent afterwards has arrived by now.
-fn passes(fate: &Fate, from: Number, to: Number, now: Time) -> bool {
+fn passes(fate: &Fate, from: SequenceNumber, to: SequenceNumber, now: Time) -> bool {
     let told = |arrived: &Time| {
         fate.answers
             .iter()

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use ccplane_transport::{Config, Connection, Native, Proof, Segment, Side};
+use ccplane_transport::{Connection, Native, Proof, Segment, SideData, TransportConfig};
 use ccplane_units::{Duration, Time};
 
 /// Two ends and a window of segments in flight.
@@ -16,7 +16,7 @@ pub struct Exchange {
     control: Native,
     idle: Native,
     data: Vec<(Segment, Proof)>,
-    acks: Vec<(Segment, Side, Proof)>,
+    acks: Vec<(Segment, SideData, Proof)>,
     proves: bool,
 }
 
@@ -26,8 +26,8 @@ const ROUND: usize = 64;
 impl Exchange {
     /// Creates an unlimited sender under `control`, after its window has converged. With `proves`
     /// the receiver must prove receipt.
-    pub fn new(config: Config, control: Native, proves: bool) -> Exchange {
-        let config = Arc::new(Config {
+    pub fn new(config: TransportConfig, control: Native, proves: bool) -> Exchange {
+        let config = Arc::new(TransportConfig {
             discard: true,
             ..config
         });
@@ -35,7 +35,7 @@ impl Exchange {
         if proves {
             sender.require_proof(&[1; 16]);
         }
-        let mut side = Side::default();
+        let mut side = SideData::default();
         sender.write(u64::MAX);
         let mut control = control;
         let idle = Native::new_reno();
@@ -69,7 +69,7 @@ impl Exchange {
     #[inline(never)]
     pub fn send(&mut self) -> usize {
         self.data.clear();
-        let mut side = Side::default();
+        let mut side = SideData::default();
         self.now += Duration::from_micros(10);
         while let Some(segment) = self.sender.transmit(self.now, 0, &mut side) {
             let proof = if self.proves {
@@ -86,7 +86,7 @@ impl Exchange {
     #[inline(never)]
     pub fn receive(&mut self) -> usize {
         self.acks.clear();
-        let mut side = Side::default();
+        let mut side = SideData::default();
         self.now += Duration::from_micros(10);
         for (segment, proof) in self.data.iter().take(ROUND) {
             self.now += Duration::from_nanos(1200);
@@ -100,7 +100,7 @@ impl Exchange {
                     Proof::default()
                 };
                 self.acks.push((ack, side, proof));
-                side = Side::default();
+                side = SideData::default();
             }
         }
         self.acks.len()

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use ccplane_transport::{
-    Config, Connection, Control, Ecn, Kind, MAX_CLASSES, Native, Proof, Segment, Side, State,
+    CongestionControl, Connection, ConnectionState, Ecn, MAX_CLASSES, Native, Proof, Segment,
+    SegmentKind, SideData, TransportConfig,
 };
 use ccplane_units::{Duration, Time};
 
@@ -80,7 +81,7 @@ impl Path for Bottleneck {
 pub struct End<C> {
     pub connection: Option<Connection>,
     pub control: C,
-    config: Arc<Config>,
+    config: Arc<TransportConfig>,
     /// Stream offset and length of each segment number.
     sent: HashMap<u32, (u64, u16)>,
     /// Bytes read by the application.
@@ -99,7 +100,7 @@ pub struct Pair<P, C = Native> {
     pub now: Time,
     pub ends: [End<C>; 2],
     pub path: P,
-    flying: BTreeMap<(Time, u64), (usize, Segment, Side, Proof)>,
+    flying: BTreeMap<(Time, u64), (usize, Segment, SideData, Proof)>,
     serial: u64,
     arrivals: Vec<Time>,
     pub log: Option<Vec<(Time, usize, Segment)>>,
@@ -108,14 +109,19 @@ pub struct Pair<P, C = Native> {
     proves: bool,
 }
 
-impl<P: Path, C: Control> Pair<P, C> {
+impl<P: Path, C: CongestionControl> Pair<P, C> {
     /// Creates a client that sends `bytes[0]` and finishes, and a server that sends `bytes[1]` and
     /// finishes.
-    pub fn new(config: &Config, control: [C; 2], path: P, bytes: [u64; 2]) -> Pair<P, C> {
+    pub fn new(config: &TransportConfig, control: [C; 2], path: P, bytes: [u64; 2]) -> Pair<P, C> {
         Pair::with([config.clone(), config.clone()], control, path, bytes)
     }
 
-    pub fn with(config: [Config; 2], control: [C; 2], path: P, bytes: [u64; 2]) -> Pair<P, C> {
+    pub fn with(
+        config: [TransportConfig; 2],
+        control: [C; 2],
+        path: P,
+        bytes: [u64; 2],
+    ) -> Pair<P, C> {
         let [mut client, server] = {
             let [a, b] = config;
             let [c, d] = control;
@@ -173,7 +179,7 @@ impl<P: Path, C: Control> Pair<P, C> {
         self.ends.iter().all(|end| {
             end.connection
                 .as_ref()
-                .is_some_and(|c| c.state() == State::Closed)
+                .is_some_and(|c| c.state() == ConnectionState::Closed)
         })
     }
 
@@ -207,17 +213,17 @@ impl<P: Path, C: Control> Pair<P, C> {
             while connection.has(self.now, class) {
                 budget -= 1;
                 assert!(budget > 0, "a connection sends without end: {connection:?}");
-                let mut side = Side::default();
+                let mut side = SideData::default();
                 let Some(mut segment) = connection.transmit(self.now, class, &mut side) else {
                     panic!("`has` promised a segment: {connection:?}");
                 };
                 assert_eq!(segment.class, class);
                 let proof = connection.prove(&segment, &side);
                 match segment.kind {
-                    Kind::Ack => side.t3 = self.clocks[which](side.t3),
+                    SegmentKind::Ack => side.t3 = self.clocks[which](side.t3),
                     _ => side.t1 = self.clocks[which](side.t1),
                 }
-                if segment.kind == Kind::Data {
+                if segment.kind == SegmentKind::Data {
                     end.sent_packets += 1;
                     let place = (segment.offset(), segment.length);
                     let known = *end.sent.entry(segment.number.0).or_insert(place);
@@ -284,7 +290,7 @@ impl<P: Path, C: Control> Pair<P, C> {
         true
     }
 
-    fn arrive(&mut self, to: usize, segment: &Segment, side: &Side, proof: &Proof) {
+    fn arrive(&mut self, to: usize, segment: &Segment, side: &SideData, proof: &Proof) {
         let end = &mut self.ends[to];
         match &mut end.connection {
             Some(connection) => {

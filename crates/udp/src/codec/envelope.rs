@@ -41,7 +41,7 @@ pub struct Envelope {
     /// Receiver's connection identifier; 0 requests a new connection.
     pub to: u64,
     /// Sender, if the receiver may not have its identifier yet.
-    pub from: Option<Source>,
+    pub from: Option<ClientAddress>,
     /// Encoding of the rest.
     pub cover: Cover,
 }
@@ -79,7 +79,7 @@ impl Cover {
 
 /// Sender of a datagram: everything a server needs from a client to open the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Source {
+pub struct ClientAddress {
     /// Sender's connection identifier.
     pub id: u64,
     /// Largest segment payload that the sender accepts, bytes.
@@ -135,7 +135,7 @@ impl Envelope {
         if first & LONG != 0 {
             let (id, after) = rest.split_first_chunk().ok_or(CodecError::Short)?;
             let (mss, after) = after.split_first_chunk().ok_or(CodecError::Short)?;
-            from = Some(Source {
+            from = Some(ClientAddress {
                 id: u64::from_be_bytes(*id),
                 mss: u16::from_be_bytes(*mss),
             });

@@ -2,7 +2,7 @@
 //! is re-encoded to the same bytes.
 
 use super::{Cover, Crypto, Envelope, MAX_ENVELOPE, MAX_HEADER, read, write};
-use ccplane_transport::Side;
+use ccplane_transport::SideData;
 
 /// Reads an arbitrary datagram and checks that it is re-encoded to the same bytes.
 pub fn segment(datagram: &[u8]) {
@@ -22,7 +22,7 @@ pub fn segment(datagram: &[u8]) {
         assert_eq!(again, rest[..length]);
         start += length;
     }
-    let mut side = Side::default();
+    let mut side = SideData::default();
     let Ok((segment, proof, header)) = read(&datagram[start..], &mut side) else {
         return;
     };

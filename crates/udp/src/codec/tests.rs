@@ -12,7 +12,7 @@ fn ranges() -> impl Strategy<Value = (Vec<(u32, u32)>, bool)> {
 
 prop_compose! {
     fn segments()(
-        kind in prop::sample::select(vec![Kind::Ack, Kind::Data, Kind::Open, Kind::OpenReply, Kind::Abort, Kind::PathProbe, Kind::PathReply]),
+        kind in prop::sample::select(vec![SegmentKind::Ack, SegmentKind::Data, SegmentKind::Open, SegmentKind::OpenReply, SegmentKind::Abort, SegmentKind::PathProbe, SegmentKind::PathReply]),
         flags in 0u8..16, (class, band) in (0..MAX_CLASSES, 0u8..8), transmission: u8,
         (number, ack, window, offset) in (any::<u32>(), any::<u32>(), any::<u32>(), 0u64..1 << 48),
         echo in prop::option::of((any::<u32>(), 1u8..)),
@@ -22,50 +22,50 @@ prop_compose! {
         stamps in prop::option::of(any::<(u64, u64, u64)>()),
         part in prop::option::of((any::<u16>(), 1u16..)),
         (sum, nonce, mark, echo_mark) in any::<(u16, u16, u16, u16)>(),
-    ) -> (Segment, Side, Proof, usize) {
+    ) -> (Segment, SideData, Proof, usize) {
         let mut segment = Segment::default();
         (segment.kind, segment.flags, segment.class, segment.transmission) = (kind, flags, class, transmission);
         segment.echo_band = if class == 0 { 0 } else { band };
-        (segment.number, segment.ack, segment.window) = (Number(number), Number(ack), window);
+        (segment.number, segment.ack, segment.window) = (SequenceNumber(number), SequenceNumber(ack), window);
         if let Some((number, transmission)) = echo {
-            (segment.echo, segment.echo_transmission) = (Number(number), transmission);
+            (segment.echo, segment.echo_transmission) = (SequenceNumber(number), transmission);
         }
         (segment.ce_packets, segment.ce_bytes) = counts.unwrap_or_default();
         let mut payload = 0;
         match kind {
-            Kind::Data => {
+            SegmentKind::Data => {
                 segment.set_offset(offset);
                 segment.length = length % 2000;
                 payload = usize::from(segment.length);
             }
-            Kind::Open | Kind::OpenReply | Kind::PathReply => segment.length = length,
-            Kind::Ack | Kind::Abort | Kind::PathProbe => {}
+            SegmentKind::Open | SegmentKind::OpenReply | SegmentKind::PathReply => segment.length = length,
+            SegmentKind::Ack | SegmentKind::Abort | SegmentKind::PathProbe => {}
         }
-        let mut side = Side::default();
+        let mut side = SideData::default();
         if segment.has_side() {
             for (index, (start, end)) in list.into_iter().enumerate() {
-                let range = Range { start: Number(start), end: Number(end) };
+                let range = Range { start: SequenceNumber(start), end: SequenceNumber(end) };
                 if index == 0 && duplicate { side.set_duplicate(range) } else { assert!(side.push(range)) }
             }
             if let Some((t1, t2, t3)) = stamps {
                 (side.stamped, side.t1) = (true, Time::from_nanos(t1));
-                if kind == Kind::Ack {
+                if kind == SegmentKind::Ack {
                     (side.t2, side.t3) = (Time::from_nanos(t2), Time::from_nanos(t3));
                 }
             }
-            if let Some((begin, whole)) = part.filter(|_| kind == Kind::Data) {
-                side.part = Part { begin, whole };
+            if let Some((begin, whole)) = part.filter(|_| kind == SegmentKind::Data) {
+                side.part = SegmentPart { begin, whole };
             }
             if side.is_empty() {
                 segment.flags &= !Segment::SIDE;
             }
         }
         let mut proof = Proof::default();
-        if matches!(kind, Kind::Ack | Kind::Data) {
+        if matches!(kind, SegmentKind::Ack | SegmentKind::Data) {
             proof.sum = sum;
             proof.echo = if segment.echo_transmission == 0 { 0 } else { echo_mark };
         }
-        if kind == Kind::Data {
+        if kind == SegmentKind::Data {
             (proof.nonce, proof.mark) = (nonce, mark);
         }
         (segment, side, proof, payload)
@@ -79,7 +79,7 @@ proptest! {
         to: u64, from in prop::option::of((any::<u64>(), any::<u16>())), sealed in prop::option::of(any::<(bool, u32)>()),
         said in prop::option::of((any::<u16>(), prop::collection::vec(any::<u8>(), 0..300))),
     ) {
-        let from = from.map(|(id, mss)| Source { id, mss });
+        let from = from.map(|(id, mss)| ClientAddress { id, mss });
         let cover = match (&said, sealed) {
             (Some(_), None) => Cover::Handshake,
             (Some(_), Some(_)) => Cover::SealedHandshake,
@@ -104,7 +104,7 @@ proptest! {
         out.resize(out.len() + payload, 0xaa);
 
         prop_assert_eq!(Envelope::read(&out), Ok((envelope, start)));
-        let mut found = Side::default();
+        let mut found = SideData::default();
         prop_assert_eq!(read(&out[head..], &mut found), Ok((segment, proof, written)));
         prop_assert_eq!(found, side);
         fuzz::segment(&out);
@@ -112,7 +112,7 @@ proptest! {
         // every kind allows.
         prop_assert!(payload > 0 || read(&out[head..out.len() - 1], &mut found).is_err());
         out.push(0);
-        prop_assert_eq!(read(&out[head..], &mut found).is_ok(), matches!(segment.kind, Kind::Data | Kind::Open | Kind::PathProbe));
+        prop_assert_eq!(read(&out[head..], &mut found).is_ok(), matches!(segment.kind, SegmentKind::Data | SegmentKind::Open | SegmentKind::PathProbe));
     }
 
     #[test]
@@ -145,15 +145,15 @@ proptest! {
 /// Pins the layout byte for byte: a change requires a new version number.
 #[test]
 fn known_bytes() {
-    let mut side = Side::default();
+    let mut side = SideData::default();
     side.push(Range {
-        start: Number(7),
-        end: Number(9),
+        start: SequenceNumber(7),
+        end: SequenceNumber(9),
     });
     let mut ack = Segment::default();
     (ack.flags, ack.class, ack.transmission, ack.echo_band) = (Segment::SIDE, 2, 1, 1);
-    (ack.number, ack.ack, ack.window) = (Number(1), Number(5), 0x0102_0304);
-    (ack.echo, ack.echo_transmission) = (Number(8), 2);
+    (ack.number, ack.ack, ack.window) = (SequenceNumber(1), SequenceNumber(5), 0x0102_0304);
+    (ack.echo, ack.echo_transmission) = (SequenceNumber(8), 2);
     (ack.ce_packets, ack.ce_bytes) = (3, 4344);
     let envelope = Envelope {
         to: 0x1122_3344_5566_7788,
@@ -181,9 +181,9 @@ fn known_bytes() {
     assert_eq!(out[..head + written], expected);
 
     let mut data = Segment::default();
-    (data.kind, data.transmission) = (Kind::Data, 1);
+    (data.kind, data.transmission) = (SegmentKind::Data, 1);
     data.set_offset(0x0102_0304_0506);
-    let written = write(&data, &mut Side::default(), &mut out, 80, |_| proof).unwrap();
+    let written = write(&data, &mut SideData::default(), &mut out, 80, |_| proof).unwrap();
     assert_eq!(written, 27, "a plain segment of data costs 9 + 27 bytes");
     assert_eq!(
         out[15..27],
@@ -191,7 +191,7 @@ fn known_bytes() {
     );
 
     data.flags = Segment::SIDE;
-    let mut side = Side::default();
+    let mut side = SideData::default();
     (side.part.begin, side.part.whole) = (0x0201, 0x0605);
     let written = write(&data, &mut side, &mut out, 80, |_| proof).unwrap();
     assert_eq!(
@@ -201,15 +201,15 @@ fn known_bytes() {
     );
 
     let (mut probe, mut reply) = (Segment::default(), Segment::default());
-    (probe.kind, reply.kind) = (Kind::PathProbe, Kind::PathReply);
+    (probe.kind, reply.kind) = (SegmentKind::PathProbe, SegmentKind::PathReply);
     (probe.length, reply.length) = (1472, 1472);
     assert_eq!(
-        write(&probe, &mut Side::default(), &mut out, 80, |_| proof),
+        write(&probe, &mut SideData::default(), &mut out, 80, |_| proof),
         Some(15)
     );
     assert_eq!(out[0], 5, "its length is the datagram's, and not told");
     assert_eq!(
-        write(&reply, &mut Side::default(), &mut out, 80, |_| proof),
+        write(&reply, &mut SideData::default(), &mut out, 80, |_| proof),
         Some(17)
     );
     assert_eq!((out[0], &out[15..17]), (6, &[0x05, 0xc0][..]));
@@ -217,7 +217,7 @@ fn known_bytes() {
 
 #[test]
 fn each_kind_of_garbage_has_its_name() {
-    let mut side = Side::default();
+    let mut side = SideData::default();
     let ack =
         |first: u8, second: u8, rest: &[u8]| [&[first, second, 1][..], &[0; 12], rest].concat();
     let cases: [(Vec<u8>, CodecError); 14] = [

@@ -8,19 +8,19 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use ccplane_link::identity::Identity;
-use ccplane_transport::{Config, Connection, Native, Segment, Side};
+use ccplane_transport::{Connection, Native, Segment, SideData, TransportConfig};
 use ccplane_units::{Duration, Time};
 
-use super::{AMPLIFICATION, Arrival, Endpoint, Limits, MOST_PENDING, mss};
+use super::{AMPLIFICATION, DatagramOutcome, Endpoint, ListenLimits, MOST_PENDING, mss};
 use crate::tls::Tls;
 
 const SIZE: usize = 700;
 const PLACES: usize = 3;
 const CLIENTS: usize = 4;
 
-struct Input<'a>(&'a [u8]);
+struct EndpointInput<'a>(&'a [u8]);
 
-impl Input<'_> {
+impl EndpointInput<'_> {
     fn byte(&mut self) -> u8 {
         let (first, rest) = self.0.split_first().unwrap_or((&0, &[]));
         self.0 = rest;
@@ -67,13 +67,13 @@ fn address(host: usize) -> SocketAddr {
 
 /// Runs the actions in `data` against a server and its clients.
 pub fn endpoint(data: &[u8]) {
-    let mut input = Input(data);
+    let mut input = EndpointInput(data);
     let choice = input.byte();
     let tls = |which: usize| (choice & 1 != 0).then(|| parties()[which].clone());
-    let config = Arc::new(Config {
+    let config = Arc::new(TransportConfig {
         mss: mss(SIZE, true, false),
         receive_buffer: 1 << 18,
-        ..Config::default()
+        ..TransportConfig::default()
     });
     let mut now = Time::ZERO + Duration::from_secs(100);
     let mut server = Endpoint::new(
@@ -89,7 +89,7 @@ pub fn endpoint(data: &[u8]) {
     );
     server.listen(
         [9; 32],
-        Limits {
+        ListenLimits {
             connections: PLACES,
             per_address: if choice & 2 != 0 { 2 } else { PLACES },
         },
@@ -163,7 +163,7 @@ pub fn endpoint(data: &[u8]) {
 
 /// Returns a client's next datagrams: the end of its handshake if it is due, and a segment.
 fn send(client: &mut Client, now: Time) -> Vec<Vec<u8>> {
-    let (mut side, mut datagrams, mut out) = (Side::default(), Vec::new(), vec![0; SIZE]);
+    let (mut side, mut datagrams, mut out) = (SideData::default(), Vec::new(), vec![0; SIZE]);
     let Some(segment) = client.connection.transmit(now, 0, &mut side) else {
         return datagrams;
     };
@@ -174,7 +174,7 @@ fn send(client: &mut Client, now: Time) -> Vec<Vec<u8>> {
         }
     }
     let fill = |payload: &mut [u8]| payload.fill(0x77);
-    let prove = |side: &Side| client.connection.prove(&segment, side);
+    let prove = |side: &SideData| client.connection.prove(&segment, side);
     if let Some((length, _)) = client
         .endpoint
         .write(client.id, &segment, &mut side, &mut out, prove, fill)
@@ -192,10 +192,10 @@ fn arrives(
     from: SocketAddr,
     mut datagram: Vec<u8>,
 ) {
-    let (mut side, mut out) = (Side::default(), vec![0; 3 * SIZE]);
+    let (mut side, mut out) = (SideData::default(), vec![0; 3 * SIZE]);
     let (length, each) = match server.receive(now, from, &mut datagram, &mut side, &mut out) {
-        Ok(Arrival::Answer(length, each)) => (length, each),
-        Ok(Arrival::Alert(length)) => (length, length),
+        Ok(DatagramOutcome::Answer(length, each)) => (length, each),
+        Ok(DatagramOutcome::Alert(length)) => (length, length),
         _ => return,
     };
     assert!(
@@ -207,19 +207,19 @@ fn arrives(
         return;
     };
     for answer in out[..length].chunks_mut(each) {
-        let mut side = Side::default();
+        let mut side = SideData::default();
         let arrival = client
             .endpoint
             .receive(now, address(0), answer, &mut side, &mut [0; SIZE]);
         match arrival {
-            Ok(Arrival::Segment(_, segment, proof, _)) => {
+            Ok(DatagramOutcome::Segment(_, segment, proof, _)) => {
                 let control = &mut client.control;
                 client
                     .connection
                     .handle_proved((now, now), &segment, &side, &proof, control);
             }
-            Ok(Arrival::Again(_)) => client.connection.open_again(),
-            Ok(Arrival::Refused(id)) => assert!(client.endpoint.refused(id).is_some()),
+            Ok(DatagramOutcome::Again(_)) => client.connection.open_again(),
+            Ok(DatagramOutcome::Refused(id)) => assert!(client.endpoint.refused(id).is_some()),
             _ => {}
         }
     }

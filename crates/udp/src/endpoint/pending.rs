@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-use ccplane_transport::{Proof, Segment, Side};
+use ccplane_transport::{Proof, Segment, SideData};
 use ccplane_units::{Duration, Time};
 
-use super::Dropped;
+use super::DropReason;
 use super::flight::{write_alert, write_part};
 use super::shares::origin;
-use crate::codec::{CodecError, Cover, Crypto, Envelope, NUMBER, Source};
+use crate::codec::{ClientAddress, CodecError, Cover, Crypto, Envelope, NUMBER};
 use crate::tls::{Handshake, Keys, Level};
 
 /// Maximum number of handshakes of unverified clients, and as many again of verified ones. Each
@@ -29,7 +29,7 @@ const WITHIN: Duration = Duration::from_secs(10);
 pub(super) struct Pending {
     pub address: SocketAddr,
     /// Claimed client.
-    pub client: Source,
+    pub client: ClientAddress,
     /// Set if the client has proved that it receives at its address.
     proved: bool,
     since: Time,
@@ -40,9 +40,9 @@ pub(super) struct Pending {
 
 /// Handshakes by server identifier.
 #[derive(Default)]
-pub(super) struct Waiting(BTreeMap<u64, Box<Pending>>);
+pub(super) struct PendingHandshakes(BTreeMap<u64, Box<Pending>>);
 
-impl Waiting {
+impl PendingHandshakes {
     /// Removes handshakes that have timed out.
     pub fn expire(&mut self, now: Time) {
         self.0
@@ -104,7 +104,7 @@ impl Waiting {
         now: Time,
         id: u64,
         address: SocketAddr,
-        client: Source,
+        client: ClientAddress,
         proved: bool,
         handshake: Handshake,
     ) {
@@ -129,7 +129,7 @@ impl Pending {
     /// `most` bytes in all. Returns the total bytes and the bytes of every datagram but the last.
     pub fn answer(
         &mut self,
-        us: Source,
+        us: ClientAddress,
         segment: &[u8],
         size: usize,
         most: usize,
@@ -154,13 +154,13 @@ impl Pending {
     }
 
     /// Writes the alert with the reason for the client's failed handshake.
-    pub fn alert(&mut self, us: Source, out: &mut [u8]) -> Option<usize> {
+    pub fn alert(&mut self, us: ClientAddress, out: &mut [u8]) -> Option<usize> {
         let alert = self.handshake.alert()?;
         let envelope = self.envelope(us);
         write_alert(&mut self.handshake, envelope, alert, out)
     }
 
-    fn envelope(&self, us: Source) -> Envelope {
+    fn envelope(&self, us: ClientAddress) -> Envelope {
         Envelope {
             to: self.client.id,
             from: Some(us),
@@ -169,17 +169,17 @@ impl Pending {
     }
 
     /// Processes a datagram of the client's last flight. Returns false if TLS rejects it.
-    pub fn hear(&mut self, head: usize, datagram: &mut [u8]) -> Result<bool, Dropped> {
-        let short = Dropped::Malformed(CodecError::Short);
+    pub fn hear(&mut self, head: usize, datagram: &mut [u8]) -> Result<bool, DropReason> {
+        let short = DropReason::Malformed(CodecError::Short);
         if self.keys.is_some() {
-            return Err(Dropped::Unknown);
+            return Err(DropReason::Unknown);
         }
         let (_, length) =
-            Crypto::read(datagram.get(head..).ok_or(short)?).map_err(Dropped::Malformed)?;
+            Crypto::read(datagram.get(head..).ok_or(short)?).map_err(DropReason::Malformed)?;
         let head = head + length + NUMBER;
         let end = self.handshake.open(datagram, head)?;
         let (part, _) =
-            Crypto::read(datagram.get(head..end).ok_or(short)?).map_err(Dropped::Malformed)?;
+            Crypto::read(datagram.get(head..end).ok_or(short)?).map_err(DropReason::Malformed)?;
         let heard = self.handshake.hear(Level::Sealed, part.offset, part.bytes);
         let keys = heard.and_then(|()| self.handshake.finish(self.client.id));
         match keys {
@@ -195,7 +195,7 @@ impl Pending {
 /// Encodes the segment that follows each fragment of an answer.
 pub(super) fn encode(segment: &Segment, out: &mut [u8]) -> Option<usize> {
     let room = out.len();
-    crate::codec::write(segment, &mut Side::default(), out, room, |_| {
+    crate::codec::write(segment, &mut SideData::default(), out, room, |_| {
         Proof::default()
     })
 }

@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use crate::codec::{
-    self, ALERT, CodecError, Cover, Crypto, Envelope, MAX_ENVELOPE, NUMBER, Source,
+    self, ALERT, ClientAddress, CodecError, Cover, Crypto, Envelope, MAX_ENVELOPE, NUMBER,
 };
-use crate::tls::{Handshake, Keys, Level, Refused, TAG, Tls, Unopened};
-use ccplane_transport::{Kind, LEAST_MSS, Proof, Segment, Side};
+use crate::tls::{Handshake, HandshakeError, Keys, Level, OpenFailure, TAG, Tls};
+use ccplane_transport::{LEAST_MSS, Proof, Segment, SegmentKind, SideData};
 
-use super::Dropped;
+use super::DropReason;
 use super::flight::write_part;
 
 /// Returns the largest segment payload for datagrams of `size` bytes. SACK ranges on data segments
@@ -73,11 +73,11 @@ struct Secure {
     /// Connection keys, once the handshake is complete.
     keys: Option<Box<Keys>>,
     /// A client's handshake, until the server has confirmed that it is complete.
-    greeting: Option<Box<Greeting>>,
+    greeting: Option<Box<ClientHandshake>>,
 }
 
 /// Client side of the handshake.
-struct Greeting {
+struct ClientHandshake {
     handshake: Handshake,
     /// Cookie that the server requested in further hellos.
     cookie: Option<u64>,
@@ -85,11 +85,11 @@ struct Greeting {
     flight: Option<usize>,
     /// Set once the last flight has been sent.
     flown: bool,
-    refused: Option<Refused>,
+    refused: Option<HandshakeError>,
 }
 
 /// Outcome of a handshake datagram received by a client.
-pub(super) enum Heard {
+pub(super) enum HandshakeOutcome {
     /// More datagrams are needed.
     More,
     /// The server requests another hello with its cookie.
@@ -108,9 +108,9 @@ impl Session {
         mss: u16,
         size: usize,
         tls: Option<&Tls>,
-    ) -> Result<Session, Refused> {
+    ) -> Result<Session, HandshakeError> {
         let greeting = tls.map(|tls| {
-            Ok(Box::new(Greeting {
+            Ok(Box::new(ClientHandshake {
                 handshake: Handshake::client(tls, local)?,
                 cookie: None,
                 flight: None,
@@ -140,7 +140,7 @@ impl Session {
     pub fn server(
         address: SocketAddr,
         local: u64,
-        client: Source,
+        client: ClientAddress,
         (mss, size): (u16, usize),
         keys: Option<Box<Keys>>,
     ) -> Session {
@@ -169,7 +169,7 @@ impl Session {
     }
 
     /// Returns the reason for which the handshake failed, if it did.
-    pub fn refused(&self) -> Option<&Refused> {
+    pub fn refused(&self) -> Option<&HandshakeError> {
         self.secure.as_ref()?.greeting.as_ref()?.refused.as_ref()
     }
 
@@ -194,12 +194,12 @@ impl Session {
     pub fn write(
         &mut self,
         segment: &Segment,
-        side: &mut Side,
+        side: &mut SideData,
         out: &mut [u8],
-        prove: impl FnOnce(&Side) -> Proof,
+        prove: impl FnOnce(&SideData) -> Proof,
         fill: impl FnOnce(&mut [u8]),
     ) -> Option<usize> {
-        if segment.kind == Kind::Open {
+        if segment.kind == SegmentKind::Open {
             return self.write_hello(segment, side, out);
         }
         let cover = match &mut self.secure {
@@ -215,13 +215,13 @@ impl Session {
             cover,
         };
         let size = match segment.kind {
-            Kind::PathProbe => usize::from(segment.length),
+            SegmentKind::PathProbe => usize::from(segment.length),
             _ => self.size,
         };
         let size = size.min(out.len());
         let text = size.checked_sub(if self.secure.is_some() { TAG } else { 0 })?;
         let payload = match segment.kind {
-            Kind::Data => usize::from(segment.length),
+            SegmentKind::Data => usize::from(segment.length),
             _ => 0,
         };
         let head = envelope.write(out)?;
@@ -229,7 +229,7 @@ impl Session {
         let header = codec::write(segment, side, &mut out[head..], room, prove)?;
         let mut end = head + header + payload;
         fill(out.get_mut(head + header..end)?);
-        if segment.kind == Kind::PathProbe {
+        if segment.kind == SegmentKind::PathProbe {
             // Padding: the datagram's length is what a probe tests.
             out.get_mut(end..text)?.fill(0);
             end = text;
@@ -240,8 +240,8 @@ impl Session {
         }
     }
 
-    fn source(&self) -> Source {
-        Source {
+    fn source(&self) -> ClientAddress {
+        ClientAddress {
             id: self.local,
             mss: self.mss,
         }
@@ -250,7 +250,12 @@ impl Session {
     /// Writes a padded hello. The padding keeps the answer no larger than the hello, and reveals at
     /// once, not mid-transfer, if the path does not carry full datagrams.
     #[cold]
-    fn write_hello(&mut self, segment: &Segment, side: &mut Side, out: &mut [u8]) -> Option<usize> {
+    fn write_hello(
+        &mut self,
+        segment: &Segment,
+        side: &mut SideData,
+        out: &mut [u8],
+    ) -> Option<usize> {
         let greeting = self
             .secure
             .as_ref()
@@ -292,7 +297,8 @@ impl Session {
             .as_deref_mut()
             .filter(|secure| secure.keys.is_some());
         if let Some(greeting) = secure.and_then(|secure| secure.greeting.as_mut()) {
-            let due = !greeting.flown || segment.kind == Kind::Ack || segment.transmission > 1;
+            let due =
+                !greeting.flown || segment.kind == SegmentKind::Ack || segment.transmission > 1;
             greeting.flight = due.then_some(0);
             greeting.flown = true;
         }
@@ -328,19 +334,19 @@ impl Session {
         envelope: &Envelope,
         head: usize,
         datagram: &mut [u8],
-        side: &mut Side,
-    ) -> Result<(Segment, Proof, Range<usize>), Dropped> {
+        side: &mut SideData,
+    ) -> Result<(Segment, Proof, Range<usize>), DropReason> {
         let Some(remote) = self.remote else {
             return self.read_answer(envelope, head, datagram, side);
         };
         // A server has the client's identifier; a client with the server's answer accepts no other.
         if envelope.from.is_some_and(|source| source.id != remote) {
-            return Err(Dropped::Unknown);
+            return Err(DropReason::Unknown);
         }
         let end = match (&mut self.secure, envelope.cover) {
             (None, Cover::Plain) => datagram.len(),
             (Some(secure), Cover::Sealed { .. }) => {
-                let keys = secure.keys.as_mut().ok_or(Dropped::Early)?;
+                let keys = secure.keys.as_mut().ok_or(DropReason::Early)?;
                 let end = keys.open(datagram, head)?;
                 if secure.greeting.is_some() {
                     // Sealing this datagram required the client's last flight, so the server has
@@ -349,14 +355,14 @@ impl Session {
                 }
                 end
             }
-            (Some(_), Cover::Plain) => return Err(Dropped::Plain),
-            (None, _) => return Err(Dropped::Sealed),
+            (Some(_), Cover::Plain) => return Err(DropReason::Plain),
+            (None, _) => return Err(DropReason::Sealed),
             // Late handshake datagram.
-            (Some(_), _) => return Err(Dropped::Unknown),
+            (Some(_), _) => return Err(DropReason::Unknown),
         };
         let (segment, proof, payload) = parse(datagram, head..end, side)?;
         match segment.kind {
-            Kind::Open | Kind::OpenReply => Err(Dropped::Unknown),
+            SegmentKind::Open | SegmentKind::OpenReply => Err(DropReason::Unknown),
             _ => Ok((segment, proof, payload)),
         }
     }
@@ -368,18 +374,18 @@ impl Session {
         envelope: &Envelope,
         head: usize,
         datagram: &mut [u8],
-        side: &mut Side,
-    ) -> Result<(Segment, Proof, Range<usize>), Dropped> {
+        side: &mut SideData,
+    ) -> Result<(Segment, Proof, Range<usize>), DropReason> {
         match (&self.secure, envelope.cover) {
             (None, Cover::Plain) => {}
-            (None, _) => return Err(Dropped::Sealed),
-            (Some(_), Cover::Plain) => return Err(Dropped::Plain),
-            (Some(_), _) => return Err(Dropped::Early),
+            (None, _) => return Err(DropReason::Sealed),
+            (Some(_), Cover::Plain) => return Err(DropReason::Plain),
+            (Some(_), _) => return Err(DropReason::Early),
         }
         let server = server(envelope)?;
         let (segment, proof, payload) = parse(datagram, head..datagram.len(), side)?;
-        if segment.kind != Kind::OpenReply {
-            return Err(Dropped::Unknown);
+        if segment.kind != SegmentKind::OpenReply {
+            return Err(DropReason::Unknown);
         }
         self.remote = Some(server);
         Ok((self.take_reply(segment), proof, payload))
@@ -408,41 +414,41 @@ impl Session {
         envelope: &Envelope,
         head: usize,
         datagram: &mut [u8],
-    ) -> Result<Heard, Dropped> {
+    ) -> Result<HandshakeOutcome, DropReason> {
         let server = server(envelope)?;
         if self.remote.is_some_and(|remote| remote != server) {
-            return Err(Dropped::Unknown);
+            return Err(DropReason::Unknown);
         }
-        let secure = self.secure.as_deref_mut().ok_or(Dropped::Sealed)?;
+        let secure = self.secure.as_deref_mut().ok_or(DropReason::Sealed)?;
         // After confirmation by the server, its handshake datagrams are late copies.
-        let greeting = secure.greeting.as_deref_mut().ok_or(Dropped::Unknown)?;
+        let greeting = secure.greeting.as_deref_mut().ok_or(DropReason::Unknown)?;
         if greeting.refused.is_some() {
-            return Err(Dropped::Unknown);
+            return Err(DropReason::Unknown);
         }
         let rest = datagram
             .get(head..)
-            .ok_or(Dropped::Malformed(CodecError::Short))?;
-        let (part, length) = Crypto::read(rest).map_err(Dropped::Malformed)?;
+            .ok_or(DropReason::Malformed(CodecError::Short))?;
+        let (part, length) = Crypto::read(rest).map_err(DropReason::Malformed)?;
         let head = head + length;
         let outcome = if envelope.cover == Cover::Handshake {
             if greeting.handshake.has_keys() {
                 // The server has switched to sealed datagrams: this one is forged or late.
-                return Err(Dropped::Unknown);
+                return Err(DropReason::Unknown);
             }
             match (part.offset, part.bytes) {
-                (ALERT, [alert]) => Err(Refused::by(*alert)),
+                (ALERT, [alert]) => Err(HandshakeError::by(*alert)),
                 // A second cookie request is ignored, since it could loop forever.
                 (0, []) if greeting.cookie.is_none() => {
-                    let mut side = Side::default();
+                    let mut side = SideData::default();
                     let (segment, ..) = parse(datagram, head..datagram.len(), &mut side)?;
-                    if segment.kind != Kind::OpenReply {
-                        return Err(Dropped::Unknown);
+                    if segment.kind != SegmentKind::OpenReply {
+                        return Err(DropReason::Unknown);
                     }
                     greeting.cookie = Some(server);
                     self.take_size(&segment);
-                    return Ok(Heard::Again);
+                    return Ok(HandshakeOutcome::Again);
                 }
-                _ => return Err(Dropped::Unknown),
+                _ => return Err(DropReason::Unknown),
             }
         } else {
             let handshake = &mut greeting.handshake;
@@ -457,13 +463,13 @@ impl Session {
                 let end = greeting.handshake.open(datagram, head)?;
                 let text = datagram
                     .get(head..end)
-                    .ok_or(Dropped::Malformed(CodecError::Short))?;
-                let (part, length) = Crypto::read(text).map_err(Dropped::Malformed)?;
+                    .ok_or(DropReason::Malformed(CodecError::Short))?;
+                let (part, length) = Crypto::read(text).map_err(DropReason::Malformed)?;
                 match (part.offset, part.bytes) {
-                    (ALERT, [alert]) => Err(Refused::by(*alert)),
-                    (ALERT, _) => return Err(Dropped::Malformed(CodecError::Short)),
+                    (ALERT, [alert]) => Err(HandshakeError::by(*alert)),
+                    (ALERT, _) => return Err(DropReason::Malformed(CodecError::Short)),
                     // Retransmission of data we already have.
-                    _ if secure.keys.is_some() => return Ok(Heard::More),
+                    _ if secure.keys.is_some() => return Ok(HandshakeOutcome::More),
                     (offset, bytes) => greeting
                         .handshake
                         .hear(Level::Sealed, offset, bytes)
@@ -474,18 +480,18 @@ impl Session {
             Err(why) => Err(why),
         };
         match opened {
-            Ok((None, _)) => Ok(Heard::More),
+            Ok((None, _)) => Ok(HandshakeOutcome::More),
             Ok((Some(keys), text)) => {
-                let (segment, ..) = parse(datagram, text, &mut Side::default())?;
-                if segment.kind != Kind::OpenReply {
-                    return Err(Dropped::Unknown);
+                let (segment, ..) = parse(datagram, text, &mut SideData::default())?;
+                if segment.kind != SegmentKind::OpenReply {
+                    return Err(DropReason::Unknown);
                 }
                 secure.keys = Some(keys);
-                Ok(Heard::Reply(self.take_reply(segment)))
+                Ok(HandshakeOutcome::Reply(self.take_reply(segment)))
             }
             Err(why) => {
                 greeting.refused = Some(why);
-                Ok(Heard::Refused)
+                Ok(HandshakeOutcome::Refused)
             }
         }
     }
@@ -499,28 +505,28 @@ fn taken(size: usize, ours: u16, theirs: u16) -> usize {
 }
 
 /// Returns the server's identifier from its envelope.
-fn server(envelope: &Envelope) -> Result<u64, Dropped> {
+fn server(envelope: &Envelope) -> Result<u64, DropReason> {
     let source = envelope.from.filter(|source| source.id != 0);
-    source.map(|source| source.id).ok_or(Dropped::Unknown)
+    source.map(|source| source.id).ok_or(DropReason::Unknown)
 }
 
-impl From<Unopened> for Dropped {
-    fn from(why: Unopened) -> Dropped {
+impl From<OpenFailure> for DropReason {
+    fn from(why: OpenFailure) -> DropReason {
         match why {
-            Unopened::Early => Dropped::Early,
-            Unopened::Forged => Dropped::Forged,
-            Unopened::Replayed => Dropped::Replayed,
-            Unopened::Spent => Dropped::Spent,
+            OpenFailure::Early => DropReason::Early,
+            OpenFailure::Forged => DropReason::Forged,
+            OpenFailure::Replayed => DropReason::Replayed,
+            OpenFailure::Spent => DropReason::Spent,
         }
     }
 }
 
 /// Writes a server's answer to the hello of `client` without TLS.
 pub(super) fn answer(
-    server: Source,
+    server: ClientAddress,
     client: u64,
     segment: &Segment,
-    side: &mut Side,
+    side: &mut SideData,
     out: &mut [u8],
 ) -> Option<usize> {
     let envelope = Envelope {
@@ -537,11 +543,11 @@ pub(super) fn answer(
 pub(super) fn parse(
     datagram: &[u8],
     text: Range<usize>,
-    side: &mut Side,
-) -> Result<(Segment, Proof, Range<usize>), Dropped> {
+    side: &mut SideData,
+) -> Result<(Segment, Proof, Range<usize>), DropReason> {
     let bytes = datagram
         .get(text.clone())
-        .ok_or(Dropped::Malformed(CodecError::Short))?;
-    let (segment, proof, header) = codec::read(bytes, side).map_err(Dropped::Malformed)?;
+        .ok_or(DropReason::Malformed(CodecError::Short))?;
+    let (segment, proof, header) = codec::read(bytes, side).map_err(DropReason::Malformed)?;
     Ok((segment, proof, text.start + header..text.end))
 }

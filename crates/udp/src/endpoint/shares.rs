@@ -8,17 +8,17 @@ use crate::limiter::source_of;
 /// Limits of a listening endpoint. Each connection may hold a whole receive window and its list of
 /// gaps, so these limits also bound memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ListenLimits {
     /// Connections at a time.
     pub connections: usize,
     /// Connections of one address at a time.
     pub per_address: usize,
 }
 
-impl Limits {
+impl ListenLimits {
     /// Limits all connections together, and no single address.
-    pub fn connections(connections: usize) -> Limits {
-        Limits {
+    pub fn connections(connections: usize) -> ListenLimits {
+        ListenLimits {
             connections,
             per_address: connections,
         }
@@ -27,14 +27,14 @@ impl Limits {
 
 /// Live connections, each with its origin.
 #[derive(Debug)]
-pub(super) struct Shares {
-    limits: Limits,
+pub(super) struct ConnectionQuota {
+    limits: ListenLimits,
     held: BTreeMap<u64, IpAddr>,
 }
 
-impl Shares {
-    pub fn new(limits: Limits) -> Shares {
-        Shares {
+impl ConnectionQuota {
+    pub fn new(limits: ListenLimits) -> ConnectionQuota {
+        ConnectionQuota {
             limits,
             held: BTreeMap::new(),
         }
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn one_address_leaves_connections_to_others() {
-        let mut shares = Shares::new(Limits {
+        let mut shares = ConnectionQuota::new(ListenLimits {
             connections: 6,
             per_address: 4,
         });

@@ -17,10 +17,10 @@ fn address(last: u8) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, last], 4000))
 }
 
-fn config() -> Arc<Config> {
-    Arc::new(Config {
+fn config() -> Arc<TransportConfig> {
+    Arc::new(TransportConfig {
         mss: mss(SIZE, true, false),
-        ..Config::default()
+        ..TransportConfig::default()
     })
 }
 
@@ -38,7 +38,7 @@ fn pair(tls: bool) -> [Option<Tls>; 2] {
 
 fn server(tls: Option<Tls>, most: usize) -> Endpoint {
     let mut endpoint = Endpoint::new(config(), SIZE, tls);
-    endpoint.listen([9; 32], Limits::connections(most));
+    endpoint.listen([9; 32], ListenLimits::connections(most));
     endpoint
 }
 
@@ -66,7 +66,7 @@ impl Client {
 
     /// Returns the next datagrams: the last handshake flight if it is due, then a segment.
     fn send_all(&mut self, now: Time) -> Vec<Vec<u8>> {
-        let (mut side, mut datagrams, mut out) = (Side::default(), Vec::new(), vec![0; SIZE]);
+        let (mut side, mut datagrams, mut out) = (SideData::default(), Vec::new(), vec![0; SIZE]);
         let Some(segment) = self.connection.transmit(now, 0, &mut side) else {
             return datagrams;
         };
@@ -76,7 +76,7 @@ impl Client {
                 datagrams.push(out[..length].to_vec());
             }
         }
-        let prove = |side: &Side| self.connection.prove(&segment, side);
+        let prove = |side: &SideData| self.connection.prove(&segment, side);
         let fill = |payload: &mut [u8]| payload.fill(0x77);
         let (length, to) = self
             .endpoint
@@ -92,18 +92,18 @@ impl Client {
     }
 
     /// Processes a datagram from the server.
-    fn take(&mut self, now: Time, datagram: &[u8]) -> Result<Arrival, Dropped> {
-        let (mut side, mut datagram) = (Side::default(), datagram.to_vec());
+    fn take(&mut self, now: Time, datagram: &[u8]) -> Result<DatagramOutcome, DropReason> {
+        let (mut side, mut datagram) = (SideData::default(), datagram.to_vec());
         let arrival =
             self.endpoint
                 .receive(now, address(1), &mut datagram, &mut side, &mut [0; SIZE])?;
         match &arrival {
-            Arrival::Segment(id, segment, ..) => {
+            DatagramOutcome::Segment(id, segment, ..) => {
                 assert_eq!(*id, self.id);
                 self.connection
                     .handle(now, segment, &side, &mut self.control);
             }
-            Arrival::Again(_) => self.connection.open_again(),
+            DatagramOutcome::Again(_) => self.connection.open_again(),
             _ => {}
         }
         Ok(arrival)
@@ -116,12 +116,14 @@ fn hand(
     now: Time,
     from: SocketAddr,
     datagram: &[u8],
-) -> Result<(Arrival, Vec<Vec<u8>>), Dropped> {
+) -> Result<(DatagramOutcome, Vec<Vec<u8>>), DropReason> {
     let (mut datagram, mut out) = (datagram.to_vec(), vec![0; 3 * SIZE]);
-    let arrival = endpoint.receive(now, from, &mut datagram, &mut Side::default(), &mut out)?;
+    let arrival = endpoint.receive(now, from, &mut datagram, &mut SideData::default(), &mut out)?;
     let answers = match arrival {
-        Arrival::Answer(length, each) => out[..length].chunks(each).map(<[u8]>::to_vec).collect(),
-        Arrival::Alert(length) => vec![out[..length].to_vec()],
+        DatagramOutcome::Answer(length, each) => {
+            out[..length].chunks(each).map(<[u8]>::to_vec).collect()
+        }
+        DatagramOutcome::Alert(length) => vec![out[..length].to_vec()],
         _ => Vec::new(),
     };
     Ok((arrival, answers))
@@ -152,8 +154,8 @@ fn hand_all(
     now: Time,
     from: SocketAddr,
     datagrams: &[Vec<u8>],
-) -> Result<Arrival, Dropped> {
-    let mut last = Err(Dropped::Unknown);
+) -> Result<DatagramOutcome, DropReason> {
+    let mut last = Err(DropReason::Unknown);
     for datagram in datagrams {
         last = hand(server, now, from, datagram).map(|(arrival, _)| arrival);
     }
@@ -179,7 +181,7 @@ fn state_comes_with_the_first_data_of_a_proved_address() {
         assert_eq!(server.len(), 0);
 
         let arrival = hand_all(&mut server, at(3), address(5), &first).unwrap();
-        let Arrival::Accepted {
+        let DatagramOutcome::Accepted {
             id, open, segment, ..
         } = arrival
         else {
@@ -187,23 +189,27 @@ fn state_comes_with_the_first_data_of_a_proved_address() {
         };
         assert_eq!(
             (server.len(), open.kind, segment.kind),
-            (1, Kind::Open, Kind::Data)
+            (1, SegmentKind::Open, SegmentKind::Data)
         );
         assert_eq!((open.length, server.pending()), (config().mss, 0));
 
         // The reconstructed connection continues as if the server had kept its state.
         let mut connection = Connection::accept(&config(), at(3), &open).unwrap();
-        let reply = connection.transmit(at(3), 0, &mut Side::default()).unwrap();
-        assert_eq!(reply.kind, Kind::OpenReply);
+        let reply = connection
+            .transmit(at(3), 0, &mut SideData::default())
+            .unwrap();
+        assert_eq!(reply.kind, SegmentKind::OpenReply);
         let mut control = Native::cubic();
-        connection.handle(at(3), &segment, &Side::default(), &mut control);
+        connection.handle(at(3), &segment, &SideData::default(), &mut control);
         assert_eq!(connection.readable(), u64::from(segment.length));
 
         // A retransmission is accepted as a segment; under TLS an exact copy is a replay.
         let again = hand_all(&mut server, at(4), address(5), &first);
         match tls {
-            false => assert!(matches!(again, Ok(Arrival::Segment(found, ..)) if found == id)),
-            true => assert_eq!(again.unwrap_err(), Dropped::Replayed),
+            false => {
+                assert!(matches!(again, Ok(DatagramOutcome::Segment(found, ..)) if found == id))
+            }
+            true => assert_eq!(again.unwrap_err(), DropReason::Replayed),
         }
         // A late copy does not reopen a closed connection.
         server.remove(at(5), id);
@@ -219,32 +225,35 @@ fn nobody_moves_a_connection_without_its_identifiers_and_its_keys() {
         let (mut server, mut client) = (server(ours, 10), Client::new(&theirs, 77, 50_000));
         let first = opened(&mut server, &mut client, address(5));
         let arrival = hand_all(&mut server, at(3), address(5), &first).unwrap();
-        let Arrival::Accepted { id, .. } = arrival else {
+        let DatagramOutcome::Accepted { id, .. } = arrival else {
             panic!("{arrival:?}")
         };
 
         // Forged resets: wrong identifiers; correct ones from another address; correct ones without
         // the keys.
         let mut abort = Segment::default();
-        abort.kind = Kind::Abort;
-        let forged = |to: u64, from: Option<Source>, cover: Cover| {
+        abort.kind = SegmentKind::Abort;
+        let forged = |to: u64, from: Option<ClientAddress>, cover: Cover| {
             let mut out = vec![0; 100];
             let envelope = Envelope { to, from, cover };
             let head = envelope.write(&mut out).unwrap();
-            let header =
-                crate::codec::write(&abort, &mut Side::default(), &mut out[head..], 80, |_| {
-                    Proof::default()
-                })
-                .unwrap();
+            let header = crate::codec::write(
+                &abort,
+                &mut SideData::default(),
+                &mut out[head..],
+                80,
+                |_| Proof::default(),
+            )
+            .unwrap();
             out.truncate(head + header + 16);
             out
         };
-        let source = Source { id: 78, mss: 1000 };
+        let source = ClientAddress { id: 78, mss: 1000 };
         let cover = Cover::Plain;
         assert!(hand(&mut server, at(4), address(5), &forged(id ^ 1, None, cover)).is_err());
         assert_eq!(
             hand(&mut server, at(4), address(6), &forged(id, None, cover)).unwrap_err(),
-            Dropped::Moved
+            DropReason::Moved
         );
         assert_eq!(
             hand(
@@ -254,16 +263,16 @@ fn nobody_moves_a_connection_without_its_identifiers_and_its_keys() {
                 &forged(id, Some(source), cover)
             )
             .unwrap_err(),
-            Dropped::Unknown
+            DropReason::Unknown
         );
         if tls {
             let plain = hand(&mut server, at(4), address(5), &forged(id, None, cover));
-            assert_eq!(plain.unwrap_err(), Dropped::Plain);
+            assert_eq!(plain.unwrap_err(), DropReason::Plain);
             let (phase, number) = (false, 9);
             let sealed = forged(id, None, Cover::Sealed { phase, number });
             let sealed = hand(&mut server, at(4), address(5), &sealed).unwrap_err();
             assert!(
-                matches!(sealed, Dropped::Forged | Dropped::Replayed),
+                matches!(sealed, DropReason::Forged | DropReason::Replayed),
                 "{sealed:?}"
             );
             let late = hand(
@@ -272,14 +281,14 @@ fn nobody_moves_a_connection_without_its_identifiers_and_its_keys() {
                 address(5),
                 &forged(id, None, Cover::SealedHandshake),
             );
-            assert_eq!(late.unwrap_err(), Dropped::Unknown);
+            assert_eq!(late.unwrap_err(), DropReason::Unknown);
         } else {
             let mut plain = forged(id, None, cover);
             plain.truncate(plain.len() - 16);
             assert!(
                 matches!(
                     hand(&mut server, at(4), address(5), &plain),
-                    Ok((Arrival::Segment(..), _))
+                    Ok((DatagramOutcome::Segment(..), _))
                 ),
                 "who knows both identifiers is the peer"
             );
@@ -290,7 +299,7 @@ fn nobody_moves_a_connection_without_its_identifiers_and_its_keys() {
 
 #[test]
 fn who_does_not_speak_tls_where_the_other_does_is_dropped_by_its_name() {
-    for (ours, why) in [(true, Dropped::Plain), (false, Dropped::Sealed)] {
+    for (ours, why) in [(true, DropReason::Plain), (false, DropReason::Sealed)] {
         let [server_tls, _] = pair(ours);
         let [_, client_tls] = pair(!ours);
         let (mut server, mut client) = (server(server_tls, 10), Client::new(&client_tls, 77, 5000));
@@ -309,8 +318,14 @@ fn a_server_of_another_fingerprint_is_refused() {
     let (mut server, mut client) = (server(ours, 10), Client::new(&theirs, 77, 5000));
     let (_, answers) = hand(&mut server, at(1), address(5), &client.send(at(0))).unwrap();
     let arrival = client.take(at(2), &answers[0]).unwrap();
-    assert!(matches!(arrival, Arrival::Refused(77)), "{arrival:?}");
-    assert_eq!(client.endpoint.refused(77), Some(&Refused::Fingerprint));
+    assert!(
+        matches!(arrival, DatagramOutcome::Refused(77)),
+        "{arrival:?}"
+    );
+    assert_eq!(
+        client.endpoint.refused(77),
+        Some(&HandshakeError::Fingerprint)
+    );
 }
 
 #[test]
@@ -322,8 +337,8 @@ fn a_client_that_the_server_does_not_know_hears_why() {
     );
     for (own, known, why) in [
         (Some(&there), &there, None),
-        (Some(&other), &there, Some(Refused::Unknown)),
-        (None, &there, Some(Refused::Nameless)),
+        (Some(&other), &there, Some(HandshakeError::Unknown)),
+        (None, &there, Some(HandshakeError::Nameless)),
     ] {
         let mut server = server(
             Some(Tls::server(&here, &[known.fingerprint()]).unwrap()),
@@ -334,18 +349,18 @@ fn a_client_that_the_server_does_not_know_hears_why() {
         let first = opened(&mut server, &mut client, address(5));
         let (arrival, answers) = hand(&mut server, at(3), address(5), &first[0]).unwrap();
         let Some(why) = why else {
-            assert!(matches!(arrival, Arrival::Nothing), "{arrival:?}");
+            assert!(matches!(arrival, DatagramOutcome::Nothing), "{arrival:?}");
             let last = hand(&mut server, at(3), address(5), &first[1]).unwrap().0;
-            assert!(matches!(last, Arrival::Accepted { .. }), "{last:?}");
+            assert!(matches!(last, DatagramOutcome::Accepted { .. }), "{last:?}");
             continue;
         };
         let told = client.take(at(4), &answers[0]).unwrap();
-        assert!(matches!(told, Arrival::Refused(77)), "{told:?}");
+        assert!(matches!(told, DatagramOutcome::Refused(77)), "{told:?}");
         assert_eq!(client.endpoint.refused(77), Some(&why));
         assert_eq!((server.len(), server.pending()), (0, 0));
         assert_eq!(
             hand(&mut server, at(5), address(5), &first[1]).unwrap_err(),
-            Dropped::Unknown
+            DropReason::Unknown
         );
     }
 }
@@ -397,19 +412,22 @@ fn strangers_begin_256_handshakes_and_then_have_to_come_back_with_a_cookie() {
     assert!(answers.len() == 1 && answers[0].len() < 60, "{answers:?}");
     assert_eq!(server.pending(), MOST_PENDING);
     let arrival = client.take(at(3), &answers[0]).unwrap();
-    assert!(matches!(arrival, Arrival::Again(78)), "{arrival:?}");
+    assert!(matches!(arrival, DatagramOutcome::Again(78)), "{arrival:?}");
 
     // With the cookie the handshake continues, but only from the client's address.
     let hello = client.send(at(3));
     assert_eq!(
         hand(&mut server, at(4), address(6), &hello).unwrap_err(),
-        Dropped::Unknown
+        DropReason::Unknown
     );
     let (_, answers) = hand(&mut server, at(4), address(5), &hello).unwrap();
     client.take(at(5), &answers[0]).unwrap();
     let first = client.send_all(at(5));
     let arrival = hand_all(&mut server, at(6), address(5), &first).unwrap();
-    assert!(matches!(arrival, Arrival::Accepted { .. }), "{arrival:?}");
+    assert!(
+        matches!(arrival, DatagramOutcome::Accepted { .. }),
+        "{arrival:?}"
+    );
 
     // Abandoned handshakes have expired.
     let mut late = Client::new(&theirs, 79, 5000);
@@ -470,7 +488,7 @@ fn many_addresses_with_handshakes_that_do_not_end_keep_no_newcomer_out() {
     assert!(
         ended.any(|datagram| matches!(
             hand(&mut server, at(6), address(5), &datagram),
-            Ok((Arrival::Accepted { .. }, _))
+            Ok((DatagramOutcome::Accepted { .. }, _))
         )),
         "the newcomer's handshake ends"
     );
@@ -481,15 +499,15 @@ fn a_handshake_in_small_datagrams_in_any_order_comes_to_its_end() {
     let here = Identity::new().unwrap();
     let there = Identity::new().unwrap();
     let narrow = || {
-        let config = Config {
+        let config = TransportConfig {
             mss: mss(LEAST_HELLO, true, false),
-            ..Config::default()
+            ..TransportConfig::default()
         };
         Arc::new(config)
     };
     let server_tls = Tls::server(&here, &[there.fingerprint()]).unwrap();
     let mut server = Endpoint::new(narrow(), LEAST_HELLO, Some(server_tls));
-    server.listen([9; 32], Limits::connections(1));
+    server.listen([9; 32], ListenLimits::connections(1));
     let client_tls = Tls::client(Some(here.fingerprint()), Some(&there)).unwrap();
     let mut client = Client::new(&None, 77, 5000);
     client.endpoint = Endpoint::new(narrow(), LEAST_HELLO, Some(client_tls));
@@ -511,7 +529,7 @@ fn a_handshake_in_small_datagrams_in_any_order_comes_to_its_end() {
         .map(|answer| client.take(at(4), answer));
     assert!(
         last.last().unwrap().is_ok()
-            && client.connection.state() == ccplane_transport::State::Proving,
+            && client.connection.state() == ccplane_transport::ConnectionState::Proving,
         "the client is answered"
     );
     let mut first = client.send_all(at(5));
@@ -530,11 +548,14 @@ fn a_handshake_in_small_datagrams_in_any_order_comes_to_its_end() {
         );
         assert!(matches!(
             hand(&mut server, at(6), address(5), datagram).unwrap().0,
-            Arrival::Nothing
+            DatagramOutcome::Nothing
         ));
     }
     let arrival = hand(&mut server, at(6), address(5), &data).unwrap().0;
-    assert!(matches!(arrival, Arrival::Accepted { .. }), "{arrival:?}");
+    assert!(
+        matches!(arrival, DatagramOutcome::Accepted { .. }),
+        "{arrival:?}"
+    );
 }
 
 /// A driver's answer buffer is much smaller than the largest hello.
@@ -543,12 +564,14 @@ fn hellos_of_all_sizes_are_answered_into_a_small_buffer() {
     for size in [LEAST_HELLO, 600, 1472, 9000, 65_507] {
         let [ours, theirs] = pair(true);
         let mut server = Endpoint::new(config(), size, ours);
-        server.listen([9; 32], Limits::connections(1));
+        server.listen([9; 32], ListenLimits::connections(1));
         let mut client = Endpoint::new(config(), size, theirs);
         assert_eq!(client.connect(address(1), 7), Ok(true));
         let mut connection = Connection::connect(&config(), at(0));
-        let open = connection.transmit(at(0), 0, &mut Side::default()).unwrap();
-        let (mut hello, mut out, mut side) = (vec![0; size], [0; 2048], Side::default());
+        let open = connection
+            .transmit(at(0), 0, &mut SideData::default())
+            .unwrap();
+        let (mut hello, mut out, mut side) = (vec![0; size], [0; 2048], SideData::default());
         assert_eq!(
             client
                 .write(
@@ -564,7 +587,7 @@ fn hellos_of_all_sizes_are_answered_into_a_small_buffer() {
             size
         );
         let arrival = server.receive(at(1), address(5), &mut hello, &mut side, &mut out);
-        let Ok(Arrival::Answer(length, each)) = arrival else {
+        let Ok(DatagramOutcome::Answer(length, each)) = arrival else {
             panic!("{arrival:?}")
         };
         let answers = out[..length].chunks_mut(each);
@@ -572,7 +595,7 @@ fn hellos_of_all_sizes_are_answered_into_a_small_buffer() {
             .map(|answer| client.receive(at(2), address(1), answer, &mut side, &mut []))
             .last();
         assert!(
-            matches!(last, Some(Ok(Arrival::Segment(7, ..)))),
+            matches!(last, Some(Ok(DatagramOutcome::Segment(7, ..)))),
             "{size}: {last:?}"
         );
     }
@@ -588,16 +611,16 @@ fn there_are_only_so_many_connections_and_a_client_answers_nobody() {
     assert!(hand_all(&mut server, at(3), address(5), &data).is_ok());
     assert_eq!(
         hand_all(&mut server, at(3), address(6), &late).unwrap_err(),
-        Dropped::Full
+        DropReason::Full
     );
     let hello = Client::new(&None, 79, 1).send(at(3));
     assert_eq!(
         hand(&mut server, at(3), address(7), &hello).unwrap_err(),
-        Dropped::Full
+        DropReason::Full
     );
     assert_eq!(
         hand(&mut first.endpoint, at(3), address(7), &hello).unwrap_err(),
-        Dropped::Deaf
+        DropReason::Deaf
     );
 }
 
@@ -609,7 +632,7 @@ fn a_full_server_says_of_a_late_datagram_that_it_is_of_no_connection() {
     assert!(hand_all(&mut server, at(3), address(5), &first).is_ok());
     let envelope = Envelope {
         to: 5,
-        from: Some(Source { id: 78, mss: 1000 }),
+        from: Some(ClientAddress { id: 78, mss: 1000 }),
         cover: Cover::Sealed {
             phase: false,
             number: 9,
@@ -619,7 +642,7 @@ fn a_full_server_says_of_a_late_datagram_that_it_is_of_no_connection() {
     envelope.write(&mut late).unwrap();
     assert_eq!(
         hand(&mut server, at(4), address(6), &late).unwrap_err(),
-        Dropped::Unknown
+        DropReason::Unknown
     );
 }
 
@@ -651,7 +674,7 @@ fn a_hello_from_port_0_is_dropped_and_not_answered() {
     let nowhere = SocketAddr::from(([192, 0, 2, 5], 0));
     assert_eq!(
         hand(&mut server, at(1), nowhere, &hello).unwrap_err(),
-        Dropped::Portless
+        DropReason::Portless
     );
     assert_eq!(server.counters().unknown, 1);
 }
@@ -660,13 +683,13 @@ fn a_hello_from_port_0_is_dropped_and_not_answered() {
 fn a_datagram_of_version_1_is_dropped_and_says_which_version_to_use() {
     let mut server = server(pair(true)[0].clone(), 10);
     let why = hand(&mut server, at(1), address(5), &[0x13; 1200]).unwrap_err();
-    assert_eq!(why, Dropped::Malformed(CodecError::Version(1)));
+    assert_eq!(why, DropReason::Malformed(CodecError::Version(1)));
     assert!(why.to_string().contains("version 3 is spoken"), "{why}");
 }
 
 #[test]
 fn an_address_that_has_its_share_is_refused_and_another_one_is_not() {
-    let limits = Limits {
+    let limits = ListenLimits {
         connections: 64,
         per_address: 2,
     };
@@ -676,12 +699,15 @@ fn an_address_that_has_its_share_is_refused_and_another_one_is_not() {
         let mut client = Client::new(&None, id, 5000);
         let first = opened_beside(&mut server, &mut client);
         let arrival = hand_all(&mut server, at(3), address(5), &first).unwrap();
-        assert!(matches!(arrival, Arrival::Accepted { .. }), "{arrival:?}");
+        assert!(
+            matches!(arrival, DatagramOutcome::Accepted { .. }),
+            "{arrival:?}"
+        );
     }
     let hello = Client::new(&None, 3, 5000).send(at(0));
     assert_eq!(
         hand(&mut server, at(4), address(5), &hello).unwrap_err(),
-        Dropped::Full
+        DropReason::Full
     );
     assert!(hand(&mut server, at(4), address(6), &hello).is_ok());
 }
@@ -710,7 +736,7 @@ fn the_longest_hello_that_is_answered_says_what_the_path_carries() {
         client.connection.on_timeout(at(1000), &mut client.control);
         let again = client
             .connection
-            .transmit(at(1000), 0, &mut Side::default())
+            .transmit(at(1000), 0, &mut SideData::default())
             .unwrap();
         let mut answers = Vec::new();
         for step in 1..=sizes(SIZE).count() {
@@ -720,7 +746,7 @@ fn the_longest_hello_that_is_answered_says_what_the_path_carries() {
             let written = client.endpoint.write(
                 5,
                 &hello,
-                &mut Side::default(),
+                &mut SideData::default(),
                 &mut out,
                 |_| Proof::default(),
                 |_| (),
@@ -761,7 +787,7 @@ fn the_longest_hello_that_is_answered_says_what_the_path_carries() {
         let first = client.send_all(at(1060));
         assert!(first.iter().all(|datagram| datagram.len() <= 996));
         let arrival = hand_all(&mut server, at(1070), address(2), &first).unwrap();
-        let Arrival::Accepted { open, .. } = arrival else {
+        let DatagramOutcome::Accepted { open, .. } = arrival else {
             panic!("{arrival:?}")
         };
         assert_eq!(
@@ -784,7 +810,7 @@ fn keys_are_renewed_while_packets_come_in_any_order() {
     );
     let first = opened(&mut server, &mut client, address(5));
     let arrival = hand_all(&mut server, at(3), address(5), &first).unwrap();
-    let Arrival::Accepted { id, .. } = arrival else {
+    let DatagramOutcome::Accepted { id, .. } = arrival else {
         panic!("{arrival:?}")
     };
     let (mut random, mut late, mut opened) = (7u64, Vec::new(), 0);
@@ -793,7 +819,7 @@ fn keys_are_renewed_while_packets_come_in_any_order() {
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
         let mut data = Segment::default();
-        (data.kind, data.length, data.transmission) = (Kind::Data, 100, 1);
+        (data.kind, data.length, data.transmission) = (SegmentKind::Data, 100, 1);
         let mut out = vec![0; SIZE];
         let to_server = random >> 63 == 0;
         let (endpoint, by) = if to_server {
@@ -806,7 +832,7 @@ fn keys_are_renewed_while_packets_come_in_any_order() {
             .write(
                 by,
                 &data,
-                &mut Side::default(),
+                &mut SideData::default(),
                 &mut out,
                 |_| Proof::default(),
                 fill,
@@ -830,21 +856,21 @@ fn keys_are_renewed_while_packets_come_in_any_order() {
                 at(9),
                 from,
                 &mut datagram,
-                &mut Side::default(),
+                &mut SideData::default(),
                 &mut [0; SIZE],
             );
             assert!(
-                matches!(arrival, Ok(Arrival::Segment(..))),
+                matches!(arrival, Ok(DatagramOutcome::Segment(..))),
                 "{arrival:?} at {n}"
             );
             let again = endpoint.receive(
                 at(9),
                 from,
                 &mut copy.clone(),
-                &mut Side::default(),
+                &mut SideData::default(),
                 &mut [0; SIZE],
             );
-            assert_eq!(again.unwrap_err(), Dropped::Replayed);
+            assert_eq!(again.unwrap_err(), DropReason::Replayed);
             opened += 1;
         }
     }
@@ -862,18 +888,18 @@ fn a_probe_has_the_size_that_is_tried_and_its_answer_is_small() {
         let (mut server, mut client) = (server(ours, 10), Client::new(&theirs, 77, 5000));
         let first = opened(&mut server, &mut client, address(5));
         let arrival = hand_all(&mut server, at(3), address(5), &first).unwrap();
-        let Arrival::Accepted { id, .. } = arrival else {
+        let DatagramOutcome::Accepted { id, .. } = arrival else {
             panic!("{arrival:?}")
         };
         // The connection uses smaller datagrams meanwhile; probes do not.
         client.endpoint.resize(client.id, 600);
         let mut probe = Segment::default();
-        (probe.kind, probe.length) = (Kind::PathProbe, SIZE as u16);
+        (probe.kind, probe.length) = (SegmentKind::PathProbe, SIZE as u16);
         let mut out = vec![0; SIZE];
         let written = client.endpoint.write(
             client.id,
             &probe,
-            &mut Side::default(),
+            &mut SideData::default(),
             &mut out,
             |_| Proof::default(),
             |_| (),
@@ -881,35 +907,35 @@ fn a_probe_has_the_size_that_is_tried_and_its_answer_is_small() {
         assert_eq!(written, Some((SIZE, address(1))));
         let (arrival, _) = hand(&mut server, at(4), address(5), &out).unwrap();
         assert!(
-            matches!(arrival, Arrival::Segment(found, segment, ..) if found == id && segment.kind == Kind::PathProbe)
+            matches!(arrival, DatagramOutcome::Segment(found, segment, ..) if found == id && segment.kind == SegmentKind::PathProbe)
         );
         let mut reply = Segment::default();
-        (reply.kind, reply.length) = (Kind::PathReply, SIZE as u16);
+        (reply.kind, reply.length) = (SegmentKind::PathReply, SIZE as u16);
         let mut out = vec![0; SIZE];
         let (length, _) = server
             .write(
                 id,
                 &reply,
-                &mut Side::default(),
+                &mut SideData::default(),
                 &mut out,
                 |_| Proof::default(),
                 |_| (),
             )
             .unwrap();
         assert!(length < 100, "{length}");
-        let (mut datagram, mut side) = (out[..length].to_vec(), Side::default());
+        let (mut datagram, mut side) = (out[..length].to_vec(), SideData::default());
         let arrival =
             client
                 .endpoint
                 .receive(at(5), address(1), &mut datagram, &mut side, &mut [0; SIZE]);
         assert!(
-            matches!(arrival, Ok(Arrival::Segment(_, segment, ..)) if segment.length == SIZE as u16)
+            matches!(arrival, Ok(DatagramOutcome::Segment(_, segment, ..)) if segment.length == SIZE as u16)
         );
         // The connection itself ignores path probes and replies.
         let before = client.connection.stats();
         client
             .connection
-            .handle(at(5), &reply, &Side::default(), &mut client.control);
+            .handle(at(5), &reply, &SideData::default(), &mut client.control);
         assert_eq!(client.connection.stats(), before);
     }
 }
@@ -917,7 +943,7 @@ fn a_probe_has_the_size_that_is_tried_and_its_answer_is_small() {
 #[test]
 fn a_client_that_takes_less_gets_less() {
     let (mut server, client) = (server(None, 10), Client::new(&None, 77, 5000));
-    let narrow = Arc::new(Config {
+    let narrow = Arc::new(TransportConfig {
         mss: config().mss - 200,
         ..(*config()).clone()
     });
@@ -933,7 +959,7 @@ fn a_client_that_takes_less_gets_less() {
     };
     let first = opened(&mut server, &mut client, address(5));
     let arrival = hand_all(&mut server, at(3), address(5), &first).unwrap();
-    let Arrival::Accepted { id, .. } = arrival else {
+    let DatagramOutcome::Accepted { id, .. } = arrival else {
         panic!("{arrival:?}")
     };
     assert_eq!(
@@ -944,12 +970,12 @@ fn a_client_that_takes_less_gets_less() {
 
 #[test]
 fn a_server_that_takes_less_gets_less() {
-    let narrow = Arc::new(Config {
+    let narrow = Arc::new(TransportConfig {
         mss: config().mss - 200,
         ..(*config()).clone()
     });
     let mut server = Endpoint::new(narrow, SIZE, None);
-    server.listen([9; 32], Limits::connections(1));
+    server.listen([9; 32], ListenLimits::connections(1));
     let mut client = Client::new(&None, 77, 5000);
     opened(&mut server, &mut client, address(5));
     let id = client.id;
@@ -961,7 +987,7 @@ fn a_server_that_takes_less_gets_less() {
 /// room for them.
 #[test]
 fn a_client_that_takes_next_to_nothing_gets_the_least() {
-    let tiny = Arc::new(Config {
+    let tiny = Arc::new(TransportConfig {
         mss: 1,
         ..(*config()).clone()
     });
@@ -973,22 +999,24 @@ fn a_client_that_takes_next_to_nothing_gets_the_least() {
     client.connection.write(5000);
     let first = opened(&mut server, &mut client, address(5));
     let arrival = hand_all(&mut server, at(3), address(5), &first).unwrap();
-    let Arrival::Accepted {
+    let DatagramOutcome::Accepted {
         id, open, segment, ..
     } = arrival
     else {
         panic!("{arrival:?}")
     };
     let mut connection = Connection::accept(&config(), at(3), &open).unwrap();
-    connection.transmit(at(3), 0, &mut Side::default());
-    connection.handle(at(3), &segment, &Side::default(), &mut Native::cubic());
+    connection.transmit(at(3), 0, &mut SideData::default());
+    connection.handle(at(3), &segment, &SideData::default(), &mut Native::cubic());
     connection.write(5000);
-    let data = connection.transmit(at(3), 0, &mut Side::default()).unwrap();
-    assert_eq!((data.kind, data.length), (Kind::Data, LEAST_MSS));
+    let data = connection
+        .transmit(at(3), 0, &mut SideData::default())
+        .unwrap();
+    assert_eq!((data.kind, data.length), (SegmentKind::Data, LEAST_MSS));
     let written = server.write(
         id,
         &data,
-        &mut Side::default(),
+        &mut SideData::default(),
         &mut [0; SIZE],
         |_| Proof::default(),
         |_| (),

@@ -1,4 +1,4 @@
-//! Lower priority classes of a [`Host`]. Reads the DSCP with which their segments arrive, and sends
+//! Lower priority classes of a [`UdpHost`]. Reads the DSCP with which their segments arrive, and sends
 //! them only while no class 0 data waits and little lower-class data is queued in the kernel.
 
 use std::io;
@@ -6,27 +6,27 @@ use std::io;
 use ccplane_qdisc::marking;
 use ccplane_units::Time;
 
-use super::Host;
+use super::UdpHost;
 use super::sending::BURST;
-use crate::ahead::Ahead;
+use crate::ahead::QueueLimit;
 use crate::error::UdpError;
-use crate::socket::{Inbox, Marks, Socket};
-use ccplane_transport::{Kind, MAX_CLASSES, Segment, Side};
+use crate::socket::{DatagramMarks, Inbox, Socket};
+use ccplane_transport::{MAX_CLASSES, Segment, SegmentKind, SideData};
 
 /// Kernel overhead in bytes of a queued datagram up to the size of an Ethernet packet.
 const OVERHEAD: usize = 832;
 
 /// IP header marks of a received datagram.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
+pub(super) struct DatagramMark {
     pub ecn: u8,
     /// `None` if the DSCP was not read.
     pub dscp: Option<u8>,
 }
 
-impl From<Marks> for Seen {
-    fn from(marks: Marks) -> Seen {
-        Seen {
+impl From<DatagramMarks> for DatagramMark {
+    fn from(marks: DatagramMarks) -> DatagramMark {
+        DatagramMark {
             ecn: marks.ecn,
             dscp: Some(marks.dscp),
         }
@@ -41,7 +41,7 @@ pub(super) struct Classes {
     sends: bool,
     /// Set if a peer sends data in lower classes and gets the received DSCP reported.
     pub reads_marks: bool,
-    pub ahead: Ahead,
+    pub ahead: QueueLimit,
     /// Connection that sent last in round-robin order.
     turn: u64,
 }
@@ -52,7 +52,7 @@ impl Classes {
             in_use: sends,
             sends,
             reads_marks: false,
-            ahead: Ahead::new(socket.send_buffer()),
+            ahead: QueueLimit::new(socket.send_buffer()),
             turn: 0,
         }
     }
@@ -63,13 +63,13 @@ impl Classes {
     }
 }
 
-impl Host {
+impl UdpHost {
     /// Records the class in which a lower-class segment arrived. The DSCP is not read yet for the
     /// first such segments of a peer; they are assumed to have kept their class.
     #[cold]
     pub(super) fn see(&mut self, segment: &mut Segment, dscp: Option<u8>) {
         segment.band = dscp.map_or(segment.class, marking::class_of);
-        if segment.kind == Kind::Data {
+        if segment.kind == SegmentKind::Data {
             (self.classes.in_use, self.classes.reads_marks) = (true, true);
         }
     }
@@ -79,7 +79,7 @@ impl Host {
         let now = self.clock.now();
         let received = self.socket.receive_marked(inbox)?;
         let came = (!received.is_empty(), received.is_full());
-        let mut side = Side::default();
+        let mut side = SideData::default();
         received.each(|address, marks, _, datagram| {
             self.take_datagram((now, now), address, marks.into(), datagram, &mut side);
         });
@@ -170,13 +170,13 @@ mod tests {
     use ccplane_units::Duration;
 
     use super::*;
-    use crate::flow::Congestion;
-    use crate::host::{DATAGRAM, Options};
+    use crate::flow::UdpCongestion;
+    use crate::host::{DATAGRAM, UdpOptions};
     use crate::stamped::Stamping;
-    use ccplane_transport::{Config, Native, Rc3};
+    use ccplane_transport::{Native, Rc3, TransportConfig};
 
-    fn host(rc3: Option<Rc3>) -> Host {
-        Host::bind(Options {
+    fn host(rc3: Option<Rc3>) -> UdpHost {
+        UdpHost::bind(UdpOptions {
             local: "127.0.0.1:0".parse().unwrap(),
             datagram: DATAGRAM,
             window: 1 << 16,
@@ -184,9 +184,9 @@ mod tests {
             dscp: 0,
             stamping: Stamping::Off,
             link: None,
-            config: Config {
+            config: TransportConfig {
                 rc3,
-                ..Config::default()
+                ..TransportConfig::default()
             },
             accepted: Native::cubic(),
         })
@@ -202,7 +202,7 @@ mod tests {
         let mut open = |rc3| {
             let mut client = host(rc3);
             let id = client
-                .connect(server.local(), Congestion::Native(Native::cubic()))
+                .connect(server.local(), UdpCongestion::Native(Native::cubic()))
                 .unwrap();
             let accepted = loop {
                 client.turn(Duration::ZERO).unwrap();
@@ -225,7 +225,7 @@ mod tests {
         let (_one, plain) = open(None);
         let (_two, with_rc3) = open(Some(Rc3::default()));
         let (_three, other) = open(Some(Rc3::default()));
-        let pays = |server: &Host| (server.classes.in_use, server.classes.reads_marks);
+        let pays = |server: &UdpHost| (server.classes.in_use, server.classes.reads_marks);
         for (gone, still) in [(with_rc3, true), (other, false), (plain, false)] {
             assert!(server.connection(gone).is_some());
             server.remove(gone);

@@ -1,19 +1,19 @@
 //! Hellos of unverified clients, separate from the datagrams of connections.
 //!
-//! Under TLS a listening [`Host`] receives them on a second socket, which also sends the answers. A
+//! Under TLS a listening [`UdpHost`] receives them on a second socket, which also sends the answers. A
 //! flood fills only that socket's buffers and gets a bounded share of the thread's time.
 
 use std::net::SocketAddr;
 
-use ccplane_transport::Side;
+use ccplane_transport::SideData;
 use ccplane_units::{Duration, Time};
 
-use super::Host;
-use super::classes::Seen;
+use super::UdpHost;
+use super::classes::DatagramMark;
 use crate::codec::HELLO;
 use crate::error::{UdpError, passes};
-use crate::limiter::{Bucket, SourceLimiter};
-use crate::socket::{Inbox, Marks, Socket};
+use crate::limiter::{GcraBucket, SourceLimiter};
+use crate::socket::{DatagramMarks, Inbox, Socket};
 
 /// Hellos per second and burst of one source. A client tries at most eleven hello sizes, and many
 /// clients may share an address.
@@ -37,7 +37,7 @@ pub(super) struct Handshakes {
     /// Taken out while it is being read.
     inbox: Option<Box<Inbox>>,
     sources: SourceLimiter,
-    answers: Bucket,
+    answers: GcraBucket,
     /// End of the current pause.
     paused_until: Time,
     /// Set when poll reported the socket readable.
@@ -51,7 +51,7 @@ impl Handshakes {
             socket,
             inbox: Some(Box::default()),
             sources: SourceLimiter::new(SOURCE_RATE, SOURCE_BURST),
-            answers: Bucket::new(ANSWER_RATE, ANSWER_BURST),
+            answers: GcraBucket::new(ANSWER_RATE, ANSWER_BURST),
             paused_until: Time::ZERO,
             is_readable: false,
             next_look: Time::ZERO,
@@ -64,7 +64,7 @@ impl Handshakes {
     }
 }
 
-impl Host {
+impl UdpHost {
     /// Reads hellos if that is due. Returns true if there were any.
     pub(super) fn receive_handshakes(&mut self) -> Result<bool, UdpError> {
         let begin = self.now();
@@ -90,11 +90,11 @@ impl Host {
             }
         };
         let (any, more) = (!received.is_empty(), received.is_full());
-        let mut side = Side::default();
+        let mut side = SideData::default();
         received.each(|address, ecn, datagram| {
             let handshakes = self.handshakes.as_mut();
             if handshakes.is_some_and(|handshakes| handshakes.sources.admit(begin, address.ip())) {
-                let seen = Seen { ecn, dscp: None };
+                let seen = DatagramMark { ecn, dscp: None };
                 self.take_datagram((begin, begin), address, seen, datagram, &mut side);
             } else {
                 self.unanswered += 1;
@@ -124,12 +124,12 @@ impl Host {
                 handshakes.answers.admit(now)
                     && handshakes
                         .socket
-                        .send(address, answer, each, Marks::default())
+                        .send(address, answer, each, DatagramMarks::default())
                         .is_ok()
             }
             None => self
                 .socket
-                .send_each(address, answer, each, Marks::default())
+                .send_each(address, answer, each, DatagramMarks::default())
                 .is_ok(),
         };
         self.unanswered += u64::from(!sent);

@@ -1,4 +1,4 @@
-//! Send path of a [`Host`]: connection by connection, into batches of equal destination, size and
+//! Send path of a [`UdpHost`]: connection by connection, into batches of equal destination, size and
 //! marks.
 
 use std::io;
@@ -7,19 +7,19 @@ use ccplane_qdisc::marking;
 use ccplane_units::Time;
 use nix::errno::Errno;
 
-use super::Host;
-use crate::batch::Batch;
+use super::UdpHost;
+use crate::batch::GsoBatch;
 use crate::endpoint::Endpoint;
 use crate::error::UdpError;
-use crate::flow::Flow;
-use crate::socket::Marks;
-use ccplane_transport::{Kind, Segment, Side};
+use crate::flow::UdpFlow;
+use crate::socket::DatagramMarks;
+use ccplane_transport::{Segment, SegmentKind, SideData};
 
 /// Segments sent per connection before the socket is read again: a few of the kernel's batches.
 /// With a larger burst ACKs wait longer; with a smaller one each turn of the loop does little.
 pub(super) const BURST: usize = 256;
 
-impl Host {
+impl UdpHost {
     /// Sends what the connections have to send. Returns true if there was anything.
     pub(super) fn transmit(&mut self) -> Result<bool, UdpError> {
         let mut busy = false;
@@ -65,11 +65,11 @@ impl Host {
         let Some(flow) = self.flows.get_mut(&id) else {
             return Ok(false);
         };
-        let mut side = Side::default();
+        let mut side = SideData::default();
         let Some(segment) = flow.transmit(now, class, &mut side) else {
             return Ok(false);
         };
-        let marks = Marks {
+        let marks = DatagramMarks {
             ecn: segment.ecn as u8,
             dscp: match segment.class {
                 0 => self.dscp,
@@ -78,7 +78,7 @@ impl Host {
         };
         let mut said = None;
         if let Some(stamps) = &mut self.stamps
-            && segment.kind == Kind::Data
+            && segment.kind == SegmentKind::Data
             && segment.has_side()
             && side.stamped
             && self.socket.stamps_departures()
@@ -86,14 +86,14 @@ impl Host {
             side.t1 = stamps.departures.name(side.t1);
             said = Some(side.t1);
         }
-        if segment.kind == Kind::Open && segment.transmission > 1 {
+        if segment.kind == SegmentKind::Open && segment.transmission > 1 {
             self.search(id, &segment, &mut side, marks)?;
             return Ok(true);
         }
         if segment.has(Segment::PROOF) {
             return self.transmit_proof(id, &segment, &mut side, (marks, said));
         }
-        if segment.kind == Kind::Data && u64::from(segment.length) > flow.connection.mss() {
+        if segment.kind == SegmentKind::Data && u64::from(segment.length) > flow.connection.mss() {
             self.transmit_parts(id, &segment, &side, marks)?;
             return Ok(true);
         }
@@ -121,8 +121,8 @@ impl Host {
         &mut self,
         id: u64,
         segment: &Segment,
-        side: &mut Side,
-        marks: (Marks, Option<Time>),
+        side: &mut SideData,
+        marks: (DatagramMarks, Option<Time>),
     ) -> Result<bool, UdpError> {
         self.end_handshake(id, segment, marks.0)?;
         if self.blocked {
@@ -146,16 +146,21 @@ impl Host {
     /// Sends the batch if a segment did not belong to it. Returns false if the connection's keys
     /// are worn out.
     #[inline]
-    pub(super) fn settle(&mut self, outcome: Put) -> Result<bool, UdpError> {
+    pub(super) fn settle(&mut self, outcome: PutOutcome) -> Result<bool, UdpError> {
         match outcome {
-            Put::Added => Ok(true),
-            Put::Full => self.flush().map(|()| true),
-            Put::Over => Ok(false),
+            PutOutcome::Added => Ok(true),
+            PutOutcome::Full => self.flush().map(|()| true),
+            PutOutcome::Over => Ok(false),
         }
     }
 
     /// Sends the last flight of a client's handshake, if it is due.
-    fn end_handshake(&mut self, id: u64, segment: &Segment, marks: Marks) -> Result<(), UdpError> {
+    fn end_handshake(
+        &mut self,
+        id: u64,
+        segment: &Segment,
+        marks: DatagramMarks,
+    ) -> Result<(), UdpError> {
         self.endpoint.begin_flight(id, segment);
         while !self.blocked
             && let Some((length, to)) = self.endpoint.write_flight(id, self.batch.room())
@@ -190,7 +195,7 @@ impl Host {
 }
 
 /// Outcome of adding a segment to the batch.
-pub(super) enum Put {
+pub(super) enum PutOutcome {
     Added,
     /// The batch must be sent first.
     Full,
@@ -202,29 +207,29 @@ pub(super) enum Put {
 #[inline]
 pub(super) fn put(
     endpoint: &mut Endpoint,
-    batch: &mut Batch,
-    flow: &mut Flow,
+    batch: &mut GsoBatch,
+    flow: &mut UdpFlow,
     (id, segment): (u64, &Segment),
-    side: &mut Side,
-    (marks, said): (Marks, Option<Time>),
-) -> Put {
-    let prove = |side: &Side| flow.connection.prove(segment, side);
+    side: &mut SideData,
+    (marks, said): (DatagramMarks, Option<Time>),
+) -> PutOutcome {
+    let prove = |side: &SideData| flow.connection.prove(segment, side);
     let fill = |out: &mut [u8]| flow.fill(segment, out);
     let Some((length, to)) = endpoint.write(id, segment, side, batch.room(), prove, fill) else {
         if endpoint.is_worn_out(id) {
             flow.connection.abort();
-            return Put::Over;
+            return PutOutcome::Over;
         }
         // Without keys the peer cannot be notified of the abort.
-        let untold = segment.kind == Kind::Abort;
+        let untold = segment.kind == SegmentKind::Abort;
         debug_assert!(
             untold,
             "a segment that does not fit its datagram: {segment:?}"
         );
-        return Put::Added;
+        return PutOutcome::Added;
     };
     match batch.add(length, to, marks, said) {
-        true => Put::Added,
-        false => Put::Full,
+        true => PutOutcome::Added,
+        false => PutOutcome::Full,
     }
 }

@@ -1,4 +1,4 @@
-//! Timestamps of a [`Host`]: when its socket reports them, how they are read, and immediate ACKs of
+//! Timestamps of a [`UdpHost`]: when its socket reports them, how they are read, and immediate ACKs of
 //! timestamped data.
 
 use std::io;
@@ -6,17 +6,17 @@ use std::io;
 use ccplane_units::Time;
 
 use super::BEYOND;
-use super::Host;
+use super::UdpHost;
 use crate::error::UdpError;
 use crate::socket::Inbox;
 use crate::stamped::Stamping;
-use crate::stamps::{Delays, HostStamps};
-use ccplane_transport::Side;
+use crate::stamps::{DelayHistogram, HostTimestamps};
+use ccplane_transport::SideData;
 
-impl Host {
+impl UdpHost {
     /// Returns the one-way queueing delays of a connection's packets, as far as timestamps are
     /// known.
-    pub fn delays(&self, id: u64) -> Option<&Delays> {
+    pub fn delays(&self, id: u64) -> Option<&DelayHistogram> {
         self.flows.get(&id).and_then(|flow| flow.delays.as_deref())
     }
 
@@ -41,7 +41,7 @@ impl Host {
             received.stamps(|stamp, length| stamps.came(stamp, now, headers + length as u32));
             stamps.complete();
         }
-        let mut side = Side::default();
+        let mut side = SideData::default();
         let mut place = 0;
         received.each(|address, marks, _, datagram| {
             let arrived = self
@@ -90,7 +90,7 @@ impl Host {
             return;
         }
         self.batch.limit(self.socket.batch());
-        self.stamps = Some(Box::new(HostStamps::new(self.clock, self.link)));
+        self.stamps = Some(Box::new(HostTimestamps::new(self.clock, self.link)));
     }
 
     /// Disables timestamps, which make packets more expensive, once no peer sends timestamped data.
@@ -119,12 +119,12 @@ mod tests {
     use ccplane_units::Duration;
 
     use super::*;
-    use crate::flow::Congestion;
-    use crate::host::{DATAGRAM, Options};
-    use ccplane_transport::{Config, MAX_CLASSES, Native, Rc3};
+    use crate::flow::UdpCongestion;
+    use crate::host::{DATAGRAM, UdpOptions};
+    use ccplane_transport::{MAX_CLASSES, Native, Rc3, TransportConfig};
 
-    fn host(stamps: bool) -> Host {
-        Host::bind(Options {
+    fn host(stamps: bool) -> UdpHost {
+        UdpHost::bind(UdpOptions {
             local: "127.0.0.1:0".parse().unwrap(),
             datagram: DATAGRAM,
             window: 1 << 20,
@@ -132,10 +132,10 @@ mod tests {
             dscp: 0,
             stamping: Stamping::Software,
             link: None,
-            config: Config {
+            config: TransportConfig {
                 rc3: Some(Rc3::default()),
                 stamps,
-                ..Config::default()
+                ..TransportConfig::default()
             },
             accepted: Native::cubic(),
         })
@@ -148,7 +148,7 @@ mod tests {
     fn only_class_0_is_answered_at_once() {
         let (mut client, mut server) = (host(true), host(false));
         server.listen(1).unwrap();
-        let congestion = Congestion::Native(Native::cubic());
+        let congestion = UdpCongestion::Native(Native::cubic());
         let id = client.connect(server.local(), congestion).unwrap();
         let accepted = loop {
             client.turn(Duration::ZERO).unwrap();

@@ -1,4 +1,4 @@
-//! Idle wait of a [`Host`]: for its socket, its agent, or the next deadline.
+//! Idle wait of a [`UdpHost`]: for its socket, its agent, or the next deadline.
 
 use std::os::fd::AsFd;
 
@@ -9,10 +9,10 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
-use super::Host;
+use super::UdpHost;
 use crate::error::UdpError;
 
-impl Host {
+impl UdpHost {
     /// Waits up to `longest` for the next event. Does not allocate, since a host that keeps up
     /// calls it on every turn.
     pub(super) fn wait(&mut self, longest: Duration) -> Result<(), UdpError> {
@@ -37,12 +37,12 @@ impl Host {
     }
 
     /// Waits for the next event of several hosts on one thread.
-    pub(super) fn wait_all(hosts: &mut [Host], longest: Duration) -> Result<(), UdpError> {
+    pub(super) fn wait_all(hosts: &mut [UdpHost], longest: Duration) -> Result<(), UdpError> {
         let longest = hosts
             .iter_mut()
             .fold(longest, |longest, host| host.idle(longest));
-        let (mut fds, links): (Vec<_>, Vec<_>) = hosts.iter().map(Host::watched).unzip();
-        let handshakes: Vec<_> = hosts.iter().map(Host::watched_handshakes).collect();
+        let (mut fds, links): (Vec<_>, Vec<_>) = hosts.iter().map(UdpHost::watched).unzip();
+        let handshakes: Vec<_> = hosts.iter().map(UdpHost::watched_handshakes).collect();
         let is_watched: Vec<bool> = handshakes.iter().map(Option::is_some).collect();
         fds.extend(handshakes.into_iter().flatten());
         fds.extend(links.into_iter().flatten());

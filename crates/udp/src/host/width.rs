@@ -1,22 +1,22 @@
-//! Path MTU of a [`Host`]'s connections: found by hellos of all sizes, probed again while a
-//! connection is open ([`PathSize`]), and reduced after a black hole.
+//! Path MTU of a [`UdpHost`]'s connections: found by hellos of all sizes, probed again while a
+//! connection is open ([`PmtuSearch`]), and reduced after a black hole.
 
 use std::io;
 use std::net::SocketAddr;
 
 use ccplane_units::{Duration, Time};
 
-use super::Host;
+use super::UdpHost;
 use super::sending::put;
 use crate::codec::PART;
 use crate::endpoint::{mss, sizes};
 use crate::error::UdpError;
 use crate::parts::parts;
-use crate::path::PathSize;
-use crate::socket::Marks;
-use ccplane_transport::{Kind, Part, Proof, Segment, Side, State};
+use crate::path::PmtuSearch;
+use crate::socket::DatagramMarks;
+use ccplane_transport::{ConnectionState, Proof, Segment, SegmentKind, SegmentPart, SideData};
 
-impl Host {
+impl UdpHost {
     /// Sets the pause of the path MTU search after three unanswered probes, or after a handshake
     /// that found a reduced size; [`RAISE`](crate::RAISE) by default. Applies to connections opened
     /// later; shorter pauses are for tests.
@@ -40,8 +40,8 @@ impl Host {
         &mut self,
         id: u64,
         hello: &Segment,
-        side: &mut Side,
-        marks: Marks,
+        side: &mut SideData,
+        marks: DatagramMarks,
     ) -> Result<(), UdpError> {
         let mut hello = *hello;
         let full = self.endpoint.size(id).unwrap_or(self.datagram);
@@ -81,7 +81,7 @@ impl Host {
             let Some(flow) = self.flows.get_mut(&id) else {
                 continue;
             };
-            if flow.connection.state() != State::Open {
+            if flow.connection.state() != ConnectionState::Open {
                 continue;
             }
             let known = self.endpoint.size(id).zip(self.endpoint.most(id));
@@ -89,7 +89,7 @@ impl Host {
             let raise = self.raise;
             let path = flow
                 .path
-                .get_or_insert_with(|| PathSize::new(now, size, most, raise));
+                .get_or_insert_with(|| PmtuSearch::new(now, size, most, raise));
             // With a full send buffer the probe would be lost without any information about the
             // path.
             if self.blocked {
@@ -105,7 +105,7 @@ impl Host {
     fn send_probe(&mut self, id: u64, size: usize) -> Result<(), UdpError> {
         self.flush()?;
         self.probing = Some(id);
-        let sent = self.send_about(id, Kind::PathProbe, size);
+        let sent = self.send_about(id, SegmentKind::PathProbe, size);
         self.probing = None;
         sent
     }
@@ -113,19 +113,19 @@ impl Host {
     /// Answers a probe of `size` bytes from the peer.
     #[cold]
     pub(super) fn answer_probe(&mut self, id: u64, size: usize) {
-        if let Err(why) = self.send_about(id, Kind::PathReply, size) {
+        if let Err(why) = self.send_about(id, SegmentKind::PathReply, size) {
             self.broken.get_or_insert(why);
         }
     }
 
-    fn send_about(&mut self, id: u64, kind: Kind, size: usize) -> Result<(), UdpError> {
+    fn send_about(&mut self, id: u64, kind: SegmentKind, size: usize) -> Result<(), UdpError> {
         let mut segment = Segment::default();
         (segment.kind, segment.length) = (kind, u16::try_from(size).unwrap_or(u16::MAX));
-        let marks = Marks {
+        let marks = DatagramMarks {
             ecn: 0,
             dscp: self.dscp,
         };
-        self.send_alone(id, &segment, &mut Side::default(), marks)
+        self.send_alone(id, &segment, &mut SideData::default(), marks)
     }
 
     /// Sends a segment without data in a batch of its own. A virtual network passes or drops a
@@ -136,14 +136,14 @@ impl Host {
         &mut self,
         id: u64,
         segment: &Segment,
-        side: &mut Side,
-        marks: Marks,
+        side: &mut SideData,
+        marks: DatagramMarks,
     ) -> Result<(), UdpError> {
         if self.blocked {
             return Ok(());
         }
         let connection = self.flows.get(&id).map(|flow| &flow.connection);
-        let prove = |side: &Side| {
+        let prove = |side: &SideData| {
             connection.map_or(Proof::default(), |connection| {
                 connection.prove(segment, side)
             })
@@ -196,7 +196,7 @@ impl Host {
         let Some(flow) = self.flows.get_mut(&id) else {
             return;
         };
-        let Some(size) = flow.path.as_ref().map(PathSize::size) else {
+        let Some(size) = flow.path.as_ref().map(PmtuSearch::size) else {
             return;
         };
         self.endpoint.resize(id, size);
@@ -211,8 +211,8 @@ impl Host {
         &mut self,
         id: u64,
         segment: &Segment,
-        side: &Side,
-        marks: Marks,
+        side: &SideData,
+        marks: DatagramMarks,
     ) -> Result<(), UdpError> {
         let Some(flow) = self.flows.get(&id) else {
             return Ok(());
@@ -226,10 +226,10 @@ impl Host {
             }
             let (mut segment, mut side) = (*segment, *side);
             if end < segment.length {
-                side = Side::default();
+                side = SideData::default();
                 segment.flags &= !Segment::FIN;
             }
-            side.part = Part {
+            side.part = SegmentPart {
                 begin,
                 whole: segment.length,
             };
@@ -271,7 +271,7 @@ impl Host {
         if self
             .flows
             .values()
-            .any(|flow| flow.connection.state() == State::Opening)
+            .any(|flow| flow.connection.state() == ConnectionState::Opening)
         {
             self.note_trouble(why);
             return Ok(());

@@ -7,8 +7,8 @@ use rustls::pki_types::ServerName;
 use rustls::quic::{ClientConnection, Connection, KeyChange, Secrets, ServerConnection, Version};
 use rustls::{AlertDescription, CertificateError};
 
-use super::keys::{Keys, LevelKeys, Unopened};
-use super::{Tampered, Tls};
+use super::keys::{Keys, LevelKeys, OpenFailure};
+use super::{OpenError, Tls};
 
 /// Maximum bytes from a peer per level. Own flights have at most 1,600 bytes, and an unverified
 /// client cannot make this side store more.
@@ -21,7 +21,7 @@ const MOST_PIECES: usize = 8;
 /// Reason for which the handshake failed, locally or at the peer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refused {
+pub enum HandshakeError {
     /// The server's certificate does not have the expected fingerprint.
     #[error("its certificate has another fingerprint")]
     Fingerprint,
@@ -42,22 +42,22 @@ pub enum Refused {
     Failed(String),
 }
 
-impl Refused {
+impl HandshakeError {
     /// Decodes a TLS alert of the peer.
-    pub fn by(alert: u8) -> Refused {
+    pub fn by(alert: u8) -> HandshakeError {
         match AlertDescription::from(alert) {
-            AlertDescription::AccessDenied => Refused::Unknown,
-            AlertDescription::CertificateRequired => Refused::Nameless,
-            _ => Refused::Alert(alert),
+            AlertDescription::AccessDenied => HandshakeError::Unknown,
+            AlertDescription::CertificateRequired => HandshakeError::Nameless,
+            _ => HandshakeError::Alert(alert),
         }
     }
 
-    fn of(why: rustls::Error) -> Refused {
+    fn of(why: rustls::Error) -> HandshakeError {
         match why {
             rustls::Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure) => {
-                Refused::Fingerprint
+                HandshakeError::Fingerprint
             }
-            why => Refused::Failed(why.to_string()),
+            why => HandshakeError::Failed(why.to_string()),
         }
     }
 }
@@ -76,7 +76,7 @@ pub(crate) struct Handshake {
     tls: Connection,
     /// Handshake bytes to send, by level.
     said: [Vec<u8>; 2],
-    heard: [Heard; 2],
+    heard: [LevelInput; 2],
     /// Keys of the sealed level, and the number of the next packet sealed with them.
     keys: Option<LevelKeys>,
     next: u64,
@@ -88,22 +88,25 @@ pub(crate) struct Handshake {
 impl Handshake {
     /// Creates a client's handshake and its first flight. The client's identifier is authenticated
     /// by TLS.
-    pub fn client(tls: &Tls, id: u64) -> Result<Handshake, Refused> {
+    pub fn client(tls: &Tls, id: u64) -> Result<Handshake, HandshakeError> {
         let config = tls.client.clone().ok_or_else(|| of_other_side("client"))?;
         let name = ServerName::try_from(ccplane_link::identity::NAME)
-            .map_err(|why| Refused::Failed(why.to_string()))?;
+            .map_err(|why| HandshakeError::Failed(why.to_string()))?;
         let connection =
             ClientConnection::new(config, Version::V1, name, id.to_be_bytes().to_vec());
-        let mut handshake = Handshake::new(tls, connection.map_err(Refused::of)?.into());
+        let mut handshake = Handshake::new(tls, connection.map_err(HandshakeError::of)?.into());
         handshake.pull();
         Ok(handshake)
     }
 
     /// Creates a server's handshake for a received hello.
-    pub fn server(tls: &Tls, id: u64) -> Result<Handshake, Refused> {
+    pub fn server(tls: &Tls, id: u64) -> Result<Handshake, HandshakeError> {
         let config = tls.server.clone().ok_or_else(|| of_other_side("server"))?;
         let connection = ServerConnection::new(config, Version::V1, id.to_be_bytes().to_vec());
-        Ok(Handshake::new(tls, connection.map_err(Refused::of)?.into()))
+        Ok(Handshake::new(
+            tls,
+            connection.map_err(HandshakeError::of)?.into(),
+        ))
     }
 
     fn new(tls: &Tls, connection: Connection) -> Handshake {
@@ -126,7 +129,7 @@ impl Handshake {
     /// Processes the peer's handshake bytes at a level. Duplicates are ignored, and bytes out of
     /// order are stored. Once both hellos have been exchanged, plain-text bytes are ignored,
     /// because TLS would treat them as sealed.
-    pub fn hear(&mut self, level: Level, offset: u16, bytes: &[u8]) -> Result<(), Refused> {
+    pub fn hear(&mut self, level: Level, offset: u16, bytes: &[u8]) -> Result<(), HandshakeError> {
         if self.is_over(level) {
             return Ok(());
         }
@@ -134,7 +137,7 @@ impl Handshake {
         while !self.is_over(level)
             && let Some(piece) = self.heard[level as usize].next()
         {
-            self.tls.read_hs(&piece).map_err(Refused::of)?;
+            self.tls.read_hs(&piece).map_err(HandshakeError::of)?;
             self.pull();
         }
         Ok(())
@@ -164,12 +167,12 @@ impl Handshake {
 
     /// Returns the connection keys once the handshake is complete, and checks that the peer's
     /// identifier, as authenticated by TLS, is `id`.
-    pub fn finish(&mut self, id: u64) -> Result<Option<Box<Keys>>, Refused> {
+    pub fn finish(&mut self, id: u64) -> Result<Option<Box<Keys>>, HandshakeError> {
         if self.tls.is_handshaking() {
             return Ok(None);
         }
         if self.tls.quic_transport_parameters() != Some(&id.to_be_bytes()[..]) {
-            return Err(Refused::Failed(
+            return Err(HandshakeError::Failed(
                 "its identifier was changed on the way".to_owned(),
             ));
         }
@@ -198,30 +201,30 @@ impl Handshake {
     }
 
     /// Decrypts `datagram[head..]` in place and returns the end of the plain text.
-    pub fn open(&mut self, datagram: &mut [u8], head: usize) -> Result<usize, Unopened> {
-        let keys = self.keys.as_ref().ok_or(Unopened::Early)?;
+    pub fn open(&mut self, datagram: &mut [u8], head: usize) -> Result<usize, OpenFailure> {
+        let keys = self.keys.as_ref().ok_or(OpenFailure::Early)?;
         keys.open(datagram, head)
-            .map_err(|Tampered| Unopened::Forged)
+            .map_err(|OpenError| OpenFailure::Forged)
     }
 }
 
-fn of_other_side(which: &str) -> Refused {
-    Refused::Failed(format!("this endpoint is no {which}"))
+fn of_other_side(which: &str) -> HandshakeError {
+    HandshakeError::Failed(format!("this endpoint is no {which}"))
 }
 
 /// Reassembly buffer of the peer's handshake bytes at one level.
 #[derive(Default)]
-struct Heard {
+struct LevelInput {
     /// Bytes already passed to TLS.
     taken: usize,
     waiting: BTreeMap<usize, Vec<u8>>,
 }
 
-impl Heard {
-    fn keep(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Refused> {
+impl LevelInput {
+    fn keep(&mut self, offset: usize, bytes: &[u8]) -> Result<(), HandshakeError> {
         let range: Range<usize> = offset..offset + bytes.len();
         if range.end > MOST {
-            return Err(Refused::Long);
+            return Err(HandshakeError::Long);
         }
         let longer = self
             .waiting
@@ -267,7 +270,7 @@ mod tests {
         client: &Tls,
         server: &Tls,
         piece: usize,
-    ) -> Result<[Box<Keys>; 2], (Refused, Option<u8>)> {
+    ) -> Result<[Box<Keys>; 2], (HandshakeError, Option<u8>)> {
         let mut client = Handshake::client(client, 7).unwrap();
         let mut server = Handshake::server(server, 8).unwrap();
         let bring = |from: &Handshake, to: &mut Handshake| {
@@ -321,8 +324,8 @@ mod tests {
         assert_eq!(ours.renewed(), 0);
         theirs.age(0, (1 << 52) - 2);
         let mut forged = [0x32; 64];
-        assert_eq!(theirs.open(&mut forged, 13), Err(Unopened::Forged));
-        assert_eq!(theirs.open(&mut forged, 13), Err(Unopened::Spent));
+        assert_eq!(theirs.open(&mut forged, 13), Err(OpenFailure::Forged));
+        assert_eq!(theirs.open(&mut forged, 13), Err(OpenFailure::Spent));
     }
 
     #[test]
@@ -335,16 +338,16 @@ mod tests {
         let refused = |trusted: Fingerprint, own: Option<&Identity>, known: &[Fingerprint]| {
             let (to, from) = (Tls::client(Some(trusted), own), Tls::server(&server, known));
             match talk(&to.unwrap(), &from.unwrap(), MOST) {
-                Err((why, alert)) => (why, alert.map(Refused::by)),
+                Err((why, alert)) => (why, alert.map(HandshakeError::by)),
                 Ok(_) => panic!("they believe each other"),
             }
         };
         let (why, _) = refused(other, None, &[]);
-        assert_eq!(why, Refused::Fingerprint);
+        assert_eq!(why, HandshakeError::Fingerprint);
         let (_, told) = refused(server.fingerprint(), Some(&client), &[other]);
-        assert_eq!(told, Some(Refused::Unknown));
+        assert_eq!(told, Some(HandshakeError::Unknown));
         let (_, told) = refused(server.fingerprint(), None, &[other]);
-        assert_eq!(told, Some(Refused::Nameless));
+        assert_eq!(told, Some(HandshakeError::Nameless));
     }
 
     #[test]
@@ -352,7 +355,10 @@ mod tests {
         let mut client = Handshake::client(&Tls::client(None, None).unwrap(), 7).unwrap();
         let why = client.hear(Level::Plain, 0, &vec![0; 60_000]).unwrap_err();
         assert!(why.to_string().contains("certificate is too long"), "{why}");
-        assert_eq!(client.hear(Level::Sealed, 60_000, &[0]), Err(Refused::Long));
+        assert_eq!(
+            client.hear(Level::Sealed, 60_000, &[0]),
+            Err(HandshakeError::Long)
+        );
     }
 
     #[test]
@@ -413,7 +419,7 @@ mod tests {
         #[test]
         fn what_is_heard_is_what_was_said(parts in prop::collection::vec((0usize..1000, 1usize..300), 0..60)) {
             let said: Vec<u8> = (0..1300u32).map(|n| (n * 7) as u8).collect();
-            let (mut heard, mut all) = (Heard::default(), Vec::new());
+            let (mut heard, mut all) = (LevelInput::default(), Vec::new());
             for (at, length) in parts {
                 heard.keep(at, &said[at..at + length]).unwrap();
                 while let Some(piece) = heard.next() {

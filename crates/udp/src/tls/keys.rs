@@ -16,11 +16,11 @@ const SAMPLE: usize = 16;
 /// Error for a datagram that was sealed with another key or modified in transit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not sealed with this key, or changed on the way")]
-pub struct Tampered;
+pub struct OpenError;
 
 /// Reason for which a datagram cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unopened {
+pub(crate) enum OpenFailure {
     /// It arrived before its key.
     Early,
     /// It was sealed with another key, or modified.
@@ -60,11 +60,11 @@ impl LevelKeys {
     }
 
     /// Decrypts `datagram[head..]` in place and returns the end of the plain text.
-    pub fn open(&self, datagram: &mut [u8], head: usize) -> Result<usize, Tampered> {
+    pub fn open(&self, datagram: &mut [u8], head: usize) -> Result<usize, OpenError> {
         let number = datagram
             .get(..head)
             .and_then(|front| front.last_chunk())
-            .ok_or(Tampered)?;
+            .ok_or(OpenError)?;
         decrypt(
             &*self.remote,
             u64::from(u32::from_be_bytes(*number)),
@@ -167,11 +167,11 @@ impl Keys {
     /// Decrypts `datagram[head..]` in place, with the envelope in `datagram[..head]`, and returns
     /// the end of the plain text.
     #[inline]
-    pub fn open(&mut self, datagram: &mut [u8], head: usize) -> Result<usize, Unopened> {
-        let (phase, number) = mask(&*self.theirs, datagram, head).ok_or(Unopened::Forged)?;
+    pub fn open(&mut self, datagram: &mut [u8], head: usize) -> Result<usize, OpenFailure> {
+        let (phase, number) = mask(&*self.theirs, datagram, head).ok_or(OpenFailure::Forged)?;
         let number = whole(number, self.replay.next());
         if !self.replay.is_fresh(number) {
-            return Err(Unopened::Replayed);
+            return Err(OpenFailure::Replayed);
         }
         let overtaken = |previous: &&Previous| previous.until.is_none_or(|until| number < until);
         let opened = if phase == self.phase {
@@ -203,12 +203,12 @@ impl Keys {
     }
 
     #[cold]
-    fn forged(&mut self) -> Unopened {
+    fn forged(&mut self) -> OpenFailure {
         self.forged += 1;
         if self.forged >= self.packet.remote.integrity_limit() {
-            Unopened::Spent
+            OpenFailure::Spent
         } else {
-            Unopened::Forged
+            OpenFailure::Forged
         }
     }
 
@@ -290,11 +290,11 @@ fn decrypt(
     number: u64,
     datagram: &mut [u8],
     head: usize,
-) -> Result<usize, Tampered> {
-    let (front, text) = datagram.split_at_mut_checked(head).ok_or(Tampered)?;
+) -> Result<usize, OpenError> {
+    let (front, text) = datagram.split_at_mut_checked(head).ok_or(OpenError)?;
     let text = packet
         .decrypt_in_place(number, front, text)
-        .map_err(|_| Tampered)?;
+        .map_err(|_| OpenError)?;
     Ok(head + text.len())
 }
 

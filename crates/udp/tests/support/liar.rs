@@ -3,8 +3,10 @@
 use std::net::UdpSocket;
 use std::sync::Arc;
 
-use ccplane_transport::{Config, Connection, Kind, Native, Number, Segment, Side};
-use ccplane_udp::endpoint::{Arrival, Endpoint, Limits, mss};
+use ccplane_transport::{
+    Connection, Native, Segment, SegmentKind, SequenceNumber, SideData, TransportConfig,
+};
+use ccplane_udp::endpoint::{DatagramOutcome, Endpoint, ListenLimits, mss};
 use ccplane_udp::{DATAGRAM, Tls};
 use ccplane_units::{Duration, Time};
 
@@ -15,23 +17,23 @@ pub const LOST: u64 = 50;
 pub struct Liar {
     pub socket: UdpSocket,
     endpoint: Endpoint,
-    config: Arc<Config>,
+    config: Arc<TransportConfig>,
     pub connection: Option<(u64, Connection)>,
     control: Native,
-    furthest: Number,
+    furthest: SequenceNumber,
     pub datagrams: u64,
     now: Time,
 }
 
 impl Liar {
     pub fn new(tls: Tls) -> Liar {
-        let config = Arc::new(Config {
+        let config = Arc::new(TransportConfig {
             mss: mss(DATAGRAM, true, false),
             discard: true,
-            ..Config::default()
+            ..TransportConfig::default()
         });
         let mut endpoint = Endpoint::new(config.clone(), DATAGRAM, Some(tls));
-        endpoint.listen([7; 32], Limits::connections(1));
+        endpoint.listen([7; 32], ListenLimits::connections(1));
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         socket
             .set_read_timeout(Some(std::time::Duration::from_millis(20)))
@@ -42,14 +44,14 @@ impl Liar {
             config,
             connection: None,
             control: Native::cubic(),
-            furthest: Number(0),
+            furthest: SequenceNumber(0),
             datagrams: 0,
             now: Time::ZERO + Duration::from_secs(100),
         }
     }
 
     pub fn receive(&mut self) {
-        let (mut datagram, mut answer, mut side) = ([0; 2048], [0; 2048], Side::default());
+        let (mut datagram, mut answer, mut side) = ([0; 2048], [0; 2048], SideData::default());
         let Ok((length, from)) = self.socket.recv_from(&mut datagram) else {
             return;
         };
@@ -59,13 +61,13 @@ impl Liar {
             .endpoint
             .receive(self.now, from, bytes, &mut side, &mut answer);
         let (segment, proof) = match arrival {
-            Ok(Arrival::Answer(length, each)) => {
+            Ok(DatagramOutcome::Answer(length, each)) => {
                 for part in answer[..length].chunks(each) {
                     self.socket.send_to(part, from).expect("an answer leaves");
                 }
                 return;
             }
-            Ok(Arrival::Accepted {
+            Ok(DatagramOutcome::Accepted {
                 id,
                 open,
                 segment,
@@ -74,18 +76,18 @@ impl Liar {
             }) => {
                 let mut connection =
                     Connection::accept(&self.config, self.now, &open).expect("a connection");
-                connection.transmit(self.now, 0, &mut Side::default());
+                connection.transmit(self.now, 0, &mut SideData::default());
                 self.connection = Some((id, connection));
                 (segment, proof)
             }
-            Ok(Arrival::Segment(_, segment, proof, _)) => (segment, proof),
+            Ok(DatagramOutcome::Segment(_, segment, proof, _)) => (segment, proof),
             _ => return,
         };
         let Some((_, connection)) = &mut self.connection else {
             return;
         };
         self.datagrams += 1;
-        if segment.kind == Kind::Data {
+        if segment.kind == SegmentKind::Data {
             self.furthest = self.furthest.later(segment.number.plus(1));
         }
         if !self.datagrams.is_multiple_of(LOST) {
@@ -103,10 +105,10 @@ impl Liar {
         let Some((id, connection)) = &mut self.connection else {
             return;
         };
-        let mut side = Side::default();
+        let mut side = SideData::default();
         while let Some(mut segment) = connection.transmit(self.now, 0, &mut side) {
             let proof = connection.prove(&segment, &side);
-            if segment.kind == Kind::Ack {
+            if segment.kind == SegmentKind::Ack {
                 segment.ack = self.furthest;
                 segment.window = 1 << 24;
                 segment.flags &= !Segment::SIDE;
@@ -118,7 +120,7 @@ impl Liar {
             if let Some((length, to)) = written {
                 let _ = self.socket.send_to(&out[..length], to);
             }
-            side = Side::default();
+            side = SideData::default();
         }
     }
 }

@@ -3,11 +3,11 @@
 
 use std::net::SocketAddr;
 
-use ccplane_datapath::{Program, Target, Update, VarKind};
+use ccplane_datapath::{CommandTarget, Program, Update, VarKind};
 
 use super::{ALGORITHM, Create, HEADER, MAX_MESSAGE, UPDATE, class, implicit, kind, program};
-use crate::bytes::Put;
-use crate::{Unsayable, WireError};
+use crate::bytes::PutField;
+use crate::{NotExpressible, WireError};
 
 /// Appends READY, sent by a datapath.
 pub fn ready(out: &mut Vec<u8>, id: u32) {
@@ -27,7 +27,7 @@ pub fn create(out: &mut Vec<u8>, flow: u32, create: &Create<'_>) -> Result<(), W
     }
     let (SocketAddr::V4(source), SocketAddr::V4(destination)) = (create.source, create.destination)
     else {
-        return Err(WireError::Unsayable(Unsayable::Ipv6));
+        return Err(WireError::Unsayable(NotExpressible::Ipv6));
     };
     header(out, kind::CREATE, super::CREATE as u16, flow);
     out.put_u32(create.init_cwnd);
@@ -58,7 +58,7 @@ pub fn measure(
 
 /// Appends INSTALL, sent by an agent, with the program's number in the datapath.
 pub fn install(out: &mut Vec<u8>, number: u32, program: &Program) -> Result<(), WireError> {
-    let encoded = program::Encoded::new(program)?;
+    let encoded = program::EncodedProgram::new(program)?;
     let length = length(
         "INSTALL",
         HEADER + 12 + 16 * (encoded.events.len() + encoded.instrs.len()),
@@ -113,12 +113,12 @@ pub fn change_program(
 
 fn update(out: &mut Vec<u8>, program: Option<&Program>, update: &Update) -> Result<(), WireError> {
     let (class, index) = match update.target {
-        Target::Cwnd => (class::IMPLICIT, implicit::CWND),
-        Target::Rate => (class::IMPLICIT, implicit::RATE),
-        Target::Ssthresh => return Err(WireError::Unsayable(Unsayable::Ssthresh)),
-        Target::Micros => return Err(WireError::Unsayable(Unsayable::Micros)),
-        Target::Var(index) => {
-            control(program, index).ok_or(WireError::Unsayable(Unsayable::Variable(index)))?
+        CommandTarget::Cwnd => (class::IMPLICIT, implicit::CWND),
+        CommandTarget::Rate => (class::IMPLICIT, implicit::RATE),
+        CommandTarget::Ssthresh => return Err(WireError::Unsayable(NotExpressible::Ssthresh)),
+        CommandTarget::Micros => return Err(WireError::Unsayable(NotExpressible::Micros)),
+        CommandTarget::Var(index) => {
+            control(program, index).ok_or(WireError::Unsayable(NotExpressible::Variable(index)))?
         }
     };
     out.put_u8(class);

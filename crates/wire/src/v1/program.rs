@@ -8,13 +8,13 @@
 mod decode;
 mod encode;
 
-pub(crate) use encode::Encoded;
+pub(crate) use encode::EncodedProgram;
 
 use ccplane_datapath::INFINITY;
 
 use super::{class, implicit};
-use crate::bytes::{Put, Reader};
-use crate::{Unsayable, WireError};
+use crate::bytes::{MessageReader, PutField};
+use crate::{NotExpressible, WireError};
 
 /// Maximum instructions: the reference datapath counts them in a u8 and loops for ever at 256.
 const MAX_INSTRS: usize = 255;
@@ -70,11 +70,11 @@ impl Reg {
                 index: value as u32,
             })
         } else {
-            Err(WireError::Unsayable(Unsayable::Constant(value)))
+            Err(WireError::Unsayable(NotExpressible::Constant(value)))
         }
     }
 
-    fn read(body: &mut Reader<'_>) -> Result<Reg, WireError> {
+    fn read(body: &mut MessageReader<'_>) -> Result<Reg, WireError> {
         Ok(Reg {
             class: body.u8()?,
             index: body.u32()?,
@@ -153,7 +153,7 @@ impl<'a> Install<'a> {
         hash.max(1)
     }
 
-    pub(super) fn read(mut body: Reader<'a>, says: usize) -> Result<Install<'a>, WireError> {
+    pub(super) fn read(mut body: MessageReader<'a>, says: usize) -> Result<Install<'a>, WireError> {
         let (program, events, instrs) = (body.u32()?, body.u32()? as usize, body.u32()? as usize);
         let (chunks, over) = body.rest().as_chunks();
         let needs = events.saturating_add(instrs);

@@ -1,14 +1,14 @@
 use std::net::SocketAddr;
 
 use ccplane_datapath::{
-    Capabilities, Command, Compat, Flow, Limits, Op, Outcome, Program, ProgramTable, Signals,
-    Target, Transport, Update,
+    Capabilities, Command, CommandTarget, Compat, Flow, Op, OperatorLimits, Outcome, Program,
+    ProgramTable, Signals, Transport, Update,
 };
 use ccplane_units::{Duration, Time};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Unsayable, WireError};
+use crate::{NotExpressible, WireError};
 
 fn bytes(write: impl FnOnce(&mut Vec<u8>) -> Result<(), WireError>) -> Vec<u8> {
     let mut out = Vec::new();
@@ -16,7 +16,7 @@ fn bytes(write: impl FnOnce(&mut Vec<u8>) -> Result<(), WireError>) -> Vec<u8> {
     out
 }
 
-fn one(datagram: &[u8]) -> Message<'_> {
+fn one(datagram: &[u8]) -> V1Message<'_> {
     let mut all = messages(datagram);
     let message = all.next().expect("a message").expect("a good one");
     assert!(all.next().is_none());
@@ -24,7 +24,7 @@ fn one(datagram: &[u8]) -> Message<'_> {
 }
 
 fn program(source: &str) -> Program {
-    let compiled = ccplane_lang::compile(source, &ccplane_lang::Limits::default());
+    let compiled = ccplane_lang::compile(source, &ccplane_lang::ProgramLimits::default());
     compiled
         .unwrap_or_else(|why| panic!("{why}"))
         .code()
@@ -40,7 +40,7 @@ fn ready_byte_for_byte() {
     let mut out = Vec::new();
     ready(&mut out, 0xaa);
     assert_eq!(out, [5, 0, 12, 0, 0, 0, 0, 0, 0xaa, 0, 0, 0]);
-    assert!(matches!(one(&out), Message::Ready { id: 0xaa }));
+    assert!(matches!(one(&out), V1Message::Ready { id: 0xaa }));
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn create_byte_for_byte() {
     expected.extend(*b"reno");
     expected.resize(CREATE, 0);
     assert_eq!(out, expected);
-    let Message::Create { flow, create } = one(&out) else {
+    let V1Message::Create { flow, create } = one(&out) else {
         panic!("{out:?}")
     };
     assert_eq!((flow, create), (0x0102_0304, wanted));
@@ -75,7 +75,7 @@ fn measure_byte_for_byte() {
     ];
     expected.extend([0xff; 8]);
     assert_eq!(out, expected);
-    let Message::Measure {
+    let V1Message::Measure {
         flow: 7,
         program: 9,
         fields,
@@ -129,15 +129,15 @@ fn updates_byte_for_byte() {
     let program = program(CONTROLLED);
     let updates = [
         Update {
-            target: Target::Var(2),
+            target: CommandTarget::Var(2),
             value: 42,
         },
         Update {
-            target: Target::Cwnd,
+            target: CommandTarget::Cwnd,
             value: 14_480,
         },
         Update {
-            target: Target::Rate,
+            target: CommandTarget::Rate,
             value: u64::MAX,
         },
     ];
@@ -159,7 +159,7 @@ fn updates_byte_for_byte() {
         out,
         [&[4, 0, 55, 0, 7, 0, 0, 0, 9, 0, 0, 0, 3, 0, 0, 0][..], &all].concat()
     );
-    let Message::ChangeProgram {
+    let V1Message::ChangeProgram {
         flow: 7,
         program: 9,
         updates,
@@ -188,7 +188,10 @@ fn two_messages_in_one_datagram() {
     let all: Vec<_> = messages(&out).map(|m| m.expect("good")).collect();
     assert!(matches!(
         all[..],
-        [Message::Measure { flow: 1, .. }, Message::Ready { id: 4 }]
+        [
+            V1Message::Measure { flow: 1, .. },
+            V1Message::Ready { id: 4 }
+        ]
     ));
 }
 
@@ -276,29 +279,32 @@ fn what_does_not_fit_is_refused_and_nothing_is_written() {
     };
     assert_eq!(
         create(&mut out, 1, &six),
-        Err(WireError::Unsayable(Unsayable::Ipv6))
+        Err(WireError::Unsayable(NotExpressible::Ipv6))
     );
     let ssthresh = [
         Update {
-            target: Target::Cwnd,
+            target: CommandTarget::Cwnd,
             value: 1,
         },
         Update {
-            target: Target::Ssthresh,
+            target: CommandTarget::Ssthresh,
             value: 1,
         },
     ];
     assert_eq!(
         update_fields(&mut out, 1, None, &ssthresh),
-        Err(WireError::Unsayable(Unsayable::Ssthresh))
+        Err(WireError::Unsayable(NotExpressible::Ssthresh))
     );
     let report = [Update {
-        target: Target::Var(0),
+        target: CommandTarget::Var(0),
         value: 1,
     }];
     let program = program(CONTROLLED);
     let refused = change_program(&mut out, 1, 9, &program, &report);
-    assert_eq!(refused, Err(WireError::Unsayable(Unsayable::Variable(0))));
+    assert_eq!(
+        refused,
+        Err(WireError::Unsayable(NotExpressible::Variable(0)))
+    );
     assert_eq!(out, [1, 2, 3]);
 }
 
@@ -308,27 +314,28 @@ fn what_ccp_cannot_say_is_named() {
     let cases = [
         (
             "(when true (:= Report.x Flow.srtt_us))",
-            Unsayable::Signal("Flow.srtt_us"),
+            NotExpressible::Signal("Flow.srtt_us"),
         ),
         (
             "(when Flow.in_recovery (report))",
-            Unsayable::Signal("Flow.in_recovery"),
+            NotExpressible::Signal("Flow.in_recovery"),
         ),
-        ("(when true (:= Ssthresh 5))", Unsayable::Ssthresh),
-        ("(when true (reset))", Unsayable::Reset),
+        ("(when true (:= Ssthresh 5))", NotExpressible::Ssthresh),
+        ("(when true (reset))", NotExpressible::Reset),
         (
             "(when true (if (> c 1) (:= Report.x (+ Report.x c))))",
-            Unsayable::Statement,
+            NotExpressible::Statement,
         ),
         (
             "(when true (:= Report.x (ewma 1/3 Ack.bytes_acked)))",
-            Unsayable::Weight(1, 3),
+            NotExpressible::Weight(1, 3),
         ),
     ];
     for (clause, expected) in cases {
-        let Ok(compiled) =
-            ccplane_lang::compile(&format!("{def} {clause}"), &ccplane_lang::Limits::default())
-        else {
+        let Ok(compiled) = ccplane_lang::compile(
+            &format!("{def} {clause}"),
+            &ccplane_lang::ProgramLimits::default(),
+        ) else {
             panic!("{clause} does not compile");
         };
         let refused = install(&mut Vec::new(), 1, compiled.code());
@@ -337,22 +344,24 @@ fn what_ccp_cannot_say_is_named() {
     let empty = program("(def (c 0)) (when true (report))");
     assert_eq!(
         install(&mut Vec::new(), 1, &empty),
-        Err(WireError::Unsayable(Unsayable::EmptyReport))
+        Err(WireError::Unsayable(NotExpressible::EmptyReport))
     );
     let init = program("(def (Report (volatile x 0)) (c 3000000000)) (when true (report))");
     assert_eq!(
         install(&mut Vec::new(), 1, &init),
-        Err(WireError::Unsayable(Unsayable::Constant(3_000_000_000)))
+        Err(WireError::Unsayable(NotExpressible::Constant(
+            3_000_000_000
+        )))
     );
     let long = format!(
         "{def} (when true {})",
         "(:= Report.x (+ Report.x 1)) ".repeat(254)
     );
-    let compiled =
-        ccplane_lang::compile(&long, &ccplane_lang::Limits::default()).expect("254 statements");
+    let compiled = ccplane_lang::compile(&long, &ccplane_lang::ProgramLimits::default())
+        .expect("254 statements");
     assert_eq!(
         install(&mut Vec::new(), 1, compiled.code()),
-        Err(WireError::Unsayable(Unsayable::Instructions(257)))
+        Err(WireError::Unsayable(NotExpressible::Instructions(257)))
     );
 }
 
@@ -371,7 +380,7 @@ fn a_constant_that_folding_made_large_is_put_together_from_small_ones() {
              (:= Report.x {text}) (:= Report.y (max {text} (+ Ack.bytes_acked Ack.packets_acked))) (report))"
         ));
         let out = bytes(|out| install(out, 1, &original));
-        let Message::Install(install) = one(&out) else {
+        let V1Message::Install(install) = one(&out) else {
             panic!("{out:?}")
         };
         let decoded = install.decode().expect("what was encoded is valid");
@@ -402,12 +411,12 @@ fn a_decoded_program_that_would_hurt_is_refused() {
         ("end", change(32, 90)),
         ("operation", change(84, 77)),
     ] {
-        let Message::Install(install) = one(&bad) else {
+        let V1Message::Install(install) = one(&bad) else {
             panic!("{case}")
         };
         assert!(install.decode().is_err(), "{case}");
     }
-    let Message::Install(install) = one(&good) else {
+    let V1Message::Install(install) = one(&good) else {
         panic!()
     };
     assert!(install.decode().is_ok());
@@ -454,9 +463,9 @@ fn trace_as(compat: Compat, program: &Program, acks: &[Signals]) -> Vec<(Outcome
     let all = capabilities
         .iter()
         .fold(Capabilities::CWND, |all, c| all.with(*c));
-    let limits = Limits {
+    let limits = OperatorLimits {
         fallback_after: Duration::from_secs(1_000_000),
-        ..Limits::default()
+        ..OperatorLimits::default()
     };
     let mut table = ProgramTable::<1>::with_compat(limits, all, compat);
     table.install(program.clone()).expect("room");
@@ -513,7 +522,7 @@ proptest! {
     fn an_encoded_program_means_the_same(which in 0..PROGRAMS.len(), acks in prop::collection::vec(signals(), 1..60)) {
         let original = program(PROGRAMS[which]);
         let out = bytes(|out| install(out, 9, &original));
-        let Message::Install(install) = one(&out) else { panic!("{out:?}") };
+        let V1Message::Install(install) = one(&out) else { panic!("{out:?}") };
         let decoded = install.decode().expect("what was encoded is valid");
         prop_assert_eq!(decoded.report_vars(), original.report_vars());
         prop_assert_eq!(trace(&decoded, &acks), trace(&original, &acks));
@@ -527,7 +536,7 @@ proptest! {
     ) {
         let original = program(&PROGRAMS[which].replacen("(def", "(def (compat libccp)", 1));
         let out = bytes(|out| install(out, 9, &original));
-        let Message::Install(install) = one(&out) else { panic!("{out:?}") };
+        let V1Message::Install(install) = one(&out) else { panic!("{out:?}") };
         let decoded = install.decode().expect("what was encoded is valid");
         prop_assert_eq!(trace_as(Compat::Libccp, &decoded, &acks), trace(&original, &acks));
     }
@@ -553,7 +562,7 @@ proptest! {
     #[test]
     fn reports_come_back_as_they_were(flow: u32, number: u32, fields in prop::collection::vec(any::<u64>(), 0..100)) {
         let out = bytes(|out| measure(out, flow, number, &fields));
-        let Message::Measure { flow: f, program: p, fields: read } = one(&out) else { panic!("{out:?}") };
+        let V1Message::Measure { flow: f, program: p, fields: read } = one(&out) else { panic!("{out:?}") };
         prop_assert_eq!((f, p, read.iter().collect::<Vec<_>>()), (flow, number, fields));
     }
 }

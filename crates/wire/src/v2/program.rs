@@ -3,7 +3,7 @@
 use ccplane_datapath::{Clause, Instr, Op, Program, Var, VarKind};
 
 use crate::WireError;
-use crate::bytes::{Put, Reader};
+use crate::bytes::{MessageReader, PutField};
 
 const VOLATILE: u8 = 0x80;
 
@@ -35,7 +35,7 @@ pub(super) fn write(out: &mut Vec<u8>, program: &Program) {
     }
 }
 
-pub(super) fn read(body: &mut Reader<'_>) -> Result<Program, WireError> {
+pub(super) fn read(body: &mut MessageReader<'_>) -> Result<Program, WireError> {
     let (uid, instrs, clauses, vars) = (body.u32()?, body.u16()?, body.u8()?, body.u8()?);
     let instrs = (0..instrs)
         .map(|_| read_instr(body))
@@ -49,7 +49,7 @@ pub(super) fn read(body: &mut Reader<'_>) -> Result<Program, WireError> {
     Ok(Program::check(uid, &instrs, &clauses, &vars)?)
 }
 
-fn read_instr(body: &mut Reader<'_>) -> Result<Instr, WireError> {
+fn read_instr(body: &mut MessageReader<'_>) -> Result<Instr, WireError> {
     let number = body.u8()?;
     let op = Op::ALL.get(number as usize).copied();
     let op = op.ok_or(WireError::Unknown {
@@ -66,7 +66,7 @@ fn read_instr(body: &mut Reader<'_>) -> Result<Instr, WireError> {
     })
 }
 
-fn read_clause(body: &mut Reader<'_>) -> Result<Clause, WireError> {
+fn read_clause(body: &mut MessageReader<'_>) -> Result<Clause, WireError> {
     let flag = body.u8()?;
     Ok(Clause {
         flag,
@@ -76,7 +76,7 @@ fn read_clause(body: &mut Reader<'_>) -> Result<Clause, WireError> {
     })
 }
 
-fn read_var(body: &mut Reader<'_>) -> Result<Var, WireError> {
+fn read_var(body: &mut MessageReader<'_>) -> Result<Var, WireError> {
     let bits = body.u8()?;
     let kind = match bits & !VOLATILE {
         0 => VarKind::Report,

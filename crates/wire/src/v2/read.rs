@@ -3,13 +3,14 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use ccplane_datapath::{Capabilities, MAX_VARS, Target, Update};
+use ccplane_datapath::{Capabilities, CommandTarget, MAX_VARS, Update};
 use ccplane_units::{Bytes, Duration, Rate};
 
 use super::{FLAG, MAGIC, VERSION, kind, program, reason, target};
-use crate::bytes::Reader;
+use crate::bytes::MessageReader;
 use crate::{
-    Command, DatapathInfo, Event, FlowInfo, FlowStats, Offer, Refusal, Tags, Updates, WireError,
+    DatapathInfo, FlowInfo, FlowStats, Offer, Refusal, Tags, Updates, WireCommand, WireError,
+    WireEvent,
 };
 
 /// Passes each event of a packet to `sink`. `fields` is a buffer for the values of a report, owned
@@ -18,7 +19,7 @@ use crate::{
 pub fn read_events(
     packet: &[u8],
     fields: &mut Vec<u64>,
-    sink: &mut dyn FnMut(Event<'_>),
+    sink: &mut dyn FnMut(WireEvent<'_>),
 ) -> Result<(), WireError> {
     messages(packet, |kind, flags, body| {
         let event = match kind {
@@ -34,34 +35,34 @@ pub fn read_events(
                 }
                 fields.clear();
                 fields.extend(values.iter().map(|v| u64::from_le_bytes(*v)));
-                Event::Report {
+                WireEvent::Report {
                     flow,
                     program,
                     urgent: flags & FLAG != 0,
                     fields,
                 }
             }
-            kind::READY => Event::Ready {
+            kind::READY => WireEvent::Ready {
                 datapath: read_ready(body)?,
             },
-            kind::FLOW_OPENED => Event::FlowOpened {
+            kind::FLOW_OPENED => WireEvent::FlowOpened {
                 flow: body.u64()?,
                 info: read_flow_info(body, flags)?,
             },
-            kind::FLOW_CLOSED => Event::FlowClosed {
+            kind::FLOW_CLOSED => WireEvent::FlowClosed {
                 flow: body.u64()?,
                 stats: read_stats(body)?,
             },
             kind::REFUSED => {
                 let flow = body.u64()?;
                 let flow = (flags & FLAG != 0).then_some(flow);
-                Event::Refused {
+                WireEvent::Refused {
                     flow,
                     program: body.u32()?,
                     why: read_refusal(body)?,
                 }
             }
-            kind::INSTALLED => Event::Installed {
+            kind::INSTALLED => WireEvent::Installed {
                 program: body.u32()?,
             },
             unknown => {
@@ -77,28 +78,28 @@ pub fn read_events(
 }
 
 /// Passes each command of a packet to `sink`. On an error, the commands before it have been passed.
-pub fn read_commands(packet: &[u8], sink: &mut dyn FnMut(Command)) -> Result<(), WireError> {
+pub fn read_commands(packet: &[u8], sink: &mut dyn FnMut(WireCommand)) -> Result<(), WireError> {
     messages(packet, |kind, _, body| {
         let command = match kind {
-            kind::OFFER => Command::Offer(Arc::new(read_offer(body)?)),
+            kind::OFFER => WireCommand::Offer(Arc::new(read_offer(body)?)),
             kind::INSTALL => {
                 let algorithm = Arc::from(read_text(body)?);
-                Command::Install {
+                WireCommand::Install {
                     algorithm,
                     program: Arc::new(program::read(body)?),
                 }
             }
-            kind::SET_PROGRAM => Command::SetProgram {
+            kind::SET_PROGRAM => WireCommand::SetProgram {
                 flow: body.u64()?,
                 uid: body.u32()?,
                 updates: read_updates(body)?,
             },
-            kind::UPDATE => Command::Update {
+            kind::UPDATE => WireCommand::Update {
                 flow: body.u64()?,
                 updates: read_updates(body)?,
             },
-            kind::RELEASE => Command::Release { flow: body.u64()? },
-            kind::HEARTBEAT => Command::Heartbeat {
+            kind::RELEASE => WireCommand::Release { flow: body.u64()? },
+            kind::HEARTBEAT => WireCommand::Heartbeat {
                 algorithm: Arc::from(read_text(body)?),
             },
             unknown => {
@@ -115,9 +116,9 @@ pub fn read_commands(packet: &[u8], sink: &mut dyn FnMut(Command)) -> Result<(),
 
 fn messages(
     packet: &[u8],
-    mut each: impl FnMut(u8, u8, &mut Reader<'_>) -> Result<(), WireError>,
+    mut each: impl FnMut(u8, u8, &mut MessageReader<'_>) -> Result<(), WireError>,
 ) -> Result<(), WireError> {
-    let mut packet = Reader::new("a packet", packet);
+    let mut packet = MessageReader::new("a packet", packet);
     let (magic, version) = (packet.u8()?, packet.u8()?);
     if magic != MAGIC {
         return Err(WireError::Unknown {
@@ -133,14 +134,14 @@ fn messages(
     }
     while packet.left() > 0 {
         let (kind, flags, length) = (packet.u8()?, packet.u8()?, packet.u16()? as usize);
-        let mut body = Reader::new("a message", packet.bytes(length)?);
+        let mut body = MessageReader::new("a message", packet.bytes(length)?);
         each(kind, flags, &mut body)?;
         body.end(length)?;
     }
     Ok(())
 }
 
-fn read_ready(body: &mut Reader<'_>) -> Result<DatapathInfo, WireError> {
+fn read_ready(body: &mut MessageReader<'_>) -> Result<DatapathInfo, WireError> {
     Ok(DatapathInfo {
         id: body.u32()?,
         capabilities: Capabilities(body.u64()?),
@@ -155,7 +156,7 @@ fn read_ready(body: &mut Reader<'_>) -> Result<DatapathInfo, WireError> {
     })
 }
 
-fn read_offer(body: &mut Reader<'_>) -> Result<Offer, WireError> {
+fn read_offer(body: &mut MessageReader<'_>) -> Result<Offer, WireError> {
     Ok(Offer {
         needs: Capabilities(body.u64()?),
         wants: Capabilities(body.u64()?),
@@ -165,7 +166,7 @@ fn read_offer(body: &mut Reader<'_>) -> Result<Offer, WireError> {
     })
 }
 
-fn read_flow_info(body: &mut Reader<'_>, flags: u8) -> Result<FlowInfo, WireError> {
+fn read_flow_info(body: &mut MessageReader<'_>, flags: u8) -> Result<FlowInfo, WireError> {
     Ok(FlowInfo {
         init_cwnd: Bytes::new(body.u64()?),
         mss: Bytes::new(body.u64()?),
@@ -182,7 +183,7 @@ fn read_flow_info(body: &mut Reader<'_>, flags: u8) -> Result<FlowInfo, WireErro
 }
 
 /// Reads the tags: nothing from a peer without tags, otherwise a u8 count and as many texts.
-fn read_tags(body: &mut Reader<'_>) -> Result<Tags, WireError> {
+fn read_tags(body: &mut MessageReader<'_>) -> Result<Tags, WireError> {
     if body.left() == 0 {
         return Ok(Tags::default());
     }
@@ -193,7 +194,7 @@ fn read_tags(body: &mut Reader<'_>) -> Result<Tags, WireError> {
     Ok(Tags::new(tags)?)
 }
 
-fn read_stats(body: &mut Reader<'_>) -> Result<FlowStats, WireError> {
+fn read_stats(body: &mut MessageReader<'_>) -> Result<FlowStats, WireError> {
     Ok(FlowStats {
         bytes_acked: Bytes::new(body.u64()?),
         packets_lost: body.u64()?,
@@ -202,7 +203,7 @@ fn read_stats(body: &mut Reader<'_>) -> Result<FlowStats, WireError> {
     })
 }
 
-fn read_address(body: &mut Reader<'_>) -> Result<SocketAddr, WireError> {
+fn read_address(body: &mut MessageReader<'_>) -> Result<SocketAddr, WireError> {
     let ip = match body.u8()? {
         4 => IpAddr::from(body.u32()?.to_le_bytes()),
         6 => {
@@ -222,12 +223,12 @@ fn read_address(body: &mut Reader<'_>) -> Result<SocketAddr, WireError> {
     Ok(SocketAddr::new(ip, body.u16()?))
 }
 
-fn read_text<'a>(body: &mut Reader<'a>) -> Result<&'a str, WireError> {
+fn read_text<'a>(body: &mut MessageReader<'a>) -> Result<&'a str, WireError> {
     let length = body.u8()? as usize;
     std::str::from_utf8(body.bytes(length)?).map_err(|_| WireError::Text("a name"))
 }
 
-fn read_updates(body: &mut Reader<'_>) -> Result<Updates, WireError> {
+fn read_updates(body: &mut MessageReader<'_>) -> Result<Updates, WireError> {
     let mut updates = Updates::new();
     // Each target occurs at most once.
     let most = MAX_VARS + 4;
@@ -241,11 +242,11 @@ fn read_updates(body: &mut Reader<'_>) -> Result<Updates, WireError> {
     while body.left() > 0 {
         let (kind, index) = (body.u8()?, body.u8()?);
         let target = match kind {
-            target::VAR => Target::Var(index),
-            target::CWND => Target::Cwnd,
-            target::RATE => Target::Rate,
-            target::SSTHRESH => Target::Ssthresh,
-            target::MICROS => Target::Micros,
+            target::VAR => CommandTarget::Var(index),
+            target::CWND => CommandTarget::Cwnd,
+            target::RATE => CommandTarget::Rate,
+            target::SSTHRESH => CommandTarget::Ssthresh,
+            target::MICROS => CommandTarget::Micros,
             unknown => {
                 return Err(WireError::Unknown {
                     what: "target of an update",
@@ -261,7 +262,7 @@ fn read_updates(body: &mut Reader<'_>) -> Result<Updates, WireError> {
     Ok(updates)
 }
 
-fn read_refusal(body: &mut Reader<'_>) -> Result<Refusal, WireError> {
+fn read_refusal(body: &mut MessageReader<'_>) -> Result<Refusal, WireError> {
     let (code, number) = (body.u8()?, body.u64()?);
     let said = read_text(body)?.to_owned();
     Ok(match code {

@@ -1,37 +1,38 @@
 use std::sync::Arc;
 
-use ccplane_datapath::{Capabilities, Target, Update};
+use ccplane_datapath::{Capabilities, CommandTarget, Update};
 use ccplane_units::{Bytes, Duration, Rate};
 use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    Command, DatapathInfo, Event, FlowInfo, FlowStats, MOST_TAGS, Offer, Refusal, Tags, WireError,
+    DatapathInfo, FlowInfo, FlowStats, MOST_TAGS, Offer, Refusal, Tags, WireCommand, WireError,
+    WireEvent,
 };
 
 /// Returns an event that owns its fields, so that events can be stored.
-fn owned(event: &Event<'_>) -> Event<'static> {
+fn owned(event: &WireEvent<'_>) -> WireEvent<'static> {
     match event.clone() {
-        Event::Report {
+        WireEvent::Report {
             flow,
             program,
             urgent,
             fields,
-        } => Event::Report {
+        } => WireEvent::Report {
             flow,
             program,
             urgent,
             fields: Vec::leak(fields.to_vec()),
         },
-        Event::Ready { datapath } => Event::Ready { datapath },
-        Event::FlowOpened { flow, info } => Event::FlowOpened { flow, info },
-        Event::FlowClosed { flow, stats } => Event::FlowClosed { flow, stats },
-        Event::Refused { flow, program, why } => Event::Refused { flow, program, why },
-        Event::Installed { program } => Event::Installed { program },
+        WireEvent::Ready { datapath } => WireEvent::Ready { datapath },
+        WireEvent::FlowOpened { flow, info } => WireEvent::FlowOpened { flow, info },
+        WireEvent::FlowClosed { flow, stats } => WireEvent::FlowClosed { flow, stats },
+        WireEvent::Refused { flow, program, why } => WireEvent::Refused { flow, program, why },
+        WireEvent::Installed { program } => WireEvent::Installed { program },
     }
 }
 
-fn events_of(packet: &Packet) -> Result<Vec<Event<'static>>, WireError> {
+fn events_of(packet: &PacketWriter) -> Result<Vec<WireEvent<'static>>, WireError> {
     let mut all = Vec::new();
     read_events(packet.as_bytes(), &mut Vec::new(), &mut |event| {
         all.push(owned(&event))
@@ -39,7 +40,7 @@ fn events_of(packet: &Packet) -> Result<Vec<Event<'static>>, WireError> {
     Ok(all)
 }
 
-fn commands_of(packet: &Packet) -> Result<Vec<Command>, WireError> {
+fn commands_of(packet: &PacketWriter) -> Result<Vec<WireCommand>, WireError> {
     let mut all = Vec::new();
     read_commands(packet.as_bytes(), &mut |command| all.push(command))?;
     Ok(all)
@@ -80,7 +81,7 @@ fn refusal() -> impl Strategy<Value = Refusal> {
     ]
 }
 
-fn event() -> impl Strategy<Value = Event<'static>> {
+fn event() -> impl Strategy<Value = WireEvent<'static>> {
     let report = (
         any::<u64>(),
         any::<u32>(),
@@ -103,7 +104,7 @@ fn event() -> impl Strategy<Value = Event<'static>> {
     );
     prop_oneof![
         report.prop_map(|(flow, program, urgent, fields)| {
-            Event::Report {
+            WireEvent::Report {
                 flow,
                 program,
                 urgent,
@@ -112,7 +113,7 @@ fn event() -> impl Strategy<Value = Event<'static>> {
         }),
         ready.prop_map(
             |([id, max_programs, max_instrs, max_vars], capabilities, fallback, kind)| {
-                Event::Ready {
+                WireEvent::Ready {
                     datapath: DatapathInfo {
                         id,
                         kind,
@@ -147,12 +148,12 @@ fn event() -> impl Strategy<Value = Event<'static>> {
                     live,
                     tags,
                 };
-                Event::FlowOpened { flow, info }
+                WireEvent::FlowOpened { flow, info }
             }
         ),
         any::<[u64; 5]>().prop_map(|[flow, acked, packets_lost, reports, ns]| {
             let (bytes_acked, lifetime) = (Bytes::new(acked), Duration::from_nanos(ns));
-            Event::FlowClosed {
+            WireEvent::FlowClosed {
                 flow,
                 stats: FlowStats {
                     bytes_acked,
@@ -163,40 +164,40 @@ fn event() -> impl Strategy<Value = Event<'static>> {
             }
         }),
         (prop::option::of(any::<u64>()), any::<u32>(), refusal())
-            .prop_map(|(flow, program, why)| Event::Refused { flow, program, why }),
-        any::<u32>().prop_map(|program| Event::Installed { program }),
+            .prop_map(|(flow, program, why)| WireEvent::Refused { flow, program, why }),
+        any::<u32>().prop_map(|program| WireEvent::Installed { program }),
     ]
 }
 
-fn command() -> impl Strategy<Value = Command> {
+fn command() -> impl Strategy<Value = WireCommand> {
     let target = prop_oneof![
-        any::<u8>().prop_map(Target::Var),
-        Just(Target::Cwnd),
-        Just(Target::Rate),
-        Just(Target::Ssthresh),
-        Just(Target::Micros)
+        any::<u8>().prop_map(CommandTarget::Var),
+        Just(CommandTarget::Cwnd),
+        Just(CommandTarget::Rate),
+        Just(CommandTarget::Ssthresh),
+        Just(CommandTarget::Micros)
     ];
     let update = (target, any::<u64>()).prop_map(|(target, value)| Update { target, value });
     let updates =
         || prop::collection::vec(update.clone(), 0..40).prop_map(|all| all.into_iter().collect());
     let source = "(def (Report (volatile acked 0)) (c 5)) (when (> Ack.bytes_acked c) (:= Cwnd (* Cwnd 1.5)) (report))";
-    let compiled =
-        ccplane_lang::compile(source, &ccplane_lang::Limits::default()).expect("it compiles");
+    let compiled = ccplane_lang::compile(source, &ccplane_lang::ProgramLimits::default())
+        .expect("it compiles");
     let code = compiled.code().clone();
     prop_oneof![
-        (any::<u32>(), name()).prop_map(move |(uid, name)| Command::Install {
+        (any::<u32>(), name()).prop_map(move |(uid, name)| WireCommand::Install {
             algorithm: name.into(),
             program: Arc::new(code.with_uid(uid))
         }),
         (any::<u64>(), any::<u32>(), updates())
-            .prop_map(|(flow, uid, updates)| Command::SetProgram { flow, uid, updates }),
-        (any::<u64>(), updates()).prop_map(|(flow, updates)| Command::Update { flow, updates }),
-        any::<u64>().prop_map(|flow| Command::Release { flow }),
-        name().prop_map(|name| Command::Heartbeat {
+            .prop_map(|(flow, uid, updates)| WireCommand::SetProgram { flow, uid, updates }),
+        (any::<u64>(), updates()).prop_map(|(flow, updates)| WireCommand::Update { flow, updates }),
+        any::<u64>().prop_map(|flow| WireCommand::Release { flow }),
+        name().prop_map(|name| WireCommand::Heartbeat {
             algorithm: name.into()
         }),
         (name(), name(), any::<[u64; 3]>()).prop_map(|(name, kernel_name, [needs, wants, ns])| {
-            Command::Offer(Arc::new(Offer {
+            WireCommand::Offer(Arc::new(Offer {
                 name: name.into(),
                 kernel_name,
                 needs: Capabilities(needs),
@@ -210,7 +211,7 @@ fn command() -> impl Strategy<Value = Command> {
 proptest! {
     #[test]
     fn events_come_back_as_they_were(events in prop::collection::vec(event(), 0..10)) {
-        let mut packet = Packet::new();
+        let mut packet = PacketWriter::new();
         for event in &events {
             packet.event(event).expect("room");
         }
@@ -219,7 +220,7 @@ proptest! {
 
     #[test]
     fn commands_come_back_as_they_were(commands in prop::collection::vec(command(), 0..10)) {
-        let mut packet = Packet::new();
+        let mut packet = PacketWriter::new();
         for command in &commands {
             packet.command(command).expect("room");
         }
@@ -232,7 +233,7 @@ proptest! {
         commands in prop::collection::vec(command(), 1..4),
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
     ) {
-        let (mut one, mut two) = (Packet::new(), Packet::new());
+        let (mut one, mut two) = (PacketWriter::new(), PacketWriter::new());
         events.iter().for_each(|e| one.event(e).expect("room"));
         commands.iter().for_each(|c| two.command(c).expect("room"));
         for packet in [one, two] {
@@ -249,9 +250,9 @@ proptest! {
 
 #[test]
 fn a_report_byte_for_byte() {
-    let mut packet = Packet::new();
+    let mut packet = PacketWriter::new();
     packet
-        .event(&Event::Report {
+        .event(&WireEvent::Report {
             flow: 0x0807,
             program: 9,
             urgent: true,
@@ -267,8 +268,8 @@ fn a_report_byte_for_byte() {
 
 #[test]
 fn a_full_packet_stays_as_it_was() {
-    let (mut packet, fields) = (Packet::new(), [7; 60]);
-    let report = Event::Report {
+    let (mut packet, fields) = (PacketWriter::new(), [7; 60]);
+    let report = WireEvent::Report {
         flow: 1,
         program: 2,
         urgent: false,
@@ -292,16 +293,16 @@ fn another_version_is_named() {
 
 #[test]
 fn words_are_cut_at_a_character() {
-    let mut packet = Packet::new();
+    let mut packet = PacketWriter::new();
     let why = Refusal::Other("ä".repeat(200));
     packet
-        .event(&Event::Refused {
+        .event(&WireEvent::Refused {
             flow: None,
             program: 1,
             why,
         })
         .expect("room");
-    let Event::Refused {
+    let WireEvent::Refused {
         why: Refusal::Other(said),
         ..
     } = &events_of(&packet).expect("good")[0]
@@ -319,9 +320,9 @@ fn a_flow_without_tags_is_as_it_was_before_there_were_any() {
             tags,
             ..FlowInfo::default()
         };
-        let mut packet = Packet::new();
+        let mut packet = PacketWriter::new();
         packet
-            .event(&Event::FlowOpened { flow: 1, info })
+            .event(&WireEvent::FlowOpened { flow: 1, info })
             .expect("room");
         packet
     };
@@ -390,7 +391,7 @@ mod page {
         vectors
     }
 
-    fn events() -> Vec<(&'static str, Event<'static>)> {
+    fn events() -> Vec<(&'static str, WireEvent<'static>)> {
         let opened = FlowInfo {
             algorithm: "cubic".to_owned(),
             local: SocketAddr::from(([10, 0, 0, 1], 40_000)),
@@ -423,7 +424,7 @@ mod page {
             max_vars: 64,
             fallback_after: Some(Duration::from_millis(500)),
         };
-        let report = Event::Report {
+        let report = WireEvent::Report {
             flow: 7,
             program: 3,
             urgent: true,
@@ -435,7 +436,7 @@ mod page {
             reports: 100,
             lifetime: Duration::from_secs(2),
         };
-        let refused = Event::Refused {
+        let refused = WireEvent::Refused {
             flow: Some(7),
             program: 3,
             why: Refusal::TooManyVars {
@@ -444,29 +445,29 @@ mod page {
             },
         };
         vec![
-            ("ready", Event::Ready { datapath }),
+            ("ready", WireEvent::Ready { datapath }),
             (
                 "opened",
-                Event::FlowOpened {
+                WireEvent::FlowOpened {
                     flow: 7,
                     info: opened,
                 },
             ),
             (
                 "opened-live",
-                Event::FlowOpened {
+                WireEvent::FlowOpened {
                     flow: 7,
                     info: live,
                 },
             ),
             ("report", report),
-            ("closed", Event::FlowClosed { flow: 7, stats }),
+            ("closed", WireEvent::FlowClosed { flow: 7, stats }),
             ("refused", refused),
-            ("installed", Event::Installed { program: 3 }),
+            ("installed", WireEvent::Installed { program: 3 }),
         ]
     }
 
-    fn commands() -> Vec<(&'static str, Command)> {
+    fn commands() -> Vec<(&'static str, WireCommand)> {
         let instr = |op, has_imm, dst, a, b, imm| Instr {
             op,
             has_imm,
@@ -500,35 +501,38 @@ mod page {
             wants: Capabilities::CWND,
             latency: Duration::from_millis(1),
         };
-        let set = Command::SetProgram {
+        let set = WireCommand::SetProgram {
             flow: 7,
             uid: 3,
-            updates: [update(Target::Cwnd, 28_960), update(Target::Var(2), 5)]
-                .into_iter()
-                .collect(),
+            updates: [
+                update(CommandTarget::Cwnd, 28_960),
+                update(CommandTarget::Var(2), 5),
+            ]
+            .into_iter()
+            .collect(),
         };
-        let change = Command::Update {
+        let change = WireCommand::Update {
             flow: 7,
             updates: [
-                update(Target::Rate, 12_500_000),
-                update(Target::Ssthresh, 144_800),
+                update(CommandTarget::Rate, 12_500_000),
+                update(CommandTarget::Ssthresh, 144_800),
             ]
             .into_iter()
             .collect(),
         };
         vec![
-            ("offer", Command::Offer(Arc::new(offer))),
+            ("offer", WireCommand::Offer(Arc::new(offer))),
             (
                 "install",
-                Command::Install {
+                WireCommand::Install {
                     algorithm: Arc::clone(&algorithm),
                     program,
                 },
             ),
             ("set-program", set),
             ("update", change),
-            ("heartbeat", Command::Heartbeat { algorithm }),
-            ("release", Command::Release { flow: 7 }),
+            ("heartbeat", WireCommand::Heartbeat { algorithm }),
+            ("release", WireCommand::Release { flow: 7 }),
         ]
     }
 
@@ -541,7 +545,7 @@ mod page {
                 .unwrap_or_else(|| panic!("docs/wire.md has no vector {name}"))
         };
         for (name, event) in events() {
-            let mut packet = Packet::new();
+            let mut packet = PacketWriter::new();
             packet.event(&event).expect("room");
             let said = take(name);
             assert_eq!(
@@ -558,7 +562,7 @@ mod page {
             assert_eq!(read, [event], "{name}");
         }
         for (name, command) in commands() {
-            let mut packet = Packet::new();
+            let mut packet = PacketWriter::new();
             packet.command(&command).expect("room");
             let said = take(name);
             assert_eq!(
@@ -577,8 +581,10 @@ mod page {
         };
         assert_eq!(take("hello"), framed::hello(hello));
         assert_eq!(take("goodbye"), framed::goodbye("key revoked"));
-        let mut packet = Packet::new();
-        packet.command(&Command::Release { flow: 7 }).expect("room");
+        let mut packet = PacketWriter::new();
+        packet
+            .command(&WireCommand::Release { flow: 7 })
+            .expect("room");
         let framed = [&framed::length(packet.as_bytes())[..], packet.as_bytes()].concat();
         assert_eq!(take("framed"), framed);
         assert!(vectors.is_empty(), "nobody reads {:?}", vectors.keys());

@@ -2,28 +2,28 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use ccplane_datapath::Target;
+use ccplane_datapath::CommandTarget;
 
 use super::{FLAG, MAGIC, MAX_PACKET, VERSION, kind, program, reason, target};
-use crate::bytes::Put;
-use crate::{Command, DatapathInfo, Event, FlowInfo, Refusal, Updates, WireError};
+use crate::bytes::PutField;
+use crate::{DatapathInfo, FlowInfo, Refusal, Updates, WireCommand, WireError, WireEvent};
 
 /// Packet under construction; if reused, it does not allocate.
 #[derive(Clone, Debug)]
-pub struct Packet {
+pub struct PacketWriter {
     bytes: Vec<u8>,
 }
 
-impl Default for Packet {
-    fn default() -> Packet {
-        Packet::new()
+impl Default for PacketWriter {
+    fn default() -> PacketWriter {
+        PacketWriter::new()
     }
 }
 
-impl Packet {
+impl PacketWriter {
     /// Creates an empty packet.
-    pub fn new() -> Packet {
-        Packet {
+    pub fn new() -> PacketWriter {
+        PacketWriter {
             bytes: vec![MAGIC, VERSION],
         }
     }
@@ -45,16 +45,18 @@ impl Packet {
 
     /// Adds an event. On an error the packet is unchanged: if it is full ([`WireError::TooLong`]),
     /// send it, clear it, and add the event again.
-    pub fn event(&mut self, event: &Event<'_>) -> Result<(), WireError> {
+    pub fn event(&mut self, event: &WireEvent<'_>) -> Result<(), WireError> {
         match event {
-            Event::Ready { datapath } => self.message(kind::READY, 0, |out| ready(out, datapath)),
-            Event::FlowOpened { flow, info } => {
+            WireEvent::Ready { datapath } => {
+                self.message(kind::READY, 0, |out| ready(out, datapath))
+            }
+            WireEvent::FlowOpened { flow, info } => {
                 self.message(kind::FLOW_OPENED, u8::from(info.live) * FLAG, |out| {
                     out.put_u64(*flow);
                     flow_info(out, info)
                 })
             }
-            Event::Report {
+            WireEvent::Report {
                 flow,
                 program,
                 urgent,
@@ -65,7 +67,7 @@ impl Packet {
                 fields.iter().for_each(|f| out.put_u64(*f));
                 Ok(())
             }),
-            Event::FlowClosed { flow, stats } => self.message(kind::FLOW_CLOSED, 0, |out| {
+            WireEvent::FlowClosed { flow, stats } => self.message(kind::FLOW_CLOSED, 0, |out| {
                 let lifetime = stats.lifetime.as_nanos();
                 let all = [
                     *flow,
@@ -77,7 +79,7 @@ impl Packet {
                 all.into_iter().for_each(|n| out.put_u64(n));
                 Ok(())
             }),
-            Event::Refused { flow, program, why } => {
+            WireEvent::Refused { flow, program, why } => {
                 self.message(kind::REFUSED, u8::from(flow.is_some()) * FLAG, |out| {
                     out.put_u64(flow.unwrap_or(0));
                     out.put_u32(*program);
@@ -85,28 +87,28 @@ impl Packet {
                     Ok(())
                 })
             }
-            Event::Installed { program } => self.message(kind::INSTALLED, 0, |out| {
+            WireEvent::Installed { program } => self.message(kind::INSTALLED, 0, |out| {
                 out.put_u32(*program);
                 Ok(())
             }),
         }
     }
 
-    /// Adds a command; see [`Packet::event`] for errors.
-    pub fn command(&mut self, command: &Command) -> Result<(), WireError> {
+    /// Adds a command; see [`PacketWriter::event`] for errors.
+    pub fn command(&mut self, command: &WireCommand) -> Result<(), WireError> {
         match command {
-            Command::Offer(offer) => self.message(kind::OFFER, 0, |out| {
+            WireCommand::Offer(offer) => self.message(kind::OFFER, 0, |out| {
                 let numbers = [offer.needs.0, offer.wants.0, offer.latency.as_nanos()];
                 numbers.into_iter().for_each(|n| out.put_u64(n));
                 text(out, &offer.name)?;
                 text(out, &offer.kernel_name)
             }),
-            Command::Install { algorithm, program } => self.message(kind::INSTALL, 0, |out| {
+            WireCommand::Install { algorithm, program } => self.message(kind::INSTALL, 0, |out| {
                 text(out, algorithm)?;
                 program::write(out, program);
                 Ok(())
             }),
-            Command::SetProgram { flow, uid, updates } => {
+            WireCommand::SetProgram { flow, uid, updates } => {
                 self.message(kind::SET_PROGRAM, 0, |out| {
                     out.put_u64(*flow);
                     out.put_u32(*uid);
@@ -114,16 +116,16 @@ impl Packet {
                     Ok(())
                 })
             }
-            Command::Update { flow, updates } => self.message(kind::UPDATE, 0, |out| {
+            WireCommand::Update { flow, updates } => self.message(kind::UPDATE, 0, |out| {
                 out.put_u64(*flow);
                 put_updates(out, updates);
                 Ok(())
             }),
-            Command::Release { flow } => self.message(kind::RELEASE, 0, |out| {
+            WireCommand::Release { flow } => self.message(kind::RELEASE, 0, |out| {
                 out.put_u64(*flow);
                 Ok(())
             }),
-            Command::Heartbeat { algorithm } => {
+            WireCommand::Heartbeat { algorithm } => {
                 self.message(kind::HEARTBEAT, 0, |out| text(out, algorithm))
             }
         }
@@ -231,11 +233,11 @@ fn words(out: &mut Vec<u8>, words: &str) {
 fn put_updates(out: &mut Vec<u8>, updates: &Updates) {
     for update in updates.as_slice() {
         let (kind, index) = match update.target {
-            Target::Var(index) => (target::VAR, index),
-            Target::Cwnd => (target::CWND, 0),
-            Target::Rate => (target::RATE, 0),
-            Target::Ssthresh => (target::SSTHRESH, 0),
-            Target::Micros => (target::MICROS, 0),
+            CommandTarget::Var(index) => (target::VAR, index),
+            CommandTarget::Cwnd => (target::CWND, 0),
+            CommandTarget::Rate => (target::RATE, 0),
+            CommandTarget::Ssthresh => (target::SSTHRESH, 0),
+            CommandTarget::Micros => (target::MICROS, 0),
         };
         out.put(&[kind, index]);
         out.put_u64(update.value);

@@ -5,13 +5,13 @@ use crate::bbr::tests::Recorder;
 
 pub(super) const MSS: u64 = 1448;
 
-fn bbr() -> (Bbr, Flow) {
-    (Bbr::standard(), Flow::new(MSS, Dice(1), 10_000_000))
+fn bbr() -> (Bbr, BbrFlow) {
+    (Bbr::standard(), BbrFlow::new(MSS, Dice(1), 10_000_000))
 }
 
 /// Report of round `n`.
-fn round(n: u64, bw: u64) -> Seen {
-    Seen {
+fn round(n: u64, bw: u64) -> BbrReport {
+    BbrReport {
         bw,
         rtt: 20_000,
         rounds: n,
@@ -19,7 +19,7 @@ fn round(n: u64, bw: u64) -> Seen {
         now: n * 20_000,
         flight: 200_000,
         window: 400_000,
-        ..Seen::default()
+        ..BbrReport::default()
     }
 }
 
@@ -33,15 +33,15 @@ fn the_pipe_is_full_after_three_rounds_without_a_quarter_more() {
     }
     // 4999 is less than 1.25 · 4000, three times.
     bbr.decide(&mut flow, &round(6, 4999), &mut orders);
-    assert!(flow.full && matches!(flow.mode, Mode::Drain));
+    assert!(flow.full && matches!(flow.mode, BbrMode::Drain));
     assert_eq!(orders.get("full"), Some(1));
     assert_eq!(orders.get("gain"), Some(3431), "0.3466 * 0.99");
     assert_eq!(orders.get("draining"), Some(NONE));
 
     let mut drained = round(7, 4999);
-    drained.events = Events(Events::DRAINED);
+    drained.events = ReportEvents(ReportEvents::DRAINED);
     bbr.decide(&mut flow, &drained, &mut orders);
-    assert!(matches!(flow.mode, Mode::ProbeBw));
+    assert!(matches!(flow.mode, BbrMode::ProbeBw));
     assert_eq!(orders.get("cwnd_gain"), Some(20_000));
     let phase = orders.get("phase").unwrap();
     assert!(
@@ -86,12 +86,12 @@ fn the_bandwidth_is_that_of_ten_rounds_and_the_program_hears_when_it_falls() {
     assert_eq!(orders.get("max_bw"), Some(1000));
 }
 
-fn cruising() -> (Bbr, Flow) {
+fn cruising() -> (Bbr, BbrFlow) {
     let (bbr, mut flow) = bbr();
     let mut orders = Recorder::default();
     (1..6).for_each(|n| bbr.decide(&mut flow, &round(n, 10_000_000), &mut orders));
     let mut drained = round(6, 10_000_000);
-    drained.events = Events(Events::DRAINED);
+    drained.events = ReportEvents(ReportEvents::DRAINED);
     bbr.decide(&mut flow, &drained, &mut orders);
     (bbr, flow)
 }
@@ -107,7 +107,7 @@ fn the_rtt_is_probed_after_ten_seconds_for_200_ms() {
         "10 s after the first sample are not over"
     );
     bbr.decide(&mut flow, &round(502, 10_000_000), &mut orders);
-    assert!(matches!(flow.mode, Mode::ProbeRtt(_)));
+    assert!(matches!(flow.mode, BbrMode::ProbeRtt(_)));
     assert_eq!(
         (orders.get("cap"), orders.get("gain")),
         (Some(4 * MSS), Some(9900))
@@ -120,7 +120,11 @@ fn the_rtt_is_probed_after_ten_seconds_for_200_ms() {
         let mut dip = round(n, 300_000);
         (dip.flight, dip.window) = (4 * MSS, 4 * MSS);
         bbr.decide(&mut flow, &dip, &mut orders);
-        assert_eq!(matches!(flow.mode, Mode::ProbeRtt(_)), n < 514, "round {n}");
+        assert_eq!(
+            matches!(flow.mode, BbrMode::ProbeRtt(_)),
+            n < 514,
+            "round {n}"
+        );
     }
     assert_eq!(orders.get("cap"), Some(NONE));
     assert_eq!(orders.get("window"), Some(400_000), "what it was");
@@ -132,13 +136,13 @@ fn the_rtt_is_probed_after_ten_seconds_for_200_ms() {
 fn no_dip_after_an_idle_time() {
     let (bbr, mut flow) = cruising();
     let mut idle = round(7, 0);
-    idle.events = Events(Events::IDLE);
+    idle.events = ReportEvents(ReportEvents::IDLE);
     let mut orders = Recorder::default();
     bbr.decide(&mut flow, &idle, &mut orders);
     let mut later = round(1000, 0);
     later.rtt = 25_000;
     bbr.decide(&mut flow, &later, &mut orders);
-    assert!(matches!(flow.mode, Mode::ProbeBw));
+    assert!(matches!(flow.mode, BbrMode::ProbeBw));
     assert_eq!(
         orders.get("min_rtt"),
         Some(25_000),

@@ -1,9 +1,9 @@
 //! Bandwidth probing: the states of ProbeBW, their transitions, and the long-term bound.
 
-use super::{Acks, DOWN, Flow, State, UP, UP_WINDOW, WINDOW, is_too_much, troubles};
+use super::{AckPhase, Bbr3Flow, BbrState, DOWN, UP, UP_WINDOW, WINDOW, is_too_much, troubles};
 use crate::bbr::full_pipe::FullPipe;
-use crate::bbr::seen::{Events, Seen};
-use crate::bbr::{LEAST_SEGMENTS, NONE, Orders, UNITY, paced};
+use crate::bbr::seen::{BbrReport, ReportEvents};
+use crate::bbr::{ControlSink, LEAST_SEGMENTS, NONE, UNITY, paced};
 
 /// T_bbr is 2 to 3 s, and T_reno at most 62 or 63 rounds ("Design Considerations for Choosing
 /// Constant Parameters"). Longer intervals find free bandwidth late. Shorter ones cause losses too
@@ -12,25 +12,25 @@ const WAIT_US: u64 = 2_000_000;
 const WAIT_RANDOM_US: u64 = 1_000_000;
 const RENO_ROUNDS: u64 = 63;
 
-impl Flow {
+impl Bbr3Flow {
     /// `AdaptLongTermModel` ("ProbeBW Algorithm Details"). Returns true if it changed the state.
     pub(super) fn adapt_long_term(
         &mut self,
-        seen: &Seen,
+        seen: &BbrReport,
         rounds: u64,
-        orders: &mut impl Orders,
+        orders: &mut impl ControlSink,
     ) -> bool {
         let probes = matches!(
             self.state,
-            State::Down | State::Cruise | State::Refill | State::Up
+            BbrState::Down | BbrState::Cruise | BbrState::Refill | BbrState::Up
         );
         let round_passed = rounds > 0 && seen.rounds > self.since_round;
-        if self.acks == Acks::Starting && round_passed {
-            self.acks = Acks::Feedback;
+        if self.acks == AckPhase::Starting && round_passed {
+            self.acks = AckPhase::Feedback;
         }
-        if self.acks == Acks::Stopping && round_passed {
+        if self.acks == AckPhase::Stopping && round_passed {
             self.probe_sample = false;
-            self.acks = Acks::Ordinary;
+            self.acks = AckPhase::Ordinary;
             if probes && seen.bw > 0 {
                 // `AdvanceMaxBwFilter`
                 self.bandwidth = [self.bandwidth[1], 0];
@@ -46,7 +46,7 @@ impl Flow {
         }
         if self.bounds.long < NONE && rounds > 0 {
             self.bounds.long = self.bounds.long.max(self.round_flight);
-            if matches!(self.state, State::Up) && self.is_limited_by_long_term(seen) {
+            if matches!(self.state, BbrState::Up) && self.is_limited_by_long_term(seen) {
                 self.raise_long_term();
             }
         }
@@ -55,12 +55,12 @@ impl Flow {
 
     /// `HandleInflightTooHigh` ("Probing for Bandwidth In ProbeBW"). The data in flight when the
     /// lost packets were sent is that at the start of the round.
-    fn handle_too_high(&mut self, seen: &Seen, orders: &mut impl Orders) -> bool {
+    fn handle_too_high(&mut self, seen: &BbrReport, orders: &mut impl ControlSink) -> bool {
         self.too_high = true;
         self.probe_sample = false;
         let target = self.bdp().min(seen.window);
         self.bounds.too_high(self.round_flight, target);
-        if matches!(self.state, State::Up) {
+        if matches!(self.state, BbrState::Up) {
             self.undo.from_up = true;
             self.down(seen, orders);
             return true;
@@ -69,7 +69,7 @@ impl Flow {
     }
 
     /// Returns true if the flow fills its window and the long-term bound limits that window.
-    fn is_limited_by_long_term(&self, seen: &Seen) -> bool {
+    fn is_limited_by_long_term(&self, seen: &BbrReport) -> bool {
         let used = seen
             .flight
             .saturating_add(self.mss.saturating_mul(LEAST_SEGMENTS))
@@ -86,16 +86,23 @@ impl Flow {
     }
 
     /// `UpdateProbeBWCyclePhase` ("ProbeBW Algorithm Details").
-    pub(super) fn probe_bandwidth(&mut self, seen: &Seen, rounds: u64, orders: &mut impl Orders) {
+    pub(super) fn probe_bandwidth(
+        &mut self,
+        seen: &BbrReport,
+        rounds: u64,
+        orders: &mut impl ControlSink,
+    ) {
         match self.state {
-            State::Down | State::Cruise if self.is_time_to_probe(seen) => self.refill(seen, orders),
-            State::Down if seen.events.has(Events::DRAINED) => self.cruise(orders),
-            State::Refill if rounds > 0 && seen.rounds > self.since_round => {
+            BbrState::Down | BbrState::Cruise if self.is_time_to_probe(seen) => {
+                self.refill(seen, orders)
+            }
+            BbrState::Down if seen.events.has(ReportEvents::DRAINED) => self.cruise(orders),
+            BbrState::Refill if rounds > 0 && seen.rounds > self.since_round => {
                 self.probe_sample = true;
                 self.up(seen, orders);
             }
-            State::Up => {
-                if seen.events.has(Events::STOPPED) {
+            BbrState::Up => {
+                if seen.events.has(ReportEvents::STOPPED) {
                     self.precautionary = true;
                     self.too_high = false;
                     self.down(seen, orders);
@@ -112,52 +119,52 @@ impl Flow {
 
     /// `IsTimeToProbeBW` ("Design Considerations for Choosing Constant Parameters"). `reno_rounds`
     /// is `IsRenoCoexistenceProbeTime`'s.
-    fn is_time_to_probe(&self, seen: &Seen) -> bool {
+    fn is_time_to_probe(&self, seen: &BbrReport) -> bool {
         let reno_rounds = (self.bdp().min(seen.window) / self.mss).min(RENO_ROUNDS);
         seen.now > self.cycle_us.saturating_add(self.wait_us) || self.rounds_since_up >= reno_rounds
     }
 
-    pub(super) fn down(&mut self, seen: &Seen, orders: &mut impl Orders) {
+    pub(super) fn down(&mut self, seen: &BbrReport, orders: &mut impl ControlSink) {
         self.losing = false;
         self.latest = (0, 0);
         self.pick_wait(seen);
-        self.acks = Acks::Stopping;
+        self.acks = AckPhase::Stopping;
         self.since_round = seen.rounds;
-        self.state = State::Down;
+        self.state = BbrState::Down;
         orders.set("gain", paced(DOWN));
         orders.set("cwnd_gain", WINDOW);
         orders.set("draining", self.bounds.with_headroom(self.mss));
     }
 
     /// `PickProbeWait`.
-    fn pick_wait(&mut self, seen: &Seen) {
+    fn pick_wait(&mut self, seen: &BbrReport) {
         self.rounds_since_up = self.dice.below(2);
         self.wait_us = WAIT_US + self.dice.below(WAIT_RANDOM_US);
         self.cycle_us = seen.now;
     }
 
-    pub(super) fn cruise(&mut self, orders: &mut impl Orders) {
-        self.state = State::Cruise;
+    pub(super) fn cruise(&mut self, orders: &mut impl ControlSink) {
+        self.state = BbrState::Cruise;
         orders.set("gain", UNITY);
         orders.set("draining", 0);
     }
 
-    pub(super) fn refill(&mut self, seen: &Seen, orders: &mut impl Orders) {
+    pub(super) fn refill(&mut self, seen: &BbrReport, orders: &mut impl ControlSink) {
         self.bounds.forget_short();
         self.up_rounds = 0;
         self.precautionary = false;
-        self.acks = Acks::Ordinary;
+        self.acks = AckPhase::Ordinary;
         self.since_round = seen.rounds;
-        self.state = State::Refill;
+        self.state = BbrState::Refill;
         orders.set("gain", UNITY);
         orders.set("draining", 0);
     }
 
-    fn up(&mut self, seen: &Seen, orders: &mut impl Orders) {
-        self.acks = Acks::Starting;
+    fn up(&mut self, seen: &BbrReport, orders: &mut impl ControlSink) {
+        self.acks = AckPhase::Starting;
         self.pipe = FullPipe::from(seen.bw);
         self.since_round = seen.rounds;
-        self.state = State::Up;
+        self.state = BbrState::Up;
         orders.set("gain", paced(UP));
         orders.set("cwnd_gain", UP_WINDOW);
     }

@@ -7,8 +7,8 @@ const MSS: u64 = 1_000;
 const BW: u64 = 5_000_000;
 const BDP: u64 = 100_000;
 
-fn seen(round: u64) -> Seen {
-    Seen {
+fn seen(round: u64) -> BbrReport {
+    BbrReport {
         bw: BW,
         rtt: 20_000,
         rounds: round,
@@ -21,23 +21,23 @@ fn seen(round: u64) -> Seen {
             volume: BDP,
             ..Default::default()
         },
-        ..Seen::default()
+        ..BbrReport::default()
     }
 }
 
-fn drained(round: u64) -> Seen {
-    Seen {
-        events: Events(Events::DRAINED),
+fn drained(round: u64) -> BbrReport {
+    BbrReport {
+        events: ReportEvents(ReportEvents::DRAINED),
         ..seen(round)
     }
 }
 
 /// Returns a flow that cruises from round 5 on.
-fn cruising() -> Flow {
-    let mut flow = Flow::new(MSS, Dice(3), 10_000_000);
+fn cruising() -> Bbr3Flow {
+    let mut flow = Bbr3Flow::new(MSS, Dice(3), 10_000_000);
     let mut orders = Recorder::default();
     (1..=4).for_each(|round| flow.decide(&seen(round), &mut orders));
-    assert!(matches!(flow.state, State::Drain), "{:?}", flow.state);
+    assert!(matches!(flow.state, BbrState::Drain), "{:?}", flow.state);
     assert_eq!(
         (orders.get("full"), orders.get("gain")),
         (Some(1), Some(4_950))
@@ -45,7 +45,7 @@ fn cruising() -> Flow {
     assert_eq!(orders.get("draining"), Some(NONE));
     // DOWN begins and ends at once because the queue is drained.
     flow.decide(&drained(5), &mut orders);
-    assert!(matches!(flow.state, State::Cruise), "{:?}", flow.state);
+    assert!(matches!(flow.state, BbrState::Cruise), "{:?}", flow.state);
     assert_eq!(
         (orders.get("gain"), orders.get("draining")),
         (Some(9_900), Some(0))
@@ -55,10 +55,10 @@ fn cruising() -> Flow {
 
 /// Returns a flow in UP, after the first probe that cruising allows and a round of REFILL, and the
 /// round in which UP began.
-fn probing(orders: &mut Recorder) -> (Flow, u64) {
+fn probing(orders: &mut Recorder) -> (Bbr3Flow, u64) {
     let mut flow = cruising();
     let mut round = 6;
-    while !matches!(flow.state, State::Up) {
+    while !matches!(flow.state, BbrState::Up) {
         flow.decide(&seen(round), orders);
         round += 1;
         assert!(round < 80);
@@ -84,10 +84,10 @@ fn a_probe_ends_when_three_rounds_find_no_quarter_more() {
     let mut orders = Recorder::default();
     let (mut flow, round) = probing(&mut orders);
     for n in 1..=3 {
-        assert!(matches!(flow.state, State::Up));
+        assert!(matches!(flow.state, BbrState::Up));
         flow.decide(&seen(round + n), &mut orders);
     }
-    assert!(matches!(flow.state, State::Down));
+    assert!(matches!(flow.state, BbrState::Down));
     assert!(!flow.too_high);
 }
 
@@ -100,10 +100,13 @@ fn a_probe_that_loses_more_than_2_percent_bounds_the_flight() {
     flow.decide(&lossy, &mut orders);
     lossy.lost = 4_400;
     flow.decide(&lossy, &mut orders);
-    assert!(matches!(flow.state, State::Up), "2 % is not more than 2 %");
+    assert!(
+        matches!(flow.state, BbrState::Up),
+        "2 % is not more than 2 %"
+    );
     lossy.lost = 4_401;
     flow.decide(&lossy, &mut orders);
-    assert!(matches!(flow.state, State::Down));
+    assert!(matches!(flow.state, BbrState::Down));
     assert_eq!(orders.get("cap"), Some(220_000), "what was in flight");
     assert_eq!(
         (orders.get("gain"), orders.get("draining")),
@@ -113,8 +116,8 @@ fn a_probe_that_loses_more_than_2_percent_bounds_the_flight() {
 
     // The next probe is precautionary: it ends where the last one lost too much.
     let mut round = round + 2;
-    while !matches!(flow.state, State::Up) {
-        let mut quiet = if matches!(flow.state, State::Down) {
+    while !matches!(flow.state, BbrState::Up) {
+        let mut quiet = if matches!(flow.state, BbrState::Down) {
             drained(round)
         } else {
             seen(round)
@@ -125,14 +128,14 @@ fn a_probe_that_loses_more_than_2_percent_bounds_the_flight() {
     }
     assert_eq!(orders.get("probing"), Some(2));
     let mut stopped = seen(round);
-    (stopped.lost, stopped.events) = (4_401, Events(Events::STOPPED));
+    (stopped.lost, stopped.events) = (4_401, ReportEvents(ReportEvents::STOPPED));
     flow.decide(&stopped, &mut orders);
-    assert!(matches!(flow.state, State::Down) && flow.precautionary);
+    assert!(matches!(flow.state, BbrState::Down) && flow.precautionary);
     // After a round without losses, a regular probe follows.
     let mut quiet = seen(round + 1);
     quiet.lost = 4_401;
     flow.decide(&quiet, &mut orders);
-    assert!(matches!(flow.state, State::Refill));
+    assert!(matches!(flow.state, BbrState::Refill));
 }
 
 #[test]
@@ -146,7 +149,7 @@ fn the_bound_is_raised_by_1_2_4_segments_while_it_limits() {
         (full.flight, full.window) = (flow.bounds.long, flow.bounds.long);
         flow.decide(&full, &mut orders);
         assert!(
-            matches!(flow.state, State::Up),
+            matches!(flow.state, BbrState::Up),
             "bandwidth that the bound limits is no plateau"
         );
         bounds.push(flow.bounds.long);
@@ -174,7 +177,7 @@ fn a_round_with_losses_while_cruising_leads_to_what_was_delivered() {
 
     // The reduction proves spurious.
     let mut undo = seen(7);
-    (undo.lost, undo.losses.rounds, undo.events) = (1_000, 1, Events(Events::UNDO));
+    (undo.lost, undo.losses.rounds, undo.events) = (1_000, 1, ReportEvents(ReportEvents::UNDO));
     flow.decide(&undo, &mut orders);
     assert_eq!(
         (orders.get("cap_bw"), orders.get("cap")),
@@ -184,19 +187,19 @@ fn a_round_with_losses_while_cruising_leads_to_what_was_delivered() {
 
 #[test]
 fn a_start_that_loses_much_ends() {
-    let mut flow = Flow::new(MSS, Dice(3), 10_000_000);
+    let mut flow = Bbr3Flow::new(MSS, Dice(3), 10_000_000);
     let mut orders = Recorder::default();
     for n in 1..=6 {
         let mut lossy = seen(1);
         lossy.lost = n * 500;
         flow.decide(&lossy, &mut orders);
     }
-    assert!(matches!(flow.state, State::Startup));
+    assert!(matches!(flow.state, BbrState::Startup));
     let mut over = seen(2);
     (over.lost, over.losses.rounds) = (3_000, 1);
     flow.decide(&over, &mut orders);
     assert!(
-        matches!(flow.state, State::Drain),
+        matches!(flow.state, BbrState::Drain),
         "six ACKs with losses, 3 % of the flight"
     );
     assert_eq!(flow.bounds.long, BDP);
@@ -221,18 +224,18 @@ fn the_rtt_is_probed_with_half_a_bdp() {
     late.rtt = 30_000;
     flow.decide(&late, &mut orders);
     // Bandwidth probing may be due as well, but ProbeRTT takes precedence.
-    assert!(matches!(flow.state, State::ProbeRtt(_)));
+    assert!(matches!(flow.state, BbrState::ProbeRtt(_)));
     assert_eq!(orders.get("cap"), Some(BDP / 2), "of the RTT before");
     assert_eq!(orders.get("min_rtt"), Some(30_000));
     for round in 503..=513 {
         let mut dip = seen(round);
         dip.flight = BDP / 2;
         flow.decide(&dip, &mut orders);
-        assert!(matches!(flow.state, State::ProbeRtt(_)), "{round}");
+        assert!(matches!(flow.state, BbrState::ProbeRtt(_)), "{round}");
     }
     let mut over = seen(514);
     over.flight = BDP / 2;
     flow.decide(&over, &mut orders);
-    assert!(matches!(flow.state, State::Cruise));
+    assert!(matches!(flow.state, BbrState::Cruise));
     assert_eq!(orders.get("window"), Some(2 * BDP));
 }

@@ -27,8 +27,8 @@ algorithm = "cubic"
 system = true
 "#;
 
-fn config(text: &str) -> Result<Config, Problem> {
-    Config::parse("test.toml", text, &|_| Ok(()))
+fn config(text: &str) -> Result<AttachConfig, Problem> {
+    AttachConfig::parse("test.toml", text, &|_| Ok(()))
 }
 
 fn settings(text: &str, line: &[&str]) -> Settings {

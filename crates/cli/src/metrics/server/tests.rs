@@ -4,7 +4,7 @@ use std::net::TcpStream;
 use super::*;
 use crate::metrics::{AlgorithmStats, of_algorithms};
 
-fn figures() -> Figures {
+fn figures() -> MetricsSource {
     Ok(of_algorithms(&[AlgorithmStats {
         algorithm: "ccp_x".into(),
         fallbacks: 2,
@@ -12,9 +12,9 @@ fn figures() -> Figures {
     }]))
 }
 
-fn start(answer: impl Fn() -> Figures + Send + 'static) -> SocketAddr {
+fn start(answer: impl Fn() -> MetricsSource + Send + 'static) -> SocketAddr {
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
-    serve(address, move |to: Answer| drop(to.send(answer()))).unwrap()
+    serve(address, move |to: MetricsReply| drop(to.send(answer()))).unwrap()
 }
 
 /// What comes back for these bytes until the connection ends, by whichever side.

@@ -1,6 +1,6 @@
 //! Harness of the fuzz target `transfer`, which includes this file.
 
-use super::{Answers, Event, Frames};
+use super::{Answers, Frames, StreamEvent};
 
 /// Checks that no bytes panic, and that how a stream is cut changes nothing.
 pub fn fuzz(bytes: &[u8]) {
@@ -14,7 +14,7 @@ pub fn sent(bytes: &[u8], piece: usize) -> (Vec<String>, Vec<u8>) {
     for mut piece in bytes.chunks(piece.max(1)) {
         loop {
             match frames.next(&mut piece) {
-                Ok(Some(Event::Data(more))) => data.extend_from_slice(more),
+                Ok(Some(StreamEvent::Data(more))) => data.extend_from_slice(more),
                 Ok(Some(event)) => events.push(format!("{event:?} after {}", data.len())),
                 Ok(None) => break,
                 Err(why) => {

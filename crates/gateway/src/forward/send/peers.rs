@@ -3,25 +3,25 @@
 use std::sync::{Arc, Mutex};
 
 use ccplane_bundle::Sendbox;
-use ccplane_host::{Frame, Headers};
-use ccplane_udp::Marks;
+use ccplane_host::{Frame, IpHeaders};
+use ccplane_udp::DatagramMarks;
 use ccplane_units::Time;
 
-use super::{Lane, Sending, classify};
-use crate::config::{Algorithm, Config, Peer};
+use super::{PeerSchedule, Sending, classify};
+use crate::config::{AlgorithmSpec, GatewayConfig, PeerConfig};
 use crate::error::GatewayError;
-use crate::forward::{Found, Reload, Table};
-use crate::pair::{Half, Pair, Waiting, class_names, full_packet, sendbox};
-use crate::steering::Steering;
+use crate::forward::{PeerMap, PeerRoutes, Reload};
+use crate::pair::{Peer, PeerState, SendboxPacket, class_names, full_packet, sendbox};
+use crate::steering::BundleSteering;
 use crate::uplink::{Share, Uplink};
 
 impl Sending {
     /// Adds a peer in a free slot.
     pub(super) fn add(
         &mut self,
-        table: &mut Table,
-        peer: Peer,
-        found: &Found,
+        table: &mut PeerMap,
+        peer: PeerConfig,
+        found: &PeerRoutes,
     ) -> Result<(), GatewayError> {
         let now = self.shared.now();
         let place = table.vacant();
@@ -30,10 +30,10 @@ impl Sending {
             .shared
             .door
             .tunnel(place, peer.public_key, peer.preshared_key, kept);
-        let mut half = Half::new(now, tunnel, &peer, &self.config, self.shared.observe)?;
+        let mut half = PeerState::new(now, tunnel, &peer, &self.config, self.shared.observe)?;
         half.endpoint = found.get(&peer.public_key).copied();
         self.begin(now, place, &peer)?;
-        table.put(Pair {
+        table.put(Peer {
             place,
             ends: ends(&self.config, &peer),
             half: Arc::new(Mutex::new(half)),
@@ -43,7 +43,7 @@ impl Sending {
     }
 
     /// Returns the index of a running algorithm; starts it if it is not running.
-    fn steering(&mut self, now: Time, algorithm: &Algorithm) -> Result<usize, GatewayError> {
+    fn steering(&mut self, now: Time, algorithm: &AlgorithmSpec) -> Result<usize, GatewayError> {
         if let Some(at) = self
             .steerings
             .iter()
@@ -56,12 +56,12 @@ impl Sending {
             why,
         })?;
         self.steerings
-            .push((algorithm.clone(), Steering::start(now, made)?));
+            .push((algorithm.clone(), BundleSteering::start(now, made)?));
         Ok(self.steerings.len() - 1)
     }
 
     /// Opens the peer's bundle with its algorithm.
-    fn begin(&mut self, now: Time, place: u32, peer: &Peer) -> Result<(), GatewayError> {
+    fn begin(&mut self, now: Time, place: u32, peer: &PeerConfig) -> Result<(), GatewayError> {
         let at = self.steering(now, &peer.algorithm)?;
         if let Some((_, steering)) = self.steerings.get_mut(at) {
             steering.open(now, place.into(), full_packet(&self.config.site));
@@ -70,7 +70,7 @@ impl Sending {
         if self.lanes.len() <= at {
             self.lanes.resize_with(at + 1, || None);
         }
-        self.lanes[at] = Some(Lane {
+        self.lanes[at] = Some(PeerSchedule {
             algorithm: peer.algorithm.clone(),
             due: now,
             share: Share::default(),
@@ -83,7 +83,7 @@ impl Sending {
     }
 
     /// Closes the peer's bundle.
-    fn end(&mut self, pair: &Pair) {
+    fn end(&mut self, pair: &Peer) {
         let now = self.shared.now();
         let totals = pair.lock().sendbox.status(now).totals;
         let Some(lane) = self
@@ -104,7 +104,7 @@ impl Sending {
 
     /// Stops the algorithms that no bundle uses.
     fn retire(&mut self) {
-        let in_use = |algorithm: &Algorithm| {
+        let in_use = |algorithm: &AlgorithmSpec| {
             self.lanes
                 .iter()
                 .flatten()
@@ -141,7 +141,7 @@ impl Sending {
                 Some(to) => {
                     let to = to.clone();
                     self.change(now, pair, &to, classes, &reload.found);
-                    table.put(Pair {
+                    table.put(Peer {
                         place: pair.place,
                         ends: ends(&self.config, &to),
                         half: Arc::clone(&pair.half),
@@ -163,19 +163,24 @@ impl Sending {
 
     /// Starts the algorithms and checks the queues of the new configuration. Returns the old table
     /// extended by the new peers.
-    fn prepare(&mut self, now: Time, old: &Table, found: &Found) -> Result<Table, GatewayError> {
+    fn prepare(
+        &mut self,
+        now: Time,
+        old: &PeerMap,
+        found: &PeerRoutes,
+    ) -> Result<PeerMap, GatewayError> {
         for peer in self.config.peers.clone() {
             let settings = sendbox(&peer, &self.config, false);
-            Sendbox::<Waiting>::new(now, &settings).map_err(|why| GatewayError::Queue {
+            Sendbox::<SendboxPacket>::new(now, &settings).map_err(|why| GatewayError::Queue {
                 peer: peer.name.clone(),
                 why,
             })?;
             self.steering(now, &peer.algorithm)?;
         }
-        let mut table = Table {
+        let mut table = PeerMap {
             pairs: old.pairs.clone(),
             by_key: old.by_key.clone(),
-            ..Table::default()
+            ..PeerMap::default()
         };
         for peer in self.config.peers.clone() {
             let before = old
@@ -202,7 +207,14 @@ impl Sending {
     }
 
     /// Applies a peer's new settings. `classes`: the traffic classes changed too.
-    fn change(&mut self, now: Time, pair: &Pair, to: &Peer, classes: bool, found: &Found) {
+    fn change(
+        &mut self,
+        now: Time,
+        pair: &Peer,
+        to: &PeerConfig,
+        classes: bool,
+        found: &PeerRoutes,
+    ) {
         let from = &pair.peer;
         let outcome = match from.endpoint != to.endpoint {
             true => self.relocate(pair, to, found),
@@ -224,7 +236,12 @@ impl Sending {
 
     /// Moves a peer to its newly configured endpoint. Starts a handshake at once if there is no
     /// session.
-    fn relocate(&mut self, pair: &Pair, peer: &Peer, found: &Found) -> Result<(), GatewayError> {
+    fn relocate(
+        &mut self,
+        pair: &Peer,
+        peer: &PeerConfig,
+        found: &PeerRoutes,
+    ) -> Result<(), GatewayError> {
         let mut half = pair.lock();
         half.tunnel.set_keepalive(peer.endpoint.is_some());
         let Some(to) = found.get(&peer.public_key).copied() else {
@@ -236,7 +253,7 @@ impl Sending {
         }
         self.batch.begin();
         if let Some(bytes) = half.tunnel.renew(self.batch.room()) {
-            self.batch.keep(to, Marks::default(), bytes);
+            self.batch.keep(to, DatagramMarks::default(), bytes);
             self.batch.flush(&self.socket)?;
         }
         Ok(())
@@ -246,8 +263,8 @@ impl Sending {
     fn requeue(
         &mut self,
         now: Time,
-        pair: &Pair,
-        peer: &Peer,
+        pair: &Peer,
+        peer: &PeerConfig,
         classes: bool,
     ) -> Result<(), GatewayError> {
         let settings = sendbox(peer, &self.config, self.shared.observe);
@@ -257,13 +274,13 @@ impl Sending {
             return Ok(());
         }
         let (store, all) = (&self.store, &self.config.classes);
-        let again = |waiting: Waiting| {
-            let headers = Headers::of(Frame::packet(store.bytes(waiting.kept.frame)));
+        let again = |waiting: SendboxPacket| {
+            let headers = IpHeaders::of(Frame::packet(store.bytes(waiting.kept.frame)));
             let kept = waiting.kept.with_class(classify(all, &headers));
-            Waiting { kept, ..waiting }
+            SendboxPacket { kept, ..waiting }
         };
         let mut gone = Vec::new();
-        let mut drops = |dropped: Waiting, _| gone.push(dropped.kept.frame);
+        let mut drops = |dropped: SendboxPacket, _| gone.push(dropped.kept.frame);
         let outcome = half
             .sendbox
             .requeue(now, &settings.queue, again, &mut drops);
@@ -278,12 +295,12 @@ impl Sending {
     }
 
     /// Drops all packets queued for a removed peer.
-    fn drain(&mut self, now: Time, pair: &Pair) {
+    fn drain(&mut self, now: Time, pair: &Peer) {
         let mut half = pair.lock();
         half.sendbox.by_hand(now, true);
         let store = &mut self.store;
         let mut gone = Vec::new();
-        let mut drops = |dropped: Waiting, _| store.let_go(dropped.kept.frame, 1);
+        let mut drops = |dropped: SendboxPacket, _| store.let_go(dropped.kept.frame, 1);
         while let Some(waiting) = half.sendbox.dequeue(now, &mut drops) {
             gone.push(waiting.kept.frame);
         }
@@ -294,13 +311,13 @@ impl Sending {
 
 /// Returns whether the tunnel of `pair` can serve `peer`: public key and preshared key are the
 /// same.
-fn is_of(pair: &Pair, peer: &Peer) -> bool {
-    let keys = |peer: &Peer| (peer.public_key, peer.preshared_key);
+fn is_of(pair: &Peer, peer: &PeerConfig) -> bool {
+    let keys = |peer: &PeerConfig| (peer.public_key, peer.preshared_key);
     keys(&pair.peer) == keys(peer)
 }
 
 /// Returns both tunnel addresses, this site's first.
-fn ends(config: &Config, peer: &Peer) -> Option<[std::net::IpAddr; 2]> {
+fn ends(config: &GatewayConfig, peer: &PeerConfig) -> Option<[std::net::IpAddr; 2]> {
     let far = peer.address?;
     Some([config.own_address(far)?, far])
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 
 use super::*;
-use crate::{Waiting, serve};
+use crate::{WaitStrategy, serve};
 
 /// Measurements of the well-behaved tenant.
 #[derive(Debug)]
@@ -46,12 +46,12 @@ fn connect(address: &TlsAddress, began: Instant) -> Option<TlsUplink> {
     }
 }
 
-fn readies(fallback: StdDuration) -> Event<'static> {
-    let Event::Ready { datapath } = ready() else {
+fn readies(fallback: StdDuration) -> WireEvent<'static> {
+    let WireEvent::Ready { datapath } = ready() else {
         unreachable!()
     };
     let fallback_after = Some(fallback.into());
-    Event::Ready {
+    WireEvent::Ready {
         datapath: DatapathInfo {
             fallback_after,
             ..datapath
@@ -74,7 +74,7 @@ fn attack(attack: Attack, address: &TlsAddress, stop: &AtomicBool) {
         FALLBACK
     };
     for uplink in &mut uplinks {
-        assert_eq!(uplink.event(&readies(fallback)), Sent::Yes);
+        assert_eq!(uplink.event(&readies(fallback)), SendOutcome::Yes);
     }
     let mut number = 0u64;
     while !stop.load(Ordering::Relaxed) {
@@ -85,15 +85,17 @@ fn attack(attack: Attack, address: &TlsAddress, stop: &AtomicBool) {
                 let sent = uplink.event(&match attack {
                     Attack::Readies => readies(fallback),
                     Attack::Opens if number.is_multiple_of(100_000) => readies(fallback),
-                    Attack::Connections if number > 1_000 * wanted => Event::Report {
+                    Attack::Connections if number > 1_000 * wanted => WireEvent::Report {
                         flow: number % 1_000,
                         program: 1,
                         urgent: true,
                         fields: &[1],
                     },
-                    Attack::Opens | Attack::Connections => Event::FlowOpened { flow: number, info },
+                    Attack::Opens | Attack::Connections => {
+                        WireEvent::FlowOpened { flow: number, info }
+                    }
                 });
-                if sent != Sent::Yes {
+                if sent != SendOutcome::Yes {
                     break;
                 }
             }
@@ -110,11 +112,11 @@ fn good(address: &TlsAddress, exchanges: usize) -> Seen {
     let began = Instant::now();
     let now = || Time::ZERO + Duration::from(began.elapsed());
     let mut uplink = connect(address, began).expect("it is welcome");
-    assert_eq!(uplink.event(&readies(FALLBACK)), Sent::Yes);
+    assert_eq!(uplink.event(&readies(FALLBACK)), SendOutcome::Yes);
     let info = FlowInfo::default();
     assert_eq!(
-        uplink.event(&Event::FlowOpened { flow: 1, info }),
-        Sent::Yes
+        uplink.event(&WireEvent::FlowOpened { flow: 1, info }),
+        SendOutcome::Yes
     );
     uplink.flush();
     let (mut answers, mut longest_gap, mut heartbeat) =
@@ -124,9 +126,9 @@ fn good(address: &TlsAddress, exchanges: usize) -> Seen {
     while answers.len() < exchanges {
         let mut answered = false;
         uplink.receive(now(), &mut |command| match command {
-            Command::SetProgram { uid, .. } => program = Some(uid),
-            Command::Update { .. } => answered = true,
-            Command::Heartbeat { .. } => {
+            WireCommand::SetProgram { uid, .. } => program = Some(uid),
+            WireCommand::Update { .. } => answered = true,
+            WireCommand::Heartbeat { .. } => {
                 longest_gap = longest_gap.max(heartbeat.elapsed());
                 heartbeat = Instant::now();
             }
@@ -138,13 +140,13 @@ fn good(address: &TlsAddress, exchanges: usize) -> Seen {
             thread::sleep(StdDuration::from_millis(5));
         }
         if let (None, Some(program)) = (asked, program) {
-            let report = Event::Report {
+            let report = WireEvent::Report {
                 flow: 1,
                 program,
                 urgent: true,
                 fields: &[1],
             };
-            assert_eq!(uplink.event(&report), Sent::Yes);
+            assert_eq!(uplink.event(&report), SendOutcome::Yes);
             uplink.flush();
             asked = Some(Instant::now());
         }
@@ -181,7 +183,7 @@ fn next_to(hostile: Option<Attack>, exchanges: usize) -> Seen {
     thread::scope(|scope| {
         let (ends, stop) = (&ends, &stop);
         scope.spawn(move || {
-            serve(&mut agent, &mut [&mut link], Waiting::default(), ends).expect("it serves")
+            serve(&mut agent, &mut [&mut link], WaitStrategy::default(), ends).expect("it serves")
         });
         if let Some(hostile) = hostile {
             scope.spawn(move || attack(hostile, &to_bad, stop));
@@ -196,17 +198,17 @@ fn next_to(hostile: Option<Attack>, exchanges: usize) -> Seen {
 }
 
 /// Fills the send path of a datapath with events. Returns their number.
-fn fill(uplink: &mut TlsUplink, event: impl Fn(u64) -> Event<'static>) -> u64 {
+fn fill(uplink: &mut TlsUplink, event: impl Fn(u64) -> WireEvent<'static>) -> u64 {
     let mut count = 0;
-    while uplink.event(&event(count)) == Sent::Yes {
+    while uplink.event(&event(count)) == SendOutcome::Yes {
         count += 1;
     }
     count
 }
 
-fn opened(flow: u64) -> Event<'static> {
+fn opened(flow: u64) -> WireEvent<'static> {
     let info = FlowInfo::default();
-    Event::FlowOpened { flow, info }
+    WireEvent::FlowOpened { flow, info }
 }
 
 #[test]
@@ -217,19 +219,19 @@ fn a_key_that_never_pauses_causes_bounded_work_per_turn_and_others_are_served_in
     let mut bad: Vec<TlsUplink> = (0..8).map(|_| world.connected(&place.of("bad"))).collect();
     assert_eq!(
         (good.event(&ready()), good.event(&opened(1))),
-        (Sent::Yes, Sent::Yes)
+        (SendOutcome::Yes, SendOutcome::Yes)
     );
     let mut program = None;
     world.until("the good one's flow is steered", |world| {
         good.flush();
         good.receive(world.now(), &mut |command| {
-            if let Command::SetProgram { uid, .. } = command {
+            if let WireCommand::SetProgram { uid, .. } = command {
                 program = Some(uid);
             }
         });
         program
     });
-    let report = Event::Report {
+    let report = WireEvent::Report {
         flow: 1,
         program: program.expect("it is set"),
         urgent: true,
@@ -237,14 +239,14 @@ fn a_key_that_never_pauses_causes_bounded_work_per_turn_and_others_are_served_in
     };
     let mut sent = 0;
     for uplink in &mut bad {
-        assert_eq!(uplink.event(&ready()), Sent::Yes);
+        assert_eq!(uplink.event(&ready()), SendOutcome::Yes);
         sent += fill(uplink, opened);
     }
     assert!(sent > 10_000, "{sent}");
     // The budget of a key, one chunk beyond it, and the good tenant's work.
     let (most, mut served) = (1_024 + (16 << 10) / 9 + 64, 0);
     for turn in 0..50 {
-        assert_eq!(good.event(&report), Sent::Yes);
+        assert_eq!(good.event(&report), SendOutcome::Yes);
         good.flush();
         let reports = world.agent.stats("grow").expect("it is there").reports;
         let before = world.agent.work();
@@ -283,7 +285,7 @@ fn a_datapath_that_begins_anew_over_and_over_is_cut() {
     let place = Place::new(&["web1"]);
     let mut world = World::new(&place.0);
     let mut stream = world.stream(&place.0);
-    let mut packet = v2::Packet::new();
+    let mut packet = v2::PacketWriter::new();
     (0..100).for_each(|_| packet.event(&ready()).expect("room"));
     stream.packet(&packet).expect("connected");
     stream.flush().expect("connected");
@@ -299,7 +301,7 @@ fn a_datapath_that_allows_a_nanosecond_of_silence_gets_300_heartbeats_a_second()
     let mut world = World::new(&place.0);
     let mut uplink = world.connected(&place.0);
     let ns = StdDuration::from_nanos(1);
-    assert_eq!(uplink.event(&readies(ns)), Sent::Yes);
+    assert_eq!(uplink.event(&readies(ns)), SendOutcome::Yes);
     uplink.flush();
     world.until("it is there", |world| {
         (world.agent.work() > 0).then_some(())
@@ -313,7 +315,7 @@ fn a_datapath_that_allows_a_nanosecond_of_silence_gets_300_heartbeats_a_second()
         due = due.max(next);
         world.agent.on_deadline(due);
         while let Some((_, command)) = world.agent.poll() {
-            heartbeats += u32::from(matches!(command, Command::Heartbeat { .. }));
+            heartbeats += u32::from(matches!(command, WireCommand::Heartbeat { .. }));
         }
     }
     assert!((290..=301).contains(&heartbeats), "{heartbeats}");

@@ -8,10 +8,10 @@ use noq_proto::{
     StreamEvent, StreamId, VarInt,
 };
 
-use crate::host::qlog::{CloseError, Closed, Qlog};
-use crate::host::{Stats, code};
+use crate::host::qlog::{CloseError, ConnectionClose, Qlog};
+use crate::host::{QuicStats, code};
 
-pub(super) struct Connection {
+pub(super) struct NoqConnection {
     pub handle: ConnectionHandle,
     pub state: State,
     /// True for the client, which opens the stream.
@@ -33,8 +33,8 @@ pub(super) struct Connection {
     pub log: Option<Qlog>,
 }
 
-impl From<&ConnectionError> for Closed {
-    fn from(error: &ConnectionError) -> Closed {
+impl From<&ConnectionError> for ConnectionClose {
+    fn from(error: &ConnectionError) -> ConnectionClose {
         let (initiator, error, reason, trigger) = match error {
             ConnectionError::TransportError(error) => (
                 "local",
@@ -60,7 +60,7 @@ impl From<&ConnectionError> for Closed {
             ConnectionError::LocallyClosed => ("local", None, String::new(), "application"),
             ConnectionError::CidsExhausted => ("local", None, error.to_string(), "error"),
         };
-        Closed {
+        ConnectionClose {
             initiator: Some(initiator),
             error,
             reason,
@@ -69,9 +69,9 @@ impl From<&ConnectionError> for Closed {
     }
 }
 
-impl Connection {
-    pub fn new(handle: ConnectionHandle, state: State, opens: bool) -> Connection {
-        Connection {
+impl NoqConnection {
+    pub fn new(handle: ConnectionHandle, state: State, opens: bool) -> NoqConnection {
+        NoqConnection {
             handle,
             state,
             opens,
@@ -100,7 +100,7 @@ impl Connection {
                 Event::Connected => self.connected = true,
                 Event::ConnectionLost { reason } => {
                     if let Some(log) = self.log.take() {
-                        log.close(now, &Closed::from(&reason));
+                        log.close(now, &ConnectionClose::from(&reason));
                     }
                     self.failure = self.failure.take().or_else(|| Some(reason.to_string()))
                 }
@@ -185,7 +185,7 @@ impl Connection {
         self.removed = true;
         if !self.state.is_closed() {
             if let Some(log) = self.log.take() {
-                log.close(now, &Closed::by_application(code(well)));
+                log.close(now, &ConnectionClose::by_application(code(well)));
             }
             self.state
                 .close(now, VarInt::from_u32(code(well)), Default::default());
@@ -203,7 +203,7 @@ impl Connection {
         }
     }
 
-    pub fn stats(&mut self) -> Stats {
+    pub fn stats(&mut self) -> QuicStats {
         let metrics = self
             .state
             .congestion_state(PathId::ZERO)
@@ -211,9 +211,9 @@ impl Connection {
             .unwrap_or_default();
         let mtu = self.state.current_mtu();
         let Some(path) = self.state.path_stats(PathId::ZERO) else {
-            return Stats::default();
+            return QuicStats::default();
         };
-        Stats {
+        QuicStats {
             srtt: path.rtt.into(),
             cwnd: metrics.congestion_window,
             ssthresh: metrics.ssthresh,

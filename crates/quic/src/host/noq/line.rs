@@ -3,7 +3,7 @@
 use std::io;
 use std::num::NonZeroUsize;
 
-use ccplane_udp::{Marks, Socket, passes};
+use ccplane_udp::{DatagramMarks, Socket, passes};
 use nix::errno::Errno;
 use noq_proto::Transmit;
 
@@ -13,16 +13,16 @@ use crate::host::HostError;
 /// although an ACK may arrive meanwhile.
 const BATCH: usize = 10;
 
-pub(super) struct Line {
+pub(super) struct NoqLink {
     pub socket: Socket,
     /// Batch for which the socket had no room.
     unsent: Option<(Transmit, Vec<u8>)>,
     buffer: Vec<u8>,
 }
 
-impl Line {
-    pub fn new(socket: Socket) -> Line {
-        Line {
+impl NoqLink {
+    pub fn new(socket: Socket) -> NoqLink {
+        NoqLink {
             socket,
             unsent: None,
             buffer: Vec::new(),
@@ -64,10 +64,12 @@ impl Line {
     pub fn respond(&mut self, transmit: &Transmit, contents: &[u8]) -> Result<(), HostError> {
         let contents = contents.get(..transmit.size).unwrap_or(contents);
         let size = contents.len().max(1);
-        match self
-            .socket
-            .send(transmit.destination, contents, size, Marks::default())
-        {
+        match self.socket.send(
+            transmit.destination,
+            contents,
+            size,
+            DatagramMarks::default(),
+        ) {
             Ok(_) => Ok(()),
             Err(why) if passes(&why) || why.kind() == io::ErrorKind::WouldBlock => Ok(()),
             Err(why) => Err(HostError::Socket { what: "send", why }),
@@ -77,7 +79,7 @@ impl Line {
     fn give(&mut self, transmit: Transmit, mut contents: Vec<u8>) -> Result<bool, HostError> {
         contents.truncate(transmit.size);
         let size = transmit.segment_size.unwrap_or(transmit.size).max(1);
-        let marks = Marks {
+        let marks = DatagramMarks {
             ecn: transmit.ecn.map_or(0, |ecn| ecn as u8),
             dscp: 0,
         };

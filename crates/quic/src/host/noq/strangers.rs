@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
-use ccplane_udp::{Bucket, FirstByte, Inbox, Marks, Socket, SourceLimiter};
+use ccplane_udp::{DatagramMarks, FirstByte, GcraBucket, Inbox, Socket, SourceLimiter};
 use ccplane_units::{Duration, Time};
 use noq_proto::Transmit;
 
@@ -29,29 +29,29 @@ const PAUSE_FACTOR: u32 = 3;
 const PAUSE_MAX: std::time::Duration = std::time::Duration::from_millis(50);
 
 /// Socket for Initial packets of a listening host.
-pub(super) struct Strangers {
+pub(super) struct InitialSocket {
     pub socket: Socket,
     pub inbox: Inbox,
     sources: SourceLimiter,
-    answers: Bucket,
+    answers: GcraBucket,
     start: Instant,
     flooded_until: Instant,
     paused_until: Instant,
 }
 
-impl Strangers {
+impl InitialSocket {
     /// Moves Initial packets from the socket of connections to a socket of their own.
     pub fn new(
         connections: &Socket,
         per_address: usize,
         now: Instant,
-    ) -> std::io::Result<Strangers> {
+    ) -> std::io::Result<InitialSocket> {
         let per_address = per_address as u64;
-        Ok(Strangers {
+        Ok(InitialSocket {
             socket: connections.split_handshakes(INITIAL)?,
             inbox: Inbox::new(),
             sources: SourceLimiter::new(per_address * SOURCE_RATE, per_address * SOURCE_BURST),
-            answers: Bucket::new(ANSWER_RATE, ANSWER_BURST),
+            answers: GcraBucket::new(ANSWER_RATE, ANSWER_BURST),
             start: now,
             flooded_until: now,
             paused_until: now,
@@ -98,9 +98,12 @@ impl Strangers {
         if self.answers.admit(time) {
             let contents = contents.get(..transmit.size).unwrap_or(contents);
             let size = contents.len().max(1);
-            let _ = self
-                .socket
-                .send(transmit.destination, contents, size, Marks::default());
+            let _ = self.socket.send(
+                transmit.destination,
+                contents,
+                size,
+                DatagramMarks::default(),
+            );
         }
     }
 }

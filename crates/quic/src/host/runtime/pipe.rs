@@ -10,28 +10,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use tokio::sync::Notify;
 
-use crate::host::Stats;
+use crate::host::QuicStats;
 
 /// Bytes buffered per pipe and direction. With less, the threads wake each other more often; more
 /// delays the stack's backpressure to the sender.
 pub(super) const ROOM: usize = 256 << 10;
 
 /// Function that returns a connection's statistics.
-pub(super) type Figures = Arc<dyn Fn() -> Stats + Send + Sync>;
+pub(super) type StatsReader = Arc<dyn Fn() -> QuicStats + Send + Sync>;
 
 /// State shared by the two threads.
-pub(super) struct Shared {
+pub(super) struct PipeShared {
     /// Signals the application's thread.
     event: EventFd,
     /// Set while the event is signalled, to avoid further writes.
     rung: AtomicBool,
-    accepted: Mutex<VecDeque<Arc<Pipe>>>,
+    accepted: Mutex<VecDeque<Arc<StreamPipe>>>,
 }
 
-impl Shared {
-    pub fn new() -> io::Result<Shared> {
+impl PipeShared {
+    pub fn new() -> io::Result<PipeShared> {
         let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
-        Ok(Shared {
+        Ok(PipeShared {
             event: EventFd::from_value_and_flags(0, flags)?,
             rung: AtomicBool::new(false),
             accepted: Mutex::new(VecDeque::new()),
@@ -53,7 +53,7 @@ impl Shared {
     }
 
     /// Returns accepted connections that the application has not taken yet.
-    pub fn accepted(&self) -> MutexGuard<'_, VecDeque<Arc<Pipe>>> {
+    pub fn accepted(&self) -> MutexGuard<'_, VecDeque<Arc<StreamPipe>>> {
         self.accepted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -65,9 +65,9 @@ impl Shared {
     }
 }
 
-pub(super) struct Pipe {
-    pub shared: Arc<Shared>,
-    state: Mutex<State>,
+pub(super) struct StreamPipe {
+    pub shared: Arc<PipeShared>,
+    state: Mutex<PipeState>,
     /// Notifications of the application: it wrote or ended its stream; it made room for received
     /// data; it closed the connection.
     pub wrote: Notify,
@@ -76,9 +76,9 @@ pub(super) struct Pipe {
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct PipeState {
     pub connected: bool,
-    pub figures: Option<Figures>,
+    pub figures: Option<StatsReader>,
     /// Data for the stack, and from the stack.
     pub out: Vec<u8>,
     pub arrived: VecDeque<u8>,
@@ -92,23 +92,23 @@ pub(super) struct State {
     pub over: bool,
 }
 
-impl Pipe {
-    pub fn new(shared: &Arc<Shared>) -> Arc<Pipe> {
-        Arc::new(Pipe {
+impl StreamPipe {
+    pub fn new(shared: &Arc<PipeShared>) -> Arc<StreamPipe> {
+        Arc::new(StreamPipe {
             shared: Arc::clone(shared),
-            state: Mutex::new(State::default()),
+            state: Mutex::new(PipeState::default()),
             wrote: Notify::new(),
             took: Notify::new(),
             closed: Notify::new(),
         })
     }
 
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub fn state(&self) -> MutexGuard<'_, PipeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Updates the state from the runtime and signals the application.
-    pub fn tell(&self, change: impl FnOnce(&mut State)) {
+    pub fn tell(&self, change: impl FnOnce(&mut PipeState)) {
         change(&mut self.state());
         self.shared.ring();
     }

@@ -13,17 +13,17 @@ use ::quinn::{
 };
 
 use super::Runtime;
-use super::pipe::Figures;
-use super::serve::{Endpoint, Link, Sending};
+use super::pipe::StatsReader;
+use super::serve::{Sending, StackConnection, StackEndpoint};
 use crate::Stack;
-use crate::host::{Congestion, HostError, Native, Options, PROTOCOL, Side, Stats};
+use crate::host::{HostError, HostOptions, HostRole, Native, PROTOCOL, QuicCongestion, QuicStats};
 
 /// Creates a host whose connections are quinn's.
-pub fn host(options: Options, side: &Side<'_>) -> Result<Runtime, HostError> {
+pub fn host(options: HostOptions, side: &HostRole<'_>) -> Result<Runtime, HostError> {
     let transport = Arc::new(transport(&options)?);
     let (mut client, mut server) = (None, None);
     match side {
-        Side::Opens(trusted) => {
+        HostRole::Opens(trusted) => {
             let crypto = QuicClientConfig::try_from(ccplane_link::identity::client(
                 PROTOCOL, *trusted, None,
             )?)
@@ -32,7 +32,7 @@ pub fn host(options: Options, side: &Side<'_>) -> Result<Runtime, HostError> {
             config.transport_config(transport);
             client = Some(config);
         }
-        Side::Accepts(identity) => {
+        HostRole::Accepts(identity) => {
             let crypto =
                 QuicServerConfig::try_from(identity.server(PROTOCOL, &[])?).map_err(unusable)?;
             let mut config = ServerConfig::with_crypto(Arc::new(crypto));
@@ -68,7 +68,7 @@ struct Quinn {
     unproved_max: usize,
 }
 
-impl Endpoint for Quinn {
+impl StackEndpoint for Quinn {
     type Link = Connection;
 
     fn connect(
@@ -109,7 +109,7 @@ impl Endpoint for Quinn {
     }
 }
 
-impl Link for Connection {
+impl StackConnection for Connection {
     type Sending = SendStream;
     type Receiving = RecvStream;
 
@@ -122,11 +122,11 @@ impl Link for Connection {
         stream.map_err(|why| why.to_string())
     }
 
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> StatsReader {
         let connection = self.clone();
         Arc::new(move || {
             let path = connection.stats().path;
-            Stats {
+            QuicStats {
                 srtt: path.rtt.into(),
                 cwnd: path.cwnd,
                 ssthresh: None,
@@ -154,7 +154,7 @@ impl Sending for SendStream {
     }
 }
 
-fn transport(options: &Options) -> Result<TransportConfig, HostError> {
+fn transport(options: &HostOptions) -> Result<TransportConfig, HostError> {
     let mut config = TransportConfig::default();
     let window = options.window();
     config
@@ -169,17 +169,17 @@ fn transport(options: &Options) -> Result<TransportConfig, HostError> {
         .and_then(|idle| IdleTimeout::try_from(idle.to_std()).ok());
     config.max_idle_timeout(timeout);
     match &options.congestion {
-        Congestion::Steered(plane) => config.congestion_controller_factory(plane.quinn()?),
-        Congestion::Native(Native::NewReno) => {
+        QuicCongestion::Steered(plane) => config.congestion_controller_factory(plane.quinn()?),
+        QuicCongestion::Native(Native::NewReno) => {
             config.congestion_controller_factory(Arc::new(NewRenoConfig::default()))
         }
-        Congestion::Native(Native::Cubic) => {
+        QuicCongestion::Native(Native::Cubic) => {
             config.congestion_controller_factory(Arc::new(CubicConfig::default()))
         }
-        Congestion::Native(Native::Bbr) => {
+        QuicCongestion::Native(Native::Bbr) => {
             config.congestion_controller_factory(Arc::new(BbrConfig::default()))
         }
-        Congestion::Native(other) => return Err(other.not_of(Stack::Quinn).into()),
+        QuicCongestion::Native(other) => return Err(other.not_of(Stack::Quinn).into()),
     };
     Ok(config)
 }

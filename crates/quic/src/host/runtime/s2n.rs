@@ -17,25 +17,29 @@ use s2n_quic::stream::{ReceiveStream, SendStream};
 use s2n_quic::{Client, Connection, Server};
 
 use super::Runtime;
-use super::pipe::Figures;
-use super::serve::{Endpoint, Link, Sending};
+use super::pipe::StatsReader;
+use super::serve::{Sending, StackConnection, StackEndpoint};
 use crate::Stack;
-use crate::host::{Congestion, HostError, Native, Options, PROTOCOL, Side, Stats};
+use crate::host::{HostError, HostOptions, HostRole, Native, PROTOCOL, QuicCongestion, QuicStats};
 
 /// Creates a host whose connections are s2n-quic's.
-pub fn host(options: Options, side: &Side<'_>) -> Result<Runtime, HostError> {
+pub fn host(options: HostOptions, side: &HostRole<'_>) -> Result<Runtime, HostError> {
     match options.congestion.clone() {
-        Congestion::Steered(plane) => with(&options, side, plane.s2n()?),
-        Congestion::Native(Native::Cubic) => with(&options, side, Cubic::default()),
-        Congestion::Native(Native::Bbr2) => with(&options, side, Bbr::default()),
-        Congestion::Native(other) => Err(other.not_of(Stack::S2n).into()),
+        QuicCongestion::Steered(plane) => with(&options, side, plane.s2n()?),
+        QuicCongestion::Native(Native::Cubic) => with(&options, side, Cubic::default()),
+        QuicCongestion::Native(Native::Bbr2) => with(&options, side, Bbr::default()),
+        QuicCongestion::Native(other) => Err(other.not_of(Stack::S2n).into()),
     }
 }
 
-fn with(options: &Options, side: &Side<'_>, control: impl Controls) -> Result<Runtime, HostError> {
+fn with(
+    options: &HostOptions,
+    side: &HostRole<'_>,
+    control: impl Controls,
+) -> Result<Runtime, HostError> {
     let limits = limits(options).map_err(cannot)?;
     match side {
-        Side::Opens(trusted) => {
+        HostRole::Opens(trusted) => {
             let tls = tls::rustls::Client::from(ccplane_link::identity::client(
                 PROTOCOL, *trusted, None,
             )?);
@@ -48,7 +52,7 @@ fn with(options: &Options, side: &Side<'_>, control: impl Controls) -> Result<Ru
                 client.start().map(S2n::Opens).map_err(text)
             })
         }
-        Side::Accepts(identity) => {
+        HostRole::Accepts(identity) => {
             let tls = tls::rustls::Server::from(identity.server(PROTOCOL, &[])?);
             let at_most = AtMost {
                 most: options.most,
@@ -83,7 +87,7 @@ fn line(socket: UdpSocket) -> Result<io::tokio::Provider, String> {
 /// s2n-quic asserts that a connection always has a timer or data to send, and a debug build panics.
 const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
 
-fn limits(options: &Options) -> Result<Limits, String> {
+fn limits(options: &HostOptions) -> Result<Limits, String> {
     let window = u64::from(options.window());
     let idle = options.idle_timeout.map_or(NEVER, |idle| idle.to_std());
     let limits = Limits::new().with_data_window(window).map_err(text)?;
@@ -126,25 +130,30 @@ enum S2n {
     Accepts(Server),
 }
 
-impl Endpoint for S2n {
-    type Link = One;
+impl StackEndpoint for S2n {
+    type Link = S2nConnection;
 
-    fn connect(&self, to: SocketAddr) -> impl Future<Output = Result<One, String>> + 'static {
+    fn connect(
+        &self,
+        to: SocketAddr,
+    ) -> impl Future<Output = Result<S2nConnection, String>> + 'static {
         let attempt = match self {
             S2n::Opens(client) => {
                 Ok(client.connect(Connect::new(to).with_server_name(ccplane_link::identity::NAME)))
             }
             S2n::Accepts(_) => Err("it accepts connections".to_owned()),
         };
-        async move { One::new(attempt?.await.map_err(text)?) }
+        async move { S2nConnection::new(attempt?.await.map_err(text)?) }
     }
 
-    async fn accept(&mut self) -> Option<impl Future<Output = Result<One, String>> + 'static> {
+    async fn accept(
+        &mut self,
+    ) -> Option<impl Future<Output = Result<S2nConnection, String>> + 'static> {
         let connection = match self {
             S2n::Opens(_) => std::future::pending().await,
             S2n::Accepts(server) => server.accept().await?,
         };
-        Some(async move { One::new(connection) })
+        Some(async move { S2nConnection::new(connection) })
     }
 
     async fn settle(&mut self) {
@@ -158,19 +167,19 @@ impl Endpoint for S2n {
 }
 
 /// Connection with its counters.
-struct One {
+struct S2nConnection {
     connection: Connection,
     handle: Handle,
-    counts: Arc<Counts>,
+    counts: Arc<S2nCounts>,
 }
 
-impl One {
-    fn new(connection: Connection) -> Result<One, String> {
+impl S2nConnection {
+    fn new(connection: Connection) -> Result<S2nConnection, String> {
         let handle = connection.handle();
         let counts = handle
-            .query_event_context(|counts: &Arc<Counts>| Arc::clone(counts))
+            .query_event_context(|counts: &Arc<S2nCounts>| Arc::clone(counts))
             .map_err(text)?;
-        Ok(One {
+        Ok(S2nConnection {
             connection,
             handle,
             counts,
@@ -178,7 +187,7 @@ impl One {
     }
 }
 
-impl Link for One {
+impl StackConnection for S2nConnection {
     type Sending = SendStream;
     type Receiving = ReceiveStream;
 
@@ -200,7 +209,7 @@ impl Link for One {
         Ok((sending, receiving))
     }
 
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> StatsReader {
         let counts = Arc::clone(&self.counts);
         Arc::new(move || counts.read())
     }
@@ -220,7 +229,7 @@ impl Sending for SendStream {
 struct Meter;
 
 #[derive(Default)]
-struct Counts {
+struct S2nCounts {
     srtt_ns: AtomicU64,
     cwnd: AtomicU64,
     mtu: AtomicU64,
@@ -228,10 +237,10 @@ struct Counts {
     lost: AtomicU64,
 }
 
-impl Counts {
-    fn read(&self) -> Stats {
+impl S2nCounts {
+    fn read(&self) -> QuicStats {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Stats {
+        QuicStats {
             srtt: ccplane_units::Duration::from_nanos(of(&self.srtt_ns)),
             cwnd: of(&self.cwnd),
             ssthresh: None,
@@ -244,19 +253,19 @@ impl Counts {
 }
 
 impl Subscriber for Meter {
-    type ConnectionContext = Arc<Counts>;
+    type ConnectionContext = Arc<S2nCounts>;
 
     fn create_connection_context(
         &mut self,
         _meta: &ConnectionMeta,
         _info: &ConnectionInfo,
-    ) -> Arc<Counts> {
+    ) -> Arc<S2nCounts> {
         Arc::default()
     }
 
     fn on_packet_sent(
         &mut self,
-        counts: &mut Arc<Counts>,
+        counts: &mut Arc<S2nCounts>,
         _: &ConnectionMeta,
         _: &events::PacketSent,
     ) {
@@ -265,7 +274,7 @@ impl Subscriber for Meter {
 
     fn on_packet_lost(
         &mut self,
-        counts: &mut Arc<Counts>,
+        counts: &mut Arc<S2nCounts>,
         _: &ConnectionMeta,
         event: &events::PacketLost<'_>,
     ) {
@@ -276,7 +285,7 @@ impl Subscriber for Meter {
 
     fn on_recovery_metrics(
         &mut self,
-        counts: &mut Arc<Counts>,
+        counts: &mut Arc<S2nCounts>,
         _: &ConnectionMeta,
         event: &events::RecoveryMetrics<'_>,
     ) {
@@ -289,7 +298,7 @@ impl Subscriber for Meter {
 
     fn on_mtu_updated(
         &mut self,
-        counts: &mut Arc<Counts>,
+        counts: &mut Arc<S2nCounts>,
         _: &ConnectionMeta,
         event: &events::MtuUpdated,
     ) {

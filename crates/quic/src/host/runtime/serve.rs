@@ -10,14 +10,14 @@ use std::sync::{Arc, Weak};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::pipe::{Figures, Pipe, ROOM, Shared};
+use super::pipe::{PipeShared, ROOM, StatsReader, StreamPipe};
 use crate::host::code;
 
 /// Longest wait for the peers to be notified when a host is dropped.
 const FAREWELL: std::time::Duration = std::time::Duration::from_millis(200);
 
-pub(super) trait Endpoint: 'static {
-    type Link: Link;
+pub(super) trait StackEndpoint: 'static {
+    type Link: StackConnection;
 
     fn connect(&self, to: SocketAddr)
     -> impl Future<Output = Result<Self::Link, String>> + 'static;
@@ -34,7 +34,7 @@ pub(super) trait Endpoint: 'static {
 }
 
 /// Connection of a stack.
-pub(super) trait Link: 'static {
+pub(super) trait StackConnection: 'static {
     type Sending: Sending;
     type Receiving: AsyncRead + Unpin;
 
@@ -45,7 +45,7 @@ pub(super) trait Link: 'static {
     ) -> impl Future<Output = Result<(Self::Sending, Self::Receiving), String>>;
 
     /// Returns a function that reads the statistics from any thread.
-    fn figures(&self) -> Figures;
+    fn figures(&self) -> StatsReader;
 
     fn close(&self, code: u32);
 }
@@ -57,13 +57,13 @@ pub(super) trait Sending: AsyncWrite + Unpin {
 }
 
 /// Runs an endpoint until its host is dropped.
-pub(super) async fn serve<E: Endpoint>(
+pub(super) async fn serve<E: StackEndpoint>(
     mut endpoint: E,
-    mut orders: UnboundedReceiver<(SocketAddr, Arc<Pipe>)>,
-    shared: &Arc<Shared>,
+    mut orders: UnboundedReceiver<(SocketAddr, Arc<StreamPipe>)>,
+    shared: &Arc<PipeShared>,
     most: usize,
 ) {
-    let pipes: Rc<RefCell<Vec<Weak<Pipe>>>> = Rc::default();
+    let pipes: Rc<RefCell<Vec<Weak<StreamPipe>>>> = Rc::default();
     // Cloned for each incoming connection, from before its handshake until its end.
     let accepted = Rc::new(());
     loop {
@@ -85,7 +85,7 @@ pub(super) async fn serve<E: Endpoint>(
                     let _counted = counted;
                     // Failed incoming handshakes are not reported.
                     let Ok(link) = incoming.await else { return };
-                    let pipe = Pipe::new(&shared);
+                    let pipe = StreamPipe::new(&shared);
                     note(&pipes, &pipe);
                     shared.accepted().push_back(Arc::clone(&pipe));
                     run(ready(Ok(link)), pipe, false).await;
@@ -103,7 +103,7 @@ pub(super) async fn serve<E: Endpoint>(
 }
 
 /// Registers a connection, so that it can be aborted at the end.
-fn note(pipes: &RefCell<Vec<Weak<Pipe>>>, pipe: &Arc<Pipe>) {
+fn note(pipes: &RefCell<Vec<Weak<StreamPipe>>>, pipe: &Arc<StreamPipe>) {
     let mut pipes = pipes.borrow_mut();
     pipes.retain(|pipe| pipe.strong_count() > 0);
     pipes.push(Arc::downgrade(pipe));
@@ -111,7 +111,7 @@ fn note(pipes: &RefCell<Vec<Weak<Pipe>>>, pipe: &Arc<Pipe>) {
 
 /// Guard of a connection's task: reports its end to the application, even after a panic of the
 /// stack.
-struct Task(Arc<Pipe>);
+struct Task(Arc<StreamPipe>);
 
 impl Drop for Task {
     fn drop(&mut self) {
@@ -127,9 +127,9 @@ impl Drop for Task {
 }
 
 /// Runs a connection until the application closes it.
-async fn run<L: Link>(
+async fn run<L: StackConnection>(
     begun: impl Future<Output = Result<L, String>>,
-    pipe: Arc<Pipe>,
+    pipe: Arc<StreamPipe>,
     client: bool,
 ) {
     let _task = Task(Arc::clone(&pipe));
@@ -159,7 +159,9 @@ async fn run<L: Link>(
             // Keeps the final statistics, but not the connection.
             let figures = pipe.state().figures.take();
             let last = figures.map(|figures| figures());
-            pipe.tell(|state| state.figures = last.map(|last| Arc::new(move || last) as Figures));
+            pipe.tell(|state| {
+                state.figures = last.map(|last| Arc::new(move || last) as StatsReader)
+            });
         }
         Err(why) => {
             pipe.tell(|state| state.failure = Some(why));
@@ -169,13 +171,17 @@ async fn run<L: Link>(
 }
 
 /// Moves a connection's stream data in both directions.
-async fn carry<L: Link>(link: &mut L, pipe: &Pipe, client: bool) -> Result<(), String> {
+async fn carry<L: StackConnection>(
+    link: &mut L,
+    pipe: &StreamPipe,
+    client: bool,
+) -> Result<(), String> {
     let (sending, receiving) = link.stream(client).await?;
     tokio::try_join!(send(sending, pipe), receive(receiving, pipe))?;
     Ok(())
 }
 
-async fn send(mut stream: impl Sending, pipe: &Pipe) -> Result<(), String> {
+async fn send(mut stream: impl Sending, pipe: &StreamPipe) -> Result<(), String> {
     let mut piece = Vec::new();
     loop {
         let finished = {
@@ -200,7 +206,7 @@ async fn send(mut stream: impl Sending, pipe: &Pipe) -> Result<(), String> {
     }
 }
 
-async fn receive(mut stream: impl AsyncRead + Unpin, pipe: &Pipe) -> Result<(), String> {
+async fn receive(mut stream: impl AsyncRead + Unpin, pipe: &StreamPipe) -> Result<(), String> {
     let mut piece = vec![0; ROOM / 4];
     loop {
         while pipe.state().arrived.len() >= ROOM {

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use tokio::io::{Empty, Sink};
 
-use super::pipe::Figures;
-use super::serve::{Link, Sending};
+use super::pipe::StatsReader;
+use super::serve::{Sending, StackConnection};
 use super::*;
 use crate::Stack;
-use crate::host::{Congestion, Native};
+use crate::host::{Native, QuicCongestion};
 
 /// Stack whose connections panic when they open their stream, or that has already ended.
 struct Broken {
@@ -18,7 +18,7 @@ struct Broken {
 
 struct Panics;
 
-impl Endpoint for Broken {
+impl StackEndpoint for Broken {
     type Link = Panics;
 
     fn connect(&self, _to: SocketAddr) -> impl Future<Output = Result<Panics, String>> + 'static {
@@ -35,7 +35,7 @@ impl Endpoint for Broken {
     async fn settle(&mut self) {}
 }
 
-impl Link for Panics {
+impl StackConnection for Panics {
     type Sending = Sink;
     type Receiving = Empty;
 
@@ -43,8 +43,8 @@ impl Link for Panics {
         panic!("as a stack may")
     }
 
-    fn figures(&self) -> Figures {
-        Arc::new(Stats::default)
+    fn figures(&self) -> StatsReader {
+        Arc::new(QuicStats::default)
     }
 
     fn close(&self, _code: u32) {}
@@ -57,7 +57,7 @@ impl Sending for Sink {
 }
 
 fn host(ended: bool) -> Runtime {
-    let options = Options {
+    let options = HostOptions {
         stack: Stack::Quinn,
         local: ([127, 0, 0, 1], 0).into(),
         window: 1 << 20,
@@ -66,7 +66,7 @@ fn host(ended: bool) -> Runtime {
         qlog: None,
         most: 1,
         per_address: 1,
-        congestion: Congestion::Native(Native::Cubic),
+        congestion: QuicCongestion::Native(Native::Cubic),
     };
     Runtime::start(&options, true, move |_| Ok(Broken { ended })).unwrap()
 }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ccplane_units::{Duration, Time};
-use ccplane_wire::{Command, Event};
+use ccplane_wire::{WireCommand, WireEvent};
 
 use super::Wrong;
 
@@ -21,7 +21,7 @@ pub struct Model {
     /// Index into `tables` of each flow's program.
     flows: BTreeMap<u64, usize>,
     /// Command in execution, and whether it was refused.
-    doing: Option<(Command, bool)>,
+    doing: Option<(WireCommand, bool)>,
     seen: BTreeMap<u64, Seen>,
 }
 
@@ -47,8 +47,10 @@ impl Model {
         }
     }
 
-    pub fn command(&mut self, now: Time, command: &Command) {
-        if let Command::Heartbeat { algorithm } | Command::Install { algorithm, .. } = command {
+    pub fn command(&mut self, now: Time, command: &WireCommand) {
+        if let WireCommand::Heartbeat { algorithm } | WireCommand::Install { algorithm, .. } =
+            command
+        {
             if !self.tables.iter().any(|(name, ..)| **name == **algorithm) {
                 self.tables
                     .push((algorithm.to_string(), None, BTreeSet::new()));
@@ -57,7 +59,7 @@ impl Model {
                 .tables
                 .iter_mut()
                 .find(|(name, ..)| **name == **algorithm);
-            if let (Command::Heartbeat { .. }, Some(table)) = (command, table) {
+            if let (WireCommand::Heartbeat { .. }, Some(table)) = (command, table) {
                 table.1 = Some(now);
             }
         }
@@ -65,10 +67,10 @@ impl Model {
     }
 
     /// Records an event of the datapath.
-    pub fn answer(&mut self, event: &Event<'_>) {
+    pub fn answer(&mut self, event: &WireEvent<'_>) {
         match (event, &mut self.doing) {
-            (Event::Refused { .. }, Some((_, refused))) => *refused = true,
-            (Event::FlowClosed { flow, .. }, _) => {
+            (WireEvent::Refused { .. }, Some((_, refused))) => *refused = true,
+            (WireEvent::FlowClosed { flow, .. }, _) => {
                 self.flows.remove(flow);
                 self.seen.remove(flow);
             }
@@ -79,7 +81,7 @@ impl Model {
     /// Records the completion of the last command.
     pub fn settle(&mut self) {
         match self.doing.take() {
-            Some((Command::Install { algorithm, program }, false)) => {
+            Some((WireCommand::Install { algorithm, program }, false)) => {
                 let table = self
                     .tables
                     .iter_mut()
@@ -88,7 +90,7 @@ impl Model {
                     programs.insert(program.uid());
                 }
             }
-            Some((Command::SetProgram { flow, uid, .. }, false)) => {
+            Some((WireCommand::SetProgram { flow, uid, .. }, false)) => {
                 if let Some(table) = self
                     .tables
                     .iter()

@@ -1,7 +1,7 @@
 //! Invariant of the limits: windows and rates stay within the operator's limits, even if agents
 //! request other values.
 
-use ccplane_datapath::Limits;
+use ccplane_datapath::OperatorLimits;
 use ccplane_sim::Connection;
 
 use super::Wrong;
@@ -12,7 +12,12 @@ const BEYOND: u64 = 3;
 
 /// Checks the sender of a steered flow. The datapath applies the operator's limits from the first
 /// ACK on; `heard` is true after it.
-pub fn check(limits: &Limits, initial: u64, heard: bool, sender: &Connection) -> Result<(), Wrong> {
+pub fn check(
+    limits: &OperatorLimits,
+    initial: u64,
+    heard: bool,
+    sender: &Connection,
+) -> Result<(), Wrong> {
     let (cwnd, rate, mss) = (sender.cwnd(), sender.rate(), sender.mss());
     if heard {
         // In recovery and after a timeout (one segment) the transport determines the window.

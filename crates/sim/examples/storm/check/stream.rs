@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ccplane_sim::{Network, NodeId, Seen, Step, Tracer};
-use ccplane_transport::Kind;
+use ccplane_sim::{LinkStep, Network, NodeId, PacketEvent, Tracer};
+use ccplane_transport::SegmentKind;
 use ccplane_units::Time;
 
 use super::Wrong;
@@ -54,8 +54,8 @@ impl Streams {
 }
 
 impl Tracer for Streams {
-    fn see(&mut self, now: Time, seen: &Seen<'_>) {
-        if seen.backward || seen.segment.kind != Kind::Data {
+    fn see(&mut self, now: Time, seen: &PacketEvent<'_>) {
+        if seen.backward || seen.segment.kind != SegmentKind::Data {
             return;
         }
         let mut inner = self.inner();
@@ -69,7 +69,7 @@ impl Tracer for Streams {
             seen.segment.number.0,
             (seen.segment.offset(), seen.segment.length),
         );
-        if from == seen.from && seen.step == Step::Queued {
+        if from == seen.from && seen.step == LinkStep::Queued {
             stream.sent += 1;
             let first = *stream.segments.entry(number).or_insert(place);
             if first != place {
@@ -77,7 +77,7 @@ impl Tracer for Streams {
                     format!("segment {number} was {first:?} (offset, length) and is {place:?}");
                 inner.wrong.get_or_insert(wrong);
             }
-        } else if to == seen.to && seen.step == Step::Arrived {
+        } else if to == seen.to && seen.step == LinkStep::Arrived {
             stream.latest = now;
             stream.arrive(place.0, place.0 + u64::from(place.1));
         }

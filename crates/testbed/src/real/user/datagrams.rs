@@ -14,7 +14,7 @@ use crate::real::RealPlan;
 use crate::real::drive::place;
 use crate::real::socket::{self, DATAGRAM_HEADERS};
 
-pub(super) struct Datagrams<'r> {
+pub(super) struct UserDatagrams<'r> {
     emulator: &'r Emulator,
     plan: &'r RealPlan,
     /// By workload, sender and receiver.
@@ -23,10 +23,10 @@ pub(super) struct Datagrams<'r> {
     sinks: HashMap<(usize, NodeId), (UdpSocket, Arc<AtomicU64>)>,
 }
 
-impl<'r> Datagrams<'r> {
+impl<'r> UserDatagrams<'r> {
     /// None are made yet.
-    pub fn new(emulator: &'r Emulator, plan: &'r RealPlan) -> Datagrams<'r> {
-        Datagrams {
+    pub fn new(emulator: &'r Emulator, plan: &'r RealPlan) -> UserDatagrams<'r> {
+        UserDatagrams {
             emulator,
             plan,
             sockets: HashMap::new(),

@@ -9,7 +9,7 @@ use ccplane_lab::Error;
 use ccplane_lab::result::{SecondLoop, TcpInfo};
 
 /// One end of a connection: its host's place and its name there.
-pub(super) type End = (usize, u64);
+pub(super) type UserEnd = (usize, u64);
 
 /// Bytes with which every stream begins: which flow it is. They count for nobody.
 pub(super) const NAME: usize = 4;
@@ -23,50 +23,50 @@ pub(super) enum Begins {
 }
 
 /// What a run does with connections.
-pub(super) trait Ends {
+pub(super) trait UserEnds {
     /// Begins a connection of a workload between two hosts: its end and its address.
     fn connect(
         &mut self,
         workload: usize,
         from: NodeId,
         to: NodeId,
-    ) -> Result<(End, SocketAddr), Error>;
+    ) -> Result<(UserEnd, SocketAddr), Error>;
 
     /// The next one that was accepted.
-    fn accepted(&mut self) -> Option<End>;
+    fn accepted(&mut self) -> Option<UserEnd>;
 
     /// Takes its name from what has arrived.
-    fn begins(&mut self, end: End) -> Begins;
+    fn begins(&mut self, end: UserEnd) -> Begins;
 
     /// Reads all that has arrived, whose contents do not matter; how many bytes.
-    fn read(&mut self, end: End) -> usize;
+    fn read(&mut self, end: UserEnd) -> usize;
 
     /// Writes as much as there is room for; how many bytes.
-    fn write(&mut self, end: End, bytes: &[u8]) -> usize;
+    fn write(&mut self, end: UserEnd, bytes: &[u8]) -> usize;
 
     /// Writes what does not matter, so many bytes at most; how many.
-    fn fill(&mut self, end: End, most: usize) -> usize;
+    fn fill(&mut self, end: UserEnd, most: usize) -> usize;
 
     /// The stream ends with what was written.
-    fn finish(&mut self, end: End);
+    fn finish(&mut self, end: UserEnd);
 
     /// It is over, and not well.
-    fn has_failed(&self, end: End) -> bool;
+    fn has_failed(&self, end: UserEnd) -> bool;
 
     /// It is not needed any more. Its peer is told, where there is one.
-    fn end(&mut self, end: End);
+    fn end(&mut self, end: UserEnd);
 
     /// How it does, in the terms of Linux TCP; what the transport does not count is 0.
-    fn look(&mut self, end: End) -> Option<TcpInfo>;
+    fn look(&mut self, end: UserEnd) -> Option<TcpInfo>;
 
     /// Packets whose contents were sent again.
-    fn retransmitted(&mut self, end: End) -> Option<u64>;
+    fn retransmitted(&mut self, end: UserEnd) -> Option<u64>;
 
     /// Whether it runs without its agent.
-    fn fell_back(&self, end: End) -> bool;
+    fn fell_back(&self, end: UserEnd) -> bool;
 
     /// What its second loop did.
-    fn second_loop(&self, _end: End) -> SecondLoop {
+    fn second_loop(&self, _end: UserEnd) -> SecondLoop {
         SecondLoop::default()
     }
 

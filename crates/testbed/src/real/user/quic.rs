@@ -6,19 +6,19 @@ use std::io;
 use std::net::SocketAddr;
 
 use ccplane_algorithms::Registry;
-use ccplane_datapath::Limits;
+use ccplane_datapath::OperatorLimits;
 use ccplane_emu::Emulator;
 use ccplane_lab::Error;
 use ccplane_lab::result::TcpInfo;
 use ccplane_lab::{Contender, read};
 use ccplane_link::identity::Identity;
 use ccplane_linux::remote_algorithms;
-use ccplane_quic::host::{Congestion, Host, HostError, Native, Options, Stats};
-use ccplane_quic::{Plane, Stack};
+use ccplane_quic::host::{HostError, HostOptions, Native, QuicCongestion, QuicHost, QuicStats};
+use ccplane_quic::{QuicPlane, Stack};
 use ccplane_units::Duration;
 use ccplane_workload::NodeId;
 
-use super::ends::{Begins, End, Ends, NAME};
+use super::ends::{Begins, NAME, UserEnd, UserEnds};
 use crate::ends::inside;
 use crate::error::BackendError;
 use crate::over::RemoteAgent;
@@ -37,13 +37,13 @@ pub(super) struct QuicEnds<'r> {
     registry: &'r Registry,
     agent: Option<&'r RemoteAgent>,
     identity: Identity,
-    hosts: Vec<Host>,
+    hosts: Vec<QuicHost>,
     /// By host, the first workload of its algorithm, and whether it accepts.
     places: HashMap<(NodeId, usize, bool), usize>,
     /// By the first workload of an algorithm.
-    controls: HashMap<usize, Congestion>,
+    controls: HashMap<usize, QuicCongestion>,
     /// Of connections that were accepted, the part of their name that has arrived.
-    names: HashMap<End, Vec<u8>>,
+    names: HashMap<UserEnd, Vec<u8>>,
 }
 
 impl<'r> QuicEnds<'r> {
@@ -86,7 +86,7 @@ impl<'r> QuicEnds<'r> {
         }
         let congestion = self.control(same, contender)?;
         let host = place(plan, node)?;
-        let options = Options {
+        let options = HostOptions {
             stack: self.stack,
             local: SocketAddr::new(host.address, 0),
             // A connection has memory for this at either end; the socket buffer of TCP counts
@@ -100,16 +100,16 @@ impl<'r> QuicEnds<'r> {
             // What accepts sends back under the same control where it is the stack's own, else
             // under Cubic, as everywhere.
             congestion: match congestion {
-                Congestion::Steered(_) if accepts => Congestion::Native(Native::Cubic),
+                QuicCongestion::Steered(_) if accepts => QuicCongestion::Native(Native::Cubic),
                 congestion => congestion,
             },
         };
         let identity = &self.identity;
         let bind = || {
             let bound = if accepts {
-                Host::listen(options, identity)
+                QuicHost::listen(options, identity)
             } else {
-                Host::bind(options, Some(identity.fingerprint()))
+                QuicHost::bind(options, Some(identity.fingerprint()))
             };
             bound.map_err(io::Error::other)
         };
@@ -126,19 +126,19 @@ impl<'r> QuicEnds<'r> {
 
     /// Who decides windows: an algorithm in a thread of its own, an agent in another process, or
     /// the stack itself.
-    fn control(&mut self, workload: usize, contender: &Contender) -> Result<Congestion, Error> {
+    fn control(&mut self, workload: usize, contender: &Contender) -> Result<QuicCongestion, Error> {
         if let Some(known) = self.controls.get(&workload) {
             return Ok(known.clone());
         }
-        let (stack, limits) = (self.stack, Limits::default());
+        let (stack, limits) = (self.stack, OperatorLimits::default());
         let control = match (contender, self.agent) {
             (Contender::Native { name }, _) => {
-                Congestion::Native(Native::of(stack, name).map_err(BackendError::from)?)
+                QuicCongestion::Native(Native::of(stack, name).map_err(BackendError::from)?)
             }
             (Contender::Ccplane { name, parameters }, None) => {
                 let algorithm = self.registry.by_name(name, &read(parameters))?;
-                Congestion::Steered(
-                    Plane::in_process(stack, algorithm, limits).map_err(BackendError::from)?,
+                QuicCongestion::Steered(
+                    QuicPlane::in_process(stack, algorithm, limits).map_err(BackendError::from)?,
                 )
             }
             (Contender::Ccplane { .. }, Some(agent)) => {
@@ -146,8 +146,8 @@ impl<'r> QuicEnds<'r> {
                 // An agent serves a flow whose algorithm it lacks by the first that it has.
                 remote_algorithms(&agent.address, &[&name], limits.fallback_after)
                     .map_err(BackendError::from)?;
-                Congestion::Steered(
-                    Plane::agent(stack, &agent.address, &name, agent.silence, limits)
+                QuicCongestion::Steered(
+                    QuicPlane::agent(stack, &agent.address, &name, agent.silence, limits)
                         .map_err(BackendError::from)?,
                 )
             }
@@ -157,31 +157,31 @@ impl<'r> QuicEnds<'r> {
     }
 }
 
-impl Ends for QuicEnds<'_> {
+impl UserEnds for QuicEnds<'_> {
     fn connect(
         &mut self,
         workload: usize,
         from: NodeId,
         to: NodeId,
-    ) -> Result<(End, SocketAddr), Error> {
+    ) -> Result<(UserEnd, SocketAddr), Error> {
         let server = self.host(workload, to, true)?;
         let client = self.host(workload, from, false)?;
         let peer = self
             .hosts
             .get(server)
-            .map(Host::local)
+            .map(QuicHost::local)
             .ok_or(Error::NoContender)?;
         let host = self.hosts.get_mut(client).ok_or(Error::NoContender)?;
         let id = host.connect(peer).map_err(broken)?;
         Ok(((client, id), host.local()))
     }
 
-    fn accepted(&mut self) -> Option<End> {
+    fn accepted(&mut self) -> Option<UserEnd> {
         let mut hosts = self.hosts.iter_mut().enumerate();
         hosts.find_map(|(place, host)| Some((place, host.accepted()?)))
     }
 
-    fn begins(&mut self, end: End) -> Begins {
+    fn begins(&mut self, end: UserEnd) -> Begins {
         let Some(host) = self.hosts.get_mut(end.0) else {
             return Begins::Gone;
         };
@@ -202,62 +202,62 @@ impl Ends for QuicEnds<'_> {
         }
     }
 
-    fn read(&mut self, (place, id): End) -> usize {
+    fn read(&mut self, (place, id): UserEnd) -> usize {
         self.hosts
             .get_mut(place)
             .map_or(0, |host| host.read(id, usize::MAX, |_| ()))
     }
 
-    fn write(&mut self, (place, id): End, bytes: &[u8]) -> usize {
+    fn write(&mut self, (place, id): UserEnd, bytes: &[u8]) -> usize {
         self.hosts
             .get_mut(place)
             .map_or(0, |host| host.write(id, bytes))
     }
 
-    fn fill(&mut self, end: End, most: usize) -> usize {
+    fn fill(&mut self, end: UserEnd, most: usize) -> usize {
         self.write(end, ZEROS.get(..most).unwrap_or(&ZEROS))
     }
 
-    fn finish(&mut self, (place, id): End) {
+    fn finish(&mut self, (place, id): UserEnd) {
         if let Some(host) = self.hosts.get_mut(place) {
             host.finish(id);
         }
     }
 
-    fn has_failed(&self, (place, id): End) -> bool {
+    fn has_failed(&self, (place, id): UserEnd) -> bool {
         self.hosts
             .get(place)
             .is_none_or(|host| host.failure(id).is_some())
     }
 
-    fn end(&mut self, (place, id): End) {
+    fn end(&mut self, (place, id): UserEnd) {
         if let Some(host) = self.hosts.get_mut(place) {
             host.close(id, true);
         }
     }
 
-    fn look(&mut self, (place, id): End) -> Option<TcpInfo> {
+    fn look(&mut self, (place, id): UserEnd) -> Option<TcpInfo> {
         Some(tcp(&self.hosts.get_mut(place)?.stats(id)?))
     }
 
-    fn retransmitted(&mut self, (place, id): End) -> Option<u64> {
+    fn retransmitted(&mut self, (place, id): UserEnd) -> Option<u64> {
         Some(self.hosts.get_mut(place)?.stats(id)?.lost)
     }
 
     /// A stack does not tell its controllers apart: it is so of all connections of the algorithm,
     /// once one fell back.
-    fn fell_back(&self, (place, _): End) -> bool {
+    fn fell_back(&self, (place, _): UserEnd) -> bool {
         let of = self
             .places
             .iter()
             .find(|(_, at)| **at == place)
             .map(|((_, workload, _), _)| workload);
         let control = of.and_then(|workload| self.controls.get(workload));
-        matches!(control, Some(Congestion::Steered(plane)) if plane.stats().fallbacks > 0)
+        matches!(control, Some(QuicCongestion::Steered(plane)) if plane.stats().fallbacks > 0)
     }
 
     fn turn(&mut self, longest: Duration) -> Result<(), Error> {
-        Host::turn_all(&mut self.hosts, longest).map_err(broken)
+        QuicHost::turn_all(&mut self.hosts, longest).map_err(broken)
     }
 }
 
@@ -267,7 +267,7 @@ fn broken(error: HostError) -> Error {
 }
 
 /// In the terms of Linux TCP; what the stack does not tell is 0.
-fn tcp(stats: &Stats) -> TcpInfo {
+fn tcp(stats: &QuicStats) -> TcpInfo {
     let mss = u64::from(stats.mtu).max(1);
     let packets = |bytes: u64| u32::try_from(bytes / mss).unwrap_or(u32::MAX);
     TcpInfo {

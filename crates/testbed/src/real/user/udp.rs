@@ -6,23 +6,23 @@ use std::io;
 use std::net::SocketAddr;
 
 use ccplane_agent::Agent;
-use ccplane_agent::datapath::Here;
+use ccplane_agent::datapath::InlineChannel;
 use ccplane_algorithms::Registry;
-use ccplane_datapath::{Capabilities, Limits};
+use ccplane_datapath::{Capabilities, OperatorLimits};
 use ccplane_emu::Emulator;
 use ccplane_lab::Error;
 use ccplane_lab::result::{SecondLoop, TcpInfo};
 use ccplane_lab::transport::native;
 use ccplane_lab::{Contender, read};
-use ccplane_link::There;
+use ccplane_link::RemoteChannel;
 use ccplane_linux::remote_algorithms;
 use ccplane_qdisc::Ecn;
-use ccplane_transport::{Config, Connection, Native, Phase, Rc3, Stats};
-use ccplane_udp::{Congestion, DATAGRAM, Host, Options, Stamping, UdpError};
+use ccplane_transport::{Connection, ConnectionStats, Native, Rc3, RecoveryPhase, TransportConfig};
+use ccplane_udp::{DATAGRAM, Stamping, UdpCongestion, UdpError, UdpHost, UdpOptions};
 use ccplane_units::Duration;
 use ccplane_workload::NodeId;
 
-use super::ends::{Begins, End, Ends, NAME};
+use super::ends::{Begins, NAME, UserEnd, UserEnds};
 use crate::ends::inside;
 use crate::error::BackendError;
 use crate::over::RemoteAgent;
@@ -39,9 +39,9 @@ pub(super) struct UdpEnds<'r> {
     registry: &'r Registry,
     agent: Option<&'r RemoteAgent>,
     rc3: Option<Rc3>,
-    hosts: Vec<Host>,
+    hosts: Vec<UdpHost>,
     /// By host, the first workload of its algorithm, and whether it accepts.
-    places: HashMap<(NodeId, usize, bool), (usize, Congestion)>,
+    places: HashMap<(NodeId, usize, bool), (usize, UdpCongestion)>,
 }
 
 impl<'r> UdpEnds<'r> {
@@ -71,7 +71,7 @@ impl<'r> UdpEnds<'r> {
         workload: usize,
         node: NodeId,
         accepts: bool,
-    ) -> Result<(usize, Congestion), Error> {
+    ) -> Result<(usize, UdpCongestion), Error> {
         let (plan, emulator) = (self.plan, self.emulator);
         let Some(wanted) = plan.workloads.get(workload) else {
             return Err(Error::NoContender);
@@ -86,11 +86,11 @@ impl<'r> UdpEnds<'r> {
         }
         let contender = wanted.contender.as_ref().ok_or(Error::NoContender)?;
         let host = place(plan, node)?;
-        let options = Options {
+        let options = UdpOptions {
             local: SocketAddr::new(host.address, 0),
             ..self.options(contender, wanted.wants)
         };
-        let bind = || Host::bind(options).map_err(io::Error::other);
+        let bind = || UdpHost::bind(options).map_err(io::Error::other);
         let mut bound = inside(
             host.side.namespace(emulator),
             "open a UDP socket in a namespace",
@@ -98,7 +98,7 @@ impl<'r> UdpEnds<'r> {
         )?;
         let congestion = if accepts {
             bound.listen(MOST).map_err(broken)?;
-            Congestion::Native(Native::cubic())
+            UdpCongestion::Native(Native::cubic())
         } else {
             self.congestion(contender, &mut bound)?
         };
@@ -108,12 +108,12 @@ impl<'r> UdpEnds<'r> {
         Ok((at, congestion))
     }
 
-    fn connection(&self, (place, id): End) -> Option<&Connection> {
+    fn connection(&self, (place, id): UserEnd) -> Option<&Connection> {
         self.hosts.get(place)?.connection(id)
     }
 
     /// Of both ends' sockets.
-    fn options(&self, contender: &Contender, wants: Capabilities) -> Options {
+    fn options(&self, contender: &Contender, wants: Capabilities) -> UdpOptions {
         let stamps = wants.contains(Capabilities::ONE_WAY_DELAY);
         // What accepts sends back under the same control where it is the transport's own, else
         // under Cubic, as in the simulator.
@@ -121,7 +121,7 @@ impl<'r> UdpEnds<'r> {
             Contender::Native { name } => native(name).unwrap_or_else(|_| Native::cubic()),
             Contender::Ccplane { .. } => Native::cubic(),
         };
-        let config = Config {
+        let config = TransportConfig {
             ecn: match wants.contains(Capabilities::ECN) {
                 true => Ecn::Ect0,
                 false => Ecn::NotEct,
@@ -129,9 +129,9 @@ impl<'r> UdpEnds<'r> {
             stamps,
             restart_after_idle: !wants.contains(Capabilities::KEEPS_WINDOW),
             rc3: self.rc3,
-            ..Config::default()
+            ..TransportConfig::default()
         };
-        Options {
+        UdpOptions {
             local: SocketAddr::from(([0; 4], 0)),
             datagram: DATAGRAM,
             // A connection has memory for this at either end; the socket buffer of TCP counts
@@ -152,19 +152,23 @@ impl<'r> UdpEnds<'r> {
 
     /// Who decides windows: an agent in this thread, one in another process, or the transport
     /// itself.
-    fn congestion(&self, contender: &Contender, host: &mut Host) -> Result<Congestion, Error> {
+    fn congestion(
+        &self,
+        contender: &Contender,
+        host: &mut UdpHost,
+    ) -> Result<UdpCongestion, Error> {
         let (name, parameters) = match contender {
             Contender::Native { name } => {
-                return Ok(Congestion::Native(native(name)?));
+                return Ok(UdpCongestion::Native(native(name)?));
             }
             Contender::Ccplane { name, parameters } => (name, parameters),
         };
-        let limits = Limits::default();
+        let limits = OperatorLimits::default();
         let name = match self.agent {
             None => {
-                let mut agent = Agent::new(ccplane_agent::Options::default());
+                let mut agent = Agent::new(ccplane_agent::AgentOptions::default());
                 agent.add_boxed(self.registry.by_name(name, &read(parameters))?)?;
-                host.steer(Here::new(agent), limits);
+                host.steer(InlineChannel::new(agent), limits);
                 name.clone()
             }
             Some(agent) => {
@@ -173,41 +177,41 @@ impl<'r> UdpEnds<'r> {
                 remote_algorithms(&agent.address, &[&name], limits.fallback_after)
                     .map_err(BackendError::from)?;
                 let remote = agent.address.remote(&name, agent.silence);
-                let link = There::connect(remote, host.now())
+                let link = RemoteChannel::connect(remote, host.now())
                     .map_err(|why| BackendError::from(ccplane_linux::RemoteError::from(why)))?;
                 host.steer(link, limits);
                 name
             }
         };
-        Ok(Congestion::Steered(name))
+        Ok(UdpCongestion::Steered(name))
     }
 }
 
-impl Ends for UdpEnds<'_> {
+impl UserEnds for UdpEnds<'_> {
     fn connect(
         &mut self,
         workload: usize,
         from: NodeId,
         to: NodeId,
-    ) -> Result<(End, SocketAddr), Error> {
+    ) -> Result<(UserEnd, SocketAddr), Error> {
         let (server, _) = self.host(workload, to, true)?;
         let (client, congestion) = self.host(workload, from, false)?;
         let peer = self
             .hosts
             .get(server)
-            .map(Host::local)
+            .map(UdpHost::local)
             .ok_or(Error::NoContender)?;
         let host = self.hosts.get_mut(client).ok_or(Error::NoContender)?;
         let id = host.connect(peer, congestion).map_err(broken)?;
         Ok(((client, id), host.local()))
     }
 
-    fn accepted(&mut self) -> Option<End> {
+    fn accepted(&mut self) -> Option<UserEnd> {
         let mut hosts = self.hosts.iter_mut().enumerate();
         hosts.find_map(|(place, host)| Some((place, host.accepted()?)))
     }
 
-    fn begins(&mut self, (place, id): End) -> Begins {
+    fn begins(&mut self, (place, id): UserEnd) -> Begins {
         let Some(host) = self.hosts.get_mut(place) else {
             return Begins::Gone;
         };
@@ -225,7 +229,7 @@ impl Ends for UdpEnds<'_> {
         Begins::With(name)
     }
 
-    fn read(&mut self, (place, id): End) -> usize {
+    fn read(&mut self, (place, id): UserEnd) -> usize {
         let Some(host) = self.hosts.get_mut(place) else {
             return 0;
         };
@@ -237,7 +241,7 @@ impl Ends for UdpEnds<'_> {
         count
     }
 
-    fn write(&mut self, (place, id): End, bytes: &[u8]) -> usize {
+    fn write(&mut self, (place, id): UserEnd, bytes: &[u8]) -> usize {
         let Some(host) = self.hosts.get_mut(place) else {
             return 0;
         };
@@ -252,7 +256,7 @@ impl Ends for UdpEnds<'_> {
         count
     }
 
-    fn fill(&mut self, (place, id): End, most: usize) -> usize {
+    fn fill(&mut self, (place, id): UserEnd, most: usize) -> usize {
         let Some(host) = self.hosts.get_mut(place) else {
             return 0;
         };
@@ -263,25 +267,25 @@ impl Ends for UdpEnds<'_> {
         count
     }
 
-    fn finish(&mut self, (place, id): End) {
+    fn finish(&mut self, (place, id): UserEnd) {
         if let Some(host) = self.hosts.get_mut(place) {
             host.finish(id);
         }
     }
 
-    fn has_failed(&self, end: End) -> bool {
+    fn has_failed(&self, end: UserEnd) -> bool {
         self.connection(end)
             .is_none_or(|connection| connection.failure().is_some())
     }
 
-    fn end(&mut self, (place, id): End) {
+    fn end(&mut self, (place, id): UserEnd) {
         if let Some(host) = self.hosts.get_mut(place) {
             // An error of the socket shows with the next turn.
             let _ = host.abort(id);
         }
     }
 
-    fn look(&mut self, end: End) -> Option<TcpInfo> {
+    fn look(&mut self, end: UserEnd) -> Option<TcpInfo> {
         let connection = self.connection(end)?;
         Some(tcp(
             &connection.stats(),
@@ -290,16 +294,16 @@ impl Ends for UdpEnds<'_> {
         ))
     }
 
-    fn retransmitted(&mut self, end: End) -> Option<u64> {
+    fn retransmitted(&mut self, end: UserEnd) -> Option<u64> {
         Some(self.connection(end)?.stats().retransmitted.into())
     }
 
-    fn fell_back(&self, (place, id): End) -> bool {
+    fn fell_back(&self, (place, id): UserEnd) -> bool {
         let known = self.hosts.get(place).and_then(|host| host.in_fallback(id));
         known.unwrap_or(false)
     }
 
-    fn second_loop(&self, end: End) -> SecondLoop {
+    fn second_loop(&self, end: UserEnd) -> SecondLoop {
         SecondLoop::of(
             self.connection(end)
                 .and_then(|connection| connection.rc3_stats())
@@ -308,7 +312,7 @@ impl Ends for UdpEnds<'_> {
     }
 
     fn turn(&mut self, longest: Duration) -> Result<(), Error> {
-        Host::turn_all(&mut self.hosts, longest).map_err(broken)
+        UdpHost::turn_all(&mut self.hosts, longest).map_err(broken)
     }
 }
 
@@ -318,15 +322,15 @@ fn broken(error: UdpError) -> Error {
 }
 
 /// In the terms of Linux TCP; what the transport does not count is 0.
-fn tcp(stats: &Stats, mss: u64, phase: Phase) -> TcpInfo {
+fn tcp(stats: &ConnectionStats, mss: u64, phase: RecoveryPhase) -> TcpInfo {
     let segments = |bytes: u64| u32::try_from(bytes / mss.max(1)).unwrap_or(u32::MAX);
     let us = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
     TcpInfo {
         ca_state: match phase {
-            Phase::Open => 0,
-            Phase::Reduction => 2,
-            Phase::Recovery => 3,
-            Phase::Loss => 4,
+            RecoveryPhase::Open => 0,
+            RecoveryPhase::Reduction => 2,
+            RecoveryPhase::Recovery => 3,
+            RecoveryPhase::Loss => 4,
         },
         mss: mss as u32,
         unacked: stats.in_flight,

@@ -1,15 +1,15 @@
 //! Processing of acknowledgements for RC3, and their effect on class 0.
 
 use super::*;
-use crate::alone::{Alone, Answer, MSS, ack};
-use crate::config::{Config, Rc3};
+use crate::alone::{MSS, TestAck, TestEnd, ack};
+use crate::config::{Rc3, TransportConfig};
 
 /// A window of four segments and twenty written ones: class 0 has sent four and RC3 the others.
-fn twenty() -> Alone {
-    let mut alone = Alone::with(Config {
+fn twenty() -> TestEnd {
+    let mut alone = TestEnd::with(TransportConfig {
         initial_window: 4,
         rc3: Some(Rc3::default()),
-        ..Config::default()
+        ..TransportConfig::default()
     });
     assert_eq!(alone.write(20), [0, 1, 2, 3]);
     assert_eq!(below(&mut alone), (4..20).rev().collect::<Vec<_>>());
@@ -18,12 +18,12 @@ fn twenty() -> Alone {
 }
 
 /// Sends everything in the classes below class 0.
-fn below(alone: &mut Alone) -> Vec<u32> {
+fn below(alone: &mut TestEnd) -> Vec<u32> {
     let mut left = Vec::new();
     while let Some(class) = (1..8).find(|class| alone.connection.has(alone.now, *class)) {
         let segment = alone
             .connection
-            .transmit(alone.now, class, &mut Side::default());
+            .transmit(alone.now, class, &mut SideData::default());
         left.push(segment.expect("`has` promised a segment").number.0);
         alone.connection.flight.check();
     }
@@ -31,13 +31,13 @@ fn below(alone: &mut Alone) -> Vec<u32> {
 }
 
 /// Acknowledgement in class 1.
-fn low(answer: Answer) -> Answer {
+fn low(answer: TestAck) -> TestAck {
     let mut answer = answer;
     (answer.segment.class, answer.segment.band) = (1, 1);
     answer
 }
 
-fn stats(alone: &Alone) -> Rc3Stats {
+fn stats(alone: &TestEnd) -> Rc3Stats {
     *alone.connection.rc3_stats().unwrap()
 }
 
@@ -60,7 +60,7 @@ fn what_rc3_brought_is_no_delivery_of_class_0() {
 #[test]
 fn an_acknowledgement_of_a_class_below_changes_nothing_in_class_0() {
     let mut alone = twenty();
-    let state = |alone: &Alone| {
+    let state = |alone: &TestEnd| {
         let connection = &alone.connection;
         let rack = &connection.rack;
         (
@@ -90,13 +90,13 @@ fn an_acknowledgement_of_a_class_below_changes_nothing_in_class_0() {
 /// RFC 9293 section 3.10.7.4, for two senders: an ACK of data that neither has sent is dropped.
 #[test]
 fn what_neither_has_sent_is_not_believed() {
-    let mut alone = Alone::with(Config {
+    let mut alone = TestEnd::with(TransportConfig {
         initial_window: 4,
         rc3: Some(Rc3 {
             ahead: 10,
             ..Rc3::default()
         }),
-        ..Config::default()
+        ..TransportConfig::default()
     });
     assert_eq!(alone.write(30), [0, 1, 2, 3]);
     assert_eq!(below(&mut alone).last(), Some(&4));

@@ -1,20 +1,20 @@
 //! Validation of acknowledgements and their effect.
 
 use super::*;
-use crate::alone::{Alone, MSS, RTT, ack};
+use crate::alone::{MSS, RTT, TestEnd, ack};
 use crate::send::rate::DeliveryRate;
 
 /// Returns a flight of `segments` segments, all sent now.
 fn flight(segments: u32) -> Flight {
-    let mut flight = Flight::new(Number(0));
+    let mut flight = Flight::new(SequenceNumber(0));
     for _ in 0..segments {
         flight.on_sent_new(MSS as u16, Time::ZERO, &mut DeliveryRate::default());
     }
     flight
 }
 
-fn read(answer: &crate::alone::Answer, flight: &Flight) -> Option<Told> {
-    Told::read(&answer.segment, &answer.side, flight, |_, _| false)
+fn read(answer: &crate::alone::TestAck, flight: &Flight) -> Option<AckInfo> {
+    AckInfo::read(&answer.segment, &answer.side, flight, |_, _| false)
 }
 
 /// RFC 9293 section 3.10.7.4, fifth: an ACK of data not yet sent is dropped, and an ACK below
@@ -22,7 +22,7 @@ fn read(answer: &crate::alone::Answer, flight: &Flight) -> Option<Told> {
 #[test]
 fn an_ack_of_what_was_not_sent_is_dropped() {
     let mut flight = flight(4);
-    flight.acknowledge(Number(2), 2 * MSS);
+    flight.acknowledge(SequenceNumber(2), 2 * MSS);
     assert!(read(&ack(5), &flight).is_none(), "SEG.ACK > SND.NXT");
     assert!(read(&ack(1), &flight).is_none(), "SEG.ACK < SND.UNA");
     for number in 2..=4 {
@@ -37,9 +37,9 @@ fn an_ack_of_what_was_sent_elsewhere_is_taken() {
     for _ in 0..3 {
         flight.cut_segment(MSS as u16, false);
     }
-    let elsewhere = |from: Number, to: Number| from.0 >= 2 && to.0 <= 4;
-    let read = |answer: &crate::alone::Answer| {
-        Told::read(&answer.segment, &answer.side, &flight, elsewhere)
+    let elsewhere = |from: SequenceNumber, to: SequenceNumber| from.0 >= 2 && to.0 <= 4;
+    let read = |answer: &crate::alone::TestAck| {
+        AckInfo::read(&answer.segment, &answer.side, &flight, elsewhere)
     };
     assert!(read(&ack(4)).is_some());
     assert!(read(&ack(5)).is_none());
@@ -54,8 +54,8 @@ fn ranges_are_of_what_is_outstanding() {
     let flight = flight(8);
     let ranges = |answer| read(&answer, &flight).unwrap().ranges().to_vec();
     let range = |start, end| Range {
-        start: Number(start),
-        end: Number(end),
+        start: SequenceNumber(start),
+        end: SequenceNumber(end),
     };
     assert_eq!(
         ranges(ack(0).sack(2..3).sack(5..8)),
@@ -75,7 +75,10 @@ fn ranges_are_of_what_is_outstanding() {
 #[test]
 fn a_duplicate_is_no_range() {
     let told = read(&ack(3).twice(1), &flight(4)).unwrap();
-    assert_eq!(told.duplicate.map(|range| range.start), Some(Number(1)));
+    assert_eq!(
+        told.duplicate.map(|range| range.start),
+        Some(SequenceNumber(1))
+    );
     assert_eq!(told.ranges(), []);
 }
 
@@ -83,7 +86,7 @@ fn a_duplicate_is_no_range() {
 /// time.
 #[test]
 fn each_segment_is_delivered_once() {
-    let mut alone = Alone::new(10);
+    let mut alone = TestEnd::new(10);
     alone.write(6);
     alone.pass(20);
     let sacked = alone.hear(ack(1).sack(3..5)).unwrap();
@@ -101,7 +104,7 @@ fn each_segment_is_delivered_once() {
 #[test]
 fn the_short_way_is_the_long_way() {
     let run = |short: bool| {
-        let mut alone = Alone::new(10);
+        let mut alone = TestEnd::new(10);
         alone.write(8);
         alone.pass(21);
         let mut heard = alone
@@ -129,7 +132,7 @@ fn the_short_way_is_the_long_way() {
 #[test]
 fn a_retransmission_gives_no_sample_unless_it_is_known() {
     for (transmission, rtt) in [(0, Duration::ZERO), (2, RTT)] {
-        let mut alone = Alone::new(10);
+        let mut alone = TestEnd::new(10);
         alone.write(3);
         alone.wait(); // the tail-loss probe
         assert_eq!(alone.leaving(), [2]);
@@ -144,7 +147,7 @@ fn a_retransmission_gives_no_sample_unless_it_is_known() {
 /// before.
 #[test]
 fn the_edge_of_the_window_never_retreats() {
-    let mut alone = Alone::new(10);
+    let mut alone = TestEnd::new(10);
     alone.connection.limit = 2 * MSS;
     assert_eq!(alone.write(8), [0, 1]);
     alone.hear(ack(1).window(4 * MSS as u32));
@@ -158,7 +161,7 @@ fn the_edge_of_the_window_never_retreats() {
 /// RFC 3168 section 6.1.2: a mark is treated as a loss, at most once per window of data.
 #[test]
 fn a_window_of_marks_is_one_reduction() {
-    let mut alone = Alone::new(10);
+    let mut alone = TestEnd::new(10);
     alone.write(20);
     alone.pass(20);
     let first = alone.hear(ack(2).marked(1)).unwrap();
@@ -176,7 +179,7 @@ fn a_window_of_marks_is_one_reduction() {
     alone.leaving();
     // Everything in flight at the first mark is acknowledged: a new window starts.
     alone.hear(ack(10).marked(3));
-    assert_eq!(alone.connection.phase(), Phase::Open);
+    assert_eq!(alone.connection.phase(), RecoveryPhase::Open);
     let next = alone.hear(ack(11).marked(4)).unwrap();
     assert!(next.reduces);
 }
@@ -188,7 +191,7 @@ fn a_probe_that_repaired_a_loss_reduces() {
     for (arrived_twice, transmission, reduces) in
         [(false, 2, true), (true, 2, false), (false, 1, false)]
     {
-        let mut alone = Alone::new(10);
+        let mut alone = TestEnd::new(10);
         alone.write(3);
         alone.pass(20);
         alone.hear(ack(2));
@@ -209,7 +212,7 @@ fn a_probe_that_repaired_a_loss_reduces() {
 /// ACK still moves past them.
 #[test]
 fn what_is_claimed_is_not_delivered() {
-    let mut alone = Alone::new(10);
+    let mut alone = TestEnd::new(10);
     alone.write(4);
     alone.pass(20);
     let answer = ack(2).sack(3..4);
@@ -224,7 +227,7 @@ fn what_is_claimed_is_not_delivered() {
     );
     assert!(sampled);
     assert_eq!((heard.bytes, heard.packets, heard.sacked), (MSS, 1, 0));
-    assert_eq!(alone.connection.una(), Number(2));
+    assert_eq!(alone.connection.una(), SequenceNumber(2));
     assert_eq!(alone.connection.flight.sacked(), 1);
     alone.connection.flight.check();
 }

@@ -6,13 +6,13 @@
 
 use ccplane_units::Time;
 
-use crate::number::Number;
+use crate::number::SequenceNumber;
 use crate::send::rate::{DeliveryRate, Stamp};
 
 /// State of a segment that was cut from the stream.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
-pub(crate) struct Sent {
+pub(crate) struct SentSegment {
     /// Time of the last transmission.
     pub at: Time,
     /// Low 32 bits of the stream offset. Less than 4 GB are outstanding.
@@ -28,9 +28,9 @@ pub(crate) struct Sent {
     pub level: u8,
 }
 
-const _: () = assert!(size_of::<Sent>() <= 32);
+const _: () = assert!(size_of::<SentSegment>() <= 32);
 
-impl Sent {
+impl SentSegment {
     /// SACKed: received beyond the cumulative ACK.
     pub const SACKED: u8 = 1;
     /// Marked lost and not yet retransmitted.
@@ -49,12 +49,12 @@ impl Sent {
     /// echoes ([`Rc3Loop`](crate::rc3::Rc3Loop)).
     pub const ECHOED: u8 = 1 << 7;
 
-    pub(super) fn new(offset: u64, length: u16, fin: bool) -> Sent {
-        Sent {
+    pub(super) fn new(offset: u64, length: u16, fin: bool) -> SentSegment {
+        SentSegment {
             offset: offset as u32,
             length,
-            flags: if fin { Sent::FIN } else { 0 },
-            ..Sent::default()
+            flags: if fin { SentSegment::FIN } else { 0 },
+            ..SentSegment::default()
         }
     }
 
@@ -79,42 +79,42 @@ impl Sent {
     pub(super) fn on_send(&mut self, rate: &mut DeliveryRate, now: Time, idle: bool) {
         self.stamp = rate.on_send(now, idle);
         let limited = if rate.is_app_limited() {
-            Sent::APP_LIMITED
+            SentSegment::APP_LIMITED
         } else {
             0
         };
-        self.flags = self.flags & !Sent::APP_LIMITED | limited;
+        self.flags = self.flags & !SentSegment::APP_LIMITED | limited;
     }
 
     /// Returns the input of the delivery-rate sampler for the delivery of this segment.
     #[inline(always)]
     pub fn sampled(&self) -> (Time, &Stamp, bool) {
-        (self.at, &self.stamp, self.is(Sent::APP_LIMITED))
+        (self.at, &self.stamp, self.is(SentSegment::APP_LIMITED))
     }
 }
 
 /// Ring buffer. A number may be looked up only if it is cut and not yet acknowledged.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Board(Box<[Sent]>);
+pub(super) struct Board(Box<[SentSegment]>);
 
 /// Minimum number of slots.
 const LEAST: usize = 8;
 
 impl Board {
     #[inline(always)]
-    pub fn get(&self, number: Number) -> &Sent {
+    pub fn get(&self, number: SequenceNumber) -> &SentSegment {
         &self.0[number.0 as usize & self.0.len().wrapping_sub(1)]
     }
 
     #[inline(always)]
-    pub fn get_mut(&mut self, number: Number) -> &mut Sent {
+    pub fn get_mut(&mut self, number: SequenceNumber) -> &mut SentSegment {
         let place = number.0 as usize & self.0.len().wrapping_sub(1);
         &mut self.0[place]
     }
 
     /// Appends a segment to the `held` segments from `first` on.
     #[inline(always)]
-    pub fn push(&mut self, first: Number, held: u32, sent: Sent) {
+    pub fn push(&mut self, first: SequenceNumber, held: u32, sent: SentSegment) {
         if held as usize >= self.0.len() {
             self.grow(first, held);
         }
@@ -122,9 +122,9 @@ impl Board {
     }
 
     #[cold]
-    fn grow(&mut self, first: Number, held: u32) {
+    fn grow(&mut self, first: SequenceNumber, held: u32) {
         let places = (self.0.len() * 2).max(LEAST);
-        let mut larger = Board(vec![Sent::default(); places].into_boxed_slice());
+        let mut larger = Board(vec![SentSegment::default(); places].into_boxed_slice());
         for n in 0..held {
             *larger.get_mut(first.plus(n)) = *self.get(first.plus(n));
         }
@@ -136,6 +136,6 @@ impl Board {
     }
 
     pub fn heap_bytes(&self) -> usize {
-        self.0.len() * size_of::<Sent>()
+        self.0.len() * size_of::<SentSegment>()
     }
 }

@@ -16,13 +16,13 @@ impl Alone {
     fn new() -> Alone {
         Alone {
             // Numbers wrap early.
-            flight: Flight::new(Number(u32::MAX - 20)),
+            flight: Flight::new(SequenceNumber(u32::MAX - 20)),
             rate: DeliveryRate::default(),
             now: Time::ZERO,
         }
     }
 
-    fn send(&mut self, length: u16) -> Number {
+    fn send(&mut self, length: u16) -> SequenceNumber {
         self.now += Duration::from_micros(10);
         self.flight.pass_arrived();
         if self.flight.next() == self.flight.cut() {
@@ -33,13 +33,13 @@ impl Alone {
         number
     }
 
-    fn again(&mut self, number: Number) {
+    fn again(&mut self, number: SequenceNumber) {
         self.flight.repeat(number);
         self.flight.on_sent(number, self.now, false, &mut self.rate);
     }
 
     /// Applies a SACK of one segment.
-    fn sack(&mut self, number: Number) {
+    fn sack(&mut self, number: SequenceNumber) {
         if number.before(self.flight.next()) {
             self.flight.on_delivered(number);
         }
@@ -53,12 +53,12 @@ impl Alone {
         for _ in 0..segments {
             let number = self.flight.una();
             if self.flight.is_empty()
-                || !number.before(next) && !self.flight.get(number).is(Sent::RC3)
+                || !number.before(next) && !self.flight.get(number).is(SentSegment::RC3)
             {
                 break;
             }
             let sent = self.flight.step();
-            if number.before(next) && !sent.is(Sent::SACKED) {
+            if number.before(next) && !sent.is(SentSegment::SACKED) {
                 self.flight.on_delivered(number);
             }
         }
@@ -72,7 +72,7 @@ impl Alone {
         let sent =
             (0..self.flight.outstanding()).map(|n| self.flight.get(self.flight.una().plus(n)));
         let flying = sent
-            .filter(|sent| !sent.is(Sent::SACKED | Sent::LOST))
+            .filter(|sent| !sent.is(SentSegment::SACKED | SentSegment::LOST))
             .count();
         assert_eq!(self.flight.in_flight() as usize, flying);
     }
@@ -171,9 +171,9 @@ proptest! {
                 (1..=3, ..) => {
                     alone.send(length);
                 }
-                (4, _, Some(sent)) if !sent.is(Sent::SACKED | Sent::LOST) => alone.flight.on_lost(number),
-                (5, _, Some(sent)) if sent.is(Sent::LOST) => alone.again(number),
-                (6, Some(sent), out) if !sent.is(Sent::SACKED) => {
+                (4, _, Some(sent)) if !sent.is(SentSegment::SACKED | SentSegment::LOST) => alone.flight.on_lost(number),
+                (5, _, Some(sent)) if sent.is(SentSegment::LOST) => alone.again(number),
+                (6, Some(sent), out) if !sent.is(SentSegment::SACKED) => {
                     if out.is_none() {
                         alone.flight.on_sent_below(number, 1);
                     }
@@ -185,11 +185,11 @@ proptest! {
                 }
                 (9, ..) if which == 0 => alone.flight.disbelieve(|_, _| ()),
                 (9, ..) if which == 1 => {
-                    let all: Vec<Number> = (0..held).map(|n| alone.flight.una().plus(n)).collect();
+                    let all: Vec<SequenceNumber> = (0..held).map(|n| alone.flight.una().plus(n)).collect();
                     alone.flight.undo_losses(all.into_iter());
                 }
-                (10, _, Some(sent)) if sent.is(Sent::SACKED) => alone.again(number),
-                (11, _, Some(sent)) if !sent.is(Sent::SACKED | Sent::LOST) => {
+                (10, _, Some(sent)) if sent.is(SentSegment::SACKED) => alone.again(number),
+                (11, _, Some(sent)) if !sent.is(SentSegment::SACKED | SentSegment::LOST) => {
                     alone.flight.on_sent_below(number, 0);
                     alone.flight.on_echoed(number);
                     alone.flight.on_sacked(number);

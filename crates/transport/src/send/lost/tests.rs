@@ -15,10 +15,10 @@ proptest! {
         let mut model = BTreeSet::new();
         for (offset, pops) in steps {
             if pops {
-                let lowest = model.pop_first().map(|offset: u32| Number(first.wrapping_add(offset)));
+                let lowest = model.pop_first().map(|offset: u32| SequenceNumber(first.wrapping_add(offset)));
                 prop_assert_eq!(queue.pop(), lowest);
             } else if model.insert(offset) {
-                queue.push(Number(first.wrapping_add(offset)));
+                queue.push(SequenceNumber(first.wrapping_add(offset)));
             }
             prop_assert_eq!(queue.len(), model.len());
         }
@@ -31,9 +31,9 @@ proptest! {
 fn marks_in_ascending_order_append() {
     let mut queue = LostQueue::default();
     for number in 0..1_000 {
-        queue.push(Number(number));
+        queue.push(SequenceNumber(number));
     }
     assert!(queue.earlier.is_empty());
-    queue.push(Number(3));
+    queue.push(SequenceNumber(3));
     assert_eq!(queue.earlier.len(), 1);
 }

@@ -1,18 +1,18 @@
 //! RACK in isolation, by the steps of RFC 8985.
 
 use super::*;
-use crate::alone::{Alone, ack};
+use crate::alone::{TestEnd, ack};
 
 const RTT: Duration = Duration::from_millis(20);
 
-fn sent_at(ms: u64, transmission: u8) -> Sent {
-    let mut sent = Sent::default();
+fn sent_at(ms: u64, transmission: u8) -> SentSegment {
+    let mut sent = SentSegment::default();
     (sent.at, sent.transmission) = (Time::from_micros(1_000 * ms), transmission);
     sent
 }
 
 fn rack() -> Rack {
-    Rack::new(Number(0))
+    Rack::new(SequenceNumber(0))
 }
 
 /// RFC 8985 section 6.2, step 2: RACK.segment is the delivered segment that was sent last; among
@@ -21,11 +21,17 @@ fn rack() -> Rack {
 fn the_latest_sent_of_the_delivered_counts() {
     let mut rack = rack();
     let now = Time::from_micros(100_000);
-    rack.on_delivered(Number(5), &sent_at(60, 1), now, RTT, true);
-    rack.on_delivered(Number(3), &sent_at(50, 1), now, RTT, true);
-    assert_eq!((rack.at, rack.end), (Time::from_micros(60_000), Number(6)));
-    rack.on_delivered(Number(7), &sent_at(60, 1), now, RTT, true);
-    assert_eq!((rack.end, rack.rtt), (Number(8), Duration::from_millis(40)));
+    rack.on_delivered(SequenceNumber(5), &sent_at(60, 1), now, RTT, true);
+    rack.on_delivered(SequenceNumber(3), &sent_at(50, 1), now, RTT, true);
+    assert_eq!(
+        (rack.at, rack.end),
+        (Time::from_micros(60_000), SequenceNumber(6))
+    );
+    rack.on_delivered(SequenceNumber(7), &sent_at(60, 1), now, RTT, true);
+    assert_eq!(
+        (rack.end, rack.rtt),
+        (SequenceNumber(8), Duration::from_millis(40))
+    );
 }
 
 /// Step 2: a retransmission acknowledged within less than the minimum RTT is not the transmission
@@ -34,10 +40,10 @@ fn the_latest_sent_of_the_delivered_counts() {
 fn an_answer_sooner_than_the_least_rtt_is_one_to_an_earlier_sending() {
     let now = Time::from_micros(100_000);
     let mut uncertain = rack();
-    uncertain.on_delivered(Number(5), &sent_at(95, 2), now, RTT, false);
+    uncertain.on_delivered(SequenceNumber(5), &sent_at(95, 2), now, RTT, false);
     assert_eq!(uncertain.at, Time::ZERO);
     let mut certain = rack();
-    certain.on_delivered(Number(5), &sent_at(95, 2), now, RTT, true);
+    certain.on_delivered(SequenceNumber(5), &sent_at(95, 2), now, RTT, true);
     assert_eq!(certain.at, Time::from_micros(95_000));
 }
 
@@ -47,19 +53,19 @@ fn an_answer_sooner_than_the_least_rtt_is_one_to_an_earlier_sending() {
 fn an_original_that_arrives_late_shows_reordering() {
     let mut rack = rack();
     let now = Time::from_micros(100_000);
-    assert!(!rack.on_delivered(Number(5), &sent_at(60, 1), now, RTT, true));
-    assert!(!rack.on_delivered(Number(3), &sent_at(80, 2), now, RTT, true));
-    assert!(rack.on_delivered(Number(4), &sent_at(60, 1), now, RTT, true));
+    assert!(!rack.on_delivered(SequenceNumber(5), &sent_at(60, 1), now, RTT, true));
+    assert!(!rack.on_delivered(SequenceNumber(3), &sent_at(80, 2), now, RTT, true));
+    assert!(rack.on_delivered(SequenceNumber(4), &sent_at(60, 1), now, RTT, true));
 }
 
 /// Step 4: a DSACK widens the window once per round; sixteen recoveries without a DSACK reset it.
 #[test]
 fn a_duplicate_widens_the_window_once_a_round_for_sixteen_repairs() {
     let mut reordering = Reordering::default();
-    reordering.on_duplicate(Number(0), Number(10));
-    reordering.on_duplicate(Number(5), Number(15));
+    reordering.on_duplicate(SequenceNumber(0), SequenceNumber(10));
+    reordering.on_duplicate(SequenceNumber(5), SequenceNumber(15));
     assert_eq!(reordering.wider, 1, "the same round");
-    reordering.on_duplicate(Number(10), Number(20));
+    reordering.on_duplicate(SequenceNumber(10), SequenceNumber(20));
     assert_eq!(reordering.wider, 2);
     for _ in 0..PERSIST - 1 {
         reordering.end_of_recovery();
@@ -73,7 +79,7 @@ fn a_duplicate_widens_the_window_once_a_round_for_sixteen_repairs() {
 /// set the window to 0.
 #[test]
 fn three_sacked_segments_close_the_window() {
-    let mut alone = Alone::new(10);
+    let mut alone = TestEnd::new(10);
     alone.write(10);
     alone.pass(20);
     alone.hear(ack(0).sack(1..3));
@@ -86,7 +92,7 @@ fn three_sacked_segments_close_the_window() {
 /// multiplier, at most the SRTT.
 #[test]
 fn the_window_stays_open_where_reordering_was_seen() {
-    let mut alone = Alone::new(10);
+    let mut alone = TestEnd::new(10);
     alone.connection.repair_mut().reordering.seen = true;
     alone.write(10);
     alone.pass(20);
@@ -104,7 +110,7 @@ fn the_window_stays_open_where_reordering_was_seen() {
 /// Step 5: a segment sent after RACK.segment is not lost, however late it is.
 #[test]
 fn only_what_was_sent_before_the_delivered_is_lost() {
-    let mut alone = Alone::new(4);
+    let mut alone = TestEnd::new(4);
     alone.write(8);
     alone.pass(10);
     alone.connection.set_cwnd(8_000);
@@ -119,7 +125,7 @@ fn only_what_was_sent_before_the_delivered_is_lost() {
 /// Step 5: a retransmission is marked lost like any segment, by the delivery of a later one.
 #[test]
 fn a_retransmission_may_be_lost_again() {
-    let mut alone = Alone::new(10);
+    let mut alone = TestEnd::new(10);
     alone.write(30);
     alone.pass(20);
     alone.hear(ack(0).sack(1..4));
@@ -139,7 +145,7 @@ fn a_retransmission_may_be_lost_again() {
 /// before the rest.
 #[test]
 fn a_lost_retransmission_is_repaired_first() {
-    let mut alone = Alone::new(40);
+    let mut alone = TestEnd::new(40);
     alone.write(60);
     alone.pass(20);
     let heard = alone.hear(ack(0).sack(30..39)).unwrap();

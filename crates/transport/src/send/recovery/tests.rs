@@ -3,11 +3,11 @@
 use ccplane_units::Duration;
 
 use super::*;
-use crate::alone::{Alone, MSS, ack};
+use crate::alone::{MSS, TestEnd, ack};
 
 /// Ten segments are in flight. 20 ms later SACKs of three others reveal the loss of the first.
-fn one_lost() -> Alone {
-    let mut alone = Alone::new(10);
+fn one_lost() -> TestEnd {
+    let mut alone = TestEnd::new(10);
     alone.write(30);
     alone.pass(20);
     assert!(
@@ -26,8 +26,8 @@ fn one_lost() -> Alone {
 fn the_threshold_is_half_and_at_least_two_segments() {
     let alone = one_lost();
     assert_eq!(alone.connection.ssthresh(), 5 * MSS);
-    let mut small = Alone::new(3);
-    small.connection.begin_reduction(Phase::Recovery);
+    let mut small = TestEnd::new(3);
+    small.connection.begin_reduction(RecoveryPhase::Recovery);
     assert_eq!(small.connection.ssthresh(), 2 * MSS);
 }
 
@@ -43,9 +43,9 @@ fn a_repair_ends_at_the_recovery_point() {
     );
     alone.pass(20);
     alone.hear(ack(9).echo(0, 2));
-    assert_eq!(alone.connection.phase(), Phase::Recovery);
+    assert_eq!(alone.connection.phase(), RecoveryPhase::Recovery);
     alone.hear(ack(10));
-    assert_eq!(alone.connection.phase(), Phase::Open);
+    assert_eq!(alone.connection.phase(), RecoveryPhase::Open);
     // RFC 9937 section 6: at the end the window is the threshold.
     assert_eq!(alone.connection.cwnd(), 5 * MSS);
 }
@@ -81,14 +81,14 @@ fn a_repair_sends_in_proportion() {
 /// recovery point.
 #[test]
 fn a_loss_makes_a_reduction_a_repair() {
-    let mut alone = Alone::new(10);
+    let mut alone = TestEnd::new(10);
     alone.write(30);
     alone.pass(20);
     alone.hear(ack(1).marked(1));
-    assert_eq!(alone.connection.phase(), Phase::Reduction);
+    assert_eq!(alone.connection.phase(), RecoveryPhase::Reduction);
     let heard = alone.hear(ack(1).sack(2..6).marked(1)).unwrap();
     assert_eq!((heard.lost, heard.reduces), (1, false));
-    assert_eq!(alone.connection.phase(), Phase::Recovery);
+    assert_eq!(alone.connection.phase(), RecoveryPhase::Recovery);
 }
 
 /// RFC 3522 section 3.2 and RFC 4015 section 3: the echo shows that the original arrived. Window
@@ -99,7 +99,7 @@ fn an_answer_to_the_original_undoes_the_reduction() {
     assert_eq!(alone.leaving(), [0]);
     let heard = alone.hear(ack(4).echo(0, 1)).unwrap();
     assert!(heard.undone);
-    assert_eq!(alone.connection.phase(), Phase::Open);
+    assert_eq!(alone.connection.phase(), RecoveryPhase::Open);
     assert_eq!(
         (alone.connection.cwnd(), alone.connection.ssthresh()),
         (10 * MSS, u64::MAX)
@@ -113,7 +113,7 @@ fn an_answer_to_the_retransmission_undoes_nothing() {
     alone.pass(20);
     let heard = alone.hear(ack(4).echo(0, 2)).unwrap();
     assert!(!heard.undone);
-    assert_eq!(alone.connection.phase(), Phase::Recovery);
+    assert_eq!(alone.connection.phase(), RecoveryPhase::Recovery);
 }
 
 /// RFC 3708 section 3: if every retransmission is reported as a duplicate, none was needed. The
@@ -140,7 +140,7 @@ fn duplicates_of_every_retransmission_undo_the_reduction() {
 /// the timeout was spurious.
 #[test]
 fn progress_from_before_a_timeout_undoes_it() {
-    let mut alone = Alone::new(10);
+    let mut alone = TestEnd::new(10);
     alone.write(30);
     while alone.wait().is_none_or(|heard| !heard.timeout) {
         alone.leaving();
@@ -154,7 +154,7 @@ fn progress_from_before_a_timeout_undoes_it() {
     );
     assert_eq!(
         (alone.connection.phase(), alone.connection.flight.lost()),
-        (Phase::Open, 0)
+        (RecoveryPhase::Open, 0)
     );
 }
 
@@ -186,7 +186,7 @@ fn a_control_may_lower_the_window_of_afterwards() {
         assert_eq!(alone.connection.steered_cwnd(), ends * MSS);
         alone.hear(ack(10));
         // The outcome of the last ACK applies to an open connection, which is not tested here.
-        assert_eq!(alone.connection.phase(), Phase::Open);
+        assert_eq!(alone.connection.phase(), RecoveryPhase::Open);
     }
 }
 
@@ -194,7 +194,7 @@ fn a_control_may_lower_the_window_of_afterwards() {
 /// connection does this itself until a steering agent sets a window.
 #[test]
 fn after_a_timeout_slow_start_leads_to_the_threshold() {
-    let mut alone = Alone::new(10);
+    let mut alone = TestEnd::new(10);
     alone.connection.flags.steered = true;
     alone.write(30);
     while alone.wait().is_none_or(|heard| !heard.timeout) {

@@ -3,16 +3,16 @@
 use ccplane_units::Duration;
 
 use super::*;
-use crate::alone::{Alone, MSS, RTT, ack};
-use crate::config::Config;
-use crate::number::Number;
+use crate::alone::{MSS, RTT, TestEnd, ack};
+use crate::config::TransportConfig;
+use crate::number::SequenceNumber;
 use crate::segment::Segment;
 
 /// SRTT plus the minimum of RTO - SRTT.
 const RTO: Duration = Duration::from_millis(220);
 
 /// Waits for a retransmission timeout. The tail-loss probe before it is sent and lost.
-fn time_out(alone: &mut Alone) -> Ack {
+fn time_out(alone: &mut TestEnd) -> Ack {
     loop {
         if let Some(heard) = alone.wait()
             && heard.timeout
@@ -27,7 +27,7 @@ fn time_out(alone: &mut Alone) -> Ack {
 /// until the first delivery.
 #[test]
 fn no_control_opens_the_window_between_a_timeout_and_the_next_delivery() {
-    let mut alone = Alone::new(10);
+    let mut alone = TestEnd::new(10);
     alone.write(30);
     alone.says.cwnd = Some(40 * MSS);
     time_out(&mut alone);
@@ -59,7 +59,7 @@ fn no_control_opens_the_window_between_a_timeout_and_the_next_delivery() {
 /// If the control sets no window, slow start begins at one segment.
 #[test]
 fn without_a_window_of_the_control_slow_start_begins_at_one_segment() {
-    let mut alone = Alone::new(10);
+    let mut alone = TestEnd::new(10);
     alone.connection.flags.steered = true;
     alone.write(30);
     time_out(&mut alone);
@@ -72,7 +72,7 @@ fn without_a_window_of_the_control_slow_start_begins_at_one_segment() {
 /// (5.1) and (5.3): the timer starts with the transmission and restarts with each ACK of new data.
 #[test]
 fn the_timer_starts_with_data_and_again_with_progress() {
-    let mut alone = Alone::new(10);
+    let mut alone = TestEnd::new(10);
     let sent = alone.now;
     alone.write(2);
     assert_eq!(alone.connection.rto_at(), sent + RTO);
@@ -89,7 +89,7 @@ fn the_timer_starts_with_data_and_again_with_progress() {
 /// (5.2): when everything is acknowledged, only the idle timer runs.
 #[test]
 fn nothing_outstanding_means_no_timer() {
-    let mut alone = Alone::new(10);
+    let mut alone = TestEnd::new(10);
     alone.write(2);
     alone.pass(20);
     alone.hear(ack(2));
@@ -102,7 +102,7 @@ fn nothing_outstanding_means_no_timer() {
 /// 5681 section 3.1).
 #[test]
 fn a_timeout_sends_the_first_segment_again() {
-    let mut alone = Alone::new(10);
+    let mut alone = TestEnd::new(10);
     alone.write(8);
     alone.pass(20);
     alone.hear(ack(3));
@@ -116,9 +116,9 @@ fn a_timeout_sends_the_first_segment_again() {
 /// progress resets it.
 #[test]
 fn timeouts_in_a_row_back_off() {
-    let mut alone = Alone::with(Config {
+    let mut alone = TestEnd::with(TransportConfig {
         max_rto: Duration::from_secs(1),
-        ..Config::default()
+        ..TransportConfig::default()
     });
     alone.write(5);
     let mut waits = Vec::new();
@@ -138,7 +138,7 @@ fn timeouts_in_a_row_back_off() {
 /// RFC 5681 section 3.1: a second timeout of the same segment leaves the threshold unchanged.
 #[test]
 fn a_second_timeout_leaves_the_threshold() {
-    let mut alone = Alone::new(16);
+    let mut alone = TestEnd::new(16);
     alone.write(16);
     time_out(&mut alone);
     assert_eq!(alone.connection.ssthresh(), 8 * MSS);
@@ -151,7 +151,7 @@ fn a_second_timeout_leaves_the_threshold() {
 /// RFC 8985 section 6.3: everything that is not SACKed is marked lost, once.
 #[test]
 fn a_timeout_loses_what_is_not_sacked() {
-    let mut alone = Alone::new(10);
+    let mut alone = TestEnd::new(10);
     alone.write(6);
     alone.pass(20);
     alone.hear(ack(1).sack(3..4));
@@ -176,7 +176,7 @@ fn a_timeout_loses_what_is_not_sacked() {
 /// assumed here if the first unacknowledged segment was SACKed.
 #[test]
 fn a_timeout_ends_the_belief_in_sacks_of_the_first_segment() {
-    let mut alone = Alone::new(10);
+    let mut alone = TestEnd::new(10);
     alone.write(6);
     alone.pass(20);
     alone.hear(ack(1).sack(1..3));
@@ -190,9 +190,9 @@ fn a_timeout_ends_the_belief_in_sacks_of_the_first_segment() {
 /// the peer is notified.
 #[test]
 fn a_peer_that_never_answers_is_given_up() {
-    let mut alone = Alone::with(Config {
+    let mut alone = TestEnd::with(TransportConfig {
         max_retries: 3,
-        ..Config::default()
+        ..TransportConfig::default()
     });
     alone.write(1);
     for _ in 0..3 {
@@ -200,21 +200,27 @@ fn a_peer_that_never_answers_is_given_up() {
         alone.leaving();
     }
     assert!(alone.wait().is_none());
-    assert_eq!(alone.connection.failure(), Some(Failure::TimedOut(3)));
+    assert_eq!(
+        alone.connection.failure(),
+        Some(ConnectionError::TimedOut(3))
+    );
     let told: Vec<_> = alone
         .segments()
         .iter()
         .map(|segment| segment.kind)
         .collect();
-    assert_eq!(told, [crate::Kind::Abort]);
+    assert_eq!(told, [crate::SegmentKind::Abort]);
 }
 
 /// RFC 8985 section 7.2: the probe is sent 2 SRTT after the last transmission, or later if the peer
 /// may delay the ACK of a single segment.
 #[test]
 fn the_probe_comes_after_two_round_trips() {
-    for (segments, wait) in [(3, RTT * 2), (1, RTT * 2 + Config::default().ack_delay)] {
-        let mut alone = Alone::new(10);
+    for (segments, wait) in [
+        (3, RTT * 2),
+        (1, RTT * 2 + TransportConfig::default().ack_delay),
+    ] {
+        let mut alone = TestEnd::new(10);
         let sent = alone.now;
         alone.write(segments);
         assert!(alone.wait().is_none());
@@ -229,7 +235,7 @@ fn the_probe_comes_after_two_round_trips() {
 /// RFC 8985 section 6.2, step 5: a timer is set for a segment that is not overdue yet.
 #[test]
 fn a_segment_is_lost_when_the_reordering_window_has_passed() {
-    let mut alone = Alone::new(10);
+    let mut alone = TestEnd::new(10);
     let sent = alone.now;
     alone.write(3);
     alone.pass(20);
@@ -245,8 +251,8 @@ fn a_segment_is_lost_when_the_reordering_window_has_passed() {
 }
 
 /// A window of two segments that the peer closed.
-fn closed() -> Alone {
-    let mut alone = Alone::new(10);
+fn closed() -> TestEnd {
+    let mut alone = TestEnd::new(10);
     alone.connection.limit = 2 * MSS;
     assert_eq!(alone.write(5), [0, 1]);
     alone.pass(20);
@@ -255,7 +261,7 @@ fn closed() -> Alone {
     alone
 }
 
-fn probes(alone: &mut Alone) -> usize {
+fn probes(alone: &mut TestEnd) -> usize {
     let left = alone.segments();
     assert!(
         left.iter()
@@ -288,7 +294,7 @@ fn a_peer_that_answers_probes_may_keep_its_window_closed() {
         assert_eq!(probes(&mut alone), 1);
         alone.hear(ack(2).window(0));
     }
-    assert_eq!(alone.connection.state(), State::Open);
+    assert_eq!(alone.connection.state(), ConnectionState::Open);
     alone.hear(ack(2).window(3 * MSS as u32));
     assert_eq!(alone.leaving(), [2, 3, 4]);
     // A peer that does not answer makes the connection fail.
@@ -297,13 +303,16 @@ fn a_peer_that_answers_probes_may_keep_its_window_closed() {
         silent.wait();
         silent.segments();
     }
-    assert_eq!(silent.connection.failure(), Some(Failure::TimedOut(16)));
+    assert_eq!(
+        silent.connection.failure(),
+        Some(ConnectionError::TimedOut(16))
+    );
 }
 
 /// The deadline may precede the next timer: an early or repeated check changes nothing.
 #[test]
 fn an_early_look_does_nothing() {
-    let mut alone = Alone::new(10);
+    let mut alone = TestEnd::new(10);
     alone.write(3);
     let before = format!("{:?}", alone.connection);
     for _ in 0..3 {
@@ -313,5 +322,5 @@ fn an_early_look_does_nothing() {
             .on_timeout(alone.now, &mut crate::Native::new_reno());
     }
     assert_eq!(format!("{:?}", alone.connection), before);
-    assert_eq!(alone.connection.una(), Number(0));
+    assert_eq!(alone.connection.una(), SequenceNumber(0));
 }

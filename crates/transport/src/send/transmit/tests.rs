@@ -3,13 +3,13 @@
 use ccplane_units::Rate;
 
 use super::*;
-use crate::alone::{Alone, MSS, ack};
-use crate::config::Config;
+use crate::alone::{MSS, TestEnd, ack};
+use crate::config::TransportConfig;
 
 /// RFC 5681 section 3.1: the minimum of cwnd and rwnd limits transmission.
 #[test]
 fn both_windows_limit() {
-    let mut alone = Alone::new(4);
+    let mut alone = TestEnd::new(4);
     assert_eq!(alone.write(9), [0, 1, 2, 3], "cwnd");
     alone.connection.limit = 5 * MSS;
     alone.pass(20);
@@ -20,7 +20,7 @@ fn both_windows_limit() {
 /// RFC 6675 section 4: an ACK of new data allows as many segments as it removes from the flight.
 #[test]
 fn an_ack_lets_as_much_leave_as_it_covers() {
-    let mut alone = Alone::new(10);
+    let mut alone = TestEnd::new(10);
     assert_eq!(alone.write(30).len(), 10);
     alone.pass(20);
     alone.hear(ack(3));
@@ -32,7 +32,7 @@ fn an_ack_lets_as_much_leave_as_it_covers() {
 /// then new data.
 #[test]
 fn the_lost_go_before_the_new() {
-    let mut alone = Alone::new(10);
+    let mut alone = TestEnd::new(10);
     alone.write(30);
     alone.pass(20);
     alone.hear(ack(0).sack(3..10));
@@ -46,7 +46,7 @@ fn the_lost_go_before_the_new() {
 /// syndrome), unless nothing is in flight.
 #[test]
 fn a_sliver_of_a_window_is_used_only_when_nothing_is_out() {
-    let mut alone = Alone::new(10);
+    let mut alone = TestEnd::new(10);
     alone.connection.limit = 2 * MSS + 500;
     assert_eq!(alone.write(5), [0, 1]);
     alone.pass(20);
@@ -66,7 +66,7 @@ fn a_sliver_of_a_window_is_used_only_when_nothing_is_out() {
 /// the stream goes with it (section 3.10.4).
 #[test]
 fn a_short_last_segment_carries_the_end() {
-    let mut alone = Alone::new(10);
+    let mut alone = TestEnd::new(10);
     alone.connection.write(MSS + 300);
     alone.connection.finish();
     let left = alone.segments();
@@ -83,7 +83,7 @@ fn a_short_last_segment_carries_the_end() {
 /// The end of a stream whose data was already sent takes one segment of its own.
 #[test]
 fn an_end_that_comes_late_is_a_segment_of_its_own() {
-    let mut alone = Alone::new(10);
+    let mut alone = TestEnd::new(10);
     assert_eq!(alone.write(1), [0]);
     alone.connection.finish();
     let left = alone.segments();
@@ -96,7 +96,7 @@ fn an_end_that_comes_late_is_a_segment_of_its_own() {
 /// it may exceed cwnd by one segment.
 #[test]
 fn a_probe_is_new_data_where_there_is_some() {
-    let mut alone = Alone::new(4);
+    let mut alone = TestEnd::new(4);
     assert_eq!(alone.write(6), [0, 1, 2, 3]);
     alone.wait();
     assert_eq!(alone.leaving(), [4]);
@@ -113,7 +113,7 @@ fn a_probe_is_new_data_where_there_is_some() {
 #[test]
 fn an_idle_connection_starts_with_a_smaller_window() {
     for (idle_rtos, window) in [(0, 64), (2, 32), (3, 16), (30, 10)] {
-        let mut alone = Alone::new(10);
+        let mut alone = TestEnd::new(10);
         alone.connection.set_cwnd(64 * MSS);
         alone.write(1);
         alone.pass(20);
@@ -133,7 +133,7 @@ fn an_idle_connection_starts_with_a_smaller_window() {
 /// stored window at the next ACK, the connection applies as much of it as slow start would give.
 #[test]
 fn a_steered_connection_restarts_too() {
-    let mut alone = Alone::new(10);
+    let mut alone = TestEnd::new(10);
     alone.connection.flags.steered = true;
     alone.connection.set_cwnd(64 * MSS);
     alone.write(1);
@@ -169,7 +169,7 @@ fn a_steered_connection_restarts_too() {
 /// A window set by an agent without an ACK is limited by deliveries as well.
 #[test]
 fn a_window_set_without_an_ack_does_not_end_the_restart() {
-    let mut alone = Alone::new(10);
+    let mut alone = TestEnd::new(10);
     alone.connection.flags.steered = true;
     alone.connection.set_cwnd(64 * MSS);
     alone.write(1);
@@ -194,7 +194,7 @@ fn a_window_set_without_an_ack_does_not_end_the_restart() {
 /// end in a burst.
 #[test]
 fn a_loss_during_the_restart_does_not_lift_its_limit() {
-    let mut alone = Alone::new(10);
+    let mut alone = TestEnd::new(10);
     alone.connection.flags.steered = true;
     alone.connection.set_cwnd(64 * MSS);
     alone.write(1);
@@ -208,12 +208,12 @@ fn a_loss_during_the_restart_does_not_lift_its_limit() {
     alone.leaving();
     alone.says.cwnd = Some(32 * MSS);
     alone.hear(ack(2).sack(3..8));
-    assert_eq!(alone.connection.phase(), Phase::Recovery);
+    assert_eq!(alone.connection.phase(), RecoveryPhase::Recovery);
     alone.says.cwnd = None;
     alone.leaving();
     alone.pass(20);
     alone.hear(ack(13).echo(2, 2));
-    assert_eq!(alone.connection.phase(), Phase::Open);
+    assert_eq!(alone.connection.phase(), RecoveryPhase::Open);
     assert_eq!(alone.connection.steered_cwnd(), 32 * MSS);
     assert_eq!(
         alone.connection.window(),
@@ -225,10 +225,10 @@ fn a_loss_during_the_restart_does_not_lift_its_limit() {
 /// Pacing delays a segment by the transmission time of the one before it.
 #[test]
 fn pacing_spreads_a_window() {
-    let mut alone = Alone::with(Config {
+    let mut alone = TestEnd::with(TransportConfig {
         // One segment with headers per millisecond.
         max_rate: Some(Rate::from_bytes_per_sec(1_052_000)),
-        ..Config::default()
+        ..TransportConfig::default()
     });
     let mut times = Vec::new();
     let begin = alone.now;
@@ -252,7 +252,7 @@ fn pacing_spreads_a_window() {
 #[test]
 fn the_quick_look_is_the_careful_one() {
     let run = |quick: bool| {
-        let mut alone = Alone::new(10);
+        let mut alone = TestEnd::new(10);
         let mut left = alone.write(40);
         for round in 1..4 {
             alone.pass(20);
@@ -271,10 +271,10 @@ fn the_quick_look_is_the_careful_one() {
 /// A probe retransmits the last segment that has not arrived; later ones were SACKed.
 #[test]
 fn a_probe_passes_over_what_was_sacked() {
-    let mut alone = Alone::new(10);
+    let mut alone = TestEnd::new(10);
     alone.write(5);
     alone.pass(20);
     alone.hear(ack(0).sack(3..5));
-    assert_eq!(alone.connection.last_missing(), Number(2));
+    assert_eq!(alone.connection.last_missing(), SequenceNumber(2));
     assert_eq!(alone.connection.probe_at(), None, "RACK has its own timer");
 }

@@ -4,7 +4,7 @@ use ccplane_datapath::{Clause, INFINITY, Instr, Op, Program, Var, VarKind, reg};
 
 use super::{DEF_INFINITY, Install, MAX_TEMPS, MAX_VARS, RawInstr, Reg, op};
 use crate::WireError;
-use crate::bytes::Reader;
+use crate::bytes::MessageReader;
 use crate::v1::{class, implicit};
 
 impl Install<'_> {
@@ -21,7 +21,7 @@ impl Install<'_> {
         let (mut out, mut clauses) = (Vec::new(), Vec::new());
         let mut next = defs;
         for event in self.events {
-            let mut event = Reader::new("an event", event);
+            let mut event = MessageReader::new("an event", event);
             let [guard, guard_len, body, body_len] =
                 [event.u32()?, event.u32()?, event.u32()?, event.u32()?];
             // The reference's compiler writes events in this order; any other could execute an
@@ -69,7 +69,7 @@ impl Install<'_> {
 }
 
 fn raw_instr(bytes: &[u8; 16]) -> Result<RawInstr, WireError> {
-    let mut reader = Reader::new("an instruction", bytes);
+    let mut reader = MessageReader::new("an instruction", bytes);
     let op = reader.u8()?;
     Ok(RawInstr {
         op,

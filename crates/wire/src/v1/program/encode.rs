@@ -7,19 +7,19 @@ use super::{
     Reg, op,
 };
 use crate::v1::{class, implicit};
-use crate::{Unsayable, WireError};
+use crate::{NotExpressible, WireError};
 
 /// Program in CCP's instructions.
 #[derive(Debug)]
-pub(crate) struct Encoded {
+pub(crate) struct EncodedProgram {
     pub events: Vec<RawEvent>,
     pub instrs: Vec<RawInstr>,
 }
 
-impl Encoded {
-    pub fn new(program: &Program) -> Result<Encoded, WireError> {
+impl EncodedProgram {
+    pub fn new(program: &Program) -> Result<EncodedProgram, WireError> {
         if program.report_vars() == 0 && program.writes(reg::SHOULD_REPORT) {
-            return Err(WireError::Unsayable(Unsayable::EmptyReport));
+            return Err(WireError::Unsayable(NotExpressible::EmptyReport));
         }
         let mut encoder = Encoder {
             program,
@@ -56,8 +56,8 @@ impl Encoded {
             });
         }
         match encoder.instrs.len() {
-            n if n > MAX_INSTRS => Err(WireError::Unsayable(Unsayable::Instructions(n))),
-            _ => Ok(Encoded {
+            n if n > MAX_INSTRS => Err(WireError::Unsayable(NotExpressible::Instructions(n))),
+            _ => Ok(EncodedProgram {
                 events,
                 instrs: encoder.instrs,
             }),
@@ -116,7 +116,7 @@ impl Encoder<'_> {
                 continue;
             }
             if var.init == DEF_INFINITY {
-                return Err(WireError::Unsayable(Unsayable::Constant(var.init)));
+                return Err(WireError::Unsayable(NotExpressible::Constant(var.init)));
             }
             let value = Reg::constant(var.init)?;
             self.push(op::DEF, register, register, value)?;
@@ -215,10 +215,11 @@ impl Encoder<'_> {
                 let tenths = (num * 10)
                     .checked_div(den)
                     .filter(|tenths| tenths * den == num * 10);
-                let tenths = tenths.ok_or(WireError::Unsayable(Unsayable::Weight(num, den)))?;
+                let tenths =
+                    tenths.ok_or(WireError::Unsayable(NotExpressible::Weight(num, den)))?;
                 return self.push(op::EWMA, dst, Reg::constant(tenths)?, b);
             }
-            Op::SkipIfZero => return Err(WireError::Unsayable(Unsayable::Statement)),
+            Op::SkipIfZero => return Err(WireError::Unsayable(NotExpressible::Statement)),
         };
         let a = self.register(instr.a)?;
         self.push(plain, dst, a, b)
@@ -242,17 +243,19 @@ impl Encoder<'_> {
             reg::SHOULD_REPORT => implicit(implicit::REPORT),
             reg::SHOULD_CONTINUE => implicit(implicit::CONTINUE),
             reg::ONE => Reg::constant(1),
-            reg::SSTHRESH => Err(WireError::Unsayable(Unsayable::Ssthresh)),
-            reg::SHOULD_RESET => Err(WireError::Unsayable(Unsayable::Reset)),
+            reg::SSTHRESH => Err(WireError::Unsayable(NotExpressible::Ssthresh)),
+            reg::SHOULD_RESET => Err(WireError::Unsayable(NotExpressible::Reset)),
             temp @ reg::TEMPS..reg::TEMPS_END => match usize::from(temp - reg::TEMPS) {
                 index if index < MAX_TEMPS => Ok(Reg {
                     class: class::TEMPORARY,
                     index: index as u32,
                 }),
-                index => Err(WireError::Unsayable(Unsayable::Temporaries(index + 1))),
+                index => Err(WireError::Unsayable(NotExpressible::Temporaries(index + 1))),
             },
             var @ reg::VARS.. => self.variable(usize::from(var - reg::VARS)),
-            signal => Err(WireError::Unsayable(Unsayable::Signal(signal_name(signal)))),
+            signal => Err(WireError::Unsayable(NotExpressible::Signal(signal_name(
+                signal,
+            )))),
         }
     }
 
@@ -273,7 +276,7 @@ impl Encoder<'_> {
             },
         };
         if index >= MAX_VARS {
-            return Err(WireError::Unsayable(Unsayable::Variables(index + 1)));
+            return Err(WireError::Unsayable(NotExpressible::Variables(index + 1)));
         }
         Ok(Reg {
             class,
