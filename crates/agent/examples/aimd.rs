@@ -53,7 +53,7 @@ impl Algorithm for Aimd {
 }
 
 /// Segments that the path holds; one more is lost.
-const CAPACITY: u64 = 40;
+const PATH_CAPACITY_SEGMENTS: u64 = 40;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut agent = Agent::new(AgentOptions::default());
@@ -80,7 +80,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("{round:3} {:#<width$}", "", width = segments as usize);
         for segment in 0..segments {
             transport.now += Duration::from_millis(20) / segments;
-            let lost = u64::from(segment == CAPACITY);
+            let lost = u64::from(segment == PATH_CAPACITY_SEGMENTS);
             let signals = Signals {
                 bytes_acked: mss * (1 - lost),
                 lost_pkts_sample: lost,

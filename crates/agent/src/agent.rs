@@ -93,11 +93,11 @@ pub enum AddError {
 /// Minimum time between two heartbeats to a datapath. The interval follows from the agent timeout
 /// that the datapath reports, and a timeout of a nanosecond would keep the agent busy. A longer
 /// minimum would leave a datapath with a timeout of 300 µs on its fallback.
-pub const LEAST_HEARTBEAT: Duration = Duration::from_micros(100);
+pub const HEARTBEAT_INTERVAL_MIN: Duration = Duration::from_micros(100);
 
 /// Number of retired flows closed per step. With fewer, the algorithms are notified later; with
 /// more, a disconnecting datapath with many flows delays the others.
-const CLOSES_AT_ONCE: usize = 1_024;
+const CLOSES_PER_STEP_MAX: usize = 1_024;
 
 /// Counters of an algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -433,7 +433,7 @@ impl Agent {
         // interval.
         let heartbeat = info
             .fallback_after
-            .map(|silence| (now, (silence / 3).max(LEAST_HEARTBEAT)));
+            .map(|silence| (now, (silence / 3).max(HEARTBEAT_INTERVAL_MIN)));
         self.core
             .datapaths
             .insert(from, ConnectedDatapath { info, heartbeat });
@@ -536,7 +536,7 @@ impl Agent {
 
     /// Closes a number of retired flows; if there are more, the next deadline is immediate.
     fn close_retired(&mut self) {
-        for _ in 0..CLOSES_AT_ONCE {
+        for _ in 0..CLOSES_PER_STEP_MAX {
             let Some(entry) = self.core.flows.next_retired() else {
                 return;
             };

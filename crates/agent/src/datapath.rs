@@ -17,7 +17,7 @@ use ccplane_wire::{DatapathInfo, FlowInfo, FlowStats, WireCommand, WireEvent};
 pub use here::{Delays, InlineChannel};
 pub use message::{AgentEvent, recycle_events};
 
-use crate::tables::{MAX_PROGRAMS, MAX_VARS, TableId, Tables};
+use crate::tables::{FLOW_VARS_MAX, PROGRAMS_MAX, TableId, Tables};
 
 /// Channel to an agent and back. It has no clock: the caller passes the time.
 pub trait AgentChannel: Send {
@@ -241,7 +241,7 @@ impl<W: AgentChannel> DatapathCore<W> {
 /// State of a flow in its datapath.
 #[derive(Debug)]
 pub struct Local<T = ()> {
-    flow: Flow<MAX_VARS>,
+    flow: Flow<FLOW_VARS_MAX>,
     table: TableId,
     reports: u64,
     /// User data. A struct around this one would take 64 bytes more, because of the alignment of
@@ -254,7 +254,7 @@ impl<T> Local<T> {
     pub fn new(now: Time, init_cwnd: Bytes, beside: T) -> Local<T> {
         Local {
             flow: Flow::new(now, init_cwnd.get()),
-            table: TableId::NOBODY,
+            table: TableId::NO_TABLE,
             reports: 0,
             beside,
         }
@@ -262,7 +262,7 @@ impl<T> Local<T> {
 
     /// The flow's program, window and clock.
     #[inline(always)]
-    pub fn flow(&self) -> &Flow<MAX_VARS> {
+    pub fn flow(&self) -> &Flow<FLOW_VARS_MAX> {
         &self.flow
     }
 }
@@ -314,7 +314,7 @@ impl<W: AgentChannel, T> FlowMut<'_, W, T> {
     fn run(
         &mut self,
         now: Time,
-        run: impl FnOnce(&mut Flow<MAX_VARS>, &ProgramTable<MAX_PROGRAMS>) -> Outcome,
+        run: impl FnOnce(&mut Flow<FLOW_VARS_MAX>, &ProgramTable<PROGRAMS_MAX>) -> Outcome,
     ) -> Outcome {
         let Local {
             flow,

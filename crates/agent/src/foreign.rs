@@ -9,7 +9,7 @@ use ccplane_datapath::Program;
 use ccplane_units::{Duration, Time};
 use ccplane_wire::{FlowInfo, Updates, WireCommand, WireError, WireEvent, v1};
 
-use crate::agent::LEAST_HEARTBEAT;
+use crate::agent::HEARTBEAT_INTERVAL_MIN;
 
 #[cfg(test)]
 mod tests;
@@ -52,7 +52,7 @@ struct FlowRecord {
 
 /// Maximum programs of an agent. The reference datapath has 10; the limit keeps an agent that
 /// installs without end from filling memory.
-const PROGRAMS: usize = 256;
+const PROGRAMS_MAX: usize = 256;
 
 impl CcpV1Client {
     /// Creates the state for flows that ask for `algorithm`.
@@ -96,7 +96,7 @@ impl CcpV1Client {
                 // an interval.
                 let every = datapath
                     .fallback_after
-                    .map(|silence| (silence / 3).max(LEAST_HEARTBEAT));
+                    .map(|silence| (silence / 3).max(HEARTBEAT_INTERVAL_MIN));
                 self.heartbeat = every.map(|every| (self.heard, every));
                 v1::ready(out, datapath.id);
             }
@@ -216,8 +216,8 @@ impl CcpV1Client {
     }
 
     fn install(&mut self, install: &v1::program::Install<'_>) -> Result<(), WireError> {
-        if self.programs.len() >= PROGRAMS && !self.programs.contains_key(&install.program) {
-            tracing::warn!(most = PROGRAMS, "the agent installs too many programs");
+        if self.programs.len() >= PROGRAMS_MAX && !self.programs.contains_key(&install.program) {
+            tracing::warn!(most = PROGRAMS_MAX, "the agent installs too many programs");
             return Ok(());
         }
         let program = install.decode()?.with_sticky_fallthrough()?;

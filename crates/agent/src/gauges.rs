@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::FlowId;
 
 /// Maximum gauges per flow, as many as a page or table can show; further ones are dropped.
-pub(crate) const MOST: usize = 16;
+pub(crate) const GAUGES_PER_FLOW_MAX: usize = 16;
 
 /// Latest gauges of every flow. They have no effect on a datapath.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ impl Gauges {
         let values = self.of.entry(flow).or_default();
         if let Some((_, old)) = values.iter_mut().find(|(known, _)| *known == name) {
             *old = value;
-        } else if values.len() < MOST {
+        } else if values.len() < GAUGES_PER_FLOW_MAX {
             values.push((name, value));
         }
     }
@@ -40,7 +40,7 @@ mod tests {
     #[test]
     fn a_flow_has_the_latest_value_of_sixteen_names() {
         let (mut gauges, flow) = (Gauges::default(), FlowId::default());
-        const NAMES: [&str; MOST + 1] = [
+        const NAMES: [&str; GAUGES_PER_FLOW_MAX + 1] = [
             "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q",
         ];
         for name in NAMES {
@@ -48,7 +48,7 @@ mod tests {
         }
         gauges.set(flow, "b", 2.0);
         let names: Vec<_> = gauges.of(flow).iter().map(|(name, _)| *name).collect();
-        assert_eq!(names, NAMES[..MOST]);
+        assert_eq!(names, NAMES[..GAUGES_PER_FLOW_MAX]);
         assert_eq!(gauges.of(flow)[..3], [("a", 1.0), ("b", 2.0), ("c", 1.0)]);
         gauges.forget(flow);
         assert!(gauges.of(flow).is_empty());

@@ -4,10 +4,10 @@ use ccplane_units::{Duration, Time};
 
 /// Maximum burst of lines. A smaller one would drop lines of a normal connection; a larger one
 /// would let a tenant that reconnects repeatedly fill the log.
-const BURST: u32 = 20;
+const BURST_LINES_MAX: u32 = 20;
 /// Time until one more line is allowed. With a shorter interval 250 tenants could use all lines
 /// that the command's log writes per second; a longer one hides that a problem persists.
-const INTERVAL: Duration = Duration::from_millis(500);
+const LINE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Log lines left to a tenant.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct LineBudget {
 impl Default for LineBudget {
     fn default() -> LineBudget {
         LineBudget {
-            left: BURST,
+            left: BURST_LINES_MAX,
             refilled: Time::ZERO,
             suppressed: 0,
         }
@@ -38,9 +38,9 @@ pub struct LogPermit {
 impl LineBudget {
     /// Takes a line from the budget; `None` if it is exhausted.
     pub fn take(&mut self, now: Time) -> Option<LogPermit> {
-        let new = now.since(self.refilled).as_nanos() / INTERVAL.as_nanos();
+        let new = now.since(self.refilled).as_nanos() / LINE_INTERVAL.as_nanos();
         if new > 0 {
-            self.left = (u64::from(self.left) + new).min(u64::from(BURST)) as u32;
+            self.left = (u64::from(self.left) + new).min(u64::from(BURST_LINES_MAX)) as u32;
             self.refilled = now;
         }
         if self.left == 0 {

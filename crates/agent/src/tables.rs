@@ -9,24 +9,24 @@ use ccplane_units::Time;
 use ccplane_wire::{DatapathInfo, Refusal, WireCommand, WireEvent};
 
 /// Maximum programs per algorithm; further ones are refused.
-pub const MAX_PROGRAMS: usize = 8;
+pub const PROGRAMS_MAX: usize = 8;
 
 /// Maximum number of algorithms. An agent hosts a few dozen at most. Names are external input, so
 /// without a limit an agent that sends garbage could fill memory.
-pub const MAX_ALGORITHMS: usize = 64;
+pub const ALGORITHMS_MAX: usize = 64;
 
 /// Maximum variables of a program; one with more is refused. Cubic's program uses 28, and each
 /// takes 8 bytes per flow.
-pub const MAX_VARS: usize = 32;
+pub const FLOW_VARS_MAX: usize = 32;
 
 /// Programs of every algorithm on one datapath, for a datapath that interprets them. The datapath
 /// stores the flows, and with each the [`TableId`] of its program.
 #[derive(Debug)]
 pub struct Tables {
     /// Tables by algorithm, in the order of first use.
-    tables: Vec<(Arc<str>, ProgramTable<MAX_PROGRAMS>)>,
+    tables: Vec<(Arc<str>, ProgramTable<PROGRAMS_MAX>)>,
     /// Empty table of flows that have no program yet; it makes them fall back if none arrives.
-    nobody: Box<ProgramTable<MAX_PROGRAMS>>,
+    nobody: Box<ProgramTable<PROGRAMS_MAX>>,
 }
 
 /// A datapath may be moved by value on the stack of a thread, which may be small (2 MiB in Rust). A
@@ -39,7 +39,7 @@ pub struct TableId(u32);
 
 impl TableId {
     /// No table: the flow has no program yet.
-    pub const NOBODY: TableId = TableId(u32::MAX);
+    pub const NO_TABLE: TableId = TableId(u32::MAX);
 }
 
 impl Tables {
@@ -57,16 +57,16 @@ impl Tables {
             id,
             kind: kind.to_owned(),
             capabilities: self.nobody.capabilities,
-            max_programs: MAX_PROGRAMS as u32,
-            max_instrs: datapath::MAX_INSTRS as u32,
-            max_vars: MAX_VARS as u32,
+            max_programs: PROGRAMS_MAX as u32,
+            max_instrs: datapath::INSTRS_MAX as u32,
+            max_vars: FLOW_VARS_MAX as u32,
             fallback_after: Some(self.nobody.limits.fallback_after),
         }
     }
 
     /// Programs of a flow, for its calls.
     #[inline(always)]
-    pub fn of(&self, table: TableId) -> &ProgramTable<MAX_PROGRAMS> {
+    pub fn of(&self, table: TableId) -> &ProgramTable<PROGRAMS_MAX> {
         match self.tables.get(table.0 as usize) {
             Some((_, programs)) => programs,
             None => &self.nobody,
@@ -79,7 +79,7 @@ impl Tables {
         &mut self,
         now: Time,
         command: &WireCommand,
-        find: impl FnOnce(u64) -> Option<(&'f mut Flow<MAX_VARS>, &'f mut TableId)>,
+        find: impl FnOnce(u64) -> Option<(&'f mut Flow<FLOW_VARS_MAX>, &'f mut TableId)>,
     ) -> Option<WireEvent<'static>> {
         let (number, uid, command) = match command {
             WireCommand::Install { algorithm, program } => {
@@ -118,7 +118,7 @@ impl Tables {
         &self,
         now: Time,
         command: &datapath::Command<'_>,
-        flow: &mut Flow<MAX_VARS>,
+        flow: &mut Flow<FLOW_VARS_MAX>,
         table: &mut TableId,
     ) -> Result<(), Refusal> {
         let (place, uid) = match command {
@@ -157,19 +157,19 @@ impl Tables {
             .tables
             .iter()
             .position(|(_, table)| table.get(uid).is_some());
-        place.map_or(TableId::NOBODY, |place| TableId(place as u32))
+        place.map_or(TableId::NO_TABLE, |place| TableId(place as u32))
     }
 
     /// Returns the table of this algorithm. If all slots are in use, a new one replaces a table
     /// without programs, which no flow runs; `None` if there is none.
-    fn table_of(&mut self, algorithm: &Arc<str>) -> Option<&mut ProgramTable<MAX_PROGRAMS>> {
+    fn table_of(&mut self, algorithm: &Arc<str>) -> Option<&mut ProgramTable<PROGRAMS_MAX>> {
         let known = self.tables.iter().position(|(name, _)| name == algorithm);
         let place = match known {
             Some(place) => place,
             None => {
                 let table = ProgramTable::new(self.nobody.limits, self.nobody.capabilities);
                 let entry = (algorithm.clone(), table);
-                if self.tables.len() < MAX_ALGORITHMS {
+                if self.tables.len() < ALGORITHMS_MAX {
                     self.tables.push(entry);
                     self.tables.len() - 1
                 } else {
@@ -192,7 +192,7 @@ mod tests {
 
     use super::*;
 
-    const NOW: Time = Time::from_micros(1_000);
+    const START_TIME: Time = Time::from_micros(1_000);
 
     fn install(algorithm: &str, uid: u32) -> WireCommand {
         let source = "(def (Report (volatile acked 0)) (gain 1)) (when true (:= Report.acked gain) (report))";
@@ -218,9 +218,9 @@ mod tests {
     #[test]
     fn a_flow_runs_the_program_it_was_set_to_under_the_heartbeat_of_its_algorithm() {
         let mut tables = Tables::new(OperatorLimits::default(), Capabilities::CWND);
-        let (mut flow, mut table) = (Flow::new(NOW, 10_000), TableId::NOBODY);
+        let (mut flow, mut table) = (Flow::new(START_TIME, 10_000), TableId::NO_TABLE);
         let mut tell = |tables: &mut Tables, command: &WireCommand| {
-            let answer = tables.handle(NOW, command, |number| {
+            let answer = tables.handle(START_TIME, command, |number| {
                 (number == 1).then_some((&mut flow, &mut table))
             });
             (answer, table)
@@ -237,7 +237,7 @@ mod tests {
         let (answer, table) = tell(&mut tables, &set(20));
         assert_eq!(
             (answer, tables.of(table).last_heartbeat()),
-            (None, Some(NOW))
+            (None, Some(START_TIME))
         );
         let (answer, table) = tell(&mut tables, &set(10));
         assert_eq!((answer, tables.of(table).last_heartbeat()), (None, None));
@@ -257,8 +257,9 @@ mod tests {
     #[test]
     fn names_without_end_fill_no_memory() {
         let mut tables = Tables::new(OperatorLimits::default(), Capabilities::CWND);
-        let tell =
-            |tables: &mut Tables, command: &WireCommand| tables.handle(NOW, command, |_| None);
+        let tell = |tables: &mut Tables, command: &WireCommand| {
+            tables.handle(START_TIME, command, |_| None)
+        };
         assert_eq!(
             tell(&mut tables, &install("first", 1)),
             Some(WireEvent::Installed { program: 1 })
@@ -270,9 +271,9 @@ mod tests {
                 None
             );
         }
-        assert_eq!(tables.tables.len(), MAX_ALGORITHMS);
+        assert_eq!(tables.tables.len(), ALGORITHMS_MAX);
         // New algorithms replace those without programs.
-        let taken = (2..=MAX_ALGORITHMS as u32)
+        let taken = (2..=ALGORITHMS_MAX as u32)
             .map(|uid| tell(&mut tables, &install(&format!("own {uid}"), uid)));
         assert!(
             taken
@@ -287,32 +288,32 @@ mod tests {
         assert_eq!(tell(&mut tables, &install("one more", 100)), Some(refused));
         assert_eq!(
             (tables.holding(1), tables.tables.len()),
-            (TableId(0), MAX_ALGORITHMS)
+            (TableId(0), ALGORITHMS_MAX)
         );
     }
 
     #[test]
     fn a_flow_is_released_whatever_it_runs() {
         let mut tables = Tables::new(OperatorLimits::default(), Capabilities::CWND);
-        tables.handle(NOW, &install("one", 10), |_| None);
+        tables.handle(START_TIME, &install("one", 10), |_| None);
         tables.handle(
-            NOW,
+            START_TIME,
             &WireCommand::Heartbeat {
                 algorithm: "one".into(),
             },
             |_| None,
         );
-        let (mut flow, mut table) = (Flow::new(NOW, 10_000), TableId::NOBODY);
+        let (mut flow, mut table) = (Flow::new(START_TIME, 10_000), TableId::NO_TABLE);
         for command in [
             WireCommand::Release { flow: 1 },
             set(10),
             WireCommand::Release { flow: 1 },
         ] {
-            let answer = tables.handle(NOW, &command, |_| Some((&mut flow, &mut table)));
+            let answer = tables.handle(START_TIME, &command, |_| Some((&mut flow, &mut table)));
             assert_eq!(answer, None, "{command:?}");
         }
         assert_eq!(flow.program_uid(), None);
-        let gone = tables.handle(NOW, &WireCommand::Release { flow: 2 }, |_| None);
+        let gone = tables.handle(START_TIME, &WireCommand::Release { flow: 2 }, |_| None);
         let refused = WireEvent::Refused {
             flow: Some(2),
             program: 0,
@@ -324,7 +325,7 @@ mod tests {
     #[test]
     fn what_cannot_be_done_is_refused() {
         let mut tables = Tables::new(OperatorLimits::default(), Capabilities::CWND);
-        let (mut flow, mut table) = (Flow::new(NOW, 10_000), TableId::NOBODY);
+        let (mut flow, mut table) = (Flow::new(START_TIME, 10_000), TableId::NO_TABLE);
         let update = |flow| WireCommand::Update {
             flow,
             updates: nothing(),
@@ -333,14 +334,14 @@ mod tests {
             let program = 0;
             Some(WireEvent::Refused { flow, program, why })
         };
-        let gone = tables.handle(NOW, &update(2), |_| None);
+        let gone = tables.handle(START_TIME, &update(2), |_| None);
         assert_eq!(gone, refused(Some(2), Refusal::UnknownFlow));
-        let early = tables.handle(NOW, &update(1), |_| Some((&mut flow, &mut table)));
+        let early = tables.handle(START_TIME, &update(1), |_| Some((&mut flow, &mut table)));
         assert_eq!(early, refused(Some(1), Refusal::UnknownProgram(0)));
-        for uid in 0..MAX_PROGRAMS as u32 {
-            tables.handle(NOW, &install("one", uid), |_| None);
+        for uid in 0..PROGRAMS_MAX as u32 {
+            tables.handle(START_TIME, &install("one", uid), |_| None);
         }
-        let full = tables.handle(NOW, &install("one", 99), |_| None);
+        let full = tables.handle(START_TIME, &install("one", 99), |_| None);
         assert!(
             matches!(
                 full,

@@ -1,6 +1,6 @@
 //! Batches of reports: in order, delivered to the algorithm as one, without allocation.
 
-use crate::support::{Bench, FIRST, HERE, NOW, datapath, info, targets};
+use crate::support::{Bench, DATAPATH, FIRST_PROGRAM, START_TIME, datapath, info, targets};
 use ccplane_agent::{
     Agent, AgentOptions, Algorithm, Control, FlowInfo, FlowStats, Programs, Report, ReportBatch,
 };
@@ -20,8 +20,8 @@ fn a_batch_notices_a_program_that_changed_within_it() {
         fields,
     };
     bench.agent.handle_all(
-        NOW,
-        HERE,
+        START_TIME,
+        DATAPATH,
         &[report(&[1, 1]), report(&[2, 2]), report(&[3, 3])],
     );
     assert_eq!(bench.log()[1..], ["report 1 of flow 1: [1, 1]"]);
@@ -46,11 +46,11 @@ fn hosting(
         .map(|p| p.uid)
         .next();
     let datapath = datapath(fallback_after);
-    agent.handle(NOW, HERE, WireEvent::Ready { datapath });
+    agent.handle(START_TIME, DATAPATH, WireEvent::Ready { datapath });
     flows.for_each(|flow| {
         agent.handle(
-            NOW,
-            HERE,
+            START_TIME,
+            DATAPATH,
             WireEvent::FlowOpened {
                 flow,
                 info: info(""),
@@ -79,7 +79,7 @@ impl Algorithm for Together {
     }
 
     fn programs(&self) -> Programs {
-        Programs::new().with("first", FIRST)
+        Programs::new().with("first", FIRST_PROGRAM)
     }
 
     fn open(&mut self, _: &FlowInfo, control: &mut Control<'_>) -> u64 {
@@ -122,14 +122,18 @@ fn a_batch_reaches_the_algorithm_as_one() {
         report(2, &[1, 0]),
         report(3, &[100, 0]),
     ];
-    agent.handle_all(NOW, HERE, &events);
+    agent.handle_all(START_TIME, DATAPATH, &events);
     let windows = windows_of(&mut agent);
     assert_eq!(
         windows,
         [1, 10, 100],
         "three batches: an unknown flow and a close lie between them"
     );
-    agent.handle_all(NOW, HERE, &[report(1, &[1, 0]), report(3, &[1, 0])]);
+    agent.handle_all(
+        START_TIME,
+        DATAPATH,
+        &[report(1, &[1, 0]), report(3, &[1, 0])],
+    );
     let windows = windows_of(&mut agent);
     assert_eq!(windows, [2, 103]);
     assert_eq!(agent.orphan_events(), 2);
@@ -144,7 +148,7 @@ fn a_report_and_its_answer_allocate_nothing() {
             "steady"
         }
         fn programs(&self) -> Programs {
-            Programs::new().with("first", FIRST)
+            Programs::new().with("first", FIRST_PROGRAM)
         }
         fn open(&mut self, _: &FlowInfo, control: &mut Control<'_>) -> u64 {
             control.program("first", &[]);
@@ -160,8 +164,8 @@ fn a_report_and_its_answer_allocate_nothing() {
     let mut round = || {
         for flow in 0..1_000 {
             agent.handle(
-                NOW,
-                HERE,
+                START_TIME,
+                DATAPATH,
                 WireEvent::Report {
                     flow,
                     program: uid,

@@ -1,6 +1,6 @@
 //! Arguments of callbacks, and the effect of what they set.
 
-use crate::support::{Bench, HERE, NOW, targets};
+use crate::support::{Bench, DATAPATH, START_TIME, targets};
 use ccplane_agent::{FlowId, FlowStats, Refusal};
 use ccplane_datapath::CommandTarget;
 use ccplane_units::{Bytes, Duration, Rate};
@@ -57,7 +57,7 @@ fn what_an_algorithm_says_of_a_flow_is_kept_until_the_flow_closes() {
     });
     bench.report(1, bench.first, &[1, 1]);
     let flow = FlowId {
-        datapath: HERE,
+        datapath: DATAPATH,
         flow: 1,
     };
     let gauges = bench.agent.gauges(flow);
@@ -68,9 +68,11 @@ fn what_an_algorithm_says_of_a_flow_is_kept_until_the_flow_closes() {
     );
     assert!(bench.commands().is_empty(), "no command comes of it");
     let stats = FlowStats::default();
-    bench
-        .agent
-        .handle(NOW, HERE, WireEvent::FlowClosed { flow: 1, stats });
+    bench.agent.handle(
+        START_TIME,
+        DATAPATH,
+        WireEvent::FlowClosed { flow: 1, stats },
+    );
     assert!(bench.agent.gauges(flow).is_empty());
 }
 
@@ -207,23 +209,25 @@ fn the_timer_comes_once_at_its_time_and_steers_flows_by_number() {
         assert!(
             control
                 .flow(FlowId {
-                    datapath: HERE,
+                    datapath: DATAPATH,
                     flow: 2
                 })
                 .is_none()
         );
         let mut flow = control
             .flow(FlowId {
-                datapath: HERE,
+                datapath: DATAPATH,
                 flow: 1,
             })
             .expect("it lives");
         flow.cwnd(Bytes::new(5));
     });
     bench.report(1, bench.first, &[1, 1]);
-    let due = NOW + Duration::from_millis(5);
+    let due = START_TIME + Duration::from_millis(5);
     assert_eq!(bench.agent.next_deadline(), Some(due));
-    bench.agent.on_deadline(NOW + Duration::from_millis(4));
+    bench
+        .agent
+        .on_deadline(START_TIME + Duration::from_millis(4));
     assert_eq!(bench.commands(), []);
     bench.agent.on_deadline(due);
     let commands = bench.commands();

@@ -1,6 +1,6 @@
 //! Reports as structs.
 
-use crate::support::{HERE, NOW, datapath, info};
+use crate::support::{DATAPATH, START_TIME, datapath, info};
 use ccplane_agent::{
     AddError, Agent, AgentOptions, Algorithm, Control, Fields, FlowInfo, FlowStats, Programs,
     Report,
@@ -21,7 +21,8 @@ struct Other {
     acked: u64,
 }
 
-const FOLD: &str = "(def (Report (volatile acked 0) (volatile lost false))) (when true (report))";
+const FOLD_PROGRAM: &str =
+    "(def (Report (volatile acked 0) (volatile lost false))) (when true (report))";
 
 /// Algorithm whose program reports `Round`, or the given programs.
 struct Reads<F: Fn(Programs) -> Programs>(F, std::sync::mpsc::Sender<Option<Round>>);
@@ -78,11 +79,11 @@ fn read(
         },
     ];
     for event in events {
-        agent.handle(NOW, HERE, event);
+        agent.handle(START_TIME, DATAPATH, event);
     }
     agent.handle(
-        NOW,
-        HERE,
+        START_TIME,
+        DATAPATH,
         WireEvent::FlowClosed {
             flow: 1,
             stats: FlowStats::default(),
@@ -93,7 +94,7 @@ fn read(
 
 #[test]
 fn a_report_is_read_into_its_struct() {
-    let typed = |programs: Programs| programs.reporting::<Round>("fold", FOLD);
+    let typed = |programs: Programs| programs.reporting::<Round>("fold", FOLD_PROGRAM);
     assert_eq!(
         read(typed, &[7, 1]).expect("it fits"),
         Some(Round {
@@ -101,14 +102,14 @@ fn a_report_is_read_into_its_struct() {
             lost: true
         })
     );
-    let untyped = |programs: Programs| programs.with("fold", FOLD);
+    let untyped = |programs: Programs| programs.with("fold", FOLD_PROGRAM);
     assert_eq!(read(untyped, &[7, 1]).expect("it compiles"), None);
 }
 
 #[test]
 fn a_struct_with_other_fields_is_refused_when_the_algorithm_is_added() {
-    let renamed = FOLD.replace("acked", "akced");
-    let longer = FOLD.replace("(volatile lost false)", "(volatile lost false) (rtt 0)");
+    let renamed = FOLD_PROGRAM.replace("acked", "akced");
+    let longer = FOLD_PROGRAM.replace("(volatile lost false)", "(volatile lost false) (rtt 0)");
     for source in [renamed, longer] {
         let text = source.clone();
         let why = read(
@@ -125,6 +126,9 @@ fn a_struct_with_other_fields_is_refused_when_the_algorithm_is_added() {
         assert_eq!((program.as_str(), *fields), ("fold", Round::NAMES));
         assert!(why.to_string().contains("(acked, lost)"), "{why}");
     }
-    let swapped = read(|programs| programs.reporting::<Other>("fold", FOLD), &[]);
+    let swapped = read(
+        |programs| programs.reporting::<Other>("fold", FOLD_PROGRAM),
+        &[],
+    );
     assert!(matches!(swapped, Err(AddError::Fields { .. })));
 }

@@ -1,6 +1,8 @@
 //! Life cycle of algorithms, datapaths and flows.
 
-use crate::support::{Bench, FIRST, HERE, NOW, Script, ScriptedAlgorithm, datapath, info};
+use crate::support::{
+    Bench, DATAPATH, FIRST_PROGRAM, START_TIME, Script, ScriptedAlgorithm, datapath, info,
+};
 use ccplane_agent::{
     AddError, Agent, AgentOptions, Algorithm, Control, DatapathInfo, FlowInfo, FlowStats, Programs,
     Report, UnknownAlgorithm,
@@ -33,8 +35,8 @@ fn several_algorithms_each_with_its_own_program_of_the_same_name() {
     assert_eq!(unique.len(), 4, "{uids:?}");
 
     agent.handle(
-        NOW,
-        HERE,
+        START_TIME,
+        DATAPATH,
         WireEvent::Ready {
             datapath: datapath(None),
         },
@@ -60,8 +62,8 @@ fn several_algorithms_each_with_its_own_program_of_the_same_name() {
     );
     for (flow, algorithm) in [(1, "two"), (2, "ccp_one"), (3, "three"), (4, "")] {
         agent.handle(
-            NOW,
-            HERE,
+            START_TIME,
+            DATAPATH,
             WireEvent::FlowOpened {
                 flow,
                 info: info(algorithm),
@@ -101,15 +103,15 @@ fn what_a_datapath_lacks_is_named_when_a_flow_opens() {
         })
         .expect("it compiles");
     agent.handle(
-        NOW,
-        HERE,
+        START_TIME,
+        DATAPATH,
         WireEvent::Ready {
             datapath: datapath(None),
         },
     );
     agent.handle(
-        NOW,
-        HERE,
+        START_TIME,
+        DATAPATH,
         WireEvent::FlowOpened {
             flow: 1,
             info: info("scripted"),
@@ -169,7 +171,7 @@ fn closing_gives_the_totals_and_a_lost_datapath_closes_its_flows() {
     bench.log();
     bench.event(WireEvent::FlowClosed { flow: 2, stats });
     assert_eq!(bench.agent.orphan_events(), 1, "closed once");
-    bench.agent.disconnected(HERE);
+    bench.agent.disconnected(DATAPATH);
     assert_eq!(bench.log().len(), 2);
     assert_eq!(
         (bench.agent.flows(), bench.commands()),
@@ -207,8 +209,8 @@ fn heartbeats_come_three_times_in_the_fallback_time() {
         "the first at once"
     );
     let mut beats = 0;
-    let mut now = NOW;
-    while now < NOW + Duration::from_millis(900) {
+    let mut now = START_TIME;
+    while now < START_TIME + Duration::from_millis(900) {
         now = bench
             .agent
             .next_deadline()
@@ -225,8 +227,8 @@ fn a_datapath_that_allows_no_silence_does_not_keep_the_agent_busy() {
     bench.event(WireEvent::Ready {
         datapath: datapath(Some(Duration::from_nanos(1))),
     });
-    let (mut calls, mut now) = (0, NOW);
-    while now < NOW + Duration::from_millis(10) {
+    let (mut calls, mut now) = (0, START_TIME);
+    while now < START_TIME + Duration::from_millis(10) {
         now = bench
             .agent
             .next_deadline()
@@ -247,7 +249,7 @@ fn a_program_with_an_error_is_named() {
         }
         fn programs(&self) -> Programs {
             Programs::new()
-                .with("good", FIRST)
+                .with("good", FIRST_PROGRAM)
                 .with("bad", "(def) (when true (:= Cwnd (+ 1)))")
         }
         fn open(&mut self, _: &FlowInfo, _: &mut Control<'_>) {}
@@ -289,7 +291,7 @@ fn an_algorithm_without_a_pace_does_not_inherit_one() {
             capabilities: Capabilities(u64::MAX),
             ..datapath(None)
         };
-        agent.handle(NOW, HERE, WireEvent::Ready { datapath });
+        agent.handle(START_TIME, DATAPATH, WireEvent::Ready { datapath });
         while agent.poll().is_some() {}
         let rate = Rate::from_bytes_per_sec(3_000);
         for (flow, live, rate, freed) in [
@@ -302,7 +304,7 @@ fn an_algorithm_without_a_pace_does_not_inherit_one() {
                 rate,
                 ..info("one")
             };
-            agent.handle(NOW, HERE, WireEvent::FlowOpened { flow, info });
+            agent.handle(START_TIME, DATAPATH, WireEvent::FlowOpened { flow, info });
             let without_limit = Update {
                 target: CommandTarget::Rate,
                 value: u64::MAX,
@@ -321,12 +323,12 @@ fn an_algorithm_without_a_pace_does_not_inherit_one() {
 /// A datapath that restarts or disconnects with many flows takes a bounded time per step.
 #[test]
 fn a_datapath_that_begins_anew_closes_its_flows_a_few_at_a_time() {
-    const FLOWS: u64 = 10_000;
+    const FLOW_COUNT: u64 = 10_000;
     let mut bench = Bench::new();
-    let other = ccplane_agent::DatapathId(HERE.0 + 1);
+    let other = ccplane_agent::DatapathId(DATAPATH.0 + 1);
     let datapath = datapath(None);
     bench.agent.handle(
-        NOW,
+        START_TIME,
         other,
         WireEvent::Ready {
             datapath: datapath.clone(),
@@ -334,17 +336,17 @@ fn a_datapath_that_begins_anew_closes_its_flows_a_few_at_a_time() {
     );
     let info = info("");
     bench.agent.handle(
-        NOW,
+        START_TIME,
         other,
         WireEvent::FlowOpened {
             flow: 1,
             info: info.clone(),
         },
     );
-    for flow in 0..FLOWS {
+    for flow in 0..FLOW_COUNT {
         bench.agent.handle(
-            NOW,
-            HERE,
+            START_TIME,
+            DATAPATH,
             WireEvent::FlowOpened {
                 flow,
                 info: info.clone(),
@@ -356,31 +358,43 @@ fn a_datapath_that_begins_anew_closes_its_flows_a_few_at_a_time() {
         before - agent.stats(&name).expect("added").flows
     };
     let work = bench.agent.work();
-    bench.agent.handle(NOW, HERE, WireEvent::Ready { datapath });
-    let at_once = closed(&bench.agent, FLOWS + 1);
+    bench
+        .agent
+        .handle(START_TIME, DATAPATH, WireEvent::Ready { datapath });
+    let at_once = closed(&bench.agent, FLOW_COUNT + 1);
     assert!(at_once > 0 && at_once <= 1_024, "{at_once}");
     assert!(
-        bench.agent.work() - work >= FLOWS,
+        bench.agent.work() - work >= FLOW_COUNT,
         "its sender is charged for all of them"
     );
     assert_eq!(
-        (bench.agent.flows(), bench.agent.flows_held(HERE) as u64),
-        (1, FLOWS - at_once)
+        (bench.agent.flows(), bench.agent.flows_held(DATAPATH) as u64),
+        (1, FLOW_COUNT - at_once)
     );
     // A reused number is one flow, and the flow of the other datapath is unaffected.
     bench.agent.handle(
-        NOW,
-        HERE,
+        START_TIME,
+        DATAPATH,
         WireEvent::FlowOpened {
-            flow: FLOWS - 1,
+            flow: FLOW_COUNT - 1,
             info,
         },
     );
     let mut steps = 0;
-    while bench.agent.next_deadline().is_some_and(|due| due <= NOW) {
-        bench.agent.on_deadline(NOW);
+    while bench
+        .agent
+        .next_deadline()
+        .is_some_and(|due| due <= START_TIME)
+    {
+        bench.agent.on_deadline(START_TIME);
         steps += 1;
     }
-    assert_eq!((steps, closed(&bench.agent, FLOWS + 1)), (9, FLOWS - 1));
-    assert_eq!((bench.agent.flows(), bench.agent.flows_held(HERE)), (2, 1));
+    assert_eq!(
+        (steps, closed(&bench.agent, FLOW_COUNT + 1)),
+        (9, FLOW_COUNT - 1)
+    );
+    assert_eq!(
+        (bench.agent.flows(), bench.agent.flows_held(DATAPATH)),
+        (2, 1)
+    );
 }

@@ -15,7 +15,7 @@ use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::Bytes;
 
 use crate::Reporting;
-use crate::repair::{DELIVERED, MAY_GROW, REMEMBER};
+use crate::repair::{DELIVERED_BYTES, GROWTH_CONDITION, STATE_CLAUSE};
 use crate::window::{AckedRound, WindowLaw, due};
 
 /// Loss-based algorithm with growth law `L`, run entirely by the agent.
@@ -282,10 +282,10 @@ fn measure(report: Reporting, urgent: bool) -> String {
     (:= in_loss true){at_once})
 (when Flow.undone
     (:= Report.undos (+ Report.undos 1)){at_once})
-(when {MAY_GROW}
-    (:= Report.counted (+ Report.counted {DELIVERED}))
+(when {GROWTH_CONDITION}
+    (:= Report.counted (+ Report.counted {DELIVERED_BYTES}))
     (fallthrough))
-{REMEMBER}
+{STATE_CLAUSE}
 (when {due}
     (:= Micros 0)
     (report))
@@ -344,7 +344,7 @@ mod tests {
     use crate::{Parameters, by_name};
 
     const RTT: Duration = Duration::from_millis(20);
-    const SHORT: Duration = Duration::from_micros(10);
+    const ACK_INTERVAL: Duration = Duration::from_micros(10);
 
     /// Returns a flow of 100 segments in congestion avoidance whose window the agent has adopted.
     fn steady(parameters: &str) -> Script {
@@ -356,7 +356,7 @@ mod tests {
         assert!((100..104).contains(&script.window()), "{}", script.window());
         script.transport.cwnd = 100_000;
         let _ = script.ack(RTT, |s| s.cwnd_limited = 0);
-        let _ = script.ack(SHORT, |s| s.cwnd_limited = 0);
+        let _ = script.ack(ACK_INTERVAL, |s| s.cwnd_limited = 0);
         assert_eq!(script.transport.cwnd, 100_000);
         script
     }
@@ -396,7 +396,7 @@ mod tests {
     #[test]
     fn a_loss_is_reported_at_once_and_the_agent_halves() {
         let mut script = steady("");
-        let asked = script.ack(SHORT, |s| {
+        let asked = script.ack(ACK_INTERVAL, |s| {
             (s.in_recovery, s.lost_pkts_sample, s.cwnd_limited) = (1, 1, 0);
         });
         // The datapath does not reduce the window itself.
@@ -422,9 +422,11 @@ mod tests {
             .without_urgent_reports();
         let mut script =
             Script::of(ccplane_agent::boxed(law)).expect("the datapath can do everything");
-        let asked = script.ack(SHORT, |s| (s.in_recovery, s.lost_pkts_sample) = (1, 1));
+        let asked = script.ack(ACK_INTERVAL, |s| {
+            (s.in_recovery, s.lost_pkts_sample) = (1, 1)
+        });
         assert_eq!((asked.report, asked.ssthresh), (None, Some(10_000)));
-        let asked = script.ack(RTT + SHORT, |s| s.in_recovery = 1);
+        let asked = script.ack(RTT + ACK_INTERVAL, |s| s.in_recovery = 1);
         assert!(asked.report.is_some());
         assert_eq!(script.orders.get("cwnd"), Some(&5_000));
     }
@@ -434,7 +436,7 @@ mod tests {
         let mut script = steady("");
         script.transport.cwnd = 1_000;
         script.transport.ssthresh = 50_000;
-        let asked = script.ack(SHORT, |s| {
+        let asked = script.ack(ACK_INTERVAL, |s| {
             (
                 s.was_timeout,
                 s.bytes_acked,
@@ -463,13 +465,13 @@ mod tests {
     #[test]
     fn an_undone_reduction_restores_the_window() {
         let mut script = steady("");
-        let _ = script.ack(SHORT, |s| {
+        let _ = script.ack(ACK_INTERVAL, |s| {
             (s.in_recovery, s.lost_pkts_sample, s.cwnd_limited) = (1, 1, 0)
         });
-        let _ = script.ack(SHORT, |s| (s.in_recovery, s.cwnd_limited) = (1, 0));
+        let _ = script.ack(ACK_INTERVAL, |s| (s.in_recovery, s.cwnd_limited) = (1, 0));
         assert_eq!(script.window(), 50);
         (script.transport.cwnd, script.transport.ssthresh) = (100_000, 50_000);
-        let _ = script.ack(SHORT, |s| (s.undone, s.cwnd_limited) = (1, 0));
+        let _ = script.ack(ACK_INTERVAL, |s| (s.undone, s.cwnd_limited) = (1, 0));
         for _ in 0..3 {
             let _ = script.ack(RTT, |s| s.cwnd_limited = 0);
             assert_eq!(script.window(), 100);
@@ -515,7 +517,7 @@ mod tests {
         }
         assert_eq!(script.window(), 100);
         for _ in 0..5 {
-            let _ = script.ack(SHORT, |s| {
+            let _ = script.ack(ACK_INTERVAL, |s| {
                 (s.lost_pkts_sample, s.bytes_in_flight) = (1, 90_000)
             });
         }

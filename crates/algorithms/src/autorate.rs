@@ -52,7 +52,7 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
             Rate::from_str(text).map_err(|why| BadParameter::value(name, text, why.to_string()))?;
         match read.bytes_per_sec() {
             0 => Err(BadParameter::value(name, text, "a rate above 0")),
-            bytes => Ok((bytes as f64).min(MOST_RATE)),
+            bytes => Ok((bytes as f64).min(RATE_BYTES_PER_SECOND_MAX)),
         }
     };
     let (least, base, most) = (rate("min")?, rate("base")?, rate("max")?);
@@ -70,49 +70,49 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
 // Constants of `defaults.sh`.
 
 /// Interval between delay samples: 6 pingers, each every 300 ms.
-const SAMPLE: Duration = Duration::from_millis(50);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
 /// Delay above the baseline that counts as delayed, seconds (`owd_delta_delay_thr_ms`).
-const DELAYED: f64 = 0.030;
+const OWD_DELTA_DELAY_THRESHOLD_SECONDS: f64 = 0.030;
 /// Samples in the detection window, and delayed samples that mean bufferbloat
 /// (`bufferbloat_detection_window`, `_thr`).
-const WINDOW: usize = 6;
-const BLOATED: usize = 3;
-/// Factor applied to the rate on bufferbloat: from the first at a mean delay of [`DELAYED`] to the
+const DETECTION_WINDOW_SAMPLES: usize = 6;
+const DETECTION_THRESHOLD_SAMPLES: usize = 3;
+/// Factor applied to the rate on bufferbloat: from the first at a mean delay of [`OWD_DELTA_DELAY_THRESHOLD_SECONDS`] to the
 /// second at the third, seconds (`shaper_rate_min_adjust_down_bufferbloat`, `_max_`,
 /// `avg_owd_delta_max_adjust_down_thr_ms`).
-const DOWN_LEAST: f64 = 0.99;
-const DOWN_MOST: f64 = 0.75;
-const DOWN_FULL: f64 = 0.060;
+const ADJUST_DOWN_BUFFERBLOAT_MIN: f64 = 0.99;
+const ADJUST_DOWN_BUFFERBLOAT_MAX: f64 = 0.75;
+const ADJUST_DOWN_DELAY_SECONDS_MAX: f64 = 0.060;
 /// Time after a decrease without another change (`bufferbloat_refractory_period_ms`): as long as
 /// the window takes to refill.
-const RESTS: Duration = Duration::from_millis(300);
+const BUFFERBLOAT_REFRACTORY_PERIOD: Duration = Duration::from_millis(300);
 /// Factor applied to the rate at high load: from the first at a mean delay of the third, seconds,
-/// or less, to the second at [`DELAYED`] (`shaper_rate_max_adjust_up_load_high`, `_min_`,
+/// or less, to the second at [`OWD_DELTA_DELAY_THRESHOLD_SECONDS`] (`shaper_rate_max_adjust_up_load_high`, `_min_`,
 /// `avg_owd_delta_max_adjust_up_thr_ms`).
-const UP_MOST: f64 = 1.04;
-const UP_LEAST: f64 = 1.0;
-const UP_FULL: f64 = 0.010;
+const ADJUST_UP_LOAD_HIGH_MAX: f64 = 1.04;
+const ADJUST_UP_LOAD_HIGH_MIN: f64 = 1.0;
+const ADJUST_UP_DELAY_SECONDS_MIN: f64 = 0.010;
 /// Interval of load measurements (`monitor_achieved_rates_interval_ms`), each of which allows one
 /// increase.
-const LOAD: Duration = Duration::from_millis(200);
+const LOAD_INTERVAL: Duration = Duration::from_millis(200);
 /// Load above this fraction of the rate is high (`high_load_thr`).
-const HIGH: f64 = 0.75;
+const HIGH_LOAD_THRESHOLD: f64 = 0.75;
 /// Factor by which the rate approaches the base rate at low load
 /// (`shaper_rate_adjust_down_load_low`, `_up_`) ...
-const DECAY_DOWN: f64 = 0.99;
-const DECAY_UP: f64 = 1.01;
+const ADJUST_DOWN_LOAD_LOW: f64 = 0.99;
+const ADJUST_UP_LOAD_LOW: f64 = 1.01;
 /// ... once per this interval (`decay_refractory_period_ms`).
-const DECAYS: Duration = Duration::from_secs(1);
+const DECAY_REFRACTORY_PERIOD: Duration = Duration::from_secs(1);
 /// Weight of a sample below and above the baseline (`alpha_baseline_decrease`, `_increase`).
-const BASELINE_DOWN: f64 = 0.9;
-const BASELINE_UP: f64 = 0.001;
+const ALPHA_BASELINE_DECREASE: f64 = 0.9;
+const ALPHA_BASELINE_INCREASE: f64 = 0.001;
 
 /// Window of a transport as a multiple of rate · RTT, and minimum in segments, so that the rate is
 /// the limit. A shaper has no window.
-const ROOM: f64 = 2.0;
-const LEAST_SEGMENTS: f64 = 10.0;
+const WINDOW_BDPS: f64 = 2.0;
+const WINDOW_SEGMENTS_MIN: f64 = 10.0;
 /// Maximum rate, bytes/s: beyond every link.
-const MOST_RATE: f64 = 1e15;
+const RATE_BYTES_PER_SECOND_MAX: f64 = 1e15;
 
 /// cake-autorate's law with its three rates, bytes/s.
 pub struct Autorate {
@@ -131,7 +131,7 @@ pub struct AutorateFlow {
     /// Baseline delay, seconds; 0 before the first sample.
     baseline: f64,
     /// Delays above the baseline, and the index of the oldest.
-    deltas: [f64; WINDOW],
+    deltas: [f64; DETECTION_WINDOW_SAMPLES],
     oldest: usize,
     /// Time of the next delay sample, and of the last load measurement.
     due: Time,
@@ -153,40 +153,46 @@ impl AutorateFlow {
             self.baseline = delay;
         }
         let weight = if delay >= self.baseline {
-            BASELINE_UP
+            ALPHA_BASELINE_INCREASE
         } else {
-            BASELINE_DOWN
+            ALPHA_BASELINE_DECREASE
         };
         self.baseline += weight * (delay - self.baseline);
         self.deltas[self.oldest] = delay - self.baseline;
-        self.oldest = (self.oldest + 1) % WINDOW;
+        self.oldest = (self.oldest + 1) % DETECTION_WINDOW_SAMPLES;
         // Thresholds include the serialization time of a packet at this rate.
         let packet = self.mss / self.rate;
-        let threshold = DELAYED + packet;
+        let threshold = OWD_DELTA_DELAY_THRESHOLD_SECONDS + packet;
         let delayed = self
             .deltas
             .iter()
             .filter(|delta| **delta > threshold)
             .count();
-        let mean = self.deltas.iter().sum::<f64>() / WINDOW as f64;
-        let rests = now.since(self.bloated) <= RESTS;
-        if delayed >= BLOATED {
+        let mean = self.deltas.iter().sum::<f64>() / DETECTION_WINDOW_SAMPLES as f64;
+        let rests = now.since(self.bloated) <= BUFFERBLOAT_REFRACTORY_PERIOD;
+        if delayed >= DETECTION_THRESHOLD_SAMPLES {
             if !rests {
-                let part = ((mean - threshold) / (DOWN_FULL - DELAYED)).clamp(0.0, 1.0);
-                self.rate *= DOWN_LEAST - part * (DOWN_LEAST - DOWN_MOST);
+                let part = ((mean - threshold)
+                    / (ADJUST_DOWN_DELAY_SECONDS_MAX - OWD_DELTA_DELAY_THRESHOLD_SECONDS))
+                    .clamp(0.0, 1.0);
+                self.rate *= ADJUST_DOWN_BUFFERBLOAT_MIN
+                    - part * (ADJUST_DOWN_BUFFERBLOAT_MIN - ADJUST_DOWN_BUFFERBLOAT_MAX);
                 (self.bloated, self.decayed) = (now, now);
             }
-        } else if self.achieved > HIGH * self.rate {
+        } else if self.achieved > HIGH_LOAD_THRESHOLD * self.rate {
             if self.fresh && !rests {
-                let part = ((threshold - mean) / (DELAYED - UP_FULL)).clamp(0.0, 1.0);
-                self.rate *= UP_LEAST + part * (UP_MOST - UP_LEAST);
+                let part = ((threshold - mean)
+                    / (OWD_DELTA_DELAY_THRESHOLD_SECONDS - ADJUST_UP_DELAY_SECONDS_MIN))
+                    .clamp(0.0, 1.0);
+                self.rate *= ADJUST_UP_LOAD_HIGH_MIN
+                    + part * (ADJUST_UP_LOAD_HIGH_MAX - ADJUST_UP_LOAD_HIGH_MIN);
                 (self.fresh, self.decayed) = (false, now);
             }
-        } else if now.since(self.decayed) > DECAYS {
+        } else if now.since(self.decayed) > DECAY_REFRACTORY_PERIOD {
             self.rate = if self.rate > limits.base {
-                (self.rate * DECAY_DOWN).max(limits.base)
+                (self.rate * ADJUST_DOWN_LOAD_LOW).max(limits.base)
             } else {
-                (self.rate * DECAY_UP).min(limits.base)
+                (self.rate * ADJUST_UP_LOAD_LOW).min(limits.base)
             };
             self.decayed = now;
         }
@@ -197,7 +203,7 @@ impl AutorateFlow {
     fn load(&mut self, now: Time, bytes: f64) {
         self.bytes += bytes;
         let over = now.since(self.loaded);
-        if over >= LOAD {
+        if over >= LOAD_INTERVAL {
             self.achieved = self.bytes / over.as_secs_f64();
             (self.bytes, self.loaded, self.fresh) = (0.0, now, true);
         }
@@ -230,7 +236,7 @@ impl Algorithm for Autorate {
             own: control.capabilities().contains(Capabilities::RECOVERY),
             rate: self.base,
             baseline: 0.0,
-            deltas: [0.0; WINDOW],
+            deltas: [0.0; DETECTION_WINDOW_SAMPLES],
             oldest: 0,
             due: now,
             loaded: now,
@@ -261,7 +267,7 @@ impl Algorithm for Autorate {
             flow.rate = (began as f64).clamp(self.least, self.most);
         }
         if rtt < INFINITY && now >= flow.due {
-            flow.due = now + SAMPLE;
+            flow.due = now + SAMPLE_INTERVAL;
             // Only the forward path has this queue, so the excess of the RTT is the one-way
             // queueing delay.
             if flow.baseline == 0.0 && base < INFINITY {
@@ -269,7 +275,8 @@ impl Algorithm for Autorate {
             }
             let rtt = rtt.max(1) as f64 / 1e6;
             // Without deliveries the RTT is the last one, and the queue that caused it has drained.
-            let idle = now.since(flow.heard).as_secs_f64() > SAMPLE.as_secs_f64().max(2.0 * rtt);
+            let idle =
+                now.since(flow.heard).as_secs_f64() > SAMPLE_INTERVAL.as_secs_f64().max(2.0 * rtt);
             let delay = if idle && flow.baseline > 0.0 {
                 flow.baseline
             } else {
@@ -283,11 +290,11 @@ impl Algorithm for Autorate {
             0.0
         };
         let window = match flow.own {
-            true => (ROOM * flow.rate * rtt).max(LEAST_SEGMENTS * flow.mss),
+            true => (WINDOW_BDPS * flow.rate * rtt).max(WINDOW_SEGMENTS_MIN * flow.mss),
             false => 0.0,
         };
         control.set("rate", (flow.rate as u64).max(1));
-        control.set("window", window.min(MOST_RATE) as u64);
+        control.set("window", window.min(RATE_BYTES_PER_SECOND_MAX) as u64);
         control.gauge("capacity", flow.rate);
         control.gauge("achieved", flow.achieved);
     }
@@ -324,7 +331,7 @@ mod tests {
     use crate::Registry;
     use crate::script::{Script, everything};
 
-    const LIMITS: Autorate = Autorate {
+    const RATE_LIMITS: Autorate = Autorate {
         least: 1e6,
         base: 2e6,
         most: 10e6,
@@ -336,7 +343,7 @@ mod tests {
             own: true,
             rate,
             baseline: 0.05,
-            deltas: [0.0; WINDOW],
+            deltas: [0.0; DETECTION_WINDOW_SAMPLES],
             oldest: 0,
             due: Time::ZERO,
             loaded: Time::ZERO,
@@ -360,7 +367,7 @@ mod tests {
             let now = at(1_000 + 50 * n);
             flow.load(now, load * 0.05);
             flow.baseline = 0.05;
-            flow.sample(now, 0.05 + above, &LIMITS);
+            flow.sample(now, 0.05 + above, &RATE_LIMITS);
         }
         flow.rate
     }
@@ -383,7 +390,7 @@ mod tests {
     fn load_without_delay_raises_it_once_for_each_measurement() {
         // Two seconds are ten measurements.
         let rate = run(&mut flow(1e6), 40, 0.0, 1e9);
-        let times = (rate / 1e6).ln_by(UP_MOST);
+        let times = (rate / 1e6).ln_by(ADJUST_UP_LOAD_HIGH_MAX);
         assert!((9.0..=11.0).contains(&times), "{times}");
         // Halfway between 10 and 30 ms the increase is half as large, and at the threshold it is
         // zero.
@@ -413,9 +420,9 @@ mod tests {
     #[test]
     fn the_baseline_falls_at_once_and_rises_slowly() {
         let mut flow = flow(4e6);
-        flow.sample(at(0), 0.02, &LIMITS);
+        flow.sample(at(0), 0.02, &RATE_LIMITS);
         assert!((flow.baseline - 0.023).abs() < 1e-9);
-        flow.sample(at(50), 0.123, &LIMITS);
+        flow.sample(at(50), 0.123, &RATE_LIMITS);
         assert!((flow.baseline - 0.023_1).abs() < 1e-9);
     }
 

@@ -71,14 +71,14 @@ fn probe_rtt_us(parameters: &Parameters) -> Result<u64, BadParameter> {
 }
 
 /// Capabilities that both versions require.
-const NEEDS: Capabilities = Capabilities::CWND
+const REQUIRED_CAPABILITIES: Capabilities = Capabilities::CWND
     .with(Capabilities::PACING)
     .with(Capabilities::RTT)
     .with(Capabilities::DELIVERY_RATE);
 
 /// Unit of gains in programs, 1/10,000. Its product with rates up to 10^15 bytes/s does not
 /// overflow.
-const GAIN: u64 = 10_000;
+const GAIN_UNIT: u64 = 10_000;
 
 /// Returns a pacing gain minus the pacing margin of 1 % (`bbr_pacing_margin_percent`; the draft's
 /// BBR.PacingMarginPercent). Without a margin, a slightly high estimate keeps a queue that never
@@ -88,14 +88,14 @@ const fn paced(gain: u64) -> u64 {
 }
 
 /// The pacing gain 1, with the pacing margin.
-const UNITY: u64 = paced(GAIN);
+const UNITY_PACING_GAIN: u64 = paced(GAIN_UNIT);
 
 /// No bound.
-const NONE: u64 = u64::MAX;
+const UNBOUNDED: u64 = u64::MAX;
 
 /// Minimum window, segments: an endpoint that acknowledges every other segment then keeps sending
 /// ACKs (`bbr_cwnd_min_target`; the draft's BBR.MinPipeCwnd).
-const LEAST_SEGMENTS: u64 = 4;
+const MIN_PIPE_CWND_SEGMENTS: u64 = 4;
 
 /// Returns `rate` (bytes/s) times `us` (µs), bytes.
 fn volume(rate: u64, us: u64) -> u64 {

@@ -25,15 +25,16 @@ use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Duration, Time};
 
 use crate::nimbus::{
-    Capacity, DelayMode, Fourier, HEIGHT, INTERVAL, NimbusMode, Reading, WIDE, WINDOW,
+    Capacity, DelayMode, Fourier, NimbusMode, PULSE_BAND_HALF_WIDTH_HZ, PULSE_SIZE, Reading,
+    SAMPLE_INTERVAL, WINDOW_SAMPLES,
 };
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
-use election::{Election, LISTENS, Role};
+use election::{DETECTION_SAMPLES, Election, Role};
 pub use flow::BundlerFlow;
-use flow::{BEFORE, Tick};
-use law::FLOOR;
-use passage::{LATELY, PassThrough};
+use flow::{PASSING_RATE_AGE_SAMPLES, Tick};
+use law::RATE_BYTES_PER_SECOND_MIN;
+use passage::{PassThrough, RESPONSE_SAMPLES};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "bundler",
@@ -86,7 +87,7 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
 
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
     let on_off = &[("on", true), ("off", false)];
-    let target = parameters.read("target", TARGET)?;
+    let target = parameters.read("target", QUEUE_TARGET)?;
     if !(Duration::from_millis(1)..=Duration::from_secs(1)).contains(&target) {
         return Err(BadParameter::value(
             "target",
@@ -129,28 +130,28 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
 /// of a quarter of the link at 4.7 Hz, the lowest tone. With 85 % of the link, packets wait 10 ms
 /// for it, the Bundler paper's q_T (section 5.1). A shorter queue truncates the pulse. A longer one
 /// only adds delay.
-const TARGET: Duration = Duration::from_micros(8_500);
+const QUEUE_TARGET: Duration = Duration::from_micros(8_500);
 /// Samples between two spectra: η changes over seconds.
-const READ_EVERY: u32 = 10;
+const SPECTRUM_INTERVAL_SAMPLES: u32 = 10;
 /// Half-width of the pulse's band in delay mode, Hz: one bin on each side. The next tone is two
 /// bins away and is not a response. In traffic-passing mode larger RTT variation spreads the
-/// response, so [`WIDE`] applies there.
-const NARROW: f64 = 0.2;
+/// response, so [`PULSE_BAND_HALF_WIDTH_HZ`] applies there.
+const DELAY_BAND_HALF_WIDTH_HZ: f64 = 0.2;
 /// Fraction of the previous capacity estimate below which a flat R is taken for the capacity in
 /// traffic-passing mode.
-const SLOWER: f64 = 0.7;
+const CAPACITY_DROP_RATIO: f64 = 0.7;
 /// Time until the window holds only pulsed samples.
-const FULL: Duration = Duration::from_millis(5_120);
+const WINDOW_FILL_TIME: Duration = Duration::from_millis(5_120);
 /// Maximum time of the initial pulse, seconds. When a limit begins, µ is the receive rate, which is
 /// only a share next to other flows. The bundle therefore pulses until the pulse has shown µ.
 /// Filling the window and three seconds of agreeing readings take half of this time.
-const LOOKS: f64 = 16.0;
+const INITIAL_PULSE_SECONDS_MAX: f64 = 16.0;
 /// Window of a transport as a multiple of rate · RTT, so that the rate is the limit.
-const ROOM: f64 = 2.0;
+const WINDOW_BDPS: f64 = 2.0;
 /// Minimum window, segments.
-const LEAST_SEGMENTS: f64 = 10.0;
+const WINDOW_SEGMENTS_MIN: f64 = 10.0;
 /// Maximum rate, bytes/s, and maximum window, bytes: beyond every link.
-const MOST_RATE: f64 = 1e15;
+const RATE_BYTES_PER_SECOND_MAX: f64 = 1e15;
 
 /// Schedule of pulses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,7 +182,7 @@ impl Bundler {
             Pulses::Off => false,
             Pulses::Always => true,
             Pulses::Auto => {
-                let looks = !flow.known && flow.looked < LOOKS;
+                let looks = !flow.known && flow.looked < INITIAL_PULSE_SECONDS_MAX;
                 looks || flow.need.pulses(now) || flow.passage.mode() == NimbusMode::Competitive
             }
         };
@@ -197,25 +198,32 @@ impl Bundler {
         let frequency = flow.election.frequency(mode);
         if flow.election.role() == Role::Pulser
             && self.election
-            && let Some(spectra) = flow.detector.spectra(&mut self.fourier, capacity, LISTENS)
+            && let Some(spectra) =
+                flow.detector
+                    .spectra(&mut self.fourier, capacity, DETECTION_SAMPLES)
         {
             flow.election.as_pulser(now, &spectra, mode, count);
         }
         let width = match mode {
-            NimbusMode::Delay => NARROW,
-            NimbusMode::Competitive => WIDE,
+            NimbusMode::Delay => DELAY_BAND_HALF_WIDTH_HZ,
+            NimbusMode::Competitive => PULSE_BAND_HALF_WIDTH_HZ,
         };
-        let reading =
-            flow.detector
-                .read_within(&mut self.fourier, capacity, frequency, width, WINDOW);
+        let reading = flow.detector.read_within(
+            &mut self.fourier,
+            capacity,
+            frequency,
+            width,
+            WINDOW_SAMPLES,
+        );
         if let Some(reading) = reading {
-            let shows = flow.election.pulsing(now) >= FULL && !flow.election.is_foreign();
+            let shows =
+                flow.election.pulsing(now) >= WINDOW_FILL_TIME && !flow.election.is_foreign();
             let shown = match reading.capacity {
                 Capacity::Shared(_) if !shows => Capacity::Unknown,
                 // Next to little elastic traffic R is nearly flat, too. Only a much lower R
                 // indicates a slower link.
                 Capacity::Alone(rate)
-                    if mode == NimbusMode::Competitive && rate > SLOWER * capacity =>
+                    if mode == NimbusMode::Competitive && rate > CAPACITY_DROP_RATIO * capacity =>
                 {
                     Capacity::Unknown
                 }
@@ -241,13 +249,17 @@ impl Bundler {
         };
         let capacity = flow.capacity(tick);
         // All of these samples carry only this bundle's tone.
-        let ripe = flow.election.pulsing(tick.now) >= INTERVAL * LATELY as u64
+        let ripe = flow.election.pulsing(tick.now) >= SAMPLE_INTERVAL * RESPONSE_SAMPLES as u64
             && !flow.election.is_foreign();
         let frequency = flow.election.frequency(NimbusMode::Competitive);
         let lately = match ripe {
-            true => flow
-                .detector
-                .read_within(&mut self.fourier, capacity, frequency, WIDE, LATELY),
+            true => flow.detector.read_within(
+                &mut self.fourier,
+                capacity,
+                frequency,
+                PULSE_BAND_HALF_WIDTH_HZ,
+                RESPONSE_SAMPLES,
+            ),
             false => None,
         };
         let leaves =
@@ -275,7 +287,10 @@ impl Bundler {
             return;
         }
         let mode = flow.passage.mode();
-        if let Some(spectra) = flow.detector.spectra(&mut self.fourier, capacity, LISTENS) {
+        if let Some(spectra) = flow
+            .detector
+            .spectra(&mut self.fourier, capacity, DETECTION_SAMPLES)
+        {
             let turned = flow
                 .election
                 .as_watcher(&spectra, mode, tick.received / capacity, count);
@@ -291,7 +306,9 @@ impl Bundler {
         let measured =
             scatter(tick.sent.to_bits()) ^ scatter(tick.received.to_bits()) ^ tick.rtt.to_bits();
         // Rate before the cross traffic started, which may have taken it by now.
-        let had = tick.sent.max(f64::from(flow.detector.ago(BEFORE).received));
+        let had = tick.sent.max(f64::from(
+            flow.detector.ago(PASSING_RATE_AGE_SAMPLES).received,
+        ));
         let urgent = flow.need.pulses(now) || mode == NimbusMode::Competitive;
         if wants
             && free
@@ -316,11 +333,12 @@ impl Bundler {
         }
         let pulse = flow.pulse(tick, capacity);
         let passes = flow.passage.mode() == NimbusMode::Competitive;
-        let bytes = |value: f64| value.clamp(0.0, MOST_RATE) as u64;
+        let bytes = |value: f64| value.clamp(0.0, RATE_BYTES_PER_SECOND_MAX) as u64;
         let most = law::most(capacity);
         // A gateway has no window.
         let window = match flow.own {
-            true => (ROOM * (most + HEIGHT * capacity) * tick.rtt).max(LEAST_SEGMENTS * flow.mss),
+            true => (WINDOW_BDPS * (most + PULSE_SIZE * capacity) * tick.rtt)
+                .max(WINDOW_SEGMENTS_MIN * flow.mss),
             false => 0.0,
         };
         for (name, value) in [
@@ -331,7 +349,7 @@ impl Bundler {
             ("up", bytes(pulse)),
             ("down", bytes(-pulse)),
             ("goal", bytes(self.target * capacity)),
-            ("least", bytes(FLOOR)),
+            ("least", bytes(RATE_BYTES_PER_SECOND_MIN)),
             ("most", bytes(most)),
             ("window", bytes(window)),
         ] {
@@ -438,7 +456,7 @@ impl Algorithm for Bundler {
                 .seen(now, !tick.limited, !flow.need.somebody(), delays);
         }
         flow.keep(&tick);
-        if flow.unread >= READ_EVERY {
+        if flow.unread >= SPECTRUM_INTERVAL_SAMPLES {
             self.read(flow, &tick);
         }
         self.order(flow, &tick, control);

@@ -65,54 +65,54 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
 const DELTA: f64 = 0.5;
 /// Filter window of RTT_min (section 2.1). A shorter window soon mistakes a standing queue for
 /// propagation delay. A longer one mistakes a route change to a longer path for a queue.
-const RTT_MIN_OVER: Duration = Duration::from_secs(10);
+const RTT_MIN_WINDOW: Duration = Duration::from_secs(10);
 /// RTTs with the same direction before the velocity doubles. Section 2.1 has three. One is added
 /// because RTT_standing is a minimum: it shows a shrinking queue at once but a growing one late (as
 /// in `mvfst`). With fewer, the velocity doubles in the ordinary oscillation of five RTTs. With
 /// more, Copa is slow to find a new rate.
-const SAME_BEFORE_DOUBLING: u32 = 4;
+const VELOCITY_DOUBLING_RTTS: u32 = 4;
 /// A queue that was not nearly empty in this many RTTs is filled by other flows (section 2.2). Copa
 /// flows alone empty it once in five.
-const EMPTY_WITHIN: usize = 5;
+const EMPTY_QUEUE_RTTS_MAX: usize = 5;
 /// Filter window of RTT_max, RTTs (section 2.2).
-const RTT_MAX_OVER: usize = 4;
+const RTT_MAX_WINDOW_RTTS: usize = 4;
 /// "Nearly empty": d_q is below this fraction of RTT_max − RTT_min (section 2.2).
-const NEARLY_EMPTY: f64 = 0.1;
+const NEARLY_EMPTY_QUEUE_RATIO: f64 = 0.1;
 /// A queue that holds fewer of the flow's own packets than this also counts as empty (not in the
 /// paper). When n flows share a link, the queue that all of them consider empty holds about one
 /// packet of each. If the oscillation is only a few packets, a tenth of it is less than that. A
 /// larger value would overlook buffer-filling flows: next to them, a flow keeps 1/δ packets in the
 /// queue.
-const OWN_IN_EMPTY: f64 = 1.0;
+const EMPTY_QUEUE_OWN_PACKETS_MAX: f64 = 1.0;
 /// Loss rate above which the window shrinks in every mode. From the authors' code, not the paper. A
 /// lower limit would react to losses that are not congestion. A higher one would keep a small
 /// buffer overflowing.
-const SUSTAINED_LOSS: f64 = 0.1;
+const SUSTAINED_LOSS_RATE: f64 = 0.1;
 /// Factor applied to the window at sustained loss (authors' code).
-const AFTER_SUSTAINED_LOSS: f64 = 0.7;
+const SUSTAINED_LOSS_BETA: f64 = 0.7;
 /// Minimum number of packets for a loss rate: with fewer, one lost packet is not significant.
-const LOSS_OVER: f64 = 20.0;
+const LOSS_RATE_PACKETS_MIN: f64 = 20.0;
 /// Filter window of the jitter estimate, round trips: the period in which flows empty the queue
 /// once, so that at least one of them is free of their own queue changes. A shorter window mistakes
 /// queue changes for jitter. A longer one keeps jitter that has ended.
-const JITTER_ROUNDS: usize = 5;
+const JITTER_WINDOW_RTTS: usize = 5;
 /// Bias of RTT_standing relative to two measures: the smallest mean excess over the round's minimum
 /// RTT, and the mean step between successive minima. The smaller product is 0.9 to 3 times the true
 /// bias for uniform jitter of ±5 ms at 1,000 to 8,000 packets/s and RTTs of 15 to 100 ms, both in
 /// order and reordered. Smaller factors mistake jitter for a queue. Larger ones leave a queue of
 /// the difference.
-const ABOVE_LEAST: f64 = 3.0;
-const LEAST_STEPS: f64 = 8.0;
+const STANDING_BIAS_PER_EXCESS: f64 = 3.0;
+const STANDING_BIAS_PER_STEP: f64 = 8.0;
 /// Factor of the allowance for queue changes caused by the flow itself, relative to the
 /// serialization time of 1/δ packets. A smaller factor mistakes them for jitter: with 1.0, a queue
 /// of ten packets at 24 Mbit/s was 1.5 packets longer. A larger one misses jitter of the
 /// difference.
-const OWN_MOVEMENT: f64 = 1.5;
+const OWN_QUEUE_CHANGE_FACTOR: f64 = 1.5;
 /// Upper bound of 1/δ, packets: as much as a large window. If it is too small, the flow's share is
 /// too.
-const MOST_PATIENCE: f64 = 65_536.0;
+const INVERSE_DELTA_PACKETS_MAX: f64 = 65_536.0;
 /// Minimum window, packets (authors' code). With one packet, a delayed ACK would stall the flow.
-const LEAST_WINDOW: f64 = 2.0;
+const WINDOW_PACKETS_MIN: f64 = 2.0;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum CopaMode {
@@ -212,7 +212,7 @@ impl Velocity {
             return;
         }
         self.same = self.same.saturating_add(1);
-        if self.same >= SAME_BEFORE_DOUBLING {
+        if self.same >= VELOCITY_DOUBLING_RTTS {
             self.value *= 2.0;
         }
         self.value = self.value.min(most).max(1.0);
@@ -226,7 +226,7 @@ struct Rounds(VecDeque<(u64, u64)>);
 impl Rounds {
     fn push(&mut self, least: u64, most: u64) {
         self.0.push_front((least, most));
-        self.0.truncate(EMPTY_WITHIN);
+        self.0.truncate(EMPTY_QUEUE_RTTS_MAX);
     }
 
     /// Returns true if the queue was nearly empty in one of the rounds, for a flow with this window
@@ -235,16 +235,16 @@ impl Rounds {
         let most = self
             .0
             .iter()
-            .take(RTT_MAX_OVER)
+            .take(RTT_MAX_WINDOW_RTTS)
             .map(|(_, most)| *most)
             .max();
-        let Some(most) = most.filter(|_| self.0.len() == EMPTY_WITHIN) else {
+        let Some(most) = most.filter(|_| self.0.len() == EMPTY_QUEUE_RTTS_MAX) else {
             return true;
         };
         let queue = |rtt: u64| rtt.saturating_sub(base) as f64;
         self.0.iter().any(|(least, _)| {
-            let little = queue(*least) < NEARLY_EMPTY * queue(most);
-            little || queue(*least) * window < OWN_IN_EMPTY * *least as f64
+            let little = queue(*least) < NEARLY_EMPTY_QUEUE_RATIO * queue(most);
+            little || queue(*least) * window < EMPTY_QUEUE_OWN_PACKETS_MAX * *least as f64
         })
     }
 }
@@ -260,7 +260,7 @@ impl Jitter {
         }
         self.0
             .push_front((round.least, round.mean.saturating_sub(round.least)));
-        self.0.truncate(JITTER_ROUNDS);
+        self.0.truncate(JITTER_WINDOW_RTTS);
     }
 
     /// Upper bound of the bias of RTT_standing, the minimum RTT of half a round trip, over RTT_min
@@ -271,14 +271,14 @@ impl Jitter {
     /// reorders packets, every round trip includes some that were not delayed, and the bias follows
     /// the difference between the minima of successive rounds.
     fn bias(&self) -> f64 {
-        if self.0.len() < JITTER_ROUNDS {
+        if self.0.len() < JITTER_WINDOW_RTTS {
             return 0.0;
         }
         let above = self.0.iter().map(|(_, above)| *above).min().unwrap_or(0);
         let successive = self.0.iter().zip(self.0.iter().skip(1));
         let steps: u64 = successive.map(|((a, _), (b, _))| a.abs_diff(*b)).sum();
-        let step = steps as f64 / (JITTER_ROUNDS - 1) as f64;
-        (ABOVE_LEAST * above as f64).min(LEAST_STEPS * step)
+        let step = steps as f64 / (JITTER_WINDOW_RTTS - 1) as f64;
+        (STANDING_BIAS_PER_EXCESS * above as f64).min(STANDING_BIAS_PER_STEP * step)
     }
 }
 
@@ -290,7 +290,8 @@ impl CopaFlow {
         self.told.base = base;
         self.rounds.push(round.least, round.most);
         self.jitter.push(round);
-        let own = OWN_MOVEMENT * copa.patience * self.mss * base as f64 / round.cwnd.max(1) as f64;
+        let own = OWN_QUEUE_CHANGE_FACTOR * copa.patience * self.mss * base as f64
+            / round.cwnd.max(1) as f64;
         self.told.noise = (self.jitter.bias() - own).max(0.0) as u64;
         let base = base + self.told.noise;
         if copa.mode == CopaMode::Default
@@ -301,7 +302,7 @@ impl CopaFlow {
         {
             self.patience = copa.patience;
         } else {
-            self.patience = (self.patience + 1.0).min(MOST_PATIENCE);
+            self.patience = (self.patience + 1.0).min(INVERSE_DELTA_PACKETS_MAX);
         }
         let unit = self.patience * self.mss;
         let most = round.cwnd as f64 / unit;
@@ -342,15 +343,15 @@ impl CopaFlow {
         self.acked += acked;
         self.lost += lost;
         let sent = self.acked + self.lost;
-        if sent < LOSS_OVER {
+        if sent < LOSS_RATE_PACKETS_MIN {
             return None;
         }
-        let sustained = self.lost > SUSTAINED_LOSS * sent;
+        let sustained = self.lost > SUSTAINED_LOSS_RATE * sent;
         (self.acked, self.lost) = (0.0, 0.0);
-        let least = LEAST_WINDOW * self.mss;
+        let least = WINDOW_PACKETS_MIN * self.mss;
         sustained.then(|| {
             self.retreated = now;
-            Bytes::new((cwnd as f64 * AFTER_SUSTAINED_LOSS).max(least) as u64)
+            Bytes::new((cwnd as f64 * SUSTAINED_LOSS_BETA).max(least) as u64)
         })
     }
 }
@@ -402,7 +403,7 @@ impl Algorithm for Copa {
         control.program("copa", &variables);
         CopaFlow {
             mss,
-            base: WindowedMin::over(RTT_MIN_OVER),
+            base: WindowedMin::over(RTT_MIN_WINDOW),
             velocity: Velocity::new(info.cwnd.get()),
             rounds: Rounds::default(),
             jitter: Jitter::default(),

@@ -3,7 +3,7 @@
 use ccplane_agent::{DynAlgorithm, FlowInfo};
 use ccplane_units::Time;
 
-use crate::window::{AckedRound, INTERVAL, Reporting, Split, WindowLaw, made};
+use crate::window::{AckedRound, REPORT_INTERVAL, Reporting, Split, WindowLaw, made};
 use crate::{AlgorithmDoc, BadParameter, Exit, ParameterDoc, Parameters, WindowOptions};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
@@ -46,14 +46,14 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     };
     let cubic = Cubic {
         fast_convergence: parameters.read("fast_convergence", true)?,
-        alpha_from_prior: parameters.choice("friendly", ALPHA, &ALPHAS)?,
+        alpha_from_prior: parameters.choice("friendly", ALPHA, &FRIENDLY_ALPHAS)?,
         growth_before_loss: if exit == Exit::Linux {
-            LINUX_GROWTH_BEFORE_LOSS
+            LINUX_INITIAL_GROWTH_PER_RTT_MIN
         } else {
             0.0
         },
     };
-    let options = WindowOptions::read(parameters, REPORT)?;
+    let options = WindowOptions::read(parameters, REPORT_DEFAULT)?;
     Ok(made(cubic, split, options, exit))
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
 /// native Cubic's. Intervals below 10 ms cost wake-ups and were no closer to native in ten seeds.
 /// On paths with an RTT below 10 ms, a 10 ms interval spans several rounds: growth computed for the
 /// first would fill the queue in the others.
-const REPORT: Reporting = Reporting::AtMost(INTERVAL);
+const REPORT_DEFAULT: Reporting = Reporting::AtMost(REPORT_INTERVAL);
 
 /// C, segments/s³ (RFC 9438, 5.1). A larger C probes sooner after a loss and is less fair to Reno.
 const C: f64 = 0.4;
@@ -73,13 +73,13 @@ const BETA: f64 = 0.7;
 /// it gives W_est Reno's mean window.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 /// Values of `friendly`, with the α that applies once W_est has reached cwnd_prior.
-const ALPHAS: [(&str, f64); 2] = [("linux", ALPHA), ("rfc9438", 1.0)];
+const FRIENDLY_ALPHAS: [(&str, f64); 2] = [("linux", ALPHA), ("rfc9438", 1.0)];
 /// Upper bound of the growth per RTT as a fraction of cwnd (RFC 9438, 4.2: target is at most 1.5
 /// cwnd).
-const MOST_GROWTH: f64 = 0.5;
+const GROWTH_PER_RTT_MAX: f64 = 0.5;
 /// Lower bound of the growth per RTT before the first loss, as a fraction of cwnd. Linux caps `cnt`
 /// at 20 there.
-const LINUX_GROWTH_BEFORE_LOSS: f64 = 0.05;
+const LINUX_INITIAL_GROWTH_PER_RTT_MIN: f64 = 0.05;
 
 /// Cubic. Windows are in segments, times in seconds.
 pub struct Cubic {
@@ -95,12 +95,12 @@ pub struct Cubic {
 
 impl Cubic {
     /// Fraction of the window kept at a loss.
-    pub(crate) const KEPT: f64 = BETA;
+    pub(crate) const LOSS_WINDOW_FACTOR: f64 = BETA;
 
     /// Cubic with Linux' minimum growth before the first loss.
     pub(crate) fn linux() -> Cubic {
         Cubic {
-            growth_before_loss: LINUX_GROWTH_BEFORE_LOSS,
+            growth_before_loss: LINUX_INITIAL_GROWTH_PER_RTT_MIN,
             ..Cubic::standard()
         }
     }
@@ -219,7 +219,7 @@ impl WindowLaw for Cubic {
             0.0
         };
         // The target is at most 1.5 cwnd (4.2).
-        (target - window).clamp(least, MOST_GROWTH * window)
+        (target - window).clamp(least, GROWTH_PER_RTT_MAX * window)
     }
 
     fn in_slow_start(&self, state: &mut CubicState, now: Time) {

@@ -9,7 +9,9 @@ use std::str::FromStr;
 use ccplane_agent::{DynAlgorithm, FlowInfo, boxed};
 
 use crate::window::{AckedRound, LawProgram, WindowLaw};
-use crate::{AlgorithmDoc, BadParameter, Exit, LossBased, ParameterDoc, Parameters, WindowOptions};
+use crate::{
+    AlgorithmDoc, BadParameter, Exit, LossBasedAlgorithm, ParameterDoc, Parameters, WindowOptions,
+};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "dctcp",
@@ -27,8 +29,8 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
 };
 
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
-    let gain = parameters.read("gain", Gain(GAIN))?;
-    Ok(boxed(LossBased::new(
+    let gain = parameters.read("gain", Gain(INVERSE_GAIN_WINDOWS))?;
+    Ok(boxed(LossBasedAlgorithm::new(
         Dctcp { gain },
         WindowOptions::read(parameters, Default::default())?,
         Exit::Off,
@@ -38,11 +40,11 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
 /// 1/g, windows (RFC 8257, 4.2: 1/16 is in use; 1 would not smooth). A smaller value follows the
 /// marks of each window and halves the window at a burst. A larger one takes more windows to
 /// converge than a short flow has.
-const GAIN: u64 = 16;
+const INVERSE_GAIN_WINDOWS: u64 = 16;
 
 /// α = 1 in the program's fixed-point format. With Linux' 10 bits, α stops decaying below 1/64.
 /// With 20 bits it stops below 1/65536, less than one packet of any window here.
-const ONE: u64 = 1 << 20;
+const ALPHA_UNIT: u64 = 1 << 20;
 
 /// 1/g.
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +87,7 @@ impl WindowLaw for Dctcp {
     fn own(&self) -> LawProgram {
         let Gain(gain) = self.gain;
         LawProgram {
-            report: format!(" (alpha {ONE}) (volatile marks 0)"),
+            report: format!(" (alpha {ALPHA_UNIT}) (volatile marks 0)"),
             declarations: " (window_size 0) (window_acked 0) (delivered 0) (marked 0)".to_owned(),
             clauses: format!(
                 "
@@ -97,7 +99,7 @@ impl WindowLaw for Dctcp {
     (fallthrough))
 (when (&& (>= window_acked window_size) (> delivered 0))
     (:= Report.alpha (diff Report.alpha (max (/ Report.alpha {gain}) (min Report.alpha 1))))
-    (:= Report.alpha (min {ONE} (+ Report.alpha (/ (* (min marked delivered) {ONE}) (* delivered {gain})))))
+    (:= Report.alpha (min {ALPHA_UNIT} (+ Report.alpha (/ (* (min marked delivered) {ALPHA_UNIT}) (* delivered {gain})))))
     (:= window_size Flow.bytes_in_flight)
     (:= window_acked 0)
     (:= delivered 0)
@@ -105,8 +107,8 @@ impl WindowLaw for Dctcp {
     (fallthrough))"
             ),
             kept: format!(
-                "(diff Report.before (* MSS (/ (* Report.before (if (|| Flow.was_timeout (> Ack.lost_pkts_sample 0)) {ONE} Report.alpha)) (* MSS {}))))",
-                2 * ONE
+                "(diff Report.before (* MSS (/ (* Report.before (if (|| Flow.was_timeout (> Ack.lost_pkts_sample 0)) {ALPHA_UNIT} Report.alpha)) (* MSS {}))))",
+                2 * ALPHA_UNIT
             ),
             ecn: true,
         }

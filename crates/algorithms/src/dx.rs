@@ -17,7 +17,7 @@ use ccplane_units::{Duration, Rate};
 
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 use noise::{Noise, NoiseReport};
-use program::TRAIN;
+use program::TRAIN_PACKETS;
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "dx",
@@ -203,7 +203,7 @@ impl Algorithm for Dx {
         let mut start = vec![("slow", u64::from(!info.live))];
         if self.rate.is_none() {
             // The first ACK ends a train of unknown length and starts the next.
-            start.push(("train", info.mss.get().saturating_mul(TRAIN)));
+            start.push(("train", info.mss.get().saturating_mul(TRAIN_PACKETS)));
         }
         control.program("dx", &start);
         DxFlow {

@@ -11,8 +11,8 @@ use ccplane_wire::{WireCommand, WireEvent};
 
 use crate::{Parameters, Registry};
 
-const FLOWS: usize = 3;
-const DATAPATH: DatapathId = DatapathId(1);
+const FLOW_COUNT: usize = 3;
+const DATAPATH_ID: DatapathId = DatapathId(1);
 
 struct AlgorithmInput<'a>(&'a [u8]);
 
@@ -25,7 +25,7 @@ impl AlgorithmInput<'_> {
 
     /// Returns a number of any magnitude, with values next to integer limits over-represented.
     fn number(&mut self) -> u64 {
-        const EDGES: [u64; 8] = [
+        const BOUNDARY_VALUES: [u64; 8] = [
             0,
             1,
             1448,
@@ -37,8 +37,8 @@ impl AlgorithmInput<'_> {
         ];
         let kind = self.byte();
         match kind {
-            0..=63 => EDGES[usize::from(kind % 8)],
-            64..=79 => EDGES[usize::from(kind % 8)].wrapping_add(1),
+            0..=63 => BOUNDARY_VALUES[usize::from(kind % 8)],
+            64..=79 => BOUNDARY_VALUES[usize::from(kind % 8)].wrapping_add(1),
             _ => {
                 let bytes = [(); 8].map(|()| self.byte());
                 u64::from_be_bytes(bytes) >> (kind % 64)
@@ -93,17 +93,17 @@ pub fn agent(data: &[u8]) {
         max_vars: 64,
         fallback_after: Some(Duration::from_secs(1)),
     };
-    agent.handle(now, DATAPATH, WireEvent::Ready { datapath });
+    agent.handle(now, DATAPATH_ID, WireEvent::Ready { datapath });
     // Program currently installed on each flow.
-    let mut running = [programs[0].0; FLOWS];
+    let mut running = [programs[0].0; FLOW_COUNT];
     while !input.0.is_empty() {
         let what = input.byte();
-        let flow = usize::from(what >> 4) % FLOWS;
+        let flow = usize::from(what >> 4) % FLOW_COUNT;
         match what & 15 {
             0 => {
                 let info = info(&mut input, doc.name);
                 let flow = flow as u64;
-                agent.handle(now, DATAPATH, WireEvent::FlowOpened { flow, info });
+                agent.handle(now, DATAPATH_ID, WireEvent::FlowOpened { flow, info });
             }
             1 => {
                 let stats = FlowStats {
@@ -113,12 +113,12 @@ pub fn agent(data: &[u8]) {
                     lifetime: input.duration(),
                 };
                 let flow = flow as u64;
-                agent.handle(now, DATAPATH, WireEvent::FlowClosed { flow, stats });
+                agent.handle(now, DATAPATH_ID, WireEvent::FlowClosed { flow, stats });
             }
             2 => {
                 let why = Refusal::UnknownProgram(running[flow]);
                 let (flow, program) = (Some(flow as u64), running[flow]);
-                agent.handle(now, DATAPATH, WireEvent::Refused { flow, program, why });
+                agent.handle(now, DATAPATH_ID, WireEvent::Refused { flow, program, why });
             }
             // Large steps reach the end of the time range.
             3 if flow == 0 => now += Duration::from_nanos(input.number()),
@@ -138,7 +138,7 @@ pub fn agent(data: &[u8]) {
                     urgent: what & 1 != 0,
                     fields: &fields,
                 };
-                agent.handle(now, DATAPATH, report);
+                agent.handle(now, DATAPATH_ID, report);
             }
         }
         if agent.next_deadline().is_some_and(|due| due <= now) {
@@ -146,7 +146,7 @@ pub fn agent(data: &[u8]) {
         }
         while let Some((_, command)) = agent.poll() {
             if let WireCommand::SetProgram { flow, uid, .. } = command {
-                running[flow as usize % FLOWS] = uid;
+                running[flow as usize % FLOW_COUNT] = uid;
             }
         }
     }

@@ -30,7 +30,7 @@ use self::matching::{Prefixes, TagPattern, Weights};
 use self::member::{Member, MemberReport};
 use self::share::{MemberShare, Owner};
 use self::window::GroupWindow;
-use crate::window::INTERVAL;
+use crate::window::REPORT_INTERVAL;
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters, Reporting, WindowOptions};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
@@ -85,41 +85,42 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
 }
 
 /// Maximum of `as`: each flow costs work at every report.
-const MOST_FLOWS: u32 = 64;
+const FLOWS_MAX: u32 = 64;
 /// Default of `report`, as Cubic's.
-const REPORT: Reporting = Reporting::AtMost(INTERVAL);
+const REPORT_DEFAULT: Reporting = Reporting::AtMost(REPORT_INTERVAL);
 /// Minimum window of a member, segments: with one, every segment would wait for the delayed-ACK
 /// timer (RFC 5681, 4.2).
-const LEAST_SEGMENTS: f64 = 2.0;
+const MEMBER_WINDOW_SEGMENTS_MIN: f64 = 2.0;
 /// Average number of segments per flow that have arrived but are not yet acknowledged, because a
 /// receiver may delay the ACK of every other segment (RFC 5681, 4.2). Eight members have eight such
 /// halves; the single flow that they stand for has one. Without the correction they had 0.951
 /// [0.925, 0.979] of the throughput of a competing flow at 150 segments each, and 0.985 [0.952,
 /// 1.020] with a half (seeds 1 to 10). With more, or if every segment is acknowledged, the group
 /// gets more than one flow.
-const UNSAID: f64 = 0.5;
+const DELAYED_ACK_SEGMENTS: f64 = 0.5;
 /// Maximum window of a group, segments: beyond every path, and small enough that the f64 arithmetic
 /// is exact to a segment.
-const MOST_SEGMENTS: f64 = 1e8;
+const GROUP_WINDOW_SEGMENTS_MAX: f64 = 1e8;
 /// Segments per round trip that a member that does not use its part may always send. It starts
 /// again with them, in excess of the limit until the agent learns of it. Linux sends two packets
 /// and then waits for their time at the old pacing rate. With fewer, that wait exceeds a round
 /// trip, and the member appears idle again. With more, many members that start at once exceed the
 /// limit by more until they are updated.
-const BEGINS: f64 = 2.0;
+const RESTART_SEGMENTS_PER_RTT: f64 = 2.0;
 /// RTT assumed for a member without a sample, seconds. A shorter one lets many new members send
 /// more. A longer one delays the first.
-const UNHEARD: f64 = 0.1;
+const INITIAL_RTT_SECONDS: f64 = 0.1;
 /// Minimum rate of a member, bytes/s: a segment per second. With less, its retransmission timer
 /// expires for lack of ACKs (RFC 6298, 2.4).
-const LEAST_RATE: f64 = 1_448.0;
+const MEMBER_RATE_BYTES_PER_SECOND_MIN: f64 = 1_448.0;
 /// Time after the group's start in which live flows contribute their windows. With less, flows of a
 /// host that connects later contribute none. With more, a flow that moves from another agent adds
 /// to a window that has grown meanwhile.
-const TAKES_OVER: Duration = Duration::from_secs(1);
+const WINDOW_INHERITANCE_PERIOD: Duration = Duration::from_secs(1);
 /// Minimum and maximum interval of the checks for idle members. A shorter interval wastes work. A
 /// longer one wastes the part of an idle member for longer.
-const LOOKS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
+const IDLE_CHECK_INTERVAL_BOUNDS: (Duration, Duration) =
+    (Duration::from_millis(5), Duration::from_millis(100));
 
 /// Maximum members per TLS key. Each costs time in every division, and a key can have any number of
 /// flows. Flows beyond the maximum get the minimum of a member.
@@ -127,7 +128,7 @@ const KEY_MEMBERS_MAX: usize = 1_024;
 /// Members processed per timestamp before further divisions are deferred to the end of that
 /// timestamp. A smaller number changes the results of groups of a few dozen members. A larger one
 /// lets the reports of one key delay the flows of others.
-const LOOKS_PER_MOMENT: usize = 4_096;
+const IDLE_CHECKS_PER_TIMESTAMP_MAX: usize = 4_096;
 
 /// Group of flows.
 pub struct Group {
@@ -161,12 +162,12 @@ pub struct Group {
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 enum GroupFull {
     #[error(
-        "{members} members of at least {LEAST_SEGMENTS} segments each are more than the group's window of {window:.0} segments: the group takes more \
+        "{members} members of at least {MEMBER_WINDOW_SEGMENTS_MIN} segments each are more than the group's window of {window:.0} segments: the group takes more \
          than its share; let it have fewer members, or count as more flows (`as`)"
     )]
     Window { members: usize, window: f64 },
     #[error(
-        "{members} members of at least {LEAST_RATE} bytes/s each are more than the group's limit of {limit}: they get less, and will time out; let it have \
+        "{members} members of at least {MEMBER_RATE_BYTES_PER_SECOND_MIN} bytes/s each are more than the group's limit of {limit}: they get less, and will time out; let it have \
          fewer members, or raise `rate`"
     )]
     Rate { members: usize, limit: Rate },
@@ -179,10 +180,10 @@ impl Group {
             ("off", _) | ("auto", Some(_)) => None,
             ("auto", None) => Some(1),
             (number, _) => match number.parse() {
-                Ok(flows) if (1..=MOST_FLOWS).contains(&flows) => Some(flows),
+                Ok(flows) if (1..=FLOWS_MAX).contains(&flows) => Some(flows),
                 _ => {
                     let expected =
-                        format!("it is `auto`, `off` or a whole number from 1 to {MOST_FLOWS}");
+                        format!("it is `auto`, `off` or a whole number from 1 to {FLOWS_MAX}");
                     return Err(BadParameter::value("as", number, expected));
                 }
             },
@@ -192,7 +193,7 @@ impl Group {
             to: parameters.read("to", Prefixes::default())?,
             tagged: parameters.read("tag", TagPattern::default())?,
             weights: parameters.read("weights", Weights::default())?,
-            report: parameters.read("report", REPORT)?,
+            report: parameters.read("report", REPORT_DEFAULT)?,
             limit,
             flows,
             shared: None,
@@ -264,7 +265,7 @@ impl Group {
     fn unsaid(&self) -> f64 {
         let sending = self.inside().filter(|member| !member.idle).count();
         let flows = self.shared.as_ref().map_or(sending, GroupWindow::flows);
-        UNSAID * sending.saturating_sub(flows) as f64
+        DELAYED_ACK_SEGMENTS * sending.saturating_sub(flows) as f64
     }
 
     /// Divides the window and the rate, and updates members whose part changed. If this timestamp
@@ -283,7 +284,7 @@ impl Group {
             self.moment = (now, 0);
         }
         self.moment.1 += self.members.len();
-        self.moment.1 <= LOOKS_PER_MOMENT.max(self.members.len())
+        self.moment.1 <= IDLE_CHECKS_PER_TIMESTAMP_MAX.max(self.members.len())
     }
 
     fn defer(&mut self, control: &mut Control<'_>) {
@@ -330,8 +331,8 @@ impl Group {
                 .values()
                 .map(|member| member.rtt)
                 .fold(0.0, f64::max);
-            let after =
-                Duration::from_nanos((slowest.min(1.0) * 1e9) as u64).clamp(LOOKS.0, LOOKS.1);
+            let after = Duration::from_nanos((slowest.min(1.0) * 1e9) as u64)
+                .clamp(IDLE_CHECK_INTERVAL_BOUNDS.0, IDLE_CHECK_INTERVAL_BOUNDS.1);
             self.timer = Some(control.now() + after);
             control.after(after);
         }
@@ -373,13 +374,13 @@ impl Group {
             let part = MemberShare {
                 weight: member.weight * own,
                 wants: member.wants_segments,
-                least: LEAST_SEGMENTS,
+                least: MEMBER_WINDOW_SEGMENTS_MIN,
                 had: member.part,
                 ..MemberShare::default()
             };
             self.shares[member.owner].push(member.weight, part);
         }
-        let total = (window.total() + unsaid).min(MOST_SEGMENTS);
+        let total = (window.total() + unsaid).min(GROUP_WINDOW_SEGMENTS_MAX);
         // The remainder goes to different members after each reduction.
         let (starting, epoch) = (window.is_starting(), window.epoch());
         let fits = starting || share::divide_among(total, &mut self.shares, Some(epoch as usize));
@@ -416,7 +417,7 @@ impl Group {
             let part = MemberShare {
                 weight: member.weight,
                 wants: if member.idle { 0.0 } else { member.wants_rate },
-                least: LEAST_RATE,
+                least: MEMBER_RATE_BYTES_PER_SECOND_MIN,
                 ..MemberShare::default()
             };
             self.shares[member.owner].push(member.weight, part);
@@ -430,15 +431,15 @@ impl Group {
             // The limit is strict: if it is less than the sum of the minimums, each gets less.
             let scale = match owner.fits {
                 true => 1.0,
-                false => owner.gets / (LEAST_RATE * owner.parts.len() as f64),
+                false => owner.gets / (MEMBER_RATE_BYTES_PER_SECOND_MIN * owner.parts.len() as f64),
             };
             let rtt = if member.rtt > 0.0 {
                 member.rtt
             } else {
-                UNHEARD
+                INITIAL_RTT_SECONDS
             };
             let begins = match owner.fits && member.wants_rate < f64::INFINITY {
-                true => (BEGINS * member.mss / rtt).min(total),
+                true => (RESTART_SEGMENTS_PER_RTT * member.mss / rtt).min(total),
                 false => 0.0,
             };
             member.pace = (part.gets * scale).max(begins).max(1.0) as u64;
@@ -470,9 +471,9 @@ impl Group {
         if !inside {
             return;
         }
-        let window = LEAST_SEGMENTS as u64 * info.mss.get().max(1);
+        let window = MEMBER_WINDOW_SEGMENTS_MIN as u64 * info.mss.get().max(1);
         let pace = if self.limit.is_some() {
-            LEAST_RATE as u64
+            MEMBER_RATE_BYTES_PER_SECOND_MIN as u64
         } else {
             0
         };
@@ -493,12 +494,12 @@ impl Group {
         match (&mut member.own, &mut self.shared) {
             (Some(own), _) => own.begin(segments),
             (None, Some(shared)) if shared.is_starting() => shared.begin(segments),
-            (None, Some(shared)) if now < self.began + TAKES_OVER => {
+            (None, Some(shared)) if now < self.began + WINDOW_INHERITANCE_PERIOD => {
                 let others = self.members.values().filter(|member| member.inside);
                 let unsaid = if others.take(shared.flows()).count() < shared.flows() {
                     0.0
                 } else {
-                    UNSAID
+                    DELAYED_ACK_SEGMENTS
                 };
                 shared.add(segments - unsaid);
             }
@@ -553,7 +554,7 @@ impl Algorithm for Group {
         if joins && self.shared.as_ref().is_some_and(GroupWindow::is_starting) {
             let (had, others) = (self.sum(), self.inside().count());
             if others > 0 {
-                let part = (had / (others + 1) as f64).max(LEAST_SEGMENTS) * member.mss;
+                let part = (had / (others + 1) as f64).max(MEMBER_WINDOW_SEGMENTS_MIN) * member.mss;
                 member.cwnd = member.cwnd.min(part.floor());
                 control.cwnd(Bytes::new(member.cwnd as u64));
             }
@@ -562,7 +563,7 @@ impl Algorithm for Group {
         if !divides {
             // Applies until the division at the end of this timestamp.
             member.pace = if inside && self.limit.is_some() {
-                LEAST_RATE as u64
+                MEMBER_RATE_BYTES_PER_SECOND_MIN as u64
             } else {
                 0
             };

@@ -7,7 +7,7 @@ use ccplane_units::{Duration, Time};
 
 /// Sub-windows per window (RFC 6817, 4.2: BASE_HISTORY). With fewer, a large part of the history
 /// expires at once.
-const PARTS: u64 = 10;
+const BASE_HISTORY_PARTS: u64 = 10;
 
 /// Minimum of the last nine to ten tenths of the window, µs. One minimum is stored per tenth, as
 /// RFC 6817's `update_base_delay` stores one per minute.
@@ -31,7 +31,7 @@ impl WindowedMin {
     pub fn update(&mut self, now: Time, rtt: u64) -> Option<u64> {
         if rtt < INFINITY {
             match self.parts.back_mut() {
-                Some((began, least)) if now.since(*began) < self.over / PARTS => {
+                Some((began, least)) if now.since(*began) < self.over / BASE_HISTORY_PARTS => {
                     *least = rtt.min(*least)
                 }
                 _ => self.parts.push_back((now, rtt)),

@@ -10,7 +10,9 @@ use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Duration, Time};
 
 use crate::least::WindowedMin;
-use crate::repair::{DECLARED, DELIVERED, MAY_GROW, REMEMBER, REPORTED, halve};
+use crate::repair::{
+    DELIVERED_BYTES, GROWTH_CONDITION, REPORT_VARIABLES, STATE_CLAUSE, STATE_VARIABLES, halve,
+};
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
@@ -25,7 +27,7 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
 };
 
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
-    let target = parameters.read("target", TARGET)?;
+    let target = parameters.read("target", TARGET_DELAY)?;
     if target.as_micros() == 0 {
         return Err(BadParameter::value(
             "target",
@@ -38,15 +40,15 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
 
 /// Target queueing delay (draft section 4.5; RFC 6817 allows at most 100 ms). With a smaller
 /// target, RTT noise stops the flow. With a larger one, other flows on the link notice the queue.
-const TARGET: Duration = Duration::from_millis(60);
+const TARGET_DELAY: Duration = Duration::from_millis(60);
 /// Upper bound of 1/GAIN: growth is at most this many times slower than Reno's (section 4.2).
-const MOST_DIVISOR: u64 = 16;
+const INVERSE_GAIN_MAX: u64 = 16;
 /// Time between slowdowns as a multiple of the last one's duration (section 4.4). Slowdowns then
 /// take at most a tenth of the capacity. A smaller factor costs more capacity. A larger one leaves
 /// a latecomer with a wrong base delay for longer.
-const QUIET: u64 = 9;
+const SLOWDOWN_INTERVAL_FACTOR: u64 = 9;
 /// RTTs from the end of the initial slow start to the first slowdown (section 4.4).
-const FIRST_AFTER: u64 = 2;
+const INITIAL_SLOWDOWN_RTTS: u64 = 2;
 /// Filter window of the base delay (RFC 6817, section 4.2: ten minutes). A shorter window soon
 /// absorbs a queue kept by other flows. A longer one mistakes a route change to a longer path for a
 /// queue.
@@ -82,7 +84,7 @@ fn divisor(target_us: u64, base_us: u64) -> u64 {
     target_us
         .saturating_mul(2)
         .div_ceil(base_us.max(1))
-        .clamp(1, MOST_DIVISOR)
+        .clamp(1, INVERSE_GAIN_MAX)
 }
 
 impl LedbatPhase {
@@ -91,7 +93,7 @@ impl LedbatPhase {
     fn after(self, now: Time, avoiding: bool, made: u64, srtt: u64) -> LedbatPhase {
         match self {
             LedbatPhase::Starting if avoiding => LedbatPhase::Steady {
-                next: now + Duration::from_micros(srtt) * FIRST_AFTER,
+                next: now + Duration::from_micros(srtt) * INITIAL_SLOWDOWN_RTTS,
             },
             LedbatPhase::Steady { next } if avoiding && now >= next => {
                 LedbatPhase::Slowing { since: now, made }
@@ -100,7 +102,7 @@ impl LedbatPhase {
                 since,
                 made: before,
             } if avoiding && made > before => LedbatPhase::Steady {
-                next: now + now.since(since) * QUIET,
+                next: now + now.since(since) * SLOWDOWN_INTERVAL_FACTOR,
             },
             phase => phase,
         }
@@ -134,7 +136,7 @@ impl Algorithm for LedbatPlusPlus {
         control.program("ledbat", &[("target", target), ("recovering", live)]);
         LedbatFlow {
             base: WindowedMin::over(BASE_HISTORY),
-            told: (INFINITY, MOST_DIVISOR),
+            told: (INFINITY, INVERSE_GAIN_MAX),
             phase: LedbatPhase::Starting,
         }
     }
@@ -171,13 +173,13 @@ impl Algorithm for LedbatPlusPlus {
 /// ends when the delay exceeds three quarters of the target (4.1). A slowdown (4.4) sets ssthresh
 /// to the window, holds two segments for two RTTs, and returns by slow start.
 fn program() -> String {
-    let (target, halve) = (TARGET.as_micros(), halve());
+    let (target, halve) = (TARGET_DELAY.as_micros(), halve());
     format!(
         "(def
     (Report
         (volatile acked 0) (volatile lost 0) (volatile rtt +infinity) (srtt 0) (slowdowns 0)
-        {REPORTED})
-    (base +infinity) (divisor {MOST_DIVISOR}) (target {target}) (slow_down false) {DECLARED}
+        {REPORT_VARIABLES})
+    (base +infinity) (divisor {INVERSE_GAIN_MAX}) (target {target}) (slow_down false) {STATE_VARIABLES}
     (rtt1 +infinity) (rtt2 +infinity) (rtt3 +infinity) (rtt4 +infinity)
     (delay 0) (resume 0) (credit 0) (price 0))
 (when true
@@ -210,13 +212,13 @@ fn program() -> String {
     (:= Cwnd (max (diff Cwnd (/ (* Ack.bytes_acked (min (* 2 (- delay target)) target)) (* 2 target))) (* 2 Flow.mss)))
     (:= Ssthresh (min Ssthresh Cwnd))
     (fallthrough))
-(when (&& {MAY_GROW} (>= Ack.now resume))
+(when (&& {GROWTH_CONDITION} (>= Ack.now resume))
     (:= price (* divisor (if (< Cwnd Ssthresh) Flow.mss Cwnd)))
-    (:= credit (+ (min credit price) {DELIVERED}))
+    (:= credit (+ (min credit price) {DELIVERED_BYTES}))
     (:= Cwnd (+ Cwnd (* Flow.mss (/ credit price))))
     (:= credit (diff credit (* price (/ credit price))))
     (fallthrough))
-{REMEMBER}
+{STATE_CLAUSE}
 (when (> Micros (max Flow.srtt_us 1ms))
     (:= Micros 0)
     (report))

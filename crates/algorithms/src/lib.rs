@@ -49,13 +49,13 @@ pub use reno::Reno;
 pub use slow_start::{Exit, SlowStart};
 pub use vegas::Vegas;
 pub use vivace::Vivace;
-pub use window::{LossBased, Reporting, Split, WindowOptions};
+pub use window::{LossBasedAlgorithm, Reporting, Split, WindowOptions};
 
 use ccplane_agent::DynAlgorithm;
 
 /// Algorithms that control a gateway's bundle, an aggregate of many connections. They do not work
 /// on a single TCP connection.
-pub const FOR_GATEWAYS: [&str; 2] = [autorate::DOC.name, bundler::DOC.name];
+pub const GATEWAY_ALGORITHMS: [&str; 2] = [autorate::DOC.name, bundler::DOC.name];
 
 /// Returns a built-in algorithm, see [`Registry::by_name`].
 pub fn by_name(

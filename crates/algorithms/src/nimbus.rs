@@ -25,8 +25,10 @@ use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 pub use capacity::CapacityEstimate;
 pub use delay::{Basic, Copa, DelayInputs, DelayMode, QueueTargetBounds};
-pub use elasticity::{Capacity, Detector, INTERVAL, Reading, Sample, WIDE, WINDOW};
-pub use pulse::{COMPETITIVE_HZ, DELAY_HZ, HEIGHT, Pulse};
+pub use elasticity::{
+    Capacity, Detector, PULSE_BAND_HALF_WIDTH_HZ, Reading, SAMPLE_INTERVAL, Sample, WINDOW_SAMPLES,
+};
+pub use pulse::{COMPETITIVE_PULSE_HZ, DELAY_PULSE_HZ, PULSE_SIZE, Pulse};
 pub use spectrum::{BINS_PER_HZ, Fourier, Spectra, SpectrumPart, band};
 pub use switch::{NimbusMode, Switch};
 
@@ -78,25 +80,25 @@ pub enum Competitive {
 
 /// Samples between two spectra: two 512-point FFTs per 100 ms. The reference computes them for
 /// every sample, but η changes over seconds.
-const READ_EVERY: u32 = 10;
+const SPECTRUM_INTERVAL_SAMPLES: u32 = 10;
 /// Minimum rate as a fraction of the capacity (reference): enough to detect a response again.
-const LEAST: f64 = 0.05;
+const RATE_CAPACITY_SHARE_MIN: f64 = 0.05;
 /// Maximum rate as a fraction of the capacity, so that an estimate that is too low by half can
 /// still grow to the true value.
-const MOST: f64 = 2.0;
+const RATE_CAPACITY_SHARE_MAX: f64 = 2.0;
 /// Window as a multiple of rate · RTT, so that the rate is the limit (reference).
-const ROOM: f64 = 2.0;
+const WINDOW_BDPS: f64 = 2.0;
 /// Packets per ACK above which the window includes room for packets that await an ACK.
-const STRETCHED: f64 = 4.0;
+const STRETCH_ACK_PACKETS: f64 = 4.0;
 /// Decay per report of the largest burst of acknowledged packets.
-const BURST_KEPT: f64 = 0.995;
+const BURST_DECAY: f64 = 0.995;
 /// Minimum window, segments.
-const LEAST_SEGMENTS: f64 = 4.0;
+const WINDOW_SEGMENTS_MIN: f64 = 4.0;
 /// Maximum rate, bytes/s, and maximum window, bytes: beyond every link.
-const MOST_RATE: f64 = 1e15;
+const RATE_BYTES_PER_SECOND_MAX: f64 = 1e15;
 /// Age in intervals of the receive rate from which competitive mode starts: before the new cross
 /// traffic could show in the spectrum (reference: 5 s).
-const BEFORE: usize = 500;
+const COMPETITIVE_RATE_AGE_SAMPLES: usize = 500;
 
 /// Nimbus.
 pub struct Nimbus {
@@ -135,7 +137,7 @@ pub struct NimbusFlow {
     standing: RecentMinRtt,
 }
 
-/// Minimum RTT of at least the last `ENOUGH` samples, seconds.
+/// Minimum RTT of at least the last `QUEUE_SAMPLES_MIN` samples, seconds.
 #[derive(Clone, Copy, Debug)]
 struct RecentMinRtt {
     /// Minimum RTT of the previous full group of samples.
@@ -147,7 +149,7 @@ struct RecentMinRtt {
 
 /// RTT samples whose minimum measures the queue (as many as in HyStart). With fewer, jitter looks
 /// like a queue when a report has two ACKs. With more, a slow flow notices a queue later.
-const ENOUGH: u64 = 8;
+const QUEUE_SAMPLES_MIN: u64 = 8;
 
 impl Default for RecentMinRtt {
     fn default() -> RecentMinRtt {
@@ -162,7 +164,7 @@ impl Default for RecentMinRtt {
 impl RecentMinRtt {
     /// Adds a report's minimum RTT, seconds, of this many samples.
     fn add(&mut self, least: f64, samples: u64) {
-        if self.samples >= ENOUGH {
+        if self.samples >= QUEUE_SAMPLES_MIN {
             *self = RecentMinRtt {
                 before: self.least,
                 ..RecentMinRtt::default()
@@ -173,7 +175,7 @@ impl RecentMinRtt {
     }
 
     fn get(&self) -> f64 {
-        if self.samples >= ENOUGH {
+        if self.samples >= QUEUE_SAMPLES_MIN {
             self.least
         } else {
             self.least.min(self.before)
@@ -195,19 +197,19 @@ impl Nimbus {
     /// Adds the samples due at `now` and evaluates the spectrum when it is due.
     fn observe(&mut self, flow: &mut NimbusFlow, now: Time, sample: Sample, rtt: f64, base: f64) {
         // After a long gap, the old samples belong to a different pulse train.
-        if now.since(flow.due) > INTERVAL * (WINDOW as u64 / 4) {
+        if now.since(flow.due) > SAMPLE_INTERVAL * (WINDOW_SAMPLES as u64 / 4) {
             flow.detector.clear();
             flow.due = now;
         }
         // `Time::MAX` has no next sample.
         while flow.due <= now && flow.due < Time::MAX {
-            flow.due += INTERVAL;
+            flow.due += SAMPLE_INTERVAL;
             flow.detector.push(sample);
             let ages = flow.switch.mode() == NimbusMode::Delay;
             flow.capacity.push(now, f64::from(sample.received), ages);
             flow.unread += 1;
         }
-        if flow.unread < READ_EVERY {
+        if flow.unread < SPECTRUM_INTERVAL_SAMPLES {
             return;
         }
         let capacity = flow.capacity.get();
@@ -230,8 +232,8 @@ impl Nimbus {
 impl NimbusFlow {
     fn frequency(&self) -> f64 {
         match self.switch.mode() {
-            NimbusMode::Delay => DELAY_HZ,
-            NimbusMode::Competitive => COMPETITIVE_HZ,
+            NimbusMode::Delay => DELAY_PULSE_HZ,
+            NimbusMode::Competitive => COMPETITIVE_PULSE_HZ,
         }
     }
 
@@ -239,7 +241,7 @@ impl NimbusFlow {
     fn change(&mut self, rtt: f64, base: f64) {
         match self.switch.mode() {
             NimbusMode::Competitive => {
-                let rate = f64::from(self.detector.ago(BEFORE).received);
+                let rate = f64::from(self.detector.ago(COMPETITIVE_RATE_AGE_SAMPLES).received);
                 self.competitor = Competitor::at(rate * rtt / self.mss);
             }
             NimbusMode::Delay => self.basic = Basic::at(rtt / base),
@@ -250,7 +252,8 @@ impl NimbusFlow {
     fn pulsed(&self, now: Time) -> f64 {
         let capacity = self.capacity.get();
         let periods = now.since(self.born).as_secs_f64() * self.frequency();
-        (self.rate + HEIGHT * capacity * Pulse::at(periods)).max(LEAST * capacity)
+        (self.rate + PULSE_SIZE * capacity * Pulse::at(periods))
+            .max(RATE_CAPACITY_SHARE_MIN * capacity)
     }
 }
 
@@ -342,7 +345,7 @@ impl Algorithm for Nimbus {
         }
         let now = control.now();
         let base = (base.max(1) as f64 / 1e6).min(standing);
-        flow.burst = (flow.burst * BURST_KEPT).max(burst as f64);
+        flow.burst = (flow.burst * BURST_DECAY).max(burst as f64);
         let acked = acked as f64;
         if limited == 0 {
             let sample = Sample {
@@ -370,7 +373,7 @@ impl Algorithm for Nimbus {
                     base,
                     acked,
                     mss: flow.mss,
-                    aim: QueueTargetBounds::FREE,
+                    aim: QueueTargetBounds::UNBOUNDED,
                 };
                 let elapsed = now.since(flow.last).as_secs_f64();
                 flow.basic.interval(&seen, lost as f64 * flow.mss);
@@ -394,18 +397,23 @@ impl Algorithm for Nimbus {
             }
         }
         flow.last = now;
-        flow.rate = flow.rate.clamp(LEAST * capacity, MOST * capacity);
+        flow.rate = flow.rate.clamp(
+            RATE_CAPACITY_SHARE_MIN * capacity,
+            RATE_CAPACITY_SHARE_MAX * capacity,
+        );
         let rate = flow.pulsed(now);
         let competes = flow.switch.mode() == NimbusMode::Competitive;
-        control.rate(Rate::from_bytes_per_sec(rate.clamp(1.0, MOST_RATE) as u64));
-        let waiting = if flow.burst > STRETCHED {
-            ROOM * flow.burst * flow.mss
+        control.rate(Rate::from_bytes_per_sec(
+            rate.clamp(1.0, RATE_BYTES_PER_SECOND_MAX) as u64,
+        ));
+        let waiting = if flow.burst > STRETCH_ACK_PACKETS {
+            WINDOW_BDPS * flow.burst * flow.mss
         } else {
             0.0
         };
-        let window = (ROOM * rate * rtt + waiting)
-            .max(LEAST_SEGMENTS * flow.mss)
-            .min(MOST_RATE);
+        let window = (WINDOW_BDPS * rate * rtt + waiting)
+            .max(WINDOW_SEGMENTS_MIN * flow.mss)
+            .min(RATE_BYTES_PER_SECOND_MAX);
         control.set("window", window as u64);
         control.set("competes", u64::from(competes));
     }

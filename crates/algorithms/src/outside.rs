@@ -18,7 +18,7 @@ use ccplane_datapath::Capabilities;
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
 pub use act::{ActionKind, ActionMapper};
-pub use observe::{Feature, LEAST, MOST, Observer, ProgramTotals, StepInterval};
+pub use observe::{FEATURE_MAX, FEATURE_MIN, Feature, Observer, ProgramTotals, StepInterval};
 
 use crate::AlgorithmDoc;
 
@@ -30,7 +30,7 @@ pub const DOC: AlgorithmDoc = AlgorithmDoc {
 };
 
 /// Name of the only program.
-pub const PROGRAM: &str = "outside";
+pub const PROGRAM_NAME: &str = "outside";
 
 /// Condition for a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,7 +141,7 @@ impl Algorithm for ExternalControl {
     }
 
     fn programs(&self) -> Programs {
-        Programs::new().reporting::<ProgramTotals>(PROGRAM, self.step.program())
+        Programs::new().reporting::<ProgramTotals>(PROGRAM_NAME, self.step.program())
     }
 
     fn needs(&self) -> Capabilities {
@@ -151,7 +151,7 @@ impl Algorithm for ExternalControl {
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> FlowId {
-        control.program(PROGRAM, &[]);
+        control.program(PROGRAM_NAME, &[]);
         let flow = control.this().unwrap_or_default();
         self.seats.lock().push(ControlledFlow {
             flow,

@@ -32,9 +32,9 @@ type Python =
     dyn Fn(&str, &Parameters) -> Result<Box<dyn DynAlgorithm>, UnknownAlgorithm> + Send + Sync;
 
 /// Suffix of program files.
-const TEXT: &str = ".ccp";
+const PROGRAM_FILE_SUFFIX: &str = ".ccp";
 /// Suffix of Python files.
-const PYTHON: &str = ".py";
+const PYTHON_FILE_SUFFIX: &str = ".py";
 
 struct RegistryEntry {
     doc: AlgorithmDoc,
@@ -176,13 +176,17 @@ impl Registry {
         name: &str,
         parameters: &Parameters,
     ) -> Result<Box<dyn DynAlgorithm>, UnknownAlgorithm> {
-        if let Some(files) = self.files.as_ref().filter(|_| name.ends_with(TEXT)) {
+        if let Some(files) = self
+            .files
+            .as_ref()
+            .filter(|_| name.ends_with(PROGRAM_FILE_SUFFIX))
+        {
             let text = files.text(name)?;
             let known = text.parameters().iter().map(|p| p.name.as_str());
             no_strays(name, parameters, known)?;
             return Ok(text::make(name, &text, parameters)?);
         }
-        if name.ends_with(PYTHON) {
+        if name.ends_with(PYTHON_FILE_SUFFIX) {
             return match &self.python {
                 Some((_, read)) => read(name, parameters),
                 None => Err(UnknownAlgorithm::Text(format!(

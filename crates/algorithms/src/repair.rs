@@ -6,12 +6,12 @@
 //! segment.
 
 /// Report variables that the clauses use. They belong in the `Report` block.
-pub(crate) const REPORTED: &str =
+pub(crate) const REPORT_VARIABLES: &str =
     "(volatile timeouts 0) (volatile reductions 0) (cwnd 0) (ssthresh 0)";
 /// Other variables that the clauses use. `recovering`: the previous run was in recovery. `in_loss`:
 /// that recovery began with a timeout. `before`: the window before the reduction. A timeout has
 /// already changed the window when the program runs, so the value of the previous run is kept.
-pub(crate) const DECLARED: &str = "(recovering false) (in_loss false) (before 0)";
+pub(crate) const STATE_VARIABLES: &str = "(recovering false) (in_loss false) (before 0)";
 
 /// Returns the clauses that halve the window once, at the start of a recovery. RFC 5681, equation
 /// 4, with the window in place of FlightSize.
@@ -46,7 +46,7 @@ pub(crate) fn reduce(before: &str, kept: &str, also: &str) -> String {
 }
 
 /// Clause that follows every clause that reads `recovering` or changes the window or ssthresh.
-pub(crate) const REMEMBER: &str = "(when true
+pub(crate) const STATE_CLAUSE: &str = "(when true
     (:= recovering (|| Flow.in_recovery Flow.was_timeout))
     (:= in_loss (&& in_loss recovering))
     (:= Report.cwnd Cwnd)
@@ -55,12 +55,13 @@ pub(crate) const REMEMBER: &str = "(when true
 
 /// Condition for growth: the ACK acknowledges new data (RFC 5681, 3.1), the flow is cwnd-limited,
 /// and it is not in fast recovery. Slow start after a timeout is allowed.
-pub(crate) const MAY_GROW: &str = "(&& (> Ack.bytes_acked 0) Flow.cwnd_limited (|| in_loss (! (|| Flow.in_recovery recovering))))";
+pub(crate) const GROWTH_CONDITION: &str = "(&& (> Ack.bytes_acked 0) Flow.cwnd_limited (|| in_loss (! (|| Flow.in_recovery recovering))))";
 
 /// Amount of growth in slow start: packets newly delivered, as in Linux (`acked_sacked`). After a
 /// timeout, the ACK that fills the hole also covers data that was SACKed earlier. Counted in bytes,
 /// it would open the window at once.
-pub(crate) const DELIVERED: &str = "(* Flow.mss (+ Ack.packets_acked Ack.packets_misordered))";
+pub(crate) const DELIVERED_BYTES: &str =
+    "(* Flow.mss (+ Ack.packets_acked Ack.packets_misordered))";
 
 #[cfg(test)]
 mod tests {

@@ -16,8 +16,8 @@ use ccplane_wire::{WireCommand, WireEvent};
 use crate::{Parameters, Registry};
 
 pub(crate) const MSS: u64 = 1_000;
-const DATAPATH: DatapathId = DatapathId(0);
-const FLOW: u64 = 1;
+const DATAPATH_ID: DatapathId = DatapathId(0);
+const FLOW_ID: u64 = 1;
 
 /// Returns all capabilities that a datapath can have.
 pub(crate) fn everything() -> Capabilities {
@@ -90,7 +90,7 @@ impl Script {
             kind: "script".to_owned(),
             capabilities,
             max_programs: 8,
-            max_instrs: datapath::MAX_INSTRS as u32,
+            max_instrs: datapath::INSTRS_MAX as u32,
             max_vars: 32,
             fallback_after: Some(limits.fallback_after),
         };
@@ -122,7 +122,7 @@ impl Script {
         };
         script
             .agent
-            .handle(now, DATAPATH, WireEvent::Ready { datapath: info });
+            .handle(now, DATAPATH_ID, WireEvent::Ready { datapath: info });
         script.obey();
         if script.refused {
             return None;
@@ -133,9 +133,14 @@ impl Script {
             cwnd: Bytes::new(10 * MSS),
             ..FlowInfo::default()
         };
-        script
-            .agent
-            .handle(now, DATAPATH, WireEvent::FlowOpened { flow: FLOW, info });
+        script.agent.handle(
+            now,
+            DATAPATH_ID,
+            WireEvent::FlowOpened {
+                flow: FLOW_ID,
+                info,
+            },
+        );
         script.obey();
         script.flow.program_uid().map(|_| script)
     }
@@ -204,12 +209,12 @@ impl Script {
             self.reports += 1;
             let fields = self.flow.report(&self.programs).to_vec();
             let event = WireEvent::Report {
-                flow: FLOW,
+                flow: FLOW_ID,
                 program: self.flow.program_uid().unwrap_or(0),
                 urgent: urgency == datapath::Urgency::Urgent,
                 fields: &fields,
             };
-            self.agent.handle(now, DATAPATH, event);
+            self.agent.handle(now, DATAPATH_ID, event);
             self.flow.report_queued(&self.programs);
             self.obey();
         }
@@ -258,8 +263,8 @@ impl Script {
     /// Returns the algorithm's gauge of this name.
     pub fn gauge(&self, name: &str) -> Option<f64> {
         let id = FlowId {
-            datapath: DATAPATH,
-            flow: FLOW,
+            datapath: DATAPATH_ID,
+            flow: FLOW_ID,
         };
         let said = self
             .agent
@@ -277,7 +282,7 @@ pub(crate) mod tests {
     use super::*;
 
     /// Upper bound of an agent's rate, bytes/s: eight times a petabit link.
-    const MOST_RATE: u64 = 1 << 50;
+    const RATE_BYTES_PER_SECOND_MAX: u64 = 1 << 50;
 
     /// Small numbers, large ones, and limits.
     fn any_number() -> impl Strategy<Value = u64> {
@@ -386,10 +391,10 @@ pub(crate) mod tests {
                     prop_assert!(ordered("rate") != Some(0), "{algorithm}");
                     // BBR may set any rate before it has a sample of the path; the flow is then not
                     // paced.
-                    let most = if algorithm.starts_with("bbr") { u64::MAX } else { MOST_RATE };
+                    let most = if algorithm.starts_with("bbr") { u64::MAX } else { RATE_BYTES_PER_SECOND_MAX };
                     prop_assert!(ordered("rate").is_none_or(|rate| rate <= most), "{algorithm}");
                     // Vivace's program stores the rate in a variable.
-                    prop_assert!(algorithm != "vivace" || script.transport.rate <= MOST_RATE, "{algorithm}");
+                    prop_assert!(algorithm != "vivace" || script.transport.rate <= RATE_BYTES_PER_SECOND_MAX, "{algorithm}");
                 }
             }
         }

@@ -62,8 +62,8 @@ impl Exit {
     /// Clauses that run before the window grows. They end slow start with `(:= Ssthresh Cwnd)`.
     pub(crate) fn clauses(self) -> &'static str {
         match self {
-            Exit::Linux => LINUX,
-            Exit::Rfc9406 => RFC9406,
+            Exit::Linux => LINUX_CLAUSES,
+            Exit::Rfc9406 => RFC9406_CLAUSES,
             Exit::Off => "",
         }
     }
@@ -89,7 +89,7 @@ const LINUX_DECLARATIONS: &str = "
 ///
 /// A timer run sees the RTT of the last ACK again, so a sample counts only if packets were
 /// acknowledged.
-const LINUX: &str = "
+const LINUX_CLAUSES: &str = "
 (when (< Cwnd Ssthresh)
     (:= round_acked (+ round_acked Ack.bytes_acked))
     (:= fresh (> round_acked round_size))
@@ -121,7 +121,7 @@ const RFC9406_DECLARATIONS: &str = "
 /// rounds of conservative slow start and is 0 outside of it. Applies only to the initial slow
 /// start, while ssthresh is unlimited. The per-ACK limit L is omitted because the transport is
 /// ACK-clocked.
-const RFC9406: &str = "
+const RFC9406_CLAUSES: &str = "
 (when (> Ssthresh +infinity)
     (:= round_acked (+ round_acked Ack.bytes_acked))
     (:= fresh (> round_acked round_size))

@@ -20,7 +20,7 @@ use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::Duration;
 
-use crate::base_rtt::{BaseRtt, FULL_SAMPLE};
+use crate::base_rtt::{BaseRtt, FULL_SIZED_SAMPLE_CONDITION};
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
@@ -85,15 +85,15 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
 };
 
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
-    let fs_max = parameters.within("fs_max", FS_MAX, 0.0, 1e6)?;
+    let fs_max = parameters.within("fs_max", FS_MAX_CWND, 0.0, 1e6)?;
     let hops: u32 = parameters.read("hops", 0)?;
-    let per_hop: Duration = parameters.read("hop", HOP)?;
+    let per_hop: Duration = parameters.read("hop", HOP_SCALING)?;
     Ok(boxed(Swift {
         target: TargetDelay {
             base: parameters.micros_or_auto("base")?,
             hops: per_hop.as_secs_f64() * 1e6 * f64::from(hops.min(64)),
             range: parameters.micros_or_auto("fs_range")?,
-            fs_min: parameters.within("fs_min", FS_MIN, 0.0, fs_max * 0.99)?,
+            fs_min: parameters.within("fs_min", FS_MIN_CWND, 0.0, fs_max * 0.99)?,
             fs_max,
         },
         ai: parameters.within("ai", AI, 0.0, 64.0)?,
@@ -115,33 +115,33 @@ const BETA: f64 = 0.8;
 const MAX_MDF: f64 = 0.5;
 /// ħ: htsim's base target of 20 µs divided by 6.55. A smaller ħ starves flows that cross more
 /// switches. A larger one allows them longer queues.
-const HOP: Duration = Duration::from_micros(3);
+const HOP_SCALING: Duration = Duration::from_micros(3);
 /// `fs_min_cwnd` and `fs_max_cwnd`, packets. A wider span spreads the same range over more window
 /// sizes.
-const FS_MIN: f64 = 0.1;
-const FS_MAX: f64 = 100.0;
+const FS_MIN_CWND: f64 = 0.1;
+const FS_MAX_CWND: f64 = 100.0;
 /// `fs_range` relative to the base target. With less, the windows of many flows oscillate around
 /// the target (section 3.5).
-const RANGE: f64 = 5.0;
+const FS_RANGE: f64 = 5.0;
 /// Base target of `auto` relative to the minimum RTT: a quarter of an RTT of queueing. With less,
 /// noise keeps the link from filling. Not in the paper.
-const HEADROOM: f64 = 1.25;
+const AUTO_TARGET_RTT_RATIO: f64 = 1.25;
 /// Consecutive timeouts after which the window drops to the minimum (RETX_RESET_THRESHOLD, htsim's
 /// value). With fewer, a burst of losses resets it.
-const RESET_AFTER: u64 = 5;
+const RETX_RESET_THRESHOLD: u64 = 5;
 /// Consecutive samples at or above the target that end slow start. With fewer, noise ends it. With
 /// more, the window grows for longer. Not in the paper.
-const LATE_SAMPLES: u64 = 4;
+const SLOW_START_EXIT_SAMPLES: u64 = 4;
 /// Minimum window in hundredths of a packet: one packet per 100 RTTs. A larger minimum fills the
 /// queue in an incast of as many flows as the path holds packets. A smaller one leaves a flow
 /// without feedback for too long. Not in the paper.
-const LEAST_PERCENT: u64 = 1;
+const WINDOW_PACKET_PERCENT_MIN: u64 = 1;
 /// Target before the first report, µs: larger than any RTT, so that a flow starts by growing.
-const UNKNOWN: u64 = INFINITY;
+const TARGET_UNKNOWN_US: u64 = INFINITY;
 /// Unit of the program's window: 1/1024 byte, so that growth by less than a byte per ACK
 /// accumulates. The window is at most 1 GiB.
-const FRACTION: f64 = 1024.0;
-const MOST: u64 = 1 << 40;
+const WINDOW_UNITS_PER_BYTE: f64 = 1024.0;
+const WINDOW_UNITS_MAX: u64 = 1 << 40;
 
 /// Target delay (section 3.5). Times in µs, windows in packets.
 #[derive(Clone, Copy, Debug)]
@@ -157,8 +157,8 @@ impl TargetDelay {
     /// Section 3.5: base + hops·ħ + max(0, min(α/√cwnd + β, fs_range)), with α = fs_range /
     /// (1/√fs_min − 1/√fs_max) and β = −α/√fs_max.
     fn delay(&self, window: f64, least_rtt: f64) -> f64 {
-        let base = self.base.unwrap_or(least_rtt * HEADROOM);
-        let range = self.range.unwrap_or(base * RANGE);
+        let base = self.base.unwrap_or(least_rtt * AUTO_TARGET_RTT_RATIO);
+        let range = self.range.unwrap_or(base * FS_RANGE);
         let root = |packets: f64| 1.0 / libm::sqrt(packets.max(1e-6));
         let alpha = range / (root(self.fs_min) - root(self.fs_max));
         let scaling = alpha * (root(window) - root(self.fs_max));
@@ -205,7 +205,7 @@ impl Algorithm for Swift {
         SwiftFlow {
             mss: info.mss.get().max(1) as f64,
             base: BaseRtt::new(),
-            target: UNKNOWN,
+            target: TARGET_UNKNOWN_US,
         }
     }
 
@@ -226,11 +226,12 @@ impl Algorithm for Swift {
         let Some(base) = flow.base.update(full_rtt, min_rtt) else {
             return;
         };
-        let target = self
-            .target
-            .delay(window as f64 / FRACTION / flow.mss, base as f64);
+        let target = self.target.delay(
+            window as f64 / WINDOW_UNITS_PER_BYTE / flow.mss,
+            base as f64,
+        );
         // The cast saturates. The target is at least 1 µs.
-        let target = (libm::rint(target) as u64).clamp(1, UNKNOWN);
+        let target = (libm::rint(target) as u64).clamp(1, TARGET_UNKNOWN_US);
         if target != flow.target {
             flow.target = target;
             control.set("target", target);
@@ -257,7 +258,7 @@ impl Swift {
     (Report
         (volatile acked 0) (volatile lost 0) (volatile timeouts 0) (volatile decreases 0)
         (volatile rtt +infinity) (volatile full_rtt +infinity) (min_rtt +infinity) (window 0))
-    (target {UNKNOWN}) (slow true) (late 0) (last_cut 0) (retries 0) (told 0)
+    (target {TARGET_UNKNOWN_US}) (slow true) (late 0) (last_cut 0) (retries 0) (told 0)
     (rtt 0) (sampled false) (above false) (lossy false) (due false) (kept 0))
 (when (== Report.window 0)
     (:= Report.window (* Cwnd 1024))
@@ -271,11 +272,11 @@ impl Swift {
     (:= sampled (&& (< Flow.rtt_sample_us +infinity) (> (+ Ack.packets_acked Ack.packets_misordered) 0)))
     (:= rtt (if sampled Flow.rtt_sample_us Flow.srtt_us))
     (if sampled (:= Report.rtt (min Report.rtt rtt)))
-    (if {FULL_SAMPLE}
+    (if {FULL_SIZED_SAMPLE_CONDITION}
         (:= Report.full_rtt (min Report.full_rtt rtt)))
     (:= lossy (|| Flow.was_timeout (> Ack.lost_pkts_sample 0)))
     (:= late (if sampled (if (>= rtt target) (+ late 1) 0)))
-    (:= slow (&& slow (! lossy) (< late {LATE_SAMPLES})))
+    (:= slow (&& slow (! lossy) (< late {SLOW_START_EXIT_SAMPLES})))
     (:= above (&& sampled (>= rtt target) (! slow)))
     (:= due (|| (== last_cut 0) (>= (diff Ack.now last_cut) rtt)))
     (:= retries (if (> Ack.packets_acked 0) 0))
@@ -285,7 +286,7 @@ impl Swift {
     (:= Report.timeouts (+ Report.timeouts 1))
     (fallthrough))
 (when (&& sampled (! above) (! lossy) (|| Flow.cwnd_limited (< Report.window (* 2048 Flow.mss))))
-    (:= Report.window (+ Report.window (if (&& slow (< target {UNKNOWN}))
+    (:= Report.window (+ Report.window (if (&& slow (< target {TARGET_UNKNOWN_US}))
         (* 1024 Flow.mss (+ Ack.packets_acked Ack.packets_misordered))
         (/ (* 1024 {ai} Flow.mss Flow.mss (+ Ack.packets_acked Ack.packets_misordered))
            (max Report.window (* 1024 Flow.mss))))))
@@ -297,11 +298,11 @@ impl Swift {
     (:= Report.decreases (+ Report.decreases 1))
     (:= last_cut (max Ack.now 1))
     (fallthrough))
-(when (>= retries {RESET_AFTER})
+(when (>= retries {RETX_RESET_THRESHOLD})
     (:= Report.window 0)
     (fallthrough))
 (when true
-    (:= Report.window (min {MOST} (max Report.window (/ (* {} Flow.mss) 100))))
+    (:= Report.window (min {WINDOW_UNITS_MAX} (max Report.window (/ (* {} Flow.mss) 100))))
     (:= Cwnd (max (/ Report.window 1024) (* 2 Flow.mss)))
     (:= Ssthresh Cwnd)
     (:= Rate (if (&& (< Report.window (* 2048 Flow.mss)) (< Flow.srtt_us +infinity))
@@ -314,7 +315,7 @@ impl Swift {
     (:= Micros 0)
     (report))
 ",
-            LEAST_PERCENT * 1024
+            WINDOW_PACKET_PERCENT_MIN * 1024
         )
     }
 }
@@ -325,7 +326,7 @@ mod tests {
     use crate::script::{MSS, Script, everything};
 
     /// A target of 30 ms at any window, over a path of 20 ms.
-    const PLAIN: &str = "base=30ms,fs_range=1us";
+    const CONSTANT_TARGET_PARAMETERS: &str = "base=30ms,fs_range=1us";
     const RTT: Duration = Duration::from_millis(20);
 
     fn rtt(script: &mut Script, after: Duration, millis: u64) {
@@ -336,7 +337,7 @@ mod tests {
 
     /// Returns a flow in slow start with its target installed: the first report has been acted on.
     fn starting() -> Script {
-        let mut script = Script::new("swift", PLAIN);
+        let mut script = Script::new("swift", CONSTANT_TARGET_PARAMETERS);
         script.round(RTT);
         script.round(RTT);
         script
@@ -345,7 +346,7 @@ mod tests {
     /// Returns a flow after slow start whose last decrease was 300 ms ago.
     fn settled() -> Script {
         let mut script = starting();
-        for _ in 0..LATE_SAMPLES {
+        for _ in 0..SLOW_START_EXIT_SAMPLES {
             rtt(&mut script, Duration::from_millis(1), 30);
         }
         for _ in 0..15 {
@@ -363,13 +364,13 @@ mod tests {
             assert_eq!(script.window(), 2 * before);
         }
         // Fewer consecutive late samples are treated as noise.
-        for _ in 1..LATE_SAMPLES {
+        for _ in 1..SLOW_START_EXIT_SAMPLES {
             rtt(&mut script, Duration::from_millis(1), 40);
         }
         let before = script.window();
         script.round(RTT);
         assert_eq!(script.window(), 2 * before);
-        for _ in 0..LATE_SAMPLES {
+        for _ in 0..SLOW_START_EXIT_SAMPLES {
             rtt(&mut script, Duration::from_millis(1), 30);
         }
         let peak = script.transport.cwnd;
@@ -491,8 +492,8 @@ mod tests {
             base,
             hops: 0.0,
             range,
-            fs_min: FS_MIN,
-            fs_max: FS_MAX,
+            fs_min: FS_MIN_CWND,
+            fs_max: FS_MAX_CWND,
         }
     }
 

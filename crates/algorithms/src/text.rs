@@ -12,7 +12,7 @@ use ccplane_lang::{ProgramLimits, TextAlgorithm, compile};
 use crate::{BadParameter, Parameters};
 
 /// Name of the only program.
-const PROGRAM: &str = "text";
+const PROGRAM_NAME: &str = "text";
 
 /// Creates the algorithm of the program file at `path`. Flows select it by that path.
 pub(crate) fn make(
@@ -64,7 +64,7 @@ impl Algorithm for StandaloneText {
     }
 
     fn programs(&self) -> Programs {
-        Programs::new().with(PROGRAM, self.program.clone())
+        Programs::new().with(PROGRAM_NAME, self.program.clone())
     }
 
     fn needs(&self) -> Capabilities {
@@ -76,14 +76,14 @@ impl Algorithm for StandaloneText {
         // one.
         let begun = (TextAlgorithm::BEGUN, u64::from(info.live));
         let set = [begun];
-        control.program(PROGRAM, if self.text.begins() { &set } else { &[] });
+        control.program(PROGRAM_NAME, if self.text.begins() { &set } else { &[] });
     }
 
     fn on_report(&mut self, (): &mut (), _report: &Report<'_>, _control: &mut Control<'_>) {}
 
     fn alone(&self) -> Option<StandaloneProgram> {
         Some(StandaloneProgram {
-            program: PROGRAM,
+            program: PROGRAM_NAME,
             lived: self.text.begins().then_some(TextAlgorithm::BEGUN),
         })
     }
@@ -97,14 +97,14 @@ mod tests {
     use crate::script::{MSS, Script};
     use crate::{Registry, UnknownAlgorithm};
 
-    const MINE: &str =
+    const USER_PROGRAM: &str =
         "(algorithm mine (needs cwnd) (param step 2 1 9) (init Cwnd (* 20 Flow.mss)))
 (def (grown 0))
 (when (> Ack.packets_acked 0) (:= Cwnd (+ Cwnd (* step Flow.mss))) (:= grown (+ grown 1)))";
 
     fn registry() -> Registry {
         Registry::empty().with_files(|path| match path {
-            "./mine.ccp" => Ok(MINE.to_owned()),
+            "./mine.ccp" => Ok(USER_PROGRAM.to_owned()),
             "bad.ccp" => Ok("(algorithm bad) (def) (when true (:= Cwnd mss))".to_owned()),
             _ => Err(std::io::ErrorKind::NotFound.into()),
         })

@@ -11,7 +11,7 @@ use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Bytes, Rate, Time};
 
-use crate::base_rtt::{BaseRtt, FULL_SAMPLE};
+use crate::base_rtt::{BaseRtt, FULL_SIZED_SAMPLE_CONDITION};
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
@@ -74,32 +74,32 @@ const PATCHED_BETA: f64 = 0.008;
 /// T_low and T_high relative to the minimum RTT: 50 and 500 µs at 20 µs. T_low is the burst
 /// tolerated: if lower, segment bursts count as queues. T_high bounds the delay: if lower, the
 /// gradient has no range to act in.
-const LOW: f64 = 2.5;
-const HIGH: f64 = 25.0;
+const T_LOW_RTT_RATIO: f64 = 2.5;
+const T_HIGH_RTT_RATIO: f64 = 25.0;
 /// The RTT gradient is normalized by the base RTT, but at least by the serialization time of this
 /// many full packets. With fewer, a single packet in the queue of a slow link looks like
 /// congestion. 16 packets at 10 Gbit/s are the paper's 20 µs.
-const GRADIENT_PACKETS: f64 = 16.0;
+const GRADIENT_BASE_PACKETS_MIN: f64 = 16.0;
 /// δ. A larger δ takes free bandwidth sooner and adds as much to the queue.
 const DELTA: Rate = Rate::from_bytes_per_sec(1_250_000);
 /// Completions without an RTT increase before hyperactive increase, and its multiple of δ (section
 /// 5.1).
-const HYPERACTIVE: u32 = 5;
+const HAI_COMPLETIONS: u32 = 5;
 /// Segment size, bytes: the smallest in the paper. A larger one means fewer reports and longer
 /// bursts at low rates.
-const SEGMENT: Bytes = Bytes::new(16 << 10);
+const SEGMENT_SIZE: Bytes = Bytes::new(16 << 10);
 /// Factor applied to the rate at a loss, at most once per RTT as in TCP. The paper's networks are
 /// lossless.
-const KEPT_AT_LOSS: f64 = 0.5;
+const LOSS_RATE_FACTOR: f64 = 0.5;
 /// Window as a multiple of rate · RTT. With less, the window instead of the rate would shape the
 /// traffic. The minimum in segments keeps a low rate from waiting for delayed ACKs.
-const WINDOWS: f64 = 2.0;
-const LEAST_WINDOW: u64 = 10;
+const WINDOW_BDPS: f64 = 2.0;
+const WINDOW_SEGMENTS_MIN: u64 = 10;
 /// Minimum rate, as the divisor of δ: a stopped flow would receive no feedback. A larger divisor
 /// recovers more slowly.
-const LEAST_RATE: f64 = 10.0;
+const RATE_MIN_DIVISOR: f64 = 10.0;
 /// Maximum rate, bytes/s: 10 Tbit/s.
-const MOST_RATE: f64 = 1.25e12;
+const RATE_BYTES_PER_SECOND_MAX: f64 = 1.25e12;
 
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
     let law = parameters.choice(
@@ -115,7 +115,7 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
         TimelyVariant::Patched => PATCHED_BETA,
     };
     let delta = parameters.read("delta", DELTA)?.bytes_per_sec();
-    let segment = parameters.read("segment", SEGMENT)?.get();
+    let segment = parameters.read("segment", SEGMENT_SIZE)?.get();
     if !(1500..=1 << 30).contains(&segment) {
         return Err(BadParameter::value(
             "segment",
@@ -200,11 +200,11 @@ impl Timely {
         flow.previous = rtt;
         flow.difference = (1.0 - self.alpha) * flow.difference + self.alpha * difference;
         let unit = base
-            .max(GRADIENT_PACKETS * flow.base.packet_time() as f64)
+            .max(GRADIENT_BASE_PACKETS_MIN * flow.base.packet_time() as f64)
             .max(1.0);
         let gradient = flow.difference / unit;
-        let low = self.low.unwrap_or(LOW * base);
-        let high = self.high.unwrap_or(HIGH * base).max(low);
+        let low = self.low.unwrap_or(T_LOW_RTT_RATIO * base);
+        let high = self.high.unwrap_or(T_HIGH_RTT_RATIO * base).max(low);
         let delta = if grows { self.delta } else { 0.0 };
         flow.calm = if gradient <= 0.0 {
             flow.calm.saturating_add(1)
@@ -218,8 +218,8 @@ impl Timely {
         } else {
             match self.law {
                 TimelyVariant::Original if gradient <= 0.0 => {
-                    let times = if flow.calm >= HYPERACTIVE {
-                        f64::from(HYPERACTIVE)
+                    let times = if flow.calm >= HAI_COMPLETIONS {
+                        f64::from(HAI_COMPLETIONS)
                     } else {
                         1.0
                     };
@@ -238,7 +238,10 @@ impl Timely {
     }
 
     fn bound(&self, flow: &mut TimelyFlow) {
-        flow.rate = flow.rate.max(self.delta / LEAST_RATE).min(MOST_RATE);
+        flow.rate = flow
+            .rate
+            .max(self.delta / RATE_MIN_DIVISOR)
+            .min(RATE_BYTES_PER_SECOND_MAX);
     }
 }
 
@@ -298,16 +301,16 @@ impl Algorithm for Timely {
             let since = control.now().since(flow.answered);
             if flow.answered == Time::ZERO || since.as_micros() >= srtt.min(INFINITY) {
                 flow.answered = control.now();
-                flow.rate *= KEPT_AT_LOSS;
+                flow.rate *= LOSS_RATE_FACTOR;
                 self.bound(flow);
             }
         } else {
             self.completed(flow, rtt, base, idle == 0);
         }
-        let window = (WINDOWS * flow.rate * rtt / 1e6) as u64;
+        let window = (WINDOW_BDPS * flow.rate * rtt / 1e6) as u64;
         control.rate(Rate::from_bytes_per_sec(flow.rate as u64));
         control.cwnd(Bytes::new(
-            window.max(flow.mss.saturating_mul(LEAST_WINDOW)),
+            window.max(flow.mss.saturating_mul(WINDOW_SEGMENTS_MIN)),
         ));
     }
 }
@@ -323,7 +326,7 @@ impl Timely {
     (:= Report.acked (+ Report.acked Ack.bytes_acked Ack.bytes_misordered))
     (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
     (:= Report.rtt (if (< Flow.rtt_sample_us +infinity) Flow.rtt_sample_us))
-    (if {FULL_SAMPLE}
+    (if {FULL_SIZED_SAMPLE_CONDITION}
         (:= Report.full_rtt (min Report.full_rtt Flow.rtt_sample_us)))
     (:= Report.min_rtt Flow.min_rtt_us)
     (:= Report.srtt Flow.srtt_us)

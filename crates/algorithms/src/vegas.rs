@@ -7,7 +7,9 @@
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
 use ccplane_datapath::Capabilities;
 
-use crate::repair::{DECLARED, DELIVERED, MAY_GROW, REMEMBER, REPORTED, halve};
+use crate::repair::{
+    DELIVERED_BYTES, GROWTH_CONDITION, REPORT_VARIABLES, STATE_CLAUSE, STATE_VARIABLES, halve,
+};
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
@@ -62,7 +64,7 @@ const GAMMA: u64 = 1;
 
 /// A round with this many RTT samples or fewer is not conclusive because all of them may be from
 /// delayed ACKs. The window then grows as in Reno.
-const FEW_SAMPLES: u64 = 2;
+const INCONCLUSIVE_SAMPLES_MAX: u64 = 2;
 
 /// Vegas, with thresholds in segments.
 pub struct Vegas {
@@ -83,7 +85,7 @@ impl Vegas {
     /// The paper's Diff · BaseRTT, (Expected − Actual) · BaseRTT, estimates the flow's segments in
     /// the queue: window · (rtt − base)/base. Integer arithmetic, as in Linux.
     fn step(&self, window: u64, samples: u64, rtt: u64, base: u64) -> WindowStep {
-        if samples <= FEW_SAMPLES {
+        if samples <= INCONCLUSIVE_SAMPLES_MAX {
             return WindowStep::Up;
         }
         let waiting = window
@@ -163,8 +165,8 @@ fn program() -> String {
         "(def
     (Report
         (volatile acked 0) (volatile lost 0) (volatile rounds 0) (samples 0) (rtt +infinity) (base +infinity)
-        {REPORTED})
-    (gamma {GAMMA}) (step 0) {DECLARED}
+        {REPORT_VARIABLES})
+    (gamma {GAMMA}) (step 0) {STATE_VARIABLES}
     (round_size 0) (round_acked 0) (round_began 0) (round_samples 0) (round_rtt +infinity) (fresh false))
 (when true
     (:= Report.acked (+ Report.acked Ack.bytes_acked))
@@ -183,7 +185,7 @@ fn program() -> String {
     (:= Report.rounds (+ Report.rounds 1))
     (report)
     # (rtt - base) / base of the window is more than gamma segments.
-    (if (&& (< Cwnd Ssthresh) (> round_samples {FEW_SAMPLES})
+    (if (&& (< Cwnd Ssthresh) (> round_samples {INCONCLUSIVE_SAMPLES_MAX})
             (>= (* Cwnd (diff round_rtt Report.base)) (* (+ gamma 1) Flow.mss Report.base)))
         (do (:= Cwnd (min Cwnd (+ (/ (* Cwnd Report.base) round_rtt) Flow.mss)))
             (:= Ssthresh (min Ssthresh Cwnd))))
@@ -195,8 +197,8 @@ fn program() -> String {
     (:= round_samples 0)
     (:= round_rtt +infinity)
     (fallthrough))
-(when {MAY_GROW}
-    (:= Cwnd (+ Cwnd (min {DELIVERED} (diff Ssthresh Cwnd))))
+(when {GROWTH_CONDITION}
+    (:= Cwnd (+ Cwnd (min {DELIVERED_BYTES} (diff Ssthresh Cwnd))))
     (if (== step 1) (:= Cwnd (+ Cwnd Flow.mss)))
     (fallthrough))
 (when (&& (== step 2) (! (|| Flow.in_recovery recovering)))
@@ -207,7 +209,7 @@ fn program() -> String {
 (when true
     (:= step 0)
     (fallthrough))
-{REMEMBER}
+{STATE_CLAUSE}
 "
     )
 }

@@ -46,42 +46,42 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
 
 /// ε: distance of a pair's rates from the base rate (section 4.1; `kProbingStepSize`). A smaller ε
 /// is lost in noise. A larger one costs more during probing.
-const APART: f64 = 0.05;
+const PROBE_STEP: f64 = 0.05;
 /// Minimum packets in a monitor interval, which otherwise lasts an RTT (section 4.1): 5 % of fewer
 /// is less than one packet.
-const PACKETS: f64 = 20.0;
+const INTERVAL_PACKETS_MIN: f64 = 20.0;
 /// Minimum length of an interval, seconds. Below it, reports cost more than they contribute. Not in
 /// the paper.
-const SHORTEST: f64 = 0.001;
+const INTERVAL_SECONDS_MIN: f64 = 0.001;
 /// Maximum length of an interval, seconds.
-const LONGEST: f64 = 10.0;
+const INTERVAL_SECONDS_MAX: f64 = 10.0;
 /// Maximum length of an interval, RTTs, when extended to separate the slope from noise. The error
 /// decreases with the length to the power of 1.5: four times the length gives an eighth. Longer
 /// intervals learn slowly and let a queue grow for longer.
-const RTTS_MAX: f64 = 4.0;
+const INTERVAL_RTTS_MAX: f64 = 4.0;
 /// Minimum ACKs in an interval: without ACKs it yields no measurement.
-const ACKS_MIN: f64 = 2.0;
-/// Minimum RTT samples in an interval, within [`RTTS_MAX`]. With fewer, the error of the slope is
+const INTERVAL_ACKS_MIN: f64 = 2.0;
+/// Minimum RTT samples in an interval, within [`INTERVAL_RTTS_MAX`]. With fewer, the error of the slope is
 /// unknown.
-const SAMPLES_MIN: f64 = 8.0;
+const INTERVAL_SAMPLES_MIN: f64 = 8.0;
 /// Decay per interval of the largest burst of acknowledged packets.
-const BURST_KEPT: f64 = 0.9;
+const BURST_DECAY: f64 = 0.9;
 /// Gain of the moving average of the sufficient length.
-const LENGTH_GAIN: f64 = 0.25;
+const INTERVAL_LENGTH_GAIN: f64 = 0.25;
 /// Window relative to rate · RTT, so that the rate is the limit.
-const ROOM: f64 = 2.0;
+const WINDOW_BDPS: f64 = 2.0;
 /// Minimum window, segments: the initial window of RFC 6928.
-const LEAST_SEGMENTS: f64 = 10.0;
-/// An interval that sent less than this fraction of its rate, and at least [`SOME_PACKETS`] less,
+const WINDOW_SEGMENTS_MIN: f64 = 10.0;
+/// An interval that sent less than this fraction of its rate, and at least [`SENT_TOLERANCE_PACKETS`] less,
 /// was limited by something else, such as the peer's window. Higher rates would then appear to have
 /// ever higher utility because they have no effect. Not in the paper.
-const LEAST_HELD: f64 = 0.75;
+const SENT_RATE_RATIO_MIN: f64 = 0.75;
 /// Tolerance in packets: the precision of pacing and delayed ACKs.
-const SOME_PACKETS: f64 = 4.0;
+const SENT_TOLERANCE_PACKETS: f64 = 4.0;
 /// Minimum rate, segments per RTT (minimum window of RFC 5681).
-const LEAST_RATE: f64 = 2.0;
+const RATE_SEGMENTS_PER_RTT_MIN: f64 = 2.0;
 /// Maximum rate, Mbit/s: beyond every link.
-const MOST_RATE: f64 = 1e9;
+const RATE_MBITS_MAX: f64 = 1e9;
 const BYTES_PER_MBIT: f64 = 125_000.0;
 
 /// PCC Vivace.
@@ -159,7 +159,7 @@ impl MonitorReport {
         );
         if self.limited || self.samples.n == 0 {
             UtilityOutcome::Unknown
-        } else if sent < (ordered * LEAST_HELD).min(ordered - SOME_PACKETS) {
+        } else if sent < (ordered * SENT_RATE_RATIO_MIN).min(ordered - SENT_TOLERANCE_PACKETS) {
             UtilityOutcome::Held(sent * mss / seconds / BYTES_PER_MBIT)
         } else {
             UtilityOutcome::Known(MonitorInterval {
@@ -176,11 +176,11 @@ impl MonitorReport {
         let seconds = self.span_us as f64 / 1e6;
         let Slope { tolerance, .. } = self.samples.slope();
         let exact = if tolerance.is_finite() {
-            tolerance / APART
+            tolerance / PROBE_STEP
         } else {
             1.0
         };
-        let enough = SAMPLES_MIN / self.samples.n.max(1) as f64;
+        let enough = INTERVAL_SAMPLES_MIN / self.samples.n.max(1) as f64;
         seconds * libm::pow(exact, 2.0 / 3.0).max(enough)
     }
 }
@@ -191,7 +191,10 @@ impl VivaceFlow {
         match self.stage {
             VivacePhase::Starting { .. } => [self.rate, 0.0],
             VivacePhase::Learning { faster_first, .. } => {
-                let (up, down) = (self.rate * (1.0 + APART), self.rate * (1.0 - APART));
+                let (up, down) = (
+                    self.rate * (1.0 + PROBE_STEP),
+                    self.rate * (1.0 - PROBE_STEP),
+                );
                 if faster_first { [up, down] } else { [down, up] }
             }
         }
@@ -267,7 +270,7 @@ impl VivaceFlow {
                         - utility.of(slow.rate, slow.slope.significant(), lost_slow);
                     self.rate = self
                         .ascent
-                        .follow(self.rate, more / (2.0 * APART * self.rate));
+                        .follow(self.rate, more / (2.0 * PROBE_STEP * self.rate));
                 }
                 self.pair();
                 true
@@ -286,31 +289,31 @@ impl VivaceFlow {
     }
 
     fn order(&mut self, srtt: f64, control: &mut Control<'_>) {
-        let least = LEAST_RATE * self.mss / srtt / BYTES_PER_MBIT;
-        self.rate = self.rate.max(least).min(MOST_RATE);
+        let least = RATE_SEGMENTS_PER_RTT_MIN * self.mss / srtt / BYTES_PER_MBIT;
+        self.rate = self.rate.max(least).min(RATE_MBITS_MAX);
         self.round += 1;
         let bytes = |rate: f64| Rate::from_bytes_per_sec((rate * BYTES_PER_MBIT) as u64);
         let [first, second] = self.rates();
-        let packets = PACKETS * self.mss / (self.rate * BYTES_PER_MBIT);
-        let sufficient = self.sufficient.min(RTTS_MAX * srtt);
-        let acks = ACKS_MIN * self.ack_interval;
+        let packets = INTERVAL_PACKETS_MIN * self.mss / (self.rate * BYTES_PER_MBIT);
+        let sufficient = self.sufficient.min(INTERVAL_RTTS_MAX * srtt);
+        let acks = INTERVAL_ACKS_MIN * self.ack_interval;
         let length = srtt
             .max(packets)
             .max(sufficient)
             .max(acks)
-            .clamp(SHORTEST, LONGEST);
-        let waiting = if self.burst > SOME_PACKETS {
-            ROOM * self.burst * self.mss
+            .clamp(INTERVAL_SECONDS_MIN, INTERVAL_SECONDS_MAX);
+        let waiting = if self.burst > SENT_TOLERANCE_PACKETS {
+            WINDOW_BDPS * self.burst * self.mss
         } else {
             0.0
         };
-        let window = ROOM * first.max(second) * BYTES_PER_MBIT * srtt + waiting;
+        let window = WINDOW_BDPS * first.max(second) * BYTES_PER_MBIT * srtt + waiting;
         for (name, value) in [
             ("go", self.round),
             ("first", bytes(first).bytes_per_sec()),
             ("second", bytes(second).bytes_per_sec()),
             ("length", (length * 1e6) as u64),
-            ("window", window.max(LEAST_SEGMENTS * self.mss) as u64),
+            ("window", window.max(WINDOW_SEGMENTS_MIN * self.mss) as u64),
         ] {
             control.set(name, value);
         }
@@ -419,10 +422,10 @@ impl Algorithm for Vivace {
             limited: limited != 0,
             span_us,
         };
-        flow.burst = (flow.burst * BURST_KEPT).max(burst as f64);
+        flow.burst = (flow.burst * BURST_DECAY).max(burst as f64);
         flow.ack_interval +=
-            LENGTH_GAIN * (span_us as f64 / 1e6 / n.max(1) as f64 - flow.ack_interval);
-        flow.sufficient += LENGTH_GAIN * (seen.sufficient() - flow.sufficient);
+            INTERVAL_LENGTH_GAIN * (span_us as f64 / 1e6 / n.max(1) as f64 - flow.ack_interval);
+        flow.sufficient += INTERVAL_LENGTH_GAIN * (seen.sufficient() - flow.sufficient);
         let [first, second] = flow.rates();
         let worth = seen.worth(if which == 1 { first } else { second }, flow.mss);
         if flow.learn(which, worth, self.utility) {

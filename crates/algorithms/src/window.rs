@@ -17,7 +17,7 @@ use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Duration, Time};
 
-use crate::repair::{DELIVERED, MAY_GROW, REMEMBER, reduce};
+use crate::repair::{DELIVERED_BYTES, GROWTH_CONDITION, STATE_CLAUSE, reduce};
 use crate::{AgentOnly, BadParameter, Exit, ParameterDoc, Parameters, SlowStart};
 
 /// Growth law and reduction of a loss-based algorithm. Windows are in segments, with fractions.
@@ -111,9 +111,9 @@ pub enum Reporting {
 
 /// Lower bound of RTT-based intervals. Below it, wake-ups cost more than the growth rate changes.
 /// The timers of kernel TCP, UDP and QUIC have millisecond resolution.
-const INTERVAL_MIN: Duration = Duration::from_millis(1);
+const RTT_INTERVAL_MIN: Duration = Duration::from_millis(1);
 /// Interval of algorithms that depend on time, if the RTT is longer.
-pub(crate) const INTERVAL: Duration = Duration::from_millis(10);
+pub(crate) const REPORT_INTERVAL: Duration = Duration::from_millis(10);
 
 impl FromStr for Reporting {
     type Err = String;
@@ -121,7 +121,7 @@ impl FromStr for Reporting {
         match text {
             "ack" => Ok(Reporting::Ack),
             "rtt" => Ok(Reporting::Rtt),
-            "auto" => Ok(Reporting::AtMost(INTERVAL)),
+            "auto" => Ok(Reporting::AtMost(REPORT_INTERVAL)),
             _ => match text.parse::<Duration>() {
                 Ok(every) if every.as_micros() > 0 => Ok(Reporting::Every(every)),
                 Ok(_) => Err("an interval is at least 1us".to_owned()),
@@ -205,7 +205,7 @@ impl WindowOptions {
 }
 
 /// Loss-based algorithm with growth law `L`.
-pub struct LossBased<L> {
+pub struct LossBasedAlgorithm<L> {
     law: L,
     options: WindowOptions,
     exit: Exit,
@@ -219,7 +219,7 @@ pub(crate) fn made<L: WindowLaw + 'static>(
     exit: Exit,
 ) -> Box<dyn DynAlgorithm> {
     match split {
-        Split::Datapath => boxed(LossBased::new(law, options, exit)),
+        Split::Datapath => boxed(LossBasedAlgorithm::new(law, options, exit)),
         Split::Agent => boxed(AgentOnly::new(law, options.report)),
     }
 }
@@ -232,10 +232,10 @@ pub struct WindowFlow<S> {
     segment_every: u64,
 }
 
-impl<L: WindowLaw> LossBased<L> {
+impl<L: WindowLaw> LossBasedAlgorithm<L> {
     /// Creates the algorithm.
-    pub fn new(law: L, options: WindowOptions, exit: Exit) -> LossBased<L> {
-        LossBased { law, options, exit }
+    pub fn new(law: L, options: WindowOptions, exit: Exit) -> LossBasedAlgorithm<L> {
+        LossBasedAlgorithm { law, options, exit }
     }
 
     fn steer(
@@ -251,7 +251,7 @@ impl<L: WindowLaw> LossBased<L> {
     }
 }
 
-impl<L: WindowLaw> Algorithm for LossBased<L> {
+impl<L: WindowLaw> Algorithm for LossBasedAlgorithm<L> {
     type Flow = WindowFlow<L::State>;
 
     fn name(&self) -> &str {
@@ -373,7 +373,11 @@ fn program(beta: &str, own: &LawProgram, options: WindowOptions, exit: Exit) -> 
         &own.kept(beta, "Flow.mss"),
         "\n    (:= Report.credit 0)",
     );
-    let again = if own.ecn { AGAIN } else { "" };
+    let again = if own.ecn {
+        REPEATED_REDUCTION_CLAUSE
+    } else {
+        ""
+    };
     let LawProgram {
         report: reported,
         declarations: declared,
@@ -402,8 +406,8 @@ fn program(beta: &str, own: &LawProgram, options: WindowOptions, exit: Exit) -> 
     (:= Report.undos (+ Report.undos 1))
     (report)
     (fallthrough)){exit}
-(when {MAY_GROW}
-    (:= left {DELIVERED})
+(when {GROWTH_CONDITION}
+    (:= left {DELIVERED_BYTES})
     (:= slow {slow_start})
     (:= Cwnd (+ Cwnd slow))
     (:= left (diff left (* slow {divisor})))
@@ -414,7 +418,7 @@ fn program(beta: &str, own: &LawProgram, options: WindowOptions, exit: Exit) -> 
     (:= Cwnd (+ Cwnd (* steps Flow.mss)))
     (:= Report.credit (diff Report.credit (* steps segment_every)))
     (fallthrough))
-{REMEMBER}
+{STATE_CLAUSE}
 (when {due}
     (:= Micros 0)
     (report))
@@ -426,7 +430,7 @@ fn program(beta: &str, own: &LawProgram, options: WindowOptions, exit: Exit) -> 
 /// one call, so the program never runs outside of recovery. The new reduction shows in ssthresh,
 /// which the transport halves before it runs the program. A difference below one segment is
 /// rounding in the kernel.
-const AGAIN: &str = "
+const REPEATED_REDUCTION_CLAUSE: &str = "
 (when (&& (! Flow.was_timeout) (<= Ssthresh (diff Report.ssthresh Flow.mss)))
     (:= recovering false)
     (fallthrough))";
@@ -507,12 +511,12 @@ fn portable(beta: &str, own: &LawProgram, options: WindowOptions) -> String {
 pub(crate) fn due(report: Reporting, srtt: &str) -> String {
     match report {
         Reporting::Ack => "(> (+ Ack.bytes_acked Ack.bytes_misordered) 0)".to_owned(),
-        Reporting::Rtt => format!("(> Micros (max {srtt} {}))", INTERVAL_MIN.as_micros()),
+        Reporting::Rtt => format!("(> Micros (max {srtt} {}))", RTT_INTERVAL_MIN.as_micros()),
         Reporting::Every(interval) => format!("(> Micros {})", interval.as_micros()),
         Reporting::AtMost(interval) => format!(
             "(> Micros (min {} (max {srtt} {})))",
             interval.as_micros(),
-            INTERVAL_MIN.as_micros()
+            RTT_INTERVAL_MIN.as_micros()
         ),
     }
 }

@@ -145,7 +145,7 @@ impl Figures {
         object.extend(self.facts.clone());
         object.insert("references".into(), references.into());
         object.insert("notes".into(), self.notes.clone().into());
-        object.insert(provenance::MEMBER.into(), provenance.json());
+        object.insert(provenance::PROVENANCE_MEMBER.into(), provenance.json());
         Value::Object(object)
     }
 

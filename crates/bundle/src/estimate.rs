@@ -4,7 +4,7 @@
 //! S and R cover the same packets: those sent between two boundaries, by the sendbox's clock, and
 //! those received between them, by the receivebox's clock. So neither rate depends on both clocks.
 //! They are averaged over the last RTT, as in the paper (section 4.5), but not over more than
-//! [`RATES_OVER`].
+//! [`RATE_AVERAGING_TIME_MAX`].
 
 use std::collections::VecDeque;
 
@@ -23,11 +23,11 @@ pub const MIN_RTT_WINDOW: Duration = Duration::from_secs(10);
 /// traffic. Over 130 ms (a base RTT of 50 ms plus a buffer of 80 ms) the rates contain less than
 /// half of the pulse, and over 200 ms, a full period, none of it. Over a shorter time they would
 /// measure bursts.
-pub const RATES_OVER: Duration = Duration::from_millis(100);
+pub const RATE_AVERAGING_TIME_MAX: Duration = Duration::from_millis(100);
 /// Limit of stored epochs: 128 ms at one per 2 ms.
-const EPOCHS: usize = 64;
+const EPOCHS_MAX: usize = 64;
 /// Inverse weight of a new sample in the smoothed RTT (RFC 6298, section 2).
-const SRTT_GAIN: u64 = 8;
+const SRTT_INVERSE_GAIN: u64 = 8;
 
 /// Estimates for one direction of a bundle.
 #[derive(Clone, Debug, Default)]
@@ -65,12 +65,12 @@ impl DirectionEstimate {
         let rtt = now
             .since(boundary.at)
             .saturating_sub(feedback.hold)
-            .max(LEAST_RTT);
+            .max(RTT_MIN);
         self.rtt = Some(rtt);
         let srtt = if self.srtt == Duration::ZERO {
             rtt
         } else {
-            (self.srtt * (SRTT_GAIN - 1) + rtt) / SRTT_GAIN
+            (self.srtt * (SRTT_INVERSE_GAIN - 1) + rtt) / SRTT_INVERSE_GAIN
         };
         self.srtt = srtt;
         self.min.take(now, rtt);
@@ -89,7 +89,7 @@ impl DirectionEstimate {
             came: feedback.came,
             came_bytes: feedback.bytes_then,
         });
-        self.measure(rtt.min(RATES_OVER));
+        self.measure(rtt.min(RATE_AVERAGING_TIME_MAX));
         true
     }
 
@@ -103,7 +103,7 @@ impl DirectionEstimate {
         let old = self.epochs.iter().take_while(|epoch| before(epoch)).count();
         // Drop the epochs before that one.
         self.epochs.drain(..old.saturating_sub(1));
-        if self.epochs.len() > EPOCHS {
+        if self.epochs.len() > EPOCHS_MAX {
             self.epochs.pop_front();
         }
         let Some(&oldest) = self.epochs.front() else {
@@ -176,7 +176,7 @@ impl DirectionEstimate {
 }
 
 /// Lower bound of RTT samples; smaller values only occur if a clock did not advance.
-const LEAST_RTT: Duration = Duration::from_micros(1);
+const RTT_MIN: Duration = Duration::from_micros(1);
 
 /// Minimum filter over one to two halves of [`MIN_RTT_WINDOW`]. The filter in [`OneWay`] uses
 /// timestamps that wrap and covers RTTs only up to 2.1 s.
@@ -208,16 +208,16 @@ impl HalvedMin {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReorderingShare {
     /// Packets and out-of-order packets per second, the current second first.
-    seconds: [(u64, u64); SECONDS],
+    seconds: [(u64, u64); REORDERING_WINDOW_SECONDS],
     /// End of the current second.
     ends: Time,
 }
 
 /// Averaging time of the reordering fraction, in seconds. The paper's results are averages over one
 /// minute; we limit how long a multipath route goes unnoticed.
-pub const SECONDS: usize = 10;
+pub const REORDERING_WINDOW_SECONDS: usize = 10;
 /// Minimum number of packets for a meaningful fraction: 5 % of them are ten packets.
-pub const ENOUGH: u64 = 200;
+pub const REORDERING_PACKETS_MIN: u64 = 200;
 
 impl ReorderingShare {
     /// Adds packets that arrived since the last call, and how many of them were out of order.
@@ -225,7 +225,9 @@ impl ReorderingShare {
         if now >= self.ends {
             let second = Duration::from_secs(1);
             let passed = 1 + now.since(self.ends).as_nanos() / second.as_nanos();
-            let shift = usize::try_from(passed).unwrap_or(SECONDS).min(SECONDS);
+            let shift = usize::try_from(passed)
+                .unwrap_or(REORDERING_WINDOW_SECONDS)
+                .min(REORDERING_WINDOW_SECONDS);
             self.seconds.rotate_right(shift);
             self.seconds[..shift].fill((0, 0));
             self.ends = now + second;
@@ -241,7 +243,7 @@ impl ReorderingShare {
             .seconds
             .iter()
             .fold((0, 0), |sum, second| (sum.0 + second.0, sum.1 + second.1));
-        (all >= ENOUGH).then(|| out as f64 / all as f64)
+        (all >= REORDERING_PACKETS_MIN).then(|| out as f64 / all as f64)
     }
 }
 
@@ -261,7 +263,7 @@ mod tests {
             came,
             bytes_then: bytes,
             hold,
-            every: EpochSize::ONE,
+            every: EpochSize::SINGLE_PACKET,
             packets: 0,
             bytes,
             out_of_order: 0,
@@ -369,9 +371,9 @@ mod tests {
             };
             let said = feedback(ms(1_025 + n), boundary.bytes, Duration::ZERO);
             assert!(estimate.take(ms(1_200 + n), &boundary, &said));
-            assert!(estimate.epochs.len() <= EPOCHS);
+            assert!(estimate.epochs.len() <= EPOCHS_MAX);
         }
-        assert_eq!(estimate.epochs.len(), EPOCHS);
+        assert_eq!(estimate.epochs.len(), EPOCHS_MAX);
         assert_eq!(estimate.sent(), Rate::from_bytes_per_sec(1_000_000));
     }
 

@@ -28,7 +28,7 @@ use ccplane_units::{Duration, Time};
 use crate::mark::EpochSize;
 
 /// UDP port of the messages at both ends, the same as in the published receivebox.
-pub const PORT: u16 = 28_317;
+pub const FEEDBACK_PORT: u16 = 28_317;
 
 /// Length of an encoded [`Feedback`].
 pub const FEEDBACK_BYTES: usize = 80;
@@ -41,10 +41,10 @@ pub const PROBE_BYTES: usize = 8;
 pub const PROBE_ACK_BYTES: usize = 12;
 
 const VERSION: u8 = 1;
-const FEEDBACK: u8 = 0;
-const NOTICE: u8 = 1;
-const PROBE: u8 = 2;
-const PROBE_ACK: u8 = 3;
+const FEEDBACK_TYPE: u8 = 0;
+const NOTICE_TYPE: u8 = 1;
+const PROBE_TYPE: u8 = 2;
+const PROBE_ACK_TYPE: u8 = 3;
 
 /// Message of a receivebox, sent for a new boundary or 25 ms after the previous message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,7 +139,7 @@ impl Feedback {
         let mut bytes = [0; FEEDBACK_BYTES];
         let hold = u32::try_from(self.hold.as_nanos()).unwrap_or(u32::MAX);
         let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
-        put(0, &[VERSION, FEEDBACK]);
+        put(0, &[VERSION, FEEDBACK_TYPE]);
         put(4, &self.session.to_be_bytes());
         put(32, &hold.to_be_bytes());
         put(36, &self.every.get().to_be_bytes());
@@ -164,7 +164,7 @@ impl Notice {
     /// Encodes the message.
     pub fn encode(&self) -> [u8; NOTICE_BYTES] {
         let mut bytes = [0; NOTICE_BYTES];
-        bytes[..2].copy_from_slice(&[VERSION, NOTICE]);
+        bytes[..2].copy_from_slice(&[VERSION, NOTICE_TYPE]);
         bytes[4..8].copy_from_slice(&self.session.to_be_bytes());
         bytes[8..].copy_from_slice(&self.every.get().to_be_bytes());
         bytes
@@ -179,7 +179,7 @@ impl Probe {
         let Some(head) = room.first_chunk_mut::<PROBE_BYTES>() else {
             return false;
         };
-        head[..2].copy_from_slice(&[VERSION, PROBE]);
+        head[..2].copy_from_slice(&[VERSION, PROBE_TYPE]);
         head[4..].copy_from_slice(&self.token.to_be_bytes());
         true
     }
@@ -189,7 +189,7 @@ impl ProbeAck {
     /// Encodes the message.
     pub fn encode(&self) -> [u8; PROBE_ACK_BYTES] {
         let mut bytes = [0; PROBE_ACK_BYTES];
-        bytes[..2].copy_from_slice(&[VERSION, PROBE_ACK]);
+        bytes[..2].copy_from_slice(&[VERSION, PROBE_ACK_TYPE]);
         bytes[4..8].copy_from_slice(&self.token.to_be_bytes());
         bytes[8..].copy_from_slice(&self.size.to_be_bytes());
         bytes
@@ -206,15 +206,15 @@ impl BoxMessage {
             return Err(FeedbackError::Version(version));
         }
         match kind {
-            FEEDBACK => BoxMessage::feedback(bytes).map(BoxMessage::Feedback),
-            NOTICE => {
+            FEEDBACK_TYPE => BoxMessage::feedback(bytes).map(BoxMessage::Feedback),
+            NOTICE_TYPE => {
                 let bytes: &[u8; NOTICE_BYTES] = exactly(bytes)?;
                 Ok(BoxMessage::Notice(Notice {
                     session: narrow(bytes, 4),
                     every: every(narrow(bytes, 8))?,
                 }))
             }
-            PROBE => {
+            PROBE_TYPE => {
                 let head: &[u8; PROBE_BYTES] = bytes
                     .first_chunk()
                     .ok_or(FeedbackError::Length(bytes.len(), PROBE_BYTES))?;
@@ -222,7 +222,7 @@ impl BoxMessage {
                     token: narrow(head, 4),
                 }))
             }
-            PROBE_ACK => {
+            PROBE_ACK_TYPE => {
                 let bytes: &[u8; PROBE_ACK_BYTES] = exactly(bytes)?;
                 Ok(BoxMessage::ProbeAck(ProbeAck {
                     token: narrow(bytes, 4),
@@ -285,7 +285,7 @@ mod tests {
                 came: Time::from_nanos(words[1]),
                 bytes_then: words[2],
                 hold: Duration::from_nanos(u64::from(hold)),
-                every: EpochSize::new(1 << log).unwrap_or(EpochSize::ONE),
+                every: EpochSize::new(1 << log).unwrap_or(EpochSize::SINGLE_PACKET),
                 packets: words[3],
                 bytes: words[4],
                 out_of_order: words[5],
@@ -322,7 +322,7 @@ mod tests {
     fn what_is_wrong_is_named() {
         let notice = Notice {
             session: 7,
-            every: EpochSize::ONE,
+            every: EpochSize::SINGLE_PACKET,
         }
         .encode();
         let with = |at: usize, byte: u8| {
@@ -332,9 +332,9 @@ mod tests {
         };
         assert_eq!(with(0, 9), Err(FeedbackError::Version(9)));
         assert_eq!(with(1, 9), Err(FeedbackError::Kind(9)));
-        assert_eq!(with(1, FEEDBACK), Err(FeedbackError::Length(12, 80)));
+        assert_eq!(with(1, FEEDBACK_TYPE), Err(FeedbackError::Length(12, 80)));
         assert_eq!(
-            BoxMessage::decode(&[VERSION, PROBE, 0, 0, 1]),
+            BoxMessage::decode(&[VERSION, PROBE_TYPE, 0, 0, 1]),
             Err(FeedbackError::Length(5, 8))
         );
         assert!(!Probe { token: 1 }.encode(&mut [0; PROBE_BYTES - 1]));

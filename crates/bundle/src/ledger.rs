@@ -8,12 +8,12 @@ use crate::mark::{EpochSize, PacketNumbering};
 use crate::sent::{Boundary, SentBoundaries};
 
 /// Longest interval between notices, which are the only packets of an idle bundle.
-const NOTICE: Duration = Duration::from_secs(1);
+const NOTICE_INTERVAL_MAX: Duration = Duration::from_secs(1);
 /// Shortest interval between notices, even if the epoch size changes with every tick.
-const NOTICE_SOONEST: Duration = Duration::from_millis(100);
+const NOTICE_INTERVAL_MIN: Duration = Duration::from_millis(100);
 /// Inverse weight of the last tick in the rate that determines the epoch size; averages over about
 /// 80 ms.
-const PACE_GAIN: u64 = 8;
+const PACE_INVERSE_GAIN: u64 = 8;
 
 /// Error of implausible feedback, which is counted but otherwise ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,7 +42,7 @@ pub(crate) struct Ledger {
     every: EpochSize,
     /// Time and epoch size of the last notice; `None` before the first of this session.
     told: Option<(Time, EpochSize)>,
-    /// Bytes sent since the last tick, and smoothed bytes per tick times [`PACE_GAIN`].
+    /// Bytes sent since the last tick, and smoothed bytes per tick times [`PACE_INVERSE_GAIN`].
     left: u64,
     pace: u64,
 }
@@ -86,7 +86,7 @@ impl Ledger {
             marks,
             current: SessionLedger::new(0, marks),
             before: None,
-            every: EpochSize::ONE,
+            every: EpochSize::SINGLE_PACKET,
             told: None,
             left: 0,
             pace: 0,
@@ -143,11 +143,11 @@ impl Ledger {
     /// skipped before this one.
     pub fn tick(&mut self, missed: u64, tick: Duration, min_rtt: Duration) {
         self.pace += self.left / (missed + 1);
-        self.pace -= self.pace / PACE_GAIN;
+        self.pace -= self.pace / PACE_INVERSE_GAIN;
         self.left = 0;
         let ticks = Duration::from_secs(1).as_nanos() / tick.as_nanos();
         self.every = EpochSize::of(
-            Rate::from_bytes_per_sec(self.pace / PACE_GAIN * ticks),
+            Rate::from_bytes_per_sec(self.pace / PACE_INVERSE_GAIN * ticks),
             min_rtt,
         );
     }
@@ -173,8 +173,8 @@ impl Ledger {
     pub fn notice_due(&self) -> Time {
         match self.told {
             None => Time::ZERO,
-            Some((at, every)) if every != self.every => at + NOTICE_SOONEST,
-            Some((at, _)) => at + NOTICE,
+            Some((at, every)) if every != self.every => at + NOTICE_INTERVAL_MIN,
+            Some((at, _)) => at + NOTICE_INTERVAL_MAX,
         }
     }
 

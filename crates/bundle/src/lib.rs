@@ -19,17 +19,17 @@ mod scheduler;
 mod sendbox;
 mod sent;
 
-pub use estimate::RATES_OVER;
+pub use estimate::RATE_AVERAGING_TIME_MAX;
 pub use feedback::{
-    BoxMessage, FEEDBACK_BYTES, Feedback, FeedbackError, NOTICE_BYTES, Notice, PORT,
+    BoxMessage, FEEDBACK_BYTES, FEEDBACK_PORT, Feedback, FeedbackError, NOTICE_BYTES, Notice,
     PROBE_ACK_BYTES, PROBE_BYTES, Probe, ProbeAck,
 };
 pub use ledger::ImplausibleFeedback;
 pub use mark::{EpochSize, PacketNumbering, hash};
 pub use mode::{ModeChange, PathObservation, Reason, SendboxMode, passes};
 pub use receivebox::Receivebox;
-pub use scheduler::{CATCH_UP, ClassStatus};
-pub use sendbox::{CAPABILITIES, Sendbox, SendboxConfig, SendboxTotals, Status, TICK};
+pub use scheduler::{CATCH_UP_TIME_MAX, ClassStatus};
+pub use sendbox::{CAPABILITIES, Sendbox, SendboxConfig, SendboxTotals, Status, TICK_INTERVAL};
 
 #[cfg(test)]
 mod tests;

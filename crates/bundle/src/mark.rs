@@ -19,27 +19,27 @@ pub enum PacketNumbering {
     Hash,
 }
 
-/// Epoch size N: one packet in N is a boundary. A power of two from 1 to [`EpochSize::MOST`].
+/// Epoch size N: one packet in N is a boundary. A power of two from 1 to [`EpochSize::EPOCH_PACKETS_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EpochSize(u32);
 
 /// Inverse of the epoch size as a fraction of the bandwidth-delay product (paper: 0.25). With
 /// shorter epochs there would be more feedback than the control loop needs; with longer ones it
 /// would lack feedback for much of an RTT.
-const BDP_PART: u64 = 4;
+const EPOCHS_PER_BDP: u64 = 4;
 /// Packet size for expressing a bandwidth-delay product in packets, bytes.
-const PACKET: u64 = 1_500;
+const PACKET_BYTES: u64 = 1_500;
 
 impl EpochSize {
     /// Every packet is a boundary.
-    pub const ONE: EpochSize = EpochSize(1);
+    pub const SINGLE_PACKET: EpochSize = EpochSize(1);
     /// Largest epoch size (reference: 1,024). With larger epochs there would be fewer than 40
     /// boundaries per second at 500 Mbit/s.
-    pub const MOST: EpochSize = EpochSize(1_024);
+    pub const EPOCH_PACKETS_MAX: EpochSize = EpochSize(1_024);
 
     /// Returns the epoch size `n`, or `None` if it is not a power of two in the range.
     pub const fn new(n: u32) -> Option<EpochSize> {
-        if n.is_power_of_two() && n <= EpochSize::MOST.0 {
+        if n.is_power_of_two() && n <= EpochSize::EPOCH_PACKETS_MAX.0 {
             Some(EpochSize(n))
         } else {
             None
@@ -49,9 +49,11 @@ impl EpochSize {
     /// Computes the epoch size, a quarter of the bandwidth-delay product rounded down to a power of
     /// two: floor_pow2(rate · min RTT / 1500) / 4.
     pub fn of(rate: Rate, min_rtt: Duration) -> EpochSize {
-        let packets = rate.bytes_in(min_rtt).get() / PACKET;
+        let packets = rate.bytes_in(min_rtt).get() / PACKET_BYTES;
         let power = packets.checked_ilog2().map_or(0, |log| 1_u64 << log);
-        EpochSize((power / BDP_PART).clamp(1, u64::from(EpochSize::MOST.0)) as u32)
+        EpochSize(
+            (power / EPOCHS_PER_BDP).clamp(1, u64::from(EpochSize::EPOCH_PACKETS_MAX.0)) as u32,
+        )
     }
 
     /// Returns N.
@@ -104,7 +106,7 @@ mod tests {
             let mut coarser = false;
             for n in (0..=10).rev().map(|log| 1 << log) {
                 let is = EpochSize::new(n)
-                    .unwrap_or(EpochSize::ONE)
+                    .unwrap_or(EpochSize::SINGLE_PACKET)
                     .is_boundary(number);
                 assert!(is || !coarser, "{number} {n}");
                 coarser = is;

@@ -133,30 +133,30 @@ pub struct PathObservation {
 
 /// The network has a queue if the RTT exceeds the minimum RTT by this factor (1.25, the target of
 /// BasicDelay: a limit would leave a smaller queue than that anyway) ...
-const QUEUE_RATIO: (u64, u64) = (5, 4);
+const QUEUE_RTT_RATIO: (u64, u64) = (5, 4);
 /// ... and by this time: on a path of 1 ms, a quarter is only a few packets.
-const QUEUE_SLACK: Duration = Duration::from_micros(500);
+const QUEUE_DELAY_MIN: Duration = Duration::from_micros(500);
 /// Minimum bytes of the bundle in the network's queue for a queue that can be moved: four full
 /// packets. With fewer, a ping would start a limit at its own rate, and a single delayed packet
 /// would count as a queue. With more, the limit would start late on slow links.
-const OWN_QUEUE_BYTES: u64 = 6_000;
+const OWN_QUEUE_BYTES_MIN: u64 = 6_000;
 /// Time without a queue, in the sendbox or in the network, after which the limit ends. If it were
 /// longer, the algorithm would take the rate of an idle site for the link's capacity; if it were
 /// shorter, each pause of a busy site would cost the queue of a slow start.
-const IDLE_TIME: Duration = Duration::from_secs(2);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Consecutive feedback messages with a queue that start a limit. A single one may be a delayed
 /// packet; more would let the queue grow for longer.
-const IN_A_ROW: u8 = 2;
+const QUEUE_SAMPLES_MIN: u8 = 2;
 /// Fraction of out-of-order packets above which packets take several paths (paper, section 5.2: at
 /// most 0.4 % on one path, at least 20 % on several).
-const MULTIPATH: f64 = 0.05;
+const MULTIPATH_REORDERING_MIN: f64 = 0.05;
 /// Fraction below which they take a single path again ...
-const ONE_PATH: f64 = 0.01;
+const SINGLE_PATH_REORDERING_MAX: f64 = 0.01;
 /// ... after this time. If it were shorter, a path that is split occasionally would be limited in
 /// between.
-const ONE_PATH_FOR: Duration = Duration::from_secs(30);
+const SINGLE_PATH_PERIOD: Duration = Duration::from_secs(30);
 /// Limit of stored mode changes.
-const KEPT: usize = 64;
+const MODE_CHANGES_MAX: usize = 64;
 
 /// Mode state machine.
 #[derive(Clone, Debug)]
@@ -174,7 +174,7 @@ pub(crate) struct Modes {
     congested: u8,
     /// Last time at which packets of the bundle were queued, in the sendbox or in the network.
     queued: Time,
-    /// True if there has been no queue for [`IDLE_TIME`].
+    /// True if there has been no queue for [`IDLE_TIMEOUT`].
     idle: bool,
     /// True if the algorithm has selected pass-through mode.
     passing: bool,
@@ -237,20 +237,20 @@ impl Modes {
     pub fn on_feedback(&mut self, now: Time, seen: &PathObservation) -> bool {
         self.silent = false;
         self.judge_order(now, seen.out_of_order);
-        let (times, over) = QUEUE_RATIO;
+        let (times, over) = QUEUE_RTT_RATIO;
         let own_bytes = seen
             .received
             .bytes_in(seen.rtt.saturating_sub(seen.min_rtt))
             .get();
-        let is_own = own_bytes >= OWN_QUEUE_BYTES;
-        let full = is_own && seen.rtt > seen.min_rtt * times / over + QUEUE_SLACK + seen.jitter;
+        let is_own = own_bytes >= OWN_QUEUE_BYTES_MIN;
+        let full = is_own && seen.rtt > seen.min_rtt * times / over + QUEUE_DELAY_MIN + seen.jitter;
         self.congested = if full {
             self.congested.saturating_add(1)
         } else {
             0
         };
         // A limit that starts now must not end at once for idleness.
-        self.idle = now.since(self.queued) >= IDLE_TIME && self.congested < IN_A_ROW;
+        self.idle = now.since(self.queued) >= IDLE_TIMEOUT && self.congested < QUEUE_SAMPLES_MIN;
         if is_own || seen.waiting > 0 {
             self.queued = now;
         }
@@ -287,15 +287,15 @@ impl Modes {
 
     fn judge_order(&mut self, now: Time, share: Option<f64>) {
         let Some(share) = share else { return };
-        if share > MULTIPATH {
+        if share > MULTIPATH_REORDERING_MIN {
             self.multipath = true;
         }
-        if !self.multipath || share >= ONE_PATH {
+        if !self.multipath || share >= SINGLE_PATH_REORDERING_MAX {
             self.one_path_since = None;
             return;
         }
         let since = *self.one_path_since.get_or_insert(now);
-        if now.since(since) >= ONE_PATH_FOR {
+        if now.since(since) >= SINGLE_PATH_PERIOD {
             self.multipath = false;
             self.one_path_since = None;
         }
@@ -325,7 +325,9 @@ impl Modes {
         };
         let (to, reason) = match (self.opened_by(), self.mode) {
             (Some(reason), _) => (SendboxMode::Open, reason),
-            (None, SendboxMode::Open) if self.congested >= IN_A_ROW => (limited, Reason::Queue),
+            (None, SendboxMode::Open) if self.congested >= QUEUE_SAMPLES_MIN => {
+                (limited, Reason::Queue)
+            }
             // The reason for open mode is gone, but there is no queue to move yet.
             (None, SendboxMode::Open) => (SendboxMode::Open, Reason::Start),
             (None, SendboxMode::Delay | SendboxMode::Passing) if self.idle => {
@@ -347,7 +349,7 @@ impl Modes {
         let from = self.mode;
         (self.mode, self.reason, self.since) = (to, reason, now);
         self.counts[reason as usize] += 1;
-        if self.events.len() == KEPT {
+        if self.events.len() == MODE_CHANGES_MAX {
             self.events.pop_front();
         }
         self.events.push_back(ModeChange {
@@ -530,7 +532,7 @@ mod tests {
                     true => drop(modes.on_feedback(now, &out_of_order(0.06))),
                     false => {
                         modes.on_feedback(now, &out_of_order(0.009));
-                        modes.on_feedback(now + ONE_PATH_FOR, &out_of_order(0.009));
+                        modes.on_feedback(now + SINGLE_PATH_PERIOD, &out_of_order(0.009));
                     }
                 },
                 SendboxMode::Open,
@@ -641,7 +643,10 @@ mod tests {
     /// 6,000 bytes of the bundle's own in the network's queue of 14 ms.
     #[test]
     fn a_queue_is_the_bundles_own_from_four_full_packets_on() {
-        for (bytes, own) in [(OWN_QUEUE_BYTES - 1, false), (OWN_QUEUE_BYTES, true)] {
+        for (bytes, own) in [
+            (OWN_QUEUE_BYTES_MIN - 1, false),
+            (OWN_QUEUE_BYTES_MIN, true),
+        ] {
             let mut modes = Modes::new(at(0), false);
             let seen = PathObservation {
                 received: Rate::from_bytes_per_sec(bytes * 1_000 / 14 + u64::from(own)),
@@ -682,16 +687,16 @@ mod tests {
     #[test]
     fn shares_out_of_order_are_judged_at_their_bounds() {
         let mut modes = limited();
-        modes.on_feedback(at(10), &out_of_order(MULTIPATH));
+        modes.on_feedback(at(10), &out_of_order(MULTIPATH_REORDERING_MIN));
         assert_eq!(modes.mode(), SendboxMode::Delay);
         modes.on_feedback(at(20), &out_of_order(0.06));
         assert_eq!(modes.reason(), Reason::Multipath);
-        modes.on_feedback(at(30), &out_of_order(ONE_PATH));
-        modes.on_feedback(at(30) + ONE_PATH_FOR, &out_of_order(0.0));
+        modes.on_feedback(at(30), &out_of_order(SINGLE_PATH_REORDERING_MAX));
+        modes.on_feedback(at(30) + SINGLE_PATH_PERIOD, &out_of_order(0.0));
         assert_eq!(modes.reason(), Reason::Multipath);
         // Feedback that says nothing of the order ends nothing.
-        modes.on_feedback(at(40) + ONE_PATH_FOR, &seen(50));
-        modes.on_feedback(at(30) + ONE_PATH_FOR * 2, &out_of_order(0.0));
+        modes.on_feedback(at(40) + SINGLE_PATH_PERIOD, &seen(50));
+        modes.on_feedback(at(30) + SINGLE_PATH_PERIOD * 2, &out_of_order(0.0));
         assert_eq!(modes.reason(), Reason::Start);
     }
 
@@ -716,7 +721,7 @@ mod tests {
         for n in 0..1_000 {
             modes.on_hand(at(n), n % 2 == 0, &seen(64));
         }
-        assert_eq!(modes.events.len(), KEPT);
+        assert_eq!(modes.events.len(), MODE_CHANGES_MAX);
         assert!(
             Reason::ALL
                 .iter()

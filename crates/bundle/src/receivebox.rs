@@ -8,16 +8,16 @@ use crate::mark::{EpochSize, PacketNumbering};
 
 /// Minimum interval between feedback messages. A shorter one would send more than the control loop
 /// can use; with a longer one, a loop with a period of 10 ms would often lack feedback.
-pub const SOONEST: Duration = Duration::from_millis(2);
+pub const FEEDBACK_INTERVAL_MIN: Duration = Duration::from_millis(2);
 /// Maximum interval between feedback messages while data arrives; repeats the last boundary if
 /// there is no new one. Silence is declared after 250 ms, so ten messages in a row must be lost for
 /// that.
-pub const LATEST: Duration = Duration::from_millis(25);
+pub const FEEDBACK_INTERVAL_MAX: Duration = Duration::from_millis(25);
 /// Reordering window: a packet is missing when one sent this many packets later has arrived. With a
 /// smaller window, packets delayed by several paths would count as lost.
-pub const WINDOW: u64 = 1_024;
+pub const REORDER_WINDOW_PACKETS: u64 = 1_024;
 /// Numbers tracked in the bitmap: the window, plus as many that one arrival may skip.
-const BITS: u64 = 2 * WINDOW;
+const BITMAP_PACKETS: u64 = 2 * REORDER_WINDOW_PACKETS;
 
 /// Counts the packets of one session. A rekey of the tunnel starts a new one, see
 /// [`Receivebox::renumber`].
@@ -28,9 +28,9 @@ pub struct Receivebox {
     every: EpochSize,
     /// Highest number received plus one; 0 before the first packet.
     next: u64,
-    /// Bitmap of the received numbers among the last [`BITS`] below `next`, indexed by number
-    /// modulo `BITS`.
-    arrived: [u64; (BITS / 64) as usize],
+    /// Bitmap of the received numbers among the last [`BITMAP_PACKETS`] below `next`, indexed by number
+    /// modulo `BITMAP_PACKETS`.
+    arrived: [u64; (BITMAP_PACKETS / 64) as usize],
     /// Lower numbers have either arrived or are counted as missing.
     judged: u64,
     packets: u64,
@@ -60,9 +60,9 @@ impl Receivebox {
         Receivebox {
             marks,
             session: 0,
-            every: EpochSize::ONE,
+            every: EpochSize::SINGLE_PACKET,
             next: 0,
-            arrived: [0; (BITS / 64) as usize],
+            arrived: [0; (BITMAP_PACKETS / 64) as usize],
             judged: 0,
             packets: 0,
             bytes: 0,
@@ -123,15 +123,15 @@ impl Receivebox {
         if self.packets == 1 {
             // Packets before the first one may not have been sent to this box.
             self.judged = number;
-        } else if number - self.next >= WINDOW {
+        } else if number - self.next >= REORDER_WINDOW_PACKETS {
             // No number in between has arrived, and all earlier ones leave the window.
             self.judge(self.next);
-            self.missing += number - WINDOW - self.next;
-            self.judged = number - WINDOW;
-            self.arrived = [0; (BITS / 64) as usize];
+            self.missing += number - REORDER_WINDOW_PACKETS - self.next;
+            self.judged = number - REORDER_WINDOW_PACKETS;
+            self.arrived = [0; (BITMAP_PACKETS / 64) as usize];
         } else {
             // Judge before clearing: both use the same bits of the bitmap.
-            self.judge(number.saturating_sub(WINDOW));
+            self.judge(number.saturating_sub(REORDER_WINDOW_PACKETS));
             (self.next..number).for_each(|skipped| self.clear(skipped));
         }
         self.set(number);
@@ -191,8 +191,8 @@ impl Receivebox {
     /// Returns the time of the next [`poll`](Receivebox::poll) if no packet arrives before.
     pub fn next_deadline(&self) -> Option<Time> {
         let after = match (self.fresh, self.heard) {
-            (true, _) => SOONEST,
-            (false, true) => LATEST,
+            (true, _) => FEEDBACK_INTERVAL_MIN,
+            (false, true) => FEEDBACK_INTERVAL_MAX,
             (false, false) => return None,
         };
         self.boundary.map(|_| match self.told {
@@ -203,7 +203,7 @@ impl Receivebox {
 }
 
 fn place(number: u64) -> (usize, u64) {
-    let at = number % BITS;
+    let at = number % BITMAP_PACKETS;
     ((at / 64) as usize, 1 << (at % 64))
 }
 
@@ -223,7 +223,7 @@ mod tests {
         let mut receivebox = Receivebox::new(PacketNumbering::Counter);
         receivebox.notice(&Notice {
             session: 0,
-            every: EpochSize::new(every).unwrap_or(EpochSize::ONE),
+            every: EpochSize::new(every).unwrap_or(EpochSize::SINGLE_PACKET),
         });
         receivebox
     }
@@ -279,7 +279,7 @@ mod tests {
         receivebox.renumber(3);
         receivebox.notice(&Notice {
             session: 0,
-            every: EpochSize::ONE,
+            every: EpochSize::SINGLE_PACKET,
         });
         receivebox.arrived(at(1), 7, 100, Ecn::NotEct);
         assert_eq!(receivebox.poll(at(1)), None);
@@ -314,7 +314,7 @@ mod tests {
                 receivebox.arrived(at(1), number, 1, Ecn::NotEct);
                 late += u64::from(number < highest);
                 highest = highest.max(number);
-                while judged + WINDOW < highest {
+                while judged + REORDER_WINDOW_PACKETS < highest {
                     missing += u64::from(!arrived.contains(&judged));
                     judged += 1;
                 }

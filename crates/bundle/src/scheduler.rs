@@ -8,7 +8,7 @@ use ccplane_units::{Duration, Rate, Time};
 /// Longest time that a late caller can make up for. A driver thread that was delayed by the OS
 /// scheduler catches up. One that was suspended, or held back by a slower uplink, does not send in
 /// one burst what the limit would have spread over all that time.
-pub const CATCH_UP: Duration = Duration::from_millis(20);
+pub const CATCH_UP_TIME_MAX: Duration = Duration::from_millis(20);
 
 /// Queues followed by a rate limiter.
 ///
@@ -79,7 +79,7 @@ impl<P: Packet> Scheduler<P> {
     /// Returns the next packet that may be sent at `now`.
     pub fn dequeue(&mut self, now: Time, drops: &mut impl Drops<P>) -> Option<P> {
         self.settle(now, drops);
-        self.queue.forget_before(now - CATCH_UP);
+        self.queue.forget_before(now - CATCH_UP_TIME_MAX);
         let packet = self
             .queue
             .dequeue(now, &mut counted(&mut self.gone, drops))?;

@@ -51,19 +51,19 @@ pub const CAPABILITIES: Capabilities = Capabilities::CWND
 
 /// Interval between runs of the algorithm's program (paper, section 6: 10 ms). A pulse of 6 Hz
 /// spans 17 of them.
-pub const TICK: Duration = Duration::from_millis(10);
+pub const TICK_INTERVAL: Duration = Duration::from_millis(10);
 /// The receivebox is silent after this many RTTs without feedback (our choice: feedback is sent
 /// several times per RTT, so at least 16 messages in a row must be lost), ...
-const SILENT_RTTS: u64 = 4;
+const SILENCE_RTTS: u64 = 4;
 /// ... but not before this time, ten times the longest interval between two messages ...
-const SILENT: Duration = Duration::from_millis(250);
+const SILENCE_TIME_MIN: Duration = Duration::from_millis(250);
 /// ... and only if at least this many packets were sent since the last feedback, because a
 /// receivebox without packets sends none.
-const SILENT_PACKETS: u64 = 10;
+const SILENCE_PACKETS_MIN: u64 = 10;
 /// Feedback for the previous session counts for this many RTTs, for packets in flight.
-const OLD_RTTS: u64 = 2;
+const PREVIOUS_SESSION_RTTS: u64 = 2;
 /// Lower bound of the window reported to the program while nothing is measured, packets (RFC 6928).
-const INITIAL_WINDOW: u64 = 10;
+const INITIAL_WINDOW_PACKETS: u64 = 10;
 
 /// Configuration of a sendbox.
 #[derive(Clone, Debug, PartialEq)]
@@ -128,7 +128,7 @@ pub struct Sendbox<P> {
     orders: BundleOrders,
     since_tick: TickCounters,
     next_tick: Time,
-    /// Packets sent since the last feedback, and the time at which they reached [`SILENT_PACKETS`].
+    /// Packets sent since the last feedback, and the time at which they reached [`SILENCE_PACKETS_MIN`].
     left_since: u64,
     unanswered: Option<Time>,
     /// Drops of queues that were replaced; the current queue counts its own.
@@ -224,7 +224,7 @@ impl<P: Packet> Sendbox<P> {
             modes: Modes::new(now, config.observe),
             orders: BundleOrders::default(),
             since_tick: TickCounters::default(),
-            next_tick: now + TICK,
+            next_tick: now + TICK_INTERVAL,
             left_since: 0,
             unanswered: None,
             totals: SendboxTotals::default(),
@@ -257,7 +257,7 @@ impl<P: Packet> Sendbox<P> {
         self.totals.packets += 1;
         self.totals.bytes += u64::from(bytes);
         self.left_since += 1;
-        if self.left_since == SILENT_PACKETS {
+        if self.left_since == SILENCE_PACKETS_MIN {
             self.unanswered = Some(now);
         }
     }
@@ -297,7 +297,7 @@ impl<P: Packet> Sendbox<P> {
     /// two more RTTs.
     pub fn renumber(&mut self, now: Time, session: u32) {
         self.probes = 0;
-        let until = now + (self.estimate.srtt() * OLD_RTTS).max(SILENT);
+        let until = now + (self.estimate.srtt() * PREVIOUS_SESSION_RTTS).max(SILENCE_TIME_MIN);
         self.ledger.renumber(session, until);
         self.estimate.renumber();
     }
@@ -386,17 +386,17 @@ impl<P: Packet> Sendbox<P> {
         ticks
     }
 
-    /// Returns the program's signals for a tick, due every [`TICK`], and starts accumulating the
+    /// Returns the program's signals for a tick, due every [`TICK_INTERVAL`], and starts accumulating the
     /// next ones.
     pub fn tick(&mut self, now: Time) -> Signals {
-        let missed = now.since(self.next_tick).as_nanos() / TICK.as_nanos();
-        self.next_tick += TICK * (missed + 1);
+        let missed = now.since(self.next_tick).as_nanos() / TICK_INTERVAL.as_nanos();
+        self.next_tick += TICK_INTERVAL * (missed + 1);
         let tick = std::mem::take(&mut self.since_tick);
         if tick.fresh {
             self.estimate.add_noise();
         }
         let min_rtt = self.estimate.min_rtt().unwrap_or_default();
-        self.ledger.tick(missed, TICK, min_rtt);
+        self.ledger.tick(missed, TICK_INTERVAL, min_rtt);
         let backlog = self.scheduler.backlog();
         let limited = self.modes.mode() != SendboxMode::Open;
         let mss = u64::from(self.config.mtu);
@@ -436,7 +436,7 @@ impl<P: Packet> Sendbox<P> {
             SendboxMode::Open => 0,
             _ => self.limit(),
         };
-        let least = INITIAL_WINDOW * u64::from(self.config.mtu);
+        let least = INITIAL_WINDOW_PACKETS * u64::from(self.config.mtu);
         let product = self.estimate.received().bytes_in(self.estimate.srtt());
         let window = product.get().max(least);
         Transport {
@@ -552,7 +552,7 @@ impl<P: Packet> Sendbox<P> {
     /// silence has already been declared.
     fn silent_at(&self) -> Option<Time> {
         let since = self.unanswered.filter(|_| !self.modes.silent())?;
-        Some(since + (self.estimate.srtt() * SILENT_RTTS).max(SILENT))
+        Some(since + (self.estimate.srtt() * SILENCE_RTTS).max(SILENCE_TIME_MIN))
     }
 
     fn seen(&self) -> PathObservation {

@@ -8,7 +8,7 @@ use crate::mark::PacketNumbering;
 
 /// Number of stored boundaries: 8 s at one per 2 ms, the feedback rate, which exceeds any RTT. Each
 /// takes 24 bytes.
-pub const REMEMBERED: usize = 4_096;
+pub const BOUNDARIES_MAX: usize = 4_096;
 
 /// A boundary packet that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl SentBoundaries {
         self.bytes += u64::from(bytes);
         self.next = self.next.max(number.saturating_add(1));
         if boundary {
-            if self.boundaries.len() == REMEMBERED {
+            if self.boundaries.len() == BOUNDARIES_MAX {
                 self.boundaries.pop_front();
             }
             self.boundaries.push_back(Boundary {
@@ -86,7 +86,7 @@ mod tests {
     fn the_last_boundaries_are_found_and_older_ones_forgotten() {
         for marks in [PacketNumbering::Counter, PacketNumbering::Hash] {
             let mut sent = SentBoundaries::new(marks);
-            let many = REMEMBERED as u64 + 100;
+            let many = BOUNDARIES_MAX as u64 + 100;
             for n in 0..many {
                 sent.left(Time::ZERO + Duration::from_micros(n), n, 100, true);
             }

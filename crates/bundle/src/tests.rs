@@ -10,18 +10,18 @@ use crate::{
     SendboxMode, hash,
 };
 
-const PACKET: u32 = 1_500;
+const PACKET_BYTES: u32 = 1_500;
 /// Link rate: 96 Mbit/s in bytes/s.
-const LINK: u64 = 12_000_000;
-const WAY: Duration = Duration::from_millis(25);
-const STEP: Duration = Duration::from_micros(50);
+const LINK_BYTES_PER_SECOND: u64 = 12_000_000;
+const ONE_WAY_DELAY: Duration = Duration::from_millis(25);
+const TIME_STEP: Duration = Duration::from_micros(50);
 
 #[derive(Clone, Copy, Debug)]
 struct Full;
 
 impl Packet for Full {
     fn bytes(&self) -> u32 {
-        PACKET
+        PACKET_BYTES
     }
 }
 
@@ -61,7 +61,7 @@ impl Net {
     fn new(marks: PacketNumbering) -> Net {
         let config = SendboxConfig {
             marks,
-            mtu: PACKET,
+            mtu: PACKET_BYTES,
             ..SendboxConfig::default()
         };
         let now = Time::ZERO + Duration::from_secs(1);
@@ -72,7 +72,7 @@ impl Net {
             marks,
             offered: 10_000_000,
             owed: 0,
-            link: LINK,
+            link: LINK_BYTES_PER_SECOND,
             free: now,
             there: Vec::new(),
             back: Vec::new(),
@@ -96,11 +96,11 @@ impl Net {
     }
 
     fn step(&mut self) {
-        self.now += STEP;
+        self.now += TIME_STEP;
         let now = self.now;
-        self.owed += self.offered * STEP.as_nanos() / 1_000;
-        while self.owed >= u64::from(PACKET) * 1_000_000 {
-            self.owed -= u64::from(PACKET) * 1_000_000;
+        self.owed += self.offered * TIME_STEP.as_nanos() / 1_000;
+        while self.owed >= u64::from(PACKET_BYTES) * 1_000_000 {
+            self.owed -= u64::from(PACKET_BYTES) * 1_000_000;
             let _ = self.sendbox.enqueue(now, Full, &mut |_, _| {});
         }
         if let Some(notice) = self.sendbox.notice(now) {
@@ -114,16 +114,16 @@ impl Net {
             };
             self.sent += 1;
             self.ever += 1;
-            self.sendbox.left(now, number, PACKET);
-            let nanos = u64::from(PACKET) * 1_000_000_000 / self.link;
+            self.sendbox.left(now, number, PACKET_BYTES);
+            let nanos = u64::from(PACKET_BYTES) * 1_000_000_000 / self.link;
             self.free = self.free.max(now) + Duration::from_nanos(nanos);
             self.there
-                .push((self.free + WAY, self.there.len() as u64, number));
+                .push((self.free + ONE_WAY_DELAY, self.there.len() as u64, number));
         }
         let mut arrived = 0;
         while let Some(&(at, _, number)) = self.there.get(arrived).filter(|(at, ..)| *at <= now) {
             self.receivebox
-                .arrived(at + self.ahead, number, PACKET, Ecn::NotEct);
+                .arrived(at + self.ahead, number, PACKET_BYTES, Ecn::NotEct);
             arrived += 1;
         }
         self.there.drain(..arrived);
@@ -220,7 +220,7 @@ fn a_queue_in_the_network_moves_here() {
         let rate = rate.expect("there is a limit").bytes_per_sec();
         assert!(rate.abs_diff(expected) < expected / 25, "{rate}");
     };
-    near(net.sendbox.status(net.now).rate, LINK);
+    near(net.sendbox.status(net.now).rate, LINK_BYTES_PER_SECOND);
     // The algorithm lowers the rate: the network's queue drains and the sendbox's queue builds up.
     net.order = Some(11_000_000);
     net.run(1_000);
@@ -457,7 +457,7 @@ impl Net {
     fn restart_sendbox(&mut self) {
         let config = SendboxConfig {
             marks: self.marks,
-            mtu: PACKET,
+            mtu: PACKET_BYTES,
             ..SendboxConfig::default()
         };
         self.sendbox = Sendbox::new(self.now, &config).expect("the default configuration is one");
@@ -489,9 +489,13 @@ fn live(seed: u64) {
     let floor = SendboxConfig::default().min;
     for part in 0..8 {
         net.offered = draws.below(20_000_000);
-        net.link = 100_000 + draws.below(LINK);
-        net.order =
-            [None, Some(0), Some(u64::MAX), Some(draws.below(LINK))][draws.below(4) as usize];
+        net.link = 100_000 + draws.below(LINK_BYTES_PER_SECOND);
+        net.order = [
+            None,
+            Some(0),
+            Some(u64::MAX),
+            Some(draws.below(LINK_BYTES_PER_SECOND)),
+        ][draws.below(4) as usize];
         net.agent_gone = draws.below(5) == 0;
         match draws.below(12) {
             0 | 1 => net.receivebox = Receivebox::new(net.marks),
@@ -522,7 +526,7 @@ fn live(seed: u64) {
     net.fate = Box::new(|_| Vec::new());
     net.back.clear();
     net.offered = 10_000_000;
-    net.link = LINK;
+    net.link = LINK_BYTES_PER_SECOND;
     net.run(200);
     // Ten packets take 120 ms at the minimum rate; silence follows after max(4 RTT, 250 ms).
     net.run(4 * net.last.srtt_us / 1_000 + 300);
@@ -608,12 +612,12 @@ fn ten_left() -> Sendbox<Full> {
     let now = Time::ZERO + Duration::from_secs(1);
     let config = SendboxConfig {
         marks: PacketNumbering::Counter,
-        mtu: PACKET,
+        mtu: PACKET_BYTES,
         ..SendboxConfig::default()
     };
     let mut sendbox = Sendbox::new(now, &config).expect("the default configuration is one");
     for number in 0..10 {
-        sendbox.left(now + Duration::from_millis(number), number, PACKET);
+        sendbox.left(now + Duration::from_millis(number), number, PACKET_BYTES);
     }
     sendbox
 }
@@ -624,21 +628,21 @@ fn feedback(
     [packets, out_of_order, missing, marked]: [u64; 4],
 ) -> (Time, crate::Feedback) {
     let came = Time::ZERO + Duration::from_millis(1_000 + boundary + 25);
-    let bytes = packets * u64::from(PACKET);
+    let bytes = packets * u64::from(PACKET_BYTES);
     let feedback = crate::Feedback {
         session: 0,
         boundary,
         came,
         bytes_then: bytes,
         hold: Duration::ZERO,
-        every: crate::EpochSize::ONE,
+        every: crate::EpochSize::SINGLE_PACKET,
         packets,
         bytes,
         out_of_order,
         missing,
         marked,
     };
-    (came + WAY, feedback)
+    (came + ONE_WAY_DELAY, feedback)
 }
 
 #[test]

@@ -9,13 +9,13 @@ use ccplane_units::{Duration, Time};
 use proptest::prelude::*;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Tagged {
+struct TaggedPacket {
     id: u32,
     bytes: u32,
     class: u8,
 }
 
-impl Packet for Tagged {
+impl Packet for TaggedPacket {
     fn bytes(&self) -> u32 {
         self.bytes
     }
@@ -40,7 +40,7 @@ fn spec(classes: &[(u8, u32, &str)]) -> ClassesSpec {
     }
 }
 
-fn sendbox(classes: &[(u8, u32, &str)]) -> Sendbox<Tagged> {
+fn sendbox(classes: &[(u8, u32, &str)]) -> Sendbox<TaggedPacket> {
     let config = SendboxConfig {
         queue: spec(classes),
         ..SendboxConfig::default()
@@ -98,10 +98,10 @@ proptest! {
         for (id, (gap, op)) in (0_u32..).zip(ops) {
             now += Duration::from_micros(gap);
             let mut gone = Vec::new();
-            let mut drops = |packet: Tagged, _| gone.push(packet);
+            let mut drops = |packet: TaggedPacket, _| gone.push(packet);
             match op {
                 Op::Arrive { bytes, class } => {
-                    let packet = Tagged { id, bytes, class };
+                    let packet = TaggedPacket { id, bytes, class };
                     inside.insert(id, bytes);
                     came_since += 1;
                     let _ = sendbox.enqueue(now, packet, &mut drops);
@@ -112,7 +112,7 @@ proptest! {
                     }
                 }
                 Op::Change { mix, by } => {
-                    let again = |packet: Tagged| Tagged { class: (packet.class + by) % 4, ..packet };
+                    let again = |packet: TaggedPacket| TaggedPacket { class: (packet.class + by) % 4, ..packet };
                     sendbox.requeue(now, &spec(MIXES[mix]), again, &mut drops).expect("possible");
                     prop_assert_eq!(sendbox.queue(), &spec(MIXES[mix]));
                     (came_since, inside_then) = (0, sendbox.backlog().packets);
@@ -147,7 +147,7 @@ proptest! {
 }
 
 /// Dequeues all packets and returns their classes in order.
-fn drained(sendbox: &mut Sendbox<Tagged>, now: Time) -> Vec<u8> {
+fn drained(sendbox: &mut Sendbox<TaggedPacket>, now: Time) -> Vec<u8> {
     std::iter::from_fn(|| sendbox.dequeue(now, &mut |_, _| {}))
         .map(|packet| packet.class)
         .collect()
@@ -157,9 +157,9 @@ fn drained(sendbox: &mut Sendbox<Tagged>, now: Time) -> Vec<u8> {
 fn the_high_level_goes_first_but_for_a_twentieth_after_a_change_too() {
     let two = [(0, 1, "droptail:inf"), (1, 1, "droptail:inf")];
     let mut sendbox = sendbox(&two);
-    let fill = |sendbox: &mut Sendbox<Tagged>, class, count| {
+    let fill = |sendbox: &mut Sendbox<TaggedPacket>, class, count| {
         for id in 0..count {
-            let packet = Tagged {
+            let packet = TaggedPacket {
                 id,
                 bytes: 1_000,
                 class,
@@ -181,7 +181,7 @@ fn the_high_level_goes_first_but_for_a_twentieth_after_a_change_too() {
     // Swap the priorities; queued packets move to their new class.
     fill(&mut sendbox, 0, 50);
     fill(&mut sendbox, 1, 50);
-    let again = |packet: Tagged| Tagged {
+    let again = |packet: TaggedPacket| TaggedPacket {
         class: 1 - packet.class,
         ..packet
     };

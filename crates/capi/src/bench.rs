@@ -14,9 +14,9 @@ use crate::plane::CPlane;
 use crate::*;
 
 /// Interval between two ACKs, ns: delayed ACKs at 192 Mbit/s.
-const GAP_NS: u64 = 125_000;
+const ACK_INTERVAL_NS: u64 = 125_000;
 /// Constant window, bytes.
-const CWND: u64 = 231_680;
+const CWND_BYTES: u64 = 231_680;
 
 /// Algorithm that installs one program and sends no commands.
 struct Runs(String);
@@ -75,7 +75,7 @@ pub fn on_ack(
     let mut transport = ccplane_transport {
         size: size_of::<ccplane_transport>(),
         now_ns: 1,
-        cwnd: CWND,
+        cwnd: CWND_BYTES,
         rate: 12_000_000,
         ssthresh: u64::MAX,
     };
@@ -86,7 +86,7 @@ pub fn on_ack(
         bytes_acked: 2_896,
         packets_acked: 2,
         packets_in_flight: 160,
-        bytes_in_flight: CWND,
+        bytes_in_flight: CWND_BYTES,
         rate_incoming: 12_000_000,
         rate_outgoing: 12_000_000,
         rtt_sample_us: 20_000,
@@ -105,7 +105,7 @@ pub fn on_ack(
     };
     let mut failed = 0;
     let samples = timed(runs, acks, clock_ns, |n| {
-        transport.now_ns += GAP_NS;
+        transport.now_ns += ACK_INTERVAL_NS;
         // SAFETY: `datapath` is open, and all structs are live locals with correct sizes.
         failed |= unsafe {
             // Reports are received at intervals, as in a transport.
@@ -186,13 +186,13 @@ pub fn dropin_on_ack(
             rtt_sample_us: 20_000,
             rate_outgoing: 12_000_000,
             rate_incoming: 12_000_000,
-            bytes_in_flight: CWND as u32,
+            bytes_in_flight: CWND_BYTES as u32,
             packets_in_flight: 160,
-            snd_cwnd: CWND as u32,
+            snd_cwnd: CWND_BYTES as u32,
             ..ccp_primitives::default()
         };
         let samples = timed(runs, acks, clock_ns, |_| {
-            CLOCK.with(|clock| clock.set(clock.get() + GAP_NS / 1_000));
+            CLOCK.with(|clock| clock.set(clock.get() + ACK_INTERVAL_NS / 1_000));
             failed |= ccp_invoke(black_box(conn));
         });
         failed |= ccp_get_counts(dp, &mut counts);

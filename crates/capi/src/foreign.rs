@@ -12,7 +12,7 @@ pub(crate) type ErrorCode = c_int;
 
 /// Upper bound of a struct's size in any version, bytes. A larger size means that the struct was
 /// not initialized.
-const MOST: usize = 4096;
+const STRUCT_BYTES_MAX: usize = 4096;
 
 /// Struct of the C header.
 ///
@@ -78,7 +78,7 @@ unsafe fn said<T: Struct>(of: *const T) -> Result<usize, ErrorCode> {
     // SAFETY: `of` is not null and aligned, and the caller guarantees that its first field is
     // readable.
     let size = unsafe { of.cast::<usize>().read() };
-    if size < T::LEAST || size > MOST || size % 8 != 0 {
+    if size < T::LEAST || size > STRUCT_BYTES_MAX || size % 8 != 0 {
         return Err(CCPLANE_ESIZE);
     }
     Ok(size)
@@ -245,7 +245,15 @@ mod tests {
             seen(std::ptr::null::<ccplane_transport>()).err(),
             Some(CCPLANE_ENULL)
         );
-        for size in [0, 1, 8, whole - 8, whole + 1, usize::MAX, MOST + 8] {
+        for size in [
+            0,
+            1,
+            8,
+            whole - 8,
+            whole + 1,
+            usize::MAX,
+            STRUCT_BYTES_MAX + 8,
+        ] {
             assert_eq!(seen(&transport(size)).err(), Some(CCPLANE_ESIZE), "{size}");
         }
         assert_eq!(seen(&transport(whole)).unwrap().ssthresh, 4);

@@ -14,7 +14,7 @@ use crate::plane::{CPlane, PlaneOptions, address};
 use crate::types::*;
 
 /// All capabilities of the header.
-const ALL: u64 = 255;
+const ALL_CAPABILITIES: u64 = 255;
 
 /// Opens a datapath: starts the algorithm's thread, or connects to an agent. Returns null on
 /// failure and stores the reason in `error`, unless that is null.
@@ -327,7 +327,7 @@ unsafe fn open(options: *const ccplane_options) -> Result<CPlane, (ErrorCode, St
     if limits.min_cwnd > limits.max_cwnd {
         return wrong("min_cwnd is above max_cwnd");
     }
-    if options.flags & !CCPLANE_SAME_THREAD != 0 || options.capabilities & !ALL != 0 {
+    if options.flags & !CCPLANE_SAME_THREAD != 0 || options.capabilities & !ALL_CAPABILITIES != 0 {
         return wrong(
             "a flag or a capability that this library does not know: it is older than the header, or the struct was not set to 0",
         );

@@ -13,13 +13,13 @@ use std::ptr::{null, null_mut};
 use crate::*;
 
 /// Size of a struct's buffer in words: larger than any size that is accepted.
-const WORDS: usize = 520;
+const STRUCT_WORDS_MAX: usize = 520;
 /// Value of memory that is not offered to the library.
 const CANARY: u64 = 0x5a5a_5a5a_5a5a_5a5a;
 /// Configured limits.
-const MIN_CWND: u64 = 3_000;
-const MAX_CWND: u64 = 1_000_000;
-const MAX_RATE: u64 = 10_000_000;
+const CWND_BYTES_MIN: u64 = 3_000;
+const CWND_BYTES_MAX: u64 = 1_000_000;
+const RATE_BYTES_PER_SECOND_MAX: u64 = 10_000_000;
 
 /// Algorithms with windows, rates and timers, and one that does not exist.
 const ALGORITHMS: [&CStr; 6] = [
@@ -32,7 +32,7 @@ const ALGORITHMS: [&CStr; 6] = [
 ];
 
 /// Boundary values.
-const ODD: [u64; 8] = [
+const BOUNDARY_VALUES: [u64; 8] = [
     0,
     1,
     1_448,
@@ -56,7 +56,7 @@ impl CallInput<'_> {
         let (kind, low, high) = (self.small(), self.small(), self.small());
         match kind % 4 {
             0 => low,
-            1 => ODD[low as usize % ODD.len()],
+            1 => BOUNDARY_VALUES[low as usize % BOUNDARY_VALUES.len()],
             _ => (low | high << 8) << (kind >> 2),
         }
     }
@@ -80,13 +80,17 @@ impl CallInput<'_> {
             240..=249 => self.number() as usize,
             _ => 0,
         };
-        let mut memory = vec![CANARY; said.div_ceil(8).clamp(1, WORDS)];
+        let mut memory = vec![CANARY; said.div_ceil(8).clamp(1, STRUCT_WORDS_MAX)];
         for (word, value) in memory.iter_mut().enumerate().take(said.min(size) / 8) {
             *value = likely(word, self);
         }
         // Fields of a newer header, usually all zero.
         let newer = if self.small() < 200 { 0 } else { 1 };
-        let offered = if said < WORDS * 8 { said / 8 } else { 0 };
+        let offered = if said < STRUCT_WORDS_MAX * 8 {
+            said / 8
+        } else {
+            0
+        };
         memory
             .iter_mut()
             .take(offered)
@@ -107,9 +111,9 @@ pub fn capi(data: &[u8]) {
         agent: null(),
         capabilities: 255,
         flags: CCPLANE_SAME_THREAD,
-        min_cwnd: MIN_CWND,
-        max_cwnd: MAX_CWND,
-        max_rate: MAX_RATE,
+        min_cwnd: CWND_BYTES_MIN,
+        max_cwnd: CWND_BYTES_MAX,
+        max_rate: RATE_BYTES_PER_SECOND_MAX,
         fallback_after_ns: 0,
     };
     // SAFETY: `options` is a live local with a correct size, and `error` may be null.
@@ -264,10 +268,13 @@ fn on_ack(
     let flags = written[1] as u32;
     let (cwnd, rate) = (written[2], written[3]);
     assert!(
-        flags & CCPLANE_CWND == 0 || (MIN_CWND..=MAX_CWND).contains(&cwnd),
+        flags & CCPLANE_CWND == 0 || (CWND_BYTES_MIN..=CWND_BYTES_MAX).contains(&cwnd),
         "cwnd {cwnd}"
     );
-    assert!(flags & CCPLANE_RATE == 0 || rate <= MAX_RATE, "rate {rate}");
+    assert!(
+        flags & CCPLANE_RATE == 0 || rate <= RATE_BYTES_PER_SECOND_MAX,
+        "rate {rate}"
+    );
 }
 
 fn count(datapath: *mut ccplane_datapath, expected: (u64, u64), input: &mut CallInput<'_>) {

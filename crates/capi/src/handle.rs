@@ -21,9 +21,9 @@ pub struct ccplane_datapath {
     plane: UnsafeCell<Option<Box<CPlane>>>,
 }
 
-const READY: u32 = 0x6363_7001;
-const BUSY: u32 = 0x6363_7002;
-const CLOSED: u32 = 0x6363_7003;
+const STATE_READY: u32 = 0x6363_7001;
+const STATE_BUSY: u32 = 0x6363_7002;
+const STATE_CLOSED: u32 = 0x6363_7003;
 
 // SAFETY: `plane` is accessed only by the call that changed `state` from READY to BUSY, which one
 // thread does at a time. `CPlane` is `Send`, as asserted below.
@@ -34,16 +34,17 @@ const _: () = {
 };
 
 /// Keeps all handles reachable for leak checkers.
-static ALL: Mutex<Vec<&'static ccplane_datapath>> = Mutex::new(Vec::new());
+static ALL_HANDLES: Mutex<Vec<&'static ccplane_datapath>> = Mutex::new(Vec::new());
 
 impl ccplane_datapath {
     /// Leaks a new handle.
     pub(crate) fn new(plane: CPlane) -> *mut ccplane_datapath {
         let handle: &'static ccplane_datapath = Box::leak(Box::new(ccplane_datapath {
-            state: AtomicU32::new(READY),
+            state: AtomicU32::new(STATE_READY),
             plane: UnsafeCell::new(Some(Box::new(plane))),
         }));
-        ALL.lock()
+        ALL_HANDLES
+            .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(handle);
         (&raw const *handle).cast_mut()
@@ -69,13 +70,15 @@ impl EnteredHandle {
         // SAFETY: the caller guarantees that a non-null handle was leaked by `new`; no exclusive
         // reference to it is ever created.
         let handle: &'static ccplane_datapath = unsafe { handle.as_ref() }.ok_or(CCPLANE_ENULL)?;
-        let taken =
-            handle
-                .state
-                .compare_exchange(READY, BUSY, Ordering::Acquire, Ordering::Relaxed);
+        let taken = handle.state.compare_exchange(
+            STATE_READY,
+            STATE_BUSY,
+            Ordering::Acquire,
+            Ordering::Relaxed,
+        );
         match taken {
             Ok(_) => {}
-            Err(BUSY) => return Err(CCPLANE_EBUSY),
+            Err(STATE_BUSY) => return Err(CCPLANE_EBUSY),
             Err(_) => return Err(CCPLANE_ECLOSED),
         }
         // SAFETY: this call changed the state to BUSY and has exclusive access until `drop` or
@@ -98,7 +101,7 @@ impl EnteredHandle {
         // SAFETY: this call changed the state to BUSY and has exclusive access; `self` is consumed,
         // so no reference to the plane exists.
         let plane = unsafe { &mut *handle.plane.get() }.take();
-        handle.state.store(CLOSED, Ordering::Release);
+        handle.state.store(STATE_CLOSED, Ordering::Release);
         plane.expect("it was entered")
     }
 }
@@ -106,7 +109,7 @@ impl EnteredHandle {
 impl Drop for EnteredHandle {
     #[inline(always)]
     fn drop(&mut self) {
-        self.handle.state.store(READY, Ordering::Release);
+        self.handle.state.store(STATE_READY, Ordering::Release);
     }
 }
 

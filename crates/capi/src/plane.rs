@@ -16,11 +16,11 @@ use crate::foreign::ErrorCode;
 use crate::types::*;
 
 /// Maximum number of flows: 32 bits of a flow number are the slot.
-const MOST_FLOWS: usize = u32::MAX as usize;
+const FLOWS_MAX: usize = u32::MAX as usize;
 
 /// Time to wait for the algorithm's thread when its datapath is closed. If a callback takes longer,
 /// the thread is left running and ends with the process.
-const LONGEST_END: Duration = Duration::from_millis(100);
+const THREAD_END_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Options of a plane.
 #[derive(Clone, Copy, Debug)]
@@ -151,7 +151,7 @@ impl CPlane {
         info.algorithm.clone_from(&self.asks_for);
         let index = match self.free.pop() {
             Some(index) => index,
-            None if self.flows.len() < MOST_FLOWS => {
+            None if self.flows.len() < FLOWS_MAX => {
                 self.flows.push(FlowPlace {
                     generation: 0,
                     flow: None,
@@ -349,7 +349,7 @@ impl Drop for CPlane {
         };
         // Dropping the channel wakes the thread.
         self.shared.way = Box::new(ClosedChannel);
-        thread.end(LONGEST_END);
+        thread.end(THREAD_END_TIMEOUT);
     }
 }
 

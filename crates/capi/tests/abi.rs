@@ -497,11 +497,11 @@ fn a_datapath_that_was_closed_stays_closed() {
 
 #[test]
 fn a_second_thread_is_refused_and_harms_nothing() {
-    struct Shared(*mut ccplane_datapath);
+    struct CallbackState(*mut ccplane_datapath);
     // SAFETY: handles may be used from any thread; concurrent calls are rejected, which this test
     // checks.
-    unsafe impl Sync for Shared {}
-    let datapath = Shared(reno());
+    unsafe impl Sync for CallbackState {}
+    let datapath = CallbackState(reno());
     let shared = &datapath;
     let mut codes: Vec<c_int> = std::thread::scope(|scope| {
         let calls: Vec<_> = (0..2)

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use ccplane_agent::{Agent, AgentOptions};
 use ccplane_lab::Contender;
-use ccplane_link::{Datagram, DatapathLink, KEYS, Local, TlsLink, WaitStrategy, serve};
+use ccplane_link::{Datagram, DatapathLink, KEY_DIRECTORY, Local, TlsLink, WaitStrategy, serve};
 use clap::Args;
 
 use crate::attach::add;
@@ -41,7 +41,7 @@ pub struct AgentArgs {
     #[arg(long, value_name = "ADDRESS:PORT")]
     tls: Option<SocketAddr>,
     /// The folder of keys for --tls.
-    #[arg(long, value_name = "DIR", default_value = KEYS)]
+    #[arg(long, value_name = "DIR", default_value = KEY_DIRECTORY)]
     keys: PathBuf,
     /// Run algorithms that are not trusted: confined, and with the files that come on standard
     /// input.

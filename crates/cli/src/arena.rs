@@ -14,7 +14,7 @@ use indicatif::ProgressBar;
 
 use apart::Processes;
 
-use crate::confine::LITTLE_CGROUP;
+use crate::confine::SIMULATION_CGROUP_BYTES_MAX;
 use crate::exit::Failure;
 use crate::run::{failure, percent_bar, show};
 use crate::sandbox::{RunAs, Sandbox};
@@ -135,7 +135,7 @@ impl HowArgs {
         let user = RunAs::of(self.run_as.as_deref())?;
         let python = registry.python().filter(|_| !self.trusted);
         Ok(Processes {
-            sandbox: python.map(|python| Sandbox::new(python, user, LITTLE_CGROUP)),
+            sandbox: python.map(|python| Sandbox::new(python, user, SIMULATION_CGROUP_BYTES_MAX)),
             seconds: if self.suite == SuiteArg::Full {
                 seconds.saturating_mul(10)
             } else {
@@ -219,7 +219,7 @@ fn cells(parts: &Parts) -> Vec<String> {
 }
 
 fn table(standings: &[Standing], suite: SuiteArg) -> Table {
-    let nothing = || Table::NOTHING.to_owned();
+    let nothing = || Table::EMPTY_CELL.to_owned();
     let row = |standing: &Standing| {
         let mut row = vec![standing.candidate.clone()];
         if suite != SuiteArg::Gate {

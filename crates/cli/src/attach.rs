@@ -271,30 +271,30 @@ fn arms(names: &[String]) -> Option<Arms> {
 /// Drops what loading needed and the rest does not, with `scheduling` but for what the agents'
 /// threads need to take their place.
 fn keep_capabilities(args: &AttachArgs, scheduling: bool) -> Result<(), Failure> {
-    const DAC_OVERRIDE: u32 = 1;
-    const DAC_READ_SEARCH: u32 = 2;
-    const SYS_PTRACE: u32 = 19;
-    const SYS_ADMIN: u32 = 21;
-    const SYS_NICE: u32 = 23;
+    const CAP_DAC_OVERRIDE: u32 = 1;
+    const CAP_DAC_READ_SEARCH: u32 = 2;
+    const CAP_SYS_PTRACE: u32 = 19;
+    const CAP_SYS_ADMIN: u32 = 21;
+    const CAP_SYS_NICE: u32 = 23;
     let mut also = Vec::new();
     if scheduling {
-        also.push(SYS_NICE);
+        also.push(CAP_SYS_NICE);
         // An agent's socket may be another user's.
         if args.elsewhere.is_asked() {
-            also.push(DAC_OVERRIDE);
+            also.push(CAP_DAC_OVERRIDE);
         }
     }
     // So may a text.
     if args.watch {
-        also.push(DAC_READ_SEARCH);
+        also.push(CAP_DAC_READ_SEARCH);
     }
     // Without links an old registration is found among all maps of the kernel.
     if !ccplane_linux::KernelFeatures::detect().is_ok_and(|kernel| kernel.links) {
-        also.push(SYS_ADMIN);
+        also.push(CAP_SYS_ADMIN);
     }
     // A device with time stamps may have moved to another namespace, where they are removed.
     if !args.dev.is_empty() {
-        also.extend([DAC_READ_SEARCH, SYS_PTRACE, SYS_ADMIN]);
+        also.extend([CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE, CAP_SYS_ADMIN]);
     }
     ccplane_linux::keep_capabilities(&also).map_err(failed)
 }

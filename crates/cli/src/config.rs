@@ -15,7 +15,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use ccplane_algorithms::FOR_GATEWAYS;
+use ccplane_algorithms::GATEWAY_ALGORITHMS;
 use ccplane_lab::Contender;
 use ccplane_linux::select::Selection;
 use ccplane_scenario::{Problem, SourceText};
@@ -29,8 +29,8 @@ pub use command::{ConfigCommand, path, read, require_algorithms, run};
 pub use settings::{Setting, Settings};
 
 /// Where `attach` looks for a configuration that nobody named.
-pub const PLACE: &str = "/etc/ccplane/ccplane.toml";
-const REFERENCE: &str = "docs/attach.md";
+pub const CONFIG_PATH_DEFAULT: &str = "/etc/ccplane/ccplane.toml";
+const REFERENCE_PAGE: &str = "docs/attach.md";
 
 /// A configuration as its file has it. `None`: the file says nothing of it.
 #[derive(Debug)]
@@ -97,7 +97,8 @@ impl AttachConfig {
     /// Reads a text. `file` is its name in problems.
     fn parse(file: &str, text: &str, knows: Knows<'_>) -> Result<AttachConfig, Problem> {
         let source = SourceText { file, text };
-        let written = toml::from_str(text).map_err(|error| source.syntax_of(&error, REFERENCE))?;
+        let written =
+            toml::from_str(text).map_err(|error| source.syntax_of(&error, REFERENCE_PAGE))?;
         check::config(source, &written, knows)
     }
 
@@ -154,12 +155,14 @@ fn known(contender: &Contender, registry: &Registry) -> Result<(), String> {
 /// Refuses algorithms for gateways: they steer a bundle of connections, not a connection.
 pub fn suits_host_tcp(contender: &Contender) -> Result<(), String> {
     match contender {
-        Contender::Ccplane { name, .. } if FOR_GATEWAYS.contains(&name.as_str()) => Err(format!(
-            "`{name}` steers all that a gateway sends to another site, not single TCP connections; {GATEWAY}"
-        )),
+        Contender::Ccplane { name, .. } if GATEWAY_ALGORITHMS.contains(&name.as_str()) => {
+            Err(format!(
+                "`{name}` steers all that a gateway sends to another site, not single TCP connections; {GATEWAY_HINT}"
+            ))
+        }
         _ => Ok(()),
     }
 }
 
 /// Hint: the command that runs algorithms for gateways.
-const GATEWAY: &str = "name it in a site file of `ccplane gateway run` (docs/gateway.md), or attach cubic, bbr3 or copa";
+const GATEWAY_HINT: &str = "name it in a site file of `ccplane gateway run` (docs/gateway.md), or attach cubic, bbr3 or copa";

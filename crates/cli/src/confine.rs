@@ -25,35 +25,41 @@ use crate::exit::{Failure, FailureKind};
 
 /// Address space, bytes. An algorithm that asks for more gets a MemoryError; an interpreter with
 /// numpy and its threads has some hundred megabytes.
-pub(crate) const MEMORY: u64 = 4 << 30;
+pub(crate) const ADDRESS_SPACE_BYTES_MAX: u64 = 4 << 30;
 
 /// Private memory that can be written, bytes, of a process that only simulates one algorithm.
-const LITTLE_MEMORY: u64 = 512 << 20;
+const SIMULATION_MEMORY_BYTES_MAX: u64 = 512 << 20;
 
 /// Memory of all kinds of such a process, bytes, where a cgroup counts it: the interpreter's files
 /// and pipes are also in it.
-pub(crate) const LITTLE_CGROUP: u64 = 1 << 30;
+pub(crate) const SIMULATION_CGROUP_BYTES_MAX: u64 = 1 << 30;
 
 /// Bytes that it may write to a file, in practice its standard error: it can open no other. A lower
 /// limit ends a process that prints a lot.
-const OUTPUT: u64 = 64 << 20;
+const OUTPUT_BYTES_MAX: u64 = 64 << 20;
 
 /// Open descriptors. Pipes and sockets hold memory that no other limit counts; a lower limit fails
 /// event loops.
-const DESCRIPTORS: u64 = 256;
+const DESCRIPTORS_MAX: u64 = 256;
 
 /// Folders of the root with devices and the state of the kernel and of other processes.
-const STATE: [&str; 4] = ["dev", "proc", "sys", "run"];
+const STATE_FOLDERS: [&str; 4] = ["dev", "proc", "sys", "run"];
 
 /// Devices that an interpreter reads.
-const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"];
+const READABLE_DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"];
 
 /// Bounds the memory of this process to 512 MB and its processor time, after which the kernel ends
 /// it. For [`confine`], which keeps it from raising them again.
 pub(crate) fn bound(seconds: u64) -> Result<(), Failure> {
     // Who catches the signal for the first has a second left.
     setrlimit(Resource::RLIMIT_CPU, seconds, seconds + 1)
-        .and_then(|()| setrlimit(Resource::RLIMIT_DATA, LITTLE_MEMORY, LITTLE_MEMORY))
+        .and_then(|()| {
+            setrlimit(
+                Resource::RLIMIT_DATA,
+                SIMULATION_MEMORY_BYTES_MAX,
+                SIMULATION_MEMORY_BYTES_MAX,
+            )
+        })
         .map_err(|why| {
             Failure::text(
                 FailureKind::Unsupported,
@@ -103,20 +109,28 @@ pub(crate) fn confine() -> Result<(), Failure> {
         ));
     }
     ccplane_linux::no_new_privileges().map_err(|why| failed("no new privileges", &why))?;
-    setrlimit(Resource::RLIMIT_AS, MEMORY, MEMORY)
-        .and_then(|()| setrlimit(Resource::RLIMIT_FSIZE, OUTPUT, OUTPUT))
-        .and_then(|()| setrlimit(Resource::RLIMIT_NOFILE, DESCRIPTORS, DESCRIPTORS))
-        // Its memory is in no core, and no process of the user can trace it.
-        .and_then(|()| prctl::set_dumpable(false))
-        .map_err(|why| failed("bound its memory and output", &why))?;
+    setrlimit(
+        Resource::RLIMIT_AS,
+        ADDRESS_SPACE_BYTES_MAX,
+        ADDRESS_SPACE_BYTES_MAX,
+    )
+    .and_then(|()| setrlimit(Resource::RLIMIT_FSIZE, OUTPUT_BYTES_MAX, OUTPUT_BYTES_MAX))
+    .and_then(|()| setrlimit(Resource::RLIMIT_NOFILE, DESCRIPTORS_MAX, DESCRIPTORS_MAX))
+    // Its memory is in no core, and no process of the user can trace it.
+    .and_then(|()| prctl::set_dumpable(false))
+    .map_err(|why| failed("bound its memory and output", &why))?;
     // An older kernel enforces the part that it knows.
     let abi = ABI::V6;
     let folders = fs::read_dir("/").map_err(|why| failed("read the root folder", &why))?;
     let readable: Vec<PathBuf> = folders
         .flatten()
-        .filter(|folder| STATE.iter().all(|state| folder.file_name() != *state))
+        .filter(|folder| {
+            STATE_FOLDERS
+                .iter()
+                .all(|state| folder.file_name() != *state)
+        })
         .map(|folder| folder.path())
-        .chain(DEVICES.map(PathBuf::from))
+        .chain(READABLE_DEVICES.map(PathBuf::from))
         .collect();
     let status = Ruleset::default()
         .handle_access(AccessFs::from_all(abi))
@@ -154,7 +168,7 @@ pub(crate) fn confine() -> Result<(), Failure> {
 }
 
 /// System calls of an interpreter and of our threads, with any arguments.
-const ALLOWED: &[libc::c_long] = &[
+const ALLOWED_SYSCALLS: &[libc::c_long] = &[
     // Memory.
     libc::SYS_brk,
     libc::SYS_mprotect,
@@ -281,7 +295,7 @@ macro_rules! named {
 
 /// System calls that only an attack uses, and that end the process. No library that an algorithm
 /// imports makes them, and most of them change things outside this process.
-const FORBIDDEN: &[(libc::c_long, &str)] = named![
+const FORBIDDEN_SYSCALLS: &[(libc::c_long, &str)] = named![
     // Files: names, modes, owners, times and attributes of existing ones. To create a file, which
     // Python tries for its caches, only fails.
     SYS_unlinkat SYS_renameat SYS_renameat2 SYS_linkat SYS_symlinkat SYS_mknodat SYS_truncate SYS_fchmod SYS_fchmodat
@@ -312,7 +326,7 @@ const FORBIDDEN_HERE: &[(libc::c_long, &str)] = named![
 const FORBIDDEN_HERE: &[(libc::c_long, &str)] = &[];
 
 /// System calls that end the process only with some arguments.
-const FORBIDDEN_USES: &[(libc::c_long, &str)] = &[
+const FORBIDDEN_SYSCALL_USES: &[(libc::c_long, &str)] = &[
     (libc::SYS_kill, "kill of another process"),
     (libc::SYS_tgkill, "tgkill of another process"),
     (libc::SYS_ioctl, "input to a terminal (ioctl)"),
@@ -321,14 +335,17 @@ const FORBIDDEN_USES: &[(libc::c_long, &str)] = &[
 
 /// Returns what a system call that ended the process is called.
 pub(crate) fn forbidden_name(number: i64) -> Option<&'static str> {
-    let mut all = FORBIDDEN.iter().chain(FORBIDDEN_HERE).chain(FORBIDDEN_USES);
+    let mut all = FORBIDDEN_SYSCALLS
+        .iter()
+        .chain(FORBIDDEN_HERE)
+        .chain(FORBIDDEN_SYSCALL_USES);
     let found = all.find(|(known, _)| *known == number);
     found.map(|(_, name)| name.strip_prefix("SYS_").unwrap_or(name))
 }
 
 /// Requests of ioctl: terminal detection and descriptor flags. TIOCSTI, which types into a
 /// terminal, is none of them.
-const IOCTL: [u64; 6] = [
+const IOCTL_REQUESTS: [u64; 6] = [
     libc::TCGETS,
     libc::TIOCGWINSZ,
     libc::FIONREAD,
@@ -338,7 +355,7 @@ const IOCTL: [u64; 6] = [
 ];
 
 /// Commands of fcntl. Not F_SETOWN, by which the kernel would send signals to other processes.
-const FCNTL: [libc::c_int; 6] = [
+const FCNTL_COMMANDS: [libc::c_int; 6] = [
     libc::F_DUPFD,
     libc::F_DUPFD_CLOEXEC,
     libc::F_GETFD,
@@ -352,10 +369,10 @@ const F_SETSIG: libc::c_int = 10;
 const F_SETOWN_EX: libc::c_int = 15;
 
 /// Options of prctl: the names of threads and of memory.
-const PRCTL: [libc::c_int; 3] = [libc::PR_SET_NAME, libc::PR_GET_NAME, libc::PR_SET_VMA];
+const PRCTL_OPTIONS: [libc::c_int; 3] = [libc::PR_SET_NAME, libc::PR_GET_NAME, libc::PR_SET_VMA];
 
 /// Flags of openat that do more than open a file for reading.
-const WRITES: libc::c_int = libc::O_ACCMODE
+const OPEN_WRITE_FLAGS: libc::c_int = libc::O_ACCMODE
     | libc::O_CREAT
     | libc::O_TRUNC
     | libc::O_APPEND
@@ -374,7 +391,7 @@ fn without_clone3() -> Result<BpfProgram, String> {
 /// Ends the process at the calls that only an attack uses, with a signal whose handler reports
 /// them.
 fn without_forbidden() -> Result<BpfProgram, String> {
-    let calls = FORBIDDEN.iter().chain(FORBIDDEN_HERE);
+    let calls = FORBIDDEN_SYSCALLS.iter().chain(FORBIDDEN_HERE);
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         calls.map(|(call, _)| (*call, Vec::new())).collect();
     let own = u64::from(getpid().as_raw().unsigned_abs());
@@ -423,7 +440,7 @@ fn with_report() -> Result<BpfProgram, String> {
 
 /// Allows the listed calls only.
 fn allowed_only() -> Result<BpfProgram, String> {
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = ALLOWED
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = ALLOWED_SYSCALLS
         .iter()
         .chain(ALLOWED_HERE)
         .map(|call| (*call, Vec::new()))
@@ -448,11 +465,11 @@ fn allowed_only() -> Result<BpfProgram, String> {
     rules.insert(libc::SYS_mmap, vec![private, only(3, without_file, 0)?]);
     rules.insert(
         libc::SYS_openat,
-        vec![only(2, SeccompCmpOp::MaskedEq(WRITES as u64), 0)?],
+        vec![only(2, SeccompCmpOp::MaskedEq(OPEN_WRITE_FLAGS as u64), 0)?],
     );
-    rules.insert(libc::SYS_ioctl, equal(1, &IOCTL)?);
-    rules.insert(libc::SYS_fcntl, equal(1, &words(&FCNTL))?);
-    rules.insert(libc::SYS_prctl, equal(0, &words(&PRCTL))?);
+    rules.insert(libc::SYS_ioctl, equal(1, &IOCTL_REQUESTS)?);
+    rules.insert(libc::SYS_fcntl, equal(1, &words(&FCNTL_COMMANDS))?);
+    rules.insert(libc::SYS_prctl, equal(0, &words(&PRCTL_OPTIONS))?);
     // Connected ones only: from a datagram socket, a message can be sent to any socket of the host.
     rules.insert(libc::SYS_socketpair, vec![stream_pair()?]);
     // Signals only to this process.
@@ -474,12 +491,16 @@ fn allowed_only() -> Result<BpfProgram, String> {
 
 fn stream_pair() -> Result<SeccompRule, String> {
     // The rest of the type are flags.
-    const KIND: u64 = 0xf;
+    const SOCK_TYPE_MASK: u64 = 0xf;
     let of =
         |argument, how, value| SeccompCondition::new(argument, SeccompCmpArgLen::Dword, how, value);
     let conditions = [
         of(0, SeccompCmpOp::Eq, libc::AF_UNIX as u64),
-        of(1, SeccompCmpOp::MaskedEq(KIND), libc::SOCK_STREAM as u64),
+        of(
+            1,
+            SeccompCmpOp::MaskedEq(SOCK_TYPE_MASK),
+            libc::SOCK_STREAM as u64,
+        ),
     ];
     let rule = conditions
         .into_iter()

@@ -90,17 +90,17 @@ pub fn require(needs: &[Need]) -> Result<(), Failure> {
         format!("this host cannot do that yet:\n  - {}", list.join("\n  - ")),
     )
     .hint(format!(
-        "without privileges work {WITHOUT_PRIVILEGES}; `ccplane doctor` shows everything that was looked at"
+        "without privileges work {UNPRIVILEGED_COMMANDS}; `ccplane doctor` shows everything that was looked at"
     )))
 }
 
 /// What needs nothing of a host.
-const WITHOUT_PRIVILEGES: &str = "`ccplane run --datapath sim`, `ccplane evaluate`, `ccplane paper --datapath sim`, `ccplane send` and \
+const UNPRIVILEGED_COMMANDS: &str = "`ccplane run --datapath sim`, `ccplane evaluate`, `ccplane paper --datapath sim`, `ccplane send` and \
                                   `ccplane recv`, `ccplane check PROGRAM`";
 
 /// The error of a command that looks into the kernel and may not; `what` it does.
 pub fn may_look(what: &str) -> Result<(), Failure> {
-    match lacking(&[BPF]) {
+    match lacking(&[CAP_BPF]) {
         none if none.is_empty() => Ok(()),
         missing => {
             let text = format!(
@@ -153,7 +153,7 @@ pub fn run(json: bool) -> Result<(), Failure> {
     );
     println!("simulator, evaluation (run, evaluate):  yes");
     println!("our transport over UDP (send, recv):    yes");
-    match lacking(&CAPS) {
+    match lacking(&ATTACH_CAPABILITIES) {
         none if none.is_empty() => Ok(()),
         missing => {
             let text = format!(
@@ -161,7 +161,7 @@ pub fn run(json: bool) -> Result<(), Failure> {
                 missing.join(", ")
             );
             let hint = format!(
-                "run it as root (sudo) to see what this host can do; without privileges work {WITHOUT_PRIVILEGES}"
+                "run it as root (sudo) to see what this host can do; without privileges work {UNPRIVILEGED_COMMANDS}"
             );
             Err(Failure::text(FailureKind::Unsupported, text).hint(hint))
         }
@@ -222,18 +222,18 @@ fn btf() -> Check {
 }
 
 /// Bits of the effective capability set (include/uapi/linux/capability.h).
-const CAPS: [(u32, &str); 3] = [(12, "CAP_NET_ADMIN"), (38, "CAP_PERFMON"), BPF];
-const BPF: (u32, &str) = (39, "CAP_BPF");
+const ATTACH_CAPABILITIES: [(u32, &str); 3] = [(12, "CAP_NET_ADMIN"), (38, "CAP_PERFMON"), CAP_BPF];
+const CAP_BPF: (u32, &str) = (39, "CAP_BPF");
 
 /// Before Linux 6.4 what a dead process left is found among all maps of the kernel, which takes
 /// this one.
-const WITHOUT_LINKS: (u32, &str) = (21, "CAP_SYS_ADMIN");
+const MAP_SCAN_CAPABILITY: (u32, &str) = (21, "CAP_SYS_ADMIN");
 
 fn capabilities(need: Need) -> Check {
     let links = ccplane_linux::KernelFeatures::detect().is_ok_and(|kernel| kernel.links);
-    let wanted: Vec<(u32, &str)> = CAPS
+    let wanted: Vec<(u32, &str)> = ATTACH_CAPABILITIES
         .into_iter()
-        .chain((!links).then_some(WITHOUT_LINKS))
+        .chain((!links).then_some(MAP_SCAN_CAPABILITY))
         .collect();
     let missing = lacking(&wanted);
     check(

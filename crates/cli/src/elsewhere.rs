@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ccplane_link::{AgentAddress, KEYS};
+use ccplane_link::{AgentAddress, KEY_DIRECTORY};
 use ccplane_units::Duration;
 use clap::Args;
 
@@ -30,7 +30,7 @@ impl ElsewhereArgs {
     /// The agent that is asked for.
     pub fn agent(&self) -> Option<AgentAddress> {
         let address = AgentAddress::one_of(self.agent.clone())?;
-        Some(address.with_keys(self.keys.as_deref().unwrap_or(Path::new(KEYS))))
+        Some(address.with_keys(self.keys.as_deref().unwrap_or(Path::new(KEY_DIRECTORY))))
     }
 
     /// Whether one is asked for.

@@ -66,9 +66,9 @@ enum EvaluateDatapath {
 }
 
 /// What it leaves in its folder; `parts` only until it is done.
-const PAGE: &str = "evaluation.html";
-const FIGURES: &str = "evaluation.json";
-const PARTS: &str = "parts";
+const PAGE_FILE: &str = "evaluation.html";
+const METRICS_FILE: &str = "evaluation.json";
+const PARTS_FOLDER: &str = "parts";
 
 /// Runs the command.
 pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
@@ -96,7 +96,7 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
         only: args.only.clone(),
         quick: args.quick,
         threads: args.threads.unwrap_or(threads).max(1),
-        parts: Some(out.join(PARTS)),
+        parts: Some(out.join(PARTS_FOLDER)),
         command: again(&command_line()),
     };
     evaluate::check(&options, &*backend, registry).map_err(failure)?;
@@ -115,11 +115,11 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
             )),
         error => failure(error),
     })?;
-    let page = out.join(PAGE);
+    let page = out.join(PAGE_FILE);
     let figures = serde_json::to_string_pretty(&evaluation.json()).unwrap_or_default() + "\n";
     let written = fs::create_dir_all(&out)
         .and_then(|()| fs::write(&page, evaluate::page(&evaluation, &provenance)))
-        .and_then(|()| fs::write(out.join(FIGURES), figures));
+        .and_then(|()| fs::write(out.join(METRICS_FILE), figures));
     if let Err(why) = written {
         // The verdicts are not lost with the page. With --json the failure is the one object.
         if !json {
@@ -130,7 +130,7 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
         ));
     }
     // A question that has no runs has kept nothing.
-    let _ = fs::remove_dir_all(out.join(PARTS));
+    let _ = fs::remove_dir_all(out.join(PARTS_FOLDER));
     for (question, run, what) in &evaluation.complaints {
         tracing::warn!("{question}, {run}: {what}");
     }
@@ -182,8 +182,8 @@ fn folder(algorithm: &Contender) -> String {
 /// Nothing that is there is written over unless that is asked for.
 fn prepare(out: &Path, args: &EvaluateArgs) -> Result<(), Failure> {
     let (parts, finished) = (
-        out.join(PARTS),
-        out.join(PAGE).exists() || out.join(FIGURES).exists(),
+        out.join(PARTS_FOLDER),
+        out.join(PAGE_FILE).exists() || out.join(METRICS_FILE).exists(),
     );
     let taken =
         fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_some()) || out.is_file();

@@ -4,7 +4,7 @@
 use clap::Command;
 
 /// By command, and for one inside another with both names: what it does, in a few words, and how.
-const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
+const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "run",
         &[
@@ -328,7 +328,7 @@ pub fn with_examples(command: Command) -> Command {
         let first = path.split(' ').next().unwrap_or_default();
         names.iter().any(|name| name == first)
     };
-    let examples = EXAMPLES.iter().filter(|(path, _)| is_there(path));
+    let examples = COMMAND_EXAMPLES.iter().filter(|(path, _)| is_there(path));
     examples.fold(command, |command, (path, examples)| {
         let text = text(examples);
         match path.split_once(' ') {
@@ -380,14 +380,14 @@ mod tests {
     fn every_command_has_an_example_that_it_understands() {
         let mut all = Vec::new();
         commands(&Cli::command(), "", &mut all);
-        let mut known: Vec<String> = EXAMPLES
+        let mut known: Vec<String> = COMMAND_EXAMPLES
             .iter()
             .map(|(path, _)| (*path).to_owned())
             .collect();
         all.sort();
         known.sort();
         assert_eq!(known, all);
-        for (path, examples) in EXAMPLES {
+        for (path, examples) in COMMAND_EXAMPLES {
             assert!(!examples.is_empty(), "{path}");
             for (_, how) in *examples {
                 let words: Vec<&str> = how.split_whitespace().collect();

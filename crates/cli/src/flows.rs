@@ -25,11 +25,11 @@ pub struct FlowsArgs {
 }
 
 /// Between two looks.
-const LOOK: std::time::Duration = std::time::Duration::from_secs(1);
+const REFRESH_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
 /// How soon Ctrl-C is noticed.
-const NOTICE: std::time::Duration = std::time::Duration::from_millis(50);
+const INTERRUPT_POLL_INTERVAL: std::time::Duration = std::time::Duration::from_millis(50);
 /// To the upper left corner, and nothing below it (ECMA-48).
-const CLEAR: &str = "\x1b[H\x1b[J";
+const CLEAR_SCREEN: &str = "\x1b[H\x1b[J";
 
 /// What every attached algorithm has done since it was registered.
 pub fn stats() -> Result<Vec<AlgorithmStats>, Failure> {
@@ -85,12 +85,12 @@ pub fn run(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
     let terminal = std::io::stdout().is_terminal();
     while !interrupt::raised(&stop) && !output::lost() {
         if terminal && !json {
-            output::write_raw(CLEAR);
+            output::write_raw(CLEAR_SCREEN);
         }
         show(args, json)?;
-        let next = Instant::now() + LOOK;
+        let next = Instant::now() + REFRESH_INTERVAL;
         while Instant::now() < next && !interrupt::raised(&stop) {
-            std::thread::sleep(NOTICE);
+            std::thread::sleep(INTERRUPT_POLL_INTERVAL);
         }
     }
     Ok(())

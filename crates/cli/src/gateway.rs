@@ -56,7 +56,7 @@ pub struct ConfigArgs {
 #[derive(Args)]
 pub struct AskArgs {
     /// The socket of the gateway that runs.
-    #[arg(long, value_name = "PATH", default_value = status::SOCKET)]
+    #[arg(long, value_name = "PATH", default_value = status::SOCKET_PATH_DEFAULT)]
     socket: PathBuf,
 }
 

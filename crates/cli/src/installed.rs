@@ -23,24 +23,24 @@ use ccplane_link::{Local, WaitStrategy, serve};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
 use crate::exit::{Failure, FailureKind};
-use crate::run::{COMMAND_LINE, command_line};
+use crate::run::{COMMAND_LINE_VARIABLE, command_line};
 
 /// First word of the process that runs the agent.
-const AGENT: &str = "serve-algorithms";
+const AGENT_SUBCOMMAND: &str = "serve-algorithms";
 /// What the agent prints when its socket is there.
-const READY: &str = "ready\n";
+const READY_MESSAGE: &str = "ready\n";
 /// Variable with the path of the installed command.
-const COMMAND: &str = "CCPLANE_COMMAND";
+const COMMAND_VARIABLE: &str = "CCPLANE_COMMAND";
 /// Path of the command that made the crate.
-const MADE_BY: Option<&str> = option_env!("CCPLANE_COMMAND");
+const BUILD_COMMAND: Option<&str> = option_env!("CCPLANE_COMMAND");
 /// Commands that take `--agent`.
-const STEERING: [&[&str]; 4] = [&["run"], &["attach"], &["send"], &["quic", "send"]];
+const STEERING_COMMANDS: [&[&str]; 4] = [&["run"], &["attach"], &["send"], &["quic", "send"]];
 /// Options with algorithms.
-const OPTIONS: [&str; 2] = ["--alg", "--vs"];
+const ALGORITHM_OPTIONS: [&str; 2] = ["--alg", "--vs"];
 /// Options that choose the agent.
-const CHOICE: &str = "--agent";
+const AGENT_OPTION: &str = "--agent";
 /// Length of the name that the kernel has for an algorithm.
-const KERNEL_NAME_LENGTH: usize = 15;
+const KERNEL_NAME_BYTES_MAX: usize = 15;
 /// End of the list of commands.
 pub(crate) const AFTER_HELP: &str = "\
     The installed command, which this program starts, does the rest: runs on real packets and every \
@@ -48,7 +48,7 @@ pub(crate) const AFTER_HELP: &str = "\
 
 /// Runs the agent if these are the words of its process. Returns the exit code.
 pub(crate) fn agent_process(words: &[OsString], registry: &Registry) -> Option<u8> {
-    if words.get(1).is_none_or(|word| word != AGENT) {
+    if words.get(1).is_none_or(|word| word != AGENT_SUBCOMMAND) {
         return None;
     }
     let text = |word: &OsString| word.to_string_lossy().into_owned();
@@ -61,9 +61,9 @@ pub(crate) fn agent_process(words: &[OsString], registry: &Registry) -> Option<u
 }
 
 /// The folder of the socket, removed after it, even when an algorithm panics.
-struct Folder<'a>(&'a Path);
+struct AgentFolder<'a>(&'a Path);
 
-impl Drop for Folder<'_> {
+impl Drop for AgentFolder<'_> {
     fn drop(&mut self) {
         let _ = fs::remove_dir(self.0);
     }
@@ -71,7 +71,7 @@ impl Drop for Folder<'_> {
 
 /// Serves these algorithms until standard input ends.
 fn run_agent(socket: &Path, names: &[String], registry: &Registry) -> Result<(), Failure> {
-    let _folder = socket.parent().map(Folder);
+    let _folder = socket.parent().map(AgentFolder);
     let mut agent = host(names, registry)?;
     let mut link = Local::bind(socket).map_err(|why| Failure::new(FailureKind::Failed, why))?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -82,7 +82,8 @@ fn run_agent(socket: &Path, names: &[String], registry: &Registry) -> Result<(),
     };
     let started = thread::Builder::new().spawn(wait).and_then(|_| {
         let mut out = io::stdout().lock();
-        out.write_all(READY.as_bytes()).and_then(|()| out.flush())
+        out.write_all(READY_MESSAGE.as_bytes())
+            .and_then(|()| out.flush())
     });
     started.map_err(|why| Failure::text(FailureKind::Failed, format!("start the agent: {why}")))?;
     serve(&mut agent, &mut [&mut link], WaitStrategy::default(), &stop)
@@ -115,7 +116,7 @@ fn host(names: &[String], registry: &Registry) -> Result<Agent, Failure> {
 fn free_name(name: &str, taken: &[&str]) -> String {
     let numbered = (2..).map(|number| {
         let end = format!(".{number}");
-        let room = KERNEL_NAME_LENGTH - end.len();
+        let room = KERNEL_NAME_BYTES_MAX - end.len();
         name.chars().take(room).collect::<String>() + &end
     });
     std::iter::once(name.to_owned())
@@ -150,10 +151,14 @@ pub(crate) fn hand_over(
             .filter_map(|word| word.to_str())
             .any(|word| word == option || word.starts_with(&with_value))
     };
-    let (Some(first), false) = (own.first(), has(CHOICE) || has("--help") || has("-h")) else {
+    let (Some(first), false) = (own.first(), has(AGENT_OPTION) || has("--help") || has("-h"))
+    else {
         return become_installed(&words[1.min(words.len())..], None);
     };
-    let Some(place) = STEERING.iter().find_map(|command| end_of(command, words)) else {
+    let Some(place) = STEERING_COMMANDS
+        .iter()
+        .find_map(|command| end_of(command, words))
+    else {
         let name = first.algorithm();
         let what = format!(
             "`{name}` is this program's, and the installed ccplane, which runs this command, lacks it"
@@ -179,7 +184,7 @@ pub(crate) fn hand_over(
             let mut all = words[1..place].to_vec();
             let mut address = OsString::from("unix:");
             address.push(&socket);
-            all.extend([CHOICE.into(), address]);
+            all.extend([AGENT_OPTION.into(), address]);
             all.extend_from_slice(&words[place..]);
             become_installed(&all, Some(agent))
         }
@@ -215,8 +220,8 @@ fn contenders_in(words: &[OsString]) -> Result<Vec<Contender>, Failure> {
     let mut found = Vec::new();
     for (index, word) in words.iter().enumerate().skip(1) {
         let value = match word.split_once('=') {
-            Some((option, value)) if OPTIONS.contains(&option) => value,
-            _ if OPTIONS.contains(&words[index - 1]) => word,
+            Some((option, value)) if ALGORITHM_OPTIONS.contains(&option) => value,
+            _ if ALGORITHM_OPTIONS.contains(&words[index - 1]) => word,
             // A candidate of `arena` has no option.
             _ if words[1] == "arena" && index > 1 && !word.starts_with('-') => word,
             _ => continue,
@@ -236,7 +241,7 @@ fn start_agent(names: &[String]) -> io::Result<(Child, PathBuf)> {
     DirBuilder::new().mode(0o700).create(&folder)?;
     let socket = folder.join("socket");
     let started = Command::new(std::env::current_exe()?)
-        .arg(AGENT)
+        .arg(AGENT_SUBCOMMAND)
         .arg(&socket)
         .args(names)
         .stdin(Stdio::piped())
@@ -247,9 +252,9 @@ fn start_agent(names: &[String]) -> io::Result<(Child, PathBuf)> {
     let ready = started.and_then(|mut agent| {
         let mut line = String::new();
         if let Some(out) = agent.stdout.take() {
-            BufReader::new(out.take(READY.len() as u64)).read_line(&mut line)?;
+            BufReader::new(out.take(READY_MESSAGE.len() as u64)).read_line(&mut line)?;
         }
-        if line == READY {
+        if line == READY_MESSAGE {
             return Ok(agent);
         }
         let _ = agent.kill();
@@ -268,11 +273,11 @@ fn start_agent(names: &[String]) -> io::Result<(Child, PathBuf)> {
 /// Replaces this process with the installed command running these words.
 fn become_installed(words: &[OsString], agent: Option<Child>) -> Failure {
     let made_by = || {
-        MADE_BY
+        BUILD_COMMAND
             .filter(|path| Path::new(path).is_file())
             .map(OsString::from)
     };
-    let command = std::env::var_os(COMMAND)
+    let command = std::env::var_os(COMMAND_VARIABLE)
         .or_else(made_by)
         .unwrap_or_else(|| "ccplane".into());
     // The agent's standard input is open as long as the command runs.
@@ -283,7 +288,7 @@ fn become_installed(words: &[OsString], agent: Option<Child>) -> Failure {
     let why = match agent.as_ref().map_or(Ok(()), inherit) {
         Ok(()) => Command::new(&command)
             .args(words)
-            .env(COMMAND_LINE, command_line())
+            .env(COMMAND_LINE_VARIABLE, command_line())
             .exec(),
         Err(why) => why.into(),
     };
@@ -298,7 +303,7 @@ fn become_installed(words: &[OsString], agent: Option<Child>) -> Failure {
         command.to_string_lossy()
     );
     Failure::text(FailureKind::Unsupported, what).hint(format!(
-        "install ccplane, or name the command with {COMMAND}=PATH; this program alone has `run` \
+        "install ccplane, or name the command with {COMMAND_VARIABLE}=PATH; this program alone has `run` \
          in the simulator, `compare`, `evaluate` and `algorithms`"
     ))
 }
@@ -314,7 +319,7 @@ mod tests {
     #[test]
     fn the_agent_follows_the_command_and_nothing_else() {
         let place = |text: &str| {
-            STEERING
+            STEERING_COMMANDS
                 .iter()
                 .find_map(|command| end_of(command, &words(text)))
         };

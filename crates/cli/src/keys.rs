@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use ccplane_link::{KEYS, KeyError, make_keys, revoke_key};
+use ccplane_link::{KEY_DIRECTORY, KeyError, make_keys, revoke_key};
 use clap::{Args, Subcommand};
 
 use crate::exit::{Failure, FailureKind};
@@ -31,7 +31,7 @@ enum KeysCommand {
         #[arg(value_name = "NAME")]
         name: String,
         /// The folder of the keys, as the agent has it.
-        #[arg(long, value_name = "DIR", default_value = KEYS)]
+        #[arg(long, value_name = "DIR", default_value = KEY_DIRECTORY)]
         keys: PathBuf,
     },
 }

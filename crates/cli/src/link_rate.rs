@@ -91,13 +91,13 @@ mod tests {
     /// 10 Gbit/s.
     #[test]
     fn a_device_of_this_namespace_is_asked() {
-        const TEST: &str = "a_device_of_this_namespace_is_asked";
+        const TEST_NAME: &str = "a_device_of_this_namespace_is_asked";
         if !nix::unistd::geteuid().is_root() {
             assert!(
                 std::env::var_os("CCPLANE_NO_SKIP").is_none(),
-                "{TEST}: not root"
+                "{TEST_NAME}: not root"
             );
-            return eprintln!("SKIPPED: {TEST}: it makes a namespace, as root");
+            return eprintln!("SKIPPED: {TEST_NAME}: it makes a namespace, as root");
         }
         ccplane_host::sweep();
         let namespace =

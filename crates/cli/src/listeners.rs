@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
 /// `TCP_LISTEN` in `/proc/net/tcp`.
-const LISTEN: &str = "0A";
+const TCP_LISTEN: &str = "0A";
 
 /// Those of the cgroup's processes, or of all: `0.0.0.0:80 (nginx, process 123)`.
 pub fn open(cgroup: Option<&Path>) -> Vec<String> {
@@ -33,7 +33,7 @@ pub fn open(cgroup: Option<&Path>) -> Vec<String> {
 fn parse(line: &str) -> Option<(SocketAddr, u64)> {
     let mut fields = line.split_ascii_whitespace();
     let local = fields.nth(1)?;
-    if fields.nth(1)? != LISTEN {
+    if fields.nth(1)? != TCP_LISTEN {
         return None;
     }
     let inode = fields.nth(5)?.parse().ok()?;

@@ -17,18 +17,18 @@ use crate::escape::escape;
 
 /// Lines in the queue. A shorter one drops bursts that would be read; a longer one only takes
 /// memory.
-const QUEUE: usize = 1_024;
+const QUEUE_LINES: usize = 1_024;
 /// Lines per second. A higher rate lets a peer that causes them fill a disk; a lower one drops
 /// bursts.
-const RATE: u32 = 500;
+const LINES_PER_SECOND_MAX: u32 = 500;
 /// Longest line, bytes. Strangers choose parts of a line: a longer one lets them fill the queue's
 /// memory, a shorter one cuts what the operator needs.
-const LONGEST_LINE: usize = 8 << 10;
+const LINE_BYTES_MAX: usize = 8 << 10;
 /// Longest wait for the queue at the end of a command.
-const PATIENCE: Duration = Duration::from_millis(500);
+const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Number of dropped lines.
-static DROPPED: AtomicU64 = AtomicU64::new(0);
+static DROPPED_LINES: AtomicU64 = AtomicU64::new(0);
 
 enum LogMessage {
     Line(Vec<u8>),
@@ -37,22 +37,22 @@ enum LogMessage {
 }
 
 /// The writer's queue, once a line has started it; `None` inside if it could not start.
-static WRITER: OnceLock<Option<SyncSender<LogMessage>>> = OnceLock::new();
+static WRITER_QUEUE: OnceLock<Option<SyncSender<LogMessage>>> = OnceLock::new();
 
 /// Returns the writer's queue, and starts the writer for the first line.
 fn queue() -> Option<&'static SyncSender<LogMessage>> {
     let start = || {
-        let (to, from) = sync_channel(QUEUE);
+        let (to, from) = sync_channel(QUEUE_LINES);
         let write_all = move || {
             // It only writes to an open descriptor.
             #[cfg(feature = "host")]
             let _ = ccplane_linux::drop_capabilities();
-            write_lines(&from, &mut io::stderr(), &DROPPED);
+            write_lines(&from, &mut io::stderr(), &DROPPED_LINES);
         };
         let thread = thread::Builder::new().name("ccplane-log".into());
         thread.spawn(write_all).ok().map(|_| to)
     };
-    WRITER.get_or_init(start).as_ref()
+    WRITER_QUEUE.get_or_init(start).as_ref()
 }
 
 /// Queues text of one or more lines, unescaped.
@@ -62,7 +62,7 @@ pub(crate) fn write(text: impl Into<Vec<u8>>) {
     match queue() {
         Some(queue) => {
             if queue.try_send(LogMessage::Line(text)).is_err() {
-                DROPPED.fetch_add(1, Ordering::Relaxed);
+                DROPPED_LINES.fetch_add(1, Ordering::Relaxed);
             }
         }
         None => {
@@ -73,16 +73,16 @@ pub(crate) fn write(text: impl Into<Vec<u8>>) {
 
 /// Returns the number of dropped lines.
 pub(crate) fn dropped() -> u64 {
-    DROPPED.load(Ordering::Relaxed)
+    DROPPED_LINES.load(Ordering::Relaxed)
 }
 
-/// Waits until the queue is written, at most [`PATIENCE`].
+/// Waits until the queue is written, at most [`FLUSH_TIMEOUT`].
 #[expect(clippy::disallowed_methods, reason = "it waits for another thread")]
 pub(crate) fn flush() {
     let (done, written) = sync_channel(1);
-    let started = WRITER.get().and_then(Option::as_ref);
+    let started = WRITER_QUEUE.get().and_then(Option::as_ref);
     if started.is_some_and(|queue| queue.try_send(LogMessage::Flush(done)).is_ok()) {
-        let _ = written.recv_timeout(PATIENCE);
+        let _ = written.recv_timeout(FLUSH_TIMEOUT);
     }
 }
 
@@ -105,7 +105,7 @@ fn write_lines(from: &Receiver<LogMessage>, to: &mut impl Write, dropped: &Atomi
             (second, lines) = (Instant::now(), 0);
         }
         lines += 1;
-        if lines > RATE {
+        if lines > LINES_PER_SECOND_MAX {
             dropped.fetch_add(1, Ordering::Relaxed);
             continue;
         }
@@ -137,7 +137,7 @@ impl MakeWriter<'_> for Log {
 
 impl Write for LogLine {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let room = LONGEST_LINE.saturating_sub(self.0.len());
+        let room = LINE_BYTES_MAX.saturating_sub(self.0.len());
         self.0.extend_from_slice(&bytes[..bytes.len().min(room)]);
         Ok(bytes.len())
     }
@@ -191,7 +191,7 @@ mod tests {
     fn a_flood_is_cut_and_counted() {
         let dropped = AtomicU64::new(3);
         let (to, from) = sync_channel(2_000);
-        for _ in 0..RATE + 200 {
+        for _ in 0..LINES_PER_SECOND_MAX + 200 {
             to.try_send(LogMessage::Line(b"line\n".to_vec())).unwrap();
         }
         drop(to);
@@ -204,7 +204,8 @@ mod tests {
         );
         let (lines, dropped) = (text.lines().count() as u64 - 1, dropped.into_inner() - 3);
         assert!(
-            lines >= u64::from(RATE) && lines + dropped == u64::from(RATE) + 200,
+            lines >= u64::from(LINES_PER_SECOND_MAX)
+                && lines + dropped == u64::from(LINES_PER_SECOND_MAX) + 200,
             "{lines} and {dropped}"
         );
     }
@@ -213,9 +214,9 @@ mod tests {
     fn a_long_line_is_cut() {
         let mut line = LogLine::default();
         for _ in 0..3 {
-            line.write_all(&[b'x'; LONGEST_LINE - 1]).unwrap();
+            line.write_all(&[b'x'; LINE_BYTES_MAX - 1]).unwrap();
         }
-        assert_eq!(line.0.len(), LONGEST_LINE);
+        assert_eq!(line.0.len(), LINE_BYTES_MAX);
         // An empty line is written instead of the long one.
         line.0.clear();
     }

@@ -10,18 +10,18 @@ use crate::exit::{Failure, FailureKind};
 /// The algorithm that a new crate starts from: compiled and run by our own tests as an example.
 const TEMPLATE: &str = include_str!("../examples/aimd.rs");
 /// Its program.
-const FOLD: &str = include_str!("../examples/fold.ccp");
+const FOLD_PROGRAM: &str = include_str!("../examples/fold.ccp");
 
 /// Where a package puts ccplane's own crate.
-const PACKAGED: &str = "/usr/share/ccplane/src/crates/cli";
+const PACKAGED_CRATE_PATH: &str = "/usr/share/ccplane/src/crates/cli";
 /// Where it may be: where it lay when this binary was built, and there. A package's binary names no
 /// path of the machine that built it.
-const CCPLANE: [&str; 2] = [
+const CRATE_PATHS: [&str; 2] = [
     match option_env!("CCPLANE_SOURCES") {
         Some(packaged) => packaged,
         None => env!("CARGO_MANIFEST_DIR"),
     },
-    PACKAGED,
+    PACKAGED_CRATE_PATH,
 ];
 
 /// Manifest of a new crate, with its `NAME` and the `PATH` of ccplane's own.
@@ -73,7 +73,7 @@ pub fn run(args: &NewArgs, json: bool) -> Result<(), Failure> {
         ));
     }
     let is_ccplane = |path: &PathBuf| path.join("Cargo.toml").is_file();
-    let usual = || CCPLANE.map(PathBuf::from).into_iter().find(is_ccplane);
+    let usual = || CRATE_PATHS.map(PathBuf::from).into_iter().find(is_ccplane);
     let ccplane = match &args.ccplane {
         Some(given) => fs::canonicalize(given).ok().filter(is_ccplane),
         None => usual().and_then(|path| fs::canonicalize(path).ok()),
@@ -83,7 +83,7 @@ pub fn run(args: &NewArgs, json: bool) -> Result<(), Failure> {
             Some(given) => format!("there is no ccplane in {}", given.display()),
             None => format!(
                 "ccplane's own sources are neither in {} nor in {}",
-                CCPLANE[0], CCPLANE[1]
+                CRATE_PATHS[0], CRATE_PATHS[1]
             ),
         };
         Failure::text(FailureKind::Usage, text)
@@ -144,6 +144,6 @@ fn write(folder: &Path, ccplane: &Path) -> std::io::Result<()> {
     )?;
     // The versions that ccplane was tested with; cargo adds the crate itself.
     fs::copy(workspace.join("Cargo.lock"), folder.join("Cargo.lock"))?;
-    fs::write(folder.join("src/fold.ccp"), FOLD)?;
+    fs::write(folder.join("src/fold.ccp"), FOLD_PROGRAM)?;
     fs::write(folder.join("src/main.rs"), source)
 }

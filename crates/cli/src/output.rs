@@ -13,10 +13,10 @@ use crate::escape;
 use crate::exit::{Failure, FailureKind};
 
 /// What a shell says of a tool that wrote to a pipe which nobody reads any more: 128 + SIGPIPE.
-const NOBODY_READS: u8 = 141;
+const BROKEN_PIPE_STATUS: u8 = 141;
 
 /// The first error of standard output. Nothing is written after it.
-static LOST: OnceLock<io::Error> = OnceLock::new();
+static OUTPUT_ERROR: OnceLock<io::Error> = OnceLock::new();
 
 /// Prints to standard output.
 macro_rules! print {
@@ -62,16 +62,16 @@ pub(crate) fn draw(report: impl Diagnostic + Send + Sync + 'static) {
 
 /// Writes text of ours to standard output, control characters included.
 pub(crate) fn write_raw(text: impl fmt::Display) {
-    if LOST.get().is_none()
+    if OUTPUT_ERROR.get().is_none()
         && let Err(why) = write!(io::stdout(), "{text}")
     {
-        let _ = LOST.set(why);
+        let _ = OUTPUT_ERROR.set(why);
     }
 }
 
 /// Whether standard output took no more.
 pub(crate) fn lost() -> bool {
-    LOST.get().is_some()
+    OUTPUT_ERROR.get().is_some()
 }
 
 /// Whether standard error is written in colour: at a terminal, unless `NO_COLOR` or
@@ -98,11 +98,11 @@ pub(crate) fn draw_errors() {
 pub(crate) fn end(code: u8) -> u8 {
     crate::log::flush();
     if let Err(why) = io::stdout().flush() {
-        let _ = LOST.set(why);
+        let _ = OUTPUT_ERROR.set(why);
     }
-    match LOST.get() {
+    match OUTPUT_ERROR.get() {
         None => code,
-        Some(why) if why.kind() == ErrorKind::BrokenPipe => NOBODY_READS,
+        Some(why) if why.kind() == ErrorKind::BrokenPipe => BROKEN_PIPE_STATUS,
         Some(why) => Failure::text(
             FailureKind::Failed,
             format!("cannot write to standard output: {why}"),

@@ -30,7 +30,7 @@ use crate::common::{Common, finish};
 use crate::{Registry, output, program_text, run};
 
 /// Commands of `ccplane --help` that are programs of their own.
-const PROGRAMS: [&str; 2] = ["bench", "paper"];
+const PROGRAM_COMMANDS: [&str; 2] = ["bench", "paper"];
 
 /// Runs the program `ccplane-NAME`: its command line is that of `ccplane NAME`.
 pub fn main<A: FromArgMatches>(
@@ -98,7 +98,8 @@ pub(crate) fn hand_over(words: &[OsString], ours: &clap::Command) -> Result<(), 
     let Some(call) = Call::of(words) else {
         return Ok(());
     };
-    let is_ours = ours.find_subcommand(call.name).is_some() && !PROGRAMS.contains(&call.name);
+    let is_ours =
+        ours.find_subcommand(call.name).is_some() && !PROGRAM_COMMANDS.contains(&call.name);
     if is_ours || call.is_python_bench() {
         return Ok(());
     }

@@ -9,7 +9,7 @@ use crate::sandbox::given_file;
 
 /// Longest text, bytes. The shipped ones have up to 8 kB; a lower limit could refuse a large
 /// program, and a higher one lets a file fill the memory.
-const LONGEST: u64 = 1 << 20;
+const PROGRAM_BYTES_MAX: u64 = 1 << 20;
 
 /// Reads a file, or takes what the caller of this process has read.
 pub(crate) fn read(path: impl AsRef<Path>) -> io::Result<String> {
@@ -23,9 +23,9 @@ pub(crate) fn read(path: impl AsRef<Path>) -> io::Result<String> {
 /// Reads an open file, at most the longest text.
 pub(crate) fn read_from(from: impl Read) -> io::Result<String> {
     let mut text = String::new();
-    from.take(LONGEST + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > LONGEST {
-        let why = format!("it is longer than {LONGEST} bytes, and so no program's text");
+    from.take(PROGRAM_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > PROGRAM_BYTES_MAX {
+        let why = format!("it is longer than {PROGRAM_BYTES_MAX} bytes, and so no program's text");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
     }
     Ok(text)
@@ -39,7 +39,10 @@ mod tests {
     fn a_text_without_end_is_refused() {
         let why = read("/dev/zero").unwrap_err();
         assert_eq!(why.kind(), io::ErrorKind::FileTooLarge, "{why}");
-        let longest = "x".repeat(LONGEST as usize);
-        assert_eq!(read_from(longest.as_bytes()).unwrap().len() as u64, LONGEST);
+        let longest = "x".repeat(PROGRAM_BYTES_MAX as usize);
+        assert_eq!(
+            read_from(longest.as_bytes()).unwrap().len() as u64,
+            PROGRAM_BYTES_MAX
+        );
     }
 }

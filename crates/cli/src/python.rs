@@ -14,7 +14,7 @@ use crate::attach::is_python;
 use crate::exit::{Failure, FailureKind};
 
 /// Options that take algorithms.
-const OPTIONS: [&str; 3] = ["--alg", "--vs", "--against"];
+const ALGORITHM_OPTIONS: [&str; 3] = ["--alg", "--vs", "--against"];
 
 /// Hands a command line over to Python, if an algorithm in it is a Python file: then it returns
 /// only when that cannot be.
@@ -103,8 +103,8 @@ fn file_in(words: &[OsString]) -> Option<String> {
     let candidates = words.get(1) == Some(&"arena");
     for (n, word) in words.iter().enumerate().skip(1) {
         let value = match word.split_once('=') {
-            Some((option, value)) if OPTIONS.contains(&option) => value,
-            _ if OPTIONS.contains(&words[n - 1]) => word,
+            Some((option, value)) if ALGORITHM_OPTIONS.contains(&option) => value,
+            _ if ALGORITHM_OPTIONS.contains(&words[n - 1]) => word,
             _ if candidates && n > 1 => word,
             _ => continue,
         };

@@ -2,7 +2,7 @@
 //! loop last.
 
 use ccplane_host::queues::{self, Bands, QueueError, TcError};
-use ccplane_qdisc::marking::{LOW_CLASSES, dscp_of};
+use ccplane_qdisc::marking::{LOW_CLASS_COUNT, dscp_of};
 use ccplane_units::Rate;
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -69,7 +69,7 @@ fn setup(args: &SetupArgs, json: bool) -> Result<(), Failure> {
     }
     let (commands, removal) = (bands.commands(), bands.removal());
     if json {
-        let levels: Vec<_> = (0..=LOW_CLASSES)
+        let levels: Vec<_> = (0..=LOW_CLASS_COUNT)
             .map(|class| json!({ "class": class, "dscp": dscp_of(class), "band": class }))
             .collect();
         let object = json!({
@@ -80,7 +80,7 @@ fn setup(args: &SetupArgs, json: bool) -> Result<(), Failure> {
         println!(
             "{}: {} priority bands; `ccplane qdisc remove --dev {0}` takes them away",
             args.dev,
-            LOW_CLASSES + 1
+            LOW_CLASS_COUNT + 1
         );
     } else {
         println!("{}", commands.join("\n"));

@@ -16,13 +16,13 @@ use crate::Registry;
 use crate::exit::{Failure, FailureKind};
 
 /// What a receiver answers: the hash of what it has.
-const RECEIPT: usize = size_of::<Hash>();
+const RECEIPT_BYTES: usize = size_of::<Hash>();
 /// How long the loop waits at most before it looks for Ctrl-C.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const INTERRUPT_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Connections of one address at a time: no certificate tells friends from strangers.
-const PER_ADDRESS: usize = 4;
+const CONNECTIONS_PER_ADDRESS_MAX: usize = 4;
 /// Bytes read from a file at a time.
-const PIECE: usize = 1 << 18;
+const READ_BYTES: usize = 1 << 18;
 
 /// What to do.
 #[derive(Subcommand)]
@@ -99,7 +99,7 @@ impl CommonArgs {
             max_rate,
             qlog: self.qlog.clone(),
             most,
-            per_address: PER_ADDRESS,
+            per_address: CONNECTIONS_PER_ADDRESS_MAX,
             congestion,
         })
     }

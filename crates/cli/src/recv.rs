@@ -23,17 +23,17 @@ use crate::{identity, interrupt};
 use incoming::{Incoming, ReceiveResult};
 
 /// How long the loop waits at most before it looks for Ctrl-C.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const INTERRUPT_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The same while a file is being written to the disk.
-const LOOK_SOON: Duration = Duration::from_millis(1);
+const DISK_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// A sender that lives may say nothing new for so many times --timeout, as its own source may
 /// pause.
-const PAUSES: u64 = 3;
+const PAUSE_TIMEOUTS: u64 = 3;
 /// Transfers at a time. Each may hold a window of --window bytes: at the default 256 MiB in all.
 /// With fewer, many small senders wait for each other.
-const TRANSFERS: usize = 16;
+const TRANSFERS_MAX: usize = 16;
 /// Transfers of one address at a time, where no certificate tells friends from strangers.
-const TRANSFERS_PER_ADDRESS: usize = 4;
+const TRANSFERS_PER_ADDRESS_MAX: usize = 4;
 
 /// Where to listen, and where to put what comes.
 #[derive(Args)]
@@ -69,10 +69,10 @@ impl RecvArgs {
     fn limits(&self, once: bool) -> ListenLimits {
         match (once, self.client.is_empty()) {
             (true, _) => ListenLimits::connections(1),
-            (false, false) => ListenLimits::connections(TRANSFERS),
+            (false, false) => ListenLimits::connections(TRANSFERS_MAX),
             (false, true) => ListenLimits {
-                connections: TRANSFERS,
-                per_address: TRANSFERS_PER_ADDRESS,
+                connections: TRANSFERS_MAX,
+                per_address: TRANSFERS_PER_ADDRESS_MAX,
             },
         }
     }
@@ -122,8 +122,12 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
             return incomplete.map_or(Ok(()), Err);
         }
         let storing = transfers.values().any(Incoming::is_storing);
-        host.turn(if storing { LOOK_SOON } else { LOOK_EVERY })
-            .map_err(failed)?;
+        host.turn(if storing {
+            DISK_POLL_INTERVAL
+        } else {
+            INTERRUPT_POLL_INTERVAL
+        })
+        .map_err(failed)?;
         while let Some(id) = host.accepted() {
             count += 1;
             let peer = host.peer(id).unwrap_or(args.listen);
@@ -136,7 +140,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
         for (id, transfer) in &mut transfers {
             if transfer.step(*id, &mut host, &target) {
                 over.push(*id);
-            } else if transfer.is_idle(host.now(), args.transfer.timeout * PAUSES) {
+            } else if transfer.is_idle(host.now(), args.transfer.timeout * PAUSE_TIMEOUTS) {
                 host.abort(*id).map_err(failed)?;
                 over.push(*id);
             }

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use crate::exit::{Failure, FailureKind};
 
 /// Where results are kept without `--out`: `ccplane-results/run-1`, `run-2` and so on.
-const HOME: &str = "ccplane-results";
+const RESULTS_FOLDER: &str = "ccplane-results";
 
 /// What a run leaves in its folder.
-const FILES: [&str; 14] = [
+const RESULT_FILES: [&str; 14] = [
     "summary.json",
     "host.json",
     "workloads.csv",
@@ -28,14 +28,14 @@ const FILES: [&str; 14] = [
     "bundles.csv",
 ];
 /// And folders: of each seed, of packets, and of new results next to old ones.
-const FOLDERS: [&str; 3] = ["seed-", "packets", UNFINISHED];
+const RESULT_FOLDER_PREFIXES: [&str; 3] = ["seed-", "packets", UNFINISHED_PREFIX];
 /// Start of the name of a folder with new results, in a folder that has old ones.
-const UNFINISHED: &str = "unfinished-";
+const UNFINISHED_PREFIX: &str = "unfinished-";
 
 /// Folder of a run that is under way. Without old results in it, files are written to it directly.
 /// Next to old results they are written to a folder inside, and replace the old ones when the run
 /// is complete.
-pub struct Folder {
+pub struct ResultFolder {
     path: PathBuf,
     /// Folder of new files: `path`, or a folder inside.
     staging: PathBuf,
@@ -44,11 +44,11 @@ pub struct Folder {
     created: Vec<PathBuf>,
 }
 
-impl Folder {
+impl ResultFolder {
     /// Opens `asked`, which may have old results only if `force` is set; without it a new folder.
     /// Fails at once if it cannot be written to: the run may take hours.
-    pub fn open(asked: Option<&Path>, force: bool) -> Result<Folder, Failure> {
-        let path = asked.map_or_else(|| next(Path::new(HOME)), Path::to_owned);
+    pub fn open(asked: Option<&Path>, force: bool) -> Result<ResultFolder, Failure> {
+        let path = asked.map_or_else(|| next(Path::new(RESULTS_FOLDER)), Path::to_owned);
         let unusable = |why| unusable(&path, &why);
         let has_old = !left_by_a_run(&path).map_err(unusable)?.is_empty();
         if has_old && !force {
@@ -58,13 +58,13 @@ impl Folder {
             ));
         }
         let staging = match has_old {
-            true => first_free(|number| path.join(format!("{UNFINISHED}{number}"))),
+            true => first_free(|number| path.join(format!("{UNFINISHED_PREFIX}{number}"))),
             false => path.clone(),
         };
         let missing = staging
             .ancestors()
             .take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists());
-        let mut folder = Folder {
+        let mut folder = ResultFolder {
             created: missing.map(Path::to_owned).collect(),
             path: path.clone(),
             staging,
@@ -131,7 +131,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for ResultFolder {
     fn drop(&mut self) {
         // One that is not empty stays.
         for folder in &self.created {
@@ -153,7 +153,7 @@ fn unusable(folder: &Path, why: &io::Error) -> Failure {
 pub fn page(asked: Option<&Path>, force: bool) -> Result<PathBuf, Failure> {
     let Some(page) = asked else {
         return Ok(first_free(|number| {
-            Path::new(HOME).join(format!("compare-{number}.html"))
+            Path::new(RESULTS_FOLDER).join(format!("compare-{number}.html"))
         }));
     };
     if page.exists() && !force {
@@ -190,8 +190,10 @@ fn left_by_a_run(folder: &Path) -> io::Result<Vec<PathBuf>> {
         let name = entry.file_name();
         let name = name.to_string_lossy();
         let ours = match entry.file_type()?.is_dir() {
-            true => FOLDERS.iter().any(|folder| name.starts_with(folder)),
-            false => FILES.contains(&&*name),
+            true => RESULT_FOLDER_PREFIXES
+                .iter()
+                .any(|folder| name.starts_with(folder)),
+            false => RESULT_FILES.contains(&&*name),
         };
         if ours {
             found.push(entry.path());

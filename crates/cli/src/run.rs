@@ -186,7 +186,7 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
         _ => Some(packets::backend(&args, datapath, &scenario, registry)?),
     };
     let stop = interrupt::flag()?;
-    let folder = results::Folder::open(args.out.as_deref(), args.force)?;
+    let folder = results::ResultFolder::open(args.out.as_deref(), args.force)?;
     let out = folder.staging();
     let backend: Box<dyn Backend> = real.unwrap_or_else(|| {
         Box::new(Sim {
@@ -270,7 +270,7 @@ fn write(
 ) -> Result<&'static str, files::WriteError> {
     files::write(result, folder, provenance)?;
     files::write_scenario(&scenario.text, folder)?;
-    Ok(files::PAGE)
+    Ok(files::PAGE_FILE)
 }
 
 fn cores() -> usize {
@@ -490,12 +490,12 @@ fn speed(result: &RunResult, scenario: &Scenario, seeds: Seeds) -> String {
 }
 
 /// Variable with the command line of the program that handed over to this command.
-pub const COMMAND_LINE: &str = "CCPLANE_COMMAND_LINE";
+pub const COMMAND_LINE_VARIABLE: &str = "CCPLANE_COMMAND_LINE";
 
 /// The command line of this process, as a shell takes it; of the program that handed over, where
 /// one did.
 pub fn command_line() -> String {
-    if let Ok(handed_over) = std::env::var(COMMAND_LINE) {
+    if let Ok(handed_over) = std::env::var(COMMAND_LINE_VARIABLE) {
         return handed_over;
     }
     quoted("ccplane")
@@ -546,7 +546,7 @@ pub fn failure(error: Error) -> Failure {
 /// A bar of percent on a terminal, nothing in a pipe.
 pub fn percent_bar() -> ProgressBar {
     let style = ProgressStyle::with_template("{msg:40} [{bar:30}] {percent:>3}%  {eta} left");
-    ProgressBar::new(MILLE).with_style(
+    ProgressBar::new(PROGRESS_STEPS).with_style(
         style
             .expect("a constant template is valid")
             .progress_chars("=> "),
@@ -554,11 +554,11 @@ pub fn percent_bar() -> ProgressBar {
 }
 
 /// The length of a bar: finer than percent, so that the time left is known soon.
-const MILLE: u64 = 1_000;
+const PROGRESS_STEPS: u64 = 1_000;
 
 /// Shows on a bar that so much is done, 0 to 1, and what goes on.
 pub fn show(bar: &ProgressBar, share: f64, what: &str) {
-    bar.set_position((share * MILLE as f64) as u64);
+    bar.set_position((share * PROGRESS_STEPS as f64) as u64);
     let what = printable(what);
     if bar.message() != what {
         bar.set_message(what);
@@ -594,7 +594,7 @@ impl Progress for RunProgress<'_> {
 }
 
 /// Letters in a line of text beside tables.
-const NOTE: usize = 100;
+const NOTE_WIDTH_CHARACTERS: usize = 100;
 
 fn print(result: &RunResult, page: Option<&Path>, json: bool) {
     let page = page.map(|page| std::fs::canonicalize(page).unwrap_or_else(|_| page.to_owned()));
@@ -607,7 +607,10 @@ fn print(result: &RunResult, page: Option<&Path>, json: bool) {
             println!("{}", table.text());
         }
         if !result.note.is_empty() {
-            println!("{}", ccplane_report::wrap(&result.note, NOTE));
+            println!(
+                "{}",
+                ccplane_report::wrap(&result.note, NOTE_WIDTH_CHARACTERS)
+            );
         }
         if let Some(page) = page {
             println!("report: {}", page.display());

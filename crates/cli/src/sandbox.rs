@@ -32,23 +32,23 @@ use crate::log;
 
 /// Longest file of an algorithm, bytes. A trained policy can have some megabytes; a higher limit
 /// lets a file fill the memory.
-const LONGEST_FILE: u64 = 16 << 20;
+const ALGORITHM_FILE_BYTES_MAX: u64 = 16 << 20;
 /// Longest line of standard error that is passed on, bytes.
-const LONGEST_LINE: u64 = 4 << 10;
+const STDERR_LINE_BYTES_MAX: u64 = 4 << 10;
 /// Bytes of standard error that are passed on. A lower limit cuts tracebacks; a higher one floods
 /// the caller's terminal.
-const LONGEST_ERRORS: u64 = 256 << 10;
+const STDERR_BYTES_MAX: u64 = 256 << 10;
 /// Interval of the check whether the process has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Longest time to read on after the process has ended: another one may hold the pipe and write. A
 /// shorter one cuts what a busy host has not read yet.
-const READING_AFTER_END: Duration = Duration::from_secs(5);
+const STDERR_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Tasks in the cgroup.
-const CGROUP_TASKS: u64 = 512;
+const CGROUP_TASKS_MAX: u64 = 512;
 
 /// Variables that a process keeps: an interpreter finds its files and its language by them. Others
 /// may be secrets of the caller.
-const KEPT: [&str; 4] = ["PATH", "HOME", "LANG", "LC_ALL"];
+const INHERITED_VARIABLES: [&str; 4] = ["PATH", "HOME", "LANG", "LC_ALL"];
 
 /// User of the processes.
 #[derive(Clone, Debug)]
@@ -169,7 +169,7 @@ impl SandboxRequest {
             )
         })?;
         let files = std::mem::take(&mut given.files);
-        *FILES.lock().unwrap_or_else(PoisonError::into_inner) = files;
+        *GIVEN_FILES.lock().unwrap_or_else(PoisonError::into_inner) = files;
         Ok(given)
     }
 
@@ -181,11 +181,11 @@ impl SandboxRequest {
     }
 }
 
-static FILES: Mutex<Vec<GivenFile>> = Mutex::new(Vec::new());
+static GIVEN_FILES: Mutex<Vec<GivenFile>> = Mutex::new(Vec::new());
 
 /// Returns the file of an algorithm that the caller of this process has read for it.
 pub fn given_file(name: &str) -> Option<GivenFile> {
-    let files = FILES.lock().unwrap_or_else(PoisonError::into_inner);
+    let files = GIVEN_FILES.lock().unwrap_or_else(PoisonError::into_inner);
     files.iter().find(|file| file.name == name).cloned()
 }
 
@@ -205,11 +205,13 @@ fn read_file(path: &str) -> Result<Vec<u8>, String> {
         Ok(_) => return Err(format!("{path} is not a regular file")),
         Err(why) => return Err(format!("{path} cannot be read: {why}")),
     }
-    let read = file.take(LONGEST_FILE + 1).read_to_end(&mut text);
+    let read = file
+        .take(ALGORITHM_FILE_BYTES_MAX + 1)
+        .read_to_end(&mut text);
     match read {
-        Ok(_) if text.len() as u64 > LONGEST_FILE => {
-            Err(format!("{path} is longer than {LONGEST_FILE} bytes"))
-        }
+        Ok(_) if text.len() as u64 > ALGORITHM_FILE_BYTES_MAX => Err(format!(
+            "{path} is longer than {ALGORITHM_FILE_BYTES_MAX} bytes"
+        )),
         Ok(_) => Ok(text),
         Err(why) => Err(format!("{path} cannot be read: {why}")),
     }
@@ -246,8 +248,8 @@ impl Sandbox {
         words: impl IntoIterator<Item = OsString>,
         variables: &[(&str, &str)],
     ) -> Result<(Process, PipeWriter), String> {
-        let cgroup = Cgroup::create(self.memory, CGROUP_TASKS);
-        let kept = KEPT
+        let cgroup = Cgroup::create(self.memory, CGROUP_TASKS_MAX);
+        let kept = INHERITED_VARIABLES
             .iter()
             .filter_map(|name| Some((name.into(), std::env::var_os(name)?)));
         let variables = variables
@@ -341,7 +343,7 @@ pub(crate) fn missing_here() -> Vec<String> {
         .ok()
         .flatten()
         .map(|user| (user.user, user.group));
-    let cgroup = Cgroup::create(confine::LITTLE_CGROUP, CGROUP_TASKS);
+    let cgroup = Cgroup::create(confine::SIMULATION_CGROUP_BYTES_MAX, CGROUP_TASKS_MAX);
     missing(sandbox::namespaces(user), cgroup.err().as_ref())
 }
 
@@ -451,7 +453,7 @@ impl Read for Output {
                 PollTimeout::try_from(timeout).unwrap_or(PollTimeout::ZERO),
             );
             match (ready, ended) {
-                (Ok(1..), Some(since)) if since > READING_AFTER_END => return Ok(0),
+                (Ok(1..), Some(since)) if since > STDERR_DRAIN_TIMEOUT => return Ok(0),
                 (Ok(1..), _) => return self.from.read(buffer),
                 (_, Some(_)) => return Ok(0),
                 (_, None) => {}
@@ -466,12 +468,12 @@ fn relay(errors: Output) {
     let (mut line, mut passed) = (Vec::new(), 0);
     while let Ok(read @ 1..) = lines
         .by_ref()
-        .take(LONGEST_LINE)
+        .take(STDERR_LINE_BYTES_MAX)
         .read_until(b'\n', &mut line)
     {
         passed += read as u64;
         match passed {
-            ..LONGEST_ERRORS => log::write(printable(
+            ..STDERR_BYTES_MAX => log::write(printable(
                 String::from_utf8_lossy(&line).trim_end_matches('\n'),
             )),
             _ => {

@@ -40,16 +40,16 @@ use source::SendSource;
 use stream::{FillResult, Stream};
 
 /// How long the loop waits at most before it looks for Ctrl-C.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const INTERRUPT_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Of a receiver that is not heard any more.
-const SILENT: &str = "it does not answer any more";
+const SILENT_RECEIVER_ERROR: &str = "it does not answer any more";
 /// Of a receiver that answers and does nothing else.
-const STALLED: &str =
+const STALLED_RECEIVER_ERROR: &str =
     "it answers but takes nothing, and sends no receipt; raise --timeout if its disk is so slow";
 /// How soon a source that pauses is looked at again, at first.
-const SHORTEST_NAP: Duration = Duration::from_millis(1);
+const SOURCE_POLL_INTERVAL_MIN: Duration = Duration::from_millis(1);
 /// Between two updates of the progress bar.
-const SHOW_EVERY: std::time::Duration = std::time::Duration::from_millis(100);
+const PROGRESS_INTERVAL: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// What to send, where to, and how.
 #[derive(Args)]
@@ -244,14 +244,14 @@ fn carry(
     stop: &AtomicBool,
     bar: &ProgressBar,
 ) -> Result<Option<TransferReply>, Failure> {
-    let (mut shown, mut nap) = (Instant::now(), SHORTEST_NAP);
+    let (mut shown, mut nap) = (Instant::now(), SOURCE_POLL_INTERVAL_MIN);
     let mut answers = Answers::default();
     let mut liveness = Liveness::new(host.now(), args.transfer.timeout);
     let mut progress = PeerProgress::new(Instant::now());
     if args.rc3 {
         // The second loop begins with the end of what it has. Once the hello has left, its answer
         // would wait for the disk.
-        stream.read_ahead(host, id, LOOK_EVERY)?;
+        stream.read_ahead(host, id, INTERRUPT_POLL_INTERVAL)?;
     }
     loop {
         if interrupt::raised(stop) {
@@ -260,14 +260,14 @@ fn carry(
         let filled = stream.fill(host, id)?;
         // A source that pauses is looked at ever more rarely, or a slow one would take a processor.
         nap = if filled == FillResult::Quiet {
-            (nap * 2).min(LOOK_EVERY)
+            (nap * 2).min(INTERRUPT_POLL_INTERVAL)
         } else {
-            SHORTEST_NAP
+            SOURCE_POLL_INTERVAL_MIN
         };
         host.turn(match filled {
             FillResult::More => Duration::ZERO,
             FillResult::Quiet => nap,
-            FillResult::Waits => LOOK_EVERY,
+            FillResult::Waits => INTERRUPT_POLL_INTERVAL,
         })
         .map_err(failed)?;
 
@@ -306,14 +306,16 @@ fn carry(
                 LivenessVerdict::Refused => {
                     Some(("refused", "its host says that nobody is there any more"))
                 }
-                LivenessVerdict::Silent => Some((Ended::Silent.name(), SILENT)),
+                LivenessVerdict::Silent => Some((Ended::Silent.name(), SILENT_RECEIVER_ERROR)),
             };
             let has_stalled = progress.has_stalled(Instant::now(), acked, is_its_turn, limit);
-            if let Some((reason, why)) = ends.or(has_stalled.then_some(("stalled", STALLED))) {
+            if let Some((reason, why)) =
+                ends.or(has_stalled.then_some(("stalled", STALLED_RECEIVER_ERROR)))
+            {
                 return Err(gone(to, stream, arrived(host, id, stream), why).reason(reason));
             }
         }
-        if shown.elapsed() >= SHOW_EVERY {
+        if shown.elapsed() >= PROGRESS_INTERVAL {
             shown = Instant::now();
             bar.set_position(arrived(host, id, stream));
         }
@@ -384,7 +386,7 @@ fn ended(why: Ended, host: &UdpHost, id: u64, to: SocketAddr, stream: &Stream) -
     let arrived = arrived(host, id, stream);
     let failure = match why {
         Ended::NoAnswer(_) => why_no_answer(to, host.trouble()),
-        Ended::TimedOut(_) | Ended::Silent => gone(to, stream, arrived, SILENT),
+        Ended::TimedOut(_) | Ended::Silent => gone(to, stream, arrived, SILENT_RECEIVER_ERROR),
         Ended::Reset => gone(
             to,
             stream,

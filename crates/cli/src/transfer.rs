@@ -14,8 +14,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ccplane_transport::{Native, TransportConfig};
-use ccplane_udp::endpoint::LEAST;
-use ccplane_udp::{LARGEST, Stamping, Tls, UdpError, UdpOptions};
+use ccplane_udp::endpoint::MIN_PLPMTU;
+use ccplane_udp::{DATAGRAM_BYTES_MAX, Stamping, Tls, UdpError, UdpOptions};
 use ccplane_units::{Bytes, Duration};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -101,8 +101,8 @@ impl TransferArgs {
         let mtu = u64::from(self.mtu);
         // Of IP and UDP.
         let headers = if local.is_ipv4() { 28 } else { 48 };
-        let least = LEAST as u64 + headers;
-        if !(least..=LARGEST as u64 + headers).contains(&mtu) {
+        let least = MIN_PLPMTU as u64 + headers;
+        if !(least..=DATAGRAM_BYTES_MAX as u64 + headers).contains(&mtu) {
             let hint = format!("{least} to 65535; 1500 is Ethernet's");
             return Err(usage(format!("--mtu {mtu} is out of range")).hint(hint));
         }
@@ -125,7 +125,7 @@ impl TransferArgs {
             dscp,
             config: TransportConfig {
                 idle_timeout: self.timeout,
-                open_retries: OPEN_RETRIES,
+                open_retries: HELLO_RETRIES,
                 ..TransportConfig::default()
             },
             stamping: self.stamps.stamping(),
@@ -145,7 +145,7 @@ pub fn failed(why: UdpError) -> Failure {
 }
 
 /// Hellos after the first: at 0, 1, 3 s, given up at 7 s. A person waits for it.
-const OPEN_RETRIES: u8 = 2;
+const HELLO_RETRIES: u8 = 2;
 
 /// A hash as people compare it.
 pub fn hex(hash: &Hash) -> String {

@@ -17,7 +17,7 @@ pub fn unsayable(program: &lang::Program) -> Option<String> {
 /// cannot. What counts is the program that an algorithm sets where a flow of theirs begins; others
 /// are for other datapaths. The agent is used up by the trial.
 pub fn unsayable_of(mut agent: Agent) -> Vec<String> {
-    const TRIAL: DatapathId = DatapathId(0);
+    const TRIAL_DATAPATH: DatapathId = DatapathId(0);
     let hosted: Vec<Arc<HostedAlgorithm>> = agent.hosted().cloned().collect();
     let now = Time::from_micros(0);
     let datapath = ccp_datapath(0);
@@ -27,7 +27,7 @@ pub fn unsayable_of(mut agent: Agent) -> Vec<String> {
     };
     agent.handle(
         now,
-        TRIAL,
+        TRIAL_DATAPATH,
         WireEvent::Ready {
             datapath: datapath.clone(),
         },
@@ -39,7 +39,7 @@ pub fn unsayable_of(mut agent: Agent) -> Vec<String> {
             algorithm: hosted.name.to_string(),
             ..FlowInfo::default()
         };
-        agent.handle(now, TRIAL, WireEvent::FlowOpened { flow, info });
+        agent.handle(now, TRIAL_DATAPATH, WireEvent::FlowOpened { flow, info });
         std::iter::from_fn(|| agent.poll()).find_map(|(_, command)| match command {
             WireCommand::SetProgram { uid, .. } => Some(uid),
             _ => None,

@@ -196,15 +196,15 @@ fn an_agent_of_another_user_steers_and_after_its_death_the_next_one_takes_the_fl
 }
 
 /// An `attach` under a name of its own, with its own places.
-struct Named {
+struct NamedAttach {
     process: Process,
     name: &'static str,
     state: PathBuf,
     bpffs: PathBuf,
 }
 
-impl Named {
-    fn start(folder: &Path, name: &'static str, address: &str) -> Named {
+impl NamedAttach {
+    fn start(folder: &Path, name: &'static str, address: &str) -> NamedAttach {
         let (state, bpffs) = (
             folder.join(name),
             Path::new("/sys/fs/bpf").join(format!("ccplane-{name}")),
@@ -234,7 +234,7 @@ impl Named {
             );
             registered().iter().any(|one| one == name) && bpffs.join("ccplane").exists()
         });
-        Named {
+        NamedAttach {
             process,
             name,
             state,
@@ -270,7 +270,7 @@ impl Named {
     }
 }
 
-impl Drop for Named {
+impl Drop for NamedAttach {
     fn drop(&mut self) {
         let _ = self.process.0.kill();
         let _ = self.process.0.wait();
@@ -302,7 +302,8 @@ fn one_algorithm_is_attached_twice_under_two_names_and_one_agent_steers_both() {
     let socket = folder.0.join("agent");
     let _agent = folder.agent(&socket);
     let address = format!("unix:{}", socket.display());
-    let mut hosts = ["ccp_east", "ccp_west"].map(|name| Named::start(&folder.0, name, &address));
+    let mut hosts =
+        ["ccp_east", "ccp_west"].map(|name| NamedAttach::start(&folder.0, name, &address));
     let mut pairs = ["ccp_east", "ccp_west"].map(Pair::under);
     let mut seen = [false; 2];
     eventually("the agent steers both", || {
@@ -318,7 +319,7 @@ fn one_algorithm_is_attached_twice_under_two_names_and_one_agent_steers_both() {
         }
         seen == [true; 2]
     });
-    hosts.iter_mut().for_each(Named::end);
+    hosts.iter_mut().for_each(NamedAttach::end);
 }
 
 #[test]

@@ -144,14 +144,14 @@ fn a_packet_log_has_every_packet_and_becomes_a_page() {
 }
 
 /// A data packet of a log, as tshark reads it.
-struct Seen {
+struct LoggedData {
     sequence: u64,
     out_of_order: bool,
     dropped: bool,
 }
 
 /// Data packets to the command; `None` without tshark.
-fn tshark(path: &str) -> Option<Vec<Seen>> {
+fn tshark(path: &str) -> Option<Vec<LoggedData>> {
     let mut command = Command::new("tshark");
     command.args([
         "-nr",
@@ -176,7 +176,7 @@ fn tshark(path: &str) -> Option<Vec<Seen>> {
         let [sequence, flag, comment] = fields[..] else {
             panic!("three fields: {line}")
         };
-        Seen {
+        LoggedData {
             sequence: sequence.parse().expect("a number"),
             out_of_order: !flag.is_empty(),
             dropped: comment.contains("dropped="),

@@ -622,7 +622,8 @@ fn idle_sender(what: Idle, to: &str) -> Receiver<String> {
     on_a_thread(async move {
         let endpoint =
             noq::Endpoint::client("127.0.0.1:0".parse().expect("an address")).expect("a socket");
-        let connecting = endpoint.connect_with(config, address, ccplane_link::identity::NAME);
+        let connecting =
+            endpoint.connect_with(config, address, ccplane_link::identity::SUBJECT_NAME);
         let connection = connecting
             .expect("a connection")
             .await

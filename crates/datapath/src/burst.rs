@@ -8,7 +8,7 @@
 //!
 //! - departure stamps are early, as a packet is sent after it was stamped: [`Forward`] computes
 //!   t'_i = max(t_i, t'_(i-1) + L_i/C). With t_i <= d_i also t_i <= t'_i <= d_i: never worse, and
-//!   exact in a burst whose first stamp is exact, except for [`SLACK`] of its length;
+//!   exact in a burst whose first stamp is exact, except for [`SLACK_DIVISOR`] of its length;
 //! - arrival stamps are late, as a packet is noticed after it arrived: [`backward`] computes
 //!   t'_(i-1) = min(t_(i-1), t'_i - L_i/C) over a batch. With t_i >= d_i also d_i <= t'_i <= t_i,
 //!   and exact in a batch at line rate that is stamped when its last packet arrives. It needs the
@@ -26,33 +26,33 @@ use ccplane_units::{Bytes, Duration, Rate, Time};
 
 /// Ethernet overhead of an IP packet, bytes: header 14, check sequence 4, preamble 8, gap 12 (IEEE
 /// 802.3).
-const FRAME: u32 = 38;
+const ETHERNET_OVERHEAD_BYTES: u32 = 38;
 
 /// Minimum Ethernet frame including preamble and gap, bytes.
-const SHORTEST_FRAME: u32 = 84;
+const ETHERNET_FRAME_BYTES_MIN: u32 = 84;
 
 /// Packets are spaced by 1/1024 less than their transmission time. If the slack were below the
 /// difference of clock and link (100 ppm each), a link that is never idle would move the stamps
 /// away for good. A larger slack makes the calibrated stamps of a burst wrong by that share of its
 /// length (for 10 µs: 10 ns).
-pub const SLACK: u64 = 1024;
+pub const SLACK_DIVISOR: u64 = 1024;
 
 /// A stamp that is earlier than the previous one by more than this means that the clock was set
 /// back: calibration restarts. A value below the jitter splits bursts. With a much larger one,
 /// stamps are wrong by that much until the clock has caught up.
-const SET_BACK: Duration = Duration::from_millis(1);
+const CLOCK_STEP_BACK_MIN: Duration = Duration::from_millis(1);
 
 /// Maximum length of a burst: 64 KB take 52 ms at 10 Mbit/s. It bounds the error if the configured
 /// rate is far too low.
-const LONGEST: Duration = Duration::from_millis(100);
+const BURST_DURATION_MAX: Duration = Duration::from_millis(100);
 
 /// Length of an IP packet on Ethernet, bytes.
 pub const fn on_ethernet(packet: u32) -> u32 {
-    let whole = packet.saturating_add(FRAME);
-    if whole > SHORTEST_FRAME {
+    let whole = packet.saturating_add(ETHERNET_OVERHEAD_BYTES);
+    if whole > ETHERNET_FRAME_BYTES_MIN {
         whole
     } else {
-        SHORTEST_FRAME
+        ETHERNET_FRAME_BYTES_MIN
     }
 }
 
@@ -63,7 +63,7 @@ fn spacing(rate: Rate, bytes: u32) -> Duration {
         return Duration::ZERO;
     }
     let takes = rate.time_for(Bytes::new(u64::from(bytes)));
-    takes.saturating_sub(takes / SLACK)
+    takes.saturating_sub(takes / SLACK_DIVISOR)
 }
 
 /// Returns `a - b` in ns. Stamps may wrap.
@@ -93,10 +93,10 @@ impl Forward {
     /// there.
     pub fn calibrate(&mut self, stamp: Time, bytes: u32, rate: Rate) -> Time {
         let calibrated = match self.last {
-            Some((raw, last)) if later(stamp, raw) >= -nanos(SET_BACK) => {
+            Some((raw, last)) if later(stamp, raw) >= -nanos(CLOCK_STEP_BACK_MIN) => {
                 let earliest = moved(last, nanos(spacing(rate, bytes)));
                 let lead = later(earliest, stamp);
-                if (1..=nanos(LONGEST)).contains(&lead) {
+                if (1..=nanos(BURST_DURATION_MAX)).contains(&lead) {
                     earliest
                 } else {
                     stamp
@@ -135,7 +135,7 @@ pub fn backward(batch: &mut [Passing], rate: Rate) {
             let latest = moved(next.stamp, -nanos(spacing(rate, next.bytes)));
             let late = later(packet.stamp, latest);
             // A stamp far beyond its successor's comes from a clock that was set back in between.
-            if (1..=nanos(LONGEST)).contains(&late) {
+            if (1..=nanos(BURST_DURATION_MAX)).contains(&late) {
                 packet.stamp = latest;
             }
         }
@@ -148,8 +148,8 @@ mod tests {
     use super::*;
 
     /// 10 Gbit/s: 1,538 bytes take 1,230.4 ns.
-    const TEN_G: Rate = Rate::from_bytes_per_sec(1_250_000_000);
-    const FULL: u32 = on_ethernet(1500);
+    const LINK_RATE: Rate = Rate::from_bytes_per_sec(1_250_000_000);
+    const FULL_FRAME_BYTES: u32 = on_ethernet(1500);
 
     fn at(ns: u64) -> Time {
         Time::from_nanos(ns)
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn a_frame_takes_what_ethernet_adds() {
         assert_eq!(
-            (FULL, on_ethernet(40), on_ethernet(u32::MAX)),
+            (FULL_FRAME_BYTES, on_ethernet(40), on_ethernet(u32::MAX)),
             (1538, 84, u32::MAX)
         );
     }
@@ -168,15 +168,25 @@ mod tests {
     fn a_burst_is_spread_over_what_it_takes() {
         let mut departures = Forward::default();
         let spread: Vec<u64> = (0..5)
-            .map(|_| departures.calibrate(at(7_000), FULL, TEN_G).as_nanos())
+            .map(|_| {
+                departures
+                    .calibrate(at(7_000), FULL_FRAME_BYTES, LINK_RATE)
+                    .as_nanos()
+            })
             .collect();
         assert_eq!(spread, [7_000, 8_229, 9_458, 10_687, 11_916]);
         // A stamp after the end of the burst is unchanged.
-        assert_eq!(departures.calibrate(at(20_000), FULL, TEN_G), at(20_000));
+        assert_eq!(
+            departures.calibrate(at(20_000), FULL_FRAME_BYTES, LINK_RATE),
+            at(20_000)
+        );
         // A late arrival stamp does not affect the next one.
         let mut arrivals = Forward::default();
-        let spread =
-            [7_000, 7_000, 7_001, 7_001].map(|ns| arrivals.spread(at(ns), FULL, TEN_G).as_nanos());
+        let spread = [7_000, 7_000, 7_001, 7_001].map(|ns| {
+            arrivals
+                .spread(at(ns), FULL_FRAME_BYTES, LINK_RATE)
+                .as_nanos()
+        });
         assert_eq!(spread, [7_000, 8_229, 7_001, 8_230]);
     }
 
@@ -185,13 +195,13 @@ mod tests {
     fn a_batch_is_traced_back_from_its_last() {
         let mut batch = [Passing {
             stamp: at(50_000),
-            bytes: FULL,
+            bytes: FULL_FRAME_BYTES,
         }; 4];
         batch[0].stamp = at(40_000);
-        backward(&mut batch, TEN_G);
+        backward(&mut batch, LINK_RATE);
         let stamps = batch.map(|packet| packet.stamp.as_nanos());
         assert_eq!(stamps, [40_000, 47_542, 48_771, 50_000]);
-        backward(&mut [], TEN_G);
+        backward(&mut [], LINK_RATE);
     }
 
     /// An unknown rate calibrates nothing. After a clock was set, the next stamp is taken
@@ -199,8 +209,14 @@ mod tests {
     #[test]
     fn a_clock_that_was_set_is_believed() {
         let mut departures = Forward::default();
-        assert_eq!(departures.calibrate(at(5), FULL, Rate::default()), at(5));
-        assert_eq!(departures.calibrate(at(5), FULL, Rate::default()), at(5));
+        assert_eq!(
+            departures.calibrate(at(5), FULL_FRAME_BYTES, Rate::default()),
+            at(5)
+        );
+        assert_eq!(
+            departures.calibrate(at(5), FULL_FRAME_BYTES, Rate::default()),
+            at(5)
+        );
         for stamp in [
             10_000_000_000,
             5_000_000_000,
@@ -208,14 +224,17 @@ mod tests {
             u64::MAX - 5,
             40_000,
         ] {
-            assert_eq!(departures.calibrate(at(stamp), FULL, TEN_G), at(stamp));
+            assert_eq!(
+                departures.calibrate(at(stamp), FULL_FRAME_BYTES, LINK_RATE),
+                at(stamp)
+            );
         }
         let mut batch = [2_000_000_000, 1_000_000_000].map(|ns| Passing {
             stamp: at(ns),
-            bytes: FULL,
+            bytes: FULL_FRAME_BYTES,
         });
         let before = batch;
-        backward(&mut batch, TEN_G);
+        backward(&mut batch, LINK_RATE);
         assert_eq!(batch, before);
     }
 
@@ -227,7 +246,7 @@ mod tests {
         for n in 0..2_000_000u64 {
             let true_ns = n * 12_304 / 10;
             let clock = at(true_ns - true_ns / 10_000);
-            let stamp = departures.calibrate(clock, FULL, TEN_G);
+            let stamp = departures.calibrate(clock, FULL_FRAME_BYTES, LINK_RATE);
             assert!(
                 later(stamp, clock) <= 2_000,
                 "packet {n}: {} ns",

@@ -14,7 +14,7 @@ pub mod reg {
     /// signals.
     pub const SIGNALS: u8 = 0;
     /// `Ack.now`, set by the engine.
-    pub const NOW: u8 = 5;
+    pub const ACK_NOW: u8 = 5;
     /// `Flow.was_timeout`.
     pub const WAS_TIMEOUT: u8 = 14;
     /// `Flow.undone`.
@@ -42,7 +42,7 @@ pub mod reg {
     /// run.
     pub const SHOULD_RESET: u8 = 38;
     /// Always 1; the guard of `(when true …)`.
-    pub const ONE: u8 = 39;
+    pub const CONSTANT_ONE: u8 = 39;
     /// First temporary. Temporaries are written before they are read within one statement or guard.
     pub const TEMPS: u8 = 40;
     /// One past the last temporary.
@@ -53,11 +53,11 @@ pub mod reg {
 
 /// Maximum instructions of a program. Enough for every published algorithm (BBR's probe-bandwidth
 /// has 41); more would only lengthen the worst case of an ACK and the verifier's work.
-pub const MAX_INSTRS: usize = 256;
+pub const INSTRS_MAX: usize = 256;
 /// Maximum clauses (`when`) of a program.
-pub const MAX_CLAUSES: usize = 32;
+pub const CLAUSES_MAX: usize = 32;
 /// Maximum variables of a program, including report, control and local ones.
-pub const MAX_VARS: usize = 64;
+pub const VARS_MAX: usize = 64;
 
 /// CCP's 0xffffffff: `+infinity`, and an unknown RTT.
 pub const INFINITY: u64 = 0xffff_ffff;
@@ -178,7 +178,7 @@ pub struct Instr {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct Clause {
-    /// Register that must be non-zero for the body to run; [`reg::ONE`] for `true`.
+    /// Register that must be non-zero for the body to run; [`reg::CONSTANT_ONE`] for `true`.
     pub flag: u8,
     /// First instruction of the guard.
     pub guard_start: u16,

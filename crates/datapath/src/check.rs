@@ -3,7 +3,7 @@
 
 use core::fmt;
 
-use crate::bytecode::{Clause, Instr, MAX_CLAUSES, MAX_INSTRS, MAX_VARS, Op, Var, VarKind, reg};
+use crate::bytecode::{CLAUSES_MAX, Clause, INSTRS_MAX, Instr, Op, VARS_MAX, Var, VarKind, reg};
 use crate::program::Facts;
 
 /// Reason why a program must not run.
@@ -32,11 +32,11 @@ pub enum CodeLocation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
-    /// More than [`MAX_INSTRS`] instructions.
+    /// More than [`INSTRS_MAX`] instructions.
     TooManyInstrs,
-    /// More than [`MAX_CLAUSES`] clauses.
+    /// More than [`CLAUSES_MAX`] clauses.
     TooManyClauses,
-    /// More than [`MAX_VARS`] variables.
+    /// More than [`VARS_MAX`] variables.
     TooManyVars,
     /// Variables are not in the order report, control, local.
     VarOrder,
@@ -75,10 +75,10 @@ impl fmt::Display for CheckError {
         match self.reason {
             Reason::TooManyInstrs => write!(
                 f,
-                "has more than {MAX_INSTRS} instructions; split the work between programs"
+                "has more than {INSTRS_MAX} instructions; split the work between programs"
             ),
-            Reason::TooManyClauses => write!(f, "has more than {MAX_CLAUSES} clauses"),
-            Reason::TooManyVars => write!(f, "has more than {MAX_VARS} variables"),
+            Reason::TooManyClauses => write!(f, "has more than {CLAUSES_MAX} clauses"),
+            Reason::TooManyVars => write!(f, "has more than {VARS_MAX} variables"),
             Reason::VarOrder => {
                 f.write_str("is out of order: report variables come first, then control, then local ones")
             }
@@ -115,12 +115,12 @@ impl fmt::Display for CheckError {
 impl core::error::Error for CheckError {}
 
 /// Filler of unused instruction slots.
-pub(crate) const NOTHING: Instr = Instr {
+pub(crate) const FILLER_INSTR: Instr = Instr {
     op: Op::Move,
     has_imm: true,
     dst: reg::TEMPS,
-    a: reg::ONE,
-    b: reg::ONE,
+    a: reg::CONSTANT_ONE,
+    b: reg::CONSTANT_ONE,
     imm: 0,
 };
 
@@ -136,13 +136,13 @@ pub(crate) fn check(
             reason,
         })
     };
-    if instrs.len() > MAX_INSTRS {
+    if instrs.len() > INSTRS_MAX {
         return program(Reason::TooManyInstrs);
     }
-    if clauses.len() > MAX_CLAUSES {
+    if clauses.len() > CLAUSES_MAX {
         return program(Reason::TooManyClauses);
     }
-    if vars.len() > MAX_VARS {
+    if vars.len() > VARS_MAX {
         return program(Reason::TooManyVars);
     }
     if let Some(late) = (1..vars.len()).find(|&n| order(vars[n].kind) < order(vars[n - 1].kind)) {
@@ -218,7 +218,7 @@ impl Checker<'_> {
     fn range(&mut self, start: usize, end: usize, part: ProgramPart) -> Result<u128, CheckError> {
         // All jumps go forward, so one pass suffices: `landing[n]` is the set of temporaries that
         // every skip to n had written.
-        let mut landing = [u128::MAX; MAX_INSTRS + 1];
+        let mut landing = [u128::MAX; INSTRS_MAX + 1];
         let mut written = 0;
         for n in start..end {
             written &= landing[n];
@@ -287,7 +287,7 @@ impl Checker<'_> {
     fn read(&mut self, register: u8, written: u128) -> Result<(), Reason> {
         match register {
             reg::SHOULD_REPORT..=reg::SHOULD_RESET => return Err(Reason::WriteOnly(register)),
-            reg::SIGNALS..reg::SIGNALS_END | reg::MICROS..=reg::ONE => {}
+            reg::SIGNALS..reg::SIGNALS_END | reg::MICROS..=reg::CONSTANT_ONE => {}
             reg::TEMPS..reg::TEMPS_END if written & bit(register) == 0 => {
                 return Err(Reason::Unwritten(register));
             }
@@ -302,8 +302,10 @@ impl Checker<'_> {
     fn write(&mut self, register: u8, part: ProgramPart) -> Result<(), Reason> {
         match register {
             reg::TEMPS..reg::TEMPS_END => {}
-            reg::SIGNALS..reg::SIGNALS_END | reg::ONE => return Err(Reason::ReadOnly(register)),
-            reg::MICROS..reg::ONE => {}
+            reg::SIGNALS..reg::SIGNALS_END | reg::CONSTANT_ONE => {
+                return Err(Reason::ReadOnly(register));
+            }
+            reg::MICROS..reg::CONSTANT_ONE => {}
             _ => self.variable(register)?,
         }
         if part == ProgramPart::Guard && !(reg::TEMPS..reg::TEMPS_END).contains(&register) {

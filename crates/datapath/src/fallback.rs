@@ -11,18 +11,18 @@ use crate::signals::{Signals, Transport};
 
 /// Segment size in bytes if a datapath does not report one: a full Ethernet frame with TCP
 /// timestamps.
-const DEFAULT_MSS: u64 = 1448;
+const DEFAULT_MSS_BYTES: u64 = 1448;
 
 /// Maximum growth per ACK in slow start, segments: L of RFC 3465 section 2.2. With 1, the window
 /// grows at half the rate if the receiver delays ACKs; above 2, compressed or lost ACKs cause
 /// bursts.
-const SLOW_START_LIMIT: u64 = 2;
+const SLOW_START_SEGMENTS_PER_ACK_MAX: u64 = 2;
 
 /// Pacing rate in percent of cwnd/SRTT: in slow start room to double in each round, then enough
 /// that the window and not pacing limits the flow. Linux's `tcp_pacing_ss_ratio` and
 /// `tcp_pacing_ca_ratio`.
-const PACING_SLOW_START: u64 = 200;
-const PACING_AVOIDANCE: u64 = 120;
+const SLOW_START_PACING_PERCENT: u64 = 200;
+const CONGESTION_AVOIDANCE_PACING_PERCENT: u64 = 120;
 
 /// State of NewReno for one flow.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +71,7 @@ impl Fallback {
     #[cold]
     pub fn step(&mut self, transport: &Transport, signals: &Signals) -> RequestedControls {
         let mss = if signals.mss == 0 {
-            DEFAULT_MSS
+            DEFAULT_MSS_BYTES
         } else {
             signals.mss
         };
@@ -198,7 +198,7 @@ impl Fallback {
         }
         if cwnd < ssthresh {
             let limit = if self.phase == FallbackPhase::Open {
-                SLOW_START_LIMIT
+                SLOW_START_SEGMENTS_PER_ACK_MAX
             } else {
                 1
             };
@@ -227,9 +227,9 @@ fn pacing(rate: u64, cwnd: u64, ssthresh: u64, srtt_us: u64) -> u64 {
         return rate;
     }
     let percent = if cwnd < ssthresh {
-        PACING_SLOW_START
+        SLOW_START_PACING_PERCENT
     } else {
-        PACING_AVOIDANCE
+        CONGESTION_AVOIDANCE_PACING_PERCENT
     };
     let per_second = u128::from(cwnd) * u128::from(percent) * 10_000 / u128::from(srtt_us);
     u64::try_from(per_second).unwrap_or(u64::MAX).max(1)
@@ -286,7 +286,7 @@ mod tests {
         };
         let mut fallback = Fallback::new(10 * MSS);
         let grown = fallback.step(&transport(controls(20_000, 5 * MSS), 0), &unknown);
-        assert_eq!(grown.cwnd, 20_000 + DEFAULT_MSS);
+        assert_eq!(grown.cwnd, 20_000 + DEFAULT_MSS_BYTES);
     }
 
     /// An ACK of nothing is no progress: the second of two timeouts leaves the threshold.

@@ -9,7 +9,7 @@ use crate::command::{Command, CommandError, CommandTarget, Update};
 use crate::fallback::Fallback;
 use crate::interpreter::{self, Registers};
 use crate::last::LastState;
-use crate::lower::{self, LARGE, LoweredCode, SMALL, place};
+use crate::lower::{self, LARGE_FILE_REGISTERS, LoweredCode, SMALL_FILE_REGISTERS, place};
 use crate::outcome::{Outcome, RequestedControls, Urgency};
 use crate::program::Program;
 use crate::signals::{SignalSource, Signals, Transport};
@@ -19,7 +19,7 @@ use crate::table::{Compat, InstalledProgram, OperatorLimits, ProgramTable, SlotR
 /// Micros 0) (report) (:= Micros 0))` would otherwise keep a CPU busy with an idle flow. A longer
 /// time would delay the timers of flows with an RTT of this order; those run on the ACK clock
 /// nearly always.
-const TIMER_SPACING: Duration = Duration::from_micros(100);
+const TIMER_RUN_INTERVAL_MIN: Duration = Duration::from_micros(100);
 
 /// Flow with room for `V` variables, at most 64. Plain data without allocations or pointers.
 ///
@@ -67,7 +67,7 @@ impl<const V: usize> Flow<V> {
     /// Creates a flow without a program. `initial_cwnd` is its window in bytes: up to it, the
     /// fallback assumes that the flow is in its first slow start.
     pub fn new(now: Time, initial_cwnd: u64) -> Flow<V> {
-        const { assert!(V <= crate::MAX_VARS, "a program has at most 64 variables") }
+        const { assert!(V <= crate::VARS_MAX, "a program has at most 64 variables") }
         Flow {
             program: SlotRef::NONE,
             faults: 0,
@@ -109,10 +109,12 @@ impl<const V: usize> Flow<V> {
                 compat: programs.compat(),
                 urgency,
             };
-            if installed.code.is_small() && usize::from(lower::VARS) + V <= SMALL {
-                self.run::<SMALL>(installed, signals, run, &mut wanted);
+            if installed.code.is_small()
+                && usize::from(lower::VARS_SLOT) + V <= SMALL_FILE_REGISTERS
+            {
+                self.run::<SMALL_FILE_REGISTERS>(installed, signals, run, &mut wanted);
             } else {
-                self.run::<LARGE>(installed, signals, run, &mut wanted);
+                self.run::<LARGE_FILE_REGISTERS>(installed, signals, run, &mut wanted);
             }
         }
         if self.silent {
@@ -145,8 +147,8 @@ impl<const V: usize> Flow<V> {
                     compat: programs.compat(),
                     urgency: Urgency::Normal,
                 };
-                self.run::<LARGE>(installed, &last, run, &mut wanted);
-                self.timer = self.timer.max(now + TIMER_SPACING);
+                self.run::<LARGE_FILE_REGISTERS>(installed, &last, run, &mut wanted);
+                self.timer = self.timer.max(now + TIMER_RUN_INTERVAL_MIN);
             }
         }
         if self.silent {
@@ -271,7 +273,7 @@ impl<const V: usize> Flow<V> {
 impl<const V: usize> Flow<V> {
     /// Programs with at most this many variables leave the rest of the flow, and its cache lines,
     /// untouched.
-    const FEW: usize = if V < 8 { V } else { 8 };
+    const SMALL_PROGRAM_VARS_MAX: usize = if V < 8 { V } else { 8 };
 
     /// Starts a call: checks whether the agent has timed out, applies its updates, and finds the
     /// program to run.
@@ -349,30 +351,32 @@ impl<const V: usize> Flow<V> {
         let InstalledProgram { program, code } = installed;
         let mut registers = Registers([0; N]);
         self.load(&mut registers, signals, now, *wanted, installed);
-        let micros = registers.get(MICROS);
+        let micros = registers.get(MICROS_SLOT);
         if program.uses_timers() {
             self.keep_state(&registers, installed);
         }
         let trace = interpreter::run(code, &mut registers);
 
-        let (few, more) = self.vars.split_at_mut(Self::FEW);
-        few.copy_from_slice(&registers.0[VARS..VARS + Self::FEW]);
-        if program.vars().len() > Self::FEW {
-            more.copy_from_slice(&registers.0[VARS + Self::FEW..VARS + V]);
+        let (few, more) = self.vars.split_at_mut(Self::SMALL_PROGRAM_VARS_MAX);
+        few.copy_from_slice(&registers.0[VARS_SLOT..VARS_SLOT + Self::SMALL_PROGRAM_VARS_MAX]);
+        if program.vars().len() > Self::SMALL_PROGRAM_VARS_MAX {
+            more.copy_from_slice(
+                &registers.0[VARS_SLOT + Self::SMALL_PROGRAM_VARS_MAX..VARS_SLOT + V],
+            );
         }
         if trace.faults != 0 {
             self.faults = self.faults.saturating_add(trace.faults);
         }
-        if registers.get(MICROS) != micros {
-            self.clock.set(now, registers.get(MICROS));
+        if registers.get(MICROS_SLOT) != micros {
+            self.clock.set(now, registers.get(MICROS_SLOT));
         }
         wanted.set(
-            registers.get(CWND),
-            registers.get(RATE),
-            registers.get(SSTHRESH),
+            registers.get(CWND_SLOT),
+            registers.get(RATE_SLOT),
+            registers.get(SSTHRESH_SLOT),
         );
         let mut waits_for = trace.waits_for;
-        if registers.get(SHOULD_REPORT) | registers.get(SHOULD_RESET) != 0 {
+        if registers.get(SHOULD_REPORT_SLOT) | registers.get(SHOULD_RESET_SLOT) != 0 {
             waits_for = waits_for.min(self.report_or_reset(program, code, &mut registers, urgency));
         }
         self.timer = match compat {
@@ -391,7 +395,7 @@ impl<const V: usize> Flow<V> {
         registers: &mut Registers<N>,
         urgency: Urgency,
     ) -> u64 {
-        if registers.get(SHOULD_REPORT) != 0 {
+        if registers.get(SHOULD_REPORT_SLOT) != 0 {
             self.report = self.report.max(Some(urgency));
         } else {
             reset_volatiles(program, &mut self.vars);
@@ -399,7 +403,7 @@ impl<const V: usize> Flow<V> {
         if !program.uses_timers() {
             return u64::MAX;
         }
-        reset_volatiles(program, &mut registers.0[VARS..]);
+        reset_volatiles(program, &mut registers.0[VARS_SLOT..]);
         interpreter::look_ahead(code, registers).waits_for
     }
 
@@ -414,7 +418,7 @@ impl<const V: usize> Flow<V> {
         if !program.uses_timers() {
             return false;
         }
-        let mut registers = Registers([0; LARGE]);
+        let mut registers = Registers([0; LARGE_FILE_REGISTERS]);
         self.load(&mut registers, &self.last, now, wanted, installed);
         let ahead = interpreter::look_ahead(code, &mut registers);
         // The previous threshold still holds: it comes from a run after an ACK.
@@ -432,7 +436,7 @@ impl<const V: usize> Flow<V> {
         if let Some(plain) = registers.0.first_chunk() {
             self.last.keep(plain);
         }
-        if N == LARGE
+        if N == LARGE_FILE_REGISTERS
             && program.reads_stamps()
             && let Some(stamped) = registers.0.last_chunk()
         {
@@ -456,13 +460,13 @@ impl<const V: usize> Flow<V> {
         if let Some(first) = registers.0.first_chunk_mut() {
             *first = signals.plain();
         }
-        if N == LARGE
+        if N == LARGE_FILE_REGISTERS
             && program.reads_stamps()
             && let Some(last) = registers.0.last_chunk_mut()
         {
             *last = signals.stamped();
         }
-        registers.set(reg::NOW, now.as_micros());
+        registers.set(reg::ACK_NOW, now.as_micros());
         // In the order of their slots: the state ends where the variables begin, so that little is
         // left to clear.
         let state = [
@@ -475,11 +479,12 @@ impl<const V: usize> Flow<V> {
             0,
             1,
         ];
-        registers.0[VARS - state.len()..VARS].copy_from_slice(&state);
-        let (few, more) = self.vars.split_at(Self::FEW);
-        registers.0[VARS..VARS + Self::FEW].copy_from_slice(few);
-        if program.vars().len() > Self::FEW {
-            registers.0[VARS + Self::FEW..VARS + V].copy_from_slice(more);
+        registers.0[VARS_SLOT - state.len()..VARS_SLOT].copy_from_slice(&state);
+        let (few, more) = self.vars.split_at(Self::SMALL_PROGRAM_VARS_MAX);
+        registers.0[VARS_SLOT..VARS_SLOT + Self::SMALL_PROGRAM_VARS_MAX].copy_from_slice(few);
+        if program.vars().len() > Self::SMALL_PROGRAM_VARS_MAX {
+            registers.0[VARS_SLOT + Self::SMALL_PROGRAM_VARS_MAX..VARS_SLOT + V]
+                .copy_from_slice(more);
         }
         // After the variables, where an unused variable may lie.
         if program.reads_paced() {
@@ -600,13 +605,13 @@ fn has_come(deadline: Time, now: Time) -> bool {
     now >= deadline && deadline != Time::MAX
 }
 
-const VARS: usize = lower::VARS as usize;
-const MICROS: u8 = place(reg::MICROS);
-const CWND: u8 = place(reg::CWND);
-const RATE: u8 = place(reg::RATE);
-const SSTHRESH: u8 = place(reg::SSTHRESH);
-const SHOULD_REPORT: u8 = place(reg::SHOULD_REPORT);
-const SHOULD_RESET: u8 = place(reg::SHOULD_RESET);
+const VARS_SLOT: usize = lower::VARS_SLOT as usize;
+const MICROS_SLOT: u8 = place(reg::MICROS);
+const CWND_SLOT: u8 = place(reg::CWND);
+const RATE_SLOT: u8 = place(reg::RATE);
+const SSTHRESH_SLOT: u8 = place(reg::SSTHRESH);
+const SHOULD_REPORT_SLOT: u8 = place(reg::SHOULD_REPORT);
+const SHOULD_RESET_SLOT: u8 = place(reg::SHOULD_RESET);
 
 /// Flow that a transport calls, with its programs and the channel for its reports.
 pub trait SteeredFlow {

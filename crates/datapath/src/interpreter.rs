@@ -2,7 +2,7 @@
 
 use crate::bytecode::reg;
 use crate::check::ratio;
-use crate::lower::{Kind, LARGE, LoweredCode, LoweredStep, place};
+use crate::lower::{Kind, LARGE_FILE_REGISTERS, LoweredCode, LoweredStep, place};
 use crate::program::Program;
 
 /// Register file, numbered as in the lowered program; `N` is a power of two.
@@ -125,8 +125,8 @@ fn steps<const N: usize, const GUARD: bool>(
             Kind::LtImm => u64::from(a < imm),
             Kind::Le => u64::from(a <= b),
             Kind::LeImm => u64::from(a <= imm),
-            Kind::After => after(registers.get(MICROS), b, trace),
-            Kind::AfterImm => after(registers.get(MICROS), imm, trace),
+            Kind::After => after(registers.get(MICROS_SLOT), b, trace),
+            Kind::AfterImm => after(registers.get(MICROS_SLOT), imm, trace),
             Kind::And => u64::from(a != 0 && b != 0),
             Kind::AndImm => u64::from(a != 0 && imm != 0),
             Kind::Or => u64::from(a | b != 0),
@@ -159,8 +159,8 @@ fn steps<const N: usize, const GUARD: bool>(
                 let open = match step.kind {
                     Kind::AndGuard => a != 0 && b != 0,
                     Kind::OrGuard => a | b != 0,
-                    Kind::AfterGuard => after(registers.get(MICROS), b, trace) != 0,
-                    Kind::AfterImmGuard => after(registers.get(MICROS), imm, trace) != 0,
+                    Kind::AfterGuard => after(registers.get(MICROS_SLOT), b, trace) != 0,
+                    Kind::AfterImmGuard => after(registers.get(MICROS_SLOT), imm, trace) != 0,
                     _ => a != 0,
                 };
                 if GUARD {
@@ -181,12 +181,12 @@ fn steps<const N: usize, const GUARD: bool>(
                 stale = true;
                 continue;
             }
-            Kind::End | Kind::EndAfresh if registers.get(CONTINUE) == 0 => {
+            Kind::End | Kind::EndAfresh if registers.get(CONTINUE_SLOT) == 0 => {
                 return stale || imm != 0;
             }
             Kind::End => continue,
             Kind::EndAfresh => {
-                registers.set(CONTINUE, 0);
+                registers.set(CONTINUE_SLOT, 0);
                 continue;
             }
             Kind::Stop => return stale || imm != 0,
@@ -196,21 +196,21 @@ fn steps<const N: usize, const GUARD: bool>(
     stale
 }
 
-const MICROS: u8 = place(reg::MICROS);
-const CONTINUE: u8 = place(reg::SHOULD_CONTINUE);
+const MICROS_SLOT: u8 = place(reg::MICROS);
+const CONTINUE_SLOT: u8 = place(reg::SHOULD_CONTINUE);
 
 /// Runs `program` once on registers numbered as in the bytecode, and counts faults, for the tests
 /// of other back ends. Temporaries and [`reg::SHOULD_CONTINUE`] are undefined afterwards.
 #[doc(hidden)]
 pub fn interpret(program: &Program, registers: &mut [u64; 128]) -> u32 {
     let code = LoweredCode::new(program, false);
-    let mut file = Registers([0; LARGE]);
+    let mut file = Registers([0; LARGE_FILE_REGISTERS]);
     let variables = usize::from(reg::VARS)..usize::from(reg::VARS) + program.vars().len();
     let both = || {
         let signals = (reg::SIGNALS..reg::SIGNALS_END)
             .filter(|&signal| signal != reg::PACED || program.reads(signal));
         signals
-            .chain(reg::MICROS..=reg::ONE)
+            .chain(reg::MICROS..=reg::CONSTANT_ONE)
             .map(usize::from)
             .chain(variables.clone())
     };
@@ -327,7 +327,7 @@ mod tests {
             sum(reg::RATE, last, last),
         ];
         let clause = Clause {
-            flag: reg::ONE,
+            flag: reg::CONSTANT_ONE,
             body_end: 3,
             ..Clause::default()
         };

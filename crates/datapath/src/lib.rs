@@ -26,7 +26,7 @@ mod sticky;
 mod table;
 
 pub use bytecode::{
-    Clause, INFINITY, Instr, MAX_CLAUSES, MAX_INSTRS, MAX_VARS, Op, Var, VarKind, reg,
+    CLAUSES_MAX, Clause, INFINITY, INSTRS_MAX, Instr, Op, VARS_MAX, Var, VarKind, reg,
 };
 pub use check::{CheckError, CodeLocation, Reason};
 pub use command::{Command, CommandError, CommandTarget, Update};

@@ -5,36 +5,36 @@
 //! guard leads, whether a body always or never falls through, and after which bodies the guards
 //! must be evaluated again.
 
-use crate::bytecode::{Clause, Instr, MAX_CLAUSES, MAX_INSTRS, Op, reg};
+use crate::bytecode::{CLAUSES_MAX, Clause, INSTRS_MAX, Instr, Op, reg};
 use crate::program::Program;
 
 /// Maximum steps: per clause the test of the guard and the end of the body, and the end of the
 /// program.
-const MAX_STEPS: usize = MAX_INSTRS + 3 * MAX_CLAUSES + 1;
+const STEPS_MAX: usize = INSTRS_MAX + 3 * CLAUSES_MAX + 1;
 
 /// Register counts of a small program and of any program: powers of two, so that a masked index
 /// needs no bounds check. The file is cleared at every ACK; clearing the large one takes a tenth of
 /// the ACK's cost.
-pub(crate) const SMALL: usize = 64;
-pub(crate) const LARGE: usize = 128;
+pub(crate) const SMALL_FILE_REGISTERS: usize = 64;
+pub(crate) const LARGE_FILE_REGISTERS: usize = 128;
 /// Start of the built-in state. Signals, built-in state and variables are contiguous, so that
 /// loading them leaves only the rest of the file to be cleared; temporaries are numbered down from
 /// the other end. An unused variable may share its slot with a temporary: neither reads the other.
-pub(crate) const STATE: u8 = reg::STAMPS;
+pub(crate) const STATE_SLOT: u8 = reg::STAMPS;
 /// Start of the variables.
-pub(crate) const VARS: u8 = STATE + (reg::ONE + 1 - reg::MICROS);
+pub(crate) const VARS_SLOT: u8 = STATE_SLOT + (reg::CONSTANT_ONE + 1 - reg::MICROS);
 
 /// Start of the signals from stamps, at the end of the large file: a program that reads them uses
 /// the large file, and no other program has slots for them.
-pub(crate) const STAMPS: u8 = LARGE as u8 - (reg::PACED - reg::STAMPS);
+pub(crate) const STAMPS_SLOT: u8 = LARGE_FILE_REGISTERS as u8 - (reg::PACED - reg::STAMPS);
 
 /// Slot of a bytecode register in the interpreter, for registers with the same slot in every
 /// program.
 pub(crate) const fn place(register: u8) -> u8 {
     match register {
-        reg::MICROS..=reg::ONE => STATE + (register - reg::MICROS),
-        reg::VARS.. => VARS + (register - reg::VARS),
-        reg::STAMPS..reg::PACED => STAMPS + (register - reg::STAMPS),
+        reg::MICROS..=reg::CONSTANT_ONE => STATE_SLOT + (register - reg::MICROS),
+        reg::VARS.. => VARS_SLOT + (register - reg::VARS),
+        reg::STAMPS..reg::PACED => STAMPS_SLOT + (register - reg::STAMPS),
         signal => signal,
     }
 }
@@ -153,7 +153,7 @@ impl LoweredStep {
 /// Program as the interpreter runs it.
 #[derive(Clone, Debug)]
 pub(crate) struct LoweredCode {
-    steps: [LoweredStep; MAX_STEPS],
+    steps: [LoweredStep; STEPS_MAX],
     len: u16,
     /// One past the slot of the first temporary; the others lie below it. A program that reads
     /// signal 28 has it here.
@@ -161,7 +161,7 @@ pub(crate) struct LoweredCode {
     small: bool,
     waiting_len: u8,
     /// Start of the guards that wait for `Micros`.
-    waiting: [u16; MAX_CLAUSES],
+    waiting: [u16; CLAUSES_MAX],
 }
 
 impl LoweredCode {
@@ -189,19 +189,23 @@ impl LoweredCode {
             .filter(|&temp| program.writes(temp))
             .map(|temp| temp + 1 - reg::TEMPS);
         let paced = u8::from(program.reads_paced());
-        let used = usize::from(VARS)
+        let used = usize::from(VARS_SLOT)
             + program.vars().len()
             + usize::from(temps.max().unwrap_or(0) + paced);
-        let small = used <= SMALL && !program.reads_stamps();
-        let end = if small { SMALL as u8 } else { STAMPS };
+        let small = used <= SMALL_FILE_REGISTERS && !program.reads_stamps();
+        let end = if small {
+            SMALL_FILE_REGISTERS as u8
+        } else {
+            STAMPS_SLOT
+        };
         let stop = LoweredStep::new(Kind::Stop, 0);
         let mut code = LoweredCode {
-            steps: [stop; MAX_STEPS],
+            steps: [stop; STEPS_MAX],
             len: 0,
             temps_end: end - paced,
             small,
             waiting_len: 0,
-            waiting: [0; MAX_CLAUSES],
+            waiting: [0; CLAUSES_MAX],
         };
         let waiting = program.waiting_clauses();
         for (n, clause) in program.clauses().iter().enumerate() {
@@ -227,7 +231,7 @@ impl LoweredCode {
             self.waiting_len += 1;
         }
         self.straight(&instrs[start..body], None);
-        let guarded = clause.flag != reg::ONE || waits.here;
+        let guarded = clause.flag != reg::CONSTANT_ONE || waits.here;
         if guarded {
             self.guard(self.place(clause.flag), &instrs[start..body]);
         }
@@ -459,7 +463,7 @@ mod tests {
             add(VAR),
             operation(Op::Add, VAR + 1, VAR, 0),
         ];
-        let code = LoweredCode::new(&program(&[(&[], reg::ONE, &body)], 2), false);
+        let code = LoweredCode::new(&program(&[(&[], reg::CONSTANT_ONE, &body)], 2), false);
         let steps: Vec<_> = code.steps().iter().map(|step| step.kind).collect();
         // The last sum has another register for its first operand, so that it is not joined.
         assert_eq!(
@@ -478,7 +482,7 @@ mod tests {
         let [both, sums, ..] = code.steps() else {
             panic!("two steps")
         };
-        let first = VARS;
+        let first = VARS_SLOT;
         assert_eq!(
             (both.dst, both.b, both.dst2, both.b2),
             (first, 0, first + 1, 1)
@@ -491,7 +495,10 @@ mod tests {
     fn steps_of_different_clauses_are_not_joined() {
         let first = [moves(VAR, 0), falls_through()];
         let program = program(
-            &[(&[], VAR, &first), (&[], reg::ONE, &[moves(VAR + 1, 1)])],
+            &[
+                (&[], VAR, &first),
+                (&[], reg::CONSTANT_ONE, &[moves(VAR + 1, 1)]),
+            ],
             2,
         );
         assert_eq!(
@@ -508,7 +515,7 @@ mod tests {
             ..operation(Op::SkipIfZero, 0, VAR, 0)
         };
         let body = [skip, moves(VAR, 0), moves(VAR + 1, 1)];
-        let program = program(&[(&[], reg::ONE, &body)], 2);
+        let program = program(&[(&[], reg::CONSTANT_ONE, &body)], 2);
         assert_eq!(
             kinds(&program)[..3],
             [Kind::SkipIfZero, Kind::Move, Kind::Move]
@@ -578,7 +585,11 @@ mod tests {
         let last = reg::TEMPS_END - 1;
         let body = |signal| [moves(last, signal), moves(VAR, last)];
         let small = |vars, signal| {
-            LoweredCode::new(&program(&[(&[], reg::ONE, &body(signal))], vars), false).is_small()
+            LoweredCode::new(
+                &program(&[(&[], reg::CONSTANT_ONE, &body(signal))], vars),
+                false,
+            )
+            .is_small()
         };
         assert!(small(10, 0) && !small(11, 0));
         assert!(small(9, reg::PACED) && !small(10, reg::PACED));

@@ -12,15 +12,15 @@
 /// Samples per mean: a second of samples 10 ms apart. With fewer, a slow path can look fast for a
 /// moment by chance, and a minimum then keeps that value. With more, the noise of an idle path
 /// counts for longer after the path is busy.
-const MEAN_SAMPLES: f64 = 100.0;
+const MEAN_WINDOW_SAMPLES: f64 = 100.0;
 /// Minimum samples for a mean.
-const MIN_SAMPLES: u32 = 50;
+const MEAN_SAMPLES_MIN: u32 = 50;
 /// Distance of the slowest packets from the mean, in multiples of the noise. Delays distributed
 /// evenly in both directions give 2.2 if packets are far apart, and 2.4 if they are dense. In
 /// between, successive packets wait for the same slow one, so that changes are small: 3.8 at 1
 /// Mbit/s and ±20 ms. With a smaller factor an idle path looks faster than a busy one. With a
 /// larger one a queue of that size is not detected.
-const NOISES_TO_SLOWEST: f64 = 4.0;
+const SLOWEST_DISTANCE_NOISES: f64 = 4.0;
 
 /// Mean and noise of an RTT, seconds.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,7 +43,7 @@ impl RttNoise {
         };
         self.samples = self.samples.saturating_add(1);
         self.last = rtt;
-        let gain = 1.0 / f64::from(self.samples).min(MEAN_SAMPLES);
+        let gain = 1.0 / f64::from(self.samples).min(MEAN_WINDOW_SAMPLES);
         self.mean += gain * (rtt - self.mean);
         self.change += gain * (change - self.change);
         self.change_abs += gain * (change.abs() - self.change_abs);
@@ -56,7 +56,7 @@ impl RttNoise {
 
     /// Returns true if there were enough samples for a mean.
     pub fn is_known(&self) -> bool {
-        self.samples >= MIN_SAMPLES
+        self.samples >= MEAN_SAMPLES_MIN
     }
 
     /// Mean RTT, seconds.
@@ -66,12 +66,12 @@ impl RttNoise {
 
     /// RTT of the slowest packets for a given mean, seconds.
     pub fn slowest(&self, mean: f64) -> f64 {
-        mean + NOISES_TO_SLOWEST * self.get()
+        mean + SLOWEST_DISTANCE_NOISES * self.get()
     }
 
     /// Difference between the RTTs of the slowest and the fastest packets, seconds.
     pub fn range(&self) -> f64 {
-        2.0 * NOISES_TO_SLOWEST * self.get()
+        2.0 * SLOWEST_DISTANCE_NOISES * self.get()
     }
 }
 

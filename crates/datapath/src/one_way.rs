@@ -9,9 +9,9 @@
 //! of both directions. The estimate is therefore the smaller of the two, each relative to its own
 //! minimum:
 //!
-//! - Clocks that drift apart by d raise the first by at most d times [`WINDOW`], and only if the
+//! - Clocks that drift apart by d raise the first by at most d times [`MIN_FILTER_WINDOW`], and only if the
 //!   return path is equally busy all that time; the minimum immediately follows clocks that drift
-//!   together. Hence 0 <= error <= min(d * [`WINDOW`], queueing delay and noise of the return
+//!   together. Hence 0 <= error <= min(d * [`MIN_FILTER_WINDOW`], queueing delay and noise of the return
 //!   path).
 //! - If a clock is set forward, the round-trip form limits the estimate for one window. If it is
 //!   set back, the next packet that finds the queues empty corrects the minimum.
@@ -28,7 +28,7 @@ use crate::signals::Signals;
 /// Window of the minima, of which they cover the last 5 to 10 s. A shorter one forgets the empty
 /// path while a queue stands. A longer one keeps the error of a drifting clock, or the delay of a
 /// route that no longer exists, for that long.
-pub const WINDOW: Duration = Duration::from_secs(10);
+pub const MIN_FILTER_WINDOW: Duration = Duration::from_secs(10);
 
 /// Four stamps of one exchange. t2 and t3 come from the peer's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -117,7 +117,7 @@ impl OneWay {
     }
 }
 
-/// Minimum of a value modulo 2^32, over one to two halves of [`WINDOW`].
+/// Minimum of a value modulo 2^32, over one to two halves of [`MIN_FILTER_WINDOW`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct WrappingMin {
     /// Minimum of this half and the one before.
@@ -136,7 +136,7 @@ impl WrappingMin {
     /// Adds a value; returns its excess over the minimum.
     #[inline]
     fn above(&mut self, value: u32, now: Time) -> u32 {
-        let half = WINDOW / 2;
+        let half = MIN_FILTER_WINDOW / 2;
         if !self.known() {
             *self = WrappingMin {
                 value,
@@ -172,8 +172,8 @@ mod tests {
     use crate::bytecode::INFINITY;
     use crate::signals::SignalSource;
 
-    const US: u64 = 1000;
-    const MS: u64 = 1_000_000;
+    const NANOS_PER_MICRO: u64 = 1000;
+    const NANOS_PER_MILLI: u64 = 1_000_000;
 
     /// Two hosts, 50 µs apart, whose clocks differ by `offset` ns and drift apart by `ppm`.
     #[derive(Clone, Copy)]
@@ -191,13 +191,13 @@ mod tests {
                     t.wrapping_add_signed(self.offset + t as i64 / 1_000_000 * self.ppm),
                 )
             };
-            let t2 = t + 50 * US + there;
-            let t3 = t2 + 3 * US;
+            let t2 = t + 50 * NANOS_PER_MICRO + there;
+            let t3 = t2 + 3 * NANOS_PER_MICRO;
             ExchangeStamps {
                 t1: Time::from_nanos(t),
                 t2: peer(t2),
                 t3: peer(t3),
-                t4: Time::from_nanos(t3 + 50 * US + back),
+                t4: Time::from_nanos(t3 + 50 * NANOS_PER_MICRO + back),
             }
         }
     }
@@ -221,12 +221,15 @@ mod tests {
             let start = 1 << 50;
             assert!(take(&mut one_way, &clocks.exchange(start, 0, 0)));
             for n in 1..5_000u64 {
-                let (there, back) = (n * 7919 % 400 * US, n * 104_729 % 30_000 * US);
+                let (there, back) = (
+                    n * 7919 % 400 * NANOS_PER_MICRO,
+                    n * 104_729 % 30_000 * NANOS_PER_MICRO,
+                );
                 // The return path queues at least as much as the forward path, so the round trip
                 // alone would not show the forward delay.
                 assert!(take(
                     &mut one_way,
-                    &clocks.exchange(start + n * MS, there, there + back)
+                    &clocks.exchange(start + n * NANOS_PER_MILLI, there, there + back)
                 ));
                 assert_eq!(queue(&one_way), there, "offset {offset}, packet {n}");
             }
@@ -238,10 +241,10 @@ mod tests {
         for (ppm, back) in [
             (100, 0),
             (-100, 0),
-            (100, 30 * MS),
-            (-100, 30 * MS),
-            (20, 30 * MS),
-            (100, 40 * US),
+            (100, 30 * NANOS_PER_MILLI),
+            (-100, 30 * NANOS_PER_MILLI),
+            (20, 30 * NANOS_PER_MILLI),
+            (100, 40 * NANOS_PER_MICRO),
         ] {
             let clocks = Clocks {
                 offset: 12_345,
@@ -250,18 +253,26 @@ mod tests {
             let mut one_way = OneWay::default();
             let mut worst = 0;
             for n in 0..60_000u64 {
-                let there = if n % 8 == 0 { 0 } else { n * 7919 % 400 * US };
+                let there = if n % 8 == 0 {
+                    0
+                } else {
+                    n * 7919 % 400 * NANOS_PER_MICRO
+                };
                 // The return path was idle once, so that its minimum is known.
                 let waits = if n == 0 { 0 } else { back };
-                take(&mut one_way, &clocks.exchange(n * MS + MS, there, waits));
+                take(
+                    &mut one_way,
+                    &clocks.exchange(n * NANOS_PER_MILLI + NANOS_PER_MILLI, there, waits),
+                );
                 let error = queue(&one_way) as i64 - there as i64;
                 assert!(
-                    error >= -i64::from(US as u32),
+                    error >= -i64::from(NANOS_PER_MICRO as u32),
                     "{ppm} ppm: too small by {error} ns"
                 );
                 worst = worst.max(error);
             }
-            let bound = (ppm.max(0) as u64 * WINDOW.as_nanos() / 1_000_000).min(back) + US;
+            let bound = (ppm.max(0) as u64 * MIN_FILTER_WINDOW.as_nanos() / 1_000_000).min(back)
+                + NANOS_PER_MICRO;
             assert!(
                 worst <= bound as i64,
                 "{ppm} ppm: {worst} ns, bound {bound} ns"
@@ -271,20 +282,28 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_set_leaves_the_round_trip_form() {
-        for step in [MS as i64, -(MS as i64), 900 * MS as i64] {
+        for step in [
+            NANOS_PER_MILLI as i64,
+            -(NANOS_PER_MILLI as i64),
+            900 * NANOS_PER_MILLI as i64,
+        ] {
             let mut one_way = OneWay::default();
             for n in 0..40_000u64 {
                 let offset = if n >= 1_000 { step } else { 0 };
-                let there = n * 7919 % 400 * US;
+                let there = n * 7919 % 400 * NANOS_PER_MICRO;
                 take(
                     &mut one_way,
-                    &Clocks { offset, ppm: 0 }.exchange(n * MS + MS, there, 10 * US),
+                    &Clocks { offset, ppm: 0 }.exchange(
+                        n * NANOS_PER_MILLI + NANOS_PER_MILLI,
+                        there,
+                        10 * NANOS_PER_MICRO,
+                    ),
                 );
                 let error = queue(&one_way).abs_diff(there);
                 // The path is empty every 400 packets.
                 let learning = n < 400 || (1_000..1_400).contains(&n);
                 assert!(
-                    learning || error <= 10 * US,
+                    learning || error <= 10 * NANOS_PER_MICRO,
                     "step {step}, packet {n}: {error} ns"
                 );
             }
@@ -293,7 +312,7 @@ mod tests {
 
     #[test]
     fn impossible_stamps_are_dropped_and_counted() {
-        let good = Clocks { offset: 5, ppm: 0 }.exchange(MS, 0, 0);
+        let good = Clocks { offset: 5, ppm: 0 }.exchange(NANOS_PER_MILLI, 0, 0);
         let mut one_way = OneWay::default();
         assert!(take(&mut one_way, &good));
         let before = one_way;
@@ -336,7 +355,7 @@ mod tests {
         assert_eq!(signals, Signals::default());
         take(
             &mut one_way,
-            &Clocks { offset: 0, ppm: 0 }.exchange(MS, 0, 0),
+            &Clocks { offset: 0, ppm: 0 }.exchange(NANOS_PER_MILLI, 0, 0),
         );
         let rtt = Duration::from_micros(103);
         let seen = |now: Time, fresh: bool| {
@@ -346,16 +365,37 @@ mod tests {
         };
         assert_eq!(
             seen(one_way.at, true),
-            [50 * US, 100 * US, 50 * US, 100 * US, 0, 1]
+            [
+                50 * NANOS_PER_MICRO,
+                100 * NANOS_PER_MICRO,
+                50 * NANOS_PER_MICRO,
+                100 * NANOS_PER_MICRO,
+                0,
+                1
+            ]
         );
         assert_eq!(
             seen(one_way.at + rtt, false),
-            [INFINITY, INFINITY, 50 * US, 100 * US, 0, 1]
+            [
+                INFINITY,
+                INFINITY,
+                50 * NANOS_PER_MICRO,
+                100 * NANOS_PER_MICRO,
+                0,
+                1
+            ]
         );
         let late = one_way.at + rtt + Duration::from_nanos(1);
         assert_eq!(
             seen(late, false),
-            [INFINITY, INFINITY, 50 * US, 100 * US, INFINITY, 0]
+            [
+                INFINITY,
+                INFINITY,
+                50 * NANOS_PER_MICRO,
+                100 * NANOS_PER_MICRO,
+                INFINITY,
+                0
+            ]
         );
     }
 }

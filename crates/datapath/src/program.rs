@@ -1,6 +1,6 @@
 //! Checked program: the guarantees for the interpreter, the eBPF translator and the wire encoder.
 
-use crate::bytecode::{Clause, Instr, MAX_CLAUSES, MAX_INSTRS, MAX_VARS, Op, Var, VarKind, reg};
+use crate::bytecode::{CLAUSES_MAX, Clause, INSTRS_MAX, Instr, Op, VARS_MAX, Var, VarKind, reg};
 use crate::check::{self, CheckError};
 use crate::signals::Capabilities;
 
@@ -10,7 +10,7 @@ use crate::signals::Capabilities;
 /// Invariants of every value:
 /// * the clauses are contiguous and cover every instruction; within a clause the guard precedes the
 ///   body;
-/// * guards write only temporaries; no instruction writes a signal, [`reg::ONE`] or a reserved
+/// * guards write only temporaries; no instruction writes a signal, [`reg::CONSTANT_ONE`] or a reserved
 ///   register;
 /// * every temporary is written before it is read, on every path through its guard or body;
 /// * variables are in range, report variables first, then control, then local ones;
@@ -18,9 +18,9 @@ use crate::signals::Capabilities;
 ///   [`Op::After`] occurs in guards only.
 #[derive(Clone)]
 pub struct Program {
-    instrs: [Instr; MAX_INSTRS],
-    clauses: [Clause; MAX_CLAUSES],
-    vars: [Var; MAX_VARS],
+    instrs: [Instr; INSTRS_MAX],
+    clauses: [Clause; CLAUSES_MAX],
+    vars: [Var; VARS_MAX],
     uid: u32,
     instrs_len: u16,
     clauses_len: u8,
@@ -53,9 +53,9 @@ impl Program {
     ) -> Result<Program, CheckError> {
         let facts = check::check(instrs, clauses, vars)?;
         let mut program = Program {
-            instrs: [check::NOTHING; MAX_INSTRS],
-            clauses: [Clause::default(); MAX_CLAUSES],
-            vars: [Var::default(); MAX_VARS],
+            instrs: [check::FILLER_INSTR; INSTRS_MAX],
+            clauses: [Clause::default(); CLAUSES_MAX],
+            vars: [Var::default(); VARS_MAX],
             uid,
             // The check bounds all three lengths by the capacities, which fit.
             instrs_len: instrs.len() as u16,
@@ -210,15 +210,15 @@ mod tests {
             imm: 0,
         };
         let clause = Clause {
-            flag: reg::ONE,
+            flag: reg::CONSTANT_ONE,
             body_end: 1,
             ..Clause::default()
         };
-        let program = Program::check(1, &[instr], &[clause], &[Var::default(); MAX_VARS]);
+        let program = Program::check(1, &[instr], &[clause], &[Var::default(); VARS_MAX]);
         let program = program.expect("register 127 is the last variable");
         let [read, written] = [Program::reads, Program::writes]
             .map(|has| (0..=255).filter(|&n| has(&program, n)).collect::<Vec<u8>>());
-        assert_eq!(read, [reg::PACED, reg::ONE, 127]);
+        assert_eq!(read, [reg::PACED, reg::CONSTANT_ONE, 127]);
         assert_eq!(written, [127]);
         assert!(program.reads_paced() && !program.reads_stamps());
     }

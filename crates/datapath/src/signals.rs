@@ -210,7 +210,7 @@ impl Capabilities {
     ];
 
     /// Keywords by which a program's header requires capabilities, in the order of their bits.
-    const WORDS: [&str; 9] = [
+    const KEYWORDS: [&str; 9] = [
         "cwnd",
         "pacing",
         "rtt",
@@ -224,13 +224,13 @@ impl Capabilities {
 
     /// Returns the capability with this keyword.
     pub fn by_word(word: &str) -> Option<Capabilities> {
-        let bit = Self::WORDS.iter().position(|known| *known == word)?;
+        let bit = Self::KEYWORDS.iter().position(|known| *known == word)?;
         Some(Capabilities(1 << bit))
     }
 
     /// Keywords of all capabilities.
     pub fn words() -> impl Iterator<Item = &'static str> {
-        Self::WORDS.into_iter()
+        Self::KEYWORDS.into_iter()
     }
 
     /// Union of both sets.

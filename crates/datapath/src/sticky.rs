@@ -1,7 +1,7 @@
 //! Translation of a program with the reference's `(fallthrough)` into one with the documented
 //! `(fallthrough)`.
 
-use crate::bytecode::{Clause, Instr, MAX_CLAUSES, MAX_INSTRS, MAX_VARS, Op, Var, VarKind, reg};
+use crate::bytecode::{CLAUSES_MAX, Clause, INSTRS_MAX, Instr, Op, VARS_MAX, Var, VarKind, reg};
 use crate::check::{self, CheckError, CodeLocation, Reason};
 use crate::program::Program;
 
@@ -23,10 +23,10 @@ impl Program {
             return Ok(self.clone());
         }
         let mut writer = StickyWriter {
-            instrs: [check::NOTHING; MAX_INSTRS],
+            instrs: [check::FILLER_INSTR; INSTRS_MAX],
             len: 0,
         };
-        let mut vars = [Var::default(); MAX_VARS];
+        let mut vars = [Var::default(); VARS_MAX];
         let count = self.vars().len();
         let full = |reason| CheckError {
             place: CodeLocation::Program,
@@ -41,7 +41,7 @@ impl Program {
         };
         let sticky = reg::VARS + count as u8;
 
-        let mut clauses = [Clause::default(); MAX_CLAUSES];
+        let mut clauses = [Clause::default(); CLAUSES_MAX];
         let room = clauses
             .get_mut(..=self.clauses().len())
             .ok_or(full(Reason::TooManyClauses))?;
@@ -49,7 +49,7 @@ impl Program {
         writer.push(set(sticky, 0))?;
         writer.push(set(reg::SHOULD_CONTINUE, 1))?;
         room[0] = Clause {
-            flag: reg::ONE,
+            flag: reg::CONSTANT_ONE,
             guard_start: 0,
             body_start: 0,
             body_end: writer.at(),
@@ -67,7 +67,7 @@ impl Program {
                 has_imm: true,
                 dst: reg::SHOULD_CONTINUE,
                 a: sticky,
-                b: reg::ONE,
+                b: reg::CONSTANT_ONE,
                 imm: 1,
             })?;
             new.body_end = writer.at();
@@ -86,7 +86,7 @@ impl Program {
 }
 
 struct StickyWriter {
-    instrs: [Instr; MAX_INSTRS],
+    instrs: [Instr; INSTRS_MAX],
     len: usize,
 }
 
@@ -158,7 +158,7 @@ mod tests {
         let first = [skip, set(reg::SHOULD_CONTINUE, 1)];
         let second = [set(reg::CWND, 5)];
         let clauses = [(0, 2), (2, 3)].map(|(start, end)| Clause {
-            flag: reg::ONE,
+            flag: reg::CONSTANT_ONE,
             guard_start: start,
             body_start: start,
             body_end: end,

@@ -1,7 +1,7 @@
 //! Burst calibration on simulated links: arbitrary packets, late and early stamps, batches, two
 //! clocks with offset and drift, and a network that reorders.
 
-use ccplane_datapath::burst::{Forward, Passing, SLACK, backward};
+use ccplane_datapath::burst::{Forward, Passing, SLACK_DIVISOR, backward};
 use ccplane_datapath::{ExchangeStamps, OneWay};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 use proptest::prelude::*;
@@ -89,12 +89,12 @@ proptest! {
     }
 }
 
-const RATE: Rate = Rate::from_bytes_per_sec(1_250_000_000);
-const FULL: u32 = 1_538;
-const TAKES: u64 = 1_230;
+const LINK_RATE: Rate = Rate::from_bytes_per_sec(1_250_000_000);
+const FULL_FRAME_BYTES: u32 = 1_538;
+const FULL_FRAME_NANOS: u64 = 1_230;
 /// Packets that a sender's stack sends at once, and the longest batch of the receiver, ns.
-const BURST: u64 = 16;
-const BATCH: u64 = 10_000;
+const BURST_PACKETS: u64 = 16;
+const BATCH_NANOS_MAX: u64 = 10_000;
 
 /// A minute of bursts over a 10 Gbit/s link and a network that delays and reorders, to a receiver
 /// that stamps the arrivals of 10 µs at the end of that time. Returns the maximum error of the
@@ -117,13 +117,19 @@ fn exchange(offset: i64, ppm: i64) -> [(u64, u64); 2] {
         now += 100_000 + draw(20_000_000);
         // (raw and calibrated t1, transmission time, arrival at the receiver's link)
         let mut flying = Vec::new();
-        for n in 0..BURST {
-            let leaves = now + (n + 1) * TAKES;
-            let calibrated = departures.calibrate(at(now + TAKES), FULL, RATE);
+        for n in 0..BURST_PACKETS {
+            let leaves = now + (n + 1) * FULL_FRAME_NANOS;
+            let calibrated =
+                departures.calibrate(at(now + FULL_FRAME_NANOS), FULL_FRAME_BYTES, LINK_RATE);
             // Every few bursts the network is empty; otherwise packets queue, each on its own path,
             // and overtake each other.
             let waits = if burst % 4 == 0 { 0 } else { draw(40_000) };
-            flying.push((at(now + TAKES), calibrated, leaves, leaves + 50_000 + waits));
+            flying.push((
+                at(now + FULL_FRAME_NANOS),
+                calibrated,
+                leaves,
+                leaves + 50_000 + waits,
+            ));
         }
         flying.sort_by_key(|packet| packet.3);
         // The receiver's link carries one packet at a time; a batch is stamped when its last packet
@@ -131,23 +137,23 @@ fn exchange(offset: i64, ppm: i64) -> [(u64, u64); 2] {
         let mut free = 0;
         let mut arrived: Vec<u64> = Vec::new();
         for packet in &flying {
-            free = packet.3.max(free + TAKES);
+            free = packet.3.max(free + FULL_FRAME_NANOS);
             arrived.push(free);
         }
         let mut first = 0;
         while first < flying.len() {
             let last = (first..flying.len())
-                .rfind(|n| arrived[*n] < arrived[first] + BATCH)
+                .rfind(|n| arrived[*n] < arrived[first] + BATCH_NANOS_MAX)
                 .unwrap_or(first);
             let raw = peer(arrived[last]);
             let mut batch = vec![
                 Passing {
                     stamp: raw,
-                    bytes: FULL
+                    bytes: FULL_FRAME_BYTES
                 };
                 last - first + 1
             ];
-            backward(&mut batch, RATE);
+            backward(&mut batch, LINK_RATE);
             for (n, passing) in (first..=last).zip(&batch) {
                 let (t1, t1_calibrated, leaves, _) = flying[n];
                 let truth = arrived[n] - leaves - 50_000;
@@ -171,14 +177,14 @@ fn exchange(offset: i64, ppm: i64) -> [(u64, u64); 2] {
                     let error = measured.as_nanos().abs_diff(truth);
                     if burst > 8 {
                         worst[which] = worst[which].max(error);
-                        off[which] += u64::from(error > TAKES / 2);
+                        off[which] += u64::from(error > FULL_FRAME_NANOS / 2);
                         count += which as u64;
                     }
                 }
             }
             first = last + 1;
         }
-        now += BURST * TAKES;
+        now += BURST_PACKETS * FULL_FRAME_NANOS;
     }
     [
         (worst[0], off[0] * 100 / count),
@@ -203,11 +209,11 @@ fn bursts_batches_reordering_offset_and_drift() {
         let [raw, calibrated] = exchange(offset, ppm);
         let drift = ppm.unsigned_abs() * 2 / 10; // at most 2 ms between t2 and t4, and rounding
         assert!(
-            raw.0 >= (BURST - 1) * TAKES,
+            raw.0 >= (BURST_PACKETS - 1) * FULL_FRAME_NANOS,
             "{offset} ns, {ppm} ppm: {raw:?}"
         );
         assert!(raw.1 >= 80, "{offset} ns, {ppm} ppm: {raw:?}");
-        let bound = BATCH + BURST * TAKES / SLACK + drift;
+        let bound = BATCH_NANOS_MAX + BURST_PACKETS * FULL_FRAME_NANOS / SLACK_DIVISOR + drift;
         assert!(
             calibrated.0 <= bound,
             "{offset} ns, {ppm} ppm: {calibrated:?}, bound {bound}"

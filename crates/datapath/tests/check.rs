@@ -2,8 +2,8 @@
 
 use crate::support::programs::{Code, bbr_probe_bw, reno_fold, temp};
 use ccplane_datapath::{
-    Capabilities, CheckError, Clause, CodeLocation, Instr, MAX_CLAUSES, MAX_INSTRS, MAX_VARS, Op,
-    Program, Reason, Var, VarKind, reg,
+    CLAUSES_MAX, Capabilities, CheckError, Clause, CodeLocation, INSTRS_MAX, Instr, Op, Program,
+    Reason, VARS_MAX, Var, VarKind, reg,
 };
 
 fn check(code: &Code) -> Result<Program, CheckError> {
@@ -19,10 +19,10 @@ fn error(guard: impl FnOnce(&mut Code) -> u8, body: impl FnOnce(&mut Code)) -> C
 }
 
 fn body_error(body: impl FnOnce(&mut Code)) -> CheckError {
-    error(|_| reg::ONE, body)
+    error(|_| reg::CONSTANT_ONE, body)
 }
 
-const VAR: u8 = reg::VARS;
+const FIRST_VAR: u8 = reg::VARS;
 
 #[test]
 fn published_programs_pass_and_their_facts_are_known() {
@@ -64,17 +64,24 @@ fn an_empty_program_is_a_program() {
 #[test]
 fn registers_have_their_classes() {
     let write = |register| body_error(|code| code.set(register, 1)).reason;
-    for register in [0, 13, reg::SIGNALS_END - 1, reg::ONE] {
+    for register in [0, 13, reg::SIGNALS_END - 1, reg::CONSTANT_ONE] {
         assert_eq!(write(register), Reason::ReadOnly(register));
     }
-    for register in [reg::SIGNALS_END, reg::MICROS - 1, VAR + 1, 127, 128, 255] {
+    for register in [
+        reg::SIGNALS_END,
+        reg::MICROS - 1,
+        FIRST_VAR + 1,
+        127,
+        128,
+        255,
+    ] {
         assert_eq!(write(register), Reason::NoSuchRegister(register));
-        let read = body_error(|code| code.mov(VAR, register)).reason;
+        let read = body_error(|code| code.mov(FIRST_VAR, register)).reason;
         assert_eq!(read, Reason::NoSuchRegister(register));
     }
     for register in [reg::SHOULD_REPORT, reg::SHOULD_CONTINUE, reg::SHOULD_RESET] {
         assert_eq!(
-            body_error(|code| code.mov(VAR, register)).reason,
+            body_error(|code| code.mov(FIRST_VAR, register)).reason,
             Reason::WriteOnly(register)
         );
         assert_eq!(
@@ -87,19 +94,22 @@ fn registers_have_their_classes() {
 #[test]
 fn temporaries_are_written_before_they_are_read() {
     let unwritten = Reason::Unwritten(temp(0));
-    assert_eq!(body_error(|code| code.mov(VAR, temp(0))).reason, unwritten);
+    assert_eq!(
+        body_error(|code| code.mov(FIRST_VAR, temp(0))).reason,
+        unwritten
+    );
     assert_eq!(error(|_| temp(0), |_| {}).reason, unwritten);
     // A guard's temporary does not exist in the body.
-    let in_guard = |code: &mut Code| code.imm(Op::Gt, temp(0), VAR, 1);
+    let in_guard = |code: &mut Code| code.imm(Op::Gt, temp(0), FIRST_VAR, 1);
     assert_eq!(
-        error(in_guard, |code| code.mov(VAR, temp(0))).reason,
+        error(in_guard, |code| code.mov(FIRST_VAR, temp(0))).reason,
         unwritten
     );
     // Written on one path only.
     let skipped = body_error(|code| {
-        code.imm(Op::SkipIfZero, VAR, VAR, 1);
+        code.imm(Op::SkipIfZero, FIRST_VAR, FIRST_VAR, 1);
         code.set(temp(0), 1);
-        code.mov(VAR, temp(0));
+        code.mov(FIRST_VAR, temp(0));
     });
     assert_eq!(
         (skipped.place, skipped.reason),
@@ -108,7 +118,7 @@ fn temporaries_are_written_before_they_are_read() {
     // An operation that may keep the old value reads it.
     for op in [Op::If, Op::NotIf, Op::EwmaVar] {
         let kept = body_error(|code| {
-            code.imm(op, temp(0), VAR, 1);
+            code.imm(op, temp(0), FIRST_VAR, 1);
         });
         assert_eq!(kept.reason, unwritten);
     }
@@ -129,12 +139,18 @@ fn a_temporary_written_on_both_paths_may_be_read() {
 
 #[test]
 fn guards_change_nothing() {
-    let impure = |register| error(|code| code.imm(Op::Move, register, reg::ONE, 1), |_| {}).reason;
-    for register in [VAR, reg::CWND, reg::MICROS, reg::SHOULD_REPORT] {
+    let impure = |register| {
+        error(
+            |code| code.imm(Op::Move, register, reg::CONSTANT_ONE, 1),
+            |_| {},
+        )
+        .reason
+    };
+    for register in [FIRST_VAR, reg::CWND, reg::MICROS, reg::SHOULD_REPORT] {
         assert_eq!(impure(register), Reason::ImpureGuard(register));
     }
     let waits = body_error(|code| {
-        code.imm(Op::After, temp(0), reg::ONE, 10);
+        code.imm(Op::After, temp(0), reg::CONSTANT_ONE, 10);
     });
     assert_eq!(waits.reason, Reason::AfterInBody);
 }
@@ -163,8 +179,9 @@ fn skips_stay_in_their_range() {
 
 #[test]
 fn ratios_make_sense() {
-    let reason =
-        |op, num: u64, den| body_error(|code| _ = code.imm(op, VAR, VAR, num << 32 | den)).reason;
+    let reason = |op, num: u64, den| {
+        body_error(|code| _ = code.imm(op, FIRST_VAR, FIRST_VAR, num << 32 | den)).reason
+    };
     assert_eq!(reason(Op::MulRatio, 1, 0), Reason::ZeroDenominator);
     assert_eq!(reason(Op::Ewma, 0, 0), Reason::ZeroDenominator);
 }
@@ -188,7 +205,7 @@ fn clauses_cover_the_program_without_gaps() {
     let instr = Instr {
         op: Op::Move,
         has_imm: true,
-        dst: VAR,
+        dst: FIRST_VAR,
         a: 0,
         b: 0,
         imm: 1,
@@ -198,7 +215,7 @@ fn clauses_cover_the_program_without_gaps() {
         let clauses: Vec<Clause> = clauses
             .iter()
             .map(|&[guard_start, body_start, body_end]| Clause {
-                flag: reg::ONE,
+                flag: reg::CONSTANT_ONE,
                 guard_start,
                 body_start,
                 body_end,
@@ -234,7 +251,7 @@ fn sizes_are_limited() {
     };
     let whole = |len| {
         [Clause {
-            flag: reg::ONE,
+            flag: reg::CONSTANT_ONE,
             guard_start: 0,
             body_start: 0,
             body_end: len,
@@ -243,36 +260,36 @@ fn sizes_are_limited() {
     let reason =
         |result: Result<Program, CheckError>| result.map(|_| ()).map_err(|error| error.reason);
     assert_eq!(
-        reason(Program::check(1, &[instr; MAX_INSTRS], &whole(256), &[])),
+        reason(Program::check(1, &[instr; INSTRS_MAX], &whole(256), &[])),
         Ok(())
     );
     assert_eq!(
         reason(Program::check(
             1,
-            &[instr; MAX_INSTRS + 1],
+            &[instr; INSTRS_MAX + 1],
             &whole(257),
             &[]
         )),
         Err(Reason::TooManyInstrs)
     );
     let empty = Clause {
-        flag: reg::ONE,
+        flag: reg::CONSTANT_ONE,
         ..Clause::default()
     };
     assert_eq!(
-        reason(Program::check(1, &[], &[empty; MAX_CLAUSES], &[])),
+        reason(Program::check(1, &[], &[empty; CLAUSES_MAX], &[])),
         Ok(())
     );
     assert_eq!(
-        reason(Program::check(1, &[], &[empty; MAX_CLAUSES + 1], &[])),
+        reason(Program::check(1, &[], &[empty; CLAUSES_MAX + 1], &[])),
         Err(Reason::TooManyClauses)
     );
     assert_eq!(
-        reason(Program::check(1, &[], &[], &[Var::default(); MAX_VARS])),
+        reason(Program::check(1, &[], &[], &[Var::default(); VARS_MAX])),
         Ok(())
     );
     assert_eq!(
-        reason(Program::check(1, &[], &[], &[Var::default(); MAX_VARS + 1])),
+        reason(Program::check(1, &[], &[], &[Var::default(); VARS_MAX + 1])),
         Err(Reason::TooManyVars)
     );
 }
@@ -292,7 +309,10 @@ fn variables_are_in_order() {
 
 #[test]
 fn messages_name_the_place_and_the_reason() {
-    let error = error(|code| code.imm(Op::Move, reg::CWND, reg::ONE, 1), |_| {});
+    let error = error(
+        |code| code.imm(Op::Move, reg::CWND, reg::CONSTANT_ONE, 1),
+        |_| {},
+    );
     assert_eq!(
         error.to_string(),
         "instruction 0 stands in a guard and writes register 33; guards may write temporaries only"

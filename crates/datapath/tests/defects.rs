@@ -1,10 +1,10 @@
 //! Known defects of the reference: each is a case that works here.
 
 use crate::support;
-use crate::support::programs::{BYTES_ACKED, Code, LOST, RTT, temp};
+use crate::support::programs::{BYTES_ACKED, Code, LOST_PKTS_SAMPLE, RTT_SAMPLE, temp};
 use crate::support::{Rig, ack_of, no_limits};
 use ccplane_datapath::{
-    Capabilities, Clause, Command, CommandError, CommandTarget, Compat, Flow, Instr, MAX_INSTRS,
+    Capabilities, Clause, Command, CommandError, CommandTarget, Compat, Flow, INSTRS_MAX, Instr,
     Op, Program, ProgramTable, Reason, Signals, Update, reg,
 };
 use ccplane_units::{Duration, Time};
@@ -48,19 +48,19 @@ fn defect_2_the_longest_program_runs_to_its_end_and_a_longer_one_is_refused() {
     let mut code = Code::default();
     let count = code.volatile(0);
     code.always(|code| {
-        for _ in 0..MAX_INSTRS - 1 {
+        for _ in 0..INSTRS_MAX - 1 {
             code.imm(Op::Add, count, count, 1);
         }
         code.report();
     });
-    assert_eq!(code.instrs.len(), MAX_INSTRS);
+    assert_eq!(code.instrs.len(), INSTRS_MAX);
     let mut rig = Rig::new(&code);
     let _ = rig.ack(ack_of(0));
-    assert_eq!(rig.last_report(), [MAX_INSTRS as u64 - 1]);
+    assert_eq!(rig.last_report(), [INSTRS_MAX as u64 - 1]);
 
     let longer = vec![code.instrs[0]; 1502];
     let clause = Clause {
-        flag: reg::ONE,
+        flag: reg::CONSTANT_ONE,
         guard_start: 0,
         body_start: 0,
         body_end: 1502,
@@ -97,7 +97,7 @@ fn defect_3_every_temporary_holds_its_value_and_one_beyond_is_refused() {
         imm: 1,
     };
     let clause = Clause {
-        flag: reg::ONE,
+        flag: reg::CONSTANT_ONE,
         guard_start: 0,
         body_start: 0,
         body_end: 1,
@@ -300,7 +300,7 @@ fn defect_10_an_unknown_rtt_is_infinity_and_no_program_needs_what_is_not_there()
     let mut code = Code::default();
     let sum = code.volatile(u64::MAX - 5);
     code.always(|code| {
-        code.op(Op::Add, sum, sum, RTT);
+        code.op(Op::Add, sum, sum, RTT_SAMPLE);
         code.report();
     });
     let mut rig = Rig::new(&code);
@@ -319,7 +319,7 @@ fn defect_11_arithmetic_errors_leave_window_and_report_standing() {
     let mut code = Code::default();
     let quotient = code.volatile(0);
     code.always(|code| {
-        code.op(Op::Div, quotient, BYTES_ACKED, LOST);
+        code.op(Op::Div, quotient, BYTES_ACKED, LOST_PKTS_SAMPLE);
         code.imm(Op::Add, reg::CWND, reg::CWND, 1000);
         code.imm(Op::Mul, temp(0), reg::CWND, 0x6000_0000_0000_0000);
         code.report();

@@ -1,18 +1,18 @@
 //! Fallback of a flow whose agent is silent, and the return of control.
 
 use crate::support::programs::{BYTES_ACKED, Code, reno_fold};
-use crate::support::{MSS, Rig, ack_of, no_limits};
+use crate::support::{MSS_BYTES, Rig, ack_of, no_limits};
 use ccplane_datapath::{
     Capabilities, Command, CommandTarget, Compat, Flow, Op, OperatorLimits, ProgramTable, Signals,
     Transport, Update, reg,
 };
 use ccplane_units::{Duration, Time};
 
-const SILENCE: Duration = Duration::from_millis(100);
+const AGENT_TIMEOUT: Duration = Duration::from_millis(100);
 
 fn limits() -> OperatorLimits {
     OperatorLimits {
-        fallback_after: SILENCE,
+        fallback_after: AGENT_TIMEOUT,
         ..no_limits()
     }
 }
@@ -43,24 +43,24 @@ fn fold_that_pins_the_window() -> Code {
 fn a_silent_agents_flow_grows_by_itself_and_still_reports() {
     let mut rig = Rig::with(&fold_that_pins_the_window(), limits(), Compat::Documented);
     rig.table.heartbeat(rig.transport.now);
-    assert_eq!(rig.ack(ack_of(MSS)).cwnd, Some(5_000));
+    assert_eq!(rig.ack(ack_of(MSS_BYTES)).cwnd, Some(5_000));
     rig.advance_us(100_000);
     rig.transport.ssthresh = 1_000_000;
-    let outcome = rig.ack(ack_of(2 * MSS));
+    let outcome = rig.ack(ack_of(2 * MSS_BYTES));
     assert!(outcome.fallback && rig.flow.in_fallback());
     assert_eq!(
         outcome.cwnd,
-        Some(5_000 + 2 * MSS),
+        Some(5_000 + 2 * MSS_BYTES),
         "NewReno's window, not the program's"
     );
-    assert_eq!(rig.last_report()[0], 2 * MSS, "the fold goes on");
+    assert_eq!(rig.last_report()[0], 2 * MSS_BYTES, "the fold goes on");
 }
 
 #[test]
 fn control_comes_back_from_the_current_window() {
     let mut rig = silent(&fold_that_pins_the_window());
     for _ in 0..10 {
-        assert!(rig.ack(ack_of(MSS)).fallback);
+        assert!(rig.ack(ack_of(MSS_BYTES)).fallback);
     }
     let window = rig.transport.cwnd;
     rig.table.heartbeat(rig.transport.now);
@@ -69,7 +69,7 @@ fn control_comes_back_from_the_current_window() {
         .install(reno_fold(10_000).program(2))
         .expect("room");
     rig.set_program(2, &[]).expect("installed");
-    let outcome = rig.ack(ack_of(MSS));
+    let outcome = rig.ack(ack_of(MSS_BYTES));
     assert_eq!(
         (outcome.fallback, outcome.cwnd, rig.transport.cwnd),
         (false, None, window)
@@ -80,7 +80,7 @@ fn control_comes_back_from_the_current_window() {
         value: 50_000,
     }])
     .expect("built-in state");
-    assert_eq!(rig.ack(ack_of(MSS)).cwnd, Some(50_000));
+    assert_eq!(rig.ack(ack_of(MSS_BYTES)).cwnd, Some(50_000));
 }
 
 #[test]
@@ -100,8 +100,8 @@ fn the_deadline_includes_the_fallback() {
     let mut rig = Rig::with(&Code::default(), limits(), Compat::Documented);
     let opened = rig.transport.now;
     rig.table.heartbeat(opened);
-    let _ = rig.ack(ack_of(MSS));
-    assert_eq!(rig.flow.next_deadline(), Some(opened + SILENCE));
+    let _ = rig.ack(ack_of(MSS_BYTES));
+    assert_eq!(rig.flow.next_deadline(), Some(opened + AGENT_TIMEOUT));
     // A heartbeat postpones it; a deadline armed before finds nothing to do.
     rig.advance_us(60_000);
     rig.table.heartbeat(rig.transport.now);
@@ -121,18 +121,18 @@ fn a_flow_that_opens_under_a_dead_agent_starts_on_the_fallback() {
     let mut table: ProgramTable = ProgramTable::new(limits(), Capabilities(u64::MAX));
     table.heartbeat(Time::ZERO);
     let now = Time::from_micros(60_000_000);
-    let mut flow: Flow<16> = Flow::new(now, 10 * MSS);
+    let mut flow: Flow<16> = Flow::new(now, 10 * MSS_BYTES);
     let transport = Transport {
-        cwnd: 10 * MSS,
+        cwnd: 10 * MSS_BYTES,
         rate: 0,
         ssthresh: u64::MAX,
         now,
     };
-    let outcome = flow.on_ack(&transport, &ack_of(2 * MSS), &table);
+    let outcome = flow.on_ack(&transport, &ack_of(2 * MSS_BYTES), &table);
     assert!(outcome.fallback);
     assert_eq!(
         outcome.cwnd,
-        Some(12 * MSS),
+        Some(12 * MSS_BYTES),
         "slow start from the initial window"
     );
 }
@@ -142,7 +142,7 @@ fn a_flow_that_comes_to_a_silent_agent_falls_back_at_once() {
     let code = fold_that_pins_the_window();
     let mut rig = Rig::with(&code, limits(), Compat::Documented);
     rig.table.heartbeat(rig.transport.now);
-    assert!(!rig.ack(ack_of(MSS)).fallback);
+    assert!(!rig.ack(ack_of(MSS_BYTES)).fallback);
     // The flow is set to a program of another agent, whose last heartbeat was much earlier.
     rig.advance_us(50_000);
     let mut other = ProgramTable::new(limits(), Capabilities(u64::MAX));
@@ -165,23 +165,26 @@ fn an_agent_never_heard_has_its_time_from_the_opening_of_the_flow() {
 #[test]
 fn slow_start_counts_bytes_up_to_two_segments_an_ack() {
     let mut rig = silent(&Code::default());
-    rig.transport.ssthresh = 100 * MSS;
-    let growth = [MSS / 2, MSS, 2 * MSS, 10 * MSS].map(|bytes| {
+    rig.transport.ssthresh = 100 * MSS_BYTES;
+    let growth = [MSS_BYTES / 2, MSS_BYTES, 2 * MSS_BYTES, 10 * MSS_BYTES].map(|bytes| {
         let before = rig.transport.cwnd;
         let _ = rig.ack(ack_of(bytes));
         rig.transport.cwnd - before
     });
-    assert_eq!(growth, [MSS / 2, MSS, 2 * MSS, 2 * MSS]);
+    assert_eq!(
+        growth,
+        [MSS_BYTES / 2, MSS_BYTES, 2 * MSS_BYTES, 2 * MSS_BYTES]
+    );
 }
 
 #[test]
 fn congestion_avoidance_adds_a_segment_for_each_window_acknowledged() {
     let mut rig = silent(&Code::default());
-    rig.transport.ssthresh = 10 * MSS;
+    rig.transport.ssthresh = 10 * MSS_BYTES;
     let windows: Vec<u64> = (0..22)
         .map(|_| {
-            let _ = rig.ack(ack_of(MSS));
-            rig.transport.cwnd / MSS
+            let _ = rig.ack(ack_of(MSS_BYTES));
+            rig.transport.cwnd / MSS_BYTES
         })
         .collect();
     // 10 ACKs at a window of 10, then 11 at 11.
@@ -193,7 +196,7 @@ fn a_window_that_the_application_does_not_fill_does_not_grow() {
     let mut rig = silent(&Code::default());
     let limited = Signals {
         app_limited: 1,
-        ..ack_of(MSS)
+        ..ack_of(MSS_BYTES)
     };
     assert_eq!(rig.ack(limited).cwnd, None);
     assert!(
@@ -209,33 +212,33 @@ fn a_window_that_the_application_does_not_fill_does_not_grow() {
 #[test]
 fn one_loss_episode_halves_once() {
     let mut rig = silent(&Code::default());
-    rig.transport.cwnd = 40 * MSS;
-    rig.transport.ssthresh = 30 * MSS;
+    rig.transport.cwnd = 40 * MSS_BYTES;
+    rig.transport.ssthresh = 30 * MSS_BYTES;
     let loss = Signals {
         lost_pkts_sample: 3,
         in_recovery: 1,
-        ..ack_of(MSS)
+        ..ack_of(MSS_BYTES)
     };
     let _ = rig.ack(ack_of(0));
     let outcome = rig.ack(loss);
     assert_eq!(
         (outcome.cwnd, outcome.ssthresh),
-        (Some(20 * MSS), Some(20 * MSS))
+        (Some(20 * MSS_BYTES), Some(20 * MSS_BYTES))
     );
     for _ in 0..30 {
         rig.advance_us(1_000);
         assert_eq!(rig.ack(loss).cwnd, None, "the same episode");
     }
     // Recovery has ended; the next loss starts another episode.
-    let _ = rig.ack(ack_of(MSS));
-    assert_eq!(rig.ack(loss).cwnd, Some(10 * MSS));
+    let _ = rig.ack(ack_of(MSS_BYTES));
+    assert_eq!(rig.ack(loss).cwnd, Some(10 * MSS_BYTES));
 }
 
 #[test]
 fn a_datapath_that_knows_no_recovery_halves_once_a_round_trip() {
     let mut rig = silent(&Code::default());
-    rig.transport.cwnd = 40 * MSS;
-    rig.transport.ssthresh = 30 * MSS;
+    rig.transport.cwnd = 40 * MSS_BYTES;
+    rig.transport.ssthresh = 30 * MSS_BYTES;
     let loss = Signals {
         lost_pkts_sample: 1,
         ..ack_of(0)
@@ -254,34 +257,34 @@ fn a_datapath_that_knows_no_recovery_halves_once_a_round_trip() {
 #[test]
 fn marks_halve_like_losses() {
     let mut rig = silent(&Code::default());
-    rig.transport.cwnd = 40 * MSS;
-    rig.transport.ssthresh = 30 * MSS;
+    rig.transport.cwnd = 40 * MSS_BYTES;
+    rig.transport.ssthresh = 30 * MSS_BYTES;
     let marked = Signals {
         ecn_packets: 1,
-        ecn_bytes: MSS,
-        ..ack_of(MSS)
+        ecn_bytes: MSS_BYTES,
+        ..ack_of(MSS_BYTES)
     };
-    assert_eq!(rig.ack(marked).cwnd, Some(20 * MSS));
+    assert_eq!(rig.ack(marked).cwnd, Some(20 * MSS_BYTES));
     assert_eq!(rig.ack(marked).cwnd, None);
 }
 
 #[test]
 fn a_timeout_starts_over_and_a_second_one_keeps_the_threshold() {
     let mut rig = silent(&Code::default());
-    rig.transport.cwnd = 40 * MSS;
-    rig.transport.ssthresh = 30 * MSS;
+    rig.transport.cwnd = 40 * MSS_BYTES;
+    rig.transport.ssthresh = 30 * MSS_BYTES;
     let _ = rig.ack(ack_of(0));
     let timeout = Signals {
         was_timeout: 1,
         lost_pkts_sample: 40,
         in_recovery: 1,
-        mss: MSS,
+        mss: MSS_BYTES,
         ..Signals::default()
     };
     let outcome = rig.ack(timeout);
     assert_eq!(
         (outcome.cwnd, outcome.ssthresh),
-        (Some(MSS), Some(20 * MSS))
+        (Some(MSS_BYTES), Some(20 * MSS_BYTES))
     );
     let outcome = rig.ack(timeout);
     assert_eq!(
@@ -292,25 +295,25 @@ fn a_timeout_starts_over_and_a_second_one_keeps_the_threshold() {
     // Slow start by one segment per ACK while losses are repaired, then by two.
     let repairing = Signals {
         in_recovery: 1,
-        ..ack_of(2 * MSS)
+        ..ack_of(2 * MSS_BYTES)
     };
-    assert_eq!(rig.ack(repairing).cwnd, Some(2 * MSS));
-    assert_eq!(rig.ack(repairing).cwnd, Some(3 * MSS));
-    assert_eq!(rig.ack(ack_of(2 * MSS)).cwnd, Some(5 * MSS));
+    assert_eq!(rig.ack(repairing).cwnd, Some(2 * MSS_BYTES));
+    assert_eq!(rig.ack(repairing).cwnd, Some(3 * MSS_BYTES));
+    assert_eq!(rig.ack(ack_of(2 * MSS_BYTES)).cwnd, Some(5 * MSS_BYTES));
 }
 
 #[test]
 fn a_spurious_reduction_is_undone() {
     let mut rig = silent(&Code::default());
-    rig.transport.cwnd = 40 * MSS;
-    rig.transport.ssthresh = 30 * MSS;
+    rig.transport.cwnd = 40 * MSS_BYTES;
+    rig.transport.ssthresh = 30 * MSS_BYTES;
     let _ = rig.ack(ack_of(0));
     let loss = Signals {
         lost_pkts_sample: 1,
         in_recovery: 1,
         ..ack_of(0)
     };
-    assert_eq!(rig.ack(loss).cwnd, Some(20 * MSS));
+    assert_eq!(rig.ack(loss).cwnd, Some(20 * MSS_BYTES));
     let undone = Signals {
         undone: 1,
         ..ack_of(0)
@@ -318,7 +321,7 @@ fn a_spurious_reduction_is_undone() {
     let outcome = rig.ack(undone);
     assert_eq!(
         (outcome.cwnd, outcome.ssthresh),
-        (Some(40 * MSS), Some(30 * MSS))
+        (Some(40 * MSS_BYTES), Some(30 * MSS_BYTES))
     );
     assert_eq!(rig.ack(undone).cwnd, None, "once");
 }
@@ -326,11 +329,11 @@ fn a_spurious_reduction_is_undone() {
 #[test]
 fn a_flow_that_had_outgrown_its_initial_window_probes_from_there() {
     let mut rig = silent(&Code::default());
-    rig.transport.cwnd = 80 * MSS;
-    let outcome = rig.ack(ack_of(2 * MSS));
+    rig.transport.cwnd = 80 * MSS_BYTES;
+    let outcome = rig.ack(ack_of(2 * MSS_BYTES));
     assert_eq!(
         (outcome.cwnd, outcome.ssthresh),
-        (None, Some(80 * MSS)),
+        (None, Some(80 * MSS_BYTES)),
         "its agent kept no threshold"
     );
 }
@@ -339,10 +342,10 @@ fn a_flow_that_had_outgrown_its_initial_window_probes_from_there() {
 fn the_silent_agents_pacing_rate_follows_the_window() {
     let mut rig = silent(&Code::default());
     rig.transport.rate = 1;
-    rig.transport.ssthresh = 5 * MSS;
+    rig.transport.ssthresh = 5 * MSS_BYTES;
     let outcome = rig.ack(ack_of(0));
     // 10 segments in 20 ms, plus a fifth.
-    assert_eq!(outcome.rate, Some(10 * MSS * 50 * 12 / 10));
+    assert_eq!(outcome.rate, Some(10 * MSS_BYTES * 50 * 12 / 10));
     let mut unpaced = silent(&Code::default());
     assert_eq!(unpaced.ack(ack_of(0)).rate, None);
 }
@@ -352,13 +355,13 @@ fn whoever_steers_again_finds_the_pacing_rate_from_before_the_fallback() {
     let mut rig = silent(&reno_fold(10_000));
     rig.transport.rate = 1_000_000;
     assert_ne!(
-        rig.ack(ack_of(MSS)).rate,
+        rig.ack(ack_of(MSS_BYTES)).rate,
         None,
         "NewReno has a rate of its own"
     );
     rig.table.heartbeat(rig.transport.now);
     assert_eq!(
-        rig.ack(ack_of(MSS)).rate,
+        rig.ack(ack_of(MSS_BYTES)).rate,
         Some(1_000_000),
         "no program sets one"
     );
@@ -367,10 +370,10 @@ fn whoever_steers_again_finds_the_pacing_rate_from_before_the_fallback() {
     code.always(|code| code.set(reg::RATE, 5_000));
     let mut rig = silent(&code);
     rig.transport.rate = 1_000_000;
-    let _ = rig.ack(ack_of(MSS));
+    let _ = rig.ack(ack_of(MSS_BYTES));
     rig.table.heartbeat(rig.transport.now);
     assert_eq!(
-        rig.ack(ack_of(MSS)).rate,
+        rig.ack(ack_of(MSS_BYTES)).rate,
         Some(5_000),
         "the program's comes first"
     );
@@ -383,19 +386,19 @@ fn rounds(rig: &mut Rig, count: usize) -> Vec<u64> {
     let mut lost = 0;
     (0..count)
         .map(|_| {
-            let sent = rig.transport.cwnd / MSS;
+            let sent = rig.transport.cwnd / MSS_BYTES;
             let repairing = lost > 0;
             for n in 0..sent.min(capacity) {
                 let first = n == 0;
                 let _ = rig.ack(Signals {
                     lost_pkts_sample: if first { lost } else { 0 },
                     in_recovery: u64::from(repairing),
-                    ..ack_of(MSS)
+                    ..ack_of(MSS_BYTES)
                 });
             }
             lost = sent.saturating_sub(capacity);
             rig.advance_us(20_000);
-            rig.transport.cwnd / MSS
+            rig.transport.cwnd / MSS_BYTES
         })
         .collect()
 }
@@ -467,7 +470,7 @@ fn absurd_signals_are_survived() {
 fn a_flow_that_its_agent_gives_up_is_newrenos_until_it_is_set_a_program() {
     let mut rig = Rig::with(&fold_that_pins_the_window(), limits(), Compat::Documented);
     rig.table.heartbeat(rig.transport.now);
-    assert_eq!(rig.ack(ack_of(MSS)).cwnd, Some(5_000));
+    assert_eq!(rig.ack(ack_of(MSS_BYTES)).cwnd, Some(5_000));
     let order = [Update {
         target: CommandTarget::Cwnd,
         value: 900_000,
@@ -484,25 +487,25 @@ fn a_flow_that_its_agent_gives_up_is_newrenos_until_it_is_set_a_program() {
         "it does not wait for an ACK"
     );
     assert!(rig.deadline().fallback);
-    let outcome = rig.ack(ack_of(2 * MSS));
+    let outcome = rig.ack(ack_of(2 * MSS_BYTES));
     assert_eq!(
         (outcome.fallback, outcome.cwnd),
-        (true, Some(5_000 + 2 * MSS))
+        (true, Some(5_000 + 2 * MSS_BYTES))
     );
     // Neither a heartbeat nor an update ends the release, and no report is made.
     rig.table.heartbeat(rig.transport.now);
     rig.update(&order).expect("built-in state");
-    assert_eq!(rig.ack(ack_of(MSS)).cwnd, Some(5_000 + 3 * MSS));
+    assert_eq!(rig.ack(ack_of(MSS_BYTES)).cwnd, Some(5_000 + 3 * MSS_BYTES));
     assert_eq!((rig.reports.len(), rig.flow.program_uid()), (reports, None));
     rig.set_program(1, &[]).expect("installed");
-    let outcome = rig.ack(ack_of(MSS));
+    let outcome = rig.ack(ack_of(MSS_BYTES));
     assert_eq!((outcome.fallback, outcome.cwnd), (false, Some(5_000)));
     // A flow without a program can be released too.
-    let mut flow: Flow<16> = Flow::new(rig.transport.now, 10 * MSS);
+    let mut flow: Flow<16> = Flow::new(rig.transport.now, 10 * MSS_BYTES);
     flow.apply(rig.transport.now, &Command::Release, &rig.table)
         .expect("always");
     assert!(
-        flow.on_ack(&rig.transport, &ack_of(MSS), &rig.table)
+        flow.on_ack(&rig.transport, &ack_of(MSS_BYTES), &rig.table)
             .fallback
     );
 }

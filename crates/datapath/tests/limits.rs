@@ -1,7 +1,7 @@
 //! The operator's limits apply to program and agent; anything that does not fit is refused.
 
 use crate::support::programs::{Code, reno_fold};
-use crate::support::{MSS, Rig, ack_of, no_limits};
+use crate::support::{MSS_BYTES, Rig, ack_of, no_limits};
 use ccplane_datapath::{
     Command, CommandError, CommandTarget, Compat, Flow, Op, OperatorLimits, Signals, Update,
     Urgency, VarKind, reg,
@@ -77,7 +77,7 @@ fn the_fallback_stays_within_the_limits() {
     };
     let mut rig = Rig::with(&Code::default(), limits, Compat::Documented);
     for _ in 0..200 {
-        let _ = rig.ack(ack_of(2 * MSS));
+        let _ = rig.ack(ack_of(2 * MSS_BYTES));
     }
     assert_eq!(
         (rig.transport.cwnd, rig.transport.rate),
@@ -180,7 +180,7 @@ fn a_program_with_too_many_variables_is_refused() {
 fn flows_of_every_size_run_the_same_program_alike() {
     fn run<const V: usize>() -> (Vec<u64>, Option<Time>) {
         let rig = Rig::new(&reno_fold(10_000));
-        let mut flow: Flow<V> = Flow::new(rig.transport.now, 10 * MSS);
+        let mut flow: Flow<V> = Flow::new(rig.transport.now, 10 * MSS_BYTES);
         flow.apply(
             rig.transport.now,
             &Command::SetProgram {
@@ -193,7 +193,7 @@ fn flows_of_every_size_run_the_same_program_alike() {
         let signals = Signals {
             packets_misordered: 3,
             packets_in_flight: 9,
-            ..ack_of(MSS)
+            ..ack_of(MSS_BYTES)
         };
         for _ in 0..4 {
             let _ = flow.on_ack(&rig.transport, &signals, &rig.table);
@@ -201,7 +201,7 @@ fn flows_of_every_size_run_the_same_program_alike() {
         (flow.report(&rig.table).to_vec(), flow.next_deadline())
     }
     let expected = run::<16>();
-    assert_eq!(expected.0, [4 * MSS, 12, 0, 0, 20_000, 9]);
+    assert_eq!(expected.0, [4 * MSS_BYTES, 12, 0, 0, 20_000, 9]);
     assert_eq!(run::<7>(), expected);
     assert_eq!(run::<34>(), expected);
     assert_eq!(run::<35>(), expected);

@@ -248,7 +248,7 @@ fn now_counts_microseconds_of_the_transports_clock() {
     let mut code = Code::default();
     let now = code.volatile(0);
     code.always(|code| {
-        code.mov(now, reg::NOW);
+        code.mov(now, reg::ACK_NOW);
         code.report();
     });
     let mut rig = Rig::new(&code);
@@ -271,7 +271,7 @@ fn the_bare_interpreter_agrees_with_a_flow() {
     let mut registers = [0; 128];
     registers[0] = 1448;
     registers[usize::from(reg::CWND)] = 14_480;
-    registers[usize::from(reg::ONE)] = 1;
+    registers[usize::from(reg::CONSTANT_ONE)] = 1;
     (registers[64], registers[65]) = (1, 2);
     let faults = ccplane_datapath::interpret(&code.program(1), &mut registers);
     let mut rig = Rig::new(&code);

@@ -1,8 +1,8 @@
 //! Behaviour defined by the reference's own tests: libccp's unit tests and portus' integration
 //! tests.
 
-use crate::support::programs::{BYTES_ACKED, Code, RTT, temp};
-use crate::support::{MSS, Rig, ack_of};
+use crate::support::programs::{BYTES_ACKED, Code, RTT_SAMPLE, temp};
+use crate::support::{MSS_BYTES, Rig, ack_of};
 use ccplane_datapath::{CommandTarget, Op, Signals, Update, VarKind, reg};
 
 /// 20 ACKs of 5 bytes: acked is 100 whenever the counter is 20.
@@ -70,9 +70,9 @@ fn multievent() {
     let min_rtt = code.var(VarKind::Report, false, u64::MAX);
     let counter = code.volatile(0);
     code.when(
-        |code| code.op(Op::Lt, temp(0), RTT, min_rtt),
+        |code| code.op(Op::Lt, temp(0), RTT_SAMPLE, min_rtt),
         |code| {
-            code.mov(min_rtt, RTT);
+            code.mov(min_rtt, RTT_SAMPLE);
             code.report();
         },
     );
@@ -119,7 +119,7 @@ fn read_implicit() {
     let mut rig = Rig::new(&code);
     rig.transport.rate = 77;
     let outcome = rig.ack(ack_of(0));
-    assert_eq!(rig.last_report(), [10 * MSS, 77]);
+    assert_eq!(rig.last_report(), [10 * MSS_BYTES, 77]);
     // Nothing changed, so nothing is set.
     assert_eq!((outcome.cwnd, outcome.rate), (None, None));
 }
@@ -180,7 +180,7 @@ fn timing() {
         code.fallthrough();
     });
     code.when(
-        |code| code.imm(Op::After, temp(0), reg::ONE, 3_000_000),
+        |code| code.imm(Op::After, temp(0), reg::CONSTANT_ONE, 3_000_000),
         |code| {
             code.report();
             code.set(reg::MICROS, 0);

@@ -3,7 +3,7 @@
 
 use crate::support::programs::{BYTES_ACKED, Code, temp};
 use ccplane_datapath::{
-    Compat, Flow, Instr, MAX_INSTRS, Op, OperatorLimits, Program, ProgramTable, Reason, Signals,
+    Compat, Flow, INSTRS_MAX, Instr, Op, OperatorLimits, Program, ProgramTable, Reason, Signals,
     Transport, reg,
 };
 use ccplane_units::{Duration, Time};
@@ -151,7 +151,7 @@ fn a_program_that_has_no_room_for_it_is_refused_with_the_reason() {
     let mut code = Code::default();
     code.always(Code::fallthrough);
     code.always(|code| {
-        for _ in 0..MAX_INSTRS - 2 {
+        for _ in 0..INSTRS_MAX - 2 {
             code.report();
         }
     });

@@ -90,7 +90,7 @@ fn a_guard_that_stays_true_fires_once_and_keeps_no_timer_busy() {
     let mut code = Code::default();
     let count = code.var(VarKind::Report, false, 0);
     code.when(
-        |code| code.imm(Op::After, temp(0), reg::ONE, 5_000),
+        |code| code.imm(Op::After, temp(0), reg::CONSTANT_ONE, 5_000),
         |code| {
             code.imm(Op::Add, count, count, 1);
             code.report();
@@ -116,7 +116,7 @@ fn a_guard_that_the_last_run_did_not_reach_keeps_its_time() {
         |code| code.set(which, 1),
     );
     code.when(
-        |code| code.imm(Op::After, temp(0), reg::ONE, 10_000),
+        |code| code.imm(Op::After, temp(0), reg::CONSTANT_ONE, 10_000),
         |code| {
             code.set(which, 2);
             code.report();
@@ -140,7 +140,7 @@ fn a_body_that_moves_the_threshold_moves_the_time() {
     let mut code = Code::default();
     let wait = code.var(VarKind::Report, false, 1_000);
     code.when(
-        |code| code.op(Op::After, temp(0), reg::ONE, wait),
+        |code| code.op(Op::After, temp(0), reg::CONSTANT_ONE, wait),
         |code| {
             code.imm(Op::Mul, wait, wait, 2);
             code.set(reg::MICROS, 0);
@@ -161,7 +161,7 @@ fn a_volatile_threshold_counts_from_its_initial_value_after_the_report() {
         |code| code.set(wait, 8_000),
     );
     code.when(
-        |code| code.op(Op::After, temp(0), reg::ONE, wait),
+        |code| code.op(Op::After, temp(0), reg::CONSTANT_ONE, wait),
         |code| {
             code.set(reg::MICROS, 0);
             code.report();
@@ -216,11 +216,11 @@ fn a_threshold_that_runs_ahead_of_micros_cannot_flood() {
     let mut code = Code::default();
     code.volatile(0);
     code.when(
-        |code| code.op(Op::After, temp(0), reg::ONE, reg::MICROS),
+        |code| code.op(Op::After, temp(0), reg::CONSTANT_ONE, reg::MICROS),
         |_| {},
     );
     code.when(
-        |code| code.imm(Op::After, temp(0), reg::ONE, 0),
+        |code| code.imm(Op::After, temp(0), reg::CONSTANT_ONE, 0),
         |code| {
             code.set(reg::MICROS, 0);
             code.report();
@@ -305,7 +305,7 @@ fn delays_stay_unknown_for_a_program_that_is_set_before_the_first_stamps() {
         let mut code = Code::default();
         let value = code.var(VarKind::Report, false, 0);
         code.when(
-            |code| code.imm(Op::After, temp(0), reg::ONE, 5_000),
+            |code| code.imm(Op::After, temp(0), reg::CONSTANT_ONE, 5_000),
             |code| {
                 code.mov(value, signal);
                 code.report();
@@ -338,7 +338,7 @@ fn an_update_runs_no_program_without_timers() {
     let mut code = Code::default();
     let count = code.var(VarKind::Report, false, 0);
     code.when(
-        |_| reg::ONE,
+        |_| reg::CONSTANT_ONE,
         |code| {
             code.imm(Op::Add, count, count, 1);
             code.report();

@@ -47,11 +47,11 @@ pub struct Audit {
 pub(crate) struct Lateness(Histogram<u64>);
 
 /// One minute; anything later is recorded as this.
-const LONGEST_NS: u64 = 60_000_000_000;
+const LATENESS_NS_MAX: u64 = 60_000_000_000;
 
 impl Lateness {
     pub(crate) fn new() -> Lateness {
-        let histogram = Histogram::new_with_bounds(1, LONGEST_NS, 3);
+        let histogram = Histogram::new_with_bounds(1, LATENESS_NS_MAX, 3);
         Lateness(histogram.expect(
             "constant bounds that the histogram accepts: 1 <= low, 2 low <= high, digits <= 5",
         ))

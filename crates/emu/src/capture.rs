@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel};
 use std::thread::{self, JoinHandle};
 
-use ccplane_host::{FramePacket, Head, LINK_HEADER, StoredFrame};
+use ccplane_host::{FramePacket, Head, LINK_HEADER_BYTES, StoredFrame};
 use ccplane_qdisc::DropReason;
 use ccplane_units::{Duration, Time};
 
@@ -27,20 +27,20 @@ pub(crate) use order::FlowOrder;
 pub use read::{Capture, LoggedPacket, read};
 
 /// Bytes stored of each packet: the headers of Ethernet, IPv4 and TCP with all options take 134.
-pub(crate) const KEPT: usize = 144;
+pub(crate) const SNAPLEN_BYTES: usize = 144;
 /// Length of the Ethernet header, if there is one.
-const ETHERNET: usize = 14;
+const ETHERNET_HEADER_BYTES: usize = 14;
 
 /// Packets per batch to the writer. A smaller one would wake it more often; a larger one would lose
 /// more if the process is killed.
-const BATCH: usize = 256;
+const BATCH_PACKETS: usize = 256;
 
 /// Batches that may be queued for the writer, 13 MB: a tenth of a second of full-sized packets at
 /// 10 Gbit/s, or a quarter of a minute at 50 Mbit/s. Beyond it packets are not logged but counted.
-const BATCHES: usize = 256;
+const QUEUED_BATCHES_MAX: usize = 256;
 
 /// Longest time that a packet stays in memory before it goes to the writer.
-const PATIENCE: Duration = Duration::from_millis(200);
+const FLUSH_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Log entry of a packet that has left a queue.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +58,7 @@ pub(crate) struct Sight {
     /// Length in bytes, including the IP header.
     pub(crate) bytes: u16,
     kept: u8,
-    head: [u8; KEPT],
+    head: [u8; SNAPLEN_BYTES],
 }
 
 impl Sight {
@@ -74,13 +74,15 @@ impl Sight {
         let pieces = stored
             .frame
             .completed(frame, packet.index, packet.marked, &mut room);
-        let mut head = [0; KEPT];
+        let mut head = [0; SNAPLEN_BYTES];
         let mut kept = 0;
         // A packet that cannot be extracted is logged with its length only.
         let [first, rest] = pieces.unwrap_or([&[], &[]]);
-        let link = &lead[..lead.len().saturating_sub(LINK_HEADER - ETHERNET)];
+        let link = &lead[..lead
+            .len()
+            .saturating_sub(LINK_HEADER_BYTES - ETHERNET_HEADER_BYTES)];
         for piece in [link, first, rest] {
-            let take = piece.len().min(KEPT - kept);
+            let take = piece.len().min(SNAPLEN_BYTES - kept);
             head[kept..kept + take].copy_from_slice(&piece[..take]);
             kept += take;
         }
@@ -108,7 +110,7 @@ impl Sight {
             dropped: None,
             bytes,
             kept: 0,
-            head: [0; KEPT],
+            head: [0; SNAPLEN_BYTES],
         }
     }
 
@@ -156,7 +158,7 @@ impl Tap {
         let file = File::create(path).map_err(failed)?;
         let mut file = file::CaptureWriter::new(io::BufWriter::new(file), config, began, lead > 0)
             .map_err(failed)?;
-        let (full, filled) = sync_channel::<Vec<Sight>>(BATCHES);
+        let (full, filled) = sync_channel::<Vec<Sight>>(QUEUED_BATCHES_MAX);
         let (emptied, empty) = channel();
         let writer = thread::Builder::new()
             .name("ccplane-emu-log".into())
@@ -188,7 +190,7 @@ impl Tap {
                 source,
             })?;
         Ok(Tap {
-            batch: Vec::with_capacity(BATCH),
+            batch: Vec::with_capacity(BATCH_PACKETS),
             since: Time::ZERO,
             full,
             empty,
@@ -207,8 +209,8 @@ impl Tap {
 
     /// Passes on a batch that is full, or old enough.
     pub(crate) fn pass_on(&mut self, now: Time) {
-        if self.batch.len() >= BATCH
-            || (!self.batch.is_empty() && now.since(self.since) >= PATIENCE)
+        if self.batch.len() >= BATCH_PACKETS
+            || (!self.batch.is_empty() && now.since(self.since) >= FLUSH_INTERVAL)
         {
             self.flush();
         }
@@ -218,7 +220,7 @@ impl Tap {
         let next = self
             .empty
             .try_recv()
-            .unwrap_or_else(|_| Vec::with_capacity(BATCH));
+            .unwrap_or_else(|_| Vec::with_capacity(BATCH_PACKETS));
         match self.full.try_send(std::mem::replace(&mut self.batch, next)) {
             Ok(()) => {}
             Err(TrySendError::Full(mut batch) | TrySendError::Disconnected(mut batch)) => {

@@ -21,7 +21,7 @@ pub enum PathDirection {
 }
 
 impl PathDirection {
-    pub(crate) const BOTH: [PathDirection; 2] = [PathDirection::Forward, PathDirection::Reverse];
+    pub(crate) const ALL: [PathDirection; 2] = [PathDirection::Forward, PathDirection::Reverse];
 
     pub(crate) fn index(self) -> usize {
         self as usize

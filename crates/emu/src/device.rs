@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use ccplane_host::{LINK_HEADER, Tun, Wire};
+use ccplane_host::{LINK_HEADER_BYTES, Tun, Wire};
 
 /// One end of the path.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ impl EmuDevice {
     pub(crate) fn lead(&self) -> usize {
         match self {
             EmuDevice::Tun(_) => 0,
-            EmuDevice::Wire(_) => LINK_HEADER,
+            EmuDevice::Wire(_) => LINK_HEADER_BYTES,
         }
     }
 

@@ -447,7 +447,7 @@ mod tests {
     ) {
         let length = 10 + 40 + usize::from(packets * size);
         let room = link
-            .room(ccplane_host::LONGEST_FRAME)
+            .room(ccplane_host::FRAME_BYTES_MAX)
             .expect("memory enough");
         room[..length].fill(flow);
         // The checksum is partial, the kind TCPv4, the transport header at offset 20.

@@ -17,7 +17,7 @@ use crate::direction::{DepartureRun, EmuDirection};
 use crate::wait::Waiter;
 
 /// Frames read from one device before the other is served and due packets are delivered.
-const BATCH: usize = 32;
+const BATCH_FRAMES: usize = 32;
 /// The same limit in bytes: with super-packets, these take about as long as 32 packets.
 const BATCH_BYTES: usize = 256 * 1024;
 
@@ -50,7 +50,7 @@ impl Driver {
         let _ = nix::sys::prctl::set_timerslack(1);
         while !self.control.stopped() {
             self.apply_changes();
-            for way in PathDirection::BOTH {
+            for way in PathDirection::ALL {
                 self.deliver(way);
             }
             self.log_packets();
@@ -84,7 +84,7 @@ impl Driver {
         let mut now = self.clock.now();
         let (mut handovers, drops) = (0, link.log().queue_drops);
         link.advance(now);
-        while handovers < BATCH
+        while handovers < BATCH_FRAMES
             && let Some(DepartureRun {
                 lead,
                 pieces,
@@ -110,7 +110,7 @@ impl Driver {
             source,
         };
         let mut bytes = 0;
-        for _ in 0..BATCH {
+        for _ in 0..BATCH_FRAMES {
             let device = &self.devices[way.index()];
             let Some(room) = self.links[way.index()].room(self.longest) else {
                 let mut nowhere = [0];
@@ -199,7 +199,7 @@ impl Driver {
             self.control.awake();
         }
         let readable = [forward, reverse];
-        Ok(PathDirection::BOTH
+        Ok(PathDirection::ALL
             .into_iter()
             .filter(move |way| readable[way.index()]))
     }

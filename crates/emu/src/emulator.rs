@@ -12,15 +12,15 @@ use crate::path::{self, DeviceEnd, EmuReport, EmulatedPath};
 use crate::{EmuConfig, Error};
 
 /// Name of the device inside each namespace.
-pub const DEVICE: &str = "link0";
+pub const DEVICE_NAME: &str = "link0";
 
 /// Addresses of the two ends, the sender's first. They are private (RFC 1918, RFC 4193) and
 /// invisible outside the two namespaces.
-const V4: [IpAddr; 2] = [
+const ADDRESSES_V4: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1)),
     IpAddr::V4(Ipv4Addr::new(10, 77, 0, 2)),
 ];
-const V6: [IpAddr; 2] = [
+const ADDRESSES_V6: [IpAddr; 2] = [
     IpAddr::V6(Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1)),
     IpAddr::V6(Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2)),
 ];
@@ -40,31 +40,31 @@ impl Emulator {
     /// Creates the namespaces and devices, and starts the thread. Names left by killed emulators
     /// are removed first.
     pub fn start(config: EmuConfig) -> Result<Emulator, Error> {
-        static STARTED: AtomicU32 = AtomicU32::new(0);
+        static EMULATOR_COUNT: AtomicU32 = AtomicU32::new(0);
         // Rejects invalid configurations before anything is created.
         path::limits(&config)?;
         ccplane_host::sweep();
         let id = format!(
             "{}-{}",
             std::process::id(),
-            STARTED.fetch_add(1, Ordering::Relaxed)
+            EMULATOR_COUNT.fetch_add(1, Ordering::Relaxed)
         );
         let sender = Namespace::create(&format!("ccplane-{id}-snd"))?;
         let receiver = Namespace::create(&format!("ccplane-{id}-rcv"))?;
-        let mut addresses = V4.map(|address| vec![(address, 30)]);
+        let mut addresses = ADDRESSES_V4.map(|address| vec![(address, 30)]);
         if ccplane_host::has_ipv6() {
-            for (end, address) in addresses.iter_mut().zip(V6) {
+            for (end, address) in addresses.iter_mut().zip(ADDRESSES_V6) {
                 end.push((address, 64));
             }
         }
         let offload = path::offload(&config);
         let devices = [
-            sender.run(|| Tun::create(DEVICE, config.mtu, &addresses[0], offload))??,
-            receiver.run(|| Tun::create(DEVICE, config.mtu, &addresses[1], offload))??,
+            sender.run(|| Tun::create(DEVICE_NAME, config.mtu, &addresses[0], offload))??,
+            receiver.run(|| Tun::create(DEVICE_NAME, config.mtu, &addresses[1], offload))??,
         ];
         let ends = [&sender, &receiver].map(|namespace| DeviceEnd {
             namespace: Some(namespace.clone()),
-            device: DEVICE.into(),
+            device: DEVICE_NAME.into(),
         });
         let path = EmulatedPath::start(&config, ends, devices)?;
         Ok(Emulator {
@@ -86,22 +86,22 @@ impl Emulator {
 
     /// Returns the sender's IPv4 address.
     pub fn sender_addr(&self) -> IpAddr {
-        V4[0]
+        ADDRESSES_V4[0]
     }
 
     /// Returns the receiver's IPv4 address.
     pub fn receiver_addr(&self) -> IpAddr {
-        V4[1]
+        ADDRESSES_V4[1]
     }
 
     /// Returns the sender's IPv6 address, for kernels with IPv6.
     pub fn sender_addr_v6(&self) -> IpAddr {
-        V6[0]
+        ADDRESSES_V6[0]
     }
 
     /// Returns the receiver's IPv6 address, for kernels with IPv6.
     pub fn receiver_addr_v6(&self) -> IpAddr {
-        V6[1]
+        ADDRESSES_V6[1]
     }
 
     /// Returns the capacity of a direction's queue; a size in BDP is converted.

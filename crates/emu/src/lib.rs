@@ -61,7 +61,7 @@ pub use capture::{Capture, CaptureReport, LoggedPacket, read as read_capture};
 pub use ccplane_qdisc as qdisc;
 pub use config::{EmuConfig, Gso, LinkConfig, Timing};
 pub use control::{DirectionStats, EmuHandle, PathDirection};
-pub use emulator::{DEVICE, Emulator};
+pub use emulator::{DEVICE_NAME, Emulator};
 pub use error::Error;
 pub use log::{Fate, LinkLog, PacketRecord};
 pub use path::EmuReport;

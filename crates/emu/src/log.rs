@@ -5,7 +5,7 @@ use ccplane_qdisc::DropReason;
 use ccplane_units::{Duration, Time};
 
 /// Records per piece. Pieces keep a growing log from stalling the emulator with a reallocation.
-const PIECE: usize = 16 * 1024;
+const PIECE_RECORDS: usize = 16 * 1024;
 
 /// Record of a packet at one link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,9 +134,9 @@ impl LinkLog {
         }
         self.room -= 1;
         match self.pieces.last_mut() {
-            Some(last) if last.len() < PIECE => last.push(record),
+            Some(last) if last.len() < PIECE_RECORDS => last.push(record),
             _ => {
-                let mut piece = Vec::with_capacity(PIECE);
+                let mut piece = Vec::with_capacity(PIECE_RECORDS);
                 piece.push(record);
                 self.pieces.push(piece);
             }
@@ -153,24 +153,24 @@ mod tests {
     #[test]
     fn a_full_log_goes_on_counting() {
         assert_eq!(size_of::<PacketRecord>(), 24);
-        let mut log = LinkLog::new(PIECE + 1);
+        let mut log = LinkLog::new(PIECE_RECORDS + 1);
         let (arrived, departed) = (Time::from_micros(1), Time::from_micros(4));
         let mut store = Store::new(1);
         store.room(110).expect("a block").fill(0);
         let frame = Frame::of(store.arrived(110)).expect("a virtio-net header of zeros");
         let place = store.keep(110, frame, arrived, [1, 2]);
         let record = |fate| PacketRecord::new(store.get(place), 100, fate);
-        for _ in 0..PIECE {
+        for _ in 0..PIECE_RECORDS {
             log.add(record(Fate::Departed(departed)));
         }
         log.add(record(Fate::Dropped(DropReason::Full)));
         log.add(record(Fate::Dropped(DropReason::Lost)));
-        assert_eq!((log.len(), log.not_kept), (PIECE + 1, 1));
+        assert_eq!((log.len(), log.not_kept), (PIECE_RECORDS + 1, 1));
         assert_eq!(
             (log.delivered, log.queue_drops, log.losses),
-            (PIECE as u64, 1, 1)
+            (PIECE_RECORDS as u64, 1, 1)
         );
-        assert_eq!(log.delivered_bytes, PIECE as u64 * 100);
+        assert_eq!(log.delivered_bytes, PIECE_RECORDS as u64 * 100);
         let first = log.records().next().expect("it is kept");
         assert_eq!(first.sojourn(), Some(Duration::from_micros(3)));
         assert_eq!((first.source_port, first.destination_port), (1, 2));

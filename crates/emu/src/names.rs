@@ -18,16 +18,16 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::remote;
 
-const DNS: u16 = 53;
+const DNS_PORT: u16 = 53;
 /// Maximum length of a DNS message.
-const LONGEST: usize = 65_535;
+const MESSAGE_BYTES_MAX: usize = 65_535;
 /// Maximum pending queries; a further one evicts the oldest.
-const QUESTIONS: usize = 64;
+const PENDING_QUERIES_MAX: usize = 64;
 /// Maximum concurrent TCP connections.
-const CONNECTIONS: usize = 16;
-const PATIENCE: Duration = Duration::from_secs(10);
+const CONNECTIONS_MAX: usize = 16;
+const IO_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval at which the relay checks for its end, ms.
-const LOOK: u16 = 100;
+const POLL_INTERVAL_MS: u16 = 100;
 
 /// A DNS relay at `address`, until it is dropped.
 #[derive(Debug)]
@@ -49,8 +49,8 @@ impl Relay {
             return Ok(None);
         };
         let (server, here) = (
-            SocketAddr::new(server, DNS),
-            SocketAddr::from((address, DNS)),
+            SocketAddr::new(server, DNS_PORT),
+            SocketAddr::from((address, DNS_PORT)),
         );
         let stop = Arc::new(AtomicBool::new(false));
         let file = remote::resolv_conf_of(id);
@@ -106,14 +106,14 @@ fn with_server(resolv_conf: &str, server: IpAddr) -> String {
 fn datagrams(here: &UdpSocket, server: SocketAddr, stop: &AtomicBool) {
     let mut asked: std::collections::VecDeque<(UdpSocket, SocketAddr)> =
         std::collections::VecDeque::new();
-    let mut buffer = vec![0; LONGEST];
+    let mut buffer = vec![0; MESSAGE_BYTES_MAX];
     while !stop.load(Ordering::Relaxed) {
         let readable: Vec<bool> = {
             let sockets = std::iter::once(here).chain(asked.iter().map(|(socket, _)| socket));
             let mut polled: Vec<PollFd<'_>> = sockets
                 .map(|s| PollFd::new(s.as_fd(), PollFlags::POLLIN))
                 .collect();
-            if poll(&mut polled, PollTimeout::from(LOOK)).is_err() {
+            if poll(&mut polled, PollTimeout::from(POLL_INTERVAL_MS)).is_err() {
                 continue;
             }
             polled.iter().map(|fd| fd.any().unwrap_or(false)).collect()
@@ -133,7 +133,7 @@ fn datagrams(here: &UdpSocket, server: SocketAddr, stop: &AtomicBool) {
             && let Ok((length, client)) = here.recv_from(&mut buffer)
             && let Ok(socket) = ask(server, &buffer[..length])
         {
-            if asked.len() == QUESTIONS {
+            if asked.len() == PENDING_QUERIES_MAX {
                 asked.pop_front();
             }
             asked.push_back((socket, client));
@@ -158,9 +158,10 @@ fn connections(here: &TcpListener, server: SocketAddr, stop: &AtomicBool) {
     let open = Arc::new(AtomicUsize::new(0));
     while !stop.load(Ordering::Relaxed) {
         let mut polled = [PollFd::new(here.as_fd(), PollFlags::POLLIN)];
-        let ready = poll(&mut polled, PollTimeout::from(LOOK)).is_ok_and(|ready| ready > 0);
+        let ready =
+            poll(&mut polled, PollTimeout::from(POLL_INTERVAL_MS)).is_ok_and(|ready| ready > 0);
         if ready && let Ok((client, _)) = here.accept() {
-            if open.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS {
+            if open.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
                 open.fetch_sub(1, Ordering::Relaxed);
                 continue;
             }
@@ -175,11 +176,11 @@ fn connections(here: &TcpListener, server: SocketAddr, stop: &AtomicBool) {
 }
 
 fn splice(client: &TcpStream, server: SocketAddr) -> io::Result<()> {
-    let server = TcpStream::connect_timeout(&server, PATIENCE)?;
+    let server = TcpStream::connect_timeout(&server, IO_TIMEOUT)?;
     for stream in [client, &server] {
         stream.set_nonblocking(false)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(IO_TIMEOUT))?;
+        stream.set_write_timeout(Some(IO_TIMEOUT))?;
     }
     let copy = |mut from: &TcpStream, mut to: &TcpStream| -> io::Result<()> {
         io::copy(&mut from, &mut to)?;

@@ -4,7 +4,7 @@
 use std::thread::{self, JoinHandle};
 
 use ccplane_host::{
-    Frame, InterfaceStats, LONGEST_FRAME, Namespace, Offload, Store, interface_stats,
+    FRAME_BYTES_MAX, Frame, InterfaceStats, Namespace, Offload, Store, interface_stats,
 };
 use ccplane_qdisc::Limit;
 use ccplane_units::{Duration, Time};
@@ -163,8 +163,8 @@ impl EmulatedPath {
                 })
         };
         let (deadline, mut quiet) = (self.clock.now() + most, 0);
-        while quiet < QUIET && self.clock.now() < deadline {
-            thread::sleep(LOOK);
+        while quiet < EMPTY_POLLS_MIN && self.clock.now() < deadline {
+            thread::sleep(DRAIN_POLL_INTERVAL);
             quiet = if empty() { quiet + 1 } else { 0 };
         }
     }
@@ -179,8 +179,8 @@ impl EmulatedPath {
 
 /// Interval at which [`EmulatedPath::drain`] checks, and the number of consecutive checks without packets:
 /// a server may take 10 ms to answer the last packet with its own last one.
-const LOOK: std::time::Duration = std::time::Duration::from_millis(2);
-const QUIET: u32 = 5;
+const DRAIN_POLL_INTERVAL: std::time::Duration = std::time::Duration::from_millis(2);
+const EMPTY_POLLS_MIN: u32 = 5;
 
 impl Drop for EmulatedPath {
     fn drop(&mut self) {
@@ -254,7 +254,7 @@ fn driver(
             + match (offload(config), lead) {
                 (Offload::None, 0) => Frame::longest(config.mtu),
                 // Senders on a wire may use offloads in any case.
-                (Offload::Segmentation, _) | (_, 1..) => LONGEST_FRAME,
+                (Offload::Segmentation, _) | (_, 1..) => FRAME_BYTES_MAX,
             },
         control,
         devices,

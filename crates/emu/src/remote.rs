@@ -22,14 +22,14 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::Error;
 use crate::control::{EmuHandle, PathDirection};
 
-const DIRECTORY: &str = "/run/ccplane";
+const SOCKET_DIRECTORY: &str = "/run/ccplane";
 /// A request is one short line; clients that send more, or nothing, are disconnected.
-const LINE_BYTES: u64 = 256;
-const PATIENCE: Duration = Duration::from_secs(1);
+const REQUEST_BYTES_MAX: u64 = 256;
+const IO_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Returns the names of the running emulations. Sockets left by killed ones are removed.
 pub fn list() -> Vec<String> {
-    let Ok(entries) = fs::read_dir(DIRECTORY) else {
+    let Ok(entries) = fs::read_dir(SOCKET_DIRECTORY) else {
         return Vec::new();
     };
     let mut ids: Vec<String> = entries
@@ -58,7 +58,7 @@ pub fn ask(id: &str, request: &str) -> Result<String, Error> {
     };
     let exchange = || -> io::Result<String> {
         let mut stream = UnixStream::connect(path_of(id))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(IO_TIMEOUT))?;
         stream.write_all(format!("{request}\n").as_bytes())?;
         let mut answer = String::new();
         stream.take(64 * 1024).read_to_string(&mut answer)?;
@@ -99,7 +99,7 @@ impl ControlSocket {
         let folder = fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
-            .create(DIRECTORY);
+            .create(SOCKET_DIRECTORY);
         folder.map_err(failed)?;
         // Removes the socket of an earlier process with the same PID.
         list();
@@ -134,12 +134,12 @@ impl Drop for ControlSocket {
 }
 
 fn path_of(id: &str) -> PathBuf {
-    PathBuf::from(format!("{DIRECTORY}/emu-{id}.sock"))
+    PathBuf::from(format!("{SOCKET_DIRECTORY}/emu-{id}.sock"))
 }
 
 /// Returns the path of the resolv.conf for a command of this emulation, if DNS is relayed.
 pub(crate) fn resolv_conf_of(id: &str) -> PathBuf {
-    PathBuf::from(format!("{DIRECTORY}/emu-{id}.resolv.conf"))
+    PathBuf::from(format!("{SOCKET_DIRECTORY}/emu-{id}.resolv.conf"))
 }
 
 /// Answers requests sequentially until `stopped` closes.
@@ -162,10 +162,10 @@ fn answer_all(listener: &UnixListener, stopped: &UnixStream, control: &EmuHandle
 }
 
 fn answer_one(mut stream: UnixStream, control: &EmuHandle) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(IO_TIMEOUT))?;
+    stream.set_write_timeout(Some(IO_TIMEOUT))?;
     let mut line = String::new();
-    BufReader::new((&stream).take(LINE_BYTES)).read_line(&mut line)?;
+    BufReader::new((&stream).take(REQUEST_BYTES_MAX)).read_line(&mut line)?;
     let answer = match obey(&line, control) {
         Ok(answer) => format!("ok {answer}\n"),
         Err(reason) => format!("error: {reason}\n"),
@@ -182,7 +182,7 @@ fn obey(line: &str, control: &EmuHandle) -> Result<String, String> {
         ["show"] => return Ok(show(control)),
         ["set", "up", what, value] => (&[PathDirection::Forward][..], what, value),
         ["set", "down", what, value] => (&[PathDirection::Reverse][..], what, value),
-        ["set", what, value] => (&PathDirection::BOTH[..], what, value),
+        ["set", what, value] => (&PathDirection::ALL[..], what, value),
         _ => return Err(USAGE.into()),
     };
     for &way in ways {

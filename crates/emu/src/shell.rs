@@ -18,7 +18,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 
-use crate::emulator::DEVICE;
+use crate::emulator::DEVICE_NAME;
 use crate::names::Relay;
 use crate::path::{self, DeviceEnd, EmuReport, EmulatedPath};
 use crate::remote::ControlSocket;
@@ -113,16 +113,26 @@ pub fn shell(
     let offload = path::offload(config);
     let devices = [
         namespace.run(|| {
-            let tun = Tun::create(DEVICE, config.mtu, &[(inside.into(), PREFIX)], offload)?;
-            ccplane_host::add_default_route(DEVICE, inside.into())?;
+            let tun = Tun::create(
+                DEVICE_NAME,
+                config.mtu,
+                &[(inside.into(), PREFIX_LENGTH)],
+                offload,
+            )?;
+            ccplane_host::add_default_route(DEVICE_NAME, inside.into())?;
             Ok::<Tun, ccplane_host::Error>(tun)
         })??,
-        Tun::create(&host_device, config.mtu, &[(host.into(), PREFIX)], offload)?,
+        Tun::create(
+            &host_device,
+            config.mtu,
+            &[(host.into(), PREFIX_LENGTH)],
+            offload,
+        )?,
     ];
     let ends = [
         DeviceEnd {
             namespace: Some(namespace.clone()),
-            device: DEVICE.into(),
+            device: DEVICE_NAME.into(),
         },
         DeviceEnd {
             namespace: None,
@@ -160,7 +170,7 @@ pub fn shell(
     }
     let status = run(command, &signals)?;
     drop(remote);
-    namespace.end_processes(PATIENCE);
+    namespace.end_processes(TERMINATION_TIMEOUT);
     path.drain(around.drain);
     drop(outside);
     let report = path.finish()?;
@@ -182,7 +192,7 @@ fn outer_host() -> Option<Ipv4Addr> {
     let host = std::env::var(HOST_VARIABLE).ok()?.parse().ok()?;
     let inside = getifaddrs()
         .ok()?
-        .any(|interface| interface.interface_name == DEVICE);
+        .any(|interface| interface.interface_name == DEVICE_NAME);
     inside.then_some(host)
 }
 
@@ -198,7 +208,7 @@ impl Outside {
     /// DNS.
     fn open(id: &str, host: Ipv4Addr, names: bool) -> Result<Outside, Error> {
         let network = Ipv4Addr::from(u32::from(host) & !3);
-        let translated = Masquerade::start(&format!("ccplane-{id}"), network, PREFIX)?;
+        let translated = Masquerade::start(&format!("ccplane-{id}"), network, PREFIX_LENGTH)?;
         let relay = if names {
             // Without a resolv.conf there is no name server to relay to.
             let settings = std::fs::read_to_string(RESOLV_CONF).unwrap_or_default();
@@ -308,17 +318,17 @@ fn failed(source: io::Error) -> Error {
     }
 }
 
-const PREFIX: u8 = 30;
+const PREFIX_LENGTH: u8 = 30;
 
 /// Time for the command's background processes to end before they are killed.
-const PATIENCE: std::time::Duration = std::time::Duration::from_millis(500);
+const TERMINATION_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// Returns two addresses of 100.64.0.0/10 (RFC 6598) that this host does not use: the command's and
 /// the host's. The search starts at `seed`, so that emulations started at the same time choose
 /// different ones.
 fn free_addresses(seed: u32) -> Result<[Ipv4Addr; 2], Error> {
-    const FIRST: u32 = u32::from_be_bytes([100, 64, 0, 0]);
-    const PAIRS: u32 = 1 << 20;
+    const FIRST_ADDRESS: u32 = u32::from_be_bytes([100, 64, 0, 0]);
+    const ADDRESS_PAIRS: u32 = 1 << 20;
     let listed = |source| Error::System {
         what: "find free addresses for the link",
         source,
@@ -327,8 +337,8 @@ fn free_addresses(seed: u32) -> Result<[Ipv4Addr; 2], Error> {
         .map_err(|e| listed(e.into()))?
         .filter_map(|interface| Some(u32::from(interface.address?.as_sockaddr_in()?.ip())))
         .collect();
-    let pair = (0..PAIRS)
-        .map(|n| FIRST + 4 * (seed.wrapping_add(n) % PAIRS))
+    let pair = (0..ADDRESS_PAIRS)
+        .map(|n| FIRST_ADDRESS + 4 * (seed.wrapping_add(n) % ADDRESS_PAIRS))
         .find(|base| used.iter().all(|address| address & !3 != *base))
         .ok_or_else(|| listed(io::ErrorKind::AddrInUse.into()))?;
     Ok([pair + 2, pair + 1].map(Ipv4Addr::from))

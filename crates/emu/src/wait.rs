@@ -7,39 +7,39 @@ use crate::Timing;
 /// Minimum time between two wake-ups of `Timing::Balanced` for due packets, since a wake-up costs
 /// as much as ten packets. With a shorter one, 96 Mbit/s with ACKs takes half a CPU on a virtual
 /// machine; with a longer one, packets are later than the wake-up latency.
-const QUANTUM: Duration = Duration::from_micros(100);
+const WAKEUP_INTERVAL_MIN: Duration = Duration::from_micros(100);
 
 /// Work per unit of rest of `Timing::Precise`, which rests 6 % of the time. It spins while packets
 /// are inside, since an idle CPU of a virtual machine wakes up to 0.3 ms late, for due packets and
 /// arriving ones alike. But the kernel would throttle a thread that never sleeps for 50 ms of every
 /// second (`sched_rt_runtime_us` and, since Linux 6.12, the fair server). With a higher value the
 /// kernel throttles; with a lower one, more packets meet a late wake-up.
-const WORK_FOR_REST: i64 = 15;
+const WORK_PER_REST: i64 = 15;
 
 /// Time between the end of a rest and the next due packet, for a CPU that has slept for
 /// microseconds only. With a shorter one late wake-ups show; with a longer one 96 Mbit/s (a packet
 /// every 125 µs, plus its ACK) leaves no gap to rest in.
-const SPIN: Duration = Duration::from_micros(75);
+const SPIN_TIME: Duration = Duration::from_micros(75);
 
 /// Bounds of a rest: sleeping and waking take some microseconds, and a packet that arrives during a
 /// rest waits for its end.
-const SHORTEST_REST: Duration = Duration::from_micros(10);
-const LONGEST_REST: Duration = Duration::from_micros(100);
+const REST_MIN: Duration = Duration::from_micros(10);
+const REST_MAX: Duration = Duration::from_micros(100);
 
 /// Owed rest above which a thread rests even without a gap. Packets are then late by the length of
 /// this rest rather than by the kernel's 50 ms.
-const OVERDUE_NS: i64 = 500_000;
+const OWED_REST_NS_MAX: i64 = 500_000;
 const FORCED_REST: Duration = Duration::from_micros(50);
 
 /// Largest credit: a long sleep, as on an empty link, does not permit long work without rest.
-const MOST_IN_ADVANCE_NS: i64 = -100_000;
+const OWED_REST_NS_MIN: i64 = -100_000;
 
 /// CPU reservation of `Timing::Precise`. It must exceed the emulator's use, including its rests, so
 /// that the kernel never throttles it: the kernel checks rarely, and would stop it for about 0.2
 /// ms. It must be less than the period, so that others always get something. The period is the
 /// shortest that satisfies both within 10 µs.
-const RESERVED: Duration = Duration::from_micros(990);
-const PERIOD: Duration = Duration::from_millis(1);
+const RESERVED_RUNTIME: Duration = Duration::from_micros(990);
+const RESERVATION_PERIOD: Duration = Duration::from_millis(1);
 
 /// Accounting of work and rest of a thread that drives a link.
 #[derive(Debug)]
@@ -67,7 +67,9 @@ impl Waiter {
     /// privilege it still works, but is later; the audit shows it.
     pub(crate) fn claim(&self) -> Result<(), ccplane_host::Error> {
         let spins = self.timing == Timing::Precise;
-        let reserved = spins && ccplane_host::reserve(RESERVED.to_std(), PERIOD.to_std()).is_ok();
+        let reserved = spins
+            && ccplane_host::reserve(RESERVED_RUNTIME.to_std(), RESERVATION_PERIOD.to_std())
+                .is_ok();
         if reserved {
             Ok(())
         } else {
@@ -77,18 +79,18 @@ impl Waiter {
 
     /// Returns the time to sleep at `now` if the next packet is due at `due`.
     pub(crate) fn sleep(&mut self, now: Time, due: Time) -> Duration {
-        self.owed += self.passed(now) / WORK_FOR_REST;
+        self.owed += self.passed(now) / WORK_PER_REST;
         let until_due = due.since(now);
         match self.timing {
             Timing::Balanced if until_due > Duration::ZERO => {
-                until_due.max((self.woken + QUANTUM).since(now))
+                until_due.max((self.woken + WAKEUP_INTERVAL_MIN).since(now))
             }
             Timing::Balanced => Duration::ZERO,
             Timing::Precise => {
-                let gap = until_due.saturating_sub(SPIN).min(LONGEST_REST);
-                if self.owed > OVERDUE_NS {
+                let gap = until_due.saturating_sub(SPIN_TIME).min(REST_MAX);
+                if self.owed > OWED_REST_NS_MAX {
                     gap.max(FORCED_REST)
-                } else if self.owed > 0 && gap > SHORTEST_REST {
+                } else if self.owed > 0 && gap > REST_MIN {
                     gap
                 } else {
                     Duration::ZERO
@@ -99,7 +101,7 @@ impl Waiter {
 
     /// Records the end of a sleep.
     pub(crate) fn woke(&mut self, now: Time) {
-        self.owed = (self.owed - self.passed(now)).max(MOST_IN_ADVANCE_NS);
+        self.owed = (self.owed - self.passed(now)).max(OWED_REST_NS_MIN);
         self.woken = now;
     }
 
@@ -115,17 +117,23 @@ impl Waiter {
 mod tests {
     use super::*;
 
-    const US: fn(u64) -> Duration = Duration::from_micros;
+    const MICROS: fn(u64) -> Duration = Duration::from_micros;
 
     #[test]
     fn balanced_sleeps_to_the_packet_and_wakes_up_every_100_us_at_most() {
         let mut waiter = Waiter::new(Timing::Balanced);
         let now = Time::from_micros(1_000);
-        assert_eq!(waiter.sleep(now, now + US(700)), US(700));
-        waiter.woke(now + US(700));
-        assert_eq!(waiter.sleep(now + US(710), now + US(720)), US(90));
+        assert_eq!(waiter.sleep(now, now + MICROS(700)), MICROS(700));
+        waiter.woke(now + MICROS(700));
+        assert_eq!(
+            waiter.sleep(now + MICROS(710), now + MICROS(720)),
+            MICROS(90)
+        );
         // A packet that is already due is not delayed.
-        assert_eq!(waiter.sleep(now + US(710), now + US(705)), Duration::ZERO);
+        assert_eq!(
+            waiter.sleep(now + MICROS(710), now + MICROS(705)),
+            Duration::ZERO
+        );
     }
 
     #[test]
@@ -134,23 +142,23 @@ mod tests {
         let mut now = Time::from_micros(1_000);
         waiter.woke(now);
         assert_eq!(
-            waiter.sleep(now, now + US(10_000)),
+            waiter.sleep(now, now + MICROS(10_000)),
             Duration::ZERO,
             "nothing owed"
         );
-        now += US(2_000);
+        now += MICROS(2_000);
         assert_eq!(
-            waiter.sleep(now, now + US(8_000)),
-            US(100),
+            waiter.sleep(now, now + MICROS(8_000)),
+            MICROS(100),
             "short, for a packet that may arrive"
         );
-        now += US(100);
+        now += MICROS(100);
         waiter.woke(now);
         // A packet every 10 ms, 125 µs or 12 µs, for a second; the kernel would take 5 %.
         for (gap, late_at_most) in [(10_000, 0), (125, 0), (12, 50)] {
             let (begin, mut due, mut slept, mut latest) = (now, now, 0, 0);
             while now.since(begin) < Duration::from_secs(1) {
-                due = due.max(now) + US(gap);
+                due = due.max(now) + MICROS(gap);
                 while now < due {
                     let sleep = waiter.sleep(now, due);
                     if sleep > Duration::ZERO {
@@ -159,7 +167,7 @@ mod tests {
                         waiter.woke(now);
                         latest = latest.max(now.since(due).as_micros());
                     } else {
-                        now += US(1);
+                        now += MICROS(1);
                     }
                 }
             }

@@ -149,7 +149,7 @@ fn udp_s_super_packets_arrive_as_the_packets_they_stand_for() {
 /// Returns the ratio of a burst's duration to the expected one, once it is within 2 %: a busy
 /// machine disturbs the receiver more than the link.
 fn paced(line: &str, packets: usize, timing: Timing) -> Option<f64> {
-    const SIZE: usize = 1_472;
+    const PAYLOAD_BYTES: usize = 1_472;
     let config = EmuConfig {
         forward: link(rate(line), 1, "droptail:inf"),
         timing,
@@ -157,21 +157,23 @@ fn paced(line: &str, packets: usize, timing: Timing) -> Option<f64> {
     };
     let emulator = Emulator::start(config).expect("the machine allows it");
     let (sender, receiver) = sockets(&emulator);
-    setsockopt(&sender, sockopt::UdpGsoSegment, &(SIZE as i32)).expect("Linux 4.18");
+    setsockopt(&sender, sockopt::UdpGsoSegment, &(PAYLOAD_BYTES as i32)).expect("Linux 4.18");
     setsockopt(&receiver, sockopt::RcvBufForce, &(64 << 20)).expect("root may");
     let bytes_per_sec = line
         .parse::<ccplane_units::Rate>()
         .expect("a rate")
         .bytes_per_sec() as f64;
-    let expected = (packets - 1) as f64 * (SIZE + 28) as f64 / bytes_per_sec;
+    let expected = (packets - 1) as f64 * (PAYLOAD_BYTES + 28) as f64 / bytes_per_sec;
     let measure = || {
         let _ = ccplane_host::raise_priority();
         for _ in 0..packets / 40 {
-            sender.send(&[7; 40 * SIZE]).expect("the socket takes it");
+            sender
+                .send(&[7; 40 * PAYLOAD_BYTES])
+                .expect("the socket takes it");
         }
         let receive = || {
             receiver
-                .recv(&mut [0; SIZE + 1])
+                .recv(&mut [0; PAYLOAD_BYTES + 1])
                 .expect("nothing is dropped");
             Instant::now()
         };

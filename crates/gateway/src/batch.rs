@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ccplane_udp::{DatagramMarks, LARGEST, Socket, passes};
+use ccplane_udp::{DATAGRAM_BYTES_MAX, DatagramMarks, Socket, passes};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::AsFd;
@@ -13,11 +13,11 @@ use super::error::GatewayError;
 
 /// Bytes kept free behind a full batch, so that sealing always has room for the longest datagram
 /// and a handshake message.
-const SLACK: usize = 66_000;
+const SLACK_BYTES: usize = 66_000;
 /// Longest wait for a full socket, at most once per turn of the send loop. A longer wait would let
 /// one stalled interface block all peers; a shorter one would lose bursts that the driver's queue
 /// could have taken.
-const PATIENCE: Duration = Duration::from_millis(5);
+const SOCKET_WAIT_MAX: Duration = Duration::from_millis(5);
 
 /// The batch being filled.
 pub(crate) struct SendBatch {
@@ -42,7 +42,7 @@ pub(crate) struct BatchOutcome {
 impl SendBatch {
     pub fn new() -> SendBatch {
         SendBatch {
-            bytes: vec![0; LARGEST + SLACK].into_boxed_slice(),
+            bytes: vec![0; DATAGRAM_BYTES_MAX + SLACK_BYTES].into_boxed_slice(),
             length: 0,
             count: 0,
             size: 0,
@@ -70,7 +70,7 @@ impl SendBatch {
                 && self.to == Some((to, marks))
                 && bytes <= self.size
                 && self.count < most
-                && self.length + bytes <= LARGEST
+                && self.length + bytes <= DATAGRAM_BYTES_MAX
     }
 
     /// Returns the free space, into which the next datagram is written.
@@ -108,7 +108,7 @@ impl SendBatch {
                     let mut writable = [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)];
                     let _ = poll(
                         &mut writable,
-                        PollTimeout::try_from(PATIENCE).unwrap_or(PollTimeout::ZERO),
+                        PollTimeout::try_from(SOCKET_WAIT_MAX).unwrap_or(PollTimeout::ZERO),
                     );
                 }
                 Err(why) if passes(&why) => {

@@ -131,16 +131,16 @@ pub enum ConfigError {
 
 /// Defaults; docs/gateway.md repeats them. 1420 is WireGuard's MTU: 1500 less 80 bytes of outer
 /// headers over IPv6.
-const MTU: u32 = 1_420;
-const DEVICE: &str = "ccplane0";
-const ALGORITHM: &str = "bundler";
+const MTU_DEFAULT: u32 = 1_420;
+const DEVICE_DEFAULT: &str = "ccplane0";
+const ALGORITHM_DEFAULT: &str = "bundler";
 /// The scheduling policy of the Bundler paper and its 15 Mbit (1.875 MB) limit. The 16384 buckets
 /// make collisions rare among a thousand flows.
-const QUEUE: &str = "sfq:limit=1.875MB:depth=1250:flows=1250:divisor=16384";
+const QUEUE_DEFAULT: &str = "sfq:limit=1.875MB:depth=1250:flows=1250:divisor=16384";
 /// Minimum rate of the Bundler reference implementation.
-const MIN: Rate = Rate::from_bits_per_sec(1_000_000);
+const RATE_MIN_DEFAULT: Rate = Rate::from_bits_per_sec(1_000_000);
 /// Name of the catch-all class that is added when the file has none.
-const REST: &str = "rest";
+const CATCH_ALL_CLASS: &str = "rest";
 
 impl GatewayConfig {
     /// Parses and checks a configuration. `file` is the file name used in problems.
@@ -150,7 +150,8 @@ impl GatewayConfig {
         knows: AlgorithmCheck<'_>,
     ) -> Result<GatewayConfig, Problem> {
         let source = SourceText { file, text };
-        let written = toml::from_str(text).map_err(|error| source.syntax_of(&error, REFERENCE))?;
+        let written =
+            toml::from_str(text).map_err(|error| source.syntax_of(&error, REFERENCE_PAGE))?;
         check::config(source, &written, knows)
     }
 
@@ -174,7 +175,8 @@ impl GatewayConfig {
             file: &name,
             text: &text,
         };
-        let written = toml::from_str(&text).map_err(|error| source.syntax_of(&error, REFERENCE))?;
+        let written =
+            toml::from_str(&text).map_err(|error| source.syntax_of(&error, REFERENCE_PAGE))?;
         let config = check::config(source, &written, knows)?;
         check::secrecy(source, &written, mode)?;
         let key = check::key(source, &written, path.parent().unwrap_or(Path::new("")))?;
@@ -251,7 +253,7 @@ fn with_limit(queue: QueueSpec, limit: Size) -> QueueSpec {
     }
 }
 
-const REFERENCE: &str = "docs/gateway.md";
+const REFERENCE_PAGE: &str = "docs/gateway.md";
 
 impl PeerEndpoint {
     /// Returns the socket address if the host is an IP address rather than a DNS name.

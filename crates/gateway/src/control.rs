@@ -5,19 +5,19 @@ use std::net::IpAddr;
 
 use ccplane_host::checksum::{add, sum};
 
-use ccplane_bundle::PORT;
+use ccplane_bundle::FEEDBACK_PORT;
 
-const UDP: u8 = 17;
-const UDP_BYTES: usize = 8;
-const HOPS: u8 = 64;
+const IPPROTO_UDP: u8 = 17;
+const UDP_HEADER_BYTES: usize = 8;
+const HOP_LIMIT: u8 = 64;
 
 /// Longest packet that [`write`] produces: IPv6, UDP and the longest message.
-pub const LONGEST: usize = 40 + UDP_BYTES + ccplane_bundle::FEEDBACK_BYTES;
+pub const CONTROL_PACKET_BYTES_MAX: usize = 40 + UDP_HEADER_BYTES + ccplane_bundle::FEEDBACK_BYTES;
 
 /// Writes a packet with this message and returns its length. Returns `None` if the addresses are of
 /// different families or `room` is too small.
 pub fn write(from: IpAddr, to: IpAddr, message: &[u8], room: &mut [u8]) -> Option<usize> {
-    let udp_bytes = u16::try_from(UDP_BYTES + message.len()).ok()?;
+    let udp_bytes = u16::try_from(UDP_HEADER_BYTES + message.len()).ok()?;
     let (head, addresses) = match (from, to) {
         (IpAddr::V4(_), IpAddr::V4(_)) => (20, 12..20),
         (IpAddr::V6(_), IpAddr::V6(_)) => (40, 8..40),
@@ -28,7 +28,7 @@ pub fn write(from: IpAddr, to: IpAddr, message: &[u8], room: &mut [u8]) -> Optio
     packet.fill(0);
     match (from, to) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
-            (packet[0], packet[8], packet[9]) = (0x45, HOPS, UDP);
+            (packet[0], packet[8], packet[9]) = (0x45, HOP_LIMIT, IPPROTO_UDP);
             packet[2..4].copy_from_slice(&u16::try_from(length).ok()?.to_be_bytes());
             packet[12..16].copy_from_slice(&from.octets());
             packet[16..20].copy_from_slice(&to.octets());
@@ -36,18 +36,21 @@ pub fn write(from: IpAddr, to: IpAddr, message: &[u8], room: &mut [u8]) -> Optio
             packet[10..12].copy_from_slice(&check.to_be_bytes());
         }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
-            (packet[0], packet[6], packet[7]) = (0x60, UDP, HOPS);
+            (packet[0], packet[6], packet[7]) = (0x60, IPPROTO_UDP, HOP_LIMIT);
             packet[4..6].copy_from_slice(&udp_bytes.to_be_bytes());
             packet[8..24].copy_from_slice(&from.octets());
             packet[24..40].copy_from_slice(&to.octets());
         }
         _ => return None,
     }
-    packet[head..head + 2].copy_from_slice(&PORT.to_be_bytes());
-    packet[head + 2..head + 4].copy_from_slice(&PORT.to_be_bytes());
+    packet[head..head + 2].copy_from_slice(&FEEDBACK_PORT.to_be_bytes());
+    packet[head + 2..head + 4].copy_from_slice(&FEEDBACK_PORT.to_be_bytes());
     packet[head + 4..head + 6].copy_from_slice(&udp_bytes.to_be_bytes());
-    packet[head + UDP_BYTES..].copy_from_slice(message);
-    let pseudo = add(sum(&packet[addresses]), add(u16::from(UDP), udp_bytes));
+    packet[head + UDP_HEADER_BYTES..].copy_from_slice(message);
+    let pseudo = add(
+        sum(&packet[addresses]),
+        add(u16::from(IPPROTO_UDP), udp_bytes),
+    );
     let check = match !add(pseudo, sum(&packet[head..])) {
         // A checksum of zero means "no checksum" (RFC 768).
         0 => 0xffff,
@@ -60,8 +63,8 @@ pub fn write(from: IpAddr, to: IpAddr, message: &[u8], room: &mut [u8]) -> Optio
 /// Returns the bytes of IP and UDP header in front of a message.
 pub const fn head_bytes(to: IpAddr) -> usize {
     match to {
-        IpAddr::V4(_) => 20 + UDP_BYTES,
-        IpAddr::V6(_) => 40 + UDP_BYTES,
+        IpAddr::V4(_) => 20 + UDP_HEADER_BYTES,
+        IpAddr::V6(_) => 40 + UDP_HEADER_BYTES,
     }
 }
 
@@ -72,7 +75,7 @@ pub const fn head_bytes(to: IpAddr) -> usize {
 pub fn read(packet: &[u8], from: IpAddr, to: IpAddr) -> Option<&[u8]> {
     let udp = datagram(packet, from, to)?;
     let length = usize::from(u16::from_be_bytes([*udp.get(4)?, *udp.get(5)?]));
-    udp.get(UDP_BYTES..length)
+    udp.get(UDP_HEADER_BYTES..length)
 }
 
 /// Returns whether the gateway at `to` would accept a packet as a message from the gateway at
@@ -82,7 +85,7 @@ pub fn is_message(packet: &[u8], from: IpAddr, to: IpAddr) -> bool {
 }
 
 /// Returns the UDP header and payload of an unfragmented packet between these addresses to
-/// [`PORT`].
+/// [`FEEDBACK_PORT`].
 fn datagram(packet: &[u8], from: IpAddr, to: IpAddr) -> Option<&[u8]> {
     let (head, source, destination, protocol) = match packet.first()? >> 4 {
         4 => {
@@ -104,12 +107,12 @@ fn datagram(packet: &[u8], from: IpAddr, to: IpAddr) -> Option<&[u8]> {
         IpAddr::V4(v4) => v4.octets() == bytes,
         IpAddr::V6(v6) => v6.octets() == bytes,
     };
-    if *protocol != UDP || !is(from, source) || !is(to, destination) {
+    if *protocol != IPPROTO_UDP || !is(from, source) || !is(to, destination) {
         return None;
     }
     packet
         .get(head..)
-        .filter(|udp| udp.get(2..4) == Some(&PORT.to_be_bytes()))
+        .filter(|udp| udp.get(2..4) == Some(&FEEDBACK_PORT.to_be_bytes()))
 }
 
 #[cfg(test)]
@@ -132,7 +135,7 @@ mod tests {
             let [from, to] = ends(v6);
             let mut room = [0xaa; 200];
             let length = write(from, to, &message, &mut room).unwrap();
-            prop_assert!(length <= LONGEST);
+            prop_assert!(length <= CONTROL_PACKET_BYTES_MAX);
             let packet = &room[..length];
             prop_assert_eq!(read(packet, from, to), Some(&message[..]));
             prop_assert!(is_message(packet, from, to) && !is_message(packet, to, from));
@@ -140,10 +143,10 @@ mod tests {
             prop_assert_eq!(read(&packet[..length - 1], from, to), None);
             let headers = IpHeaders::of(packet);
             prop_assert_eq!(headers.addresses, Some([from, to]));
-            prop_assert_eq!(headers.ports, [PORT, PORT]);
+            prop_assert_eq!(headers.ports, [FEEDBACK_PORT, FEEDBACK_PORT]);
             // UDP checksum, including the pseudo-header.
             let (head, addresses) = if v6 { (40, 8..40) } else { (20, 12..20) };
-            let pseudo = add(sum(&packet[addresses]), add(u16::from(UDP), (length - head) as u16));
+            let pseudo = add(sum(&packet[addresses]), add(u16::from(IPPROTO_UDP), (length - head) as u16));
             prop_assert_eq!(add(pseudo, sum(&packet[head..])), 0xffff);
             if !v6 {
                 prop_assert_eq!(sum(&packet[..20]), 0xffff);

@@ -8,7 +8,7 @@ use ccplane_units::Time;
 use serde::Serialize;
 
 /// Capacity of the log. A peer changes mode at most a few times per minute.
-const KEPT: usize = 1_024;
+const EVENTS_MAX: usize = 1_024;
 
 /// One event.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -44,7 +44,7 @@ impl EventLog {
             what,
             text,
         };
-        if list.1.len() == KEPT {
+        if list.1.len() == EVENTS_MAX {
             list.1.pop_front();
         }
         list.1.push_back(event);
@@ -83,12 +83,12 @@ mod tests {
     fn the_last_thousand_are_kept_and_each_is_told_once() {
         let events = EventLog::default();
         assert_eq!(events.after(0, Duration::ZERO), []);
-        for n in 0..KEPT + 10 {
+        for n in 0..EVENTS_MAX + 10 {
             events.tell(Time::from_micros(n as u64), "b", "mode", format!("{n}"));
         }
         let all = events.after(0, Duration::ZERO);
-        assert_eq!((all.len(), all[0].number), (KEPT, 11));
-        let last = all[KEPT - 1].number;
+        assert_eq!((all.len(), all[0].number), (EVENTS_MAX, 11));
+        let last = all[EVENTS_MAX - 1].number;
         assert_eq!(events.after(last, Duration::from_millis(1)), []);
         assert_eq!(events.after(last - 2, Duration::ZERO).len(), 2);
     }

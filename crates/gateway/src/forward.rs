@@ -33,7 +33,7 @@ pub type AlgorithmFactory =
     Arc<dyn Fn(&AlgorithmSpec) -> Result<Box<dyn DynAlgorithm>, String> + Send + Sync>;
 
 /// State shared by the threads of a gateway.
-pub(crate) struct GatewayShared {
+pub(crate) struct GatewayState {
     pub clock: ThreadClock,
     /// Settings of this site. They never change while the gateway runs, except the uplink rate.
     pub site: SiteConfig,
@@ -95,16 +95,16 @@ pub(crate) struct Reload {
     pub done: SyncSender<Result<(), GatewayError>>,
 }
 
-impl GatewayShared {
+impl GatewayState {
     pub fn new(
         site: SiteConfig,
         door: HandshakeDemux,
         makes: AlgorithmFactory,
         observe: bool,
-    ) -> Result<GatewayShared, GatewayError> {
+    ) -> Result<GatewayState, GatewayError> {
         let wake = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)
             .map_err(|why| GatewayError::system("make an event descriptor")(why.into()))?;
-        Ok(GatewayShared {
+        Ok(GatewayState {
             clock: ThreadClock::new(),
             site,
             door,
@@ -232,7 +232,7 @@ impl PeerMap {
 
 /// Resolves the endpoints of peers. Names that cannot be resolved are left out and retried later.
 pub(crate) fn find<'a>(
-    shared: &GatewayShared,
+    shared: &GatewayState,
     peers: impl IntoIterator<Item = &'a PeerConfig>,
 ) -> PeerRoutes {
     let mut all = PeerRoutes::new();

@@ -3,15 +3,15 @@
 
 use ccplane_host::checksum::sum;
 
-const HEAD: usize = 20;
-const LONGEST_HEAD: usize = 60;
-const DONT: u16 = 0x4000;
-const MORE: u16 = 0x2000;
-const OFFSET: u16 = 0x1fff;
+const HEADER_BYTES_MIN: usize = 20;
+const HEADER_BYTES_MAX: usize = 60;
+const DONT_FRAGMENT: u16 = 0x4000;
+const MORE_FRAGMENTS: u16 = 0x2000;
+const FRAGMENT_OFFSET_MASK: u16 = 0x1fff;
 /// Granularity of fragment offsets, bytes.
-const UNIT: usize = 8;
+const FRAGMENT_OFFSET_UNIT_BYTES: usize = 8;
 /// "Copied" flag of an option: it is repeated in every fragment.
-const COPIED: u8 = 0x80;
+const OPTION_COPIED_FLAG: u8 = 0x80;
 
 /// Iterator over the fragments of a packet.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub struct Fragments<'a> {
     packet: &'a [u8],
     head: usize,
     /// Header of every fragment but the first.
-    later: [u8; LONGEST_HEAD],
+    later: [u8; HEADER_BYTES_MAX],
     later_head: usize,
     mtu: usize,
     /// Offset of the next fragment's payload in `packet`.
@@ -33,16 +33,16 @@ impl<'a> Fragments<'a> {
     pub fn of(packet: &'a [u8], mtu: u32) -> Option<Fragments<'a>> {
         let first = *packet.first()?;
         let head = usize::from(first & 0xf) * 4;
-        let header = packet.get(..head.max(HEAD))?;
+        let header = packet.get(..head.max(HEADER_BYTES_MIN))?;
         let end = usize::from(u16::from_be_bytes([header[2], header[3]]));
         let mtu = usize::try_from(mtu).ok()?;
-        let may = u16::from_be_bytes([header[6], header[7]]) & DONT == 0;
+        let may = u16::from_be_bytes([header[6], header[7]]) & DONT_FRAGMENT == 0;
         if first >> 4 != 4
-            || head < HEAD
+            || head < HEADER_BYTES_MIN
             || !may
             || end <= head
             || end > packet.len()
-            || mtu < LONGEST_HEAD + UNIT
+            || mtu < HEADER_BYTES_MAX + FRAGMENT_OFFSET_UNIT_BYTES
         {
             return None;
         }
@@ -69,7 +69,8 @@ impl<'a> Fragments<'a> {
         } else {
             &self.later[..self.later_head]
         };
-        let most = (self.mtu - header.len()) / UNIT * UNIT;
+        let most =
+            (self.mtu - header.len()) / FRAGMENT_OFFSET_UNIT_BYTES * FRAGMENT_OFFSET_UNIT_BYTES;
         let rest = self.end - self.at;
         let last = rest <= self.mtu - header.len();
         let payload = if last { rest } else { most };
@@ -78,11 +79,18 @@ impl<'a> Fragments<'a> {
         fragment[..header.len()].copy_from_slice(header);
         fragment[header.len()..].copy_from_slice(&self.packet[self.at..self.at + payload]);
         let before = u16::from_be_bytes([self.packet[6], self.packet[7]]);
-        let offset = (before & OFFSET) + ((self.at - self.head) / UNIT) as u16;
+        let offset = (before & FRAGMENT_OFFSET_MASK)
+            + ((self.at - self.head) / FRAGMENT_OFFSET_UNIT_BYTES) as u16;
         // If the packet is itself a fragment, its last part keeps the packet's own "more fragments"
         // flag.
-        let more = if last { before & MORE } else { MORE };
-        let flags = before & !(MORE | OFFSET) | more | offset & OFFSET;
+        let more = if last {
+            before & MORE_FRAGMENTS
+        } else {
+            MORE_FRAGMENTS
+        };
+        let flags = before & !(MORE_FRAGMENTS | FRAGMENT_OFFSET_MASK)
+            | more
+            | offset & FRAGMENT_OFFSET_MASK;
         let head = &mut fragment[..header.len()];
         head[2..4].copy_from_slice(&(length as u16).to_be_bytes());
         head[6..8].copy_from_slice(&flags.to_be_bytes());
@@ -95,10 +103,10 @@ impl<'a> Fragments<'a> {
 }
 
 /// Returns the header with only its copied options, and the header's length.
-fn later_header(header: &[u8]) -> ([u8; LONGEST_HEAD], usize) {
-    let mut later = [0; LONGEST_HEAD];
-    later[..HEAD].copy_from_slice(&header[..HEAD]);
-    let (mut at, mut to) = (HEAD, HEAD);
+fn later_header(header: &[u8]) -> ([u8; HEADER_BYTES_MAX], usize) {
+    let mut later = [0; HEADER_BYTES_MAX];
+    later[..HEADER_BYTES_MIN].copy_from_slice(&header[..HEADER_BYTES_MIN]);
+    let (mut at, mut to) = (HEADER_BYTES_MIN, HEADER_BYTES_MIN);
     while let Some(&kind) = header.get(at) {
         let length = match (kind, header.get(at + 1)) {
             (0, _) => break,
@@ -110,7 +118,7 @@ fn later_header(header: &[u8]) -> ([u8; LONGEST_HEAD], usize) {
         let Some(option) = header.get(at..at + length) else {
             break;
         };
-        if kind & COPIED != 0 {
+        if kind & OPTION_COPIED_FLAG != 0 {
             later[to..to + length].copy_from_slice(option);
             to += length;
         }
@@ -163,7 +171,7 @@ mod tests {
             options in prop_oneof![Just(vec![]), Just(vec![1, 0x94, 4, 0, 0]), Just(vec![7, 11, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0x94, 4, 0, 0])],
             offset in prop_oneof![Just(0_u16), 1_u16..4_000], more: bool,
         ) {
-            let whole = packet(&options, &payload, offset | if more { MORE } else { 0 });
+            let whole = packet(&options, &payload, offset | if more { MORE_FRAGMENTS } else { 0 });
             let copied = options.windows(2).any(|two| two == [0x94, 4]);
             let fragments = all(&whole, mtu);
             let mut joined = Vec::new();
@@ -173,11 +181,11 @@ mod tests {
                 prop_assert_eq!(usize::from(header.total_len()), fragment.len());
                 prop_assert_eq!(header.to_header().calc_header_checksum(), header.header_checksum());
                 prop_assert_eq!(header.identification(), 0x1234);
-                prop_assert_eq!(usize::from(header.fragments_offset().value() - offset) * UNIT, joined.len());
+                prop_assert_eq!(usize::from(header.fragments_offset().value() - offset) * FRAGMENT_OFFSET_UNIT_BYTES, joined.len());
                 let last = n + 1 == fragments.len();
                 prop_assert_eq!(header.more_fragments(), !last || more);
                 let body = &fragment[header.slice().len()..];
-                prop_assert!(last || body.len() % UNIT == 0);
+                prop_assert!(last || body.len() % FRAGMENT_OFFSET_UNIT_BYTES == 0);
                 if n > 0 {
                     prop_assert_eq!(header.options(), if copied { &[0x94, 4, 0, 0][..] } else { &[] });
                 }
@@ -204,7 +212,7 @@ mod tests {
 
     #[test]
     fn what_may_not_be_divided_is_not() {
-        assert!(Fragments::of(&packet(&[], &[0; 100], DONT), 80).is_none());
+        assert!(Fragments::of(&packet(&[], &[0; 100], DONT_FRAGMENT), 80).is_none());
         let mut v6 = packet(&[], &[0; 100], 0);
         v6[0] = 0x65;
         assert!(Fragments::of(&v6, 80).is_none());

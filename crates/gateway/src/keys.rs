@@ -12,9 +12,9 @@ use boringtun::x25519;
 use ccplane_link::identity::private::{self, Unreadable};
 
 /// Bytes in a key.
-const BYTES: usize = 32;
+const KEY_BYTES: usize = 32;
 /// Size limit of a key file, which has one line; bytes.
-const MOST_TEXT: u64 = 1024;
+const KEY_FILE_BYTES_MAX: u64 = 1024;
 
 /// X25519 private key of a site.
 #[derive(Clone)]
@@ -22,11 +22,11 @@ pub struct PrivateKey(x25519::StaticSecret);
 
 /// X25519 public key of a site, which identifies it to others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PublicKey([u8; BYTES]);
+pub struct PublicKey([u8; KEY_BYTES]);
 
 /// Preshared secret of two sites (WireGuard's `PresharedKey`).
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct PresharedKey([u8; BYTES]);
+pub struct PresharedKey([u8; KEY_BYTES]);
 
 /// Error of parsing a [`PresharedKey`]. It never quotes the text, which may be a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,7 +38,7 @@ pub enum BadPresharedKey {
     Text,
     /// The decoded key has this many bytes.
     #[error(
-        "a preshared key of {0} bytes, and it takes {BYTES}; copy all 44 characters that `wg genpsk` prints, the same at both sites"
+        "a preshared key of {0} bytes, and it takes {KEY_BYTES}; copy all 44 characters that `wg genpsk` prints, the same at both sites"
     )]
     Length(usize),
 }
@@ -85,7 +85,7 @@ pub struct BadPublicKey;
 
 impl PrivateKey {
     /// Creates a key from 32 random bytes.
-    pub fn from_bytes(mut bytes: [u8; BYTES]) -> PrivateKey {
+    pub fn from_bytes(mut bytes: [u8; KEY_BYTES]) -> PrivateKey {
         // Clamp as X25519 does in any case (RFC 7748, section 5) and as `wg genkey` does, so that
         // the file contains the key that is used.
         bytes[0] &= 248;
@@ -100,7 +100,7 @@ impl PrivateKey {
 
     /// Reads a key file. Refuses a file that other users can read.
     pub fn read(path: &Path) -> Result<PrivateKey, KeyError> {
-        let text = private::read_secret(path, MOST_TEXT).map_err(|why| match why {
+        let text = private::read_secret(path, KEY_FILE_BYTES_MAX).map_err(|why| match why {
             Unreadable::Exposed(mode) => KeyError::Exposed {
                 path: path.to_owned(),
                 mode,
@@ -125,7 +125,7 @@ impl PrivateKey {
             path: path.to_owned(),
             why,
         };
-        let mut bytes = [0; BYTES];
+        let mut bytes = [0; KEY_BYTES];
         getrandom::fill(&mut bytes).map_err(|why| failed(io::Error::other(why)))?;
         let key = PrivateKey::from_bytes(bytes);
         let text = format!("{}\n", STANDARD.encode(key.0.to_bytes()));
@@ -153,19 +153,22 @@ impl PrivateKey {
 
 impl PublicKey {
     /// Creates a key from its bytes.
-    pub const fn from_bytes(bytes: [u8; BYTES]) -> PublicKey {
+    pub const fn from_bytes(bytes: [u8; KEY_BYTES]) -> PublicKey {
         PublicKey(bytes)
     }
 
     /// Returns the key's bytes.
-    pub const fn as_bytes(&self) -> &[u8; BYTES] {
+    pub const fn as_bytes(&self) -> &[u8; KEY_BYTES] {
         &self.0
     }
 
     /// Returns the first 8 characters of the base64 form, enough to distinguish peers in logs.
     pub fn short(&self) -> String {
-        const CHARACTERS: usize = 8;
-        self.to_string().chars().take(CHARACTERS).collect()
+        const SHORT_KEY_CHARACTERS: usize = 8;
+        self.to_string()
+            .chars()
+            .take(SHORT_KEY_CHARACTERS)
+            .collect()
     }
 
     pub(crate) fn x25519(&self) -> x25519::PublicKey {
@@ -175,11 +178,11 @@ impl PublicKey {
 
 impl PresharedKey {
     /// Creates a key from 32 random bytes.
-    pub const fn from_bytes(bytes: [u8; BYTES]) -> PresharedKey {
+    pub const fn from_bytes(bytes: [u8; KEY_BYTES]) -> PresharedKey {
         PresharedKey(bytes)
     }
 
-    pub(crate) const fn bytes(self) -> [u8; BYTES] {
+    pub(crate) const fn bytes(self) -> [u8; KEY_BYTES] {
         self.0
     }
 }
@@ -208,7 +211,7 @@ impl fmt::Debug for PresharedKey {
     }
 }
 
-fn decode(text: &[u8]) -> Option<[u8; BYTES]> {
+fn decode(text: &[u8]) -> Option<[u8; KEY_BYTES]> {
     STANDARD.decode(text).ok()?.try_into().ok()
 }
 

@@ -3,22 +3,22 @@
 
 use ccplane_host::checksum::add;
 
-const TCP: u8 = 6;
-const TCP_HEAD: usize = 20;
-const SYN: u8 = 0x02;
-const FLAGS: usize = 13;
-const CHECKSUM: usize = 16;
+const IPPROTO_TCP: u8 = 6;
+const TCP_HEADER_BYTES_MIN: usize = 20;
+const SYN_FLAG: u8 = 0x02;
+const FLAGS_OFFSET: usize = 13;
+const CHECKSUM_OFFSET: usize = 16;
 
-const END: u8 = 0;
-const NOTHING: u8 = 1;
-const MSS: u8 = 2;
-const MSS_BYTES: u8 = 4;
+const OPTION_END: u8 = 0;
+const OPTION_NOP: u8 = 1;
+const OPTION_MSS: u8 = 2;
+const OPTION_MSS_BYTES: u8 = 4;
 
 /// IPv6 extension headers that are skipped to find TCP (RFC 8200, section 4): hop-by-hop options,
-/// routing and destination options. A SYN with more than [`MOST_EXTENSIONS`] of them does not occur
+/// routing and destination options. A SYN with more than [`EXTENSION_HEADERS_MAX`] of them does not occur
 /// in practice.
-const EXTENSIONS: [u8; 3] = [0, 43, 60];
-const MOST_EXTENSIONS: usize = 4;
+const EXTENSION_HEADERS: [u8; 3] = [0, 43, 60];
+const EXTENSION_HEADERS_MAX: usize = 4;
 
 /// Lowers the MSS option of a SYN so that packets have at most `mtu` bytes: `mtu` less 40 bytes of
 /// headers over IPv4 or 60 over IPv6 (RFC 6691). Returns whether the packet was changed. A SYN
@@ -28,11 +28,12 @@ pub fn clamp(packet: &mut [u8], mtu: u32) -> bool {
     let Some((at, head)) = tcp(packet) else {
         return false;
     };
-    match packet.get(at + FLAGS) {
-        Some(flags) if flags & SYN != 0 => {}
+    match packet.get(at + FLAGS_OFFSET) {
+        Some(flags) if flags & SYN_FLAG != 0 => {}
         _ => return false,
     }
-    let most = u16::try_from(mtu.saturating_sub(head + TCP_HEAD as u32)).unwrap_or(u16::MAX);
+    let most =
+        u16::try_from(mtu.saturating_sub(head + TCP_HEADER_BYTES_MIN as u32)).unwrap_or(u16::MAX);
     lower(&mut packet[at..], most).is_some()
 }
 
@@ -43,18 +44,19 @@ fn tcp(packet: &[u8]) -> Option<(usize, u32)> {
     match packet.first()? >> 4 {
         4 => {
             let later = u16::from_be_bytes([*packet.get(6)?, *packet.get(7)?]) & 0x1fff != 0;
-            (*packet.get(9)? == TCP && !later).then(|| (usize::from(packet[0] & 0xf) * 4, 20))
+            (*packet.get(9)? == IPPROTO_TCP && !later)
+                .then(|| (usize::from(packet[0] & 0xf) * 4, 20))
         }
         6 => {
             let (mut next, mut at) = (*packet.get(6)?, 40);
-            for _ in 0..MOST_EXTENSIONS {
-                if !EXTENSIONS.contains(&next) {
+            for _ in 0..EXTENSION_HEADERS_MAX {
+                if !EXTENSION_HEADERS.contains(&next) {
                     break;
                 }
                 let [of_next, length] = *packet.get(at..)?.first_chunk()?;
                 (next, at) = (of_next, at + (usize::from(length) + 1) * 8);
             }
-            (next == TCP).then_some((at, 40))
+            (next == IPPROTO_TCP).then_some((at, 40))
         }
         _ => None,
     }
@@ -63,13 +65,13 @@ fn tcp(packet: &[u8]) -> Option<(usize, u32)> {
 /// Lowers the MSS option in a TCP header. Returns `None` if there is nothing to change.
 fn lower(segment: &mut [u8], most: u16) -> Option<()> {
     let end = usize::from(*segment.get(12)? >> 4) * 4;
-    let mut at = TCP_HEAD;
+    let mut at = TCP_HEADER_BYTES_MIN;
     let place = loop {
         let options = segment.get(at..end)?;
         match *options {
-            [NOTHING, ..] => at += 1,
-            [END, ..] | [] => return None,
-            [MSS, MSS_BYTES, _, _, ..] => break at + 2,
+            [OPTION_NOP, ..] => at += 1,
+            [OPTION_END, ..] | [] => return None,
+            [OPTION_MSS, OPTION_MSS_BYTES, _, _, ..] => break at + 2,
             [_, length, ..] if length >= 2 => at += usize::from(length),
             _ => return None,
         }
@@ -79,7 +81,7 @@ fn lower(segment: &mut [u8], most: u16) -> Option<()> {
         return None;
     }
     segment[place..place + 2].copy_from_slice(&most.to_be_bytes());
-    let sum = u16::from_be_bytes([segment[CHECKSUM], segment[CHECKSUM + 1]]);
+    let sum = u16::from_be_bytes([segment[CHECKSUM_OFFSET], segment[CHECKSUM_OFFSET + 1]]);
     // At an odd offset the value straddles two checksum words (RFC 1071, section 2, B).
     let word = |value: u16| {
         if place % 2 == 1 {
@@ -90,7 +92,7 @@ fn lower(segment: &mut [u8], most: u16) -> Option<()> {
     };
     // RFC 1624, equation 3.
     let sum = !add(add(!sum, !word(old)), word(most));
-    segment[CHECKSUM..CHECKSUM + 2].copy_from_slice(&sum.to_be_bytes());
+    segment[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2].copy_from_slice(&sum.to_be_bytes());
     Some(())
 }
 
@@ -108,15 +110,15 @@ mod tests {
             0x12, 0x34, 0, 80, 1, 2, 3, 4, 0, 0, 0, 0, 0, flags, 0xff, 0xff, 0, 0, 0, 0,
         ];
         tcp.extend_from_slice(options);
-        tcp.resize(tcp.len().next_multiple_of(4), END);
+        tcp.resize(tcp.len().next_multiple_of(4), OPTION_END);
         tcp[12] = (tcp.len() as u8 / 4) << 4;
         let mut packet = if v6 { vec![0; 40] } else { vec![0; 20] };
         if v6 {
-            (packet[0], packet[6]) = (0x60, if extensions > 0 { 60 } else { TCP });
+            (packet[0], packet[6]) = (0x60, if extensions > 0 { 60 } else { IPPROTO_TCP });
             packet[8..40].copy_from_slice(&std::array::from_fn::<u8, 32, _>(|n| n as u8 * 3));
             for n in 1..=extensions {
                 packet.extend_from_slice(&[
-                    if n == extensions { TCP } else { 43 },
+                    if n == extensions { IPPROTO_TCP } else { 43 },
                     0,
                     1,
                     4,
@@ -127,7 +129,7 @@ mod tests {
                 ]);
             }
         } else {
-            (packet[0], packet[9]) = (0x45, TCP);
+            (packet[0], packet[9]) = (0x45, IPPROTO_TCP);
             packet[12..20].copy_from_slice(&[10, 7, 0, 1, 10, 7, 0, 2]);
         }
         let at = packet.len();
@@ -136,7 +138,8 @@ mod tests {
         let place = if v6 { 4 } else { 2 };
         packet[place..place + 2].copy_from_slice(&length.to_be_bytes());
         let checksum = !whole(&packet, at);
-        packet[at + CHECKSUM..at + CHECKSUM + 2].copy_from_slice(&checksum.to_be_bytes());
+        packet[at + CHECKSUM_OFFSET..at + CHECKSUM_OFFSET + 2]
+            .copy_from_slice(&checksum.to_be_bytes());
         packet
     }
 
@@ -145,7 +148,7 @@ mod tests {
         let addresses = if packet[0] >> 4 == 6 { 8..40 } else { 12..20 };
         let length = (packet.len() - at) as u16;
         add(
-            add(sum(&packet[addresses]), add(TCP.into(), length)),
+            add(sum(&packet[addresses]), add(IPPROTO_TCP.into(), length)),
             sum(&packet[at..]),
         )
     }
@@ -167,15 +170,15 @@ mod tests {
         fn a_syn_announces_no_more_than_fits_and_its_checksum_holds(
             v6: bool, extensions in 0_usize..3, size: u16, mtu in 576_u32..9_000, flags in 0_u8..64, nothings in 0_usize..6, scale in 0_u8..15,
         ) {
-            let mut options = vec![NOTHING; nothings];
-            options.extend_from_slice(&[3, 3, scale, MSS, MSS_BYTES]);
+            let mut options = vec![OPTION_NOP; nothings];
+            options.extend_from_slice(&[3, 3, scale, OPTION_MSS, OPTION_MSS_BYTES]);
             options.extend_from_slice(&size.to_be_bytes());
             options.extend_from_slice(&[4, 2]);
             let extensions = if v6 { extensions } else { 0 };
             let mut packet = syn(v6, extensions, flags, &options);
             let (before, at) = (packet.clone(), if v6 { 40 + extensions * 8 } else { 20 });
             let most = (mtu - if v6 { 60 } else { 40 }) as u16;
-            let lowers = flags & SYN != 0 && size > most;
+            let lowers = flags & SYN_FLAG != 0 && size > most;
             prop_assert_eq!(clamp(&mut packet, mtu), lowers);
             prop_assert_eq!(announced(&packet), Some(if lowers { most } else { size }));
             prop_assert_eq!(whole(&packet, at), 0xffff);
@@ -197,27 +200,27 @@ mod tests {
 
     #[test]
     fn what_is_no_first_packet_of_a_connection_is_left_alone() {
-        let option = [MSS, MSS_BYTES, 0x05, 0xb4];
+        let option = [OPTION_MSS, OPTION_MSS_BYTES, 0x05, 0xb4];
         for change in [
             |p: &mut [u8]| p[9] = 17,
             |p: &mut [u8]| p[7] = 1,
             |p: &mut [u8]| p[0] = 0x55,
         ] {
-            let mut packet = syn(false, 0, SYN, &option);
+            let mut packet = syn(false, 0, SYN_FLAG, &option);
             change(&mut packet);
             assert!(!clamp(&mut packet, 1_280));
         }
         for options in [
             &[][..],
-            &[END, MSS, MSS_BYTES, 5, 0xb4],
-            &[MSS, 3, 5, 0xb4],
+            &[OPTION_END, OPTION_MSS, OPTION_MSS_BYTES, 5, 0xb4],
+            &[OPTION_MSS, 3, 5, 0xb4],
             &[9, 0, 0, 0],
         ] {
             assert!(
-                !clamp(&mut syn(false, 0, SYN, options), 1_280),
+                !clamp(&mut syn(false, 0, SYN_FLAG, options), 1_280),
                 "{options:?}"
             );
         }
-        assert!(clamp(&mut syn(false, 0, SYN, &option), 1_280));
+        assert!(clamp(&mut syn(false, 0, SYN_FLAG, &option), 1_280));
     }
 }

@@ -19,22 +19,22 @@ use super::control;
 use super::error::GatewayError;
 use super::path::PeerPath;
 use super::path_search::{ProbeOutcome, ProbePacket};
-use super::tunnel::{OVERHEAD, Refusal, SealOutcome, Tunnel, TunnelNumber};
+use super::tunnel::{DATA_OVERHEAD_BYTES, Refusal, SealOutcome, Tunnel, TunnelNumber};
 
 /// Bytes of UDP and IPv4 header, and of UDP and IPv6 header.
-const OUTER_V4: u32 = 28;
-const OUTER_V6: u32 = 48;
+const OUTER_V4_BYTES: u32 = 28;
+const OUTER_V6_BYTES: u32 = 48;
 
 /// Previous sessions whose packets are still recognised. They cover the packets in flight during a
 /// rekey.
-const SESSIONS_KEPT: usize = 4;
+const PREVIOUS_SESSIONS_MAX: usize = 4;
 
 /// Feedback is itself a packet of the reverse bundle. If only such packets arrive, feedback is sent
-/// after this many of them, but not more often than every `ALIKE_SOONEST`.
-const ALIKE: u32 = 8;
+/// after this many of them, but not more often than every `FEEDBACK_ONLY_INTERVAL_MIN`.
+const FEEDBACK_ONLY_PACKETS: u32 = 8;
 /// Keeps two idle gateways from answering each other's feedback. Short enough that ten unanswered
 /// packets do not count as silence, which starts after 250 ms.
-const ALIKE_SOONEST: Duration = Duration::from_millis(200);
+const FEEDBACK_ONLY_INTERVAL_MIN: Duration = Duration::from_millis(200);
 
 /// A packet in the sendbox: its handle in the store and its size on the wire.
 #[derive(Clone, Copy, Debug)]
@@ -149,7 +149,7 @@ pub(crate) struct PeerState {
     told: Time,
     /// Session of outgoing packets, and sessions of incoming packets, the latest first.
     leaving: Option<u32>,
-    coming: [Option<u32>; SESSIONS_KEPT],
+    coming: [Option<u32>; PREVIOUS_SESSIONS_MAX],
 }
 
 impl Peer {
@@ -189,7 +189,7 @@ impl PeerState {
             alike: 0,
             told: now,
             leaving: None,
-            coming: [None; SESSIONS_KEPT],
+            coming: [None; PREVIOUS_SESSIONS_MAX],
         })
     }
 
@@ -247,7 +247,8 @@ impl PeerState {
         if self.news {
             return Some(due);
         }
-        (self.alike >= ALIKE).then(|| due.max(self.told + ALIKE_SOONEST))
+        (self.alike >= FEEDBACK_ONLY_PACKETS)
+            .then(|| due.max(self.told + FEEDBACK_ONLY_INTERVAL_MIN))
     }
 
     /// Encrypts a packet into `room` and records it in the sendbox. Returns the length of the
@@ -272,7 +273,7 @@ impl PeerState {
         room: &mut [u8],
     ) -> Option<usize> {
         let [own, far] = ends?;
-        let mut packet = [0; control::LONGEST];
+        let mut packet = [0; control::CONTROL_PACKET_BYTES_MAX];
         let bytes = control::write(own, far, message, &mut packet)?;
         self.seal(now, &packet[..bytes], room)
     }
@@ -371,12 +372,12 @@ pub(crate) fn sendbox(peer: &PeerConfig, config: &GatewayConfig, observe: bool) 
 
 /// Returns the bytes of a full packet on the wire, assuming the longer outer header (IPv6).
 pub(crate) fn full_packet(site: &SiteConfig) -> u32 {
-    site.mtu + OVERHEAD as u32 + OUTER_V6
+    site.mtu + DATA_OVERHEAD_BYTES as u32 + OUTER_V6_BYTES
 }
 
 /// Returns the bytes of a datagram on the wire.
 fn wire_bytes(datagram: usize, far: Option<SocketAddr>) -> u32 {
-    let outer = around(far) - OVERHEAD as u32;
+    let outer = around(far) - DATA_OVERHEAD_BYTES as u32;
     u32::try_from(datagram)
         .unwrap_or(u32::MAX)
         .saturating_add(outer)
@@ -385,5 +386,5 @@ fn wire_bytes(datagram: usize, far: Option<SocketAddr>) -> u32 {
 /// Returns the bytes of encapsulation towards this address.
 pub(crate) fn around(far: Option<SocketAddr>) -> u32 {
     let v4 = far.is_none_or(|far| far.ip().to_canonical().is_ipv4());
-    OVERHEAD as u32 + if v4 { OUTER_V4 } else { OUTER_V6 }
+    DATA_OVERHEAD_BYTES as u32 + if v4 { OUTER_V4_BYTES } else { OUTER_V6_BYTES }
 }

@@ -8,21 +8,21 @@
 use ccplane_host::{Frame, Tun, path_mtu};
 use ccplane_units::{Duration, Time};
 
-use super::forward::GatewayShared;
+use super::forward::GatewayState;
 use super::fragment::Fragments;
 use super::pair::{Peer, PeerState, around};
 use super::path_search::{MIN_PLPMTU, PathSearch};
 use super::too_big;
 
 /// Bytes of the frame header in front of a packet for the TUN device.
-const FRAME_HEAD: usize = Frame::longest(0);
+const FRAME_HEADER_BYTES: usize = Frame::longest(0);
 
 /// Interval between queries to the kernel. A query takes some microseconds; packets that are too
 /// long are lost until the next one.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const MTU_QUERY_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum interval between ICMP messages (RFC 4443, section 2.4 f). Each connection needs only
 /// one.
-const TELL_EVERY: Duration = Duration::from_millis(1);
+const ICMP_INTERVAL_MIN: Duration = Duration::from_millis(1);
 
 /// Treatment of a packet.
 pub(crate) enum Fit<'a> {
@@ -86,7 +86,9 @@ impl PeerPath {
 
     /// Returns whether an ICMP message may be sent now, and counts it if so.
     pub fn may_tell(&mut self, now: Time) -> bool {
-        let may = self.told.is_none_or(|told| now.since(told) >= TELL_EVERY);
+        let may = self
+            .told
+            .is_none_or(|told| now.since(told) >= ICMP_INTERVAL_MIN);
         if may {
             self.told = Some(now);
         }
@@ -97,7 +99,7 @@ impl PeerPath {
         self.used
             && self
                 .looked
-                .is_none_or(|looked| now.since(looked) >= LOOK_EVERY)
+                .is_none_or(|looked| now.since(looked) >= MTU_QUERY_INTERVAL)
     }
 
     /// Records the MTU that routers report: `outside` bytes, including `around` bytes of
@@ -114,7 +116,7 @@ impl PeerPath {
 
 /// Queries the kernel for the path MTU to a peer if that is due, or immediately with `at_once`.
 /// Returns whether it changed.
-pub(crate) fn look(shared: &GatewayShared, pair: &Peer, now: Time, at_once: bool) -> bool {
+pub(crate) fn look(shared: &GatewayState, pair: &Peer, now: Time, at_once: bool) -> bool {
     if !shared.asks_ways {
         return false;
     }
@@ -142,7 +144,7 @@ pub(crate) fn look(shared: &GatewayShared, pair: &Peer, now: Time, at_once: bool
 
 /// Reports a change of the MTU that follows from the peer's acknowledgements of probes.
 pub(crate) fn tell_search(
-    shared: &GatewayShared,
+    shared: &GatewayState,
     pair: &Peer,
     path: &PeerPath,
     before: u32,
@@ -167,10 +169,11 @@ pub(crate) fn refuse(now: Time, half: &mut PeerState, packet: &[u8], tun: &Tun) 
     if !half.path.may_tell(now) {
         return;
     }
-    let mut frame = [0; FRAME_HEAD + too_big::LONGEST];
-    if let Some(bytes) = too_big::answer(packet, half.path.mtu(), &mut frame[FRAME_HEAD..]) {
+    let mut frame = [0; FRAME_HEADER_BYTES + too_big::ICMPV6_MESSAGE_BYTES_MAX];
+    if let Some(bytes) = too_big::answer(packet, half.path.mtu(), &mut frame[FRAME_HEADER_BYTES..])
+    {
         // Ignore errors: like on a link, the message may be lost.
-        let _ = tun.write([&frame[..FRAME_HEAD + bytes], &[]]);
+        let _ = tun.write([&frame[..FRAME_HEADER_BYTES + bytes], &[]]);
     }
 }
 

@@ -36,7 +36,7 @@ const PMTU_RAISE_TIMER: Duration = Duration::from_secs(600);
 /// Upper bound of the backoff while the peer acknowledges nothing.
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
 /// The search ends when no more than this can be gained, bytes.
-const PRECISION: u32 = 8;
+const SEARCH_PRECISION_BYTES: u32 = 8;
 
 /// A probe to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -330,7 +330,9 @@ impl PathSearch {
     fn advance(&mut self, now: Time) {
         if self.confirmed.is_none() {
             self.candidate = self.mtu;
-        } else if self.refused.saturating_sub(self.mtu) <= PRECISION || self.mtu >= self.limit {
+        } else if self.refused.saturating_sub(self.mtu) <= SEARCH_PRECISION_BYTES
+            || self.mtu >= self.limit
+        {
             self.complete(now);
         } else if self.refused > self.limit {
             self.candidate = self.limit;
@@ -356,7 +358,7 @@ mod tests {
 
     use super::*;
 
-    const LIMIT: u32 = 1_420;
+    const MTU_LIMIT: u32 = 1_420;
     const TICK: Duration = Duration::from_millis(250);
     const RTT: Duration = Duration::from_millis(40);
 
@@ -376,7 +378,7 @@ mod tests {
     impl Path {
         fn new(carries: u32) -> Path {
             Path {
-                search: PathSearch::new(LIMIT),
+                search: PathSearch::new(MTU_LIMIT),
                 now: Time::ZERO,
                 carries,
                 drops_one_in: 0,
@@ -431,11 +433,11 @@ mod tests {
 
     #[test]
     fn a_path_that_carries_everything_costs_one_probe_and_then_six_a_minute_in_use() {
-        let mut path = Path::new(LIMIT);
+        let mut path = Path::new(MTU_LIMIT);
         path.run(seconds(1), false);
         assert_eq!(
             (path.found(), path.sent),
-            ((LIMIT, SearchState::Complete), 1)
+            ((MTU_LIMIT, SearchState::Complete), 1)
         );
         path.run(seconds(3_600), false);
         assert_eq!(path.sent, 1, "an idle path is left alone");
@@ -451,44 +453,47 @@ mod tests {
         path.run(seconds(25), true);
         let (mtu, state) = path.found();
         assert_eq!(state, SearchState::Complete);
-        assert!((1_240 - PRECISION..=1_240).contains(&mtu), "{mtu}");
+        assert!(
+            (1_240 - SEARCH_PRECISION_BYTES..=1_240).contains(&mtu),
+            "{mtu}"
+        );
         assert_eq!(path.search.confirmed(), Some(mtu));
         assert_eq!(path.search.counts().black_holes, 1);
     }
 
     #[test]
     fn a_path_that_shrinks_in_use_is_followed_and_one_that_grows_after_ten_minutes() {
-        let mut path = Path::new(LIMIT);
+        let mut path = Path::new(MTU_LIMIT);
         path.run(seconds(60), true);
         path.carries = 900;
         path.run(seconds(60), true);
         let (mtu, state) = path.found();
         assert!(
-            (900 - PRECISION..=900).contains(&mtu) && state == SearchState::Complete,
+            (900 - SEARCH_PRECISION_BYTES..=900).contains(&mtu) && state == SearchState::Complete,
             "{mtu}"
         );
-        path.carries = LIMIT;
+        path.carries = MTU_LIMIT;
         path.run(seconds(500), true);
         assert_eq!(path.search.mtu(), mtu, "not yet");
         path.run(seconds(120), true);
-        assert_eq!(path.found(), (LIMIT, SearchState::Complete));
+        assert_eq!(path.found(), (MTU_LIMIT, SearchState::Complete));
     }
 
     #[test]
     fn neither_an_outage_nor_a_peer_that_answers_no_probes_shrinks_anything() {
         let mut silent = Path::new(0);
         silent.run(seconds(600), true);
-        assert_eq!(silent.found(), (LIMIT, SearchState::Unconfirmed));
+        assert_eq!(silent.found(), (MTU_LIMIT, SearchState::Unconfirmed));
         assert!(silent.sent <= 40, "{} probes in ten minutes", silent.sent);
-        let mut path = Path::new(LIMIT);
+        let mut path = Path::new(MTU_LIMIT);
         for outage in [1, 3, 10, 100] {
             path.run(seconds(30), true);
             path.carries = 0;
             path.run(seconds(outage), true);
-            path.carries = LIMIT;
+            path.carries = MTU_LIMIT;
         }
         path.run(seconds(120), true);
-        assert_eq!(path.found(), (LIMIT, SearchState::Complete));
+        assert_eq!(path.found(), (MTU_LIMIT, SearchState::Complete));
         assert_eq!(path.search.counts().black_holes, 0);
     }
 
@@ -499,16 +504,19 @@ mod tests {
         assert_eq!(path.search.mtu(), 1_300, "before anything is acknowledged");
         path.run(seconds(2), true);
         assert_eq!(path.found(), (1_300, SearchState::Complete));
-        path.search.set_limit(path.now, LIMIT);
+        path.search.set_limit(path.now, MTU_LIMIT);
         assert_eq!(path.search.mtu(), 1_300);
         path.run(seconds(60), true);
         let mtu = path.search.mtu();
-        assert!((1_300..1_300 + PRECISION).contains(&mtu), "{mtu}");
+        assert!(
+            (1_300..1_300 + SEARCH_PRECISION_BYTES).contains(&mtu),
+            "{mtu}"
+        );
         // A peer that answers no probes: a higher limit applies at once.
-        let mut plain = PathSearch::new(LIMIT);
+        let mut plain = PathSearch::new(MTU_LIMIT);
         plain.set_limit(Time::ZERO, 1_300);
-        plain.set_limit(Time::ZERO, LIMIT);
-        assert_eq!(plain.mtu(), LIMIT);
+        plain.set_limit(Time::ZERO, MTU_LIMIT);
+        assert_eq!(plain.mtu(), MTU_LIMIT);
     }
 
     #[test]
@@ -519,11 +527,14 @@ mod tests {
         path.search.restart(path.now);
         path.run(seconds(60), true);
         let mtu = path.search.mtu();
-        assert!((1_100 - PRECISION..=1_100).contains(&mtu), "{mtu}");
-        path.carries = LIMIT;
+        assert!(
+            (1_100 - SEARCH_PRECISION_BYTES..=1_100).contains(&mtu),
+            "{mtu}"
+        );
+        path.carries = MTU_LIMIT;
         path.search.restart(path.now);
         path.run(seconds(2), true);
-        assert_eq!(path.found(), (LIMIT, SearchState::Complete));
+        assert_eq!(path.found(), (MTU_LIMIT, SearchState::Complete));
     }
 
     proptest! {
@@ -534,7 +545,7 @@ mod tests {
             steps in prop::collection::vec((prop_oneof![3 => MIN_PLPMTU..2_000_u32, 1 => Just(0)], 0..200_u64, any::<bool>()), 0..8),
             last in MIN_PLPMTU..2_000_u32,
         ) {
-            let mut path = Path::new(LIMIT);
+            let mut path = Path::new(MTU_LIMIT);
             for (carries, time, used) in steps {
                 path.carries = carries;
                 path.run(seconds(time), used);
@@ -543,8 +554,8 @@ mod tests {
             // Covers the longest backoff, one raise timer and two searches.
             path.run(BACKOFF_MAX + PMTU_RAISE_TIMER + seconds(120), true);
             let mtu = path.search.mtu();
-            let carried = last.min(LIMIT);
-            prop_assert!(mtu <= carried && mtu + PRECISION >= carried, "{} of {}", mtu, carried);
+            let carried = last.min(MTU_LIMIT);
+            prop_assert!(mtu <= carried && mtu + SEARCH_PRECISION_BYTES >= carried, "{} of {}", mtu, carried);
         }
 
         /// Random loss of up to 10 % does not keep the MTU in use below the path MTU for long.
@@ -557,7 +568,7 @@ mod tests {
             for _ in 0..360 {
                 path.run(seconds(10), true);
                 samples += 1;
-                short += u32::from(path.search.mtu() + PRECISION < carries.min(LIMIT));
+                short += u32::from(path.search.mtu() + SEARCH_PRECISION_BYTES < carries.min(MTU_LIMIT));
             }
             prop_assert!(short * 5 <= samples, "{} of {} samples", short, samples);
         }
@@ -568,7 +579,7 @@ mod tests {
         fn any_acknowledgement_is_taken(
             acks in prop::collection::vec((0..8_u32, 0..3_000_u32, 0..5_000_u64, prop::option::of(100..9_000_u32)), 0..200),
         ) {
-            let mut search = PathSearch::new(LIMIT);
+            let mut search = PathSearch::new(MTU_LIMIT);
             let mut now = Time::ZERO;
             let mut longest = 0;
             for (back, size, ms, limit) in acks {

@@ -7,7 +7,7 @@ use ccplane_bundle::{ClassStatus, Reason, SendboxMode};
 use ccplane_units::{Duration, Time};
 use serde::Serialize;
 
-use super::forward::GatewayShared;
+use super::forward::GatewayState;
 use super::pair::Peer;
 
 /// Snapshot of a gateway.
@@ -122,7 +122,7 @@ impl ClassReport {
 }
 
 impl GatewayReport {
-    pub(crate) fn of(shared: &GatewayShared) -> GatewayReport {
+    pub(crate) fn of(shared: &GatewayState) -> GatewayReport {
         let now = shared.now();
         let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         GatewayReport {

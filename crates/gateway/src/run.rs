@@ -14,24 +14,24 @@ use ccplane_units::Prefix;
 use super::config::{ConfigChange, GatewayConfig, PeerConfig, changes};
 use super::error::GatewayError;
 use super::forward::{
-    AlgorithmFactory, ForwardingThread, GatewayShared, Handshakes, Receiving, Reload, Sending,
-    find, resolve,
+    AlgorithmFactory, ForwardingThread, GatewayState, Handshakes, Receiving, Reload, Sending, find,
+    resolve,
 };
 use super::keys::PrivateKey;
 use super::report::GatewayReport;
 use super::status::Socket;
-use super::tunnel::{HandshakeDemux, INITIATION};
+use super::tunnel::{HandshakeDemux, INITIATION_TYPE};
 
 /// Metric of the routes into the tunnels. Backup routes for when the gateway is down need a higher
 /// metric.
-const METRIC: u16 = 50;
+const ROUTE_METRIC: u16 = 50;
 /// Interval between DNS lookups of a peer's endpoint while there is no session with it.
-const NAMES: Duration = Duration::from_secs(10);
-const LOOK: Duration = Duration::from_millis(200);
+const DNS_INTERVAL: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A running gateway.
 pub struct Gateway {
-    shared: Arc<GatewayShared>,
+    shared: Arc<GatewayState>,
     config: Mutex<GatewayConfig>,
     threads: Vec<JoinHandle<Result<(), GatewayError>>>,
 }
@@ -50,7 +50,7 @@ impl GatewayListener {
         let data = Udp::bind(address)?;
         let handshakes = data.split_handshakes(FirstByte {
             mask: u8::MAX,
-            value: INITIATION,
+            value: INITIATION_TYPE,
         })?;
         Ok(GatewayListener { data, handshakes })
     }
@@ -58,7 +58,7 @@ impl GatewayListener {
 
 /// Stops the gateway when dropped. Each thread owns one, so that all threads stop when one ends or
 /// panics.
-struct StopOnExit(Arc<GatewayShared>);
+struct StopOnExit(Arc<GatewayState>);
 
 impl Drop for StopOnExit {
     fn drop(&mut self) {
@@ -68,7 +68,7 @@ impl Drop for StopOnExit {
 
 /// Everything a gateway consists of, except its device.
 struct Parts {
-    shared: Arc<GatewayShared>,
+    shared: Arc<GatewayState>,
     listener: GatewayListener,
     back: Udp,
     answers: Udp,
@@ -138,7 +138,7 @@ impl Gateway {
             GatewayError::system("get random numbers")(std::io::Error::other(why))
         })?;
         let door = HandshakeDemux::new(key, u32::from_ne_bytes(random));
-        let mut shared = GatewayShared::new(config.site.clone(), door, makes, observe)?;
+        let mut shared = GatewayState::new(config.site.clone(), door, makes, observe)?;
         shared.asks_ways = status.is_some();
         let shared = Arc::new(shared);
         let clone = || {
@@ -233,7 +233,7 @@ impl Gateway {
     fn spawn(
         &self,
         name: &str,
-        work: impl FnOnce(&Arc<GatewayShared>) -> Result<(), GatewayError> + Send + 'static,
+        work: impl FnOnce(&Arc<GatewayState>) -> Result<(), GatewayError> + Send + 'static,
     ) -> Result<JoinHandle<Result<(), GatewayError>>, GatewayError> {
         let ends_all = StopOnExit(Arc::clone(&self.shared));
         let thread = thread::Builder::new()
@@ -321,7 +321,7 @@ impl Gateway {
         outcome: &Receiver<Result<(), GatewayError>>,
     ) -> Result<(), ReloadError> {
         loop {
-            match outcome.recv_timeout(LOOK) {
+            match outcome.recv_timeout(POLL_INTERVAL) {
                 Ok(outcome) => return outcome.map_err(ReloadError::from),
                 Err(RecvTimeoutError::Timeout) if !self.shared.stopped() => {}
                 Err(_) => return Err(ReloadError::Stopping),
@@ -394,7 +394,7 @@ fn routes<'a>(
             prefix: prefix.bits(),
             interface: config.site.device.clone(),
             gateway: None,
-            metric: METRIC,
+            metric: ROUTE_METRIC,
         })
 }
 
@@ -421,12 +421,12 @@ fn remove_routes(config: &GatewayConfig, peer: &PeerConfig, now: &GatewayConfig)
     clippy::disallowed_methods,
     reason = "a name server is asked in real time"
 )]
-fn find_names(shared: &GatewayShared) {
+fn find_names(shared: &GatewayState) {
     let mut waited = Duration::ZERO;
     while !shared.stopped() {
-        thread::sleep(LOOK);
-        waited += LOOK;
-        if waited < NAMES {
+        thread::sleep(POLL_INTERVAL);
+        waited += POLL_INTERVAL;
+        if waited < DNS_INTERVAL {
             continue;
         }
         waited = Duration::ZERO;

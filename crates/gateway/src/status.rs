@@ -16,21 +16,21 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
 
 use super::error::GatewayError;
-use super::forward::GatewayShared;
+use super::forward::GatewayState;
 use super::report::GatewayReport;
 
 /// Default path. The directory is separate from that of `attach`, because it may belong to another
 /// user.
-pub const SOCKET: &str = "/run/ccplane-gateway/gateway.sock";
+pub const SOCKET_PATH_DEFAULT: &str = "/run/ccplane-gateway/gateway.sock";
 
 /// Longest request, bytes.
-const LONGEST: u64 = 4 * 1024;
+const REQUEST_BYTES_MAX: u64 = 4 * 1024;
 /// Concurrent clients, each served by a thread.
-const ASKERS: usize = 16;
+const CLIENTS_MAX: usize = 16;
 /// Timeout for reading the request and for each write of the reply.
-const PATIENCE: Duration = Duration::from_secs(2);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval between checks for a stop.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -106,14 +106,14 @@ impl Socket {
 
     /// Serves clients until the gateway stops.
     #[expect(clippy::disallowed_methods, reason = "it waits for who asks")]
-    pub fn serve(self, shared: &Arc<GatewayShared>) {
+    pub fn serve(self, shared: &Arc<GatewayState>) {
         let askers = Arc::new(AtomicUsize::new(0));
         while !shared.stopped() {
             let Ok((stream, _)) = self.listener.accept() else {
-                thread::sleep(LOOK);
+                thread::sleep(POLL_INTERVAL);
                 continue;
             };
-            if askers.fetch_add(1, Ordering::Relaxed) >= ASKERS {
+            if askers.fetch_add(1, Ordering::Relaxed) >= CLIENTS_MAX {
                 askers.fetch_sub(1, Ordering::Relaxed);
                 continue;
             }
@@ -140,12 +140,12 @@ impl Drop for Socket {
     }
 }
 
-fn answer(shared: &GatewayShared, stream: &UnixStream) -> io::Result<()> {
+fn answer(shared: &GatewayState, stream: &UnixStream) -> io::Result<()> {
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
+    stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
     let mut line = String::new();
-    BufReader::new(stream.take(LONGEST)).read_line(&mut line)?;
+    BufReader::new(stream.take(REQUEST_BYTES_MAX)).read_line(&mut line)?;
     match serde_json::from_str(&line) {
         Ok(StatusRequest::Status) => say(stream, &GatewayReport::of(shared)),
         Ok(StatusRequest::Events { mut after, follow }) => {
@@ -159,7 +159,7 @@ fn answer(shared: &GatewayShared, stream: &UnixStream) -> io::Result<()> {
                 if !follow || is_gone(stream) {
                     break;
                 }
-                patience = LOOK;
+                patience = POLL_INTERVAL;
             }
             Ok(())
         }

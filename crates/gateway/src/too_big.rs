@@ -7,28 +7,28 @@
 
 use ccplane_host::checksum::{add, sum};
 
-const V4_HEAD: usize = 20;
-const V6_HEAD: usize = 40;
-const ICMP_HEAD: usize = 8;
-const HOPS: u8 = 64;
+const IPV4_HEADER_BYTES: usize = 20;
+const IPV6_HEADER_BYTES: usize = 40;
+const ICMP_HEADER_BYTES: usize = 8;
+const HOP_LIMIT: u8 = 64;
 
-const ICMP: u8 = 1;
-const UNREACHABLE: u8 = 3;
-const FRAGMENTATION_NEEDED: u8 = 4;
-const ICMP_V6: u8 = 58;
-const TOO_BIG: u8 = 2;
+const IPPROTO_ICMP: u8 = 1;
+const ICMP_DESTINATION_UNREACHABLE: u8 = 3;
+const ICMP_FRAGMENTATION_NEEDED: u8 = 4;
+const IPPROTO_ICMPV6: u8 = 58;
+const ICMPV6_PACKET_TOO_BIG: u8 = 2;
 /// ICMP types that are error messages; these never trigger another one (RFC 1122, section 3.2.2).
-const ERRORS: [u8; 5] = [3, 4, 5, 11, 12];
+const ICMP_ERROR_TYPES: [u8; 5] = [3, 4, 5, 11, 12];
 /// First ICMPv6 type that is not an error message (RFC 4443, section 2.1).
-const FIRST_NO_ERROR: u8 = 128;
+const ICMPV6_INFORMATIONAL_TYPE_MIN: u8 = 128;
 
 /// Longest ICMP message over IPv4, which reaches every host (RFC 1812, section 4.3.2.3).
-const LONGEST_V4: usize = 576;
+const ICMP_MESSAGE_BYTES_MAX: usize = 576;
 /// Longest ICMPv6 message (RFC 4443, section 3.2).
-pub const LONGEST: usize = 1_280;
+pub const ICMPV6_MESSAGE_BYTES_MAX: usize = 1_280;
 
 /// Writes the message for a packet longer than `mtu` bytes into `room`, which has at least
-/// [`LONGEST`] bytes, and returns its length. Returns `None` if no message may be sent: for ICMP
+/// [`ICMPV6_MESSAGE_BYTES_MAX`] bytes, and returns its length. Returns `None` if no message may be sent: for ICMP
 /// errors, fragments other than the first, source or destination addresses that are not unicast,
 /// and packets that may be fragmented.
 pub fn answer(packet: &[u8], mtu: u32, room: &mut [u8]) -> Option<usize> {
@@ -40,63 +40,70 @@ pub fn answer(packet: &[u8], mtu: u32, room: &mut [u8]) -> Option<usize> {
 }
 
 fn answer_v4(packet: &[u8], mtu: u32, room: &mut [u8]) -> Option<usize> {
-    let header = packet.get(..V4_HEAD)?;
+    let header = packet.get(..IPV4_HEADER_BYTES)?;
     let [flags, offset] = [header[6], header[7]];
     let later = u16::from_be_bytes([flags & 0x1f, offset]) != 0;
     let fixed = flags & 0x40 != 0;
     let body = packet.get(usize::from(header[0] & 0xf) * 4..)?;
-    let error = header[9] == ICMP && body.first().is_none_or(|kind| ERRORS.contains(kind));
+    let error = header[9] == IPPROTO_ICMP
+        && body
+            .first()
+            .is_none_or(|kind| ICMP_ERROR_TYPES.contains(kind));
     let (source, destination) = (&header[12..16], &header[16..20]);
     if later || !fixed || error || !is_host_v4(source) || !is_host_v4(destination) {
         return None;
     }
-    let quoted = packet.len().min(LONGEST_V4 - V4_HEAD - ICMP_HEAD);
-    let length = V4_HEAD + ICMP_HEAD + quoted;
+    let quoted = packet
+        .len()
+        .min(ICMP_MESSAGE_BYTES_MAX - IPV4_HEADER_BYTES - ICMP_HEADER_BYTES);
+    let length = IPV4_HEADER_BYTES + ICMP_HEADER_BYTES + quoted;
     let answer = room.get_mut(..length)?;
-    let (head, icmp) = answer.split_at_mut(V4_HEAD);
+    let (head, icmp) = answer.split_at_mut(IPV4_HEADER_BYTES);
     head.fill(0);
-    (head[0], head[8], head[9]) = (0x45, HOPS, ICMP);
+    (head[0], head[8], head[9]) = (0x45, HOP_LIMIT, IPPROTO_ICMP);
     head[2..4].copy_from_slice(&(length as u16).to_be_bytes());
     head[12..16].copy_from_slice(destination);
     head[16..20].copy_from_slice(source);
     let check = !sum(head);
     head[10..12].copy_from_slice(&check.to_be_bytes());
-    icmp[..ICMP_HEAD].fill(0);
-    (icmp[0], icmp[1]) = (UNREACHABLE, FRAGMENTATION_NEEDED);
+    icmp[..ICMP_HEADER_BYTES].fill(0);
+    (icmp[0], icmp[1]) = (ICMP_DESTINATION_UNREACHABLE, ICMP_FRAGMENTATION_NEEDED);
     icmp[6..8].copy_from_slice(&u16::try_from(mtu).unwrap_or(u16::MAX).to_be_bytes());
-    icmp[ICMP_HEAD..].copy_from_slice(&packet[..quoted]);
+    icmp[ICMP_HEADER_BYTES..].copy_from_slice(&packet[..quoted]);
     let check = !sum(icmp);
     icmp[2..4].copy_from_slice(&check.to_be_bytes());
     Some(length)
 }
 
 fn answer_v6(packet: &[u8], mtu: u32, room: &mut [u8]) -> Option<usize> {
-    let header = packet.get(..V6_HEAD)?;
-    let error = header[6] == ICMP_V6
+    let header = packet.get(..IPV6_HEADER_BYTES)?;
+    let error = header[6] == IPPROTO_ICMPV6
         && packet
-            .get(V6_HEAD)
-            .is_none_or(|kind| *kind < FIRST_NO_ERROR);
+            .get(IPV6_HEADER_BYTES)
+            .is_none_or(|kind| *kind < ICMPV6_INFORMATIONAL_TYPE_MIN);
     let (source, destination) = (&header[8..24], &header[24..40]);
     if error || !is_host_v6(source) || !is_host_v6(destination) {
         return None;
     }
-    let quoted = packet.len().min(LONGEST - V6_HEAD - ICMP_HEAD);
-    let length = ICMP_HEAD + quoted;
-    let answer = room.get_mut(..V6_HEAD + length)?;
-    let (head, icmp) = answer.split_at_mut(V6_HEAD);
+    let quoted = packet
+        .len()
+        .min(ICMPV6_MESSAGE_BYTES_MAX - IPV6_HEADER_BYTES - ICMP_HEADER_BYTES);
+    let length = ICMP_HEADER_BYTES + quoted;
+    let answer = room.get_mut(..IPV6_HEADER_BYTES + length)?;
+    let (head, icmp) = answer.split_at_mut(IPV6_HEADER_BYTES);
     head.fill(0);
-    (head[0], head[6], head[7]) = (0x60, ICMP_V6, HOPS);
+    (head[0], head[6], head[7]) = (0x60, IPPROTO_ICMPV6, HOP_LIMIT);
     head[4..6].copy_from_slice(&(length as u16).to_be_bytes());
     head[8..24].copy_from_slice(destination);
     head[24..40].copy_from_slice(source);
-    icmp[..ICMP_HEAD].fill(0);
-    icmp[0] = TOO_BIG;
+    icmp[..ICMP_HEADER_BYTES].fill(0);
+    icmp[0] = ICMPV6_PACKET_TOO_BIG;
     icmp[4..8].copy_from_slice(&mtu.to_be_bytes());
-    icmp[ICMP_HEAD..].copy_from_slice(&packet[..quoted]);
-    let pseudo = add(sum(&head[8..40]), add(length as u16, ICMP_V6.into()));
+    icmp[ICMP_HEADER_BYTES..].copy_from_slice(&packet[..quoted]);
+    let pseudo = add(sum(&head[8..40]), add(length as u16, IPPROTO_ICMPV6.into()));
     let check = !add(pseudo, sum(icmp));
     icmp[2..4].copy_from_slice(&check.to_be_bytes());
-    Some(V6_HEAD + length)
+    Some(IPV6_HEADER_BYTES + length)
 }
 
 /// Returns whether an address can belong to a host: not in 0.0.0.0/8, multicast, reserved or
@@ -119,16 +126,16 @@ mod tests {
 
     use super::*;
 
-    const A: [u8; 4] = [10, 1, 0, 1];
-    const B: [u8; 4] = [10, 2, 0, 1];
-    const A6: [u8; 16] = [0xfd, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
-    const B6: [u8; 16] = [0xfd, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+    const ADDRESS_A: [u8; 4] = [10, 1, 0, 1];
+    const ADDRESS_B: [u8; 4] = [10, 2, 0, 1];
+    const ADDRESS_A_V6: [u8; 16] = [0xfd, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+    const ADDRESS_B_V6: [u8; 16] = [0xfd, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 
     fn datagram(v6: bool, payload: usize) -> Vec<u8> {
         let builder = if v6 {
-            PacketBuilder::ipv6(A6, B6, 64)
+            PacketBuilder::ipv6(ADDRESS_A_V6, ADDRESS_B_V6, 64)
         } else {
-            PacketBuilder::ipv4(A, B, 64)
+            PacketBuilder::ipv4(ADDRESS_A, ADDRESS_B, 64)
         };
         let builder = builder.udp(1, 2);
         let mut packet = vec![0; builder.size(payload)];
@@ -143,14 +150,14 @@ mod tests {
         #[test]
         fn the_sender_is_told_how_long_packets_may_be(v6: bool, payload in 0_usize..3_000, mtu in 576_u32..2_000) {
             let packet = datagram(v6, payload);
-            let mut room = [0xaa; LONGEST];
+            let mut room = [0xaa; ICMPV6_MESSAGE_BYTES_MAX];
             let bytes = answer(&packet, mtu, &mut room).unwrap();
-            let longest = if v6 { LONGEST } else { LONGEST_V4 };
+            let longest = if v6 { ICMPV6_MESSAGE_BYTES_MAX } else { ICMP_MESSAGE_BYTES_MAX };
             prop_assert!(bytes <= longest, "{} bytes", bytes);
             let read = SlicedPacket::from_ip(&room[..bytes]).unwrap();
             let quoted = match (read.net, read.transport) {
                 (Some(NetSlice::Ipv4(ip)), Some(TransportSlice::Icmpv4(icmp))) => {
-                    prop_assert_eq!((ip.header().source(), ip.header().destination()), (B, A));
+                    prop_assert_eq!((ip.header().source(), ip.header().destination()), (ADDRESS_B, ADDRESS_A));
                     prop_assert_eq!(ip.header().to_header().calc_header_checksum(), ip.header().header_checksum());
                     let header = icmp.header();
                     let next_hop_mtu = mtu as u16;
@@ -159,10 +166,10 @@ mod tests {
                     icmp.payload().to_vec()
                 }
                 (Some(NetSlice::Ipv6(ip)), Some(TransportSlice::Icmpv6(icmp))) => {
-                    prop_assert_eq!((ip.header().source(), ip.header().destination()), (B6, A6));
+                    prop_assert_eq!((ip.header().source(), ip.header().destination()), (ADDRESS_B_V6, ADDRESS_A_V6));
                     let header = icmp.header();
                     prop_assert_eq!(&header.icmp_type, &Icmpv6Type::PacketTooBig { mtu });
-                    let sum = header.icmp_type.calc_checksum(B6, A6, icmp.payload()).unwrap();
+                    let sum = header.icmp_type.calc_checksum(ADDRESS_B_V6, ADDRESS_A_V6, icmp.payload()).unwrap();
                     prop_assert_eq!(sum, header.checksum);
                     icmp.payload().to_vec()
                 }
@@ -185,18 +192,19 @@ mod tests {
 
     #[test]
     fn nobody_is_answered_who_may_not_be() {
-        let told = |packet: &[u8]| answer(packet, 576, &mut [0; LONGEST]).is_some();
+        let told =
+            |packet: &[u8]| answer(packet, 576, &mut [0; ICMPV6_MESSAGE_BYTES_MAX]).is_some();
         let (v4, v6) = (datagram(false, 1_000), datagram(true, 1_000));
         assert!(told(&v4) && told(&v6));
         let changes: [fn(&mut Vec<u8>); 8] = [
-            |p| p[6] &= !0x40,              // may be fragmented
-            |p| p[7] = 1,                   // not the first fragment
-            |p| (p[9], p[20]) = (ICMP, 3),  // ICMP error
-            |p| (p[9], p[20]) = (ICMP, 11), // another ICMP error
-            |p| p[12..16].fill(0),          // unspecified source
-            |p| p[12] = 224,                // multicast source
-            |p| p[16..20].fill(255),        // broadcast destination
-            |p| p.truncate(19),             // truncated
+            |p| p[6] &= !0x40,                      // may be fragmented
+            |p| p[7] = 1,                           // not the first fragment
+            |p| (p[9], p[20]) = (IPPROTO_ICMP, 3),  // ICMP error
+            |p| (p[9], p[20]) = (IPPROTO_ICMP, 11), // another ICMP error
+            |p| p[12..16].fill(0),                  // unspecified source
+            |p| p[12] = 224,                        // multicast source
+            |p| p[16..20].fill(255),                // broadcast destination
+            |p| p.truncate(19),                     // truncated
         ];
         for (n, change) in changes.iter().enumerate() {
             let mut packet = v4.clone();
@@ -204,7 +212,7 @@ mod tests {
             assert!(!told(&packet), "{n}");
         }
         let changes: [fn(&mut Vec<u8>); 4] = [
-            |p| (p[6], p[40]) = (ICMP_V6, 1),
+            |p| (p[6], p[40]) = (IPPROTO_ICMPV6, 1),
             |p| p[8..24].fill(0),
             |p| p[24] = 0xff,
             |p| p.truncate(39),
@@ -215,7 +223,7 @@ mod tests {
             assert!(!told(&packet), "{n}");
         }
         let mut echo = v4;
-        (echo[9], echo[20]) = (ICMP, 8);
+        (echo[9], echo[20]) = (IPPROTO_ICMP, 8);
         assert!(told(&echo), "a question is no error");
     }
 }

@@ -20,40 +20,40 @@ use boringtun::x25519;
 use super::keys::{PresharedKey, PrivateKey, PublicKey};
 
 /// Bytes a data message adds to its packet: a header of 16 and a tag of 16.
-pub const OVERHEAD: usize = 32;
+pub const DATA_OVERHEAD_BYTES: usize = 32;
 /// Length of the longest handshake message; buffers must have at least this many bytes.
-const LONGEST_HANDSHAKE: usize = 148;
+const HANDSHAKE_BYTES_MAX: usize = 148;
 /// Interval between calls of [`Tunnel::tick`], the resolution of WireGuard's timers. `boringtun`
 /// does not benefit from a shorter interval.
-pub const TICK: Duration = Duration::from_millis(250);
+pub const TICK_INTERVAL: Duration = Duration::from_millis(250);
 /// Ticks without an outgoing packet before a keepalive is sent to keep NAT mappings alive: 25 s, as
 /// WireGuard's own pages recommend, because most NATs keep a mapping for 30 s.
-const QUIET: u128 = 25_000 / TICK.as_millis();
+const KEEPALIVE_TICKS: u128 = 25_000 / TICK_INTERVAL.as_millis();
 
 /// Handshakes per second above which initiators must return a cookie, which proves that they
 /// receive at their address. A handshake costs four X25519 multiplications, about 0.2 ms. A lower
 /// limit would slow the start of a large hub; at a higher one, forged initiations could use more
 /// than a tenth of a core.
-const HANDSHAKES: u64 = 200;
+const HANDSHAKES_PER_SECOND_MAX: u64 = 200;
 /// Session age at which the responder initiates a handshake itself. The initiator renews the
 /// session after 120 s (WireGuard, section 6.1); if a flood at this side drops its initiations, the
 /// session would expire after 180 s.
-const RENEW_AGE: Duration = Duration::from_secs(135);
+const SESSION_RENEWAL_AGE: Duration = Duration::from_secs(135);
 
 /// Bits of the session index that contain the peer index. The 8 bits below them belong to
 /// `boringtun`.
-const PLACE_BITS: u32 = 12;
-const PLACES: u32 = 1 << PLACE_BITS;
+const PEER_INDEX_BITS: u32 = 12;
+const PEER_INDICES: u32 = 1 << PEER_INDEX_BITS;
 
 /// Consecutive unconfirmed responses after which the peer is reported to ignore them. A single one
 /// may simply be lost.
-const ANSWERS_IGNORED: u8 = 3;
+const UNCONFIRMED_RESPONSES_MAX: u8 = 3;
 
 /// Message type of an initiation.
-pub const INITIATION: u8 = 1;
-const RESPONSE: u8 = 2;
-const COOKIE: u8 = 3;
-const DATA: u8 = 4;
+pub const INITIATION_TYPE: u8 = 1;
+const RESPONSE_TYPE: u8 = 2;
+const COOKIE_TYPE: u8 = 3;
+const DATA_TYPE: u8 = 4;
 
 /// Packet number of a data message, the same at both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -69,7 +69,7 @@ impl TunnelNumber {
     pub fn of(datagram: &[u8]) -> Option<TunnelNumber> {
         let header: &[u8; 16] = datagram.first_chunk()?;
         let &[
-            DATA,
+            DATA_TYPE,
             0,
             0,
             0,
@@ -175,11 +175,11 @@ impl HandshakeDemux {
         let private = key.secret();
         let public = x25519::PublicKey::from(&private);
         HandshakeDemux {
-            limiter: Arc::new(RateLimiter::new(&public, HANDSHAKES)),
+            limiter: Arc::new(RateLimiter::new(&public, HANDSHAKES_PER_SECOND_MAX)),
             unlimited: Arc::new(RateLimiter::new(&public, u64::MAX)),
             private,
             public,
-            epoch: random % PLACES,
+            epoch: random % PEER_INDICES,
         }
     }
 
@@ -194,7 +194,7 @@ impl HandshakeDemux {
         keepalive: bool,
     ) -> Tunnel {
         let secret = preshared_key.map(PresharedKey::bytes);
-        let index = (self.epoch << PLACE_BITS) | (place % PLACES);
+        let index = (self.epoch << PEER_INDEX_BITS) | (place % PEER_INDICES);
         let limiter = Some(Arc::clone(&self.unlimited));
         Tunnel {
             tunn: Tunn::new(
@@ -222,13 +222,13 @@ impl HandshakeDemux {
             Ok(Packet::PacketCookieReply(cookie)) => cookie.receiver_idx,
             _ => return Recipient::Nobody,
         };
-        match session >> (8 + PLACE_BITS) == self.epoch {
-            true => Recipient::Place((session >> 8) % PLACES),
+        match session >> (8 + PEER_INDEX_BITS) == self.epoch {
+            true => Recipient::Place((session >> 8) % PEER_INDICES),
             false => Recipient::Nobody,
         }
     }
 
-    /// Returns the peer that sent an initiation, or, above `HANDSHAKES` per second, a cookie reply
+    /// Returns the peer that sent an initiation, or, above `HANDSHAKES_PER_SECOND_MAX` per second, a cookie reply
     /// in `room`, which has at least 148 bytes.
     ///
     /// Reading the sender's key costs an X25519 multiplication, so the cookie is checked first.
@@ -346,15 +346,17 @@ impl Tunnel {
     /// Records a response to an initiation.
     fn count_answer(&mut self) {
         self.unconfirmed_answers = self.unconfirmed_answers.saturating_add(1);
-        if self.unconfirmed_answers >= ANSWERS_IGNORED {
+        if self.unconfirmed_answers >= UNCONFIRMED_RESPONSES_MAX {
             self.fault = Some(HandshakeFault::AnswerIgnored);
         }
     }
 
-    /// Encrypts a packet into `room`, which is at least [`OVERHEAD`] bytes longer. An empty packet
+    /// Encrypts a packet into `room`, which is at least [`DATA_OVERHEAD_BYTES`] bytes longer. An empty packet
     /// is a keepalive.
     pub fn seal(&mut self, packet: &[u8], room: &mut [u8]) -> SealOutcome {
-        if !self.established || room.len() < (packet.len() + OVERHEAD).max(LONGEST_HANDSHAKE) {
+        if !self.established
+            || room.len() < (packet.len() + DATA_OVERHEAD_BYTES).max(HANDSHAKE_BYTES_MAX)
+        {
             return SealOutcome::NoSession;
         }
         if self.age().is_none() {
@@ -376,7 +378,7 @@ impl Tunnel {
     /// Decrypts a datagram from this address into `room`, which is at least as long.
     pub fn open(&mut self, from: IpAddr, datagram: &[u8], room: &mut [u8]) -> DatagramKind {
         // `boringtun` treats an empty datagram as a request for queued packets.
-        if datagram.is_empty() || room.len() < datagram.len().max(LONGEST_HANDSHAKE) {
+        if datagram.is_empty() || room.len() < datagram.len().max(HANDSHAKE_BYTES_MAX) {
             return DatagramKind::Refused(Refusal::Forged);
         }
         let of = TunnelNumber::of(datagram);
@@ -386,11 +388,11 @@ impl Tunnel {
             // Keepalive or cookie reply.
             TunnResult::Done => (0, None),
             TunnResult::WriteToNetwork(answer) => {
-                let authentic = answer.first() != Some(&COOKIE);
+                let authentic = answer.first() != Some(&COOKIE_TYPE);
                 let answer = answer.len();
                 match datagram.first() {
-                    Some(&RESPONSE) => self.confirm(),
-                    Some(&INITIATION) if authentic => self.count_answer(),
+                    Some(&RESPONSE_TYPE) => self.confirm(),
+                    Some(&INITIATION_TYPE) if authentic => self.count_answer(),
                     _ => {}
                 }
                 return DatagramKind::Handshake { answer, authentic };
@@ -398,7 +400,7 @@ impl Tunnel {
             TunnResult::Err(why) => {
                 // The response refers to our initiation and its `mac1` is valid, so only the
                 // preshared key can differ.
-                if datagram.first() == Some(&RESPONSE)
+                if datagram.first() == Some(&RESPONSE_TYPE)
                     && matches!(why, WireGuardError::InvalidAeadTag)
                 {
                     self.fault = Some(HandshakeFault::AnswerRejected);
@@ -419,7 +421,7 @@ impl Tunnel {
             None => DatagramKind::Handshake {
                 answer: 0,
                 // An attacker who has seen an initiation in transit can forge a cookie reply to it.
-                authentic: datagram.first() != Some(&COOKIE),
+                authentic: datagram.first() != Some(&COOKIE_TYPE),
             },
         }
     }
@@ -447,7 +449,7 @@ impl Tunnel {
     }
 
     fn initiate(&mut self, room: &mut [u8], again: bool) -> Option<usize> {
-        if room.len() < LONGEST_HANDSHAKE {
+        if room.len() < HANDSHAKE_BYTES_MAX {
             return None;
         }
         match self.tunn.format_handshake_initiation(room, again) {
@@ -456,10 +458,10 @@ impl Tunnel {
         }
     }
 
-    /// Runs the timers; to be called every [`TICK`]. Returns the length of a datagram in `room`, if
+    /// Runs the timers; to be called every [`TICK_INTERVAL`]. Returns the length of a datagram in `room`, if
     /// one is to be sent, and its packet number if it is a keepalive.
     pub fn tick(&mut self, room: &mut [u8]) -> Option<(usize, Option<TunnelNumber>)> {
-        if room.len() < LONGEST_HANDSHAKE {
+        if room.len() < HANDSHAKE_BYTES_MAX {
             return None;
         }
         let sent = match self.tunn.update_timers(room) {
@@ -483,7 +485,7 @@ impl Tunnel {
         self.quiet += 1;
         if sent.is_some() {
             self.quiet = 0;
-        } else if self.keepalive && self.quiet >= QUIET {
+        } else if self.keepalive && self.quiet >= KEEPALIVE_TICKS {
             return match self.seal(&[], room) {
                 SealOutcome::Datagram { bytes, number } => Some((bytes, Some(number))),
                 SealOutcome::NoSession => None,
@@ -495,7 +497,7 @@ impl Tunnel {
 
 /// Returns whether the initiator should already have renewed a session of this age.
 fn is_overdue(age: Option<Duration>) -> bool {
-    age.is_some_and(|age| age > RENEW_AGE)
+    age.is_some_and(|age| age > SESSION_RENEWAL_AGE)
 }
 
 impl Refusal {

@@ -9,11 +9,11 @@
 use ccplane_qdisc::{Line, LineSpec};
 use ccplane_units::{Duration, Rate, Time};
 
-use ccplane_bundle::CATCH_UP;
+use ccplane_bundle::CATCH_UP_TIME_MAX;
 
 /// Duration of a turn at the uplink rate; a turn is at least one full packet. Longer turns delay
 /// the other peers; shorter turns send fewer packets per system call.
-const TURN: Duration = Duration::from_millis(1);
+const TURN_DURATION: Duration = Duration::from_millis(1);
 
 /// The uplink. Without a rate it admits every packet.
 pub(crate) struct Uplink {
@@ -42,7 +42,7 @@ pub(crate) struct Share {
 impl Uplink {
     /// Creates the uplink. `largest`: bytes of a full packet.
     pub fn new(now: Time, rate: Option<Rate>, largest: u32) -> Uplink {
-        let turn = rate.map_or(0, |rate| rate.bytes_in(TURN).get());
+        let turn = rate.map_or(0, |rate| rate.bytes_in(TURN_DURATION).get());
         Uplink {
             line: rate.map(|rate| Line::new(&LineSpec::Constant(rate), now)),
             quantum: i64::try_from(turn).unwrap_or(i64::MAX).max(largest.into()),
@@ -81,7 +81,11 @@ impl Uplink {
             return;
         };
         share.credit = share.credit.saturating_sub_unsigned(bytes);
-        let since = if self.late { now - CATCH_UP } else { now };
+        let since = if self.late {
+            now - CATCH_UP_TIME_MAX
+        } else {
+            now
+        };
         line.send(
             line.next_start(since),
             u32::try_from(bytes).unwrap_or(u32::MAX),
@@ -119,7 +123,7 @@ mod tests {
 
     /// 12 Mbit/s, or one packet of 1,500 bytes per millisecond.
     const RATE: Rate = Rate::from_bytes_per_sec(1_500_000);
-    const LARGEST: u32 = 1_500;
+    const PACKET_BYTES_MAX: u32 = 1_500;
 
     /// A peer with packets of `bytes` bytes, sent at most once per `every`; one is due at the
     /// start.
@@ -146,7 +150,7 @@ mod tests {
     /// Serves the peers as the gateway does, with wake-ups that are `late` µs late in turn. Returns
     /// the bytes sent at each time.
     fn run(peers: &mut [Peer], rate: Rate, late: &[u64], time: Duration) -> Vec<(Time, u64)> {
-        let mut uplink = Uplink::new(Time::ZERO, Some(rate), LARGEST);
+        let mut uplink = Uplink::new(Time::ZERO, Some(rate), PACKET_BYTES_MAX);
         let (mut now, mut sent, mut step) = (Time::ZERO, Vec::new(), 0);
         while now < Time::ZERO + time {
             let first = uplink.go_round(peers.iter().any(|peer| peer.share.held)) as usize;
@@ -157,7 +161,7 @@ mod tests {
                 uplink.ask(now, place as u32, &mut peer.share, peer.left);
                 let mut packets = 0;
                 while peer.next <= now && packets < 64 && uplink.admits(now, &peer.share) {
-                    peer.next = peer.next.max(now - CATCH_UP) + peer.every;
+                    peer.next = peer.next.max(now - CATCH_UP_TIME_MAX) + peer.every;
                     peer.left += peer.bytes;
                     sent.push((now, peer.bytes));
                     uplink.charge(now, &mut peer.share, peer.left);
@@ -223,7 +227,7 @@ mod tests {
 
     #[test]
     fn an_idle_time_gives_nothing_away() {
-        let mut uplink = Uplink::new(Time::ZERO, Some(RATE), LARGEST);
+        let mut uplink = Uplink::new(Time::ZERO, Some(RATE), PACKET_BYTES_MAX);
         let mut share = Share::default();
         let now = Time::ZERO + Duration::from_secs(10);
         uplink.go_round(false);
@@ -236,12 +240,12 @@ mod tests {
         uplink.charge(now, &mut share, 3_000);
         assert_eq!(uplink.free_at(), now + Duration::from_millis(2));
         // Without a rate nothing is held.
-        let free = Uplink::new(now, None, LARGEST);
+        let free = Uplink::new(now, None, PACKET_BYTES_MAX);
         assert!(free.admits(now, &share) && free.free_at() == Time::ZERO);
     }
 
     proptest! {
-        /// In any interval, the bytes sent are at most the rate times the interval plus `CATCH_UP`,
+        /// In any interval, the bytes sent are at most the rate times the interval plus `CATCH_UP_TIME_MAX`,
         /// and one packet.
         #[test]
         fn never_more_than_the_rate(
@@ -255,8 +259,8 @@ mod tests {
                 let mut bytes = 0;
                 for (ends, more) in &sent[from..] {
                     bytes += more;
-                    let most = Rate::from_bytes_per_sec(rate).bytes_in(ends.since(*begins) + CATCH_UP).get();
-                    prop_assert!(bytes <= most + u64::from(LARGEST), "{} > {}", bytes, most);
+                    let most = Rate::from_bytes_per_sec(rate).bytes_in(ends.since(*begins) + CATCH_UP_TIME_MAX).get();
+                    prop_assert!(bytes <= most + u64::from(PACKET_BYTES_MAX), "{} > {}", bytes, most);
                 }
             }
         }

@@ -20,7 +20,7 @@ use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report as Told, boxe
 use ccplane_datapath::Capabilities;
 use ccplane_gateway::AlgorithmFactory;
 use ccplane_gateway::config::AlgorithmSpec as Named;
-use ccplane_host::{Frame, LONGEST_FRAME, Namespace, Offload, Tun, has_ipv6};
+use ccplane_host::{FRAME_BYTES_MAX, Frame, Namespace, Offload, Tun, has_ipv6};
 use etherparse::{
     Icmpv4Type, PacketBuilder, SlicedPacket, TransportSlice, icmpv4::DestUnreachableHeader,
 };
@@ -331,7 +331,7 @@ fn the_kernel_answers_what_is_too_long_for_the_device() {
         .write_to_slice(&mut packet[head..], &[0; 1_472])
         .unwrap();
     lan.write([&packet, &[]]).unwrap();
-    let mut frame = vec![0; LONGEST_FRAME];
+    let mut frame = vec![0; FRAME_BYTES_MAX];
     let mut answers = || -> Option<u16> {
         let length = lan.read(&mut frame).unwrap()?;
         match SlicedPacket::from_ip(Frame::packet(&frame[..length]))

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use ccplane_bundle::{EpochSize, Notice, PORT};
+use ccplane_bundle::{EpochSize, FEEDBACK_PORT, Notice};
 use ccplane_gateway::config::AlgorithmSpec;
 use ccplane_gateway::keys::PrivateKey;
 use ccplane_gateway::status::{StatusRequest, ask};
@@ -345,10 +345,10 @@ fn a_process_on_a_gateway_cannot_speak_as_its_box() {
     sites.until("measured", |sites| sites.is_measured(0, 0));
     let every = EpochSize::new(1).unwrap();
     let notice = Notice { session: 0, every }.encode();
-    let far = ("10.7.0.2", PORT);
+    let far = ("10.7.0.2", FEEDBACK_PORT);
     // The port is above 1023, so any user can bind it.
     let socket = sites.spaces[0]
-        .run(|| UdpSocket::bind(("10.7.0.1", PORT)).unwrap())
+        .run(|| UdpSocket::bind(("10.7.0.1", FEEDBACK_PORT)).unwrap())
         .unwrap();
     socket.send_to(b"no message", far).unwrap();
     socket.send_to(&notice, far).unwrap();
@@ -363,6 +363,8 @@ fn a_process_on_a_gateway_cannot_speak_as_its_box() {
     assert_eq!(of(1, "bad_messages"), 0);
     // The port has no special meaning for other hosts of the site.
     let other = sites.udp(0, "10.7.0.1");
-    other.send_to(b"hello", ("10.8.2.1", PORT)).unwrap();
+    other
+        .send_to(b"hello", ("10.8.2.1", FEEDBACK_PORT))
+        .unwrap();
     assert_eq!(of(0, "posed_messages"), 3);
 }

@@ -13,7 +13,7 @@ use crate::{Error, Frame, interface};
 /// Packets that the kernel queues for the reader: 100 ms of full-sized packets at 1 Gbit/s. With
 /// fewer, a reader that sleeps for a while loses packets that its emulated link should have queued.
 /// Drops are counted in [`interface_stats`](crate::interface_stats).
-const QUEUE_LEN: u32 = 10_000;
+const QUEUE_PACKETS: u32 = 10_000;
 
 /// Offloads that a device offers to the namespace that sends through it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -160,7 +160,7 @@ impl Tun {
             set("router_solicitations", "0");
         }
         interface::set_mtu(name, mtu)?;
-        interface::set_queue_len(name, QUEUE_LEN)?;
+        interface::set_queue_len(name, QUEUE_PACKETS)?;
         interface::up(name)?;
         for (address, prefix) in addresses {
             interface::add_address(name, *address, *prefix)?;

@@ -17,10 +17,10 @@ use ccplane_qdisc::Ecn;
 use crate::checksum::{checksum, fold, set_word, sum, sum_of_pieces, word};
 
 /// Length of `struct virtio_net_hdr` without the buffer count, linux/virtio_net.h.
-pub(crate) const VNET: usize = 10;
+pub(crate) const VNET_HEADER_BYTES: usize = 10;
 
 /// Length of the longest frame: the longest IP packet and the header before it.
-pub const LONGEST_FRAME: usize = VNET + 65_535;
+pub const FRAME_BYTES_MAX: usize = VNET_HEADER_BYTES + 65_535;
 
 /// Flag: the checksum covers the pseudo-header only.
 pub(crate) const NEEDS_CHECKSUM: u8 = 1;
@@ -35,12 +35,12 @@ pub(crate) const FIN_PSH: u8 = 0x01 | 0x08;
 pub(crate) const CWR: u8 = 0x80;
 
 /// Offsets of the checksum in the transport headers.
-pub(crate) const TCP_CHECKSUM: usize = 16;
-pub(crate) const UDP_CHECKSUM: usize = 6;
+pub(crate) const TCP_CHECKSUM_OFFSET: usize = 16;
+pub(crate) const UDP_CHECKSUM_OFFSET: usize = 6;
 
 /// Longest headers of a packet that may be split: IPv6 with a hundred bytes of extensions and a
 /// full TCP header.
-const LONGEST_HEAD: usize = 200;
+const HEAD_BYTES_MAX: usize = 200;
 
 /// One packet, or several of one flow, as a TUN device passes them. It does not hold the bytes:
 /// every method takes the same bytes that were passed to [`Frame::of`].
@@ -64,11 +64,11 @@ pub struct Frame {
 pub struct FrameError(pub(crate) &'static str);
 
 /// Buffer for the headers of a run of packets.
-pub struct Head([u8; VNET + LONGEST_HEAD]);
+pub struct Head([u8; VNET_HEADER_BYTES + HEAD_BYTES_MAX]);
 
 impl Default for Head {
     fn default() -> Head {
-        Head([0; VNET + LONGEST_HEAD])
+        Head([0; VNET_HEADER_BYTES + HEAD_BYTES_MAX])
     }
 }
 
@@ -76,7 +76,7 @@ impl Frame {
     /// Parses the headers of a frame.
     pub fn of(bytes: &[u8]) -> Result<Frame, FrameError> {
         let (header, packet) = bytes
-            .split_at_checked(VNET)
+            .split_at_checked(VNET_HEADER_BYTES)
             .ok_or(FrameError("no virtio-net header"))?;
         let length =
             u16::try_from(packet.len()).map_err(|_| FrameError("longer than an IP packet"))?;
@@ -112,7 +112,7 @@ impl Frame {
         if usize::from(transport) < shortest || transport_bytes < if tcp { 20 } else { 8 } {
             return Err(FrameError("headers that overlap"));
         }
-        if head >= packet.len() || head > LONGEST_HEAD || size == 0 {
+        if head >= packet.len() || head > HEAD_BYTES_MAX || size == 0 {
             return Err(FrameError("headers without payload"));
         }
         Ok(Frame {
@@ -126,12 +126,12 @@ impl Frame {
 
     /// Returns the IP packet, or super-packet, in the bytes of a frame.
     pub fn packet(bytes: &[u8]) -> &[u8] {
-        bytes.get(VNET..).unwrap_or_default()
+        bytes.get(VNET_HEADER_BYTES..).unwrap_or_default()
     }
 
     /// Returns the length of the longest frame with a single packet of `mtu` bytes.
     pub const fn longest(mtu: u32) -> usize {
-        VNET + mtu as usize
+        VNET_HEADER_BYTES + mtu as usize
     }
 
     /// Returns the number of packets, at least one.
@@ -186,12 +186,12 @@ impl Frame {
             let field = |at: usize| usize::from(u16::from_ne_bytes([head[at], head[at + 1]]));
             let (start, offset) = match (self.size, self.tcp) {
                 (0, _) => (field(6), field(8)),
-                (_, true) => (self.transport.into(), TCP_CHECKSUM),
-                (_, false) => (self.transport.into(), UDP_CHECKSUM),
+                (_, true) => (self.transport.into(), TCP_CHECKSUM_OFFSET),
+                (_, false) => (self.transport.into(), UDP_CHECKSUM_OFFSET),
             };
-            complete(&mut head[VNET..], rest, start, offset)?;
+            complete(&mut head[VNET_HEADER_BYTES..], rest, start, offset)?;
         }
-        Ok([head.get(VNET..).unwrap_or_default(), rest])
+        Ok([head.get(VNET_HEADER_BYTES..).unwrap_or_default(), rest])
     }
 
     /// Returns a copy of the headers, adapted to the packets `run`, and their payload; for a single
@@ -203,21 +203,24 @@ impl Frame {
         marked: bool,
         head: &'a mut Head,
     ) -> (&'a mut [u8], &'a [u8]) {
-        let begin = (VNET + usize::from(self.head).min(LONGEST_HEAD)).min(bytes.len());
+        let begin =
+            (VNET_HEADER_BYTES + usize::from(self.head).min(HEAD_BYTES_MAX)).min(bytes.len());
         let to = &mut head.0[..begin];
         to.copy_from_slice(&bytes[..begin]);
         if self.size != 0 {
             self.cut(to, run.clone());
         }
         if marked {
-            mark(&mut to[VNET..]);
+            mark(&mut to[VNET_HEADER_BYTES..]);
         }
         let rest = match self.size {
             0 => bytes.get(begin..),
             _ => {
                 let Range { start, end } = self.payload(run);
-                bytes
-                    .get(VNET + usize::from(self.head + start)..VNET + usize::from(self.head + end))
+                bytes.get(
+                    VNET_HEADER_BYTES + usize::from(self.head + start)
+                        ..VNET_HEADER_BYTES + usize::from(self.head + end),
+                )
             }
         };
         (to, rest.unwrap_or_default())
@@ -234,7 +237,7 @@ impl Frame {
     fn cut(&self, head: &mut [u8], run: Range<u16>) {
         let Range { start, end } = self.payload(run.clone());
         let last = run.end == self.packets();
-        let (vnet, packet) = head.split_at_mut(VNET);
+        let (vnet, packet) = head.split_at_mut(VNET_HEADER_BYTES);
         if run.len() == 1 {
             vnet[1] = GSO_NONE;
             vnet[4..6].fill(0);
@@ -266,10 +269,10 @@ impl Frame {
             if run.start > 0 {
                 segment[13] &= !CWR;
             }
-            TCP_CHECKSUM
+            TCP_CHECKSUM_OFFSET
         } else {
             set_word(segment, 4, length - self.transport);
-            UDP_CHECKSUM
+            UDP_CHECKSUM_OFFSET
         };
         // The pseudo-header sum includes the segment's length (RFC 9293 section 3.1).
         let sum = u32::from(word(segment, check))
@@ -291,7 +294,7 @@ fn complete(head: &mut [u8], rest: &[u8], start: usize, offset: usize) -> Result
     let covered = &head[start..];
     let value = match !sum_of_pieces(sum(covered), covered.len(), rest) {
         // In UDP zero means "no checksum" and is sent as ones, which is equivalent (RFC 768).
-        0 if offset == UDP_CHECKSUM => 0xffff,
+        0 if offset == UDP_CHECKSUM_OFFSET => 0xffff,
         value => value,
     };
     set_word(head, at, value);
@@ -493,10 +496,10 @@ mod tests {
     fn a_sum_of_zero_is_sent_as_ones_in_udp() {
         let (mut bytes, _) = super_packet(true, false, 2, 1_448);
         bytes[1] = GSO_NONE;
-        let at = VNET + 40 + 8;
+        let at = VNET_HEADER_BYTES + 40 + 8;
         // The payload that makes the checksum zero.
         bytes[at..at + 2].fill(0);
-        let without = !sum(&bytes[VNET + 40..]);
+        let without = !sum(&bytes[VNET_HEADER_BYTES + 40..]);
         set_word(&mut bytes, at, without);
         let frame = Frame::of(&bytes).expect("well formed");
         let mut head = Head::default();
@@ -529,7 +532,7 @@ mod tests {
         let [packet, nothing] = frame
             .completed(&bytes, 0, false, &mut head)
             .expect("well formed");
-        assert_eq!((packet, nothing), (&bytes[VNET..], &[][..]));
+        assert_eq!((packet, nothing), (&bytes[VNET_HEADER_BYTES..], &[][..]));
     }
 
     #[test]

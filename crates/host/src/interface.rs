@@ -13,7 +13,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use crate::Error;
 
 /// Maximum length of an interface name including the terminating NUL, linux/if.h.
-const NAME_BYTES: usize = libc::IFNAMSIZ;
+const NAME_BYTES_MAX: usize = libc::IFNAMSIZ;
 
 /// Drop counters of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -137,8 +137,8 @@ pub fn add_address(name: &str, address: IpAddr, prefix: u8) -> Result<(), Error>
     reason = "the kernel tells only those who ask again"
 )]
 fn await_address(address: Ipv6Addr) -> io::Result<()> {
-    const TRIES: u32 = 2_000;
-    for _ in 1..TRIES {
+    const ATTEMPTS_MAX: u32 = 2_000;
+    for _ in 1..ATTEMPTS_MAX {
         if UdpSocket::bind((address, 0)).is_ok() {
             return Ok(());
         }
@@ -165,9 +165,9 @@ pub(crate) fn exists(name: &str) -> Result<bool, Error> {
     }
 }
 
-pub(crate) fn name_bytes(name: &str) -> Result<[libc::c_char; NAME_BYTES], Error> {
+pub(crate) fn name_bytes(name: &str) -> Result<[libc::c_char; NAME_BYTES_MAX], Error> {
     let fits = !name.is_empty()
-        && name.len() < NAME_BYTES
+        && name.len() < NAME_BYTES_MAX
         && name.bytes().all(|b| b.is_ascii_graphic() && b != b'/');
     if !fits {
         return Err(Error::BadName {
@@ -176,7 +176,7 @@ pub(crate) fn name_bytes(name: &str) -> Result<[libc::c_char; NAME_BYTES], Error
             why: "1 to 15 printable characters, none of them `/`",
         });
     }
-    let mut bytes = [0; NAME_BYTES];
+    let mut bytes = [0; NAME_BYTES_MAX];
     for (to, from) in bytes.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }

@@ -12,10 +12,10 @@ use std::fmt;
 
 use crate::checksum::{add, checksum, pseudo, set_word, sum, word};
 use crate::frame::{
-    CWR, FIN_PSH, GSO_ECN, GSO_TCPV4, GSO_TCPV6, GSO_UDP, NEEDS_CHECKSUM, TCP_CHECKSUM,
-    UDP_CHECKSUM, VNET,
+    CWR, FIN_PSH, GSO_ECN, GSO_TCPV4, GSO_TCPV6, GSO_UDP, NEEDS_CHECKSUM, TCP_CHECKSUM_OFFSET,
+    UDP_CHECKSUM_OFFSET, VNET_HEADER_BYTES,
 };
-use crate::{FrameError, LONGEST_FRAME};
+use crate::{FRAME_BYTES_MAX, FrameError};
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -26,7 +26,7 @@ const ECE: u8 = 0x40;
 const DF: u16 = 0x4000;
 
 /// Maximum packets in a UDP super-packet, `UDP_MAX_SEGMENTS`: 64 before Linux 6.9, 128 since.
-const MOST_UDP: u16 = 64;
+const UDP_PACKETS_MAX: u16 = 64;
 
 /// Joins packets, one run at a time, in a buffer of its own.
 ///
@@ -91,7 +91,7 @@ impl Joiner {
     /// them](crate::Tun::takes_udp_runs).
     pub fn new(udp: bool) -> Joiner {
         Joiner {
-            buffer: vec![0; LONGEST_FRAME].into_boxed_slice(),
+            buffer: vec![0; FRAME_BYTES_MAX].into_boxed_slice(),
             udp,
             run: None,
         }
@@ -102,7 +102,7 @@ impl Joiner {
     /// again to start the next one. Any packet can start a run, even one that cannot be joined; its
     /// checksums are left to the receiver.
     pub fn add(&mut self, packet: &[u8]) -> Result<bool, FrameError> {
-        let Some(length) = (1..=LONGEST_FRAME - VNET)
+        let Some(length) = (1..=FRAME_BYTES_MAX - VNET_HEADER_BYTES)
             .contains(&packet.len())
             .then_some(packet.len())
         else {
@@ -110,8 +110,8 @@ impl Joiner {
         };
         let next = JoinHeaders::of(packet, self.udp);
         let Some(mut run) = self.run else {
-            self.buffer[..VNET].fill(0);
-            self.buffer[VNET..VNET + length].copy_from_slice(packet);
+            self.buffer[..VNET_HEADER_BYTES].fill(0);
+            self.buffer[VNET_HEADER_BYTES..VNET_HEADER_BYTES + length].copy_from_slice(packet);
             self.run = Some(JoinedRun {
                 first: next,
                 length,
@@ -125,7 +125,7 @@ impl Joiner {
         let (Some(first), Some(next)) = (run.first, next) else {
             return Ok(false);
         };
-        let before = &self.buffer[VNET..VNET + run.length];
+        let before = &self.buffer[VNET_HEADER_BYTES..VNET_HEADER_BYTES + run.length];
         if run.over || !first.goes_on(before, &run, packet, &next) || !next.is_sound(packet) {
             return Ok(false);
         }
@@ -134,7 +134,7 @@ impl Joiner {
             self.run = Some(run);
             return Ok(false);
         }
-        let end = VNET + run.length;
+        let end = VNET_HEADER_BYTES + run.length;
         self.buffer[end..end + next.size].copy_from_slice(&packet[next.payload..]);
         run.length += next.size;
         run.packets += 1;
@@ -160,7 +160,7 @@ impl Joiner {
     /// there is no run. A single packet is unchanged, after an empty virtio-net header.
     pub fn finish(&mut self) -> Option<&[u8]> {
         let run = self.run.take()?;
-        let frame = &mut self.buffer[..VNET + run.length];
+        let frame = &mut self.buffer[..VNET_HEADER_BYTES + run.length];
         if let Some(first) = run.first.filter(|_| run.packets > 1) {
             first.cover(frame, &run);
         }
@@ -233,7 +233,8 @@ impl JoinHeaders {
         let same = |range: std::ops::Range<usize>| before[range.clone()] == packet[range];
         let kind =
             (self.tcp, self.transport, self.payload) == (next.tcp, next.transport, next.payload);
-        let fits = next.size <= self.size && run.length + next.size <= LONGEST_FRAME - VNET;
+        let fits =
+            next.size <= self.size && run.length + next.size <= FRAME_BYTES_MAX - VNET_HEADER_BYTES;
         if !kind || !fits {
             return false;
         }
@@ -251,7 +252,7 @@ impl JoinHeaders {
             return false;
         }
         if !self.tcp {
-            return run.packets < MOST_UDP;
+            return run.packets < UDP_PACKETS_MAX;
         }
         let number = |bytes: &[u8]| u32::from_be_bytes([4, 5, 6, 7].map(|i| bytes[at + i]));
         let sequence = number(before).wrapping_add((run.length - self.payload) as u32);
@@ -277,7 +278,7 @@ impl JoinHeaders {
 
     /// Makes the headers of a frame cover all packets of the run.
     fn cover(&self, frame: &mut [u8], run: &JoinedRun) {
-        let (vnet, packet) = frame.split_at_mut(VNET);
+        let (vnet, packet) = frame.split_at_mut(VNET_HEADER_BYTES);
         let v4 = self.transport == 20;
         let kind = match (self.tcp, v4) {
             (true, true) => GSO_TCPV4,
@@ -318,7 +319,12 @@ impl JoinHeaders {
     }
 
     fn checksum_at(&self) -> usize {
-        self.transport + if self.tcp { TCP_CHECKSUM } else { UDP_CHECKSUM }
+        self.transport
+            + if self.tcp {
+                TCP_CHECKSUM_OFFSET
+            } else {
+                UDP_CHECKSUM_OFFSET
+            }
     }
 }
 

@@ -35,7 +35,7 @@ mod wire;
 
 pub use device::{Offload, Tun};
 pub use error::Error;
-pub use frame::{Frame, FrameError, Head, LONGEST_FRAME, set_ecn};
+pub use frame::{FRAME_BYTES_MAX, Frame, FrameError, Head, set_ecn};
 pub use interface::{
     InterfaceStats, add_address, has_ipv6, interface_stats, mtu, own_network, set_mtu,
 };
@@ -52,4 +52,4 @@ pub use speed::link_speed;
 pub use store::{Store, StoredFrame};
 pub use timestamping::{Timestamping, interface_of, timestamping};
 pub use unsent::unsent_bytes;
-pub use wire::{LINK_HEADER, Wire};
+pub use wire::{LINK_HEADER_BYTES, Wire};

@@ -17,11 +17,11 @@ use nix::unistd::Pid;
 use crate::{Error, interface};
 
 /// Folder of the names of `ip netns`.
-const NAMES: &str = "/run/netns";
+const NETNS_DIRECTORY: &str = "/run/netns";
 /// Prefix of all names created here.
-const PREFIX: &str = "ccplane-";
+const NAME_PREFIX: &str = "ccplane-";
 /// File system type of namespaces, `NSFS_MAGIC` in linux/magic.h.
-const NSFS: FsType = FsType(0x6e73_6673);
+const NSFS_MAGIC: FsType = FsType(0x6e73_6673);
 
 /// A network namespace created here.
 ///
@@ -39,7 +39,7 @@ struct Inner {
 impl Namespace {
     /// Creates a namespace. The name must start with `ccplane-`.
     pub fn create(name: &str) -> Result<Namespace, Error> {
-        let rest = name.strip_prefix(PREFIX).unwrap_or_default();
+        let rest = name.strip_prefix(NAME_PREFIX).unwrap_or_default();
         if rest.is_empty()
             || !rest
                 .bytes()
@@ -62,7 +62,8 @@ impl Namespace {
         })?;
         let target = format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd());
         let link = link_of(name);
-        fs::create_dir_all(NAMES).map_err(|e| Error::system(format!("make {NAMES}"), e))?;
+        fs::create_dir_all(NETNS_DIRECTORY)
+            .map_err(|e| Error::system(format!("make {NETNS_DIRECTORY}"), e))?;
         std::os::unix::fs::symlink(target, &link).map_err(|e| match e.kind() {
             io::ErrorKind::AlreadyExists => Error::Exists {
                 what: format!("the network namespace {name}"),
@@ -186,7 +187,7 @@ pub fn inside<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> Result<T,
 
 /// Removes the names of namespaces whose owner is gone. Returns the names.
 pub fn sweep() -> Vec<String> {
-    let Ok(entries) = fs::read_dir(NAMES) else {
+    let Ok(entries) = fs::read_dir(NETNS_DIRECTORY) else {
         return Vec::new();
     };
     entries
@@ -199,17 +200,17 @@ pub fn sweep() -> Vec<String> {
 fn is_ours(path: &Path) -> bool {
     let named = path
         .file_name()
-        .is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
+        .is_some_and(|name| name.to_string_lossy().starts_with(NAME_PREFIX));
     // `ip netns add` creates plain files, which are not ours.
     named && path.is_symlink()
 }
 
 fn is_alive(path: &Path) -> bool {
-    statfs(path).is_ok_and(|fs| fs.filesystem_type() == NSFS)
+    statfs(path).is_ok_and(|fs| fs.filesystem_type() == NSFS_MAGIC)
 }
 
 fn link_of(name: &str) -> PathBuf {
-    Path::new(NAMES).join(name)
+    Path::new(NETNS_DIRECTORY).join(name)
 }
 
 /// Runs `work` in a temporary thread, so that the caller stays in its own namespace.

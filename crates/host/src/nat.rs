@@ -21,13 +21,13 @@ pub struct Masquerade {
 }
 
 /// Sysctl that is 1 if the kernel forwards IPv4 packets.
-const FORWARDING: &str = "net/ipv4/ip_forward";
+const IP_FORWARD_SYSCTL: &str = "net/ipv4/ip_forward";
 
 impl Masquerade {
     /// Starts to translate packets from this network, in the calling process's namespace. `table`
     /// is the name shown by `nft list tables`.
     pub fn start(table: &str, network: Ipv4Addr, prefix: u8) -> Result<Masquerade, Error> {
-        let forwards = interface::sysctl(FORWARDING)?;
+        let forwards = interface::sysctl(IP_FORWARD_SYSCTL)?;
         if forwards.trim() != "1" {
             return Err(Error::NotForwarding);
         }

@@ -164,7 +164,7 @@ const FRAGMENT: u8 = 44;
 const AUTHENTICATION: u8 = 51;
 const DESTINATION: u8 = 60;
 /// Each occurs once, destination options twice. Longer chains are not followed.
-const MOST_EXTENSIONS: usize = 6;
+const EXTENSION_HEADERS_MAX: usize = 6;
 
 impl Payload {
     /// Skips the extension headers of an IPv6 packet. A fragment's protocol is the first header of
@@ -175,7 +175,7 @@ impl Payload {
             at: 40,
             fragment: false,
         };
-        for _ in 0..MOST_EXTENSIONS {
+        for _ in 0..EXTENSION_HEADERS_MAX {
             let at = payload.at;
             let units = |packet: &[u8]| packet.get(at + 1).map(|units| usize::from(*units));
             let bytes = match payload.protocol {
@@ -226,16 +226,16 @@ fn class(dscp: u8) -> u8 {
 fn flow(addresses: &[u8], protocol: u8, ports: [u16; 2]) -> u32 {
     // 2^64 divided by the golden ratio, odd: every bit of a word affects the upper half of the
     // product.
-    const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+    const HASH_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
     let last = u64::from(protocol) << 32 | u64::from(ports[0]) << 16 | u64::from(ports[1]);
     let words = addresses
         .chunks(4)
         .map(|word| word.iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte)));
     let mixed = words.chain([last]).fold(0, |hash: u64, word| {
-        let product = (hash ^ word).wrapping_mul(MIX);
+        let product = (hash ^ word).wrapping_mul(HASH_MULTIPLIER);
         product ^ product >> 32
     });
-    (mixed.wrapping_mul(MIX) >> 32) as u32
+    (mixed.wrapping_mul(HASH_MULTIPLIER) >> 32) as u32
 }
 
 #[cfg(test)]

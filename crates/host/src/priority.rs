@@ -38,12 +38,12 @@ fn real_time(priority: i32) -> Result<(), Error> {
 
 /// Nice value of a lower-priority compute thread. At 10 an ordinary thread on the same core gets
 /// nine times as much of it. At 19 the compute thread could starve until its flows fall back.
-const BEHIND: libc::c_int = 10;
+const LOWER_PRIORITY_NICE: libc::c_int = 10;
 
 /// Lowers the priority of the calling thread, as `nice -n 10` does.
 pub fn lower_priority() -> Result<(), Error> {
     // SAFETY: the call takes numbers only; on Linux process 0 is the calling thread.
-    let result = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, BEHIND) };
+    let result = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, LOWER_PRIORITY_NICE) };
     Errno::result(result).map_err(|e| Error::system("lower a thread's priority", e))?;
     Ok(())
 }

@@ -13,7 +13,7 @@ use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
 
 /// Folders of system programs, writable by root only.
-const SYSTEM: [&str; 5] = [
+const SYSTEM_FOLDERS: [&str; 5] = [
     "/usr/sbin",
     "/usr/bin",
     "/sbin",
@@ -24,13 +24,14 @@ const SYSTEM: [&str; 5] = [
 /// Returns a command for a system program such as `ip`, `tc` or `nft`. Does not search `PATH`,
 /// which another user may have set for a process of root.
 pub fn system_program(name: &str) -> Command {
-    let place = SYSTEM
+    let place = SYSTEM_FOLDERS
         .iter()
         .map(|folder| Path::new(folder).join(name))
         .find(|path| path.exists());
     // If it is missing, starting it fails with that error.
-    let mut command = Command::new(place.unwrap_or_else(|| Path::new(SYSTEM[0]).join(name)));
-    command.env("PATH", SYSTEM.join(":"));
+    let mut command =
+        Command::new(place.unwrap_or_else(|| Path::new(SYSTEM_FOLDERS[0]).join(name)));
+    command.env("PATH", SYSTEM_FOLDERS.join(":"));
     command
 }
 

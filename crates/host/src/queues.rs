@@ -17,19 +17,19 @@
 use std::io;
 use std::process::Output;
 
-use ccplane_qdisc::marking::{LOW_CLASSES, dscp_of};
+use ccplane_qdisc::marking::{LOW_CLASS_COUNT, dscp_of};
 use ccplane_units::Rate;
 use nix::net::if_::if_nameindex;
 
 /// Handle of the root created by [`Bands::install`], by which [`remove`] identifies it.
-const ROOT: &str = "cc0:";
+const ROOT_HANDLE: &str = "cc0:";
 /// Handle of the `prio` queue below a rate limit.
-const INNER: &str = "cc1:";
+const PRIO_HANDLE: &str = "cc1:";
 /// Queue limit of each band in packets, the default of a device. A lower one loses packets of a
 /// burst; a higher one adds delay.
-const PACKETS: u32 = 1000;
+const BAND_PACKETS_MAX: u32 = 1000;
 /// HTB quantum, bytes. Without effect with a single class, but without it `tc` warns at high rates.
-const QUANTUM: u32 = 15_140;
+const HTB_QUANTUM_BYTES: u32 = 15_140;
 
 /// Priority bands on a device: one for class 0 and all traffic without a low marking, and one for
 /// each lower class.
@@ -162,33 +162,33 @@ impl Bands {
         let prio = match self.rate {
             None => {
                 commands.push(format!(
-                    "tc qdisc add dev {device} root handle {ROOT} {}",
+                    "tc qdisc add dev {device} root handle {ROOT_HANDLE} {}",
                     prio()
                 ));
-                ROOT
+                ROOT_HANDLE
             }
             Some(rate) => {
                 let bits = rate.bytes_per_sec().saturating_mul(8);
                 commands.push(format!(
-                    "tc qdisc add dev {device} root handle {ROOT} htb default 1"
+                    "tc qdisc add dev {device} root handle {ROOT_HANDLE} htb default 1"
                 ));
                 commands.push(format!(
-                    "tc class add dev {device} parent {ROOT} classid {ROOT}1 htb rate {bits}bit ceil {bits}bit quantum {QUANTUM}"
+                    "tc class add dev {device} parent {ROOT_HANDLE} classid {ROOT_HANDLE}1 htb rate {bits}bit ceil {bits}bit quantum {HTB_QUANTUM_BYTES}"
                 ));
                 commands.push(format!(
-                    "tc qdisc add dev {device} parent {ROOT}1 handle {INNER} {}",
+                    "tc qdisc add dev {device} parent {ROOT_HANDLE}1 handle {PRIO_HANDLE} {}",
                     prio()
                 ));
-                INNER
+                PRIO_HANDLE
             }
         };
-        for class in 0..=LOW_CLASSES {
+        for class in 0..=LOW_CLASS_COUNT {
             let band = class + 1;
             commands.push(format!(
-                "tc qdisc add dev {device} parent {prio}{band} handle cc1{class}: pfifo limit {PACKETS}"
+                "tc qdisc add dev {device} parent {prio}{band} handle cc1{class}: pfifo limit {BAND_PACKETS_MAX}"
             ));
         }
-        for class in 1..=LOW_CLASSES {
+        for class in 1..=LOW_CLASS_COUNT {
             let (byte, band) = (dscp_of(class) << 2, class + 1);
             for (protocol, preference, field) in
                 [("ip", 1, "ip dsfield"), ("ipv6", 2, "ip6 priority")]
@@ -210,7 +210,7 @@ impl Bands {
     /// Installs all bands, or none.
     pub fn install(&self) -> Result<(), QueueError> {
         let root = root(&self.device)?;
-        if root.handle == ROOT {
+        if root.handle == ROOT_HANDLE {
             return Err(QueueError::Installed(self.device.clone()));
         }
         // Defaults of the kernel have no handle: `noqueue`, `mq` and the one of
@@ -251,7 +251,7 @@ fn all_or_nothing(
 pub fn remove(device: &str) -> Result<(), QueueError> {
     known(device)?;
     let root = root(device)?;
-    if root.handle != ROOT {
+    if root.handle != ROOT_HANDLE {
         return Err(QueueError::NotInstalled {
             device: device.to_owned(),
             kind: root.kind,
@@ -262,11 +262,15 @@ pub fn remove(device: &str) -> Result<(), QueueError> {
 }
 
 fn removal(device: &str) -> String {
-    format!("tc qdisc del dev {device} root handle {ROOT}")
+    format!("tc qdisc del dev {device} root handle {ROOT_HANDLE}")
 }
 
 fn prio() -> String {
-    format!("prio bands {} priomap{}", LOW_CLASSES + 1, " 0".repeat(16))
+    format!(
+        "prio bands {} priomap{}",
+        LOW_CLASS_COUNT + 1,
+        " 0".repeat(16)
+    )
 }
 
 /// Looks in the calling thread's network namespace, unlike a mounted `/sys` and `/proc/self/net`,

@@ -11,7 +11,7 @@ use crate::interface::{control, index, mask_v4, name_bytes, sockaddr_v4};
 
 /// Largest metric that both families accept: IPv4's is one below the maximum of a signed 16-bit
 /// number (`struct rtentry`).
-const MOST_METRIC: u16 = 32_766;
+const METRIC_MAX: u16 = 32_766;
 
 /// A route in the main table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ impl MainRoute {
 
     fn check(&self) -> io::Result<()> {
         let wrong = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-        if !(1..=MOST_METRIC).contains(&self.metric) {
+        if !(1..=METRIC_MAX).contains(&self.metric) {
             return wrong("its metric has to be from 1 to 32766");
         }
         if self.prefix > if self.destination.is_ipv4() { 32 } else { 128 } {

@@ -22,7 +22,7 @@ struct LinkSettings {
 }
 
 /// The ethtool command `ETHTOOL_GLINKSETTINGS`.
-const GET_LINK_SETTINGS: u32 = 0x4c;
+const ETHTOOL_GLINKSETTINGS: u32 = 0x4c;
 
 /// Returns the link speed of an interface of the calling thread's namespace in bit/s; `None` if its
 /// driver does not report one.
@@ -37,7 +37,7 @@ pub fn link_speed(interface: &str) -> Option<u64> {
 
 fn ask(interface: &str, mask_words: i8) -> Option<LinkSettings> {
     let mut settings = LinkSettings {
-        cmd: GET_LINK_SETTINGS,
+        cmd: ETHTOOL_GLINKSETTINGS,
         speed: 0,
         unread: [0; 7],
         mask_words,

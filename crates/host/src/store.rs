@@ -17,7 +17,7 @@ use crate::Frame;
 /// Block size in bytes: well over a hundred full-sized packets, or a few super-packets, so that
 /// blocks change rarely. A block is free again when its last frame is released; a larger one would
 /// be held longer by a single waiting frame.
-const BLOCK: usize = 256 * 1024;
+const BLOCK_BYTES: usize = 256 * 1024;
 /// Blocks unused for one to two of these periods return their pages to the kernel. A shorter period
 /// would fault pages in again with each burst of a site; a longer one would hold the memory of a
 /// rare burst.
@@ -80,7 +80,7 @@ impl Store {
             review_at: Time::ZERO,
             most_blocks: usize::try_from(bytes)
                 .unwrap_or(usize::MAX)
-                .div_ceil(BLOCK)
+                .div_ceil(BLOCK_BYTES)
                 .max(1),
             frames: Vec::new(),
             vacant: Vec::new(),
@@ -88,20 +88,20 @@ impl Store {
     }
 
     /// Returns space for the next frame of at most `bytes`; `None` if the memory is used up, or
-    /// `bytes` exceeds a block (no frame is longer than [`LONGEST_FRAME`](crate::LONGEST_FRAME)).
+    /// `bytes` exceeds a block (no frame is longer than [`LONGEST_FRAME`](crate::FRAME_BYTES_MAX)).
     /// The space is the same until a frame is kept.
     #[inline]
     pub fn room(&mut self, bytes: usize) -> Option<&mut [u8]> {
-        if bytes > BLOCK {
+        if bytes > BLOCK_BYTES {
             return None;
         }
-        let fits = |block: &Block| BLOCK - block.end >= bytes;
+        let fits = |block: &Block| BLOCK_BYTES - block.end >= bytes;
         if !self.filling.is_some_and(|index| fits(&self.blocks[index])) {
             self.filling = Some(match self.free.pop() {
                 Some(index) => index,
                 None if self.blocks.len() < self.most_blocks => {
                     self.blocks.push(Block {
-                        bytes: vec![0; BLOCK].into_boxed_slice(),
+                        bytes: vec![0; BLOCK_BYTES].into_boxed_slice(),
                         end: 0,
                         frames: 0,
                         written: false,
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn frames_come_out_as_they_went_in_whatever_the_order() {
-        let mut store = Store::new(4 * BLOCK as u64);
+        let mut store = Store::new(4 * BLOCK_BYTES as u64);
         let mut waiting = Vec::new();
         for round in 0..20_000_usize {
             let length = 50 + (round * 37) % 1_461;
@@ -274,19 +274,19 @@ mod tests {
 
     #[test]
     fn what_no_frame_is_costs_no_memory() {
-        let mut store = Store::new(2 * BLOCK as u64);
+        let mut store = Store::new(2 * BLOCK_BYTES as u64);
         for _ in 0..5 {
-            assert!(store.room(BLOCK + 1).is_none());
+            assert!(store.room(BLOCK_BYTES + 1).is_none());
         }
-        assert!(store.room(crate::LONGEST_FRAME).is_some());
+        assert!(store.room(crate::FRAME_BYTES_MAX).is_some());
     }
 
     #[test]
     fn memory_is_bounded_and_used_again() {
-        let mut store = Store::new(BLOCK as u64);
+        let mut store = Store::new(BLOCK_BYTES as u64);
         for _ in 0..2 {
             let kept: Vec<u32> = std::iter::from_fn(|| put(&mut store, 1_510, 7)).collect();
-            assert_eq!(kept.len(), BLOCK / 1_510);
+            assert_eq!(kept.len(), BLOCK_BYTES / 1_510);
             kept.into_iter()
                 .rev()
                 .for_each(|place| store.let_go(place, 1));
@@ -298,7 +298,7 @@ mod tests {
         let page = sysconf(SysconfVar::PAGE_SIZE).unwrap().unwrap() as usize;
         let count = |block: &Block| {
             let head = block.bytes.as_ptr().align_offset(page);
-            let pages = (BLOCK - head) / page;
+            let pages = (BLOCK_BYTES - head) / page;
             let mut there = vec![0u8; pages];
             // SAFETY: the range consists of whole pages of the block, and `there` has one byte for
             // each.
@@ -336,7 +336,7 @@ mod tests {
         assert_eq!(resident(&store), full);
         store.review(at(3));
         let left = resident(&store);
-        assert!(left <= 2 * BLOCK / 4_096, "{left} of {full} pages");
+        assert!(left <= 2 * BLOCK_BYTES / 4_096, "{left} of {full} pages");
         assert_eq!(burst(&mut store), full);
     }
 }

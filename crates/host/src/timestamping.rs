@@ -9,13 +9,13 @@ use crate::Error;
 use crate::interface::{control, request};
 
 /// Flags of `so_timestamping`, linux/net_tstamp.h.
-const TX_HARDWARE: u32 = 1;
-const TX_SOFTWARE: u32 = 1 << 1;
-const RX_HARDWARE: u32 = 1 << 2;
-const RX_SOFTWARE: u32 = 1 << 3;
+const SOF_TIMESTAMPING_TX_HARDWARE: u32 = 1;
+const SOF_TIMESTAMPING_TX_SOFTWARE: u32 = 1 << 1;
+const SOF_TIMESTAMPING_RX_HARDWARE: u32 = 1 << 2;
+const SOF_TIMESTAMPING_RX_SOFTWARE: u32 = 1 << 3;
 /// Values `HWTSTAMP_TX_ON` and `HWTSTAMP_FILTER_ALL`.
-const ON: libc::c_int = 1;
-const ALL: u32 = 1;
+const HWTSTAMP_TX_ON: libc::c_int = 1;
+const HWTSTAMP_FILTER_ALL: u32 = 1;
 
 /// Timestamping of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,7 +46,7 @@ struct TsInfo {
 }
 
 /// The requests `ETHTOOL_GET_TS_INFO` and `SIOCGHWTSTAMP`.
-const GET_TS_INFO: u32 = 0x41;
+const ETHTOOL_GET_TS_INFO: u32 = 0x41;
 const SIOCGHWTSTAMP: libc::c_ulong = 0x89b1;
 
 /// Mirrors `struct hwtstamp_config` of linux/net_tstamp.h.
@@ -61,7 +61,7 @@ struct HwtstampConfig {
 /// Returns the timestamping of an interface of the calling thread's namespace.
 pub fn timestamping(interface: &str) -> Result<Timestamping, Error> {
     let mut info = TsInfo {
-        cmd: GET_TS_INFO,
+        cmd: ETHTOOL_GET_TS_INFO,
         ..TsInfo::default()
     };
     let mut ask = request(interface)?;
@@ -78,14 +78,17 @@ pub fn timestamping(interface: &str) -> Result<Timestamping, Error> {
 
 fn of(info: &TsInfo, config: Option<&HwtstampConfig>) -> Timestamping {
     let can = |flag: u32| info.so_timestamping & flag != 0;
-    let all = info.rx_filters & 1 << ALL != 0;
+    let all = info.rx_filters & 1 << HWTSTAMP_FILTER_ALL != 0;
     Timestamping {
-        sends_software: can(TX_SOFTWARE),
-        receives_software: can(RX_SOFTWARE),
-        sends_hardware: can(TX_HARDWARE) && info.tx_types & 1 << ON != 0,
-        receives_hardware: can(RX_HARDWARE) && all,
-        hardware_on: config
-            .is_some_and(|config| config.tx_type == ON && config.rx_filter == ALL as libc::c_int),
+        sends_software: can(SOF_TIMESTAMPING_TX_SOFTWARE),
+        receives_software: can(SOF_TIMESTAMPING_RX_SOFTWARE),
+        sends_hardware: can(SOF_TIMESTAMPING_TX_HARDWARE)
+            && info.tx_types & 1 << HWTSTAMP_TX_ON != 0,
+        receives_hardware: can(SOF_TIMESTAMPING_RX_HARDWARE) && all,
+        hardware_on: config.is_some_and(|config| {
+            config.tx_type == HWTSTAMP_TX_ON
+                && config.rx_filter == HWTSTAMP_FILTER_ALL as libc::c_int
+        }),
     }
 }
 

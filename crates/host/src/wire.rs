@@ -8,14 +8,14 @@ use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use nix::sys::uio::{readv, writev};
 
-use crate::frame::{NEEDS_CHECKSUM, VNET};
+use crate::frame::{NEEDS_CHECKSUM, VNET_HEADER_BYTES};
 use crate::{Error, interface};
 
 /// Length of the link header before a frame: the Ethernet header, plus two bytes of alignment.
-pub const LINK_HEADER: usize = 16;
+pub const LINK_HEADER_BYTES: usize = 16;
 
 /// Length of an Ethernet header: addresses and type.
-const ETHERNET: usize = 14;
+const ETHERNET_HEADER_BYTES: usize = 14;
 
 /// Options of packet sockets that are missing in the libc crate, linux/if_packet.h.
 const PACKET_ADD_MEMBERSHIP: libc::c_int = 1;
@@ -130,18 +130,22 @@ impl Wire {
         &self.name
     }
 
-    /// Reads one frame, preceded by [`LINK_HEADER`] bytes; `None` if there is none. A frame longer
+    /// Reads one frame, preceded by [`LINK_HEADER_BYTES`] bytes; `None` if there is none. A frame longer
     /// than the buffer is truncated.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        let Some((link, frame)) = buffer.split_at_mut_checked(LINK_HEADER) else {
+        let Some((link, frame)) = buffer.split_at_mut_checked(LINK_HEADER_BYTES) else {
             return Ok(Some(0));
         };
-        let Some((header, packet)) = frame.split_at_mut_checked(VNET) else {
+        let Some((header, packet)) = frame.split_at_mut_checked(VNET_HEADER_BYTES) else {
             return Ok(Some(0));
         };
         let read = loop {
-            let mut pieces =
-                [&mut header[..], &mut link[..ETHERNET], &mut packet[..]].map(IoSliceMut::new);
+            let mut pieces = [
+                &mut header[..],
+                &mut link[..ETHERNET_HEADER_BYTES],
+                &mut packet[..],
+            ]
+            .map(IoSliceMut::new);
             match readv(&self.socket, &mut pieces) {
                 Ok(read) => break read,
                 Err(Errno::EAGAIN) => return Ok(None),
@@ -149,20 +153,23 @@ impl Wire {
                 Err(e) => return Err(e.into()),
             }
         };
-        shift(header, |at| at.saturating_sub(ETHERNET as u16));
-        Ok(Some(read + LINK_HEADER - ETHERNET))
+        shift(header, |at| at.saturating_sub(ETHERNET_HEADER_BYTES as u16));
+        Ok(Some(read + LINK_HEADER_BYTES - ETHERNET_HEADER_BYTES))
     }
 
     /// Sends one frame, in two pieces, with the link header of its arrival.
     pub fn write(&self, link: &[u8], pieces: [&[u8]; 2]) -> io::Result<()> {
         let [first, rest] = pieces;
-        let (Some((header, packet)), Some(link)) =
-            (first.split_first_chunk::<VNET>(), link.get(..ETHERNET))
-        else {
+        let (Some((header, packet)), Some(link)) = (
+            first.split_first_chunk::<VNET_HEADER_BYTES>(),
+            link.get(..ETHERNET_HEADER_BYTES),
+        ) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         let mut header = *header;
-        shift(&mut header, |at| at.saturating_add(ETHERNET as u16));
+        shift(&mut header, |at| {
+            at.saturating_add(ETHERNET_HEADER_BYTES as u16)
+        });
         writev(
             &self.socket,
             &[&header[..], link, packet, rest].map(IoSlice::new),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::common::namespace;
 use ccplane_host::queues::{Bands, QueueError, TcError, remove};
 use ccplane_host::{Offload, Tun};
-use ccplane_qdisc::marking::{LOW_CLASSES, dscp_of};
+use ccplane_qdisc::marking::{LOW_CLASS_COUNT, dscp_of};
 use ccplane_units::Rate;
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
 
@@ -25,7 +25,7 @@ fn shown() -> String {
 /// Returns the number of packets that each band has sent.
 fn counts() -> Vec<u64> {
     let text = shown();
-    (0..=LOW_CLASSES)
+    (0..=LOW_CLASS_COUNT)
         .map(|class| {
             let (_, band) = text
                 .split_once(&format!("pfifo cc1{class}:"))
@@ -104,7 +104,7 @@ fn every_marking_has_its_band_whatever_its_ecn_bits_and_all_is_removed() {
             };
             let to = socket.local_addr().expect("bound");
             let before = counts();
-            for class in 0..=LOW_CLASSES {
+            for class in 0..=LOW_CLASS_COUNT {
                 for ecn in 0..4 {
                     send(&socket, to, dscp_of(class) << 2 | ecn, b"x");
                 }

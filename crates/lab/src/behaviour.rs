@@ -23,17 +23,17 @@ use crate::error::Error;
 use crate::transport::switched_on;
 
 /// CCP's link (papers/ccp-evaluation, figure 3).
-const RATE: Rate = Rate::from_bits_per_sec(96_000_000);
+const LINK_RATE: Rate = Rate::from_bits_per_sec(96_000_000);
 const RTT: Duration = Duration::from_millis(20);
 /// As long as the window's course in that figure.
-const LENGTH: Duration = Duration::from_secs(15);
+const RUN_DURATION: Duration = Duration::from_secs(15);
 /// Rounds that are all in the table: slow start, its end, and what follows. After them, every
 /// tenth.
-const ALL_ROUNDS: u64 = 60;
+const TABLE_ROUNDS_FULL: u64 = 60;
 /// Packets above which the queue marks for algorithms that need marks: above C × RTT / 7 = 23, as
 /// DCTCP's section 3.4 (Alizadeh et al., SIGCOMM 2010) asks for; smaller and the link runs empty,
 /// larger and the queue is longer.
-const MARK_ABOVE: u64 = 27;
+const MARKING_THRESHOLD_PACKETS: u64 = 27;
 
 /// A round: one RTT without a queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -78,7 +78,7 @@ fn simulate(
 ) -> Result<Vec<BehaviourRound>, SimError> {
     let queue = if wants.contains(Capabilities::ECN) {
         QueueSpec::Ecn {
-            threshold: Size::Packets(MARK_ABOVE),
+            threshold: Size::Packets(MARKING_THRESHOLD_PACKETS),
             limit: Size::MilliBdp(1_000),
         }
     } else {
@@ -87,7 +87,7 @@ fn simulate(
     let network = topology::dumbbell(
         1,
         &LinkSpec::wire(Duration::ZERO),
-        LinkSpec::new(RATE, RTT / 2).with_queue(queue, RTT),
+        LinkSpec::new(LINK_RATE, RTT / 2).with_queue(queue, RTT),
         LinkSpec::wire(RTT / 2),
     )?;
     let place = |what: &str| SimError::Shape(format!("the dumbbell has no {what}"));
@@ -106,7 +106,7 @@ fn simulate(
         .with(Arc::new(transport));
     sim.add_flow(flow)?;
     let probe = sim.add_probe(ProbeSpec::new(RTT).link(link).flows(ProbeTarget::First(1)))?;
-    sim.run_until(Time::ZERO + LENGTH)?;
+    sim.run_until(Time::ZERO + RUN_DURATION)?;
     let seen = sim.probe(probe).ok_or_else(|| place("probe"))?;
     let (Some(link), Some(flow)) = (seen.links().first(), seen.flows().first()) else {
         return Err(place("series"));
@@ -153,7 +153,7 @@ pub fn rows(rounds: &[BehaviourRound]) -> String {
     for (n, round) in (1..).zip(rounds) {
         (drops, marks) = (drops + round.drops, marks + round.marks);
         (goodput, since) = (goodput + round.goodput_mbit, since + 1);
-        if n > ALL_ROUNDS && n % 10 != 0 {
+        if n > TABLE_ROUNDS_FULL && n % 10 != 0 {
             continue;
         }
         rows.push(vec![
@@ -195,8 +195,8 @@ pub fn picture(name: &str, rounds: &[BehaviourRound]) -> String {
         points,
         ..ChartSeries::default()
     };
-    let bdp = RATE.bytes_in(RTT).get() as f64 / 1_500.0;
-    let seconds = || Axis::linear("time, s").from_to(0.0, LENGTH.as_secs_f64());
+    let bdp = LINK_RATE.bytes_in(RTT).get() as f64 / 1_500.0;
+    let seconds = || Axis::linear("time, s").from_to(0.0, RUN_DURATION.as_secs_f64());
     let paced = rounds.iter().any(|round| round.pacing_mbit.is_some());
     // A rate is drawn as the window that it fills in an RTT, so that both have one axis.
     let as_window = |mbit: f64| mbit * 1e6 / 8.0 * RTT.as_secs_f64() / 1_500.0;

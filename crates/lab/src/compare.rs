@@ -9,7 +9,7 @@ use ccplane_report::html::{definitions, note, warning};
 use ccplane_report::{Page, Provenance, Table};
 use serde_json::{Value, json};
 
-use crate::files::{SCHEMA, SUMMARY};
+use crate::files::{SCHEMA_VERSION, SUMMARY_FILE};
 use crate::report::plane::{self, Spot};
 use crate::report::set_up;
 use crate::result::{EachRun, RunResult};
@@ -23,7 +23,7 @@ pub enum CompareError {
     #[error("there is no folder {0}")]
     Absent(PathBuf),
     /// It is of something else.
-    #[error("{folder} has no {SUMMARY}, so that it is not the folder of a run{is}")]
+    #[error("{folder} has no {SUMMARY_FILE}, so that it is not the folder of a run{is}")]
     NoRun {
         /// The folder.
         folder: PathBuf,
@@ -32,7 +32,7 @@ pub enum CompareError {
     },
     /// It is of another version.
     #[error(
-        "{folder} is of another version of ccplane: its {SUMMARY} has schema {found}, and this one reads {SCHEMA}"
+        "{folder} is of another version of ccplane: its {SUMMARY_FILE} has schema {found}, and this one reads {SCHEMA_VERSION}"
     )]
     Schema {
         /// The folder.
@@ -80,7 +80,7 @@ impl Run {
         if !folder.is_dir() {
             return Err(CompareError::Absent(folder.to_owned()));
         }
-        let path = folder.join(SUMMARY);
+        let path = folder.join(SUMMARY_FILE);
         let unreadable = |why: String| CompareError::Unreadable {
             path: path.clone(),
             why,
@@ -93,7 +93,7 @@ impl Run {
         let value: Value =
             serde_json::from_str(&text).map_err(|why| unreadable(why.to_string()))?;
         match value.get("schema") {
-            Some(schema) if *schema == json!(SCHEMA) => {}
+            Some(schema) if *schema == json!(SCHEMA_VERSION) => {}
             other => {
                 return Err(CompareError::Schema {
                     folder: folder.to_owned(),
@@ -171,7 +171,7 @@ impl Comparison {
         }
         let of = |parts: &Vec<(&'static str, String)>, name: &str| {
             let found = parts.iter().find(|(part, _)| *part == name);
-            found.map_or(Table::NOTHING.to_owned(), |(_, value)| value.clone())
+            found.map_or(Table::EMPTY_CELL.to_owned(), |(_, value)| value.clone())
         };
         let row = |name: &'static str| (name, each.iter().map(|parts| of(parts, name)).collect());
         names.into_iter().map(row).collect()
@@ -256,7 +256,7 @@ impl Comparison {
         page.section("Figures", &self.table().html());
         page.section(
             "Goodput and delay",
-            &(note(plane::ABOUT) + &plane::picture(&self.spots())),
+            &(note(plane::PLANE_CAPTION) + &plane::picture(&self.spots())),
         );
         let same = self.parts().into_iter().filter_map(|(name, values)| {
             let first = values.first()?.clone();
@@ -288,7 +288,7 @@ impl Comparison {
             .iter()
             .map(|run| json!({ "folder": run.name, "result": run.summary }))
             .collect();
-        json!({ "schema": SCHEMA, "differs": differs, "runs": runs })
+        json!({ "schema": SCHEMA_VERSION, "differs": differs, "runs": runs })
     }
 }
 

@@ -28,7 +28,7 @@ pub fn write(
     provenance: &Provenance,
 ) -> Result<PathBuf, WriteError> {
     write_figures(result, directory)?;
-    put(directory, PAGE, &report::page(result, provenance))
+    put(directory, PAGE_FILE, &report::page(result, provenance))
 }
 
 /// Writes the result files into `directory`, which is created if needed: `summary.json`,
@@ -41,7 +41,7 @@ pub fn write_figures(result: &RunResult, directory: &Path) -> Result<(), WriteEr
         path: directory.to_owned(),
         source,
     })?;
-    put(directory, SUMMARY, &pretty(&summary(result)))?;
+    put(directory, SUMMARY_FILE, &pretty(&summary(result)))?;
     put(directory, "host.json", &pretty(&host(result)))?;
     put(directory, "series.csv", &series_csv(result))?;
     put(directory, "bins.csv", &bins_csv(result))?;
@@ -96,17 +96,17 @@ fn put(directory: &Path, name: &str, text: &str) -> Result<PathBuf, WriteError> 
 /// The version of the names in `summary.json` and the CSV files: a program that reads them knows it
 /// before it looks for a name. It is another number when a name goes or means something else; new
 /// names do not change it.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 1;
 /// File of the page.
-pub const PAGE: &str = "report.html";
+pub const PAGE_FILE: &str = "report.html";
 /// The file of [`summary`].
-pub const SUMMARY: &str = "summary.json";
+pub const SUMMARY_FILE: &str = "summary.json";
 
 /// Set-up and figures, without what depends on this host's speed. Where a contender ran with
 /// several seeds or repeats, the figures of each.
 pub fn summary(result: &RunResult) -> serde_json::Value {
     let mut value = json!(result);
-    value["schema"] = json!(SCHEMA);
+    value["schema"] = json!(SCHEMA_VERSION);
     if let Some(contenders) = value.get_mut("contenders").and_then(|c| c.as_array_mut()) {
         for (of, contender) in result.contenders.iter().zip(contenders) {
             let Some(contender) = contender.as_object_mut() else {

@@ -26,7 +26,7 @@ pub struct ReportLog {
 
 /// Reports kept for `reports.csv`, the first of a run: a report every ACK makes thousands a second,
 /// each with a dozen fields.
-pub const KEPT: usize = 50_000;
+pub const REPORTS_MAX: usize = 50_000;
 
 /// A program that reports.
 #[derive(Clone, Debug)]

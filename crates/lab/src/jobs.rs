@@ -134,18 +134,18 @@ mod tests {
 
     #[test]
     fn every_job_is_done_once_and_kept() {
-        static RUNS: AtomicUsize = AtomicUsize::new(0);
+        static RUN_COUNT: AtomicUsize = AtomicUsize::new(0);
         let directory = std::env::temp_dir().join(format!("ccplane-jobs-{}", std::process::id()));
         let parts = Parts::of_this_build(&directory);
-        let jobs = |n| (0..n).map(|i| Square(i, &RUNS)).collect::<Vec<_>>();
+        let jobs = |n| (0..n).map(|i| Square(i, &RUN_COUNT)).collect::<Vec<_>>();
         let squares = kept(&jobs(5), 2, &parts, &Quiet).unwrap();
         assert_eq!(
-            (squares, RUNS.load(Ordering::Relaxed)),
+            (squares, RUN_COUNT.load(Ordering::Relaxed)),
             (vec![0, 1, 4, 9, 16], 5)
         );
         let squares = kept(&jobs(7), 3, &parts, &Quiet).unwrap();
         assert_eq!(
-            (squares.len(), squares[6], RUNS.load(Ordering::Relaxed)),
+            (squares.len(), squares[6], RUN_COUNT.load(Ordering::Relaxed)),
             (7, 36, 7)
         );
         assert!(matches!(

@@ -137,9 +137,9 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Seen(Mutex<Vec<(u32, String)>>);
+    struct ProgressLog(Mutex<Vec<(u32, String)>>);
 
-    impl Progress for Seen {
+    impl Progress for ProgressLog {
         fn advanced(&self, share: f64, what: &str) {
             self.0
                 .lock()
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn steps_and_pieces_add_up_to_the_whole() {
-        let seen = Seen::default();
+        let seen = ProgressLog::default();
         let pieces = Pieces::new(&seen, 100);
         let (one, other) = (pieces.piece(75, "one"), pieces.piece(25, "other"));
         one.advanced(0.5, "");

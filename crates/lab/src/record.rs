@@ -431,14 +431,14 @@ fn class<'a>(label: String, members: impl Iterator<Item = &'a Completion> + Clon
 mod tests {
     use super::*;
 
-    const SECOND: u64 = 1_000_000_000;
+    const SECOND_NS: u64 = 1_000_000_000;
 
     /// A flow that receives so many bytes a second, looked at twice a second.
     fn flow(from_s: u64, to_s: u64, rate: u64) -> Vec<Sample> {
         let looks = from_s * 2..=to_s * 2;
         let sample = |half: u64| {
             let mut sample = Sample {
-                at_ns: half * SECOND / 2,
+                at_ns: half * SECOND_NS / 2,
                 received: (half - from_s * 2) * rate / 2,
                 ..Sample::default()
             };
@@ -464,7 +464,7 @@ mod tests {
             retransmitted: Some(3 * flows.len() as u64),
             goodputs: flows
                 .iter()
-                .map(|f| metrics::mbits(received(f), 4 * SECOND))
+                .map(|f| metrics::mbits(received(f), 4 * SECOND_NS))
                 .collect(),
             flows,
             ..WorkloadRecord::default()
@@ -474,7 +474,7 @@ mod tests {
     fn ended(at_s: u64, bytes: u64, took_ms: u64) -> Completion {
         Completion {
             seed: 1,
-            started_ns: at_s * SECOND,
+            started_ns: at_s * SECOND_NS,
             bytes,
             took_ns: took_ms * 1_000_000,
             waited_ns: 0,
@@ -524,7 +524,7 @@ mod tests {
                 WorkloadRecord {
                     name: "noise".to_owned(),
                     received: 4_000_000,
-                    course: vec![(0, 0), (4 * SECOND, 4_000_000)],
+                    course: vec![(0, 0), (4 * SECOND_NS, 4_000_000)],
                     failed: 9,
                     ..WorkloadRecord::default()
                 },
@@ -645,7 +645,7 @@ mod tests {
         let course = &told.series.workloads[0].course;
         assert_eq!(
             (course[4], course[8]),
-            ((2 * SECOND, 2_000_000), (4 * SECOND, 6_000_000))
+            ((2 * SECOND_NS, 2_000_000), (4 * SECOND_NS, 6_000_000))
         );
         assert_eq!(told.series.workloads[3].course.len(), 2);
     }

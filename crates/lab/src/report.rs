@@ -13,17 +13,17 @@ use std::fmt::Write;
 use ccplane_report::html::{definitions, escape, note, number, warning};
 use ccplane_report::{Page, Provenance, Table};
 
-use self::charts::{Charts, SMOOTH_REACH};
+use self::charts::{Charts, SMOOTHING_BINS_PER_SIDE};
 use self::points::{delay, flow_bin_s, throughput};
 use crate::metrics;
 use crate::result::{Completions, ContenderResult, MeanInterval, RunResult, Setup};
 use crate::table;
 
 /// Flows that are drawn one by one; of more, the first ones (all are in `series.csv`).
-const MAX_FLOWS: usize = 16;
+const DRAWN_FLOWS_MAX: usize = 16;
 
 /// What else there is, for the foot of the page.
-const FILES: &str = "The figures are in <code>summary.json</code> and <code>host.json</code>, the series in <code>series.csv</code>, \
+const FILES_FOOTER: &str = "The figures are in <code>summary.json</code> and <code>host.json</code>, the series in <code>series.csv</code>, \
                      <code>bins.csv</code> and <code>flows.csv</code>, and what the algorithms heard in <code>reports.csv</code>, next \
                      to this page.";
 
@@ -57,7 +57,7 @@ pub fn page(result: &RunResult, provenance: &Provenance) -> String {
         true => provenance.build().to_string(),
         false => provenance.place(),
     });
-    page.finish(FILES)
+    page.finish(FILES_FOOTER)
 }
 
 /// Who shared the network.
@@ -129,7 +129,7 @@ fn boxes(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
     page.section("From run to run", &(note(&about) + &charts.boxes()));
     page.section(
         "Goodput and delay",
-        &(note(plane::ABOUT) + &plane::picture(&charts.spots())),
+        &(note(plane::PLANE_CAPTION) + &plane::picture(&charts.spots())),
     );
 }
 
@@ -173,7 +173,7 @@ fn courses(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
     }
     let about = format!(
         "What the link delivered, headers included, in bins of {bin} ms; drawn as a moving average over {} bins. {}",
-        2 * SMOOTH_REACH + 1,
+        2 * SMOOTHING_BINS_PER_SIDE + 1,
         match result
             .contenders
             .first()
@@ -285,8 +285,8 @@ fn flows(page: &mut Page, result: &RunResult) {
     let (mut rows, mut more) = (Vec::new(), false);
     for c in &result.contenders {
         let flows = c.flow_figures();
-        more |= flows.len() > MAX_FLOWS;
-        for (i, flow) in flows.iter().enumerate().take(MAX_FLOWS) {
+        more |= flows.len() > DRAWN_FLOWS_MAX;
+        for (i, flow) in flows.iter().enumerate().take(DRAWN_FLOWS_MAX) {
             let f = flow.what;
             rows.push(vec![
                 if i == 0 {
@@ -295,7 +295,7 @@ fn flows(page: &mut Page, result: &RunResult) {
                     String::new()
                 },
                 flow.workload
-                    .map_or(Table::NOTHING.to_owned(), |w| w.title()),
+                    .map_or(Table::EMPTY_CELL.to_owned(), |w| w.title()),
                 flow.number.to_string(),
                 format!("{:.2}", f.goodput_mbit),
                 f.retransmissions.to_string(),
@@ -317,9 +317,9 @@ fn flows(page: &mut Page, result: &RunResult) {
         "srtt\nmean ms",
     ];
     let mut out = Table::new(headings, rows).without_empty().html();
-    if more || result.setup.flows > MAX_FLOWS {
+    if more || result.setup.flows > DRAWN_FLOWS_MAX {
         out += &note(&format!(
-            "The first {MAX_FLOWS} of each; all are in flows.csv."
+            "The first {DRAWN_FLOWS_MAX} of each; all are in flows.csv."
         ));
     }
     page.section("Flows", &out);

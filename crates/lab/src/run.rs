@@ -143,7 +143,7 @@ pub fn run_keeping(
     let mut table: Vec<Vec<Option<ContenderResult>>> =
         seeds.iter().map(|_| vec![None; contenders.len()]).collect();
     let order: Vec<usize> = (0..seeds.len() * contenders.len()).collect();
-    let pieces = Pieces::new(progress, order.len() as u64 * WEIGHT);
+    let pieces = Pieces::new(progress, order.len() as u64 * PROGRESS_STEPS_PER_RUN);
     let of = |at: usize| {
         let (row, column) = (at / contenders.len(), at % contenders.len());
         (
@@ -172,7 +172,7 @@ pub fn run_keeping(
     };
     let work = |at: usize| {
         let (seed, contender) = of(at);
-        let piece = pieces.piece(WEIGHT, label(contender, seed));
+        let piece = pieces.piece(PROGRESS_STEPS_PER_RUN, label(contender, seed));
         piece.advanced(0.0, "");
         let outcome = match has_failed(at % contenders.len()) {
             true => Ok(None),
@@ -302,7 +302,7 @@ fn incomplete(error: &Error, done: &[(String, usize)], all: usize) -> String {
 }
 
 /// Of a run in the progress of all: a thousandth is the least that a bar shows.
-const WEIGHT: u64 = 1_000;
+const PROGRESS_STEPS_PER_RUN: u64 = 1_000;
 
 /// An error with who ran, with which seed, and what repeats it.
 fn placed(

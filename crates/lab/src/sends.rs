@@ -5,7 +5,7 @@ use ccplane_workload::{Carrier, Workload};
 
 /// Flows of a workload that are looked at in time; of more, the first ones. More would fill a page
 /// that nobody can read.
-pub const MOST_SAMPLED: usize = 64;
+pub const SAMPLED_FLOWS_MAX: usize = 64;
 
 /// What a workload's bytes are in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

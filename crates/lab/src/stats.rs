@@ -7,11 +7,11 @@ use rand_pcg::rand_core::Rng;
 use crate::metrics::Distribution;
 
 /// Resamples of a bootstrap. The ends of a 95 % interval are then its 25th and 975th values.
-const RESAMPLES: usize = 1_000;
+const BOOTSTRAP_RESAMPLES: usize = 1_000;
 /// Choices of runs that a distance is averaged over where there are more of them than this.
-const CHOICES: usize = 200;
+const RUN_CHOICES_MAX: usize = 200;
 /// The stream of random numbers of this file.
-const STREAM: u128 = 0x73_7461_7473;
+const STATISTICS_STREAM: u128 = 0x73_7461_7473;
 
 /// A ratio, and where its 95 % interval ends; without an interval where there is only one pair.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -77,12 +77,12 @@ pub fn mean_interval(values: &[f64]) -> Option<(f64, f64)> {
 /// terms of its expansion around the normal's (Abramowitz and Stegun 26.7.5), right to three
 /// digits.
 fn student(freedom: usize) -> f64 {
-    const TABLE: [f64; 30] = [
+    const T_QUANTILES: [f64; 30] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
         2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
         2.052, 2.048, 2.045, 2.042,
     ];
-    let tabled = freedom.checked_sub(1).and_then(|i| TABLE.get(i));
+    let tabled = freedom.checked_sub(1).and_then(|i| T_QUANTILES.get(i));
     tabled.copied().unwrap_or_else(|| {
         let n = freedom.max(1) as f64;
         1.959_964 + 2.372_3 / n + 2.822_5 / (n * n)
@@ -100,8 +100,8 @@ fn percentiles(
     if values.len() < 2 {
         return None;
     }
-    let mut random = Pcg64::new(1, STREAM);
-    let resampled = (0..RESAMPLES).filter_map(|_| {
+    let mut random = Pcg64::new(1, STATISTICS_STREAM);
+    let resampled = (0..BOOTSTRAP_RESAMPLES).filter_map(|_| {
         let draws =
             (0..values.len()).filter_map(|_| values.get(below(&mut random, values.len())).copied());
         statistic(&Distribution::new(draws))
@@ -111,17 +111,17 @@ fn percentiles(
 }
 
 /// The mean distance between the distributions of as many runs of either side: over every choice of
-/// `n` of both, or over `CHOICES` drawn ones.
+/// `n` of both, or over `RUN_CHOICES_MAX` drawn ones.
 pub fn distance(ours: &[Vec<f64>], native: &[Vec<f64>]) -> Option<f64> {
     let n = ours.len().min(native.len()).min(half(native.len()));
-    let mut random = Pcg64::new(2, STREAM);
+    let mut random = Pcg64::new(2, STATISTICS_STREAM);
     let pairs: Vec<(Vec<usize>, Vec<usize>)> =
         match (choices(ours.len(), n), choices(native.len(), n)) {
-            (Some(a), Some(b)) if a.len() * b.len() <= CHOICES => a
+            (Some(a), Some(b)) if a.len() * b.len() <= RUN_CHOICES_MAX => a
                 .iter()
                 .flat_map(|a| b.iter().map(move |b| (a.clone(), b.clone())))
                 .collect(),
-            _ => (0..CHOICES)
+            _ => (0..RUN_CHOICES_MAX)
                 .map(|_| {
                     (
                         some(&mut random, ours.len(), n),
@@ -182,10 +182,10 @@ pub fn distance_of_all(ours: &[Vec<f64>], native: &[Vec<f64>]) -> Option<f64> {
 /// The mean distance, as [`distance`], between the two halves of one side's runs.
 pub fn distance_within(runs: &[Vec<f64>]) -> Option<f64> {
     let n = half(runs.len());
-    let mut random = Pcg64::new(3, STREAM);
+    let mut random = Pcg64::new(3, STATISTICS_STREAM);
     let halves = match choices(runs.len(), n) {
-        Some(all) if all.len() <= CHOICES => all,
-        _ => (0..CHOICES)
+        Some(all) if all.len() <= RUN_CHOICES_MAX => all,
+        _ => (0..RUN_CHOICES_MAX)
             .map(|_| some(&mut random, runs.len(), n))
             .collect(),
     };

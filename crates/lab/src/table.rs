@@ -9,7 +9,7 @@ use crate::result::{
 
 /// The columns of a run's table: heading, unit, and what they mean in one sentence (for the page's
 /// tooltips).
-const COLUMNS: [(&str, &str, &str); 14] = [
+const RUN_COLUMNS: [(&str, &str, &str); 14] = [
     (
         "goodput",
         "Mbit/s",
@@ -75,7 +75,7 @@ pub fn all(result: &RunResult) -> Vec<Table> {
 /// there are several. Columns that say nothing in this run (Jain's index with one flow) are left
 /// out.
 pub fn of_run(result: &RunResult) -> Table {
-    let columns = std::iter::once(heading(result)).chain(COLUMNS.into_iter().map(Column::from));
+    let columns = std::iter::once(heading(result)).chain(RUN_COLUMNS.into_iter().map(Column::from));
     let rows = result.contenders.iter().flat_map(|c| {
         let workloads = c.workloads.iter().map(workload_row);
         std::iter::once(contender_row(c)).chain(workloads)
@@ -88,7 +88,7 @@ pub fn of_runs<'r>(runs: impl IntoIterator<Item = (&'r str, &'r RunResult)>) -> 
     let first = [Column::from("run"), Column::default()];
     let columns = first
         .into_iter()
-        .chain(COLUMNS.into_iter().map(Column::from));
+        .chain(RUN_COLUMNS.into_iter().map(Column::from));
     let mut rows = Vec::new();
     for (name, result) in runs {
         for (at, c) in result.contenders.iter().enumerate() {
@@ -161,10 +161,10 @@ fn near<C>(
     }
 }
 
-/// One cell for each of [`COLUMNS`], after the contender's name.
+/// One cell for each of [`RUN_COLUMNS`], after the contender's name.
 fn contender_row(c: &ContenderResult) -> Vec<String> {
     let optional = |value: Option<f64>, digits: usize| {
-        value.map_or(Table::NOTHING.to_owned(), |v| format!("{v:.digits$}"))
+        value.map_or(Table::EMPTY_CELL.to_owned(), |v| format!("{v:.digits$}"))
     };
     let f = &c.figures;
     let near = |value: f64, digits: usize, times: f64, of: fn(&Columns) -> f64| {
@@ -185,7 +185,7 @@ fn contender_row(c: &ContenderResult) -> Vec<String> {
         near(f.delay_p99_ms, 2, 1.0, |s| s.delay_p99_ms),
         near(f.retransmissions as f64, 0, 1.0, |s| s.retransmissions),
         near(f.queue_drops as f64, 0, 1.0, |s| s.queue_drops),
-        f.jain.map_or(Table::NOTHING.to_owned(), |jain| {
+        f.jain.map_or(Table::EMPTY_CELL.to_owned(), |jain| {
             near(jain, 3, 1.0, |s| s.jain)
         }),
         optional(count, 0),
@@ -201,7 +201,7 @@ fn workload_row(w: &WorkloadFigures) -> Vec<String> {
     let near = |value: f64, digits: usize, times: f64, of: fn(&TotalsColumns) -> f64| {
         near(value, digits, times, t.spread.as_ref(), of)
     };
-    let mut row = vec![String::new(); COLUMNS.len() + 1];
+    let mut row = vec![String::new(); RUN_COLUMNS.len() + 1];
     let cells = [
         (0, format!("  {}", w.title())),
         (1, near(t.goodput_mbit, 2, 1.0, |s| s.goodput_mbit)),
@@ -319,7 +319,7 @@ pub fn of_workload_completions(result: &RunResult) -> Option<Table> {
 /// What the sites' boxes did, a row for each; nothing where the scenario has none.
 pub fn of_bundles(result: &RunResult) -> Option<Table> {
     let share = |share: f64| format!("{:.1}", share * 100.0);
-    let known = |ms: Option<f64>| ms.map_or(Table::NOTHING.to_owned(), |ms| format!("{ms:.1}"));
+    let known = |ms: Option<f64>| ms.map_or(Table::EMPTY_CELL.to_owned(), |ms| format!("{ms:.1}"));
     let mut rows = Vec::new();
     for c in &result.contenders {
         for b in &c.figures.bundles {
@@ -373,7 +373,7 @@ pub fn of_second_loops(result: &RunResult) -> Option<Table> {
             if received > 0.0 {
                 format!("{:.1}", f.delivered_bytes as f64 / 1e4 / received)
             } else {
-                Table::NOTHING.to_owned()
+                Table::EMPTY_CELL.to_owned()
             },
             format!("{:.2}", f.sent_bytes as f64 / 1e6),
             f.duplicates.to_string(),

@@ -36,7 +36,7 @@ pub fn config(options: &TransportOptions) -> TransportConfig {
 
 /// Returns the transport's settings of RC3's second loop.
 pub fn rc3(wanted: scenario::Rc3) -> Rc3 {
-    const { assert!(scenario::Rc3::MAX_LEVELS == Rc3::MOST_LEVELS) };
+    const { assert!(scenario::Rc3::LEVELS_MAX == Rc3::LEVELS_MAX) };
     let own = Rc3::default();
     Rc3 {
         levels: wanted.levels.unwrap_or(own.levels),
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn a_scenarios_packets_have_the_transports_size() {
         let own = TransportConfig::default();
-        assert_eq!(own.mss, TransportOptions::DEFAULT_MSS);
-        assert_eq!(own.header_bytes, TransportOptions::DEFAULT_HEADER_BYTES);
+        assert_eq!(own.mss, TransportOptions::MSS_BYTES_DEFAULT);
+        assert_eq!(own.header_bytes, TransportOptions::HEADER_BYTES_DEFAULT);
     }
 }

@@ -32,11 +32,11 @@ use crate::{Program, ProgramLimits, compile};
 
 /// Maximum length of a name: with the prefix `ccp_` it is the name of a kernel congestion control,
 /// limited to 15 characters.
-const LONGEST_NAME: usize = 11;
+const NAME_BYTES_MAX: usize = 11;
 
 /// Variable that records whether the header's `(init …)` has run. It cannot collide with a name in
 /// a text, as declared names contain no dot except those of reports and signals.
-const BEGUN: &str = "ccplane.begun";
+const INIT_DONE_VARIABLE: &str = "ccplane.begun";
 
 /// Algorithm of one program file, which has compiled with its defaults.
 #[derive(Clone, Debug)]
@@ -159,7 +159,7 @@ impl TextAlgorithm {
     }
 
     /// Variable that records whether the initial values have been set.
-    pub const BEGUN: &str = BEGUN;
+    pub const BEGUN: &str = INIT_DONE_VARIABLE;
 
     /// Returns the program's source with these parameter values, and the defaults of the others.
     pub fn program(&self, given: &[(&str, &str)]) -> Result<String, BadValue> {
@@ -236,12 +236,12 @@ impl TextAlgorithm {
             );
         }
         if self.begins() {
-            woven.add(&format!(" ({BEGUN} false)"), self.header);
+            woven.add(&format!(" ({INIT_DONE_VARIABLE} false)"), self.header);
         }
         woven.text += &self.source[constants_at..init_at];
         if self.begins() {
             woven.add(
-                &format!(" (when (! {BEGUN}) (:= {BEGUN} true)"),
+                &format!(" (when (! {INIT_DONE_VARIABLE}) (:= {INIT_DONE_VARIABLE} true)"),
                 self.header,
             );
             for (variable, value) in &self.init {
@@ -431,7 +431,7 @@ impl AlgorithmReader<'_, '_> {
             other => {
                 let at = other.map_or(span, |form| form.span);
                 let help = format!(
-                    "a name has at most {LONGEST_NAME} of a-z, 0-9 and _, as in (algorithm mine …)"
+                    "a name has at most {NAME_BYTES_MAX} of a-z, 0-9 and _, as in (algorithm mine …)"
                 );
                 self.problems.push(
                     Problem::new(
@@ -454,7 +454,7 @@ impl AlgorithmReader<'_, '_> {
         let text = self.forms.text(form);
         let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         form.kind == TokenKind::Word
-            && text.len() <= LONGEST_NAME
+            && text.len() <= NAME_BYTES_MAX
             && text.chars().all(allowed)
             && text.starts_with(|c: char| c.is_ascii_lowercase())
     }

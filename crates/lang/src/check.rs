@@ -5,7 +5,7 @@ use ccplane_datapath::{VarKind, reg};
 
 use crate::diagnostics::{DiagnosticCode, Problem, Problems, ReportedError, Span};
 use crate::literal;
-use crate::operation::{HEADS, operator};
+use crate::operation::{FORM_HEADS, operator};
 use crate::reader::{Children, Form, Forms, TokenKind};
 use crate::scope::{Meaning, Scope, nearest};
 use crate::tree::{Clause, Expr, Stmt, Tree, Type};
@@ -175,7 +175,7 @@ impl Checker<'_, '_> {
     }
 
     pub fn unknown_head(&self, head: Form, name: &str, what: &str) -> Problem {
-        let help = match (nearest(name, HEADS.split(' ')), name) {
+        let help = match (nearest(name, FORM_HEADS.split(' ')), name) {
             (_, "when") => "a clause cannot stand inside another: close the one before it".to_owned(),
             (_, "not") => "write (! x)".to_owned(),
             (_, "=" | "set" | "let") => "write (:= name value)".to_owned(),
@@ -401,8 +401,8 @@ fn first_line(span: Span, forms: &Forms<'_>) -> Span {
 
 /// Text for a hint; a long text is abbreviated.
 pub(crate) fn shorten(text: &str) -> &str {
-    const LONGEST: usize = 32;
-    if text.len() <= LONGEST && !text.contains('\n') {
+    const HINT_TEXT_BYTES_MAX: usize = 32;
+    if text.len() <= HINT_TEXT_BYTES_MAX && !text.contains('\n') {
         text
     } else {
         "…"

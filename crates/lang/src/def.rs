@@ -12,7 +12,7 @@ use crate::tree::{Symbol, Type, builtin};
 
 /// Maximum constants: far more than a program within the limits can use. Names are searched
 /// linearly.
-const MAX_CONSTS: usize = 256;
+const CONSTS_MAX: usize = 256;
 
 /// Reads `(def …)`. Also returns true if `(compat libccp)` selects the reference's `(fallthrough)`,
 /// which applies to all later clauses.
@@ -99,14 +99,14 @@ impl<'s> DefReader<'_, 's> {
             if self.is_over() {
                 let (vars, consts) = (
                     self.declared.len() > self.limits.max_vars,
-                    self.consts.len() > MAX_CONSTS,
+                    self.consts.len() > CONSTS_MAX,
                 );
                 let what = match (vars, consts) {
                     (true, _) => format!(
                         "more than the {} variables that the datapath takes",
                         self.limits.max_vars
                     ),
-                    (_, true) => format!("more than {MAX_CONSTS} constants"),
+                    (_, true) => format!("more than {CONSTS_MAX} constants"),
                     _ => return,
                 };
                 self.problems.push(Problem::new(
@@ -122,7 +122,7 @@ impl<'s> DefReader<'_, 's> {
 
     /// Returns true if there is no point in reading on.
     fn is_over(&self) -> bool {
-        let too_many = self.declared.len() > self.limits.max_vars || self.consts.len() > MAX_CONSTS;
+        let too_many = self.declared.len() > self.limits.max_vars || self.consts.len() > CONSTS_MAX;
         too_many || self.problems.full().is_some()
     }
 

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Maximum problems reported for one text; more would only bury the first.
-const MAX_PROBLEMS: usize = 16;
+const PROBLEMS_MAX: usize = 16;
 
 /// Byte range `start..end` of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,7 +213,7 @@ pub(crate) struct Problems(Vec<Problem>);
 impl Problems {
     #[cold]
     pub fn push(&mut self, problem: Problem) -> ReportedError {
-        if self.0.len() < MAX_PROBLEMS {
+        if self.0.len() < PROBLEMS_MAX {
             self.0.push(problem);
         }
         ReportedError(())
@@ -221,7 +221,7 @@ impl Problems {
 
     /// Returns the proof if the maximum is reached and checking further is pointless.
     pub fn full(&self) -> Option<ReportedError> {
-        (self.0.len() >= MAX_PROBLEMS).then_some(ReportedError(()))
+        (self.0.len() >= PROBLEMS_MAX).then_some(ReportedError(()))
     }
 
     pub fn is_empty(&self) -> bool {

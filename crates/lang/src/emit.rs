@@ -29,13 +29,13 @@ pub(crate) struct TooDeep {
 type EmitResult<T> = Result<T, OutOfTemps>;
 
 /// All temporaries, as bits from [`reg::TEMPS`].
-const ALL_FREE: u32 = (1 << (reg::TEMPS_END - reg::TEMPS)) - 1;
+const FREE_TEMPS_MASK: u32 = (1 << (reg::TEMPS_END - reg::TEMPS)) - 1;
 
 pub(crate) fn emit(tree: &Tree) -> Result<EmittedCode, TooDeep> {
     let mut emitter = Emitter {
         tree,
         instrs: Vec::with_capacity(tree.nodes.len()),
-        free: ALL_FREE,
+        free: FREE_TEMPS_MASK,
         in_guard: false,
     };
     let mut clauses = Vec::with_capacity(tree.clauses.len());
@@ -176,14 +176,14 @@ impl Emitter<'_> {
         self.in_guard = true;
         let value = self.operand(guard)?;
         self.in_guard = false;
-        self.free = ALL_FREE;
+        self.free = FREE_TEMPS_MASK;
         Ok(match value {
             Operand::Reg(flag) => flag,
             Operand::Imm(0) => {
                 self.push(Op::Move, reg::TEMPS, 0, value);
                 reg::TEMPS
             }
-            Operand::Imm(_) => reg::ONE,
+            Operand::Imm(_) => reg::CONSTANT_ONE,
         })
     }
 

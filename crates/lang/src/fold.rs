@@ -12,19 +12,19 @@ pub(crate) struct NoValue {
     pub fix: &'static str,
 }
 
-pub(crate) const BY_ZERO: NoValue = NoValue {
+pub(crate) const DIVISION_BY_ZERO: NoValue = NoValue {
     what: "division by zero",
     fix: "divide by something that is not 0",
 };
-const TOO_LARGE: NoValue = NoValue {
+const VALUE_OVERFLOW: NoValue = NoValue {
     what: "this does not fit 64 bits",
     fix: "the largest value is 18446744073709551615",
 };
-const NEGATIVE: NoValue = NoValue {
+const NEGATIVE_VALUE: NoValue = NoValue {
     what: "this is below zero",
     fix: "there are no negative numbers; (diff a b) is a difference that stops at 0",
 };
-const TOO_FINE: NoValue = NoValue {
+const RATIO_PRECISION_LOSS: NoValue = NoValue {
     what: "too many digits for a ratio",
     fix: "both terms of the reduced ratio must fit 32 bits",
 };
@@ -32,23 +32,25 @@ const TOO_FINE: NoValue = NoValue {
 /// Returns `num / den` as a literal, a whole number if possible.
 pub(crate) fn exact(num: u128, den: u128) -> Result<Literal, NoValue> {
     if den == 0 {
-        return Err(BY_ZERO);
+        return Err(DIVISION_BY_ZERO);
     }
     if num.is_multiple_of(den) {
         return u64::try_from(num / den)
             .map(Literal::Num)
-            .map_err(|_| TOO_LARGE);
+            .map_err(|_| VALUE_OVERFLOW);
     }
-    Ratio::new(num, den).map(Literal::Ratio).ok_or(TOO_FINE)
+    Ratio::new(num, den)
+        .map(Literal::Ratio)
+        .ok_or(RATIO_PRECISION_LOSS)
 }
 
 /// Evaluates an operator on two whole constants; `None` if it is left to the datapath.
 pub(crate) fn pair(op: Op, a: u64, b: u64) -> Option<Result<u64, NoValue>> {
     Some(match op {
-        Op::Add => a.checked_add(b).ok_or(TOO_LARGE),
-        Op::Sub => a.checked_sub(b).ok_or(NEGATIVE),
-        Op::Mul => a.checked_mul(b).ok_or(TOO_LARGE),
-        Op::Div => a.checked_div(b).ok_or(BY_ZERO),
+        Op::Add => a.checked_add(b).ok_or(VALUE_OVERFLOW),
+        Op::Sub => a.checked_sub(b).ok_or(NEGATIVE_VALUE),
+        Op::Mul => a.checked_mul(b).ok_or(VALUE_OVERFLOW),
+        Op::Div => a.checked_div(b).ok_or(DIVISION_BY_ZERO),
         Op::Diff => Ok(a.saturating_sub(b)),
         Op::Max => Ok(a.max(b)),
         Op::Min => Ok(a.min(b)),
@@ -100,7 +102,7 @@ impl Fold {
         let product = |a: u32, b: u32| u128::from(a) * u128::from(b);
         match Ratio::new(product(num, ratio.num), product(den, ratio.den)) {
             Some(ratio) => self.ratio = Some(ratio),
-            None => self.why = Some(TOO_FINE),
+            None => self.why = Some(RATIO_PRECISION_LOSS),
         }
     }
 

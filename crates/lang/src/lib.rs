@@ -40,7 +40,7 @@ mod tree;
 mod value;
 mod warn;
 
-use ccplane_datapath::{MAX_CLAUSES, MAX_INSTRS, MAX_VARS, reg};
+use ccplane_datapath::{CLAUSES_MAX, INSTRS_MAX, VARS_MAX, reg};
 
 pub use algorithm::{BadValue, CountedClause, CountingText, TextAlgorithm, TextParameter};
 pub use diagnostics::{DiagnosticCode, Diagnostics, Problem, Span};
@@ -66,9 +66,9 @@ impl Default for ProgramLimits {
     /// The limits of ccplane's own datapaths.
     fn default() -> ProgramLimits {
         ProgramLimits {
-            max_instrs: MAX_INSTRS,
-            max_clauses: MAX_CLAUSES,
-            max_vars: MAX_VARS,
+            max_instrs: INSTRS_MAX,
+            max_clauses: CLAUSES_MAX,
+            max_vars: VARS_MAX,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Operators: names, operand types, and constant folding.
 
-use ccplane_datapath::{MAX_INSTRS, Op};
+use ccplane_datapath::{INSTRS_MAX, Op};
 
 use crate::check::{CheckResult, Checker, not_whole};
 use crate::diagnostics::{DiagnosticCode, Problem, ReportedError, Span};
@@ -55,7 +55,7 @@ pub(crate) fn operator(name: &str) -> Option<OperandShape> {
 }
 
 /// All words that may follow `(`, for suggestions.
-pub(crate) const HEADS: &str = "+ add * mul max min - sub / div diff wrapped_max > gt < lt >= <= == eq != && and || or ! if \
+pub(crate) const FORM_HEADS: &str = "+ add * mul max min - sub / div diff wrapped_max > gt < lt >= <= == eq != && and || or ! if \
                                 !if ewma := bind report fallthrough reset do when";
 
 impl Checker<'_, '_> {
@@ -221,8 +221,8 @@ impl Checker<'_, '_> {
         let chained = self.tree.add(Expr::Binary(op, left, operand), ty);
         // Refused here rather than by the length of the program, as all later passes recurse into
         // such a value.
-        if self.tree.node(chained).height as usize > MAX_INSTRS {
-            let what = format!("a value of more than {MAX_INSTRS} operations");
+        if self.tree.node(chained).height as usize > INSTRS_MAX {
+            let what = format!("a value of more than {INSTRS_MAX} operations");
             return Err(self.note(Problem::new(
                 DiagnosticCode::Limit,
                 form.span,
@@ -304,7 +304,7 @@ impl Checker<'_, '_> {
             };
         }
         if op == Op::Div && self.tree.constant(right) == Some(0) {
-            return Err(self.overflow(form.span, fold::BY_ZERO));
+            return Err(self.overflow(form.span, fold::DIVISION_BY_ZERO));
         }
         Ok(self.tree.add(Expr::Binary(op, left, right), ty))
     }

@@ -14,7 +14,7 @@ pub struct TreeView<'p>(pub(crate) &'p Program);
 /// Bytecode, printed with one instruction per line.
 pub struct Bytecode<'p>(pub(crate) &'p Program);
 
-const INDENT: usize = 4;
+const INDENT_COLUMNS: usize = 4;
 
 struct Number(u64);
 
@@ -43,7 +43,7 @@ impl Display for Name<'_> {
             reg::SHOULD_REPORT => f.write_str("(report)"),
             reg::SHOULD_CONTINUE => f.write_str("(fallthrough)"),
             reg::SHOULD_RESET => f.write_str("(reset)"),
-            reg::ONE => f.write_str("true"),
+            reg::CONSTANT_ONE => f.write_str("true"),
             reg::TEMPS..reg::TEMPS_END => write!(f, "t{}", register - reg::TEMPS),
             _ => {
                 if let Some(symbol) = program.symbols.iter().find(|symbol| symbol.reg == register) {
@@ -63,7 +63,7 @@ impl Display for TreeView<'_> {
         for clause in &self.0.tree.clauses {
             f.write_str("\n(when ")?;
             self.expr(f, clause.guard)?;
-            self.body(f, clause.body_start, clause.body_end, INDENT)?;
+            self.body(f, clause.body_start, clause.body_end, INDENT_COLUMNS)?;
             f.write_char(')')?;
         }
         f.write_char('\n')
@@ -79,10 +79,10 @@ impl TreeView<'_> {
         f.write_str("(def")?;
         if self.0.report_names().next().is_some() {
             f.write_str("\n    (Report")?;
-            self.declarations(f, VarKind::Report, 2 * INDENT)?;
+            self.declarations(f, VarKind::Report, 2 * INDENT_COLUMNS)?;
             f.write_char(')')?;
         }
-        self.declarations(f, VarKind::Control, INDENT)?;
+        self.declarations(f, VarKind::Control, INDENT_COLUMNS)?;
         f.write_char(')')
     }
 
@@ -134,9 +134,9 @@ impl TreeView<'_> {
             } => {
                 f.write_str("(if ")?;
                 self.expr(f, cond)?;
-                self.block(f, at + 1, then_end, indent + INDENT)?;
+                self.block(f, at + 1, then_end, indent + INDENT_COLUMNS)?;
                 if then_end < else_end {
-                    self.block(f, then_end, else_end, indent + INDENT)?;
+                    self.block(f, then_end, else_end, indent + INDENT_COLUMNS)?;
                 }
                 f.write_char(')')?;
                 Ok(else_end)
@@ -154,7 +154,7 @@ impl TreeView<'_> {
             return self.body(f, start, end, indent);
         }
         write!(f, "\n{:indent$}(do", "")?;
-        self.body(f, start, end, indent + INDENT)?;
+        self.body(f, start, end, indent + INDENT_COLUMNS)?;
         f.write_char(')')
     }
 

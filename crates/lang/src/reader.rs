@@ -9,11 +9,11 @@ use crate::diagnostics::{DiagnosticCode, Problem, Problems, Span};
 
 /// Maximum nesting depth. Published programs stay below 10, and no program within the instruction
 /// limit needs 256; without a limit a hostile text could exhaust the stack.
-const MAX_DEPTH: usize = 256;
+const NESTING_DEPTH_MAX: usize = 256;
 
 /// Maximum source length, bytes: far above any program that fits a datapath, small enough to refuse
 /// a wrong file at once.
-pub(crate) const MAX_SOURCE: usize = 1 << 20;
+pub(crate) const SOURCE_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenKind {
@@ -46,7 +46,7 @@ impl<'s> Forms<'s> {
             source,
             list: Vec::with_capacity(source.len() / 4 + 8),
         };
-        if source.len() > MAX_SOURCE {
+        if source.len() > SOURCE_BYTES_MAX {
             problems.push(Problem::new(
                 DiagnosticCode::Limit,
                 Span::new(0, 0),
@@ -64,7 +64,7 @@ impl<'s> Forms<'s> {
         let mut open: Vec<u32> = Vec::with_capacity(16);
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
-            let class = CLASS[usize::from(byte)];
+            let class = BYTE_CLASSES[usize::from(byte)];
             let start = at;
             at += 1;
             let kind = match class {
@@ -76,8 +76,8 @@ impl<'s> Forms<'s> {
                     continue;
                 }
                 CharClass::Open => {
-                    if open.len() == MAX_DEPTH {
-                        let what = format!("nested more than {MAX_DEPTH} deep");
+                    if open.len() == NESTING_DEPTH_MAX {
+                        let what = format!("nested more than {NESTING_DEPTH_MAX} deep");
                         problems.push(
                             Problem::new(
                                 DiagnosticCode::Limit,
@@ -266,7 +266,7 @@ enum CharClass {
     Other,
 }
 
-const CLASS: [CharClass; 256] = {
+const BYTE_CLASSES: [CharClass; 256] = {
     let mut table = [CharClass::Other; 256];
     let mut byte = 0;
     while byte < 256 {
@@ -286,7 +286,7 @@ const CLASS: [CharClass; 256] = {
 };
 
 fn is_word(byte: Option<&u8>) -> bool {
-    byte.is_some_and(|&b| matches!(CLASS[usize::from(b)], CharClass::Word))
+    byte.is_some_and(|&b| matches!(BYTE_CLASSES[usize::from(b)], CharClass::Word))
 }
 
 /// End of a word; a number may continue as a ratio, `7/8`.
@@ -325,7 +325,7 @@ fn sign_end(bytes: &[u8], start: usize) -> (usize, TokenKind) {
     let mut at = start + 1;
     while bytes
         .get(at)
-        .is_some_and(|&b| matches!(CLASS[usize::from(b)], CharClass::Sign))
+        .is_some_and(|&b| matches!(BYTE_CLASSES[usize::from(b)], CharClass::Sign))
     {
         at += 1;
     }

@@ -224,8 +224,8 @@ pub(crate) fn nearest<'c>(
 
 /// Levenshtein distance, ignoring case. Long words are not compared.
 fn edits(a: &str, b: &str) -> usize {
-    const LONGEST: usize = 40;
-    if a.len() > LONGEST || b.len() > LONGEST {
+    const COMPARED_NAME_BYTES_MAX: usize = 40;
+    if a.len() > COMPARED_NAME_BYTES_MAX || b.len() > COMPARED_NAME_BYTES_MAX {
         return usize::MAX;
     }
     strsim::levenshtein(&a.to_ascii_lowercase(), &b.to_ascii_lowercase())

@@ -250,7 +250,7 @@ fn a_guard_of_true_runs_no_instruction_and_false_never_runs() {
     let [always, never] = program.code().clauses() else {
         panic!()
     };
-    assert_eq!((always.flag, always.body_start), (reg::ONE, 0));
+    assert_eq!((always.flag, always.body_start), (reg::CONSTANT_ONE, 0));
     assert_eq!(
         program.code().instrs()[usize::from(never.guard_start)].imm,
         0

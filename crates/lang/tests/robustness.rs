@@ -12,7 +12,7 @@ use crate::generate::Random;
 use ccplane_lang::{DiagnosticCode, ProgramLimits, compile};
 use proptest::prelude::*;
 
-const PUBLISHED: [&str; 4] = [
+const PUBLISHED_PROGRAMS: [&str; 4] = [
     include_str!("programs/reno_interval.ccp"),
     include_str!("programs/bbr_probe_bw.ccp"),
     include_str!("programs/bbr_probe_rtt.ccp"),
@@ -209,7 +209,7 @@ fn mutate(text: &str, random: &mut Random) -> String {
 fn damaged_programs() {
     let mut random = Random(2026);
     for round in 0..4_000 {
-        let text = match PUBLISHED.get(round % 5) {
+        let text = match PUBLISHED_PROGRAMS.get(round % 5) {
             Some(text) => (*text).to_owned(),
             None => generate::program(&mut random, 40),
         };

@@ -13,7 +13,7 @@ use ccplane_lang::{Program, ProgramLimits, compile};
 use ccplane_units::{Duration, Time};
 use proptest::prelude::*;
 
-const ROUNDS: u64 = 8;
+const CALLS_PER_PROGRAM: u64 = 8;
 
 /// Not every random text is a program: constants may have no value, or it may be too long.
 fn compiled(text: &str) -> Option<Program> {
@@ -68,7 +68,7 @@ fn side_by_side(text: &str, program: &Program, seed: u64) {
 
     let mut machine = Machine::new(text);
     let mut random = Random(seed);
-    for round in 0..ROUNDS {
+    for round in 0..CALLS_PER_PROGRAM {
         let random = random.next();
         let signals = Signals {
             bytes_acked: random & 0x3fff,

@@ -13,7 +13,7 @@ const WAIT_MIN: Duration = Duration::from_millis(100);
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Lifetime after which a connection counts as successful and resets the wait. If it were shorter,
 /// an agent that accepts connections and closes them at once would be contacted without backoff.
-const GOOD_AFTER: Duration = Duration::from_secs(1);
+const SUCCESS_LIFETIME: Duration = Duration::from_secs(1);
 
 /// Wait that doubles with each failure and is reduced by up to half at random, so that the
 /// datapaths of an agent do not reconnect at the same moment.
@@ -59,7 +59,7 @@ impl Backoff {
         if self
             .connected
             .take()
-            .is_some_and(|since| now.since(since) >= GOOD_AFTER)
+            .is_some_and(|since| now.since(since) >= SUCCESS_LIFETIME)
         {
             self.wait = WAIT_MIN;
         }
@@ -117,7 +117,7 @@ mod tests {
             lasts(Duration::from_millis(1));
         }
         assert!(lasts(Duration::from_millis(999)) >= WAIT_MAX / 2);
-        assert!(lasts(GOOD_AFTER) <= WAIT_MIN);
+        assert!(lasts(SUCCESS_LIFETIME) <= WAIT_MIN);
         assert!(lasts(Duration::ZERO) > WAIT_MIN / 2);
     }
 

@@ -23,17 +23,17 @@ use crate::{DatapathLink, LinkError, Pollable};
 /// Limit of queued reports. A lower limit would refuse reports of a burst of flows while a callback
 /// runs; at a higher one, reports would only become stale. Refused reports stay in their flow and
 /// are merged with later measurements.
-const MOST_REPORTS: usize = 4_096;
+const QUEUED_REPORTS_MAX: usize = 4_096;
 /// Replies to commands are dropped above this queue length, so that an agent that sends commands
 /// but does not read cannot exhaust memory.
-const MOST_OWED: usize = 2 * MOST_REPORTS;
+const QUEUED_REPLIES_MAX: usize = 2 * QUEUED_REPORTS_MAX;
 /// A datapath with this many pending commands is closed.
-const MOST_COMMANDS: usize = 1 << 16;
+const PENDING_COMMANDS_MAX: usize = 1 << 16;
 
 /// Creates the two ends of a channel between threads.
 pub fn beside() -> Result<(ThreadChannel, ThreadLink), LinkError> {
     let queue = Arc::new(Queues {
-        to_agent: Mutex::new(VecDeque::with_capacity(MOST_REPORTS)),
+        to_agent: Mutex::new(VecDeque::with_capacity(QUEUED_REPORTS_MAX)),
         from_agent: Mutex::new(VecDeque::new()),
         agent_wakes: wake()?,
         datapath_wakes: wake()?,
@@ -50,7 +50,7 @@ pub fn beside() -> Result<(ThreadChannel, ThreadLink), LinkError> {
         id: DatapathId(0),
         told: false,
         closed: false,
-        taken: VecDeque::with_capacity(MOST_REPORTS),
+        taken: VecDeque::with_capacity(QUEUED_REPORTS_MAX),
         together: Vec::new(),
     };
     Ok((datapath, agent))
@@ -93,7 +93,7 @@ impl AgentChannel for ThreadChannel {
             return false;
         }
         let mut queue = locked(&self.queues.to_agent);
-        let room = queue.len() < MOST_REPORTS;
+        let room = queue.len() < QUEUED_REPORTS_MAX;
         if room {
             queue.extend(AgentEvent::of_report(report));
             self.told = true;
@@ -111,9 +111,9 @@ impl AgentChannel for ThreadChannel {
             // never reported. So the queue length is bounded by the live flows and the flows the
             // agent already has, whatever the churn.
             WireEvent::FlowClosed { flow, .. }
-                if queue.len() >= MOST_REPORTS && forget(&mut queue, flow) => {}
-            WireEvent::Installed { .. } | WireEvent::Refused { .. } if queue.len() >= MOST_OWED => {
-            }
+                if queue.len() >= QUEUED_REPORTS_MAX && forget(&mut queue, flow) => {}
+            WireEvent::Installed { .. } | WireEvent::Refused { .. }
+                if queue.len() >= QUEUED_REPLIES_MAX => {}
             event => queue.push_back(AgentEvent::Other(event)),
         }
         self.told = true;
@@ -210,7 +210,7 @@ impl DatapathLink for ThreadLink {
             return;
         }
         let mut queue = locked(&self.queues.from_agent);
-        let full = queue.len() >= MOST_COMMANDS;
+        let full = queue.len() >= PENDING_COMMANDS_MAX;
         if !full {
             queue.push_back(command.clone());
         }
@@ -363,16 +363,16 @@ mod tests {
             urgent: false,
             fields: &[1],
         };
-        let taken = (0..2 * MOST_REPORTS)
+        let taken = (0..2 * QUEUED_REPORTS_MAX)
             .filter(|_| way.report(now, &report))
             .count();
-        assert_eq!(taken, MOST_REPORTS);
-        for _ in 0..2 * MOST_OWED {
+        assert_eq!(taken, QUEUED_REPORTS_MAX);
+        for _ in 0..2 * QUEUED_REPLIES_MAX {
             way.tell(now, WireEvent::Installed { program: 1 });
         }
         let stats = ccplane_wire::FlowStats::default();
         way.tell(now, WireEvent::FlowClosed { flow: 1, stats });
-        assert_eq!(locked(&way.queues.to_agent).len(), MOST_OWED + 1);
+        assert_eq!(locked(&way.queues.to_agent).len(), QUEUED_REPLIES_MAX + 1);
         let mut agent = Agent::new(AgentOptions::default());
         assert!(served.receive(&mut agent, now));
         assert!(way.report(now, &report), "there is room again");
@@ -412,7 +412,7 @@ mod tests {
         }
         way.tell(now, WireEvent::FlowClosed { flow: 0, stats });
         let queue = locked(&way.queues.to_agent);
-        assert!(queue.len() <= MOST_REPORTS + 2, "{}", queue.len());
+        assert!(queue.len() <= QUEUED_REPORTS_MAX + 2, "{}", queue.len());
         let ours = |message: &&AgentEvent| {
             matches!(
                 message,
@@ -435,10 +435,10 @@ mod tests {
         let command = WireCommand::Heartbeat {
             algorithm: Arc::from("x"),
         };
-        for _ in 0..=MOST_COMMANDS {
+        for _ in 0..=PENDING_COMMANDS_MAX {
             served.send(&mut agent, Time::ZERO, DatapathId(0), &command);
         }
         assert!(served.closed);
-        assert_eq!(locked(&way.queues.from_agent).len(), MOST_COMMANDS);
+        assert_eq!(locked(&way.queues.from_agent).len(), PENDING_COMMANDS_MAX);
     }
 }

@@ -32,13 +32,13 @@ use super::{DatapathLink, LinkError};
 
 /// Datagrams received per system call. A Unix datagram socket queues 10 by default
 /// (net.unix.max_dgram_qlen).
-const BATCH: usize = 16;
+const BATCH_DATAGRAMS: usize = 16;
 /// Receive calls before pending commands are sent; bounds the delay of a reply during a flood.
-const ROUNDS: usize = 8;
+const RECEIVE_CALLS_MAX: usize = 8;
 /// Largest datagram; longer ones are truncated by the kernel and detected.
-const DATAGRAM: usize = 65_536;
+const DATAGRAM_BYTES_MAX: usize = 65_536;
 /// Maximum number of peers. Further datapaths are dropped with a warning.
-const PEERS: usize = 1 << 16;
+const PEERS_MAX: usize = 1 << 16;
 
 /// Serves CCP datapaths at a path.
 pub struct Datagram {
@@ -102,8 +102,8 @@ impl Datagram {
             base: 0,
             peers: Vec::new(),
             by_address: HashMap::new(),
-            buffer: vec![0; BATCH * DATAGRAM].into_boxed_slice(),
-            arrived: Vec::with_capacity(BATCH),
+            buffer: vec![0; BATCH_DATAGRAMS * DATAGRAM_BYTES_MAX].into_boxed_slice(),
+            arrived: Vec::with_capacity(BATCH_DATAGRAMS),
             busy: false,
             flood: false,
             dropped: 0,
@@ -138,7 +138,7 @@ impl Datagram {
 
     fn take_one(&mut self, fd: i32) -> Result<(), Errno> {
         let mut control = cmsg_space!(UnixCredentials);
-        let mut slices = [IoSliceMut::new(&mut self.buffer[..DATAGRAM])];
+        let mut slices = [IoSliceMut::new(&mut self.buffer[..DATAGRAM_BYTES_MAX])];
         let message =
             recvmsg::<UnixAddr>(fd, &mut slices, Some(&mut control), MsgFlags::MSG_DONTWAIT)?;
         self.arrived.push(ReceivedDatagram::new(0, &message));
@@ -148,10 +148,12 @@ impl Datagram {
     fn take_many(&mut self, fd: i32) -> Result<(), Errno> {
         // Fresh headers for each call: the kernel overwrites the address length field, which gives
         // the available space.
-        let mut headers =
-            MultiHeaders::<UnixAddr>::preallocate(BATCH, Some(cmsg_space!(UnixCredentials)));
-        let mut chunks = self.buffer.chunks_exact_mut(DATAGRAM);
-        let mut slices: [[IoSliceMut<'_>; 1]; BATCH] =
+        let mut headers = MultiHeaders::<UnixAddr>::preallocate(
+            BATCH_DATAGRAMS,
+            Some(cmsg_space!(UnixCredentials)),
+        );
+        let mut chunks = self.buffer.chunks_exact_mut(DATAGRAM_BYTES_MAX);
+        let mut slices: [[IoSliceMut<'_>; 1]; BATCH_DATAGRAMS] =
             std::array::from_fn(|_| [IoSliceMut::new(chunks.next().unwrap_or_default())]);
         let messages = recvmmsg(
             fd,
@@ -185,7 +187,7 @@ impl Datagram {
             }
             return None;
         };
-        let start = arrived.slot * DATAGRAM;
+        let start = arrived.slot * DATAGRAM_BYTES_MAX;
         let bytes = start..start + arrived.len;
         let ready = says_ready(&self.buffer[bytes.clone()]);
         if let Some(&index) = self.by_address.get(&address) {
@@ -232,10 +234,10 @@ impl Datagram {
             .iter()
             .position(Option::is_none)
             .unwrap_or(self.peers.len());
-        if index >= PEERS {
+        if index >= PEERS_MAX {
             if let Some(times) = self.warnings.full.due(now) {
                 tracing::warn!(
-                    most = PEERS,
+                    most = PEERS_MAX,
                     times,
                     "too many datapaths: this one is dropped"
                 );
@@ -302,7 +304,7 @@ impl Datagram {
                 self.dropped += 1;
                 continue;
             };
-            let start = one.slot * DATAGRAM;
+            let start = one.slot * DATAGRAM_BYTES_MAX;
             let datagram = &self.buffer[start..start + one.len];
             let Some(peer) = self.peers.get_mut(index).and_then(Option::as_mut) else {
                 continue;
@@ -338,7 +340,7 @@ impl DatapathLink for Datagram {
             self.busy = any;
             return any;
         }
-        for round in 0..ROUNDS {
+        for round in 0..RECEIVE_CALLS_MAX {
             let taken = self.take(now);
             self.process(agent, now);
             self.flood = taken > 1;
@@ -439,13 +441,13 @@ fn address(address: &UnixAddr) -> Option<Address> {
 
 /// Checks only the message type; the message may still be malformed.
 fn says_ready(datagram: &[u8]) -> bool {
-    datagram.len() >= v1::HEADER && datagram.starts_with(&[5, 0])
+    datagram.len() >= v1::HEADER_BYTES && datagram.starts_with(&[5, 0])
 }
 
 fn too_long() -> WireError {
     WireError::TooLong {
         what: "a datagram",
-        is: DATAGRAM + 1,
-        most: DATAGRAM,
+        is: DATAGRAM_BYTES_MAX + 1,
+        most: DATAGRAM_BYTES_MAX,
     }
 }

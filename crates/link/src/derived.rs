@@ -25,14 +25,14 @@ pub(super) struct DerivedPath {
 }
 
 /// Default directory of portus agents.
-const PORTUS: &str = "/tmp/ccp";
+const PORTUS_DIRECTORY: &str = "/tmp/ccp";
 
 impl DerivedPath {
     /// Creates the link that a portus agent at `agent` derives from the absolute path `socket`.
     /// Returns `None` for agents outside the portus directory, which need no link.
     pub(super) fn of(agent: &Path, socket: &Path) -> Option<Result<DerivedPath, Errno>> {
         let folder = agent.parent()?;
-        (folder == Path::new(PORTUS)).then(|| DerivedPath::create(folder, socket))
+        (folder == Path::new(PORTUS_DIRECTORY)).then(|| DerivedPath::create(folder, socket))
     }
 
     /// Creates a link at `folder` + `socket` that points to `socket`.

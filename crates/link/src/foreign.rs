@@ -19,10 +19,10 @@ use super::warning::Warning;
 use super::{AgentConnection, LinkError, SendOutcome, socket};
 
 /// Longest datagram for the agent, bytes; the reference agent's receive buffer is no larger.
-const MOST: usize = 1024;
+const DATAGRAM_BYTES_MAX: usize = 1024;
 /// Limit of datagrams per call of `receive`, so that an agent that sends without pause cannot
 /// starve the datapath.
-const DATAGRAMS: usize = 64;
+const DATAGRAMS_PER_CALL_MAX: usize = 64;
 
 /// A connection to a CCP agent's socket that is re-established when an agent returns.
 ///
@@ -65,8 +65,8 @@ impl CcpUplink {
             path: path.to_owned(),
             foreign: CcpV1Client::new(algorithm, silence),
             socket: None,
-            datagram: Vec::with_capacity(MOST),
-            buffer: vec![0; v1::MAX_MESSAGE].into_boxed_slice(),
+            datagram: Vec::with_capacity(DATAGRAM_BYTES_MAX),
+            buffer: vec![0; v1::MESSAGE_BYTES_MAX].into_boxed_slice(),
             backoff: Backoff::new(random::dice()),
             now: Time::ZERO,
             garbage: Warning::default(),
@@ -112,8 +112,8 @@ impl CcpUplink {
 /// Returns a path unique to this connection. Agents remember paths: a reused one would be taken for
 /// the previous datapath.
 fn own_path() -> PathBuf {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    static NEXT_NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
     std::env::temp_dir().join(format!("ccplane-{}-{number}.sock", std::process::id()))
 }
 
@@ -150,7 +150,7 @@ impl AgentConnection for CcpUplink {
         if self.socket.is_none() {
             return SendOutcome::NoAgent;
         }
-        if self.datagram.len() + CcpV1Client::most(event) > MOST && !self.flush() {
+        if self.datagram.len() + CcpV1Client::most(event) > DATAGRAM_BYTES_MAX && !self.flush() {
             return match self.socket {
                 Some(_) => SendOutcome::Full,
                 None => SendOutcome::NoAgent,
@@ -183,7 +183,7 @@ impl AgentConnection for CcpUplink {
 
     fn receive(&mut self, now: Time, sink: &mut dyn FnMut(WireCommand)) {
         self.now = now;
-        for _ in 0..DATAGRAMS {
+        for _ in 0..DATAGRAMS_PER_CALL_MAX {
             let Some(end) = &self.socket else { return };
             match recv(end.fd.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_DONTWAIT) {
                 Ok(length) => {

@@ -31,15 +31,15 @@ use private::Unreadable;
 
 /// Subject name in all certificates, and the server name that clients request. Only the fingerprint
 /// identifies a host.
-pub const NAME: &str = "ccplane";
+pub const SUBJECT_NAME: &str = "ccplane";
 
 /// Longest certificate, bytes. It keeps a QUIC server's first flight within three times the
 /// smallest first datagram of a client (548 bytes), the anti-amplification limit for an unvalidated
 /// address. Our own certificates have about 300 bytes.
-pub const MOST_CERTIFICATE: usize = 900;
+pub const CERTIFICATE_BYTES_MAX: usize = 900;
 
 /// Limit of an identity file, bytes.
-const MOST_BYTES: u64 = 1 << 20;
+const IDENTITY_FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// A certificate and its private key.
 pub struct Identity {
@@ -93,7 +93,7 @@ pub enum IdentityError {
     },
     /// The certificate is too long for the handshake.
     #[error(
-        "the certificate in {path} has {bytes} bytes, {MOST_CERTIFICATE} are allowed: remove the file, and a new identity is made"
+        "the certificate in {path} has {bytes} bytes, {CERTIFICATE_BYTES_MAX} are allowed: remove the file, and a new identity is made"
     )]
     Long {
         /// Path of the file.
@@ -140,13 +140,14 @@ impl Identity {
             }
             private::write_new(path, &pem_pair(&certificate, &key)).map_err(file)?;
         }
-        let text = private::read_secret(path, MOST_BYTES).map_err(|why| match why {
-            Unreadable::Failed(why) => file(why),
-            Unreadable::Exposed(mode) => IdentityError::Readable {
-                path: path.to_owned(),
-                mode,
-            },
-        })?;
+        let text =
+            private::read_secret(path, IDENTITY_FILE_BYTES_MAX).map_err(|why| match why {
+                Unreadable::Failed(why) => file(why),
+                Unreadable::Exposed(mode) => IdentityError::Readable {
+                    path: path.to_owned(),
+                    mode,
+                },
+            })?;
         let garbage = |why: rustls::pki_types::pem::Error| IdentityError::Garbage {
             path: path.to_owned(),
             why: why.to_string(),
@@ -156,7 +157,7 @@ impl Identity {
             key: PrivateKeyDer::from_pem_slice(&text).map_err(garbage)?,
         };
         let bytes = identity.certificate.len();
-        if bytes > MOST_CERTIFICATE {
+        if bytes > CERTIFICATE_BYTES_MAX {
             let path = path.to_owned();
             return Err(IdentityError::Long { path, bytes });
         }
@@ -235,7 +236,8 @@ pub fn provider() -> Arc<CryptoProvider> {
 
 fn make() -> Result<(rcgen::Certificate, rcgen::KeyPair), IdentityError> {
     let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519)?;
-    let certificate = rcgen::CertificateParams::new(vec![NAME.to_owned()])?.self_signed(&key)?;
+    let certificate =
+        rcgen::CertificateParams::new(vec![SUBJECT_NAME.to_owned()])?.self_signed(&key)?;
     Ok((certificate, key))
 }
 
@@ -254,7 +256,7 @@ pub fn pem_pair(certificate: &rcgen::Certificate, key: &rcgen::KeyPair) -> Strin
 
 /// Prefix of an Ed25519 key in PKCS#8 version 1 (RFC 8410, section 7), followed by the 32-byte
 /// seed.
-const VERSION_1: [u8; 16] = [
+const PKCS8_V1_PREFIX: [u8; 16] = [
     0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
 ];
 
@@ -263,9 +265,9 @@ const VERSION_1: [u8; 16] = [
 pub fn pem_key(key: &rcgen::KeyPair) -> String {
     let der = key.serialize_der();
     // Up to the seed, the versions differ only in the length and version fields.
-    let seed = der.get(VERSION_1.len()..VERSION_1.len() + 32);
-    match seed.filter(|_| der.get(5..VERSION_1.len()) == VERSION_1.get(5..)) {
-        Some(seed) => pem("PRIVATE KEY", &[&VERSION_1[..], seed].concat()),
+    let seed = der.get(PKCS8_V1_PREFIX.len()..PKCS8_V1_PREFIX.len() + 32);
+    match seed.filter(|_| der.get(5..PKCS8_V1_PREFIX.len()) == PKCS8_V1_PREFIX.get(5..)) {
+        Some(seed) => pem("PRIVATE KEY", &[&PKCS8_V1_PREFIX[..], seed].concat()),
         None => pem("PRIVATE KEY", &der),
     }
 }
@@ -318,7 +320,8 @@ pub fn untimely(
     roots.add(certificate.clone().into_owned())?;
     let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build();
     let verifier = verifier.map_err(|why| rustls::Error::General(why.to_string()))?;
-    let name = ServerName::try_from(NAME).map_err(|why| rustls::Error::General(why.to_string()))?;
+    let name = ServerName::try_from(SUBJECT_NAME)
+        .map_err(|why| rustls::Error::General(why.to_string()))?;
     // The verifier checks the validity period first; its other errors do not matter here.
     Ok(
         match verifier.verify_server_cert(certificate, &[], &name, &[], now) {
@@ -435,7 +438,10 @@ mod tests {
         let text = pem_key(&key);
         let lines: String = text.lines().filter(|line| !line.starts_with('-')).collect();
         let der = STANDARD.decode(lines).unwrap();
-        assert_eq!((der.len(), &der[..VERSION_1.len()]), (48, &VERSION_1[..]));
+        assert_eq!(
+            (der.len(), &der[..PKCS8_V1_PREFIX.len()]),
+            (48, &PKCS8_V1_PREFIX[..])
+        );
         let path =
             std::env::temp_dir().join(format!("ccplane-identity-openssl-{}", std::process::id()));
         fs::write(&path, text).unwrap();
@@ -507,7 +513,7 @@ mod tests {
         let path =
             std::env::temp_dir().join(format!("ccplane-identity-{name}-{}", std::process::id()));
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
-        let mut params = rcgen::CertificateParams::new(vec![NAME.to_owned()]).unwrap();
+        let mut params = rcgen::CertificateParams::new(vec![SUBJECT_NAME.to_owned()]).unwrap();
         change(&mut params);
         let certificate = params.self_signed(&key).unwrap();
         fs::write(&path, pem_pair(&certificate, &key)).unwrap();

@@ -46,8 +46,8 @@ pub use there::RemoteChannel;
 pub use thread::AgentThread;
 #[cfg(feature = "tls")]
 pub use tls::{
-    FarError, KEYS, KeyError, Keys, NewKeys, Role, TlsAddress, TlsLink, TlsUplink, far_silence,
-    make_keys, revoke_key,
+    FarError, KEY_DIRECTORY, KeyError, Keys, NewKeys, Role, TlsAddress, TlsLink, TlsUplink,
+    far_silence, make_keys, revoke_key,
 };
 pub use uplink::Uplink;
 
@@ -140,7 +140,7 @@ pub fn serve(
     stop: &AtomicBool,
 ) -> Result<(), LinkError> {
     for (index, link) in links.iter_mut().enumerate() {
-        link.number_from((index as u32) << LINK_BITS);
+        link.number_from((index as u32) << LINK_NUMBER_BITS);
     }
     let clock = ThreadClock::new();
     let mut spinner = Spinner::new(waiting);
@@ -154,7 +154,7 @@ pub fn serve(
             agent.on_deadline(now);
         }
         while let Some((to, command)) = agent.poll() {
-            if let Some(link) = links.get_mut((to.0 >> LINK_BITS) as usize) {
+            if let Some(link) = links.get_mut((to.0 >> LINK_NUMBER_BITS) as usize) {
                 link.send(agent, now, to, &command);
             }
         }
@@ -166,7 +166,11 @@ pub fn serve(
             std::hint::spin_loop();
             continue;
         }
-        let longest = if again { RETRY } else { STOP_SEEN_WITHIN };
+        let longest = if again {
+            RETRY_INTERVAL
+        } else {
+            STOP_LATENCY_MAX
+        };
         let deadlines = links.iter().filter_map(|link| link.next_deadline());
         let due = deadlines.chain(agent.next_deadline()).min();
         wait(
@@ -177,11 +181,11 @@ pub fn serve(
     Ok(())
 }
 
-const LINK_BITS: u32 = 24;
+const LINK_NUMBER_BITS: u32 = 24;
 /// Longest time before a stop is noticed.
-const STOP_SEEN_WITHIN: Duration = Duration::from_millis(100);
+const STOP_LATENCY_MAX: Duration = Duration::from_millis(100);
 /// Retry interval for sends whose readiness cannot be polled.
-const RETRY: Duration = Duration::from_millis(1);
+const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
 fn wait(links: &[&mut dyn DatapathLink], longest: Duration) -> Result<(), LinkError> {
     let mut watched = Vec::new();
@@ -216,12 +220,12 @@ pub struct Spinner {
     gave_up: bool,
 }
 
-const LEAST_PENALTY: u32 = 16;
-const MOST_PENALTY: u32 = 4_096;
+const POLL_PENALTY_MIN: u32 = 16;
+const POLL_PENALTY_MAX: u32 = 4_096;
 /// Successful polls after which about two thirds of the penalty are gone. A smaller value would
 /// poll again too soon. A larger one only delays the next attempt after an unsuccessful poll, while
 /// each message costs a wake-up.
-const FORGETS: u32 = 64;
+const PENALTY_DECAY_POLLS: u32 = 64;
 
 impl Spinner {
     /// Creates a spinner for a thread with this waiting strategy.
@@ -230,7 +234,7 @@ impl Spinner {
             spin: waiting.spin,
             last: Time::ZERO,
             sleeps: 0,
-            penalty: LEAST_PENALTY,
+            penalty: POLL_PENALTY_MIN,
             gave_up: false,
         }
     }
@@ -241,10 +245,11 @@ impl Spinner {
             match (self.sleeps, self.gave_up) {
                 (0, true) => {
                     self.sleeps = self.penalty;
-                    self.penalty = (self.penalty * 2).min(MOST_PENALTY);
+                    self.penalty = (self.penalty * 2).min(POLL_PENALTY_MAX);
                 }
                 (0, false) => {
-                    self.penalty = (self.penalty - self.penalty / FORGETS).max(LEAST_PENALTY)
+                    self.penalty =
+                        (self.penalty - self.penalty / PENALTY_DECAY_POLLS).max(POLL_PENALTY_MIN)
                 }
                 (left, _) => self.sleeps = left - 1,
             }

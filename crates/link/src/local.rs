@@ -21,9 +21,9 @@ use super::socket::{self, Bound};
 use super::{DatapathLink, LinkError};
 
 /// Packets received from a connection before the next connection is served.
-const PACKETS: usize = 16;
+const PACKETS_PER_CONNECTION_MAX: usize = 16;
 /// Limit of packets queued for a datapath that does not read.
-const MOST_WAITING: usize = 256;
+const QUEUED_PACKETS_MAX: usize = 256;
 
 /// Serves ccplane datapaths at a path.
 pub struct Local {
@@ -56,7 +56,7 @@ enum LocalCloseReason {
     Gone,
     #[error("it sent what is no packet: {0}")]
     Garbage(#[from] WireError),
-    #[error("it does not read: {MOST_WAITING} packets wait for it")]
+    #[error("it does not read: {QUEUED_PACKETS_MAX} packets wait for it")]
     Stuck,
     #[error("the connection failed: {0}")]
     Failed(#[from] Errno),
@@ -82,7 +82,7 @@ impl Local {
             base: 0,
             next: 0,
             connections: Vec::new(),
-            buffer: vec![0; v2::MAX_PACKET].into_boxed_slice(),
+            buffer: vec![0; v2::PACKET_BYTES_MAX].into_boxed_slice(),
             fields: Vec::new(),
         })
     }
@@ -212,7 +212,7 @@ impl LocalConnection {
         agent: &mut Agent,
         now: Time,
     ) -> Result<bool, LocalCloseReason> {
-        for taken in 0..PACKETS {
+        for taken in 0..PACKETS_PER_CONNECTION_MAX {
             match recv(
                 self.socket.as_raw_fd(),
                 buffer,
@@ -223,7 +223,7 @@ impl LocalConnection {
                     let packet = buffer.get(..length).ok_or(WireError::TooLong {
                         what: "a packet",
                         is: length,
-                        most: v2::MAX_PACKET,
+                        most: v2::PACKET_BYTES_MAX,
                     })?;
                     v2::read_events(packet, fields, &mut |event| {
                         agent.handle(now, self.id, event)
@@ -246,7 +246,7 @@ impl LocalConnection {
     }
 
     fn queue(&mut self) -> Result<(), LocalCloseReason> {
-        if self.waiting.len() >= MOST_WAITING {
+        if self.waiting.len() >= QUEUED_PACKETS_MAX {
             return Err(LocalCloseReason::Stuck);
         }
         self.waiting.push_back(self.packet.as_bytes().to_vec());

@@ -20,10 +20,10 @@ pub struct OfferedAlgorithm {
 
 /// Timeout for the reply. An agent that is starting or busy replies within a second; one that does
 /// not reply in this time could not control flows either.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Limit of algorithms, and of programs per algorithm, far above real numbers. Bounds the memory
 /// that a faulty agent can use.
-const MOST: usize = 256;
+const ALGORITHMS_MAX: usize = 256;
 
 /// Reply of an agent.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ pub fn offers(address: &AgentAddress, datapath: DatapathInfo) -> Result<AgentOff
     // The first heartbeat marks the end of the list.
     let mut complete = false;
     while !complete {
-        let left = PATIENCE.saturating_sub(Duration::from_nanos(clock.now().as_nanos()));
+        let left = REPLY_TIMEOUT.saturating_sub(Duration::from_nanos(clock.now().as_nanos()));
         let Some(fd) = uplink.as_fd().filter(|_| left > Duration::ZERO) else {
             return Err(silent());
         };
@@ -58,14 +58,16 @@ pub fn offers(address: &AgentAddress, datapath: DatapathInfo) -> Result<AgentOff
             PollTimeout::from(ms),
         );
         uplink.receive(clock.now(), &mut |command| match command {
-            WireCommand::Offer(offer) if offered.len() < MOST => offered.push(OfferedAlgorithm {
-                offer,
-                programs: Vec::new(),
-            }),
+            WireCommand::Offer(offer) if offered.len() < ALGORITHMS_MAX => {
+                offered.push(OfferedAlgorithm {
+                    offer,
+                    programs: Vec::new(),
+                })
+            }
             WireCommand::Install { algorithm, program } => {
                 if let Some(of) = offered
                     .iter_mut()
-                    .find(|of| of.offer.name == algorithm && of.programs.len() < MOST)
+                    .find(|of| of.offer.name == algorithm && of.programs.len() < ALGORITHMS_MAX)
                 {
                     of.programs.push(program);
                 }

@@ -20,9 +20,9 @@ use super::socket;
 
 /// Limit of stored paths, enough for all datapaths of a host. A lower limit would lose some;
 /// without one, a datapath that keeps changing its path could fill the disk.
-const MOST: usize = 1 << 12;
+const PATHS_MAX: usize = 1 << 12;
 /// Limit of the file, bytes: up to 107 for a socket's path and one for the newline.
-const MOST_BYTES: u64 = 108 * MOST as u64;
+const FILE_BYTES_MAX: u64 = 108 * PATHS_MAX as u64;
 
 /// The stored paths.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl KnownPeers {
         let lines = text
             .split(|byte| *byte == b'\n')
             .filter(|path| owner(path).is_some());
-        remembered.paths = lines.take(MOST).map(<[u8]>::to_vec).collect();
+        remembered.paths = lines.take(PATHS_MAX).map(<[u8]>::to_vec).collect();
         remembered.rewrite();
         remembered
     }
@@ -69,7 +69,7 @@ impl KnownPeers {
     /// Stores a path. Abstract names are not stored, because their owner cannot be determined.
     pub fn add(&mut self, path: &[u8]) {
         let plain = path.starts_with(b"/") && !path.contains(&b'\n');
-        if !plain || self.paths.len() >= MOST || !self.paths.insert(path.to_vec()) {
+        if !plain || self.paths.len() >= PATHS_MAX || !self.paths.insert(path.to_vec()) {
             return;
         }
         let line = [path, b"\n"].concat();
@@ -88,7 +88,7 @@ impl KnownPeers {
             return Err(io::Error::other("others can write it: remove it"));
         }
         let mut text = Vec::new();
-        file.take(MOST_BYTES).read_to_end(&mut text)?;
+        file.take(FILE_BYTES_MAX).read_to_end(&mut text)?;
         Ok(text)
     }
 

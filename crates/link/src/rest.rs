@@ -9,7 +9,7 @@ use super::warning::Warning;
 /// Pause after a failed `accept`, for example at the descriptor limit. The pending connection keeps
 /// the listener readable: a much shorter pause would spin; a much longer one would delay datapaths
 /// after a descriptor becomes free.
-const REST: Duration = Duration::from_millis(100);
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 /// Pause state of a listener.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub(super) struct AcceptBackoff {
 impl AcceptBackoff {
     /// Starts a pause after a failed `accept`.
     pub fn begin(&mut self, now: Time, why: &io::Error) {
-        self.until = Some(now + REST);
+        self.until = Some(now + ACCEPT_BACKOFF);
         if let Some(times) = self.warning.due(now) {
             tracing::warn!(%why, times, "cannot accept a datapath: it waits; raise the limit of open files if that is it");
         }
@@ -49,6 +49,6 @@ mod tests {
         assert!(!rest.lasts(now) && !rest.is_on());
         rest.begin(now, &io::Error::other("no descriptor is left"));
         assert!(rest.lasts(now) && rest.is_on());
-        assert!(!rest.lasts(now + REST) && !rest.is_on());
+        assert!(!rest.lasts(now + ACCEPT_BACKOFF) && !rest.is_on());
     }
 }

@@ -21,8 +21,8 @@ use crate::LinkError;
 /// Attempts to take the directory lock, and the pause between them: one second in total. The lock
 /// is held for a few system calls. Fewer attempts would fail on a busy host; many more would delay
 /// the error if a process never releases the lock.
-const LOCK_TRIES: u32 = 200;
-const LOCK_PAUSE: Duration = Duration::from_millis(5);
+const LOCK_ATTEMPTS_MAX: u32 = 200;
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A bound socket; dropping it removes the path.
 #[derive(Debug)]
@@ -107,10 +107,10 @@ fn lock_folder(path: &Path) -> Result<File, Errno> {
     };
     let errno = |why: std::io::Error| Errno::from_raw(why.raw_os_error().unwrap_or(0));
     let folder = File::open(folder).map_err(errno)?;
-    for _ in 0..LOCK_TRIES {
+    for _ in 0..LOCK_ATTEMPTS_MAX {
         match folder.try_lock() {
             Ok(()) => return Ok(folder),
-            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_RETRY_INTERVAL),
             Err(TryLockError::Error(why)) => return Err(errno(why)),
         }
     }

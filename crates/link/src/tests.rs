@@ -55,8 +55,8 @@ struct Place(PathBuf);
 
 impl Place {
     fn new() -> Place {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        static NEXT_NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
         let path =
             std::env::temp_dir().join(format!("ccplane-test-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a temporary directory");
@@ -629,7 +629,7 @@ fn looking_in_vain_is_given_up() {
     assert!(spinner.goes_on(true, us(0)));
     assert!(spinner.goes_on(false, us(40)), "it looks");
     assert!(!spinner.goes_on(false, us(60)), "it has looked long enough");
-    for exchange in 1..=LEAST_PENALTY as u64 {
+    for exchange in 1..=POLL_PENALTY_MIN as u64 {
         spinner.goes_on(true, us(exchange * 100));
         assert!(
             !spinner.goes_on(false, us(exchange * 100 + 1)),

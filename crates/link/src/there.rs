@@ -11,12 +11,12 @@ use crate::{AgentConnection, LinkError, Pollable, SendOutcome, settle};
 
 /// Retry interval while the agent does not keep up. A shorter one would take CPU time the agent may
 /// need; a longer one would delay new flows.
-const ROOM: Duration = Duration::from_millis(1);
+const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Replies to commands are dropped above this queue length. A lower limit would lose replies to a
 /// burst of commands; without one, an agent that sends commands but does not read could exhaust
 /// memory.
-const MOST_OWED: usize = 1024;
+const QUEUED_REPLIES_MAX: usize = 1024;
 
 /// Channel to an agent in another process, with automatic reconnection.
 ///
@@ -97,7 +97,7 @@ impl AgentChannel for RemoteChannel {
             // The agent need not know of a flow that ended before its opening was sent.
             WireEvent::FlowClosed { flow, .. } if self.forget(flow) => {}
             WireEvent::Installed { .. } | WireEvent::Refused { .. }
-                if self.owed.len() >= MOST_OWED => {}
+                if self.owed.len() >= QUEUED_REPLIES_MAX => {}
             event => self.owed.push_back(event),
         }
         self.pay();
@@ -128,7 +128,7 @@ impl AgentChannel for RemoteChannel {
         self.room = if self.owed.is_empty() {
             Time::MAX
         } else {
-            now + ROOM
+            now + RETRY_INTERVAL
         };
         self.remote.flush();
     }
@@ -247,9 +247,9 @@ mod tests {
         datapath.close(now, 2, nothing, 0);
         assert_eq!(slow.heard(), [] as [&str; 0]);
         datapath.turn(now);
-        assert_eq!(datapath.next_deadline(), Some(now + ROOM));
+        assert_eq!(datapath.next_deadline(), Some(now + RETRY_INTERVAL));
         slow.allow(100);
-        datapath.turn(now + ROOM);
+        datapath.turn(now + RETRY_INTERVAL);
         assert_eq!(slow.heard(), ["3 opened", "1 closed"]);
         assert_eq!(datapath.next_deadline(), None);
         assert!(datapath.way_mut().report(now, &report));
@@ -260,7 +260,7 @@ mod tests {
         let (slow, now) = (Slow::default(), Time::from_micros(1));
         slow.allow(1);
         let mut datapath = beside(&slow, now);
-        for flow in 0..10 * MOST_OWED as u64 {
+        for flow in 0..10 * QUEUED_REPLIES_MAX as u64 {
             // The flows do not exist, so each command is refused.
             let uid = 1;
             let updates = Default::default();
@@ -271,6 +271,6 @@ mod tests {
                 .push_back(Incoming::Command(command));
             datapath.turn(now);
         }
-        assert_eq!(datapath.way().owed.len(), MOST_OWED);
+        assert_eq!(datapath.way().owed.len(), QUEUED_REPLIES_MAX);
     }
 }

@@ -15,7 +15,7 @@ use ccplane_units::Duration;
 use super::{DatapathLink, WaitStrategy, serve};
 
 /// Poll interval while waiting for the thread to end.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
+const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A thread that runs an agent until this is dropped. If a callback never returns, the thread is
 /// detached and ends with the process.
@@ -62,8 +62,10 @@ impl AgentThread {
                 .as_ref()
                 .is_some_and(|thread| !thread.is_finished())
         {
-            thread::sleep(std::time::Duration::from_nanos(LOOK_EVERY.as_nanos()));
-            waited = waited + LOOK_EVERY;
+            thread::sleep(std::time::Duration::from_nanos(
+                EXIT_POLL_INTERVAL.as_nanos(),
+            ));
+            waited = waited + EXIT_POLL_INTERVAL;
         }
     }
 }

@@ -19,7 +19,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::OnceLock;
 
-pub use keys::{KEYS, KeyError, Keys, NewKeys, Role, make as make_keys, revoke as revoke_key};
+pub use keys::{
+    KEY_DIRECTORY, KeyError, Keys, NewKeys, Role, make as make_keys, revoke as revoke_key,
+};
 pub use link::TlsLink;
 pub use uplink::{FarError, TlsUplink};
 
@@ -35,7 +37,7 @@ pub struct TlsAddress {
     pub host: String,
     /// TCP port.
     pub port: u16,
-    /// Directory of the key files; `None` means [`KEYS`].
+    /// Directory of the key files; `None` means [`KEY_DIRECTORY`].
     pub keys: Option<PathBuf>,
 }
 
@@ -83,20 +85,20 @@ impl fmt::Display for TlsAddress {
 
 /// RTTs in the silence timeout of a remote agent: one heartbeat in flight, one delayed, and the
 /// next.
-const ROUND_TRIPS: u64 = 3;
+const SILENCE_RTTS: u64 = 3;
 /// Constant part of the silence timeout: TCP's minimum retransmission timeout (200 ms in Linux; RFC
 /// 6298). If it were shorter, every packet loss of the connection would look like a dead agent; if
 /// longer, flows would keep their last window for longer.
-const AND: Duration = Duration::from_millis(200);
+const SILENCE_MARGIN: Duration = Duration::from_millis(200);
 
 /// Returns the default silence timeout of an agent on another host, after which flows run the
 /// fallback.
 pub fn far_silence(round_trip: Duration) -> Duration {
-    round_trip * ROUND_TRIPS + AND
+    round_trip * SILENCE_RTTS + SILENCE_MARGIN
 }
 
 /// Returns a random number that identifies this process.
 fn process() -> u64 {
-    static PROCESS: OnceLock<u64> = OnceLock::new();
-    *PROCESS.get_or_init(random)
+    static PROCESS_ID: OnceLock<u64> = OnceLock::new();
+    *PROCESS_ID.get_or_init(random)
 }

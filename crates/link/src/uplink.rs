@@ -30,7 +30,7 @@ pub struct Uplink {
 
 /// Limit of packets per call of `receive`, so that an agent that sends without pause cannot starve
 /// the datapath.
-const PACKETS: usize = 64;
+const PACKETS_PER_CALL_MAX: usize = 64;
 
 impl Uplink {
     /// Creates an unconnected uplink.
@@ -39,7 +39,7 @@ impl Uplink {
             path: path.to_owned(),
             socket: None,
             packet: v2::PacketWriter::new(),
-            buffer: vec![0; v2::MAX_PACKET].into_boxed_slice(),
+            buffer: vec![0; v2::PACKET_BYTES_MAX].into_boxed_slice(),
             backoff: Backoff::new(random::dice()),
             now: Time::ZERO,
         }
@@ -108,7 +108,7 @@ impl Uplink {
 
     /// Passes the commands that have arrived to `sink`.
     pub fn receive(&mut self, sink: &mut dyn FnMut(WireCommand)) {
-        for _ in 0..PACKETS {
+        for _ in 0..PACKETS_PER_CALL_MAX {
             let Some(socket) = &self.socket else { return };
             match recv(socket.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_DONTWAIT) {
                 Ok(0) => self.lost(&"it closed the connection"),

@@ -4,7 +4,7 @@ use ccplane_units::{Duration, Time};
 
 /// Interval between warnings. A shorter one would fill the log; a longer one would hide that the
 /// problem persists.
-const EVERY: Duration = Duration::from_secs(1);
+const WARNING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Rate limiter of one kind of warning.
 #[derive(Debug, Default)]
@@ -17,7 +17,10 @@ impl Warning {
     /// Counts an occurrence. Returns the number since the last warning if another one is due.
     pub fn due(&mut self, now: Time) -> Option<u64> {
         self.count += 1;
-        if self.said.is_some_and(|said| now.since(said) < EVERY) {
+        if self
+            .said
+            .is_some_and(|said| now.since(said) < WARNING_INTERVAL)
+        {
             return None;
         }
         self.said = Some(now);

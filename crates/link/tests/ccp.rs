@@ -65,7 +65,7 @@ impl Ccp {
 
     /// Processes messages of the agent until one matches.
     fn take_until(&mut self, wanted: impl Fn(&v1::V1Message<'_>) -> bool) {
-        let mut buffer = vec![0; v1::MAX_MESSAGE];
+        let mut buffer = vec![0; v1::MESSAGE_BYTES_MAX];
         loop {
             let length = self.socket.recv(&mut buffer).expect("an answer in time");
             // The reference reads one message per datagram.

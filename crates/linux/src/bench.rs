@@ -21,7 +21,7 @@ use libbpf_rs::{MapCore, ObjectBuilder, ProgramInput};
 use crate::clock;
 use crate::error::LoadError;
 use crate::kernel::Kernel;
-use crate::map::layout::{self, FlowSlot, LIVE, PENDING};
+use crate::map::layout::{self, CTL_PENDING, FLOW_LIVE, FlowSlot};
 use crate::map::memory::{Access, Plain, SharedMemory};
 use crate::registration::load::{AlgorithmSpec, RegistrationOptions};
 
@@ -71,7 +71,7 @@ impl Algorithm for Echo {
 const GENERATION: u32 = 1;
 /// Exchanges before the measurement, to warm up caches, page tables and branch predictors of both
 /// sides.
-const WARM_UP: usize = 1000;
+const WARMUP_EXCHANGES: usize = 1000;
 
 /// Returns the time of each of `exchanges`, from submission of the report in the kernel to arrival
 /// of the window in the table, while `hogs` other threads keep CPUs busy.
@@ -154,7 +154,7 @@ impl<'a> KernelSide<'a> {
             .map_err(LoadError::io("mapping the outbox"))?;
         slot.shown.generation.store(GENERATION, Relaxed);
         slot.shown.mss.store(1448, Relaxed);
-        slot.shown.state.store(LIVE, Release);
+        slot.shown.state.store(FLOW_LIVE, Release);
         Ok(KernelSide {
             object,
             outbox,
@@ -167,7 +167,7 @@ impl<'a> KernelSide<'a> {
         self.answer();
         let program = self.slot.control.tag.load(Relaxed);
         let mut took = Vec::with_capacity(exchanges);
-        for n in 0..WARM_UP + exchanges {
+        for n in 0..WARMUP_EXCHANGES + exchanges {
             self.post(
                 layout::REC_REPORT,
                 program,
@@ -175,7 +175,7 @@ impl<'a> KernelSide<'a> {
             )?;
             self.answer();
             let sent = self.outbox[0].sent_ns.load(Relaxed);
-            if n >= WARM_UP {
+            if n >= WARMUP_EXCHANGES {
                 took.push(clock::now().as_nanos().saturating_sub(sent));
             }
         }
@@ -225,7 +225,7 @@ impl<'a> KernelSide<'a> {
 
     /// Returns true if control words are pending for [`answer`](KernelSide::answer).
     fn is_answered(&self) -> bool {
-        self.slot.control.lock.load(Acquire) & (layout::WRITING | PENDING) == PENDING
+        self.slot.control.lock.load(Acquire) & (layout::CTL_WRITING | CTL_PENDING) == CTL_PENDING
     }
 
     /// Waits for control words and takes them, as the kernel does.
@@ -233,10 +233,10 @@ impl<'a> KernelSide<'a> {
         let lock = &self.slot.control.lock;
         loop {
             let seen = lock.load(Acquire);
-            let ready = seen & (layout::WRITING | PENDING) == PENDING;
+            let ready = seen & (layout::CTL_WRITING | CTL_PENDING) == CTL_PENDING;
             if ready
                 && lock
-                    .compare_exchange(seen, seen & !PENDING, AcqRel, Relaxed)
+                    .compare_exchange(seen, seen & !CTL_PENDING, AcqRel, Relaxed)
                     .is_ok()
             {
                 return;

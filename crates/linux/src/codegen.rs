@@ -20,7 +20,7 @@ use crate::codegen::emit::emit;
 
 /// Instruction slots for a program in a pad: `CCP_PAD_INSNS` in `bpf/layout.h` less the overhead of
 /// `pad`.
-pub const ROOM: usize = 2048 - crate::codegen::pad::OVERHEAD;
+pub const PAD_SLOTS_MAX: usize = 2048 - crate::codegen::pad::OVERHEAD_SLOTS;
 
 /// A program that exceeds the pad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -57,13 +57,13 @@ fn flatten(program: &Program) -> Vec<FlatStep> {
     let mut steps = Vec::new();
     for clause in program.clauses() {
         steps.extend(range(clause.guard_start, clause.body_start));
-        if clause.flag != reg::ONE {
+        if clause.flag != reg::CONSTANT_ONE {
             steps.push(FlatStep::Run(Instr {
                 op: Op::SkipIfZero,
                 has_imm: true,
                 dst: reg::TEMPS,
                 a: clause.flag,
-                b: reg::ONE,
+                b: reg::CONSTANT_ONE,
                 imm: u64::from(clause.body_end - clause.body_start) + 1,
             }));
         }
@@ -77,7 +77,7 @@ fn flatten(program: &Program) -> Vec<FlatStep> {
 const OP_END: u8 = 255;
 
 /// Encodes the program as `struct ccp_insn`s for the interpreter in the BPF object. There are at
-/// most `CCP_CODE`, which is [`ccplane_datapath::MAX_INSTRS`] plus two per clause. The
+/// most `CCP_CODE`, which is [`ccplane_datapath::INSTRS_MAX`] plus two per clause. The
 /// interpreter's caller has cleared [`reg::SHOULD_CONTINUE`].
 pub fn interpreter_code(program: &Program) -> Vec<[u8; 16]> {
     let encode = |step| {
@@ -106,13 +106,13 @@ pub fn interpreter_code(program: &Program) -> Vec<[u8; 16]> {
 /// by running off its end, with r0 to r7 undefined.
 ///
 /// # Errors
-/// [`TooLarge`] if the code exceeds [`ROOM`].
+/// [`TooLarge`] if the code exceeds [`PAD_SLOTS_MAX`].
 pub fn compile(program: &Program) -> Result<Vec<Insn>, TooLarge> {
     let code = generate(program);
-    if code.len() > ROOM {
+    if code.len() > PAD_SLOTS_MAX {
         return Err(TooLarge {
             needed: code.len(),
-            room: ROOM,
+            room: PAD_SLOTS_MAX,
         });
     }
     Ok(code)
@@ -180,7 +180,7 @@ fn name(register: u8) -> String {
         reg::SHOULD_REPORT => "should_report".to_owned(),
         reg::SHOULD_CONTINUE => "should_continue".to_owned(),
         reg::SHOULD_RESET => "should_reset".to_owned(),
-        reg::ONE => "one".to_owned(),
+        reg::CONSTANT_ONE => "one".to_owned(),
         r if r >= reg::VARS => format!("var{}", r - reg::VARS),
         r if (reg::TEMPS..reg::TEMPS_END).contains(&r) => format!("tmp{}", r - reg::TEMPS),
         r => format!("signal{r}"),
@@ -189,7 +189,7 @@ fn name(register: u8) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ccplane_datapath::{Clause, MAX_INSTRS, interpret};
+    use ccplane_datapath::{Clause, INSTRS_MAX, interpret};
     use proptest::prelude::*;
 
     use super::*;
@@ -281,17 +281,17 @@ mod tests {
             imm: 7 << 32 | 8,
         };
         let clause = Clause {
-            flag: reg::ONE,
+            flag: reg::CONSTANT_ONE,
             guard_start: 0,
             body_start: 0,
-            body_end: MAX_INSTRS as u16,
+            body_end: INSTRS_MAX as u16,
         };
         let program =
-            Program::check(1, &[ewma; MAX_INSTRS], &[clause], &[]).expect("a valid program");
+            Program::check(1, &[ewma; INSTRS_MAX], &[clause], &[]).expect("a valid program");
         let refused = compile(&program).expect_err("it is far too large");
         assert_eq!(refused.needed, generate(&program).len());
-        assert!(refused.needed > ROOM, "{refused}");
-        assert_eq!(interpreter_code(&program).len(), MAX_INSTRS + 1);
+        assert!(refused.needed > PAD_SLOTS_MAX, "{refused}");
+        assert_eq!(interpreter_code(&program).len(), INSTRS_MAX + 1);
     }
 
     #[test]

@@ -12,11 +12,11 @@ use std::path::PathBuf;
 use crate::namespace;
 use crate::registration::pin;
 
-const DEFAULT: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
-const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+const DEFAULT_SYSCTL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+const AVAILABLE_SYSCTL: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 /// Replacements, tried after the default of this process's namespace. Every kernel has Reno, and
 /// every namespace may use it; Cubic may be restricted.
-const NATIVE: [&str; 2] = ["cubic", "reno"];
+const NATIVE_CONTROLS: [&str; 2] = ["cubic", "reno"];
 
 /// The default of one network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl DefaultControl {
     }
 
     fn write(&self, to: &str) -> io::Result<()> {
-        let write = || fs::write(DEFAULT, to);
+        let write = || fs::write(DEFAULT_SYSCTL, to);
         match &self.namespace {
             None => write(),
             Some(path) => namespace::inside(&File::open(path)?, write),
@@ -73,9 +73,9 @@ pub struct DefaultError {
 
 /// Returns the default of every network namespace that this process can enter, its own first.
 pub fn defaults() -> Vec<DefaultControl> {
-    let available = fs::read_to_string(AVAILABLE).unwrap_or_default();
+    let available = fs::read_to_string(AVAILABLE_SYSCTL).unwrap_or_default();
     let available: Vec<&str> = available.split_whitespace().collect();
-    let read = || fs::read_to_string(DEFAULT);
+    let read = || fs::read_to_string(DEFAULT_SYSCTL);
     let default = |namespace: Option<PathBuf>, text: String| {
         let control = text.trim().to_owned();
         let orphaned =
@@ -127,7 +127,7 @@ pub fn restore(
         None => own
             .map(|own| own.control.as_str())
             .into_iter()
-            .chain(NATIVE)
+            .chain(NATIVE_CONTROLS)
             .collect(),
     };
     let (mut restored, mut failed) = (Vec::new(), None);
@@ -149,7 +149,7 @@ fn replace(default: &DefaultControl, candidates: &[&str]) -> Result<String, Defa
             Err(source) => failed = failed.or(Some((to, source))),
         }
     }
-    let (to, source) = failed.unwrap_or((&NATIVE[1], io::ErrorKind::NotFound.into()));
+    let (to, source) = failed.unwrap_or((&NATIVE_CONTROLS[1], io::ErrorKind::NotFound.into()));
     Err(DefaultError {
         default: default.clone(),
         to: (*to).to_owned(),

@@ -25,9 +25,9 @@ pub trait Observer {
 impl Observer for () {}
 
 /// The only datapath of the agent.
-const KERNEL: DatapathId = DatapathId(0);
+const KERNEL_DATAPATH: DatapathId = DatapathId(0);
 /// Longest delay in noticing `stop`.
-pub(crate) const ATTENTION: Duration = Duration::from_millis(50);
+pub(crate) const STOP_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Runs until `stop` is set. This thread runs the callbacks and writes the heartbeat, so an
 /// algorithm that hangs counts as silent.
@@ -66,7 +66,7 @@ fn steer(kernel: &mut Kernel, agent: &mut Agent, stop: &AtomicBool, observer: &m
     let ready = WireEvent::Ready {
         datapath: kernel.info(),
     };
-    agent.handle(clock::now(), KERNEL, ready);
+    agent.handle(clock::now(), KERNEL_DATAPATH, ready);
     obey(kernel, agent, observer);
     while !stop.load(Ordering::Relaxed) {
         let events = kernel.drain(&mut |batch| {
@@ -74,7 +74,7 @@ fn steer(kernel: &mut Kernel, agent: &mut Agent, stop: &AtomicBool, observer: &m
             for event in &batch {
                 observer.event(now, event);
             }
-            agent.handle_all(now, KERNEL, &batch);
+            agent.handle_all(now, KERNEL_DATAPATH, &batch);
             observer.called(clock::now().since(now), agent);
         });
         obey(kernel, agent, observer);
@@ -86,9 +86,9 @@ fn steer(kernel: &mut Kernel, agent: &mut Agent, stop: &AtomicBool, observer: &m
         }
         let due = agent
             .next_deadline()
-            .map_or(ATTENTION, |due| due.since(now));
+            .map_or(STOP_POLL_INTERVAL, |due| due.since(now));
         // Two reports in one poll: more will follow, so batching pays.
-        kernel.sleep(due.min(ATTENTION), events >= 2);
+        kernel.sleep(due.min(STOP_POLL_INTERVAL), events >= 2);
     }
 }
 
@@ -111,6 +111,6 @@ pub fn run_reader(kernel: &mut Kernel, stop: &AtomicBool, observer: &mut impl Ob
         if stopped {
             break;
         }
-        kernel.sleep(ATTENTION, events >= 2);
+        kernel.sleep(STOP_POLL_INTERVAL, events >= 2);
     }
 }

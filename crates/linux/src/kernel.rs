@@ -7,14 +7,14 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::fence;
 
-use ccplane_datapath::{Capabilities, MAX_INSTRS, MAX_VARS, OperatorLimits, Update};
+use ccplane_datapath::{Capabilities, INSTRS_MAX, OperatorLimits, Update, VARS_MAX};
 use ccplane_units::Duration;
 use ccplane_wire::{DatapathInfo, Refusal, Tags, WireCommand, WireEvent};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 
 use crate::clock;
 use crate::error::LoadError;
-use crate::map::layout::{self, FlowSlot, PROGRAMS};
+use crate::map::layout::{self, FlowSlot, PROGRAMS_MAX};
 use crate::map::memory::{Access, SharedMemory};
 use crate::map::table::{FlowView, Flows};
 use crate::registration::holder::Holder;
@@ -321,9 +321,9 @@ impl Kernel {
             id: std::process::id(),
             kind: "linux".to_owned(),
             capabilities: self.capabilities,
-            max_programs: PROGRAMS as u32,
-            max_instrs: MAX_INSTRS as u32,
-            max_vars: MAX_VARS as u32,
+            max_programs: PROGRAMS_MAX as u32,
+            max_instrs: INSTRS_MAX as u32,
+            max_vars: VARS_MAX as u32,
             fallback_after: Some(self.limits.fallback_after),
         }
     }

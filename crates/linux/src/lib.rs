@@ -34,7 +34,9 @@ pub use drive::{Observer, run_agent, run_agent_unprivileged, run_reader};
 pub use error::LoadError;
 pub use kernel::{AlgorithmCounters, CAPABILITIES, Kernel};
 pub use map::table::{FlowView, Flows};
-pub use map::totals::{BUCKETS, ConnectionTotals, Histogram, RATES, RTTS, TIMES};
+pub use map::totals::{
+    BUCKET_COUNT, CALLBACK_TIME_BASE, ConnectionTotals, Histogram, RATE_BASE, RTT_BASE,
+};
 pub use owner::Owner;
 pub use privilege::{drop_capabilities, keep_capabilities, keep_net_admin, no_new_privileges};
 pub use registration::load::{

@@ -3,18 +3,18 @@
 use crate::error::LoadError;
 
 /// The capabilities of `capability.h` that matter here.
-const NEEDED: [(u32, &str); 2] = [(39, "CAP_BPF"), (38, "CAP_PERFMON")];
-const NET_ADMIN: u32 = 12;
-const SYS_ADMIN: u32 = 21;
-const DAC_OVERRIDE: u32 = 1;
+const REQUIRED_CAPABILITIES: [(u32, &str); 2] = [(39, "CAP_BPF"), (38, "CAP_PERFMON")];
+const CAP_NET_ADMIN: u32 = 12;
+const CAP_SYS_ADMIN: u32 = 21;
+const CAP_DAC_OVERRIDE: u32 = 1;
 
 /// Returns the names of the capabilities that loading needs and this process lacks.
 pub(crate) fn missing() -> String {
     let effective = status("CapEff:");
     let has = |bit: u32| effective >> bit & 1 == 1;
-    let lacks = NEEDED
+    let lacks = REQUIRED_CAPABILITIES
         .iter()
-        .filter(|(bit, _)| !has(*bit) && !has(SYS_ADMIN));
+        .filter(|(bit, _)| !has(*bit) && !has(CAP_SYS_ADMIN));
     let names: Vec<&str> = lacks.map(|(_, name)| *name).collect();
     names.join(", ")
 }
@@ -39,7 +39,7 @@ fn status(set: &str) -> u64 {
 }
 
 /// _LINUX_CAPABILITY_VERSION_3: one [`Header`] and two [`Data`].
-pub(crate) const VERSION: u32 = 0x2008_0522;
+pub(crate) const CAPABILITY_VERSION: u32 = 0x2008_0522;
 
 #[repr(C)]
 pub(crate) struct Header {
@@ -67,14 +67,17 @@ pub fn drop_capabilities() -> std::io::Result<()> {
 
 /// Like [`drop_capabilities`], but keeps CAP_DAC_OVERRIDE, if held, to open files of other users.
 pub(crate) fn keep_access_to_files() -> std::io::Result<()> {
-    keep(1 << DAC_OVERRIDE)
+    keep(1 << CAP_DAC_OVERRIDE)
 }
 
 /// Keeps those of this thread's capabilities that loading, observing and detaching need, and those
 /// numbered in `also`. Drops the others, and sets no_new_privs so that neither this thread nor its
 /// children gain any by running a program.
 pub fn keep_capabilities(also: &[u32]) -> std::io::Result<()> {
-    let needed = NEEDED.iter().map(|(bit, _)| *bit).chain([NET_ADMIN]);
+    let needed = REQUIRED_CAPABILITIES
+        .iter()
+        .map(|(bit, _)| *bit)
+        .chain([CAP_NET_ADMIN]);
     keep(
         needed
             .chain(also.iter().copied())
@@ -86,8 +89,8 @@ pub fn keep_capabilities(also: &[u32]) -> std::io::Result<()> {
 /// callers that change devices and routes while they run. Also reduces the bounding set if
 /// permitted.
 pub fn keep_net_admin() -> std::io::Result<()> {
-    bound(1 << NET_ADMIN)?;
-    keep(1 << NET_ADMIN)
+    bound(1 << CAP_NET_ADMIN)?;
+    keep(1 << CAP_NET_ADMIN)
 }
 
 /// Removes all other capabilities from this thread's bounding set. Without `CAP_SETPCAP` the set
@@ -137,7 +140,7 @@ fn keep(wanted: u64) -> std::io::Result<()> {
     no_new_privileges()?;
     let kept = wanted & status("CapPrm:");
     let header = Header {
-        version: VERSION,
+        version: CAPABILITY_VERSION,
         pid: 0,
     };
     let data = [kept as u32, (kept >> 32) as u32].map(|part| Data {

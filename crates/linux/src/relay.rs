@@ -11,7 +11,7 @@ use ccplane_wire::{WireCommand, WireEvent};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::clock;
-use crate::drive::{ATTENTION, Observer};
+use crate::drive::{Observer, STOP_POLL_INTERVAL};
 use crate::kernel::Kernel;
 use crate::privilege;
 
@@ -174,7 +174,7 @@ impl<'a, O: Observer> Relay<'a, O> {
 
     fn wait(&mut self, events: usize) {
         let now = clock::now();
-        let mut longest = ATTENTION;
+        let mut longest = STOP_POLL_INTERVAL;
         if let Some(due) = self.remote.next_deadline() {
             longest = longest.min(due.since(now));
         }

@@ -26,14 +26,14 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
-use crate::privilege::{Data, Header, VERSION};
+use crate::privilege::{CAPABILITY_VERSION, Data, Header};
 
 pub use cgroup::Cgroup;
 pub use refusal::report_refused_calls;
 
 /// Limit of tasks in the user namespace. A lower one breaks linear algebra libraries on hosts with
 /// many processors.
-const TASKS: u64 = 512;
+const TASKS_MAX: u64 = 512;
 
 /// A program to start.
 #[derive(Debug)]
@@ -55,15 +55,15 @@ pub struct SandboxProgram<'a> {
 pub struct Namespaces(c_int);
 
 impl Namespaces {
-    const NAMES: [(c_int, &'static str); 4] = [
+    const FLAG_NAMES: [(c_int, &'static str); 4] = [
         (libc::CLONE_NEWUSER, "user"),
         (libc::CLONE_NEWPID, "pid"),
         (libc::CLONE_NEWIPC, "ipc"),
         (libc::CLONE_NEWNET, "net"),
     ];
-    const OTHERS: Namespaces =
+    const PID_IPC_NET: Namespaces =
         Namespaces(libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWNET);
-    const ALL: Namespaces = Namespaces(Namespaces::OTHERS.0 | libc::CLONE_NEWUSER);
+    const ALL: Namespaces = Namespaces(Namespaces::PID_IPC_NET.0 | libc::CLONE_NEWUSER);
 
     fn has(self, flag: c_int) -> bool {
         self.0 & flag != 0
@@ -71,7 +71,7 @@ impl Namespaces {
 
     /// Names of the namespaces that the process shares with the caller.
     pub fn missing(self) -> impl Iterator<Item = &'static str> {
-        let missing = Namespaces::NAMES
+        let missing = Namespaces::FLAG_NAMES
             .into_iter()
             .filter(move |(flag, _)| !self.has(*flag));
         missing.map(|(_, name)| name)
@@ -103,13 +103,13 @@ pub struct Streams {
     pub errors: PipeReader,
 }
 
-/// Record in the supervisor's pipe: a failed step of the start with its `errno`, or [`ENDED`] with
+/// Record in the supervisor's pipe: a failed step of the start with its `errno`, or [`EXIT_RECORD`] with
 /// the program's wait status.
 type StartRecord = [i32; 2];
-const ENDED: i32 = -1;
+const EXIT_RECORD: i32 = -1;
 
 /// Steps of a start, indexed by the step in a record.
-const STEPS: [&str; 7] = [
+const STEP_NAMES: [&str; 7] = [
     "move the descriptors",
     "start a session",
     "become the user",
@@ -121,7 +121,7 @@ const STEPS: [&str; 7] = [
 
 /// Starts a program in all namespaces that this host permits.
 pub fn start(program: &SandboxProgram<'_>) -> io::Result<(SandboxedProcess, Streams)> {
-    let attempts = [Namespaces::ALL, Namespaces::OTHERS, Namespaces(0)];
+    let attempts = [Namespaces::ALL, Namespaces::PID_IPC_NET, Namespaces(0)];
     let mut last = io::Error::from(io::ErrorKind::Unsupported);
     for namespaces in attempts {
         match start_in(program, namespaces) {
@@ -150,21 +150,21 @@ pub fn namespaces(user: Option<(u32, u32)>) -> Namespaces {
         let _ = waitpid(child, None);
         admitted
     };
-    let attempts = [Namespaces::ALL, Namespaces::OTHERS];
+    let attempts = [Namespaces::ALL, Namespaces::PID_IPC_NET];
     let found = attempts.into_iter().find(|one| possible(one).is_ok());
     found.unwrap_or(Namespaces(0))
 }
 
 /// Returns the highest Landlock ABI version of this kernel; 0 without Landlock.
 pub fn landlock_abi() -> u32 {
-    const VERSION: c_int = 1;
+    const RULESET_VERSION_FLAG: c_int = 1;
     // SAFETY: with this flag the kernel reads no memory and only returns its version.
     let abi = unsafe {
         libc::syscall(
             libc::SYS_landlock_create_ruleset,
             ptr::null::<u8>(),
             0,
-            VERSION,
+            RULESET_VERSION_FLAG,
         )
     };
     u32::try_from(abi).unwrap_or(0)
@@ -261,10 +261,12 @@ impl SandboxedProcess {
         let (kind, value) = bytes.split_at(4);
         let number = |bytes: &[u8]| bytes.try_into().map_or(0, i32::from_ne_bytes);
         match number(kind) {
-            ENDED => Ok(Some(ExitStatus::from_raw(number(value)))),
+            EXIT_RECORD => Ok(Some(ExitStatus::from_raw(number(value)))),
             step => {
                 let why = io::Error::from_raw_os_error(number(value));
-                let step = usize::try_from(step).ok().and_then(|step| STEPS.get(step));
+                let step = usize::try_from(step)
+                    .ok()
+                    .and_then(|step| STEP_NAMES.get(step));
                 Err(io::Error::new(
                     why.kind(),
                     format!("{}: {why}", step.unwrap_or(&"start")),
@@ -352,9 +354,9 @@ struct StartPlan {
     foreign: [RawFd; 2],
 }
 
-const REFUSED: RawFd = 3;
-const LIFE: RawFd = 4;
-const STATUS: RawFd = 5;
+const REFUSED_FD: RawFd = 3;
+const LIFE_FD: RawFd = 4;
+const STATUS_FD: RawFd = 5;
 
 impl StartPlan {
     fn new(
@@ -450,12 +452,16 @@ unsafe fn supervise(plan: &StartPlan) -> ! {
             check(0, c_long::from(*to));
         }
         for (number, from) in (0..).zip(high) {
-            let flags = if number >= LIFE { libc::O_CLOEXEC } else { 0 };
+            let flags = if number >= LIFE_FD {
+                libc::O_CLOEXEC
+            } else {
+                0
+            };
             check(0, c_long::from(libc::dup3(from, number, flags)));
         }
         check(
             0,
-            libc::syscall(libc::SYS_close_range, STATUS + 1, u32::MAX, 0),
+            libc::syscall(libc::SYS_close_range, STATUS_FD + 1, u32::MAX, 0),
         );
         check(1, c_long::from(libc::setsid()));
         if let Some((user, group)) = plan.user {
@@ -468,7 +474,7 @@ unsafe fn supervise(plan: &StartPlan) -> ! {
             c_long::from(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)),
         );
         let header = Header {
-            version: VERSION,
+            version: CAPABILITY_VERSION,
             pid: 0,
         };
         let data = [Data::default(); 2];
@@ -507,7 +513,7 @@ unsafe fn run(plan: &StartPlan) -> ! {
         // The count of a user namespace starts at zero. Elsewhere all processes of the user count,
         // and no fixed limit is right.
         if plan.namespaces.has(libc::CLONE_NEWUSER) {
-            bound(libc::RLIMIT_NPROC, TASKS);
+            bound(libc::RLIMIT_NPROC, TASKS_MAX);
         }
         libc::chdir(c"/".as_ptr());
         if let Some(program) = plan.arguments.first() {
@@ -525,7 +531,7 @@ unsafe fn run(plan: &StartPlan) -> ! {
 unsafe fn watch(child: libc::pid_t) -> ! {
     // SAFETY: same contract as `supervise`. All pointers passed are to locals.
     unsafe {
-        for descriptor in 0..=REFUSED {
+        for descriptor in 0..=REFUSED_FD {
             libc::close(descriptor);
         }
         let ended = libc::syscall(libc::SYS_pidfd_open, child, 0);
@@ -535,7 +541,7 @@ unsafe fn watch(child: libc::pid_t) -> ! {
             events,
             revents: 0,
         };
-        let mut waited = [entry(LIFE, 0), entry(ended as c_int, libc::POLLIN)];
+        let mut waited = [entry(LIFE_FD, 0), entry(ended as c_int, libc::POLLIN)];
         while libc::poll(waited.as_mut_ptr(), 2, -1) < 0 {}
         // Kills before reaping, since the PID may be reused afterwards.
         libc::kill(-child, libc::SIGKILL);
@@ -544,7 +550,7 @@ unsafe fn watch(child: libc::pid_t) -> ! {
         while libc::waitpid(child, &raw mut status, 0) < 0
             && *libc::__errno_location() == libc::EINTR
         {}
-        record([ENDED, status]);
+        record([EXIT_RECORD, status]);
         libc::_exit(0)
     }
 }
@@ -568,7 +574,7 @@ unsafe fn check(step: i32, result: c_long) {
 unsafe fn record(record: StartRecord) {
     // SAFETY: `record` is a local of this size. A short write cannot happen in an empty pipe.
     unsafe {
-        libc::write(STATUS, record.as_ptr().cast(), size_of::<StartRecord>());
+        libc::write(STATUS_FD, record.as_ptr().cast(), size_of::<StartRecord>());
     }
 }
 

@@ -34,7 +34,7 @@ pub use self::plane::StampCounters;
 
 use self::device::StampDevice;
 use self::pins::{DevicePin, Pins};
-use self::plane::{DEVICES, NAMES, NAMESPACES, StampPlane};
+use self::plane::{DEVICES_MAX, NAMES_MAX, NAMESPACES_MAX, StampPlane};
 use crate::error::LoadError;
 use crate::map::memory::{Access, Plain, SharedMemory};
 use crate::map::ring::RingBuffer;
@@ -46,7 +46,7 @@ use crate::registration::log::LibbpfLog;
 static OBJECT: &[u8] = include_bytes!("../bpf/prebuilt/stamp.bpf.o");
 
 /// Size of the ring of arrivals in bytes: one second of full-sized packets at 1 Gbit/s.
-const RING: usize = 1 << 22;
+const RING_BYTES: usize = 1 << 22;
 
 // SAFETY: `StampPlane` is `repr(C)` and consists of atomics and private padding that is never read, so
 // every bit pattern is valid.
@@ -92,9 +92,9 @@ impl StampPrograms {
     /// is recorded for [`arrivals`](StampPrograms::arrivals).
     pub fn load(kernel_names: &[&str], record: bool) -> Result<StampPrograms, LoadError> {
         crate::privilege::require()?;
-        if let Some(name) = kernel_names.get(NAMES) {
+        if let Some(name) = kernel_names.get(NAMES_MAX) {
             return Err(LoadError::Mismatch(format!(
-                "{NAMES} congestion controls may want time stamps at once, and `{name}` is one more"
+                "{NAMES_MAX} congestion controls may want time stamps at once, and `{name}` is one more"
             )));
         }
         let listener = LibbpfLog::new();
@@ -106,7 +106,7 @@ impl StampPrograms {
             let fitted = match name.as_str() {
                 ".rodata.recording" => map.set_initial_value(&u32::from(record).to_ne_bytes()),
                 // A ring has at least one page.
-                "arrivals" => map.set_max_entries(if record { RING as u32 } else { 4096 }),
+                "arrivals" => map.set_max_entries(if record { RING_BYTES as u32 } else { 4096 }),
                 _ => Ok(()),
             };
             fitted.map_err(failure("fitting the BPF object of time stamps", &listener))?;
@@ -120,7 +120,7 @@ impl StampPrograms {
         plane[0].want(kernel_names);
         let arrivals = record
             .then(|| {
-                RingBuffer::new(map_fd(&object, "arrivals")?, RING, Access::Write)
+                RingBuffer::new(map_fd(&object, "arrivals")?, RING_BYTES, Access::Write)
                     .map_err(LoadError::io("mapping the ring of arrivals"))
             })
             .transpose()?;
@@ -168,7 +168,7 @@ impl StampPrograms {
             .iter()
             .find(|cookie| cookie.load(Relaxed) == 0);
         let free = free.ok_or_else(|| {
-            LoadError::Mismatch(format!("sockets of {NAMESPACES} namespaces at most"))
+            LoadError::Mismatch(format!("sockets of {NAMESPACES_MAX} namespaces at most"))
         })?;
         free.store(cookie, Relaxed);
         Ok(())
@@ -214,7 +214,7 @@ impl StampPrograms {
             .iter()
             .position(|note| note.is_free())
             .ok_or_else(|| {
-                let what = format!("these time stamps are at {DEVICES} devices already, and that is as many as can be");
+                let what = format!("these time stamps are at {DEVICES_MAX} devices already, and that is as many as can be");
                 LoadError::io(format!("attaching to {name}"))(std::io::Error::other(what))
             })?;
         let mut device = StampDevice::new(place, number);

@@ -14,7 +14,7 @@ use ccplane_linux::{
 use ccplane_units::Time;
 use ccplane_wire::{Refusal, WireEvent};
 
-const LIMIT: StdDuration = StdDuration::from_secs(20);
+const WAIT_TIMEOUT: StdDuration = StdDuration::from_secs(20);
 
 /// Keeps `count` segments in flight, or half as many if the flow ran before.
 fn segments(uid: u32, count: u32) -> Arc<Program> {
@@ -27,13 +27,13 @@ fn segments(uid: u32, count: u32) -> Arc<Program> {
 }
 
 /// Index of the variable `lived`.
-const LIVED: u8 = 1;
+const LIVED_INDEX: u8 = 1;
 
 fn alone(name: &str, program: Arc<Program>) -> AlgorithmSpec {
     AlgorithmSpec {
         alone: Some(StandaloneSpec {
             program: program.clone(),
-            begun: Some(LIVED),
+            begun: Some(LIVED_INDEX),
             paces: false,
         }),
         ..spec(name, vec![program])
@@ -59,7 +59,7 @@ fn a_program_that_needs_no_agent_steers_and_a_changed_one_takes_its_place() {
     let watch = kernel.watch();
     let sink = Sink::start("127.0.0.1");
     let sender = Sender::start(sink.address, "ccp_t_alone");
-    eventually(LIMIT, "the program runs", || {
+    eventually(WAIT_TIMEOUT, "the program runs", || {
         watch.live().any(|flow| runs(&flow, 1, 12))
     });
     pause(300);
@@ -74,7 +74,7 @@ fn a_program_that_needs_no_agent_steers_and_a_changed_one_takes_its_place() {
         kernel
             .replace(&alone("t_alone", segments(uid, count)))
             .unwrap_or_else(|why| panic!("{why}"));
-        eventually(LIMIT, "the changed one runs", || {
+        eventually(WAIT_TIMEOUT, "the changed one runs", || {
             watch
                 .live()
                 .any(|flow| runs(&flow, uid, u64::from(count) / 2))
@@ -82,7 +82,7 @@ fn a_program_that_needs_no_agent_steers_and_a_changed_one_takes_its_place() {
     }
     // A new flow starts with it, with `lived` clear.
     let other = Sender::start(sink.address, "ccp_t_alone");
-    eventually(LIMIT, "a new flow runs it", || {
+    eventually(WAIT_TIMEOUT, "a new flow runs it", || {
         watch.live().any(|flow| runs(&flow, 7, 36))
     });
     // Program indices are reused indefinitely.
@@ -90,7 +90,7 @@ fn a_program_that_needs_no_agent_steers_and_a_changed_one_takes_its_place() {
         kernel
             .replace(&alone("t_alone", segments(uid, 10)))
             .unwrap_or_else(|why| panic!("text {uid}: {why}"));
-        eventually(LIMIT, "both run it", || {
+        eventually(WAIT_TIMEOUT, "both run it", || {
             watch
                 .live()
                 .filter(|flow| flow.program == Some(uid))
@@ -106,7 +106,7 @@ fn a_program_that_needs_no_agent_steers_and_a_changed_one_takes_its_place() {
     );
     // Unregistering ends the program, since nothing could end it later.
     drop(kernel);
-    eventually(LIMIT, "NewReno has both", || {
+    eventually(WAIT_TIMEOUT, "NewReno has both", || {
         watch.live().filter(|flow| flow.fallback).count() == 2
     });
     sender.join();
@@ -125,7 +125,7 @@ fn faults_give_a_flow_to_newreno_until_the_program_changes() {
     let watch = kernel.watch();
     let sink = Sink::start("127.0.0.1");
     let sender = Sender::start(sink.address, "ccp_t_faulty");
-    eventually(LIMIT, "NewReno has it", || {
+    eventually(WAIT_TIMEOUT, "NewReno has it", || {
         watch
             .live()
             .any(|flow| flow.fallback && !flow.owned && flow.cwnd.get() > 20 * flow.mss.get())
@@ -146,7 +146,7 @@ fn faults_give_a_flow_to_newreno_until_the_program_changes() {
     kernel
         .replace(&changed)
         .unwrap_or_else(|why| panic!("{why}"));
-    eventually(LIMIT, "the changed one runs", || {
+    eventually(WAIT_TIMEOUT, "the changed one runs", || {
         watch.live().any(|flow| runs(&flow, 2, 10))
     });
     sender.join();
@@ -181,9 +181,9 @@ fn a_program_that_needs_what_flows_do_not_have_is_refused() {
 
 /// Counts opened flows and acknowledged bytes.
 #[derive(Clone, Default)]
-struct Seen(Arc<[AtomicU64; 2]>);
+struct EventCounter(Arc<[AtomicU64; 2]>);
 
-impl Observer for Seen {
+impl Observer for EventCounter {
     fn event(&mut self, _now: Time, event: &WireEvent<'_>) {
         match event {
             WireEvent::FlowOpened { .. } => drop(self.0[0].fetch_add(1, Relaxed)),
@@ -202,7 +202,7 @@ fn who_reads_sees_all_reports_and_nobody_waits_for_it() {
     let spec = alone("t_read", segments(1, 12));
     let mut kernel = Kernel::load(&[spec], &options(1)).unwrap_or_else(|e| panic!("{e}"));
     let watch = kernel.watch();
-    let seen = Seen::default();
+    let seen = EventCounter::default();
     let stop = Arc::new(AtomicBool::new(false));
     let (stopped, mut observer) = (stop.clone(), seen.clone());
     let reader = std::thread::spawn(move || {
@@ -212,7 +212,7 @@ fn who_reads_sees_all_reports_and_nobody_waits_for_it() {
     let sink = Sink::start("127.0.0.1");
     let [opened, acked] = &*seen.0;
     // The reader is running; before, flows send no records.
-    eventually(LIMIT, "a flow is seen", || {
+    eventually(WAIT_TIMEOUT, "a flow is seen", || {
         send(sink.address, "ccp_t_read", 1, &AtomicBool::new(false)).expect("it completes");
         opened.load(Relaxed) > 0
     });
@@ -262,7 +262,7 @@ fn a_ring_that_nobody_reads_any_more_is_not_filled() {
         (opened, reports)
     };
     let (mut opened, mut reports) = (0, 0);
-    eventually(LIMIT, "who reads is told", || {
+    eventually(WAIT_TIMEOUT, "who reads is told", || {
         let new = drained(&mut kernel);
         (opened, reports) = (opened + new.0, reports + new.1);
         opened == 1 && reports > 10
@@ -278,7 +278,7 @@ fn a_ring_that_nobody_reads_any_more_is_not_filled() {
     );
     // A new reader receives reports again.
     let mut again = 0;
-    eventually(LIMIT, "reports come again", || {
+    eventually(WAIT_TIMEOUT, "reports come again", || {
         again += drained(&mut kernel).1;
         again > 10
     });

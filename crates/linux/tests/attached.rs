@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::common::direct::{program, spec};
 use crate::common::stamped::*;
 use crate::common::*;
-use ccplane_host::{LONGEST_FRAME, Namespace, Offload, Tun};
+use ccplane_host::{FRAME_BYTES_MAX, Namespace, Offload, Tun};
 use ccplane_linux::stamp::{self, StampCounters, StampPrograms};
 use ccplane_linux::{Kernel, LoadError};
 
@@ -48,7 +48,7 @@ fn a_flow_goes_on_without_its_stamps() {
     let late = &bed.direct.reports[from..];
     assert!(
         late.iter()
-            .all(|(.., fields)| fields[VALID] == 0 && fields[QUEUE] == UNKNOWN)
+            .all(|(.., fields)| fields[VALID_FIELD] == 0 && fields[QUEUE_DELAY_FIELD] == UNKNOWN_NS)
     );
     flow.stop.store(true, Ordering::Relaxed);
     bed.direct
@@ -65,17 +65,18 @@ struct Detour {
 }
 
 impl Detour {
-    const DEVICE: &str = "detour0";
+    const DETOUR_DEVICE: &str = "detour0";
 
     fn start(bed: &Bed) -> Detour {
         let create = |namespace: &Namespace, other_end: IpAddr| {
-            let made = namespace.run(|| Tun::create(Detour::DEVICE, 1500, &[], Offload::None));
+            let made =
+                namespace.run(|| Tun::create(Detour::DETOUR_DEVICE, 1500, &[], Offload::None));
             let route = [
                 "route",
                 "add",
                 &other_end.to_string(),
                 "dev",
-                Detour::DEVICE,
+                Detour::DETOUR_DEVICE,
             ];
             let mut command = Command::new("ip");
             command.args(route);
@@ -91,7 +92,7 @@ impl Detour {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let body = move || {
-            let mut frame = vec![0; LONGEST_FRAME];
+            let mut frame = vec![0; FRAME_BYTES_MAX];
             while !stopped.load(Ordering::Relaxed) {
                 for (from, to) in [(&near, &far), (&far, &near)] {
                     while let Some(length) = from.read(&mut frame).expect("our device") {
@@ -128,7 +129,7 @@ fn a_flow_outlives_the_devices_that_stamp() {
     let detour = Detour::start(&bed);
     let namespaces = [bed.emulator.sender_ns(), bed.emulator.receiver_ns()].map(Namespace::clone);
     for namespace in &namespaces {
-        bed.stamp(namespace, Detour::DEVICE);
+        bed.stamp(namespace, Detour::DETOUR_DEVICE);
     }
     bed.stamp_sockets();
     let flow = bed.send();
@@ -149,7 +150,7 @@ fn a_flow_outlives_the_devices_that_stamp() {
     let late = &bed.direct.reports[from..];
     assert!(
         late.iter()
-            .all(|(.., fields)| fields[VALID] == 0 && fields[QUEUE] == UNKNOWN)
+            .all(|(.., fields)| fields[VALID_FIELD] == 0 && fields[QUEUE_DELAY_FIELD] == UNKNOWN_NS)
     );
     let after = bed.stamps.counters();
     assert_eq!(
@@ -160,7 +161,7 @@ fn a_flow_outlives_the_devices_that_stamp() {
     bed.end(flow);
     // There is nothing to restore, which must do no harm.
     drop(bed.stamps);
-    eventually(PATIENCE, "no program of ours is left", || {
+    eventually(EVENT_TIMEOUT, "no program of ours is left", || {
         ours_loaded() == 0
     });
 }
@@ -214,19 +215,22 @@ fn a_killed_process_leaves_nothing() {
     assert_eq!(ours_loaded(), 4);
     child.kill().expect("our child");
     child.wait().expect("our child");
-    eventually(PATIENCE, "no program of ours is left", || {
+    eventually(EVENT_TIMEOUT, "no program of ours is left", || {
         ours_loaded() == 0
     });
     ccplane_host::sweep();
     drop(
-        Kernel::load(&[spec("t_kill", vec![program(7, STAMPED)])], &patient())
-            .expect("its name is free"),
+        Kernel::load(
+            &[spec("t_kill", vec![program(7, STAMP_PROGRAM)])],
+            &patient(),
+        )
+        .expect("its name is free"),
     );
 }
 
 /// Congestion control of the pinned timestamps. No registration reads them; only their effects are
 /// tested.
-const PINNED: &str = "reno";
+const PINNED_CONTROL: &str = "reno";
 
 /// Attaches to the loopback device and the sockets of a namespace.
 fn attach(name: &str, namespace: &Namespace) -> StampPrograms {
@@ -272,14 +276,14 @@ impl Place {
     }
 
     fn attach(&self) -> StampPrograms {
-        attach(PINNED, &self.0)
+        attach(PINNED_CONTROL, &self.0)
     }
 
     /// Sends a few packets through the device.
     fn exchange(&self) {
         let exchange = || {
             let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
-            let mut stream = connect(listener.local_addr().expect("bound"), PINNED);
+            let mut stream = connect(listener.local_addr().expect("bound"), PINNED_CONTROL);
             let (mut accepted, _) = listener.accept().expect("it is connected");
             let mut back = [0; 1000];
             for _ in 0..20 {
@@ -293,7 +297,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let _ = self.0.run(|| stamp::detach(Some(PINNED)));
+        let _ = self.0.run(|| stamp::detach(Some(PINNED_CONTROL)));
     }
 }
 
@@ -301,7 +305,7 @@ fn counters() -> StampCounters {
     let observed = stamp::observe().expect("bpffs");
     assert_eq!(
         observed.iter().map(|o| o.name()).collect::<Vec<_>>(),
-        [PINNED]
+        [PINNED_CONTROL]
     );
     observed[0].counters()
 }
@@ -329,7 +333,7 @@ fn pinned_stamps_outlive_their_process_until_they_are_detached() {
 
     // Others do not take them over, and removing others leaves them in place.
     assert!(matches!(
-        StampPrograms::pinned(PINNED),
+        StampPrograms::pinned(PINNED_CONTROL),
         Err(LoadError::Attached { .. })
     ));
     let mut other =
@@ -352,10 +356,13 @@ fn pinned_stamps_outlive_their_process_until_they_are_detached() {
         stamp::detach(Some("ccp_other")).expect("there is none"),
         [""; 0]
     );
-    let inside = place.0.run(|| stamp::detach(Some(PINNED))).expect("inside");
-    assert_eq!(inside.expect("it works"), [PINNED]);
+    let inside = place
+        .0
+        .run(|| stamp::detach(Some(PINNED_CONTROL)))
+        .expect("inside");
+    assert_eq!(inside.expect("it works"), [PINNED_CONTROL]);
     assert_eq!(place.limit(), before);
-    eventually(PATIENCE, "no program of ours is left", || {
+    eventually(EVENT_TIMEOUT, "no program of ours is left", || {
         ours_loaded() == 0
     });
     assert!(stamp::observe().expect("bpffs").is_empty());
@@ -372,7 +379,7 @@ fn stamps_are_detached_where_they_are() {
     let before = place.limit();
     // From another namespace, where the index belongs to another device.
     place.attach().keep();
-    assert_eq!(stamp::detach(None).expect("it is found"), [PINNED]);
+    assert_eq!(stamp::detach(None).expect("it is found"), [PINNED_CONTROL]);
     assert_eq!(place.limit(), before);
 
     // If the namespace cannot be found, neither it nor the note of its device is given up.
@@ -386,18 +393,18 @@ fn stamps_are_detached_where_they_are() {
     place.exchange();
     assert!(counters().departed > 20, "{:?}", counters());
     let inside = place.0.run(|| stamp::detach(None)).expect("inside");
-    assert_eq!(inside.expect("it works"), [PINNED]);
+    assert_eq!(inside.expect("it works"), [PINNED_CONTROL]);
     assert_eq!(place.limit(), before);
 
     // A namespace that no longer exists took its device with it, within a moment.
     let gone = Namespace::create(&format!("ccplane-gone-{}", std::process::id())).expect("as root");
-    attach(PINNED, &gone).keep();
+    attach(PINNED_CONTROL, &gone).keep();
     drop(gone);
     eventually(
-        PATIENCE,
+        EVENT_TIMEOUT,
         "what is left is removed",
         || match stamp::detach(None) {
-            Ok(names) => names == [PINNED],
+            Ok(names) => names == [PINNED_CONTROL],
             // Before Linux 6.6 nothing shows that the device is gone, and the error states what to
             // do.
             Err(LoadError::Elsewhere { path, .. }) => {
@@ -426,11 +433,11 @@ fn a_device_out_of_reach_keeps_no_other_from_being_put_back() {
     std::fs::remove_file(format!("/run/netns/{}", lost.0.name())).expect("its name");
     let refused = stamp::detach(None);
     assert!(
-        matches!(&refused, Err(LoadError::Elsewhere { name, .. }) if name == PINNED),
+        matches!(&refused, Err(LoadError::Elsewhere { name, .. }) if name == PINNED_CONTROL),
         "{refused:?}"
     );
     assert_eq!([&first, &last].map(Place::limit), before);
-    assert_eq!(stamp::attached(), [PINNED]);
+    assert_eq!(stamp::attached(), [PINNED_CONTROL]);
     assert_eq!(lost.limit(), 1);
     // Nothing of the others is left to be refused.
     assert_eq!(
@@ -438,8 +445,8 @@ fn a_device_out_of_reach_keeps_no_other_from_being_put_back() {
         [""; 0]
     );
     let inside = lost.0.run(|| stamp::detach(None)).expect("inside");
-    assert_eq!(inside.expect("it is found"), [PINNED]);
-    eventually(PATIENCE, "no program of ours is left", || {
+    assert_eq!(inside.expect("it is found"), [PINNED_CONTROL]);
+    eventually(EVENT_TIMEOUT, "no program of ours is left", || {
         ours_loaded() == 0
     });
 }
@@ -459,20 +466,23 @@ fn notes_of_another_version_are_not_read() {
         let ours = std::fs::read_dir(pins).expect("bpffs").flatten().next();
         let ours = ours.expect("of this layout").path();
         if layout.is_empty() {
-            std::fs::rename(ours.join(PINNED), pins.join(PINNED)).expect("as root");
+            std::fs::rename(ours.join(PINNED_CONTROL), pins.join(PINNED_CONTROL)).expect("as root");
         } else {
             std::fs::rename(ours, pins.join(layout)).expect("as root");
         }
-        assert_eq!(stamp::attached(), [PINNED]);
+        assert_eq!(stamp::attached(), [PINNED_CONTROL]);
         assert!(stamp::observe().expect("bpffs").is_empty());
         let limit = place.limit();
         // The links are removed; the unknown notes are left.
-        assert_eq!(stamp::detach(Some(PINNED)).expect("as root"), [PINNED]);
+        assert_eq!(
+            stamp::detach(Some(PINNED_CONTROL)).expect("as root"),
+            [PINNED_CONTROL]
+        );
         assert_eq!(place.limit(), limit);
         assert!(stamp::attached().is_empty() && !pins.exists());
         // Before Linux 6.6 there are filters, which stay as long as the device.
         drop(place);
-        eventually(PATIENCE, "no program of ours is left", || {
+        eventually(EVENT_TIMEOUT, "no program of ours is left", || {
             ours_loaded() == 0
         });
     }
@@ -485,7 +495,8 @@ fn attaching_process() {
     let Some(namespace) = std::env::var_os("CCPLANE_TEST_NAMESPACE") else {
         return;
     };
-    let mut stamps = StampPrograms::pinned(PINNED).unwrap_or_else(|error| panic!("{error}"));
+    let mut stamps =
+        StampPrograms::pinned(PINNED_CONTROL).unwrap_or_else(|error| panic!("{error}"));
     let attach = || stamps.attach_device("lo");
     let attached = ccplane_host::inside(&namespace.to_string_lossy(), attach).expect("inside");
     attached.unwrap_or_else(|error| panic!("{error}"));
@@ -511,12 +522,12 @@ fn what_a_process_did_before_it_was_killed_is_undone() {
     child.wait().expect("our child");
     assert_eq!(place.limit(), 1);
     assert!(matches!(
-        StampPrograms::pinned(PINNED),
+        StampPrograms::pinned(PINNED_CONTROL),
         Err(LoadError::Attached { .. })
     ));
-    assert_eq!(stamp::detach(None).expect("it is found"), [PINNED]);
+    assert_eq!(stamp::detach(None).expect("it is found"), [PINNED_CONTROL]);
     assert_eq!(place.limit(), before);
-    eventually(PATIENCE, "no program of ours is left", || {
+    eventually(EVENT_TIMEOUT, "no program of ours is left", || {
         ours_loaded() == 0
     });
 }

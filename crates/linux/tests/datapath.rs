@@ -20,7 +20,7 @@ fn a_program_installed_later_is_interpreted_then_compiled() {
         return;
     }
     let _host = lock_host();
-    let mut direct = Direct::new("t_later", vec![program(1, WATCHER)], 1, &patient());
+    let mut direct = Direct::new("t_later", vec![program(1, WATCHER_PROGRAM)], 1, &patient());
     let sink = Sink::start("127.0.0.1");
     let sender = Sender::start(sink.address, &direct.kernel_name());
     direct.turn_until("reports of the first program", |direct| {
@@ -30,10 +30,10 @@ fn a_program_installed_later_is_interpreted_then_compiled() {
     let algorithm: Arc<str> = "t_later".into();
     direct.kernel.apply(&WireCommand::Install {
         algorithm,
-        program: program(2, WATCHER),
+        program: program(2, WATCHER_PROGRAM),
     });
     let updates = [Update {
-        target: CommandTarget::Var(INTERVAL),
+        target: CommandTarget::Var(INTERVAL_INDEX),
         value: 5000,
     }];
     direct.kernel.apply(&WireCommand::SetProgram {
@@ -65,7 +65,7 @@ fn a_program_installed_later_is_interpreted_then_compiled() {
         direct
             .reports
             .iter()
-            .filter(|r| r.0 == flow && r.1 == 2 && r.3[ACKED] > 0)
+            .filter(|r| r.0 == flow && r.1 == 2 && r.3[ACKED_FIELD] > 0)
             .count()
     };
     direct.turn_until("both report", |direct| {
@@ -76,13 +76,18 @@ fn a_program_installed_later_is_interpreted_then_compiled() {
     other.join();
     let faults: u64 = direct.kernel.flows().map(|flow| flow.faults).sum();
     assert_eq!(faults, 0);
-    assert!(direct.reports.iter().all(|report| report.3[MSS] > 1000));
+    assert!(
+        direct
+            .reports
+            .iter()
+            .all(|report| report.3[MSS_FIELD] > 1000)
+    );
     // Twelve programs fit; further ones, and impossible commands, are refused by name.
     for uid in 10..21 {
         let algorithm: Arc<str> = "t_later".into();
         direct.kernel.apply(&WireCommand::Install {
             algorithm,
-            program: program(uid, WATCHER),
+            program: program(uid, WATCHER_PROGRAM),
         });
     }
     direct.kernel.apply(&WireCommand::SetProgram {
@@ -132,7 +137,12 @@ fn what_is_said_of_the_time_before_a_fallback_is_too_late() {
         return;
     }
     let _host = lock_host();
-    let mut direct = Direct::new("t_late", vec![program(1, WATCHER)], 1, &options(200));
+    let mut direct = Direct::new(
+        "t_late",
+        vec![program(1, WATCHER_PROGRAM)],
+        1,
+        &options(200),
+    );
     let sink = Sink::start("127.0.0.1");
     let sender = Sender::start(sink.address, &direct.kernel_name());
     direct.turn_until("reports", |direct| direct.reports.len() > 5);
@@ -140,7 +150,7 @@ fn what_is_said_of_the_time_before_a_fallback_is_too_late() {
     let sooner = WireCommand::Update {
         flow,
         updates: [Update {
-            target: CommandTarget::Var(INTERVAL),
+            target: CommandTarget::Var(INTERVAL_INDEX),
             value: 5000,
         }]
         .into_iter()
@@ -182,7 +192,7 @@ fn the_owners_limits_and_the_agents_rate_hold() {
     let _host = lock_host();
     let mut options = patient();
     options.limits.max_cwnd = 300_000;
-    let mut direct = Direct::new("t_limit", vec![program(1, WATCHER)], 1, &options);
+    let mut direct = Direct::new("t_limit", vec![program(1, WATCHER_PROGRAM)], 1, &options);
     direct.updates = vec![
         Update {
             target: CommandTarget::Cwnd,
@@ -232,7 +242,7 @@ fn a_full_table_sends_new_flows_to_the_fallback() {
     let _host = lock_host();
     let mut few = patient();
     few.flows = 2;
-    let mut direct = Direct::new("t_full", vec![program(1, WATCHER)], 1, &few);
+    let mut direct = Direct::new("t_full", vec![program(1, WATCHER_PROGRAM)], 1, &few);
     let sink = Sink::start("127.0.0.1");
     let connect = |direct: &Direct| {
         let mut stream = TcpStream::connect(sink.address).expect("it listens");
@@ -281,7 +291,7 @@ fn a_flow_beyond_the_table_is_steered_once_a_slot_is_free_and_is_counted_until_t
     let _host = lock_host();
     let mut few = patient();
     few.flows = 2;
-    let mut direct = Direct::new("t_beyond", vec![program(1, WATCHER)], 1, &few);
+    let mut direct = Direct::new("t_beyond", vec![program(1, WATCHER_PROGRAM)], 1, &few);
     let sink = Sink::start("127.0.0.1");
     let connect = |_| {
         let stream = TcpStream::connect(sink.address).expect("it listens");
@@ -316,7 +326,7 @@ fn what_is_urgent_wakes_the_agent_and_what_is_not_waits() {
         return;
     }
     let _host = lock_host();
-    let mut lazy = spec("t_wake", vec![program(1, WATCHER)]);
+    let mut lazy = spec("t_wake", vec![program(1, WATCHER_PROGRAM)]);
     // Longer than pauses of a busy host, so that immediate and delayed wake-ups are distinguishable
     // there too.
     lazy.latency = Duration::from_millis(1_500);
@@ -400,7 +410,10 @@ fn a_process_without_privilege_is_told_what_it_lacks_and_a_loaded_one_needs_none
         return;
     }
     let _host = lock_host();
-    let kernel = Kernel::load(&[spec("t_drop", vec![program(1, WATCHER)])], &patient());
+    let kernel = Kernel::load(
+        &[spec("t_drop", vec![program(1, WATCHER_PROGRAM)])],
+        &patient(),
+    );
     let kernel = kernel.unwrap_or_else(|error| panic!("{error}"));
     let sink = Sink::start("127.0.0.1");
     // Capabilities are per thread: this one drops them, the test's others keep theirs.
@@ -421,7 +434,7 @@ fn a_process_without_privilege_is_told_what_it_lacks_and_a_loaded_one_needs_none
         // The compiling thread has the capabilities of the thread that loaded.
         direct.kernel.apply(&WireCommand::Install {
             algorithm: "t_drop".into(),
-            program: program(2, WATCHER),
+            program: program(2, WATCHER_PROGRAM),
         });
         direct.turn_until("a later program is compiled", |direct| {
             direct.kernel.is_compiled(2)
@@ -448,7 +461,7 @@ fn what_cannot_be_loaded_says_why_and_leaves_nothing() {
     let _host = lock_host();
     let load = |name: &str| {
         Kernel::load(
-            &[spec(name, vec![program(1, WATCHER)])],
+            &[spec(name, vec![program(1, WATCHER_PROGRAM)])],
             &RegistrationOptions::default(),
         )
     };
@@ -502,11 +515,11 @@ fn reset_connections_leave_no_flow_behind() {
     if !can_run("reset_connections_leave_no_flow_behind") {
         return;
     }
-    const FLOWS: usize = 30;
+    const FLOW_COUNT: usize = 30;
     let _host = lock_host();
-    let mut direct = Direct::new("t_reset", vec![program(1, WATCHER)], 1, &patient());
+    let mut direct = Direct::new("t_reset", vec![program(1, WATCHER_PROGRAM)], 1, &patient());
     let sink = Sink::start("127.0.0.1");
-    let streams: Vec<TcpStream> = (0..FLOWS)
+    let streams: Vec<TcpStream> = (0..FLOW_COUNT)
         .map(|_| {
             let mut stream = TcpStream::connect(sink.address).expect("it listens");
             choose(&stream, &direct.kernel_name()).expect("registered");
@@ -514,14 +527,14 @@ fn reset_connections_leave_no_flow_behind() {
             stream
         })
         .collect();
-    direct.turn_until("all open", |direct| direct.opened.len() == FLOWS);
+    direct.turn_until("all open", |direct| direct.opened.len() == FLOW_COUNT);
     for stream in streams {
         reset_on_close(&stream);
     }
-    direct.turn_until("all closed", |direct| direct.closed.len() == FLOWS);
+    direct.turn_until("all closed", |direct| direct.closed.len() == FLOW_COUNT);
     direct.turn_for(50);
     let (_, _, counters) = direct.kernel.counters().next().expect("one");
-    assert_eq!((counters.opened, counters.flows), (FLOWS as u64, 0));
+    assert_eq!((counters.opened, counters.flows), (FLOW_COUNT as u64, 0));
     assert_eq!(direct.kernel.flows().count(), 0);
 }
 
@@ -535,8 +548,8 @@ fn a_pinned_registration_outlives_its_process_and_is_adopted() {
     pinned.pin = true;
     let name = "ccp_t_pin";
     let _however_it_ends = DetachOnDrop(name);
-    let specs = [spec("t_pin", vec![program(1, WATCHER)])];
-    let mut direct = Direct::new("t_pin", vec![program(1, WATCHER)], 1, &pinned);
+    let specs = [spec("t_pin", vec![program(1, WATCHER_PROGRAM)])];
+    let mut direct = Direct::new("t_pin", vec![program(1, WATCHER_PROGRAM)], 1, &pinned);
     let sink = Sink::start("127.0.0.1");
     let sender = Sender::start(sink.address, name);
     direct.turn_until("reports", |direct| direct.reports.len() > 5);
@@ -574,7 +587,7 @@ fn ipv6_flows_are_seen_with_their_addresses() {
         return;
     }
     let _host = lock_host();
-    let mut direct = Direct::new("t_six", vec![program(1, WATCHER)], 1, &patient());
+    let mut direct = Direct::new("t_six", vec![program(1, WATCHER_PROGRAM)], 1, &patient());
     let sink = Sink::start("::1");
     let mut stream = TcpStream::connect(sink.address).expect("it listens");
     choose(&stream, &direct.kernel_name()).expect("registered");

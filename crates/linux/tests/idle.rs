@@ -15,13 +15,13 @@ use ccplane_units::{Duration, Rate};
 
 /// Maintains a window of its own, as model-based algorithms do, and sets it on every call and every
 /// 20 ms.
-const OWN_WINDOW: &str = "
+const OWN_WINDOW_PROGRAM: &str = "
 (def (Report (volatile acked 0)) (window 150000))
 (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (:= Cwnd window) (fallthrough))
 (when (> Micros 20000) (:= Micros 0) (report))
 ";
 /// The window in segments.
-const WINDOW: u32 = 150_000 / 1_448;
+const WINDOW_SEGMENTS: u32 = 150_000 / 1_448;
 
 fn link() -> EmuConfig {
     let way = |seed| LinkConfig {
@@ -39,7 +39,7 @@ fn link() -> EmuConfig {
 }
 
 fn start(name: &str, wants: Capabilities) -> Direct {
-    let mut spec = spec(name, vec![program(1, OWN_WINDOW)]);
+    let mut spec = spec(name, vec![program(1, OWN_WINDOW_PROGRAM)]);
     spec.wants = spec.wants.with(wants);
     let kernel = Kernel::load(&[spec], &patient()).unwrap_or_else(|error| panic!("{error}"));
     Direct::over(kernel, name, 1)
@@ -68,7 +68,7 @@ fn after_idle(name: &str, sysctl: bool, wants: Capabilities) -> (u32, u32) {
         let chunk = vec![0; 1 << 20];
         let _ = stream.write(&chunk);
         direct.turn_until("the program steers", |_| {
-            tcp_info(&stream).tcpi_snd_cwnd == WINDOW
+            tcp_info(&stream).tcpi_snd_cwnd == WINDOW_SEGMENTS
         });
         direct.turn_until("everything is acknowledged", |_| {
             tcp_info(&stream).tcpi_unacked == 0
@@ -83,7 +83,7 @@ fn after_idle(name: &str, sysctl: bool, wants: Capabilities) -> (u32, u32) {
         }
         let first = (left, window);
         direct.turn_until("the window is back", |_| {
-            tcp_info(&stream).tcpi_snd_cwnd == WINDOW
+            tcp_info(&stream).tcpi_snd_cwnd == WINDOW_SEGMENTS
         });
         first
     });
@@ -111,12 +111,12 @@ fn a_steered_flow_restarts_after_an_idle_time() {
     );
     let (left, window) = after_idle("t_idle", false, Capabilities::CWND);
     assert!(
-        left > RESTARTED_MAX && window == WINDOW,
+        left > RESTARTED_MAX && window == WINDOW_SEGMENTS,
         "sysctl 0: {left} segments, window {window}"
     );
     let (left, window) = after_idle("t_idle", true, Capabilities::KEEPS_WINDOW);
     assert!(
-        left > RESTARTED_MAX && window == WINDOW,
+        left > RESTARTED_MAX && window == WINDOW_SEGMENTS,
         "declined: {left} segments, window {window}"
     );
 }

@@ -18,7 +18,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 const FALLBACK_MS: u64 = 150;
-const PATIENCE: StdDuration = StdDuration::from_secs(10);
+const EVENT_TIMEOUT: StdDuration = StdDuration::from_secs(10);
 
 /// Not a test: the body of the agent's process, which runs this binary again.
 #[test]
@@ -45,7 +45,7 @@ impl AgentProcess {
     /// Starts an agent that pins its registration.
     fn attach(name: &str) -> AgentProcess {
         let process = AgentProcess::start(name, &[]);
-        eventually(PATIENCE, "the agent attaches", || {
+        eventually(EVENT_TIMEOUT, "the agent attaches", || {
             PinnedView::open(&process.kernel_name).is_ok()
         });
         process
@@ -54,7 +54,7 @@ impl AgentProcess {
     /// Starts an agent whose registration ends with it.
     fn run(name: &str) -> AgentProcess {
         let process = AgentProcess::start(name, &[("CCPLANE_TEST_RUN", "1")]);
-        eventually(PATIENCE, "the agent registers", || {
+        eventually(EVENT_TIMEOUT, "the agent registers", || {
             available(&process.kernel_name)
         });
         process
@@ -107,7 +107,7 @@ impl Load {
             .map(|n| {
                 let stream = TcpStream::connect(sink.address).expect("it listens");
                 // One at a time, so that the listener's backlog suffices.
-                eventually(PATIENCE, "it is accepted", || sink.connections() > n);
+                eventually(EVENT_TIMEOUT, "it is accepted", || sink.connections() > n);
                 choose(&stream, kernel_name).expect("registered");
                 stream.set_nonblocking(true).expect("a socket");
                 stream
@@ -132,7 +132,7 @@ impl Load {
             .expect("finished once")
             .join()
             .expect("every transfer completes");
-        eventually(PATIENCE, "every byte arrives", || {
+        eventually(EVENT_TIMEOUT, "every byte arrives", || {
             self.sink.received() == total
         });
     }
@@ -188,7 +188,7 @@ impl Observer for &Openings {
 }
 
 fn falls_back_in_time(watch: &PinnedView, flows: usize) {
-    eventually(PATIENCE, "every flow falls back", || {
+    eventually(EVENT_TIMEOUT, "every flow falls back", || {
         all(watch, flows, |flow| flow.fallback)
     });
     let heartbeat = watch.heartbeat();
@@ -204,7 +204,7 @@ fn falls_back_in_time(watch: &PinnedView, flows: usize) {
     }
     let acked = |watch: &PinnedView| watch.flows().map(|flow| flow.acked.get()).sum::<u64>();
     let before = acked(watch);
-    eventually(PATIENCE, "they move on under the fallback", || {
+    eventually(EVENT_TIMEOUT, "they move on under the fallback", || {
         acked(watch) > before + 10_000 * flows as u64
     });
 }
@@ -214,7 +214,7 @@ fn killed_with(flows: usize, name: &'static str) {
     let kernel_name = process.kernel_name.clone();
     let watch = PinnedView::open(&kernel_name).expect("attached");
     let load = Load::start(flows, &kernel_name);
-    eventually(PATIENCE, "the agent steers every flow", || {
+    eventually(EVENT_TIMEOUT, "the agent steers every flow", || {
         all(&watch, flows, |flow| flow.owned)
     });
 
@@ -235,7 +235,7 @@ fn killed_with(flows: usize, name: &'static str) {
     let counted = openings.clone();
     let thread =
         std::thread::spawn(move || run_agent(&mut kernel, &mut agent, &seen, &mut &*counted));
-    eventually(PATIENCE, "the new agent steers every flow", || {
+    eventually(EVENT_TIMEOUT, "the new agent steers every flow", || {
         all(&watch, flows, |flow| flow.owned && !flow.fallback)
     });
     // Each flow was announced once, and again if a slow machine kept the new agent silent for too
@@ -248,7 +248,7 @@ fn killed_with(flows: usize, name: &'static str) {
     );
     assert_eq!(before.len(), flows);
     let reports = watch.counters().reports;
-    eventually(PATIENCE, "reports arrive again", || {
+    eventually(EVENT_TIMEOUT, "reports arrive again", || {
         watch.counters().reports > reports + 10
     });
     load.finish();
@@ -263,7 +263,9 @@ fn killed_with(flows: usize, name: &'static str) {
 }
 
 fn nothing_is_left(kernel_name: &str) {
-    eventually(PATIENCE, "it is unregistered", || !available(kernel_name));
+    eventually(EVENT_TIMEOUT, "it is unregistered", || {
+        !available(kernel_name)
+    });
     assert!(!attached().iter().any(|name| name == kernel_name));
     assert!(PinnedView::open(kernel_name).is_err());
     assert!(!std::path::Path::new(&format!("/run/ccplane/{kernel_name}.lock")).exists());
@@ -291,20 +293,20 @@ fn an_agent_that_hangs_loses_its_flows_and_gets_them_back() {
         return;
     }
     let _host = lock_host();
-    const FLOWS: usize = 8;
+    const FLOW_COUNT: usize = 8;
     let process = AgentProcess::attach("t_hang");
     let watch = PinnedView::open(&process.kernel_name).expect("attached");
-    let load = Load::start(FLOWS, &process.kernel_name);
-    eventually(PATIENCE, "the agent steers every flow", || {
-        all(&watch, FLOWS, |flow| flow.owned)
+    let load = Load::start(FLOW_COUNT, &process.kernel_name);
+    eventually(EVENT_TIMEOUT, "the agent steers every flow", || {
+        all(&watch, FLOW_COUNT, |flow| flow.owned)
     });
 
     process.signal(Signal::SIGSTOP);
-    falls_back_in_time(&watch, FLOWS);
+    falls_back_in_time(&watch, FLOW_COUNT);
 
     process.signal(Signal::SIGCONT);
-    eventually(PATIENCE, "it gets them back", || {
-        all(&watch, FLOWS, |flow| flow.owned && !flow.fallback)
+    eventually(EVENT_TIMEOUT, "it gets them back", || {
+        all(&watch, FLOW_COUNT, |flow| flow.owned && !flow.fallback)
     });
     load.finish();
     // Killed without notice: detach works nevertheless.
@@ -313,7 +315,7 @@ fn an_agent_that_hangs_loses_its_flows_and_gets_them_back() {
     let started = Instant::now();
     drop(process);
     nothing_is_left(&kernel_name);
-    assert!(started.elapsed() < PATIENCE);
+    assert!(started.elapsed() < EVENT_TIMEOUT);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 #[path = "harness/packet.rs"]
 mod harness;
 
-use harness::{Device, Seen};
+use harness::{Device, PacketFate};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
@@ -96,7 +96,7 @@ fn each_packet_is_stamped_or_left_alone_as_the_model_says() {
     let stamped = std::cell::Cell::new(0);
     TestRunner::new_with_rng(config, rng)
         .run(&packets(), |packet| {
-            if device.shows(&packet) == Seen::Stamped {
+            if device.shows(&packet) == PacketFate::Stamped {
                 stamped.set(stamped.get() + 1);
             }
             Ok(())

@@ -11,7 +11,7 @@ use ccplane_emu::{EmuConfig, Emulator, LinkConfig};
 use ccplane_linux::Kernel;
 use ccplane_units::{Duration, Probability, Rate};
 
-const SECONDS: u64 = 4;
+const RUN_SECONDS: u64 = 4;
 
 fn link(loss: Probability) -> EmuConfig {
     let way = |seed| LinkConfig {
@@ -39,7 +39,7 @@ struct Outcome {
 
 /// Pause of the host from which a run is repeated: half of TCP's minimum RTO (200 ms), which such a
 /// pause may trigger under any congestion control.
-const STILL: Duration = Duration::from_millis(100);
+const HOST_PAUSE_MAX: Duration = Duration::from_millis(100);
 
 /// Runs one bulk flow for a few seconds. Repeats up to five times if the host paused, since such a
 /// run is inconclusive.
@@ -48,7 +48,7 @@ fn run(name: &str, loss: Probability) -> Outcome {
     loop {
         let (outcome, latest) = once(name, loss);
         tries -= 1;
-        if latest < STILL || tries == 0 {
+        if latest < HOST_PAUSE_MAX || tries == 0 {
             return outcome;
         }
         eprintln!("a packet was {latest} late: again");
@@ -71,7 +71,7 @@ fn once(name: &str, loss: Probability) -> (Outcome, Duration) {
         let started = Instant::now();
         let mut windows = Vec::new();
         let mut timeouts = 0;
-        while started.elapsed() < StdDuration::from_secs(SECONDS) {
+        while started.elapsed() < StdDuration::from_secs(RUN_SECONDS) {
             while stream.write(&chunk).is_ok() {}
             let info = tcp_info(&stream);
             windows.push(info.tcpi_snd_cwnd);

@@ -14,7 +14,7 @@ use ccplane_linux::{FlowView, Flows, Kernel, run_relay};
 use ccplane_units::Duration;
 
 /// Keeps ten segments in flight, which NewReno would not on this path.
-const TEN: &str = "
+const TEN_SEGMENTS_PROGRAM: &str = "
 (def (Report (volatile acked 0)))
 (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (:= Cwnd (* 10 Flow.mss)) (fallthrough))
 (when (> Micros 1000) (:= Micros 0) (report))
@@ -22,7 +22,7 @@ const TEN: &str = "
 
 /// Requests of the test to the algorithm, and its results.
 #[derive(Default)]
-struct Asked {
+struct ReleaseScript {
     /// Local port of the flow to release; 0: none.
     give_up: AtomicU16,
     /// Makes all flows run the program again.
@@ -32,7 +32,7 @@ struct Asked {
 
 struct GivesUp {
     name: &'static str,
-    asked: Arc<Asked>,
+    asked: Arc<ReleaseScript>,
     flows: Vec<FlowId>,
 }
 
@@ -44,7 +44,7 @@ impl Algorithm for GivesUp {
     }
 
     fn programs(&self) -> Programs {
-        Programs::new().with("ten", TEN)
+        Programs::new().with("ten", TEN_SEGMENTS_PROGRAM)
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control) -> u16 {
@@ -76,7 +76,7 @@ impl Algorithm for GivesUp {
     }
 }
 
-fn agent(name: &'static str, asked: &Arc<Asked>) -> Agent {
+fn agent(name: &'static str, asked: &Arc<ReleaseScript>) -> Agent {
     let mut agent = Agent::new(AgentOptions::default());
     let algorithm = GivesUp {
         name,
@@ -88,7 +88,7 @@ fn agent(name: &'static str, asked: &Arc<Asked>) -> Agent {
 }
 
 /// Releases and takes back one of two flows of an attached algorithm.
-fn one_of_two(name: &'static str, watch: &Flows, asked: &Asked) {
+fn one_of_two(name: &'static str, watch: &Flows, asked: &ReleaseScript) {
     let limit = StdDuration::from_secs(20);
     let sink = Sink::start("127.0.0.1");
     let kernel_name = format!("ccp_{name}");

@@ -14,7 +14,7 @@ use ccplane_linux::select::{self, Selection};
 use ccplane_linux::{Kernel, PinnedView, RegistrationOptions};
 use nix::sys::socket::{getsockopt, sockopt};
 
-const NAME: &str = "ccp_t_select";
+const KERNEL_NAME: &str = "ccp_t_select";
 
 /// A cgroup of the test. Dropping it removes the cgroup.
 struct Cgroup(PathBuf);
@@ -74,7 +74,7 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        let _ = select::detach(Some(NAME));
+        let _ = select::detach(Some(KERNEL_NAME));
         let _ = std::fs::remove_dir(&self.0);
     }
 }
@@ -117,9 +117,9 @@ fn both(control: &str) -> (String, String) {
     (control.to_owned(), control.to_owned())
 }
 
-/// Selects [`NAME`] for these connections.
+/// Selects [`KERNEL_NAME`] for these connections.
 fn steer(selection: &Selection) {
-    select::attach(NAME, selection).unwrap_or_else(|e| panic!("{e}"));
+    select::attach(KERNEL_NAME, selection).unwrap_or_else(|e| panic!("{e}"));
 }
 
 fn registered() -> Kernel {
@@ -146,7 +146,7 @@ fn connections_are_chosen_by_cgroup_address_and_share() {
     let _host = lock_host();
     let _kernel = registered();
     let cgroup = Cgroup::create();
-    let (ours, native) = (both(NAME), both(&native_control()));
+    let (ours, native) = (both(KERNEL_NAME), both(&native_control()));
     assert_eq!(
         cgroup.connect_one("127.0.0.1"),
         native,
@@ -154,7 +154,7 @@ fn connections_are_chosen_by_cgroup_address_and_share() {
     );
 
     steer(&cgroup.selection());
-    assert!(select::chosen().iter().any(|name| name == NAME));
+    assert!(select::chosen().iter().any(|name| name == KERNEL_NAME));
     assert_eq!(cgroup.connect_one("127.0.0.1"), ours, "both ends");
     let listener = listen("127.0.0.1");
     let elsewhere = connect_to(&listener);
@@ -171,7 +171,7 @@ fn connections_are_chosen_by_cgroup_address_and_share() {
     };
     steer(&to("127.0.0.2"));
     let seen = cgroup.connect(&["127.0.0.1", "127.0.0.2"]);
-    let one_way = (NAME.to_owned(), native.1.clone());
+    let one_way = (KERNEL_NAME.to_owned(), native.1.clone());
     assert_eq!(
         seen,
         [native.clone(), one_way],
@@ -179,7 +179,7 @@ fn connections_are_chosen_by_cgroup_address_and_share() {
     );
     steer(&to("127.0.0.0/30"));
     let seen = cgroup.connect(&["127.0.0.3", "127.0.0.4"]);
-    let other_way = (native.0.clone(), NAME.to_owned());
+    let other_way = (native.0.clone(), KERNEL_NAME.to_owned());
     assert_eq!(seen, [ours.clone(), other_way], "a prefix");
 
     let half = Selection {
@@ -190,21 +190,21 @@ fn connections_are_chosen_by_cgroup_address_and_share() {
     let connected = cgroup.connect(&["127.0.0.1"; 200]);
     let chosen = connected
         .iter()
-        .filter(|(connected, _)| connected == NAME)
+        .filter(|(connected, _)| connected == KERNEL_NAME)
         .count();
     // Eight standard deviations of 7.
     assert!((44..=156).contains(&chosen), "{chosen} of 200 at 50 %");
 
     assert_eq!(
-        select::detach(Some(NAME)).unwrap_or_else(|e| panic!("{e}")),
-        [NAME]
+        select::detach(Some(KERNEL_NAME)).unwrap_or_else(|e| panic!("{e}")),
+        [KERNEL_NAME]
     );
     assert_eq!(
         cgroup.connect_one("127.0.0.1"),
         native,
         "and nothing is chosen any more"
     );
-    assert!(select::chosen().iter().all(|name| name != NAME));
+    assert!(select::chosen().iter().all(|name| name != KERNEL_NAME));
 
     // The whole system, at an address that only this test uses.
     let system = Selection {
@@ -217,7 +217,7 @@ fn connections_are_chosen_by_cgroup_address_and_share() {
     let everywhere = connect_to(&listener);
     assert_eq!(
         control_of(&everywhere),
-        NAME,
+        KERNEL_NAME,
         "this process is in no cgroup of the test's"
     );
 }
@@ -231,7 +231,7 @@ fn ipv6_is_chosen_like_ipv4() {
     let _host = lock_host();
     let _kernel = registered();
     let cgroup = Cgroup::create();
-    let (ours, native) = (both(NAME), both(&native_control()));
+    let (ours, native) = (both(KERNEL_NAME), both(&native_control()));
     let addresses = ["::1", "::ffff:127.0.0.1"];
     for (to, expected) in [
         ("::/0", [&ours, &ours]),
@@ -264,9 +264,9 @@ fn live_connections_move_in_every_namespace() {
         Namespace::create(&format!("ccplane-select-{}", std::process::id())).expect("as root");
     let connect = || {
         let listener = listen("127.0.0.1");
-        choose(&listener, NAME).expect("it is registered");
+        choose(&listener, KERNEL_NAME).expect("it is registered");
         let connected = connect_to(&listener);
-        choose(&connected, NAME).expect("it is registered");
+        choose(&connected, KERNEL_NAME).expect("it is registered");
         let (accepted, _) = listener.accept().expect("it is connected");
         (listener, connected, accepted)
     };
@@ -279,17 +279,17 @@ fn live_connections_move_in_every_namespace() {
             control_of(&sockets.2),
         ]
     };
-    assert_eq!(all(&here), [NAME; 3]);
-    assert_eq!(all(&there), [NAME; 3]);
+    assert_eq!(all(&here), [KERNEL_NAME; 3]);
+    assert_eq!(all(&there), [KERNEL_NAME; 3]);
 
     let moved = select::move_flows(Some("ccp_another"), &native).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(moved, 0, "only those of the name given");
-    let moved = select::move_flows(Some(NAME), &native).unwrap_or_else(|e| panic!("{e}"));
+    let moved = select::move_flows(Some(KERNEL_NAME), &native).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(moved, 6);
     assert_eq!(all(&here), [native.as_str(); 3]);
     assert_eq!(all(&there), [native.as_str(); 3]);
 
-    let error = select::move_flows(Some(NAME), "nonesuch").expect_err("there is none");
+    let error = select::move_flows(Some(KERNEL_NAME), "nonesuch").expect_err("there is none");
     assert!(matches!(error, select::SelectError::Unknown(_)), "{error}");
 }
 
@@ -318,7 +318,7 @@ fn a_default_does_not_outlive_its_registration() {
     };
     let set = || {
         namespace
-            .set_sysctl("net/ipv4/tcp_congestion_control", NAME)
+            .set_sysctl("net/ipv4/tcp_congestion_control", KERNEL_NAME)
             .expect("it is registered");
     };
     let default = || {
@@ -330,14 +330,14 @@ fn a_default_does_not_outlive_its_registration() {
     };
 
     let kernel = register(true);
-    let _detached = DetachOnDrop(NAME);
+    let _detached = DetachOnDrop(KERNEL_NAME);
     set();
     assert_eq!(
         (default().control.as_str(), default().orphaned),
-        (NAME, false)
+        (KERNEL_NAME, false)
     );
     drop(kernel);
-    ccplane_linux::detach(Some(NAME)).expect("as root");
+    ccplane_linux::detach(Some(KERNEL_NAME)).expect("as root");
     assert_eq!(default().control, native_control());
 
     // A registration without pins ends with its process.
@@ -348,20 +348,20 @@ fn a_default_does_not_outlive_its_registration() {
         default().orphaned
     });
     let _kernel = register(true);
-    default_control::rebind(NAME).expect("as root");
+    default_control::rebind(KERNEL_NAME).expect("as root");
     let connection = || {
         let listener = listen("127.0.0.1");
         let connected = connect_to(&listener);
         (listener, connected)
     };
     let _sockets = namespace.run(connection).expect("a namespace");
-    let steered = PinnedView::open(NAME)
+    let steered = PinnedView::open(KERNEL_NAME)
         .expect("it is pinned")
         .flows()
         .count();
     assert!(steered > 0, "new sockets run the new registration");
     assert!(!default().orphaned);
-    let restored = default_control::restore(Some(NAME), Some("reno")).expect("as root");
+    let restored = default_control::restore(Some(KERNEL_NAME), Some("reno")).expect("as root");
     assert_eq!(restored.len(), 1, "{restored:?}");
     assert_eq!(default().control, "reno");
 }

@@ -5,17 +5,17 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-use crate::common::direct::{Direct, WATCHER, program};
+use crate::common::direct::{Direct, WATCHER_PROGRAM, program};
 use crate::common::*;
 use ccplane_host::Namespace;
 use ccplane_linux::AlgorithmCounters;
 
 /// Environment variables that turn a test process into a tenant: congestion control, and number of
 /// connections.
-const NAME: &str = "CCPLANE_TENANT_NAME";
-const CONNECTIONS: &str = "CCPLANE_TENANT_CONNECTIONS";
+const NAME_VARIABLE: &str = "CCPLANE_TENANT_NAME";
+const CONNECTIONS_VARIABLE: &str = "CCPLANE_TENANT_CONNECTIONS";
 /// The user `nobody`, and another one.
-const USERS: [u32; 2] = [65_534, 65_533];
+const USER_IDS: [u32; 2] = [65_534, 65_533];
 
 /// A process of an unprivileged user in its own user and network namespaces, with connections over
 /// its loopback.
@@ -39,8 +39,8 @@ impl Tenant {
                 "--ignored",
                 "--nocapture",
             ])
-            .env(NAME, name)
-            .env(CONNECTIONS, connections.to_string())
+            .env(NAME_VARIABLE, name)
+            .env(CONNECTIONS_VARIABLE, connections.to_string())
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
@@ -96,7 +96,10 @@ fn connect(name: &str, connections: usize) -> Vec<[TcpStream; 2]> {
 #[test]
 #[ignore = "child: a tenant of the other tests"]
 fn tenant() {
-    let (Ok(name), Ok(connections)) = (std::env::var(NAME), std::env::var(CONNECTIONS)) else {
+    let (Ok(name), Ok(connections)) = (
+        std::env::var(NAME_VARIABLE),
+        std::env::var(CONNECTIONS_VARIABLE),
+    ) else {
         return;
     };
     up("lo");
@@ -146,9 +149,9 @@ fn a_namespace_that_fills_its_share_leaves_the_hosts_flows_steered() {
     // Only a process with CAP_NET_ADMIN may select the algorithm; the tenant has it in its own
     // namespaces.
     options.unrestricted = false;
-    let mut direct = Direct::new("t_share", vec![program(1, WATCHER)], 1, &options);
+    let mut direct = Direct::new("t_share", vec![program(1, WATCHER_PROGRAM)], 1, &options);
     let name = direct.kernel_name();
-    let tenant = Tenant::start(USERS[0], &name, 100);
+    let tenant = Tenant::start(USER_IDS[0], &name, 100);
     direct.turn_until("a quarter", |direct| direct.opened.len() >= 16);
     direct.turn_for(50);
     let full = counters(&direct);
@@ -157,11 +160,11 @@ fn a_namespace_that_fills_its_share_leaves_the_hosts_flows_steered() {
         (100, 84, 84)
     );
     // A second pair of namespaces of the same user has no share of its own.
-    let again = Tenant::start(USERS[0], &name, 10);
+    let again = Tenant::start(USER_IDS[0], &name, 10);
     direct.turn_for(50);
     assert_eq!(counters(&direct).without_slot, 94);
     // Another user does.
-    let other = Tenant::start(USERS[1], &name, 10);
+    let other = Tenant::start(USER_IDS[1], &name, 10);
     direct.turn_for(50);
     assert_eq!(
         (counters(&direct).without_slot, counters(&direct).flows),
@@ -184,7 +187,7 @@ fn a_namespace_that_fills_its_share_leaves_the_hosts_flows_steered() {
     direct.turn_until("the tenants' flows end", |direct| {
         counters(direct).flows == 38
     });
-    let later = Tenant::start(USERS[0], &name, 16);
+    let later = Tenant::start(USER_IDS[0], &name, 16);
     direct.turn_until("the share is whole again", |direct| {
         direct.opened.len() == 64 + 16
     });
@@ -201,7 +204,7 @@ fn namespaces_of_root_have_a_share_each_and_three_quarters_together() {
     let _host = lock_host();
     let mut options = patient();
     options.flows = 16;
-    let mut direct = Direct::new("t_shares", vec![program(1, WATCHER)], 1, &options);
+    let mut direct = Direct::new("t_shares", vec![program(1, WATCHER_PROGRAM)], 1, &options);
     let name = direct.kernel_name();
     let mut held = Vec::new();
     for (index, steered) in [4, 8, 12, 12].into_iter().enumerate() {

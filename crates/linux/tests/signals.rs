@@ -19,7 +19,7 @@ fn signals_are_in_their_units() {
         return;
     }
     let _host = lock_host();
-    let mut direct = Direct::new("t_sig", vec![program(7, WATCHER)], 7, &patient());
+    let mut direct = Direct::new("t_sig", vec![program(7, WATCHER_PROGRAM)], 7, &patient());
     // Twice the capacity of the path: fills the link and the queue.
     direct.updates = vec![Update {
         target: CommandTarget::Cwnd,
@@ -51,11 +51,15 @@ fn signals_are_in_their_units() {
     );
     // The reports cover everything but the last, incomplete interval.
     assert!(
-        direct.sum(ACKED) <= sent + 2 && direct.sum(ACKED) > sent * 8 / 10,
+        direct.sum(ACKED_FIELD) <= sent + 2 && direct.sum(ACKED_FIELD) > sent * 8 / 10,
         "{} of {sent}",
-        direct.sum(ACKED)
+        direct.sum(ACKED_FIELD)
     );
-    let (mss, min_rtt, srtt) = (direct.last(MSS), direct.last(MIN_RTT), direct.last(SRTT));
+    let (mss, min_rtt, srtt) = (
+        direct.last(MSS_FIELD),
+        direct.last(MIN_RTT_FIELD),
+        direct.last(SRTT_FIELD),
+    );
     assert_eq!(mss, info.mss.get());
     assert!(
         (20_000..35_000).contains(&min_rtt),
@@ -65,7 +69,8 @@ fn signals_are_in_their_units() {
         assert!((20_000..80_000).contains(&srtt), "smoothed RTT {srtt} us");
         // 20 Mbit/s less headers; the largest of many samples exceeds the mean. Windows are sent in
         // bursts, so the rate over the send interval only has a lower bound.
-        let [incoming, outgoing] = [IN, OUT].map(|field| direct.last(field) * 8);
+        let [incoming, outgoing] =
+            [RATE_IN_FIELD, RATE_OUT_FIELD].map(|field| direct.last(field) * 8);
         assert!(
             (15_000_000..80_000_000).contains(&incoming),
             "{incoming} bit/s"
@@ -150,7 +155,7 @@ fn a_timeout_is_reported_at_once_and_the_flow_recovers() {
         return;
     }
     let _host = lock_host();
-    let mut direct = Direct::new("t_rto", vec![program(1, WATCHER)], 1, &patient());
+    let mut direct = Direct::new("t_rto", vec![program(1, WATCHER_PROGRAM)], 1, &patient());
     let (emulator, sink, sender) = direct.send_over_link();
     direct.turn_until("it runs", |direct| direct.reports.len() > 20);
     emulator
@@ -161,7 +166,7 @@ fn a_timeout_is_reported_at_once_and_the_flow_recovers() {
     direct.turn_until("a timeout is reported", |direct| {
         direct.reports[cut..]
             .iter()
-            .any(|(_, _, urgent, fields)| *urgent && fields[TIMEOUT] == 1)
+            .any(|(_, _, urgent, fields)| *urgent && fields[TIMEOUT_FIELD] == 1)
     });
     // If the host paused, the first timeout may be undone by ACKs in flight. The next one is
     // genuine, and nothing passes that could end it.
@@ -172,7 +177,7 @@ fn a_timeout_is_reported_at_once_and_the_flow_recovers() {
             .next()
             .is_some_and(|flow| flow.ca_state == 4)
     });
-    assert!(direct.sum(LOST) > 0);
+    assert!(direct.sum(LOST_FIELD) > 0);
     let flow = direct.kernel.flows().next().expect("it lives");
     assert!(flow.cwnd.get() <= 10 * flow.mss.get(), "{flow:?}");
     emulator
@@ -195,7 +200,7 @@ fn a_spurious_timeout_is_undone() {
         return;
     }
     let _host = lock_host();
-    let mut direct = Direct::new("t_undo", vec![program(1, WATCHER)], 1, &patient());
+    let mut direct = Direct::new("t_undo", vec![program(1, WATCHER_PROGRAM)], 1, &patient());
     direct.updates = vec![Update {
         target: CommandTarget::Cwnd,
         value: 40_000, // below the capacity of the path: nothing is lost before
@@ -227,12 +232,12 @@ fn a_spurious_timeout_is_undone() {
         late = direct.reports.len();
         delay(700);
         let started = Instant::now();
-        while !seen(&direct.reports[late..], TIMEOUT)
+        while !seen(&direct.reports[late..], TIMEOUT_FIELD)
             && started.elapsed() < StdDuration::from_millis(1500)
         {
             direct.turn();
         }
-        if seen(&direct.reports[late..], TIMEOUT) {
+        if seen(&direct.reports[late..], TIMEOUT_FIELD) {
             break;
         }
         // A pause of the host leaves an RTO longer than the delay, which shrinks within some round
@@ -240,21 +245,21 @@ fn a_spurious_timeout_is_undone() {
         // that it protects, and that timeout goes unreported.
         delay(10);
         direct.turn_until("the path is short again", |direct| {
-            direct.last(SRTT) < 40_000
+            direct.last(SRTT_FIELD) < 40_000
         });
         direct.turn_for(500);
     }
     assert!(
-        seen(&direct.reports[late..], TIMEOUT),
+        seen(&direct.reports[late..], TIMEOUT_FIELD),
         "no timeout in five delays"
     );
     direct.turn_until("it is undone", |direct| {
-        seen(&direct.reports[late..], UNDONE)
+        seen(&direct.reports[late..], UNDONE_FIELD)
     });
     let undo = direct.reports[late..]
         .iter()
-        .find(|(.., fields)| fields[UNDONE] == 1);
-    let after = undo.map_or(0, |(.., fields)| fields[WINDOW]);
+        .find(|(.., fields)| fields[UNDONE_FIELD] == 1);
+    let after = undo.map_or(0, |(.., fields)| fields[WINDOW_FIELD]);
     // The kernel restores whole packets.
     assert!(after + 1500 > before, "{after} after, {before} before");
     delay(10);

@@ -103,7 +103,7 @@ fn samples_are_what_packets_waited() {
     // Everything that departed has arrived, except packets in flight at the time of counting.
     assert!(counters.departed - counters.arrived < 200, "{counters:?}");
     // Almost every ACK carries a sample, and all after the first are valid.
-    let fresh = bed.known(0, RTT).len();
+    let fresh = bed.known(0, RTT_FIELD).len();
     assert!(fresh > reports * 9 / 10, "{fresh} of {reports}");
     assert!(
         bed.valid(0) > reports * 9 / 10,
@@ -118,8 +118,10 @@ fn samples_are_what_packets_waited() {
 
     // 10 ms each way, and 30,000 bytes in the queue: 12 ms at 20 Mbit/s.
     let half = bed.direct.reports.len() / 2;
-    let [queue, rtt, owd] = [QUEUE, RTT, OWD].map(|field| median(bed.known(half, field)));
-    let [least_owd, least] = [MIN_OWD, MIN_RTT_NS].map(|field| bed.direct.last(field));
+    let [queue, rtt, owd] =
+        [QUEUE_DELAY_FIELD, RTT_FIELD, OWD_FIELD].map(|field| median(bed.known(half, field)));
+    let [least_owd, least] =
+        [MIN_OWD_FIELD, MIN_STAMPED_RTT_FIELD].map(|field| bed.direct.last(field));
     let arrived = arrivals(&mut bed.stamps);
     let epoch = bed.emulator.epoch();
     let report = bed.emulator.finish().expect("it ends");
@@ -298,7 +300,7 @@ fn behind_lost_syns(lost: u64) -> Option<(Bed, Vec<Segment>)> {
     let losses = || control.progress(PathDirection::Forward).losses;
     let lift = || {
         // The next SYN follows after a second.
-        eventually(PATIENCE, "SYNs are lost", || losses() >= lost);
+        eventually(EVENT_TIMEOUT, "SYNs are lost", || losses() >= lost);
         control
             .set_loss(PathDirection::Forward, none)
             .expect("it runs");
@@ -510,10 +512,14 @@ fn what_a_middlebox_does_costs_samples_and_nothing_else() {
         return;
     }
     let _host = lock_host();
-    const STRIP: u32 = 1;
-    const SHORTEN: u32 = 2;
-    const JUMP: u32 = 3;
-    for (mode, receivers) in [(STRIP, false), (SHORTEN, false), (JUMP, true)] {
+    const MODE_STRIP: u32 = 1;
+    const MODE_SHORTEN: u32 = 2;
+    const MODE_JUMP: u32 = 3;
+    for (mode, receivers) in [
+        (MODE_STRIP, false),
+        (MODE_SHORTEN, false),
+        (MODE_JUMP, true),
+    ] {
         let mut bed = Bed::new("t_middle", [true, true]);
         // Data loses its timestamps at the sender's side, and the ACKs' echo at the receiver's.
         let side = if receivers {
@@ -547,12 +553,12 @@ fn what_a_middlebox_does_costs_samples_and_nothing_else() {
         let after = bed.stamps.counters();
         assert_eq!(bed.valid(from), 0, "mode {mode}: {after:?}");
         match mode {
-            STRIP => assert_eq!(
+            MODE_STRIP => assert_eq!(
                 (after.samples, after.malformed),
                 (between.samples, 0),
                 "{after:?}"
             ),
-            SHORTEN => {
+            MODE_SHORTEN => {
                 assert_eq!(after.samples, between.samples, "{after:?}");
                 assert!(after.malformed > before.malformed + 100, "{after:?}");
             }

@@ -13,12 +13,12 @@ use ccplane_linux::{Kernel, RegistrationOptions};
 use ccplane_wire::WireCommand;
 
 /// Counts acknowledged bytes and reports; sets a window of its own after the first report.
-const CLOCK: &str = "
+const CLOCK_PROGRAM: &str = "
 (def (Report (volatile acked 0) (ticks 0) (window 0)) (interval 20000))
 (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (:= Report.window Cwnd) (fallthrough))
 (when (> Micros interval) (:= Micros 0) (:= Report.ticks (+ Report.ticks 1)) (:= Cwnd (+ 100000 Report.ticks)) (report))
 ";
-const TICKS: usize = 1;
+const TICKS_FIELD: usize = 1;
 
 fn start(
     name: &str,
@@ -81,7 +81,7 @@ fn ticks_of_a_second(direct: &mut Direct) -> Vec<u64> {
     direct
         .reports
         .iter()
-        .map(|(.., fields)| fields[TICKS])
+        .map(|(.., fields)| fields[TICKS_FIELD])
         .collect()
 }
 
@@ -98,7 +98,7 @@ fn a_program_runs_when_its_time_has_come_and_no_ack() {
     let mut direct = start(
         "t_clock",
         Capabilities::TIMERS,
-        vec![program(1, CLOCK)],
+        vec![program(1, CLOCK_PROGRAM)],
         &patient(),
     );
     assert!(
@@ -124,7 +124,7 @@ fn a_program_runs_when_its_time_has_come_and_no_ack() {
     let after: Vec<u64> = direct
         .reports
         .iter()
-        .map(|(.., fields)| fields[TICKS])
+        .map(|(.., fields)| fields[TICKS_FIELD])
         .collect();
     assert!(
         after.first().is_some_and(|first| *first <= last + 3),
@@ -141,7 +141,7 @@ fn a_program_runs_when_its_time_has_come_and_no_ack() {
     let algorithm: Arc<str> = "t_clock".into();
     direct.kernel.apply(&WireCommand::Install {
         algorithm,
-        program: program(uid, CLOCK),
+        program: program(uid, CLOCK_PROGRAM),
     });
     let flow = direct.opened[0].0;
     direct.kernel.apply(&WireCommand::SetProgram {
@@ -176,7 +176,7 @@ fn an_algorithm_that_wants_no_timers_has_none() {
     }
     let _host = lock_host();
     let none = Capabilities::default();
-    let mut direct = start("t_acks", none, vec![program(1, CLOCK)], &patient());
+    let mut direct = start("t_acks", none, vec![program(1, CLOCK_PROGRAM)], &patient());
     assert!(
         !direct
             .kernel
@@ -202,7 +202,7 @@ fn timers_and_acks_at_the_same_time_lose_nothing_and_repeat_nothing() {
         return;
     }
     let _host = lock_host();
-    let often = CLOCK.replace("(interval 20000)", "(interval 120)");
+    let often = CLOCK_PROGRAM.replace("(interval 20000)", "(interval 120)");
     let mut direct = start(
         "t_meet",
         Capabilities::TIMERS,
@@ -218,7 +218,7 @@ fn timers_and_acks_at_the_same_time_lose_nothing_and_repeat_nothing() {
     let ticks: Vec<u64> = direct
         .reports
         .iter()
-        .map(|(.., fields)| fields[TICKS])
+        .map(|(.., fields)| fields[TICKS_FIELD])
         .collect();
     let odd: Vec<_> = ticks
         .windows(2)
@@ -238,7 +238,7 @@ fn timers_and_acks_at_the_same_time_lose_nothing_and_repeat_nothing() {
         .expect("it closed");
     assert_eq!(stats.reports, direct.reports.len() as u64);
     // Some bytes were acknowledged before the program was set, and after its last report.
-    let (reported, acked) = (direct.sum(ACKED), stats.bytes_acked.get());
+    let (reported, acked) = (direct.sum(ACKED_FIELD), stats.bytes_acked.get());
     assert!(
         reported <= acked && acked - reported < 500_000,
         "{reported} of {acked}"
@@ -259,12 +259,12 @@ fn timers_outlive_the_process_that_made_them() {
     let mut direct = start(
         "t_kept",
         Capabilities::TIMERS,
-        vec![program(1, CLOCK)],
+        vec![program(1, CLOCK_PROGRAM)],
         &options,
     );
     let stalled = stall(&mut direct);
     drop(direct);
-    let mut spec = spec("t_kept", vec![program(1, CLOCK)]);
+    let mut spec = spec("t_kept", vec![program(1, CLOCK_PROGRAM)]);
     spec.wants = spec.wants.with(Capabilities::TIMERS);
     let kernel = Kernel::adopt(&[spec], &options.limits).unwrap_or_else(|error| panic!("{error}"));
     assert!(kernel.info().capabilities.contains(Capabilities::TIMERS));
@@ -293,7 +293,12 @@ fn what_timers_cost_an_ack() {
             .into_iter()
             .zip(&mut ns_an_ack)
         {
-            let mut direct = start("t_cost", wants, vec![program(1, WATCHER)], &patient());
+            let mut direct = start(
+                "t_cost",
+                wants,
+                vec![program(1, WATCHER_PROGRAM)],
+                &patient(),
+            );
             let sink = Sink::start("127.0.0.1");
             let sender = Sender::start(sink.address, &direct.kernel_name());
             direct.turn_until("it opens", |direct| !direct.opened.is_empty());
@@ -318,11 +323,11 @@ struct Counting {
 }
 
 impl Counting {
-    const SWITCH: &str = "/proc/sys/kernel/bpf_stats_enabled";
+    const BPF_STATS_SYSCTL: &str = "/proc/sys/kernel/bpf_stats_enabled";
 
     fn start() -> Counting {
-        let before = std::fs::read_to_string(Counting::SWITCH).expect("as root");
-        std::fs::write(Counting::SWITCH, "1").expect("as root");
+        let before = std::fs::read_to_string(Counting::BPF_STATS_SYSCTL).expect("as root");
+        std::fs::write(Counting::BPF_STATS_SYSCTL, "1").expect("as root");
         Counting { before }
     }
 
@@ -338,6 +343,6 @@ impl Counting {
 
 impl Drop for Counting {
     fn drop(&mut self) {
-        let _ = std::fs::write(Counting::SWITCH, &self.before);
+        let _ = std::fs::write(Counting::BPF_STATS_SYSCTL, &self.before);
     }
 }

@@ -15,4 +15,4 @@ pub use ccplane_workload::NodeId;
 pub use change::NetworkChange;
 pub use error::NetworkError;
 pub use network::{LinkId, LinkSpec, Network, Remark, Spread};
-pub use routing::{MAX_NODES, MEMORY_LIMIT, NetworkPath, Routing};
+pub use routing::{MEMORY_LIMIT_DEFAULT_BYTES, NODES_MAX, NetworkPath, Routing};

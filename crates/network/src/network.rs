@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ccplane_qdisc::{DelayModel, LineSpec, LinkSeeds, LossModel, MAX_CLASSES, QueueSpec};
+use ccplane_qdisc::{CLASS_COUNT, DelayModel, LineSpec, LinkSeeds, LossModel, QueueSpec};
 use ccplane_units::{Duration, Rate};
 pub use ccplane_workload::NodeId;
 
@@ -54,34 +54,47 @@ pub struct LinkSpec {
 }
 
 /// Value in a [`Remark`] for classes whose packets are dropped.
-const DROPPED: u8 = u8::MAX;
+const DROPPED_CLASS: u8 = u8::MAX;
 
 /// Treatment of the class marking (DSCP) by a router. The sender's original class stays in the
 /// simulated packet, for its receiver only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Remark([u8; MAX_CLASSES as usize]);
+pub struct Remark([u8; CLASS_COUNT as usize]);
 
 impl Remark {
     /// Keeps the marking.
-    pub const KEEP: Remark = Remark([0, 1, 2, 3, 4, 5, 6, 7]);
+    pub const IDENTITY: Remark = Remark([0, 1, 2, 3, 4, 5, 6, 7]);
     /// Clears the marking ("bleaching"): all packets become class 0.
-    pub const STRIP: Remark = Remark([0; MAX_CLASSES as usize]);
+    pub const BLEACHING: Remark = Remark([0; CLASS_COUNT as usize]);
 
     /// Drops packets of classes above 0.
-    pub const REFUSE: Remark = Remark([
-        0, DROPPED, DROPPED, DROPPED, DROPPED, DROPPED, DROPPED, DROPPED,
+    pub const PRIORITY_DROP: Remark = Remark([
+        0,
+        DROPPED_CLASS,
+        DROPPED_CLASS,
+        DROPPED_CLASS,
+        DROPPED_CLASS,
+        DROPPED_CLASS,
+        DROPPED_CLASS,
+        DROPPED_CLASS,
     ]);
 
     /// Maps class n to `classes[n]`, and drops packets that would get an invalid class.
-    pub fn new(classes: [u8; MAX_CLASSES as usize]) -> Remark {
-        Remark(classes.map(|class| if class < MAX_CLASSES { class } else { DROPPED }))
+    pub fn new(classes: [u8; CLASS_COUNT as usize]) -> Remark {
+        Remark(classes.map(|class| {
+            if class < CLASS_COUNT {
+                class
+            } else {
+                DROPPED_CLASS
+            }
+        }))
     }
 
     /// Returns the new class, or `None` if the packet is dropped.
     #[inline]
     pub fn of(self, class: u8) -> Option<u8> {
-        let class = self.0[usize::from(class.min(MAX_CLASSES - 1))];
-        (class != DROPPED).then_some(class)
+        let class = self.0[usize::from(class.min(CLASS_COUNT - 1))];
+        (class != DROPPED_CLASS).then_some(class)
     }
 }
 
@@ -103,7 +116,7 @@ impl LinkSpec {
             loss: LossModel::NONE,
             rtt: Duration::ZERO,
             mtu: 1_500,
-            remark: Remark::KEEP,
+            remark: Remark::IDENTITY,
         }
     }
 

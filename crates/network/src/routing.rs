@@ -12,16 +12,16 @@ use ccplane_units::{Duration, Rate};
 use crate::network::{LinkId, Network, NodeId, Spread};
 use crate::{NetworkError, random};
 
-const NONE: u32 = u32::MAX;
+const ABSENT_INDEX: u32 = u32::MAX;
 
 /// Bytes that a network may take unless a caller sets another limit: 4 GB.
-pub const MEMORY_LIMIT: u64 = 4_000_000_000;
+pub const MEMORY_LIMIT_DEFAULT_BYTES: u64 = 4_000_000_000;
 
 /// Memory of a link in a simulation.
 const LINK_BYTES: u64 = 500;
 
 /// Nodes or links at most: the simulator's events have 28 bits for them.
-pub const MAX_NODES: usize = 1 << 28;
+pub const NODES_MAX: usize = 1 << 28;
 
 /// Routing tables of all nodes.
 #[derive(Debug, Default)]
@@ -68,17 +68,17 @@ impl Routing {
         let shape = Adjacency::of(network);
         let mut routing = shape.routing(network);
         let mut lists: BTreeMap<Vec<u32>, u32> = BTreeMap::new();
-        let mut distance = vec![NONE; network.nodes.len()];
+        let mut distance = vec![ABSENT_INDEX; network.nodes.len()];
         let mut queue = VecDeque::new();
         let mut links = Vec::new();
         for (group, &target) in shape.targets.iter().enumerate() {
-            distance.fill(NONE);
+            distance.fill(ABSENT_INDEX);
             distance[target as usize] = 0;
             queue.push_back(target);
             while let Some(node) = queue.pop_front() {
                 for &link in &shape.into[node as usize] {
                     let from = network.links[link as usize].from as usize;
-                    if up(link) && distance[from] == NONE {
+                    if up(link) && distance[from] == ABSENT_INDEX {
                         distance[from] = distance[node as usize] + 1;
                         if !network.nodes[from].host {
                             queue.push_back(from as u32);
@@ -87,7 +87,8 @@ impl Routing {
                 }
             }
             for (node, &row) in routing.rows.iter().enumerate() {
-                if row == NONE || distance[node] == NONE || node == target as usize {
+                if row == ABSENT_INDEX || distance[node] == ABSENT_INDEX || node == target as usize
+                {
                     continue;
                 }
                 links.clear();
@@ -125,9 +126,9 @@ impl Routing {
     #[inline]
     fn choose(&self, node: u32, destination: &Destination, hash: u32) -> Option<u32> {
         let row = self.rows[node as usize];
-        if row == NONE {
+        if row == ABSENT_INDEX {
             let up = self.destinations[node as usize].up;
-            return (up != NONE).then_some(up);
+            return (up != ABSENT_INDEX).then_some(up);
         }
         let choice = self.table[row as usize * self.groups + destination.group as usize];
         let pick = match choice.count {
@@ -189,7 +190,7 @@ impl Routing {
         for route in &network.routes {
             let row = self.rows[route.at as usize];
             let group = self.destinations[route.to as usize].group as usize;
-            if row != NONE {
+            if row != ABSENT_INDEX {
                 let choice = &mut self.table[row as usize * self.groups + group];
                 *choice = Choice {
                     first: self.next.len() as u32,
@@ -217,7 +218,7 @@ impl Routing {
         }
         let links = |node: u32| -> &[u32] {
             match self.rows[node as usize] {
-                NONE => &[],
+                ABSENT_INDEX => &[],
                 row => {
                     let group = self.destinations[to as usize].group as usize;
                     let choice = self.table[row as usize * self.groups + group];
@@ -291,18 +292,24 @@ impl Adjacency {
         let mut targets = Vec::new();
         let mut destinations = Vec::with_capacity(count);
         for (node, described) in network.nodes.iter().enumerate() {
-            let only = |links: &[u32]| if let [link] = links { *link } else { NONE };
+            let only = |links: &[u32]| {
+                if let [link] = links {
+                    *link
+                } else {
+                    ABSENT_INDEX
+                }
+            };
             let (up, down) = (only(&out[node]), only(&into[node]));
             let switch = match down {
-                NONE => NONE,
+                ABSENT_INDEX => ABSENT_INDEX,
                 link => network.links[link as usize].from,
             };
-            let hangs = switch != NONE
+            let hangs = switch != ABSENT_INDEX
                 && !network.nodes[switch as usize].host
                 && !routed.contains(&(node as u32));
             let (target, switch, down) = match hangs && described.host {
                 true => (switch, switch, down),
-                false => (node as u32, NONE, NONE),
+                false => (node as u32, ABSENT_INDEX, ABSENT_INDEX),
             };
             let group = match described.host {
                 false => 0,
@@ -344,9 +351,9 @@ impl Adjacency {
         let rows = (0..network.nodes.len())
             .map(|node| {
                 if self.has_row(network, node) {
-                    row.next().unwrap_or(NONE)
+                    row.next().unwrap_or(ABSENT_INDEX)
                 } else {
-                    NONE
+                    ABSENT_INDEX
                 }
             })
             .collect();
@@ -403,7 +410,7 @@ impl Network {
         self.check_routes()?;
         let (nodes, links) = (self.nodes.len(), self.links.len());
         let needed = Routing::estimate(self) + links as u64 * LINK_BYTES;
-        if needed > memory_limit || links.max(nodes) >= MAX_NODES {
+        if needed > memory_limit || links.max(nodes) >= NODES_MAX {
             return Err(NetworkError::TooLarge {
                 what: format!("a network of {nodes} nodes and {links} links"),
                 needed: needed / 1_000_000,
@@ -497,7 +504,7 @@ mod tests {
     #[test]
     fn a_path_has_the_sum_of_delays_and_the_lowest_rate() {
         let (network, [a, b], [slow, _]) = two_links();
-        let routing = network.routing(MEMORY_LIMIT).unwrap();
+        let routing = network.routing(MEMORY_LIMIT_DEFAULT_BYTES).unwrap();
         let path = network.path(&routing, a, b).unwrap();
         assert_eq!((path.links, path.delay), (2, Duration::from_millis(5)));
         assert_eq!(path.bottleneck, Some(slow));
@@ -513,7 +520,7 @@ mod tests {
             "{refused}"
         );
         network.route(a, b, second);
-        let refused = network.routing(MEMORY_LIMIT).unwrap_err();
+        let refused = network.routing(MEMORY_LIMIT_DEFAULT_BYTES).unwrap_err();
         let foreign = matches!(refused, NetworkError::RouteOverForeignLink { .. });
         assert!(foreign, "{refused}");
     }

@@ -7,7 +7,7 @@ use crate::NetworkError;
 use crate::network::{LinkSpec, Network, NodeId, Spread};
 
 /// Maximum memory of a topology's description, bytes.
-const MOST_MEMORY: u64 = 8_000_000_000;
+const DESCRIPTION_BYTES_MAX: u64 = 8_000_000_000;
 
 /// Dumbbell: hosts `left1..` and `right1..` at the routers `left` and `right`. The link
 /// `bottleneck` leads to the right, the link `reverse` to the left.
@@ -365,11 +365,11 @@ fn room(
     .fold(0_u64, |sum, (count, bytes)| {
         sum.saturating_add(count.saturating_mul(bytes))
     });
-    if needed > MOST_MEMORY {
+    if needed > DESCRIPTION_BYTES_MAX {
         return Err(NetworkError::TooLarge {
             what: what.into(),
             needed: needed / 1_000_000,
-            limit: MOST_MEMORY / 1_000_000,
+            limit: DESCRIPTION_BYTES_MAX / 1_000_000,
         });
     }
     Ok(())

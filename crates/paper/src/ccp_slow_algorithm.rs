@@ -8,7 +8,7 @@
 
 use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
 use ccplane_algorithms::{
-    AlgorithmDoc, Exit, LossBased, ParameterDoc, Registry, Reno, WindowOptions,
+    AlgorithmDoc, Exit, LossBasedAlgorithm, ParameterDoc, Registry, Reno, WindowOptions,
 };
 use ccplane_datapath::Capabilities;
 use ccplane_lab::Contender;
@@ -85,7 +85,7 @@ fn registry() -> Registry {
     };
     Registry::builtin().add(doc, |parameters| {
         Ok(boxed(Slow {
-            inner: LossBased::new(Reno, WindowOptions::default(), Exit::Off),
+            inner: LossBasedAlgorithm::new(Reno, WindowOptions::default(), Exit::Off),
             takes: parameters.read("takes", Duration::ZERO)?,
         }))
     })

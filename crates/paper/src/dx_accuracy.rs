@@ -71,9 +71,9 @@ fn accuracy(
         step("a known queue, simulated", 1)?;
         let length = Duration::from_secs(if quick { 3 } else { 10 });
         for (name, stamps) in [
-            ("exact", StampErrors::EXACT),
-            ("hardware", StampErrors::HARDWARE),
-            ("software", StampErrors::SOFTWARE),
+            ("exact", StampErrors::EXACT_TIMESTAMPS),
+            ("hardware", StampErrors::HARDWARE_TIMESTAMPS),
+            ("software", StampErrors::SOFTWARE_TIMESTAMPS),
         ] {
             let probes = probes::simulated(&stamps, SEED, length).map_err(&broken)?;
             measured.simulated.push((name, probes));

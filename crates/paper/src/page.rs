@@ -103,7 +103,8 @@ impl Findings {
         }
         let aim = aim.into();
         let verdict = aim.zip(value).map(|(aim, value)| aim.judge(value));
-        let or_nothing = |text: Option<String>| text.unwrap_or_else(|| Table::NOTHING.to_owned());
+        let or_nothing =
+            |text: Option<String>| text.unwrap_or_else(|| Table::EMPTY_CELL.to_owned());
         self.compared.push(vec![
             what.to_owned(),
             ours,
@@ -147,7 +148,7 @@ impl Findings {
     pub fn state(&mut self, key: &str, what: Option<&str>, holds: Option<bool>, paper: &str) {
         self.fact(key, holds);
         let Some(what) = what else { return };
-        let or_nothing = |text: Option<&str>| text.unwrap_or(Table::NOTHING).to_owned();
+        let or_nothing = |text: Option<&str>| text.unwrap_or(Table::EMPTY_CELL).to_owned();
         let verdict = holds.map(|holds| if holds { "met" } else { "missed" });
         self.compared.push(vec![
             what.to_owned(),
@@ -292,7 +293,7 @@ pub(super) fn write(
         .map(Vec::len)
         .sum();
     provenance.attempts = attempts.max(1);
-    figures.insert(provenance::MEMBER.into(), provenance.json());
+    figures.insert(provenance::PROVENANCE_MEMBER.into(), provenance.json());
     let mut page = Page::new(
         title,
         "Published figures, run again: ours beside the paper's.",

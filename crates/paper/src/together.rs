@@ -57,7 +57,7 @@ pub(super) fn run(
             .and_then(|n| n.as_u64())
             .unwrap_or(0);
         // The whole has one of its own.
-        own.remove(provenance::MEMBER);
+        own.remove(provenance::PROVENANCE_MEMBER);
         if let Some(Value::Object(tried)) = own.remove(page::ATTEMPTS) {
             attempts.extend(
                 tried

@@ -38,7 +38,7 @@ pub(crate) const COLUMNS: [&str; 13] = [
 ];
 
 /// Maximum virtual time to wait for a decision. A flow silent for longer stays so until it ends.
-const LONGEST_STEP: Duration = Duration::from_secs(10);
+const STEP_MAX: Duration = Duration::from_secs(10);
 
 /// Decision interval, observation and action of a policy, in the simulator and on real packets.
 #[derive(Clone)]
@@ -198,7 +198,7 @@ impl LiveEpisode {
         let latest = if each {
             Time::MAX
         } else {
-            self.episode.now() + LONGEST_STEP
+            self.episode.now() + STEP_MAX
         };
         while self.episode.run(latest)? {
             let mut seats = self.seats.lock();

@@ -18,12 +18,12 @@ use crate::{AnyQdisc, Backlog, Drops, Packet, Qdisc, QueueSpec, QueueSpecError, 
 /// of 10 Mbit/s a full-sized packet is sent every 24 ms, at 0.5 % every 240 ms, above TCP's minimum
 /// RTO of 200 ms. A larger share weakens the priority: the upper level waits one transmission time
 /// for every packet of the guard.
-const GUARD: i64 = 5;
+const GUARD_SHARE_PERCENT: i64 = 5;
 /// Denominator of the guard's share.
-const WHOLE: i64 = 100;
+const PERCENT: i64 = 100;
 
 /// [`Packet::class`] is a `u8`.
-const MOST_CLASSES: usize = 256;
+const CLASSES_MAX: usize = 256;
 
 /// Description of one class, independent of its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct ClassSpec {
 
 impl ClassSpec {
     /// Largest weight. It keeps deficits, which are bytes times weights, far from overflow.
-    pub const MOST_WEIGHT: u32 = 1_000_000;
+    pub const WEIGHT_MAX: u32 = 1_000_000;
 }
 
 /// Descriptions of all classes, in the order of [`Packet::class`].
@@ -70,10 +70,10 @@ impl ClassesSpec {
         mtu: u32,
         seed: u64,
     ) -> Result<Classes<P>, QueueSpecError> {
-        if self.classes.is_empty() || self.classes.len() > MOST_CLASSES {
+        if self.classes.is_empty() || self.classes.len() > CLASSES_MAX {
             let count = self.classes.len();
             return Err(QueueSpecError::Contradiction(format!(
-                "there are {count} classes; give at least one and at most {MOST_CLASSES}"
+                "there are {count} classes; give at least one and at most {CLASSES_MAX}"
             )));
         }
         let mut classes = Classes {
@@ -89,11 +89,11 @@ impl ClassesSpec {
             classes.levels.push(Level::new(heaviest));
         }
         for (index, class) in (0_u64..).zip(&self.classes) {
-            if !(1..=ClassSpec::MOST_WEIGHT).contains(&class.weight) {
+            if !(1..=ClassSpec::WEIGHT_MAX).contains(&class.weight) {
                 return Err(QueueSpecError::Contradiction(format!(
                     "class {index} has the weight {}; give it one from 1 to {}",
                     class.weight,
-                    ClassSpec::MOST_WEIGHT
+                    ClassSpec::WEIGHT_MAX
                 )));
             }
             let queue = class
@@ -203,9 +203,9 @@ impl<P: Packet> Classes<P> {
                 level.owed = level.owed.min(0);
                 continue;
             }
-            level.owed += GUARD * i64::from(bytes);
+            level.owed += GUARD_SHARE_PERCENT * i64::from(bytes);
             if index < from {
-                level.owed -= WHOLE * i64::from(bytes);
+                level.owed -= PERCENT * i64::from(bytes);
             }
         }
     }

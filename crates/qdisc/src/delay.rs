@@ -5,11 +5,11 @@ use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
 /// PCG stream of the jitter.
-const STREAM: u64 = 0x006a_6974;
+const JITTER_STREAM: u64 = 0x006a_6974;
 
 /// Truncation of the normal distribution, in standard deviations; one packet in 16,000 lies beyond.
 /// Truncation gives a minimum delay, which the simulator needs as its lookahead.
-const CUT: u64 = 4;
+const NORMAL_CUTOFF_SIGMAS: u64 = 4;
 
 /// Distribution of the one-way delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Delay {
         Delay {
             model,
             last: Time::ZERO,
-            draws: Pcg32::new(seed, STREAM),
+            draws: Pcg32::new(seed, JITTER_STREAM),
         }
     }
 
@@ -89,7 +89,7 @@ impl Delay {
                 ..
             } => match shape {
                 DelayDistribution::Uniform => delay.saturating_sub(spread),
-                DelayDistribution::Normal => delay.saturating_sub(spread * CUT),
+                DelayDistribution::Normal => delay.saturating_sub(spread * NORMAL_CUTOFF_SIGMAS),
             },
         }
     }
@@ -147,7 +147,7 @@ impl Delay {
         let mut uniform = || (f64::from(self.draws.next_u32()) + 0.5) / 4_294_967_296.0;
         let radius = (-2.0 * libm::log(uniform())).sqrt();
         let number = radius * libm::cos(core::f64::consts::TAU * uniform());
-        number.clamp(-(CUT as f64), CUT as f64)
+        number.clamp(-(NORMAL_CUTOFF_SIGMAS as f64), NORMAL_CUTOFF_SIGMAS as f64)
     }
 }
 

@@ -9,11 +9,11 @@ use crate::qdisc::try_mark;
 use crate::{Backlog, DropReason, Drops, Ecn, Limit, Packet, Qdisc, Verdict};
 
 /// Probability 1 in fixed point (32 fractional bits).
-const ONE: u64 = 1 << 32;
+const PROBABILITY_ONE: u64 = 1 << 32;
 
 /// Maximum number of updates per call, about a minute's worth. After a minute without calls the
 /// controller has settled.
-const UPDATES_AT_ONCE: u32 = 1 << 12;
+const UPDATES_PER_CALL_MAX: u32 = 1 << 12;
 
 /// Settings of DualPI2. Names and defaults follow Linux' `dualpi2`, which rounds the RFC's values
 /// for a maximum RTT of 100 ms (appendix A.1).
@@ -118,10 +118,10 @@ impl<P: Packet> CoupledQueue<P> {
 
     /// Accumulates `likelihood` and returns true whenever a signal is due.
     fn recur(&mut self, likelihood: u64) -> bool {
-        self.count += likelihood.min(ONE);
-        let due = self.count > ONE;
+        self.count += likelihood.min(PROBABILITY_ONE);
+        let due = self.count > PROBABILITY_ONE;
         if due {
-            self.count -= ONE;
+            self.count -= PROBABILITY_ONE;
         }
         due
     }
@@ -167,14 +167,20 @@ impl<P: Packet> DualPi2<P> {
         let mut updates = 0;
         while next <= now && next < Time::MAX {
             updates += 1;
-            let at = if updates > UPDATES_AT_ONCE { now } else { next };
+            let at = if updates > UPDATES_PER_CALL_MAX {
+                now
+            } else {
+                next
+            };
             let wait = self.classic.wait(at).max(self.low_latency.wait(at));
             let ns = |duration: Duration| i128::from(duration.as_nanos());
             let integral = i128::from(self.config.alpha) * (ns(wait) - ns(self.config.target));
             let proportional = i128::from(self.config.beta) * (ns(wait) - ns(self.last_wait));
             // The gains are in mHz and the delays in ns.
-            let change = (integral + proportional) * i128::from(ONE) / 1_000_000_000_000;
-            self.base = (i128::from(self.base) + change).clamp(0, i128::from(ONE)) as u64;
+            let change =
+                (integral + proportional) * i128::from(PROBABILITY_ONE) / 1_000_000_000_000;
+            self.base =
+                (i128::from(self.base) + change).clamp(0, i128::from(PROBABILITY_ONE)) as u64;
             self.last_wait = wait;
             next = at + self.config.tupdate;
         }
@@ -191,7 +197,9 @@ impl<P: Packet> DualPi2<P> {
         let range = u128::from(self.config.range.as_nanos());
         (above << 32)
             .checked_div(range)
-            .map_or(ONE, |ramp| ramp.min(u128::from(ONE)) as u64)
+            .map_or(PROBABILITY_ONE, |ramp| {
+                ramp.min(u128::from(PROBABILITY_ONE)) as u64
+            })
     }
 
     /// Returns true if the low-latency queue is served next. It has priority except for the classic
@@ -214,7 +222,7 @@ impl<P: Packet> DualPi2<P> {
         drops: &mut impl Drops<P>,
     ) -> Option<P> {
         let coupled = self.coupled_probability();
-        if coupled < ONE {
+        if coupled < PROBABILITY_ONE {
             let likelihood = self.native(wait).max(coupled);
             if self.low_latency.recur(likelihood) {
                 packet.mark_ce();
@@ -235,7 +243,7 @@ impl<P: Packet> DualPi2<P> {
     /// Applies marking and dropping to a classic packet; `None` if it was dropped.
     fn pass_classic(&mut self, mut packet: P, drops: &mut impl Drops<P>) -> Option<P> {
         if self.classic.recur(self.classic_probability()) {
-            let overload = self.coupled_probability() >= ONE;
+            let overload = self.coupled_probability() >= PROBABILITY_ONE;
             if overload || !try_mark(&mut packet) {
                 drops.dropped(packet, DropReason::Aqm);
                 return None;

@@ -310,25 +310,25 @@ fn starts_apart(line: &LineSpec) -> Option<Box<Starts>> {
 struct PackedLimit(u64);
 
 impl PackedLimit {
-    const IN_BYTES: u64 = 1 << 63;
+    const BYTES_FLAG: u64 = 1 << 63;
 
     fn new(limit: Limit) -> PackedLimit {
-        let most = PackedLimit::IN_BYTES - 1;
+        let most = PackedLimit::BYTES_FLAG - 1;
         PackedLimit(match limit {
             Limit::Packets(packets) => packets.min(most),
-            Limit::Bytes(bytes) => bytes.min(most) | PackedLimit::IN_BYTES,
+            Limit::Bytes(bytes) => bytes.min(most) | PackedLimit::BYTES_FLAG,
             Limit::Unlimited => most,
         })
     }
 
     #[inline]
     fn is_below(self, waiting: Backlog) -> bool {
-        let counted = if self.0 & PackedLimit::IN_BYTES == 0 {
+        let counted = if self.0 & PackedLimit::BYTES_FLAG == 0 {
             waiting.packets
         } else {
             waiting.bytes
         };
-        counted > self.0 & !PackedLimit::IN_BYTES
+        counted > self.0 & !PackedLimit::BYTES_FLAG
     }
 }
 

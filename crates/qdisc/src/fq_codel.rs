@@ -11,7 +11,7 @@ use crate::{Backlog, CodelConfig, DropReason, Drops, Limit, Packet, Qdisc, Verdi
 /// Maximum number of packets dropped from the fattest flow when the queue is over its limit (it
 /// loses at most half its bytes). Finding the fattest flow scans all queues, so drops are batched
 /// (section 4.1; Linux' value).
-const BATCH: u32 = 64;
+const DROP_BATCH_PACKETS_MAX: u32 = 64;
 
 /// Settings of FQ-CoDel; the defaults follow RFC 8290 section 5.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +112,7 @@ impl<P: Packet> FqCodel<P> {
                 return true;
             }
             drops.dropped(packet, DropReason::PushedOut);
-            if packets >= BATCH || bytes >= enough {
+            if packets >= DROP_BATCH_PACKETS_MAX || bytes >= enough {
                 break;
             }
         }

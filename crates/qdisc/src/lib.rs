@@ -82,7 +82,7 @@ pub use piecewise::{Piecewise, PiecewiseError};
 pub use policer::Policer;
 pub use prio::{Buffer, Prio};
 pub use qdisc::{
-    Backlog, DropReason, Drops, Ecn, Limit, MAX_CLASSES, Packet, Qdisc, Stamp, Verdict,
+    Backlog, CLASS_COUNT, DropReason, Drops, Ecn, Limit, Packet, Qdisc, Stamp, Verdict,
 };
 pub use rcp::{Rcp, RcpConfig};
 pub use red::{Red, RedConfig};

@@ -9,10 +9,10 @@ use crate::trace::Cursor;
 use crate::{Piecewise, Trace};
 
 /// Nanobytes per byte. Work is counted in nanobytes, so that rate (bytes/s) × time (ns) is exact.
-pub(crate) const NANO: u64 = 1_000_000_000;
+pub(crate) const NANOBYTES_PER_BYTE: u64 = 1_000_000_000;
 
 /// Maximum rate, 8 EB/s: the sum of two remainders must fit in 64 bits.
-pub(crate) const FASTEST: u64 = u64::MAX / 2;
+pub(crate) const RATE_MAX: u64 = u64::MAX / 2;
 
 /// Kind of line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl Line {
     pub fn new(spec: &LineSpec, now: Time) -> Line {
         Line(match spec {
             LineSpec::Constant(rate) => LineState::Constant(Constant {
-                rate: rate.bytes_per_sec().clamp(1, FASTEST),
+                rate: rate.bytes_per_sec().clamp(1, RATE_MAX),
                 until: now,
                 remainder: 0,
                 sizes: [Transmission::default(); 2],
@@ -114,7 +114,8 @@ impl Line {
         match &mut self.0 {
             LineState::Constant(line) => line.send_rest(start, work),
             LineState::Trace(replay) => {
-                let bytes = u64::try_from(work.div_ceil(u128::from(NANO))).unwrap_or(u64::MAX);
+                let bytes = u64::try_from(work.div_ceil(u128::from(NANOBYTES_PER_BYTE)))
+                    .unwrap_or(u64::MAX);
                 replay.send(start, bytes)
             }
             LineState::Piecewise(line) => line.carry(start, work),
@@ -131,7 +132,8 @@ impl Line {
             }
             LineState::Constant(_) | LineState::Unlimited => 0,
             LineState::Trace(replay) => {
-                u128::from(replay.trace.bytes_between(now, replay.at)) * u128::from(NANO)
+                u128::from(replay.trace.bytes_between(now, replay.at))
+                    * u128::from(NANOBYTES_PER_BYTE)
             }
             LineState::Piecewise(line) => line.work_after(now),
         }
@@ -159,7 +161,7 @@ struct Transmission {
 }
 
 /// Largest size of a small packet, bytes. Any value between an ACK and a full segment works.
-const SMALL: u32 = 256;
+const SMALL_PACKET_BYTES_MAX: u32 = 256;
 
 impl Constant {
     #[inline(always)]
@@ -168,7 +170,7 @@ impl Constant {
             self.until = start;
             self.remainder = 0;
         }
-        let kept = &self.sizes[usize::from(bytes > SMALL)];
+        let kept = &self.sizes[usize::from(bytes > SMALL_PACKET_BYTES_MAX)];
         let (mut ns, rest) = match kept.bytes == bytes {
             true => (u64::from(kept.ns), kept.rest),
             false => self.transmission(bytes),
@@ -185,10 +187,11 @@ impl Constant {
     /// Computes and caches the transmission time of a size.
     #[cold]
     fn transmission(&mut self, bytes: u32) -> (u64, u64) {
-        let work = u64::from(bytes) * NANO;
+        let work = u64::from(bytes) * NANOBYTES_PER_BYTE;
         let (ns, rest) = (work / self.rate, work % self.rate);
         if let Ok(ns) = u32::try_from(ns) {
-            self.sizes[usize::from(bytes > SMALL)] = Transmission { bytes, ns, rest };
+            self.sizes[usize::from(bytes > SMALL_PACKET_BYTES_MAX)] =
+                Transmission { bytes, ns, rest };
         }
         (ns, rest)
     }

@@ -7,7 +7,7 @@
 
 /// Maximum number of recorded changes. Beyond it the whole tree is replayed, which costs about as
 /// much as some tens of changes.
-const NOTED: usize = 64;
+const RECORDED_CHANGES_MAX: usize = 64;
 
 /// Tournament tree over the queues 0, 1, 2, …
 #[derive(Clone, Debug, Default)]
@@ -24,7 +24,7 @@ impl LongestQueueTree {
     /// Records that a queue was added or that its key changed.
     #[inline]
     pub fn changes(&mut self, queue: usize) {
-        if self.changed.len() < NOTED {
+        if self.changed.len() < RECORDED_CHANGES_MAX {
             self.changed.push(queue as u32);
         } else {
             self.all = true;

@@ -11,7 +11,7 @@ use crate::setting::{Setting, excerpt};
 
 /// PCG stream of the losses. Every purpose uses a different stream, so that they are independent
 /// under one seed.
-const STREAM: u64 = 0x6c6f7373;
+const LOSS_STREAM: u64 = 0x6c6f7373;
 
 /// Loss model. Written as `0.1%`, or `gilbert:p=1%:r=25%` for Gilbert's model with the optional
 /// settings `:h=…` and `:k=…` for Gilbert and Elliott's.
@@ -161,7 +161,7 @@ impl Loss {
         Loss {
             model,
             bad: false,
-            draws: Pcg32::new(seed, STREAM),
+            draws: Pcg32::new(seed, LOSS_STREAM),
         }
     }
 

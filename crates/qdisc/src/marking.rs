@@ -26,17 +26,17 @@
 //! all packets of ECN-capable flows are missed.
 
 /// Number of classes below class 0.
-pub const LOW_CLASSES: u8 = 4;
+pub const LOW_CLASS_COUNT: u8 = 4;
 
 /// DSCP by class (see the [module](self)).
-const DSCP: [u8; 1 + LOW_CLASSES as usize] = [0, 1, 3, 11, 19];
+const DSCP_OF_CLASS: [u8; 1 + LOW_CLASS_COUNT as usize] = [0, 1, 3, 11, 19];
 
 /// Returns the DSCP of a class; classes beyond the last share its DSCP.
 #[inline]
 pub const fn dscp_of(class: u8) -> u8 {
-    let last = DSCP.len() - 1;
+    let last = DSCP_OF_CLASS.len() - 1;
     let class = class as usize;
-    DSCP[if class < last { class } else { last }]
+    DSCP_OF_CLASS[if class < last { class } else { last }]
 }
 
 /// Returns the class of a DSCP; 0 if it is not in the table.
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn no_class_is_served_before_best_effort_by_who_reads_the_byte_the_old_ways() {
-        for class in 0..=LOW_CLASSES {
+        for class in 0..=LOW_CLASS_COUNT {
             for ecn in 0..4 {
                 assert!(legacy_band(dscp_of(class), ecn) >= 1, "class {class}");
             }
@@ -86,11 +86,11 @@ mod tests {
 
     #[test]
     fn classes_and_codepoints_tell_each_other() {
-        for class in 0..=LOW_CLASSES {
+        for class in 0..=LOW_CLASS_COUNT {
             assert_eq!(class_of(dscp_of(class)), class);
         }
-        assert_eq!(dscp_of(200), dscp_of(LOW_CLASSES));
+        assert_eq!(dscp_of(200), dscp_of(LOW_CLASS_COUNT));
         let others = (0..=255).filter(|dscp| class_of(*dscp) != 0).count();
-        assert_eq!(others, usize::from(LOW_CLASSES));
+        assert_eq!(others, usize::from(LOW_CLASS_COUNT));
     }
 }

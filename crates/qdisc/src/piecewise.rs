@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ccplane_units::{Duration, Rate, Time};
 
-use crate::line::{FASTEST, NANO};
+use crate::line::{NANOBYTES_PER_BYTE, RATE_MAX};
 
 /// List of rates with the time at which each begins, counted from the start of the line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl Piecewise {
     ) -> Result<Piecewise, PiecewiseError> {
         let piece = |&(begins, rate): &(Duration, Rate)| Piece {
             begins: begins.as_nanos(),
-            rate: rate.bytes_per_sec().min(FASTEST),
+            rate: rate.bytes_per_sec().min(RATE_MAX),
         };
         let pieces: Vec<Piece> = steps.iter().map(piece).collect();
         let (Some(first), Some(last)) = (steps.first(), steps.last()) else {
@@ -271,7 +271,7 @@ impl PiecewiseProgress {
 }
 
 pub(crate) fn nanobytes(bytes: u32) -> u128 {
-    u128::from(bytes) * u128::from(NANO)
+    u128::from(bytes) * u128::from(NANOBYTES_PER_BYTE)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use ccplane_units::{Duration, Rate, Time};
 
 /// Number of priority classes, from 0 (highest) to 7, as in 802.1p.
-pub const MAX_CLASSES: u8 = 8;
+pub const CLASS_COUNT: u8 = 8;
 
 /// ECN field of a packet (RFC 3168 section 5; RFC 9331 section 4 for the L4S meaning of ECT(1) and
 /// CE).

@@ -17,20 +17,20 @@ use ccplane_units::{Duration, Rate, Time};
 use crate::{Backlog, DropTail, Drops, Limit, Packet, Qdisc, Verdict};
 
 /// Maximum update interval, which keeps the router responsive at long RTTs.
-const UPDATE: Duration = Duration::from_millis(10);
+const UPDATE_INTERVAL_MAX: Duration = Duration::from_millis(10);
 
 /// Average RTT before the first sample.
-const FIRST_RTT: Duration = Duration::from_millis(200);
+const RTT_INITIAL: Duration = Duration::from_millis(200);
 
 /// Minimum offered rate, bytes per second, so that every flow keeps sending. The authors' value.
-const LEAST: u64 = 16_000;
+const OFFERED_RATE_MIN: u64 = 16_000;
 
 /// Minimum average RTT. Below it the updates would cost more than they gain.
-const SHORTEST_RTT: Duration = Duration::from_micros(1);
+const RTT_MIN: Duration = Duration::from_micros(1);
 
 /// Maximum number of updates per call. After that many without a call the remaining change is below
 /// rounding.
-const UPDATES_AT_ONCE: u32 = 1 << 12;
+const UPDATES_PER_CALL_MAX: u32 = 1 << 12;
 
 /// Settings of RCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,9 +85,9 @@ impl<P: Packet> Rcp<P> {
             capacity,
             queue: DropTail::new(limit),
             rate: within(first as i128, capacity),
-            rtt: FIRST_RTT,
+            rtt: RTT_INITIAL,
             next_update: None,
-            interval: FIRST_RTT.min(UPDATE),
+            interval: RTT_INITIAL.min(UPDATE_INTERVAL_MAX),
             came: 0,
             timed: 0,
             rtt_sum: 0,
@@ -110,10 +110,14 @@ impl<P: Packet> Rcp<P> {
         let mut updates = 0;
         while next <= now && next < Time::MAX {
             updates += 1;
-            let at = if updates > UPDATES_AT_ONCE { now } else { next };
+            let at = if updates > UPDATES_PER_CALL_MAX {
+                now
+            } else {
+                next
+            };
             self.average_rtt();
             self.change_rate();
-            self.interval = self.rtt.min(UPDATE);
+            self.interval = self.rtt.min(UPDATE_INTERVAL_MAX);
             next = at + self.interval;
             (self.came, self.timed, self.rtt_sum) = (0, 0, 0);
         }
@@ -139,7 +143,7 @@ impl<P: Packet> Rcp<P> {
             d - (((d - mean) * gain.min(1 << 32)) >> 32)
         };
         let d = Duration::from_nanos(u64::try_from(d).unwrap_or(u64::MAX));
-        self.rtt = d.clamp(SHORTEST_RTT, Duration::from_secs(100));
+        self.rtt = d.clamp(RTT_MIN, Duration::from_secs(100));
     }
 
     fn change_rate(&mut self) {
@@ -161,7 +165,7 @@ impl<P: Packet> Rcp<P> {
 /// Clamps a rate to between the minimum and the capacity.
 fn within(rate: i128, capacity: Rate) -> u64 {
     let most = capacity.bytes_per_sec();
-    rate.clamp(i128::from(LEAST.min(most)), i128::from(most)) as u64
+    rate.clamp(i128::from(OFFERED_RATE_MIN.min(most)), i128::from(most)) as u64
 }
 
 impl<P: Packet> Qdisc<P> for Rcp<P> {
@@ -202,9 +206,9 @@ mod tests {
     use super::*;
     use crate::Stamp;
 
-    struct Stamped(Stamp);
+    struct StampedPacket(Stamp);
 
-    impl Packet for Stamped {
+    impl Packet for StampedPacket {
         fn bytes(&self) -> u32 {
             1_000
         }
@@ -214,8 +218,8 @@ mod tests {
         }
     }
 
-    fn stamped(rate: u64) -> Stamped {
-        Stamped(Stamp {
+    fn stamped(rate: u64) -> StampedPacket {
+        StampedPacket(Stamp {
             rate: Rate::from_bytes_per_sec(rate),
             rtt: Duration::from_millis(40),
         })
@@ -297,7 +301,7 @@ mod tests {
         for _ in 0..500 {
             queue.enqueue(
                 Time::ZERO,
-                Stamped(Stamp {
+                StampedPacket(Stamp {
                     rtt: Duration::ZERO,
                     ..stamped(0).0
                 }),
@@ -330,7 +334,7 @@ mod tests {
             let rtt = Duration::from_millis(rtt_ms);
             queue.enqueue(
                 Time::ZERO,
-                Stamped(Stamp {
+                StampedPacket(Stamp {
                     rtt,
                     ..stamped(0).0
                 }),

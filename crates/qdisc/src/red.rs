@@ -12,13 +12,13 @@ use crate::qdisc::try_mark;
 use crate::{Backlog, DropReason, Drops, Limit, Packet, Qdisc, Verdict};
 
 /// PCG stream of the decisions.
-const STREAM: u64 = 0x0072_6564;
+const DECISION_STREAM: u64 = 0x0072_6564;
 
 /// Probability 1 in fixed point (32 fractional bits).
-const ONE: u64 = Probability::ALWAYS.parts();
+const PROBABILITY_ONE: u64 = Probability::ALWAYS.parts();
 
 /// Fractional bits of the average: with a weight of 0.002 a single packet must still change it.
-const PLACES: u32 = 24;
+const AVERAGE_FRACTION_BITS: u32 = 24;
 
 /// Settings of RED; section 6 of the paper discusses the first four.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub struct Red<P> {
     config: RedConfig,
     waiting: VecDeque<P>,
     backlog: Backlog,
-    /// Average queue in fixed point with [`PLACES`] fractional bits.
+    /// Average queue in fixed point with [`AVERAGE_FRACTION_BITS`] fractional bits.
     average: u128,
     /// Packets since the last drop or mark, or since the average exceeded `min`; -1 while it is
     /// below.
@@ -81,13 +81,13 @@ impl<P: Packet> Red<P> {
             average: 0,
             count: -1,
             idle_since: Some(Time::ZERO),
-            draws: Pcg32::new(seed, STREAM),
+            draws: Pcg32::new(seed, DECISION_STREAM),
         }
     }
 
     /// Returns the average queue, rounded down, in the unit of the thresholds.
     pub fn average(&self) -> u64 {
-        (self.average >> PLACES) as u64
+        (self.average >> AVERAGE_FRACTION_BITS) as u64
     }
 
     /// Computes avg ← (1 - w) avg + w q or, after an idle time of m packets, avg ← (1 - w)^m avg.
@@ -98,7 +98,7 @@ impl<P: Packet> Red<P> {
             let packets = idle
                 .checked_div(self.config.packet_time.as_nanos())
                 .unwrap_or(u64::MAX);
-            let kept = u128::from(power(ONE - self.config.weight.parts(), packets));
+            let kept = u128::from(power(PROBABILITY_ONE - self.config.weight.parts(), packets));
             self.average = (self.average * kept) >> 32;
         } else {
             let queue = if self.config.in_bytes {
@@ -106,13 +106,14 @@ impl<P: Packet> Red<P> {
             } else {
                 self.backlog.packets
             };
-            let queue = u128::from(queue) << PLACES;
-            self.average = (self.average * (u128::from(ONE) - weight) + queue * weight) >> 32;
+            let queue = u128::from(queue) << AVERAGE_FRACTION_BITS;
+            self.average =
+                (self.average * (u128::from(PROBABILITY_ONE) - weight) + queue * weight) >> 32;
         }
     }
 
     fn decide(&mut self) -> RedDecision {
-        let scaled = |threshold: u64| u128::from(threshold) << PLACES;
+        let scaled = |threshold: u64| u128::from(threshold) << AVERAGE_FRACTION_BITS;
         let (min, max) = (scaled(self.config.min), scaled(self.config.max));
         let at_max = u128::from(self.config.probability.parts());
         let likelihood = if self.average < min {
@@ -121,7 +122,7 @@ impl<P: Packet> Red<P> {
         } else if self.average < max {
             at_max * (self.average - min) / (max - min)
         } else if self.average < 2 * max {
-            at_max + (u128::from(ONE) - at_max) * (self.average - max) / max
+            at_max + (u128::from(PROBABILITY_ONE) - at_max) * (self.average - max) / max
         } else {
             self.count = 0;
             return RedDecision::Dropped;
@@ -129,8 +130,8 @@ impl<P: Packet> Red<P> {
         self.count += 1;
         // Equivalent to p / (1 - count p) without a division. It spreads the signals uniformly
         // (section 7).
-        let spread =
-            u128::from(ONE).saturating_sub(u128::from(self.count.unsigned_abs()) * likelihood);
+        let spread = u128::from(PROBABILITY_ONE)
+            .saturating_sub(u128::from(self.count.unsigned_abs()) * likelihood);
         let draw = u128::from(self.draws.next_u32());
         if draw * spread < likelihood << 32 {
             self.count = 0;
@@ -185,7 +186,7 @@ impl<P: Packet> Qdisc<P> for Red<P> {
 /// Raises `base` to `exponent`; base and result are in 32-bit fixed point.
 fn power(base: u64, exponent: u64) -> u64 {
     let multiply = |a: u64, b: u64| ((u128::from(a) * u128::from(b)) >> 32) as u64;
-    let (mut result, mut square, mut left) = (ONE, base, exponent);
+    let (mut result, mut square, mut left) = (PROBABILITY_ONE, base, exponent);
     while left > 0 && result > 0 {
         if left & 1 == 1 {
             result = multiply(result, square);
@@ -224,8 +225,8 @@ mod tests {
             min: 5,
             max: 15,
             in_bytes: false,
-            probability: Probability::from_parts(ONE / 10),
-            weight: Probability::from_parts(ONE / 20),
+            probability: Probability::from_parts(PROBABILITY_ONE / 10),
+            weight: Probability::from_parts(PROBABILITY_ONE / 20),
             packet_time: Duration::from_millis(1),
             ecn: false,
             limit: Limit::Unlimited,
@@ -238,7 +239,7 @@ mod tests {
         #[test]
         fn it_does_what_the_paper_says(steps in proptest::collection::vec((any::<bool>(), 0_u64..3_000_000), 1..600)) {
             let mut red = Red::new(config(), 9);
-            let mut draws = Pcg32::new(9, STREAM);
+            let mut draws = Pcg32::new(9, DECISION_STREAM);
             let (mut avg, mut count, mut q_time) = (0.0_f64, -1_i32, Some(0.0));
             let (min, max, max_p, weight) = (5.0, 15.0, 0.1, 0.05);
             let mut now = 0;
@@ -277,7 +278,7 @@ mod tests {
                 } else {
                     count += 1;
                     let p_a = p_b / (1.0 - f64::from(count) * p_b);
-                    let draw = f64::from(draws.next_u32()) / ONE as f64;
+                    let draw = f64::from(draws.next_u32()) / PROBABILITY_ONE as f64;
                     close = (draw - p_a).abs() < 1e-4;
                     let hit = !(0.0..=1.0).contains(&p_a) || draw < p_a;
                     if hit {
@@ -286,7 +287,7 @@ mod tests {
                     hit
                 };
                 let verdict = red.enqueue(at, Plain(Ecn::NotEct), &mut |_, _| {});
-                prop_assert!((red.average as f64 / (1 << PLACES) as f64 - avg).abs() < 1e-3);
+                prop_assert!((red.average as f64 / (1 << AVERAGE_FRACTION_BITS) as f64 - avg).abs() < 1e-3);
                 // Close to a threshold or a draw, fixed point and floating point may decide
                 // differently.
                 let near = |threshold: f64| (avg - threshold).abs() < 1e-3;
@@ -346,13 +347,14 @@ mod tests {
             (0.9, 0),
         ] {
             let expected = libm::pow(base, exponent as f64);
-            let got = power((base * ONE as f64) as u64, exponent) as f64 / ONE as f64;
+            let got = power((base * PROBABILITY_ONE as f64) as u64, exponent) as f64
+                / PROBABILITY_ONE as f64;
             assert!(
                 (got - expected).abs() < 1e-6,
                 "{base}^{exponent}: {got}, not {expected}"
             );
         }
-        assert_eq!(power(ONE - 1, u64::MAX), 0);
-        assert_eq!(power(ONE, u64::MAX), ONE);
+        assert_eq!(power(PROBABILITY_ONE - 1, u64::MAX), 0);
+        assert_eq!(power(PROBABILITY_ONE, u64::MAX), PROBABILITY_ONE);
     }
 }

@@ -46,7 +46,7 @@ pub struct Sfq<P> {
     limit: Limit,
     quantum: i64,
     buckets: Buckets,
-    /// Slot of each backlogged bucket, or [`NONE`].
+    /// Slot of each backlogged bucket, or [`NO_SLOT`].
     slot_of: Vec<u32>,
     slots: Vec<SfqSlot<P>>,
     /// Unused slots.
@@ -61,7 +61,7 @@ pub struct Sfq<P> {
 
 /// Marks a bucket without a slot. Most of a sendbox's many buckets have none, and an `Option<u32>`
 /// would take twice the memory.
-const NONE: u32 = u32::MAX;
+const NO_SLOT: u32 = u32::MAX;
 
 #[derive(Clone, Debug)]
 struct SfqSlot<P> {
@@ -90,7 +90,7 @@ impl<P: Packet> Sfq<P> {
             limit,
             quantum: i64::from(config.quantum.unwrap_or(mtu).max(1)),
             buckets: Buckets::new(config.divisor, seed),
-            slot_of: vec![NONE; config.divisor as usize],
+            slot_of: vec![NO_SLOT; config.divisor as usize],
             slots: Vec::new(),
             free: Vec::new(),
             turns: VecDeque::new(),
@@ -103,7 +103,7 @@ impl<P: Packet> Sfq<P> {
     /// Returns the slot of a bucket and allocates one if needed; `None` if there are too many
     /// flows.
     fn slot(&mut self, bucket: usize) -> Option<usize> {
-        if self.slot_of[bucket] != NONE {
+        if self.slot_of[bucket] != NO_SLOT {
             return Some(self.slot_of[bucket] as usize);
         }
         if self.turns.len() >= self.config.flows as usize {
@@ -166,7 +166,7 @@ impl<P: Packet> Sfq<P> {
 
     /// Frees the slot of a queue that became empty.
     fn release(&mut self, slot: usize) {
-        self.slot_of[self.slots[slot].bucket] = NONE;
+        self.slot_of[self.slots[slot].bucket] = NO_SLOT;
         self.free.push(slot as u32);
     }
 }

@@ -3,7 +3,7 @@
 
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
-use crate::line::{FASTEST, NANO};
+use crate::line::{NANOBYTES_PER_BYTE, RATE_MAX};
 
 /// Token bucket, initially full.
 #[derive(Clone, Debug)]
@@ -19,9 +19,9 @@ pub(crate) struct Tokens {
 
 impl Tokens {
     pub fn new(rate: Rate, burst: Bytes) -> Tokens {
-        let burst = u128::from(burst.get()) * u128::from(NANO);
+        let burst = u128::from(burst.get()) * u128::from(NANOBYTES_PER_BYTE);
         Tokens {
-            rate: rate.bytes_per_sec().clamp(1, FASTEST),
+            rate: rate.bytes_per_sec().clamp(1, RATE_MAX),
             burst,
             level: burst,
             filled: Time::ZERO,
@@ -32,7 +32,7 @@ impl Tokens {
     /// removes a burst.
     pub fn set_rate(&mut self, now: Time, rate: Rate) {
         self.fill(now);
-        self.rate = rate.bytes_per_sec().clamp(1, FASTEST);
+        self.rate = rate.bytes_per_sec().clamp(1, RATE_MAX);
     }
 
     /// Returns true if the bucket can ever hold that many tokens.
@@ -66,5 +66,5 @@ impl Tokens {
 }
 
 fn cost(bytes: u32) -> u128 {
-    u128::from(bytes) * u128::from(NANO)
+    u128::from(bytes) * u128::from(NANOBYTES_PER_BYTE)
 }

@@ -35,7 +35,7 @@ fn of_class(id: u32, class: u8, bytes: u32) -> Full {
 }
 
 /// Levels in any order, with queues that drop on enqueue, drop on dequeue or delay packets.
-const MIXES: &[&[(u8, u32, &str)]] = &[
+const CLASS_CONFIGURATIONS: &[&[(u8, u32, &str)]] = &[
     &[(0, 1, "droptail:10p")],
     &[
         (0, 1, "droptail:10p"),
@@ -84,7 +84,7 @@ proptest! {
 
     #[test]
     fn nothing_is_lost_or_doubled_and_no_time_is_wasted(ops in ops(300)) {
-        for mix in MIXES {
+        for mix in CLASS_CONFIGURATIONS {
             let mut queue = build(mix);
             let mut inside: BTreeMap<u32, Full> = BTreeMap::new();
             let mut now = Time::from_micros(1_000_000);
@@ -135,7 +135,7 @@ proptest! {
 
     #[test]
     fn packets_of_a_flow_keep_their_order(ops in ops(200)) {
-        for mix in MIXES {
+        for mix in CLASS_CONFIGURATIONS {
             let mut queue = build(mix);
             let (mut now, mut last) = (Time::ZERO, BTreeMap::new());
             for op in &ops {

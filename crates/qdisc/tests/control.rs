@@ -8,7 +8,7 @@ use ccplane_qdisc::{AnyQdisc, Drops, Ecn, LineSpec, Qdisc, QueueSpec, ShapedLink
 use ccplane_units::{Duration, Rate, Time};
 
 /// 48 Mbit/s with 1500-byte packets: 4000 packets per second.
-const RATE: u64 = 6_000_000;
+const RATE_BYTES_PER_SEC: u64 = 6_000_000;
 const RTT: Duration = Duration::from_millis(50);
 
 /// Response of a flow to a mark or a loss.
@@ -54,7 +54,7 @@ struct Outcome {
 /// or a loss notification, arrives one RTT after its packet left the queue.
 fn run(text: &str, seconds: u64, mut flows: Vec<Flow>) -> Outcome {
     let spec: QueueSpec = text.parse().expect(text);
-    let rate = Rate::from_bytes_per_sec(RATE);
+    let rate = Rate::from_bytes_per_sec(RATE_BYTES_PER_SEC);
     let queue: AnyQdisc<Full> = spec.build(Some(rate), RTT, 1_500, 5).expect(text);
     let mut link = ShapedLink::new(queue, &LineSpec::Constant(rate), Time::ZERO);
     let end = Time::ZERO + Duration::from_secs(seconds);
@@ -126,7 +126,8 @@ fn run(text: &str, seconds: u64, mut flows: Vec<Flow>) -> Outcome {
         now += Duration::from_micros(125);
     }
     let counted = end.since(warm).as_secs_f64();
-    outcome.utilisation = outcome.sent.iter().sum::<u64>() as f64 / (RATE as f64 * counted);
+    outcome.utilisation =
+        outcome.sent.iter().sum::<u64>() as f64 / (RATE_BYTES_PER_SEC as f64 * counted);
     outcome
 }
 

@@ -27,13 +27,13 @@ struct Outcome {
 }
 
 #[derive(Clone, Copy)]
-struct Numbered {
+struct NumberedPacket {
     number: usize,
     bytes: u32,
     ecn: Ecn,
 }
 
-impl Packet for Numbered {
+impl Packet for NumberedPacket {
     fn bytes(&self) -> u32 {
         self.bytes
     }
@@ -157,7 +157,7 @@ fn run_shaped(line: &LineSpec, limit: Limit, mark_above: Limit, steps: &[Step]) 
     let mut link = ShapedLink::new(EcnStep::new(mark_above, limit), line, Time::ZERO);
     let (mut now, mut arrived) = (Time::ZERO, 0);
     let mut dropped = Vec::new();
-    let mut drops = |packet: Numbered, _| dropped.push(packet.number);
+    let mut drops = |packet: NumberedPacket, _| dropped.push(packet.number);
     for step in steps {
         let gap = match step {
             Step::Packet(gap, _) | Step::Change(gap, _) => *gap,
@@ -167,7 +167,7 @@ fn run_shaped(line: &LineSpec, limit: Limit, mark_above: Limit, steps: &[Step]) 
         match step {
             Step::Packet(_, bytes) => {
                 let before = link.backlog();
-                let packet = Numbered {
+                let packet = NumberedPacket {
                     number: arrived,
                     bytes: *bytes,
                     ecn: Ecn::Ect0,
@@ -199,9 +199,9 @@ fn run_shaped(line: &LineSpec, limit: Limit, mark_above: Limit, steps: &[Step]) 
 }
 
 fn take_ready(
-    link: &mut ShapedLink<Numbered, EcnStep<Numbered>>,
+    link: &mut ShapedLink<NumberedPacket, EcnStep<NumberedPacket>>,
     now: Time,
-    drops: &mut impl Drops<Numbered>,
+    drops: &mut impl Drops<NumberedPacket>,
     outcome: &mut Outcome,
 ) {
     while let Some(ready) = link.next_ready()

@@ -172,7 +172,7 @@ fn drops_come_at_the_interval_over_the_root_of_the_count() {
 }
 
 /// Bottleneck of Bundler's experiments.
-const BUNDLER: CodelConfig = CodelConfig {
+const BUNDLER_CONFIG: CodelConfig = CodelConfig {
     target: Duration::from_millis(100),
     interval: Duration::from_millis(5),
     ecn: false,
@@ -181,7 +181,7 @@ const BUNDLER: CodelConfig = CodelConfig {
 /// Returns the drop times, in ms, of a queue with a constant sojourn time of `wait`: one arrival
 /// and one dequeue every 10 µs.
 fn drops_of_a_standing_queue(wait: u64, ms: u64) -> Vec<f64> {
-    let mut codel = Codel::new(BUNDLER, Limit::Packets(20_000), 1_500);
+    let mut codel = Codel::new(BUNDLER_CONFIG, Limit::Packets(20_000), 1_500);
     let mut drops = Vec::new();
     for step in 0..ms * 100 {
         let now = Time::from_micros(step * 10);

@@ -8,7 +8,7 @@ use ccplane_units::{Duration, Time};
 use proptest::prelude::*;
 
 /// Likelihoods are in 32-bit fixed point, times in ns.
-const ONE: i128 = 1 << 32;
+const PROBABILITY_ONE: i128 = 1 << 32;
 const MTU: i64 = 1_500;
 
 #[derive(Default)]
@@ -25,9 +25,9 @@ impl Queue {
     }
 
     fn recur(&mut self, likelihood: i128) -> bool {
-        self.count += likelihood.min(ONE);
-        if self.count > ONE {
-            self.count -= ONE;
+        self.count += likelihood.min(PROBABILITY_ONE);
+        if self.count > PROBABILITY_ONE {
+            self.count -= PROBABILITY_ONE;
             return true;
         }
         false
@@ -76,7 +76,8 @@ impl Literal {
             // Gains are in mHz.
             let change = i128::from(self.config.alpha) * (curq - target)
                 + i128::from(self.config.beta) * (curq - self.prevq);
-            self.p = (self.p + change * ONE / 1_000_000_000_000).clamp(0, ONE);
+            self.p =
+                (self.p + change * PROBABILITY_ONE / 1_000_000_000_000).clamp(0, PROBABILITY_ONE);
             self.prevq = curq;
             next += self.config.tupdate.as_nanos();
         }
@@ -99,9 +100,9 @@ impl Literal {
         if self.lq.packets.is_empty() {
             0
         } else if qdelay >= min_th + range {
-            ONE
+            PROBABILITY_ONE
         } else if qdelay > min_th {
-            (qdelay - min_th) * ONE / range
+            (qdelay - min_th) * PROBABILITY_ONE / range
         } else {
             0
         }
@@ -111,8 +112,12 @@ impl Literal {
         self.timer(now);
         while !self.lq.packets.is_empty() || !self.cq.packets.is_empty() {
             let k = i128::from(self.config.coupling_factor);
-            let (p_cl, p_c, p_cmax, p_lmax) =
-                (k * self.p, self.p * self.p / ONE, ONE / (k * k), ONE);
+            let (p_cl, p_c, p_cmax, p_lmax) = (
+                k * self.p,
+                self.p * self.p / PROBABILITY_ONE,
+                PROBABILITY_ONE / (k * k),
+                PROBABILITY_ONE,
+            );
             let wc = self.config.classic_protection as i64;
             if !self.lq.packets.is_empty() && (self.cq.packets.is_empty() || self.credit <= 0) {
                 let (tstamp, mut packet) = self.lq.packets.pop_front()?;
@@ -188,8 +193,8 @@ proptest! {
                 }
             }
             // p_C = (p_CL / k)².
-            let p_cl = queue.coupled_probability() as f64 / ONE as f64;
-            let p_c = queue.classic_probability() as f64 / ONE as f64;
+            let p_cl = queue.coupled_probability() as f64 / PROBABILITY_ONE as f64;
+            let p_c = queue.classic_probability() as f64 / PROBABILITY_ONE as f64;
             prop_assert!((p_c - p_cl * p_cl / 4.0).abs() < 1e-9);
         }
     }

@@ -33,10 +33,10 @@ use crate::{PlaneError, Stack};
 pub use congestion::{Native, QuicCongestion, UnknownNative};
 
 /// ALPN protocol identifier: one file per stream.
-const PROTOCOL: &[u8] = b"ccplane-quic/1";
+const ALPN_PROTOCOL: &[u8] = b"ccplane-quic/1";
 
 /// Divisor of the connection limit that gives the limit for peers with unverified addresses.
-const UNPROVED_PART: usize = 4;
+const UNVALIDATED_LIMIT_DIVISOR: usize = 4;
 
 /// Options of a host.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl HostOptions {
     /// Returns the maximum number of connections from unverified addresses. Beyond it a peer has to
     /// verify its address with a Retry packet (RFC 9000, section 8.1.2), which costs a round trip.
     fn unproved_max(&self) -> usize {
-        (self.most / UNPROVED_PART).max(1)
+        (self.most / UNVALIDATED_LIMIT_DIVISOR).max(1)
     }
 }
 
@@ -199,7 +199,7 @@ enum HostRole<'i> {
 }
 
 /// Error for `connect` on a listening host.
-const LISTENS: &str = "this host accepts connections";
+const LISTENING_HOST_ERROR: &str = "this host accepts connections";
 
 /// Socket and connections of one stack.
 trait Driver: Send {

@@ -34,10 +34,10 @@ use window::{PathWindow, WindowInput};
 /// Time in RTOs after sending for which a lost packet is remembered: if all lost packets arrive
 /// after all, the reduction is undone. A shorter time misses long reordering; a longer one keeps 32
 /// bytes per lost packet.
-const KEEP_LOST: u64 = 2;
+const LOST_PACKET_MEMORY_RTOS: u64 = 2;
 
 /// Smallest packet size of a path (RFC 9000, section 14), for stacks that report less, bytes.
-const LEAST_MSS: u16 = 1_200;
+const MSS_MIN: u16 = 1_200;
 
 /// One path: packets in flight, window, and events of the current call.
 #[derive(Clone, Debug)]
@@ -118,7 +118,7 @@ impl QuicPath {
     /// Creates a path for packets of at most `mss` bytes with the initial window of RFC 9002
     /// (section 7.2).
     pub fn new(now: Time, mss: u16) -> QuicPath {
-        let mss = u64::from(mss.max(LEAST_MSS));
+        let mss = u64::from(mss.max(MSS_MIN));
         QuicPath {
             packets: PacketTracker::default(),
             window: PathWindow::new(mss, QuicPath::initial_window(mss)),
@@ -247,7 +247,7 @@ impl QuicPath {
 
     /// Sets the largest packet size of the path, bytes.
     pub fn set_mss(&mut self, mss: u16) {
-        self.window.set_mss(u64::from(mss.max(LEAST_MSS)));
+        self.window.set_mss(u64::from(mss.max(MSS_MIN)));
     }
 
     /// Records an ack-eliciting packet. A packet larger than the path's known MTU is an MTU probe
@@ -395,7 +395,9 @@ impl QuicPath {
         let rto = self
             .rtt
             .rto(Duration::from_secs(1), Duration::from_millis(10));
-        let passed = self.packets.settle(forget, self.now - rto * KEEP_LOST);
+        let passed = self
+            .packets
+            .settle(forget, self.now - rto * LOST_PACKET_MEMORY_RTOS);
         self.judged_by = self.latest_sent;
         let in_order = passed.packets + gathered.late;
         let in_order_bytes = passed.bytes + gathered.late_bytes;

@@ -28,7 +28,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::{PlaneError, QuicPath, Stack};
 
 /// Time within which the plane's threads end after its last user is gone.
-const END_SEEN_WITHIN: Duration = Duration::from_millis(100);
+const END_LATENCY_MAX: Duration = Duration::from_millis(100);
 
 /// Handle to the control of all paths of a process. Clones share the plane; its threads end with
 /// the last clone and the last path.
@@ -193,13 +193,13 @@ fn pump(plane: &Weak<Inner>) {
             datapath.turn(now);
             let due = datapath
                 .next_deadline()
-                .map_or(END_SEEN_WITHIN, |due| due.since(now));
+                .map_or(END_LATENCY_MAX, |due| due.since(now));
             // Duplicated, since another call may reopen the connection while this thread waits.
             let fd = datapath
                 .way()
                 .as_fd()
                 .and_then(|fd: BorrowedFd<'_>| fd.try_clone_to_owned().ok());
-            (fd, due.min(END_SEEN_WITHIN))
+            (fd, due.min(END_LATENCY_MAX))
         };
         drop(plane);
         wait(fd.as_ref(), longest);

@@ -22,11 +22,11 @@ use crate::{PlaneError, QuicPath, QuicPlane, Stack, SteeredPath};
 /// Longest pacing delay of a packet, as in ccplane's transport. The rate may be raised while a
 /// packet waits, and delays already computed are not updated. A longer limit stalls a path after a
 /// momentarily low rate; a shorter one exceeds rates below one packet per second.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const PACING_DELAY_MAX: Duration = Duration::from_secs(1);
 
 /// Smallest RTT at which packets are paced if the control sets no rate. Below it, a timer would
 /// take longer than a round trip.
-const PACED_FROM: Duration = Duration::from_millis(2);
+const PACED_RTT_MIN: Duration = Duration::from_millis(2);
 
 impl QuicPlane {
     /// Returns an endpoint for s2n-quic that creates a controller for each path of each connection.
@@ -322,7 +322,7 @@ impl S2nPath {
             return Some(ordered);
         }
         let srtt = path.srtt();
-        if srtt < PACED_FROM {
+        if srtt < PACED_RTT_MIN {
             return None;
         }
         let window = path.window();
@@ -344,9 +344,9 @@ impl S2nPath {
     }
 }
 
-/// Returns the serialization time of `bytes` bytes, at most [`LONGEST_PAUSE`].
+/// Returns the serialization time of `bytes` bytes, at most [`PACING_DELAY_MAX`].
 fn pause(rate: Rate, bytes: u64) -> Duration {
-    rate.time_for(Bytes::new(bytes)).min(LONGEST_PAUSE)
+    rate.time_for(Bytes::new(bytes)).min(PACING_DELAY_MAX)
 }
 
 /// Clamps a value to s2n-quic's 32 bits.

@@ -19,7 +19,7 @@ pub enum Stack {
 }
 
 /// Capabilities of every stack, including those that [`Path`](crate::QuicPath) adds.
-const ALL: Capabilities = Capabilities::CWND
+const BASE_CAPABILITIES: Capabilities = Capabilities::CWND
     .with(Capabilities::RTT)
     .with(Capabilities::DELIVERY_RATE)
     .with(Capabilities::RECOVERY)
@@ -56,9 +56,11 @@ impl Stack {
     /// Returns the capabilities available to an algorithm.
     pub const fn capabilities(self) -> Capabilities {
         match self {
-            Stack::Noq => ALL.with(Capabilities::PACING),
-            Stack::Quinn => ALL,
-            Stack::S2n => ALL.with(Capabilities::PACING).with(Capabilities::ECN),
+            Stack::Noq => BASE_CAPABILITIES.with(Capabilities::PACING),
+            Stack::Quinn => BASE_CAPABILITIES,
+            Stack::S2n => BASE_CAPABILITIES
+                .with(Capabilities::PACING)
+                .with(Capabilities::ECN),
         }
     }
 

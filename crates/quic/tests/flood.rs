@@ -69,7 +69,7 @@ fn initials() -> Vec<Vec<u8>> {
                 now,
                 config.clone(),
                 (RECEIVER, PORT).into(),
-                ccplane_link::identity::NAME,
+                ccplane_link::identity::SUBJECT_NAME,
             )
             .unwrap();
         let mut datagram = Vec::new();

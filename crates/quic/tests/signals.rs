@@ -170,7 +170,7 @@ impl Tracer for Trace {
 }
 
 /// Change of the path at a time in ms.
-type Planned = (u64, fn(LinkId) -> NetworkChange);
+type PlannedChange = (u64, fn(LinkId) -> NetworkChange);
 
 /// Path and transfer of a test.
 struct Case {
@@ -186,7 +186,7 @@ struct Case {
     /// Packets written after 1 s.
     later: u64,
     /// Changes with their times in ms.
-    changes: Vec<Planned>,
+    changes: Vec<PlannedChange>,
     /// Duration, ms.
     until: u64,
 }
@@ -618,7 +618,7 @@ fn every_mark_is_told_once() {
 /// spurious one.
 #[test]
 fn timeouts_are_told_and_undone_where_they_were_wrong() {
-    let outage: Vec<Planned> = vec![(2_000, NetworkChange::Down), (3_000, NetworkChange::Up)];
+    let outage: Vec<PlannedChange> = vec![(2_000, NetworkChange::Down), (3_000, NetworkChange::Up)];
     let case = Case {
         changes: outage,
         ..Case::default()
@@ -635,7 +635,7 @@ fn timeouts_are_told_and_undone_where_they_were_wrong() {
         (1, 0)
     );
 
-    let longer: Vec<Planned> = vec![(2_000, |link| {
+    let longer: Vec<PlannedChange> = vec![(2_000, |link| {
         NetworkChange::Delay(link, DelayModel::Fixed(ONE_WAY + Duration::from_secs(1)))
     })];
     let case = Case {

@@ -3,7 +3,7 @@
 //! Output is deterministic, byte for byte, and works in any SVG viewer. Colours are custom
 //! properties with the page's names: an inline chart follows the theme of its page, a
 //! [`standalone`] file the reader's preference for light or dark. A [`live`] chart is the same
-//! drawing, which the page's [`SCRIPT`] lets a reader zoom and inspect.
+//! drawing, which the page's [`CHART_SCRIPT`] lets a reader zoom and inspect.
 
 mod boxes;
 mod draw;
@@ -12,7 +12,7 @@ mod scale;
 
 pub use boxes::BoxPlot;
 pub use draw::{inline, standalone};
-pub use live::{HoverData, Key, SCRIPT, Width, keys, live};
+pub use live::{CHART_SCRIPT, HoverData, Key, Width, keys, live};
 
 /// One panel of a picture.
 #[derive(Clone, Debug, Default)]
@@ -87,7 +87,7 @@ pub struct ChartSeries {
     pub label: String,
     /// Points from left to right; a missing value breaks the line.
     pub points: Vec<(f64, Option<f64>)>,
-    /// Index into the palette, modulo [`COLOURS`].
+    /// Index into the palette, modulo [`PALETTE_COLOURS`].
     pub colour: usize,
     /// Light fill down to zero, for the capacity that the other lines use or leave.
     pub area: bool,
@@ -217,14 +217,14 @@ impl ChartSeries {
     }
 }
 
-/// Style of a filled area. Inline rather than in [`STYLE`], since few charts have areas.
-const AREA: &str = "stroke: none; opacity: 0.16";
+/// Style of a filled area. Inline rather than in [`CHART_STYLE`], since few charts have areas.
+const AREA_STYLE: &str = "stroke: none; opacity: 0.16";
 
 /// Number of colours in the palette, which is based on Okabe and Ito's for colour-blind readers.
-pub const COLOURS: usize = 6;
+pub const PALETTE_COLOURS: usize = 6;
 
 /// CSS that a page includes once for its inline charts; the page defines the custom properties.
-pub const STYLE: &str = "\
+pub const CHART_STYLE: &str = "\
 svg.chart { display: block; width: 100%; height: auto; font: 12px system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', 'DejaVu Sans', sans-serif; }
 svg.chart text { fill: var(--ink); } svg.chart .soft { fill: var(--muted); } svg.chart .title { font-weight: 600; }
 svg.chart .grid { stroke: var(--grid); } svg.chart .frame { stroke: var(--guide); fill: none; }
@@ -238,8 +238,8 @@ svg.chart .f3 { fill: var(--c3); } svg.chart .f4 { fill: var(--c4); } svg.chart 
 ";
 
 /// Palette of the light theme, as custom properties.
-pub const LIGHT: &str =
+pub const LIGHT_PALETTE: &str =
     "--c0: #0072b2; --c1: #c04a00; --c2: #00805c; --c3: #a3427a; --c4: #6b5b00; --c5: #444b52;";
 /// Palette of the dark theme.
-pub const DARK: &str =
+pub const DARK_PALETTE: &str =
     "--c0: #4db2f0; --c1: #ff8f4a; --c2: #2fcf9f; --c3: #ee8fc6; --c4: #dcc437; --c5: #c2cad2;";

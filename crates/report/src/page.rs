@@ -4,11 +4,11 @@ use crate::chart;
 use crate::html::escape;
 
 /// Page colours besides the chart palette (`--s0` to `--s5` are its secondary shades), light theme.
-const LIGHT: &str = "--page: #ffffff; --ink: #1b1f24; --muted: #5b6570; --line: #d9dee4; --soft: #f4f6f8; --grid: #e9edf1; \
+const LIGHT_COLOURS: &str = "--page: #ffffff; --ink: #1b1f24; --muted: #5b6570; --line: #d9dee4; --soft: #f4f6f8; --grid: #e9edf1; \
                      --guide: #8a949e; --warn: #8a4b00; --warn-soft: #fff4e3; --good: #1a6b3c; --bad: #a3182b; \
                      --s0: #3aa0dd; --s1: #f08a45; --s2: #37b892; --s3: #d98bb8; --s4: #b39a1c; --s5: #8b949e;";
-/// Dark counterpart of [`LIGHT`].
-const DARK: &str = "--page: #14171b; --ink: #e7eaee; --muted: #9aa5b1; --line: #2e353d; --soft: #1c2127; --grid: #252b32; \
+/// Dark counterpart of [`LIGHT_COLOURS`].
+const DARK_COLOURS: &str = "--page: #14171b; --ink: #e7eaee; --muted: #9aa5b1; --line: #2e353d; --soft: #1c2127; --grid: #252b32; \
                     --guide: #75808c; --warn: #f2b766; --warn-soft: #2c2318; --good: #6fcf97; --bad: #ff8f8f; \
                     --s0: #9cd3f7; --s1: #ffc29c; --s2: #9be5cd; --s3: #f6c4e1; --s4: #efe08e; --s5: #8b949e;";
 
@@ -93,7 +93,7 @@ impl Page {
             // Has no effect without the script, which unhides it.
             true => (
                 "<button class=\"theme\" type=\"button\" hidden>Dark</button>\n",
-                format!("<script>\n{}</script>\n", chart::SCRIPT),
+                format!("<script>\n{}</script>\n", chart::CHART_SCRIPT),
             ),
             false => ("", String::new()),
         };
@@ -115,13 +115,13 @@ impl Page {
 /// Style sheet of every page. A `data-theme` attribute on the root, set by the script, overrides
 /// the reader's colour-scheme preference; print is always light.
 fn css() -> String {
-    let dark = format!("{DARK} {}", chart::DARK);
+    let dark = format!("{DARK_COLOURS} {}", chart::DARK_PALETTE);
     format!(
-        ":root {{ {LIGHT} {} }}\n@media screen {{ :root[data-theme=\"dark\"] {{ {dark} }} }}\n\
+        ":root {{ {LIGHT_COLOURS} {} }}\n@media screen {{ :root[data-theme=\"dark\"] {{ {dark} }} }}\n\
          @media screen and (prefers-color-scheme: dark) {{ :root:not([data-theme=\"light\"]) {{ {dark} }} }}\n{}{}",
-        chart::LIGHT,
+        chart::LIGHT_PALETTE,
         include_str!("../assets/page.css"),
-        chart::STYLE
+        chart::CHART_STYLE
     )
 }
 

@@ -9,10 +9,10 @@ use std::{fmt, fs};
 use serde::{Deserialize, Serialize};
 
 /// Placeholder for a value that the host does not report.
-const UNKNOWN: &str = "unknown";
+const UNKNOWN_VALUE: &str = "unknown";
 
 /// Name of the provenance member in a JSON object of results.
-pub const MEMBER: &str = "provenance";
+pub const PROVENANCE_MEMBER: &str = "provenance";
 
 /// Source version of the program, recorded at build time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct Build {
 impl Default for Build {
     fn default() -> Build {
         Build {
-            commit: UNKNOWN.to_owned(),
+            commit: UNKNOWN_VALUE.to_owned(),
             dirty: None,
         }
     }
@@ -122,7 +122,7 @@ impl Provenance {
 }
 
 fn some(text: &str) -> String {
-    if text.is_empty() { UNKNOWN } else { text }.to_owned()
+    if text.is_empty() { UNKNOWN_VALUE } else { text }.to_owned()
 }
 
 /// Returns the first model name in `/proc/cpuinfo`; some architectures have none.

@@ -52,7 +52,7 @@ pub struct Table {
 
 impl Table {
     /// Content of a cell without a value.
-    pub const NOTHING: &str = "–";
+    pub const EMPTY_CELL: &str = "–";
 
     /// Creates a table from headers and rows.
     pub fn new<C: Into<Column>>(
@@ -65,7 +65,7 @@ impl Table {
         }
     }
 
-    /// Removes the columns whose cells are all empty or [`Table::NOTHING`]; the first column stays.
+    /// Removes the columns whose cells are all empty or [`Table::EMPTY_CELL`]; the first column stays.
     #[must_use]
     pub fn without_empty(self) -> Table {
         let says = |column: usize| {
@@ -73,7 +73,7 @@ impl Table {
             column == 0
                 || cells
                     .into_iter()
-                    .any(|cell| !cell.is_empty() && cell != Table::NOTHING)
+                    .any(|cell| !cell.is_empty() && cell != Table::EMPTY_CELL)
         };
         let shown: Vec<usize> = (0..self.columns.len())
             .filter(|column| says(*column))

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use ccplane_qdisc::MAX_CLASSES;
+use ccplane_qdisc::CLASS_COUNT;
 use ccplane_qdisc::{ClassSpec, ClassesSpec, QueueSpec, QueueSpecError};
 use ccplane_units::{Bytes, Rate};
 use toml::Spanned;
@@ -12,7 +12,7 @@ use crate::file;
 use crate::{Contender, Name, Problem};
 
 /// Most bytes that a tunnel adds: WireGuard over IPv6 adds 80, a chain of tunnels some hundred.
-const MOST_OVERHEAD: u64 = 1_000;
+const TUNNEL_OVERHEAD_BYTES_MAX: u64 = 1_000;
 
 /// A sendbox at one switch, a receivebox at another.
 #[derive(Clone, Debug, PartialEq)]
@@ -124,7 +124,7 @@ fn class(context: &CheckContext, at: &Spanned<file::BundleClass>) -> Result<Bund
     let c = at.get_ref();
     let weight = match &c.weight {
         None => 1,
-        Some(weight) => context.count("the weight of a class", weight, ClassSpec::MOST_WEIGHT)?,
+        Some(weight) => context.count("the weight of a class", weight, ClassSpec::WEIGHT_MAX)?,
     };
     Ok(BundleClass {
         level: c.level,
@@ -150,7 +150,7 @@ fn one(context: &CheckContext, at: &Spanned<file::BundleEntry>) -> Result<Bundle
     if let Some(written) = b
         .overhead
         .as_ref()
-        .filter(|_| overhead.get() > MOST_OVERHEAD)
+        .filter(|_| overhead.get() > TUNNEL_OVERHEAD_BYTES_MAX)
     {
         return Err(context.problem(
             written,
@@ -171,12 +171,12 @@ fn one(context: &CheckContext, at: &Spanned<file::BundleEntry>) -> Result<Bundle
             "give a `max` above `min`",
         ));
     }
-    if let Some(beyond) = b.class.get(usize::from(MAX_CLASSES)) {
+    if let Some(beyond) = b.class.get(usize::from(CLASS_COUNT)) {
         return Err(context.problem(
             beyond,
             "a class that no packet is of",
             "here",
-            format!("packets are of {MAX_CLASSES} bands: give at most as many classes"),
+            format!("packets are of {CLASS_COUNT} bands: give at most as many classes"),
         ));
     }
     Ok(BundleSettings {

@@ -53,21 +53,21 @@ impl Default for Cellular {
 const STEP_MS: u64 = 10;
 /// Deviation (of the logarithm) and time constant (ms) of the slow part. More deviation, and the
 /// link spends its time near standstill; a longer time, and a minute has one state only.
-const SLOW: (f64, f64) = (0.55, 4_000.0);
+const SLOW_RATE_PROCESS: (f64, f64) = (0.55, 4_000.0);
 /// The same of the fast part. A much shorter time would be averaged away over a round trip.
-const FAST: (f64, f64) = (0.5, 300.0);
+const FAST_RATE_PROCESS: (f64, f64) = (0.5, 300.0);
 /// Silences a second, and their mean length, ms. Half of the recorded trace's silent time is in
 /// such gaps.
-const SILENCES: (f64, f64) = (0.4, 60.0);
+const SILENCE_PROCESS: (f64, f64) = (0.4, 60.0);
 /// Bytes of an opportunity in Mahimahi's format.
 const OPPORTUNITY_BYTES: f64 = 1_500.0;
 /// The stream of random numbers; another purpose takes another.
-const STREAM: u128 = 0x6365_6c6c;
+const RATE_STREAM: u128 = 0x6365_6c6c;
 
 impl Cellular {
     /// The trace as a file would have it: a line for each opportunity, its time in milliseconds.
     pub fn mahimahi(&self) -> String {
-        let mut random = Pcg64::new(u128::from(self.seed), STREAM);
+        let mut random = Pcg64::new(u128::from(self.seed), RATE_STREAM);
         let length = (self.length.as_nanos() / 1_000_000).max(STEP_MS);
         let rates = rates(length, &mut random);
         // So that the mean of this trace, and not only that of all traces, is the one asked for.
@@ -96,14 +96,17 @@ impl Cellular {
 
 /// The rate in each millisecond, in a unit of its own.
 fn rates(length: u64, random: &mut Pcg64) -> Vec<f64> {
-    let (mut slow, mut fast) = (SLOW.0 * normal(random), FAST.0 * normal(random));
+    let (mut slow, mut fast) = (
+        SLOW_RATE_PROCESS.0 * normal(random),
+        FAST_RATE_PROCESS.0 * normal(random),
+    );
     let (mut rates, mut silent_until) = (Vec::new(), 0);
     for ms in 0..length {
         if ms.is_multiple_of(STEP_MS) {
-            slow = follow(slow, SLOW, random);
-            fast = follow(fast, FAST, random);
-            if uniform(random) < SILENCES.0 * STEP_MS as f64 / 1e3 {
-                silent_until = ms + (SILENCES.1 * exponential(random)) as u64;
+            slow = follow(slow, SLOW_RATE_PROCESS, random);
+            fast = follow(fast, FAST_RATE_PROCESS, random);
+            if uniform(random) < SILENCE_PROCESS.0 * STEP_MS as f64 / 1e3 {
+                silent_until = ms + (SILENCE_PROCESS.1 * exponential(random)) as u64;
             }
         }
         rates.push(if ms < silent_until {

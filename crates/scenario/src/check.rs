@@ -14,13 +14,13 @@ use crate::{
 use crate::{Problem, SourceText};
 
 /// Looks at each flow in a run: enough for a page of 1,200 pixels.
-const LOOKS: u64 = 1_000;
+const SAMPLES_PER_RUN: u64 = 1_000;
 /// Finer than this no picture shows, on a path of milliseconds.
-const COARSEST_SAMPLE: Duration = Duration::from_millis(20);
+const SAMPLE_INTERVAL_MAX: Duration = Duration::from_millis(20);
 /// Below, the looks cost more than the run.
-const FINEST_SAMPLE: Duration = Duration::from_micros(10);
+const SAMPLE_INTERVAL_MIN: Duration = Duration::from_micros(10);
 /// A run of more looks than this is a mistake in units.
-const MOST_LOOKS: u64 = 1_000_000;
+const SAMPLES_MAX: u64 = 1_000_000;
 
 /// Checks a whole file.
 pub(crate) fn scenario(
@@ -33,13 +33,13 @@ pub(crate) fn scenario(
     let mss = transport
         .mss
         .as_ref()
-        .map_or(u32::from(TransportOptions::DEFAULT_MSS), |mss| {
+        .map_or(u32::from(TransportOptions::MSS_BYTES_DEFAULT), |mss| {
             *mss.get_ref()
         });
     let headers = transport
         .header_bytes
         .as_ref()
-        .map_or(u32::from(TransportOptions::DEFAULT_HEADER_BYTES), |bytes| {
+        .map_or(u32::from(TransportOptions::HEADER_BYTES_DEFAULT), |bytes| {
             *bytes.get_ref()
         });
     let context = CheckContext {
@@ -143,14 +143,14 @@ fn sample(
     duration: Duration,
 ) -> Result<Duration, Problem> {
     let Some(written) = written else {
-        let even = Duration::from_nanos(duration.as_nanos() / LOOKS);
-        return Ok(even.clamp(FINEST_SAMPLE, COARSEST_SAMPLE));
+        let even = Duration::from_nanos(duration.as_nanos() / SAMPLES_PER_RUN);
+        return Ok(even.clamp(SAMPLE_INTERVAL_MIN, SAMPLE_INTERVAL_MAX));
     };
     let every = written.get_ref().0;
-    if every == Duration::ZERO || duration.as_nanos() / every.as_nanos() > MOST_LOOKS {
+    if every == Duration::ZERO || duration.as_nanos() / every.as_nanos() > SAMPLES_MAX {
         return Err(context.problem(
             written,
-            format!("a look every {every} makes more than {MOST_LOOKS} of them in {duration}"),
+            format!("a look every {every} makes more than {SAMPLES_MAX} of them in {duration}"),
             "here",
             "look less often, as every 20ms",
         ));

@@ -119,7 +119,7 @@ impl CheckContext<'_> {
 
     fn cellular(&self, written: &Spanned<file::Cellular>) -> Result<(LineSpec, String), Problem> {
         /// A packet for each: 60 Gbit, some hundred megabytes while they are read.
-        const MOST_OPPORTUNITIES: f64 = 5e6;
+        const OPPORTUNITIES_MAX: f64 = 5e6;
         let w = written.get_ref();
         let own = Cellular::default();
         let cellular = Cellular {
@@ -144,7 +144,7 @@ impl CheckContext<'_> {
         }
         let opportunities =
             cellular.mean.bytes_per_sec() as f64 / 1_500.0 * cellular.length.as_secs_f64();
-        if opportunities > MOST_OPPORTUNITIES {
+        if opportunities > OPPORTUNITIES_MAX {
             return Err(self.problem(
                 written,
                 format!(
@@ -152,7 +152,7 @@ impl CheckContext<'_> {
                     cellular.length
                 ),
                 "here",
-                format!("give a shorter `length` or a lower `mean`: {MOST_OPPORTUNITIES:.0} packets are the most"),
+                format!("give a shorter `length` or a lower `mean`: {OPPORTUNITIES_MAX:.0} packets are the most"),
             ));
         }
         let line = cellular.line().map_err(|error| {

@@ -11,12 +11,12 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::Contender;
-use crate::Parsed;
+use crate::ParsedValue;
 use crate::Seeds;
 use crate::stamps::Drift;
 
 /// A quantity with its place.
-pub(crate) type Q<T> = Spanned<Parsed<T>>;
+pub(crate) type Q<T> = Spanned<ParsedValue<T>>;
 /// A word with its place.
 pub(crate) type Word = Spanned<String>;
 

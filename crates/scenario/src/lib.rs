@@ -34,7 +34,7 @@ use ccplane_units::{Bytes, Duration, Rate, Time};
 pub use bundle::{BundleClass, BundleSettings};
 pub use cellular::Cellular;
 pub use contender::{BadContender, Contender};
-pub use problem::{Parsed, Problem, SourceText, suggestions};
+pub use problem::{ParsedValue, Problem, SourceText, suggestions};
 pub use seeds::{BadSeeds, Seeds};
 pub use shipped::shipped;
 pub use stamps::{JitterShape, StampErrors};
@@ -290,10 +290,10 @@ impl Scenario {
     /// Bytes of a full packet of every host's transport, with its headers.
     pub fn mtu(&self) -> u32 {
         let transport = &self.transport;
-        let mss = transport.mss.unwrap_or(TransportOptions::DEFAULT_MSS);
+        let mss = transport.mss.unwrap_or(TransportOptions::MSS_BYTES_DEFAULT);
         let header_bytes = transport
             .header_bytes
-            .unwrap_or(TransportOptions::DEFAULT_HEADER_BYTES);
+            .unwrap_or(TransportOptions::HEADER_BYTES_DEFAULT);
         u32::from(mss) + u32::from(header_bytes)
     }
 
@@ -484,15 +484,15 @@ pub struct TransportOptions {
 
 impl TransportOptions {
     /// Payload of the transport's own segments, bytes.
-    pub const DEFAULT_MSS: u16 = 1448;
+    pub const MSS_BYTES_DEFAULT: u16 = 1448;
     /// Headers of the transport's own segments, bytes.
-    pub const DEFAULT_HEADER_BYTES: u16 = 52;
+    pub const HEADER_BYTES_DEFAULT: u16 = 52;
 }
 
 /// RC3's second loop (Mittal et al., NSDI 2014).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rc3 {
-    /// Priority levels of the second loop, 1 to [`MAX_LEVELS`](Rc3::MAX_LEVELS). `None`: all of
+    /// Priority levels of the second loop, 1 to [`MAX_LEVELS`](Rc3::LEVELS_MAX). `None`: all of
     /// them.
     pub levels: Option<u8>,
     /// Stops the second loop if the path does not keep the priority, or if it delays the first
@@ -503,7 +503,7 @@ pub struct Rc3 {
 impl Rc3 {
     /// Levels of the transport (section 2 of the paper). More would need more classes in every
     /// packet.
-    pub const MAX_LEVELS: u8 = 4;
+    pub const LEVELS_MAX: u8 = 4;
 }
 
 /// What the results show.
@@ -583,7 +583,7 @@ pub enum ReadError {
 }
 
 /// A scenario larger than this is a mistake: it would be the wrong file.
-const LARGEST_FILE: u64 = 16 << 20;
+const SCENARIO_BYTES_MAX: u64 = 16 << 20;
 
 impl Scenario {
     /// Reads a file; what it refers to is looked for beside it.
@@ -649,9 +649,9 @@ enum FileLookup<'t> {
 /// The text of a file of sensible size.
 fn read_text(path: &Path) -> std::io::Result<String> {
     let length = std::fs::metadata(path)?.len();
-    if length > LARGEST_FILE {
+    if length > SCENARIO_BYTES_MAX {
         return Err(std::io::Error::other(format!(
-            "it has {length} bytes, more than {LARGEST_FILE}"
+            "it has {length} bytes, more than {SCENARIO_BYTES_MAX}"
         )));
     }
     std::fs::read_to_string(path)

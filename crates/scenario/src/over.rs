@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Between two looks at each flow, unless somebody sets another: no picture shows finer.
-const SAMPLE: Duration = Duration::from_millis(20);
+const SAMPLE_INTERVAL_DEFAULT: Duration = Duration::from_millis(20);
 
 impl Scenario {
     /// One flow of each contender over a link of a steady rate that loses nothing.
@@ -31,7 +31,7 @@ impl Scenario {
             bundles: Vec::new(),
             warm: Duration::ZERO,
             seeds: Seeds::one(1),
-            sample_every: SAMPLE,
+            sample_every: SAMPLE_INTERVAL_DEFAULT,
             topology: Topology::Dumbbell {
                 pairs: 1,
                 bottleneck: LinkSettings {

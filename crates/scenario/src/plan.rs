@@ -10,7 +10,8 @@ mod tests;
 mod topology;
 
 use ccplane_network::{
-    LinkId, MEMORY_LIMIT, Network, NetworkChange, NetworkError, NodeId, Routing, Spread,
+    LinkId, MEMORY_LIMIT_DEFAULT_BYTES, Network, NetworkChange, NetworkError, NodeId, Routing,
+    Spread,
 };
 use ccplane_qdisc::{DelayModel, LineSpec};
 use ccplane_units::{Duration, Time};
@@ -181,7 +182,9 @@ impl Plan {
             };
             Ok((Time::ZERO + event.at, change))
         };
-        let routing = network.routing(MEMORY_LIMIT).map_err(problem)?;
+        let routing = network
+            .routing(MEMORY_LIMIT_DEFAULT_BYTES)
+            .map_err(problem)?;
         network.check_queues().map_err(problem)?;
         let first = workloads.iter().find_map(|workload| workload.pairs.first());
         let main = main_link(scenario, &network, &routing, first)?;

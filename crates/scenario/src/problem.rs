@@ -1,7 +1,7 @@
 //! What is wrong with a file that a person wrote: the file, the line, the reason and the fix.
 //! Scenarios, published experiments and the gateway's configuration speak this way.
 //!
-//! [`SourceText`] makes a [`Problem`] for bytes of its text. [`Parsed`] reads a quantity by its own
+//! [`SourceText`] makes a [`Problem`] for bytes of its text. [`ParsedValue`] reads a quantity by its own
 //! `FromStr` where TOML has a text or a number, so that its error keeps its place.
 
 #[cfg(feature = "miette")]
@@ -12,7 +12,7 @@ mod text;
 use std::ops::Range;
 
 pub use suggestions::suggestions;
-pub use text::Parsed;
+pub use text::ParsedValue;
 
 /// A file that cannot be used as it is written.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -148,7 +148,7 @@ impl SourceText<'_> {
 }
 
 /// How many names a hint lists at most; more would hide the message.
-const MOST_NAMES: usize = 24;
+const HINT_NAMES_MAX: usize = 24;
 
 fn nearest(name: &str, known: &[&str]) -> String {
     let near = suggestions(name, known.iter().copied());
@@ -156,8 +156,8 @@ fn nearest(name: &str, known: &[&str]) -> String {
     match (near.first(), known) {
         (Some(near), _) => format!("did you mean `{near}`?"),
         (None, []) => "nothing is named so".to_owned(),
-        (None, known) if known.len() > MOST_NAMES => {
-            let first = known.get(..MOST_NAMES).unwrap_or(known);
+        (None, known) if known.len() > HINT_NAMES_MAX => {
+            let first = known.get(..HINT_NAMES_MAX).unwrap_or(known);
             format!(
                 "there are {}, and {} more",
                 list(first),

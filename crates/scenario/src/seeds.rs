@@ -38,12 +38,12 @@ impl Seeds {
 /// Text that names no seeds.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` names no seeds; write one (`7`) or a range with both ends (`1..50`), at most {MOST_SEEDS} of them"
+    "`{0}` names no seeds; write one (`7`) or a range with both ends (`1..50`), at most {SEEDS_MAX} of them"
 )]
 pub struct BadSeeds(String);
 
 /// Each seed keeps its figures; a million of them are more than any confidence interval needs.
-const MOST_SEEDS: u64 = 1_000_000;
+const SEEDS_MAX: u64 = 1_000_000;
 
 impl FromStr for Seeds {
     type Err = BadSeeds;
@@ -52,7 +52,7 @@ impl FromStr for Seeds {
         let (first, last) = text.split_once("..").unwrap_or((text, text));
         let number = |text: &str| text.trim().parse::<u64>().ok();
         match (number(first), number(last)) {
-            (Some(first), Some(last)) if first <= last && last - first < MOST_SEEDS => {
+            (Some(first), Some(last)) if first <= last && last - first < SEEDS_MAX => {
                 Ok(Seeds { first, last })
             }
             _ => Err(BadSeeds(text.escape_debug().take(40).collect())),

@@ -37,7 +37,7 @@ const SCENARIOS: &[ShippedFile] = files![
 ];
 
 /// What they refer to.
-const BESIDE: &[ShippedFile] = files!["abilene.txt", "flows.csv", "varying.trace"];
+const REFERENCED_FILES: &[ShippedFile] = files!["abilene.txt", "flows.csv", "varying.trace"];
 
 /// The names of all of them: those of their files without `.toml`.
 pub fn shipped() -> impl Iterator<Item = &'static str> {
@@ -54,7 +54,7 @@ pub(crate) fn text(name: &str) -> Option<&'static str> {
 
 /// A file that one of them refers to.
 pub(crate) fn beside(file: &str) -> Option<&'static str> {
-    BESIDE
+    REFERENCED_FILES
         .iter()
         .find(|(name, _)| *name == file)
         .map(|(_, text)| *text)
@@ -95,7 +95,7 @@ mod tests {
             .collect();
         let embedded = SCENARIOS
             .iter()
-            .chain(BESIDE)
+            .chain(REFERENCED_FILES)
             .map(|(name, _)| (*name).to_owned());
         assert_eq!(found, embedded.collect());
         for name in shipped() {

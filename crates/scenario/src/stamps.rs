@@ -42,14 +42,14 @@ pub enum JitterShape {
 }
 
 /// A clock is off by more than this only until somebody looks: a quartz is within 100 ppm.
-const MOST_DRIFT_PPM: f64 = 1_000.0;
+const DRIFT_PPM_MAX: f64 = 1_000.0;
 
 /// Beyond, the 32 bits of a stamp are not enough for a delay.
-const MOST_NOISE: Duration = Duration::from_secs(1);
+const NOISE_MAX: Duration = Duration::from_secs(1);
 
 impl StampErrors {
     /// True stamps.
-    pub const EXACT: StampErrors = StampErrors {
+    pub const EXACT_TIMESTAMPS: StampErrors = StampErrors {
         hosts: Vec::new(),
         jitter: Duration::ZERO,
         shape: JitterShape::Exponential,
@@ -61,13 +61,13 @@ impl StampErrors {
 
     /// What is left of a NIC's stamps once they are calibrated: normal jitter of 0.2 µs, so that 99
     /// of 100 are within half a microsecond, as slide 17 calls it "sub-microsecond scale".
-    pub const HARDWARE: StampErrors =
+    pub const HARDWARE_TIMESTAMPS: StampErrors =
         StampErrors::real(Duration::from_nanos(200), JitterShape::Normal);
 
     /// As the kernel's in tc or by `SO_TIMESTAMPING`: exponential jitter with a mean of 3 µs, p50 2
     /// and p99 14. Stamps of an idle direction between two kernels on a virtual machine were
     /// measured to have a p99 of 5 to 18 µs. `ccplane paper dx-accuracy` measures it where it runs.
-    pub const SOFTWARE: StampErrors =
+    pub const SOFTWARE_TIMESTAMPS: StampErrors =
         StampErrors::real(Duration::from_micros(3), JitterShape::Exponential);
 
     /// On clocks that are up to 3 ms apart and drift as quartzes do, 20 ppm.
@@ -91,11 +91,11 @@ pub(crate) fn stamps(
 ) -> Result<StampErrors, Problem> {
     let w = written.get_ref();
     let mut stamps = match &w.preset {
-        None => StampErrors::EXACT,
+        None => StampErrors::EXACT_TIMESTAMPS,
         Some(preset) => match preset.get_ref().as_str() {
-            "exact" => StampErrors::EXACT,
-            "hardware" => StampErrors::HARDWARE,
-            "software" => StampErrors::SOFTWARE,
+            "exact" => StampErrors::EXACT_TIMESTAMPS,
+            "hardware" => StampErrors::HARDWARE_TIMESTAMPS,
+            "software" => StampErrors::SOFTWARE_TIMESTAMPS,
             other => {
                 let known = ["exact", "hardware", "software"];
                 return Err(context
@@ -105,14 +105,14 @@ pub(crate) fn stamps(
         },
     };
     let noise = |value: &Option<file::Q<Duration>>, what: &str, own: Duration| match value {
-        Some(value) if value.get_ref().0 > MOST_NOISE => Err(context.problem(
+        Some(value) if value.get_ref().0 > NOISE_MAX => Err(context.problem(
             value,
             format!(
                 "{what} of {} makes stamps that say nothing",
                 value.get_ref().0
             ),
             "here",
-            format!("give at most {MOST_NOISE}"),
+            format!("give at most {NOISE_MAX}"),
         )),
         Some(value) => Ok(value.get_ref().0),
         None => Ok(own),
@@ -155,11 +155,11 @@ impl FromStr for Drift {
             .strip_suffix("ppm")
             .map(|n| n.trim_end().parse::<f64>());
         match number {
-            Some(Ok(ppm)) if (0.0..=MOST_DRIFT_PPM).contains(&ppm) => {
+            Some(Ok(ppm)) if (0.0..=DRIFT_PPM_MAX).contains(&ppm) => {
                 Ok(Drift((ppm * 1e3 + 0.5) as u32))
             }
             _ => Err(format!(
-                "`{}` is no drift; write parts in a million, such as `20ppm`, at most {MOST_DRIFT_PPM}",
+                "`{}` is no drift; write parts in a million, such as `20ppm`, at most {DRIFT_PPM_MAX}",
                 text.escape_debug()
             )),
         }

@@ -12,10 +12,10 @@ use crate::file::{self, Q, ScenarioFile, Word};
 use crate::{GraphLink, LinkSettings, Name, NodeSettings, Topology};
 
 /// Most hosts of one side; beyond, the simulator would refuse for lack of memory.
-const MOST_HOSTS: u32 = 1_000_000;
+const HOSTS_PER_SIDE_MAX: u32 = 1_000_000;
 
 /// Most links side by side: more than any network spreads a flow over.
-const MOST_PATHS: u32 = 1_024;
+const PARALLEL_PATHS_MAX: u32 = 1_024;
 
 /// The topology of the file, which has one of the two forms.
 pub(crate) fn read(context: &CheckContext, file: &ScenarioFile) -> Result<Topology, Problem> {
@@ -63,8 +63,11 @@ pub(crate) fn read(context: &CheckContext, file: &ScenarioFile) -> Result<Topolo
     Ok(match topology.get_ref() {
         file::Topology::Dumbbell(d) => dumbbell(context, topology, d)?,
         file::Topology::ParkingLot(p) => {
-            let bottlenecks =
-                context.count("the number of bottlenecks", &p.bottlenecks, MOST_HOSTS)?;
+            let bottlenecks = context.count(
+                "the number of bottlenecks",
+                &p.bottlenecks,
+                HOSTS_PER_SIDE_MAX,
+            )?;
             let rtt = times(&p.delay, 2 * u64::from(bottlenecks));
             Topology::ParkingLot {
                 bottlenecks,
@@ -72,7 +75,7 @@ pub(crate) fn read(context: &CheckContext, file: &ScenarioFile) -> Result<Topolo
             }
         }
         file::Topology::Incast(i) => Topology::Incast {
-            senders: context.count("the number of senders", &i.senders, MOST_HOSTS)?,
+            senders: context.count("the number of senders", &i.senders, HOSTS_PER_SIDE_MAX)?,
             link: plain(
                 context,
                 &i.rate,
@@ -85,12 +88,12 @@ pub(crate) fn read(context: &CheckContext, file: &ScenarioFile) -> Result<Topolo
             let delay = l.delay.get_ref().0;
             let rtt = times(&l.delay, 8);
             Topology::LeafSpine {
-                leaves: context.count("the number of leaves", &l.leaves, MOST_HOSTS)?,
-                spines: context.count("the number of spines", &l.spines, MOST_HOSTS)?,
+                leaves: context.count("the number of leaves", &l.leaves, HOSTS_PER_SIDE_MAX)?,
+                spines: context.count("the number of spines", &l.spines, HOSTS_PER_SIDE_MAX)?,
                 hosts_per_leaf: context.count(
                     "the number of hosts",
                     &l.hosts_per_leaf,
-                    MOST_HOSTS,
+                    HOSTS_PER_SIDE_MAX,
                 )?,
                 host: plain(context, &l.host_rate, delay, rtt, l.queue.as_ref())?,
                 fabric: plain(context, &l.fabric_rate, delay, rtt, l.queue.as_ref())?,
@@ -154,7 +157,7 @@ fn dumbbell(
     let pairs = d
         .pairs
         .as_ref()
-        .map(|pairs| context.count("the number of pairs", pairs, MOST_HOSTS));
+        .map(|pairs| context.count("the number of pairs", pairs, HOSTS_PER_SIDE_MAX));
     Ok(Topology::Dumbbell {
         pairs: pairs.transpose()?.unwrap_or(1),
         bottleneck: LinkSettings {
@@ -318,7 +321,7 @@ fn paths(
             ));
         }
         (Some(count), slowest) => (
-            context.count("the number of paths", count, MOST_PATHS)?,
+            context.count("the number of paths", count, PARALLEL_PATHS_MAX)?,
             slowest,
         ),
     };

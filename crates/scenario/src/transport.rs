@@ -16,15 +16,15 @@ pub(crate) fn options(
     written: &file::Transport,
 ) -> Result<TransportOptions, Problem> {
     /// A UDP datagram cannot carry more, with its headers.
-    const LARGEST_MSS: u16 = 65_000;
+    const MSS_MAX: u16 = 65_000;
     /// Less is a header's size.
-    const SMALLEST_MSS: u16 = 88;
+    const MSS_MIN: u16 = 88;
     /// Most headers: an IPv6 packet has fewer with all options of TCP.
-    const LARGEST_HEADERS: u16 = 500;
+    const HEADER_BYTES_MAX: u16 = 500;
     let mss = within(
         context,
         written.mss.as_ref(),
-        SMALLEST_MSS..=LARGEST_MSS,
+        MSS_MIN..=MSS_MAX,
         ("a segment of", " bytes", ", such as 1448"),
     )?;
     let (what, fix) = (
@@ -39,7 +39,7 @@ pub(crate) fn options(
     }
     let levels = match &written.rc3_levels {
         Some(levels) => match u8::try_from(*levels.get_ref()) {
-            Ok(levels) if (1..=Rc3::MAX_LEVELS).contains(&levels) => Some(levels),
+            Ok(levels) if (1..=Rc3::LEVELS_MAX).contains(&levels) => Some(levels),
             _ => {
                 return Err(context.problem(
                     levels,
@@ -48,7 +48,7 @@ pub(crate) fn options(
                         levels.get_ref()
                     ),
                     "here",
-                    format!("give 1 to {}", Rc3::MAX_LEVELS),
+                    format!("give 1 to {}", Rc3::LEVELS_MAX),
                 ));
             }
         },
@@ -66,7 +66,7 @@ pub(crate) fn options(
         header_bytes: within(
             context,
             written.header_bytes.as_ref(),
-            0..=LARGEST_HEADERS,
+            0..=HEADER_BYTES_MAX,
             ("headers of", " bytes", ", such as 52"),
         )?,
         ack_every: ack_every(context, written)?,

@@ -1,6 +1,6 @@
 //! The workloads of a scenario: exactly one kind each, and what that kind needs.
 
-use ccplane_qdisc::MAX_CLASSES;
+use ccplane_qdisc::CLASS_COUNT;
 use ccplane_units::{Bytes, Duration, Rate};
 use ccplane_workload::{
     Arrivals, Carrier, ConnectionPolicy, DurationDistribution, Duty, SizeTable, Workload as Sends,
@@ -13,10 +13,10 @@ use crate::file;
 use crate::{Name, Pairing, TraceFlow, Workload, WorkloadKind};
 
 /// Flows of one kind a pair; beyond, a simulation of anything else would be meant.
-const MOST_FLOWS: u32 = 1_000_000;
+const FLOWS_PER_PAIR_MAX: u32 = 1_000_000;
 
 /// The size of a request: a line of HTTP with its headers.
-const REQUEST: Bytes = Bytes::new(200);
+const REQUEST_SIZE: Bytes = Bytes::new(200);
 
 /// Checks every workload; there is at least one.
 pub(crate) fn all(
@@ -105,12 +105,12 @@ pub(crate) fn all(
 
 fn band(context: &CheckContext, band: &Spanned<u8>) -> Result<u8, Problem> {
     match *band.get_ref() {
-        known if known < MAX_CLASSES => Ok(known),
+        known if known < CLASS_COUNT => Ok(known),
         unknown => Err(context.problem(
             band,
             format!("no queue has a band {unknown}"),
             "here",
-            format!("give 0, the highest, to {}", MAX_CLASSES - 1),
+            format!("give 0, the highest, to {}", CLASS_COUNT - 1),
         )),
     }
 }
@@ -159,7 +159,7 @@ fn kind(
     context: &CheckContext,
     at: &Spanned<file::WorkloadEntry>,
 ) -> Result<WorkloadKind, Problem> {
-    const KINDS: &str = "`bulk`, `paced`, `datagrams`, `poisson`, `requests`, `messages`, `bursts`, `list` and `trace`";
+    const WORKLOAD_KINDS: &str = "`bulk`, `paced`, `datagrams`, `poisson`, `requests`, `messages`, `bursts`, `list` and `trace`";
     let w = at.get_ref();
     let given = [
         w.bulk.as_ref().map(Spanned::span),
@@ -176,7 +176,7 @@ fn kind(
     if let (Some(_), Some(second)) = (given.next(), given.next()) {
         return Err(context.source.problem(
             second,
-            format!("a workload is one of {KINDS}"),
+            format!("a workload is one of {WORKLOAD_KINDS}"),
             "another one",
             "write another [[workload]] for it",
         ));
@@ -210,7 +210,7 @@ fn kind(
                 first_line(context, at),
                 "the workload sends nothing",
                 "here",
-                format!("give one of {KINDS}, as `bulk = {{}}`"),
+                format!("give one of {WORKLOAD_KINDS}, as `bulk = {{}}`"),
             ))
         },
         |made| made.map(WorkloadKind::Of),
@@ -246,7 +246,7 @@ fn bulk(context: &CheckContext, at: &Spanned<file::Bulk>) -> Result<Sends, Probl
     }
     Ok(Sends::Bulk {
         flows: b.flows.as_ref().map_or(Ok(1), |n| {
-            context.count("the number of flows", n, MOST_FLOWS)
+            context.count("the number of flows", n, FLOWS_PER_PAIR_MAX)
         })?,
         bytes: b
             .bytes
@@ -391,7 +391,7 @@ fn connections(
         file::Connections::Number(number) => {
             let number = Spanned::new(at.span(), *number);
             Ok((
-                context.count("the number of connections", &number, MOST_FLOWS)?,
+                context.count("the number of connections", &number, FLOWS_PER_PAIR_MAX)?,
                 ConnectionPolicy::Last,
             ))
         }
@@ -407,7 +407,7 @@ fn connections(
                 }
             };
             Ok((
-                context.count("the number of servers", &table.servers, MOST_FLOWS)?,
+                context.count("the number of servers", &table.servers, FLOWS_PER_PAIR_MAX)?,
                 pick,
             ))
         }
@@ -445,12 +445,12 @@ fn requests(context: &CheckContext, at: &Spanned<file::Requests>) -> Result<Send
     let connections = r.connections.as_ref();
     Ok(Sends::Requests {
         connections: connections.map_or(Ok(1), |n| {
-            context.count("the number of connections", n, MOST_FLOWS)
+            context.count("the number of connections", n, FLOWS_PER_PAIR_MAX)
         })?,
         request: r
             .request
             .as_ref()
-            .map_or(Ok(SizeTable::fixed(REQUEST)), |request| {
+            .map_or(Ok(SizeTable::fixed(REQUEST_SIZE)), |request| {
                 sizes(context, request)
             })?,
         response: sizes(context, &r.response)?,

@@ -302,7 +302,7 @@ size_classes = ["100kB"]
         batch: Duration::from_micros(10),
         calibrate: true,
         drift_ppb: 5_000,
-        ..StampErrors::SOFTWARE
+        ..StampErrors::SOFTWARE_TIMESTAMPS
     };
     assert_eq!(stamps, as_written);
 }

@@ -25,7 +25,7 @@ pub use way::BundleBaseDelays;
 
 use crate::event::EventKind;
 use crate::link::QueuedPacket;
-use crate::packet::{NONE, SimPacket};
+use crate::packet::{NO_INDEX, SimPacket};
 use crate::steer::{AgentId, HostedFlow};
 use crate::{SimError, Simulation, Tracer, World};
 
@@ -49,19 +49,19 @@ pub struct BundleSpec {
 }
 
 /// First flow number of a bundle; flows have 32-bit numbers.
-pub(crate) const FIRST: u64 = 1 << 32;
+pub(crate) const BUNDLE_FLOW_NUMBER_MIN: u64 = 1 << 32;
 
 /// Number of flow hashes whose paths are checked when a bundle is added. With two equal-cost paths,
 /// all hashes take the same one with probability 2^-63.
-const WAYS: u32 = 64;
+const PATH_CHECK_HASHES: u32 = 64;
 
 /// IPv4 and UDP headers of a message between the boxes, bytes.
-const HEADERS: u32 = 28;
+const MESSAGE_HEADER_BYTES: u32 = 28;
 
 #[derive(Debug, Default)]
 pub(crate) struct Bundles {
     all: Vec<SimBundle>,
-    /// Per switch with a sendbox: the bundle of each destination host, or [`NONE`].
+    /// Per switch with a sendbox: the bundle of each destination host, or [`NO_INDEX`].
     enters: Vec<Option<Box<[u32]>>>,
     /// Messages that boxes created and consumed, in packets.
     pub made: u64,
@@ -118,7 +118,7 @@ impl Bundles {
         hosts
             .get(to as usize)
             .copied()
-            .filter(|bundle| *bundle != NONE)
+            .filter(|bundle| *bundle != NO_INDEX)
     }
 
     /// Returns the bundles of an agent, to be announced when the agent (re)connects.
@@ -128,7 +128,12 @@ impl Bundles {
             .iter()
             .enumerate()
             .filter(move |(_, bundle)| mine(bundle))
-            .map(|(index, bundle)| (FIRST + index as u64, info(&bundle.sendbox, bundle.mtu, "")))
+            .map(|(index, bundle)| {
+                (
+                    BUNDLE_FLOW_NUMBER_MIN + index as u64,
+                    info(&bundle.sendbox, bundle.mtu, ""),
+                )
+            })
     }
 }
 
@@ -169,18 +174,18 @@ impl World {
                         .path(&self.network, at, host, hash.wrapping_mul(0x9e37_79b9));
                 path.is_ok_and(|path| path.iter().any(|link| self.ends_of(*link).1.0 == by))
             };
-            (0..WAYS).filter(over).count() as u32
+            (0..PATH_CHECK_HASHES).filter(over).count() as u32
         };
-        let mut behind = vec![NONE; nodes];
-        let (mut home, mut away) = (NONE, NONE);
+        let mut behind = vec![NO_INDEX; nodes];
+        let (mut home, mut away) = (NO_INDEX, NO_INDEX);
         let index = self.bundles.all.len() as u32;
         for &host in &hosts {
             match (ways(from, host, to), ways(to, host, from)) {
-                (WAYS, _) => {
+                (PATH_CHECK_HASHES, _) => {
                     behind[host as usize] = index;
                     away = away.min(host);
                 }
-                (0, WAYS) => home = home.min(host),
+                (0, PATH_CHECK_HASHES) => home = home.min(host),
                 (0, _) => {}
                 _ => {
                     return refused(format!(
@@ -192,7 +197,7 @@ impl World {
                 }
             }
         }
-        if away == NONE || home == NONE {
+        if away == NO_INDEX || home == NO_INDEX {
             return refused(format!(
                 "no host is behind `{}` seen from `{}`, or none the other way round; put them on the way between hosts",
                 name(to),
@@ -203,7 +208,7 @@ impl World {
             behind
                 .iter()
                 .enumerate()
-                .filter(|(_, bundle)| **bundle != NONE)
+                .filter(|(_, bundle)| **bundle != NO_INDEX)
         };
         if let Some((host, _)) =
             members().find(|(host, _)| self.bundles.entered(from, *host as u32).is_some())
@@ -217,7 +222,7 @@ impl World {
         let sendbox = Sendbox::new(self.now, &spec.sendbox)
             .map_err(|why| SimError::Bundle(why.to_string()))?;
         let (agent, flow) = match &spec.agent {
-            None => (NONE, None),
+            None => (NO_INDEX, None),
             Some((agent, algorithm)) => {
                 let count = self.hosts.len();
                 let Some(host) = self.hosts.get_mut(agent.0 as usize) else {
@@ -231,7 +236,7 @@ impl World {
                     return Err(SimError::UnknownAlgorithm(algorithm.clone()));
                 }
                 let info = info(&sendbox, spec.sendbox.mtu, algorithm);
-                let number = FIRST + u64::from(index);
+                let number = BUNDLE_FLOW_NUMBER_MIN + u64::from(index);
                 let flow = host.shared.open(self.now, number, info, agent.0);
                 (agent.0, Some(flow))
             }
@@ -241,11 +246,11 @@ impl World {
             self.bundles.enters.resize(nodes, None);
         }
         let entry = self.bundles.enters[from as usize]
-            .get_or_insert_with(|| vec![NONE; nodes].into_boxed_slice());
+            .get_or_insert_with(|| vec![NO_INDEX; nodes].into_boxed_slice());
         for (host, mine) in behind
             .iter()
             .enumerate()
-            .filter(|(_, bundle)| **bundle != NONE)
+            .filter(|(_, bundle)| **bundle != NO_INDEX)
         {
             entry[host] = *mine;
         }
@@ -265,7 +270,7 @@ impl World {
             due: Time::MAX,
             changes: Vec::new(),
         });
-        if agent != NONE {
+        if agent != NO_INDEX {
             self.plan_agent(agent);
         }
         self.plan_bundle(index);
@@ -297,8 +302,8 @@ impl World {
             .bundles
             .all
             .get(bundle.0 as usize)
-            .map_or(NONE, |bundle| bundle.agent);
-        let flow = FIRST + u64::from(bundle.0);
+            .map_or(NO_INDEX, |bundle| bundle.agent);
+        let flow = BUNDLE_FLOW_NUMBER_MIN + u64::from(bundle.0);
         self.hosts.get(agent as usize).map_or(&[], |host| {
             let datapath = DatapathId(agent);
             host.agent().gauges(AgentFlow { datapath, flow })
@@ -333,12 +338,12 @@ impl World {
         let (id, place, _) = self.packets.place();
         *place = SimPacket {
             segment,
-            end: NONE,
+            end: NO_INDEX,
             // No flow: the packet never reaches a host.
-            flow: NONE,
+            flow: NO_INDEX,
             to,
             hash: 0,
-            side: NONE,
+            side: NO_INDEX,
             bytes,
         };
         self.packets.made(id, false);
@@ -466,7 +471,11 @@ impl<T: Tracer> Simulation<T> {
         let bundle = &mut world.bundles.all[index as usize];
         if let Some(feedback) = bundle.receivebox.poll(world.now) {
             let (at, home, away, overhead) = (bundle.to, bundle.home, bundle.away, bundle.overhead);
-            let id = world.message(away, home, FEEDBACK_BYTES as u32 + HEADERS + overhead);
+            let id = world.message(
+                away,
+                home,
+                FEEDBACK_BYTES as u32 + MESSAGE_HEADER_BYTES + overhead,
+            );
             world.packets.asides.send(id, index, feedback);
             self.forward(at, id);
         }
@@ -484,12 +493,14 @@ impl<T: Tracer> Simulation<T> {
         match &mut bundle.flow {
             Some(flow) => {
                 let host = &mut world.hosts[bundle.agent as usize];
-                let mut lent = host.shared.lend(FIRST + u64::from(index), flow);
+                let mut lent = host
+                    .shared
+                    .lend(BUNDLE_FLOW_NUMBER_MIN + u64::from(index), flow);
                 let ticks = bundle.sendbox.drive(now, &mut lent);
                 if ticks {
                     let flow = AgentFlow {
                         datapath: DatapathId(bundle.agent),
-                        flow: FIRST + u64::from(index),
+                        flow: BUNDLE_FLOW_NUMBER_MIN + u64::from(index),
                     };
                     bundle
                         .sendbox
@@ -525,7 +536,7 @@ impl<T: Tracer> Simulation<T> {
             let from = bundle.from;
             if let Some(notice) = bundle.sendbox.notice(now) {
                 let (home, away) = (bundle.home, bundle.away);
-                let bytes = NOTICE_BYTES as u32 + HEADERS + bundle.overhead;
+                let bytes = NOTICE_BYTES as u32 + MESSAGE_HEADER_BYTES + bundle.overhead;
                 let number = bundle.number();
                 bundle.sendbox.left(now, number, bytes);
                 let id = world.message(home, away, bytes);
@@ -576,7 +587,7 @@ impl<T: Tracer> Simulation<T> {
     ) {
         let world = &mut self.world;
         let now = world.now;
-        let index = number.wrapping_sub(FIRST);
+        let index = number.wrapping_sub(BUNDLE_FLOW_NUMBER_MIN);
         let host = &mut world.hosts[agent as usize];
         let bundle = usize::try_from(index)
             .ok()

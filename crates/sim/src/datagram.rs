@@ -6,11 +6,11 @@ use ccplane_network::{
     NodeId,
     random::{self, Purpose},
 };
-use ccplane_transport::{MAX_CLASSES, Segment, SegmentKind, SequenceNumber};
+use ccplane_transport::{CLASS_COUNT, Segment, SegmentKind, SequenceNumber};
 use ccplane_units::{Duration, Time};
 
 use crate::app::AppId;
-use crate::packet::{NONE, SimPacket};
+use crate::packet::{NO_INDEX, SimPacket};
 use crate::{SimError, World, event::EventKind};
 
 /// Counters of an application's datagrams.
@@ -35,7 +35,7 @@ pub(crate) struct DatagramTable {
 }
 
 /// The send time is stored in the 48-bit offset field of the segment.
-const CLOCK: u64 = (1 << 48) - 1;
+const SEND_TIME_MASK: u64 = (1 << 48) - 1;
 
 impl World {
     /// Sends a datagram of `bytes` on the wire in this priority band. It goes to the host's link
@@ -58,21 +58,21 @@ impl World {
         let stats = &mut self.datagrams.stats[index];
         let mut segment = Segment::default();
         segment.kind = SegmentKind::Data;
-        segment.band = band.min(MAX_CLASSES - 1);
+        segment.band = band.min(CLASS_COUNT - 1);
         segment.number = SequenceNumber(stats.sent as u32);
         // Source: a datagram has no flow to derive it from.
         segment.echo = SequenceNumber(from);
-        segment.set_offset(self.now.as_nanos() & CLOCK);
+        segment.set_offset(self.now.as_nanos() & SEND_TIME_MASK);
         stats.sent += 1;
         let pair = random::mix(u64::from(from) << 32 | u64::from(to)) as u32;
         let waiting = self.datagrams.waiting.entry(from).or_default();
         waiting.push_back(SimPacket {
             segment,
-            end: NONE,
+            end: NO_INDEX,
             flow: app.0,
             to,
             hash: random::seed(self.options.seed, Purpose::Paths, pair ^ app.0) as u32,
-            side: NONE,
+            side: NO_INDEX,
             bytes,
         });
         self.events.push(self.now, EventKind::Datagram, from);
@@ -100,7 +100,7 @@ impl DatagramTable {
         if let Some(stats) = self.stats.get_mut(packet.flow as usize) {
             stats.received += 1;
             stats.received_bytes += u64::from(packet.bytes);
-            let taken = now.as_nanos().wrapping_sub(packet.segment.offset()) & CLOCK;
+            let taken = now.as_nanos().wrapping_sub(packet.segment.offset()) & SEND_TIME_MASK;
             stats.delay_sum = stats.delay_sum + Duration::from_nanos(taken);
         }
     }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use ccplane_datapath::Outcome;
 use ccplane_network::random;
 use ccplane_transport::{
-    CongestionControl, Connection, ConnectionState, ControlEvent as Happened, MAX_CLASSES, Native,
+    CLASS_COUNT, CongestionControl, Connection, ConnectionState, ControlEvent as Happened, Native,
     Proof, Segment, SegmentKind, SideData,
 };
 use ccplane_units::{Duration, Time};
 
 use crate::event::{EventKind, EventQueue};
-use crate::packet::{NONE, PacketArena};
+use crate::packet::{NO_INDEX, PacketArena};
 use crate::stamps::{self, Clocks};
 use crate::steer::HostedFlow;
 use crate::{Simulation, Tracer, World};
@@ -44,30 +44,30 @@ pub(crate) struct FlowEndpoint {
 
 /// Bit positions in [`FlowEndpoint::flags`] of the band and of the queued flags of lower classes.
 const BAND_SHIFT: u32 = 4;
-const LOW_SHIFT: u32 = 7;
+const LOW_QUEUED_SHIFT: u32 = 7;
 
 impl FlowEndpoint {
     /// Queued at the host's link with a packet of class 0.
     pub const QUEUED: u16 = 1;
     /// Data has to be read by the application on arrival.
-    pub const READS: u16 = 2;
+    pub const READS_DATA: u16 = 2;
     /// An application awaits the arrival of a write.
-    pub const AWAITS: u16 = 4;
+    pub const AWAITS_WRITE: u16 = 4;
     /// May send in classes below class 0: RC3's low-priority data, and ACKs of the peer's.
     pub const RC3: u16 = 8;
     /// Bits of the band for packets of class 0.
     pub const BAND: u16 = 7 << BAND_SHIFT;
     /// May send in bands below the highest.
-    pub const LOW: u16 = FlowEndpoint::RC3 | FlowEndpoint::BAND;
+    pub const USES_LOW_BANDS: u16 = FlowEndpoint::RC3 | FlowEndpoint::BAND;
     /// The flow is controlled by RCP: packets carry rate stamps.
-    pub const OFFERED: u16 = 1 << 15;
+    pub const RCP_STAMPED: u16 = 1 << 15;
     /// Queued at the host's link with packets of lower bands; one flag per class.
     pub const LOW_QUEUED: u16 = 0x7f80;
 
     /// Returns the queued flag of this class in the lower bands.
     #[inline(always)]
     pub fn low_queued(class: u8) -> u16 {
-        1 << (LOW_SHIFT + u32::from(class & (MAX_CLASSES - 1)))
+        1 << (LOW_QUEUED_SHIFT + u32::from(class & (CLASS_COUNT - 1)))
     }
 
     /// Returns the band for packets of class 0.
@@ -116,7 +116,7 @@ impl FlowEndpoint {
         } else {
             classes & !1
         };
-        low & !(self.flags >> LOW_SHIFT) as u8
+        low & !(self.flags >> LOW_QUEUED_SHIFT) as u8
     }
 
     /// Creates the next packet of this class, addressed to the peer. Returns its id and size. With
@@ -137,7 +137,7 @@ impl FlowEndpoint {
         if !connection.transmit_into(now, class, &mut packet.segment, side) {
             return None;
         }
-        packet.segment.band = (packet.segment.band + self.band()).min(MAX_CLASSES - 1);
+        packet.segment.band = (packet.segment.band + self.band()).min(CLASS_COUNT - 1);
         let data = match packet.segment.kind {
             SegmentKind::Data => packet.segment.length,
             _ => 0,
@@ -152,7 +152,7 @@ impl FlowEndpoint {
                 _ => side.t1 = left,
             }
         }
-        (packet.bytes, packet.side) = (bytes, NONE);
+        (packet.bytes, packet.side) = (bytes, NO_INDEX);
         (packet.end, packet.flow, packet.to, packet.hash) = (e ^ 1, self.flow, self.to, self.hash);
         if spray {
             let number = u64::from(packet.segment.number.0) << 32;
@@ -165,7 +165,7 @@ impl FlowEndpoint {
         {
             packets.prove(id, e, connection);
         }
-        if self.is(FlowEndpoint::OFFERED) {
+        if self.is(FlowEndpoint::RCP_STAMPED) {
             let rtt = self
                 .connection
                 .as_ref()
@@ -260,12 +260,12 @@ impl<T: Tracer> Simulation<T> {
             return self.accept(id);
         };
         let (now, segment) = (world.now, &packet.segment);
-        let arrived = match packet.side != NONE && side.stamped && !world.clocks.exact() {
+        let arrived = match packet.side != NO_INDEX && side.stamped && !world.clocks.exact() {
             true => world.clocks.arrival(packet.to, now, packet.bytes),
             false => now,
         };
         let awaited = segment.kind == SegmentKind::Data
-            && end.flags & (FlowEndpoint::READS | FlowEndpoint::AWAITS) != 0;
+            && end.flags & (FlowEndpoint::READS_DATA | FlowEndpoint::AWAITS_WRITE) != 0;
         match end.control.get() {
             ControllerKind::Native(place) => {
                 handle::<CHECKED>(
@@ -312,7 +312,10 @@ impl<T: Tracer> Simulation<T> {
     /// Reads arrived data and reports completed writes.
     fn received(&mut self, e: u32) {
         let end = &mut self.world.ends[e as usize];
-        let (reads, awaits) = (end.is(FlowEndpoint::READS), end.is(FlowEndpoint::AWAITS));
+        let (reads, awaits) = (
+            end.is(FlowEndpoint::READS_DATA),
+            end.is(FlowEndpoint::AWAITS_WRITE),
+        );
         let Some(connection) = &mut end.connection else {
             return;
         };
@@ -403,7 +406,7 @@ impl World {
     #[cold]
     fn take_other(&mut self, id: u32) {
         let packet = self.packets.get(id);
-        if packet.end == NONE {
+        if packet.end == NO_INDEX {
             self.datagrams.arrived(self.now, packet);
         } else {
             self.counters.late += 1;
@@ -454,25 +457,25 @@ pub(crate) enum ControllerKind {
 }
 
 impl Controller {
-    pub const NOBODY: Controller = Controller(u32::MAX);
-    const STEERED: u32 = 1 << 31;
+    pub const RECEIVE_ONLY: Controller = Controller(u32::MAX);
+    const AGENT_FLAG: u32 = 1 << 31;
 
     pub fn native(place: usize) -> Controller {
         Controller(place as u32)
     }
 
     pub fn agent(place: usize) -> Controller {
-        Controller(place as u32 | Controller::STEERED)
+        Controller(place as u32 | Controller::AGENT_FLAG)
     }
 
     #[inline(always)]
     pub fn get(self) -> ControllerKind {
-        if self.0 & Controller::STEERED == 0 {
+        if self.0 & Controller::AGENT_FLAG == 0 {
             ControllerKind::Native(self.0 as usize)
-        } else if self == Controller::NOBODY {
+        } else if self == Controller::RECEIVE_ONLY {
             ControllerKind::Nobody
         } else {
-            ControllerKind::Agent((self.0 & !Controller::STEERED) as usize)
+            ControllerKind::Agent((self.0 & !Controller::AGENT_FLAG) as usize)
         }
     }
 }

@@ -53,10 +53,10 @@ pub(crate) enum EventKind {
 pub(crate) struct SimEvent(u128);
 
 /// Latest possible time of a simulation: 833 days.
-pub(crate) const LAST: Time = Time::from_nanos((1 << 56) - 1);
+pub(crate) const TIME_MAX: Time = Time::from_nanos((1 << 56) - 1);
 /// Maximum number of links, hosts, packets and endpoints, each.
-pub(crate) const MOST: usize = 1 << 28;
-const _: () = assert!(ccplane_network::MAX_NODES <= MOST);
+pub(crate) const OBJECTS_MAX: usize = 1 << 28;
+const _: () = assert!(ccplane_network::NODES_MAX <= OBJECTS_MAX);
 
 impl SimEvent {
     #[inline(always)]
@@ -104,7 +104,7 @@ impl SimEvent {
     /// Returns the index of the link, host, packet or endpoint.
     #[inline(always)]
     pub fn which(self) -> u32 {
-        self.0 as u32 & (MOST as u32 - 1)
+        self.0 as u32 & (OBJECTS_MAX as u32 - 1)
     }
 }
 
@@ -115,7 +115,7 @@ pub(crate) struct EventQueue {
 }
 
 impl EventQueue {
-    /// Schedules an event. An event later than [`LAST`] is discarded.
+    /// Schedules an event. An event later than [`TIME_MAX`] is discarded.
     #[inline(always)]
     pub fn push(&mut self, at: Time, kind: EventKind, which: u32) {
         self.push_ranked(at, kind, 0, which);
@@ -129,7 +129,7 @@ impl EventQueue {
 
     #[inline(always)]
     fn push_ranked(&mut self, at: Time, kind: EventKind, rank: u64, which: u32) {
-        if at > LAST {
+        if at > TIME_MAX {
             return;
         }
         self.wheel.push(SimEvent::new(at, kind, rank, which));
@@ -166,12 +166,12 @@ mod tests {
 
     #[test]
     fn an_event_keeps_what_it_was_made_of() {
-        let most = MOST as u32 - 1;
+        let most = OBJECTS_MAX as u32 - 1;
         let rank = (1 << 33) - 1;
-        let event = SimEvent::new(LAST, EventKind::AgentDeadline, rank, most);
+        let event = SimEvent::new(TIME_MAX, EventKind::AgentDeadline, rank, most);
         assert_eq!(
             (event.at(), event.kind(), event.which()),
-            (LAST, EventKind::AgentDeadline, most)
+            (TIME_MAX, EventKind::AgentDeadline, most)
         );
         let event = SimEvent::new(Time::from_nanos(7), EventKind::Pace, 1 << 32 | 5, 3);
         assert_eq!(
@@ -221,7 +221,7 @@ mod tests {
                 }
                 prop_assert_eq!(events.len(), model.len());
             }
-            while let Some(event) = events.pop(LAST) {
+            while let Some(event) = events.pop(TIME_MAX) {
                 let expected = model.pop_first().map(|(at, .., which)| (at, which));
                 prop_assert_eq!(expected, Some((event.at().as_nanos(), event.which())));
             }

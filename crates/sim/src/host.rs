@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use ccplane_transport::MAX_CLASSES;
+use ccplane_transport::CLASS_COUNT;
 use ccplane_units::{Duration, Time};
 
 use crate::end::FlowEndpoint;
@@ -17,7 +17,7 @@ use crate::{Simulation, Tracer, World};
 /// Full-sized packets that may wait behind the one in transmission on a host's link. With none,
 /// every packet would need its own event; with many, a high-priority packet would queue behind
 /// them.
-pub(crate) const RING: u64 = 2;
+pub(crate) const NIC_QUEUE_PACKETS: u64 = 2;
 
 /// Interface by which a host sends.
 #[derive(Debug)]
@@ -48,8 +48,8 @@ impl Nic {
         Nic {
             link,
             until: Time::ZERO,
-            slack: full_packet * RING,
-            room: RING * u64::from(mtu),
+            slack: full_packet * NIC_QUEUE_PACKETS,
+            room: NIC_QUEUE_PACKETS * u64::from(mtu),
             armed: false,
             waiting: VecDeque::new(),
         }
@@ -82,7 +82,7 @@ impl Nic {
         if !self.armed && self.until != Time::MAX {
             self.armed = true;
             events.push(
-                (self.until - self.slack / RING).max(now),
+                (self.until - self.slack / NIC_QUEUE_PACKETS).max(now),
                 EventKind::NicReady,
                 me,
             );
@@ -167,7 +167,9 @@ impl<T: Tracer> Simulation<T> {
                 }
             }
         }
-        if end.plan(now, e, &world.steered, &mut world.events) || end.is(FlowEndpoint::LOW) {
+        if end.plan(now, e, &world.steered, &mut world.events)
+            || end.is(FlowEndpoint::USES_LOW_BANDS)
+        {
             self.finish_pump(e);
         }
         None
@@ -177,7 +179,7 @@ impl<T: Tracer> Simulation<T> {
     #[cold]
     #[inline(never)]
     fn finish_pump(&mut self, e: u32) {
-        if self.world.ends[e as usize].is(FlowEndpoint::LOW) {
+        if self.world.ends[e as usize].is(FlowEndpoint::USES_LOW_BANDS) {
             self.pump_low(e);
         }
         self.world.plan_end(e);
@@ -193,7 +195,7 @@ impl<T: Tracer> Simulation<T> {
             // The highest class that is not queued yet.
             let classes = end.low_classes(now);
             let class = classes.trailing_zeros() as u8;
-            if class >= MAX_CLASSES {
+            if class >= CLASS_COUNT {
                 return;
             }
             let nic = &mut world.nics[place as usize];
@@ -264,7 +266,7 @@ impl<T: Tracer> Simulation<T> {
                 end.set(FlowEndpoint::QUEUED, true);
                 world.nics[nic as usize].waiting.push_back(e);
             }
-            if end.is(FlowEndpoint::LOW) {
+            if end.is(FlowEndpoint::USES_LOW_BANDS) {
                 // The next packet may be of another class.
                 let classes = end.low_classes(now);
                 world.wait_low(e, classes);
@@ -294,7 +296,7 @@ impl World {
     fn wait_low(&mut self, e: u32, classes: u8) {
         let end = &mut self.ends[e as usize];
         let nic = end.nic;
-        for class in (0..MAX_CLASSES).filter(|class| classes >> class & 1 != 0) {
+        for class in (0..CLASS_COUNT).filter(|class| classes >> class & 1 != 0) {
             end.set(FlowEndpoint::low_queued(class), true);
             self.low.push(nic, end.band() + class, e);
         }

@@ -47,7 +47,7 @@ pub use ccplane_network::{
     topology,
 };
 pub use ccplane_transport::{
-    Connection, ConnectionError, MAX_CLASSES, Native, Rc3, Rc3Arrivals, Rc3Stats, Rc3Stop,
+    CLASS_COUNT, Connection, ConnectionError, Native, Rc3, Rc3Arrivals, Rc3Stats, Rc3Stop,
     TransportConfig,
 };
 pub use ccplane_workload::{

@@ -8,22 +8,22 @@ use ccplane_network::{
     LinkId, Spread,
     random::{self, Purpose},
 };
-use ccplane_transport::{Connection, ConnectionState, MAX_CLASSES, Native, SequenceNumber};
+use ccplane_transport::{CLASS_COUNT, Connection, ConnectionState, Native, SequenceNumber};
 use ccplane_units::{Bytes, Time};
 
 use crate::app::{AppId, WakeReason};
 use crate::end::{Controller, ControllerKind, FlowEndpoint, same_kind};
-use crate::event::{EventKind, MOST};
+use crate::event::{EventKind, OBJECTS_MAX};
 use crate::flow::{
     DataDirection, FlowControl, FlowId, FlowSpec, InactiveState, PlannedControl, SimFlow,
 };
-use crate::packet::NONE;
+use crate::packet::NO_INDEX;
 use crate::{SimError, Simulation, Tracer, World, address};
 
 impl World {
     /// Adds a flow. If its start time has passed, it starts immediately.
     pub fn add_flow(&mut self, spec: FlowSpec) -> Result<FlowId, SimError> {
-        self.add(NONE, spec)
+        self.add(NO_INDEX, spec)
     }
 
     /// Adds a flow whose application is notified of received writes and of failure.
@@ -46,7 +46,7 @@ impl World {
                 "its segments carry nothing; give `mss` in the transport's settings",
             ));
         }
-        if self.flows.len() + 1 >= MOST / 2 {
+        if self.flows.len() + 1 >= OBJECTS_MAX / 2 {
             return Err(SimError::TooLong("it has more than 134 million flows"));
         }
         self.routing.path(&self.network, from, to, 0)?;
@@ -80,8 +80,8 @@ impl World {
             finished: Time::MAX,
             bytes: spec.bytes.unwrap_or(u64::MAX),
             finish: spec.finish,
-            band: spec.band.min(MAX_CLASSES - 1),
-            ends: NONE,
+            band: spec.band.min(CLASS_COUNT - 1),
+            ends: NO_INDEX,
             app,
             transport: spec.transport,
             rest: Some(Box::new(InactiveState::Waiting(control))),
@@ -104,7 +104,7 @@ impl World {
             .flows
             .get(flow.index())
             .map(|flow| flow.ends)
-            .filter(|ends| *ends != NONE)
+            .filter(|ends| *ends != NO_INDEX)
         else {
             return false;
         };
@@ -124,7 +124,7 @@ impl World {
             .connection
             .as_ref()
             .map_or(0, |connection| connection.stats().received);
-        if end.is(FlowEndpoint::AWAITS) && end.written > received {
+        if end.is(FlowEndpoint::AWAITS_WRITE) && end.written > received {
             if bytes > 0 {
                 let later = self.writes.entry(reader).or_default();
                 let total = later.back().copied().unwrap_or(end.written);
@@ -132,9 +132,9 @@ impl World {
             }
         } else {
             end.written = end.written.saturating_add(bytes);
-            end.set(FlowEndpoint::AWAITS, true);
+            end.set(FlowEndpoint::AWAITS_WRITE, true);
         }
-        if self.ends[writer as usize].control == Controller::NOBODY {
+        if self.ends[writer as usize].control == Controller::RECEIVE_ONLY {
             // An endpoint that was a pure receiver gets a controller of the sender's kind.
             let native = match self.ends[pair as usize].control.get() {
                 ControllerKind::Native(place) => same_kind(&self.natives[place]),
@@ -150,7 +150,10 @@ impl World {
     /// Aborts a flow at its sender; a packet notifies the receiver. Returns false if the flow has
     /// not started or has ended.
     pub fn abort(&mut self, flow: FlowId) -> bool {
-        let pair = self.flows.get(flow.index()).map_or(NONE, |flow| flow.ends);
+        let pair = self
+            .flows
+            .get(flow.index())
+            .map_or(NO_INDEX, |flow| flow.ends);
         let sender = self
             .ends
             .get_mut(pair as usize)
@@ -224,12 +227,12 @@ impl<T: Tracer> Simulation<T> {
                 to,
                 nic: world.nic_at(from, link),
                 hash,
-                control: Controller::NOBODY,
+                control: Controller::RECEIVE_ONLY,
                 header: config.header_bytes,
                 flags: if config.discard {
                     0
                 } else {
-                    FlowEndpoint::READS
+                    FlowEndpoint::READS_DATA
                 },
             }
         };
@@ -241,11 +244,11 @@ impl<T: Tracer> Simulation<T> {
         let offered = matches!(control.get(), ControllerKind::Native(place) if matches!(world.natives.get(place), Some(Native::Rcp(_))));
         for end in [&mut sender, &mut receiver] {
             end.set(FlowEndpoint::RC3, config.rc3.is_some());
-            end.set(FlowEndpoint::OFFERED, offered);
+            end.set(FlowEndpoint::RCP_STAMPED, offered);
         }
         if bytes != u64::MAX {
             receiver.written = bytes;
-            receiver.set(FlowEndpoint::AWAITS, true);
+            receiver.set(FlowEndpoint::AWAITS_WRITE, true);
         }
         world.flows[number as usize].ends = pair;
         match world.ends.get_mut(pair as usize..pair as usize + 2) {
@@ -263,7 +266,7 @@ impl World {
         while self
             .ends
             .get(e as usize)
-            .is_some_and(|end| end.is(FlowEndpoint::AWAITS) && received >= end.written)
+            .is_some_and(|end| end.is(FlowEndpoint::AWAITS_WRITE) && received >= end.written)
         {
             self.write_received(e);
         }
@@ -280,7 +283,7 @@ impl World {
         let end = &mut self.ends[e as usize];
         match later {
             Some(written) => end.written = written,
-            None => end.set(FlowEndpoint::AWAITS, false),
+            None => end.set(FlowEndpoint::AWAITS_WRITE, false),
         }
         let (number, forward) = (end.flow, e & 1 == 1);
         let flow = &mut self.flows[number as usize];
@@ -300,7 +303,7 @@ impl World {
         } else {
             DataDirection::Backward
         };
-        if app != NONE {
+        if app != NO_INDEX {
             self.wake(app, WakeReason::Received(FlowId(number), direction));
         }
     }
@@ -318,7 +321,7 @@ impl World {
                 .as_ref()
                 .is_none_or(|c| c.state() == ConnectionState::Closed)
         };
-        if !over(sender) || !over(receiver) || sender.flow == NONE {
+        if !over(sender) || !over(receiver) || sender.flow == NO_INDEX {
             return;
         }
         let view = self.flow_view(&self.flows[number as usize]);
@@ -327,12 +330,12 @@ impl World {
         let failed = flow.bytes != u64::MAX && flow.finished == Time::MAX;
         self.unfinished -= u64::from(failed);
         flow.rest = Some(Box::new(InactiveState::Over(view, rc3)));
-        flow.ends = NONE;
+        flow.ends = NO_INDEX;
         let app = flow.app;
         for place in [pair, pair + 1] {
             let end = &mut self.ends[place as usize];
             end.connection = None;
-            end.flow = NONE;
+            end.flow = NO_INDEX;
             self.writes.remove(&place);
             if end.is(FlowEndpoint::QUEUED) {
                 self.nics[end.nic as usize]
@@ -342,7 +345,7 @@ impl World {
             if end.is(FlowEndpoint::LOW_QUEUED) {
                 self.low.forget(end.nic, place);
             }
-            let control = std::mem::replace(&mut end.control, Controller::NOBODY);
+            let control = std::mem::replace(&mut end.control, Controller::RECEIVE_ONLY);
             if let ControllerKind::Native(place) = control.get() {
                 self.free_natives.push(place as u32);
             }
@@ -357,7 +360,7 @@ impl World {
             }
         }
         self.free.push(pair);
-        if failed && app != NONE {
+        if failed && app != NO_INDEX {
             self.wake(app, WakeReason::Failed(FlowId(number)));
         }
     }

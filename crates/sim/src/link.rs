@@ -14,7 +14,7 @@ use ccplane_qdisc::{
 use ccplane_units::{Duration, Time};
 
 use crate::event::{EventKind, EventQueue};
-use crate::packet::{NONE, PacketArena};
+use crate::packet::{NO_INDEX, PacketArena};
 use crate::probe::Sojourns;
 
 pub use special::Crossing;
@@ -124,8 +124,8 @@ impl Links {
             all.links.push(SimLink {
                 fifo: FifoLink::marking(&spec.line, limits.limit, limits.mark_above, Time::ZERO),
                 delay: Delay::with_model(spec.delay, 0).least(),
-                to: network.ends(id).map_or(NONE, |(_, to)| to.0),
-                special: NONE,
+                to: network.ends(id).map_or(NO_INDEX, |(_, to)| to.0),
+                special: NO_INDEX,
                 accepted: 0,
                 bytes: 0,
                 sojourn: 0,
@@ -145,7 +145,7 @@ impl Links {
             if spec.loss != LossModel::NONE {
                 all.set_loss(link, spec.loss, seed);
             }
-            if spec.remark != Remark::KEEP {
+            if spec.remark != Remark::IDENTITY {
                 all.special(link).remark = spec.remark;
             }
             if let DelayModel::Jitter { .. } = spec.delay {
@@ -167,7 +167,7 @@ impl Links {
         events: &mut EventQueue,
     ) -> OfferOutcome {
         let link = &mut self.links[at as usize];
-        if link.special != NONE {
+        if link.special != NO_INDEX {
             return self.offer_special(now, at, id, packets, events);
         }
         let admitted = match link.fifo.admit(now, bytes, id) {
@@ -197,7 +197,7 @@ impl Links {
     #[inline(always)]
     pub fn arrive(&mut self, now: Time, at: u32, events: &mut EventQueue) -> Option<(u32, u32)> {
         let link = &mut self.links[at as usize];
-        if link.special != NONE {
+        if link.special != NO_INDEX {
             return self.arrive_special(now, at, events);
         }
         let (id, next) = link.fifo.take_next()?;
@@ -283,7 +283,7 @@ impl Links {
     /// Returns the rarely used part of a link, created on first use.
     pub fn special(&mut self, at: u32) -> &mut GeneralLink {
         let link = &mut self.links[at as usize];
-        if link.special == NONE {
+        if link.special == NO_INDEX {
             link.special = self.specials.len() as u32;
             self.specials.push(GeneralLink::new(link.delay));
         }

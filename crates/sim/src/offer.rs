@@ -127,7 +127,7 @@ impl World {
         let Some(end) = self
             .ends
             .get_mut(e as usize)
-            .filter(|end| end.flow == packet.flow && end.is(FlowEndpoint::OFFERED))
+            .filter(|end| end.flow == packet.flow && end.is(FlowEndpoint::RCP_STAMPED))
         else {
             return;
         };

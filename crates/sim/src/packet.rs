@@ -7,7 +7,7 @@ use crate::bundle::BundlePacketTable;
 use crate::offer::RcpHeaders;
 use crate::receipt::Receipts;
 
-pub(crate) const NONE: u32 = u32::MAX;
+pub(crate) const NO_INDEX: u32 = u32::MAX;
 
 /// Packet of one cache line.
 #[derive(Clone, Copy, Debug, Default)]
@@ -105,7 +105,7 @@ impl PacketArena {
         self.asides.forget(id);
         self.free.push(id);
         let side = self.packets[id as usize].side;
-        if side != NONE {
+        if side != NO_INDEX {
             self.free_sides.push(side);
         }
     }
@@ -114,7 +114,7 @@ impl PacketArena {
     #[inline(always)]
     pub fn side(&self, side: u32) -> Option<&SideData> {
         match side {
-            NONE => None,
+            NO_INDEX => None,
             side => self.sides.get(side as usize),
         }
     }

@@ -28,10 +28,10 @@ use crate::{LinkId, Network};
 use headers::HeaderBuilder;
 
 /// Timestamp resolution of 10^-9 s (option if_tsresol, draft-ietf-opsawg-pcapng, section 4.2).
-const NANOSECONDS: u8 = 9;
+const TIMESTAMP_RESOLUTION_NS: u8 = 9;
 
 /// Minimum and default snapshot length, bytes: IPv4 and TCP headers with the maximum of options.
-const SNAPLEN: u32 = 100;
+const SNAPLEN_MIN: u32 = 100;
 
 /// Tracer that logs packets at selected links.
 ///
@@ -78,7 +78,7 @@ struct PendingRecord {
 
 /// Maximum number of packets held back by a packet of unknown fate, about 150 bytes each. Beyond
 /// it, that packet is written without a comment.
-const MOST_WAITING: usize = 1 << 20;
+const PENDING_PACKETS_MAX: usize = 1 << 20;
 
 impl<W: Write> std::fmt::Debug for PacketLog<W> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -118,7 +118,7 @@ impl<W: Write> PacketLog<W> {
         network: &Network,
         links: &[LinkId],
     ) -> Result<PacketLog<W>, PacketLogError> {
-        PacketLog::with_snaplen(writer, network, links, SNAPLEN)
+        PacketLog::with_snaplen(writer, network, links, SNAPLEN_MIN)
     }
 
     /// Creates a log with up to `snaplen` bytes of each packet, but at least all headers. The
@@ -129,7 +129,7 @@ impl<W: Write> PacketLog<W> {
         links: &[LinkId],
         snaplen: u32,
     ) -> Result<PacketLog<W>, PacketLogError> {
-        let snaplen = snaplen.max(SNAPLEN);
+        let snaplen = snaplen.max(SNAPLEN_MIN);
         let section = SectionHeaderBlock {
             endianness: Endianness::Little,
             options: vec![SectionHeaderOption::UserApplication(Cow::Borrowed(
@@ -155,7 +155,7 @@ impl<W: Write> PacketLog<W> {
             *interface = Some(number);
             let mut options = vec![
                 InterfaceDescriptionOption::IfName(Cow::Owned(network.link_name(*link))),
-                InterfaceDescriptionOption::IfTsResol(NANOSECONDS),
+                InterfaceDescriptionOption::IfTsResol(TIMESTAMP_RESOLUTION_NS),
             ];
             let rate = network.spec(*link).and_then(|spec| spec.line.mean_rate());
             options
@@ -228,7 +228,7 @@ impl<W: Write> PacketLog<W> {
             (packet.decided, packet.comment) = (true, comment);
         }
         while let Some(first) = self.waiting.front()
-            && (first.decided || self.waiting.len() > MOST_WAITING)
+            && (first.decided || self.waiting.len() > PENDING_PACKETS_MAX)
             && let Some(packet) = self.waiting.pop_front()
         {
             self.write(packet);

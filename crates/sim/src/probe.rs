@@ -38,10 +38,10 @@ pub enum ProbeTarget {
 }
 
 /// Default memory limit of a probe, bytes.
-const MEMORY: u64 = 64_000_000;
+const MEMORY_LIMIT_DEFAULT_BYTES: u64 = 64_000_000;
 
 /// Minimum number of samples. A probe whose memory is too small for them is rejected.
-const FEWEST: u64 = 16;
+const SAMPLES_MIN: u64 = 16;
 
 impl ProbeSpec {
     /// Creates a probe without links and flows, with a memory limit of 64 MB.
@@ -50,7 +50,7 @@ impl ProbeSpec {
             every,
             links: Vec::new(),
             flows: ProbeTarget::These(Vec::new()),
-            memory_limit: MEMORY,
+            memory_limit: MEMORY_LIMIT_DEFAULT_BYTES,
         }
     }
 
@@ -330,7 +330,7 @@ fn push<const N: usize>(columns: [&mut Vec<u64>; N], row: [u64; N], rows: u64) {
     for (column, value) in columns.into_iter().zip(row) {
         if column.len() == column.capacity() {
             let room = (rows as usize).saturating_sub(column.len()).max(1);
-            column.reserve_exact(column.len().max(FEWEST as usize).min(room));
+            column.reserve_exact(column.len().max(SAMPLES_MIN as usize).min(room));
         }
         column.push(value);
     }
@@ -388,14 +388,14 @@ impl World {
             * (spec.links.len() * LINK_COLUMNS + (flows.len() + first) * FLOW_COLUMNS).max(1)
                 as u64;
         let rows = spec.memory_limit / row;
-        if rows < FEWEST {
+        if rows < SAMPLES_MIN {
             return Err(SimError::TooLarge {
                 what: format!(
                     "a probe of {} links and {} flows",
                     spec.links.len(),
                     flows.len() + first
                 ),
-                needed: (row * FEWEST).div_ceil(1_000_000),
+                needed: (row * SAMPLES_MIN).div_ceil(1_000_000),
                 limit: spec.memory_limit / 1_000_000,
             });
         }

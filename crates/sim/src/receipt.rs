@@ -9,7 +9,7 @@ use ccplane_network::{
 };
 use ccplane_transport::{Connection, Proof, Segment, SegmentKind, SequenceNumber};
 
-use crate::packet::{NONE, PacketArena};
+use crate::packet::{NO_INDEX, PacketArena};
 use crate::{SimError, World};
 
 /// Nonces of all packets, and the state of receivers that conceal losses.
@@ -85,7 +85,7 @@ impl PacketArena {
         };
         let segment = &mut packet.segment;
         let side = match packet.side {
-            NONE => &mut self.no_side,
+            NO_INDEX => &mut self.no_side,
             side => &mut self.sides[side as usize],
         };
         if self.receipts.is_required {
@@ -101,7 +101,7 @@ impl PacketArena {
             segment.ack = segment.ack.later(*furthest);
             while side.pop() {}
             if side.is_empty() {
-                segment.flags &= !Segment::SIDE;
+                segment.flags &= !Segment::SIDE_FLAG;
             }
         }
     }

@@ -6,16 +6,16 @@ use ccplane_network::Network;
 use ccplane_units::Time;
 
 use crate::app::{AppId, WakeReason};
-use crate::event::{EventKind, LAST, SimEvent};
+use crate::event::{EventKind, SimEvent, TIME_MAX};
 use crate::trace::Tracer;
 use crate::world::{SimOptions, World};
 use crate::{AgentId, SimError};
 
 /// Number of events between two checks for progress.
-const BATCH: u32 = 1 << 12;
+const BATCH_EVENTS: u32 = 1 << 12;
 /// Number of batches without progress in time or packets after which the simulation counts as
 /// stalled.
-const IDLE_BATCHES: u32 = 1 << 10;
+const IDLE_BATCHES_MAX: u32 = 1 << 10;
 
 /// Simulation. It dereferences to the [`World`], which has the state; this type runs it.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl<T: Tracer> Simulation<T> {
     /// conserve packets.
     pub fn run_until(&mut self, until: Time) -> Result<(), SimError> {
         self.run::<false>(until, false)?;
-        self.world.now = until.min(LAST);
+        self.world.now = until.min(TIME_MAX);
         Ok(())
     }
 
@@ -91,7 +91,7 @@ impl<T: Tracer> Simulation<T> {
         self.run::<true>(until, false)?;
         let ended = self.world.awaited.is_empty();
         if !ended {
-            self.world.now = until.min(LAST);
+            self.world.now = until.min(TIME_MAX);
         }
         Ok(ended)
     }
@@ -101,7 +101,7 @@ impl<T: Tracer> Simulation<T> {
     pub fn run_flows(&mut self, until: Time) -> Result<bool, SimError> {
         self.run::<false>(until, true)?;
         if self.world.unfinished > 0 {
-            self.world.now = until.min(LAST);
+            self.world.now = until.min(TIME_MAX);
         }
         Ok(self.world.unfinished == 0)
     }
@@ -111,7 +111,7 @@ impl<T: Tracer> Simulation<T> {
     /// time. Returns its agent. The decision takes effect when the simulation continues, at the
     /// same simulated time.
     pub fn run_until_decision(&mut self, until: Time) -> Result<Option<AgentId>, SimError> {
-        let until = until.min(LAST);
+        let until = until.min(TIME_MAX);
         let mut still = 0;
         while let Some(event) = self.world.events.pop(until) {
             debug_assert!(event.at() >= self.world.now, "time goes back");
@@ -129,7 +129,7 @@ impl<T: Tracer> Simulation<T> {
             if let Some(error) = self.world.failed.take() {
                 return Err(error);
             }
-            if still > BATCH * IDLE_BATCHES {
+            if still > BATCH_EVENTS * IDLE_BATCHES_MAX {
                 return Err(self
                     .world
                     .stalled("millions of events, but time does not move on"));
@@ -150,7 +150,7 @@ impl<T: Tracer> Simulation<T> {
     /// responsible for detecting a stall.
     pub fn step(&mut self, until: Time) -> Result<bool, SimError> {
         let Some(event) = self.world.events.pop(until) else {
-            self.world.now = until.min(LAST);
+            self.world.now = until.min(TIME_MAX);
             return Ok(false);
         };
         debug_assert!(event.at() >= self.world.now, "time goes back");
@@ -161,7 +161,7 @@ impl<T: Tracer> Simulation<T> {
 
     /// `AWAITS`: stops when no awaited workload is left.
     fn run<const AWAITS: bool>(&mut self, until: Time, flows: bool) -> Result<(), SimError> {
-        let until = until.min(LAST);
+        let until = until.min(TIME_MAX);
         let mut still = 0;
         while !(flows && self.world.unfinished == 0) {
             let before = (self.world.now, self.world.packets.gone);
@@ -178,7 +178,7 @@ impl<T: Tracer> Simulation<T> {
             } else {
                 0
             };
-            if still > IDLE_BATCHES {
+            if still > IDLE_BATCHES_MAX {
                 return Err(self
                     .world
                     .stalled("millions of events, but neither time nor packets move on"));
@@ -195,7 +195,7 @@ impl<T: Tracer> Simulation<T> {
     /// Handles a batch of events; returns false if none is left by this time.
     #[inline(never)]
     fn batch<const AWAITS: bool>(&mut self, until: Time) -> Result<bool, SimError> {
-        for _ in 0..BATCH {
+        for _ in 0..BATCH_EVENTS {
             let Some(event) = self.world.events.pop(until) else {
                 return Ok(false);
             };

@@ -16,7 +16,7 @@ use ccplane_wire::{WireCommand, WireEvent};
 use crate::end::{Controller, ControllerKind};
 use crate::event::EventKind;
 use crate::flow::FlowId;
-use crate::packet::NONE;
+use crate::packet::NO_INDEX;
 use crate::{Simulation, Tracer, World};
 
 /// Agent, numbered in the order of addition.
@@ -47,7 +47,7 @@ impl Default for SteerOptions {
             to_agent: Duration::from_micros(20),
             from_agent: Duration::from_micros(20),
             limits: OperatorLimits::default(),
-            capabilities: CAPABILITIES,
+            capabilities: CONNECTION_CAPABILITIES,
             keep_reports: 0,
         }
     }
@@ -103,7 +103,7 @@ pub(crate) struct SimAgentChannel {
 }
 
 /// The transport configuration of a flow enables its timestamps.
-const CAPABILITIES: Capabilities =
+const CONNECTION_CAPABILITIES: Capabilities =
     ccplane_transport::CAPABILITIES.with(Capabilities::ONE_WAY_DELAY);
 
 impl AgentHost {
@@ -432,7 +432,7 @@ impl<T: Tracer> Simulation<T> {
             let pair = world
                 .flows
                 .get(number as usize)
-                .map_or(NONE, |flow| flow.ends);
+                .map_or(NO_INDEX, |flow| flow.ends);
             let end = world
                 .ends
                 .get_mut(pair as usize)

@@ -1,7 +1,7 @@
 //! Forwarding of a packet: over links and switches to its host.
 
 use crate::link::OfferOutcome;
-use crate::packet::NONE;
+use crate::packet::NO_INDEX;
 use crate::trace::{LinkStep, PacketEvent};
 use crate::{FlowId, LinkId, NodeId, Simulation, Tracer};
 
@@ -63,7 +63,7 @@ impl<T: Tracer> Simulation<T> {
             .ready(world.now, link, &mut world.packets, &mut world.events);
         self.drop_from(link);
         let nic = self.world.nic_of[link as usize];
-        if nic != NONE {
+        if nic != NO_INDEX {
             self.world.note_room(nic);
             self.fetch(nic);
         }
@@ -109,7 +109,7 @@ impl<T: Tracer> Simulation<T> {
         let flow = world
             .flows
             .get(packet.flow as usize)
-            .filter(|_| packet.end != NONE);
+            .filter(|_| packet.end != NO_INDEX);
         let from = match flow {
             Some(flow) if backward => flow.to,
             Some(flow) => flow.from,
@@ -120,7 +120,7 @@ impl<T: Tracer> Simulation<T> {
             step,
             link: LinkId(link),
             id,
-            flow: (packet.end != NONE).then_some(FlowId(packet.flow)),
+            flow: (packet.end != NO_INDEX).then_some(FlowId(packet.flow)),
             backward,
             from: NodeId(from),
             to: NodeId(packet.to),

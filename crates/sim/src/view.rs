@@ -10,7 +10,7 @@ use crate::end::{ControllerKind, FlowEndpoint};
 use crate::flow::{FlowId, FlowView, InactiveState, SimFlow};
 use crate::host::Nic;
 use crate::link::{Crossing, LinkView};
-use crate::packet::NONE;
+use crate::packet::NO_INDEX;
 use crate::probe::Sojourns;
 use crate::steer::HostedFlow;
 use crate::{SimError, World};
@@ -249,7 +249,7 @@ impl World {
             finished: (flow.finished != Time::MAX).then_some(flow.finished),
             failure: None,
             bytes: (flow.bytes != u64::MAX).then_some(flow.bytes),
-            app: (flow.app != NONE).then_some(AppId(flow.app)),
+            app: (flow.app != NO_INDEX).then_some(AppId(flow.app)),
             received: 0,
             acked: 0,
             retransmitted: 0,

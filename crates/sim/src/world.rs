@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use ccplane_network::{
-    LinkId, MEMORY_LIMIT, Network, NetworkChange, NetworkError, NodeId, Routing, Spread,
+    LinkId, MEMORY_LIMIT_DEFAULT_BYTES, Network, NetworkChange, NetworkError, NodeId, Routing,
+    Spread,
 };
 use ccplane_qdisc::DropReason;
 use ccplane_transport::Native;
@@ -18,7 +19,7 @@ use crate::event::{EventKind, EventQueue};
 use crate::flow::SimFlow;
 use crate::host::{LowBandQueues, Nic};
 use crate::link::Links;
-use crate::packet::{NONE, PacketArena};
+use crate::packet::{NO_INDEX, PacketArena};
 use crate::stamps::Clocks;
 use crate::steer::{AgentHost, HostedFlow};
 use crate::view::SimCounters;
@@ -47,7 +48,7 @@ impl Default for SimOptions {
     fn default() -> SimOptions {
         SimOptions {
             seed: 1,
-            memory_limit: MEMORY_LIMIT,
+            memory_limit: MEMORY_LIMIT_DEFAULT_BYTES,
         }
     }
 }
@@ -99,7 +100,7 @@ impl World {
     pub(crate) fn new(network: Network, options: SimOptions) -> Result<World, SimError> {
         let routing = network.routing(options.memory_limit)?;
         let links = Links::new(&network, options.seed)?;
-        let (mut nics, mut nic_of) = (Vec::new(), vec![NONE; network.links().len()]);
+        let (mut nics, mut nic_of) = (Vec::new(), vec![NO_INDEX; network.links().len()]);
         for (link, spec) in network.links().zip(network.specs()) {
             let from = network.ends(link).map(|(from, _)| from);
             if from.is_some_and(|from| network.is_host(from)) {
@@ -215,7 +216,7 @@ impl World {
     pub(crate) fn ends_of(&self, link: u32) -> (NodeId, NodeId) {
         self.network
             .ends(LinkId(link))
-            .unwrap_or((NodeId(NONE), NodeId(NONE)))
+            .unwrap_or((NodeId(NO_INDEX), NodeId(NO_INDEX)))
     }
 
     pub(crate) fn stalled(&self, why: &str) -> SimError {

@@ -13,12 +13,12 @@ use ccplane_sim::{
 use ccplane_units::{Duration, Rate, Time};
 
 /// 96 Mbit/s in bytes/s.
-const LINK: u64 = 12_000_000;
+const LINK_BYTES_PER_SEC: u64 = 12_000_000;
 
 /// Limits a bundle to 11 of the link's 12 MB/s.
-struct Fixed;
+struct FixedRate;
 
-impl Algorithm for Fixed {
+impl Algorithm for FixedRate {
     type Flow = ();
 
     fn name(&self) -> &str {
@@ -44,7 +44,7 @@ impl Algorithm for Fixed {
         };
         control.gauge("waiting", waiting as f64);
         if limit > 0 {
-            control.rate(Rate::from_bytes_per_sec(LINK / 12 * 11));
+            control.rate(Rate::from_bytes_per_sec(LINK_BYTES_PER_SEC / 12 * 11));
         }
     }
 }
@@ -75,7 +75,7 @@ fn site() -> Site {
     network.duplex(boxes.0, routers.0, wire(), wire());
     network.duplex(cross.0, routers.0, wire(), wire());
     let rtt = Duration::from_millis(50);
-    let link = LinkSpec::new(Rate::from_bytes_per_sec(LINK), rtt / 2);
+    let link = LinkSpec::new(Rate::from_bytes_per_sec(LINK_BYTES_PER_SEC), rtt / 2);
     let queue = "droptail:3bdp".parse().expect("a queue");
     let (bottleneck, back) = network.duplex(
         routers.0,
@@ -107,7 +107,7 @@ fn cubic(from: NodeId, to: NodeId) -> FlowSpec {
 
 /// Creates the network with a bundle and a Cubic flow from each sender.
 fn bundled(config: SendboxConfig, overhead: u32) -> (Simulation, Site, BundleId) {
-    let (mut sim, site, bundle) = idle(boxed(Fixed), config, overhead);
+    let (mut sim, site, bundle) = idle(boxed(FixedRate), config, overhead);
     for sender in site.senders {
         sim.add_flow(cubic(sender, site.receiver)).expect("a path");
     }
@@ -162,7 +162,10 @@ fn the_queue_moves_into_the_box_and_packets_are_conserved() {
             (SendboxMode::Delay, Reason::Queue),
             "{marks:?}"
         );
-        assert_eq!(status.rate, Some(Rate::from_bytes_per_sec(LINK / 12 * 11)));
+        assert_eq!(
+            status.rate,
+            Some(Rate::from_bytes_per_sec(LINK_BYTES_PER_SEC / 12 * 11))
+        );
         assert!(
             status.backlog.bytes > 100_000,
             "{marks:?}: the queue is here: {:?}",
@@ -177,8 +180,12 @@ fn the_queue_moves_into_the_box_and_packets_are_conserved() {
             .seen
             .received
             .bytes_per_sec()
-            .abs_diff(LINK / 12 * 11);
-        assert!(off < LINK / 50, "{marks:?}: R {:?}", status.seen.received);
+            .abs_diff(LINK_BYTES_PER_SEC / 12 * 11);
+        assert!(
+            off < LINK_BYTES_PER_SEC / 50,
+            "{marks:?}: R {:?}",
+            status.seen.received
+        );
         assert_eq!(
             (status.totals.unlikely, status.totals.missing),
             (0, 0),
@@ -244,7 +251,10 @@ fn pings_beside_others_do_not_limit_the_next_transfer() {
             "{before}"
         );
         let arrived = status.totals.arrived_bytes - idle.totals.arrived_bytes;
-        assert!(arrived > LINK * 13 / 10, "{before}: {arrived} bytes in 2 s");
+        assert!(
+            arrived > LINK_BYTES_PER_SEC * 13 / 10,
+            "{before}: {arrived} bytes in 2 s"
+        );
     }
 }
 
@@ -337,7 +347,7 @@ fn bundles_that_cannot_be_are_refused_with_the_reason() {
     assert!(refused(&mut sim, beside).contains("no host is behind"));
     // A bundle rejected at the last check leaves no state behind.
     let mut agent = Agent::new(AgentOptions::default());
-    agent.add(Fixed).expect("its program compiles");
+    agent.add(FixedRate).expect("its program compiles");
     let agent = sim.host_agent(agent, SteerOptions::default());
     let unknown = sim.add_bundle(BundleSpec {
         agent: Some((agent, "unheard of".into())),

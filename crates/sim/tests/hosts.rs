@@ -10,7 +10,7 @@ use ccplane_sim::{
 };
 use ccplane_units::{Duration, Rate, Time};
 
-const LIMIT: f64 = 40e6;
+const GROUP_RATE_BITS: f64 = 40e6;
 
 /// Two hosts that send to a third over 96 Mbit/s and 20 ms, controlled by one agent with a larger
 /// delay to the second host. Their flows form one group of 40 Mbit/s.
@@ -99,7 +99,7 @@ fn what_the_agent_hears_of_one_host_it_tells_the_other() {
     assert!(
         rates
             .iter()
-            .all(|rate| (rate / (LIMIT / 2.0) - 1.0).abs() < 0.01),
+            .all(|rate| (rate / (GROUP_RATE_BITS / 2.0) - 1.0).abs() < 0.01),
         "{rates:?}"
     );
     // After one flow has ended, the flow of the other host gets the whole rate.
@@ -107,7 +107,7 @@ fn what_the_agent_hears_of_one_host_it_tells_the_other() {
     two.rates(3_200);
     let rates = two.rates(5_000);
     assert!(
-        rates[0] == 0.0 && (rates[1] / LIMIT - 1.0).abs() < 0.01,
+        rates[0] == 0.0 && (rates[1] / GROUP_RATE_BITS - 1.0).abs() < 0.01,
         "{rates:?}"
     );
     let stats = two

@@ -100,8 +100,14 @@ fn alone(
 #[test]
 fn a_flow_takes_a_round_trip_and_its_own_length() {
     for (rate, most) in [(mbit(10_000), 32), (mbit(1_000), 43)] {
-        let (with, rc3) = alone(rate, "prio:5:shared:1bdp", Remark::KEEP, 1_460_000, RC3);
-        let (without, _) = alone(rate, "prio:5:shared:1bdp", Remark::KEEP, 1_460_000, None);
+        let (with, rc3) = alone(rate, "prio:5:shared:1bdp", Remark::IDENTITY, 1_460_000, RC3);
+        let (without, _) = alone(
+            rate,
+            "prio:5:shared:1bdp",
+            Remark::IDENTITY,
+            1_460_000,
+            None,
+        );
         assert!(with >= ms(30) && with < ms(most), "{with:?}");
         assert!(without > ms(145), "{without:?}");
         let rc3 = rc3.expect("there was one");
@@ -139,14 +145,14 @@ fn case_07_what_is_lost_of_it_costs_a_packet_a_hop_in_a_round_trip_at_most() {
         took(&sim, flow)
     };
     for bytes in [20_000, 73_001, 400_000, 1_460_000] {
-        let plain = run(Remark::KEEP, Remark::KEEP, None, bytes);
+        let plain = run(Remark::IDENTITY, Remark::IDENTITY, None, bytes);
         assert_eq!(
-            run(Remark::REFUSE, Remark::KEEP, RC3, bytes),
+            run(Remark::PRIORITY_DROP, Remark::IDENTITY, RC3, bytes),
             plain,
             "{bytes} bytes"
         );
         // Two hops of 1500 bytes at 100 Mbit/s before the router that drops RC3's packets.
-        let later = run(Remark::KEEP, Remark::REFUSE, RC3, bytes);
+        let later = run(Remark::IDENTITY, Remark::PRIORITY_DROP, RC3, bytes);
         let rounds = plain.as_millis() / 18;
         let most = Duration::from_micros(2 * 120 * rounds);
         assert!(
@@ -163,14 +169,14 @@ fn case_17_a_network_that_ignores_or_strips_priorities() {
     let rate = mbit(100);
     let bytes = 20_000_000;
     // The queue ignores classes. The stream is longer than the data sent in the first RTTs.
-    let (_, rc3) = alone(rate, "droptail:1bdp", Remark::KEEP, bytes, RC3);
+    let (_, rc3) = alone(rate, "droptail:1bdp", Remark::IDENTITY, bytes, RC3);
     let stopped = rc3.and_then(|rc3| rc3.stopped);
     assert!(
         matches!(stopped, Some(Rc3Stop::Delay { with, without }) if with > without),
         "{rc3:?}"
     );
     // The queue uses classes, but is behind a router that strips them.
-    let (_, rc3) = alone(rate, "prio:5:shared:1bdp", Remark::STRIP, bytes, RC3);
+    let (_, rc3) = alone(rate, "prio:5:shared:1bdp", Remark::BLEACHING, bytes, RC3);
     let rc3 = rc3.expect("there was one");
     assert!(
         matches!(rc3.stopped, Some(Rc3Stop::Marking { .. })),
@@ -181,7 +187,7 @@ fn case_17_a_network_that_ignores_or_strips_priorities() {
         verify: false,
         ..rc3
     });
-    let (_, blind) = alone(rate, "prio:5:shared:1bdp", Remark::STRIP, bytes, blind);
+    let (_, blind) = alone(rate, "prio:5:shared:1bdp", Remark::BLEACHING, bytes, blind);
     let blind = blind.expect("there was one");
     assert!(blind.stopped.is_none() && blind.sent.iter().sum::<u64>() >= rc3.sent.iter().sum());
     // Merged or reversed lower classes do not harm class 0: the loop continues, and the bytes
@@ -226,13 +232,13 @@ fn case_17_classes_count_from_the_flows_own_band() {
     let bleach = Remark::new([0, 1, 2, 3, 3, 3, 3, 3]);
     // The loop uses classes up to 4, which is band 7 for a flow with class 0 in band 3.
     for (band, remark, strips) in [
-        (0, Remark::KEEP, false),
-        (own, Remark::KEEP, false),
+        (0, Remark::IDENTITY, false),
+        (own, Remark::IDENTITY, false),
         (own, bleach, true),
-        (own, Remark::STRIP, true),
-        (5, Remark::KEEP, false),
+        (own, Remark::BLEACHING, true),
+        (5, Remark::IDENTITY, false),
         // There is no band below the last, so the tail shares the band of class 0.
-        (7, Remark::KEEP, true),
+        (7, Remark::IDENTITY, true),
     ] {
         let network = dumbbell(1, mbit(1_000), link, remark);
         let log = Highest::default();
@@ -259,7 +265,7 @@ fn case_17_classes_count_from_the_flows_own_band() {
             "band {band}: {remarked} of {arrived:?}"
         );
         let highest = *log.0.lock().expect("one thread");
-        assert_eq!(highest, if remark == Remark::STRIP { 0 } else { band });
+        assert_eq!(highest, if remark == Remark::BLEACHING { 0 } else { band });
         sim.check().expect("packets are conserved");
     }
 }
@@ -302,10 +308,10 @@ fn case_17_the_check_limits_the_harm_to_others() {
         ..rc3
     });
     let [plain, kept, checked, unchecked] = [
-        harmed(Remark::KEEP, None),
-        harmed(Remark::KEEP, RC3),
-        harmed(Remark::STRIP, RC3),
-        harmed(Remark::STRIP, blind),
+        harmed(Remark::IDENTITY, None),
+        harmed(Remark::IDENTITY, RC3),
+        harmed(Remark::BLEACHING, RC3),
+        harmed(Remark::BLEACHING, blind),
     ];
     println!(
         "mean of short plain flows: {plain} us, beside RC3 {kept}, stripped {checked}, unchecked {unchecked}"
@@ -330,8 +336,8 @@ fn case_18_buffers_smaller_than_the_burst_and_a_link_that_is_full() {
         "prio:5:1bdp",
     ] {
         // The whole burst arrives at a link of a hundredth of its rate.
-        let (with, rc3) = alone(mbit(100), own, Remark::KEEP, 3_000_000, RC3);
-        let (without, _) = alone(mbit(100), own, Remark::KEEP, 3_000_000, None);
+        let (with, rc3) = alone(mbit(100), own, Remark::IDENTITY, 3_000_000, RC3);
+        let (without, _) = alone(mbit(100), own, Remark::IDENTITY, 3_000_000, None);
         assert!(
             with <= without + ms(1),
             "{own}: {with:?} with, {without:?} without"
@@ -345,7 +351,7 @@ fn case_18_buffers_smaller_than_the_burst_and_a_link_that_is_full() {
     // Class 0 saturates the link: hardly any low-priority data arrives, and class 0 is unaffected.
     let full = |rc3| {
         let mut sim = Simulation::new(
-            dumbbell(2, mbit(50), "prio:5:shared:1bdp", Remark::KEEP),
+            dumbbell(2, mbit(50), "prio:5:shared:1bdp", Remark::IDENTITY),
             SimOptions::default(),
         )
         .expect("valid");
@@ -372,7 +378,7 @@ fn case_18_buffers_smaller_than_the_burst_and_a_link_that_is_full() {
 #[test]
 fn case_19_short_beside_long_and_plain_beside_rc3() {
     let mut sim = Simulation::new(
-        dumbbell(2, mbit(100), "prio:5:shared:4bdp", Remark::KEEP),
+        dumbbell(2, mbit(100), "prio:5:shared:4bdp", Remark::IDENTITY),
         SimOptions::default(),
     )
     .expect("valid");
@@ -389,7 +395,7 @@ fn case_19_short_beside_long_and_plain_beside_rc3() {
 
     let plain = |rc3| {
         let mut sim = Simulation::new(
-            dumbbell(20, mbit(200), "prio:5:shared:1bdp", Remark::KEEP),
+            dumbbell(20, mbit(200), "prio:5:shared:1bdp", Remark::IDENTITY),
             SimOptions::default(),
         )
         .expect("valid");
@@ -434,7 +440,7 @@ fn case_19_short_beside_long_and_plain_beside_rc3() {
 #[test]
 fn case_22_a_flow_is_given_up_with_a_tail_that_waits() {
     let mut sim = Simulation::new(
-        dumbbell(2, mbit(10), "prio:5:shared:1bdp", Remark::KEEP),
+        dumbbell(2, mbit(10), "prio:5:shared:1bdp", Remark::IDENTITY),
         SimOptions::default(),
     )
     .expect("valid");
@@ -459,7 +465,7 @@ fn case_22_a_flow_is_given_up_with_a_tail_that_waits() {
 fn ten_thousand_flows_at_once() {
     let flows = 10_000;
     let mut sim = Simulation::new(
-        dumbbell(100, mbit(10_000), "prio:5:shared:1bdp", Remark::KEEP),
+        dumbbell(100, mbit(10_000), "prio:5:shared:1bdp", Remark::IDENTITY),
         SimOptions::default(),
     )
     .expect("valid");

@@ -15,7 +15,7 @@ use ccplane_units::{Duration, Rate, Time};
 const LINK_BITS: u64 = 10_000_000;
 /// Rate of the sender's own link, which bounds its sending rate.
 const ACCESS_BITS: u64 = 100_000_000;
-const SECONDS: u64 = 5;
+const RUN_SECONDS: u64 = 5;
 
 /// A link of 10 Mbit/s behind one of 100 Mbit/s; 15 ms.
 struct Path {
@@ -72,7 +72,7 @@ impl Path {
     }
 
     fn run(&mut self) {
-        let end = Time::ZERO + Duration::from_secs(SECONDS);
+        let end = Time::ZERO + Duration::from_secs(RUN_SECONDS);
         self.sim.run_until(end).expect("no stall");
     }
 
@@ -85,7 +85,7 @@ impl Path {
         let view = self.sim.link(self.link).expect("the link is there");
         let packet = 1_500.0;
         (view.accepted_bytes as f64 + view.queue_drops as f64 * packet) * 8.0
-            / (LINK_BITS * SECONDS) as f64
+            / (LINK_BITS * RUN_SECONDS) as f64
     }
 }
 
@@ -136,7 +136,7 @@ fn proof_of_receipt_ends_the_connection_of_a_receiver_that_conceals_losses() {
         );
         // The receiver was notified, and no state of the flow is left.
         path.sim
-            .run_until(Time::ZERO + Duration::from_secs(2 * SECONDS))
+            .run_until(Time::ZERO + Duration::from_secs(2 * RUN_SECONDS))
             .expect("no stall");
         assert!(
             path.sim.left().iter().all(|(_, left)| *left == 0),
@@ -227,7 +227,7 @@ fn only_the_flow_of_the_false_receipts_ends() {
     sim.require_proof();
     sim.conceal_losses(to[1]).expect("a host");
     let flows = to.map(|to| sim.add_flow(FlowSpec::new(from, to)).expect("a path"));
-    sim.run_until(Time::ZERO + Duration::from_secs(SECONDS))
+    sim.run_until(Time::ZERO + Duration::from_secs(RUN_SECONDS))
         .expect("no stall");
     let failures = flows.map(|flow| sim.flow(flow).and_then(|view| view.failure));
     assert_eq!(failures, [None, Some(ConnectionError::FalseReceipt)]);

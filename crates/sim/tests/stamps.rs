@@ -16,7 +16,7 @@ use ccplane_units::{Duration, Rate, Time};
 /// Timestamps of every data packet with the true times, by packet number, and every exchange as
 /// seen by its sender.
 #[derive(Default)]
-struct Stamped {
+struct StampLog {
     sent: BTreeMap<u32, u64>,
     /// (t1, true t1, t2, true t2)
     data: Vec<[u64; 4]>,
@@ -26,7 +26,7 @@ struct Stamped {
     answers: Vec<(Time, ExchangeStamps)>,
 }
 
-impl Tracer for Stamped {
+impl Tracer for StampLog {
     fn see(&mut self, now: Time, seen: &PacketEvent<'_>) {
         self.moves = self
             .moves
@@ -78,7 +78,7 @@ fn run(
     sender: Option<StampModel>,
     receiver: Option<StampModel>,
     paced: bool,
-) -> Simulation<Stamped> {
+) -> Simulation<StampLog> {
     run_from(1_000_000_000, seed, [sender, receiver], paced)
 }
 
@@ -88,7 +88,7 @@ fn run_from(
     seed: u64,
     models: [Option<StampModel>; 2],
     paced: bool,
-) -> Simulation<Stamped> {
+) -> Simulation<StampLog> {
     let mut network = Network::new();
     let (a, switch, b) = (
         network.host("a"),
@@ -108,7 +108,7 @@ fn run_from(
         .and_then(|link| network.spec_mut(link))
         .expect("there are four");
     first.line = LineSpec::Constant(Rate::from_bits_per_sec(access));
-    let mut sim = Simulation::with_tracer(network, SimOptions::seeded(seed), Stamped::default())
+    let mut sim = Simulation::with_tracer(network, SimOptions::seeded(seed), StampLog::default())
         .expect("it is sound");
     for (host, model) in [a, b].into_iter().zip(models) {
         if let Some(model) = model {

@@ -10,20 +10,20 @@ use crate::machine::MachineState;
 
 /// A flow held back by a window or buffer for more than this share of its time was not
 /// congestion-controlled alone.
-const MOST_LIMITED: f64 = 0.01;
+const LIMITED_TIME_SHARE_MAX: f64 = 0.01;
 
 /// A stall of the machine holds packets back and lets them go at once. When it is longer than this
 /// share of a round-trip time, the burst is of the size of the reserve that a queue of one BDP has
 /// on average.
-const LONGEST_STALL: f64 = 0.25;
+const STALL_RTT_SHARE_MAX: f64 = 0.25;
 
 /// No machine without real-time scheduling keeps below this.
-const SHORTEST_STALL: Duration = Duration::from_millis(2);
+const STALL_TOLERANCE: Duration = Duration::from_millis(2);
 
 /// The longest stall of the machine that a run on a path of this round-trip time can bear, whoever
 /// runs.
 pub fn longest_stall(rtt_ms: f64) -> Duration {
-    Duration::from_nanos((rtt_ms * 1e6 * LONGEST_STALL) as u64).max(SHORTEST_STALL)
+    Duration::from_nanos((rtt_ms * 1e6 * STALL_RTT_SHARE_MAX) as u64).max(STALL_TOLERANCE)
 }
 
 /// What the emulator's log says of the forward link, for so long from the first byte on
@@ -98,7 +98,7 @@ pub(crate) fn audit(
         ];
         for (what, share) in limits
             .into_iter()
-            .filter(|(_, share)| *share > MOST_LIMITED)
+            .filter(|(_, share)| *share > LIMITED_TIME_SHARE_MAX)
         {
             complaints.push(format!(
                 "flow {} was held back by {what} for {:.0} % of its time",

@@ -11,7 +11,7 @@ use crate::traffic::{monotonic_ns, wait_until};
 
 /// How long it computes at a time, as a callback of a millisecond does. Shorter ones cost more to
 /// start than they last; longer ones keep a core from others for a scheduler's slice.
-const BURST_NS: u64 = 1_000_000;
+const CPU_BURST_NS: u64 = 1_000_000;
 
 /// Computes until it is dropped, behind ordinary threads.
 pub(crate) struct Burner {
@@ -51,7 +51,7 @@ impl Drop for Burner {
 /// Between two bursts; `None` where there is none to be.
 fn pause_ns(percent: f64) -> Option<u64> {
     let share = (percent / 100.0).clamp(0.0, 1.0);
-    (share > 0.001).then(|| ((1.0 / share - 1.0) * BURST_NS as f64) as u64)
+    (share > 0.001).then(|| ((1.0 / share - 1.0) * CPU_BURST_NS as f64) as u64)
 }
 
 fn burn(pause_ns: Option<u64>, stop: &AtomicBool) {
@@ -60,11 +60,11 @@ fn burn(pause_ns: Option<u64>, stop: &AtomicBool) {
     };
     let mut next = monotonic_ns();
     while !stop.load(Ordering::Relaxed) {
-        let until = monotonic_ns() + BURST_NS;
+        let until = monotonic_ns() + CPU_BURST_NS;
         while monotonic_ns() < until {
             std::hint::spin_loop();
         }
-        next = (next + BURST_NS + pause_ns).max(monotonic_ns());
+        next = (next + CPU_BURST_NS + pause_ns).max(monotonic_ns());
         wait_until(next);
     }
 }
@@ -76,8 +76,8 @@ mod tests {
     #[test]
     fn bursts_and_pauses_make_the_share() {
         assert_eq!(pause_ns(100.0), Some(0));
-        assert_eq!(pause_ns(50.0), Some(BURST_NS));
-        assert_eq!(pause_ns(20.0), Some(4 * BURST_NS));
+        assert_eq!(pause_ns(50.0), Some(CPU_BURST_NS));
+        assert_eq!(pause_ns(20.0), Some(4 * CPU_BURST_NS));
         assert_eq!(pause_ns(0.0), None);
         drop(Burner::start(10.0).unwrap());
     }

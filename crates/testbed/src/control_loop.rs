@@ -119,7 +119,7 @@ pub fn serving<T>(
                 .map_err(io::Error::other)?;
             serve(&mut agent, &mut [link], waiting, &stop)?;
             Ok(ServeStats {
-                stats: agent.stats(answer::NAME).unwrap_or_default(),
+                stats: agent.stats(answer::ALGORITHM_NAME).unwrap_or_default(),
                 cpu: Duration::from_nanos(cpu::this_thread_ns()),
             })
         });
@@ -135,8 +135,8 @@ pub fn serving<T>(
 
 /// A path that no other socket of this machine uses.
 pub fn fresh_path(what: &str) -> PathBuf {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    static NEXT_NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
     std::env::temp_dir().join(format!(
         "ccplane-bench-{}-{number}.{what}",
         std::process::id()

@@ -31,9 +31,9 @@ const NLM_F_REQUEST: u16 = 1;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const INET_DIAG_INFO: u16 = 2;
 const IPPROTO_TCP: u8 = 6;
-const NETLINK_HEADER: usize = 16;
-const DIAG_REQUEST: usize = 56;
-const DIAG_ANSWER: usize = 72;
+const NETLINK_HEADER_BYTES: usize = 16;
+const DIAG_REQUEST_BYTES: usize = 56;
+const DIAG_REPLY_BYTES: usize = 72;
 
 impl Diag {
     /// Opens the socket in the calling thread's network namespace.
@@ -72,8 +72,8 @@ fn request(local: SocketAddr, peer: SocketAddr) -> Vec<u8> {
         (IpAddr::V4(s), IpAddr::V4(d)) => (2u8, padded(s.octets()), padded(d.octets())),
         (s, d) => (10u8, mapped(s), mapped(d)),
     };
-    let mut m = Vec::with_capacity(NETLINK_HEADER + DIAG_REQUEST);
-    m.extend(((NETLINK_HEADER + DIAG_REQUEST) as u32).to_ne_bytes());
+    let mut m = Vec::with_capacity(NETLINK_HEADER_BYTES + DIAG_REQUEST_BYTES);
+    m.extend(((NETLINK_HEADER_BYTES + DIAG_REQUEST_BYTES) as u32).to_ne_bytes());
     m.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
     m.extend(NLM_F_REQUEST.to_ne_bytes());
     m.extend([0; 8]); // sequence and port: one question at a time needs neither
@@ -110,7 +110,7 @@ fn parse_answer(bytes: &[u8]) -> io::Result<Option<TcpInfo>> {
     };
     let kind = u16_at(bytes, 4).ok_or_else(garbled)?;
     if kind == NLMSG_ERROR {
-        let errno = u32_at(bytes, NETLINK_HEADER)
+        let errno = u32_at(bytes, NETLINK_HEADER_BYTES)
             .ok_or_else(garbled)?
             .cast_signed()
             .saturating_neg();
@@ -120,7 +120,7 @@ fn parse_answer(bytes: &[u8]) -> io::Result<Option<TcpInfo>> {
             Err(io::Error::from_raw_os_error(errno))
         };
     }
-    let mut at = NETLINK_HEADER + DIAG_ANSWER;
+    let mut at = NETLINK_HEADER_BYTES + DIAG_REPLY_BYTES;
     while let (Some(len), Some(kind)) = (u16_at(bytes, at), u16_at(bytes, at + 2)) {
         let len = usize::from(len);
         if len < 4 {
@@ -152,7 +152,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 /// `TCPI_OPT_ECN`
-const OPT_ECN: u8 = 8;
+const TCPI_OPT_ECN: u8 = 8;
 
 /// Reads `struct tcp_info`; offsets as in `linux/tcp.h`.
 fn parse_info(info: &[u8]) -> TcpInfo {
@@ -166,7 +166,7 @@ fn parse_info(info: &[u8]) -> TcpInfo {
     };
     TcpInfo {
         ca_state: byte(1),
-        ecn: byte(5) & OPT_ECN != 0,
+        ecn: byte(5) & TCPI_OPT_ECN != 0,
         app_limited: byte(7) & 1 == 1,
         mss: word(16),
         unacked: word(24),

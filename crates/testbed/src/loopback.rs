@@ -91,10 +91,10 @@ impl Load {
 /// a run fell (40 to 60 Gbit/s natively), not what the datapath costs. Too small brings that back;
 /// too large (the receive buffer is 32 MB) makes the sender wait for the receiver, so that it is at
 /// most an eighth of what the kernel lets a receiver hold.
-const WAKE_AT: usize = 1 << 20;
+const RECEIVE_LOW_WATER_BYTES: usize = 1 << 20;
 
 /// iperf3's and the paper's window, 16 MB.
-const BUFFER: usize = 16 << 20;
+const WINDOW_BYTES_MAX: usize = 16 << 20;
 
 /// The buffer of each of so many flows on this host.
 pub fn buffer(flows: usize) -> usize {
@@ -110,19 +110,19 @@ pub fn buffer(flows: usize) -> usize {
 /// then stood at two segments and a timeout for a whole run, the kernel's own as ccplane's.
 fn buffer_each(flows: usize, limits: &str) -> usize {
     /// Where pages are larger, buffers are smaller than they could be.
-    const PAGE: usize = 4096;
+    const PAGE_BYTES: usize = 4096;
     let without_pressure = limits
         .split_whitespace()
         .next()
         .and_then(|pages| pages.parse::<usize>().ok());
-    let all = without_pressure.map_or(usize::MAX, |pages| pages.saturating_mul(PAGE / 4));
-    BUFFER.min(all / flows.max(1))
+    let all = without_pressure.map_or(usize::MAX, |pages| pages.saturating_mul(PAGE_BYTES / 4));
+    WINDOW_BYTES_MAX.min(all / flows.max(1))
 }
 
 /// Largest share of a run for which the machine may stand still at once. A larger one moves a
 /// figure by more than the differences of interest. There is no queue here that a shorter pause
 /// could overflow, and interrupts of a saturated CPU take some milliseconds.
-const LONGEST_STALL: u64 = 50;
+const STALL_DIVISOR: u64 = 50;
 
 /// One run: everybody sends as fast as may be.
 pub fn one(
@@ -172,7 +172,7 @@ pub fn one(
         .map_err(Error::traffic("accept the connections", ""))?;
 
     for receiver in &receivers {
-        ccplane_linux::wake_reader_at(receiver, WAKE_AT.min(buffer / 4) as i32)
+        ccplane_linux::wake_reader_at(receiver, RECEIVE_LOW_WATER_BYTES.min(buffer / 4) as i32)
             .map_err(Error::traffic("set SO_RCVLOWAT", ""))?;
     }
 
@@ -230,7 +230,7 @@ pub fn one(
         ring_lost: counters.ring_lost,
         fallbacks: counters.fallbacks,
         agent_cpu_percent: agent,
-        disturbed: machine.disturbed(load.length / LONGEST_STALL),
+        disturbed: machine.disturbed(load.length / STALL_DIVISOR),
     })
 }
 

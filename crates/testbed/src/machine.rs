@@ -17,15 +17,15 @@ use crate::traffic::{monotonic_ns, wait_until};
 
 /// Between two looks at a CPU. Rarer ones miss short stalls; ten times as many cost a percent of
 /// each CPU.
-const LOOK_NS: u64 = 1_000_000;
+const STALL_POLL_INTERVAL_NS: u64 = 1_000_000;
 
 /// Work of other processes, in percent of one CPU, above which figures say more about that work.
 /// Kernel threads, but for those of interrupts, stay well below it.
-pub(crate) const MOST_OTHERS: f64 = 20.0;
+pub(crate) const OTHER_CPU_PERCENT_MAX: f64 = 20.0;
 
 /// What a hypervisor gave to others of the CPUs that we wanted, in percent of one. Less is some
 /// ticks of an idle host; more takes as much off a figure.
-const MOST_STOLEN: f64 = 2.0;
+const STOLEN_CPU_PERCENT_MAX: f64 = 2.0;
 
 /// What the machine did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -47,13 +47,13 @@ impl MachineState {
             .stall_ms
             .filter(|ms| *ms > longest_stall.as_secs_f64() * 1e3);
         let stall = stall.map(|ms| format!("the machine once stood still for {ms:.1} ms"));
-        let stolen = (self.stolen_percent > MOST_STOLEN).then(|| {
+        let stolen = (self.stolen_percent > STOLEN_CPU_PERCENT_MAX).then(|| {
             format!(
                 "the hypervisor gave {:.0} % of a CPU to others",
                 self.stolen_percent
             )
         });
-        let others = (self.others_percent > MOST_OTHERS)
+        let others = (self.others_percent > OTHER_CPU_PERCENT_MAX)
             .then(|| format!("other processes used {:.0} % of a CPU", self.others_percent));
         [stall, stolen, others].into_iter().flatten().collect()
     }
@@ -116,7 +116,7 @@ fn longest_stall(cpu: usize, stop: &AtomicBool) -> Option<u64> {
     ccplane_host::highest_priority().ok()?;
     let mut longest = 0;
     while !stop.load(Ordering::Relaxed) {
-        let wanted = monotonic_ns() + LOOK_NS;
+        let wanted = monotonic_ns() + STALL_POLL_INTERVAL_NS;
         wait_until(wanted);
         longest = longest.max(monotonic_ns().saturating_sub(wanted));
     }

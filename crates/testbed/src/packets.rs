@@ -3,7 +3,7 @@
 
 use ccplane_algorithms::Registry;
 use ccplane_datapath::Capabilities;
-use ccplane_emu::{DEVICE, EmuConfig, EmuReport, Emulator, LinkConfig, PathDirection, Timing};
+use ccplane_emu::{DEVICE_NAME, EmuConfig, EmuReport, Emulator, LinkConfig, PathDirection, Timing};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 use ccplane_lab::capacity::MTU;
@@ -40,14 +40,14 @@ use crate::steer::{AlgorithmRecord, SteeredAlgorithm};
 use crate::traffic;
 
 /// Fewer and no bin is whole; the smallest bin is 10 ms wide.
-const SHORTEST: Duration = Duration::from_millis(100);
+const DURATION_MIN: Duration = Duration::from_millis(100);
 
 /// Throughput and delay are binned by the round-trip time, as the papers do, but not finer than
 /// this: below, a bin of a slow link holds a handful of packets.
-const NARROWEST_BIN: Duration = Duration::from_millis(10);
+const BIN_WIDTH_MIN: Duration = Duration::from_millis(10);
 
 /// What the emulator keeps up with on any machine that it is tested on (docs/emulator.md).
-const FASTEST: Rate = Rate::from_bytes_per_sec(125_000_000);
+const LINK_RATE_MAX: Rate = Rate::from_bytes_per_sec(125_000_000);
 
 /// Real packets.
 #[derive(Clone, Debug)]
@@ -102,7 +102,7 @@ impl Backend for RealPackets {
     fn keeps_up(&self, scenario: &Scenario) -> bool {
         let rate = layout(scenario, self.over).map(|layout| layout.forward().line.mean_rate());
         rate.is_ok_and(|rate| {
-            rate.is_some_and(|rate| rate.bytes_per_sec() <= FASTEST.bytes_per_sec())
+            rate.is_some_and(|rate| rate.bytes_per_sec() <= LINK_RATE_MAX.bytes_per_sec())
         })
     }
 }
@@ -172,7 +172,7 @@ impl<'s> PreparedPath<'s> {
             }
             _ => packets.name(),
         };
-        let mut setup = Setup::new(scenario, &plan, datapath, rtt.max(NARROWEST_BIN));
+        let mut setup = Setup::new(scenario, &plan, datapath, rtt.max(BIN_WIDTH_MIN));
         setup.socket_buffer_bytes = (over == TransportKind::Tcp).then(|| buffer(&setup));
         Ok(PreparedPath {
             scenario,
@@ -239,7 +239,7 @@ impl<'s> PreparedPath<'s> {
             wants,
         )?;
         if self.packets.drawn_starts {
-            for (workload, stream) in plan.workloads.iter_mut().zip(STARTS..) {
+            for (workload, stream) in plan.workloads.iter_mut().zip(START_STREAM..) {
                 let drawn = Pcg64::new(u128::from(seed), stream).next_u64();
                 workload.spec.start += Duration::from_nanos(drawn % self.rtt.as_nanos().max(1));
             }
@@ -299,7 +299,7 @@ impl<'s> PreparedPath<'s> {
             .into_iter()
             .find_map(|(_, steered)| steered.take_stamps());
         let mut stamping = stamps
-            .map(|stamps| Stamping::start(stamps, &ends, [DEVICE; 2]))
+            .map(|stamps| Stamping::start(stamps, &ends, [DEVICE_NAME; 2]))
             .transpose()?;
 
         let mine = contender.and_then(|contender| controls.steered(contender));
@@ -442,7 +442,7 @@ impl<'s> PreparedPath<'s> {
         let abandoned = self.abandoned(&recorded, abandoned);
         let link = self.link(plan, &recorded, report);
         let (bin, span) = (
-            self.rtt.max(NARROWEST_BIN),
+            self.rtt.max(BIN_WIDTH_MIN),
             Duration::from_nanos(recorded.elapsed_ns),
         );
         let record = RunRecord {
@@ -527,7 +527,7 @@ impl PreparedRun for PreparedPath<'_> {
 }
 
 /// The stream of random numbers from which a workload's start is drawn; each has the next.
-const STARTS: u128 = 0x73_7461_7274 << 32;
+const START_STREAM: u128 = 0x73_7461_7274 << 32;
 
 /// Socket buffers for a path and its queue; one without a limit is taken to hold up to a second.
 fn buffer(setup: &Setup) -> usize {
@@ -607,7 +607,7 @@ fn check(scenario: &Scenario, link: &LinkSettings, rtt: Duration) -> Result<(), 
             "give a rate above 0, such as --rate 96mbit",
         );
     }
-    if scenario.duration < SHORTEST {
+    if scenario.duration < DURATION_MIN {
         return bad(
             "the duration",
             scenario.duration.to_string(),

@@ -17,7 +17,7 @@ use crate::traffic::Transfer;
 
 /// A full packet has at least this share of the largest one's bytes. Smaller ones take less time on
 /// the wire, which would show as a delay that no queue made.
-const FULL: f64 = 0.98;
+const FULL_PACKET_SIZE_RATIO: f64 = 0.98;
 
 /// Stamps at both ends of a path, and the packets that arrived with them.
 pub struct Stamping {
@@ -131,7 +131,7 @@ impl DelayPair {
 /// From so many bytes on a packet of these is full.
 fn full(arrivals: &[StampedArrival]) -> u32 {
     let largest = arrivals.iter().map(|a| a.bytes).max().unwrap_or(0);
-    (f64::from(largest) * FULL) as u32
+    (f64::from(largest) * FULL_PACKET_SIZE_RATIO) as u32
 }
 
 /// From device to device, ns; both clocks are this host's.
@@ -149,7 +149,7 @@ fn compare(
     (begin, end): (u64, u64),
 ) -> Vec<StampedPacket> {
     let largest = log.records().map(|r| r.bytes).max().unwrap_or(0);
-    let full_ip = (f64::from(largest) * FULL) as u16;
+    let full_ip = (f64::from(largest) * FULL_PACKET_SIZE_RATIO) as u16;
     let full_tcp = full(arrivals);
 
     // When it came to the link, and for how long it stayed, by the sender's port.

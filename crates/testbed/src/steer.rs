@@ -27,7 +27,7 @@ use crate::over::RemoteAgent;
 
 /// Slots of a run's flow table. Runs are in network namespaces of their own, which hold at most a
 /// quarter each.
-const FLOWS: u32 = 4 * 4096;
+const FLOW_TABLE_SLOTS: u32 = 4 * 4096;
 
 /// A registered algorithm and the thread that runs it, or reads what it reports. It is unregistered
 /// when this is finished or dropped.
@@ -159,7 +159,7 @@ impl SteeredAlgorithm {
                 .map(StampPrograms::storage)
                 .transpose()
                 .map_err(BackendError::Kernel)?,
-            flows: FLOWS,
+            flows: FLOW_TABLE_SLOTS,
             ..options
         };
         let stop = Arc::new(AtomicBool::new(false));

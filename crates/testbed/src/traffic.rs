@@ -25,13 +25,13 @@ use nix::time::{ClockId, clock_gettime};
 use crate::diag::Diag;
 
 /// What one call writes or reads, as iperf3 does: large enough that system calls cost little.
-const BLOCK: usize = 128 << 10;
+const BLOCK_BYTES: usize = 128 << 10;
 
 /// How long a blocked write or read waits before it looks whether the run is over.
-const PATIENCE: std::time::Duration = std::time::Duration::from_millis(100);
+const SOCKET_WAIT_MAX: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// How long a connection may take: several retransmissions of a SYN.
-const CONNECT_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// A transfer's record.
 #[derive(Clone, Debug)]
@@ -94,7 +94,7 @@ pub fn connect(to: SocketAddr, congestion: &str, buffer: usize) -> io::Result<Tc
     }
     let stream = TcpStream::from(fd);
     // The send timeout bounds `connect` too.
-    stream.set_write_timeout(Some(CONNECT_PATIENCE))?;
+    stream.set_write_timeout(Some(CONNECT_TIMEOUT))?;
     nix::sys::socket::connect(
         std::os::fd::AsRawFd::as_raw_fd(&stream),
         &SockaddrStorage::from(to),
@@ -268,8 +268,8 @@ pub fn transfer(
 }
 
 fn fill(mut stream: TcpStream, stop: &AtomicBool) {
-    let block = vec![0x5a; BLOCK];
-    if stream.set_write_timeout(Some(PATIENCE)).is_err() {
+    let block = vec![0x5a; BLOCK_BYTES];
+    if stream.set_write_timeout(Some(SOCKET_WAIT_MAX)).is_err() {
         return;
     }
     while !stop.load(Ordering::Relaxed) {
@@ -298,8 +298,8 @@ pub fn reset_on_close(stream: &TcpStream) {
 
 /// Reads until `stop` or the end, and counts.
 pub fn drain(mut stream: TcpStream, count: &AtomicU64, stop: &AtomicBool) {
-    let mut block = vec![0; BLOCK];
-    if stream.set_read_timeout(Some(PATIENCE)).is_err() {
+    let mut block = vec![0; BLOCK_BYTES];
+    if stream.set_read_timeout(Some(SOCKET_WAIT_MAX)).is_err() {
         return;
     }
     while !stop.load(Ordering::Relaxed) {

@@ -15,13 +15,13 @@ use crate::error::BackendError;
 
 /// The sender's address, in a private network of two (RFC 1918) that is nowhere but in the
 /// namespaces, as those that follow.
-pub const SENDER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
-const NEAR: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
-const FAR: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 5);
-const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 6);
+pub const SENDER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
+const NEAR_ROUTER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
+const FAR_ROUTER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 5);
+const RECEIVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 6);
 
 /// The device at the sender's end, and the one at the receiver's.
-pub const DEVICES: [&str; 2] = ["wire0", "wire3"];
+pub const END_DEVICES: [&str; 2] = ["wire0", "wire3"];
 
 /// Two namespaces and the devices between them; the first sends at this rate, or as fast as it can.
 pub fn make(rate: Option<Rate>) -> Result<TrafficEnds, Error> {
@@ -29,12 +29,12 @@ pub fn make(rate: Option<Rate>) -> Result<TrafficEnds, Error> {
     let ends = TrafficEnds {
         sender: namespace("wire-snd", made)?,
         receiver: namespace("wire-rcv", made)?,
-        address: NEAR.into(),
+        address: NEAR_ROUTER_ADDRESS.into(),
     };
     pair(
         [&ends.sender, &ends.receiver],
         ["wire0", "wire1"],
-        [SENDER, NEAR],
+        [SENDER_ADDRESS, NEAR_ROUTER_ADDRESS],
     )?;
     if let Some(rate) = rate {
         // A bucket of a millisecond at 10 Gbit/s: smaller and the timer limits the rate, larger and
@@ -79,21 +79,35 @@ pub fn routed(there: TokenBucket, back: Option<TokenBucket>) -> Result<RoutedPai
     let ends = TrafficEnds {
         sender: namespace("wire-snd", rate)?,
         receiver: namespace("wire-rcv", rate)?,
-        address: RECEIVER.into(),
+        address: RECEIVER_ADDRESS.into(),
     };
     let router = namespace("wire-mid", rate)?;
-    pair([&ends.sender, &router], ["wire0", "wire1"], [SENDER, NEAR])?;
+    pair(
+        [&ends.sender, &router],
+        ["wire0", "wire1"],
+        [SENDER_ADDRESS, NEAR_ROUTER_ADDRESS],
+    )?;
     pair(
         [&router, &ends.receiver],
         ["wire2", "wire3"],
-        [FAR, RECEIVER],
+        [FAR_ROUTER_ADDRESS, RECEIVER_ADDRESS],
     )?;
     run(
         &ends.sender,
         "ip",
-        &["route", "add", "default", "via", &NEAR.to_string()],
+        &[
+            "route",
+            "add",
+            "default",
+            "via",
+            &NEAR_ROUTER_ADDRESS.to_string(),
+        ],
     )?;
-    answer_at_once(&ends.receiver, "default", &["via", &FAR.to_string()])?;
+    answer_at_once(
+        &ends.receiver,
+        "default",
+        &["via", &FAR_ROUTER_ADDRESS.to_string()],
+    )?;
     router
         .set_sysctl("net/ipv4/ip_forward", "1")
         .map_err(|error| BackendError::from_host(error, true))?;

@@ -14,12 +14,12 @@ use crate::number::SequenceNumber;
 use crate::segment::{Segment, SideData};
 
 /// Payload of a full segment, bytes.
-pub(crate) const MSS: u64 = 1_000;
+pub(crate) const MSS_BYTES: u64 = 1_000;
 /// RTT sample taken before the test starts. It makes the RTO 220 ms, as Linux's minimum adds 200
 /// ms.
 pub(crate) const RTT: Duration = Duration::from_millis(20);
 /// Default receive window of the peer, bytes.
-const WINDOW: u32 = 1 << 24;
+const RECEIVE_WINDOW_BYTES: u32 = 1 << 24;
 
 /// Connection under test, its clock and its congestion control.
 pub(crate) struct TestEnd {
@@ -58,12 +58,12 @@ impl TestEnd {
 
     pub fn with(config: TransportConfig) -> TestEnd {
         let config = Arc::new(TransportConfig {
-            mss: MSS as u16,
+            mss: MSS_BYTES as u16,
             ..config
         });
         let now = Time::ZERO + Duration::from_secs(1);
         let mut connection = Connection::new(&config, ConnectionState::Open, now);
-        connection.limit = u64::from(WINDOW);
+        connection.limit = u64::from(RECEIVE_WINDOW_BYTES);
         connection.rtt.sample(RTT, now);
         connection.rearm();
         TestEnd {
@@ -80,7 +80,7 @@ impl TestEnd {
 
     /// Writes `segments` full segments. Returns the numbers of the segments sent.
     pub fn write(&mut self, segments: u64) -> Vec<u32> {
-        self.connection.write(segments * MSS);
+        self.connection.write(segments * MSS_BYTES);
         self.leaving()
     }
 
@@ -164,7 +164,7 @@ pub(crate) struct TestAck {
 pub(crate) fn ack(number: u32) -> TestAck {
     let mut segment = Segment::default();
     segment.ack = SequenceNumber(number);
-    segment.window = WINDOW;
+    segment.window = RECEIVE_WINDOW_BYTES;
     (segment.echo, segment.echo_transmission) = (segment.ack.previous(), u8::from(number > 0));
     TestAck {
         segment,
@@ -179,7 +179,7 @@ impl TestAck {
             start: SequenceNumber(range.start),
             end: SequenceNumber(range.end),
         });
-        self.segment.flags |= Segment::SIDE;
+        self.segment.flags |= Segment::SIDE_FLAG;
         self.echo(range.end.wrapping_sub(1), 1)
     }
 
@@ -189,7 +189,7 @@ impl TestAck {
             start: SequenceNumber(number),
             end: SequenceNumber(number + 1),
         });
-        self.segment.flags |= Segment::SIDE;
+        self.segment.flags |= Segment::SIDE_FLAG;
         self
     }
 
@@ -202,7 +202,7 @@ impl TestAck {
 
     /// Sets the cumulative count of CE-marked segments.
     pub fn marked(mut self, packets: u32) -> TestAck {
-        (self.segment.ce_packets, self.segment.ce_bytes) = (packets, packets * MSS as u32);
+        (self.segment.ce_packets, self.segment.ce_bytes) = (packets, packets * MSS_BYTES as u32);
         self
     }
 

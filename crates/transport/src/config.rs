@@ -106,7 +106,7 @@ impl Default for Rc3 {
     /// The paper's levels, with verification.
     fn default() -> Rc3 {
         Rc3 {
-            levels: Rc3::MOST_LEVELS,
+            levels: Rc3::LEVELS_MAX,
             first: 40,
             ahead: 1 << 17,
             verify: true,
@@ -116,12 +116,12 @@ impl Default for Rc3 {
 
 impl Rc3 {
     /// Maximum number of levels, as in the paper.
-    pub const MOST_LEVELS: u8 = 4;
+    pub const LEVELS_MAX: u8 = 4;
 
     /// Returns the class of the segment at distance `place` from the end; the last segment has
     /// distance 1.
     pub fn class_at(&self, place: u64) -> u8 {
-        let levels = self.levels.clamp(1, Rc3::MOST_LEVELS);
+        let levels = self.levels.clamp(1, Rc3::LEVELS_MAX);
         let (mut class, mut share) = (1, u64::from(self.first));
         let mut reach = share;
         while class < levels && place > reach {
@@ -167,7 +167,7 @@ impl Default for TransportConfig {
 
 /// Bytes that time stamps take in each packet: a TCP option with an experiment identifier (RFC
 /// 6994) and three stamps of 32 bits, as in ccplane's datapath in Linux.
-const STAMPS: u16 = 16;
+const STAMP_OPTION_BYTES: u16 = 16;
 
 impl TransportConfig {
     /// Enables [`stamps`](TransportConfig::stamps) without changing the packet size. A receiver acknowledges
@@ -175,8 +175,8 @@ impl TransportConfig {
     #[must_use]
     pub fn stamped(self) -> TransportConfig {
         TransportConfig {
-            mss: self.mss.saturating_sub(STAMPS).max(1),
-            header_bytes: self.header_bytes.saturating_add(STAMPS),
+            mss: self.mss.saturating_sub(STAMP_OPTION_BYTES).max(1),
+            header_bytes: self.header_bytes.saturating_add(STAMP_OPTION_BYTES),
             stamps: true,
             ..self
         }

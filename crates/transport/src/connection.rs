@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use ccplane_qdisc::MAX_CLASSES;
+use ccplane_qdisc::CLASS_COUNT;
 use ccplane_units::{Duration, Time};
 
 use crate::config::TransportConfig;
@@ -220,7 +220,7 @@ impl Connection {
     /// deadline. The length saturates at 2^48 - 1 bytes (281 TB), which serves as "unlimited".
     pub fn write(&mut self, bytes: u64) {
         if !self.flags.finishing && self.is_alive() {
-            self.written = self.written.saturating_add(bytes).min(MOST_BYTES);
+            self.written = self.written.saturating_add(bytes).min(STREAM_BYTES_MAX);
             self.invalidate();
             if self.is_blocked() {
                 self.deadline = Time::ZERO; // a zero-window probe may now be due
@@ -254,7 +254,7 @@ impl Connection {
         self.receiver.read(bytes, &self.config)
     }
 
-    /// Processes a received segment. `side` is used only if the segment has [`Segment::SIDE`].
+    /// Processes a received segment. `side` is used only if the segment has [`Segment::SIDE_FLAG`].
     #[inline(always)]
     pub fn handle(
         &mut self,
@@ -308,8 +308,8 @@ impl Connection {
     ) {
         let rare = self.state != ConnectionState::Open
             || segment.kind > SegmentKind::Data
-            || segment.flags & RARE != 0
-            || segment.class >= MAX_CLASSES;
+            || segment.flags & SLOW_PATH_FLAGS != 0
+            || segment.class >= CLASS_COUNT;
         if rare && !self.on_rare(now, segment) {
             return;
         }
@@ -652,10 +652,10 @@ impl Connection {
 }
 
 /// Maximum stream length, bytes: the range of a segment's offset.
-const MOST_BYTES: u64 = (1 << 48) - 1;
+const STREAM_BYTES_MAX: u64 = (1 << 48) - 1;
 
 /// Segment flags that the fast path does not handle.
-const RARE: u8 = Segment::PROOF | Segment::PROBE;
+const SLOW_PATH_FLAGS: u8 = Segment::PROOF_FLAG | Segment::PROBE_FLAG;
 
 /// Both ends of a flow with native Cubic (104 bytes) stay below 1 KB, with room for the driver's
 /// own state.

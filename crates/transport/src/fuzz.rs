@@ -8,12 +8,12 @@ use ccplane_qdisc::Ecn;
 use ccplane_units::{Duration, Time};
 
 use crate::{
-    Connection, ConnectionState, MAX_CLASSES, Native, Proof, Range, Rc3, Segment, SegmentKind,
+    CLASS_COUNT, Connection, ConnectionState, Native, Proof, Range, Rc3, Segment, SegmentKind,
     SequenceNumber, SideData, TransportConfig,
 };
 
 /// Maximum memory of a connection, bytes: holes at receiver and sender, and a window of segments.
-const MOST_MEMORY: usize = 4 << 20;
+const MEMORY_BYTES_MAX: usize = 4 << 20;
 
 struct TransportInput<'a>(&'a [u8]);
 
@@ -95,7 +95,7 @@ pub fn transport(data: &[u8]) {
                 connection.handle_proved((now, now), &segment, &side, &proof, &mut control);
             }
         }
-        for class in 0..MAX_CLASSES {
+        for class in 0..CLASS_COUNT {
             let mut budget = 10_000;
             while connection.has(now, class) {
                 let mut side = SideData::default();
@@ -115,7 +115,7 @@ pub fn transport(data: &[u8]) {
             assert_eq!(connection.flight.echoes(), echoes);
         }
         assert!(
-            connection.memory_bytes() < MOST_MEMORY,
+            connection.memory_bytes() < MEMORY_BYTES_MAX,
             "{} bytes",
             connection.memory_bytes()
         );

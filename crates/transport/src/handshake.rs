@@ -2,10 +2,10 @@
 //! client that has not proved its address: its driver may answer with a cookie, drop the state, and
 //! call `accept` when the cookie returns.
 //!
-//! A client sets [`Segment::PROOF`] on every segment from the server's first answer until it
+//! A client sets [`Segment::PROOF_FLAG`] on every segment from the server's first answer until it
 //! receives the next segment from the server. The driver attaches the cookie to those.
 
-use ccplane_qdisc::MAX_CLASSES;
+use ccplane_qdisc::CLASS_COUNT;
 use ccplane_units::{Duration, Time};
 
 use crate::connection::{Connection, ConnectionState};
@@ -16,7 +16,7 @@ use crate::segment::{Segment, SegmentKind};
 /// Minimum MSS accepted from a peer; smaller values are raised to it, as in Linux
 /// (`tcp_min_snd_mss`). A hostile peer with an MSS of one byte would cost its sender a thousand
 /// times the work. IPv6 guarantees far more.
-pub const LEAST_MSS: u16 = 48;
+pub const PEER_MSS_MIN: u16 = 48;
 
 impl Connection {
     /// Handles a connection request, new or repeated. A client without an answer repeats it after
@@ -42,7 +42,7 @@ impl Connection {
 
     /// Takes over the peer's MSS and window from the handshake.
     fn take_terms(&mut self, segment: &Segment) {
-        let least = LEAST_MSS.min(self.mss);
+        let least = PEER_MSS_MIN.min(self.mss);
         if segment.length < self.mss {
             self.mss = segment.length.max(least);
             self.set_cwnd(u64::from(self.config.initial_window.max(1)) * self.mss());
@@ -87,7 +87,7 @@ impl Connection {
     #[inline(never)]
     pub(crate) fn on_rare(&mut self, now: Time, segment: &Segment) -> bool {
         self.invalidate();
-        if segment.class >= MAX_CLASSES {
+        if segment.class >= CLASS_COUNT {
             self.receiver.refuse();
             return false;
         }
@@ -111,7 +111,7 @@ impl Connection {
                 false
             }
             (SegmentKind::Data | SegmentKind::Ack, ConnectionState::Accepting)
-                if segment.has(Segment::PROOF) =>
+                if segment.has(Segment::PROOF_FLAG) =>
             {
                 self.sample_handshake(now, 0);
                 self.state = ConnectionState::Open;
@@ -141,8 +141,8 @@ impl Connection {
 
     /// Handles segments that require an immediate acknowledgement.
     fn on_prompt(&mut self, segment: &Segment) {
-        let proof = segment.has(Segment::PROOF) && segment.kind == SegmentKind::Ack;
-        if proof || segment.has(Segment::PROBE) {
+        let proof = segment.has(Segment::PROOF_FLAG) && segment.kind == SegmentKind::Ack;
+        if proof || segment.has(Segment::PROBE_FLAG) {
             self.receiver.owe();
         }
     }

@@ -47,7 +47,7 @@ pub struct Proof {
 }
 
 /// Transmission count of an original.
-const FIRST: u8 = 1;
+const ORIGINAL_TRANSMISSION: u8 = 1;
 
 /// Secret key of a connection's nonces.
 #[derive(Clone)]
@@ -84,7 +84,7 @@ impl NonceKey {
     /// P in the module documentation.
     #[inline]
     fn prefix(&self, number: SequenceNumber) -> u16 {
-        self.hash(number, FIRST) as u16
+        self.hash(number, ORIGINAL_TRANSMISSION) as u16
     }
 
     /// Sum of the nonces of `start..end`.
@@ -102,10 +102,10 @@ impl NonceKey {
     /// mark.
     #[inline]
     fn nonces(&self, number: SequenceNumber, transmission: u8) -> (u16, u16) {
-        let first = self.hash(number, FIRST);
+        let first = self.hash(number, ORIGINAL_TRANSMISSION);
         let nonce = self.prefix(number.plus(1)).wrapping_sub(first as u16);
         let mark = match transmission {
-            FIRST => (first >> 16) as u16,
+            ORIGINAL_TRANSMISSION => (first >> 16) as u16,
             again => self.mark(number, again),
         };
         (nonce, mark)
@@ -200,6 +200,7 @@ impl Connection {
     /// Returns true if a DSACK proves by its mark that the original arrived. Without proofs every
     /// DSACK counts.
     pub(crate) fn shows_original(&self, segment: &Segment, duplicate: SequenceNumber) -> bool {
-        self.nonces.is_none() || (segment.echo == duplicate && segment.echo_transmission == FIRST)
+        self.nonces.is_none()
+            || (segment.echo == duplicate && segment.echo_transmission == ORIGINAL_TRANSMISSION)
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct OffsetRange {
 
 /// Maximum number of ranges that either end tracks. Data beyond them counts as lost. Real paths
 /// have a few hundred at most. A higher limit would let a peer fill memory, 24 bytes per range.
-pub(crate) const MOST: usize = 1 << 14;
+pub(crate) const RANGES_MAX: usize = 1 << 14;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RangeSet(VecDeque<OffsetRange>);
@@ -32,7 +32,7 @@ impl RangeSet {
 
     #[inline]
     pub fn is_full(&self) -> bool {
-        self.0.len() >= MOST
+        self.0.len() >= RANGES_MAX
     }
 
     #[inline]
@@ -121,7 +121,7 @@ impl RangeSet {
             to += 1;
         }
         if to == from {
-            if self.0.len() >= MOST {
+            if self.0.len() >= RANGES_MAX {
                 return false;
             }
             fresh(range);

@@ -39,19 +39,19 @@ use crate::send::flight::SentSegment;
 use crate::send::recovery::Undo;
 
 /// Number of levels with separate counters.
-const LEVELS: usize = Rc3::MOST_LEVELS as usize;
+const LEVEL_COUNT: usize = Rc3::LEVELS_MAX as usize;
 
 /// Statistics of RC3 on one connection, from the sender's acknowledgements. Index 0 is level 1,
 /// which is class 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rc3Stats {
     /// Segments sent, by level.
-    pub sent: [u64; LEVELS],
+    pub sent: [u64; LEVEL_COUNT],
     /// Payload bytes in those segments.
-    pub sent_bytes: [u64; LEVELS],
+    pub sent_bytes: [u64; LEVEL_COUNT],
     /// Segments of `sent` whose arrival was reported. The others are in flight, were dropped, or
     /// arrived so close to the copy of class 0 that the copies were indistinguishable.
-    pub arrived: [u64; LEVELS],
+    pub arrived: [u64; LEVEL_COUNT],
     /// Segments of RC3 in flight: not reported as arrived, and not sent by class 0 either.
     pub flying: u32,
     /// Bytes delivered by RC3 before class 0 sent them.
@@ -66,7 +66,7 @@ pub struct Rc3Stats {
 
 impl Rc3Stats {
     /// Segments per level whose arrival was not reported, including those in flight.
-    pub fn missing(&self) -> [u64; LEVELS] {
+    pub fn missing(&self) -> [u64; LEVEL_COUNT] {
         let mut missing = self.sent;
         for (missing, arrived) in missing.iter_mut().zip(self.arrived) {
             *missing = missing.saturating_sub(arrived);
@@ -106,7 +106,7 @@ impl Rc3Loop {
 
     /// Handles the cumulative ACK `una`. Drops ranges sent long before it.
     fn forget_before(&mut self, una: SequenceNumber) {
-        self.sent.forget_before(una.minus(REMEMBERED));
+        self.sent.forget_before(una.minus(SENT_HISTORY_SEGMENTS));
         if self.sent.is_empty() {
             self.sent = RangeSet::default();
         }
@@ -221,7 +221,7 @@ impl Connection {
         let room = self.limit.saturating_sub(self.flight.cut_offset());
         let ahead = u64::from(
             rc3.ahead
-                .min(MOST_CUT)
+                .min(SEGMENTS_AHEAD_MAX)
                 .saturating_sub(self.flight.cut().since(self.flight.una())),
         );
         let full = unsent.min(room) / mss;
@@ -236,7 +236,7 @@ impl Connection {
         let short = self.rc3.as_ref().and_then(|rc3| rc3.short);
         short.is_some_and(|short| {
             short.within(self.flight.next(), self.flight.cut())
-                && !self.flight.get(short).is(SentSegment::SACKED)
+                && !self.flight.get(short).is(SentSegment::SACKED_FLAG)
         })
     }
 
@@ -281,13 +281,13 @@ impl Connection {
         if rc3.sent.is_full() {
             rc3.stats.stopped = Some(Rc3Stop::Scattered);
         }
-        let level = usize::from(segment.class - 1) & (LEVELS - 1);
+        let level = usize::from(segment.class - 1) & (LEVEL_COUNT - 1);
         debug_assert!(
             !number.before(next)
                 && !self
                     .flight
                     .get(number)
-                    .is(SentSegment::SACKED | SentSegment::RC3)
+                    .is(SentSegment::SACKED_FLAG | SentSegment::RC3_FLAG)
         );
         let sent = self.flight.on_sent_below(number, level as u8);
         rc3.watch.sends(now, rc3.stats.flying == 0);
@@ -332,10 +332,10 @@ impl Connection {
 }
 
 /// Maximum number of segments cut ahead, regardless of [`Rc3::ahead`]: 2^20 take 32 MB.
-const MOST_CUT: u32 = 1 << 20;
+const SEGMENTS_AHEAD_MAX: u32 = 1 << 20;
 
 /// Number of segments before `una` for which RC3 records whether it sent them. A late copy of such
 /// a segment is a duplicate of RC3, not a sign of a spurious retransmission. With a smaller number,
 /// a long-delayed copy undoes a justified reduction. With a larger one, a stream written in bursts
 /// takes more memory, 24 bytes per range; from 2^15 on its ranges may reach their limit.
-const REMEMBERED: u32 = 1 << 14;
+const SENT_HISTORY_SEGMENTS: u32 = 1 << 14;

@@ -3,21 +3,21 @@
 #[cfg(test)]
 mod tests;
 
-use ccplane_qdisc::{Ecn, MAX_CLASSES};
+use ccplane_qdisc::{CLASS_COUNT, Ecn};
 use ccplane_units::Time;
 
 use crate::config::TransportConfig;
 use crate::number::SequenceNumber;
 use crate::proof::Proof;
 use crate::ranges::RangeSet;
-use crate::segment::{MAX_RANGES, Range, Segment, SegmentKind, SideData};
+use crate::segment::{Range, SACK_RANGES_MAX, Segment, SegmentKind, SideData};
 
 /// Highest class that `Segment::echo_band` can encode. Higher ones are reported as this one.
-const MOST_ECHO: u8 = MAX_CLASSES - 2;
+const ECHO_BAND_MAX: u8 = CLASS_COUNT - 2;
 
 /// Maximum distance of a valid number ahead of the next one: a quarter of the number space, so that
 /// old and new numbers are distinguishable.
-const FURTHEST: u32 = 1 << 30;
+const NUMBER_DISTANCE_MAX: u32 = 1 << 30;
 
 /// Receiving half of a connection.
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ pub(crate) struct Receiver {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rc3Arrivals {
     /// Segments per class in which they were sent; class 0 is not counted.
-    pub arrived: [u64; MAX_CLASSES as usize],
+    pub arrived: [u64; CLASS_COUNT as usize],
     /// Segments of `arrived` that arrived in another class.
     pub remarked: u64,
     /// Segments of `arrived` that had arrived before.
@@ -82,9 +82,9 @@ struct LowArrivals {
     stats: Rc3Arrivals,
     /// Per class, for the next acknowledgement: the latest segment, and the class of highest
     /// priority in which one arrived.
-    echo: [SequenceNumber; MAX_CLASSES as usize],
-    band: [u8; MAX_CLASSES as usize],
-    mark: [u16; MAX_CLASSES as usize],
+    echo: [SequenceNumber; CLASS_COUNT as usize],
+    band: [u8; CLASS_COUNT as usize],
+    mark: [u16; CLASS_COUNT as usize],
 }
 
 /// Data received out of order.
@@ -92,7 +92,7 @@ struct LowArrivals {
 struct OutOfOrderData {
     set: RangeSet,
     /// One number in each of the last reported ranges, the latest first.
-    recent: [SequenceNumber; MAX_RANGES],
+    recent: [SequenceNumber; SACK_RANGES_MAX],
     /// Latest duplicate in class 0, and in the lower classes. The latter does not count in class 0.
     duplicate: Option<Range>,
     duplicate_low: Option<Range>,
@@ -212,7 +212,7 @@ impl Receiver {
             && self.offset + u64::from(segment.length) <= self.edge
             && !self.end_known
             && !self.has_beyond;
-        if in_order && segment.class | (segment.flags & Segment::FIN) == 0 {
+        if in_order && segment.class | (segment.flags & Segment::FIN_FLAG) == 0 {
             self.next = self.next.plus(1);
             self.offset += u64::from(segment.length);
             self.sum = self.sum.wrapping_add(proof.nonce);
@@ -255,13 +255,13 @@ impl Receiver {
         // number.
         let ahead = number.since(self.next);
         let gap = segment.offset().wrapping_sub(self.offset);
-        let misplaced = ahead > FURTHEST
-            || (gap > 0) != (ahead > 0) && !(ahead > 0 && segment.has(Segment::FIN));
+        let misplaced = ahead > NUMBER_DISTANCE_MAX
+            || (gap > 0) != (ahead > 0) && !(ahead > 0 && segment.has(Segment::FIN_FLAG));
         let beyond_end = self.end_known && !number.before(self.end);
         if end > self.edge || segment.offset() < self.offset || beyond_end || misplaced {
             return self.refuse();
         }
-        if segment.has(Segment::FIN) {
+        if segment.has(Segment::FIN_FLAG) {
             let later = self.beyond.as_ref().and_then(|beyond| beyond.set.last());
             if later.is_some_and(|span| number.plus(1).before(span.range.end)) {
                 return;
@@ -301,7 +301,7 @@ impl Receiver {
         } else {
             u8::MAX
         };
-        low.band[place] = segment.band.min(MOST_ECHO).min(before);
+        low.band[place] = segment.band.min(ECHO_BAND_MAX).min(before);
         low.echo[place] = segment.number;
         low.mark[place] = proof.mark;
         low.stats.arrived[place] += 1;
@@ -529,7 +529,7 @@ impl Receiver {
             beyond.report(self.next, segment.class, side);
             self.has_beyond = beyond.tells();
             if !side.is_empty() {
-                segment.flags |= Segment::SIDE;
+                segment.flags |= Segment::SIDE_FLAG;
             }
         }
         if let Some(arrival) = self.stamps.as_mut().filter(|arrival| {
@@ -537,7 +537,7 @@ impl Receiver {
         }) {
             arrival.fresh = false;
             (side.t1, side.t2, side.t3, side.stamped) = (arrival.t1, arrival.t2, now, true);
-            segment.flags |= Segment::SIDE;
+            segment.flags |= Segment::SIDE_FLAG;
         }
     }
 
@@ -602,7 +602,7 @@ impl OutOfOrderData {
     /// Moves the range that contains `number` to the front of the reported ranges.
     fn remember(&mut self, number: SequenceNumber) {
         let block = self.set.find(number);
-        let mut kept = [number; MAX_RANGES];
+        let mut kept = [number; SACK_RANGES_MAX];
         let others = self.recent.iter().filter(|old| match block {
             Some(block) => !old.within(block.start, block.end),
             None => true,
@@ -625,12 +625,12 @@ impl OutOfOrderData {
         if let Some(duplicate) = own.or_else(|| self.duplicate_low.take()) {
             side.set_duplicate(duplicate);
         }
-        let mut told = [Range::default(); MAX_RANGES];
+        let mut told = [Range::default(); SACK_RANGES_MAX];
         let mut count = 0;
         let recent = self.recent.iter().filter(|number| !number.before(next));
         let recent = recent.filter_map(|number| self.set.find(*number));
-        for range in recent.chain(self.set.iter().take(MAX_RANGES).map(|span| span.range)) {
-            if count == MAX_RANGES {
+        for range in recent.chain(self.set.iter().take(SACK_RANGES_MAX).map(|span| span.range)) {
+            if count == SACK_RANGES_MAX {
                 break;
             }
             if !told[..count].contains(&range) {

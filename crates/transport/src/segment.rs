@@ -56,7 +56,7 @@ pub struct Segment {
     pub kind: SegmentKind,
     /// Bit set of the `Segment::` constants.
     pub flags: u8,
-    /// Priority class chosen by the sender, below [`MAX_CLASSES`](crate::MAX_CLASSES). 0 is the
+    /// Priority class chosen by the sender, below [`MAX_CLASSES`](crate::CLASS_COUNT). 0 is the
     /// default; every queue serves higher classes after it.
     pub class: u8,
     /// Class according to the packet's DSCP, by which queues schedule it. The sender sets it to
@@ -78,14 +78,14 @@ pub struct Segment {
 
 impl Segment {
     /// The stream ends with this segment.
-    pub const FIN: u8 = 1;
+    pub const FIN_FLAG: u8 = 1;
     /// Proof of address: the server has not confirmed the client's address yet, so the driver
     /// attaches the server's cookie.
-    pub const PROOF: u8 = 1 << 1;
+    pub const PROOF_FLAG: u8 = 1 << 1;
     /// Window probe: requests an immediate acknowledgement.
-    pub const PROBE: u8 = 1 << 2;
+    pub const PROBE_FLAG: u8 = 1 << 2;
     /// A [`SideData`] accompanies the segment.
-    pub const SIDE: u8 = 1 << 3;
+    pub const SIDE_FLAG: u8 = 1 << 3;
 
     /// Offset of the payload in the stream, bytes.
     #[inline(always)]
@@ -109,7 +109,7 @@ impl Segment {
     /// Returns true if a [`SideData`] accompanies the segment.
     #[inline(always)]
     pub const fn has_side(&self) -> bool {
-        self.has(Segment::SIDE)
+        self.has(Segment::SIDE_FLAG)
     }
 }
 
@@ -125,7 +125,7 @@ pub struct Range {
 
 /// Maximum SACK ranges in an acknowledgement, as many as fit into TCP's options (RFC 2018 section
 /// 3).
-pub const MAX_RANGES: usize = 4;
+pub const SACK_RANGES_MAX: usize = 4;
 
 /// Position of a datagram's payload within a segment. When the path MTU shrinks, segments that were
 /// already cut are split into several datagrams, and the receiving driver reassembles them.
@@ -153,7 +153,7 @@ pub struct SideData {
     pub t3: Time,
     /// Segments received beyond the cumulative ACK; the range with the latest arrival first (RFC
     /// 2018 section 4).
-    ranges: [Range; MAX_RANGES],
+    ranges: [Range; SACK_RANGES_MAX],
     count: u8,
     duplicate: bool,
     /// The stamps are valid. An acknowledgement that no segment triggered, such as a window update,

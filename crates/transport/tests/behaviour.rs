@@ -7,7 +7,7 @@ use ccplane_transport::{
 };
 use ccplane_units::{Duration, Time};
 
-const MSS: u64 = 1448;
+const MSS_BYTES: u64 = 1448;
 
 const ONE_LEVEL: Rc3 = Rc3 {
     levels: 1,
@@ -42,7 +42,7 @@ fn losing(
 fn one_lost_segment_costs_one_retransmission_and_halves_the_window() {
     let path =
         losing(|_, s| s.kind == SegmentKind::Data && s.number.0 == 12 && s.transmission == 1);
-    let mut pair = Pair::new(&every_ack(), reno(), path, [60 * MSS, 0]);
+    let mut pair = Pair::new(&every_ack(), reno(), path, [60 * MSS_BYTES, 0]);
     let mut recovering = 0;
     while pair.step(secs(1)) {
         let connection = pair.connection(0);
@@ -58,8 +58,8 @@ fn one_lost_segment_costs_one_retransmission_and_halves_the_window() {
     assert_eq!((stats.retransmitted, stats.lost, stats.timeouts), (1, 1, 0));
     assert_eq!(recovering, RecoveryPhase::Recovery as u8);
     // Detected by SACKs of later segments: 12 of a window of 22, which halves.
-    assert_eq!(stats.ssthresh, 11 * MSS);
-    assert_eq!(pair.received(1), 60 * MSS);
+    assert_eq!(stats.ssthresh, 11 * MSS_BYTES);
+    assert_eq!(pair.received(1), 60 * MSS_BYTES);
 }
 
 /// The path delivers requests and drops everything else for 9 s. By then the client repeats its
@@ -78,8 +78,8 @@ fn a_server_waits_for_a_client_that_still_asks() {
             arrivals.push(now + if through { ms(500) } else { ms(10) });
         }
     };
-    let mut pair = Pair::new(&patient, reno(), path, [5 * MSS, 0]);
-    while pair.received(1) < 5 * MSS {
+    let mut pair = Pair::new(&patient, reno(), path, [5 * MSS_BYTES, 0]);
+    while pair.received(1) < 5 * MSS_BYTES {
         assert!(pair.step(secs(60)), "{:?}", pair.connection(1).failure());
     }
 }
@@ -88,8 +88,8 @@ fn a_server_waits_for_a_client_that_still_asks() {
 #[test]
 fn a_lost_tail_is_probed_after_two_round_trips() {
     let path = losing(|_, s| s.kind == SegmentKind::Data && s.number.0 == 4 && s.transmission == 1);
-    let mut pair = Pair::new(&every_ack(), reno(), path, [5 * MSS, 0]);
-    while pair.received(1) < 5 * MSS {
+    let mut pair = Pair::new(&every_ack(), reno(), path, [5 * MSS_BYTES, 0]);
+    while pair.received(1) < 5 * MSS_BYTES {
         assert!(pair.step(secs(1)));
     }
     let stats = pair.connection(0).stats();
@@ -101,16 +101,16 @@ fn a_lost_tail_is_probed_after_two_round_trips() {
         assert!(pair.step(secs(2)));
     }
     // RFC 8985 section 7.4: the probe repaired a loss, which causes a reduction.
-    assert_eq!(pair.connection(0).stats().ssthresh, 5 * MSS);
+    assert_eq!(pair.connection(0).stats().ssthresh, 5 * MSS_BYTES);
 }
 
 /// RFC 6298 section 5: without ACKs the RTO doubles; slow start follows.
 #[test]
 fn timeouts_back_off() {
     let mut sendings = Vec::new();
-    let mut pair = Pair::new(&every_ack(), reno(), Delay(ms(10)), [30 * MSS, 0]);
+    let mut pair = Pair::new(&every_ack(), reno(), Delay(ms(10)), [30 * MSS_BYTES, 0]);
     pair.log = Some(Vec::new());
-    while pair.received(1) < 10 * MSS {
+    while pair.received(1) < 10 * MSS_BYTES {
         assert!(pair.step(secs(1)));
     }
     // From now on the path is down for two seconds, and packets in flight are lost too.
@@ -160,7 +160,7 @@ fn a_spurious_timeout_is_undone() {
             at
         });
     };
-    let mut pair = Pair::new(&every_ack(), reno(), path, [400 * MSS, 0]);
+    let mut pair = Pair::new(&every_ack(), reno(), path, [400 * MSS_BYTES, 0]);
     let (mut before, mut undone) = (0, false);
     while !pair.connection(0).sent_all() && pair.step(secs(10)) {
         let connection = pair.connection(0);
@@ -177,7 +177,7 @@ fn a_spurious_timeout_is_undone() {
         }
     }
     assert!(undone && pair.connection(0).stats().timeouts > 0);
-    assert_eq!(pair.received(1), 400 * MSS);
+    assert_eq!(pair.received(1), 400 * MSS_BYTES);
 }
 
 /// Reordering by less than a quarter of the RTT causes no loss once RACK has seen it; a first
@@ -197,7 +197,7 @@ fn reordering_is_learnt_and_undone() {
                 },
         );
     };
-    let mut pair = Pair::new(&every_ack(), reno(), path, [3000 * MSS, 0]);
+    let mut pair = Pair::new(&every_ack(), reno(), path, [3000 * MSS_BYTES, 0]);
     while !pair.connection(0).sent_all() {
         assert!(pair.step(secs(100)));
     }
@@ -211,19 +211,19 @@ fn reordering_is_learnt_and_undone() {
 #[test]
 fn a_closed_window_is_probed_and_opens() {
     let config = TransportConfig {
-        receive_buffer: 20 * MSS as u32,
+        receive_buffer: 20 * MSS_BYTES as u32,
         ..every_ack()
     };
-    let mut pair = Pair::new(&config, reno(), Delay(ms(10)), [100 * MSS, 0]);
+    let mut pair = Pair::new(&config, reno(), Delay(ms(10)), [100 * MSS_BYTES, 0]);
     pair.ends[1].reads = false;
     pair.log = Some(Vec::new());
     pair.run(secs(10));
-    assert_eq!(pair.received(1), 20 * MSS);
+    assert_eq!(pair.received(1), 20 * MSS_BYTES);
     let probes: Vec<u64> = pair
         .log
         .iter()
         .flatten()
-        .filter(|(_, from, segment)| *from == 0 && segment.has(Segment::PROBE))
+        .filter(|(_, from, segment)| *from == 0 && segment.has(Segment::PROBE_FLAG))
         .map(|(at, ..)| at.as_micros())
         .collect();
     assert!((4..8).contains(&probes.len()), "{probes:?}");
@@ -236,7 +236,7 @@ fn a_closed_window_is_probed_and_opens() {
     pair.ends[1].reads = true;
     pair.run(secs(100));
     assert!(pair.over());
-    assert_eq!(pair.received(1), 100 * MSS);
+    assert_eq!(pair.received(1), 100 * MSS_BYTES);
     assert_eq!(pair.connection(0).stats().retransmitted, 0);
 }
 
@@ -271,7 +271,7 @@ fn four_stamps_of_every_exchange() {
         stamps: true,
         ..every_ack()
     };
-    let mut pair = Pair::new(&config, reno(), Delay(ms(10)), [50 * MSS, 0]);
+    let mut pair = Pair::new(&config, reno(), Delay(ms(10)), [50 * MSS_BYTES, 0]);
     let mut seen = 0;
     while !pair.connection(0).sent_all() && pair.step(secs(1)) {
         if let Some(stamps) = pair.connection(0).stamps() {
@@ -293,8 +293,8 @@ fn stamps_of_another_clock() {
         ..every_ack()
     };
     let run = |clocks: [fn(Time) -> Time; 2]| {
-        let path = Bottleneck::new(12_500_000, ms(5), 100 * (MSS + 52));
-        let mut pair = Pair::new(&config, reno(), path, [400 * MSS, 0]);
+        let path = Bottleneck::new(12_500_000, ms(5), 100 * (MSS_BYTES + 52));
+        let mut pair = Pair::new(&config, reno(), path, [400 * MSS_BYTES, 0]);
         pair.clocks = clocks;
         let mut queues = Vec::new();
         while !pair.connection(0).sent_all() && pair.step(secs(9)) {
@@ -322,7 +322,7 @@ fn samples_that_cannot_be_true_are_dropped_and_counted() {
         stamps: true,
         ..every_ack()
     };
-    let mut pair = Pair::new(&config, reno(), Delay(ms(10)), [50 * MSS, 0]);
+    let mut pair = Pair::new(&config, reno(), Delay(ms(10)), [50 * MSS_BYTES, 0]);
     // Every acknowledgement arrives before the segment that triggered it was sent.
     pair.clocks = [
         |now| Time::from_nanos((1 << 50) - now.as_nanos()),
@@ -333,7 +333,7 @@ fn samples_that_cannot_be_true_are_dropped_and_counted() {
     let dropped = sender.stats().samples_dropped;
     assert!((50..60).contains(&dropped), "{dropped}");
     assert_eq!(sender.one_way().queue_delay(pair.now, sender.srtt()), None);
-    assert_eq!(pair.received(1), 50 * MSS);
+    assert_eq!(pair.received(1), 50 * MSS_BYTES);
 }
 
 /// The tail is sent in class 1 from its end, while class 0 starts from the front. The flow ends
@@ -349,8 +349,8 @@ fn the_tail_goes_in_a_class_below() {
         // Class 1 is overtaken all the time.
         arrivals.push(now + ms(10) + ms(3) * u64::from(segment.class));
     };
-    let mut pair = Pair::new(&config, reno(), path, [500 * MSS, 0]);
-    while pair.received(1) < 500 * MSS {
+    let mut pair = Pair::new(&config, reno(), path, [500 * MSS_BYTES, 0]);
+    while pair.received(1) < 500 * MSS_BYTES {
         assert!(pair.step(secs(5)));
     }
     // A handshake and the one-way delay of the tail; slow start alone would take six round trips.
@@ -361,7 +361,7 @@ fn the_tail_goes_in_a_class_below() {
     let stats = pair.connection(0).stats();
     assert_eq!((stats.retransmitted, stats.lost, stats.timeouts), (0, 0, 0));
     assert_eq!(stats.ssthresh, u64::MAX);
-    assert!(stats.cwnd <= 21 * MSS, "{}", stats.cwnd / MSS);
+    assert!(stats.cwnd <= 21 * MSS_BYTES, "{}", stats.cwnd / MSS_BYTES);
 
     // All of class 1 is lost: as without RC3.
     let ends = [None, Some(ONE_LEVEL)].map(|tail| {
@@ -370,8 +370,8 @@ fn the_tail_goes_in_a_class_below() {
             rc3: tail,
             ..every_ack()
         };
-        let mut pair = Pair::new(&config, reno(), path, [500 * MSS, 0]);
-        while pair.received(1) < 500 * MSS {
+        let mut pair = Pair::new(&config, reno(), path, [500 * MSS_BYTES, 0]);
+        while pair.received(1) < 500 * MSS_BYTES {
             assert!(pair.step(secs(5)));
         }
         (
@@ -386,7 +386,7 @@ fn the_tail_goes_in_a_class_below() {
 #[test]
 fn every_connection_ends() {
     // No answer.
-    let mut pair = Pair::new(&every_ack(), reno(), losing(|_, _| true), [MSS, 0]);
+    let mut pair = Pair::new(&every_ack(), reno(), losing(|_, _| true), [MSS_BYTES, 0]);
     pair.run(secs(100_000));
     assert_eq!(pair.connection(0).state(), ConnectionState::Closed);
     assert_eq!(
@@ -398,7 +398,7 @@ fn every_connection_ends() {
         &every_ack(),
         reno(),
         losing(|from, s| from == 1 && s.kind != SegmentKind::OpenReply),
-        [MSS, 0],
+        [MSS_BYTES, 0],
     );
     pair.run(secs(100_000));
     assert!(matches!(
@@ -449,7 +449,7 @@ fn ranges_come_latest_first_and_duplicates_before_them() {
     let mut arrive = |n: u32| {
         let mut segment = Segment::default();
         segment.kind = SegmentKind::Data;
-        segment.flags = Segment::PROOF;
+        segment.flags = Segment::PROOF_FLAG;
         segment.number = SequenceNumber(n);
         segment.length = 100;
         segment.transmission = 1;
@@ -507,15 +507,15 @@ fn a_jump_start_spreads_the_flow_over_the_first_round_trip() {
         pacing: true,
         ..every_ack()
     };
-    let mut pair = Pair::new(&config, reno(), Delay(ms(10)), [500 * MSS, 0]);
+    let mut pair = Pair::new(&config, reno(), Delay(ms(10)), [500 * MSS_BYTES, 0]);
     pair.run(Time::from_micros(20_500));
-    assert_eq!(pair.connection(0).cwnd(), 500 * MSS);
-    let early = pair.connection(0).stats().sent / MSS;
+    assert_eq!(pair.connection(0).cwnd(), 500 * MSS_BYTES);
+    let early = pair.connection(0).stats().sent / MSS_BYTES;
     assert!(
         early < 30,
         "{early} of 500 packets within half a millisecond"
     );
-    while pair.received(1) < 500 * MSS {
+    while pair.received(1) < 500 * MSS_BYTES {
         assert!(pair.step(secs(5)));
     }
     // A handshake, a round trip at 120 % of its rate, and the one-way delay of the last packet.
@@ -527,12 +527,12 @@ fn a_jump_start_spreads_the_flow_over_the_first_round_trip() {
     let stats = pair.connection(0).stats();
     assert_eq!(
         (stats.retransmitted, stats.lost, stats.ssthresh),
-        (0, 0, 500 * MSS)
+        (0, 0, 500 * MSS_BYTES)
     );
     assert!(
-        stats.cwnd <= 502 * MSS,
+        stats.cwnd <= 502 * MSS_BYTES,
         "slow start is over: {}",
-        stats.cwnd / MSS
+        stats.cwnd / MSS_BYTES
     );
 }
 
@@ -545,8 +545,8 @@ fn a_narrower_path_gets_shorter_segments_and_the_window_stays() {
         }
         false
     });
-    let mut pair = Pair::new(&every_ack(), reno(), path, [200 * MSS, 0]);
-    while pair.received(1) < 50 * MSS {
+    let mut pair = Pair::new(&every_ack(), reno(), path, [200 * MSS_BYTES, 0]);
+    while pair.received(1) < 50 * MSS_BYTES {
         assert!(pair.step(secs(2)));
     }
     let cwnd = pair.connection(0).cwnd();
@@ -556,13 +556,13 @@ fn a_narrower_path_gets_shorter_segments_and_the_window_stays() {
         (1000, cwnd)
     );
     while !pair.connection(0).sent_all() && pair.step(secs(10)) {}
-    assert_eq!(pair.received(1), 200 * MSS);
+    assert_eq!(pair.received(1), 200 * MSS_BYTES);
     // The path MTU grows again; the segment size stays within the configuration.
     let cwnd = pair.connection(0).cwnd();
     pair.connection_mut(0).set_mss(u16::MAX);
     assert_eq!(
         (pair.connection(0).mss(), pair.connection(0).cwnd()),
-        (MSS, cwnd)
+        (MSS_BYTES, cwnd)
     );
     drop(pair);
     assert!(longest <= 1000, "{longest}");

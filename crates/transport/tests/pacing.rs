@@ -129,9 +129,9 @@ fn acknowledgements_between_batches_let_nothing_leave() {
 }
 
 /// Control with a fixed window.
-struct Fixed(u64);
+struct FixedWindow(u64);
 
-impl CongestionControl for Fixed {
+impl CongestionControl for FixedWindow {
     fn on_event(&mut self, event: &ControlEvent<'_>) -> Outcome {
         Outcome {
             cwnd: Some(self.0 * event.connection().mss()),
@@ -147,7 +147,12 @@ fn a_window_that_limits_loses_nothing_by_batches() {
             let with = |quantum| {
                 let config = limited(1000, quantum);
                 let path = Delay(Duration::from_micros(one_way));
-                let mut pair = Pair::new(&config, [Fixed(window), Fixed(10)], path, [1 << 40, 0]);
+                let mut pair = Pair::new(
+                    &config,
+                    [FixedWindow(window), FixedWindow(10)],
+                    path,
+                    [1 << 40, 0],
+                );
                 pair.log = Some(Vec::new());
                 pair.run(Time::ZERO + ms(150));
                 rate_from(
@@ -179,7 +184,12 @@ fn the_tail_does_not_keep_to_the_pace_of_class_0() {
         let rate = config.max_rate.unwrap();
         // 346 segments, at a packet per millisecond in class 0. The limit allows the whole tail in
         // 4 ms.
-        let mut pair = Pair::new(&config, [Fixed(10), Fixed(10)], Delay(ms(10)), [500_000, 0]);
+        let mut pair = Pair::new(
+            &config,
+            [FixedWindow(10), FixedWindow(10)],
+            Delay(ms(10)),
+            [500_000, 0],
+        );
         pair.log = Some(Vec::new());
         pair.run(Time::ZERO + ms(39));
         let left = |low: bool| -> Vec<Time> {

@@ -23,7 +23,7 @@ impl Path for Concealing {
             self.furthest = self.furthest.later(segment.number.plus(1));
         } else if from == 1 && segment.kind == SegmentKind::Ack && self.link.dropped > 0 {
             segment.ack = self.furthest;
-            segment.flags &= !Segment::SIDE;
+            segment.flags &= !Segment::SIDE_FLAG;
             self.begun.set(self.begun.get().or(Some(now)));
         }
         self.link.pass(now, from, segment, arrivals);

@@ -7,7 +7,7 @@
 
 use crate::wire::{Pair, Path, secs};
 use ccplane_transport::{
-    ConnectionError, ConnectionState, Ecn, MAX_CLASSES, Native, Rc3, Segment, TransportConfig,
+    CLASS_COUNT, ConnectionError, ConnectionState, Ecn, Native, Rc3, Segment, TransportConfig,
 };
 use ccplane_units::{Duration, Rate, Time};
 use rand_pcg::Pcg32;
@@ -53,7 +53,7 @@ impl Path for Chaos {
             segment.ecn = Ecn::Ce;
         }
         if self.hits(self.remark) {
-            segment.band = below(&mut self.random, u64::from(MAX_CLASSES)) as u8;
+            segment.band = below(&mut self.random, u64::from(CLASS_COUNT)) as u8;
         }
         let copies = if self.hits(self.duplicate) { 2 } else { 1 };
         for _ in 0..copies {
@@ -86,7 +86,7 @@ const ONE_LEVEL: Rc3 = Rc3 {
     verify: false,
 };
 /// Levels of 2 and 20 segments, and at most 30 segments ahead.
-const SMALL: Rc3 = Rc3 {
+const SMALL_LEVELS: Rc3 = Rc3 {
     levels: 3,
     first: 2,
     ahead: 30,
@@ -116,7 +116,7 @@ fn schedule(number: u64) -> bool {
                 None,
                 Some(Rc3::default()),
                 Some(ONE_LEVEL),
-                Some(SMALL),
+                Some(SMALL_LEVELS),
             ],
         ),
         idle_timeout: Duration::from_secs(600),

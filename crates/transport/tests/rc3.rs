@@ -26,14 +26,14 @@ use ccplane_transport::{
 };
 use ccplane_units::{Duration, Time};
 
-const MSS: u64 = 1000;
+const MSS_BYTES: u64 = 1000;
 /// Segments of the initial window.
-const FIRST: u64 = 10;
+const INITIAL_WINDOW_SEGMENTS: u64 = 10;
 
 /// Acknowledges every packet, as in the paper.
 fn plain() -> TransportConfig {
     TransportConfig {
-        mss: MSS as u16,
+        mss: MSS_BYTES as u16,
         ack_every: 1,
         ..TransportConfig::default()
     }
@@ -55,9 +55,9 @@ fn cubic() -> [Native; 2] {
 }
 
 /// Leaves the window unchanged.
-struct Fixed;
+struct IdleControl;
 
-impl CongestionControl for Fixed {
+impl CongestionControl for IdleControl {
     fn on_event(&mut self, _event: &ControlEvent<'_>) -> Outcome {
         Outcome::default()
     }

@@ -13,17 +13,17 @@ use ccplane_units::{Duration, Time};
 
 /// Interval between checks while data is held back. A shorter interval wakes the thread more often;
 /// a longer one delays class 0 by as much.
-const LOOK: Duration = Duration::from_micros(500);
+const CHECK_INTERVAL: Duration = Duration::from_micros(500);
 
 /// Check interval once the limit has reached half of the socket buffer: Linux' default of 208 KiB
 /// then sustains 5 Gbit/s. A larger buffer instead would let class 0 itself build a longer queue in
 /// the device than without lower classes.
-const SOON: Duration = Duration::from_micros(100);
+const CHECK_INTERVAL_MIN: Duration = Duration::from_micros(100);
 
 /// Lower bound of the limit: four Ethernet packets with the kernel's overhead, 5 ms at 10 Mbit/s.
-const LEAST: usize = 4 * 2_304;
+const LIMIT_BYTES_MIN: usize = 4 * 2_304;
 /// Initial limit, large enough that a fast device does not wait for it to grow: 0.6 ms at 1 Gbit/s.
-const FIRST: usize = 8 * LEAST;
+const LIMIT_BYTES_INITIAL: usize = 8 * LIMIT_BYTES_MIN;
 
 /// Byte limit for lower classes; see the [module](self).
 #[derive(Clone, Copy, Debug)]
@@ -37,9 +37,9 @@ pub(super) struct QueueLimit {
 impl QueueLimit {
     /// Creates a limit of at most half of the send buffer; the other half is reserved for class 0.
     pub fn new(send_buffer: usize) -> QueueLimit {
-        let most = (send_buffer / 2).max(LEAST);
+        let most = (send_buffer / 2).max(LIMIT_BYTES_MIN);
         QueueLimit {
-            limit: FIRST.min(most),
+            limit: LIMIT_BYTES_INITIAL.min(most),
             most,
             look: None,
         }
@@ -56,7 +56,7 @@ impl QueueLimit {
             if waiting == 0 {
                 self.limit = (self.limit * 2).min(self.most);
             } else if waiting > self.limit / 2 {
-                self.limit = (self.limit - self.limit / 8).max(LEAST);
+                self.limit = (self.limit - self.limit / 8).max(LIMIT_BYTES_MIN);
             }
         }
         self.limit.saturating_sub(waiting)
@@ -64,7 +64,11 @@ impl QueueLimit {
 
     /// Schedules the next check because more was ready than there was room for.
     pub fn hold(&mut self, now: Time) {
-        let wait = if self.limit == self.most { SOON } else { LOOK };
+        let wait = if self.limit == self.most {
+            CHECK_INTERVAL_MIN
+        } else {
+            CHECK_INTERVAL
+        };
         self.look.get_or_insert(now + wait);
     }
 
@@ -90,7 +94,7 @@ mod tests {
             let mut ahead = QueueLimit::new(4 << 20);
             let (mut waiting, mut idle, mut most) = (0usize, 0, 0);
             for look in 0..400 {
-                let now = Time::ZERO + LOOK * look;
+                let now = Time::ZERO + CHECK_INTERVAL * look;
                 let settled = look >= 100;
                 if settled {
                     idle += per_look - waiting.min(per_look);
@@ -107,7 +111,7 @@ mod tests {
                 "{per_look}: idle for {idle} bytes of {sent}"
             );
             assert!(
-                most <= 2 * per_look.max(LEAST),
+                most <= 2 * per_look.max(LIMIT_BYTES_MIN),
                 "{per_look}: {most} bytes wait"
             );
         }
@@ -121,7 +125,7 @@ mod tests {
         for _ in 0..20 {
             ahead.room(now, || 0);
             ahead.hold(now);
-            now += LOOK;
+            now += CHECK_INTERVAL;
         }
         assert_eq!(ahead.room(now, || 0), 100_000);
         assert_eq!(ahead.room(now, || 150_000), 0);

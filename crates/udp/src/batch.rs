@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use ccplane_units::Time;
 
 use super::departures::Departures;
-use super::socket::{DatagramMarks, LARGEST, Socket};
+use super::socket::{DATAGRAM_BYTES_MAX, DatagramMarks, Socket};
 
 /// Datagrams queued for the next send call.
 ///
@@ -36,7 +36,7 @@ impl GsoBatch {
         GsoBatch {
             // A datagram of the largest size may be written behind a full batch before it is known
             // to belong to the next one.
-            bytes: vec![0; 2 * LARGEST].into_boxed_slice(),
+            bytes: vec![0; 2 * DATAGRAM_BYTES_MAX].into_boxed_slice(),
             filled: 0,
             size: 0,
             count: 0,
@@ -60,7 +60,7 @@ impl GsoBatch {
 
     /// Returns the buffer for the next datagram.
     pub fn room(&mut self) -> &mut [u8] {
-        let end = (self.filled + LARGEST).min(self.bytes.len());
+        let end = (self.filled + DATAGRAM_BYTES_MAX).min(self.bytes.len());
         &mut self.bytes[self.filled..end]
     }
 
@@ -79,7 +79,9 @@ impl GsoBatch {
             "what waits behind the others leaves first"
         );
         let same = self.to.is_some_and(|first| first == to) && self.marks == marks && !self.closed;
-        let fits = length <= self.size && self.count < self.most && self.filled + length <= LARGEST;
+        let fits = length <= self.size
+            && self.count < self.most
+            && self.filled + length <= DATAGRAM_BYTES_MAX;
         if self.is_empty() {
             (self.size, self.to, self.marks) = (length, Some(to), marks);
         } else if !(same && fits) {

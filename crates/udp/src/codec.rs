@@ -37,45 +37,61 @@ pub mod fuzz;
 #[cfg(test)]
 mod tests;
 
-pub use crypto::{ALERT, CRYPTO_HEAD, Crypto};
-pub use envelope::{ClientAddress, Cover, Envelope, MAX_ENVELOPE, NUMBER, VERSION};
-pub(crate) use envelope::{HELLO, PHASE};
+pub use crypto::{ALERT_OFFSET, CRYPTO_HEADER_BYTES, Crypto};
+pub use envelope::{
+    ClientAddress, Cover, ENVELOPE_BYTES_MAX, Envelope, PACKET_NUMBER_BYTES, VERSION,
+};
+pub(crate) use envelope::{HELLO_FIRST_BYTE, KEY_PHASE_BIT};
 
 use ccplane_units::Time;
 
 use ccplane_transport::{
-    MAX_CLASSES, MAX_RANGES, Proof, Range, Segment, SegmentKind, SegmentPart, SequenceNumber,
+    CLASS_COUNT, Proof, Range, SACK_RANGES_MAX, Segment, SegmentKind, SegmentPart, SequenceNumber,
     SideData,
 };
 
 /// Bytes of the longest data segment header without SACK ranges, as [`write`](fn@write) produces it
 /// when `room` is short.
-pub const MAX_DATA_HEADER: usize = COMMON + OFFSET + SUM + NONCES + ECHO + COUNTS + STAMPS;
+pub const DATA_HEADER_BYTES_MAX: usize = COMMON_BYTES
+    + OFFSET_BYTES
+    + NONCE_SUM_BYTES
+    + NONCE_BYTES
+    + ECHO_BYTES
+    + ECN_COUNTS_BYTES
+    + DATA_TIMESTAMP_BYTES;
 /// Bytes of a data segment header without an echo or ECN counts.
-pub const DATA_HEADER: usize = COMMON + OFFSET + SUM + NONCES;
-/// Bytes of [`MAX_DATA_HEADER`] used by timestamps.
-pub const STAMPS: usize = 1 + STAMP;
+pub const DATA_HEADER_BYTES: usize = COMMON_BYTES + OFFSET_BYTES + NONCE_SUM_BYTES + NONCE_BYTES;
+/// Bytes of [`DATA_HEADER_BYTES_MAX`] used by timestamps.
+pub const DATA_TIMESTAMP_BYTES: usize = 1 + TIMESTAMP_BYTES;
 /// Bytes of the part field, which marks a segment as a part of another.
-pub const PART: usize = 1 + 4;
+pub const PART_FIELD_BYTES: usize = 1 + 4;
 /// Bytes of the longest segment header.
-pub const MAX_HEADER: usize =
-    COMMON + OFFSET + SUM + NONCES + ECHO + COUNTS + 1 + 8 * MAX_RANGES + 3 * STAMP;
+pub const HEADER_BYTES_MAX: usize = COMMON_BYTES
+    + OFFSET_BYTES
+    + NONCE_SUM_BYTES
+    + NONCE_BYTES
+    + ECHO_BYTES
+    + ECN_COUNTS_BYTES
+    + 1
+    + 8 * SACK_RANGES_MAX
+    + 3 * TIMESTAMP_BYTES;
 
-const COMMON: usize = 15;
-const OFFSET: usize = 6;
-const SUM: usize = 2;
-const NONCES: usize = 4;
-const ECHO: usize = 5 + MARK;
-const MARK: usize = 2;
-const COUNTS: usize = 8;
-const STAMP: usize = 8;
+const COMMON_BYTES: usize = 15;
+const OFFSET_BYTES: usize = 6;
+const NONCE_SUM_BYTES: usize = 2;
+const NONCE_BYTES: usize = 4;
+const ECHO_BYTES: usize = 5 + MARK_BYTES;
+const MARK_BYTES: usize = 2;
+const ECN_COUNTS_BYTES: usize = 8;
+const TIMESTAMP_BYTES: usize = 8;
 
-const HAS_ECHO: u8 = 1 << 3;
-const HAS_COUNTS: u8 = 1 << 4;
-const DUPLICATE: u8 = 1 << 3;
-const HAS_STAMPS: u8 = 1 << 4;
-const HAS_PART: u8 = 1 << 5;
-const FLAGS: u8 = Segment::FIN | Segment::PROOF | Segment::PROBE | Segment::SIDE;
+const ECHO_FLAG: u8 = 1 << 3;
+const ECN_COUNTS_FLAG: u8 = 1 << 4;
+const DUPLICATE_FLAG: u8 = 1 << 3;
+const TIMESTAMPS_FLAG: u8 = 1 << 4;
+const PART_FLAG: u8 = 1 << 5;
+const SEGMENT_FLAGS_MASK: u8 =
+    Segment::FIN_FLAG | Segment::PROOF_FLAG | Segment::PROBE_FLAG | Segment::SIDE_FLAG;
 
 /// Error in a received datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -93,13 +109,13 @@ pub enum CodecError {
     #[error("a segment of unknown kind {0}")]
     Kind(u8),
     /// Invalid priority class.
-    #[error("a segment of class {0}, of at most {last}", last = MAX_CLASSES - 1)]
+    #[error("a segment of class {0}, of at most {last}", last = CLASS_COUNT - 1)]
     Class(u8),
     /// Reserved bits are set.
     #[error("a datagram with reserved bits set")]
     Reserved,
     /// Too many SACK ranges.
-    #[error("{0} SACK ranges, at most {MAX_RANGES} are allowed")]
+    #[error("{0} SACK ranges, at most {SACK_RANGES_MAX} are allowed")]
     Ranges(u8),
     /// An optional field is present although it is empty; the encoding would not be canonical.
     #[error("a segment with an empty {0}")]
@@ -122,11 +138,11 @@ pub fn write(
     prove: impl FnOnce(&SideData) -> Proof,
 ) -> Option<usize> {
     let room = room.min(out.len());
-    let mut flags = segment.flags & FLAGS;
+    let mut flags = segment.flags & SEGMENT_FLAGS_MASK;
     if segment.has_side() {
         while length(segment, side) > room && side.pop() {}
         if side.is_empty() {
-            flags &= !Segment::SIDE;
+            flags &= !Segment::SIDE_FLAG;
         }
     }
     let mut out = SegmentWriter {
@@ -141,7 +157,7 @@ pub fn write(
     } else {
         0
     };
-    out.put([segment.kind as u8 | has(echo, HAS_ECHO) | has(counts, HAS_COUNTS) | band])?;
+    out.put([segment.kind as u8 | has(echo, ECHO_FLAG) | has(counts, ECN_COUNTS_FLAG) | band])?;
     out.put([flags | segment.class << 4])?;
     out.put([segment.transmission])?;
     out.put(segment.number.0.to_be_bytes())?;
@@ -150,7 +166,7 @@ pub fn write(
     match segment.kind {
         SegmentKind::Data => {
             let [_, _, offset @ ..] = segment.offset().to_be_bytes();
-            out.put::<OFFSET>(offset)?;
+            out.put::<OFFSET_BYTES>(offset)?;
         }
         SegmentKind::Open | SegmentKind::OpenReply | SegmentKind::PathReply => {
             out.put(segment.length.to_be_bytes())?
@@ -181,7 +197,7 @@ pub fn write(
         out.put(segment.ce_packets.to_be_bytes())?;
         out.put(segment.ce_bytes.to_be_bytes())?;
     }
-    if flags & Segment::SIDE != 0 {
+    if flags & Segment::SIDE_FLAG != 0 {
         out.side(segment.kind, side)?;
     }
     Some(out.at)
@@ -209,9 +225,9 @@ pub fn read(bytes: &[u8], side: &mut SideData) -> Result<(Segment, Proof, usize)
         6 => SegmentKind::PathReply,
         other => return Err(CodecError::Kind(other)),
     };
-    segment.flags = second & FLAGS;
+    segment.flags = second & SEGMENT_FLAGS_MASK;
     segment.class = second >> 4;
-    if segment.class >= MAX_CLASSES {
+    if segment.class >= CLASS_COUNT {
         return Err(CodecError::Class(segment.class));
     }
     segment.transmission = transmission;
@@ -220,7 +236,7 @@ pub fn read(bytes: &[u8], side: &mut SideData) -> Result<(Segment, Proof, usize)
     segment.window = rest.u32()?;
     match segment.kind {
         SegmentKind::Data => {
-            let [a, b, c, d, e, f] = rest.take::<OFFSET>()?;
+            let [a, b, c, d, e, f] = rest.take::<OFFSET_BYTES>()?;
             segment.set_offset(u64::from_be_bytes([0, 0, a, b, c, d, e, f]));
         }
         SegmentKind::Open | SegmentKind::OpenReply | SegmentKind::PathReply => {
@@ -236,7 +252,7 @@ pub fn read(bytes: &[u8], side: &mut SideData) -> Result<(Segment, Proof, usize)
         proof.nonce = rest.u16()?;
         proof.mark = rest.u16()?;
     }
-    if first & HAS_ECHO != 0 {
+    if first & ECHO_FLAG != 0 {
         segment.echo = SequenceNumber(rest.u32()?);
         [segment.echo_transmission] = rest.take()?;
         if segment.echo_transmission == 0 {
@@ -246,7 +262,7 @@ pub fn read(bytes: &[u8], side: &mut SideData) -> Result<(Segment, Proof, usize)
             proof.echo = rest.u16()?;
         }
     }
-    if first & HAS_COUNTS != 0 {
+    if first & ECN_COUNTS_FLAG != 0 {
         segment.ce_packets = rest.u32()?;
         segment.ce_bytes = rest.u32()?;
         if segment.ce_packets == 0 && segment.ce_bytes == 0 {
@@ -277,18 +293,18 @@ fn proves(kind: SegmentKind) -> bool {
 /// Returns the length of a segment's header in bytes.
 fn length(segment: &Segment, side: &SideData) -> usize {
     let own = match segment.kind {
-        SegmentKind::Data => OFFSET + SUM + NONCES,
-        SegmentKind::Ack => SUM,
+        SegmentKind::Data => OFFSET_BYTES + NONCE_SUM_BYTES + NONCE_BYTES,
+        SegmentKind::Ack => NONCE_SUM_BYTES,
         SegmentKind::Open | SegmentKind::OpenReply | SegmentKind::PathReply => 2,
         SegmentKind::Abort | SegmentKind::PathProbe => 0,
     };
     let echo = match segment.echo_transmission {
         0 => 0,
-        _ if proves(segment.kind) => ECHO,
-        _ => ECHO - MARK,
+        _ if proves(segment.kind) => ECHO_BYTES,
+        _ => ECHO_BYTES - MARK_BYTES,
     };
     let counts = if segment.ce_packets != 0 || segment.ce_bytes != 0 {
-        COUNTS
+        ECN_COUNTS_BYTES
     } else {
         0
     };
@@ -299,20 +315,26 @@ fn length(segment: &Segment, side: &SideData) -> usize {
         } else {
             0
         };
-        1 + 8 * ranges + stamps + if side.part.whole != 0 { PART - 1 } else { 0 }
+        1 + 8 * ranges
+            + stamps
+            + if side.part.whole != 0 {
+                PART_FIELD_BYTES - 1
+            } else {
+                0
+            }
     } else {
         0
     };
-    COMMON + own + echo + counts + side
+    COMMON_BYTES + own + echo + counts + side
 }
 
 /// Returns the bytes of a segment's timestamps: an ACK carries all three, other segments only their
 /// transmit time.
 fn stamps(kind: SegmentKind) -> usize {
     if kind == SegmentKind::Ack {
-        3 * STAMP
+        3 * TIMESTAMP_BYTES
     } else {
-        STAMP
+        TIMESTAMP_BYTES
     }
 }
 
@@ -334,9 +356,9 @@ impl SegmentWriter<'_> {
         let ranges = duplicate.iter().chain(side.ranges());
         let has = |there: bool, bit: u8| if there { bit } else { 0 };
         let part = kind == SegmentKind::Data && side.part.whole != 0;
-        let marks = has(duplicate.is_some(), DUPLICATE)
-            | has(side.stamped, HAS_STAMPS)
-            | has(part, HAS_PART);
+        let marks = has(duplicate.is_some(), DUPLICATE_FLAG)
+            | has(side.stamped, TIMESTAMPS_FLAG)
+            | has(part, PART_FLAG);
         self.put([ranges.clone().count() as u8 | marks])?;
         for range in ranges {
             self.put(range.start.0.to_be_bytes())?;
@@ -385,14 +407,14 @@ impl SegmentReader<'_> {
 
     fn side(&mut self, kind: SegmentKind, side: &mut SideData) -> Result<(), CodecError> {
         let [first] = self.take()?;
-        if first & 0b1100_0000 != 0 || first & HAS_PART != 0 && kind != SegmentKind::Data {
+        if first & 0b1100_0000 != 0 || first & PART_FLAG != 0 && kind != SegmentKind::Data {
             return Err(CodecError::Reserved);
         }
         let count = first & 0b111;
-        if usize::from(count) > MAX_RANGES {
+        if usize::from(count) > SACK_RANGES_MAX {
             return Err(CodecError::Ranges(count));
         }
-        if count == 0 && (first & !(HAS_STAMPS | HAS_PART) != 0 || first == 0) {
+        if count == 0 && (first & !(TIMESTAMPS_FLAG | PART_FLAG) != 0 || first == 0) {
             return Err(CodecError::Empty("list of ranges"));
         }
         for index in 0..count {
@@ -400,13 +422,13 @@ impl SegmentReader<'_> {
                 start: SequenceNumber(self.u32()?),
                 end: SequenceNumber(self.u32()?),
             };
-            if index == 0 && first & DUPLICATE != 0 {
+            if index == 0 && first & DUPLICATE_FLAG != 0 {
                 side.set_duplicate(range);
             } else {
                 side.push(range);
             }
         }
-        if first & HAS_STAMPS != 0 {
+        if first & TIMESTAMPS_FLAG != 0 {
             side.stamped = true;
             side.t1 = self.time()?;
             if kind == SegmentKind::Ack {
@@ -414,7 +436,7 @@ impl SegmentReader<'_> {
                 side.t3 = self.time()?;
             }
         }
-        if first & HAS_PART != 0 {
+        if first & PART_FLAG != 0 {
             let ([a, b], [c, d]) = (self.take()?, self.take()?);
             side.part = SegmentPart {
                 begin: u16::from_be_bytes([a, b]),

@@ -12,16 +12,16 @@ use super::numbered::RecentItems;
 
 /// Packets remembered, enough for a path of 10 Gbit/s and 30 ms. Beyond it the oldest are dropped,
 /// and their ACKs yield no sample.
-const MOST: usize = 1 << 15;
+const PACKETS_MAX: usize = 1 << 15;
 
 /// Time since the last kernel timestamp during which further ones are expected. If the driver does
 /// not timestamp at all, user-space times are used.
-const LATELY: Duration = Duration::from_secs(1);
+const KERNEL_TIMESTAMP_EXPIRY: Duration = Duration::from_secs(1);
 
 /// Tolerance for a departure before the creation time, for differences between the two clocks. An
 /// earlier departure belongs to an older packet with the same number, from before the counter
 /// wrapped, and is ignored.
-const SLACK: Duration = Duration::from_micros(1);
+const CLOCK_TOLERANCE: Duration = Duration::from_micros(1);
 
 /// Packets awaiting their kernel timestamps; see the [module](self).
 #[derive(Debug)]
@@ -46,7 +46,7 @@ struct DeparturePacket {
 impl Default for Departures {
     fn default() -> Departures {
         Departures {
-            packets: RecentItems::new(MOST),
+            packets: RecentItems::new(PACKETS_MAX),
             last: Time::ZERO,
             stamped: None,
             missed: 0,
@@ -77,7 +77,7 @@ impl Departures {
     pub fn left(&mut self, number: u32, at: impl FnOnce(u32) -> Time) {
         if let Some(packet) = self.packets.of(number) {
             let at = at(packet.bytes);
-            if at + SLACK >= packet.said {
+            if at + CLOCK_TOLERANCE >= packet.said {
                 packet.left = Some(at);
                 self.stamped = Some(at);
             }
@@ -90,7 +90,9 @@ impl Departures {
         let found = self.packets.find(&said, |packet| packet.said);
         let left = found.and_then(|packet| packet.left);
         let known = found.is_some();
-        let stamps = self.stamped.is_some_and(|at| now.since(at) <= LATELY);
+        let stamps = self
+            .stamped
+            .is_some_and(|at| now.since(at) <= KERNEL_TIMESTAMP_EXPIRY);
         match left {
             Some(left) => Some(left),
             None if stamps => {
@@ -151,15 +153,15 @@ mod tests {
     #[test]
     fn memory_is_bounded_and_a_driver_that_stamps_no_more_is_done_without() {
         let mut departures = Departures::default();
-        for number in 0..2 * MOST as u32 {
+        for number in 0..2 * PACKETS_MAX as u32 {
             let said = departures.name(at(u64::from(number)));
             departures.sent(said, number, 1400);
             if number < 10 {
                 departures.left(number, |_| said);
             }
         }
-        assert_eq!(departures.packets.len(), MOST);
-        let last = at(2 * MOST as u64 - 1);
+        assert_eq!(departures.packets.len(), PACKETS_MAX);
+        let last = at(2 * PACKETS_MAX as u64 - 1);
         assert_eq!(
             departures.of(last, at(900)),
             None,

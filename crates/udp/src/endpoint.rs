@@ -29,9 +29,9 @@ mod shares;
 #[cfg(test)]
 mod tests;
 
-pub use cookie::{Cookies, VALID};
-pub use pending::MOST_PENDING;
-pub use session::{BASE, LEAST, mss, overhead, sizes};
+pub use cookie::{COOKIE_LIFETIME_MAX, Cookies};
+pub use pending::PENDING_HANDSHAKES_MAX;
+pub use session::{BASE_PLPMTU, MIN_PLPMTU, mss, overhead, sizes};
 pub use shares::ListenLimits;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -41,7 +41,7 @@ use std::sync::Arc;
 
 use ccplane_units::Time;
 
-use crate::codec::{ClientAddress, CodecError, Cover, Crypto, Envelope, MAX_HEADER};
+use crate::codec::{ClientAddress, CodecError, Cover, Crypto, Envelope, HEADER_BYTES_MAX};
 use crate::tls::{Handshake, HandshakeError, Level, Tls};
 use ccplane_transport::{Connection, Proof, Segment, SegmentKind, SideData, TransportConfig};
 
@@ -51,15 +51,15 @@ use shares::ConnectionQuota;
 
 /// Bytes of the smallest hello that is answered under TLS: the smallest of the [`sizes`]. Three
 /// times as many bytes hold the server's whole flight.
-const LEAST_HELLO: usize = LEAST;
+const HELLO_BYTES_MIN: usize = MIN_PLPMTU;
 /// Bytes that may be sent to an unverified address per byte received from it (RFC 9000, section
 /// 8.1).
-const AMPLIFICATION: usize = 3;
+const ANTI_AMPLIFICATION_FACTOR: usize = 3;
 
 /// Identifiers of closed connections that are remembered while they could still open a new one.
 /// Beyond the limit the oldest is forgotten; a late copy of its first datagram then opens a
 /// connection that ends by the idle timeout.
-const MOST_ENDED: usize = 4096;
+const CLOSED_IDS_MAX: usize = 4096;
 
 /// Demultiplexer of all connections of a local address; see the [module](self).
 pub struct Endpoint {
@@ -435,7 +435,7 @@ impl Endpoint {
             head,
         } = came;
         self.listening(address)?;
-        if datagram.len() < LEAST_HELLO {
+        if datagram.len() < HELLO_BYTES_MIN {
             return Err(DropReason::Small);
         }
         let (part, length) = Crypto::read(datagram.get(head..).unwrap_or_default())
@@ -445,7 +445,7 @@ impl Endpoint {
             head + length..datagram.len(),
             &mut SideData::default(),
         )?;
-        let mut segment = [0; MAX_HEADER];
+        let mut segment = [0; HEADER_BYTES_MAX];
         let count = encode(&self.reply(now, &open)?, &mut segment).ok_or(DropReason::Small)?;
         let segment = &segment[..count];
         let (Some(listening), Some(tls)) = (&mut self.listening, &self.tls) else {
@@ -504,7 +504,7 @@ impl Endpoint {
             }
         };
         let (most, size) = (
-            datagram.len() * AMPLIFICATION,
+            datagram.len() * ANTI_AMPLIFICATION_FACTOR,
             datagram.len().min(self.size),
         );
         let pending = listening.waiting.get(id).ok_or(DropReason::Unknown)?;
@@ -566,7 +566,7 @@ impl Endpoint {
         let mut session =
             Session::server(came.address, id, source, (self.config.mss, self.size), None);
         let (segment, proof, payload) = session.read(&came.envelope, came.head, datagram, side)?;
-        if !segment.has(Segment::PROOF) {
+        if !segment.has(Segment::PROOF_FLAG) {
             return Err(DropReason::Unknown);
         }
         Ok(self.admit(id, session, source, (segment, proof, payload)))
@@ -596,7 +596,7 @@ impl Endpoint {
         let mut session = Session::server(came.address, id, source, ours, Some(keys));
         let read = session.read(&came.envelope, came.head, datagram, side);
         let proved = read.and_then(|(segment, proof, payload)| {
-            let proves = segment.has(Segment::PROOF);
+            let proves = segment.has(Segment::PROOF_FLAG);
             proves
                 .then_some((segment, proof, payload))
                 .ok_or(DropReason::Unknown)
@@ -651,8 +651,9 @@ impl Endpoint {
             return;
         };
         listening.shares.release(id);
-        let over = |at: Time| now.since(at) > VALID;
-        while self.ended.len() >= MOST_ENDED || self.ended.front().is_some_and(|(at, _)| over(*at))
+        let over = |at: Time| now.since(at) > COOKIE_LIFETIME_MAX;
+        while self.ended.len() >= CLOSED_IDS_MAX
+            || self.ended.front().is_some_and(|(at, _)| over(*at))
         {
             self.ended.pop_front();
         }

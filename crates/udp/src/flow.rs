@@ -27,7 +27,7 @@ pub(super) type UdpDatapath = Datapath<Box<dyn Pollable>>;
 
 /// Consecutive timeouts after which the peer is probed. A single extra timeout happens on every
 /// lossy path.
-const SUSPICIOUS: u8 = 2;
+const PROBE_TIMEOUTS: u8 = 2;
 
 pub(super) struct UdpFlow {
     pub connection: Connection,
@@ -188,7 +188,7 @@ impl UdpFlow {
     /// path MTU has shrunk without an ICMP message (a black hole, RFC 8899, section 4.3).
     pub fn is_stuck(&mut self, now: Time) -> bool {
         let timeouts = self.connection.timeouts_in_row();
-        if timeouts < SUSPICIOUS || self.connection.outstanding() == 0 {
+        if timeouts < PROBE_TIMEOUTS || self.connection.outstanding() == 0 {
             self.asked = None;
             return false;
         }

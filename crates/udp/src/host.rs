@@ -28,11 +28,11 @@ use self::handshakes::Handshakes;
 use crate::batch::GsoBatch;
 use crate::codec::CodecError;
 use crate::endpoint::{
-    DatagramOutcome, DropCounters, DropReason, Endpoint, LEAST, ListenLimits, mss, overhead,
+    DatagramOutcome, DropCounters, DropReason, Endpoint, ListenLimits, MIN_PLPMTU, mss, overhead,
 };
 use crate::error::{UdpError, passes};
 use crate::flow::{UdpCongestion, UdpDatapath, UdpFlow};
-use crate::path::RAISE;
+use crate::path::PMTU_RAISE_TIMER;
 use crate::socket::{Inbox, Socket};
 use crate::stamped::Stamping;
 use crate::stamps::HostTimestamps;
@@ -40,29 +40,29 @@ use crate::tls::{HandshakeError, Tls};
 
 /// Default datagram size: UDP payload on Ethernet, 1500 bytes less 48 for IPv6 and UDP. IPv4 would
 /// leave 20 more; one size for both keeps names that resolve to both families simple.
-pub const DATAGRAM: usize = 1452;
+pub const DATAGRAM_BYTES_DEFAULT: usize = 1452;
 
 /// Receive calls per turn.
-const CALLS: usize = 4;
+const RECEIVE_CALLS_PER_TURN: usize = 4;
 
 /// Pacing quantum on a real clock. A thread wakes about 60 µs late, and sending many datagrams per
 /// system call is what makes them cheap. Linux' own pacing sends about 1 ms at once. A longer
 /// quantum is burstier on the network; a shorter one costs CPU.
-const QUANTUM: Duration = Duration::from_micros(500);
+const PACING_QUANTUM: Duration = Duration::from_micros(500);
 
 /// Receive buffer space beyond the local datagram size, bytes. A peer's datagrams never need it.
-const BEYOND: usize = 64;
+const RECEIVE_MARGIN_BYTES: usize = 64;
 
 /// Buffer for an answer to a hello. The server's flight takes less than three times the smallest
 /// hello, 1,644 bytes.
-const ANSWER: usize = 2048;
+const ANSWER_BYTES_MAX: usize = 2048;
 
 /// Options of a socket and its connections.
 #[derive(Clone, Debug)]
 pub struct UdpOptions {
     /// Local address. Port 0 selects any free port.
     pub local: SocketAddr,
-    /// Datagram size in bytes without IP and UDP headers: at least [`LEAST`]; [`DATAGRAM`] unless
+    /// Datagram size in bytes without IP and UDP headers: at least [`MIN_PLPMTU`]; [`DATAGRAM_BYTES_DEFAULT`] unless
     /// the path is known. Up to 65,507 on loopback.
     pub datagram: usize,
     /// Send and receive buffer of each connection, bytes: the most data in flight in either
@@ -138,7 +138,9 @@ impl UdpHost {
             address: local,
             why,
         })?;
-        let datagram = options.datagram.clamp(LEAST, crate::socket::LARGEST);
+        let datagram = options
+            .datagram
+            .clamp(MIN_PLPMTU, crate::socket::DATAGRAM_BYTES_MAX);
         let window = options.window.next_power_of_two();
         let (sealed, stamps) = (options.tls.is_some(), options.config.stamps);
         let headers = if local.is_ipv4() { 28 } else { 48 }; // IP and UDP
@@ -146,7 +148,7 @@ impl UdpHost {
             mss: mss(datagram, sealed, stamps),
             header_bytes: headers + overhead(sealed, stamps),
             receive_buffer: u32::try_from(window).unwrap_or(u32::MAX),
-            pacing_quantum: QUANTUM,
+            pacing_quantum: PACING_QUANTUM,
             discard: false,
             ..options.config
         });
@@ -175,7 +177,7 @@ impl UdpHost {
             sealed,
             inbox: Some(Box::default()),
             batch,
-            answer: vec![0; ANSWER].into_boxed_slice(),
+            answer: vec![0; ANSWER_BYTES_MAX].into_boxed_slice(),
             flows: BTreeMap::new(),
             accepted: VecDeque::new(),
             steering: None,
@@ -183,7 +185,7 @@ impl UdpHost {
             blocked: false,
             trouble: None,
             refusals: 0,
-            raise: RAISE,
+            raise: PMTU_RAISE_TIMER,
             probing: None,
             warned: Vec::new(),
             stamping: options.stamping,
@@ -487,7 +489,7 @@ impl UdpHost {
     /// Receives datagrams. Returns true if there were any.
     fn receive(&mut self) -> Result<bool, UdpError> {
         let mut busy = false;
-        for _ in 0..CALLS {
+        for _ in 0..RECEIVE_CALLS_PER_TURN {
             let (some, more) = self.receive_some()?;
             busy |= some;
             self.drained = !more;

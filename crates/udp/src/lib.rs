@@ -28,10 +28,12 @@ pub mod tls;
 pub use error::UdpError;
 pub use error::passes;
 pub use flow::UdpCongestion;
-pub use host::{DATAGRAM, UdpHost, UdpOptions};
+pub use host::{DATAGRAM_BYTES_DEFAULT, UdpHost, UdpOptions};
 pub use limiter::{GcraBucket, SourceLimiter, source_of};
-pub use path::RAISE;
-pub use socket::{DatagramMarks, FirstByte, Inbox, LARGEST, ReceivedBatch, Socket, StampedBatch};
+pub use path::PMTU_RAISE_TIMER;
+pub use socket::{
+    DATAGRAM_BYTES_MAX, DatagramMarks, FirstByte, Inbox, ReceivedBatch, Socket, StampedBatch,
+};
 pub use stamped::Stamping;
 pub use stamps::DelayHistogram;
 pub use tls::{HandshakeError, Tls};

@@ -9,7 +9,7 @@ use ccplane_transport::{Ecn, Segment, SegmentPart};
 
 /// Incomplete segments per connection, which bounds the memory that a peer can fill. Further ones
 /// are dropped and will be retransmitted.
-const MOST: usize = 1024;
+const INCOMPLETE_SEGMENTS_MAX: usize = 1024;
 
 /// Returns the start and end of each part of a segment with `length` payload bytes, at most `step`
 /// bytes per part.
@@ -47,11 +47,13 @@ impl SegmentReassembly {
         if end > part.whole || segment.length == 0 {
             return None;
         }
-        if self.come.len() >= MOST {
+        if self.come.len() >= INCOMPLETE_SEGMENTS_MAX {
             self.come = self.come.split_off(&received);
         }
         let begun = self.come.get(&offset).copied().unwrap_or_default();
-        if part.begin > begun.bytes || (begun.bytes == 0 && self.come.len() >= MOST) {
+        if part.begin > begun.bytes
+            || (begun.bytes == 0 && self.come.len() >= INCOMPLETE_SEGMENTS_MAX)
+        {
             return None;
         }
         let marked = begun.marked || segment.ecn == Ecn::Ce;
@@ -128,7 +130,7 @@ mod tests {
             let (segment, part) = part(n * 2000, (0, 100), 2000);
             assert_eq!(parts.take(&segment, part, 0), None);
         }
-        assert_eq!(parts.come.len(), MOST);
+        assert_eq!(parts.come.len(), INCOMPLETE_SEGMENTS_MAX);
         // Segments completed by other means make room.
         let (segment, part) = part(1 << 30, (0, 100), 2000);
         assert_eq!(parts.take(&segment, part, 1 << 29), None);

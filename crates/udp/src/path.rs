@@ -4,26 +4,26 @@
 //! The handshake finds a size that the path carries. From there the search moves up a table of
 //! sizes with one probe at a time: a datagram padded to the next size, which the peer answers.
 //! Probes carry no data, and losing one is not a congestion signal. After three unanswered probes
-//! of a size the search pauses for [`RAISE`]. If full datagrams stop arriving
-//! ([`Flow::is_stuck`](super::flow::UdpFlow)), the size falls to [`BASE`], then to [`LEAST`], and the
+//! of a size the search pauses for [`PMTU_RAISE_TIMER`]. If full datagrams stop arriving
+//! ([`Flow::is_stuck`](super::flow::UdpFlow)), the size falls to [`BASE_PLPMTU`], then to [`MIN_PLPMTU`], and the
 //! search restarts at once.
 
 use ccplane_units::{Duration, Time};
 
-use crate::endpoint::{BASE, LEAST, sizes};
+use crate::endpoint::{BASE_PLPMTU, MIN_PLPMTU, sizes};
 
 /// Pause of the search (`PMTU_RAISE_TIMER`, 600 s, RFC 8899, section 5.1.1). A shorter pause finds
 /// a larger path MTU sooner, but sends three useless probes more often.
-pub const RAISE: Duration = Duration::from_secs(600);
+pub const PMTU_RAISE_TIMER: Duration = Duration::from_secs(600);
 
 /// Minimum time before an unanswered probe is repeated; at least three smoothed RTTs
 /// (`PROBE_TIMER`, RFC 8899, section 5.1.1: at least 1 s if the RTT is known). A shorter time
 /// mistakes late answers for losses; a longer one slows the search.
-const PROBE: Duration = Duration::from_secs(1);
+const PROBE_TIMER: Duration = Duration::from_secs(1);
 
 /// Unanswered probes after which a size counts as too large (`MAX_PROBES`, RFC 8899, section
 /// 5.1.2). With fewer, random loss looks like a small path MTU; with more, the search takes longer.
-const MOST_PROBES: u8 = 3;
+const MAX_PROBES: u8 = 3;
 
 /// Path MTU search of one connection.
 #[derive(Clone, Debug)]
@@ -72,20 +72,20 @@ impl PmtuSearch {
             return None;
         }
         let larger = sizes(self.most).filter(|size| *size > self.size).min();
-        let Some(larger) = larger.filter(|_| self.tries < MOST_PROBES) else {
+        let Some(larger) = larger.filter(|_| self.tries < MAX_PROBES) else {
             self.rest(now);
             return None;
         };
         self.tries += 1;
         self.trying = Some(larger);
-        self.due = now + PROBE.max(srtt * 3);
+        self.due = now + PROBE_TIMER.max(srtt * 3);
         Some(larger)
     }
 
     /// Postpones the probe because nothing can be sent now.
     pub fn put_off(&mut self, now: Time) {
         if self.due != Time::MAX {
-            self.due = self.due.max(now + PROBE);
+            self.due = self.due.max(now + PROBE_TIMER);
         }
     }
 
@@ -108,10 +108,12 @@ impl PmtuSearch {
     /// Reduces the size after full datagrams have stopped arriving. Returns true if there was a
     /// smaller one.
     pub fn on_black_hole(&mut self, now: Time) -> bool {
-        let smaller = [BASE, LEAST].into_iter().find(|size| *size < self.size);
+        let smaller = [BASE_PLPMTU, MIN_PLPMTU]
+            .into_iter()
+            .find(|size| *size < self.size);
         if let Some(smaller) = smaller {
             self.size = smaller;
-            self.begin(now + PROBE);
+            self.begin(now + PROBE_TIMER);
         }
         smaller.is_some()
     }
@@ -171,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_path_that_becomes_wider_is_found_after_the_timer() {
-        let mut path = PmtuSearch::new(at(0), 1232, 1472, RAISE);
+        let mut path = PmtuSearch::new(at(0), 1232, 1472, PMTU_RAISE_TIMER);
         let (found, probes) = search(&mut path, at(0), at(599), |_| 9000);
         assert!(found.is_empty() && probes == 0, "{found:?}");
         let (found, probes) = search(&mut path, at(599), at(3600), |_| 9000);
@@ -188,22 +190,22 @@ mod tests {
 
     #[test]
     fn a_size_that_is_not_answered_is_tried_three_times_each_ten_minutes() {
-        let mut path = PmtuSearch::new(at(0), 1392, 1472, RAISE);
+        let mut path = PmtuSearch::new(at(0), 1392, 1472, PMTU_RAISE_TIMER);
         let (found, probes) = search(&mut path, at(0), at(1900), |_| 1400);
         assert_eq!((found, probes, path.size()), (vec![], 9, 1392));
     }
 
     #[test]
     fn after_a_black_hole_the_search_begins_at_once() {
-        let mut path = PmtuSearch::new(at(0), 1472, 1472, RAISE);
+        let mut path = PmtuSearch::new(at(0), 1472, 1472, PMTU_RAISE_TIMER);
         assert_eq!(path.next(), Time::MAX);
         assert!(path.on_black_hole(at(100)));
-        assert_eq!(path.size(), BASE);
+        assert_eq!(path.size(), BASE_PLPMTU);
         let (found, _) = search(&mut path, at(100), at(110), |_| 1400);
         assert_eq!((path.size(), found.len()), (1392, 5), "{found:?}");
         // A second black hole reduces the size to the minimum.
-        assert!(path.on_black_hole(at(200)) && path.size() == BASE);
-        assert!(path.on_black_hole(at(201)) && path.size() == LEAST);
+        assert!(path.on_black_hole(at(200)) && path.size() == BASE_PLPMTU);
+        assert!(path.on_black_hole(at(201)) && path.size() == MIN_PLPMTU);
         assert!(!path.on_black_hole(at(202)));
         // The full size is found again ten minutes after the last attempt.
         search(&mut path, at(202), at(900), |now| {
@@ -214,7 +216,7 @@ mod tests {
 
     #[test]
     fn an_answer_to_what_is_not_asked_changes_nothing() {
-        let mut path = PmtuSearch::new(at(0), 1232, 1472, RAISE);
+        let mut path = PmtuSearch::new(at(0), 1232, 1472, PMTU_RAISE_TIMER);
         assert!(!path.on_reply(at(1), 1472));
         assert_eq!(path.probe(at(600), RTT), Some(1252));
         assert!(!path.on_reply(at(601), 1472));
@@ -233,8 +235,8 @@ mod tests {
         fn the_size_is_never_one_that_was_not_answered(
             most in 600usize..9000, events in prop::collection::vec((0u8..4, 0u64..700), 0..60),
         ) {
-            let mut path = PmtuSearch::new(at(0), most.min(BASE), most, RAISE);
-            let (mut now, mut asked, mut answered) = (at(0), 0, vec![most.min(BASE), BASE, LEAST]);
+            let mut path = PmtuSearch::new(at(0), most.min(BASE_PLPMTU), most, PMTU_RAISE_TIMER);
+            let (mut now, mut asked, mut answered) = (at(0), 0, vec![most.min(BASE_PLPMTU), BASE_PLPMTU, MIN_PLPMTU]);
             for (event, seconds) in events {
                 now += Duration::from_secs(seconds);
                 match event {
@@ -249,7 +251,7 @@ mod tests {
                         path.on_black_hole(now);
                     }
                 }
-                prop_assert!(answered.contains(&path.size()) && path.size() <= most.max(LEAST));
+                prop_assert!(answered.contains(&path.size()) && path.size() <= most.max(MIN_PLPMTU));
                 prop_assert!(path.size() == most || path.next() != Time::MAX);
             }
         }

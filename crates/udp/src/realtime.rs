@@ -7,10 +7,10 @@
 //! and the most precise measurement is kept; its error is at most half the time between the two
 //! readings. All timestamps share the error, so it cancels in differences. If a measurement differs
 //! by more than both errors, the clock was set. Timestamps taken before the step and read after it
-//! would be wrong by as much, so all timestamps are rejected for [`SETTLE`].
+//! would be wrong by as much, so all timestamps are rejected for [`TIMESTAMP_AGE_MAX`].
 //!
 //! An interface's clock has no constant offset: it drifts by about 10 to 100 ppm. Its timestamps
-//! are aligned with the system clock at the first one, and realigned when they differ by [`APART`].
+//! are aligned with the system clock at the first one, and realigned when they differ by [`REALIGN_THRESHOLD_NS`].
 //! Differences of hardware timestamps are then free of kernel delays, but contain a drift, which
 //! one-way delay measurements have to tolerate anyway.
 
@@ -21,16 +21,16 @@ use nix::time::{ClockId, clock_gettime};
 /// Maximum age of a timestamp. No packet waits this long to be sent or read; an older timestamp
 /// predates a clock step or is invalid. A larger value rejects timestamps for longer after a clock
 /// step; a smaller one rejects timestamps after the process was stopped.
-const SETTLE: Duration = Duration::from_secs(1);
+const TIMESTAMP_AGE_MAX: Duration = Duration::from_secs(1);
 
 /// Drift of the interface's clock against the system's after which timestamps are realigned, ns. A
 /// smaller value causes more steps, which [`OneWay`](ccplane_datapath::OneWay) mistakes for a clock
 /// that was set; a larger one distorts the age of timestamps by as much.
-const APART: u64 = 1_000_000;
+const REALIGN_THRESHOLD_NS: u64 = 1_000_000;
 
 /// Clock readings per measurement. The second is needed only if the thread was interrupted during
 /// the first.
-const LOOKS: usize = 2;
+const READINGS_MAX: usize = 2;
 
 /// Kernel timestamps of one packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl ClockConverter {
     pub fn look(&mut self) -> Time {
         let mut best = (u64::MAX, 0);
         let mut now = Time::ZERO;
-        for _ in 0..LOOKS {
+        for _ in 0..READINGS_MAX {
             let before = self.clock.now();
             let real = clock_gettime(ClockId::CLOCK_REALTIME);
             now = self.clock.now();
@@ -104,7 +104,7 @@ impl ClockConverter {
         let first = self.error == u64::MAX;
         let stepped = offset.abs_diff(self.offset) > error.saturating_add(self.error);
         if stepped && !first {
-            self.settles = now + SETTLE;
+            self.settles = now + TIMESTAMP_AGE_MAX;
         }
         if stepped || first || error < self.error {
             (self.offset, self.error) = (offset, error);
@@ -124,7 +124,7 @@ impl ClockConverter {
             let apart = (hardware as i64).wrapping_sub(software.as_nanos() as i64);
             if self
                 .interface
-                .is_none_or(|known| known.abs_diff(apart) > APART)
+                .is_none_or(|known| known.abs_diff(apart) > REALIGN_THRESHOLD_NS)
             {
                 self.interface = Some(apart);
             }
@@ -134,7 +134,7 @@ impl ClockConverter {
         // future.
         self.plausible(
             (hardware as i64).wrapping_sub(offset),
-            now + Duration::from_nanos(APART),
+            now + Duration::from_nanos(REALIGN_THRESHOLD_NS),
         )
     }
 
@@ -142,7 +142,7 @@ impl ClockConverter {
         let slack = Duration::from_nanos(self.error.saturating_mul(2));
         let at = Time::from_nanos(u64::try_from(ns).ok()?);
         let settled = now >= self.settles;
-        (settled && at <= now + slack && at + SETTLE >= now).then_some(at)
+        (settled && at <= now + slack && at + TIMESTAMP_AGE_MAX >= now).then_some(at)
     }
 
     /// Returns real time minus the host's clock, ns.
@@ -156,11 +156,11 @@ impl ClockConverter {
 mod tests {
     use super::*;
 
-    const S: u64 = 1_000_000_000;
+    const SECOND_NS: u64 = 1_000_000_000;
 
     fn stamper() -> ClockConverter {
         let mut stamper = ClockConverter::new(ThreadClock::new());
-        (stamper.offset, stamper.error) = (5 * S as i64, 40);
+        (stamper.offset, stamper.error) = (5 * SECOND_NS as i64, 40);
         stamper
     }
 
@@ -190,40 +190,46 @@ mod tests {
     #[test]
     fn a_stamp_is_of_our_clock_and_a_clock_that_is_set_is_not_believed_for_a_while() {
         let mut stamper = stamper();
-        let now = at(10 * S);
+        let now = at(10 * SECOND_NS);
         assert_eq!(
-            stamper.convert(software(15 * S - 300), now),
-            Some(at(10 * S - 300))
+            stamper.convert(software(15 * SECOND_NS - 300), now),
+            Some(at(10 * SECOND_NS - 300))
         );
         assert_eq!(
-            stamper.convert(software(15 * S + 1_000), now),
+            stamper.convert(software(15 * SECOND_NS + 1_000), now),
             None,
             "from the future"
         );
         assert_eq!(
-            stamper.convert(software(13 * S), now),
+            stamper.convert(software(13 * SECOND_NS), now),
             None,
             "two seconds old"
         );
         assert_eq!(stamper.convert(KernelStamp::default(), now), None);
         // Measurement noise is not a step; the more precise measurement is kept.
-        stamper.measured(5 * S as i64 + 90, 60, now);
+        stamper.measured(5 * SECOND_NS as i64 + 90, 60, now);
         assert_eq!(
             (stamper.offset, stamper.settles),
-            (5 * S as i64, Time::ZERO)
+            (5 * SECOND_NS as i64, Time::ZERO)
         );
-        stamper.measured(5 * S as i64 - 20, 20, now);
+        stamper.measured(5 * SECOND_NS as i64 - 20, 20, now);
         assert_eq!(
             (stamper.offset, stamper.settles),
-            (5 * S as i64 - 20, Time::ZERO)
+            (5 * SECOND_NS as i64 - 20, Time::ZERO)
         );
         // The clock is set back by 30 ms.
-        stamper.measured(5 * S as i64 - 30_000_000, 50, now);
-        assert_eq!(stamper.settles, now + SETTLE);
-        assert_eq!(stamper.convert(software(15 * S - 31_000_000), now), None);
-        let later = now + SETTLE;
-        let stamp = software(16 * S - 30_000_000 - 700);
-        assert_eq!(stamper.convert(stamp, later), Some(at(11 * S - 700)));
+        stamper.measured(5 * SECOND_NS as i64 - 30_000_000, 50, now);
+        assert_eq!(stamper.settles, now + TIMESTAMP_AGE_MAX);
+        assert_eq!(
+            stamper.convert(software(15 * SECOND_NS - 31_000_000), now),
+            None
+        );
+        let later = now + TIMESTAMP_AGE_MAX;
+        let stamp = software(16 * SECOND_NS - 30_000_000 - 700);
+        assert_eq!(
+            stamper.convert(stamp, later),
+            Some(at(11 * SECOND_NS - 700))
+        );
     }
 
     #[test]
@@ -234,23 +240,36 @@ mod tests {
             hardware: Some(hardware),
         };
         // The kernel is 4 µs, then 9 µs late; the interface's clock started at 7 ns.
-        let first = stamper.convert(both(15 * S, 7), at(10 * S)).unwrap();
+        let first = stamper
+            .convert(both(15 * SECOND_NS, 7), at(10 * SECOND_NS))
+            .unwrap();
         let second = stamper
-            .convert(both(15 * S + 105_000, 100_007), at(10 * S + 200_000))
+            .convert(
+                both(15 * SECOND_NS + 105_000, 100_007),
+                at(10 * SECOND_NS + 200_000),
+            )
             .unwrap();
         assert_eq!(second.since(first), Duration::from_micros(100));
-        assert_eq!(stamper.convert(software(15 * S), at(10 * S)), None);
+        assert_eq!(
+            stamper.convert(software(15 * SECOND_NS), at(10 * SECOND_NS)),
+            None
+        );
         let alone = KernelStamp {
             software: None,
             hardware: Some(200_007),
         };
-        let third = stamper.convert(alone, at(10 * S + 300_000)).unwrap();
+        let third = stamper
+            .convert(alone, at(10 * SECOND_NS + 300_000))
+            .unwrap();
         assert_eq!(third.since(second), Duration::from_micros(100));
         // After a drift of more than 1 ms the timestamps are realigned and their age is correct
         // again.
         let late = stamper
-            .convert(both(16 * S, S + 2_000_000), at(11 * S))
+            .convert(
+                both(16 * SECOND_NS, SECOND_NS + 2_000_000),
+                at(11 * SECOND_NS),
+            )
             .unwrap();
-        assert_eq!(late, at(11 * S));
+        assert_eq!(late, at(11 * SECOND_NS));
     }
 }

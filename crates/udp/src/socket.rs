@@ -18,25 +18,25 @@ use super::realtime::KernelStamp;
 use super::stamped::{self, KernelStamps, StampedDatagram, Stamping};
 
 /// Bytes of the largest UDP datagram over IPv4, and of the largest GSO batch.
-pub const LARGEST: usize = 65_507;
+pub const DATAGRAM_BYTES_MAX: usize = 65_507;
 
 /// Buffers per receive call, each for one GRO batch. More would save calls on a host with many
 /// cores; eight take half a megabyte, which fits into a core's cache.
-const BUFFERS: usize = 8;
-const BUFFER: usize = 1 << 16;
+const RECEIVE_BUFFERS: usize = 8;
+const RECEIVE_BUFFER_BYTES: usize = 1 << 16;
 
 /// Requested size of the kernel's socket buffers, bytes. If it is smaller than the bandwidth-delay
 /// product of the fastest path, a burst that arrives while this process is not running is lost. The
 /// kernel counts its own overhead, and grants less without root.
-const KERNEL_BUFFER: usize = 32 << 20;
+const KERNEL_BUFFER_BYTES: usize = 32 << 20;
 
 /// Requested receive buffer of the handshake socket, bytes: about 600 short or 100 full datagrams.
 /// The kernel drops what a flood sends beyond it.
-const HANDSHAKE_BUFFER: usize = 256 << 10;
+const HANDSHAKE_BUFFER_BYTES: usize = 256 << 10;
 /// Requested send buffer of the handshake socket, bytes. The kernel doubles it and counts 768 bytes
 /// per short answer. At most about 85 answers thus wait for ARP at a time, which leaves most of the
 /// 1,024 entries of the neighbour table to others.
-const ANSWER_BUFFER: usize = 32 << 10;
+const ANSWER_BUFFER_BYTES: usize = 32 << 10;
 
 /// Pattern of the first byte of handshake datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ impl DatagramMarks {
 /// Buffers for the datagrams of one receive call.
 pub struct Inbox {
     buffers: Box<[u8]>,
-    meta: [RecvMeta; BUFFERS],
+    meta: [RecvMeta; RECEIVE_BUFFERS],
     /// Metadata of timestamped datagrams, each in a buffer of its own.
     arrived: Vec<StampedDatagram>,
 }
@@ -99,8 +99,8 @@ impl Socket {
         // on GRO batches the ECN bits, which come last, would be lost.
         setsockopt(&io, sockopt::ReceiveTimestampns, &false)?;
         // With `CAP_NET_ADMIN` the size may exceed the system's limit.
-        if setsockopt(&io, sockopt::RcvBufForce, &KERNEL_BUFFER).is_err() {
-            setsockopt(&io, sockopt::RcvBuf, &KERNEL_BUFFER)?;
+        if setsockopt(&io, sockopt::RcvBufForce, &KERNEL_BUFFER_BYTES).is_err() {
+            setsockopt(&io, sockopt::RcvBuf, &KERNEL_BUFFER_BYTES)?;
         }
         let local = io.local_addr()?;
         Ok(Socket {
@@ -129,8 +129,8 @@ impl Socket {
         };
         let second = socket(family, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
         setsockopt(&second, sockopt::ReusePort, &true)?;
-        setsockopt(&second, sockopt::RcvBuf, &HANDSHAKE_BUFFER)?;
-        setsockopt(&second, sockopt::SndBuf, &ANSWER_BUFFER)?;
+        setsockopt(&second, sockopt::RcvBuf, &HANDSHAKE_BUFFER_BYTES)?;
+        setsockopt(&second, sockopt::SndBuf, &ANSWER_BUFFER_BYTES)?;
         bind(second.as_raw_fd(), &SockaddrStorage::from(self.local))?;
         let second = UdpSocket::from(second);
         // Fails if the second socket is in another namespace and thus in a group of its own.
@@ -243,7 +243,7 @@ impl Socket {
     /// Returns the maximum number of datagrams per [`send`](Socket::send).
     pub fn batch(&self) -> usize {
         if self.is_stamped() {
-            stamped::MOST
+            stamped::DATAGRAMS_PER_CALL_MAX
         } else if self.cuts.get() {
             self.most
         } else {
@@ -271,7 +271,7 @@ impl Socket {
     /// Receives datagrams with their full marks; [`receive`](Socket::receive) does not report the
     /// DSCP.
     pub fn receive_marked<'a>(&self, inbox: &'a mut Inbox) -> io::Result<StampedBatch<'a>> {
-        self.receive_each(inbox, BUFFER)
+        self.receive_each(inbox, RECEIVE_BUFFER_BYTES)
     }
 
     /// Returns the bytes queued in this host's qdiscs and drivers, including the kernel's overhead.
@@ -290,7 +290,7 @@ impl Socket {
         inbox: &'a mut Inbox,
         longest: usize,
     ) -> io::Result<StampedBatch<'a>> {
-        let size = longest.clamp(1, BUFFER);
+        let size = longest.clamp(1, RECEIVE_BUFFER_BYTES);
         stamped::receive(&self.io, &mut inbox.buffers, size, &mut inbox.arrived)?;
         Ok(StampedBatch { inbox, size })
     }
@@ -408,8 +408,8 @@ impl Socket {
     /// `quinn-udp` reports the ECN bits of received datagrams but not their DSCP.
     /// [`receive_marked`](Socket::receive_marked) does, at the cost of a few allocations per call.
     pub fn receive<'a>(&self, inbox: &'a mut Inbox) -> io::Result<ReceivedBatch<'a>> {
-        let mut chunks = inbox.buffers.chunks_exact_mut(BUFFER);
-        let mut slices: [IoSliceMut<'_>; BUFFERS] =
+        let mut chunks = inbox.buffers.chunks_exact_mut(RECEIVE_BUFFER_BYTES);
+        let mut slices: [IoSliceMut<'_>; RECEIVE_BUFFERS] =
             std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
         let filled = match self
             .state
@@ -456,8 +456,8 @@ impl Inbox {
     /// Allocates the buffers of one call, half a megabyte.
     pub fn new() -> Inbox {
         Inbox {
-            buffers: vec![0; BUFFERS * BUFFER].into_boxed_slice(),
-            meta: [RecvMeta::default(); BUFFERS],
+            buffers: vec![0; RECEIVE_BUFFERS * RECEIVE_BUFFER_BYTES].into_boxed_slice(),
+            meta: [RecvMeta::default(); RECEIVE_BUFFERS],
             arrived: Vec::new(),
         }
     }
@@ -483,14 +483,18 @@ impl ReceivedBatch<'_> {
 
     /// Returns true if the call filled all buffers, so there may be more.
     pub fn is_full(&self) -> bool {
-        self.meta.len() == BUFFERS
+        self.meta.len() == RECEIVE_BUFFERS
     }
 
     /// Calls `take` with the sender's address, the ECN bits and the contents of each datagram.
     pub fn each(self, mut take: impl FnMut(SocketAddr, u8, &mut [u8])) {
-        for (buffer, meta) in self.buffers.chunks_exact_mut(BUFFER).zip(self.meta) {
+        for (buffer, meta) in self
+            .buffers
+            .chunks_exact_mut(RECEIVE_BUFFER_BYTES)
+            .zip(self.meta)
+        {
             let ecn = meta.ecn.map_or(0, |ecn| ecn as u8);
-            let filled = &mut buffer[..meta.len.min(BUFFER)];
+            let filled = &mut buffer[..meta.len.min(RECEIVE_BUFFER_BYTES)];
             for datagram in filled.chunks_mut(meta.stride.max(1)) {
                 take(meta.addr, ecn, datagram);
             }
@@ -512,7 +516,8 @@ impl StampedBatch<'_> {
 
     /// Returns true if the call filled all buffers, so there may be more.
     pub fn is_full(&self) -> bool {
-        self.inbox.arrived.len() == stamped::MOST.min(self.inbox.buffers.len() / self.size)
+        self.inbox.arrived.len()
+            == stamped::DATAGRAMS_PER_CALL_MAX.min(self.inbox.buffers.len() / self.size)
     }
 
     /// Calls `take` with the timestamp and length of each datagram, in the order of arrival.
@@ -603,7 +608,7 @@ mod tests {
         }
     }
 
-    const BEGINS: FirstByte = FirstByte {
+    const HANDSHAKE_FIRST_BYTE: FirstByte = FirstByte {
         mask: 0b110,
         value: 0b100,
     };
@@ -614,7 +619,7 @@ mod tests {
             let Ok(socket) = Socket::bind(address.parse().unwrap()) else {
                 continue;
             };
-            let second = socket.split_handshakes(BEGINS).unwrap();
+            let second = socket.split_handshakes(HANDSHAKE_FIRST_BYTE).unwrap();
             assert_eq!(second.local(), socket.local());
             let other = UdpSocket::bind(address).unwrap();
             let sent: Vec<Vec<u8>> = (0..=u8::MAX).map(|byte| vec![byte; 20]).collect();
@@ -641,7 +646,7 @@ mod tests {
     #[test]
     fn a_flood_of_handshakes_leaves_the_first_sockets_buffer_to_others() {
         let socket = Socket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let second = socket.split_handshakes(BEGINS).unwrap();
+        let second = socket.split_handshakes(HANDSHAKE_FIRST_BYTE).unwrap();
         let other = UdpSocket::bind("127.0.0.1:0").unwrap();
         for n in 0..100_000 {
             let flood = [0b100; 1_000];
@@ -658,7 +663,7 @@ mod tests {
     #[test]
     fn an_address_stays_exclusive_after_its_handshakes_are_split() {
         let socket = Socket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let _second = socket.split_handshakes(BEGINS).unwrap();
+        let _second = socket.split_handshakes(HANDSHAKE_FIRST_BYTE).unwrap();
         let taken = Socket::bind(socket.local()).unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
     }

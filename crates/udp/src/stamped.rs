@@ -29,20 +29,20 @@ use super::socket::DatagramMarks;
 
 /// Datagrams per call, in either direction. At this number the calls already make up less than a
 /// tenth of the cost.
-pub(super) const MOST: usize = 32;
+pub(super) const DATAGRAMS_PER_CALL_MAX: usize = 32;
 
 /// Buffer for a datagram's control messages, bytes: timestamps 64, ECN 24, interface and address
 /// 40, and an error report 64.
-const CONTROL: usize = 256;
+const CONTROL_BUFFER_BYTES: usize = 256;
 
 /// `SO_EE_ORIGIN_TIMESTAMPING` and `SCM_TSTAMP_SND` of linux/errqueue.h: the report is a timestamp
 /// and not an error, taken when the driver had the packet.
-const STAMP: u8 = 4;
-const SENT: u32 = 0;
+const SO_EE_ORIGIN_TIMESTAMPING: u8 = 4;
+const SCM_TSTAMP_SND: u32 = 0;
 
 /// `SOF_TIMESTAMPING_OPT_TX_SWHW`: requests the kernel's timestamp in addition to the interface's
 /// (Linux 4.13).
-const BOTH: u32 = 1 << 14;
+const SOF_TIMESTAMPING_OPT_TX_SWHW: u32 = 1 << 14;
 
 /// Source of packet timestamps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -128,7 +128,7 @@ impl KernelStamps {
         };
         let slices: Vec<[IoSlice<'_>; 1]> = contents
             .chunks(size.max(1))
-            .take(MOST)
+            .take(DATAGRAMS_PER_CALL_MAX)
             .map(|datagram| [IoSlice::new(datagram)])
             .collect();
         let addresses = vec![Some(SockaddrStorage::from(to)); slices.len()];
@@ -183,7 +183,7 @@ fn has_room(socket: &UdpSocket) -> bool {
     poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
 }
 
-/// Receives up to [`MOST`] datagrams or GRO batches, each into its own `size` bytes of `buffers`.
+/// Receives up to [`DATAGRAMS_PER_CALL_MAX`] datagrams or GRO batches, each into its own `size` bytes of `buffers`.
 pub(super) fn receive(
     socket: &UdpSocket,
     buffers: &mut [u8],
@@ -193,7 +193,7 @@ pub(super) fn receive(
     arrived.clear();
     let mut slices: Vec<[IoSliceMut<'_>; 1]> = buffers
         .chunks_exact_mut(size)
-        .take(MOST)
+        .take(DATAGRAMS_PER_CALL_MAX)
         .map(|b| [IoSliceMut::new(b)])
         .collect();
     let mut headers = headers(slices.len());
@@ -244,12 +244,12 @@ pub(super) fn departures(
 ) -> Option<io::Error> {
     let mut trouble = None;
     loop {
-        let mut buffers = [0; MOST];
+        let mut buffers = [0; DATAGRAMS_PER_CALL_MAX];
         let mut slices: Vec<[IoSliceMut<'_>; 1]> = buffers
             .chunks_exact_mut(1)
             .map(|b| [IoSliceMut::new(b)])
             .collect();
-        let mut headers = headers(MOST);
+        let mut headers = headers(DATAGRAMS_PER_CALL_MAX);
         let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
         let Ok(received) = recvmmsg(
             socket.as_raw_fd(),
@@ -269,9 +269,9 @@ pub(super) fn departures(
                     ControlMessageOwned::ScmTimestampsns(stamps) => stamp = Some(of(&stamps)),
                     ControlMessageOwned::Ipv4RecvErr(error, _)
                     | ControlMessageOwned::Ipv6RecvErr(error, _) => {
-                        if error.ee_origin != STAMP {
+                        if error.ee_origin != SO_EE_ORIGIN_TIMESTAMPING {
                             trouble = Some(io::Error::from_raw_os_error(error.ee_errno as i32));
-                        } else if let (Some(stamp), SENT) = (stamp, error.ee_info) {
+                        } else if let (Some(stamp), SCM_TSTAMP_SND) = (stamp, error.ee_info) {
                             take(error.ee_data, stamp);
                         }
                     }
@@ -279,7 +279,7 @@ pub(super) fn departures(
                 }
             }
         }
-        if count < MOST {
+        if count < DATAGRAMS_PER_CALL_MAX {
             return trouble;
         }
     }
@@ -288,7 +288,7 @@ pub(super) fn departures(
 /// Allocates headers for one call. They cannot be reused: the kernel overwrites the control
 /// buffer's length with the length used.
 fn headers(count: usize) -> MultiHeaders<SockaddrStorage> {
-    MultiHeaders::preallocate(count, Some(Vec::with_capacity(CONTROL)))
+    MultiHeaders::preallocate(count, Some(Vec::with_capacity(CONTROL_BUFFER_BYTES)))
 }
 
 fn set(socket: &UdpSocket, flags: TimestampingFlag) -> io::Result<()> {
@@ -311,7 +311,7 @@ fn flags(stamping: Stamping, departures: bool) -> TimestampingFlag {
                 | numbered
                 | F::SOF_TIMESTAMPING_TX_SOFTWARE
                 | F::SOF_TIMESTAMPING_TX_HARDWARE
-                | F::from_bits_retain(BOTH)
+                | F::from_bits_retain(SOF_TIMESTAMPING_OPT_TX_SWHW)
         }
     }
 }

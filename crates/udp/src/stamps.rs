@@ -98,13 +98,14 @@ pub struct DelayHistogram {
 }
 
 /// log2 of the buckets per octave.
-const FINE: u32 = 5;
-const RANGES: usize = ((32 - FINE as usize) << FINE) + (1 << FINE);
+const OCTAVE_BUCKETS_LOG2: u32 = 5;
+const BUCKETS: usize =
+    ((32 - OCTAVE_BUCKETS_LOG2 as usize) << OCTAVE_BUCKETS_LOG2) + (1 << OCTAVE_BUCKETS_LOG2);
 
 impl Default for DelayHistogram {
     fn default() -> DelayHistogram {
         DelayHistogram {
-            counts: vec![0; RANGES].into_boxed_slice(),
+            counts: vec![0; BUCKETS].into_boxed_slice(),
             total: 0,
         }
     }
@@ -141,14 +142,14 @@ impl DelayHistogram {
 }
 
 fn range(ns: u32) -> usize {
-    let octave = (u32::BITS - ns.leading_zeros()).saturating_sub(FINE + 1);
-    ((octave as usize) << FINE) + (ns >> octave) as usize
+    let octave = (u32::BITS - ns.leading_zeros()).saturating_sub(OCTAVE_BUCKETS_LOG2 + 1);
+    ((octave as usize) << OCTAVE_BUCKETS_LOG2) + (ns >> octave) as usize
 }
 
 /// Returns the lower bound of a bucket, ns.
 fn least(index: usize) -> u64 {
-    let octave = (index >> FINE).saturating_sub(1);
-    ((index - (octave << FINE)) as u64) << octave
+    let octave = (index >> OCTAVE_BUCKETS_LOG2).saturating_sub(1);
+    ((index - (octave << OCTAVE_BUCKETS_LOG2)) as u64) << octave
 }
 
 #[cfg(test)]
@@ -164,7 +165,7 @@ mod tests {
         {
             let index = range(ns);
             assert!(
-                index < RANGES && (ns > 1 << 16 || index == last || index == last + 1),
+                index < BUCKETS && (ns > 1 << 16 || index == last || index == last + 1),
                 "{ns}"
             );
             assert!(

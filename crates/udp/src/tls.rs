@@ -15,13 +15,13 @@ use ccplane_link::identity::{Fingerprint, Identity, IdentityError};
 use rustls::{ClientConfig, ServerConfig};
 
 pub(crate) use handshake::{Handshake, Level};
-pub use handshake::{HandshakeError, MOST};
+pub use handshake::{HandshakeError, LEVEL_BYTES_MAX};
 pub(crate) use keys::{Keys, OpenFailure};
-pub use keys::{OpenError, TAG};
+pub use keys::{OpenError, TAG_BYTES};
 pub use replay::Replay;
 
 /// ALPN protocol identifier: the second version of this transport.
-const PROTOCOL: &[u8] = b"ccplane/2";
+const ALPN_PROTOCOL: &[u8] = b"ccplane/2";
 
 /// Identity of an endpoint and the peers it trusts.
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ impl Tls {
         trusted: Option<Fingerprint>,
         own: Option<&Identity>,
     ) -> Result<Tls, IdentityError> {
-        let config = ccplane_link::identity::client(PROTOCOL, trusted, own)?;
+        let config = ccplane_link::identity::client(ALPN_PROTOCOL, trusted, own)?;
         Ok(Tls {
             client: Some(Arc::new(config)),
             server: None,
@@ -52,7 +52,7 @@ impl Tls {
 
     /// Creates a server's configuration. If `clients` is not empty, only these clients may connect.
     pub fn server(identity: &Identity, clients: &[Fingerprint]) -> Result<Tls, IdentityError> {
-        let config = identity.server(PROTOCOL, clients)?;
+        let config = identity.server(ALPN_PROTOCOL, clients)?;
         Ok(Tls {
             client: None,
             server: Some(Arc::new(config)),

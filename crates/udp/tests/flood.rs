@@ -17,8 +17,8 @@ use std::time::Instant;
 use ccplane_host::Namespace;
 use ccplane_link::identity::Identity;
 use ccplane_transport::{Connection, Native, SideData, TransportConfig};
-use ccplane_udp::endpoint::{Endpoint, LEAST, mss};
-use ccplane_udp::{DATAGRAM, Stamping, Tls, UdpCongestion, UdpHost, UdpOptions};
+use ccplane_udp::endpoint::{Endpoint, MIN_PLPMTU, mss};
+use ccplane_udp::{DATAGRAM_BYTES_DEFAULT, Stamping, Tls, UdpCongestion, UdpHost, UdpOptions};
 use ccplane_units::{Duration, Rate, Time};
 use switch::{Origin, RECEIVER, SENDER, flood, network, settings};
 
@@ -30,7 +30,7 @@ const TURN: Duration = Duration::from_millis(5);
 fn options(local: SocketAddr, tls: Tls, rate: Option<Rate>) -> UdpOptions {
     UdpOptions {
         local,
-        datagram: DATAGRAM,
+        datagram: DATAGRAM_BYTES_DEFAULT,
         window: 1 << 20,
         tls: Some(tls),
         dscp: 0,
@@ -47,16 +47,16 @@ fn options(local: SocketAddr, tls: Tls, rate: Option<Rate>) -> UdpOptions {
 /// Returns a hello in the smallest datagram that is answered.
 fn hello() -> Vec<u8> {
     let config = Arc::new(TransportConfig {
-        mss: mss(LEAST, true, false),
+        mss: mss(MIN_PLPMTU, true, false),
         ..TransportConfig::default()
     });
     let tls = Tls::client(None, Some(&Identity::new().unwrap())).unwrap();
-    let mut endpoint = Endpoint::new(config.clone(), LEAST, Some(tls));
+    let mut endpoint = Endpoint::new(config.clone(), MIN_PLPMTU, Some(tls));
     assert!(endpoint.connect((RECEIVER, PORT).into(), 77).unwrap());
     let mut connection = Connection::connect(&config, Time::ZERO);
     let mut side = SideData::default();
     let segment = connection.transmit(Time::ZERO, 0, &mut side).unwrap();
-    let mut out = [0; DATAGRAM];
+    let mut out = [0; DATAGRAM_BYTES_DEFAULT];
     let prove = |side: &SideData| connection.prove(&segment, side);
     let (length, _) = endpoint
         .write(77, &segment, &mut side, &mut out, prove, |_| ())

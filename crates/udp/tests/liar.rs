@@ -10,7 +10,7 @@ use std::thread;
 
 use ccplane_link::identity::Identity;
 use ccplane_transport::{ConnectionError, ConnectionState, Native, TransportConfig};
-use ccplane_udp::{DATAGRAM, Stamping, Tls, UdpCongestion, UdpHost, UdpOptions};
+use ccplane_udp::{DATAGRAM_BYTES_DEFAULT, Stamping, Tls, UdpCongestion, UdpHost, UdpOptions};
 use ccplane_units::Duration;
 use support::{LOST, Liar};
 
@@ -30,7 +30,7 @@ fn a_receiver_that_conceals_losses_is_disconnected_with_the_reason() {
     });
     let mut host = UdpHost::bind(UdpOptions {
         local: "127.0.0.1:0".parse().expect("an address"),
-        datagram: DATAGRAM,
+        datagram: DATAGRAM_BYTES_DEFAULT,
         window: 4 << 20,
         tls: Some(Tls::client(Some(identity.fingerprint()), None).expect("a configuration")),
         dscp: 0,

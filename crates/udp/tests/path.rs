@@ -10,22 +10,22 @@ use std::thread;
 use std::time::Instant;
 
 use ccplane_transport::{Native, TransportConfig};
-use ccplane_udp::{DATAGRAM, Stamping, UdpCongestion, UdpHost, UdpOptions};
+use ccplane_udp::{DATAGRAM_BYTES_DEFAULT, Stamping, UdpCongestion, UdpHost, UdpOptions};
 use ccplane_units::{Duration, Rate};
 
 const NAMES: [&str; 3] = ["ccplane-width-a", "ccplane-width-r", "ccplane-width-b"];
 /// Initial MTU of the path.
-const FULL: usize = DATAGRAM + 28;
+const FULL: usize = DATAGRAM_BYTES_DEFAULT + 28;
 const RAISE: Duration = Duration::from_secs(2);
 const WAIT: Duration = Duration::from_millis(5);
 
-struct Routed;
+struct RoutedPath;
 
-impl Routed {
-    fn new() -> Routed {
-        drop(Routed);
+impl RoutedPath {
+    fn new() -> RoutedPath {
+        drop(RoutedPath);
         let [a, r, b] = NAMES;
-        let routed = Routed;
+        let routed = RoutedPath;
         NAMES.iter().for_each(|name| ip(&["netns", "add", name]));
         for (end, device, of_router, ours, routers) in [
             (a, "end-a", "side-a", "10.72.1.1/24", "10.72.1.2/24"),
@@ -71,7 +71,7 @@ impl Routed {
     }
 }
 
-impl Drop for Routed {
+impl Drop for RoutedPath {
     fn drop(&mut self) {
         for name in NAMES {
             let _ = Command::new("ip")
@@ -99,7 +99,7 @@ fn enter(name: &str) {
 fn options(local: &str) -> UdpOptions {
     UdpOptions {
         local: local.parse().expect("an address"),
-        datagram: DATAGRAM,
+        datagram: DATAGRAM_BYTES_DEFAULT,
         window: 4 << 20,
         tls: None,
         dscp: 0,
@@ -159,7 +159,7 @@ fn a_path_that_becomes_narrower_and_wider_again_is_found_and_nothing_is_fragment
         assert!(std::env::var_os("CCPLANE_NO_SKIP").is_none(), "{skipped}");
         return eprintln!("{skipped}");
     }
-    let routed = Routed::new();
+    let routed = RoutedPath::new();
     let (ready, address) = mpsc::channel();
     let receiver = thread::spawn(move || {
         enter(NAMES[2]);

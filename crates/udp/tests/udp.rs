@@ -14,8 +14,8 @@ use ccplane_transport::{
 };
 use ccplane_udp::endpoint::overhead;
 use ccplane_udp::{
-    DATAGRAM, DatagramMarks, HandshakeError, Inbox, Socket, Stamping, Tls, UdpCongestion, UdpHost,
-    UdpOptions,
+    DATAGRAM_BYTES_DEFAULT, DatagramMarks, HandshakeError, Inbox, Socket, Stamping, Tls,
+    UdpCongestion, UdpHost, UdpOptions,
 };
 use ccplane_units::{Duration, Rate, Time};
 use ccplane_wire::WireEvent;
@@ -37,7 +37,7 @@ fn pair(tls: bool) -> [Option<Tls>; 2] {
 fn options(tls: Option<Tls>) -> UdpOptions {
     UdpOptions {
         local: "127.0.0.1:0".parse().unwrap(),
-        datagram: DATAGRAM,
+        datagram: DATAGRAM_BYTES_DEFAULT,
         window: 4 << 20,
         tls,
         dscp: 0,
@@ -587,7 +587,7 @@ fn who_does_not_answer_is_told_from_who_refuses() {
     let mut hello = [0; 2048];
     assert_eq!(
         silent.recv(&mut hello).unwrap(),
-        DATAGRAM,
+        DATAGRAM_BYTES_DEFAULT,
         "a hello shows whether full datagrams pass"
     );
 

@@ -35,13 +35,14 @@ impl fmt::Display for ParseError {
 
 impl core::error::Error for ParseError {}
 
-const RATE: &str = "write a rate as 96mbit, 1.5gbit or 100kbit (bits/s), or as 12MB/s (bytes/s)";
-const BPS: &str = "write 10mbit for ten megabits per second, 10MB/s for ten megabytes";
-const DURATION: &str = "write a time as 20ms, 1.5s, 10us, 100ns or 2m";
-const BYTES: &str = "write a size as 1500b, 150kB or 2MB (powers of 1000), or as 64k, 64KiB or 1MiB (powers of 1024)";
-const PACKETS: &str = "write a number of packets as 160p";
-const PROBABILITY: &str = "write a probability as 0.01%, 0.0001 or 1e-4, between 0 and 1";
-const PERCENT: &str = "write 1% for one in a hundred, 100% for always";
+const RATE_HINT: &str =
+    "write a rate as 96mbit, 1.5gbit or 100kbit (bits/s), or as 12MB/s (bytes/s)";
+const BPS_HINT: &str = "write 10mbit for ten megabits per second, 10MB/s for ten megabytes";
+const DURATION_HINT: &str = "write a time as 20ms, 1.5s, 10us, 100ns or 2m";
+const BYTES_HINT: &str = "write a size as 1500b, 150kB or 2MB (powers of 1000), or as 64k, 64KiB or 1MiB (powers of 1024)";
+const PACKETS_HINT: &str = "write a number of packets as 160p";
+const PROBABILITY_HINT: &str = "write a probability as 0.01%, 0.0001 or 1e-4, between 0 and 1";
+const PERCENT_HINT: &str = "write 1% for one in a hundred, 100% for always";
 
 /// Decimal number `digits / 10^places`.
 #[derive(Clone, Copy)]
@@ -52,7 +53,7 @@ struct Decimal {
 
 /// Maximum number of digits: enough for every u64 with nine decimals, and few enough that no
 /// product below overflows.
-const MAX_DIGITS: usize = 29;
+const DIGITS_MAX: usize = 29;
 
 impl Decimal {
     /// Splits `text` into its number and its unit.
@@ -78,7 +79,7 @@ impl Decimal {
                 b'0'..=b'9' => {
                     // Leading zeros do not count.
                     count += usize::from(count > 0 || byte != b'0');
-                    if count > MAX_DIGITS {
+                    if count > DIGITS_MAX {
                         return fail("too many digits");
                     }
                     digits = digits * 10 + u128::from(byte - b'0');
@@ -92,7 +93,7 @@ impl Decimal {
         if !text.as_bytes()[..end].iter().any(u8::is_ascii_digit) {
             return fail("no number");
         }
-        if places > MAX_DIGITS as u32 {
+        if places > DIGITS_MAX as u32 {
             return fail("too many digits");
         }
         Ok((Decimal { digits, places }, text[end..].trim_start()))
@@ -135,14 +136,14 @@ fn quantity(
     Ok(value)
 }
 
-const K: u64 = 1_000;
-const M: u64 = K * K;
-const G: u64 = M * K;
-const T: u64 = G * K;
-const KI: u64 = 1 << 10;
-const MI: u64 = 1 << 20;
-const GI: u64 = 1 << 30;
-const TI: u64 = 1 << 40;
+const KILO: u64 = 1_000;
+const MEGA: u64 = KILO * KILO;
+const GIGA: u64 = MEGA * KILO;
+const TERA: u64 = GIGA * KILO;
+const KIBI: u64 = 1 << 10;
+const MEBI: u64 = 1 << 20;
+const GIBI: u64 = 1 << 30;
+const TEBI: u64 = 1 << 40;
 
 impl FromStr for Rate {
     type Err = ParseError;
@@ -155,27 +156,27 @@ impl FromStr for Rate {
         const UNITS: [(&str, u64, u64); 23] = [
             ("bit", 1, 8),
             ("bit/s", 1, 8),
-            ("kbit/s", K, 8),
-            ("mbit/s", M, 8),
-            ("gbit/s", G, 8),
-            ("tbit/s", T, 8),
-            ("kbit", K, 8),
-            ("mbit", M, 8),
-            ("gbit", G, 8),
-            ("tbit", T, 8),
-            ("kibit", KI, 8),
-            ("mibit", MI, 8),
-            ("gibit", GI, 8),
-            ("tibit", TI, 8),
+            ("kbit/s", KILO, 8),
+            ("mbit/s", MEGA, 8),
+            ("gbit/s", GIGA, 8),
+            ("tbit/s", TERA, 8),
+            ("kbit", KILO, 8),
+            ("mbit", MEGA, 8),
+            ("gbit", GIGA, 8),
+            ("tbit", TERA, 8),
+            ("kibit", KIBI, 8),
+            ("mibit", MEBI, 8),
+            ("gibit", GIBI, 8),
+            ("tibit", TEBI, 8),
             ("b/s", 1, 1),
-            ("kb/s", K, 1),
-            ("mb/s", M, 1),
-            ("gb/s", G, 1),
-            ("tb/s", T, 1),
-            ("kib/s", KI, 1),
-            ("mib/s", MI, 1),
-            ("gib/s", GI, 1),
-            ("tib/s", TI, 1),
+            ("kb/s", KILO, 1),
+            ("mb/s", MEGA, 1),
+            ("gb/s", GIGA, 1),
+            ("tb/s", TERA, 1),
+            ("kib/s", KIBI, 1),
+            ("mib/s", MEBI, 1),
+            ("gib/s", GIBI, 1),
+            ("tib/s", TEBI, 1),
         ];
         let trimmed = text.trim_end();
         let ends = |end: &str| {
@@ -188,20 +189,20 @@ impl FromStr for Rate {
         if ends("bps") {
             return Err(ParseError {
                 reason: "`bps` is bits per second to most, and bytes per second to tc",
-                expected: BPS,
+                expected: BPS_HINT,
             });
         }
         // A lower-case `b` is ambiguous between bit and byte.
         if ends("b/s") && !trimmed.ends_with("B/s") {
             return Err(ParseError {
                 reason: "a small b is a bit to most, and a byte to some",
-                expected: BPS,
+                expected: BPS_HINT,
             });
         }
-        match quantity(text, &UNITS, true, RATE)? {
+        match quantity(text, &UNITS, true, RATE_HINT)? {
             0 => Err(ParseError {
                 reason: "a rate of zero sends nothing",
-                expected: RATE,
+                expected: RATE_HINT,
             }),
             bytes => Ok(Rate::from_bytes_per_sec(bytes)),
         }
@@ -215,15 +216,15 @@ impl FromStr for Duration {
     fn from_str(text: &str) -> Result<Duration, ParseError> {
         const UNITS: [(&str, u64, u64); 8] = [
             ("ns", 1, 1),
-            ("us", K, 1),
-            ("µs", K, 1),
-            ("ms", M, 1),
-            ("s", G, 1),
-            ("m", 60 * G, 1),
-            ("min", 60 * G, 1),
-            ("h", 3600 * G, 1),
+            ("us", KILO, 1),
+            ("µs", KILO, 1),
+            ("ms", MEGA, 1),
+            ("s", GIGA, 1),
+            ("m", 60 * GIGA, 1),
+            ("min", 60 * GIGA, 1),
+            ("h", 3600 * GIGA, 1),
         ];
-        quantity(text, &UNITS, false, DURATION).map(Duration::from_nanos)
+        quantity(text, &UNITS, false, DURATION_HINT).map(Duration::from_nanos)
     }
 }
 
@@ -245,25 +246,25 @@ impl FromStr for Bytes {
         const UNITS: [(&str, u64, u64); 19] = [
             ("b", 1, 1),
             ("B", 1, 1),
-            ("k", KI, 1),
-            ("m", MI, 1),
-            ("g", GI, 1),
-            ("K", KI, 1),
-            ("M", MI, 1),
-            ("G", GI, 1),
-            ("kB", K, 1),
-            ("MB", M, 1),
-            ("GB", G, 1),
-            ("TB", T, 1),
-            ("KiB", KI, 1),
-            ("kiB", KI, 1),
-            ("MiB", MI, 1),
-            ("GiB", GI, 1),
-            ("TiB", TI, 1),
+            ("k", KIBI, 1),
+            ("m", MEBI, 1),
+            ("g", GIBI, 1),
+            ("K", KIBI, 1),
+            ("M", MEBI, 1),
+            ("G", GIBI, 1),
+            ("kB", KILO, 1),
+            ("MB", MEGA, 1),
+            ("GB", GIGA, 1),
+            ("TB", TERA, 1),
+            ("KiB", KIBI, 1),
+            ("kiB", KIBI, 1),
+            ("MiB", MEBI, 1),
+            ("GiB", GIBI, 1),
+            ("TiB", TEBI, 1),
             ("bytes", 1, 1),
             ("byte", 1, 1),
         ];
-        quantity(text, &UNITS, false, BYTES).map(Bytes::new)
+        quantity(text, &UNITS, false, BYTES_HINT).map(Bytes::new)
     }
 }
 
@@ -274,9 +275,9 @@ impl FromStr for Packets {
     fn from_str(text: &str) -> Result<Packets, ParseError> {
         let fail = |reason| ParseError {
             reason,
-            expected: PACKETS,
+            expected: PACKETS_HINT,
         };
-        let (number, unit) = Decimal::split(text, PACKETS)?;
+        let (number, unit) = Decimal::split(text, PACKETS_HINT)?;
         if !matches!(unit, "" | "p" | "pkt" | "pkts" | "packet" | "packets") {
             return Err(fail("unknown unit"));
         }
@@ -298,9 +299,9 @@ impl FromStr for Probability {
     fn from_str(text: &str) -> Result<Probability, ParseError> {
         let fail = |reason| ParseError {
             reason,
-            expected: PROBABILITY,
+            expected: PROBABILITY_HINT,
         };
-        let (number, unit) = Decimal::split(text, PROBABILITY)?;
+        let (number, unit) = Decimal::split(text, PROBABILITY_HINT)?;
         let places = match unit {
             "" => 0,
             "%" => 2,
@@ -316,7 +317,7 @@ impl FromStr for Probability {
         if unit.is_empty() && number.digits >= 10u128.pow(number.places) {
             return Err(ParseError {
                 reason: "a number of 1 or more without a % may mean percent or a probability",
-                expected: PERCENT,
+                expected: PERCENT_HINT,
             });
         }
         let too_small = fail("too small: the smallest probability is 2.4e-10");

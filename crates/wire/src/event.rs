@@ -277,25 +277,25 @@ pub struct Updates(List);
 enum List {
     Inline {
         len: u8,
-        items: [Update; Updates::INLINE],
+        items: [Update; Updates::INLINE_UPDATES_MAX],
     },
     Heap(Vec<Update>),
 }
 
-const UNUSED: Update = Update {
+const UNUSED_UPDATE: Update = Update {
     target: CommandTarget::Cwnd,
     value: 0,
 };
 
 impl Updates {
     /// Number of updates stored inline. The published algorithms set at most 5 at once.
-    pub const INLINE: usize = 16;
+    pub const INLINE_UPDATES_MAX: usize = 16;
 
     /// Creates an empty list.
     pub const fn new() -> Updates {
         Updates(List::Inline {
             len: 0,
-            items: [UNUSED; Updates::INLINE],
+            items: [UNUSED_UPDATE; Updates::INLINE_UPDATES_MAX],
         })
     }
 

@@ -1,21 +1,21 @@
 //! Version 2 over a byte stream, between hosts: each frame is a little-endian u32 length and that
 //! many bytes. The specification is docs/wire.md.
 //!
-//! The first byte of a frame is its type: [`MAGIC`] for a packet of version 2, [`HELLO`] for the
-//! identity of the opener, [`GOODBYE`] for the reason of a close.
+//! The first byte of a frame is its type: [`MAGIC`] for a packet of version 2, [`HELLO_TYPE`] for the
+//! identity of the opener, [`GOODBYE_TYPE`] for the reason of a close.
 
 use crate::WireError;
 use crate::bytes::{MessageReader, PutField};
-use crate::v2::{MAGIC, MAX_PACKET};
+use crate::v2::{MAGIC, PACKET_BYTES_MAX};
 
 /// First byte of the frame that a datapath sends first.
-pub const HELLO: u8 = 0xce;
+pub const HELLO_TYPE: u8 = 0xce;
 /// First byte of the frame in which either end gives its reason for closing the connection.
-pub const GOODBYE: u8 = 0xcd;
+pub const GOODBYE_TYPE: u8 = 0xcd;
 /// Bytes of the length field.
-pub const LENGTH: usize = 4;
+pub const LENGTH_FIELD_BYTES: usize = 4;
 /// Maximum bytes of the text of a goodbye; longer texts are cut. Enough for a sentence and a hint.
-pub const MOST_WORDS: usize = 512;
+pub const GOODBYE_TEXT_BYTES_MAX: usize = 512;
 
 /// Frame received from the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,23 +68,23 @@ impl Frames {
     #[expect(clippy::should_implement_trait, reason = "its items borrow from it")]
     pub fn next(&mut self) -> Result<Option<Frame<'_>>, WireError> {
         let left = self.bytes.get(self.from..).unwrap_or_default();
-        let Some((length, rest)) = left.split_first_chunk::<LENGTH>() else {
+        let Some((length, rest)) = left.split_first_chunk::<LENGTH_FIELD_BYTES>() else {
             return Ok(None);
         };
         let length = u32::from_le_bytes(*length) as usize;
         // Refused before its bytes arrive: a length of 4 GB must neither be waited for nor
         // allocated.
-        if length > MAX_PACKET {
+        if length > PACKET_BYTES_MAX {
             return Err(WireError::TooLong {
                 what: "a frame",
                 is: length,
-                most: MAX_PACKET,
+                most: PACKET_BYTES_MAX,
             });
         }
         let Some(frame) = rest.get(..length) else {
             return Ok(None);
         };
-        self.from += LENGTH + length;
+        self.from += LENGTH_FIELD_BYTES + length;
         read(frame).map(Some)
     }
 
@@ -98,18 +98,18 @@ fn read(frame: &[u8]) -> Result<Frame<'_>, WireError> {
     let mut body = MessageReader::new("a frame", frame);
     match body.u8()? {
         MAGIC => Ok(Frame::Packet(frame)),
-        HELLO => {
+        HELLO_TYPE => {
             let (process, way) = (body.u64()?, body.u64()?);
             body.end(frame.len())?;
             Ok(Frame::Hello(Hello { process, way }))
         }
-        GOODBYE => {
+        GOODBYE_TYPE => {
             let words = body.rest();
-            if words.len() > MOST_WORDS {
+            if words.len() > GOODBYE_TEXT_BYTES_MAX {
                 return Err(WireError::TooLong {
                     what: "a goodbye",
                     is: words.len(),
-                    most: MOST_WORDS,
+                    most: GOODBYE_TEXT_BYTES_MAX,
                 });
             }
             let words = std::str::from_utf8(words);
@@ -125,13 +125,13 @@ fn read(frame: &[u8]) -> Result<Frame<'_>, WireError> {
 }
 
 /// Length prefix of a packet.
-pub fn length(packet: &[u8]) -> [u8; LENGTH] {
+pub fn length(packet: &[u8]) -> [u8; LENGTH_FIELD_BYTES] {
     (packet.len() as u32).to_le_bytes()
 }
 
 /// Encodes a frame with the identity of the opener.
 pub fn hello(hello: Hello) -> Vec<u8> {
-    framed(HELLO, |out| {
+    framed(HELLO_TYPE, |out| {
         out.put_u64(hello.process);
         out.put_u64(hello.way);
     })
@@ -139,19 +139,19 @@ pub fn hello(hello: Hello) -> Vec<u8> {
 
 /// Encodes a frame with the reason for closing.
 pub fn goodbye(words: &str) -> Vec<u8> {
-    let mut end = words.len().min(MOST_WORDS);
+    let mut end = words.len().min(GOODBYE_TEXT_BYTES_MAX);
     while !words.is_char_boundary(end) {
         end -= 1;
     }
-    framed(GOODBYE, |out| out.put(&words.as_bytes()[..end]))
+    framed(GOODBYE_TYPE, |out| out.put(&words.as_bytes()[..end]))
 }
 
 fn framed(first: u8, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    let mut out = vec![0; LENGTH];
+    let mut out = vec![0; LENGTH_FIELD_BYTES];
     out.put_u8(first);
     write(&mut out);
-    let length = length(&out[LENGTH..]);
-    out[..LENGTH].copy_from_slice(&length);
+    let length = length(&out[LENGTH_FIELD_BYTES..]);
+    out[..LENGTH_FIELD_BYTES].copy_from_slice(&length);
     out
 }
 
@@ -226,7 +226,7 @@ mod tests {
                     Err(why) => return (all, Some(why)),
                 }
             }
-            assert!(frames.kept() < LENGTH + MAX_PACKET);
+            assert!(frames.kept() < LENGTH_FIELD_BYTES + PACKET_BYTES_MAX);
         }
         (all, None)
     }
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_length_of_gigabytes_is_refused_before_anything_of_it_came() {
-        for length in [MAX_PACKET as u32 + 1, 0x7fff_ffff, u32::MAX] {
+        for length in [PACKET_BYTES_MAX as u32 + 1, 0x7fff_ffff, u32::MAX] {
             let (all, why) = read_all([&length.to_le_bytes()[..]]);
             assert!(all.is_empty());
             assert_eq!(
@@ -285,11 +285,15 @@ mod tests {
                 Some(WireError::TooLong {
                     what: "a frame",
                     is: length as usize,
-                    most: MAX_PACKET
+                    most: PACKET_BYTES_MAX
                 })
             );
         }
-        let largest = [&(MAX_PACKET as u32).to_le_bytes()[..], &[MAGIC, VERSION]].concat();
+        let largest = [
+            &(PACKET_BYTES_MAX as u32).to_le_bytes()[..],
+            &[MAGIC, VERSION],
+        ]
+        .concat();
         assert_eq!(read_all([&largest[..]]), (Vec::new(), None));
     }
 
@@ -305,11 +309,13 @@ mod tests {
             matches!(why, Some(WireError::Unknown { value: 7, .. })),
             "{why:?}"
         );
-        let (_, why) = read_all([&[2, 0, 0, 0, HELLO, 7][..]]);
+        let (_, why) = read_all([&[2, 0, 0, 0, HELLO_TYPE, 7][..]]);
         assert!(matches!(why, Some(WireError::Short { .. })), "{why:?}");
-        let (_, why) = read_all([&[2, 0, 0, 0, GOODBYE, 0xff][..]]);
+        let (_, why) = read_all([&[2, 0, 0, 0, GOODBYE_TYPE, 0xff][..]]);
         assert!(matches!(why, Some(WireError::Text(_))), "{why:?}");
-        let long = framed(GOODBYE, |out| out.put(&[b'x'; MOST_WORDS + 1]));
+        let long = framed(GOODBYE_TYPE, |out| {
+            out.put(&[b'x'; GOODBYE_TEXT_BYTES_MAX + 1])
+        });
         let (_, why) = read_all([&long[..]]);
         assert!(
             matches!(why, Some(WireError::TooLong { is: 513, .. })),
@@ -320,12 +326,14 @@ mod tests {
     #[test]
     fn many_words_are_cut_at_a_character() {
         let frame = goodbye(&"ä".repeat(400));
-        assert_eq!(frame.len(), LENGTH + 1 + MOST_WORDS);
+        assert_eq!(frame.len(), LENGTH_FIELD_BYTES + 1 + GOODBYE_TEXT_BYTES_MAX);
         let (all, why) = read_all([&frame[..]]);
         assert_eq!(
             (all, why),
             (
-                vec![OwnedMessage::Goodbye("ä".repeat(MOST_WORDS / 2))],
+                vec![OwnedMessage::Goodbye(
+                    "ä".repeat(GOODBYE_TEXT_BYTES_MAX / 2)
+                )],
                 None
             )
         );

@@ -33,7 +33,7 @@ fn frames_of<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (usize, usize, Optio
             }
         }
         assert!(
-            frames.kept() < framed::LENGTH + v2::MAX_PACKET,
+            frames.kept() < framed::LENGTH_FIELD_BYTES + v2::PACKET_BYTES_MAX,
             "a frame at most is kept"
         );
     }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 /// Maximum tags per flow. Every announcement of a flow carries them: many more would make it
 /// several times as long.
-pub const MOST_TAGS: usize = 8;
+pub const TAGS_PER_FLOW_MAX: usize = 8;
 /// Maximum bytes of a tag including `=`: enough for a host or customer name.
-pub const LONGEST_TAG: usize = 64;
+pub const TAG_BYTES_MAX: usize = 64;
 
 /// A `KEY=VALUE` tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,10 +38,10 @@ pub enum BadTag {
     #[error("the value of {0:?} has characters that cannot be shown: leave them out")]
     Value(String),
     /// The tag is too long.
-    #[error("a tag of {0} bytes is too long: {LONGEST_TAG} are the most, key and `=` included")]
+    #[error("a tag of {0} bytes is too long: {TAG_BYTES_MAX} are the most, key and `=` included")]
     TooLong(usize),
     /// There are too many tags.
-    #[error("{0} tags are too many: {MOST_TAGS} are the most")]
+    #[error("{0} tags are too many: {TAGS_PER_FLOW_MAX} are the most")]
     TooMany(usize),
     /// A key occurs twice.
     #[error("the tag `{0}` is there twice: give it once")]
@@ -69,7 +69,7 @@ impl FromStr for Tag {
     type Err = BadTag;
 
     fn from_str(text: &str) -> Result<Tag, BadTag> {
-        if text.len() > LONGEST_TAG {
+        if text.len() > TAG_BYTES_MAX {
             return Err(BadTag::TooLong(text.len()));
         }
         let Some((key, value)) = text.split_once('=') else {
@@ -99,7 +99,7 @@ impl Tags {
     /// Creates a list of tags with unique keys.
     pub fn new(tags: impl IntoIterator<Item = Tag>) -> Result<Tags, BadTag> {
         let all: Vec<Tag> = tags.into_iter().collect();
-        if all.len() > MOST_TAGS {
+        if all.len() > TAGS_PER_FLOW_MAX {
             return Err(BadTag::TooMany(all.len()));
         }
         let twice =
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn tags_are_few_and_each_key_is_there_once() {
         let tag = |n: usize| format!("k{n}=v{n}").parse::<Tag>().unwrap();
-        let tags = Tags::new((0..MOST_TAGS).map(tag)).unwrap();
+        let tags = Tags::new((0..TAGS_PER_FLOW_MAX).map(tag)).unwrap();
         assert_eq!((tags.get("k3"), tags.get("k9")), (Some("v3"), None));
         assert_eq!(Tags::new((0..9).map(tag)), Err(BadTag::TooMany(9)));
         assert_eq!(

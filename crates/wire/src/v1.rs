@@ -29,15 +29,15 @@ use crate::WireError;
 use crate::bytes::MessageReader;
 
 /// Length of the header, bytes.
-pub const HEADER: usize = 8;
+pub const HEADER_BYTES: usize = 8;
 /// Length of a CREATE, bytes.
 pub const CREATE: usize = 96;
 /// Length of the algorithm's name in a CREATE, bytes.
-pub const ALGORITHM: usize = 64;
+pub const ALGORITHM_NAME_BYTES: usize = 64;
 /// Length of an update in an UPDATE_FIELD or CHANGEPROG, bytes.
 pub const UPDATE: usize = 13;
 /// Maximum length of a message that the reference datapath reads, bytes.
-pub const MAX_MESSAGE: usize = 32_678;
+pub const MESSAGE_BYTES_MAX: usize = 32_678;
 
 /// Register types in updates and programs.
 pub(crate) mod class {
@@ -223,17 +223,17 @@ impl<'a> Iterator for V1Messages<'a> {
 fn take<'a>(bytes: &mut &'a [u8]) -> Result<V1Message<'a>, WireError> {
     let mut header = MessageReader::new("a header", bytes);
     let (kind, length, flow) = (header.u16()?, header.u16()? as usize, header.u32()?);
-    if length < HEADER {
+    if length < HEADER_BYTES {
         return Err(WireError::Length {
             what: "a header",
             says: length,
-            needs: HEADER,
+            needs: HEADER_BYTES,
         });
     }
     let what = name(kind);
     let message = MessageReader::new(what, bytes).bytes(length)?;
     *bytes = &bytes[length..];
-    let mut body = MessageReader::new(what, &message[HEADER..]);
+    let mut body = MessageReader::new(what, &message[HEADER_BYTES..]);
     match kind {
         kind::CREATE => {
             let create = read_create(&mut body)?;
@@ -306,8 +306,11 @@ fn read_create<'a>(body: &mut MessageReader<'a>) -> Result<Create<'a>, WireError
     let (init_cwnd, mss) = (body.u32()?, body.u32()?);
     let source = read_address(body)?;
     let destination = read_address(body)?;
-    let name = body.bytes(ALGORITHM)?;
-    let end = name.iter().position(|b| *b == 0).unwrap_or(ALGORITHM);
+    let name = body.bytes(ALGORITHM_NAME_BYTES)?;
+    let end = name
+        .iter()
+        .position(|b| *b == 0)
+        .unwrap_or(ALGORITHM_NAME_BYTES);
     let algorithm =
         std::str::from_utf8(&name[..end]).map_err(|_| WireError::Text("the algorithm's name"))?;
     Ok(Create {

@@ -20,7 +20,7 @@ pub const MAGIC: u8 = 0xcc;
 /// Version of this framing.
 pub const VERSION: u8 = 2;
 /// Maximum bytes of a packet: below the default buffer size of a local socket.
-pub const MAX_PACKET: usize = 65_536;
+pub const PACKET_BYTES_MAX: usize = 65_536;
 
 pub(crate) mod kind {
     pub const READY: u8 = 1;
@@ -38,7 +38,7 @@ pub(crate) mod kind {
 }
 
 /// Flag of an urgent report, and of a flow that was already live.
-pub(crate) const FLAG: u8 = 1;
+pub(crate) const URGENT_OR_LIVE_FLAG: u8 = 1;
 
 /// Targets of updates.
 pub(crate) mod target {

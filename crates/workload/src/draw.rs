@@ -5,28 +5,28 @@ use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 
 /// Purpose tag, which separates workloads from other users of the simulation's seed.
-const PURPOSE: u64 = 0x776f_726b_6c6f_6164;
+const SEED_PURPOSE: u64 = 0x776f_726b_6c6f_6164;
 
 /// Returns the generator of the workload with index `which`. It does not depend on the other
 /// workloads.
 pub(super) fn random(seed: u64, which: u32) -> Pcg64 {
-    Pcg64::new(u128::from(mix(seed ^ PURPOSE)), u128::from(which))
+    Pcg64::new(u128::from(mix(seed ^ SEED_PURPOSE)), u128::from(which))
 }
 
 /// PCG stream of the random start offsets of the first workload.
-const LATE: u128 = 0x6d61_6e79;
+const START_OFFSET_STREAM: u128 = 0x6d61_6e79;
 
 /// Returns the generator of the start offsets of the workload with index `which`.
 pub(super) fn late(seed: u64, which: u32) -> Pcg64 {
-    Pcg64::new(u128::from(seed), LATE + u128::from(which))
+    Pcg64::new(u128::from(seed), START_OFFSET_STREAM + u128::from(which))
 }
 
 /// PCG stream of the connection choices of the first workload.
-const SERVERS: u128 = 0x7365_7276_6572;
+const CONNECTION_STREAM: u128 = 0x7365_7276_6572;
 
 /// Returns the generator of the connection choices of the workload with index `which`.
 pub(super) fn servers(seed: u64, which: u32) -> Pcg64 {
-    Pcg64::new(u128::from(seed), SERVERS + u128::from(which))
+    Pcg64::new(u128::from(seed), CONNECTION_STREAM + u128::from(which))
 }
 
 /// Draws from the exponential distribution with this mean, to the nearest nanosecond.

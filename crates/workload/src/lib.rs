@@ -257,11 +257,11 @@ pub enum WorkloadError {
 
 /// Maximum number of open flows of a workload. Each has some hundred bytes of state here and in the
 /// transport.
-const MOST_CONNECTIONS: u64 = 1 << 24;
+const CONNECTIONS_MAX: u64 = 1 << 24;
 
 /// Maximum number of recorded exchanges or messages: 40 bytes each, 670 MB in all. Later ones run
 /// without a record.
-const MOST_RECORDS: usize = 1 << 24;
+const RECORDS_MAX: usize = 1 << 24;
 
 /// Action requested by a workload.
 ///
@@ -555,12 +555,12 @@ fn backwards(kind: &Workload) -> Option<(&'static str, usize)> {
 }
 
 fn room(name: &str, what: &'static str, count: u64) -> Result<(), WorkloadError> {
-    if count > MOST_CONNECTIONS {
+    if count > CONNECTIONS_MAX {
         return Err(WorkloadError::TooMany {
             name: name.into(),
             what,
             count,
-            limit: MOST_CONNECTIONS,
+            limit: CONNECTIONS_MAX,
         });
     }
     Ok(())

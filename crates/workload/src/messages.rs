@@ -6,7 +6,7 @@ use ccplane_units::{Bytes, Duration, Time};
 use rand_pcg::Pcg64;
 
 use super::draw::{below, exponential};
-use super::{Action, ActiveTime, MOST_RECORDS, Pairs, SizeTable};
+use super::{Action, ActiveTime, Pairs, RECORDS_MAX, SizeTable};
 
 /// A message that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,7 +205,7 @@ impl MessageWorkload {
             return;
         };
         self.finished += 1;
-        if self.done.len() < MOST_RECORDS {
+        if self.done.len() < RECORDS_MAX {
             self.done.push(DeliveredMessage {
                 connection: slot,
                 arrived: message.arrived,

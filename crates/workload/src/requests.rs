@@ -6,7 +6,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use ccplane_units::{Bytes, Time};
 use rand_pcg::Pcg64;
 
-use super::{Action, ActiveTime, DurationDistribution, MOST_RECORDS, Pairs, SizeTable};
+use super::{Action, ActiveTime, DurationDistribution, Pairs, RECORDS_MAX, SizeTable};
 
 /// Request and response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,7 +151,7 @@ impl Requests {
             }
             (RequestState::Answering, true) => {
                 connection.state = RequestState::Quiet;
-                if self.done.len() < MOST_RECORDS {
+                if self.done.len() < RECORDS_MAX {
                     self.done.push(Exchange {
                         connection: slot,
                         started: connection.started,

@@ -7,7 +7,7 @@ use ccplane_units::Bytes;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 
-use super::tables::{NS2_PACKET, TABLES};
+use super::tables::{NS2_PAYLOAD_BYTES, PUBLISHED_TABLES};
 
 /// Distribution of sizes, given as points (size, cumulative share) with linear interpolation.
 ///
@@ -33,18 +33,18 @@ pub struct SizeTable {
 struct Point {
     /// Size in units.
     size: u64,
-    /// Cumulative share, as a fraction of [`ONE`].
+    /// Cumulative share, as a fraction of [`SHARE_ONE`].
     share: u64,
 }
 
 /// Cumulative share of 1. A power of two represents shares given in binary floating point exactly.
-const ONE: u64 = 1 << 63;
+const SHARE_ONE: u64 = 1 << 63;
 
 /// Tolerance of the last share, which is published with few digits.
-const ROUNDING: f64 = 1e-9;
+const SHARE_TOLERANCE: f64 = 1e-9;
 
 /// Largest size, 281 TB: the maximum length of a stream.
-const LARGEST: u64 = 1 << 48;
+const SIZE_MAX_BYTES: u64 = 1 << 48;
 
 /// Invalid size table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -69,22 +69,27 @@ impl SizeTable {
 
     /// Creates a table with a single size of at least one byte.
     pub fn fixed(bytes: Bytes) -> SizeTable {
-        let size = bytes.get().clamp(1, LARGEST);
+        let size = bytes.get().clamp(1, SIZE_MAX_BYTES);
         SizeTable {
-            points: Arc::new([Point { size, share: ONE }]),
+            points: Arc::new([Point {
+                size,
+                share: SHARE_ONE,
+            }]),
             unit: 1,
         }
     }
 
     /// Returns a published table; [`SizeTable::names`] lists them.
     pub fn named(name: &str) -> Option<SizeTable> {
-        let table = TABLES.iter().find(|table| table.name == name)?;
+        let table = PUBLISHED_TABLES.iter().find(|table| table.name == name)?;
         SizeTable::in_units(table.points, table.unit).ok()
     }
 
     /// Returns the names of the published tables with their sources.
     pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
-        TABLES.iter().map(|table| (table.name, table.source))
+        PUBLISHED_TABLES
+            .iter()
+            .map(|table| (table.name, table.source))
     }
 
     /// Parses a table as published: lines `bytes share`, with shares up to 1 or up to 100 (%), or
@@ -132,11 +137,15 @@ impl SizeTable {
         }
         if points
             .last()
-            .is_some_and(|(_, share)| (share - 100.0).abs() < ROUNDING)
+            .is_some_and(|(_, share)| (share - 100.0).abs() < SHARE_TOLERANCE)
         {
             points.iter_mut().for_each(|(_, share)| *share /= 100.0);
         }
-        let unit = if columns == Some(3) { NS2_PACKET } else { 1 };
+        let unit = if columns == Some(3) {
+            NS2_PAYLOAD_BYTES
+        } else {
+            1
+        };
         SizeTable::in_units(&points, unit).map_err(|error| SizeTableError {
             index: lines.get(error.index).copied().unwrap_or(1),
             ..error
@@ -156,12 +165,12 @@ impl SizeTable {
             };
             twice += u128::from(first + point.size) * u128::from(point.share - before.share);
         }
-        twice as f64 / (2.0 * ONE as f64) * self.unit as f64
+        twice as f64 / (2.0 * SHARE_ONE as f64) * self.unit as f64
     }
 
     /// Returns the smallest size whose cumulative share is at least `share`, between 0 and 1.
     pub fn quantile(&self, share: f64) -> Bytes {
-        self.at(fraction(share.clamp(0.0, 1.0)).min(ONE - 1))
+        self.at(fraction(share.clamp(0.0, 1.0)).min(SHARE_ONE - 1))
     }
 
     /// Returns the cumulative share of this size.
@@ -178,14 +187,14 @@ impl SizeTable {
                 share = before.share + part as u64;
             }
         }
-        share as f64 / ONE as f64
+        share as f64 / SHARE_ONE as f64
     }
 
     pub(crate) fn draw(&self, random: &mut Pcg64) -> Bytes {
         self.at(random.next_u64() >> 1)
     }
 
-    /// Returns the size at the cumulative share `at`, below [`ONE`].
+    /// Returns the size at the cumulative share `at`, below [`SHARE_ONE`].
     fn at(&self, at: u64) -> Bytes {
         let next = self.points.partition_point(|point| point.share <= at);
         let (Some(point), Some(before)) = (self.points.get(next), next.checked_sub(1)) else {
@@ -234,7 +243,7 @@ impl SizeTable {
         };
         let mut before: Option<(u64, f64)> = None;
         for (index, &(size, share)) in points.iter().enumerate() {
-            if !(0.0..=1.0 + ROUNDING).contains(&share) {
+            if !(0.0..=1.0 + SHARE_TOLERANCE).contains(&share) {
                 let why = format!("the share {share} is not between 0 and 1");
                 return bad(
                     index,
@@ -243,7 +252,7 @@ impl SizeTable {
                     "write the share of sizes up to this one, as in [\"10kB\", 0.5]",
                 );
             }
-            if size > LARGEST / unit {
+            if size > SIZE_MAX_BYTES / unit {
                 let why = format!("{size} bytes are more than a stream can have");
                 return bad(index, false, why, "sizes end at 2^48 bytes");
             }
@@ -276,7 +285,7 @@ impl SizeTable {
                 "there are no points".into(),
                 "write [[\"10kB\", 0.5], [\"1MB\", 1.0]]",
             ),
-            Some((_, share)) if share < 1.0 - ROUNDING => {
+            Some((_, share)) if share < 1.0 - SHARE_TOLERANCE => {
                 let why = format!("the last share is {share}, not 1");
                 bad(
                     points.len() - 1,
@@ -297,7 +306,7 @@ impl SizeTable {
                 let mut points: Vec<Point> = points.iter().map(point).collect();
                 // The rounding error goes to the largest size.
                 if let Some(last) = points.last_mut() {
-                    last.share = ONE;
+                    last.share = SHARE_ONE;
                 }
                 Ok(SizeTable {
                     points: points.into(),
@@ -321,9 +330,9 @@ impl fmt::Display for SizeTable {
     }
 }
 
-/// Converts a share to a fraction of [`ONE`].
+/// Converts a share to a fraction of [`SHARE_ONE`].
 fn fraction(share: f64) -> u64 {
-    ((share * ONE as f64) as u64).min(ONE)
+    ((share * SHARE_ONE as f64) as u64).min(SHARE_ONE)
 }
 
 #[cfg(test)]
@@ -339,7 +348,7 @@ mod tests {
         let percent = include_str!("../../../tests/cases/13-percent.cdf");
         assert_eq!(SizeTable::parse(percent), SizeTable::parse(shares));
         // pFabric's format for ns-2: packets, an ignored number, share.
-        let table = TABLES
+        let table = PUBLISHED_TABLES
             .iter()
             .find(|table| table.name == "websearch-packets")
             .expect("it is there");

@@ -17,9 +17,9 @@ pub(super) struct PublishedDistribution {
 }
 
 /// Payload of a packet in the ns-2 scripts that count flows in packets, bytes.
-pub(super) const NS2_PACKET: u64 = 1_460;
+pub(super) const NS2_PAYLOAD_BYTES: u64 = 1_460;
 
-pub(super) const TABLES: &[PublishedDistribution] = &[
+pub(super) const PUBLISHED_TABLES: &[PublishedDistribution] = &[
     PublishedDistribution {
         name: "websearch",
         source: "web search of DCTCP (SIGCOMM 2010, figure 4), in bytes: `DCTCP_CDF.txt` of HKUST's TrafficGenerator, \
@@ -43,7 +43,7 @@ pub(super) const TABLES: &[PublishedDistribution] = &[
     PublishedDistribution {
         name: "websearch-packets",
         source: "the same in packets of 1,460 bytes: `CDF_dctcp.tcl` of pFabric and PIAS (ns-2)",
-        unit: NS2_PACKET,
+        unit: NS2_PAYLOAD_BYTES,
         points: &[
             (6, 0.0),
             (6, 0.15),
@@ -101,7 +101,7 @@ pub(super) const TABLES: &[PublishedDistribution] = &[
     PublishedDistribution {
         name: "datamining-packets",
         source: "the same in packets of 1,460 bytes, with a lighter tail: `CDF_vl2.tcl` of pFabric and PIAS (ns-2)",
-        unit: NS2_PACKET,
+        unit: NS2_PAYLOAD_BYTES,
         points: &[
             (1, 0.0),
             (1, 0.5),
@@ -132,7 +132,7 @@ pub(super) const TABLES: &[PublishedDistribution] = &[
         name: "datamining-rc3",
         source: "the packets of `datamining-packets` cut off at 2,107 of them, which are the sizes of RC3's figures \
                  (NSDI 2014); inferred from the sizes drawn there",
-        unit: NS2_PACKET,
+        unit: NS2_PAYLOAD_BYTES,
         points: &[
             (1, 0.0),
             (1, 0.5 / 0.95),

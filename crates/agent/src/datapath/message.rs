@@ -3,7 +3,7 @@
 
 use ccplane_wire::WireEvent;
 
-use crate::MAX_VARS;
+use crate::FLOW_VARS_MAX;
 
 /// Event queued for an agent.
 pub enum AgentEvent {
@@ -14,7 +14,7 @@ pub enum AgentEvent {
         program: u32,
         urgent: bool,
         count: u8,
-        fields: [u64; MAX_VARS],
+        fields: [u64; FLOW_VARS_MAX],
     },
     /// Any event but a report.
     Other(WireEvent<'static>),
@@ -33,7 +33,7 @@ impl AgentEvent {
         else {
             return None;
         };
-        let mut fields = [0; MAX_VARS];
+        let mut fields = [0; FLOW_VARS_MAX];
         for (field, value) in fields.iter_mut().zip(values) {
             *field = *value;
         }
@@ -41,7 +41,7 @@ impl AgentEvent {
             flow,
             program,
             urgent,
-            count: values.len().min(MAX_VARS) as u8,
+            count: values.len().min(FLOW_VARS_MAX) as u8,
             fields,
         })
     }

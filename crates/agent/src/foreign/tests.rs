@@ -362,10 +362,10 @@ fn programs_without_end_fill_no_memory() {
         let install = |out: &mut Vec<u8>| v1::install(out, number, &code).expect("sayable");
         hear(&mut foreign, install).len()
     };
-    let taken: usize = (0..PROGRAMS as u32 + 1).map(&mut installed).sum();
-    assert_eq!(taken, PROGRAMS);
+    let taken: usize = (0..PROGRAMS_MAX as u32 + 1).map(&mut installed).sum();
+    assert_eq!(taken, PROGRAMS_MAX);
     assert_eq!(installed(0), 1, "a known number is replaced");
-    assert_eq!(foreign.programs.len(), PROGRAMS);
+    assert_eq!(foreign.programs.len(), PROGRAMS_MAX);
 }
 
 #[test]
@@ -386,7 +386,10 @@ fn a_heartbeat_is_sent_when_it_is_due_and_then_a_third_of_the_silence_later() {
     // As short as a datapath allows, and no shorter.
     said(&mut foreign, &ready(Some(Duration::from_nanos(1))));
     foreign.on_deadline(us(2_000));
-    assert_eq!(foreign.next_deadline(), Some(us(2_000) + LEAST_HEARTBEAT));
+    assert_eq!(
+        foreign.next_deadline(),
+        Some(us(2_000) + HEARTBEAT_INTERVAL_MIN)
+    );
 }
 
 #[test]

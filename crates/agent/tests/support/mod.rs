@@ -11,8 +11,8 @@ use ccplane_datapath::{Capabilities, CommandTarget};
 use ccplane_units::{Duration, Time};
 use ccplane_wire::{WireCommand, WireEvent};
 
-pub const HERE: DatapathId = DatapathId(0);
-pub const NOW: Time = Time::from_micros(1_000);
+pub const DATAPATH: DatapathId = DatapathId(0);
+pub const START_TIME: Time = Time::from_micros(1_000);
 
 /// Scripted callbacks and the log of events; shared between the test and the algorithm.
 pub type Script = Arc<Mutex<State>>;
@@ -30,9 +30,9 @@ pub struct ScriptedAlgorithm {
     pub script: Script,
 }
 
-pub const FIRST: &str = "(def (Report (volatile acked 0) (volatile lost 0)) (gain 1) (pace 2))
+pub const FIRST_PROGRAM: &str = "(def (Report (volatile acked 0) (volatile lost 0)) (gain 1) (pace 2))
     (when true (:= Report.acked (+ Report.acked gain)) (:= Report.lost (+ Report.lost pace)) (report))";
-pub const SECOND: &str =
+pub const SECOND_PROGRAM: &str =
     "(def (Report (volatile rtt 0)) (probe 3)) (when true (:= Report.rtt probe) (report))";
 
 impl ScriptedAlgorithm {
@@ -49,7 +49,9 @@ impl Algorithm for ScriptedAlgorithm {
     }
 
     fn programs(&self) -> Programs {
-        Programs::new().with("first", FIRST).with("second", SECOND)
+        Programs::new()
+            .with("first", FIRST_PROGRAM)
+            .with("second", SECOND_PROGRAM)
     }
 
     fn needs(&self) -> Capabilities {
@@ -152,7 +154,7 @@ impl Bench {
     }
 
     pub fn event(&mut self, event: WireEvent<'_>) {
-        self.agent.handle(NOW, HERE, event);
+        self.agent.handle(START_TIME, DATAPATH, event);
     }
 
     pub fn open(&mut self, flow: u64) {

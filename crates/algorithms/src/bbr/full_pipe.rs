@@ -16,8 +16,8 @@ pub(super) struct FullPipe {
 impl FullPipe {
     /// `bbr_full_bw_cnt`, `bbr_full_bw_thresh`: three rounds in which the bandwidth grows by less
     /// than a quarter. With fewer, a growing receive window looks like a full pipe.
-    const ROUNDS: u64 = 3;
-    const GROWTH: (u64, u64) = (5, 4);
+    const FULL_BW_ROUNDS: u64 = 3;
+    const FULL_BW_GROWTH_RATIO: (u64, u64) = (5, 4);
 
     /// ResetFullBW, with `bw` as the baseline.
     pub fn from(bw: u64) -> FullPipe {
@@ -33,12 +33,18 @@ impl FullPipe {
         if self.now {
             return;
         }
-        if bw >= scale(self.from, FullPipe::GROWTH.0, FullPipe::GROWTH.1) {
+        if bw
+            >= scale(
+                self.from,
+                FullPipe::FULL_BW_GROWTH_RATIO.0,
+                FullPipe::FULL_BW_GROWTH_RATIO.1,
+            )
+        {
             *self = FullPipe::from(bw);
             return;
         }
         self.rounds = self.rounds.saturating_add(rounds);
-        self.now = self.rounds >= FullPipe::ROUNDS;
+        self.now = self.rounds >= FullPipe::FULL_BW_ROUNDS;
     }
 }
 

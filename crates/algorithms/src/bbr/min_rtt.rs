@@ -4,12 +4,12 @@ use ccplane_datapath::INFINITY;
 
 /// Duration of PROBE_RTT (`bbr_probe_rtt_mode_ms`; the draft's BBR.ProbeRTTDuration), µs: long
 /// enough for the PROBE_RTT of different flows to overlap, and 2 % of 10 s.
-const DIP_US: u64 = 200_000;
+const PROBE_RTT_DURATION_US: u64 = 200_000;
 
 /// Rounds after which all data in flight was sent in PROBE_RTT: the first ends with data sent
 /// before it. A gateway learns late about deliveries and therefore counts more than PROBE_RTT's
 /// window in flight throughout.
-const OWN_ROUNDS: u64 = 2;
+const PROBE_RTT_ROUNDS: u64 = 2;
 
 /// Minimum RTT of the last `window_us`.
 #[derive(Clone, Copy, Debug)]
@@ -73,8 +73,8 @@ impl ProbeRttEpisode {
     /// fell to its window.
     pub fn is_over(&mut self, flight: u64, rounds: u64, now_us: u64) -> bool {
         match self.until {
-            None if flight <= self.window || rounds > self.began + OWN_ROUNDS => {
-                self.until = Some((now_us.saturating_add(DIP_US), rounds));
+            None if flight <= self.window || rounds > self.began + PROBE_RTT_ROUNDS => {
+                self.until = Some((now_us.saturating_add(PROBE_RTT_DURATION_US), rounds));
                 false
             }
             None => false,

@@ -4,17 +4,17 @@
 //! The short-term bounds apply from a loss until the flow refills the pipe, and follow the data
 //! delivered. The long-term bound is the data in flight at which a probe lost too much.
 
-use super::{GAIN, LEAST_SEGMENTS, NONE, scale};
+use super::{GAIN_UNIT, MIN_PIPE_CWND_SEGMENTS, UNBOUNDED, scale};
 
 /// BBR.LossThresh: a probe that loses more than 2 % of the data in flight has too much in flight. A
 /// lower threshold yields to random loss. A higher one keeps shallow buffers full.
-pub(super) const LOSS: (u64, u64) = (2, 100);
+pub(super) const LOSS_THRESH: (u64, u64) = (2, 100);
 /// BBR.Beta: a reduction keeps at least 0.7, as Cubic does.
 const BETA: u64 = 7_000;
 /// BBR.Headroom: 15 % of the long-term bound is left free for other flows while cruising.
 const HEADROOM: u64 = 1_500;
 
-/// Bounds; [`NONE`] if there is none.
+/// Bounds; [`UNBOUNDED`] if there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bounds {
     /// BBR.bw_shortterm, bytes/s.
@@ -28,9 +28,9 @@ pub(super) struct Bounds {
 impl Default for Bounds {
     fn default() -> Bounds {
         Bounds {
-            bw_short: NONE,
-            short: NONE,
-            long: NONE,
+            bw_short: UNBOUNDED,
+            short: UNBOUNDED,
+            long: UNBOUNDED,
         }
     }
 }
@@ -38,38 +38,38 @@ impl Default for Bounds {
 impl Bounds {
     /// ResetShortTermModel ("When not Probing for Bandwidth").
     pub fn forget_short(&mut self) {
-        (self.bw_short, self.short) = (NONE, NONE);
+        (self.bw_short, self.short) = (UNBOUNDED, UNBOUNDED);
     }
 
     /// AdaptLowerBoundsFromCongestion, once per loss round outside of bandwidth probing ("When not
     /// Probing for Bandwidth"): bw_shortterm = max(bw_latest, Beta·bw_shortterm), and likewise for
     /// inflight_shortterm.
     pub fn shorten(&mut self, max_bw: u64, window: u64, delivered_bw: u64, delivered: u64) {
-        if self.bw_short == NONE {
+        if self.bw_short == UNBOUNDED {
             self.bw_short = max_bw;
         }
-        if self.short == NONE {
+        if self.short == UNBOUNDED {
             self.short = window;
         }
-        self.bw_short = delivered_bw.max(scale(self.bw_short, BETA, GAIN));
-        self.short = delivered.max(scale(self.short, BETA, GAIN));
+        self.bw_short = delivered_bw.max(scale(self.bw_short, BETA, GAIN_UNIT));
+        self.short = delivered.max(scale(self.short, BETA, GAIN_UNIT));
     }
 
     /// HandleInflightTooHigh ("Probing for Bandwidth In ProbeBW"): sets the long-term bound after a
     /// probe with `flight` bytes lost too much.
     pub fn too_high(&mut self, flight: u64, target: u64) {
-        self.long = flight.max(scale(target, BETA, GAIN));
+        self.long = flight.max(scale(target, BETA, GAIN_UNIT));
     }
 
     /// InflightWithHeadroom ("ProbeBW Algorithm Details").
     pub fn with_headroom(&self, mss: u64) -> u64 {
-        if self.long == NONE {
-            return NONE;
+        if self.long == UNBOUNDED {
+            return UNBOUNDED;
         }
-        let headroom = scale(self.long, HEADROOM, GAIN).max(mss);
+        let headroom = scale(self.long, HEADROOM, GAIN_UNIT).max(mss);
         self.long
             .saturating_sub(headroom)
-            .max(mss.saturating_mul(LEAST_SEGMENTS))
+            .max(mss.saturating_mul(MIN_PIPE_CWND_SEGMENTS))
     }
 
     /// HandleSpuriousLossDetection: raises each bound to its value before the spurious losses.
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn headroom_is_a_segment_at_least_and_leaves_four() {
         let mut bounds = Bounds::default();
-        assert_eq!(bounds.with_headroom(1_000), NONE);
+        assert_eq!(bounds.with_headroom(1_000), UNBOUNDED);
         bounds.too_high(100_000, 50_000);
         assert_eq!(bounds.with_headroom(1_000), 85_000);
         bounds.too_high(10_000, 100_000);
@@ -122,7 +122,7 @@ mod tests {
     fn an_undo_returns_what_was() {
         let before = Bounds {
             bw_short: 900,
-            short: NONE,
+            short: UNBOUNDED,
             long: 700,
         };
         let mut bounds = Bounds {
@@ -133,7 +133,7 @@ mod tests {
         bounds.undo(&before);
         assert_eq!(
             (bounds.bw_short, bounds.short, bounds.long),
-            (900, NONE, 800)
+            (900, UNBOUNDED, 800)
         );
     }
 }

@@ -6,18 +6,18 @@
 //! loss rate of at least a fifth. As in Linux, it starts and ends with the ACK that detects a loss:
 //! the program reports losses at once from the round [`Policer::due`] on.
 
-use super::NONE;
+use super::UNBOUNDED;
 
 /// Minimum interval, rounds (`bbr_lt_intvl_min_rtts`). An interval of four times that is abandoned.
-const INTERVAL_ROUNDS: u64 = 4;
+const LT_INTERVAL_ROUNDS_MIN: u64 = 4;
 /// 50 of 256 lost (`bbr_lt_loss_thresh`). A lower threshold mistakes random loss for a policer. A
 /// higher one misses policers.
-const LOSS: (u64, u64) = (50, 256);
+const LT_LOSS_THRESH: (u64, u64) = (50, 256);
 /// Maximum difference of two intervals: an eighth (`bbr_lt_bw_ratio`), or 4 kbit/s
 /// (`bbr_lt_bw_diff`), in bytes/s.
-const AGREE: (u64, u64) = (8, 500);
+const LT_BW_TOLERANCE: (u64, u64) = (8, 500);
 /// Rounds at the policer's rate before the flow probes again (`bbr_lt_bw_max_rtts`).
-const USED_ROUNDS: u64 = 48;
+const LT_BW_ROUNDS_MAX: u64 = 48;
 
 /// Search for a policer, or its result.
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,7 +54,7 @@ pub(super) struct RoundTotals {
 impl Policer {
     /// Returns the round from which a loss may start or end an interval.
     pub fn due(&self) -> u64 {
-        if self.used { NONE } else { self.due }
+        if self.used { UNBOUNDED } else { self.due }
     }
 
     /// Returns the policer's rate, bytes/s, while it is in use.
@@ -74,7 +74,7 @@ impl Policer {
             self.rounds = self
                 .rounds
                 .saturating_add(if cycling { passed.rounds } else { 0 });
-            let over = self.rounds >= USED_ROUNDS;
+            let over = self.rounds >= LT_BW_ROUNDS_MAX;
             if over {
                 self.reset();
             }
@@ -91,17 +91,18 @@ impl Policer {
             return false;
         }
         self.rounds = self.rounds.saturating_add(passed.rounds);
-        if self.rounds < INTERVAL_ROUNDS {
+        if self.rounds < LT_INTERVAL_ROUNDS_MIN {
             return false;
         }
-        if self.rounds > 4 * INTERVAL_ROUNDS {
+        if self.rounds > 4 * LT_INTERVAL_ROUNDS_MIN {
             self.reset();
             return false;
         }
         let lost = passed.lost.saturating_sub(interval.lost);
         let delivered = passed.delivered.saturating_sub(interval.delivered);
         let us = passed.now_us.saturating_sub(interval.start_us);
-        let heavy = lost.saturating_mul(LOSS.1) >= delivered.saturating_mul(LOSS.0);
+        let heavy =
+            lost.saturating_mul(LT_LOSS_THRESH.1) >= delivered.saturating_mul(LT_LOSS_THRESH.0);
         if passed.newly_lost == 0 || delivered == 0 || !heavy || us < 1_000 {
             // Checked again in the next round: the loss rate changes little within one.
             self.due = self
@@ -115,7 +116,7 @@ impl Policer {
 
     fn begin(&mut self, passed: &RoundTotals) {
         self.rounds = 0;
-        self.due = passed.round + INTERVAL_ROUNDS;
+        self.due = passed.round + LT_INTERVAL_ROUNDS_MIN;
         self.interval = Some(PolicerInterval {
             delivered: passed.delivered,
             lost: passed.lost,
@@ -125,7 +126,7 @@ impl Policer {
 
     fn end(&mut self, rate: u64, passed: &RoundTotals) {
         let apart = rate.abs_diff(self.rate);
-        if self.rate > 0 && (apart <= self.rate / AGREE.0 || apart <= AGREE.1) {
+        if self.rate > 0 && (apart <= self.rate / LT_BW_TOLERANCE.0 || apart <= LT_BW_TOLERANCE.1) {
             self.rate = u64::midpoint(self.rate, rate);
             self.used = true;
             self.rounds = 0;
@@ -181,9 +182,12 @@ mod tests {
         let mut policer = Policer::default();
         assert_eq!(policer.due(), 0, "any loss begins one");
         rounds(&mut policer, 2, 1_000_000, 25, 1);
-        assert_eq!(policer.due(), 1 + INTERVAL_ROUNDS);
+        assert_eq!(policer.due(), 1 + LT_INTERVAL_ROUNDS_MIN);
         rounds(&mut policer, 7, 1_000_000, 25, 3);
-        assert_eq!((policer.rate(), policer.due()), (Some(1_000_000), NONE));
+        assert_eq!(
+            (policer.rate(), policer.due()),
+            (Some(1_000_000), UNBOUNDED)
+        );
     }
 
     #[test]

@@ -14,11 +14,11 @@
 //! agent times out continues from there instead of entering slow start.
 
 use super::seen::ReportEvents;
-use super::{LEAST_SEGMENTS, UNITY};
+use super::{MIN_PIPE_CWND_SEGMENTS, UNITY_PACING_GAIN};
 
 /// Parts of the program that differ between the versions.
 pub(super) struct Version<'a> {
-    /// Initial pacing and window gains, in units of 1/[`GAIN`](super::GAIN).
+    /// Initial pacing and window gains, in units of 1/[`GAIN`](super::GAIN_UNIT).
     pub gains: (u64, u64),
     /// Additional report variables and control variables.
     pub report: &'static str,
@@ -55,10 +55,10 @@ pub(super) fn text(version: &Version<'_>) -> String {
     let (timeout, undo, done, idle) = (
         ReportEvents::TIMEOUT,
         ReportEvents::UNDO,
-        ReportEvents::DRAINED,
+        ReportEvents::QUEUE_DRAINED,
         ReportEvents::IDLE,
     );
-    let limited = ReportEvents::LIMITED;
+    let limited = ReportEvents::APP_LIMITED;
     format!(
         "(def
     (const NONE 18446744073709551615)
@@ -96,13 +96,13 @@ pub(super) fn text(version: &Version<'_>) -> String {
 # The queue is drained.
 (when (&& (> draining 0) (<= Flow.bytes_in_flight (min draining {drained})))
     (:= draining 0)
-    (:= gain {UNITY})
+    (:= gain {UNITY_PACING_GAIN})
     (:= Report.events (+ Report.events {done}))
     (report)
     (fallthrough)){clauses}
 # Paces, after an idle time without gain. Until the pipe is full the rate only rises.
 (when true
-    (:= bw (/ (* bw (if (== Flow.bytes_pending 0) {UNITY} gain)) 10000))
+    (:= bw (/ (* bw (if (== Flow.bytes_pending 0) {UNITY_PACING_GAIN} gain)) 10000))
     (if (|| full (> bw Rate)) (:= Rate bw))
     (if (== Flow.bytes_pending 0) (:= Report.events (+ Report.events {idle})))
     (fallthrough))
@@ -129,7 +129,7 @@ pub(super) fn text(version: &Version<'_>) -> String {
     (if full
         (:= Report.window (min (+ Cwnd newly) {target}))
         (:= Report.window (if (|| (< Cwnd {target}) (< Report.delivered (* 10 Flow.mss))) (+ Cwnd newly) Cwnd)))
-    (:= Report.window (min cap (max Report.window (* {LEAST_SEGMENTS} Flow.mss)))){conserve}
+    (:= Report.window (min cap (max Report.window (* {MIN_PIPE_CWND_SEGMENTS} Flow.mss)))){conserve}
     (:= Ssthresh (if Flow.in_recovery NONE Report.window))
     (:= Cwnd Report.window))
 "

@@ -2,7 +2,7 @@
 
 /// Upper bound of counts of bytes, µs and rounds, so that sums of a faulty datapath's values do not
 /// overflow.
-const MOST: u64 = 1 << 60;
+const COUNT_MAX: u64 = 1 << 60;
 
 /// Fields that both versions report, in the order of the program's declarations.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,13 +55,13 @@ impl ReportEvents {
     /// Reductions found to be spurious.
     pub const UNDO: u64 = 1 << 8;
     /// Detections of a drained queue.
-    pub const DRAINED: u64 = 1 << 16;
+    pub const QUEUE_DRAINED: u64 = 1 << 16;
     /// Periods with nothing to send or in flight.
     pub const IDLE: u64 = 1 << 24;
     /// Precautionary probes that reached their bound.
-    pub const STOPPED: u64 = 1 << 32;
+    pub const PROBE_STOPPED: u64 = 1 << 32;
     /// Application-limited delivery rate samples; a flag instead of a counter.
-    pub const LIMITED: u64 = 1 << 40;
+    pub const APP_LIMITED: u64 = 1 << 40;
 
     pub fn has(self, event: u64) -> bool {
         (self.0 / event) & 0xff != 0
@@ -83,14 +83,14 @@ impl BbrReport {
             now,
             flight,
             window,
-        ] = common.map(|value| value.min(MOST));
+        ] = common.map(|value| value.min(COUNT_MAX));
         let losses = match *more {
             [] => Losses::default(),
             [rounds, bw, volume, marked] => Losses {
-                rounds: rounds.min(MOST),
-                bw: bw.min(MOST),
-                volume: volume.min(MOST),
-                marked: marked.min(MOST),
+                rounds: rounds.min(COUNT_MAX),
+                bw: bw.min(COUNT_MAX),
+                volume: volume.min(COUNT_MAX),
+                marked: marked.min(COUNT_MAX),
             },
             _ => return None,
         };

@@ -4,7 +4,7 @@ use ccplane_agent::FlowInfo;
 use ccplane_datapath::INFINITY;
 
 use super::seen::BbrReport;
-use super::{ControlSink, GAIN, scale};
+use super::{ControlSink, GAIN_UNIT, scale};
 
 /// Window per round trip, or per 1 ms if the RTT is unknown, times the startup gain
 /// (`bbr_init_pacing_rate_from_rtt`; the draft's InitPacingRate).
@@ -36,7 +36,7 @@ impl Start {
     fn pace(&mut self, window: u64, rtt_us: u64, orders: &mut impl ControlSink) {
         self.done = rtt_us > 0;
         let rtt_us = if self.done { rtt_us } else { 1_000 };
-        let rate = scale(scale(window, 1_000_000, rtt_us), self.gain, GAIN);
+        let rate = scale(scale(window, 1_000_000, rtt_us), self.gain, GAIN_UNIT);
         orders.pace(rate.max(1));
     }
 }

@@ -122,15 +122,15 @@ struct Path {
     flight: u64,
 }
 
-const BW: u64 = 5_000_000;
-const BDP: u64 = 100_000;
+const BW_BYTES_PER_SECOND: u64 = 5_000_000;
+const BDP_BYTES: u64 = 100_000;
 const MS: Duration = Duration::from_millis(1);
 
 impl Path {
     fn new(algorithm: &str) -> Path {
         Path {
             script: Script::new(algorithm, ""),
-            flight: BDP,
+            flight: BDP_BYTES,
         }
     }
 
@@ -138,7 +138,7 @@ impl Path {
         let flight = self.flight;
         self.script.ack(MS, |s| {
             (s.bytes_acked, s.packets_acked) = (5 * MSS, 5);
-            (s.rate_incoming, s.rate_outgoing) = (BW, BW + 1);
+            (s.rate_incoming, s.rate_outgoing) = (BW_BYTES_PER_SECOND, BW_BYTES_PER_SECOND + 1);
             (s.bytes_in_flight, s.bytes_pending) = (flight, 1 << 20);
             change(s);
         });
@@ -163,13 +163,20 @@ fn it_starts_with_a_gain_and_grows_by_what_is_acknowledged() {
         assert_eq!(path.rate(), 0);
         path.ack(|_| ());
         path.ack(|_| ());
-        assert_eq!(path.rate(), BW * gain / 10_000, "{algorithm}");
+        assert_eq!(
+            path.rate(),
+            BW_BYTES_PER_SECOND * gain / 10_000,
+            "{algorithm}"
+        );
         assert_eq!(path.script.window(), 10 + 2 * 5);
         // An application-limited sample does not count unless it is the maximum.
-        path.ack(|s| (s.rate_incoming, s.app_limited) = (BW / 2, 1));
-        assert_eq!(path.rate(), BW * gain / 10_000);
-        path.ack(|s| (s.rate_incoming, s.rate_outgoing, s.app_limited) = (2 * BW, 2 * BW, 1));
-        assert_eq!(path.rate(), 2 * BW * gain / 10_000);
+        path.ack(|s| (s.rate_incoming, s.app_limited) = (BW_BYTES_PER_SECOND / 2, 1));
+        assert_eq!(path.rate(), BW_BYTES_PER_SECOND * gain / 10_000);
+        path.ack(|s| {
+            (s.rate_incoming, s.rate_outgoing, s.app_limited) =
+                (2 * BW_BYTES_PER_SECOND, 2 * BW_BYTES_PER_SECOND, 1)
+        });
+        assert_eq!(path.rate(), 2 * BW_BYTES_PER_SECOND * gain / 10_000);
     }
 }
 
@@ -193,17 +200,17 @@ fn reports_come_once_a_round() {
 fn the_gain_cycle_takes_eight_times_the_shortest_rtt() {
     let mut path = Path::cruising("bbr");
     let (up, down, even) = (
-        BW * 12_375 / 10_000,
-        BW * 7_425 / 10_000,
-        BW * 9_900 / 10_000,
+        BW_BYTES_PER_SECOND * 12_375 / 10_000,
+        BW_BYTES_PER_SECOND * 7_425 / 10_000,
+        BW_BYTES_PER_SECOND * 9_900 / 10_000,
     );
     let mut rates = Vec::new();
     for _ in 0..1_000 {
         // Sending faster raises the data in flight, and sending slower lowers it.
         path.flight = if path.rate() == up {
-            2 * BDP
+            2 * BDP_BYTES
         } else {
-            BDP + 30_000
+            BDP_BYTES + 30_000
         };
         path.ack(|_| ());
         rates.push(path.rate());
@@ -238,7 +245,7 @@ fn the_window_is_two_bdp_and_what_offloading_and_aggregation_need() {
         // Aggregation: the five segments that arrive at once. Offloading: three bursts of a
         // millisecond, in version 1 only.
         assert!(
-            (2 * BDP..=2 * BDP + 10_000 + 25_000).contains(&window),
+            (2 * BDP_BYTES..=2 * BDP_BYTES + 10_000 + 25_000).contains(&window),
             "{algorithm}: {window}"
         );
     }
@@ -251,9 +258,9 @@ fn a_flow_that_starts_behind_a_full_queue_takes_the_path_from_the_handshake() {
         (0..200).for_each(|_| path.ack(|s| (s.rtt_sample_us, s.min_rtt_us) = (40_000, 20_000)));
         let window = path.script.transport.cwnd;
         assert!(
-            (2 * BDP..=2 * BDP + 35_000).contains(&window),
+            (2 * BDP_BYTES..=2 * BDP_BYTES + 35_000).contains(&window),
             "{algorithm}: {window}, where the data's RTT makes it {}",
-            4 * BDP
+            4 * BDP_BYTES
         );
     }
 }
@@ -309,7 +316,11 @@ fn a_repair_reduces_nothing_but_in_version_1_for_a_round() {
             u64::MAX,
             "{algorithm}: the window is in force"
         );
-        let expected = if conserves { BDP + 5 * MSS } else { window };
+        let expected = if conserves {
+            BDP_BYTES + 5 * MSS
+        } else {
+            window
+        };
         assert_eq!(path.script.transport.cwnd, expected, "{algorithm}");
         (0..19).for_each(|_| path.ack(|s| s.in_recovery = 1));
         assert_eq!(path.script.transport.cwnd, expected, "{algorithm}: a round");

@@ -16,8 +16,8 @@ use super::program::{self, Version};
 use super::seen::{BbrReport, ReportEvents};
 use super::start::Start;
 use super::{
-    ControlSink, Dice, GAIN, LEAST_SEGMENTS, NEEDS, NONE, PROBE_RTT_INTERVAL, UNITY, paced,
-    probe_rtt_us, volume,
+    ControlSink, Dice, GAIN_UNIT, MIN_PIPE_CWND_SEGMENTS, PROBE_RTT_INTERVAL,
+    REQUIRED_CAPABILITIES, UNBOUNDED, UNITY_PACING_GAIN, paced, probe_rtt_us, volume,
 };
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
@@ -44,24 +44,24 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
 
 /// `bbr_high_gain`, 2/ln 2: the smallest gain that doubles the rate each round, with ACKs one round
 /// late.
-const STARTUP: u64 = 28_850;
+const STARTUP_PACING_GAIN: u64 = 28_850;
 /// `bbr_drain_gain`, its inverse: drains the queue of one STARTUP round in about a round.
-const DRAIN: u64 = 3_466;
+const DRAIN_PACING_GAIN: u64 = 3_466;
 /// `bbr_pacing_gain`: the first two of the cycle's eight gains; the others are 1. A gain above 1.25
 /// finds bandwidth faster but builds a deeper queue. The second gain drains the queue of the first.
-const UP: u64 = 12_500;
-const DOWN: u64 = 7_500;
+const PROBE_UP_PACING_GAIN: u64 = 12_500;
+const PROBE_DOWN_PACING_GAIN: u64 = 7_500;
 /// `CYCLE_LEN`; as a phase, it stands for no cycle.
-const CYCLE: u64 = 8;
+const CYCLE_LEN: u64 = 8;
 /// `bbr_cwnd_gain`: one BDP for the pipe, and one for delayed or aggregated ACKs.
-const WINDOW: u64 = 20_000;
+const CWND_GAIN: u64 = 20_000;
 /// `bbr_bw_rtts`: a cycle and two rounds. A shorter window forgets the bandwidth of the last probe
 /// before the next one.
-const BANDWIDTH_ROUNDS: u64 = CYCLE + 2;
+const BW_FILTER_ROUNDS: u64 = CYCLE_LEN + 2;
 /// `bbr_extra_acked_win_rtts`: two windows of 5 rounds, of which the maximum counts.
-const EXTRA_ROUNDS: u64 = 5;
+const EXTRA_ACKED_WINDOW_ROUNDS: u64 = 5;
 /// `bbr_extra_acked_max_us`: at most the data delivered in 100 ms.
-const EXTRA_MAX_US: u64 = 100_000;
+const EXTRA_ACKED_MAX_US: u64 = 100_000;
 
 /// BBR version 1.
 pub struct Bbr {
@@ -112,7 +112,7 @@ impl BbrFlow {
             mode: BbrMode::Startup,
             dice,
             last: BbrReport::default(),
-            bandwidth: MaxFilter::new(BANDWIDTH_ROUNDS),
+            bandwidth: MaxFilter::new(BW_FILTER_ROUNDS),
             samples_from: 0,
             min_rtt: MinRtt::new(probe_rtt_us),
             pipe: FullPipe::default(),
@@ -121,9 +121,9 @@ impl BbrFlow {
             extra_rounds: 0,
             policer: Policer::default(),
             round_bw: 0,
-            start: Start::with(STARTUP),
+            start: Start::with(STARTUP_PACING_GAIN),
             told_bw: 0,
-            told_cap: NONE,
+            told_cap: UNBOUNDED,
             told_bonus: 0,
             told_due: 0,
         }
@@ -142,7 +142,7 @@ impl Algorithm for Bbr {
     }
 
     fn needs(&self) -> Capabilities {
-        NEEDS
+        REQUIRED_CAPABILITIES
     }
 
     /// BBR paces at its own rate, so an idle period is not followed by a burst.
@@ -152,7 +152,7 @@ impl Algorithm for Bbr {
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> BbrFlow {
         let dice = control.this().map_or(Dice(0), Dice::of);
-        let due = if self.policer { 0 } else { NONE };
+        let due = if self.policer { 0 } else { UNBOUNDED };
         control.program("bbr", &[("due", due)]);
         let mut flow = BbrFlow::new(info.mss.get(), dice, self.probe_rtt_us);
         flow.start.open(info, control);
@@ -207,7 +207,7 @@ impl BbrFlow {
     fn bw(&self) -> u64 {
         self.policer
             .rate()
-            .unwrap_or(NONE)
+            .unwrap_or(UNBOUNDED)
             .min(self.bandwidth.get())
     }
 
@@ -233,13 +233,13 @@ impl BbrFlow {
             lost: seen.lost,
             newly_lost: seen.lost.saturating_sub(self.last.lost),
             // Linux marks data sent in PROBE_RTT as application-limited.
-            app_limited: seen.events.has(ReportEvents::LIMITED)
+            app_limited: seen.events.has(ReportEvents::APP_LIMITED)
                 || matches!(self.mode, BbrMode::ProbeRtt(_)),
             now_us: seen.now,
         };
         let cycling = matches!(self.mode, BbrMode::ProbeBw);
         let ended = self.policer.update(&passed, cycling);
-        let cap = self.policer.rate().unwrap_or(NONE);
+        let cap = self.policer.rate().unwrap_or(UNBOUNDED);
         let changed = cap != self.told_cap;
         if changed {
             self.told_cap = cap;
@@ -261,14 +261,14 @@ impl BbrFlow {
         orders: &mut impl ControlSink,
     ) {
         self.extra_rounds = self.extra_rounds.saturating_add(rounds);
-        if self.extra_rounds >= EXTRA_ROUNDS {
+        if self.extra_rounds >= EXTRA_ACKED_WINDOW_ROUNDS {
             self.extra_rounds = 0;
             self.extra = [0, self.extra[0]];
         }
         self.extra[0] = self.extra[0].max(seen.extra);
         if self.full {
             let extra = self.extra[0].max(self.extra[1]);
-            let bonus = extra.min(volume(self.bw(), EXTRA_MAX_US));
+            let bonus = extra.min(volume(self.bw(), EXTRA_ACKED_MAX_US));
             if bonus != self.told_bonus {
                 self.told_bonus = bonus;
                 orders.set("bonus", bonus);
@@ -296,11 +296,11 @@ impl BbrFlow {
         match self.mode {
             BbrMode::Startup if self.full => {
                 self.mode = BbrMode::Drain;
-                orders.set("gain", paced(DRAIN));
-                orders.set("draining", NONE);
+                orders.set("gain", paced(DRAIN_PACING_GAIN));
+                orders.set("draining", UNBOUNDED);
             }
             // The program detected the drained queue and already paces at the bandwidth.
-            BbrMode::Drain if seen.events.has(ReportEvents::DRAINED) => {
+            BbrMode::Drain if seen.events.has(ReportEvents::QUEUE_DRAINED) => {
                 self.probe_bandwidth(seen, orders)
             }
             _ => {}
@@ -322,11 +322,11 @@ impl BbrFlow {
                 self.end_probe_rtt(before, seen, orders);
             }
         } else if expired && !idle {
-            let window = self.mss.saturating_mul(LEAST_SEGMENTS);
+            let window = self.mss.saturating_mul(MIN_PIPE_CWND_SEGMENTS);
             self.mode = BbrMode::ProbeRtt(ProbeRttEpisode::new(window, seen.window, seen.rounds));
-            orders.set("gain", UNITY);
+            orders.set("gain", UNITY_PACING_GAIN);
             orders.set("draining", 0);
-            orders.set("phase", CYCLE);
+            orders.set("phase", CYCLE_LEN);
             orders.set("cap", window);
             self.samples_from = u64::MAX;
         }
@@ -334,7 +334,7 @@ impl BbrFlow {
 
     fn end_probe_rtt(&mut self, window: u64, seen: &BbrReport, orders: &mut impl ControlSink) {
         self.min_rtt.renew(seen.now);
-        orders.set("cap", NONE);
+        orders.set("cap", UNBOUNDED);
         orders.window(window.max(seen.window));
         // One round until data sent from now on is acknowledged, and one until all ACKs of that
         // round have arrived.
@@ -343,13 +343,13 @@ impl BbrFlow {
             self.probe_bandwidth(seen, orders);
         } else {
             self.mode = BbrMode::Startup;
-            orders.set("gain", paced(STARTUP));
+            orders.set("gain", paced(STARTUP_PACING_GAIN));
         }
     }
 
     fn probe_bandwidth(&mut self, seen: &BbrReport, orders: &mut impl ControlSink) {
         self.mode = BbrMode::ProbeBw;
-        orders.set("cwnd_gain", WINDOW);
+        orders.set("cwnd_gain", CWND_GAIN);
         self.cycle(seen, orders);
     }
 
@@ -357,12 +357,19 @@ impl BbrFlow {
     /// to desynchronize flows. At a policer's rate there is no cycle.
     fn cycle(&mut self, seen: &BbrReport, orders: &mut impl ControlSink) {
         let phase = match self.policer.rate() {
-            Some(_) => CYCLE,
-            None => (CYCLE - self.dice.below(CYCLE - 1)) % CYCLE,
+            Some(_) => CYCLE_LEN,
+            None => (CYCLE_LEN - self.dice.below(CYCLE_LEN - 1)) % CYCLE_LEN,
         };
         orders.set("phase", phase);
         orders.set("stamp", seen.now);
-        orders.set("gain", paced(if phase == 0 { UP } else { GAIN }));
+        orders.set(
+            "gain",
+            paced(if phase == 0 {
+                PROBE_UP_PACING_GAIN
+            } else {
+                GAIN_UNIT
+            }),
+        );
     }
 }
 
@@ -370,9 +377,9 @@ impl BbrFlow {
 /// RTT. The first one also lasts until there is a loss or 1.25 BDP in flight. The second ends early
 /// once at most a BDP is in flight.
 fn text() -> String {
-    let (up, down) = (paced(UP), paced(DOWN));
+    let (up, down) = (paced(PROBE_UP_PACING_GAIN), paced(PROBE_DOWN_PACING_GAIN));
     program::text(&Version {
-        gains: (paced(STARTUP), STARTUP),
+        gains: (paced(STARTUP_PACING_GAIN), STARTUP_PACING_GAIN),
         report: "",
         control: " (phase 8) (stamp 0) (conserving 0) (due 0)",
         sample: String::new(),
@@ -391,7 +398,7 @@ fn text() -> String {
     (if next
         (do (:= phase (if (== phase 7) 0 (+ phase 1)))
             (:= stamp Ack.now)
-            (:= gain (if (== phase 0) {up} (if (== phase 1) {down} {UNITY})))))
+            (:= gain (if (== phase 0) {up} (if (== phase 1) {down} {UNITY_PACING_GAIN})))))
     (fallthrough))",
             probed = quantized("(* bdp 1.25) budget"),
             quiet = quantized("bdp budget"),

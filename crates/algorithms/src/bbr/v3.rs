@@ -17,13 +17,13 @@ use ccplane_datapath::{Capabilities, INFINITY};
 use super::filter::MaxFilter;
 use super::full_pipe::FullPipe;
 use super::min_rtt::{MinRtt, ProbeRttEpisode};
-use super::model3::{Bounds, LOSS};
+use super::model3::{Bounds, LOSS_THRESH};
 use super::program::{self, Version};
 use super::seen::{BbrReport, ReportEvents};
 use super::start::Start;
 use super::{
-    ControlSink, Dice, GAIN, LEAST_SEGMENTS, NEEDS, NONE, PROBE_RTT_INTERVAL, UNITY, paced,
-    probe_rtt_us, scale, volume,
+    ControlSink, Dice, GAIN_UNIT, MIN_PIPE_CWND_SEGMENTS, PROBE_RTT_INTERVAL,
+    REQUIRED_CAPABILITIES, UNBOUNDED, UNITY_PACING_GAIN, paced, probe_rtt_us, scale, volume,
 };
 use crate::{AlgorithmDoc, BadParameter, Parameters};
 
@@ -40,26 +40,26 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
 }
 
 /// `BBR.StartupPacingGain`, 4 ln 2: the smallest gain that doubles the rate each round.
-const STARTUP: u64 = 27_700;
+const STARTUP_PACING_GAIN: u64 = 27_700;
 /// `BBR.DrainPacingGain`, the inverse of Startup's window gain: drains its queue within about a
 /// round.
-const DRAIN: u64 = 5_000;
+const DRAIN_PACING_GAIN: u64 = 5_000;
 /// Pacing gains of ProbeBW_DOWN and ProbeBW_UP. Given 1.25, 0.9 is the lowest gain with which flows
 /// converge to approximate fairness ("ProbeBW_DOWN").
-const DOWN: u64 = 9_000;
-const UP: u64 = 12_500;
+const PROBE_DOWN_PACING_GAIN: u64 = 9_000;
+const PROBE_UP_PACING_GAIN: u64 = 12_500;
 /// `BBR.DefaultCwndGain`; 2.25 in ProbeBW_UP, so that the window does not limit the probe.
-const WINDOW: u64 = 20_000;
-const UP_WINDOW: u64 = 22_500;
+const DEFAULT_CWND_GAIN: u64 = 20_000;
+const PROBE_UP_CWND_GAIN: u64 = 22_500;
 /// `BBR.ProbeRTTCwndGain`: half a BDP drains the queue and keeps the link half busy.
-const PROBE_RTT_WINDOW: u64 = 5_000;
+const PROBE_RTT_CWND_GAIN: u64 = 5_000;
 /// `BBRStartupFullLossCnt`: lost ranges in a round that end Startup. Counted here as ACKs that
 /// detect losses, as in Linux' version 3.
-const STARTUP_LOSSES: u64 = 6;
+const STARTUP_FULL_LOSS_COUNT: u64 = 6;
 /// Drain ends after 3 rounds in case the bandwidth was overestimated ("Drain").
-const DRAIN_ROUNDS: u64 = 3;
+const DRAIN_ROUNDS_MAX: u64 = 3;
 /// `BBR.ExtraAckedFilterLen`; one round in Startup.
-const EXTRA_ROUNDS: u64 = 10;
+const EXTRA_ACKED_FILTER_ROUNDS: u64 = 10;
 
 /// BBR version 3.
 pub struct Bbr3 {
@@ -174,10 +174,10 @@ impl Bbr3Flow {
             probe_sample: false,
             too_high: false,
             precautionary: false,
-            start: Start::with(STARTUP),
+            start: Start::with(STARTUP_PACING_GAIN),
             told: InstalledValues {
-                cap: NONE,
-                cap_bw: NONE,
+                cap: UNBOUNDED,
+                cap_bw: UNBOUNDED,
                 bonus: 0,
                 probing: 1,
             },
@@ -199,7 +199,7 @@ impl Algorithm for Bbr3 {
     }
 
     fn needs(&self) -> Capabilities {
-        NEEDS
+        REQUIRED_CAPABILITIES
     }
 
     /// BBR paces at its own rate, so an idle period is not followed by a burst.
@@ -265,8 +265,11 @@ impl Bbr3Flow {
         self.bandwidth[1] = self.bandwidth[1].max(seen.bw);
         self.told_bw = self.told_bw.max(seen.bw);
         self.rounds_since_up = self.rounds_since_up.saturating_add(rounds);
-        self.extra
-            .set_window(if self.full { EXTRA_ROUNDS } else { 1 });
+        self.extra.set_window(if self.full {
+            EXTRA_ACKED_FILTER_ROUNDS
+        } else {
+            1
+        });
         self.extra.update(seen.rounds, seen.extra);
         // A round without losses or marks restarts the measurement. Otherwise it continues to the
         // end of the loss round.
@@ -311,7 +314,7 @@ impl Bbr3Flow {
     /// more than 2 % lost, detected by at least six ACKs.
     fn check_start_losses(&mut self, seen: &BbrReport) {
         let lost = troubles(seen).saturating_sub(self.lost_before);
-        if self.losses >= STARTUP_LOSSES && is_too_much(lost, self.round_flight) {
+        if self.losses >= STARTUP_FULL_LOSS_COUNT && is_too_much(lost, self.round_flight) {
             self.undo.from_startup = true;
             self.full = true;
             self.bounds.long = self.bdp().max(self.latest.1);
@@ -358,12 +361,12 @@ impl Bbr3Flow {
             BbrState::Startup if self.full => {
                 self.state = BbrState::Drain;
                 self.since_round = seen.rounds;
-                orders.set("gain", paced(DRAIN));
-                orders.set("draining", NONE);
+                orders.set("gain", paced(DRAIN_PACING_GAIN));
+                orders.set("draining", UNBOUNDED);
             }
             BbrState::Drain
-                if seen.events.has(ReportEvents::DRAINED)
-                    || seen.rounds > self.since_round + DRAIN_ROUNDS =>
+                if seen.events.has(ReportEvents::QUEUE_DRAINED)
+                    || seen.rounds > self.since_round + DRAIN_ROUNDS_MAX =>
             {
                 self.down(seen, orders);
             }
@@ -374,8 +377,8 @@ impl Bbr3Flow {
     fn start_again(&mut self, orders: &mut impl ControlSink) {
         self.state = BbrState::Startup;
         self.pipe = FullPipe::default();
-        orders.set("gain", paced(STARTUP));
-        orders.set("cwnd_gain", WINDOW);
+        orders.set("gain", paced(STARTUP_PACING_GAIN));
+        orders.set("cwnd_gain", DEFAULT_CWND_GAIN);
         orders.set("draining", 0);
     }
 
@@ -384,8 +387,8 @@ impl Bbr3Flow {
         let before = self.min_rtt.us;
         // Uses the RTT before it expires. With a standing queue, a new RTT would make ProbeRTT's
         // window too large to drain it.
-        let dip_window =
-            scale(self.bdp(), PROBE_RTT_WINDOW, GAIN).max(self.mss.saturating_mul(LEAST_SEGMENTS));
+        let dip_window = scale(self.bdp(), PROBE_RTT_CWND_GAIN, GAIN_UNIT)
+            .max(self.mss.saturating_mul(MIN_PIPE_CWND_SEGMENTS));
         let expired = self.min_rtt.update(seen.rtt, seen.now);
         if self.min_rtt.us > before {
             orders.set("min_rtt", self.min_rtt.us);
@@ -401,7 +404,7 @@ impl Bbr3Flow {
                 BbrState::ProbeRtt(ProbeRttEpisode::new(dip_window, seen.window, seen.rounds));
             self.acks = AckPhase::Stopping;
             self.since_round = seen.rounds;
-            orders.set("gain", UNITY);
+            orders.set("gain", UNITY_PACING_GAIN);
             orders.set("draining", 0);
         }
     }
@@ -422,13 +425,13 @@ impl Bbr3Flow {
     /// `BoundCwndForModel` ("Bounding cwnd Based on Recent Congestion").
     fn cap(&self) -> u64 {
         let cap = match self.state {
-            BbrState::Startup | BbrState::Drain => NONE,
+            BbrState::Startup | BbrState::Drain => UNBOUNDED,
             BbrState::Down | BbrState::Refill | BbrState::Up => self.bounds.long,
             BbrState::Cruise => self.bounds.with_headroom(self.mss),
             BbrState::ProbeRtt(dip) => dip.window.min(self.bounds.with_headroom(self.mss)),
         };
         cap.min(self.bounds.short)
-            .max(self.mss.saturating_mul(LEAST_SEGMENTS))
+            .max(self.mss.saturating_mul(MIN_PIPE_CWND_SEGMENTS))
     }
 
     /// Sends the values that changed.
@@ -437,7 +440,7 @@ impl Bbr3Flow {
         // ("Precautionary Bandwidth Probing") ends at the data in flight at which the last probe
         // lost too much.
         let probing = match self.state {
-            BbrState::Up if self.too_high && self.bounds.long < NONE => 2,
+            BbrState::Up if self.too_high && self.bounds.long < UNBOUNDED => 2,
             BbrState::Startup => 1,
             _ => u64::from(self.probe_sample),
         };
@@ -472,21 +475,21 @@ fn troubles(seen: &BbrReport) -> u64 {
 
 /// `IsInflightTooHigh` ("Probing for Bandwidth In ProbeBW").
 fn is_too_much(lost: u64, flight: u64) -> bool {
-    lost > scale(flight, LOSS.0, LOSS.1)
+    lost > scale(flight, LOSS_THRESH.0, LOSS_THRESH.1)
 }
 
 /// Returns the program, which also measures loss rounds: from the first loss until data sent after
 /// it is acknowledged. `marks`: the datapath counts ECN marks.
 fn text(marks: bool) -> String {
-    let stopped = ReportEvents::STOPPED;
+    let stopped = ReportEvents::PROBE_STOPPED;
     let (marked_bytes, marked_packets) = if marks {
         ("Ack.ecn_bytes", "Ack.ecn_packets")
     } else {
         ("0", "0")
     };
-    let down = paced(DOWN);
+    let down = paced(PROBE_DOWN_PACING_GAIN);
     program::text(&Version {
-        gains: (paced(STARTUP), WINDOW),
+        gains: (paced(STARTUP_PACING_GAIN), DEFAULT_CWND_GAIN),
         report: "
         (loss_rounds 0) (volatile latest 0) (volatile volume 0) (marked 0)",
         control: " (probing 1)",

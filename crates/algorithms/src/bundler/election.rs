@@ -24,59 +24,59 @@ use ccplane_units::{Duration, Time};
 use crate::nimbus::{BINS_PER_HZ, NimbusMode, Spectra, SpectrumPart, band};
 
 /// Samples in which other bundles are detected (reference: 2.5 s).
-pub(super) const LISTENS: usize = 256;
+pub(super) const DETECTION_SAMPLES: usize = 256;
 /// Magnitude in their spectrum of an oscillation with amplitude 1.
-const HALF: f64 = LISTENS as f64 / 2.0;
+const UNIT_AMPLITUDE_MAGNITUDE: f64 = DETECTION_SAMPLES as f64 / 2.0;
 /// Duration of these samples. A former pulser cannot detect others for this long because the
 /// samples contain its own pulse.
-const DEAF: Duration = Duration::from_millis(2_560);
+const DETECTION_HOLD_OFF: Duration = Duration::from_millis(2_560);
 /// Tones, as bins of the whole window, around 6 Hz (5.66, 6.05, 6.45) and 5 Hz (4.69, 5.08, 5.47).
-const DELAY: [usize; 3] = [29, 31, 33];
-const PASSING: [usize; 3] = [24, 26, 28];
+const DELAY_TONE_BINS: [usize; 3] = [29, 31, 33];
+const PASSING_TONE_BINS: [usize; 3] = [24, 26, 28];
 /// Band of all tones, Hz (reference).
-const LOW: f64 = 4.5;
-const HIGH: f64 = 6.5;
+const TONE_BAND_HZ_MIN: f64 = 4.5;
+const TONE_BAND_HZ_MAX: f64 = 6.5;
 /// Bands on both sides without tones or their harmonics, Hz. The reference uses 7 to 15, which
 /// includes the second harmonic of every pulse, and no lower band, where the spectrum is higher
 /// whenever traffic starts or ends.
-const ABOVE: (f64, f64) = (7.5, 9.0);
-const BELOW: (f64, f64) = (2.9, 4.1);
+const UPPER_REFERENCE_BAND_HZ: (f64, f64) = (7.5, 9.0);
+const LOWER_REFERENCE_BAND_HZ: (f64, f64) = (2.9, 4.1);
 /// Ratio |ẑ|/|R| above which a peak is another bundle's pulse and not a response (reference). Ideal
 /// ACK-clocked traffic responds with 1: it loses what this bundle gains.
-const FOREIGN: f64 = 2.0;
+const FOREIGN_PULSE_RATIO: f64 = 2.0;
 /// Another bundle's tone counts only if it exceeds the neighbouring spectrum by this factor,
 /// because bursty traffic has peaks everywhere. Not in the reference.
-const PROMINENT: f64 = 3.0;
+const TONE_PROMINENCE_MIN: f64 = 3.0;
 /// R at a pulse frequency over the neighbouring R above which there is a pulser (reference).
-const HEARD: f64 = 1.5;
+const PULSER_PROMINENCE_MIN: f64 = 1.5;
 /// Minimum relative amplitude, of R for pulses in R and of µ for those in ẑ. A pulse amounts to
 /// about 15 % of either for any shares. Without it, rounding noise on a quiet link is detected. Not
 /// in the reference.
-const LOUD: f64 = 0.02;
+const PULSE_AMPLITUDE_MIN: f64 = 0.02;
 /// R at the other mode's frequencies over R at its own above which a watcher changes its mode
 /// (reference).
-const OTHER: f64 = 1.25;
+const MODE_CHANGE_RATIO: f64 = 1.25;
 /// Gains of the moving averages per sample (reference).
-const GAIN: f64 = 0.02;
-const GAIN_HEARD: f64 = 0.01;
+const SPECTRUM_GAIN: f64 = 0.02;
+const PULSER_GAIN: f64 = 0.01;
 /// Probability per sample that a pulser yields when it detects another one at its own tone
 /// (reference). Low, because both may yield.
-const GIVES_UP: f64 = 0.005;
+const TIE_YIELD_PROBABILITY: f64 = 0.005;
 /// Probability per sample of yielding if the tones determine which pulser must yield. Not in the
 /// reference.
-const YIELDS: f64 = 0.02;
+const YIELD_PROBABILITY: f64 = 0.02;
 /// Probability per sample that a watcher that detects no pulse starts to pulse, multiplied by S/µ,
 /// so that larger bundles, whose pulses are stronger, are preferred. With the reference's 0.005, a
 /// bundle with half of the link would wait 4 of the 5 s in which cross traffic should be detected.
 /// With 0.02 it waits 1 s. In one of three cases, two such bundles start within the 0.7 s that they
 /// need to detect each other; their tones resolve that.
-const BEGINS: f64 = 0.02;
+const PULSE_START_PROBABILITY: f64 = 0.02;
 /// Probability per sample of starting to pulse only to measure µ. It is not urgent, and two that
 /// start together with the same tone mistake each other for elastic traffic. Not in the reference.
-const LOOKS: f64 = 0.002;
+const CAPACITY_PROBE_PROBABILITY: f64 = 0.002;
 /// Time after which the bundle that should stay yields as well, because the other one may not
 /// detect it.
-const PATIENCE: Duration = Duration::from_secs(10);
+const YIELD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Role of a bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +124,7 @@ impl Election {
             hears_tone: false,
             lower: false,
             quiet: now,
-            heard: 2.0 * HEARD,
+            heard: 2.0 * PULSER_PROMINENCE_MIN,
             other: 0.0,
             dice,
         }
@@ -156,7 +156,7 @@ impl Election {
     /// Becomes the pulser unconditionally.
     pub fn begin(&mut self, now: Time) {
         if self.role == Role::Watcher {
-            self.tone = self.dice.below(DELAY.len() as u64) as usize;
+            self.tone = self.dice.below(DELAY_TONE_BINS.len() as u64) as usize;
             self.turn(now, Role::Pulser);
         }
     }
@@ -175,7 +175,7 @@ impl Election {
         (self.since, self.quiet) = (now, now);
         (self.foreign, self.hears_tone) = (0.0, false);
         self.other = 0.0;
-        self.tone = self.dice.below(DELAY.len() as u64) as usize;
+        self.tone = self.dice.below(DELAY_TONE_BINS.len() as u64) as usize;
     }
 
     fn turn(&mut self, now: Time, role: Role) {
@@ -183,17 +183,20 @@ impl Election {
         (self.since, self.quiet) = (now, now);
         (self.foreign, self.hears_tone) = (0.0, false);
         // Assumes a pulser until the samples show none.
-        (self.heard, self.other) = (2.0 * HEARD, 0.0);
+        (self.heard, self.other) = (2.0 * PULSER_PROMINENCE_MIN, 0.0);
     }
 
     /// Returns true if a watcher can detect others: its samples no longer contain its own pulse.
     pub fn listens(&self, now: Time, rtt: Duration) -> bool {
-        self.role == Role::Watcher && self.pulsed.is_none_or(|last| now.since(last) > DEAF + rtt)
+        self.role == Role::Watcher
+            && self
+                .pulsed
+                .is_none_or(|last| now.since(last) > DETECTION_HOLD_OFF + rtt)
     }
 
     /// Returns true if a watcher detects a pulse.
     pub fn hears(&self) -> bool {
-        self.listens && self.heard >= HEARD
+        self.listens && self.heard >= PULSER_PROMINENCE_MIN
     }
 
     /// Returns true if the bundle watches another's pulse, which it must filter out of its rate.
@@ -201,12 +204,13 @@ impl Election {
         self.role == Role::Watcher && self.hears()
     }
 
-    /// Evaluates the last [`LISTENS`] samples, of which `count` are new, as a pulser. May yield the
+    /// Evaluates the last [`DETECTION_SAMPLES`] samples, of which `count` are new, as a pulser. May yield the
     /// role.
     pub fn as_pulser(&mut self, now: Time, spectra: &Spectra<'_>, mode: NimbusMode, count: u32) {
         let mine = tones(mode)[self.tone];
-        let all = band(LOW, HIGH);
-        let least = (PROMINENT * beside(spectra, SpectrumPart::Cross)).max(LOUD * HALF);
+        let all = band(TONE_BAND_HZ_MIN, TONE_BAND_HZ_MAX);
+        let least = (TONE_PROMINENCE_MIN * beside(spectra, SpectrumPart::Cross))
+            .max(PULSE_AMPLITUDE_MIN * UNIT_AMPLITUDE_MAGNITUDE);
         let strength = |bin: usize| spectra.strength(SpectrumPart::Cross, bin);
         // In half a window, this bundle's own pulse spreads over less than two bins.
         let stranger = all
@@ -214,23 +218,30 @@ impl Election {
             .max_by(|a, b| strength(*a).total_cmp(&strength(*b)))
             .filter(|bin| {
                 strength(*bin) >= least
-                    && strength(*bin) > FOREIGN * spectra.strength(SpectrumPart::Sent, *bin)
+                    && strength(*bin)
+                        > FOREIGN_PULSE_RATIO * spectra.strength(SpectrumPart::Sent, *bin)
             });
         let same = strength(mine) >= least
-            && strength(mine) > FOREIGN * spectra.strength(SpectrumPart::Received, mine);
+            && strength(mine)
+                > FOREIGN_PULSE_RATIO * spectra.strength(SpectrumPart::Received, mine);
         self.hears_tone = stranger.is_some() || same;
-        let outranks = |bin: usize| match (mode, bin <= PASSING[2]) {
+        let outranks = |bin: usize| match (mode, bin <= PASSING_TONE_BINS[2]) {
             (NimbusMode::Competitive, false) => true,
             (NimbusMode::Delay, true) => false,
             _ => bin < mine,
         };
         self.lower = stranger.is_some_and(outranks) && !same;
-        self.foreign += weight(GAIN, count) * (f64::from(u8::from(self.hears_tone)) - self.foreign);
+        self.foreign +=
+            weight(SPECTRUM_GAIN, count) * (f64::from(u8::from(self.hears_tone)) - self.foreign);
         if self.foreign < 0.25 {
             self.quiet = now;
         }
-        let stays = self.lower && now.since(self.quiet) < PATIENCE;
-        let chance = if stranger.is_some() { YIELDS } else { GIVES_UP };
+        let stays = self.lower && now.since(self.quiet) < YIELD_TIMEOUT;
+        let chance = if stranger.is_some() {
+            YIELD_PROBABILITY
+        } else {
+            TIE_YIELD_PROBABILITY
+        };
         if self.foreign > 0.5 && !stays && self.draw(chance, count) {
             self.stop(now);
         }
@@ -246,26 +257,29 @@ impl Election {
         count: u32,
     ) -> Option<NimbusMode> {
         let (own, other) = match mode {
-            NimbusMode::Delay => (DELAY, PASSING),
-            NimbusMode::Competitive => (PASSING, DELAY),
+            NimbusMode::Delay => (DELAY_TONE_BINS, PASSING_TONE_BINS),
+            NimbusMode::Competitive => (PASSING_TONE_BINS, DELAY_TONE_BINS),
         };
         let at =
             |tones: [usize; 3]| spectra.peak(SpectrumPart::Received, &(tones[0]..tones[2] + 1));
-        let loud = LOUD * part * HALF;
-        let pulse = spectra.peak(SpectrumPart::Received, &band(LOW, HIGH));
+        let loud = PULSE_AMPLITUDE_MIN * part * UNIT_AMPLITUDE_MAGNITUDE;
+        let pulse = spectra.peak(
+            SpectrumPart::Received,
+            &band(TONE_BAND_HZ_MIN, TONE_BAND_HZ_MAX),
+        );
         let ratio = if pulse < loud {
             0.0
         } else {
             (pulse / beside(spectra, SpectrumPart::Received).max(loud / 10.0)).min(4.0)
         };
-        self.heard += weight(GAIN_HEARD, count) * (ratio - self.heard);
-        let change = if ratio < HEARD {
+        self.heard += weight(PULSER_GAIN, count) * (ratio - self.heard);
+        let change = if ratio < PULSER_PROMINENCE_MIN {
             0.0
         } else {
             (at(other) / at(own).max(loud / 10.0)).min(2.0)
         };
-        self.other += weight(GAIN, count) * (change - self.other);
-        if !self.hears() || self.other <= OTHER {
+        self.other += weight(SPECTRUM_GAIN, count) * (change - self.other);
+        if !self.hears() || self.other <= MODE_CHANGE_RATIO {
             return None;
         }
         self.other = 0.0;
@@ -280,7 +294,11 @@ impl Election {
     /// sequences differ.
     pub fn begins(&mut self, share: f64, urgent: bool, count: u32, measured: u64) -> bool {
         self.dice.0 ^= scatter(measured);
-        let chance = if urgent { BEGINS } else { LOOKS };
+        let chance = if urgent {
+            PULSE_START_PROBABILITY
+        } else {
+            CAPACITY_PROBE_PROBABILITY
+        };
         self.draw(chance * share.clamp(0.0, 1.0), count)
     }
 
@@ -292,13 +310,13 @@ impl Election {
 /// Returns the maximum of the spectrum outside of all tones.
 fn beside(spectra: &Spectra<'_>, part: SpectrumPart) -> f64 {
     let peak = |(low, high): (f64, f64)| spectra.peak(part, &band(low, high));
-    peak(ABOVE).max(peak(BELOW))
+    peak(UPPER_REFERENCE_BAND_HZ).max(peak(LOWER_REFERENCE_BAND_HZ))
 }
 
 fn tones(mode: NimbusMode) -> [usize; 3] {
     match mode {
-        NimbusMode::Delay => DELAY,
-        NimbusMode::Competitive => PASSING,
+        NimbusMode::Delay => DELAY_TONE_BINS,
+        NimbusMode::Competitive => PASSING_TONE_BINS,
     }
 }
 
@@ -345,12 +363,12 @@ mod tests {
 
     /// Returns when a pulser with this tone yields, within `seconds`.
     fn gives_up(tone: usize, others: Option<usize>, phase: f64, seconds: u64) -> Option<f64> {
-        let detector = detector(Some(DELAY[tone]), others, phase);
+        let detector = detector(Some(DELAY_TONE_BINS[tone]), others, phase);
         let (mut fourier, mut election) = (Fourier::new(), pulser(tone));
         (0..seconds * 10).find_map(|i| {
             let now = Time::ZERO + Duration::from_millis(i * 100);
             let spectra = detector
-                .spectra(&mut fourier, MU, LISTENS)
+                .spectra(&mut fourier, MU, DETECTION_SAMPLES)
                 .expect("it is full");
             election.as_pulser(now, &spectra, NimbusMode::Delay, 10);
             assert!(
@@ -364,15 +382,15 @@ mod tests {
     #[test]
     fn of_two_tones_the_higher_stays() {
         for phase in [0.0, 1.0, 2.0, 3.0, 5.0] {
-            assert!(gives_up(0, Some(DELAY[1]), phase, 20).is_some());
-            assert_eq!(gives_up(1, Some(DELAY[0]), phase, 9), None);
-            assert!(gives_up(1, Some(DELAY[2]), phase, 20).is_some());
+            assert!(gives_up(0, Some(DELAY_TONE_BINS[1]), phase, 20).is_some());
+            assert_eq!(gives_up(1, Some(DELAY_TONE_BINS[0]), phase, 9), None);
+            assert!(gives_up(1, Some(DELAY_TONE_BINS[2]), phase, 20).is_some());
             // A pulser in traffic-passing mode and one in delay mode detect each other as well, and
             // the latter yields.
-            assert!(gives_up(1, Some(PASSING[1]), phase, 20).is_some());
+            assert!(gives_up(1, Some(PASSING_TONE_BINS[1]), phase, 20).is_some());
         }
         // But not forever: the other may not detect this one.
-        assert!(gives_up(2, Some(DELAY[0]), 0.0, 60).is_some_and(|at| at > 10.0));
+        assert!(gives_up(2, Some(DELAY_TONE_BINS[0]), 0.0, 60).is_some_and(|at| at > 10.0));
     }
 
     #[test]
@@ -385,8 +403,9 @@ mod tests {
         // ẑ responds to S at maximum strength, a quarter of a period late.
         let mut detector = Detector::new();
         for i in 0..512 {
-            let swing =
-                |lag: usize| libm::sin(TAU * DELAY[1] as f64 * (i as f64 - lag as f64) / 512.0);
+            let swing = |lag: usize| {
+                libm::sin(TAU * DELAY_TONE_BINS[1] as f64 * (i as f64 - lag as f64) / 512.0)
+            };
             let (sent, cross) = (MU * (0.5 + 0.15 * swing(0)), MU * (0.5 - 0.1 * swing(4)));
             detector.push(Sample {
                 sent: sent as f32,
@@ -397,7 +416,7 @@ mod tests {
         let (mut fourier, mut election) = (Fourier::new(), pulser(1));
         for i in 0..600 {
             let spectra = detector
-                .spectra(&mut fourier, MU, LISTENS)
+                .spectra(&mut fourier, MU, DETECTION_SAMPLES)
                 .expect("it is full");
             election.as_pulser(
                 Time::ZERO + Duration::from_millis(i * 100),
@@ -416,7 +435,7 @@ mod tests {
             (Fourier::new(), Election::new(Time::ZERO, Dice(7), true));
         let changed = (0..tenths).filter_map(|_| {
             let spectra = detector
-                .spectra(&mut fourier, MU, LISTENS)
+                .spectra(&mut fourier, MU, DETECTION_SAMPLES)
                 .expect("it is full");
             election.as_watcher(&spectra, mode, 0.5, 10)
         });
@@ -426,14 +445,14 @@ mod tests {
 
     #[test]
     fn a_watcher_hears_a_pulse_and_takes_its_mode() {
-        for tone in DELAY {
+        for tone in DELAY_TONE_BINS {
             assert_eq!(watches(NimbusMode::Delay, Some(tone), 50), (true, None));
             assert_eq!(
                 watches(NimbusMode::Competitive, Some(tone), 50),
                 (true, Some(NimbusMode::Delay))
             );
         }
-        for tone in PASSING {
+        for tone in PASSING_TONE_BINS {
             assert_eq!(
                 watches(NimbusMode::Competitive, Some(tone), 50),
                 (true, None)

@@ -10,12 +10,12 @@ use super::passage::PassThrough;
 use super::path::{self, PathEstimate};
 use super::{Bundler, Pulses};
 use crate::nimbus::{
-    CapacityEstimate, DelayInputs, DelayMode, Detector, HEIGHT, INTERVAL, NimbusMode, Pulse,
-    Sample, WINDOW,
+    CapacityEstimate, DelayInputs, DelayMode, Detector, NimbusMode, PULSE_SIZE, Pulse,
+    SAMPLE_INTERVAL, Sample, WINDOW_SAMPLES,
 };
 
 /// Time without an acknowledged byte after which the RTT is outdated, seconds; at least two RTTs.
-const IDLE: f64 = 0.25;
+const RTT_EXPIRY_SECONDS: f64 = 0.25;
 /// Cutoff of a watcher's low-pass filter. Not in the reference. Without it, the pulse, which
 /// modulates the RTT, would reappear in the watcher's rate and look like elastic traffic. Two of
 /// these filters in series pass 0.3 of 6 Hz and 0.4 of 5 Hz. A lower cutoff delays the control law.
@@ -24,10 +24,10 @@ const LOW_PASS_HZ: f64 = 4.0;
 /// the noise at either end, 6 % at 48 Mbit/s and ±20 ms. With less, the maximum over 30 s is too
 /// large, which looks like cross traffic. With more, an increase of the capacity is recognized
 /// later.
-const OVER_NOISES: f64 = 60.0;
+const CAPACITY_AVERAGING_NOISES: f64 = 60.0;
 /// Age in intervals of the receive rate from which traffic-passing mode starts: before the new
 /// cross traffic could show in the spectrum (reference: 5 s).
-pub(super) const BEFORE: usize = 500;
+pub(super) const PASSING_RATE_AGE_SAMPLES: usize = 500;
 
 /// State of a bundle: 6 KiB of samples and less than 1 KiB of other state.
 pub struct BundlerFlow {
@@ -57,7 +57,7 @@ pub struct BundlerFlow {
     rate: f64,
     /// Low-pass filters of a watcher, bytes/s.
     smooth: [f64; 2],
-    /// R averaged over [`OVER_NOISES`], bytes/s.
+    /// R averaged over [`CAPACITY_AVERAGING_NOISES`], bytes/s.
     received: f64,
     /// Phase of the pulse, in periods.
     phase: f64,
@@ -123,7 +123,7 @@ impl BundlerFlow {
 
     /// Returns true if nothing has been delivered recently, so that the RTT is outdated.
     pub(super) fn idle(&self, tick: &Tick) -> bool {
-        tick.now.since(self.heard).as_secs_f64() > IDLE.max(2.0 * tick.rtt)
+        tick.now.since(self.heard).as_secs_f64() > RTT_EXPIRY_SECONDS.max(2.0 * tick.rtt)
     }
 
     /// Returns the queue in the network, seconds; 0 when idle.
@@ -166,7 +166,9 @@ impl BundlerFlow {
         self.passage = PassThrough::of(next);
         self.election.retune(tick.now);
         match next {
-            NimbusMode::Competitive => self.from = f64::from(self.detector.ago(BEFORE).received),
+            NimbusMode::Competitive => {
+                self.from = f64::from(self.detector.ago(PASSING_RATE_AGE_SAMPLES).received)
+            }
             NimbusMode::Delay => {
                 self.rate = tick.received;
                 self.smooth = [self.rate; 2];
@@ -184,7 +186,7 @@ impl BundlerFlow {
             queueing: queueing as f32,
         };
         // After a long gap, the old samples are outdated.
-        if tick.now.since(self.due) > INTERVAL * (WINDOW as u64 / 4) {
+        if tick.now.since(self.due) > SAMPLE_INTERVAL * (WINDOW_SAMPLES as u64 / 4) {
             self.detector.clear();
             self.due = tick.now;
         }
@@ -195,11 +197,11 @@ impl BundlerFlow {
         // site sends less than its limit, R is too low, and the estimate does not expire.
         let delays = self.passage.mode() == NimbusMode::Delay && !self.need.somebody();
         let ages = self.open || (!tick.limited && (self.blind || delays));
-        let interval = INTERVAL.as_secs_f64();
-        let gain = interval / (interval + OVER_NOISES * self.path.noise());
+        let interval = SAMPLE_INTERVAL.as_secs_f64();
+        let gain = interval / (interval + CAPACITY_AVERAGING_NOISES * self.path.noise());
         // `Time::MAX` has no next sample.
         while self.due <= tick.now && self.due < Time::MAX {
-            self.due += INTERVAL;
+            self.due += SAMPLE_INTERVAL;
             self.detector.push(sample);
             self.received += gain * (f64::from(sample.received) - self.received);
             self.capacity.push(tick.now, self.received, ages);
@@ -238,7 +240,7 @@ impl BundlerFlow {
     /// Computes the rate of the delay mode, bytes/s.
     pub(super) fn steer(&mut self, tick: &Tick, capacity: f64) -> f64 {
         if self.path.drains() {
-            return (path::LEFT * self.rate).max(law::floor(capacity));
+            return (path::DRAIN_RATE_FACTOR * self.rate).max(law::floor(capacity));
         }
         let seen = DelayInputs {
             sent: tick.sent,
@@ -273,7 +275,10 @@ impl BundlerFlow {
     fn keep_part(&mut self, tick: &Tick, capacity: f64) {
         let hinders = !self.blind && self.need.pulses(tick.now);
         let least = match hinders {
-            true => PassThrough::keeps(f64::from(self.detector.ago(BEFORE).received), capacity),
+            true => PassThrough::keeps(
+                f64::from(self.detector.ago(PASSING_RATE_AGE_SAMPLES).received),
+                capacity,
+            ),
             false => 0.0,
         };
         let wants_less = self.rate < least;
@@ -294,6 +299,6 @@ impl BundlerFlow {
         }
         self.looked += tick.elapsed;
         self.phase += tick.elapsed * self.election.frequency(self.passage.mode());
-        HEIGHT * capacity * Pulse::at(self.phase)
+        PULSE_SIZE * capacity * Pulse::at(self.phase)
     }
 }

@@ -6,37 +6,37 @@ use crate::nimbus::{Basic, Copa, DelayInputs, DelayMode, QueueTargetBounds};
 /// delay for everyone. A pulse of a quarter of the link needs 6.6 ms at 6 Hz. With 6 ms, a bundle
 /// left traffic-passing mode next to a Cubic flow in one of ten runs (seeds 1 to 10). With 10 ms,
 /// everyone waits longer without benefit.
-const LONGEST: f64 = 0.008;
+const QUEUE_TARGET_SECONDS_MAX: f64 = 0.008;
 /// Maximum on long paths, as a fraction of the base RTT. Not in the reference. With less, the link
 /// is idle at times. With more, paths below 160 ms have an unnecessarily long queue ...
-const LONG: f64 = 0.05;
+const LONG_PATH_QUEUE_RTT_SHARE: f64 = 0.05;
 /// ... up to this limit, seconds.
-const LONGEST_EVER: f64 = 0.010;
+const LONG_PATH_QUEUE_SECONDS_MAX: f64 = 0.010;
 /// Target without cross traffic, as a fraction of the base RTT: no pulse needs a queue then. Not in
 /// the reference. A longer queue delays every exchange: at 50 ms, a target of 4 ms adds 0.8 ms over
 /// 3 ms (seeds 1 to 5).
-const ALONE: f64 = 0.06;
+const EXCLUSIVE_QUEUE_RTT_SHARE: f64 = 0.06;
 /// Minimum of that target, seconds. Lower values have no visible benefit: 3 and 2 ms perform alike
 /// at half load (seeds 1 to 5).
-const ALONE_LEAST: f64 = 0.003;
+const EXCLUSIVE_QUEUE_SECONDS_MIN: f64 = 0.003;
 /// Minimum target queue, packets at the capacity: below it, a single packet looks like an excessive
 /// queue.
-const PACKETS: f64 = 4.0;
+const QUEUE_TARGET_PACKETS_MIN: f64 = 4.0;
 /// Maximum change of Copa's window per RTT, as a fraction per second of base RTT. Not in the
 /// reference. An eighth at 50 ms, where it equals a velocity of 32 at 96 Mbit/s. A response takes
 /// an RTT and two ticks. Without this bound, the queue oscillates between empty and six times its
 /// target at 20 ms. A lower bound is slower to use capacity that other flows leave.
-const STEP: f64 = 2.5;
+const WINDOW_CHANGE_PER_RTT_SECOND: f64 = 2.5;
 /// Target queue as a fraction of the base RTT (the reference's 1.2 and 1.25).
-const COPA: f64 = 0.20;
-const BASIC: f64 = 0.25;
+const COPA_QUEUE_RTT_SHARE: f64 = 0.20;
+const BASIC_DELAY_QUEUE_RTT_SHARE: f64 = 0.25;
 /// Minimum rate as a fraction of the capacity (reference).
-const LEAST: f64 = 0.05;
+const RATE_CAPACITY_SHARE_MIN: f64 = 0.05;
 /// Minimum rate, bytes/s: 1 Mbit/s, the lower bound of Bundler's sendbox.
-pub(super) const FLOOR: f64 = 125_000.0;
+pub(super) const RATE_BYTES_PER_SECOND_MIN: f64 = 125_000.0;
 /// Maximum rate as a fraction of the capacity, so that an estimate that is too low by half can
 /// still grow to the true value.
-const MOST: f64 = 2.0;
+const RATE_CAPACITY_SHARE_MAX: f64 = 2.0;
 
 /// Control law with its state.
 #[derive(Clone, Copy, Debug)]
@@ -57,23 +57,26 @@ impl BundleLaw {
     /// Returns the bounds of the target queue for a capacity, bytes/s, and a base RTT, seconds.
     /// `alone`: there is no cross traffic that a pulse would have to detect.
     pub fn bounds(capacity: f64, mss: f64, base: f64, alone: bool) -> QueueTargetBounds {
-        let longest = (LONG * base).clamp(LONGEST, LONGEST_EVER);
+        let longest = (LONG_PATH_QUEUE_RTT_SHARE * base)
+            .clamp(QUEUE_TARGET_SECONDS_MAX, LONG_PATH_QUEUE_SECONDS_MAX);
         let most = match alone {
-            true => (ALONE * base).max(ALONE_LEAST).min(longest),
+            true => (EXCLUSIVE_QUEUE_RTT_SHARE * base)
+                .max(EXCLUSIVE_QUEUE_SECONDS_MIN)
+                .min(longest),
             false => longest,
         };
         QueueTargetBounds {
-            least: PACKETS * mss / capacity,
+            least: QUEUE_TARGET_PACKETS_MIN * mss / capacity,
             most,
-            step: STEP * base,
+            step: WINDOW_CHANGE_PER_RTT_SECOND * base,
         }
     }
 
     /// Returns the target queue, seconds.
     pub fn aim(&self, base: f64, bounds: QueueTargetBounds) -> f64 {
         let part = match self {
-            BundleLaw::Copa(_) => COPA,
-            BundleLaw::Basic(_) => BASIC,
+            BundleLaw::Copa(_) => COPA_QUEUE_RTT_SHARE,
+            BundleLaw::Basic(_) => BASIC_DELAY_QUEUE_RTT_SHARE,
         };
         (part * base).min(bounds.most).max(bounds.least)
     }
@@ -118,12 +121,12 @@ impl BundleLaw {
 
 /// Returns the minimum rate, bytes/s.
 pub(super) fn floor(capacity: f64) -> f64 {
-    (LEAST * capacity).max(FLOOR)
+    (RATE_CAPACITY_SHARE_MIN * capacity).max(RATE_BYTES_PER_SECOND_MIN)
 }
 
 /// Returns the maximum rate, bytes/s.
 pub(super) fn most(capacity: f64) -> f64 {
-    (MOST * capacity).max(FLOOR)
+    (RATE_CAPACITY_SHARE_MAX * capacity).max(RATE_BYTES_PER_SECOND_MIN)
 }
 
 #[cfg(test)]

@@ -14,12 +14,12 @@ use ccplane_units::Duration;
 
 use crate::script::{Script, everything};
 
-pub(super) const TICK: f64 = 0.01;
+pub(super) const TICK_SECONDS: f64 = 0.01;
 /// Pacing of cross traffic as a multiple of window/RTT, as in Linux. Without it, the gap left by a
 /// loss would recur forever.
-const PACED: f64 = 1.2;
+const CROSS_PACING_GAIN: f64 = 1.2;
 /// Segment size of a bundle's datapath.
-const MSS: f64 = 1_500.0;
+const SEGMENT_BYTES: f64 = 1_500.0;
 
 /// Returns the capabilities of a gateway's datapath: all but loss recovery.
 fn gateway() -> Capabilities {
@@ -71,7 +71,7 @@ impl ModelBundle {
     pub fn new(parameters: &str, site: SiteLoad) -> ModelBundle {
         let mut script = Script::on(gateway(), "bundler", parameters).expect("a gateway suffices");
         script.usual = Signals {
-            mss: MSS as u64,
+            mss: SEGMENT_BYTES as u64,
             ..Signals::default()
         };
         ModelBundle {
@@ -93,7 +93,7 @@ impl ModelBundle {
     /// Returns the bytes sent in a tick, and whether the queue was empty at some time.
     fn sends(&mut self) -> (f64, bool) {
         let comes = match &mut self.site {
-            SiteLoad::Constant(rate) => *rate * TICK,
+            SiteLoad::Constant(rate) => *rate * TICK_SECONDS,
             SiteLoad::Elastic(window, under_way) => {
                 let comes = (window.bytes - *under_way).max(0.0);
                 *under_way += comes;
@@ -102,7 +102,7 @@ impl ModelBundle {
         };
         let has = self.queue + comes;
         let may = if self.limits {
-            self.script.transport.rate as f64 * TICK
+            self.script.transport.rate as f64 * TICK_SECONDS
         } else {
             has
         };
@@ -156,8 +156,8 @@ impl CubicWindow {
         self.bytes += if self.before.is_infinite() {
             bytes
         } else {
-            let k = libm::cbrt(self.before * 0.3 / MSS / 0.4);
-            let target = self.before + MSS * 0.4 * libm::pow(self.since - k, 3.0);
+            let k = libm::cbrt(self.before * 0.3 / SEGMENT_BYTES / 0.4);
+            let target = self.before + SEGMENT_BYTES * 0.4 * libm::pow(self.since - k, 3.0);
             ((target - self.bytes).max(0.0) * bytes / self.bytes).min(bytes * 0.5)
         };
     }
@@ -166,7 +166,7 @@ impl CubicWindow {
     fn cut(&mut self) {
         if self.since > 0.2 {
             self.before = self.bytes;
-            self.cut = (self.bytes * 0.7).max(2.0 * MSS);
+            self.cut = (self.bytes * 0.7).max(2.0 * SEGMENT_BYTES);
             self.since = 0.0;
         }
     }
@@ -227,7 +227,7 @@ impl ModelLink {
     }
 
     pub fn run(&mut self, seconds: f64) {
-        for _ in 0..(seconds / TICK).round() as u64 {
+        for _ in 0..(seconds / TICK_SECONDS).round() as u64 {
             self.tick();
         }
     }
@@ -244,12 +244,13 @@ impl ModelLink {
 
     /// Returns the mean over the last `seconds` of a time series.
     pub fn lately<T: Copy>(course: &[T], seconds: f64, value: impl Fn(T) -> f64) -> f64 {
-        let last = &course[course.len() - ((seconds / TICK).round() as usize).min(course.len())..];
+        let last =
+            &course[course.len() - ((seconds / TICK_SECONDS).round() as usize).min(course.len())..];
         last.iter().map(|v| value(*v)).sum::<f64>() / last.len().max(1) as f64
     }
 
     fn tick(&mut self) {
-        self.now += TICK;
+        self.now += TICK_SECONDS;
         let now = self.now;
         // All senders send.
         let sent: Vec<(f64, bool)> = self.bundles.iter_mut().map(ModelBundle::sends).collect();
@@ -258,21 +259,21 @@ impl ModelLink {
                 let (_, bytes) = flow.flying.pop_front().unwrap_or_default();
                 flow.window.acked(bytes);
             }
-            flow.window.since += TICK;
+            flow.window.since += TICK_SECONDS;
         }
         let others: Vec<f64> = self
             .elastic
             .iter()
             .map(|flow| {
                 let under_way = flow.flying.iter().map(|(_, bytes)| bytes).sum::<f64>();
-                let paced = PACED * flow.window.bytes * TICK
+                let paced = CROSS_PACING_GAIN * flow.window.bytes * TICK_SECONDS
                     / (self.rtt + flow.farther + self.backlog / self.rate);
                 (flow.window.bytes - under_way).clamp(0.0, paced)
             })
             .collect();
         let all = sent.iter().map(|(bytes, _)| bytes).sum::<f64>()
             + others.iter().sum::<f64>()
-            + self.constant * TICK;
+            + self.constant * TICK_SECONDS;
         // FIFO: this tick's arrivals have left when the backlog before them and they themselves
         // have.
         let over = self.backlog + all - self.rate * self.buffer;
@@ -284,16 +285,16 @@ impl ModelLink {
         let kept = all * (1.0 - lost);
         // Arrivals are spread over the tick, and the last of them leaves when the data before it
         // has.
-        let first = now - TICK + self.backlog / self.rate;
-        self.backlog = (self.backlog + kept - self.rate * TICK).max(0.0);
+        let first = now - TICK_SECONDS + self.backlog / self.rate;
+        self.backlog = (self.backlog + kept - self.rate * TICK_SECONDS).max(0.0);
         let out = now + self.backlog / self.rate;
         self.queue.push(self.backlog / self.rate);
         let late: Vec<(f64, f64)> = sent
             .iter()
             .map(|(bytes, _)| match self.jitter > 0.0 && *bytes > 0.0 {
                 true => (
-                    self.delayed(MSS / bytes * TICK),
-                    self.delayed((MSS / bytes * TICK).max(0.002)),
+                    self.delayed(SEGMENT_BYTES / bytes * TICK_SECONDS),
+                    self.delayed((SEGMENT_BYTES / bytes * TICK_SECONDS).max(0.002)),
                 ),
                 false => (0.0, 0.0),
             })
@@ -320,7 +321,7 @@ impl ModelLink {
         }
         for (flow, bytes) in self.elastic.iter_mut().zip(&others) {
             // The ACKs arrive as spread out as the data left.
-            let ticks = ((out - first) / TICK).round().max(1.0);
+            let ticks = ((out - first) / TICK_SECONDS).round().max(1.0);
             for tick in 1..=(ticks as u32) {
                 let at = first + (out - first) * f64::from(tick) / ticks + self.rtt + flow.farther;
                 if *bytes > 0.0 {
@@ -359,7 +360,7 @@ impl ModelBundle {
         if let SiteLoad::Elastic(window, under_way) = &mut self.site {
             *under_way -= bytes;
             window.acked(bytes);
-            window.since += TICK;
+            window.since += TICK_SECONDS;
         }
         let ends = self.back.front().copied().zip(self.back.back().copied());
         let signals = match ends.filter(|_| self.back.len() > 1) {
@@ -377,8 +378,8 @@ impl ModelBundle {
                 let us = |seconds: f64| (seconds * 1e6).max(1.0) as u64;
                 Signals {
                     bytes_acked: bytes as u64,
-                    packets_acked: (bytes / MSS) as u64,
-                    lost_pkts_sample: (lost / MSS) as u64,
+                    packets_acked: (bytes / SEGMENT_BYTES) as u64,
+                    lost_pkts_sample: (lost / SEGMENT_BYTES) as u64,
                     rate_outgoing: rate(last.sent - first.sent),
                     rate_incoming: rate(last.out - first.out),
                     rtt_sample_us: us(rtt),

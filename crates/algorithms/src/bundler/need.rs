@@ -18,17 +18,17 @@ use ccplane_units::{Duration, Time};
 
 /// Minimum relevant cross traffic as a fraction of µ, as in the reference's detector. With less,
 /// noise triggers pulses.
-const SOMEBODY: f64 = 0.1;
+const CROSS_SHARE_MIN: f64 = 0.1;
 /// Time constant of the averages of ẑ and the queue, seconds: a few round trips.
-const OVER: f64 = 0.5;
+const AVERAGING_SECONDS: f64 = 0.5;
 /// Minimum queue of a busy link, seconds. Below it, ẑ is only spare capacity.
-const BUSY: f64 = 0.000_5;
+const BUSY_LINK_QUEUE_SECONDS: f64 = 0.000_5;
 /// A queue of this multiple of its target ...
-const TOO_LONG: f64 = 2.0;
+const QUEUE_EXCESS_RATIO: f64 = 2.0;
 /// ... for this long is not due to the control law, which needs about a second to settle.
-const FOR_LONG: Duration = Duration::from_secs(2);
+const QUEUE_EXCESS_PERIOD: Duration = Duration::from_secs(2);
 /// Duration of pulses after the last sign: the detector's window.
-const LASTS: Duration = Duration::from_millis(5_120);
+const PULSE_HOLD_TIME: Duration = Duration::from_millis(5_120);
 
 /// Averaged measurements, and the time of the last sign.
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,18 +65,18 @@ impl CrossTrafficSigns {
         queue: f64,
         aim: f64,
     ) {
-        let gain = elapsed / (OVER + elapsed);
-        if queue <= BUSY {
+        let gain = elapsed / (AVERAGING_SECONDS + elapsed);
+        if queue <= BUSY_LINK_QUEUE_SECONDS {
             self.empty = now;
         }
         let busy = now.since(self.empty).as_secs_f64() > 2.0 * rtt;
         let cross = if busy { cross.clamp(-1.0, 1.0) } else { 0.0 };
         self.cross += gain * (cross - self.cross);
         self.queue += gain * (queue / aim - self.queue);
-        if self.queue <= TOO_LONG {
+        if self.queue <= QUEUE_EXCESS_RATIO {
             self.short = now;
         }
-        if self.somebody() || now.since(self.short) >= FOR_LONG {
+        if self.somebody() || now.since(self.short) >= QUEUE_EXCESS_PERIOD {
             self.reason = Some(now);
         }
     }
@@ -88,18 +88,19 @@ impl CrossTrafficSigns {
 
     /// Returns true if other flows share the link.
     pub fn somebody(&self) -> bool {
-        self.cross > SOMEBODY
+        self.cross > CROSS_SHARE_MIN
     }
 
     /// Returns true if the queue in the network has been excessive for a full window of the
     /// detector: the pulser should have reacted.
     pub fn suffers(&self, now: Time) -> bool {
-        now.since(self.short) >= LASTS
+        now.since(self.short) >= PULSE_HOLD_TIME
     }
 
     /// Returns true if pulses are necessary.
     pub fn pulses(&self, now: Time) -> bool {
-        self.reason.is_some_and(|last| now.since(last) < LASTS)
+        self.reason
+            .is_some_and(|last| now.since(last) < PULSE_HOLD_TIME)
     }
 }
 
@@ -107,7 +108,7 @@ impl CrossTrafficSigns {
 mod tests {
     use super::*;
 
-    const AIM: f64 = 0.01;
+    const QUEUE_TARGET_SECONDS: f64 = 0.01;
 
     /// Returns when pulses first become necessary, ms, within `millis`.
     fn first(
@@ -119,7 +120,7 @@ mod tests {
     ) -> Option<u64> {
         (from..from + millis).step_by(10).find(|ms| {
             let now = Time::ZERO + Duration::from_millis(*ms);
-            need.seen(now, 0.01, (cross, 0.05), queue, AIM);
+            need.seen(now, 0.01, (cross, 0.05), queue, QUEUE_TARGET_SECONDS);
             need.pulses(now)
         })
     }
@@ -141,7 +142,7 @@ mod tests {
         assert!((10_050..10_300).contains(&when), "{when}");
         let gone = (when + 10..30_000).step_by(10).find(|ms| {
             let now = Time::ZERO + Duration::from_millis(*ms);
-            need.seen(now, 0.01, (0.0, 0.05), 0.012, AIM);
+            need.seen(now, 0.01, (0.0, 0.05), 0.012, QUEUE_TARGET_SECONDS);
             !need.pulses(now)
         });
         assert!(

@@ -22,31 +22,31 @@ use crate::nimbus::{NimbusMode, Reading};
 /// Fraction of the rate of 5 s ago to keep next to cross traffic. With less, the site starves
 /// before it passes. With more, inelastic traffic that needs half of the link, such as a second
 /// bundle, keeps the queue.
-const KEEPS: f64 = 0.4;
+const KEPT_RATE_SHARE: f64 = 0.4;
 /// A queue of this multiple of its target ...
-const TOO_LONG: f64 = 2.0;
+const QUEUE_EXCESS_RATIO: f64 = 2.0;
 /// ... for this long, while the law demands less than is kept, belongs to traffic that does not
 /// yield. The law alone shortens a queue faster.
-const IN_VAIN: Duration = Duration::from_secs(1);
+const QUEUE_EXCESS_PERIOD: Duration = Duration::from_secs(1);
 /// Fraction of 5 s with a queue below which the traffic that filled the queue has ended (Nimbus'
 /// switch).
-const GONE: f64 = 0.1;
+const QUEUE_TIME_SHARE_MIN: f64 = 0.1;
 /// Cross traffic below this fraction of the link, averaged over 5 s, is treated as absent. Next to
 /// a busy site a Cubic flow has a tenth, and at times a twentieth.
-const NOBODY: f64 = 0.03;
+const CROSS_ABSENT: f64 = 0.03;
 /// The pulse is prominent if R at its frequency exceeds the neighbouring R by this factor.
 /// Otherwise R there is noise, which ẑ mirrors.
-const STANDS_OUT: f64 = 3.0;
+const PULSE_PROMINENCE_MIN: f64 = 3.0;
 /// Ratio |ẑ|/|R| below which there is no elastic traffic: 0.5 to 1.5 with ACK-clocked traffic, 0 to
 /// 0.1 with a constant rate, up to 0.3 with Poisson arrivals.
-const NO_ANSWER: f64 = 0.3;
+const ELASTIC_RESPONSE_MIN: f64 = 0.3;
 /// Samples in which a response is measured: 2.56 s, so that traffic that has ended soon expires.
 /// With 3.2 s a bundle returns 0.4 to 0.8 s later, and leaves as rarely while other traffic remains
 /// (seeds 101 to 140). With 5.12 s, responses of traffic that had ended persisted for that long.
-pub(super) const LATELY: usize = 256;
+pub(super) const RESPONSE_SAMPLES: usize = 256;
 /// Gain of the moving average of the response per sample interval: a time constant of one second,
 /// as for η in the reference.
-const GAIN: f64 = 0.01;
+const RESPONSE_GAIN: f64 = 0.01;
 
 /// Mode, and the evidence against it.
 #[derive(Clone, Copy, Debug)]
@@ -86,13 +86,13 @@ impl PassThrough {
     /// Returns the rate to keep next to cross traffic, given the rate of 5 s ago and the capacity,
     /// bytes/s.
     pub fn keeps(had: f64, capacity: f64) -> f64 {
-        KEEPS * had.min(capacity)
+        KEPT_RATE_SHARE * had.min(capacity)
     }
 
     /// Updates with the queue and its target, seconds, and whether the law demands less than is
     /// kept.
     pub fn seen(&mut self, now: Time, queue: f64, aim: f64, wants_less: bool) {
-        if queue < TOO_LONG * aim {
+        if queue < QUEUE_EXCESS_RATIO * aim {
             self.in_vain = None;
         } else if wants_less {
             self.in_vain.get_or_insert(now);
@@ -104,11 +104,11 @@ impl PassThrough {
         self.mode == NimbusMode::Delay
             && self
                 .in_vain
-                .is_some_and(|since| now.since(since) >= IN_VAIN)
+                .is_some_and(|since| now.since(since) >= QUEUE_EXCESS_PERIOD)
     }
 
     /// Returns true if a bundle in traffic-passing mode should leave it. `reading` covers the whole
-    /// window, `count` samples after the last reading. `lately` covers the last [`LATELY`] samples,
+    /// window, `count` samples after the last reading. `lately` covers the last [`RESPONSE_SAMPLES`] samples,
     /// in which this bundle always pulsed.
     pub fn leaves(
         &mut self,
@@ -117,19 +117,19 @@ impl PassThrough {
         capacity: f64,
         count: u32,
     ) -> bool {
-        let answer = if lately.prominence >= STANDS_OUT {
+        let answer = if lately.prominence >= PULSE_PROMINENCE_MIN {
             lately.answer.min(1.0)
         } else {
             1.0
         };
-        let gain = 1.0 - libm::pow(1.0 - GAIN, f64::from(count));
+        let gain = 1.0 - libm::pow(1.0 - RESPONSE_GAIN, f64::from(count));
         self.answer += gain * (answer - self.answer);
-        reading.standing < NOBODY * capacity || self.answer < NO_ANSWER
+        reading.standing < CROSS_ABSENT * capacity || self.answer < ELASTIC_RESPONSE_MIN
     }
 
     /// Returns true if the queue in the network is gone, regardless of the pulse.
     pub fn is_over(reading: &Reading) -> bool {
-        reading.busy < GONE
+        reading.busy < QUEUE_TIME_SHARE_MIN
     }
 }
 

@@ -17,29 +17,29 @@ use ccplane_units::{Duration, Time};
 
 /// Interval between drains (the minimum RTT window of Copa and BBR). A shorter interval costs more.
 /// A longer one mistakes a longer route for a queue until it ends.
-const EVERY: Duration = Duration::from_secs(10);
+const DRAIN_INTERVAL: Duration = Duration::from_secs(10);
 /// Factor applied to the rate in a drain. A queue of 10 ms drains in 20 ms if the flow is alone,
 /// and in 200 ms if ten flows share the link.
-pub(super) const LEFT: f64 = 0.5;
+pub(super) const DRAIN_RATE_FACTOR: f64 = 0.5;
 /// An RTT within this factor of the base RTT confirms it, so no drain is necessary.
-const NEAR: f64 = 1.03;
+const BASE_RTT_TOLERANCE: f64 = 1.03;
 /// RTTs without a new minimum that end a drain, whose effect is visible one RTT after its start.
-const STILL: f64 = 1.5;
+const DRAIN_END_RTTS: f64 = 1.5;
 /// Maximum length of a drain: next to buffer-filling flows it would never end.
-const LONGEST: Duration = Duration::from_secs(1);
+const DRAIN_DURATION_MAX: Duration = Duration::from_secs(1);
 /// Next to other flows, the RTT at the end of a drain may include their queue. It is accepted if no
 /// shorter RTT was measured for this long: three drains.
-const BELIEVED: Duration = Duration::from_secs(30);
+const BASE_RTT_EXPIRY: Duration = Duration::from_secs(30);
 /// Averaging time of the RTT for the base RTT, as a multiple of the noise. With less, a few fast
 /// packets in a row look like a shorter path. With more, an oscillating law hides the empty path.
-const AVERAGED: f64 = 16.0;
+const RTT_AVERAGING_NOISES: f64 = 16.0;
 /// Time without a backlog after which the mean RTT contains no queue of this site: the window of
 /// the noise samples. With less, it contains a queue that is then taken for the path until the next
 /// drain. With more, a site that pauses for less is held to the fastest packets for longer.
-const QUIET: Duration = Duration::from_secs(1);
+const EMPTY_BACKLOG_PERIOD: Duration = Duration::from_secs(1);
 /// Sub-window of the base RTT without a limit: the last one to two of these, as in the datapath's
 /// own minimum.
-const HALF: Duration = Duration::from_secs(5);
+const BASE_RTT_SUB_WINDOW: Duration = Duration::from_secs(5);
 
 /// State of the path.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,13 +51,13 @@ pub(super) struct PathEstimate {
     last: f64,
     /// Base RTT, seconds; 0 before the first sample.
     shortest: f64,
-    /// Minimum of the current and of the previous [`HALF`] without a limit, seconds, and the end of
+    /// Minimum of the current and of the previous [`BASE_RTT_SUB_WINDOW`] without a limit, seconds, and the end of
     /// the current one.
     recent: f64,
     before: f64,
     ends: Time,
     /// True if the noise was known when the base RTT was measured. A limit may begin before that.
-    /// The base RTT is then measured once the site has sent less than its rate for [`QUIET`], or by
+    /// The base RTT is then measured once the site has sent less than its rate for [`EMPTY_BACKLOG_PERIOD`], or by
     /// a drain.
     checked: bool,
     /// Last time with a backlog.
@@ -102,7 +102,8 @@ impl PathEstimate {
         if self.rtt == 0.0 {
             self.rtt = rtt;
         }
-        self.rtt += elapsed / (elapsed + AVERAGED * self.noise.get()) * (rtt - self.rtt);
+        self.rtt +=
+            elapsed / (elapsed + RTT_AVERAGING_NOISES * self.noise.get()) * (rtt - self.rtt);
     }
 
     /// Updates the base RTT without a limit, when the RTT includes no queue of this bundle. The
@@ -116,13 +117,13 @@ impl PathEstimate {
             return;
         }
         if now >= self.ends {
-            self.before = if now >= self.ends + HALF {
+            self.before = if now >= self.ends + BASE_RTT_SUB_WINDOW {
                 f64::INFINITY
             } else {
                 self.recent
             };
             self.recent = f64::INFINITY;
-            self.ends = now + HALF;
+            self.ends = now + BASE_RTT_SUB_WINDOW;
         }
         self.recent = self.recent.min(self.slowest(false));
         self.shortest = self.recent.min(self.before);
@@ -149,13 +150,13 @@ impl PathEstimate {
         self.shortest = self.shortest.min(seen);
         if backlogged {
             self.busy = now;
-        } else if known && !self.checked && now.since(self.busy) >= QUIET {
+        } else if known && !self.checked && now.since(self.busy) >= EMPTY_BACKLOG_PERIOD {
             (self.shortest, self.checked) = (seen, true);
         }
-        if self.rtt <= self.shortest * NEAR {
+        if self.rtt <= self.shortest * BASE_RTT_TOLERANCE {
             self.near = now;
         }
-        let due = now.since(self.near.max(self.drained)) >= EVERY;
+        let due = now.since(self.near.max(self.drained)) >= DRAIN_INTERVAL;
         match &mut self.drain {
             None if may && due => {
                 self.drain = Some(Drain {
@@ -171,10 +172,10 @@ impl PathEstimate {
                 if rtt < drain.least {
                     (drain.least, drain.at, drain.slowest) = (rtt, now, rtt);
                 }
-                let still = now.since(drain.at).as_secs_f64() > STILL * rtt;
-                if still || !may || now.since(drain.began) >= LONGEST {
+                let still = now.since(drain.at).as_secs_f64() > DRAIN_END_RTTS * rtt;
+                if still || !may || now.since(drain.began) >= DRAIN_DURATION_MAX {
                     let slowest = drain.slowest;
-                    if still && may && (alone || now.since(self.near) >= BELIEVED) {
+                    if still && may && (alone || now.since(self.near) >= BASE_RTT_EXPIRY) {
                         (self.shortest, self.checked) = (slowest, true);
                     }
                     (self.drain, self.drained) = (None, now);

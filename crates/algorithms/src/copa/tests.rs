@@ -130,7 +130,7 @@ fn flow(patience: f64) -> (Copa, CopaFlow) {
     };
     let flow = CopaFlow {
         mss: MSS as f64,
-        base: WindowedMin::over(RTT_MIN_OVER),
+        base: WindowedMin::over(RTT_MIN_WINDOW),
         velocity: Velocity::new(100 * MSS),
         rounds: Rounds::default(),
         jitter: Jitter::default(),

@@ -14,23 +14,23 @@ use crate::least::WindowedMin;
 
 /// Filter window of the reverse path's minimum, the same as the forward path's (`WINDOW` in
 /// `one_way.rs`).
-const LEAST_OVER: Duration = Duration::from_secs(10);
+const REVERSE_MIN_WINDOW: Duration = Duration::from_secs(10);
 
 /// Reports per half of the window of the minimum mean and spread. With fewer, a temporary queue on
 /// the reverse path counts as noise. With more, the estimate keeps an earlier quiet period for
 /// longer.
-const HALF: u32 = 32;
+const HALF_WINDOW_REPORTS: u32 = 32;
 
 /// σ per spread: E|X − Y| of two normal samples is 2σ/√π. For exponential jitter of both hosts it
 /// is accurate to a tenth.
-const SIGMA: f64 = 0.886;
+const SIGMA_PER_SPREAD: f64 = 0.886;
 
 /// Maximum bias in spreads. The mean of normal samples is 3.9 σ above the minimum of ten thousand,
 /// and the minimum spread of a few hundred blocks is a fifth below their mean. Exponential jitter
 /// has a longer tail on the reverse path, where late and early time stamps differ, and needs half
 /// of this. A smaller limit starves flows with normal jitter. A larger one lengthens the queue for
 /// the others.
-const MOST_SPREADS: f64 = 4.5;
+const BIAS_SPREADS_MAX: f64 = 4.5;
 
 /// Noise estimate of one flow.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ pub(super) struct NoiseReport {
 impl Default for Noise {
     fn default() -> Noise {
         Noise {
-            back_least: WindowedMin::over(LEAST_OVER),
+            back_least: WindowedMin::over(REVERSE_MIN_WINDOW),
             back: Halves::default(),
             spread: Halves::default(),
         }
@@ -76,10 +76,10 @@ impl Noise {
         // The RTT form uses the minimum of a round, which has no bias, and has no separate reverse
         // path.
         let bias = match stamped {
-            true => (back.saturating_sub(least) as f64).min(spread as f64 * MOST_SPREADS),
+            true => (back.saturating_sub(least) as f64).min(spread as f64 * BIAS_SPREADS_MAX),
             false => 0.0,
         };
-        libm::rint(bias + spread as f64 * SIGMA / libm::sqrt(samples.max(1.0))) as u64
+        libm::rint(bias + spread as f64 * SIGMA_PER_SPREAD / libm::sqrt(samples.max(1.0))) as u64
     }
 }
 
@@ -97,7 +97,7 @@ impl Halves {
             return;
         }
         self.reports += 1;
-        if self.reports > HALF {
+        if self.reports > HALF_WINDOW_REPORTS {
             (self.before, self.recent, self.reports) = (self.recent, None, 1);
         }
         self.recent = Some(self.recent.map_or(value, |recent| recent.min(value)));

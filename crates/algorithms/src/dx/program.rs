@@ -1,68 +1,69 @@
 //! The datapath program: it samples the delay, decides, and paces windows below a packet.
 
 use super::{Delay, Dx, Headroom, Samples, WindowRounding};
-use crate::repair::DELIVERED;
+use crate::repair::DELIVERED_BYTES;
 
 /// Minimum window: one packet per 100 RTTs, as in this crate's Swift. A larger minimum fills the
 /// queue in an incast of as many flows as the path holds packets. A smaller one leaves a flow
 /// without feedback for too long.
-const LEAST: &str = "(/ Flow.mss 100)";
+const WINDOW_MIN: &str = "(/ Flow.mss 100)";
 
 /// Maximum window, bytes: products with 10⁹ and with 2³² ns fit in 64 bits.
-const MOST: u64 = 1 << 32;
+const WINDOW_MAX_BYTES: u64 = 1 << 32;
 
 /// Packets whose mean delay must exceed the headroom to end slow start. With fewer, a collision of
 /// two flows' packets ends it. With more, the window grows by that many packets before it ends.
-const FEW: u64 = 4;
+const SLOW_START_EXIT_SAMPLES: u64 = 4;
 
 /// Packets per train, whose mean interarrival time is an upper bound of the packet time. A token
 /// bucket passes a burst at once: with 32 packets, a burst of 2½ causes an error of a twelfth. A
 /// shorter train has a larger error. With a longer one, a window of one packet takes as many round
 /// trips to measure its path.
-pub(super) const TRAIN: u64 = 32;
+pub(super) const TRAIN_PACKETS: u64 = 32;
 
 /// Factor applied to the window at the end of slow start. The packet that saw the queue was sent a
 /// round trip ago. Since then, paced at W/R, the window has grown by a factor of 1.76: growth
 /// follows W one RTT earlier, so e^x = 1/x at x = 0.567, and e^0.567 = 1.76. A smaller factor
 /// leaves the link idle until additive increase has filled it. A larger one leaves a queue.
-const LEFT: &str = "9/16";
+const SLOW_START_EXIT_FACTOR: &str = "9/16";
 
 /// Samples per block, from which the agent gets a mean and a spread. With fewer, the error exceeds
 /// half the spread. With more, a flow of few packets takes too long.
-const BLOCK: u64 = 64;
+const BLOCK_SAMPLES: u64 = 64;
 
 /// Half of the steps in a block: increases and decreases balance, and only increases are summed.
-const STEPS: u64 = (BLOCK - 1) / 2;
+const BLOCK_INCREASES: u64 = (BLOCK_SAMPLES - 1) / 2;
 
 /// Fraction of a packet by which a window may fall short of the next integer and still be rounded
 /// up, as the datapath takes whole packets. Always rounding up gives each of many small flows a
 /// packet too much. Rounding down leaves the link idle by a fraction of a packet (`window=floor` is
 /// the extreme case).
-const ROUND: &str = "(* Flow.mss 3/4)";
+const WINDOW_ROUNDING: &str = "(* Flow.mss 3/4)";
 
 /// Increase below four packets: a quarter of the window, because a whole packet would exceed the
 /// total share on a small path. At least a sixteenth of a packet, so that the smaller of two shares
 /// grows faster. Not in DX, whose minimum is one packet.
-const GROW: &str = "(min Flow.mss (max (/ Flow.mss 16) (/ Report.window 4)))";
+const SMALL_WINDOW_INCREASE: &str = "(min Flow.mss (max (/ Flow.mss 16) (/ Report.window 4)))";
 
 /// Minimum headroom: a fraction of the base RTT, up to 10 packets. Bursts of other flows, ten
 /// packets at their start (RFC 6928), are not a queue that a decrease would drain. With less, long
 /// flows lose throughput to them (`ccplane paper dx-fattree`: with one packet they take up to twice
 /// as long as DCTCP's). With more, the queue is longer; on a path of 100 ms it would be 6 ms. Not
 /// in DX.
-const BURSTS: &str = "(min (/ Report.base 16) (* 10 Report.packet))";
+const BURST_HEADROOM: &str = "(min (/ Report.base 16) (* 10 Report.packet))";
 
 /// Delay of this packet and its ACK inside both hosts, ns: TCP's RTT minus the RTT from time
 /// stamps. A queue of this length is treated as none. A busy host processes several ACKs at once
 /// and sends a burst, whose packets queue behind each other. Without this headroom, two flows use a
 /// tenth of 1 Gbit/s (`ccplane bench dx`, table in docs/performance.md). It is zero for hosts that
 /// respond immediately. Not in DX.
-const HOSTS: &str = "(diff (* 1000 Flow.rtt_sample_us) Ack.rtt_ns)";
+const HOST_DELAY: &str = "(diff (* 1000 Flow.rtt_sample_us) Ack.rtt_ns)";
 
 /// Decrease below two packets, where V diverges: half of the amount that drains the queue,
 /// W·Q/(R+Q), which is `V = R + Q`. Half, because the next packet was scheduled before this
 /// decision. Not in DX.
-const CUT_SMALL: &str = "(/ (* Report.window Report.queue) (* 2 (+ Report.base Report.queue)))";
+const SMALL_WINDOW_DECREASE: &str =
+    "(/ (* Report.window Report.queue) (* 2 (+ Report.base Report.queue)))";
 
 /// Decrease: W·Q/V = (W − 1)·Q/R with V = R·W/(W − 1) (facts/dx.md 1.3, which reproduces the
 /// example of slide 24). Q is limited to R, so Q/V stays below 1.
@@ -71,7 +72,7 @@ const CUT_SMALL: &str = "(/ (* Report.window Report.queue) (* 2 (+ Report.base R
 /// being idle and cost long flows less. A new flow must find the queue empty at times. Otherwise it
 /// takes the standing queue for propagation delay, and each of many flows that start one after the
 /// other leaves its own headroom standing (30 flows at 10 Gbit/s: 118 µs, and some starve).
-const CUT: &str =
+const WINDOW_DECREASE: &str =
     "(/ (* (diff Report.window Flow.mss) (min Report.queue Report.base)) Report.base)";
 
 impl Dx {
@@ -101,7 +102,9 @@ impl Dx {
             Delay::Auto | Delay::Stamps => "Flow.queue_delay_valid",
         };
         let headroom = match self.headroom {
-            Headroom::Auto => format!("(+ noise (max Report.packet {HOSTS} {BURSTS}))"),
+            Headroom::Auto => {
+                format!("(+ noise (max Report.packet {HOST_DELAY} {BURST_HEADROOM}))")
+            }
             Headroom::Time(time) => time.as_nanos().to_string(),
             Headroom::Packets(packets) => format!("(* Report.packet {packets:?})"),
         };
@@ -123,7 +126,7 @@ impl Dx {
             (:= train (+ train new))
             (:= r (max (diff q last) (diff r 1000)))
             (if (|| (> new Flow.mss) (<= r noise) (> r (* 2 last)) (== pair 0) (> pair new)) (:= r 0))
-            (if (>= train (* {TRAIN} Flow.mss))
+            (if (>= train (* {TRAIN_PACKETS} Flow.mss))
                 (do (if (> since 0) (:= r (/ (* (diff arrived since) Flow.mss) train)))
                     (:= since arrived)
                     (:= train 0)))
@@ -169,7 +172,7 @@ impl Dx {
     (r 0) (last_r 0) (sum_r 0) (moved 0) (block 0){train})
 (when true
     (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
-    (:= new {DELIVERED})
+    (:= new {DELIVERED_BYTES})
     (:= again (== Report.window 0))
     (if again (:= Report.window Cwnd))
     (:= again (|| again Flow.in_recovery Flow.was_timeout))
@@ -219,9 +222,9 @@ impl Dx {
             (:= Report.back_least (min Report.back_least r))
             (:= last_r r){measured}
             (:= Report.headroom {headroom}))){told}
-    (if (>= block {BLOCK})
-        (do (:= Report.spread (min Report.spread (/ moved {STEPS})))
-            (:= Report.back (min Report.back (/ sum_r {BLOCK})))
+    (if (>= block {BLOCK_SAMPLES})
+        (do (:= Report.spread (min Report.spread (/ moved {BLOCK_INCREASES})))
+            (:= Report.back (min Report.back (/ sum_r {BLOCK_SAMPLES})))
             (:= block 0)))
     (:= left (diff left new))
     (if again
@@ -233,23 +236,23 @@ impl Dx {
             (:= slow (< Report.window Ssthresh))))
     (fallthrough))
 # A decision.
-(when (&& (! again) (== left 0) (>= count (if slow {FEW} 1)))
+(when (&& (! again) (== left 0) (>= count (if slow {SLOW_START_EXIT_SAMPLES} 1)))
     (:= Report.decisions (+ Report.decisions 1))
     (:= Report.queue (if Report.stamped (/ sum count) sum))
     (:= count 0)
     (:= r (* 2 Flow.mss))
     (if (> Report.queue Report.headroom)
-        (do (:= Report.window (if slow (* Report.window {LEFT})
-                (- Report.window (if (< Report.window r) {CUT_SMALL} {CUT}))))
+        (do (:= Report.window (if slow (* Report.window {SLOW_START_EXIT_FACTOR})
+                (- Report.window (if (< Report.window r) {SMALL_WINDOW_DECREASE} {WINDOW_DECREASE}))))
             (:= slow false))
         (if (&& (! slow) (|| Flow.cwnd_limited (< Report.window r)))
-            (:= Report.window (+ Report.window {GROW})))){whole}
+            (:= Report.window (+ Report.window {SMALL_WINDOW_INCREASE})))){whole}
     (:= left (if slow 0 {next}))
     (fallthrough))
 (when (== recovering 0)
-    (:= Report.window (min {MOST} (max Report.window {LEAST})))
+    (:= Report.window (min {WINDOW_MAX_BYTES} (max Report.window {WINDOW_MIN})))
     (:= r {fewest})
-    (:= q (max r (* Flow.mss (/ (+ Report.window {ROUND}) Flow.mss))))
+    (:= q (max r (* Flow.mss (/ (+ Report.window {WINDOW_ROUNDING}) Flow.mss))))
     (if (&& (== pair 0) (> q Cwnd)) (:= pair (+ Flow.bytes_in_flight (* 2 Flow.mss))))
     (:= Cwnd q)
     (if (! slow) (:= Ssthresh Cwnd))

@@ -8,21 +8,21 @@ use crate::Registry;
 use crate::script::{MSS, Script, everything};
 
 /// Base RTT, µs, and BDP in packets: a packet takes 100/60 µs.
-const RTT: u64 = 100;
-const BDP: u64 = 60;
+const RTT_US: u64 = 100;
+const BDP_PACKETS: u64 = 60;
 
 /// Signals of an ACK for a time-stamped packet with this queueing delay, ns.
 fn waited(s: &mut Signals, queue: u64) {
-    (s.owd_ns, s.min_owd_ns) = (RTT * 500 + queue, RTT * 500);
-    (s.rtt_ns, s.min_rtt_ns) = (RTT * 1_000 + queue, RTT * 1_000);
+    (s.owd_ns, s.min_owd_ns) = (RTT_US * 500 + queue, RTT_US * 500);
+    (s.rtt_ns, s.min_rtt_ns) = (RTT_US * 1_000 + queue, RTT_US * 1_000);
     (s.queue_delay_ns, s.queue_delay_valid) = (queue, 1);
     by_rtt(s, queue);
 }
 
 /// Signals of an ACK for a packet without time stamps.
 fn by_rtt(s: &mut Signals, queue: u64) {
-    (s.rtt_sample_us, s.srtt_us, s.min_rtt_us) = (RTT + queue / 1_000, RTT, RTT);
-    let rate = BDP * MSS * 1_000_000 / RTT;
+    (s.rtt_sample_us, s.srtt_us, s.min_rtt_us) = (RTT_US + queue / 1_000, RTT_US, RTT_US);
+    let rate = BDP_PACKETS * MSS * 1_000_000 / RTT_US;
     (s.rate_incoming, s.rate_outgoing) = (rate, rate);
 }
 
@@ -37,10 +37,13 @@ fn avoiding(parameters: &str, packets: u64) -> Script {
 /// Delivers one ACK of a packet with this queueing delay, ns. Returns the window in packets.
 fn ack(script: &mut Script, queue: u64) -> u64 {
     let in_flight = script.transport.cwnd;
-    script.ack(Duration::from_micros(RTT) / script.window().max(1), |s| {
-        waited(s, queue);
-        s.bytes_in_flight = in_flight;
-    });
+    script.ack(
+        Duration::from_micros(RTT_US) / script.window().max(1),
+        |s| {
+            waited(s, queue);
+            s.bytes_in_flight = in_flight;
+        },
+    );
     script.window()
 }
 
@@ -61,11 +64,14 @@ fn what_the_hosts_kept_counts_as_headroom() {
         let mut script = avoiding("", 40);
         for _ in 0..200 {
             let in_flight = script.transport.cwnd;
-            script.ack(Duration::from_micros(RTT) / script.window().max(1), |s| {
-                waited(s, waited_for);
-                s.rtt_sample_us += kept;
-                s.bytes_in_flight = in_flight;
-            });
+            script.ack(
+                Duration::from_micros(RTT_US) / script.window().max(1),
+                |s| {
+                    waited(s, waited_for);
+                    s.rtt_sample_us += kept;
+                    s.bytes_in_flight = in_flight;
+                },
+            );
         }
         assert_eq!(
             script.window() > 40,
@@ -216,7 +222,7 @@ fn slow_start_ends_at_a_queue_and_not_at_one_packet_that_waited() {
         "{grown}"
     );
     // Paced at one window per RTT, the flow's own packets build no queue.
-    let rate = script.transport.rate * RTT / 1_000_000 / MSS;
+    let rate = script.transport.rate * RTT_US / 1_000_000 / MSS;
     assert!(rate.abs_diff(grown) <= 1, "{rate} packets in an RTT");
     for _ in 0..5 {
         ack(&mut script, 30_000);
@@ -247,7 +253,7 @@ fn a_path_of_which_no_rate_is_known_is_not_a_slow_one() {
             });
             let (window, pace) = (
                 script.window(),
-                script.transport.rate * RTT / 1_000_000 / MSS,
+                script.transport.rate * RTT_US / 1_000_000 / MSS,
             );
             assert!(
                 pace.abs_diff(window) <= 1,
@@ -526,9 +532,9 @@ fn every_combination_of_parameters_is_a_program_that_a_datapath_takes() {
 /// Returns the link's utilization and the median queueing delay, ns, over the last three of four
 /// seconds.
 fn behind_a_bucket(seed: u64, late: u64, apart: u64, held: u64) -> (f64, u64) {
-    const PACKET: u64 = MSS * 120;
-    const EMPTY: u64 = 15_000;
-    const DEEP: u64 = PACKET * 5 / 2;
+    const PACKET_NS: u64 = MSS * 120;
+    const BASE_OWD_NS: u64 = 15_000;
+    const TOKEN_BUCKET_DEPTH: u64 = PACKET_NS * 5 / 2;
     let mut dice = Dice(seed);
     let mut script = Script::new("dx", "");
     let start = script.transport.now.as_nanos();
@@ -539,13 +545,13 @@ fn behind_a_bucket(seed: u64, late: u64, apart: u64, held: u64) -> (f64, u64) {
     while now < start + 4_000_000_000 {
         while (under_way.len() as u64) < script.window() && paced <= now {
             let ready = now.max(free);
-            let goes = ready.max((full + PACKET).saturating_sub(DEEP));
+            let goes = ready.max((full + PACKET_NS).saturating_sub(TOKEN_BUCKET_DEPTH));
             let goes = if goes > now && late > 0 {
                 goes + dice.below(late)
             } else {
                 goes
             };
-            full = full.max(goes) + PACKET;
+            full = full.max(goes) + PACKET_NS;
             free = goes;
             // A host that takes several packets at once spends 2 µs on each.
             let hold = if held > 0 && dice.below(8) == 0 {
@@ -554,7 +560,7 @@ fn behind_a_bucket(seed: u64, late: u64, apart: u64, held: u64) -> (f64, u64) {
                 0
             };
             seen = (goes + hold).max(seen + 2_000);
-            under_way.push_back((now, seen, seen + EMPTY, acknowledged));
+            under_way.push_back((now, seen, seen + BASE_OWD_NS, acknowledged));
             let rate = script.transport.rate;
             let pause = (MSS * 1_000_000_000).checked_div(rate).unwrap_or(0);
             paced = now + pause.max(apart);
@@ -575,7 +581,7 @@ fn behind_a_bucket(seed: u64, late: u64, apart: u64, held: u64) -> (f64, u64) {
         now = back;
         let in_flight = under_way.len() as u64 * MSS;
         script.ack(pause, |s| {
-            (s.owd_ns, s.min_owd_ns) = (left - sent + EMPTY / 2, EMPTY / 2);
+            (s.owd_ns, s.min_owd_ns) = (left - sent + BASE_OWD_NS / 2, BASE_OWD_NS / 2);
             (s.rtt_ns, s.min_rtt_ns) = (rtt, least);
             (s.queue_delay_ns, s.queue_delay_valid) = (left - sent, 1);
             (s.rtt_sample_us, s.srtt_us, s.min_rtt_us) = (rtt / 1_000, rtt / 1_000, least / 1_000);
@@ -589,7 +595,7 @@ fn behind_a_bucket(seed: u64, late: u64, apart: u64, held: u64) -> (f64, u64) {
         }
     }
     waits.sort_unstable();
-    (got as f64 * PACKET as f64 / 3e9, waits[waits.len() / 2])
+    (got as f64 * PACKET_NS as f64 / 3e9, waits[waits.len() / 2])
 }
 
 /// A burst that passes the bucket at once does not measure the packet time behind it. Neither does

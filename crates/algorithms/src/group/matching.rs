@@ -11,7 +11,7 @@ use ccplane_wire::Tag;
 
 /// Valid weights: with a larger ratio, the lighter of two members has less than a packet of any
 /// window.
-const WEIGHTS: std::ops::RangeInclusive<f64> = 0.001..=1000.0;
+const WEIGHT_BOUNDS: std::ops::RangeInclusive<f64> = 0.001..=1000.0;
 
 /// Parses `10.1.0.0/16`, `[2001:db8::]/32` or a single address. IPv6 needs brackets because colons
 /// separate an algorithm's parameters.
@@ -137,12 +137,12 @@ impl FromStr for Weights {
                 format!("`{one}` is no rule: write `equal`, or who and a weight, such as `10.1.0.0/16=3;site=paris=2`")
             })?;
             let weight = match weight.trim().parse::<f64>() {
-                Ok(weight) if WEIGHTS.contains(&weight) => weight,
+                Ok(weight) if WEIGHT_BOUNDS.contains(&weight) => weight,
                 _ => {
                     return Err(format!(
                         "`{one}` has no weight from {} to {}: a member that weighs nothing would starve, so leave it out of the group instead",
-                        WEIGHTS.start(),
-                        WEIGHTS.end()
+                        WEIGHT_BOUNDS.start(),
+                        WEIGHT_BOUNDS.end()
                     ));
                 }
             };

@@ -4,32 +4,32 @@ use ccplane_agent::{Control, FlowInfo};
 use ccplane_datapath::INFINITY;
 use ccplane_units::{Duration, Time};
 
-use super::LEAST_SEGMENTS;
+use super::MEMBER_WINDOW_SEGMENTS_MIN;
 use super::window::GroupWindow;
 
 /// Gain of the moving average of the smoothed RTT. Parts are proportional to it. A larger gain
 /// would move them with every queue, which all members share.
-const GAIN: f64 = 1.0 / 16.0;
+const SRTT_GAIN: f64 = 1.0 / 16.0;
 /// Minimum time over which the demand is measured, otherwise a round trip. With less, a single
 /// burst is decisive.
-const PERIOD: Duration = Duration::from_millis(10);
+const DEMAND_PERIOD_MIN: Duration = Duration::from_millis(10);
 /// A member that sends less than this fraction of its pacing rate, with more to send, has another
 /// bottleneck. Near 1, a late ACK looks like one. Far below 1, the unused rate is wasted.
-const SHORT: f64 = 0.8;
+const PACING_SHORTFALL_RATIO: f64 = 0.8;
 /// Consecutive periods of that. A higher pacing rate takes a few to be reached. With more, the
 /// unused rate is wasted for longer.
-const SHORT_PERIODS: u32 = 8;
+const PACING_SHORTFALL_PERIODS: u32 = 8;
 /// Room to grow for a member limited by its application or the network, relative to its usage. With
 /// less, it discovers additional capacity more slowly. With more, the others lose more.
-const ROOM: f64 = 1.25;
+const GROWTH_HEADROOM: f64 = 1.25;
 /// Round trips without a delivery after which a member is idle. With fewer, a loss at the end of a
 /// window makes it idle. With more, its part is wasted for longer.
-const SILENT: f64 = 4.0;
+const IDLE_RTTS: f64 = 4.0;
 /// Time before a new member can be idle, seconds: a handshake, and a distant agent.
-const PATIENCE: f64 = 1.0;
+const NEW_MEMBER_GRACE_SECONDS: f64 = 1.0;
 /// Smaller increases of the pacing rate are not sent. Decreases always are, so that the sum keeps
 /// to the limit.
-const RISE: f64 = 1.005;
+const RATE_INCREASE_MIN: f64 = 1.005;
 
 /// Report of the program, in its order of variables.
 #[derive(Clone, Copy, Debug)]
@@ -180,7 +180,7 @@ impl Member {
         if (1..INFINITY).contains(&heard.srtt) {
             let rtt = heard.srtt as f64 / 1e6;
             self.rtt += if self.rtt > 0.0 {
-                GAIN * (rtt - self.rtt)
+                SRTT_GAIN * (rtt - self.rtt)
             } else {
                 rtt
             };
@@ -206,7 +206,7 @@ impl Member {
             }
         }
         let elapsed = now.since(self.since).as_secs_f64();
-        if elapsed >= self.rtt.max(PERIOD.as_secs_f64()) {
+        if elapsed >= self.rtt.max(DEMAND_PERIOD_MIN.as_secs_f64()) {
             self.judge(elapsed);
             self.since = now;
             (self.acked, self.busy, self.flight) = (0.0, 0.0, 0.0);
@@ -222,22 +222,23 @@ impl Member {
         let rate = self.acked / elapsed;
         if self.busy < self.acked / 2.0 {
             (self.short, self.held) = (0, false);
-            self.wants_rate = ROOM * rate;
-            self.wants_segments = ROOM * self.flight / self.mss + LEAST_SEGMENTS;
+            self.wants_rate = GROWTH_HEADROOM * rate;
+            self.wants_segments =
+                GROWTH_HEADROOM * self.flight / self.mss + MEMBER_WINDOW_SEGMENTS_MIN;
             return;
         }
         let pace = self.pace as f64;
-        self.short = if rate < SHORT * pace {
+        self.short = if rate < PACING_SHORTFALL_RATIO * pace {
             self.short + 1
         } else {
             0
         };
-        let wants = ROOM * rate;
-        if self.held && wants > pace * RISE {
+        let wants = GROWTH_HEADROOM * rate;
+        if self.held && wants > pace * RATE_INCREASE_MIN {
             // The pacing rate is the limit again.
             (self.short, self.held) = (0, false);
             self.wants_all();
-        } else if self.held || self.short >= SHORT_PERIODS {
+        } else if self.held || self.short >= PACING_SHORTFALL_PERIODS {
             self.held = true;
             self.wants_rate = wants;
         }
@@ -250,13 +251,13 @@ impl Member {
     /// Checks whether the member is idle. `every`: seconds between its reports.
     pub fn look(&mut self, now: Time, every: f64) {
         let silent = match self.heard {
-            Some(heard) => now.since(heard).as_secs_f64() > SILENT * self.rtt.max(every),
-            None => now.since(self.came).as_secs_f64() > PATIENCE,
+            Some(heard) => now.since(heard).as_secs_f64() > IDLE_RTTS * self.rtt.max(every),
+            None => now.since(self.came).as_secs_f64() > NEW_MEMBER_GRACE_SECONDS,
         };
         if silent && !self.idle {
             self.idle = true;
             (self.short, self.held) = (0, false);
-            (self.wants_segments, self.wants_rate) = (LEAST_SEGMENTS, 0.0);
+            (self.wants_segments, self.wants_rate) = (MEMBER_WINDOW_SEGMENTS_MIN, 0.0);
         }
     }
 
@@ -270,7 +271,9 @@ impl Member {
         };
         self.wish = match starting {
             true => INFINITY,
-            false => ((segments.max(LEAST_SEGMENTS) * self.mss) as u64).min(INFINITY - 1),
+            false => {
+                ((segments.max(MEMBER_WINDOW_SEGMENTS_MIN) * self.mss) as u64).min(INFINITY - 1)
+            }
         };
     }
 
@@ -289,7 +292,8 @@ impl Member {
     /// Returns the values to send if they changed.
     pub fn news(&mut self) -> Option<MemberOrder> {
         let told = self.told?;
-        let rises = self.pace > told.pace && (self.pace as f64) < told.pace as f64 * RISE;
+        let rises =
+            self.pace > told.pace && (self.pace as f64) < told.pace as f64 * RATE_INCREASE_MIN;
         let same = self.wish == told.wish && self.stamp == told.stamp && self.cuts == told.seen;
         if same && (rises || self.pace == told.pace) {
             return None;

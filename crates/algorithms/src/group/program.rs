@@ -1,7 +1,7 @@
 //! The program of a member: it keeps to its part of the group and reduces it at a loss without
 //! waiting for the agent.
 
-use crate::repair::{DELIVERED, MAY_GROW};
+use crate::repair::{DELIVERED_BYTES, GROWTH_CONDITION};
 use crate::window::due;
 use crate::{Cubic, Exit, Reporting};
 
@@ -31,7 +31,7 @@ pub(super) fn text(report: Reporting, paced: bool) -> String {
         ),
         false => ("", "(|| Flow.cwnd_limited Flow.in_recovery)"),
     };
-    let (due, kept) = (due(report, "Flow.srtt_us"), Cubic::KEPT);
+    let (due, kept) = (due(report, "Flow.srtt_us"), Cubic::LOSS_WINDOW_FACTOR);
     format!(
         "(def
     (Report
@@ -43,9 +43,9 @@ pub(super) fn text(report: Reporting, paced: bool) -> String {
     (:= hold (+ Flow.bytes_in_flight (* 3 Flow.mss)))
     (fallthrough))
 (when true
-    (:= Report.acked (+ Report.acked {DELIVERED}))
-    (:= Report.busy (if {busy} (+ Report.busy {DELIVERED})))
-    (:= Report.flight (max Report.flight (+ Flow.bytes_in_flight {DELIVERED})))
+    (:= Report.acked (+ Report.acked {DELIVERED_BYTES}))
+    (:= Report.busy (if {busy} (+ Report.busy {DELIVERED_BYTES})))
+    (:= Report.flight (max Report.flight (+ Flow.bytes_in_flight {DELIVERED_BYTES})))
     (:= Report.srtt Flow.srtt_us)
     (if (== hold 0)
         (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
@@ -79,15 +79,15 @@ pub(super) fn text(report: Reporting, paced: bool) -> String {
     (:= target Cwnd)
     (report)
     (fallthrough))
-(when {MAY_GROW}
-    (:= Report.counted (+ Report.counted {DELIVERED}))
-    (:= Cwnd (max Cwnd (min target (+ Cwnd {DELIVERED}))))
+(when {GROWTH_CONDITION}
+    (:= Report.counted (+ Report.counted {DELIVERED_BYTES}))
+    (:= Cwnd (max Cwnd (min target (+ Cwnd {DELIVERED_BYTES}))))
     (fallthrough))
 (when (&& (> Cwnd target) (|| in_loss (! Flow.in_recovery)))
     (:= Cwnd (max target (* 2 Flow.mss)))
     (fallthrough))
 (when true
-    (:= hold (diff hold (+ {DELIVERED} (* Flow.mss Ack.lost_pkts_sample))))
+    (:= hold (diff hold (+ {DELIVERED_BYTES} (* Flow.mss Ack.lost_pkts_sample))))
     (:= recovering (|| Flow.in_recovery Flow.was_timeout))
     (:= in_loss (&& in_loss recovering))
     (:= Report.slow (>= target +infinity))

@@ -22,7 +22,7 @@ pub(super) struct MemberShare {
 }
 
 /// Bisection steps for the level: enough for every bit of an f64.
-const HALVINGS: u32 = 64;
+const BISECTION_STEPS: u32 = 64;
 
 /// Divides `total`. Returns false if the sum of the minimums exceeds it; each then gets its
 /// minimum, and their sum exceeds `total`.
@@ -51,7 +51,7 @@ pub(super) fn divide(total: f64, parts: &mut [MemberShare]) -> bool {
         .fold(f64::INFINITY, f64::min);
     // At the upper level, the lightest member alone would get everything.
     let (mut low, mut high) = (0.0, total / lightest);
-    for _ in 0..HALVINGS {
+    for _ in 0..BISECTION_STEPS {
         let level = low + (high - low) / 2.0;
         match parts.iter().map(|part| at(level, part)).sum::<f64>() <= total {
             true => low = level,

@@ -15,8 +15,8 @@ const MSS: u64 = 1_000;
 const RTT: Duration = Duration::from_millis(20);
 /// Pacing rate of an idle member, two segments per round trip, bytes/s, and of one without an RTT
 /// sample.
-const BEGINS: u64 = 2 * MSS * 50;
-const UNHEARD: u64 = 2 * MSS * 10;
+const RESTART_RATE: u64 = 2 * MSS * 50;
+const UNMEASURED_RTT_RATE: u64 = 2 * MSS * 10;
 
 /// Values last sent to a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -240,16 +240,16 @@ impl Hosts {
     }
 }
 
-const FOUR: [(u32, u64); 4] = [(1, 1), (1, 2), (2, 1), (2, 2)];
+const FOUR_FLOWS: [(u32, u64); 4] = [(1, 1), (1, 2), (2, 1), (2, 2)];
 
 /// Returns four members on two hosts that have left slow start with 40 segments each.
 fn four(parameters: &str) -> Hosts {
     let mut hosts = Hosts::new(parameters);
-    for (host, flow) in FOUR {
+    for (host, flow) in FOUR_FLOWS {
         hosts.open(host, flow);
     }
     hosts.wait(RTT);
-    for (host, flow) in FOUR {
+    for (host, flow) in FOUR_FLOWS {
         hosts.say(
             host,
             flow,
@@ -267,7 +267,7 @@ fn four(parameters: &str) -> Hosts {
 #[test]
 fn a_group_in_slow_start_has_no_parts_and_newcomers_begin_with_less() {
     let mut hosts = Hosts::new("");
-    for (host, flow) in FOUR {
+    for (host, flow) in FOUR_FLOWS {
         hosts.open(host, flow);
     }
     assert!(hosts.told.values().all(|told| told.wish == INFINITY));
@@ -289,7 +289,7 @@ fn the_end_of_one_slow_start_is_that_of_all() {
 fn half_a_segment_of_each_member_waits_for_its_acknowledgement_and_of_one_flow_one_half() {
     let mut hosts = four("");
     assert_eq!(hosts.wishes().iter().sum::<u64>(), 160, "what they had");
-    for (host, flow) in &FOUR[1..] {
+    for (host, flow) in &FOUR_FLOWS[1..] {
         hosts.close(*host, *flow);
     }
     hosts.say(
@@ -307,7 +307,7 @@ fn half_a_segment_of_each_member_waits_for_its_acknowledgement_and_of_one_flow_o
     );
     // Four members that stand for two flows have two halves too many.
     let mut hosts = four("as=2");
-    for (host, flow) in &FOUR[1..] {
+    for (host, flow) in &FOUR_FLOWS[1..] {
         hosts.close(*host, *flow);
     }
     hosts.say(
@@ -395,7 +395,7 @@ fn others_are_flows_of_their_own() {
 fn a_member_that_falls_silent_leaves_its_part_and_gets_it_back() {
     let mut hosts = four("");
     for _ in 0..8 {
-        hosts.round(&FOUR[..3]);
+        hosts.round(&FOUR_FLOWS[..3]);
     }
     let wishes = hosts.wishes();
     assert_eq!(wishes[3], 2, "{wishes:?}");
@@ -414,7 +414,7 @@ fn a_member_that_falls_silent_leaves_its_part_and_gets_it_back() {
 fn a_member_whose_application_has_little_leaves_the_rest() {
     let mut hosts = four("");
     for _ in 0..4 {
-        hosts.round(&FOUR[..3]);
+        hosts.round(&FOUR_FLOWS[..3]);
         let little = MemberLog {
             counted: 0,
             busy: 0,
@@ -553,13 +553,13 @@ fn members_come_and_go() {
     assert_eq!(hosts.wishes(), [32; 5]);
     hosts.close(2, 3);
     hosts.close(1, 1);
-    hosts.round(&FOUR[1..]);
+    hosts.round(&FOUR_FLOWS[1..]);
     assert!(
         hosts.wishes().iter().all(|wish| *wish >= 53),
         "{:?}",
         hosts.wishes()
     );
-    for (host, flow) in &FOUR[1..] {
+    for (host, flow) in &FOUR_FLOWS[1..] {
         hosts.close(*host, *flow);
     }
     // The next group starts anew.
@@ -572,14 +572,14 @@ fn a_host_that_is_gone_leaves_its_part() {
     let mut hosts = four("rate=80mbit");
     hosts.agent.disconnected(DatapathId(2));
     hosts.told.retain(|id, _| id.datapath == DatapathId(1));
-    hosts.round(&FOUR[..2]);
+    hosts.round(&FOUR_FLOWS[..2]);
     assert_eq!(hosts.paces(), [5_000_000; 2]);
 }
 
 #[test]
 fn an_agent_that_begins_again_goes_on_with_what_the_members_have() {
     let mut hosts = Hosts::new("");
-    for (host, flow) in FOUR {
+    for (host, flow) in FOUR_FLOWS {
         let info = FlowInfo {
             mss: Bytes::new(MSS),
             cwnd: Bytes::new(25 * MSS),
@@ -598,7 +598,7 @@ fn a_limit_is_shared_and_what_a_member_cannot_use_goes_to_the_others() {
     assert_eq!(hosts.paces(), [2_500_000; 4]);
     // One member achieves only a tenth of its part.
     for _ in 0..30 {
-        hosts.round(&FOUR[..3]);
+        hosts.round(&FOUR_FLOWS[..3]);
         hosts.say(2, 2, busy(5));
     }
     let paces = hosts.paces();
@@ -607,19 +607,19 @@ fn a_limit_is_shared_and_what_a_member_cannot_use_goes_to_the_others() {
     // It becomes idle: the others get all of it, and it starts again with two segments per round
     // trip.
     for _ in 0..8 {
-        hosts.round(&FOUR[..3]);
+        hosts.round(&FOUR_FLOWS[..3]);
     }
     let paces = hosts.paces();
-    assert_eq!(paces[3], BEGINS, "{paces:?}");
+    assert_eq!(paces[3], RESTART_RATE, "{paces:?}");
     assert!(paces[..3].iter().all(|pace| *pace > 3_332_000), "{paces:?}");
     hosts.say(2, 2, busy(1));
     assert_eq!(hosts.paces(), [2_500_000; 4]);
     // The same if its first data is counted as application-limited: that data and the idle period
     // carry no information.
     for _ in 0..20 {
-        hosts.round(&FOUR[..3]);
+        hosts.round(&FOUR_FLOWS[..3]);
     }
-    assert_eq!(hosts.paces()[3], BEGINS);
+    assert_eq!(hosts.paces()[3], RESTART_RATE);
     let little = MemberLog {
         counted: 0,
         busy: 0,
@@ -630,7 +630,7 @@ fn a_limit_is_shared_and_what_a_member_cannot_use_goes_to_the_others() {
     // A member with little traffic keeps the minimum pacing rate. With almost none, its host would
     // send nothing for seconds.
     for _ in 0..4 {
-        hosts.round(&FOUR[..3]);
+        hosts.round(&FOUR_FLOWS[..3]);
         hosts.say(
             2,
             2,
@@ -640,7 +640,7 @@ fn a_limit_is_shared_and_what_a_member_cannot_use_goes_to_the_others() {
             },
         );
     }
-    assert!(hosts.paces()[3] >= BEGINS, "{:?}", hosts.paces());
+    assert!(hosts.paces()[3] >= RESTART_RATE, "{:?}", hosts.paces());
 }
 
 #[test]
@@ -748,7 +748,7 @@ proptest! {
     /// The parts keep to the limit, and every part is above zero.
     #[test]
     fn whatever_members_do_the_sum_keeps_to_the_limit(steps in prop::collection::vec(any_step(), 1..80)) {
-        const LIMIT: u64 = 10_000_000;
+        const RATE_LIMIT: u64 = 10_000_000;
         let mut hosts = Hosts::new("rate=80mbit,as=2");
         for step in steps {
             let is_open = |hosts: &Hosts, host, flow| hosts.told.contains_key(&id(host, flow));
@@ -770,8 +770,8 @@ proptest! {
             let paces = hosts.paces();
             // A member that does not use its part counts with its minimum, because the segments
             // with which it starts again exceed the limit.
-            let counts = |pace: &u64| if [BEGINS, UNHEARD].contains(pace) { 1_448 } else { *pace };
-            prop_assert!(paces.iter().map(counts).sum::<u64>() <= LIMIT, "{paces:?}");
+            let counts = |pace: &u64| if [RESTART_RATE, UNMEASURED_RTT_RATE].contains(pace) { 1_448 } else { *pace };
+            prop_assert!(paces.iter().map(counts).sum::<u64>() <= RATE_LIMIT, "{paces:?}");
             prop_assert!(paces.iter().all(|pace| *pace >= 1_448), "{paces:?}");
             prop_assert!(hosts.told.values().all(|told| told.wish >= 2 * MSS), "{:?}", hosts.told);
         }

@@ -19,13 +19,13 @@ use crate::cubic::CubicState;
 use crate::window::{AckedRound, WindowLaw};
 
 /// Minimum window of a flow, segments (RFC 9438, 4.6).
-const LEAST: f64 = 2.0;
+const WINDOW_SEGMENTS_MIN: f64 = 2.0;
 /// Maximum random draws per window for the losses of one report. With four, at most 2 % of the
 /// windows that all losses would hit are missed.
-const DRAWS: u64 = 4;
+const LOSS_DRAWS_MAX: u64 = 4;
 
 /// Growth interval. A longer one is coarser than Cubic's own reports. A shorter one wastes work.
-const STEP: Duration = Duration::from_millis(5);
+const GROWTH_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Window of a group, segments.
 pub(super) struct GroupWindow {
@@ -88,7 +88,7 @@ impl GroupWindow {
         let each = total / self.flows.len() as f64;
         self.flows
             .iter_mut()
-            .for_each(|flow| flow.window = each.max(LEAST));
+            .for_each(|flow| flow.window = each.max(WINDOW_SEGMENTS_MIN));
     }
 
     /// Returns the sum of all windows, segments.
@@ -115,7 +115,7 @@ impl GroupWindow {
 
     /// Grows by the segments added since the last step, if a step is due. `rtt` in seconds.
     pub fn grow(&mut self, now: Time, rtt: f64) {
-        if self.starting || now.since(self.grown) < STEP {
+        if self.starting || now.since(self.grown) < GROWTH_INTERVAL {
             return;
         }
         self.grown = now;
@@ -152,13 +152,13 @@ impl GroupWindow {
             return;
         }
         self.cuts += u32::from(cut);
-        for _ in 0..packets.min(DRAWS * self.flows.len() as u64) {
+        for _ in 0..packets.min(LOSS_DRAWS_MAX * self.flows.len() as u64) {
             let hit = self.draw();
             let flow = &mut self.flows[hit];
             if flow.before.is_none() {
                 flow.before = Some(flow.window);
                 self.law.reduced(&mut flow.law, flow.window);
-                flow.window = (flow.window * Cubic::KEPT).max(LEAST);
+                flow.window = (flow.window * Cubic::LOSS_WINDOW_FACTOR).max(WINDOW_SEGMENTS_MIN);
             }
             if timed_out {
                 self.law.timed_out(&mut flow.law);

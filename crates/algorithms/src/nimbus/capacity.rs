@@ -12,20 +12,20 @@ use ccplane_units::{Duration, Time};
 
 use super::elasticity;
 
-/// Length of one part of the maximum filter; a rate expires after [`PARTS`] of them. Long enough
+/// Length of one part of the maximum filter; a rate expires after [`FILTER_PARTS`] of them. Long enough
 /// that every 5 s window in it may have been disturbed. If the flow is alone, a decrease of the
 /// capacity is recognized sooner.
-const PART: Duration = Duration::from_secs(10);
-const PARTS: usize = 3;
+const FILTER_PART_LENGTH: Duration = Duration::from_secs(10);
+const FILTER_PARTS: usize = 3;
 /// Gain of the moving average of R (reference, branch master): 50 ms, so that a burst of ACKs is
 /// not taken for the capacity.
-const GAIN: f64 = 0.2;
+const RECEIVE_RATE_GAIN: f64 = 0.2;
 
 /// Consecutive `Shared` readings, 100 ms apart, that must agree ...
-const AGREE: u32 = 30;
+const AGREEING_READINGS_MIN: u32 = 30;
 /// ... within this fraction. While cross traffic changes, readings are arbitrary until the change
 /// has left the window.
-const WITHIN: f64 = 0.05;
+const READING_TOLERANCE: f64 = 0.05;
 
 /// Capacity estimate.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,7 +33,7 @@ pub struct CapacityEstimate {
     /// Moving average of R.
     received: f64,
     /// Maximum of each part, the current part first, bytes/s.
-    most: [f64; PARTS],
+    most: [f64; FILTER_PARTS],
     since: Time,
     /// First of the agreeing `Shared` readings, bytes/s, and their number.
     shown: f64,
@@ -47,11 +47,11 @@ impl CapacityEstimate {
         self.received = if self.received == 0.0 {
             received
         } else {
-            self.received + GAIN * (received - self.received)
+            self.received + RECEIVE_RATE_GAIN * (received - self.received)
         };
         if !ages {
             self.since = self.since.max(now);
-        } else if now.since(self.since) >= PART {
+        } else if now.since(self.since) >= FILTER_PART_LENGTH {
             self.most.rotate_right(1);
             self.most[0] = 0.0;
             self.since = now;
@@ -66,9 +66,11 @@ impl CapacityEstimate {
                 self.most = [rate, 0.0, 0.0];
                 return true;
             }
-            elasticity::Capacity::Shared(rate) if (rate / self.shown - 1.0).abs() <= WITHIN => {
+            elasticity::Capacity::Shared(rate)
+                if (rate / self.shown - 1.0).abs() <= READING_TOLERANCE =>
+            {
                 self.agree += 1;
-                if self.agree >= AGREE {
+                if self.agree >= AGREEING_READINGS_MIN {
                     self.raise(rate);
                     return true;
                 }

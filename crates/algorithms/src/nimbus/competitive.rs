@@ -16,13 +16,13 @@ pub struct Competitor {
 }
 
 /// Minimum window, segments (RFC 9438, 4.6: a reduction stops at two).
-const LEAST: f64 = 2.0;
+const WINDOW_SEGMENTS_MIN: f64 = 2.0;
 
 impl Competitor {
     /// Starts congestion avoidance at this window, which is also the plateau.
     pub fn at(window: f64) -> Competitor {
         Competitor {
-            window: window.max(LEAST),
+            window: window.max(WINDOW_SEGMENTS_MIN),
             before: 0.0,
             state: CubicState::default(),
         }
@@ -54,7 +54,9 @@ impl Competitor {
         if timeout {
             law.timed_out(&mut self.state);
         }
-        self.window = (self.window * Cubic::KEPT).floor().max(LEAST);
+        self.window = (self.window * Cubic::LOSS_WINDOW_FACTOR)
+            .floor()
+            .max(WINDOW_SEGMENTS_MIN);
     }
 
     /// Undoes the last reduction, which was spurious.

@@ -48,7 +48,7 @@ pub struct QueueTargetBounds {
 
 impl QueueTargetBounds {
     /// No bounds, as in Nimbus.
-    pub const FREE: QueueTargetBounds = QueueTargetBounds {
+    pub const UNBOUNDED: QueueTargetBounds = QueueTargetBounds {
         least: 0.0,
         most: f64::INFINITY,
         step: f64::INFINITY,
@@ -61,20 +61,20 @@ const ALPHA: f64 = 0.8;
 const BETA: f64 = 0.5;
 /// Target RTT relative to the base RTT (reference: `init_delay_threshold`). Below it the pulse
 /// would empty the queue, which invalidates ẑ.
-pub const TARGET: f64 = 1.25;
+pub const TARGET_RTT_RATIO: f64 = 1.25;
 /// Decrease of a raised target per interval of 10 ms.
-const COMES_DOWN: f64 = 0.005;
+const TARGET_DECREASE_PER_INTERVAL: f64 = 0.005;
 /// Recovery of a lowered target per interval: 0.05 per second.
-const COMES_UP: f64 = 0.000_5;
+const TARGET_RECOVERY_PER_INTERVAL: f64 = 0.000_5;
 /// Loss rate that indicates a buffer shorter than the target. Random loss is lower.
-const TOO_MANY_LOST: f64 = 0.02;
+const OVERFLOW_LOSS_RATE: f64 = 0.02;
 /// Decay of the loss counters per interval: a time constant of half a second.
-const LOSSES_KEPT: f64 = 0.98;
+const LOSS_COUNTER_DECAY: f64 = 0.98;
 /// S/R above which the queue grows. Losses at other times are not an overflow.
-const GROWS: f64 = 1.05;
+const QUEUE_GROWTH_RATIO: f64 = 1.05;
 /// Minimum target queue, packets at the capacity: below it, one packet or one delayed ACK looks
 /// like an excessive queue. Not in the reference; for slow links and short paths.
-const LEAST_QUEUE: f64 = 4.0;
+const QUEUE_TARGET_PACKETS_MIN: f64 = 4.0;
 
 /// State of BasicDelay.
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +91,7 @@ impl Basic {
     /// taking over a full queue does not stall the flow.
     pub fn at(ratio: f64) -> Basic {
         Basic {
-            target: ratio.max(TARGET),
+            target: ratio.max(TARGET_RTT_RATIO),
             lost: 0.0,
             all: 0.0,
         }
@@ -101,24 +101,27 @@ impl Basic {
     /// which the source does not consider, the law would keep the buffer full. The target is then
     /// set halfway between an empty queue and the current one.
     pub fn interval(&mut self, now: &DelayInputs, lost: f64) {
-        self.lost = LOSSES_KEPT * self.lost + lost;
-        self.all = LOSSES_KEPT * self.all + lost + now.acked;
+        self.lost = LOSS_COUNTER_DECAY * self.lost + lost;
+        self.all = LOSS_COUNTER_DECAY * self.all + lost + now.acked;
         // (ẑ + S)/µ equals S/R.
-        let grows = now.cross + now.sent > GROWS * now.capacity;
-        let usual = TARGET.min(1.0 + now.aim.most / now.base);
-        if lost > 0.0 && grows && self.lost > TOO_MANY_LOST * self.all {
+        let grows = now.cross + now.sent > QUEUE_GROWTH_RATIO * now.capacity;
+        let usual = TARGET_RTT_RATIO.min(1.0 + now.aim.most / now.base);
+        if lost > 0.0 && grows && self.lost > OVERFLOW_LOSS_RATE * self.all {
             self.target = self.target.min((1.0 + now.rtt / now.base) / 2.0).max(1.0);
             (self.lost, self.all) = (0.0, 0.0);
         } else if self.target > usual {
-            self.target = (self.target - COMES_DOWN).max(usual);
+            self.target = (self.target - TARGET_DECREASE_PER_INTERVAL).max(usual);
         } else {
-            self.target = (self.target + COMES_UP).min(usual);
+            self.target = (self.target + TARGET_RECOVERY_PER_INTERVAL).min(usual);
         }
     }
 
     /// Equation 4 of the paper: S + α(µ − z − S) − β·µ/RTT·(RTT − target).
     pub fn rate(&self, now: &DelayInputs) -> f64 {
-        let least = now.aim.least.max(LEAST_QUEUE * now.mss / now.capacity);
+        let least = now
+            .aim
+            .least
+            .max(QUEUE_TARGET_PACKETS_MIN * now.mss / now.capacity);
         let target = (self.target * now.base).max(now.base + least);
         now.sent + ALPHA * (now.capacity - now.cross - now.sent)
             - BETA * now.capacity / now.rtt * (now.rtt - target)
@@ -126,15 +129,15 @@ impl Basic {
 }
 
 /// Reference: queueing up to 1.2 times the base RTT does not count.
-const COPA_TARGET: f64 = 1.2;
+const COPA_TARGET_RTT_RATIO: f64 = 1.2;
 /// Reference: 1.9/2, in the role of Copa's δ.
 const COPA_DELTA: f64 = 0.95;
 /// Reference: the window moves by v segments per half window acknowledged.
-const COPA_STEP: f64 = 0.5;
+const COPA_SEGMENTS_PER_HALF_WINDOW: f64 = 0.5;
 /// Maximum velocity (branch queue-control; 100,000 in master).
-const COPA_FASTEST: f64 = 32.0;
+const COPA_VELOCITY_MAX: f64 = 32.0;
 /// Minimum window, bytes.
-const COPA_LEAST: f64 = 15_000.0;
+const COPA_WINDOW_BYTES_MIN: f64 = 15_000.0;
 
 /// Simplified Copa of the reference. It differs from the published Copa (algorithm `copa`):
 /// queueing is measured from 1.2 times the base RTT, δ is 0.95, and the velocity doubles every RTT.
@@ -154,7 +157,7 @@ impl Copa {
     /// Starts with this window, bytes.
     pub fn at(window: f64) -> Copa {
         Copa {
-            window: window.max(COPA_LEAST),
+            window: window.max(COPA_WINDOW_BYTES_MIN),
             velocity: 1.0,
             direction: 0,
             before: 0,
@@ -170,7 +173,7 @@ impl Copa {
 
     /// Updates the window and returns the rate; `elapsed` seconds have passed since the last call.
     pub fn rate(&mut self, now: &DelayInputs, elapsed: f64) -> f64 {
-        let target = (COPA_TARGET * now.base)
+        let target = (COPA_TARGET_RTT_RATIO * now.base)
             .min(now.base + now.aim.most)
             .max(now.base + now.aim.least);
         let up = now.rtt * now.mss > (now.rtt - target) * COPA_DELTA * self.window;
@@ -179,16 +182,18 @@ impl Copa {
         if self.elapsed > now.rtt {
             let same = self.direction.signum() * self.before.signum() > 0;
             self.velocity = if same {
-                (2.0 * self.velocity).min(COPA_FASTEST)
+                (2.0 * self.velocity).min(COPA_VELOCITY_MAX)
             } else {
                 1.0
             };
             (self.before, self.direction, self.elapsed) = (self.direction, 0, 0.0);
         }
-        let step = (self.velocity * now.mss * now.acked / (COPA_STEP * self.window))
+        let step = (self.velocity * now.mss * now.acked
+            / (COPA_SEGMENTS_PER_HALF_WINDOW * self.window))
             .min(now.aim.step * now.acked);
-        let most = (2.0 * now.capacity * now.rtt).max(COPA_LEAST);
-        self.window = (self.window + if up { step } else { -step }).clamp(COPA_LEAST, most);
+        let most = (2.0 * now.capacity * now.rtt).max(COPA_WINDOW_BYTES_MIN);
+        self.window =
+            (self.window + if up { step } else { -step }).clamp(COPA_WINDOW_BYTES_MIN, most);
         self.window / now.rtt
     }
 }
@@ -197,7 +202,7 @@ impl Copa {
 mod tests {
     use super::*;
 
-    const NOW: DelayInputs = DelayInputs {
+    const BUSY_LINK: DelayInputs = DelayInputs {
         sent: 10e6,
         cross: 0.0,
         capacity: 12e6,
@@ -205,7 +210,7 @@ mod tests {
         base: 0.05,
         acked: 100_000.0,
         mss: 1_500.0,
-        aim: QueueTargetBounds::FREE,
+        aim: QueueTargetBounds::UNBOUNDED,
     };
 
     #[test]
@@ -213,12 +218,12 @@ mod tests {
         // 10 + 0.8 · 2 − 0.5 · 12 / 50 ms · (50 ms − 62.5 ms) = 11.6 + 1.5 MB/s.
         let close =
             |rate: f64, expected: f64| assert!((rate - expected).abs() < 1.0, "{rate} {expected}");
-        close(Basic::at(1.0).rate(&NOW), 13.1e6);
+        close(Basic::at(1.0).rate(&BUSY_LINK), 13.1e6);
         // At the target without spare capacity, the rate is constant.
         let settled = DelayInputs {
             cross: 2e6,
             rtt: 0.0625,
-            ..NOW
+            ..BUSY_LINK
         };
         close(Basic::at(1.0).rate(&settled), 10e6);
         // Started at twice the RTT it is in equilibrium there, and the target then decreases by 0.5
@@ -228,11 +233,11 @@ mod tests {
             basic.rate(&DelayInputs {
                 cross: 2e6,
                 rtt: 0.1,
-                ..NOW
+                ..BUSY_LINK
             }),
             10e6,
         );
-        (0..100).for_each(|_| basic.interval(&NOW, 0.0));
+        (0..100).for_each(|_| basic.interval(&BUSY_LINK, 0.0));
         assert!((basic.target - 1.5).abs() < 1e-9);
     }
 
@@ -244,7 +249,7 @@ mod tests {
             capacity: 125_000.0,
             cross: 125_000.0,
             rtt: 0.098,
-            ..NOW
+            ..BUSY_LINK
         };
         assert!(Basic::at(1.0).rate(&slow).abs() < 1.0);
     }
@@ -257,7 +262,7 @@ mod tests {
         let over = DelayInputs {
             sent: 13e6,
             rtt: 0.055,
-            ..NOW
+            ..BUSY_LINK
         };
         (0..20).for_each(|_| basic.interval(&over, 10_000.0));
         assert!((1.04..1.06).contains(&basic.target), "{}", basic.target);
@@ -265,10 +270,10 @@ mod tests {
         // is stable.
         let mut random = Basic::at(1.0);
         (0..10_000).for_each(|i| random.interval(&over, if i % 10 == 0 { 10_000.0 } else { 0.0 }));
-        (0..10_000).for_each(|_| random.interval(&NOW, 10_000.0));
-        assert_eq!(random.target, TARGET);
-        (0..10_000).for_each(|_| basic.interval(&NOW, 0.0));
-        assert_eq!(basic.target, TARGET);
+        (0..10_000).for_each(|_| random.interval(&BUSY_LINK, 10_000.0));
+        assert_eq!(random.target, TARGET_RTT_RATIO);
+        (0..10_000).for_each(|_| basic.interval(&BUSY_LINK, 0.0));
+        assert_eq!(basic.target, TARGET_RTT_RATIO);
     }
 
     #[test]
@@ -287,7 +292,7 @@ mod tests {
             rtt: 0.11,
             base: 0.1,
             aim,
-            ..NOW
+            ..BUSY_LINK
         };
         let mut basic = Basic::at(1.0);
         (0..100).for_each(|_| basic.interval(&long, 0.0));
@@ -297,20 +302,20 @@ mod tests {
             rtt: base + queue,
             base,
             aim,
-            ..NOW
+            ..BUSY_LINK
         };
         // A packet of 1,500 bytes in a window of 100,000 is 1.7 ms of the RTT, which Copa allows
         // above its target.
         assert!(
             up(&at(0.1, 0.011, aim))
                 && !up(&at(0.1, 0.012, aim))
-                && up(&at(0.1, 0.020, QueueTargetBounds::FREE))
+                && up(&at(0.1, 0.020, QueueTargetBounds::UNBOUNDED))
         );
         // At 5 ms, a fifth of the base RTT is below the lower bound of 2 ms.
         assert!(
             up(&at(0.005, 0.001_9, aim))
                 && !up(&at(0.005, 0.002_2, aim))
-                && !up(&at(0.005, 0.001_9, QueueTargetBounds::FREE))
+                && !up(&at(0.005, 0.001_9, QueueTargetBounds::UNBOUNDED))
         );
     }
 
@@ -318,10 +323,13 @@ mod tests {
     fn copa_by_hand() {
         let mut copa = Copa::at(100_000.0);
         // Below 1.2 times the base RTT it increases by 1 · 1500 · 100,000 / 50,000 = 3,000.
-        assert!((copa.rate(&NOW, 0.01) * 0.05 - 103_000.0).abs() < 1e-6);
+        assert!((copa.rate(&BUSY_LINK, 0.01) * 0.05 - 103_000.0).abs() < 1e-6);
         // At 200 ms, 0.2 · 1500 = 300 is less than 0.14 · 0.95 · 103,000 = 13,699: it decreases by
         // 1500 · 100,000 / 51,500 = 2,912.6.
-        let full = DelayInputs { rtt: 0.2, ..NOW };
+        let full = DelayInputs {
+            rtt: 0.2,
+            ..BUSY_LINK
+        };
         assert!((copa.rate(&full, 0.01) * 0.2 - 100_087.4).abs() < 0.1);
     }
 
@@ -329,14 +337,20 @@ mod tests {
     fn copa_s_velocity_doubles_each_rtt_in_one_direction_to_its_limit() {
         let mut copa = Copa::at(100_000.0);
         for expected in [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 32.0] {
-            copa.rate(&DelayInputs { acked: 0.0, ..NOW }, 0.051);
+            copa.rate(
+                &DelayInputs {
+                    acked: 0.0,
+                    ..BUSY_LINK
+                },
+                0.051,
+            );
             assert_eq!(copa.velocity, expected);
         }
         copa.rate(
             &DelayInputs {
                 acked: 0.0,
                 rtt: 0.5,
-                ..NOW
+                ..BUSY_LINK
             },
             0.51,
         );

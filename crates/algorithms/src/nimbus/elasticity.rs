@@ -17,10 +17,10 @@ use super::spectrum::{Fourier, Spectra, SpectrumPart, band, over};
 /// Sampling interval (the reference's `measurement_interval`): ten times the frequency of the
 /// pulse's first harmonic. Shorter intervals would measure rates of less than one packet at a few
 /// Mbit/s.
-pub const INTERVAL: Duration = Duration::from_millis(10);
+pub const SAMPLE_INTERVAL: Duration = Duration::from_millis(10);
 /// Samples per spectrum: 5.12 s, with bins of 0.195 Hz (paper: FFT over 5 s). With fewer, noise
 /// hides the peak. With more, detection takes longer.
-pub const WINDOW: usize = 512;
+pub const WINDOW_SAMPLES: usize = 512;
 /// Measurement of the packets acknowledged in one interval.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sample {
@@ -32,7 +32,7 @@ pub struct Sample {
     pub queueing: f32,
 }
 
-/// Ring of the last [`WINDOW`] samples.
+/// Ring of the last [`WINDOW_SAMPLES`] samples.
 #[derive(Clone, Debug)]
 pub struct Detector {
     samples: Box<[Sample]>,
@@ -77,32 +77,32 @@ pub enum Capacity {
 }
 
 /// Half-width of the pulse's band, Hz (reference). RTT variation spreads the pulse.
-pub const WIDE: f64 = 0.5;
+pub const PULSE_BAND_HALF_WIDTH_HZ: f64 = 0.5;
 /// R is flat if its relative standard deviation is below this fraction of S's. Alone in the queue
 /// the fraction is a few percent (quantization). Next to inelastic traffic it is that traffic's
 /// share of the link.
-const FLAT: f64 = 0.12;
+const FLAT_RATE_DEVIATION_RATIO: f64 = 0.12;
 /// Minimum relative standard deviation of S above noise. The pulse alone contributes 0.10.
-const SWINGS: f64 = 0.03;
+const SEND_RATE_DEVIATION_MIN: f64 = 0.03;
 /// Maximum fraction of S that R may follow for `Shared`. Near 1 the queue is empty, and the
 /// quotient is dominated by noise.
-const MOST_FOLLOWED: f64 = 0.8;
+const FOLLOWED_SHARE_MAX: f64 = 0.8;
 /// Maximum fraction of S that R may follow a quarter period late. Inelastic traffic causes no such
 /// delay.
-const MOST_LATE: f64 = 0.1;
+const LATE_SHARE_MAX: f64 = 0.1;
 /// The pulse is detected if the spectrum at its frequency exceeds the neighbouring spectrum by this
 /// factor (the reference's 2.0).
-const SEEN: f64 = 2.0;
+const PULSE_PROMINENCE_MIN: f64 = 2.0;
 /// Queueing delay above which the link is busy, seconds: more than the serialization of one packet
 /// at a few Mbit/s.
-const BUSY: f32 = 0.000_5;
+const BUSY_LINK_DELAY_SECONDS: f32 = 0.000_5;
 /// Minimum fraction of time with a busy link.
-const MOSTLY: f64 = 0.95;
+const BUSY_TIME_SHARE_MIN: f64 = 0.95;
 /// Samples that determine whether there is a queue now.
-const NOW: usize = 50;
+const QUEUE_PRESENCE_SAMPLES: usize = 50;
 /// Samples that determine whether the flow is alone: half the window, so that a decrease of the
 /// capacity is recognized before the resulting error of ẑ looks like elastic traffic.
-const LATELY: usize = WINDOW / 2;
+const EXCLUSIVE_LINK_SAMPLES: usize = WINDOW_SAMPLES / 2;
 
 impl Default for Detector {
     fn default() -> Detector {
@@ -114,7 +114,7 @@ impl Reading {
     /// Returns true if the receive rate shows the pulse. Otherwise nothing is known about the
     /// elasticity of the cross traffic.
     pub fn pulse_arrives(&self) -> bool {
-        self.prominence >= SEEN
+        self.prominence >= PULSE_PROMINENCE_MIN
     }
 }
 
@@ -122,13 +122,13 @@ impl Detector {
     /// Creates an empty detector.
     pub fn new() -> Detector {
         Detector {
-            samples: vec![Sample::default(); WINDOW].into_boxed_slice(),
+            samples: vec![Sample::default(); WINDOW_SAMPLES].into_boxed_slice(),
             next: 0,
             filled: 0,
         }
     }
 
-    /// Adds the sample of one [`INTERVAL`]. A sample without valid rates repeats the previous one.
+    /// Adds the sample of one [`SAMPLE_INTERVAL`]. A sample without valid rates repeats the previous one.
     pub fn push(&mut self, sample: Sample) {
         let good = |rate: f32| rate.is_finite() && rate > 0.0;
         let sample = match good(sample.sent) && good(sample.received) {
@@ -137,8 +137,8 @@ impl Detector {
             false => self.ago(1),
         };
         self.samples[self.next] = sample;
-        self.next = (self.next + 1) % WINDOW;
-        self.filled = (self.filled + 1).min(WINDOW);
+        self.next = (self.next + 1) % WINDOW_SAMPLES;
+        self.filled = (self.filled + 1).min(WINDOW_SAMPLES);
     }
 
     /// Removes all samples. After a gap, old samples would belong to a different time.
@@ -148,13 +148,13 @@ impl Detector {
 
     /// Returns true if the window is full.
     pub fn is_full(&self) -> bool {
-        self.filled == WINDOW
+        self.filled == WINDOW_SAMPLES
     }
 
     /// Returns the sample `intervals` ago, 1 for the last. Limited to the oldest sample.
     pub fn ago(&self, intervals: usize) -> Sample {
         let back = intervals.clamp(1, self.filled.max(1));
-        self.samples[(self.next + WINDOW - back) % WINDOW]
+        self.samples[(self.next + WINDOW_SAMPLES - back) % WINDOW_SAMPLES]
     }
 
     /// Returns the spectra of the last `last` samples for an assumed capacity µ, bytes/s; `None`
@@ -165,7 +165,7 @@ impl Detector {
         capacity: f64,
         last: usize,
     ) -> Option<Spectra<'a>> {
-        let last = last.clamp(1, WINDOW);
+        let last = last.clamp(1, WINDOW_SAMPLES);
         if self.filled < last || capacity.is_nan() || capacity <= 0.0 {
             return None;
         }
@@ -176,11 +176,17 @@ impl Detector {
     /// Evaluates the window for an assumed capacity µ, bytes/s, and the pulse's frequency, Hz;
     /// `None` until the window is full.
     pub fn read(&self, fourier: &mut Fourier, capacity: f64, frequency: f64) -> Option<Reading> {
-        self.read_within(fourier, capacity, frequency, WIDE, WINDOW)
+        self.read_within(
+            fourier,
+            capacity,
+            frequency,
+            PULSE_BAND_HALF_WIDTH_HZ,
+            WINDOW_SAMPLES,
+        )
     }
 
     /// Evaluates the last `last` samples, with `width` Hz as the half-width of the pulse's band:
-    /// less than [`WIDE`] if other flows pulse at nearby frequencies.
+    /// less than [`PULSE_BAND_HALF_WIDTH_HZ`] if other flows pulse at nearby frequencies.
     pub fn read_within(
         &self,
         fourier: &mut Fourier,
@@ -189,7 +195,7 @@ impl Detector {
         width: f64,
         last: usize,
     ) -> Option<Reading> {
-        let last = last.clamp(1, WINDOW);
+        let last = last.clamp(1, WINDOW_SAMPLES);
         if self.filled < last || capacity.is_nan() || capacity <= 0.0 {
             return None;
         }
@@ -205,8 +211,8 @@ impl Detector {
 
         let mut eta = over(at_pulse, spectra.peak(SpectrumPart::Cross, &beside));
         let answer = over(at_pulse, out_at_pulse);
-        if answer < LEAST_ANSWER {
-            eta = eta.min(3.0) * (answer / LEAST_ANSWER);
+        if answer < RESPONSE_RATIO_MIN {
+            eta = eta.min(3.0) * (answer / RESPONSE_RATIO_MIN);
         }
         // Mean of ẑ over the last `count` samples.
         let cross = |count: usize| {
@@ -216,12 +222,12 @@ impl Detector {
         };
         Some(Reading {
             eta,
-            cross: cross(last.min(WINDOW / 4)),
+            cross: cross(last.min(WINDOW_SAMPLES / 4)),
             standing: cross(last),
             answer,
             prominence: over(out_at_pulse, spectra.peak(SpectrumPart::Received, &beside)),
             busy: busy(samples()),
-            busy_now: busy((1..=NOW).map(|ago| self.ago(ago))),
+            busy_now: busy((1..=QUEUE_PRESENCE_SAMPLES).map(|ago| self.ago(ago))),
             capacity: self.capacity(&spectra, capacity, &pulse, &beside),
         })
     }
@@ -233,37 +239,40 @@ impl Detector {
         pulse: &std::ops::Range<usize>,
         beside: &std::ops::Range<usize>,
     ) -> Capacity {
-        let lately = || (1..=LATELY).map(|ago| self.ago(ago));
+        let lately = || (1..=EXCLUSIVE_LINK_SAMPLES).map(|ago| self.ago(ago));
         let [sent, received] = [
             moments(lately().map(|s| s.sent)),
             moments(lately().map(|s| s.received)),
         ];
-        let pulsed = sent.deviation >= SWINGS && received.deviation < FLAT * sent.deviation;
-        if pulsed && busy(lately()) >= MOSTLY {
+        let pulsed = sent.deviation >= SEND_RATE_DEVIATION_MIN
+            && received.deviation < FLAT_RATE_DEVIATION_RATIO * sent.deviation;
+        if pulsed && busy(lately()) >= BUSY_TIME_SHARE_MIN {
             return Capacity::Alone(received.mean);
         }
         let [sent, received] = [
             moments(self.samples.iter().map(|s| s.sent)),
             moments(self.samples.iter().map(|s| s.received)),
         ];
-        if sent.deviation < SWINGS || busy(self.samples.iter().copied()) < MOSTLY {
+        if sent.deviation < SEND_RATE_DEVIATION_MIN
+            || busy(self.samples.iter().copied()) < BUSY_TIME_SHARE_MIN
+        {
             return Capacity::Unknown;
         }
         let strength = |bin: usize| spectra.strength(SpectrumPart::Sent, bin);
         let strongest = pulse
             .clone()
             .max_by(|a, b| strength(*a).total_cmp(&strength(*b)));
-        let Some(at) =
-            strongest.filter(|at| strength(*at) >= SEEN * spectra.peak(SpectrumPart::Sent, beside))
-        else {
+        let Some(at) = strongest.filter(|at| {
+            strength(*at) >= PULSE_PROMINENCE_MIN * spectra.peak(SpectrumPart::Sent, beside)
+        }) else {
             return Capacity::Unknown;
         };
         // ρ = (R_f / R) / (S_f / S).
         let (r, s) = (spectra.received(at), spectra.sent(at));
         let rho = r * s.conj() / s.norm_sqr() * (sent.mean / received.mean) as f32;
         let (followed, late) = (f64::from(rho.re), f64::from(rho.im));
-        if (0.0..=MOST_FOLLOWED).contains(&followed) && late.abs() <= MOST_LATE {
-            Capacity::Shared((received.mean / (1.0 - followed)).min(scale * MOST_RAISED))
+        if (0.0..=FOLLOWED_SHARE_MAX).contains(&followed) && late.abs() <= LATE_SHARE_MAX {
+            Capacity::Shared((received.mean / (1.0 - followed)).min(scale * CAPACITY_INCREASE_MAX))
         } else {
             Capacity::Unknown
         }
@@ -273,13 +282,17 @@ impl Detector {
 /// ẑ at the pulse frequency, relative to R there, below which the response is too weak for its peak
 /// to be reliable (the reference's 0.25). η is then at most 3, and scaled down further with the
 /// response.
-const LEAST_ANSWER: f64 = 0.25;
+const RESPONSE_RATIO_MIN: f64 = 0.25;
 /// Upper bound of the capacity from one reading, relative to the assumed capacity.
-const MOST_RAISED: f64 = 2.0;
+const CAPACITY_INCREASE_MAX: f64 = 2.0;
 
 /// Returns the fraction of these samples with a queue.
 fn busy(samples: impl Iterator<Item = Sample> + Clone) -> f64 {
-    samples.clone().filter(|s| s.queueing > BUSY).count() as f64 / samples.count().max(1) as f64
+    samples
+        .clone()
+        .filter(|s| s.queueing > BUSY_LINK_DELAY_SECONDS)
+        .count() as f64
+        / samples.count().max(1) as f64
 }
 
 struct Moments {
@@ -313,15 +326,15 @@ mod tests {
     use super::*;
 
     const MU: f64 = 12e6;
-    const HZ: f64 = 6.0;
+    const PULSE_HZ: f64 = 6.0;
 
     /// FIFO of capacity `MU`: the flow sends `base` plus the pulse, and cross traffic sends
     /// `cross(t, S)`.
     fn shared(base: f64, cross: impl Fn(f64, f64) -> f64) -> Detector {
         let mut detector = Detector::new();
-        for i in 0..WINDOW {
+        for i in 0..WINDOW_SAMPLES {
             let t = i as f64 * 0.01;
-            let sent = base + Pulse::at(t * HZ) * 0.25 * MU;
+            let sent = base + Pulse::at(t * PULSE_HZ) * 0.25 * MU;
             let received = MU * sent / (sent + cross(t, sent));
             detector.push(Sample {
                 sent: sent as f32,
@@ -334,7 +347,7 @@ mod tests {
 
     fn read(detector: &Detector, capacity: f64) -> Reading {
         detector
-            .read(&mut Fourier::new(), capacity, HZ)
+            .read(&mut Fourier::new(), capacity, PULSE_HZ)
             .expect("the window is full")
     }
 
@@ -354,7 +367,7 @@ mod tests {
         // Cross traffic responds one RTT of 100 ms later to the share it lost.
         let reading = read(
             &shared(MU / 2.0, |t, _| {
-                MU / 2.0 - Pulse::at((t - 0.1) * HZ) * 0.125 * MU
+                MU / 2.0 - Pulse::at((t - 0.1) * PULSE_HZ) * 0.125 * MU
             }),
             MU,
         );
@@ -409,9 +422,9 @@ mod tests {
 
     #[test]
     fn a_detector_is_small_and_forgets() {
-        assert_eq!(size_of::<Sample>() * WINDOW, 6144);
+        assert_eq!(size_of::<Sample>() * WINDOW_SAMPLES, 6144);
         let mut detector = shared(MU / 2.0, |_, _| MU / 2.0);
-        (0..10 * WINDOW).for_each(|_| {
+        (0..10 * WINDOW_SAMPLES).for_each(|_| {
             detector.push(Sample {
                 sent: 1.0,
                 received: 1.0,
@@ -419,13 +432,13 @@ mod tests {
             });
         });
         assert_eq!(
-            (detector.samples.len(), detector.ago(WINDOW).sent),
-            (WINDOW, 1.0)
+            (detector.samples.len(), detector.ago(WINDOW_SAMPLES).sent),
+            (WINDOW_SAMPLES, 1.0)
         );
         detector.push(Sample::default());
         assert_eq!(detector.ago(1).sent, 1.0, "no rate: the last one holds");
         detector.clear();
-        assert!(detector.read(&mut Fourier::new(), MU, HZ).is_none());
+        assert!(detector.read(&mut Fourier::new(), MU, PULSE_HZ).is_none());
     }
 
     #[test]
@@ -439,7 +452,7 @@ mod tests {
             [-1.0, 1.0],
         ] {
             let mut detector = Detector::new();
-            for i in 0..2 * WINDOW {
+            for i in 0..2 * WINDOW_SAMPLES {
                 let sent = if i % 2 == 0 { values[0] } else { 1e6 };
                 let (received, queueing) = (values[1], values[0]);
                 detector.push(Sample {
@@ -449,7 +462,7 @@ mod tests {
                 });
             }
             for capacity in [0.0, f64::NAN, 1.0, 1e12] {
-                if let Some(reading) = detector.read(&mut fourier, capacity, HZ) {
+                if let Some(reading) = detector.read(&mut fourier, capacity, PULSE_HZ) {
                     assert!(
                         (0.0..=1000.0).contains(&reading.eta) || reading.eta.is_nan(),
                         "{reading:?}"

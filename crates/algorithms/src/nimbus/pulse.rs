@@ -11,24 +11,25 @@ pub struct Pulse;
 /// Height of the pulse as a fraction of the capacity (reference: `pulse_size`). It adds height · T
 /// / 2π to the queue, 8 ms of the link at 5 Hz. A lower pulse is lost in noise. A higher one is
 /// itself the main delay.
-pub const HEIGHT: f64 = 0.25;
+pub const PULSE_SIZE: f64 = 0.25;
 /// Pulse frequency in delay control, Hz (reference). The frequencies differ so that flows can
 /// recognize each other's mode.
-pub const DELAY_HZ: f64 = 6.0;
+pub const DELAY_PULSE_HZ: f64 = 6.0;
 /// Pulse frequency in competitive mode, Hz. The period must exceed the RTT over which rates are
 /// measured, because the pulse averages to 0 over a period.
-pub const COMPETITIVE_HZ: f64 = 5.0;
+pub const COMPETITIVE_PULSE_HZ: f64 = 5.0;
 /// Fraction of the period with a positive pulse.
-const UP: f64 = 0.25;
+const POSITIVE_PHASE_SHARE: f64 = 0.25;
 
 impl Pulse {
     /// Returns the pulse at a time in periods, from −1/3 to 1.
     pub fn at(periods: f64) -> f64 {
         let phase = periods - periods.floor();
-        if phase < UP {
-            libm::sin(PI * phase / UP)
+        if phase < POSITIVE_PHASE_SHARE {
+            libm::sin(PI * phase / POSITIVE_PHASE_SHARE)
         } else {
-            -UP / (1.0 - UP) * libm::sin(PI * (phase - UP) / (1.0 - UP))
+            -POSITIVE_PHASE_SHARE / (1.0 - POSITIVE_PHASE_SHARE)
+                * libm::sin(PI * (phase - POSITIVE_PHASE_SHARE) / (1.0 - POSITIVE_PHASE_SHARE))
         }
     }
 }

@@ -12,14 +12,14 @@ use std::sync::Arc;
 use rustfft::num_complex::Complex;
 use rustfft::{Fft, FftPlannerScalar};
 
-use super::elasticity::{Sample, WINDOW};
+use super::elasticity::{Sample, WINDOW_SAMPLES};
 
 /// Bins per Hz.
 pub const BINS_PER_HZ: f64 = 5.12;
 
 /// Returns the bins of the frequencies in (`low`, `high`].
 pub fn band(low: f64, high: f64) -> Range<usize> {
-    let bin = |hz: f64| ((hz * BINS_PER_HZ).max(0.0) as usize + 1).min(WINDOW / 2);
+    let bin = |hz: f64| ((hz * BINS_PER_HZ).max(0.0) as usize + 1).min(WINDOW_SAMPLES / 2);
     bin(low)..bin(high)
 }
 
@@ -59,11 +59,11 @@ impl Default for Fourier {
 impl Fourier {
     /// Plans the FFT, once: about 10 µs.
     pub fn new() -> Fourier {
-        let plan = FftPlannerScalar::new().plan_fft_forward(WINDOW);
+        let plan = FftPlannerScalar::new().plan_fft_forward(WINDOW_SAMPLES);
         let zero = Complex::new(0.0, 0.0);
         Fourier {
-            rates: vec![zero; WINDOW],
-            ratio: vec![zero; WINDOW],
+            rates: vec![zero; WINDOW_SAMPLES],
+            ratio: vec![zero; WINDOW_SAMPLES],
             scratch: vec![zero; plan.get_inplace_scratch_len()],
             plan,
         }
@@ -142,11 +142,12 @@ impl Spectra<'_> {
 
     /// The FFT of a real signal has Hermitian symmetry, which separates S from R.
     pub(super) fn sent(&self, bin: usize) -> Complex<f32> {
-        (self.rates[bin] + self.rates[(WINDOW - bin) % WINDOW].conj()) * 0.5
+        (self.rates[bin] + self.rates[(WINDOW_SAMPLES - bin) % WINDOW_SAMPLES].conj()) * 0.5
     }
 
     pub(super) fn received(&self, bin: usize) -> Complex<f32> {
-        (self.rates[bin] - self.rates[(WINDOW - bin) % WINDOW].conj()) * Complex::new(0.0, -0.5)
+        (self.rates[bin] - self.rates[(WINDOW_SAMPLES - bin) % WINDOW_SAMPLES].conj())
+            * Complex::new(0.0, -0.5)
     }
 
     fn ratio(&self, bin: usize) -> Complex<f32> {
@@ -173,9 +174,9 @@ mod tests {
     fn a_part_of_the_window_is_a_window_of_its_own() {
         // 6.25 Hz is bin 32. The oscillation is in S for the first half and in R for the second.
         let mut detector = Detector::new();
-        for i in 0..WINDOW {
+        for i in 0..WINDOW_SAMPLES {
             let swing = 1e6 * libm::sin(TAU * 6.25 * i as f64 * 0.01);
-            let (sent, received) = if i < WINDOW / 2 {
+            let (sent, received) = if i < WINDOW_SAMPLES / 2 {
                 (swing, 0.0)
             } else {
                 (0.0, swing)
@@ -188,7 +189,7 @@ mod tests {
         }
         let mut fourier = Fourier::new();
         let whole = detector
-            .spectra(&mut fourier, 10e6, WINDOW)
+            .spectra(&mut fourier, 10e6, WINDOW_SAMPLES)
             .expect("it is full");
         let (sent, received) = (
             whole.strength(SpectrumPart::Sent, 32),
@@ -196,7 +197,7 @@ mod tests {
         );
         assert!((sent / received - 1.0).abs() < 0.01, "{sent} {received}");
         let late = detector
-            .spectra(&mut fourier, 10e6, WINDOW / 2)
+            .spectra(&mut fourier, 10e6, WINDOW_SAMPLES / 2)
             .expect("it is full");
         let (sent, received) = (
             late.strength(SpectrumPart::Sent, 32),
@@ -212,8 +213,8 @@ mod tests {
     /// four such bits would change its rounding.
     #[test]
     fn the_factors_are_the_same_on_every_machine() {
-        for index in 0..WINDOW {
-            let angle = -TAU / WINDOW as f64 * index as f64;
+        for index in 0..WINDOW_SAMPLES {
+            let angle = -TAU / WINDOW_SAMPLES as f64 * index as f64;
             for exact in [libm::cos(angle), libm::sin(angle)] {
                 let wide = exact.abs() * 4.0 * f64::EPSILON;
                 assert_eq!((exact - wide) as f32, (exact + wide) as f32, "{index}");

@@ -6,33 +6,33 @@ use ccplane_units::{Duration, Time};
 use super::elasticity::Reading;
 
 /// η above which cross traffic is elastic.
-const ELASTIC: f64 = 2.25;
+const ELASTIC_ETA_MIN: f64 = 2.25;
 /// η below which cross traffic is inelastic. The gap prevents noise from toggling the mode.
-const INELASTIC: f64 = 2.0;
+const INELASTIC_ETA_MAX: f64 = 2.0;
 /// Minimum time in competitive mode. The pulse frequency changes with the mode, and the 5 s window
 /// must fill with the new one before its spectrum is valid.
-const STAYS: Duration = Duration::from_secs(5);
+const COMPETITIVE_TIME_MIN: Duration = Duration::from_secs(5);
 /// Minimum age before the first switch: until then the window includes slow start. (The reference
 /// waits 15 s, of which 5 s for its fixed rate.)
-const YOUNG: Duration = Duration::from_secs(10);
+const INITIAL_SWITCH_DELAY: Duration = Duration::from_secs(10);
 /// Gain of the moving average of η per sample interval: a time constant of one second.
-const GAIN: f64 = 0.01;
+const ETA_GAIN: f64 = 0.01;
 /// Cross traffic below this fraction of the capacity is treated as absent.
-const NOBODY: f64 = 0.1;
+const CROSS_ABSENT: f64 = 0.1;
 /// Cross traffic above this fraction means that the flow is starved, as if by elastic traffic ...
-const STARVED: f64 = 0.9;
+const CROSS_DOMINANT: f64 = 0.9;
 /// ... with this η.
-const STARVED_ETA: f64 = 6.0;
+const CROSS_DOMINANT_ETA: f64 = 6.0;
 /// Fraction of 5 s with a queue below which no other flow fills the queue, regardless of ẑ. Not in
 /// the reference, which continues to compete with traffic that has ended until its own window fills
 /// the link.
-const IDLE: f64 = 0.1;
+const QUEUE_TIME_SHARE_MIN: f64 = 0.1;
 /// Readings with a queue in less than this fraction of the last half second do not count: after an
 /// increase of the capacity, ẑ is large until the rate has grown.
-const BUSY: f64 = 0.5;
+const RECENT_QUEUE_SHARE_MIN: f64 = 0.5;
 /// η assumed while the receive rate does not show the pulse: traffic that strong is best treated as
 /// elastic.
-const UNSEEN_ETA: f64 = 3.0;
+const UNDETECTED_PULSE_ETA: f64 = 3.0;
 
 /// Control mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Switch {
         Switch {
             mode: NimbusMode::Delay,
             eta: 0.0,
-            ripe: now + YOUNG,
+            ripe: now + INITIAL_SWITCH_DELAY,
             switched: now,
         }
     }
@@ -79,26 +79,27 @@ impl Switch {
     /// Returns true if the mode changed.
     pub fn judge(&mut self, now: Time, reading: &Reading, intervals: u32, capacity: f64) -> bool {
         let cross = reading.cross / capacity;
-        if cross < NOBODY || reading.busy < IDLE {
+        if cross < CROSS_ABSENT || reading.busy < QUEUE_TIME_SHARE_MIN {
             self.eta = 0.0;
-        } else if reading.busy_now >= BUSY {
-            let gain = 1.0 - libm::pow(1.0 - GAIN, f64::from(intervals));
+        } else if reading.busy_now >= RECENT_QUEUE_SHARE_MIN {
+            let gain = 1.0 - libm::pow(1.0 - ETA_GAIN, f64::from(intervals));
             let mut pull = |towards: f64| self.eta += gain * (towards - self.eta);
-            if cross > STARVED {
-                pull(STARVED_ETA);
+            if cross > CROSS_DOMINANT {
+                pull(CROSS_DOMINANT_ETA);
             }
             pull(reading.eta);
             if !reading.pulse_arrives() {
-                pull(UNSEEN_ETA);
+                pull(UNDETECTED_PULSE_ETA);
             }
         }
         if now < self.ripe {
             return false;
         }
         let next = match self.mode {
-            NimbusMode::Delay if self.eta > ELASTIC => NimbusMode::Competitive,
+            NimbusMode::Delay if self.eta > ELASTIC_ETA_MIN => NimbusMode::Competitive,
             NimbusMode::Competitive
-                if self.eta < INELASTIC && now.since(self.switched) >= STAYS =>
+                if self.eta < INELASTIC_ETA_MAX
+                    && now.since(self.switched) >= COMPETITIVE_TIME_MIN =>
             {
                 NimbusMode::Delay
             }

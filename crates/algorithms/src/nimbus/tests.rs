@@ -3,7 +3,7 @@
 use ccplane_datapath::Capabilities;
 use ccplane_units::Duration;
 
-use super::HEIGHT;
+use super::PULSE_SIZE;
 use crate::script::{MSS, Script, everything};
 
 /// Delivers `count` ACKs, one per millisecond, of a flow with these send and receive rates. Returns
@@ -22,7 +22,7 @@ fn acks(script: &mut Script, count: u32, sent: u64, received: u64, rtt_us: u64) 
 }
 
 /// Consecutive late packets that end slow start.
-const SAMPLES: u32 = 4;
+const SLOW_START_EXIT_SAMPLES: u32 = 4;
 
 /// Slow start paces at twice the window per RTT.
 fn in_slow_start(script: &Script, rtt_us: u64) -> bool {
@@ -38,13 +38,31 @@ fn slow_start_doubles_at_twice_its_rate_until_the_queue_grows() {
         assert_eq!(script.transport.rate, 2 * doubled * MSS * 50);
     }
     // 25.5 ms is the limit: a quarter above 20 ms, plus 0.5 ms of slack.
-    acks(&mut script, SAMPLES, 9_000_000, 9_000_000, 25_500);
+    acks(
+        &mut script,
+        SLOW_START_EXIT_SAMPLES,
+        9_000_000,
+        9_000_000,
+        25_500,
+    );
     assert!(in_slow_start(&script, 25_500));
-    // Fewer late packets than `SAMPLES` in a row are not a queue.
-    acks(&mut script, SAMPLES - 1, 9_000_000, 5_000_000, 25_501);
+    // Fewer late packets than `SLOW_START_EXIT_SAMPLES` in a row are not a queue.
+    acks(
+        &mut script,
+        SLOW_START_EXIT_SAMPLES - 1,
+        9_000_000,
+        5_000_000,
+        25_501,
+    );
     acks(&mut script, 1, 9_000_000, 5_000_000, 25_500);
     assert!(in_slow_start(&script, 25_500));
-    acks(&mut script, 2 * SAMPLES - 1, 9_000_000, 5_000_000, 25_501);
+    acks(
+        &mut script,
+        2 * SLOW_START_EXIT_SAMPLES - 1,
+        9_000_000,
+        5_000_000,
+        25_501,
+    );
     // The receive rate, or already the agent's rate: 0.05 to 2 times its capacity estimate.
     assert!(
         (250_000..=10_000_000).contains(&script.transport.rate),
@@ -117,11 +135,11 @@ fn at_its_target_the_rate_is_what_is_sent_and_the_pulse_on_it() {
     let least = rates.iter().copied().fold(f64::MAX, f64::min);
     assert!((mean / 10e6 - 1.0).abs() < 0.02, "{mean}");
     assert!(
-        (most / (10e6 * (1.0 + HEIGHT)) - 1.0).abs() < 0.01,
+        (most / (10e6 * (1.0 + PULSE_SIZE)) - 1.0).abs() < 0.01,
         "{most}"
     );
     assert!(
-        (least / (10e6 * (1.0 - HEIGHT / 3.0)) - 1.0).abs() < 0.01,
+        (least / (10e6 * (1.0 - PULSE_SIZE / 3.0)) - 1.0).abs() < 0.01,
         "{least}"
     );
     assert!(

@@ -47,19 +47,19 @@ impl ActionKind {
 
 /// Minimum window, as for ssthresh in RFC 5681, 3.1. With one segment, a delayed ACK costs 40 ms
 /// per round trip.
-const LEAST_SEGMENTS: f64 = 2.0;
+const WINDOW_SEGMENTS_MIN: f64 = 2.0;
 /// Maximum window in BDPs, with the highest goodput and the minimum RTT so far. An untrained policy
 /// may double forever, and its packets are then dropped by the hundred thousand: one such
 /// simulation took minutes. Doubling each round trip needs two BDPs. Four would limit what a policy
 /// can learn about long queues.
-const MOST_BDPS: f64 = 8.0;
+const WINDOW_BDPS_MAX: f64 = 8.0;
 /// Maximum window before measurements allow a larger one: enough to start with at 100 Mbit/s and 10
 /// ms.
-const FIRST_SEGMENTS: f64 = 128.0;
+const UNMEASURED_WINDOW_SEGMENTS_MAX: f64 = 128.0;
 /// Minimum rate, bytes/s: 12 kbit/s, a packet per second.
-const LEAST_RATE: f64 = 1_500.0;
+const RATE_BYTES_PER_SECOND_MIN: f64 = 1_500.0;
 /// RTT assumed before the first sample, s.
-const FIRST_RTT: f64 = 0.1;
+const INITIAL_RTT_SECONDS: f64 = 0.1;
 
 /// Window and rate of a flow, to which actions apply.
 #[derive(Clone, Copy, Debug)]
@@ -95,11 +95,12 @@ impl ActionMapper {
         let rtt = if interval.rtt > 0.0 {
             interval.rtt
         } else {
-            FIRST_RTT
+            INITIAL_RTT_SECONDS
         };
         let begin = self.cwnd / rtt;
-        let least = LEAST_SEGMENTS * self.mss;
-        let most = (MOST_BDPS * interval.best * interval.base).max(FIRST_SEGMENTS * self.mss);
+        let least = WINDOW_SEGMENTS_MIN * self.mss;
+        let most = (WINDOW_BDPS_MAX * interval.best * interval.base)
+            .max(UNMEASURED_WINDOW_SEGMENTS_MAX * self.mss);
         match self.act {
             ActionKind::CwndFactor => self.cwnd *= factor(0),
             ActionKind::RateFactor => {
@@ -113,9 +114,12 @@ impl ActionMapper {
             }
         }
         self.cwnd = self.cwnd.clamp(least, most);
-        self.rate = self
-            .rate
-            .map(|rate| rate.clamp(LEAST_RATE, (most / rtt).max(LEAST_RATE)));
+        self.rate = self.rate.map(|rate| {
+            rate.clamp(
+                RATE_BYTES_PER_SECOND_MIN,
+                (most / rtt).max(RATE_BYTES_PER_SECOND_MIN),
+            )
+        });
         Decision {
             cwnd: Some(Bytes::new(self.cwnd as u64)),
             rate: self.rate.map(|rate| Rate::from_bytes_per_sec(rate as u64)),

@@ -26,21 +26,21 @@ pub struct ProgramTotals {
     pub cwnd: u64,
     /// Bytes in flight.
     pub in_flight: u64,
-    /// Windowed minimum RTT, µs; `UNKNOWN` before the first sample.
+    /// Windowed minimum RTT, µs; `UNKNOWN_TIME_US` before the first sample.
     pub base: u64,
     /// Payload of a full segment, bytes.
     pub mss: u64,
 }
 
 /// Value of an unknown time (`+infinity` in the language).
-const UNKNOWN: u64 = 4_294_967_295;
+const UNKNOWN_TIME_US: u64 = 4_294_967_295;
 
 /// Lower bound of a feature. On a path that a flow just fills, features are around 1 or below. Much
 /// tighter bounds would hide the difference between a bad state and a very bad one. With much wider
 /// bounds, single steps would dominate the gradient.
-pub const LEAST: f32 = -10.0;
-/// Upper bound of a feature, see [`LEAST`].
-pub const MOST: f32 = 10.0;
+pub const FEATURE_MIN: f32 = -10.0;
+/// Upper bound of a feature, see [`FEATURE_MIN`].
+pub const FEATURE_MAX: f32 = 10.0;
 
 /// One number of an observation; 0 if unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -152,7 +152,13 @@ impl Observer {
             .last
             .replace(now)
             .map_or(0.0, |last| now.since(last).as_secs_f64());
-        let seconds = |us: u64| if us >= UNKNOWN { 0.0 } else { us as f64 / 1e6 };
+        let seconds = |us: u64| {
+            if us >= UNKNOWN_TIME_US {
+                0.0
+            } else {
+                us as f64 / 1e6
+            }
+        };
         let rtt = match totals.samples {
             0 => before.rtt,
             samples => totals.rtt_sum as f64 / samples as f64 / 1e6,
@@ -210,7 +216,7 @@ impl Observer {
             Feature::LogRate => log(now.goodput * 8.0 / 1e6),
             Feature::LogRtt => log(now.base * 1e3),
         };
-        (value as f32).clamp(LEAST, MOST)
+        (value as f32).clamp(FEATURE_MIN, FEATURE_MAX)
     }
 
     /// Returns the observation.
@@ -313,7 +319,7 @@ mod tests {
         let nothing = ProgramTotals {
             cwnd: 14_480,
             in_flight: 14_480,
-            base: UNKNOWN,
+            base: UNKNOWN_TIME_US,
             ..ProgramTotals::default()
         };
         observer.observe(Time::from_nanos(20_000_000), &nothing);
@@ -332,7 +338,7 @@ mod tests {
             for (values, now) in reports {
                 let totals = ProgramTotals::read(&values).expect("as many as it has");
                 observer.observe(Time::from_nanos(now), &totals);
-                prop_assert!(observer.values().iter().all(|v| (LEAST..=MOST).contains(v)), "{:?}", observer.values());
+                prop_assert!(observer.values().iter().all(|v| (FEATURE_MIN..=FEATURE_MAX).contains(v)), "{:?}", observer.values());
             }
         }
     }

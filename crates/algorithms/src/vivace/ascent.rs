@@ -3,17 +3,17 @@
 
 /// θ0: conversion factor from gradient to rate change, (Mbit/s)² per unit of utility (section 4.2;
 /// 1 in the authors' code).
-const STEP: f64 = 1.0;
+const CONVERSION_FACTOR: f64 = 1.0;
 /// ω0: initial boundary of one change, as a fraction of the rate (section 4.3;
 /// `kInitialMaxStepSize`).
-const BOUND: f64 = 0.05;
+const BOUNDARY_INITIAL: f64 = 0.05;
 /// δ: increment of the boundary per consecutive change that reached it (section 4.3; 0.05 in the
 /// authors' later code).
-const WIDER: f64 = 0.1;
+const BOUNDARY_STEP: f64 = 0.1;
 
 /// Upper bound of the boundary, as a fraction of the rate: limits any change to a factor between
 /// 0.5 and 1.5. Not in the paper.
-const MOST: f64 = 0.5;
+const BOUNDARY_MAX: f64 = 0.5;
 
 /// State of the ascent of a flow.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,8 +40,10 @@ impl Ascent {
             };
         }
         self.row = self.row.saturating_add(1);
-        let change = (amplifier(self.row) * STEP * gradient.abs()).min(f64::MAX);
-        let bound = |wider: u32| (BOUND + WIDER * f64::from(wider)).min(MOST) * rate;
+        let change = (amplifier(self.row) * CONVERSION_FACTOR * gradient.abs()).min(f64::MAX);
+        let bound = |wider: u32| {
+            (BOUNDARY_INITIAL + BOUNDARY_STEP * f64::from(wider)).min(BOUNDARY_MAX) * rate
+        };
         let change = if change > bound(self.wider) {
             let change = bound(self.wider);
             self.wider = (self.wider + 1).min(10);

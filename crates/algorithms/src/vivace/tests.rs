@@ -7,7 +7,7 @@ use crate::script::{MSS, Script, everything};
 
 const RTT_US: u64 = 20_000;
 /// Capacity of the path, bytes/s: 96 Mbit/s.
-const CAPACITY: f64 = 12e6;
+const CAPACITY_BYTES_PER_SECOND: f64 = 12e6;
 
 /// Path with one queue behind a flow that sends at its rate, with one ACK per 0.5 ms. The delay
 /// follows from the queue one RTT ago, when the packet was sent. Losses are detected after one RTT.
@@ -50,7 +50,8 @@ impl Path {
     fn run(&mut self, seconds: f64) -> &mut Path {
         for _ in 0..(seconds / 0.0005) as u32 {
             let rate = self.script.transport.rate as f64;
-            self.queue = (self.queue + (rate - CAPACITY) * 0.0005).clamp(0.0, 480_000.0);
+            self.queue =
+                (self.queue + (rate - CAPACITY_BYTES_PER_SECOND) * 0.0005).clamp(0.0, 480_000.0);
             // Packets count as delivered as soon as they are sent. Nothing is in flight, so the
             // program counts the same packets.
             self.sent += rate * 0.0005 / MSS as f64;
@@ -62,7 +63,7 @@ impl Path {
             self.past.push_back((self.queue, owed));
             let (queue, lost) = self.past.pop_front().unwrap_or_default();
             let jitter = ccplane_agent::dice::scatter(self.now_us) % (self.jitter_us + 1);
-            let rtt = RTT_US + (queue / CAPACITY * 1e6) as u64 + jitter;
+            let rtt = RTT_US + (queue / CAPACITY_BYTES_PER_SECOND * 1e6) as u64 + jitter;
             self.now_us += 500;
             self.rates.push(rate);
             let (steps, delivered, losses) = &mut self.waiting;
@@ -86,7 +87,7 @@ impl Path {
     /// Mean rate of the last second over the capacity.
     fn utilisation(&self) -> f64 {
         let last = &self.rates[self.rates.len() - 2000..];
-        last.iter().sum::<f64>() / 2000.0 / CAPACITY
+        last.iter().sum::<f64>() / 2000.0 / CAPACITY_BYTES_PER_SECOND
     }
 }
 
@@ -146,9 +147,9 @@ fn it_fills_the_path_and_not_the_queue() {
         path.utilisation()
     );
     assert!(
-        path.queue < 0.005 * CAPACITY,
+        path.queue < 0.005 * CAPACITY_BYTES_PER_SECOND,
         "{} ms",
-        path.queue / CAPACITY * 1e3
+        path.queue / CAPACITY_BYTES_PER_SECOND * 1e3
     );
 }
 

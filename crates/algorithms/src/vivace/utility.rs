@@ -12,26 +12,26 @@ pub enum Utility {
 
 /// t, the exponent of the rate (section 3.1). Below 1, so that any number of flows has one fair
 /// equilibrium.
-const EXPONENT: f64 = 0.9;
+const RATE_EXPONENT: f64 = 0.9;
 /// b, the coefficient of the RTT gradient, with the rate in Mbit/s (section 3.1;
 /// `kLatencyCoefficient`). A smaller b leaves longer queues.
-const LATENCY: f64 = 900.0;
+const LATENCY_COEFFICIENT: f64 = 900.0;
 /// c, the coefficient of the loss rate (section 3.1; `kVivaceLossCoefficient`): a flow yields above
 /// 5 % of loss. A larger c mistakes random loss for congestion.
-const LOSS: f64 = 11.35;
+const LOSS_COEFFICIENT: f64 = 11.35;
 /// Gradients smaller than this in magnitude are noise (section 5, low-pass filter of the RTT
 /// gradient).
-const FLAT: f64 = 0.01;
+const GRADIENT_NOISE_MAX: f64 = 0.01;
 
 impl Utility {
     /// Section 3.1: x^t − b·x·dRTT/dt − c·x·L, for a rate x in Mbit/s, the RTT gradient and the
     /// loss rate L.
     pub fn of(self, rate: f64, slope: f64, lost: f64) -> f64 {
         let latency = match self {
-            Utility::Latency if slope.abs() >= FLAT => LATENCY * slope,
+            Utility::Latency if slope.abs() >= GRADIENT_NOISE_MAX => LATENCY_COEFFICIENT * slope,
             _ => 0.0,
         };
-        libm::pow(rate, EXPONENT) - rate * latency - rate * LOSS * lost
+        libm::pow(rate, RATE_EXPONENT) - rate * latency - rate * LOSS_COEFFICIENT * lost
     }
 }
 
@@ -45,7 +45,7 @@ pub struct Losses {
 }
 
 /// Standard deviations by which the loss rates of two intervals must differ to be significant.
-const SIGNIFICANT: f64 = 2.0;
+const LOSS_DIFFERENCE_SIGMAS: f64 = 2.0;
 
 impl Losses {
     /// L, the loss rate.
@@ -65,7 +65,7 @@ impl Losses {
         .part();
         let share = |l: Losses| 1.0 / l.sent.max(1) as f64;
         let deviation = (both * (1.0 - both) * (share(one) + share(other))).sqrt();
-        if (one.part() - other.part()).abs() > SIGNIFICANT * deviation {
+        if (one.part() - other.part()).abs() > LOSS_DIFFERENCE_SIGMAS * deviation {
             [one.part(), other.part()]
         } else {
             [both, both]
@@ -75,10 +75,10 @@ impl Losses {
 
 /// Standard errors by which a slope must differ from 0 to be significant. A smaller value follows
 /// the path's jitter. A larger one misses a queue that grows by a few percent of the rate.
-const SURE: f64 = 2.0;
-/// Addition to [`SURE`] at one degree of freedom, in inverse proportion for more, because the error
+const SLOPE_STANDARD_ERRORS: f64 = 2.0;
+/// Addition to [`SLOPE_STANDARD_ERRORS`] at one degree of freedom, in inverse proportion for more, because the error
 /// is itself an estimate. Approximates the 97.5 % quantile of Student's t distribution.
-const FEW_SAMPLES: f64 = 3.0;
+const SMALL_SAMPLE_CORRECTION: f64 = 3.0;
 /// Largest correlation of neighbouring samples that the error accounts for. The kinked line of a
 /// queue that fills or empties within the interval also has correlated residuals.
 const CORRELATION_MAX: f64 = 0.9;
@@ -148,7 +148,7 @@ impl Regression {
         let error = (variance / sxx * (1.0 + correlation) / (1.0 - correlation)).sqrt();
         Slope {
             value,
-            tolerance: (SURE + FEW_SAMPLES / freedom) * error,
+            tolerance: (SLOPE_STANDARD_ERRORS + SMALL_SAMPLE_CORRECTION / freedom) * error,
         }
     }
 }
@@ -291,7 +291,7 @@ mod tests {
                 .count()
         };
         assert!(
-            beyond(FLAT) > 100,
+            beyond(GRADIENT_NOISE_MAX) > 100,
             "a fixed limit of 1 % takes the jitter for a slope"
         );
         assert!(counts(0.0) < 30, "{}", counts(0.0));

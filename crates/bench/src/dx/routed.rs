@@ -163,7 +163,7 @@ fn one(
         .to_owned();
     let stamps = steered.as_mut().and_then(SteeredAlgorithm::take_stamps);
     let mut stamping = stamps
-        .map(|stamps| Stamping::start(stamps, ends, wire::DEVICES))
+        .map(|stamps| Stamping::start(stamps, ends, wire::END_DEVICES))
         .transpose()?;
     let wants = match stamping {
         Some(_) => Capabilities::ONE_WAY_DELAY,
@@ -173,7 +173,7 @@ fn one(
         ccplane_testbed::ends::open(ends, &congestion, wants, flows, BUFFER)?;
 
     // The flood, from the receiver's side.
-    let back = IpAddr::from(wire::SENDER);
+    let back = IpAddr::from(wire::SENDER_ADDRESS);
     let plan = TrafficPlan {
         duration: length,
         sample_every: Duration::from_millis(20),

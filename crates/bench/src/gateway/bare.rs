@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-use ccplane_host::{Frame, Head, Joiner, LONGEST_FRAME, Tun};
-use ccplane_udp::{DatagramMarks, Inbox, LARGEST, Socket};
+use ccplane_host::{FRAME_BYTES_MAX, Frame, Head, Joiner, Tun};
+use ccplane_udp::{DATAGRAM_BYTES_MAX, DatagramMarks, Inbox, Socket};
 use nix::poll::{PollFd, PollFlags, poll};
 
 use crate::Error;
@@ -59,8 +59,8 @@ fn wait(fd: BorrowedFd<'_>, events: PollFlags) {
 
 /// Each frame leaves in one call, cut into its packets by whoever sends it.
 fn send(stop: &AtomicBool, tun: &Tun, socket: &Socket, to: SocketAddr) -> io::Result<()> {
-    let mut frame = vec![0; LONGEST_FRAME].into_boxed_slice();
-    let mut batch = vec![0; LONGEST_FRAME + LARGEST].into_boxed_slice();
+    let mut frame = vec![0; FRAME_BYTES_MAX].into_boxed_slice();
+    let mut batch = vec![0; FRAME_BYTES_MAX + DATAGRAM_BYTES_MAX].into_boxed_slice();
     while !stop.load(Ordering::Relaxed) {
         wait(tun.as_fd(), PollFlags::POLLIN);
         while let Some(length) = tun.read(&mut frame)? {
@@ -79,7 +79,7 @@ fn send(stop: &AtomicBool, tun: &Tun, socket: &Socket, to: SocketAddr) -> io::Re
             }
             // With headers of its own for each packet, a frame may be longer than a datagram.
             let size = usize::from(of.bytes(0));
-            let most = (LARGEST / size).min(socket.batch()) * size;
+            let most = (DATAGRAM_BYTES_MAX / size).min(socket.batch()) * size;
             for run in batch[..end].chunks(most.max(size)) {
                 match socket.send(to, run, size, DatagramMarks::default()) {
                     Err(why) if why.kind() == io::ErrorKind::WouldBlock => {

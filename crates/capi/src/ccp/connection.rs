@@ -4,19 +4,19 @@
 use std::ffi::c_int;
 use std::net::{Ipv4Addr, SocketAddr};
 
-use ::ccplane_datapath::{Command, Flow, MAX_VARS, Outcome, Signals, Transport, Update};
+use ::ccplane_datapath::{Command, Flow, Outcome, Signals, Transport, Update, VARS_MAX};
 use ccplane_units::Time;
 use ccplane_wire::{Updates, v1};
 
 use super::layout::{ccp_datapath_info, ccp_primitives, code};
-use super::shared::{CcpProgramTable, CcpShared};
+use super::shared::{CcpProgramTable, CcpPrograms};
 
 /// Bytes of the longest report.
-const LONGEST: usize = 16 + 8 * MAX_VARS;
+const REPORT_BYTES_MAX: usize = 16 + 8 * VARS_MAX;
 
 /// Library state of a connection.
 pub(crate) struct CcpConnection {
-    flow: Flow<MAX_VARS>,
+    flow: Flow<VARS_MAX>,
     /// Index of the table that holds its program, if it has one.
     table: usize,
     /// Set once CREATE was sent.
@@ -38,7 +38,7 @@ impl CcpConnection {
             flow: Flow::new(now, u64::from(init_cwnd)),
             table: 0,
             announced: false,
-            room: Vec::with_capacity(LONGEST),
+            room: Vec::with_capacity(REPORT_BYTES_MAX),
         }
     }
 
@@ -57,7 +57,7 @@ impl CcpConnection {
         now: Time,
         index: u16,
         prims: &ccp_primitives,
-        shared: &CcpShared,
+        shared: &CcpPrograms,
     ) -> Result<InvocationResult, c_int> {
         let program = self.flow.program_uid().ok_or(code::PROG_IS_NULL)?;
         let table = shared.table(self.table).ok_or(code::PROG_IS_NULL)?;
@@ -89,7 +89,7 @@ impl CcpConnection {
 
     /// Records that a report was sent. If sending failed, its values are kept and sent with the
     /// next report.
-    pub fn sent(&mut self, (message, program): (Vec<u8>, u32), left: bool, shared: &CcpShared) {
+    pub fn sent(&mut self, (message, program): (Vec<u8>, u32), left: bool, shared: &CcpPrograms) {
         self.room = message;
         // The agent may already have responded with another program.
         if left
@@ -105,7 +105,7 @@ impl CcpConnection {
         &mut self,
         now: Time,
         updates: v1::RawUpdates<'_>,
-        shared: &mut CcpShared,
+        shared: &mut CcpPrograms,
     ) -> Result<(), c_int> {
         let program = self.flow.program_uid();
         let table = program.and_then(|_| shared.table(self.table));
@@ -123,7 +123,7 @@ impl CcpConnection {
         now: Time,
         uid: u32,
         updates: v1::RawUpdates<'_>,
-        shared: &mut CcpShared,
+        shared: &mut CcpPrograms,
     ) -> Result<(), c_int> {
         let place = shared.place_of(uid);
         let Some((place, table)) = place.and_then(|place| Some((place, shared.table(place)?)))
@@ -194,7 +194,7 @@ pub(crate) fn create(index: u16, info: &ccp_datapath_info) -> Vec<u8> {
         .map(|c| *c as u8)
         .take_while(|c| *c != 0)
         .collect();
-    let name = name.get(..v1::ALGORITHM - 1).unwrap_or(&name);
+    let name = name.get(..v1::ALGORITHM_NAME_BYTES - 1).unwrap_or(&name);
     // The address has the caller's byte order. An invalid port is sent as 0.
     let address = |ip: u32, port: u32| {
         let ip = Ipv4Addr::from(ip.to_le_bytes());

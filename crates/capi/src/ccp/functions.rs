@@ -13,15 +13,15 @@ use ccplane_wire::v1;
 use super::connection::{CcpConnection, create};
 use super::hear::hear;
 use super::layout::{ccp_connection, ccp_counts, ccp_datapath, ccp_datapath_info, code};
-use super::shared::CcpShared;
+use super::shared::CcpPrograms;
 use crate::foreign::guarded;
 use crate::types::CCPLANE_EPANIC;
 
 /// Interval after which a CREATE that could not be sent is retried, µs.
-const CREATE_AGAIN_US: u64 = 100_000;
+const CREATE_RETRY_INTERVAL_US: u64 = 100_000;
 
-const INFO: c_int = 2;
-const WARN: c_int = 3;
+const LOG_INFO: c_int = 2;
+const LOG_WARN: c_int = 3;
 
 /// Initializes a datapath and announces it to the agent. `datapath` must be filled in as described
 /// in `ccp.h`.
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn ccp_init(datapath: *mut ccp_datapath, id: u32) -> c_int
         if !filled {
             return Err(code::MISSING_ARG);
         }
-        let shared = Box::new(CcpShared::new((*datapath).max_programs));
+        let shared = Box::new(CcpPrograms::new((*datapath).max_programs));
         (*datapath).programs = Box::into_raw(shared).cast();
         (*datapath).log = (*datapath).log.or(Some(silent));
         (*datapath).time_zero = (*datapath).now.map_or(0, |now| now());
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn ccp_init(datapath: *mut ccp_datapath, id: u32) -> c_int
         if send(datapath, &ready) < 0 {
             log(
                 datapath,
-                WARN,
+                LOG_WARN,
                 "the agent was not told of this datapath: send_msg failed",
             );
         }
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn ccp_free(datapath: *mut ccp_datapath) {
                 (*conn).index = 0;
             }
         }
-        drop(Box::from_raw((*datapath).programs.cast::<CcpShared>()));
+        drop(Box::from_raw((*datapath).programs.cast::<CcpPrograms>()));
         (*datapath).programs = std::ptr::null_mut();
         Ok(())
     });
@@ -221,7 +221,7 @@ pub unsafe extern "C" fn ccp_read_msg(
             // Limits the log of an agent that sends only invalid messages.
             if refused.is_power_of_two() {
                 let words = format!("a message of the agent was refused: {code}; {refused} so far");
-                log(datapath, WARN, &words);
+                log(datapath, LOG_WARN, &words);
             }
         }
         heard
@@ -345,7 +345,7 @@ pub unsafe extern "C" fn _turn_off_fto_timer(datapath: *mut ccp_datapath) {
     status(|| unsafe {
         lives(datapath)?;
         if (*datapath)._in_fallback != 0 {
-            log(datapath, INFO, "the agent is heard again");
+            log(datapath, LOG_INFO, "the agent is heard again");
         }
         (*datapath)._in_fallback = 0;
         (*datapath).last_msg_sent = 0;
@@ -368,13 +368,13 @@ fn status(body: impl FnOnce() -> Result<(), c_int>) -> c_int {
 /// live while the result is used.
 pub(super) unsafe fn shared_of<'a>(
     datapath: *mut ccp_datapath,
-) -> Result<&'a mut CcpShared, c_int> {
+) -> Result<&'a mut CcpPrograms, c_int> {
     if datapath.is_null() {
         return Err(code::NULL_ARG);
     }
     // SAFETY: the caller guarantees that `datapath` is initialized; `programs` is null or was boxed
     // by `ccp_init`, and the caller holds no other reference to it.
-    unsafe { (*datapath).programs.cast::<CcpShared>().as_mut() }.ok_or(code::PROG_IS_NULL)
+    unsafe { (*datapath).programs.cast::<CcpPrograms>().as_mut() }.ok_or(code::PROG_IS_NULL)
 }
 
 /// Returns an error if the datapath is null, not initialized or freed.
@@ -469,7 +469,7 @@ unsafe fn timed_out(datapath: *mut ccp_datapath) -> bool {
             (*datapath)._in_fallback = 1;
             log(
                 datapath,
-                WARN,
+                LOG_WARN,
                 "the agent takes no messages: ccp_invoke does nothing until it is heard again",
             );
         }
@@ -512,7 +512,7 @@ unsafe fn announce(datapath: *mut ccp_datapath, conn: *mut ccp_connection) {
     unsafe {
         let last = (*conn).last_create_msg_sent;
         let passed = (*datapath).since_usecs.map_or(0, |since| since(last));
-        if last != 0 && passed < CREATE_AGAIN_US {
+        if last != 0 && passed < CREATE_RETRY_INTERVAL_US {
             return;
         }
         (*conn).last_create_msg_sent = (*datapath).now.map_or(0, |now| now());

@@ -71,7 +71,7 @@ fn first(bytes: &[u8]) -> Result<v1::V1Message<'_>, c_int> {
         _ => return Err(code::READ_INVALID_HEADER_TYPE),
     };
     let length = usize::from(u16::from_le_bytes([l0, l1]));
-    if length > v1::MAX_MESSAGE {
+    if length > v1::MESSAGE_BYTES_MAX {
         return Err(code::MSG_TOO_LONG);
     }
     let message = bytes.get(..length).ok_or(code::BUFSIZE_TOO_SMALL)?;

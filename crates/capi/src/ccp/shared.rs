@@ -11,16 +11,16 @@ use ccplane_wire::{WireError, v1};
 use super::layout::{ccp_counts, code};
 
 /// Programs per table. A table takes 90 kB and is allocated when the previous one is full.
-const PLACES: usize = 8;
+const TABLE_PROGRAMS: usize = 8;
 /// Upper limit of the caller's `max_programs`, which bounds the memory that an agent can use.
-const MOST: usize = 1024;
+const PROGRAMS_MAX: usize = 1024;
 /// Maximum number of instructions: libccp counts them in a byte and loops forever at 256.
-const MOST_INSTRS: usize = 255;
+const INSTRUCTIONS_MAX: usize = 255;
 
-pub(crate) type CcpProgramTable = ProgramTable<PLACES>;
+pub(crate) type CcpProgramTable = ProgramTable<TABLE_PROGRAMS>;
 
 /// Programs by the agent's numbers, and counts.
-pub(crate) struct CcpShared {
+pub(crate) struct CcpPrograms {
     tables: Vec<Box<CcpProgramTable>>,
     most: usize,
     /// Programs of previous agents, oldest first. They are evicted if there is no room.
@@ -28,11 +28,11 @@ pub(crate) struct CcpShared {
     pub counts: ccp_counts,
 }
 
-impl CcpShared {
-    pub fn new(max_programs: usize) -> CcpShared {
-        CcpShared {
+impl CcpPrograms {
+    pub fn new(max_programs: usize) -> CcpPrograms {
+        CcpPrograms {
             tables: Vec::new(),
-            most: max_programs.min(MOST),
+            most: max_programs.min(PROGRAMS_MAX),
             old: Vec::new(),
             counts: ccp_counts::default(),
         }
@@ -87,7 +87,7 @@ impl CcpShared {
     }
 
     fn decode(&self, install: &v1::program::Install<'_>) -> Result<Program, c_int> {
-        if install.instructions() > MOST_INSTRS {
+        if install.instructions() > INSTRUCTIONS_MAX {
             return Err(code::INSTALL_TOO_MANY_INSTR);
         }
         install.decode().map_err(|why| match why {
@@ -109,7 +109,7 @@ impl CcpShared {
         let room = || {
             self.tables
                 .iter()
-                .position(|table| table.programs().count() < PLACES)
+                .position(|table| table.programs().count() < TABLE_PROGRAMS)
         };
         let place = self.place_of(uid).or_else(room).unwrap_or_else(|| {
             // libccp has neither an agent timeout nor configured limits.

@@ -32,7 +32,7 @@ unsafe extern "C" fn after(us: u64) -> u64 {
 
 /// Recorded callbacks and their configuration.
 #[derive(Default)]
-struct Seen {
+struct CallbackLog {
     cwnd: Vec<u32>,
     rate: Vec<u32>,
     sent: Vec<Vec<u8>>,
@@ -41,9 +41,9 @@ struct Seen {
     answers: Vec<Vec<u8>>,
 }
 
-unsafe fn seen<'a>(datapath: *mut ccp_datapath) -> &'a mut Seen {
-    // SAFETY: `Host::new` stored a boxed `Seen` there, which lives as long as the host.
-    unsafe { &mut *(*datapath).impl_.cast::<Seen>() }
+unsafe fn seen<'a>(datapath: *mut ccp_datapath) -> &'a mut CallbackLog {
+    // SAFETY: `Host::new` stored a boxed `CallbackLog` there, which lives as long as the host.
+    unsafe { &mut *(*datapath).impl_.cast::<CallbackLog>() }
 }
 
 unsafe extern "C" fn set_cwnd(conn: *mut ccp_connection, cwnd: u32) {
@@ -62,7 +62,7 @@ unsafe extern "C" fn send_msg(
     size: c_int,
 ) -> c_int {
     // SAFETY: the library guarantees `size` bytes. The answers are taken out before the library is
-    // called again, so no reference to `Seen` is live.
+    // called again, so no reference to `CallbackLog` is live.
     unsafe {
         if seen(datapath).gone {
             return -11;
@@ -114,14 +114,14 @@ impl Host {
             _in_fallback: 0,
             max_programs: programs,
             programs: null_mut(),
-            impl_: Box::into_raw(Box::<Seen>::default()).cast(),
+            impl_: Box::into_raw(Box::<CallbackLog>::default()).cast(),
         }));
         // SAFETY: the datapath is fully initialized and lives until `drop`.
         assert_eq!(unsafe { ccp_init(datapath, 7) }, code::OK);
         Host { datapath, conns }
     }
 
-    fn seen(&mut self) -> &mut Seen {
+    fn seen(&mut self) -> &mut CallbackLog {
         // SAFETY: `self` is borrowed exclusively, and no call of the library is in progress.
         unsafe { seen(self.datapath) }
     }
@@ -165,7 +165,7 @@ impl Drop for Host {
         // afterwards.
         unsafe {
             ccp_free(self.datapath);
-            drop(Box::from_raw((*self.datapath).impl_.cast::<Seen>()));
+            drop(Box::from_raw((*self.datapath).impl_.cast::<CallbackLog>()));
             drop(Box::from_raw(self.datapath));
             drop(Box::from_raw(self.conns));
         }
@@ -222,7 +222,7 @@ fn fields(message: &[u8]) -> Vec<u64> {
     }
 }
 
-const SUM: &str = "(def (Report (volatile acked 0)) (gain 1)) (when true (:= Report.acked (+ Report.acked (* gain Ack.bytes_acked))) (report))";
+const SUM_PROGRAM: &str = "(def (Report (volatile acked 0)) (gain 1)) (when true (:= Report.acked (+ Report.acked (* gain Ack.bytes_acked))) (report))";
 
 #[test]
 fn an_agent_hears_of_the_datapath_its_connections_and_their_ends() {
@@ -258,7 +258,7 @@ fn an_agent_hears_of_the_datapath_its_connections_and_their_ends() {
 fn programs_run_report_and_are_updated() {
     let mut host = Host::new(1, 10);
     let conn = host.start();
-    assert_eq!(host.say(&install(3, SUM)), code::OK);
+    assert_eq!(host.say(&install(3, SUM_PROGRAM)), code::OK);
     assert_eq!(host.say(&updates(4, 1, Some(3), &[(0, 0, 2)])), code::OK);
     host.seen().sent.clear();
     assert_eq!(invoke(conn, 100), code::OK);
@@ -305,8 +305,8 @@ fn raw(uid: u32, events: &[[u32; 4]], instrs: &[(u8, Reg, Reg, Reg)]) -> Vec<u8>
     message
 }
 
-const DEF: u8 = 2;
-const BIND: u8 = 1;
+const OPCODE_DEF: u8 = 2;
+const OPCODE_BIND: u8 = 1;
 
 #[test]
 fn a_fallthrough_holds_for_every_later_clause_as_in_the_reference() {
@@ -314,8 +314,8 @@ fn a_fallthrough_holds_for_every_later_clause_as_in_the_reference() {
     let conn = host.start();
     let (flag, goes_on, reports) = ((2, 0), (2, 1), (2, 2));
     let [a, b, c] = [(5, 0), (5, 1), (5, 2)];
-    let to = |result, value| (BIND, result, result, (1, value));
-    let mut instrs: Vec<_> = [a, b, c].map(|var| (DEF, var, var, (1, 0))).to_vec();
+    let to = |result, value| (OPCODE_BIND, result, result, (1, value));
+    let mut instrs: Vec<_> = [a, b, c].map(|var| (OPCODE_DEF, var, var, (1, 0))).to_vec();
     instrs.extend([to(flag, 1), to(a, 1), to(goes_on, 1)]);
     instrs.extend([to(flag, 1), to(b, 1)]);
     instrs.extend([to(flag, 1), to(c, 1), to(reports, 1)]);
@@ -333,16 +333,16 @@ fn a_fallthrough_holds_for_every_later_clause_as_in_the_reference() {
 fn what_the_reference_takes_to_its_harm_is_refused_and_counted() {
     let mut host = Host::new(1, 10);
     let conn = host.start();
-    host.say(&install(1, SUM));
+    host.say(&install(1, SUM_PROGRAM));
     host.say(&change(1, 1));
     // 256 definitions: libccp's byte counter would never reach the end.
     let many: Vec<_> = (0..256)
-        .map(|n| (DEF, (5, n % 60), (5, n % 60), (1, 0)))
+        .map(|n| (OPCODE_DEF, (5, n % 60), (5, n % 60), (1, 0)))
         .collect();
     let many = raw(9, &[], &many);
     assert_eq!(host.say(&many), code::INSTALL_TOO_MANY_INSTR);
     // Ninth temporary register, to which libccp ignores writes.
-    let mut ninth = install(1, SUM);
+    let mut ninth = install(1, SUM_PROGRAM);
     let temp = ninth
         .windows(5)
         .position(|w| w == [7, 0, 0, 0, 0])
@@ -425,7 +425,7 @@ fn a_program_of_the_same_number_replaces_and_a_full_table_says_so() {
             "all the places that it said"
         );
     }
-    assert_eq!(host.say(&install(4, SUM)), code::PROG_TABLE_FULL);
+    assert_eq!(host.say(&install(4, SUM_PROGRAM)), code::PROG_TABLE_FULL);
     assert_eq!(host.say(&change(1, 2)), code::OK);
     host.seen().sent.clear();
     invoke(conn, 1);
@@ -455,7 +455,7 @@ fn a_program_of_the_same_number_replaces_and_a_full_table_says_so() {
 fn an_agent_that_takes_nothing_is_gone_until_it_says_something() {
     let mut host = Host::new(1, 10);
     let conn = host.start();
-    host.say(&install(1, SUM));
+    host.say(&install(1, SUM_PROGRAM));
     host.say(&change(1, 1));
     invoke(conn, 1);
     host.seen().gone = true;
@@ -485,7 +485,7 @@ fn a_connection_that_was_not_announced_is_announced_later() {
     host.seen().gone = true;
     let conn = host.start();
     host.seen().gone = false;
-    host.say(&install(1, SUM));
+    host.say(&install(1, SUM_PROGRAM));
     let sent = host.seen().sent.len();
     assert_eq!(invoke(conn, 1), code::OK);
     assert_eq!(
@@ -560,7 +560,7 @@ fn our_agent_steers_a_connection_by_messages_of_version_1() {
 fn a_callback_may_call_back() {
     let mut host = Host::new(1, 10);
     let conn = host.start();
-    host.say(&install(1, SUM));
+    host.say(&install(1, SUM_PROGRAM));
     host.say(&change(1, 1));
     let other = "(def (Report (y 7))) (when true (report))";
     host.seen().answers = vec![

@@ -53,7 +53,7 @@ unsafe extern "C" fn send_msg(_: *mut ccp_datapath, message: *mut c_char, size: 
     if REFUSES.get() { -1 } else { size }
 }
 
-const FOLD: &str = "
+const FOLD_PROGRAM: &str = "
 (def (Report (volatile acked 0) (volatile loss 0) (volatile rtt +infinity)) (reportTime 5000) (cap 100))
 (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (:= Report.loss (+ Report.loss Ack.lost_pkts_sample))
     (:= Report.rtt (min Report.rtt Flow.rtt_sample_us)) (fallthrough))
@@ -62,10 +62,10 @@ const FOLD: &str = "
 
 /// Valid messages of an agent for connection 1.
 fn right() -> &'static [Vec<u8>] {
-    static RIGHT: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
-    RIGHT.get_or_init(|| {
+    static VALID_MESSAGES: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
+    VALID_MESSAGES.get_or_init(|| {
         let compiled = |source| ccplane_lang::compile(source, &ProgramLimits::default()).expect("it compiles");
-        let fold = compiled(FOLD);
+        let fold = compiled(FOLD_PROGRAM);
         let other = compiled("(def (Report (volatile x 0))) (when true (:= Report.x (/ Ack.bytes_acked 2)) (report))");
         let value = Update {
             target: CommandTarget::Var(4),

@@ -28,9 +28,9 @@ use crate::sandbox::{Process, Sandbox, SandboxRequest};
 /// Interval of the check whether the command was interrupted.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// It may also wait, for so many times its processor time.
-const PATIENCE: u32 = 4;
+const WALL_TIME_FACTOR: u32 = 4;
 /// What it may say, bytes: some hundred runs say some hundred kB each at most.
-const LONGEST_ANSWER: u64 = 256 << 20;
+const RESULT_BYTES_MAX: u64 = 256 << 20;
 
 /// What a process says, a line each.
 #[derive(Debug, Serialize, Deserialize)]
@@ -120,7 +120,7 @@ impl Processes {
     /// Waits for the end of the process, and kills it if that takes too long.
     #[expect(clippy::disallowed_methods, reason = "it waits for another process")]
     fn wait(&self, process: &Process, progress: &dyn Progress) -> Result<ExitStatus, String> {
-        let longest = Duration::from_secs(self.seconds) * PATIENCE;
+        let longest = Duration::from_secs(self.seconds) * WALL_TIME_FACTOR;
         let begun = Instant::now();
         loop {
             if let Some(status) = process.wait(POLL_INTERVAL)? {
@@ -164,7 +164,7 @@ impl Processes {
 
 /// Its answers, up to so many runs, or until it is silent or says nonsense.
 fn answers(from: impl Read, runs: usize, progress: &dyn Progress) -> Vec<CandidateReply> {
-    let mut lines = BufReader::new(from.take(LONGEST_ANSWER));
+    let mut lines = BufReader::new(from.take(RESULT_BYTES_MAX));
     let (mut said, mut line) = (Vec::new(), Vec::new());
     while said.len() <= runs
         && lines

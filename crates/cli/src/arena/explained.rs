@@ -13,7 +13,7 @@ use clap::ValueEnum;
 use super::{ExplainArgs, Shown};
 use crate::Registry;
 use crate::attach::is_python;
-use crate::confine::{LITTLE_CGROUP, confine};
+use crate::confine::{SIMULATION_CGROUP_BYTES_MAX, confine};
 use crate::escape::printable;
 use crate::exit::{Failure, FailureKind};
 use crate::python::enter;
@@ -24,7 +24,7 @@ use crate::{interrupt, log};
 /// Interval of the check whether the command was interrupted.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Longest answer, bytes: the JSON of a run has some hundred kB.
-const LONGEST_ANSWER: u64 = 64 << 20;
+const RESULT_BYTES_MAX: u64 = 64 << 20;
 
 /// Runs the command. Exit code 1 where the candidate fails the gate.
 pub(super) fn run(args: &ExplainArgs, registry: &Registry, json: bool) -> Result<u8, Failure> {
@@ -67,7 +67,11 @@ fn run_apart(args: &ExplainArgs, python: &Path, json: bool) -> Result<u8, Failur
     let failed = |what: String| Failure::text(FailureKind::Failed, format!("{candidate}: {what}"));
     let given =
         SandboxRequest::of(std::iter::once(candidate).chain(&how.against)).map_err(failed)?;
-    let sandbox = Sandbox::new(python, RunAs::of(how.run_as.as_deref())?, LITTLE_CGROUP);
+    let sandbox = Sandbox::new(
+        python,
+        RunAs::of(how.run_as.as_deref())?,
+        SIMULATION_CGROUP_BYTES_MAX,
+    );
     let stop = interrupt::flag()?;
 
     let against: Vec<String> = how.against.iter().map(ToString::to_string).collect();
@@ -128,7 +132,7 @@ fn run_apart(args: &ExplainArgs, python: &Path, json: bool) -> Result<u8, Failur
 
 /// Prints an answer. It is JSON or text for a terminal, and may be the candidate's.
 fn pass_on(from: Output) {
-    let mut lines = BufReader::new(from.take(LONGEST_ANSWER));
+    let mut lines = BufReader::new(from.take(RESULT_BYTES_MAX));
     let mut line = Vec::new();
     while lines
         .read_until(b'\n', &mut line)
@@ -174,7 +178,7 @@ fn trace(worst: &Worst) -> Table {
             format!("{:.1}", look.window_bytes as f64 / 1e3),
             format!("{:.2}", look.goodput_mbit),
             look.delay_ms
-                .map_or_else(|| Table::NOTHING.to_owned(), |ms| format!("{ms:.1}")),
+                .map_or_else(|| Table::EMPTY_CELL.to_owned(), |ms| format!("{ms:.1}")),
             look.sent_again.to_string(),
         ]
     };
@@ -204,7 +208,7 @@ fn in_force(all: &[InForce]) -> Table {
     let row = |one: &InForce| {
         let line = one
             .line
-            .map_or_else(|| Table::NOTHING.to_owned(), |line| line.to_string());
+            .map_or_else(|| Table::EMPTY_CELL.to_owned(), |line| line.to_string());
         vec![one.times.to_string(), line, one.what.clone()]
     };
     Table::new(

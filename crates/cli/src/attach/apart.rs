@@ -13,13 +13,13 @@ use ccplane_link::AgentAddress;
 use nix::unistd::{Gid, chown};
 
 use super::exceptions::Exceptions;
-use crate::confine::MEMORY;
+use crate::confine::ADDRESS_SPACE_BYTES_MAX;
 use crate::exit::{Failure, FailureKind};
 use crate::python::folder_of;
 use crate::sandbox::{Process, RunAs, Sandbox, SandboxRequest};
 
 /// Longest time for the interpreter to read the file.
-const PATIENCE: Duration = Duration::from_secs(20);
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(20);
 /// Interval of the check whether the agent listens.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -41,7 +41,7 @@ impl AgentProcess {
         user: Option<RunAs>,
     ) -> Result<AgentProcess, Failure> {
         let group = user.as_ref().map(RunAs::group);
-        let sandbox = Sandbox::new(python, user, MEMORY);
+        let sandbox = Sandbox::new(python, user, ADDRESS_SPACE_BYTES_MAX);
         let who = sandbox.user();
         let failed = |what: &str, why: &dyn std::fmt::Display| {
             Failure::text(FailureKind::Failed, format!("{what}: {why}"))
@@ -49,7 +49,8 @@ impl AgentProcess {
         let given =
             SandboxRequest::of(algorithms).map_err(|why| Failure::text(FailureKind::Usage, why))?;
         sweep();
-        let folder = std::env::temp_dir().join(format!("{FOLDER}{}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("{SOCKET_FOLDER_PREFIX}{}", std::process::id()));
         fs::create_dir(&folder)
             .map_err(|why| failed(&format!("make {}", folder.display()), &why))?;
         let path = folder.join("agent.sock");
@@ -69,7 +70,7 @@ impl AgentProcess {
             .and_then(|()| sandbox.start(words, &[]));
         let (process, to) = started.map_err(|why| {
             let _ = fs::remove_dir_all(&folder);
-            failed(&format!("run Python as {who}"), &why).hint(TRUSTED)
+            failed(&format!("run Python as {who}"), &why).hint(TRUSTED_USER_HINT)
         })?;
         let address = format!("unix:{}", path.display());
         let mut apart = AgentProcess {
@@ -87,8 +88,8 @@ impl AgentProcess {
         while !path.exists() {
             let ended = apart.process.wait(POLL_INTERVAL);
             let why = match ended {
-                Ok(None) if begun.elapsed() < PATIENCE => continue,
-                Ok(None) => format!("it has no socket after {} s", PATIENCE.as_secs()),
+                Ok(None) if begun.elapsed() < STARTUP_TIMEOUT => continue,
+                Ok(None) => format!("it has no socket after {} s", STARTUP_TIMEOUT.as_secs()),
                 Ok(Some(status)) => apart
                     .process
                     .refused(status)
@@ -96,7 +97,7 @@ impl AgentProcess {
                 Err(why) => why,
             };
             apart.process.end();
-            return Err(failed(&format!("run Python as {who}"), &why).hint(TRUSTED));
+            return Err(failed(&format!("run Python as {who}"), &why).hint(TRUSTED_USER_HINT));
         }
         if let Some(warning) = sandbox.warning() {
             tracing::info!("{warning}");
@@ -154,7 +155,7 @@ pub(crate) fn sweep() {
         let name = folder.file_name();
         let of = name
             .to_str()
-            .and_then(|name| name.strip_prefix(FOLDER))
+            .and_then(|name| name.strip_prefix(SOCKET_FOLDER_PREFIX))
             .and_then(|pid| pid.parse::<u32>().ok());
         if of.is_some_and(|pid| !PathBuf::from(format!("/proc/{pid}")).exists()) {
             // Where it is another user's, that one's own commands remove it.
@@ -164,8 +165,8 @@ pub(crate) fn sweep() {
 }
 
 /// How the folders of sockets begin, which end with the number of their process.
-const FOLDER: &str = "ccplane-agent-";
-const TRUSTED: &str = "the user has to be able to read the Python that ccplane is installed in; --as names another user, and --trusted \
+const SOCKET_FOLDER_PREFIX: &str = "ccplane-agent-";
+const TRUSTED_USER_HINT: &str = "the user has to be able to read the Python that ccplane is installed in; --as names another user, and --trusted \
                        runs the file in this process";
 
 impl Drop for AgentProcess {

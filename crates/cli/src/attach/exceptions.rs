@@ -14,7 +14,7 @@ use nix::poll::PollFlags;
 
 /// A line is no longer: a kernel name and a number. What is longer comes from what is not trusted,
 /// and says nothing.
-const LONGEST_LINE: u64 = 64;
+const LINE_BYTES_MAX: u64 = 64;
 
 /// How many callbacks of each algorithm raised.
 #[derive(Clone, Debug, Default)]
@@ -57,7 +57,7 @@ impl Exceptions {
         let mut line = Vec::new();
         while let Ok(1..) = told
             .by_ref()
-            .take(LONGEST_LINE)
+            .take(LINE_BYTES_MAX)
             .read_until(b'\n', &mut line)
         {
             if let Some((name, count)) = parse(&line) {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use ccplane_agent::Agent;
-use ccplane_linux::{Arms, BUCKETS, ConnectionTotals, Histogram, Observer, PinnedView, TIMES};
+use ccplane_linux::{
+    Arms, BUCKET_COUNT, CALLBACK_TIME_BASE, ConnectionTotals, Histogram, Observer, PinnedView,
+};
 use ccplane_units::Duration;
 
 use super::exceptions::{Exceptions, Last};
@@ -126,7 +128,7 @@ impl AlgorithmSamples {
 /// How long an algorithm's callbacks took, counted by its thread and read by another.
 #[derive(Debug, Default)]
 pub(super) struct Callbacks {
-    counts: [AtomicU64; BUCKETS],
+    counts: [AtomicU64; BUCKET_COUNT],
     sum_ns: AtomicU64,
 }
 
@@ -159,7 +161,7 @@ impl Counting {
 
 impl Observer for Counting {
     fn called(&mut self, took: Duration, agent: &Agent) {
-        let bucket = Histogram::bucket(TIMES, took.as_nanos());
+        let bucket = Histogram::bucket(CALLBACK_TIME_BASE, took.as_nanos());
         self.callbacks.counts[bucket].fetch_add(1, Relaxed);
         self.callbacks.sum_ns.fetch_add(took.as_nanos(), Relaxed);
         self.last

@@ -11,7 +11,7 @@ use crate::{Parameters, Registry, log, program_text};
 
 /// How often files are looked at. A change counts when two looks have found the same: an editor may
 /// write in pieces.
-pub(super) const LOOK: Duration = Duration::from_millis(10);
+pub(super) const FILE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A file that is watched.
 pub(super) struct WatchedText {

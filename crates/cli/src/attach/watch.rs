@@ -17,13 +17,13 @@ use crate::metrics;
 
 /// How soon to notice that another process detached what this one serves. Each look is a system
 /// call or two.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const DETACH_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long the threads may take to end. Longer than a look at `stop` takes them, by far; with it
 /// the process ends within two seconds of being asked, although a callback hangs.
-const LEAVE: Duration = Duration::from_secs(1);
+const THREAD_EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often to say that something cannot be told, at most.
-const SAY_EVERY: Duration = Duration::from_secs(60);
+const WARNING_INTERVAL_MIN: Duration = Duration::from_secs(60);
 
 /// What comes to the thread that watches.
 pub(super) enum WatchMessage {
@@ -140,7 +140,7 @@ pub(super) fn serve(
     Ok(())
 }
 
-/// Whether all threads end within [`LEAVE`].
+/// Whether all threads end within [`THREAD_EXIT_TIMEOUT`].
 #[expect(clippy::disallowed_methods, reason = "the command drives in real time")]
 fn ended<T>(threads: &[thread::ScopedJoinHandle<'_, T>]) -> bool {
     let asked = Instant::now();
@@ -148,7 +148,7 @@ fn ended<T>(threads: &[thread::ScopedJoinHandle<'_, T>]) -> bool {
         if threads.iter().all(thread::ScopedJoinHandle::is_finished) {
             return true;
         }
-        if asked.elapsed() >= LEAVE {
+        if asked.elapsed() >= THREAD_EXIT_TIMEOUT {
             return false;
         }
         thread::sleep(Duration::from_millis(10));
@@ -188,7 +188,7 @@ fn watch(
     let (mut looked, mut told) = (Instant::now(), Instant::now());
     let turn = match watching.texts.is_empty() {
         true => watchdog.min(Duration::from_millis(100)),
-        false => texts::LOOK,
+        false => texts::FILE_POLL_INTERVAL,
     };
     while !stop.load(Ordering::Relaxed) {
         match inbox.recv_timeout(turn) {
@@ -210,7 +210,7 @@ fn watch(
         }
         let arms = watching.samples.as_ref().and_then(Samples::arms);
         watching.reload.if_asked(arms);
-        if looked.elapsed() >= LOOK_EVERY {
+        if looked.elapsed() >= DETACH_POLL_INTERVAL {
             looked = Instant::now();
             if let Some(samples) = &mut watching.samples {
                 samples.look(observed);
@@ -272,7 +272,7 @@ impl Pins {
         };
         if self
             .said
-            .is_none_or(|said| now.duration_since(said) >= SAY_EVERY)
+            .is_none_or(|said| now.duration_since(said) >= WARNING_INTERVAL_MIN)
         {
             tracing::warn!("{text}");
             self.said = Some(now);

@@ -12,12 +12,12 @@ use super::file::{self, ConfigFile, SpannedQuantity};
 use super::{AttachConfig, Knows, Rule};
 
 /// A pause of the scheduler is no dead agent.
-pub const LEAST_SILENCE: Duration = Duration::from_millis(10);
+pub const AGENT_TIMEOUT_MIN: Duration = Duration::from_millis(10);
 /// What a table may hold: slots are numbered in 24 bits.
-pub const FLOWS: RangeInclusive<u32> = 1..=1 << 24;
+pub const FLOW_TABLE_BOUNDS: RangeInclusive<u32> = 1..=1 << 24;
 /// Rules are asked one after the other when a connection begins. The kernel takes 64 programs for a
 /// cgroup.
-const MOST_RULES: usize = 32;
+const RULES_MAX: usize = 32;
 
 /// Checks a whole file.
 pub(super) fn config(
@@ -31,7 +31,7 @@ pub(super) fn config(
     context.limits(limits)?;
     let flows = limits.max_flows.as_ref();
     let max_flows = flows
-        .map(|flows| context.number(flows, &FLOWS, "flows"))
+        .map(|flows| context.number(flows, &FLOW_TABLE_BOUNDS, "flows"))
         .transpose()?;
     if let Some(metrics) = &file.metrics
         && metrics.get_ref().0.0.port() == 0
@@ -128,7 +128,7 @@ impl ConfigContext<'_> {
                 .problem(at.map_or(0..0, Spanned::span), text, "here", fix));
         }
         match &limits.fallback_after {
-            Some(time) if time.get_ref().0 < LEAST_SILENCE => {
+            Some(time) if time.get_ref().0 < AGENT_TIMEOUT_MIN => {
                 let text = format!("fallback_after, {}, is too short", time.get_ref().0);
                 let fix = "a pause of the scheduler would look like a dead agent: 100ms or more, 10ms at least";
                 Err(self.source.problem(time.span(), text, "here", fix))
@@ -184,8 +184,8 @@ impl ConfigContext<'_> {
                     "put the narrower rule first, or give the earlier one a `percent` below 100";
                 return Err(self.source.problem(line, text, "never reached", fix));
             }
-            if all.len() == MOST_RULES {
-                let text = format!("more than {MOST_RULES} rules");
+            if all.len() == RULES_MAX {
+                let text = format!("more than {RULES_MAX} rules");
                 let fix = "join some: a port takes a range, a prefix can be shorter";
                 return Err(self.source.problem(line, text, "one too many", fix));
             }

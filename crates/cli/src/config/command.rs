@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use super::{AttachConfig, PLACE, Settings, Unusable, known};
+use super::{AttachConfig, CONFIG_PATH_DEFAULT, Settings, Unusable, known};
 use crate::Registry;
 use crate::attach::AttachArgs;
 use crate::exit::{Failure, FailureKind};
@@ -23,7 +23,7 @@ pub enum ConfigCommand {
 #[derive(Args)]
 pub struct CheckArgs {
     /// The configuration, a TOML file. docs/attach.md explains it.
-    #[arg(default_value = PLACE)]
+    #[arg(default_value = CONFIG_PATH_DEFAULT)]
     file: PathBuf,
 }
 
@@ -74,7 +74,7 @@ fn show(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Failur
     }
     match &config {
         Some(config) => println!("# {}, under environment and command line", config.file),
-        None => println!("# no configuration file: {PLACE} is not there"),
+        None => println!("# no configuration file: {CONFIG_PATH_DEFAULT} is not there"),
     }
     print!("{settings}");
     Ok(())
@@ -101,7 +101,9 @@ pub fn read(args: &AttachArgs, registry: &Registry) -> Result<Option<AttachConfi
 
 /// Where that is.
 pub fn path(args: &AttachArgs) -> &Path {
-    args.config.as_deref().unwrap_or(Path::new(PLACE))
+    args.config
+        .as_deref()
+        .unwrap_or(Path::new(CONFIG_PATH_DEFAULT))
 }
 
 /// An error where nothing says what to attach.

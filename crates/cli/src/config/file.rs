@@ -6,13 +6,13 @@ use std::str::FromStr;
 
 use ccplane_gateway::config::Ports;
 use ccplane_lab::Contender;
-use ccplane_scenario::Parsed;
+use ccplane_scenario::ParsedValue;
 use ccplane_units::{Bytes, Duration, Prefix, Rate};
 use serde::Deserialize;
 use toml::Spanned;
 
 /// A quantity with its place.
-pub(super) type SpannedQuantity<T> = Spanned<Parsed<T>>;
+pub(super) type SpannedQuantity<T> = Spanned<ParsedValue<T>>;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -13,7 +13,7 @@ use ccplane_scenario::Problem;
 use ccplane_units::{Bytes, Duration, Prefix, PrefixError, Rate};
 use toml::Spanned;
 
-use super::check::LEAST_SILENCE;
+use super::check::AGENT_TIMEOUT_MIN;
 use super::{AttachConfig, Rule};
 use crate::attach::AttachArgs;
 use crate::exit::{Failure, FailureKind};
@@ -183,7 +183,7 @@ impl Settings {
             );
             return Err(Failure::text(FailureKind::Usage, text).hint("no window satisfies both"));
         }
-        if self.fallback_after.value < LEAST_SILENCE {
+        if self.fallback_after.value < AGENT_TIMEOUT_MIN {
             let text = format!(
                 "--fallback-after {} is too short",
                 self.fallback_after.value

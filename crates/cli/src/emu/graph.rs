@@ -10,9 +10,9 @@ use ccplane_report::{Page, Table};
 use crate::exit::{Failure, FailureKind};
 
 /// Points along a line: more than a page has pixels across shows nothing more.
-const POINTS: u64 = 600;
+const LINE_POINTS_MAX: u64 = 600;
 /// The narrowest bin: a few packets at 10 Mbit/s.
-const NARROWEST_NS: u64 = 10_000_000;
+const BIN_WIDTH_NS_MIN: u64 = 10_000_000;
 
 /// Draws the log into a file and says where it is.
 pub fn draw(log: &Path, out: Option<&Path>, json: bool) -> Result<u8, Failure> {
@@ -112,7 +112,7 @@ fn page(name: &str, captured: &Capture, ways: &[DirectionSummary; 2]) -> String 
         .max()
         .unwrap_or(0);
     let seconds = (end_ns as f64 / 1e9).max(1e-3);
-    let bin_ns = (end_ns / POINTS).max(NARROWEST_NS);
+    let bin_ns = (end_ns / LINE_POINTS_MAX).max(BIN_WIDTH_NS_MIN);
     page.section("Both directions", &table(captured, ways, seconds).html());
     for told in ways
         .iter()
@@ -236,7 +236,7 @@ impl DirectionSeries {
         for (at, (what, colour)) in self.dropped.iter().zip(kinds) {
             if !at.is_empty() {
                 // More strokes than pixels are one stroke.
-                let apart = seconds / POINTS as f64 / 2.0;
+                let apart = seconds / LINE_POINTS_MAX as f64 / 2.0;
                 lines.push(ChartSeries::strokes(what, colour, at, apart, top * 0.06));
             }
         }

@@ -16,7 +16,7 @@ use crate::exit::{Failure, FailureKind};
 use crate::{Registry, log, metrics, output};
 
 /// How soon a signal is seen.
-const LOOK: Duration = Duration::from_millis(100);
+const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How to run.
 #[derive(Args)]
@@ -28,7 +28,7 @@ pub struct RunArgs {
     observe: bool,
     /// Where `status`, `events`, `pass` and `control` ask. A second gateway on this host needs
     /// another.
-    #[arg(long, value_name = "PATH", default_value = status::SOCKET)]
+    #[arg(long, value_name = "PATH", default_value = status::SOCKET_PATH_DEFAULT)]
     socket: PathBuf,
 }
 
@@ -84,7 +84,7 @@ pub fn run(args: &RunArgs, registry: Registry, json: bool) -> Result<(), Failure
             notified = Instant::now();
             let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
         }
-        thread::sleep(LOOK);
+        thread::sleep(SIGNAL_POLL_INTERVAL);
     }
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     gateway.stop().map_err(failed)

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use ccplane_linux::{Arm, ConnectionTotals, Histogram, RATES, RTTS, TIMES};
+use ccplane_linux::{Arm, CALLBACK_TIME_BASE, ConnectionTotals, Histogram, RATE_BASE, RTT_BASE};
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
@@ -90,7 +90,7 @@ pub fn add(registry: &mut Registry, stats: &[ConnectionStats], arms: &[Arm]) {
         .iter()
         .filter_map(|s| Some((named(&s.algorithm), s.callbacks?)));
     let family = Histograms {
-        base: TIMES,
+        base: CALLBACK_TIME_BASE,
         scale: 1e9,
         series: callbacks.collect(),
     };
@@ -133,13 +133,17 @@ fn totals(registry: &mut Registry, prefix: &str, whose: &str, all: &[(Labels, Co
     }
     type Of = fn(&ConnectionTotals) -> Histogram;
     let histograms: [(&str, &str, u32, f64, Of); 2] = [
-        ("rtt_seconds", "Smoothed round-trip times", RTTS, 1e6, |t| {
-            t.rtt
-        }),
+        (
+            "rtt_seconds",
+            "Smoothed round-trip times",
+            RTT_BASE,
+            1e6,
+            |t| t.rtt,
+        ),
         (
             "delivery_rate_bytes_per_second",
             "Delivery rates",
-            RATES,
+            RATE_BASE,
             1.0,
             |t| t.rate,
         ),
@@ -202,7 +206,7 @@ mod tests {
     fn histograms_are_cumulative_and_end_with_all() {
         let mut totals = ConnectionTotals::default();
         for us in [50, 100, 1 << 40] {
-            totals.rtt.add(RTTS, us);
+            totals.rtt.add(RTT_BASE, us);
         }
         let stats = ConnectionStats {
             algorithm: "ccp_cubic".into(),

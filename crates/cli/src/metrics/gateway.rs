@@ -115,7 +115,7 @@ const CLASS_COUNTS: [(&str, &str, ClassCount); 3] = [
 ];
 
 /// What the counts of a report are, by their names there.
-const COUNTS: [(&str, &str); 29] = [
+const COUNTER_DESCRIPTIONS: [(&str, &str); 29] = [
     ("sent_packets", "Packets that left for the peer"),
     ("sent_bytes", "Bytes that left for the peer, on the wire"),
     ("dropped_packets", "Packets that the queue here dropped"),
@@ -241,7 +241,7 @@ fn of_peers(registry: &mut Registry, peers: &[PeerReport]) {
         "What the algorithm says, in its own units",
         said,
     );
-    for (name, help) in COUNTS {
+    for (name, help) in COUNTER_DESCRIPTIONS {
         let counts = peers
             .iter()
             .filter_map(|peer| Some((labels(peer), *peer.counts.get(name)?)));

@@ -25,15 +25,15 @@ use crate::exit::{Failure, FailureKind};
 
 /// Bytes of a request's line and headers. Less is too little for some proxies' headers; more is
 /// memory for nothing.
-const HEAD: usize = 8 * 1024;
+const REQUEST_HEAD_BYTES_MAX: usize = 8 * 1024;
 /// Connections at a time; a further one waits to be accepted. A handful of scrapers need no more,
-/// and each costs [`HEAD`].
-const CONNECTIONS: usize = 16;
+/// and each costs [`REQUEST_HEAD_BYTES_MAX`].
+const CONNECTIONS_MAX: usize = 16;
 /// How long a connection may take, from its acceptance to the end of the answer. Shorter would cut
 /// off a slow scraper; longer lets idle ones keep the places.
-const TIME: Duration = Duration::from_secs(2);
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(2);
 /// The pause after an accept that failed, as it does without descriptors. Shorter would spin.
-const BACK_OFF: Duration = Duration::from_millis(200);
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(200);
 
 /// Page at `/`, for a person with a browser.
 const LANDING_PAGE: &str = "<!doctype html>
@@ -90,7 +90,7 @@ fn run(listener: Bound, ask: impl Fn(MetricsReply) + 'static) -> std::io::Result
     let tasks = tokio::task::LocalSet::new();
     tasks.block_on(&runtime, async move {
         let listener = TcpListener::from_std(listener)?;
-        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let service = Rc::new(Service {
             ask: Box::new(ask),
             unread: Cell::new(0),
@@ -104,7 +104,7 @@ fn run(listener: Bound, ask: impl Fn(MetricsReply) + 'static) -> std::io::Result
                         tracing::warn!("the metrics endpoint cannot accept a connection, and tries again: {error}");
                     }
                     failing = true;
-                    tokio::time::sleep(BACK_OFF).await;
+                    tokio::time::sleep(ACCEPT_BACKOFF).await;
                     continue;
                 }
             };
@@ -112,7 +112,7 @@ fn run(listener: Bound, ask: impl Fn(MetricsReply) + 'static) -> std::io::Result
             let service = Rc::clone(&service);
             tokio::task::spawn_local(async move {
                 // What a client does wrong ends its connection, and nothing else.
-                let _ = tokio::time::timeout(TIME, service.connection(stream)).await;
+                let _ = tokio::time::timeout(CONNECTION_TIMEOUT, service.connection(stream)).await;
                 drop(place);
             });
         }
@@ -133,7 +133,7 @@ impl Service {
             service_fn(|request| async { Ok::<_, Infallible>(self.answer(request).await) });
         http1::Builder::new()
             .keep_alive(false)
-            .max_buf_size(HEAD)
+            .max_buf_size(REQUEST_HEAD_BYTES_MAX)
             .serve_connection(TokioIo::new(stream), answer)
             .await
     }

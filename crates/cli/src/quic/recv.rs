@@ -16,7 +16,7 @@ use ccplane_units::Duration;
 use clap::Args;
 use serde_json::json;
 
-use super::{CommonArgs, LOOK_EVERY, failed};
+use super::{CommonArgs, INTERRUPT_POLL_INTERVAL, failed};
 use crate::escape::printable;
 use crate::exit::{Failure, FailureKind};
 use crate::transfer::hex;
@@ -28,16 +28,16 @@ use crate::{identity, interrupt};
 
 /// Connections at a time. With fewer, strangers who say nothing keep others out sooner; each may
 /// hold twice the window.
-const MOST: usize = 16;
+const CONNECTIONS_MAX: usize = 16;
 /// A sender that lives may bring nothing new for so many times --timeout.
 const PAUSE_TIMEOUTS: u64 = 3;
 /// Time that a sender has to take its receipt, once the file is stored.
 const RECEIPT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Time that a transfer has before it counts as slow.
-const SLOW_AFTER: Duration = Duration::from_secs(2);
+const SLOW_TRANSFER_AGE_MIN: Duration = Duration::from_secs(2);
 /// Bytes per second below which a transfer counts as slow.
-const SLOW_RATE: f64 = 8_000.0;
+const SLOW_TRANSFER_BYTES_PER_SECOND: f64 = 8_000.0;
 
 /// Where to listen, and where to put what comes.
 #[derive(Args)]
@@ -76,7 +76,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
     let own = identity::load(args.identity.as_deref())?;
     let options = args.common.options(
         args.listen,
-        MOST,
+        CONNECTIONS_MAX,
         None,
         QuicCongestion::Native(Native::Cubic),
     )?;
@@ -102,7 +102,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
             transfers
                 .iter()
                 .for_each(|transfer| host.close(transfer.id, false));
-            host.turn(LOOK_EVERY).map_err(failed)?;
+            host.turn(INTERRUPT_POLL_INTERVAL).map_err(failed)?;
             let incomplete = once || !transfers.is_empty();
             return if incomplete {
                 Err(Failure::text(FailureKind::Failed, "interrupted"))
@@ -110,7 +110,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
                 Ok(())
             };
         }
-        host.turn(LOOK_EVERY).map_err(failed)?;
+        host.turn(INTERRUPT_POLL_INTERVAL).map_err(failed)?;
         while let Some(id) = host.accepted() {
             transfers.push(Transfer::new(id));
         }
@@ -157,7 +157,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
         match ended {
             Some(outcome) if once => {
                 // The sender hears of the end; it has its receipt already.
-                host.turn(LOOK_EVERY).map_err(failed)?;
+                host.turn(INTERRUPT_POLL_INTERVAL).map_err(failed)?;
                 return outcome;
             }
             Some(Err(why)) => {
@@ -196,7 +196,7 @@ struct Transfer {
 }
 
 /// A transfer that succeeded.
-struct QuicReceived {
+struct QuicReceiveResult {
     place: String,
     bytes: u64,
     hash: Hash,
@@ -216,12 +216,12 @@ impl Transfer {
     }
 
     /// Returns true if the transfer may end to make room for another one: it brought less than
-    /// [`SLOW_RATE`] for [`SLOW_AFTER`] or longer.
+    /// [`SLOW_TRANSFER_BYTES_PER_SECOND`] for [`SLOW_TRANSFER_AGE_MIN`] or longer.
     fn is_slow(&self) -> bool {
         let age = self.begun.elapsed();
         self.stored.is_none()
-            && age >= SLOW_AFTER.to_std()
-            && (self.bytes as f64) < SLOW_RATE * age.as_secs_f64()
+            && age >= SLOW_TRANSFER_AGE_MIN.to_std()
+            && (self.bytes as f64) < SLOW_TRANSFER_BYTES_PER_SECOND * age.as_secs_f64()
     }
 
     /// Returns true if something of it is or was being stored.
@@ -236,12 +236,12 @@ impl Transfer {
         host: &mut QuicHost,
         target: &Destination,
         pause: Duration,
-    ) -> Result<Option<QuicReceived>, Failure> {
+    ) -> Result<Option<QuicReceiveResult>, Failure> {
         if let Some((place, hash, since)) = &self.stored {
             let over = host.has_sent_all(self.id)
                 || host.failure(self.id).is_some()
                 || since.elapsed() > RECEIPT_TIMEOUT.to_std();
-            return Ok(over.then(|| QuicReceived {
+            return Ok(over.then(|| QuicReceiveResult {
                 place: place.clone(),
                 bytes: self.bytes,
                 hash: *hash,
@@ -302,8 +302,8 @@ fn open<'s>(sink: &'s mut Option<Sink>, target: &Destination) -> Result<&'s mut 
     }
 }
 
-fn print(done: &QuicReceived, target: &Destination, stack: Stack, json: bool) {
-    let QuicReceived { place, bytes, hash } = done;
+fn print(done: &QuicReceiveResult, target: &Destination, stack: Stack, json: bool) {
+    let QuicReceiveResult { place, bytes, hash } = done;
     let text = if json {
         let object = json!({ "out": place, "bytes": bytes, "blake3": hex(hash), "encrypted": true, "stack": stack.name() });
         object.to_string()

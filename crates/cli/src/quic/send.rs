@@ -17,7 +17,7 @@ use ccplane_units::{Duration, Rate};
 use clap::Args;
 use serde_json::json;
 
-use super::{CommonArgs, LOOK_EVERY, PIECE, RECEIPT, any, failed};
+use super::{CommonArgs, INTERRUPT_POLL_INTERVAL, READ_BYTES, RECEIPT_BYTES, any, failed};
 use crate::attach::make;
 use crate::escape::printable;
 use crate::exit::{Failure, FailureKind};
@@ -29,7 +29,7 @@ use crate::transfer::{bar, cpu_seconds, hex};
 use crate::{Registry, interrupt};
 
 /// How long the peer may take to hear that the connection is over, which nothing depends on.
-const FAREWELL: std::time::Duration = std::time::Duration::from_millis(200);
+const CLOSE_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(200);
 
 /// What to send, where to, and how.
 #[derive(Args)]
@@ -79,7 +79,7 @@ pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failu
     let stats = host.stats(id).unwrap_or_default();
     host.close(id, outcome.is_ok());
     let farewell = Instant::now();
-    while host.count() > 0 && farewell.elapsed() < FAREWELL {
+    while host.count() > 0 && farewell.elapsed() < CLOSE_TIMEOUT {
         host.turn(Duration::from_millis(10)).map_err(failed)?;
     }
     // Its paths end, so that the plane has counted everything.
@@ -168,20 +168,20 @@ fn carry(
     stop: &AtomicBool,
 ) -> Result<(u64, Hash), Failure> {
     let bar = bar(length);
-    let (mut piece, mut place, mut filled) = (vec![0; PIECE], 0, 0);
+    let (mut piece, mut place, mut filled) = (vec![0; READ_BYTES], 0, 0);
     let (mut read, mut ended) = (0, false);
     let mut hasher = blake3::Hasher::new();
-    let mut receipt = Vec::with_capacity(RECEIPT);
+    let mut receipt = Vec::with_capacity(RECEIPT_BYTES);
     let mut progress = PeerProgress::new(Instant::now());
     loop {
         if interrupt::raised(stop) {
             return Err(Failure::text(FailureKind::Failed, "interrupted"));
         }
-        let room = RECEIPT + 1 - receipt.len().min(RECEIPT);
+        let room = RECEIPT_BYTES + 1 - receipt.len().min(RECEIPT_BYTES);
         host.read(id, room, |bytes| receipt.extend_from_slice(bytes));
         // Before a failure is looked for: a receiver that has answered may have closed the
         // connection already.
-        if host.has_read_all(id) || receipt.len() > RECEIPT {
+        if host.has_read_all(id) || receipt.len() > RECEIPT_BYTES {
             break;
         }
         if let Some(why) = host.failure(id) {
@@ -217,7 +217,7 @@ fn carry(
         if progress.has_stalled(Instant::now(), taken, is_its_turn, timeout * STALL_TIMEOUTS) {
             return Err(stalled(host.is_connected(id), to).reason("stalled"));
         }
-        host.turn(LOOK_EVERY).map_err(failed)?;
+        host.turn(INTERRUPT_POLL_INTERVAL).map_err(failed)?;
     }
     bar.finish_and_clear();
     let hash = *hasher.finalize().as_bytes();

@@ -21,10 +21,10 @@ use crate::transfer::{bar, hex};
 const RECEIPT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Time that a transfer has before it counts as slow.
-const SLOW_AFTER: Duration = Duration::from_secs(2);
+const SLOW_TRANSFER_AGE_MIN: Duration = Duration::from_secs(2);
 /// Bytes per second below which a transfer counts as slow. To hold all 16 slots at this rate costs
 /// 1 Mbit/s.
-const SLOW_RATE: f64 = 8_000.0;
+const SLOW_TRANSFER_BYTES_PER_SECOND: f64 = 8_000.0;
 
 /// See the [module](self).
 pub(super) struct Incoming {
@@ -242,11 +242,13 @@ impl Incoming {
     }
 
     /// Returns true if the transfer may end to make room for another one: its sender needed
-    /// [`SLOW_AFTER`] and more, and used less than [`SLOW_RATE`] since it began.
+    /// [`SLOW_TRANSFER_AGE_MIN`] and more, and used less than [`SLOW_TRANSFER_BYTES_PER_SECOND`] since it began.
     pub fn is_slow(&self, now: Time) -> bool {
         let age = now.since(self.begun);
         let is_open = self.receipt.is_none() && self.storing.is_none();
-        is_open && age >= SLOW_AFTER && (self.bytes as f64) < SLOW_RATE * age.as_secs_f64()
+        is_open
+            && age >= SLOW_TRANSFER_AGE_MIN
+            && (self.bytes as f64) < SLOW_TRANSFER_BYTES_PER_SECOND * age.as_secs_f64()
     }
 
     /// Ends the transfer for this reason.

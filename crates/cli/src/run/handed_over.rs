@@ -3,7 +3,7 @@
 use ccplane_lab::scenario::Scenario;
 use ccplane_lab::{Backend, Contender, Error};
 
-use super::{RunDatapath, RunArgs};
+use super::{RunArgs, RunDatapath};
 use crate::exit::{Failure, FailureKind};
 use crate::{Registry, installed};
 

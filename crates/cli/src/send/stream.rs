@@ -8,15 +8,15 @@ use ccplane_units::{Duration, Time};
 
 use super::source::SendSource;
 use crate::exit::{Failure, FailureKind};
-use crate::transfer::wire::{self, DATA_BYTES_MAX, DATA_HEAD, Hash, Header};
+use crate::transfer::wire::{self, DATA_BYTES_MAX, DATA_HEADER_BYTES, Hash, Header};
 
 /// Bytes per round of the loop, as many as a round of sending takes. More would keep ACKs waiting
 /// while a disk is read.
 const ROUND_BYTES: usize = 256 << 10;
 /// Room below which a frame is built in a buffer of its own.
-const SMALL_ROOM: usize = 64;
+const FRAME_ROOM_BYTES_MIN: usize = 64;
 /// Interval of empty frames from a source that pauses. The receiver ends a silent transfer.
-const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// See the [module](self).
 pub(super) struct Stream {
@@ -136,13 +136,13 @@ impl Stream {
         if self.hash.is_some() {
             return Ok(SendStep::Over);
         }
-        let mut small = [0; SMALL_ROOM];
-        let is_small = room.len() < SMALL_ROOM;
+        let mut small = [0; FRAME_ROOM_BYTES_MIN];
+        let is_small = room.len() < FRAME_ROOM_BYTES_MIN;
         let frame = if is_small { &mut small[..] } else { room };
-        let most = (frame.len() - DATA_HEAD).min(DATA_BYTES_MAX);
-        let data = &mut frame[DATA_HEAD..DATA_HEAD + most];
+        let most = (frame.len() - DATA_HEADER_BYTES).min(DATA_BYTES_MAX);
+        let data = &mut frame[DATA_HEADER_BYTES..DATA_HEADER_BYTES + most];
         let Some(length) = self.source.read(data, self.read)? else {
-            if now.since(self.given_at) < ALIVE_INTERVAL {
+            if now.since(self.given_at) < KEEPALIVE_INTERVAL {
                 return Ok(SendStep::Quiet);
             }
             self.pending.extend(wire::data(0));
@@ -156,12 +156,12 @@ impl Stream {
         }
         self.hasher.update(&data[..length]);
         self.read += length as u64;
-        frame[..DATA_HEAD].copy_from_slice(&wire::data(length as u32));
+        frame[..DATA_HEADER_BYTES].copy_from_slice(&wire::data(length as u32));
         if is_small {
-            self.pending.extend(&small[..DATA_HEAD + length]);
+            self.pending.extend(&small[..DATA_HEADER_BYTES + length]);
             return Ok(SendStep::Pending);
         }
-        Ok(SendStep::Gave(DATA_HEAD + length))
+        Ok(SendStep::Gave(DATA_HEADER_BYTES + length))
     }
 }
 
@@ -173,7 +173,7 @@ mod tests {
     use std::os::fd::OwnedFd;
 
     use ccplane_transport::{Native, Rc3, TransportConfig};
-    use ccplane_udp::{DATAGRAM, Stamping, UdpCongestion, UdpOptions};
+    use ccplane_udp::{DATAGRAM_BYTES_DEFAULT, Stamping, UdpCongestion, UdpOptions};
     use ccplane_units::Bytes;
 
     use super::*;
@@ -203,7 +203,7 @@ mod tests {
         peer.set_nonblocking(true).unwrap();
         let options = UdpOptions {
             local: "127.0.0.1:0".parse().unwrap(),
-            datagram: DATAGRAM,
+            datagram: DATAGRAM_BYTES_DEFAULT,
             window: 16 << 20,
             tls: None,
             dscp: 0,

@@ -8,12 +8,12 @@ use std::time::Instant;
 use ccplane_units::{Duration, Time};
 
 /// Questions that a silent side has to leave unanswered before it is given up.
-pub const QUESTIONS: u32 = 12;
+pub const UNANSWERED_PROBES_MAX: u32 = 12;
 /// After a refusal the side is asked so soon again.
-const CONFIRM_EVERY: Duration = Duration::from_millis(200);
+const REFUSAL_CONFIRM_INTERVAL: Duration = Duration::from_millis(200);
 /// So many questions have to be refused, with nothing heard in between. One refusal can be forged,
 /// or be of an earlier datagram.
-const REFUSALS: u64 = 3;
+const REFUSALS_MIN: u64 = 3;
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,14 +69,14 @@ impl Liveness {
                 ..Liveness::new(heard, self.patience)
             };
         }
-        if self.asked >= QUESTIONS && now.since(self.since) >= self.patience {
+        if self.asked >= UNANSWERED_PROBES_MAX && now.since(self.since) >= self.patience {
             return LivenessVerdict::Silent;
         }
         let refused = refusals > self.refusals;
         let every = if refused {
-            CONFIRM_EVERY
+            REFUSAL_CONFIRM_INTERVAL
         } else {
-            self.patience / u64::from(QUESTIONS + 1)
+            self.patience / u64::from(UNANSWERED_PROBES_MAX + 1)
         };
         if now.since(self.asked_at) < every {
             return LivenessVerdict::Wait;
@@ -88,7 +88,7 @@ impl Liveness {
             } else {
                 0
             };
-            if self.confirmed >= REFUSALS {
+            if self.confirmed >= REFUSALS_MIN {
                 return LivenessVerdict::Refused;
             }
         }
@@ -141,8 +141,8 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(10);
-    const STEP: Duration = Duration::from_millis(50);
+    const SILENCE_TIMEOUT: Duration = Duration::from_secs(10);
+    const TIME_STEP: Duration = Duration::from_millis(50);
 
     /// Runs for so long; `answers` says what becomes of a question: heard, refused, or nothing.
     /// When it was given up and why, with the number of questions.
@@ -151,10 +151,10 @@ mod tests {
         mut answers: impl FnMut(u32) -> (bool, bool),
     ) -> (Option<(Duration, LivenessVerdict)>, u32) {
         let (mut heard, mut refusals, mut asked) = (Time::ZERO, 0, 0);
-        let mut liveness = Liveness::new(Time::ZERO, PATIENCE);
+        let mut liveness = Liveness::new(Time::ZERO, SILENCE_TIMEOUT);
         let mut now = Time::ZERO;
         while now < Time::ZERO + Duration::from_secs(seconds) {
-            now += STEP;
+            now += TIME_STEP;
             match liveness.look(now, heard, refusals) {
                 LivenessVerdict::Wait => {}
                 LivenessVerdict::Ask => {
@@ -175,10 +175,10 @@ mod tests {
         let (after, verdict) = over.unwrap();
         assert_eq!(verdict, LivenessVerdict::Silent);
         assert!(
-            after >= PATIENCE && after <= PATIENCE + Duration::from_secs(1),
+            after >= SILENCE_TIMEOUT && after <= SILENCE_TIMEOUT + Duration::from_secs(1),
             "{after}"
         );
-        assert!(asked >= QUESTIONS);
+        assert!(asked >= UNANSWERED_PROBES_MAX);
     }
 
     #[test]

@@ -22,9 +22,9 @@ use crate::exit::{Failure, FailureKind};
 
 /// Bytes of a file's name in its hidden name. The rest of the 255 that file systems take makes it
 /// unique.
-const SHOWN_BYTES: usize = 200;
+const VISIBLE_NAME_BYTES_MAX: usize = 200;
 /// Hidden names that are tried. They are random, so a second attempt is already rare.
-const ATTEMPTS: u32 = 100;
+const NAME_ATTEMPTS_MAX: u32 = 100;
 
 /// Open folder for files from peers.
 #[derive(Clone, Debug)]
@@ -90,7 +90,7 @@ impl Folder {
 
     /// Creates the file that will be called `name`.
     pub fn create(&self, name: &OsStr) -> io::Result<NewFile> {
-        for _ in 0..ATTEMPTS {
+        for _ in 0..NAME_ATTEMPTS_MAX {
             let hidden = hidden_name(name, RandomState::new().hash_one(name));
             match create_new(&self.folder, &hidden) {
                 Ok(file) => {
@@ -110,7 +110,7 @@ impl Folder {
 
 fn hidden_name(name: &OsStr, random: u64) -> OsString {
     let shown = name.as_bytes();
-    let shown = &shown[..shown.len().min(SHOWN_BYTES)];
+    let shown = &shown[..shown.len().min(VISIBLE_NAME_BYTES_MAX)];
     let suffix = format!(".{random:016x}.part");
     OsString::from_vec([b".", shown, suffix.as_bytes()].concat())
 }

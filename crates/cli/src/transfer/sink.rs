@@ -9,7 +9,7 @@ use super::new_file::{Folder, NewFile};
 use super::target::{cannot_write, numbered};
 
 /// Alternative names that are tried. A folder with more is a mistake.
-const NAMES_MAX: u64 = 10_000;
+const ALTERNATIVE_NAMES_MAX: u64 = 10_000;
 
 /// Place of one received file. Dropped before [`store`](Sink::store), it leaves nothing.
 pub(crate) struct Sink {
@@ -126,7 +126,7 @@ fn link(new: &NewFile, wanted: &OsString, taken: NameConflict) -> io::Result<OsS
         return new.replace(wanted).map(|()| wanted.clone());
     }
     let mut name = wanted.clone();
-    for n in 1..NAMES_MAX {
+    for n in 1..ALTERNATIVE_NAMES_MAX {
         match new.link(&name) {
             Err(why) if why.kind() == io::ErrorKind::AlreadyExists => {}
             outcome => return outcome.map(|()| name),

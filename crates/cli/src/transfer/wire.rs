@@ -24,21 +24,21 @@
 //! The file depends on no other one, so that a fuzz target can include it.
 
 /// Start of the sender's stream; its last digit is the protocol's version.
-const SENDER: [u8; 8] = *b"ccpsend3";
+const SENDER_MAGIC: [u8; 8] = *b"ccpsend3";
 /// Start of the receiver's stream.
-const RECEIVER: [u8; 8] = *b"ccprecv3";
+const RECEIVER_MAGIC: [u8; 8] = *b"ccprecv3";
 /// Longest name, bytes. It bounds what a stranger makes a receiver hold; longer ones do not open.
 pub const NAME_BYTES_MAX: usize = 255;
 /// Longest data frame, bytes.
 pub const DATA_BYTES_MAX: usize = 1 << 20;
 /// Bytes of a data frame before its data.
-pub const DATA_HEAD: usize = 5;
+pub const DATA_HEADER_BYTES: usize = 5;
 /// Longest reason of a failure, bytes. A terminal shows it in a few lines.
 const REASON_BYTES_MAX: usize = 512;
 /// Bytes of a hash.
 pub const HASH_BYTES: usize = 32;
 /// Bytes of the header before the name, with the start of the stream.
-const HEAD_BYTES: usize = 19;
+const HEADER_BYTES_MIN: usize = 19;
 
 /// BLAKE3 hash.
 pub type Hash = [u8; HASH_BYTES];
@@ -87,7 +87,7 @@ impl Header {
             (Some(_), true) => 1,
             (None, _) => 2,
         };
-        let mut out = SENDER.to_vec();
+        let mut out = SENDER_MAGIC.to_vec();
         out.push(kind);
         out.extend(self.bytes.unwrap_or(0).to_be_bytes());
         out.extend(length.to_be_bytes());
@@ -104,7 +104,7 @@ fn name_length(bytes: usize) -> Result<u16, WireError> {
 }
 
 /// Returns the head of a data frame with `length` bytes.
-pub fn data(length: u32) -> [u8; DATA_HEAD] {
+pub fn data(length: u32) -> [u8; DATA_HEADER_BYTES] {
     let [a, b, c, d] = length.to_be_bytes();
     [1, a, b, c, d]
 }
@@ -147,7 +147,7 @@ impl Frames {
                 return Ok(None);
             }
             let length = match self.held[0] {
-                1 => DATA_HEAD,
+                1 => DATA_HEADER_BYTES,
                 2 => 1 + HASH_BYTES,
                 kind => return Err(WireError::Kind(kind)),
             };
@@ -173,10 +173,10 @@ impl Frames {
     }
 
     fn read_header(&mut self, input: &mut &[u8]) -> Result<Option<Header>, WireError> {
-        if !hold(&mut self.held, HEAD_BYTES, input) {
+        if !hold(&mut self.held, HEADER_BYTES_MIN, input) {
             return Ok(None);
         }
-        if self.held[..8] != SENDER {
+        if self.held[..8] != SENDER_MAGIC {
             return Err(WireError::Version);
         }
         let (bytes, length) = (
@@ -184,7 +184,7 @@ impl Frames {
             number(&self.held[17..19]) as usize,
         );
         name_length(length)?;
-        if !hold(&mut self.held, HEAD_BYTES + length, input) {
+        if !hold(&mut self.held, HEADER_BYTES_MIN + length, input) {
             return Ok(None);
         }
         let (bytes, executable) = match self.held[8] {
@@ -193,7 +193,7 @@ impl Frames {
             kind => return Err(WireError::File(kind)),
         };
         self.has_header = true;
-        let name = std::mem::take(&mut self.held).split_off(HEAD_BYTES);
+        let name = std::mem::take(&mut self.held).split_off(HEADER_BYTES_MIN);
         Ok(Some(Header {
             name,
             bytes,
@@ -215,7 +215,7 @@ pub enum TransferReply {
 
 /// Returns the start of the receiver's stream.
 pub fn greeting() -> [u8; 8] {
-    RECEIVER
+    RECEIVER_MAGIC
 }
 
 impl TransferReply {
@@ -243,10 +243,10 @@ impl Answers {
     /// Returns the answer, or `None` if it needs more input. It advances `input` past what it used.
     pub fn next(&mut self, input: &mut &[u8]) -> Result<Option<TransferReply>, WireError> {
         if !self.is_greeted {
-            if !hold(&mut self.held, RECEIVER.len(), input) {
+            if !hold(&mut self.held, RECEIVER_MAGIC.len(), input) {
                 return Ok(None);
             }
-            if self.held != RECEIVER {
+            if self.held != RECEIVER_MAGIC {
                 return Err(WireError::Version);
             }
             self.is_greeted = true;
@@ -354,7 +354,7 @@ mod tests {
 
         #[test]
         fn no_bytes_panic(
-            start in prop_oneof![Just(&b""[..]), Just(&SENDER[..]), Just(&RECEIVER[..])],
+            start in prop_oneof![Just(&b""[..]), Just(&SENDER_MAGIC[..]), Just(&RECEIVER_MAGIC[..])],
             bytes in proptest::collection::vec(prop_oneof![0u8..4, any::<u8>()], 0..100),
         ) {
             fuzz(&[start, &bytes].concat());
@@ -369,12 +369,12 @@ mod tests {
             executable: false,
         };
         assert_eq!(long.write(), Err(WireError::Name(NAME_BYTES_MAX + 1)));
-        let name_length = [&SENDER[..], &[0; 9], &[1, 0]].concat();
+        let name_length = [&SENDER_MAGIC[..], &[0; 9], &[1, 0]].concat();
         assert_eq!(
             Frames::default().next(&mut &name_length[..]),
             Err(WireError::Name(256))
         );
-        let kind = [&SENDER[..], &[3], &[0; 10]].concat();
+        let kind = [&SENDER_MAGIC[..], &[3], &[0; 10]].concat();
         assert_eq!(
             Frames::default().next(&mut &kind[..]),
             Err(WireError::File(3))
@@ -383,7 +383,7 @@ mod tests {
             Frames::default().next(&mut &b"ccpsend2___________"[..]),
             Err(WireError::Version)
         );
-        let reason = [&RECEIVER[..], &[3, 2, 1]].concat();
+        let reason = [&RECEIVER_MAGIC[..], &[3, 2, 1]].concat();
         assert_eq!(
             Answers::default().next(&mut &reason[..]),
             Err(WireError::Reason(513))

@@ -2,7 +2,7 @@
 
 use ccplane_link::identity::Identity;
 use ccplane_transport::{Native, TransportConfig};
-use ccplane_udp::{DATAGRAM, Stamping, Tls, UdpCongestion, UdpHost, UdpOptions};
+use ccplane_udp::{DATAGRAM_BYTES_DEFAULT, Stamping, Tls, UdpCongestion, UdpHost, UdpOptions};
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn stranger(last: u8) -> UdpHost {
     let tls = Tls::client(None, Some(&Identity::new().unwrap())).unwrap();
     let options = UdpOptions {
         local: ([127, 0, 2, last], 0).into(),
-        datagram: DATAGRAM,
+        datagram: DATAGRAM_BYTES_DEFAULT,
         window: 1 << 16,
         tls: Some(tls),
         dscp: 0,

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use ccplane_link::identity::Identity;
 use ccplane_transport::{Native, TransportConfig};
-use ccplane_udp::{DATAGRAM, Stamping, Tls, UdpHost, UdpOptions};
+use ccplane_udp::{DATAGRAM_BYTES_DEFAULT, Stamping, Tls, UdpHost, UdpOptions};
 
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
@@ -683,7 +683,7 @@ fn stalling(reads: bool, stop: Arc<AtomicBool>) -> (String, std::thread::JoinHan
     let identity = Identity::new().unwrap();
     let options = UdpOptions {
         local: "127.0.0.1:0".parse().unwrap(),
-        datagram: DATAGRAM,
+        datagram: DATAGRAM_BYTES_DEFAULT,
         window: 1 << 20,
         tls: Some(Tls::server(&identity, &[]).unwrap()),
         dscp: 0,

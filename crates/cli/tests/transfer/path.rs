@@ -59,15 +59,15 @@ fn what_a_path_carries_is_found_when_nobody_answers_a_full_packet() {
 }
 
 /// Two namespaces with a router between them.
-struct Routed;
+struct RoutedPath;
 
 const NAMES: [&str; 3] = ["ccplane-narrow-a", "ccplane-narrow-r", "ccplane-narrow-b"];
 
-impl Routed {
-    fn new() -> Routed {
-        drop(Routed);
+impl RoutedPath {
+    fn new() -> RoutedPath {
+        drop(RoutedPath);
         let [a, r, b] = NAMES;
-        let routed = Routed;
+        let routed = RoutedPath;
         NAMES.iter().for_each(|name| ip(&["netns", "add", name]));
         ip(&[
             "-n", r, "link", "add", "side-a", "type", "veth", "peer", "name", "end-a", "netns", a,
@@ -106,7 +106,7 @@ impl Routed {
     }
 }
 
-impl Drop for Routed {
+impl Drop for RoutedPath {
     fn drop(&mut self) {
         for name in NAMES {
             let _ = Command::new("ip")
@@ -131,7 +131,7 @@ fn a_path_that_becomes_narrower_in_the_middle_is_noticed() {
     }
     let folder = Folder::new("hole");
     let (file, out) = (folder.file("f", 6_000_000), folder.path("out"));
-    let routed = Routed::new();
+    let routed = RoutedPath::new();
     let [a, r, b] = NAMES;
     let binary = env!("CARGO_BIN_EXE_ccplane");
     let inside = |namespace: &str, arguments: &[&str]| {

@@ -5,8 +5,8 @@
 mod model;
 
 use ccplane_datapath::{
-    Capabilities, Clause, Command, Compat, Flow, INFINITY, Instr, MAX_VARS, Op, OperatorLimits,
-    Program, ProgramTable, Signals, Transport, Var, VarKind, reg,
+    Capabilities, Clause, Command, Compat, Flow, INFINITY, Instr, Op, OperatorLimits, Program,
+    ProgramTable, Signals, Transport, VARS_MAX, Var, VarKind, reg,
 };
 use ccplane_units::{Duration, Time};
 use model::Model;
@@ -60,7 +60,7 @@ fn run(program: &Program, input: &mut Input) {
         .install(program.clone())
         .expect("an empty table takes any program");
     let mut now = Time::from_micros(input.value());
-    let mut flow: Flow<MAX_VARS> = Flow::new(now, 14_480);
+    let mut flow: Flow<VARS_MAX> = Flow::new(now, 14_480);
     flow.apply(
         now,
         &Command::SetProgram {
@@ -255,7 +255,7 @@ fn shaped_program(input: &mut Input) -> (Vec<Instr>, Vec<Clause>, Vec<Var>) {
         }
         let body_start = instrs.len() as u16;
         let flag = if written.is_empty() || input.one_in(4) {
-            reg::ONE
+            reg::CONSTANT_ONE
         } else {
             input.pick(&written)
         };
@@ -274,7 +274,7 @@ fn shaped_program(input: &mut Input) -> (Vec<Instr>, Vec<Clause>, Vec<Var>) {
 }
 
 fn shaped_instr(input: &mut Input, variables: &[u8], written: &mut Vec<u8>, guard: bool) -> Instr {
-    const BUILT_IN: [u8; 7] = [
+    const BUILT_IN_REGISTERS: [u8; 7] = [
         reg::MICROS,
         reg::CWND,
         reg::RATE,
@@ -321,7 +321,7 @@ fn shaped_instr(input: &mut Input, variables: &[u8], written: &mut Vec<u8>, guar
     let targets = if guard {
         temps
     } else {
-        [variables, variables, &BUILT_IN, &temps].concat()
+        [variables, variables, &BUILT_IN_REGISTERS, &temps].concat()
     };
     let updates = matches!(op, Op::If | Op::NotIf | Op::Ewma | Op::EwmaVar);
     let dst = if updates && !written.is_empty() {

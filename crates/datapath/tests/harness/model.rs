@@ -135,7 +135,7 @@ impl Model<'_> {
         registers[usize::from(reg::CWND)] = transport.cwnd;
         registers[usize::from(reg::RATE)] = transport.rate;
         registers[usize::from(reg::SSTHRESH)] = transport.ssthresh;
-        registers[usize::from(reg::ONE)] = 1;
+        registers[usize::from(reg::CONSTANT_ONE)] = 1;
         let first = usize::from(reg::VARS);
         registers[first..first + self.vars.len()].copy_from_slice(&self.vars);
 

@@ -21,7 +21,7 @@ pub struct Rig {
     pub queue: bool,
 }
 
-pub const MSS: u64 = 1448;
+pub const MSS_BYTES: u64 = 1448;
 
 /// Limits that never apply unless a test changes them.
 pub fn no_limits() -> OperatorLimits {
@@ -43,9 +43,9 @@ impl Rig {
         let now = Time::from_micros(1_000_000);
         let mut rig = Rig {
             table: ProgramTable::with_compat(limits, Capabilities(u64::MAX), compat),
-            flow: Flow::new(now, 10 * MSS),
+            flow: Flow::new(now, 10 * MSS_BYTES),
             transport: Transport {
-                cwnd: 10 * MSS,
+                cwnd: 10 * MSS_BYTES,
                 rate: 0,
                 ssthresh: u64::MAX,
                 now,
@@ -123,10 +123,10 @@ impl Rig {
 pub fn ack_of(bytes: u64) -> Signals {
     Signals {
         bytes_acked: bytes,
-        packets_acked: bytes.div_ceil(MSS),
+        packets_acked: bytes.div_ceil(MSS_BYTES),
         rtt_sample_us: 20_000,
         srtt_us: 20_000,
-        mss: MSS,
+        mss: MSS_BYTES,
         ..Signals::default()
     }
 }

@@ -50,18 +50,18 @@ impl Code {
             has_imm: true,
             dst,
             a,
-            b: reg::ONE,
+            b: reg::CONSTANT_ONE,
             imm,
         });
         dst
     }
 
     pub fn mov(&mut self, dst: u8, src: u8) {
-        self.op(Op::Move, dst, reg::ONE, src);
+        self.op(Op::Move, dst, reg::CONSTANT_ONE, src);
     }
 
     pub fn set(&mut self, dst: u8, value: u64) {
-        self.imm(Op::Move, dst, reg::ONE, value);
+        self.imm(Op::Move, dst, reg::CONSTANT_ONE, value);
     }
 
     pub fn report(&mut self) {
@@ -87,7 +87,7 @@ impl Code {
     }
 
     pub fn always(&mut self, body: impl FnOnce(&mut Code)) {
-        self.when(|_| reg::ONE, body);
+        self.when(|_| reg::CONSTANT_ONE, body);
     }
 
     pub fn program(&self, uid: u32) -> Program {
@@ -101,13 +101,13 @@ pub const fn temp(n: u8) -> u8 {
 }
 
 pub const BYTES_ACKED: u8 = 0;
-pub const LOST: u8 = 4;
-pub const MISORDERED: u8 = 7;
-pub const IN_FLIGHT: u8 = 10;
-pub const RATE_IN: u8 = 11;
-pub const RATE_OUT: u8 = 12;
-pub const RTT: u8 = 13;
-pub const TIMEOUT: u8 = 14;
+pub const LOST_PKTS_SAMPLE: u8 = 4;
+pub const PACKETS_MISORDERED: u8 = 7;
+pub const PACKETS_IN_FLIGHT: u8 = 10;
+pub const RATE_INCOMING: u8 = 11;
+pub const RATE_OUTGOING: u8 = 12;
+pub const RTT_SAMPLE: u8 = 13;
+pub const WAS_TIMEOUT: u8 = 14;
 
 /// The fold of Reno and Cubic: accumulate, report at once on loss or timeout, otherwise every
 /// `interval_us`.
@@ -116,12 +116,12 @@ pub fn reno_fold(interval_us: u64) -> Code {
     let [acked, sacked, loss, timeout, rtt, inflight] = [0; 6].map(|init| code.volatile(init));
     let interval = code.control(interval_us);
     code.always(|code| {
-        code.mov(inflight, IN_FLIGHT);
-        code.mov(rtt, RTT);
+        code.mov(inflight, PACKETS_IN_FLIGHT);
+        code.mov(rtt, RTT_SAMPLE);
         code.op(Op::Add, acked, acked, BYTES_ACKED);
-        code.op(Op::Add, sacked, sacked, MISORDERED);
-        code.mov(loss, LOST);
-        code.mov(timeout, TIMEOUT);
+        code.op(Op::Add, sacked, sacked, PACKETS_MISORDERED);
+        code.mov(loss, LOST_PKTS_SAMPLE);
+        code.mov(timeout, WAS_TIMEOUT);
         code.fallthrough();
     });
     code.when(
@@ -135,7 +135,7 @@ pub fn reno_fold(interval_us: u64) -> Code {
         },
     );
     code.when(
-        |code| code.op(Op::After, temp(0), reg::ONE, interval),
+        |code| code.op(Op::After, temp(0), reg::CONSTANT_ONE, interval),
         |code| {
             code.report();
             code.set(reg::MICROS, 0);
@@ -155,9 +155,9 @@ pub fn bbr_probe_bw() -> Code {
     let [state, cwnd_cap, bottle, three_fourths, five_fourths] =
         [0; 5].map(|init| code.control(init));
     code.always(|code| {
-        code.op(Op::Add, loss, loss, LOST);
-        code.op(Op::Min, min_rtt, min_rtt, RTT);
-        code.op(Op::Min, temp(0), RATE_OUT, RATE_IN);
+        code.op(Op::Add, loss, loss, LOST_PKTS_SAMPLE);
+        code.op(Op::Min, min_rtt, min_rtt, RTT_SAMPLE);
+        code.op(Op::Min, temp(0), RATE_OUTGOING, RATE_INCOMING);
         code.op(Op::Max, rate, rate, temp(0));
         code.mov(pulse, state);
         code.fallthrough();
@@ -175,7 +175,7 @@ pub fn bbr_probe_bw() -> Code {
                 } else {
                     code.imm(Op::Mul, temp(0), min_rtt, rtts)
                 };
-                code.op(Op::After, temp(1), reg::ONE, wait);
+                code.op(Op::After, temp(1), reg::CONSTANT_ONE, wait);
                 code.imm(Op::Eq, temp(2), state, from);
                 code.op(Op::And, temp(1), temp(1), temp(2))
             },

@@ -13,15 +13,15 @@ use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeade
 use pcap_file::{DataLink, Endianness, PcapError};
 
 use super::read::PacketComment;
-use super::{KEPT, Sight};
+use super::{SNAPLEN_BYTES, Sight};
 use crate::EmuConfig;
 use crate::control::PathDirection;
 
 /// Resolution of timestamps, 10^-9 s (option if_tsresol, draft-ietf-opsawg-pcapng, section 4.2).
-const NANOSECONDS: u8 = 9;
+const TIMESTAMP_RESOLUTION: u8 = 9;
 
 /// Names of the directions, as in `emu set`.
-pub(super) const NAMES: [&str; 2] = ["up", "down"];
+pub(super) const INTERFACE_NAMES: [&str; 2] = ["up", "down"];
 
 /// Writer of a packet log.
 pub(super) struct CaptureWriter<W: Write> {
@@ -46,12 +46,12 @@ impl<W: Write> CaptureWriter<W> {
             ..SectionHeaderBlock::default()
         };
         let mut file = PcapNgWriter::with_section_header(file, section).map_err(reason)?;
-        for way in PathDirection::BOTH {
+        for way in PathDirection::ALL {
             let link = [&config.forward, &config.reverse][way.index()];
             let mut options = vec![
-                InterfaceDescriptionOption::IfName(Cow::Borrowed(NAMES[way.index()])),
+                InterfaceDescriptionOption::IfName(Cow::Borrowed(INTERFACE_NAMES[way.index()])),
                 InterfaceDescriptionOption::IfDescription(Cow::Owned(link.to_string())),
-                InterfaceDescriptionOption::IfTsResol(NANOSECONDS),
+                InterfaceDescriptionOption::IfTsResol(TIMESTAMP_RESOLUTION),
             ];
             let rate = link.line.mean_rate();
             options
@@ -63,7 +63,7 @@ impl<W: Write> CaptureWriter<W> {
                 } else {
                     DataLink::IPV4
                 },
-                snaplen: KEPT as u32,
+                snaplen: SNAPLEN_BYTES as u32,
                 options,
             };
             file.write_pcapng_block(interface).map_err(reason)?;

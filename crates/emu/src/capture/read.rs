@@ -14,8 +14,8 @@ use pcap_file::pcapng::blocks::interface_description::{
 use pcap_file::pcapng::{Block, PcapNgReader};
 use pcap_file::{DataLink, PcapError};
 
-use super::file::NAMES;
-use super::{ETHERNET, Sight};
+use super::file::INTERFACE_NAMES;
+use super::{ETHERNET_HEADER_BYTES, Sight};
 use crate::Error;
 use crate::control::PathDirection;
 
@@ -62,7 +62,7 @@ pub(super) struct PacketComment {
 }
 
 /// Names of the drop reasons in a log.
-const REASONS: [(DropReason, &str); 6] = [
+const DROP_REASON_NAMES: [(DropReason, &str); 6] = [
     (DropReason::Full, "full"),
     (DropReason::PushedOut, "pushed-out"),
     (DropReason::TooLarge, "too-large"),
@@ -83,7 +83,11 @@ impl PacketComment {
 
     pub(super) fn write(&self, to: &mut String) {
         to.clear();
-        let named = |dropped| REASONS.iter().find(|(reason, _)| *reason == dropped);
+        let named = |dropped| {
+            DROP_REASON_NAMES
+                .iter()
+                .find(|(reason, _)| *reason == dropped)
+        };
         if let Some((_, name)) = self.dropped.and_then(named) {
             let _ = write!(to, "dropped={name} ");
         }
@@ -121,7 +125,12 @@ impl PacketComment {
                     seen += 1;
                 }
                 ("dropped", name) => {
-                    words.dropped = Some(REASONS.iter().find(|(_, other)| *other == name)?.0)
+                    words.dropped = Some(
+                        DROP_REASON_NAMES
+                            .iter()
+                            .find(|(_, other)| *other == name)?
+                            .0,
+                    )
                 }
                 _ => return None,
             }
@@ -199,9 +208,9 @@ fn described(
         InterfaceDescriptionOption::IfName(name) => Some(name.as_ref()),
         _ => None,
     })?;
-    let way = PathDirection::BOTH
+    let way = PathDirection::ALL
         .into_iter()
-        .find(|way| NAMES[way.index()] == name)?;
+        .find(|way| INTERFACE_NAMES[way.index()] == name)?;
     for option in &interface.options {
         match option {
             InterfaceDescriptionOption::IfDescription(text) => {
@@ -214,7 +223,7 @@ fn described(
         }
     }
     let lead = if interface.linktype == DataLink::ETHERNET {
-        ETHERNET
+        ETHERNET_HEADER_BYTES
     } else {
         0
     };
@@ -232,7 +241,7 @@ mod tests {
         fn what_is_written_is_read_again(ns in 0_u64..1 << 49, early in 0_u64..1 << 49, backlog: u64, drop in 0..7_usize) {
             let early = Duration::from_nanos(early);
             let queued = Duration::from_nanos(ns);
-            let words = PacketComment { queued, early, backlog, dropped: REASONS.get(drop).map(|(reason, _)| *reason) };
+            let words = PacketComment { queued, early, backlog, dropped: DROP_REASON_NAMES.get(drop).map(|(reason, _)| *reason) };
             let mut text = String::from("what was there before");
             words.write(&mut text);
             prop_assert_eq!(PacketComment::read(&text), Some(words), "{}", text);

@@ -13,32 +13,32 @@ use toml::Spanned;
 
 use super::file::{self, FarEnd, GatewayFile, GatewayQuantity};
 use super::{
-    ALGORITHM, AlgorithmCheck, AlgorithmSpec, ClassConfig, DEVICE, GatewayConfig, MIN, MTU, Match,
-    PeerConfig, QUEUE, REST, SiteConfig,
+    ALGORITHM_DEFAULT, AlgorithmCheck, AlgorithmSpec, CATCH_ALL_CLASS, ClassConfig, DEVICE_DEFAULT,
+    GatewayConfig, MTU_DEFAULT, Match, PeerConfig, QUEUE_DEFAULT, RATE_MIN_DEFAULT, SiteConfig,
 };
 use crate::address::InterfaceAddress;
 use crate::keys::{KeyError, PrivateKey, PublicKey};
 use crate::peers::{PeerId, Routes};
 
 /// Minimum link MTU of IPv6 (RFC 8200, section 5).
-const LEAST_MTU: u32 = 1_280;
+const MTU_MIN: u32 = 1_280;
 /// Longest inner packet: the longest UDP payload, 65,507 bytes, less WireGuard's 32 bytes and a
 /// margin that also covers the 40-byte IPv6 header.
-const MOST_MTU: u32 = 65_400;
+const MTU_MAX: u32 = 65_400;
 /// Peers per gateway. The peer index takes 12 bits of the session index in WireGuard messages.
-pub(crate) const MOST_PEERS: usize = 1 << 12;
+pub(crate) const PEERS_MAX: usize = 1 << 12;
 /// Classes per configuration. Each class is a separate queue for every peer, and more than a
 /// handful are hard to tell apart in practice.
-const MOST_CLASSES: usize = 32;
+const CLASSES_MAX: usize = 32;
 /// Bounds of `buffer`. Below 1 ms the queue holds less than one packet at 10 Mbit/s; above 10 s it
 /// holds packets that their receivers no longer need.
-const LEAST_BUFFER: Duration = Duration::from_millis(1);
-const MOST_BUFFER: Duration = Duration::from_secs(10);
+const BUFFER_MIN: Duration = Duration::from_millis(1);
+const BUFFER_MAX: Duration = Duration::from_secs(10);
 /// RTT assumed when a queue's byte limit is checked. Queues that depend on the path's RTT are
 /// refused.
-const SOME_RTT: Duration = Duration::from_millis(50);
+const ASSUMED_RTT: Duration = Duration::from_millis(50);
 /// IFNAMSIZ less the terminating NUL (linux/if.h).
-const LONGEST_NAME: usize = 15;
+const INTERFACE_NAME_BYTES_MAX: usize = 15;
 
 /// Checks a whole file.
 pub(super) fn config(
@@ -162,14 +162,14 @@ impl GatewayContext<'_> {
 
     fn device(&self, device: Option<&Spanned<String>>) -> Result<String, Problem> {
         let Some(device) = device else {
-            return Ok(DEVICE.to_owned());
+            return Ok(DEVICE_DEFAULT.to_owned());
         };
         let name = device.get_ref();
         // The kernel's rule (dev_valid_name), less characters that are awkward in shells and file
         // names.
         let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
         if name.is_empty()
-            || name.len() > LONGEST_NAME
+            || name.len() > INTERFACE_NAME_BYTES_MAX
             || !name.bytes().all(fits)
             || matches!(name.as_str(), "." | "..")
         {
@@ -177,7 +177,7 @@ impl GatewayContext<'_> {
                 device,
                 format!("`{}` is no name for an interface", name.escape_debug()),
                 "here",
-                format!("use 1 to {LONGEST_NAME} letters, digits, `-`, `_` or `.`"),
+                format!("use 1 to {INTERFACE_NAME_BYTES_MAX} letters, digits, `-`, `_` or `.`"),
             ));
         }
         Ok(name.clone())
@@ -221,18 +221,22 @@ impl GatewayContext<'_> {
     }
 
     fn mtu(&self, mtu: Option<&Spanned<u32>>) -> Result<u32, Problem> {
-        let Some(mtu) = mtu else { return Ok(MTU) };
+        let Some(mtu) = mtu else {
+            return Ok(MTU_DEFAULT);
+        };
         let bytes = *mtu.get_ref();
         let problem = |what: String, fix: String| Err(self.problem(mtu, what, "here", fix));
         match bytes {
-            ..LEAST_MTU => problem(
+            ..MTU_MIN => problem(
                 format!("packets of {bytes} bytes are too short"),
-                format!("give at least {LEAST_MTU}, which IPv6 asks for; {MTU} fits most paths"),
+                format!(
+                    "give at least {MTU_MIN}, which IPv6 asks for; {MTU_DEFAULT} fits most paths"
+                ),
             ),
-            LEAST_MTU..=MOST_MTU => Ok(bytes),
+            MTU_MIN..=MTU_MAX => Ok(bytes),
             _ => problem(
                 format!("packets of {bytes} bytes fit into no datagram"),
-                format!("give at most {MOST_MTU}; {MTU} fits most paths"),
+                format!("give at most {MTU_MAX}; {MTU_DEFAULT} fits most paths"),
             ),
         }
     }
@@ -242,18 +246,18 @@ impl GatewayContext<'_> {
         written: &[Spanned<file::PeerTable>],
         site: &SiteConfig,
     ) -> Result<Vec<PeerConfig>, Problem> {
-        if written.is_empty() || written.len() > MOST_PEERS {
-            let (what, fix) = match written.get(MOST_PEERS) {
+        if written.is_empty() || written.len() > PEERS_MAX {
+            let (what, fix) = match written.get(PEERS_MAX) {
                 None => (
                     "there is no other site",
                     "add a [[peer]] with its public_key and prefixes".to_owned(),
                 ),
                 Some(_) => (
                     "too many peers",
-                    format!("a gateway has at most {MOST_PEERS}"),
+                    format!("a gateway has at most {PEERS_MAX}"),
                 ),
             };
-            let span = written.get(MOST_PEERS).map_or(0..0, Spanned::span);
+            let span = written.get(PEERS_MAX).map_or(0..0, Spanned::span);
             return Err(self.source.problem(span, what, "here", fix));
         }
         let peers = written
@@ -292,7 +296,9 @@ impl GatewayContext<'_> {
         }
         let address = self.far_end(peer, &prefixes, site)?;
         let (min, max) = (
-            peer.min.as_ref().map_or(MIN, |min| min.get_ref().0),
+            peer.min
+                .as_ref()
+                .map_or(RATE_MIN_DEFAULT, |min| min.get_ref().0),
             peer.max.as_ref().map(|max| max.get_ref().0),
         );
         if let (Some(max), Some(at)) = (max, peer.max.as_ref().or(peer.min.as_ref()))
@@ -409,7 +415,7 @@ impl GatewayContext<'_> {
         peer: Range<usize>,
     ) -> Result<AlgorithmSpec, Problem> {
         let default = AlgorithmSpec {
-            name: ALGORITHM.to_owned(),
+            name: ALGORITHM_DEFAULT.to_owned(),
             parameters: Vec::new(),
         };
         let algorithm = written.map_or(default, |written| written.get_ref().0.clone());
@@ -439,13 +445,13 @@ impl GatewayContext<'_> {
             ));
         }
         queue
-            .limit(None, SOME_RTT, mtu)
+            .limit(None, ASSUMED_RTT, mtu)
             .map_err(|why| self.said(written.span(), &why, "this queue"))?;
         Ok(Some(queue))
     }
 
     fn default_queue<T>(&self, at: &Spanned<T>) -> Result<QueueSpec, Problem> {
-        QUEUE
+        QUEUE_DEFAULT
             .parse()
             .map_err(|why| self.said(at.span(), &why, "its queue"))
     }
@@ -460,12 +466,12 @@ impl GatewayContext<'_> {
             return Ok(None);
         };
         let buffer = written.get_ref().0;
-        if !(LEAST_BUFFER..=MOST_BUFFER).contains(&buffer) {
+        if !(BUFFER_MIN..=BUFFER_MAX).contains(&buffer) {
             return Err(self.problem(
                 written,
                 format!("a buffer of {buffer} is of no use"),
                 "here",
-                format!("give {LEAST_BUFFER} to {MOST_BUFFER}; 150ms holds the bursts of a site"),
+                format!("give {BUFFER_MIN} to {BUFFER_MAX}; 150ms holds the bursts of a site"),
             ));
         }
         if rate.is_none() {
@@ -602,12 +608,12 @@ impl GatewayContext<'_> {
         written: &[Spanned<file::ClassTable>],
         mtu: u32,
     ) -> Result<Vec<ClassConfig>, Problem> {
-        if let Some(last) = written.get(MOST_CLASSES) {
+        if let Some(last) = written.get(CLASSES_MAX) {
             return Err(self.problem(
                 last,
                 "too many classes",
                 "here",
-                format!("{MOST_CLASSES} are the most"),
+                format!("{CLASSES_MAX} are the most"),
             ));
         }
         let mut all: Vec<ClassConfig> = Vec::new();
@@ -642,19 +648,19 @@ impl GatewayContext<'_> {
             if let Some(taken) = written
                 .iter()
                 .zip(&all)
-                .find(|(_, class)| class.name == REST)
+                .find(|(_, class)| class.name == CATCH_ALL_CLASS)
                 .map(|(at, _)| at)
             {
                 let fix = "give it another `name`, or remove its `match`: what no class takes is a class of that name";
                 return Err(self.problem(
                     taken,
-                    format!("a class named `{REST}` that does not take the rest"),
+                    format!("a class named `{CATCH_ALL_CLASS}` that does not take the rest"),
                     "here",
                     fix,
                 ));
             }
             all.push(ClassConfig {
-                name: REST.to_owned(),
+                name: CATCH_ALL_CLASS.to_owned(),
                 matches: None,
                 level,
                 weight: 1,
@@ -671,17 +677,17 @@ impl GatewayContext<'_> {
         mtu: u32,
     ) -> Result<ClassConfig, Problem> {
         let w = written.get_ref();
-        const MOST: u32 = ClassSpec::MOST_WEIGHT;
+        const WEIGHT_MAX: u32 = ClassSpec::WEIGHT_MAX;
         if let Some(weight) = &w.weight {
             let (what, fix) = match *weight.get_ref() {
                 0 => (
                     "a class of weight 0 is never served",
                     "give at least 1".to_owned(),
                 ),
-                1..=MOST => ("", String::new()),
+                1..=WEIGHT_MAX => ("", String::new()),
                 _ => (
                     "too large a weight",
-                    format!("give at most {MOST}; only the ratio of weights counts"),
+                    format!("give at most {WEIGHT_MAX}; only the ratio of weights counts"),
                 ),
             };
             if !what.is_empty() {
@@ -716,7 +722,7 @@ impl GatewayContext<'_> {
         let matches = matches.transpose()?;
         let unnamed = || match matches {
             Some(_) => format!("class{}", place + 1),
-            None => REST.to_owned(),
+            None => CATCH_ALL_CLASS.to_owned(),
         };
         Ok(ClassConfig {
             name: w

@@ -113,14 +113,14 @@ pub struct MatchParseError {
     fix: &'static str,
 }
 
-const DSCP: &str =
+const DSCP_HINT: &str =
     "write a codepoint as 46, 0 to 63, or by its name: EF, VA, LE, CS0 to CS7, AF11 to AF43";
-const PORTS: &str = "write a port as 443 or ports as 5000-5199";
-const PROTOCOL: &str =
+const PORTS_HINT: &str = "write a port as 443 or ports as 5000-5199";
+const PROTOCOL_HINT: &str =
     "write a protocol as tcp, udp, icmp, icmpv6, sctp, gre, esp, or by its number";
 
 /// Protocol names (IANA, Assigned Internet Protocol Numbers).
-const PROTOCOLS: [(&str, u8); 7] = [
+const PROTOCOL_NUMBERS: [(&str, u8); 7] = [
     ("icmp", 1),
     ("tcp", 6),
     ("udp", 17),
@@ -138,7 +138,7 @@ impl FromStr for Dscp {
     fn from_str(text: &str) -> Result<Dscp, MatchParseError> {
         let bad = MatchParseError {
             reason: "no codepoint",
-            fix: DSCP,
+            fix: DSCP_HINT,
         };
         let text = text.trim().to_ascii_lowercase();
         if let Ok(number) = text.parse::<u8>() {
@@ -174,7 +174,7 @@ impl FromStr for Protocol {
 
     fn from_str(text: &str) -> Result<Protocol, MatchParseError> {
         let text = text.trim().to_ascii_lowercase();
-        let named = PROTOCOLS
+        let named = PROTOCOL_NUMBERS
             .iter()
             .find(|(name, _)| *name == text)
             .map(|(_, number)| *number);
@@ -183,7 +183,7 @@ impl FromStr for Protocol {
             .map(Protocol)
             .ok_or(MatchParseError {
                 reason: "no protocol",
-                fix: PROTOCOL,
+                fix: PROTOCOL_HINT,
             })
     }
 }
@@ -192,7 +192,10 @@ impl FromStr for Ports {
     type Err = MatchParseError;
 
     fn from_str(text: &str) -> Result<Ports, MatchParseError> {
-        let bad = |reason| MatchParseError { reason, fix: PORTS };
+        let bad = |reason| MatchParseError {
+            reason,
+            fix: PORTS_HINT,
+        };
         let port = |text: &str| match text.trim().parse::<u16>() {
             Ok(0) | Err(_) => Err(bad("no port, which is a number from 1 to 65535")),
             Ok(port) => Ok(port),
@@ -214,7 +217,10 @@ impl fmt::Display for Dscp {
 
 impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match PROTOCOLS.iter().find(|(_, number)| *number == self.0) {
+        match PROTOCOL_NUMBERS
+            .iter()
+            .find(|(_, number)| *number == self.0)
+        {
             Some((name, _)) => f.write_str(name),
             None => self.0.fmt(f),
         }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 use ccplane_qdisc::QueueSpec;
-use ccplane_scenario::Parsed;
+use ccplane_scenario::ParsedValue;
 use ccplane_units::{Duration, Prefix, Rate};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
@@ -18,7 +18,7 @@ use crate::address::InterfaceAddress;
 use crate::keys::{PresharedKey, PublicKey};
 
 /// Parsed quantity with its span in the file.
-pub(super) type GatewayQuantity<T> = Spanned<Parsed<T>>;
+pub(super) type GatewayQuantity<T> = Spanned<ParsedValue<T>>;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -164,14 +164,15 @@ where
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Vec<T>, A::Error> {
         let mut all = Vec::new();
-        while let Some(Parsed(element)) = elements.next_element::<Parsed<T>>()? {
+        while let Some(ParsedValue(element)) = elements.next_element::<ParsedValue<T>>()? {
             all.push(element);
         }
         Ok(all)
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Vec<T>, E> {
-        let Parsed(one) = Parsed::<T>::deserialize(de::value::StrDeserializer::<E>::new(text))?;
+        let ParsedValue(one) =
+            ParsedValue::<T>::deserialize(de::value::StrDeserializer::<E>::new(text))?;
         Ok(vec![one])
     }
 

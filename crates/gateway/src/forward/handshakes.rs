@@ -17,23 +17,23 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
-use super::receive::{BUFFER_BYTES, STOP_SEEN_WITHIN, moved_to, send};
-use super::{GatewayShared, PeerMap};
+use super::receive::{BUFFER_BYTES, STOP_LATENCY_MAX, moved_to, send};
+use super::{GatewayState, PeerMap};
 use crate::error::GatewayError;
 use crate::pair::{Peer, PeerState};
 use crate::tunnel::{DatagramKind, Recipient, TunnelNumber};
 
 /// Rate (per second) and burst of initiations from the address of a peer. A peer starts a handshake
 /// every two minutes and retransmits after 5 s, and several peers may share an address.
-const PEER_RATE: u64 = 10;
-const PEER_BURST: u64 = 20;
+const PEER_INITIATIONS_PER_SECOND: u64 = 10;
+const PEER_INITIATIONS_BURST: u64 = 20;
 /// Rate (per second) and burst of initiations from any other address.
-const SOURCE_RATE: u64 = 50;
-const SOURCE_BURST: u64 = 100;
+const SOURCE_INITIATIONS_PER_SECOND: u64 = 50;
+const SOURCE_INITIATIONS_BURST: u64 = 100;
 /// Rate (per second) and burst of cookie replies to all unknown addresses: 0.75 Mbit/s on the wire.
 /// Without the limit, a flood from forged sources would use much of an uplink.
-const COOKIE_RATE: u64 = 1_000;
-const COOKIE_BURST: u64 = 100;
+const COOKIES_PER_SECOND: u64 = 1_000;
+const COOKIES_BURST: u64 = 100;
 /// Interval between updates of the peers' addresses.
 const REVIEW_INTERVAL: Duration = Duration::from_millis(250);
 /// The thread sleeps this many times as long as the last batch took, so a flood gets at most a
@@ -68,9 +68,12 @@ impl Admission {
         Admission {
             peers: HashSet::new(),
             reviewed: None,
-            of_peers: SourceLimiter::new(PEER_RATE, PEER_BURST),
-            of_strangers: SourceLimiter::new(SOURCE_RATE, SOURCE_BURST),
-            cookies: GcraBucket::new(COOKIE_RATE, COOKIE_BURST),
+            of_peers: SourceLimiter::new(PEER_INITIATIONS_PER_SECOND, PEER_INITIATIONS_BURST),
+            of_strangers: SourceLimiter::new(
+                SOURCE_INITIATIONS_PER_SECOND,
+                SOURCE_INITIATIONS_BURST,
+            ),
+            cookies: GcraBucket::new(COOKIES_PER_SECOND, COOKIES_BURST),
         }
     }
 
@@ -99,7 +102,7 @@ impl Admission {
 }
 
 pub(crate) struct Handshakes {
-    shared: Arc<GatewayShared>,
+    shared: Arc<GatewayState>,
     /// Receives initiations and sends replies to unknown addresses.
     socket: Socket,
     /// Sends replies to peers.
@@ -109,7 +112,7 @@ pub(crate) struct Handshakes {
 }
 
 impl Handshakes {
-    pub fn new(shared: Arc<GatewayShared>, socket: Socket, data: Socket) -> Handshakes {
+    pub fn new(shared: Arc<GatewayState>, socket: Socket, data: Socket) -> Handshakes {
         Handshakes {
             shared,
             socket,
@@ -149,7 +152,7 @@ impl Handshakes {
 
     fn wait(&self) -> Result<(), GatewayError> {
         let mut polled = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
-        let timeout = TimeSpec::from_duration(STOP_SEEN_WITHIN.to_std());
+        let timeout = TimeSpec::from_duration(STOP_LATENCY_MAX.to_std());
         match ppoll(&mut polled, Some(timeout), None) {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
             Err(why) => Err(GatewayError::system("wait for handshakes")(why.into())),
@@ -219,7 +222,7 @@ impl Handshakes {
 /// until keys were available. The peer stays locked until the last one is sent, which keeps packet
 /// numbers in order.
 pub(super) fn finish(
-    shared: &GatewayShared,
+    shared: &GatewayState,
     data: &Socket,
     (pair, mut half): (&Peer, MutexGuard<'_, PeerState>),
     from: SocketAddr,
@@ -255,7 +258,7 @@ mod tests {
 
     use super::*;
 
-    const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+    const PEER_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
     #[test]
     fn a_flood_of_forged_sources_leaves_the_handshakes_of_peers() {
@@ -264,19 +267,19 @@ mod tests {
         let (mut cookies, mut peers, mut asked) = (0, 0, 0);
         for n in 0..100_000_u32 {
             now += Duration::from_micros(50);
-            admission.review(now, || [PEER].into_iter());
+            admission.review(now, || [PEER_ADDRESS].into_iter());
             let forged = IpAddr::V4(Ipv4Addr::from_bits(0x0a00_0000 + n));
             if admission.admit(now, forged) == InitiationVerdict::Stranger {
                 cookies += u64::from(admission.cookies.admit(now));
             }
             if n % 10_000 == 0 {
                 asked += 1;
-                peers += u32::from(admission.admit(now, PEER) == InitiationVerdict::Peer);
+                peers += u32::from(admission.admit(now, PEER_ADDRESS) == InitiationVerdict::Peer);
             }
         }
         assert_eq!(peers, asked);
         assert!(
-            cookies <= 5 * COOKIE_RATE + COOKIE_BURST,
+            cookies <= 5 * COOKIES_PER_SECOND + COOKIES_BURST,
             "{cookies} in 5 s"
         );
     }
@@ -284,19 +287,25 @@ mod tests {
     #[test]
     fn a_flood_from_one_address_is_cut_to_its_share() {
         let mut admission = Admission::new();
-        admission.review(Time::ZERO, || [PEER].into_iter());
+        admission.review(Time::ZERO, || [PEER_ADDRESS].into_iter());
         let mut outcomes = [0_u64; 3];
         for n in 0..100_000 {
             let now = Time::ZERO + Duration::from_micros(50) * n;
-            outcomes[match admission.admit(now, PEER) {
+            outcomes[match admission.admit(now, PEER_ADDRESS) {
                 InitiationVerdict::Peer => 0,
                 InitiationVerdict::Stranger => 1,
                 InitiationVerdict::Dropped => 2,
             }] += 1;
         }
         let [peer, stranger, dropped] = outcomes;
-        assert!(peer <= 5 * PEER_RATE + PEER_BURST, "{outcomes:?}");
-        assert!(stranger <= 5 * SOURCE_RATE + SOURCE_BURST, "{outcomes:?}");
+        assert!(
+            peer <= 5 * PEER_INITIATIONS_PER_SECOND + PEER_INITIATIONS_BURST,
+            "{outcomes:?}"
+        );
+        assert!(
+            stranger <= 5 * SOURCE_INITIATIONS_PER_SECOND + SOURCE_INITIATIONS_BURST,
+            "{outcomes:?}"
+        );
         assert!(dropped > 99_000, "{outcomes:?}");
     }
 }

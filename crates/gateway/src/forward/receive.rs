@@ -16,7 +16,7 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
 use super::handshakes::finish;
-use super::{ForwardingThread, GatewayShared, PeerMap};
+use super::{ForwardingThread, GatewayState, PeerMap};
 use crate::error::GatewayError;
 use crate::pair::{Peer, PeerState};
 use crate::peers::PeerId;
@@ -24,14 +24,14 @@ use crate::tunnel::{DatagramKind, Recipient};
 use crate::{control, mss, outer, path};
 
 /// Longest time before the thread reacts to a stop or a new table.
-pub(super) const STOP_SEEN_WITHIN: Duration = Duration::from_millis(100);
+pub(super) const STOP_LATENCY_MAX: Duration = Duration::from_millis(100);
 /// Minimum interval between `endpoint` events of a peer.
-const MOVES_TOLD_EVERY: Duration = Duration::from_secs(1);
+const ENDPOINT_EVENT_INTERVAL_MIN: Duration = Duration::from_secs(1);
 /// Holds the longest datagram, or a handshake message.
 pub(super) const BUFFER_BYTES: usize = 1 << 16;
 
 pub(crate) struct Receiving {
-    shared: Arc<GatewayShared>,
+    shared: Arc<GatewayState>,
     socket: Socket,
     tun: Arc<Tun>,
     joiner: Joiner,
@@ -43,7 +43,7 @@ pub(crate) struct Receiving {
 }
 
 impl Receiving {
-    pub fn new(shared: Arc<GatewayShared>, socket: Socket, tun: Arc<Tun>) -> Receiving {
+    pub fn new(shared: Arc<GatewayState>, socket: Socket, tun: Arc<Tun>) -> Receiving {
         Receiving {
             joiner: Joiner::new(tun.takes_udp_runs()),
             shared,
@@ -91,7 +91,7 @@ impl Receiving {
             .due
             .values()
             .min()
-            .map_or(STOP_SEEN_WITHIN, |due| due.since(now).min(STOP_SEEN_WITHIN));
+            .map_or(STOP_LATENCY_MAX, |due| due.since(now).min(STOP_LATENCY_MAX));
         let mut polled = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
         match ppoll(
             &mut polled,
@@ -266,12 +266,7 @@ impl Receiving {
 /// Updates the endpoint of a peer to the source of its last authenticated datagram (roaming). The
 /// event is rate-limited, so that an address that changes with every datagram does not fill the
 /// log.
-pub(super) fn moved_to(
-    shared: &GatewayShared,
-    pair: &Peer,
-    half: &mut PeerState,
-    from: SocketAddr,
-) {
+pub(super) fn moved_to(shared: &GatewayState, pair: &Peer, half: &mut PeerState, from: SocketAddr) {
     // Port 0 is not a valid destination.
     if from.port() == 0 || half.endpoint == Some(from) {
         return;
@@ -281,7 +276,7 @@ pub(super) fn moved_to(
     half.path.search_mut().restart(now);
     if half
         .moved
-        .is_none_or(|before| now.since(before) >= MOVES_TOLD_EVERY)
+        .is_none_or(|before| now.since(before) >= ENDPOINT_EVENT_INTERVAL_MIN)
     {
         half.moved = Some(now);
         let text = format!("it is at {from}");
@@ -298,7 +293,7 @@ pub(super) fn send(socket: &Socket, to: SocketAddr, datagram: &[u8]) -> Result<b
     }
 }
 
-fn write(shared: &GatewayShared, tun: &Tun, joiner: &mut Joiner) {
+fn write(shared: &GatewayState, tun: &Tun, joiner: &mut Joiner) {
     if let Some(frame) = joiner.finish()
         && tun.write([frame, &[]]).is_err()
     {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ccplane_bundle::{Reason, passes};
-use ccplane_host::{Frame, FramePacket as Kept, Head, IpHeaders, LONGEST_FRAME, Store, Tun};
+use ccplane_host::{FRAME_BYTES_MAX, Frame, FramePacket as Kept, Head, IpHeaders, Store, Tun};
 use ccplane_qdisc::Packet;
 use ccplane_udp::{DatagramMarks, Socket};
 use ccplane_units::{Duration, Time};
@@ -17,39 +17,39 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
-use super::{ForwardingThread, GatewayShared, PeerMap, find};
+use super::{ForwardingThread, GatewayState, PeerMap, find};
 use crate::batch::SendBatch;
 use crate::config::{AlgorithmSpec, ClassConfig, ClassifierInput, GatewayConfig, class_of};
 use crate::error::GatewayError;
 use crate::pair::{Peer, PeerState, SendboxPacket, around, full_packet};
 use crate::path::{self, Fit};
 use crate::steering::BundleSteering;
-use crate::tunnel::{HandshakeFault, OVERHEAD, TICK};
+use crate::tunnel::{DATA_OVERHEAD_BYTES, HandshakeFault, TICK_INTERVAL};
 use crate::uplink::{Share, Uplink};
 use crate::{control, mss, outer};
 
 /// Frames, and bytes of frames, read before the queues are served again. The byte limit matters for
 /// super-packets (GSO). Same values as the emulator.
-const FRAMES: usize = 32;
-const FRAME_BYTES: usize = 256 * 1024;
+const FRAMES_PER_TURN_MAX: usize = 32;
+const FRAME_BYTES_PER_TURN_MAX: usize = 256 * 1024;
 /// Packets sent to one peer before the next peer is served.
-const PACKETS: usize = 64;
+const PEER_PACKETS_PER_TURN_MAX: usize = 64;
 /// Packets due within this time are sent together: a wake-up costs as much as ten packets. Same
 /// value as the emulator.
-const QUANTUM: Duration = Duration::from_micros(100);
+const SEND_QUANTUM: Duration = Duration::from_micros(100);
 /// Longest sleep when nothing is due.
-const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// Poll interval of a peer's queue while its handshake is in progress.
-const PATIENT: Duration = Duration::from_millis(10);
+const HANDSHAKE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Longest time that packets wait for a handshake. WireGuard retransmits its initiation after 5 s;
 /// after 7 s the senders have given up or retransmitted.
-const UNREACHABLE: Duration = Duration::from_secs(7);
+const HANDSHAKE_WAIT_MAX: Duration = Duration::from_secs(7);
 /// Memory for the packets of all queues, bytes. A 1.875 MB queue of 300-byte packets uses only part
 /// of it, but a single queued packet can keep a whole super-packet allocated.
-const MEMORY: u64 = 256 << 20;
+const QUEUE_MEMORY_BYTES_MAX: u64 = 256 << 20;
 
 pub(crate) struct Sending {
-    shared: Arc<GatewayShared>,
+    shared: Arc<GatewayState>,
     socket: Socket,
     tun: Arc<Tun>,
     config: GatewayConfig,
@@ -83,7 +83,7 @@ struct PeerSchedule {
 
 impl PeerSchedule {
     /// Reports new handshake faults, and sessions that were established or lost.
-    fn tell_keys(&mut self, now: Time, shared: &GatewayShared, pair: &Peer, half: &PeerState) {
+    fn tell_keys(&mut self, now: Time, shared: &GatewayState, pair: &Peer, half: &PeerState) {
         let fault = half.tunnel.fault();
         if std::mem::replace(&mut self.fault, fault) != fault
             && let Some(fault) = fault
@@ -107,7 +107,7 @@ impl PeerSchedule {
 
     /// Handles a packet that exceeded the path MTU: queries the kernel for the MTU, and if it has
     /// no answer, reports that once.
-    fn tell_too_long(&mut self, now: Time, shared: &GatewayShared, pair: &Peer) {
+    fn tell_too_long(&mut self, now: Time, shared: &GatewayState, pair: &Peer) {
         if path::look(shared, pair, now, true) || std::mem::replace(&mut self.told_too_long, true) {
             return;
         }
@@ -121,7 +121,7 @@ impl PeerSchedule {
 
 impl Sending {
     pub fn new(
-        shared: Arc<GatewayShared>,
+        shared: Arc<GatewayState>,
         socket: Socket,
         tun: Arc<Tun>,
         config: GatewayConfig,
@@ -132,10 +132,10 @@ impl Sending {
             shared,
             socket,
             tun,
-            store: Store::new(MEMORY),
+            store: Store::new(QUEUE_MEMORY_BYTES_MAX),
             batch: SendBatch::new(),
-            packet: vec![0; LONGEST_FRAME].into_boxed_slice(),
-            fragment: vec![0; LONGEST_FRAME].into_boxed_slice(),
+            packet: vec![0; FRAME_BYTES_MAX].into_boxed_slice(),
+            fragment: vec![0; FRAME_BYTES_MAX].into_boxed_slice(),
             lanes: Vec::new(),
             uplink: Uplink::new(
                 Time::ZERO,
@@ -247,7 +247,7 @@ impl Sending {
         let most = self.socket.batch();
         let mut packets = 0;
         while half.sendbox.is_ready(now)
-            && packets < PACKETS
+            && packets < PEER_PACKETS_PER_TURN_MAX
             && !self.batch.is_stuck()
             && self.uplink.admits(now, &lane.share)
         {
@@ -269,7 +269,10 @@ impl Sending {
             let ecn = waiting.ecn() as u8;
             let marks = DatagramMarks { ecn, dscp };
             let mut leave = |half: &mut PeerState, piece: &[u8]| -> Result<bool, GatewayError> {
-                if !self.batch.takes(to, marks, piece.len() + OVERHEAD, most) {
+                if !self
+                    .batch
+                    .takes(to, marks, piece.len() + DATA_OVERHEAD_BYTES, most)
+                {
                     too_long |= self.batch.flush(&self.socket)?.too_long;
                 }
                 let Some(bytes) = half.seal(now, piece, self.batch.room()) else {
@@ -333,14 +336,14 @@ impl Sending {
         else {
             return Ok(());
         };
-        lane.due = now + PATIENT;
+        lane.due = now + HANDSHAKE_POLL_INTERVAL;
         lane.share.held = false;
         if half.sendbox.backlog().packets == 0 {
             lane.waiting = None;
             return Ok(());
         }
         let since = *lane.waiting.get_or_insert(now);
-        if half.endpoint.is_none() || now.since(since) > UNREACHABLE {
+        if half.endpoint.is_none() || now.since(since) > HANDSHAKE_WAIT_MAX {
             let store = &mut self.store;
             let mut dropped = 0;
             let mut drops = |waiting: SendboxPacket, _| store.let_go(waiting.kept.frame, 1);
@@ -365,7 +368,7 @@ impl Sending {
     /// Runs the timers of the tunnels.
     fn tick(&mut self, table: &PeerMap) -> Result<(), GatewayError> {
         let now = self.shared.now();
-        self.next_tick = now + Duration::from(TICK);
+        self.next_tick = now + Duration::from(TICK_INTERVAL);
         self.shared.door.tick();
         self.store.review(now);
         self.batch.begin();
@@ -409,8 +412,8 @@ impl Sending {
         let failed = GatewayError::system("read from the device");
         let counts = &self.shared.counts;
         let mut bytes = 0;
-        for _ in 0..FRAMES {
-            let Some(room) = self.store.room(LONGEST_FRAME) else {
+        for _ in 0..FRAMES_PER_TURN_MAX {
+            let Some(room) = self.store.room(FRAME_BYTES_MAX) else {
                 let mut nowhere = [0];
                 if self.tun.read(&mut nowhere).map_err(&failed)?.is_none() {
                     break;
@@ -465,7 +468,7 @@ impl Sending {
             {
                 lane.due = due;
             }
-            if bytes >= FRAME_BYTES {
+            if bytes >= FRAME_BYTES_PER_TURN_MAX {
                 break;
             }
         }
@@ -475,11 +478,11 @@ impl Sending {
     /// Sleeps until a deadline, a packet or a wake-up. Returns whether the TUN device is readable.
     fn wait(&mut self, due: Time) -> Result<bool, GatewayError> {
         let now = self.shared.now();
-        let until_due = due.since(now).min(LONGEST_SLEEP);
+        let until_due = due.since(now).min(SLEEP_MAX);
         let sleep = if until_due == Duration::ZERO {
             Duration::ZERO
         } else {
-            until_due.max((self.woken + QUANTUM).since(now))
+            until_due.max((self.woken + SEND_QUANTUM).since(now))
         };
         let mut polled = vec![
             PollFd::new(self.tun.as_fd(), PollFlags::POLLIN),
@@ -516,7 +519,7 @@ impl Sending {
 }
 
 /// Reports the mode changes of a bundle. Returns whether one of them was due to missing feedback.
-fn tell_changes(shared: &GatewayShared, pair: &Peer, half: &mut PeerState) -> bool {
+fn tell_changes(shared: &GatewayState, pair: &Peer, half: &mut PeerState) -> bool {
     let mut silent = false;
     while let Some(change) = half.sendbox.event() {
         silent |= change.reason == Reason::Silent;

@@ -2,8 +2,8 @@ use std::net::Ipv4Addr;
 
 use super::*;
 
-const A: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
-const B: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
+const ADDRESS_A: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+const ADDRESS_B: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 
 /// Two gateways with a tunnel between them.
 struct Two {
@@ -59,7 +59,7 @@ impl Two {
         let DatagramKind::Handshake {
             answer,
             authentic: true,
-        } = b.open(A, &initiation, &mut room)
+        } = b.open(ADDRESS_A, &initiation, &mut room)
         else {
             panic!("no answer");
         };
@@ -67,13 +67,13 @@ impl Two {
         let DatagramKind::Handshake {
             answer,
             authentic: true,
-        } = a.open(B, &response, &mut room)
+        } = a.open(ADDRESS_B, &response, &mut room)
         else {
             panic!("no keepalive");
         };
         let keepalive = room[..answer].to_vec();
         assert_eq!(a.rest(&mut room), None);
-        let opened = b.open(A, &keepalive, &mut room);
+        let opened = b.open(ADDRESS_A, &keepalive, &mut room);
         assert!(
             matches!(
                 opened,
@@ -97,7 +97,7 @@ impl Two {
 
     fn open(&mut self, at: usize, datagram: &[u8]) -> (DatagramKind, Vec<u8>) {
         let mut room = vec![0; datagram.len().max(148)];
-        let from = [B, A][at];
+        let from = [ADDRESS_B, ADDRESS_A][at];
         let opened = self.tunnels[at].open(from, datagram, &mut room);
         if let DatagramKind::Packet { bytes, .. } = opened {
             room.truncate(bytes);
@@ -138,7 +138,7 @@ fn a_packet_comes_out_as_it_went_in_and_both_ends_know_its_number() {
         for from in [0, 1] {
             let sent = packet(100 + usize::from(n) * 60, n);
             let (datagram, number) = two.seal(from, &sent);
-            assert_eq!(datagram.len(), sent.len() + OVERHEAD);
+            assert_eq!(datagram.len(), sent.len() + DATA_OVERHEAD_BYTES);
             let (opened, received) = two.open(1 - from, &datagram);
             let DatagramKind::Packet {
                 number: same,
@@ -167,11 +167,11 @@ fn the_door_knows_whom_a_datagram_is_for() {
     let initiation = room[..bytes].to_vec();
     let caller = PrivateKey::from_bytes([1; 32]).public();
     assert_eq!(
-        two.doors[1].whom(A, &initiation, &mut room),
+        two.doors[1].whom(ADDRESS_A, &initiation, &mut room),
         Recipient::Peer(caller)
     );
     assert_eq!(
-        two.doors[0].whom(A, &initiation, &mut room),
+        two.doors[0].whom(ADDRESS_A, &initiation, &mut room),
         Recipient::Nobody,
         "it was for the other"
     );
@@ -259,7 +259,7 @@ fn a_flood_of_garbage_harms_no_tunnel() {
             }
             _ => good[..n % good.len()].to_vec(),
         };
-        two.doors[1].whom(A, &datagram, &mut room);
+        two.doors[1].whom(ADDRESS_A, &datagram, &mut room);
         two.doors[1].place(&datagram);
         let (opened, _) = two.open(1, &datagram);
         assert!(
@@ -281,17 +281,17 @@ fn many_calls_are_asked_for_a_cookie_and_a_caller_that_brings_it_is_let_in() {
     let [mut a, mut b] = two.tunnels;
     let mut room = [0; 256];
     let mut cookie = None;
-    for _ in 0..2 * HANDSHAKES {
+    for _ in 0..2 * HANDSHAKES_PER_SECOND_MAX {
         let bytes = a.renew(&mut room).unwrap();
         let initiation = room[..bytes].to_vec();
-        if let Recipient::Answer(bytes) = two.doors[1].whom(A, &initiation, &mut room) {
+        if let Recipient::Answer(bytes) = two.doors[1].whom(ADDRESS_A, &initiation, &mut room) {
             cookie = Some(room[..bytes].to_vec());
             break;
         }
     }
     let cookie = cookie.expect("a door that lets everybody in");
     assert!(matches!(
-        a.open(B, &cookie, &mut room),
+        a.open(ADDRESS_B, &cookie, &mut room),
         DatagramKind::Handshake {
             answer: 0,
             authentic: false
@@ -300,11 +300,11 @@ fn many_calls_are_asked_for_a_cookie_and_a_caller_that_brings_it_is_let_in() {
     let bytes = a.renew(&mut room).unwrap();
     let initiation = room[..bytes].to_vec();
     assert!(matches!(
-        two.doors[1].whom(A, &initiation, &mut room),
+        two.doors[1].whom(ADDRESS_A, &initiation, &mut room),
         Recipient::Peer(_)
     ));
     assert!(matches!(
-        b.open(A, &initiation, &mut room),
+        b.open(ADDRESS_A, &initiation, &mut room),
         DatagramKind::Handshake {
             authentic: true,
             ..
@@ -314,14 +314,14 @@ fn many_calls_are_asked_for_a_cookie_and_a_caller_that_brings_it_is_let_in() {
     let bytes = a.renew(&mut room).unwrap();
     let initiation = room[..bytes].to_vec();
     assert!(matches!(
-        two.doors[1].initiator(B, &initiation, &mut room),
+        two.doors[1].initiator(ADDRESS_B, &initiation, &mut room),
         Recipient::Peer(_)
     ));
     // A cookie is bound to the source address.
     let bytes = a.renew(&mut room).unwrap();
     let initiation = room[..bytes].to_vec();
     assert!(matches!(
-        two.doors[1].whom(B, &initiation, &mut room),
+        two.doors[1].whom(ADDRESS_B, &initiation, &mut room),
         Recipient::Answer(_)
     ));
 }
@@ -349,17 +349,23 @@ fn who_keeps_the_way_open_calls_at_once_and_is_never_silent_for_long() {
     assert!(matches!(other.tick(&mut room), Some((148, None))));
     let mut two = Two::met();
     let mut ticks = || {
-        (0..QUIET)
+        (0..KEEPALIVE_TICKS)
             .filter_map(|_| two.tunnels[0].tick(&mut room))
             .collect::<Vec<_>>()
     };
     let sent = ticks();
-    assert!(matches!(sent[..], [(OVERHEAD, Some(_))]), "{sent:?}");
+    assert!(
+        matches!(sent[..], [(DATA_OVERHEAD_BYTES, Some(_))]),
+        "{sent:?}"
+    );
     let sent = ticks();
-    assert!(matches!(sent[..], [(OVERHEAD, Some(_))]), "{sent:?}");
+    assert!(
+        matches!(sent[..], [(DATA_OVERHEAD_BYTES, Some(_))]),
+        "{sent:?}"
+    );
     two.tunnels[0].set_keepalive(false);
     assert_eq!(
-        (0..2 * QUIET).find_map(|_| two.tunnels[0].tick(&mut room)),
+        (0..2 * KEEPALIVE_TICKS).find_map(|_| two.tunnels[0].tick(&mut room)),
         None
     );
 }
@@ -393,16 +399,17 @@ fn a_preshared_key_is_the_same_at_both_ends_or_both_name_the_fault() {
         for n in 1..=10 {
             let bytes = a.renew(&mut room).expect("it calls");
             let initiation = room[..bytes].to_vec();
-            let DatagramKind::Handshake { answer, .. } = b.open(A, &initiation, &mut room) else {
+            let DatagramKind::Handshake { answer, .. } = b.open(ADDRESS_A, &initiation, &mut room)
+            else {
                 panic!("no answer");
             };
             let response = room[..answer].to_vec();
-            let opened = a.open(B, &response, &mut room);
+            let opened = a.open(ADDRESS_B, &response, &mut room);
             assert!(matches!(opened, DatagramKind::Refused(_)), "{secrets:?}");
             assert!(!a.is_established() && !b.is_established());
             assert_eq!((a.age(), b.age()), (None, None), "{n}");
             assert_eq!(a.fault(), Some(HandshakeFault::AnswerRejected));
-            let ignored = (n >= ANSWERS_IGNORED).then_some(HandshakeFault::AnswerIgnored);
+            let ignored = (n >= UNCONFIRMED_RESPONSES_MAX).then_some(HandshakeFault::AnswerIgnored);
             assert_eq!(b.fault(), ignored, "{n}");
         }
         assert!(b.tick(&mut room).is_none() && !b.is_established());
@@ -413,11 +420,11 @@ fn a_preshared_key_is_the_same_at_both_ends_or_both_name_the_fault() {
 fn agreed_keys_end_a_fault() {
     let mut two = Two::new();
     let mut room = [0; 256];
-    for _ in 0..ANSWERS_IGNORED {
+    for _ in 0..UNCONFIRMED_RESPONSES_MAX {
         let [a, b] = &mut two.tunnels;
         let bytes = a.renew(&mut room).expect("it calls");
         let initiation = room[..bytes].to_vec();
-        b.open(A, &initiation, &mut room);
+        b.open(ADDRESS_A, &initiation, &mut room);
     }
     assert_eq!(two.tunnels[1].fault(), Some(HandshakeFault::AnswerIgnored));
     two.handshake(true);

@@ -23,10 +23,14 @@ pub fn holds(input: &[u8]) {
     );
     assert!(!mss::clamp(&mut packet, mtu));
 
-    let mut room = [0; too_big::LONGEST];
+    let mut room = [0; too_big::ICMPV6_MESSAGE_BYTES_MAX];
     if let Some(bytes) = too_big::answer(&packet, mtu, &mut room) {
         assert_eq!(
-            too_big::answer(&room[..bytes], mtu, &mut [0; too_big::LONGEST]),
+            too_big::answer(
+                &room[..bytes],
+                mtu,
+                &mut [0; too_big::ICMPV6_MESSAGE_BYTES_MAX]
+            ),
             None
         );
     }

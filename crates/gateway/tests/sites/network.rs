@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use ccplane_gateway::too_big;
-use ccplane_host::{Frame, LONGEST_FRAME, Tun};
+use ccplane_host::{FRAME_BYTES_MAX, Frame, Tun};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// Longest queue of a rate-limited network.
@@ -80,7 +80,7 @@ impl Drop for Network {
 
 #[expect(clippy::disallowed_methods, reason = "a network runs in real time")]
 fn carry(ends: &[Tun], way: &Way, stopped: &AtomicBool) {
-    let mut frame = vec![0; LONGEST_FRAME];
+    let mut frame = vec![0; FRAME_BYTES_MAX];
     let line = |_: &Tun| Line {
         busy: Instant::now(),
         packets: VecDeque::new(),
@@ -148,7 +148,7 @@ fn take(from: usize, frame: &mut [u8], ends: &[Tun], lines: &mut [Line], way: &W
         if way.silent.load(Relaxed) {
             return;
         }
-        let mut room = vec![0; head + too_big::LONGEST];
+        let mut room = vec![0; head + too_big::ICMPV6_MESSAGE_BYTES_MAX];
         if let Some(bytes) = too_big::answer(packet, mtu, &mut room[head..]) {
             let _ = ends[from].write([&room[..head + bytes], &[]]);
         }

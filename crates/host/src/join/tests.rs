@@ -7,15 +7,15 @@ use crate::{Frame, Head};
 #[derive(Clone)]
 struct Packet(Vec<u8>);
 
-const V4: usize = 20;
-const V6: usize = 40;
+const V4_HEADER_BYTES: usize = 20;
+const V6_HEADER_BYTES: usize = 40;
 
 impl Packet {
     /// Returns packet `index` of a TCP or UDP flow with this payload; `size` is the payload of the
     /// packets before it.
     fn of(ip: usize, tcp: bool, index: u16, payload: usize, size: usize) -> Packet {
         let mut bytes = vec![0; ip + if tcp { 32 } else { 8 }];
-        if ip == V4 {
+        if ip == V4_HEADER_BYTES {
             (bytes[0], bytes[1], bytes[6], bytes[8]) = (0x45, 0b10, 0x40, 64);
             set_word(&mut bytes, 4, 0xfffe_u16.wrapping_add(index));
             bytes[9] = if tcp { TCP } else { UDP };
@@ -53,9 +53,9 @@ impl Packet {
         }
         let check = ip
             + if protocol == TCP {
-                TCP_CHECKSUM
+                TCP_CHECKSUM_OFFSET
             } else {
-                UDP_CHECKSUM
+                UDP_CHECKSUM_OFFSET
             };
         if protocol == UDP {
             set_word(bytes, ip + 4, (length - ip) as u16);
@@ -133,7 +133,12 @@ fn runs(packets: &[Packet]) -> Vec<u16> {
 }
 
 fn kinds() -> [(usize, bool); 4] {
-    [(V4, true), (V4, false), (V6, true), (V6, false)]
+    [
+        (V4_HEADER_BYTES, true),
+        (V4_HEADER_BYTES, false),
+        (V6_HEADER_BYTES, true),
+        (V6_HEADER_BYTES, false),
+    ]
 }
 
 #[test]
@@ -153,7 +158,7 @@ fn packets_of_a_flow_are_one_run_and_a_shorter_one_ends_it() {
 #[test]
 fn the_frame_says_what_a_kernel_would() {
     let mut joiner = Joiner::new(true);
-    for packet in flow(V4, true) {
+    for packet in flow(V4_HEADER_BYTES, true) {
         assert!(joiner.add(&packet.0).expect("a packet"));
     }
     assert_eq!((joiner.packets(), joiner.is_over()), (4, false));
@@ -161,7 +166,7 @@ fn the_frame_says_what_a_kernel_would() {
     let field = |at: usize| u16::from_ne_bytes([frame[at], frame[at + 1]]);
     assert_eq!(frame[..2], [NEEDS_CHECKSUM, GSO_TCPV4]);
     assert_eq!([2, 4, 6, 8].map(field), [52, 1_000, 20, 16]);
-    let packet = &frame[VNET..];
+    let packet = &frame[VNET_HEADER_BYTES..];
     assert_eq!((packet.len(), word(packet, 2)), (4_052, 4_052));
     assert_eq!(checksum(&packet[..20]), 0);
     assert_eq!(word(packet, 36), pseudo(packet, TCP, 4_032));
@@ -170,7 +175,7 @@ fn the_frame_says_what_a_kernel_would() {
 
 #[test]
 fn what_pushes_or_ends_is_the_last_and_what_reduced_its_window_the_first() {
-    for ip in [V4, V6] {
+    for ip in [V4_HEADER_BYTES, V6_HEADER_BYTES] {
         let flagged = |at: usize, flag: u8| {
             let mut packets = flow(ip, true);
             packets[at] = packets[at].clone().with(ip, |bytes| bytes[ip + 13] |= flag);
@@ -193,7 +198,7 @@ fn what_pushes_or_ends_is_the_last_and_what_reduced_its_window_the_first() {
         }
         assert_eq!(runs(&all), [4]);
     }
-    for (ip, kind) in [(V4, GSO_TCPV4), (V6, GSO_TCPV6)] {
+    for (ip, kind) in [(V4_HEADER_BYTES, GSO_TCPV4), (V6_HEADER_BYTES, GSO_TCPV6)] {
         let mut joiner = Joiner::new(true);
         for (index, packet) in flow(ip, true).into_iter().enumerate() {
             let packet = packet.with(ip, |bytes| {
@@ -209,9 +214,9 @@ fn what_pushes_or_ends_is_the_last_and_what_reduced_its_window_the_first() {
         );
     }
     let mut joiner = Joiner::new(true);
-    let end = flow(V4, true)[0]
+    let end = flow(V4_HEADER_BYTES, true)[0]
         .clone()
-        .with(V4, |bytes| bytes[V4 + 13] |= 0x08);
+        .with(V4_HEADER_BYTES, |bytes| bytes[V4_HEADER_BYTES + 13] |= 0x08);
     assert!(joiner.add(&end.0).expect("a packet") && joiner.is_over());
 }
 
@@ -242,18 +247,18 @@ fn headers_that_differ_are_not_joined() {
             (15, 1),
             (19, 1),
         ] {
-            changed(V4, tcp, at, value);
+            changed(V4_HEADER_BYTES, tcp, at, value);
         }
         // Traffic class, flow label; hop limit; addresses.
         for (at, value) in [(0, 1), (1, 0x10), (1, 1), (3, 1), (7, 1), (23, 1), (39, 1)] {
-            changed(V6, tcp, at, value);
+            changed(V6_HEADER_BYTES, tcp, at, value);
         }
-        for ip in [V4, V6] {
+        for ip in [V4_HEADER_BYTES, V6_HEADER_BYTES] {
             changed(ip, tcp, ip + 1, 1);
             changed(ip, tcp, ip + 3, 1);
         }
     }
-    for ip in [V4, V6] {
+    for ip in [V4_HEADER_BYTES, V6_HEADER_BYTES] {
         // Sequence, acknowledgement, reserved bits, window, urgent pointer, timestamp.
         for at in [7, 11, 12, 15, 19, 27, 31] {
             changed(ip, true, ip + at, 1);
@@ -263,7 +268,11 @@ fn headers_that_differ_are_not_joined() {
 
 #[test]
 fn out_of_order_is_out_of_the_run() {
-    for (ip, tcp) in [(V4, true), (V4, false), (V6, true)] {
+    for (ip, tcp) in [
+        (V4_HEADER_BYTES, true),
+        (V4_HEADER_BYTES, false),
+        (V6_HEADER_BYTES, true),
+    ] {
         let mut packets = flow(ip, tcp);
         packets.swap(1, 2);
         assert_eq!(runs(&packets), [1, 1, 1, 1], "{ip} {tcp}");
@@ -278,7 +287,7 @@ fn out_of_order_is_out_of_the_run() {
 
 #[test]
 fn options_and_fragments_and_empty_packets_are_alone() {
-    let mut packets = flow(V4, true);
+    let mut packets = flow(V4_HEADER_BYTES, true);
     for packet in &mut packets {
         // Four NOP bytes.
         let mut with = vec![0x46];
@@ -289,9 +298,9 @@ fn options_and_fragments_and_empty_packets_are_alone() {
     }
     assert_eq!(runs(&packets), [1; 4], "options");
     for bits in [0x20, 0x01] {
-        let fragments: Vec<_> = flow(V4, false)
+        let fragments: Vec<_> = flow(V4_HEADER_BYTES, false)
             .into_iter()
-            .map(|packet| packet.with(V4, |bytes| bytes[6] = bits))
+            .map(|packet| packet.with(V4_HEADER_BYTES, |bytes| bytes[6] = bits))
             .collect();
         assert_eq!(runs(&fragments), [1; 4], "fragments");
     }
@@ -306,9 +315,9 @@ fn options_and_fragments_and_empty_packets_are_alone() {
         assert_eq!(runs(&longer), [1, 1, 2]);
     }
     // ICMP.
-    let other: Vec<_> = flow(V4, true)
+    let other: Vec<_> = flow(V4_HEADER_BYTES, true)
         .into_iter()
-        .map(|packet| packet.with(V4, |bytes| bytes[9] = 1))
+        .map(|packet| packet.with(V4_HEADER_BYTES, |bytes| bytes[9] = 1))
         .collect();
     assert_eq!(runs(&other), [1; 4]);
 }
@@ -323,11 +332,11 @@ fn a_wrong_checksum_is_not_made_right_by_joining() {
             assert_eq!(runs(&packets), expected, "{ip} {tcp} {wrong}");
         }
     }
-    let mut packets = flow(V4, true);
+    let mut packets = flow(V4_HEADER_BYTES, true);
     packets[1].0[10] ^= 1;
     assert_eq!(runs(&packets), [1, 1, 2], "the header's");
     // UDP without a checksum.
-    let without: Vec<_> = flow(V4, false)
+    let without: Vec<_> = flow(V4_HEADER_BYTES, false)
         .into_iter()
         .map(|mut packet| {
             packet.0[26..28].fill(0);
@@ -346,23 +355,23 @@ fn a_run_is_as_long_as_an_ip_packet_and_one_of_udp_64_packets() {
         runs(&packets)
     };
     // 52 + 45 × 1448 = 65 212.
-    assert_eq!(many(V4, true, 1_448, 100), [45, 45, 10]);
+    assert_eq!(many(V4_HEADER_BYTES, true, 1_448, 100), [45, 45, 10]);
     // 72 + 47 × 1392 = 65 496.
-    assert_eq!(many(V6, true, 1_392, 100), [47, 47, 6]);
-    assert_eq!(many(V6, false, 100, 150), [64, 64, 22]);
-    assert_eq!(many(V4, true, 100, 150), [150]);
+    assert_eq!(many(V6_HEADER_BYTES, true, 1_392, 100), [47, 47, 6]);
+    assert_eq!(many(V6_HEADER_BYTES, false, 100, 150), [64, 64, 22]);
+    assert_eq!(many(V4_HEADER_BYTES, true, 100, 150), [150]);
 }
 
 #[test]
 fn udp_is_joined_where_the_device_takes_it() {
     let mut joiner = Joiner::new(false);
-    let packets = flow(V6, false);
+    let packets = flow(V6_HEADER_BYTES, false);
     assert!(joiner.add(&packets[0].0).expect("a packet") && joiner.is_over());
     assert!(!joiner.add(&packets[1].0).expect("a packet"));
     let alone = joiner.finish().expect("one packet");
     assert_eq!(
-        (&alone[..VNET], &alone[VNET..]),
-        (&[0; VNET][..], &packets[0].0[..]),
+        (&alone[..VNET_HEADER_BYTES], &alone[VNET_HEADER_BYTES..]),
+        (&[0; VNET_HEADER_BYTES][..], &packets[0].0[..]),
         "as it came"
     );
 }
@@ -370,7 +379,7 @@ fn udp_is_joined_where_the_device_takes_it() {
 #[test]
 fn what_is_no_packet_is_an_error_and_does_not_disturb_the_run() {
     let mut joiner = Joiner::new(true);
-    let packets = flow(V4, true);
+    let packets = flow(V4_HEADER_BYTES, true);
     assert!(joiner.add(&packets[0].0).expect("a packet"));
     assert!(joiner.add(&[]).is_err() && joiner.add(&[0x45; 65_536]).is_err());
     assert!(joiner.add(&packets[1].0).expect("a packet"));

@@ -1,7 +1,7 @@
 //! Builds packets from a script of arbitrary bytes, joins and segments them, and checks that the
 //! same packets result, in the same order.
 
-use ccplane_host::{Frame, Head, Joiner, LONGEST_FRAME};
+use ccplane_host::{FRAME_BYTES_MAX, Frame, Head, Joiner};
 
 /// Result of a script.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -11,17 +11,17 @@ pub struct Outcome {
 }
 
 /// Maximum packets of a script.
-const MOST: usize = 400;
+const PACKETS_MAX: usize = 400;
 
 // Actions of a step, besides sending the next packet of its flow.
-const V6: u8 = 1;
-const UDP: u8 = 2;
-const RESIZE: u8 = 4;
-const PUSH: u8 = 8;
-const CHANGE: u8 = 16;
-const SPOIL: u8 = 32;
-const JUMP: u8 = 64;
-const RAW: u8 = 128;
+const STEP_V6: u8 = 1;
+const STEP_UDP: u8 = 2;
+const STEP_RESIZE: u8 = 4;
+const STEP_PUSH: u8 = 8;
+const STEP_CHANGE: u8 = 16;
+const STEP_SPOIL: u8 = 32;
+const STEP_JUMP: u8 = 64;
+const STEP_RAW: u8 = 128;
 
 /// Runs a script: bit 0 of the first byte enables joining of UDP, and every following four bytes
 /// are a step.
@@ -69,7 +69,7 @@ pub fn joins(data: &[u8]) -> Outcome {
 fn take_apart(joiner: &mut Joiner, out: &mut Vec<Vec<u8>>) {
     let packets = joiner.packets();
     let bytes = joiner.finish().expect("a run");
-    assert!(bytes.len() <= LONGEST_FRAME);
+    assert!(bytes.len() <= FRAME_BYTES_MAX);
     let frame = Frame::of(bytes).expect("as a kernel makes them");
     assert_eq!(frame.packets(), packets);
     for index in 0..packets {
@@ -111,37 +111,37 @@ fn packets(script: &[u8]) -> Vec<Vec<u8>> {
     }; 4];
     let mut packets = Vec::new();
     let mut rest = script;
-    while packets.len() < MOST
+    while packets.len() < PACKETS_MAX
         && let Some((&[what, size, at, value], after)) = rest.split_first_chunk()
     {
         rest = after;
-        if what & RAW != 0 {
+        if what & STEP_RAW != 0 {
             let (packet, after) = rest.split_at(usize::from(size).min(rest.len()));
             packets.push(packet.to_vec());
             rest = after;
             continue;
         }
-        let (v6, udp) = (what & V6 != 0, what & UDP != 0);
+        let (v6, udp) = (what & STEP_V6 != 0, what & STEP_UDP != 0);
         let flow = &mut flows[usize::from(what & 3)];
-        if what & RESIZE != 0 {
+        if what & STEP_RESIZE != 0 {
             flow.size = usize::from(size) * 6;
         }
-        if what & JUMP != 0 {
+        if what & STEP_JUMP != 0 {
             flow.sequence = flow.sequence.wrapping_add(value.into());
             flow.identification = flow.identification.wrapping_add(at.into());
         }
         let mut packet = header(flow, v6, udp);
         let head = packet.len();
-        if !udp && what & PUSH != 0 {
+        if !udp && what & STEP_PUSH != 0 {
             packet[if v6 { 40 } else { 20 } + 13] |= value & 0x09;
         }
         packet.extend((0..flow.size).map(|i| (i as u8).wrapping_mul(value)));
         let length = packet.len();
-        if what & CHANGE != 0 {
+        if what & STEP_CHANGE != 0 {
             packet[usize::from(at) % head] ^= value;
         }
         complete(&mut packet, v6, udp);
-        if what & SPOIL != 0 {
+        if what & STEP_SPOIL != 0 {
             packet[usize::from(at) * 6 % length] ^= value;
         }
         flow.sequence = flow.sequence.wrapping_add(flow.size as u32);

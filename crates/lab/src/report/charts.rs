@@ -5,11 +5,11 @@ use ccplane_report::chart::{
     Axis, BoxPlot, Chart, ChartSeries, HoverData, Key, SeriesStyle, Width, inline, keys, live,
 };
 
-use super::MAX_FLOWS;
+use super::DRAWN_FLOWS_MAX;
 use super::looks::{Looks, shade};
 use super::plane::Spot;
 use super::points::{
-    MAX_POINTS, Points, delay, ecdf, flow_bin_s, on_grid, rates, rises, throughput,
+    LINE_POINTS_MAX, Points, delay, ecdf, flow_bin_s, on_grid, rates, rises, throughput,
 };
 use crate::metrics::{Distribution, smooth};
 use crate::result::{
@@ -18,11 +18,11 @@ use crate::result::{
 
 /// Bins that the throughput's line averages over on either side; the CDF takes the bins as they
 /// are.
-pub(super) const SMOOTH_REACH: usize = 2;
+pub(super) const SMOOTHING_BINS_PER_SIDE: usize = 2;
 
 /// The segment size that guides in segments assume: an Ethernet MTU without IPv4 and TCP headers
 /// and time stamps.
-const SEGMENT: f64 = 1448.0;
+const SEGMENT_BYTES: f64 = 1448.0;
 
 /// A line of a contender, before it is in a picture.
 struct Strand {
@@ -43,14 +43,14 @@ type EventMarks = (&'static str, usize, Vec<f64>);
 
 /// Colours of events in the palette: red-brown for losses, green for marks, as no line beside them
 /// hides a stroke.
-const LOSSES: usize = 3;
-const MARKS: usize = 2;
+const LOSS_COLOUR: usize = 3;
+const MARK_COLOUR: usize = 2;
 /// How high strokes stand, of the vertical axis, and how many there are at most in a picture: more
 /// are not told apart.
-const STROKE: f64 = 0.05;
-const STROKES: f64 = 1_500.0;
+const STROKE_HEIGHT_SHARE: f64 = 0.05;
+const STROKES_MAX: f64 = 1_500.0;
 /// What the link could carry, behind everything else.
-const BEHIND: usize = 5;
+const LINK_CAPACITY_COLOUR: usize = 5;
 
 /// The run's pictures, in rows.
 pub(super) struct Charts<'a> {
@@ -121,7 +121,7 @@ impl<'a> Charts<'a> {
             if !c.workloads.is_empty() {
                 return self.workload_flows(at, c, &points, &events);
             }
-            let flows = c.series.flows.iter().take(MAX_FLOWS);
+            let flows = c.series.flows.iter().take(DRAWN_FLOWS_MAX);
             let several = flows.len() > 1;
             let strand = |(flow, samples): (usize, &Vec<Sample>)| Strand {
                 name: if several {
@@ -148,7 +148,7 @@ impl<'a> Charts<'a> {
     ) -> Vec<Strand> {
         let mut strands = Vec::new();
         for (w, (figures, series)) in c.workloads.iter().zip(&c.series.workloads).enumerate() {
-            let shown = series.flows.len().min(MAX_FLOWS);
+            let shown = series.flows.len().min(DRAWN_FLOWS_MAX);
             for (n, place) in series.flows.iter().take(shown).enumerate() {
                 let title = figures.title();
                 strands.push(Strand {
@@ -177,7 +177,7 @@ impl<'a> Charts<'a> {
             |flow| on_grid(flow, step, points, |sample| f64::from(sample.tcp.cwnd)),
             |_| Vec::new(),
         );
-        let segments = |bytes: u64| bytes as f64 / (SEGMENT + 52.0);
+        let segments = |bytes: u64| bytes as f64 / (SEGMENT_BYTES + 52.0);
         let full = setup
             .queue_bytes
             .map(|queue| segments(setup.bdp_bytes + queue));
@@ -202,7 +202,7 @@ impl<'a> Charts<'a> {
         let grid = (setup.duration_s * 1e3 / setup.sample_ms.max(1.0))
             .ceil()
             .max(1.0) as usize;
-        let step = grid.div_ceil(MAX_POINTS).max(1) as f64 * setup.sample_ms.max(1.0) / 1e3;
+        let step = grid.div_ceil(LINE_POINTS_MAX).max(1) as f64 * setup.sample_ms.max(1.0) / 1e3;
         (step, (setup.duration_s / step).ceil() as usize + 1)
     }
 
@@ -220,7 +220,10 @@ impl<'a> Charts<'a> {
             |flow| {
                 let losses = rises(flow, |sample| sample.tcp.retrans);
                 let marks = rises(flow, |sample| sample.tcp.delivered_ce);
-                vec![("lost", LOSSES, losses), ("marked", MARKS, marks)]
+                vec![
+                    ("lost", LOSS_COLOUR, losses),
+                    ("marked", MARK_COLOUR, marks),
+                ]
             },
         );
         let setup = &self.result.setup;
@@ -362,7 +365,7 @@ impl<'a> Charts<'a> {
     /// What the link delivered.
     pub fn throughputs(&self) -> String {
         let series = self.each(|at, c| {
-            let smoothed = smooth(&c.series.throughput_mbit, SMOOTH_REACH);
+            let smoothed = smooth(&c.series.throughput_mbit, SMOOTHING_BINS_PER_SIDE);
             vec![self.of_contender(at, c, self.in_bins(smoothed.into_iter().map(Some)))]
         });
         let rate = self.result.setup.rate_mbit;
@@ -372,7 +375,7 @@ impl<'a> Charts<'a> {
             .first()
             .map_or(&[][..], |c| &c.series.capacity_mbit);
         let behind = (!course.is_empty()).then(|| {
-            let smoothed = smooth(course, SMOOTH_REACH);
+            let smoothed = smooth(course, SMOOTHING_BINS_PER_SIDE);
             ("link", self.in_bins(smoothed.into_iter().map(Some)))
         });
         let most_of_link = behind
@@ -509,7 +512,7 @@ impl<'a> Charts<'a> {
             .map(|(at, c)| {
                 let (key, look) = (self.looks.key(at), self.looks.contender(at));
                 let packets = &c.series.stamped;
-                let step = packets.len().div_ceil(MAX_POINTS).max(1);
+                let step = packets.len().div_ceil(LINE_POINTS_MAX).max(1);
                 let points = |ns: fn(&crate::result::StampedPacket) -> u64| -> Points {
                     let shown = packets.iter().step_by(step);
                     shown
@@ -555,7 +558,7 @@ impl<'a> Charts<'a> {
 
     /// Values of bins over their time.
     fn in_bins(&self, values: impl ExactSizeIterator<Item = Option<f64>>) -> Points {
-        let step = values.len().div_ceil(MAX_POINTS).max(1);
+        let step = values.len().div_ceil(LINE_POINTS_MAX).max(1);
         let middle = |bin: usize| (bin as f64 + 0.5) * self.result.setup.bin_ms / 1e3;
         let thinned = values.enumerate().step_by(step);
         // A line goes on over bins in which nothing left.
@@ -598,9 +601,9 @@ impl<'a> Charts<'a> {
             let strands = || members.iter().filter_map(|at| series.get(*at)).flatten();
             let behind = about.behind.iter();
             let behind = behind.map(|(name, points)| {
-                ChartSeries::named(*name, BEHIND, points.iter().copied()).area()
+                ChartSeries::named(*name, LINK_CAPACITY_COLOUR, points.iter().copied()).area()
             });
-            let apart = self.result.setup.duration_s / STROKES;
+            let apart = self.result.setup.duration_s / STROKES_MAX;
             let events = strands().flat_map(|strand| {
                 let of = |(what, colour, at): &EventMarks| ChartSeries {
                     of: Some(strand.key),
@@ -610,7 +613,7 @@ impl<'a> Charts<'a> {
                         *colour,
                         at,
                         apart,
-                        about.top * STROKE,
+                        about.top * STROKE_HEIGHT_SHARE,
                     )
                 };
                 strand

@@ -1,19 +1,19 @@
 //! How lines look: one hue an algorithm, shades of it for its flows, and the keys that say what is
 //! what.
 
-use ccplane_report::chart::{COLOURS, Key, SeriesStyle};
+use ccplane_report::chart::{Key, PALETTE_COLOURS, SeriesStyle};
 
 use crate::result::{ContenderResult, RunResult, WorkloadFigures};
 
 /// Dashes of ccplane's lines and of native ones beside them, by their place among those of the same
 /// algorithm.
-const VARIANTS: [&str; 3] = ["", "2 3", "9 3 2 3"];
-const NATIVE_VARIANTS: [&str; 3] = ["7 4", "4 3", "7 3 2 3"];
+const DASH_VARIANTS: [&str; 3] = ["", "2 3", "9 3 2 3"];
+const NATIVE_DASH_VARIANTS: [&str; 3] = ["7 4", "4 3", "7 3 2 3"];
 /// Of datagrams, which nobody controls; in the palette's grey.
-const DATAGRAMS: &str = "1 3";
+const DATAGRAM_DASHES: &str = "1 3";
 
 /// The palest flow of a workload has so much of its colour, percent.
-const PALEST: usize = 55;
+const COLOUR_PERCENT_MIN: usize = 55;
 
 /// How every line of a run looks. Keys are in the order of the table's rows: a contender, then its
 /// workloads.
@@ -57,7 +57,11 @@ impl Looks {
         let mixed = everyone().any(|who| who.native) && everyone().any(|who| !who.native);
         let look = |who: &SeriesOwner<'_>, before: usize| {
             let second = mixed && who.native;
-            let variants = if second { NATIVE_VARIANTS } else { VARIANTS };
+            let variants = if second {
+                NATIVE_DASH_VARIANTS
+            } else {
+                DASH_VARIANTS
+            };
             SeriesStyle {
                 colour: families
                     .iter()
@@ -82,9 +86,9 @@ impl Looks {
             let looks = kin.iter().enumerate().map(|(place, who)| match who {
                 Some(who) => look(who, among(kin, place, who)),
                 None => SeriesStyle {
-                    colour: COLOURS - 1,
+                    colour: PALETTE_COLOURS - 1,
                     second: false,
-                    dashes: DATAGRAMS,
+                    dashes: DATAGRAM_DASHES,
                 },
             });
             looks.collect()
@@ -153,7 +157,7 @@ fn of_workload(w: &WorkloadFigures) -> Option<SeriesOwner<'_>> {
 /// The shade of a flow among `of`: percent of the workload's colour. A lone one has all of it.
 pub(super) fn shade(flow: usize, of: usize) -> Option<u8> {
     let last = of.checked_sub(1).filter(|last| *last > 0)?;
-    let paler = (100 - PALEST) * flow.min(last) / last;
+    let paler = (100 - COLOUR_PERCENT_MIN) * flow.min(last) / last;
     u8::try_from(100 - paler).ok()
 }
 

@@ -4,7 +4,7 @@
 use ccplane_report::chart::{Axis, Chart, ChartSeries, inline};
 
 /// Corners of a drawn ellipse: at 760 pixels none is seen.
-const CORNERS: usize = 48;
+const ELLIPSE_CORNERS: usize = 48;
 
 /// One contender.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,7 +76,7 @@ fn heights(spots: &[Spot]) -> Axis {
 }
 
 /// What the picture shows, for beside it.
-pub(crate) const ABOUT: &str = "Up and to the left is better. Where a contender ran at least three times an ellipse holds one standard deviation \
+pub(crate) const PLANE_CAPTION: &str = "Up and to the left is better. Where a contender ran at least three times an ellipse holds one standard deviation \
                                 of its runs, with the correlation of the two.";
 
 /// The points at one standard deviation from the mean, in every direction: the image of the unit
@@ -104,10 +104,10 @@ fn ellipse(runs: &[(f64, f64)]) -> Option<Vec<(f64, f64)>> {
     let slope = if across > 0.0 { xy / across } else { 0.0 };
     let upright = (yy - slope * slope).max(0.0).sqrt();
     let corner = |n: usize| {
-        let (sin, cos) = libm::sincos(n as f64 / CORNERS as f64 * std::f64::consts::TAU);
+        let (sin, cos) = libm::sincos(n as f64 / ELLIPSE_CORNERS as f64 * std::f64::consts::TAU);
         (x + across * cos, y + slope * cos + upright * sin)
     };
-    Some((0..=CORNERS).map(corner).collect())
+    Some((0..=ELLIPSE_CORNERS).map(corner).collect())
 }
 
 #[cfg(test)]
@@ -130,7 +130,7 @@ mod tests {
         let most = |of: fn(&(f64, f64)) -> f64| round.iter().map(of).fold(f64::MIN, f64::max);
         assert!((most(|p| p.0) - 10.0 - deviation(2.0)).abs() < 1e-9);
         assert!((most(|p| p.1) - 5.0 - deviation(1.0)).abs() < 1e-9);
-        assert!(round[0].0 - round[CORNERS].0 < 1e-9, "it is closed");
+        assert!(round[0].0 - round[ELLIPSE_CORNERS].0 < 1e-9, "it is closed");
         // On a line it is a line.
         let leans = ellipse(&[(0.0, 0.0), (1.0, 2.0), (2.0, 4.0)]).unwrap();
         assert!(

@@ -6,7 +6,7 @@ use crate::result::{ContenderResult, Sample, Setup};
 
 /// Points along a line; beyond that a page of 1,200 pixels shows no more, and a long run would make
 /// a page of many MB.
-pub(super) const MAX_POINTS: usize = 3_000;
+pub(super) const LINE_POINTS_MAX: usize = 3_000;
 
 /// Shares at which a distribution is drawn: a pixel is a fifth of a percent.
 const ECDF_POINTS: usize = 1_001;
@@ -37,7 +37,7 @@ pub(super) fn ecdf(distribution: &Distribution) -> Points {
 
 /// Width of bins of the flows' goodput, s: wide enough that each flow has some packets in each.
 pub(super) fn flow_bin_s(setup: &Setup) -> f64 {
-    (setup.bin_ms.max(100.0) / 1e3).max(setup.duration_s / MAX_POINTS as f64)
+    (setup.bin_ms.max(100.0) / 1e3).max(setup.duration_s / LINE_POINTS_MAX as f64)
 }
 
 /// Goodput, Mbit/s, in `bins` of `width` seconds, of looks at what was received: nanoseconds, and

@@ -1,6 +1,8 @@
 //! Bundles of a scenario in the simulator: how they are made, and what is seen of them.
 
-use ccplane_bundle::{PacketNumbering, RATES_OVER, SendboxConfig, SendboxMode, Status};
+use ccplane_bundle::{
+    PacketNumbering, RATE_AVERAGING_TIME_MAX, SendboxConfig, SendboxMode, Status,
+};
 use ccplane_sim::{BundleId, BundleSpec, LinkId, World};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
@@ -116,7 +118,7 @@ pub(super) fn fill_actual(
             continue;
         };
         let rtt = way.there + way.back + last.sojourn;
-        let over = rtt.min(RATES_OVER);
+        let over = rtt.min(RATE_AVERAGING_TIME_MAX);
         let bytes = bytes_by(count) - bytes_by(left_by(left.saturating_sub(over.as_nanos())));
         sample.actual_rtt_ms = ms(rtt);
         sample.actual_received_mbit = mbit(Rate::of(Bytes::new(bytes), over));

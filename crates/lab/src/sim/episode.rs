@@ -89,7 +89,7 @@ mod tests {
 
     use super::*;
 
-    const LINK: &str = r#"
+    const LINK_SCENARIO: &str = r#"
 contenders = ["outside"]
 duration = "4s"
 [topology.dumbbell]
@@ -155,13 +155,18 @@ bulk.flows = 1
     fn a_window_from_outside_fills_a_link_as_far_as_it_goes() {
         // Ten segments, doubled four times and then kept: 231,680 bytes each 40 ms are 46 Mbit/s.
         let actions = [&[1.0; 4][..], &[0.0; 400]].concat();
-        let (_, decisions, last) = play(LINK, "20ms", 1, &actions);
+        let (_, decisions, last) = play(LINK_SCENARIO, "20ms", 1, &actions);
         assert!((190..=200).contains(&decisions), "{decisions} in 4 s");
         let mbit = last.goodput * 8.0 / 1e6;
         assert!((44.0..47.0).contains(&mbit), "{mbit} Mbit/s");
         assert!(last.rtt < 0.0455 && last.loss == 0.0, "{last:?}");
         // And once more: the queue is full, and packets are lost.
-        let (_, _, full) = play(LINK, "20ms", 1, &[&[1.0; 6][..], &[0.0; 400]].concat());
+        let (_, _, full) = play(
+            LINK_SCENARIO,
+            "20ms",
+            1,
+            &[&[1.0; 6][..], &[0.0; 400]].concat(),
+        );
         assert!(full.rtt > 0.07, "{full:?}");
         assert!(
             full.goodput * 8.0 < 49e6,
@@ -171,9 +176,9 @@ bulk.flows = 1
 
     #[test]
     fn round_trips_and_reports_are_steps_too() {
-        let once = play(LINK, "1rtt", 1, &[0.0]).1;
+        let once = play(LINK_SCENARIO, "1rtt", 1, &[0.0]).1;
         assert!((90..=100).contains(&once), "{once} round trips of 40 ms");
-        let lossy = LINK.replace("queue =", "loss = 0.02\nqueue =");
+        let lossy = LINK_SCENARIO.replace("queue =", "loss = 0.02\nqueue =");
         assert!(play(&lossy, "report", 1, &[0.0]).1 > once, "and at losses");
         assert_ne!(
             play(&lossy, "1rtt", 1, &[0.0]).0,
@@ -184,14 +189,15 @@ bulk.flows = 1
 
     #[test]
     fn every_flow_decides_for_itself() {
-        let three = LINK.replace("bulk.flows = 1", "bulk.flows = 3");
+        let three = LINK_SCENARIO.replace("bulk.flows = 1", "bulk.flows = 3");
         let (_, decisions, _) = play(&three, "20ms", 1, &[0.0]);
         assert!((570..=600).contains(&decisions), "{decisions}");
     }
 
     #[test]
     fn a_flow_is_finished_when_it_has_delivered_all() {
-        let finite = LINK.replace("bulk.flows = 1", "bulk = { flows = 1, bytes = \"20kB\" }");
+        let finite =
+            LINK_SCENARIO.replace("bulk.flows = 1", "bulk = { flows = 1, bytes = \"20kB\" }");
         let (mut episode, _seats) = episode(&finite, "20ms", 1);
         assert!(!episode.finished(0));
         // Ten segments in the first round trip, the others in the second; the handshake is one
@@ -211,7 +217,8 @@ bulk.flows = 1
 
     #[test]
     fn a_scenario_without_contender_is_refused() {
-        let text = LINK.replace("contenders = [\"outside\"]", "") + "algorithm = \"reno\"\n";
+        let text =
+            LINK_SCENARIO.replace("contenders = [\"outside\"]", "") + "algorithm = \"reno\"\n";
         let scenario =
             Scenario::parse("link", &text, Path::new(".")).unwrap_or_else(|why| panic!("{why}"));
         let refused = Episode::new(&scenario, &Registry::builtin(), 1);
@@ -222,7 +229,7 @@ bulk.flows = 1
         #![proptest_config(ProptestConfig::with_cases(16))]
         #[test]
         fn the_same_decisions_give_the_same_bytes(seed in 1..1000u64, actions in prop::collection::vec(-1.0..1.0f32, 1..20)) {
-            let lossy = LINK.replace("queue =", "loss = 0.01\nqueue =").replace("\"4s\"", "\"1s\"");
+            let lossy = LINK_SCENARIO.replace("queue =", "loss = 0.01\nqueue =").replace("\"4s\"", "\"1s\"");
             let first = play(&lossy, "10ms", seed, &actions);
             prop_assert_eq!(first, play(&lossy, "10ms", seed, &actions));
         }

@@ -14,10 +14,10 @@ use crate::metrics;
 use crate::record::WorkloadRecord;
 use crate::result::{BundleFigures, BundleSample, Completion, Sample, TcpInfo};
 use crate::scenario::{BundleSettings, Scenario};
-use crate::sends::{MOST_SAMPLED, Sends};
+use crate::sends::{SAMPLED_FLOWS_MAX, Sends};
 
 /// What the kernel says where there was no loss yet.
-const NO_SSTHRESH: u32 = 0x7fff_ffff;
+const TCP_INFINITE_SSTHRESH: u32 = 0x7fff_ffff;
 
 /// A workload of the scenario, as it is in the simulation.
 pub(super) struct WorkloadPart {
@@ -157,7 +157,7 @@ impl<'p> Looks<'p> {
             false => other == at,
         };
         let taken = self.sampled.iter().filter(|sampled| together(sampled.part));
-        taken.count() < MOST_SAMPLED
+        taken.count() < SAMPLED_FLOWS_MAX
     }
 
     /// What is known of the bundles, and their samples.
@@ -355,7 +355,7 @@ fn sample(view: &FlowView, at_ns: u64, mss: u16) -> Sample {
     let mss = u64::from(mss).max(1);
     let small = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
     let ssthresh = if view.ssthresh == u64::MAX {
-        NO_SSTHRESH
+        TCP_INFINITE_SSTHRESH
     } else {
         small(view.ssthresh / mss)
     };

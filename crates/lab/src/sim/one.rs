@@ -490,7 +490,7 @@ impl<'j> RunControls<'j> {
         let mut agent = Agent::new(ccplane_agent::AgentOptions::default());
         agent.add_boxed(self.job.registry.by_name(name, &read(parameters))?)?;
         let mut options = SteerOptions {
-            keep_reports: heard::KEPT,
+            keep_reports: heard::REPORTS_MAX,
             ..SteerOptions::default()
         };
         if let Some(staleness) = self.job.scenario.staleness {

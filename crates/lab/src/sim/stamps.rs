@@ -7,7 +7,7 @@ use rand_pcg::rand_core::Rng;
 use crate::scenario::{self, StampErrors};
 
 /// The stream of random numbers that clocks are drawn from.
-const STREAM: u128 = 0x63_6c6f_636b << 32;
+const CLOCK_STREAM: u128 = 0x63_6c6f_636b << 32;
 
 /// Gives these hosts such stamps; whose clock is which follows from the simulation's seed and the
 /// host alone.
@@ -17,7 +17,7 @@ pub fn put_stamps(
     hosts: impl Iterator<Item = NodeId>,
 ) -> Result<(), SimError> {
     for host in hosts {
-        let mut draw = Pcg64::new(u128::from(sim.seed()), STREAM + host.index() as u128);
+        let mut draw = Pcg64::new(u128::from(sim.seed()), CLOCK_STREAM + host.index() as u128);
         // From -1 to 1.
         let mut drawn = || (draw.next_u64() >> 11) as f64 / (1_u64 << 52) as f64 - 1.0;
         let model = StampModel {

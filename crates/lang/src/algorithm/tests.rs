@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const MINE: &str = "# AIMD with a fifth back
+const AIMD_TEXT: &str = "# AIMD with a fifth back
 (algorithm mine
     (about \"AIMD: a fifth back, (sic) # and no more\")
     (needs cwnd recovery)
@@ -24,7 +24,7 @@ fn refused(text: &str) -> String {
 
 #[test]
 fn a_header_says_what_there_is() {
-    let mine = TextAlgorithm::read(MINE).expect("well formed");
+    let mine = TextAlgorithm::read(AIMD_TEXT).expect("well formed");
     assert_eq!(
         (mine.name(), mine.about()),
         ("mine", "AIMD: a fifth back, (sic) # and no more")
@@ -52,16 +52,16 @@ fn a_header_says_what_there_is() {
     );
     assert_eq!(
         program.lines().count(),
-        MINE.lines().count() + 1,
+        AIMD_TEXT.lines().count() + 1,
         "lines stay where they were"
     );
 }
 
 #[test]
 fn a_text_is_warned_of_what_it_hardly_means_at_its_own_place() {
-    let mine = TextAlgorithm::read(MINE).expect("well formed");
+    let mine = TextAlgorithm::read(AIMD_TEXT).expect("well formed");
     assert!(mine.warnings().is_none(), "there is no agent to report to");
-    let odd = MINE.replace(
+    let odd = AIMD_TEXT.replace(
         "(def (Report (volatile acked 0)))",
         "(def (Report (volatile acked 0)))  (when (> Flow.srtt_us 96mbit) (:= Cwnd 1))",
     );
@@ -79,7 +79,7 @@ fn a_text_is_warned_of_what_it_hardly_means_at_its_own_place() {
 
 #[test]
 fn values_out_of_range_are_told_with_the_range() {
-    let mine = TextAlgorithm::read(MINE).expect("well formed");
+    let mine = TextAlgorithm::read(AIMD_TEXT).expect("well formed");
     for (name, value) in [
         ("back", "0.96"),
         ("back", "10ms"),
@@ -133,12 +133,12 @@ fn what_is_wrong_is_said_of_the_text_as_it_was_written() {
             "after the header comes the program",
         ),
     ] {
-        assert!(MINE.contains(before));
-        let why = refused(&MINE.replacen(before, after, 1));
+        assert!(AIMD_TEXT.contains(before));
+        let why = refused(&AIMD_TEXT.replacen(before, after, 1));
         assert!(why.contains(expected), "{expected}: {why}");
     }
     assert!(
-        TextAlgorithm::is(MINE)
+        TextAlgorithm::is(AIMD_TEXT)
             && !TextAlgorithm::is("# (algorithm\n(def)")
             && !TextAlgorithm::is("")
     );
@@ -156,14 +156,14 @@ proptest! {
     }
 
     #[test]
-    fn a_place_in_the_program_is_one_in_the_text(at in 0..MINE.len()) {
-        let mine = TextAlgorithm::read(MINE).expect("well formed");
+    fn a_place_in_the_program_is_one_in_the_text(at in 0..AIMD_TEXT.len()) {
+        let mine = TextAlgorithm::read(AIMD_TEXT).expect("well formed");
         let woven = mine.woven(&["0.8", "10ms"]);
         // Every byte after the header is found again at its new position.
         if at > mine.header.end as usize {
             let moved = (0..woven.text.len()).find(|to| woven.back(Span::new(*to, to + 1)) == Span::new(at, at + 1));
             let moved = moved.expect("it is there");
-            prop_assert_eq!(&woven.text[moved..moved + 1], &MINE[at..at + 1]);
+            prop_assert_eq!(&woven.text[moved..moved + 1], &AIMD_TEXT[at..at + 1]);
         }
     }
 }

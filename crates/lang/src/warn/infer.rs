@@ -16,10 +16,10 @@ use crate::scope::Meaning;
 use crate::tree::Ratio;
 
 /// Maximum iterations. Only longer chains of variables set to each other need more.
-const ROUNDS: usize = 8;
+const INFERENCE_ROUNDS_MAX: usize = 8;
 
 /// Units of the signals, by register number.
-const SIGNALS: [Unit; 29] = [
+const SIGNAL_UNITS: [Unit; 29] = [
     BYTES,
     BYTES,
     BYTES,
@@ -50,7 +50,7 @@ const SIGNALS: [Unit; 29] = [
     Unit::Bare,
     Unit::Bare,
 ];
-const _: () = assert!(SIGNALS.len() == reg::SIGNALS_END as usize);
+const _: () = assert!(SIGNAL_UNITS.len() == reg::SIGNALS_END as usize);
 
 /// Unit of a signal or of flow state; `None` for variables.
 fn builtin(register: u8) -> Option<Unit> {
@@ -58,7 +58,7 @@ fn builtin(register: u8) -> Option<Unit> {
         reg::MICROS => Some(MICROSECONDS),
         reg::CWND | reg::SSTHRESH => Some(BYTES),
         reg::RATE => Some(BYTES_PER_SECOND),
-        other => SIGNALS.get(usize::from(other)).copied(),
+        other => SIGNAL_UNITS.get(usize::from(other)).copied(),
     }
 }
 
@@ -92,7 +92,7 @@ pub(super) fn look(text: &CompiledText<'_, '_>, def: u32, problems: &mut Problem
     // not have been inferred yet.
     for settled in [false, true] {
         units.settled = settled;
-        for _ in 0..ROUNDS {
+        for _ in 0..INFERENCE_ROUNDS_MAX {
             let before = units.variables.clone();
             units.clauses();
             if units.variables == before {

@@ -4,7 +4,7 @@ use super::CompiledText;
 use crate::diagnostics::{DiagnosticCode, Problem, Problems};
 
 /// Signals that read as `+infinity` if they are unknown.
-const UNKNOWN: [&str; 8] = [
+const POSSIBLY_UNKNOWN_SIGNALS: [&str; 8] = [
     "Flow.rtt_sample_us",
     "Flow.srtt_us",
     "Flow.min_rtt_us",
@@ -15,7 +15,7 @@ const UNKNOWN: [&str; 8] = [
     "Flow.queue_delay_ns",
 ];
 /// Validity signal of the queueing delay.
-const VALID: &str = "Flow.queue_delay_valid";
+const QUEUE_DELAY_VALIDITY_SIGNAL: &str = "Flow.queue_delay_valid";
 
 pub(super) fn look(text: &CompiledText<'_, '_>, problems: &mut Problems) {
     // Signals mentioned in an enclosing condition, which is assumed to check that they are known.
@@ -45,7 +45,7 @@ pub(super) fn look(text: &CompiledText<'_, '_>, problems: &mut Problems) {
 fn spoken_of<'s>(text: &CompiledText<'_, 's>, index: u32, found: &mut Vec<&'s str>) {
     if text.list(index).is_none() {
         let word = text.text(index);
-        if UNKNOWN.contains(&word) || word == VALID {
+        if POSSIBLY_UNKNOWN_SIGNALS.contains(&word) || word == QUEUE_DELAY_VALIDITY_SIGNAL {
             found.push(word);
         }
         return;
@@ -108,14 +108,17 @@ fn warn<'s>(
         None => {
             let signal = text.text(value);
             let known = asked.contains(&signal)
-                || (signal.ends_with("queue_delay_ns") && asked.contains(&VALID));
-            if !UNKNOWN.contains(&signal) || known {
+                || (signal.ends_with("queue_delay_ns")
+                    && asked.contains(&QUEUE_DELAY_VALIDITY_SIGNAL));
+            if !POSSIBLY_UNKNOWN_SIGNALS.contains(&signal) || known {
                 return;
             }
             let message =
                 format!("`{signal}` is +infinity where it is not known, and {what} takes that in");
             let help = match signal {
-                "Flow.queue_delay_ns" => format!("ask first: (if {VALID} (:= …))"),
+                "Flow.queue_delay_ns" => {
+                    format!("ask first: (if {QUEUE_DELAY_VALIDITY_SIGNAL} (:= …))")
+                }
                 _ => format!("ask first: (if (< {signal} +infinity) (:= …))"),
             };
             problems.push(

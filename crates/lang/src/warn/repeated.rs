@@ -5,13 +5,13 @@ use super::CompiledText;
 use crate::diagnostics::{DiagnosticCode, Problem, Problems};
 
 /// Signals of the last ACK that a run by timer reads again.
-const SAMPLES: [&str; 3] = [
+const SAMPLE_SIGNALS: [&str; 3] = [
     "Flow.rtt_sample_us",
     "Flow.rate_incoming",
     "Flow.rate_outgoing",
 ];
 /// Words that are neither variables nor events.
-const STATE: [&str; 6] = ["Micros", "Cwnd", "Rate", "Ssthresh", "true", "false"];
+const STATE_WORDS: [&str; 6] = ["Micros", "Cwnd", "Rate", "Ssthresh", "true", "false"];
 
 pub(super) fn look(text: &CompiledText<'_, '_>, problems: &mut Problems) {
     let clauses: Vec<Vec<u32>> = text
@@ -56,7 +56,7 @@ impl ConditionPath {
 }
 
 fn is_sample(word: &str) -> bool {
-    SAMPLES.contains(&word)
+    SAMPLE_SIGNALS.contains(&word)
 }
 
 fn is_event(word: &str) -> bool {
@@ -64,7 +64,7 @@ fn is_event(word: &str) -> bool {
         || ["Flow.was_timeout", "Flow.undone"].contains(&word);
     let variable = word.starts_with(|first: char| first.is_alphabetic() || first == '_')
         && (!word.starts_with("Flow.") && !word.starts_with("Ack."))
-        && !STATE.contains(&word);
+        && !STATE_WORDS.contains(&word);
     event || variable
 }
 

@@ -3,7 +3,7 @@
 use crate::literal::Measure;
 
 /// Maximum exponent; higher powers are not meaningful quantities.
-const LARGEST_POWER: i8 = 4;
+const UNIT_EXPONENT_MAX: i8 = 4;
 
 /// Inferred unit of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Unit {
         };
         let power = |a: i8, b: i8| a + sign * b;
         let (bytes, seconds) = (power(a.bytes, b.bytes), power(a.seconds, b.seconds));
-        if bytes.abs() > LARGEST_POWER || seconds.abs() > LARGEST_POWER {
+        if bytes.abs() > UNIT_EXPONENT_MAX || seconds.abs() > UNIT_EXPONENT_MAX {
             return Unit::Unknown;
         }
         if (self, other) == (Unit::Bare, Unit::Bare) {

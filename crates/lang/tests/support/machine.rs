@@ -38,7 +38,7 @@ pub fn read(text: &str) -> Vec<Form> {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Fault;
 
-struct Declared {
+struct DeclaredVariable {
     name: String,
     volatile: bool,
     init: u64,
@@ -47,7 +47,7 @@ struct Declared {
 /// Program with the state of one flow.
 pub struct Machine {
     clauses: Vec<Vec<Form>>,
-    declared: Vec<Declared>,
+    declared: Vec<DeclaredVariable>,
     values: HashMap<String, u64>,
     reports: bool,
     resets: bool,
@@ -283,7 +283,7 @@ impl Machine {
     }
 }
 
-fn declare(parts: &[Form], prefix: &str) -> Declared {
+fn declare(parts: &[Form], prefix: &str) -> DeclaredVariable {
     let volatile = head(parts) == "volatile";
     let [name, init] = &parts[usize::from(volatile)..] else {
         panic!("not a declaration: {parts:?}")
@@ -294,7 +294,7 @@ fn declare(parts: &[Form], prefix: &str) -> Declared {
         "+infinity" => 0xffff_ffff,
         number => number.parse().expect("a number"),
     };
-    Declared {
+    DeclaredVariable {
         name: format!("{prefix}{}", atom(name)),
         volatile,
         init,

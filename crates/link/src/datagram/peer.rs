@@ -15,9 +15,9 @@ use super::PeerCloseReason;
 use crate::socket;
 
 /// Limit of messages queued for a peer: one second of commands for thousands of flows.
-const MOST_WAITING: usize = 16_384;
+const QUEUED_MESSAGES_MAX: usize = 16_384;
 /// Messages sent per system call.
-const BATCH: usize = 64;
+const BATCH_MESSAGES: usize = 64;
 
 pub(super) struct DatagramPeer {
     pub ccp: CcpDatapath,
@@ -94,7 +94,7 @@ impl DatagramPeer {
             self.outbox.ends.push(self.outbox.bytes.len());
         }
         match self.outbox.waiting() {
-            waiting if waiting > MOST_WAITING => Err(PeerCloseReason::Stuck(waiting)),
+            waiting if waiting > QUEUED_MESSAGES_MAX => Err(PeerCloseReason::Stuck(waiting)),
             _ => Ok(()),
         }
     }
@@ -182,7 +182,7 @@ impl Outbox {
             .map_or(0, |before| self.ends[before]);
         let waiting = &self.ends[self.sent..];
         let count = waiting
-            .partition_point(|end| end - start <= v1::MAX_MESSAGE)
+            .partition_point(|end| end - start <= v1::MESSAGE_BYTES_MAX)
             .max(1);
         let end = waiting[count - 1];
         send(
@@ -204,7 +204,7 @@ impl Outbox {
             )
             .map(|_| 1);
         }
-        let count = self.waiting().min(BATCH);
+        let count = self.waiting().min(BATCH_MESSAGES);
         let mut headers = MultiHeaders::<UnixAddr>::preallocate(count, None);
         let slices: Vec<_> = (0..count)
             .map(|n| [IoSlice::new(self.message(self.sent + n))])

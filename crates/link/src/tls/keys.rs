@@ -29,18 +29,18 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 
 /// Default key directory.
-pub const KEYS: &str = "/etc/ccplane/keys";
+pub const KEY_DIRECTORY: &str = "/etc/ccplane/keys";
 /// Subdirectory with the agent's key.
-pub const AGENT: &str = "agent";
+pub const AGENT_DIRECTORY: &str = "agent";
 
 /// Validity before the creation time. A clock that is off by a day or a time zone must not keep a
 /// datapath from its agent; more is not needed.
-const BEFORE: Duration = Duration::from_secs(2 * 24 * 3600);
+const VALIDITY_BEFORE: Duration = Duration::from_secs(2 * 24 * 3600);
 /// Validity after the creation time: ten years. A shorter validity would stop congestion control on
 /// some forgotten day; lost keys are revoked.
-const LASTS: Duration = Duration::from_secs(3650 * 24 * 3600);
+const VALIDITY_AFTER: Duration = Duration::from_secs(3650 * 24 * 3600);
 /// Limit of a file, bytes: room for 100,000 revoked keys.
-const MOST_BYTES: u64 = 16 << 20;
+const KEY_FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Role of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,8 +192,8 @@ fn place(folder: &Path, role: Role) -> Result<PathBuf, KeyError> {
     }
     let mut names = names(folder)?;
     match role {
-        Role::Agent => names.retain(|name| name == AGENT),
-        Role::Datapath => names.retain(|name| name != AGENT),
+        Role::Agent => names.retain(|name| name == AGENT_DIRECTORY),
+        Role::Datapath => names.retain(|name| name != AGENT_DIRECTORY),
     }
     match names.as_slice() {
         [] => Err(KeyError::None(folder.to_owned())),
@@ -225,11 +225,11 @@ fn names(folder: &Path) -> Result<Vec<String>, KeyError> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, KeyError> {
-    private::read(path, MOST_BYTES).map_err(file(path))
+    private::read(path, KEY_FILE_BYTES_MAX).map_err(file(path))
 }
 
 fn secret(path: &Path) -> Result<Vec<u8>, KeyError> {
-    private::read_secret(path, MOST_BYTES).map_err(|why| match why {
+    private::read_secret(path, KEY_FILE_BYTES_MAX).map_err(|why| match why {
         Unreadable::Failed(why) => file(path)(why),
         Unreadable::Exposed(mode) => KeyError::Readable {
             path: path.to_owned(),
@@ -265,7 +265,7 @@ pub fn make(folder: &Path, names: &[String], now: SystemTime) -> Result<Vec<NewK
         now.duration_since(SystemTime::UNIX_EPOCH)
             .unwrap_or_default(),
     );
-    let all = std::iter::once((AGENT, Role::Agent))
+    let all = std::iter::once((AGENT_DIRECTORY, Role::Agent))
         .chain(names.iter().map(|name| (&**name, Role::Datapath)));
     all.map(|(name, role)| {
         let own = folder.join(name);
@@ -358,7 +358,7 @@ fn is_name(name: &str) -> bool {
     let form = name.chars().all(letters)
         && name.starts_with(|c: char| c.is_ascii_lowercase())
         && !name.ends_with('-');
-    form && name.len() <= 40 && name != AGENT && name != "revoked"
+    form && name.len() <= 40 && name != AGENT_DIRECTORY && name != "revoked"
 }
 
 fn folder_for_owner(folder: &Path) -> Result<(), KeyError> {
@@ -461,8 +461,8 @@ fn valid(now: SystemTime) -> CertificateParams {
         .unwrap_or_default();
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     let mut params = CertificateParams::default();
-    params.not_before = epoch + since.saturating_sub(BEFORE);
-    params.not_after = epoch + since + LASTS;
+    params.not_before = epoch + since.saturating_sub(VALIDITY_BEFORE);
+    params.not_after = epoch + since + VALIDITY_AFTER;
     params.distinguished_name = rcgen::DistinguishedName::new();
     params
 }

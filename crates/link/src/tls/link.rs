@@ -18,7 +18,7 @@ use rustls::{ServerConfig, ServerConnection};
 use super::keys::{self, Keys, Role};
 use super::revocations::Revocations;
 use super::strangers::PendingConnections;
-use super::stream::{CHUNK, SHARED_CHUNK, Stream, TlsCloseReason};
+use super::stream::{CHUNK_BYTES, SHARED_CHUNK_BYTES, Stream, TlsCloseReason};
 use super::tenants::{self, Tenant, Tenants};
 use super::trust;
 use crate::identity::Fingerprint;
@@ -38,16 +38,16 @@ const ACCEPTS_PER_TURN: usize = 16;
 const HANDSHAKES_PER_TURN: usize = 4;
 /// Timeout for the handshake and the first message. A shorter one would refuse hosts behind slow
 /// links; a longer one would hold a slot for a silent peer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Limit of bytes queued for a datapath that does not read: one second of commands for some
 /// thousand flows. A lower limit would disconnect a datapath that pauses; a higher one would waste
 /// memory on dead ones.
-const UNSENT_MAX: usize = tenants::UNSENT_MAX / 4;
+const UNSENT_BYTES_MAX: usize = tenants::UNSENT_BYTES_MAX / 4;
 /// Lower bound of a datapath's fallback timeout. With a shorter one, heartbeats alone would keep
 /// the agent busy.
 const FALLBACK_AFTER_MIN: Duration = Duration::from_millis(10);
 /// Size of a link's range of datapath ids. Ids wrap around.
-const NUMBERS: u32 = 1 << 24;
+const DATAPATH_IDS_PER_LINK: u32 = 1 << 24;
 
 /// Serves datapaths on other hosts. Each must present a datapath certificate that is signed by this
 /// agent's CA and not revoked.
@@ -129,7 +129,7 @@ impl TlsLink {
             tenants: Tenants::default(),
             turns: 0,
             datapaths: Vec::new(),
-            buffer: vec![0; CHUNK].into_boxed_slice(),
+            buffer: vec![0; CHUNK_BYTES].into_boxed_slice(),
             fields: Vec::new(),
         })
     }
@@ -307,7 +307,7 @@ impl TlsLink {
     fn number(&mut self, agent: &Agent) -> DatapathId {
         loop {
             let id = DatapathId(self.base + self.next);
-            self.next = (self.next + 1) % NUMBERS;
+            self.next = (self.next + 1) % DATAPATH_IDS_PER_LINK;
             let live = self
                 .datapaths
                 .binary_search_by_key(&id, |one| one.id)
@@ -420,8 +420,8 @@ impl DatapathLink for TlsLink {
         self.look_at_revocations(now);
         // If only one key is connected, read in larger chunks to save system calls.
         let chunk = match self.tenants.begin_turn() {
-            0 | 1 => CHUNK,
-            _ => SHARED_CHUNK,
+            0 | 1 => CHUNK_BYTES,
+            _ => SHARED_CHUNK_BYTES,
         };
         self.turns = self.turns.wrapping_add(1);
         let count = self.datapaths.len();
@@ -470,7 +470,7 @@ impl DatapathLink for TlsLink {
             {
                 let why = format!(
                     "{} bytes wait for the datapaths of its key",
-                    tenants::UNSENT_MAX
+                    tenants::UNSENT_BYTES_MAX
                 );
                 datapath.closed = Some(TlsCloseReason::Ours(why));
             }
@@ -504,7 +504,7 @@ impl PendingConnection {
         buffer: &mut [u8],
         now: Time,
     ) -> Result<(bool, Option<Hello>), TlsCloseReason> {
-        if now.since(self.since) > PATIENCE {
+        if now.since(self.since) > HANDSHAKE_TIMEOUT {
             return Err(TlsCloseReason::Ours(
                 "it did not show a key in time".to_owned(),
             ));
@@ -608,9 +608,9 @@ impl TlsDatapath {
 
     /// Moves the packet to the stream's send queue.
     fn give(&mut self) -> Result<(), TlsCloseReason> {
-        if self.stream.unsent() + self.packet.as_bytes().len() > UNSENT_MAX {
+        if self.stream.unsent() + self.packet.as_bytes().len() > UNSENT_BYTES_MAX {
             return Err(TlsCloseReason::Ours(format!(
-                "it does not read: {UNSENT_MAX} bytes wait for it"
+                "it does not read: {UNSENT_BYTES_MAX} bytes wait for it"
             )));
         }
         self.stream.packet(&self.packet)?;

@@ -10,7 +10,7 @@ use crate::identity::Fingerprint;
 use crate::warning::Warning;
 
 /// Interval between reads of the list; connections of a revoked key must be closed within a second.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const RELOAD_INTERVAL: Duration = Duration::from_millis(250);
 /// The list as last read from its file.
 pub(super) struct Revocations {
     path: PathBuf,
@@ -40,7 +40,7 @@ impl Revocations {
         if now < self.next {
             return false;
         }
-        self.next = now + LOOK_EVERY;
+        self.next = now + RELOAD_INTERVAL;
         match keys::revoked(&self.path) {
             Ok(keys) => std::mem::replace(&mut self.keys, keys) != self.keys,
             Err(why) => {

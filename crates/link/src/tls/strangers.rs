@@ -11,7 +11,7 @@ use ccplane_agent::dice::Dice;
 
 /// Number of slots. With fewer, a flood from many networks would hit more handshakes; more would
 /// waste memory on unauthenticated peers.
-const SLOTS: usize = 128;
+const HANDSHAKE_SLOTS: usize = 128;
 /// Slots per network. With fewer, hosts behind one address that reconnect together would have to
 /// wait.
 const NETWORK_SLOTS: usize = 16;
@@ -70,7 +70,7 @@ impl<T> PendingConnections<T> {
         let candidates: Vec<usize> = if self.count(network) >= NETWORK_SLOTS {
             all.filter(|index| self.slots[*index].0 == network)
                 .collect()
-        } else if self.slots.len() >= SLOTS {
+        } else if self.slots.len() >= HANDSHAKE_SLOTS {
             let counts: Vec<usize> = self
                 .slots
                 .iter()
@@ -123,7 +123,7 @@ mod tests {
             .map(|one| Network::from(address(one)))
             .collect();
         let mut flood = attackers.iter().copied().cycle();
-        for network in flood.by_ref().take(10 * SLOTS) {
+        for network in flood.by_ref().take(10 * HANDSHAKE_SLOTS) {
             strangers.admit(network, 0);
         }
         (1..=1_000)
@@ -132,7 +132,7 @@ mod tests {
                 for network in flood.by_ref().take(10) {
                     strangers.admit(network, 0);
                 }
-                assert!(strangers.len() <= SLOTS);
+                assert!(strangers.len() <= HANDSHAKE_SLOTS);
                 let there = strangers.iter().any(|one| one == number);
                 strangers.serve(usize::MAX, |one| ((one == 0).then_some(one), false));
                 there

@@ -13,18 +13,18 @@ use rustls::Connection;
 use rustls::pki_types::CertificateDer;
 
 /// Read size, bytes.
-pub(super) const CHUNK: usize = 64 << 10;
+pub(super) const CHUNK_BYTES: usize = 64 << 10;
 /// Read size if several keys are connected, bytes. With a larger one, a single connection could
 /// cause more work before the next is served; a smaller one costs more system calls.
-pub(super) const SHARED_CHUNK: usize = 16 << 10;
+pub(super) const SHARED_CHUNK_BYTES: usize = 16 << 10;
 /// TCP user timeout and keepalive time. A shorter one would close connections during brief network
 /// outages; a longer one would let an agent control flows of dead hosts.
-const BELIEVED: Duration = Duration::from_secs(15);
+const TCP_USER_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Overhead of a TLS 1.3 record, bytes: header, content type and tag (RFC 8446, section 5.2).
-const RECORD: usize = 5 + 1 + 16;
+const RECORD_OVERHEAD_BYTES: usize = 5 + 1 + 16;
 /// Maximum content of a record, bytes (RFC 8446, section 5.1).
-const CONTENT: usize = 1 << 14;
+const RECORD_CONTENT_BYTES_MAX: usize = 1 << 14;
 
 pub(super) struct Stream {
     socket: TcpStream,
@@ -57,7 +57,7 @@ impl Stream {
     pub fn new(socket: TcpStream, mut tls: Connection) -> io::Result<Stream> {
         socket.set_nonblocking(true)?;
         socket.set_nodelay(true)?;
-        let seconds = (BELIEVED.as_nanos() / 1_000_000_000) as u32;
+        let seconds = (TCP_USER_TIMEOUT.as_nanos() / 1_000_000_000) as u32;
         setsockopt(&socket, sockopt::TcpUserTimeout, &(seconds * 1000))?;
         setsockopt(&socket, sockopt::KeepAlive, &true)?;
         setsockopt(&socket, sockopt::TcpKeepIdle, &(seconds / 3))?;
@@ -225,7 +225,7 @@ impl Stream {
 
 /// Returns the length of the TLS records for this many bytes.
 fn as_records(bytes: usize) -> usize {
-    bytes + bytes.div_ceil(CONTENT) * RECORD
+    bytes + bytes.div_ceil(RECORD_CONTENT_BYTES_MAX) * RECORD_OVERHEAD_BYTES
 }
 
 /// Replaces control characters in a peer's message, for the log.

@@ -17,7 +17,7 @@ pub(super) const CONNECTIONS_MAX: usize = 32;
 /// their datapath's fallback.
 pub(super) const FLOWS_MAX: usize = 1 << 17;
 /// Limit of bytes queued for the datapaths of one key. A single connection may use a quarter of it.
-pub(super) const UNSENT_MAX: usize = 4 << 20;
+pub(super) const UNSENT_BYTES_MAX: usize = 4 << 20;
 
 /// Work budget of all keys per turn, in units of [`Agent::work`]. A larger budget delays replies; a
 /// smaller one increases the overhead per turn.
@@ -25,7 +25,7 @@ const TURN_WORK: i64 = 8_192;
 /// Bounds of a key's budget per turn if several keys are connected. Below the lower bound a chunk
 /// would take many turns; above the upper one, other keys would wait longer for a key that never
 /// pauses.
-const KEY_WORK: (i64, i64) = (128, 1_024);
+const KEY_WORK_BOUNDS: (i64, i64) = (128, 1_024);
 /// Bytes whose reception and decryption cost as much as one event.
 const BYTES_PER_WORK: u64 = 64;
 
@@ -36,8 +36,8 @@ const BYTES_BURST: u64 = 8 << 20;
 /// Rate (per second) and burst of starts per key: connections, and restarts of a datapath on a
 /// connection. A start costs as much as hundreds of reports, because all programs are installed.
 /// The burst covers [`CONNECTIONS_MAX`] reconnections after a restart of the agent.
-const BEGINS_PER_SECOND: u64 = 8;
-const BEGINS_BURST: u64 = 64;
+const STARTS_PER_SECOND: u64 = 8;
+const STARTS_BURST: u64 = 64;
 
 /// Token bucket, stored as the time at which it is full again.
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +93,7 @@ impl Tenant {
         Tenant {
             datapaths: Vec::new(),
             closing: Vec::new(),
-            begins: TenantBucket::new(BEGINS_PER_SECOND, BEGINS_BURST),
+            begins: TenantBucket::new(STARTS_PER_SECOND, STARTS_BURST),
             bytes: TenantBucket::new(BYTES_PER_SECOND, BYTES_BURST),
             credit: 0,
             unsent: 0,
@@ -104,7 +104,7 @@ impl Tenant {
     pub fn begin(&mut self, now: Time) -> Result<(), String> {
         if self.begins.ready() > now {
             return Err(format!(
-                "its key begins too often: {BEGINS_BURST} times at once and {BEGINS_PER_SECOND} times a second are allowed"
+                "its key begins too often: {STARTS_BURST} times at once and {STARTS_PER_SECOND} times a second are allowed"
             ));
         }
         self.begins.take(now, 1);
@@ -153,7 +153,7 @@ impl Tenant {
     /// Counts bytes queued for a datapath. Returns false if the key exceeds its limit.
     pub fn add_unsent(&mut self, bytes: usize) -> bool {
         self.unsent += bytes;
-        self.unsent <= UNSENT_MAX
+        self.unsent <= UNSENT_BYTES_MAX
     }
 
     /// Returns the number of flows that the agent holds for the key's other datapaths.
@@ -191,7 +191,7 @@ impl Tenants {
             .count();
         let part = match connected {
             0 | 1 => TURN_WORK,
-            several => (TURN_WORK / several as i64).clamp(KEY_WORK.0, KEY_WORK.1),
+            several => (TURN_WORK / several as i64).clamp(KEY_WORK_BOUNDS.0, KEY_WORK_BOUNDS.1),
         };
         for tenant in self.0.values_mut() {
             tenant.credit = (tenant.credit + part).min(part);
@@ -250,7 +250,7 @@ mod tests {
         for _ in 0..100 {
             tenants.begin_turn();
         }
-        assert_eq!(tenants.of(key(1)).credit, KEY_WORK.1);
+        assert_eq!(tenants.of(key(1)).credit, KEY_WORK_BOUNDS.1);
     }
 
     #[test]
@@ -268,10 +268,10 @@ mod tests {
                 .contains("32 connections")
         );
         let left = (0..1_000).take_while(|_| tenant.begin(now).is_ok()).count();
-        assert_eq!(left, BEGINS_BURST as usize - CONNECTIONS_MAX);
+        assert_eq!(left, STARTS_BURST as usize - CONNECTIONS_MAX);
         now += Duration::from_secs(2);
         let left = (0..1_000).take_while(|_| tenant.begin(now).is_ok()).count();
-        assert_eq!(left, 2 * BEGINS_PER_SECOND as usize);
+        assert_eq!(left, 2 * STARTS_PER_SECOND as usize);
         // Burst plus ten seconds at the byte rate.
         let (mut bytes, until) = (0, now + Duration::from_secs(10));
         while now < until {

@@ -33,8 +33,8 @@ struct Place(PathBuf);
 
 impl Place {
     fn new(names: &[&str]) -> Place {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        static NEXT_NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
         let place = Place(
             std::env::temp_dir().join(format!("ccplane-tls-{}-{number}", std::process::id())),
         );

@@ -15,7 +15,7 @@ use rustls::{
 use super::keys::{KeyError, Keys, agents_name};
 
 /// ALPN protocol: framed version 2.
-const PROTOCOL: &[u8] = b"ccplane/2";
+const ALPN_PROTOCOL: &[u8] = b"ccplane/2";
 
 fn roots(keys: &Keys) -> Result<Arc<RootCertStore>, KeyError> {
     let mut roots = RootCertStore::empty();
@@ -36,7 +36,7 @@ pub(super) fn agent(
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_client_cert_verifier(verifier)
         .with_single_cert(vec![keys.certificate.clone()], keys.key.clone_key())?;
-    config.alpn_protocols = vec![PROTOCOL.to_vec()];
+    config.alpn_protocols = vec![ALPN_PROTOCOL.to_vec()];
     // Connections last for days, so no resumption: every connection authenticates again.
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
@@ -52,7 +52,7 @@ pub(super) fn datapath(
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_root_certificates(roots(keys)?)
         .with_client_auth_cert(vec![keys.certificate.clone()], keys.key.clone_key())?;
-    config.alpn_protocols = vec![PROTOCOL.to_vec()];
+    config.alpn_protocols = vec![ALPN_PROTOCOL.to_vec()];
     config.resumption = Resumption::disabled();
     Ok(Arc::new(config))
 }

@@ -20,8 +20,8 @@ use nix::sys::socket::{
 use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 use rustls::{ClientConfig, ClientConnection};
 
-use super::keys::{self, KEYS, Keys, Role};
-use super::stream::{CHUNK, Stream, TlsCloseReason};
+use super::keys::{self, KEY_DIRECTORY, Keys, Role};
+use super::stream::{CHUNK_BYTES, Stream, TlsCloseReason};
 use super::{TlsAddress, trust};
 use crate::backoff::Backoff;
 use crate::identity::Fingerprint;
@@ -30,21 +30,22 @@ use crate::{AgentConnection, LinkError, SendOutcome, ThreadClock};
 
 /// Timeout of a connection attempt up to the agent's welcome, and of the DNS lookup before it. On a
 /// path with an RTT of 1 s an attempt takes three RTTs.
-const PATIENCE: Duration = Duration::from_secs(4);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
 /// Reconnect after the agent has been silent for this many fallback timeouts. After a short outage
 /// TCP recovers by itself; after a long one a new connection is faster than TCP's next
 /// retransmission.
-const SILENCES: u64 = 4;
+const SILENCE_TIMEOUTS: u64 = 4;
 /// Lower bound of the silence before a reconnect, because a new connection announces every flow
 /// again.
-const LEAST_SILENCE: Duration = Duration::from_secs(2);
+const SILENCE_MIN: Duration = Duration::from_secs(2);
 /// Chunks read per call of `receive`.
-const CHUNKS: usize = 4;
+const CHUNKS_PER_CALL: usize = 4;
 /// Bounds of the poll interval during an attempt.
-const LOOKS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
+const POLL_INTERVAL_BOUNDS: (Duration, Duration) =
+    (Duration::from_millis(1), Duration::from_millis(50));
 /// Batching delay of reports until the agent states its own, see
 /// [`Algorithm::latency`](ccplane_agent::Algorithm::latency).
-const LATENCY: Duration = Duration::from_millis(1);
+const BATCHING_DELAY_DEFAULT: Duration = Duration::from_millis(1);
 
 /// A connection to an agent on another host that is re-established when it is lost.
 ///
@@ -167,11 +168,11 @@ impl TlsUplink {
             answered: true,
             heard: Time::ZERO,
             silence: None,
-            latency: LATENCY,
+            latency: BATCHING_DELAY_DEFAULT,
             process: super::process(),
             way: super::random(),
             round_trip: None,
-            buffer: vec![0; CHUNK].into_boxed_slice(),
+            buffer: vec![0; CHUNK_BYTES].into_boxed_slice(),
         }
     }
 
@@ -195,7 +196,11 @@ impl TlsUplink {
     /// Starts an attempt: reads the key again, as it may have been replaced, and starts the DNS
     /// lookup.
     fn begin(&mut self) -> Result<Stage, LinkError> {
-        let folder = self.address.keys.as_deref().unwrap_or(Path::new(KEYS));
+        let folder = self
+            .address
+            .keys
+            .as_deref()
+            .unwrap_or(Path::new(KEY_DIRECTORY));
         let keys = Keys::load(folder, Role::Datapath)?;
         let config = trust::datapath(&keys, Arc::clone(&self.clock))?;
         let attempt = Attempt {
@@ -351,8 +356,8 @@ impl TlsUplink {
     }
 
     fn unless_late(&self, now: Time, began: Time, stage: Stage) -> Result<Stage, LinkError> {
-        match now.since(began) > PATIENCE {
-            true => Err(self.far(Arc::new(FarError::Late(PATIENCE)))),
+        match now.since(began) > CONNECT_TIMEOUT {
+            true => Err(self.far(Arc::new(FarError::Late(CONNECT_TIMEOUT)))),
             false => Ok(stage),
         }
     }
@@ -492,7 +497,7 @@ impl AgentConnection for TlsUplink {
                     self.backoff.connected(now);
                     (self.urgent, self.sent, self.answered, self.heard) =
                         (false, Time::ZERO, true, now);
-                    self.latency = LATENCY;
+                    self.latency = BATCHING_DELAY_DEFAULT;
                     return Ok(());
                 }
                 (false, true) => return Err(LinkError::Connecting),
@@ -506,7 +511,7 @@ impl AgentConnection for TlsUplink {
     }
 
     fn next_attempt(&self, now: Time) -> Duration {
-        let (least, most) = LOOKS;
+        let (least, most) = POLL_INTERVAL_BOUNDS;
         let looks = |began: Time| (now.since(began) / 8).clamp(least, most);
         match &self.stage {
             Stage::Waiting(until, _) => until.since(now).max(least),
@@ -535,7 +540,7 @@ impl AgentConnection for TlsUplink {
         }
         if let WireEvent::Ready { datapath } = event {
             let silence = datapath.fallback_after;
-            self.silence = silence.map(|silence| (silence * SILENCES).max(LEAST_SILENCE));
+            self.silence = silence.map(|silence| (silence * SILENCE_TIMEOUTS).max(SILENCE_MIN));
         }
         self.urgent |= !matches!(event, WireEvent::Report { urgent: false, .. });
         SendOutcome::Yes
@@ -568,7 +573,7 @@ impl AgentConnection for TlsUplink {
             Ok(())
         };
         let mut read = Ok(0);
-        for _ in 0..CHUNKS {
+        for _ in 0..CHUNKS_PER_CALL {
             read = stream.read(&mut self.buffer, &mut take);
             if !matches!(read, Ok(1..)) {
                 break;
@@ -593,10 +598,12 @@ impl AgentConnection for TlsUplink {
             return None;
         }
         let due = match &self.stage {
-            Stage::Up(stream) if stream.waits() => Some(self.now() + LOOKS.0),
+            Stage::Up(stream) if stream.waits() => Some(self.now() + POLL_INTERVAL_BOUNDS.0),
             _ => (!self.packet.is_empty()).then(|| self.due()),
         };
-        let silent = self.silence.map(|most| self.heard + most + LOOKS.0);
+        let silent = self
+            .silence
+            .map(|most| self.heard + most + POLL_INTERVAL_BOUNDS.0);
         due.into_iter().chain(silent).min()
     }
 

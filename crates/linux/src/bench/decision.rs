@@ -11,7 +11,7 @@ use ccplane_link::{DatapathLink, Local, Uplink};
 use ccplane_units::Duration;
 use ccplane_wire::WireEvent;
 
-use super::{Echo, KernelSide, WARM_UP};
+use super::{Echo, KernelSide, WARMUP_EXCHANGES};
 use crate::clock;
 use crate::error::LoadError;
 use crate::kernel::Kernel;
@@ -112,7 +112,7 @@ impl KernelSide<'_> {
             .tag
             .load(std::sync::atomic::Ordering::Relaxed);
         let mut took = Vec::with_capacity(decisions / together);
-        for n in 0..(WARM_UP + decisions) / together {
+        for n in 0..(WARMUP_EXCHANGES + decisions) / together {
             for report in 0..together {
                 let acked = 100_000 + (n * together + report) as u64;
                 self.post(
@@ -128,7 +128,7 @@ impl KernelSide<'_> {
                 turn();
             }
             self.answer();
-            if n >= WARM_UP / together {
+            if n >= WARMUP_EXCHANGES / together {
                 took.push(ns);
             }
         }

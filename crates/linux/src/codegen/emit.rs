@@ -16,11 +16,11 @@ use crate::codegen::FlatStep;
 use crate::codegen::asm::{Alu, Assembler, Cond, Insn, Label, Operand, Reg};
 
 /// Offset of the fault counter in `struct fold_ctx`, after the 128 registers.
-const FAULTS: i16 = 128 * 8;
+const FAULTS_OFFSET: i16 = 128 * 8;
 /// Offsets of the guards' thresholds: the smallest one that `Micros` has not exceeded, and the
 /// smallest one that it has.
-const WAITS: i16 = FAULTS + 8;
-const WAITED: i16 = FAULTS + 16;
+const WAITS_OFFSET: i16 = FAULTS_OFFSET + 8;
+const WAITED_OFFSET: i16 = FAULTS_OFFSET + 16;
 
 /// Emits the code of `steps`, which ends by running off its end. `note` is called with the first
 /// slot of each step.
@@ -30,7 +30,7 @@ pub(crate) fn emit(steps: &[FlatStep], note: impl FnMut(usize)) -> Vec<Insn> {
     code.asm.finish()
 }
 
-const CONTEXT: Reg = Reg::R1;
+const CONTEXT_REG: Reg = Reg::R1;
 
 const fn slot(register: u8) -> i16 {
     register as i16 * 8
@@ -58,7 +58,8 @@ struct BpfCode {
 impl BpfCode {
     fn program(&mut self, steps: &[FlatStep], mut note: impl FnMut(usize)) {
         let stop = self.asm.label();
-        self.asm.jump_if(Cond::Eq, CONTEXT, Operand::Imm(0), stop);
+        self.asm
+            .jump_if(Cond::Eq, CONTEXT_REG, Operand::Imm(0), stop);
         // Pending jumps and the steps that they target.
         let mut skips = vec![(steps.len(), stop)];
         for (at, step) in steps.iter().enumerate() {
@@ -109,7 +110,7 @@ impl BpfCode {
             (true, Reg::R0) => (),
             (true, _) => self.asm.mov(to, Operand::Reg(Reg::R0)),
             (false, _) => {
-                self.asm.load(to, CONTEXT, slot(register));
+                self.asm.load(to, CONTEXT_REG, slot(register));
                 if to == Reg::R0 {
                     self.in_r0 = None;
                 }
@@ -136,7 +137,7 @@ impl BpfCode {
 
     /// Stores to a register of the file.
     fn write(&mut self, register: u8, value: Operand) {
-        self.asm.store(CONTEXT, slot(register), value);
+        self.asm.store(CONTEXT_REG, slot(register), value);
         match value {
             Operand::Reg(Reg::R0) => self.in_r0 = Some(register),
             _ if self.in_r0 == Some(register) => self.in_r0 = None,
@@ -146,9 +147,10 @@ impl BpfCode {
 
     /// Increments the fault counter. Clobbers r3.
     fn fault(&mut self) {
-        self.asm.load(Reg::R3, CONTEXT, FAULTS);
+        self.asm.load(Reg::R3, CONTEXT_REG, FAULTS_OFFSET);
         self.asm.alu(Alu::Add, Reg::R3, Operand::Imm(1));
-        self.asm.store(CONTEXT, FAULTS, Operand::Reg(Reg::R3));
+        self.asm
+            .store(CONTEXT_REG, FAULTS_OFFSET, Operand::Reg(Reg::R3));
     }
 
     /// Emits one instruction. For a skip it returns the distance and leaves the jump to the caller.
@@ -319,20 +321,20 @@ impl BpfCode {
         self.asm
             .jump_if(Cond::Gt, Reg::R3, Operand::Reg(Reg::R2), above);
         self.asm.mov(Reg::R0, Operand::Imm(0));
-        self.keep_least(WAITS, end);
+        self.keep_least(WAITS_OFFSET, end);
         self.asm.jump(end);
         self.asm.bind(above);
-        self.keep_least(WAITED, end);
+        self.keep_least(WAITED_OFFSET, end);
         self.asm.bind(end);
     }
 
     /// Stores r2 at `offset` if it is smaller than the word there, else jumps to `end`. Clobbers
     /// r3.
     fn keep_least(&mut self, offset: i16, end: Label) {
-        self.asm.load(Reg::R3, CONTEXT, offset);
+        self.asm.load(Reg::R3, CONTEXT_REG, offset);
         self.asm
             .jump_if(Cond::Le, Reg::R3, Operand::Reg(Reg::R2), end);
-        self.asm.store(CONTEXT, offset, Operand::Reg(Reg::R2));
+        self.asm.store(CONTEXT_REG, offset, Operand::Reg(Reg::R2));
     }
 
     /// Yields `decided` if either operand compares to 0 as `cond` states, else the opposite.

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 /// The registers of `struct fold_ctx`.
 pub type Registers = [u64; 128];
 
-const VARS: u8 = 6;
+const VAR_COUNT: u8 = 6;
 
 /// Raw material of an instruction. `Builder` turns any value into a valid instruction.
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ pub fn program(clauses: usize, length: usize) -> impl Strategy<Value = Program> 
         for (flag, guard, body) in &clauses {
             builder.clause(*flag, guard, body);
         }
-        let vars = [Var::default(); VARS as usize];
+        let vars = [Var::default(); VAR_COUNT as usize];
         Program::check(1, &builder.instrs, &builder.clauses, &vars)
             .expect("the builder makes valid programs")
     })
@@ -73,7 +73,7 @@ pub fn program(clauses: usize, length: usize) -> impl Strategy<Value = Program> 
 /// Generates a register file of ordinary and extreme values. It derives from one seed, since a
 /// strategy tree per register would dominate the run time of the tests.
 pub fn registers() -> impl Strategy<Value = Registers> {
-    registers_of(VARS)
+    registers_of(VAR_COUNT)
 }
 
 /// Like [`registers`], with `vars` variables.
@@ -96,7 +96,7 @@ pub fn registers_of(vars: u8) -> impl Strategy<Value = Registers> {
                 _ => value,
             };
         }
-        regs[usize::from(reg::ONE)] = 1;
+        regs[usize::from(reg::CONSTANT_ONE)] = 1;
         regs
     })
 }
@@ -155,10 +155,10 @@ impl Builder {
                     reg::MICROS..if reads_dst {
                         reg::SHOULD_REPORT
                     } else {
-                        reg::ONE
+                        reg::CONSTANT_ONE
                     },
                 );
-                targets.extend(reg::VARS..reg::VARS + VARS);
+                targets.extend(reg::VARS..reg::VARS + VAR_COUNT);
             }
             if targets.is_empty() {
                 op = Op::Move;
@@ -203,7 +203,7 @@ impl Builder {
 
 fn readable(written: &[u8]) -> Vec<u8> {
     let mut readable = written.to_vec();
-    readable.extend(reg::VARS..reg::VARS + VARS);
+    readable.extend(reg::VARS..reg::VARS + VAR_COUNT);
     readable.extend([
         0,
         4,
@@ -212,7 +212,7 @@ fn readable(written: &[u8]) -> Vec<u8> {
         reg::CWND,
         reg::RATE,
         reg::SSTHRESH,
-        reg::ONE,
+        reg::CONSTANT_ONE,
     ]);
     readable
 }

@@ -1,7 +1,7 @@
 //! Compares generated code in a pad and the interpreter of the same object, both in the running
 //! kernel, with the reference.
 
-use ccplane_datapath::{Clause, Instr, MAX_INSTRS, Op, Program, reg};
+use ccplane_datapath::{Clause, INSTRS_MAX, Instr, Op, Program, reg};
 use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
@@ -9,24 +9,24 @@ use proptest::test_runner::TestRunner;
 use crate::codegen::oracle::{self, Outcome, Registers, reference};
 use crate::codegen::pad;
 use crate::codegen::{self, compile, interpreter_code, listing};
-use crate::map::layout::{PADS, ProgramSlot};
+use crate::map::layout::{PAD_COUNT, ProgramSlot};
 use crate::testing;
 
 const OBJECT: &[u8] = include_bytes!("../../bpf/prebuilt/probe.bpf.o");
-/// Register files per call, `PROBES` in `bpf/probe.bpf.c`.
-const PROBES: usize = 64;
-const PROGRAMS: usize = 60;
-const PAD: u32 = 3;
+/// Register files per call, `PROBE_COUNT` in `bpf/probe.bpf.c`.
+const PROBE_COUNT: usize = 64;
+const PROGRAM_COUNT: usize = 60;
+const PAD_INDEX: u32 = 3;
 /// Index of an interpreted program: the first one without a pad.
-const INTERPRETED: u32 = PADS as u32;
-const CODE_LEN: usize = std::mem::offset_of!(ProgramSlot, code_len);
-const CODE: usize = std::mem::offset_of!(ProgramSlot, code);
+const INTERPRETED_INDEX: u32 = PAD_COUNT as u32;
+const CODE_LEN_OFFSET: usize = std::mem::offset_of!(ProgramSlot, code_len);
+const CODE_OFFSET: usize = std::mem::offset_of!(ProgramSlot, code);
 
 /// Loads the probe with `program` both in a pad and for the interpreter.
 fn load(program: &Program) -> Object {
     let mut bytes = OBJECT.to_vec();
     let code = compile(program).expect("a small program fits its pad");
-    pad::patch(&mut bytes, PAD as usize, &code).expect("the object has pads");
+    pad::patch(&mut bytes, PAD_INDEX as usize, &code).expect("the object has pads");
     let open = ObjectBuilder::default()
         .open_memory(&bytes)
         .expect("the object can be read");
@@ -35,10 +35,10 @@ fn load(program: &Program) -> Object {
         .unwrap_or_else(|e| panic!("{e}\n{}", listing(program)));
     let code = interpreter_code(program);
     let mut value = vec![0; map(&object, "programs").value_size() as usize];
-    value[CODE_LEN..][..4].copy_from_slice(&(code.len() as u32).to_ne_bytes());
-    value[CODE..][..code.len() * 16].copy_from_slice(&code.concat());
+    value[CODE_LEN_OFFSET..][..4].copy_from_slice(&(code.len() as u32).to_ne_bytes());
+    value[CODE_OFFSET..][..code.len() * 16].copy_from_slice(&code.concat());
     map(&object, "programs")
-        .update(&INTERPRETED.to_ne_bytes(), &value, MapFlags::ANY)
+        .update(&INTERPRETED_INDEX.to_ne_bytes(), &value, MapFlags::ANY)
         .expect("an entry of the map");
     object
 }
@@ -94,13 +94,13 @@ fn kernel_does_what_the_reference_does() {
         return testing::skip("kernel_does_what_the_reference_does", &missing);
     }
     let mut runner = TestRunner::deterministic();
-    for n in 0..PROGRAMS {
+    for n in 0..PROGRAM_COUNT {
         let shape = oracle::program(1 + n % 4, 2 + n % 12);
         let program = shape.new_tree(&mut runner).expect("a program").current();
         let object = load(&program);
         let before: Vec<Registers> =
             std::iter::repeat_with(|| oracle::registers().new_tree(&mut runner))
-                .take(PROBES)
+                .take(PROBE_COUNT)
                 .map(|tree| tree.expect("registers").current())
                 .collect();
         let mut expected = before.clone();
@@ -108,7 +108,10 @@ fn kernel_does_what_the_reference_does() {
             .iter_mut()
             .map(|regs| reference(&program, regs))
             .collect();
-        for (number, what) in [(PAD, "generated code"), (INTERPRETED, "interpreter")] {
+        for (number, what) in [
+            (PAD_INDEX, "generated code"),
+            (INTERPRETED_INDEX, "interpreter"),
+        ] {
             let mut actual = before.clone();
             assert_eq!(
                 run(&object, number, &mut actual),
@@ -139,7 +142,7 @@ fn shipped_texts_do_in_the_kernel_what_the_reference_does() {
             &missing,
         );
     }
-    const BATCHES: usize = 10_000_usize.div_ceil(PROBES);
+    const BATCH_COUNT: usize = 10_000_usize.div_ceil(PROBE_COUNT);
     let mut runner = TestRunner::deterministic();
     for text in [
         include_str!("../../../algorithms/text/reno.ccp"),
@@ -154,10 +157,10 @@ fn shipped_texts_do_in_the_kernel_what_the_reference_does() {
         let program = compiled.code().with_uid(1);
         let object = load(&program);
         let vars = u8::try_from(program.vars().len()).expect("at most 64");
-        for _ in 0..BATCHES {
+        for _ in 0..BATCH_COUNT {
             let mut before: Vec<Registers> =
                 std::iter::repeat_with(|| oracle::registers_of(vars).new_tree(&mut runner))
-                    .take(PROBES)
+                    .take(PROBE_COUNT)
                     .map(|tree| tree.expect("registers").current())
                     .collect();
             for ack in 0..4 {
@@ -166,7 +169,10 @@ fn shipped_texts_do_in_the_kernel_what_the_reference_does() {
                     .iter_mut()
                     .map(|regs| reference(&program, regs))
                     .collect();
-                for (number, what) in [(PAD, "generated code"), (INTERPRETED, "interpreter")] {
+                for (number, what) in [
+                    (PAD_INDEX, "generated code"),
+                    (INTERPRETED_INDEX, "interpreter"),
+                ] {
                     let mut actual = before.clone();
                     assert_eq!(
                         run(&object, number, &mut actual),
@@ -217,17 +223,17 @@ fn the_fullest_pad_passes_the_verifier() {
     let program_of = |length: usize| {
         let instrs: Vec<Instr> = all.iter().copied().cycle().take(length).collect();
         let clause = Clause {
-            flag: reg::ONE,
+            flag: reg::CONSTANT_ONE,
             guard_start: 0,
             body_start: 0,
             body_end: length as u16,
         };
         Program::check(1, &instrs, &[clause], &[]).expect("a valid program")
     };
-    let fitting = (1..=MAX_INSTRS)
+    let fitting = (1..=INSTRS_MAX)
         .map(program_of)
         .take_while(|program| compile(program).is_ok());
     let fullest = fitting.last().expect("one instruction fits");
-    assert!(compile(&fullest).expect("it fits").len() > codegen::ROOM * 9 / 10);
+    assert!(compile(&fullest).expect("it fits").len() > codegen::PAD_SLOTS_MAX * 9 / 10);
     drop(load(&fullest));
 }

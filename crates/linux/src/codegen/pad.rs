@@ -12,9 +12,9 @@ use object::{Object, ObjectSection, ObjectSymbol};
 use crate::codegen::asm::Insn;
 
 /// Slots of a pad that are not available to generated code: `r0 = 0`, the jump, and its target.
-pub const OVERHEAD: usize = 3;
+pub const OVERHEAD_SLOTS: usize = 3;
 
-const SLOT: usize = 8;
+const SLOT_BYTES: usize = 8;
 
 /// A pad could not be filled. In each case the object is not the one that this crate was built
 /// with.
@@ -48,8 +48,8 @@ pub enum PadError {
 pub fn patch(object: &mut [u8], pad: usize, code: &[Insn]) -> Result<(), PadError> {
     let symbol = format!("ccp_fold_{pad}");
     let (start, slots) = empty_slots(object, &symbol)?;
-    if code.len() + OVERHEAD > slots {
-        let (room, needed) = (slots.saturating_sub(OVERHEAD), code.len());
+    if code.len() + OVERHEAD_SLOTS > slots {
+        let (room, needed) = (slots.saturating_sub(OVERHEAD_SLOTS), code.len());
         return Err(PadError::NoRoom {
             symbol,
             room,
@@ -57,14 +57,14 @@ pub fn patch(object: &mut [u8], pad: usize, code: &[Insn]) -> Result<(), PadErro
         });
     }
     // The last empty slot is kept as the target of the jump.
-    let over_tail = slots - code.len() - OVERHEAD;
+    let over_tail = slots - code.len() - OVERHEAD_SLOTS;
     let distance = i16::try_from(over_tail).map_err(|_| PadError::NoRoom {
         symbol,
         room: i16::MAX as usize,
         needed: over_tail,
     })?;
     let end = [Insn::CLEAR_RESULT, Insn::skip_if_result_is_zero(distance)];
-    let places = object[start..start + slots * SLOT].chunks_exact_mut(SLOT);
+    let places = object[start..start + slots * SLOT_BYTES].chunks_exact_mut(SLOT_BYTES);
     for (place, insn) in places.zip(code.iter().chain(&end)) {
         place.copy_from_slice(&insn.to_bytes());
     }
@@ -90,25 +90,25 @@ fn empty_slots(object: &[u8], symbol: &str) -> Result<(usize, usize), PadError> 
     let start = usize::try_from(offset + function.address()).map_err(|_| missing())?;
     // The compiler may spill the argument first; r1 keeps it.
     let occupied = |slot: &&[u8]| **slot != Insn::CLEAR_RESULT.to_bytes();
-    let prologue = body.chunks_exact(SLOT).take_while(occupied).count();
+    let prologue = body.chunks_exact(SLOT_BYTES).take_while(occupied).count();
     let slots = body
-        .chunks_exact(SLOT)
+        .chunks_exact(SLOT_BYTES)
         .skip(prologue)
         .take_while(|slot| !occupied(slot))
         .count();
-    Ok((start + prologue * SLOT, slots))
+    Ok((start + prologue * SLOT_BYTES, slots))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codegen::ROOM;
+    use crate::codegen::PAD_SLOTS_MAX;
 
     static OBJECT: &[u8] = include_bytes!("../../bpf/prebuilt/ccplane.bpf.o");
 
     /// Slots that differ from the shipped object.
-    fn changed(object: &[u8]) -> Vec<[u8; SLOT]> {
-        let slots = object.chunks(SLOT).zip(OBJECT.chunks(SLOT));
+    fn changed(object: &[u8]) -> Vec<[u8; SLOT_BYTES]> {
+        let slots = object.chunks(SLOT_BYTES).zip(OBJECT.chunks(SLOT_BYTES));
         let changed = slots
             .filter(|(now, before)| now != before)
             .map(|(now, _)| now);
@@ -123,7 +123,7 @@ mod tests {
             let mut object = OBJECT.to_vec();
             let code = [Insn::skip_if_result_is_zero(1), Insn::EXIT];
             patch(&mut object, pad, &code).expect("the object has four pads");
-            let over_tail = i16::try_from(ROOM - code.len()).expect("it is below 2048");
+            let over_tail = i16::try_from(PAD_SLOTS_MAX - code.len()).expect("it is below 2048");
             // The `r0 = 0` before the jump is unchanged filler.
             let expected =
                 [code[0], code[1], Insn::skip_if_result_is_zero(over_tail)].map(Insn::to_bytes);
@@ -134,11 +134,17 @@ mod tests {
     #[test]
     fn a_pad_takes_as_much_as_it_has_room_for() {
         let mut object = OBJECT.to_vec();
-        patch(&mut object, 0, &[Insn::EXIT; ROOM]).expect("it fits exactly");
-        let refused =
-            patch(&mut OBJECT.to_vec(), 1, &[Insn::EXIT; ROOM + 1]).expect_err("one too many");
+        patch(&mut object, 0, &[Insn::EXIT; PAD_SLOTS_MAX]).expect("it fits exactly");
+        let refused = patch(&mut OBJECT.to_vec(), 1, &[Insn::EXIT; PAD_SLOTS_MAX + 1])
+            .expect_err("one too many");
         assert!(
-            matches!(refused, PadError::NoRoom { room: ROOM, .. }),
+            matches!(
+                refused,
+                PadError::NoRoom {
+                    room: PAD_SLOTS_MAX,
+                    ..
+                }
+            ),
             "{refused}"
         );
         let refused = patch(&mut object, 0, &[Insn::EXIT]).expect_err("it is filled");

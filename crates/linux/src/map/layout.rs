@@ -5,37 +5,37 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
-use crate::map::totals::BUCKETS;
+use crate::map::totals::BUCKET_COUNT;
 
 /// `CCP_LAYOUT`, part of the path of all pinned objects, including timestamps, so that an agent
 /// never maps memory of another layout.
-pub const LAYOUT: u32 = 9;
+pub const LAYOUT_VERSION: u32 = 9;
 /// `CCP_PADS`: programs with generated code.
-pub const PADS: usize = 4;
+pub const PAD_COUNT: usize = 4;
 /// `CCP_PROGRAMS`: programs in total.
-pub const PROGRAMS: usize = 12;
+pub const PROGRAMS_MAX: usize = 12;
 /// `CCP_CODE`: instructions of an interpreted program.
-pub const CODE: usize = 384;
+pub const CODE_INSNS_MAX: usize = 384;
 /// `CCP_SHARES`: entries for shares of network namespaces.
-pub const SHARES: usize = 1024;
+pub const SHARE_ENTRIES: usize = 1024;
 /// `CCP_VARS`: variables of a program.
-pub const VARS: usize = 64;
+pub const PROGRAM_VARS_MAX: usize = 64;
 
 /// `CTL_*`: bits of the lock of the control words.
-pub const WRITING: u64 = 1;
-pub const PENDING: u64 = 2;
-pub const STEP: u64 = 4;
+pub const CTL_WRITING: u64 = 1;
+pub const CTL_PENDING: u64 = 2;
+pub const CTL_STEP: u64 = 4;
 /// `CTL_SET_*`: control words that are set.
-pub const SET_PROGRAM: u32 = 1;
-pub const SET_CWND: u32 = 2;
-pub const SET_RATE: u32 = 4;
-pub const SET_SSTHRESH: u32 = 8;
-pub const SET_MICROS: u32 = 16;
+pub const CTL_SET_PROGRAM: u32 = 1;
+pub const CTL_SET_CWND: u32 = 2;
+pub const CTL_SET_RATE: u32 = 4;
+pub const CTL_SET_SSTHRESH: u32 = 8;
+pub const CTL_SET_MICROS: u32 = 16;
 /// `CTL_RELEASE`: NewReno controls the flow until a program is set.
-pub const RELEASE: u32 = 32;
+pub const CTL_RELEASE: u32 = 32;
 
 /// `FLOW_LIVE`.
-pub const LIVE: u32 = 1;
+pub const FLOW_LIVE: u32 = 1;
 /// `SHOW_FALLBACK`, `SHOW_OWNED`, `SHOW_STAMPED`.
 pub const SHOW_FALLBACK: u32 = 1;
 pub const SHOW_OWNED: u32 = 2;
@@ -69,7 +69,7 @@ pub struct ControlWords {
     pub ssthresh: AtomicU64,
     pub micros: AtomicU64,
     pub var_mask: AtomicU64,
-    pub vars: [AtomicU64; VARS],
+    pub vars: [AtomicU64; PROGRAM_VARS_MAX],
     pad: [u64; 7],
 }
 
@@ -153,7 +153,7 @@ pub struct PlaneLayout {
     pad: [u64; 4],
     pub counters: [CpuCounters; 64],
     pub ended: [CpuTotals; 64],
-    pub shares: [AtomicU32; SHARES],
+    pub shares: [AtomicU32; SHARE_ENTRIES],
 }
 
 /// Encodes `ccp_plane.own` (`OWN_*`): the standalone program at index `place`.
@@ -170,8 +170,8 @@ pub struct CpuTotals {
     pub lost: AtomicU64,
     pub rtt_sum: AtomicU64,
     pub rate_sum: AtomicU64,
-    pub rtt: [AtomicU64; BUCKETS],
-    pub rate: [AtomicU64; BUCKETS],
+    pub rtt: [AtomicU64; BUCKET_COUNT],
+    pub rate: [AtomicU64; BUCKET_COUNT],
     unused: [u64; 3],
 }
 
@@ -183,8 +183,8 @@ pub struct ProgramSlot {
     pub report_vars: AtomicU32,
     unused: u32,
     pub volatiles: AtomicU64,
-    pub init: [AtomicU64; VARS],
-    pub code: [[AtomicU64; 2]; CODE],
+    pub init: [AtomicU64; PROGRAM_VARS_MAX],
+    pub code: [[AtomicU64; 2]; CODE_INSNS_MAX],
 }
 
 /// Mirrors `struct ccp_record`.
@@ -226,25 +226,25 @@ impl ReportRecord {
 /// Word offsets in the payload of `REC_CLOSE`: `struct ccp_closing` without its header.
 pub mod closing {
     pub const OPENED_US: usize = 0;
-    pub const ACKED: usize = 1;
-    pub const LOST: usize = 2;
-    pub const REPORTS: usize = 3;
+    pub const BYTES_ACKED: usize = 1;
+    pub const PACKETS_LOST: usize = 2;
+    pub const REPORT_COUNT: usize = 3;
 }
 
 /// Byte offsets in the object's `struct tcp_congestion_ops` of the members that the loader sets.
 pub mod ops {
     /// `name[16]`
-    pub const NAME: std::ops::Range<usize> = 40..56;
+    pub const NAME_RANGE: std::ops::Range<usize> = 40..56;
     /// `flags`
-    pub const FLAGS: std::ops::Range<usize> = 56..60;
+    pub const FLAGS_RANGE: std::ops::Range<usize> = 56..60;
     /// `in_ack_event`
-    pub const IN_ACK_EVENT: std::ops::Range<usize> = 80..88;
+    pub const IN_ACK_EVENT_RANGE: std::ops::Range<usize> = 80..88;
     /// Size of the object's own definition.
-    pub const SIZE: usize = 88;
+    pub const OPS_BYTES: usize = 88;
     /// `TCP_CONG_NON_RESTRICTED`: processes without CAP_NET_ADMIN may select it.
-    pub const NON_RESTRICTED: u32 = 1;
+    pub const TCP_CONG_NON_RESTRICTED: u32 = 1;
     /// `TCP_CONG_NEEDS_ECN`: connections negotiate ECN.
-    pub const NEEDS_ECN: u32 = 2;
+    pub const TCP_CONG_NEEDS_ECN: u32 = 2;
 }
 
 #[cfg(test)]
@@ -265,7 +265,7 @@ mod tests {
                 Some("table") => size_of::<FlowSlot>(),
                 Some("programs") => size_of::<ProgramSlot>(),
                 Some(".data.plane") => size_of::<PlaneLayout>(),
-                Some("ccplane_ops" | "ccplane_ops_2") => ops::SIZE,
+                Some("ccplane_ops" | "ccplane_ops_2") => ops::OPS_BYTES,
                 _ => continue,
             };
             assert_eq!(map.value_size() as usize, size, "{:?}", map.name());

@@ -8,9 +8,9 @@ use crate::map::layout::{REC_URGENT, ReportRecord};
 use crate::map::memory::{Access, map_pages, unmap_pages};
 
 /// Flags that the kernel sets on a record being written, and on a discarded one.
-const BUSY: u32 = 1 << 31;
-const DISCARDED: u32 = 1 << 30;
-const HEADER: u64 = 8;
+const BUSY_BIT: u32 = 1 << 31;
+const DISCARD_BIT: u32 = 1 << 30;
+const HEADER_BYTES: u64 = 8;
 
 /// A ring buffer with this as its only reader.
 pub struct RingBuffer {
@@ -149,19 +149,22 @@ impl Pages {
         // after the page.
         let header = unsafe { self.producer.add(offset).cast::<AtomicU32>().as_ref() }
             .load(Ordering::Acquire);
-        if header & BUSY != 0 {
+        if header & BUSY_BIT != 0 {
             return None;
         }
-        let len = (header & !(BUSY | DISCARDED)) as usize;
-        let next = position + HEADER + (len as u64).next_multiple_of(8);
-        if header & DISCARDED != 0 || len > self.size {
+        let len = (header & !(BUSY_BIT | DISCARD_BIT)) as usize;
+        let next = position + HEADER_BYTES + (len as u64).next_multiple_of(8);
+        if header & DISCARD_BIT != 0 || len > self.size {
             return Some((None, next));
         }
         // SAFETY: the data area is mapped twice in a row, so `len` <= size bytes after the header
         // are mapped. The kernel does not write them until `set_read` passes them, and records are
         // 8-byte aligned.
         let words = unsafe {
-            let data = self.producer.add(offset + HEADER as usize).cast::<u64>();
+            let data = self
+                .producer
+                .add(offset + HEADER_BYTES as usize)
+                .cast::<u64>();
             std::slice::from_raw_parts(data.as_ptr(), len / 8)
         };
         Some((Some(words), next))
@@ -210,8 +213,8 @@ unsafe impl Send for RingBuffer {}
 mod tests {
     use super::*;
 
-    const PAGE: usize = 4096;
-    const SIZE: usize = 256;
+    const PAGE_BYTES: usize = 4096;
+    const RING_BYTES: usize = 256;
 
     /// A ring buffer in memory of this process, with the kernel's side of it. Also run under Miri:
     /// `scripts/miri`.
@@ -224,14 +227,14 @@ mod tests {
     impl Kernel {
         fn new() -> Kernel {
             let area = |bytes: usize| Box::into_raw(vec![0u64; bytes / 8].into_boxed_slice());
-            let memory = [area(PAGE), area(PAGE + 2 * SIZE)];
+            let memory = [area(PAGE_BYTES), area(PAGE_BYTES + 2 * RING_BYTES)];
             let [consumer, producer] = memory.map(|area| NonNull::new(area.cast::<u8>()).unwrap());
             Kernel {
                 pages: Pages {
                     consumer,
                     producer,
-                    page: PAGE,
-                    size: SIZE,
+                    page: PAGE_BYTES,
+                    size: RING_BYTES,
                 },
                 filled: 0,
                 memory,
@@ -240,8 +243,8 @@ mod tests {
 
         /// Writes a word of the data area, in both copies.
         fn write(&self, position: u64, word: u64) {
-            let at = PAGE + (position as usize & (SIZE - 1));
-            for at in [at, at + SIZE] {
+            let at = PAGE_BYTES + (position as usize & (RING_BYTES - 1));
+            for at in [at, at + RING_BYTES] {
                 // SAFETY: the word lies in the second area, and no reference to it is alive.
                 unsafe { self.pages.producer.add(at).cast::<u64>().write(word) };
             }
@@ -253,7 +256,7 @@ mod tests {
             for (index, word) in (1..).zip(words) {
                 self.write(self.filled + 8 * index, *word);
             }
-            self.filled += HEADER + 8 * words.len() as u64;
+            self.filled += HEADER_BYTES + 8 * words.len() as u64;
             // SAFETY: the word is the first one of the second area, which is mapped and aligned.
             unsafe { self.pages.producer.cast::<AtomicU64>().as_ref() }
                 .store(self.filled, Ordering::Release);
@@ -291,9 +294,9 @@ mod tests {
     #[test]
     fn a_record_that_is_written_waits_and_one_that_was_given_up_is_passed() {
         let mut kernel = Kernel::new();
-        kernel.put(DISCARDED, &[1, 1]);
+        kernel.put(DISCARD_BIT, &[1, 1]);
         kernel.put(0, &[2]);
-        kernel.put(BUSY, &[3]);
+        kernel.put(BUSY_BIT, &[3]);
         kernel.put(0, &[4]);
         assert_eq!(kernel.read(9), [vec![2]]);
         assert!(kernel.pages.has_urgent(), "it may be urgent");
@@ -303,7 +306,7 @@ mod tests {
     #[test]
     fn a_length_beyond_the_ring_is_no_record() {
         let mut kernel = Kernel::new();
-        kernel.write(0, SIZE as u64 + 8);
+        kernel.write(0, RING_BYTES as u64 + 8);
         kernel.filled = 8;
         kernel.put(0, &[]);
         assert!(kernel.read(9).is_empty());

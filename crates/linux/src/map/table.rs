@@ -9,7 +9,8 @@ use ccplane_units::{Bytes, Duration, Rate, Time};
 use ccplane_wire::{FlowInfo, Tags};
 
 use crate::map::layout::{
-    self, ControlWords, FlowSlot, FlowStatus, LIVE, PENDING, PlaneLayout, STEP, VARS, WRITING,
+    self, CTL_PENDING, CTL_STEP, CTL_WRITING, ControlWords, FLOW_LIVE, FlowSlot, FlowStatus,
+    PROGRAM_VARS_MAX, PlaneLayout,
 };
 use crate::map::memory::SharedMemory;
 
@@ -129,7 +130,7 @@ impl FlowTable {
         self[..used]
             .iter()
             .enumerate()
-            .filter(|(_, slot)| slot.shown.state.load(Acquire) == LIVE)
+            .filter(|(_, slot)| slot.shown.state.load(Acquire) == FLOW_LIVE)
             .map(|(index, slot)| (index, slot.shown.generation.load(Relaxed)))
     }
 
@@ -144,7 +145,8 @@ impl FlowTable {
 impl FlowSlot {
     /// Returns true if flow `generation` is alive in this slot.
     pub fn holds(&self, generation: u32) -> bool {
-        self.shown.state.load(Acquire) == LIVE && self.shown.generation.load(Relaxed) == generation
+        self.shown.state.load(Acquire) == FLOW_LIVE
+            && self.shown.generation.load(Relaxed) == generation
     }
 
     pub fn view(&self, flow: u64, algorithm: &str) -> FlowView {
@@ -224,8 +226,8 @@ impl ControlWords {
     pub fn write(&self, generation: u32, epoch: u32, words: &StagedWords) {
         // From here on the kernel takes no words. A set that it took before, it took whole
         // (bpf/control.h).
-        let before = self.lock.fetch_or(WRITING, AcqRel);
-        let waits = before & PENDING != 0 && self.generation.load(Relaxed) == generation;
+        let before = self.lock.fetch_or(CTL_WRITING, AcqRel);
+        let waits = before & CTL_PENDING != 0 && self.generation.load(Relaxed) == generation;
         let (mut set, mut mask) = if waits {
             (self.set.load(Relaxed), self.var_mask.load(Relaxed))
         } else {
@@ -236,19 +238,19 @@ impl ControlWords {
         if let Some((program, tag)) = words.program {
             self.program.store(program, Relaxed);
             self.tag.store(tag, Relaxed);
-            set |= layout::SET_PROGRAM;
-            set &= !layout::RELEASE;
+            set |= layout::CTL_SET_PROGRAM;
+            set &= !layout::CTL_RELEASE;
             // Pending variables belong to another program, and its clock starts when it is set.
-            set &= !layout::SET_MICROS;
+            set &= !layout::CTL_SET_MICROS;
             mask = 0;
         }
         if words.release {
-            (set, mask) = (layout::RELEASE, 0);
+            (set, mask) = (layout::CTL_RELEASE, 0);
         }
         for update in words.updates {
             let (word, flag) = match update.target {
                 CommandTarget::Var(index) => {
-                    let index = usize::from(index) % VARS;
+                    let index = usize::from(index) % PROGRAM_VARS_MAX;
                     self.vars[index].store(update.value, Relaxed);
                     mask |= 1 << index;
                     continue;
@@ -259,24 +261,24 @@ impl ControlWords {
                 {
                     continue;
                 }
-                CommandTarget::Cwnd => (&self.cwnd, layout::SET_CWND),
-                CommandTarget::Rate => (&self.rate, layout::SET_RATE),
-                CommandTarget::Ssthresh => (&self.ssthresh, layout::SET_SSTHRESH),
-                CommandTarget::Micros => (&self.micros, layout::SET_MICROS),
+                CommandTarget::Cwnd => (&self.cwnd, layout::CTL_SET_CWND),
+                CommandTarget::Rate => (&self.rate, layout::CTL_SET_RATE),
+                CommandTarget::Ssthresh => (&self.ssthresh, layout::CTL_SET_SSTHRESH),
+                CommandTarget::Micros => (&self.micros, layout::CTL_SET_MICROS),
             };
             word.store(update.value, Relaxed);
             set |= flag;
         }
         self.set.store(set, Relaxed);
         self.var_mask.store(mask, Relaxed);
-        let count = (before & !(WRITING | PENDING)).wrapping_add(STEP);
-        self.lock.store(count | PENDING, Release);
+        let count = (before & !(CTL_WRITING | CTL_PENDING)).wrapping_add(CTL_STEP);
+        self.lock.store(count | CTL_PENDING, Release);
     }
 
     /// Discards pending words, whose writer no longer exists.
     pub fn clear(&self) {
-        let before = self.lock.fetch_or(WRITING, AcqRel);
-        let count = (before & !(WRITING | PENDING)).wrapping_add(STEP);
+        let before = self.lock.fetch_or(CTL_WRITING, AcqRel);
+        let count = (before & !(CTL_WRITING | CTL_PENDING)).wrapping_add(CTL_STEP);
         self.lock.store(count, Release);
     }
 }

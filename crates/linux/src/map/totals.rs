@@ -8,20 +8,20 @@ use ccplane_units::{Bytes, Duration, Rate};
 use crate::map::layout::{CpuTotals, PlaneLayout};
 
 /// `CCP_BUCKETS`: buckets of a histogram.
-pub const BUCKETS: usize = 20;
+pub const BUCKET_COUNT: usize = 20;
 /// `CCP_RTT_BASE`: RTT histograms, in µs, start at 64 µs.
-pub const RTTS: u32 = 6;
+pub const RTT_BASE: u32 = 6;
 /// `CCP_RATE_BASE`: delivery rate histograms, in bytes/s, start at 16 KiB/s.
-pub const RATES: u32 = 14;
+pub const RATE_BASE: u32 = 14;
 /// Histograms of callback times, in ns, start at 1.024 µs.
-pub const TIMES: u32 = 10;
+pub const CALLBACK_TIME_BASE: u32 = 10;
 
 /// A histogram with power-of-two buckets. Bucket `i` counts values up to 2^(base + i); the last one
 /// counts all larger values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
     /// Values per bucket.
-    pub counts: [u64; BUCKETS],
+    pub counts: [u64; BUCKET_COUNT],
     /// Sum of all values.
     pub sum: u64,
 }
@@ -39,12 +39,12 @@ impl Histogram {
             .saturating_sub(1)
             .checked_ilog2()
             .map_or(0, |log| log + 1);
-        (above.saturating_sub(base) as usize).min(BUCKETS - 1)
+        (above.saturating_sub(base) as usize).min(BUCKET_COUNT - 1)
     }
 
     /// Returns the upper bound of each bucket except the last.
     pub fn bounds(base: u32) -> impl Iterator<Item = u64> {
-        (0..BUCKETS as u32 - 1).map(move |bucket| 1 << (base + bucket))
+        (0..BUCKET_COUNT as u32 - 1).map(move |bucket| 1 << (base + bucket))
     }
 
     /// Returns the sum of both histograms.
@@ -66,9 +66,9 @@ pub struct ConnectionTotals {
     pub retransmits: u64,
     /// Packets marked lost.
     pub lost: u64,
-    /// Smoothed RTTs in µs, base [`RTTS`], one per sample of a connection.
+    /// Smoothed RTTs in µs, base [`RTT_BASE`], one per sample of a connection.
     pub rtt: Histogram,
-    /// Delivery rates in bytes/s, base [`RATES`], one per sample of a connection.
+    /// Delivery rates in bytes/s, base [`RATE_BASE`], one per sample of a connection.
     pub rate: Histogram,
 }
 
@@ -76,10 +76,10 @@ impl ConnectionTotals {
     /// Adds a sample of a connection; 0 means not measured.
     pub fn sample(&mut self, rtt: Duration, rate: Rate) {
         if rtt.as_micros() > 0 {
-            self.rtt.add(RTTS, rtt.as_micros());
+            self.rtt.add(RTT_BASE, rtt.as_micros());
         }
         if rate.bytes_per_sec() > 0 {
-            self.rate.add(RATES, rate.bytes_per_sec());
+            self.rate.add(RATE_BASE, rate.bytes_per_sec());
         }
     }
 
@@ -132,7 +132,7 @@ pub(crate) fn of(plane: &PlaneLayout) -> ConnectionTotals {
 
 fn read(cpu: &CpuTotals) -> ConnectionTotals {
     let load = |word: &AtomicU64| word.load(Relaxed);
-    let histogram = |counts: &[AtomicU64; BUCKETS], sum: &AtomicU64| Histogram {
+    let histogram = |counts: &[AtomicU64; BUCKET_COUNT], sum: &AtomicU64| Histogram {
         counts: std::array::from_fn(|i| load(&counts[i])),
         sum: load(sum),
     };
@@ -151,13 +151,17 @@ mod tests {
 
     #[test]
     fn a_bucket_holds_what_is_at_most_its_bound() {
-        for (bucket, bound) in Histogram::bounds(RTTS).enumerate() {
-            assert_eq!(Histogram::bucket(RTTS, bound), bucket, "{bound}");
-            assert_eq!(Histogram::bucket(RTTS, bound + 1), bucket + 1, "{bound}");
+        for (bucket, bound) in Histogram::bounds(RTT_BASE).enumerate() {
+            assert_eq!(Histogram::bucket(RTT_BASE, bound), bucket, "{bound}");
+            assert_eq!(
+                Histogram::bucket(RTT_BASE, bound + 1),
+                bucket + 1,
+                "{bound}"
+            );
         }
-        assert_eq!(Histogram::bucket(RTTS, 0), 0);
-        assert_eq!(Histogram::bucket(RTTS, u64::MAX), BUCKETS - 1);
-        assert_eq!(Histogram::bounds(RTTS).count(), BUCKETS - 1);
+        assert_eq!(Histogram::bucket(RTT_BASE, 0), 0);
+        assert_eq!(Histogram::bucket(RTT_BASE, u64::MAX), BUCKET_COUNT - 1);
+        assert_eq!(Histogram::bounds(RTT_BASE).count(), BUCKET_COUNT - 1);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use libbpf_rs::{
 
 use crate::codegen::pad;
 use crate::error::LoadError;
-use crate::map::layout::{self, FlowSlot, PADS, PROGRAMS, PlaneLayout, ProgramSlot, ops};
+use crate::map::layout::{self, FlowSlot, PAD_COUNT, PROGRAMS_MAX, PlaneLayout, ProgramSlot, ops};
 use crate::map::memory::{Access, SharedMemory};
 use crate::map::ring::RingBuffer;
 use crate::map::table::FlowTable;
@@ -25,7 +25,7 @@ use crate::{clock, codegen};
 static OBJECT: &[u8] = include_bytes!("../../bpf/prebuilt/ccplane.bpf.o");
 
 /// `BPF_F_LINK`: the registration belongs to a link and ends with it.
-const F_LINK: u32 = 1 << 13;
+const BPF_F_LINK: u32 = 1 << 13;
 
 /// One algorithm, as registered with the kernel.
 #[derive(Clone, Debug)]
@@ -132,13 +132,13 @@ impl Default for RegistrationOptions {
 
 /// Upper limit of a table of [`most_flows`], bytes: a larger one would cost every host memory that
 /// few need.
-const TABLE_BYTES: usize = 64 << 20;
+const TABLE_BYTES_MAX: usize = 64 << 20;
 
 /// Returns the largest power of two of flows, up to 65,536, whose table stays within 64 MiB. Timers
 /// take the same amount again.
 pub const fn most_flows() -> u32 {
     let mut flows = 1 << 16;
-    while flows as usize * size_of::<FlowSlot>() > TABLE_BYTES {
+    while flows as usize * size_of::<FlowSlot>() > TABLE_BYTES_MAX {
         flows /= 2;
     }
     flows
@@ -155,27 +155,27 @@ pub(crate) struct LoadedObject {
 }
 
 /// The program in each pad of an object.
-pub(crate) type Pads = [Option<Arc<Program>>; PADS];
+pub(crate) type Pads = [Option<Arc<Program>>; PAD_COUNT];
 
 /// Bit mask of filled pads.
-const FILLED: &str = ".rodata.pads";
+const FILLED_PADS_MAP: &str = ".rodata.pads";
 /// Flag that enables timestamps, and the map that holds them.
-const STAMPED: &str = ".rodata.stamped";
-const STAMPS: &str = "stamps";
+const STAMPED_MAP: &str = ".rodata.stamped";
+const STAMPS_MAP: &str = "stamps";
 /// Flag that enables timers.
-const TIMED: &str = ".rodata.timed";
+const TIMED_MAP: &str = ".rodata.timed";
 /// Flag that keeps the window over idle periods.
-const KEEPS: &str = ".rodata.keeps";
-const TIMERS: &str = "timers";
+const KEEPS_WINDOW_MAP: &str = ".rodata.keeps";
+const TIMERS_MAP: &str = "timers";
 /// Maps shared by all objects of one registration.
-const SHARED: [&str; 7] = [
+const SHARED_MAPS: [&str; 7] = [
     ".data.plane",
     "table",
     "vacant",
     "programs",
     "ring",
     "states",
-    TIMERS,
+    TIMERS_MAP,
 ];
 
 /// Mapped memory of one registration.
@@ -244,7 +244,7 @@ pub(crate) fn load(
     options: &RegistrationOptions,
 ) -> Result<LoadedObject, LoadError> {
     let features = KernelFeatures::detect()?;
-    let mut pads = [const { None }; PADS];
+    let mut pads = [const { None }; PAD_COUNT];
     for (pad, program) in pads.iter_mut().zip(&spec.programs) {
         *pad = codegen::compile(program).is_ok().then(|| program.clone());
     }
@@ -382,12 +382,16 @@ fn fit(
         match name.as_str() {
             "table" | "vacant" => map.set_max_entries(options.flows)?,
             "ring" => map.set_max_entries(options.ring_bytes)?,
-            FILLED => map.set_initial_value(&filled.to_ne_bytes())?,
-            STAMPED => map.set_initial_value(&u32::from(options.stamps.is_some()).to_ne_bytes())?,
-            TIMED => map.set_initial_value(&u32::from(spec.timed()).to_ne_bytes())?,
-            KEEPS => map.set_initial_value(&u32::from(spec.keeps_window()).to_ne_bytes())?,
-            TIMERS if spec.timed() => map.set_max_entries(options.flows)?,
-            STAMPS => {
+            FILLED_PADS_MAP => map.set_initial_value(&filled.to_ne_bytes())?,
+            STAMPED_MAP => {
+                map.set_initial_value(&u32::from(options.stamps.is_some()).to_ne_bytes())?
+            }
+            TIMED_MAP => map.set_initial_value(&u32::from(spec.timed()).to_ne_bytes())?,
+            KEEPS_WINDOW_MAP => {
+                map.set_initial_value(&u32::from(spec.keeps_window()).to_ne_bytes())?
+            }
+            TIMERS_MAP if spec.timed() => map.set_max_entries(options.flows)?,
+            STAMPS_MAP => {
                 if let Some(storage) = &options.stamps {
                     map.reuse_fd(storage.as_fd())?;
                 }
@@ -396,9 +400,11 @@ fn fit(
                 let wanted = name == operations(features);
                 map.set_autocreate(wanted)?;
                 if wanted {
-                    let flags = map.map_flags() & if features.links { !0 } else { !F_LINK };
+                    let flags = map.map_flags() & if features.links { !0 } else { !BPF_F_LINK };
                     map.set_map_flags(flags)?;
-                    let value = map.initial_value_mut().filter(|v| v.len() == ops::SIZE);
+                    let value = map
+                        .initial_value_mut()
+                        .filter(|v| v.len() == ops::OPS_BYTES);
                     name_operations(value.ok_or_else(unfit)?, spec, options);
                 }
             }
@@ -424,24 +430,24 @@ fn fit(
 fn name_operations(value: &mut [u8], spec: &AlgorithmSpec, options: &RegistrationOptions) {
     let mut name = [0; 16];
     name[..spec.kernel_name.len()].copy_from_slice(spec.kernel_name.as_bytes());
-    value[ops::NAME].copy_from_slice(&name);
+    value[ops::NAME_RANGE].copy_from_slice(&name);
     let mut flags = 0;
     if options.unrestricted {
-        flags |= ops::NON_RESTRICTED;
+        flags |= ops::TCP_CONG_NON_RESTRICTED;
     }
     if Capabilities::ECN.missing_from(spec.needs).is_empty() {
-        flags |= ops::NEEDS_ECN;
+        flags |= ops::TCP_CONG_NEEDS_ECN;
     }
-    value[ops::FLAGS].copy_from_slice(&flags.to_ne_bytes());
+    value[ops::FLAGS_RANGE].copy_from_slice(&flags.to_ne_bytes());
     if options.stamps.is_none() {
         // Without timestamps no ACK is forced.
-        value[ops::IN_ACK_EVENT].fill(0);
+        value[ops::IN_ACK_EVENT_RANGE].fill(0);
     }
 }
 
 /// Duplicates the descriptors of the maps shared by a registration's objects.
 pub(crate) fn shared_maps(object: &Object) -> Result<Vec<(&'static str, OwnedFd)>, LoadError> {
-    SHARED
+    SHARED_MAPS
         .iter()
         .map(|&name| Ok((name, map_fd(object, name)?)))
         .collect()
@@ -482,7 +488,7 @@ impl RegistrationMemory {
             .map_err(failed("flow table"))?;
         Ok(RegistrationMemory {
             table: FlowTable::new(plane, slots),
-            programs: SharedMemory::map(programs.as_fd(), PROGRAMS, access)
+            programs: SharedMemory::map(programs.as_fd(), PROGRAMS_MAX, access)
                 .map_err(failed("programs"))?,
             ring: RingBuffer::new(ring, ring_bytes as usize, access).map_err(failed("ring"))?,
         })

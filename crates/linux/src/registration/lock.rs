@@ -11,7 +11,7 @@ use crate::error::LoadError;
 use crate::registration::places::state;
 
 /// Retries if a lock file disappears between opening and locking, because its holder exited.
-const RETRIES: usize = 100;
+const RETRIES_MAX: usize = 100;
 
 /// Lock on a name, held while this process serves it. The kernel releases it however the process
 /// ends.
@@ -23,13 +23,13 @@ pub(crate) struct NameLock {
 }
 
 /// Permissions of a lock file. A user who can open it could lock it and keep the next agent out.
-const OWNER_ONLY: u32 = 0o600;
+const LOCK_FILE_MODE: u32 = 0o600;
 
 impl NameLock {
     pub fn take(name: &str) -> Result<NameLock, LoadError> {
         let path = state().join(format!("{name}.lock"));
         let failed = |what: &str| LoadError::io(format!("{what} {}", path.display()));
-        for _ in 0..RETRIES {
+        for _ in 0..RETRIES_MAX {
             DirBuilder::new()
                 .recursive(true)
                 .mode(0o700)
@@ -40,7 +40,7 @@ impl NameLock {
                 .write(true)
                 .create(true)
                 .truncate(false)
-                .mode(OWNER_ONLY)
+                .mode(LOCK_FILE_MODE)
                 .open(&path);
             let mut file = match file {
                 // The folder was removed with the last lock in it.
@@ -48,7 +48,7 @@ impl NameLock {
                 file => file.map_err(failed("opening"))?,
             };
             // Earlier versions left files that everybody could read.
-            file.set_permissions(Permissions::from_mode(OWNER_ONLY))
+            file.set_permissions(Permissions::from_mode(LOCK_FILE_MODE))
                 .map_err(failed("setting the permissions of"))?;
             let mut pid = String::new();
             file.read_to_string(&mut pid).map_err(failed("reading"))?;
@@ -142,7 +142,7 @@ mod tests {
         }
         let path = first.path.clone();
         let mode = std::fs::metadata(&path).expect("it is held").mode() & 0o777;
-        assert_eq!(mode, OWNER_ONLY, "others could lock it");
+        assert_eq!(mode, LOCK_FILE_MODE, "others could lock it");
         drop(first);
         assert!(!path.exists());
         drop(NameLock::take("t_lock").unwrap_or_else(|error| panic!("{error}")));

@@ -5,13 +5,13 @@ use std::sync::{Mutex, MutexGuard};
 use libbpf_rs::PrintLevel;
 
 /// libbpf has one print callback per process; a listener holds this lock.
-static LISTENING: Mutex<()> = Mutex::new(());
-static LINES: Mutex<String> = Mutex::new(String::new());
+static LISTENER_LOCK: Mutex<()> = Mutex::new(());
+static LOG_LINES: Mutex<String> = Mutex::new(String::new());
 
 /// Bytes kept: enough for the verifier's reason and the path to it. Its whole log can have
 /// megabytes.
-const KEPT: usize = 256 * 1024;
-const SHOWN: usize = 12;
+const LOG_BYTES_MAX: usize = 256 * 1024;
+const REASON_LINES_MAX: usize = 12;
 
 /// Collects libbpf's log until it is dropped.
 pub(crate) struct LibbpfLog {
@@ -22,7 +22,7 @@ pub(crate) struct LibbpfLog {
 impl LibbpfLog {
     pub fn new() -> LibbpfLog {
         // The lock guards no data that a panic could corrupt.
-        let only = LISTENING
+        let only = LISTENER_LOCK
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         lines().clear();
@@ -46,7 +46,7 @@ impl Drop for LibbpfLog {
 }
 
 fn lines() -> MutexGuard<'static, String> {
-    LINES
+    LOG_LINES
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
@@ -54,7 +54,7 @@ fn lines() -> MutexGuard<'static, String> {
 fn keep(level: PrintLevel, text: String) {
     tracing::trace!(?level, "{}", text.trim_end());
     let mut lines = lines();
-    let room = KEPT.saturating_sub(lines.len());
+    let room = LOG_BYTES_MAX.saturating_sub(lines.len());
     // Keeps the end of an oversized text, where the verifier states the reason.
     let mut start = text.len().saturating_sub(room);
     while !text.is_char_boundary(start) {
@@ -83,7 +83,10 @@ pub(crate) fn verifier_reason(log: &str) -> Option<(String, String)> {
                 && !line.starts_with("verification time")
         })
         .collect();
-    Some((program, said[said.len().saturating_sub(SHOWN)..].join("\n")))
+    Some((
+        program,
+        said[said.len().saturating_sub(REASON_LINES_MAX)..].join("\n"),
+    ))
 }
 
 #[cfg(test)]

@@ -11,15 +11,15 @@ use ccplane_units::Time;
 
 use crate::error::LoadError;
 use crate::kernel::AlgorithmCounters;
-use crate::map::layout::{LAYOUT, PlaneLayout};
+use crate::map::layout::{LAYOUT_VERSION, PlaneLayout};
 use crate::map::memory::{Access, SharedMemory};
 use crate::map::table::FlowView;
 use crate::registration::load::RegistrationMemory;
 use crate::registration::places::bpffs;
 
-const LINK: &str = "link";
+const LINK_PIN: &str = "link";
 /// Maps by the names of their pins and their names in the object.
-const MAPS: [(&str, &str); 5] = [
+const PINNED_MAPS: [(&str, &str); 5] = [
     ("plane", ".data.plane"),
     ("table", "table"),
     ("programs", "programs"),
@@ -30,7 +30,7 @@ const MAPS: [(&str, &str); 5] = [
 
 /// Folder of all pinned registrations of this layout.
 fn root() -> PathBuf {
-    bpffs().join("ccplane").join(LAYOUT.to_string())
+    bpffs().join("ccplane").join(LAYOUT_VERSION.to_string())
 }
 
 /// Folder of the pins of registration `name`.
@@ -71,7 +71,7 @@ pub(crate) fn pin(
     let mut pin_all = || {
         std::fs::create_dir_all(&directory)
             .map_err(LoadError::io(format!("making {}", directory.display())))?;
-        for (pin, map) in MAPS {
+        for (pin, map) in PINNED_MAPS {
             let map = object.maps().find(|m| m.name() == map);
             let map = map.ok_or_else(|| LoadError::Mismatch(format!("it has no map {pin}")))?;
             let mut handle = MapHandle::try_from(&map).map_err(bpf("duplicating a map"))?;
@@ -79,7 +79,7 @@ pub(crate) fn pin(
                 .pin(directory.join(pin))
                 .map_err(bpf("pinning a map"))?;
         }
-        link.pin(directory.join(LINK))
+        link.pin(directory.join(LINK_PIN))
             .map_err(bpf("pinning the registration"))?;
         if !links {
             // Without links this is the map itself, and dropping it would unregister.
@@ -251,7 +251,7 @@ fn presence_in(directory: &Path) -> std::io::Result<Presence> {
     if !directory.try_exists()? {
         return Ok(Presence::Gone);
     }
-    for pin in MAPS.iter().map(|(pin, _)| *pin).chain([LINK]) {
+    for pin in PINNED_MAPS.iter().map(|(pin, _)| *pin).chain([LINK_PIN]) {
         let pin = directory.join(pin);
         // Detaching removes the pins first and then the folder.
         if !pin.try_exists()? && directory.try_exists()? {
@@ -337,7 +337,7 @@ pub fn detach(only: Option<&str>) -> Result<Vec<String>, LoadError> {
             continue;
         }
         end_program(&directory);
-        let link = directory.join(LINK);
+        let link = directory.join(LINK_PIN);
         match MapHandle::from_pinned_path(&link) {
             // Before Linux 6.4 the pin is the map, and deleting its element unregisters.
             Ok(map) => drop(map.delete(&0u32.to_ne_bytes())),
@@ -372,7 +372,7 @@ fn end_program(directory: &Path) {
 }
 
 fn remove_pins(directory: &Path) {
-    for pin in MAPS.iter().map(|(pin, _)| *pin).chain([LINK]) {
+    for pin in PINNED_MAPS.iter().map(|(pin, _)| *pin).chain([LINK_PIN]) {
         let _ = std::fs::remove_file(directory.join(pin));
     }
     let _ = std::fs::remove_dir(directory);
@@ -431,7 +431,7 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("ccplane-pins-{}", std::process::id()));
         assert_eq!(presence_in(&directory).unwrap(), Presence::Gone);
         std::fs::create_dir(&directory).unwrap();
-        for pin in MAPS.iter().map(|(pin, _)| *pin).chain([LINK]) {
+        for pin in PINNED_MAPS.iter().map(|(pin, _)| *pin).chain([LINK_PIN]) {
             assert_eq!(
                 presence_in(&directory).unwrap(),
                 Presence::Partial(directory.join(pin))
@@ -440,7 +440,7 @@ mod tests {
         }
         assert_eq!(presence_in(&directory).unwrap(), Presence::Present);
         // Lookups below a file fail.
-        assert!(listed(&directory.join(LINK)).is_err());
+        assert!(listed(&directory.join(LINK_PIN)).is_err());
         remove_pins(&directory);
         assert!(listed(&directory).unwrap().is_empty());
     }

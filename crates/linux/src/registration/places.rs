@@ -22,17 +22,17 @@ impl Default for Places {
     }
 }
 
-static PLACES: OnceLock<Places> = OnceLock::new();
+static CHOSEN_PLACES: OnceLock<Places> = OnceLock::new();
 
 /// Sets the folders of this process, before any are used. Returns false if others are in use
 /// already.
 #[must_use]
 pub fn choose_places(places: Places) -> bool {
-    PLACES.set(places.clone()).is_ok() || *chosen() == places
+    CHOSEN_PLACES.set(places.clone()).is_ok() || *chosen() == places
 }
 
 fn chosen() -> &'static Places {
-    PLACES.get_or_init(Places::default)
+    CHOSEN_PLACES.get_or_init(Places::default)
 }
 
 pub(crate) fn state() -> &'static Path {

@@ -3,11 +3,11 @@
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::fence;
 
-use ccplane_datapath::{MAX_VARS, Program};
+use ccplane_datapath::{Program, VARS_MAX};
 
-use crate::map::layout::{CODE, ProgramSlot, VARS};
+use crate::map::layout::{CODE_INSNS_MAX, PROGRAM_VARS_MAX, ProgramSlot};
 
-const _: () = assert!(MAX_VARS <= VARS);
+const _: () = assert!(VARS_MAX <= PROGRAM_VARS_MAX);
 
 /// Writes a program into a free slot. `code` is for the interpreter; a program in a pad needs none.
 /// The uid is the tag: flows are set to slot and tag together, so a flow with a stale tag does not
@@ -35,7 +35,8 @@ pub(crate) fn write(slot: &ProgramSlot, program: &Program, code: &[[u8; 16]]) {
             Relaxed,
         );
     }
-    slot.code_len.store(code.len().min(CODE) as u32, Relaxed);
+    slot.code_len
+        .store(code.len().min(CODE_INSNS_MAX) as u32, Relaxed);
     slot.report_vars
         .store(program.report_vars() as u32, Relaxed);
     slot.volatiles.store(volatiles, Relaxed);

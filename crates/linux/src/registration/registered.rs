@@ -9,7 +9,7 @@ use ccplane_units::{Bytes, Time};
 use ccplane_wire::{FlowStats, Refusal, Tags, WireEvent};
 
 use crate::clock;
-use crate::map::layout::{self, FlowSlot, PADS, PROGRAMS, ReportRecord};
+use crate::map::layout::{self, FlowSlot, PAD_COUNT, PROGRAMS_MAX, ReportRecord};
 use crate::map::table::{StagedWords, number};
 use crate::registration::holder::Holder;
 use crate::registration::load::{AlgorithmSpec, RegistrationMemory};
@@ -18,7 +18,7 @@ use crate::registration::programs;
 
 /// Records per batch: enough to amortise the overhead, few enough to leave room in the ring while
 /// the agent works.
-const BATCH: usize = 256;
+const BATCH_RECORDS_MAX: usize = 256;
 
 pub(crate) struct LiveRegistration {
     pub spec: AlgorithmSpec,
@@ -26,7 +26,7 @@ pub(crate) struct LiveRegistration {
     pub pins: Option<PathBuf>,
     /// Tags announced with each flow.
     pub tags: Tags,
-    programs: [Option<Arc<Program>>; PROGRAMS],
+    programs: [Option<Arc<Program>>; PROGRAMS_MAX],
     /// The flow in each slot as known to the agent.
     known: Vec<AnnouncedFlow>,
     /// `close_lost` when the table was last scanned for flows without a closing record.
@@ -49,7 +49,7 @@ impl LiveRegistration {
     pub fn new(
         spec: &AlgorithmSpec,
         memory: RegistrationMemory,
-        programs: [Option<Arc<Program>>; PROGRAMS],
+        programs: [Option<Arc<Program>>; PROGRAMS_MAX],
         pins: Option<PathBuf>,
         holder: Option<Holder>,
         lock: NameLock,
@@ -106,7 +106,7 @@ impl LiveRegistration {
         let (ring, table) = (&mut memory.ring, &memory.table);
         let mut left = ring.capacity();
         loop {
-            let batch = ring.batch(BATCH);
+            let batch = ring.batch(BATCH_RECORDS_MAX);
             if batch.records.is_empty() {
                 let end = batch.end;
                 ring.release(end);
@@ -160,7 +160,7 @@ impl LiveRegistration {
             return Ok(());
         }
         let code = crate::codegen::interpreter_code(program);
-        if code.len() > layout::CODE {
+        if code.len() > layout::CODE_INSNS_MAX {
             return Err(Refusal::Invalid(format!(
                 "{} instructions are too many",
                 code.len()
@@ -169,13 +169,13 @@ impl LiveRegistration {
         let never_used = |place: &usize| self.memory.programs[*place].tag.load(Relaxed) == 0;
         let compiler = self.holder.as_ref().filter(|holder| holder.takes(program));
         let free = compiler
-            .and_then(|_| (0..PADS).find(never_used))
-            .or_else(|| (PADS..PROGRAMS).find(never_used))
-            .or_else(|| (PADS..PROGRAMS).find(|&place| self.is_abandoned(place)))
+            .and_then(|_| (0..PAD_COUNT).find(never_used))
+            .or_else(|| (PAD_COUNT..PROGRAMS_MAX).find(never_used))
+            .or_else(|| (PAD_COUNT..PROGRAMS_MAX).find(|&place| self.is_abandoned(place)))
             .ok_or(Refusal::TableFull)?;
         programs::write(&self.memory.programs[free], program, &code);
         self.programs[free] = Some(program.clone());
-        if let Some(holder) = self.holder.as_mut().filter(|_| free < PADS) {
+        if let Some(holder) = self.holder.as_mut().filter(|_| free < PAD_COUNT) {
             holder.compile(free, program);
         }
         Ok(())
@@ -186,7 +186,7 @@ impl LiveRegistration {
         self.place(uid).is_some_and(|place| match &self.holder {
             Some(holder) => holder.has(place),
             // Adopted: a program in a pad without interpreter code is compiled.
-            None => place < PADS && self.memory.programs[place].code_len.load(Relaxed) == 0,
+            None => place < PAD_COUNT && self.memory.programs[place].code_len.load(Relaxed) == 0,
         })
     }
 
@@ -371,9 +371,9 @@ fn translate<'a>(
             let word = |index| rest.get(index).copied().unwrap_or(0);
             let opened = Time::from_micros(word(layout::closing::OPENED_US));
             let stats = FlowStats {
-                bytes_acked: Bytes::new(word(layout::closing::ACKED)),
-                packets_lost: word(layout::closing::LOST),
-                reports: word(layout::closing::REPORTS),
+                bytes_acked: Bytes::new(word(layout::closing::BYTES_ACKED)),
+                packets_lost: word(layout::closing::PACKETS_LOST),
+                reports: word(layout::closing::REPORT_COUNT),
                 lifetime: Time::from_micros(record.time_us).since(opened),
             };
             Some(WireEvent::FlowClosed { flow, stats })

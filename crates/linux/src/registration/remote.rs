@@ -15,7 +15,7 @@ use crate::registration::load::AlgorithmSpec;
 
 /// Longest delay of a CCP agent's non-urgent reports, the same as the default of ccplane's
 /// algorithms.
-const LATENCY: Duration = Duration::from_millis(1);
+const CCP_REPORT_LATENCY: Duration = Duration::from_millis(1);
 
 /// Nothing can be registered for the agent.
 #[derive(Debug, thiserror::Error)]
@@ -172,7 +172,7 @@ fn named(name: &str) -> AlgorithmSpec {
         name: Arc::from(name),
         kernel_name: "ccp_".chars().chain(allowed).take(15).collect(),
         programs: Vec::new(),
-        latency: LATENCY,
+        latency: CCP_REPORT_LATENCY,
         needs: Capabilities::CWND,
         // As in CCP's own datapath, programs run only on ACKs.
         wants: Capabilities::CWND,

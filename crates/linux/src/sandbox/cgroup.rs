@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 /// Controllers required for the limits.
 const CONTROLLERS: [&str; 2] = ["memory", "pids"];
 /// Prefix of the cgroups' names, followed by the PID of the creator.
-const PREFIX: &str = "ccplane-sandbox-";
+const NAME_PREFIX: &str = "ccplane-sandbox-";
 
 /// A cgroup. Dropping it kills the processes in it and removes it.
 #[derive(Debug)]
@@ -49,9 +49,9 @@ impl Cgroup {
     }
 
     fn create_in(parent: &Path, memory_bytes: u64, tasks: u64) -> io::Result<Cgroup> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let folder = parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
+        static CGROUP_COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = CGROUP_COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = parent.join(format!("{NAME_PREFIX}{}-{number}", std::process::id()));
         fs::create_dir(&folder)?;
         let cgroup = Cgroup(folder);
         fs::write(cgroup.0.join("memory.max"), memory_bytes.to_string())?;
@@ -100,7 +100,7 @@ fn sweep(folder: &Path) {
         let name = entry.file_name();
         let process = name
             .to_str()
-            .and_then(|name| name.strip_prefix(PREFIX)?.split('-').next())
+            .and_then(|name| name.strip_prefix(NAME_PREFIX)?.split('-').next())
             .and_then(|pid| pid.parse::<u32>().ok());
         if process.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
             let _ = fs::remove_dir(entry.path());
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn bounds_are_written_and_cgroups_of_dead_processes_removed() {
         let parent = std::env::temp_dir().join(format!("ccplane-cgroup-{}", std::process::id()));
-        let dead = parent.join(format!("{PREFIX}4294967294-0"));
+        let dead = parent.join(format!("{NAME_PREFIX}4294967294-0"));
         fs::create_dir_all(&dead).unwrap();
         assert!(!passes_on(&parent));
         fs::write(parent.join("cgroup.subtree_control"), "cpu memory pids\n").unwrap();

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::io;
 use std::{mem, ptr};
 
-use super::REFUSED;
+use super::REFUSED_FD;
 
 /// Head of a `siginfo_t` of SIGSYS in the layout of 64-bit kernels.
 #[repr(C)]
@@ -40,7 +40,7 @@ extern "C" fn handler(signal: c_int, information: *mut libc::siginfo_t, _: *mut 
     // `RefusedCall`. The calls are async-signal-safe.
     unsafe {
         let number = (*information.cast::<RefusedCall>()).number;
-        libc::write(REFUSED, (&raw const number).cast(), size_of::<c_int>());
+        libc::write(REFUSED_FD, (&raw const number).cast(), size_of::<c_int>());
         // If the filter denies changing this action, the filter ends the process; otherwise the
         // signal does.
         libc::signal(signal, libc::SIG_DFL);

@@ -12,7 +12,7 @@ use crate::map::totals::ConnectionTotals;
 use crate::select::{self, SelectError};
 
 /// Entries of the map, `ARMS`.
-const ENTRIES: usize = 64;
+const MAP_ENTRIES: usize = 64;
 /// `NO_ARM`: the rule's connections are not watched.
 pub(crate) const NO_ARM: u32 = u32::MAX;
 
@@ -102,7 +102,7 @@ impl Arms {
                 .map(|word| u64::from_ne_bytes(*word));
             Ok(ConnectionTotals::from_words(words))
         };
-        let names = self.names.iter().take(ENTRIES / 2).enumerate();
+        let names = self.names.iter().take(MAP_ENTRIES / 2).enumerate();
         names
             .map(|(index, name)| {
                 Ok(Arm {
@@ -120,7 +120,7 @@ impl Arms {
         let index = self
             .names
             .iter()
-            .take(ENTRIES / 2)
+            .take(MAP_ENTRIES / 2)
             .position(|known| known == name);
         index.map_or(NO_ARM, |index| 2 * index as u32)
     }

@@ -18,12 +18,12 @@ use crate::error::LoadError;
 use crate::namespace;
 
 /// `ARPHRD_ETHER`, `ARPHRD_LOOPBACK`: packets have an Ethernet header.
-const ETHERNET: [u16; 2] = [1, 772];
+const ETHERNET_TYPES: [u16; 2] = [1, 772];
 /// `ARPHRD_NONE`, `ARPHRD_RAWIP`, and tunnels over IPv4 and IPv6: packets start with the IP header.
-const BARE: [u16; 4] = [0xfffe, 519, 768, 769];
+const BARE_IP_TYPES: [u16; 4] = [0xfffe, 519, 768, 769];
 /// Handle and priority of our filters without tcx, by which `detach` identifies them.
-const HANDLE: u32 = 0xccb;
-const PRIORITY: u32 = 0xccb;
+const FILTER_HANDLE: u32 = 0xccb;
+const FILTER_PRIORITY: u32 = 0xccb;
 
 /// A device with timestamp programs.
 pub(crate) struct StampDevice {
@@ -50,9 +50,9 @@ pub(crate) struct DeviceState {
 
 /// Returns the programs for a kind of device: for departures and for arrivals.
 pub(crate) fn programs(kind: u16) -> Option<[&'static str; 2]> {
-    if ETHERNET.contains(&kind) {
+    if ETHERNET_TYPES.contains(&kind) {
         Some(["depart_ether", "arrive_ether"])
-    } else if BARE.contains(&kind) {
+    } else if BARE_IP_TYPES.contains(&kind) {
         Some(["depart_ip", "arrive_ip"])
     } else {
         None
@@ -296,8 +296,8 @@ fn hook_at(fd: std::os::fd::BorrowedFd<'_>, index: u32, hook: Hook) -> TcHook {
     let mut builder = TcHookBuilder::new(fd);
     builder
         .ifindex(index as i32)
-        .handle(HANDLE)
-        .priority(PRIORITY);
+        .handle(FILTER_HANDLE)
+        .priority(FILTER_PRIORITY);
     builder.hook(match hook {
         Hook::Egress => TC_EGRESS,
         Hook::Ingress => TC_INGRESS,

@@ -18,11 +18,11 @@ const RTM_GETLINK: u16 = 18;
 const RTM_NEWTFILTER: u16 = 44;
 const RTM_GETTFILTER: u16 = 46;
 /// Parents of the filters of a clsact qdisc: ingress and egress.
-const CLSACT: [u32; 2] = [0xffff_fff2, 0xffff_fff3];
+const CLSACT_PARENTS: [u32; 2] = [0xffff_fff2, 0xffff_fff3];
 const IFLA_GSO_MAX_SEGS: u16 = 40;
-const HEADER: usize = 16;
-const LINK: usize = 16;
-const ATTRIBUTE: usize = 4;
+const HEADER_BYTES: usize = 16;
+const LINK_MESSAGE_BYTES: usize = 16;
+const ATTRIBUTE_HEADER_BYTES: usize = 4;
 
 /// Attributes of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,8 +42,8 @@ pub(crate) fn device(index: u32) -> io::Result<LinkDevice> {
 
 /// Sets the maximum segments of a super-packet.
 pub(crate) fn set_gso_max_segs(index: u32, segments: u32) -> io::Result<()> {
-    let mut attribute = Vec::with_capacity(ATTRIBUTE + 4);
-    attribute.extend(((ATTRIBUTE + 4) as u16).to_ne_bytes());
+    let mut attribute = Vec::with_capacity(ATTRIBUTE_HEADER_BYTES + 4);
+    attribute.extend(((ATTRIBUTE_HEADER_BYTES + 4) as u16).to_ne_bytes());
     attribute.extend(IFLA_GSO_MAX_SEGS.to_ne_bytes());
     attribute.extend(segments.to_ne_bytes());
     exchange(
@@ -57,7 +57,7 @@ pub(crate) fn set_gso_max_segs(index: u32, segments: u32) -> io::Result<()> {
 
 /// Returns true if the device has a clsact qdisc with filters.
 pub(crate) fn has_filters(index: u32) -> io::Result<bool> {
-    for parent in CLSACT {
+    for parent in CLSACT_PARENTS {
         let mut filter = Vec::with_capacity(12);
         filter.extend([0; 4]); // any handle
         filter.extend(parent.to_ne_bytes());
@@ -85,7 +85,7 @@ fn exchange(kind: u16, flags: u16, index: u32, rest: &[u8]) -> io::Result<Vec<u8
         SockFlag::SOCK_CLOEXEC,
         SockProtocol::NetlinkRoute,
     )?;
-    let length = HEADER + 8 + rest.len();
+    let length = HEADER_BYTES + 8 + rest.len();
     let mut message = Vec::with_capacity(length);
     message.extend((length as u32).to_ne_bytes());
     message.extend(kind.to_ne_bytes());
@@ -103,7 +103,7 @@ fn exchange(kind: u16, flags: u16, index: u32, rest: &[u8]) -> io::Result<Vec<u8
     let mut answer = vec![0; 32 << 10];
     let length = recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty())?;
     answer.truncate(length);
-    match (half(&answer, 4), word(&answer, HEADER)) {
+    match (half(&answer, 4), word(&answer, HEADER_BYTES)) {
         (Some(NLMSG_ERROR), Some(0)) => Ok(answer),
         (Some(NLMSG_ERROR), Some(code)) => {
             Err(io::Error::from_raw_os_error((code as i32).wrapping_neg()))
@@ -114,16 +114,16 @@ fn exchange(kind: u16, flags: u16, index: u32, rest: &[u8]) -> io::Result<Vec<u8
 
 fn parse(answer: &[u8]) -> Option<LinkDevice> {
     let mut device = LinkDevice {
-        kind: half(answer, HEADER + 2)?,
+        kind: half(answer, HEADER_BYTES + 2)?,
         gso_max_segs: 0,
     };
-    let mut at = HEADER + LINK;
+    let mut at = HEADER_BYTES + LINK_MESSAGE_BYTES;
     while let (Some(length), Some(kind)) = (half(answer, at), half(answer, at + 2)) {
-        if usize::from(length) < ATTRIBUTE {
+        if usize::from(length) < ATTRIBUTE_HEADER_BYTES {
             break;
         }
         if kind == IFLA_GSO_MAX_SEGS {
-            device.gso_max_segs = word(answer, at + ATTRIBUTE)?;
+            device.gso_max_segs = word(answer, at + ATTRIBUTE_HEADER_BYTES)?;
         }
         at += usize::from(length).next_multiple_of(4);
     }

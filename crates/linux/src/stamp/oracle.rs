@@ -9,8 +9,8 @@ use crate::testing;
 
 const OBJECT: &[u8] = include_bytes!("../../bpf/prebuilt/one_way.bpf.o");
 /// `EXCHANGES` in `bpf/one_way.bpf.c`.
-const BATCH: usize = 64;
-const INFINITY: u64 = 0xffff_ffff;
+const BATCH_EXCHANGES: usize = 64;
+const UNKNOWN_NS: u64 = 0xffff_ffff;
 
 /// `struct exchange` as words.
 type ExchangeWords = [u64; 12];
@@ -104,7 +104,7 @@ fn kernel_and_reference_say_the_same_of_stamps() {
         };
         for batch in 0..16u32 {
             let mut expected = Vec::new();
-            for n in 0..BATCH as u32 {
+            for n in 0..BATCH_EXCHANGES as u32 {
                 let s = source.next();
                 let nanos = |t: Time| t.as_nanos() as u32;
                 let forward = nanos(s.t2).wrapping_sub(nanos(s.t1));
@@ -134,7 +134,7 @@ fn kernel_and_reference_say_the_same_of_stamps() {
                 let taken = reference.sample(s.t4, &s);
                 let mut signals = Signals::default();
                 reference.write(now, taken, rtt, &mut signals);
-                let known = |ns: u64| if ns == 0 { INFINITY } else { ns };
+                let known = |ns: u64| if ns == 0 { UNKNOWN_NS } else { ns };
                 valid += signals.queue_delay_valid;
                 expected.push([
                     u64::from(taken),
@@ -146,7 +146,7 @@ fn kernel_and_reference_say_the_same_of_stamps() {
                     if signals.queue_delay_valid == 1 {
                         signals.queue_delay_ns
                     } else {
-                        INFINITY
+                        UNKNOWN_NS
                     },
                     signals.queue_delay_valid,
                 ]);
@@ -167,7 +167,7 @@ fn kernel_and_reference_say_the_same_of_stamps() {
                     &words[4..],
                     expected,
                     "seed {seed}, exchange {}",
-                    batch * BATCH as u32 + n
+                    batch * BATCH_EXCHANGES as u32 + n
                 );
             }
         }

@@ -14,7 +14,7 @@ use super::device::{DeviceState, Hook};
 use super::plane::{DeviceNote, StampPlane};
 use super::{StampCounters, Storage};
 use crate::error::LoadError;
-use crate::map::layout::LAYOUT;
+use crate::map::layout::LAYOUT_VERSION;
 use crate::map::memory::{Access, SharedMemory};
 use crate::namespace;
 use crate::registration::load::map_fd;
@@ -25,17 +25,17 @@ fn pins() -> PathBuf {
     crate::registration::places::bpffs().join("ccplane/stamps")
 }
 
-const PLANE: &str = "plane";
-const STORAGE: &str = "storage";
-const SOCKETS: &str = "sockets";
+const PLANE_PIN: &str = "plane";
+const STORAGE_PIN: &str = "storage";
+const SOCKETS_PIN: &str = "sockets";
 
 fn directory(kernel_name: &str) -> PathBuf {
-    pins().join(LAYOUT.to_string()).join(kernel_name)
+    pins().join(LAYOUT_VERSION.to_string()).join(kernel_name)
 }
 
 /// Returns every folder of pins, of all layouts. The first versions had no subfolder per layout.
 fn directories() -> impl Iterator<Item = PathBuf> {
-    let first = entries(&pins()).filter(|directory| directory.join(PLANE).is_file());
+    let first = entries(&pins()).filter(|directory| directory.join(PLANE_PIN).is_file());
     of_all_layouts(&pins()).chain(first)
 }
 
@@ -66,14 +66,17 @@ impl Pins {
         };
         pin_fd(
             &map_fd(object, ".data.stamps")?,
-            &pins.directory.join(PLANE),
+            &pins.directory.join(PLANE_PIN),
         )?;
-        pin_fd(&map_fd(object, "stamps")?, &pins.directory.join(STORAGE))?;
+        pin_fd(
+            &map_fd(object, "stamps")?,
+            &pins.directory.join(STORAGE_PIN),
+        )?;
         Ok(pins)
     }
 
     pub fn pin_sockets(&self, link: &mut Link) -> Result<(), LoadError> {
-        link.pin(self.directory.join(SOCKETS))
+        link.pin(self.directory.join(SOCKETS_PIN))
             .map_err(bpf("pinning the link to the cgroup"))
     }
 
@@ -167,7 +170,7 @@ impl ObservedStamps {
 /// Opens the plane in a folder of pins; `None` if there is none, or one of another size, which
 /// cannot be interpreted.
 fn open_plane(directory: &Path) -> Result<Option<SharedMemory<StampPlane>>, LoadError> {
-    let path = directory.join(PLANE);
+    let path = directory.join(PLANE_PIN);
     if !path.exists() {
         return Ok(None);
     }
@@ -196,7 +199,7 @@ pub fn observe() -> Result<Vec<ObservedStamps>, LoadError> {
 
 /// Returns the timestamp storage of an attached registration.
 pub(crate) fn storage(kernel_name: &str) -> Option<Storage> {
-    let map = MapHandle::from_pinned_path(directory(kernel_name).join(STORAGE)).ok()?;
+    let map = MapHandle::from_pinned_path(directory(kernel_name).join(STORAGE_PIN)).ok()?;
     Some(Storage(Arc::new(map.as_fd().try_clone_to_owned().ok()?)))
 }
 
@@ -248,10 +251,10 @@ fn put_back(directory: &Path) -> Result<(), LoadError> {
 fn places(directory: &Path) -> Result<Vec<DeviceState>, LoadError> {
     let ours = directory
         .parent()
-        .is_some_and(|layout| layout.ends_with(LAYOUT.to_string()));
+        .is_some_and(|layout| layout.ends_with(LAYOUT_VERSION.to_string()));
     let plane = if ours { open_plane(directory)? } else { None };
     let Some(plane) = plane else {
-        if directory.join(PLANE).exists() {
+        if directory.join(PLANE_PIN).exists() {
             tracing::warn!(
                 "{} was made by another version of ccplane, whose notes of devices cannot be read: the devices take one segment \
                  a packet until `ip link set dev DEVICE gso_max_segs 65535`, and before Linux 6.6 have filters of \
@@ -297,7 +300,7 @@ fn is_idle(pin: &Path) -> bool {
 fn remove(directory: &Path) {
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
-        if path.ends_with(PLANE) || path.ends_with(STORAGE) {
+        if path.ends_with(PLANE_PIN) || path.ends_with(STORAGE_PIN) {
             let _ = std::fs::remove_file(&path);
         } else {
             remove_link(&path);

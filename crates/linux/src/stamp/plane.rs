@@ -7,20 +7,20 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use super::device::DeviceState;
 
 /// `CCP_STAMP_NAMES`: congestion controls that may use timestamps.
-pub(crate) const NAMES: usize = 8;
+pub(crate) const NAMES_MAX: usize = 8;
 /// `CCP_STAMP_NAMESPACES`: network namespaces that may be listed.
-pub(crate) const NAMESPACES: usize = 4;
+pub(crate) const NAMESPACES_MAX: usize = 4;
 
 /// `CCP_STAMP_DEVICES`: devices with a note.
-pub(crate) const DEVICES: usize = 8;
+pub(crate) const DEVICES_MAX: usize = 8;
 
 /// Mirrors `struct ccp_stamp_plane`.
 #[repr(C)]
 pub(crate) struct StampPlane {
-    pub names: [[AtomicU64; 2]; NAMES],
-    pub netns: [AtomicU64; NAMESPACES],
+    pub names: [[AtomicU64; 2]; NAMES_MAX],
+    pub netns: [AtomicU64; NAMESPACES_MAX],
     unused: [u64; 4],
-    pub devices: [DeviceNote; DEVICES],
+    pub devices: [DeviceNote; DEVICES_MAX],
     pub counters: [CpuCounters; 64],
 }
 

@@ -16,7 +16,7 @@ use ccplane_wire::{FlowInfo, Refusal, WireCommand, WireEvent};
 use super::{Sink, send};
 
 /// Sums, maxima and last values, sent every 10 ms, and immediately on a timeout or an undo.
-pub const WATCHER: &str = "
+pub const WATCHER_PROGRAM: &str = "
 (def (Report (volatile acked 0) (volatile lost 0) (in 0) (out 0) (rtt 0) (minrtt +infinity) (srtt 0) (mss 0)
              (volatile timeout false) (volatile undone false) (window 0)) (interval 10000))
 (when true
@@ -34,18 +34,18 @@ pub const WATCHER: &str = "
   (fallthrough))
 (when (|| Report.timeout Report.undone (> Micros interval)) (:= Micros 0) (report))
 ";
-pub const ACKED: usize = 0;
-pub const LOST: usize = 1;
-pub const IN: usize = 2;
-pub const OUT: usize = 3;
-pub const MIN_RTT: usize = 5;
-pub const SRTT: usize = 6;
-pub const MSS: usize = 7;
-pub const TIMEOUT: usize = 8;
-pub const UNDONE: usize = 9;
-pub const WINDOW: usize = 10;
+pub const ACKED_FIELD: usize = 0;
+pub const LOST_FIELD: usize = 1;
+pub const RATE_IN_FIELD: usize = 2;
+pub const RATE_OUT_FIELD: usize = 3;
+pub const MIN_RTT_FIELD: usize = 5;
+pub const SRTT_FIELD: usize = 6;
+pub const MSS_FIELD: usize = 7;
+pub const TIMEOUT_FIELD: usize = 8;
+pub const UNDONE_FIELD: usize = 9;
+pub const WINDOW_FIELD: usize = 10;
 /// Index of the control variable `interval`.
-pub const INTERVAL: u8 = 11;
+pub const INTERVAL_INDEX: u8 = 11;
 
 pub fn program(uid: u32, source: &str) -> Arc<Program> {
     match ccplane_lang::compile(source, &ProgramLimits::default()) {

@@ -79,7 +79,7 @@ pub struct Reno {
     pub interval_us: u64,
 }
 
-const FOLD: &str = "
+const RENO_PROGRAM: &str = "
 (def (Report (volatile acked 0) (volatile lost 0) (volatile timeout false) (volatile undone false) (rtt 0)) (interval 1000))
 (when true
   (:= Report.acked (+ Report.acked Ack.bytes_acked))
@@ -108,7 +108,7 @@ impl Algorithm for Reno {
     }
 
     fn programs(&self) -> Programs {
-        Programs::new().with("fold", FOLD)
+        Programs::new().with("fold", RENO_PROGRAM)
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control) -> RenoFlow {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration as StdDuration;
 
 use ccplane_datapath::{CommandTarget, Update};
-use ccplane_emu::{DEVICE, Emulator};
+use ccplane_emu::{DEVICE_NAME, Emulator};
 use ccplane_host::Namespace;
 use ccplane_linux::RegistrationOptions;
 use ccplane_linux::stamp::StampPrograms;
@@ -22,7 +22,7 @@ use super::direct::*;
 use super::{Sink, eventually, patient};
 
 /// Reports every ACK with its signals.
-pub const STAMPED: &str = "
+pub const STAMP_PROGRAM: &str = "
 (def (Report (owd 0) (rtt 0) (minowd 0) (minrtt 0) (queue 0) (valid 0) (acked 0)))
 (when (> Ack.bytes_acked 0)
   (:= Report.owd Ack.owd_ns)
@@ -34,14 +34,14 @@ pub const STAMPED: &str = "
   (:= Report.acked Ack.bytes_acked)
   (report))
 ";
-pub const OWD: usize = 0;
-pub const RTT: usize = 1;
-pub const MIN_OWD: usize = 2;
-pub const MIN_RTT_NS: usize = 3;
-pub const QUEUE: usize = 4;
-pub const VALID: usize = 5;
-pub const UNKNOWN: u64 = 0xffff_ffff;
-pub const PATIENCE: StdDuration = StdDuration::from_secs(10);
+pub const OWD_FIELD: usize = 0;
+pub const RTT_FIELD: usize = 1;
+pub const MIN_OWD_FIELD: usize = 2;
+pub const MIN_STAMPED_RTT_FIELD: usize = 3;
+pub const QUEUE_DELAY_FIELD: usize = 4;
+pub const VALID_FIELD: usize = 5;
+pub const UNKNOWN_NS: u64 = 0xffff_ffff;
+pub const EVENT_TIMEOUT: StdDuration = StdDuration::from_secs(10);
 
 /// A registration that reads timestamps, over a link whose two ends may stamp.
 pub struct Bed {
@@ -59,7 +59,7 @@ impl Bed {
         let namespaces =
             [bed.emulator.sender_ns(), bed.emulator.receiver_ns()].map(Namespace::clone);
         for (namespace, _) in namespaces.iter().zip(ends).filter(|(_, stamps)| *stamps) {
-            bed.stamp(namespace, DEVICE);
+            bed.stamp(namespace, DEVICE_NAME);
         }
         bed.stamp_sockets();
         bed
@@ -74,7 +74,7 @@ impl Bed {
             stamps: Some(stamps.storage().expect("its map")),
             ..patient()
         };
-        let mut direct = Direct::new(name, vec![program(7, STAMPED)], 7, &options);
+        let mut direct = Direct::new(name, vec![program(7, STAMP_PROGRAM)], 7, &options);
         direct.updates = vec![Update {
             target: CommandTarget::Cwnd,
             value: 80_000,
@@ -135,7 +135,9 @@ impl Bed {
             .turn_until("the transfer ends", |_| flow.thread.is_finished());
         let sent = flow.thread.join().expect("no panic");
         let sink = self._sink.as_ref().expect("it was sent to");
-        eventually(PATIENCE, "every byte arrives", || sink.received() == sent);
+        eventually(EVENT_TIMEOUT, "every byte arrives", || {
+            sink.received() == sent
+        });
     }
 
     /// Returns the known values of a field in the reports from index `from` on.
@@ -143,13 +145,13 @@ impl Bed {
         let values = self.direct.reports[from..]
             .iter()
             .map(|(.., fields)| fields[field]);
-        values.filter(|value| *value != UNKNOWN).collect()
+        values.filter(|value| *value != UNKNOWN_NS).collect()
     }
 
     pub fn valid(&self, from: usize) -> usize {
         self.direct.reports[from..]
             .iter()
-            .filter(|(.., fields)| fields[VALID] == 1)
+            .filter(|(.., fields)| fields[VALID_FIELD] == 1)
             .count()
     }
 }

@@ -6,7 +6,7 @@ use libbpf_rs::{Object, ObjectBuilder, ProgramInput};
 
 const OBJECT: &[u8] = include_bytes!("../../bpf/prebuilt/stamp.bpf.o");
 /// Longest packet: an Ethernet frame.
-const MOST: usize = 1514;
+const PACKET_BYTES_MAX: usize = 1514;
 
 /// The device programs, loaded but not attached.
 pub struct Device {
@@ -15,7 +15,7 @@ pub struct Device {
 
 /// Result of a program for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum PacketFate {
     /// Too short for the kernel to run the program.
     Nothing,
     /// Left unchanged.
@@ -40,11 +40,11 @@ impl Device {
 
     /// Runs a program on a packet. The first byte selects it: bit 0 arrivals, bit 1 devices without
     /// a link-layer header. The rest is the packet.
-    pub fn shows(&self, data: &[u8]) -> Seen {
+    pub fn shows(&self, data: &[u8]) -> PacketFate {
         let Some((which, packet)) = data.split_first() else {
-            return Seen::Nothing;
+            return PacketFate::Nothing;
         };
-        let packet = &packet[..packet.len().min(MOST)];
+        let packet = &packet[..packet.len().min(PACKET_BYTES_MAX)];
         // A non-empty frame, with a complete IP header if its type announces one.
         let least = match packet.get(12..14) {
             Some([0x08, 0x00]) => 14 + 20,
@@ -52,7 +52,7 @@ impl Device {
             _ => 14 + 1,
         };
         if packet.len() < least {
-            return Seen::Nothing;
+            return PacketFate::Nothing;
         }
         let (arrives, bare) = (which & 1 == 1, which & 2 == 2);
         let name = match (arrives, bare) {
@@ -83,12 +83,12 @@ impl Device {
                 after, packet,
                 "{name} wrote into a packet without the option"
             );
-            return Seen::Passed;
+            return PacketFate::Passed;
         };
         let [id, sent, echo, arrived] = words(packet, at);
-        if id != ON_THE_WIRE || (!arrives && sent != 0) {
+        if id != WIRE_OPTION_ID || (!arrives && sent != 0) {
             assert_eq!(after, packet, "{name} stamped a second time");
-            return Seen::Passed;
+            return PacketFate::Passed;
         }
         let [new_id, new_sent, new_echo, new_arrived] = words(&after, at);
         if arrives {
@@ -99,7 +99,7 @@ impl Device {
             };
             assert_eq!(
                 [new_id, new_sent, new_echo],
-                [STAMPED_HERE, sent, forward],
+                [STAMPED_OPTION_ID, sent, forward],
                 "{name}"
             );
             assert_ne!(new_arrived, 0, "{name}: 0 says that there is no stamp");
@@ -118,19 +118,19 @@ impl Device {
         );
         // Nothing else changed.
         let checksum = tcp + 16;
-        after[at..at + OPTION].copy_from_slice(&packet[at..at + OPTION]);
+        after[at..at + OPTION_BYTES].copy_from_slice(&packet[at..at + OPTION_BYTES]);
         after[checksum..checksum + 2].copy_from_slice(&packet[checksum..checksum + 2]);
         assert_eq!(
             after, packet,
             "{name} wrote outside its option and the checksum"
         );
-        Seen::Stamped
+        PacketFate::Stamped
     }
 }
 
-const OPTION: usize = 16;
-const ON_THE_WIRE: u32 = 0xfd10_4458;
-const STAMPED_HERE: u32 = 0xfd10_4478;
+const OPTION_BYTES: usize = 16;
+const WIRE_OPTION_ID: u32 = 0xfd10_4458;
+const STAMPED_OPTION_ID: u32 = 0xfd10_4478;
 
 /// Returns the offsets of the TCP header and our option, if the packet has both.
 fn option(packet: &[u8], link: usize) -> Option<(usize, usize)> {
@@ -150,7 +150,7 @@ fn option(packet: &[u8], link: usize) -> Option<(usize, usize)> {
         [253] | [1, 1, 8, 253] | [1, 1, 5, 253] | [1, 1, 8, 1, 1, 5, 253]
     );
     let ours = |option: &[u8]| {
-        option.len() == OPTION && matches!(option, [253, 16, 0x44, 0x58 | 0x78, ..])
+        option.len() == OPTION_BYTES && matches!(option, [253, 16, 0x44, 0x58 | 0x78, ..])
     };
     (known && ours(&options[last..])).then_some((tcp, tcp + 20 + last))
 }

@@ -16,7 +16,7 @@ use std::time::{Duration as StdDuration, SystemTime};
 
 use ccplane_agent::Agent;
 use ccplane_algorithms::Registry;
-use ccplane_emu::{DEVICE, EmuConfig, Emulator, LinkConfig};
+use ccplane_emu::{DEVICE_NAME, EmuConfig, Emulator, LinkConfig};
 use ccplane_host::Namespace;
 use ccplane_lab::metrics::Distribution;
 use ccplane_lab::{Error, MTU, Progress};
@@ -118,7 +118,7 @@ fn hosts(emulator: &Emulator) -> Result<Vec<Namespace>, Error> {
     wire::run(
         emulator.receiver_ns(),
         "ip",
-        &["route", "add", "10.78.0.0/16", "dev", DEVICE],
+        &["route", "add", "10.78.0.0/16", "dev", DEVICE_NAME],
     )?;
     let host = |n: u8| {
         let name = format!("{}-host{n}", router.name());

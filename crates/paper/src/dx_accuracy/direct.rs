@@ -46,7 +46,7 @@ pub(super) fn measure(length: Duration) -> Result<Direct, Error> {
     let ends = wire::make(None)?;
     let fail = || Error::traffic("stamp packets between two namespaces", "");
     let inside = |error| BackendError::from_host(error, true);
-    let (here, there) = (IpAddr::from(wire::SENDER), ends.address);
+    let (here, there) = (IpAddr::from(wire::SENDER_ADDRESS), ends.address);
     let listener = ends
         .receiver
         .run(|| TcpListener::bind((there, 0)))

@@ -328,7 +328,12 @@ mod tests {
     /// nanosecond.
     #[test]
     fn exact_stamps_measure_the_queue_exactly() {
-        let probes = simulated(&StampErrors::EXACT, 1, Duration::from_millis(1_500)).unwrap();
+        let probes = simulated(
+            &StampErrors::EXACT_TIMESTAMPS,
+            1,
+            Duration::from_millis(1_500),
+        )
+        .unwrap();
         assert!(probes.all.len() >= 50, "{}", probes.all.len());
         assert!(
             probes.all.iter().any(|probe| probe.truth > 1_000.0),
@@ -337,7 +342,12 @@ mod tests {
         for probe in &probes.all {
             assert_eq!(probe.measured, probe.truth);
         }
-        let hardware = simulated(&StampErrors::HARDWARE, 1, Duration::from_millis(1_500)).unwrap();
+        let hardware = simulated(
+            &StampErrors::HARDWARE_TIMESTAMPS,
+            1,
+            Duration::from_millis(1_500),
+        )
+        .unwrap();
         let error = hardware.error(0.5).unwrap();
         assert!(error > 0.0 && error < 0.1, "{error} packets of 12 µs");
     }

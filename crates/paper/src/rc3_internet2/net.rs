@@ -142,7 +142,11 @@ impl Net {
                     _ => QueueSpec::UNLIMITED,
                 };
             } else {
-                spec.remark = if strips { Remark::STRIP } else { Remark::KEEP };
+                spec.remark = if strips {
+                    Remark::BLEACHING
+                } else {
+                    Remark::IDENTITY
+                };
                 spec.loss =
                     LossModel::Bernoulli(Probability::from_parts((self.loss << 32) / 1_000_000));
             }

@@ -154,7 +154,7 @@ pub(super) fn sweeps(quick: bool, measured: Duration) -> Vec<Point> {
     }
     if !quick {
         // The baseline itself: it is simulated once.
-        let all = Start::Levels(Rc3::MOST_LEVELS);
+        let all = Start::Levels(Rc3::LEVELS_MAX);
         add("second loop", all.label(), all.key(), base);
         for start in [Start::Paced, Start::Blind] {
             add("second loop", start.label(), start.key(), of(start));

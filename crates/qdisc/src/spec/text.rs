@@ -10,7 +10,7 @@ use crate::setting::{Setting, decimal, did_you_mean, excerpt, number, thousandth
 use crate::{CodelConfig, DualPi2Config, FqCodelConfig, RcpConfig, SfqConfig};
 
 /// Names of all queues, each with an example for error messages.
-const QUEUES: &[(&str, &str)] = &[
+const QUEUE_EXAMPLES: &[(&str, &str)] = &[
     (
         "droptail",
         "`droptail:1bdp`, `droptail:160p`, `droptail:240kB` or `droptail:inf`",
@@ -40,16 +40,16 @@ const QUEUES: &[(&str, &str)] = &[
 ];
 
 /// Default limits as in Linux; for RCP, as in its authors' simulations.
-const SFQ_LIMIT: Size = Size::Packets(127);
-const CODEL_LIMIT: Size = Size::Packets(1_000);
-const FQ_CODEL_LIMIT: Size = Size::Packets(10_240);
-const DUALPI2_LIMIT: Size = Size::Packets(10_000);
-const POLICER_LIMIT: Size = Size::Packets(1_000);
-const RCP_LIMIT: Size = Size::MilliBdp(1_000);
+const SFQ_LIMIT_DEFAULT: Size = Size::Packets(127);
+const CODEL_LIMIT_DEFAULT: Size = Size::Packets(1_000);
+const FQ_CODEL_LIMIT_DEFAULT: Size = Size::Packets(10_240);
+const DUALPI2_LIMIT_DEFAULT: Size = Size::Packets(10_000);
+const POLICER_LIMIT_DEFAULT: Size = Size::Packets(1_000);
+const RCP_LIMIT_DEFAULT: Size = Size::MilliBdp(1_000);
 
 /// 2 % and 0.002.
-const RED_PROBABILITY: Probability = Probability::from_parts((1 << 32) / 50);
-const RED_WEIGHT: Probability = Probability::from_parts((1 << 32) / 500);
+const RED_PROBABILITY_DEFAULT: Probability = Probability::from_parts((1 << 32) / 50);
+const RED_WEIGHT_DEFAULT: Probability = Probability::from_parts((1 << 32) / 500);
 
 impl FromStr for QueueSpec {
     type Err = QueueSpecError;
@@ -64,8 +64,8 @@ impl FromStr for QueueSpec {
 
 fn read(text: &str) -> Result<QueueSpec, String> {
     let (kind, settings) = text.split_once(':').unwrap_or((text, ""));
-    let Some((_, example)) = QUEUES.iter().find(|(name, _)| *name == kind) else {
-        let names: Vec<_> = QUEUES.iter().map(|(name, _)| *name).collect();
+    let Some((_, example)) = QUEUE_EXAMPLES.iter().find(|(name, _)| *name == kind) else {
+        let names: Vec<_> = QUEUE_EXAMPLES.iter().map(|(name, _)| *name).collect();
         return Err(format!(
             "there is no queue called `{}`{}",
             excerpt(kind),
@@ -107,7 +107,7 @@ fn positional(kind: &str, settings: &str) -> Result<QueueSpec, String> {
 }
 
 fn sfq(settings: &str) -> Result<QueueSpec, String> {
-    let (mut config, mut limit) = (SfqConfig::DEFAULT, SFQ_LIMIT);
+    let (mut config, mut limit) = (SfqConfig::DEFAULT, SFQ_LIMIT_DEFAULT);
     for setting in Setting::all(settings)? {
         match setting.name {
             "limit" => limit = setting.read(sfq_limit)?,
@@ -130,7 +130,7 @@ fn sfq_limit(text: &str) -> Result<Size, String> {
 }
 
 fn codel(settings: &str) -> Result<QueueSpec, String> {
-    let (mut config, mut limit) = (CodelConfig::DEFAULT, CODEL_LIMIT);
+    let (mut config, mut limit) = (CodelConfig::DEFAULT, CODEL_LIMIT_DEFAULT);
     for setting in Setting::all(settings)? {
         match setting.name {
             "limit" => limit = setting.read(size)?,
@@ -143,7 +143,7 @@ fn codel(settings: &str) -> Result<QueueSpec, String> {
 }
 
 fn fq_codel(settings: &str) -> Result<QueueSpec, String> {
-    let (mut config, mut limit) = (FqCodelConfig::DEFAULT, FQ_CODEL_LIMIT);
+    let (mut config, mut limit) = (FqCodelConfig::DEFAULT, FQ_CODEL_LIMIT_DEFAULT);
     for setting in Setting::all(settings)? {
         match setting.name {
             "limit" => limit = setting.read(size)?,
@@ -196,8 +196,8 @@ fn red(settings: &str) -> Result<QueueSpec, String> {
         min: Size::Unlimited,
         max: Size::Unlimited,
         limit: Size::Unlimited,
-        probability: RED_PROBABILITY,
-        weight: RED_WEIGHT,
+        probability: RED_PROBABILITY_DEFAULT,
+        weight: RED_WEIGHT_DEFAULT,
         ecn: false,
     };
     for setting in Setting::all(settings)? {
@@ -235,7 +235,7 @@ fn red(settings: &str) -> Result<QueueSpec, String> {
 }
 
 fn dualpi2(settings: &str) -> Result<QueueSpec, String> {
-    let (mut config, mut limit) = (DualPi2Config::DEFAULT, DUALPI2_LIMIT);
+    let (mut config, mut limit) = (DualPi2Config::DEFAULT, DUALPI2_LIMIT_DEFAULT);
     for setting in Setting::all(settings)? {
         match setting.name {
             "limit" => limit = setting.read(size)?,
@@ -288,7 +288,7 @@ fn bucket(kind: &str, settings: &str) -> Result<QueueSpec, String> {
     }
     match (kind, rate, burst, limit) {
         ("policer", Some(rate), Some(burst), limit) => {
-            let limit = limit.unwrap_or(POLICER_LIMIT);
+            let limit = limit.unwrap_or(POLICER_LIMIT_DEFAULT);
             Ok(QueueSpec::Policer { rate, burst, limit })
         }
         ("policer", ..) => Err("it needs rate and burst".into()),
@@ -298,7 +298,7 @@ fn bucket(kind: &str, settings: &str) -> Result<QueueSpec, String> {
 }
 
 fn rcp(settings: &str) -> Result<QueueSpec, String> {
-    let (mut config, mut limit) = (RcpConfig::DEFAULT, RCP_LIMIT);
+    let (mut config, mut limit) = (RcpConfig::DEFAULT, RCP_LIMIT_DEFAULT);
     for setting in Setting::all(settings)? {
         match setting.name {
             "limit" => limit = setting.read(size)?,
@@ -337,7 +337,7 @@ impl fmt::Display for QueueSpec {
             QueueSpec::Sfq { config, limit } => {
                 let default = SfqConfig::DEFAULT;
                 f.write_str("sfq")?;
-                differs(f, "limit", limit, SFQ_LIMIT)?;
+                differs(f, "limit", limit, SFQ_LIMIT_DEFAULT)?;
                 differs(f, "depth", config.depth, default.depth)?;
                 differs(f, "flows", config.flows, default.flows)?;
                 differs(f, "divisor", config.divisor, default.divisor)?;
@@ -348,27 +348,27 @@ impl fmt::Display for QueueSpec {
             QueueSpec::Codel { config, limit } => {
                 f.write_str("codel")?;
                 codel_differs(f, config, CodelConfig::DEFAULT)?;
-                differs(f, "limit", limit, CODEL_LIMIT)
+                differs(f, "limit", limit, CODEL_LIMIT_DEFAULT)
             }
             QueueSpec::FqCodel { config, limit } => {
                 let default = FqCodelConfig::DEFAULT;
                 f.write_str("fq_codel")?;
                 codel_differs(f, config.codel, default.codel)?;
-                differs(f, "limit", limit, FQ_CODEL_LIMIT)?;
+                differs(f, "limit", limit, FQ_CODEL_LIMIT_DEFAULT)?;
                 differs(f, "flows", config.flows, default.flows)?;
                 differs(f, "quantum", config.quantum, default.quantum)
             }
             QueueSpec::Red(spec) => {
                 write!(f, "red:min={}:max={}", spec.min, spec.max)?;
                 differs(f, "limit", spec.limit, Size::Unlimited)?;
-                differs(f, "probability", spec.probability, RED_PROBABILITY)?;
-                differs(f, "weight", spec.weight, RED_WEIGHT)?;
+                differs(f, "probability", spec.probability, RED_PROBABILITY_DEFAULT)?;
+                differs(f, "weight", spec.weight, RED_WEIGHT_DEFAULT)?;
                 f.write_str(if spec.ecn { ":ecn" } else { "" })
             }
             QueueSpec::DualPi2 { config, limit } => {
                 let default = DualPi2Config::DEFAULT;
                 f.write_str("dualpi2")?;
-                differs(f, "limit", limit, DUALPI2_LIMIT)?;
+                differs(f, "limit", limit, DUALPI2_LIMIT_DEFAULT)?;
                 differs(f, "target", config.target, default.target)?;
                 differs(f, "tupdate", config.tupdate, default.tupdate)?;
                 differs(f, "alpha", decimal(config.alpha), decimal(default.alpha))?;
@@ -393,12 +393,12 @@ impl fmt::Display for QueueSpec {
             }
             QueueSpec::Policer { rate, burst, limit } => {
                 write!(f, "policer:rate={rate}:burst={burst}")?;
-                differs(f, "limit", limit, POLICER_LIMIT)
+                differs(f, "limit", limit, POLICER_LIMIT_DEFAULT)
             }
             QueueSpec::Rcp { config, limit } => {
                 let default = RcpConfig::DEFAULT;
                 f.write_str("rcp")?;
-                differs(f, "limit", limit, RCP_LIMIT)?;
+                differs(f, "limit", limit, RCP_LIMIT_DEFAULT)?;
                 differs(f, "alpha", decimal(config.alpha), decimal(default.alpha))?;
                 differs(f, "beta", decimal(config.beta), decimal(default.beta))?;
                 differs(f, "init", config.init, default.init)

@@ -25,9 +25,12 @@ use noq_proto::{
     VarInt,
 };
 
-use super::PROTOCOL;
+use super::ALPN_PROTOCOL;
 use super::qlog::Qlog;
-use super::{Driver, HostError, HostOptions, HostRole, LISTENS, Native, QuicCongestion, QuicStats};
+use super::{
+    Driver, HostError, HostOptions, HostRole, LISTENING_HOST_ERROR, Native, QuicCongestion,
+    QuicStats,
+};
 use crate::Stack;
 
 use connection::NoqConnection;
@@ -35,7 +38,7 @@ use line::NoqLink;
 use strangers::InitialSocket;
 
 /// Batches sent per connection before the next one is served.
-const BATCHES: usize = 32;
+const BATCHES_PER_TURN_MAX: usize = 32;
 
 /// UDP socket with its noq connections.
 pub(super) struct Noq {
@@ -64,7 +67,9 @@ impl Noq {
         match side {
             HostRole::Opens(trusted) => {
                 let crypto = QuicClientConfig::try_from(ccplane_link::identity::client(
-                    PROTOCOL, *trusted, None,
+                    ALPN_PROTOCOL,
+                    *trusted,
+                    None,
                 )?)
                 .map_err(unusable)?;
                 let mut config = ClientConfig::new(Arc::new(crypto));
@@ -72,7 +77,7 @@ impl Noq {
                 client = Some(config);
             }
             HostRole::Accepts(identity) => {
-                let crypto = QuicServerConfig::try_from(identity.server(PROTOCOL, &[])?)
+                let crypto = QuicServerConfig::try_from(identity.server(ALPN_PROTOCOL, &[])?)
                     .map_err(unusable)?;
                 let mut config = ServerConfig::with_crypto(Arc::new(crypto));
                 config.transport_config(transport);
@@ -275,7 +280,7 @@ impl Noq {
         }
         let mut any = false;
         for connection in self.connections.values_mut() {
-            for _ in 0..BATCHES {
+            for _ in 0..BATCHES_PER_TURN_MAX {
                 let next = |most, contents: &mut Vec<u8>| {
                     connection.state.poll_transmit(now, most, contents)
                 };
@@ -300,10 +305,13 @@ impl Driver for Noq {
         let config = self
             .client
             .clone()
-            .ok_or_else(|| failed(LISTENS.to_owned()))?;
-        let begun = self
-            .endpoint
-            .connect(Instant::now(), config, to, ccplane_link::identity::NAME);
+            .ok_or_else(|| failed(LISTENING_HOST_ERROR.to_owned()))?;
+        let begun = self.endpoint.connect(
+            Instant::now(),
+            config,
+            to,
+            ccplane_link::identity::SUBJECT_NAME,
+        );
         let (handle, state) = begun.map_err(|why| failed(why.to_string()))?;
         Ok(self.keep(handle, state, true))
     }

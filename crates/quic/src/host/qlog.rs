@@ -19,7 +19,7 @@ use super::QuicStats;
 
 /// Minimum interval between records of a connection. A busy connection changes its window with
 /// every ACK; logging each change would cost more than it is worth.
-const EVERY: Duration = Duration::from_millis(1);
+const RECORD_INTERVAL_MIN: Duration = Duration::from_millis(1);
 
 /// End of a connection, in terms of the schema.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl CloseError {
     /// Returns the name of a transport error in the schema, which allows a numeric code only with
     /// the name "unknown".
     fn name(code: u64) -> &'static str {
-        const NAMES: [&str; 17] = [
+        const ERROR_NAMES: [&str; 17] = [
             "no_error",
             "internal_error",
             "connection_refused",
@@ -84,7 +84,9 @@ impl CloseError {
             "aead_limit_reached",
             "no_viable_path",
         ];
-        let name = usize::try_from(code).ok().and_then(|code| NAMES.get(code));
+        let name = usize::try_from(code)
+            .ok()
+            .and_then(|code| ERROR_NAMES.get(code));
         name.copied().unwrap_or("unknown")
     }
 }
@@ -134,7 +136,8 @@ impl Qlog {
     /// Returns true if the minimum interval has passed.
     pub fn is_due(&self, now: Instant) -> bool {
         let at = Duration::from(now.saturating_duration_since(self.begun));
-        self.out.is_some() && (at.saturating_sub(self.last) >= EVERY || self.last == Duration::ZERO)
+        self.out.is_some()
+            && (at.saturating_sub(self.last) >= RECORD_INTERVAL_MIN || self.last == Duration::ZERO)
     }
 
     /// Records the metrics that have changed.

@@ -30,12 +30,12 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::LocalSet;
 
 use super::qlog::{ConnectionClose, Qlog};
-use super::{Driver, HostError, HostOptions, LISTENS, QuicStats, code};
-use pipe::{PipeShared, PipeState, ROOM, StreamPipe};
+use super::{Driver, HostError, HostOptions, LISTENING_HOST_ERROR, QuicStats, code};
+use pipe::{PIPE_BYTES, PipeBuffers, PipeState, StreamPipe};
 use serve::{StackEndpoint, serve};
 
 /// Size of the socket's receive buffer, bytes.
-const KERNEL_BUFFER: usize = 4 << 20;
+const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
 /// Host whose stack runs on another thread.
 pub(super) struct Runtime {
@@ -43,7 +43,7 @@ pub(super) struct Runtime {
     local: SocketAddr,
     client: bool,
     qlog: Option<PathBuf>,
-    shared: Arc<PipeShared>,
+    shared: Arc<PipeBuffers>,
     /// Requests to connect; the thread ends when the sender is dropped.
     orders: Option<UnboundedSender<(SocketAddr, Arc<StreamPipe>)>>,
     thread: Option<thread::JoinHandle<()>>,
@@ -75,15 +75,16 @@ impl Runtime {
         let bind = |why| HostError::Bind { address, why };
         let socket = UdpSocket::bind(address).map_err(bind)?;
         // With `CAP_NET_ADMIN` the size may exceed the system's limit.
-        if setsockopt(&socket, sockopt::RcvBufForce, &KERNEL_BUFFER).is_err() {
-            setsockopt(&socket, sockopt::RcvBuf, &KERNEL_BUFFER).map_err(|why| bind(why.into()))?;
+        if setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER_BYTES).is_err() {
+            setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BUFFER_BYTES)
+                .map_err(|why| bind(why.into()))?;
         }
         let local = socket.local_addr().map_err(bind)?;
         let failed = |why: io::Error| HostError::Start {
             stack,
             why: why.to_string(),
         };
-        let shared = Arc::new(PipeShared::new().map_err(failed)?);
+        let shared = Arc::new(PipeBuffers::new().map_err(failed)?);
         let (orders, taken) = unbounded_channel();
         let (began, begins) = mpsc::channel();
         let (of_thread, most) = (Arc::clone(&shared), options.most);
@@ -164,7 +165,7 @@ impl Driver for Runtime {
             why: why.to_owned(),
         };
         if !self.client {
-            return Err(failed(LISTENS));
+            return Err(failed(LISTENING_HOST_ERROR));
         }
         let pipe = StreamPipe::new(&self.shared);
         let sent = self
@@ -185,7 +186,7 @@ impl Driver for Runtime {
         let Some((pipe, mut state)) = self.of(id) else {
             return 0;
         };
-        let count = bytes.len().min(ROOM.saturating_sub(state.out.len()));
+        let count = bytes.len().min(PIPE_BYTES.saturating_sub(state.out.len()));
         if !state.connected || state.finished || count == 0 {
             return 0;
         }

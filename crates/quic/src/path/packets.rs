@@ -27,8 +27,8 @@ struct TrackedPacket {
 const _: () = assert!(size_of::<TrackedPacket>() <= 32);
 
 /// Minimum capacity of the ring in packets, and the capacity kept when nothing is in flight.
-const LEAST: usize = 16;
-const KEPT: usize = 256;
+const CAPACITY_PACKETS_MIN: usize = 16;
+const IDLE_CAPACITY_PACKETS: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PacketState {
@@ -100,7 +100,8 @@ impl PacketTracker {
 
     pub fn sent(&mut self, at: Time, number: u64, bytes: u16, stamp: Stamp, app_limited: bool) {
         if self.ring.len() == self.ring.capacity() {
-            self.ring.reserve_exact((self.ring.len() / 2).max(LEAST));
+            self.ring
+                .reserve_exact((self.ring.len() / 2).max(CAPACITY_PACKETS_MIN));
         }
         self.ring.push_back(TrackedPacket {
             at,
@@ -236,8 +237,8 @@ impl PacketTracker {
             self.ring.pop_front();
             self.first += 1;
         }
-        if self.ring.is_empty() && self.ring.capacity() > KEPT {
-            self.ring.shrink_to(KEPT);
+        if self.ring.is_empty() && self.ring.capacity() > IDLE_CAPACITY_PACKETS {
+            self.ring.shrink_to(IDLE_CAPACITY_PACKETS);
         }
         self.call = self.call.wrapping_add(1);
         passed

@@ -11,10 +11,10 @@ use ccplane_datapath::Outcome;
 use ccplane_transport::{Prr, RecoveryPhase};
 
 /// Minimum window, packets (RFC 9002, section 7.2).
-const LEAST: u64 = 2;
+const MINIMUM_WINDOW_PACKETS: u64 = 2;
 
 /// Maximum window, bytes: 281 TB, so that sums of windows and packets fit into 64 bits.
-const MOST: u64 = 1 << 48;
+const WINDOW_BYTES_MAX: u64 = 1 << 48;
 
 /// Window, threshold and rate of a path.
 #[derive(Clone, Debug)]
@@ -137,7 +137,7 @@ impl PathWindow {
 
     /// Starts a reduction. `next` is the order of the next packet.
     pub fn begin(&mut self, phase: RecoveryPhase, next: u64) {
-        let half = (self.cwnd / 2 / self.mss).max(LEAST) * self.mss;
+        let half = (self.cwnd / 2 / self.mss).max(MINIMUM_WINDOW_PACKETS) * self.mss;
         self.before = Some((self.cwnd, self.ssthresh));
         self.target = half;
         self.ssthresh = half;
@@ -172,7 +172,7 @@ impl PathWindow {
     /// overrides the control's own.
     pub fn restart(&mut self) {
         if self.phase == RecoveryPhase::Loss {
-            self.set(LEAST * self.mss);
+            self.set(MINIMUM_WINDOW_PACKETS * self.mss);
             self.withheld = PersistentStage::Waiting;
         }
     }
@@ -236,7 +236,7 @@ impl PathWindow {
             return self.apply_reducing(outcome, brought);
         }
         if let Some(ssthresh) = outcome.ssthresh {
-            self.ssthresh = ssthresh.max(LEAST * self.mss);
+            self.ssthresh = ssthresh.max(MINIMUM_WINDOW_PACKETS * self.mss);
         }
         if self.withhold(outcome, brought.newly) {
             return;
@@ -263,7 +263,7 @@ impl PathWindow {
     fn apply_reducing(&mut self, outcome: &Outcome, brought: &WindowInput) {
         let seen = self.steered();
         if let Some(ssthresh) = outcome.ssthresh {
-            self.ssthresh = ssthresh.max(LEAST * self.mss);
+            self.ssthresh = ssthresh.max(MINIMUM_WINDOW_PACKETS * self.mss);
         }
         if self.ssthresh == u64::MAX {
             self.target = outcome.cwnd.unwrap_or(seen);
@@ -271,7 +271,9 @@ impl PathWindow {
             return self.set(self.target);
         }
         match (outcome.cwnd, outcome.ssthresh) {
-            (Some(cwnd), _) if cwnd < seen => self.target = cwnd.max(LEAST * self.mss),
+            (Some(cwnd), _) if cwnd < seen => {
+                self.target = cwnd.max(MINIMUM_WINDOW_PACKETS * self.mss)
+            }
             (None, Some(_)) => self.target = self.ssthresh,
             _ => {}
         }
@@ -302,7 +304,7 @@ impl PathWindow {
     }
 
     fn within(&self, cwnd: u64) -> u64 {
-        cwnd.clamp(LEAST * self.mss, MOST)
+        cwnd.clamp(MINIMUM_WINDOW_PACKETS * self.mss, WINDOW_BYTES_MAX)
     }
 }
 

@@ -5,10 +5,10 @@ use std::fmt::Write;
 use super::scale::{Scale, px};
 
 /// Reach of a whisker, in heights of the box (Tukey 1977).
-const REACH: f64 = 1.5;
+const WHISKER_BOX_HEIGHTS: f64 = 1.5;
 /// Maximum half-width of a box, in SVG units, and its share of the slot.
-const WIDEST: f64 = 16.0;
-const SHARE: f64 = 0.3;
+const HALF_WIDTH_MAX: f64 = 16.0;
+const HALF_WIDTH_SHARE: f64 = 0.3;
 
 /// Box plot at a position of the horizontal axis.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -43,7 +43,7 @@ impl BoxPlot {
             below + (above - below) * (place - place.floor())
         };
         let quartiles = (quantile(0.25), quantile(0.75));
-        let reach = (quartiles.1 - quartiles.0) * REACH;
+        let reach = (quartiles.1 - quartiles.0) * WHISKER_BOX_HEIGHTS;
         let inside = |value: &&f64| (quartiles.0 - reach..=quartiles.1 + reach).contains(*value);
         Some(BoxPlot {
             at,
@@ -87,8 +87,8 @@ impl BoxPlot {
         let Some(middle) = x.at(self.at) else { return };
         let room = x.at(self.at - 0.5).zip(x.at(self.at + 0.5));
         let half = room
-            .map_or(WIDEST, |(from, to)| (to - from) * SHARE)
-            .min(WIDEST);
+            .map_or(HALF_WIDTH_MAX, |(from, to)| (to - from) * HALF_WIDTH_SHARE)
+            .min(HALF_WIDTH_MAX);
         let (left, right) = (px(middle - half), px(middle + half));
         let levels = [
             self.whiskers.0,

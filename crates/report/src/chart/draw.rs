@@ -3,19 +3,21 @@
 use std::fmt::Write;
 
 use super::scale::{Scale, px};
-use super::{AREA, COLOURS, Chart, ChartSeries, DARK, LIGHT, STYLE, live};
+use super::{
+    AREA_STYLE, CHART_STYLE, Chart, ChartSeries, DARK_PALETTE, LIGHT_PALETTE, PALETTE_COLOURS, live,
+};
 use crate::html::escape;
 
 /// Margins of a panel, in SVG units: above for title and key, below for the axis.
-const ABOVE: f64 = 24.0;
-const BELOW: f64 = 38.0;
+const MARGIN_TOP: f64 = 24.0;
+const MARGIN_BOTTOM: f64 = 38.0;
 /// Margins of a panel: left for the labels of the vertical axis, right for half a label of the
 /// horizontal one.
-pub(super) const LEFT: f64 = 52.0;
-pub(super) const RIGHT: f64 = 16.0;
+pub(super) const MARGIN_LEFT: f64 = 52.0;
+pub(super) const MARGIN_RIGHT: f64 = 16.0;
 /// Upper bound of the mean glyph width at 12 px, for laying out keys. A smaller value lets them
 /// overlap.
-const LETTER: f64 = 6.6;
+const LETTER_WIDTH: f64 = 6.6;
 
 /// Dimensions of a panel in SVG units, which the page scales, and its kind.
 pub(super) struct Layout {
@@ -28,13 +30,13 @@ pub(super) struct Layout {
 }
 
 /// Layout of static pictures: panels stacked vertically.
-const PAPER: Layout = Layout {
+const PAPER_LAYOUT: Layout = Layout {
     width: 760.0,
     inside: 150.0,
     live: false,
 };
 
-/// Renders a picture for a page that includes [`STYLE`] and defines the custom properties.
+/// Renders a picture for a page that includes [`CHART_STYLE`] and defines the custom properties.
 pub fn inline(charts: &[Chart], described: &str) -> String {
     let mut out = String::new();
     picture(&mut out, charts, described, "");
@@ -44,9 +46,9 @@ pub fn inline(charts: &[Chart], described: &str) -> String {
 /// Renders a picture as a self-contained SVG file.
 pub fn standalone(charts: &[Chart], described: &str) -> String {
     let style = format!(
-        "<style>\nsvg.chart {{ --page: #ffffff; --ink: #1b1f24; --muted: #5b6570; --grid: #e9edf1; --guide: #8a949e; {LIGHT} }}\n\
+        "<style>\nsvg.chart {{ --page: #ffffff; --ink: #1b1f24; --muted: #5b6570; --grid: #e9edf1; --guide: #8a949e; {LIGHT_PALETTE} }}\n\
          @media (prefers-color-scheme: dark) {{ svg.chart {{ --page: #14171b; --ink: #e7eaee; --muted: #9aa5b1; --grid: #252b32; \
-         --guide: #75808c; {DARK} }} }}\n{STYLE}</style>\n<rect width=\"100%\" height=\"100%\" fill=\"var(--page)\"/>\n"
+         --guide: #75808c; {DARK_PALETTE} }} }}\n{CHART_STYLE}</style>\n<rect width=\"100%\" height=\"100%\" fill=\"var(--page)\"/>\n"
     );
     let mut out = String::new();
     picture(&mut out, charts, described, &style);
@@ -54,8 +56,8 @@ pub fn standalone(charts: &[Chart], described: &str) -> String {
 }
 
 fn picture(out: &mut String, charts: &[Chart], described: &str, style: &str) {
-    let each = PAPER.height();
-    let (width, height) = (PAPER.width, each * charts.len() as f64);
+    let each = PAPER_LAYOUT.height();
+    let (width, height) = (PAPER_LAYOUT.width, each * charts.len() as f64);
     let _ = write!(
         out,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 {width} {height}\" role=\"img\">\n\
@@ -63,7 +65,7 @@ fn picture(out: &mut String, charts: &[Chart], described: &str, style: &str) {
         escape(described)
     );
     for (i, chart) in charts.iter().enumerate() {
-        panel(out, chart, each * i as f64, &PAPER);
+        panel(out, chart, each * i as f64, &PAPER_LAYOUT);
     }
     *out += "</svg>";
 }
@@ -71,12 +73,12 @@ fn picture(out: &mut String, charts: &[Chart], described: &str, style: &str) {
 impl Layout {
     /// Returns the height of a panel, margins included.
     pub fn height(&self) -> f64 {
-        ABOVE + self.inside + BELOW
+        MARGIN_TOP + self.inside + MARGIN_BOTTOM
     }
 
     /// Returns the top-left corner of the plot area of a panel at 0.
     pub fn corner(&self) -> (f64, f64) {
-        (LEFT, ABOVE)
+        (MARGIN_LEFT, MARGIN_TOP)
     }
 
     /// Returns the horizontal and vertical scale of a panel whose top edge is at `top`.
@@ -91,9 +93,9 @@ impl Layout {
         let xs = values()
             .map(|(x, _)| *x)
             .chain(boxes().map(|boxed| boxed.at));
-        let top = top + ABOVE;
+        let top = top + MARGIN_TOP;
         (
-            Scale::new(&chart.x, xs, LEFT, self.width - RIGHT, false),
+            Scale::new(&chart.x, xs, MARGIN_LEFT, self.width - MARGIN_RIGHT, false),
             Scale::new(&chart.y, ys, top + self.inside, top, true),
         )
     }
@@ -102,17 +104,17 @@ impl Layout {
 /// Draws a panel whose top edge is at `top`.
 pub(super) fn panel(out: &mut String, chart: &Chart, top: f64, layout: &Layout) {
     let (x, y) = layout.scales(chart, top);
-    let (top, inside) = (top + ABOVE, layout.inside);
-    let (right, bottom) = (layout.width - RIGHT, top + inside);
+    let (top, inside) = (top + MARGIN_TOP, layout.inside);
+    let (right, bottom) = (layout.width - MARGIN_RIGHT, top + inside);
 
     key(out, chart, top, right);
     for (at, text) in y.ticks() {
         let _ = writeln!(
             out,
-            "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{0}\" y2=\"{0}\"/><text class=\"soft\" x=\"{1}\" y=\"{2}\" \
+            "<line class=\"grid\" x1=\"{MARGIN_LEFT}\" x2=\"{right}\" y1=\"{0}\" y2=\"{0}\"/><text class=\"soft\" x=\"{1}\" y=\"{2}\" \
              text-anchor=\"end\">{text}</text>",
             px(at),
-            px(LEFT - 6.0),
+            px(MARGIN_LEFT - 6.0),
             px(at + 4.0)
         );
     }
@@ -121,8 +123,8 @@ pub(super) fn panel(out: &mut String, chart: &Chart, top: f64, layout: &Layout) 
     }
     // Labels too wide for their slot alternate between two heights.
     let longest = chart.x.names.iter().map(|name| name.chars().count()).max();
-    let room = (right - LEFT) / chart.x.names.len().max(1) as f64;
-    let in_turns = longest.is_some_and(|letters| letters as f64 * LETTER > room);
+    let room = (right - MARGIN_LEFT) / chart.x.names.len().max(1) as f64;
+    let in_turns = longest.is_some_and(|letters| letters as f64 * LETTER_WIDTH > room);
     for (n, (at, text)) in x.ticks().into_iter().enumerate() {
         let lower = if in_turns && n % 2 == 1 { 29.0 } else { 14.0 };
         let _ = writeln!(
@@ -142,7 +144,7 @@ pub(super) fn panel(out: &mut String, chart: &Chart, top: f64, layout: &Layout) 
     let _ = writeln!(
         out,
         "<text class=\"soft\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-        px((LEFT + right) / 2.0),
+        px((MARGIN_LEFT + right) / 2.0),
         px(bottom + 29.0),
         escape(&chart.x.label)
     );
@@ -155,7 +157,7 @@ pub(super) fn panel(out: &mut String, chart: &Chart, top: f64, layout: &Layout) 
     for (at, _) in guides() {
         let _ = writeln!(
             out,
-            "<line class=\"guide\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{0}\" y2=\"{0}\"/>",
+            "<line class=\"guide\" x1=\"{MARGIN_LEFT}\" x2=\"{right}\" y1=\"{0}\" y2=\"{0}\"/>",
             px(at)
         );
     }
@@ -175,9 +177,9 @@ pub(super) fn panel(out: &mut String, chart: &Chart, top: f64, layout: &Layout) 
     }
     let _ = writeln!(
         out,
-        "<rect class=\"frame\" x=\"{LEFT}\" y=\"{}\" width=\"{}\" height=\"{inside}\"/>",
+        "<rect class=\"frame\" x=\"{MARGIN_LEFT}\" y=\"{}\" width=\"{}\" height=\"{inside}\"/>",
         px(top),
-        px(right - LEFT)
+        px(right - MARGIN_LEFT)
     );
 }
 
@@ -186,7 +188,7 @@ fn key(out: &mut String, chart: &Chart, top: f64, right: f64) {
     let base = px(top - 8.0);
     let _ = writeln!(
         out,
-        "<text class=\"title\" x=\"{LEFT}\" y=\"{base}\">{}</text>",
+        "<text class=\"title\" x=\"{MARGIN_LEFT}\" y=\"{base}\">{}</text>",
         escape(&chart.title)
     );
     let mut right = right;
@@ -196,7 +198,7 @@ fn key(out: &mut String, chart: &Chart, top: f64, right: f64) {
         .rev()
         .filter(|line| !line.label.is_empty())
     {
-        right -= line.label.chars().count() as f64 * LETTER;
+        right -= line.label.chars().count() as f64 * LETTER_WIDTH;
         let dashed = if line.dashed { " dashed" } else { "" };
         let _ = writeln!(
             out,
@@ -218,12 +220,12 @@ pub(super) fn class(line: &ChartSeries) -> String {
     format!(
         "{}{}",
         if line.second { 's' } else { 'c' },
-        line.colour % COLOURS
+        line.colour % PALETTE_COLOURS
     )
 }
 
 fn draw(out: &mut String, line: &ChartSeries, x: &Scale, y: &Scale) {
-    let colour = line.colour % COLOURS;
+    let colour = line.colour % PALETTE_COLOURS;
     let mut path = String::new();
     let mut dots = String::new();
     let mut joined = false;
@@ -255,7 +257,7 @@ fn draw(out: &mut String, line: &ChartSeries, x: &Scale, y: &Scale) {
             );
             let _ = writeln!(
                 out,
-                "<path class=\"area f{colour}\" style=\"{AREA}\" d=\"M{from} {0}L{part}L{to} {0}z\"/>",
+                "<path class=\"area f{colour}\" style=\"{AREA_STYLE}\" d=\"M{from} {0}L{part}L{to} {0}z\"/>",
                 px(zero)
             );
         }
@@ -284,9 +286,9 @@ fn draw(out: &mut String, line: &ChartSeries, x: &Scale, y: &Scale) {
         );
     }
     if let Some((at, height)) = last.filter(|_| !line.beside.is_empty()) {
-        let width = line.beside.chars().count() as f64 * LETTER;
+        let width = line.beside.chars().count() as f64 * LETTER_WIDTH;
         // The label goes to the left of the point if there is no room to the right.
-        let (at, anchor) = match at + 7.0 + width <= PAPER.width - RIGHT {
+        let (at, anchor) = match at + 7.0 + width <= PAPER_LAYOUT.width - MARGIN_RIGHT {
             true => (at + 7.0, "start"),
             false => (at - 7.0, "end"),
         };

@@ -6,17 +6,17 @@
 
 use std::fmt::Write;
 
-use super::draw::{LEFT, Layout, RIGHT, class, panel};
+use super::draw::{Layout, MARGIN_LEFT, MARGIN_RIGHT, class, panel};
 use super::scale::px;
-use super::{AREA, COLOURS, Chart, ChartSeries, SeriesStyle};
+use super::{AREA_STYLE, Chart, ChartSeries, PALETTE_COLOURS, SeriesStyle};
 use crate::html::escape;
 
 /// Script of a page: drives all live charts, the keys and the choice of theme.
-pub const SCRIPT: &str = include_str!("../../assets/charts.js");
+pub const CHART_SCRIPT: &str = include_str!("../../assets/charts.js");
 
 /// Subdivisions of an SVG unit for the coordinates of lines: zooming up to this factor stays
 /// smooth.
-const FINE: f64 = 100.0;
+const UNIT_PARTS: f64 = 100.0;
 
 /// Share of the page's width that a chart takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,21 +87,21 @@ fn name(line: &ChartSeries) -> &str {
     }
 }
 
-/// Draws the lines at a resolution of 1/[`FINE`] unit, in an element whose view box the script
+/// Draws the lines at a resolution of 1/[`UNIT_PARTS`] unit, in an element whose view box the script
 /// narrows.
 pub(super) fn lines(out: &mut String, chart: &Chart, top: f64, layout: &Layout) {
-    let (width, height) = (layout.width - LEFT - RIGHT, layout.inside);
+    let (width, height) = (layout.width - MARGIN_LEFT - MARGIN_RIGHT, layout.inside);
     let _ = writeln!(
         out,
-        "<svg class=\"plot\" x=\"{LEFT}\" y=\"{}\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {} {}\" \
+        "<svg class=\"plot\" x=\"{MARGIN_LEFT}\" y=\"{}\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {} {}\" \
          preserveAspectRatio=\"none\">",
         px(top),
-        width * FINE,
-        height * FINE
+        width * UNIT_PARTS,
+        height * UNIT_PARTS
     );
     let (x, y) = layout.scales(chart, 0.0);
     let (left, above) = layout.corner();
-    let fine = |at: f64, from: f64| ((at - from) * FINE).round() as i64;
+    let fine = |at: f64, from: f64| ((at - from) * UNIT_PARTS).round() as i64;
     for line in &chart.lines {
         let of = line
             .of
@@ -161,8 +161,8 @@ fn areas(
         let around = path(around.filter(Option::is_some));
         let _ = writeln!(
             out,
-            "<path class=\"area f{}\" style=\"{AREA}\"{of} d=\"{around}z\"/>",
-            line.colour % COLOURS
+            "<path class=\"area f{}\" style=\"{AREA_STYLE}\"{of} d=\"{around}z\"/>",
+            line.colour % PALETTE_COLOURS
         );
     }
 }
@@ -208,7 +208,7 @@ pub fn keys(keys: &[Key<'_>]) -> String {
             out,
             "<button type=\"button\" aria-pressed=\"true\"><svg class=\"swatch\" width=\"30\" height=\"10\" aria-hidden=\"true\"><line \
              class=\"line {class}{}\" x1=\"1\" x2=\"29\" y1=\"5\" y2=\"5\" style=\"stroke-dasharray: {}\"/></svg>{}</button>",
-            colour % COLOURS,
+            colour % PALETTE_COLOURS,
             if dashes.is_empty() { "none" } else { dashes },
             escape(key.label)
         );

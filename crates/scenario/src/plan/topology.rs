@@ -144,9 +144,9 @@ fn spec(link: &LinkSettings, rtt: Duration, mtu: u32) -> LinkSpec {
         rtt,
         mtu,
         remark: if link.strip_classes {
-            Remark::STRIP
+            Remark::BLEACHING
         } else {
-            Remark::KEEP
+            Remark::IDENTITY
         },
     }
 }

@@ -8,17 +8,17 @@ use serde::de::{self, Deserialize, Deserializer, Visitor};
 
 /// A value that was read by its own `FromStr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parsed<T>(pub T);
+pub struct ParsedValue<T>(pub T);
 
-impl<'de, T> Deserialize<'de> for Parsed<T>
+impl<'de, T> Deserialize<'de> for ParsedValue<T>
 where
     T: FromStr,
     T::Err: fmt::Display,
 {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Parsed<T>, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ParsedValue<T>, D::Error> {
         deserializer
             .deserialize_any(AsText(PhantomData))
-            .map(Parsed)
+            .map(ParsedValue)
     }
 }
 

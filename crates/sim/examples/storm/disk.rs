@@ -13,7 +13,7 @@ use crate::check::Wrong;
 use crate::check::stream::Streams;
 
 /// Every n-th write is interrupted.
-const INTERRUPTED: u64 = 7;
+const INTERRUPTED_WRITE_PERIOD: u64 = 7;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Space {
@@ -53,7 +53,7 @@ impl Write for File {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut contents = self.contents();
         contents.writes += 1;
-        if contents.writes.is_multiple_of(INTERRUPTED) {
+        if contents.writes.is_multiple_of(INTERRUPTED_WRITE_PERIOD) {
             return Err(io::ErrorKind::Interrupted.into());
         }
         let room = contents.space.room - contents.bytes.len();

@@ -12,14 +12,14 @@ use std::path::Path;
 
 /// Ranges of finished seeds and the file, if any.
 #[derive(Debug, Default)]
-pub struct Done {
+pub struct FinishedSeeds {
     ranges: Vec<Range<u64>>,
     file: Option<File>,
 }
 
-impl Done {
+impl FinishedSeeds {
     /// Reads the file, if it exists.
-    pub fn read(path: &Path) -> io::Result<Done> {
+    pub fn read(path: &Path) -> io::Result<FinishedSeeds> {
         let text = match std::fs::read_to_string(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             read => read?,
@@ -33,7 +33,7 @@ impl Done {
                 io::Error::other(format!("`{line}` is no range of seeds; write A..B"))
             })
         });
-        Ok(Done {
+        Ok(FinishedSeeds {
             ranges: ranges.collect::<io::Result<_>>()?,
             file: Some(OpenOptions::new().create(true).append(true).open(path)?),
         })

@@ -18,16 +18,16 @@ use crate::speech::Speech;
 use crate::tenant::Tenant;
 
 /// Retry interval of a connection to an absent agent, as in `agent::datapath::There`.
-const RETRY: Duration = Duration::from_millis(100);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum number of messages that wait for an agent. Beyond it a report stays in its flow, and
 /// other messages are lost, as on a full socket.
-pub const MOST_WAITING: usize = 200;
+pub const QUEUED_MESSAGES_MAX: usize = 200;
 /// Messages of a datapath that an agent reads per turn, as in `link::Local`.
 pub const MESSAGES_PER_TURN: usize = 16;
 /// Maximum number of calls at one time. More indicates an endless loop of messages.
-const MOST_AT_ONCE: u32 = 20_000;
+const CALLS_PER_INSTANT_MAX: u32 = 20_000;
 /// Start of the agents' clocks, ns, so that a step back does not reach negative times.
-const EPOCH: i64 = 1_000_000_000_000;
+const AGENT_EPOCH_NS: i64 = 1_000_000_000_000;
 
 /// Channel, shared between the simulation and the checks.
 #[derive(Clone, Debug)]
@@ -256,7 +256,7 @@ impl Inner {
         } else {
             (now, 0)
         };
-        if self.busy.1 > MOST_AT_ONCE {
+        if self.busy.1 > CALLS_PER_INSTANT_MAX {
             self.wrong
                 .get_or_insert(format!("messages without end at {now}"));
             return None;
@@ -319,7 +319,7 @@ impl Inner {
                     continue;
                 }
                 if let Some(end) = plan.cut_until(now) {
-                    seat.look = Some(end + RETRY);
+                    seat.look = Some(end + RETRY_INTERVAL);
                     continue;
                 }
                 seat.agent.disconnected(seat.datapath);
@@ -406,7 +406,7 @@ impl Seat {
                 _ => None,
             })
             .sum();
-        EPOCH + micros * 1_000
+        AGENT_EPOCH_NS + micros * 1_000
     }
 
     fn by_its_clock(plan: &Plan, now: Time) -> Time {
@@ -513,7 +513,7 @@ impl Seat {
     fn cut_off(&mut self, now: Time) {
         self.agent.disconnected(self.datapath);
         self.lose_messages();
-        self.look = Some(now + RETRY);
+        self.look = Some(now + RETRY_INTERVAL);
     }
 }
 
@@ -553,7 +553,7 @@ impl Way {
             .stream
             .as_ref()
             .map_or(self.under_way.len(), Stream::waiting);
-        waiting >= MOST_WAITING
+        waiting >= QUEUED_MESSAGES_MAX
     }
 
     pub fn arrived(&mut self, now: Time) -> Option<Vec<u8>> {

@@ -24,20 +24,20 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use done::Done;
+use done::FinishedSeeds;
 use plan::Plan;
 use storm::Outcome;
 
 /// Seeds recorded as done in one step. A larger number writes less often; a smaller one loses less
 /// when a run is interrupted.
-const TOGETHER: u64 = 100;
+const SEEDS_PER_BATCH: u64 = 100;
 
 struct Args {
     seeds: Range<u64>,
     without: Vec<u64>,
     one: bool,
     threads: usize,
-    done: Done,
+    done: FinishedSeeds,
 }
 
 fn main() -> ExitCode {
@@ -58,7 +58,7 @@ fn args() -> Result<Args, Box<dyn Error>> {
         without: Vec::new(),
         one: false,
         threads: cores,
-        done: Done::default(),
+        done: FinishedSeeds::default(),
     };
     let mut given = std::env::args().skip(1);
     while let Some(name) = given.next() {
@@ -76,7 +76,7 @@ fn args() -> Result<Args, Box<dyn Error>> {
                 args.without = value.split(',').map(str::parse).collect::<Result<_, _>>()?
             }
             "--threads" => args.threads = value.parse()?,
-            "--done" => args.done = Done::read(Path::new(&value))?,
+            "--done" => args.done = FinishedSeeds::read(Path::new(&value))?,
             _ => {
                 return Err(format!(
                     "there is no {name}; there are --seeds, --seed, --without, --threads and --done"
@@ -125,7 +125,7 @@ fn run(args: Args) -> Result<u64, Box<dyn Error>> {
 
 /// Totals of many runs.
 struct Sum {
-    done: Done,
+    done: FinishedSeeds,
     seeds: u64,
     failed: u64,
     total: Outcome,
@@ -135,7 +135,7 @@ struct Sum {
 fn all(
     seeds: &Range<u64>,
     threads: usize,
-    done: Done,
+    done: FinishedSeeds,
     tell: &(dyn Fn(&str) + Sync),
 ) -> Result<Sum, Box<dyn Error>> {
     let next = AtomicU64::new(seeds.start);
@@ -147,8 +147,8 @@ fn all(
     });
     let work = || -> std::io::Result<()> {
         loop {
-            let start = next.fetch_add(TOGETHER, Ordering::Relaxed);
-            let end = (start + TOGETHER).min(seeds.end);
+            let start = next.fetch_add(SEEDS_PER_BATCH, Ordering::Relaxed);
+            let end = (start + SEEDS_PER_BATCH).min(seeds.end);
             if start >= seeds.end {
                 return Ok(());
             }
@@ -214,7 +214,7 @@ mod tests {
     fn do_no_harm(seeds: Range<u64>) {
         let told = Mutex::new(Vec::new());
         let tell = |line: &str| told.lock().expect("nobody panics").push(line.to_owned());
-        let sum = all(&seeds, 2, Done::default(), &tell).expect("no file is written");
+        let sum = all(&seeds, 2, FinishedSeeds::default(), &tell).expect("no file is written");
         assert_eq!(sum.failed, 0, "{:#?}", told.lock().expect("nobody panics"));
     }
 
@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn seeds_that_are_done_are_not_done_again() {
         let path = std::env::temp_dir().join(format!("ccplane-storm-{}", std::process::id()));
-        let file = || Done::read(&path).expect("it can be read");
+        let file = || FinishedSeeds::read(&path).expect("it can be read");
         let count = |seeds: Range<u64>| {
             all(&seeds, 1, file(), &|_| ())
                 .expect("it can be written")

@@ -128,7 +128,7 @@ const ALGORITHMS: [&str; 13] = [
     "ledbat++", "nimbus", "vivace",
 ];
 /// Algorithms whose programs can be expressed in version 1.
-const OF_VERSION_1: [&str; 3] = ["reno", "cubic", "dctcp"];
+const VERSION_1_ALGORITHMS: [&str; 3] = ["reno", "cubic", "dctcp"];
 const QUEUES: [&str; 6] = [
     "droptail:8p",
     "droptail:30p",
@@ -354,11 +354,11 @@ impl Plan {
             silence: silence.then(|| Duration::from_micros(draw.log(20_000, 2_000_000))),
         };
         for algorithm in &mut self.algorithms {
-            *algorithm = draw.pick::<&str>(&OF_VERSION_1);
+            *algorithm = draw.pick::<&str>(&VERSION_1_ALGORITHMS);
         }
         for fault in &mut self.faults {
             if let What::Dies(algorithm) | What::Second(algorithm) = &mut fault.what {
-                *algorithm = draw.pick::<&str>(&OF_VERSION_1);
+                *algorithm = draw.pick::<&str>(&VERSION_1_ALGORITHMS);
             }
         }
         self

@@ -11,7 +11,7 @@ use crate::plan::Version;
 
 /// Name under which the datapath keeps the programs of a CCP agent; its flows request no algorithm
 /// by name.
-const OF_CCP: &str = "ccp";
+const CCP_ALGORITHM_NAME: &str = "ccp";
 
 /// Codec of both ends of a connection.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl Speech {
         match version {
             Version::Two => Speech::Two,
             Version::One { silence } => Speech::One(Box::new(Ends {
-                datapath: CcpV1Client::new(OF_CCP, silence),
+                datapath: CcpV1Client::new(CCP_ALGORITHM_NAME, silence),
                 agent: CcpDatapath::new(DatapathId(u32::MAX)),
                 known: false,
             })),

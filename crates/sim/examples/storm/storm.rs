@@ -18,16 +18,16 @@ use crate::plan::{Plan, What};
 /// Time for flows to complete after the calm; most take some seconds. Afterwards, flows of
 /// algorithms that crawl on such paths ([`Plan::crawls`]) are aborted if they progress; any other
 /// incomplete flow is a failure.
-const PATIENCE: Duration = Duration::from_secs(300);
+const COMPLETION_TIMEOUT: Duration = Duration::from_secs(300);
 /// A flow that has received nothing for this long is stuck: far longer than the longest RTO, or
 /// than a segment takes at 100 bytes/s.
-const STILL: Duration = Duration::from_secs(100);
+const STUCK_FLOW_TIMEOUT: Duration = Duration::from_secs(100);
 /// Time after the close of the last flow for packets and messages in flight.
-const AFTERWARDS: Duration = Duration::from_secs(2);
+const DRAIN_TIME: Duration = Duration::from_secs(2);
 /// Events between two checks of all link counters, which take longer than an event.
-const SELDOM: u64 = 64;
+const LINK_CHECK_PERIOD_EVENTS: u64 = 64;
 /// Maximum number of events at one time, for a simulation to count as stalled.
-const MOST_AT_ONCE: u64 = 200_000;
+const EVENTS_PER_INSTANT_MAX: u64 = 200_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
@@ -152,11 +152,14 @@ impl<'a> Storm<'a> {
     fn run(&mut self) -> Result<Outcome, Wrong> {
         let lies = self.plan.lies();
         let (mut events, mut at_once, mut moment) = (0_u64, 0_u64, Time::ZERO);
-        let (patient, last) = (self.plan.calm + PATIENCE, self.plan.calm + PATIENCE * 2);
+        let (patient, last) = (
+            self.plan.calm + COMPLETION_TIMEOUT,
+            self.plan.calm + COMPLETION_TIMEOUT * 2,
+        );
         while self.step(last)? {
             events += 1;
             self.look(lies)?;
-            if events.is_multiple_of(SELDOM) {
+            if events.is_multiple_of(LINK_CHECK_PERIOD_EVENTS) {
                 self.look_seldom()?;
                 if self.all_over() {
                     break;
@@ -168,8 +171,8 @@ impl<'a> Storm<'a> {
                 0
             };
             moment = self.sim.now();
-            if at_once > MOST_AT_ONCE {
-                return Err(format!("{MOST_AT_ONCE} events at one moment"));
+            if at_once > EVENTS_PER_INSTANT_MAX {
+                return Err(format!("{EVENTS_PER_INSTANT_MAX} events at one moment"));
             }
             let late = moment >= patient;
             if !self.given_up && (late || lies && moment >= self.plan.calm) {
@@ -185,7 +188,7 @@ impl<'a> Storm<'a> {
         // Behind a cut, the agent is notified of a flow's end only when the network is restored.
         let is_far = self.plan.faults.iter().any(|fault| fault.what == What::Cut);
         let back = if is_far { self.plan.calm } else { Time::ZERO };
-        let until = self.sim.now().max(back) + AFTERWARDS;
+        let until = self.sim.now().max(back) + DRAIN_TIME;
         while self.step(until)? {
             events += 1;
         }
@@ -205,7 +208,8 @@ impl<'a> Storm<'a> {
         self.given_up = true;
         let streams = self.streams.inner();
         let crawls = self.plan.crawls();
-        let still = |stream: &Stream| !crawls || stream.latest + STILL < self.sim.now();
+        let still =
+            |stream: &Stream| !crawls || stream.latest + STUCK_FLOW_TIMEOUT < self.sim.now();
         for (index, flow) in self.flows.iter().enumerate() {
             if moving && self.sim.connections(*flow).is_some() && still(&streams.flows[index]) {
                 return Err(format!("not through: {}", self.living().join("; ")));

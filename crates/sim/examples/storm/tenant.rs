@@ -11,7 +11,7 @@ use crate::plan::{Attack, Fault, Plan, Version, What};
 use crate::speech::Speech;
 
 /// Interval between bursts of messages.
-const BURST: Duration = Duration::from_millis(1);
+const BURST_INTERVAL: Duration = Duration::from_millis(1);
 /// Maximum number of events in a packet of version 2.
 const EVENTS_PER_PACKET: u64 = 8;
 
@@ -83,8 +83,8 @@ impl Tenant {
         }
         while self.next_burst <= now && self.next_burst < self.fault.end() {
             let sent = self.next_burst;
-            self.next_burst += BURST;
-            for _ in 0..self.messages_per_second * BURST.as_micros() / 1_000_000 {
+            self.next_burst += BURST_INTERVAL;
+            for _ in 0..self.messages_per_second * BURST_INTERVAL.as_micros() / 1_000_000 {
                 if self.to_agent.is_full() {
                     break;
                 }

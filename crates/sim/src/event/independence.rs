@@ -8,7 +8,7 @@ use ccplane_transport::{Native, TransportConfig};
 use ccplane_units::{Duration, Rate, Time};
 
 use super::wheel::Wheel;
-use super::{EventQueue, LAST, SimEvent};
+use super::{EventQueue, SimEvent, TIME_MAX};
 use crate::{FlowControl, FlowSpec, SimOptions, Simulation, topology};
 
 /// Permutation of the pending events and the free slots, as threads might cause.
@@ -17,7 +17,7 @@ type Interleave = fn(&mut [SimEvent], &mut [u32]);
 impl EventQueue {
     /// Reschedules all pending events in another order.
     fn again(&mut self, order: impl FnOnce(&mut [SimEvent])) {
-        let mut events: Vec<SimEvent> = std::iter::from_fn(|| self.pop(LAST)).collect();
+        let mut events: Vec<SimEvent> = std::iter::from_fn(|| self.pop(TIME_MAX)).collect();
         order(&mut events);
         self.wheel = Wheel::default();
         self.scheduled = 0;
@@ -30,7 +30,7 @@ impl EventQueue {
 
 /// Start of the second round of flows, µs. The first round has ended and leaves free slots to
 /// choose from.
-const SECOND: u64 = 10_000_000;
+const SECOND_ROUND_START_US: u64 = 10_000_000;
 
 /// Returns the digest of equal flows that start simultaneously on equal links, so that nearly all
 /// events are simultaneous.
@@ -38,7 +38,7 @@ fn digest(network: Network, to_one: bool, interleave: Interleave) -> u64 {
     let mut sim = Simulation::new(network, SimOptions::seeded(7)).expect("a valid network");
     let hosts: Vec<_> = sim.network().hosts().collect();
     // Enough simultaneous flows to cause losses, whose timeouts coincide.
-    for start in [[0; 6], [SECOND; 6]].concat() {
+    for start in [[0; 6], [SECOND_ROUND_START_US; 6]].concat() {
         for (n, from) in hosts.iter().enumerate().skip(1) {
             let to = if to_one { hosts[0] } else { hosts[n - 1] };
             let spec = FlowSpec {
@@ -52,7 +52,7 @@ fn digest(network: Network, to_one: bool, interleave: Interleave) -> u64 {
         }
     }
     let steps = |from| (0..100).map(move |step| Time::from_micros(from + step * 20));
-    for step in steps(1).chain(steps(SECOND - 1)) {
+    for step in steps(1).chain(steps(SECOND_ROUND_START_US - 1)) {
         sim.run_until(step).expect("it runs");
         let mut free = std::mem::take(&mut sim.world.free);
         sim.world

@@ -8,14 +8,14 @@
 use super::SimEvent;
 use super::heap::Heap;
 
-const BITS: u32 = 12;
-const SLOTS: usize = 1 << BITS;
-const MASK: u64 = SLOTS as u64 - 1;
+const SLOT_BITS: u32 = 12;
+const SLOTS: usize = 1 << SLOT_BITS;
+const SLOT_MASK: u64 = SLOTS as u64 - 1;
 /// Initial width as a power of two in ns: 64 ns is half a packet at 100 Gbit/s.
-const WIDTH: u32 = 6;
+const SLOT_WIDTH_INITIAL_LOG2_NS: u32 = 6;
 /// Maximum width, 2^20 ns: the second ring then spans 5 hours.
-const WIDEST: u32 = 20;
-const NONE: u32 = u32::MAX;
+const SLOT_WIDTH_MAX_LOG2_NS: u32 = 20;
+const NO_NODE: u32 = u32::MAX;
 
 /// Timing wheel; see the module.
 #[derive(Debug)]
@@ -65,13 +65,13 @@ struct TimerWheel {
 impl Default for Wheel {
     fn default() -> Wheel {
         Wheel {
-            width: WIDTH,
+            width: SLOT_WIDTH_INITIAL_LOG2_NS,
             now: 0,
             open: Vec::new(),
             near: TimerWheel::default(),
             nodes: Nodes {
                 nodes: Vec::new(),
-                free: NONE,
+                free: NO_NODE,
             },
             later: TimerWheel::default(),
             far: Heap::default(),
@@ -102,7 +102,7 @@ impl Wheel {
     pub fn push(&mut self, event: SimEvent) {
         let slot = event.nanos() >> self.width;
         // Past and current slots wrap to large numbers.
-        if slot.wrapping_sub(self.now).wrapping_sub(1) < MASK {
+        if slot.wrapping_sub(self.now).wrapping_sub(1) < SLOT_MASK {
             self.near.push(slot, event, &mut self.nodes);
         } else {
             self.push_elsewhere(slot, event);
@@ -138,7 +138,7 @@ impl Wheel {
         if slot <= self.now {
             return self.push_open(event);
         }
-        let (turn, now) = (slot >> BITS, self.now >> BITS);
+        let (turn, now) = (slot >> SLOT_BITS, self.now >> SLOT_BITS);
         if turn - now < SLOTS as u64 {
             self.later.push(turn, event, &mut self.nodes);
         } else {
@@ -156,17 +156,17 @@ impl Wheel {
     #[inline(always)]
     fn lone(&self) -> Option<(u64, SimEvent)> {
         // Only the rest of the current turn of the first ring.
-        let slot = self.near.next((self.now & MASK) + 1)?;
+        let slot = self.near.next((self.now & SLOT_MASK) + 1)?;
         let node = &self.nodes.nodes[self.near.heads[slot as usize] as usize];
-        (node.next == NONE).then(|| ((self.now & !MASK) | slot, node.event()))
+        (node.next == NO_NODE).then(|| ((self.now & !SLOT_MASK) | slot, node.event()))
     }
 
     /// Opens the next non-empty slot that begins by `until`.
     #[inline(never)]
     fn refill(&mut self, until: u64) -> bool {
         while self.open.is_empty() {
-            if let Some(slot) = self.near.next((self.now & MASK) + 1) {
-                let slot = (self.now & !MASK) | slot;
+            if let Some(slot) = self.near.next((self.now & SLOT_MASK) + 1) {
+                let slot = (self.now & !SLOT_MASK) | slot;
                 if slot << self.width > until {
                     return false;
                 }
@@ -178,7 +178,7 @@ impl Wheel {
             } else {
                 let Some(turn) = self
                     .next_turn()
-                    .filter(|turn| (turn << BITS) << self.width <= until)
+                    .filter(|turn| (turn << SLOT_BITS) << self.width <= until)
                 else {
                     return false;
                 };
@@ -198,22 +198,22 @@ impl Wheel {
     }
 
     fn next_turn(&mut self) -> Option<u64> {
-        let now = self.now >> BITS;
+        let now = self.now >> SLOT_BITS;
         if self.near.next(0).is_some() {
             // The first ring reaches less than one turn ahead.
             return Some(now + 1);
         }
-        let later = match self.later.next((now & MASK) + 1) {
-            Some(slot) => Some((now & !MASK) | slot),
+        let later = match self.later.next((now & SLOT_MASK) + 1) {
+            Some(slot) => Some((now & !SLOT_MASK) | slot),
             None => self
                 .later
                 .next(0)
-                .map(|slot| ((now & !MASK) + SLOTS as u64) | slot),
+                .map(|slot| ((now & !SLOT_MASK) + SLOTS as u64) | slot),
         };
         let far = self
             .far
             .first()
-            .map(|first| first.nanos() >> (self.width + BITS));
+            .map(|first| first.nanos() >> (self.width + SLOT_BITS));
         later.into_iter().chain(far).min()
     }
 
@@ -221,10 +221,10 @@ impl Wheel {
     /// and the heap over its slots.
     fn begin(&mut self, turn: u64) {
         // The first slot of the turn becomes the current one.
-        self.open_slot(turn << BITS);
+        self.open_slot(turn << SLOT_BITS);
         let mut events = Vec::new();
         self.later.take(turn, &mut self.nodes, &mut events);
-        let end = (turn + 1) << (BITS + self.width);
+        let end = (turn + 1) << (SLOT_BITS + self.width);
         while let Some(event) = self.far.pop(end - 1) {
             events.push(event);
         }
@@ -246,7 +246,7 @@ impl Wheel {
         (self.judged, self.turns, self.crowd, self.crowded) = (self.popped, 0, 0, 0);
         let width = match a_slot {
             8.. if self.width >= 2 => self.width - 2,
-            ..2 if a_turn < 256 && self.width + 2 <= WIDEST => self.width + 2,
+            ..2 if a_turn < 256 && self.width + 2 <= SLOT_WIDTH_MAX_LOG2_NS => self.width + 2,
             _ => return false,
         };
         let now = self.now << self.width;
@@ -307,7 +307,7 @@ impl Nodes {
 impl Default for TimerWheel {
     fn default() -> TimerWheel {
         TimerWheel {
-            heads: Box::new([NONE; SLOTS]),
+            heads: Box::new([NO_NODE; SLOTS]),
             full: [0; SLOTS / 64],
         }
     }
@@ -316,7 +316,7 @@ impl Default for TimerWheel {
 impl TimerWheel {
     #[inline(always)]
     fn push(&mut self, slot: u64, event: SimEvent, nodes: &mut Nodes) {
-        let index = (slot & MASK) as usize;
+        let index = (slot & SLOT_MASK) as usize;
         let head = &mut self.heads[index];
         *head = nodes.add(event, *head);
         self.full[index / 64] |= 1 << (index % 64);
@@ -338,7 +338,7 @@ impl TimerWheel {
     /// Moves the events of a slot to `to`.
     fn take(&mut self, slot: u64, nodes: &mut Nodes, to: &mut Vec<SimEvent>) {
         let mut at = self.clear(slot);
-        while at != NONE {
+        while at != NO_NODE {
             let node = nodes.nodes[at as usize];
             to.push(node.event());
             nodes.give_back(at);
@@ -349,8 +349,8 @@ impl TimerWheel {
     /// Empties a slot and returns the head of its list.
     #[inline(always)]
     fn clear(&mut self, slot: u64) -> u32 {
-        let index = (slot & MASK) as usize;
+        let index = (slot & SLOT_MASK) as usize;
         self.full[index / 64] &= !(1 << (index % 64));
-        std::mem::replace(&mut self.heads[index], NONE)
+        std::mem::replace(&mut self.heads[index], NO_NODE)
     }
 }

@@ -111,7 +111,7 @@ impl GeneralLink {
         GeneralLink {
             down: false,
             loss: None,
-            remark: Remark::KEEP,
+            remark: Remark::IDENTITY,
             queue: Queue::Fifo,
             pipe: VecDeque::new(),
             delay: Delay::new(delay),

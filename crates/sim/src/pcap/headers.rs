@@ -11,9 +11,9 @@ use crate::trace::PacketEvent;
 use crate::{FlowId, NodeId, address};
 
 /// Length of the IPv4 header, of the TCP header, and of TCP's options at most, bytes.
-const IP: u32 = 20;
-const TCP: u32 = 20;
-const MOST_OPTIONS: usize = 40;
+const IPV4_HEADER_BYTES: u32 = 20;
+const TCP_HEADER_BYTES: u32 = 20;
+const TCP_OPTIONS_BYTES_MAX: usize = 40;
 
 /// Window scale, the maximum of RFC 7323 (section 2.3): windows up to 1 GB in steps of 2^14 bytes.
 const WINDOW_SCALE: u8 = 14;
@@ -61,7 +61,7 @@ impl HeaderBuilder {
                     segment.number,
                     segment.offset(),
                     length,
-                    segment.has(Segment::FIN),
+                    segment.has(Segment::FIN_FLAG),
                 );
             }
             SegmentKind::Ack
@@ -112,7 +112,7 @@ impl HeaderBuilder {
         tcp.syn = opens;
         tcp.ack = segment.kind != SegmentKind::Open;
         tcp.acknowledgment_number = if tcp.ack { ack } else { 0 };
-        tcp.fin = segment.kind == SegmentKind::Data && segment.has(Segment::FIN);
+        tcp.fin = segment.kind == SegmentKind::Data && segment.has(Segment::FIN_FLAG);
         tcp.psh = tcp.fin;
         tcp.rst = segment.kind == SegmentKind::Abort;
         // As a DCTCP receiver does: ECE is set on ACKs that report new marks (RFC 8257, section
@@ -124,7 +124,11 @@ impl HeaderBuilder {
             0
         };
         // Pads the options to the simulated header size, so that the packet keeps its length.
-        let fill = (seen.bytes.saturating_sub(payload + IP + TCP) as usize).min(MOST_OPTIONS);
+        let fill = (seen
+            .bytes
+            .saturating_sub(payload + IPV4_HEADER_BYTES + TCP_HEADER_BYTES)
+            as usize)
+            .min(TCP_OPTIONS_BYTES_MAX);
         let options = options(segment, opens, ranges);
         let used: usize = options.iter().map(length).sum();
         // The options fit: four ranges take 36 bytes, the options of a SYN 10.
@@ -148,11 +152,14 @@ impl HeaderBuilder {
         }
         let mut bytes = ip.to_bytes().to_vec();
         bytes.extend_from_slice(&tcp.to_bytes());
-        (bytes, IP + length)
+        (bytes, IPV4_HEADER_BYTES + length)
     }
 
     fn udp(&self, seen: &PacketEvent<'_>) -> (Vec<u8>, u32) {
-        let length = seen.bytes.saturating_sub(IP).max(UdpHeader::LEN as u32);
+        let length = seen
+            .bytes
+            .saturating_sub(IPV4_HEADER_BYTES)
+            .max(UdpHeader::LEN as u32);
         let ip = self.ip(seen, IpNumber::UDP, length);
         let source = address::FIRST_CLIENT_PORT as u16;
         let mut bytes = ip.to_bytes().to_vec();
@@ -164,13 +171,13 @@ impl HeaderBuilder {
         ) {
             bytes.extend_from_slice(&udp.to_bytes());
         }
-        (bytes, IP + length)
+        (bytes, IPV4_HEADER_BYTES + length)
     }
 
     fn ip(&self, seen: &PacketEvent<'_>, protocol: IpNumber, length: u32) -> Ipv4Header {
-        let length = u16::try_from(length).unwrap_or(u16::MAX - IP as u16);
+        let length = u16::try_from(length).unwrap_or(u16::MAX - IPV4_HEADER_BYTES as u16);
         let mut ip = Ipv4Header {
-            total_len: IP as u16 + length,
+            total_len: IPV4_HEADER_BYTES as u16 + length,
             identification: self.identification,
             dont_fragment: true,
             time_to_live: 64,
@@ -223,14 +230,14 @@ fn options(segment: &Segment, opens: bool, mut ranges: Vec<(u32, u32)>) -> Vec<T
 /// by a router, so more than three bytes become one option of the experimental kind 253 (RFC 4727)
 /// with an unassigned identifier.
 fn pad(options: &mut Vec<u8>, length: usize) {
-    const EXPERIMENT: u8 = 253;
-    const NOP: u8 = 1;
+    const OPTION_KIND_EXPERIMENT: u8 = 253;
+    const OPTION_KIND_NOP: u8 = 1;
     let missing = length.saturating_sub(options.len());
     if missing > 3 {
-        options.extend([EXPERIMENT, missing as u8]);
+        options.extend([OPTION_KIND_EXPERIMENT, missing as u8]);
         options.resize(length, 0);
     } else {
-        options.resize(options.len() + missing, NOP);
+        options.resize(options.len() + missing, OPTION_KIND_NOP);
     }
 }
 

@@ -17,16 +17,16 @@ pub(super) struct Sequence {
 }
 
 /// Maximum number of marks: no window is so large that an ACK refers to an older one.
-const MOST_MARKS: usize = 4_096;
+const MARKS_MAX: usize = 4_096;
 
 /// Sequence number of the first byte; the SYN takes 0 (RFC 9293, section 3.4).
-const FIRST: u64 = 1;
+const SEQUENCE_NUMBER_FIRST: u64 = 1;
 
 impl Sequence {
     /// Starts a direction of a connection with the number of its first segment.
     pub fn begin(&mut self, first: SequenceNumber) {
         if self.marks.is_empty() {
-            self.marks.push((first, FIRST));
+            self.marks.push((first, SEQUENCE_NUMBER_FIRST));
         }
     }
 
@@ -34,7 +34,7 @@ impl Sequence {
     pub fn learn(&mut self, number: SequenceNumber, offset: u64, length: u64, fin: bool) {
         self.begin(SequenceNumber(0));
         self.full = self.full.max(length);
-        let at = offset + FIRST;
+        let at = offset + SEQUENCE_NUMBER_FIRST;
         if self.of(number) != at {
             self.mark(number, at);
         }
@@ -51,7 +51,7 @@ impl Sequence {
         let after = self.marks.partition_point(|mark| !number.before(mark.0));
         match after.checked_sub(1).and_then(|last| self.marks.get(last)) {
             Some((marked, at)) => at + u64::from(number.since(*marked)) * self.full,
-            None => FIRST,
+            None => SEQUENCE_NUMBER_FIRST,
         }
     }
 
@@ -61,8 +61,8 @@ impl Sequence {
             Some(mark) if mark.0 == number => mark.1 = at,
             _ => self.marks.insert(place, (number, at)),
         }
-        if self.marks.len() > MOST_MARKS {
-            self.marks.drain(..MOST_MARKS / 2);
+        if self.marks.len() > MARKS_MAX {
+            self.marks.drain(..MARKS_MAX / 2);
         }
     }
 }
@@ -103,7 +103,7 @@ mod tests {
         for i in 0..10_000 {
             sequence.learn(SequenceNumber(1 + i), 1_000 + u64::from(i) * 10, 10, false);
         }
-        assert!(sequence.marks.len() <= MOST_MARKS);
+        assert!(sequence.marks.len() <= MARKS_MAX);
         assert_eq!(sequence.of(SequenceNumber(10_001)), 101_001);
         assert_eq!(sequence.of(SequenceNumber(9_001)), 91_001);
     }

@@ -16,7 +16,7 @@ use crate::{
 };
 
 #[derive(Debug)]
-struct Logged {
+struct CapturedPacket {
     interface: u32,
     at: u64,
     length: u32,
@@ -25,7 +25,7 @@ struct Logged {
 }
 
 /// Returns the names of the interfaces and the packets.
-fn read(log: &[u8]) -> (Vec<String>, Vec<Logged>) {
+fn read(log: &[u8]) -> (Vec<String>, Vec<CapturedPacket>) {
     let mut reader = PcapNgReader::new(log).expect("it begins as pcapng does");
     let (mut names, mut packets) = (Vec::new(), Vec::new());
     while let Some(block) = reader.next_block() {
@@ -42,7 +42,7 @@ fn read(log: &[u8]) -> (Vec<String>, Vec<Logged>) {
                     _ => None,
                 }));
             }
-            Block::EnhancedPacket(packet) => packets.push(Logged {
+            Block::EnhancedPacket(packet) => packets.push(CapturedPacket {
                 interface: packet.interface_id,
                 at: packet.timestamp.as_nanos() as u64,
                 length: packet.original_len,
@@ -165,11 +165,11 @@ fn what_is_logged_is_what_happened() {
 
 /// Parser for headers of truncated packets; verifies the checksums.
 trait HeaderFields {
-    fn from_ip_slice_lax(packet: &Logged) -> (etherparse::Ipv4Header, TransportHeader);
+    fn from_ip_slice_lax(packet: &CapturedPacket) -> (etherparse::Ipv4Header, TransportHeader);
 }
 
 impl HeaderFields for PacketHeaders<'_> {
-    fn from_ip_slice_lax(packet: &Logged) -> (etherparse::Ipv4Header, TransportHeader) {
+    fn from_ip_slice_lax(packet: &CapturedPacket) -> (etherparse::Ipv4Header, TransportHeader) {
         // The truncated payload is zeros.
         let mut whole = packet.captured.clone();
         whole.resize(packet.length as usize, 0);

@@ -4,7 +4,7 @@ use ccplane_units::Duration;
 use hdrhistogram::Histogram;
 
 /// Significant digits of the histogram.
-const DIGITS: u8 = 3;
+const SIGNIFICANT_DIGITS: u8 = 3;
 
 /// Sojourn times of the packets of a link, with a resolution of one part in a thousand.
 ///
@@ -18,7 +18,7 @@ pub struct Sojourns {
 impl Sojourns {
     pub(crate) fn new() -> Sojourns {
         Sojourns {
-            times: Histogram::new(DIGITS).ok(),
+            times: Histogram::new(SIGNIFICANT_DIGITS).ok(),
         }
     }
 

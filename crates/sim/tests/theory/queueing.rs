@@ -9,18 +9,18 @@ use ccplane_units::{Duration, Time};
 use super::path::{Path, at, mbit, within};
 
 /// Packet size, bytes, and line rate, Mbit/s: 120 µs per packet.
-const BYTES: u32 = 1500;
-const LINE: f64 = 100.0;
-const SERVICE: f64 = BYTES as f64 * 8.0 / (LINE * 1e6);
+const PACKET_BYTES: u32 = 1500;
+const LINE_MBIT: f64 = 100.0;
+const SERVICE_SECONDS: f64 = PACKET_BYTES as f64 * 8.0 / (LINE_MBIT * 1e6);
 
 fn expected(load: f64) -> f64 {
-    load / (2.0 * (1.0 - load)) * SERVICE
+    load / (2.0 * (1.0 - load)) * SERVICE_SECONDS
 }
 
 /// Returns the mean wait, s, of this many packets at this load.
 fn simulated(load: f64, packets: f64, seed: u64) -> f64 {
     let mut path = Path::new(
-        LinkSpec::new(mbit(LINE), Duration::ZERO),
+        LinkSpec::new(mbit(LINE_MBIT), Duration::ZERO),
         LinkSpec::wire(Duration::ZERO),
         seed,
     );
@@ -28,10 +28,10 @@ fn simulated(load: f64, packets: f64, seed: u64) -> f64 {
         name: "poisson".into(),
         pairs: Pairs::Each(vec![(path.sender, path.receiver)]),
         kind: Workload::Paced {
-            rate: mbit(LINE * load),
+            rate: mbit(LINE_MBIT * load),
             duty: Duty::Always,
             carrier: Carrier::Datagrams {
-                bytes: BYTES,
+                bytes: PACKET_BYTES,
                 poisson: true,
             },
         },
@@ -42,9 +42,11 @@ fn simulated(load: f64, packets: f64, seed: u64) -> f64 {
     path.sim
         .add_workload(workload, congestion, settings())
         .unwrap();
-    path.sim.run_until(at(packets * SERVICE / load)).unwrap();
+    path.sim
+        .run_until(at(packets * SERVICE_SECONDS / load))
+        .unwrap();
     let link = path.link();
-    link.sojourn_sum.as_secs_f64() / link.accepted as f64 - SERVICE
+    link.sojourn_sum.as_secs_f64() / link.accepted as f64 - SERVICE_SECONDS
 }
 
 /// The higher the load, the longer the queue's memory, and the more packets a mean requires. Over 8

@@ -16,16 +16,16 @@ const A: f64 = 700.0;
 const I: u64 = 4;
 /// Payload and size on the wire, bytes.
 const MSS: u16 = 1460;
-const WIRE: f64 = 1500.0;
+const PACKET_BYTES: f64 = 1500.0;
 
 /// Flow sizes of the authors' figure, packets.
-const SIZES: [u64; 11] = [1, 2, 3, 5, 7, 40, 72, 137, 267, 1187, 2107];
+const FLOW_PACKETS: [u64; 11] = [1, 2, 3, 5, 7, 40, 72, 137, 267, 1187, 2107];
 
 /// Returns the completion time, s, of `n` packets: handshake and propagation of the last packet
 /// (1.5 R), one RTT for each window of i, 2i, 4i… that leaves data unsent and does not fill the
 /// pipe, and the rest at the line rate.
 fn closed_form(n: u64) -> f64 {
-    let rate = A * 1e6 / 8.0 / WIRE;
+    let rate = A * 1e6 / 8.0 / PACKET_BYTES;
     let (mut rounds, mut sent, mut window) = (0.0, 0, I);
     while sent + window < n && (window as f64) < rate * R {
         rounds += 1.0;
@@ -41,7 +41,7 @@ fn the_closed_form_gives_the_published_times() {
     let published = [
         60.0, 60.0, 60.0, 100.02, 100.05, 180.21, 220.21, 260.22, 300.26, 382.86, 421.08,
     ];
-    for (n, published) in SIZES.into_iter().zip(published) {
+    for (n, published) in FLOW_PACKETS.into_iter().zip(published) {
         let ms = closed_form(n) * 1e3;
         // The data omit the transmission time of flows of one window.
         assert!(
@@ -61,7 +61,7 @@ fn completion_times_are_those_of_the_closed_form() {
         ack_every: 1,
         ..config()
     });
-    for n in SIZES {
+    for n in FLOW_PACKETS {
         let mut path = Path::new(
             LinkSpec::new(mbit(A), half),
             LinkSpec::new(mbit(A), half),

@@ -3,7 +3,7 @@
 use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report};
 use ccplane_units::Bytes;
 
-pub(super) const NAME: &str = "answer";
+pub(super) const ALGORITHM_NAME: &str = "answer";
 
 /// What it reports, as `examples/portus` has it too.
 pub const PROGRAM: &str =
@@ -34,7 +34,7 @@ impl Algorithm for LoopAlgorithm {
     type Flow = AnswerFlow;
 
     fn name(&self) -> &str {
-        NAME
+        ALGORITHM_NAME
     }
 
     fn programs(&self) -> Programs {

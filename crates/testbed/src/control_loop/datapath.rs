@@ -12,11 +12,11 @@ use ccplane_wire::v1;
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, UnixAddr, recv, sendto};
 
-use super::answer::NAME;
+use super::answer::ALGORITHM_NAME;
 use super::{LoopError, fresh_path};
 
 /// Longer and the agent is taken for dead.
-const SILENCE: Duration = Duration::from_secs(5);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A CCP datapath without traffic.
 pub struct IdleDatapath {
@@ -34,7 +34,7 @@ impl IdleDatapath {
     pub fn new(agent: &Path, flows: u32) -> Result<IdleDatapath, LoopError> {
         let path = fresh_path("datapath");
         let socket = UnixDatagram::bind(&path)?;
-        socket.set_read_timeout(Some(SILENCE))?;
+        socket.set_read_timeout(Some(SILENCE_TIMEOUT))?;
         let agent = UnixAddr::new(agent).map_err(io::Error::from)?;
         let mut datapath = IdleDatapath {
             socket,
@@ -53,7 +53,7 @@ impl IdleDatapath {
             mss: 1448,
             source: zero,
             destination: zero,
-            algorithm: NAME,
+            algorithm: ALGORITHM_NAME,
         };
         for flow in 1..=flows {
             v1::create(&mut datapath.out, flow, &create).map_err(io::Error::other)?;
@@ -102,7 +102,7 @@ impl IdleDatapath {
                 MsgFlags::MSG_DONTWAIT,
             ) {
                 Ok(_) => break,
-                Err(Errno::EAGAIN) if start.elapsed() < SILENCE => {
+                Err(Errno::EAGAIN) if start.elapsed() < SILENCE_TIMEOUT => {
                     updates += self.take_updates()?;
                     thread::yield_now();
                 }
@@ -158,7 +158,7 @@ impl IdleDatapath {
         }
         let start = Instant::now();
         while self.take_updates()? == 0 {
-            if start.elapsed() > SILENCE {
+            if start.elapsed() > SILENCE_TIMEOUT {
                 return Err(LoopError::Silent);
             }
         }

@@ -12,7 +12,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 
 use super::mail::Mailbox;
 use super::marks::WriteMarks;
-use super::socket::{self, BLOCK, DATAGRAM_HEADERS};
+use super::socket::{self, BLOCK_BYTES, DATAGRAM_HEADER_BYTES};
 use crate::traffic::{self, monotonic_ns};
 
 /// What the other loop wants of this one. Of a flow, [`ServerOrder::Expect`] comes first.
@@ -44,16 +44,16 @@ pub(super) struct WriteArrival {
 }
 
 /// Events looked at before the mail is.
-const EVENTS: usize = 64;
+const EVENTS_PER_TURN_MAX: usize = 64;
 /// Datagrams read before somebody else has a turn.
-const DATAGRAMS: usize = 64;
+const DATAGRAMS_PER_TURN_MAX: usize = 64;
 /// How long nothing may happen before it looks whether the run is over.
-const LOOK: Duration = Duration::from_millis(20);
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 // What an event is of: a flow by its number, or one of these.
-const MAIL: u64 = u64::MAX;
-const LISTENERS: u64 = 1 << 40;
-const SINKS: u64 = 1 << 41;
+const MAILBOX_TOKEN: u64 = u64::MAX;
+const LISTENER_TOKEN_BASE: u64 = 1 << 40;
+const SINK_TOKEN_BASE: u64 = 1 << 41;
 
 /// A connection that was accepted, or will be.
 #[derive(Debug)]
@@ -99,11 +99,11 @@ impl<'r> Accepters<'r> {
         total: &'r AtomicU64,
     ) -> io::Result<Accepters<'r>> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        epoll.add(orders, EpollEvent::new(EpollFlags::EPOLLIN, MAIL))?;
-        for (key, listener) in (LISTENERS..).zip(&listeners) {
+        epoll.add(orders, EpollEvent::new(EpollFlags::EPOLLIN, MAILBOX_TOKEN))?;
+        for (key, listener) in (LISTENER_TOKEN_BASE..).zip(&listeners) {
             epoll.add(listener, EpollEvent::new(EpollFlags::EPOLLIN, key))?;
         }
-        for (key, (sink, _)) in (SINKS..).zip(&sinks) {
+        for (key, (sink, _)) in (SINK_TOKEN_BASE..).zip(&sinks) {
             epoll.add(sink, EpollEvent::new(EpollFlags::EPOLLIN, key))?;
         }
         Ok(Accepters {
@@ -116,25 +116,27 @@ impl<'r> Accepters<'r> {
             flows: HashMap::new(),
             expected: HashMap::new(),
             strangers: HashMap::new(),
-            block: vec![0x5a; BLOCK].into_boxed_slice(),
+            block: vec![0x5a; BLOCK_BYTES].into_boxed_slice(),
         })
     }
 
     /// Works until this time, or until it is to stop; when that was.
     pub fn run(&mut self, end_ns: u64, stop: &AtomicBool) -> io::Result<u64> {
-        let mut events = [EpollEvent::empty(); EVENTS];
+        let mut events = [EpollEvent::empty(); EVENTS_PER_TURN_MAX];
         loop {
             let now = monotonic_ns();
             if now >= end_ns || stop.load(Ordering::Relaxed) {
                 return Ok(now);
             }
             let left = Duration::from_nanos(end_ns - now);
-            let count = socket::ready(&self.epoll, &mut events, left.min(LOOK))?;
+            let count = socket::ready(&self.epoll, &mut events, left.min(STOP_POLL_INTERVAL))?;
             for event in events.iter().take(count) {
                 match event.data() {
-                    MAIL => self.obey()?,
-                    key if key >= SINKS => self.swallow((key - SINKS) as usize),
-                    key if key >= LISTENERS => self.accept((key - LISTENERS) as usize)?,
+                    MAILBOX_TOKEN => self.obey()?,
+                    key if key >= SINK_TOKEN_BASE => self.swallow((key - SINK_TOKEN_BASE) as usize),
+                    key if key >= LISTENER_TOKEN_BASE => {
+                        self.accept((key - LISTENER_TOKEN_BASE) as usize)?
+                    }
                     key => self.turn(key as u32, event.events()),
                 }
             }
@@ -198,7 +200,7 @@ impl<'r> Accepters<'r> {
     }
 
     fn accept(&mut self, which: usize) -> io::Result<()> {
-        for _ in 0..EVENTS {
+        for _ in 0..EVENTS_PER_TURN_MAX {
             let Some(listener) = self.listeners.get(which) else {
                 break;
             };
@@ -264,7 +266,7 @@ impl<'r> Accepters<'r> {
             }
         }
         if accepted.left > 0 && writable && !broken {
-            let most = BLOCK.min(usize::try_from(accepted.left).unwrap_or(BLOCK));
+            let most = BLOCK_BYTES.min(usize::try_from(accepted.left).unwrap_or(BLOCK_BYTES));
             match stream.write(&self.block[..most]) {
                 Ok(count) => accepted.left -= count as u64,
                 Err(error) => broken = !idle(&error),
@@ -297,12 +299,12 @@ impl<'r> Accepters<'r> {
         let Some((sink, received)) = self.sinks.get(which) else {
             return;
         };
-        for _ in 0..DATAGRAMS {
+        for _ in 0..DATAGRAMS_PER_TURN_MAX {
             // Whatever the network says of a datagram, the next one may come.
             let Ok(count) = sink.recv(&mut self.block) else {
                 return;
             };
-            let bytes = count as u64 + u64::from(DATAGRAM_HEADERS);
+            let bytes = count as u64 + u64::from(DATAGRAM_HEADER_BYTES);
             received.fetch_add(bytes, Ordering::Relaxed);
         }
     }

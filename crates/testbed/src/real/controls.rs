@@ -33,12 +33,14 @@ impl RegisteredControls {
                 continue;
             }
             let started = match agent {
-                None => SteeredAlgorithm::start(registry, name, &read(parameters), heard::KEPT)?,
+                None => {
+                    SteeredAlgorithm::start(registry, name, &read(parameters), heard::REPORTS_MAX)?
+                }
                 Some(agent) => SteeredAlgorithm::start_remote(
                     agent,
                     &contender.agent_name(),
                     None,
-                    heard::KEPT,
+                    heard::REPORTS_MAX,
                 )?,
             };
             steered.push((contender.clone(), started));

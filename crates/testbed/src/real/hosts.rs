@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 
-use ccplane_emu::{DEVICE, Emulator, PathDirection};
+use ccplane_emu::{DEVICE_NAME, Emulator, PathDirection};
 use ccplane_host::Namespace;
 use ccplane_lab::Error;
 use ccplane_workload::NodeId;
@@ -16,12 +16,12 @@ use crate::error::BackendError;
 
 /// The first byte of all addresses of hosts, and the second of those of the first space; each space
 /// has the next. The emulator's own are in 10.77.0.0/16.
-const NETWORK: [u8; 2] = [10, 78];
+const NETWORK_PREFIX: [u8; 2] = [10, 78];
 /// Of a space's prefix.
-const BITS: u8 = 16;
+const NETWORK_PREFIX_BITS: u8 = 16;
 
 /// Hosts in a space: the addresses of a network, without its first and last.
-pub(crate) const MOST_HOSTS: usize = (1 << 16) - 2;
+pub(crate) const HOSTS_PER_NETWORK_MAX: usize = (1 << 16) - 2;
 
 /// An end of the bottleneck. The spaces of the two sides are the first two, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(crate) enum PathSide {
 }
 
 impl PathSide {
-    pub(super) const BOTH: [PathSide; 2] = [PathSide::Left, PathSide::Right];
+    pub(super) const SIDES: [PathSide; 2] = [PathSide::Left, PathSide::Right];
 
     pub(super) fn index(self) -> usize {
         self as usize
@@ -66,14 +66,14 @@ impl PathSide {
 /// The network of a space, as `ip` writes it.
 pub(super) fn network(space: usize) -> String {
     let [a, b] = bytes(space);
-    format!("{a}.{b}.0.0/{BITS}")
+    format!("{a}.{b}.0.0/{NETWORK_PREFIX_BITS}")
 }
 
 /// The first two bytes of a space's addresses. A layout has no more spaces than there are.
 fn bytes(space: usize) -> [u8; 2] {
     [
-        NETWORK[0],
-        NETWORK[1].saturating_add(u8::try_from(space).unwrap_or(u8::MAX)),
+        NETWORK_PREFIX[0],
+        NETWORK_PREFIX[1].saturating_add(u8::try_from(space).unwrap_or(u8::MAX)),
     ]
 }
 
@@ -109,7 +109,7 @@ impl NamespaceHost {
 pub(crate) struct Hosts(HashMap<NodeId, NamespaceHost>);
 
 impl Hosts {
-    /// These, space by space: those of the two sides, then others. Of more than [`MOST_HOSTS`] in
+    /// These, space by space: those of the two sides, then others. Of more than [`HOSTS_PER_NETWORK_MAX`] in
     /// one, the rest has no place.
     pub(crate) fn new(spaces: impl IntoIterator<Item = (PathSide, Vec<NodeId>)>) -> Hosts {
         let mut all = HashMap::new();
@@ -158,7 +158,7 @@ impl Hosts {
 
 /// What every connection of a run is to find, whatever this machine's own settings are: variables
 /// below `/proc/sys/`.
-const SETTINGS: [(&str, &str); 4] = [
+const SYSCTL_SETTINGS: [(&str, &str); 4] = [
     // A flow knows nothing of those before it, as in the simulator; the kernel would begin where
     // the last one to the same host ended.
     ("net/ipv4/tcp_no_metrics_save", "1"),
@@ -176,7 +176,7 @@ pub(crate) fn settle(
     emulator: &Emulator,
     sites: impl IntoIterator<Item = Namespace>,
 ) -> Result<Vec<Namespace>, Error> {
-    let mut spaces: Vec<Namespace> = PathSide::BOTH
+    let mut spaces: Vec<Namespace> = PathSide::SIDES
         .map(|side| side.namespace(emulator).clone())
         .to_vec();
     // Of a site the gateway knows the way.
@@ -186,14 +186,14 @@ pub(crate) fn settle(
         let at = |error| BackendError::from_host(error, false);
         let address = address(number, 0).unwrap_or(Ipv4Addr::UNSPECIFIED);
         let made = inside.run(|| {
-            ccplane_host::own_network(address, BITS)?;
+            ccplane_host::own_network(address, NETWORK_PREFIX_BITS)?;
             match number < ways_out {
-                true => ccplane_host::add_default_route(DEVICE, IpAddr::V4(address)),
+                true => ccplane_host::add_default_route(DEVICE_NAME, IpAddr::V4(address)),
                 false => Ok(()),
             }
         });
         made.map_err(at)?.map_err(at)?;
-        for (variable, value) in SETTINGS {
+        for (variable, value) in SYSCTL_SETTINGS {
             // A kernel that lacks one of them does without.
             let _ = inside.set_sysctl(variable, value);
         }
@@ -234,7 +234,7 @@ mod tests {
             (PathSide::Right, vec![]),
             (PathSide::Right, vec![NodeId(70_000)]),
         ]);
-        let last = MOST_HOSTS as u32 - 1;
+        let last = HOSTS_PER_NETWORK_MAX as u32 - 1;
         assert_eq!(
             hosts.get(NodeId(last)).unwrap().address.to_string(),
             "10.78.255.254"

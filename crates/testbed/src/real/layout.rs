@@ -18,11 +18,11 @@ use ccplane_workload::NodeId;
 use super::hosts::{Hosts, PathSide};
 
 /// As a dumbbell's links are called.
-const BOTTLENECK: &str = "bottleneck";
-const REVERSE: &str = "reverse";
+const BOTTLENECK_LINK: &str = "bottleneck";
+const REVERSE_LINK: &str = "reverse";
 
 /// Pairs of sites: each has two gateways, with three threads each.
-const MOST_PAIRS: usize = 64;
+const SITE_PAIRS_MAX: usize = 64;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -68,8 +68,8 @@ impl Layout {
                 }
                 Ok(Layout {
                     links: [
-                        (BOTTLENECK.to_owned(), bottleneck.clone()),
-                        (REVERSE.to_owned(), wire(*back)),
+                        (BOTTLENECK_LINK.to_owned(), bottleneck.clone()),
+                        (REVERSE_LINK.to_owned(), wire(*back)),
                     ],
                     pairs: Vec::new(),
                     spaces: None,
@@ -95,7 +95,7 @@ impl Layout {
 
     /// The side where the link of this name begins.
     pub fn side_of(&self, link: &str) -> Option<PathSide> {
-        PathSide::BOTH
+        PathSide::SIDES
             .into_iter()
             .find(|side| self.links[side.index()].0 == link)
     }
@@ -165,14 +165,14 @@ fn graph(
         .map(|node| &*node.name.text)
         .collect();
     let mut spaces: Vec<(PathSide, Vec<String>)> =
-        PathSide::BOTH.map(|side| (side, Vec::new())).to_vec();
+        PathSide::SIDES.map(|side| (side, Vec::new())).to_vec();
     let sites = || {
         pairs
             .iter()
-            .flat_map(|pair| PathSide::BOTH.map(|side| (side, &*pair.names[side.index()])))
+            .flat_map(|pair| PathSide::SIDES.map(|side| (side, &*pair.names[side.index()])))
     };
     spaces.extend(sites().map(|(side, _)| (side, Vec::new())));
-    for side in PathSide::BOTH {
+    for side in PathSide::SIDES {
         let end = ends[side.index()];
         let around: Vec<(usize, BTreeSet<&str>)> = sites()
             .enumerate()
@@ -248,7 +248,7 @@ fn pairs(scenario: &Scenario, sides: &[BTreeSet<&str>; 2]) -> Result<Vec<SitePai
     let mut pairs: Vec<SitePair> = Vec::new();
     for (number, bundle) in scenario.bundles.iter().enumerate() {
         let side = |name: &str| {
-            PathSide::BOTH
+            PathSide::SIDES
                 .into_iter()
                 .find(|side| sides[side.index()].contains(name))
         };
@@ -288,9 +288,9 @@ fn pairs(scenario: &Scenario, sides: &[BTreeSet<&str>; 2]) -> Result<Vec<SitePai
             }
         }
     }
-    if pairs.len() > MOST_PAIRS {
+    if pairs.len() > SITE_PAIRS_MAX {
         return Err(format!(
-            "{} pairs of sites: there are at most {MOST_PAIRS}",
+            "{} pairs of sites: there are at most {SITE_PAIRS_MAX}",
             pairs.len()
         ));
     }

@@ -11,7 +11,7 @@ use ccplane_datapath::Capabilities;
 use ccplane_host::Namespace;
 use ccplane_lab::Error;
 use ccplane_lab::result::TcpInfo;
-use ccplane_lab::sends::{MOST_SAMPLED, Sends};
+use ccplane_lab::sends::{SAMPLED_FLOWS_MAX, Sends};
 use ccplane_linux::Flows;
 use ccplane_units::{Duration, Time};
 use ccplane_workload::{Action, NodeId};
@@ -24,23 +24,23 @@ use super::events::PendingChanges;
 use super::hosts::NamespaceHost;
 use super::mail::Mailbox;
 use super::marks::WriteMarks;
-use super::socket::{self, BLOCK, ConnectError, DATAGRAM_HEADERS};
+use super::socket::{self, BLOCK_BYTES, ConnectError, DATAGRAM_HEADER_BYTES};
 use crate::diag::Diag;
 use crate::error::BackendError;
 use crate::traffic::{self, monotonic_ns};
 
 /// Events looked at before anything else has a turn.
-const EVENTS: usize = 64;
+const EVENTS_PER_TURN_MAX: usize = 64;
 /// Of these, flows with much to send that get a block written: the others wait until the short ones
 /// have had their turn again.
-const MOST_BULK: usize = 8;
+const BULK_WRITES_PER_TURN_MAX: usize = 8;
 /// So many bytes to send are much.
-const MUCH: u64 = 2 * BLOCK as u64;
+const BULK_BYTES_MIN: u64 = 2 * BLOCK_BYTES as u64;
 /// How long nothing may happen before it looks whether the run is over.
-const LOOK: Duration = Duration::from_millis(20);
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// What an event is of that is of no flow.
-const MAIL: u64 = u64::MAX;
+const MAILBOX_TOKEN: u64 = u64::MAX;
 
 /// Where a workload's connections and datagrams go.
 #[derive(Clone, Debug, Default)]
@@ -148,7 +148,10 @@ impl<'r> Openers<'r> {
         events: PendingChanges,
     ) -> io::Result<Openers<'r>> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        epoll.add(&shared.told, EpollEvent::new(EpollFlags::EPOLLIN, MAIL))?;
+        epoll.add(
+            &shared.told,
+            EpollEvent::new(EpollFlags::EPOLLIN, MAILBOX_TOKEN),
+        )?;
         Ok(Openers {
             plan,
             targets,
@@ -164,7 +167,7 @@ impl<'r> Openers<'r> {
             datagrams: HashMap::new(),
             watches: vec![0; plan.workloads.len()],
             started_ns: 0,
-            block: vec![0x5a; BLOCK].into_boxed_slice(),
+            block: vec![0x5a; BLOCK_BYTES].into_boxed_slice(),
         })
     }
 
@@ -178,7 +181,7 @@ impl<'r> Openers<'r> {
     pub fn run(mut self, started_ns: u64) -> Result<ClientResult, Error> {
         self.started_ns = started_ns;
         let end = Time::ZERO + self.plan.duration;
-        let mut ready = [EpollEvent::empty(); EVENTS];
+        let mut ready = [EpollEvent::empty(); EVENTS_PER_TURN_MAX];
         loop {
             let now = self.act_until_now()?;
             if self.account.over(&self.plan.until) {
@@ -189,7 +192,7 @@ impl<'r> Openers<'r> {
                 return Ok(self.end());
             }
             let due = self.next_time().unwrap_or(end).min(end);
-            let wait = due.since(now).min(LOOK);
+            let wait = due.since(now).min(STOP_POLL_INTERVAL);
             let count = socket::ready(&self.epoll, &mut ready, wait)
                 .map_err(Error::traffic("wait for connections", ""))?;
             self.serve(ready.get(..count).unwrap_or_default())?;
@@ -224,11 +227,11 @@ impl<'r> Openers<'r> {
     fn serve(&mut self, ready: &[EpollEvent]) -> Result<(), Error> {
         let much = |openers: &Openers, event: &EpollEvent| {
             let flow = openers.flows.get(&(event.data() as u32));
-            event.data() != MAIL && flow.is_some_and(|flow| flow.left > MUCH)
+            event.data() != MAILBOX_TOKEN && flow.is_some_and(|flow| flow.left > BULK_BYTES_MIN)
         };
         let mut bulk = Vec::new();
         for event in ready {
-            if event.data() == MAIL {
+            if event.data() == MAILBOX_TOKEN {
                 self.hear()?;
             } else if much(self, event) {
                 bulk.push(event);
@@ -236,7 +239,7 @@ impl<'r> Openers<'r> {
                 self.turn(event.data() as u32, event.events())?;
             }
         }
-        for event in bulk.into_iter().take(MOST_BULK) {
+        for event in bulk.into_iter().take(BULK_WRITES_PER_TURN_MAX) {
             self.turn(event.data() as u32, event.events())?;
             if self.next_time().is_some_and(|due| due <= self.now()) {
                 self.act_until_now()?;
@@ -384,7 +387,7 @@ impl<'r> Openers<'r> {
         self.flows.insert(flow, opened);
         if let Some(watches) = self.watches.get_mut(workload)
             && self.account.sends(workload) == Sends::Lasting
-            && *watches < MOST_SAMPLED
+            && *watches < SAMPLED_FLOWS_MAX
         {
             *watches += 1;
             let watched = WatchedFlow {
@@ -454,7 +457,7 @@ impl<'r> Openers<'r> {
                 .map_err(Error::traffic("open a socket for datagrams", ""))?;
             self.datagrams.insert(key, socket);
         }
-        let payload = bytes.saturating_sub(DATAGRAM_HEADERS) as usize;
+        let payload = bytes.saturating_sub(DATAGRAM_HEADER_BYTES) as usize;
         if let (Some(socket), Some(payload)) = (self.datagrams.get(&key), self.block.get(..payload))
         {
             // What the host cannot send is lost, as what the network cannot carry.
@@ -502,7 +505,7 @@ impl<'r> Openers<'r> {
             }
         }
         if opened.left > 0 && !broken && !ended {
-            let most = BLOCK.min(usize::try_from(opened.left).unwrap_or(BLOCK));
+            let most = BLOCK_BYTES.min(usize::try_from(opened.left).unwrap_or(BLOCK_BYTES));
             match opened.stream.write(&self.block[..most]) {
                 Ok(count) if opened.left < u64::MAX => opened.left -= count as u64,
                 Ok(_) => {}

@@ -31,21 +31,21 @@ use crate::error::BackendError;
 use crate::traffic::{monotonic_ns, wait_until};
 
 /// What the tunnel adds to each packet: IPv4, UDP and WireGuard's own.
-const OVERHEAD: u32 = 60;
+const TUNNEL_OVERHEAD_BYTES: u32 = 60;
 /// A gateway's device in its site.
-const DEVICE: &str = "gate0";
+const GATEWAY_DEVICE: &str = "gate0";
 /// WireGuard's usual port; every pair has the next.
-const PORT: u16 = 51_820;
+const GATEWAY_PORT: u16 = 51_820;
 /// Runs where nobody steers: of all algorithms it computes least.
-const OBSERVER: &str = "autorate";
+const OBSERVER_ALGORITHM: &str = "autorate";
 /// Until the keys have to be there. WireGuard calls again after 5 s.
-const PATIENCE_NS: u64 = 12_000_000_000;
+const KEY_EXCHANGE_TIMEOUT_NS: u64 = 12_000_000_000;
 /// Between two looks at whether they are.
-const LOOK_NS: u64 = 5_000_000;
+const KEY_POLL_INTERVAL_NS: u64 = 5_000_000;
 /// Two changes of mode are as far apart at least: the mode is judged every 10 ms.
-const APART_NS: u64 = 1_000_000;
+const MODE_CHANGE_INTERVAL_NS_MIN: u64 = 1_000_000;
 /// The stream of random numbers that keys are drawn from.
-const KEYS: u128 = 0x6b65_7973 << 32;
+const KEY_STREAM: u128 = 0x6b65_7973 << 32;
 
 /// Gateways that run, with what was seen of their bundles.
 pub(crate) struct Sites {
@@ -81,9 +81,9 @@ pub(super) fn unsupported(scenario: &Scenario, layout: &Layout) -> Vec<String> {
     let mut parts = Vec::new();
     for bundle in &scenario.bundles {
         let title = bundle.title();
-        if bundle.overhead != 0 && bundle.overhead != OVERHEAD {
+        if bundle.overhead != 0 && bundle.overhead != TUNNEL_OVERHEAD_BYTES {
             parts.push(format!(
-                "an overhead of {} bytes of {title}: the tunnel adds {OVERHEAD}",
+                "an overhead of {} bytes of {title}: the tunnel adds {TUNNEL_OVERHEAD_BYTES}",
                 bundle.overhead
             ));
         }
@@ -98,13 +98,13 @@ pub(super) fn unsupported(scenario: &Scenario, layout: &Layout) -> Vec<String> {
     }
     let bare = PrivateKey::from_bytes([1; 32]);
     let ends = [
-        SocketAddr::from(([10, 77, 0, 1], PORT)),
-        SocketAddr::from(([10, 77, 0, 2], PORT)),
+        SocketAddr::from(([10, 77, 0, 1], GATEWAY_PORT)),
+        SocketAddr::from(([10, 77, 0, 2], GATEWAY_PORT)),
     ];
     for (number, pair) in layout.pairs.iter().enumerate() {
-        for side in PathSide::BOTH {
+        for side in PathSide::SIDES {
             let bundle = pair.bundles[side.index()].and_then(|bundle| scenario.bundles.get(bundle));
-            parts.extend(config(number, side, ends, &bare, bundle, OBSERVER).err());
+            parts.extend(config(number, side, ends, &bare, bundle, OBSERVER_ALGORITHM).err());
         }
     }
     parts
@@ -131,12 +131,12 @@ fn config(
         limits += &rate.map_or(String::new(), |rate| format!("{word} = \"{rate}\"\n"));
     }
     let text = format!(
-        "[site]\nkey = \"none\"\nlisten = \"{}\"\ndevice = \"{DEVICE}\"\naddresses = [\"172.16.{pair}.{}/30\"]\nmtu = {}\n\
+        "[site]\nkey = \"none\"\nlisten = \"{}\"\ndevice = \"{GATEWAY_DEVICE}\"\naddresses = [\"172.16.{pair}.{}/30\"]\nmtu = {}\n\
          [[peer]]\nname = \"other\"\npublic_key = \"{}\"\n{endpoint}prefixes = [\"172.16.{pair}.{}/32\", \"{}\"]\n\
          algorithm = {algorithm:?}\nqueue = \"{}\"\n{limits}",
         ends[own],
         own + 1,
-        MTU - OVERHEAD,
+        MTU - TUNNEL_OVERHEAD_BYTES,
         peer.public(),
         far + 1,
         network(SitePair::spaces(pair)[far]),
@@ -157,7 +157,7 @@ fn steers<'c>(
         Some(Contender::Ccplane { name, parameters }) => {
             (name, parameters, bundle.is_none_or(|bundle| bundle.observe))
         }
-        Some(Contender::Native { .. }) | None => (OBSERVER, &[], true),
+        Some(Contender::Native { .. }) | None => (OBSERVER_ALGORITHM, &[], true),
     }
 }
 
@@ -173,7 +173,7 @@ impl Sites {
         seed: u64,
     ) -> Result<Sites, Error> {
         let mut sites = Sites { all: Vec::new() };
-        let mut random = Pcg64::new(u128::from(seed), KEYS);
+        let mut random = Pcg64::new(u128::from(seed), KEY_STREAM);
         let mut key = || {
             let mut bytes = [0; 32];
             random.fill_bytes(&mut bytes);
@@ -181,7 +181,7 @@ impl Sites {
             PrivateKey::from_bytes(bytes)
         };
         for (number, pair) in layout.pairs.iter().enumerate() {
-            let port = PORT + number as u16;
+            let port = GATEWAY_PORT + number as u16;
             let ends = [emulator.sender_addr(), emulator.receiver_addr()]
                 .map(|end| SocketAddr::new(end, port));
             let keys = [key(), key()];
@@ -224,7 +224,7 @@ impl Sites {
     }
 
     fn await_keys(&self) -> Result<(), Error> {
-        let deadline = monotonic_ns() + PATIENCE_NS;
+        let deadline = monotonic_ns() + KEY_EXCHANGE_TIMEOUT_NS;
         while !self.all.iter().all(TestSite::has_keys) {
             let now = monotonic_ns();
             if now >= deadline {
@@ -233,7 +233,7 @@ impl Sites {
                     "a loss near 100% lets no handshake through",
                 )(io::ErrorKind::TimedOut.into()));
             }
-            wait_until(now + LOOK_NS);
+            wait_until(now + KEY_POLL_INTERVAL_NS);
         }
         Ok(())
     }
@@ -295,7 +295,7 @@ impl TestSite {
         };
         let since_ns = at_ns.saturating_sub(ns(peer.since_seconds));
         let (mode, before_ns) = self.mode;
-        if mode != peer.mode || since_ns > before_ns + APART_NS {
+        if mode != peer.mode || since_ns > before_ns + MODE_CHANGE_INTERVAL_NS_MIN {
             self.mode = (peer.mode, since_ns);
             self.changes.push((since_ns, peer.mode, peer.reason));
         }
@@ -361,7 +361,7 @@ impl TestSite {
         };
         let stats = self
             .namespace
-            .run(|| interface_stats(DEVICE))
+            .run(|| interface_stats(GATEWAY_DEVICE))
             .map_err(host)?;
         let InterfaceStats { tx_dropped, .. } = stats.map_err(host)?;
         let of_peer = |what: &str| {

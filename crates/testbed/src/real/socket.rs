@@ -21,13 +21,13 @@ use nix::sys::time::TimeSpec;
 use ccplane_units::Duration;
 
 /// What one call writes or reads, as iperf3 does: large enough that system calls cost little.
-pub(super) const BLOCK: usize = 128 << 10;
+pub(super) const BLOCK_BYTES: usize = 128 << 10;
 
 /// Connections that wait to be accepted: a burst of a thousand is over before any has to try again.
-const BACKLOG: i32 = 4096;
+const LISTEN_BACKLOG: i32 = 4096;
 
 /// Headers of a datagram on the wire: IPv4 and UDP.
-pub(super) const DATAGRAM_HEADERS: u32 = 28;
+pub(super) const DATAGRAM_HEADER_BYTES: u32 = 28;
 
 /// As many files as the system allows at all: a connection takes two here.
 pub(super) fn allow_many_files() {
@@ -71,7 +71,7 @@ pub(super) fn listen(congestion: &str, buffer: usize) -> io::Result<TcpListener>
     setsockopt(&fd, sockopt::TcpNoDelay, &true)?;
     let any = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
     bind(fd.as_raw_fd(), &SockaddrStorage::from(any))?;
-    nix_listen(&fd, Backlog::new(BACKLOG)?)?;
+    nix_listen(&fd, Backlog::new(LISTEN_BACKLOG)?)?;
     Ok(TcpListener::from(fd))
 }
 

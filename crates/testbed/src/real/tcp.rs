@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread;
 
 use ccplane_datapath::Capabilities;
-use ccplane_emu::{DEVICE, Emulator};
+use ccplane_emu::{DEVICE_NAME, Emulator};
 use ccplane_host::Namespace;
 use ccplane_lab::Contender;
 use ccplane_lab::Error;
@@ -55,7 +55,7 @@ pub(crate) fn run(
 ) -> Result<RealRecord, Error> {
     socket::allow_many_files();
     let spaces = hosts::settle(emulator, sites)?;
-    for side in PathSide::BOTH {
+    for side in PathSide::SIDES {
         // Both ends of a stamped connection are answered at once. Without iproute2 it goes on, with
         // some stops of 40 ms.
         if plan
@@ -64,7 +64,7 @@ pub(crate) fn run(
             .any(|w| w.wants.contains(Capabilities::ONE_WAY_DELAY))
         {
             let network = hosts::network(side.other().index());
-            let _ = wire::answer_at_once(side.namespace(emulator), &network, &["dev", DEVICE]);
+            let _ = wire::answer_at_once(side.namespace(emulator), &network, &["dev", DEVICE_NAME]);
         }
     }
     let account = Account::new(plan)?;
@@ -284,16 +284,16 @@ fn targets(
 /// mark, and answer each packet that has a stamp.
 fn answers(contender: &Contender, wants: Capabilities, congestion: &str) -> String {
     let both = wants.contains(Capabilities::ECN) || wants.contains(Capabilities::ONE_WAY_DELAY);
-    let own = contender.is_native() || both || !crate::traffic::exists(CUBIC);
-    if own { congestion } else { CUBIC }.to_owned()
+    let own = contender.is_native() || both || !crate::traffic::exists(CUBIC_ALGORITHM);
+    if own { congestion } else { CUBIC_ALGORITHM }.to_owned()
 }
 
-const CUBIC: &str = "cubic";
+const CUBIC_ALGORITHM: &str = "cubic";
 
 /// How long flows take alone on this path.
 pub(super) fn alone(emulator: &Emulator) -> UnloadedTimes {
     let control = emulator.control();
-    let [left, right] = PathSide::BOTH.map(|side| control.link(side.sends()));
+    let [left, right] = PathSide::SIDES.map(|side| control.link(side.sends()));
     UnloadedTimes {
         rtt: left.delay + right.delay,
         rates: [left.line.mean_rate(), right.line.mean_rate()],

@@ -782,7 +782,7 @@ impl Algorithm for Hangs {
     }
 }
 
-const HANGS: AlgorithmDoc = AlgorithmDoc {
+const HANGING_ALGORITHM: AlgorithmDoc = AlgorithmDoc {
     name: "hangs",
     doc: "hangs at its first report",
     parameters: &[],
@@ -800,7 +800,7 @@ fn flows_of_an_algorithm_that_hangs_are_on_the_fallback_at_the_end() {
          [[workload]]\nname = \"compared\"\nbulk = { flows = 2 }\n\
          [[workload]]\nname = \"beside\"\nalgorithm = \"cubic\"\nbulk = { flows = 3 }\n",
     );
-    let registry = Registry::builtin().add(HANGS, |_| Ok(boxed(Hangs { hung: false })));
+    let registry = Registry::builtin().add(HANGING_ALGORITHM, |_| Ok(boxed(Hangs { hung: false })));
     let fell_back = |contender: &Contender| {
         let (config, buffer) = emulated(&scenario, 1);
         let network = Plan::new(&scenario).unwrap();

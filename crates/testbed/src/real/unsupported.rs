@@ -14,7 +14,7 @@ use ccplane_quic::host::Native;
 use ccplane_units::Rate;
 use ccplane_workload::{Carrier, NodeId, Pairs as FixedPairs, Workload as Sends};
 
-use super::hosts::{Hosts, MOST_HOSTS, NamespaceHost};
+use super::hosts::{HOSTS_PER_NETWORK_MAX, Hosts, NamespaceHost};
 use super::layout::Layout;
 use super::sites;
 use crate::over::TransportKind;
@@ -22,10 +22,10 @@ use crate::traffic;
 
 /// The emulator moves packets one by one: of full ones a core moves about this much. Beyond, the
 /// machine would be what is measured.
-const FASTEST: Rate = Rate::from_bits_per_sec(2_000_000_000);
+const LINK_RATE_MAX: Rate = Rate::from_bits_per_sec(2_000_000_000);
 
 /// Each takes some megabytes of socket buffers.
-const MOST_LASTING: u64 = 1000;
+const LASTING_FLOWS_MAX: u64 = 1000;
 
 /// Returns where the hosts are of a scenario that can run, else a sentence for each part that is
 /// not supported.
@@ -47,9 +47,9 @@ pub(crate) fn supported_layout(
                         .to_owned(),
                 );
             }
-            if *pairs as usize > MOST_HOSTS {
+            if *pairs as usize > HOSTS_PER_NETWORK_MAX {
                 parts.push(format!(
-                    "{pairs} pairs of hosts: a side has {MOST_HOSTS} addresses"
+                    "{pairs} pairs of hosts: a side has {HOSTS_PER_NETWORK_MAX} addresses"
                 ));
             }
             link(bottleneck, &mut parts);
@@ -118,7 +118,7 @@ pub(crate) fn supported_layout(
                     names.join("` and `")
                 ))
             }
-            EventChange::Rate(rate) if *rate > FASTEST => parts.push(too_fast(*rate)),
+            EventChange::Rate(rate) if *rate > LINK_RATE_MAX => parts.push(too_fast(*rate)),
             _ => {}
         }
     }
@@ -208,7 +208,7 @@ fn receipt(scenario: &Scenario, over: TransportKind) -> Option<String> {
 
 fn too_fast(rate: Rate) -> String {
     format!(
-        "a rate of {rate}: the emulator moves packets one by one, up to {FASTEST}, and beyond this machine would be measured"
+        "a rate of {rate}: the emulator moves packets one by one, up to {LINK_RATE_MAX}, and beyond this machine would be measured"
     )
 }
 
@@ -224,7 +224,7 @@ fn way(link: &LinkSettings, parts: &mut Vec<String>) {
     if link.strip_classes {
         parts.push("`strip_classes`: the emulated link leaves markings as they are".to_owned());
     }
-    if let Some(rate) = link.line.mean_rate().filter(|rate| *rate > FASTEST) {
+    if let Some(rate) = link.line.mean_rate().filter(|rate| *rate > LINK_RATE_MAX) {
         parts.push(too_fast(rate));
     }
 }
@@ -240,10 +240,10 @@ fn workload(scenario: &Scenario, workload: &Workload, parts: &mut Vec<String>) {
         WorkloadKind::Of(Sends::Paced {
             carrier: Carrier::Datagrams { bytes, .. },
             ..
-        }) if !(super::socket::DATAGRAM_HEADERS..=MTU).contains(bytes) => parts.push(format!(
+        }) if !(super::socket::DATAGRAM_HEADER_BYTES..=MTU).contains(bytes) => parts.push(format!(
             "datagrams of {bytes} bytes in `{}`: one has {} to {MTU} with its headers",
             workload.name,
-            super::socket::DATAGRAM_HEADERS
+            super::socket::DATAGRAM_HEADER_BYTES
         )),
         WorkloadKind::Of(Sends::Bulk {
             flows, bytes: None, ..
@@ -252,9 +252,9 @@ fn workload(scenario: &Scenario, workload: &Workload, parts: &mut Vec<String>) {
                 return;
             };
             let count = u64::from(*flows) * u64::from(pairs);
-            if workload.from.is_empty() && workload.to.is_empty() && count > MOST_LASTING {
+            if workload.from.is_empty() && workload.to.is_empty() && count > LASTING_FLOWS_MAX {
                 parts.push(format!(
-                    "{count} flows without end in `{}`: each takes some megabytes of socket buffers, {MOST_LASTING} are the most",
+                    "{count} flows without end in `{}`: each takes some megabytes of socket buffers, {LASTING_FLOWS_MAX} are the most",
                     workload.name
                 ));
             }

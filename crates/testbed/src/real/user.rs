@@ -18,13 +18,13 @@ use ccplane_algorithms::Registry;
 use ccplane_emu::Emulator;
 use ccplane_lab::Error;
 use ccplane_lab::result::{Sample, SecondLoop};
-use ccplane_lab::sends::{MOST_SAMPLED, Sends};
+use ccplane_lab::sends::{SAMPLED_FLOWS_MAX, Sends};
 use ccplane_transport::Rc3;
 use ccplane_units::{Duration, Time};
 use ccplane_workload::Action;
 
 use self::datagrams::UserDatagrams;
-use self::ends::{Begins, NAME, UserEnd, UserEnds};
+use self::ends::{Begins, FLOW_ID_BYTES, UserEnd, UserEnds};
 use self::quic::QuicEnds;
 use self::udp::UdpEnds;
 use super::drive::{Account, Courses, FlowSamples, Opening, place};
@@ -36,7 +36,7 @@ use crate::over::{RemoteAgent, TransportKind};
 use crate::traffic::monotonic_ns;
 
 /// How long nothing may happen before it looks around.
-const LOOK: Duration = Duration::from_millis(5);
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Runs the plan over an emulator that was just started; see [`super::tcp::run`]. `rc3` is RC3's
 /// second loop. Also what second loops did.
@@ -174,7 +174,7 @@ impl<E: UserEnds> Loop<'_, E> {
                 Some(next_look),
             ];
             let due = due.into_iter().flatten().fold(end, Time::min);
-            self.ends.turn(due.since(now).min(LOOK))?;
+            self.ends.turn(due.since(now).min(STOP_POLL_INTERVAL))?;
             self.serve();
         }
     }
@@ -325,14 +325,14 @@ impl<E: UserEnds> Loop<'_, E> {
                         WriteMarks::starting_with(bytes.unwrap_or(0)),
                         WriteMarks::default(),
                     ],
-                    name: NAME,
+                    name: FLOW_ID_BYTES,
                 });
                 let watched = self
                     .sampled
                     .iter()
                     .filter(|(_, of, _, _)| *of == workload)
                     .count();
-                if self.account.sends(workload) == Sends::Lasting && watched < MOST_SAMPLED {
+                if self.account.sends(workload) == Sends::Lasting && watched < SAMPLED_FLOWS_MAX {
                     let begun = Sample {
                         at_ns: now.as_nanos(),
                         ..Sample::default()
@@ -414,7 +414,7 @@ impl UserConnection {
             let Some(end) = writer else { continue };
             while way == 0 && self.name > 0 {
                 let name = self.flow.to_be_bytes();
-                let rest = name.get(NAME - self.name..).unwrap_or_default();
+                let rest = name.get(FLOW_ID_BYTES - self.name..).unwrap_or_default();
                 let count = ends.write(end, rest);
                 if count == 0 {
                     break;

@@ -15,19 +15,19 @@ use crate::control::{CongestionControl, ControlEvent};
 
 /// C, segments/s³ (RFC 9438 section 5.1). A larger value probes sooner after a loss and is less
 /// fair to Reno.
-const C: f64 = 0.4;
+const SCALING_FACTOR: f64 = 0.4;
 /// β_cubic (RFC 9438 section 4.6): fraction of the window that remains after a loss.
 const BETA: f64 = 0.7;
 /// α_cubic (RFC 9438 section 4.3, equation 4): growth of the Reno-friendly estimate. With β_cubic
 /// it gives Reno's mean window.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 /// Maximum growth per RTT as a fraction of the window (RFC 9438 section 4.2: target ≤ 1.5 cwnd).
-const MOST_GROWTH: f64 = 0.5;
+const RTT_GROWTH_MAX: f64 = 0.5;
 /// Maximum `cnt` before the first loss, as in Linux.
-const EVERY_BEFORE_LOSS: u32 = 20;
+const CNT_BEFORE_LOSS_MAX: u32 = 20;
 /// Maximum interval between evaluations of the cubic function: Linux's HZ/32. A shorter one costs
 /// CPU time; a longer one lets the window lag behind.
-const UPDATE: Duration = Duration::from_nanos(1_000_000_000 / 32);
+const UPDATE_INTERVAL_MAX: Duration = Duration::from_nanos(1_000_000_000 / 32);
 
 /// Cubic congestion control.
 #[derive(Clone, Debug)]
@@ -73,14 +73,14 @@ impl CubicEpoch {
     fn begin(&mut self, now: Time, packets: f64) {
         self.start = now.max(Time::from_nanos(1));
         self.origin = self.w_max.max(packets);
-        self.k = libm::cbrt((self.origin - packets) * (1.0 / C));
+        self.k = libm::cbrt((self.origin - packets) * (1.0 / SCALING_FACTOR));
         self.friendly = packets;
     }
 
     /// Equation 1.
     fn w_cubic(&self, t: f64) -> f64 {
         let x = t - self.k;
-        C * x * x * x + self.origin
+        SCALING_FACTOR * x * x * x + self.origin
     }
 }
 
@@ -163,7 +163,7 @@ impl Cubic {
         } else {
             memory.w_cubic(t + seconds(srtt))
         };
-        let growth = (target - window).min(MOST_GROWTH * window);
+        let growth = (target - window).min(RTT_GROWTH_MAX * window);
         // Linux: below the target the window grows by a hundredth of a packet per RTT.
         let every = if growth > 0.01 {
             window / growth
@@ -172,11 +172,11 @@ impl Cubic {
         };
         self.every = (every as u32).max(2);
         if memory.w_max == 0.0 {
-            self.every = self.every.min(EVERY_BEFORE_LOSS);
+            self.every = self.every.min(CNT_BEFORE_LOSS_MAX);
         }
         self.acked = 0;
         self.known = packets;
-        self.update_at = now + UPDATE;
+        self.update_at = now + UPDATE_INTERVAL_MAX;
     }
 }
 

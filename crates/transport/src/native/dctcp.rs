@@ -7,16 +7,16 @@ use crate::control::{CongestionControl, ControlEvent};
 use crate::number::SequenceNumber;
 
 /// Fixed-point 1 of α.
-const ONE: u32 = 1024;
+const ALPHA_ONE: u32 = 1024;
 /// log2(1/g), g = 1/16 (RFC 8257 section 4.2): the weight of a round's fraction of marks. A larger
 /// g follows the marks faster and oscillates more.
-const SHIFT: u32 = 4;
+const GAIN_SHIFT: u32 = 4;
 
 /// DCTCP: reduces the window in proportion to the fraction of marked packets.
 #[derive(Clone, Debug)]
 pub struct Dctcp {
     growth: Growth,
-    /// Fixed-point α, in units of 1/[`ONE`].
+    /// Fixed-point α, in units of 1/[`ALPHA_ONE`].
     alpha: u32,
     delivered: u32,
     marked: u32,
@@ -29,7 +29,7 @@ impl Default for Dctcp {
     fn default() -> Dctcp {
         Dctcp {
             growth: Growth::default(),
-            alpha: ONE,
+            alpha: ALPHA_ONE,
             delivered: 0,
             marked: 0,
             round: None,
@@ -40,7 +40,7 @@ impl Default for Dctcp {
 impl Dctcp {
     /// Estimated fraction of marked packets, between 0 and 1.
     pub fn alpha(&self) -> f64 {
-        f64::from(self.alpha) / f64::from(ONE)
+        f64::from(self.alpha) / f64::from(ALPHA_ONE)
     }
 
     /// RFC 8257 section 3.3, steps 5 to 8: once per round, α moves by g towards the round's
@@ -54,12 +54,13 @@ impl Dctcp {
         if connection.una().before(round) {
             return;
         }
-        let fraction = (self.marked.min(self.delivered) << (10 - SHIFT)) / self.delivered.max(1);
+        let fraction =
+            (self.marked.min(self.delivered) << (10 - GAIN_SHIFT)) / self.delivered.max(1);
         // As in Linux: subtract at least 1, so that α reaches 0.
-        self.alpha -= (self.alpha >> SHIFT)
+        self.alpha -= (self.alpha >> GAIN_SHIFT)
             .max(u32::from(self.alpha > 0))
             .min(self.alpha);
-        self.alpha = (self.alpha + fraction).min(ONE);
+        self.alpha = (self.alpha + fraction).min(ALPHA_ONE);
         (self.delivered, self.marked) = (0, 0);
         self.round = Some(connection.next());
     }
@@ -78,7 +79,7 @@ impl CongestionControl for Dctcp {
             let cut = if loss {
                 packets / 2
             } else {
-                packets * u64::from(self.alpha) / u64::from(2 * ONE)
+                packets * u64::from(self.alpha) / u64::from(2 * ALPHA_ONE)
             };
             return threshold(event, packets - cut);
         }

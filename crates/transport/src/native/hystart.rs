@@ -11,20 +11,20 @@ use crate::connection::Connection;
 use crate::number::SequenceNumber;
 
 /// Linux's `hystart_low_window`, packets. Below it rounds start but do not end slow start.
-const LOW_WINDOW: u32 = 16;
+const WINDOW_PACKETS_MIN: u32 = 16;
 /// Linux's `hystart_ack_delta_us`. ACKs further apart do not form a train.
-const TRAIN_GAP: Duration = Duration::from_millis(2);
+const ACK_TRAIN_GAP_MAX: Duration = Duration::from_millis(2);
 /// Linux's `HYSTART_MIN_SAMPLES`: RTT samples per round before the minimum is used.
-const MIN_SAMPLES: u8 = 8;
+const RTT_SAMPLES_MIN: u8 = 8;
 /// Linux's `HYSTART_DELAY_MIN` and `_MAX`: bounds of the delay threshold, which is an eighth of the
 /// minimum RTT. A lower minimum ends slow start on jitter; a higher maximum ends it only at a long
 /// queue.
-const DELAY_MIN: Duration = Duration::from_millis(4);
-const DELAY_MAX: Duration = Duration::from_millis(16);
+const DELAY_THRESHOLD_MIN: Duration = Duration::from_millis(4);
+const DELAY_THRESHOLD_MAX: Duration = Duration::from_millis(16);
 /// Linux's `hystart_ack_delay`: the duration of a GSO burst, 4 times 65536 bytes at the pacing rate
 /// of slow start, at most 1 ms.
-const BURST: u64 = 4 * 65536;
-const BURST_MAX: Duration = Duration::from_millis(1);
+const GSO_BURST_BYTES: u64 = 4 * 65536;
+const GSO_BURST_DURATION_MAX: Duration = Duration::from_millis(1);
 
 /// State of a slow-start round.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,25 +55,25 @@ impl HyStart {
                 samples: 0,
             };
         }
-        if connection.window() < LOW_WINDOW {
+        if connection.window() < WINDOW_PACKETS_MIN {
             return false;
         }
         let min_rtt = connection.min_rtt();
-        if now.since(self.last_ack) <= TRAIN_GAP {
+        if now.since(self.last_ack) <= ACK_TRAIN_GAP_MAX {
             self.last_ack = now;
             let paced = connection.rate() != 0;
             // In slow start the pacing rate is twice cwnd/SRTT.
-            let burst = connection.srtt() * (BURST / 2) / connection.cwnd();
-            let train = min_rtt + burst.min(BURST_MAX);
+            let burst = connection.srtt() * (GSO_BURST_BYTES / 2) / connection.cwnd();
+            let train = min_rtt + burst.min(GSO_BURST_DURATION_MAX);
             if now.since(self.round_start) > if paced { train } else { train / 2 } {
                 return true;
             }
         }
         self.least = self.least.min(rtt);
-        if self.samples < MIN_SAMPLES {
+        if self.samples < RTT_SAMPLES_MIN {
             self.samples += 1;
             return false;
         }
-        self.least > min_rtt + (min_rtt / 8).clamp(DELAY_MIN, DELAY_MAX)
+        self.least > min_rtt + (min_rtt / 8).clamp(DELAY_THRESHOLD_MIN, DELAY_THRESHOLD_MAX)
     }
 }

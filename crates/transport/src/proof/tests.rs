@@ -7,7 +7,7 @@ use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
 use super::*;
-use crate::alone::{MSS, TestEnd};
+use crate::alone::{MSS_BYTES, TestEnd};
 use crate::config::TransportConfig;
 use crate::connection::RecoveryPhase;
 use crate::native::Native;
@@ -19,10 +19,10 @@ thread_local! {
     pub(super) static HASHES: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-const KEY: [u8; 16] = *b"a key of a test.";
+const NONCE_KEY: [u8; 16] = *b"a key of a test.";
 /// Half of the numbers lie beyond the wrap.
 const FIRST_NUMBER: u32 = u32::MAX - 9;
-const FLIGHT: u16 = 20;
+const FLIGHT_SEGMENTS: u16 = 20;
 
 /// Sender that requires proof, and the receiving half of its peer.
 struct Ends {
@@ -37,16 +37,16 @@ struct Ends {
 type Answer = (Segment, SideData, Proof);
 
 impl Ends {
-    /// Starts with a flight of [`FLIGHT`] segments.
+    /// Starts with a flight of [`FLIGHT_SEGMENTS`] segments.
     fn new() -> Ends {
         let config = TransportConfig {
-            initial_window: FLIGHT,
+            initial_window: FLIGHT_SEGMENTS,
             first_number: FIRST_NUMBER,
             ..TransportConfig::default()
         };
         let mut sender = TestEnd::with(config.clone());
-        sender.connection.require_proof(&KEY);
-        sender.connection.write(1_000 * MSS);
+        sender.connection.require_proof(&NONCE_KEY);
+        sender.connection.write(1_000 * MSS_BYTES);
         let mut ends = Ends {
             sender,
             receiver: Receiver::new(&config),
@@ -54,7 +54,7 @@ impl Ends {
             sent: Vec::new(),
         };
         ends.send();
-        assert_eq!(ends.sent.len(), usize::from(FLIGHT));
+        assert_eq!(ends.sent.len(), usize::from(FLIGHT_SEGMENTS));
         ends
     }
 
@@ -130,7 +130,7 @@ impl Ends {
     fn repaired() -> Ends {
         let mut ends = Ends::new();
         ends.pass(20);
-        for index in (0..usize::from(FLIGHT)).filter(|index| *index != 5) {
+        for index in (0..usize::from(FLIGHT_SEGMENTS)).filter(|index| *index != 5) {
             ends.deliver(index);
             let answer = ends.answer();
             ends.hear(&answer);
@@ -165,7 +165,7 @@ fn range(start: u32, end: u32) -> Range {
 
 #[test]
 fn nonces_add_up_across_the_wrap() {
-    let key = NonceKey::new(&KEY, number(0));
+    let key = NonceKey::new(&NONCE_KEY, number(0));
     let sum = (0..50).fold(0u16, |sum, n| {
         sum.wrapping_add(key.sum(number(n), number(n + 1)))
     });
@@ -202,7 +202,7 @@ fn a_segment_costs_two_hashes_and_an_ack_two_and_two_per_range() {
     let hashes = |before: u64| HASHES.get() - before;
     assert_eq!(
         hashes(0),
-        1 + 2 * u64::from(FLIGHT),
+        1 + 2 * u64::from(FLIGHT_SEGMENTS),
         "the first number's, and two per segment"
     );
     (0..10).for_each(|index| ends.deliver(index));
@@ -235,8 +235,8 @@ fn a_false_claim_ends_the_connection() {
         match round % 7 {
             // Ahead of the received, and of the sent segments.
             0 => segment.ack = number(missing + 1).later(segment.ack.plus(1)),
-            1 => segment.ack = number(u32::from(FLIGHT)),
-            2 => segment.ack = number(u32::from(FLIGHT) + 1),
+            1 => segment.ack = number(u32::from(FLIGHT_SEGMENTS)),
+            2 => segment.ack = number(u32::from(FLIGHT_SEGMENTS) + 1),
             // A SACK of a missing segment, alone and with an inverted range that cancels it.
             3 => {
                 side = SideData::default();
@@ -255,13 +255,16 @@ fn a_false_claim_ends_the_connection() {
             // A SACK that closes a hole.
             _ => {
                 side = SideData::default();
-                side.push(range(segment.ack.since(number(0)) + 1, u32::from(FLIGHT)));
+                side.push(range(
+                    segment.ack.since(number(0)) + 1,
+                    u32::from(FLIGHT_SEGMENTS),
+                ));
             }
         }
         if round % 7 > 2 {
-            segment.flags |= Segment::SIDE;
+            segment.flags |= Segment::SIDE_FLAG;
         } else {
-            segment.flags &= !Segment::SIDE;
+            segment.flags &= !Segment::SIDE_FLAG;
         }
         if round % 2 == 1 {
             proof.sum = random.next_u32() as u16;
@@ -307,7 +310,7 @@ fn a_duplicate_undoes_a_reduction_only_with_the_mark_of_the_original() {
         });
         with
     };
-    segment.flags |= Segment::SIDE;
+    segment.flags |= Segment::SIDE_FLAG;
     let reduced = ends.sender.connection.ssthresh();
     ends.hear(&(segment, side, proof));
     assert_eq!(ends.failure(), None);

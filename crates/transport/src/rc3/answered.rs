@@ -5,7 +5,7 @@ mod tests;
 
 use ccplane_units::Time;
 
-use super::{LEVELS, Rc3Loop, Rc3Stats, Rc3Stop};
+use super::{LEVEL_COUNT, Rc3Loop, Rc3Stats, Rc3Stop};
 use crate::connection::Connection;
 use crate::control::Ack;
 use crate::number::SequenceNumber;
@@ -47,7 +47,8 @@ impl Connection {
         };
         let mut bumped = false;
         let sampled = self.take(now, segment, told, ack, |flight, number, sent| {
-            sent.is(SentSegment::RC3) && rc3.claims(flight, (number, sent), segment, &mut bumped)
+            sent.is(SentSegment::RC3_FLAG)
+                && rc3.claims(flight, (number, sent), segment, &mut bumped)
         });
         rc3.stats.bumps += u32::from(bumped);
         self.flight.set_echoes(rc3.echoes());
@@ -131,7 +132,7 @@ impl Connection {
         self.flight.settle(segment.ack, |sent| {
             if let Some(rc3) = rc3.as_deref_mut()
                 && sent.transmission == 0
-                && !sent.is(SentSegment::SACKED)
+                && !sent.is(SentSegment::SACKED_FLAG)
             {
                 rc3.brought(sent);
             }
@@ -160,7 +161,10 @@ impl Connection {
             && segment.echo.within(self.flight.una(), self.flight.cut());
         if echoed {
             let sent = self.flight.get(segment.echo);
-            if sent.is(SentSegment::RC3) && !sent.is(SentSegment::CAME) && sent.transmission > 0 {
+            if sent.is(SentSegment::RC3_FLAG)
+                && !sent.is(SentSegment::RC3_ARRIVED_FLAG)
+                && sent.transmission > 0
+            {
                 rc3.count(sent);
                 self.flight.came(segment.echo);
             }
@@ -261,7 +265,10 @@ impl Rc3Loop {
         ack: &Segment,
         bumped: &mut bool,
     ) -> bool {
-        let (cumulative, seen) = (number.before(flight.una()), sent.is(SentSegment::SACKED));
+        let (cumulative, seen) = (
+            number.before(flight.una()),
+            sent.is(SentSegment::SACKED_FLAG),
+        );
         let before = number.before(flight.next());
         if sent.transmission == 0 && (seen || !before) {
             // Class 0 never sent it.
@@ -271,7 +278,7 @@ impl Rc3Loop {
             *bumped |= cumulative;
             return true;
         }
-        if sent.is(SentSegment::ECHOED) {
+        if sent.is(SentSegment::ECHO_FLAG) {
             return true;
         }
         if !seen && sent.is_echo(number, ack) {
@@ -288,7 +295,7 @@ impl Rc3Loop {
     /// Records a segment that only RC3 delivered.
     pub fn brought(&mut self, sent: &SentSegment) {
         debug_assert!(
-            sent.is(SentSegment::RC3) && sent.transmission == 0,
+            sent.is(SentSegment::RC3_FLAG) && sent.transmission == 0,
             "class 0 has sent it, or RC3 has not"
         );
         self.stats.flying = self.stats.flying.saturating_sub(1);
@@ -300,18 +307,18 @@ impl Rc3Loop {
     /// class 0 had skipped it and must send it now.
     pub fn disbelieve(&mut self, sent: &SentSegment, passed: bool) {
         debug_assert!(
-            sent.is(SentSegment::RC3) && sent.transmission == 0,
+            sent.is(SentSegment::RC3_FLAG) && sent.transmission == 0,
             "only what arrived by RC3 alone was counted"
         );
         self.stats.flying += u32::from(!passed);
         let bytes = &mut self.stats.delivered_bytes;
         *bytes = bytes.saturating_sub(u64::from(sent.length));
-        let arrived = &mut self.stats.arrived[usize::from(sent.level) & (LEVELS - 1)];
+        let arrived = &mut self.stats.arrived[usize::from(sent.level) & (LEVEL_COUNT - 1)];
         *arrived = arrived.saturating_sub(1);
     }
 
     fn count(&mut self, sent: &SentSegment) {
-        let level = usize::from(sent.level) & (LEVELS - 1);
+        let level = usize::from(sent.level) & (LEVEL_COUNT - 1);
         self.stats.arrived[level] += 1;
     }
 
@@ -321,11 +328,11 @@ impl Rc3Loop {
 
     /// Records that RC3's copy has arrived of a segment that class 0 has in flight.
     pub fn add_echo(&mut self, number: SequenceNumber, sent: SentSegment) {
-        if !sent.is(SentSegment::CAME) {
+        if !sent.is(SentSegment::RC3_ARRIVED_FLAG) {
             self.count(&sent);
         }
         debug_assert!(
-            sent.is(SentSegment::RC3) && sent.transmission == 1,
+            sent.is(SentSegment::RC3_FLAG) && sent.transmission == 1,
             "an echo was sent by both, once by each"
         );
         let place = self
@@ -339,9 +346,9 @@ impl SentSegment {
     /// Returns true if the ACK covers this segment because RC3's copy arrived: class 0 sent its
     /// copy after the segment that triggered the ACK.
     pub fn is_echo(&self, number: SequenceNumber, ack: &Segment) -> bool {
-        self.is(SentSegment::RC3)
+        self.is(SentSegment::RC3_FLAG)
             && self.transmission == 1
-            && !self.is(SentSegment::LOST)
+            && !self.is(SentSegment::LOST_FLAG)
             && ack.echo.before(number)
     }
 }

@@ -5,7 +5,7 @@ use ccplane_units::{Duration, Time};
 
 use crate::connection::Connection;
 use crate::number::SequenceNumber;
-use crate::ranges::MOST as MOST_RANGES;
+use crate::ranges::RANGES_MAX as MOST_RANGES;
 
 /// Reason why RC3 stopped on a connection, for good. Class 0 continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -55,20 +55,20 @@ pub(super) struct RttMonitor {
     /// The round of class 0 ends when everything before this number is acknowledged.
     end: SequenceNumber,
     /// Minimum RTT of class-0 segments sent while RC3 was active, over as many rounds as give
-    /// `SAMPLES` samples; and the number of samples.
+    /// `RTT_SAMPLES_MIN` samples; and the number of samples.
     least: Duration,
     samples: u32,
 }
 
 /// RTT samples needed for a decision: one round of a large window, several rounds of a small one.
 /// With fewer, a burst of other traffic stops RC3; with more, RC3 harms class 0 for longer.
-const SAMPLES: u32 = 8;
+const RTT_SAMPLES_MIN: u32 = 8;
 /// RC3 stops if the minimum RTT of a round exceeds the connection's minimum RTT by a quarter, and
 /// by at least this much. Queues that separate the classes delay class 0 by at most a packet per
 /// hop. RC3 fills other queues, commonly to a whole RTT. With less than a quarter, the queue of
 /// other flows or of class 0 would stop RC3 although it does no harm. With more, class 0 waits
 /// longer before RC3 stops. With less than 2 ms, scheduling delays of a host would stop it.
-const HARM: Duration = Duration::from_millis(2);
+const DELAY_INCREASE_MIN: Duration = Duration::from_millis(2);
 
 impl RttMonitor {
     pub fn new(next: SequenceNumber) -> RttMonitor {
@@ -120,12 +120,12 @@ impl Connection {
             return;
         }
         watch.end = next;
-        if watch.samples < SAMPLES {
+        if watch.samples < RTT_SAMPLES_MIN {
             return;
         }
         let with = watch.least;
         (watch.least, watch.samples) = (Duration::MAX, 0);
-        if with > without + (without / 4).max(HARM) {
+        if with > without + (without / 4).max(DELAY_INCREASE_MIN) {
             rc3.stats.stopped = Some(Rc3Stop::Delay { with, without });
         }
     }

@@ -4,7 +4,7 @@ use ccplane_units::Duration;
 
 use super::*;
 
-const MSS: u32 = 1_000;
+const MSS_BYTES: u32 = 1_000;
 
 /// Receiver, clock and configuration.
 struct Alone {
@@ -17,7 +17,7 @@ impl Alone {
     /// Disables the immediate acknowledgements at the start of a stream.
     fn new() -> Alone {
         Alone::with(TransportConfig {
-            mss: MSS as u16,
+            mss: MSS_BYTES as u16,
             quick_acks: 0,
             ..TransportConfig::default()
         })
@@ -69,8 +69,8 @@ fn data(number: u32) -> Segment {
     let mut segment = Segment::default();
     (segment.kind, segment.number, segment.transmission) =
         (SegmentKind::Data, SequenceNumber(number), 1);
-    segment.length = MSS as u16;
-    segment.set_offset(u64::from(number) * u64::from(MSS));
+    segment.length = MSS_BYTES as u16;
+    segment.set_offset(u64::from(number) * u64::from(MSS_BYTES));
     segment
 }
 
@@ -102,7 +102,7 @@ fn a_gap_is_told_at_once_and_so_is_its_end() {
     }
     assert_eq!(
         (alone.receiver.next, alone.receiver.offset),
-        (SequenceNumber(4), 4 * u64::from(MSS))
+        (SequenceNumber(4), 4 * u64::from(MSS_BYTES))
     );
     assert!(!alone.arrives(4), "in order again");
 }
@@ -154,8 +154,8 @@ fn a_duplicate_is_told_once_and_first() {
 #[test]
 fn data_beyond_the_window_is_dropped() {
     let mut alone = Alone::with(TransportConfig {
-        mss: MSS as u16,
-        receive_buffer: 3 * MSS,
+        mss: MSS_BYTES as u16,
+        receive_buffer: 3 * MSS_BYTES,
         quick_acks: 0,
         ..TransportConfig::default()
     });
@@ -181,8 +181,8 @@ fn data_beyond_the_window_is_dropped() {
 #[test]
 fn the_window_moves_in_steps_and_forwards_only() {
     let mut alone = Alone::with(TransportConfig {
-        mss: MSS as u16,
-        receive_buffer: 10 * MSS,
+        mss: MSS_BYTES as u16,
+        receive_buffer: 10 * MSS_BYTES,
         quick_acks: 0,
         ..TransportConfig::default()
     });
@@ -194,22 +194,22 @@ fn the_window_moves_in_steps_and_forwards_only() {
         assert!(told >= edge, "{told} after {edge}");
         edge = told;
     }
-    assert_eq!(edge, u64::from(10 * MSS), "nothing was read");
+    assert_eq!(edge, u64::from(10 * MSS_BYTES), "nothing was read");
     assert_eq!(
-        alone.receiver.read(u64::from(MSS), &alone.config),
-        u64::from(MSS)
+        alone.receiver.read(u64::from(MSS_BYTES), &alone.config),
+        u64::from(MSS_BYTES)
     );
     assert_eq!(
         alone.answers().0.window,
-        2 * MSS,
+        2 * MSS_BYTES,
         "a single segment is no reason"
     );
-    alone.receiver.read(u64::from(MSS), &alone.config);
+    alone.receiver.read(u64::from(MSS_BYTES), &alone.config);
     assert!(
         alone.receiver.owes(0),
         "the sender has little left: it is told"
     );
-    assert_eq!(alone.answers().0.window, 4 * MSS);
+    assert_eq!(alone.answers().0.window, 4 * MSS_BYTES);
 }
 
 /// RFC 8257 section 3.2: a change of the CE mark triggers an immediate ACK; marked bytes and
@@ -217,7 +217,7 @@ fn the_window_moves_in_steps_and_forwards_only() {
 #[test]
 fn a_change_of_the_mark_is_told_at_once() {
     let mut alone = Alone::with(TransportConfig {
-        mss: MSS as u16,
+        mss: MSS_BYTES as u16,
         quick_acks: 0,
         ack_every: 10,
         ..TransportConfig::default()
@@ -236,7 +236,7 @@ fn a_change_of_the_mark_is_told_at_once() {
     assert!(!arrives(&mut alone, 2, Ecn::Ce));
     assert!(arrives(&mut alone, 3, Ecn::Ect0));
     let (segment, _) = alone.answers();
-    assert_eq!((segment.ce_packets, segment.ce_bytes), (2, 2 * MSS));
+    assert_eq!((segment.ce_packets, segment.ce_bytes), (2, 2 * MSS_BYTES));
 }
 
 /// RFC 9293 section 3.10.4: the end of the stream counts when everything before it has arrived;
@@ -245,14 +245,14 @@ fn a_change_of_the_mark_is_told_at_once() {
 fn the_end_waits_for_what_is_before_it() {
     let mut alone = Alone::new();
     let mut last = data(1);
-    last.flags |= Segment::FIN;
+    last.flags |= Segment::FIN_FLAG;
     alone.takes(&last);
     assert!(!alone.receiver.ended());
     alone.arrives(2);
     assert_eq!(alone.ranges(), [(1, 2)]);
     alone.arrives(0);
     assert!(alone.receiver.ended());
-    assert_eq!(alone.receiver.readable(), 2 * u64::from(MSS));
+    assert_eq!(alone.receiver.readable(), 2 * u64::from(MSS_BYTES));
 }
 
 /// The ACK names the transmission that triggered it, for Karn's algorithm (RFC 6298 section 3) and

@@ -13,7 +13,7 @@ use ccplane_units::{Duration, Time};
 use crate::connection::{Connection, RecoveryPhase};
 use crate::control::{Ack, CongestionControl, ControlEvent};
 use crate::number::SequenceNumber;
-use crate::segment::{MAX_RANGES, Range, Segment, SegmentKind, SideData};
+use crate::segment::{Range, SACK_RANGES_MAX, Segment, SegmentKind, SideData};
 use crate::send::flight::{Flight, SentSegment};
 use crate::send::rack::Rack;
 use crate::send::recovery::Undo;
@@ -57,7 +57,7 @@ impl Connection {
         let mut ack = Ack::default();
         if advanced != 0 {
             let last = *self.flight.get(segment.ack.previous());
-            if last.transmission != 1 || last.is(SentSegment::RC3) {
+            if last.transmission != 1 || last.is(SentSegment::RC3_FLAG) {
                 return self.on_other_ack(now, arrived, segment, side, control);
             }
             let end = last.offset.wrapping_add(u32::from(last.length));
@@ -312,7 +312,7 @@ impl Connection {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AckInfo {
     /// SACK ranges beyond the cumulative ACK.
-    ranges: [Range; MAX_RANGES],
+    ranges: [Range; SACK_RANGES_MAX],
     count: u8,
     /// DSACK: range received twice.
     pub duplicate: Option<Range>,
@@ -445,7 +445,7 @@ impl Delivery<'_> {
                 continue;
             }
             ack.bytes += self.flight.una_offset() - begin;
-            if !sent.is(SentSegment::SACKED) {
+            if !sent.is(SentSegment::SACKED_FLAG) {
                 ack.packets += 1;
                 self.deliver(number, true);
             }
@@ -480,11 +480,12 @@ impl Delivery<'_> {
         let echoed = self.echo == number && self.echo_transmission != 0;
         let again = sent.transmission > 1;
         // If RC3 sent it too, RC3's copy may be the one that arrived.
-        let again = again || sent.is(SentSegment::RC3);
+        let again = again || sent.is(SentSegment::RC3_FLAG);
         let certain = !again || (echoed && self.echo_transmission == sent.transmission);
-        let earlier =
-            echoed && self.echo_transmission < sent.transmission && sent.is(SentSegment::REPEATED);
-        if sent.is(SentSegment::LOST) {
+        let earlier = echoed
+            && self.echo_transmission < sent.transmission
+            && sent.is(SentSegment::RETRANSMITTED_FLAG);
+        if sent.is(SentSegment::LOST_FLAG) {
             self.undo.wrong += 1;
             self.undo.early |= self.after_timeout && cumulative && echoed;
         } else if earlier {

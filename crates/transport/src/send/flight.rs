@@ -211,7 +211,7 @@ impl Flight {
     #[inline(always)]
     pub fn take_next(&mut self) -> SequenceNumber {
         let number = self.next;
-        debug_assert!(number != self.cut && !self.get(number).is(SentSegment::SACKED));
+        debug_assert!(number != self.cut && !self.get(number).is(SentSegment::SACKED_FLAG));
         self.next = number.plus(1);
         number
     }
@@ -229,7 +229,7 @@ impl Flight {
         let sent = self.board.get_mut(number);
         sent.on_send(rate, now, idle);
         sent.at = now;
-        if sent.transmission == 0 && sent.is(SentSegment::SACKED) {
+        if sent.transmission == 0 && sent.is(SentSegment::SACKED_FLAG) {
             self.passed -= 1; // class 0 has now sent it too, as a probe
         }
         sent.transmission = sent.transmission.saturating_add(1);
@@ -240,31 +240,33 @@ impl Flight {
     pub fn repeat(&mut self, number: SequenceNumber) {
         debug_assert!(number.within(self.una, self.next));
         let sent = self.board.get_mut(number);
-        self.lost -= u32::from(sent.is(SentSegment::LOST));
-        sent.clear(SentSegment::LOST);
-        sent.set(SentSegment::REPEATED);
+        self.lost -= u32::from(sent.is(SentSegment::LOST_FLAG));
+        sent.clear(SentSegment::LOST_FLAG);
+        sent.set(SentSegment::RETRANSMITTED_FLAG);
     }
 
     /// Records a transmission by RC3.
     pub fn on_sent_below(&mut self, number: SequenceNumber, level: u8) -> SentSegment {
         debug_assert!(number.within(self.una, self.cut));
         let sent = self.board.get_mut(number);
-        sent.set(SentSegment::RC3);
+        sent.set(SentSegment::RC3_FLAG);
         sent.level = level;
         *sent
     }
 
     /// Records that RC3's copy of a segment has arrived and is counted.
     pub fn came(&mut self, number: SequenceNumber) {
-        self.board.get_mut(number).set(SentSegment::CAME);
+        self.board
+            .get_mut(number)
+            .set(SentSegment::RC3_ARRIVED_FLAG);
     }
 
     /// Marks a segment lost.
     pub fn on_lost(&mut self, number: SequenceNumber) {
         let sent = self.board.get_mut(number);
-        debug_assert!(!sent.is(SentSegment::SACKED | SentSegment::LOST));
-        sent.clear(SentSegment::REPEATED);
-        sent.set(SentSegment::LOST);
+        debug_assert!(!sent.is(SentSegment::SACKED_FLAG | SentSegment::LOST_FLAG));
+        sent.clear(SentSegment::RETRANSMITTED_FLAG);
+        sent.set(SentSegment::LOST_FLAG);
         self.lost += 1;
         self.lost_total = self.lost_total.wrapping_add(1);
     }
@@ -273,7 +275,7 @@ impl Flight {
     pub fn undo_losses(&mut self, marked: impl Iterator<Item = SequenceNumber>) {
         for number in marked {
             if number.within(self.una, self.next) {
-                self.board.get_mut(number).clear(SentSegment::LOST);
+                self.board.get_mut(number).clear(SentSegment::LOST_FLAG);
             }
         }
         self.lost = 0;
@@ -284,8 +286,8 @@ impl Flight {
     pub fn on_delivered(&mut self, number: SequenceNumber) -> SentSegment {
         let sent = self.board.get_mut(number);
         let before = *sent;
-        self.lost -= u32::from(before.is(SentSegment::LOST));
-        sent.clear(SentSegment::LOST | SentSegment::REPEATED);
+        self.lost -= u32::from(before.is(SentSegment::LOST_FLAG));
+        sent.clear(SentSegment::LOST_FLAG | SentSegment::RETRANSMITTED_FLAG);
         before
     }
 
@@ -293,8 +295,8 @@ impl Flight {
     /// have been called before.
     pub fn on_sacked(&mut self, number: SequenceNumber) {
         let sent = self.board.get_mut(number);
-        debug_assert!(!sent.is(SentSegment::SACKED | SentSegment::LOST));
-        sent.set(SentSegment::SACKED);
+        debug_assert!(!sent.is(SentSegment::SACKED_FLAG | SentSegment::LOST_FLAG));
+        sent.set(SentSegment::SACKED_FLAG);
         self.sacked += u32::from(number.before(self.next));
     }
 
@@ -302,8 +304,8 @@ impl Flight {
     /// class 0 is in flight. [`Flight::on_sacked`] must follow.
     pub fn on_echoed(&mut self, number: SequenceNumber) {
         let sent = self.board.get_mut(number);
-        debug_assert!(sent.is(SentSegment::RC3) && !sent.is(SentSegment::SACKED));
-        sent.set(SentSegment::ECHOED | SentSegment::CAME);
+        debug_assert!(sent.is(SentSegment::RC3_FLAG) && !sent.is(SentSegment::SACKED_FLAG));
+        sent.set(SentSegment::ECHO_FLAG | SentSegment::RC3_ARRIVED_FLAG);
     }
 
     /// Sets the number of segments in flight that RC3 has delivered.
@@ -325,7 +327,7 @@ impl Flight {
     pub fn step(&mut self) -> SentSegment {
         debug_assert!(self.una != self.cut, "only what was cut is acknowledged");
         let sent = *self.get(self.una);
-        if sent.is(SentSegment::SACKED) && self.una.before(self.next) {
+        if sent.is(SentSegment::SACKED_FLAG) && self.una.before(self.next) {
             self.sacked -= 1;
             self.passed -= u32::from(sent.transmission == 0);
         }
@@ -352,7 +354,7 @@ impl Flight {
     /// Moves `next` past segments that RC3 has delivered.
     #[inline(always)]
     pub fn pass_arrived(&mut self) {
-        while self.next != self.cut && self.get(self.next).is(SentSegment::SACKED) {
+        while self.next != self.cut && self.get(self.next).is(SentSegment::SACKED_FLAG) {
             self.next = self.next.plus(1);
             self.sacked += 1;
             self.passed += 1;
@@ -365,7 +367,7 @@ impl Flight {
         let before = self.una;
         while self.una != self.next {
             let sent = self.get(self.una);
-            if sent.transmission != 0 || !sent.is(SentSegment::SACKED) {
+            if sent.transmission != 0 || !sent.is(SentSegment::SACKED_FLAG) {
                 break;
             }
             self.step();
@@ -381,10 +383,10 @@ impl Flight {
         while number != self.cut {
             let passed = number.before(self.next);
             let sent = self.board.get_mut(number);
-            if sent.is(SentSegment::SACKED) && sent.transmission == 0 {
+            if sent.is(SentSegment::SACKED_FLAG) && sent.transmission == 0 {
                 each(sent, passed);
             }
-            sent.clear(SentSegment::SACKED | SentSegment::ECHOED);
+            sent.clear(SentSegment::SACKED_FLAG | SentSegment::ECHO_FLAG);
             sent.transmission = sent.transmission.max(u8::from(passed));
             number = number.plus(1);
         }
@@ -418,19 +420,19 @@ impl Flight {
                 "{number:?} does not begin where the one before it ends"
             );
             offset += u64::from(sent.length);
-            let both = sent.is(SentSegment::SACKED) && sent.is(SentSegment::LOST);
+            let both = sent.is(SentSegment::SACKED_FLAG) && sent.is(SentSegment::LOST_FLAG);
             assert!(!both, "{number:?} has arrived and is lost");
             if number.before(next) {
                 assert!(
-                    sent.transmission > 0 || sent.is(SentSegment::SACKED),
+                    sent.transmission > 0 || sent.is(SentSegment::SACKED_FLAG),
                     "{number:?} was passed over and has not arrived"
                 );
-                sacked += u32::from(sent.is(SentSegment::SACKED));
-                passed += u32::from(sent.is(SentSegment::SACKED) && sent.transmission == 0);
-                lost += u32::from(sent.is(SentSegment::LOST));
+                sacked += u32::from(sent.is(SentSegment::SACKED_FLAG));
+                passed += u32::from(sent.is(SentSegment::SACKED_FLAG) && sent.transmission == 0);
+                lost += u32::from(sent.is(SentSegment::LOST_FLAG));
             } else {
                 assert!(
-                    sent.transmission == 0 && !sent.is(SentSegment::LOST),
+                    sent.transmission == 0 && !sent.is(SentSegment::LOST_FLAG),
                     "{number:?} was sent by class 0"
                 );
             }

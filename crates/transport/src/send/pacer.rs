@@ -20,29 +20,29 @@ use crate::send::rtt::Rtt;
 
 /// Percentage of cwnd/SRTT, as in Linux's `tcp_pacing_ss_ratio` and `tcp_pacing_ca_ratio`. In slow
 /// start the window can double per round. After it the window, not pacing, limits the rate.
-const SLOW_START: u64 = 200;
-const AVOIDANCE: u64 = 120;
+const SLOW_START_PERCENT: u64 = 200;
+const CONGESTION_AVOIDANCE_PERCENT: u64 = 120;
 
 /// Fraction bits of the time per byte in nanoseconds.
-const FRACTION: u32 = 20;
+const FRACTION_BITS: u32 = 20;
 
 /// log2 of the maximum batch in bytes: 64 KiB, the limit of one system call and the longest burst
 /// of Linux's `tcp_tso_autosize`. Larger batches overflow short queues; smaller ones wake a fast
 /// sender more often.
-const LONGEST: u32 = 16;
+const BATCH_BYTES_LOG_MAX: u32 = 16;
 
 /// Minimum number of batches per SRTT.
-const PART: u64 = 4;
+const BATCHES_PER_SRTT_MIN: u64 = 4;
 
-/// If the minimum RTT is below 2^9 µs, [`LONGEST`] limits a batch instead of [`PART`]. The limit
+/// If the minimum RTT is below 2^9 µs, [`BATCH_BYTES_LOG_MAX`] limits a batch instead of [`BATCHES_PER_SRTT_MIN`]. The limit
 /// halves with every further 2^9 µs (Linux's `tcp_tso_rtt_log`). Such a path lies within a room:
 /// losses are repaired quickly there, and a quarter of its RTT would be one or two packets.
-const NEAR_MICROS_LOG: u32 = 9;
+const NEAR_RTT_MICROS_LOG: u32 = 9;
 
 /// Maximum delay of the next packet due to a rate set by the control, as in Linux's fq. The next
 /// rate may be higher, and a delay in progress is not recomputed. A longer maximum stalls a flow
 /// whose rate was low for a moment. A shorter one exceeds rates of less than a packet in that time.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const PACING_DELAY_MAX: Duration = Duration::from_secs(1);
 
 /// Transmission schedule. The rate is boxed, as most flows have none.
 #[derive(Clone, Debug, Default)]
@@ -118,7 +118,7 @@ impl Pacer {
     pub fn on_send(&mut self, payload: u64, headers: u64, now: Time, quantum: Duration, rtt: &Rtt) {
         if let Some(pace) = self.pace.as_deref_mut() {
             let limit = pace.limit.takes(payload + headers);
-            let gap = pace.own.takes(payload).min(LONGEST_PAUSE).max(limit);
+            let gap = pace.own.takes(payload).min(PACING_DELAY_MAX).max(limit);
             pace.own.on_send(gap, now, quantum, rtt);
             self.next = pace.own.next;
             if pace.shared {
@@ -157,9 +157,9 @@ impl Pacer {
             return;
         }
         let percent = if cwnd < ssthresh / 2 {
-            SLOW_START
+            SLOW_START_PERCENT
         } else {
-            AVOIDANCE
+            CONGESTION_AVOIDANCE_PERCENT
         };
         let rate = match cwnd.saturating_mul(percent).checked_mul(10_000_000) {
             Some(scaled) => scaled / srtt.as_nanos(),
@@ -173,7 +173,7 @@ impl Pacer {
 
     fn set(&mut self, rate: u64, limit: u64, ordered: bool) {
         let rate = rate.min(limit).max(1);
-        let per_byte = |rate: u64| (1_000_000_000 << FRACTION) / rate;
+        let per_byte = |rate: u64| (1_000_000_000 << FRACTION_BITS) / rate;
         let pace = self.pace.get_or_insert_default();
         (pace.rate, pace.ordered) = (rate, ordered);
         pace.own.per_byte = per_byte(rate);
@@ -189,7 +189,7 @@ impl Schedule {
     /// Transmission time of `bytes` at the rate.
     #[inline(always)]
     fn takes(&self, bytes: u64) -> Duration {
-        Duration::from_nanos(bytes.saturating_mul(self.per_byte) >> FRACTION)
+        Duration::from_nanos(bytes.saturating_mul(self.per_byte) >> FRACTION_BITS)
     }
 
     /// Records a packet; the next one is due `gap` later.
@@ -212,10 +212,12 @@ impl Schedule {
         if quantum == Duration::ZERO {
             return quantum;
         }
-        let takes = |log: u32| Duration::from_nanos(self.per_byte >> (FRACTION - log));
-        let shrinks = (rtt.least().as_micros() >> NEAR_MICROS_LOG).min(u64::from(LONGEST)) as u32;
-        let part = (rtt.smoothed() / PART).max(takes(LONGEST - shrinks));
-        quantum.min(takes(LONGEST)).min(part)
+        let takes = |log: u32| Duration::from_nanos(self.per_byte >> (FRACTION_BITS - log));
+        let shrinks = (rtt.least().as_micros() >> NEAR_RTT_MICROS_LOG)
+            .min(u64::from(BATCH_BYTES_LOG_MAX)) as u32;
+        let part =
+            (rtt.smoothed() / BATCHES_PER_SRTT_MIN).max(takes(BATCH_BYTES_LOG_MAX - shrinks));
+        quantum.min(takes(BATCH_BYTES_LOG_MAX)).min(part)
     }
 }
 
@@ -361,7 +363,7 @@ mod tests {
         pacer.order(1, UNLIMITED);
         pacer.on_send(1000, 40, now, Duration::ZERO, &rtt(20_000));
         pacer.order(1_000_000, UNLIMITED);
-        assert_eq!(pacer.next, now + LONGEST_PAUSE);
+        assert_eq!(pacer.next, now + PACING_DELAY_MAX);
         // The operator's limit applies however low it is.
         let mut pacer = Pacer::new(100, false);
         pacer.order(1, 100);

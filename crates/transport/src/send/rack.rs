@@ -48,10 +48,10 @@ pub(crate) struct Reordering {
 /// Number of recoveries without a DSACK after which the window shrinks again (RFC 8985 section 6.2:
 /// 16). A smaller number forgets the path's reordering too soon; a larger one delays loss detection
 /// on a path that no longer reorders.
-const PERSIST: u8 = 16;
+const REO_WND_PERSIST_RECOVERIES: u8 = 16;
 /// Number of SACKed segments that sets the window to 0 while no reordering was seen (RFC 8985
 /// section 6.2: DupThresh).
-const DUP_THRESHOLD: u32 = 3;
+const DUP_THRESH_SEGMENTS: u32 = 3;
 
 impl Rack {
     pub fn new(first: SequenceNumber) -> Rack {
@@ -117,7 +117,7 @@ impl Reordering {
         if self.round.is_none_or(|round| !una.before(round)) {
             self.round = Some(next);
             self.wider = self.wider.saturating_add(1);
-            self.persist = PERSIST;
+            self.persist = REO_WND_PERSIST_RECOVERIES;
         }
     }
 
@@ -139,7 +139,7 @@ impl Connection {
             .unwrap_or_default();
         if !reordering.seen
             && (self.phase >= RecoveryPhase::Recovery
-                || self.flight.sacked() - self.flight.passed() >= DUP_THRESHOLD)
+                || self.flight.sacked() - self.flight.passed() >= DUP_THRESH_SEGMENTS)
         {
             return Duration::ZERO;
         }
@@ -158,7 +158,10 @@ impl Connection {
         while self.rack.cursor.before(self.flight.next()) {
             let number = self.rack.cursor;
             let sent = *self.flight.get(number);
-            if !sent.is(SentSegment::SACKED | SentSegment::LOST | SentSegment::REPEATED) {
+            if !sent.is(SentSegment::SACKED_FLAG
+                | SentSegment::LOST_FLAG
+                | SentSegment::RETRANSMITTED_FLAG)
+            {
                 if !self.rack.overtook(number, &sent) {
                     break;
                 }
@@ -173,8 +176,8 @@ impl Connection {
         while let Some(number) = self.repair_mut().repeats.front().copied() {
             if number.within(self.flight.una(), self.flight.next()) {
                 let sent = *self.flight.get(number);
-                if sent.is(SentSegment::REPEATED)
-                    && !sent.is(SentSegment::SACKED | SentSegment::LOST)
+                if sent.is(SentSegment::RETRANSMITTED_FLAG)
+                    && !sent.is(SentSegment::SACKED_FLAG | SentSegment::LOST_FLAG)
                 {
                     // Among segments sent at the same time, retransmissions were sent after new
                     // data, independently of their numbers.

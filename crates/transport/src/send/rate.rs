@@ -66,7 +66,7 @@ pub struct Stamp {
 
 /// Times are stored as distances before the packet's transmission, in units of 2^4 ns: 32 bits hold
 /// 68 s.
-const UNIT: u32 = 4;
+const UNIT_NANOS_LOG: u32 = 4;
 
 impl DeliveryRate {
     /// Records a transmission. `idle`: nothing else is in flight, so a new flight starts.
@@ -76,7 +76,7 @@ impl DeliveryRate {
             self.first_sent = now;
             self.delivered_at = now;
         }
-        let ago = |then: Time| (now.since(then).as_nanos() >> UNIT) as u32;
+        let ago = |then: Time| (now.since(then).as_nanos() >> UNIT_NANOS_LOG) as u32;
         Stamp {
             delivered: self.delivered,
             delivered_ago: ago(self.delivered_at),
@@ -112,7 +112,7 @@ impl DeliveryRate {
         if self.app_limited != 0 && (self.delivered.wrapping_sub(self.app_limited) as i32) > 0 {
             self.app_limited = 0;
         }
-        let span = |ago: u32| Duration::from_nanos(u64::from(ago) << UNIT);
+        let span = |ago: u32| Duration::from_nanos(u64::from(ago) << UNIT_NANOS_LOG);
         let send = span(stamp.first_sent_ago);
         let ack = now.since(at) + span(stamp.delivered_ago);
         // An interval below the minimum RTT means that a retransmission was taken for its original

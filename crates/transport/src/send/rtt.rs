@@ -5,9 +5,9 @@ use ccplane_units::{Duration, Time};
 /// The minimum RTT covers the last five minutes, as Linux's `tcp_min_rtt_wlen`. A shorter window
 /// forgets the empty path while a queue stands. A longer one keeps the RTT of a path that no longer
 /// exists. The filter has two windows of half that time, in ticks of 2^30 ns.
-const HALF_WINDOW: u32 = 140;
+const HALF_WINDOW_TICKS: u32 = 140;
 /// The minimum of a window is stored in units of 2^4 ns, so that 32 bits hold 68 s.
-const UNIT: u32 = 4;
+const UNIT_NANOS_LOG: u32 = 4;
 
 /// RTT estimator.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,9 +42,9 @@ impl Rtt {
             self.least = self.least.min(ns);
         }
         if ticks(now) >= self.window_ends {
-            self.least = (u64::from(self.recent) << UNIT).max(1);
+            self.least = (u64::from(self.recent) << UNIT_NANOS_LOG).max(1);
             self.recent = u32::MAX;
-            self.window_ends = ticks(now) + HALF_WINDOW;
+            self.window_ends = ticks(now) + HALF_WINDOW_TICKS;
         }
     }
 
@@ -55,7 +55,7 @@ impl Rtt {
             variation: ns << 1,
             least: ns,
             recent: coarse(ns),
-            window_ends: ticks(now) + HALF_WINDOW,
+            window_ends: ticks(now) + HALF_WINDOW_TICKS,
         };
     }
 
@@ -91,7 +91,7 @@ impl Rtt {
         if self.known() {
             self.smoothed() + Duration::from_nanos(self.variation).max(min_rto)
         } else if self.variation != 0 {
-            initial * LONG_FACTOR
+            initial * HANDSHAKE_TIMEOUT_RTO_FACTOR
         } else {
             initial
         }
@@ -99,11 +99,11 @@ impl Rtt {
 }
 
 /// RFC 6298 section 5.7: 3 s instead of 1 s.
-const LONG_FACTOR: u64 = 3;
+const HANDSHAKE_TIMEOUT_RTO_FACTOR: u64 = 3;
 
 #[inline(always)]
 fn coarse(ns: u64) -> u32 {
-    u32::try_from(ns >> UNIT).unwrap_or(u32::MAX)
+    u32::try_from(ns >> UNIT_NANOS_LOG).unwrap_or(u32::MAX)
 }
 
 #[inline(always)]

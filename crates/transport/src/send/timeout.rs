@@ -228,7 +228,11 @@ impl Connection {
     fn lose_everything(&mut self) -> u32 {
         let before = self.flight.lost_total();
         let next = self.flight.next();
-        if self.flight.get(self.flight.una()).is(SentSegment::SACKED) {
+        if self
+            .flight
+            .get(self.flight.una())
+            .is(SentSegment::SACKED_FLAG)
+        {
             self.disbelieve();
         }
         let repair = self.repair_mut();
@@ -239,9 +243,9 @@ impl Connection {
         let mut number = self.flight.una();
         while number != next {
             let sent = self.flight.get(number);
-            if sent.is(SentSegment::LOST) {
+            if sent.is(SentSegment::LOST_FLAG) {
                 self.repair_mut().queue.push(number);
-            } else if !sent.is(SentSegment::SACKED) {
+            } else if !sent.is(SentSegment::SACKED_FLAG) {
                 self.mark_lost(number);
             }
             number = number.plus(1);

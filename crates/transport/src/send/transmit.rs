@@ -30,7 +30,7 @@ impl Connection {
     }
 
     /// Returns the next segment to send in this class. `side` must be empty; it is filled if the
-    /// segment has [`Segment::SIDE`].
+    /// segment has [`Segment::SIDE_FLAG`].
     pub fn transmit(&mut self, now: Time, class: u8, side: &mut SideData) -> Option<Segment> {
         let mut segment = Segment::default();
         self.transmit_into(now, class, &mut segment, side)
@@ -166,7 +166,7 @@ impl Connection {
         } else if class == 0 && self.flags.window_probe {
             self.flags.window_probe = false;
             segment.number = self.flight.next();
-            segment.flags = Segment::PROBE;
+            segment.flags = Segment::PROBE_FLAG;
         } else if class != 0 {
             return false;
         } else {
@@ -174,7 +174,7 @@ impl Connection {
             return false;
         }
         if self.state == ConnectionState::Proving {
-            segment.flags |= Segment::PROOF;
+            segment.flags |= Segment::PROOF_FLAG;
         }
         self.receiver.acknowledge(now, segment, side, &self.config);
         true
@@ -229,7 +229,10 @@ impl Connection {
             }
         };
         let sent = self.flight.on_sent(number, now, idle, &mut self.rate);
-        if sent.is(SentSegment::RC3) && sent.transmission == 1 && !sent.is(SentSegment::SACKED) {
+        if sent.is(SentSegment::RC3_FLAG)
+            && sent.transmission == 1
+            && !sent.is(SentSegment::SACKED_FLAG)
+        {
             self.overtake_rc3();
         }
         self.describe(now, number, &sent, segment, side);
@@ -263,15 +266,15 @@ impl Connection {
         segment.number = number;
         segment.length = sent.length;
         segment.transmission = sent.transmission;
-        segment.flags = if sent.is(SentSegment::FIN) {
-            Segment::FIN
+        segment.flags = if sent.is(SentSegment::FIN_FLAG) {
+            Segment::FIN_FLAG
         } else {
             0
         };
         segment.set_offset(self.flight.offset_of(sent));
         if self.config.stamps {
             (side.t1, side.stamped) = (now, true);
-            segment.flags |= Segment::SIDE;
+            segment.flags |= Segment::SIDE_FLAG;
         }
     }
 
@@ -357,7 +360,7 @@ impl Connection {
                 );
                 return None;
             };
-            if number.within(una, next) && self.flight.get(number).is(SentSegment::LOST) {
+            if number.within(una, next) && self.flight.get(number).is(SentSegment::LOST_FLAG) {
                 return Some(number);
             }
         }

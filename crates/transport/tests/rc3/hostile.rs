@@ -3,20 +3,20 @@
 use std::sync::Arc;
 
 use ccplane_transport::{
-    Connection, MAX_CLASSES, Native, Range, Rc3Stop, Segment, SegmentKind, SequenceNumber,
+    CLASS_COUNT, Connection, Native, Range, Rc3Stop, Segment, SegmentKind, SequenceNumber,
     SideData, TransportConfig,
 };
 use ccplane_units::Time;
 
-use super::{FIRST, MSS, all, count, open, rc3, reno, run, sent};
+use super::{INITIAL_WINDOW_SEGMENTS, MSS_BYTES, all, count, open, rc3, reno, run, sent};
 use crate::wire::{Pair, ms, secs};
 
 /// Acknowledgements of data that was never sent have no effect.
 #[test]
 fn data_that_was_never_sent_is_acknowledged() {
-    let (mut client, _, now) = open(rc3(), 100 * MSS);
+    let (mut client, _, now) = open(rc3(), 100 * MSS_BYTES);
     // Only the initial window was sent: nothing of the tail is cut yet.
-    for _ in 0..FIRST {
+    for _ in 0..INITIAL_WINDOW_SEGMENTS {
         client
             .transmit(now, 0, &mut SideData::default())
             .expect("the initial window");
@@ -26,7 +26,7 @@ fn data_that_was_never_sent_is_acknowledged() {
         for (start, end) in [(10, 20), (50, 60), (0, 1 << 31), (5, 4), (u32::MAX, 12)] {
             let mut ack = Segment::default();
             (ack.class, ack.band, ack.ack, ack.flags) =
-                (class, class, SequenceNumber(end), Segment::SIDE);
+                (class, class, SequenceNumber(end), Segment::SIDE_FLAG);
             let mut side = SideData::default();
             side.push(Range {
                 start: SequenceNumber(start),
@@ -34,7 +34,7 @@ fn data_that_was_never_sent_is_acknowledged() {
             });
             if class == 0 {
                 // In class 0 it acknowledges only segments that were sent.
-                ack.ack = SequenceNumber(end.max(FIRST as u32 + 1));
+                ack.ack = SequenceNumber(end.max(INITIAL_WINDOW_SEGMENTS as u32 + 1));
             }
             client.handle(now + ms(20), &ack, &side, &mut Native::new_reno());
         }
@@ -55,9 +55,9 @@ fn data_that_was_never_sent_is_acknowledged() {
 #[test]
 fn data_that_waits_to_be_sent_is_acknowledged() {
     for class in [0, 1, 3] {
-        let (mut client, ..) = open(rc3(), 100 * MSS);
+        let (mut client, ..) = open(rc3(), 100 * MSS_BYTES);
         let now = Time::ZERO + ms(20);
-        for _ in 0..FIRST {
+        for _ in 0..INITIAL_WINDOW_SEGMENTS {
             client
                 .transmit(now, 0, &mut SideData::default())
                 .expect("the initial window");
@@ -71,7 +71,7 @@ fn data_that_waits_to_be_sent_is_acknowledged() {
         for (start, end) in [(10, 100), (50, 60), (90, 96), (9, 50)] {
             let mut ack = Segment::default();
             (ack.class, ack.band, ack.ack, ack.flags) =
-                (class, class, SequenceNumber(end), Segment::SIDE);
+                (class, class, SequenceNumber(end), Segment::SIDE_FLAG);
             (ack.echo, ack.echo_transmission) = (SequenceNumber(0), 1);
             let mut side = SideData::default();
             side.push(Range {
@@ -100,7 +100,7 @@ fn everything_is_said_to_have_come_in_class_0() {
         s.band = 0;
         arrivals.push(now + ms(10));
     };
-    let pair = run(&rc3(), reno(), strip, 3_000 * MSS);
+    let pair = run(&rc3(), reno(), strip, 3_000 * MSS_BYTES);
     let tail = pair.connection(0).rc3_stats().expect("there was one");
     assert!(
         matches!(tail.stopped, Some(Rc3Stop::Marking { class: 1..=4 })),
@@ -111,14 +111,14 @@ fn everything_is_said_to_have_come_in_class_0() {
             .is_some_and(|why| why.to_string().contains("arrived in class 0"))
     );
     // The rest of the connection is unaffected.
-    let mut pair = Pair::new(&rc3(), reno(), strip, [100 * MSS, 0]);
+    let mut pair = Pair::new(&rc3(), reno(), strip, [100 * MSS_BYTES, 0]);
     pair.ends[0].finishes = false;
     pair.log = Some(Vec::new());
     pair.run(secs(1));
     let before = sent(&pair).len() as u64 - count(&pair, 0);
-    pair.connection_mut(0).write(500 * MSS);
+    pair.connection_mut(0).write(500 * MSS_BYTES);
     pair.run(secs(2));
-    assert_eq!(pair.received(1), 600 * MSS);
+    assert_eq!(pair.received(1), 600 * MSS_BYTES);
     assert_eq!(
         sent(&pair).len() as u64 - count(&pair, 0),
         before,
@@ -132,7 +132,7 @@ fn everything_is_said_to_have_come_in_class_0() {
         }),
         ..rc3()
     };
-    let pair = run(&blind, reno(), strip, 300 * MSS);
+    let pair = run(&blind, reno(), strip, 300 * MSS_BYTES);
     assert_eq!(
         pair.connection(0).rc3_stats().and_then(|tail| tail.stopped),
         None
@@ -148,7 +148,7 @@ fn everything_is_said_to_have_come_in_class_0() {
 /// below class 0, with bounded memory; the latter are dropped.
 #[test]
 fn everything_is_sent_in_the_highest_or_no_class() {
-    let (mut server, ..) = open(rc3(), 100 * MSS);
+    let (mut server, ..) = open(rc3(), 100 * MSS_BYTES);
     let now = Time::ZERO + ms(20);
     all(&mut server, now);
     let before = server.memory_bytes();
@@ -161,7 +161,7 @@ fn everything_is_sent_in_the_highest_or_no_class() {
         server.handle(now, &data, &SideData::default(), &mut Native::new_reno());
         let answers = all(&mut server, now);
         match data.class {
-            class @ 0..MAX_CLASSES => assert!(
+            class @ 0..CLASS_COUNT => assert!(
                 answers.iter().all(|answer| answer.class == class),
                 "{answers:?}"
             ),
@@ -186,7 +186,7 @@ fn everything_is_sent_in_the_highest_or_no_class() {
 #[test]
 fn a_flood_beyond_the_window() {
     let config = Arc::new(TransportConfig {
-        receive_buffer: 50 * MSS as u32,
+        receive_buffer: 50 * MSS_BYTES as u32,
         ..rc3()
     });
     let mut side = SideData::default();
@@ -199,12 +199,12 @@ fn a_flood_beyond_the_window() {
             let mut data = Segment::default();
             (data.kind, data.length, data.number, data.flags) = (
                 SegmentKind::Data,
-                MSS as u16,
+                MSS_BYTES as u16,
                 SequenceNumber(n),
-                Segment::PROOF,
+                Segment::PROOF_FLAG,
             );
             (data.class, data.band, data.transmission) = (1 + (n % 4) as u8, 1, 1);
-            data.set_offset(u64::from(n) * MSS);
+            data.set_offset(u64::from(n) * MSS_BYTES);
             server.handle(Time::ZERO, &data, &SideData::default(), control);
         }
     };
@@ -213,11 +213,11 @@ fn a_flood_beyond_the_window() {
     // Segment 49 is the last that fits; the first is missing.
     assert_eq!(
         (arrived.refused, arrived.held_bytes),
-        (10_000 - 50, 49 * MSS)
+        (10_000 - 50, 49 * MSS_BYTES)
     );
     assert_eq!(server.readable(), 0);
     flood(&mut server, &mut control, 0..1);
-    assert_eq!(server.readable(), 50 * MSS);
+    assert_eq!(server.readable(), 50 * MSS_BYTES);
     assert_eq!(
         server.rc3_arrivals().map(|arrived| arrived.held_bytes),
         Some(0)

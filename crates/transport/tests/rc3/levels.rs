@@ -6,12 +6,20 @@ use ccplane_transport::{
 };
 use ccplane_units::Time;
 
-use super::{FIRST, Fixed, MSS, all, count, lanes, nothing, open, plain, rc3, reno, run, sent};
+use super::{
+    INITIAL_WINDOW_SEGMENTS, IdleControl, MSS_BYTES, all, count, lanes, nothing, open, plain, rc3,
+    reno, run, sent,
+};
 use crate::wire::{Delay, Pair, ms, secs};
 
 #[test]
 fn case_01_what_fits_the_initial_window_is_as_without_it() {
-    for bytes in [1, MSS, FIRST * MSS - 1, FIRST * MSS] {
+    for bytes in [
+        1,
+        MSS_BYTES,
+        INITIAL_WINDOW_SEGMENTS * MSS_BYTES - 1,
+        INITIAL_WINDOW_SEGMENTS * MSS_BYTES,
+    ] {
         let [with, without] =
             [rc3(), plain()].map(|config| run(&config, reno(), Delay(ms(10)), bytes));
         assert_eq!(with.log, without.log, "{bytes} bytes");
@@ -30,13 +38,23 @@ fn case_01_pacing_does_not_let_the_second_loop_have_the_initial_window() {
         pacing: true,
         ..rc3()
     };
-    let pair = run(&config, reno(), Delay(ms(10)), FIRST * MSS);
+    let pair = run(
+        &config,
+        reno(),
+        Delay(ms(10)),
+        INITIAL_WINDOW_SEGMENTS * MSS_BYTES,
+    );
     assert_eq!(pair.connection(0).rc3_stats(), None);
 }
 
 #[test]
 fn case_02_one_packet_more_than_the_initial_window() {
-    let pair = run(&rc3(), reno(), lanes(ms(9), nothing), (FIRST + 1) * MSS);
+    let pair = run(
+        &rc3(),
+        reno(),
+        lanes(ms(9), nothing),
+        (INITIAL_WINDOW_SEGMENTS + 1) * MSS_BYTES,
+    );
     let low: Vec<_> = sent(&pair)
         .into_iter()
         .filter(|(_, segment)| segment.class != 0)
@@ -46,7 +64,7 @@ fn case_02_one_packet_more_than_the_initial_window() {
     };
     assert_eq!(
         (segment.class, segment.number, segment.offset()),
-        (1, SequenceNumber(10), FIRST * MSS)
+        (1, SequenceNumber(10), INITIAL_WINDOW_SEGMENTS * MSS_BYTES)
     );
     assert_eq!(*at, Time::ZERO + ms(20), "with the initial window");
     // The request, the answer and the one-way delay: as a flow that fits the initial window.
@@ -54,7 +72,7 @@ fn case_02_one_packet_more_than_the_initial_window() {
         pair.connection(0)
             .rc3_stats()
             .map(|tail| tail.delivered_bytes),
-        Some(MSS)
+        Some(MSS_BYTES)
     );
 }
 
@@ -69,8 +87,8 @@ fn case_03_edges_of_the_levels() {
         _ => 4,
     };
     for tail in [40, 41, 440, 441, 4_440, 4_441, 5_000] {
-        let segments = FIRST + tail;
-        let mut pair = Pair::new(&rc3(), reno(), Delay(ms(10)), [segments * MSS, 0]);
+        let segments = INITIAL_WINDOW_SEGMENTS + tail;
+        let mut pair = Pair::new(&rc3(), reno(), Delay(ms(10)), [segments * MSS_BYTES, 0]);
         pair.log = Some(Vec::new());
         pair.run(Time::ZERO + ms(25));
         let low: Vec<_> = sent(&pair)
@@ -120,9 +138,13 @@ fn case_03_fewer_levels_and_other_sizes() {
 
 #[test]
 fn case_04_a_size_that_is_not_a_multiple_of_a_segment() {
-    for rest in [1, 7, MSS - 1] {
-        for segments in [FIRST, FIRST + 1, FIRST + 60] {
-            let bytes = segments * MSS + rest;
+    for rest in [1, 7, MSS_BYTES - 1] {
+        for segments in [
+            INITIAL_WINDOW_SEGMENTS,
+            INITIAL_WINDOW_SEGMENTS + 1,
+            INITIAL_WINDOW_SEGMENTS + 60,
+        ] {
+            let bytes = segments * MSS_BYTES + rest;
             let pair = run(&rc3(), reno(), lanes(ms(10), nothing), bytes);
             let first_low = sent(&pair)
                 .into_iter()
@@ -130,9 +152,9 @@ fn case_04_a_size_that_is_not_a_multiple_of_a_segment() {
             let (_, last) = first_low.expect("it has a tail");
             assert_eq!(
                 (u64::from(last.length), last.offset()),
-                (rest, segments * MSS)
+                (rest, segments * MSS_BYTES)
             );
-            assert!(last.has(Segment::FIN));
+            assert!(last.has(Segment::FIN_FLAG));
             assert_eq!(pair.received(1), bytes);
             // Request, answer, one-way delay of the data and of its acknowledgement.
             assert_eq!(pair.now, Time::ZERO + ms(40), "{bytes} bytes");
@@ -144,10 +166,10 @@ fn case_04_a_size_that_is_not_a_multiple_of_a_segment() {
 #[test]
 fn case_12_the_peers_window_limits_the_tail() {
     let small = TransportConfig {
-        receive_buffer: 30 * MSS as u32,
+        receive_buffer: 30 * MSS_BYTES as u32,
         ..plain()
     };
-    let mut pair = Pair::with([rc3(), small], reno(), Delay(ms(10)), [200 * MSS, 0]);
+    let mut pair = Pair::with([rc3(), small], reno(), Delay(ms(10)), [200 * MSS_BYTES, 0]);
     pair.log = Some(Vec::new());
     let mut seen = 0;
     while !pair.ends[0]
@@ -159,7 +181,7 @@ fn case_12_the_peers_window_limits_the_tail() {
         let log = pair.log.as_ref().expect("it is kept");
         let edge = log.iter().filter(|(_, from, _)| *from == 1);
         let edge = edge
-            .map(|(_, _, s)| u64::from(s.ack.0) * MSS + u64::from(s.window))
+            .map(|(_, _, s)| u64::from(s.ack.0) * MSS_BYTES + u64::from(s.window))
             .max();
         for (_, from, segment) in &log[seen..] {
             if *from == 0 && segment.kind == SegmentKind::Data {
@@ -172,7 +194,7 @@ fn case_12_the_peers_window_limits_the_tail() {
         }
         seen = log.len();
     }
-    assert_eq!(pair.received(1), 200 * MSS);
+    assert_eq!(pair.received(1), 200 * MSS_BYTES);
     assert_eq!(
         pair.connection(1)
             .rc3_arrivals()
@@ -186,37 +208,37 @@ fn case_12_the_peers_window_limits_the_tail() {
 
     // The application does not read: the tail fills the window and stops.
     let small = TransportConfig {
-        receive_buffer: 30 * MSS as u32,
+        receive_buffer: 30 * MSS_BYTES as u32,
         ..plain()
     };
-    let mut pair = Pair::with([rc3(), small], reno(), Delay(ms(10)), [200 * MSS, 0]);
+    let mut pair = Pair::with([rc3(), small], reno(), Delay(ms(10)), [200 * MSS_BYTES, 0]);
     pair.ends[1].reads = false;
     pair.log = Some(Vec::new());
     pair.run(secs(5));
-    assert_eq!(pair.received(1), 30 * MSS);
+    assert_eq!(pair.received(1), 30 * MSS_BYTES);
     let sent_low = count(&pair, 1) + count(&pair, 2) + count(&pair, 3) + count(&pair, 4);
     assert_eq!(sent_low, 20);
     let probes = pair
         .log
         .iter()
         .flatten()
-        .filter(|(_, _, segment)| segment.has(Segment::PROBE));
+        .filter(|(_, _, segment)| segment.has(Segment::PROBE_FLAG));
     assert!(probes.count() >= 3, "a closed window is probed");
     pair.ends[1].reads = true;
     pair.run(secs(100));
-    assert_eq!(pair.received(1), 200 * MSS);
+    assert_eq!(pair.received(1), 200 * MSS_BYTES);
 }
 
 /// A stream written in pieces: no segment is sent twice, and the ends of the pieces are not all in
 /// class 1.
 #[test]
 fn case_13_many_writes_do_not_have_it_all_in_the_first_class() {
-    let (mut client, _, now) = open(rc3(), FIRST * MSS);
+    let (mut client, _, now) = open(rc3(), INITIAL_WINDOW_SEGMENTS * MSS_BYTES);
     let first = all(&mut client, now);
-    assert_eq!(first.len() as u64, FIRST);
+    assert_eq!(first.len() as u64, INITIAL_WINDOW_SEGMENTS);
     let mut low = Vec::new();
     for _ in 0..200 {
-        client.write(5 * MSS);
+        client.write(5 * MSS_BYTES);
         low.extend(all(&mut client, now));
     }
     assert_eq!(low.len(), 1_000);
@@ -235,7 +257,7 @@ fn case_13_many_writes_do_not_have_it_all_in_the_first_class() {
 /// Small writes do not become small packets: only one short packet is in flight at a time.
 #[test]
 fn case_13_short_writes_share_segments() {
-    let (mut client, _, now) = open(rc3(), FIRST * MSS);
+    let (mut client, _, now) = open(rc3(), INITIAL_WINDOW_SEGMENTS * MSS_BYTES);
     all(&mut client, now);
     let mut low = Vec::new();
     for _ in 0..100 {
@@ -249,10 +271,14 @@ fn case_13_short_writes_share_segments() {
         10,
         "the others wait for a full segment: {lengths:?}"
     );
-    assert!(lengths[1..].iter().all(|length| u64::from(*length) == MSS));
+    assert!(
+        lengths[1..]
+            .iter()
+            .all(|length| u64::from(*length) == MSS_BYTES)
+    );
     let mut ack = Segment::default();
     (ack.class, ack.band, ack.ack) = (1, 1, SequenceNumber(0));
-    (ack.flags, ack.window) = (Segment::SIDE, 1 << 20);
+    (ack.flags, ack.window) = (Segment::SIDE_FLAG, 1 << 20);
     let mut side = SideData::default();
     side.push(ccplane_transport::Range {
         start: SequenceNumber(10),
@@ -276,17 +302,23 @@ fn case_13_short_writes_share_segments() {
 #[test]
 fn case_13_very_many_bursts() {
     let bursts = 20_000;
-    let mut pair = Pair::new(&rc3(), [Fixed, Fixed], lanes(ms(5), nothing), [0, 0]);
+    let mut pair = Pair::new(
+        &rc3(),
+        [IdleControl, IdleControl],
+        lanes(ms(5), nothing),
+        [0, 0],
+    );
     pair.ends[0].finishes = false;
     for burst in 1..=bursts {
         pair.run(Time::ZERO + ms(30 * burst));
-        pair.connection_mut(0).write((FIRST + 2) * MSS);
+        pair.connection_mut(0)
+            .write((INITIAL_WINDOW_SEGMENTS + 2) * MSS_BYTES);
     }
     pair.run(Time::ZERO + ms(30 * (bursts + 1)));
     let sender = pair.connection(0);
     let tail = sender.rc3_stats().expect("there was one");
     assert_eq!((tail.sent, tail.stopped), ([2 * bursts, 0, 0, 0], None));
-    assert_eq!(tail.delivered_bytes, 2 * bursts * MSS);
+    assert_eq!(tail.delivered_bytes, 2 * bursts * MSS_BYTES);
     assert!(
         sender.memory_bytes() < 80_000,
         "{} bytes",
@@ -298,13 +330,19 @@ fn case_13_very_many_bursts() {
 /// the statistics.
 #[test]
 fn case_13_a_connection_at_rest_remembers_no_bursts() {
-    let mut pair = Pair::new(&rc3(), [Fixed, Fixed], lanes(ms(5), nothing), [0, 0]);
+    let mut pair = Pair::new(
+        &rc3(),
+        [IdleControl, IdleControl],
+        lanes(ms(5), nothing),
+        [0, 0],
+    );
     pair.ends[0].finishes = false;
     for burst in 1..=200 {
         pair.run(Time::ZERO + ms(30 * burst));
         // The last one has no tail and is acknowledged without a timer.
         let tail = if burst < 200 { 2 } else { 0 };
-        pair.connection_mut(0).write((FIRST + tail) * MSS);
+        pair.connection_mut(0)
+            .write((INITIAL_WINDOW_SEGMENTS + tail) * MSS_BYTES);
     }
     pair.run(Time::ZERO + ms(30 * 200 + 500));
     let sender = pair.connection(0);
@@ -322,12 +360,12 @@ fn case_13_a_connection_at_rest_remembers_no_bursts() {
 /// `shrink` frees the same memory immediately.
 #[test]
 fn case_13_a_driver_that_wants_memory_back_gets_that_of_bursts() {
-    let (mut client, _, mut now) = open(rc3(), FIRST * MSS);
+    let (mut client, _, mut now) = open(rc3(), INITIAL_WINDOW_SEGMENTS * MSS_BYTES);
     all(&mut client, now);
-    let mut next = FIRST as u32;
+    let mut next = INITIAL_WINDOW_SEGMENTS as u32;
     for _ in 0..500 {
         answer(&mut client, &mut now, next);
-        client.write((FIRST + 2) * MSS);
+        client.write((INITIAL_WINDOW_SEGMENTS + 2) * MSS_BYTES);
         for class in [0, 1] {
             while client.has(now, class) {
                 client
@@ -335,7 +373,7 @@ fn case_13_a_driver_that_wants_memory_back_gets_that_of_bursts() {
                     .expect("data");
             }
         }
-        next += FIRST as u32 + 2;
+        next += INITIAL_WINDOW_SEGMENTS as u32 + 2;
     }
     answer(&mut client, &mut now, next);
     assert!(
@@ -361,15 +399,15 @@ fn answer(client: &mut Connection, now: &mut Time, next: u32) {
     let mut ack = Segment::default();
     (ack.ack, ack.window) = (SequenceNumber(next), 1 << 20);
     (ack.echo, ack.echo_transmission) = (SequenceNumber(next - 1), 1);
-    client.handle(*now, &ack, &SideData::default(), &mut Fixed);
+    client.handle(*now, &ack, &SideData::default(), &mut IdleControl);
 }
 
 /// Returns a connection whose RC3 has just stopped with the maximum number of ranges, and its time.
 fn scattered() -> (Connection, Time) {
-    let (mut client, _, now) = open(rc3(), FIRST * MSS);
+    let (mut client, _, now) = open(rc3(), INITIAL_WINDOW_SEGMENTS * MSS_BYTES);
     all(&mut client, now);
     while client.rc3_stats().is_none_or(|tail| tail.stopped.is_none()) {
-        client.write(3 * MSS);
+        client.write(3 * MSS_BYTES);
         let class = client.classes(now).trailing_zeros() as u8;
         client
             .transmit(now, class, &mut SideData::default())
@@ -385,11 +423,11 @@ fn case_13_pieces_are_forgotten_after_the_second_loop_has_stopped() {
     let (mut client, mut now) = scattered();
     let before = client.memory_bytes();
     assert!(before > pieces);
-    let mut next = FIRST as u32;
+    let mut next = INITIAL_WINDOW_SEGMENTS as u32;
     // 2^14 pieces of three segments, and as many segments as are remembered.
-    while next <= FIRST as u32 + (4 << 14) + FIRST as u32 {
+    while next <= INITIAL_WINDOW_SEGMENTS as u32 + (4 << 14) + INITIAL_WINDOW_SEGMENTS as u32 {
         answer(&mut client, &mut now, next);
-        client.write(FIRST * MSS);
+        client.write(INITIAL_WINDOW_SEGMENTS * MSS_BYTES);
         while client.has(now, 0) {
             let data = client
                 .transmit(now, 0, &mut SideData::default())
@@ -416,10 +454,10 @@ fn case_13_pieces_are_forgotten_after_the_second_loop_has_stopped() {
 /// segments finally lie in more ranges than are tracked, and RC3 stops with that reason.
 #[test]
 fn case_13_more_pieces_than_are_remembered() {
-    let (mut client, _, now) = open(rc3(), FIRST * MSS);
+    let (mut client, _, now) = open(rc3(), INITIAL_WINDOW_SEGMENTS * MSS_BYTES);
     all(&mut client, now);
     for piece in 1.. {
-        client.write(3 * MSS);
+        client.write(3 * MSS_BYTES);
         let class = client.classes(now).trailing_zeros() as u8;
         let last = client.transmit(now, class, &mut SideData::default());
         assert!(
@@ -437,14 +475,14 @@ fn case_13_more_pieces_than_are_remembered() {
 /// Data written after RC3 had reached its end, and an end of the stream later than its last byte.
 #[test]
 fn case_13_growth_and_a_late_end() {
-    let mut pair = Pair::new(&rc3(), reno(), lanes(ms(10), nothing), [100 * MSS, 0]);
+    let mut pair = Pair::new(&rc3(), reno(), lanes(ms(10), nothing), [100 * MSS_BYTES, 0]);
     pair.ends[0].finishes = false;
     pair.log = Some(Vec::new());
     pair.run(Time::ZERO + ms(100));
-    assert_eq!(pair.received(1), 100 * MSS);
-    pair.connection_mut(0).write(300 * MSS + 5);
+    assert_eq!(pair.received(1), 100 * MSS_BYTES);
+    pair.connection_mut(0).write(300 * MSS_BYTES + 5);
     pair.run(Time::ZERO + ms(200));
-    assert_eq!(pair.received(1), 400 * MSS + 5);
+    assert_eq!(pair.received(1), 400 * MSS_BYTES + 5);
     let before = sent(&pair).len();
     pair.ends[0].finishes = true;
     pair.run(secs(10));
@@ -453,7 +491,7 @@ fn case_13_growth_and_a_late_end() {
     assert_eq!(end.len(), 1);
     let (_, end) = end[0];
     assert!(
-        end.has(Segment::FIN) && end.class == 0 && end.length == 0,
+        end.has(Segment::FIN_FLAG) && end.class == 0 && end.length == 0,
         "{end:?}"
     );
 }
@@ -462,9 +500,14 @@ fn case_13_growth_and_a_late_end() {
 /// levels at a boundary. The drivers that send in batches have their own test.
 #[test]
 fn case_20_no_packet_spans_two_levels() {
-    let pair = run(&rc3(), reno(), lanes(ms(10), nothing), (FIRST + 500) * MSS);
+    let pair = run(
+        &rc3(),
+        reno(),
+        lanes(ms(10), nothing),
+        (INITIAL_WINDOW_SEGMENTS + 500) * MSS_BYTES,
+    );
     for (_, segment) in sent(&pair) {
-        assert!(u64::from(segment.length) <= MSS);
+        assert!(u64::from(segment.length) <= MSS_BYTES);
         assert_eq!(segment.class, segment.band);
     }
     assert_eq!(

@@ -6,26 +6,29 @@ use ccplane_transport::{
 };
 use ccplane_units::Time;
 
-use super::{FIRST, MSS, count, lanes, nothing, rc3, reno, run, sent};
+use super::{INITIAL_WINDOW_SEGMENTS, MSS_BYTES, count, lanes, nothing, rc3, reno, run, sent};
 use crate::wire::{Delay, Pair, ms, secs};
 
 /// Both ends use RC3: data of either end acknowledges the other's data of its class.
 #[test]
 fn case_21_both_directions_at_once() {
     let config = TransportConfig {
-        receive_buffer: 60 * MSS as u32,
+        receive_buffer: 60 * MSS_BYTES as u32,
         ..rc3()
     };
     let mut pair = Pair::new(
         &config,
         reno(),
         lanes(ms(9), nothing),
-        [300 * MSS, 250 * MSS],
+        [300 * MSS_BYTES, 250 * MSS_BYTES],
     );
     pair.log = Some(Vec::new());
     pair.run(secs(100));
     assert!(pair.over());
-    assert_eq!((pair.received(1), pair.received(0)), (300 * MSS, 250 * MSS));
+    assert_eq!(
+        (pair.received(1), pair.received(0)),
+        (300 * MSS_BYTES, 250 * MSS_BYTES)
+    );
     let log = pair.log.as_ref().expect("it is kept");
     let carries = |(_, _, s): &&(Time, usize, Segment)| {
         s.kind == SegmentKind::Data && s.class != 0 && s.echo_band != 0
@@ -40,7 +43,7 @@ fn case_21_both_directions_at_once() {
         assert!(
             pair.connection(end)
                 .rc3_stats()
-                .is_some_and(|tail| tail.delivered_bytes > 100 * MSS)
+                .is_some_and(|tail| tail.delivered_bytes > 100 * MSS_BYTES)
         );
     }
 }
@@ -50,7 +53,12 @@ fn case_21_both_directions_at_once() {
 #[test]
 fn case_22_a_reset_with_a_tail_under_way() {
     for who in 0..2 {
-        let mut pair = Pair::new(&rc3(), reno(), lanes(ms(40), nothing), [3_000 * MSS, 0]);
+        let mut pair = Pair::new(
+            &rc3(),
+            reno(),
+            lanes(ms(40), nothing),
+            [3_000 * MSS_BYTES, 0],
+        );
         pair.log = Some(Vec::new());
         pair.run(Time::ZERO + ms(35));
         pair.connection_mut(who).abort();
@@ -79,10 +87,10 @@ fn case_22_a_reset_with_a_tail_under_way() {
 /// Segments of the tail that arrive after the end of the connection are dropped.
 #[test]
 fn case_22_late_packets_of_a_stream_that_is_through() {
-    let mut pair = Pair::new(&rc3(), reno(), lanes(ms(400), nothing), [60 * MSS, 0]);
+    let mut pair = Pair::new(&rc3(), reno(), lanes(ms(400), nothing), [60 * MSS_BYTES, 0]);
     pair.run(secs(100));
     assert!(pair.over());
-    assert_eq!(pair.received(1), 60 * MSS);
+    assert_eq!(pair.received(1), 60 * MSS_BYTES);
     assert!((0..2).all(|end| pair.connection(end).failure().is_none()));
 }
 
@@ -97,7 +105,7 @@ fn case_23_the_handshake_is_repeated() {
             seen += u32::from(of_handshake);
             of_handshake && seen <= lost
         };
-        let pair = run(&rc3(), reno(), lanes(ms(10), lose), 100 * MSS);
+        let pair = run(&rc3(), reno(), lanes(ms(10), lose), 100 * MSS_BYTES);
         let log = pair.log.as_ref().expect("it is kept");
         let answered = log
             .iter()
@@ -107,7 +115,7 @@ fn case_23_the_handshake_is_repeated() {
             .position(|(_, from, s)| *from == 0 && s.class != 0);
         assert!(first_low > answered);
         let (_, _, low) = log[first_low.expect("there is a tail")];
-        assert!(low.has(Segment::PROOF), "{low:?}");
+        assert!(low.has(Segment::PROOF_FLAG), "{low:?}");
         assert_eq!(pair.connection(0).stats().retransmitted, 0);
     }
     // A server that receives the tail first has the proof that it needs.
@@ -115,7 +123,7 @@ fn case_23_the_handshake_is_repeated() {
         let front = from == 0 && s.class == 0 && s.kind == SegmentKind::Data;
         arrivals.push(now + ms(if front { 15 } else { 10 }));
     };
-    run(&rc3(), reno(), late, 100 * MSS);
+    run(&rc3(), reno(), late, 100 * MSS_BYTES);
 }
 
 /// A path with changes: of its delay, and of the packet size that a router accepts, for the tail or
@@ -127,7 +135,7 @@ fn case_24_the_path_changes() {
         let path = move |now: Time, _: usize, _: &mut Segment, arrivals: &mut Vec<Time>| {
             arrivals.push(now + ms(if now < change { before } else { after }));
         };
-        let pair = run(&rc3(), reno(), path, 600 * MSS);
+        let pair = run(&rc3(), reno(), path, 600 * MSS_BYTES);
         assert_eq!(
             pair.connection(0).stats().timeouts,
             0,
@@ -135,8 +143,8 @@ fn case_24_the_path_changes() {
         );
     }
     // Full packets of the tail do not fit; its last, short one does.
-    let lose = |_: usize, s: &Segment| s.class != 0 && u64::from(s.length) == MSS;
-    let pair = run(&rc3(), reno(), lanes(ms(10), lose), 300 * MSS + 1);
+    let lose = |_: usize, s: &Segment| s.class != 0 && u64::from(s.length) == MSS_BYTES;
+    let pair = run(&rc3(), reno(), lanes(ms(10), lose), 300 * MSS_BYTES + 1);
     let tail = pair.connection(0).rc3_stats().expect("there was one");
     assert_eq!(tail.arrived.iter().sum::<u64>(), 1);
     assert_eq!(pair.connection(0).stats().retransmitted, 0);
@@ -147,7 +155,7 @@ fn case_24_the_path_changes() {
 /// packet at most once.
 #[test]
 fn case_25_memory_and_acknowledgements_of_the_receiver() {
-    let buffer = 2_000 * MSS;
+    let buffer = 2_000 * MSS_BYTES;
     let config = TransportConfig {
         receive_buffer: buffer as u32,
         ..rc3()
@@ -162,7 +170,7 @@ fn case_25_memory_and_acknowledgements_of_the_receiver() {
         &config,
         reno(),
         lanes(ms(10), every_second),
-        [10_000 * MSS, 0],
+        [10_000 * MSS_BYTES, 0],
     );
     let mut most = 0;
     for _ in 0..200_000 {
@@ -182,7 +190,7 @@ fn case_25_memory_and_acknowledgements_of_the_receiver() {
     // window.
     assert!(most < 200_000, "{most} bytes");
 
-    let pair = run(&rc3(), reno(), lanes(ms(10), nothing), 2_000 * MSS);
+    let pair = run(&rc3(), reno(), lanes(ms(10), nothing), 2_000 * MSS_BYTES);
     let data = sent(&pair).len() as u64;
     assert!(
         pair.ends[1].sent_acks <= data + 2,
@@ -194,12 +202,17 @@ fn case_25_memory_and_acknowledgements_of_the_receiver() {
 /// A receiver with little memory accepts everything it advertised, and the flow completes.
 #[test]
 fn case_25_a_receiver_with_little_memory() {
-    for buffer in [1, MSS / 2, 2 * MSS, FIRST * MSS + 1] {
+    for buffer in [
+        1,
+        MSS_BYTES / 2,
+        2 * MSS_BYTES,
+        INITIAL_WINDOW_SEGMENTS * MSS_BYTES + 1,
+    ] {
         let little = TransportConfig {
             receive_buffer: buffer as u32,
             ..rc3()
         };
-        let bytes = (buffer * 20).min(100 * MSS);
+        let bytes = (buffer * 20).min(100 * MSS_BYTES);
         let mut pair = Pair::with([rc3(), little], reno(), Delay(ms(1)), [bytes, 0]);
         pair.run(secs(10_000));
         assert_eq!(pair.received(1), bytes, "a buffer of {buffer}");
@@ -218,7 +231,7 @@ fn case_26_waste() {
         let lose = |from: usize, s: &Segment| {
             from == 0 && s.class != 0 && s.number.0.is_multiple_of(every)
         };
-        let mut pair = run(&rc3(), reno(), lanes(ms(low), lose), 600 * MSS);
+        let mut pair = run(&rc3(), reno(), lanes(ms(low), lose), 600 * MSS_BYTES);
         pair.run(secs(1));
         let low_sent: Vec<Segment> = sent(&pair)
             .iter()
@@ -271,7 +284,7 @@ fn case_23_no_connection_from_a_tail() {
     let config = std::sync::Arc::new(rc3());
     assert!(Connection::accept(&config, Time::ZERO, &data).is_none());
     let mut client = Connection::connect(&config, Time::ZERO);
-    client.write(100 * MSS);
+    client.write(100 * MSS_BYTES);
     client.handle(
         Time::ZERO,
         &data,

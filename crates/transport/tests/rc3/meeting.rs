@@ -9,7 +9,8 @@ use ccplane_transport::{
 use ccplane_units::{Duration, Time};
 
 use super::{
-    FIRST, Fixed, MSS, all, count, cubic, lanes, nothing, open, plain, rc3, reno, run, sent,
+    INITIAL_WINDOW_SEGMENTS, IdleControl, MSS_BYTES, all, count, cubic, lanes, nothing, open,
+    plain, rc3, reno, run, sent,
 };
 use crate::wire::{Bottleneck, Delay, Pair, Path, ms, secs};
 
@@ -18,7 +19,7 @@ use crate::wire::{Bottleneck, Delay, Pair, Path, ms, secs};
 #[test]
 fn case_05_both_loops_send_the_same_segment() {
     for control in [reno(), cubic()] {
-        let mut pair = run(&rc3(), control, lanes(ms(13), nothing), 500 * MSS);
+        let mut pair = run(&rc3(), control, lanes(ms(13), nothing), 500 * MSS_BYTES);
         pair.run(secs(1));
         let stats = pair.connection(0).stats();
         let tail = pair.connection(0).rc3_stats().expect("there was one");
@@ -47,7 +48,7 @@ fn acknowledge(
             start: SequenceNumber(range.start),
             end: SequenceNumber(range.end),
         });
-        segment.flags = Segment::SIDE;
+        segment.flags = Segment::SIDE_FLAG;
     }
     client.handle(now, &segment, &side, &mut Native::new_reno());
 }
@@ -70,7 +71,7 @@ fn case_05_what_came_of_both_loops_by_the_second() {
         &[&second, &ranges, &first],
     ];
     for (order, tell) in orders.into_iter().enumerate() {
-        let (mut client, _, mut now) = open(rc3(), 100 * MSS);
+        let (mut client, _, mut now) = open(rc3(), 100 * MSS_BYTES);
         all(&mut client, now);
         now += ms(20);
         acknowledge(&mut client, now, 0, (10, 9), &[]);
@@ -91,7 +92,7 @@ fn case_05_what_came_of_both_loops_by_the_second() {
 fn case_05_a_duplicate_of_class_0_is_told_in_class_0() {
     for came in [[0, 1], [1, 0]] {
         for leaves in [[0, 1], [1, 0]] {
-            let (mut client, mut server, now) = open(rc3(), 100 * MSS);
+            let (mut client, mut server, now) = open(rc3(), 100 * MSS_BYTES);
             let mut control = Native::new_reno();
             let data = [(); 2].map(|()| {
                 client
@@ -129,7 +130,7 @@ fn case_05_a_meeting_in_a_repair_undoes_nothing() {
     let lose = |from: usize, s: &Segment| {
         from == 0 && s.class == 0 && s.number.0 == 0 && s.transmission == 1
     };
-    let mut pair = Pair::new(&rc3(), reno(), lanes(ms(29), lose), [60 * MSS, 0]);
+    let mut pair = Pair::new(&rc3(), reno(), lanes(ms(29), lose), [60 * MSS_BYTES, 0]);
     let mut reduced = false;
     while !pair.ends[0]
         .connection
@@ -146,14 +147,14 @@ fn case_05_a_meeting_in_a_repair_undoes_nothing() {
             .rc3_stats()
             .is_some_and(|tail| tail.duplicates > 0)
     );
-    assert_eq!(stats.ssthresh, 5 * MSS, "the reduction stands");
+    assert_eq!(stats.ssthresh, 5 * MSS_BYTES, "the reduction stands");
 }
 
 /// An acknowledgement that covers segments class 0 never sent: to the middle, and to the end.
 #[test]
 fn case_06_the_bump() {
     // The tail overtakes class 0: when class 0 has filled the front, everything has arrived.
-    let mut pair = Pair::new(&rc3(), reno(), lanes(ms(5), nothing), [100 * MSS, 0]);
+    let mut pair = Pair::new(&rc3(), reno(), lanes(ms(5), nothing), [100 * MSS_BYTES, 0]);
     pair.log = Some(Vec::new());
     while !pair.ends[0]
         .connection
@@ -167,7 +168,7 @@ fn case_06_the_bump() {
         Time::ZERO + ms(40),
         "with the acknowledgement of the initial window"
     );
-    assert_eq!(count(&pair, 0), FIRST);
+    assert_eq!(count(&pair, 0), INITIAL_WINDOW_SEGMENTS);
     let sender = pair.connection(0);
     assert_eq!((sender.in_flight(), sender.outstanding()), (0, 0));
     pair.run(secs(100));
@@ -180,20 +181,25 @@ fn case_06_the_bump() {
     // arrivals.
     let lose =
         |from: usize, s: &Segment| s.class != 0 && (from == 1 || (50..53).contains(&s.number.0));
-    let late = run(&rc3(), reno(), lanes(ms(5), lose), 100 * MSS);
+    let late = run(&rc3(), reno(), lanes(ms(5), lose), 100 * MSS_BYTES);
     let tail = late.connection(0).rc3_stats().expect("there was one");
     assert_eq!(tail.bumps, 2, "{tail:?}");
     assert_eq!(late.connection(0).stats().retransmitted, 0);
-    assert_eq!(count(&late, 0), FIRST + 3);
+    assert_eq!(count(&late, 0), INITIAL_WINDOW_SEGMENTS + 3);
     // The window grows per packet of class 0, however much the acknowledgement covered.
-    assert!(late.connection(0).cwnd() <= (FIRST + count(&late, 0)) * MSS);
+    assert!(late.connection(0).cwnd() <= (INITIAL_WINDOW_SEGMENTS + count(&late, 0)) * MSS_BYTES);
 }
 
 /// If nothing of RC3 arrives, class 0 sends the same packets at the same times as without RC3.
 #[test]
 fn case_07_all_of_it_is_lost() {
     for control in [reno(), cubic()] {
-        for bytes in [(FIRST + 1) * MSS, 73_000, 146_001, 1_459_999] {
+        for bytes in [
+            (INITIAL_WINDOW_SEGMENTS + 1) * MSS_BYTES,
+            73_000,
+            146_001,
+            1_459_999,
+        ] {
             let lose = |_: usize, s: &Segment| s.class != 0;
             let with = run(&rc3(), control.clone(), lanes(ms(10), lose), bytes);
             let without = run(&plain(), control.clone(), lanes(ms(10), lose), bytes);
@@ -219,17 +225,19 @@ fn case_08_holes_in_the_tail() {
         let lose = |_: usize, s: &Segment| {
             s.class != 0 && s.kind == SegmentKind::Data && missing.contains(&s.number.0)
         };
-        let pair = run(&rc3(), reno(), lanes(ms(8), lose), 200 * MSS);
+        let pair = run(&rc3(), reno(), lanes(ms(8), lose), 200 * MSS_BYTES);
         let of_first: Vec<u32> = sent(&pair)
             .iter()
             .filter(|(_, s)| s.class == 0)
             .map(|(_, s)| s.number.0)
             .collect();
-        let expected: Vec<u32> = (0..FIRST as u32).chain(missing.clone()).collect();
+        let expected: Vec<u32> = (0..INITIAL_WINDOW_SEGMENTS as u32)
+            .chain(missing.clone())
+            .collect();
         assert_eq!(of_first, expected);
         let tail = pair.connection(0).rc3_stats().expect("there was one");
         assert_eq!(tail.missing().iter().sum::<u64>(), u64::from(hole));
-        assert_eq!(tail.delivered_bytes, (190 - u64::from(hole)) * MSS);
+        assert_eq!(tail.delivered_bytes, (190 - u64::from(hole)) * MSS_BYTES);
     }
 }
 
@@ -250,7 +258,7 @@ fn case_09_losses_of_the_first_loop_when_the_tail_is_there() {
                 && s.transmission == 1
                 && lost.contains(&s.number.0)
         };
-        let pair = run(&rc3(), reno(), lanes(ms(5), lose), 100 * MSS);
+        let pair = run(&rc3(), reno(), lanes(ms(5), lose), 100 * MSS_BYTES);
         let stats = pair.connection(0).stats();
         assert_eq!(stats.timeouts, 0, "{lost:?}: a probe finds it: {stats:?}");
         assert!(pair.now < Time::ZERO + ms(200), "{lost:?}: {:?}", pair.now);
@@ -286,7 +294,7 @@ fn case_10_its_acknowledgements_are_lost_late_or_reordered() {
         let path = |now: Time, from: usize, s: &mut Segment, arrivals: &mut Vec<Time>| {
             all(now, from, s, arrivals, late)
         };
-        let pair = run(&rc3(), reno(), path, 400 * MSS);
+        let pair = run(&rc3(), reno(), path, 400 * MSS_BYTES);
         let stats = pair.connection(0).stats();
         assert_eq!(
             (stats.retransmitted, stats.lost, stats.timeouts),
@@ -307,11 +315,11 @@ fn case_11_a_timeout_keeps_the_scoreboard() {
             arrivals.push(now + ms(10));
         }
     };
-    let pair = run(&rc3(), reno(), path, 300 * MSS);
+    let pair = run(&rc3(), reno(), path, 300 * MSS_BYTES);
     assert!(pair.connection(0).stats().timeouts > 0);
     let of_tail = sent(&pair)
         .iter()
-        .filter(|(_, s)| s.class == 0 && u64::from(s.number.0) >= FIRST)
+        .filter(|(_, s)| s.class == 0 && u64::from(s.number.0) >= INITIAL_WINDOW_SEGMENTS)
         .count();
     assert!(
         of_tail <= 1,
@@ -335,7 +343,7 @@ fn case_11_a_peer_that_reneges_gets_it_again() {
         .expect("an answer");
     let mut now = Time::ZERO + ms(20);
     client.handle(now, &answer, &side, &mut control);
-    client.write(100 * MSS);
+    client.write(100 * MSS_BYTES);
     for class in 0..3 {
         while client.has(now, class) {
             client.transmit(now, class, &mut SideData::default());
@@ -343,7 +351,7 @@ fn case_11_a_peer_that_reneges_gets_it_again() {
     }
     let mut ack = Segment::default();
     (ack.flags, ack.window, ack.echo, ack.echo_transmission) =
-        (Segment::SIDE, 1 << 20, SequenceNumber(9), 1);
+        (Segment::SIDE_FLAG, 1 << 20, SequenceNumber(9), 1);
     let mut side = SideData::default();
     let everything = Range {
         start: SequenceNumber(0),
@@ -376,7 +384,7 @@ fn case_11_a_peer_that_reneges_on_the_tail() {
         ([50..100, 0..10].as_slice(), 40, 50),
         (std::slice::from_ref(&(0..100)), 0, 90),
     ] {
-        let (mut client, _, mut now) = open(rc3(), 100 * MSS);
+        let (mut client, _, mut now) = open(rc3(), 100 * MSS_BYTES);
         all(&mut client, now);
         let figures = |client: &Connection| {
             let tail = client.rc3_stats().expect("there was one");
@@ -385,7 +393,7 @@ fn case_11_a_peer_that_reneges_on_the_tail() {
         };
         now += ms(20);
         acknowledge(&mut client, now, 0, (0, 9), said);
-        assert_eq!(figures(&client), (flying, brought, brought * MSS));
+        assert_eq!(figures(&client), (flying, brought, brought * MSS_BYTES));
         for _ in 0..4 {
             if client.stats().timeouts == 0 {
                 now = client.next_timeout().expect("a timer");
@@ -396,7 +404,7 @@ fn case_11_a_peer_that_reneges_on_the_tail() {
         assert_eq!(figures(&client), (if flying > 0 { 90 } else { 0 }, 0, 0));
         if flying > 0 {
             acknowledge(&mut client, now, 0, (0, 9), said);
-            assert_eq!(figures(&client), (flying, brought, brought * MSS));
+            assert_eq!(figures(&client), (flying, brought, brought * MSS_BYTES));
         }
     }
 }
@@ -404,7 +412,7 @@ fn case_11_a_peer_that_reneges_on_the_tail() {
 /// `shrink` keeps the record of a partly delivered tail: its segments would otherwise count again.
 #[test]
 fn case_11_memory_that_is_given_back_forgets_nothing_of_the_tail() {
-    let (mut client, _, mut now) = open(rc3(), 100 * MSS);
+    let (mut client, _, mut now) = open(rc3(), 100 * MSS_BYTES);
     all(&mut client, now);
     now += ms(20);
     let tell = |client: &mut Connection| {
@@ -412,7 +420,7 @@ fn case_11_memory_that_is_given_back_forgets_nothing_of_the_tail() {
     };
     tell(&mut client);
     let before = *client.rc3_stats().expect("there was one");
-    assert_eq!(before.delivered_bytes, 50 * MSS);
+    assert_eq!(before.delivered_bytes, 50 * MSS_BYTES);
     client.shrink();
     tell(&mut client);
     assert_eq!(client.rc3_stats(), Some(&before));
@@ -428,7 +436,7 @@ fn case_14_numbers_wrap_within_the_tail() {
         let lose = |_: usize, s: &Segment| {
             s.class != 0 && s.kind == SegmentKind::Data && s.number.0.is_multiple_of(5)
         };
-        let pair = run(&config, reno(), lanes(ms(9), lose), 100 * MSS);
+        let pair = run(&config, reno(), lanes(ms(9), lose), 100 * MSS_BYTES);
         assert_eq!(pair.connection(0).stats().retransmitted, 0);
     }
 }
@@ -471,14 +479,14 @@ fn windows(
 fn case_15_the_first_loops_window_does_not_depend_on_the_second() {
     for control in [reno(), cubic()] {
         for low in [8, 10, 13, 19, 31] {
-            let bytes = 800 * MSS;
+            let bytes = 800 * MSS_BYTES;
             let (with, srtt, least) = windows(control.clone(), ms(low), bytes, nothing);
             let (without, ..) = windows(control.clone(), ms(low), bytes, |from, s| {
                 from == 1 && s.class != 0
             });
             let (alone, ..) = windows(control.clone(), ms(low), bytes, |_, s| s.class != 0);
             let both = with.len().min(without.len());
-            assert!(both >= FIRST as usize);
+            assert!(both >= INITIAL_WINDOW_SEGMENTS as usize);
             assert_eq!(with[..both], without[..both], "the tail takes {low} ms");
             assert_eq!(
                 with[..both],
@@ -511,7 +519,7 @@ fn case_15_the_second_loop_takes_no_stamps() {
         Time::ZERO + ms(33),
     );
     client.handle(left, &answer, &side, &mut control);
-    client.write(100 * MSS);
+    client.write(100 * MSS_BYTES);
     for class in [0, 1] {
         let mut side = SideData::default();
         let data = client.transmit(left, class, &mut side).expect("data");
@@ -546,8 +554,8 @@ fn case_15_with_the_same_losses_of_the_first_loop() {
                 first || (from == 1 && s.class != 0 && !low_acks)
             }
         };
-        let (with, ..) = windows(reno(), ms(13), 400 * MSS, lose(true));
-        let (without, ..) = windows(reno(), ms(13), 400 * MSS, lose(false));
+        let (with, ..) = windows(reno(), ms(13), 400 * MSS_BYTES, lose(true));
+        let (without, ..) = windows(reno(), ms(13), 400 * MSS_BYTES, lose(false));
         let both = with.len().min(without.len());
         assert_eq!(with[..both], without[..both], "segment {lost} is lost");
     }
@@ -559,11 +567,11 @@ fn case_15_with_the_same_losses_of_the_first_loop() {
 fn case_15_a_bump_does_not_empty_the_window() {
     // RC3's copies arrive just before those of class 0 in the second round.
     let path = lanes(ms(29), nothing);
-    let mut pair = Pair::new(&rc3(), reno(), path, [2_000 * MSS, 0]);
+    let mut pair = Pair::new(&rc3(), reno(), path, [2_000 * MSS_BYTES, 0]);
     let mut flying = 0u64;
     pair.log = Some(Vec::new());
     let mut most = Vec::new();
-    while pair.received(1) < 2_000 * MSS {
+    while pair.received(1) < 2_000 * MSS_BYTES {
         let before = pair.log.as_ref().map_or(0, Vec::len);
         assert!(pair.step(secs(10)));
         let log = pair.log.as_ref().expect("it is kept");
@@ -584,8 +592,8 @@ fn case_16_local_drops() {
         let lose = |from: usize, s: &Segment| {
             from == 0 && s.class != 0 && s.number.0.is_multiple_of(every)
         };
-        let (with, ..) = windows(reno(), ms(10), 600 * MSS, lose);
-        let (alone, ..) = windows(reno(), ms(10), 600 * MSS, |_, s| s.class != 0);
+        let (with, ..) = windows(reno(), ms(10), 600 * MSS_BYTES, lose);
+        let (alone, ..) = windows(reno(), ms(10), 600 * MSS_BYTES, |_, s| s.class != 0);
         let both = with.len().min(alone.len());
         assert_eq!(with[..both], alone[..both]);
     }
@@ -615,10 +623,10 @@ fn case_17_a_small_window_that_waits_behind_its_tail() {
 /// Writes forty pieces of 60 segments, one every 50 ms, with a fixed window. Returns the reason why
 /// RC3 stopped.
 fn in_pieces(config: &TransportConfig, path: impl Path) -> Option<Rc3Stop> {
-    let mut pair = Pair::new(config, [Fixed, Fixed], path, [0, 0]);
+    let mut pair = Pair::new(config, [IdleControl, IdleControl], path, [0, 0]);
     pair.ends[0].finishes = false;
     for piece in 1..=40 {
-        pair.connection_mut(0).write(60 * MSS);
+        pair.connection_mut(0).write(60 * MSS_BYTES);
         pair.run(Time::ZERO + ms(50 * piece));
     }
     let sender = pair.connection(0);

@@ -17,7 +17,7 @@ use ccplane_units::{Duration, Time};
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
-use super::{MSS, plain};
+use super::{MSS_BYTES, plain};
 use crate::wire::{Pair, Path, secs};
 
 /// Fate of packets, determined by their fields.
@@ -165,7 +165,7 @@ fn schedule(number: u64) -> (usize, usize) {
         _ => Native::dctcp(),
     };
     let segments = 20 + r.next_u32() % 800;
-    let bytes = MSS * u64::from(segments) + pick(r, &[0, 1, 700]);
+    let bytes = MSS_BYTES * u64::from(segments) + pick(r, &[0, 1, 700]);
     let first = SequenceNumber(config.first_number);
     let outage = first.plus(r.next_u32() % 100);
     let fate = Fate {

@@ -21,7 +21,7 @@ pub struct Exchange {
 }
 
 /// Packets per round that arrive.
-const ROUND: usize = 64;
+const ROUND_PACKETS_MAX: usize = 64;
 
 impl Exchange {
     /// Creates an unlimited sender under `control`, after its window has converged. With `proves`
@@ -88,7 +88,7 @@ impl Exchange {
         self.acks.clear();
         let mut side = SideData::default();
         self.now += Duration::from_micros(10);
-        for (segment, proof) in self.data.iter().take(ROUND) {
+        for (segment, proof) in self.data.iter().take(ROUND_PACKETS_MAX) {
             self.now += Duration::from_nanos(1200);
             let now = (self.now, self.now);
             self.receiver

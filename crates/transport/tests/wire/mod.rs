@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use ccplane_transport::{
-    CongestionControl, Connection, ConnectionState, Ecn, MAX_CLASSES, Native, Proof, Segment,
+    CLASS_COUNT, CongestionControl, Connection, ConnectionState, Ecn, Native, Proof, Segment,
     SegmentKind, SideData, TransportConfig,
 };
 use ccplane_units::{Duration, Time};
@@ -209,7 +209,7 @@ impl<P: Path, C: CongestionControl> Pair<P, C> {
             end.read += connection.read(u64::MAX);
         }
         let mut budget = 200_000;
-        for class in 0..MAX_CLASSES {
+        for class in 0..CLASS_COUNT {
             while connection.has(self.now, class) {
                 budget -= 1;
                 assert!(budget > 0, "a connection sends without end: {connection:?}");

@@ -3,17 +3,17 @@
 use super::CodecError;
 
 /// Bytes of a fragment header.
-pub const CRYPTO_HEAD: usize = 4;
+pub const CRYPTO_HEADER_BYTES: usize = 4;
 
 /// Reserved offset of a TLS alert (RFC 8446, section 6). Its one byte is the alert description; the
 /// handshake has failed.
-pub const ALERT: u16 = u16::MAX;
+pub const ALERT_OFFSET: u16 = u16::MAX;
 
 /// Fragment of one side's handshake bytes at one level, plain or sealed, like a CRYPTO frame of
 /// QUIC (RFC 9000, section 19.6). Encoded as offset and length, 2 bytes each, then the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crypto<'a> {
-    /// Offset in this side's handshake stream at this level; [`ALERT`] for an alert.
+    /// Offset in this side's handshake stream at this level; [`ALERT_OFFSET`] for an alert.
     pub offset: u16,
     /// Handshake bytes at that offset.
     pub bytes: &'a [u8],
@@ -30,7 +30,7 @@ impl<'a> Crypto<'a> {
             .copy_from_slice(self.bytes);
         *offset = self.offset.to_be_bytes();
         *count = length.to_be_bytes();
-        Some(CRYPTO_HEAD + self.bytes.len())
+        Some(CRYPTO_HEADER_BYTES + self.bytes.len())
     }
 
     /// Reads a fragment from the front of `bytes` and returns it with its length.
@@ -42,6 +42,6 @@ impl<'a> Crypto<'a> {
             offset: u16::from_be_bytes(*offset),
             bytes: rest.get(..length).ok_or(CodecError::Short)?,
         };
-        Ok((part, CRYPTO_HEAD + length))
+        Ok((part, CRYPTO_HEADER_BYTES + length))
     }
 }

@@ -8,21 +8,21 @@ use crate::socket::FirstByte;
 pub const VERSION: u8 = 3;
 
 /// Bytes of the longest envelope: both identifiers and a packet number.
-pub const MAX_ENVELOPE: usize = 23;
+pub const ENVELOPE_BYTES_MAX: usize = 23;
 
 /// First byte of a TLS hello of this version. TLS rejects anything else, which therefore consumes
 /// nothing from the rate limit on hellos.
-pub(crate) const HELLO: FirstByte = FirstByte {
-    mask: 0xf0 | COVER,
+pub(crate) const HELLO_FIRST_BYTE: FirstByte = FirstByte {
+    mask: 0xf0 | COVER_MASK,
     value: VERSION << 4 | 2 << 1,
 };
 
 /// Bytes of an encoded packet number.
-pub const NUMBER: usize = 4;
+pub const PACKET_NUMBER_BYTES: usize = 4;
 
-const LONG: u8 = 0b0001;
-const COVER: u8 = 0b0110;
-pub(crate) const PHASE: u8 = 0b1000;
+const LONG_FORM_BIT: u8 = 0b0001;
+const COVER_MASK: u8 = 0b0110;
+pub(crate) const KEY_PHASE_BIT: u8 = 0b1000;
 
 /// Header of a datagram. All integers are big-endian.
 ///
@@ -70,7 +70,7 @@ impl Cover {
         match self {
             Cover::Plain => 0,
             Cover::Sealed { phase: false, .. } => 1 << 1,
-            Cover::Sealed { phase: true, .. } => 1 << 1 | PHASE,
+            Cover::Sealed { phase: true, .. } => 1 << 1 | KEY_PHASE_BIT,
             Cover::Handshake => 2 << 1,
             Cover::SealedHandshake => 3 << 1,
         }
@@ -91,7 +91,7 @@ impl Envelope {
     pub const fn bytes(&self) -> usize {
         let long = if self.from.is_some() { 10 } else { 0 };
         let sealed = if matches!(self.cover, Cover::Sealed { .. }) {
-            NUMBER
+            PACKET_NUMBER_BYTES
         } else {
             0
         };
@@ -109,7 +109,7 @@ impl Envelope {
         let (to, mut rest) = rest.split_first_chunk_mut()?;
         *to = self.to.to_be_bytes();
         if let Some(source) = self.from {
-            *first |= LONG;
+            *first |= LONG_FORM_BIT;
             let (id, after) = rest.split_first_chunk_mut()?;
             *id = source.id.to_be_bytes();
             let (mss, after) = after.split_first_chunk_mut()?;
@@ -132,7 +132,7 @@ impl Envelope {
         let (to, mut rest) = rest.split_first_chunk().ok_or(CodecError::Short)?;
         let to = u64::from_be_bytes(*to);
         let mut from = None;
-        if first & LONG != 0 {
+        if first & LONG_FORM_BIT != 0 {
             let (id, after) = rest.split_first_chunk().ok_or(CodecError::Short)?;
             let (mss, after) = after.split_first_chunk().ok_or(CodecError::Short)?;
             from = Some(ClientAddress {
@@ -141,8 +141,8 @@ impl Envelope {
             });
             rest = after;
         }
-        let phase = first & PHASE != 0;
-        let cover = match (first & COVER) >> 1 {
+        let phase = first & KEY_PHASE_BIT != 0;
+        let cover = match (first & COVER_MASK) >> 1 {
             1 => Cover::Sealed {
                 phase,
                 number: u32::from_be_bytes(*rest.first_chunk().ok_or(CodecError::Short)?),

@@ -1,7 +1,7 @@
 //! Harness of the fuzz target `segment`: arbitrary bytes are read without a panic, and valid input
 //! is re-encoded to the same bytes.
 
-use super::{Cover, Crypto, Envelope, MAX_ENVELOPE, MAX_HEADER, read, write};
+use super::{Cover, Crypto, ENVELOPE_BYTES_MAX, Envelope, HEADER_BYTES_MAX, read, write};
 use ccplane_transport::SideData;
 
 /// Reads an arbitrary datagram and checks that it is re-encoded to the same bytes.
@@ -9,7 +9,7 @@ pub fn segment(datagram: &[u8]) {
     let Ok((envelope, head)) = Envelope::read(datagram) else {
         return;
     };
-    let mut out = [0; MAX_ENVELOPE + MAX_HEADER];
+    let mut out = [0; ENVELOPE_BYTES_MAX + HEADER_BYTES_MAX];
     assert_eq!(envelope.write(&mut out), Some(head));
     let rest = &datagram[head..];
     let mut start = head;
@@ -26,8 +26,14 @@ pub fn segment(datagram: &[u8]) {
     let Ok((segment, proof, header)) = read(&datagram[start..], &mut side) else {
         return;
     };
-    assert!(header <= MAX_HEADER);
-    let written = write(&segment, &mut side, &mut out[head..], MAX_HEADER, |_| proof);
+    assert!(header <= HEADER_BYTES_MAX);
+    let written = write(
+        &segment,
+        &mut side,
+        &mut out[head..],
+        HEADER_BYTES_MAX,
+        |_| proof,
+    );
     assert_eq!(written, Some(header));
     assert_eq!(out[..head], datagram[..head]);
     assert_eq!(out[head..head + header], datagram[start..start + header]);

@@ -5,7 +5,7 @@ use super::*;
 
 fn ranges() -> impl Strategy<Value = (Vec<(u32, u32)>, bool)> {
     (
-        prop::collection::vec(any::<(u32, u32)>(), 0..=MAX_RANGES),
+        prop::collection::vec(any::<(u32, u32)>(), 0..=SACK_RANGES_MAX),
         any::<bool>(),
     )
 }
@@ -13,7 +13,7 @@ fn ranges() -> impl Strategy<Value = (Vec<(u32, u32)>, bool)> {
 prop_compose! {
     fn segments()(
         kind in prop::sample::select(vec![SegmentKind::Ack, SegmentKind::Data, SegmentKind::Open, SegmentKind::OpenReply, SegmentKind::Abort, SegmentKind::PathProbe, SegmentKind::PathReply]),
-        flags in 0u8..16, (class, band) in (0..MAX_CLASSES, 0u8..8), transmission: u8,
+        flags in 0u8..16, (class, band) in (0..CLASS_COUNT, 0u8..8), transmission: u8,
         (number, ack, window, offset) in (any::<u32>(), any::<u32>(), any::<u32>(), 0u64..1 << 48),
         echo in prop::option::of((any::<u32>(), 1u8..)),
         counts in prop::option::of((any::<u32>(), 1u32..)),
@@ -57,7 +57,7 @@ prop_compose! {
                 side.part = SegmentPart { begin, whole };
             }
             if side.is_empty() {
-                segment.flags &= !Segment::SIDE;
+                segment.flags &= !Segment::SIDE_FLAG;
             }
         }
         let mut proof = Proof::default();
@@ -87,7 +87,7 @@ proptest! {
             (None, None) => Cover::Plain,
         };
         let envelope = Envelope { to, from, cover };
-        let mut out = vec![0; MAX_ENVELOPE + CRYPTO_HEAD + 300 + MAX_HEADER];
+        let mut out = vec![0; ENVELOPE_BYTES_MAX + CRYPTO_HEADER_BYTES + 300 + HEADER_BYTES_MAX];
         let start = envelope.write(&mut out).unwrap();
         let mut head = start;
         if let Some((offset, bytes)) = &said {
@@ -98,7 +98,7 @@ proptest! {
             prop_assert_eq!(part.write(&mut vec![0; length - 1]), None);
             head += length;
         }
-        let written = write(&segment, &mut side.clone(), &mut out[head..], MAX_HEADER, |_| proof).unwrap();
+        let written = write(&segment, &mut side.clone(), &mut out[head..], HEADER_BYTES_MAX, |_| proof).unwrap();
         prop_assert_eq!(written, length(&segment, &side));
         out.truncate(head + written);
         out.resize(out.len() + payload, 0xaa);
@@ -124,8 +124,8 @@ proptest! {
     }
 
     #[test]
-    fn ranges_that_do_not_fit_are_left_away((segment, side, ..) in segments(), room in 0..MAX_HEADER) {
-        let mut out = [0; MAX_HEADER];
+    fn ranges_that_do_not_fit_are_left_away((segment, side, ..) in segments(), room in 0..HEADER_BYTES_MAX) {
+        let mut out = [0; HEADER_BYTES_MAX];
         let mut cut = side;
         let Some(written) = write(&segment, &mut cut, &mut out, room, |_| Proof::default()) else {
             let mut least = side;
@@ -151,7 +151,7 @@ fn known_bytes() {
         end: SequenceNumber(9),
     });
     let mut ack = Segment::default();
-    (ack.flags, ack.class, ack.transmission, ack.echo_band) = (Segment::SIDE, 2, 1, 1);
+    (ack.flags, ack.class, ack.transmission, ack.echo_band) = (Segment::SIDE_FLAG, 2, 1, 1);
     (ack.number, ack.ack, ack.window) = (SequenceNumber(1), SequenceNumber(5), 0x0102_0304);
     (ack.echo, ack.echo_transmission) = (SequenceNumber(8), 2);
     (ack.ce_packets, ack.ce_bytes) = (3, 4344);
@@ -190,7 +190,7 @@ fn known_bytes() {
         [1, 2, 3, 4, 5, 6, 0xa1, 0xa2, 0x0b, 0x0c, 0x0d, 0x0e]
     );
 
-    data.flags = Segment::SIDE;
+    data.flags = Segment::SIDE_FLAG;
     let mut side = SideData::default();
     (side.part.begin, side.part.whole) = (0x0201, 0x0605);
     let written = write(&data, &mut side, &mut out, 80, |_| proof).unwrap();

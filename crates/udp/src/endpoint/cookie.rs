@@ -7,10 +7,10 @@ use ccplane_units::{Duration, Time};
 /// Lifetime of one output of the secret. An identifier is valid in its own slot and the next, so a
 /// client has at least this long to return it. A longer slot would extend the time in which an
 /// observer on the path can use the address.
-const SLOT: Duration = Duration::from_secs(10);
+const SLOT_DURATION: Duration = Duration::from_secs(10);
 
 /// Longest time for which an identifier may open a connection.
-pub const VALID: Duration = Duration::from_secs(20);
+pub const COOKIE_LIFETIME_MAX: Duration = Duration::from_secs(20);
 
 /// Stateless generator of connection identifiers from a client's address, its identifier, the time
 /// and a secret.
@@ -74,7 +74,7 @@ impl Cookies {
 }
 
 fn slot(now: Time) -> u64 {
-    now.as_nanos() / SLOT.as_nanos()
+    now.as_nanos() / SLOT_DURATION.as_nanos()
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! Datagrams of one side's TLS handshake flight.
 
-use crate::codec::{ALERT, CRYPTO_HEAD, Cover, Crypto, Envelope, NUMBER};
-use crate::tls::{Handshake, Level, TAG};
+use crate::codec::{
+    ALERT_OFFSET, CRYPTO_HEADER_BYTES, Cover, Crypto, Envelope, PACKET_NUMBER_BYTES,
+};
+use crate::tls::{Handshake, Level, TAG_BYTES};
 
 /// Writes one datagram of at most `out.len()` bytes: `plain` in plain text, then, sealed, handshake
 /// bytes from offset `at` on and a segment. Returns its length and the offset for the next
@@ -17,7 +19,7 @@ pub(super) fn write_part(
     let head = begin(envelope, plain, out)?;
     let room = out
         .len()
-        .checked_sub(head + CRYPTO_HEAD + segment.len() + TAG)?;
+        .checked_sub(head + CRYPTO_HEADER_BYTES + segment.len() + TAG_BYTES)?;
     let said = handshake.said(Level::Sealed).get(at..)?;
     let bytes = said.get(..said.len().min(room))?;
     let (offset, next) = (u16::try_from(at).ok()?, at + bytes.len());
@@ -35,7 +37,7 @@ pub(super) fn write_alert(
     alert: u8,
     out: &mut [u8],
 ) -> Option<usize> {
-    let (offset, bytes) = (ALERT, &[alert][..]);
+    let (offset, bytes) = (ALERT_OFFSET, &[alert][..]);
     if !handshake.has_keys() {
         envelope.cover = Cover::Handshake;
         let head = envelope.write(out)?;
@@ -55,6 +57,6 @@ fn begin(envelope: Envelope, plain: &[u8], out: &mut [u8]) -> Option<usize> {
         offset: 0,
         bytes: plain,
     };
-    let head = head + part.write(&mut out[head..])? + NUMBER;
+    let head = head + part.write(&mut out[head..])? + PACKET_NUMBER_BYTES;
     (head <= out.len()).then_some(head)
 }

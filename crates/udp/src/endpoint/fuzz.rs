@@ -11,12 +11,14 @@ use ccplane_link::identity::Identity;
 use ccplane_transport::{Connection, Native, Segment, SideData, TransportConfig};
 use ccplane_units::{Duration, Time};
 
-use super::{AMPLIFICATION, DatagramOutcome, Endpoint, ListenLimits, MOST_PENDING, mss};
+use super::{
+    ANTI_AMPLIFICATION_FACTOR, DatagramOutcome, Endpoint, ListenLimits, PENDING_HANDSHAKES_MAX, mss,
+};
 use crate::tls::Tls;
 
-const SIZE: usize = 700;
-const PLACES: usize = 3;
-const CLIENTS: usize = 4;
+const DATAGRAM_BYTES: usize = 700;
+const CONNECTIONS_MAX: usize = 3;
+const CLIENT_COUNT: usize = 4;
 
 struct EndpointInput<'a>(&'a [u8]);
 
@@ -45,8 +47,8 @@ struct Client {
 /// TLS configurations of the server, of clients that trust it, and of a client that trusts another
 /// server.
 fn parties() -> &'static [Tls; 3] {
-    static PARTIES: OnceLock<[Tls; 3]> = OnceLock::new();
-    PARTIES.get_or_init(|| {
+    static TLS_PARTIES: OnceLock<[Tls; 3]> = OnceLock::new();
+    TLS_PARTIES.get_or_init(|| {
         let make = || Identity::new().expect("a certificate");
         let (server, other) = (make(), make());
         let trusting =
@@ -71,14 +73,14 @@ pub fn endpoint(data: &[u8]) {
     let choice = input.byte();
     let tls = |which: usize| (choice & 1 != 0).then(|| parties()[which].clone());
     let config = Arc::new(TransportConfig {
-        mss: mss(SIZE, true, false),
+        mss: mss(DATAGRAM_BYTES, true, false),
         receive_buffer: 1 << 18,
         ..TransportConfig::default()
     });
     let mut now = Time::ZERO + Duration::from_secs(100);
     let mut server = Endpoint::new(
         config.clone(),
-        SIZE,
+        DATAGRAM_BYTES,
         tls(0).map(|tls| {
             if choice & 16 != 0 {
                 tls.with_retry()
@@ -90,19 +92,19 @@ pub fn endpoint(data: &[u8]) {
     server.listen(
         [9; 32],
         ListenLimits {
-            connections: PLACES,
-            per_address: if choice & 2 != 0 { 2 } else { PLACES },
+            connections: CONNECTIONS_MAX,
+            per_address: if choice & 2 != 0 { 2 } else { CONNECTIONS_MAX },
         },
     );
-    let mut clients: Vec<Client> = (1..=CLIENTS)
+    let mut clients: Vec<Client> = (1..=CLIENT_COUNT)
         .map(|n| {
             // The last client may trust another server.
-            let whom = if n == CLIENTS && choice & 4 != 0 {
+            let whom = if n == CLIENT_COUNT && choice & 4 != 0 {
                 2
             } else {
                 1
             };
-            let mut endpoint = Endpoint::new(config.clone(), SIZE, tls(whom));
+            let mut endpoint = Endpoint::new(config.clone(), DATAGRAM_BYTES, tls(whom));
             let id = n as u64;
             assert_eq!(endpoint.connect(address(0), id), Ok(true));
             let mut connection = Connection::connect(&config, now);
@@ -120,7 +122,7 @@ pub fn endpoint(data: &[u8]) {
     let mut seen: Vec<(SocketAddr, Vec<u8>)> = Vec::new();
     while !input.0.is_empty() {
         let what = input.byte();
-        let which = usize::from(what >> 4) % CLIENTS;
+        let which = usize::from(what >> 4) % CLIENT_COUNT;
         let (from, datagrams) = match what & 7 {
             0..=2 => (clients[which].from, send(&mut clients[which], now)),
             3 if !seen.is_empty() => {
@@ -137,7 +139,7 @@ pub fn endpoint(data: &[u8]) {
                 datagram.truncate(usize::from(input.byte()) * 3);
                 (from, vec![datagram])
             }
-            5 => (address(which), vec![input.bytes(SIZE)]),
+            5 => (address(which), vec![input.bytes(DATAGRAM_BYTES)]),
             6 => {
                 now += Duration::from_millis(u64::from(input.byte()) * 50);
                 continue;
@@ -153,9 +155,12 @@ pub fn endpoint(data: &[u8]) {
             }
             arrives(&mut server, &mut clients, now, from, datagram);
         }
-        assert!(server.len() <= PLACES, "more connections than places");
         assert!(
-            server.pending() <= 2 * MOST_PENDING,
+            server.len() <= CONNECTIONS_MAX,
+            "more connections than places"
+        );
+        assert!(
+            server.pending() <= 2 * PENDING_HANDSHAKES_MAX,
             "more handshakes than places"
         );
     }
@@ -163,11 +168,12 @@ pub fn endpoint(data: &[u8]) {
 
 /// Returns a client's next datagrams: the end of its handshake if it is due, and a segment.
 fn send(client: &mut Client, now: Time) -> Vec<Vec<u8>> {
-    let (mut side, mut datagrams, mut out) = (SideData::default(), Vec::new(), vec![0; SIZE]);
+    let (mut side, mut datagrams, mut out) =
+        (SideData::default(), Vec::new(), vec![0; DATAGRAM_BYTES]);
     let Some(segment) = client.connection.transmit(now, 0, &mut side) else {
         return datagrams;
     };
-    if segment.has(Segment::PROOF) {
+    if segment.has(Segment::PROOF_FLAG) {
         client.endpoint.begin_flight(client.id, &segment);
         while let Some((length, _)) = client.endpoint.write_flight(client.id, &mut out) {
             datagrams.push(out[..length].to_vec());
@@ -192,14 +198,14 @@ fn arrives(
     from: SocketAddr,
     mut datagram: Vec<u8>,
 ) {
-    let (mut side, mut out) = (SideData::default(), vec![0; 3 * SIZE]);
+    let (mut side, mut out) = (SideData::default(), vec![0; 3 * DATAGRAM_BYTES]);
     let (length, each) = match server.receive(now, from, &mut datagram, &mut side, &mut out) {
         Ok(DatagramOutcome::Answer(length, each)) => (length, each),
         Ok(DatagramOutcome::Alert(length)) => (length, length),
         _ => return,
     };
     assert!(
-        length <= datagram.len() * AMPLIFICATION,
+        length <= datagram.len() * ANTI_AMPLIFICATION_FACTOR,
         "{length} bytes for {} of nobody known",
         datagram.len()
     );
@@ -208,9 +214,10 @@ fn arrives(
     };
     for answer in out[..length].chunks_mut(each) {
         let mut side = SideData::default();
-        let arrival = client
-            .endpoint
-            .receive(now, address(0), answer, &mut side, &mut [0; SIZE]);
+        let arrival =
+            client
+                .endpoint
+                .receive(now, address(0), answer, &mut side, &mut [0; DATAGRAM_BYTES]);
         match arrival {
             Ok(DatagramOutcome::Segment(_, segment, proof, _)) => {
                 let control = &mut client.control;

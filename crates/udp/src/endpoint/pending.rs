@@ -9,21 +9,21 @@ use ccplane_units::{Duration, Time};
 use super::DropReason;
 use super::flight::{write_alert, write_part};
 use super::shares::origin;
-use crate::codec::{ClientAddress, CodecError, Cover, Crypto, Envelope, NUMBER};
+use crate::codec::{ClientAddress, CodecError, Cover, Crypto, Envelope, PACKET_NUMBER_BYTES};
 use crate::tls::{Handshake, Keys, Level};
 
 /// Maximum number of handshakes of unverified clients, and as many again of verified ones. Each
 /// takes about 8 kB. With a smaller limit, a flood of forged hellos sooner costs every client
 /// another round trip; a larger one gives more memory to anyone.
-pub const MOST_PENDING: usize = 256;
+pub const PENDING_HANDSHAKES_MAX: usize = 256;
 
 /// Maximum number of handshakes per verified address. A smaller limit makes users behind one
 /// address exclude each other; a larger one lets one host exclude all others.
-const MOST_OF_ORIGIN: usize = 16;
+const ADDRESS_HANDSHAKES_MAX: usize = 16;
 
 /// Time limit of a handshake. A client gives up after 7 s; with a longer limit a flood holds its
 /// slots for longer.
-const WITHIN: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Handshake of one client.
 pub(super) struct Pending {
@@ -46,7 +46,7 @@ impl PendingHandshakes {
     /// Removes handshakes that have timed out.
     pub fn expire(&mut self, now: Time) {
         self.0
-            .retain(|_, pending| now.since(pending.since) <= WITHIN);
+            .retain(|_, pending| now.since(pending.since) <= HANDSHAKE_TIMEOUT);
     }
 
     /// Returns the identifier of a handshake that this client has already started.
@@ -68,7 +68,7 @@ impl PendingHandshakes {
 
     /// Returns true if another client may start without proof of its address.
     pub fn has_room_for_strangers(&self) -> bool {
-        self.0.values().filter(|pending| !pending.proved).count() < MOST_PENDING
+        self.0.values().filter(|pending| !pending.proved).count() < PENDING_HANDSHAKES_MAX
     }
 
     /// Returns true if a client with this verified address may start. At the limit it ends another
@@ -85,10 +85,10 @@ impl PendingHandshakes {
             all += 1;
             of_origin += usize::from(origin(pending.address) == whose);
         }
-        if of_origin >= MOST_OF_ORIGIN {
+        if of_origin >= ADDRESS_HANDSHAKES_MAX {
             return false;
         }
-        if all >= MOST_PENDING {
+        if all >= PENDING_HANDSHAKES_MAX {
             let mut around = self.0.range(id..).chain(self.0.range(..id));
             let victim = around
                 .find(|(_, pending)| pending.proved)
@@ -176,7 +176,7 @@ impl Pending {
         }
         let (_, length) =
             Crypto::read(datagram.get(head..).ok_or(short)?).map_err(DropReason::Malformed)?;
-        let head = head + length + NUMBER;
+        let head = head + length + PACKET_NUMBER_BYTES;
         let end = self.handshake.open(datagram, head)?;
         let (part, _) =
             Crypto::read(datagram.get(head..end).ok_or(short)?).map_err(DropReason::Malformed)?;

@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use crate::codec::{
-    self, ALERT, ClientAddress, CodecError, Cover, Crypto, Envelope, MAX_ENVELOPE, NUMBER,
+    self, ALERT_OFFSET, ClientAddress, CodecError, Cover, Crypto, ENVELOPE_BYTES_MAX, Envelope,
+    PACKET_NUMBER_BYTES,
 };
-use crate::tls::{Handshake, HandshakeError, Keys, Level, OpenFailure, TAG, Tls};
-use ccplane_transport::{LEAST_MSS, Proof, Segment, SegmentKind, SideData};
+use crate::tls::{Handshake, HandshakeError, Keys, Level, OpenFailure, TAG_BYTES, Tls};
+use ccplane_transport::{PEER_MSS_MIN, Proof, Segment, SegmentKind, SideData};
 
 use super::DropReason;
 use super::flight::write_part;
@@ -18,7 +19,8 @@ use super::flight::write_part;
 /// A client sends its identifier (10 bytes) only until the server has confirmed the connection, and
 /// has neither an echo nor ECN counts (15 bytes) before then; no datagram carries both.
 pub fn mss(size: usize, sealed: bool, stamps: bool) -> u16 {
-    let reserve = codec::MAX_DATA_HEADER - codec::DATA_HEADER - codec::STAMPS;
+    let reserve =
+        codec::DATA_HEADER_BYTES_MAX - codec::DATA_HEADER_BYTES - codec::DATA_TIMESTAMP_BYTES;
     size.saturating_sub(usize::from(overhead(sealed, stamps)) + reserve)
         .clamp(1, usize::from(u16::MAX)) as u16
 }
@@ -27,27 +29,32 @@ pub fn mss(size: usize, sealed: bool, stamps: bool) -> u16 {
 /// connection that receives neither data nor CE marks.
 pub fn overhead(sealed: bool, stamps: bool) -> u16 {
     const NAME: usize = 10;
-    let envelope = MAX_ENVELOPE - NAME - if sealed { 0 } else { NUMBER };
-    let header = codec::DATA_HEADER + if stamps { codec::STAMPS } else { 0 };
-    (envelope + header + if sealed { TAG } else { 0 }) as u16
+    let envelope = ENVELOPE_BYTES_MAX - NAME - if sealed { 0 } else { PACKET_NUMBER_BYTES };
+    let header = codec::DATA_HEADER_BYTES
+        + if stamps {
+            codec::DATA_TIMESTAMP_BYTES
+        } else {
+            0
+        };
+    (envelope + header + if sealed { TAG_BYTES } else { 0 }) as u16
 }
 
 /// Datagram sizes of common paths, largest first; an IPv4 packet has 28 bytes more. They stand for
 /// jumbo frames, Ethernet, PPPoE (1492), nested tunnels, IPv6's minimum (1280, a datagram of 1232
 /// bytes) and IPv4's guarantee (576).
-const NARROWER: [usize; 17] = [
+const PLPMTU_TABLE: [usize; 17] = [
     8972, 4324, 2276, 1472, 1464, 1452, 1444, 1424, 1404, 1392, 1372, 1352, 1312, 1252, 1232, 996,
     548,
 ];
 /// Datagram size used first when the path MTU has shrunk (`BASE_PLPMTU`, RFC 8899, section 5.1.2).
-pub const BASE: usize = 1232;
+pub const BASE_PLPMTU: usize = 1232;
 /// Smallest datagram size (`MIN_PLPMTU`): on a path that cannot carry it, little else works either.
-pub const LEAST: usize = 548;
+pub const MIN_PLPMTU: usize = 548;
 
 /// Returns the sizes of hellos: the full one, then, if it is not answered, smaller ones too (a
 /// table as in RFC 8899, section 5.3).
 pub fn sizes(full: usize) -> impl Iterator<Item = usize> {
-    std::iter::once(full).chain(NARROWER.into_iter().filter(move |size| *size < full))
+    std::iter::once(full).chain(PLPMTU_TABLE.into_iter().filter(move |size| *size < full))
 }
 
 /// Datagram layer of one connection; see [`Endpoint`](super::Endpoint).
@@ -211,7 +218,7 @@ impl Session {
         };
         let envelope = Envelope {
             to: self.remote.unwrap_or(0),
-            from: segment.has(Segment::PROOF).then_some(self.source()),
+            from: segment.has(Segment::PROOF_FLAG).then_some(self.source()),
             cover,
         };
         let size = match segment.kind {
@@ -219,7 +226,7 @@ impl Session {
             _ => self.size,
         };
         let size = size.min(out.len());
-        let text = size.checked_sub(if self.secure.is_some() { TAG } else { 0 })?;
+        let text = size.checked_sub(if self.secure.is_some() { TAG_BYTES } else { 0 })?;
         let payload = match segment.kind {
             SegmentKind::Data => usize::from(segment.length),
             _ => 0,
@@ -436,7 +443,7 @@ impl Session {
                 return Err(DropReason::Unknown);
             }
             match (part.offset, part.bytes) {
-                (ALERT, [alert]) => Err(HandshakeError::by(*alert)),
+                (ALERT_OFFSET, [alert]) => Err(HandshakeError::by(*alert)),
                 // A second cookie request is ignored, since it could loop forever.
                 (0, []) if greeting.cookie.is_none() => {
                     let mut side = SideData::default();
@@ -456,7 +463,7 @@ impl Session {
             if heard.is_ok() && handshake.has_keys() {
                 self.remote = Some(server);
             }
-            heard.map(|()| head + NUMBER)
+            heard.map(|()| head + PACKET_NUMBER_BYTES)
         };
         let opened = match outcome {
             Ok(head) => {
@@ -466,8 +473,8 @@ impl Session {
                     .ok_or(DropReason::Malformed(CodecError::Short))?;
                 let (part, length) = Crypto::read(text).map_err(DropReason::Malformed)?;
                 match (part.offset, part.bytes) {
-                    (ALERT, [alert]) => Err(HandshakeError::by(*alert)),
-                    (ALERT, _) => return Err(DropReason::Malformed(CodecError::Short)),
+                    (ALERT_OFFSET, [alert]) => Err(HandshakeError::by(*alert)),
+                    (ALERT_OFFSET, _) => return Err(DropReason::Malformed(CodecError::Short)),
                     // Retransmission of data we already have.
                     _ if secure.keys.is_some() => return Ok(HandshakeOutcome::More),
                     (offset, bytes) => greeting
@@ -498,10 +505,10 @@ impl Session {
 }
 
 /// Returns the datagram size for a peer whose MSS is `theirs`, if datagrams of `size` bytes
-/// correspond to an MSS of `ours`. Peers with a smaller MSS than [`LEAST_MSS`] still get segments
+/// correspond to an MSS of `ours`. Peers with a smaller MSS than [`PEER_MSS_MIN`] still get segments
 /// of that minimum.
 fn taken(size: usize, ours: u16, theirs: u16) -> usize {
-    size.saturating_sub(usize::from(ours)) + usize::from(theirs.max(LEAST_MSS))
+    size.saturating_sub(usize::from(ours)) + usize::from(theirs.max(PEER_MSS_MIN))
 }
 
 /// Returns the server's identifier from its envelope.

@@ -1,13 +1,13 @@
 //! Endpoint tests without sockets: clients, forgeries and copies, with datagrams passed in memory.
 
 use ccplane_link::identity::Identity;
-use ccplane_transport::{LEAST_MSS, Native};
+use ccplane_transport::{Native, PEER_MSS_MIN};
 use ccplane_units::Duration;
 
 use super::*;
 use crate::codec::VERSION;
 
-const SIZE: usize = 1200;
+const DATAGRAM_BYTES: usize = 1200;
 
 fn at(ms: u64) -> Time {
     Time::ZERO + Duration::from_millis(100_000 + ms)
@@ -19,7 +19,7 @@ fn address(last: u8) -> SocketAddr {
 
 fn config() -> Arc<TransportConfig> {
     Arc::new(TransportConfig {
-        mss: mss(SIZE, true, false),
+        mss: mss(DATAGRAM_BYTES, true, false),
         ..TransportConfig::default()
     })
 }
@@ -37,7 +37,7 @@ fn pair(tls: bool) -> [Option<Tls>; 2] {
 }
 
 fn server(tls: Option<Tls>, most: usize) -> Endpoint {
-    let mut endpoint = Endpoint::new(config(), SIZE, tls);
+    let mut endpoint = Endpoint::new(config(), DATAGRAM_BYTES, tls);
     endpoint.listen([9; 32], ListenLimits::connections(most));
     endpoint
 }
@@ -52,7 +52,7 @@ struct Client {
 
 impl Client {
     fn new(tls: &Option<Tls>, id: u64, bytes: u64) -> Client {
-        let mut endpoint = Endpoint::new(config(), SIZE, tls.clone());
+        let mut endpoint = Endpoint::new(config(), DATAGRAM_BYTES, tls.clone());
         assert_eq!(endpoint.connect(address(1), id), Ok(true));
         let mut connection = Connection::connect(&config(), at(0));
         connection.write(bytes);
@@ -66,11 +66,12 @@ impl Client {
 
     /// Returns the next datagrams: the last handshake flight if it is due, then a segment.
     fn send_all(&mut self, now: Time) -> Vec<Vec<u8>> {
-        let (mut side, mut datagrams, mut out) = (SideData::default(), Vec::new(), vec![0; SIZE]);
+        let (mut side, mut datagrams, mut out) =
+            (SideData::default(), Vec::new(), vec![0; DATAGRAM_BYTES]);
         let Some(segment) = self.connection.transmit(now, 0, &mut side) else {
             return datagrams;
         };
-        if segment.has(Segment::PROOF) {
+        if segment.has(Segment::PROOF_FLAG) {
             self.endpoint.begin_flight(self.id, &segment);
             while let Some((length, _)) = self.endpoint.write_flight(self.id, &mut out) {
                 datagrams.push(out[..length].to_vec());
@@ -94,9 +95,13 @@ impl Client {
     /// Processes a datagram from the server.
     fn take(&mut self, now: Time, datagram: &[u8]) -> Result<DatagramOutcome, DropReason> {
         let (mut side, mut datagram) = (SideData::default(), datagram.to_vec());
-        let arrival =
-            self.endpoint
-                .receive(now, address(1), &mut datagram, &mut side, &mut [0; SIZE])?;
+        let arrival = self.endpoint.receive(
+            now,
+            address(1),
+            &mut datagram,
+            &mut side,
+            &mut [0; DATAGRAM_BYTES],
+        )?;
         match &arrival {
             DatagramOutcome::Segment(id, segment, ..) => {
                 assert_eq!(*id, self.id);
@@ -117,7 +122,7 @@ fn hand(
     from: SocketAddr,
     datagram: &[u8],
 ) -> Result<(DatagramOutcome, Vec<Vec<u8>>), DropReason> {
-    let (mut datagram, mut out) = (datagram.to_vec(), vec![0; 3 * SIZE]);
+    let (mut datagram, mut out) = (datagram.to_vec(), vec![0; 3 * DATAGRAM_BYTES]);
     let arrival = endpoint.receive(now, from, &mut datagram, &mut SideData::default(), &mut out)?;
     let answers = match arrival {
         DatagramOutcome::Answer(length, each) => {
@@ -371,12 +376,16 @@ fn an_answer_is_at_most_three_times_its_hello() {
         let [ours, theirs] = pair(tls);
         let mut server = server(ours, 10);
         let hello = Client::new(&theirs, 77, 5000).send(at(0));
-        assert_eq!(hello.len(), SIZE, "a hello fills a datagram");
+        assert_eq!(hello.len(), DATAGRAM_BYTES, "a hello fills a datagram");
         let mut answered = 0;
         for length in 0..hello.len() {
             if let Ok((_, answers)) = hand(&mut server, at(1), address(5), &hello[..length]) {
                 let bytes: usize = answers.iter().map(Vec::len).sum();
-                let most = if tls { AMPLIFICATION * length } else { length };
+                let most = if tls {
+                    ANTI_AMPLIFICATION_FACTOR * length
+                } else {
+                    length
+                };
                 assert!(bytes <= most, "{bytes} bytes for {length}");
                 assert!(answers.iter().all(|answer| answer.len() <= length));
                 answered += 1;
@@ -393,13 +402,13 @@ fn strangers_begin_256_handshakes_and_then_have_to_come_back_with_a_cookie() {
     let hello = Client::new(&theirs, 77, 5000).send(at(0));
     let forged = |n: usize| SocketAddr::from(([198, 51, (n / 200) as u8, (n % 200) as u8], 4000));
     let took = allocation_counter::measure(|| {
-        for n in 0..MOST_PENDING {
+        for n in 0..PENDING_HANDSHAKES_MAX {
             let (_, answers) = hand(&mut server, at(1), forged(n), &hello).unwrap();
             assert!(answers[0].len() > 500);
         }
     });
-    assert_eq!(server.pending(), MOST_PENDING);
-    let each = took.bytes_current / MOST_PENDING as i64;
+    assert_eq!(server.pending(), PENDING_HANDSHAKES_MAX);
+    let each = took.bytes_current / PENDING_HANDSHAKES_MAX as i64;
     assert!(
         (1_000..8_500).contains(&each),
         "a handshake holds {each} bytes"
@@ -410,7 +419,7 @@ fn strangers_begin_256_handshakes_and_then_have_to_come_back_with_a_cookie() {
     let hello = client.send(at(1));
     let (_, answers) = hand(&mut server, at(2), address(5), &hello).unwrap();
     assert!(answers.len() == 1 && answers[0].len() < 60, "{answers:?}");
-    assert_eq!(server.pending(), MOST_PENDING);
+    assert_eq!(server.pending(), PENDING_HANDSHAKES_MAX);
     let arrival = client.take(at(3), &answers[0]).unwrap();
     assert!(matches!(arrival, DatagramOutcome::Again(78)), "{arrival:?}");
 
@@ -477,7 +486,7 @@ fn many_addresses_with_handshakes_that_do_not_end_keep_no_newcomer_out() {
     }
     let (answered, pending) = begin(5, 7);
     assert_eq!(
-        pending, MOST_PENDING,
+        pending, PENDING_HANDSHAKES_MAX,
         "the memory for handshakes is bounded"
     );
     let (mut client, answers) = answered.expect("a newcomer is answered");
@@ -500,17 +509,17 @@ fn a_handshake_in_small_datagrams_in_any_order_comes_to_its_end() {
     let there = Identity::new().unwrap();
     let narrow = || {
         let config = TransportConfig {
-            mss: mss(LEAST_HELLO, true, false),
+            mss: mss(HELLO_BYTES_MIN, true, false),
             ..TransportConfig::default()
         };
         Arc::new(config)
     };
     let server_tls = Tls::server(&here, &[there.fingerprint()]).unwrap();
-    let mut server = Endpoint::new(narrow(), LEAST_HELLO, Some(server_tls));
+    let mut server = Endpoint::new(narrow(), HELLO_BYTES_MIN, Some(server_tls));
     server.listen([9; 32], ListenLimits::connections(1));
     let client_tls = Tls::client(Some(here.fingerprint()), Some(&there)).unwrap();
     let mut client = Client::new(&None, 77, 5000);
-    client.endpoint = Endpoint::new(narrow(), LEAST_HELLO, Some(client_tls));
+    client.endpoint = Endpoint::new(narrow(), HELLO_BYTES_MIN, Some(client_tls));
     assert_eq!(client.endpoint.connect(address(1), 77), Ok(true));
     client.connection = Connection::connect(&narrow(), at(0));
     client.connection.write(5000);
@@ -561,7 +570,7 @@ fn a_handshake_in_small_datagrams_in_any_order_comes_to_its_end() {
 /// A driver's answer buffer is much smaller than the largest hello.
 #[test]
 fn hellos_of_all_sizes_are_answered_into_a_small_buffer() {
-    for size in [LEAST_HELLO, 600, 1472, 9000, 65_507] {
+    for size in [HELLO_BYTES_MIN, 600, 1472, 9000, 65_507] {
         let [ours, theirs] = pair(true);
         let mut server = Endpoint::new(config(), size, ours);
         server.listen([9; 32], ListenLimits::connections(1));
@@ -693,7 +702,7 @@ fn an_address_that_has_its_share_is_refused_and_another_one_is_not() {
         connections: 64,
         per_address: 2,
     };
-    let mut server = Endpoint::new(config(), SIZE, None);
+    let mut server = Endpoint::new(config(), DATAGRAM_BYTES, None);
     server.listen([9; 32], limits);
     for id in 1..=2 {
         let mut client = Client::new(&None, id, 5000);
@@ -739,10 +748,10 @@ fn the_longest_hello_that_is_answered_says_what_the_path_carries() {
             .transmit(at(1000), 0, &mut SideData::default())
             .unwrap();
         let mut answers = Vec::new();
-        for step in 1..=sizes(SIZE).count() {
+        for step in 1..=sizes(DATAGRAM_BYTES).count() {
             let mut hello = again;
             hello.transmission = step as u8;
-            let mut out = vec![0; SIZE];
+            let mut out = vec![0; DATAGRAM_BYTES];
             let written = client.endpoint.write(
                 5,
                 &hello,
@@ -752,7 +761,7 @@ fn the_longest_hello_that_is_answered_says_what_the_path_carries() {
                 |_| (),
             );
             let (length, _) = written.unwrap();
-            assert_eq!(length, sizes(SIZE).nth(step - 1).unwrap());
+            assert_eq!(length, sizes(DATAGRAM_BYTES).nth(step - 1).unwrap());
             if length <= 1020 {
                 answers.push(
                     hand(&mut server, at(1010), address(2), &out[..length])
@@ -777,12 +786,12 @@ fn the_longest_hello_that_is_answered_says_what_the_path_carries() {
         }
         assert_eq!(
             client.endpoint.most(5),
-            Some(SIZE),
+            Some(DATAGRAM_BYTES),
             "the path may become wider"
         );
         assert_eq!(
             client.connection.mss(),
-            u64::from(config().mss) - (SIZE as u64 - 996)
+            u64::from(config().mss) - (DATAGRAM_BYTES as u64 - 996)
         );
         let first = client.send_all(at(1060));
         assert!(first.iter().all(|datagram| datagram.len() <= 996));
@@ -820,7 +829,7 @@ fn keys_are_renewed_while_packets_come_in_any_order() {
             .wrapping_add(1_442_695_040_888_963_407);
         let mut data = Segment::default();
         (data.kind, data.length, data.transmission) = (SegmentKind::Data, 100, 1);
-        let mut out = vec![0; SIZE];
+        let mut out = vec![0; DATAGRAM_BYTES];
         let to_server = random >> 63 == 0;
         let (endpoint, by) = if to_server {
             (&mut client.endpoint, 77)
@@ -857,7 +866,7 @@ fn keys_are_renewed_while_packets_come_in_any_order() {
                 from,
                 &mut datagram,
                 &mut SideData::default(),
-                &mut [0; SIZE],
+                &mut [0; DATAGRAM_BYTES],
             );
             assert!(
                 matches!(arrival, Ok(DatagramOutcome::Segment(..))),
@@ -868,7 +877,7 @@ fn keys_are_renewed_while_packets_come_in_any_order() {
                 from,
                 &mut copy.clone(),
                 &mut SideData::default(),
-                &mut [0; SIZE],
+                &mut [0; DATAGRAM_BYTES],
             );
             assert_eq!(again.unwrap_err(), DropReason::Replayed);
             opened += 1;
@@ -894,8 +903,8 @@ fn a_probe_has_the_size_that_is_tried_and_its_answer_is_small() {
         // The connection uses smaller datagrams meanwhile; probes do not.
         client.endpoint.resize(client.id, 600);
         let mut probe = Segment::default();
-        (probe.kind, probe.length) = (SegmentKind::PathProbe, SIZE as u16);
-        let mut out = vec![0; SIZE];
+        (probe.kind, probe.length) = (SegmentKind::PathProbe, DATAGRAM_BYTES as u16);
+        let mut out = vec![0; DATAGRAM_BYTES];
         let written = client.endpoint.write(
             client.id,
             &probe,
@@ -904,14 +913,14 @@ fn a_probe_has_the_size_that_is_tried_and_its_answer_is_small() {
             |_| Proof::default(),
             |_| (),
         );
-        assert_eq!(written, Some((SIZE, address(1))));
+        assert_eq!(written, Some((DATAGRAM_BYTES, address(1))));
         let (arrival, _) = hand(&mut server, at(4), address(5), &out).unwrap();
         assert!(
             matches!(arrival, DatagramOutcome::Segment(found, segment, ..) if found == id && segment.kind == SegmentKind::PathProbe)
         );
         let mut reply = Segment::default();
-        (reply.kind, reply.length) = (SegmentKind::PathReply, SIZE as u16);
-        let mut out = vec![0; SIZE];
+        (reply.kind, reply.length) = (SegmentKind::PathReply, DATAGRAM_BYTES as u16);
+        let mut out = vec![0; DATAGRAM_BYTES];
         let (length, _) = server
             .write(
                 id,
@@ -924,12 +933,15 @@ fn a_probe_has_the_size_that_is_tried_and_its_answer_is_small() {
             .unwrap();
         assert!(length < 100, "{length}");
         let (mut datagram, mut side) = (out[..length].to_vec(), SideData::default());
-        let arrival =
-            client
-                .endpoint
-                .receive(at(5), address(1), &mut datagram, &mut side, &mut [0; SIZE]);
+        let arrival = client.endpoint.receive(
+            at(5),
+            address(1),
+            &mut datagram,
+            &mut side,
+            &mut [0; DATAGRAM_BYTES],
+        );
         assert!(
-            matches!(arrival, Ok(DatagramOutcome::Segment(_, segment, ..)) if segment.length == SIZE as u16)
+            matches!(arrival, Ok(DatagramOutcome::Segment(_, segment, ..)) if segment.length == DATAGRAM_BYTES as u16)
         );
         // The connection itself ignores path probes and replies.
         let before = client.connection.stats();
@@ -947,7 +959,7 @@ fn a_client_that_takes_less_gets_less() {
         mss: config().mss - 200,
         ..(*config()).clone()
     });
-    let mut endpoint = Endpoint::new(narrow.clone(), SIZE, None);
+    let mut endpoint = Endpoint::new(narrow.clone(), DATAGRAM_BYTES, None);
     assert_eq!(endpoint.connect(address(1), 78), Ok(true));
     let mut connection = Connection::connect(&narrow, at(0));
     connection.write(5000);
@@ -964,7 +976,7 @@ fn a_client_that_takes_less_gets_less() {
     };
     assert_eq!(
         (server.size(id), server.most(id)),
-        (Some(SIZE - 200), Some(SIZE - 200))
+        (Some(DATAGRAM_BYTES - 200), Some(DATAGRAM_BYTES - 200))
     );
 }
 
@@ -974,13 +986,16 @@ fn a_server_that_takes_less_gets_less() {
         mss: config().mss - 200,
         ..(*config()).clone()
     });
-    let mut server = Endpoint::new(narrow, SIZE, None);
+    let mut server = Endpoint::new(narrow, DATAGRAM_BYTES, None);
     server.listen([9; 32], ListenLimits::connections(1));
     let mut client = Client::new(&None, 77, 5000);
     opened(&mut server, &mut client, address(5));
     let id = client.id;
     let sizes = (client.endpoint.size(id), client.endpoint.most(id));
-    assert_eq!(sizes, (Some(SIZE - 200), Some(SIZE - 200)));
+    assert_eq!(
+        sizes,
+        (Some(DATAGRAM_BYTES - 200), Some(DATAGRAM_BYTES - 200))
+    );
 }
 
 /// Segments have at least 48 bytes even if the peer announces a smaller MSS; datagrams must have
@@ -993,7 +1008,7 @@ fn a_client_that_takes_next_to_nothing_gets_the_least() {
     });
     let mut server = server(None, 10);
     let mut client = Client::new(&None, 77, 5000);
-    client.endpoint = Endpoint::new(tiny.clone(), SIZE, None);
+    client.endpoint = Endpoint::new(tiny.clone(), DATAGRAM_BYTES, None);
     assert_eq!(client.endpoint.connect(address(1), 77), Ok(true));
     client.connection = Connection::connect(&tiny, at(0));
     client.connection.write(5000);
@@ -1012,12 +1027,12 @@ fn a_client_that_takes_next_to_nothing_gets_the_least() {
     let data = connection
         .transmit(at(3), 0, &mut SideData::default())
         .unwrap();
-    assert_eq!((data.kind, data.length), (SegmentKind::Data, LEAST_MSS));
+    assert_eq!((data.kind, data.length), (SegmentKind::Data, PEER_MSS_MIN));
     let written = server.write(
         id,
         &data,
         &mut SideData::default(),
-        &mut [0; SIZE],
+        &mut [0; DATAGRAM_BYTES],
         |_| Proof::default(),
         |_| (),
     );

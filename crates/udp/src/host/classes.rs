@@ -7,14 +7,14 @@ use ccplane_qdisc::marking;
 use ccplane_units::Time;
 
 use super::UdpHost;
-use super::sending::BURST;
+use super::sending::BURST_SEGMENTS;
 use crate::ahead::QueueLimit;
 use crate::error::UdpError;
 use crate::socket::{DatagramMarks, Inbox, Socket};
-use ccplane_transport::{MAX_CLASSES, Segment, SegmentKind, SideData};
+use ccplane_transport::{CLASS_COUNT, Segment, SegmentKind, SideData};
 
 /// Kernel overhead in bytes of a queued datagram up to the size of an Ethernet packet.
-const OVERHEAD: usize = 832;
+const KERNEL_OVERHEAD_BYTES: usize = 832;
 
 /// IP header marks of a received datagram.
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +87,7 @@ impl UdpHost {
     }
 
     /// Sends lower-class data, highest priority first, within the limit on bytes queued in the
-    /// kernel and at most [`BURST`] segments, so that class 0 is served again soon. Returns true if
+    /// kernel and at most [`BURST_SEGMENTS`] segments, so that class 0 is served again soon. Returns true if
     /// there was anything.
     pub(super) fn transmit_low(&mut self) -> Result<bool, UdpError> {
         let now = self.clock.now();
@@ -105,13 +105,14 @@ impl UdpHost {
         // Class 0 data in the batch must be counted and sent before any lower-class data.
         self.flush()?;
         let mut sent = 0;
-        while sent < BURST && !self.blocked {
+        while sent < BURST_SEGMENTS && !self.blocked {
             let socket = &self.socket;
             let waiting = || socket.unsent().unwrap_or_default();
-            let room = self.classes.ahead.room(now, waiting) / (self.datagram + OVERHEAD);
-            let most = room.min(BURST - sent);
+            let room =
+                self.classes.ahead.room(now, waiting) / (self.datagram + KERNEL_OVERHEAD_BYTES);
+            let most = room.min(BURST_SEGMENTS - sent);
             let mut count = 0;
-            for class in (1..MAX_CLASSES).filter(|class| waits >> class & 1 != 0) {
+            for class in (1..CLASS_COUNT).filter(|class| waits >> class & 1 != 0) {
                 count += self.transmit_class(class, most - count, now)?;
             }
             sent += count;
@@ -171,14 +172,14 @@ mod tests {
 
     use super::*;
     use crate::flow::UdpCongestion;
-    use crate::host::{DATAGRAM, UdpOptions};
+    use crate::host::{DATAGRAM_BYTES_DEFAULT, UdpOptions};
     use crate::stamped::Stamping;
     use ccplane_transport::{Native, Rc3, TransportConfig};
 
     fn host(rc3: Option<Rc3>) -> UdpHost {
         UdpHost::bind(UdpOptions {
             local: "127.0.0.1:0".parse().unwrap(),
-            datagram: DATAGRAM,
+            datagram: DATAGRAM_BYTES_DEFAULT,
             window: 1 << 16,
             tls: None,
             dscp: 0,
@@ -215,7 +216,7 @@ mod tests {
             let bytes = room.len();
             room.fill(1);
             client.wrote(id, bytes);
-            for class in 0..MAX_CLASSES {
+            for class in 0..CLASS_COUNT {
                 while client.transmit_one(id, class, client.now()).unwrap() {}
             }
             client.flush().unwrap();

@@ -10,18 +10,18 @@ use ccplane_units::{Duration, Time};
 
 use super::UdpHost;
 use super::classes::DatagramMark;
-use crate::codec::HELLO;
+use crate::codec::HELLO_FIRST_BYTE;
 use crate::error::{UdpError, passes};
 use crate::limiter::{GcraBucket, SourceLimiter};
 use crate::socket::{DatagramMarks, Inbox, Socket};
 
 /// Hellos per second and burst of one source. A client tries at most eleven hello sizes, and many
 /// clients may share an address.
-const SOURCE_RATE: u64 = 50;
-const SOURCE_BURST: u64 = 100;
+const SOURCE_HELLOS_PER_SECOND: u64 = 50;
+const SOURCE_HELLOS_BURST: u64 = 100;
 /// Answers per second and burst for all unverified clients. Most are cookies of 60 bytes.
-const ANSWER_RATE: u64 = 1_000;
-const ANSWER_BURST: u64 = 300;
+const ANSWERS_PER_SECOND: u64 = 1_000;
+const ANSWERS_BURST: u64 = 300;
 /// Pause after reading hellos, as a multiple of the time that it took: a flood gets at most a
 /// quarter of the thread.
 const PAUSE_FACTOR: u64 = 3;
@@ -29,7 +29,7 @@ const PAUSE_FACTOR: u64 = 3;
 /// again.
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 /// Interval between polls for hellos while the thread never waits.
-const LOOK_INTERVAL: Duration = Duration::from_millis(1);
+const HELLO_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Socket of the hellos and its rate limits.
 pub(super) struct Handshakes {
@@ -50,8 +50,8 @@ impl Handshakes {
         Handshakes {
             socket,
             inbox: Some(Box::default()),
-            sources: SourceLimiter::new(SOURCE_RATE, SOURCE_BURST),
-            answers: GcraBucket::new(ANSWER_RATE, ANSWER_BURST),
+            sources: SourceLimiter::new(SOURCE_HELLOS_PER_SECOND, SOURCE_HELLOS_BURST),
+            answers: GcraBucket::new(ANSWERS_PER_SECOND, ANSWERS_BURST),
             paused_until: Time::ZERO,
             is_readable: false,
             next_look: Time::ZERO,
@@ -76,7 +76,7 @@ impl UdpHost {
             return Ok(false);
         }
         handshakes.is_readable = false;
-        handshakes.next_look = begin + LOOK_INTERVAL;
+        handshakes.next_look = begin + HELLO_POLL_INTERVAL;
         let mut inbox = handshakes.inbox.take().unwrap_or_default();
         let received = match handshakes.socket.receive(&mut inbox) {
             Ok(received) => received,
@@ -143,7 +143,7 @@ impl UdpHost {
 
     /// Moves hellos to a socket of their own.
     pub(super) fn split_handshakes(&mut self) -> Result<(), UdpError> {
-        let split = self.socket.split_handshakes(HELLO);
+        let split = self.socket.split_handshakes(HELLO_FIRST_BYTE);
         let socket = split.map_err(|why| UdpError::Socket {
             what: "bind a socket for hellos",
             why,

@@ -17,7 +17,7 @@ use ccplane_transport::{Segment, SegmentKind, SideData};
 
 /// Segments sent per connection before the socket is read again: a few of the kernel's batches.
 /// With a larger burst ACKs wait longer; with a smaller one each turn of the loop does little.
-pub(super) const BURST: usize = 256;
+pub(super) const BURST_SEGMENTS: usize = 256;
 
 impl UdpHost {
     /// Sends what the connections have to send. Returns true if there was anything.
@@ -51,7 +51,7 @@ impl UdpHost {
     fn transmit_flow(&mut self, id: u64) -> Result<bool, UdpError> {
         let now = self.clock.now();
         let mut sent = 0;
-        while sent < BURST && !self.blocked && self.transmit_one(id, 0, now)? {
+        while sent < BURST_SEGMENTS && !self.blocked && self.transmit_one(id, 0, now)? {
             sent += 1;
         }
         Ok(sent > 0)
@@ -90,14 +90,14 @@ impl UdpHost {
             self.search(id, &segment, &mut side, marks)?;
             return Ok(true);
         }
-        if segment.has(Segment::PROOF) {
+        if segment.has(Segment::PROOF_FLAG) {
             return self.transmit_proof(id, &segment, &mut side, (marks, said));
         }
         if segment.kind == SegmentKind::Data && u64::from(segment.length) > flow.connection.mss() {
             self.transmit_parts(id, &segment, &side, marks)?;
             return Ok(true);
         }
-        if segment.has(Segment::PROBE) {
+        if segment.has(Segment::PROBE_FLAG) {
             self.flush()?;
             self.send_alone(id, &segment, &mut side, marks)?;
             return Ok(true);

@@ -5,7 +5,7 @@ use std::io;
 
 use ccplane_units::Time;
 
-use super::BEYOND;
+use super::RECEIVE_MARGIN_BYTES;
 use super::UdpHost;
 use crate::error::UdpError;
 use crate::socket::Inbox;
@@ -29,7 +29,9 @@ impl UdpHost {
 
     /// Receives datagrams with kernel timestamps.
     pub(super) fn receive_stamped(&mut self, inbox: &mut Inbox) -> io::Result<(bool, bool)> {
-        let received = self.socket.receive_each(inbox, self.datagram + BEYOND)?;
+        let received = self
+            .socket
+            .receive_each(inbox, self.datagram + RECEIVE_MARGIN_BYTES)?;
         let came = (!received.is_empty(), received.is_full());
         let headers = if self.socket.local().is_ipv4() {
             28
@@ -120,13 +122,13 @@ mod tests {
 
     use super::*;
     use crate::flow::UdpCongestion;
-    use crate::host::{DATAGRAM, UdpOptions};
-    use ccplane_transport::{MAX_CLASSES, Native, Rc3, TransportConfig};
+    use crate::host::{DATAGRAM_BYTES_DEFAULT, UdpOptions};
+    use ccplane_transport::{CLASS_COUNT, Native, Rc3, TransportConfig};
 
     fn host(stamps: bool) -> UdpHost {
         UdpHost::bind(UdpOptions {
             local: "127.0.0.1:0".parse().unwrap(),
-            datagram: DATAGRAM,
+            datagram: DATAGRAM_BYTES_DEFAULT,
             window: 1 << 20,
             tls: None,
             dscp: 0,
@@ -160,7 +162,7 @@ mod tests {
         client.room(id)[..200_000].fill(1);
         client.wrote(id, 200_000);
         let mut classes = 0;
-        for class in 0..MAX_CLASSES {
+        for class in 0..CLASS_COUNT {
             while client.transmit_one(id, class, client.now()).unwrap() {
                 classes |= 1 << class;
             }

@@ -8,7 +8,7 @@ use ccplane_units::{Duration, Time};
 
 use super::UdpHost;
 use super::sending::put;
-use crate::codec::PART;
+use crate::codec::PART_FIELD_BYTES;
 use crate::endpoint::{mss, sizes};
 use crate::error::UdpError;
 use crate::parts::parts;
@@ -18,7 +18,7 @@ use ccplane_transport::{ConnectionState, Proof, Segment, SegmentKind, SegmentPar
 
 impl UdpHost {
     /// Sets the pause of the path MTU search after three unanswered probes, or after a handshake
-    /// that found a reduced size; [`RAISE`](crate::RAISE) by default. Applies to connections opened
+    /// that found a reduced size; [`RAISE`](crate::PMTU_RAISE_TIMER) by default. Applies to connections opened
     /// later; shorter pauses are for tests.
     pub fn search_paths_after(&mut self, raise: Duration) {
         self.raise = raise;
@@ -217,7 +217,7 @@ impl UdpHost {
         let Some(flow) = self.flows.get(&id) else {
             return Ok(());
         };
-        let step = (flow.connection.mss() as u16).saturating_sub(PART as u16);
+        let step = (flow.connection.mss() as u16).saturating_sub(PART_FIELD_BYTES as u16);
         for (begin, end) in parts(segment.length, step) {
             // The batch accepts nothing while it is blocked: the rest counts as lost in the
             // network.
@@ -227,13 +227,13 @@ impl UdpHost {
             let (mut segment, mut side) = (*segment, *side);
             if end < segment.length {
                 side = SideData::default();
-                segment.flags &= !Segment::FIN;
+                segment.flags &= !Segment::FIN_FLAG;
             }
             side.part = SegmentPart {
                 begin,
                 whole: segment.length,
             };
-            segment.flags |= Segment::SIDE;
+            segment.flags |= Segment::SIDE_FLAG;
             segment.set_offset(segment.offset() + u64::from(begin));
             segment.length = end - begin;
             let Some(flow) = self.flows.get_mut(&id) else {

@@ -12,11 +12,11 @@ use super::{OpenError, Tls};
 
 /// Maximum bytes from a peer per level. Own flights have at most 1,600 bytes, and an unverified
 /// client cannot make this side store more.
-pub const MOST: usize = 2048;
+pub const LEVEL_BYTES_MAX: usize = 2048;
 
 /// Out-of-order fragments stored: a flight in datagrams of 548 bytes that arrive in the wrong
 /// order.
-const MOST_PIECES: usize = 8;
+const FRAGMENTS_MAX: usize = 8;
 
 /// Reason for which the handshake failed, locally or at the peer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,7 +35,9 @@ pub enum HandshakeError {
     #[error("it ended the handshake with TLS alert {0} (RFC 8446, 6)")]
     Alert(u8),
     /// The peer's handshake is too long.
-    #[error("its side of the handshake is longer than {MOST} bytes: its certificate is too long")]
+    #[error(
+        "its side of the handshake is longer than {LEVEL_BYTES_MAX} bytes: its certificate is too long"
+    )]
     Long,
     /// The peer's TLS is incompatible or its messages are invalid.
     #[error("the TLS handshake with it fails: {0}")]
@@ -90,7 +92,7 @@ impl Handshake {
     /// by TLS.
     pub fn client(tls: &Tls, id: u64) -> Result<Handshake, HandshakeError> {
         let config = tls.client.clone().ok_or_else(|| of_other_side("client"))?;
-        let name = ServerName::try_from(ccplane_link::identity::NAME)
+        let name = ServerName::try_from(ccplane_link::identity::SUBJECT_NAME)
             .map_err(|why| HandshakeError::Failed(why.to_string()))?;
         let connection =
             ClientConnection::new(config, Version::V1, name, id.to_be_bytes().to_vec());
@@ -223,7 +225,7 @@ struct LevelInput {
 impl LevelInput {
     fn keep(&mut self, offset: usize, bytes: &[u8]) -> Result<(), HandshakeError> {
         let range: Range<usize> = offset..offset + bytes.len();
-        if range.end > MOST {
+        if range.end > LEVEL_BYTES_MAX {
             return Err(HandshakeError::Long);
         }
         let longer = self
@@ -231,7 +233,7 @@ impl LevelInput {
             .get(&offset)
             .is_none_or(|known| known.len() < bytes.len());
         let held: usize = self.waiting.values().map(Vec::len).sum();
-        let room = self.waiting.len() < MOST_PIECES && held + bytes.len() <= MOST
+        let room = self.waiting.len() < FRAGMENTS_MAX && held + bytes.len() <= LEVEL_BYTES_MAX
             || range.start <= self.taken;
         if range.end > self.taken && longer && room {
             self.waiting.insert(offset, bytes.to_vec());
@@ -296,13 +298,13 @@ mod tests {
     #[test]
     fn two_sides_that_believe_each_other_have_the_same_keys() {
         let (server, client) = (Identity::new().unwrap(), Identity::new().unwrap());
-        for piece in [MOST, 400, 200] {
+        for piece in [LEVEL_BYTES_MAX, 400, 200] {
             for (own, known) in [(None, vec![]), (Some(&client), vec![client.fingerprint()])] {
                 let to = Tls::client(Some(server.fingerprint()), own).unwrap();
                 let from = Tls::server(&server, &known).unwrap();
                 let [mut ours, mut theirs] = talk(&to, &from, piece).unwrap();
                 let mut datagram = vec![0x32, 0, 0, 0, 0, 1, 2, 3];
-                datagram.resize(8 + super::super::TAG, 0);
+                datagram.resize(8 + super::super::TAG_BYTES, 0);
                 let length = ours.seal_at(&mut datagram, 5, 8).unwrap();
                 assert_eq!(theirs.open(&mut datagram[..length], 5), Ok(8));
                 assert_eq!(datagram[5..8], [1, 2, 3]);
@@ -314,7 +316,8 @@ mod tests {
     fn keys_that_are_worn_out_seal_nothing_and_those_that_met_too_many_forgeries_end() {
         let server = Identity::new().unwrap();
         let to = Tls::client(Some(server.fingerprint()), None).unwrap();
-        let [mut ours, mut theirs] = talk(&to, &Tls::server(&server, &[]).unwrap(), MOST).unwrap();
+        let [mut ours, mut theirs] =
+            talk(&to, &Tls::server(&server, &[]).unwrap(), LEVEL_BYTES_MAX).unwrap();
         // Limits of AES-GCM (RFC 9001, section 6.6). The peer has never answered, so the keys
         // cannot be updated.
         let mut datagram = [0x32; 64];
@@ -337,7 +340,7 @@ mod tests {
         );
         let refused = |trusted: Fingerprint, own: Option<&Identity>, known: &[Fingerprint]| {
             let (to, from) = (Tls::client(Some(trusted), own), Tls::server(&server, known));
-            match talk(&to.unwrap(), &from.unwrap(), MOST) {
+            match talk(&to.unwrap(), &from.unwrap(), LEVEL_BYTES_MAX) {
                 Err((why, alert)) => (why, alert.map(HandshakeError::by)),
                 Ok(_) => panic!("they believe each other"),
             }
@@ -425,7 +428,7 @@ mod tests {
                 while let Some(piece) = heard.next() {
                     all.extend(piece);
                 }
-                prop_assert!(heard.waiting.len() <= MOST_PIECES + 1);
+                prop_assert!(heard.waiting.len() <= FRAGMENTS_MAX + 1);
             }
             prop_assert_eq!(&all, &said[..all.len()]);
             prop_assert_eq!(heard.taken, all.len());

@@ -4,14 +4,14 @@ use std::fmt;
 
 use rustls::quic::{HeaderProtectionKey, PacketKey, PacketKeySet, Secrets};
 
-use super::replay::{REMEMBERED, Replay};
-use crate::codec::{NUMBER, PHASE};
+use super::replay::{Replay, WINDOW_PACKETS};
+use crate::codec::{KEY_PHASE_BIT, PACKET_NUMBER_BYTES};
 
 /// Bytes of the authentication tag that sealing appends.
-pub const TAG: usize = 16;
+pub const TAG_BYTES: usize = 16;
 
 /// Bytes of ciphertext sampled for header protection (RFC 9001, section 5.4.2).
-const SAMPLE: usize = 16;
+const SAMPLE_BYTES: usize = 16;
 
 /// Error for a datagram that was sealed with another key or modified in transit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,7 +54,7 @@ impl LevelKeys {
         if number >= self.local.confidentiality_limit() {
             return None;
         }
-        let place = datagram.get_mut(head.checked_sub(NUMBER)?..)?;
+        let place = datagram.get_mut(head.checked_sub(PACKET_NUMBER_BYTES)?..)?;
         *place.first_chunk_mut()? = u32::try_from(number).ok()?.to_be_bytes();
         encrypt(&*self.local, number, datagram, head, end)
     }
@@ -193,7 +193,7 @@ impl Keys {
             if let Some(previous) = &mut self.previous {
                 let until = *previous.until.get_or_insert(number);
                 // Any packet that the previous key could open is now too old for the replay window.
-                if number >= until.saturating_add(REMEMBERED) {
+                if number >= until.saturating_add(WINDOW_PACKETS) {
                     self.previous = None;
                 }
             }
@@ -240,8 +240,8 @@ impl Keys {
     #[cfg(test)]
     pub fn seal_at(&mut self, datagram: &mut [u8], head: usize, end: usize) -> Option<usize> {
         let (phase, number) = self.next();
-        datagram[0] = datagram[0] & !PHASE | if phase { PHASE } else { 0 };
-        datagram[head - NUMBER..head].copy_from_slice(&number.to_be_bytes());
+        datagram[0] = datagram[0] & !KEY_PHASE_BIT | if phase { KEY_PHASE_BIT } else { 0 };
+        datagram[head - PACKET_NUMBER_BYTES..head].copy_from_slice(&number.to_be_bytes());
         self.seal(datagram, head, end)
     }
 }
@@ -257,10 +257,10 @@ fn encrypt(
 ) -> Option<usize> {
     let (front, rest) = datagram.split_at_mut_checked(head)?;
     let (text, room) = rest.split_at_mut_checked(end.checked_sub(head)?)?;
-    let place = room.first_chunk_mut::<TAG>()?;
+    let place = room.first_chunk_mut::<TAG_BYTES>()?;
     let tag = packet.encrypt_in_place(number, front, text).ok()?;
     place.copy_from_slice(tag.as_ref());
-    Some(end + TAG)
+    Some(end + TAG_BYTES)
 }
 
 /// Applies or removes header protection, which is the same operation (RFC 9001, section 5.4.1), on
@@ -269,18 +269,22 @@ fn encrypt(
 /// with a packet number length of four bytes, which the mask does not change in either direction.
 #[inline]
 fn mask(header: &dyn HeaderProtectionKey, datagram: &mut [u8], head: usize) -> Option<(bool, u32)> {
-    const LONG_FORM: u8 = 0x80;
-    const QUIC_PHASE: u8 = 0x04;
-    const FOUR_BYTES: u8 = 0x03;
+    const QUIC_LONG_FORM_BIT: u8 = 0x80;
+    const QUIC_KEY_PHASE_BIT: u8 = 0x04;
+    const PACKET_NUMBER_LENGTH_BITS: u8 = 0x03;
     let (front, rest) = datagram.split_at_mut_checked(head)?;
-    let sample = rest.get(..SAMPLE)?;
+    let sample = rest.get(..SAMPLE_BYTES)?;
     let (first, front) = front.split_first_mut()?;
-    let number = front.last_chunk_mut::<NUMBER>()?;
-    let before = if *first & PHASE != 0 { QUIC_PHASE } else { 0 };
-    let mut bits = LONG_FORM | FOUR_BYTES | before;
+    let number = front.last_chunk_mut::<PACKET_NUMBER_BYTES>()?;
+    let before = if *first & KEY_PHASE_BIT != 0 {
+        QUIC_KEY_PHASE_BIT
+    } else {
+        0
+    };
+    let mut bits = QUIC_LONG_FORM_BIT | PACKET_NUMBER_LENGTH_BITS | before;
     header.encrypt_in_place(sample, &mut bits, number).ok()?;
-    let phase = bits & QUIC_PHASE != 0;
-    *first = *first & !PHASE | if phase { PHASE } else { 0 };
+    let phase = bits & QUIC_KEY_PHASE_BIT != 0;
+    *first = *first & !KEY_PHASE_BIT | if phase { KEY_PHASE_BIT } else { 0 };
     Some((phase, u32::from_be_bytes(*number)))
 }
 
@@ -301,12 +305,12 @@ fn decrypt(
 /// Returns the packet number with these low 32 bits that is closest to the expected one (RFC 9000,
 /// appendix A.3).
 fn whole(number: u32, expected: u64) -> u64 {
-    const WINDOW: u64 = 1 << 32;
-    let candidate = expected & !(WINDOW - 1) | u64::from(number);
-    if candidate + WINDOW / 2 <= expected {
-        candidate + WINDOW
-    } else if candidate > expected + WINDOW / 2 && candidate >= WINDOW {
-        candidate - WINDOW
+    const PACKET_NUMBER_WINDOW: u64 = 1 << 32;
+    let candidate = expected & !(PACKET_NUMBER_WINDOW - 1) | u64::from(number);
+    if candidate + PACKET_NUMBER_WINDOW / 2 <= expected {
+        candidate + PACKET_NUMBER_WINDOW
+    } else if candidate > expected + PACKET_NUMBER_WINDOW / 2 && candidate >= PACKET_NUMBER_WINDOW {
+        candidate - PACKET_NUMBER_WINDOW
     } else {
         candidate
     }

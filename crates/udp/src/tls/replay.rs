@@ -2,15 +2,15 @@
 
 /// Size of the replay window in packets, one bit each. Packets reordered by more than this count as
 /// lost. 4096 packets are 5 ms at 10 Gbit/s.
-pub(super) const REMEMBERED: u64 = 4096;
-const WORDS: usize = (REMEMBERED / 64) as usize;
+pub(super) const WINDOW_PACKETS: u64 = 4096;
+const WINDOW_WORDS: usize = (WINDOW_PACKETS / 64) as usize;
 
 /// Sliding window over packet numbers, as in RFC 4303, section 3.4.3.
 #[derive(Clone, Debug)]
 pub struct Replay {
     /// One more than the highest number seen; 0 before the first.
     next: u64,
-    seen: [u64; WORDS],
+    seen: [u64; WINDOW_WORDS],
 }
 
 impl Replay {
@@ -18,7 +18,7 @@ impl Replay {
     pub const fn new() -> Replay {
         Replay {
             next: 0,
-            seen: [0; WORDS],
+            seen: [0; WINDOW_WORDS],
         }
     }
 
@@ -32,7 +32,7 @@ impl Replay {
         if number >= self.next {
             return number != u64::MAX;
         }
-        self.next - number <= REMEMBERED && self.seen[word(number)] & bit(number) == 0
+        self.next - number <= WINDOW_PACKETS && self.seen[word(number)] & bit(number) == 0
     }
 
     /// Marks `number` as seen. Only for authenticated packets: a forged number would advance the
@@ -40,7 +40,7 @@ impl Replay {
     pub fn note(&mut self, number: u64) {
         if number >= self.next {
             // These bits belong to numbers that have left the window.
-            let skipped = (number - self.next).min(REMEMBERED);
+            let skipped = (number - self.next).min(WINDOW_PACKETS);
             for n in number - skipped..number {
                 self.seen[word(n)] &= !bit(n);
             }
@@ -57,7 +57,7 @@ impl Default for Replay {
 }
 
 fn word(number: u64) -> usize {
-    (number / 64) as usize % WORDS
+    (number / 64) as usize % WINDOW_WORDS
 }
 
 fn bit(number: u64) -> u64 {
@@ -85,7 +85,7 @@ mod tests {
             for (ahead, behind) in steps {
                 base += ahead;
                 let number = base.saturating_sub(behind);
-                let old = highest.is_some_and(|h| number < h && h + 1 - number > REMEMBERED);
+                let old = highest.is_some_and(|h| number < h && h + 1 - number > WINDOW_PACKETS);
                 let fresh = !old && !model.contains(&number);
                 prop_assert_eq!(replay.is_fresh(number), fresh);
                 if fresh {

@@ -7,7 +7,7 @@ use ccplane_transport::{
     Connection, Native, Segment, SegmentKind, SequenceNumber, SideData, TransportConfig,
 };
 use ccplane_udp::endpoint::{DatagramOutcome, Endpoint, ListenLimits, mss};
-use ccplane_udp::{DATAGRAM, Tls};
+use ccplane_udp::{DATAGRAM_BYTES_DEFAULT, Tls};
 use ccplane_units::{Duration, Time};
 
 /// One of this many datagrams to the receiver is dropped.
@@ -28,11 +28,11 @@ pub struct Liar {
 impl Liar {
     pub fn new(tls: Tls) -> Liar {
         let config = Arc::new(TransportConfig {
-            mss: mss(DATAGRAM, true, false),
+            mss: mss(DATAGRAM_BYTES_DEFAULT, true, false),
             discard: true,
             ..TransportConfig::default()
         });
-        let mut endpoint = Endpoint::new(config.clone(), DATAGRAM, Some(tls));
+        let mut endpoint = Endpoint::new(config.clone(), DATAGRAM_BYTES_DEFAULT, Some(tls));
         endpoint.listen([7; 32], ListenLimits::connections(1));
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         socket
@@ -111,7 +111,7 @@ impl Liar {
             if segment.kind == SegmentKind::Ack {
                 segment.ack = self.furthest;
                 segment.window = 1 << 24;
-                segment.flags &= !Segment::SIDE;
+                segment.flags &= !Segment::SIDE_FLAG;
             }
             let mut out = [0; 2048];
             let written =

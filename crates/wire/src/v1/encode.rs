@@ -5,7 +5,10 @@ use std::net::SocketAddr;
 
 use ccplane_datapath::{CommandTarget, Program, Update, VarKind};
 
-use super::{ALGORITHM, Create, HEADER, MAX_MESSAGE, UPDATE, class, implicit, kind, program};
+use super::{
+    ALGORITHM_NAME_BYTES, Create, HEADER_BYTES, MESSAGE_BYTES_MAX, UPDATE, class, implicit, kind,
+    program,
+};
 use crate::bytes::PutField;
 use crate::{NotExpressible, WireError};
 
@@ -18,11 +21,11 @@ pub fn ready(out: &mut Vec<u8>, id: u32) {
 /// Appends CREATE, sent by a datapath.
 pub fn create(out: &mut Vec<u8>, flow: u32, create: &Create<'_>) -> Result<(), WireError> {
     let name = create.algorithm.as_bytes();
-    if name.len() >= ALGORITHM {
+    if name.len() >= ALGORITHM_NAME_BYTES {
         return Err(WireError::TooLong {
             what: "the algorithm's name",
             is: name.len(),
-            most: ALGORITHM - 1,
+            most: ALGORITHM_NAME_BYTES - 1,
         });
     }
     let (SocketAddr::V4(source), SocketAddr::V4(destination)) = (create.source, create.destination)
@@ -37,7 +40,7 @@ pub fn create(out: &mut Vec<u8>, flow: u32, create: &Create<'_>) -> Result<(), W
         out.put_u32(u32::from(address.port()));
     }
     out.put(name);
-    out.resize(out.len() + ALGORITHM - name.len(), 0);
+    out.resize(out.len() + ALGORITHM_NAME_BYTES - name.len(), 0);
     Ok(())
 }
 
@@ -61,7 +64,7 @@ pub fn install(out: &mut Vec<u8>, number: u32, program: &Program) -> Result<(), 
     let encoded = program::EncodedProgram::new(program)?;
     let length = length(
         "INSTALL",
-        HEADER + 12 + 16 * (encoded.events.len() + encoded.instrs.len()),
+        HEADER_BYTES + 12 + 16 * (encoded.events.len() + encoded.instrs.len()),
     )?;
     header(out, kind::INSTALL, length, 0);
     out.put_u32(number);
@@ -148,11 +151,11 @@ fn header(out: &mut Vec<u8>, kind: u16, length: u16, flow: u32) {
 }
 
 fn length(what: &'static str, length: usize) -> Result<u16, WireError> {
-    if length > MAX_MESSAGE {
+    if length > MESSAGE_BYTES_MAX {
         return Err(WireError::TooLong {
             what,
             is: length,
-            most: MAX_MESSAGE,
+            most: MESSAGE_BYTES_MAX,
         });
     }
     Ok(length as u16)

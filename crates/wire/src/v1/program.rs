@@ -17,13 +17,13 @@ use crate::bytes::{MessageReader, PutField};
 use crate::{NotExpressible, WireError};
 
 /// Maximum instructions: the reference datapath counts them in a u8 and loops for ever at 256.
-const MAX_INSTRS: usize = 255;
+const INSTRS_MAX: usize = 255;
 /// Temporaries of the reference datapath; writes beyond them are lost.
-const MAX_TEMPS: usize = 8;
+const TEMPS_MAX: usize = 8;
 /// Report registers of the reference datapath, and also control registers.
-const MAX_VARS: usize = 110;
+const VARS_MAX: usize = 110;
 /// Local registers that the reference's compiler uses; further locals become control registers.
-const MAX_LOCALS: usize = 6;
+const LOCALS_MAX: usize = 6;
 /// Initial value that means +infinity to the reference.
 const DEF_INFINITY: u64 = 0x3fff_ffff;
 

@@ -126,7 +126,7 @@ fn infinity_and_the_largest_constant_byte_for_byte() {
 
 #[test]
 fn updates_byte_for_byte() {
-    let program = program(CONTROLLED);
+    let program = program(CONTROLLED_PROGRAM);
     let updates = [
         Update {
             target: CommandTarget::Var(2),
@@ -178,7 +178,7 @@ fn updates_byte_for_byte() {
 }
 
 /// One report variable, two control variables.
-const CONTROLLED: &str = "(def (Report (volatile acked 0)) (limit 5) (pace 9))
+const CONTROLLED_PROGRAM: &str = "(def (Report (volatile acked 0)) (limit 5) (pace 9))
     (when (> Ack.bytes_acked limit) (:= Report.acked (+ Report.acked pace)) (report))";
 
 #[test]
@@ -198,7 +198,7 @@ fn two_messages_in_one_datagram() {
 #[test]
 fn every_malformed_message_is_an_error() {
     let short_create = bytes(|out| create(out, 1, &a_create("x")));
-    let install = bytes(|out| install(out, 9, &program(CONTROLLED)));
+    let install = bytes(|out| install(out, 9, &program(CONTROLLED_PROGRAM)));
     let long_text = [&short_create[..32], &[0xff; 64]].concat();
     let bad_port = {
         let mut c = short_create.clone();
@@ -299,7 +299,7 @@ fn what_does_not_fit_is_refused_and_nothing_is_written() {
         target: CommandTarget::Var(0),
         value: 1,
     }];
-    let program = program(CONTROLLED);
+    let program = program(CONTROLLED_PROGRAM);
     let refused = change_program(&mut out, 1, 9, &program, &report);
     assert_eq!(
         refused,
@@ -393,7 +393,7 @@ fn a_constant_that_folding_made_large_is_put_together_from_small_ones() {
 
 #[test]
 fn a_decoded_program_that_would_hurt_is_refused() {
-    let good = bytes(|out| install(out, 9, &program(CONTROLLED)));
+    let good = bytes(|out| install(out, 9, &program(CONTROLLED_PROGRAM)));
     let change = |at: usize, value: u8| {
         let mut bad = good.clone();
         bad[at] = value;
@@ -425,7 +425,7 @@ fn a_decoded_program_that_would_hurt_is_refused() {
 /// Language features that the published algorithms use, and the operators without an instruction of
 /// their own.
 const PROGRAMS: [&str; 5] = [
-    CONTROLLED,
+    CONTROLLED_PROGRAM,
     "(def (Report (volatile acked 0) (volatile lost 0) (volatile timeout false) (volatile rtt 0)) (interval 10000))
      (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (:= Report.rtt Flow.rtt_sample_us)
          (:= Report.lost Ack.lost_pkts_sample) (:= Report.timeout Flow.was_timeout) (fallthrough))

@@ -5,7 +5,7 @@ use ccplane_datapath::{Clause, Instr, Op, Program, Var, VarKind};
 use crate::WireError;
 use crate::bytes::{MessageReader, PutField};
 
-const VOLATILE: u8 = 0x80;
+const VOLATILE_BIT: u8 = 0x80;
 
 /// Writes u32 number, u16 instructions, u8 clauses, u8 variables, then their contents.
 pub(super) fn write(out: &mut Vec<u8>, program: &Program) {
@@ -30,7 +30,7 @@ pub(super) fn write(out: &mut Vec<u8>, program: &Program) {
             .for_each(|n| out.put_u16(n));
     }
     for var in program.vars() {
-        out.put_u8(var.kind as u8 | if var.volatile { VOLATILE } else { 0 });
+        out.put_u8(var.kind as u8 | if var.volatile { VOLATILE_BIT } else { 0 });
         out.put_u64(var.init);
     }
 }
@@ -78,7 +78,7 @@ fn read_clause(body: &mut MessageReader<'_>) -> Result<Clause, WireError> {
 
 fn read_var(body: &mut MessageReader<'_>) -> Result<Var, WireError> {
     let bits = body.u8()?;
-    let kind = match bits & !VOLATILE {
+    let kind = match bits & !VOLATILE_BIT {
         0 => VarKind::Report,
         1 => VarKind::Control,
         2 => VarKind::Local,
@@ -91,7 +91,7 @@ fn read_var(body: &mut MessageReader<'_>) -> Result<Var, WireError> {
     };
     Ok(Var {
         kind,
-        volatile: bits & VOLATILE != 0,
+        volatile: bits & VOLATILE_BIT != 0,
         init: body.u64()?,
     })
 }

@@ -3,10 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use ccplane_datapath::{Capabilities, CommandTarget, MAX_VARS, Update};
+use ccplane_datapath::{Capabilities, CommandTarget, Update, VARS_MAX};
 use ccplane_units::{Bytes, Duration, Rate};
 
-use super::{FLAG, MAGIC, VERSION, kind, program, reason, target};
+use super::{MAGIC, URGENT_OR_LIVE_FLAG, VERSION, kind, program, reason, target};
 use crate::bytes::MessageReader;
 use crate::{
     DatapathInfo, FlowInfo, FlowStats, Offer, Refusal, Tags, Updates, WireCommand, WireError,
@@ -38,7 +38,7 @@ pub fn read_events(
                 WireEvent::Report {
                     flow,
                     program,
-                    urgent: flags & FLAG != 0,
+                    urgent: flags & URGENT_OR_LIVE_FLAG != 0,
                     fields,
                 }
             }
@@ -55,7 +55,7 @@ pub fn read_events(
             },
             kind::REFUSED => {
                 let flow = body.u64()?;
-                let flow = (flags & FLAG != 0).then_some(flow);
+                let flow = (flags & URGENT_OR_LIVE_FLAG != 0).then_some(flow);
                 WireEvent::Refused {
                     flow,
                     program: body.u32()?,
@@ -177,7 +177,7 @@ fn read_flow_info(body: &mut MessageReader<'_>, flags: u8) -> Result<FlowInfo, W
         local: read_address(body)?,
         peer: read_address(body)?,
         algorithm: read_text(body)?.to_owned(),
-        live: flags & FLAG != 0,
+        live: flags & URGENT_OR_LIVE_FLAG != 0,
         tags: read_tags(body)?,
     })
 }
@@ -231,7 +231,7 @@ fn read_text<'a>(body: &mut MessageReader<'a>) -> Result<&'a str, WireError> {
 fn read_updates(body: &mut MessageReader<'_>) -> Result<Updates, WireError> {
     let mut updates = Updates::new();
     // Each target occurs at most once.
-    let most = MAX_VARS + 4;
+    let most = VARS_MAX + 4;
     if body.left() > most * 10 {
         return Err(WireError::TooLong {
             what: "a list of updates",

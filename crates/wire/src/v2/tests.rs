@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    DatapathInfo, FlowInfo, FlowStats, MOST_TAGS, Offer, Refusal, Tags, WireCommand, WireError,
-    WireEvent,
+    DatapathInfo, FlowInfo, FlowStats, Offer, Refusal, TAGS_PER_FLOW_MAX, Tags, WireCommand,
+    WireError, WireEvent,
 };
 
 /// Returns an event that owns its fields, so that events can be stored.
@@ -55,7 +55,7 @@ fn address() -> impl Strategy<Value = std::net::SocketAddr> {
 }
 
 fn tags() -> impl Strategy<Value = Tags> {
-    let values = prop::collection::vec("[a-zäöü=0-9]{0,20}", 0..=MOST_TAGS);
+    let values = prop::collection::vec("[a-zäöü=0-9]{0,20}", 0..=TAGS_PER_FLOW_MAX);
     values.prop_map(|values| {
         let tags = values
             .iter()
@@ -276,7 +276,7 @@ fn a_full_packet_stays_as_it_was() {
         fields: &fields,
     };
     let fits = (0..).take_while(|_| packet.event(&report).is_ok()).count();
-    assert_eq!(fits, (MAX_PACKET - 2) / (4 + 12 + 480));
+    assert_eq!(fits, (PACKET_BYTES_MAX - 2) / (4 + 12 + 480));
     assert_eq!(events_of(&packet).expect("good").len(), fits);
 }
 

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ccplane_datapath::CommandTarget;
 
-use super::{FLAG, MAGIC, MAX_PACKET, VERSION, kind, program, reason, target};
+use super::{MAGIC, PACKET_BYTES_MAX, URGENT_OR_LIVE_FLAG, VERSION, kind, program, reason, target};
 use crate::bytes::PutField;
 use crate::{DatapathInfo, FlowInfo, Refusal, Updates, WireCommand, WireError, WireEvent};
 
@@ -50,23 +50,29 @@ impl PacketWriter {
             WireEvent::Ready { datapath } => {
                 self.message(kind::READY, 0, |out| ready(out, datapath))
             }
-            WireEvent::FlowOpened { flow, info } => {
-                self.message(kind::FLOW_OPENED, u8::from(info.live) * FLAG, |out| {
+            WireEvent::FlowOpened { flow, info } => self.message(
+                kind::FLOW_OPENED,
+                u8::from(info.live) * URGENT_OR_LIVE_FLAG,
+                |out| {
                     out.put_u64(*flow);
                     flow_info(out, info)
-                })
-            }
+                },
+            ),
             WireEvent::Report {
                 flow,
                 program,
                 urgent,
                 fields,
-            } => self.message(kind::REPORT, u8::from(*urgent) * FLAG, |out| {
-                out.put_u64(*flow);
-                out.put_u32(*program);
-                fields.iter().for_each(|f| out.put_u64(*f));
-                Ok(())
-            }),
+            } => self.message(
+                kind::REPORT,
+                u8::from(*urgent) * URGENT_OR_LIVE_FLAG,
+                |out| {
+                    out.put_u64(*flow);
+                    out.put_u32(*program);
+                    fields.iter().for_each(|f| out.put_u64(*f));
+                    Ok(())
+                },
+            ),
             WireEvent::FlowClosed { flow, stats } => self.message(kind::FLOW_CLOSED, 0, |out| {
                 let lifetime = stats.lifetime.as_nanos();
                 let all = [
@@ -79,14 +85,16 @@ impl PacketWriter {
                 all.into_iter().for_each(|n| out.put_u64(n));
                 Ok(())
             }),
-            WireEvent::Refused { flow, program, why } => {
-                self.message(kind::REFUSED, u8::from(flow.is_some()) * FLAG, |out| {
+            WireEvent::Refused { flow, program, why } => self.message(
+                kind::REFUSED,
+                u8::from(flow.is_some()) * URGENT_OR_LIVE_FLAG,
+                |out| {
                     out.put_u64(flow.unwrap_or(0));
                     out.put_u32(*program);
                     refusal(out, why);
                     Ok(())
-                })
-            }
+                },
+            ),
             WireEvent::Installed { program } => self.message(kind::INSTALLED, 0, |out| {
                 out.put_u32(*program);
                 Ok(())
@@ -143,11 +151,11 @@ impl PacketWriter {
             let length = self.bytes.len() - start - 4;
             let length = u16::try_from(length)
                 .ok()
-                .filter(|_| self.bytes.len() <= MAX_PACKET);
+                .filter(|_| self.bytes.len() <= PACKET_BYTES_MAX);
             length.ok_or(WireError::TooLong {
                 what: "a packet",
                 is: self.bytes.len(),
-                most: MAX_PACKET,
+                most: PACKET_BYTES_MAX,
             })
         });
         match written {

@@ -36,10 +36,10 @@ fn the_pipe_is_full_after_three_rounds_without_a_quarter_more() {
     assert!(flow.full && matches!(flow.mode, BbrMode::Drain));
     assert_eq!(orders.get("full"), Some(1));
     assert_eq!(orders.get("gain"), Some(3431), "0.3466 * 0.99");
-    assert_eq!(orders.get("draining"), Some(NONE));
+    assert_eq!(orders.get("draining"), Some(UNBOUNDED));
 
     let mut drained = round(7, 4999);
-    drained.events = ReportEvents(ReportEvents::DRAINED);
+    drained.events = ReportEvents(ReportEvents::QUEUE_DRAINED);
     bbr.decide(&mut flow, &drained, &mut orders);
     assert!(matches!(flow.mode, BbrMode::ProbeBw));
     assert_eq!(orders.get("cwnd_gain"), Some(20_000));
@@ -91,7 +91,7 @@ fn cruising() -> (Bbr, BbrFlow) {
     let mut orders = Recorder::default();
     (1..6).for_each(|n| bbr.decide(&mut flow, &round(n, 10_000_000), &mut orders));
     let mut drained = round(6, 10_000_000);
-    drained.events = ReportEvents(ReportEvents::DRAINED);
+    drained.events = ReportEvents(ReportEvents::QUEUE_DRAINED);
     bbr.decide(&mut flow, &drained, &mut orders);
     (bbr, flow)
 }
@@ -126,7 +126,7 @@ fn the_rtt_is_probed_after_ten_seconds_for_200_ms() {
             "round {n}"
         );
     }
-    assert_eq!(orders.get("cap"), Some(NONE));
+    assert_eq!(orders.get("cap"), Some(UNBOUNDED));
     assert_eq!(orders.get("window"), Some(400_000), "what it was");
     assert_eq!(flow.bandwidth.get(), 10_000_000);
     assert_eq!(orders.get("max_bw"), None);

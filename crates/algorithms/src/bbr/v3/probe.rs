@@ -1,16 +1,19 @@
 //! Bandwidth probing: the states of ProbeBW, their transitions, and the long-term bound.
 
-use super::{AckPhase, Bbr3Flow, BbrState, DOWN, UP, UP_WINDOW, WINDOW, is_too_much, troubles};
+use super::{
+    AckPhase, Bbr3Flow, BbrState, DEFAULT_CWND_GAIN, PROBE_DOWN_PACING_GAIN, PROBE_UP_CWND_GAIN,
+    PROBE_UP_PACING_GAIN, is_too_much, troubles,
+};
 use crate::bbr::full_pipe::FullPipe;
 use crate::bbr::seen::{BbrReport, ReportEvents};
-use crate::bbr::{ControlSink, LEAST_SEGMENTS, NONE, UNITY, paced};
+use crate::bbr::{ControlSink, MIN_PIPE_CWND_SEGMENTS, UNBOUNDED, UNITY_PACING_GAIN, paced};
 
 /// T_bbr is 2 to 3 s, and T_reno at most 62 or 63 rounds ("Design Considerations for Choosing
 /// Constant Parameters"). Longer intervals find free bandwidth late. Shorter ones cause losses too
 /// often for Reno and Cubic to reach their share.
-const WAIT_US: u64 = 2_000_000;
-const WAIT_RANDOM_US: u64 = 1_000_000;
-const RENO_ROUNDS: u64 = 63;
+const PROBE_WAIT_BASE_US: u64 = 2_000_000;
+const PROBE_WAIT_RANDOM_US: u64 = 1_000_000;
+const RENO_ROUNDS_MAX: u64 = 63;
 
 impl Bbr3Flow {
     /// `AdaptLongTermModel` ("ProbeBW Algorithm Details"). Returns true if it changed the state.
@@ -44,7 +47,7 @@ impl Bbr3Flow {
         if is_too_much(lost, self.round_flight) {
             return self.probe_sample && self.handle_too_high(seen, orders);
         }
-        if self.bounds.long < NONE && rounds > 0 {
+        if self.bounds.long < UNBOUNDED && rounds > 0 {
             self.bounds.long = self.bounds.long.max(self.round_flight);
             if matches!(self.state, BbrState::Up) && self.is_limited_by_long_term(seen) {
                 self.raise_long_term();
@@ -72,7 +75,7 @@ impl Bbr3Flow {
     fn is_limited_by_long_term(&self, seen: &BbrReport) -> bool {
         let used = seen
             .flight
-            .saturating_add(self.mss.saturating_mul(LEAST_SEGMENTS))
+            .saturating_add(self.mss.saturating_mul(MIN_PIPE_CWND_SEGMENTS))
             >= seen.window;
         used && seen.window >= self.told.cap
     }
@@ -96,17 +99,17 @@ impl Bbr3Flow {
             BbrState::Down | BbrState::Cruise if self.is_time_to_probe(seen) => {
                 self.refill(seen, orders)
             }
-            BbrState::Down if seen.events.has(ReportEvents::DRAINED) => self.cruise(orders),
+            BbrState::Down if seen.events.has(ReportEvents::QUEUE_DRAINED) => self.cruise(orders),
             BbrState::Refill if rounds > 0 && seen.rounds > self.since_round => {
                 self.probe_sample = true;
                 self.up(seen, orders);
             }
             BbrState::Up => {
-                if seen.events.has(ReportEvents::STOPPED) {
+                if seen.events.has(ReportEvents::PROBE_STOPPED) {
                     self.precautionary = true;
                     self.too_high = false;
                     self.down(seen, orders);
-                } else if self.bounds.long < NONE && self.is_limited_by_long_term(seen) {
+                } else if self.bounds.long < UNBOUNDED && self.is_limited_by_long_term(seen) {
                     self.pipe = FullPipe::from(seen.bw.max(self.last.bw));
                 } else if self.pipe.now {
                     self.too_high = false;
@@ -120,7 +123,7 @@ impl Bbr3Flow {
     /// `IsTimeToProbeBW` ("Design Considerations for Choosing Constant Parameters"). `reno_rounds`
     /// is `IsRenoCoexistenceProbeTime`'s.
     fn is_time_to_probe(&self, seen: &BbrReport) -> bool {
-        let reno_rounds = (self.bdp().min(seen.window) / self.mss).min(RENO_ROUNDS);
+        let reno_rounds = (self.bdp().min(seen.window) / self.mss).min(RENO_ROUNDS_MAX);
         seen.now > self.cycle_us.saturating_add(self.wait_us) || self.rounds_since_up >= reno_rounds
     }
 
@@ -131,21 +134,21 @@ impl Bbr3Flow {
         self.acks = AckPhase::Stopping;
         self.since_round = seen.rounds;
         self.state = BbrState::Down;
-        orders.set("gain", paced(DOWN));
-        orders.set("cwnd_gain", WINDOW);
+        orders.set("gain", paced(PROBE_DOWN_PACING_GAIN));
+        orders.set("cwnd_gain", DEFAULT_CWND_GAIN);
         orders.set("draining", self.bounds.with_headroom(self.mss));
     }
 
     /// `PickProbeWait`.
     fn pick_wait(&mut self, seen: &BbrReport) {
         self.rounds_since_up = self.dice.below(2);
-        self.wait_us = WAIT_US + self.dice.below(WAIT_RANDOM_US);
+        self.wait_us = PROBE_WAIT_BASE_US + self.dice.below(PROBE_WAIT_RANDOM_US);
         self.cycle_us = seen.now;
     }
 
     pub(super) fn cruise(&mut self, orders: &mut impl ControlSink) {
         self.state = BbrState::Cruise;
-        orders.set("gain", UNITY);
+        orders.set("gain", UNITY_PACING_GAIN);
         orders.set("draining", 0);
     }
 
@@ -156,7 +159,7 @@ impl Bbr3Flow {
         self.acks = AckPhase::Ordinary;
         self.since_round = seen.rounds;
         self.state = BbrState::Refill;
-        orders.set("gain", UNITY);
+        orders.set("gain", UNITY_PACING_GAIN);
         orders.set("draining", 0);
     }
 
@@ -165,7 +168,7 @@ impl Bbr3Flow {
         self.pipe = FullPipe::from(seen.bw);
         self.since_round = seen.rounds;
         self.state = BbrState::Up;
-        orders.set("gain", paced(UP));
-        orders.set("cwnd_gain", UP_WINDOW);
+        orders.set("gain", paced(PROBE_UP_PACING_GAIN));
+        orders.set("cwnd_gain", PROBE_UP_CWND_GAIN);
     }
 }

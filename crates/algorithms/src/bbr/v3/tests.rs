@@ -4,21 +4,21 @@ use super::*;
 use crate::bbr::tests::Recorder;
 
 const MSS: u64 = 1_000;
-const BW: u64 = 5_000_000;
-const BDP: u64 = 100_000;
+const BW_BYTES_PER_SECOND: u64 = 5_000_000;
+const BDP_BYTES: u64 = 100_000;
 
 fn seen(round: u64) -> BbrReport {
     BbrReport {
-        bw: BW,
+        bw: BW_BYTES_PER_SECOND,
         rtt: 20_000,
         rounds: round,
-        delivered: round * BDP,
+        delivered: round * BDP_BYTES,
         now: round * 20_000,
-        flight: BDP,
-        window: 2 * BDP,
+        flight: BDP_BYTES,
+        window: 2 * BDP_BYTES,
         losses: crate::bbr::seen::Losses {
-            bw: BW,
-            volume: BDP,
+            bw: BW_BYTES_PER_SECOND,
+            volume: BDP_BYTES,
             ..Default::default()
         },
         ..BbrReport::default()
@@ -27,7 +27,7 @@ fn seen(round: u64) -> BbrReport {
 
 fn drained(round: u64) -> BbrReport {
     BbrReport {
-        events: ReportEvents(ReportEvents::DRAINED),
+        events: ReportEvents(ReportEvents::QUEUE_DRAINED),
         ..seen(round)
     }
 }
@@ -42,7 +42,7 @@ fn cruising() -> Bbr3Flow {
         (orders.get("full"), orders.get("gain")),
         (Some(1), Some(4_950))
     );
-    assert_eq!(orders.get("draining"), Some(NONE));
+    assert_eq!(orders.get("draining"), Some(UNBOUNDED));
     // DOWN begins and ends at once because the queue is drained.
     flow.decide(&drained(5), &mut orders);
     assert!(matches!(flow.state, BbrState::Cruise), "{:?}", flow.state);
@@ -128,7 +128,7 @@ fn a_probe_that_loses_more_than_2_percent_bounds_the_flight() {
     }
     assert_eq!(orders.get("probing"), Some(2));
     let mut stopped = seen(round);
-    (stopped.lost, stopped.events) = (4_401, ReportEvents(ReportEvents::STOPPED));
+    (stopped.lost, stopped.events) = (4_401, ReportEvents(ReportEvents::PROBE_STOPPED));
     flow.decide(&stopped, &mut orders);
     assert!(matches!(flow.state, BbrState::Down) && flow.precautionary);
     // After a round without losses, a regular probe follows.
@@ -181,7 +181,7 @@ fn a_round_with_losses_while_cruising_leads_to_what_was_delivered() {
     flow.decide(&undo, &mut orders);
     assert_eq!(
         (orders.get("cap_bw"), orders.get("cap")),
-        (Some(NONE), Some(NONE))
+        (Some(UNBOUNDED), Some(UNBOUNDED))
     );
 }
 
@@ -202,7 +202,7 @@ fn a_start_that_loses_much_ends() {
         matches!(flow.state, BbrState::Drain),
         "six ACKs with losses, 3 % of the flight"
     );
-    assert_eq!(flow.bounds.long, BDP);
+    assert_eq!(flow.bounds.long, BDP_BYTES);
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn marks_count_as_losses() {
     let mut orders = Recorder::default();
     let mut marked = seen(6);
     (marked.losses.marked, marked.losses.rounds) = (1_000, 1);
-    (marked.losses.bw, marked.losses.volume) = (BW, BDP);
+    (marked.losses.bw, marked.losses.volume) = (BW_BYTES_PER_SECOND, BDP_BYTES);
     flow.decide(&marked, &mut orders);
     assert!(orders.get("cap_bw").is_some());
 }
@@ -225,17 +225,17 @@ fn the_rtt_is_probed_with_half_a_bdp() {
     flow.decide(&late, &mut orders);
     // Bandwidth probing may be due as well, but ProbeRTT takes precedence.
     assert!(matches!(flow.state, BbrState::ProbeRtt(_)));
-    assert_eq!(orders.get("cap"), Some(BDP / 2), "of the RTT before");
+    assert_eq!(orders.get("cap"), Some(BDP_BYTES / 2), "of the RTT before");
     assert_eq!(orders.get("min_rtt"), Some(30_000));
     for round in 503..=513 {
         let mut dip = seen(round);
-        dip.flight = BDP / 2;
+        dip.flight = BDP_BYTES / 2;
         flow.decide(&dip, &mut orders);
         assert!(matches!(flow.state, BbrState::ProbeRtt(_)), "{round}");
     }
     let mut over = seen(514);
-    over.flight = BDP / 2;
+    over.flight = BDP_BYTES / 2;
     flow.decide(&over, &mut orders);
     assert!(matches!(flow.state, BbrState::Cruise));
-    assert_eq!(orders.get("window"), Some(2 * BDP));
+    assert_eq!(orders.get("window"), Some(2 * BDP_BYTES));
 }

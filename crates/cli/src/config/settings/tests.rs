@@ -8,7 +8,7 @@ struct Line {
     attach: AttachArgs,
 }
 
-const FILE: &str = r#"
+const CONFIG_TEXT: &str = r#"
 algorithms = ["cubic", "reno:report=acks"]
 metrics = "127.0.0.1:9464"
 
@@ -47,7 +47,7 @@ fn wrong(text: &str) -> (usize, String, String) {
 
 #[test]
 fn what_is_shown_reads_as_the_same() {
-    let shown = settings(FILE, &[]).to_string();
+    let shown = settings(CONFIG_TEXT, &[]).to_string();
     assert!(
         shown.contains("min_cwnd = \"2.92KB\" # line 6") || shown.contains("# line 6"),
         "{shown}"
@@ -57,7 +57,7 @@ fn what_is_shown_reads_as_the_same() {
         "{shown}"
     );
     let again = settings(&shown, &[]);
-    assert_eq!(again.limits(), settings(FILE, &[]).limits());
+    assert_eq!(again.limits(), settings(CONFIG_TEXT, &[]).limits());
     let rules = |settings: &Settings| {
         settings
             .rules
@@ -65,14 +65,17 @@ fn what_is_shown_reads_as_the_same() {
             .map(|rule| rule.value.clone())
             .collect::<Vec<_>>()
     };
-    assert_eq!(rules(&again), rules(&settings(FILE, &[])));
-    assert_eq!(again.algorithms.value, settings(FILE, &[]).algorithms.value);
+    assert_eq!(rules(&again), rules(&settings(CONFIG_TEXT, &[])));
+    assert_eq!(
+        again.algorithms.value,
+        settings(CONFIG_TEXT, &[]).algorithms.value
+    );
 }
 
 #[test]
 fn the_command_line_is_above_the_file() {
     let settings = settings(
-        FILE,
+        CONFIG_TEXT,
         &["--min-cwnd", "3000b", "--keep", "--metrics", "127.0.0.1:1"],
     );
     assert_eq!(settings.min_cwnd.value, Bytes::new(3000));
@@ -84,10 +87,10 @@ fn the_command_line_is_above_the_file() {
 
 #[test]
 fn other_algorithms_and_connections_replace_those_of_the_file() {
-    let other = settings(FILE, &["--alg", "copa"]);
+    let other = settings(CONFIG_TEXT, &["--alg", "copa"]);
     assert_eq!(other.algorithms.value, [Contender::ccplane("copa")]);
     assert!(other.rules.is_empty());
-    let other = settings(FILE, &["--to", "192.0.2.0/24", "--percent", "3"]);
+    let other = settings(CONFIG_TEXT, &["--to", "192.0.2.0/24", "--percent", "3"]);
     assert_eq!(other.algorithms.value.len(), 2);
     assert_eq!(other.rules.len(), 1);
     assert_eq!(other.rules[0].value.selection.percent, 3);
@@ -96,7 +99,7 @@ fn other_algorithms_and_connections_replace_those_of_the_file() {
 #[test]
 fn limits_from_two_places_have_to_fit() {
     let line = Line::try_parse_from(["attach", "--max-cwnd", "2000b"]).expect("a command line");
-    let config = config(FILE).expect("it is right");
+    let config = config(CONFIG_TEXT).expect("it is right");
     let failure = Settings::of(&line.attach, Some(&config)).expect_err("no window satisfies both");
     assert!(failure.to_string().contains("above"), "{failure}");
 }
@@ -149,15 +152,15 @@ fn a_wrong_file_says_line_and_fix() {
 
 #[test]
 fn what_cannot_change_is_named_with_its_line() {
-    let before = settings(FILE, &[]);
+    let before = settings(CONFIG_TEXT, &[]);
     let changed =
         |text: &str| before.frozen(&settings(text, &[]), &config(text).expect("it is right"));
-    assert!(changed(&FILE.replace("percent = 5", "percent = 50")).is_none());
-    assert!(changed(&FILE.replace("1gbit", "2gbit")).is_none());
+    assert!(changed(&CONFIG_TEXT.replace("percent = 5", "percent = 50")).is_none());
+    assert!(changed(&CONFIG_TEXT.replace("1gbit", "2gbit")).is_none());
     let problem =
-        changed(&FILE.replace("\"cubic\", ", "\"cubic:report=acks\", ")).expect("it cannot");
+        changed(&CONFIG_TEXT.replace("\"cubic\", ", "\"cubic:report=acks\", ")).expect("it cannot");
     assert_eq!(problem.line(), 2);
-    let problem = changed(&format!("keep = true\n{FILE}")).expect("it cannot");
+    let problem = changed(&format!("keep = true\n{CONFIG_TEXT}")).expect("it cannot");
     assert_eq!(problem.line(), 1);
     assert!(problem.message().contains("keep"));
 }

@@ -30,12 +30,12 @@ fn exchange(address: SocketAddr, request: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-const GET: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+const GET_REQUEST: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
 
 #[test]
 fn a_scrape_over_http_gets_the_figures_of_the_moment() {
     let address = start(figures);
-    let answer = exchange(address, GET);
+    let answer = exchange(address, GET_REQUEST);
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!(
         answer.contains("ccplane_fallbacks_total{algorithm=\"ccp_x\"} 2"),
@@ -47,7 +47,7 @@ fn a_scrape_over_http_gets_the_figures_of_the_moment() {
 #[test]
 fn a_scrape_gets_the_format_that_it_asks_for_and_a_person_a_page() {
     let address = start(figures);
-    let answer = exchange(address, GET);
+    let answer = exchange(address, GET_REQUEST);
     assert!(
         answer.contains("content-type: text/plain; version=0.0.4"),
         "{answer}"
@@ -85,7 +85,7 @@ fn a_request_with_a_body_is_refused_however_it_says_so_and_the_next_is_served() 
             assert!(answer.starts_with("HTTP/1.1 413"), "{header}: {answer}");
         }
     }
-    assert!(exchange(address, GET).starts_with("HTTP/1.1 200"));
+    assert!(exchange(address, GET_REQUEST).starts_with("HTTP/1.1 200"));
 }
 
 #[test]
@@ -98,16 +98,16 @@ fn a_head_without_end_is_cut_off() {
         answer.is_empty() || answer.starts_with("HTTP/1.1 4"),
         "{answer}"
     );
-    assert!(exchange(address, GET).starts_with("HTTP/1.1 200"));
+    assert!(exchange(address, GET_REQUEST).starts_with("HTTP/1.1 200"));
 }
 
 #[test]
 fn idle_connections_give_their_places_up() {
     let address = start(figures);
-    let idle: Vec<_> = (0..3 * CONNECTIONS)
+    let idle: Vec<_> = (0..3 * CONNECTIONS_MAX)
         .map(|_| TcpStream::connect(address).unwrap())
         .collect();
-    assert!(exchange(address, GET).starts_with("HTTP/1.1 200"));
+    assert!(exchange(address, GET_REQUEST).starts_with("HTTP/1.1 200"));
     drop(idle);
 }
 
@@ -118,12 +118,12 @@ fn figures_that_cannot_be_read_are_no_empty_page_and_are_counted() {
         true => Err("too many open files".to_owned()),
         false => figures(),
     });
-    let answer = exchange(address, GET);
+    let answer = exchange(address, GET_REQUEST);
     assert!(
         answer.starts_with("HTTP/1.1 503") && answer.contains("too many open files"),
         "{answer}"
     );
-    let answer = exchange(address, GET);
+    let answer = exchange(address, GET_REQUEST);
     assert!(
         answer.contains("ccplane_unread_scrapes_total 1"),
         "{answer}"

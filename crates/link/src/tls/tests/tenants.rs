@@ -8,20 +8,20 @@ use crate::{WaitStrategy, serve};
 
 /// Measurements of the well-behaved tenant.
 #[derive(Debug)]
-struct Seen {
+struct TenantLog {
     /// Response times of reports, sorted.
     answers: Vec<StdDuration>,
     longest_gap: StdDuration,
 }
 
-impl Seen {
+impl TenantLog {
     fn p99(&self) -> StdDuration {
         self.answers[self.answers.len() * 99 / 100]
     }
 }
 
 /// Fallback timeout of the flows.
-const FALLBACK: StdDuration = StdDuration::from_millis(500);
+const FALLBACK_TIMEOUT: StdDuration = StdDuration::from_millis(500);
 
 /// Traffic of a hostile tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ fn attack(attack: Attack, address: &TlsAddress, stop: &AtomicBool) {
     let fallback = if attack == Attack::Connections {
         StdDuration::from_micros(1)
     } else {
-        FALLBACK
+        FALLBACK_TIMEOUT
     };
     for uplink in &mut uplinks {
         assert_eq!(uplink.event(&readies(fallback)), SendOutcome::Yes);
@@ -108,11 +108,11 @@ fn attack(attack: Attack, address: &TlsAddress, stop: &AtomicBool) {
 }
 
 /// Measures response times and heartbeats of a well-behaved tenant.
-fn good(address: &TlsAddress, exchanges: usize) -> Seen {
+fn good(address: &TlsAddress, exchanges: usize) -> TenantLog {
     let began = Instant::now();
     let now = || Time::ZERO + Duration::from(began.elapsed());
     let mut uplink = connect(address, began).expect("it is welcome");
-    assert_eq!(uplink.event(&readies(FALLBACK)), SendOutcome::Yes);
+    assert_eq!(uplink.event(&readies(FALLBACK_TIMEOUT)), SendOutcome::Yes);
     let info = FlowInfo::default();
     assert_eq!(
         uplink.event(&WireEvent::FlowOpened { flow: 1, info }),
@@ -158,14 +158,14 @@ fn good(address: &TlsAddress, exchanges: usize) -> Seen {
         );
     }
     answers.sort_unstable();
-    Seen {
+    TenantLog {
         answers,
         longest_gap,
     }
 }
 
 /// Runs the well-behaved tenant next to an attack.
-fn next_to(hostile: Option<Attack>, exchanges: usize) -> Seen {
+fn next_to(hostile: Option<Attack>, exchanges: usize) -> TenantLog {
     let place = Place::new(&["good", "bad"]);
     let World {
         mut agent,
@@ -325,11 +325,11 @@ fn a_datapath_that_allows_a_nanosecond_of_silence_gets_300_heartbeats_a_second()
 /// instead of time.
 #[test]
 fn a_good_tenant_does_not_fall_back_next_to_a_hostile_one() {
-    let seen: Vec<Seen> = (0..3)
+    let seen: Vec<TenantLog> = (0..3)
         .map(|_| next_to(Some(Attack::Connections), 20))
         .collect();
     assert!(
-        seen.iter().any(|seen| seen.longest_gap < FALLBACK),
+        seen.iter().any(|seen| seen.longest_gap < FALLBACK_TIMEOUT),
         "{seen:?}"
     );
 }

@@ -272,7 +272,7 @@ fn a_fifo_is_known_by_its_limits() {
 
 /// Generates texts that resemble queue specifications.
 fn likely() -> impl Strategy<Value = String> {
-    let names: Vec<_> = QUEUES.iter().map(|(name, _)| *name).collect();
+    let names: Vec<_> = QUEUE_EXAMPLES.iter().map(|(name, _)| *name).collect();
     let setting = prop_oneof![
         "[a-z_]{1,12}=[0-9.]{0,4}[a-zA-Z%]{0,4}",
         "(target|interval|limit|min|max|rate|burst|alpha|flows|quantum|probability)=[0-9]{1,4}(ms|p|kB|bdp|mbit|%|)",

@@ -11,7 +11,7 @@ use crate::host::HostError;
 
 /// Datagrams per system call, as in noq's own driver. A larger batch would be built at once
 /// although an ACK may arrive meanwhile.
-const BATCH: usize = 10;
+const BATCH_DATAGRAMS: usize = 10;
 
 pub(super) struct NoqLink {
     pub socket: Socket,
@@ -48,7 +48,8 @@ impl NoqLink {
         &mut self,
         next: impl FnOnce(NonZeroUsize, &mut Vec<u8>) -> Option<Transmit>,
     ) -> Result<Option<bool>, HostError> {
-        let most = NonZeroUsize::new(self.socket.batch().min(BATCH)).unwrap_or(NonZeroUsize::MIN);
+        let most = NonZeroUsize::new(self.socket.batch().min(BATCH_DATAGRAMS))
+            .unwrap_or(NonZeroUsize::MIN);
         let mut contents = std::mem::take(&mut self.buffer);
         contents.clear();
         match next(most, &mut contents) {

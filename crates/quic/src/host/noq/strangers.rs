@@ -8,20 +8,20 @@ use ccplane_units::{Duration, Time};
 use noq_proto::Transmit;
 
 /// First byte of an Initial packet of QUIC version 1 (RFC 9000, section 17.2.2).
-const INITIAL: FirstByte = FirstByte {
+const INITIAL_FIRST_BYTE: FirstByte = FirstByte {
     mask: 0xf0,
     value: 0xc0,
 };
 /// Initial packets per second and burst of one source, per connection that it may hold. A handshake
 /// takes three.
-const SOURCE_RATE: u64 = 8;
-const SOURCE_BURST: u64 = 16;
+const SOURCE_INITIALS_PER_SECOND: u64 = 8;
+const SOURCE_INITIALS_BURST: u64 = 16;
 /// Duration of flood mode after the last datagram over a limit.
-const FLOOD_HOLD: std::time::Duration = std::time::Duration::from_secs(1);
+const FLOOD_HOLD_TIME: std::time::Duration = std::time::Duration::from_secs(1);
 /// Responses per second and burst for all unverified peers. Most are Retry packets of about 150
 /// bytes.
-const ANSWER_RATE: u64 = 1_000;
-const ANSWER_BURST: u64 = 300;
+const ANSWERS_PER_SECOND: u64 = 1_000;
+const ANSWERS_BURST: u64 = 300;
 /// Pause after reading Initial packets in a flood, as a multiple of the time that it took: a flood
 /// gets at most a quarter of the thread.
 const PAUSE_FACTOR: u32 = 3;
@@ -48,10 +48,13 @@ impl InitialSocket {
     ) -> std::io::Result<InitialSocket> {
         let per_address = per_address as u64;
         Ok(InitialSocket {
-            socket: connections.split_handshakes(INITIAL)?,
+            socket: connections.split_handshakes(INITIAL_FIRST_BYTE)?,
             inbox: Inbox::new(),
-            sources: SourceLimiter::new(per_address * SOURCE_RATE, per_address * SOURCE_BURST),
-            answers: GcraBucket::new(ANSWER_RATE, ANSWER_BURST),
+            sources: SourceLimiter::new(
+                per_address * SOURCE_INITIALS_PER_SECOND,
+                per_address * SOURCE_INITIALS_BURST,
+            ),
+            answers: GcraBucket::new(ANSWERS_PER_SECOND, ANSWERS_BURST),
             start: now,
             flooded_until: now,
             paused_until: now,
@@ -74,7 +77,7 @@ impl InitialSocket {
 
     /// Enters flood mode after a peer has exceeded a limit.
     pub fn note_flood(&mut self, now: Instant) {
-        self.flooded_until = now + FLOOD_HOLD;
+        self.flooded_until = now + FLOOD_HOLD_TIME;
     }
 
     /// Returns the end of the pause, if there is one.

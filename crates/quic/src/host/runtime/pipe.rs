@@ -14,13 +14,13 @@ use crate::host::QuicStats;
 
 /// Bytes buffered per pipe and direction. With less, the threads wake each other more often; more
 /// delays the stack's backpressure to the sender.
-pub(super) const ROOM: usize = 256 << 10;
+pub(super) const PIPE_BYTES: usize = 256 << 10;
 
 /// Function that returns a connection's statistics.
 pub(super) type StatsReader = Arc<dyn Fn() -> QuicStats + Send + Sync>;
 
 /// State shared by the two threads.
-pub(super) struct PipeShared {
+pub(super) struct PipeBuffers {
     /// Signals the application's thread.
     event: EventFd,
     /// Set while the event is signalled, to avoid further writes.
@@ -28,10 +28,10 @@ pub(super) struct PipeShared {
     accepted: Mutex<VecDeque<Arc<StreamPipe>>>,
 }
 
-impl PipeShared {
-    pub fn new() -> io::Result<PipeShared> {
+impl PipeBuffers {
+    pub fn new() -> io::Result<PipeBuffers> {
         let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
-        Ok(PipeShared {
+        Ok(PipeBuffers {
             event: EventFd::from_value_and_flags(0, flags)?,
             rung: AtomicBool::new(false),
             accepted: Mutex::new(VecDeque::new()),
@@ -66,7 +66,7 @@ impl PipeShared {
 }
 
 pub(super) struct StreamPipe {
-    pub shared: Arc<PipeShared>,
+    pub shared: Arc<PipeBuffers>,
     state: Mutex<PipeState>,
     /// Notifications of the application: it wrote or ended its stream; it made room for received
     /// data; it closed the connection.
@@ -93,7 +93,7 @@ pub(super) struct PipeState {
 }
 
 impl StreamPipe {
-    pub fn new(shared: &Arc<PipeShared>) -> Arc<StreamPipe> {
+    pub fn new(shared: &Arc<PipeBuffers>) -> Arc<StreamPipe> {
         Arc::new(StreamPipe {
             shared: Arc::clone(shared),
             state: Mutex::new(PipeState::default()),

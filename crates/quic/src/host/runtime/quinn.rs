@@ -16,7 +16,9 @@ use super::Runtime;
 use super::pipe::StatsReader;
 use super::serve::{Sending, StackConnection, StackEndpoint};
 use crate::Stack;
-use crate::host::{HostError, HostOptions, HostRole, Native, PROTOCOL, QuicCongestion, QuicStats};
+use crate::host::{
+    ALPN_PROTOCOL, HostError, HostOptions, HostRole, Native, QuicCongestion, QuicStats,
+};
 
 /// Creates a host whose connections are quinn's.
 pub fn host(options: HostOptions, side: &HostRole<'_>) -> Result<Runtime, HostError> {
@@ -25,7 +27,9 @@ pub fn host(options: HostOptions, side: &HostRole<'_>) -> Result<Runtime, HostEr
     match side {
         HostRole::Opens(trusted) => {
             let crypto = QuicClientConfig::try_from(ccplane_link::identity::client(
-                PROTOCOL, *trusted, None,
+                ALPN_PROTOCOL,
+                *trusted,
+                None,
             )?)
             .map_err(unusable)?;
             let mut config = ClientConfig::new(Arc::new(crypto));
@@ -33,8 +37,8 @@ pub fn host(options: HostOptions, side: &HostRole<'_>) -> Result<Runtime, HostEr
             client = Some(config);
         }
         HostRole::Accepts(identity) => {
-            let crypto =
-                QuicServerConfig::try_from(identity.server(PROTOCOL, &[])?).map_err(unusable)?;
+            let crypto = QuicServerConfig::try_from(identity.server(ALPN_PROTOCOL, &[])?)
+                .map_err(unusable)?;
             let mut config = ServerConfig::with_crypto(Arc::new(crypto));
             config.transport_config(transport);
             config.max_incoming(options.most);
@@ -75,7 +79,9 @@ impl StackEndpoint for Quinn {
         &self,
         to: SocketAddr,
     ) -> impl Future<Output = Result<Connection, String>> + 'static {
-        let connecting = self.endpoint.connect(to, ccplane_link::identity::NAME);
+        let connecting = self
+            .endpoint
+            .connect(to, ccplane_link::identity::SUBJECT_NAME);
         async move {
             let connecting = connecting.map_err(|why| why.to_string())?;
             connecting.await.map_err(|why| why.to_string())

@@ -20,7 +20,9 @@ use super::Runtime;
 use super::pipe::StatsReader;
 use super::serve::{Sending, StackConnection, StackEndpoint};
 use crate::Stack;
-use crate::host::{HostError, HostOptions, HostRole, Native, PROTOCOL, QuicCongestion, QuicStats};
+use crate::host::{
+    ALPN_PROTOCOL, HostError, HostOptions, HostRole, Native, QuicCongestion, QuicStats,
+};
 
 /// Creates a host whose connections are s2n-quic's.
 pub fn host(options: HostOptions, side: &HostRole<'_>) -> Result<Runtime, HostError> {
@@ -41,7 +43,9 @@ fn with(
     match side {
         HostRole::Opens(trusted) => {
             let tls = tls::rustls::Client::from(ccplane_link::identity::client(
-                PROTOCOL, *trusted, None,
+                ALPN_PROTOCOL,
+                *trusted,
+                None,
             )?);
             Runtime::start(options, true, move |socket| {
                 let client = Client::builder().with_tls(tls).map_err(text)?;
@@ -53,7 +57,7 @@ fn with(
             })
         }
         HostRole::Accepts(identity) => {
-            let tls = tls::rustls::Server::from(identity.server(PROTOCOL, &[])?);
+            let tls = tls::rustls::Server::from(identity.server(ALPN_PROTOCOL, &[])?);
             let at_most = AtMost {
                 most: options.most,
                 ordinary: endpoint_limits::Default::builder()
@@ -85,11 +89,13 @@ fn line(socket: UdpSocket) -> Result<io::tokio::Provider, String> {
 
 /// Idle timeout longer than any run. Zero would disable the timeout (RFC 9000, section 18.2), but
 /// s2n-quic asserts that a connection always has a timer or data to send, and a debug build panics.
-const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
+const DISABLED_IDLE_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
 fn limits(options: &HostOptions) -> Result<Limits, String> {
     let window = u64::from(options.window());
-    let idle = options.idle_timeout.map_or(NEVER, |idle| idle.to_std());
+    let idle = options
+        .idle_timeout
+        .map_or(DISABLED_IDLE_TIMEOUT, |idle| idle.to_std());
     let limits = Limits::new().with_data_window(window).map_err(text)?;
     let limits = limits
         .with_bidirectional_local_data_window(window)
@@ -138,9 +144,8 @@ impl StackEndpoint for S2n {
         to: SocketAddr,
     ) -> impl Future<Output = Result<S2nConnection, String>> + 'static {
         let attempt = match self {
-            S2n::Opens(client) => {
-                Ok(client.connect(Connect::new(to).with_server_name(ccplane_link::identity::NAME)))
-            }
+            S2n::Opens(client) => Ok(client
+                .connect(Connect::new(to).with_server_name(ccplane_link::identity::SUBJECT_NAME))),
             S2n::Accepts(_) => Err("it accepts connections".to_owned()),
         };
         async move { S2nConnection::new(attempt?.await.map_err(text)?) }

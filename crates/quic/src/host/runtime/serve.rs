@@ -10,11 +10,11 @@ use std::sync::{Arc, Weak};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::pipe::{PipeShared, ROOM, StatsReader, StreamPipe};
+use super::pipe::{PIPE_BYTES, PipeBuffers, StatsReader, StreamPipe};
 use crate::host::code;
 
 /// Longest wait for the peers to be notified when a host is dropped.
-const FAREWELL: std::time::Duration = std::time::Duration::from_millis(200);
+const CLOSE_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(200);
 
 pub(super) trait StackEndpoint: 'static {
     type Link: StackConnection;
@@ -60,7 +60,7 @@ pub(super) trait Sending: AsyncWrite + Unpin {
 pub(super) async fn serve<E: StackEndpoint>(
     mut endpoint: E,
     mut orders: UnboundedReceiver<(SocketAddr, Arc<StreamPipe>)>,
-    shared: &Arc<PipeShared>,
+    shared: &Arc<PipeBuffers>,
     most: usize,
 ) {
     let pipes: Rc<RefCell<Vec<Weak<StreamPipe>>>> = Rc::default();
@@ -99,7 +99,7 @@ pub(super) async fn serve<E: StackEndpoint>(
         pipe.closed.notify_one();
     }
     tokio::task::yield_now().await;
-    let _ = tokio::time::timeout(FAREWELL, endpoint.settle()).await;
+    let _ = tokio::time::timeout(CLOSE_TIMEOUT, endpoint.settle()).await;
 }
 
 /// Registers a connection, so that it can be aborted at the end.
@@ -207,9 +207,9 @@ async fn send(mut stream: impl Sending, pipe: &StreamPipe) -> Result<(), String>
 }
 
 async fn receive(mut stream: impl AsyncRead + Unpin, pipe: &StreamPipe) -> Result<(), String> {
-    let mut piece = vec![0; ROOM / 4];
+    let mut piece = vec![0; PIPE_BYTES / 4];
     loop {
-        while pipe.state().arrived.len() >= ROOM {
+        while pipe.state().arrived.len() >= PIPE_BYTES {
             pipe.took.notified().await;
         }
         let count = stream

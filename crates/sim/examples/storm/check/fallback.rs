@@ -22,11 +22,11 @@ pub struct Model {
     flows: BTreeMap<u64, usize>,
     /// Command in execution, and whether it was refused.
     doing: Option<(WireCommand, bool)>,
-    seen: BTreeMap<u64, Seen>,
+    seen: BTreeMap<u64, FallbackState>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct FallbackState {
     /// Index into `tables` of its program.
     table: Option<usize>,
     /// Time of the last change of `table`.
@@ -115,7 +115,7 @@ impl Model {
     ) -> Result<(), Wrong> {
         let table = self.flows.get(&flow).copied();
         let heard = table.and_then(|table| self.tables.get(table)?.1);
-        let fresh = Seen {
+        let fresh = FallbackState {
             table,
             since: now,
             heard,

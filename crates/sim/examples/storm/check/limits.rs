@@ -8,7 +8,7 @@ use super::Wrong;
 
 /// Packets that may be in flight beyond the window: tail loss probes, and the packet that was
 /// started before the window was full.
-const BEYOND: u64 = 3;
+const EXCESS_PACKETS_MAX: u64 = 3;
 
 /// Checks the sender of a steered flow. The datapath applies the operator's limits from the first
 /// ACK on; `heard` is true after it.
@@ -27,7 +27,7 @@ pub fn check(
                 limits
                     .max_cwnd
                     .saturating_mul(2)
-                    .saturating_add(BEYOND * mss),
+                    .saturating_add(EXCESS_PACKETS_MAX * mss),
             ),
             // After recovery the window is a whole number of segments, and never below the number
             // that `min_cwnd` allows.
@@ -52,7 +52,7 @@ pub fn check(
         .max(initial)
         .saturating_mul(2)
         .div_ceil(mss)
-        .saturating_add(BEYOND);
+        .saturating_add(EXCESS_PACKETS_MAX);
     if u64::from(sender.in_flight()) > most {
         return Err(format!(
             "{} packets in flight, where {most} are allowed",

@@ -12,7 +12,7 @@ use ccplane_workload::NodeId;
 use crate::ends::inside;
 use crate::real::RealPlan;
 use crate::real::drive::place;
-use crate::real::socket::{self, DATAGRAM_HEADERS};
+use crate::real::socket::{self, DATAGRAM_HEADER_BYTES};
 
 pub(super) struct UserDatagrams<'r> {
     emulator: &'r Emulator,
@@ -41,7 +41,7 @@ impl<'r> UserDatagrams<'r> {
             // Whatever the network says of a datagram, the next one may come.
             while let Ok(count) = sink.recv(&mut buffer) {
                 received.fetch_add(
-                    count as u64 + u64::from(DATAGRAM_HEADERS),
+                    count as u64 + u64::from(DATAGRAM_HEADER_BYTES),
                     Ordering::Relaxed,
                 );
             }
@@ -88,7 +88,7 @@ impl<'r> UserDatagrams<'r> {
             )?;
             self.sockets.insert(key, opened);
         }
-        let payload = vec![0; bytes.saturating_sub(DATAGRAM_HEADERS) as usize];
+        let payload = vec![0; bytes.saturating_sub(DATAGRAM_HEADER_BYTES) as usize];
         if let Some(socket) = self.sockets.get(&key) {
             // What the host cannot send is lost, as what the network cannot carry.
             let _ = socket.send(&payload);

@@ -12,14 +12,14 @@ use ccplane_lab::result::{SecondLoop, TcpInfo};
 pub(super) type UserEnd = (usize, u64);
 
 /// Bytes with which every stream begins: which flow it is. They count for nobody.
-pub(super) const NAME: usize = 4;
+pub(super) const FLOW_ID_BYTES: usize = 4;
 
 /// How what a peer writes begins.
 pub(super) enum Begins {
     NotYet,
     /// It never will.
     Gone,
-    With([u8; NAME]),
+    With([u8; FLOW_ID_BYTES]),
 }
 
 /// What a run does with connections.

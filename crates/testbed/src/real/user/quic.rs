@@ -18,7 +18,7 @@ use ccplane_quic::{QuicPlane, Stack};
 use ccplane_units::Duration;
 use ccplane_workload::NodeId;
 
-use super::ends::{Begins, NAME, UserEnd, UserEnds};
+use super::ends::{Begins, FLOW_ID_BYTES, UserEnd, UserEnds};
 use crate::ends::inside;
 use crate::error::BackendError;
 use crate::over::RemoteAgent;
@@ -26,9 +26,9 @@ use crate::real::RealPlan;
 use crate::real::drive::place;
 
 /// Connections that a host takes at a time, as the other transports do.
-const MOST: usize = 1 << 16;
+const CONNECTIONS_MAX: usize = 1 << 16;
 /// What is written where the contents do not matter.
-static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+static ZERO_BLOCK: [u8; 1 << 16] = [0; 1 << 16];
 
 pub(super) struct QuicEnds<'r> {
     stack: Stack,
@@ -95,8 +95,8 @@ impl<'r> QuicEnds<'r> {
             idle_timeout: None,
             max_rate: None,
             qlog: None,
-            most: MOST,
-            per_address: MOST,
+            most: CONNECTIONS_MAX,
+            per_address: CONNECTIONS_MAX,
             // What accepts sends back under the same control where it is the stack's own, else
             // under Cubic, as everywhere.
             congestion: match congestion {
@@ -186,10 +186,10 @@ impl UserEnds for QuicEnds<'_> {
             return Begins::Gone;
         };
         let name = self.names.entry(end).or_default();
-        host.read(end.1, NAME - name.len(), |bytes| {
+        host.read(end.1, FLOW_ID_BYTES - name.len(), |bytes| {
             name.extend_from_slice(bytes)
         });
-        match <[u8; NAME]>::try_from(name.as_slice()) {
+        match <[u8; FLOW_ID_BYTES]>::try_from(name.as_slice()) {
             Ok(name) => {
                 self.names.remove(&end);
                 Begins::With(name)
@@ -215,7 +215,7 @@ impl UserEnds for QuicEnds<'_> {
     }
 
     fn fill(&mut self, end: UserEnd, most: usize) -> usize {
-        self.write(end, ZEROS.get(..most).unwrap_or(&ZEROS))
+        self.write(end, ZERO_BLOCK.get(..most).unwrap_or(&ZERO_BLOCK))
     }
 
     fn finish(&mut self, (place, id): UserEnd) {

@@ -18,11 +18,11 @@ use ccplane_link::RemoteChannel;
 use ccplane_linux::remote_algorithms;
 use ccplane_qdisc::Ecn;
 use ccplane_transport::{Connection, ConnectionStats, Native, Rc3, RecoveryPhase, TransportConfig};
-use ccplane_udp::{DATAGRAM, Stamping, UdpCongestion, UdpError, UdpHost, UdpOptions};
+use ccplane_udp::{DATAGRAM_BYTES_DEFAULT, Stamping, UdpCongestion, UdpError, UdpHost, UdpOptions};
 use ccplane_units::Duration;
 use ccplane_workload::NodeId;
 
-use super::ends::{Begins, NAME, UserEnd, UserEnds};
+use super::ends::{Begins, FLOW_ID_BYTES, UserEnd, UserEnds};
 use crate::ends::inside;
 use crate::error::BackendError;
 use crate::over::RemoteAgent;
@@ -30,7 +30,7 @@ use crate::real::RealPlan;
 use crate::real::drive::place;
 
 /// Connections that a host takes from others at a time.
-const MOST: usize = 1 << 16;
+const INCOMING_CONNECTIONS_MAX: usize = 1 << 16;
 
 /// See the module.
 pub(super) struct UdpEnds<'r> {
@@ -97,7 +97,7 @@ impl<'r> UdpEnds<'r> {
             bind,
         )?;
         let congestion = if accepts {
-            bound.listen(MOST).map_err(broken)?;
+            bound.listen(INCOMING_CONNECTIONS_MAX).map_err(broken)?;
             UdpCongestion::Native(Native::cubic())
         } else {
             self.congestion(contender, &mut bound)?
@@ -133,7 +133,7 @@ impl<'r> UdpEnds<'r> {
         };
         UdpOptions {
             local: SocketAddr::from(([0; 4], 0)),
-            datagram: DATAGRAM,
+            datagram: DATAGRAM_BYTES_DEFAULT,
             // A connection has memory for this at either end; the socket buffer of TCP counts
             // everything twice.
             window: (self.plan.buffer / 2).clamp(1 << 20, 1 << 29),
@@ -217,7 +217,7 @@ impl UserEnds for UdpEnds<'_> {
         };
         let (first, second) = host.arrived(id);
         let mut begin = first.iter().chain(second);
-        let mut name = [0; NAME];
+        let mut name = [0; FLOW_ID_BYTES];
         for byte in &mut name {
             match begin.next() {
                 Some(arrived) => *byte = *arrived,
@@ -225,7 +225,7 @@ impl UserEnds for UdpEnds<'_> {
                 None => return Begins::Gone,
             }
         }
-        host.take(id, NAME);
+        host.take(id, FLOW_ID_BYTES);
         Begins::With(name)
     }
 

@@ -1,7 +1,7 @@
 //! Processing of acknowledgements for RC3, and their effect on class 0.
 
 use super::*;
-use crate::alone::{MSS, TestAck, TestEnd, ack};
+use crate::alone::{MSS_BYTES, TestAck, TestEnd, ack};
 use crate::config::{Rc3, TransportConfig};
 
 /// A window of four segments and twenty written ones: class 0 has sent four and RC3 the others.
@@ -45,12 +45,15 @@ fn stats(alone: &TestEnd) -> Rc3Stats {
 fn what_rc3_brought_is_no_delivery_of_class_0() {
     let mut alone = twenty();
     let heard = alone.hear(ack(1).sack(10..20).echo(0, 1)).unwrap();
-    assert_eq!((heard.packets, heard.sacked, heard.bytes), (1, 0, MSS));
+    assert_eq!(
+        (heard.packets, heard.sacked, heard.bytes),
+        (1, 0, MSS_BYTES)
+    );
     assert_eq!(alone.connection.in_flight(), 3);
     let stats = stats(&alone);
     assert_eq!(
         (stats.delivered_bytes, stats.flying, stats.arrived[0]),
-        (10 * MSS, 6, 10)
+        (10 * MSS_BYTES, 6, 10)
     );
     // A repetition has no effect.
     alone.hear(ack(1).sack(10..20).echo(0, 1));
@@ -83,7 +86,7 @@ fn an_acknowledgement_of_a_class_below_changes_nothing_in_class_0() {
     assert_eq!(state(&alone), before);
     assert_eq!(
         (stats(&alone).delivered_bytes, stats(&alone).flying),
-        (8 * MSS, 8)
+        (8 * MSS_BYTES, 8)
     );
 }
 
@@ -119,11 +122,11 @@ fn class_0_goes_on_behind_what_has_arrived() {
     let mut alone = twenty();
     alone.hear(low(ack(0).sack(6..20)));
     let heard = alone.hear(ack(4)).unwrap();
-    assert_eq!((heard.packets, heard.bytes), (4, 4 * MSS));
+    assert_eq!((heard.packets, heard.bytes), (4, 4 * MSS_BYTES));
     assert_eq!(alone.leaving(), [4, 5]);
     alone.pass(20);
     let heard = alone.hear(ack(20).echo(5, 1)).unwrap();
-    assert_eq!((heard.packets, heard.bytes), (2, 2 * MSS));
+    assert_eq!((heard.packets, heard.bytes), (2, 2 * MSS_BYTES));
     assert_eq!(stats(&alone).bumps, 1);
     assert!(alone.connection.flight.is_empty());
 }
@@ -149,7 +152,7 @@ fn an_echo_is_in_flight_until_it_is_answered() {
     let answered = alone.hear(ack(8).twice(5).echo(5, 1)).unwrap();
     assert_eq!(
         (answered.packets, answered.bytes, answered.rtt),
-        (1, MSS, crate::alone::RTT)
+        (1, MSS_BYTES, crate::alone::RTT)
     );
     // 4 was sent before 5: it, or its ACK, was lost.
     assert_eq!(

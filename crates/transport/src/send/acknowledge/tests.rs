@@ -1,14 +1,14 @@
 //! Validation of acknowledgements and their effect.
 
 use super::*;
-use crate::alone::{MSS, RTT, TestEnd, ack};
+use crate::alone::{MSS_BYTES, RTT, TestEnd, ack};
 use crate::send::rate::DeliveryRate;
 
 /// Returns a flight of `segments` segments, all sent now.
 fn flight(segments: u32) -> Flight {
     let mut flight = Flight::new(SequenceNumber(0));
     for _ in 0..segments {
-        flight.on_sent_new(MSS as u16, Time::ZERO, &mut DeliveryRate::default());
+        flight.on_sent_new(MSS_BYTES as u16, Time::ZERO, &mut DeliveryRate::default());
     }
     flight
 }
@@ -22,7 +22,7 @@ fn read(answer: &crate::alone::TestAck, flight: &Flight) -> Option<AckInfo> {
 #[test]
 fn an_ack_of_what_was_not_sent_is_dropped() {
     let mut flight = flight(4);
-    flight.acknowledge(SequenceNumber(2), 2 * MSS);
+    flight.acknowledge(SequenceNumber(2), 2 * MSS_BYTES);
     assert!(read(&ack(5), &flight).is_none(), "SEG.ACK > SND.NXT");
     assert!(read(&ack(1), &flight).is_none(), "SEG.ACK < SND.UNA");
     for number in 2..=4 {
@@ -35,7 +35,7 @@ fn an_ack_of_what_was_not_sent_is_dropped() {
 fn an_ack_of_what_was_sent_elsewhere_is_taken() {
     let mut flight = flight(2);
     for _ in 0..3 {
-        flight.cut_segment(MSS as u16, false);
+        flight.cut_segment(MSS_BYTES as u16, false);
     }
     let elsewhere = |from: SequenceNumber, to: SequenceNumber| from.0 >= 2 && to.0 <= 4;
     let read = |answer: &crate::alone::TestAck| {
@@ -90,12 +90,18 @@ fn each_segment_is_delivered_once() {
     alone.write(6);
     alone.pass(20);
     let sacked = alone.hear(ack(1).sack(3..5)).unwrap();
-    assert_eq!((sacked.bytes, sacked.packets, sacked.sacked), (MSS, 1, 2));
+    assert_eq!(
+        (sacked.bytes, sacked.packets, sacked.sacked),
+        (MSS_BYTES, 1, 2)
+    );
     assert_eq!(alone.connection.in_flight(), 3);
     let again = alone.hear(ack(1).sack(3..5));
     assert!(again.is_none(), "nothing new: {again:?}");
     let rest = alone.hear(ack(6)).unwrap();
-    assert_eq!((rest.bytes, rest.packets, rest.sacked), (5 * MSS, 3, 0));
+    assert_eq!(
+        (rest.bytes, rest.packets, rest.sacked),
+        (5 * MSS_BYTES, 3, 0)
+    );
     assert_eq!(alone.connection.stats().delivered, 6);
     assert_eq!(alone.connection.in_flight(), 0);
 }
@@ -148,13 +154,13 @@ fn a_retransmission_gives_no_sample_unless_it_is_known() {
 #[test]
 fn the_edge_of_the_window_never_retreats() {
     let mut alone = TestEnd::new(10);
-    alone.connection.limit = 2 * MSS;
+    alone.connection.limit = 2 * MSS_BYTES;
     assert_eq!(alone.write(8), [0, 1]);
-    alone.hear(ack(1).window(4 * MSS as u32));
+    alone.hear(ack(1).window(4 * MSS_BYTES as u32));
     assert_eq!(alone.leaving(), [2, 3, 4]);
     alone.hear(ack(2).window(0));
-    assert_eq!(alone.connection.limit, 5 * MSS);
-    alone.hear(ack(5).window(MSS as u32));
+    assert_eq!(alone.connection.limit, 5 * MSS_BYTES);
+    alone.hear(ack(5).window(MSS_BYTES as u32));
     assert_eq!(alone.leaving(), [5]);
 }
 
@@ -167,9 +173,9 @@ fn a_window_of_marks_is_one_reduction() {
     let first = alone.hear(ack(2).marked(1)).unwrap();
     assert_eq!(
         (first.ce_packets, first.ce_bytes, first.reduces),
-        (1, MSS as u32, true)
+        (1, MSS_BYTES as u32, true)
     );
-    assert_eq!(alone.connection.ssthresh(), 5 * MSS);
+    assert_eq!(alone.connection.ssthresh(), 5 * MSS_BYTES);
     alone.leaving();
     let more = alone.hear(ack(6).marked(3)).unwrap();
     assert_eq!((more.ce_packets, more.reduces), (2, false));
@@ -226,7 +232,10 @@ fn what_is_claimed_is_not_delivered() {
         |_, number, _| number.0 != 1,
     );
     assert!(sampled);
-    assert_eq!((heard.bytes, heard.packets, heard.sacked), (MSS, 1, 0));
+    assert_eq!(
+        (heard.bytes, heard.packets, heard.sacked),
+        (MSS_BYTES, 1, 0)
+    );
     assert_eq!(alone.connection.una(), SequenceNumber(2));
     assert_eq!(alone.connection.flight.sacked(), 1);
     alone.connection.flight.check();

@@ -32,28 +32,28 @@ const _: () = assert!(size_of::<SentSegment>() <= 32);
 
 impl SentSegment {
     /// SACKed: received beyond the cumulative ACK.
-    pub const SACKED: u8 = 1;
+    pub const SACKED_FLAG: u8 = 1;
     /// Marked lost and not yet retransmitted.
-    pub const LOST: u8 = 1 << 1;
+    pub const LOST_FLAG: u8 = 1 << 1;
     /// Retransmitted. The other fields describe the last transmission.
-    pub const REPEATED: u8 = 1 << 2;
+    pub const RETRANSMITTED_FLAG: u8 = 1 << 2;
     /// Carries the end of the stream.
-    pub const FIN: u8 = 1 << 3;
+    pub const FIN_FLAG: u8 = 1 << 3;
     /// Sent while the application limited sending.
-    pub const APP_LIMITED: u8 = 1 << 4;
+    pub const APP_LIMITED_FLAG: u8 = 1 << 4;
     /// Sent in a class above 0.
-    pub const RC3: u8 = 1 << 5;
+    pub const RC3_FLAG: u8 = 1 << 5;
     /// Sent by class 0 and RC3. RC3's copy has arrived and is counted.
-    pub const CAME: u8 = 1 << 6;
+    pub const RC3_ARRIVED_FLAG: u8 = 1 << 6;
     /// Sent by class 0 and RC3. RC3's copy has arrived, and the copy of class 0 is in RC3's list of
     /// echoes ([`Rc3Loop`](crate::rc3::Rc3Loop)).
-    pub const ECHOED: u8 = 1 << 7;
+    pub const ECHO_FLAG: u8 = 1 << 7;
 
     pub(super) fn new(offset: u64, length: u16, fin: bool) -> SentSegment {
         SentSegment {
             offset: offset as u32,
             length,
-            flags: if fin { SentSegment::FIN } else { 0 },
+            flags: if fin { SentSegment::FIN_FLAG } else { 0 },
             ..SentSegment::default()
         }
     }
@@ -79,17 +79,17 @@ impl SentSegment {
     pub(super) fn on_send(&mut self, rate: &mut DeliveryRate, now: Time, idle: bool) {
         self.stamp = rate.on_send(now, idle);
         let limited = if rate.is_app_limited() {
-            SentSegment::APP_LIMITED
+            SentSegment::APP_LIMITED_FLAG
         } else {
             0
         };
-        self.flags = self.flags & !SentSegment::APP_LIMITED | limited;
+        self.flags = self.flags & !SentSegment::APP_LIMITED_FLAG | limited;
     }
 
     /// Returns the input of the delivery-rate sampler for the delivery of this segment.
     #[inline(always)]
     pub fn sampled(&self) -> (Time, &Stamp, bool) {
-        (self.at, &self.stamp, self.is(SentSegment::APP_LIMITED))
+        (self.at, &self.stamp, self.is(SentSegment::APP_LIMITED_FLAG))
     }
 }
 
@@ -98,7 +98,7 @@ impl SentSegment {
 pub(super) struct Board(Box<[SentSegment]>);
 
 /// Minimum number of slots.
-const LEAST: usize = 8;
+const SLOTS_MIN: usize = 8;
 
 impl Board {
     #[inline(always)]
@@ -123,7 +123,7 @@ impl Board {
 
     #[cold]
     fn grow(&mut self, first: SequenceNumber, held: u32) {
-        let places = (self.0.len() * 2).max(LEAST);
+        let places = (self.0.len() * 2).max(SLOTS_MIN);
         let mut larger = Board(vec![SentSegment::default(); places].into_boxed_slice());
         for n in 0..held {
             *larger.get_mut(first.plus(n)) = *self.get(first.plus(n));

@@ -53,12 +53,12 @@ impl Alone {
         for _ in 0..segments {
             let number = self.flight.una();
             if self.flight.is_empty()
-                || !number.before(next) && !self.flight.get(number).is(SentSegment::RC3)
+                || !number.before(next) && !self.flight.get(number).is(SentSegment::RC3_FLAG)
             {
                 break;
             }
             let sent = self.flight.step();
-            if number.before(next) && !sent.is(SentSegment::SACKED) {
+            if number.before(next) && !sent.is(SentSegment::SACKED_FLAG) {
                 self.flight.on_delivered(number);
             }
         }
@@ -72,7 +72,7 @@ impl Alone {
         let sent =
             (0..self.flight.outstanding()).map(|n| self.flight.get(self.flight.una().plus(n)));
         let flying = sent
-            .filter(|sent| !sent.is(SentSegment::SACKED | SentSegment::LOST))
+            .filter(|sent| !sent.is(SentSegment::SACKED_FLAG | SentSegment::LOST_FLAG))
             .count();
         assert_eq!(self.flight.in_flight() as usize, flying);
     }
@@ -171,9 +171,9 @@ proptest! {
                 (1..=3, ..) => {
                     alone.send(length);
                 }
-                (4, _, Some(sent)) if !sent.is(SentSegment::SACKED | SentSegment::LOST) => alone.flight.on_lost(number),
-                (5, _, Some(sent)) if sent.is(SentSegment::LOST) => alone.again(number),
-                (6, Some(sent), out) if !sent.is(SentSegment::SACKED) => {
+                (4, _, Some(sent)) if !sent.is(SentSegment::SACKED_FLAG | SentSegment::LOST_FLAG) => alone.flight.on_lost(number),
+                (5, _, Some(sent)) if sent.is(SentSegment::LOST_FLAG) => alone.again(number),
+                (6, Some(sent), out) if !sent.is(SentSegment::SACKED_FLAG) => {
                     if out.is_none() {
                         alone.flight.on_sent_below(number, 1);
                     }
@@ -188,8 +188,8 @@ proptest! {
                     let all: Vec<SequenceNumber> = (0..held).map(|n| alone.flight.una().plus(n)).collect();
                     alone.flight.undo_losses(all.into_iter());
                 }
-                (10, _, Some(sent)) if sent.is(SentSegment::SACKED) => alone.again(number),
-                (11, _, Some(sent)) if !sent.is(SentSegment::SACKED | SentSegment::LOST) => {
+                (10, _, Some(sent)) if sent.is(SentSegment::SACKED_FLAG) => alone.again(number),
+                (11, _, Some(sent)) if !sent.is(SentSegment::SACKED_FLAG | SentSegment::LOST_FLAG) => {
                     alone.flight.on_sent_below(number, 0);
                     alone.flight.on_echoed(number);
                     alone.flight.on_sacked(number);

@@ -67,7 +67,7 @@ fn a_duplicate_widens_the_window_once_a_round_for_sixteen_repairs() {
     assert_eq!(reordering.wider, 1, "the same round");
     reordering.on_duplicate(SequenceNumber(10), SequenceNumber(20));
     assert_eq!(reordering.wider, 2);
-    for _ in 0..PERSIST - 1 {
+    for _ in 0..REO_WND_PERSIST_RECOVERIES - 1 {
         reordering.end_of_recovery();
     }
     assert_eq!(reordering.wider, 2);

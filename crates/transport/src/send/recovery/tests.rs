@@ -3,7 +3,7 @@
 use ccplane_units::Duration;
 
 use super::*;
-use crate::alone::{MSS, TestEnd, ack};
+use crate::alone::{MSS_BYTES, TestEnd, ack};
 
 /// Ten segments are in flight. 20 ms later SACKs of three others reveal the loss of the first.
 fn one_lost() -> TestEnd {
@@ -25,10 +25,10 @@ fn one_lost() -> TestEnd {
 #[test]
 fn the_threshold_is_half_and_at_least_two_segments() {
     let alone = one_lost();
-    assert_eq!(alone.connection.ssthresh(), 5 * MSS);
+    assert_eq!(alone.connection.ssthresh(), 5 * MSS_BYTES);
     let mut small = TestEnd::new(3);
     small.connection.begin_reduction(RecoveryPhase::Recovery);
-    assert_eq!(small.connection.ssthresh(), 2 * MSS);
+    assert_eq!(small.connection.ssthresh(), 2 * MSS_BYTES);
 }
 
 /// RFC 6675 section 5, (4.1) and (A): the repair lasts until everything sent before it is
@@ -47,7 +47,7 @@ fn a_repair_ends_at_the_recovery_point() {
     alone.hear(ack(10));
     assert_eq!(alone.connection.phase(), RecoveryPhase::Open);
     // RFC 9937 section 6: at the end the window is the threshold.
-    assert_eq!(alone.connection.cwnd(), 5 * MSS);
+    assert_eq!(alone.connection.cwnd(), 5 * MSS_BYTES);
 }
 
 /// RFC 6675 section 5: a further loss in the same window is repaired without a further reduction.
@@ -58,7 +58,7 @@ fn a_second_loss_of_the_window_is_no_second_reduction() {
     alone.pass(10);
     let heard = alone.hear(ack(0).sack(5..9).sack(1..4)).unwrap();
     assert_eq!((heard.lost, heard.reduces), (1, false), "segment 4");
-    assert_eq!(alone.connection.ssthresh(), 5 * MSS);
+    assert_eq!(alone.connection.ssthresh(), 5 * MSS_BYTES);
 }
 
 /// RFC 9937 section 6: while more than the threshold is in flight, fewer segments are sent than
@@ -102,7 +102,7 @@ fn an_answer_to_the_original_undoes_the_reduction() {
     assert_eq!(alone.connection.phase(), RecoveryPhase::Open);
     assert_eq!(
         (alone.connection.cwnd(), alone.connection.ssthresh()),
-        (10 * MSS, u64::MAX)
+        (10 * MSS_BYTES, u64::MAX)
     );
 }
 
@@ -131,7 +131,7 @@ fn duplicates_of_every_retransmission_undo_the_reduction() {
         assert!(heard.undone, "late: {late}");
         assert_eq!(
             (alone.connection.cwnd(), alone.connection.ssthresh()),
-            (10 * MSS, u64::MAX)
+            (10 * MSS_BYTES, u64::MAX)
         );
     }
 }
@@ -150,7 +150,7 @@ fn progress_from_before_a_timeout_undoes_it() {
     assert!(heard.undone);
     assert_eq!(
         (alone.connection.cwnd(), alone.connection.ssthresh()),
-        (10 * MSS, u64::MAX)
+        (10 * MSS_BYTES, u64::MAX)
     );
     assert_eq!(
         (alone.connection.phase(), alone.connection.flight.lost()),
@@ -165,11 +165,11 @@ fn a_control_without_threshold_is_not_led() {
     let mut alone = one_lost();
     alone.says = Outcome {
         ssthresh: Some(u64::MAX),
-        cwnd: Some(9 * MSS),
+        cwnd: Some(9 * MSS_BYTES),
         ..Outcome::default()
     };
     alone.hear(ack(0).sack(1..5));
-    assert_eq!(alone.connection.cwnd(), 9 * MSS);
+    assert_eq!(alone.connection.cwnd(), 9 * MSS_BYTES);
 }
 
 /// During a repair a control sees the window after the repair. It may lower that window, but not
@@ -178,12 +178,12 @@ fn a_control_without_threshold_is_not_led() {
 fn a_control_may_lower_the_window_of_afterwards() {
     for (says, ends) in [(3, 3), (40, 5)] {
         let mut alone = one_lost();
-        assert_eq!(alone.connection.steered_cwnd(), 5 * MSS);
+        assert_eq!(alone.connection.steered_cwnd(), 5 * MSS_BYTES);
         alone.leaving();
         alone.pass(20);
-        alone.says.cwnd = Some(says * MSS);
+        alone.says.cwnd = Some(says * MSS_BYTES);
         alone.hear(ack(4).echo(0, 2));
-        assert_eq!(alone.connection.steered_cwnd(), ends * MSS);
+        assert_eq!(alone.connection.steered_cwnd(), ends * MSS_BYTES);
         alone.hear(ack(10));
         // The outcome of the last ACK applies to an open connection, which is not tested here.
         assert_eq!(alone.connection.phase(), RecoveryPhase::Open);
@@ -202,7 +202,7 @@ fn after_a_timeout_slow_start_leads_to_the_threshold() {
     }
     assert_eq!(
         (alone.connection.window(), alone.connection.ssthresh()),
-        (1, 5 * MSS)
+        (1, 5 * MSS_BYTES)
     );
     let mut windows = Vec::new();
     for number in 1..=6 {

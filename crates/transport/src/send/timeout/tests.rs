@@ -3,7 +3,7 @@
 use ccplane_units::Duration;
 
 use super::*;
-use crate::alone::{MSS, RTT, TestEnd, ack};
+use crate::alone::{MSS_BYTES, RTT, TestEnd, ack};
 use crate::config::TransportConfig;
 use crate::number::SequenceNumber;
 use crate::segment::Segment;
@@ -29,14 +29,14 @@ fn time_out(alone: &mut TestEnd) -> Ack {
 fn no_control_opens_the_window_between_a_timeout_and_the_next_delivery() {
     let mut alone = TestEnd::new(10);
     alone.write(30);
-    alone.says.cwnd = Some(40 * MSS);
+    alone.says.cwnd = Some(40 * MSS_BYTES);
     time_out(&mut alone);
     assert_eq!(alone.leaving(), [0]);
     alone.command();
     assert_eq!(alone.leaving(), [], "the agent's window waits");
     assert_eq!(
         alone.connection.steered_cwnd(),
-        40 * MSS,
+        40 * MSS_BYTES,
         "and is the one that the agent sees"
     );
     for _ in 0..4 {
@@ -108,7 +108,7 @@ fn a_timeout_sends_the_first_segment_again() {
     alone.hear(ack(3));
     let heard = time_out(&mut alone);
     assert!(heard.reduces);
-    assert_eq!(alone.connection.cwnd(), MSS);
+    assert_eq!(alone.connection.cwnd(), MSS_BYTES);
     assert_eq!(alone.leaving(), [3]);
 }
 
@@ -141,11 +141,11 @@ fn a_second_timeout_leaves_the_threshold() {
     let mut alone = TestEnd::new(16);
     alone.write(16);
     time_out(&mut alone);
-    assert_eq!(alone.connection.ssthresh(), 8 * MSS);
+    assert_eq!(alone.connection.ssthresh(), 8 * MSS_BYTES);
     alone.leaving();
     let second = time_out(&mut alone);
     assert!(!second.reduces);
-    assert_eq!(alone.connection.ssthresh(), 8 * MSS);
+    assert_eq!(alone.connection.ssthresh(), 8 * MSS_BYTES);
 }
 
 /// RFC 8985 section 6.3: everything that is not SACKed is marked lost, once.
@@ -253,7 +253,7 @@ fn a_segment_is_lost_when_the_reordering_window_has_passed() {
 /// A window of two segments that the peer closed.
 fn closed() -> TestEnd {
     let mut alone = TestEnd::new(10);
-    alone.connection.limit = 2 * MSS;
+    alone.connection.limit = 2 * MSS_BYTES;
     assert_eq!(alone.write(5), [0, 1]);
     alone.pass(20);
     alone.hear(ack(2).window(0));
@@ -265,7 +265,7 @@ fn probes(alone: &mut TestEnd) -> usize {
     let left = alone.segments();
     assert!(
         left.iter()
-            .all(|segment| segment.has(Segment::PROBE) && segment.length == 0)
+            .all(|segment| segment.has(Segment::PROBE_FLAG) && segment.length == 0)
     );
     left.len()
 }
@@ -295,7 +295,7 @@ fn a_peer_that_answers_probes_may_keep_its_window_closed() {
         alone.hear(ack(2).window(0));
     }
     assert_eq!(alone.connection.state(), ConnectionState::Open);
-    alone.hear(ack(2).window(3 * MSS as u32));
+    alone.hear(ack(2).window(3 * MSS_BYTES as u32));
     assert_eq!(alone.leaving(), [2, 3, 4]);
     // A peer that does not answer makes the connection fail.
     let mut silent = closed();

@@ -3,7 +3,7 @@
 use ccplane_units::Rate;
 
 use super::*;
-use crate::alone::{MSS, TestEnd, ack};
+use crate::alone::{MSS_BYTES, TestEnd, ack};
 use crate::config::TransportConfig;
 
 /// RFC 5681 section 3.1: the minimum of cwnd and rwnd limits transmission.
@@ -11,9 +11,9 @@ use crate::config::TransportConfig;
 fn both_windows_limit() {
     let mut alone = TestEnd::new(4);
     assert_eq!(alone.write(9), [0, 1, 2, 3], "cwnd");
-    alone.connection.limit = 5 * MSS;
+    alone.connection.limit = 5 * MSS_BYTES;
     alone.pass(20);
-    alone.hear(ack(3).window(2 * MSS as u32));
+    alone.hear(ack(3).window(2 * MSS_BYTES as u32));
     assert_eq!(alone.leaving(), [4], "rwnd");
 }
 
@@ -36,7 +36,7 @@ fn the_lost_go_before_the_new() {
     alone.write(30);
     alone.pass(20);
     alone.hear(ack(0).sack(3..10));
-    alone.says.cwnd = Some(10 * MSS);
+    alone.says.cwnd = Some(10 * MSS_BYTES);
     alone.says.ssthresh = Some(u64::MAX);
     alone.hear(ack(0).sack(3..10).marked(1));
     assert_eq!(alone.leaving(), [0, 1, 2, 10, 11, 12, 13, 14, 15, 16]);
@@ -47,10 +47,10 @@ fn the_lost_go_before_the_new() {
 #[test]
 fn a_sliver_of_a_window_is_used_only_when_nothing_is_out() {
     let mut alone = TestEnd::new(10);
-    alone.connection.limit = 2 * MSS + 500;
+    alone.connection.limit = 2 * MSS_BYTES + 500;
     assert_eq!(alone.write(5), [0, 1]);
     alone.pass(20);
-    alone.hear(ack(1).window(MSS as u32 + 500));
+    alone.hear(ack(1).window(MSS_BYTES as u32 + 500));
     assert_eq!(alone.leaving(), []);
     alone.hear(ack(2).window(500));
     let left = alone.segments();
@@ -67,14 +67,20 @@ fn a_sliver_of_a_window_is_used_only_when_nothing_is_out() {
 #[test]
 fn a_short_last_segment_carries_the_end() {
     let mut alone = TestEnd::new(10);
-    alone.connection.write(MSS + 300);
+    alone.connection.write(MSS_BYTES + 300);
     alone.connection.finish();
     let left = alone.segments();
     let said: Vec<_> = left
         .iter()
-        .map(|segment| (segment.length, segment.offset(), segment.has(Segment::FIN)))
+        .map(|segment| {
+            (
+                segment.length,
+                segment.offset(),
+                segment.has(Segment::FIN_FLAG),
+            )
+        })
         .collect();
-    assert_eq!(said, [(1000, 0, false), (300, MSS, true)]);
+    assert_eq!(said, [(1000, 0, false), (300, MSS_BYTES, true)]);
     alone.pass(20);
     alone.hear(ack(2));
     assert!(alone.connection.sent_all());
@@ -88,7 +94,7 @@ fn an_end_that_comes_late_is_a_segment_of_its_own() {
     alone.connection.finish();
     let left = alone.segments();
     assert_eq!(left.len(), 1);
-    assert!(left[0].has(Segment::FIN) && left[0].length == 0);
+    assert!(left[0].has(Segment::FIN_FLAG) && left[0].length == 0);
     assert_eq!(alone.leaving(), []);
 }
 
@@ -114,7 +120,7 @@ fn a_probe_is_new_data_where_there_is_some() {
 fn an_idle_connection_starts_with_a_smaller_window() {
     for (idle_rtos, window) in [(0, 64), (2, 32), (3, 16), (30, 10)] {
         let mut alone = TestEnd::new(10);
-        alone.connection.set_cwnd(64 * MSS);
+        alone.connection.set_cwnd(64 * MSS_BYTES);
         alone.write(1);
         alone.pass(20);
         alone.hear(ack(1));
@@ -135,7 +141,7 @@ fn an_idle_connection_starts_with_a_smaller_window() {
 fn a_steered_connection_restarts_too() {
     let mut alone = TestEnd::new(10);
     alone.connection.flags.steered = true;
-    alone.connection.set_cwnd(64 * MSS);
+    alone.connection.set_cwnd(64 * MSS_BYTES);
     alone.write(1);
     alone.pass(20);
     alone.hear(ack(1));
@@ -143,25 +149,25 @@ fn a_steered_connection_restarts_too() {
     assert_eq!(alone.write(200).len(), 10);
     assert_eq!(
         alone.connection.steered_cwnd(),
-        10 * MSS,
+        10 * MSS_BYTES,
         "the control sees the window in force"
     );
     assert_eq!(alone.connection.ssthresh(), u64::MAX);
-    alone.says.cwnd = Some(64 * MSS);
+    alone.says.cwnd = Some(64 * MSS_BYTES);
     let mut windows = Vec::new();
     for number in [2, 6, 20, 40, 56] {
         alone.pass(20);
         alone.hear(ack(number));
         alone.leaving();
         windows.push(alone.connection.window());
-        assert_eq!(alone.connection.steered_cwnd(), 64 * MSS);
+        assert_eq!(alone.connection.steered_cwnd(), 64 * MSS_BYTES);
     }
     assert_eq!(
         windows,
         [11, 15, 29, 49, 64],
         "one segment for each that was delivered"
     );
-    alone.says.cwnd = Some(100 * MSS);
+    alone.says.cwnd = Some(100 * MSS_BYTES);
     alone.hear(ack(57));
     assert_eq!(alone.connection.window(), 100, "the restart is over");
 }
@@ -171,13 +177,13 @@ fn a_steered_connection_restarts_too() {
 fn a_window_set_without_an_ack_does_not_end_the_restart() {
     let mut alone = TestEnd::new(10);
     alone.connection.flags.steered = true;
-    alone.connection.set_cwnd(64 * MSS);
+    alone.connection.set_cwnd(64 * MSS_BYTES);
     alone.write(1);
     alone.pass(20);
     alone.hear(ack(1));
     alone.pass(60_000);
     alone.write(200);
-    alone.says.cwnd = Some(64 * MSS);
+    alone.says.cwnd = Some(64 * MSS_BYTES);
     alone.command();
     assert_eq!(alone.connection.window(), 10);
     alone.says.cwnd = None;
@@ -196,17 +202,17 @@ fn a_window_set_without_an_ack_does_not_end_the_restart() {
 fn a_loss_during_the_restart_does_not_lift_its_limit() {
     let mut alone = TestEnd::new(10);
     alone.connection.flags.steered = true;
-    alone.connection.set_cwnd(64 * MSS);
+    alone.connection.set_cwnd(64 * MSS_BYTES);
     alone.write(1);
     alone.pass(20);
     alone.hear(ack(1));
     alone.pass(60_000);
     alone.write(200);
-    alone.says.cwnd = Some(64 * MSS);
+    alone.says.cwnd = Some(64 * MSS_BYTES);
     alone.pass(20);
     alone.hear(ack(2));
     alone.leaving();
-    alone.says.cwnd = Some(32 * MSS);
+    alone.says.cwnd = Some(32 * MSS_BYTES);
     alone.hear(ack(2).sack(3..8));
     assert_eq!(alone.connection.phase(), RecoveryPhase::Recovery);
     alone.says.cwnd = None;
@@ -214,7 +220,7 @@ fn a_loss_during_the_restart_does_not_lift_its_limit() {
     alone.pass(20);
     alone.hear(ack(13).echo(2, 2));
     assert_eq!(alone.connection.phase(), RecoveryPhase::Open);
-    assert_eq!(alone.connection.steered_cwnd(), 32 * MSS);
+    assert_eq!(alone.connection.steered_cwnd(), 32 * MSS_BYTES);
     assert_eq!(
         alone.connection.window(),
         10 + 1 + 5 + 6,
@@ -232,7 +238,7 @@ fn pacing_spreads_a_window() {
     });
     let mut times = Vec::new();
     let begin = alone.now;
-    alone.connection.write(4 * MSS);
+    alone.connection.write(4 * MSS_BYTES);
     while times.len() < 4 {
         let left = alone.leaving().len();
         times.extend(std::iter::repeat_n(
@@ -256,7 +262,7 @@ fn the_quick_look_is_the_careful_one() {
         let mut left = alone.write(40);
         for round in 1..4 {
             alone.pass(20);
-            alone.says.cwnd = Some((10 + round) * MSS);
+            alone.says.cwnd = Some((10 + round) * MSS_BYTES);
             alone.hear(ack(left.len() as u32 - 3));
             if !quick {
                 alone.connection.invalidate();

@@ -2,7 +2,7 @@
 
 use ccplane_datapath::{Clause, INFINITY, Instr, Op, Program, Var, VarKind, reg};
 
-use super::{DEF_INFINITY, Install, MAX_TEMPS, MAX_VARS, RawInstr, Reg, op};
+use super::{DEF_INFINITY, Install, RawInstr, Reg, TEMPS_MAX, VARS_MAX, op};
 use crate::WireError;
 use crate::bytes::MessageReader;
 use crate::v1::{class, implicit};
@@ -80,7 +80,7 @@ fn raw_instr(bytes: &[u8; 16]) -> Result<RawInstr, WireError> {
 }
 
 /// Temporaries for the flag and for constants on the left, unused by CCP programs.
-const FLAG_TEMP: u8 = reg::TEMPS + MAX_TEMPS as u8;
+const FLAG_TEMP: u8 = reg::TEMPS + TEMPS_MAX as u8;
 const LEFT_TEMP: u8 = FLAG_TEMP + 1;
 const RIGHT_TEMP: u8 = FLAG_TEMP + 2;
 
@@ -103,7 +103,7 @@ impl Decoder {
                     _ => continue,
                 };
                 let at = register.index as usize;
-                if at >= MAX_VARS {
+                if at >= VARS_MAX {
                     return Err(WireError::Unknown {
                         what: "variable",
                         value: u64::from(register.index),
@@ -272,7 +272,7 @@ impl Decoder {
             class::CONTROL | class::VOLATILE_CONTROL => var(self.reports + at),
             class::LOCAL => var(self.reports + self.controls + at),
             class::PRIMITIVE if at < 15 => Ok(at as u8),
-            class::TEMPORARY if at < MAX_TEMPS => Ok(reg::TEMPS + at as u8),
+            class::TEMPORARY if at < TEMPS_MAX => Ok(reg::TEMPS + at as u8),
             class::IMPLICIT => match register.index {
                 implicit::FLAG => Ok(FLAG_TEMP),
                 implicit::CONTINUE => Ok(reg::SHOULD_CONTINUE),

@@ -3,8 +3,8 @@
 use ccplane_datapath::{Clause, Instr, Op, Program, VarKind, reg};
 
 use super::{
-    CONTINUE, DEF_INFINITY, FLAG, MAX_INSTRS, MAX_LOCALS, MAX_TEMPS, MAX_VARS, RawEvent, RawInstr,
-    Reg, op,
+    CONTINUE, DEF_INFINITY, FLAG, INSTRS_MAX, LOCALS_MAX, RawEvent, RawInstr, Reg, TEMPS_MAX,
+    VARS_MAX, op,
 };
 use crate::v1::{class, implicit};
 use crate::{NotExpressible, WireError};
@@ -56,7 +56,7 @@ impl EncodedProgram {
             });
         }
         match encoder.instrs.len() {
-            n if n > MAX_INSTRS => Err(WireError::Unsayable(NotExpressible::Instructions(n))),
+            n if n > INSTRS_MAX => Err(WireError::Unsayable(NotExpressible::Instructions(n))),
             _ => Ok(EncodedProgram {
                 events,
                 instrs: encoder.instrs,
@@ -93,10 +93,10 @@ impl Encoder<'_> {
         let (Err(_), Some(scratch)) = (Reg::constant(value), self.scratch) else {
             return Reg::constant(value);
         };
-        const PART: u32 = 30;
-        let part = |n: u32| Reg::constant((value >> (n * PART)) & ((1 << PART) - 1));
-        let shift = Reg::constant(1 << PART)?;
-        let highest = if value >> (2 * PART) == 0 { 1 } else { 2 };
+        const PART_BITS: u32 = 30;
+        let part = |n: u32| Reg::constant((value >> (n * PART_BITS)) & ((1 << PART_BITS) - 1));
+        let shift = Reg::constant(1 << PART_BITS)?;
+        let highest = if value >> (2 * PART_BITS) == 0 { 1 } else { 2 };
         let mut so_far = part(highest)?;
         for lower in (0..highest).rev() {
             self.push(op::MUL, scratch, so_far, shift)?;
@@ -242,11 +242,11 @@ impl Encoder<'_> {
             reg::RATE => implicit(implicit::RATE),
             reg::SHOULD_REPORT => implicit(implicit::REPORT),
             reg::SHOULD_CONTINUE => implicit(implicit::CONTINUE),
-            reg::ONE => Reg::constant(1),
+            reg::CONSTANT_ONE => Reg::constant(1),
             reg::SSTHRESH => Err(WireError::Unsayable(NotExpressible::Ssthresh)),
             reg::SHOULD_RESET => Err(WireError::Unsayable(NotExpressible::Reset)),
             temp @ reg::TEMPS..reg::TEMPS_END => match usize::from(temp - reg::TEMPS) {
-                index if index < MAX_TEMPS => Ok(Reg {
+                index if index < TEMPS_MAX => Ok(Reg {
                     class: class::TEMPORARY,
                     index: index as u32,
                 }),
@@ -270,12 +270,12 @@ impl Encoder<'_> {
             (VarKind::Control, true) => (class::VOLATILE_CONTROL, before(VarKind::Control)),
             (VarKind::Control, false) => (class::CONTROL, before(VarKind::Control)),
             (VarKind::Local, _) => match before(VarKind::Local) {
-                local if local < MAX_LOCALS => (class::LOCAL, local),
+                local if local < LOCALS_MAX => (class::LOCAL, local),
                 // A local that is never reset is a control variable that the agent does not set.
-                local => (class::CONTROL, controls() + local - MAX_LOCALS),
+                local => (class::CONTROL, controls() + local - LOCALS_MAX),
             },
         };
-        if index >= MAX_VARS {
+        if index >= VARS_MAX {
             return Err(WireError::Unsayable(NotExpressible::Variables(index + 1)));
         }
         Ok(Reg {
@@ -296,7 +296,7 @@ fn scratch(program: &Program) -> Option<Reg> {
         .map(|temp| usize::from(temp - reg::TEMPS) + 1)
         .max()
         .unwrap_or(0);
-    (first < MAX_TEMPS).then_some(Reg {
+    (first < TEMPS_MAX).then_some(Reg {
         class: class::TEMPORARY,
         index: first as u32,
     })
